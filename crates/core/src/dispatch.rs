@@ -1,0 +1,284 @@
+//! Which task goes next: the lines of all domains, the jobs they belong to, and one list of times to look.
+//!
+//! A pure state machine. The engine and the simulator drive the same one: they tell it who waits and what was
+//! answered, ask [`Dispatch::next`] whenever a worker is free, and sleep until the time it names. A domain that
+//! waits costs one entry in the list of times, however many wait for it; waiting on one never delays another
+//! (B10). Workers, sockets and stores are not known here.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use crate::decision::{Decision, Permit};
+use crate::domain::Domain;
+use crate::guard;
+use crate::intent::Intent;
+use crate::line::{Lane, Line, Place, Turn, Waiter};
+use crate::outcome::Answer;
+use crate::pace::{Pace, Recorded, Terms};
+use crate::paces::{DomainId, Paces};
+use crate::task::JobId;
+use crate::time::{Span, Timestamp};
+
+/// What [`Dispatch::next`] says.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Next<W> {
+    /// This one goes now.
+    Go(Grant<W>),
+    /// Nobody before `until`, unless something is recorded, joins or ends.
+    Sleep {
+        /// When to ask again.
+        until: Timestamp,
+    },
+    /// Nobody waits, or all who do wait for a task of their job to end.
+    Idle,
+}
+
+/// Somebody may go.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Grant<W> {
+    /// Who.
+    pub waiter: W,
+    /// On which domain.
+    pub domain: DomainId,
+    /// From which lane; give it back with [`Dispatch::ended`].
+    pub lane: Lane,
+    /// The right to send.
+    pub permit: Permit,
+}
+
+/// The lines of all domains and the jobs they belong to.
+#[derive(Debug)]
+pub struct Dispatch<W> {
+    paces: Paces,
+    lines: HashMap<DomainId, Queue<W>>,
+    /// When to look at which domain.
+    wakes: BTreeSet<(Timestamp, DomainId)>,
+    jobs: BTreeMap<JobId, Load>,
+    /// Tasks in flight of each job on each domain.
+    running: HashMap<(JobId, DomainId), u32>,
+}
+
+#[derive(Debug)]
+struct Queue<W> {
+    line: Line<W>,
+    wake_at: Option<Timestamp>,
+}
+
+/// What a job has on the wire.
+#[derive(Debug)]
+struct Load {
+    concurrency: u32,
+    in_flight: u32,
+    /// Domains whose tasks of this job are ready but for the job's concurrency.
+    parked: BTreeSet<DomainId>,
+}
+
+impl<W: Waiter> Dispatch<W> {
+    /// An empty dispatch; `seed` is that of [`Paces::new`].
+    pub fn new(seed: u64) -> Self {
+        Self {
+            paces: Paces::new(seed),
+            lines: HashMap::new(),
+            wakes: BTreeSet::new(),
+            jobs: BTreeMap::new(),
+            running: HashMap::new(),
+        }
+    }
+
+    /// The paces of all domains.
+    pub fn paces(&self) -> &Paces {
+        &self.paces
+    }
+
+    /// The pace of one domain, to seed, restore or steer. It is looked at again at once.
+    pub fn pace_mut(&mut self, domain: &Domain, now: Timestamp) -> Option<&mut Pace> {
+        let id = self.paces.enter(domain);
+        self.wake(id, now);
+        self.paces.pace_mut(id)
+    }
+
+    /// A job begins, or its concurrency changes.
+    pub fn job(&mut self, job: JobId, concurrency: u32) {
+        let load = self.jobs.entry(job).or_insert(Load { concurrency, in_flight: 0, parked: BTreeSet::new() });
+        load.concurrency = concurrency.max(1);
+    }
+
+    /// Joins the line of `domain`; the waiter may go from `ready_at` on. A job that ended, or never began,
+    /// takes no tasks: the waiter comes back (B49).
+    pub fn join(
+        &mut self,
+        domain: &Domain,
+        lane: Lane,
+        ready_at: Timestamp,
+        waiter: W,
+    ) -> Result<(DomainId, Place), W> {
+        if lane.job.is_some_and(|job| !self.jobs.contains_key(&job)) {
+            return Err(waiter);
+        }
+        let id = self.paces.enter(domain);
+        let queue = self.lines.entry(id).or_insert_with(|| Queue { line: Line::default(), wake_at: None });
+        let place = queue.line.join(lane, ready_at, waiter);
+        self.wake(id, ready_at);
+        Ok((id, place))
+    }
+
+    /// A waiter gives up; its place is free at once and nothing is charged (B11).
+    pub fn leave(&mut self, domain: DomainId, place: &Place) -> Option<W> {
+        self.lines.get_mut(&domain)?.line.leave(place)
+    }
+
+    /// Who goes next?
+    pub fn next(&mut self, now: Timestamp) -> Next<W> {
+        loop {
+            let due = self.wakes.first().copied().filter(|(at, _)| *at <= now).map(|(_, id)| id);
+            let Some(id) = due.or_else(|| self.unpark()) else {
+                return self.wakes.first().map_or(Next::Idle, |(until, _)| Next::Sleep { until: *until });
+            };
+            if let Some(grant) = self.look(id, now) {
+                return Next::Go(grant);
+            }
+        }
+    }
+
+    /// May somebody who is not in line go now? Not while others are (B3).
+    pub fn check(&mut self, domain: &Domain, terms: Terms<'_>, intent: Intent, now: Timestamp) -> Decision {
+        let id = self.paces.enter(domain);
+        let nobody = Line::<W>::default();
+        let line = self.lines.get(&id).map_or(&nobody, |queue| &queue.line);
+        match self.paces.pace_mut(id) {
+            Some(pace) => line.check(pace, terms, intent, now),
+            None => Pace::default().admit(terms, intent, now),
+        }
+    }
+
+    /// Records an answer; whoever waits is looked at again at once.
+    pub fn record(
+        &mut self,
+        domain: DomainId,
+        terms: Terms<'_>,
+        permit: &Permit,
+        answer: &Answer,
+        now: Timestamp,
+    ) -> Option<Recorded> {
+        let recorded = self.paces.pace_mut(domain)?.record(terms, permit, answer, now);
+        self.wake(domain, now);
+        Some(recorded)
+    }
+
+    /// A task that went is no longer in flight, whatever became of it.
+    pub fn ended(&mut self, domain: DomainId, lane: Lane, now: Timestamp) {
+        if let Some(job) = lane.job {
+            if let Some(load) = self.jobs.get_mut(&job) {
+                load.in_flight = load.in_flight.saturating_sub(1);
+            }
+            if let Some(running) = self.running.get_mut(&(job, domain)) {
+                *running = running.saturating_sub(1);
+                if *running == 0 {
+                    self.running.remove(&(job, domain));
+                }
+            }
+        }
+        self.wake(domain, now);
+    }
+
+    /// A job ended: its waiters are sent away (B49). Those in flight still have to be ended.
+    pub fn end_job(&mut self, job: JobId) -> Vec<W> {
+        self.jobs.remove(&job);
+        self.lines.values_mut().flat_map(|queue| queue.line.leave_job(job)).collect()
+    }
+
+    /// How many more tasks of `job` could be in flight on a domain whose spacing is `spacing`, `baseline`
+    /// without what was learnt (B40): what a claim should bring at most.
+    pub fn free_slots(&self, job: JobId, domain: &Domain, spacing: Span, baseline: Span) -> u32 {
+        let Some(load) = self.jobs.get(&job) else { return 0 };
+        let running = self.paces.find(domain).and_then(|id| self.running.get(&(job, id))).copied().unwrap_or(0);
+        let on_domain = guard::concurrency(load.concurrency, spacing, baseline).saturating_sub(running);
+        on_domain.min(load.concurrency.saturating_sub(load.in_flight))
+    }
+
+    /// How many wait on a domain.
+    pub fn waiting(&self, domain: DomainId) -> usize {
+        self.lines.get(&domain).map_or(0, |queue| queue.line.len())
+    }
+
+    /// Takes a domain out, with its pace and everybody who waits for it: it is handed to another process.
+    pub fn release(&mut self, domain: DomainId) -> Option<(Pace, Vec<W>)> {
+        let mut waiters = Vec::new();
+        if let Some(mut queue) = self.lines.remove(&domain) {
+            queue.wake_at.map(|at| self.wakes.remove(&(at, domain)));
+            waiters = queue.line.leave_all();
+        }
+        self.jobs.values_mut().for_each(|load| _ = load.parked.remove(&domain));
+        Some((self.paces.remove(domain)?, waiters))
+    }
+
+    /// Looks at one domain: somebody goes, or the domain is looked at again later.
+    fn look(&mut self, id: DomainId, now: Timestamp) -> Option<Grant<W>> {
+        let queue = self.lines.get_mut(&id)?;
+        if let Some(at) = queue.wake_at.take() {
+            self.wakes.remove(&(at, id));
+        }
+        let pace = self.paces.pace_mut(id)?;
+        let (jobs, running) = (&self.jobs, &self.running);
+        let open = |lane: &Lane, waiter: &W, pace: &Pace| {
+            let Some(job) = lane.job else { return true };
+            let Some(load) = jobs.get(&job) else { return false };
+            let terms = waiter.terms();
+            let cap = guard::concurrency(load.concurrency, pace.spacing(terms), terms.baseline());
+            load.has_room() && running.get(&(job, id)).copied().unwrap_or(0) < cap
+        };
+        match queue.line.turn(pace, now, open) {
+            Turn::Go { waiter, lane, permit } => {
+                if let Some(job) = lane.job {
+                    *self.running.entry((job, id)).or_default() += 1;
+                    self.jobs.entry(job).and_modify(|load| load.in_flight += 1);
+                }
+                self.wake(id, now);
+                Some(Grant { waiter, domain: id, lane, permit })
+            }
+            Turn::Wait { until, closed, .. } => {
+                if let Some(until) = until {
+                    self.wake(id, until);
+                }
+                for job in closed.iter().filter_map(|lane| lane.job) {
+                    // A lane that is closed by its domain's own limit opens when a task on this domain ends.
+                    self.jobs.entry(job).and_modify(|load| load.park_if_full(id));
+                }
+                None
+            }
+            Turn::Empty => {
+                self.lines.remove(&id);
+                None
+            }
+        }
+    }
+
+    /// A domain that waited for a job to have room, where it has some now.
+    fn unpark(&mut self) -> Option<DomainId> {
+        self.jobs.values_mut().filter(|load| load.has_room()).find_map(|load| load.parked.pop_first())
+    }
+
+    /// Looks at a domain at `at`, if anybody waits for it, or earlier if that was planned.
+    fn wake(&mut self, id: DomainId, at: Timestamp) {
+        let Some(queue) = self.lines.get_mut(&id) else { return };
+        if let Some(planned) = queue.wake_at.filter(|planned| *planned > at) {
+            self.wakes.remove(&(planned, id));
+            queue.wake_at = None;
+        }
+        if queue.wake_at.is_none() {
+            queue.wake_at = Some(at);
+            self.wakes.insert((at, id));
+        }
+    }
+}
+
+impl Load {
+    fn has_room(&self) -> bool {
+        self.in_flight < self.concurrency
+    }
+
+    fn park_if_full(&mut self, id: DomainId) {
+        if !self.has_room() {
+            self.parked.insert(id);
+        }
+    }
+}

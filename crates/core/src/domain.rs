@@ -1,0 +1,305 @@
+//! Which requests share one pace: a host, its port when that is not the scheme's own, or a named group.
+//!
+//! A [`Domain`] is canonical: lower case, no trailing dot, IDN names in their ASCII form, `www.` taken off
+//! (B15). Which rule a domain goes by is decided in [`crate::rule`].
+
+use std::fmt;
+
+use compact_str::{CompactString, format_compact};
+use url::{Host, Url};
+
+/// What shares one pace.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Domain(CompactString);
+
+/// Text that names no domain.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("domain = {value:?}: expected {expected}")]
+pub struct DomainError {
+    /// What was given.
+    pub value: String,
+    /// What would have been understood.
+    pub expected: &'static str,
+}
+
+impl Domain {
+    /// The domain of an absolute `http` or `https` URL.
+    pub fn of_url(text: &str) -> Result<Self, DomainError> {
+        let wrong = || DomainError {
+            value: shortened(text),
+            expected: "an http or https URL with a host, such as \"https://example.org/page\"",
+        };
+        let url = Url::parse(text).map_err(|_| wrong())?;
+        Self::of(&url).ok_or_else(wrong)
+    }
+
+    /// The domain of a parsed URL, if it is `http` or `https` and has a host.
+    pub fn of(url: &Url) -> Option<Self> {
+        matches!(url.scheme(), "http" | "https").then_some(())?;
+        Self::from_host(url.host()?, url.port())
+    }
+
+    /// Reads `host` or `host:port`, in any spelling, or `group:name`.
+    pub fn parse(text: &str) -> Result<Self, DomainError> {
+        if let Some(name) = text.strip_prefix(GROUP).filter(|name| name.parse::<u16>().is_err()) {
+            return Self::group(name);
+        }
+        let wrong = || DomainError {
+            value: shortened(text),
+            expected: "a host such as \"example.org\", or one with a port such as \"example.org:8080\"",
+        };
+        let (host, port) = split_port(text).ok_or_else(wrong)?;
+        parse_host(host).and_then(|host| Self::from_host(host, port)).ok_or_else(wrong)
+    }
+
+    /// The domain that the hosts of group `name` share.
+    pub fn group(name: &str) -> Result<Self, DomainError> {
+        let fits = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.');
+        // A number would read as the port of a host called `group`.
+        let number = name.bytes().all(|byte| byte.is_ascii_digit());
+        if number || name.len() > GROUP_NAME_MAX || !name.chars().all(fits) {
+            let expected = "a group name of 1 to 100 letters, digits, \"-\", \"_\" or \".\", and not a number";
+            return Err(DomainError { value: shortened(name), expected });
+        }
+        Ok(Self(format_compact!("{GROUP}{name}")))
+    }
+
+    /// The canonical text: `example.org`, `example.org:8080`, `[::1]:8080`, `group:name`.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The host without its port; for a group, the whole text.
+    pub fn host(&self) -> &str {
+        split_port(&self.0).map_or(self.as_str(), |(host, _)| host)
+    }
+
+    /// The port, where it is not the scheme's own.
+    pub fn port(&self) -> Option<u16> {
+        split_port(&self.0).and_then(|(_, port)| port)
+    }
+
+    fn from_host<S: AsRef<str>>(host: Host<S>, port: Option<u16>) -> Option<Self> {
+        let host = match host {
+            // No resolver knows a longer name, and memory must not be had for the asking.
+            Host::Domain(name) if name.as_ref().len() > HOST_NAME_MAX => return None,
+            Host::Domain(name) => CompactString::from(canonical(name.as_ref())),
+            Host::Ipv4(address) => format_compact!("{address}"),
+            Host::Ipv6(address) => format_compact!("[{address}]"),
+        };
+        Some(match port {
+            Some(port) => Self(format_compact!("{host}:{port}")),
+            None => Self(host),
+        })
+    }
+}
+
+/// Reads a host in any spelling; IPv6 addresses stand in brackets.
+fn parse_host(text: &str) -> Option<Host> {
+    // The parser takes percent-encoding and stars, as URLs do; a name that needs them is no domain name.
+    if text.contains(['%', '*']) {
+        return None;
+    }
+    let host = Host::parse(text).ok()?;
+    match &host {
+        Host::Domain(name) if canonical(name).is_empty() || name.starts_with('.') || name.contains("..") => None,
+        _ => Some(host),
+    }
+}
+
+/// Splits `host:port`, where the host may be an IPv6 address in brackets. `None`: that is no port.
+fn split_port(text: &str) -> Option<(&str, Option<u16>)> {
+    let host_end = text.rfind(']').map_or(0, |bracket| bracket + 1);
+    let Some(colon) = text[host_end..].find(':').map(|at| at + host_end) else {
+        return Some((text, None));
+    };
+    let port = &text[colon + 1..];
+    let digits = port.bytes().all(|byte| byte.is_ascii_digit());
+    let port = port.parse().ok().filter(|port| digits && *port != 0)?;
+    Some((&text[..colon], Some(port)))
+}
+
+/// Takes off the trailing dot and `www.`, however often it stands there, so that the result is stable.
+fn canonical(name: &str) -> &str {
+    let mut name = name.strip_suffix('.').unwrap_or(name);
+    while let Some(rest) = name.strip_prefix("www.").filter(|rest| !rest.is_empty()) {
+        name = rest;
+    }
+    name
+}
+
+/// At most as much of a hostile value as a message should repeat, with no control characters in it.
+fn shortened(text: &str) -> String {
+    const SHOWN: usize = 120;
+    let mut shown: String = text.chars().take(SHOWN).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+    if text.chars().nth(SHOWN).is_some() {
+        shown.push('…');
+    }
+    shown
+}
+
+/// A row of the rule table: an exact host or `*.suffix`, perhaps with a port.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Pattern {
+    host: CompactString,
+    wildcard: bool,
+    port: Option<u16>,
+}
+
+impl Pattern {
+    /// Reads `example.org`, `*.example.org`, either with a port.
+    pub fn parse(text: &str) -> Result<Self, DomainError> {
+        let wrong = || DomainError {
+            value: shortened(text),
+            expected: "a host such as \"reuters.com\" or a wildcard such as \"*.example.org\"",
+        };
+        let (wildcard, rest) = match text.strip_prefix("*.") {
+            Some(rest) => (true, rest),
+            None => (false, text),
+        };
+        let (host, port) = split_port(rest).ok_or_else(wrong)?;
+        match (parse_host(host).ok_or_else(wrong)?, wildcard) {
+            (Host::Ipv4(_) | Host::Ipv6(_), true) => Err(wrong()),
+            // A name that is only `www` under a wildcard is part of the suffix, not a spelling of it.
+            (Host::Domain(name), true) => {
+                let host = name.strip_suffix('.').unwrap_or(&name).into();
+                Ok(Self { host, wildcard, port })
+            }
+            (host, false) => {
+                let domain = Domain::from_host(host, None).ok_or_else(wrong)?;
+                Ok(Self { host: domain.0, wildcard, port })
+            }
+        }
+    }
+
+    /// The host, or the suffix after `*.`.
+    pub(crate) fn host(&self) -> &str {
+        &self.host
+    }
+
+    pub(crate) fn is_wildcard(&self) -> bool {
+        self.wildcard
+    }
+
+    pub(crate) fn port(&self) -> Option<u16> {
+        self.port
+    }
+
+    /// Whether some domain matches both this pattern and `other`.
+    pub(crate) fn overlaps(&self, other: &Self) -> bool {
+        let ports = self.port.is_none() || other.port.is_none() || self.port == other.port;
+        let under = |host: &str, suffix: &str| host.strip_suffix(suffix).is_some_and(|rest| rest.ends_with('.'));
+        let hosts = match (self.wildcard, other.wildcard) {
+            (false, false) => self.host == other.host,
+            (false, true) => under(&self.host, &other.host),
+            (true, false) => under(&other.host, &self.host),
+            (true, true) => {
+                self.host == other.host || under(&self.host, &other.host) || under(&other.host, &self.host)
+            }
+        };
+        ports && hosts
+    }
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", if self.wildcard { "*." } else { "" }, self.host)?;
+        self.port.map_or(Ok(()), |port| write!(f, ":{port}"))
+    }
+}
+
+impl fmt::Display for Domain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for Domain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+const GROUP: &str = "group:";
+const GROUP_NAME_MAX: usize = 100;
+const HOST_NAME_MAX: usize = 254;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> String {
+        Domain::parse(text).map_or_else(|error| error.to_string(), |domain| domain.to_string())
+    }
+
+    /// B15
+    #[test]
+    fn one_domain_has_one_name_however_it_is_spelt() {
+        assert_eq!(name("Finance.Yahoo.COM"), "finance.yahoo.com");
+        assert_eq!(name("reuters.com."), "reuters.com");
+        assert_eq!(name("www.reuters.com"), "reuters.com");
+        assert_eq!(name("www.www.reuters.com"), "reuters.com");
+        assert_eq!(name("news.reuters.com"), "news.reuters.com");
+        assert_eq!(name("münchen.example"), "xn--mnchen-3ya.example");
+        assert_eq!(name("XN--MNCHEN-3YA.example"), "xn--mnchen-3ya.example");
+        assert_eq!(name("127.0.0.1:8080"), "127.0.0.1:8080");
+        assert_eq!(name("[0:0:0:0:0:0:0:1]:8080"), "[::1]:8080");
+        assert_eq!(name("www"), "www");
+        assert_eq!(name("group:thomson"), "group:thomson");
+        assert_eq!(name("group:8080"), "group:8080");
+    }
+
+    #[test]
+    fn the_port_counts_when_it_is_not_the_schemes_own() {
+        for (url, domain) in [
+            ("http://example.org/a?b", "example.org"),
+            ("https://www.Example.org:443/", "example.org"),
+            ("http://example.org:80", "example.org"),
+            ("http://example.org:443", "example.org:443"),
+            ("https://example.org:8443", "example.org:8443"),
+            ("https://user:secret@example.org/", "example.org"),
+            ("http://[::1]:8080/", "[::1]:8080"),
+        ] {
+            assert_eq!(Domain::of_url(url).unwrap().as_str(), domain, "{url}");
+        }
+    }
+
+    #[test]
+    fn host_and_port_come_apart_again() {
+        for (text, host, port) in [
+            ("example.org", "example.org", None),
+            ("example.org:8080", "example.org", Some(8080)),
+            ("[::1]:1", "[::1]", Some(1)),
+            ("group:thomson", "group:thomson", None),
+        ] {
+            let domain = Domain::parse(text).unwrap();
+            assert_eq!((domain.host(), domain.port()), (host, port));
+            assert_eq!(Domain::parse(domain.as_str()).unwrap(), domain);
+        }
+    }
+
+    #[test]
+    fn what_names_no_domain_is_a_clear_error() {
+        for text in ["", ".", "a b", "a:b", "a:0", "a:99999", "a:+1", "%61.org", "a..b", "[::1", "http://a", "\u{0}"] {
+            assert!(name(text).starts_with("domain = "), "{text:?} became {}", name(text));
+        }
+        for text in ["", "example.org", "ftp://example.org", "file:///etc/passwd", "data:,x", "http://"] {
+            assert!(Domain::of_url(text).unwrap_err().to_string().contains("http or https"), "{text:?}");
+        }
+        for group in ["", "a b", "8080"] {
+            assert!(Domain::group(group).unwrap_err().to_string().contains("group name"));
+        }
+        assert!(Domain::of_url(&format!("http://{}.org/", "a.".repeat(200))).is_err());
+        let long = Domain::parse(&" ".repeat(1000)).unwrap_err().to_string();
+        assert!(long.len() < 300, "{long}");
+    }
+
+    #[test]
+    fn patterns_are_hosts_or_wildcards() {
+        assert_eq!(Pattern::parse("*.Company-IR").unwrap().to_string(), "*.company-ir");
+        assert_eq!(Pattern::parse("www.EIA.gov:8080").unwrap().to_string(), "eia.gov:8080");
+        for text in ["*", "*.", "a.*", "*.127.0.0.1", "*.*.org", "a:x"] {
+            assert!(Pattern::parse(text).is_err(), "{text}");
+        }
+    }
+}

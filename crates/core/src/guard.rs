@@ -1,0 +1,160 @@
+//! What protects a site and a job from a job that goes wrong: fewer tasks at once where a domain slows down
+//! (B40), the end of a job whose tasks keep failing (B47), and of one that is refused at the slowest pace (B48).
+
+use crate::outcome::Outcome;
+use crate::time::Span;
+
+/// How many tasks of a job may be in flight on a domain at once: one less for every five seconds that the
+/// learned delay adds to the spacing, but one at least (B40).
+pub fn concurrency(base: u32, spacing: Span, baseline: Span) -> u32 {
+    let less = spacing.less(baseline).whole_times(SLOWER_BY);
+    base.saturating_sub(u32::try_from(less).unwrap_or(u32::MAX)).max(1)
+}
+
+/// How a task of a job was settled, as the failure guard counts it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Settled<'a> {
+    /// It was fetched.
+    Done,
+    /// It failed for this reason.
+    Failed(&'a str),
+    /// The site answered that it has no such page: the list is stale, the site is fine.
+    Answered,
+    /// It was not to be fetched.
+    Skipped,
+}
+
+/// Counts a job's failures in a row; at the threshold the job fails, once (B47).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FailureGuard {
+    /// How many in a row fail the job; 0 is off.
+    threshold: u32,
+    streak: u32,
+    tripped: bool,
+}
+
+impl FailureGuard {
+    /// A guard that trips at `threshold` failures in a row; 0 never trips.
+    pub fn new(threshold: u32) -> Self {
+        Self { threshold, streak: 0, tripped: false }
+    }
+
+    /// Counts one settled task; the message when the job fails by it.
+    pub fn settled(&mut self, settled: Settled<'_>) -> Option<String> {
+        match settled {
+            Settled::Done => self.streak = 0,
+            Settled::Answered | Settled::Skipped => {}
+            Settled::Failed(error) => {
+                self.streak = self.streak.saturating_add(1);
+                if self.threshold > 0 && self.streak >= self.threshold && !self.tripped {
+                    self.tripped = true;
+                    return Some(format!("{} tasks in a row failed; the last error: {error}", self.streak));
+                }
+            }
+        }
+        None
+    }
+
+    /// Failures in a row so far.
+    pub fn streak(&self) -> u32 {
+        self.streak
+    }
+}
+
+/// Counts a job's rate limits in a row at the slowest pace; at the limit the job is cancelled (B48).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CancelGuard {
+    /// How many in a row cancel the job; 0 is off.
+    limit: u32,
+    /// Only requests that started under a spacing this long count.
+    delay: Span,
+    streak: u32,
+}
+
+impl CancelGuard {
+    /// A guard that trips at `limit` rate limits in a row of requests spaced by at least `delay`; 0 is off.
+    pub fn new(limit: u32, delay: Span) -> Self {
+        Self { limit, delay, streak: 0 }
+    }
+
+    /// Counts one attempt, whose request started under `spacing`; the message when the job is cancelled by it.
+    pub fn attempted(&mut self, outcome: Outcome, spacing: Span) -> Option<String> {
+        if outcome != Outcome::RateLimited || spacing < self.delay {
+            self.streak = 0;
+            return None;
+        }
+        self.streak = self.streak.saturating_add(1);
+        let trips = self.limit > 0 && self.streak == self.limit;
+        trips.then(|| {
+            format!("rate limited {} times in a row although requests were {} apart or more", self.streak, self.delay)
+        })
+    }
+}
+
+/// How many failures in a row fail a job when nobody says otherwise.
+pub const FAILURE_THRESHOLD: u32 = 20;
+/// The spacing from which rate limits count towards cancelling when nobody says otherwise.
+pub const CANCEL_DELAY: Span = Span::from_secs(60);
+/// Tasks of a job in flight at once when nobody says otherwise.
+pub const CONCURRENCY: u32 = 16;
+/// This much slower costs one task in flight.
+const SLOWER_BY: Span = Span::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// B40, E9
+    #[test]
+    fn a_slower_domain_gets_fewer_tasks_at_once() {
+        let at = |base, spacing: u64, baseline: u64| {
+            concurrency(base, Span::from_millis(spacing), Span::from_millis(baseline))
+        };
+        assert_eq!(at(16, 5_400, 500), 16);
+        assert_eq!(at(16, 5_500, 500), 15);
+        assert_eq!(at(16, 10_500, 500), 14);
+        assert_eq!(at(16, 60_000, 500), 5);
+        assert_eq!(at(4, 60_000, 500), 1);
+        assert_eq!(at(16, 10_000, 10_000), 16);
+        assert_eq!(concurrency(16, Span::MAX, Span::ZERO), 1);
+        assert_eq!(concurrency(0, Span::ZERO, Span::ZERO), 1);
+    }
+
+    /// B47
+    #[test]
+    fn a_job_fails_once_after_so_many_failures_in_a_row() {
+        let mut guard = FailureGuard::new(3);
+        for settled in [
+            Settled::Failed("refused"),
+            Settled::Failed("refused"),
+            Settled::Done,
+            Settled::Failed("refused"),
+            Settled::Answered,
+            Settled::Skipped,
+            Settled::Failed("refused"),
+        ] {
+            assert_eq!(guard.settled(settled), None);
+        }
+        assert_eq!(guard.streak(), 2);
+        let message = guard.settled(Settled::Failed("timed out after 30s")).unwrap();
+        assert_eq!(message, "3 tasks in a row failed; the last error: timed out after 30s");
+        assert_eq!(guard.settled(Settled::Failed("refused")), None, "a job fails once");
+        let mut off = FailureGuard::new(0);
+        assert!((0..100).all(|_| off.settled(Settled::Failed("refused")).is_none()));
+    }
+
+    /// B48
+    #[test]
+    fn a_job_is_cancelled_when_the_slowest_pace_is_refused() {
+        let (slow, fast) = (Span::from_secs(60), Span::from_millis(59_999));
+        let mut guard = CancelGuard::new(2, slow);
+        assert_eq!(guard.attempted(Outcome::RateLimited, slow), None);
+        assert_eq!(guard.attempted(Outcome::Timeout, slow), None, "another outcome zeroes it");
+        assert_eq!(guard.attempted(Outcome::RateLimited, slow), None);
+        assert_eq!(guard.attempted(Outcome::RateLimited, fast), None, "a faster pace does not count");
+        assert_eq!(guard.attempted(Outcome::RateLimited, slow), None);
+        assert!(guard.attempted(Outcome::RateLimited, slow).unwrap().contains("2 times in a row"));
+        let mut off = CancelGuard::new(0, slow);
+        assert!((0..100).all(|_| off.attempted(Outcome::RateLimited, slow).is_none()));
+    }
+}

@@ -1,0 +1,117 @@
+//! What a server says about waiting, read from the headers of one answer.
+//!
+//! Headers come in as pairs of name and raw value, so that any HTTP library can hand them over. What follows
+//! from them (clamps, holds, spacing) is decided in [`crate::pace`]; a value that makes no sense is kept as
+//! such, because a log line must say so (B21).
+
+mod rate_limit;
+mod retry_after;
+
+pub use rate_limit::Quota;
+pub use retry_after::RetryAfter;
+
+use crate::time::{Span, Timestamp};
+
+/// What one answer's headers ask of us.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Told {
+    /// `Retry-After`, in the form it had.
+    pub retry_after: RetryAfter,
+    /// The tightest quota that any of the rate limit headers states.
+    pub quota: Option<Quota>,
+}
+
+impl Told {
+    /// Reads the headers of an answer received at `now`. Names may be in any case.
+    ///
+    /// Dates are measured against the answer's own `Date`, because the server's clock need not be ours.
+    pub fn read<'a>(headers: impl Iterator<Item = (&'a str, &'a [u8])>, now: Timestamp) -> Self {
+        let mut relevant: Vec<(String, &str)> = Vec::new();
+        for (name, value) in headers {
+            let name = name.to_ascii_lowercase();
+            // Text that is not visible ASCII is no value of any of these headers.
+            if let (true, Ok(value)) = (is_relevant(&name), std::str::from_utf8(value)) {
+                if value.len() <= VALUE_MAX && relevant.len() < HEADERS_MAX {
+                    relevant.push((name, value.trim()));
+                }
+            } else if name == "retry-after" {
+                relevant.push((name, "(not text)"));
+            }
+        }
+        if relevant.is_empty() {
+            return Self::default();
+        }
+        let said = Said { headers: &relevant };
+        let date = said.first("date").and_then(parse_date).unwrap_or(now);
+        Self {
+            retry_after: retry_after::read(said.all("retry-after"), date),
+            quota: rate_limit::read(&said, date),
+        }
+    }
+
+    /// Only a `Retry-After` of plain seconds.
+    pub fn retry_after(span: Span) -> Self {
+        Self { retry_after: RetryAfter::After(span), quota: None }
+    }
+}
+
+/// The few headers of an answer that speak of waiting, names in lower case.
+struct Said<'a> {
+    headers: &'a [(String, &'a str)],
+}
+
+impl<'a> Said<'a> {
+    fn all(&self, name: &str) -> impl Iterator<Item = &'a str> {
+        self.headers.iter().filter(move |(known, _)| known == name).map(|(_, value)| *value)
+    }
+
+    fn first(&self, name: &str) -> Option<&'a str> {
+        self.all(name).next()
+    }
+
+    /// All values of a list header, joined as RFC 9110 joins them.
+    fn joined(&self, name: &str) -> Option<String> {
+        let values: Vec<&str> = self.all(name).collect();
+        (!values.is_empty()).then(|| values.join(", "))
+    }
+}
+
+fn is_relevant(name: &str) -> bool {
+    name == "date" || name == "retry-after" || name.starts_with("ratelimit") || name.starts_with("x-rate")
+}
+
+/// Reads an HTTP-date in any of the three forms of RFC 9110.
+fn parse_date(text: &str) -> Option<Timestamp> {
+    httpdate::parse_http_date(text).ok().map(Timestamp::from)
+}
+
+/// Longer values and more headers than these are noise or an attack.
+const VALUE_MAX: usize = 4_096;
+const HEADERS_MAX: usize = 64;
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// Reads `name: value` lines at 2026-11-15 12:00:00 UTC.
+    pub(crate) fn told(lines: &str) -> Told {
+        let pairs = lines.lines().filter_map(|line| line.split_once(": "));
+        let pairs = pairs.map(|(name, value)| (name, value.as_bytes()));
+        Told::read(pairs, Timestamp::parse("2026-11-15T12:00:00Z").unwrap())
+    }
+
+    #[test]
+    fn answers_without_a_word_about_waiting_ask_nothing() {
+        assert_eq!(told("Content-Type: text/html\nServer: nginx"), Told::default());
+        assert_eq!(told(""), Told::default());
+    }
+
+    #[test]
+    fn binary_and_immense_values_are_not_read() {
+        let headers = [("retry-after", &b"\xff\xfe"[..]), ("RateLimit", &b"\x80"[..])];
+        let told = Told::read(headers.into_iter(), Timestamp::from_secs(0));
+        assert_eq!(told, Told { retry_after: RetryAfter::Unusable, quota: None });
+        let long = "9".repeat(VALUE_MAX + 1);
+        assert_eq!(self::told(&format!("X-RateLimit-Reset: {long}\nX-RateLimit-Remaining: 0")).quota, None);
+    }
+}

@@ -1,0 +1,209 @@
+//! The rate limit headers in the spellings that sites use (B27).
+//!
+//! - `RateLimit` and `RateLimit-Policy` as structured fields (`"default";r=4;t=60`), and the one-header form
+//!   that an earlier draft had (`limit=10, remaining=4, reset=60`);
+//! - the older triple `RateLimit-Limit`, `-Remaining`, `-Reset`;
+//! - `X-RateLimit-*` (GitHub, Reddit, Discord with its `-Reset-After`) and `X-Rate-Limit-*` (X).
+//!
+//! A reset is seconds from now or, above 1e9, an epoch. Malformed fields are ignored.
+
+use sfv::{BareItem, Dictionary, List, ListEntry, Parameters, Parser};
+
+use super::Said;
+use crate::time::{Span, Timestamp};
+
+/// How much is left, and until when that is all there is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Quota {
+    /// Requests left until the reset.
+    pub remaining: u64,
+    /// Time from receipt of the answer to the reset; never zero.
+    pub reset: Span,
+}
+
+impl Quota {
+    /// The spacing that uses what is left up evenly; [`Span::MAX`] when nothing is left.
+    pub fn spacing(self) -> Span {
+        self.reset.split(self.remaining)
+    }
+}
+
+/// The tightest quota that the headers state; `date` is the moment the server wrote them.
+pub(super) fn read(said: &Said<'_>, date: Timestamp) -> Option<Quota> {
+    let mut quotas = structured(said);
+    quotas.extend(SPELLINGS.iter().filter_map(|spelling| spelled(said, spelling, date)));
+    quotas.into_iter().max_by_key(|quota| (quota.spacing(), quota.reset))
+}
+
+/// The header names of one family.
+struct Spelling {
+    remaining: &'static str,
+    /// In order of preference.
+    resets: &'static [&'static str],
+}
+
+fn spelled(said: &Said<'_>, spelling: &Spelling, date: Timestamp) -> Option<Quota> {
+    let remaining = whole(said.first(spelling.remaining)?)?;
+    let reset = spelling.resets.iter().find_map(|name| reset(said.first(name)?, date))?;
+    Some(Quota { remaining, reset })
+}
+
+/// `RateLimit`, with the window of `RateLimit-Policy` where a member does not say when it resets.
+fn structured(said: &Said<'_>) -> Vec<Quota> {
+    let Some(value) = said.joined("ratelimit") else { return Vec::new() };
+    let policies = said.joined("ratelimit-policy").map(|text| members(&text)).unwrap_or_default();
+    let window = |name: &str| {
+        let same = policies.iter().find(|(policy, _)| policy == name);
+        same.and_then(|(_, params)| span(params.get("w")?))
+    };
+    let current = members(&value).into_iter().filter_map(|(name, params)| {
+        let remaining = span(params.get("r")?)?.as_micros() / 1_000_000;
+        let reset = params.get("t").and_then(span).or_else(|| window(&name))?;
+        Some(Quota { remaining, reset })
+    });
+    current.chain(dictionary(&value)).filter(|quota| !quota.reset.is_zero()).collect()
+}
+
+/// The members of a structured list: their names and parameters. Anything malformed is no member.
+fn members(text: &str) -> Vec<(String, Parameters)> {
+    let list = Parser::new(text).parse::<List>().unwrap_or_default();
+    let item = |entry: ListEntry| match entry {
+        ListEntry::Item(item) => Some(item),
+        ListEntry::InnerList(_) => None,
+    };
+    let named = |item: sfv::Item| {
+        let name = match &item.bare_item {
+            BareItem::String(name) => name.as_str().to_owned(),
+            BareItem::Token(name) => name.as_str().to_owned(),
+            _ => return None,
+        };
+        Some((name, item.params))
+    };
+    list.into_iter().filter_map(item).filter_map(named).collect()
+}
+
+/// `limit=10, remaining=4, reset=60`.
+fn dictionary(text: &str) -> Option<Quota> {
+    let fields = Parser::new(text).parse::<Dictionary>().ok()?;
+    let number = |name: &str| match fields.get(name)? {
+        ListEntry::Item(item) => span(&item.bare_item),
+        ListEntry::InnerList(_) => None,
+    };
+    let remaining = number("remaining")?.as_micros() / 1_000_000;
+    Some(Quota { remaining, reset: number("reset")? })
+}
+
+/// A structured number that is zero or more, as seconds.
+fn span(item: &BareItem) -> Option<Span> {
+    let text = match item {
+        BareItem::Integer(number) => number.to_string(),
+        BareItem::Decimal(number) => number.to_string(),
+        _ => return None,
+    };
+    Span::from_decimal_secs(&text)
+}
+
+/// A count; Reddit writes it with a decimal point. List members after the first are policies.
+fn whole(text: &str) -> Option<u64> {
+    Span::from_decimal_secs(first_member(text)).map(|span| span.as_micros() / 1_000_000)
+}
+
+/// Seconds from now, or a moment: an epoch in seconds or, where it can be nothing else, in milliseconds.
+fn reset(text: &str, date: Timestamp) -> Option<Span> {
+    let value = Span::from_decimal_secs(first_member(text))?;
+    let epoch = |micros: u64| Timestamp::from_micros(i64::try_from(micros).unwrap_or(i64::MAX)).since(date);
+    let reset = if value > EPOCH_MILLIS_FROM {
+        epoch(value.as_micros() / 1_000)
+    } else if value > EPOCH_FROM {
+        epoch(value.as_micros())
+    } else {
+        value
+    };
+    (!reset.is_zero()).then_some(reset)
+}
+
+fn first_member(text: &str) -> &str {
+    text.split([',', ';']).next().unwrap_or(text).trim()
+}
+
+const SPELLINGS: [Spelling; 3] = [
+    Spelling { remaining: "ratelimit-remaining", resets: &["ratelimit-reset"] },
+    Spelling {
+        remaining: "x-ratelimit-remaining",
+        resets: &["x-ratelimit-reset-after", "x-ratelimit-reset"],
+    },
+    Spelling {
+        remaining: "x-rate-limit-remaining",
+        resets: &["x-rate-limit-reset-after", "x-rate-limit-reset"],
+    },
+];
+/// Above this a reset is an epoch: as seconds it would be more than thirty years.
+const EPOCH_FROM: Span = Span::from_secs(1_000_000_000);
+/// Above this an epoch is in milliseconds: as seconds it would be in the year 5138.
+const EPOCH_MILLIS_FROM: Span = Span::from_secs(100_000_000_000);
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::told;
+    use super::*;
+
+    fn quota(lines: &str) -> Option<(u64, u64)> {
+        told(lines).quota.map(|quota| (quota.remaining, quota.reset.as_secs_up()))
+    }
+
+    /// B27
+    #[test]
+    fn every_spelling_says_the_same() {
+        // 2026-11-15 12:00:00 UTC is 1794744000.
+        for lines in [
+            "RateLimit: \"default\";r=4;t=60",
+            "RateLimit: default;r=4;t=60",
+            "RateLimit-Policy: \"hour\";q=100;w=60\nRateLimit: \"hour\";r=4",
+            "RateLimit: limit=10, remaining=4, reset=60",
+            "RateLimit-Limit: 10\nRateLimit-Remaining: 4\nRateLimit-Reset: 60",
+            "RateLimit-Limit: 10, 10;w=60\nRateLimit-Remaining: 4\nRateLimit-Reset: 60",
+            "X-RateLimit-Limit: 5000\nX-RateLimit-Remaining: 4\nX-RateLimit-Reset: 1794744060",
+            "x-rate-limit-limit: 15\nx-rate-limit-remaining: 4\nx-rate-limit-reset: 1794744060",
+            "x-ratelimit-used: 96\nx-ratelimit-remaining: 4.0\nx-ratelimit-reset: 60",
+            "X-RateLimit-Remaining: 4\nX-RateLimit-Reset: 1794744999.5\nX-RateLimit-Reset-After: 60.0",
+            "X-RateLimit-Remaining: 4\nX-RateLimit-Reset: 1794744060000",
+        ] {
+            assert_eq!(quota(lines), Some((4, 60)), "{lines}");
+            assert_eq!(told(lines).quota.unwrap().spacing(), Span::from_secs(15));
+        }
+    }
+
+    #[test]
+    fn of_several_quotas_the_tightest_counts() {
+        assert_eq!(quota("RateLimit: \"minute\";r=4;t=60, \"day\";r=10;t=86400"), Some((10, 86_400)));
+        assert_eq!(quota("RateLimit: \"a\";r=0;t=5\nX-RateLimit-Remaining: 1\nX-RateLimit-Reset: 900"), Some((0, 5)));
+        assert_eq!(quota("RateLimit: \"a\";r=0;t=5, \"b\";r=0;t=50"), Some((0, 50)));
+    }
+
+    #[test]
+    fn an_epoch_is_measured_against_the_answers_own_date() {
+        let lines = "Date: Sun, 15 Nov 2026 11:00:00 GMT\nX-RateLimit-Remaining: 0\nX-RateLimit-Reset: 1794740430";
+        assert_eq!(quota(lines), Some((0, 30)));
+    }
+
+    #[test]
+    fn what_is_malformed_past_or_half_said_is_ignored() {
+        for lines in [
+            "RateLimit: \"default\";r=4",
+            "RateLimit: \"default\";t=4",
+            "RateLimit: \"default\";r=-1;t=60",
+            "RateLimit: \"default\";r=1;t=0",
+            "RateLimit: ((((",
+            "RateLimit: (\"a\" \"b\");r=1;t=1",
+            "RateLimit: 5;r=1;t=1",
+            "RateLimit: remaining=(1 2), reset=5",
+            "X-RateLimit-Remaining: 4",
+            "X-RateLimit-Remaining: -1\nX-RateLimit-Reset: 60",
+            "X-RateLimit-Remaining: many\nX-RateLimit-Reset: 60",
+            "X-RateLimit-Remaining: 4\nX-RateLimit-Reset: 1000000001",
+            "X-RateLimit-Remaining: 4\nX-RateLimit-Reset: tomorrow",
+        ] {
+            assert_eq!(quota(lines), None, "{lines}");
+        }
+    }
+}

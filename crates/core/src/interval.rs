@@ -1,0 +1,198 @@
+//! The minimum interval between two scrapes of a source (B50, B52, B55).
+//!
+//! The interval is measured between starts of scrapes, not between requests: pacing of the site itself goes
+//! on top and is in [`crate::pace`].
+
+use std::fmt;
+
+use crate::time::{Span, Timestamp};
+
+/// A source's own setting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SourceInterval {
+    /// Null: the global one goes.
+    #[default]
+    Default,
+    /// Its own zero or negative: no interval for this source.
+    Off,
+    /// Its own.
+    Every(Span),
+}
+
+/// A value that is no interval.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{key} = {value:?}: expected {expected}")]
+pub struct IntervalError {
+    /// The setting.
+    pub key: &'static str,
+    /// What was given.
+    pub value: String,
+    /// What would have been understood.
+    pub expected: &'static str,
+}
+
+/// Too soon: what a deferred task is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Deferred {
+    /// Whole seconds from now to the wake, rounded up.
+    pub wait_seconds: u64,
+    /// The interval in force.
+    pub interval: Span,
+    /// The last scrape.
+    pub last_scrape_at: Option<Timestamp>,
+    /// How long ago that was.
+    pub elapsed: Span,
+    /// When the task runs: reserved, so that the next one is measured from it (B55).
+    pub wake_at: Timestamp,
+}
+
+impl SourceInterval {
+    /// Reads `min_scrape_interval` of a source: decimal seconds with at most two places; `default` or nothing
+    /// goes back to the global one.
+    pub fn parse(text: &str) -> Result<Self, IntervalError> {
+        if matches!(text.trim(), "" | "default" | "null") {
+            return Ok(Self::Default);
+        }
+        Ok(read("min_scrape_interval", text)?.map_or(Self::Off, Self::Every))
+    }
+
+    /// The interval in force, where `global` is the one of the configuration.
+    pub fn effective(self, global: Option<Span>) -> Option<Span> {
+        match self {
+            Self::Default => global,
+            Self::Off => None,
+            Self::Every(span) => Some(span),
+        }
+    }
+}
+
+/// Reads the global `scrape.min_interval`: decimal seconds; empty, zero and negative switch it off.
+pub fn parse_global(text: &str) -> Result<Option<Span>, IntervalError> {
+    if text.trim().is_empty() { Ok(None) } else { read("scrape.min_interval", text) }
+}
+
+/// May a source be scraped at `now`? `last_wake` is the latest wake already reserved for it.
+pub fn check(
+    interval: Option<Span>,
+    last_scrape_at: Option<Timestamp>,
+    last_wake: Option<Timestamp>,
+    now: Timestamp,
+) -> Result<(), Deferred> {
+    let Some(interval) = interval else { return Ok(()) };
+    // A scrape cannot have been in the future: the clock stepped back, and the wait must not grow by that.
+    let scraped = last_scrape_at.map(|at| at.min(now));
+    let Some(anchor) = scraped.max(last_wake) else { return Ok(()) };
+    let due_at = anchor + interval;
+    if due_at <= now {
+        return Ok(());
+    }
+    let wait_seconds = due_at.since(now).as_secs_up();
+    Err(Deferred {
+        wait_seconds,
+        interval,
+        last_scrape_at,
+        elapsed: last_scrape_at.map_or(Span::ZERO, |at| now.since(at)),
+        wake_at: now + Span::from_secs(wait_seconds),
+    })
+}
+
+/// Decimal seconds with at most two places, as `numeric(10,2)` holds them; zero and negative are off.
+fn read(key: &'static str, text: &str) -> Result<Option<Span>, IntervalError> {
+    let expected = "decimal seconds with at most two places and eight digits before the point, such as 2.5";
+    let wrong = || IntervalError { key, value: text.to_owned(), expected };
+    let text = text.trim();
+    let (negative, digits) = match text.strip_prefix('-') {
+        Some(digits) => (true, digits),
+        None => (false, text),
+    };
+    let (whole, places) = digits.split_once('.').unwrap_or((digits, ""));
+    let span = Span::from_decimal_secs(digits).ok_or_else(wrong)?;
+    // Trailing zeros are no further places: 2.500 is 2.5.
+    if whole.trim_start_matches('0').len() > 8 || places.trim_end_matches('0').len() > 2 {
+        return Err(wrong());
+    }
+    Ok((!negative && !span.is_zero()).then_some(span))
+}
+
+impl fmt::Display for Deferred {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { wait_seconds, interval, elapsed, .. } = self;
+        match self.last_scrape_at {
+            Some(_) => write!(
+                f,
+                "scraped {}s ago, the interval is {}s: deferred for {wait_seconds}s",
+                hundredths(*elapsed),
+                hundredths(*interval)
+            ),
+            None => write!(
+                f,
+                "another scrape is due first, the interval is {}s: deferred for {wait_seconds}s",
+                hundredths(*interval)
+            ),
+        }
+    }
+}
+
+/// Seconds with at most two places; elapsed time is cut, never made longer than it was.
+fn hundredths(span: Span) -> f64 {
+    (span.as_micros() / 10_000) as f64 / 100.0
+}
+
+/// The global interval when nobody says otherwise.
+pub const MIN_INTERVAL: Span = Span::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(secs: f64) -> Timestamp {
+        Timestamp::from_micros((secs * 1e6) as i64)
+    }
+
+    /// B50
+    #[test]
+    fn settings_are_read_as_documented() {
+        let source = |text| SourceInterval::parse(text);
+        assert_eq!(source("2.5"), Ok(SourceInterval::Every(Span::from_millis(2_500))));
+        assert_eq!(source("2.500"), Ok(SourceInterval::Every(Span::from_millis(2_500))));
+        assert_eq!(source("default"), Ok(SourceInterval::Default));
+        assert_eq!(source("0"), Ok(SourceInterval::Off));
+        assert_eq!(source("-1"), Ok(SourceInterval::Off));
+        assert_eq!(parse_global("1.0"), Ok(Some(MIN_INTERVAL)));
+        assert_eq!(parse_global(""), Ok(None));
+        assert_eq!(parse_global("0.00"), Ok(None));
+        assert_eq!(parse_global("-3"), Ok(None));
+        for text in ["2.555", "fast", "1e3", "NaN", "inf", "123456789", "1s", "--1"] {
+            let error = source(text).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("min_scrape_interval = {text:?}: expected decimal")), "{error}");
+        }
+    }
+
+    /// B50
+    #[test]
+    fn a_sources_own_interval_wins_and_null_means_the_global_one() {
+        let (own, global) = (Span::from_secs(5), Some(MIN_INTERVAL));
+        assert_eq!(SourceInterval::Default.effective(global), global);
+        assert_eq!(SourceInterval::Default.effective(None), None);
+        assert_eq!(SourceInterval::Every(own).effective(None), Some(own));
+        assert_eq!(SourceInterval::Off.effective(global), None);
+    }
+
+    /// B52, B7: a clock that stepped back does not defer for longer than the interval.
+    #[test]
+    fn a_scrape_from_the_future_waits_one_interval() {
+        let deferred = check(Some(Span::from_secs(2)), Some(at(1_000.0)), None, at(10.0)).unwrap_err();
+        assert_eq!((deferred.wait_seconds, deferred.elapsed), (2, Span::ZERO));
+    }
+
+    #[test]
+    fn a_deferral_tells_its_numbers() {
+        let deferred = check(Some(Span::from_millis(2_500)), Some(at(10.0)), None, at(11.2)).unwrap_err();
+        assert_eq!(deferred.to_string(), "scraped 1.2s ago, the interval is 2.5s: deferred for 2s");
+        let reserved = check(Some(Span::from_secs(2)), None, Some(at(12.0)), at(11.0)).unwrap_err();
+        assert_eq!(
+            reserved.to_string(),
+            "another scrape is due first, the interval is 2s: deferred for 3s"
+        );
+    }
+}

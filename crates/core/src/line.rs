@@ -1,0 +1,197 @@
+//! Who waits for one domain, and whose turn it is (B3, B12).
+//!
+//! Waiters of one intent are served in the order in which they are ready, then in which they came; a retry
+//! comes back by the time it is ready and so stands behind those who waited before (B41). Waiters stand in
+//! lanes, one for each job and intent, so that a job that may not send right now is passed over at the cost of
+//! one look, however many of its tasks wait. Nobody here sleeps: [`Line::turn`] tells when to look again.
+
+use std::collections::BTreeMap;
+
+use crate::decision::{Decision, Limit, Permit, Reason};
+use crate::intent::Intent;
+use crate::pace::{Pace, Terms};
+use crate::task::JobId;
+use crate::time::Timestamp;
+
+/// What waits in a line.
+pub trait Waiter {
+    /// What its host is fetched on.
+    fn terms(&self) -> Terms<'_>;
+}
+
+/// Which waiters belong together: those of one job and intent. Callers of the gate have no job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Lane {
+    /// The job, if it is one's.
+    pub job: Option<JobId>,
+    /// What its requests are for.
+    pub intent: Intent,
+}
+
+/// A place in line, to give it up by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Place {
+    lane: Lane,
+    ready_at: Timestamp,
+    arrival: u64,
+}
+
+/// Whose turn it is.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Turn<W> {
+    /// This waiter goes; its slot is charged.
+    Go {
+        /// Who goes.
+        waiter: W,
+        /// From which lane.
+        lane: Lane,
+        /// Its permit.
+        permit: Permit,
+    },
+    /// Nobody yet.
+    Wait {
+        /// The first moment at which somebody may go, unless something is recorded or a lane opens before;
+        /// `None` when that is all there is to wait for.
+        until: Option<Timestamp>,
+        /// What the first in line waits for; `None` when nobody is ready.
+        reason: Option<Reason>,
+        /// Lanes with somebody ready that may not send now.
+        closed: Vec<Lane>,
+    },
+    /// Nobody waits.
+    Empty,
+}
+
+/// Who waits for one domain.
+#[derive(Debug)]
+pub struct Line<W> {
+    lanes: Vec<(Lane, BTreeMap<(Timestamp, u64), W>)>,
+    arrivals: u64,
+}
+
+impl<W> Default for Line<W> {
+    fn default() -> Self {
+        Self { lanes: Vec::new(), arrivals: 0 }
+    }
+}
+
+impl<W: Waiter> Line<W> {
+    /// Joins the line; the waiter may go from `ready_at` on.
+    pub fn join(&mut self, lane: Lane, ready_at: Timestamp, waiter: W) -> Place {
+        self.arrivals += 1;
+        let place = Place { lane, ready_at, arrival: self.arrivals };
+        let index = self.lanes.iter().position(|(known, _)| *known == lane).unwrap_or_else(|| {
+            self.lanes.push((lane, BTreeMap::new()));
+            self.lanes.len() - 1
+        });
+        self.lanes[index].1.insert((ready_at, self.arrivals), waiter);
+        place
+    }
+
+    /// Gives a place up; `None` when the waiter has gone already.
+    pub fn leave(&mut self, place: &Place) -> Option<W> {
+        let index = self.lanes.iter().position(|(lane, _)| *lane == place.lane)?;
+        let waiter = self.lanes[index].1.remove(&(place.ready_at, place.arrival));
+        self.drop_if_empty(index);
+        waiter
+    }
+
+    /// Sends everybody away.
+    pub fn leave_all(&mut self) -> Vec<W> {
+        self.lanes.drain(..).flat_map(|(_, waiting)| waiting.into_values()).collect()
+    }
+
+    /// Sends everybody of a job away.
+    pub fn leave_job(&mut self, job: JobId) -> Vec<W> {
+        let (gone, stay) = self.lanes.drain(..).partition(|(lane, _)| lane.job == Some(job));
+        self.lanes = stay;
+        let gone: Vec<(Lane, BTreeMap<_, W>)> = gone;
+        gone.into_iter().flat_map(|(_, waiting)| waiting.into_values()).collect()
+    }
+
+    /// Lets the next waiter go if one may; `open` tells which lanes may send now.
+    pub fn turn(
+        &mut self,
+        pace: &mut Pace,
+        now: Timestamp,
+        open: impl Fn(&Lane, &W, &Pace) -> bool,
+    ) -> Turn<W> {
+        let mut closed = Vec::new();
+        let mut later: Option<Timestamp> = None;
+        // The first ready waiter of each intent: nobody overtakes within an intent, nobody waits for another.
+        let mut firsts: [Option<(Timestamp, u64, usize)>; 3] = [None; 3];
+        for (index, (lane, waiting)) in self.lanes.iter().enumerate() {
+            let Some((&(ready_at, arrival), waiter)) = waiting.first_key_value() else { continue };
+            if ready_at > now {
+                later = Some(later.map_or(ready_at, |known| known.min(ready_at)));
+            } else if !open(lane, waiter, pace) {
+                closed.push(*lane);
+            } else {
+                let first = &mut firsts[lane.intent.index()];
+                if first.is_none_or(|(known_at, known, _)| (ready_at, arrival) < (known_at, known)) {
+                    *first = Some((ready_at, arrival, index));
+                }
+            }
+        }
+        firsts.sort_unstable_by_key(|first| first.map_or((Timestamp::MAX, u64::MAX), |(at, nth, _)| (at, nth)));
+        let mut binding: Option<Reason> = None;
+        for (ready_at, arrival, index) in firsts.into_iter().flatten() {
+            let (lane, waiting) = &mut self.lanes[index];
+            let lane = *lane;
+            let Some(waiter) = waiting.get(&(ready_at, arrival)) else { continue };
+            match pace.admit(waiter.terms(), lane.intent, now) {
+                Decision::Proceed(permit) => {
+                    let Some(waiter) = waiting.remove(&(ready_at, arrival)) else { continue };
+                    self.drop_if_empty(index);
+                    return Turn::Go { waiter, lane, permit };
+                }
+                Decision::Wait { reason, .. } | Decision::Refuse(reason) => {
+                    if binding.is_none_or(|known| reason.until < known.until) {
+                        binding = Some(reason);
+                    }
+                }
+            }
+        }
+        if self.lanes.is_empty() {
+            return Turn::Empty;
+        }
+        let until = binding.map(|reason| reason.until).into_iter().chain(later).min();
+        Turn::Wait { until, reason: binding, closed }
+    }
+
+    /// May somebody who is not in line go now? Not while others are (B3).
+    pub fn check(&self, pace: &mut Pace, terms: Terms<'_>, intent: Intent, now: Timestamp) -> Decision {
+        let ahead = self.ready(now);
+        if ahead == 0 {
+            return pace.admit(terms, intent, now);
+        }
+        let turns = pace.spacing(terms).times(ahead as u64);
+        let until = (pace.next_at(terms, intent, now) + turns).max(now + SOON);
+        let reason = Reason { limit: Limit::Line { ahead }, until, asked_at: now };
+        Decision::Wait { until, reason }
+    }
+
+    /// How many are in line and ready.
+    pub fn ready(&self, now: Timestamp) -> usize {
+        self.lanes.iter().map(|(_, waiting)| waiting.range(..=(now, u64::MAX)).count()).sum()
+    }
+
+    /// How many are in line, ready or not.
+    pub fn len(&self) -> usize {
+        self.lanes.iter().map(|(_, waiting)| waiting.len()).sum()
+    }
+
+    /// Whether nobody is.
+    pub fn is_empty(&self) -> bool {
+        self.lanes.is_empty()
+    }
+
+    fn drop_if_empty(&mut self, index: usize) {
+        if self.lanes[index].1.is_empty() {
+            self.lanes.swap_remove(index);
+        }
+    }
+}
+
+/// Somebody behind a line is told to come back no sooner than this.
+const SOON: crate::time::Span = crate::time::Span::from_millis(1);

@@ -1,0 +1,376 @@
+//! The compact form of a pace that a database column holds.
+//!
+//! A version, then tagged fields, then a checksum. A field that is absent has its default, so a form written
+//! by an older version reads as it is; a tag that is not known was written by a newer one. Tags are never
+//! reused.
+
+use super::rare::{OPEN_MAX, QUOTAS_MAX, QuotaSpacing, Rare};
+use super::{Guess, Pace, ServerWord};
+use crate::decision::Permit;
+use crate::intent::Intent;
+use crate::time::{Span, Timestamp};
+use crate::window::Window;
+
+/// Bytes that are no pace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    /// There are none.
+    #[error("the saved pace is empty")]
+    Empty,
+    /// A newer version of Comity wrote them.
+    #[error("the saved pace has version {0}, which is newer than {VERSION}, the newest this program knows")]
+    Newer(u8),
+    /// They were damaged or never were a pace.
+    #[error("the saved pace is damaged at byte {0}")]
+    Damaged(usize),
+}
+
+impl Pace {
+    /// The compact form.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Writer(vec![VERSION]);
+        out.time(1, self.seen_at);
+        out.time(2, self.last_start);
+        out.time(3, self.server_until);
+        out.time(4, self.guess_until);
+        out.time(5, self.penalty_at);
+        out.time(6, self.last_success);
+        out.number(7, self.penalties.into());
+        out.number(8, self.next_id.into());
+        out.number(9, self.server_word as u64);
+        out.number(10, self.guess as u64);
+        let learned = &self.learned;
+        out.number(11, learned.delay.as_micros());
+        out.number(12, learned.floor.as_micros());
+        out.time(13, learned.floor_at);
+        out.number(14, learned.probe_from.as_micros());
+        out.number(15, learned.success_streak.into());
+        out.number(16, learned.error_streak.into());
+        out.number(17, learned.probe.into());
+        out.number(18, u64::from(learned.pinned) | u64::from(learned.touched) << 1);
+        for permit in self.opens() {
+            out.0.push(OPEN);
+            out.varint(zigzag(permit.started_at.as_micros()));
+            out.varint(permit.spacing.as_micros());
+            out.varint(permit.id.into());
+            out.varint(permit.probe.into());
+            out.varint(permit.intent.index() as u64);
+        }
+        if let Some(rare) = &self.rare {
+            out.rare(rare);
+        }
+        out.finish()
+    }
+
+    /// Reads the compact form, of this version or an older one.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let version = *bytes.first().ok_or(DecodeError::Empty)?;
+        if version > VERSION {
+            return Err(DecodeError::Newer(version));
+        }
+        let body = bytes.len().checked_sub(4).filter(|body| *body > 0 && version > 0);
+        let body = body.ok_or(DecodeError::Damaged(bytes.len()))?;
+        let (form, sum) = bytes.split_at(body);
+        if checksum(form).to_le_bytes() != sum {
+            return Err(DecodeError::Damaged(body));
+        }
+        let mut reader = Reader { bytes: form, at: 1 };
+        reader.pace().ok_or(DecodeError::Damaged(reader.at))
+    }
+}
+
+struct Writer(Vec<u8>);
+
+impl Writer {
+    fn number(&mut self, tag: u8, value: u64) {
+        if value != 0 {
+            self.0.push(tag);
+            self.varint(value);
+        }
+    }
+
+    fn time(&mut self, tag: u8, at: Timestamp) {
+        if let Some(at) = at.ever() {
+            self.0.push(tag);
+            self.varint(zigzag(at.as_micros()));
+        }
+    }
+
+    fn rare(&mut self, rare: &Rare) {
+        self.0.push(STARTS);
+        rare.starts.iter().for_each(|start| self.varint(optional(*start)));
+        for (tag, window) in WINDOWS.into_iter().zip([&rare.window].into_iter().chain(&rare.windows)) {
+            if window.iter().len() > 0 {
+                self.0.push(tag);
+                self.varint(window.iter().len() as u64);
+                window.iter().for_each(|start| self.varint(zigzag(start.as_micros())));
+            }
+        }
+        for quota in &rare.quotas {
+            self.0.push(QUOTA);
+            self.varint(quota.delay.as_micros());
+            self.varint(zigzag(quota.until.as_micros()));
+        }
+        self.time(PAUSED, rare.paused_until);
+        self.time(LOST, rare.lost_at);
+    }
+
+    /// Seven bits a byte, the lowest first.
+    fn varint(&mut self, mut value: u64) {
+        while value >= 0x80 {
+            self.0.push(value as u8 | 0x80);
+            value >>= 7;
+        }
+        self.0.push(value as u8);
+    }
+
+    fn finish(mut self) -> Vec<u8> {
+        let sum = checksum(&self.0);
+        self.0.extend(sum.to_le_bytes());
+        self.0
+    }
+}
+
+struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl Reader<'_> {
+    fn pace(&mut self) -> Option<Pace> {
+        let mut pace = Pace::default();
+        while self.at < self.bytes.len() {
+            let tag = self.byte()?;
+            let learned = &mut pace.learned;
+            match tag {
+                1 => pace.seen_at = self.time()?,
+                2 => pace.last_start = self.time()?,
+                3 => pace.server_until = self.time()?,
+                4 => pace.guess_until = self.time()?,
+                5 => pace.penalty_at = self.time()?,
+                6 => pace.last_success = self.time()?,
+                7 => pace.penalties = self.small()?,
+                8 => pace.next_id = self.small()?,
+                9 => pace.server_word = *[ServerWord::RetryAfter, ServerWord::QuotaSpent].get(self.index()?)?,
+                10 => pace.guess = *[Guess::Backoff, Guess::WaitOn429, Guess::Learned].get(self.index()?)?,
+                11 => learned.delay = self.span()?,
+                12 => learned.floor = self.span()?,
+                13 => learned.floor_at = self.time()?,
+                14 => learned.probe_from = self.span()?,
+                15 => learned.success_streak = self.small()?,
+                16 => learned.error_streak = self.small()?,
+                17 => learned.probe = self.small()?,
+                18 => {
+                    let flags = self.index().filter(|flags| *flags < 4)?;
+                    learned.pinned = flags & 1 != 0;
+                    learned.touched = flags & 2 != 0;
+                }
+                _ => self.list(tag, &mut pace)?,
+            }
+        }
+        Some(pace)
+    }
+
+    /// The fields that may stand more than once or belong to few domains.
+    fn list(&mut self, tag: u8, pace: &mut Pace) -> Option<()> {
+        match tag {
+            OPEN => {
+                let permit = Permit {
+                    started_at: self.time()?,
+                    spacing: self.span()?,
+                    id: self.small()?,
+                    probe: self.small()?,
+                    intent: *Intent::ALL.get(self.index()?)?,
+                };
+                if pace.open.is_none() {
+                    pace.open = Some(permit);
+                } else {
+                    let more = &mut pace.rare_mut().open;
+                    (more.len() < OPEN_MAX).then(|| more.push(permit))?;
+                }
+            }
+            STARTS => {
+                for nth in 0..Intent::ALL.len() {
+                    let start = self.varint()?;
+                    pace.rare_mut().starts[nth] = required(start)?;
+                }
+            }
+            QUOTA => {
+                let quota = QuotaSpacing { delay: self.span()?, until: self.time()? };
+                let quotas = &mut pace.rare_mut().quotas;
+                (quotas.len() < QUOTAS_MAX).then(|| quotas.push(quota))?;
+            }
+            PAUSED => pace.rare_mut().paused_until = self.time()?,
+            LOST => pace.rare_mut().lost_at = self.time()?,
+            _ => {
+                let nth = WINDOWS.iter().position(|known| *known == tag)?;
+                let count = self.index().filter(|count| *count <= self.bytes.len())?;
+                let starts: Option<Vec<Timestamp>> = (0..count).map(|_| self.time()).collect();
+                let window = Window::from_sorted(starts?.into_iter())?;
+                let rare = pace.rare_mut();
+                match nth {
+                    0 => rare.window = window,
+                    _ => rare.windows[nth - 1] = window,
+                }
+            }
+        }
+        Some(())
+    }
+
+    fn byte(&mut self) -> Option<u8> {
+        let byte = *self.bytes.get(self.at)?;
+        self.at += 1;
+        Some(byte)
+    }
+
+    fn varint(&mut self) -> Option<u64> {
+        let mut value = 0_u64;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            value |= u64::from(byte & 0x7f).checked_shl(shift)?;
+            if byte < 0x80 {
+                return Some(value);
+            }
+        }
+        None
+    }
+
+    fn time(&mut self) -> Option<Timestamp> {
+        in_range(unzigzag(self.varint()?))
+    }
+
+    fn span(&mut self) -> Option<Span> {
+        self.varint().filter(|micros| *micros <= Span::MAX.as_micros()).map(Span::from_micros)
+    }
+
+    fn small<T: TryFrom<u64>>(&mut self) -> Option<T> {
+        self.varint()?.try_into().ok()
+    }
+
+    fn index(&mut self) -> Option<usize> {
+        self.small()
+    }
+}
+
+/// Small numbers of either sign become small numbers.
+fn zigzag(value: i64) -> u64 {
+    ((value << 1) ^ (value >> 63)) as u64
+}
+
+fn unzigzag(value: u64) -> i64 {
+    (value >> 1) as i64 ^ -((value & 1) as i64)
+}
+
+/// Never is 0, any other moment its zigzag plus 1.
+fn optional(at: Timestamp) -> u64 {
+    at.ever().map_or(0, |at| zigzag(at.as_micros()) + 1)
+}
+
+fn required(value: u64) -> Option<Timestamp> {
+    value.checked_sub(1).map_or(Some(Timestamp::NEVER), |value| in_range(unzigzag(value)))
+}
+
+fn in_range(micros: i64) -> Option<Timestamp> {
+    let at = Timestamp::from_micros(micros);
+    (at.as_micros() == micros).then_some(at)
+}
+
+/// FNV-1a: enough to tell a pace from noise.
+fn checksum(bytes: &[u8]) -> u32 {
+    bytes.iter().fold(0x811c_9dc5, |sum, byte| (sum ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
+}
+
+const VERSION: u8 = 1;
+const OPEN: u8 = 19;
+const STARTS: u8 = 20;
+const WINDOWS: [u8; 4] = [21, 22, 23, 24];
+const QUOTA: u8 = 25;
+const PAUSED: u8 = 26;
+const LOST: u8 = 27;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::headers::{Quota, Told};
+    use crate::outcome::{Answer, Outcome};
+    use crate::rule::{Fields, Rule};
+
+    /// A pace with something in every field.
+    fn full() -> Pace {
+        let fields = Fields { burst: Some(Some(3)), in_flight: Some(None), ..Fields::default() };
+        let rule = Rule::new(&fields).unwrap();
+        let mut pace = Pace::default();
+        for (nth, intent) in [Intent::Fetch, Intent::Search, Intent::Api, Intent::Fetch].into_iter().enumerate() {
+            pace.admit((&rule).into(), intent, Timestamp::from_secs(60 * nth as i64));
+        }
+        let told = Told { quota: Some(Quota { remaining: 4, reset: Span::from_secs(60) }), ..Told::default() };
+        let answer = Answer { outcome: Outcome::RateLimited, told };
+        pace.record_unasked((&rule).into(), Intent::Fetch, &answer, Timestamp::from_secs(181));
+        pace.lost(Timestamp::from_secs(3));
+        pace.pause(None);
+        pace
+    }
+
+    #[test]
+    fn a_pace_comes_back_as_it_was_in_few_bytes() {
+        let pace = full();
+        assert_eq!(Pace::decode(&pace.encode()), Ok(pace.clone()));
+        assert!(pace.encode().len() < 160, "{}", pace.encode().len());
+        assert_eq!(Pace::decode(&Pace::default().encode()), Ok(Pace::default()));
+        assert!(Pace::default().encode().len() <= 5);
+    }
+
+    /// What version 1 wrote stays readable for ever: these bytes must never be changed.
+    #[test]
+    fn the_first_version_stays_readable() {
+        let written = [
+            1, 2, 128, 137, 122, 7, 2, 11, 192, 132, 61, 12, 160, 194, 30, 15, 19, 34, 104, 20, 184,
+        ];
+        let pace = Pace::decode(&written).unwrap();
+        assert_eq!(pace.last_start(), Some(Timestamp::from_secs(1)));
+        assert_eq!(pace.penalties(), 2);
+        assert_eq!(pace.learned().delay(), Span::from_secs(1));
+        assert_eq!(pace.learned().floor(), Span::from_millis(500));
+        assert_eq!(pace.learned().success_streak(), 19);
+    }
+
+    #[test]
+    fn garbage_is_a_clear_error() {
+        assert_eq!(Pace::decode(&[]), Err(DecodeError::Empty));
+        let newer = Pace::decode(&[2, 1, 1]).unwrap_err().to_string();
+        assert_eq!(newer, "the saved pace has version 2, which is newer than 1, the newest this program knows");
+        assert_eq!(Pace::decode(b"\0\0\0\0\0\0"), Err(DecodeError::Damaged(6)));
+        let whole = full().encode();
+        for cut in 1..whole.len() {
+            assert!(Pace::decode(&whole[..cut]).is_err(), "cut at {cut}");
+        }
+        for place in 0..whole.len() {
+            let mut flipped = whole.clone();
+            flipped[place] ^= 0x10;
+            assert!(Pace::decode(&flipped).is_err(), "flipped at {place}");
+        }
+    }
+
+    #[test]
+    fn well_formed_nonsense_is_refused_too() {
+        let signed = |bytes: &[u8]| {
+            let mut form = bytes.to_vec();
+            form.extend(checksum(bytes).to_le_bytes());
+            Pace::decode(&form)
+        };
+        assert!(signed(&[1]).is_ok());
+        for form in [
+            &[1, 99, 1][..],                         // an unknown tag
+            &[1, 10, 3],                             // no such guess
+            &[1, 18, 4],                             // no such flag
+            &[1, 19, 0, 0, 0, 0, 3],                 // no such intent
+            &[1, 17, 0xff, 0xff, 0xff, 0x7f],        // a probe too many
+            &[1, 21, 2, 4, 2],                       // starts out of order
+            &[1, 21, 0xff, 0xff, 0xff, 0xff, 0x0f],  // a window larger than the form
+            &[1, 1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01], // a time past the end of time
+            &[1, 1, 0xff],                           // a number that does not end
+        ] {
+            assert!(signed(form).is_err(), "{form:?}");
+        }
+    }
+}

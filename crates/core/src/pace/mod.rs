@@ -1,0 +1,360 @@
+//! Everything remembered about one domain, and the decision that follows from it.
+//!
+//! A [`Pace`] is a plain value: it holds no lock and no timer, and `now` comes in with every call. Whoever
+//! shares one reads the clock while holding it, so that time does not run backwards between callers. What was
+//! not told to a pace it does not know: no store, no queue, no other domain.
+//!
+//! - here: the state, asking, charging and departing
+//! - `constraint`: every limit on the next start, in one place
+//! - `record`: what an answer changes
+//! - `upkeep`: clock steps, handing over, losing and restoring state, an operator's hand
+//! - `codec`: the compact form that a database column holds
+//! - `rare`: what few domains need, kept out of line
+
+mod codec;
+mod constraint;
+mod rare;
+mod record;
+mod upkeep;
+
+pub use codec::DecodeError;
+pub use record::{Heeded, Recorded, Standing};
+pub use upkeep::Pinned;
+
+use crate::decision::{Decision, Limit, Permit, Reason};
+use crate::intent::Intent;
+use crate::learn::{Learned, Sent};
+use crate::rule::Rule;
+use crate::time::{Span, Timestamp};
+use rare::Rare;
+
+/// Everything remembered about one domain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pace {
+    /// The latest `now` that any call brought, to notice a clock that stepped back.
+    seen_at: Timestamp,
+    /// The latest start, charged or sent.
+    last_start: Timestamp,
+    /// The server asked to stay away until then.
+    server_until: Timestamp,
+    /// Our own guess says to stay away until then.
+    guess_until: Timestamp,
+    /// When the latest penalty began: answers to requests that started before are late.
+    penalty_at: Timestamp,
+    last_success: Timestamp,
+    learned: Learned,
+    /// The oldest permit not recorded yet; more of them are in `rare`.
+    open: Option<Permit>,
+    rare: Option<Box<Rare>>,
+    /// Penalties in a row: the rung of the ladder.
+    penalties: u32,
+    next_id: u32,
+    server_word: ServerWord,
+    guess: Guess,
+}
+
+/// What a host is fetched on: its rule, and the crawl-delay of its own robots.txt.
+#[derive(Debug, Clone, Copy)]
+pub struct Terms<'a> {
+    /// The rule of the host.
+    pub rule: &'a Rule,
+    /// The crawl-delay of the host's robots.txt, or zero.
+    pub crawl_delay: Span,
+}
+
+/// Whether a request whose connection is open may be written to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Departure {
+    /// Write it now; this moment is its start.
+    Go,
+    /// Not yet: since the permit was drawn a hold began, or another request left. Ask again at `until`, or
+    /// give the permit up with [`Pace::abandon`].
+    Wait {
+        /// The first moment at which it may be written.
+        until: Timestamp,
+        /// What binds until then.
+        reason: Reason,
+    },
+}
+
+/// In which words the server asked us to stay away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum ServerWord {
+    #[default]
+    RetryAfter,
+    QuotaSpent,
+}
+
+/// What our own hold goes by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Guess {
+    #[default]
+    Backoff,
+    WaitOn429,
+    Learned,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self {
+            seen_at: Timestamp::NEVER,
+            last_start: Timestamp::NEVER,
+            server_until: Timestamp::NEVER,
+            guess_until: Timestamp::NEVER,
+            penalty_at: Timestamp::NEVER,
+            last_success: Timestamp::NEVER,
+            learned: Learned::default(),
+            open: None,
+            rare: None,
+            penalties: 0,
+            next_id: 0,
+            server_word: ServerWord::default(),
+            guess: Guess::default(),
+        }
+    }
+}
+
+impl Pace {
+    /// May a request leave now? A decision to proceed has charged the pace: the slot is the caller's (B3).
+    pub fn admit(&mut self, terms: Terms<'_>, intent: Intent, now: Timestamp) -> Decision {
+        self.meet(now);
+        self.expire(now);
+        match self.binding(terms, intent, now) {
+            None => Decision::Proceed(self.charge(terms, intent, now)),
+            Some(reason) => wait_or_refuse(reason),
+        }
+    }
+
+    /// What would keep a request from leaving now; `None` when nothing would. Nothing is reserved.
+    pub fn peek(&self, terms: Terms<'_>, intent: Intent, now: Timestamp) -> Option<Reason> {
+        self.at(now, |pace| pace.binding(terms, intent, now))
+    }
+
+    /// Every constraint in force, the binding one first, those that are satisfied last (B2).
+    pub fn explain(&self, terms: Terms<'_>, intent: Intent, now: Timestamp) -> Vec<Reason> {
+        let mut reasons = self.at(now, |pace| {
+            let mut reasons = Vec::new();
+            pace.each_constraint(terms, intent, now, None, |limit, until| {
+                reasons.push(Reason { limit, until, asked_at: now });
+            });
+            reasons
+        });
+        reasons.sort_by_key(|reason| (std::cmp::Reverse(reason.until), reason.origin()));
+        reasons
+    }
+
+    /// The first moment at which a request could leave; `now` when it could leave at once.
+    pub fn next_at(&self, terms: Terms<'_>, intent: Intent, now: Timestamp) -> Timestamp {
+        self.peek(terms, intent, now).map_or(now, |reason| reason.until)
+    }
+
+    /// The connection for `permit` is open: may the request be written?
+    ///
+    /// If so, this is its start, and the charge moves to it (B25). A hold that began since the permit was
+    /// drawn stops it like everybody else (B23), and so does the spacing to a request that left meanwhile.
+    pub fn depart(&mut self, terms: Terms<'_>, permit: &mut Permit, now: Timestamp) -> Departure {
+        self.meet(now);
+        let own = self.find(permit).copied().unwrap_or(*permit);
+        if let Some(reason) = self.binding_for(terms, own.intent, now, Some(&own)) {
+            return Departure::Wait { until: reason.until, reason };
+        }
+        let start = now.max(own.started_at);
+        self.last_start = self.last_start.max(start);
+        if let Some(rare) = &mut self.rare {
+            rare.shift_start(own.intent, own.started_at, start);
+        }
+        *permit = Permit { started_at: start, spacing: self.spacing(terms), probe: self.learned.probe, ..own };
+        if let Some(open) = self.find_mut(permit) {
+            *open = *permit;
+        }
+        Departure::Go
+    }
+
+    /// The permit is not used after all. The charge stays: a slot is not refunded (B25).
+    pub fn abandon(&mut self, permit: &Permit, now: Timestamp) {
+        self.meet(now);
+        self.settle(permit);
+    }
+
+    /// A request left without asking: charges for it now.
+    pub fn charge_now(&mut self, terms: Terms<'_>, intent: Intent, now: Timestamp) {
+        self.meet(now);
+        self.start(terms.rule, intent, now);
+    }
+
+    /// The time between starts: the longest of rule, robots and learned delay (B4).
+    pub fn spacing(&self, terms: Terms<'_>) -> Span {
+        terms.baseline().max(self.learned_delay(terms.rule))
+    }
+
+    /// What was learnt.
+    pub fn learned(&self) -> &Learned {
+        &self.learned
+    }
+
+    /// Penalties in a row.
+    pub fn penalties(&self) -> u32 {
+        self.penalties
+    }
+
+    /// The latest start, charged or sent.
+    pub fn last_start(&self) -> Option<Timestamp> {
+        self.last_start.ever()
+    }
+
+    /// When the latest success was recorded.
+    pub fn last_success(&self) -> Option<Timestamp> {
+        self.last_success.ever()
+    }
+
+    /// Until when the server asked us to stay away, past or not: what must survive a crash (B37).
+    pub fn server_until(&self) -> Option<Timestamp> {
+        self.server_until.ever()
+    }
+
+    /// How many permits are neither recorded nor expired at `now`.
+    pub fn in_flight(&self, now: Timestamp) -> usize {
+        self.opens().filter(|permit| now.since(permit.started_at) < PERMIT_EXPIRES).count()
+    }
+
+    /// Whether forgetting this pace at `now` would change no later decision and lose nothing learnt.
+    pub fn is_idle(&self, terms: Terms<'_>, now: Timestamp) -> bool {
+        let bursts = Intent::ALL.map(|intent| terms.rule.intent(intent).burst);
+        let window = bursts.into_iter().chain([terms.rule.burst()]).flatten().map(|burst| burst.window).max();
+        let quiet = |pace: &Self| {
+            let left = pace.last_start + window.unwrap_or_default() <= now;
+            let mut quiet = left && pace.opens().next().is_none() && pace.penalties == 0;
+            for intent in Intent::ALL {
+                pace.each_constraint(terms, intent, now, None, |_, until| quiet &= until <= now);
+            }
+            quiet
+        };
+        let learned = &self.learned;
+        learned.delay.is_zero() && learned.floor.is_zero() && !learned.pinned && self.at(now, quiet)
+    }
+
+    /// The learned delay, where it counts: while the rule learns, or where an operator pinned it.
+    fn learned_delay(&self, rule: &Rule) -> Span {
+        let counts = self.learned.pinned || !matches!(rule.learning(), crate::learn::Learning::Off);
+        if counts { self.learned.delay } else { Span::ZERO }
+    }
+
+    /// Takes the slot at `now` and opens a permit for it.
+    fn charge(&mut self, terms: Terms<'_>, intent: Intent, now: Timestamp) -> Permit {
+        if self.next_id == 0 {
+            // A permit of an earlier life of this domain must not be taken for one of this.
+            self.next_id = now.as_micros() as u32;
+        }
+        let permit = Permit {
+            started_at: now,
+            spacing: self.spacing(terms),
+            id: self.next_id,
+            probe: self.learned.probe,
+            intent,
+        };
+        self.next_id = self.next_id.wrapping_add(1);
+        self.start(terms.rule, intent, now);
+        match self.open {
+            None => self.open = Some(permit),
+            Some(_) => self.rare_mut().open(permit),
+        }
+        permit
+    }
+
+    /// Notes a start.
+    fn start(&mut self, rule: &Rule, intent: Intent, at: Timestamp) {
+        let history = *rule.history();
+        let remembers = history.all > 0 || history.intents[intent.index()] > 0;
+        if intent != Intent::Fetch || remembers {
+            self.rare_mut();
+        }
+        self.last_start = self.last_start.max(at);
+        if let Some(rare) = &mut self.rare {
+            rare.start(&history, intent, at);
+        }
+    }
+
+    /// Permits that nobody recorded in time no longer count as being on the wire.
+    fn expire(&mut self, now: Timestamp) {
+        let expired = |permit: &Permit| now.since(permit.started_at) >= PERMIT_EXPIRES;
+        if self.open.as_ref().is_none_or(|permit| !expired(permit)) {
+            return;
+        }
+        let rest = self.rare.as_mut().map(|rare| rare.take_opens()).unwrap_or_default();
+        let mut live = rest.into_iter().filter(|permit| !expired(permit));
+        self.open = live.next();
+        live.for_each(|permit| self.rare_mut().open(permit));
+    }
+
+    /// Closes a permit and tells what it had become; `None` when it is not open.
+    fn settle(&mut self, permit: &Permit) -> Option<Permit> {
+        if self.open.is_some_and(|open| open.id == permit.id) {
+            let next = self.rare.as_mut().and_then(|rare| rare.take_oldest());
+            return std::mem::replace(&mut self.open, next);
+        }
+        self.rare.as_mut()?.take_open(permit.id)
+    }
+
+    fn opens(&self) -> impl Iterator<Item = &Permit> {
+        self.open.iter().chain(self.rare.iter().flat_map(|rare| rare.opens()))
+    }
+
+    fn find(&self, permit: &Permit) -> Option<&Permit> {
+        self.opens().find(|open| open.id == permit.id)
+    }
+
+    fn find_mut(&mut self, permit: &Permit) -> Option<&mut Permit> {
+        let rest = self.rare.iter_mut().flat_map(|rare| rare.opens_mut());
+        self.open.iter_mut().chain(rest).find(|open| open.id == permit.id)
+    }
+
+    fn rare_mut(&mut self) -> &mut Rare {
+        let last_start = self.last_start;
+        self.rare.get_or_insert_with(|| Box::new(Rare::new(last_start)))
+    }
+
+    /// Looks at this pace as of `now`, also when the clock stepped back since.
+    fn at<T>(&self, now: Timestamp, look: impl FnOnce(&Self) -> T) -> T {
+        if now >= self.seen_at {
+            return look(self);
+        }
+        let mut then = self.clone();
+        then.meet(now);
+        look(&then)
+    }
+}
+
+impl<'a> Terms<'a> {
+    /// The spacing without anything learnt.
+    pub fn baseline(&self) -> Span {
+        self.rule.min_delay().max(self.rule.rate_delay()).max(self.crawl_delay)
+    }
+
+    /// What learning starts from (B29).
+    pub fn learn_base(&self) -> Span {
+        self.baseline().max(self.rule.learning().base())
+    }
+}
+
+/// The terms of a host whose robots.txt asks for no delay.
+impl<'a> From<&'a Rule> for Terms<'a> {
+    fn from(rule: &'a Rule) -> Self {
+        Self { rule, crawl_delay: Span::ZERO }
+    }
+}
+
+impl From<&Permit> for Sent {
+    fn from(permit: &Permit) -> Self {
+        Self { spacing: permit.spacing, probe: permit.probe }
+    }
+}
+
+fn wait_or_refuse(reason: Reason) -> Decision {
+    match reason.limit {
+        Limit::Paused if reason.until == Timestamp::MAX => Decision::Refuse(reason),
+        _ => Decision::Wait { until: reason.until, reason },
+    }
+}
+
+/// A permit that nobody recorded for this long no longer counts as being on the wire; its charge stays.
+pub const PERMIT_EXPIRES: Span = Span::from_mins(10);

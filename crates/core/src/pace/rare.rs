@@ -1,0 +1,116 @@
+//! What few domains need: burst windows, other intents, several requests at once, quotas, pauses, lost state.
+//!
+//! Kept behind one pointer, so that a million ordinary domains stay small.
+
+use crate::decision::Permit;
+use crate::intent::Intent;
+use crate::rule::History;
+use crate::time::{Span, Timestamp};
+use crate::window::Window;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Rare {
+    /// Permits not recorded yet, oldest first, all younger than the one in the pace itself.
+    pub(super) open: Vec<Permit>,
+    /// The latest start of each intent.
+    pub(super) starts: [Timestamp; 3],
+    /// The latest starts of all intents together.
+    pub(super) window: Window,
+    /// The latest starts of each intent.
+    pub(super) windows: [Window; 3],
+    /// Spacings that the server's quotas ask for, each until its reset.
+    pub(super) quotas: Vec<QuotaSpacing>,
+    /// An operator closed the domain until then.
+    pub(super) paused_until: Timestamp,
+    /// Starts before this are not known, and the last of them may have been then.
+    pub(super) lost_at: Timestamp,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct QuotaSpacing {
+    pub(super) delay: Span,
+    pub(super) until: Timestamp,
+}
+
+impl Rare {
+    /// Before there was any of this, every start was a fetch.
+    pub(super) fn new(last_fetch: Timestamp) -> Self {
+        Self {
+            open: Vec::new(),
+            starts: [last_fetch, Timestamp::NEVER, Timestamp::NEVER],
+            window: Window::default(),
+            windows: Default::default(),
+            quotas: Vec::new(),
+            paused_until: Timestamp::NEVER,
+            lost_at: Timestamp::NEVER,
+        }
+    }
+
+    pub(super) fn start(&mut self, history: &History, intent: Intent, at: Timestamp) {
+        let index = intent.index();
+        self.starts[index] = self.starts[index].max(at);
+        if history.all > 0 {
+            self.window.push(at, history.all);
+        }
+        if history.intents[index] > 0 {
+            self.windows[index].push(at, history.intents[index]);
+        }
+    }
+
+    pub(super) fn shift_start(&mut self, intent: Intent, from: Timestamp, to: Timestamp) {
+        let index = intent.index();
+        self.starts[index] = self.starts[index].max(to);
+        self.window.shift_start(from, to);
+        self.windows[index].shift_start(from, to);
+    }
+
+    pub(super) fn open(&mut self, permit: Permit) {
+        if self.open.len() == OPEN_MAX {
+            self.open.remove(0);
+        }
+        self.open.push(permit);
+    }
+
+    pub(super) fn take_oldest(&mut self) -> Option<Permit> {
+        (!self.open.is_empty()).then(|| self.open.remove(0))
+    }
+
+    pub(super) fn take_open(&mut self, id: u32) -> Option<Permit> {
+        let place = self.open.iter().position(|open| open.id == id)?;
+        Some(self.open.remove(place))
+    }
+
+    pub(super) fn take_opens(&mut self) -> Vec<Permit> {
+        std::mem::take(&mut self.open)
+    }
+
+    pub(super) fn opens(&self) -> impl Iterator<Item = &Permit> {
+        self.open.iter()
+    }
+
+    pub(super) fn opens_mut(&mut self) -> impl Iterator<Item = &mut Permit> {
+        self.open.iter_mut()
+    }
+
+    /// Keeps what a quota asks for. What another one asks at least as much of for at least as long is dropped.
+    pub(super) fn quota(&mut self, delay: Span, until: Timestamp, now: Timestamp) {
+        let kept = |known: &QuotaSpacing| known.until > now && (known.delay > delay || known.until > until);
+        let covered = |known: &QuotaSpacing| known.delay >= delay && known.until >= until;
+        if self.quotas.iter().any(covered) {
+            return;
+        }
+        self.quotas.retain(kept);
+        if self.quotas.len() == QUOTAS_MAX {
+            let loosest = self.quotas.iter().enumerate().min_by_key(|(_, quota)| quota.delay);
+            if let Some((place, _)) = loosest {
+                self.quotas.remove(place);
+            }
+        }
+        self.quotas.push(QuotaSpacing { delay, until });
+    }
+}
+
+/// More permits open at once than this are callers that never record; the oldest is let go.
+pub(super) const OPEN_MAX: usize = 1_024;
+/// More quotas in force at once than this are noise; the loosest is let go.
+pub(super) const QUOTAS_MAX: usize = 4;

@@ -1,0 +1,196 @@
+//! What an answer changes (B20–B25, B27, B29–B33 and the table of outcomes).
+
+use super::{Guess, PERMIT_EXPIRES, Pace, ServerWord, Terms};
+use crate::decision::Permit;
+use crate::headers::{Quota, RetryAfter};
+use crate::intent::Intent;
+use crate::learn::{DelayChange, Learning, Sent};
+use crate::outcome::{Answer, Outcome};
+use crate::rule::WaitOn429;
+use crate::time::{Span, Timestamp};
+
+/// What recording an answer did, for whoever logs, counts, retries or persists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Recorded {
+    /// Whether the answer counted.
+    pub standing: Standing,
+    /// The learned delay or its floor changed.
+    pub delay: Option<DelayChange>,
+    /// A hold was set or moved, and ends then.
+    pub held_until: Option<Timestamp>,
+    /// The server's own deadline was set or moved: it must be kept before the next grant (B37).
+    pub server_until: Option<Timestamp>,
+    /// What became of the `Retry-After`.
+    pub heeded: Heeded,
+}
+
+/// How an answer stands to what was known when its request started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// The request started under what is known now: the answer counts.
+    Fresh,
+    /// It started before the latest penalty: a failure spends no retry, and only its `Retry-After` counts (B23).
+    Late,
+    /// This permit was recorded before; nothing changed.
+    Repeated,
+}
+
+/// What became of the `Retry-After` of an answer (B20, B21).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Heeded {
+    /// There was none.
+    #[default]
+    Absent,
+    /// It holds.
+    Honoured(Span),
+    /// It was longer than the rule allows.
+    Clamped {
+        /// What the server asked for.
+        asked: Span,
+        /// What holds.
+        to: Span,
+    },
+    /// It made no sense; the rule's own wait holds.
+    Unusable,
+}
+
+impl Pace {
+    /// Records the answer to the request of `permit`. Recording it again is harmless.
+    pub fn record(&mut self, terms: Terms<'_>, permit: &Permit, answer: &Answer, now: Timestamp) -> Recorded {
+        self.meet(now);
+        match self.settle(permit) {
+            Some(sent) => self.learn_from(terms, sent, answer, now),
+            // Nobody waited for it any more, but what the server asks for still goes.
+            None if now.since(permit.started_at) >= PERMIT_EXPIRES => {
+                let mut recorded = Recorded::of(Standing::Late);
+                self.heed_server(terms, answer, now, &mut recorded);
+                recorded
+            }
+            None => Recorded::of(Standing::Repeated),
+        }
+    }
+
+    /// Records an answer without a permit: it settles the oldest open permit of that intent, and if there is
+    /// none, a request left without asking and is charged for now (B25).
+    pub fn record_unasked(&mut self, terms: Terms<'_>, intent: Intent, answer: &Answer, now: Timestamp) -> Recorded {
+        self.meet(now);
+        self.expire(now);
+        let oldest = self.opens().find(|open| open.intent == intent).copied();
+        let sent = match oldest {
+            Some(open) => self.settle(&open).unwrap_or(open),
+            None => {
+                let permit = self.charge(terms, intent, now);
+                self.settle(&permit).unwrap_or(permit)
+            }
+        };
+        self.learn_from(terms, sent, answer, now)
+    }
+
+    fn learn_from(&mut self, terms: Terms<'_>, sent: Permit, answer: &Answer, now: Timestamp) -> Recorded {
+        let fresh = sent.started_at >= self.penalty_at;
+        let mut recorded = Recorded::of(if fresh { Standing::Fresh } else { Standing::Late });
+        if !terms.rule.enabled() {
+            return recorded;
+        }
+        match (answer.outcome.is_penalty(), fresh) {
+            (false, true) => {
+                self.penalties = 0;
+                self.last_success = now;
+                self.learned.error_streak = 0;
+                let learning = terms.rule.learning();
+                let base = terms.learn_base();
+                recorded.delay = learning.succeeded(&mut self.learned, Sent::from(&sent), base, now);
+            }
+            (false, false) => self.last_success = now,
+            (true, true) => {
+                self.penalties = self.penalties.saturating_add(1);
+                self.penalty_at = now;
+                self.learned.success_streak = 0;
+                if answer.outcome == Outcome::RateLimited {
+                    let learning = terms.rule.learning();
+                    let base = terms.learn_base();
+                    recorded.delay = learning.limited(&mut self.learned, Sent::from(&sent), base, now);
+                }
+            }
+            (true, false) => self.learned.success_streak = 0,
+        }
+        let stated = self.heed_server(terms, answer, now, &mut recorded);
+        if answer.outcome.is_penalty() && fresh && !stated {
+            self.hold_by_rule(terms, answer.outcome, now, &mut recorded);
+        }
+        recorded
+    }
+
+    /// Obeys `Retry-After` and the quota headers; true when `Retry-After` replaces the rule's own wait.
+    fn heed_server(&mut self, terms: Terms<'_>, answer: &Answer, now: Timestamp, recorded: &mut Recorded) -> bool {
+        let max = terms.rule.retry_after_max();
+        if let Some(quota) = answer.told.quota {
+            self.heed_quota(quota, max, now, recorded);
+        }
+        let span = match answer.told.retry_after {
+            RetryAfter::Absent => return false,
+            RetryAfter::Unusable => {
+                recorded.heeded = Heeded::Unusable;
+                return false;
+            }
+            RetryAfter::After(asked) if asked > max => {
+                recorded.heeded = Heeded::Clamped { asked, to: max };
+                max
+            }
+            RetryAfter::After(asked) => {
+                recorded.heeded = Heeded::Honoured(asked);
+                asked
+            }
+        };
+        self.hold_for_server(now + span, ServerWord::RetryAfter, recorded);
+        true
+    }
+
+    /// Nothing left: stay away until the reset. Something left: spread it until the reset (B27).
+    fn heed_quota(&mut self, quota: Quota, max: Span, now: Timestamp, recorded: &mut Recorded) {
+        let reset = quota.reset.min(max);
+        if quota.remaining == 0 {
+            self.hold_for_server(now + reset, ServerWord::QuotaSpent, recorded);
+        } else {
+            self.rare_mut().quota(reset.split(quota.remaining), now + reset, now);
+        }
+    }
+
+    /// A shorter hold never shortens a longer one (B22).
+    fn hold_for_server(&mut self, until: Timestamp, word: ServerWord, recorded: &mut Recorded) {
+        if until > self.server_until {
+            self.server_until = until;
+            self.server_word = word;
+            recorded.server_until = Some(until);
+            recorded.held_until = recorded.held_until.max(Some(until));
+        }
+    }
+
+    /// The rule's own wait: after a 429 what `wait_on_429` says, after another failure the ladder.
+    fn hold_by_rule(&mut self, terms: Terms<'_>, outcome: Outcome, now: Timestamp, recorded: &mut Recorded) {
+        let ladder = terms.rule.ladder().wait(self.penalties);
+        let by_ladder = || (ladder.unwrap_or(NO_LADDER_WAIT), Guess::Backoff);
+        let learns = self.learned.pinned || !matches!(terms.rule.learning(), Learning::Off);
+        let wait = match (outcome, terms.rule.wait_on_429()) {
+            (Outcome::RateLimited, WaitOn429::Fixed(span)) => Some((span, Guess::WaitOn429)),
+            (Outcome::RateLimited, WaitOn429::Learned) if learns => Some((self.learned.delay, Guess::Learned)),
+            (Outcome::RateLimited, WaitOn429::Learned | WaitOn429::Backoff) => Some(by_ladder()),
+            _ => ladder.map(|span| (span, Guess::Backoff)),
+        };
+        let Some((span, guess)) = wait else { return };
+        if now + span > self.guess_until {
+            self.guess_until = now + span;
+            self.guess = guess;
+            recorded.held_until = recorded.held_until.max(Some(now + span));
+        }
+    }
+}
+
+impl Recorded {
+    fn of(standing: Standing) -> Self {
+        Self { standing, delay: None, held_until: None, server_until: None, heeded: Heeded::Absent }
+    }
+}
+
+/// What a 429 waits when the rule says "backoff" and has no ladder.
+const NO_LADDER_WAIT: Span = Span::from_secs(60);

@@ -1,0 +1,184 @@
+//! The paces of many domains: a flat table, found by name and from then on by number.
+//!
+//! A name is hashed once; after that a domain is an index. Slots are given out in chunks, so that growing
+//! never copies a million paces and wastes at most one chunk. Nothing is ever dropped here by itself: whoever
+//! owns the table decides what is idle.
+
+use std::hash::BuildHasher;
+
+use foldhash::fast::FixedState;
+use hashbrown::HashTable;
+
+use crate::domain::Domain;
+use crate::pace::Pace;
+
+/// The number of a domain in one table. Numbers of removed domains are given out again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DomainId(u32);
+
+/// The paces of many domains.
+#[derive(Debug)]
+pub struct Paces {
+    ids: HashTable<u32>,
+    slots: Slots,
+    free: Vec<u32>,
+    hasher: FixedState,
+}
+
+#[derive(Debug, Default)]
+struct Slots(Vec<Vec<Option<Slot>>>);
+
+#[derive(Debug)]
+struct Slot {
+    domain: Domain,
+    pace: Pace,
+}
+
+impl Paces {
+    /// An empty table. The core has no randomness of its own and names come from strangers, so the caller
+    /// gives a `seed` that strangers do not know; in tests any number will do.
+    pub fn new(seed: u64) -> Self {
+        let hasher = FixedState::with_seed(seed);
+        Self { ids: HashTable::new(), slots: Slots::default(), free: Vec::new(), hasher }
+    }
+
+    /// The number of `domain`, if it is here.
+    pub fn find(&self, domain: &Domain) -> Option<DomainId> {
+        let same = |id: &u32| self.slots.get(*id).is_some_and(|slot| slot.domain == *domain);
+        self.ids.find(self.hasher.hash_one(domain), same).copied().map(DomainId)
+    }
+
+    /// The number of `domain`, which starts with a fresh pace when it is new.
+    pub fn enter(&mut self, domain: &Domain) -> DomainId {
+        self.find(domain).unwrap_or_else(|| self.add(domain.clone()))
+    }
+
+    /// Forgets a domain and gives its pace back.
+    pub fn remove(&mut self, id: DomainId) -> Option<Pace> {
+        let hash = self.hasher.hash_one(&self.slots.get(id.0)?.domain);
+        self.ids.find_entry(hash, |known| *known == id.0).ok()?.remove();
+        self.free.push(id.0);
+        self.slots.get_mut(id.0)?.take().map(|slot| slot.pace)
+    }
+
+    /// The pace of a domain; `None` after it was removed.
+    pub fn pace(&self, id: DomainId) -> Option<&Pace> {
+        self.slots.get(id.0).map(|slot| &slot.pace)
+    }
+
+    /// The pace of a domain, to change.
+    pub fn pace_mut(&mut self, id: DomainId) -> Option<&mut Pace> {
+        self.slots.get_mut(id.0)?.as_mut().map(|slot| &mut slot.pace)
+    }
+
+    /// The name of a domain.
+    pub fn domain(&self, id: DomainId) -> Option<&Domain> {
+        self.slots.get(id.0).map(|slot| &slot.domain)
+    }
+
+    /// Every domain with its pace, in no particular order.
+    pub fn iter(&self) -> impl Iterator<Item = (DomainId, &Domain, &Pace)> {
+        let slots = self.slots.0.iter().flatten().zip(0..);
+        slots.filter_map(|(slot, id)| slot.as_ref().map(|slot| (DomainId(id), &slot.domain, &slot.pace)))
+    }
+
+    /// How many domains there are.
+    pub fn len(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+
+    fn add(&mut self, domain: Domain) -> DomainId {
+        let hash = self.hasher.hash_one(&domain);
+        let slot = Some(Slot { domain, pace: Pace::default() });
+        let id = match self.free.pop() {
+            Some(id) => id,
+            None => self.slots.push(),
+        };
+        if let Some(vacant) = self.slots.get_mut(id) {
+            *vacant = slot;
+        }
+        let (slots, hasher) = (&self.slots, &self.hasher);
+        let rehash = |id: &u32| slots.get(*id).map_or(0, |slot| hasher.hash_one(&slot.domain));
+        self.ids.insert_unique(hash, id, rehash);
+        DomainId(id)
+    }
+}
+
+impl Slots {
+    #[inline]
+    fn get(&self, id: u32) -> Option<&Slot> {
+        self.0.get(id as usize / CHUNK)?.get(id as usize % CHUNK)?.as_ref()
+    }
+
+    #[inline]
+    fn get_mut(&mut self, id: u32) -> Option<&mut Option<Slot>> {
+        self.0.get_mut(id as usize / CHUNK)?.get_mut(id as usize % CHUNK)
+    }
+
+    /// Makes room for one more and tells its number.
+    fn push(&mut self) -> u32 {
+        if self.0.last().is_none_or(|chunk| chunk.len() == CHUNK) {
+            self.0.push(Vec::with_capacity(CHUNK));
+        }
+        let full = (self.0.len() - 1) * CHUNK;
+        self.0.last_mut().map_or(0, |chunk| {
+            chunk.push(None);
+            (full + chunk.len() - 1) as u32
+        })
+    }
+}
+
+/// Slots to a chunk: about 64 kB.
+const CHUNK: usize = 384;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::intent::Intent;
+    use crate::rule::Rule;
+    use crate::time::Timestamp;
+
+    fn domain(nth: usize) -> Domain {
+        Domain::parse(&format!("host-{nth}.example")).unwrap()
+    }
+
+    #[test]
+    fn a_domain_keeps_its_number_and_its_pace_while_the_table_grows() {
+        let (mut paces, rule) = (Paces::new(1), Rule::default());
+        let ids: Vec<DomainId> = (0..2_000).map(|nth| paces.enter(&domain(nth))).collect();
+        for (nth, id) in ids.iter().enumerate() {
+            let now = Timestamp::from_secs(nth as i64);
+            paces.pace_mut(*id).unwrap().admit((&rule).into(), Intent::Fetch, now);
+        }
+        for (nth, id) in ids.iter().enumerate() {
+            assert_eq!(paces.find(&domain(nth)), Some(*id));
+            assert_eq!(paces.domain(*id), Some(&domain(nth)));
+            assert_eq!(paces.pace(*id).unwrap().last_start(), Some(Timestamp::from_secs(nth as i64)));
+        }
+        assert_eq!((paces.len(), paces.iter().count()), (2_000, 2_000));
+    }
+
+    #[test]
+    fn a_removed_domain_is_gone_and_its_number_serves_again() {
+        let mut paces = Paces::new(7);
+        let [a, b] = [0, 1].map(|nth| paces.enter(&domain(nth)));
+        assert_eq!(paces.remove(a), Some(Pace::default()));
+        assert_eq!(paces.remove(a), None);
+        assert_eq!((paces.find(&domain(0)), paces.pace(a), paces.domain(a)), (None, None, None));
+        assert_eq!(paces.pace_mut(a), None);
+        assert_eq!(paces.enter(&domain(2)), a);
+        assert_eq!(paces.find(&domain(1)), Some(b));
+        assert!(!paces.is_empty());
+    }
+
+    /// A million of them must fit: 200 bytes with name and index is the limit, and the index takes up to 11.
+    #[test]
+    fn a_domain_is_small() {
+        assert!(size_of::<Option<Slot>>() <= 184, "{}", size_of::<Option<Slot>>());
+    }
+}

@@ -1,0 +1,77 @@
+//! What is wrong with a setting: its key, the value that was given, and what is allowed.
+//!
+//! Problems are collected, not thrown one by one, so that a person mends a file once. Where the setting came
+//! from (a file, a flag, a request) is for the caller to say.
+
+use std::fmt;
+
+use serde_json::Value;
+
+/// One setting that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// The setting, such as `domains."reuters.com".min_delay`.
+    pub key: String,
+    /// The value as it was written.
+    pub value: String,
+    /// What is allowed, such as `a duration such as "3s" or "250ms"`.
+    pub expected: String,
+}
+
+/// Every problem found, in the order found; never empty inside an `Err`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, thiserror::Error)]
+pub struct Problems(pub Vec<Problem>);
+
+impl Problem {
+    /// `key = value: expected …`.
+    pub fn new(key: impl Into<String>, value: impl fmt::Display, expected: impl Into<String>) -> Self {
+        Self { key: key.into(), value: value.to_string(), expected: expected.into() }
+    }
+
+    /// A key that does not exist, with the nearest one that does.
+    pub fn unknown_key(key: &str, value: &Value, known: &[&str]) -> Self {
+        let nearest = known
+            .iter()
+            .map(|name| (strsim::jaro_winkler(key, name), *name))
+            .max_by(|a, b| a.0.total_cmp(&b.0))
+            .filter(|(likeness, _)| *likeness > 0.75);
+        let expected = match nearest {
+            Some((_, name)) => format!("a key that exists; did you mean {name}?"),
+            None => format!("one of {}", known.join(", ")),
+        };
+        Self::new(key, value, expected)
+    }
+
+    /// The same problem of a key inside `table`.
+    pub fn inside(mut self, table: &str) -> Self {
+        self.key = format!("{table}.{}", self.key);
+        self
+    }
+}
+
+impl Problems {
+    /// `Ok` when nothing was found.
+    pub fn into_result(self) -> Result<(), Self> {
+        if self.0.is_empty() { Ok(()) } else { Err(self) }
+    }
+
+    /// Keeps the value of `result`, or its problem.
+    pub(crate) fn take<T>(&mut self, result: Result<T, Problem>) -> Option<T> {
+        result.map_err(|problem| self.0.push(problem)).ok()
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} = {}: expected {}", self.key, self.value, self.expected)
+    }
+}
+
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (nth, problem) in self.0.iter().enumerate() {
+            write!(f, "{}{problem}", if nth == 0 { "" } else { "\n" })?;
+        }
+        Ok(())
+    }
+}

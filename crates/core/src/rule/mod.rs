@@ -1,0 +1,316 @@
+//! What a domain is fetched by: minimum delay, burst, ladder, wait on 429, learning, in-flight limit.
+//!
+//! A [`Rule`] that exists is valid: it is made from merged [`Fields`] by one fallible constructor and never
+//! changed. What happened so far on a domain is not here but in [`crate::pace`].
+
+mod fields;
+mod profile;
+mod read;
+mod table;
+
+pub use fields::{Fields, IntentFields, KEYS, LearnFields};
+pub use profile::Profile;
+pub use table::RuleTable;
+
+use std::fmt;
+
+use serde_json::Value;
+
+use crate::backoff::Ladder;
+use crate::domain::Domain;
+use crate::intent::Intent;
+use crate::learn::{Learning, LinearRule};
+use crate::problem::{Problem, Problems};
+use crate::time::Span;
+
+/// The settings that a domain is fetched by.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rule {
+    enabled: bool,
+    min_delay: Span,
+    rate_delay: Span,
+    burst: Option<Burst>,
+    ladder: Ladder,
+    wait_on_429: WaitOn429,
+    retry_after_max: Span,
+    in_flight: Option<u32>,
+    learning: Learning,
+    group: Option<Domain>,
+    intents: [IntentRule; 3],
+    history: History,
+}
+
+/// Most starts in any sliding window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Burst {
+    /// How many starts.
+    pub count: u32,
+    /// In how long a window.
+    pub window: Span,
+}
+
+/// What an intent is slowed to, in addition to its domain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct IntentRule {
+    /// Least time between two starts of the intent.
+    pub min_delay: Span,
+    /// Most starts of the intent in any window.
+    pub burst: Option<Burst>,
+}
+
+/// How many of the latest starts a pace must remember for this rule and those of its group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct History {
+    pub(crate) all: u32,
+    pub(crate) intents: [u32; 3],
+}
+
+/// The name of a ladder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Backoff {
+    /// Doubling.
+    Exponential,
+    /// Growing by the base.
+    Linear,
+    /// No escalation.
+    None,
+}
+
+/// What a 429 without `Retry-After` waits (B20).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WaitOn429 {
+    /// Always this long.
+    Fixed(Span),
+    /// What the ladder says.
+    Backoff,
+    /// The learned delay.
+    Learned,
+}
+
+/// The name of a rule that learns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LearningName {
+    /// A step up on a 429, a step down after a run of successes.
+    Linear,
+    /// Nothing is learnt.
+    Off,
+}
+
+impl Rule {
+    /// Makes a rule of `fields`; what they leave open is as in profile `standard`. Every problem is reported.
+    pub fn new(fields: &Fields) -> Result<Self, Problems> {
+        let fields = fields.over(&Profile::standard().default);
+        let mut problems = Problems(fields.out_of_range());
+        let ladder = problems.take(ladder(&fields));
+        problems.into_result()?;
+        let window = fields.burst_window.unwrap_or(BURST_WINDOW);
+        let burst = |count: Option<Option<u32>>| count.flatten().map(|count| Burst { count, window });
+        let count = |burst: Option<Burst>| burst.map_or(0, |burst| burst.count);
+        let intents = fields.intents.each_ref().map(|intent| IntentRule {
+            min_delay: intent.min_delay.unwrap_or_default(),
+            burst: burst(intent.burst),
+        });
+        let burst = burst(fields.burst);
+        Ok(Self {
+            enabled: fields.enabled.unwrap_or(true),
+            min_delay: fields.min_delay.unwrap_or(SECOND),
+            rate_delay: fields.requests_per_second.flatten().map_or(Span::ZERO, rate_delay),
+            burst,
+            ladder: ladder.unwrap_or(Ladder::None),
+            wait_on_429: fields.wait_on_429.unwrap_or(WaitOn429::Backoff),
+            retry_after_max: fields.retry_after_max.unwrap_or(RETRY_AFTER_MAX),
+            in_flight: fields.in_flight.flatten(),
+            learning: learning(&fields),
+            group: fields.group.flatten(),
+            history: History { all: count(burst), intents: intents.map(|intent| count(intent.burst)) },
+            intents,
+        })
+    }
+
+    /// Whether requests are paced at all.
+    pub fn enabled(&self) -> bool {
+        self.enabled
+    }
+
+    /// Least time between two starts.
+    pub fn min_delay(&self) -> Span {
+        self.min_delay
+    }
+
+    /// The delay that the rule's requests per second come to, or zero.
+    pub fn rate_delay(&self) -> Span {
+        self.rate_delay
+    }
+
+    /// Most starts in any window.
+    pub fn burst(&self) -> Option<Burst> {
+        self.burst
+    }
+
+    /// How waits grow with penalties.
+    pub fn ladder(&self) -> Ladder {
+        self.ladder
+    }
+
+    /// What a 429 without `Retry-After` waits.
+    pub fn wait_on_429(&self) -> WaitOn429 {
+        self.wait_on_429
+    }
+
+    /// The longest wait a server may ask for.
+    pub fn retry_after_max(&self) -> Span {
+        self.retry_after_max
+    }
+
+    /// Most requests on the wire at once; `None` is unlimited.
+    pub fn in_flight(&self) -> Option<u32> {
+        self.in_flight
+    }
+
+    /// Which rule learns the delay, with its parameters.
+    pub fn learning(&self) -> &Learning {
+        &self.learning
+    }
+
+    /// The group whose pace hosts with this rule share.
+    pub fn group(&self) -> Option<&Domain> {
+        self.group.as_ref()
+    }
+
+    /// What `intent` is slowed to in addition.
+    pub fn intent(&self, intent: Intent) -> &IntentRule {
+        &self.intents[intent.index()]
+    }
+
+    pub(crate) fn history(&self) -> &History {
+        &self.history
+    }
+
+    /// The pace of a group remembers as many starts as the most demanding of its members needs.
+    pub(crate) fn remember(&mut self, more: &History) {
+        self.history.all = self.history.all.max(more.all);
+        for (mine, more) in self.history.intents.iter_mut().zip(more.intents) {
+            *mine = (*mine).max(more);
+        }
+    }
+}
+
+/// One request a second, as profile `standard` has it.
+impl Default for Rule {
+    fn default() -> Self {
+        // The built-in profile is valid, which a test proves; an empty error would lead back here otherwise.
+        Self::new(&Fields::default()).unwrap_or_else(|_| unreachable!("the standard profile is valid"))
+    }
+}
+
+/// The delay of a rate, in whole milliseconds rounded up (B4).
+fn rate_delay(rate: f64) -> Span {
+    // The quotient of a round rate may lie a hair above the whole number that it means.
+    Span::from_millis((1_000.0 / rate - 1e-9).ceil() as u64)
+}
+
+fn ladder(fields: &Fields) -> Result<Ladder, Problem> {
+    let base = fields.backoff_base.unwrap_or(BACKOFF_BASE);
+    let kind = fields.backoff.unwrap_or(Backoff::Exponential);
+    let max = fields.backoff_max.unwrap_or(match kind {
+        Backoff::Linear => LINEAR_MAX,
+        Backoff::Exponential | Backoff::None => EXPONENTIAL_MAX,
+    });
+    match kind {
+        Backoff::None => Ok(Ladder::None),
+        _ if max < base => {
+            let expected = format!("a duration of at least backoff_base, which is {base}");
+            Err(Problem::new("backoff_max", format!("\"{max}\""), expected))
+        }
+        Backoff::Exponential => Ok(Ladder::Exponential { base, max }),
+        Backoff::Linear => Ok(Ladder::Linear { base, max }),
+    }
+}
+
+fn learning(fields: &Fields) -> Learning {
+    match fields.learning.unwrap_or(LearningName::Off) {
+        LearningName::Off => Learning::Off,
+        LearningName::Linear => Learning::Linear(LinearRule {
+            base: fields.learn.base.unwrap_or(SECOND),
+            step: fields.learn.step.unwrap_or(SECOND),
+            ceiling: fields.learn.ceiling.unwrap_or(LEARN_CEILING),
+            probe_after: fields.learn.probe_after.unwrap_or(PROBE_AFTER),
+            max_age: fields.learn.max_age.unwrap_or(FLOOR_AGE_MAX),
+        }),
+    }
+}
+
+impl Backoff {
+    const WORDS: [(&'static str, Self); 3] =
+        [("exponential", Self::Exponential), ("linear", Self::Linear), ("none", Self::None)];
+
+    /// The word for it in configuration.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Exponential => "exponential",
+            Self::Linear => "linear",
+            Self::None => "none",
+        }
+    }
+}
+
+impl LearningName {
+    /// The word for it in configuration.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Linear => "linear",
+            Self::Off => "off",
+        }
+    }
+
+    fn read(key: &str, value: &Value) -> Result<Self, Problem> {
+        match value.as_str() {
+            Some("linear") => Ok(Self::Linear),
+            Some("off") => Ok(Self::Off),
+            Some("bracket") => {
+                Err(Problem::new(key, value, "\"linear\" or \"off\": this version has no learner \"bracket\""))
+            }
+            _ => Err(Problem::new(key, value, "\"linear\" or \"off\"")),
+        }
+    }
+}
+
+impl WaitOn429 {
+    fn read(key: &str, value: &Value) -> Result<Self, Problem> {
+        match value.as_str() {
+            Some("backoff") => Ok(Self::Backoff),
+            Some("learned") => Ok(Self::Learned),
+            _ => read::span(key, value).map(Self::Fixed).map_err(|problem| Problem {
+                expected: format!("{}, \"backoff\" or \"learned\"", problem.expected),
+                ..problem
+            }),
+        }
+    }
+
+    fn fixed(self) -> Option<Span> {
+        match self {
+            Self::Fixed(span) => Some(span),
+            Self::Backoff | Self::Learned => None,
+        }
+    }
+}
+
+impl fmt::Display for WaitOn429 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fixed(span) => write!(f, "{span}"),
+            Self::Backoff => f.write_str("backoff"),
+            Self::Learned => f.write_str("learned"),
+        }
+    }
+}
+
+const SECOND: Span = Span::from_secs(1);
+const BURST_WINDOW: Span = Span::from_secs(60);
+const BACKOFF_BASE: Span = Span::from_secs(5);
+const EXPONENTIAL_MAX: Span = Span::from_secs(60);
+const LINEAR_MAX: Span = Span::from_secs(30);
+const RETRY_AFTER_MAX: Span = Span::from_hours(24);
+const LEARN_CEILING: Span = Span::from_secs(60);
+const PROBE_AFTER: u32 = 20;
+const FLOOR_AGE_MAX: Span = Span::from_hours(7 * 24);

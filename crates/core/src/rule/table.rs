@@ -1,0 +1,162 @@
+//! Which rule a domain goes by (B15): config rows over the profile's rows over `[default]` over the profile's.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use compact_str::CompactString;
+
+use super::{Fields, History, Profile, Rule};
+use crate::domain::{Domain, Pattern};
+use crate::problem::Problems;
+use crate::time::Span;
+
+/// The rules of every domain, merged and checked once.
+#[derive(Debug, Clone)]
+pub struct RuleTable {
+    config: Rows,
+    profile: Rows,
+    /// By the matching config row and the matching profile row, each plus one, zero for none.
+    rules: HashMap<(usize, usize), Arc<Rule>>,
+    fallback: Arc<Rule>,
+}
+
+impl RuleTable {
+    /// Merges `profile` and the configuration. `delay` replaces every `min_delay` (the `--delay` of a run).
+    ///
+    /// Problems are told with the key they have in a file: `default.min_delay`, `domains."X".burst`.
+    pub fn new(
+        profile: &Profile,
+        default: &Fields,
+        rows: &[(Pattern, Fields)],
+        delay: Option<Span>,
+    ) -> Result<Self, Problems> {
+        let forced = Fields { min_delay: delay, ..Fields::default() };
+        let base = default.over(&profile.default);
+        let mut problems = Problems::default();
+        let mut rules = HashMap::new();
+        let configs = choices(rows);
+        let profiles = choices(&profile.rows);
+        for (c, config) in configs.iter().enumerate() {
+            for (p, row) in profiles.iter().enumerate() {
+                // A host cannot match two rows that share no host.
+                if let (Some((config, _)), Some((row, _))) = (config, row)
+                    && !config.overlaps(row)
+                {
+                    continue;
+                }
+                let layers = [&forced, fields(config), fields(row), &base];
+                let merged = layers.iter().fold(Fields::default(), |above, below| above.over(below));
+                let table = config.map_or("default".to_owned(), |(pattern, _)| format!("domains.\"{pattern}\""));
+                match Rule::new(&merged) {
+                    Ok(rule) => _ = rules.insert((c, p), rule),
+                    Err(wrong) => {
+                        problems.0.extend(wrong.0.into_iter().map(|problem| problem.inside(&table)));
+                    }
+                }
+            }
+        }
+        problems.0.dedup();
+        problems.into_result()?;
+        share_history(&mut rules);
+        let rules: HashMap<_, _> = rules.into_iter().map(|(key, rule)| (key, Arc::new(rule))).collect();
+        let fallback = rules.get(&(0, 0)).cloned().unwrap_or_default();
+        Ok(Self { config: Rows::new(rows), profile: Rows::new(&profile.rows), rules, fallback })
+    }
+
+    /// The rule that `host` goes by.
+    pub fn rule(&self, host: &Domain) -> &Arc<Rule> {
+        let key = (self.config.find(host), self.profile.find(host));
+        self.rules.get(&key).unwrap_or(&self.fallback)
+    }
+
+    /// Whose pace `host` shares: its group's, or its own.
+    pub fn domain(&self, host: &Domain) -> Domain {
+        self.rule(host).group().unwrap_or(host).clone()
+    }
+}
+
+/// Profile `standard` and nothing else.
+impl Default for RuleTable {
+    fn default() -> Self {
+        Self {
+            config: Rows::default(),
+            profile: Rows::default(),
+            rules: HashMap::new(),
+            fallback: Arc::default(),
+        }
+    }
+}
+
+/// No row, then every row.
+fn choices(rows: &[(Pattern, Fields)]) -> Vec<Option<&(Pattern, Fields)>> {
+    std::iter::once(None).chain(rows.iter().map(Some)).collect()
+}
+
+fn fields<'a>(row: &Option<&'a (Pattern, Fields)>) -> &'a Fields {
+    static NOTHING: std::sync::LazyLock<Fields> = std::sync::LazyLock::new(Fields::default);
+    row.map_or(&NOTHING, |(_, fields)| fields)
+}
+
+/// Rules of one group remember what the most demanding of them needs.
+fn share_history(rules: &mut HashMap<(usize, usize), Rule>) {
+    let mut needs: HashMap<Domain, History> = HashMap::new();
+    for rule in rules.values() {
+        if let Some(group) = rule.group() {
+            let need = needs.entry(group.clone()).or_default();
+            let mut widest = rule.clone();
+            widest.remember(need);
+            *need = *widest.history();
+        }
+    }
+    for rule in rules.values_mut() {
+        if let Some(need) = rule.group().and_then(|group| needs.get(group)).copied() {
+            rule.remember(&need);
+        }
+    }
+}
+
+/// Rows by what they match. Values are row numbers counted from 1.
+#[derive(Debug, Clone, Default)]
+struct Rows {
+    hosts: HashMap<(CompactString, Option<u16>), usize>,
+    suffixes: HashMap<(CompactString, Option<u16>), usize>,
+}
+
+impl Rows {
+    fn new(rows: &[(Pattern, Fields)]) -> Self {
+        let mut found = Self::default();
+        for (nth, (pattern, _)) in rows.iter().enumerate() {
+            let map = if pattern.is_wildcard() { &mut found.suffixes } else { &mut found.hosts };
+            // The same row written twice: the later one goes.
+            map.insert((pattern.host().into(), pattern.port()), nth + 1);
+        }
+        found
+    }
+
+    /// The number of the row that `domain` goes by: an exact host, else the longest suffix; 0 for none.
+    fn find(&self, domain: &Domain) -> usize {
+        let host = domain.host();
+        let exact = Self::either(&self.hosts, host, domain.port());
+        let mut suffixes = host.match_indices('.').map(|(dot, _)| &host[dot + 1..]);
+        let row = exact.or_else(|| {
+            if self.suffixes.is_empty() {
+                return None;
+            }
+            suffixes.find_map(|suffix| Self::either(&self.suffixes, suffix, domain.port()))
+        });
+        row.unwrap_or(0)
+    }
+
+    /// A row with the port comes before one for all ports.
+    fn either(
+        map: &HashMap<(CompactString, Option<u16>), usize>,
+        host: &str,
+        port: Option<u16>,
+    ) -> Option<usize> {
+        if map.is_empty() {
+            return None;
+        }
+        let of = |port| map.get(&(CompactString::from(host), port)).copied();
+        port.and_then(|port| of(Some(port))).or_else(|| of(None))
+    }
+}

@@ -1,0 +1,109 @@
+//! The sliding window of a burst limit: at most N starts in any span of a given length (B17).
+//!
+//! Only the latest N starts matter: the next may go when the Nth latest has left the window. Starts that were
+//! forgotten because state was lost are assumed to have happened as late as possible (B77).
+
+use std::collections::VecDeque;
+
+use crate::rule::Burst;
+use crate::time::{Span, Timestamp};
+
+/// The latest starts, oldest first.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Window {
+    starts: VecDeque<Timestamp>,
+}
+
+impl Window {
+    /// The first moment at which one more start fits; `lost_at` stands for every start not remembered.
+    ///
+    /// `except` is a start that is not to be counted: the one that is about to be moved.
+    pub fn free_at(&self, burst: Burst, lost_at: Timestamp, except: Option<Timestamp>) -> Timestamp {
+        let place = except.and_then(|except| self.starts.iter().rposition(|start| *start == except));
+        let others = self.starts.len() - usize::from(place.is_some());
+        let count = burst.count as usize;
+        let Some(nth) = others.checked_sub(count) else { return lost_at + burst.window };
+        // Counting from the oldest, the place of the left-out start shifts those behind it.
+        let nth = if place.is_some_and(|place| place <= nth) { nth + 1 } else { nth };
+        self.starts.get(nth).map_or(lost_at, |start| *start) + burst.window
+    }
+
+    /// Notes a start and forgets all but the latest `keep`.
+    pub(crate) fn push(&mut self, start: Timestamp, keep: u32) {
+        let place = self.starts.partition_point(|known| *known <= start);
+        self.starts.insert(place, start);
+        while self.starts.len() > keep as usize {
+            self.starts.pop_front();
+        }
+    }
+
+    /// A start turned out to be later than noted.
+    pub(crate) fn shift_start(&mut self, from: Timestamp, to: Timestamp) {
+        if let Some(place) = self.starts.iter().rposition(|start| *start == from) {
+            self.starts.remove(place);
+            let keep = self.starts.len() as u32 + 1;
+            self.push(to, keep);
+        }
+    }
+
+    /// The clock stepped back: every start lies that much earlier on it.
+    pub(crate) fn rebase(&mut self, step: Span) {
+        self.starts.iter_mut().for_each(|start| *start = *start - step);
+    }
+
+    pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = Timestamp> {
+        self.starts.iter().copied()
+    }
+
+    pub(crate) fn from_sorted(starts: impl Iterator<Item = Timestamp>) -> Option<Self> {
+        let starts: VecDeque<Timestamp> = starts.collect();
+        starts.iter().is_sorted().then_some(Self { starts })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(secs: i64) -> Timestamp {
+        Timestamp::from_secs(secs)
+    }
+
+    const THREE: Burst = Burst { count: 3, window: Span::from_secs(60) };
+
+    /// B17, B6
+    #[test]
+    fn the_next_fits_exactly_when_the_oldest_leaves() {
+        let mut window = Window::default();
+        for (start, free) in [(0, None), (2, None), (4, Some(60)), (60, Some(62)), (70, Some(64))] {
+            window.push(at(start), 3);
+            let expected = free.map_or(Timestamp::NEVER, at);
+            assert_eq!(window.free_at(THREE, Timestamp::NEVER, None), expected, "after {start}");
+        }
+    }
+
+    /// B77
+    #[test]
+    fn lost_starts_count_as_late_as_possible() {
+        let mut window = Window::default();
+        assert_eq!(window.free_at(THREE, at(10), None), at(70));
+        window.push(at(70), 3);
+        assert_eq!(window.free_at(THREE, at(10), None), at(70));
+        window.push(at(71), 3);
+        window.push(at(72), 3);
+        assert_eq!(window.free_at(THREE, at(10), None), at(130));
+    }
+
+    /// B25
+    #[test]
+    fn a_start_moves_later_and_is_not_counted_against_itself() {
+        let mut window = Window::default();
+        [0, 2, 4, 60].iter().for_each(|start| window.push(at(*start), 4));
+        assert_eq!(window.free_at(THREE, Timestamp::NEVER, Some(at(0))), at(62));
+        assert_eq!(window.free_at(THREE, Timestamp::NEVER, Some(at(60))), at(60));
+        window.shift_start(at(0), at(62));
+        assert_eq!(window.iter().collect::<Vec<_>>(), [2, 4, 60, 62].map(at));
+        window.shift_start(at(1), at(99));
+        assert_eq!(window.iter().len(), 4);
+    }
+}

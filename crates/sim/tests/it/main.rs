@@ -1,0 +1,4 @@
+//! The core, proven in virtual time.
+
+mod documents;
+mod examples;
