@@ -58,7 +58,7 @@ pub enum Origin {
     Learned,
     /// An operator said so.
     Operator,
-    /// Others wait in line before.
+    /// Others come first: callers in line, or another process.
     Line,
 }
 
@@ -106,6 +106,8 @@ pub enum Limit {
         /// How many are before.
         ahead: usize,
     },
+    /// Another process takes the domain over.
+    ChangingHands,
 }
 
 /// A delay counted from a start.
@@ -201,7 +203,7 @@ impl Limit {
             | Self::InFlight { .. } => Origin::Rule,
             Self::LearnedDelay(_) | Self::LearnedHold => Origin::Learned,
             Self::Paused => Origin::Operator,
-            Self::Line { .. } => Origin::Line,
+            Self::Line { .. } | Self::ChangingHands => Origin::Line,
         }
     }
 
@@ -224,6 +226,7 @@ impl Limit {
             Self::LearnedHold => "learned_hold",
             Self::Paused => "paused",
             Self::Line { .. } => "line",
+            Self::ChangingHands => "changing_hands",
         }
     }
 }
@@ -296,6 +299,7 @@ impl fmt::Display for Reason {
                 let callers = if *ahead == 1 { "caller waits" } else { "callers wait" };
                 write!(f, "{ahead} {callers} in line before; about {left} left")
             }
+            Limit::ChangingHands => write!(f, "another process is taking the domain over; about {left} left"),
         }
     }
 }

@@ -7,7 +7,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use crate::decision::{Decision, Permit};
+use foldhash::fast::FixedState;
+
+use crate::decision::{Decision, Limit, Permit, Reason};
 use crate::domain::Domain;
 use crate::guard;
 use crate::intent::Intent;
@@ -39,8 +41,8 @@ pub struct Grant<W> {
     pub waiter: W,
     /// On which domain.
     pub domain: DomainId,
-    /// From which lane; give it back with [`Dispatch::ended`].
-    pub lane: Lane,
+    /// From which place in line.
+    pub place: Place,
     /// The right to send.
     pub permit: Permit,
 }
@@ -49,12 +51,14 @@ pub struct Grant<W> {
 #[derive(Debug)]
 pub struct Dispatch<W> {
     paces: Paces,
-    lines: HashMap<DomainId, Queue<W>>,
+    lines: HashMap<DomainId, Queue<W>, FixedState>,
+    /// Domains that are about to be handed to another process: nobody is granted anything on them.
+    draining: BTreeSet<DomainId>,
     /// When to look at which domain.
     wakes: BTreeSet<(Timestamp, DomainId)>,
     jobs: BTreeMap<JobId, Load>,
     /// Tasks in flight of each job on each domain.
-    running: HashMap<(JobId, DomainId), u32>,
+    running: HashMap<(JobId, DomainId), u32, FixedState>,
 }
 
 #[derive(Debug)]
@@ -77,10 +81,12 @@ impl<W: Waiter> Dispatch<W> {
     pub fn new(seed: u64) -> Self {
         Self {
             paces: Paces::new(seed),
-            lines: HashMap::new(),
+            // Numbers, not strangers' names, and the same order in every run of a simulated world.
+            lines: HashMap::with_hasher(FixedState::with_seed(seed)),
+            running: HashMap::with_hasher(FixedState::with_seed(seed)),
+            draining: BTreeSet::new(),
             wakes: BTreeSet::new(),
             jobs: BTreeMap::new(),
-            running: HashMap::new(),
         }
     }
 
@@ -121,6 +127,18 @@ impl<W: Waiter> Dispatch<W> {
         Ok((id, place))
     }
 
+    /// A waiter that could not go after all, because a hold began between permit and departure, takes the
+    /// place it had; end its grant with [`Self::ended`] first. The waiter comes back if its job ended.
+    pub fn rejoin(&mut self, domain: DomainId, place: Place, waiter: W, now: Timestamp) -> Result<(), W> {
+        if place.lane().job.is_some_and(|job| !self.jobs.contains_key(&job)) {
+            return Err(waiter);
+        }
+        let queue = self.lines.entry(domain).or_insert_with(|| Queue { line: Line::default(), wake_at: None });
+        queue.line.rejoin(place, waiter);
+        self.wake(domain, now);
+        Ok(())
+    }
+
     /// A waiter gives up; its place is free at once and nothing is charged (B11).
     pub fn leave(&mut self, domain: DomainId, place: &Place) -> Option<W> {
         self.lines.get_mut(&domain)?.line.leave(place)
@@ -142,6 +160,10 @@ impl<W: Waiter> Dispatch<W> {
     /// May somebody who is not in line go now? Not while others are (B3).
     pub fn check(&mut self, domain: &Domain, terms: Terms<'_>, intent: Intent, now: Timestamp) -> Decision {
         let id = self.paces.enter(domain);
+        if self.draining.contains(&id) {
+            let until = now + HANDOVER;
+            return Decision::Wait { until, reason: Reason { limit: Limit::ChangingHands, until, asked_at: now } };
+        }
         let nobody = Line::<W>::default();
         let line = self.lines.get(&id).map_or(&nobody, |queue| &queue.line);
         match self.paces.pace_mut(id) {
@@ -165,8 +187,8 @@ impl<W: Waiter> Dispatch<W> {
     }
 
     /// A task that went is no longer in flight, whatever became of it.
-    pub fn ended(&mut self, domain: DomainId, lane: Lane, now: Timestamp) {
-        if let Some(job) = lane.job {
+    pub fn ended(&mut self, domain: DomainId, place: &Place, now: Timestamp) {
+        if let Some(job) = place.lane().job {
             if let Some(load) = self.jobs.get_mut(&job) {
                 load.in_flight = load.in_flight.saturating_sub(1);
             }
@@ -200,13 +222,23 @@ impl<W: Waiter> Dispatch<W> {
         self.lines.get(&domain).map_or(0, |queue| queue.line.len())
     }
 
-    /// Takes a domain out, with its pace and everybody who waits for it: it is handed to another process.
-    pub fn release(&mut self, domain: DomainId) -> Option<(Pace, Vec<W>)> {
+    /// Another process wants the domain: nobody is granted anything on it until it is released.
+    pub fn drain(&mut self, domain: DomainId) {
+        self.draining.insert(domain);
+    }
+
+    /// Takes a domain out, with its pace and everybody who waits for it, to hand it to another process.
+    /// `None` while one of its requests is on the wire: its answer belongs to the pace.
+    pub fn release(&mut self, domain: DomainId, now: Timestamp) -> Option<(Pace, Vec<W>)> {
+        if self.paces.pace(domain)?.in_flight(now) > 0 || self.running.keys().any(|(_, id)| *id == domain) {
+            return None;
+        }
         let mut waiters = Vec::new();
         if let Some(mut queue) = self.lines.remove(&domain) {
             queue.wake_at.map(|at| self.wakes.remove(&(at, domain)));
             waiters = queue.line.leave_all();
         }
+        self.draining.remove(&domain);
         self.jobs.values_mut().for_each(|load| _ = load.parked.remove(&domain));
         Some((self.paces.remove(domain)?, waiters))
     }
@@ -216,6 +248,9 @@ impl<W: Waiter> Dispatch<W> {
         let queue = self.lines.get_mut(&id)?;
         if let Some(at) = queue.wake_at.take() {
             self.wakes.remove(&(at, id));
+        }
+        if self.draining.contains(&id) {
+            return None;
         }
         let pace = self.paces.pace_mut(id)?;
         let (jobs, running) = (&self.jobs, &self.running);
@@ -227,13 +262,13 @@ impl<W: Waiter> Dispatch<W> {
             load.has_room() && running.get(&(job, id)).copied().unwrap_or(0) < cap
         };
         match queue.line.turn(pace, now, open) {
-            Turn::Go { waiter, lane, permit } => {
-                if let Some(job) = lane.job {
+            Turn::Go { waiter, place, permit } => {
+                if let Some(job) = place.lane().job {
                     *self.running.entry((job, id)).or_default() += 1;
                     self.jobs.entry(job).and_modify(|load| load.in_flight += 1);
                 }
                 self.wake(id, now);
-                Some(Grant { waiter, domain: id, lane, permit })
+                Some(Grant { waiter, domain: id, place, permit })
             }
             Turn::Wait { until, closed, .. } => {
                 if let Some(until) = until {
@@ -282,3 +317,6 @@ impl Load {
         }
     }
 }
+
+/// A domain changes hands within about this long (B9).
+const HANDOVER: Span = Span::from_secs(1);

@@ -43,8 +43,8 @@ pub enum Turn<W> {
     Go {
         /// Who goes.
         waiter: W,
-        /// From which lane.
-        lane: Lane,
+        /// From which place.
+        place: Place,
         /// Its permit.
         permit: Permit,
     },
@@ -69,6 +69,13 @@ pub struct Line<W> {
     arrivals: u64,
 }
 
+impl Place {
+    /// The lane it is in.
+    pub fn lane(&self) -> Lane {
+        self.lane
+    }
+}
+
 impl<W> Default for Line<W> {
     fn default() -> Self {
         Self { lanes: Vec::new(), arrivals: 0 }
@@ -80,12 +87,18 @@ impl<W: Waiter> Line<W> {
     pub fn join(&mut self, lane: Lane, ready_at: Timestamp, waiter: W) -> Place {
         self.arrivals += 1;
         let place = Place { lane, ready_at, arrival: self.arrivals };
+        self.rejoin(place, waiter);
+        place
+    }
+
+    /// Takes a place again that was left: a waiter that could not go after all keeps its turn.
+    pub fn rejoin(&mut self, place: Place, waiter: W) {
+        let Place { lane, ready_at, arrival } = place;
         let index = self.lanes.iter().position(|(known, _)| *known == lane).unwrap_or_else(|| {
             self.lanes.push((lane, BTreeMap::new()));
             self.lanes.len() - 1
         });
-        self.lanes[index].1.insert((ready_at, self.arrivals), waiter);
-        place
+        self.lanes[index].1.insert((ready_at, arrival), waiter);
     }
 
     /// Gives a place up; `None` when the waiter has gone already.
@@ -143,7 +156,7 @@ impl<W: Waiter> Line<W> {
                 Decision::Proceed(permit) => {
                     let Some(waiter) = waiting.remove(&(ready_at, arrival)) else { continue };
                     self.drop_if_empty(index);
-                    return Turn::Go { waiter, lane, permit };
+                    return Turn::Go { waiter, place: Place { lane, ready_at, arrival }, permit };
                 }
                 Decision::Wait { reason, .. } | Decision::Refuse(reason) => {
                     if binding.is_none_or(|known| reason.until < known.until) {

@@ -1,7 +1,8 @@
 //! The sliding window of a burst limit: at most N starts in any span of a given length (B17).
 //!
-//! Only the latest N starts matter: the next may go when the Nth latest has left the window. Starts that were
-//! forgotten because state was lost are assumed to have happened as late as possible (B77).
+//! Only the latest N starts matter: the next may go when the Nth latest has left the window. One more is kept,
+//! because a start that moves later is not counted against itself. Starts that were forgotten because state was
+//! lost are assumed to have happened as late as possible (B77).
 
 use std::collections::VecDeque;
 
@@ -28,22 +29,21 @@ impl Window {
         self.starts.get(nth).map_or(lost_at, |start| *start) + burst.window
     }
 
-    /// Notes a start and forgets all but the latest `keep`.
-    pub(crate) fn push(&mut self, start: Timestamp, keep: u32) {
+    /// Notes a start and forgets all that a burst of `count` does not need.
+    pub(crate) fn push(&mut self, start: Timestamp, count: u32) {
         let place = self.starts.partition_point(|known| *known <= start);
         self.starts.insert(place, start);
-        while self.starts.len() > keep as usize {
+        while self.starts.len() > count as usize + 1 {
             self.starts.pop_front();
         }
     }
 
-    /// A start turned out to be later than noted.
-    pub(crate) fn shift_start(&mut self, from: Timestamp, to: Timestamp) {
+    /// A start turned out to be later than noted, or than what is still remembered.
+    pub(crate) fn shift_start(&mut self, from: Timestamp, to: Timestamp, count: u32) {
         if let Some(place) = self.starts.iter().rposition(|start| *start == from) {
             self.starts.remove(place);
-            let keep = self.starts.len() as u32 + 1;
-            self.push(to, keep);
         }
+        self.push(to, count);
     }
 
     /// The clock stepped back: every start lies that much earlier on it.
@@ -98,12 +98,12 @@ mod tests {
     #[test]
     fn a_start_moves_later_and_is_not_counted_against_itself() {
         let mut window = Window::default();
-        [0, 2, 4, 60].iter().for_each(|start| window.push(at(*start), 4));
+        [0, 2, 4, 60].iter().for_each(|start| window.push(at(*start), 3));
         assert_eq!(window.free_at(THREE, Timestamp::NEVER, Some(at(0))), at(62));
         assert_eq!(window.free_at(THREE, Timestamp::NEVER, Some(at(60))), at(60));
-        window.shift_start(at(0), at(62));
+        window.shift_start(at(0), at(62), 3);
         assert_eq!(window.iter().collect::<Vec<_>>(), [2, 4, 60, 62].map(at));
-        window.shift_start(at(1), at(99));
-        assert_eq!(window.iter().len(), 4);
+        window.shift_start(at(1), at(99), 3);
+        assert_eq!(window.iter().collect::<Vec<_>>(), [4, 60, 62, 99].map(at), "it was forgotten, but it did start");
     }
 }

@@ -1,1 +1,354 @@
-//! x
+//! What must hold in every world, judged by what the sites saw.
+//!
+//! The rules are read again here, plainly and from the log alone, so that a mistake in the core is not made
+//! twice.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use comity_core::domain::Domain;
+use comity_core::intent::Intent;
+use comity_core::learn::Learning;
+use comity_core::outcome::{Answer, Outcome};
+use comity_core::rule::{Burst, Rule};
+use comity_core::task::TaskState;
+use comity_core::time::{Span, Timestamp};
+
+use crate::world::{Entry, Report, WorldSpec};
+
+/// Something that must hold and did not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation {
+    /// Which promise was broken.
+    pub promise: Promise,
+    /// On which domain.
+    pub domain: Domain,
+    /// When.
+    pub at: Timestamp,
+    /// In numbers.
+    pub detail: String,
+}
+
+/// A promise about what the sites see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Promise {
+    /// Starts are spaced by rule and robots (B4).
+    Spacing,
+    /// At most so many starts in any window (B17).
+    Burst,
+    /// An intent is slowed in addition (B26).
+    Intent,
+    /// Nobody comes before the server said (B20, B23, B37).
+    Deadline,
+    /// At most so many on the wire at once (B78).
+    InFlight,
+    /// Waiters are served in order (B12).
+    Order,
+    /// Every task ends, and none is fetched after it ended.
+    Lost,
+    /// A domain that has work and may be asked is asked.
+    Starved,
+    /// The learned delay stays within base and ceiling (B29).
+    LearnedRange,
+    /// At most one step per penalty episode (B23, B29).
+    LearnedStep,
+    /// A task is tried as often as allowed and no more (B41, B45).
+    Retries,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { promise, domain, at, detail } = self;
+        write!(f, "{promise:?} broken on {domain} at {at}: {detail}")
+    }
+}
+
+/// Checks every promise.
+pub fn check(spec: &WorldSpec, report: &Report) -> Result<(), Violation> {
+    let mut domains: BTreeMap<&Domain, Vec<&Entry>> = BTreeMap::new();
+    let mut log: Vec<&Entry> = report.log.iter().collect();
+    log.sort_by_key(|entry| entry.start);
+    for entry in log {
+        domains.entry(&report.domains[entry.host]).or_default().push(entry);
+    }
+    for (domain, log) in domains {
+        let seen = Seen { spec, report, domain, log };
+        seen.spacing()?;
+        seen.bursts()?;
+        seen.deadlines()?;
+        seen.in_flight()?;
+        seen.order()?;
+        seen.starvation()?;
+        seen.learning()?;
+    }
+    tasks(spec, report)
+}
+
+/// What was seen on one domain.
+struct Seen<'a> {
+    spec: &'a WorldSpec,
+    report: &'a Report,
+    domain: &'a Domain,
+    log: Vec<&'a Entry>,
+}
+
+impl Seen<'_> {
+    fn rule(&self, entry: &Entry) -> &Arc<Rule> {
+        rule(self.report, entry.host)
+    }
+
+    fn baseline(&self, entry: &Entry) -> Span {
+        baseline(self.spec, self.report, entry.host)
+    }
+
+    fn broken(&self, promise: Promise, at: Timestamp, detail: String) -> Violation {
+        Violation { promise, domain: self.domain.clone(), at, detail }
+    }
+
+    fn spacing(&self) -> Result<(), Violation> {
+        for pair in self.log.windows(2) {
+            let (gap, least) = (pair[1].start.since(pair[0].start), self.baseline(pair[1]));
+            if gap < least {
+                let detail = format!("two starts {gap} apart, where {least} is the least");
+                return Err(self.broken(Promise::Spacing, pair[1].start, detail));
+            }
+        }
+        for intent in Intent::ALL {
+            let log: Vec<&&Entry> = self.log.iter().filter(|entry| entry.intent == intent).collect();
+            for pair in log.windows(2) {
+                let least = self.rule(pair[1]).intent(intent).min_delay;
+                let gap = pair[1].start.since(pair[0].start);
+                if gap < least {
+                    let detail = format!("two starts of {intent} {gap} apart, where {least} is the least");
+                    return Err(self.broken(Promise::Intent, pair[1].start, detail));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn bursts(&self) -> Result<(), Violation> {
+        let all: Vec<&Entry> = self.log.clone();
+        self.burst(&all, Promise::Burst, |rule| rule.burst())?;
+        for intent in Intent::ALL {
+            let log: Vec<&Entry> = self.log.iter().filter(|entry| entry.intent == intent).copied().collect();
+            self.burst(&log, Promise::Intent, |rule| rule.intent(intent).burst)?;
+        }
+        Ok(())
+    }
+
+    fn burst(
+        &self,
+        log: &[&Entry],
+        promise: Promise,
+        burst: impl Fn(&Rule) -> Option<Burst>,
+    ) -> Result<(), Violation> {
+        for (nth, entry) in log.iter().enumerate() {
+            let Some(Burst { count, window }) = burst(self.rule(entry)) else { continue };
+            let Some(oldest) = nth.checked_sub(count as usize).map(|nth| log[nth]) else { continue };
+            let within = entry.start.since(oldest.start);
+            if within < window {
+                let detail = format!("{} starts within {within}, where {count} in {window} are allowed", count + 1);
+                return Err(self.broken(promise, entry.start, detail));
+            }
+        }
+        Ok(())
+    }
+
+    fn deadlines(&self) -> Result<(), Violation> {
+        for refusal in self.log.iter().filter(|entry| entry.heard) {
+            let (Some(stated), Some(received)) = (refusal.stated, refusal.end) else { continue };
+            let until = received + stated.min(self.rule(refusal).retry_after_max());
+            let early = self.log.iter().find(|entry| entry.start > received && entry.start < until);
+            if let Some(early) = early {
+                let detail = format!(
+                    "started {} before the end of what the server asked for at {received}",
+                    until.since(early.start)
+                );
+                return Err(self.broken(Promise::Deadline, early.start, detail));
+            }
+        }
+        Ok(())
+    }
+
+    fn in_flight(&self) -> Result<(), Violation> {
+        for (nth, entry) in self.log.iter().enumerate() {
+            let Some(limit) = self.rule(entry).in_flight() else { continue };
+            let on_wire = |other: &&&Entry| other.end.is_none_or(|end| end > entry.start);
+            let others = self.log[..nth].iter().filter(on_wire).count();
+            if others >= limit as usize {
+                let detail = format!("{} requests at once, where {limit} are allowed", others + 1);
+                return Err(self.broken(Promise::InFlight, entry.start, detail));
+            }
+        }
+        Ok(())
+    }
+
+    /// Where connecting takes no time, first attempts start in the order of the tasks, but for those that a
+    /// change of hands put back into line.
+    fn order(&self) -> Result<(), Violation> {
+        let instant = |entry: &&Entry| self.spec.hosts[entry.host].connect.is_zero();
+        if !self.spec.faults.is_empty() || !self.log.iter().all(instant) {
+            return Ok(());
+        }
+        for intent in Intent::ALL {
+            let mut latest = None;
+            let mut begun = std::collections::BTreeSet::new();
+            for entry in self.log.iter().filter(|entry| entry.intent == intent) {
+                if begun.insert(entry.task) {
+                    if latest > Some(entry.task) {
+                        let detail = format!("task {} started after task {latest:?}", entry.task);
+                        return Err(self.broken(Promise::Order, entry.start, detail));
+                    }
+                    latest = Some(entry.task);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// With workers for everybody, the time between two starts is explained by something.
+    fn starvation(&self) -> Result<(), Violation> {
+        let room = self.spec.workers.min(self.spec.concurrency) as usize >= 4 * self.spec.hosts.len();
+        if !room {
+            return Ok(());
+        }
+        for (nth, pair) in self.log.windows(2).enumerate() {
+            let (last, next) = (pair[0], pair[1]);
+            let holds = self.log[..=nth].iter().filter(|entry| entry.heard).filter_map(|entry| {
+                let stated = entry.stated?.min(self.rule(entry).retry_after_max());
+                Some(entry.end? + stated)
+            });
+            let on_wire = self.log[..=nth].iter().filter_map(|entry| entry.end);
+            // A new holder that knows nothing goes on as if the last one had sent a moment ago (B77).
+            let takes = self.report.takes.iter().map(|taken| taken.at).filter(|at| *at < next.start);
+            let excuse = holds.chain(on_wire).chain(takes).chain([last.start]).max().unwrap_or(last.start);
+            let most = self.log.iter().map(|entry| self.slowest(entry)).max().unwrap_or_default();
+            let idle = next.start.since(excuse);
+            if idle > most + SLACK {
+                let detail = format!("idle for {idle}, where {most} would be explained");
+                return Err(self.broken(Promise::Starved, next.start, detail));
+            }
+        }
+        Ok(())
+    }
+
+    /// The longest that rule and learning may keep a domain closed by themselves.
+    fn slowest(&self, entry: &Entry) -> Span {
+        let rule = self.rule(entry);
+        let ladder = rule.ladder().wait(u32::MAX).unwrap_or(Span::from_secs(60)).max(Span::from_secs(60));
+        let bursts = [rule.burst(), rule.intent(entry.intent).burst];
+        let window = bursts.into_iter().flatten().map(|burst| burst.window).max().unwrap_or_default();
+        let learned = learned_range(self.spec, self.report, entry.host).map_or(Span::ZERO, |(_, most)| most);
+        let spacing = self.baseline(entry).max(rule.intent(entry.intent).min_delay);
+        ladder.max(window).max(learned).max(spacing)
+    }
+
+    fn learning(&self) -> Result<(), Violation> {
+        let mut episode = Timestamp::NEVER;
+        let mut events: Vec<(Timestamp, &Entry)> =
+            self.log.iter().filter(|entry| entry.heard).filter_map(|entry| Some((entry.end?, *entry))).collect();
+        events.sort_by_key(|(end, _)| *end);
+        let changes: Vec<_> =
+            self.report.changes.iter().filter(|change| self.report.domains[change.host] == *self.domain).collect();
+        for change in &changes {
+            let Some((least, most)) = learned_range(self.spec, self.report, change.host) else { continue };
+            // Hosts of a group have ranges of their own, and one may be changed under another's.
+            let grouped = self.domain.as_str().starts_with("group:");
+            if !grouped && !(least..=most).contains(&change.to) {
+                let detail = format!("learned {}, which is not within {least} and {most}", change.to);
+                return Err(self.broken(Promise::LearnedRange, change.at, detail));
+            }
+        }
+        for (at, entry) in events {
+            let lost = self.report.takes.iter().any(|taken| {
+                self.report.domains[taken.host] == *self.domain && taken.at > episode && taken.at <= at
+            });
+            if lost {
+                episode = Timestamp::NEVER;
+            }
+            let outcome = outcome(entry);
+            let raised = changes.iter().filter(|c| c.at == at && c.start == entry.start && c.to > c.from);
+            for change in raised {
+                let Learning::Linear(linear) = self.rule(entry).learning() else { continue };
+                let base = self.baseline(entry).max(linear.base);
+                let fresh = entry.start >= episode;
+                // A request that started before a probe goes back to its own delay and a step more.
+                let most = change.from.max(base) + linear.step + linear.step;
+                if !fresh || change.to > most {
+                    let detail = format!("raised from {} to {} by a request of {}", change.from, change.to, entry.start);
+                    return Err(self.broken(Promise::LearnedStep, at, detail));
+                }
+            }
+            if outcome.is_penalty() && entry.start >= episode {
+                episode = at;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Every task ends once, as often tried as allowed, and is left alone from then on.
+fn tasks(spec: &WorldSpec, report: &Report) -> Result<(), Violation> {
+    let mut attempts: Vec<Vec<&Entry>> = vec![Vec::new(); report.tasks.len()];
+    for entry in &report.log {
+        attempts[entry.task].push(entry);
+    }
+    for (nth, (task, attempts)) in report.tasks.iter().zip(attempts).enumerate() {
+        let broken = |promise, detail| Violation {
+            promise,
+            domain: report.domains[task.host].clone(),
+            at: task.at.unwrap_or(report.ended),
+            detail,
+        };
+        let Some(ended) = task.at else {
+            return Err(broken(Promise::Lost, format!("task {nth} is still {}", task.state)));
+        };
+        if let Some(late) = attempts.iter().find(|entry| entry.start > ended) {
+            let detail = format!("task {nth} was {} and fetched again at {}", task.state, late.start);
+            return Err(broken(Promise::Lost, detail));
+        }
+        let heard: Vec<Outcome> = attempts.iter().filter(|entry| entry.heard).map(|entry| outcome(entry)).collect();
+        let good = heard.iter().filter(|outcome| **outcome == Outcome::Success).count();
+        let fits = match task.state {
+            TaskState::Done => good == 1,
+            TaskState::Failed => {
+                let given_up = heard.len() > spec.retries_max as usize;
+                good == 0 && (given_up || heard.last() == Some(&Outcome::Answered))
+            }
+            _ => false,
+        };
+        if !fits {
+            let detail = format!("task {nth} is {} after {heard:?}", task.state);
+            return Err(broken(Promise::Retries, detail));
+        }
+    }
+    Ok(())
+}
+
+fn outcome(entry: &Entry) -> Outcome {
+    entry.status.map_or(Outcome::Timeout, |status| {
+        Answer::of_status(status, comity_core::headers::Told::default()).outcome
+    })
+}
+
+fn rule(report: &Report, host: usize) -> &Arc<Rule> {
+    let host = Domain::parse(&WorldSpec::host(host)).unwrap_or_else(|error| panic!("{error}"));
+    report.rules.rule(&host)
+}
+
+fn baseline(spec: &WorldSpec, report: &Report, host: usize) -> Span {
+    let rule = rule(report, host);
+    rule.min_delay().max(rule.rate_delay()).max(spec.hosts[host].crawl_delay)
+}
+
+/// Base and ceiling of what may be learnt on a host.
+fn learned_range(spec: &WorldSpec, report: &Report, host: usize) -> Option<(Span, Span)> {
+    let Learning::Linear(linear) = rule(report, host).learning() else { return None };
+    let base = baseline(spec, report, host).max(linear.base);
+    Some((base, linear.ceiling.max(base)))
+}
+
+/// Connecting, noticing a death and taking over take a while.
+const SLACK: Span = Span::from_secs(30);

@@ -1,1 +1,385 @@
-//! x
+//! Sites that limit, refuse, ban, break and dawdle.
+//!
+//! A site sees requests arrive and answers them; it knows nothing of Comity. What it states in `Retry-After`
+//! it writes as a real header, so that the core's own parser reads it.
+
+use std::collections::VecDeque;
+
+use comity_core::time::{Span, Timestamp};
+use fastrand::Rng;
+
+/// A site, before anything happened.
+#[derive(Debug, Clone)]
+pub struct SiteSpec {
+    /// What it limits.
+    pub limit: LimitSpec,
+    /// How it says when to come back.
+    pub words: Words,
+    /// How long an answer takes: from, to.
+    pub latency: (Span, Span),
+    /// How it breaks.
+    pub flaky: Flaky,
+    /// How far its clock is ahead of ours, in seconds.
+    pub clock_ahead: i64,
+}
+
+/// What a site limits.
+#[derive(Debug, Clone)]
+pub enum LimitSpec {
+    /// Nothing.
+    Open,
+    /// Tokens come at a rate and are kept up to a burst.
+    TokenBucket {
+        /// Tokens a second.
+        rate: f64,
+        /// Tokens kept.
+        burst: u32,
+    },
+    /// Requests leak out at a rate; one that finds more than the burst inside is refused.
+    LeakyBucket {
+        /// Requests a second.
+        rate: f64,
+        /// Requests that may stand inside.
+        burst: u32,
+    },
+    /// So many in each window of the clock.
+    FixedWindow {
+        /// How many.
+        count: u32,
+        /// How long a window.
+        window: Span,
+    },
+    /// So many in any window.
+    SlidingLog {
+        /// How many.
+        count: u32,
+        /// How long a window.
+        window: Span,
+        /// Whether a refused request counts too.
+        refused_count: bool,
+    },
+    /// So many at once.
+    Concurrency {
+        /// How many.
+        count: u32,
+    },
+    /// So many, then closed for a while from the first refusal on.
+    Storm {
+        /// How many.
+        count: u32,
+        /// For how long.
+        closed: Span,
+    },
+    /// As `inner`, but whoever is refused too often is shut out.
+    Ban {
+        /// After so many refusals.
+        after: u32,
+        /// For how long.
+        banned: Span,
+        /// What it limits otherwise.
+        inner: Box<LimitSpec>,
+    },
+    /// One limit after the other, each for a while, over and over.
+    Steps {
+        /// For how long each.
+        each: Span,
+        /// Which.
+        limits: Vec<LimitSpec>,
+    },
+}
+
+/// How a refusing site says when to come back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Words {
+    /// Not at all.
+    Absent,
+    /// In whole seconds, rounded up.
+    Seconds,
+    /// As a date.
+    Date,
+    /// In words that mean nothing.
+    Wrong,
+    /// In thousands of years.
+    Absurd,
+    /// With an empty quota and its reset.
+    Quota,
+}
+
+/// How often a site breaks, in percent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Flaky {
+    /// Answers 500.
+    pub errors: u8,
+    /// Answers 503.
+    pub unavailable: u8,
+    /// Does not answer.
+    pub hangs: u8,
+    /// Takes ten times as long.
+    pub slow: u8,
+    /// Answers 404.
+    pub missing: u8,
+}
+
+/// A running site.
+#[derive(Debug)]
+pub struct Site {
+    spec: SiteSpec,
+    limit: Limit,
+    rng: Rng,
+}
+
+/// What a site answers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SiteAnswer {
+    /// The status; `None` when it never answers.
+    pub status: Option<u16>,
+    /// Its headers.
+    pub headers: Vec<(&'static str, String)>,
+    /// How long after the request arrived.
+    pub after: Span,
+    /// For how long it asked to stay away, in a form that counts.
+    pub stated: Option<Span>,
+}
+
+impl Site {
+    /// A fresh site; `seed` decides everything that is random about it.
+    pub fn new(spec: &SiteSpec, seed: u64) -> Self {
+        Self { limit: Limit::new(&spec.limit), spec: spec.clone(), rng: Rng::with_seed(seed) }
+    }
+
+    /// A request arrives.
+    pub fn arrive(&mut self, now: Timestamp) -> SiteAnswer {
+        let (from, to) = self.spec.latency;
+        let mut after = Span::from_micros(self.rng.u64(from.as_micros()..=to.as_micros()));
+        let roll = |rng: &mut Rng, percent: u8| rng.u8(0..100) < percent;
+        if roll(&mut self.rng, self.spec.flaky.slow) {
+            after = after.times(10);
+        }
+        let plain = |status| SiteAnswer { status, headers: Vec::new(), after, stated: None };
+        if roll(&mut self.rng, self.spec.flaky.hangs) {
+            return plain(None);
+        }
+        if let Err(closed) = self.limit.arrive(now, after) {
+            return self.refuse(closed, now, after);
+        }
+        let flaky = self.spec.flaky;
+        for (percent, status) in [(flaky.errors, 500), (flaky.unavailable, 503), (flaky.missing, 404)] {
+            if roll(&mut self.rng, percent) {
+                return plain(Some(status));
+            }
+        }
+        plain(Some(200))
+    }
+
+    fn refuse(&mut self, closed: Span, now: Timestamp, after: Span) -> SiteAnswer {
+        let secs = closed.as_secs_up().max(1);
+        let date = |ahead: u64| {
+            let micros = (now.as_micros() / 1_000_000 + self.spec.clock_ahead) as u64 + ahead;
+            httpdate::fmt_http_date(std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(micros))
+        };
+        let (headers, stated) = match self.spec.words {
+            Words::Absent => (Vec::new(), None),
+            Words::Seconds => (vec![("Retry-After", secs.to_string())], Some(Span::from_secs(secs))),
+            Words::Date => (vec![("Date", date(0)), ("Retry-After", date(secs))], Some(Span::from_secs(secs))),
+            Words::Wrong => {
+                let wrong = ["soon", "-5", "0", "", "1e9", "Mon, 99 Foo 2026", "\u{1}"];
+                (vec![("Retry-After", wrong[self.rng.usize(..wrong.len())].to_owned())], None)
+            }
+            Words::Absurd => (vec![("Retry-After", "99999999999999".to_owned())], Some(Span::MAX)),
+            Words::Quota => {
+                let headers = vec![
+                    ("X-RateLimit-Remaining", "0".to_owned()),
+                    ("X-RateLimit-Reset", secs.to_string()),
+                ];
+                (headers, Some(Span::from_secs(secs)))
+            }
+        };
+        SiteAnswer { status: Some(429), headers, after, stated }
+    }
+}
+
+/// The state of a limit.
+#[derive(Debug)]
+enum Limit {
+    Open,
+    TokenBucket { rate: f64, burst: f64, tokens: f64, at: Timestamp },
+    LeakyBucket { rate: f64, burst: f64, inside: f64, at: Timestamp },
+    FixedWindow { count: u32, window: Span, began: Timestamp, used: u32 },
+    SlidingLog { count: usize, window: Span, refused_count: bool, log: VecDeque<Timestamp> },
+    Concurrency { count: usize, ends: Vec<Timestamp> },
+    Storm { count: u32, closed: Span, used: u32, until: Option<Timestamp> },
+    Ban { after: u32, banned: Span, refused: u32, until: Timestamp, inner: Box<Limit> },
+    Steps { each: Span, limits: Vec<Limit> },
+}
+
+impl Limit {
+    fn new(spec: &LimitSpec) -> Self {
+        let at = Timestamp::from_secs(0);
+        match spec {
+            LimitSpec::Open => Self::Open,
+            LimitSpec::TokenBucket { rate, burst } => {
+                let burst = f64::from(*burst);
+                Self::TokenBucket { rate: *rate, burst, tokens: burst, at }
+            }
+            LimitSpec::LeakyBucket { rate, burst } => {
+                Self::LeakyBucket { rate: *rate, burst: f64::from(*burst), inside: 0.0, at }
+            }
+            LimitSpec::FixedWindow { count, window } => {
+                Self::FixedWindow { count: *count, window: *window, began: at, used: 0 }
+            }
+            LimitSpec::SlidingLog { count, window, refused_count } => Self::SlidingLog {
+                count: *count as usize,
+                window: *window,
+                refused_count: *refused_count,
+                log: VecDeque::new(),
+            },
+            LimitSpec::Concurrency { count } => Self::Concurrency { count: *count as usize, ends: Vec::new() },
+            LimitSpec::Storm { count, closed } => {
+                Self::Storm { count: *count, closed: *closed, used: 0, until: None }
+            }
+            LimitSpec::Ban { after, banned, inner } => Self::Ban {
+                after: *after,
+                banned: *banned,
+                refused: 0,
+                until: Timestamp::NEVER,
+                inner: Box::new(Self::new(inner)),
+            },
+            LimitSpec::Steps { each, limits } => {
+                Self::Steps { each: *each, limits: limits.iter().map(Self::new).collect() }
+            }
+        }
+    }
+
+    /// A request arrives and will take `busy`; refused, the time after which it would not have been.
+    fn arrive(&mut self, now: Timestamp, busy: Span) -> Result<(), Span> {
+        let after = |secs: f64| Span::from_secs_f64(secs.max(0.0)).unwrap_or(Span::MAX);
+        match self {
+            Self::Open => Ok(()),
+            Self::TokenBucket { rate, burst, tokens, at } => {
+                *tokens = (*tokens + now.since(*at).as_secs_f64() * *rate).min(*burst);
+                *at = now;
+                if *tokens < 1.0 {
+                    return Err(after((1.0 - *tokens) / *rate));
+                }
+                *tokens -= 1.0;
+                Ok(())
+            }
+            Self::LeakyBucket { rate, burst, inside, at } => {
+                *inside = (*inside - now.since(*at).as_secs_f64() * *rate).max(0.0);
+                *at = now;
+                if *inside > *burst {
+                    return Err(after((*inside - *burst) / *rate));
+                }
+                *inside += 1.0;
+                Ok(())
+            }
+            Self::FixedWindow { count, window, began, used } => {
+                let past = now.since(*began).whole_times(*window);
+                if past > 0 {
+                    *began = *began + window.times(past);
+                    *used = 0;
+                }
+                if *used == *count {
+                    return Err((*began + *window).since(now));
+                }
+                *used += 1;
+                Ok(())
+            }
+            Self::SlidingLog { count, window, refused_count, log } => {
+                while log.front().is_some_and(|first| *first + *window <= now) {
+                    log.pop_front();
+                }
+                let refused = log.len() >= *count;
+                if !refused || *refused_count {
+                    log.push_back(now);
+                }
+                match refused {
+                    true => Err(log.front().map_or(Span::ZERO, |first| (*first + *window).since(now))),
+                    false => Ok(()),
+                }
+            }
+            Self::Concurrency { count, ends } => {
+                ends.retain(|end| *end > now);
+                if ends.len() >= *count {
+                    return Err(ends.iter().min().map_or(Span::ZERO, |end| end.since(now)));
+                }
+                ends.push(now + busy);
+                Ok(())
+            }
+            Self::Storm { count, closed, used, until } => {
+                match *until {
+                    Some(at) if now < at => return Err(at.since(now)),
+                    Some(_) => (*used, *until) = (0, None),
+                    None => {}
+                }
+                if *used == *count {
+                    *until = Some(now + *closed);
+                    return Err(*closed);
+                }
+                *used += 1;
+                Ok(())
+            }
+            Self::Ban { after, banned, refused, until, inner } => {
+                if now < *until {
+                    return Err(until.since(now));
+                }
+                let answer = inner.arrive(now, busy);
+                if answer.is_err() {
+                    *refused += 1;
+                    if *refused == *after {
+                        (*refused, *until) = (0, now + *banned);
+                        return Err(*banned);
+                    }
+                }
+                answer
+            }
+            Self::Steps { each, limits } => {
+                let step = now.since(Timestamp::from_secs(0)).whole_times(*each) as usize;
+                let count = limits.len();
+                limits.get_mut(step % count.max(1)).map_or(Ok(()), |limit| limit.arrive(now, busy))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn accepted(limit: &LimitSpec, arrivals: &[f64]) -> String {
+        let mut limit = Limit::new(limit);
+        let busy = Span::from_secs(2);
+        let mut arrive = |secs: &f64| {
+            let now = Timestamp::from_secs(0) + Span::from_secs_f64(*secs).unwrap();
+            match limit.arrive(now, busy) {
+                Ok(()) => "ok".to_owned(),
+                Err(wait) => format!("{wait}"),
+            }
+        };
+        arrivals.iter().map(&mut arrive).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn limits_do_what_they_are_called() {
+        let token = LimitSpec::TokenBucket { rate: 1.0, burst: 2 };
+        assert_eq!(accepted(&token, &[0.0, 0.0, 0.0, 0.5, 1.0, 1.0]), "ok ok 1s 500ms ok 1s");
+        let leaky = LimitSpec::LeakyBucket { rate: 1.0, burst: 1 };
+        assert_eq!(accepted(&leaky, &[0.0, 0.0, 0.0, 1.0, 1.5]), "ok ok 1s ok 500ms");
+        let strict = LimitSpec::LeakyBucket { rate: 2.0, burst: 0 };
+        assert_eq!(accepted(&strict, &[0.0, 0.25, 0.5]), "ok 250ms ok");
+        let fixed = LimitSpec::FixedWindow { count: 2, window: Span::from_secs(10) };
+        assert_eq!(accepted(&fixed, &[8.0, 9.0, 9.5, 10.0, 10.0, 11.0]), "ok ok 500ms ok ok 9s");
+        let window = Span::from_secs(10);
+        let sliding = LimitSpec::SlidingLog { count: 2, window, refused_count: false };
+        assert_eq!(accepted(&sliding, &[0.0, 4.0, 9.0, 10.0, 11.0]), "ok ok 1s ok 3s");
+        let counting = LimitSpec::SlidingLog { count: 2, window, refused_count: true };
+        assert_eq!(accepted(&counting, &[0.0, 4.0, 9.0, 10.0, 14.0]), "ok ok 1s 4s 5s");
+        assert_eq!(accepted(&LimitSpec::Concurrency { count: 1 }, &[0.0, 1.0, 2.0]), "ok 1s ok");
+        let storm = LimitSpec::Storm { count: 2, closed: Span::from_secs(5) };
+        assert_eq!(accepted(&storm, &[0.0, 0.0, 1.0, 3.0, 6.0, 6.0, 7.0]), "ok ok 5s 3s ok ok 5s");
+        let ban = LimitSpec::Ban { after: 2, banned: Span::from_secs(60), inner: Box::new(token) };
+        assert_eq!(accepted(&ban, &[0.0, 0.0, 0.0, 0.0, 30.0, 60.0]), "ok ok 1s 60s 30s ok");
+        let steps = LimitSpec::Steps { each: Span::from_secs(5), limits: vec![LimitSpec::Open, strict] };
+        assert_eq!(accepted(&steps, &[0.0, 0.0, 5.0, 5.0, 10.0, 10.0]), "ok ok ok 500ms ok ok");
+    }
+}

@@ -48,6 +48,7 @@ impl Pace {
         out.number(16, learned.error_streak.into());
         out.number(17, learned.probe.into());
         out.number(18, u64::from(learned.pinned) | u64::from(learned.touched) << 1);
+        out.number(LAST_ID, self.last_id.into());
         for permit in self.opens() {
             out.0.push(OPEN);
             out.varint(zigzag(permit.started_at.as_micros()));
@@ -98,7 +99,10 @@ impl Writer {
 
     fn rare(&mut self, rare: &Rare) {
         self.0.push(STARTS);
-        rare.starts.iter().for_each(|start| self.varint(optional(*start)));
+        for (start, id) in rare.starts.iter().zip(rare.start_ids) {
+            self.varint(optional(*start));
+            self.varint(id.into());
+        }
         for (tag, window) in WINDOWS.into_iter().zip([&rare.window].into_iter().chain(&rare.windows)) {
             if window.iter().len() > 0 {
                 self.0.push(tag);
@@ -191,8 +195,9 @@ impl Reader<'_> {
             }
             STARTS => {
                 for nth in 0..Intent::ALL.len() {
-                    let start = self.varint()?;
-                    pace.rare_mut().starts[nth] = required(start)?;
+                    let (start, id) = (required(self.varint()?)?, self.small()?);
+                    let rare = pace.rare_mut();
+                    (rare.starts[nth], rare.start_ids[nth]) = (start, id);
                 }
             }
             QUOTA => {
@@ -200,6 +205,7 @@ impl Reader<'_> {
                 let quotas = &mut pace.rare_mut().quotas;
                 (quotas.len() < QUOTAS_MAX).then(|| quotas.push(quota))?;
             }
+            LAST_ID => pace.last_id = self.small()?,
             PAUSED => pace.rare_mut().paused_until = self.time()?,
             LOST => pace.rare_mut().lost_at = self.time()?,
             _ => {
@@ -287,6 +293,7 @@ const WINDOWS: [u8; 4] = [21, 22, 23, 24];
 const QUOTA: u8 = 25;
 const PAUSED: u8 = 26;
 const LOST: u8 = 27;
+const LAST_ID: u8 = 28;
 
 #[cfg(test)]
 mod tests {

@@ -47,13 +47,15 @@ impl Pace {
         if !rule.enabled() {
             return;
         }
-        // A request is not spaced from its own charge, only from what left since.
-        let since = |start: Timestamp| match own {
-            Some(own) if start <= own.started_at => Timestamp::NEVER,
+        // A request that leaves at the very moment of its charge was spaced when it was charged. One that
+        // leaves later is not spaced from its own charge, only from what left since.
+        let on_time = own.is_some_and(|own| now <= own.started_at);
+        let since = |start: Timestamp, id: u32| match own {
+            Some(own) if on_time || id == own.id => Timestamp::NEVER,
             _ => start,
         };
         let lost_at = self.rare.as_ref().map_or(Timestamp::NEVER, |rare| rare.lost_at);
-        let last = since(self.last_start);
+        let last = since(self.last_start, self.last_id);
         let assumed = last == lost_at;
 
         if self.server_until > Timestamp::NEVER {
@@ -79,13 +81,13 @@ impl Pace {
                 visit(Limit::Rate(spaced(rule.rate_delay())), last + rule.rate_delay());
             }
         }
-        if let Some(rare) = &self.rare {
+        if let Some(rare) = self.rare.as_ref().filter(|_| !on_time) {
             let except = own.map(|own| own.started_at);
             if let Some(burst) = rule.burst() {
                 visit(Limit::Burst(burst), rare.window.free_at(burst, lost_at, except));
             }
             let slower = rule.intent(intent);
-            let last = since(rare.starts[intent.index()]);
+            let last = since(rare.starts[intent.index()], rare.start_ids[intent.index()]);
             if !slower.min_delay.is_zero() && last > Timestamp::NEVER {
                 let spacing = Spacing { delay: slower.min_delay, last, assumed: last == lost_at };
                 visit(Limit::IntentDelay(intent, spacing), last + slower.min_delay);
@@ -94,7 +96,7 @@ impl Pace {
                 let free_at = rare.windows[intent.index()].free_at(burst, lost_at, except);
                 visit(Limit::IntentBurst(intent, burst), free_at);
             }
-        } else if !rule.intent(intent).min_delay.is_zero() && intent == Intent::Fetch && last > Timestamp::NEVER {
+        } else if self.rare.is_none() && !rule.intent(intent).min_delay.is_zero() && intent == Intent::Fetch && last > Timestamp::NEVER {
             // Nothing rare was kept yet, so every start was a fetch.
             let delay = rule.intent(intent).min_delay;
             visit(Limit::IntentDelay(intent, Spacing { delay, last, assumed }), last + delay);

@@ -49,6 +49,8 @@ pub struct Pace {
     /// Penalties in a row: the rung of the ladder.
     penalties: u32,
     next_id: u32,
+    /// Whose start the latest one is.
+    last_id: u32,
     server_word: ServerWord,
     guess: Guess,
 }
@@ -108,6 +110,7 @@ impl Default for Pace {
             rare: None,
             penalties: 0,
             next_id: 0,
+            last_id: 0,
             server_word: ServerWord::default(),
             guess: Guess::default(),
         }
@@ -159,9 +162,11 @@ impl Pace {
             return Departure::Wait { until: reason.until, reason };
         }
         let start = now.max(own.started_at);
-        self.last_start = self.last_start.max(start);
+        if start >= self.last_start {
+            (self.last_start, self.last_id) = (start, own.id);
+        }
         if let Some(rare) = &mut self.rare {
-            rare.shift_start(own.intent, own.started_at, start);
+            rare.shift_start(terms.rule.history(), &own, start);
         }
         *permit = Permit { started_at: start, spacing: self.spacing(terms), probe: self.learned.probe, ..own };
         if let Some(open) = self.find_mut(permit) {
@@ -179,7 +184,8 @@ impl Pace {
     /// A request left without asking: charges for it now.
     pub fn charge_now(&mut self, terms: Terms<'_>, intent: Intent, now: Timestamp) {
         self.meet(now);
-        self.start(terms.rule, intent, now);
+        let permit = self.charge(terms, intent, now);
+        self.settle(&permit);
     }
 
     /// The time between starts: the longest of rule, robots and learned delay (B4).
@@ -253,7 +259,7 @@ impl Pace {
             intent,
         };
         self.next_id = self.next_id.wrapping_add(1);
-        self.start(terms.rule, intent, now);
+        self.start(terms.rule, &permit);
         match self.open {
             None => self.open = Some(permit),
             Some(_) => self.rare_mut().open(permit),
@@ -262,15 +268,17 @@ impl Pace {
     }
 
     /// Notes a start.
-    fn start(&mut self, rule: &Rule, intent: Intent, at: Timestamp) {
+    fn start(&mut self, rule: &Rule, permit: &Permit) {
         let history = *rule.history();
-        let remembers = history.all > 0 || history.intents[intent.index()] > 0;
-        if intent != Intent::Fetch || remembers {
+        let remembers = history.all > 0 || history.intents[permit.intent.index()] > 0;
+        if permit.intent != Intent::Fetch || remembers {
             self.rare_mut();
         }
-        self.last_start = self.last_start.max(at);
+        if permit.started_at >= self.last_start {
+            (self.last_start, self.last_id) = (permit.started_at, permit.id);
+        }
         if let Some(rare) = &mut self.rare {
-            rare.start(&history, intent, at);
+            rare.start(&history, permit);
         }
     }
 
@@ -309,8 +317,8 @@ impl Pace {
     }
 
     fn rare_mut(&mut self) -> &mut Rare {
-        let last_start = self.last_start;
-        self.rare.get_or_insert_with(|| Box::new(Rare::new(last_start)))
+        let (last_start, last_id) = (self.last_start, self.last_id);
+        self.rare.get_or_insert_with(|| Box::new(Rare::new(last_start, last_id)))
     }
 
     /// Looks at this pace as of `now`, also when the clock stepped back since.

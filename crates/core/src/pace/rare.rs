@@ -3,7 +3,6 @@
 //! Kept behind one pointer, so that a million ordinary domains stay small.
 
 use crate::decision::Permit;
-use crate::intent::Intent;
 use crate::rule::History;
 use crate::time::{Span, Timestamp};
 use crate::window::Window;
@@ -14,6 +13,8 @@ pub(super) struct Rare {
     pub(super) open: Vec<Permit>,
     /// The latest start of each intent.
     pub(super) starts: [Timestamp; 3],
+    /// Whose starts those are.
+    pub(super) start_ids: [u32; 3],
     /// The latest starts of all intents together.
     pub(super) window: Window,
     /// The latest starts of each intent.
@@ -34,10 +35,11 @@ pub(super) struct QuotaSpacing {
 
 impl Rare {
     /// Before there was any of this, every start was a fetch.
-    pub(super) fn new(last_fetch: Timestamp) -> Self {
+    pub(super) fn new(last_fetch: Timestamp, last_id: u32) -> Self {
         Self {
             open: Vec::new(),
             starts: [last_fetch, Timestamp::NEVER, Timestamp::NEVER],
+            start_ids: [last_id, 0, 0],
             window: Window::default(),
             windows: Default::default(),
             quotas: Vec::new(),
@@ -46,22 +48,33 @@ impl Rare {
         }
     }
 
-    pub(super) fn start(&mut self, history: &History, intent: Intent, at: Timestamp) {
-        let index = intent.index();
-        self.starts[index] = self.starts[index].max(at);
+    pub(super) fn start(&mut self, history: &History, permit: &Permit) {
+        let index = permit.intent.index();
+        self.latest(permit, permit.started_at);
         if history.all > 0 {
-            self.window.push(at, history.all);
+            self.window.push(permit.started_at, history.all);
         }
         if history.intents[index] > 0 {
-            self.windows[index].push(at, history.intents[index]);
+            self.windows[index].push(permit.started_at, history.intents[index]);
         }
     }
 
-    pub(super) fn shift_start(&mut self, intent: Intent, from: Timestamp, to: Timestamp) {
-        let index = intent.index();
-        self.starts[index] = self.starts[index].max(to);
-        self.window.shift_start(from, to);
-        self.windows[index].shift_start(from, to);
+    pub(super) fn shift_start(&mut self, history: &History, permit: &Permit, to: Timestamp) {
+        let (index, from) = (permit.intent.index(), permit.started_at);
+        self.latest(permit, to);
+        if history.all > 0 {
+            self.window.shift_start(from, to, history.all);
+        }
+        if history.intents[index] > 0 {
+            self.windows[index].shift_start(from, to, history.intents[index]);
+        }
+    }
+
+    fn latest(&mut self, permit: &Permit, at: Timestamp) {
+        let index = permit.intent.index();
+        if at >= self.starts[index] {
+            (self.starts[index], self.start_ids[index]) = (at, permit.id);
+        }
     }
 
     pub(super) fn open(&mut self, permit: Permit) {

@@ -1,0 +1,266 @@
+//! Who goes next: lines, lanes, jobs and domains.
+
+use std::sync::Arc;
+
+use comity_core::decision::Decision;
+use comity_core::dispatch::{Dispatch, Grant, Next};
+use comity_core::domain::Domain;
+use comity_core::intent::Intent;
+use comity_core::line::{Lane, Waiter};
+use comity_core::outcome::Outcome;
+use comity_core::pace::Terms;
+use comity_core::rule::{Fields, Rule};
+use comity_core::task::JobId;
+use comity_core::time::{Span, Timestamp};
+use serde_json::{Value, json};
+
+#[derive(Debug, Clone, PartialEq)]
+struct Named(&'static str, Arc<Rule>);
+
+impl Waiter for Named {
+    fn terms(&self) -> Terms<'_> {
+        self.1.as_ref().into()
+    }
+}
+
+fn rule(settings: Value) -> Arc<Rule> {
+    Arc::new(Rule::new(&Fields::read(settings.as_object().unwrap()).unwrap()).unwrap())
+}
+
+fn at(secs: f64) -> Timestamp {
+    Timestamp::from_secs(0) + Span::from_secs_f64(secs).unwrap()
+}
+
+fn host(name: &str) -> Domain {
+    Domain::parse(name).unwrap()
+}
+
+const FETCH: Lane = Lane { job: None, intent: Intent::Fetch };
+const SEARCH: Lane = Lane { job: None, intent: Intent::Search };
+
+fn lane(job: u64) -> Lane {
+    Lane { job: Some(JobId(job)), intent: Intent::Fetch }
+}
+
+/// Grants all that can go until `until`, as `name time`, recording each as a success at once.
+fn drain(dispatch: &mut Dispatch<Named>, until: f64) -> String {
+    drain_from(dispatch, 0.0, until)
+}
+
+fn drain_from(dispatch: &mut Dispatch<Named>, from: f64, until: f64) -> String {
+    let mut now = at(from);
+    let mut said = Vec::new();
+    loop {
+        match dispatch.next(now) {
+            Next::Go(grant) => {
+                said.push(format!("{} {}", grant.waiter.0, now.since(at(0.0)).as_secs_f64()));
+                finish(dispatch, grant, Outcome::Success, now);
+            }
+            Next::Sleep { until: next } if next <= at(until) => now = next,
+            Next::Sleep { .. } | Next::Idle => return said.join(", "),
+        }
+    }
+}
+
+fn finish(dispatch: &mut Dispatch<Named>, grant: Grant<Named>, outcome: Outcome, now: Timestamp) {
+    let terms = grant.waiter.terms();
+    dispatch.record(grant.domain, terms, &grant.permit, &outcome.into(), now).unwrap();
+    dispatch.ended(grant.domain, &grant.place, now);
+}
+
+fn go(dispatch: &mut Dispatch<Named>, now: f64) -> Grant<Named> {
+    match dispatch.next(at(now)) {
+        Next::Go(grant) => grant,
+        other => panic!("nobody goes: {other:?}"),
+    }
+}
+
+/// B12: waiters are served in order, each with a slot of its own; nobody stampedes when a hold ends
+#[test]
+fn waiters_are_served_in_order_when_a_hold_ends() {
+    let (mut dispatch, rule) = (Dispatch::new(1), rule(json!({})));
+    let [first, a, b, c] = ["first", "a", "b", "c"].map(|name| Named(name, Arc::clone(&rule)));
+    dispatch.join(&host("x.org"), FETCH, at(0.0), first).unwrap();
+    let grant = go(&mut dispatch, 0.0);
+    for waiter in [a, b, c] {
+        dispatch.join(&host("x.org"), FETCH, at(0.0), waiter).unwrap();
+    }
+    let told = comity_core::headers::Told::retry_after(Span::from_secs(30));
+    let answer = comity_core::outcome::Answer { outcome: Outcome::RateLimited, told };
+    dispatch.record(grant.domain, rule.as_ref().into(), &grant.permit, &answer, at(0.5)).unwrap();
+    assert_eq!(dispatch.waiting(grant.domain), 3);
+    dispatch.ended(grant.domain, &grant.place, at(0.5));
+    assert_eq!(dispatch.next(at(0.5)), Next::Sleep { until: at(30.5) });
+    assert_eq!(drain_from(&mut dispatch, 30.5, 100.0), "a 30.5, b 32.5, c 34.5");
+}
+
+/// B12, B41: a retry comes back by the time it is ready, behind those who wait, before those who come later
+#[test]
+fn a_retry_stands_behind_those_who_waited() {
+    let (mut dispatch, rule) = (Dispatch::new(1), rule(json!({ "learning": "off" })));
+    let named = |name| Named(name, Arc::clone(&rule));
+    dispatch.join(&host("x.org"), FETCH, at(5.0), named("retry")).unwrap();
+    for name in ["a", "b", "c"] {
+        dispatch.join(&host("x.org"), FETCH, at(0.0), named(name)).unwrap();
+    }
+    dispatch.join(&host("x.org"), FETCH, at(6.0), named("later")).unwrap();
+    assert_eq!(drain(&mut dispatch, 100.0), "a 0, b 1, c 2, retry 5, later 6");
+}
+
+/// B12, B26: an intent that must wait does not keep another from going, and nobody overtakes within one
+#[test]
+fn intents_wait_for_themselves_only() {
+    let slow_search = rule(json!({ "learning": "off", "intent": { "search": { "min_delay": "10s" } } }));
+    let mut dispatch = Dispatch::new(1);
+    let named = |name| Named(name, Arc::clone(&slow_search));
+    for (name, lane) in [("s1", SEARCH), ("s2", SEARCH), ("f1", FETCH), ("f2", FETCH), ("s3", SEARCH), ("f3", FETCH)] {
+        dispatch.join(&host("x.org"), lane, at(0.0), named(name)).unwrap();
+    }
+    assert_eq!(drain(&mut dispatch, 100.0), "s1 0, f1 1, f2 2, f3 3, s2 10, s3 20");
+}
+
+/// B10: waiting on one domain never delays another
+#[test]
+fn a_blocked_domain_delays_nobody_else() {
+    let (mut dispatch, rule) = (Dispatch::new(1), rule(json!({})));
+    let named = |name| Named(name, Arc::clone(&rule));
+    dispatch.pace_mut(&host("blocked.org"), at(0.0)).unwrap().pause(None);
+    for _ in 0..1_000 {
+        dispatch.join(&host("blocked.org"), FETCH, at(0.0), named("blocked")).unwrap();
+    }
+    for name in ["a", "b"] {
+        dispatch.join(&host("free.org"), FETCH, at(0.0), named(name)).unwrap();
+    }
+    dispatch.join(&host("other.org"), FETCH, at(0.0), named("c")).unwrap();
+    assert_eq!(drain(&mut dispatch, 10.0), "a 0, c 0, b 1");
+    dispatch.pace_mut(&host("blocked.org"), at(0.0)).unwrap().resume();
+    assert_eq!(go(&mut dispatch, 11.0).waiter.0, "blocked");
+}
+
+/// B3: somebody who only checks never overtakes those who wait in line
+#[test]
+fn a_check_never_overtakes_the_line() {
+    let (mut dispatch, rule) = (Dispatch::new(1), rule(json!({ "in_flight": "unlimited" })));
+    let terms: Terms<'_> = rule.as_ref().into();
+    let x = host("x.org");
+    assert!(dispatch.check(&x, terms, Intent::Fetch, at(0.0)).proceeds());
+    for name in ["a", "b"] {
+        dispatch.join(&x, FETCH, at(0.0), Named(name, Arc::clone(&rule))).unwrap();
+    }
+    // The slot at 1.0 is a's, the one at 2.0 is b's.
+    let Decision::Wait { until, reason } = dispatch.check(&x, terms, Intent::Fetch, at(1.0)) else { panic!() };
+    assert_eq!((until, reason.limit.as_str()), (at(3.0), "line"));
+    assert_eq!(reason.to_string(), "2 callers wait in line before; about 2s left");
+    assert_eq!(drain_from(&mut dispatch, 1.0, 10.0), "a 1, b 2");
+    assert!(dispatch.check(&x, terms, Intent::Fetch, at(3.0)).proceeds());
+}
+
+/// B11: a waiter that gives up is gone at once and leaves no charge
+#[test]
+fn a_waiter_that_leaves_costs_nothing() {
+    let (mut dispatch, rule) = (Dispatch::new(1), rule(json!({})));
+    let named = |name| Named(name, Arc::clone(&rule));
+    let (id, a) = dispatch.join(&host("x.org"), FETCH, at(0.0), named("a")).unwrap();
+    let (_, b) = dispatch.join(&host("x.org"), FETCH, at(0.0), named("b")).unwrap();
+    assert_eq!(dispatch.leave(id, &a).unwrap().0, "a");
+    assert_eq!(dispatch.leave(id, &a), None);
+    assert_eq!(drain(&mut dispatch, 10.0), "b 0");
+    assert_eq!(dispatch.leave(id, &b), None, "it went");
+}
+
+/// B40: tasks of a job in flight, in all and on a domain that slowed down
+#[test]
+fn a_jobs_concurrency_is_kept_and_falls_where_a_domain_slows_down() {
+    let rule = rule(json!({ "in_flight": "unlimited", "min_delay": "0s", "learn": { "base": "0s" } }));
+    let mut dispatch = Dispatch::new(1);
+    dispatch.job(JobId(1), 3);
+    for name in ["a", "b", "c", "d"] {
+        dispatch.join(&host("x.org"), lane(1), at(0.0), Named(name, Arc::clone(&rule))).unwrap();
+        dispatch.join(&host("y.org"), lane(1), at(0.0), Named(name, Arc::clone(&rule))).unwrap();
+    }
+    let free = |dispatch: &Dispatch<Named>, learned| {
+        dispatch.free_slots(JobId(1), &host("x.org"), Span::from_secs(learned), Span::ZERO)
+    };
+    assert_eq!((free(&dispatch, 0), free(&dispatch, 5), free(&dispatch, 60)), (3, 2, 1));
+    let grants: Vec<Grant<Named>> = (0..3).map(|_| go(&mut dispatch, 0.0)).collect();
+    assert_eq!(dispatch.next(at(0.0)), Next::Idle, "three are in flight, and three may be");
+    assert_eq!(free(&dispatch, 0), 0);
+    for grant in grants {
+        finish(&mut dispatch, grant, Outcome::Success, at(0.0));
+    }
+    // x.org slowed down by five seconds: two at once there, while y.org keeps three.
+    let slow: Terms<'_> = rule.as_ref().into();
+    dispatch.pace_mut(&host("x.org"), at(0.0)).unwrap().set_learned(slow, Span::from_secs(5), Span::ZERO, at(0.0));
+    let x = dispatch.paces().find(&host("x.org")).unwrap();
+    let mut on_x = Vec::new();
+    for second in [10.0, 20.0, 30.0, 40.0] {
+        while let Next::Go(grant) = dispatch.next(at(second)) {
+            match grant.domain == x {
+                true => on_x.push(grant),
+                false => finish(&mut dispatch, grant, Outcome::Success, at(second)),
+            }
+        }
+    }
+    assert!(on_x.len() <= 2, "{on_x:?}");
+}
+
+/// B49: a job that ended takes no tasks, and those that wait are sent away
+#[test]
+fn a_job_that_ended_takes_no_tasks() {
+    let (mut dispatch, rule) = (Dispatch::new(1), rule(json!({})));
+    let named = |name| Named(name, Arc::clone(&rule));
+    assert_eq!(dispatch.join(&host("x.org"), lane(1), at(0.0), named("early")).unwrap_err().0, "early");
+    dispatch.job(JobId(1), 16);
+    dispatch.job(JobId(2), 16);
+    for name in ["a", "b", "c"] {
+        dispatch.join(&host("x.org"), lane(1), at(0.0), named(name)).unwrap();
+    }
+    dispatch.join(&host("x.org"), lane(2), at(0.0), named("other")).unwrap();
+    let a = go(&mut dispatch, 0.0);
+    let gone: Vec<&str> = dispatch.end_job(JobId(1)).iter().map(|waiter| waiter.0).collect();
+    assert_eq!(gone, ["b", "c"]);
+    assert_eq!(dispatch.rejoin(a.domain, a.place, a.waiter.clone(), at(0.0)).unwrap_err().0, "a");
+    finish(&mut dispatch, a, Outcome::Success, at(0.0));
+    assert_eq!(drain(&mut dispatch, 10.0), "other 1");
+    assert_eq!(dispatch.free_slots(JobId(1), &host("x.org"), Span::ZERO, Span::ZERO), 0);
+}
+
+/// B9: a domain changes hands only when nothing of it is on the wire, and takes its pace along
+#[test]
+fn a_domain_changes_hands_with_its_pace() {
+    let (mut dispatch, rule) = (Dispatch::new(1), rule(json!({})));
+    let named = |name| Named(name, Arc::clone(&rule));
+    for name in ["a", "b"] {
+        dispatch.join(&host("x.org"), FETCH, at(0.0), named(name)).unwrap();
+    }
+    let a = go(&mut dispatch, 0.0);
+    let id = a.domain;
+    dispatch.drain(id);
+    assert!(dispatch.release(id, at(0.5)).is_none(), "a is on the wire");
+    let Decision::Wait { reason, .. } = dispatch.check(&host("x.org"), rule.as_ref().into(), Intent::Fetch, at(5.0))
+    else {
+        panic!("a draining domain grants nothing");
+    };
+    assert_eq!(reason.to_string(), "another process is taking the domain over; about 1s left");
+    finish(&mut dispatch, a, Outcome::Success, at(0.5));
+    assert_eq!(dispatch.next(at(5.0)), Next::Idle, "a draining domain grants nothing");
+    let (pace, waiters) = dispatch.release(id, at(5.0)).unwrap();
+    assert_eq!(pace.last_start(), Some(at(0.0)));
+    assert_eq!(waiters.len(), 1);
+    assert!(dispatch.paces().is_empty());
+}
+
+/// A waiter that could not go after all keeps its turn
+#[test]
+fn a_waiter_that_could_not_go_keeps_its_turn() {
+    let (mut dispatch, rule) = (Dispatch::new(1), rule(json!({ "learning": "off" })));
+    dispatch.job(JobId(1), 16);
+    for name in ["a", "b"] {
+        dispatch.join(&host("x.org"), lane(1), at(0.0), Named(name, Arc::clone(&rule))).unwrap();
+    }
+    let a = go(&mut dispatch, 0.0);
+    dispatch.pace_mut(&host("x.org"), at(0.0)).unwrap().abandon(&a.permit, at(0.0));
+    dispatch.ended(a.domain, &a.place, at(0.0));
+    dispatch.rejoin(a.domain, a.place, a.waiter, at(0.0)).unwrap();
+    assert_eq!(drain(&mut dispatch, 10.0), "a 1, b 2", "the slot at 0 was spent");
+}

@@ -1,0 +1,6 @@
+//! What comity-core promises, tested from outside.
+
+mod dispatching;
+mod parsing;
+mod promises;
+mod rules;

@@ -1,0 +1,153 @@
+//! Parsers meet arbitrary bytes: millions of inputs, no panic, and no wait outside the clamp.
+
+use comity_core::domain::{Domain, Pattern};
+use comity_core::headers::{RetryAfter, Told};
+use comity_core::intent::Intent;
+use comity_core::outcome::Answer;
+use comity_core::pace::{Pace, Terms};
+use comity_core::rule::{Fields, Rule};
+use comity_core::time::{Span, Timestamp};
+use comity_core::{cadence, interval};
+use fastrand::Rng;
+use serde_json::Value;
+
+const NAMES: [&str; 12] = [
+    "Retry-After",
+    "Date",
+    "RateLimit",
+    "RateLimit-Policy",
+    "RateLimit-Limit",
+    "RateLimit-Remaining",
+    "RateLimit-Reset",
+    "X-RateLimit-Remaining",
+    "X-RateLimit-Reset",
+    "X-RateLimit-Reset-After",
+    "x-rate-limit-remaining",
+    "x-rate-limit-reset",
+];
+
+/// Pieces that parsers care about, so that random text gets past their first check.
+const PIECES: [&str; 30] = [
+    "0", "1", "9", "60", "4", "1794744060", "1e9", "-", "+", ".", ",", ";", "=", "\"", "r", "t", "q", "w", " ",
+    "default", "remaining", "reset", "limit", "Sun, 15 Nov 2026 12:00:30 GMT", "99999999999999999999", "(", ")",
+    "inf", "\u{0}", "\u{fffd}",
+];
+
+fn text(rng: &mut Rng) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for _ in 0..rng.usize(..8) {
+        match rng.u8(..6) {
+            0 => bytes.push(rng.u8(..)),
+            _ => bytes.extend(PIECES[rng.usize(..PIECES.len())].bytes()),
+        }
+    }
+    bytes
+}
+
+/// B21, B27: whatever a server says, a domain waits no longer than rule and clamp allow
+#[test]
+fn no_header_panics_or_waits_past_the_clamp() {
+    let max = Span::from_hours(1);
+    let fields = Fields { retry_after_max: Some(max), ..Fields::default() };
+    let rule = Rule::new(&fields).unwrap();
+    let terms: Terms<'_> = (&rule).into();
+    let mut rng = Rng::with_seed(21);
+    let now = Timestamp::parse("2026-11-15T12:00:00Z").unwrap();
+    let mut heard = 0;
+    for round in 0..1_000_000 {
+        let headers: Vec<(&str, Vec<u8>)> =
+            (0..rng.usize(1..4)).map(|_| (NAMES[rng.usize(..NAMES.len())], text(&mut rng))).collect();
+        let told = Told::read(headers.iter().map(|(name, value)| (*name, value.as_slice())), now);
+        if told == Told::default() {
+            continue;
+        }
+        heard += 1;
+        let mut pace = Pace::default();
+        pace.record_unasked(terms, Intent::Fetch, &Answer::of_status(429, told), now);
+        let wait = pace.next_at(terms, Intent::Fetch, now).since(now);
+        assert!(wait <= max, "round {round}: {headers:?} waits {wait}");
+        assert!(wait >= Span::from_secs(1), "round {round}: {headers:?} waits {wait}");
+    }
+    assert!(heard > 100_000, "only {heard} inputs meant anything");
+}
+
+/// B20, B21: a usable Retry-After is never zero
+#[test]
+fn retry_after_survives_a_million_inputs() {
+    let mut rng = Rng::with_seed(20);
+    let date = Timestamp::parse("2026-11-15T12:00:00Z").unwrap();
+    for _ in 0..1_000_000 {
+        let bytes = text(&mut rng);
+        if let RetryAfter::After(span) = RetryAfter::parse(&String::from_utf8_lossy(&bytes), date) {
+            assert!(!span.is_zero() && span <= Span::MAX);
+        }
+    }
+}
+
+#[test]
+fn no_text_panics_any_parser() {
+    let mut rng = Rng::with_seed(71);
+    for _ in 0..200_000 {
+        let bytes: Vec<u8> = match rng.bool() {
+            true => text(&mut rng),
+            false => (0..rng.usize(..24)).map(|_| rng.u8(..)).collect(),
+        };
+        let text = String::from_utf8_lossy(&bytes);
+        if let Ok(domain) = Domain::parse(&text) {
+            assert_eq!(Domain::parse(domain.as_str()), Ok(domain), "{text:?}");
+        }
+        if let Ok(pattern) = Pattern::parse(&text) {
+            assert_eq!(Pattern::parse(&pattern.to_string()), Ok(pattern), "{text:?}");
+        }
+        _ = Domain::of_url(&text);
+        _ = Domain::of_url(&format!("http://{text}"));
+        _ = Domain::group(&text);
+        _ = Span::parse(&text).map(|span| assert_eq!(Span::parse(&span.to_string()), Ok(span)));
+        _ = Span::from_decimal_secs(&text);
+        _ = Timestamp::parse(&text);
+        _ = interval::SourceInterval::parse(&text);
+        _ = interval::parse_global(&text);
+        _ = text.parse::<Intent>();
+        _ = Pace::decode(&bytes);
+    }
+}
+
+/// Any JSON at all is either read or refused, never a panic, and what is read makes a rule or problems
+#[test]
+fn no_json_panics_the_rules() {
+    let mut rng = Rng::with_seed(72);
+    let mut rules = 0;
+    for _ in 0..100_000 {
+        let mut table = serde_json::Map::new();
+        for _ in 0..rng.usize(1..5) {
+            let key = comity_core::rule::KEYS[rng.usize(..comity_core::rule::KEYS.len())];
+            table.insert(key.to_owned(), json(&mut rng, 2));
+        }
+        if let Ok(fields) = Fields::read(&table) {
+            rules += usize::from(Rule::new(&fields).is_ok());
+        }
+        _ = cadence::Cadence::of_config(&table);
+        let config = serde_json::Map::from_iter([("cadence".to_owned(), json(&mut rng, 2))]);
+        _ = cadence::Cadence::of_config(&config);
+        let cursor = serde_json::Map::from_iter([("last_fetch_at".to_owned(), json(&mut rng, 1))]);
+        _ = cadence::last_fetch_at(&cursor);
+    }
+    assert!(rules > 1_000, "only {rules} rules came of it");
+}
+
+fn json(rng: &mut Rng, depth: u8) -> Value {
+    let words = ["5s", "none", "linear", "off", "exponential", "0.1", "learned", "250ms", "-1s", "group", ""];
+    let keys = ["base", "step", "search", "min_delay", "burst", "mode", "every_minutes", "probe_after"];
+    match rng.u8(..if depth == 0 { 6 } else { 8 }) {
+        0 => Value::Null,
+        1 => Value::Bool(rng.bool()),
+        2 => Value::from(rng.i64(-3..100)),
+        3 => Value::from(rng.f64() * 10_f64.powi(rng.i32(-12..30))),
+        4 | 5 => Value::from(words[rng.usize(..words.len())]),
+        6 => Value::Array(vec![json(rng, depth - 1)]),
+        _ => {
+            let entry = |rng: &mut Rng| (keys[rng.usize(..keys.len())].to_owned(), json(rng, depth - 1));
+            Value::Object((0..rng.usize(..3)).map(|_| entry(rng)).collect())
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! Rules: what can be configured, what is refused, and which rule a domain goes by.
+
+use comity_core::domain::{Domain, Pattern};
+use comity_core::learn::Learning;
+use comity_core::rule::{Fields, Profile, Rule, RuleTable, WaitOn429};
+use comity_core::time::Span;
+use serde_json::{Value, json};
+
+fn fields(value: Value) -> Fields {
+    Fields::read(value.as_object().unwrap()).unwrap_or_else(|problems| panic!("{problems}"))
+}
+
+fn problems(value: Value) -> Vec<String> {
+    let problems = Fields::read(value.as_object().unwrap()).unwrap_err();
+    problems.0.iter().map(ToString::to_string).collect()
+}
+
+fn table(profile: &str, default: Value, rows: &[(&str, Value)]) -> RuleTable {
+    let rows: Vec<(Pattern, Fields)> =
+        rows.iter().map(|(host, row)| (Pattern::parse(host).unwrap(), fields(row.clone()))).collect();
+    let profile = Profile::named(profile).unwrap();
+    RuleTable::new(&profile, &fields(default), &rows, None).unwrap_or_else(|problems| panic!("{problems}"))
+}
+
+fn delay(table: &RuleTable, host: &str) -> u64 {
+    table.rule(&Domain::parse(host).unwrap()).min_delay().as_secs_up()
+}
+
+fn rows(hosts: &[&'static str]) -> Vec<(&'static str, Value)> {
+    let row = |(nth, host): (usize, &&'static str)| (*host, json!({ "min_delay": format!("{}s", nth + 10) }));
+    hosts.iter().enumerate().map(row).collect()
+}
+
+/// B15: exact hosts, wildcards that do not match the suffix itself, the longest one, the fallback
+#[test]
+fn the_most_particular_row_goes() {
+    let hosts = ["a.example.org", "*.example.org", "*.deep.example.org", "other.org"];
+    let table = table("standard", json!({}), &rows(&hosts));
+    assert_eq!(delay(&table, "a.example.org"), 10);
+    assert_eq!(delay(&table, "b.example.org"), 11);
+    assert_eq!(delay(&table, "x.y.example.org"), 11);
+    assert_eq!(delay(&table, "x.deep.example.org"), 12);
+    assert_eq!(delay(&table, "deep.example.org"), 11);
+    assert_eq!(delay(&table, "example.org"), 1);
+    assert_eq!(delay(&table, "notexample.org"), 1);
+}
+
+/// B15: case, trailing dot, IDN spelling and www do not matter; no other subdomain is covered
+#[test]
+fn spelling_does_not_matter() {
+    let table = table("standard", json!({}), &rows(&["Reuters.COM.", "www.münchen.example", "*.Ünder.example"]));
+    for host in ["reuters.com", "REUTERS.com", "www.reuters.com", "reuters.com.", "reuters.com:8443"] {
+        assert_eq!(delay(&table, host), 10, "{host}");
+    }
+    assert_eq!(delay(&table, "news.reuters.com"), 1);
+    for host in ["xn--mnchen-3ya.example", "München.example", "www.münchen.example"] {
+        assert_eq!(delay(&table, host), 11, "{host}");
+    }
+    assert_eq!(delay(&table, "a.ünder.example"), 12);
+    assert_eq!(delay(&table, "www.ünder.example"), 1, "www.X is X, which a wildcard does not match");
+}
+
+/// B15: a key may carry a port; without one it covers all
+#[test]
+fn a_port_is_more_particular() {
+    let hosts = ["example.org", "example.org:8080", "*.example.org", "*.example.org:8080", "[::1]:8080", "127.0.0.1"];
+    let table = table("standard", json!({}), &rows(&hosts));
+    assert_eq!(delay(&table, "example.org:9090"), 10);
+    assert_eq!(delay(&table, "example.org:8080"), 11);
+    assert_eq!(delay(&table, "a.example.org"), 12);
+    assert_eq!(delay(&table, "a.example.org:8080"), 13);
+    assert_eq!(delay(&table, "[::1]:8080"), 14);
+    assert_eq!(delay(&table, "[::1]"), 1);
+    assert_eq!(delay(&table, "127.0.0.1:7878"), 15);
+}
+
+/// B15: a config row over the profile's row over [default] over the profile's default, field by field
+#[test]
+fn fields_merge() {
+    let row = json!({ "burst": 7, "intent": { "search": { "min_delay": "20s" } } });
+    let default = json!({ "min_delay": "9s", "burst_window": "30s", "intent": { "search": { "burst": 1 } } });
+    let table = table("collector", default, &[("finance.yahoo.com", row)]);
+    let yahoo = table.rule(&Domain::parse("finance.yahoo.com").unwrap());
+    assert_eq!(yahoo.burst().unwrap().count, 7, "the config's row");
+    assert_eq!(yahoo.min_delay(), Span::from_secs(2), "the profile's row is over [default]");
+    assert_eq!(yahoo.burst().unwrap().window, Span::from_secs(30), "[default]");
+    assert_eq!(yahoo.wait_on_429(), WaitOn429::Fixed(Span::from_secs(60)), "the profile's default");
+    let search = yahoo.intent(comity_core::intent::Intent::Search);
+    assert_eq!((search.min_delay, search.burst.unwrap().count), (Span::from_secs(20), 1));
+    assert_eq!(delay(&table, "example.org"), 9);
+}
+
+/// B16: `--delay` replaces min_delay everywhere
+#[test]
+fn a_runs_delay_replaces_every_min_delay() {
+    let profile = Profile::collector();
+    let rows = [(Pattern::parse("example.org").unwrap(), fields(json!({ "min_delay": "9s" })))];
+    let table = RuleTable::new(&profile, &Fields::default(), &rows, Some(Span::ZERO)).unwrap();
+    for host in ["example.org", "reuters.com", "else.org"] {
+        assert_eq!(table.rule(&Domain::parse(host).unwrap()).min_delay(), Span::ZERO);
+    }
+}
+
+/// B15: hosts of a group share a domain; a pace of it remembers enough for the most demanding
+#[test]
+fn a_group_is_one_domain() {
+    use comity_core::intent::Intent;
+    use comity_core::pace::Pace;
+    use comity_core::time::Timestamp;
+    let slow = json!({ "group": "thomson", "min_delay": "3s", "burst": 2, "in_flight": "unlimited" });
+    let fast = json!({ "group": "thomson", "min_delay": "0s", "burst": 5, "in_flight": "unlimited" });
+    let table = table("standard", json!({}), &[("reuters.com", slow), ("*.reuters.com", fast)]);
+    let [slow, fast] = ["reuters.com", "news.reuters.com"].map(|host| Domain::parse(host).unwrap());
+    assert_eq!(table.domain(&slow).as_str(), "group:thomson");
+    assert_eq!(table.domain(&fast), table.domain(&slow));
+    let (slow, fast) = (table.rule(&slow), table.rule(&fast));
+    let mut pace = Pace::default();
+    let mut ask = |rule: &Rule, secs: i64| {
+        let now = Timestamp::from_secs(secs);
+        let decision = pace.admit(rule.into(), Intent::Fetch, now);
+        decision.reason().map_or("proceed".to_owned(), |reason| {
+            format!("{} {}s", reason.limit.as_str(), reason.until.since(now).as_secs_up())
+        })
+    };
+    assert_eq!(ask(slow, 0), "proceed");
+    assert_eq!(ask(fast, 0), "proceed", "its own minimum delay, from the group's starts");
+    assert_eq!(ask(slow, 1), "burst 59s", "its own burst, over the group's starts");
+    assert_eq!(ask(fast, 1), "proceed");
+    assert_eq!(ask(fast, 1), "proceed");
+    assert_eq!(ask(fast, 1), "proceed");
+    assert_eq!(ask(fast, 1), "burst 59s");
+    assert_eq!(ask(slow, 60), "burst 1s", "the second latest start was at 1");
+}
+
+/// B71: every problem at once, each with key, value and what is allowed
+#[test]
+fn every_problem_is_told_at_once() {
+    let told = problems(json!({
+        "min_delay": "fast", "burst": 0, "backof": "none", "learn": { "step": "0s", "celing": "1s" },
+        "intent": { "serch": {}, "api": { "burst": -1 } }, "requests_per_second": -2, "enabled": "maybe",
+    }));
+    assert_eq!(
+        told,
+        [
+            "backof = \"none\": expected a key that exists; did you mean backoff?",
+            "enabled = \"maybe\": expected true or false",
+            "intent.api.burst = -1: expected a whole number from 1 to 10000 or \"none\"",
+            "intent.serch = {}: expected a key that exists; did you mean search?",
+            "learn.celing = \"1s\": expected a key that exists; did you mean ceiling?",
+            "min_delay = \"fast\": expected a duration such as \"3s\" or \"250ms\"",
+            "learn.step = \"0s\": expected a duration above zero and of at most 365d",
+            "burst = 0: expected a whole number from 1 to 10000",
+            "requests_per_second = -2: expected a number of requests a second from 0.0000001 to 1000000",
+        ]
+    );
+}
+
+/// B28, B71: NaN, negative, infinite and overflowing values cannot get in
+#[test]
+fn nonsense_values_are_refused_one_by_one() {
+    for (key, values) in [
+        ("min_delay", vec![json!("-1s"), json!(1), json!("NaN"), json!("9999999h"), json!(null), json!([])]),
+        ("requests_per_second", vec![json!(0), json!("NaN"), json!("inf"), json!(1e300), json!(true)]),
+        ("burst", vec![json!(1.5), json!("many"), json!(10_001), json!(u64::MAX)]),
+        ("burst_window", vec![json!("0s"), json!(0)]),
+        ("backoff", vec![json!("quadratic"), json!(5)]),
+        ("backoff_base", vec![json!("0s")]),
+        ("backoff_max", vec![json!("0s")]),
+        ("wait_on_429", vec![json!("forever"), json!("-1s")]),
+        ("retry_after_max", vec![json!("0s"), json!("366d")]),
+        ("in_flight", vec![json!(0), json!(-1)]),
+        ("learning", vec![json!("quadratic"), json!(false)]),
+        ("group", vec![json!("a b"), json!(5)]),
+        ("learn", vec![json!(5), json!({ "probe_after": 0 }), json!({ "base": "x" }), json!({ "max_age": "0s" })]),
+        ("learn", vec![json!({ "ceiling": "0s" }), json!({ "step": -1 })]),
+        ("intent", vec![json!(5), json!({ "search": 5 }), json!({ "search": { "burst": 0 } })]),
+        ("intent", vec![json!({ "search": { "min_delay": "x" } }), json!({ "search": { "delay": "1s" } })]),
+        ("enabled", vec![json!("yes"), json!(1)]),
+    ] {
+        for value in values {
+            let told = problems(json!({ key: value.clone() }));
+            assert_eq!(told.len(), 1, "{key} = {value}: {told:?}");
+            assert!(told[0].starts_with(key) && told[0].contains(": expected "), "{told:?}");
+        }
+    }
+}
+
+/// A learner that does not exist yet is a clear error
+#[test]
+fn a_learner_that_does_not_exist_is_named() {
+    assert_eq!(
+        problems(json!({ "learning": "bracket" })),
+        ["learning = \"bracket\": expected \"linear\" or \"off\": this version has no learner \"bracket\""]
+    );
+}
+
+/// B18: base and maximum are settable, and must fit each other, also across layers
+#[test]
+fn settings_that_contradict_each_other_are_told_with_their_table() {
+    let rows = [(Pattern::parse("reuters.com").unwrap(), fields(json!({ "backoff_base": "10m" })))];
+    let problems = RuleTable::new(&Profile::standard(), &Fields::default(), &rows, None).unwrap_err().to_string();
+    assert_eq!(
+        problems,
+        "domains.\"reuters.com\".backoff_max = \"60s\": expected a duration of at least backoff_base, which is 600s"
+            .replace("600s", "10m")
+    );
+    let rule = Rule::new(&fields(json!({ "backoff": "linear", "backoff_base": "2s", "backoff_max": "3s" }))).unwrap();
+    let waits: Vec<u64> = (1..4).map(|n| rule.ladder().wait(n).unwrap().as_secs_up()).collect();
+    assert_eq!(waits, [2, 3, 3]);
+    // Settings that are wrong in code rather than in a file are refused as well.
+    let wrong = Fields { requests_per_second: Some(Some(f64::NAN)), burst: Some(Some(0)), ..Fields::default() };
+    assert_eq!(Rule::new(&wrong).unwrap_err().0.len(), 2);
+}
+
+/// B16: every profile, its numbers, and that it can be copied as configuration
+#[test]
+fn profiles_are_valid_and_print_as_configuration() {
+    for name in Profile::NAMES {
+        let profile = Profile::named(name).unwrap();
+        let text = profile.to_toml();
+        let config: toml::Table = text.parse().unwrap_or_else(|error| panic!("{text}\n{error}"));
+        let config: Value = serde_json::to_value(config).unwrap();
+        assert_eq!(config["profile"], name);
+        assert_eq!(fields(config["default"].clone()), profile.default, "{text}");
+        for (pattern, row) in &profile.rows {
+            assert_eq!(fields(config["domains"][pattern.to_string()].clone()), *row);
+        }
+        RuleTable::new(&profile, &Fields::default(), &[], None).unwrap();
+    }
+    let error = Profile::named("polite").unwrap_err().to_string();
+    assert_eq!(error, "profile = \"polite\": expected standard, collector, crawler or archiver");
+}
+
+/// B16, B28: the table of profiles
+#[test]
+fn the_profiles_have_the_numbers_of_the_table() {
+    let rule = |name: &str| table(name, json!({}), &[]).rule(&Domain::parse("example.org").unwrap()).clone();
+    let shown = |name: &str| {
+        let rule = rule(name);
+        let learning = match rule.learning() {
+            Learning::Off => "off".to_owned(),
+            Learning::Linear(l) => format!("{} {} {} {}", l.base, l.step, l.ceiling, l.probe_after),
+        };
+        let in_flight = rule.in_flight().map_or("unlimited".to_owned(), |limit| limit.to_string());
+        let longest = rule.ladder().wait(99).map_or("none".to_owned(), |span| span.to_string());
+        let burst = rule.burst().map_or("none".to_owned(), |burst| format!("{} per {}", burst.count, burst.window));
+        let (delay, wait, max) = (rule.min_delay(), rule.wait_on_429(), rule.retry_after_max());
+        format!("{delay} | {burst} | {longest} | {wait} | {learning} | {in_flight} | {max}")
+    };
+    assert_eq!(shown("standard"), "1s | none | 60s | backoff | 1s 1s 60s 20 | 1 | 24h");
+    assert_eq!(shown("collector"), "1s | 5 per 60s | 30s | 60s | off | unlimited | 24h");
+    assert_eq!(shown("crawler"), "500ms | none | none | learned | 500ms 1s 60s 20 | unlimited | 24h");
+    assert_eq!(shown("archiver"), "1s | none | 300s | backoff | off | 1 | 24h".replace("300s", "5m"));
+    let standard = RuleTable::default();
+    assert_eq!(**standard.rule(&Domain::parse("example.org").unwrap()), Rule::default());
+    assert_eq!(comity_core::retry::RETRIES_MAX, 3);
+    assert_eq!((comity_core::guard::CONCURRENCY, comity_core::guard::FAILURE_THRESHOLD), (16, 20));
+    assert_eq!(comity_core::guard::CANCEL_DELAY, Span::from_secs(60));
+}
+
+/// Every setting survives being written as TOML and read again
+#[test]
+fn settings_round_trip_through_toml() {
+    let all = fields(json!({
+        "enabled": false, "min_delay": "1.5s", "requests_per_second": 0.25, "burst": "none", "burst_window": "90s",
+        "backoff": "linear", "backoff_base": "1s", "backoff_max": "2m", "wait_on_429": "3s", "retry_after_max": "2h",
+        "in_flight": "unlimited", "learning": "linear",
+        "learn": { "base": "1s", "step": "250ms", "ceiling": "30s", "probe_after": 5, "max_age": "3d" },
+        "group": "thomson", "intent": { "api": { "min_delay": "1us", "burst": 9 }, "search": { "burst": "none" } },
+    }));
+    let text = all.to_toml();
+    let config: toml::Table = text.parse().unwrap_or_else(|error| panic!("{text}\n{error}"));
+    assert_eq!(fields(serde_json::to_value(config).unwrap()), all, "{text}");
+    let ungrouped = fields(json!({ "group": "none", "requests_per_second": "none", "burst": "12", "enabled": "true" }));
+    let config: toml::Table = ungrouped.to_toml().parse().unwrap();
+    assert_eq!(fields(serde_json::to_value(config).unwrap()), ungrouped);
+}

@@ -1,0 +1,564 @@
+//! The event loop of a world.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::sync::Arc;
+
+use comity_core::decision::Permit;
+use comity_core::dispatch::{Dispatch, Next};
+use comity_core::domain::{Domain, Pattern};
+use comity_core::headers::Told;
+use comity_core::intent::Intent;
+use comity_core::line::{Lane, Place, Waiter};
+use comity_core::outcome::{Answer, Breakdown};
+use comity_core::pace::{Departure, Pace, Terms};
+use comity_core::paces::DomainId;
+use comity_core::retry;
+use comity_core::rule::{Fields, Profile, Rule, RuleTable};
+use comity_core::task::{JobId, TaskState, TaskStep};
+use comity_core::time::{Span, Timestamp};
+
+use super::{Change, Entry, FaultKind, Report, Taken, TaskEnd, WorldSpec};
+use crate::site::Site;
+
+/// Plays a world to its end.
+pub(super) fn play(spec: &WorldSpec) -> Report {
+    let mut play = Play::new(spec);
+    play.begin();
+    while let Some(Reverse((at, _, event))) = play.events.pop() {
+        if at > END || play.unsettled == 0 {
+            break;
+        }
+        play.now = at;
+        play.happen(event);
+    }
+    play.report()
+}
+
+/// A task in line.
+#[derive(Debug, Clone)]
+struct Work {
+    task: usize,
+    rule: Arc<Rule>,
+    crawl_delay: Span,
+}
+
+impl Waiter for Work {
+    fn terms(&self) -> Terms<'_> {
+        Terms { rule: &self.rule, crawl_delay: self.crawl_delay }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    Answered(usize),
+    Connected(usize),
+    Fault(usize),
+    Revive(usize),
+    Take { domain: usize, process: usize, how: How },
+    Pump(usize),
+}
+
+/// In what state a domain reaches its new holder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum How {
+    Lost,
+    Restarted,
+    HandedOver,
+}
+
+struct Process {
+    dispatch: Option<Dispatch<Work>>,
+    free_workers: u32,
+    stopping: bool,
+    pump_at: Option<Timestamp>,
+}
+
+/// A domain: hosts of a group share one.
+struct Held {
+    name: Domain,
+    hosts: Vec<usize>,
+    holder: Option<usize>,
+    /// The process that wants it.
+    wanted: Option<usize>,
+    saved: Saved,
+}
+
+/// What the store keeps of a domain.
+#[derive(Default)]
+struct Saved {
+    learned: (Span, Span, Option<Timestamp>),
+    server: Option<(Timestamp, Timestamp)>,
+    pace: Option<Vec<u8>>,
+}
+
+struct Task {
+    host: usize,
+    intent: Intent,
+    retries: u32,
+    /// A retry comes back by the time it is ready, also under the next holder.
+    ready_at: Timestamp,
+    state: TaskState,
+    ended: Option<Timestamp>,
+}
+
+/// A request under way.
+struct Attempt {
+    process: usize,
+    domain: usize,
+    id: DomainId,
+    place: Place,
+    work: Work,
+    permit: Permit,
+    /// Where it stands in the log once it has started.
+    entry: Option<usize>,
+    answer: Option<Answer>,
+    over: bool,
+}
+
+struct Play<'a> {
+    spec: &'a WorldSpec,
+    now: Timestamp,
+    events: BinaryHeap<Reverse<(Timestamp, u64, Event)>>,
+    posted: u64,
+    sites: Vec<Site>,
+    rules: RuleTable,
+    processes: Vec<Process>,
+    domains: Vec<Held>,
+    domain_of: Vec<usize>,
+    tasks: Vec<Task>,
+    attempts: Vec<Attempt>,
+    unsettled: usize,
+    log: Vec<Entry>,
+    changes: Vec<Change>,
+    takes: Vec<Taken>,
+}
+
+impl<'a> Play<'a> {
+    fn new(spec: &'a WorldSpec) -> Self {
+        let rules = rules(spec);
+        let mut domains: BTreeMap<Domain, Held> = BTreeMap::new();
+        for host in 0..spec.hosts.len() {
+            let name = rules.domain(&host_domain(host));
+            let held = || Held { name: name.clone(), hosts: vec![], holder: None, wanted: None, saved: Saved::default() };
+            domains.entry(name.clone()).or_insert_with(held).hosts.push(host);
+        }
+        let domains: Vec<Held> = domains.into_values().collect();
+        let place = |host| domains.iter().position(|domain| domain.hosts.contains(&host)).unwrap_or_default();
+        let domain_of = (0..spec.hosts.len()).map(place).collect();
+        let mut tasks = Vec::new();
+        let most = spec.hosts.iter().map(|host| host.tasks).max().unwrap_or_default();
+        for nth in 0..most {
+            for (host, of) in spec.hosts.iter().enumerate().filter(|(_, of)| nth < of.tasks) {
+                let intent = if of.searches && nth % 3 == 2 { Intent::Search } else { Intent::Fetch };
+                tasks.push(Task { host, intent, retries: 0, ready_at: BEGIN, state: TaskState::Waiting, ended: None });
+            }
+        }
+        let process = || Process { dispatch: None, free_workers: 0, stopping: false, pump_at: None };
+        let site = |(nth, host): (usize, &super::HostSpec)| Site::new(&host.site, spec.seed ^ nth as u64);
+        Self {
+            spec,
+            now: BEGIN,
+            events: BinaryHeap::new(),
+            posted: 0,
+            sites: spec.hosts.iter().enumerate().map(site).collect(),
+            rules,
+            processes: (0..spec.processes).map(|_| process()).collect(),
+            domains,
+            domain_of,
+            unsettled: tasks.len(),
+            tasks,
+            attempts: Vec::new(),
+            log: Vec::new(),
+            changes: Vec::new(),
+            takes: Vec::new(),
+        }
+    }
+
+    fn begin(&mut self) {
+        for process in 0..self.processes.len() {
+            self.revive(process);
+        }
+        for domain in 0..self.domains.len() {
+            self.take(domain, domain % self.processes.len(), How::HandedOver);
+        }
+        for fault in 0..self.spec.faults.len() {
+            self.post(BEGIN + self.spec.faults[fault].at, Event::Fault(fault));
+        }
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Pump(process) => {
+                self.processes[process].pump_at = None;
+                self.pump(process);
+            }
+            Event::Connected(attempt) => self.connected(attempt),
+            Event::Answered(attempt) => self.answered(attempt),
+            Event::Fault(fault) => self.fault(fault),
+            Event::Revive(process) => self.revive(process),
+            Event::Take { domain, process, how } => self.take(domain, process, how),
+        }
+    }
+
+    /// Lets a process start whatever may start.
+    fn pump(&mut self, process: usize) {
+        loop {
+            let this = &mut self.processes[process];
+            if this.stopping || this.free_workers == 0 {
+                return;
+            }
+            let Some(dispatch) = &mut this.dispatch else { return };
+            match dispatch.next(self.now) {
+                Next::Idle => return,
+                Next::Sleep { until } => return self.pump_at(process, until),
+                Next::Go(grant) => {
+                    this.free_workers -= 1;
+                    let task = grant.waiter.task;
+                    let host = self.tasks[task].host;
+                    self.tasks[task].state = step(self.tasks[task].state, TaskStep::Claim);
+                    self.attempts.push(Attempt {
+                        process,
+                        domain: self.domain_of[host],
+                        id: grant.domain,
+                        place: grant.place,
+                        work: grant.waiter,
+                        permit: grant.permit,
+                        entry: None,
+                        answer: None,
+                        over: false,
+                    });
+                    let connected = self.now + self.spec.hosts[host].connect;
+                    self.post(connected, Event::Connected(self.attempts.len() - 1));
+                }
+            }
+        }
+    }
+
+    /// The connection is open: the request is written, or must wait after all.
+    fn connected(&mut self, nth: usize) {
+        let (now, attempt) = (self.now, &mut self.attempts[nth]);
+        if attempt.over {
+            return;
+        }
+        let Some(dispatch) = &mut self.processes[attempt.process].dispatch else { return };
+        let name = &self.domains[attempt.domain].name;
+        let Some(pace) = dispatch.pace_mut(name, now) else { return };
+        match pace.depart(attempt.work.terms(), &mut attempt.permit, now) {
+            Departure::Go => self.sent(nth),
+            Departure::Wait { until, .. } if until.since(now) <= PATIENCE => {
+                self.post(until, Event::Connected(nth));
+            }
+            Departure::Wait { .. } => {
+                pace.abandon(&attempt.permit, now);
+                let (id, place, work) = (attempt.id, attempt.place, attempt.work.clone());
+                dispatch.ended(id, &place, now);
+                self.tasks[work.task].state = step(self.tasks[work.task].state, TaskStep::Postpone);
+                // The place is taken again before anybody looks at the line.
+                if dispatch.rejoin(id, place, work, now).is_err() {
+                    unreachable!("the job runs as long as its process");
+                }
+                self.over(nth);
+            }
+        }
+    }
+
+    fn sent(&mut self, nth: usize) {
+        let attempt = &mut self.attempts[nth];
+        let task = attempt.work.task;
+        self.tasks[task].state = step(self.tasks[task].state, TaskStep::Send);
+        let (host, intent) = (self.tasks[task].host, self.tasks[task].intent);
+        let answer = self.sites[host].arrive(self.now);
+        let after = if answer.status.is_some() { answer.after.min(TIMEOUT) } else { TIMEOUT };
+        let status = answer.status.filter(|_| answer.after <= TIMEOUT);
+        let received = self.now + after;
+        let headers = answer.headers.iter().map(|(name, value)| (*name, value.as_bytes()));
+        attempt.entry = Some(self.log.len());
+        attempt.answer = Some(match status {
+            Some(status) => Answer::of_status(status, Told::read(headers, received)),
+            None => Answer::of_breakdown(Breakdown::TimedOut),
+        });
+        let stated = answer.stated.filter(|_| status.is_some());
+        let process = attempt.process;
+        self.log.push(Entry { host, task, process, intent, start: self.now, end: None, status, heard: false, stated });
+        self.post(received, Event::Answered(nth));
+    }
+
+    /// The answer is there: it is recorded, kept, and the task goes on.
+    fn answered(&mut self, nth: usize) {
+        let now = self.now;
+        let attempt = &self.attempts[nth];
+        let (Some(entry), Some(answer), false) = (attempt.entry, attempt.answer, attempt.over) else { return };
+        let (task, host) = (attempt.work.task, self.log[entry].host);
+        (self.log[entry].end, self.log[entry].heard) = (Some(now), true);
+        let Some(dispatch) = &mut self.processes[attempt.process].dispatch else { return };
+        let terms = attempt.work.terms();
+        let Some(recorded) = dispatch.record(attempt.id, terms, &attempt.permit, &answer, now) else { return };
+        let Some(pace) = dispatch.paces().pace(attempt.id) else { return };
+        let saved = &mut self.domains[attempt.domain].saved;
+        if let Some(until) = recorded.server_until {
+            saved.server = Some((until, now));
+        }
+        let learned = pace.learned();
+        saved.learned = (learned.delay(), learned.floor(), learned.floor_confirmed_at());
+        if let Some(change) = recorded.delay {
+            let start = self.log[entry].start;
+            self.changes.push(Change { host, at: now, start, from: change.from, to: change.to });
+        }
+        let retry_at = pace.next_at(terms, self.tasks[task].intent, now);
+        dispatch.ended(attempt.id, &attempt.place, now);
+        let verdict = retry::judge(answer.outcome, recorded.standing, self.tasks[task].retries, self.spec.retries_max);
+        self.tasks[task].retries = verdict.retries;
+        self.tasks[task].state = step(self.tasks[task].state, verdict.step);
+        self.over(nth);
+        if verdict.step == TaskStep::Retry {
+            self.wait(task, retry_at);
+        } else {
+            self.tasks[task].ended = Some(now);
+            self.unsettled -= 1;
+        }
+    }
+
+    /// An attempt no longer occupies its worker.
+    fn over(&mut self, nth: usize) {
+        let (now, attempt) = (self.now, &mut self.attempts[nth]);
+        attempt.over = true;
+        let (process, domain) = (attempt.process, attempt.domain);
+        self.processes[process].free_workers += 1;
+        self.pump_at(process, now);
+        self.hand_over_if_free(domain);
+        self.stop_if_idle(process);
+    }
+
+    /// Puts a task into the line of whoever holds its domain; if nobody does, the next holder will.
+    fn wait(&mut self, task: usize, ready_at: Timestamp) {
+        self.tasks[task].ready_at = ready_at;
+        let (host, intent) = (self.tasks[task].host, self.tasks[task].intent);
+        let domain = &self.domains[self.domain_of[host]];
+        let Some(holder) = domain.holder else { return };
+        let Some(dispatch) = &mut self.processes[holder].dispatch else { return };
+        let rule = Arc::clone(self.rules.rule(&host_domain(host)));
+        let work = Work { task, rule, crawl_delay: self.spec.hosts[host].crawl_delay };
+        let lane = Lane { job: Some(JOB), intent };
+        if dispatch.join(&domain.name, lane, ready_at, work).is_err() {
+            unreachable!("the job runs as long as its process");
+        }
+        self.pump_at(holder, ready_at);
+    }
+
+    fn fault(&mut self, nth: usize) {
+        let fault = self.spec.faults[nth];
+        if self.processes[fault.process].dispatch.is_none() || self.processes[fault.process].stopping {
+            return;
+        }
+        match fault.kind {
+            FaultKind::Kill => self.kill(fault.process),
+            FaultKind::Restart => {
+                self.processes[fault.process].stopping = true;
+                self.stop_if_idle(fault.process);
+            }
+            FaultKind::Take { host } => {
+                let domain = self.domain_of[host];
+                self.want(domain, fault.process);
+            }
+        }
+    }
+
+    fn kill(&mut self, process: usize) {
+        self.processes[process].dispatch = None;
+        let mine = |attempt: &&mut Attempt| attempt.process == process && !attempt.over;
+        for attempt in self.attempts.iter_mut().filter(mine) {
+            attempt.over = true;
+            if let Some(entry) = attempt.entry {
+                self.log[entry].end = Some(self.now);
+            }
+            let state = &mut self.tasks[attempt.work.task].state;
+            *state = step(*state, TaskStep::Rescue);
+        }
+        self.post(self.now + DOWNTIME, Event::Revive(process));
+        for domain in 0..self.domains.len() {
+            if self.domains[domain].holder == Some(process) {
+                self.domains[domain].holder = None;
+                self.domains[domain].saved.pace = None;
+                let heir = self.heir(process);
+                let at = self.now + if heir == process { DOWNTIME + NOTICED } else { NOTICED };
+                self.post(at, Event::Take { domain, process: heir, how: How::Lost });
+            }
+        }
+    }
+
+    /// A clean stop is over once nothing is on the wire: every domain is put down, with its pace.
+    fn stop_if_idle(&mut self, process: usize) {
+        let this = &self.processes[process];
+        if !this.stopping || this.free_workers < self.spec.workers {
+            return;
+        }
+        for domain in 0..self.domains.len() {
+            if self.domains[domain].holder == Some(process) {
+                self.put_down(domain);
+                let heir = self.heir(process);
+                let at = self.now + if heir == process { DOWNTIME + NOTICED } else { NOTICED };
+                self.post(at, Event::Take { domain, process: heir, how: How::Restarted });
+            }
+        }
+        self.processes[process].dispatch = None;
+        self.post(self.now + DOWNTIME, Event::Revive(process));
+    }
+
+    fn want(&mut self, domain: usize, process: usize) {
+        let held = &mut self.domains[domain];
+        let Some(holder) = held.holder.filter(|holder| *holder != process) else { return };
+        held.wanted = Some(process);
+        if let Some(dispatch) = &mut self.processes[holder].dispatch
+            && let Some(id) = dispatch.paces().find(&held.name)
+        {
+            dispatch.drain(id);
+        }
+        self.hand_over_if_free(domain);
+    }
+
+    fn hand_over_if_free(&mut self, domain: usize) {
+        let busy = |attempt: &Attempt| attempt.domain == domain && !attempt.over;
+        let Some(process) = self.domains[domain].wanted else { return };
+        if self.domains[domain].holder.is_none() || self.attempts.iter().any(busy) {
+            return;
+        }
+        self.domains[domain].wanted = None;
+        self.put_down(domain);
+        self.post(self.now + MOMENT, Event::Take { domain, process, how: How::HandedOver });
+    }
+
+    /// The holder puts a domain down cleanly: its pace is saved, those who wait go back to the store.
+    fn put_down(&mut self, domain: usize) {
+        let held = &mut self.domains[domain];
+        let Some(holder) = held.holder.take() else { return };
+        let Some(dispatch) = &mut self.processes[holder].dispatch else { return };
+        let Some(id) = dispatch.paces().find(&held.name) else { return };
+        match dispatch.release(id, self.now) {
+            Some((pace, _)) => held.saved.pace = Some(pace.encode()),
+            None => unreachable!("a domain is put down only when nothing is on the wire"),
+        }
+    }
+
+    fn take(&mut self, domain: usize, process: usize, how: How) {
+        // The heir may have died or be stopping: whoever lives takes it, or it is tried again.
+        let lives = |process: &Process| process.dispatch.is_some() && !process.stopping;
+        if !lives(&self.processes[process]) {
+            let heir = self.processes.iter().position(lives).unwrap_or(process);
+            return self.post(self.now + DOWNTIME, Event::Take { domain, process: heir, how });
+        }
+        let (now, held) = (self.now, &mut self.domains[domain]);
+        let Some(dispatch) = &mut self.processes[process].dispatch else { return };
+        let host = held.hosts[0];
+        let rule = Arc::clone(self.rules.rule(&host_domain(host)));
+        let terms = Terms { rule: &rule, crawl_delay: self.spec.hosts[host].crawl_delay };
+        let saved = held.saved.pace.take().map(|bytes| Pace::decode(&bytes));
+        let pace = match (saved, how) {
+            (Some(Ok(pace)), How::HandedOver) => pace,
+            (Some(Ok(mut pace)), How::Restarted) => {
+                pace.restarted();
+                pace
+            }
+            (Some(Err(error)), _) => unreachable!("{error}"),
+            _ => {
+                let mut pace = Pace::default();
+                let (delay, floor, floor_at) = held.saved.learned;
+                pace.seed(terms, delay, floor, floor_at.unwrap_or(Timestamp::NEVER));
+                if let Some((until, stated_at)) = held.saved.server {
+                    pace.restore_server_until(until, stated_at, now);
+                }
+                if how == How::Lost {
+                    pace.lost(now);
+                }
+                pace
+            }
+        };
+        if let Some(fresh) = dispatch.pace_mut(&held.name, now) {
+            *fresh = pace;
+        }
+        held.holder = Some(process);
+        if how == How::Lost {
+            self.takes.extend(held.hosts.iter().map(|host| Taken { host: *host, at: now }));
+        }
+        let hosts = held.hosts.clone();
+        for task in 0..self.tasks.len() {
+            if self.tasks[task].state == TaskState::Waiting && hosts.contains(&self.tasks[task].host) {
+                self.wait(task, self.tasks[task].ready_at);
+            }
+        }
+    }
+
+    fn revive(&mut self, process: usize) {
+        let mut dispatch = Dispatch::new(self.spec.seed);
+        dispatch.job(JOB, self.spec.concurrency);
+        self.processes[process] = Process {
+            dispatch: Some(dispatch),
+            free_workers: self.spec.workers,
+            stopping: false,
+            pump_at: None,
+        };
+    }
+
+    /// Another living process, or the same one later.
+    fn heir(&self, process: usize) -> usize {
+        let lives = |(nth, other): &(usize, &Process)| *nth != process && other.dispatch.is_some() && !other.stopping;
+        self.processes.iter().enumerate().find(lives).map_or(process, |(nth, _)| nth)
+    }
+
+    fn pump_at(&mut self, process: usize, at: Timestamp) {
+        let at = at.max(self.now);
+        if self.processes[process].pump_at.is_none_or(|planned| at < planned) {
+            self.processes[process].pump_at = Some(at);
+            self.post(at, Event::Pump(process));
+        }
+    }
+
+    fn post(&mut self, at: Timestamp, event: Event) {
+        self.posted += 1;
+        self.events.push(Reverse((at, self.posted, event)));
+    }
+
+    fn report(self) -> Report {
+        let end = |task: &Task| TaskEnd { host: task.host, state: task.state, at: task.ended };
+        Report {
+            tasks: self.tasks.iter().map(end).collect(),
+            log: self.log,
+            changes: self.changes,
+            takes: self.takes,
+            ended: self.now,
+            domains: self.domain_of.iter().map(|domain| self.domains[*domain].name.clone()).collect(),
+            rules: self.rules,
+        }
+    }
+}
+
+fn rules(spec: &WorldSpec) -> RuleTable {
+    let profile = Profile::named(spec.profile).unwrap_or_else(|error| panic!("{error}"));
+    let row = |(nth, host): (usize, &super::HostSpec)| {
+        let pattern = Pattern::parse(&WorldSpec::host(nth)).unwrap_or_else(|error| panic!("{error}"));
+        (pattern, host.fields.clone())
+    };
+    let rows: Vec<(Pattern, Fields)> = spec.hosts.iter().enumerate().map(row).collect();
+    RuleTable::new(&profile, &Fields::default(), &rows, None).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn host_domain(host: usize) -> Domain {
+    Domain::parse(&WorldSpec::host(host)).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// A task's next state; a world in which a task takes an illegal step is a bug in the world.
+fn step(state: TaskState, step: TaskStep) -> TaskState {
+    state.after(step).unwrap_or_else(|error| panic!("{error}"))
+}
+
+const JOB: JobId = JobId(1);
+/// 2026-01-01.
+pub(crate) const BEGIN: Timestamp = Timestamp::from_secs(1_767_225_600);
+/// Nothing takes longer than this, unless it starves.
+const END: Timestamp = Timestamp::from_secs(1_767_225_600 + 400 * 86_400);
+const TIMEOUT: Span = Span::from_secs(10);
+/// How long a connected request waits for its moment before it goes back into line.
+const PATIENCE: Span = Span::from_secs(1);
+const DOWNTIME: Span = Span::from_secs(3);
+const NOTICED: Span = Span::from_millis(250);
+const MOMENT: Span = Span::from_millis(5);
