@@ -32,6 +32,8 @@ pub struct Permit {
     pub(crate) id: u32,
     pub(crate) probe: u16,
     pub(crate) intent: Intent,
+    /// Whether its request was written to an open connection.
+    pub(crate) departed: bool,
 }
 
 /// One constraint on the next start: what it is, where it came from, until when it binds.

@@ -243,8 +243,8 @@ impl Sub<Span> for Timestamp {
 
 impl From<Duration> for Span {
     fn from(duration: Duration) -> Self {
-        let micros = duration.as_nanos().div_ceil(1_000);
-        Self::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
+        let micros = u64::from(duration.subsec_nanos().div_ceil(1_000));
+        Self::from_micros(duration.as_secs().saturating_mul(1_000_000).saturating_add(micros))
     }
 }
 

@@ -47,7 +47,7 @@ pub fn story(spec: &WorldSpec, failed: &Failed) -> String {
 }
 
 /// A world in a few lines.
-fn describe(spec: &WorldSpec) -> String {
+pub fn describe(spec: &WorldSpec) -> String {
     let WorldSpec { profile, processes, workers, concurrency, retries_max, .. } = spec;
     let mut text = format!(
         "profile {profile}, {processes} processes of {workers} workers, {concurrency} at once, {retries_max} retries\n"
@@ -66,7 +66,7 @@ fn describe(spec: &WorldSpec) -> String {
 }
 
 /// One request as a line of a story.
-fn line(entry: &Entry) -> String {
+pub fn line(entry: &Entry) -> String {
     let clock = |at: Timestamp| format!("{:>12.6}", at.since(crate::world::BEGIN).as_secs_f64());
     let answer = match (entry.end, entry.status, entry.heard) {
         (Some(end), Some(status), true) => format!("{status} at {}", clock(end)),

@@ -55,7 +55,7 @@ impl Pace {
             out.varint(permit.spacing.as_micros());
             out.varint(permit.id.into());
             out.varint(permit.probe.into());
-            out.varint(permit.intent.index() as u64);
+            out.varint(permit.intent.index() as u64 | u64::from(permit.departed) << 2);
         }
         if let Some(rare) = &self.rare {
             out.rare(rare);
@@ -179,13 +179,11 @@ impl Reader<'_> {
     fn list(&mut self, tag: u8, pace: &mut Pace) -> Option<()> {
         match tag {
             OPEN => {
-                let permit = Permit {
-                    started_at: self.time()?,
-                    spacing: self.span()?,
-                    id: self.small()?,
-                    probe: self.small()?,
-                    intent: *Intent::ALL.get(self.index()?)?,
-                };
+                let (started_at, spacing) = (self.time()?, self.span()?);
+                let (id, probe) = (self.small()?, self.small()?);
+                let flags = self.index().filter(|flags| *flags < 8)?;
+                let (intent, departed) = (*Intent::ALL.get(flags & 3)?, flags & 4 != 0);
+                let permit = Permit { started_at, spacing, id, probe, intent, departed };
                 if pace.open.is_none() {
                     pace.open = Some(permit);
                 } else {

@@ -108,8 +108,8 @@ impl Pace {
             };
             visit(limit, self.guess_until);
         }
-        if let (Some(limit), None) = (rule.in_flight(), own) {
-            self.in_flight_constraint(limit, now, &mut visit);
+        if let Some(limit) = rule.in_flight() {
+            self.in_flight_constraint(limit, now, own, &mut visit);
         }
         let learned = self.learned_delay(rule);
         if !learned.is_zero() && last > Timestamp::NEVER {
@@ -124,21 +124,36 @@ impl Pace {
     }
 
     /// With `limit` requests on the wire, one more waits until enough of them are recorded, or expire (B78).
+    ///
+    /// To a request that was charged for already, those count that were charged before it and those that
+    /// have left: it may be of a group in which another host allows more at once.
     #[inline]
-    fn in_flight_constraint(&self, limit: u32, now: Timestamp, visit: &mut impl FnMut(Limit, Timestamp)) {
+    fn in_flight_constraint(
+        &self,
+        limit: u32,
+        now: Timestamp,
+        own: Option<&Permit>,
+        visit: &mut impl FnMut(Limit, Timestamp),
+    ) {
         let Some(oldest) = &self.open else { return };
-        let limit_len = limit as usize;
-        let more = self.rare.as_ref().map_or(0, |rare| rare.open.len());
-        if more == 0 {
-            if limit_len == 1 {
+        let more = self.rare.as_ref().is_some_and(|rare| !rare.open.is_empty());
+        if !more && own.is_none() {
+            if limit == 1 {
                 visit(Limit::InFlight { limit }, oldest.started_at + PERMIT_EXPIRES);
             }
             return;
         }
-        let mut ends: Vec<Timestamp> = self.opens().map(|open| open.started_at + PERMIT_EXPIRES).collect();
+        let mut earlier = true;
+        let counts = |open: &&Permit| {
+            let mine = own.is_some_and(|own| own.id == open.id);
+            earlier &= !mine;
+            !mine && (earlier || open.departed || own.is_none())
+        };
+        let mut ends: Vec<Timestamp> =
+            self.opens().filter(counts).map(|open| open.started_at + PERMIT_EXPIRES).collect();
         ends.retain(|end| *end > now);
         ends.sort_unstable();
-        if let Some(surplus) = ends.len().checked_sub(limit_len) {
+        if let Some(surplus) = ends.len().checked_sub(limit as usize) {
             visit(Limit::InFlight { limit }, ends[surplus]);
         }
     }

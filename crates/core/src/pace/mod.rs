@@ -146,9 +146,21 @@ impl Pace {
         reasons
     }
 
-    /// The first moment at which a request could leave; `now` when it could leave at once.
+    /// The first moment at which the pace lets a request leave; `now` when it could leave at once. This is
+    /// the limiter's time of a retry (B41).
+    ///
+    /// Requests on the wire are left out: they may end at any moment, and whoever waits in line is looked at
+    /// again when they do.
     pub fn next_at(&self, terms: Terms<'_>, intent: Intent, now: Timestamp) -> Timestamp {
-        self.peek(terms, intent, now).map_or(now, |reason| reason.until)
+        let mut next = now;
+        self.at(now, |pace| {
+            pace.each_constraint(terms, intent, now, None, |limit, until| {
+                if !matches!(limit, Limit::InFlight { .. }) {
+                    next = next.max(until);
+                }
+            });
+        });
+        next
     }
 
     /// The connection for `permit` is open: may the request be written?
@@ -168,7 +180,8 @@ impl Pace {
         if let Some(rare) = &mut self.rare {
             rare.shift_start(terms.rule.history(), &own, start);
         }
-        *permit = Permit { started_at: start, spacing: self.spacing(terms), probe: self.learned.probe, ..own };
+        let (spacing, probe) = (self.spacing(terms), self.learned.probe);
+        *permit = Permit { started_at: start, spacing, probe, departed: true, ..own };
         if let Some(open) = self.find_mut(permit) {
             *open = *permit;
         }
@@ -229,7 +242,8 @@ impl Pace {
         let window = bursts.into_iter().chain([terms.rule.burst()]).flatten().map(|burst| burst.window).max();
         let quiet = |pace: &Self| {
             let left = pace.last_start + window.unwrap_or_default() <= now;
-            let mut quiet = left && pace.opens().next().is_none() && pace.penalties == 0;
+            let told = pace.rare.as_ref().is_some_and(|rare| rare.quotas.iter().any(|quota| quota.until > now));
+            let mut quiet = left && !told && pace.opens().next().is_none() && pace.penalties == 0;
             for intent in Intent::ALL {
                 pace.each_constraint(terms, intent, now, None, |_, until| quiet &= until <= now);
             }
@@ -257,6 +271,7 @@ impl Pace {
             id: self.next_id,
             probe: self.learned.probe,
             intent,
+            departed: false,
         };
         self.next_id = self.next_id.wrapping_add(1);
         self.start(terms.rule, &permit);

@@ -281,6 +281,14 @@ fn lost_state_costs_time_never_politeness() {
     assert_eq!(with("archiver", search, "10 kill | ask search"), "wait 60s (intent_burst)");
 }
 
+/// B41: a retry is ready when the pace is, not when the requests on the wire would expire
+#[test]
+fn a_retry_does_not_wait_for_what_is_on_the_wire() {
+    let two = json!({ "in_flight": 2 });
+    let script = "start as A | start as B | 1.5 500 of A | next";
+    assert_eq!(with("archiver", two, script), "0 | 1 | next 6.5");
+}
+
 /// B78: at most so many on the wire at once
 #[test]
 fn requests_on_the_wire_are_limited() {

@@ -3,7 +3,7 @@
 use comity_sim::shrink;
 use comity_sim::world::WorldSpec;
 
-const WORLDS: u64 = 30_000;
+const WORLDS: u64 = 3_000;
 
 /// B2–B4, B6, B10, B12, B17, B20–B27, B29–B37, B40–B43, B45, B77, B78
 #[test]
