@@ -2,8 +2,9 @@
 //!
 //! Both are warm, hold the same names, see the same sequence of accesses and read a clock for every call
 //! (quanta's, which is governor's own default; Comity reads it twice, once to ask and once to record). Every
-//! request is granted. Figures are medians of several rounds, Comity and governor taking turns. Memory is what
-//! the process grew by, measured in a process of its own.
+//! request is granted. Comity is measured twice: `shared` is the table that threads share, behind locks;
+//! `owned` is the table inside it, as a single thread that needs no locks uses it. Figures are medians of
+//! several rounds, all taking turns. Memory is what the process grew by, measured in a process of its own.
 
 use std::num::NonZeroU32;
 use std::process::Command;
@@ -13,7 +14,7 @@ use comity_core::domain::Domain;
 use comity_core::intent::Intent;
 use comity_core::outcome::{Answer, Outcome};
 use comity_core::pace::Terms;
-use comity_core::paces::SharedPaces;
+use comity_core::paces::{Paces, SharedPaces};
 use comity_core::rule::{Fields, Rule};
 use comity_core::time::{Span, Timestamp};
 use fastrand::Rng;
@@ -21,7 +22,6 @@ use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
 use quanta::Clock;
 
 const SIZES: [usize; 3] = [1_000, 100_000, 1_000_000];
-const THREADS: [usize; 2] = [1, 2];
 const ROUNDS: usize = 7;
 const OPERATIONS: usize = 2_000_000;
 
@@ -30,8 +30,7 @@ fn main() {
     match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => compare(),
         ["memory", who, size] => println!("{}", grown(who, size.parse().unwrap_or(1_000))),
-        ["quick", size] => quick(size.parse().unwrap_or(1_000)),
-        _ => eprintln!("usage: comity-bench-w6 [memory comity|governor SIZE | quick SIZE]"),
+        _ => eprintln!("usage: comity-bench-w6 [memory comity|governor SIZE]"),
     }
 }
 
@@ -45,25 +44,37 @@ enum Access {
 
 /// Prints the table of W6.
 fn compare() {
-    println!("| domains | access | threads | comity admit+record, ns | governor check_key, ns | ratio | goal |");
-    println!("|---|---|---|---|---|---|---|");
+    println!(
+        "| domains | access | threads | table | comity admit+record, ns | governor check_key, ns | ratio | goal |"
+    );
+    println!("|---|---|---|---|---|---|---|---|");
     for size in SIZES {
         let names = names(size);
         let domains: Vec<Domain> = names.iter().filter_map(|name| Domain::parse(name).ok()).collect();
         let (comity, governor) = (Comity::new(&domains), limiter(&names));
+        let mut owned = Paces::new(fastrand::u64(..));
+        domains.iter().for_each(|domain| assert!(comity.cycle_owned(&mut owned, domain)));
         for (access, label) in [(Access::Uniform, "uniform"), (Access::Skewed, "skewed")] {
-            for threads in THREADS {
-                let orders: Vec<Vec<u32>> =
-                    (0..threads).map(|thread| order(size, access, thread as u64)).collect();
-                let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-                for _ in 0..ROUNDS {
-                    ours.push(time(&orders, |nth| comity.cycle(&domains[nth])));
-                    theirs.push(time(&orders, |nth| governor.check_key(&names[nth]).is_ok()));
-                }
-                let (ours, theirs) = (median(&mut ours), median(&mut theirs));
+            let orders: Vec<Vec<u32>> = (0..2).map(|thread| order(size, access, thread)).collect();
+            let mut times: [Vec<f64>; 5] = Default::default();
+            for _ in 0..ROUNDS {
+                times[0].push(time_one(&orders[0], |nth| comity.cycle_owned(&mut owned, &domains[nth])));
+                times[1].push(time(&orders[..1], |nth| comity.cycle(&domains[nth])));
+                times[2].push(time(&orders[..1], |nth| governor.check_key(&names[nth]).is_ok()));
+                times[3].push(time(&orders, |nth| comity.cycle(&domains[nth])));
+                times[4].push(time(&orders, |nth| governor.check_key(&names[nth]).is_ok()));
+            }
+            let [owned, shared, theirs, shared_by_two, theirs_by_two] = times.map(median);
+            for (threads, table, ours, theirs) in [
+                (1, "owned", owned, theirs),
+                (1, "shared", shared, theirs),
+                (2, "shared", shared_by_two, theirs_by_two),
+            ] {
                 let ratio = ours / theirs;
                 let goal = if ratio <= 1.0 { "met" } else { "missed" };
-                println!("| {size} | {label} | {threads} | {ours:.0} | {theirs:.0} | {ratio:.2} | {goal} |");
+                println!(
+                    "| {size} | {label} | {threads} | {table} | {ours:.0} | {theirs:.0} | {ratio:.2} | {goal} |"
+                );
             }
         }
     }
@@ -104,6 +115,17 @@ impl Comity {
         self.paces.change(id, |pace| pace.record(terms, &permit, &answer, self.now())).is_some()
     }
 
+    /// The same on a table that one thread owns.
+    #[inline]
+    fn cycle_owned(&self, paces: &mut Paces, domain: &Domain) -> bool {
+        let terms: Terms<'_> = (&self.rule).into();
+        let id = paces.enter(domain);
+        let asked = paces.pace_mut(id).map(|pace| pace.admit(terms, Intent::Fetch, self.now()));
+        let Some(Decision::Proceed(permit)) = asked else { return false };
+        let answer = Answer::from(Outcome::Success);
+        paces.pace_mut(id).map(|pace| pace.record(terms, &permit, &answer, self.now())).is_some()
+    }
+
     #[inline]
     fn now(&self) -> Timestamp {
         let nanos = self.clock.delta_as_nanos(self.began, self.clock.raw());
@@ -137,13 +159,7 @@ fn order(size: usize, access: Access, seed: u64) -> Vec<u32> {
 
 /// Nanoseconds of one thread for one operation.
 fn time(orders: &[Vec<u32>], operation: impl Fn(usize) -> bool + Sync) -> f64 {
-    let clock = Clock::new();
-    let run = |order: &Vec<u32>| {
-        let began = clock.now();
-        let granted = order.iter().filter(|nth| operation(**nth as usize)).count();
-        assert_eq!(granted, order.len(), "every request is granted");
-        (clock.now() - began).as_nanos() as f64 / order.len() as f64
-    };
+    let run = |order: &Vec<u32>| time_one(order, &operation);
     std::thread::scope(|scope| {
         let threads: Vec<_> = orders.iter().map(|order| scope.spawn(move || run(order))).collect();
         let times: Vec<f64> = threads.into_iter().filter_map(|thread| thread.join().ok()).collect();
@@ -152,7 +168,16 @@ fn time(orders: &[Vec<u32>], operation: impl Fn(usize) -> bool + Sync) -> f64 {
     })
 }
 
-fn median(times: &mut [f64]) -> f64 {
+/// The same without threads.
+fn time_one(order: &[u32], mut operation: impl FnMut(usize) -> bool) -> f64 {
+    let clock = Clock::new();
+    let began = clock.now();
+    let granted = order.iter().filter(|nth| operation(**nth as usize)).count();
+    assert_eq!(granted, order.len(), "every request is granted");
+    (clock.now() - began).as_nanos() as f64 / order.len() as f64
+}
+
+fn median(mut times: Vec<f64>) -> f64 {
     times.sort_by(f64::total_cmp);
     times[times.len() / 2]
 }
@@ -161,7 +186,8 @@ fn median(times: &mut [f64]) -> f64 {
 fn memory(who: &str, size: usize) -> f64 {
     let output = std::env::current_exe()
         .and_then(|this| Command::new(this).args(["memory", who, &size.to_string()]).output());
-    let bytes = output.ok().and_then(|output| String::from_utf8(output.stdout).ok()?.trim().parse::<f64>().ok());
+    let bytes =
+        output.ok().and_then(|output| String::from_utf8(output.stdout).ok()?.trim().parse::<f64>().ok());
     bytes.map_or(f64::NAN, |bytes| bytes / size as f64)
 }
 
@@ -187,17 +213,4 @@ fn grown(who: &str, size: usize) -> u64 {
 fn resident() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or_default() * 4_096
-}
-
-/// One size and access alone, for a profiler.
-fn quick(size: usize) {
-    let names = names(size);
-    let domains: Vec<Domain> = names.iter().filter_map(|name| Domain::parse(name).ok()).collect();
-    let (comity, governor) = (Comity::new(&domains), limiter(&names));
-    let orders = [order(size, Access::Uniform, 1)];
-    for _ in 0..ROUNDS {
-        let ours = time(&orders, |nth| comity.cycle(&domains[nth]));
-        let theirs = time(&orders, |nth| governor.check_key(&names[nth]).is_ok());
-        println!("comity {ours:.0} ns, governor {theirs:.0} ns");
-    }
 }

@@ -87,13 +87,19 @@ impl Cadence {
         let Some(cadence) = config.get("cadence") else { return Ok(None) };
         let wrong = |key, value: &Value, expected| CadenceError { key, value: value.to_string(), expected };
         let Value::Object(fields) = cadence else {
-            return Err(wrong("cadence", cadence, "a table such as {\"mode\":\"interval\",\"every_minutes\":480}"));
+            return Err(wrong(
+                "cadence",
+                cadence,
+                "a table such as {\"mode\":\"interval\",\"every_minutes\":480}",
+            ));
         };
         let (mode, every) = (fields.get("mode"), fields.get("every_minutes"));
         if mode.and_then(Value::as_str) != Some("interval") {
             return Err(wrong("cadence.mode", mode.unwrap_or(&Value::Null), "\"interval\""));
         }
-        if let Some((key, value)) = fields.iter().find(|(key, _)| !matches!(key.as_str(), "mode" | "every_minutes")) {
+        if let Some((key, value)) =
+            fields.iter().find(|(key, _)| !matches!(key.as_str(), "mode" | "every_minutes"))
+        {
             let value = Value::from(format!("{key}: {value}"));
             return Err(wrong("cadence", &value, "no keys but \"mode\" and \"every_minutes\""));
         }

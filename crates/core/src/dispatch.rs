@@ -104,7 +104,8 @@ impl<W: Waiter> Dispatch<W> {
 
     /// A job begins, or its concurrency changes.
     pub fn job(&mut self, job: JobId, concurrency: u32) {
-        let load = self.jobs.entry(job).or_insert(Load { concurrency, in_flight: 0, parked: BTreeSet::new() });
+        let load =
+            self.jobs.entry(job).or_insert(Load { concurrency, in_flight: 0, parked: BTreeSet::new() });
         load.concurrency = concurrency.max(1);
     }
 
@@ -133,7 +134,8 @@ impl<W: Waiter> Dispatch<W> {
         if place.lane().job.is_some_and(|job| !self.jobs.contains_key(&job)) {
             return Err(waiter);
         }
-        let queue = self.lines.entry(domain).or_insert_with(|| Queue { line: Line::default(), wake_at: None });
+        let queue =
+            self.lines.entry(domain).or_insert_with(|| Queue { line: Line::default(), wake_at: None });
         queue.line.rejoin(place, waiter);
         self.wake(domain, now);
         Ok(())
@@ -162,7 +164,10 @@ impl<W: Waiter> Dispatch<W> {
         let id = self.paces.enter(domain);
         if self.draining.contains(&id) {
             let until = now + HANDOVER;
-            return Decision::Wait { until, reason: Reason { limit: Limit::ChangingHands, until, asked_at: now } };
+            return Decision::Wait {
+                until,
+                reason: Reason { limit: Limit::ChangingHands, until, asked_at: now },
+            };
         }
         let nobody = Line::<W>::default();
         let line = self.lines.get(&id).map_or(&nobody, |queue| &queue.line);
@@ -212,7 +217,8 @@ impl<W: Waiter> Dispatch<W> {
     /// without what was learnt (B40): what a claim should bring at most.
     pub fn free_slots(&self, job: JobId, domain: &Domain, spacing: Span, baseline: Span) -> u32 {
         let Some(load) = self.jobs.get(&job) else { return 0 };
-        let running = self.paces.find(domain).and_then(|id| self.running.get(&(job, id))).copied().unwrap_or(0);
+        let running =
+            self.paces.find(domain).and_then(|id| self.running.get(&(job, id))).copied().unwrap_or(0);
         let on_domain = guard::concurrency(load.concurrency, spacing, baseline).saturating_sub(running);
         on_domain.min(load.concurrency.saturating_sub(load.in_flight))
     }

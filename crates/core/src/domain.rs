@@ -58,7 +58,8 @@ impl Domain {
         // A number would read as the port of a host called `group`.
         let number = name.bytes().all(|byte| byte.is_ascii_digit());
         if number || name.len() > GROUP_NAME_MAX || !name.chars().all(fits) {
-            let expected = "a group name of 1 to 100 letters, digits, \"-\", \"_\" or \".\", and not a number";
+            let expected =
+                "a group name of 1 to 100 letters, digits, \"-\", \"_\" or \".\", and not a number";
             return Err(DomainError { value: shortened(name), expected });
         }
         Ok(Self(format_compact!("{GROUP}{name}")))
@@ -102,7 +103,9 @@ fn parse_host(text: &str) -> Option<Host> {
     }
     let host = Host::parse(text).ok()?;
     match &host {
-        Host::Domain(name) if canonical(name).is_empty() || name.starts_with('.') || name.contains("..") => None,
+        Host::Domain(name) if canonical(name).is_empty() || name.starts_with('.') || name.contains("..") => {
+            None
+        }
         _ => Some(host),
     }
 }
@@ -131,7 +134,8 @@ fn canonical(name: &str) -> &str {
 /// At most as much of a hostile value as a message should repeat, with no control characters in it.
 fn shortened(text: &str) -> String {
     const SHOWN: usize = 120;
-    let mut shown: String = text.chars().take(SHOWN).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+    let mut shown: String =
+        text.chars().take(SHOWN).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
     if text.chars().nth(SHOWN).is_some() {
         shown.push('…');
     }
@@ -188,7 +192,8 @@ impl Pattern {
     /// Whether some domain matches both this pattern and `other`.
     pub(crate) fn overlaps(&self, other: &Self) -> bool {
         let ports = self.port.is_none() || other.port.is_none() || self.port == other.port;
-        let under = |host: &str, suffix: &str| host.strip_suffix(suffix).is_some_and(|rest| rest.ends_with('.'));
+        let under =
+            |host: &str, suffix: &str| host.strip_suffix(suffix).is_some_and(|rest| rest.ends_with('.'));
         let hosts = match (self.wildcard, other.wildcard) {
             (false, false) => self.host == other.host,
             (false, true) => under(&self.host, &other.host),
@@ -280,7 +285,9 @@ mod tests {
 
     #[test]
     fn what_names_no_domain_is_a_clear_error() {
-        for text in ["", ".", "a b", "a:b", "a:0", "a:99999", "a:+1", "%61.org", "a..b", "[::1", "http://a", "\u{0}"] {
+        for text in
+            ["", ".", "a b", "a:b", "a:0", "a:99999", "a:+1", "%61.org", "a..b", "[::1", "http://a", "\u{0}"]
+        {
             assert!(name(text).starts_with("domain = "), "{text:?} became {}", name(text));
         }
         for text in ["", "example.org", "ftp://example.org", "file:///etc/passwd", "data:,x", "http://"] {

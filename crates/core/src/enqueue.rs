@@ -187,10 +187,7 @@ mod tests {
         let facts = facts.with(|facts| facts.source = Some(source));
         assert_eq!(enqueue(&facts, NOW).to_string(), "already waiting or running");
         let facts = facts.with(|facts| facts.item_in_flight = false);
-        assert_eq!(
-            enqueue(&facts, NOW).to_string(),
-            "2 items of the source wait or run, and at most 2 may"
-        );
+        assert_eq!(enqueue(&facts, NOW).to_string(), "2 items of the source wait or run, and at most 2 may");
         let source = source.with(|source| source.in_flight_max = None);
         let facts = facts.with(|facts| facts.source = Some(source));
         assert_eq!(

@@ -86,7 +86,10 @@ impl CancelGuard {
         self.streak = self.streak.saturating_add(1);
         let trips = self.limit > 0 && self.streak == self.limit;
         trips.then(|| {
-            format!("rate limited {} times in a row although requests were {} apart or more", self.streak, self.delay)
+            format!(
+                "rate limited {} times in a row although requests were {} apart or more",
+                self.streak, self.delay
+            )
         })
     }
 }

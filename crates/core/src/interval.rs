@@ -164,7 +164,10 @@ mod tests {
         assert_eq!(parse_global("-3"), Ok(None));
         for text in ["2.555", "fast", "1e3", "NaN", "inf", "123456789", "1s", "--1"] {
             let error = source(text).unwrap_err().to_string();
-            assert!(error.starts_with(&format!("min_scrape_interval = {text:?}: expected decimal")), "{error}");
+            assert!(
+                error.starts_with(&format!("min_scrape_interval = {text:?}: expected decimal")),
+                "{error}"
+            );
         }
     }
 
@@ -190,9 +193,6 @@ mod tests {
         let deferred = check(Some(Span::from_millis(2_500)), Some(at(10.0)), None, at(11.2)).unwrap_err();
         assert_eq!(deferred.to_string(), "scraped 1.2s ago, the interval is 2.5s: deferred for 2s");
         let reserved = check(Some(Span::from_secs(2)), None, Some(at(12.0)), at(11.0)).unwrap_err();
-        assert_eq!(
-            reserved.to_string(),
-            "another scrape is due first, the interval is 2s: deferred for 3s"
-        );
+        assert_eq!(reserved.to_string(), "another scrape is due first, the interval is 2s: deferred for 3s");
     }
 }

@@ -62,10 +62,13 @@ pub enum Turn<W> {
     Empty,
 }
 
+/// The waiters of a lane, by the time they are ready and the order in which they came.
+type Waiting<W> = BTreeMap<(Timestamp, u64), W>;
+
 /// Who waits for one domain.
 #[derive(Debug)]
 pub struct Line<W> {
-    lanes: Vec<(Lane, BTreeMap<(Timestamp, u64), W>)>,
+    lanes: Vec<(Lane, Waiting<W>)>,
     arrivals: u64,
 }
 
@@ -116,9 +119,9 @@ impl<W: Waiter> Line<W> {
 
     /// Sends everybody of a job away.
     pub fn leave_job(&mut self, job: JobId) -> Vec<W> {
-        let (gone, stay) = self.lanes.drain(..).partition(|(lane, _)| lane.job == Some(job));
+        let (gone, stay): (Vec<_>, Vec<_>) =
+            self.lanes.drain(..).partition(|(lane, _)| lane.job == Some(job));
         self.lanes = stay;
-        let gone: Vec<(Lane, BTreeMap<_, W>)> = gone;
         gone.into_iter().flat_map(|(_, waiting)| waiting.into_values()).collect()
     }
 
@@ -146,7 +149,8 @@ impl<W: Waiter> Line<W> {
                 }
             }
         }
-        firsts.sort_unstable_by_key(|first| first.map_or((Timestamp::MAX, u64::MAX), |(at, nth, _)| (at, nth)));
+        firsts
+            .sort_unstable_by_key(|first| first.map_or((Timestamp::MAX, u64::MAX), |(at, nth, _)| (at, nth)));
         let mut binding: Option<Reason> = None;
         for (ready_at, arrival, index) in firsts.into_iter().flatten() {
             let (lane, waiting) = &mut self.lanes[index];

@@ -72,7 +72,8 @@ pub struct IllegalTaskStep {
 
 impl TaskState {
     /// Every state there is.
-    pub const ALL: [Self; 6] = [Self::Waiting, Self::Held, Self::Sent, Self::Done, Self::Failed, Self::Skipped];
+    pub const ALL: [Self; 6] =
+        [Self::Waiting, Self::Held, Self::Sent, Self::Done, Self::Failed, Self::Skipped];
 
     /// The state after `step`.
     pub fn after(self, step: TaskStep) -> Result<Self, IllegalTaskStep> {

@@ -310,15 +310,19 @@ struct About(Span);
 
 impl fmt::Display for About {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let micros = self.0.0;
-        let secs = self.0.as_secs_up();
-        match secs {
-            0 => f.write_str("0s"),
-            _ if micros < 1_000_000 => write!(f, "{}ms", self.0.as_millis_up()),
-            ..180 => write!(f, "{}s", decimal(micros.div_ceil(100_000), 10)),
-            ..10_800 => pair(f, secs, 60, "m", 1, "s"),
-            ..172_800 => pair(f, secs, 3_600, "h", 60, "m"),
-            _ => pair(f, secs, 86_400, "d", 3_600, "h"),
+        let (micros, secs) = (self.0.0, self.0.as_secs_up());
+        if micros == 0 {
+            f.write_str("0s")
+        } else if micros < 1_000_000 {
+            write!(f, "{}ms", self.0.as_millis_up())
+        } else if secs < 180 {
+            write!(f, "{}s", decimal(micros.div_ceil(100_000), 10))
+        } else if secs < 10_800 {
+            pair(f, secs, 60, "m", 1, "s")
+        } else if secs < 172_800 {
+            pair(f, secs, 3_600, "h", 60, "m")
+        } else {
+            pair(f, secs, 86_400, "d", 3_600, "h")
         }
     }
 }
@@ -433,6 +437,9 @@ mod tests {
         assert!(Timestamp::MAX.to_string().ends_with("us"));
         let system = SystemTime::UNIX_EPOCH + Duration::from_secs(3);
         assert_eq!(Timestamp::from(system), Timestamp::from_secs(3));
-        assert_eq!(Timestamp::from(SystemTime::UNIX_EPOCH - Duration::from_secs(3)), Timestamp::from_secs(-3));
+        assert_eq!(
+            Timestamp::from(SystemTime::UNIX_EPOCH - Duration::from_secs(3)),
+            Timestamp::from_secs(-3)
+        );
     }
 }

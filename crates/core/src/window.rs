@@ -104,6 +104,10 @@ mod tests {
         window.shift_start(at(0), at(62), 3);
         assert_eq!(window.iter().collect::<Vec<_>>(), [2, 4, 60, 62].map(at));
         window.shift_start(at(1), at(99), 3);
-        assert_eq!(window.iter().collect::<Vec<_>>(), [4, 60, 62, 99].map(at), "it was forgotten, but it did start");
+        assert_eq!(
+            window.iter().collect::<Vec<_>>(),
+            [4, 60, 62, 99].map(at),
+            "it was forgotten, but it did start"
+        );
     }
 }

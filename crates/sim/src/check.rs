@@ -149,7 +149,8 @@ impl Seen<'_> {
             let Some(oldest) = nth.checked_sub(count as usize).map(|nth| log[nth]) else { continue };
             let within = entry.start.since(oldest.start);
             if within < window {
-                let detail = format!("{} starts within {within}, where {count} in {window} are allowed", count + 1);
+                let detail =
+                    format!("{} starts within {within}, where {count} in {window} are allowed", count + 1);
                 return Err(self.broken(promise, entry.start, detail));
             }
         }
@@ -245,13 +246,31 @@ impl Seen<'_> {
         ladder.max(window).max(learned).max(spacing)
     }
 
+    /// The longest step of any host of the domain.
+    fn longest_step(&self) -> Span {
+        let hosts = (0..self.spec.hosts.len()).filter(|host| self.report.domains[*host] == *self.domain);
+        let steps = hosts.filter_map(|host| match rule(self.report, host).learning() {
+            Learning::Linear(linear) => Some(linear.step),
+            Learning::Off => None,
+        });
+        steps.max().unwrap_or_default()
+    }
+
     fn learning(&self) -> Result<(), Violation> {
         let mut episode = Timestamp::NEVER;
-        let mut events: Vec<(Timestamp, &Entry)> =
-            self.log.iter().filter(|entry| entry.heard).filter_map(|entry| Some((entry.end?, *entry))).collect();
+        let mut events: Vec<(Timestamp, &Entry)> = self
+            .log
+            .iter()
+            .filter(|entry| entry.heard)
+            .filter_map(|entry| Some((entry.end?, *entry)))
+            .collect();
         events.sort_by_key(|(end, _)| *end);
-        let changes: Vec<_> =
-            self.report.changes.iter().filter(|change| self.report.domains[change.host] == *self.domain).collect();
+        let changes: Vec<_> = self
+            .report
+            .changes
+            .iter()
+            .filter(|change| self.report.domains[change.host] == *self.domain)
+            .collect();
         for change in &changes {
             let Some((least, most)) = learned_range(self.spec, self.report, change.host) else { continue };
             // Hosts of a group have ranges of their own, and one may be changed under another's.
@@ -271,13 +290,17 @@ impl Seen<'_> {
             let outcome = outcome(entry);
             let raised = changes.iter().filter(|c| c.at == at && c.start == entry.start && c.to > c.from);
             for change in raised {
-                let Learning::Linear(linear) = self.rule(entry).learning() else { continue };
-                let base = self.baseline(entry).max(linear.base);
+                let Some((base, _)) = learned_range(self.spec, self.report, entry.host) else { continue };
                 let fresh = entry.start >= episode;
-                // A request that started before a probe goes back to its own delay and a step more.
-                let most = change.from.max(base) + linear.step + linear.step;
+                // A broken probe goes back by the step it took, which in a group may be another host's; a
+                // request that started before a probe goes back to its own delay, and a step more.
+                let step = self.longest_step();
+                let most = change.from.max(base) + step + step;
                 if !fresh || change.to > most {
-                    let detail = format!("raised from {} to {} by a request of {}", change.from, change.to, entry.start);
+                    let detail = format!(
+                        "raised from {} to {} by a request of {}",
+                        change.from, change.to, entry.start
+                    );
                     return Err(self.broken(Promise::LearnedStep, at, detail));
                 }
             }
@@ -309,7 +332,8 @@ fn tasks(spec: &WorldSpec, report: &Report) -> Result<(), Violation> {
             let detail = format!("task {nth} was {} and fetched again at {}", task.state, late.start);
             return Err(broken(Promise::Lost, detail));
         }
-        let heard: Vec<Outcome> = attempts.iter().filter(|entry| entry.heard).map(|entry| outcome(entry)).collect();
+        let heard: Vec<Outcome> =
+            attempts.iter().filter(|entry| entry.heard).map(|entry| outcome(entry)).collect();
         let good = heard.iter().filter(|outcome| **outcome == Outcome::Success).count();
         let fits = match task.state {
             TaskState::Done => good == 1,

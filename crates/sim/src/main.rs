@@ -69,14 +69,8 @@ fn demo() -> ExitCode {
 fn demo_world(limit: LimitSpec, words: Words, fields: Fields) -> WorldSpec {
     let latency = (Span::from_millis(1), Span::from_millis(1));
     let site = SiteSpec { limit, words, latency, flaky: Flaky::default(), clock_ahead: 0 };
-    let host = HostSpec {
-        site,
-        fields,
-        crawl_delay: Span::ZERO,
-        connect: Span::ZERO,
-        tasks: 100,
-        searches: false,
-    };
+    let host =
+        HostSpec { site, fields, crawl_delay: Span::ZERO, connect: Span::ZERO, tasks: 100, searches: false };
     WorldSpec {
         seed: 1,
         profile: "standard",
@@ -108,7 +102,8 @@ fn summary(report: &Report) -> String {
     let refused = report.log.iter().filter(|entry| entry.status == Some(429)).count();
     let first = report.log.first().map_or(report.ended, |entry| entry.start);
     let took = report.ended.since(first).about().to_string();
-    let learned = report.changes.last().map_or(String::new(), |change| format!(", learned delay {}", change.to));
+    let learned =
+        report.changes.last().map_or(String::new(), |change| format!(", learned delay {}", change.to));
     let (pages, requests) = (report.tasks.len(), report.log.len());
     format!("{done} of {pages} pages, {requests} requests, {refused} refused, {took}{learned}")
 }
@@ -140,7 +135,7 @@ fn worlds(from: u64, count: u64) -> ExitCode {
             Err(_) => return world(seed),
         }
         let played = seed - from + 1;
-        if played % 10_000 == 0 {
+        if played.is_multiple_of(10_000) {
             eprintln!("{played} of {count} worlds, {requests} requests, every promise held");
         }
     }

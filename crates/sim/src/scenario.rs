@@ -50,7 +50,8 @@ impl Scenario {
         let profile = Profile::named(profile).unwrap_or_else(|error| panic!("{error}"));
         let host = Domain::parse(host).unwrap_or_else(|error| panic!("{error}"));
         let empty = serde_json::Map::new();
-        let fields = Fields::read(settings.as_object().unwrap_or(&empty)).unwrap_or_else(|error| panic!("{error}"));
+        let fields =
+            Fields::read(settings.as_object().unwrap_or(&empty)).unwrap_or_else(|error| panic!("{error}"));
         let table = RuleTable::new(&profile, &Fields::default(), &[], None).unwrap_or_else(|e| panic!("{e}"));
         let rule = match settings.is_null() {
             true => table.rule(&host).as_ref().clone(),
@@ -122,7 +123,8 @@ impl Play<'_> {
         let mut words: Vec<&str> = step.split_whitespace().collect();
         // A number is a time unless what follows makes it a status.
         let status = |word: &str| word == "of" || word.contains('=');
-        let timed = words.first().copied().filter(|word| is_time(word) && words.get(1).is_some_and(|w| !status(w)));
+        let timed =
+            words.first().copied().filter(|word| is_time(word) && words.get(1).is_some_and(|w| !status(w)));
         if let Some(word) = timed {
             words.remove(0);
             self.now = match word.strip_prefix('+') {
@@ -259,7 +261,8 @@ impl Play<'_> {
         let (scenario, now) = (self.scenario, self.now);
         match words[0] {
             "set" => {
-                let floor = words.iter().position(|word| *word == "floor").map(|place| secs(words[place + 1]));
+                let floor =
+                    words.iter().position(|word| *word == "floor").map(|place| secs(words[place + 1]));
                 self.pace.set_learned(scenario.terms(), secs(words[1]), floor.unwrap_or_default(), now);
             }
             "pin" => self.pace.pin(Pinned::Yes),
@@ -282,7 +285,8 @@ impl Play<'_> {
             _ => {
                 let reasons = self.pace.explain(self.terms(), Intent::Fetch, self.now);
                 let words = ["retry_after", "quota_spent", "backoff", "wait_on_429", "learned_hold"];
-                let hold = reasons.iter().filter(|r| words.contains(&r.limit.as_str())).max_by_key(|r| r.until);
+                let hold =
+                    reasons.iter().filter(|r| words.contains(&r.limit.as_str())).max_by_key(|r| r.until);
                 hold.map_or("hold none".to_owned(), |hold| format!("hold {}", time(hold.until)))
             }
         };

@@ -55,7 +55,10 @@ pub fn describe(spec: &WorldSpec) -> String {
     for (nth, host) in spec.hosts.iter().enumerate() {
         let HostSpec { site, crawl_delay, connect, tasks, searches, .. } = host;
         let settings = host.fields.to_toml().trim_end().replace('\n', ", ");
-        _ = writeln!(text, "host {nth}: {tasks} tasks, robots {crawl_delay}, connect {connect}, searches {searches}");
+        _ = writeln!(
+            text,
+            "host {nth}: {tasks} tasks, robots {crawl_delay}, connect {connect}, searches {searches}"
+        );
         _ = writeln!(text, "  rule {{ {settings} }}");
         _ = writeln!(text, "  {site:?}");
     }
@@ -74,7 +77,8 @@ pub fn line(entry: &Entry) -> String {
         (Some(end), _, false) => format!("cut off at {}", clock(end)),
         (None, ..) => "still on the wire".to_owned(),
     };
-    let stated = entry.stated.map_or(String::new(), |span| format!(", asked to stay away for {}", span.about()));
+    let stated =
+        entry.stated.map_or(String::new(), |span| format!(", asked to stay away for {}", span.about()));
     let Entry { host, task, process, intent, .. } = entry;
     format!("{} host {host} task {task} ({intent}, process {process}): {answer}{stated}", clock(entry.start))
 }

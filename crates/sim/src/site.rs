@@ -175,22 +175,24 @@ impl Site {
         let secs = closed.as_secs_up().max(1);
         let date = |ahead: u64| {
             let micros = (now.as_micros() / 1_000_000 + self.spec.clock_ahead) as u64 + ahead;
-            httpdate::fmt_http_date(std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(micros))
+            httpdate::fmt_http_date(
+                std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(micros),
+            )
         };
         let (headers, stated) = match self.spec.words {
             Words::Absent => (Vec::new(), None),
             Words::Seconds => (vec![("Retry-After", secs.to_string())], Some(Span::from_secs(secs))),
-            Words::Date => (vec![("Date", date(0)), ("Retry-After", date(secs))], Some(Span::from_secs(secs))),
+            Words::Date => {
+                (vec![("Date", date(0)), ("Retry-After", date(secs))], Some(Span::from_secs(secs)))
+            }
             Words::Wrong => {
                 let wrong = ["soon", "-5", "0", "", "1e9", "Mon, 99 Foo 2026", "\u{1}"];
                 (vec![("Retry-After", wrong[self.rng.usize(..wrong.len())].to_owned())], None)
             }
             Words::Absurd => (vec![("Retry-After", "99999999999999".to_owned())], Some(Span::MAX)),
             Words::Quota => {
-                let headers = vec![
-                    ("X-RateLimit-Remaining", "0".to_owned()),
-                    ("X-RateLimit-Reset", secs.to_string()),
-                ];
+                let headers =
+                    vec![("X-RateLimit-Remaining", "0".to_owned()), ("X-RateLimit-Reset", secs.to_string())];
                 (headers, Some(Span::from_secs(secs)))
             }
         };
@@ -233,7 +235,9 @@ impl Limit {
                 refused_count: *refused_count,
                 log: VecDeque::new(),
             },
-            LimitSpec::Concurrency { count } => Self::Concurrency { count: *count as usize, ends: Vec::new() },
+            LimitSpec::Concurrency { count } => {
+                Self::Concurrency { count: *count as usize, ends: Vec::new() }
+            }
             LimitSpec::Storm { count, closed } => {
                 Self::Storm { count: *count, closed: *closed, used: 0, until: None }
             }

@@ -176,13 +176,17 @@ mod tests {
     #[test]
     fn of_several_quotas_the_tightest_counts() {
         assert_eq!(quota("RateLimit: \"minute\";r=4;t=60, \"day\";r=10;t=86400"), Some((10, 86_400)));
-        assert_eq!(quota("RateLimit: \"a\";r=0;t=5\nX-RateLimit-Remaining: 1\nX-RateLimit-Reset: 900"), Some((0, 5)));
+        assert_eq!(
+            quota("RateLimit: \"a\";r=0;t=5\nX-RateLimit-Remaining: 1\nX-RateLimit-Reset: 900"),
+            Some((0, 5))
+        );
         assert_eq!(quota("RateLimit: \"a\";r=0;t=5, \"b\";r=0;t=50"), Some((0, 50)));
     }
 
     #[test]
     fn an_epoch_is_measured_against_the_answers_own_date() {
-        let lines = "Date: Sun, 15 Nov 2026 11:00:00 GMT\nX-RateLimit-Remaining: 0\nX-RateLimit-Reset: 1794740430";
+        let lines =
+            "Date: Sun, 15 Nov 2026 11:00:00 GMT\nX-RateLimit-Remaining: 0\nX-RateLimit-Reset: 1794740430";
         assert_eq!(quota(lines), Some((0, 30)));
     }
 

@@ -65,7 +65,9 @@ mod tests {
     /// B21
     #[test]
     fn what_makes_no_sense_is_kept_as_unusable() {
-        for value in ["0", "0.0", "-5", "soon", "1e9", "inf", "NaN", "5s", "Sat, 14 Nov 2026 12:00:00 GMT", "5, 6"] {
+        for value in
+            ["0", "0.0", "-5", "soon", "1e9", "inf", "NaN", "5s", "Sat, 14 Nov 2026 12:00:00 GMT", "5, 6"]
+        {
             assert_eq!(told(&format!("Retry-After: {value}")).retry_after, RetryAfter::Unusable, "{value}");
         }
         assert_eq!(RetryAfter::parse("", Timestamp::from_secs(0)), RetryAfter::Unusable);

@@ -1,6 +1,6 @@
 //! The linear rule: one step up per penalty episode, one step down after a run of successes (B28–B33, B38).
 
-use super::{Learned, Sent};
+use super::{Bounds, Learned, Sent};
 use crate::time::{Span, Timestamp};
 
 /// The parameters of the linear rule; valid because the rule that holds them is.
@@ -26,27 +26,26 @@ impl LinearRule {
             None => learned.delay = raised(learned.delay),
             Some(safe) if learned.in_probe(sent) => {
                 learned.delay = safe;
-                learned.floor = safe;
-                learned.floor_at = now;
+                learned.bound(Bounds { floor: safe, floor_at: now, probe_from: Span::ZERO });
             }
             // It started before the probe, so it says nothing about the probe but that the old delay was too short.
             Some(_) => learned.delay = raised(sent.spacing),
         }
-        learned.probe_from = Span::ZERO;
+        learned.end_probe();
         learned.success_streak = 0;
     }
 
-    /// Counts the success; enough of them confirm the running probe and start the next.
-    pub(super) fn succeeded(&self, learned: &mut Learned, sent: Sent, base: Span, now: Timestamp) {
-        if learned.probing_from().is_some() && !learned.in_probe(sent) {
-            return;
-        }
-        learned.success_streak = learned.success_streak.saturating_add(1);
-        if learned.success_streak < self.probe_after || learned.pinned {
-            return;
-        }
+    /// Whether enough successes were counted to confirm a probe or to start one.
+    #[inline]
+    pub(super) fn may_probe(&self, learned: &Learned) -> bool {
+        let something = !learned.delay.is_zero() || learned.probing_from().is_some();
+        something && u32::from(learned.success_streak) >= self.probe_after && !learned.pinned
+    }
+
+    /// Enough successes were counted: they confirm the running probe and may start the next.
+    pub(super) fn succeeded(&self, learned: &mut Learned, base: Span, now: Timestamp) {
         if learned.probing_from().is_some() {
-            learned.probe_from = Span::ZERO;
+            learned.end_probe();
             learned.success_streak = 0;
         }
         self.probe(learned, base, now);
@@ -54,13 +53,14 @@ impl LinearRule {
 
     /// Starts a probe one step lower, if there is room for one.
     fn probe(&self, learned: &mut Learned, base: Span, now: Timestamp) {
+        let bounds = learned.bounds();
         let one_lower = learned.delay.less(self.step);
-        let stale = now.since(learned.floor_at) >= self.max_age;
-        let floor = if stale && one_lower < learned.floor { learned.floor.less(self.step) } else { learned.floor };
+        let stale = now.since(bounds.floor_at) >= self.max_age;
+        let floor =
+            if stale && one_lower < bounds.floor { bounds.floor.less(self.step) } else { bounds.floor };
         let target = one_lower.max(floor).max(base);
         if target < learned.delay {
-            learned.floor = floor;
-            learned.probe_from = learned.delay;
+            learned.bound(Bounds { floor, probe_from: learned.delay, ..bounds });
             learned.delay = target;
             learned.probe = learned.probe.wrapping_add(1);
             learned.success_streak = 0;

@@ -21,21 +21,28 @@ pub enum Learning {
 }
 
 /// What was learnt about one domain.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Learned {
     pub(crate) delay: Span,
-    pub(crate) floor: Span,
-    /// When a broken probe last confirmed the floor.
-    pub(crate) floor_at: Timestamp,
-    /// While a probe runs, the delay to go back to; zero when none runs.
-    pub(crate) probe_from: Span,
-    pub(crate) success_streak: u32,
-    pub(crate) error_streak: u32,
+    /// How far a probe may go; few domains ever have one.
+    pub(crate) bounds: Option<Box<Bounds>>,
+    pub(crate) success_streak: u16,
+    pub(crate) error_streak: u16,
     /// Counts probes, so that a request can say in which one it started.
     pub(crate) probe: u16,
     pub(crate) pinned: bool,
     /// Whether anything newer than a stored row is known (B36).
     pub(crate) touched: bool,
+}
+
+/// How far a probe may go, and where it began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Bounds {
+    pub(crate) floor: Span,
+    /// When a broken probe last confirmed the floor.
+    pub(crate) floor_at: Timestamp,
+    /// While a probe runs, the delay to go back to; zero when none runs.
+    pub(crate) probe_from: Span,
 }
 
 /// A change of the learned delay or its floor, to be told and kept.
@@ -58,19 +65,9 @@ pub(crate) struct Sent {
     pub(crate) probe: u16,
 }
 
-impl Default for Learned {
+impl Default for Bounds {
     fn default() -> Self {
-        Self {
-            delay: Span::ZERO,
-            floor: Span::ZERO,
-            floor_at: Timestamp::NEVER,
-            probe_from: Span::ZERO,
-            success_streak: 0,
-            error_streak: 0,
-            probe: 0,
-            pinned: false,
-            touched: false,
-        }
+        Self { floor: Span::ZERO, floor_at: Timestamp::NEVER, probe_from: Span::ZERO }
     }
 }
 
@@ -82,32 +79,49 @@ impl Learned {
 
     /// The least delay known to be safe; zero when none is known.
     pub fn floor(&self) -> Span {
-        self.floor
+        self.bounds().floor
     }
 
     /// When a broken probe last confirmed the floor.
     pub fn floor_confirmed_at(&self) -> Option<Timestamp> {
-        self.floor_at.ever()
+        self.bounds().floor_at.ever()
     }
 
     /// Successes in a row since the last change or failure.
     pub fn success_streak(&self) -> u32 {
-        self.success_streak
+        self.success_streak.into()
     }
 
     /// Rate limits in a row.
     pub fn error_streak(&self) -> u32 {
-        self.error_streak
+        self.error_streak.into()
     }
 
     /// The delay that a running probe would go back to.
     pub fn probing_from(&self) -> Option<Span> {
-        (!self.probe_from.is_zero()).then_some(self.probe_from)
+        let from = self.bounds.as_ref()?.probe_from;
+        (!from.is_zero()).then_some(from)
     }
 
     /// Whether an operator keeps it as it is.
     pub fn pinned(&self) -> bool {
         self.pinned
+    }
+
+    pub(crate) fn bounds(&self) -> Bounds {
+        self.bounds.as_deref().copied().unwrap_or_default()
+    }
+
+    /// Sets the bounds; the default ones take no room.
+    pub(crate) fn bound(&mut self, bounds: Bounds) {
+        self.bounds = (bounds != Bounds::default()).then(|| Box::new(bounds));
+    }
+
+    /// Ends the running probe, if there is one.
+    pub(crate) fn end_probe(&mut self) {
+        if let Some(bounds) = &self.bounds {
+            self.bound(Bounds { probe_from: Span::ZERO, ..**bounds });
+        }
     }
 
     /// Whether the request started in the probe that runs now.
@@ -117,11 +131,11 @@ impl Learned {
 
     /// Runs `change` and tells what it did to delay and floor.
     pub(crate) fn changing(&mut self, change: impl FnOnce(&mut Self)) -> Option<DelayChange> {
-        let before = (self.delay, self.floor);
+        let before = (self.delay, self.floor());
         change(self);
-        let changed = before != (self.delay, self.floor);
-        self.touched |= changed;
-        changed.then_some(DelayChange { from: before.0, to: self.delay, floor: self.floor })
+        let after = (self.delay, self.floor());
+        self.touched |= before != after;
+        (before != after).then_some(DelayChange { from: before.0, to: after.0, floor: after.1 })
     }
 }
 
@@ -134,19 +148,36 @@ impl Learning {
         }
     }
 
-    /// A request that started under the current knowledge succeeded.
-    pub(crate) fn succeeded(&self, learned: &mut Learned, sent: Sent, base: Span, now: Timestamp) -> Option<DelayChange> {
+    /// A request that started under the current knowledge succeeded. The base is asked for only when a probe
+    /// may start, which is seldom.
+    #[inline]
+    pub(crate) fn succeeded(
+        &self,
+        learned: &mut Learned,
+        sent: Sent,
+        base: impl FnOnce() -> Span,
+        now: Timestamp,
+    ) -> Option<DelayChange> {
+        if learned.probing_from().is_some() && !learned.in_probe(sent) {
+            return None;
+        }
+        learned.success_streak = learned.success_streak.saturating_add(1);
         match self {
-            Self::Off => {
-                learned.success_streak = learned.success_streak.saturating_add(1);
-                None
+            Self::Linear(rule) if rule.may_probe(learned) => {
+                learned.changing(|learned| rule.succeeded(learned, base(), now))
             }
-            Self::Linear(rule) => learned.changing(|learned| rule.succeeded(learned, sent, base, now)),
+            Self::Linear(_) | Self::Off => None,
         }
     }
 
     /// A request that started under the current knowledge was rate limited.
-    pub(crate) fn limited(&self, learned: &mut Learned, sent: Sent, base: Span, now: Timestamp) -> Option<DelayChange> {
+    pub(crate) fn limited(
+        &self,
+        learned: &mut Learned,
+        sent: Sent,
+        base: Span,
+        now: Timestamp,
+    ) -> Option<DelayChange> {
         learned.error_streak = learned.error_streak.saturating_add(1);
         match self {
             Self::Off => None,

@@ -5,9 +5,10 @@
 //! reused.
 
 use super::rare::{OPEN_MAX, QUOTAS_MAX, QuotaSpacing, Rare};
-use super::{Guess, Pace, ServerWord};
+use super::{Guess, Holds, Pace, ServerWord};
 use crate::decision::Permit;
 use crate::intent::Intent;
+use crate::learn::Bounds;
 use crate::time::{Span, Timestamp};
 use crate::window::Window;
 
@@ -31,19 +32,20 @@ impl Pace {
         let mut out = Writer(vec![VERSION]);
         out.time(1, self.seen_at);
         out.time(2, self.last_start);
-        out.time(3, self.server_until);
-        out.time(4, self.guess_until);
-        out.time(5, self.penalty_at);
+        let holds = self.holds.as_deref().copied().unwrap_or_default();
+        out.time(3, holds.server_until);
+        out.time(4, holds.guess_until);
+        out.time(5, holds.penalty_at);
         out.time(6, self.last_success);
         out.number(7, self.penalties.into());
         out.number(8, self.next_id.into());
-        out.number(9, self.server_word as u64);
-        out.number(10, self.guess as u64);
-        let learned = &self.learned;
+        out.number(9, holds.server_word as u64);
+        out.number(10, holds.guess as u64);
+        let (learned, bounds) = (&self.learned, self.learned.bounds());
         out.number(11, learned.delay.as_micros());
-        out.number(12, learned.floor.as_micros());
-        out.time(13, learned.floor_at);
-        out.number(14, learned.probe_from.as_micros());
+        out.number(12, bounds.floor.as_micros());
+        out.time(13, bounds.floor_at);
+        out.number(14, bounds.probe_from.as_micros());
         out.number(15, learned.success_streak.into());
         out.number(16, learned.error_streak.into());
         out.number(17, learned.probe.into());
@@ -143,24 +145,28 @@ struct Reader<'a> {
 impl Reader<'_> {
     fn pace(&mut self) -> Option<Pace> {
         let mut pace = Pace::default();
+        let (mut holds, mut bounds) = (Holds::default(), Bounds::default());
         while self.at < self.bytes.len() {
             let tag = self.byte()?;
             let learned = &mut pace.learned;
             match tag {
                 1 => pace.seen_at = self.time()?,
                 2 => pace.last_start = self.time()?,
-                3 => pace.server_until = self.time()?,
-                4 => pace.guess_until = self.time()?,
-                5 => pace.penalty_at = self.time()?,
+                3 => holds.server_until = self.time()?,
+                4 => holds.guess_until = self.time()?,
+                5 => holds.penalty_at = self.time()?,
                 6 => pace.last_success = self.time()?,
                 7 => pace.penalties = self.small()?,
                 8 => pace.next_id = self.small()?,
-                9 => pace.server_word = *[ServerWord::RetryAfter, ServerWord::QuotaSpent].get(self.index()?)?,
-                10 => pace.guess = *[Guess::Backoff, Guess::WaitOn429, Guess::Learned].get(self.index()?)?,
+                9 => {
+                    holds.server_word =
+                        *[ServerWord::RetryAfter, ServerWord::QuotaSpent].get(self.index()?)?
+                }
+                10 => holds.guess = *[Guess::Backoff, Guess::WaitOn429, Guess::Learned].get(self.index()?)?,
                 11 => learned.delay = self.span()?,
-                12 => learned.floor = self.span()?,
-                13 => learned.floor_at = self.time()?,
-                14 => learned.probe_from = self.span()?,
+                12 => bounds.floor = self.span()?,
+                13 => bounds.floor_at = self.time()?,
+                14 => bounds.probe_from = self.span()?,
                 15 => learned.success_streak = self.small()?,
                 16 => learned.error_streak = self.small()?,
                 17 => learned.probe = self.small()?,
@@ -172,6 +178,10 @@ impl Reader<'_> {
                 _ => self.list(tag, &mut pace)?,
             }
         }
+        if holds != Holds::default() {
+            pace.holds = Some(Box::new(holds));
+        }
+        pace.learned.bound(bounds);
         Some(pace)
     }
 
@@ -305,10 +315,13 @@ mod tests {
         let fields = Fields { burst: Some(Some(3)), in_flight: Some(None), ..Fields::default() };
         let rule = Rule::new(&fields).unwrap();
         let mut pace = Pace::default();
-        for (nth, intent) in [Intent::Fetch, Intent::Search, Intent::Api, Intent::Fetch].into_iter().enumerate() {
+        for (nth, intent) in
+            [Intent::Fetch, Intent::Search, Intent::Api, Intent::Fetch].into_iter().enumerate()
+        {
             pace.admit((&rule).into(), intent, Timestamp::from_secs(60 * nth as i64));
         }
-        let told = Told { quota: Some(Quota { remaining: 4, reset: Span::from_secs(60) }), ..Told::default() };
+        let told =
+            Told { quota: Some(Quota { remaining: 4, reset: Span::from_secs(60) }), ..Told::default() };
         let answer = Answer { outcome: Outcome::RateLimited, told };
         pace.record_unasked((&rule).into(), Intent::Fetch, &answer, Timestamp::from_secs(181));
         pace.lost(Timestamp::from_secs(3));
@@ -328,9 +341,8 @@ mod tests {
     /// What version 1 wrote stays readable for ever: these bytes must never be changed.
     #[test]
     fn the_first_version_stays_readable() {
-        let written = [
-            1, 2, 128, 137, 122, 7, 2, 11, 192, 132, 61, 12, 160, 194, 30, 15, 19, 34, 104, 20, 184,
-        ];
+        let written =
+            [1, 2, 128, 137, 122, 7, 2, 11, 192, 132, 61, 12, 160, 194, 30, 15, 19, 34, 104, 20, 184];
         let pace = Pace::decode(&written).unwrap();
         assert_eq!(pace.last_start(), Some(Timestamp::from_secs(1)));
         assert_eq!(pace.penalties(), 2);
@@ -343,7 +355,10 @@ mod tests {
     fn garbage_is_a_clear_error() {
         assert_eq!(Pace::decode(&[]), Err(DecodeError::Empty));
         let newer = Pace::decode(&[2, 1, 1]).unwrap_err().to_string();
-        assert_eq!(newer, "the saved pace has version 2, which is newer than 1, the newest this program knows");
+        assert_eq!(
+            newer,
+            "the saved pace has version 2, which is newer than 1, the newest this program knows"
+        );
         assert_eq!(Pace::decode(b"\0\0\0\0\0\0"), Err(DecodeError::Damaged(6)));
         let whole = full().encode();
         for cut in 1..whole.len() {
@@ -365,15 +380,15 @@ mod tests {
         };
         assert!(signed(&[1]).is_ok());
         for form in [
-            &[1, 99, 1][..],                         // an unknown tag
-            &[1, 10, 3],                             // no such guess
-            &[1, 18, 4],                             // no such flag
-            &[1, 19, 0, 0, 0, 0, 3],                 // no such intent
-            &[1, 17, 0xff, 0xff, 0xff, 0x7f],        // a probe too many
-            &[1, 21, 2, 4, 2],                       // starts out of order
-            &[1, 21, 0xff, 0xff, 0xff, 0xff, 0x0f],  // a window larger than the form
+            &[1, 99, 1][..],                                                     // an unknown tag
+            &[1, 10, 3],                                                         // no such guess
+            &[1, 18, 4],                                                         // no such flag
+            &[1, 19, 0, 0, 0, 0, 3],                                             // no such intent
+            &[1, 17, 0xff, 0xff, 0xff, 0x7f],                                    // a probe too many
+            &[1, 21, 2, 4, 2],                                                   // starts out of order
+            &[1, 21, 0xff, 0xff, 0xff, 0xff, 0x0f], // a window larger than the form
             &[1, 1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01], // a time past the end of time
-            &[1, 1, 0xff],                           // a number that does not end
+            &[1, 1, 0xff],                                                       // a number that does not end
         ] {
             assert!(signed(form).is_err(), "{form:?}");
         }

@@ -6,9 +6,17 @@
 use super::{Guess, PERMIT_EXPIRES, Pace, ServerWord, Terms};
 use crate::decision::{Limit, Permit, Reason, Spacing};
 use crate::intent::Intent;
-use crate::time::Timestamp;
+use crate::time::{Span, Timestamp};
 
 impl Pace {
+    /// Whether nothing binds at `now`: the same question without asking what.
+    #[inline]
+    pub(super) fn free(&self, terms: Terms<'_>, intent: Intent, now: Timestamp) -> bool {
+        let mut free = true;
+        self.each_constraint(terms, intent, now, None, |_, until| free &= until <= now);
+        free
+    }
+
     /// The constraint that binds at `now`: the latest one, the first of the list on a tie.
     #[inline]
     pub(super) fn binding(&self, terms: Terms<'_>, intent: Intent, now: Timestamp) -> Option<Reason> {
@@ -34,7 +42,9 @@ impl Pace {
     }
 
     /// Calls `visit` with every constraint and the first moment at which it does not bind.
-    #[inline]
+    ///
+    /// Always inlined, so that a caller who does not look at the limits does not pay for their numbers.
+    #[inline(always)]
     pub(super) fn each_constraint(
         &self,
         terms: Terms<'_>,
@@ -43,84 +53,139 @@ impl Pace {
         own: Option<&Permit>,
         mut visit: impl FnMut(Limit, Timestamp),
     ) {
-        let rule = terms.rule;
-        if !rule.enabled() {
+        if !terms.rule.enabled() {
             return;
         }
-        // A request that leaves at the very moment of its charge was spaced when it was charged. One that
-        // leaves later is not spaced from its own charge, only from what left since.
-        let on_time = own.is_some_and(|own| now <= own.started_at);
-        let since = |start: Timestamp, id: u32| match own {
-            Some(own) if on_time || id == own.id => Timestamp::NEVER,
-            _ => start,
-        };
-        let lost_at = self.rare.as_ref().map_or(Timestamp::NEVER, |rare| rare.lost_at);
-        let last = since(self.last_start, self.last_id);
-        let assumed = last == lost_at;
-
-        if self.server_until > Timestamp::NEVER {
-            let limit = match self.server_word {
-                ServerWord::RetryAfter => Limit::RetryAfter,
-                ServerWord::QuotaSpent => Limit::QuotaSpent,
-            };
-            visit(limit, self.server_until);
-        }
-        if let Some(rare) = &self.rare {
-            for quota in rare.quotas.iter().filter(|quota| quota.until > now) {
-                let spacing = Spacing { delay: quota.delay, last, assumed };
-                visit(Limit::QuotaSpacing(spacing), (last + quota.delay).min(quota.until));
-            }
-        }
-        if last > Timestamp::NEVER {
-            let spaced = |delay| Spacing { delay, last, assumed };
-            if !terms.crawl_delay.is_zero() {
-                visit(Limit::CrawlDelay(spaced(terms.crawl_delay)), last + terms.crawl_delay);
-            }
-            visit(Limit::MinDelay(spaced(rule.min_delay())), last + rule.min_delay());
-            if !rule.rate_delay().is_zero() {
-                visit(Limit::Rate(spaced(rule.rate_delay())), last + rule.rate_delay());
-            }
-        }
-        if let Some(rare) = self.rare.as_ref().filter(|_| !on_time) {
-            let except = own.map(|own| own.started_at);
-            if let Some(burst) = rule.burst() {
-                visit(Limit::Burst(burst), rare.window.free_at(burst, lost_at, except));
-            }
-            let slower = rule.intent(intent);
-            let last = since(rare.starts[intent.index()], rare.start_ids[intent.index()]);
-            if !slower.min_delay.is_zero() && last > Timestamp::NEVER {
-                let spacing = Spacing { delay: slower.min_delay, last, assumed: last == lost_at };
-                visit(Limit::IntentDelay(intent, spacing), last + slower.min_delay);
-            }
-            if let Some(burst) = slower.burst {
-                let free_at = rare.windows[intent.index()].free_at(burst, lost_at, except);
-                visit(Limit::IntentBurst(intent, burst), free_at);
-            }
-        } else if self.rare.is_none() && !rule.intent(intent).min_delay.is_zero() && intent == Intent::Fetch && last > Timestamp::NEVER {
-            // Nothing rare was kept yet, so every start was a fetch.
-            let delay = rule.intent(intent).min_delay;
-            visit(Limit::IntentDelay(intent, Spacing { delay, last, assumed }), last + delay);
-        }
-        if self.guess_until > Timestamp::NEVER && self.guess != Guess::Learned {
-            let limit = match self.guess {
-                Guess::WaitOn429 => Limit::WaitOn429,
-                Guess::Backoff | Guess::Learned => Limit::Backoff { penalties: self.penalties },
-            };
-            visit(limit, self.guess_until);
-        }
-        if let Some(limit) = rule.in_flight() {
-            self.in_flight_constraint(limit, now, own, &mut visit);
-        }
-        let learned = self.learned_delay(rule);
-        if !learned.is_zero() && last > Timestamp::NEVER {
-            visit(Limit::LearnedDelay(Spacing { delay: learned, last, assumed }), last + learned);
-        }
-        if self.guess_until > Timestamp::NEVER && self.guess == Guess::Learned {
-            visit(Limit::LearnedHold, self.guess_until);
-        }
+        let last = self.last_for(own, now, self.last_start, self.last_id);
+        self.server_limits(last, now, &mut visit);
+        self.spacing_limits(terms, last, &mut visit);
+        self.burst_and_intent_limits(terms, intent, now, own, &mut visit);
+        self.rule_limits(terms, now, own, &mut visit);
+        self.learned_limits(terms, last, &mut visit);
         if let Some(paused_until) = self.rare.as_ref().and_then(|rare| rare.paused_until.ever()) {
             visit(Limit::Paused, paused_until);
         }
+    }
+
+    /// The start that the next one is spaced from, where `id` made it.
+    ///
+    /// A request that leaves at the very moment of its charge was spaced when it was charged. One that leaves
+    /// later is not spaced from its own charge, only from what left since.
+    #[inline(always)]
+    fn last_for(&self, own: Option<&Permit>, now: Timestamp, start: Timestamp, id: u32) -> Timestamp {
+        match own {
+            Some(own) if now <= own.started_at || id == own.id => Timestamp::NEVER,
+            _ => start,
+        }
+    }
+
+    #[inline(always)]
+    fn spaced(&self, delay: Span, last: Timestamp) -> Spacing {
+        Spacing { delay, last, assumed: self.rare.as_ref().is_some_and(|rare| rare.lost_at == last) }
+    }
+
+    /// Until when the server asked us to stay away, and what is left of its quotas.
+    #[inline(always)]
+    fn server_limits(&self, last: Timestamp, now: Timestamp, visit: &mut impl FnMut(Limit, Timestamp)) {
+        if let Some(holds) = self.holds.as_ref().filter(|holds| holds.server_until > Timestamp::NEVER) {
+            let limit = match holds.server_word {
+                ServerWord::RetryAfter => Limit::RetryAfter,
+                ServerWord::QuotaSpent => Limit::QuotaSpent,
+            };
+            visit(limit, holds.server_until);
+        }
+        let quotas = self.rare.iter().flat_map(|rare| &rare.quotas);
+        for quota in quotas.filter(|quota| quota.until > now) {
+            let limit = Limit::QuotaSpacing(self.spaced(quota.delay, last));
+            visit(limit, (last + quota.delay).min(quota.until));
+        }
+    }
+
+    /// The delays of robots.txt and the rule.
+    #[inline(always)]
+    fn spacing_limits(&self, terms: Terms<'_>, last: Timestamp, visit: &mut impl FnMut(Limit, Timestamp)) {
+        if last == Timestamp::NEVER {
+            return;
+        }
+        let rule = terms.rule;
+        if !terms.crawl_delay.is_zero() {
+            visit(Limit::CrawlDelay(self.spaced(terms.crawl_delay, last)), last + terms.crawl_delay);
+        }
+        visit(Limit::MinDelay(self.spaced(rule.min_delay(), last)), last + rule.min_delay());
+        if !rule.rate_delay().is_zero() {
+            visit(Limit::Rate(self.spaced(rule.rate_delay(), last)), last + rule.rate_delay());
+        }
+    }
+
+    /// Burst windows, and what an intent is slowed to.
+    #[inline(always)]
+    fn burst_and_intent_limits(
+        &self,
+        terms: Terms<'_>,
+        intent: Intent,
+        now: Timestamp,
+        own: Option<&Permit>,
+        visit: &mut impl FnMut(Limit, Timestamp),
+    ) {
+        let (slower, index) = (terms.rule.intent(intent), intent.index());
+        let (start, id) = match &self.rare {
+            Some(rare) => (rare.starts[index], rare.start_ids[index]),
+            // Nothing rare was kept yet, so every start was a fetch.
+            None if intent == Intent::Fetch => (self.last_start, self.last_id),
+            None => (Timestamp::NEVER, 0),
+        };
+        let last = self.last_for(own, now, start, id);
+        if !slower.min_delay.is_zero() && last > Timestamp::NEVER {
+            let limit = Limit::IntentDelay(intent, self.spaced(slower.min_delay, last));
+            visit(limit, last + slower.min_delay);
+        }
+        let on_time = own.is_some_and(|own| now <= own.started_at);
+        let Some(rare) = self.rare.as_ref().filter(|_| !on_time) else { return };
+        let except = own.map(|own| own.started_at);
+        if let Some(burst) = terms.rule.burst() {
+            visit(Limit::Burst(burst), rare.window.free_at(burst, rare.lost_at, except));
+        }
+        if let Some(burst) = slower.burst {
+            let free_at = rare.windows[index].free_at(burst, rare.lost_at, except);
+            visit(Limit::IntentBurst(intent, burst), free_at);
+        }
+    }
+
+    /// The rule's own waits after failures, and its limit of requests on the wire.
+    #[inline(always)]
+    fn rule_limits(
+        &self,
+        terms: Terms<'_>,
+        now: Timestamp,
+        own: Option<&Permit>,
+        visit: &mut impl FnMut(Limit, Timestamp),
+    ) {
+        match self.guess() {
+            Some((Guess::Backoff, until)) => visit(Limit::Backoff { penalties: self.penalties }, until),
+            Some((Guess::WaitOn429, until)) => visit(Limit::WaitOn429, until),
+            Some((Guess::Learned, _)) | None => {}
+        }
+        if let Some(limit) = terms.rule.in_flight() {
+            self.in_flight_limit(limit, now, own, visit);
+        }
+    }
+
+    /// The learned delay, as spacing and as the wait after a 429.
+    #[inline(always)]
+    fn learned_limits(&self, terms: Terms<'_>, last: Timestamp, visit: &mut impl FnMut(Limit, Timestamp)) {
+        let learned = self.learned_delay(terms.rule);
+        if !learned.is_zero() && last > Timestamp::NEVER {
+            visit(Limit::LearnedDelay(self.spaced(learned, last)), last + learned);
+        }
+        if let Some((Guess::Learned, until)) = self.guess() {
+            visit(Limit::LearnedHold, until);
+        }
+    }
+
+    #[inline(always)]
+    fn guess(&self) -> Option<(Guess, Timestamp)> {
+        let holds = self.holds.as_ref()?;
+        holds.guess_until.ever().map(|until| (holds.guess, until))
     }
 
     /// With `limit` requests on the wire, one more waits until enough of them are recorded, or expire (B78).
@@ -128,7 +193,7 @@ impl Pace {
     /// To a request that was charged for already, those count that were charged before it and those that
     /// have left: it may be of a group in which another host allows more at once.
     #[inline]
-    fn in_flight_constraint(
+    fn in_flight_limit(
         &self,
         limit: u32,
         now: Timestamp,

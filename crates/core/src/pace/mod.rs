@@ -35,22 +35,29 @@ pub struct Pace {
     seen_at: Timestamp,
     /// The latest start, charged or sent.
     last_start: Timestamp,
-    /// The server asked to stay away until then.
-    server_until: Timestamp,
-    /// Our own guess says to stay away until then.
-    guess_until: Timestamp,
-    /// When the latest penalty began: answers to requests that started before are late.
-    penalty_at: Timestamp,
     last_success: Timestamp,
     learned: Learned,
     /// The oldest permit not recorded yet; more of them are in `rare`.
     open: Option<Permit>,
+    /// What penalties left behind; most domains have had none.
+    holds: Option<Box<Holds>>,
     rare: Option<Box<Rare>>,
     /// Penalties in a row: the rung of the ladder.
     penalties: u32,
     next_id: u32,
     /// Whose start the latest one is.
     last_id: u32,
+}
+
+/// What penalties and the server's words left behind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Holds {
+    /// The server asked to stay away until then.
+    server_until: Timestamp,
+    /// Our own guess says to stay away until then.
+    guess_until: Timestamp,
+    /// When the latest penalty began: answers to requests that started before are late.
+    penalty_at: Timestamp,
     server_word: ServerWord,
     guess: Guess,
 }
@@ -96,35 +103,47 @@ enum Guess {
     Learned,
 }
 
-impl Default for Pace {
+impl Default for Holds {
     fn default() -> Self {
         Self {
-            seen_at: Timestamp::NEVER,
-            last_start: Timestamp::NEVER,
             server_until: Timestamp::NEVER,
             guess_until: Timestamp::NEVER,
             penalty_at: Timestamp::NEVER,
-            last_success: Timestamp::NEVER,
-            learned: Learned::default(),
-            open: None,
-            rare: None,
-            penalties: 0,
-            next_id: 0,
-            last_id: 0,
             server_word: ServerWord::default(),
             guess: Guess::default(),
         }
     }
 }
 
+impl Default for Pace {
+    fn default() -> Self {
+        Self {
+            seen_at: Timestamp::NEVER,
+            last_start: Timestamp::NEVER,
+            last_success: Timestamp::NEVER,
+            learned: Learned::default(),
+            open: None,
+            holds: None,
+            rare: None,
+            penalties: 0,
+            next_id: 0,
+            last_id: 0,
+        }
+    }
+}
+
 impl Pace {
     /// May a request leave now? A decision to proceed has charged the pace: the slot is the caller's (B3).
+    #[inline]
     pub fn admit(&mut self, terms: Terms<'_>, intent: Intent, now: Timestamp) -> Decision {
         self.meet(now);
         self.expire(now);
+        if self.free(terms, intent, now) {
+            return Decision::Proceed(self.charge(terms, intent, now));
+        }
         match self.binding(terms, intent, now) {
-            None => Decision::Proceed(self.charge(terms, intent, now)),
             Some(reason) => wait_or_refuse(reason),
+            None => Decision::Proceed(self.charge(terms, intent, now)),
         }
     }
 
@@ -202,6 +221,7 @@ impl Pace {
     }
 
     /// The time between starts: the longest of rule, robots and learned delay (B4).
+    #[inline]
     pub fn spacing(&self, terms: Terms<'_>) -> Span {
         terms.baseline().max(self.learned_delay(terms.rule))
     }
@@ -228,7 +248,7 @@ impl Pace {
 
     /// Until when the server asked us to stay away, past or not: what must survive a crash (B37).
     pub fn server_until(&self) -> Option<Timestamp> {
-        self.server_until.ever()
+        self.holds.as_ref().and_then(|holds| holds.server_until.ever())
     }
 
     /// How many permits are neither recorded nor expired at `now`.
@@ -242,7 +262,8 @@ impl Pace {
         let window = bursts.into_iter().chain([terms.rule.burst()]).flatten().map(|burst| burst.window).max();
         let quiet = |pace: &Self| {
             let left = pace.last_start + window.unwrap_or_default() <= now;
-            let told = pace.rare.as_ref().is_some_and(|rare| rare.quotas.iter().any(|quota| quota.until > now));
+            let told =
+                pace.rare.as_ref().is_some_and(|rare| rare.quotas.iter().any(|quota| quota.until > now));
             let mut quiet = left && !told && pace.opens().next().is_none() && pace.penalties == 0;
             for intent in Intent::ALL {
                 pace.each_constraint(terms, intent, now, None, |_, until| quiet &= until <= now);
@@ -250,16 +271,18 @@ impl Pace {
             quiet
         };
         let learned = &self.learned;
-        learned.delay.is_zero() && learned.floor.is_zero() && !learned.pinned && self.at(now, quiet)
+        learned.delay.is_zero() && learned.floor().is_zero() && !learned.pinned && self.at(now, quiet)
     }
 
     /// The learned delay, where it counts: while the rule learns, or where an operator pinned it.
+    #[inline]
     fn learned_delay(&self, rule: &Rule) -> Span {
         let counts = self.learned.pinned || !matches!(rule.learning(), crate::learn::Learning::Off);
         if counts { self.learned.delay } else { Span::ZERO }
     }
 
     /// Takes the slot at `now` and opens a permit for it.
+    #[inline]
     fn charge(&mut self, terms: Terms<'_>, intent: Intent, now: Timestamp) -> Permit {
         if self.next_id == 0 {
             // A permit of an earlier life of this domain must not be taken for one of this.
@@ -283,6 +306,7 @@ impl Pace {
     }
 
     /// Notes a start.
+    #[inline]
     fn start(&mut self, rule: &Rule, permit: &Permit) {
         let history = *rule.history();
         let remembers = history.all > 0 || history.intents[permit.intent.index()] > 0;
@@ -298,18 +322,23 @@ impl Pace {
     }
 
     /// Permits that nobody recorded in time no longer count as being on the wire.
+    #[inline]
     fn expire(&mut self, now: Timestamp) {
-        let expired = |permit: &Permit| now.since(permit.started_at) >= PERMIT_EXPIRES;
-        if self.open.as_ref().is_none_or(|permit| !expired(permit)) {
-            return;
+        if self.open.is_some_and(|oldest| now.since(oldest.started_at) >= PERMIT_EXPIRES) {
+            self.expire_some(now);
         }
+    }
+
+    #[cold]
+    fn expire_some(&mut self, now: Timestamp) {
         let rest = self.rare.as_mut().map(|rare| rare.take_opens()).unwrap_or_default();
-        let mut live = rest.into_iter().filter(|permit| !expired(permit));
+        let mut live = rest.into_iter().filter(|permit| now.since(permit.started_at) < PERMIT_EXPIRES);
         self.open = live.next();
         live.for_each(|permit| self.rare_mut().open(permit));
     }
 
     /// Closes a permit and tells what it had become; `None` when it is not open.
+    #[inline]
     fn settle(&mut self, permit: &Permit) -> Option<Permit> {
         if self.open.is_some_and(|open| open.id == permit.id) {
             let next = self.rare.as_mut().and_then(|rare| rare.take_oldest());
@@ -329,6 +358,10 @@ impl Pace {
     fn find_mut(&mut self, permit: &Permit) -> Option<&mut Permit> {
         let rest = self.rare.iter_mut().flat_map(|rare| rare.opens_mut());
         self.open.iter_mut().chain(rest).find(|open| open.id == permit.id)
+    }
+
+    fn holds_mut(&mut self) -> &mut Holds {
+        self.holds.get_or_insert_default()
     }
 
     fn rare_mut(&mut self) -> &mut Rare {

@@ -2,7 +2,7 @@
 
 use super::{Guess, PERMIT_EXPIRES, Pace, ServerWord, Terms};
 use crate::decision::Permit;
-use crate::headers::{Quota, RetryAfter};
+use crate::headers::{Quota, RetryAfter, Told};
 use crate::intent::Intent;
 use crate::learn::{DelayChange, Learning, Sent};
 use crate::outcome::{Answer, Outcome};
@@ -56,6 +56,7 @@ pub enum Heeded {
 
 impl Pace {
     /// Records the answer to the request of `permit`. Recording it again is harmless.
+    #[inline]
     pub fn record(&mut self, terms: Terms<'_>, permit: &Permit, answer: &Answer, now: Timestamp) -> Recorded {
         self.meet(now);
         match self.settle(permit) {
@@ -72,7 +73,13 @@ impl Pace {
 
     /// Records an answer without a permit: it settles the oldest open permit of that intent, and if there is
     /// none, a request left without asking and is charged for now (B25).
-    pub fn record_unasked(&mut self, terms: Terms<'_>, intent: Intent, answer: &Answer, now: Timestamp) -> Recorded {
+    pub fn record_unasked(
+        &mut self,
+        terms: Terms<'_>,
+        intent: Intent,
+        answer: &Answer,
+        now: Timestamp,
+    ) -> Recorded {
         self.meet(now);
         self.expire(now);
         let oldest = self.opens().find(|open| open.intent == intent).copied();
@@ -86,8 +93,9 @@ impl Pace {
         self.learn_from(terms, sent, answer, now)
     }
 
+    #[inline]
     fn learn_from(&mut self, terms: Terms<'_>, sent: Permit, answer: &Answer, now: Timestamp) -> Recorded {
-        let fresh = sent.started_at >= self.penalty_at;
+        let fresh = self.holds.as_ref().is_none_or(|holds| sent.started_at >= holds.penalty_at);
         let mut recorded = Recorded::of(if fresh { Standing::Fresh } else { Standing::Late });
         if !terms.rule.enabled() {
             return recorded;
@@ -97,24 +105,27 @@ impl Pace {
                 self.penalties = 0;
                 self.last_success = now;
                 self.learned.error_streak = 0;
-                let learning = terms.rule.learning();
-                let base = terms.learn_base();
-                recorded.delay = learning.succeeded(&mut self.learned, Sent::from(&sent), base, now);
+                recorded.delay = terms.rule.learning().succeeded(
+                    &mut self.learned,
+                    Sent::from(&sent),
+                    || terms.learn_base(),
+                    now,
+                );
             }
             (false, false) => self.last_success = now,
             (true, true) => {
                 self.penalties = self.penalties.saturating_add(1);
-                self.penalty_at = now;
+                self.holds_mut().penalty_at = now;
                 self.learned.success_streak = 0;
                 if answer.outcome == Outcome::RateLimited {
-                    let learning = terms.rule.learning();
                     let base = terms.learn_base();
-                    recorded.delay = learning.limited(&mut self.learned, Sent::from(&sent), base, now);
+                    recorded.delay =
+                        terms.rule.learning().limited(&mut self.learned, Sent::from(&sent), base, now);
                 }
             }
             (true, false) => self.learned.success_streak = 0,
         }
-        let stated = self.heed_server(terms, answer, now, &mut recorded);
+        let stated = answer.told != Told::default() && self.heed_server(terms, answer, now, &mut recorded);
         if answer.outcome.is_penalty() && fresh && !stated {
             self.hold_by_rule(terms, answer.outcome, now, &mut recorded);
         }
@@ -122,7 +133,13 @@ impl Pace {
     }
 
     /// Obeys `Retry-After` and the quota headers; true when `Retry-After` replaces the rule's own wait.
-    fn heed_server(&mut self, terms: Terms<'_>, answer: &Answer, now: Timestamp, recorded: &mut Recorded) -> bool {
+    fn heed_server(
+        &mut self,
+        terms: Terms<'_>,
+        answer: &Answer,
+        now: Timestamp,
+        recorded: &mut Recorded,
+    ) -> bool {
         let max = terms.rule.retry_after_max();
         if let Some(quota) = answer.told.quota {
             self.heed_quota(quota, max, now, recorded);
@@ -158,9 +175,10 @@ impl Pace {
 
     /// A shorter hold never shortens a longer one (B22).
     fn hold_for_server(&mut self, until: Timestamp, word: ServerWord, recorded: &mut Recorded) {
-        if until > self.server_until {
-            self.server_until = until;
-            self.server_word = word;
+        let holds = self.holds_mut();
+        if until > holds.server_until {
+            holds.server_until = until;
+            holds.server_word = word;
             recorded.server_until = Some(until);
             recorded.held_until = recorded.held_until.max(Some(until));
         }
@@ -173,14 +191,17 @@ impl Pace {
         let learns = self.learned.pinned || !matches!(terms.rule.learning(), Learning::Off);
         let wait = match (outcome, terms.rule.wait_on_429()) {
             (Outcome::RateLimited, WaitOn429::Fixed(span)) => Some((span, Guess::WaitOn429)),
-            (Outcome::RateLimited, WaitOn429::Learned) if learns => Some((self.learned.delay, Guess::Learned)),
+            (Outcome::RateLimited, WaitOn429::Learned) if learns => {
+                Some((self.learned.delay, Guess::Learned))
+            }
             (Outcome::RateLimited, WaitOn429::Learned | WaitOn429::Backoff) => Some(by_ladder()),
             _ => ladder.map(|span| (span, Guess::Backoff)),
         };
         let Some((span, guess)) = wait else { return };
-        if now + span > self.guess_until {
-            self.guess_until = now + span;
-            self.guess = guess;
+        let holds = self.holds_mut();
+        if now + span > holds.guess_until {
+            holds.guess_until = now + span;
+            holds.guess = guess;
             recorded.held_until = recorded.held_until.max(Some(now + span));
         }
     }

@@ -3,12 +3,13 @@
 
 use super::rare::Rare;
 use super::{Pace, ServerWord, Terms};
-use crate::learn::DelayChange;
+use crate::learn::{Bounds, DelayChange, Learned};
 use crate::time::{Span, Timestamp};
 
 impl Pace {
     /// The clock reads `now`. If it stepped back since the last call, everything remembered steps back with
     /// it: what was left to wait is still left, and no more (B7).
+    #[inline]
     pub(super) fn meet(&mut self, now: Timestamp) {
         if now < self.seen_at {
             self.rebase(self.seen_at.since(now));
@@ -16,16 +17,17 @@ impl Pace {
         self.seen_at = now;
     }
 
+    #[cold]
     fn rebase(&mut self, step: Span) {
-        for at in [
-            &mut self.last_start,
-            &mut self.server_until,
-            &mut self.guess_until,
-            &mut self.penalty_at,
-            &mut self.last_success,
-            &mut self.learned.floor_at,
-        ] {
-            *at = *at - step;
+        self.last_start = self.last_start - step;
+        self.last_success = self.last_success - step;
+        if let Some(holds) = &mut self.holds {
+            holds.server_until = holds.server_until - step;
+            holds.guess_until = holds.guess_until - step;
+            holds.penalty_at = holds.penalty_at - step;
+        }
+        if let Some(bounds) = &mut self.learned.bounds {
+            bounds.floor_at = bounds.floor_at - step;
         }
         if let Some(permit) = &mut self.open {
             permit.started_at = permit.started_at - step;
@@ -39,7 +41,9 @@ impl Pace {
     /// said and what was learnt go on (B37). A hand-over between living processes changes nothing.
     pub fn restarted(&mut self) {
         self.penalties = 0;
-        self.guess_until = Timestamp::NEVER;
+        if let Some(holds) = &mut self.holds {
+            holds.guess_until = Timestamp::NEVER;
+        }
     }
 
     /// State may have been lost: whoever held this domain may have sent until `latest`, as fast as it was
@@ -56,46 +60,57 @@ impl Pace {
         self.meet(now);
         // A clock that now reads less than it did then must not make the wait longer than it was.
         let until = if now < stated_at { now + until.since(stated_at) } else { until };
-        if until > self.server_until {
-            self.server_until = until;
-            self.server_word = ServerWord::RetryAfter;
+        let holds = self.holds_mut();
+        if until > holds.server_until {
+            holds.server_until = until;
+            holds.server_word = ServerWord::RetryAfter;
         }
     }
 
     /// Learned delay and floor are read back from the store. They never replace what is newer here (B36).
-    pub fn seed(&mut self, terms: Terms<'_>, delay: Span, floor: Span, floor_at: Timestamp) -> Option<DelayChange> {
+    pub fn seed(
+        &mut self,
+        terms: Terms<'_>,
+        delay: Span,
+        floor: Span,
+        floor_at: Timestamp,
+    ) -> Option<DelayChange> {
         if self.learned.touched {
             return None;
         }
         let delay = terms.rule.learning().limit(delay, floor, terms.learn_base());
         self.learned.changing(|learned| {
             learned.delay = delay;
-            learned.floor = floor;
-            learned.floor_at = floor_at;
+            learned.bound(Bounds { floor, floor_at, probe_from: Span::ZERO });
         })
     }
 
     /// An operator sets the learned delay and its floor, within what the rule allows.
-    pub fn set_learned(&mut self, terms: Terms<'_>, delay: Span, floor: Span, now: Timestamp) -> Option<DelayChange> {
+    pub fn set_learned(
+        &mut self,
+        terms: Terms<'_>,
+        delay: Span,
+        floor: Span,
+        now: Timestamp,
+    ) -> Option<DelayChange> {
         self.meet(now);
         let delay = terms.rule.learning().limit(delay, floor, terms.learn_base());
         let change = self.learned.changing(|learned| {
             learned.delay = delay;
-            learned.floor = floor;
-            learned.floor_at = if floor.is_zero() { Timestamp::NEVER } else { now };
-            learned.probe_from = Span::ZERO;
+            let floor_at = if floor.is_zero() { Timestamp::NEVER } else { now };
+            learned.bound(Bounds { floor, floor_at, probe_from: Span::ZERO });
             learned.success_streak = 0;
         });
         self.learned.touched = true;
         // Requests that started under the old delay say nothing about the new one.
-        self.penalty_at = self.penalty_at.max(now);
+        self.forgive(now);
         change
     }
 
     /// An operator pins the learned state as it is, or lets it change again (B39). Holds still apply.
     pub fn pin(&mut self, pinned: Pinned) {
         self.learned.pinned = pinned == Pinned::Yes;
-        self.learned.probe_from = Span::ZERO;
+        self.learned.end_probe();
         self.learned.touched = true;
     }
 
@@ -105,11 +120,17 @@ impl Pace {
         self.restarted();
         let probe = self.learned.probe;
         let change = self.learned.changing(|learned| {
-            *learned = crate::learn::Learned { probe, ..Default::default() };
+            *learned = Learned { probe, ..Learned::default() };
         });
         self.learned.touched = true;
-        self.penalty_at = self.penalty_at.max(now);
+        self.forgive(now);
         change
+    }
+
+    /// From now on only requests that start now or later are judged.
+    fn forgive(&mut self, now: Timestamp) {
+        let holds = self.holds_mut();
+        holds.penalty_at = holds.penalty_at.max(now);
     }
 
     /// An operator closes the domain until a moment, or until resumed.

@@ -183,7 +183,8 @@ impl Fields {
 
     /// The settings as lines of TOML, in the order of [`KEYS`].
     pub fn to_toml(&self) -> String {
-        let limit = |limit: Option<u32>, none: &str| limit.map_or(format!("{none:?}"), |count| count.to_string());
+        let limit =
+            |limit: Option<u32>, none: &str| limit.map_or(format!("{none:?}"), |count| count.to_string());
         let mut lines = String::new();
         let mut line = |key: &str, value: Option<String>| {
             if let Some(value) = value {
@@ -195,7 +196,8 @@ impl Fields {
         line("min_delay", span(self.min_delay));
         line(
             "requests_per_second",
-            self.requests_per_second.map(|rate| rate.map_or("\"none\"".to_owned(), |rate| format!("{rate:?}"))),
+            self.requests_per_second
+                .map(|rate| rate.map_or("\"none\"".to_owned(), |rate| format!("{rate:?}"))),
         );
         line("burst", self.burst.map(|burst| limit(burst, "none")));
         line("burst_window", span(self.burst_window));
@@ -214,7 +216,9 @@ impl Fields {
         let group_name = |group: &Domain| group.as_str().trim_start_matches("group:").to_owned();
         line(
             "group",
-            self.group.as_ref().map(|group| format!("{:?}", group.as_ref().map_or("none".into(), group_name))),
+            self.group
+                .as_ref()
+                .map(|group| format!("{:?}", group.as_ref().map_or("none".into(), group_name))),
         );
         for intent in Intent::ALL {
             let fields = &self.intents[intent.index()];

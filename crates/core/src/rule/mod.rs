@@ -267,9 +267,11 @@ impl LearningName {
         match value.as_str() {
             Some("linear") => Ok(Self::Linear),
             Some("off") => Ok(Self::Off),
-            Some("bracket") => {
-                Err(Problem::new(key, value, "\"linear\" or \"off\": this version has no learner \"bracket\""))
-            }
+            Some("bracket") => Err(Problem::new(
+                key,
+                value,
+                "\"linear\" or \"off\": this version has no learner \"bracket\"",
+            )),
             _ => Err(Problem::new(key, value, "\"linear\" or \"off\"")),
         }
     }

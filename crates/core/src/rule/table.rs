@@ -46,7 +46,8 @@ impl RuleTable {
                 }
                 let layers = [&forced, fields(config), fields(row), &base];
                 let merged = layers.iter().fold(Fields::default(), |above, below| above.over(below));
-                let table = config.map_or("default".to_owned(), |(pattern, _)| format!("domains.\"{pattern}\""));
+                let table =
+                    config.map_or("default".to_owned(), |(pattern, _)| format!("domains.\"{pattern}\""));
                 match Rule::new(&merged) {
                     Ok(rule) => _ = rules.insert((c, p), rule),
                     Err(wrong) => {

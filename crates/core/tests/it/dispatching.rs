@@ -113,7 +113,9 @@ fn intents_wait_for_themselves_only() {
     let slow_search = rule(json!({ "learning": "off", "intent": { "search": { "min_delay": "10s" } } }));
     let mut dispatch = Dispatch::new(1);
     let named = |name| Named(name, Arc::clone(&slow_search));
-    for (name, lane) in [("s1", SEARCH), ("s2", SEARCH), ("f1", FETCH), ("f2", FETCH), ("s3", SEARCH), ("f3", FETCH)] {
+    for (name, lane) in
+        [("s1", SEARCH), ("s2", SEARCH), ("f1", FETCH), ("f2", FETCH), ("s3", SEARCH), ("f3", FETCH)]
+    {
         dispatch.join(&host("x.org"), lane, at(0.0), named(name)).unwrap();
     }
     assert_eq!(drain(&mut dispatch, 100.0), "s1 0, f1 1, f2 2, f3 3, s2 10, s3 20");
@@ -148,7 +150,9 @@ fn a_check_never_overtakes_the_line() {
         dispatch.join(&x, FETCH, at(0.0), Named(name, Arc::clone(&rule))).unwrap();
     }
     // The slot at 1.0 is a's, the one at 2.0 is b's.
-    let Decision::Wait { until, reason } = dispatch.check(&x, terms, Intent::Fetch, at(1.0)) else { panic!() };
+    let Decision::Wait { until, reason } = dispatch.check(&x, terms, Intent::Fetch, at(1.0)) else {
+        panic!()
+    };
     assert_eq!((until, reason.limit.as_str()), (at(3.0), "line"));
     assert_eq!(reason.to_string(), "2 callers wait in line before; about 2s left");
     assert_eq!(drain_from(&mut dispatch, 1.0, 10.0), "a 1, b 2");
@@ -190,7 +194,12 @@ fn a_jobs_concurrency_is_kept_and_falls_where_a_domain_slows_down() {
     }
     // x.org slowed down by five seconds: two at once there, while y.org keeps three.
     let slow: Terms<'_> = rule.as_ref().into();
-    dispatch.pace_mut(&host("x.org"), at(0.0)).unwrap().set_learned(slow, Span::from_secs(5), Span::ZERO, at(0.0));
+    dispatch.pace_mut(&host("x.org"), at(0.0)).unwrap().set_learned(
+        slow,
+        Span::from_secs(5),
+        Span::ZERO,
+        at(0.0),
+    );
     let x = dispatch.paces().find(&host("x.org")).unwrap();
     let mut on_x = Vec::new();
     for second in [10.0, 20.0, 30.0, 40.0] {
@@ -237,7 +246,8 @@ fn a_domain_changes_hands_with_its_pace() {
     let id = a.domain;
     dispatch.drain(id);
     assert!(dispatch.release(id, at(0.5)).is_none(), "a is on the wire");
-    let Decision::Wait { reason, .. } = dispatch.check(&host("x.org"), rule.as_ref().into(), Intent::Fetch, at(5.0))
+    let Decision::Wait { reason, .. } =
+        dispatch.check(&host("x.org"), rule.as_ref().into(), Intent::Fetch, at(5.0))
     else {
         panic!("a draining domain grants nothing");
     };

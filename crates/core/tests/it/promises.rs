@@ -30,7 +30,11 @@ enum Happening {
 }
 
 fn spans(secs: u64) -> impl Strategy<Value = Span> {
-    prop_oneof![Just(Span::ZERO), (1..secs * 1_000_000).prop_map(Span::from_micros), (1..=secs).prop_map(Span::from_secs)]
+    prop_oneof![
+        Just(Span::ZERO),
+        (1..secs * 1_000_000).prop_map(Span::from_micros),
+        (1..=secs).prop_map(Span::from_secs)
+    ]
 }
 
 fn above_zero(secs: u64) -> impl Strategy<Value = Span> {

@@ -48,7 +48,8 @@ fn the_most_particular_row_goes() {
 /// B15: case, trailing dot, IDN spelling and www do not matter; no other subdomain is covered
 #[test]
 fn spelling_does_not_matter() {
-    let table = table("standard", json!({}), &rows(&["Reuters.COM.", "www.münchen.example", "*.Ünder.example"]));
+    let table =
+        table("standard", json!({}), &rows(&["Reuters.COM.", "www.münchen.example", "*.Ünder.example"]));
     for host in ["reuters.com", "REUTERS.com", "www.reuters.com", "reuters.com.", "reuters.com:8443"] {
         assert_eq!(delay(&table, host), 10, "{host}");
     }
@@ -63,7 +64,8 @@ fn spelling_does_not_matter() {
 /// B15: a key may carry a port; without one it covers all
 #[test]
 fn a_port_is_more_particular() {
-    let hosts = ["example.org", "example.org:8080", "*.example.org", "*.example.org:8080", "[::1]:8080", "127.0.0.1"];
+    let hosts =
+        ["example.org", "example.org:8080", "*.example.org", "*.example.org:8080", "[::1]:8080", "127.0.0.1"];
     let table = table("standard", json!({}), &rows(&hosts));
     assert_eq!(delay(&table, "example.org:9090"), 10);
     assert_eq!(delay(&table, "example.org:8080"), 11);
@@ -171,7 +173,10 @@ fn nonsense_values_are_refused_one_by_one() {
         ("in_flight", vec![json!(0), json!(-1)]),
         ("learning", vec![json!("quadratic"), json!(false)]),
         ("group", vec![json!("a b"), json!(5)]),
-        ("learn", vec![json!(5), json!({ "probe_after": 0 }), json!({ "base": "x" }), json!({ "max_age": "0s" })]),
+        (
+            "learn",
+            vec![json!(5), json!({ "probe_after": 0 }), json!({ "base": "x" }), json!({ "max_age": "0s" })],
+        ),
         ("learn", vec![json!({ "ceiling": "0s" }), json!({ "step": -1 })]),
         ("intent", vec![json!(5), json!({ "search": 5 }), json!({ "search": { "burst": 0 } })]),
         ("intent", vec![json!({ "search": { "min_delay": "x" } }), json!({ "search": { "delay": "1s" } })]),
@@ -198,17 +203,20 @@ fn a_learner_that_does_not_exist_is_named() {
 #[test]
 fn settings_that_contradict_each_other_are_told_with_their_table() {
     let rows = [(Pattern::parse("reuters.com").unwrap(), fields(json!({ "backoff_base": "10m" })))];
-    let problems = RuleTable::new(&Profile::standard(), &Fields::default(), &rows, None).unwrap_err().to_string();
+    let problems =
+        RuleTable::new(&Profile::standard(), &Fields::default(), &rows, None).unwrap_err().to_string();
     assert_eq!(
         problems,
         "domains.\"reuters.com\".backoff_max = \"60s\": expected a duration of at least backoff_base, which is 600s"
             .replace("600s", "10m")
     );
-    let rule = Rule::new(&fields(json!({ "backoff": "linear", "backoff_base": "2s", "backoff_max": "3s" }))).unwrap();
+    let rule = Rule::new(&fields(json!({ "backoff": "linear", "backoff_base": "2s", "backoff_max": "3s" })))
+        .unwrap();
     let waits: Vec<u64> = (1..4).map(|n| rule.ladder().wait(n).unwrap().as_secs_up()).collect();
     assert_eq!(waits, [2, 3, 3]);
     // Settings that are wrong in code rather than in a file are refused as well.
-    let wrong = Fields { requests_per_second: Some(Some(f64::NAN)), burst: Some(Some(0)), ..Fields::default() };
+    let wrong =
+        Fields { requests_per_second: Some(Some(f64::NAN)), burst: Some(Some(0)), ..Fields::default() };
     assert_eq!(Rule::new(&wrong).unwrap_err().0.len(), 2);
 }
 
@@ -243,7 +251,8 @@ fn the_profiles_have_the_numbers_of_the_table() {
         };
         let in_flight = rule.in_flight().map_or("unlimited".to_owned(), |limit| limit.to_string());
         let longest = rule.ladder().wait(99).map_or("none".to_owned(), |span| span.to_string());
-        let burst = rule.burst().map_or("none".to_owned(), |burst| format!("{} per {}", burst.count, burst.window));
+        let burst =
+            rule.burst().map_or("none".to_owned(), |burst| format!("{} per {}", burst.count, burst.window));
         let (delay, wait, max) = (rule.min_delay(), rule.wait_on_429(), rule.retry_after_max());
         format!("{delay} | {burst} | {longest} | {wait} | {learning} | {in_flight} | {max}")
     };
@@ -271,7 +280,8 @@ fn settings_round_trip_through_toml() {
     let text = all.to_toml();
     let config: toml::Table = text.parse().unwrap_or_else(|error| panic!("{text}\n{error}"));
     assert_eq!(fields(serde_json::to_value(config).unwrap()), all, "{text}");
-    let ungrouped = fields(json!({ "group": "none", "requests_per_second": "none", "burst": "12", "enabled": "true" }));
+    let ungrouped =
+        fields(json!({ "group": "none", "requests_per_second": "none", "burst": "12", "enabled": "true" }));
     let config: toml::Table = ungrouped.to_toml().parse().unwrap();
     assert_eq!(fields(serde_json::to_value(config).unwrap()), ungrouped);
 }

@@ -140,7 +140,13 @@ impl<'a> Play<'a> {
         let mut domains: BTreeMap<Domain, Held> = BTreeMap::new();
         for host in 0..spec.hosts.len() {
             let name = rules.domain(&host_domain(host));
-            let held = || Held { name: name.clone(), hosts: vec![], holder: None, wanted: None, saved: Saved::default() };
+            let held = || Held {
+                name: name.clone(),
+                hosts: vec![],
+                holder: None,
+                wanted: None,
+                saved: Saved::default(),
+            };
             domains.entry(name.clone()).or_insert_with(held).hosts.push(host);
         }
         let domains: Vec<Held> = domains.into_values().collect();
@@ -151,7 +157,14 @@ impl<'a> Play<'a> {
         for nth in 0..most {
             for (host, of) in spec.hosts.iter().enumerate().filter(|(_, of)| nth < of.tasks) {
                 let intent = if of.searches && nth % 3 == 2 { Intent::Search } else { Intent::Fetch };
-                tasks.push(Task { host, intent, retries: 0, ready_at: BEGIN, state: TaskState::Waiting, ended: None });
+                tasks.push(Task {
+                    host,
+                    intent,
+                    retries: 0,
+                    ready_at: BEGIN,
+                    state: TaskState::Waiting,
+                    ended: None,
+                });
             }
         }
         let process = || Process { dispatch: None, free_workers: 0, stopping: false, pump_at: None };
@@ -280,7 +293,17 @@ impl<'a> Play<'a> {
         });
         let stated = answer.stated.filter(|_| status.is_some());
         let process = attempt.process;
-        self.log.push(Entry { host, task, process, intent, start: self.now, end: None, status, heard: false, stated });
+        self.log.push(Entry {
+            host,
+            task,
+            process,
+            intent,
+            start: self.now,
+            end: None,
+            status,
+            heard: false,
+            stated,
+        });
         self.post(received, Event::Answered(nth));
     }
 
@@ -288,12 +311,16 @@ impl<'a> Play<'a> {
     fn answered(&mut self, nth: usize) {
         let now = self.now;
         let attempt = &self.attempts[nth];
-        let (Some(entry), Some(answer), false) = (attempt.entry, attempt.answer, attempt.over) else { return };
+        let (Some(entry), Some(answer), false) = (attempt.entry, attempt.answer, attempt.over) else {
+            return;
+        };
         let (task, host) = (attempt.work.task, self.log[entry].host);
         (self.log[entry].end, self.log[entry].heard) = (Some(now), true);
         let Some(dispatch) = &mut self.processes[attempt.process].dispatch else { return };
         let terms = attempt.work.terms();
-        let Some(recorded) = dispatch.record(attempt.id, terms, &attempt.permit, &answer, now) else { return };
+        let Some(recorded) = dispatch.record(attempt.id, terms, &attempt.permit, &answer, now) else {
+            return;
+        };
         let Some(pace) = dispatch.paces().pace(attempt.id) else { return };
         let saved = &mut self.domains[attempt.domain].saved;
         if let Some(until) = recorded.server_until {
@@ -307,7 +334,8 @@ impl<'a> Play<'a> {
         }
         let retry_at = pace.next_at(terms, self.tasks[task].intent, now);
         dispatch.ended(attempt.id, &attempt.place, now);
-        let verdict = retry::judge(answer.outcome, recorded.standing, self.tasks[task].retries, self.spec.retries_max);
+        let verdict =
+            retry::judge(answer.outcome, recorded.standing, self.tasks[task].retries, self.spec.retries_max);
         self.tasks[task].retries = verdict.retries;
         self.tasks[task].state = step(self.tasks[task].state, verdict.step);
         self.over(nth);
@@ -501,7 +529,8 @@ impl<'a> Play<'a> {
 
     /// Another living process, or the same one later.
     fn heir(&self, process: usize) -> usize {
-        let lives = |(nth, other): &(usize, &Process)| *nth != process && other.dispatch.is_some() && !other.stopping;
+        let lives =
+            |(nth, other): &(usize, &Process)| *nth != process && other.dispatch.is_some() && !other.stopping;
         self.processes.iter().enumerate().find(lives).map_or(process, |(nth, _)| nth)
     }
 

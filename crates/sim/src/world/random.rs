@@ -1,7 +1,7 @@
 //! Random worlds: everything of them follows from a seed.
 
 use comity_core::domain::Domain;
-use comity_core::rule::{Backoff, Fields, IntentFields, LearningName, WaitOn429};
+use comity_core::rule::{Backoff, Fields, IntentFields, LearnFields, LearningName, WaitOn429};
 use comity_core::time::Span;
 use fastrand::Rng;
 
@@ -33,9 +33,12 @@ fn host(rng: &mut Rng) -> HostSpec {
     HostSpec {
         site: site(rng),
         fields: fields(rng),
-        crawl_delay: *pick(rng, &[Span::ZERO, Span::ZERO, Span::ZERO, Span::from_millis(2_500), Span::from_secs(70)]),
+        crawl_delay: *pick(
+            rng,
+            &[Span::ZERO, Span::ZERO, Span::ZERO, Span::from_millis(2_500), Span::from_secs(70)],
+        ),
         connect: *pick(rng, &[Span::ZERO, Span::ZERO, Span::from_millis(40), Span::from_millis(900)]),
-        tasks: rng.u32(1..=30),
+        tasks: rng.u32(1..=40),
         searches: rng.u8(..4) == 0,
     }
 }
@@ -92,6 +95,12 @@ fn fields(rng: &mut Rng) -> Fields {
             .then(|| *pick(rng, &[WaitOn429::Fixed(secs(7)), WaitOn429::Backoff, WaitOn429::Learned])),
         in_flight: in_flight.then(|| *pick(rng, &[None, Some(1), Some(3)])),
         learning: learning.then(|| *pick(rng, &[LearningName::Linear, LearningName::Off])),
+        // Short runs see probes only if few successes start one.
+        learn: LearnFields {
+            probe_after: (rng.u8(..100) < 70).then(|| rng.u32(1..=5)),
+            step: (rng.u8(..100) < 20).then(|| Span::from_millis(rng.u64(100..=3_000))),
+            ..LearnFields::default()
+        },
         // An absurd Retry-After costs this much each time.
         retry_after_max: Some(secs(rng.u64(60..=7_200))),
         group: group.then(|| Domain::group("shared").ok()),

@@ -18,7 +18,10 @@ fn with(profile: &str, settings: Value, script: &str) -> String {
 #[test]
 fn the_latest_constraint_binds() {
     let script = "start | 429 retry-after=3 | ask | 3 ask";
-    assert_eq!(with("archiver", json!({ "min_delay": "5s" }), script), "0 | wait 5s (min_delay) | wait 2s (min_delay)");
+    assert_eq!(
+        with("archiver", json!({ "min_delay": "5s" }), script),
+        "0 | wait 5s (min_delay) | wait 2s (min_delay)"
+    );
     assert_eq!(with("archiver", json!({ "min_delay": "1s" }), script), "0 | wait 3s (retry_after) | proceed");
 }
 
@@ -31,7 +34,9 @@ fn ties_are_named_in_order() {
     assert_eq!(robots.run("start | 200 retry-after=2 | ask"), "0 | wait 2s (retry_after)");
     assert_eq!(robots.run("start | 200 | ask"), "0 | wait 2s (crawl_delay)");
     assert_eq!(with("crawler", rule("2s"), "set 2 | start | 200 | ask"), "0 | wait 2s (min_delay)");
-    assert!(Origin::Server < Origin::Robots && Origin::Robots < Origin::Rule && Origin::Rule < Origin::Learned);
+    assert!(
+        Origin::Server < Origin::Robots && Origin::Robots < Origin::Rule && Origin::Rule < Origin::Learned
+    );
 }
 
 /// B2: explain lists every constraint with its number and origin, the binding one first
@@ -99,7 +104,10 @@ fn reasons_read_as_sentences() {
     assert_eq!(said("429", null()), "backing off after 1 failure; 4.8s left");
     assert_eq!(said("429 429", null()), "backing off after 2 failures in a row; 9.8s left");
     assert_eq!(said("429", json!({ "wait_on_429": "90s" })), "the rule's wait after a 429; 89.8s left");
-    assert_eq!(said("429", json!({ "wait_on_429": "learned" })), "learned delay 2000 ms: last request 200 ms ago");
+    assert_eq!(
+        said("429", json!({ "wait_on_429": "learned" })),
+        "learned delay 2000 ms: last request 200 ms ago"
+    );
     assert_eq!(said("ask", null()), "1 request is on the wire, which is all that is allowed at once");
     assert_eq!(said("pause", null()), "no: paused by an operator until resumed");
     assert_eq!(said("hour", null()), "paused by an operator until 1970-01-01T01:00:00Z; 60m left");
@@ -109,7 +117,10 @@ fn reasons_read_as_sentences() {
 /// B7: after a clock steps back, nothing waits longer than it was set for, and nothing is forgotten
 #[test]
 fn a_clock_that_steps_back_lengthens_no_wait() {
-    assert_eq!(run("archiver", ANY, "1000 start | 200 | clock 10 | ask | 11 ask"), "1000 | wait 1s (min_delay) | proceed");
+    assert_eq!(
+        run("archiver", ANY, "1000 start | 200 | clock 10 | ask | 11 ask"),
+        "1000 | wait 1s (min_delay) | proceed"
+    );
     let held = "1000 start | 429 retry-after=30 | clock 10 | ask | 39 ask | 40 ask";
     assert_eq!(run("archiver", ANY, held), "1000 | wait 30s (retry_after) | wait 1s (retry_after) | proceed");
     let burst = "1000 start x3 | clock 0 | ask | start";
@@ -124,7 +135,10 @@ fn a_clock_that_steps_back_lengthens_no_wait() {
 /// B7: a jump ahead grants one slot more, then the spacing is normal
 #[test]
 fn a_clock_that_jumps_ahead_grants_one_slot() {
-    assert_eq!(run("archiver", ANY, "start | 200 | clock 5000 | ask | 200 | ask"), "0 | proceed | wait 1s (min_delay)");
+    assert_eq!(
+        run("archiver", ANY, "start | 200 | clock 5000 | ask | 200 | ask"),
+        "0 | proceed | wait 1s (min_delay)"
+    );
 }
 
 /// B20: what a 429 waits without a Retry-After
@@ -189,7 +203,8 @@ fn late_answers_change_nothing_but_a_longer_deadline() {
 /// B24: only success and answered reset the ladder
 #[test]
 fn what_resets_the_ladder() {
-    let after = |last: &str| run("archiver", ANY, &format!("start | 500 | start | 500 | n | start | {last} | n"));
+    let after =
+        |last: &str| run("archiver", ANY, &format!("start | 500 | start | 500 | n | start | {last} | n"));
     assert_eq!(after("200"), "0 | 5 | n 2 | 15 | n 0");
     assert_eq!(after("404"), "0 | 5 | n 2 | 15 | n 0");
     assert_eq!(after("304"), "0 | 5 | n 2 | 15 | n 0");
@@ -206,7 +221,10 @@ fn a_request_starts_when_it_is_written() {
     let many = || json!({ "in_flight": "unlimited" });
     // B left while A was connecting: A waits for its distance to B.
     let overtaken = "start as A | start as B | 1 depart of B | 1.2 depart of A | 2 depart of A | ask";
-    assert_eq!(with("archiver", many(), overtaken), "0 | 1 | go | wait 0.8s (min_delay) | go | wait 1s (min_delay)");
+    assert_eq!(
+        with("archiver", many(), overtaken),
+        "0 | 1 | go | wait 0.8s (min_delay) | go | wait 1s (min_delay)"
+    );
     // A hold that began meanwhile stops it like everybody else (B23).
     let held = "start as A | start as B | 1.1 429 retry-after=30 of A | 1.2 depart of B";
     assert_eq!(with("archiver", many(), held), "0 | 1 | wait 29.9s (retry_after)");
@@ -225,12 +243,14 @@ fn an_unrecorded_permit_stays_charged_and_expires() {
 /// B26: an intent is slowed in addition, by its own starts
 #[test]
 fn an_intent_only_slows() {
-    let rule = || json!({ "intent": { "search": { "min_delay": "10s", "burst": 2 } }, "in_flight": "unlimited" });
+    let rule =
+        || json!({ "intent": { "search": { "min_delay": "10s", "burst": 2 } }, "in_flight": "unlimited" });
     let script = "start search x3 | start x2 | ask search";
     assert_eq!(with("archiver", rule(), script), "0 | 10 | 60 | 61 | 62 | wait 8s (intent_min_delay)");
     let burst = "start search x2 | 25 ask search | start api";
     assert_eq!(with("archiver", rule(), burst), "0 | 10 | wait 35s (intent_burst) | 25");
-    let faster = json!({ "min_delay": "5s", "intent": { "fetch": { "min_delay": "1s" } }, "in_flight": "unlimited" });
+    let faster =
+        json!({ "min_delay": "5s", "intent": { "fetch": { "min_delay": "1s" } }, "in_flight": "unlimited" });
     assert_eq!(with("archiver", faster, "start x3"), "0 | 5 | 10");
     let fetch = json!({ "intent": { "fetch": { "min_delay": "7s" } }, "in_flight": "unlimited" });
     assert_eq!(with("archiver", fetch, "start x2 | start api | start fetch"), "0 | 7 | 8 | 14");
@@ -265,18 +285,22 @@ fn an_operator_pauses_and_resumes() {
     let held = "start | 429 retry-after=90 | pause 60 | ask | resume | ask";
     assert_eq!(run("archiver", ANY, held), "0 | wait 90s (retry_after) | wait 90s (retry_after)");
     let pinned = "set 30 | pin | start | 200 | ask";
-    assert_eq!(run("archiver", ANY, pinned), "0 | wait 30s (learned)", "a pinned delay goes without learning too");
+    assert_eq!(
+        run("archiver", ANY, pinned),
+        "0 | wait 30s (learned)",
+        "a pinned delay goes without learning too"
+    );
 }
 
 /// B77: after lost state a domain goes on as if the last holder had sent at the last moment, windows full
 #[test]
 fn lost_state_costs_time_never_politeness() {
-    assert_eq!(run("archiver", ANY, "start | 200 | 10 kill | ask | 11 ask"), "0 | wait 1s (min_delay) | proceed");
-    let burst = "start | 10 kill | ask | start x4";
     assert_eq!(
-        run("collector", "finance.yahoo.com", burst),
-        "0 | wait 60s (burst) | 70 | 72 | 74 | 130"
+        run("archiver", ANY, "start | 200 | 10 kill | ask | 11 ask"),
+        "0 | wait 1s (min_delay) | proceed"
     );
+    let burst = "start | 10 kill | ask | start x4";
+    assert_eq!(run("collector", "finance.yahoo.com", burst), "0 | wait 60s (burst) | 70 | 72 | 74 | 130");
     let search = json!({ "intent": { "search": { "min_delay": "10s", "burst": 1 } } });
     assert_eq!(with("archiver", search, "10 kill | ask search"), "wait 60s (intent_burst)");
 }
@@ -294,6 +318,12 @@ fn a_retry_does_not_wait_for_what_is_on_the_wire() {
 fn requests_on_the_wire_are_limited() {
     let two = || json!({ "in_flight": 2, "min_delay": "0s" });
     let script = "start as A | start as B | 1 ask | 2 200 of A | ask | 3 ask";
-    assert_eq!(with("archiver", two(), script), "0 | 0 | wait 599s (in_flight) | proceed | wait 597s (in_flight)");
-    assert_eq!(with("archiver", json!({ "in_flight": "unlimited", "min_delay": "0s" }), "start x3"), "0 | 0 | 0");
+    assert_eq!(
+        with("archiver", two(), script),
+        "0 | 0 | wait 599s (in_flight) | proceed | wait 597s (in_flight)"
+    );
+    assert_eq!(
+        with("archiver", json!({ "in_flight": "unlimited", "min_delay": "0s" }), "start x3"),
+        "0 | 0 | 0"
+    );
 }

@@ -119,10 +119,7 @@ mod document_1 {
     #[test]
     fn what_was_learnt_survives() {
         let script = "start | 429 | start | 429 | learned | 10 kill | learned | start";
-        assert_eq!(
-            run("crawler", ANY, script),
-            "0 | 1.5 | learned 2.5 floor 0 | learned 2.5 floor 0 | 12.5"
-        );
+        assert_eq!(run("crawler", ANY, script), "0 | 1.5 | learned 2.5 floor 0 | learned 2.5 floor 0 | 12.5");
     }
 
     /// B36: raised to the floor, limited to base and cap, and never in place of newer state
@@ -174,7 +171,10 @@ mod document_1 {
             run("crawler", ANY, script),
             "0 | 30 | learned 2.5 floor 0 | learned 0 floor 0 | wait 0.5s (min_delay)"
         );
-        assert_eq!(run("crawler", ANY, "start | 429 retry-after=30 | 5 reset | ask"), "0 | wait 25s (retry_after)");
+        assert_eq!(
+            run("crawler", ANY, "start | 429 retry-after=30 | 5 reset | ask"),
+            "0 | wait 25s (retry_after)"
+        );
     }
 }
 
@@ -340,7 +340,9 @@ mod document_4 {
         assert_eq!(due(Some(480), Some(10_001), 500), Due::DueDespiteFuture { last_fetch_at: at(10_001) });
         assert_eq!(due(Some(480), Some(600), 500), Due::NotDue { due_at: at(1_080) });
         let error = RunWindow::ending(at(2), at(1)).unwrap_err().to_string();
-        assert!(error.starts_with("window end 2026-01-05T00:02:00Z: expected a time that is not in the future"));
+        assert!(
+            error.starts_with("window end 2026-01-05T00:02:00Z: expected a time that is not in the future")
+        );
     }
 
     /// B62
@@ -359,7 +361,10 @@ mod document_4 {
             (json!({ "cadence": null }), "cadence = null"),
             (json!({ "cadence": { "every_minutes": 5 } }), "cadence.mode = null"),
             (json!({ "cadence": { "mode": "cron", "every_minutes": 5 } }), "cadence.mode = \"cron\""),
-            (json!({ "cadence": { "mode": "interval", "every_minutes": 5, "jitter": 1 } }), "cadence = \"jitter: 1\""),
+            (
+                json!({ "cadence": { "mode": "interval", "every_minutes": 5, "jitter": 1 } }),
+                "cadence = \"jitter: 1\"",
+            ),
         ] {
             let error = Cadence::of_config(&map(config)).unwrap_err().to_string();
             assert!(error.starts_with(key), "{error}");

@@ -32,7 +32,8 @@ fn e2_ladder_meets_burst() {
 fn e3_late_answers() {
     let both = "start as A | start as B | 2.3 429 retry-after=30 of B | hold | 2.5 429 of A | hold | n";
     assert_eq!(run("collector", YAHOO, both), "0 | 2 | hold 32.3 | hold 32.3 | n 1");
-    let longer = "start as A | start as B | 2.3 429 retry-after=30 of B | 2.5 429 retry-after=120 of A | hold | n";
+    let longer =
+        "start as A | start as B | 2.3 429 retry-after=30 of B | 2.5 429 retry-after=120 of A | hold | n";
     assert_eq!(run("collector", YAHOO, longer), "0 | 2 | hold 122.5 | n 1");
 }
 
@@ -51,7 +52,8 @@ fn e4_crawler_one_task() {
 fn e5_one_episode() {
     let script = "start as A | start as B | start as C | start as D | 2 429 of A | 2.5 429 of B | 3 429 of C \
                   | 3.5 429 of D | learned | retries A | retries B | retries C | retries D | start";
-    let said = "0 | 0.5 | 1 | 1.5 | learned 1.5 floor 0 | retries 1 | retries 0 | retries 0 | retries 0 | 3.5";
+    let said =
+        "0 | 0.5 | 1 | 1.5 | learned 1.5 floor 0 | retries 1 | retries 0 | retries 0 | retries 0 | 3.5";
     assert_eq!(run("crawler", ANY, script), said);
 }
 
@@ -152,7 +154,8 @@ fn e11_restart() {
 /// E12: B26
 #[test]
 fn e12_intent() {
-    let settings = json!({ "min_delay": "3s", "burst": "none", "intent": { "search": { "min_delay": "10s" } } });
+    let settings =
+        json!({ "min_delay": "3s", "burst": "none", "intent": { "search": { "min_delay": "10s" } } });
     let script = "start search | start x3 | 9.5 ask search | start search";
     let said = Scenario::of("collector", ANY, &settings).run(script);
     assert_eq!(said, "0 | 3 | 6 | 9 | wait 2.5s (min_delay) | 12");

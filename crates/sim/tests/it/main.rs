@@ -1,6 +1,7 @@
 //! The core, proven in virtual time.
 
 mod behaviours;
+mod checkers;
 mod documents;
 mod examples;
 mod worlds;
