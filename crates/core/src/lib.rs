@@ -1,26 +1,70 @@
 //! The pure pacing core of Comity.
 //!
 //! Time comes in, a decision goes out. Nothing here reads a clock, opens a socket, sleeps, draws a random
-//! number or touches a disk; every method that depends on the time takes `now`. In reading order:
+//! number or touches a disk; every method that depends on the time takes `now`. Nothing panics on any input.
+//!
+//! ```
+//! use comity_core::decision::Decision;
+//! use comity_core::intent::Intent;
+//! use comity_core::outcome::Outcome;
+//! use comity_core::pace::{Pace, Terms};
+//! use comity_core::rule::Rule;
+//! use comity_core::time::{Span, Timestamp};
+//!
+//! let rule = Rule::default(); // one request a second, one at a time
+//! let terms = Terms::from(&rule);
+//! let mut pace = Pace::default();
+//! let now = Timestamp::from_secs(0);
+//!
+//! let Decision::Proceed(permit) = pace.admit(terms, Intent::Fetch, now) else { panic!("the first never waits") };
+//! pace.record(terms, &permit, &Outcome::Success.into(), now + Span::from_millis(200));
+//!
+//! let now = now + Span::from_millis(520);
+//! let decision = pace.admit(terms, Intent::Fetch, now);
+//! assert_eq!(decision.wait_ms(now), 480);
+//! assert_eq!(decision.reason().unwrap().to_string(), "minimum delay 1000 ms: last request 520 ms ago");
+//! ```
+//!
+//! Modules in reading order: [`time`], [`problem`], [`intent`], [`domain`]; [`headers`], [`outcome`]; [`backoff`],
+//! [`rule`]; [`decision`], [`learn`], [`window`], [`pace`], [`paces`]; [`line`], [`dispatch`]; [`task`], [`retry`],
+//! [`guard`]; [`interval`], [`enqueue`], [`cadence`].
 
-pub mod backoff;
-pub mod cadence;
-pub mod decision;
-pub mod dispatch;
+// What everything is made of,
 pub mod domain;
-pub mod enqueue;
-pub mod guard;
-pub mod headers;
 pub mod intent;
-pub mod interval;
-pub mod learn;
-pub mod line;
+pub mod problem;
+pub mod time;
+
+// what a server says and what an attempt comes to,
+pub mod headers;
 pub mod outcome;
+
+// what a domain is fetched by,
+pub mod backoff;
+pub mod rule;
+
+// what is remembered about it and decided from that,
+pub mod decision;
+pub mod learn;
 pub mod pace;
 pub mod paces;
-pub mod problem;
-pub mod retry;
-pub mod rule;
-pub mod task;
-pub mod time;
 pub mod window;
+
+// who waits for it and goes next,
+pub mod dispatch;
+pub mod line;
+
+// what becomes of tasks and jobs,
+pub mod guard;
+pub mod retry;
+pub mod task;
+
+// and when sources are asked.
+pub mod cadence;
+pub mod enqueue;
+pub mod interval;
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

@@ -292,10 +292,13 @@ impl Seen<'_> {
             for change in raised {
                 let Some((base, _)) = learned_range(self.spec, self.report, entry.host) else { continue };
                 let fresh = entry.start >= episode;
-                // A broken probe goes back by the step it took, which in a group may be another host's; a
-                // request that started before a probe goes back to its own delay, and a step more.
-                let step = self.longest_step();
-                let most = change.from.max(base) + step + step;
+                // One step more than what was in force, or than what the request itself had; a broken probe
+                // goes back to where it began.
+                let before = changes.iter().rev().filter(|known| known.at < at);
+                let had =
+                    before.clone().find(|known| known.at <= entry.start).map_or(Span::ZERO, |known| known.to);
+                let probed = before.clone().next().map_or(Span::ZERO, |known| known.from);
+                let most = (change.from.max(had).max(base) + self.longest_step()).max(probed);
                 if !fresh || change.to > most {
                     let detail = format!(
                         "raised from {} to {} by a request of {}",
