@@ -288,7 +288,7 @@ impl Seen<'_> {
                 episode = Timestamp::NEVER;
             }
             let outcome = outcome(entry);
-            let raised = changes.iter().filter(|c| c.at == at && c.start == entry.start && c.to > c.from);
+            let raised = changes.iter().filter(|c| c.at == at && c.task == entry.task && c.to > c.from);
             for change in raised {
                 let Some((base, _)) = learned_range(self.spec, self.report, entry.host) else { continue };
                 let fresh = entry.start >= episode;

@@ -127,8 +127,8 @@ pub struct Change {
     pub host: usize,
     /// When.
     pub at: Timestamp,
-    /// When that request started.
-    pub start: Timestamp,
+    /// For which task that request was.
+    pub task: usize,
     /// From what.
     pub from: Span,
     /// To what.

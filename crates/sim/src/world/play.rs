@@ -329,8 +329,7 @@ impl<'a> Play<'a> {
         let learned = pace.learned();
         saved.learned = (learned.delay(), learned.floor(), learned.floor_confirmed_at());
         if let Some(change) = recorded.delay {
-            let start = self.log[entry].start;
-            self.changes.push(Change { host, at: now, start, from: change.from, to: change.to });
+            self.changes.push(Change { host, at: now, task, from: change.from, to: change.to });
         }
         let retry_at = pace.next_at(terms, self.tasks[task].intent, now);
         dispatch.ended(attempt.id, &attempt.place, now);

@@ -120,7 +120,7 @@ fn every_broken_promise_is_caught() {
     let change = |r: &Report, to: u64| {
         let refused = r.log.iter().find(|entry| entry.status == Some(429)).unwrap();
         let (from, to) = (Span::from_secs(1), Span::from_secs(to));
-        Change { host: 0, at: refused.end.unwrap(), start: refused.start, from, to }
+        Change { host: 0, at: refused.end.unwrap(), task: refused.task, from, to }
     };
     assert_eq!(caught(storm(), |r| r.changes.push(change(r, 61))), Some(Promise::LearnedRange));
     assert_eq!(caught(storm(), |r| r.changes.push(change(r, 9))), Some(Promise::LearnedStep));
