@@ -283,8 +283,11 @@ impl fmt::Display for Reason {
             }
             Limit::IntentBurst(intent, burst) => write!(f, "{intent}: {}", reached(burst)),
             Limit::Backoff { penalties } => {
-                let times = if *penalties == 1 { "failure" } else { "failures in a row" };
-                write!(f, "backing off after {penalties} {times}; {left} left")
+                match penalties {
+                    // A success since then took the ladder down, but ended no hold.
+                    0 | 1 => write!(f, "backing off after a failure; {left} left"),
+                    _ => write!(f, "backing off after {penalties} failures in a row; {left} left"),
+                }
             }
             Limit::WaitOn429 => write!(f, "the rule's wait after a 429; {left} left"),
             Limit::InFlight { limit } => {

@@ -3,7 +3,8 @@
 //! A pure state machine. The engine and the simulator drive the same one: they tell it who waits and what was
 //! answered, ask [`Dispatch::next`] whenever a worker is free, and sleep until the time it names. A domain that
 //! waits costs one entry in the list of times, however many wait for it; waiting on one never delays another
-//! (B10). Workers, sockets and stores are not known here.
+//! (B10). Workers, sockets and stores are not known here, and `now` does not step back, as the engine's clock
+//! does not (B7).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -58,8 +59,10 @@ pub struct Dispatch<W> {
     wakes: BTreeSet<(Timestamp, DomainId)>,
     jobs: BTreeMap<JobId, Load>,
     /// Tasks in flight of each job on each domain.
-    running: HashMap<(JobId, DomainId), u32, FixedState>,
+    running: Running,
 }
+
+type Running = HashMap<(JobId, DomainId), u32, FixedState>;
 
 #[derive(Debug)]
 struct Queue<W> {
@@ -98,14 +101,24 @@ impl<W: Waiter> Dispatch<W> {
     /// The pace of one domain, to seed, restore or steer. It is looked at again at once.
     pub fn pace_mut(&mut self, domain: &Domain, now: Timestamp) -> Option<&mut Pace> {
         let id = self.paces.enter(domain);
-        self.wake(id, now);
-        self.paces.pace_mut(id)
+        self.pace_of(id, now)
+    }
+
+    /// The same by number, to depart with a permit or to give it up.
+    pub fn pace_of(&mut self, domain: DomainId, now: Timestamp) -> Option<&mut Pace> {
+        self.wake(domain, now);
+        self.paces.pace_mut(domain)
     }
 
     /// A job begins, or its concurrency changes.
     pub fn job(&mut self, job: JobId, concurrency: u32) {
-        let load =
-            self.jobs.entry(job).or_insert(Load { concurrency, in_flight: 0, parked: BTreeSet::new() });
+        let running = &self.running;
+        let load = self.jobs.entry(job).or_insert_with(|| {
+            // A job that is reopened may still have tasks on the wire.
+            let mine = running.iter().filter(|((of, _), _)| *of == job);
+            let in_flight = mine.map(|(_, count)| *count).sum();
+            Load { concurrency, in_flight, parked: BTreeSet::new() }
+        });
         load.concurrency = concurrency.max(1);
     }
 
@@ -169,11 +182,15 @@ impl<W: Waiter> Dispatch<W> {
                 reason: Reason { limit: Limit::ChangingHands, until, asked_at: now },
             };
         }
-        let nobody = Line::<W>::default();
-        let line = self.lines.get(&id).map_or(&nobody, |queue| &queue.line);
-        match self.paces.pace_mut(id) {
-            Some(pace) => line.check(pace, terms, intent, now),
-            None => Pace::default().admit(terms, intent, now),
+        let (jobs, running) = (&self.jobs, &self.running);
+        match (self.paces.pace_mut(id), self.lines.get(&id)) {
+            (Some(pace), Some(queue)) => {
+                let open =
+                    |lane: &Lane, waiter: &W, pace: &Pace| may_send(jobs, running, id, lane, waiter, pace);
+                queue.line.check(pace, terms, intent, now, open)
+            }
+            (Some(pace), None) => pace.admit(terms, intent, now),
+            (None, _) => Pace::default().admit(terms, intent, now),
         }
     }
 
@@ -233,8 +250,15 @@ impl<W: Waiter> Dispatch<W> {
         self.draining.insert(domain);
     }
 
+    /// Nobody wants the domain any more: it is granted on again.
+    pub fn keep(&mut self, domain: DomainId, now: Timestamp) {
+        self.draining.remove(&domain);
+        self.wake(domain, now);
+    }
+
     /// Takes a domain out, with its pace and everybody who waits for it, to hand it to another process.
-    /// `None` while one of its requests is on the wire: its answer belongs to the pace.
+    /// `None` while one of its requests is on the wire: its answer belongs to the pace. Number and places of a
+    /// released domain mean nothing any more.
     pub fn release(&mut self, domain: DomainId, now: Timestamp) -> Option<(Pace, Vec<W>)> {
         if self.paces.pace(domain)?.in_flight(now) > 0 || self.running.keys().any(|(_, id)| *id == domain) {
             return None;
@@ -260,13 +284,7 @@ impl<W: Waiter> Dispatch<W> {
         }
         let pace = self.paces.pace_mut(id)?;
         let (jobs, running) = (&self.jobs, &self.running);
-        let open = |lane: &Lane, waiter: &W, pace: &Pace| {
-            let Some(job) = lane.job else { return true };
-            let Some(load) = jobs.get(&job) else { return false };
-            let terms = waiter.terms();
-            let cap = guard::concurrency(load.concurrency, pace.spacing(terms), terms.baseline());
-            load.has_room() && running.get(&(job, id)).copied().unwrap_or(0) < cap
-        };
+        let open = |lane: &Lane, waiter: &W, pace: &Pace| may_send(jobs, running, id, lane, waiter, pace);
         match queue.line.turn(pace, now, open) {
             Turn::Go { waiter, place, permit } => {
                 if let Some(job) = place.lane().job {
@@ -310,6 +328,22 @@ impl<W: Waiter> Dispatch<W> {
             self.wakes.insert((at, id));
         }
     }
+}
+
+/// Whether a job may have one more task in flight, in all and on this domain (B40).
+fn may_send<W: Waiter>(
+    jobs: &BTreeMap<JobId, Load>,
+    running: &Running,
+    id: DomainId,
+    lane: &Lane,
+    waiter: &W,
+    pace: &Pace,
+) -> bool {
+    let Some(job) = lane.job else { return true };
+    let Some(load) = jobs.get(&job) else { return false };
+    let terms = waiter.terms();
+    let cap = guard::concurrency(load.concurrency, pace.spacing(terms), terms.baseline());
+    load.has_room() && running.get(&(job, id)).copied().unwrap_or(0) < cap
 }
 
 impl Load {

@@ -42,6 +42,8 @@ pub struct Deferred {
     pub last_scrape_at: Option<Timestamp>,
     /// How long ago that was.
     pub elapsed: Span,
+    /// How long from now another scrape of the source is due first, if one is.
+    pub due_first: Option<Span>,
     /// When the task runs: reserved, so that the next one is measured from it (B55).
     pub wake_at: Timestamp,
 }
@@ -71,7 +73,8 @@ pub fn parse_global(text: &str) -> Result<Option<Span>, IntervalError> {
     if text.trim().is_empty() { Ok(None) } else { read("scrape.min_interval", text) }
 }
 
-/// May a source be scraped at `now`? `last_wake` is the latest wake already reserved for it.
+/// May a task of the source be enqueued to run at `now`? `last_wake` is the latest wake already reserved for
+/// the source. A task that runs asks with [`check_running`]: the wakes reserved may be its own.
 pub fn check(
     interval: Option<Span>,
     last_scrape_at: Option<Timestamp>,
@@ -92,8 +95,18 @@ pub fn check(
         interval,
         last_scrape_at,
         elapsed: last_scrape_at.map_or(Span::ZERO, |at| now.since(at)),
+        due_first: last_wake.filter(|wake| *wake == anchor && *wake > now).map(|wake| wake.since(now)),
         wake_at: now + Span::from_secs(wait_seconds),
     })
+}
+
+/// May a task that runs scrape its source at `now` (B53)?
+pub fn check_running(
+    interval: Option<Span>,
+    last_scrape_at: Option<Timestamp>,
+    now: Timestamp,
+) -> Result<(), Deferred> {
+    check(interval, last_scrape_at, None, now)
 }
 
 /// Decimal seconds with at most two places, as `numeric(10,2)` holds them; zero and negative are off.
@@ -116,20 +129,13 @@ fn read(key: &'static str, text: &str) -> Result<Option<Span>, IntervalError> {
 
 impl fmt::Display for Deferred {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { wait_seconds, interval, elapsed, .. } = self;
-        match self.last_scrape_at {
-            Some(_) => write!(
-                f,
-                "scraped {}s ago, the interval is {}s: deferred for {wait_seconds}s",
-                hundredths(*elapsed),
-                hundredths(*interval)
-            ),
-            None => write!(
-                f,
-                "another scrape is due first, the interval is {}s: deferred for {wait_seconds}s",
-                hundredths(*interval)
-            ),
+        if self.last_scrape_at.is_some() {
+            write!(f, "scraped {}s ago, ", hundredths(self.elapsed))?;
         }
+        if let Some(due) = self.due_first {
+            write!(f, "another scrape is due in {}s, ", hundredths(due))?;
+        }
+        write!(f, "the interval is {}s: deferred for {}s", hundredths(self.interval), self.wait_seconds)
     }
 }
 
@@ -193,6 +199,18 @@ mod tests {
         let deferred = check(Some(Span::from_millis(2_500)), Some(at(10.0)), None, at(11.2)).unwrap_err();
         assert_eq!(deferred.to_string(), "scraped 1.2s ago, the interval is 2.5s: deferred for 2s");
         let reserved = check(Some(Span::from_secs(2)), None, Some(at(12.0)), at(11.0)).unwrap_err();
-        assert_eq!(reserved.to_string(), "another scrape is due first, the interval is 2s: deferred for 3s");
+        assert_eq!(reserved.to_string(), "another scrape is due in 1s, the interval is 2s: deferred for 3s");
+        let both = check(Some(Span::from_secs(2)), Some(at(10.0)), Some(at(12.0)), at(11.0)).unwrap_err();
+        assert!(both.to_string().starts_with("scraped 1s ago, another scrape is due in 1s, "));
+    }
+
+    /// B53: the wakes that are reserved may be the running task's own
+    #[test]
+    fn a_running_task_is_measured_from_the_last_scrape_only() {
+        let interval = Some(Span::from_millis(2_500));
+        assert_eq!(check_running(interval, Some(at(10.0)), at(13.2)), Ok(()));
+        assert_eq!(check_running(interval, Some(at(13.2)), at(16.2)), Ok(()));
+        let deferred = check_running(interval, Some(at(13.0)), at(13.2)).unwrap_err();
+        assert_eq!(deferred.wait_seconds, 3);
     }
 }

@@ -26,7 +26,7 @@
 //! ```
 //!
 //! Modules in reading order: [`time`], [`problem`], [`intent`], [`domain`]; [`headers`], [`outcome`]; [`backoff`],
-//! [`rule`]; [`decision`], [`learn`], [`window`], [`pace`], [`paces`]; [`line`], [`dispatch`]; [`task`], [`retry`],
+//! [`rule`]; [`decision`], [`learn`], [`pace`], [`paces`]; [`line`], [`dispatch`]; [`task`], [`retry`],
 //! [`guard`]; [`interval`], [`enqueue`], [`cadence`].
 
 // What everything is made of,
@@ -48,7 +48,7 @@ pub mod decision;
 pub mod learn;
 pub mod pace;
 pub mod paces;
-pub mod window;
+mod window;
 
 // who waits for it and goes next,
 pub mod dispatch;

@@ -4,6 +4,8 @@
 //! comes back by the time it is ready and so stands behind those who waited before (B41). Waiters stand in
 //! lanes, one for each job and intent, so that a job that may not send right now is passed over at the cost of
 //! one look, however many of its tasks wait. Nobody here sleeps: [`Line::turn`] tells when to look again.
+//! The times of a line are those of a clock that does not step back, as the engine's does not (B7); a pace
+//! looks after itself.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +13,7 @@ use crate::decision::{Decision, Limit, Permit, Reason};
 use crate::intent::Intent;
 use crate::pace::{Pace, Terms};
 use crate::task::JobId;
-use crate::time::Timestamp;
+use crate::time::{Span, Timestamp};
 
 /// What waits in a line.
 pub trait Waiter {
@@ -176,9 +178,29 @@ impl<W: Waiter> Line<W> {
         Turn::Wait { until, reason: binding, closed }
     }
 
-    /// May somebody who is not in line go now? Not while others are (B3).
-    pub fn check(&self, pace: &mut Pace, terms: Terms<'_>, intent: Intent, now: Timestamp) -> Decision {
-        let ahead = self.ready(now);
+    /// May somebody who is not in line go now? Not before those who wait for the same slot (B3): those of the
+    /// same intent, and those of another that are not kept by that intent's own limits. Lanes that are not
+    /// `open` keep nobody.
+    pub fn check(
+        &self,
+        pace: &mut Pace,
+        terms: Terms<'_>,
+        intent: Intent,
+        now: Timestamp,
+        open: impl Fn(&Lane, &W, &Pace) -> bool,
+    ) -> Decision {
+        let mut ahead = 0;
+        for (lane, waiting) in &self.lanes {
+            let Some((&(ready_at, _), first)) = waiting.first_key_value() else { continue };
+            if ready_at > now || !open(lane, first, pace) {
+                continue;
+            }
+            let reason = pace.peek(first.terms(), lane.intent, now).map(|reason| reason.limit);
+            let elsewhere = matches!(reason, Some(Limit::IntentDelay(..) | Limit::IntentBurst(..)));
+            if lane.intent == intent || !elsewhere {
+                ahead += waiting.len();
+            }
+        }
         if ahead == 0 {
             return pace.admit(terms, intent, now);
         }
@@ -186,11 +208,6 @@ impl<W: Waiter> Line<W> {
         let until = (pace.next_at(terms, intent, now) + turns).max(now + SOON);
         let reason = Reason { limit: Limit::Line { ahead }, until, asked_at: now };
         Decision::Wait { until, reason }
-    }
-
-    /// How many are in line and ready.
-    pub fn ready(&self, now: Timestamp) -> usize {
-        self.lanes.iter().map(|(_, waiting)| waiting.range(..=(now, u64::MAX)).count()).sum()
     }
 
     /// How many are in line, ready or not.
@@ -211,4 +228,4 @@ impl<W: Waiter> Line<W> {
 }
 
 /// Somebody behind a line is told to come back no sooner than this.
-const SOON: crate::time::Span = crate::time::Span::from_millis(1);
+const SOON: Span = Span::from_millis(1);

@@ -24,7 +24,7 @@ pub fn judge(outcome: Outcome, standing: Standing, retries: u32, retries_max: u3
         Outcome::Success => (TaskStep::Finish, retries),
         Outcome::Answered => (TaskStep::Fail, retries),
         _ if retries_max == 0 => (TaskStep::Fail, retries),
-        _ if standing != Standing::Fresh => (TaskStep::Retry, retries),
+        _ if standing == Standing::Late => (TaskStep::Retry, retries),
         _ if retries >= retries_max => (TaskStep::Fail, retries),
         _ => (TaskStep::Retry, retries + 1),
     };
@@ -67,6 +67,8 @@ mod tests {
         let late = |retries, max| judge(Outcome::RateLimited, Standing::Late, retries, max);
         assert_eq!(late(3, 3), Verdict { step: TaskStep::Retry, retries: 3 });
         assert_eq!(late(0, 0), Verdict { step: TaskStep::Fail, retries: 0 });
+        let again = judge(Outcome::RateLimited, Standing::Repeated, 3, 3);
+        assert_eq!(again.step, TaskStep::Fail, "an answer that was recorded before does not go on for ever");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::time::{Span, Timestamp};
 
 /// The latest starts, oldest first.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Window {
+pub(crate) struct Window {
     starts: VecDeque<Timestamp>,
 }
 
@@ -19,7 +19,7 @@ impl Window {
     /// The first moment at which one more start fits; `lost_at` stands for every start not remembered.
     ///
     /// `except` is a start that is not to be counted: the one that is about to be moved.
-    pub fn free_at(&self, burst: Burst, lost_at: Timestamp, except: Option<Timestamp>) -> Timestamp {
+    pub(crate) fn free_at(&self, burst: Burst, lost_at: Timestamp, except: Option<Timestamp>) -> Timestamp {
         let place = except.and_then(|except| self.starts.iter().rposition(|start| *start == except));
         let others = self.starts.len() - usize::from(place.is_some());
         let count = burst.count as usize;

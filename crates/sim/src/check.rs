@@ -271,11 +271,14 @@ impl Seen<'_> {
             .iter()
             .filter(|change| self.report.domains[change.host] == *self.domain)
             .collect();
+        // Hosts of a group have ranges of their own, and one may be changed under another's.
+        let hosts = (0..self.spec.hosts.len()).filter(|host| self.report.domains[*host] == *self.domain);
+        let ranges: Vec<(Span, Span)> =
+            hosts.filter_map(|host| learned_range(self.spec, self.report, host)).collect();
+        let least = ranges.iter().map(|(least, _)| *least).min().unwrap_or_default();
+        let most = ranges.iter().map(|(_, most)| *most).max().unwrap_or(Span::MAX);
         for change in &changes {
-            let Some((least, most)) = learned_range(self.spec, self.report, change.host) else { continue };
-            // Hosts of a group have ranges of their own, and one may be changed under another's.
-            let grouped = self.domain.as_str().starts_with("group:");
-            if !grouped && !(least..=most).contains(&change.to) {
+            if !(least..=most).contains(&change.to) {
                 let detail = format!("learned {}, which is not within {least} and {most}", change.to);
                 return Err(self.broken(Promise::LearnedRange, change.at, detail));
             }
@@ -338,6 +341,14 @@ fn tasks(spec: &WorldSpec, report: &Report) -> Result<(), Violation> {
         let heard: Vec<Outcome> =
             attempts.iter().filter(|entry| entry.heard).map(|entry| outcome(entry)).collect();
         let good = heard.iter().filter(|outcome| **outcome == Outcome::Success).count();
+        // Failures of requests that started before another's penalty was heard are forgiven (B23).
+        let counted = attempts.iter().filter(|entry| entry.heard && outcome(entry).is_penalty());
+        let counted = counted.filter(|entry| !late(report, entry)).count();
+        let most = spec.retries_max as usize + 1;
+        if counted > most || (spec.retries_max == 0 && heard.len() > 1) {
+            let detail = format!("task {nth} failed {counted} times, where {most} are allowed: {heard:?}");
+            return Err(broken(Promise::Retries, detail));
+        }
         let fits = match task.state {
             TaskState::Done => good == 1,
             TaskState::Failed => {
@@ -352,6 +363,16 @@ fn tasks(spec: &WorldSpec, report: &Report) -> Result<(), Violation> {
         }
     }
     Ok(())
+}
+
+/// Whether another penalty was heard on the domain while this request was on the wire, or at its very end.
+fn late(report: &Report, entry: &Entry) -> bool {
+    let domain = &report.domains[entry.host];
+    report.log.iter().any(|other| {
+        let heard_at = other.end.filter(|_| other.heard && outcome(other).is_penalty());
+        let meanwhile = heard_at.is_some_and(|at| at > entry.start && Some(at) <= entry.end);
+        meanwhile && other.task != entry.task && report.domains[other.host] == *domain
+    })
 }
 
 fn outcome(entry: &Entry) -> Outcome {

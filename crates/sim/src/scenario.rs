@@ -1,6 +1,6 @@
 //! A short language for examples about one domain: a script goes in, a sentence comes out.
 //!
-//! Steps are separated by `|`. A step may begin with a time in seconds (`2.3`) or one relative to the step
+//! Steps are separated by `|`. A step may begin with a time in seconds (`2.3` or `2.3s`) or one relative to the step
 //! before (`+0.1`); what can happen as early as possible needs none.
 //!
 //! | step | does | says |
@@ -23,11 +23,11 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use comity_core::decision::{Decision, Permit, Reason};
-use comity_core::domain::Domain;
+use comity_core::domain::{Domain, Pattern};
 use comity_core::headers::{Quota, RetryAfter, Told};
 use comity_core::intent::Intent;
 use comity_core::outcome::{Answer, Breakdown};
-use comity_core::pace::{Departure, Pace, Pinned, Recorded, Terms};
+use comity_core::pace::{Departure, Kept, Left, Pace, Pinned, Recorded, Terms};
 use comity_core::retry;
 use comity_core::rule::{Fields, Profile, Rule, RuleTable};
 use comity_core::time::{Span, Timestamp};
@@ -52,11 +52,9 @@ impl Scenario {
         let empty = serde_json::Map::new();
         let fields =
             Fields::read(settings.as_object().unwrap_or(&empty)).unwrap_or_else(|error| panic!("{error}"));
-        let table = RuleTable::new(&profile, &Fields::default(), &[], None).unwrap_or_else(|e| panic!("{e}"));
-        let rule = match settings.is_null() {
-            true => table.rule(&host).as_ref().clone(),
-            false => Rule::new(&fields.over(&profile.default)).unwrap_or_else(|error| panic!("{error}")),
-        };
+        let pattern = Pattern::parse(host.as_str()).unwrap_or_else(|error| panic!("{error}"));
+        let table = RuleTable::new(&profile, &Fields::default(), &[(pattern, fields)], None);
+        let rule = table.unwrap_or_else(|error| panic!("{error}")).rule(&host).as_ref().clone();
         Self { rule, crawl_delay: Span::ZERO, retries_max: retry::RETRIES_MAX }
     }
 
@@ -82,7 +80,7 @@ impl Scenario {
             now: Timestamp::from_secs(0),
             open: Vec::new(),
             retries: BTreeMap::new(),
-            saved: Saved::default(),
+            kept: Kept::default(),
             said: Vec::new(),
         };
         for step in script.split('|') {
@@ -103,15 +101,8 @@ struct Play<'a> {
     now: Timestamp,
     open: Vec<(String, Permit)>,
     retries: BTreeMap<String, u32>,
-    saved: Saved,
+    kept: Kept,
     said: Vec<String>,
-}
-
-/// What a store keeps of a domain whose holder dies (B35, B37).
-#[derive(Default)]
-struct Saved {
-    learned: (Span, Span, Option<Timestamp>),
-    server: Option<(Timestamp, Timestamp)>,
 }
 
 impl Play<'_> {
@@ -208,10 +199,11 @@ impl Play<'_> {
     /// What a store commits when an answer is recorded.
     fn keep(&mut self, recorded: &Recorded) {
         if let Some(until) = recorded.server_until {
-            self.saved.server = Some((until, self.now));
+            self.kept.server = Some((until, self.now));
         }
         let learned = self.pace.learned();
-        self.saved.learned = (learned.delay(), learned.floor(), learned.floor_confirmed_at());
+        (self.kept.delay, self.kept.floor) = (learned.delay(), learned.floor());
+        self.kept.floor_at = learned.floor_confirmed_at();
     }
 
     fn depart(&mut self, name: &str) {
@@ -227,8 +219,7 @@ impl Play<'_> {
     /// The facade: sleep for the rung, then let the last request be now.
     fn backoff(&mut self, attempt: &str) {
         let attempt = attempt.parse().unwrap_or_else(|_| panic!("which attempt? {attempt}"));
-        let wait = self.scenario.rule.ladder().backoff(attempt).unwrap_or_default();
-        self.now = self.now + wait;
+        self.now = self.now + self.scenario.rule.backoff(attempt);
         self.pace.charge_now(self.scenario.terms(), Intent::Fetch, self.now);
         self.said.push(time(self.now));
     }
@@ -236,25 +227,13 @@ impl Play<'_> {
     fn change_hands(&mut self, how: &str) {
         let (scenario, now) = (self.scenario, self.now);
         let bytes = self.pace.encode();
-        let whole = || Pace::decode(&bytes).unwrap_or_else(|error| panic!("{error}"));
-        self.pace = match how {
-            "handover" => whole(),
-            "stop" => {
-                let mut pace = whole();
-                pace.restarted();
-                pace
-            }
-            _ => {
-                let mut pace = Pace::default();
-                let (delay, floor, floor_at) = self.saved.learned;
-                pace.seed(scenario.terms(), delay, floor, floor_at.unwrap_or(Timestamp::NEVER));
-                if let Some((until, stated_at)) = self.saved.server {
-                    pace.restore_server_until(until, stated_at, now);
-                }
-                pace.lost(now);
-                pace
-            }
+        let left = match how {
+            "handover" => Left::HandedOver(&bytes),
+            "stop" => Left::Stopped(&bytes),
+            _ => Left::Died { latest: now },
         };
+        let inherited = Pace::inherit(scenario.terms(), &self.kept, left, now);
+        self.pace = inherited.unwrap_or_else(|error| panic!("{error}"));
     }
 
     fn steer(&mut self, words: &[&str]) {
@@ -317,11 +296,13 @@ fn admit(scenario: &Scenario, pace: &mut Pace, intent: Intent, now: Timestamp) -
 
 fn is_time(word: &str) -> bool {
     let number = word.strip_prefix('+').unwrap_or(word);
+    let number = number.strip_suffix('s').unwrap_or(number);
     number.starts_with(|c: char| c.is_ascii_digit()) && number.parse::<f64>().is_ok()
 }
 
 fn secs(word: &str) -> Span {
-    Span::from_decimal_secs(word).unwrap_or_else(|| panic!("{word:?} is no time"))
+    let number = word.strip_suffix('s').unwrap_or(word);
+    Span::from_decimal_secs(number).unwrap_or_else(|| panic!("{word:?} is no time"))
 }
 
 fn name_in<'a>(words: &[&'a str]) -> &'a str {

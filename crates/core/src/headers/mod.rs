@@ -29,13 +29,15 @@ impl Told {
         let mut relevant: Vec<(String, &str)> = Vec::new();
         for (name, value) in headers {
             let name = name.to_ascii_lowercase();
-            // Text that is not visible ASCII is no value of any of these headers.
-            if let (true, Ok(value)) = (is_relevant(&name), std::str::from_utf8(value)) {
-                if value.len() <= VALUE_MAX && relevant.len() < HEADERS_MAX {
-                    relevant.push((name, value.trim()));
-                }
-            } else if name == "retry-after" {
-                relevant.push((name, "(not text)"));
+            let first = matches!(name.as_str(), "date" | "retry-after");
+            if !is_relevant(&name) || (relevant.len() >= HEADERS_MAX && (!first || seen_of(&relevant, &name)))
+            {
+                continue;
+            }
+            match std::str::from_utf8(value) {
+                Ok(value) if value.len() <= VALUE_MAX => relevant.push((name, value.trim())),
+                // What is immense or no text is no value, but a Retry-After it is: a log line must say so.
+                _ => relevant.push((name, "(unreadable)")),
             }
         }
         if relevant.is_empty() {
@@ -76,6 +78,10 @@ impl<'a> Said<'a> {
     }
 }
 
+fn seen_of(headers: &[(String, &str)], name: &str) -> bool {
+    headers.iter().any(|(known, _)| known == name)
+}
+
 fn is_relevant(name: &str) -> bool {
     name == "date" || name == "retry-after" || name.starts_with("ratelimit") || name.starts_with("x-rate")
 }
@@ -111,7 +117,10 @@ pub(crate) mod tests {
         let headers = [("retry-after", &b"\xff\xfe"[..]), ("RateLimit", &b"\x80"[..])];
         let told = Told::read(headers.into_iter(), Timestamp::from_secs(0));
         assert_eq!(told, Told { retry_after: RetryAfter::Unusable, quota: None });
+        let many = "X-RateLimit-Foo: 1\n".repeat(100);
+        assert_eq!(self::told(&format!("{many}Retry-After: 5")), Told::retry_after(Span::from_secs(5)));
         let long = "9".repeat(VALUE_MAX + 1);
+        assert_eq!(self::told(&format!("Retry-After: {long}")).retry_after, RetryAfter::Unusable);
         assert_eq!(self::told(&format!("X-RateLimit-Reset: {long}\nX-RateLimit-Remaining: 0")).quota, None);
     }
 }

@@ -30,7 +30,7 @@ impl Quota {
 
 /// The tightest quota that the headers state; `date` is the moment the server wrote them.
 pub(super) fn read(said: &Said<'_>, date: Timestamp) -> Option<Quota> {
-    let mut quotas = structured(said);
+    let mut quotas = structured(said, date);
     quotas.extend(SPELLINGS.iter().filter_map(|spelling| spelled(said, spelling, date)));
     quotas.into_iter().max_by_key(|quota| (quota.spacing(), quota.reset))
 }
@@ -49,7 +49,7 @@ fn spelled(said: &Said<'_>, spelling: &Spelling, date: Timestamp) -> Option<Quot
 }
 
 /// `RateLimit`, with the window of `RateLimit-Policy` where a member does not say when it resets.
-fn structured(said: &Said<'_>) -> Vec<Quota> {
+fn structured(said: &Said<'_>, date: Timestamp) -> Vec<Quota> {
     let Some(value) = said.joined("ratelimit") else { return Vec::new() };
     let policies = said.joined("ratelimit-policy").map(|text| members(&text)).unwrap_or_default();
     let window = |name: &str| {
@@ -58,10 +58,11 @@ fn structured(said: &Said<'_>) -> Vec<Quota> {
     };
     let current = members(&value).into_iter().filter_map(|(name, params)| {
         let remaining = span(params.get("r")?)?.as_micros() / 1_000_000;
-        let reset = params.get("t").and_then(span).or_else(|| window(&name))?;
+        let reset = params.get("t").and_then(span).and_then(|reset| from_now(reset, date));
+        let reset = reset.or_else(|| window(&name))?;
         Some(Quota { remaining, reset })
     });
-    current.chain(dictionary(&value)).filter(|quota| !quota.reset.is_zero()).collect()
+    current.chain(dictionary(&value, date)).filter(|quota| !quota.reset.is_zero()).collect()
 }
 
 /// The members of a structured list: their names and parameters. Anything malformed is no member.
@@ -83,14 +84,14 @@ fn members(text: &str) -> Vec<(String, Parameters)> {
 }
 
 /// `limit=10, remaining=4, reset=60`.
-fn dictionary(text: &str) -> Option<Quota> {
+fn dictionary(text: &str, date: Timestamp) -> Option<Quota> {
     let fields = Parser::new(text).parse::<Dictionary>().ok()?;
     let number = |name: &str| match fields.get(name)? {
         ListEntry::Item(item) => span(&item.bare_item),
         ListEntry::InnerList(_) => None,
     };
     let remaining = number("remaining")?.as_micros() / 1_000_000;
-    Some(Quota { remaining, reset: number("reset")? })
+    Some(Quota { remaining, reset: from_now(number("reset")?, date)? })
 }
 
 /// A structured number that is zero or more, as seconds.
@@ -108,9 +109,12 @@ fn whole(text: &str) -> Option<u64> {
     Span::from_decimal_secs(first_member(text)).map(|span| span.as_micros() / 1_000_000)
 }
 
-/// Seconds from now, or a moment: an epoch in seconds or, where it can be nothing else, in milliseconds.
 fn reset(text: &str, date: Timestamp) -> Option<Span> {
-    let value = Span::from_decimal_secs(first_member(text))?;
+    from_now(Span::from_decimal_secs(first_member(text))?, date)
+}
+
+/// Seconds from now, or a moment: an epoch in seconds or, where it can be nothing else, in milliseconds.
+fn from_now(value: Span, date: Timestamp) -> Option<Span> {
     let epoch = |micros: u64| Timestamp::from_micros(i64::try_from(micros).unwrap_or(i64::MAX)).since(date);
     let reset = if value > EPOCH_MILLIS_FROM {
         epoch(value.as_micros() / 1_000)
@@ -160,6 +164,8 @@ mod tests {
             "RateLimit: default;r=4;t=60",
             "RateLimit-Policy: \"hour\";q=100;w=60\nRateLimit: \"hour\";r=4",
             "RateLimit: limit=10, remaining=4, reset=60",
+            "RateLimit: limit=10, remaining=4, reset=1794744060",
+            "RateLimit: \"default\";r=4;t=1794744060",
             "RateLimit-Limit: 10\nRateLimit-Remaining: 4\nRateLimit-Reset: 60",
             "RateLimit-Limit: 10, 10;w=60\nRateLimit-Remaining: 4\nRateLimit-Reset: 60",
             "X-RateLimit-Limit: 5000\nX-RateLimit-Remaining: 4\nX-RateLimit-Reset: 1794744060",

@@ -21,10 +21,13 @@ pub struct LinearRule {
 impl LinearRule {
     /// A step more than the request had, or back to where the probe that it broke began.
     pub(super) fn limited(&self, learned: &mut Learned, sent: Sent, base: Span, now: Timestamp) {
-        let raised = |delay: Span| (delay.max(base) + self.step).min(self.ceiling.max(base));
+        let most = self.ceiling.max(base);
+        let raised = |delay: Span| (delay.max(base) + self.step).min(most);
         match learned.probing_from() {
             None => learned.delay = raised(learned.delay),
             Some(safe) if learned.in_probe(sent) => {
+                // The base may have fallen since the probe began.
+                let safe = safe.min(most);
                 learned.delay = safe;
                 learned.bound(Bounds { floor: safe, floor_at: now, probe_from: Span::ZERO });
             }
@@ -54,7 +57,7 @@ impl LinearRule {
     /// Starts a probe one step lower, if there is room for one.
     fn probe(&self, learned: &mut Learned, base: Span, now: Timestamp) {
         let bounds = learned.bounds();
-        let one_lower = learned.delay.less(self.step);
+        let one_lower = learned.delay.min(self.ceiling.max(base)).less(self.step);
         let stale = now.since(bounds.floor_at) >= self.max_age;
         let floor =
             if stale && one_lower < bounds.floor { bounds.floor.less(self.step) } else { bounds.floor };

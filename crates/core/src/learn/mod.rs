@@ -148,6 +148,14 @@ impl Learning {
         }
     }
 
+    /// The longest delay that may be learnt over this base.
+    pub(crate) fn most(&self, base: Span) -> Span {
+        match self {
+            Self::Off => Span::MAX,
+            Self::Linear(rule) => rule.ceiling.max(base),
+        }
+    }
+
     /// A request that started under the current knowledge succeeded. The base is asked for only when a probe
     /// may start, which is seldom.
     #[inline]
@@ -192,7 +200,7 @@ impl Learning {
         match self {
             _ if delay.is_zero() => Span::ZERO,
             Self::Off => delay,
-            Self::Linear(rule) => delay.clamp(base, rule.ceiling.max(base)),
+            Self::Linear(_) => delay.clamp(base, self.most(base)),
         }
     }
 }

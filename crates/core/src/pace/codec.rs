@@ -1,8 +1,7 @@
 //! The compact form of a pace that a database column holds.
 //!
 //! A version, then tagged fields, then a checksum. A field that is absent has its default, so a form written
-//! by an older version reads as it is; a tag that is not known was written by a newer one. Tags are never
-//! reused.
+//! by an older version reads as it is; one of a newer version is refused. Tags are never reused.
 
 use super::rare::{OPEN_MAX, QUOTAS_MAX, QuotaSpacing, Rare};
 use super::{Guess, Holds, Pace, ServerWord};
@@ -51,6 +50,8 @@ impl Pace {
         out.number(17, learned.probe.into());
         out.number(18, u64::from(learned.pinned) | u64::from(learned.touched) << 1);
         out.number(LAST_ID, self.last_id.into());
+        out.number(SERVER_MS, holds.server_ms.into());
+        out.number(GUESS_MS, holds.guess_ms.into());
         for permit in self.opens() {
             out.0.push(OPEN);
             out.varint(zigzag(permit.started_at.as_micros()));
@@ -116,7 +117,9 @@ impl Writer {
             self.0.push(QUOTA);
             self.varint(quota.delay.as_micros());
             self.varint(zigzag(quota.until.as_micros()));
+            self.varint(quota.length.as_micros());
         }
+        self.number(LET_GO, rare.let_go.map_or(0, |id| u64::from(id) + 1));
         self.time(PAUSED, rare.paused_until);
         self.time(LOST, rare.lost_at);
     }
@@ -175,6 +178,8 @@ impl Reader<'_> {
                     learned.pinned = flags & 1 != 0;
                     learned.touched = flags & 2 != 0;
                 }
+                SERVER_MS => holds.server_ms = self.small()?,
+                GUESS_MS => holds.guess_ms = self.small()?,
                 _ => self.list(tag, &mut pace)?,
             }
         }
@@ -209,9 +214,13 @@ impl Reader<'_> {
                 }
             }
             QUOTA => {
-                let quota = QuotaSpacing { delay: self.span()?, until: self.time()? };
+                let quota = QuotaSpacing { delay: self.span()?, until: self.time()?, length: self.span()? };
                 let quotas = &mut pace.rare_mut().quotas;
                 (quotas.len() < QUOTAS_MAX).then(|| quotas.push(quota))?;
+            }
+            LET_GO => {
+                let id: u64 = self.varint()?;
+                pace.rare_mut().let_go = Some(u32::try_from(id.checked_sub(1)?).ok()?);
             }
             LAST_ID => pace.last_id = self.small()?,
             PAUSED => pace.rare_mut().paused_until = self.time()?,
@@ -302,6 +311,9 @@ const QUOTA: u8 = 25;
 const PAUSED: u8 = 26;
 const LOST: u8 = 27;
 const LAST_ID: u8 = 28;
+const SERVER_MS: u8 = 29;
+const GUESS_MS: u8 = 30;
+const LET_GO: u8 = 31;
 
 #[cfg(test)]
 mod tests {

@@ -173,7 +173,7 @@ impl Pace {
     /// The learned delay, as spacing and as the wait after a 429.
     #[inline(always)]
     fn learned_limits(&self, terms: Terms<'_>, last: Timestamp, visit: &mut impl FnMut(Limit, Timestamp)) {
-        let learned = self.learned_delay(terms.rule);
+        let learned = self.learned_delay(terms);
         if !learned.is_zero() && last > Timestamp::NEVER {
             visit(Limit::LearnedDelay(self.spaced(learned, last)), last + learned);
         }

@@ -19,11 +19,11 @@ mod upkeep;
 
 pub use codec::DecodeError;
 pub use record::{Heeded, Recorded, Standing};
-pub use upkeep::Pinned;
+pub use upkeep::{Kept, Left, Pinned};
 
 use crate::decision::{Decision, Limit, Permit, Reason};
 use crate::intent::Intent;
-use crate::learn::{Learned, Sent};
+use crate::learn::{Learned, Learning, Sent};
 use crate::rule::Rule;
 use crate::time::{Span, Timestamp};
 use rare::Rare;
@@ -58,6 +58,9 @@ struct Holds {
     guess_until: Timestamp,
     /// When the latest penalty began: answers to requests that started before are late.
     penalty_at: Timestamp,
+    /// How long the server's hold was when it was set, and ours: no clock makes them longer.
+    server_ms: u32,
+    guess_ms: u32,
     server_word: ServerWord,
     guess: Guess,
 }
@@ -109,6 +112,8 @@ impl Default for Holds {
             server_until: Timestamp::NEVER,
             guess_until: Timestamp::NEVER,
             penalty_at: Timestamp::NEVER,
+            server_ms: 0,
+            guess_ms: 0,
             server_word: ServerWord::default(),
             guess: Guess::default(),
         }
@@ -188,7 +193,7 @@ impl Pace {
     /// drawn stops it like everybody else (B23), and so does the spacing to a request that left meanwhile.
     pub fn depart(&mut self, terms: Terms<'_>, permit: &mut Permit, now: Timestamp) -> Departure {
         self.meet(now);
-        let own = self.find(permit).copied().unwrap_or(*permit);
+        let own = self.permit(permit.id).copied().unwrap_or(*permit);
         if let Some(reason) = self.binding_for(terms, own.intent, now, Some(&own)) {
             return Departure::Wait { until: reason.until, reason };
         }
@@ -201,8 +206,10 @@ impl Pace {
         }
         let (spacing, probe) = (self.spacing(terms), self.learned.probe);
         *permit = Permit { started_at: start, spacing, probe, departed: true, ..own };
-        if let Some(open) = self.find_mut(permit) {
-            *open = *permit;
+        match self.find_mut(permit) {
+            Some(open) => *open = *permit,
+            // It had expired while it waited; from now on it is on the wire.
+            None => self.reopen(*permit),
         }
         Departure::Go
     }
@@ -223,7 +230,7 @@ impl Pace {
     /// The time between starts: the longest of rule, robots and learned delay (B4).
     #[inline]
     pub fn spacing(&self, terms: Terms<'_>) -> Span {
-        terms.baseline().max(self.learned_delay(terms.rule))
+        terms.baseline().max(self.learned_delay(terms))
     }
 
     /// What was learnt.
@@ -251,12 +258,18 @@ impl Pace {
         self.holds.as_ref().and_then(|holds| holds.server_until.ever())
     }
 
+    /// The permit with this number, if it is open: who was told only the number can record with it.
+    pub fn permit(&self, id: u32) -> Option<&Permit> {
+        self.opens().find(|open| open.id == id)
+    }
+
     /// How many permits are neither recorded nor expired at `now`.
     pub fn in_flight(&self, now: Timestamp) -> usize {
         self.opens().filter(|permit| now.since(permit.started_at) < PERMIT_EXPIRES).count()
     }
 
-    /// Whether forgetting this pace at `now` would change no later decision and lose nothing learnt.
+    /// Whether forgetting this pace at `now` would change no later decision and lose nothing learnt, but for
+    /// the rung of a ladder that nobody climbed for a day.
     pub fn is_idle(&self, terms: Terms<'_>, now: Timestamp) -> bool {
         let bursts = Intent::ALL.map(|intent| terms.rule.intent(intent).burst);
         let window = bursts.into_iter().chain([terms.rule.burst()]).flatten().map(|burst| burst.window).max();
@@ -264,7 +277,9 @@ impl Pace {
             let left = pace.last_start + window.unwrap_or_default() <= now;
             let told =
                 pace.rare.as_ref().is_some_and(|rare| rare.quotas.iter().any(|quota| quota.until > now));
-            let mut quiet = left && !told && pace.opens().next().is_none() && pace.penalties == 0;
+            let penalty_at = pace.holds.as_ref().map_or(Timestamp::NEVER, |holds| holds.penalty_at);
+            let fallen = pace.penalties == 0 || now.since(penalty_at) >= LADDER_LAPSES;
+            let mut quiet = left && !told && fallen && pace.in_flight(now) == 0;
             for intent in Intent::ALL {
                 pace.each_constraint(terms, intent, now, None, |_, until| quiet &= until <= now);
             }
@@ -276,9 +291,16 @@ impl Pace {
 
     /// The learned delay, where it counts: while the rule learns, or where an operator pinned it.
     #[inline]
-    fn learned_delay(&self, rule: &Rule) -> Span {
-        let counts = self.learned.pinned || !matches!(rule.learning(), crate::learn::Learning::Off);
-        if counts { self.learned.delay } else { Span::ZERO }
+    fn learned_delay(&self, terms: Terms<'_>) -> Span {
+        if self.learned.delay.is_zero() {
+            return Span::ZERO;
+        }
+        match terms.rule.learning() {
+            _ if self.learned.pinned => self.learned.delay,
+            Learning::Off => Span::ZERO,
+            // The base may have been higher when it was learnt: robots.txt changes, and so do rules.
+            learning => self.learned.delay.min(learning.most(terms.learn_base())),
+        }
     }
 
     /// Takes the slot at `now` and opens a permit for it.
@@ -298,11 +320,16 @@ impl Pace {
         };
         self.next_id = self.next_id.wrapping_add(1);
         self.start(terms.rule, &permit);
+        self.reopen(permit);
+        permit
+    }
+
+    #[inline]
+    fn reopen(&mut self, permit: Permit) {
         match self.open {
             None => self.open = Some(permit),
             Some(_) => self.rare_mut().open(permit),
         }
-        permit
     }
 
     /// Notes a start.
@@ -349,10 +376,6 @@ impl Pace {
 
     fn opens(&self) -> impl Iterator<Item = &Permit> {
         self.open.iter().chain(self.rare.iter().flat_map(|rare| rare.opens()))
-    }
-
-    fn find(&self, permit: &Permit) -> Option<&Permit> {
-        self.opens().find(|open| open.id == permit.id)
     }
 
     fn find_mut(&mut self, permit: &Permit) -> Option<&mut Permit> {
@@ -412,5 +435,7 @@ fn wait_or_refuse(reason: Reason) -> Decision {
     }
 }
 
+/// A ladder that nobody climbed for this long may be forgotten with its pace.
+const LADDER_LAPSES: Span = Span::from_hours(24);
 /// A permit that nobody recorded for this long no longer counts as being on the wire; its charge stays.
 pub const PERMIT_EXPIRES: Span = Span::from_mins(10);

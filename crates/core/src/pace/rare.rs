@@ -23,6 +23,8 @@ pub(super) struct Rare {
     pub(super) quotas: Vec<QuotaSpacing>,
     /// An operator closed the domain until then.
     pub(super) paused_until: Timestamp,
+    /// The youngest permit that was let go because too many were open.
+    pub(super) let_go: Option<u32>,
     /// Starts before this are not known, and the last of them may have been then.
     pub(super) lost_at: Timestamp,
 }
@@ -31,6 +33,8 @@ pub(super) struct Rare {
 pub(super) struct QuotaSpacing {
     pub(super) delay: Span,
     pub(super) until: Timestamp,
+    /// How long it was to last when it was told.
+    pub(super) length: Span,
 }
 
 impl Rare {
@@ -44,6 +48,7 @@ impl Rare {
             windows: Default::default(),
             quotas: Vec::new(),
             paused_until: Timestamp::NEVER,
+            let_go: None,
             lost_at: Timestamp::NEVER,
         }
     }
@@ -79,9 +84,15 @@ impl Rare {
 
     pub(super) fn open(&mut self, permit: Permit) {
         if self.open.len() == OPEN_MAX {
-            self.open.remove(0);
+            self.let_go = Some(self.open.remove(0).id);
         }
         self.open.push(permit);
+    }
+
+    /// Whether this permit was let go before it was recorded.
+    pub(super) fn has_let_go(&self, id: u32) -> bool {
+        // Numbers go up and wrap around: what is not far above is below.
+        self.let_go.is_some_and(|last| last.wrapping_sub(id) < u32::MAX / 2)
     }
 
     pub(super) fn take_oldest(&mut self) -> Option<Permit> {
@@ -106,7 +117,8 @@ impl Rare {
     }
 
     /// Keeps what a quota asks for. What another one asks at least as much of for at least as long is dropped.
-    pub(super) fn quota(&mut self, delay: Span, until: Timestamp, now: Timestamp) {
+    pub(super) fn quota(&mut self, delay: Span, length: Span, now: Timestamp) {
+        let until = now + length;
         let kept = |known: &QuotaSpacing| known.until > now && (known.delay > delay || known.until > until);
         let covered = |known: &QuotaSpacing| known.delay >= delay && known.until >= until;
         if self.quotas.iter().any(covered) {
@@ -119,7 +131,7 @@ impl Rare {
                 self.quotas.remove(place);
             }
         }
-        self.quotas.push(QuotaSpacing { delay, until });
+        self.quotas.push(QuotaSpacing { delay, until, length });
     }
 }
 

@@ -62,7 +62,7 @@ impl Pace {
         match self.settle(permit) {
             Some(sent) => self.learn_from(terms, sent, answer, now),
             // Nobody waited for it any more, but what the server asks for still goes.
-            None if now.since(permit.started_at) >= PERMIT_EXPIRES => {
+            None if self.has_given_up(permit, now) => {
                 let mut recorded = Recorded::of(Standing::Late);
                 self.heed_server(terms, answer, now, &mut recorded);
                 recorded
@@ -91,6 +91,12 @@ impl Pace {
             }
         };
         self.learn_from(terms, sent, answer, now)
+    }
+
+    /// Whether a permit that is not open was never recorded, but expired or was let go.
+    fn has_given_up(&self, permit: &Permit, now: Timestamp) -> bool {
+        let let_go = self.rare.as_ref().is_some_and(|rare| rare.has_let_go(permit.id));
+        let_go || now.since(permit.started_at) >= PERMIT_EXPIRES
     }
 
     #[inline]
@@ -159,7 +165,7 @@ impl Pace {
                 asked
             }
         };
-        self.hold_for_server(now + span, ServerWord::RetryAfter, recorded);
+        self.hold_for_server(now, span, ServerWord::RetryAfter, recorded);
         true
     }
 
@@ -167,17 +173,18 @@ impl Pace {
     fn heed_quota(&mut self, quota: Quota, max: Span, now: Timestamp, recorded: &mut Recorded) {
         let reset = quota.reset.min(max);
         if quota.remaining == 0 {
-            self.hold_for_server(now + reset, ServerWord::QuotaSpent, recorded);
+            self.hold_for_server(now, reset, ServerWord::QuotaSpent, recorded);
         } else {
-            self.rare_mut().quota(reset.split(quota.remaining), now + reset, now);
+            self.rare_mut().quota(reset.split(quota.remaining), reset, now);
         }
     }
 
     /// A shorter hold never shortens a longer one (B22).
-    fn hold_for_server(&mut self, until: Timestamp, word: ServerWord, recorded: &mut Recorded) {
-        let holds = self.holds_mut();
+    fn hold_for_server(&mut self, now: Timestamp, span: Span, word: ServerWord, recorded: &mut Recorded) {
+        let (until, holds) = (now + span, self.holds_mut());
         if until > holds.server_until {
             holds.server_until = until;
+            holds.server_ms = whole_ms(span);
             holds.server_word = word;
             recorded.server_until = Some(until);
             recorded.held_until = recorded.held_until.max(Some(until));
@@ -189,11 +196,10 @@ impl Pace {
         let ladder = terms.rule.ladder().wait(self.penalties);
         let by_ladder = || (ladder.unwrap_or(NO_LADDER_WAIT), Guess::Backoff);
         let learns = self.learned.pinned || !matches!(terms.rule.learning(), Learning::Off);
+        let learned = self.learned_delay(terms).max(terms.learn_base());
         let wait = match (outcome, terms.rule.wait_on_429()) {
             (Outcome::RateLimited, WaitOn429::Fixed(span)) => Some((span, Guess::WaitOn429)),
-            (Outcome::RateLimited, WaitOn429::Learned) if learns => {
-                Some((self.learned.delay, Guess::Learned))
-            }
+            (Outcome::RateLimited, WaitOn429::Learned) if learns => Some((learned, Guess::Learned)),
             (Outcome::RateLimited, WaitOn429::Learned | WaitOn429::Backoff) => Some(by_ladder()),
             _ => ladder.map(|span| (span, Guess::Backoff)),
         };
@@ -201,6 +207,7 @@ impl Pace {
         let holds = self.holds_mut();
         if now + span > holds.guess_until {
             holds.guess_until = now + span;
+            holds.guess_ms = whole_ms(span);
             holds.guess = guess;
             recorded.held_until = recorded.held_until.max(Some(now + span));
         }
@@ -211,6 +218,11 @@ impl Recorded {
     fn of(standing: Standing) -> Self {
         Self { standing, delay: None, held_until: None, server_until: None, heeded: Heeded::Absent }
     }
+}
+
+/// Whole milliseconds, rounded down: how long a hold was, and never longer.
+pub(super) fn whole_ms(span: Span) -> u32 {
+    u32::try_from(span.as_micros() / 1_000).unwrap_or(u32::MAX)
 }
 
 /// What a 429 waits when the rule says "backoff" and has no ladder.

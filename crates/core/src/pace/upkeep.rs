@@ -2,28 +2,31 @@
 //! an operator's hand (B7, B36, B37, B39, B77).
 
 use super::rare::Rare;
-use super::{Pace, ServerWord, Terms};
+use super::record::whole_ms;
+use super::{DecodeError, Pace, ServerWord, Terms};
 use crate::learn::{Bounds, DelayChange, Learned};
 use crate::time::{Span, Timestamp};
+use crate::window::Window;
 
 impl Pace {
-    /// The clock reads `now`. If it stepped back since the last call, everything remembered steps back with
+    /// The clock reads `now`. If it stepped back since the last call, everything that happened steps back with
     /// it: what was left to wait is still left, and no more (B7).
     #[inline]
     pub(super) fn meet(&mut self, now: Timestamp) {
         if now < self.seen_at {
-            self.rebase(self.seen_at.since(now));
+            self.rebase(self.seen_at.since(now), now);
         }
         self.seen_at = now;
     }
 
     #[cold]
-    fn rebase(&mut self, step: Span) {
+    fn rebase(&mut self, step: Span, now: Timestamp) {
         self.last_start = self.last_start - step;
         self.last_success = self.last_success - step;
+        let seen_at = self.seen_at;
         if let Some(holds) = &mut self.holds {
-            holds.server_until = holds.server_until - step;
-            holds.guess_until = holds.guess_until - step;
+            holds.server_until = rebase_hold(holds.server_until, holds.server_ms, seen_at, now);
+            holds.guess_until = rebase_hold(holds.guess_until, holds.guess_ms, seen_at, now);
             holds.penalty_at = holds.penalty_at - step;
         }
         if let Some(bounds) = &mut self.learned.bounds {
@@ -33,7 +36,7 @@ impl Pace {
             permit.started_at = permit.started_at - step;
         }
         if let Some(rare) = &mut self.rare {
-            rebase_rare(rare, step);
+            rebase_rare(rare, step, now);
         }
     }
 
@@ -51,6 +54,9 @@ impl Pace {
     pub fn lost(&mut self, latest: Timestamp) {
         let rare = self.rare_mut();
         rare.lost_at = rare.lost_at.max(latest);
+        // A window that remembers fewer starts than fit into it takes the rest for lost.
+        rare.window = Window::default();
+        rare.windows = Default::default();
         rare.starts = rare.starts.map(|start| start.max(latest));
         self.last_start = self.last_start.max(latest);
     }
@@ -59,30 +65,53 @@ impl Pace {
     pub fn restore_server_until(&mut self, until: Timestamp, stated_at: Timestamp, now: Timestamp) {
         self.meet(now);
         // A clock that now reads less than it did then must not make the wait longer than it was.
-        let until = if now < stated_at { now + until.since(stated_at) } else { until };
+        let length = until.since(stated_at);
+        let until = until.min(now + length);
         let holds = self.holds_mut();
         if until > holds.server_until {
             holds.server_until = until;
+            holds.server_ms = whole_ms(length);
             holds.server_word = ServerWord::RetryAfter;
         }
     }
 
-    /// Learned delay and floor are read back from the store. They never replace what is newer here (B36).
-    pub fn seed(
-        &mut self,
-        terms: Terms<'_>,
-        delay: Span,
-        floor: Span,
-        floor_at: Timestamp,
-    ) -> Option<DelayChange> {
+    /// Learned delay and floor are read back from the store. They never replace what is newer here (B36). A
+    /// floor whose age nobody kept counts as confirmed now.
+    pub fn seed(&mut self, terms: Terms<'_>, kept: &Kept, now: Timestamp) -> Option<DelayChange> {
         if self.learned.touched {
             return None;
         }
+        let Kept { delay, floor, floor_at, .. } = *kept;
         let delay = terms.rule.learning().limit(delay, floor, terms.learn_base());
+        let confirmed_at = if floor.is_zero() { Timestamp::NEVER } else { floor_at.unwrap_or(now) };
         self.learned.changing(|learned| {
             learned.delay = delay;
-            learned.bound(Bounds { floor, floor_at, probe_from: Span::ZERO });
+            learned.bound(Bounds { floor, floor_at: confirmed_at, probe_from: Span::ZERO });
         })
+    }
+
+    /// Takes a domain over, in the way its last holder left it (B35–B37, B77).
+    pub fn inherit(
+        terms: Terms<'_>,
+        kept: &Kept,
+        left: Left<'_>,
+        now: Timestamp,
+    ) -> Result<Self, DecodeError> {
+        let mut pace = match left {
+            Left::HandedOver(bytes) | Left::Stopped(bytes) => Self::decode(bytes)?,
+            Left::New | Left::Died { .. } => Self::default(),
+        };
+        if let Left::Stopped(_) = left {
+            pace.restarted();
+        }
+        pace.seed(terms, kept, now);
+        if let Some((until, stated_at)) = kept.server {
+            pace.restore_server_until(until, stated_at, now);
+        }
+        if let Left::Died { latest } = left {
+            pace.lost(latest);
+        }
+        Ok(pace)
     }
 
     /// An operator sets the learned delay and its floor, within what the rule allows.
@@ -160,7 +189,45 @@ pub enum Pinned {
     No,
 }
 
-fn rebase_rare(rare: &mut Rare, step: Span) {
+/// What a store keeps of a domain beside its whole pace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Kept {
+    /// The learned delay (`adaptive_delay_seconds`).
+    pub delay: Span,
+    /// Its floor (`adaptive_delay_floor_seconds`).
+    pub floor: Span,
+    /// When a broken probe last confirmed the floor.
+    pub floor_at: Option<Timestamp>,
+    /// Until when the server asked us to stay away, and when it did.
+    pub server: Option<(Timestamp, Timestamp)>,
+}
+
+/// How the last holder of a domain left it. Whole paces are as [`Pace::encode`] wrote them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Left<'a> {
+    /// Nobody ever held it.
+    New,
+    /// A living process passes it on.
+    HandedOver(&'a [u8]),
+    /// Its holder stopped cleanly, and this is a restart.
+    Stopped(&'a [u8]),
+    /// Its holder died, or its state was lost.
+    Died {
+        /// The last moment at which it may have sent.
+        latest: Timestamp,
+    },
+}
+
+/// A hold that was in force has as much left as it had. One that the clock had passed is in force again if the
+/// clock says so, but for no longer than it was set for.
+fn rebase_hold(until: Timestamp, ms: u32, seen_at: Timestamp, now: Timestamp) -> Timestamp {
+    match until > seen_at {
+        true => until - seen_at.since(now),
+        false => until.min(now + Span::from_millis(ms.into())),
+    }
+}
+
+fn rebase_rare(rare: &mut Rare, step: Span, now: Timestamp) {
     for permit in &mut rare.open {
         permit.started_at = permit.started_at - step;
     }
@@ -170,10 +237,8 @@ fn rebase_rare(rare: &mut Rare, step: Span) {
     rare.window.rebase(step);
     rare.windows.iter_mut().for_each(|window| window.rebase(step));
     for quota in &mut rare.quotas {
-        quota.until = quota.until - step;
+        quota.until = quota.until.min(now + quota.length);
     }
     rare.lost_at = rare.lost_at - step;
-    if rare.paused_until != Timestamp::MAX {
-        rare.paused_until = rare.paused_until - step;
-    }
+    // An operator's pause ends by the wall clock that the operator read.
 }

@@ -152,6 +152,11 @@ impl Rule {
         self.ladder
     }
 
+    /// What the facade's `backoff(attempt)` waits, attempts counted from 0 (B19); nothing when disabled (B13).
+    pub fn backoff(&self, attempt: u32) -> Span {
+        if self.enabled { self.ladder.backoff(attempt).unwrap_or_default() } else { Span::ZERO }
+    }
+
     /// What a 429 without `Retry-After` waits.
     pub fn wait_on_429(&self) -> WaitOn429 {
         self.wait_on_429
@@ -218,6 +223,11 @@ fn ladder(fields: &Fields) -> Result<Ladder, Problem> {
     });
     match kind {
         Backoff::None => Ok(Ladder::None),
+        // The setting that somebody wrote is the one to name.
+        _ if max < base && fields.backoff_max.is_none() => {
+            let expected = format!("a duration of at most backoff_max, which is {max}");
+            Err(Problem::new("backoff_base", format!("\"{base}\""), expected))
+        }
         _ if max < base => {
             let expected = format!("a duration of at least backoff_base, which is {base}");
             Err(Problem::new("backoff_max", format!("\"{max}\""), expected))

@@ -34,6 +34,7 @@ impl RuleTable {
         let base = default.over(&profile.default);
         let mut problems = Problems::default();
         let mut rules = HashMap::new();
+        let mut of_default = Vec::new();
         let configs = choices(rows);
         let profiles = choices(&profile.rows);
         for (c, config) in configs.iter().enumerate() {
@@ -50,8 +51,14 @@ impl RuleTable {
                     config.map_or("default".to_owned(), |(pattern, _)| format!("domains.\"{pattern}\""));
                 match Rule::new(&merged) {
                     Ok(rule) => _ = rules.insert((c, p), rule),
+                    // A problem of the defaults is found again in every row, and is told once.
+                    Err(wrong) if (c, p) == (0, 0) => {
+                        of_default = wrong.0.clone();
+                        problems.0.extend(wrong.0.into_iter().map(|problem| problem.inside("default")));
+                    }
                     Err(wrong) => {
-                        problems.0.extend(wrong.0.into_iter().map(|problem| problem.inside(&table)));
+                        let own = wrong.0.into_iter().filter(|problem| !of_default.contains(problem));
+                        problems.0.extend(own.map(|problem| problem.inside(&table)));
                     }
                 }
             }

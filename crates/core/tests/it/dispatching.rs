@@ -194,23 +194,88 @@ fn a_jobs_concurrency_is_kept_and_falls_where_a_domain_slows_down() {
     }
     // x.org slowed down by five seconds: two at once there, while y.org keeps three.
     let slow: Terms<'_> = rule.as_ref().into();
-    dispatch.pace_mut(&host("x.org"), at(0.0)).unwrap().set_learned(
-        slow,
-        Span::from_secs(5),
-        Span::ZERO,
-        at(0.0),
-    );
-    let x = dispatch.paces().find(&host("x.org")).unwrap();
-    let mut on_x = Vec::new();
-    for second in [10.0, 20.0, 30.0, 40.0] {
-        while let Next::Go(grant) = dispatch.next(at(second)) {
-            match grant.domain == x {
-                true => on_x.push(grant),
-                false => finish(&mut dispatch, grant, Outcome::Success, at(second)),
+    let learn = |dispatch: &mut Dispatch<Named>, secs: u64, now: f64| {
+        let pace = dispatch.pace_mut(&host("x.org"), at(now)).unwrap();
+        pace.set_learned(slow, Span::from_secs(secs), Span::ZERO, at(now));
+    };
+    let mut dispatch = Dispatch::new(1);
+    dispatch.job(JobId(1), 3);
+    for _ in 0..9 {
+        dispatch.join(&host("x.org"), lane(1), at(0.0), Named("x", Arc::clone(&rule))).unwrap();
+    }
+    learn(&mut dispatch, 5, 0.0);
+    let grants = |dispatch: &mut Dispatch<Named>, seconds: [f64; 4]| {
+        let mut grants = Vec::new();
+        for second in seconds {
+            while let Next::Go(grant) = dispatch.next(at(second)) {
+                grants.push(grant);
             }
         }
+        grants
+    };
+    let first = grants(&mut dispatch, [0.0, 10.0, 20.0, 30.0]);
+    assert_eq!(first.len(), 2, "three less one for five seconds");
+    let y = host("y.org");
+    assert_eq!(dispatch.free_slots(JobId(1), &y, Span::ZERO, Span::ZERO), 1, "another domain keeps the base");
+    // As the learned delay falls, the third comes back.
+    learn(&mut dispatch, 4, 40.0);
+    assert_eq!(grants(&mut dispatch, [40.0, 50.0, 60.0, 70.0]).len(), 1);
+    learn(&mut dispatch, 60, 80.0);
+    for grant in first {
+        finish(&mut dispatch, grant, Outcome::Success, at(80.0));
     }
-    assert!(on_x.len() <= 2, "{on_x:?}");
+    assert_eq!(
+        grants(&mut dispatch, [80.0, 200.0, 300.0, 400.0]).len(),
+        0,
+        "one is still in flight, and one may be"
+    );
+}
+
+/// B40, B49: a job that is reopened still counts what it has on the wire
+#[test]
+fn a_reopened_job_counts_what_is_on_the_wire() {
+    let rule = rule(json!({ "in_flight": "unlimited", "min_delay": "0s" }));
+    let mut dispatch = Dispatch::new(1);
+    let named = |name| Named(name, Arc::clone(&rule));
+    dispatch.job(JobId(1), 1);
+    dispatch.join(&host("x.org"), lane(1), at(0.0), named("a")).unwrap();
+    let a = go(&mut dispatch, 0.0);
+    dispatch.end_job(JobId(1));
+    dispatch.job(JobId(1), 1);
+    dispatch.join(&host("x.org"), lane(1), at(0.0), named("b")).unwrap();
+    assert_eq!(dispatch.next(at(1.0)), Next::Idle, "a is still in flight");
+    finish(&mut dispatch, a, Outcome::Success, at(1.0));
+    assert_eq!(go(&mut dispatch, 1.0).waiter.0, "b");
+}
+
+/// B3, B26: a check waits behind those who want the same slot, not behind those who cannot take it
+#[test]
+fn a_check_does_not_wait_for_those_who_cannot_go() {
+    let rule = rule(
+        json!({ "learning": "off", "in_flight": "unlimited", "intent": { "search": { "min_delay": "10m" } } }),
+    );
+    let terms: Terms<'_> = rule.as_ref().into();
+    let named = |name| Named(name, Arc::clone(&rule));
+    let mut dispatch = Dispatch::new(1);
+    dispatch.job(JobId(1), 1);
+    dispatch.join(&host("busy.org"), lane(1), at(0.0), named("busy")).unwrap();
+    _ = go(&mut dispatch, 0.0);
+    for _ in 0..1_000 {
+        dispatch.join(&host("x.org"), lane(1), at(0.0), named("full")).unwrap();
+    }
+    assert!(
+        dispatch.check(&host("x.org"), terms, Intent::Fetch, at(1.0)).proceeds(),
+        "the job is full elsewhere"
+    );
+    for name in ["first", "second"] {
+        dispatch.join(&host("y.org"), SEARCH, at(0.0), named(name)).unwrap();
+    }
+    assert_eq!(go(&mut dispatch, 2.0).waiter.0, "first");
+    assert!(
+        dispatch.check(&host("y.org"), terms, Intent::Fetch, at(5.0)).proceeds(),
+        "the search waits for itself"
+    );
+    assert!(!dispatch.check(&host("y.org"), terms, Intent::Search, at(9.0)).proceeds(), "in line before");
 }
 
 /// B49: a job that ended takes no tasks, and those that wait are sent away
@@ -254,13 +319,16 @@ fn a_domain_changes_hands_with_its_pace() {
     assert_eq!(reason.to_string(), "another process is taking the domain over; about 1s left");
     finish(&mut dispatch, a, Outcome::Success, at(0.5));
     assert_eq!(dispatch.next(at(5.0)), Next::Idle, "a draining domain grants nothing");
+    dispatch.keep(id, at(5.0));
+    assert!(dispatch.check(&host("y.org"), rule.as_ref().into(), Intent::Fetch, at(5.0)).proceeds());
+    dispatch.drain(id);
     let (pace, waiters) = dispatch.release(id, at(5.0)).unwrap();
     assert_eq!(pace.last_start(), Some(at(0.0)));
     assert_eq!(waiters.len(), 1);
-    assert!(dispatch.paces().is_empty());
+    assert_eq!(dispatch.paces().find(&host("x.org")), None);
 }
 
-/// A waiter that could not go after all keeps its turn
+/// B42: a waiter that could not go after all keeps its turn, and has spent nothing but the slot
 #[test]
 fn a_waiter_that_could_not_go_keeps_its_turn() {
     let (mut dispatch, rule) = (Dispatch::new(1), rule(json!({ "learning": "off" })));

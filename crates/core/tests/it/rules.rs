@@ -207,8 +207,17 @@ fn settings_that_contradict_each_other_are_told_with_their_table() {
         RuleTable::new(&Profile::standard(), &Fields::default(), &rows, None).unwrap_err().to_string();
     assert_eq!(
         problems,
-        "domains.\"reuters.com\".backoff_max = \"60s\": expected a duration of at least backoff_base, which is 600s"
-            .replace("600s", "10m")
+        "domains.\"reuters.com\".backoff_base = \"10m\": expected a duration of at most backoff_max, which is 60s"
+    );
+    let default = fields(json!({ "backoff_base": "10m", "backoff_max": "2m" }));
+    let rows = [
+        (Pattern::parse("a.org").unwrap(), Fields::default()),
+        (Pattern::parse("b.org").unwrap(), Fields::default()),
+    ];
+    let problems = RuleTable::new(&Profile::collector(), &default, &rows, None).unwrap_err().to_string();
+    assert_eq!(
+        problems, "default.backoff_max = \"2m\": expected a duration of at least backoff_base, which is 10m",
+        "told once, where it was written"
     );
     let rule = Rule::new(&fields(json!({ "backoff": "linear", "backoff_base": "2s", "backoff_max": "3s" })))
         .unwrap();

@@ -11,7 +11,7 @@ use comity_core::headers::Told;
 use comity_core::intent::Intent;
 use comity_core::line::{Lane, Place, Waiter};
 use comity_core::outcome::{Answer, Breakdown};
-use comity_core::pace::{Departure, Pace, Terms};
+use comity_core::pace::{Departure, Kept, Left, Pace, Terms};
 use comity_core::paces::DomainId;
 use comity_core::retry;
 use comity_core::rule::{Fields, Profile, Rule, RuleTable};
@@ -87,8 +87,7 @@ struct Held {
 /// What the store keeps of a domain.
 #[derive(Default)]
 struct Saved {
-    learned: (Span, Span, Option<Timestamp>),
-    server: Option<(Timestamp, Timestamp)>,
+    kept: Kept,
     pace: Option<Vec<u8>>,
 }
 
@@ -255,8 +254,7 @@ impl<'a> Play<'a> {
             return;
         }
         let Some(dispatch) = &mut self.processes[attempt.process].dispatch else { return };
-        let name = &self.domains[attempt.domain].name;
-        let Some(pace) = dispatch.pace_mut(name, now) else { return };
+        let Some(pace) = dispatch.pace_of(attempt.id, now) else { return };
         match pace.depart(attempt.work.terms(), &mut attempt.permit, now) {
             Departure::Go => self.sent(nth),
             Departure::Wait { until, .. } if until.since(now) <= PATIENCE => {
@@ -324,10 +322,11 @@ impl<'a> Play<'a> {
         let Some(pace) = dispatch.paces().pace(attempt.id) else { return };
         let saved = &mut self.domains[attempt.domain].saved;
         if let Some(until) = recorded.server_until {
-            saved.server = Some((until, now));
+            saved.kept.server = Some((until, now));
         }
         let learned = pace.learned();
-        saved.learned = (learned.delay(), learned.floor(), learned.floor_confirmed_at());
+        (saved.kept.delay, saved.kept.floor) = (learned.delay(), learned.floor());
+        saved.kept.floor_at = learned.floor_confirmed_at();
         if let Some(change) = recorded.delay {
             self.changes.push(Change { host, at: now, task, from: change.from, to: change.to });
         }
@@ -479,27 +478,15 @@ impl<'a> Play<'a> {
         let host = held.hosts[0];
         let rule = Arc::clone(self.rules.rule(&host_domain(host)));
         let terms = Terms { rule: &rule, crawl_delay: self.spec.hosts[host].crawl_delay };
-        let saved = held.saved.pace.take().map(|bytes| Pace::decode(&bytes));
-        let pace = match (saved, how) {
-            (Some(Ok(pace)), How::HandedOver) => pace,
-            (Some(Ok(mut pace)), How::Restarted) => {
-                pace.restarted();
-                pace
-            }
-            (Some(Err(error)), _) => unreachable!("{error}"),
-            _ => {
-                let mut pace = Pace::default();
-                let (delay, floor, floor_at) = held.saved.learned;
-                pace.seed(terms, delay, floor, floor_at.unwrap_or(Timestamp::NEVER));
-                if let Some((until, stated_at)) = held.saved.server {
-                    pace.restore_server_until(until, stated_at, now);
-                }
-                if how == How::Lost {
-                    pace.lost(now);
-                }
-                pace
-            }
+        let saved = held.saved.pace.take();
+        let left = match (how, &saved) {
+            (How::Lost, _) => Left::Died { latest: now },
+            (How::HandedOver, Some(bytes)) => Left::HandedOver(bytes),
+            (How::Restarted, Some(bytes)) => Left::Stopped(bytes),
+            (_, None) => Left::New,
         };
+        let inherited = Pace::inherit(terms, &held.saved.kept, left, now);
+        let pace = inherited.unwrap_or_else(|error| panic!("{error}"));
         if let Some(fresh) = dispatch.pace_mut(&held.name, now) {
             *fresh = pace;
         }

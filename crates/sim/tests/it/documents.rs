@@ -125,13 +125,15 @@ mod document_1 {
     /// B36: raised to the floor, limited to base and cap, and never in place of newer state
     #[test]
     fn a_seed_is_limited_and_never_replaces_newer_state() {
-        use comity_core::pace::Pace;
+        use comity_core::pace::{Kept, Pace};
         let scenario = Scenario::of("crawler", ANY, &Value::Null);
         let seeded = |delay: f64, floor: f64| {
             let mut pace = Pace::default();
             let [delay, floor] = [delay, floor].map(|secs| Span::from_secs_f64(secs).unwrap());
-            pace.seed(scenario.rule().into(), delay, floor, Timestamp::NEVER);
-            pace.seed(scenario.rule().into(), Span::from_secs(33), floor, Timestamp::NEVER);
+            let kept = Kept { delay, floor, ..Kept::default() };
+            pace.seed(scenario.rule().into(), &kept, Timestamp::from_secs(0));
+            let older = Kept { delay: Span::from_secs(33), ..kept };
+            pace.seed(scenario.rule().into(), &older, Timestamp::from_secs(0));
             pace.learned().delay().as_secs_f64()
         };
         assert_eq!(seeded(2.25, 0.0), 2.25);
@@ -221,6 +223,7 @@ mod document_2 {
     fn a_disabled_limiter_never_waits() {
         let disabled = Scenario::of("archiver", ANY, &json!({ "enabled": false }));
         assert_eq!(disabled.run("start x3 | 429 retry-after=60 | n | ask"), "0 | 0 | 0 | n 0 | proceed");
+        assert_eq!(disabled.run("backoff 3 | ask"), "0 | proceed");
     }
 
     /// B13: no limiter given is one request a second
