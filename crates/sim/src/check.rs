@@ -43,6 +43,8 @@ pub enum Promise {
     Deadline,
     /// At most so many on the wire at once (B78).
     InFlight,
+    /// A job has fewer tasks in flight on a domain that slowed down (B40).
+    Concurrency,
     /// Waiters are served in order (B12).
     Order,
     /// Every task ends, and none is fetched after it ended.
@@ -78,6 +80,7 @@ pub fn check(spec: &WorldSpec, report: &Report) -> Result<(), Violation> {
         seen.bursts()?;
         seen.deadlines()?;
         seen.in_flight()?;
+        seen.concurrency()?;
         seen.order()?;
         seen.starvation()?;
         seen.learning()?;
@@ -181,6 +184,29 @@ impl Seen<'_> {
             if others >= limit as usize {
                 let detail = format!("{} requests at once, where {limit} are allowed", others + 1);
                 return Err(self.broken(Promise::InFlight, entry.start, detail));
+            }
+        }
+        Ok(())
+    }
+
+    /// Where connecting takes no time, a start is a grant, and what is in flight then is known.
+    fn concurrency(&self) -> Result<(), Violation> {
+        for (nth, entry) in self.log.iter().enumerate() {
+            let learns = matches!(self.rule(entry).learning(), Learning::Linear(_));
+            if !self.spec.hosts[entry.host].connect.is_zero() || self.domain.as_str().starts_with("group:") {
+                continue;
+            }
+            let mine = |other: &&&Entry| other.process == entry.process;
+            let on_wire = |other: &&&Entry| other.end.is_none_or(|end| end > entry.start);
+            let others = self.log[..nth].iter().filter(mine).filter(on_wire).count();
+            let changes = self.report.changes.iter().rev().filter(|change| change.host == entry.host);
+            let learned = changes.filter(|_| learns).find(|change| change.at <= entry.start);
+            let slower = learned.map_or(Span::ZERO, |change| change.to.less(self.baseline(entry)));
+            let less = (slower.as_micros() / 5_000_000) as usize;
+            let most = (self.spec.concurrency as usize).saturating_sub(less).max(1);
+            if others >= most {
+                let detail = format!("{} tasks in flight, where {most} are allowed", others + 1);
+                return Err(self.broken(Promise::Concurrency, entry.start, detail));
             }
         }
         Ok(())

@@ -156,6 +156,20 @@ pub struct TaskEnd {
 }
 
 impl WorldSpec {
+    /// A world of one host, one process with sixteen workers, and no faults.
+    pub fn of(host: HostSpec) -> Self {
+        Self {
+            seed: 1,
+            profile: "standard",
+            hosts: vec![host],
+            processes: 1,
+            workers: 16,
+            concurrency: 16,
+            retries_max: 3,
+            faults: Vec::new(),
+        }
+    }
+
     /// Plays the world and checks what its sites saw.
     pub fn run(&self) -> Result<Report, Box<Failed>> {
         let report = play::play(self);

@@ -90,6 +90,21 @@ fn every_broken_promise_is_caught() {
         Some(Promise::Deadline)
     );
     assert_eq!(caught(open(), |r| r.log[0].end = Some(r.log[2].start)), Some(Promise::InFlight));
+    let crowded = {
+        let mut spec = world(LimitSpec::Open, Words::Absent);
+        spec.hosts[0].fields =
+            Fields { in_flight: Some(None), min_delay: Some(Span::ZERO), ..Fields::default() };
+        spec.hosts[0].searches = false;
+        let report = spec.run().unwrap_or_else(|failed| panic!("{}", failed.violation));
+        (spec, report)
+    };
+    assert_eq!(
+        caught(crowded, |r| {
+            let (at, from, to) = (r.log[0].start, Span::from_secs(1), Span::from_secs(60));
+            r.changes.push(Change { host: 0, at, task: 0, from, to });
+        }),
+        Some(Promise::Concurrency)
+    );
     assert_eq!(
         caught(open(), |r| {
             let (a, b) = (r.log[0].task, r.log[1].task);
