@@ -26,7 +26,7 @@
 //! ```
 //!
 //! Modules in reading order: [`time`], [`problem`], [`intent`], [`domain`]; [`headers`], [`outcome`]; [`backoff`],
-//! [`rule`]; [`decision`], [`learn`], [`pace`], [`paces`]; [`line`], [`dispatch`]; [`task`], [`retry`],
+//! [`rule`]; [`decision`], [`learn`], [`pace`], [`paces`]; [`mod@line`], [`dispatch`]; [`task`], [`retry`],
 //! [`guard`]; [`interval`], [`enqueue`], [`cadence`].
 
 // What everything is made of,

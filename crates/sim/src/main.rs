@@ -69,18 +69,8 @@ fn demo() -> ExitCode {
 fn demo_world(limit: LimitSpec, words: Words, fields: Fields) -> WorldSpec {
     let latency = (Span::from_millis(1), Span::from_millis(1));
     let site = SiteSpec { limit, words, latency, flaky: Flaky::default(), clock_ahead: 0 };
-    let host =
-        HostSpec { site, fields, crawl_delay: Span::ZERO, connect: Span::ZERO, tasks: 100, searches: false };
-    WorldSpec {
-        seed: 1,
-        profile: "standard",
-        hosts: vec![host],
-        processes: 1,
-        workers: 16,
-        concurrency: 16,
-        retries_max: 3,
-        faults: Vec::new(),
-    }
+    let (crawl_delay, connect) = (Span::ZERO, Span::ZERO);
+    WorldSpec::of(HostSpec { site, fields, crawl_delay, connect, tasks: 100, searches: false })
 }
 
 /// Plays a world and prints a line; false when a promise was broken.

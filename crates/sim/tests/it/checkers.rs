@@ -22,17 +22,7 @@ fn world(limit: LimitSpec, words: Words) -> WorldSpec {
         ..Fields::default()
     };
     let (crawl_delay, connect) = (Span::ZERO, Span::ZERO);
-    let host = HostSpec { site, fields, crawl_delay, connect, tasks: 12, searches: true };
-    WorldSpec {
-        seed: 1,
-        profile: "standard",
-        hosts: vec![host],
-        processes: 1,
-        workers: 16,
-        concurrency: 16,
-        retries_max: 3,
-        faults: Vec::new(),
-    }
+    WorldSpec::of(HostSpec { site, fields, crawl_delay, connect, tasks: 12, searches: true })
 }
 
 fn open() -> (WorldSpec, Report) {
