@@ -4,7 +4,7 @@
 //! never copies a million paces and wastes at most one chunk. Nothing is ever dropped here by itself: whoever
 //! owns the table decides what is idle.
 
-use std::hash::BuildHasher;
+use std::hash::{BuildHasher, Hasher};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use foldhash::fast::FixedState;
@@ -47,17 +47,17 @@ impl Paces {
 
     /// The number of `domain`, if it is here.
     pub fn find(&self, domain: &Domain) -> Option<DomainId> {
-        self.find_hashed(domain, self.hasher.hash_one(domain))
+        self.find_hashed(domain, hash(&self.hasher, domain))
     }
 
     /// The number of `domain`, which starts with a fresh pace when it is new.
     pub fn enter(&mut self, domain: &Domain) -> DomainId {
-        self.enter_hashed(domain, self.hasher.hash_one(domain))
+        self.enter_hashed(domain, hash(&self.hasher, domain))
     }
 
     /// Forgets a domain and gives its pace back.
     pub fn remove(&mut self, id: DomainId) -> Option<Pace> {
-        let hash = self.hasher.hash_one(&self.slots.get(id.0)?.domain);
+        let hash = hash(&self.hasher, &self.slots.get(id.0)?.domain);
         self.ids.find_entry(hash, |known| *known == id.0).ok()?.remove();
         self.free.push(id.0);
         self.slots.get_mut(id.0)?.take().map(|slot| slot.pace)
@@ -115,10 +115,18 @@ impl Paces {
             *vacant = slot;
         }
         let (slots, hasher) = (&self.slots, &self.hasher);
-        let rehash = |id: &u32| slots.get(*id).map_or(0, |slot| hasher.hash_one(&slot.domain));
+        let rehash = |id: &u32| slots.get(*id).map_or(0, |slot| self::hash(hasher, &slot.domain));
         self.ids.insert_unique(hash, id, rehash);
         DomainId(id)
     }
+}
+
+/// Names are hashed as the bytes they are.
+#[inline]
+fn hash(hasher: &FixedState, domain: &Domain) -> u64 {
+    let mut hash = hasher.build_hasher();
+    hash.write(domain.as_str().as_bytes());
+    hash.finish()
 }
 
 impl Slots {
@@ -152,9 +160,14 @@ impl Slots {
 /// callers (see [`crate::pace`]).
 #[derive(Debug)]
 pub struct SharedPaces {
-    shards: Box<[Mutex<Paces>]>,
+    shards: Box<[Shard]>,
     hasher: FixedState,
 }
+
+/// Alone on its cache lines: threads that use different parts do not meet there either.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Shard(Mutex<Paces>);
 
 /// The number of a domain in a shared table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -166,14 +179,14 @@ pub struct SharedId {
 impl SharedPaces {
     /// An empty table; `seed` as in [`Paces::new`].
     pub fn new(seed: u64) -> Self {
-        let shards = (0..SHARDS).map(|_| Mutex::new(Paces::new(seed))).collect();
+        let shards = (0..SHARDS).map(|_| Shard(Mutex::new(Paces::new(seed)))).collect();
         Self { shards, hasher: FixedState::with_seed(seed) }
     }
 
     /// Changes the pace of `domain`, which starts afresh when it is new, and tells its number.
     #[inline]
     pub fn enter<T>(&self, domain: &Domain, change: impl FnOnce(&mut Pace) -> T) -> Option<(SharedId, T)> {
-        let hash = self.hasher.hash_one(domain);
+        let hash = hash(&self.hasher, domain);
         // The table inside uses the low bits and the top seven, so the shard is taken from between.
         let shard = (hash >> 32) as usize % SHARDS;
         let mut paces = self.lock(shard)?;
@@ -202,7 +215,7 @@ impl SharedPaces {
     #[inline]
     fn lock(&self, shard: usize) -> Option<MutexGuard<'_, Paces>> {
         // A caller that panicked inside `change` leaves a pace that is still a pace.
-        self.shards.get(shard).map(|shard| shard.lock().unwrap_or_else(PoisonError::into_inner))
+        self.shards.get(shard).map(|shard| shard.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 

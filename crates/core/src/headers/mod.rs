@@ -51,6 +51,12 @@ impl Told {
         }
     }
 
+    /// Whether the answer said nothing about waiting.
+    #[inline]
+    pub fn is_silent(&self) -> bool {
+        matches!(self, Self { retry_after: RetryAfter::Absent, quota: None })
+    }
+
     /// Only a `Retry-After` of plain seconds.
     pub fn retry_after(span: Span) -> Self {
         Self { retry_after: RetryAfter::After(span), quota: None }

@@ -2,7 +2,7 @@
 
 use super::{Guess, PERMIT_EXPIRES, Pace, ServerWord, Terms};
 use crate::decision::Permit;
-use crate::headers::{Quota, RetryAfter, Told};
+use crate::headers::{Quota, RetryAfter};
 use crate::intent::Intent;
 use crate::learn::{DelayChange, Learning, Sent};
 use crate::outcome::{Answer, Outcome};
@@ -131,7 +131,7 @@ impl Pace {
             }
             (true, false) => self.learned.success_streak = 0,
         }
-        let stated = answer.told != Told::default() && self.heed_server(terms, answer, now, &mut recorded);
+        let stated = !answer.told.is_silent() && self.heed_server(terms, answer, now, &mut recorded);
         if answer.outcome.is_penalty() && fresh && !stated {
             self.hold_by_rule(terms, answer.outcome, now, &mut recorded);
         }
