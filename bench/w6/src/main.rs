@@ -13,7 +13,7 @@ use comity_core::decision::Decision;
 use comity_core::domain::Domain;
 use comity_core::intent::Intent;
 use comity_core::outcome::{Answer, Outcome};
-use comity_core::pace::Terms;
+use comity_core::pace::{Pace, Terms};
 use comity_core::paces::{Paces, SharedPaces};
 use comity_core::rule::{Fields, Rule};
 use comity_core::time::{Span, Timestamp};
@@ -78,6 +78,7 @@ fn compare() {
             }
         }
     }
+    parts();
     println!("\n| domains | comity, bytes a domain | governor, bytes a domain | goal: 200 |");
     println!("|---|---|---|---|");
     for size in [100_000, 1_000_000] {
@@ -85,6 +86,37 @@ fn compare() {
         let goal = if ours <= 200.0 { "met" } else { "missed" };
         println!("| {size} | {ours:.0} | {theirs:.0} | {goal} |");
     }
+}
+
+/// Where the time of one cycle goes while everything is in the cache.
+fn parts() {
+    let names = names(1_000);
+    let domains: Vec<Domain> = names.iter().filter_map(|name| Domain::parse(name).ok()).collect();
+    let (comity, orders) = (Comity::new(&domains), order(1_000, Access::Uniform, 1));
+    let terms: Terms<'_> = (&comity.rule).into();
+    let (mut owned, mut pace, mut now) = (Paces::new(fastrand::u64(..)), Pace::default(), comity.now());
+    domains.iter().for_each(|domain| assert!(comity.cycle_owned(&mut owned, domain)));
+    let mut times: [Vec<f64>; 5] = Default::default();
+    for _ in 0..ROUNDS {
+        times[0].push(time_one(&orders, |_| comity.now() <= comity.now()));
+        times[1].push(time_one(&orders, |nth| owned.find(&domains[nth]).is_some()));
+        times[2].push(time_one(&orders, |_| {
+            now = now + Span::from_micros(1);
+            let Decision::Proceed(permit) = pace.admit(terms, Intent::Fetch, now) else { return false };
+            let recorded = pace.record(terms, &permit, &Answer::from(Outcome::Success), now);
+            std::hint::black_box(recorded).held_until.is_none()
+        }));
+        times[3].push(time_one(&orders, |nth| comity.cycle_owned(&mut owned, &domains[nth])));
+        times[4].push(time_one(&orders, |nth| comity.cycle(&domains[nth])));
+    }
+    let [clock, find, logic, owned, shared] = times.map(median);
+    println!("\n| where it goes at 1000 domains | ns |");
+    println!("|---|---|");
+    println!("| two readings of the clock (governor: one) | {clock:.0} |");
+    println!("| finding the domain | {find:.0} |");
+    println!("| deciding and learning | {logic:.0} |");
+    println!("| fetching the pace from a farther cache, calls | {:.0} |", owned - clock - find - logic);
+    println!("| locking and unlocking twice, when shared | {:.0} |", shared - owned);
 }
 
 /// A table of paces and the rule they go by: the linear learner, and no limit that would refuse a request.
