@@ -464,3 +464,33 @@ fn too_many_open_permits_lose_no_deadline() {
     let said = with("archiver", free, script);
     assert!(said.ends_with("hold 121 | n 0"), "{}", &said[said.len() - 40..]);
 }
+
+/// B28: what is tracked is shown
+#[test]
+fn what_is_tracked_is_shown() {
+    let script = "start | 429 | streaks | start | 429 | streaks | start | 500 | streaks | start | 200 | streaks | learned";
+    let said = run("crawler", ANY, script);
+    let shown: Vec<&str> = said.split(" | ").filter(|word| word.starts_with(['s', 'l'])).collect();
+    assert_eq!(shown, ["streaks 0/1", "streaks 0/2", "streaks 0/2", "streaks 1/0", "learned 2.5 floor 0"]);
+    let (rule, mut pace, at) = (Rule::default(), Pace::default(), Timestamp::from_secs);
+    assert_eq!((pace.last_start(), pace.last_success(), pace.server_until()), (None, None, None));
+    pace.record_unasked((&rule).into(), Intent::Fetch, &comity_core::outcome::Outcome::Success.into(), at(7));
+    assert_eq!((pace.last_start(), pace.last_success()), (Some(at(7)), Some(at(7))));
+    pace.set_learned((&rule).into(), Span::from_secs(9), Span::from_secs(4), at(8));
+    pace.pin(comity_core::pace::Pinned::Yes);
+    let learned = pace.learned();
+    assert_eq!((learned.delay(), learned.floor()), (Span::from_secs(9), Span::from_secs(4)));
+    assert_eq!((learned.pinned(), learned.floor_confirmed_at()), (true, Some(at(8))));
+    pace.pin(comity_core::pace::Pinned::No);
+    assert!(!pace.learned().pinned());
+}
+
+/// B35, B38: the age of a floor survives a kill
+#[test]
+fn the_age_of_a_floor_survives_a_kill() {
+    let week = 7 * 86_400;
+    let floor = "set 4.5 | successes 20 | start | 429 | 200 start | 200";
+    let old = format!("{floor} | {week} kill | {} successes 21 | learned", week + 500);
+    let said = run("crawler", ANY, &old);
+    assert!(said.ends_with("learned 3.5 floor 3.5"), "{said}");
+}
