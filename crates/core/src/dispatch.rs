@@ -6,7 +6,7 @@
 //! (B10). Workers, sockets and stores are not known here, and `now` does not step back, as the engine's clock
 //! does not (B7).
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use foldhash::fast::FixedState;
 
@@ -58,8 +58,17 @@ pub struct Dispatch<W> {
     /// When to look at which domain.
     wakes: BTreeSet<(Timestamp, DomainId)>,
     jobs: BTreeMap<JobId, Load>,
+    /// How many joined so far: the number of the next place.
+    arrivals: u64,
     /// Tasks in flight of each job on each domain.
     running: Running,
+}
+
+/// A queue in which nobody stands twice.
+#[derive(Debug, Default)]
+struct Parked {
+    order: VecDeque<DomainId>,
+    known: BTreeSet<DomainId>,
 }
 
 type Running = HashMap<(JobId, DomainId), u32, FixedState>;
@@ -75,8 +84,8 @@ struct Queue<W> {
 struct Load {
     concurrency: u32,
     in_flight: u32,
-    /// Domains whose tasks of this job are ready but for the job's concurrency.
-    parked: BTreeSet<DomainId>,
+    /// Domains whose tasks of this job are ready but for the job's concurrency, the longest waiting first.
+    parked: Parked,
 }
 
 impl<W: Waiter> Dispatch<W> {
@@ -90,6 +99,7 @@ impl<W: Waiter> Dispatch<W> {
             draining: BTreeSet::new(),
             wakes: BTreeSet::new(),
             jobs: BTreeMap::new(),
+            arrivals: 0,
         }
     }
 
@@ -117,9 +127,14 @@ impl<W: Waiter> Dispatch<W> {
             // A job that is reopened may still have tasks on the wire.
             let mine = running.iter().filter(|((of, _), _)| *of == job);
             let in_flight = mine.map(|(_, count)| *count).sum();
-            Load { concurrency, in_flight, parked: BTreeSet::new() }
+            Load { concurrency, in_flight, parked: Parked::default() }
         });
+        let more = concurrency.max(1) > load.concurrency;
         load.concurrency = concurrency.max(1);
+        if more {
+            // Lanes that were closed may be open now.
+            self.wake_all();
+        }
     }
 
     /// Joins the line of `domain`; the waiter may go from `ready_at` on. A job that ended, or never began,
@@ -136,15 +151,17 @@ impl<W: Waiter> Dispatch<W> {
         }
         let id = self.paces.enter(domain);
         let queue = self.lines.entry(id).or_insert_with(|| Queue { line: Line::default(), wake_at: None });
-        let place = queue.line.join(lane, ready_at, waiter);
+        self.arrivals += 1;
+        let place = queue.line.join(self.arrivals, lane, ready_at, waiter);
         self.wake(id, ready_at);
         Ok((id, place))
     }
 
     /// A waiter that could not go after all, because a hold began between permit and departure, takes the
-    /// place it had; end its grant with [`Self::ended`] first. The waiter comes back if its job ended.
+    /// place it had; end its grant with [`Self::ended`] first. The waiter comes back if its job ended or its domain was released.
     pub fn rejoin(&mut self, domain: DomainId, place: Place, waiter: W, now: Timestamp) -> Result<(), W> {
-        if place.lane().job.is_some_and(|job| !self.jobs.contains_key(&job)) {
+        let ended = place.lane().job.is_some_and(|job| !self.jobs.contains_key(&job));
+        if ended || self.paces.pace(domain).is_none() {
             return Err(waiter);
         }
         let queue =
@@ -156,14 +173,19 @@ impl<W: Waiter> Dispatch<W> {
 
     /// A waiter gives up; its place is free at once and nothing is charged (B11).
     pub fn leave(&mut self, domain: DomainId, place: &Place) -> Option<W> {
-        self.lines.get_mut(&domain)?.line.leave(place)
+        let waiter = self.lines.get_mut(&domain)?.line.leave(place);
+        // Whoever stands first now may have to be looked at earlier.
+        self.wake(domain, Timestamp::MIN);
+        waiter
     }
 
     /// Who goes next?
     pub fn next(&mut self, now: Timestamp) -> Next<W> {
         loop {
             let due = self.wakes.first().copied().filter(|(at, _)| *at <= now).map(|(_, id)| id);
-            let Some(id) = due.or_else(|| self.unpark()) else {
+            // Who waited for room in its job goes before who is due: else a domain whose task just ended would
+            // take the room again, every time.
+            let Some(id) = self.unpark().or(due) else {
                 return self.wakes.first().map_or(Next::Idle, |(until, _)| Next::Sleep { until: *until });
             };
             if let Some(grant) = self.look(id, now) {
@@ -227,7 +249,9 @@ impl<W: Waiter> Dispatch<W> {
     /// A job ended: its waiters are sent away (B49). Those in flight still have to be ended.
     pub fn end_job(&mut self, job: JobId) -> Vec<W> {
         self.jobs.remove(&job);
-        self.lines.values_mut().flat_map(|queue| queue.line.leave_job(job)).collect()
+        let gone = self.lines.values_mut().flat_map(|queue| queue.line.leave_job(job)).collect();
+        self.wake_all();
+        gone
     }
 
     /// How many more tasks of `job` could be in flight on a domain whose spacing is `spacing`, `baseline`
@@ -247,7 +271,9 @@ impl<W: Waiter> Dispatch<W> {
 
     /// Another process wants the domain: nobody is granted anything on it until it is released.
     pub fn drain(&mut self, domain: DomainId) {
-        self.draining.insert(domain);
+        if self.paces.pace(domain).is_some() {
+            self.draining.insert(domain);
+        }
     }
 
     /// Nobody wants the domain any more: it is granted on again.
@@ -269,7 +295,7 @@ impl<W: Waiter> Dispatch<W> {
             waiters = queue.line.leave_all();
         }
         self.draining.remove(&domain);
-        self.jobs.values_mut().for_each(|load| _ = load.parked.remove(&domain));
+        self.jobs.values_mut().for_each(|load| load.parked.remove(domain));
         Some((self.paces.remove(domain)?, waiters))
     }
 
@@ -313,7 +339,13 @@ impl<W: Waiter> Dispatch<W> {
 
     /// A domain that waited for a job to have room, where it has some now.
     fn unpark(&mut self) -> Option<DomainId> {
-        self.jobs.values_mut().filter(|load| load.has_room()).find_map(|load| load.parked.pop_first())
+        self.jobs.values_mut().filter(|load| load.has_room()).find_map(|load| load.parked.pop())
+    }
+
+    /// Looks at every domain that anybody waits for.
+    fn wake_all(&mut self) {
+        let ids: Vec<DomainId> = self.lines.keys().copied().collect();
+        ids.into_iter().for_each(|id| self.wake(id, Timestamp::MIN));
     }
 
     /// Looks at a domain at `at`, if anybody waits for it, or earlier if that was planned.
@@ -346,6 +378,26 @@ fn may_send<W: Waiter>(
     load.has_room() && running.get(&(job, id)).copied().unwrap_or(0) < cap
 }
 
+impl Parked {
+    fn push(&mut self, id: DomainId) {
+        if self.known.insert(id) {
+            self.order.push_back(id);
+        }
+    }
+
+    fn pop(&mut self) -> Option<DomainId> {
+        let id = self.order.pop_front()?;
+        self.known.remove(&id);
+        Some(id)
+    }
+
+    fn remove(&mut self, id: DomainId) {
+        if self.known.remove(&id) {
+            self.order.retain(|parked| *parked != id);
+        }
+    }
+}
+
 impl Load {
     fn has_room(&self) -> bool {
         self.in_flight < self.concurrency
@@ -353,7 +405,7 @@ impl Load {
 
     fn park_if_full(&mut self, id: DomainId) {
         if !self.has_room() {
-            self.parked.insert(id);
+            self.parked.push(id);
         }
     }
 }

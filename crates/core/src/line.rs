@@ -71,7 +71,6 @@ type Waiting<W> = BTreeMap<(Timestamp, u64), W>;
 #[derive(Debug)]
 pub struct Line<W> {
     lanes: Vec<(Lane, Waiting<W>)>,
-    arrivals: u64,
 }
 
 impl Place {
@@ -83,15 +82,15 @@ impl Place {
 
 impl<W> Default for Line<W> {
     fn default() -> Self {
-        Self { lanes: Vec::new(), arrivals: 0 }
+        Self { lanes: Vec::new() }
     }
 }
 
 impl<W: Waiter> Line<W> {
-    /// Joins the line; the waiter may go from `ready_at` on.
-    pub fn join(&mut self, lane: Lane, ready_at: Timestamp, waiter: W) -> Place {
-        self.arrivals += 1;
-        let place = Place { lane, ready_at, arrival: self.arrivals };
+    /// Joins the line; the waiter may go from `ready_at` on. Arrivals are numbered by whoever owns the line,
+    /// each number once: a place stays unique when an empty line is dropped and made anew.
+    pub fn join(&mut self, arrival: u64, lane: Lane, ready_at: Timestamp, waiter: W) -> Place {
+        let place = Place { lane, ready_at, arrival };
         self.rejoin(place, waiter);
         place
     }

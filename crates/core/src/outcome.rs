@@ -91,7 +91,7 @@ impl Outcome {
             200..=399 => Self::Success,
             429 => Self::RateLimited,
             // GitHub and others refuse with 403 and say in the headers that it is the quota.
-            403 | 503 if told.quota.is_some_and(|quota| quota.remaining == 0) => Self::RateLimited,
+            403 | 503 if told.spent.is_some() => Self::RateLimited,
             403 => Self::Blocked,
             400..=499 => Self::Answered,
             503 => Self::Unavailable,
@@ -140,7 +140,6 @@ impl FromStr for Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::headers::Quota;
     use crate::time::Span;
 
     /// B24, B46
@@ -164,10 +163,7 @@ mod tests {
 
     #[test]
     fn a_refusal_that_names_an_empty_quota_is_a_rate_limit() {
-        let told = |remaining| Told {
-            quota: Some(Quota { remaining, reset: Span::from_secs(60) }),
-            ..Told::default()
-        };
+        let told = |left: u64| Told { spent: (left == 0).then_some(Span::from_secs(60)), ..Told::default() };
         assert_eq!(Answer::of_status(403, told(0)).outcome, Outcome::RateLimited);
         assert_eq!(Answer::of_status(403, told(1)).outcome, Outcome::Blocked);
         assert_eq!(Answer::of_status(200, told(0)).outcome, Outcome::Success);

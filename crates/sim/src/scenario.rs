@@ -21,6 +21,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::num::NonZeroU64;
 
 use comity_core::decision::{Decision, Permit, Reason};
 use comity_core::domain::{Domain, Pattern};
@@ -321,11 +322,13 @@ fn count_in(words: &[&str]) -> usize {
 fn answer_in(words: &[&str]) -> Answer {
     let value = |key: &str| words.iter().find_map(|word| word.strip_prefix(key));
     let retry_after = value("retry-after=").map(|text| RetryAfter::parse(text, Timestamp::from_secs(0)));
-    let quota = value("quota=").and_then(|text| text.split_once('/')).map(|(remaining, reset)| Quota {
-        remaining: remaining.parse().unwrap_or_else(|_| panic!("{remaining:?} is no count")),
-        reset: secs(reset),
+    let stated = value("quota=").and_then(|text| text.split_once('/')).map(|(left, reset)| {
+        let left: u64 = left.parse().unwrap_or_else(|_| panic!("{left:?} is no count"));
+        (NonZeroU64::new(left), secs(reset))
     });
-    let told = Told { retry_after: retry_after.unwrap_or_default(), quota };
+    let spent = stated.filter(|(left, _)| left.is_none()).map(|(_, reset)| reset);
+    let quota = stated.and_then(|(left, reset)| Some(Quota { remaining: left?, reset }));
+    let told = Told { retry_after: retry_after.unwrap_or_default(), spent, quota };
     match words[0] {
         "timeout" => Answer::of_breakdown(Breakdown::TimedOut),
         "disconnect" => Answer::of_breakdown(Breakdown::Disconnected),

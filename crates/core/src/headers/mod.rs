@@ -17,7 +17,9 @@ use crate::time::{Span, Timestamp};
 pub struct Told {
     /// `Retry-After`, in the form it had.
     pub retry_after: RetryAfter,
-    /// The tightest quota that any of the rate limit headers states.
+    /// A quota is used up; the longest time until one that is comes back, never zero.
+    pub spent: Option<Span>,
+    /// The tightest quota that has something left.
     pub quota: Option<Quota>,
 }
 
@@ -45,21 +47,19 @@ impl Told {
         }
         let said = Said { headers: &relevant };
         let date = said.first("date").and_then(parse_date).unwrap_or(now);
-        Self {
-            retry_after: retry_after::read(said.all("retry-after"), date),
-            quota: rate_limit::read(&said, date),
-        }
+        let (spent, quota) = rate_limit::read(&said, date);
+        Self { retry_after: retry_after::read(said.all("retry-after"), date), spent, quota }
     }
 
     /// Whether the answer said nothing about waiting.
     #[inline]
     pub fn is_silent(&self) -> bool {
-        matches!(self, Self { retry_after: RetryAfter::Absent, quota: None })
+        matches!(self, Self { retry_after: RetryAfter::Absent, spent: None, quota: None })
     }
 
     /// Only a `Retry-After` of plain seconds.
     pub fn retry_after(span: Span) -> Self {
-        Self { retry_after: RetryAfter::After(span), quota: None }
+        Self { retry_after: RetryAfter::After(span), ..Self::default() }
     }
 }
 
@@ -122,7 +122,7 @@ pub(crate) mod tests {
     fn binary_and_immense_values_are_not_read() {
         let headers = [("retry-after", &b"\xff\xfe"[..]), ("RateLimit", &b"\x80"[..])];
         let told = Told::read(headers.into_iter(), Timestamp::from_secs(0));
-        assert_eq!(told, Told { retry_after: RetryAfter::Unusable, quota: None });
+        assert_eq!(told, Told { retry_after: RetryAfter::Unusable, ..Told::default() });
         let many = "X-RateLimit-Foo: 1\n".repeat(100);
         assert_eq!(self::told(&format!("{many}Retry-After: 5")), Told::retry_after(Span::from_secs(5)));
         let long = "9".repeat(VALUE_MAX + 1);

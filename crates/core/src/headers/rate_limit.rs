@@ -7,6 +7,8 @@
 //!
 //! A reset is seconds from now or, above 1e9, an epoch. Malformed fields are ignored.
 
+use std::num::NonZeroU64;
+
 use sfv::{BareItem, Dictionary, List, ListEntry, Parameters, Parser};
 
 use super::Said;
@@ -16,23 +18,34 @@ use crate::time::{Span, Timestamp};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Quota {
     /// Requests left until the reset.
-    pub remaining: u64,
+    pub remaining: NonZeroU64,
     /// Time from receipt of the answer to the reset; never zero.
     pub reset: Span,
 }
 
 impl Quota {
-    /// The spacing that uses what is left up evenly; [`Span::MAX`] when nothing is left.
+    /// The spacing that uses what is left up evenly.
     pub fn spacing(self) -> Span {
-        self.reset.split(self.remaining)
+        self.reset.split(self.remaining.get())
     }
 }
 
-/// The tightest quota that the headers state; `date` is the moment the server wrote them.
-pub(super) fn read(said: &Said<'_>, date: Timestamp) -> Option<Quota> {
-    let mut quotas = structured(said, date);
-    quotas.extend(SPELLINGS.iter().filter_map(|spelling| spelled(said, spelling, date)));
-    quotas.into_iter().max_by_key(|quota| (quota.spacing(), quota.reset))
+/// Until when nothing is left, and the tightest quota with something left; `date` is the moment the server
+/// wrote the headers.
+pub(super) fn read(said: &Said<'_>, date: Timestamp) -> (Option<Span>, Option<Quota>) {
+    let mut stated = structured(said, date);
+    stated.extend(SPELLINGS.iter().filter_map(|spelling| spelled(said, spelling, date)));
+    let spent = stated.iter().filter(|stated| stated.remaining == 0).map(|stated| stated.reset).max();
+    let left = |stated: &Stated| {
+        NonZeroU64::new(stated.remaining).map(|remaining| Quota { remaining, reset: stated.reset })
+    };
+    (spent, stated.iter().filter_map(left).max_by_key(|quota| (quota.spacing(), quota.reset)))
+}
+
+/// One quota as it is stated, used up or not.
+struct Stated {
+    remaining: u64,
+    reset: Span,
 }
 
 /// The header names of one family.
@@ -42,14 +55,14 @@ struct Spelling {
     resets: &'static [&'static str],
 }
 
-fn spelled(said: &Said<'_>, spelling: &Spelling, date: Timestamp) -> Option<Quota> {
+fn spelled(said: &Said<'_>, spelling: &Spelling, date: Timestamp) -> Option<Stated> {
     let remaining = whole(said.first(spelling.remaining)?)?;
     let reset = spelling.resets.iter().find_map(|name| reset(said.first(name)?, date))?;
-    Some(Quota { remaining, reset })
+    Some(Stated { remaining, reset })
 }
 
 /// `RateLimit`, with the window of `RateLimit-Policy` where a member does not say when it resets.
-fn structured(said: &Said<'_>, date: Timestamp) -> Vec<Quota> {
+fn structured(said: &Said<'_>, date: Timestamp) -> Vec<Stated> {
     let Some(value) = said.joined("ratelimit") else { return Vec::new() };
     let policies = said.joined("ratelimit-policy").map(|text| members(&text)).unwrap_or_default();
     let window = |name: &str| {
@@ -58,9 +71,11 @@ fn structured(said: &Said<'_>, date: Timestamp) -> Vec<Quota> {
     };
     let current = members(&value).into_iter().filter_map(|(name, params)| {
         let remaining = span(params.get("r")?)?.as_micros() / 1_000_000;
-        let reset = params.get("t").and_then(span).and_then(|reset| from_now(reset, date));
-        let reset = reset.or_else(|| window(&name))?;
-        Some(Quota { remaining, reset })
+        let reset = match params.get("t") {
+            Some(reset) => from_now(span(reset)?, date)?,
+            None => window(&name)?,
+        };
+        Some(Stated { remaining, reset })
     });
     current.chain(dictionary(&value, date)).filter(|quota| !quota.reset.is_zero()).collect()
 }
@@ -84,14 +99,14 @@ fn members(text: &str) -> Vec<(String, Parameters)> {
 }
 
 /// `limit=10, remaining=4, reset=60`.
-fn dictionary(text: &str, date: Timestamp) -> Option<Quota> {
+fn dictionary(text: &str, date: Timestamp) -> Option<Stated> {
     let fields = Parser::new(text).parse::<Dictionary>().ok()?;
     let number = |name: &str| match fields.get(name)? {
         ListEntry::Item(item) => span(&item.bare_item),
         ListEntry::InnerList(_) => None,
     };
     let remaining = number("remaining")?.as_micros() / 1_000_000;
-    Some(Quota { remaining, reset: from_now(number("reset")?, date)? })
+    Some(Stated { remaining, reset: from_now(number("reset")?, date)? })
 }
 
 /// A structured number that is zero or more, as seconds.
@@ -152,7 +167,8 @@ mod tests {
     use super::*;
 
     fn quota(lines: &str) -> Option<(u64, u64)> {
-        told(lines).quota.map(|quota| (quota.remaining, quota.reset.as_secs_up()))
+        let spent = told(lines).spent.map(|reset| (0, reset.as_secs_up()));
+        spent.or_else(|| told(lines).quota.map(|quota| (quota.remaining.get(), quota.reset.as_secs_up())))
     }
 
     /// B27
@@ -187,6 +203,10 @@ mod tests {
             Some((0, 5))
         );
         assert_eq!(quota("RateLimit: \"a\";r=0;t=5, \"b\";r=0;t=50"), Some((0, 50)));
+        // One is used up, and another has little left: both count.
+        let both = told("RateLimit: \"minute\";r=0;t=60, \"day\";r=10;t=86000");
+        assert_eq!(both.spent, Some(Span::from_secs(60)));
+        assert_eq!(both.quota.map(Quota::spacing), Some(Span::from_secs(8_600)));
     }
 
     #[test]
@@ -203,6 +223,7 @@ mod tests {
             "RateLimit: \"default\";t=4",
             "RateLimit: \"default\";r=-1;t=60",
             "RateLimit: \"default\";r=1;t=0",
+            "RateLimit-Policy: \"d\";q=1;w=3600\nRateLimit: \"d\";r=0;t=0",
             "RateLimit: ((((",
             "RateLimit: (\"a\" \"b\");r=1;t=1",
             "RateLimit: 5;r=1;t=1",

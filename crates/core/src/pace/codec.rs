@@ -332,8 +332,10 @@ mod tests {
         {
             pace.admit((&rule).into(), intent, Timestamp::from_secs(60 * nth as i64));
         }
-        let told =
-            Told { quota: Some(Quota { remaining: 4, reset: Span::from_secs(60) }), ..Told::default() };
+        let told = Told {
+            quota: Some(Quota { remaining: 4.try_into().unwrap(), reset: Span::from_secs(60) }),
+            ..Told::default()
+        };
         let answer = Answer { outcome: Outcome::RateLimited, told };
         pace.record_unasked((&rule).into(), Intent::Fetch, &answer, Timestamp::from_secs(181));
         pace.lost(Timestamp::from_secs(3));

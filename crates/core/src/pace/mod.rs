@@ -173,13 +173,13 @@ impl Pace {
     /// The first moment at which the pace lets a request leave; `now` when it could leave at once. This is
     /// the limiter's time of a retry (B41).
     ///
-    /// Requests on the wire are left out: they may end at any moment, and whoever waits in line is looked at
-    /// again when they do.
+    /// Requests on the wire and an operator's pause are left out: they may end at any moment, and whoever waits
+    /// in line is looked at again when they do.
     pub fn next_at(&self, terms: Terms<'_>, intent: Intent, now: Timestamp) -> Timestamp {
         let mut next = now;
         self.at(now, |pace| {
             pace.each_constraint(terms, intent, now, None, |limit, until| {
-                if !matches!(limit, Limit::InFlight { .. }) {
+                if !matches!(limit, Limit::InFlight { .. } | Limit::Paused) {
                     next = next.max(until);
                 }
             });
@@ -358,10 +358,15 @@ impl Pace {
 
     #[cold]
     fn expire_some(&mut self, now: Timestamp) {
-        let rest = self.rare.as_mut().map(|rare| rare.take_opens()).unwrap_or_default();
-        let mut live = rest.into_iter().filter(|permit| now.since(permit.started_at) < PERMIT_EXPIRES);
-        self.open = live.next();
-        live.for_each(|permit| self.rare_mut().open(permit));
+        let rare = self.rare_mut();
+        let rest = rare.take_opens();
+        let all = self.open.take().into_iter().chain(rest);
+        for permit in all {
+            match now.since(permit.started_at) >= PERMIT_EXPIRES {
+                true => self.rare_mut().let_go = Some(permit.id),
+                false => self.reopen(permit),
+            }
+        }
     }
 
     /// Closes a permit and tells what it had become; `None` when it is not open.

@@ -23,7 +23,7 @@ pub(super) struct Rare {
     pub(super) quotas: Vec<QuotaSpacing>,
     /// An operator closed the domain until then.
     pub(super) paused_until: Timestamp,
-    /// The youngest permit that was let go because too many were open.
+    /// The youngest permit that expired or was let go because too many were open.
     pub(super) let_go: Option<u32>,
     /// Starts before this are not known, and the last of them may have been then.
     pub(super) lost_at: Timestamp,

@@ -1,8 +1,8 @@
 //! What an answer changes (B20–B25, B27, B29–B33 and the table of outcomes).
 
-use super::{Guess, PERMIT_EXPIRES, Pace, ServerWord, Terms};
+use super::{Guess, Pace, ServerWord, Terms};
 use crate::decision::Permit;
-use crate::headers::{Quota, RetryAfter};
+use crate::headers::RetryAfter;
 use crate::intent::Intent;
 use crate::learn::{DelayChange, Learning, Sent};
 use crate::outcome::{Answer, Outcome};
@@ -62,7 +62,7 @@ impl Pace {
         match self.settle(permit) {
             Some(sent) => self.learn_from(terms, sent, answer, now),
             // Nobody waited for it any more, but what the server asks for still goes.
-            None if self.has_given_up(permit, now) => {
+            None if self.has_given_up(permit) => {
                 let mut recorded = Recorded::of(Standing::Late);
                 self.heed_server(terms, answer, now, &mut recorded);
                 recorded
@@ -94,9 +94,8 @@ impl Pace {
     }
 
     /// Whether a permit that is not open was never recorded, but expired or was let go.
-    fn has_given_up(&self, permit: &Permit, now: Timestamp) -> bool {
-        let let_go = self.rare.as_ref().is_some_and(|rare| rare.has_let_go(permit.id));
-        let_go || now.since(permit.started_at) >= PERMIT_EXPIRES
+    fn has_given_up(&self, permit: &Permit) -> bool {
+        self.rare.as_ref().is_some_and(|rare| rare.has_let_go(permit.id))
     }
 
     #[inline]
@@ -138,7 +137,8 @@ impl Pace {
         recorded
     }
 
-    /// Obeys `Retry-After` and the quota headers; true when `Retry-After` replaces the rule's own wait.
+    /// Obeys `Retry-After` and the quota headers: nothing left, stay away until the reset; something left, spread
+    /// it until the reset (B27). True when `Retry-After` replaces the rule's own wait.
     fn heed_server(
         &mut self,
         terms: Terms<'_>,
@@ -147,8 +147,12 @@ impl Pace {
         recorded: &mut Recorded,
     ) -> bool {
         let max = terms.rule.retry_after_max();
+        if let Some(reset) = answer.told.spent {
+            self.hold_for_server(now, reset.min(max), ServerWord::QuotaSpent, recorded);
+        }
         if let Some(quota) = answer.told.quota {
-            self.heed_quota(quota, max, now, recorded);
+            let reset = quota.reset.min(max);
+            self.rare_mut().quota(reset.split(quota.remaining.get()), reset, now);
         }
         let span = match answer.told.retry_after {
             RetryAfter::Absent => return false,
@@ -169,16 +173,6 @@ impl Pace {
         true
     }
 
-    /// Nothing left: stay away until the reset. Something left: spread it until the reset (B27).
-    fn heed_quota(&mut self, quota: Quota, max: Span, now: Timestamp, recorded: &mut Recorded) {
-        let reset = quota.reset.min(max);
-        if quota.remaining == 0 {
-            self.hold_for_server(now, reset, ServerWord::QuotaSpent, recorded);
-        } else {
-            self.rare_mut().quota(reset.split(quota.remaining), reset, now);
-        }
-    }
-
     /// A shorter hold never shortens a longer one (B22).
     fn hold_for_server(&mut self, now: Timestamp, span: Span, word: ServerWord, recorded: &mut Recorded) {
         let (until, holds) = (now + span, self.holds_mut());
@@ -195,7 +189,8 @@ impl Pace {
     fn hold_by_rule(&mut self, terms: Terms<'_>, outcome: Outcome, now: Timestamp, recorded: &mut Recorded) {
         let ladder = terms.rule.ladder().wait(self.penalties);
         let by_ladder = || (ladder.unwrap_or(NO_LADDER_WAIT), Guess::Backoff);
-        let learns = self.learned.pinned || !matches!(terms.rule.learning(), Learning::Off);
+        let pinned = self.learned.pinned && !self.learned.delay.is_zero();
+        let learns = pinned || !matches!(terms.rule.learning(), Learning::Off);
         let learned = self.learned_delay(terms).max(terms.learn_base());
         let wait = match (outcome, terms.rule.wait_on_429()) {
             (Outcome::RateLimited, WaitOn429::Fixed(span)) => Some((span, Guess::WaitOn429)),

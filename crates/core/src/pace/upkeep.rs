@@ -82,6 +82,7 @@ impl Pace {
             return None;
         }
         let Kept { delay, floor, floor_at, .. } = *kept;
+        let floor = floor.min(terms.rule.learning().most(terms.learn_base()));
         let delay = terms.rule.learning().limit(delay, floor, terms.learn_base());
         let confirmed_at = if floor.is_zero() { Timestamp::NEVER } else { floor_at.unwrap_or(now) };
         self.learned.changing(|learned| {
@@ -109,7 +110,8 @@ impl Pace {
             pace.restore_server_until(until, stated_at, now);
         }
         if let Left::Died { latest } = left {
-            pace.lost(latest);
+            // A clock that is behind must not make the wait longer than it was.
+            pace.lost(latest.min(now));
         }
         Ok(pace)
     }
@@ -123,6 +125,7 @@ impl Pace {
         now: Timestamp,
     ) -> Option<DelayChange> {
         self.meet(now);
+        let floor = floor.min(terms.rule.learning().most(terms.learn_base()));
         let delay = terms.rule.learning().limit(delay, floor, terms.learn_base());
         let change = self.learned.changing(|learned| {
             learned.delay = delay;

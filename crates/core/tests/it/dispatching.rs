@@ -342,3 +342,91 @@ fn a_waiter_that_could_not_go_keeps_its_turn() {
     dispatch.rejoin(a.domain, a.place, a.waiter, at(0.0)).unwrap();
     assert_eq!(drain(&mut dispatch, 10.0), "a 1, b 2", "the slot at 0 was spent");
 }
+
+/// B11, B12: a place is nobody else's, also after the line was empty in between
+#[test]
+fn a_place_is_taken_once() {
+    let (mut dispatch, rule) = (Dispatch::new(1), rule(json!({ "learning": "off" })));
+    let named = |name| Named(name, Arc::clone(&rule));
+    let (id, old) = dispatch.join(&host("x.org"), FETCH, at(0.0), named("a")).unwrap();
+    let a = go(&mut dispatch, 0.0);
+    assert_eq!(dispatch.next(at(0.0)), Next::Idle, "the line is empty");
+    dispatch.join(&host("x.org"), FETCH, at(0.0), named("b")).unwrap();
+    assert_eq!(dispatch.leave(id, &old), None, "b does not stand where a stood");
+    dispatch.pace_of(id, at(0.0)).unwrap().abandon(&a.permit, at(0.0));
+    dispatch.ended(a.domain, &a.place, at(0.0));
+    dispatch.rejoin(a.domain, a.place, a.waiter, at(0.0)).unwrap();
+    assert_eq!(dispatch.waiting(id), 2);
+    assert_eq!(drain(&mut dispatch, 10.0), "a 1, b 2");
+}
+
+/// B10: domains that wait for room in their job get it in turn
+#[test]
+fn room_in_a_job_goes_round() {
+    let rule = rule(json!({ "learning": "off", "min_delay": "1s" }));
+    let mut dispatch = Dispatch::new(1);
+    dispatch.job(JobId(1), 2);
+    for name in ["a", "b", "c", "d", "e"] {
+        for _ in 0..4 {
+            dispatch
+                .join(&host(&format!("{name}.org")), lane(1), at(0.0), Named(name, Arc::clone(&rule)))
+                .unwrap();
+        }
+    }
+    let mut order = String::new();
+    for second in 0..10 {
+        let mut flying = Vec::new();
+        while let Next::Go(grant) = dispatch.next(at(f64::from(second))) {
+            order.push_str(grant.waiter.0);
+            flying.push(grant);
+        }
+        // Answers take as long as the delay, so that every domain is due again when its task ends.
+        for grant in flying {
+            finish(&mut dispatch, grant, Outcome::Success, at(f64::from(second) + 1.0));
+        }
+    }
+    let served = |name: char| order.chars().filter(|served| *served == name).count();
+    assert_eq!(order.len(), 20, "{order}");
+    assert!(('a'..='e').all(|name| served(name) == 4), "{order}");
+}
+
+/// B39, B41: a retry that failed into a pause runs when the domain is resumed
+#[test]
+fn a_pause_keeps_no_retry_for_ever() {
+    let (mut dispatch, rule) = (Dispatch::new(1), rule(json!({})));
+    dispatch.join(&host("x.org"), FETCH, at(0.0), Named("a", Arc::clone(&rule))).unwrap();
+    let a = go(&mut dispatch, 0.0);
+    dispatch.pace_of(a.domain, at(0.5)).unwrap().pause(None);
+    let (id, terms) = (a.domain, a.waiter.terms());
+    dispatch.record(id, terms, &a.permit, &Outcome::ServerError.into(), at(1.0)).unwrap();
+    dispatch.ended(id, &a.place, at(1.0));
+    let ready_at = dispatch.paces().pace(id).unwrap().next_at(terms, Intent::Fetch, at(1.0));
+    assert_eq!(ready_at, at(6.0));
+    dispatch.join(&host("x.org"), FETCH, ready_at, a.waiter.clone()).unwrap();
+    dispatch.pace_of(id, at(10.0)).unwrap().resume();
+    assert_eq!(go(&mut dispatch, 10.0).waiter.0, "a");
+}
+
+/// B12, B40: when the first in line leaves, or a job gets more room, the next is looked at at once
+#[test]
+fn nobody_sleeps_past_a_change() {
+    let slow = rule(json!({ "min_delay": "60s", "in_flight": "unlimited" }));
+    let fast = rule(json!({ "min_delay": "1s", "in_flight": "unlimited", "learn": { "base": "0s" } }));
+    let x = host("group:x");
+    let mut dispatch = Dispatch::new(1);
+    dispatch.join(&x, FETCH, at(0.0), Named("now", Arc::clone(&fast))).unwrap();
+    _ = go(&mut dispatch, 0.0);
+    let (id, first) = dispatch.join(&x, FETCH, at(0.0), Named("slow", slow)).unwrap();
+    dispatch.join(&x, FETCH, at(0.0), Named("fast", Arc::clone(&fast))).unwrap();
+    assert_eq!(dispatch.next(at(0.0)), Next::Sleep { until: at(60.0) });
+    assert_eq!(dispatch.leave(id, &first).unwrap().0, "slow");
+    assert_eq!(go(&mut dispatch, 2.0).waiter.0, "fast");
+    dispatch.job(JobId(1), 1);
+    for _ in 0..2 {
+        dispatch.join(&host("y.org"), lane(1), at(0.0), Named("task", Arc::clone(&fast))).unwrap();
+    }
+    _ = go(&mut dispatch, 3.0);
+    assert_eq!(dispatch.next(at(5.0)), Next::Idle);
+    dispatch.job(JobId(1), 2);
+    assert_eq!(go(&mut dispatch, 5.0).waiter.0, "task");
+}

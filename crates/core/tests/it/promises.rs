@@ -9,6 +9,7 @@ use comity_core::pace::{Departure, Pace, Pinned, Terms};
 use comity_core::rule::{Backoff, Burst, Fields, IntentFields, LearnFields, LearningName, Rule, WaitOn429};
 use comity_core::time::{Span, Timestamp};
 use proptest::prelude::*;
+use std::num::NonZeroU64;
 
 /// Something that happens to a pace.
 #[derive(Debug, Clone)]
@@ -97,10 +98,13 @@ fn answers() -> impl Strategy<Value = Answer> {
     ];
     let quota = prop_oneof![
         5 => Just(None),
-        1 => (0..5_u64, above_zero(120)).prop_map(|(remaining, reset)| Some(Quota { remaining, reset })),
+        1 => (0..5_u64, above_zero(120)).prop_map(Some),
     ];
-    (outcome, retry_after, quota)
-        .prop_map(|(outcome, retry_after, quota)| Answer { outcome, told: Told { retry_after, quota } })
+    (outcome, retry_after, quota).prop_map(|(outcome, retry_after, quota)| {
+        let spent = quota.filter(|(left, _)| *left == 0).map(|(_, reset)| reset);
+        let left = |(left, reset)| Some(Quota { remaining: NonZeroU64::new(left)?, reset });
+        Answer { outcome, told: Told { retry_after, spent, quota: quota.and_then(left) } }
+    })
 }
 
 /// What happens while the clock only runs forward and the rule stays.

@@ -494,3 +494,35 @@ fn the_age_of_a_floor_survives_a_kill() {
     let said = run("crawler", ANY, &old);
     assert!(said.ends_with("learned 3.5 floor 3.5"), "{said}");
 }
+
+/// B25: recording again is harmless, however late
+#[test]
+fn recording_again_is_harmless_however_late() {
+    let (rule, mut pace, at) = (Rule::default(), Pace::default(), Timestamp::from_secs);
+    let terms = Terms::from(&rule);
+    let Decision::Proceed(permit) = pace.admit(terms, Intent::Fetch, at(0)) else { panic!() };
+    let told = comity_core::headers::Told::retry_after(Span::from_secs(1_000));
+    let answer = comity_core::outcome::Answer { outcome: comity_core::outcome::Outcome::RateLimited, told };
+    pace.record(terms, &permit, &answer, at(1));
+    let again = pace.record(terms, &permit, &answer, at(700));
+    assert_eq!(again.standing, comity_core::pace::Standing::Repeated);
+    assert_eq!(pace.server_until(), Some(at(1_001)));
+}
+
+/// B20: pinned with nothing learnt, and learning off: a 429 waits the ladder
+#[test]
+fn a_pin_without_a_delay_leaves_the_ladder() {
+    let off = json!({ "learning": "off", "wait_on_429": "learned" });
+    assert_eq!(with("archiver", off, "pin | start | 429 | hold"), "0 | hold 5");
+}
+
+/// B7, B77: a moment that the clock has not reached is not waited for
+#[test]
+fn a_death_in_the_future_is_a_death_now() {
+    use comity_core::pace::{Kept, Left};
+    let (rule, at) = (Rule::default(), Timestamp::from_secs);
+    let terms = Terms::from(&rule);
+    let left = Left::Died { latest: at(3_600) };
+    let pace = Pace::inherit(terms, &Kept::default(), left, at(100)).unwrap();
+    assert_eq!(pace.next_at(terms, Intent::Fetch, at(100)), at(101));
+}
