@@ -13,7 +13,7 @@ const HELP: &str = "\
 Comity's pacing core in virtual time: nothing sleeps, nothing touches the network.
 
 Usage:
-  comity-sim demo                 play three sites that limit without mercy, and tell what happened
+  comity-sim demo                 play two sites that limit without mercy, and tell what happened
   comity-sim world SEED           play the random world of a seed, and tell its story
   comity-sim worlds FROM COUNT    play many; the first that breaks a promise is made small and told
   comity-sim help                 this
@@ -43,6 +43,8 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         [] => usage("expected a command"),
+        ["world"] => usage("world: expected SEED"),
+        ["worlds", ..] => usage("worlds: expected FROM and COUNT"),
         [word, ..] => usage(&format!("{word:?} is not a command with these arguments")),
     }
 }
@@ -52,7 +54,7 @@ fn usage(problem: &str) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// Plays three sites and prints what a person would want to know of each.
+/// Plays two sites and prints what a person would want to know of each.
 fn demo() -> ExitCode {
     println!("A site that answers ten requests and then says 429 with Retry-After: 5. A hundred pages.\n");
     let storm = || LimitSpec::Storm { count: 10, closed: Span::from_secs(5) };

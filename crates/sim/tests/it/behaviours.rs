@@ -526,3 +526,30 @@ fn a_death_in_the_future_is_a_death_now() {
     let pace = Pace::inherit(terms, &Kept::default(), left, at(100)).unwrap();
     assert_eq!(pace.next_at(terms, Intent::Fetch, at(100)), at(101));
 }
+
+/// B15, B25, B48, B78: what a permit carries is of the moment its request is written, and what is on the wire counts
+#[test]
+fn a_departing_request_sees_what_is_on_the_wire() {
+    use comity_core::pace::Departure;
+    let of = |settings: Value| Scenario::of("crawler", ANY, &settings).rule().clone();
+    let (one, many) = (of(json!({ "in_flight": 1, "min_delay": "0s" })), of(json!({ "min_delay": "0s" })));
+    let (one, many, at) = (Terms::from(&one), Terms::from(&many), Timestamp::from_secs);
+    let mut pace = Pace::default();
+    // Two hosts of a group: the first allows one at once, the second any number.
+    let Decision::Proceed(mut first) = pace.admit(one, Intent::Fetch, at(0)) else { panic!() };
+    let Decision::Proceed(mut second) = pace.admit(many, Intent::Fetch, at(0)) else { panic!() };
+    assert_eq!(pace.permit(first.id()), Some(&first));
+    assert_eq!(pace.depart(many, &mut second, at(1)), Departure::Go);
+    let Departure::Wait { reason, .. } = pace.depart(one, &mut first, at(2)) else { panic!("two at once") };
+    assert_eq!(reason.limit.as_str(), "in_flight");
+    pace.record(many, &second, &comity_core::outcome::Outcome::Success.into(), at(3));
+    assert_eq!(first.spacing(), Span::ZERO);
+    pace.set_learned(one, Span::from_secs(2), Span::ZERO, at(3));
+    assert_eq!(pace.depart(one, &mut first, at(4)), Departure::Go);
+    assert_eq!(
+        (first.started_at(), first.spacing(), first.intent()),
+        (at(4), Span::from_secs(2), Intent::Fetch)
+    );
+    assert_eq!(pace.permit(first.id()), Some(&first));
+    assert_eq!(pace.permit(second.id()), None, "it was recorded");
+}
