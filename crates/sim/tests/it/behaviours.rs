@@ -454,6 +454,18 @@ fn a_pace_goes_idle() {
     assert!(!pace.is_idle(terms, at(3_600)), "the ladder is remembered");
     assert!(pace.is_idle(terms, at(700 + 86_400)));
     assert!(pace.permit(1).is_none());
+    // What is left of a quota matters until its reset.
+    let mut pace = Pace::default();
+    let told = comity_core::headers::Told {
+        quota: Some(comity_core::headers::Quota {
+            remaining: 4.try_into().unwrap(),
+            reset: Span::from_secs(100),
+        }),
+        ..Default::default()
+    };
+    pace.record_unasked(terms, Intent::Fetch, &comity_core::outcome::Answer::of_status(200, told), at(0));
+    assert!(!pace.is_idle(terms, at(99)));
+    assert!(pace.is_idle(terms, at(100)));
 }
 
 /// B25: with more permits open than are kept, the oldest is let go; what the server says to it still counts
