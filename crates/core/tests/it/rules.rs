@@ -199,6 +199,17 @@ fn a_learner_that_does_not_exist_is_named() {
     );
 }
 
+/// B20: the wait on a 429 is a duration or one of two words
+#[test]
+fn a_wait_on_429_says_what_it_may_be() {
+    assert_eq!(
+        problems(json!({ "wait_on_429": "forever" })),
+        [
+            "wait_on_429 = \"forever\": expected a duration such as \"3s\" or \"250ms\", \"backoff\" or \"learned\""
+        ]
+    );
+}
+
 /// B18: base and maximum are settable, and must fit each other, also across layers
 #[test]
 fn settings_that_contradict_each_other_are_told_with_their_table() {
