@@ -2,6 +2,7 @@
 
 mod behaviours;
 mod checkers;
+mod corners;
 mod documents;
 mod examples;
 mod worlds;

@@ -1,0 +1,249 @@
+//! Corners of the behaviours: permits that expire, clocks that jump, state that is lost, bases that fall.
+
+use comity_core::decision::Decision;
+use comity_core::intent::Intent;
+use comity_core::pace::{Pace, Terms};
+use comity_core::rule::Rule;
+use comity_core::time::{Span, Timestamp};
+use comity_sim::scenario::{Scenario, run};
+use serde_json::{Value, json};
+
+use crate::behaviours::{ANY, with};
+
+/// B20, B25, B78: a permit that expired while it waited to depart is on the wire once it does
+#[test]
+fn an_expired_permit_that_departs_counts_again() {
+    let script = "start as A | 0.5 start as B | 0.6 429 retry-after=900 of B | 1 depart of A | 900.6 start as C \
+                  | 902.1 depart of A | 902.2 429 retry-after=900 of A | hold | n";
+    assert_eq!(
+        run("crawler", ANY, script),
+        "0 | 0.5 | wait 899.6s (retry_after) | 900.6 | go | hold 1802.2 | n 2"
+    );
+}
+
+/// B20: an answer that comes after its permit expired still moves the server's deadline, and nothing else
+#[test]
+fn an_answer_after_the_expiry_is_late() {
+    let script = "start as A | 700 ask as B | 701 429 retry-after=60 of A | hold | n | streaks";
+    assert_eq!(run("standard", ANY, script), "0 | proceed | hold 761 | n 0 | streaks 0/0");
+}
+
+/// B23, B24: a late failure ends the run of successes, though it changes nothing else
+#[test]
+fn a_late_failure_ends_the_run_of_successes() {
+    let free = json!({ "in_flight": "unlimited", "min_delay": "0s", "backoff": "none" });
+    let script = "start as A | start as B | 1 500 of A | 2 successes 3 | streaks | 3 500 of B | streaks | n";
+    assert_eq!(with("crawler", free, script), "0 | 0 | streaks 3/0 | streaks 0/0 | n 0");
+}
+
+/// B29–B32: what counts is the spacing and the probe in force when the request is written
+#[test]
+fn a_permit_is_judged_by_the_moment_it_departs() {
+    // Drawn before the probe began, written in it: its 429 breaks the probe.
+    let script = "set 4.5 | successes 19 | start as LATE | 200 successes 1 | learned | +3.5 depart of LATE | 429 of LATE \
+                  | learned";
+    let said = run("crawler", ANY, script);
+    assert!(said.ends_with("learned 3.5 floor 0 | go | learned 4.5 floor 4.5"), "{said}");
+}
+
+/// B39: a pin ends the probe that runs, and a 429 is still held for
+#[test]
+fn a_pin_ends_the_probe() {
+    let script = "set 4.5 | successes 20 | learned | pin | unpin | start | 429 | learned";
+    let said = run("crawler", ANY, script);
+    assert!(said.starts_with("learned 3.5 floor 0 | ") && said.ends_with("learned 4.5 floor 0"), "{said}");
+    assert_eq!(run("crawler", ANY, "pin | start | 429 | hold"), "0 | hold 0.5", "nothing learnt: the base");
+}
+
+/// B29: what was learnt over a base that has fallen since is limited by the base of now
+#[test]
+fn a_fallen_base_takes_the_learned_delay_along() {
+    let rule = Rule::default();
+    let (robots, free) = (Terms { rule: &rule, crawl_delay: Span::from_secs(300) }, Terms::from(&rule));
+    let mut pace = Pace::default();
+    let rate_limited = comity_core::outcome::Outcome::RateLimited.into();
+    pace.record_unasked(robots, Intent::Fetch, &rate_limited, Timestamp::from_secs(0));
+    assert_eq!(pace.spacing(robots), Span::from_secs(300));
+    assert_eq!(pace.spacing(free), Span::from_secs(60));
+    assert_eq!(pace.next_at(free, Intent::Fetch, Timestamp::from_secs(10)), Timestamp::from_secs(60));
+    pace.record_unasked(free, Intent::Fetch, &rate_limited, Timestamp::from_secs(400));
+    assert_eq!(pace.learned().delay(), Span::from_secs(60));
+}
+
+/// B7: a clock that jumps ahead and comes back voids no hold, and lengthens none
+#[test]
+fn a_clock_that_jumps_and_comes_back_voids_no_hold() {
+    let script = "start | 429 retry-after=3600 | clock 5000 | start | 200 | clock 1 | ask | 3600 ask";
+    assert_eq!(run("archiver", ANY, script), "0 | 5000 | wait 3599s (retry_after) | proceed");
+    let longer = "100 start | 429 retry-after=60 | clock 0 | ask";
+    assert_eq!(run("archiver", ANY, longer), "100 | wait 60s (retry_after)");
+    assert_eq!(run("archiver", ANY, "100 start | 500 | clock 0 | ask"), "100 | wait 5s (backoff)");
+    let quota = "100 start | 200 quota=1/60 | clock 0 | ask";
+    assert_eq!(run("archiver", ANY, quota), "100 | wait 60s (quota)");
+}
+
+/// B7, B37: a deadline read back under a clock that is behind waits no longer than it was stated for
+#[test]
+fn a_restored_deadline_is_no_longer_than_it_was() {
+    let mut pace = Pace::default();
+    let at = Timestamp::from_secs;
+    pace.restore_server_until(at(1_120), at(1_000), at(10));
+    let rule = Rule::default();
+    assert_eq!(pace.next_at((&rule).into(), Intent::Fetch, at(10)), at(130));
+    pace.restore_server_until(at(50), at(20), at(20));
+    assert_eq!(pace.server_until(), Some(at(130)), "a shorter one shortens nothing");
+}
+
+/// B77: windows that remember something are full after a loss, too
+#[test]
+fn a_loss_fills_windows_that_remember_something() {
+    let scenario = Scenario::of("collector", "finance.yahoo.com", &Value::Null);
+    let (terms, at) = (Terms::from(scenario.rule()), Timestamp::from_secs);
+    let mut pace = Pace::default();
+    for start in [0, 2, 4] {
+        assert!(pace.admit(terms, Intent::Fetch, at(start)).proceeds());
+    }
+    let mut pace = Pace::decode(&pace.encode()).unwrap();
+    pace.lost(at(100));
+    assert_eq!(pace.next_at(terms, Intent::Fetch, at(100)), at(160));
+}
+
+/// B35, B38: a floor whose age nobody kept is taken for young
+#[test]
+fn a_floor_without_an_age_is_young() {
+    use comity_core::pace::Kept;
+    let scenario = Scenario::of("crawler", ANY, &Value::Null);
+    let (terms, mut pace) = (Terms::from(scenario.rule()), Pace::default());
+    let delay = Span::from_millis(4_500);
+    pace.seed(terms, &Kept { delay, floor: delay, ..Kept::default() }, Timestamp::from_secs(0));
+    for nth in 1..=40 {
+        let now = Timestamp::from_secs(nth * 10);
+        pace.record_unasked(terms, Intent::Fetch, &comity_core::outcome::Outcome::Success.into(), now);
+    }
+    assert_eq!((pace.learned().delay(), pace.learned().floor()), (delay, delay));
+}
+
+/// A pace may be forgotten once nothing of it matters, also when somebody never recorded
+#[test]
+fn a_pace_goes_idle() {
+    let (rule, mut pace) = (Rule::default(), Pace::default());
+    let (terms, at) = (Terms::from(&rule), Timestamp::from_secs);
+    assert!(pace.is_idle(terms, at(0)));
+    pace.admit(terms, Intent::Fetch, at(0));
+    assert!(!pace.is_idle(terms, at(599)));
+    assert!(pace.is_idle(terms, at(600)));
+    pace.record_unasked(terms, Intent::Fetch, &comity_core::outcome::Outcome::ServerError.into(), at(700));
+    assert!(!pace.is_idle(terms, at(3_600)), "the ladder is remembered");
+    assert!(pace.is_idle(terms, at(700 + 86_400)));
+    assert!(pace.permit(1).is_none());
+    // What is left of a quota matters until its reset.
+    let mut pace = Pace::default();
+    let told = comity_core::headers::Told {
+        quota: Some(comity_core::headers::Quota {
+            remaining: 4.try_into().unwrap(),
+            reset: Span::from_secs(100),
+        }),
+        ..Default::default()
+    };
+    pace.record_unasked(terms, Intent::Fetch, &comity_core::outcome::Answer::of_status(200, told), at(0));
+    assert!(!pace.is_idle(terms, at(99)));
+    assert!(pace.is_idle(terms, at(100)));
+}
+
+/// B25: with more permits open than are kept, the oldest is let go; what the server says to it still counts
+#[test]
+fn too_many_open_permits_lose_no_deadline() {
+    let free = json!({ "in_flight": "unlimited", "min_delay": "0s" });
+    let script = "start as FIRST | start as NEXT | start x1100 | 1 429 retry-after=120 of NEXT | hold | n";
+    let said = with("archiver", free, script);
+    assert!(said.ends_with("hold 121 | n 0"), "{}", &said[said.len() - 40..]);
+}
+
+/// B28: what is tracked is shown
+#[test]
+fn what_is_tracked_is_shown() {
+    let script = "start | 429 | streaks | start | 429 | streaks | start | 500 | streaks | start | 200 | streaks | learned";
+    let said = run("crawler", ANY, script);
+    let shown: Vec<&str> = said.split(" | ").filter(|word| word.starts_with(['s', 'l'])).collect();
+    assert_eq!(shown, ["streaks 0/1", "streaks 0/2", "streaks 0/2", "streaks 1/0", "learned 2.5 floor 0"]);
+    let (rule, mut pace, at) = (Rule::default(), Pace::default(), Timestamp::from_secs);
+    assert_eq!((pace.last_start(), pace.last_success(), pace.server_until()), (None, None, None));
+    pace.record_unasked((&rule).into(), Intent::Fetch, &comity_core::outcome::Outcome::Success.into(), at(7));
+    assert_eq!((pace.last_start(), pace.last_success()), (Some(at(7)), Some(at(7))));
+    pace.set_learned((&rule).into(), Span::from_secs(9), Span::from_secs(4), at(8));
+    pace.pin(comity_core::pace::Pinned::Yes);
+    let learned = pace.learned();
+    assert_eq!((learned.delay(), learned.floor()), (Span::from_secs(9), Span::from_secs(4)));
+    assert_eq!((learned.pinned(), learned.floor_confirmed_at()), (true, Some(at(8))));
+    pace.pin(comity_core::pace::Pinned::No);
+    assert!(!pace.learned().pinned());
+}
+
+/// B35, B38: the age of a floor survives a kill
+#[test]
+fn the_age_of_a_floor_survives_a_kill() {
+    let week = 7 * 86_400;
+    let floor = "set 4.5 | successes 20 | start | 429 | 200 start | 200";
+    let old = format!("{floor} | {week} kill | {} successes 21 | learned", week + 500);
+    let said = run("crawler", ANY, &old);
+    assert!(said.ends_with("learned 3.5 floor 3.5"), "{said}");
+}
+
+/// B25: recording again is harmless, however late
+#[test]
+fn recording_again_is_harmless_however_late() {
+    let (rule, mut pace, at) = (Rule::default(), Pace::default(), Timestamp::from_secs);
+    let terms = Terms::from(&rule);
+    let Decision::Proceed(permit) = pace.admit(terms, Intent::Fetch, at(0)) else { panic!() };
+    let told = comity_core::headers::Told::retry_after(Span::from_secs(1_000));
+    let answer = comity_core::outcome::Answer { outcome: comity_core::outcome::Outcome::RateLimited, told };
+    pace.record(terms, &permit, &answer, at(1));
+    let again = pace.record(terms, &permit, &answer, at(700));
+    assert_eq!(again.standing, comity_core::pace::Standing::Repeated);
+    assert_eq!(pace.server_until(), Some(at(1_001)));
+}
+
+/// B20: pinned with nothing learnt, and learning off: a 429 waits the ladder
+#[test]
+fn a_pin_without_a_delay_leaves_the_ladder() {
+    let off = json!({ "learning": "off", "wait_on_429": "learned" });
+    assert_eq!(with("archiver", off, "pin | start | 429 | hold"), "0 | hold 5");
+}
+
+/// B7, B77: a moment that the clock has not reached is not waited for
+#[test]
+fn a_death_in_the_future_is_a_death_now() {
+    use comity_core::pace::{Kept, Left};
+    let (rule, at) = (Rule::default(), Timestamp::from_secs);
+    let terms = Terms::from(&rule);
+    let left = Left::Died { latest: at(3_600) };
+    let pace = Pace::inherit(terms, &Kept::default(), left, at(100)).unwrap();
+    assert_eq!(pace.next_at(terms, Intent::Fetch, at(100)), at(101));
+}
+
+/// B15, B25, B48, B78: what a permit carries is of the moment its request is written, and what is on the wire counts
+#[test]
+fn a_departing_request_sees_what_is_on_the_wire() {
+    use comity_core::pace::Departure;
+    let of = |settings: Value| Scenario::of("crawler", ANY, &settings).rule().clone();
+    let (one, many) = (of(json!({ "in_flight": 1, "min_delay": "0s" })), of(json!({ "min_delay": "0s" })));
+    let (one, many, at) = (Terms::from(&one), Terms::from(&many), Timestamp::from_secs);
+    let mut pace = Pace::default();
+    // Two hosts of a group: the first allows one at once, the second any number.
+    let Decision::Proceed(mut first) = pace.admit(one, Intent::Fetch, at(0)) else { panic!() };
+    let Decision::Proceed(mut second) = pace.admit(many, Intent::Fetch, at(0)) else { panic!() };
+    assert_eq!(pace.permit(first.id()), Some(&first));
+    assert_eq!(pace.depart(many, &mut second, at(1)), Departure::Go);
+    let Departure::Wait { reason, .. } = pace.depart(one, &mut first, at(2)) else { panic!("two at once") };
+    assert_eq!(reason.limit.as_str(), "in_flight");
+    pace.record(many, &second, &comity_core::outcome::Outcome::Success.into(), at(3));
+    assert_eq!(first.spacing(), Span::ZERO);
+    pace.set_learned(one, Span::from_secs(2), Span::ZERO, at(3));
+    assert_eq!(pace.depart(one, &mut first, at(4)), Departure::Go);
+    assert_eq!(
+        (first.started_at(), first.spacing(), first.intent()),
+        (at(4), Span::from_secs(2), Intent::Fetch)
+    );
+    assert_eq!(pace.permit(first.id()), Some(&first));
+    assert_eq!(pace.permit(second.id()), None, "it was recorded");
+}
