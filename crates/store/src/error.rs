@@ -1,0 +1,41 @@
+//! What can go wrong with a store, answering "should the caller try again?".
+
+/// Why a store did not do what it was asked to.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum StoreError {
+    /// No store is opened by such a URL.
+    #[error("store = {url:?}: expected {expected}")]
+    Unsupported {
+        /// What was given.
+        url: String,
+        /// What is allowed.
+        expected: &'static str,
+    },
+    /// The database cannot be opened, read or written. Nothing of what was asked is in it.
+    #[error("{place}: {what}")]
+    Unavailable {
+        /// Which database.
+        place: String,
+        /// What is wrong and what to do about it.
+        what: String,
+    },
+    /// A newer version of Comity wrote the database.
+    #[error(
+        "{place}: written by a newer version of Comity (schema {found}, this one knows up to {known}); use that \
+         version, or another --store"
+    )]
+    Newer {
+        /// Which database.
+        place: String,
+        /// Its schema.
+        found: i64,
+        /// The newest schema known here.
+        known: i64,
+    },
+    /// This process was silent for so long that its domains were given to others.
+    #[error("this process was silent for too long and lost its domains to others")]
+    Lost,
+    /// The store's thread ended.
+    #[error("the store is closed")]
+    Closed,
+}

@@ -1,0 +1,62 @@
+//! Rows and atomicity for Comity. A store says who holds a domain, which tasks wait and what was learnt; it
+//! never decides when a request may leave.
+//!
+//! # Holding a domain
+//! A process *registers* and becomes a **holder**, whose time runs out unless it *beats* ([`LEASE`]). It *takes*
+//! domains; while it holds one, its gate in memory is the only authority over that domain's pace. Each taking has
+//! a new **epoch**, and what a holder writes is checked against it: one that was silent for too long, and whose
+//! domains were taken, writes nothing any more. A process that finds a domain held marks it *wanted*; the holder
+//! sees that and *releases* it with its whole pace. A holder that died is noticed at once where the operating
+//! system tells (a lock file that is free again), and otherwise when its time has run out.
+//!
+//! # Lanes
+//! A **lane** is the tasks of one job on one domain. A *claim* reads lanes that are due, never tasks: a blocked
+//! domain with a million tasks costs one row. Tasks of a lane are read a few at a time and stay `waiting` in
+//! their row until they are *settled*; the holder's epoch protects them, and a crash frees them with the hold.
+//!
+//! Times come in as `now`, from a clock that does not step back while a process runs. Everything returns a
+//! future; nothing here needs a particular runtime.
+//!
+//! Modules in reading order: [`error`], [`domains`], [`jobs`], [`tasks`], [`robots`]; [`sqlite`].
+
+pub mod domains;
+pub mod error;
+pub mod jobs;
+pub mod robots;
+pub mod sqlite;
+pub mod tasks;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use comity_core::time::Span;
+
+pub use error::StoreError;
+
+/// What a store's methods return.
+pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
+
+/// Everything a store can do.
+pub trait Store:
+    domains::DomainStore + jobs::JobStore + tasks::TaskStore + robots::RobotsStore + Send + Sync
+{
+    /// Where it is, for people.
+    fn place(&self) -> String;
+}
+
+/// Opens the store at `url`: `sqlite:PATH` or `memory:`.
+pub fn open(url: &str) -> Result<Arc<dyn Store>, StoreError> {
+    match url.split_once(':') {
+        Some(("sqlite", path)) if !path.is_empty() => Ok(Arc::new(sqlite::Sqlite::open(path)?)),
+        Some(("memory", "")) => Ok(Arc::new(sqlite::Sqlite::in_memory()?)),
+        Some(("postgres" | "postgresql", _)) => Err(StoreError::Unsupported {
+            url: "postgres://…".to_owned(),
+            expected: "sqlite:PATH or memory: (this version has no PostgreSQL)",
+        }),
+        _ => Err(StoreError::Unsupported { url: url.to_owned(), expected: "sqlite:PATH or memory:" }),
+    }
+}
+
+/// A holder that did not beat for this long may be taken for gone.
+pub const LEASE: Span = Span::from_secs(10);

@@ -1,0 +1,214 @@
+//! Taking, keeping and releasing domains.
+
+use comity_core::domain::Domain;
+use comity_core::pace::Kept;
+use comity_core::time::{Span, Timestamp};
+use rusqlite::{OptionalExtension, Row, params};
+
+use super::holders::{self, Living, Standing};
+use super::writer::Tx;
+use super::{at, us};
+use crate::domains::{
+    DomainKey, DomainRow, Hold, HolderId, LeftBehind, Parting, Released, Saved, Steering, Take, Taken,
+};
+
+impl Tx<'_> {
+    /// The number of a domain, which is entered when it is new.
+    pub(super) fn domain_id(&mut self, domain: &str) -> rusqlite::Result<i64> {
+        if let Some(id) = self.memory.domain_ids.get(domain) {
+            return Ok(*id);
+        }
+        let find = "SELECT id FROM domains WHERE domain = ?1";
+        let found = self.sql.prepare_cached(find)?.query_row([domain], |row| row.get(0)).optional()?;
+        let id = match found {
+            Some(id) => id,
+            None => {
+                self.sql.prepare_cached("INSERT INTO domains (domain) VALUES (?1)")?.execute([domain])?;
+                self.sql.last_insert_rowid()
+            }
+        };
+        if self.memory.domain_ids.len() >= REMEMBERED_MAX {
+            self.memory.domain_ids.clear();
+        }
+        self.memory.domain_ids.insert(domain.to_owned(), id);
+        Ok(id)
+    }
+
+    /// Takes a domain if nobody alive holds it.
+    pub(super) fn take(
+        &mut self,
+        living: &Living,
+        holder: HolderId,
+        id: i64,
+        now: Timestamp,
+    ) -> rusqlite::Result<Take> {
+        let sql = "SELECT holder, left_as, wanted_by, released_us FROM domains WHERE id = ?1";
+        let (owner, left_as, wanted_by, released) = self.sql.prepare_cached(sql)?.query_row([id], |row| {
+            Ok((row.get(0)?, row.get::<_, String>(1)?, row.get(2)?, row.get::<_, Option<i64>>(3)?))
+        })?;
+        let died = match (owner, wanted_by) {
+            (Some(owner), _) if owner == holder.0 => return Ok(Take::Ours),
+            (Some(owner), _) => match self.look_at(living, owner, now)? {
+                Standing::Died(latest) => Some(latest),
+                Standing::Lives => {
+                    let sql = "UPDATE domains SET wanted_by = ?2 WHERE id = ?1 AND wanted_by IS NOT ?2";
+                    self.sql.prepare_cached(sql)?.execute([id, holder.0])?;
+                    return Ok(Take::Held { by: holders::name(self.sql, owner)? });
+                }
+            },
+            // It was let go for somebody else, who shall have the time to take it.
+            (None, Some(other)) if other != holder.0 && is_reserved(released, now) => {
+                if self.look_at(living, other, now)? == Standing::Lives {
+                    return Ok(Take::Held { by: holders::name(self.sql, other)? });
+                }
+                None
+            }
+            (None, _) => None,
+        };
+        let sql = "UPDATE domains SET holder = ?2, epoch = epoch + 1, left_as = 'held', wanted_by = NULL
+            WHERE id = ?1";
+        self.sql.prepare_cached(sql)?.execute([id, holder.0])?;
+        let sql = format!("SELECT domain, epoch, pace, {KEPT} FROM domains WHERE id = ?1");
+        let taken = self.sql.prepare_cached(&sql)?.query_row([id], |row| {
+            let left = match (died, left_as.as_str(), row.get::<_, Option<Vec<u8>>>(2)?) {
+                (Some(latest), ..) => LeftBehind::Died { latest },
+                (None, "new", _) => LeftBehind::New,
+                (None, "handed over", Some(pace)) => LeftBehind::HandedOver(pace),
+                (None, "stopped", Some(pace)) => LeftBehind::Stopped(pace),
+                // Whatever this is, it is not what a holder leaves behind: state was lost.
+                (None, ..) => LeftBehind::Died { latest: now },
+            };
+            let (kept, steering) = kept(row, 3)?;
+            let hold = Hold { key: DomainKey(id), epoch: row.get(1)? };
+            Ok(Taken { domain: parse(row, 0)?, hold, kept, steering, left })
+        })?;
+        Ok(Take::Taken(Box::new(taken)))
+    }
+
+    /// Whether a hold is still valid.
+    pub(super) fn holds(&self, holder: HolderId, hold: Hold) -> rusqlite::Result<bool> {
+        let sql = "SELECT 1 FROM domains WHERE id = ?1 AND holder = ?2 AND epoch = ?3";
+        self.sql.prepare_cached(sql)?.exists([hold.key.0, holder.0, hold.epoch])
+    }
+
+    /// Keeps what must survive a crash; false when the hold is no longer valid.
+    pub(super) fn save(&self, holder: HolderId, saved: &Saved) -> rusqlite::Result<bool> {
+        let Saved { hold, kept, steering } = saved;
+        let sql = "UPDATE domains SET adaptive_delay_seconds = ?4, adaptive_delay_floor_seconds = ?5,
+            floor_confirmed_us = ?6, server_until_us = ?7, server_stated_us = ?8, pinned = ?9,
+            paused_until_us = ?10 WHERE id = ?1 AND holder = ?2 AND epoch = ?3";
+        let changed = self.sql.prepare_cached(sql)?.execute(params![
+            hold.key.0,
+            holder.0,
+            hold.epoch,
+            kept.delay.as_secs_f64(),
+            kept.floor.as_secs_f64(),
+            kept.floor_at.map(us),
+            kept.server.map(|(until, _)| us(until)),
+            kept.server.map(|(_, stated_at)| us(stated_at)),
+            steering.pinned,
+            steering.paused_until.map(us),
+        ])?;
+        Ok(changed == 1)
+    }
+
+    /// Gives a domain back, and with it the lanes that were served on it.
+    pub(super) fn release(
+        &self,
+        holder: HolderId,
+        released: &Released,
+        now: Timestamp,
+    ) -> rusqlite::Result<()> {
+        if !self.save(holder, &released.saved)? {
+            return Ok(());
+        }
+        let id = released.saved.hold.key.0;
+        let left_as = match released.parting {
+            Parting::HandOver => "handed over",
+            Parting::Stop => "stopped",
+        };
+        // Whoever wants it goes on where this holder stopped.
+        let sql = "UPDATE domains SET holder = NULL, pace = ?2, released_us = ?4,
+            left_as = iif(wanted_by IS NULL, ?3, 'handed over') WHERE id = ?1";
+        self.sql.prepare_cached(sql)?.execute(params![id, released.pace, left_as, us(now)])?;
+        // Lanes that nobody serves are due now, for whoever waited for the domain.
+        let sql = "UPDATE lanes SET holder = NULL, due_us = ?3
+            WHERE domain_id = ?1 AND (holder = ?2 OR (holder IS NULL AND due_us > ?3))";
+        self.sql.prepare_cached(sql)?.execute(params![id, holder.0, us(now)])?;
+        Ok(())
+    }
+
+    /// The domains of `holder` that others want.
+    pub(super) fn wanted(&self, holder: HolderId) -> rusqlite::Result<Vec<DomainKey>> {
+        self.sql
+            .prepare_cached("SELECT id FROM domains WHERE holder = ?1 AND wanted_by IS NOT NULL")?
+            .query_map([holder.0], |row| row.get(0).map(DomainKey))?
+            .collect()
+    }
+
+    /// Domains as people look at them.
+    pub(super) fn rows(&self, like: &str, after: &str, limit: u32) -> rusqlite::Result<Vec<DomainRow>> {
+        let sql = format!("{ROWS} WHERE instr(domain, ?1) AND domain > ?2 ORDER BY domain LIMIT ?3");
+        self.sql.prepare_cached(&sql)?.query_map(params![like, after, limit], row_of)?.collect()
+    }
+
+    /// One of them.
+    pub(super) fn row(&self, domain: &str) -> rusqlite::Result<Option<DomainRow>> {
+        let sql = format!("{ROWS} WHERE domain = ?1");
+        self.sql.prepare_cached(&sql)?.query_row([domain], row_of).optional()
+    }
+}
+
+/// Whether a domain was let go so lately that whoever wanted it comes first.
+fn is_reserved(released: Option<i64>, now: Timestamp) -> bool {
+    // A clock that is behind the one that wrote this must not keep the domain closed.
+    released.map(at).is_some_and(|released_at| released_at <= now && now.since(released_at) < RESERVED)
+}
+
+fn row_of(row: &Row<'_>) -> rusqlite::Result<DomainRow> {
+    let (kept, steering) = kept(row, 5)?;
+    Ok(DomainRow {
+        domain: row.get(0)?,
+        kept,
+        steering,
+        holder: row.get(1)?,
+        epoch: row.get(2)?,
+        pace: row.get(3)?,
+        waiting: row.get::<_, i64>(4)?.max(0) as u64,
+    })
+}
+
+/// What is kept of a domain, read from the columns of [`KEPT`].
+fn kept(row: &Row<'_>, first: usize) -> rusqlite::Result<(Kept, Steering)> {
+    let seconds = |nth| row.get::<_, f64>(nth).map(|secs| Span::from_secs_f64(secs).unwrap_or_default());
+    let time = |nth| row.get::<_, Option<i64>>(nth).map(|micros| micros.map(at));
+    let kept = Kept {
+        delay: seconds(first)?,
+        floor: seconds(first + 1)?,
+        floor_at: time(first + 2)?,
+        server: time(first + 3)?.zip(time(first + 4)?),
+    };
+    Ok((kept, Steering { pinned: row.get(first + 5)?, paused_until: time(first + 6)? }))
+}
+
+/// The name in a column; what no longer reads as a domain cannot be worked on.
+pub(super) fn parse(row: &Row<'_>, nth: usize) -> rusqlite::Result<Domain> {
+    let text: String = row.get(nth)?;
+    Domain::parse(&text).map_err(|error| {
+        rusqlite::Error::FromSqlConversionFailure(nth, rusqlite::types::Type::Text, Box::new(error))
+    })
+}
+
+const KEPT: &str =
+    "adaptive_delay_seconds, adaptive_delay_floor_seconds, floor_confirmed_us, server_until_us,
+    server_stated_us, pinned, paused_until_us";
+const ROWS: &str = "SELECT domain,
+    (SELECT name FROM holders WHERE holders.id = domains.holder AND died_us IS NULL), epoch, pace,
+    (SELECT count(*) FROM tasks JOIN lanes ON lanes.id = tasks.lane_id
+        WHERE lanes.domain_id = domains.id AND tasks.state = 'waiting'),
+    adaptive_delay_seconds, adaptive_delay_floor_seconds, floor_confirmed_us, server_until_us, server_stated_us,
+    pinned, paused_until_us FROM domains";
+/// For this long a domain is kept for whoever wanted it.
+const RESERVED: Span = Span::from_millis(500);
+/// Numbers of domains and lanes that the writer remembers, to fill quickly.
+pub(super) const REMEMBERED_MAX: usize = 200_000;

@@ -1,0 +1,159 @@
+//! Named batches of tasks.
+
+use comity_core::task::{JobId, JobState, JobStep};
+use comity_core::time::Timestamp;
+use rusqlite::{OptionalExtension, Row, params};
+use serde_json::Value;
+
+use super::holders::{Living, Standing};
+use super::writer::Tx;
+use super::{at, us};
+use crate::jobs::{Counts, Job, Stepped};
+use crate::tasks::JOB_ENDED;
+
+impl Tx<'_> {
+    pub(super) fn open_job(
+        &self,
+        name: &str,
+        options: &Value,
+        now: Timestamp,
+    ) -> rusqlite::Result<(Job, bool)> {
+        let sql = "INSERT INTO jobs (name, state, options, created_us) VALUES (?1, 'running', ?2, ?3)
+            ON CONFLICT (name) DO NOTHING";
+        let made = self.sql.prepare_cached(sql)?.execute(params![name, options.to_string(), us(now)])? == 1;
+        let job = self.job_where("name = ?1", name)?.ok_or(rusqlite::Error::QueryReturnedNoRows)?;
+        Ok((job, made))
+    }
+
+    pub(super) fn job_named(&self, name: &str) -> rusqlite::Result<Option<Job>> {
+        self.job_where("name = ?1", name)
+    }
+
+    pub(super) fn job(&self, job: JobId) -> rusqlite::Result<Option<Job>> {
+        self.job_where("id = ?1", job.0 as i64)
+    }
+
+    pub(super) fn jobs(&self) -> rusqlite::Result<Vec<Job>> {
+        let sql = format!("{JOBS} ORDER BY id DESC");
+        self.sql.prepare_cached(&sql)?.query_map([], job_of)?.collect()
+    }
+
+    /// Takes a step if it is legal where the job is.
+    pub(super) fn step_job(
+        &mut self,
+        living: &Living,
+        job: JobId,
+        step: JobStep,
+        message: Option<&str>,
+        now: Timestamp,
+    ) -> rusqlite::Result<Stepped> {
+        let Some(found) = self.job(job)? else { return Ok(Stepped::Missing) };
+        let Ok(state) = found.state.after(step) else { return Ok(Stepped::No(found)) };
+        let unfinished = found.counts.waiting() > 0 || self.is_filled(living, job, now)?;
+        if step == JobStep::Finish && unfinished {
+            return Ok(Stepped::No(found));
+        }
+        let ended = state.is_terminal().then_some(us(now));
+        let sql = "UPDATE jobs SET state = ?2, ended_us = ?3, message = ?4, swept = ?5 WHERE id = ?1";
+        let swept = step == JobStep::Finish;
+        self.sql.prepare_cached(sql)?.execute(params![
+            job.0 as i64,
+            state.as_str(),
+            ended,
+            message,
+            swept
+        ])?;
+        Ok(self.job(job)?.map_or(Stepped::Missing, Stepped::Yes))
+    }
+
+    /// Whether somebody alive adds tasks to the job.
+    fn is_filled(&mut self, living: &Living, job: JobId, now: Timestamp) -> rusqlite::Result<bool> {
+        let sql = "SELECT filled_by FROM jobs WHERE id = ?1";
+        let by: Option<i64> = self.sql.prepare_cached(sql)?.query_row([job.0 as i64], |row| row.get(0))?;
+        by.map_or(Ok(false), |holder| Ok(self.look_at(living, holder, now)? == Standing::Lives))
+    }
+
+    /// Brings the tasks of a job in line with its state, a part at a time.
+    pub(super) fn sweep(&self, job: JobId, limit: u32, now: Timestamp) -> rusqlite::Result<bool> {
+        let id = job.0 as i64;
+        let sql = "SELECT state, swept FROM jobs WHERE id = ?1";
+        let row = self.sql.prepare_cached(sql)?.query_row([id], |row| {
+            Ok((row.get::<_, String>(0)? == JobState::Running.as_str(), row.get::<_, bool>(1)?))
+        });
+        let changed = match row.optional()? {
+            None | Some((_, true)) => return Ok(false),
+            Some((true, false)) => self.revive(id, limit, now)?,
+            Some((false, false)) => self.skip_waiting(id, limit, now)?,
+        };
+        let more = changed == limit as usize;
+        if !more {
+            self.sql.prepare_cached("UPDATE jobs SET swept = 1 WHERE id = ?1")?.execute([id])?;
+        }
+        Ok(more)
+    }
+
+    fn skip_waiting(&self, job: i64, limit: u32, now: Timestamp) -> rusqlite::Result<usize> {
+        let sql = "UPDATE tasks SET state = 'skipped', error = ?3, settled_us = ?4 WHERE id IN (
+            SELECT tasks.id FROM lanes JOIN tasks ON tasks.lane_id = lanes.id AND tasks.state = 'waiting'
+            WHERE lanes.job_id = ?1 LIMIT ?2)";
+        let skipped = self.sql.prepare_cached(sql)?.execute(params![job, limit, JOB_ENDED, us(now)])?;
+        let sql = "UPDATE jobs SET skipped = skipped + ?2 WHERE id = ?1";
+        self.sql.prepare_cached(sql)?.execute(params![job, skipped as i64])?;
+        self.sql
+            .prepare_cached("UPDATE lanes SET due_us = NULL WHERE job_id = ?1 AND holder IS NULL")?
+            .execute([job])?;
+        Ok(skipped)
+    }
+
+    /// Those that failed, or were skipped because the job ended, wait again; what robots.txt forbids stays so.
+    fn revive(&self, job: i64, limit: u32, now: Timestamp) -> rusqlite::Result<usize> {
+        let mut revived = 0;
+        for (state, count, only) in [("failed", "failed", None), ("skipped", "skipped", Some(JOB_ENDED))] {
+            let sql =
+                "UPDATE tasks SET state = 'waiting', retries = 0, hops = 0, at_url = NULL, ready_us = ?4
+                WHERE id IN (SELECT id FROM tasks WHERE job_id = ?1 AND state = ?2
+                    AND state IN ('failed', 'skipped') AND (?5 IS NULL OR error = ?5) LIMIT ?3)";
+            let left = limit - revived as u32;
+            let changed = self.sql.prepare_cached(sql)?.execute(params![job, state, left, us(now), only])?;
+            let sql = format!("UPDATE jobs SET {count} = {count} - ?2 WHERE id = ?1");
+            self.sql.prepare_cached(&sql)?.execute(params![job, changed as i64])?;
+            revived += changed;
+        }
+        let sql = "UPDATE lanes SET due_us = ?2 WHERE job_id = ?1 AND holder IS NULL";
+        self.sql.prepare_cached(sql)?.execute(params![job, us(now)])?;
+        Ok(revived)
+    }
+
+    fn job_where(&self, what: &str, value: impl rusqlite::ToSql) -> rusqlite::Result<Option<Job>> {
+        let sql = format!("{JOBS} WHERE {what}");
+        self.sql.prepare_cached(&sql)?.query_row([value], job_of).optional()
+    }
+}
+
+fn job_of(row: &Row<'_>) -> rusqlite::Result<Job> {
+    let state: String = row.get(2)?;
+    let state = JobState::ALL.into_iter().find(|known| known.as_str() == state).unwrap_or(JobState::Failed);
+    let options: String = row.get(3)?;
+    let count = |nth| row.get::<_, i64>(nth).map(|count| count.max(0) as u64);
+    Ok(Job {
+        id: JobId(row.get::<_, i64>(0)? as u64),
+        name: row.get(1)?,
+        state,
+        options: serde_json::from_str(&options).unwrap_or(Value::Null),
+        created_at: at(row.get(4)?),
+        ended_at: row.get::<_, Option<i64>>(5)?.map(at),
+        message: row.get(6)?,
+        counts: Counts {
+            tasks: count(7)?,
+            done: count(8)?,
+            failed: count(9)?,
+            skipped: count(10)?,
+            rate_limited: count(11)?,
+            retries: count(12)?,
+        },
+    })
+}
+
+const JOBS: &str =
+    "SELECT id, name, state, options, created_us, ended_us, message, tasks, done, failed, skipped,
+    rate_limited, retries FROM jobs";

@@ -1,0 +1,63 @@
+//! Where a database is, and what its errors mean to a person.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use rusqlite::ErrorCode;
+
+use crate::StoreError;
+
+/// Where a database is.
+#[derive(Debug, Clone)]
+pub(super) enum Place {
+    Memory,
+    File(PathBuf),
+}
+
+impl Place {
+    pub(super) fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Memory => None,
+            Self::File(path) => Some(path),
+        }
+    }
+
+    pub(super) fn unavailable(&self, what: impl Into<String>) -> StoreError {
+        StoreError::Unavailable { place: self.to_string(), what: what.into() }
+    }
+
+    /// What an error of SQLite means.
+    pub(super) fn error(&self, error: &rusqlite::Error) -> StoreError {
+        let what = match error.sqlite_error_code() {
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+                "locked by another program for more than 10 s; end that program or wait for it".to_owned()
+            }
+            Some(ErrorCode::DiskFull) => {
+                "the disk is full; make room and start again, nothing is lost".to_owned()
+            }
+            Some(ErrorCode::ReadOnly) => {
+                "cannot be written; check the permissions of file and folder".to_owned()
+            }
+            Some(ErrorCode::CannotOpen) => {
+                "cannot be opened or made; check that the folder exists and can be written".to_owned()
+            }
+            Some(ErrorCode::PermissionDenied) => "permission denied".to_owned(),
+            Some(ErrorCode::NotADatabase) => "is not a database; name another --store".to_owned(),
+            Some(ErrorCode::DatabaseCorrupt) => {
+                "the database is damaged; restore a copy, or move it away and start anew".to_owned()
+            }
+            Some(ErrorCode::SystemIoFailure) => format!("the disk does not work as it should: {error}"),
+            _ => error.to_string(),
+        };
+        self.unavailable(what)
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Memory => f.write_str("memory"),
+            Self::File(path) => write!(f, "{}", path.display()),
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! The tables, and how an older database becomes a current one.
+//!
+//! Times are whole microseconds since 1970 in UTC (`datetime(ready_us / 1000000, 'unixepoch')` reads them).
+
+use rusqlite::{Connection, TransactionBehavior};
+
+use super::place::Place;
+use crate::StoreError;
+
+/// Brings the database up to the newest schema; refuses one of a newer version.
+pub(super) fn migrate(connection: &mut Connection, place: &Place) -> Result<(), StoreError> {
+    let known = MIGRATIONS.len() as i64;
+    // Asked first without a lock: nearly always there is nothing to do.
+    if version(connection).map_err(|error| place.error(&error))? == known {
+        return Ok(());
+    }
+    let transaction = connection
+        .transaction_with_behavior(TransactionBehavior::Immediate)
+        .map_err(|error| place.error(&error))?;
+    let found = version(&transaction).map_err(|error| place.error(&error))?;
+    if found > known {
+        return Err(StoreError::Newer { place: place.to_string(), found, known });
+    }
+    let run = || -> rusqlite::Result<bool> {
+        let tables: i64 =
+            transaction.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+        if found == 0 && tables > 0 {
+            return Ok(false);
+        }
+        for migration in &MIGRATIONS[found.max(0) as usize..] {
+            transaction.execute_batch(migration)?;
+        }
+        transaction.pragma_update(None, "user_version", known)?;
+        transaction.commit()?;
+        Ok(true)
+    };
+    match run() {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(place.unavailable("is a database of another program; name another --store")),
+        Err(error) => Err(place.error(&error)),
+    }
+}
+
+fn version(connection: &Connection) -> rusqlite::Result<i64> {
+    connection.pragma_query_value(None, "user_version", |row| row.get(0))
+}
+
+/// What each version added; never changed once released.
+const MIGRATIONS: [&str; 1] = ["
+CREATE TABLE holders (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    name TEXT NOT NULL,
+    since_us INTEGER NOT NULL,
+    until_us INTEGER NOT NULL,
+    died_us INTEGER
+) STRICT;
+
+CREATE TABLE domains (
+    id INTEGER PRIMARY KEY,
+    domain TEXT NOT NULL UNIQUE,
+    adaptive_delay_seconds REAL NOT NULL DEFAULT 0,
+    adaptive_delay_floor_seconds REAL NOT NULL DEFAULT 0,
+    floor_confirmed_us INTEGER,
+    server_until_us INTEGER,
+    server_stated_us INTEGER,
+    pinned INTEGER NOT NULL DEFAULT 0,
+    paused_until_us INTEGER,
+    holder INTEGER REFERENCES holders (id),
+    epoch INTEGER NOT NULL DEFAULT 0,
+    wanted_by INTEGER,
+    released_us INTEGER,
+    left_as TEXT NOT NULL DEFAULT 'new',
+    pace BLOB
+) STRICT;
+CREATE INDEX domains_held ON domains (holder) WHERE holder IS NOT NULL;
+CREATE INDEX domains_wanted ON domains (holder) WHERE wanted_by IS NOT NULL;
+
+CREATE TABLE jobs (
+    id INTEGER PRIMARY KEY,
+    name TEXT NOT NULL UNIQUE,
+    state TEXT NOT NULL,
+    options TEXT NOT NULL,
+    created_us INTEGER NOT NULL,
+    ended_us INTEGER,
+    message TEXT,
+    filled_by INTEGER,
+    swept INTEGER NOT NULL DEFAULT 1,
+    tasks INTEGER NOT NULL DEFAULT 0,
+    done INTEGER NOT NULL DEFAULT 0,
+    failed INTEGER NOT NULL DEFAULT 0,
+    skipped INTEGER NOT NULL DEFAULT 0,
+    rate_limited INTEGER NOT NULL DEFAULT 0,
+    retries INTEGER NOT NULL DEFAULT 0
+) STRICT;
+
+CREATE TABLE lanes (
+    id INTEGER PRIMARY KEY,
+    job_id INTEGER NOT NULL REFERENCES jobs (id),
+    domain_id INTEGER NOT NULL REFERENCES domains (id),
+    due_us INTEGER,
+    holder INTEGER,
+    UNIQUE (job_id, domain_id)
+) STRICT;
+CREATE INDEX lanes_due ON lanes (job_id, due_us) WHERE holder IS NULL AND due_us IS NOT NULL;
+CREATE INDEX lanes_served ON lanes (holder) WHERE holder IS NOT NULL;
+CREATE INDEX lanes_domain ON lanes (domain_id);
+
+CREATE TABLE tasks (
+    id INTEGER PRIMARY KEY,
+    job_id INTEGER NOT NULL,
+    lane_id INTEGER NOT NULL,
+    url TEXT NOT NULL,
+    url_key INTEGER NOT NULL,
+    lead TEXT NOT NULL,
+    state TEXT NOT NULL DEFAULT 'waiting',
+    ready_us INTEGER NOT NULL,
+    retries INTEGER NOT NULL DEFAULT 0,
+    hops INTEGER NOT NULL DEFAULT 0,
+    at_url TEXT,
+    status INTEGER,
+    bytes INTEGER,
+    error TEXT,
+    settled_us INTEGER
+) STRICT;
+CREATE UNIQUE INDEX tasks_key ON tasks (job_id, url_key);
+CREATE INDEX tasks_waiting ON tasks (lane_id, ready_us, id) WHERE state = 'waiting';
+CREATE INDEX tasks_trouble ON tasks (job_id, state, settled_us) WHERE state IN ('failed', 'skipped');
+
+CREATE TABLE attempts (
+    task_id INTEGER NOT NULL,
+    started_us INTEGER NOT NULL,
+    took_us INTEGER NOT NULL,
+    outcome TEXT NOT NULL,
+    status INTEGER,
+    PRIMARY KEY (task_id, started_us)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE robots (
+    origin TEXT PRIMARY KEY,
+    fetched_us INTEGER NOT NULL,
+    status INTEGER NOT NULL,
+    body BLOB NOT NULL
+) STRICT, WITHOUT ROWID;
+"];

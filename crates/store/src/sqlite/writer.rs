@@ -1,0 +1,186 @@
+//! The one thread that uses the database. What was asked meanwhile runs in one transaction, and nobody hears
+//! of it before it is committed.
+
+use std::collections::HashMap;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rusqlite::Connection;
+use tokio::sync::oneshot;
+
+use super::holders::Watch;
+use super::place::Place;
+use crate::{Reply, StoreError};
+
+/// A connection inside a transaction, and what is remembered beside it.
+pub(super) struct Tx<'a> {
+    pub(super) sql: &'a Connection,
+    pub(super) memory: &'a mut Memory,
+}
+
+/// What the thread remembers; forgotten when a transaction fails.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    /// Numbers of domains by name, to fill quickly.
+    pub(super) domain_ids: HashMap<String, i64>,
+    /// Numbers of lanes by job and domain.
+    pub(super) lane_ids: HashMap<(i64, i64), i64>,
+    /// What was last seen of other holders.
+    pub(super) watch: Watch,
+}
+
+/// One piece of work; run inside the transaction, it says what to do once that is over.
+type Work = Box<dyn FnOnce(&mut Tx<'_>) -> Result<After, rusqlite::Error> + Send>;
+/// Tells whoever asked, after the commit or after its failure.
+type After = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
+
+enum Message {
+    Work(Work, Refused),
+    Version(oneshot::Sender<i64>),
+}
+
+/// Tells whoever asked that its work could not be done.
+type Refused = Box<dyn FnOnce(StoreError) + Send>;
+
+/// The thread that uses the database.
+#[derive(Debug)]
+pub(super) struct Writer {
+    sender: Option<Sender<Message>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Writer {
+    pub(super) fn start(connection: Connection, place: Place, memory: Memory) -> Result<Self, StoreError> {
+        let (sender, receiver) = channel();
+        let thread = std::thread::Builder::new()
+            .name("comity-store".to_owned())
+            .spawn({
+                let place = place.clone();
+                move || Run { connection, place, memory }.run(&receiver)
+            })
+            .map_err(|error| place.unavailable(format!("no thread could be started: {error}")))?;
+        Ok(Self { sender: Some(sender), thread: Some(thread) })
+    }
+
+    /// Runs `work` in the next transaction; its value comes when that is committed.
+    pub(super) fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Tx<'_>) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Reply<'static, T> {
+        let (sender, receiver) = oneshot::channel::<Result<T, StoreError>>();
+        let sender = std::sync::Arc::new(std::sync::Mutex::new(Some(sender)));
+        let tell = move |sender: &std::sync::Mutex<Option<oneshot::Sender<_>>>, result| {
+            let sender = sender.lock().ok().and_then(|mut sender| sender.take());
+            // Whoever does not wait any more need not be told.
+            sender.map(|sender| sender.send(result));
+        };
+        let refused = sender.clone();
+        let work: Work = Box::new(move |tx| {
+            let value = work(tx)?;
+            Ok(Box::new(move |committed: Result<(), StoreError>| tell(&sender, committed.map(|()| value))))
+        });
+        self.send(Message::Work(work, Box::new(move |error| tell(&refused, Err(error)))));
+        Box::pin(async move { receiver.await.unwrap_or(Err(StoreError::Closed)) })
+    }
+
+    /// A number that changes when another connection committed something.
+    pub(super) fn version(&self) -> Reply<'static, i64> {
+        let (sender, receiver) = oneshot::channel();
+        self.send(Message::Version(sender));
+        Box::pin(async move { receiver.await.map_err(|_| StoreError::Closed) })
+    }
+
+    fn send(&self, message: Message) {
+        // A closed channel drops the message, and with it the sender of its answer.
+        self.sender.as_ref().map(|sender| sender.send(message));
+    }
+}
+
+impl Drop for Writer {
+    /// Waits until everything asked for is committed.
+    fn drop(&mut self) {
+        self.sender = None;
+        self.thread.take().map(JoinHandle::join);
+    }
+}
+
+struct Run {
+    connection: Connection,
+    place: Place,
+    memory: Memory,
+}
+
+impl Run {
+    fn run(mut self, receiver: &Receiver<Message>) {
+        let mut wrote = false;
+        loop {
+            let first = match receiver.recv_timeout(QUIET) {
+                Ok(message) => message,
+                Err(RecvTimeoutError::Timeout) => {
+                    // Nobody asks for anything: time to move the log into the database.
+                    if std::mem::take(&mut wrote) {
+                        let _ = self.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+                    }
+                    continue;
+                }
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
+            let mut batch = Vec::new();
+            for message in std::iter::once(first).chain(receiver.try_iter().take(BATCH)) {
+                match message {
+                    Message::Work(work, refused) => batch.push((work, refused)),
+                    Message::Version(sender) => {
+                        let version =
+                            self.connection.pragma_query_value(None, "data_version", |row| row.get(0));
+                        let _ = sender.send(version.unwrap_or(0));
+                    }
+                }
+            }
+            if !batch.is_empty() {
+                self.commit(batch);
+                wrote = true;
+            }
+        }
+    }
+
+    fn commit(&mut self, batch: Vec<(Work, Refused)>) {
+        let mut afters = Vec::with_capacity(batch.len());
+        let mut refusals = Vec::new();
+        let mut failed = self.connection.execute_batch("BEGIN IMMEDIATE").err();
+        for (work, refused) in batch {
+            if failed.is_none() {
+                let mut tx = Tx { sql: &self.connection, memory: &mut self.memory };
+                match work(&mut tx) {
+                    Ok(after) => afters.push(after),
+                    Err(error) => failed = Some(error),
+                }
+            }
+            if failed.is_some() {
+                refusals.push(refused);
+            }
+        }
+        if failed.is_none() {
+            failed = self.connection.execute_batch("COMMIT").err();
+        }
+        let result = match failed {
+            None => Ok(()),
+            Some(error) => {
+                if !self.connection.is_autocommit() {
+                    let _ = self.connection.execute_batch("ROLLBACK");
+                }
+                self.memory = Memory { watch: std::mem::take(&mut self.memory.watch), ..Memory::default() };
+                Err(self.place.error(&error))
+            }
+        };
+        if let Err(error) = &result {
+            refusals.into_iter().for_each(|refused| refused(error.clone()));
+        }
+        afters.into_iter().for_each(|after| after(result.clone()));
+    }
+}
+
+/// Pieces of work in one transaction, at most.
+const BATCH: usize = 512;
+/// Without work for this long, the log is moved into the database.
+const QUIET: Duration = Duration::from_secs(1);
