@@ -136,7 +136,10 @@ pub trait DomainStore {
     /// too, and what they worked on waits again. [`crate::StoreError::Lost`] when it came too late.
     fn beat(&self, holder: HolderId, now: Timestamp) -> Reply<'_, ()>;
 
-    /// Which of its domains others want. Cheap enough to ask ten times a second.
+    /// A number that changes when another process has written something. Cheap enough to ask many times a second.
+    fn version(&self) -> Reply<'_, i64>;
+
+    /// Which of its domains others want.
     fn wanted(&self, holder: HolderId) -> Reply<'_, Vec<DomainKey>>;
 
     /// Takes domains that nobody alive holds, and marks the others as wanted. A domain that is new is entered.

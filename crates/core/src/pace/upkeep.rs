@@ -116,6 +116,16 @@ impl Pace {
         Ok(pace)
     }
 
+    /// What a store keeps of this pace beside the whole of it.
+    pub fn kept(&self) -> Kept {
+        let bounds = self.learned.bounds();
+        let server = self.holds.as_ref().and_then(|holds| {
+            let until = holds.server_until.ever()?;
+            Some((until, until - Span::from_millis(holds.server_ms.into())))
+        });
+        Kept { delay: self.learned.delay, floor: bounds.floor, floor_at: bounds.floor_at.ever(), server }
+    }
+
     /// An operator sets the learned delay and its floor, within what the rule allows.
     pub fn set_learned(
         &mut self,

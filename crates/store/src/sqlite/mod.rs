@@ -18,7 +18,6 @@ mod writer;
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -47,8 +46,6 @@ pub struct Sqlite {
     living: Living,
     /// The holders of this process, alive while they are in here.
     proofs: Arc<Mutex<HashMap<HolderId, Proof>>>,
-    /// What [`DomainStore::wanted`] last saw.
-    seen: Arc<AtomicI64>,
     /// The file that was opened, to notice when another one lies in its place.
     file: Option<u64>,
 }
@@ -78,7 +75,7 @@ impl Sqlite {
         let file = place.path().and_then(file_number);
         let writer = Writer::start(connection, place.clone(), Memory::default())?;
         let proofs = Arc::default();
-        Ok(Self { writer, place, living, proofs, seen: Arc::new(AtomicI64::new(-1)), file })
+        Ok(Self { writer, place, living, proofs, file })
     }
 }
 
@@ -145,8 +142,7 @@ impl DomainStore for Sqlite {
     }
 
     fn beat(&self, holder: HolderId, now: Timestamp) -> Reply<'_, ()> {
-        if let Some(path) = self.place.path().filter(|path| file_number(path) != self.file) {
-            let _ = path;
+        if self.place.path().is_some_and(|path| file_number(path) != self.file) {
             let gone = self.place.unavailable("the file was deleted or replaced while it was in use");
             return Box::pin(async move { Err(gone) });
         }
@@ -159,16 +155,12 @@ impl DomainStore for Sqlite {
         Box::pin(async move { if beaten.await? { Ok(()) } else { Err(StoreError::Lost) } })
     }
 
+    fn version(&self) -> Reply<'_, i64> {
+        self.writer.version()
+    }
+
     fn wanted(&self, holder: HolderId) -> Reply<'_, Vec<DomainKey>> {
-        let version = self.writer.version();
-        Box::pin(async move {
-            let version = version.await?;
-            // In memory nobody else has a connection, and nothing would change the number.
-            if self.place.path().is_some() && self.seen.swap(version, Ordering::Relaxed) == version {
-                return Ok(Vec::new());
-            }
-            self.writer.run(move |tx| tx.wanted(holder)).await
-        })
+        self.writer.run(move |tx| tx.wanted(holder))
     }
 
     fn take(&self, holder: HolderId, domains: Vec<Domain>, now: Timestamp) -> Reply<'_, Vec<Take>> {

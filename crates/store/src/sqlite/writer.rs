@@ -131,15 +131,24 @@ impl Run {
                 match message {
                     Message::Work(work, refused) => batch.push((work, refused)),
                     Message::Version(sender) => {
-                        let version =
-                            self.connection.pragma_query_value(None, "data_version", |row| row.get(0));
-                        let _ = sender.send(version.unwrap_or(0));
+                        let _ = sender.send(self.version());
                     }
                 }
             }
             if !batch.is_empty() {
                 self.commit(batch);
                 wrote = true;
+            }
+        }
+    }
+
+    /// In memory there is no other connection: there, whatever changes counts.
+    fn version(&self) -> i64 {
+        match self.place {
+            Place::Memory => self.connection.total_changes() as i64,
+            Place::File(_) => {
+                let version = self.connection.pragma_query_value(None, "data_version", |row| row.get(0));
+                version.unwrap_or(0)
             }
         }
     }

@@ -1,0 +1,45 @@
+//! The limit of W5: N workers take URLs from a list and fetch them with reqwest, and nothing else. No pace, no store, no
+//! retry, no robots.txt. What Comity adds is measured against this.
+//!
+//! Usage: `bench-bare FILE CONCURRENCY`, FILE with one URL a line. Prints `{"pages":…,"failed":…}`.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use reqwest::{Client, Url};
+use tokio::task::LocalSet;
+
+// One thread: the clients of W5 are pinned to one core.
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let (Some(file), Some(concurrency)) = (arguments.next(), arguments.next()) else {
+        return Err("usage: bench-bare FILE CONCURRENCY".into());
+    };
+    let urls: Rc<[Url]> = std::fs::read_to_string(file)?.lines().map(Url::parse).collect::<Result<_, _>>()?;
+    let client = Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none()).build()?;
+    let (next, pages) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+
+    let workers = LocalSet::new();
+    for _ in 0..concurrency.parse()? {
+        let (urls, client, next, pages) =
+            (Rc::clone(&urls), client.clone(), Rc::clone(&next), Rc::clone(&pages));
+        workers.spawn_local(async move {
+            while let Some(url) = urls.get(next.replace(next.get() + 1)) {
+                if fetch(&client, url.clone()).await.is_ok() {
+                    pages.set(pages.get() + 1);
+                }
+            }
+        });
+    }
+    workers.await;
+
+    println!("{{\"pages\":{},\"failed\":{}}}", pages.get(), urls.len() - pages.get());
+    Ok(())
+}
+
+/// One page, its whole body read.
+async fn fetch(client: &Client, url: Url) -> reqwest::Result<()> {
+    client.get(url).send().await?.error_for_status()?.bytes().await?;
+    Ok(())
+}

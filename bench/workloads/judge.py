@@ -1,0 +1,107 @@
+"""What the server's log says. Times are integers: microseconds UTC, taken at the *start* of a request."""
+
+import pathlib
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+
+DEADLINE_TOLERANCE_US = 10_000
+"""A request is early only when it came more than this before a deadline, and more than this after the answer that stated it."""
+
+STORM_RETRY_AFTER_US = 5_000_000
+
+
+@dataclass(frozen=True)
+class Request:
+    """One line of a server's log."""
+
+    start: int
+    done: int
+    host: str
+    path: str
+    status: int
+
+
+def read_nginx(log: pathlib.Path, offset: int) -> list[Request]:
+    """Lines `$msec $request_time $host $server_port $uri $status` from `offset` on, by start."""
+    requests = []
+    with log.open() as lines:
+        lines.seek(offset)
+        for line in lines:
+            if not line.endswith("\n"):
+                break  # nginx is writing this one.
+            done, took, host, port, path, status = line.split()
+            done_us = _microseconds(done)
+            requests.append(Request(done_us - _microseconds(took), done_us, f"{host}:{port}", path, int(status)))
+    return sorted(requests, key=lambda request: request.start)
+
+
+def read_storm(log: pathlib.Path) -> list[Request]:
+    """Lines `start done status deadline early path`, by start; robots.txt is not counted.
+
+    The site's own mark is strict: it also marks requests that were on their way when the answer left.
+    `early_after_word` looks at who could have known.
+    """
+    requests = []
+    with log.open() as lines:
+        for line in lines:
+            if not line.endswith("\n"):
+                break
+            start, done, status, _deadline, _early, path = line.split()
+            if path != "/robots.txt":
+                requests.append(Request(int(start), int(done), "storm", path, int(status)))
+    return sorted(requests, key=lambda request: request.start)
+
+
+def pages(requests: list[Request]) -> int:
+    """How many different pages were served."""
+    return len({(request.host, request.path) for request in requests if request.status == 200})
+
+
+def refusals(requests: list[Request]) -> int:
+    """How many answers were 429."""
+    return sum(request.status == 429 for request in requests)
+
+
+def twice(requests: list[Request]) -> int:
+    """How many answers served a page that had been served before."""
+    served = Counter((request.host, request.path) for request in requests if request.status == 200)
+    return sum(count - 1 for count in served.values())
+
+
+def span_seconds(requests: list[Request]) -> float:
+    """From the first start to the last."""
+    return (requests[-1].start - requests[0].start) / 1e6 if requests else 0.0
+
+
+def tolerance_us(delay_ms: int) -> int:
+    """A gap is early only when it is shorter than the delay by more than this: max(10 ms, 1 %)."""
+    return max(10_000, delay_ms * 1000 // 100)
+
+
+def early_gaps(requests: list[Request], delay_ms: int) -> int:
+    """How many requests followed the one before, on the same host, too soon."""
+    shortest = delay_ms * 1000 - tolerance_us(delay_ms)
+    starts = defaultdict(list)
+    for request in requests:
+        starts[request.host].append(request.start)
+    return sum(after - before < shortest
+               for moments in starts.values()
+               for before, after in zip(moments, moments[1:]))
+
+
+def early_after_word(requests: list[Request]) -> int:
+    """Storm: how many requests came before a deadline that an answer complete 10 ms earlier had stated."""
+    return sum(request.start < stated_before(requests, request.start - DEADLINE_TOLERANCE_US) - DEADLINE_TOLERANCE_US
+               for request in requests)
+
+
+def stated_before(requests: list[Request], moment: int) -> int:
+    """Storm: the latest deadline stated by answers that were complete at `moment` (0: none)."""
+    return max((request.start + STORM_RETRY_AFTER_US for request in requests
+                if request.status == 429 and request.done <= moment), default=0)
+
+
+def _microseconds(seconds: str) -> int:
+    """nginx prints milliseconds as a decimal fraction: exact, without a float in between."""
+    whole, fraction = seconds.split(".")
+    return int(whole) * 1_000_000 + int(fraction.ljust(6, "0"))

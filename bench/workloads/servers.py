@@ -1,0 +1,152 @@
+"""The servers that contestants fetch from and whose logs judge them: nginx, and the storm site of W1 and W3."""
+
+import contextlib
+import os
+import pathlib
+import shutil
+import socket
+import time
+
+from . import judge, processes
+from .bench import Bench
+
+BLOCKED_HOST = "127.0.255.254"
+"""The host that nginx answers with 429 and `Retry-After: 600` (W7)."""
+
+PAGE_BYTES = 1024
+
+
+class Nginx:
+    """One nginx for any number of hosts: each 127.0.x.y is a host of its own, all on one port."""
+
+    def __init__(self, prefix: pathlib.Path, port: int):
+        self.log, self.port = prefix / "access.log", port
+        self._read = 0
+
+    def url(self, host: str, page: int) -> str:
+        """Page `page` of `host`; each page has its own address and the same body."""
+        return f"http://{host}:{self.port}/{page}"
+
+    def forget(self) -> None:
+        """Requests up to now belong to an earlier run."""
+        self._read = self.log.stat().st_size
+
+    def requests(self) -> list[judge.Request]:
+        """The requests since `forget`, in order of their start."""
+        return judge.read_nginx(self.log, self._read)
+
+
+@contextlib.contextmanager
+def nginx(bench: Bench):
+    """An unprivileged nginx in a temporary folder, on a free port."""
+    prefix, port = bench.fresh_folder(), _free_port()
+    (prefix / "page").write_bytes(b"x" * PAGE_BYTES)
+    (prefix / "nginx.conf").write_text(_configuration(prefix, port))
+    server = processes.start([nginx_program(), "-p", prefix, "-e", prefix / "error.log", "-c", prefix / "nginx.conf"],
+                             processes.SERVER_CORE, prefix / "output", prefix)
+    try:
+        _wait_for_port(port, server, prefix / "output")
+        yield Nginx(prefix, port)
+    finally:
+        processes.stop_server(server)
+
+
+def nginx_program() -> str:
+    """Where nginx is: Debian puts it where only root looks."""
+    program = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin")
+    if not program:
+        raise processes.CouldNotRun("nginx: not found; install the package nginx-light or nginx")
+    return program
+
+
+def _configuration(prefix: pathlib.Path, port: int) -> str:
+    # Only loopback is answered: the port is bound on all addresses so that each 127.x.y.z need not be listed.
+    user = "user root;" if os.geteuid() == 0 else ""
+    temporary = "\n".join(f"    {kind}_temp_path {prefix}/{kind};"
+                          for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
+    return f"""
+{user}
+daemon off;
+worker_processes 1;
+worker_rlimit_nofile 20000;
+pid {prefix}/pid;
+events {{ worker_connections 10000; }}
+http {{
+{temporary}
+    # The start of a request is $msec - $request_time; a buffered log could be read too early.
+    log_format starts '$msec $request_time $host $server_port $uri $status';
+    access_log {prefix}/access.log starts;
+    keepalive_requests 1000000000;
+    keepalive_timeout 3600s;
+    default_type text/plain;
+    open_file_cache max=100 inactive=1h;
+    allow 127.0.0.0/8;
+    deny all;
+    server {{
+        listen {port} default_server backlog=4096;
+        location = /robots.txt {{ access_log off; return 404; }}
+        # A regular expression, so that `alias` is the file itself and $uri stays what was asked for.
+        location ~ ^/ {{ alias {prefix}/page; }}
+    }}
+    server {{
+        listen {port};
+        server_name {BLOCKED_HOST};
+        location = /robots.txt {{ access_log off; return 404; }}
+        location / {{ add_header Retry-After 600 always; return 429; }}
+    }}
+}}
+"""
+
+
+class Storm:
+    """The site that allows ten requests, then refuses for five seconds (its rules: bench/storm)."""
+
+    def __init__(self, log: pathlib.Path, port: int):
+        self.log, self.port = log, port
+
+    def urls(self, count: int) -> list[str]:
+        """`count` pages of the site."""
+        return [f"http://127.0.0.1:{self.port}/{page}" for page in range(count)]
+
+    def requests(self) -> list[judge.Request]:
+        """All requests so far but those for robots.txt, in order of their start."""
+        return judge.read_storm(self.log)
+
+
+@contextlib.contextmanager
+def storm(bench: Bench):
+    """A fresh storm site on a free port."""
+    folder = bench.fresh_folder()
+    output = folder / "output"
+    server = processes.start([bench.binaries / "bench-storm", folder / "log"], processes.SERVER_CORE, output, folder)
+    try:
+        port = _wait_until(lambda: output.read_text().endswith("\n") and int(output.read_text()), server, output)
+        yield Storm(folder / "log", port)
+    finally:
+        processes.end(server)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def _wait_for_port(port: int, server, output: pathlib.Path) -> None:
+    def answers() -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", port)) == 0
+
+    _wait_until(answers, server, output)
+
+
+def _wait_until(ready, server, output: pathlib.Path):
+    """What `ready` returns once it is true; a server that ends first could not run."""
+    until = time.monotonic() + 10
+    while time.monotonic() < until:
+        if value := ready():
+            return value
+        if server.poll() is not None:
+            break
+        time.sleep(0.02)
+    raise processes.CouldNotRun(f"{server.args[0]}: did not start:\n{output.read_text(errors='replace')}")

@@ -1,0 +1,265 @@
+//! What can be typed.
+
+use std::path::PathBuf;
+
+use clap::{Args as Group, Parser, Subcommand, ValueEnum};
+
+/// Polite fetching: decides for every fetcher you run when the next request to a site may leave, learns from each
+/// answer, remembers across restarts, and says why a request waits.
+#[derive(Debug, Parser)]
+#[command(name = "comity", version, propagate_version = true, max_term_width = 100)]
+#[command(after_help = "Examples:
+  comity fetch https://example.org/ --out pages
+  comity fetch --input urls.txt --job news      # Ctrl-C, then again: goes on where it stopped
+  comity explain https://example.org/           # why would a request wait?
+  comity profiles standard                      # the rules a domain starts from
+
+Settings come from comity.toml (or --config FILE), COMITY_… variables and flags; later ones win.
+Exit codes: 0 done, 1 finished with failures, 2 usage or configuration, 3 store unavailable, 130 interrupted.")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What every command takes.
+#[derive(Debug, Clone, Group)]
+pub(crate) struct Global {
+    /// Configuration file [default: comity.toml, if there is one]
+    #[arg(long, global = true, value_name = "FILE", env = "COMITY_CONFIG")]
+    pub(crate) config: Option<PathBuf>,
+    /// Where state is kept: sqlite:PATH or memory: [default: sqlite:comity.db]
+    #[arg(long, global = true, value_name = "URL")]
+    pub(crate) store: Option<String>,
+    /// The rules that domains start from: standard, collector, crawler, archiver [default: standard]
+    #[arg(long, global = true, value_name = "NAME")]
+    pub(crate) profile: Option<String>,
+    /// error, warn, info, debug or trace [default: info]
+    #[arg(long, global = true, value_name = "LEVEL")]
+    pub(crate) log_level: Option<String>,
+    /// text or json [default: text]
+    #[arg(long, global = true, value_name = "FORMAT")]
+    pub(crate) log_format: Option<String>,
+    /// Neither progress nor logs but errors
+    #[arg(long, short, global = true)]
+    pub(crate) quiet: bool,
+    /// The result as JSON on stdout, its last line one object
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Fetch URLs politely, as a job that survives restarts
+    Fetch(Fetch),
+    /// Look at jobs and steer them
+    #[command(subcommand)]
+    Jobs(Jobs),
+    /// Look at what is known of domains, and steer it
+    #[command(subcommand)]
+    Domains(Domains),
+    /// May a request leave now? Reserves the slot when it may (exit 0), says how long to wait when not (exit 1)
+    Check(Check),
+    /// Tell what a request came to
+    Record(Record),
+    /// Every constraint on the next request to a URL: its number, where it came from, until when
+    Explain(Explain),
+    /// The configuration
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// The profiles, or one of them as configuration to copy
+    Profiles {
+        /// Which one; all names when left out
+        name: Option<String>,
+    },
+}
+
+/// Fetch URLs politely, as a job that survives restarts
+#[derive(Debug, Clone, Group)]
+#[command(after_help = "Examples:
+  comity fetch https://example.org/a https://example.org/b --out pages
+  comity fetch --input urls.txt --job news --out news
+  comity fetch --job news                       # go on after Ctrl-C or a crash, or join from another terminal
+  zcat urls.gz | comity fetch --input - --format none --json
+
+A URL that is listed twice is fetched once. Pages end up in DIR/HOST/…, DIR/index.jsonl says which is which.")]
+pub(crate) struct Fetch {
+    /// What to fetch
+    #[arg(value_name = "URL")]
+    pub(crate) urls: Vec<String>,
+    /// A file with one URL a line, or - for stdin
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) input: Option<PathBuf>,
+    /// The name of the job; the same name goes on with it, with the options it had
+    #[arg(long, short, value_name = "NAME")]
+    pub(crate) job: Option<String>,
+    /// Where pages are kept [default: comity-pages]
+    #[arg(long, short, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// How pages are kept [default: files]
+    #[arg(long, value_enum)]
+    pub(crate) format: Option<Format>,
+    /// Requests in flight at once, over all domains [default: 16]
+    #[arg(long, short, value_name = "N")]
+    pub(crate) concurrency: Option<String>,
+    /// Minimum delay of every domain in this run, such as 2s or 250ms
+    #[arg(long, short, value_name = "DURATION")]
+    pub(crate) delay: Option<String>,
+    /// How delays are learnt: linear or off
+    #[arg(long, value_name = "RULE")]
+    pub(crate) learning: Option<String>,
+    /// obey or ignore [default: obey]
+    #[arg(long, value_name = "POLICY")]
+    pub(crate) robots: Option<String>,
+    /// Tries after the first one
+    #[arg(long, value_name = "N")]
+    pub(crate) max_retries: Option<String>,
+    /// Stop at the first line that is no URL, instead of going on with the rest
+    #[arg(long)]
+    pub(crate) strict: bool,
+}
+
+/// How pages are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// One file a page, and an index
+    Files,
+    /// Not at all
+    None,
+}
+
+/// Look at jobs and steer them
+#[derive(Debug, Clone, Subcommand)]
+pub(crate) enum Jobs {
+    /// All jobs, the newest first
+    List,
+    /// One job: how far it is, its options, its last failures
+    Show {
+        /// Its name
+        name: String,
+        /// Failed and skipped tasks to show
+        #[arg(long, default_value_t = 10)]
+        limit: u32,
+    },
+    /// End a job; what waits is skipped
+    Cancel {
+        /// Its name
+        name: String,
+    },
+    /// Reopen a job that ended: what failed, or was skipped with its end, waits again
+    Retry {
+        /// Its name
+        name: String,
+    },
+}
+
+/// Look at what is known of domains, and steer it
+#[derive(Debug, Clone, Subcommand)]
+pub(crate) enum Domains {
+    /// Domains with what was learnt, who holds them, and how many tasks wait
+    List {
+        /// Only those whose name contains this
+        #[arg(default_value = "")]
+        like: String,
+        /// How many
+        #[arg(long, default_value_t = 100)]
+        limit: u32,
+    },
+    /// One domain
+    Show {
+        /// Its name
+        domain: String,
+    },
+    /// Set the learned delay or its floor, pin it, pause the domain
+    #[command(after_help = "Examples:
+  comity domains set example.org --delay 5s --floor 2s
+  comity domains set example.org --pin
+  comity domains set example.org --pause 1h      # or --pause forever, --resume")]
+    Set(DomainsSet),
+    /// Forget what was learnt and our own guesses; what the server said stays
+    Reset {
+        /// Its name
+        domain: String,
+    },
+}
+
+/// Set the learned delay or its floor, pin it, pause the domain
+#[derive(Debug, Clone, Group)]
+pub(crate) struct DomainsSet {
+    /// Its name
+    pub(crate) domain: String,
+    /// The learned delay
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) delay: Option<String>,
+    /// Its floor
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) floor: Option<String>,
+    /// Answers do not change it any more
+    #[arg(long, conflicts_with = "unpin")]
+    pub(crate) pin: bool,
+    /// Answers change it again
+    #[arg(long)]
+    pub(crate) unpin: bool,
+    /// Nothing is sent for this long, or forever
+    #[arg(long, value_name = "DURATION", conflicts_with = "resume")]
+    pub(crate) pause: Option<String>,
+    /// Requests are sent again
+    #[arg(long)]
+    pub(crate) resume: bool,
+}
+
+/// May a request leave now?
+#[derive(Debug, Clone, Group)]
+#[command(after_help = "Example:
+  until comity check https://example.org/; do sleep 1; done
+  curl https://example.org/ && comity record example.org success")]
+pub(crate) struct Check {
+    /// The URL, or a domain
+    pub(crate) url: String,
+    /// fetch, search or api
+    #[arg(long, default_value = "fetch")]
+    pub(crate) intent: String,
+    /// Reserve nothing
+    #[arg(long)]
+    pub(crate) peek: bool,
+}
+
+/// Tell what a request came to
+#[derive(Debug, Clone, Group)]
+#[command(after_help = "Examples:
+  comity record example.org success
+  comity record example.org rate_limited --retry-after 120
+  comity record example.org 503")]
+pub(crate) struct Record {
+    /// The domain, or a URL
+    pub(crate) domain: String,
+    /// success, answered, rate_limited, blocked, unavailable, server_error, timeout, network_error, or a status
+    pub(crate) outcome: String,
+    /// fetch, search or api
+    #[arg(long, default_value = "fetch")]
+    pub(crate) intent: String,
+    /// The Retry-After of the answer, as it came
+    #[arg(long, value_name = "VALUE")]
+    pub(crate) retry_after: Option<String>,
+}
+
+/// Every constraint on the next request
+#[derive(Debug, Clone, Group)]
+pub(crate) struct Explain {
+    /// The URL, or a domain
+    pub(crate) url: String,
+    /// fetch, search or api
+    #[arg(long, default_value = "fetch")]
+    pub(crate) intent: String,
+}
+
+/// The configuration
+#[derive(Debug, Clone, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Read it, and tell everything that is wrong with it
+    Check,
+    /// Every key with its default and what it means
+    Reference,
+}

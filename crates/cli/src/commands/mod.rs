@@ -1,0 +1,38 @@
+//! One file a command.
+
+mod config;
+mod decide;
+mod domains;
+mod fetch;
+mod jobs;
+mod report;
+
+use std::process::ExitCode;
+
+use comity::config::Given;
+
+use crate::args::{Args, Command};
+use crate::{output, setup};
+
+/// Runs what was typed.
+pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let Args { global, command } = args;
+    let code = match command {
+        Command::Fetch(fetch) => fetch::run(&global, fetch).await?,
+        Command::Config(command) => config::run(&global, &command)?,
+        Command::Profiles { name } => config::profiles(&global, name.as_deref())?,
+        command => {
+            let config = setup::config(&global, Given::default())?;
+            output::log(&config.log, &global);
+            match command {
+                Command::Jobs(command) => jobs::run(&global, &config, command).await?,
+                Command::Domains(command) => domains::run(&global, &config, command).await?,
+                Command::Check(check) => decide::check(&global, &config, check).await?,
+                Command::Record(record) => decide::record(&global, &config, record).await?,
+                Command::Explain(explain) => decide::explain(&global, &config, explain).await?,
+                Command::Fetch(_) | Command::Config(_) | Command::Profiles { .. } => crate::exit::DONE,
+            }
+        }
+    };
+    Ok(ExitCode::from(code))
+}

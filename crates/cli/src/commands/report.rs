@@ -1,0 +1,46 @@
+//! How jobs are told, to people and to machines.
+
+use comity::core::time::Timestamp;
+use comity::store::jobs::Job;
+use serde_json::{Value, json};
+
+/// The object that ends `fetch --json`; its keys are relied on.
+pub(crate) fn summary(job: &Job, elapsed_ms: u64) -> Value {
+    let counts = &job.counts;
+    json!({
+        "job": job.name,
+        "state": job.state.as_str(),
+        "tasks": counts.tasks,
+        "fetched": counts.done,
+        "failed": counts.failed,
+        "skipped": counts.skipped,
+        "rate_limited": counts.rate_limited,
+        "retries": counts.retries,
+        "elapsed_ms": elapsed_ms,
+        "waiting": counts.waiting(),
+        "message": job.message,
+    })
+}
+
+/// How far a job is, in words.
+pub(crate) fn progress(job: &Job) -> String {
+    let counts = &job.counts;
+    let mut parts = vec![format!("{} of {} fetched", counts.done, counts.tasks)];
+    for (count, word) in [
+        (counts.failed, "failed"),
+        (counts.skipped, "skipped"),
+        (counts.waiting(), "waiting"),
+        (counts.rate_limited, "times told to slow down"),
+        (counts.retries, "retries"),
+    ] {
+        if count > 0 {
+            parts.push(format!("{count} {word}"));
+        }
+    }
+    parts.join(", ")
+}
+
+/// A moment in whole seconds.
+pub(crate) fn moment(at: Timestamp) -> String {
+    Timestamp::from_secs(at.as_micros().div_euclid(1_000_000)).to_string()
+}

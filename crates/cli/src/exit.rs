@@ -1,0 +1,57 @@
+//! Exit codes, which scripts rely on: 0 done, 1 finished with failures, 2 usage or configuration, 3 store
+//! unavailable, 130 interrupted.
+
+use std::process::ExitCode;
+
+use comity::gate::GateError;
+use comity::store::StoreError;
+
+/// Done.
+pub(crate) const DONE: u8 = 0;
+/// Finished with failures, or "wait" as the answer of `check`.
+pub(crate) const FAILURES: u8 = 1;
+/// What was typed or configured cannot be used.
+pub(crate) const USAGE: u8 = 2;
+/// The store does not work.
+pub(crate) const STORE: u8 = 3;
+/// Interrupted.
+pub(crate) const INTERRUPTED: u8 = 130;
+
+/// What was typed cannot be used.
+#[derive(Debug)]
+pub(crate) struct Usage(pub(crate) String);
+
+impl std::fmt::Display for Usage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Usage {}
+
+/// An error that says what was typed wrongly.
+pub(crate) fn usage(what: impl Into<String>) -> anyhow::Error {
+    Usage(what.into()).into()
+}
+
+/// Tells an error, and which code it ends with.
+pub(crate) fn failed(error: &anyhow::Error, json: bool) -> ExitCode {
+    let code = code_of(error);
+    crate::output::error(error, json, code);
+    ExitCode::from(code)
+}
+
+fn code_of(error: &anyhow::Error) -> u8 {
+    if error.is::<Usage>()
+        || error.is::<comity::config::ConfigError>()
+        || error.is::<comity::client::SetupError>()
+    {
+        return USAGE;
+    }
+    match error.downcast_ref::<StoreError>() {
+        Some(StoreError::Unsupported { .. }) => USAGE,
+        Some(_) => STORE,
+        None if matches!(error.downcast_ref::<GateError>(), Some(GateError::Store(_))) => STORE,
+        None => FAILURES,
+    }
+}

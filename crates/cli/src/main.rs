@@ -1,0 +1,31 @@
+//! The command `comity`: what was typed, what it means, run.
+//!
+//! - `args`: what can be typed
+//! - `setup`: what it means: configuration, store, gate
+//! - `commands`: one file a command
+//! - `output`: the terminal; nobody else writes to it
+//! - `exit`: exit codes
+
+mod args;
+mod commands;
+mod exit;
+mod output;
+mod setup;
+
+use clap::Parser;
+
+fn main() -> std::process::ExitCode {
+    let args = args::Args::parse();
+    let json = args.global.json;
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return exit::failed(&error.into(), json),
+    };
+    let code = match runtime.block_on(commands::run(args)) {
+        Ok(code) => code,
+        Err(error) => exit::failed(&error, json),
+    };
+    // What still runs (a name being looked up, a list being read) has nothing to say any more.
+    runtime.shutdown_background();
+    code
+}

@@ -1,0 +1,50 @@
+//! What was typed, as configuration, store and gate.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use comity::clock::Clock;
+use comity::config::{Config, Given, Sources, environment, read_file};
+use comity::core::domain::Domain;
+use comity::event::Events;
+use comity::gate::Gate;
+use comity::store::{self, Store};
+
+use crate::args::Global;
+use crate::exit::usage;
+
+/// The configuration that `given` and the global flags lead to.
+pub(crate) fn config(global: &Global, given: Given) -> anyhow::Result<Config> {
+    let default = PathBuf::from(DEFAULT_FILE);
+    let path = global.config.clone().or_else(|| default.exists().then_some(default));
+    let text = path.as_deref().map(read_file).transpose()?;
+    let name = path.as_deref().map(Path::display).map(|name| name.to_string());
+    let given = Given {
+        store: global.store.clone(),
+        profile: given.profile.or_else(|| global.profile.clone()),
+        log_level: global.log_level.clone(),
+        log_format: global.log_format.clone(),
+        ..given
+    };
+    let file = name.as_deref().zip(text.as_deref());
+    Ok(Config::load(Sources { file, env: environment(), given, ..Sources::default() })?)
+}
+
+/// The store that the configuration names.
+pub(crate) fn open_store(config: &Config) -> anyhow::Result<Arc<dyn Store>> {
+    Ok(store::open(config.store.as_str())?)
+}
+
+/// A gate on that store; `name` tells other processes who this is.
+pub(crate) async fn gate(config: &Config, store: Arc<dyn Store>, name: &str) -> anyhow::Result<Gate> {
+    let name = format!("{name}, pid {}", std::process::id());
+    Ok(Gate::with_store(config.rules().clone(), Clock::new(), Events::new(), store, &name).await?)
+}
+
+/// The host that a URL or the name of a domain means.
+pub(crate) fn host(text: &str) -> anyhow::Result<Domain> {
+    let parsed = if text.contains("://") { Domain::of_url(text) } else { Domain::parse(text) };
+    parsed.map_err(|error| usage(error.to_string()))
+}
+
+const DEFAULT_FILE: &str = "comity.toml";

@@ -1,0 +1,134 @@
+//! Bodies as files in a folder, and `index.jsonl` that says which is which.
+//!
+//! A body is written beside its place and moved there when it is whole; its line in the index follows. After a
+//! kill a page may be fetched again and have two lines: the last one counts.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde_json::json;
+
+use super::names::file_name;
+use super::{ArchiveError, Head};
+
+/// A folder of bodies.
+#[derive(Debug)]
+pub struct Files {
+    folder: PathBuf,
+    index: Arc<Index>,
+}
+
+#[derive(Debug)]
+struct Index {
+    path: PathBuf,
+    file: Mutex<File>,
+}
+
+/// A body that is being written. Dropped unfinished, it leaves nothing behind.
+#[derive(Debug)]
+pub struct Draft {
+    file: Option<BufWriter<File>>,
+    part: PathBuf,
+    path: PathBuf,
+    name: String,
+    url: String,
+    final_url: String,
+    status: u16,
+    fetched_at: String,
+    bytes: u64,
+    index: Arc<Index>,
+}
+
+impl Files {
+    /// The folder at `folder`, which is made when it is not there.
+    pub fn open(folder: impl Into<PathBuf>) -> Result<Self, ArchiveError> {
+        let folder = folder.into();
+        fs::create_dir_all(&folder).map_err(at(&folder))?;
+        let path = folder.join("index.jsonl");
+        let file = open_index(&path).map_err(at(&path))?;
+        Ok(Self { folder, index: Arc::new(Index { path, file: Mutex::new(file) }) })
+    }
+
+    pub(super) fn begin(&self, head: Head<'_>) -> Result<Draft, ArchiveError> {
+        let name = file_name(head.final_url, head.content_type);
+        let path = self.folder.join(&name);
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent).map_err(at(parent))?;
+        }
+        let part = self.folder.join(format!("{name}.part"));
+        let file = File::create(&part).map_err(at(&part))?;
+        Ok(Draft {
+            file: Some(BufWriter::new(file)),
+            part,
+            path,
+            name,
+            url: head.url.to_string(),
+            final_url: head.final_url.to_string(),
+            status: head.status,
+            fetched_at: head.fetched_at.to_string(),
+            bytes: 0,
+            index: self.index.clone(),
+        })
+    }
+}
+
+/// Opens the index to add to it. A line that a kill cut short is ended, so that the next one stands alone.
+fn open_index(path: &Path) -> io::Result<File> {
+    let mut file = OpenOptions::new().create(true).read(true).append(true).open(path)?;
+    if file.seek(SeekFrom::End(0))? > 0 {
+        file.seek(SeekFrom::End(-1))?;
+        let mut last = [0];
+        file.read_exact(&mut last)?;
+        if last != *b"\n" {
+            file.write_all(b"\n")?;
+        }
+    }
+    Ok(file)
+}
+
+impl Draft {
+    pub(super) fn write(&mut self, chunk: &[u8]) -> Result<(), ArchiveError> {
+        self.bytes += chunk.len() as u64;
+        match &mut self.file {
+            Some(file) => file.write_all(chunk).map_err(at(&self.part)),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn finish(mut self) -> Result<u64, ArchiveError> {
+        if let Some(mut file) = self.file.take() {
+            let flushed = file.flush().and_then(|()| fs::rename(&self.part, &self.path));
+            if let Err(cause) = flushed {
+                let _ = fs::remove_file(&self.part);
+                return Err(ArchiveError { place: self.part.clone(), cause });
+            }
+        }
+        let line = json!({
+            "url": self.url,
+            "final_url": self.final_url,
+            "status": self.status,
+            "fetched_at": self.fetched_at,
+            "file": self.name,
+            "bytes": self.bytes,
+        });
+        // One write for the whole line: lines of other processes do not come in between.
+        let mut file = self.index.file.lock().unwrap_or_else(PoisonError::into_inner);
+        file.write_all(format!("{line}\n").as_bytes()).map_err(at(&self.index.path))?;
+        Ok(self.bytes)
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        if self.file.take().is_some() {
+            let _ = fs::remove_file(&self.part);
+        }
+    }
+}
+
+fn at(place: &Path) -> impl FnOnce(io::Error) -> ArchiveError {
+    let place = place.to_owned();
+    move |cause| ArchiveError { place, cause }
+}

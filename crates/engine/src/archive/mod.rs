@@ -1,0 +1,87 @@
+//! What was fetched, and where it is kept. A body is on disk before its task is settled.
+
+mod files;
+mod names;
+
+pub use files::Files;
+
+use std::io;
+use std::path::PathBuf;
+
+use comity_core::time::Timestamp;
+use url::Url;
+
+/// Where bodies are kept.
+#[derive(Debug)]
+pub enum Archive {
+    /// Nowhere: they are read and counted.
+    Nothing,
+    /// As files in a folder, with an index.
+    Files(Files),
+}
+
+/// A page that is being kept.
+#[derive(Debug)]
+pub enum Entry {
+    /// Only counted.
+    Nothing(u64),
+    /// On its way into a file.
+    File(Box<files::Draft>),
+}
+
+/// What is known of a page when its body begins.
+#[derive(Debug, Clone, Copy)]
+pub struct Head<'a> {
+    /// What was asked for.
+    pub url: &'a Url,
+    /// Where redirects led.
+    pub final_url: &'a Url,
+    /// The status of the answer.
+    pub status: u16,
+    /// What the answer says it is.
+    pub content_type: Option<&'a str>,
+    /// When it was fetched.
+    pub fetched_at: Timestamp,
+}
+
+/// Bodies cannot be kept.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {cause}", place.display())]
+pub struct ArchiveError {
+    /// Which file or folder.
+    pub place: PathBuf,
+    /// What is wrong.
+    #[source]
+    pub cause: io::Error,
+}
+
+impl Archive {
+    /// Begins to keep a page.
+    pub fn begin(&self, head: Head<'_>) -> Result<Entry, ArchiveError> {
+        match self {
+            Self::Nothing => Ok(Entry::Nothing(0)),
+            Self::Files(files) => files.begin(head).map(|draft| Entry::File(Box::new(draft))),
+        }
+    }
+}
+
+impl Entry {
+    /// Adds a part of the body.
+    pub fn write(&mut self, chunk: &[u8]) -> Result<(), ArchiveError> {
+        match self {
+            Self::Nothing(bytes) => {
+                *bytes += chunk.len() as u64;
+                Ok(())
+            }
+            Self::File(draft) => draft.write(chunk),
+        }
+    }
+
+    /// The body is whole: from now on it is there for others to read. Its length.
+    pub fn finish(self) -> Result<u64, ArchiveError> {
+        match self {
+            Self::Nothing(bytes) => Ok(bytes),
+            Self::File(draft) => draft.finish(),
+        }
+    }
+}

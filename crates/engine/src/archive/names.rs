@@ -1,0 +1,231 @@
+//! The relative name under which a fetched body is kept: `HOST/STEM-HASH.EXT`, such as
+//! `example.org/page-0123456789abcdef.html`.
+//!
+//! A URL comes from strangers, so a name is put together from what is known to be harmless and cannot leave the
+//! folder it is put into, on any system. Nothing here touches a disk, and no name can be turned back into its
+//! URL: whoever keeps the body keeps the URL beside it.
+
+use url::{Position, Url};
+use xxhash_rust::xxh3::xxh3_64;
+
+/// The name for what was fetched from `url` as `content_type`: two components with a `/` between them.
+///
+/// The same URL and type get the same name for ever, and the hash of all of the URL but its fragment keeps apart
+/// what only looks alike: other queries, other cases on a disk that does not see case, names that were cut. It
+/// withstands chance, not malice; but a site that makes two of its URLs collide only harms its own folder.
+pub(super) fn file_name(url: &Url, content_type: Option<&str>) -> String {
+    let hash = xxh3_64(url[..Position::AfterQuery].as_bytes());
+    let segment = url.path().rsplit('/').find(|segment| !segment.is_empty()).unwrap_or_default();
+    let (stem, own) = split_extension(segment);
+    let extension = content_type.and_then(extension_of).map(str::to_owned).or(own);
+    let extension = extension.as_deref().unwrap_or("bin");
+    let stem = match safe(stem, STEM_MAX) {
+        empty if empty.is_empty() => "index".to_owned(),
+        stem => stem,
+    };
+    format!("{}/{}", host(url), no_device(format!("{stem}-{hash:016x}.{extension}")))
+}
+
+/// The host, and the port where it is not the scheme's own: `example.org`, `127.0.0.1_8080`, `__1_8080`.
+fn host(url: &Url) -> String {
+    let name = url.host_str().unwrap_or_default().trim_matches(['[', ']']).to_ascii_lowercase();
+    let port = url.port().map(|port| format!("_{port}")).unwrap_or_default();
+    // One octet is left for the device guard.
+    let name = safe(&name, HOST_MAX - port.len() - 1);
+    no_device(format!("{}{port}", if name.is_empty() { "_" } else { &name }))
+}
+
+/// At most `len_max` octets of `text`, nothing in them but letters, digits, `.`, `_` and `-`, and no dot or dash
+/// at either end.
+fn safe(text: &str, len_max: usize) -> String {
+    let harmless = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '-') { c } else { '_' };
+    let text: String = text.trim_start_matches(['.', '-']).chars().take(len_max).map(harmless).collect();
+    text.trim_end_matches(['.', '-']).to_owned()
+}
+
+/// Windows takes `aux`, and `aux` with a dot and anything after it, for a device. The hash makes `aux` harmless
+/// as a stem, but not the `aux.tar` of `aux.tar.gz`.
+fn no_device(name: String) -> String {
+    let first = name.split('.').next().unwrap_or_default().to_ascii_lowercase();
+    let device = match first.as_bytes() {
+        b"con" | b"prn" | b"aux" | b"nul" => true,
+        [b'c', b'o', b'm', digit] | [b'l', b'p', b't', digit] => digit.is_ascii_digit(),
+        _ => false,
+    };
+    if device { format!("_{name}") } else { name }
+}
+
+/// A path segment as its stem and its extension in lower case, if it has one that is short and harmless.
+fn split_extension(segment: &str) -> (&str, Option<String>) {
+    match segment.rsplit_once('.') {
+        Some((stem, extension))
+            if !stem.is_empty()
+                && (1..=EXTENSION_MAX).contains(&extension.len())
+                && extension.bytes().all(|byte| byte.is_ascii_alphanumeric()) =>
+        {
+            (stem, Some(extension.to_ascii_lowercase()))
+        }
+        _ => (segment, None),
+    }
+}
+
+/// The extension for a `Content-Type` that says what the body is.
+fn extension_of(content_type: &str) -> Option<&'static str> {
+    let essence = content_type.split(';').next().unwrap_or_default().trim();
+    let known = EXTENSIONS.iter().find(|(name, _)| essence.eq_ignore_ascii_case(name));
+    // `application/rss+xml` is XML whatever else it is (RFC 6839).
+    let suffix = || match essence.rsplit_once('+')?.1 {
+        suffix if suffix.eq_ignore_ascii_case("json") => Some("json"),
+        suffix if suffix.eq_ignore_ascii_case("xml") => Some("xml"),
+        suffix if suffix.eq_ignore_ascii_case("zip") => Some("zip"),
+        _ => None,
+    };
+    known.map(|(_, extension)| *extension).or_else(suffix)
+}
+
+const HOST_MAX: usize = 100;
+const STEM_MAX: usize = 80;
+const EXTENSION_MAX: usize = 8;
+/// `application/octet-stream` is missing on purpose: the URL knows more than that.
+const EXTENSIONS: [(&str, &str); 34] = [
+    ("text/html", "html"),
+    ("application/xhtml+xml", "html"),
+    ("text/plain", "txt"),
+    ("text/css", "css"),
+    ("text/csv", "csv"),
+    ("text/markdown", "md"),
+    ("text/calendar", "ics"),
+    ("text/xml", "xml"),
+    ("application/xml", "xml"),
+    ("application/json", "json"),
+    ("application/x-ndjson", "ndjson"),
+    ("text/javascript", "js"),
+    ("application/javascript", "js"),
+    ("application/wasm", "wasm"),
+    ("application/pdf", "pdf"),
+    ("application/epub+zip", "epub"),
+    ("application/warc", "warc"),
+    ("application/zip", "zip"),
+    ("application/gzip", "gz"),
+    ("application/x-gzip", "gz"),
+    ("application/x-tar", "tar"),
+    ("application/zstd", "zst"),
+    ("image/png", "png"),
+    ("image/jpeg", "jpg"),
+    ("image/gif", "gif"),
+    ("image/webp", "webp"),
+    ("image/avif", "avif"),
+    ("image/svg+xml", "svg"),
+    ("image/x-icon", "ico"),
+    ("audio/mpeg", "mp3"),
+    ("video/mp4", "mp4"),
+    ("video/webm", "webm"),
+    ("font/woff", "woff"),
+    ("font/woff2", "woff2"),
+];
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The name with its hash written as `#`, and the hash.
+    fn name(url: &str, content_type: &str) -> (String, String) {
+        let url = Url::parse(url).unwrap();
+        let name = file_name(&url, Some(content_type).filter(|text| !text.is_empty()));
+        let (start, end) = name.rsplit_once('-').unwrap();
+        let (hash, extension) = end.split_at(16);
+        assert!(hash.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')), "{name}");
+        (format!("{start}-#{extension}"), hash.to_owned())
+    }
+
+    #[test]
+    fn a_name_says_where_it_came_from_and_what_it_is() {
+        for (url, content_type, expected) in [
+            ("https://Example.org/a/page.php?x=1#y", "text/html; charset=utf-8", "example.org/page-#.html"),
+            ("https://example.org", "TEXT/HTML", "example.org/index-#.html"),
+            ("https://example.org/a/b/", "application/json", "example.org/b-#.json"),
+            ("http://127.0.0.1:8080/a.tar.GZ", "", "127.0.0.1_8080/a.tar-#.gz"),
+            ("http://[::1]:8080/feed", "application/rss+xml", "__1_8080/feed-#.xml"),
+            ("http://[2001:db8::1]/f", "application/ld+JSON;x", "2001_db8__1/f-#.json"),
+            ("http://a.b/logo.svg", "image/svg+xml", "a.b/logo-#.svg"),
+            ("http://a.b/x.exe", "application/octet-stream", "a.b/x-#.exe"),
+            ("http://a.b/x.longextension", "", "a.b/x.longextension-#.bin"),
+            ("http://a.b/x.a%2Fb", "nonsense", "a.b/x.a_2Fb-#.bin"),
+            ("http://a.b/.htaccess", "", "a.b/htaccess-#.bin"),
+            ("http://a.b/-.-", "", "a.b/index-#.bin"),
+            ("http://a.b/caf%C3%A9 x", "", "a.b/caf_C3_A9_20x-#.bin"),
+            ("http://a.b/..%5c..%5cetc", "", "a.b/_5c.._5cetc-#.bin"),
+            ("data:text/plain,../../x", "", "_/x-#.bin"),
+            ("file:///etc/passwd", "", "_/passwd-#.bin"),
+        ] {
+            assert_eq!(name(url, content_type).0, expected, "{url}");
+        }
+    }
+
+    #[test]
+    fn devices_of_windows_and_dots_are_no_names() {
+        for (url, expected) in [
+            ("http://con/nul", "_con/nul-#.bin"),
+            ("http://aux.example.org/COM1.tar.gz", "_aux.example.org/_COM1.tar-#.gz"),
+            ("http://lpt9/aux.", "_lpt9/aux-#.bin"),
+            ("http://console.org/com10.x.y", "console.org/com10.x-#.y"),
+            ("http://../..", "_/index-#.bin"),
+            ("http://.../a", "_/a-#.bin"),
+            ("http://.a./a", "a/a-#.bin"),
+            ("x://%2e%2E/a", "_2e_2e/a-#.bin"),
+        ] {
+            assert_eq!(name(url, "").0, expected, "{url}");
+        }
+    }
+
+    #[test]
+    fn the_hash_is_that_of_the_url_without_its_fragment() {
+        let hash = |url: &str| name(url, "").1;
+        assert_eq!(hash("http://a.b/c#d"), hash("http://a.b/c"));
+        assert_ne!(hash("http://a.b/c?d"), hash("http://a.b/c"));
+        assert_ne!(hash("http://a.b/c"), hash("http://a.b/C"));
+        assert_ne!(hash("http://a.b/c"), hash("https://a.b/c"));
+        // Bodies are found again by name, so the hash may never change.
+        assert_eq!(hash("https://example.org/"), "8e2c3c2914c7cb49");
+    }
+
+    fn check(url: &Url, content_type: Option<&str>) {
+        let name = file_name(url, content_type);
+        assert_eq!(name, file_name(url, content_type));
+        let components: Vec<_> = name.split('/').collect();
+        assert_eq!(components.len(), 2, "{name}");
+        for component in components {
+            assert!((1..=200).contains(&component.len()), "{name}");
+            assert!(!component.starts_with(['.', '-']) && !component.ends_with('.'), "{name}");
+            let harmless = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+            assert!(component.bytes().all(harmless), "{name}");
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(5_000))]
+
+        #[test]
+        fn no_name_leaves_its_folder(
+            scheme in "http|https|ftp|file|data|x",
+            host in "(\\PC|[a-z0-9.:%@\\[\\]-]){0,130}",
+            path in "(\\PC|[./\\\\%:-]){0,130}",
+            content_type in "\\PC{0,20}|[a-z]{4}/[a-z+]{0,9};.*",
+        ) {
+            for text in [format!("{scheme}://{host}/{path}"), format!("{scheme}://a.b/{path}"), format!("{scheme}:{path}")] {
+                if let Ok(url) = Url::parse(&text) {
+                    check(&url, Some(&content_type));
+                    check(&url, None);
+                }
+            }
+        }
+
+        #[test]
+        fn other_queries_get_other_names(path in "[a-z./]{0,100}", one in "[a-z=&]{0,9}", other in "[a-z=&]{0,9}") {
+            let name = |query: &str| file_name(&Url::parse(&format!("http://a.b/{path}?{query}")).unwrap(), None);
+            prop_assert_eq!(name(&one) == name(&other), one == other);
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! One attempt: a request that leaves with a permit, and where its answer leads.
+
+use comity_core::headers::Told;
+use comity_core::time::{Span, Timestamp};
+use comity_store::tasks::Lead;
+use http::HeaderMap;
+use http::header::LOCATION;
+use url::Url;
+
+use crate::gate::Permit;
+use crate::transport::{self, Answered, Depart, Request, SendError, Transport, TransportError};
+
+/// Why a request did not get an answer.
+#[derive(Debug)]
+pub(crate) enum Unsent {
+    /// It was not its time after all; nothing was sent.
+    Withheld,
+    /// The connection did not work.
+    Broken(TransportError),
+}
+
+/// Sends one request; it leaves when the connection is open and the permit still says so (B25).
+pub(crate) async fn send(
+    transport: &Transport,
+    url: &Url,
+    lead: Lead,
+    permit: &mut Permit,
+) -> Result<Answered, Unsent> {
+    let request = Request::new(url, trust(lead));
+    transport.send(request, Departing(permit)).await.map_err(|error| match error {
+        SendError::Withheld(()) => Unsent::Withheld,
+        SendError::Failed(cause) => Unsent::Broken(cause),
+    })
+}
+
+/// A permit whose connection is open.
+struct Departing<'a>(&'a mut Permit);
+
+impl Depart<()> for Departing<'_> {
+    async fn depart(&mut self) -> Result<(), ()> {
+        if self.0.departs(PATIENCE).await { Ok(()) } else { Err(()) }
+    }
+}
+
+fn trust(lead: Lead) -> transport::Lead {
+    match lead {
+        Lead::Listed => transport::Lead::Listed,
+        Lead::Remote => transport::Lead::Remote,
+    }
+}
+
+/// What the headers of an answer ask of us.
+pub(crate) fn told(headers: &HeaderMap, now: Timestamp) -> Told {
+    Told::read(headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())), now)
+}
+
+/// Where an answer leads.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// There.
+    To(Url),
+    /// Where nobody may follow.
+    Astray,
+}
+
+/// Where an answer leads, if it is a redirect.
+pub(crate) fn next_hop(url: &Url, status: u16, headers: &HeaderMap) -> Option<Next> {
+    if !matches!(status, 301 | 302 | 303 | 307 | 308) {
+        return None;
+    }
+    let location = headers.get(LOCATION)?;
+    let joined = std::str::from_utf8(location.as_bytes()).ok().and_then(|text| url.join(text.trim()).ok());
+    Some(match joined {
+        Some(mut next) if matches!(next.scheme(), "http" | "https") && next.has_host() => {
+            next.set_fragment(None);
+            Next::To(next)
+        }
+        _ => Next::Astray,
+    })
+}
+
+/// Who leads to `next`: the operator, if it is the very host that was listed (B76).
+pub(crate) fn lead(listed: &Url, first: Lead, next: &Url) -> Lead {
+    let place = |url: &Url| (url.host_str().map(str::to_owned), url.port_or_known_default());
+    let host = |url: &Url| url.host_str().map(str::to_owned);
+    // From http to https of the same host is the same place; another port of it is not.
+    let same = place(listed) == place(next)
+        || host(listed) == host(next) && listed.port().is_none() && next.port().is_none();
+    if first == Lead::Listed && same { Lead::Listed } else { Lead::Remote }
+}
+
+/// A request whose connection is open waits this long for its departure, and then takes its place in line again.
+const PATIENCE: Span = Span::from_millis(250);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn url(text: &str) -> Url {
+        Url::parse(text).unwrap()
+    }
+
+    /// B76
+    #[test]
+    fn only_the_listed_host_itself_stays_listed() {
+        let listed = url("http://example.org/a");
+        for (next, expected) in [
+            ("http://example.org/b", Lead::Listed),
+            ("https://example.org/", Lead::Listed),
+            ("http://example.org:8080/", Lead::Remote),
+            ("http://www.example.org/", Lead::Remote),
+            ("http://127.0.0.1/", Lead::Remote),
+        ] {
+            assert_eq!(lead(&listed, Lead::Listed, &url(next)), expected, "{next}");
+            assert_eq!(lead(&listed, Lead::Remote, &url(next)), Lead::Remote, "{next}");
+        }
+        assert_eq!(
+            lead(&url("http://127.0.0.1:80/"), Lead::Listed, &url("http://127.0.0.1:8080/")),
+            Lead::Remote
+        );
+    }
+
+    #[test]
+    fn redirects_lead_to_http_and_https_only() {
+        let hop = |status, location: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(LOCATION, location.parse().unwrap());
+            next_hop(&url("http://example.org/a/b"), status, &headers)
+        };
+        assert_eq!(hop(302, "../c#x"), Some(Next::To(url("http://example.org/c"))));
+        assert_eq!(hop(301, "//other.example/"), Some(Next::To(url("http://other.example/"))));
+        assert_eq!(hop(308, "file:///etc/passwd"), Some(Next::Astray));
+        assert_eq!(hop(307, "http://"), Some(Next::Astray));
+        assert_eq!((hop(200, "/c"), hop(304, "/c")), (None, None));
+        assert_eq!(next_hop(&url("http://example.org/"), 302, &HeaderMap::new()), None);
+    }
+}

@@ -1,0 +1,83 @@
+//! Reading `COMITY_…` variables into entries. Each sets one key; `COMITY_DOMAINS` holds a whole table.
+
+use serde_json::{Map, Value};
+
+use super::error::Faults;
+use super::file;
+use super::keys::KEYS;
+use super::layer::{self, Entry, Origin, Place};
+
+/// The variables of this process that may be ours. What is not Unicode in them is replaced, and then refused
+/// where it matters.
+pub fn environment() -> Vec<(String, String)> {
+    let ours = |name: &str| name.starts_with(PREFIX) || name == ALIAS;
+    let text = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
+    std::env::vars_os()
+        .map(|(name, value)| (text(name), text(value)))
+        .filter(|(name, _)| ours(name))
+        .collect()
+}
+
+/// The settings of the variables, in the order of their names.
+pub(super) fn entries(mut variables: Vec<(String, String)>, faults: &mut Faults) -> Vec<Entry> {
+    variables.sort();
+    let known: Vec<(String, &str)> = KEYS.iter().map(|key| (key.variable(), key.path)).collect();
+    // Ours wins over its alias, whatever the alias says.
+    let aliased = !variables.iter().any(|(name, _)| name == ALIASED);
+    let mut entries = Vec::new();
+    for (name, value) in variables {
+        let meant = if name == ALIAS && aliased { ALIASED } else { &name };
+        if let Some((_, path)) = known.iter().find(|(known, _)| known == meant) {
+            entries.push(entry(Origin::Single(name), path, value));
+        } else if name == DOMAINS {
+            entries.extend(domains(&value, faults));
+        } else if name.starts_with(PREFIX) && !NO_SETTINGS.contains(&name.as_str()) {
+            faults.plain(&name, &unknown(&name, &known));
+        }
+    }
+    entries
+}
+
+/// A variable that sets the key at `path`, which may lie in tables inside a rule.
+fn entry(origin: Origin, path: &str, value: String) -> Entry {
+    let Some(rule) = path.strip_prefix("default.") else {
+        return Entry { origin, place: Place::Setting, path: path.to_owned(), value: value.into() };
+    };
+    let (key, inner) = rule.split_once('.').map_or((rule, None), |(key, inner)| (key, Some(inner)));
+    let tables = inner.into_iter().flat_map(|inner| inner.rsplit('.'));
+    let value =
+        tables.fold(Value::from(value), |value, name| Map::from_iter([(name.to_owned(), value)]).into());
+    Entry { origin, place: Place::Rule { row: None, key: key.to_owned() }, path: "default".to_owned(), value }
+}
+
+fn domains(text: &str, faults: &mut Faults) -> Vec<Entry> {
+    let origin = Origin::Tables(DOMAINS.to_owned());
+    match text.parse::<toml::Value>() {
+        Ok(value) => layer::domains(&origin, file::json(value), faults),
+        Err(broken) => {
+            faults.unread(DOMAINS, &file::syntax(text, &broken));
+            Vec::new()
+        }
+    }
+}
+
+/// The value stays unsaid: nobody knows what an unknown variable holds.
+fn unknown(name: &str, known: &[(String, &str)]) -> String {
+    let names: Vec<&str> = known.iter().map(|(name, _)| name.as_str()).chain([DOMAINS]).collect();
+    // All names begin alike, which says nothing about how alike they are.
+    let bare: Vec<&str> = names.iter().filter_map(|name| name.strip_prefix(PREFIX)).collect();
+    let problem = comity_core::problem::Problem::unknown_key(&name[PREFIX.len()..], &Value::Null, &bare);
+    match problem.expected.split_once("did you mean ") {
+        Some((_, nearest)) => format!("expected a variable that exists; did you mean {PREFIX}{nearest}"),
+        None => {
+            "expected a variable that exists: COMITY_ and a key, such as COMITY_JOB_CONCURRENCY".to_owned()
+        }
+    }
+}
+
+const PREFIX: &str = "COMITY_";
+const DOMAINS: &str = "COMITY_DOMAINS";
+const ALIASED: &str = "COMITY_JOB_FAILURE_THRESHOLD";
+const ALIAS: &str = "BBB_JOB_FAILURE_THRESHOLD";
+/// They say where the configuration and the server are.
+const NO_SETTINGS: [&str; 2] = ["COMITY_CONFIG", "COMITY_SERVER"];

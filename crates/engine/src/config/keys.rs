@@ -1,0 +1,195 @@
+//! Every key: its path, its default and what it means. The reference is written from here, and so are the
+//! names of the variables and what an unknown key is compared with.
+
+/// A key of the configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Key {
+    /// Where it stands, such as `job.concurrency`.
+    pub path: &'static str,
+    /// Its default as TOML; that of a rule is profile `standard`'s.
+    pub default: &'static str,
+    /// What it means, in a sentence.
+    pub meaning: &'static str,
+}
+
+impl Key {
+    /// The variable that sets it, such as `COMITY_JOB_CONCURRENCY`.
+    pub fn variable(&self) -> String {
+        format!("COMITY_{}", self.path.to_ascii_uppercase().replace('.', "_"))
+    }
+
+    /// The table it stands in and its name there.
+    fn split(&self) -> (&'static str, &'static str) {
+        self.path.split_once('.').unwrap_or(("", self.path))
+    }
+}
+
+/// The names of the keys in `table`.
+pub(super) fn of_table(table: &str) -> Vec<&'static str> {
+    KEYS.iter().map(Key::split).filter(|(of, _)| *of == table).map(|(_, name)| name).collect()
+}
+
+/// The keys that stand in no table.
+pub(super) fn top_level() -> impl Iterator<Item = &'static str> {
+    KEYS.iter().map(Key::split).filter(|(table, _)| table.is_empty()).map(|(_, name)| name)
+}
+
+/// The whole configuration as commented TOML.
+pub(super) fn reference() -> String {
+    let mut text = HEAD.to_owned();
+    let mut table = "";
+    for key in &KEYS {
+        let (of, name) = key.split();
+        if of != table {
+            // What follows `[default]` is the same for single domains, and is told there.
+            text.push_str(if table == "default" { DOMAINS } else { "" });
+            text.push_str(&format!("\n[{of}]\n"));
+            table = of;
+        }
+        text.push_str(&format!("# {}\n# {name} = {}\n", key.meaning, key.default));
+    }
+    text
+}
+
+/// Tables whose keys are settings; `default` and `domains` hold rules.
+pub(super) const TABLES: [&str; 3] = ["job", "scrape", "http"];
+
+const HEAD: &str = "\
+# Every setting of Comity with its default. Uncomment a line to change it.
+# Each can be set by a variable too, such as COMITY_JOB_CONCURRENCY=8; flags come before variables, variables
+# before this file.
+
+";
+
+const DOMAINS: &str = "
+# Every key of [default] can be set for one host, for \"*.example.org\" (all hosts below it), or with a port:
+#
+#   [domains.\"reuters.com\"]
+#   min_delay = \"3s\"
+#   burst = 2
+#
+#   [domains.\"reuters.com\".intent.search]
+#   min_delay = \"10s\"
+";
+
+const fn key(path: &'static str, default: &'static str, meaning: &'static str) -> Key {
+    Key { path, default, meaning }
+}
+
+/// Every key, in the order of the reference. Those of `default` are also those of a domain.
+pub const KEYS: [Key; 46] = [
+    key(
+        "store",
+        r#""sqlite:comity.db""#,
+        r#"Where everything is kept: "sqlite:FILE", "postgres://USER@HOST/DATABASE" or "memory:"."#,
+    ),
+    key(
+        "profile",
+        r#""standard""#,
+        r#"The rules a domain starts from: "standard", "collector", "crawler" or "archiver"."#,
+    ),
+    key("robots", r#""obey""#, r#"Whether robots.txt is obeyed: "obey" or "ignore"."#),
+    key(
+        "log_level",
+        r#""info""#,
+        r#"What is worth a line in the log: "error", "warn", "info", "debug" or "trace"."#,
+    ),
+    key("log_format", r#""text""#, r#"How a line of the log looks: "text" or "json"."#),
+    key("default.enabled", "true", "Whether requests are paced at all; false is the only way to be unpaced."),
+    key("default.min_delay", r#""1s""#, "Least time between two request starts on a domain."),
+    key(
+        "default.requests_per_second",
+        r#""none""#,
+        r#"Most request starts in a second, or "none"; the slower of this and min_delay goes."#,
+    ),
+    key("default.burst", r#""none""#, r#"Most request starts in any burst_window, or "none"."#),
+    key("default.burst_window", r#""60s""#, "The length of the sliding window of burst."),
+    key(
+        "default.backoff",
+        r#""exponential""#,
+        r#"How waits grow with failures in a row: "exponential", "linear" or "none"."#,
+    ),
+    key("default.backoff_base", r#""5s""#, "The first wait after a failure."),
+    key(
+        "default.backoff_max",
+        r#""60s""#,
+        "The longest wait after failures; 30s where backoff is linear and nothing is set.",
+    ),
+    key(
+        "default.wait_on_429",
+        r#""backoff""#,
+        r#"What a 429 without Retry-After waits: a duration, "backoff" or "learned"."#,
+    ),
+    key("default.retry_after_max", r#""24h""#, "The longest wait that a server may ask for."),
+    key("default.in_flight", "1", r#"Most requests of a domain on the wire at once, or "unlimited"."#),
+    key("default.learning", r#""linear""#, r#"How the delay is learnt from 429s: "linear" or "off"."#),
+    key("default.learn.base", r#""1s""#, "The least delay that learning starts from."),
+    key("default.learn.step", r#""1s""#, "How much a 429 adds to the learned delay and a probe takes off."),
+    key("default.learn.ceiling", r#""60s""#, "The longest delay that is learnt."),
+    key("default.learn.probe_after", "20", "How many successes in a row start a probe of a shorter delay."),
+    key(
+        "default.learn.max_age",
+        r#""7d""#,
+        "How old a delay that was found too short may get before it is probed again.",
+    ),
+    key("default.group", r#""none""#, r#"Hosts with the same group share one pace; "none" is no group."#),
+    key(
+        "default.intent.fetch.min_delay",
+        r#""0s""#,
+        "Least time between two fetches of pages or files, in addition to min_delay.",
+    ),
+    key(
+        "default.intent.fetch.burst",
+        r#""none""#,
+        r#"Most fetches of pages or files in any burst_window, or "none"."#,
+    ),
+    key(
+        "default.intent.search.min_delay",
+        r#""0s""#,
+        "Least time between two searches, in addition to min_delay.",
+    ),
+    key("default.intent.search.burst", r#""none""#, r#"Most searches in any burst_window, or "none"."#),
+    key(
+        "default.intent.api.min_delay",
+        r#""0s""#,
+        "Least time between two API calls, in addition to min_delay.",
+    ),
+    key("default.intent.api.burst", r#""none""#, r#"Most API calls in any burst_window, or "none"."#),
+    key("job.concurrency", "16", "Most tasks of a job in flight at once."),
+    key("job.max_retries", "3", "How often a failed task is tried again."),
+    key("job.failure_threshold", "20", "How many failed tasks in a row fail the job; 0 is off."),
+    key(
+        "job.cancel_streak",
+        "0",
+        "How many 429s in a row, at a spacing of cancel_delay or more, cancel the job; 0 is off.",
+    ),
+    key("job.cancel_delay", r#""60s""#, "The spacing from which a 429 counts for cancel_streak."),
+    key(
+        "scrape.min_interval",
+        "1.0",
+        r#"Least seconds between two scrapes of a source that has no own setting; "" or 0 is off."#,
+    ),
+    key("scrape.max_bulk_batch_size", "100", "Most items that one bulk enqueue takes."),
+    key(
+        "scrape.max_in_flight_per_source",
+        r#""none""#,
+        r#"Most items of a source that wait or run at once, or "none"."#,
+    ),
+    key("http.user_agent", r#""Comity/0.1""#, "What we call ourselves to sites."),
+    key(
+        "http.contact",
+        r#""""#,
+        r#"A mail address or URL that sites can write to, sent with user_agent; "" is none."#,
+    ),
+    key("http.connect_timeout", r#""10s""#, "How long a connection may take to be made."),
+    key("http.first_byte_timeout", r#""30s""#, "How long an answer may take to begin."),
+    key("http.total_timeout", r#""5m""#, "How long a request may take in all."),
+    key("http.body_max", r#""64MiB""#, "The largest body that is kept."),
+    key("http.header_max", r#""64KiB""#, "The largest head of an answer that is read."),
+    key("http.redirects_max", "10", "Most redirects that are followed one after the other."),
+    key(
+        "http.allow_private",
+        "[]",
+        "Hosts, addresses and networks that remote answers may lead to although they are not public.",
+    ),
+];

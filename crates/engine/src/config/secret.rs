@@ -1,0 +1,120 @@
+//! Values that must not be shown (B75): the password of a store, and what an unknown key may hold.
+
+use std::fmt;
+
+/// Where everything is kept: `sqlite:FILE`, `postgres://…` or `memory:`. Shown without its password.
+#[derive(Clone, PartialEq, Eq)]
+pub struct StoreUrl(String);
+
+impl StoreUrl {
+    /// Reads a URL; `None` where it is none of the three kinds.
+    pub fn parse(text: &str) -> Option<Self> {
+        let kind = text.strip_prefix("sqlite:").or_else(|| text.strip_prefix("postgres://"));
+        let rest = kind.or_else(|| text.strip_prefix("postgresql://"));
+        let named = rest.is_some_and(|rest| !rest.trim().is_empty());
+        let known = named || text == "memory:";
+        (known && !text.contains(char::is_control)).then(|| Self(text.to_owned()))
+    }
+
+    /// The whole URL, for whoever opens the store.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// SQLite in the working directory.
+impl Default for StoreUrl {
+    fn default() -> Self {
+        Self("sqlite:comity.db".to_owned())
+    }
+}
+
+impl fmt::Display for StoreUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&without_password(&self.0))
+    }
+}
+
+impl fmt::Debug for StoreUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", without_password(&self.0))
+    }
+}
+
+/// `url` to be shown: `postgres://user:***@host`, and `***` for the value of every `password=`.
+///
+/// Text that is no proper URL is masked too, rather more than too little.
+pub fn without_password(url: &str) -> String {
+    let start = url.find("://").map_or(0, |scheme| scheme + 3);
+    let (scheme, rest) = url.split_at(start);
+    // A password that should have been percent-encoded may hold anything, so the last @ counts.
+    let userinfo = rest.rfind('@').and_then(|at| Some((rest[..at].find(':')?, at)));
+    let masked = match userinfo {
+        Some((colon, at)) => format!("{scheme}{}:***{}", &rest[..colon], &rest[at..]),
+        None => url.to_owned(),
+    };
+    without_parameter(&masked)
+}
+
+/// Whether a key's name says that its value is nobody's business.
+pub(super) fn is_secret(key: &str) -> bool {
+    let key = key.to_ascii_lowercase();
+    let name = key.rsplit(['.', ' ']).next().unwrap_or(&key);
+    SECRETS.iter().any(|word| name.contains(word))
+}
+
+fn without_parameter(text: &str) -> String {
+    // ASCII lower case keeps every byte in its place.
+    let lower = text.to_ascii_lowercase();
+    let (mut shown, mut from) = (String::new(), 0);
+    while let Some(found) = lower[from..].find(PARAMETER) {
+        let value = from + found + PARAMETER.len();
+        let end = text[value..].find(['&', '#', '"']).map_or(text.len(), |length| value + length);
+        shown.push_str(&text[from..value]);
+        shown.push_str("***");
+        from = end;
+    }
+    shown.push_str(&text[from..]);
+    shown
+}
+
+const PARAMETER: &str = "password=";
+const SECRETS: [&str; 8] =
+    ["password", "passwd", "secret", "token", "credential", "auth", "cookie", "api_key"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// B75
+    #[test]
+    fn no_password_is_shown() {
+        for (url, shown) in [
+            ("postgres://user:pw@host/db", "postgres://user:***@host/db"),
+            ("postgres://user:p@w/?#:@host:5432/db", "postgres://user:***@host:5432/db"),
+            ("postgres://user@host:5432/db", "postgres://user@host:5432/db"),
+            ("postgres://h/db?user=u&Password=pw&x=1", "postgres://h/db?user=u&Password=***&x=1"),
+            ("postgres://h/db?sslpassword=a&password=b", "postgres://h/db?sslpassword=***&password=***"),
+            ("user:pw@host", "user:***@host"),
+            ("sqlite:comity.db", "sqlite:comity.db"),
+            ("é:ü@ö", "é:***@ö"),
+            ("", ""),
+        ] {
+            assert_eq!(without_password(url), shown, "{url}");
+        }
+        let url = StoreUrl::parse("postgres://user:pw@host/db").unwrap();
+        assert_eq!(format!("{url} {url:?}"), "postgres://user:***@host/db \"postgres://user:***@host/db\"");
+        assert_eq!(url.as_str(), "postgres://user:pw@host/db");
+    }
+
+    #[test]
+    fn a_store_is_one_of_three_kinds() {
+        for url in ["sqlite:a.db", "sqlite:/var/lib/a.db", "postgres://h/d", "postgresql://h/d", "memory:"] {
+            assert!(StoreUrl::parse(url).is_some(), "{url}");
+        }
+        for url in ["", "a.db", "sqlite:", "sqlite: ", "postgres:", "postgres://", "mysql://h", "sqlite:a\nb"]
+        {
+            assert!(StoreUrl::parse(url).is_none(), "{url:?}");
+        }
+    }
+}

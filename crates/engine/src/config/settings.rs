@@ -1,0 +1,209 @@
+//! What there is to set besides rules: robots, jobs, scrapes, HTTP, logs; with defaults and limits.
+//!
+//! The defaults that people read stand once more in [`super::KEYS`]; a test holds the two together.
+
+use comity_core::time::Span;
+use comity_core::{guard, interval, retry};
+use serde_json::Value;
+
+use super::Config;
+use super::private::PrivateAllowance;
+use super::size::Size;
+use super::value::{self, Expected};
+
+/// Whether robots.txt is obeyed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum RobotsPolicy {
+    /// It is fetched, and what it says goes.
+    #[default]
+    Obey,
+    /// It is not asked for.
+    Ignore,
+}
+
+/// `[job]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobSettings {
+    /// Most tasks of a job in flight at once.
+    pub concurrency: u32,
+    /// How often a failed task is tried again.
+    pub max_retries: u32,
+    /// How many failures in a row fail the job; 0 is off (B47).
+    pub failure_threshold: u32,
+    /// How many rate limits in a row cancel the job; 0 is off (B48).
+    pub cancel_streak: u32,
+    /// Only requests spaced by at least this long count for `cancel_streak`.
+    pub cancel_delay: Span,
+}
+
+/// `[scrape]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScrapeSettings {
+    /// Least time between two scrapes of a source that has no setting of its own; `None` is off (B50).
+    pub min_interval: Option<Span>,
+    /// Most items that one bulk enqueue takes (B57).
+    pub max_bulk_batch_size: u32,
+    /// Most items of a source that wait or run at once; `None` is unlimited (B56).
+    pub max_in_flight_per_source: Option<u32>,
+}
+
+/// `[http]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HttpSettings {
+    /// What we are called, without the contact; see [`Config::user_agent`].
+    pub user_agent: String,
+    /// Whom a site can write to.
+    pub contact: Option<String>,
+    /// How long a connection may take to be made.
+    pub connect_timeout: Span,
+    /// How long an answer may take to begin.
+    pub first_byte_timeout: Span,
+    /// How long a request may take in all.
+    pub total_timeout: Span,
+    /// The largest body that is kept.
+    pub body_max: Size,
+    /// The largest head of an answer that is read.
+    pub header_max: Size,
+    /// Most redirects that are followed one after the other.
+    pub redirects_max: u32,
+    /// Where remote answers may lead although it is not public (B76).
+    pub allow_private: PrivateAllowance,
+}
+
+/// `log_level` and `log_format`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LogSettings {
+    /// What is worth a line.
+    pub level: LogLevel,
+    /// How a line looks.
+    pub format: LogFormat,
+}
+
+/// What is worth a line in the log, the gravest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum LogLevel {
+    /// Only what failed.
+    Error,
+    /// Also backoffs.
+    Warn,
+    /// Also starts, changes of a delay and deferrals.
+    #[default]
+    Info,
+    /// Also every wait.
+    Debug,
+    /// Everything.
+    Trace,
+}
+
+/// How a line of the log looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// For machines: one object a line.
+    Json,
+}
+
+impl LogLevel {
+    const WORDS: [(&'static str, Self); 5] = [
+        ("error", Self::Error),
+        ("warn", Self::Warn),
+        ("info", Self::Info),
+        ("debug", Self::Debug),
+        ("trace", Self::Trace),
+    ];
+
+    /// The word for it in configuration.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warn => "warn",
+            Self::Info => "info",
+            Self::Debug => "debug",
+            Self::Trace => "trace",
+        }
+    }
+}
+
+impl Config {
+    /// Sets what stands at `path`, one of [`super::KEYS`] that is neither the profile nor a rule's.
+    pub(super) fn set(&mut self, path: &str, value: &Value) -> Result<(), Expected> {
+        let (job, scrape, http) = (&mut self.job, &mut self.scrape, &mut self.http);
+        match path {
+            "store" => self.store = value::store(value)?,
+            "robots" => self.robots = value::word(value, &ROBOTS)?,
+            "log_level" => self.log.level = value::word(value, &LogLevel::WORDS)?,
+            "log_format" => self.log.format = value::word(value, &FORMATS)?,
+            "job.concurrency" => job.concurrency = value::whole(value, 1..=10_000)?,
+            "job.max_retries" => job.max_retries = value::whole(value, 0..=1_000)?,
+            "job.failure_threshold" => job.failure_threshold = value::whole(value, 0..=STREAK_MAX)?,
+            "job.cancel_streak" => job.cancel_streak = value::whole(value, 0..=STREAK_MAX)?,
+            "job.cancel_delay" => job.cancel_delay = value::span(value, A_DAY)?,
+            "scrape.min_interval" => scrape.min_interval = value::interval(value)?,
+            "scrape.max_bulk_batch_size" => scrape.max_bulk_batch_size = value::whole(value, 1..=100_000)?,
+            "scrape.max_in_flight_per_source" => {
+                scrape.max_in_flight_per_source = value::limit(value, 1..=1_000_000)?;
+            }
+            "http.user_agent" => http.user_agent = value::agent(value)?,
+            "http.contact" => http.contact = value::contact(value)?,
+            "http.connect_timeout" => http.connect_timeout = value::period(value, A_DAY)?,
+            "http.first_byte_timeout" => http.first_byte_timeout = value::period(value, A_DAY)?,
+            "http.total_timeout" => http.total_timeout = value::period(value, A_DAY)?,
+            "http.body_max" => http.body_max = value::size(value, Size::from_bytes(1)..=BODY_MAX)?,
+            "http.header_max" => http.header_max = value::size(value, HEADER_MIN..=HEADER_MAX)?,
+            "http.redirects_max" => http.redirects_max = value::whole(value, 0..=100)?,
+            "http.allow_private" => http.allow_private = value::allowance(value)?,
+            _ => return Err("a key that exists".to_owned()),
+        }
+        Ok(())
+    }
+}
+
+impl Default for JobSettings {
+    fn default() -> Self {
+        Self {
+            concurrency: guard::CONCURRENCY,
+            max_retries: retry::RETRIES_MAX,
+            failure_threshold: guard::FAILURE_THRESHOLD,
+            cancel_streak: 0,
+            cancel_delay: guard::CANCEL_DELAY,
+        }
+    }
+}
+
+impl Default for ScrapeSettings {
+    fn default() -> Self {
+        Self {
+            min_interval: Some(interval::MIN_INTERVAL),
+            max_bulk_batch_size: 100,
+            max_in_flight_per_source: None,
+        }
+    }
+}
+
+impl Default for HttpSettings {
+    fn default() -> Self {
+        Self {
+            user_agent: AGENT.to_owned(),
+            contact: None,
+            connect_timeout: Span::from_secs(10),
+            first_byte_timeout: Span::from_secs(30),
+            total_timeout: Span::from_mins(5),
+            body_max: Size::from_mib(64),
+            header_max: Size::from_kib(64),
+            redirects_max: 10,
+            allow_private: PrivateAllowance::default(),
+        }
+    }
+}
+
+const ROBOTS: [(&str, RobotsPolicy); 2] = [("obey", RobotsPolicy::Obey), ("ignore", RobotsPolicy::Ignore)];
+const FORMATS: [(&str, LogFormat); 2] = [("text", LogFormat::Text), ("json", LogFormat::Json)];
+const AGENT: &str = concat!("Comity/", env!("CARGO_PKG_VERSION_MAJOR"), ".", env!("CARGO_PKG_VERSION_MINOR"));
+const STREAK_MAX: u32 = 1_000_000;
+const A_DAY: Span = Span::from_hours(24);
+const BODY_MAX: Size = Size::from_mib(1 << 20);
+/// The HTTP/1 reader needs a buffer of at least this.
+const HEADER_MIN: Size = Size::from_kib(8);
+const HEADER_MAX: Size = Size::from_mib(16);

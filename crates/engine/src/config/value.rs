@@ -1,0 +1,136 @@
+//! Reading single values, whether a file wrote them as TOML or a variable or flag as text.
+//!
+//! What cannot be read is told as the end of the sentence "expected …". Values of rules are read by
+//! [`comity_core::rule::Fields`].
+
+use std::ops::RangeInclusive;
+
+use comity_core::interval;
+use comity_core::time::Span;
+use serde_json::Value;
+
+use super::error;
+use super::private::PrivateAllowance;
+use super::secret::{StoreUrl, without_password};
+use super::size::Size;
+
+/// What would have been understood.
+pub(super) type Expected = String;
+
+/// A whole number in a range.
+pub(super) fn whole(value: &Value, range: RangeInclusive<u32>) -> Result<u32, Expected> {
+    let number = match value {
+        Value::Number(number) => number.as_u64(),
+        Value::String(text) => text.trim().parse().ok(),
+        _ => None,
+    };
+    let number = number.and_then(|number| u32::try_from(number).ok()).filter(|number| range.contains(number));
+    number.ok_or_else(|| format!("a whole number from {} to {}", range.start(), range.end()))
+}
+
+/// A whole number in a range, or `"none"` or `"unlimited"`.
+pub(super) fn limit(value: &Value, range: RangeInclusive<u32>) -> Result<Option<u32>, Expected> {
+    match value.as_str() {
+        Some("none" | "unlimited") => Ok(None),
+        _ => whole(value, range).map(Some).map_err(|expected| format!("{expected} or \"none\"")),
+    }
+}
+
+/// A duration of at most `longest`.
+pub(super) fn span(value: &Value, longest: Span) -> Result<Span, Expected> {
+    let span = match value {
+        Value::String(text) => Span::parse(text).ok(),
+        Value::Number(number) if number.as_f64() == Some(0.0) => Some(Span::ZERO),
+        _ => None,
+    };
+    match span {
+        Some(span) if span <= longest => Ok(span),
+        Some(_) => Err(format!("a duration of at most {longest}")),
+        None => Err("a duration such as \"3s\" or \"250ms\"".to_owned()),
+    }
+}
+
+/// A duration above zero and of at most `longest`.
+pub(super) fn period(value: &Value, longest: Span) -> Result<Span, Expected> {
+    match span(value, longest)? {
+        Span::ZERO => Err(format!("a duration above zero and of at most {longest}")),
+        span => Ok(span),
+    }
+}
+
+/// A number of bytes in a range.
+pub(super) fn size(value: &Value, range: RangeInclusive<Size>) -> Result<Size, Expected> {
+    let size = match value {
+        Value::Number(number) => number.as_u64().map(Size::from_bytes),
+        Value::String(text) => Size::parse(text),
+        _ => None,
+    };
+    let expected = || format!("a size from \"{}\" to \"{}\", or whole bytes", range.start(), range.end());
+    size.filter(|size| range.contains(size)).ok_or_else(expected)
+}
+
+/// One of a few words.
+pub(super) fn word<T: Copy>(value: &Value, words: &[(&str, T)]) -> Result<T, Expected> {
+    let known = words.iter().find(|(word, _)| value.as_str() == Some(word));
+    let names = || words.iter().map(|(word, _)| format!("{word:?}")).collect::<Vec<_>>().join(", ");
+    known.map(|(_, meaning)| *meaning).ok_or_else(|| format!("one of {}", names()))
+}
+
+/// The global `scrape.min_interval` (B50); `None` is off.
+pub(super) fn interval(value: &Value) -> Result<Option<Span>, Expected> {
+    let text = match value {
+        Value::Number(number) => Some(number.to_string()),
+        Value::String(text) => Some(text.clone()),
+        _ => None,
+    };
+    let read = text.map(|text| interval::parse_global(&text).map_err(|error| error.expected));
+    read.unwrap_or(Err("decimal seconds such as 2.5"))
+        .map_err(|expected| format!("{expected}, or \"\" for none"))
+}
+
+/// Where everything is kept.
+pub(super) fn store(value: &Value) -> Result<StoreUrl, Expected> {
+    let expected = "\"sqlite:FILE\", \"postgres://USER@HOST/DATABASE\" or \"memory:\"";
+    value.as_str().and_then(StoreUrl::parse).ok_or_else(|| expected.to_owned())
+}
+
+/// What can stand in a `User-Agent` header.
+pub(super) fn agent(value: &Value) -> Result<String, Expected> {
+    let text = value.as_str().filter(|text| fits_header(text) && !text.is_empty());
+    let expected = || format!("1 to {HEADER_TEXT_MAX} visible ASCII characters such as \"Comity/0.1\"");
+    text.map(str::to_owned).ok_or_else(expected)
+}
+
+/// What can stand in the comment of a `User-Agent` header; empty is none.
+pub(super) fn contact(value: &Value) -> Result<Option<String>, Expected> {
+    let text = value.as_str().filter(|text| fits_header(text) && !text.contains(['(', ')', '\\']));
+    let expected = || {
+        format!(
+            "a mail address or URL such as \"ops@example.org\", of at most {HEADER_TEXT_MAX} visible ASCII \
+             characters and no parentheses or backslashes"
+        )
+    };
+    text.map(|text| Some(text.to_owned()).filter(|text| !text.is_empty())).ok_or_else(expected)
+}
+
+/// A list of hosts, addresses and networks, or all of them in one text with commas between.
+pub(super) fn allowance(value: &Value) -> Result<PrivateAllowance, Expected> {
+    let expected = "hosts, addresses and networks such as [\"intranet.example\", \"10.0.0.0/8\"]";
+    let entries: Option<Vec<&str>> = match value {
+        Value::Array(list) => list.iter().map(Value::as_str).collect(),
+        Value::String(text) if text.trim().is_empty() => Some(Vec::new()),
+        Value::String(text) => Some(text.split(',').collect()),
+        _ => None,
+    };
+    let read = entries.map(PrivateAllowance::parse).ok_or_else(|| expected.to_owned())?;
+    read.map_err(|entry| {
+        format!("{expected}; {} is none of them", error::quoted_value(&without_password(entry)))
+    })
+}
+
+fn fits_header(text: &str) -> bool {
+    let visible = text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
+    visible && text.len() <= HEADER_TEXT_MAX && text.trim() == text
+}
+
+const HEADER_TEXT_MAX: usize = 200;

@@ -1,0 +1,348 @@
+//! Who may send, now, in this process.
+//!
+//! One line for each domain, one timer for all of them, and one lock: a grant costs one decision however many
+//! wait, and a penalty that begins meanwhile moves everybody. Whoever changes something looks who may go next
+//! ([`state::State::pump`]); the timer's thread does so when time alone changes something. So threads and async
+//! tasks wait in the same lines (B14), and nobody needs a runtime to wait.
+//!
+//! - here: asking, waiting, recording
+//! - `state`: what the lock protects
+//! - `permit`: the right to send, given back by itself when it is dropped
+//! - `tenancy`: holding domains in a store that other processes use too
+//!
+//! What is fetched, and how, is not known here.
+
+mod block;
+mod permit;
+mod state;
+mod tenancy;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+
+use comity_core::decision::{Decision, Reason};
+use comity_core::domain::Domain;
+use comity_core::intent::Intent;
+use comity_core::line::Place;
+use comity_core::outcome::Answer;
+use comity_core::pace::{Pace, Recorded, Terms};
+use comity_core::paces::DomainId;
+use comity_core::rule::{Rule, RuleTable};
+use comity_core::time::{Span, Timestamp};
+use tokio::sync::oneshot;
+
+use crate::clock::Clock;
+use crate::event::{Event, Events, Streaks};
+
+pub use permit::Permit;
+pub(crate) use state::{Errand, Waiter};
+pub(crate) use tenancy::Parted;
+pub use tenancy::{GateError, HandsOff};
+
+use state::{State, Who};
+use tenancy::Tenancy;
+
+/// Who may send, now. Clones are the same gate.
+///
+/// Safe to share between threads and tasks: every call locks for its own length, and waiting holds no lock.
+#[derive(Debug, Clone)]
+pub struct Gate(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    clock: Clock,
+    rules: Arc<RuleTable>,
+    events: Events,
+    state: Mutex<State>,
+    timer: Arc<Condvar>,
+    tenancy: Option<Tenancy>,
+}
+
+impl Gate {
+    /// A gate of this process alone: what it learns is gone with it.
+    pub fn new(rules: Arc<RuleTable>, clock: Clock, events: Events) -> Self {
+        Self::start(rules, clock, events, None)
+    }
+
+    fn start(rules: Arc<RuleTable>, clock: Clock, events: Events, tenancy: Option<Tenancy>) -> Self {
+        let timer = Arc::new(Condvar::new());
+        clock.wakes(&timer);
+        let valid_until = if tenancy.is_some() { Timestamp::MIN } else { Timestamp::MAX };
+        let state = Mutex::new(State::new(valid_until));
+        let inner = Arc::new(Inner { clock, rules, events, state, timer, tenancy });
+        let weak = Arc::downgrade(&inner);
+        let timer = inner.timer.clone();
+        // Without its thread a gate would let nobody go after a wait: there is nothing sensible left to do.
+        std::thread::Builder::new()
+            .name("comity-gate".to_owned())
+            .spawn(move || state::keep_time(&weak, &timer))
+            .expect("a thread can be started");
+        Self(inner)
+    }
+
+    /// The clock it goes by.
+    pub fn clock(&self) -> &Clock {
+        &self.0.clock
+    }
+
+    /// The rules it goes by.
+    pub fn rules(&self) -> &Arc<RuleTable> {
+        &self.0.rules
+    }
+
+    /// The stream of what happens.
+    pub fn events(&self) -> &Events {
+        &self.0.events
+    }
+
+    /// Waits in line until a request to `host` may leave. Dropping the future gives the place up (B11).
+    pub async fn acquire(&self, host: &Domain, intent: Intent) -> Result<Permit, GateError> {
+        let since = self.now();
+        loop {
+            let domain = self.0.rules.domain(host);
+            self.hold(&domain, host).await?;
+            let Some(waiting) = self.join(host, &domain, intent, since) else { continue };
+            // A domain that was handed to another process is asked for again, from the same place in time.
+            if let Some(permit) = waiting.await {
+                return Ok(permit);
+            }
+        }
+    }
+
+    /// The same for a thread, which sleeps meanwhile.
+    pub fn acquire_blocking(&self, host: &Domain, intent: Intent) -> Result<Permit, GateError> {
+        block::on(self.acquire(host, intent))
+    }
+
+    /// May a request to `host` leave now? If so the slot is taken (B3); nobody in line is overtaken.
+    pub async fn check(
+        &self,
+        host: &Domain,
+        intent: Intent,
+    ) -> Result<(Decision, Option<Permit>), GateError> {
+        let domain = self.0.rules.domain(host);
+        self.hold(&domain, host).await?;
+        let (rule, crawl_delay) = self.terms(host);
+        let mut state = self.lock();
+        let now = self.now();
+        let terms = Terms { rule: &rule, crawl_delay };
+        let decision = state.dispatch.check(&domain, terms, intent, now);
+        let permit = decision.permit().copied().zip(state.dispatch.paces().find(&domain));
+        let serial = permit.and_then(|(_, id)| state.granted(id, now));
+        drop(state);
+        let permit = permit.map(|(permit, id)| {
+            Permit::new(
+                self.0.clone(),
+                permit,
+                domain,
+                id,
+                serial.unwrap_or(0),
+                None,
+                rule.clone(),
+                crawl_delay,
+            )
+        });
+        Ok((decision, permit))
+    }
+
+    /// Every constraint on the next request to `host`, the binding one first (B2). Nothing is reserved.
+    pub async fn explain(&self, host: &Domain, intent: Intent) -> Result<Vec<Reason>, GateError> {
+        self.with_pace(host, |pace, terms, now| pace.explain(terms, intent, now)).await
+    }
+
+    /// Looks at the pace of `host`, or changes it by an operator's hand; what is to be kept of it is saved.
+    pub async fn with_pace<T>(
+        &self,
+        host: &Domain,
+        change: impl FnOnce(&mut Pace, Terms<'_>, Timestamp) -> T,
+    ) -> Result<T, GateError> {
+        let domain = self.0.rules.domain(host);
+        self.hold(&domain, host).await?;
+        self.change_pace(host, change).ok_or(GateError::Closed)
+    }
+
+    /// The same on a gate that holds the domain already, or holds nothing in a store.
+    pub(crate) fn change_pace<T>(
+        &self,
+        host: &Domain,
+        change: impl FnOnce(&mut Pace, Terms<'_>, Timestamp) -> T,
+    ) -> Option<T> {
+        let domain = self.0.rules.domain(host);
+        let (rule, crawl_delay) = self.terms(host);
+        let mut state = self.lock();
+        let now = self.now();
+        let pace = state.dispatch.pace_mut(&domain, now)?;
+        let changed = change(pace, Terms { rule: &rule, crawl_delay }, now);
+        state.touch(&domain);
+        self.pump(state);
+        Some(changed)
+    }
+
+    /// Records an answer that nobody has a permit for: it settles the oldest open one of that intent, and if
+    /// there is none it counts as a request that left now (B25).
+    pub async fn record_unasked(
+        &self,
+        host: &Domain,
+        intent: Intent,
+        answer: &Answer,
+    ) -> Result<Recorded, GateError> {
+        let record = |pace: &mut Pace, terms: Terms<'_>, now| {
+            let recorded = pace.record_unasked(terms, intent, answer, now);
+            (recorded, Streaks::of(pace))
+        };
+        let (recorded, streaks) = self.with_pace(host, record).await?;
+        self.0.tell_recorded(&self.0.rules.domain(host), answer, &recorded, streaks);
+        Ok(recorded)
+    }
+
+    /// The crawl-delay that a host's robots.txt asks for.
+    pub fn set_crawl_delay(&self, host: &Domain, delay: Span) {
+        let mut state = self.lock();
+        match delay.is_zero() {
+            true => state.crawl_delays.remove(host),
+            false => state.crawl_delays.insert(host.clone(), delay),
+        };
+    }
+
+    /// The domains that keep callers waiting the longest, with what they wait for.
+    pub fn slowest(&self, limit: usize) -> Vec<(Domain, usize, Reason)> {
+        let state = self.lock();
+        let now = self.now();
+        let mut slowest: Vec<(Domain, usize, Reason)> = state
+            .dispatch
+            .paces()
+            .iter()
+            .filter_map(|(id, domain, pace)| {
+                let waiting = state.dispatch.waiting(id);
+                let rule = self.0.rules.rule(domain);
+                let crawl_delay = state.crawl_delays.get(domain).copied().unwrap_or_default();
+                let terms = Terms { rule, crawl_delay };
+                let reason = pace.peek(terms, Intent::Fetch, now).filter(|_| waiting > 0)?;
+                Some((domain.clone(), waiting, reason))
+            })
+            .collect();
+        slowest.sort_by_key(|(_, _, reason)| std::cmp::Reverse(reason.until));
+        slowest.truncate(limit);
+        slowest
+    }
+
+    /// A job begins; its tasks join with [`Self::send`].
+    pub(crate) fn begin_job(&self, job: comity_core::task::JobId, concurrency: u32) {
+        self.lock().dispatch.job(job, concurrency);
+    }
+
+    /// A job ends, or is put down: its errands that wait are dropped.
+    pub(crate) fn end_job(&self, job: comity_core::task::JobId) -> usize {
+        let mut state = self.lock();
+        let gone = state.dispatch.end_job(job);
+        self.pump(state);
+        gone.len()
+    }
+
+    /// An errand joins the line of a domain that is held. It comes back when its job ended, or the domain is
+    /// not held (any more).
+    pub(crate) fn send(
+        &self,
+        host: &Domain,
+        domain: &Domain,
+        job: comity_core::task::JobId,
+        ready_at: Timestamp,
+        errand: Box<dyn Errand>,
+    ) -> Result<(), Box<dyn Errand>> {
+        let (rule, crawl_delay) = self.terms(host);
+        let lane = comity_core::line::Lane { job: Some(job), intent: Intent::Fetch };
+        let mut state = self.lock();
+        if !state.is_held(domain) {
+            return Err(errand);
+        }
+        let waiter = Waiter { rule, crawl_delay, who: Who::Errand(errand) };
+        let joined = state.dispatch.join(domain, lane, ready_at, waiter);
+        self.pump(state);
+        joined.map(|_| ()).map_err(|waiter| waiter.into_errand())
+    }
+
+    /// The first moment at which the pace of `host` lets a request leave: the limiter's time of a retry (B41).
+    pub(crate) fn next_at(&self, permit: &Permit) -> Timestamp {
+        let state = self.lock();
+        let now = self.now();
+        let pace = state.dispatch.paces().pace(permit.domain_id());
+        pace.map_or(now, |pace| pace.next_at(permit.terms(), permit.intent(), now))
+    }
+
+    fn join(&self, host: &Domain, domain: &Domain, intent: Intent, since: Timestamp) -> Option<Waiting> {
+        let (rule, crawl_delay) = self.terms(host);
+        let (sender, receiver) = oneshot::channel();
+        let lane = comity_core::line::Lane { job: None, intent };
+        let mut state = self.lock();
+        if !state.is_held(domain) {
+            return None;
+        }
+        let waiter = Waiter { rule, crawl_delay, who: Who::Caller(sender) };
+        let (id, place) = state.dispatch.join(domain, lane, since, waiter).ok()?;
+        let waiting = Waiting { gate: self.clone(), place: Some((id, place)), receiver };
+        self.pump(state);
+        Some(waiting)
+    }
+
+    fn terms(&self, host: &Domain) -> (Arc<Rule>, Span) {
+        let delay = self.lock().crawl_delays.get(host).copied().unwrap_or_default();
+        (self.0.rules.rule(host).clone(), delay)
+    }
+
+    fn now(&self) -> Timestamp {
+        self.0.clock.now()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock()
+    }
+
+    /// Lets go whoever may go.
+    fn pump(&self, state: MutexGuard<'_, State>) {
+        state::pump(&self.0, state);
+    }
+}
+
+impl Inner {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A caller that panicked inside leaves paces that are still paces.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tell_recorded(&self, domain: &Domain, answer: &Answer, recorded: &Recorded, streaks: Streaks) {
+        self.events.tell(&Event::Recorded { domain, answer, recorded, streaks });
+    }
+}
+
+/// A place in line. Dropping it gives the place up.
+struct Waiting {
+    gate: Gate,
+    place: Option<(DomainId, Place)>,
+    receiver: oneshot::Receiver<Permit>,
+}
+
+impl Future for Waiting {
+    /// `None`: the domain went to another process.
+    type Output = Option<Permit>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let polled = Pin::new(&mut self.receiver).poll(context);
+        if polled.is_ready() {
+            self.place = None;
+        }
+        polled.map(Result::ok)
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let Some((id, place)) = self.place.take() else { return };
+        let mut state = self.gate.lock();
+        let left = state.dispatch.leave(id, &place);
+        self.gate.pump(state);
+        drop(left);
+        // A permit that was on its way already is dropped with the channel, and given back by that.
+    }
+}

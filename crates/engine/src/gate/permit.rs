@@ -1,0 +1,217 @@
+//! The right to send one request. It is charged already (B25); whoever drops it unused frees the wire, not the
+//! slot.
+
+use std::sync::Arc;
+
+use comity_core::decision;
+use comity_core::domain::Domain;
+use comity_core::intent::Intent;
+use comity_core::line::Place;
+use comity_core::outcome::Answer;
+use comity_core::pace::{Departure, Recorded, Terms};
+use comity_core::paces::DomainId;
+use comity_core::rule::Rule;
+use comity_core::time::{Span, Timestamp};
+
+use super::state::{self, Waiter, Who};
+use super::{Errand, Inner};
+use crate::event::{Event, Streaks};
+
+/// The right to send one request to a domain.
+#[derive(Debug)]
+pub struct Permit {
+    inner: Arc<Inner>,
+    permit: decision::Permit,
+    domain: Domain,
+    id: DomainId,
+    /// Which taking of the domain it belongs to.
+    serial: u64,
+    /// The place in line it came from, for an errand of a job.
+    place: Option<Place>,
+    rule: Arc<Rule>,
+    crawl_delay: Span,
+    open: bool,
+}
+
+impl Permit {
+    #[expect(clippy::too_many_arguments, reason = "a plain record, made in two places")]
+    pub(super) fn new(
+        inner: Arc<Inner>,
+        permit: decision::Permit,
+        domain: Domain,
+        id: DomainId,
+        serial: u64,
+        place: Option<Place>,
+        rule: Arc<Rule>,
+        crawl_delay: Span,
+    ) -> Self {
+        Self { inner, permit, domain, id, serial, place, rule, crawl_delay, open: true }
+    }
+
+    /// Whose pace it was charged to.
+    pub fn domain(&self) -> &Domain {
+        &self.domain
+    }
+
+    /// What it is for.
+    pub fn intent(&self) -> Intent {
+        self.permit.intent()
+    }
+
+    /// Its number among the permits of its domain.
+    pub fn id(&self) -> u32 {
+        self.permit.id()
+    }
+
+    /// When its request started, as far as is known.
+    pub fn started_at(&self) -> Timestamp {
+        self.permit.started_at()
+    }
+
+    /// The spacing it started under.
+    pub fn spacing(&self) -> Span {
+        self.permit.spacing()
+    }
+
+    pub(super) fn domain_id(&self) -> DomainId {
+        self.id
+    }
+
+    pub(super) fn terms(&self) -> Terms<'_> {
+        Terms { rule: &self.rule, crawl_delay: self.crawl_delay }
+    }
+
+    /// Which taking of the domain it belongs to.
+    pub(crate) fn tenure(&self) -> (DomainId, u64) {
+        (self.id, self.serial)
+    }
+
+    /// The connection is open: may the request be written now? If so, this is its start.
+    pub fn depart(&mut self) -> Departure {
+        let mut state = self.inner.lock();
+        let now = self.inner.clock.now();
+        if !state.owns(self.id, self.serial) || now >= state.valid_until {
+            // The domain is no longer ours: nothing leaves on this permit.
+            let reason = state::changing_hands(now);
+            return Departure::Wait { until: reason.until, reason };
+        }
+        let terms = Terms { rule: &self.rule, crawl_delay: self.crawl_delay };
+        match state.dispatch.pace_of(self.id, now) {
+            Some(pace) => pace.depart(terms, &mut self.permit, now),
+            None => {
+                let reason = state::changing_hands(now);
+                Departure::Wait { until: reason.until, reason }
+            }
+        }
+    }
+
+    /// Waits for its departure. False when the domain was lost or a hold began: give the permit up and ask anew.
+    pub async fn departs(&mut self, patience: Span) -> bool {
+        loop {
+            let now = self.inner.clock.now();
+            match self.depart() {
+                Departure::Go => return true,
+                Departure::Wait { until, .. } if until.since(now) <= patience => {
+                    self.inner.clock.sleep_until(until).await;
+                }
+                Departure::Wait { .. } => return false,
+            }
+        }
+    }
+
+    /// Leaves it open for whoever records it later by its number; it expires by itself.
+    pub fn leave_open(mut self) -> u32 {
+        self.open = false;
+        self.id()
+    }
+
+    /// Records what the request came to, and lets the next one go if it may.
+    pub fn record(mut self, answer: &Answer) -> Recorded {
+        self.settle(answer)
+    }
+
+    /// The same, keeping the permit to ask about its domain.
+    pub(crate) fn settle(&mut self, answer: &Answer) -> Recorded {
+        let mut state = self.inner.lock();
+        let now = self.inner.clock.now();
+        let was_open = std::mem::take(&mut self.open);
+        let terms = Terms { rule: &self.rule, crawl_delay: self.crawl_delay };
+        let recorded = match state.owns(self.id, self.serial) {
+            true => state.dispatch.record(self.id, terms, &self.permit, answer, now),
+            false => None,
+        };
+        if was_open {
+            self.leave(&mut state, now);
+        }
+        let Some(recorded) = recorded else {
+            drop(state);
+            return repeated();
+        };
+        let streaks = state.dispatch.paces().pace(self.id).map(Streaks::of).unwrap_or_default();
+        let save_now = recorded.server_until.is_some();
+        if recorded.delay.is_some() || save_now {
+            state.kept_changed(self.id, save_now);
+        }
+        state::pump(&self.inner, state);
+        if save_now && let Some(tenancy) = &self.inner.tenancy {
+            tenancy.urgent.notify_one();
+        }
+        self.inner.tell_recorded(&self.domain, answer, &recorded, streaks);
+        recorded
+    }
+
+    /// Its errand could not go after all: it takes the place it had. It comes back when it cannot.
+    pub(crate) fn withhold(mut self, errand: Box<dyn Errand>) -> Option<Box<dyn Errand>> {
+        let mut state = self.inner.lock();
+        let now = self.inner.clock.now();
+        self.open = false;
+        self.abandon(&mut state, now);
+        let waiter =
+            Waiter { rule: self.rule.clone(), crawl_delay: self.crawl_delay, who: Who::Errand(errand) };
+        let back = match self.place.filter(|_| state.owns(self.id, self.serial)) {
+            Some(place) => state.dispatch.rejoin(self.id, place, waiter, now).err(),
+            None => Some(waiter),
+        };
+        state::pump(&self.inner, state);
+        back.map(Waiter::into_errand)
+    }
+
+    fn abandon(&self, state: &mut state::State, now: Timestamp) {
+        if state.owns(self.id, self.serial)
+            && let Some(pace) = state.dispatch.pace_of(self.id, now)
+        {
+            pace.abandon(&self.permit, now);
+        }
+        self.leave(state, now);
+    }
+
+    /// It is no longer on the wire.
+    fn leave(&self, state: &mut state::State, now: Timestamp) {
+        if let Some(place) = self.place.as_ref().filter(|_| state.owns(self.id, self.serial)) {
+            state.dispatch.ended(self.id, place, now);
+        }
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        if self.open {
+            let mut state = self.inner.lock();
+            let now = self.inner.clock.now();
+            self.abandon(&mut state, now);
+            state::pump(&self.inner, state);
+            self.inner.events.tell(&Event::Abandoned { domain: &self.domain });
+        }
+    }
+}
+
+/// What recording on a domain that is no longer ours comes to.
+fn repeated() -> Recorded {
+    Recorded {
+        standing: comity_core::pace::Standing::Repeated,
+        delay: None,
+        held_until: None,
+        server_until: None,
+        heeded: comity_core::pace::Heeded::Absent,
+    }
+}

@@ -1,0 +1,298 @@
+//! What the gate's lock protects: the lines, the domains held, and when to look next.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Condvar, MutexGuard, Weak};
+
+use comity_core::decision::{Limit, Reason};
+use comity_core::dispatch::{Dispatch, Next};
+use comity_core::domain::Domain;
+use comity_core::line::Waiter as InLine;
+use comity_core::pace::{Kept, Pace, Terms};
+use comity_core::paces::DomainId;
+use comity_core::rule::Rule;
+use comity_core::time::{Span, Timestamp};
+use comity_store::domains::{DomainKey, Hold, Saved, Steering};
+use tokio::sync::oneshot;
+
+use super::{Inner, Permit};
+use crate::event::Event;
+
+/// What waits for its turn and is sent off with a permit.
+pub(crate) trait Errand: Send {
+    /// It may go. Called without any lock held; must not block.
+    fn go(self: Box<Self>, permit: Permit);
+
+    /// For casting back to what it was.
+    fn into_any(self: Box<Self>) -> Box<dyn std::any::Any + Send>;
+}
+
+/// Who waits, and on what terms.
+pub(crate) struct Waiter {
+    pub(super) rule: Arc<Rule>,
+    pub(super) crawl_delay: Span,
+    pub(super) who: Who,
+}
+
+pub(super) enum Who {
+    Caller(oneshot::Sender<Permit>),
+    Errand(Box<dyn Errand>),
+}
+
+impl InLine for Waiter {
+    fn terms(&self) -> Terms<'_> {
+        Terms { rule: &self.rule, crawl_delay: self.crawl_delay }
+    }
+}
+
+impl Waiter {
+    /// The errand of a waiter that was made with one.
+    pub(super) fn into_errand(self) -> Box<dyn Errand> {
+        match self.who {
+            Who::Errand(errand) => errand,
+            Who::Caller(_) => Box::new(Nobody),
+        }
+    }
+
+    fn go(self, permit: Permit) {
+        match self.who {
+            // A caller that left meanwhile drops the permit, which gives it back.
+            Who::Caller(sender) => drop(sender.send(permit)),
+            Who::Errand(errand) => errand.go(permit),
+        }
+    }
+}
+
+/// The errand of a caller: there is none.
+struct Nobody;
+
+impl Errand for Nobody {
+    fn go(self: Box<Self>, _permit: Permit) {}
+
+    fn into_any(self: Box<Self>) -> Box<dyn std::any::Any + Send> {
+        self
+    }
+}
+
+impl std::fmt::Debug for Waiter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Waiter").field("rule", &self.rule).finish_non_exhaustive()
+    }
+}
+
+/// What the gate's lock protects.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) dispatch: Dispatch<Waiter>,
+    /// The domains held in a store; a gate without one holds whatever is asked for.
+    pub(super) tenures: HashMap<DomainId, Tenure>,
+    pub(super) keys: HashMap<DomainKey, DomainId>,
+    pub(super) crawl_delays: HashMap<Domain, Span>,
+    /// Nobody goes from then on: the store may give our domains to others.
+    pub(super) valid_until: Timestamp,
+    pub(super) tenant: bool,
+    /// When the timer looks next.
+    planned_at: Option<Timestamp>,
+    serials: u64,
+}
+
+/// A domain held in a store.
+#[derive(Debug)]
+pub(super) struct Tenure {
+    pub(super) domain: Domain,
+    pub(super) hold: Hold,
+    pub(super) serial: u64,
+    pub(super) taken_at: Timestamp,
+    pub(super) used_at: Timestamp,
+    pub(super) grants: u32,
+    /// Errands that went and are not settled in the store.
+    pub(super) unsettled: u32,
+    pub(super) wanted: bool,
+    /// Something to keep changed; the number grows with every change.
+    pub(super) changes: u64,
+    pub(super) saved: u64,
+    /// Nobody goes before this change is saved (B37).
+    pub(super) must_save: u64,
+}
+
+impl State {
+    pub(super) fn new(valid_until: Timestamp) -> Self {
+        let seed = std::hash::BuildHasher::hash_one(&std::collections::hash_map::RandomState::new(), 0_u8);
+        Self {
+            dispatch: Dispatch::new(seed),
+            tenures: HashMap::new(),
+            keys: HashMap::new(),
+            crawl_delays: HashMap::new(),
+            valid_until,
+            tenant: valid_until != Timestamp::MAX,
+            planned_at: None,
+            serials: 0,
+        }
+    }
+
+    /// Forgets all domains; what was there before.
+    pub(super) fn start_anew(&mut self, crawl_delays: HashMap<Domain, Span>, valid_until: Timestamp) -> Self {
+        // Serials go on: a permit of the old life must not be taken for one of the new.
+        let fresh = Self { crawl_delays, serials: self.serials, ..Self::new(valid_until) };
+        std::mem::replace(self, fresh)
+    }
+
+    /// Whether the line of a domain may be joined.
+    pub(super) fn is_held(&self, domain: &Domain) -> bool {
+        !self.tenant || self.dispatch.paces().find(domain).is_some_and(|id| self.tenures.contains_key(&id))
+    }
+
+    /// Whether a permit belongs to the holding in force.
+    pub(super) fn owns(&self, id: DomainId, serial: u64) -> bool {
+        !self.tenant || self.tenures.get(&id).is_some_and(|tenure| tenure.serial == serial)
+    }
+
+    /// Takes a domain up.
+    pub(super) fn adopt(&mut self, domain: &Domain, hold: Hold, pace: Pace, now: Timestamp) -> DomainId {
+        self.serials += 1;
+        if let Some(fresh) = self.dispatch.pace_mut(domain, now) {
+            *fresh = pace;
+        }
+        // `pace_mut` has entered it.
+        let id = self.dispatch.paces().find(domain).unwrap_or_else(|| unreachable!("{domain} was entered"));
+        let tenure = Tenure {
+            domain: domain.clone(),
+            hold,
+            serial: self.serials,
+            taken_at: now,
+            used_at: now,
+            grants: 0,
+            unsettled: 0,
+            wanted: false,
+            changes: 0,
+            saved: 0,
+            must_save: 0,
+        };
+        self.tenures.insert(id, tenure);
+        self.keys.insert(hold.key, id);
+        id
+    }
+
+    /// Notes a grant; the serial of the holding it belongs to.
+    pub(super) fn granted(&mut self, id: DomainId, now: Timestamp) -> Option<u64> {
+        let tenure = self.tenures.get_mut(&id)?;
+        tenure.grants = tenure.grants.saturating_add(1);
+        tenure.used_at = now;
+        Some(tenure.serial)
+    }
+
+    /// An errand that went is settled in the store.
+    pub(super) fn settled(&mut self, id: DomainId, serial: u64) {
+        if let Some(tenure) = self.tenures.get_mut(&id).filter(|tenure| tenure.serial == serial) {
+            tenure.unsettled = tenure.unsettled.saturating_sub(1);
+        }
+    }
+
+    /// Something to keep changed; with `now`, before anybody else goes.
+    pub(super) fn kept_changed(&mut self, id: DomainId, save_now: bool) {
+        let Some(tenure) = self.tenures.get_mut(&id) else { return };
+        tenure.changes += 1;
+        if save_now {
+            tenure.must_save = tenure.changes;
+            self.dispatch.drain(id);
+        }
+    }
+
+    /// An operator changed something.
+    pub(super) fn touch(&mut self, domain: &Domain) {
+        if let Some(id) = self.dispatch.paces().find(domain) {
+            self.kept_changed(id, false);
+        }
+    }
+
+    /// What is to be kept of a domain.
+    pub(super) fn to_save(&self, id: DomainId) -> Option<Saved> {
+        let (tenure, pace) = (self.tenures.get(&id)?, self.dispatch.paces().pace(id)?);
+        Some(saved(tenure.hold, pace))
+    }
+}
+
+/// What is to be kept of a pace.
+pub(super) fn saved(hold: Hold, pace: &Pace) -> Saved {
+    let kept: Kept = pace.kept();
+    Saved {
+        hold,
+        kept,
+        steering: Steering { pinned: pace.learned().pinned(), paused_until: pace.paused_until() },
+    }
+}
+
+/// Lets go whoever may go, and plans when to look again.
+pub(super) fn pump(inner: &Arc<Inner>, mut state: MutexGuard<'_, State>) {
+    let mut going = Vec::new();
+    let now = inner.clock.now();
+    let next = loop {
+        if now >= state.valid_until {
+            break None;
+        }
+        match state.dispatch.next(now) {
+            Next::Go(grant) => {
+                let serial = state.granted(grant.domain, now).unwrap_or(0);
+                if matches!(grant.waiter.who, Who::Errand(_))
+                    && let Some(tenure) = state.tenures.get_mut(&grant.domain)
+                {
+                    tenure.unsettled += 1;
+                }
+                let domain = state.dispatch.paces().domain(grant.domain).cloned();
+                let Some(domain) = domain else { continue };
+                let place = grant.place.lane().job.map(|_| grant.place);
+                let (rule, crawl_delay) = (grant.waiter.rule.clone(), grant.waiter.crawl_delay);
+                let permit = Permit::new(
+                    inner.clone(),
+                    grant.permit,
+                    domain,
+                    grant.domain,
+                    serial,
+                    place,
+                    rule,
+                    crawl_delay,
+                );
+                going.push((grant.waiter, permit));
+            }
+            Next::Sleep { until } => break Some(until),
+            Next::Idle => break None,
+        }
+    };
+    let sooner = match (next, state.planned_at) {
+        (Some(next), Some(planned)) => next < planned,
+        (Some(_), None) => true,
+        (None, _) => false,
+    };
+    if sooner {
+        state.planned_at = next;
+        inner.timer.notify_one();
+    }
+    drop(state);
+    for (waiter, permit) in going {
+        inner.events.tell(&Event::Granted { domain: permit.domain() });
+        waiter.go(permit);
+    }
+}
+
+/// The timer: looks who may go when time alone has changed something.
+pub(super) fn keep_time(gate: &Weak<Inner>, condition: &Arc<Condvar>) {
+    while let Some(inner) = gate.upgrade() {
+        let mut state = inner.lock();
+        let now = inner.clock.now();
+        if state.planned_at.is_some_and(|planned| planned <= now) {
+            state.planned_at = None;
+            pump(&inner, state);
+            continue;
+        }
+        // Now and then the gate is let go of, to notice that nobody uses it any more.
+        let look_at = now + Span::from_secs(1);
+        let until = state.planned_at.map_or(look_at, |planned| planned.min(look_at));
+        let guard = inner.clock.wait(condition, state, Some(until));
+        drop(guard);
+    }
+}
+
+/// Why a domain that goes to another process keeps its callers.
+pub(super) fn changing_hands(now: Timestamp) -> Reason {
+    let until = now + Span::from_secs(1);
+    Reason { limit: Limit::ChangingHands, until, asked_at: now }
+}

@@ -1,0 +1,446 @@
+//! Holding domains in a store that other processes use too (B9): taking them, beating, keeping what must survive,
+//! and handing them over to whoever wants them.
+//!
+//! A process that cannot beat stops sending well before its time is over, and one whose time ran out while it was
+//! stopped finds so on its own clock before anything leaves.
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use comity_core::domain::Domain;
+use comity_core::pace::{Left, Pace, Pinned, Terms};
+use comity_core::paces::DomainId;
+use comity_core::rule::RuleTable;
+use comity_core::time::{Span, Timestamp};
+use comity_store::domains::{DomainKey, Hold, HolderId, LeftBehind, Parting, Released, Saved, Take, Taken};
+use comity_store::{LEASE, Store, StoreError};
+use tokio::sync::{Notify, mpsc, watch};
+
+use super::state;
+use super::{Gate, Inner};
+use crate::clock::Clock;
+use crate::event::{Event, Events};
+
+/// Why nobody can be let go.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum GateError {
+    /// The store does not work.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The gate was closed.
+    #[error("the gate is closed")]
+    Closed,
+}
+
+/// How a process takes its hands off its domains.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HandsOff {
+    /// It stops: who takes a domain later starts without its guesses (B37).
+    Stop,
+    /// It was one command of several: the next one goes on where it stopped.
+    Pass,
+}
+
+/// A domain taken up from the store.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Adopted {
+    pub(crate) hold: Hold,
+}
+
+/// Domains that are no longer ours, for whoever works on them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Parted {
+    /// This one went to another process.
+    One(Domain),
+    /// All of them: this process was silent for too long.
+    All,
+}
+
+pub(super) struct Tenancy {
+    store: Arc<dyn Store>,
+    name: String,
+    holder: Mutex<HolderId>,
+    /// Something must be saved before a domain goes on.
+    pub(super) urgent: Notify,
+    /// Another process changed something in the store.
+    changed: Arc<Notify>,
+    parted: Mutex<Option<mpsc::UnboundedSender<Parted>>>,
+    failure: watch::Sender<Option<StoreError>>,
+}
+
+impl std::fmt::Debug for Tenancy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tenancy").field("store", &self.store.place()).finish_non_exhaustive()
+    }
+}
+
+impl Gate {
+    /// A gate that holds its domains in `store`, which other processes may use too; `name` tells them who it is.
+    /// Needs a tokio runtime to keep its time in the store.
+    pub async fn with_store(
+        rules: Arc<RuleTable>,
+        clock: Clock,
+        events: Events,
+        store: Arc<dyn Store>,
+        name: &str,
+    ) -> Result<Self, StoreError> {
+        let now = clock.now();
+        let holder = store.register(name.to_owned(), now).await?;
+        let tenancy = Tenancy {
+            store,
+            name: name.to_owned(),
+            holder: Mutex::new(holder),
+            urgent: Notify::new(),
+            changed: Arc::new(Notify::new()),
+            parted: Mutex::new(None),
+            failure: watch::Sender::new(None),
+        };
+        let gate = Self::start(rules, clock, events, Some(tenancy));
+        gate.lock().valid_until = now + LEASE.less(MARGIN);
+        tokio::spawn(upkeep(Arc::downgrade(&gate.0)));
+        Ok(gate)
+    }
+
+    /// Makes sure that `domain` is ours, waiting for whoever holds it.
+    pub(super) async fn hold(&self, domain: &Domain, host: &Domain) -> Result<(), GateError> {
+        let Some(tenancy) = &self.0.tenancy else { return Ok(()) };
+        loop {
+            let changed = tenancy.changed.notified();
+            if self.lock().is_held(domain) {
+                return Ok(());
+            }
+            if let Some(error) = tenancy.failure.borrow().clone() {
+                return Err(error.into());
+            }
+            let take = tenancy.store.take(tenancy.holder(), vec![domain.clone()], self.now()).await;
+            match take.map(|mut takes| takes.pop()) {
+                Ok(Some(Take::Taken(taken))) => {
+                    self.adopt(*taken, host);
+                    return Ok(());
+                }
+                Ok(Some(Take::Held { by })) => {
+                    self.0.events.tell(&Event::HeldElsewhere { domain, by: &by });
+                    changed.await;
+                }
+                // It is on its way out, or we have just lost it: the next look tells.
+                Ok(Some(Take::Ours) | None) | Err(StoreError::Lost) => changed.await,
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Takes up a domain that the store says is ours.
+    pub(crate) fn adopt(&self, taken: Taken, host: &Domain) -> Adopted {
+        let Taken { domain, hold, kept, steering, left } = taken;
+        let rule = self.0.rules.rule(host);
+        let mut state = self.lock();
+        let now = self.now();
+        let crawl_delay = state.crawl_delays.get(host).copied().unwrap_or_default();
+        let terms = Terms { rule, crawl_delay };
+        let told = match &left {
+            LeftBehind::New => Left::New,
+            LeftBehind::HandedOver(pace) => Left::HandedOver(pace),
+            LeftBehind::Stopped(pace) => Left::Stopped(pace),
+            LeftBehind::Died { latest } => Left::Died { latest: *latest },
+        };
+        let lost = Left::Died { latest: now };
+        let (mut pace, damage) = match Pace::inherit(terms, &kept, told, now) {
+            Ok(pace) => (pace, None),
+            // What cannot be read is lost, and lost state costs time, never politeness (B77).
+            Err(error) => (Pace::inherit(terms, &kept, lost, now).unwrap_or_default(), Some(error)),
+        };
+        if steering.pinned {
+            pace.pin(Pinned::Yes);
+        }
+        if let Some(until) = steering.paused_until {
+            pace.pause(Some(until));
+        }
+        state.adopt(&domain, hold, pace, now);
+        self.pump(state);
+        if let Some(error) = damage {
+            self.0.events.tell(&Event::PaceDamaged { domain: &domain, error: &error });
+        }
+        self.0.events.tell(&Event::TookOver { domain: &domain, left: &left });
+        Adopted { hold }
+    }
+
+    /// Whether a domain is ours, and under which hold.
+    pub(crate) fn held(&self, domain: &Domain) -> Option<Adopted> {
+        let state = self.lock();
+        let id = state.dispatch.paces().find(domain)?;
+        state.tenures.get(&id).map(|tenure| Adopted { hold: tenure.hold })
+    }
+
+    /// Who this process is in the store.
+    pub(crate) fn holder(&self) -> Option<HolderId> {
+        self.0.tenancy.as_ref().map(Tenancy::holder)
+    }
+
+    /// Tells when another process changed something in the store.
+    pub(crate) fn store_changed(&self) -> Arc<Notify> {
+        self.0.tenancy.as_ref().map(|tenancy| tenancy.changed.clone()).unwrap_or_default()
+    }
+
+    /// Tells which domains went.
+    pub(crate) fn parted(&self) -> mpsc::UnboundedReceiver<Parted> {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        if let Some(tenancy) = &self.0.tenancy {
+            *tenancy.parted.lock().unwrap_or_else(PoisonError::into_inner) = Some(sender);
+        }
+        receiver
+    }
+
+    /// Tells when the store stopped working.
+    pub(crate) fn failure(&self) -> Option<watch::Receiver<Option<StoreError>>> {
+        self.0.tenancy.as_ref().map(|tenancy| tenancy.failure.subscribe())
+    }
+
+    /// The store stopped working for somebody who uses it beside the gate.
+    pub(crate) fn fail(&self, error: StoreError) {
+        if let Some(tenancy) = &self.0.tenancy {
+            tenancy.fail(error);
+        }
+    }
+
+    /// An errand that went is settled in the store.
+    pub(crate) fn settled(&self, tenure: (DomainId, u64)) {
+        let mut state = self.lock();
+        state.settled(tenure.0, tenure.1);
+        let wanted =
+            state.tenures.get(&tenure.0).is_some_and(|tenure| tenure.wanted && tenure.unsettled == 0);
+        drop(state);
+        if wanted && let Some(tenancy) = &self.0.tenancy {
+            tenancy.urgent.notify_one();
+        }
+    }
+
+    /// Lets nobody go any more and gives all domains back.
+    pub async fn close(&self, hands_off: HandsOff) -> Result<(), StoreError> {
+        let Some(tenancy) = &self.0.tenancy else { return Ok(()) };
+        let parting = match hands_off {
+            HandsOff::Stop => Parting::Stop,
+            HandsOff::Pass => Parting::HandOver,
+        };
+        let released: Vec<Released> = {
+            let mut state = self.lock();
+            state.valid_until = Timestamp::MIN;
+            let tenures = std::mem::take(&mut state.tenures);
+            let paces = state.dispatch.paces();
+            tenures
+                .into_iter()
+                .filter_map(|(id, tenure)| {
+                    let pace = paces.pace(id)?;
+                    Some(Released { saved: state::saved(tenure.hold, pace), pace: pace.encode(), parting })
+                })
+                .collect()
+        };
+        let now = self.now();
+        tenancy.store.release(tenancy.holder(), released, now).await?;
+        tenancy.store.deregister(tenancy.holder(), now).await
+    }
+}
+
+impl Tenancy {
+    fn holder(&self) -> HolderId {
+        *self.holder.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn part(&self, parted: Parted) {
+        let sender = self.parted.lock().unwrap_or_else(PoisonError::into_inner);
+        sender.as_ref().map(|sender| sender.send(parted));
+    }
+
+    fn fail(&self, error: StoreError) {
+        self.failure.send_if_modified(|failure| {
+            let first = failure.is_none();
+            if first {
+                *failure = Some(error);
+            }
+            first
+        });
+        self.changed.notify_waiters();
+    }
+}
+
+/// Keeps our time in the store, saves what must be kept, and hands domains over.
+async fn upkeep(gate: Weak<Inner>) {
+    let mut beaten_at = Timestamp::MIN;
+    let mut flushed_at = Timestamp::MIN;
+    let mut told_at = Timestamp::MIN;
+    let mut version = -1;
+    while let Some(inner) = gate.upgrade() {
+        let Some(tenancy) = &inner.tenancy else { return };
+        let now = inner.clock.now();
+        let urgent = std::pin::pin!(tenancy.urgent.notified());
+        let done = async {
+            if now.since(beaten_at) >= BEAT {
+                beat(&inner, tenancy).await?;
+                beaten_at = now;
+            }
+            let seen = tenancy.store.version().await?;
+            if seen != version || now.since(told_at) >= LOOK {
+                let wanted = tenancy.store.wanted(tenancy.holder()).await?;
+                mark_wanted(&inner, &wanted);
+                (version, told_at) = (seen, now);
+                tenancy.changed.notify_waiters();
+            }
+            let flush = now.since(flushed_at) >= FLUSH;
+            save(&inner, tenancy, flush).await?;
+            if flush {
+                flushed_at = now;
+            }
+            hand_over(&inner, tenancy).await
+        };
+        if let Err(error) = done.await {
+            tenancy.fail(error);
+            return;
+        }
+        if tenancy.failure.borrow().is_some() || inner.lock().valid_until == Timestamp::MIN {
+            return;
+        }
+        let _ = tokio::time::timeout(TICK, urgent).await;
+    }
+}
+
+async fn beat(inner: &Arc<Inner>, tenancy: &Tenancy) -> Result<(), StoreError> {
+    // Read before the store is asked: however long that takes, our time ends no later than the store's.
+    let now = inner.clock.now();
+    match tenancy.store.beat(tenancy.holder(), now).await {
+        Ok(()) => {}
+        Err(StoreError::Lost) => {
+            lose(inner, tenancy);
+            let holder = tenancy.store.register(tenancy.name.clone(), now).await?;
+            *tenancy.holder.lock().unwrap_or_else(PoisonError::into_inner) = holder;
+        }
+        Err(error) => return Err(error),
+    }
+    let mut state = inner.lock();
+    if state.valid_until != Timestamp::MIN {
+        state.valid_until = now + LEASE.less(MARGIN);
+    }
+    state::pump(inner, state);
+    Ok(())
+}
+
+/// Everything held is somebody else's by now.
+fn lose(inner: &Arc<Inner>, tenancy: &Tenancy) {
+    let mut state = inner.lock();
+    let valid_until = state.valid_until;
+    let crawl_delays = std::mem::take(&mut state.crawl_delays);
+    let lost = state.start_anew(crawl_delays, valid_until);
+    drop(state);
+    inner.events.tell(&Event::LostAll { domains: lost.tenures.len() });
+    tenancy.part(Parted::All);
+    // Callers in line hear that their senders are gone and ask anew.
+    drop(lost);
+}
+
+fn mark_wanted(inner: &Arc<Inner>, wanted: &[DomainKey]) {
+    let mut state = inner.lock();
+    let ids: Vec<DomainId> = wanted.iter().filter_map(|key| state.keys.get(key).copied()).collect();
+    for id in ids {
+        if let Some(tenure) = state.tenures.get_mut(&id) {
+            tenure.wanted = true;
+        }
+    }
+}
+
+/// Saves what must not wait, and with `flush` whatever else changed (B35, B37).
+async fn save(inner: &Arc<Inner>, tenancy: &Tenancy, flush: bool) -> Result<(), StoreError> {
+    let (ids, saves): (Vec<(DomainId, u64, u64)>, Vec<Saved>) = {
+        let state = inner.lock();
+        let due = state
+            .tenures
+            .iter()
+            .filter(|(_, tenure)| tenure.must_save > tenure.saved || flush && tenure.changes > tenure.saved);
+        due.filter_map(|(id, tenure)| Some(((*id, tenure.serial, tenure.changes), state.to_save(*id)?)))
+            .unzip()
+    };
+    if saves.is_empty() {
+        return Ok(());
+    }
+    tenancy.store.save(tenancy.holder(), saves).await?;
+    let mut state = inner.lock();
+    let now = inner.clock.now();
+    for (id, serial, changes) in ids {
+        let Some(tenure) = state.tenures.get_mut(&id).filter(|tenure| tenure.serial == serial) else {
+            continue;
+        };
+        tenure.saved = changes;
+        if tenure.must_save <= changes && tenure.must_save > 0 {
+            tenure.must_save = 0;
+            state.dispatch.keep(id, now);
+        }
+    }
+    state::pump(inner, state);
+    Ok(())
+}
+
+/// Hands over what others want, once it had its turn and nothing of it is on the wire, and lets go of what
+/// nobody has used for a while.
+async fn hand_over(inner: &Arc<Inner>, tenancy: &Tenancy) -> Result<(), StoreError> {
+    let mut released = Vec::new();
+    {
+        let mut state = inner.lock();
+        let now = inner.clock.now();
+        let due: Vec<DomainId> = state
+            .tenures
+            .iter()
+            .filter(|(id, tenure)| {
+                let had_its_turn = tenure.grants >= TURN_GRANTS || now.since(tenure.taken_at) >= TURN;
+                let idle = now.since(tenure.used_at) >= IDLE && state.dispatch.waiting(**id) == 0;
+                (tenure.wanted && had_its_turn || idle) && tenure.must_save == 0
+            })
+            .map(|(id, _)| *id)
+            .collect();
+        for id in due {
+            state.dispatch.drain(id);
+            if state.tenures.get(&id).is_none_or(|tenure| tenure.unsettled > 0) {
+                continue;
+            }
+            // The senders of callers that wait go with the waiters: they ask anew.
+            let Some((pace, waiters)) = state.dispatch.release(id, now) else { continue };
+            let Some(tenure) = state.tenures.remove(&id) else { continue };
+            state.keys.remove(&tenure.hold.key);
+            let saved = state::saved(tenure.hold, &pace);
+            released.push((
+                tenure.domain,
+                Released { saved, pace: pace.encode(), parting: Parting::HandOver },
+                waiters,
+            ));
+        }
+    }
+    if released.is_empty() {
+        return Ok(());
+    }
+    let mut rows = Vec::new();
+    let mut waiting = Vec::new();
+    for (domain, row, waiters) in released {
+        tenancy.part(Parted::One(domain.clone()));
+        rows.push(row);
+        waiting.push((domain, waiters));
+    }
+    tenancy.store.release(tenancy.holder(), rows, inner.clock.now()).await?;
+    for (domain, waiters) in waiting {
+        inner.events.tell(&Event::HandedOver { domain: &domain });
+        drop(waiters);
+    }
+    Ok(())
+}
+
+/// A holder beats this often,
+const BEAT: Span = Span::from_secs(2);
+/// and sends nothing in the last part of its time.
+const MARGIN: Span = Span::from_secs(2);
+/// What was learnt is saved this often.
+const FLUSH: Span = Span::from_secs(1);
+/// The store is looked at this often for what others did,
+const TICK: Duration = Duration::from_millis(20);
+/// and this often although nothing seems to have changed.
+const LOOK: Span = Span::from_millis(500);
+/// A holder whose domain is wanted lets so many more go,
+const TURN_GRANTS: u32 = 3;
+/// or holds it for so long,
+const TURN: Span = Span::from_millis(500);
+/// and lets go of a domain that nobody used for this long.
+const IDLE: Span = Span::from_secs(60);

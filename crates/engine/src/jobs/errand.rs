@@ -1,0 +1,353 @@
+//! One task on its way: robots.txt, its turn, the request, and what became of it.
+
+use std::sync::Arc;
+
+use comity_core::domain::Domain;
+use comity_core::outcome::{Answer, Outcome};
+use comity_core::retry;
+use comity_core::task::{JobStep, TaskStep};
+use comity_core::time::Timestamp;
+use comity_store::StoreError;
+use comity_store::domains::Hold;
+use comity_store::tasks::{Attempt, LaneId, Lead, Settle, Step, TaskRow};
+use url::Url;
+
+use super::Inner;
+use super::settler::{One, Settling, Tenant};
+use crate::archive::{ArchiveError, Head};
+use crate::client::{Next, Unsent, next_hop, origin, path_and_query, redirected_lead, send, told};
+use crate::gate::{Errand, Permit};
+use crate::transport::{Answered, TransportError};
+
+/// A task on its way.
+pub(super) struct Page {
+    pool: Arc<Inner>,
+    row: TaskRow,
+    lane: LaneId,
+    hold: Hold,
+    /// The domain whose line it stands in.
+    domain: Domain,
+    /// What was listed,
+    listed: Url,
+    /// where it is now,
+    url: Url,
+    host: Domain,
+    /// and who led there.
+    lead: Lead,
+    hops: u32,
+    attempts: Vec<Attempt>,
+}
+
+impl Page {
+    /// A task came into hand: it joins its line, or is settled if it is not to be fetched.
+    pub(super) fn begin(pool: &Arc<Inner>, lane: LaneId, hold: Hold, domain: &Domain, row: TaskRow) {
+        let listed = Url::parse(&row.url);
+        let at = row.at_url.as_ref().map(|at| Url::parse(at));
+        let (Ok(listed), Ok(url)) = (&listed, at.as_ref().unwrap_or(&listed)) else {
+            let step = Step::Failed { error: "not a URL".to_owned(), status: None };
+            let nowhere =
+                Url::parse("http://unreadable.invalid/").unwrap_or_else(|_| unreachable!("a valid URL"));
+            let settle = Settle { task: row.id, job: pool.job.id, hold, attempts: Vec::new(), step };
+            let one = One { settle, row, lane, url: nowhere, answered: false, tenant: None };
+            let _ = pool.settles.send(Settling::One(Box::new(one)));
+            return;
+        };
+        let (listed, url) = (listed.clone(), url.clone());
+        let lead = if row.at_url.is_some() { redirected_lead(&listed, row.lead, &url) } else { row.lead };
+        let host = Domain::of(&url).unwrap_or_else(|| domain.clone());
+        let hops = row.hops;
+        let page = Self {
+            pool: pool.clone(),
+            row,
+            lane,
+            hold,
+            domain: domain.clone(),
+            listed,
+            url,
+            host,
+            lead,
+            hops,
+            attempts: Vec::new(),
+        };
+        Box::new(page).set_out();
+    }
+
+    /// Asks robots.txt, and joins the line.
+    fn set_out(self: Box<Self>) {
+        let Some(keeper) = self.pool.keeper.clone() else { return self.join() };
+        match keeper.known(&self.url) {
+            Some(Ok(rules)) => match rules.allows(path_and_query(&self.url)) {
+                true => self.join(),
+                false => self.settle(Step::Skipped { reason: "robots".to_owned() }, None),
+            },
+            Some(Err(error)) => self.settle(Step::Failed { error: error.to_string(), status: None }, None),
+            None => self.ask(),
+        }
+    }
+
+    /// Waits for robots.txt with everybody else of its origin, in no line and on no worker.
+    fn ask(self: Box<Self>) {
+        let (pool, url, lead) = (self.pool.clone(), self.url.clone(), self.lead);
+        let Some(keeper) = pool.keeper.clone() else { return };
+        let origin = origin(&url);
+        let mut asking = pool.asking();
+        let waiting = asking.entry(origin.clone()).or_default();
+        waiting.push(*self);
+        if waiting.len() > 1 {
+            return;
+        }
+        drop(asking);
+        let runtime = pool.runtime.clone();
+        runtime.spawn(async move {
+            let _ = keeper.rules(&url, lead).await;
+            let waiting = pool.asking().remove(&origin).unwrap_or_default();
+            for page in waiting.into_iter().map(Box::new) {
+                if pool.is_over() { page.put_down() } else { page.set_out() }
+            }
+        });
+    }
+
+    fn join(self: Box<Self>) {
+        let mine = self.pool.gate.rules().domain(&self.host);
+        if mine != self.domain {
+            let step = Step::Moved { domain: mine, at_url: self.at_url(), hops: self.hops };
+            return self.settle(step, None);
+        }
+        let (pool, host, domain) = (self.pool.clone(), self.host.clone(), self.domain.clone());
+        let ready_at = self.row.ready_at;
+        if let Err(errand) = pool.gate.send(&host, &domain, pool.job.id, ready_at, self) {
+            // The job ended or the domain went: the task is waiting again.
+            put_back(errand);
+        }
+    }
+
+    /// Its request may leave.
+    async fn fetch(self: Box<Self>, mut permit: Permit) {
+        let tenant = Tenant { gate: self.pool.gate.clone(), tenure: permit.tenure() };
+        if self.pool.is_over() {
+            drop(permit);
+            return self.put_down();
+        }
+        let pool = self.pool.clone();
+        let sent = send(&pool.transport, &self.url, self.lead, &mut permit).await;
+        match sent {
+            Ok(answered) => self.answered(permit, tenant, answered).await,
+            Err(Unsent::Withheld) => {
+                if let Some(errand) = permit.withhold(self) {
+                    put_back(errand);
+                }
+            }
+            Err(Unsent::Broken(cause)) => self.broken(permit, tenant, &cause, None),
+        }
+    }
+
+    async fn answered(mut self: Box<Self>, mut permit: Permit, tenant: Tenant, mut answered: Answered) {
+        let told = told(&answered.headers, self.pool.now());
+        let answer = Answer::of_status(answered.status, told);
+        let status = answered.status;
+        if !(200..300).contains(&status) {
+            // The word of the server counts from when it came; its page is read only to keep the connection.
+            let recorded = permit.settle(&answer);
+            self.note(&permit, answer.outcome, Some(status));
+            let headers = std::mem::take(&mut answered.headers);
+            drain(answered).await;
+            return match next_hop(&self.url, status, &headers) {
+                Some(next) => self.follow(next, tenant),
+                None if answer.outcome == Outcome::Success => self.done(tenant, status, 0),
+                None => self.refused(&permit, tenant, answer.outcome, recorded.standing, Some(status)),
+            };
+        }
+        match self.keep(&mut answered).await {
+            Ok(bytes) => {
+                permit.settle(&answer);
+                self.note(&permit, answer.outcome, Some(status));
+                self.done(tenant, status, bytes);
+            }
+            Err(Unkept::Archive(error)) => {
+                permit.settle(&answer);
+                let (place, what) = (error.place.display().to_string(), error.cause.to_string());
+                self.pool.gate.fail(StoreError::Unavailable { place, what });
+                self.put_down();
+            }
+            Err(Unkept::Body(cause)) => self.broken(permit, tenant, &cause, Some(&answer)),
+        }
+    }
+
+    /// Reads the body into the archive.
+    async fn keep(&self, answered: &mut Answered) -> Result<u64, Unkept> {
+        let content_type =
+            answered.headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        let head = Head {
+            url: &self.listed,
+            final_url: &self.url,
+            status: answered.status,
+            content_type,
+            fetched_at: self.pool.now(),
+        };
+        let mut entry = self.pool.archive.begin(head).map_err(Unkept::Archive)?;
+        while let Some(chunk) = answered.body.chunk().await {
+            entry.write(&chunk.map_err(Unkept::Body)?).map_err(Unkept::Archive)?;
+        }
+        entry.finish().map_err(Unkept::Archive)
+    }
+
+    fn done(self: Box<Self>, tenant: Tenant, status: u16, bytes: u64) {
+        self.settle(Step::Done { status, bytes }, Some(tenant));
+    }
+
+    /// No whole answer came.
+    fn broken(
+        mut self: Box<Self>,
+        mut permit: Permit,
+        tenant: Tenant,
+        cause: &TransportError,
+        answer: Option<&Answer>,
+    ) {
+        if cause.is_final() {
+            // Nothing was asked of the site, or it answered more than we want: it is fine, and trying again is not.
+            match answer {
+                Some(answer) => {
+                    permit.settle(answer);
+                    self.note(&permit, answer.outcome, None);
+                }
+                None => drop(permit),
+            }
+            return self.settle(Step::Failed { error: cause.to_string(), status: None }, Some(tenant));
+        }
+        let broken = Answer::of_breakdown(cause.breakdown());
+        let recorded = permit.settle(&broken);
+        self.note(&permit, broken.outcome, None);
+        self.judged(&permit, tenant, broken.outcome, recorded.standing, None, cause.to_string());
+    }
+
+    fn refused(
+        self: Box<Self>,
+        permit: &Permit,
+        tenant: Tenant,
+        outcome: Outcome,
+        standing: comity_core::pace::Standing,
+        status: Option<u16>,
+    ) {
+        let error = status.map_or_else(|| outcome.to_string(), |status| format!("status {status}"));
+        self.judged(permit, tenant, outcome, standing, status, error);
+    }
+
+    /// Tried again, or given up.
+    fn judged(
+        self: Box<Self>,
+        permit: &Permit,
+        tenant: Tenant,
+        outcome: Outcome,
+        standing: comity_core::pace::Standing,
+        status: Option<u16>,
+        error: String,
+    ) {
+        let verdict = retry::judge(outcome, standing, self.row.retries, self.pool.settings.max_retries);
+        let step = match verdict.step {
+            TaskStep::Retry => {
+                let ready_at = self.pool.gate.next_at(permit);
+                Step::Retry { ready_at, retries: verdict.retries, error }
+            }
+            _ if self.attempts.len() > 1 || self.row.retries > 0 => {
+                let tries = self.row.retries + 1;
+                Step::Failed { error: format!("{error} after {tries} attempts"), status }
+            }
+            _ => Step::Failed { error, status },
+        };
+        self.settle(step, Some(tenant));
+    }
+
+    /// Goes on where a redirect leads.
+    fn follow(mut self: Box<Self>, next: Next, tenant: Tenant) {
+        let failed = |error: String| Step::Failed { error, status: None };
+        let next = match next {
+            Next::Astray => {
+                let error = "redirected to something that is not http or https".to_owned();
+                return self.settle(failed(error), Some(tenant));
+            }
+            Next::To(_) if self.hops >= self.pool.redirects_max => {
+                let error = format!("more than {} redirects", self.pool.redirects_max);
+                return self.settle(failed(error), Some(tenant));
+            }
+            Next::To(next) => next,
+        };
+        self.lead = redirected_lead(&self.listed, self.row.lead, &next);
+        self.host = Domain::of(&next).unwrap_or_else(|| self.host.clone());
+        self.url = next;
+        self.hops += 1;
+        let domain = self.pool.gate.rules().domain(&self.host);
+        if domain == self.domain && !self.pool.is_over() {
+            // The same line, from the place it had.
+            drop(tenant);
+            return self.set_out();
+        }
+        let step = Step::Moved { domain, at_url: Some(self.url.to_string()), hops: self.hops };
+        self.settle(step, Some(tenant));
+    }
+
+    /// Notes an attempt, for the store and for the guard that ends a job which is refused at the slowest pace.
+    fn note(&mut self, permit: &Permit, outcome: Outcome, status: Option<u16>) {
+        let started_at: Timestamp = permit.started_at();
+        let took = self.pool.now().since(started_at);
+        self.attempts.push(Attempt { started_at, took, outcome, status });
+        let mut guards = self.pool.guards();
+        if let Some(message) = guards.limits.attempted(outcome, permit.spacing()) {
+            guards.tripped.get_or_insert((JobStep::Cancel, message));
+            self.pool.poke.notify_one();
+        }
+    }
+
+    fn settle(self: Box<Self>, step: Step, tenant: Option<Tenant>) {
+        let page = *self;
+        let answered = page.attempts.last().is_some_and(|attempt| attempt.outcome == Outcome::Answered);
+        let Self { pool, row, lane, hold, url, attempts, .. } = page;
+        let settle = Settle { task: row.id, job: pool.job.id, hold, attempts, step };
+        let one = One { settle, row, lane, url, answered, tenant };
+        let _ = pool.settles.send(Settling::One(Box::new(one)));
+    }
+
+    /// It is not worked on any more; in the store it waits.
+    fn put_down(self: Box<Self>) {
+        self.pool.lanes().put_down(self.lane, self.row.id);
+    }
+
+    fn at_url(&self) -> Option<String> {
+        (self.hops > 0).then(|| self.url.to_string())
+    }
+}
+
+impl Errand for Page {
+    fn go(self: Box<Self>, permit: Permit) {
+        let pool = self.pool.clone();
+        pool.fetches.spawn_on(self.fetch(permit), &pool.runtime);
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn std::any::Any + Send> {
+        self
+    }
+}
+
+/// An errand that could not join a line.
+fn put_back(errand: Box<dyn Errand>) {
+    if let Ok(page) = errand.into_any().downcast::<Page>() {
+        page.put_down();
+    }
+}
+
+/// Why a body is not in the archive.
+enum Unkept {
+    Body(TransportError),
+    Archive(ArchiveError),
+}
+
+/// Reads the rest of an answer that nobody wants, if there is little of it.
+async fn drain(mut answered: Answered) {
+    while let Some(Ok(_)) = answered.body.chunk().await {
+        if answered.body.wire_bytes() > DRAIN_MAX {
+            return;
+        }
+    }
+}
+
+/// More than this is not worth a connection.
+const DRAIN_MAX: u64 = 64 << 10;

@@ -1,0 +1,417 @@
+//! Lists of URLs that are fetched to their end: over restarts, beside other processes, and politely.
+//!
+//! A [`Pool`] works on one job. It claims lanes from the store, puts their tasks into the gate's lines, fetches
+//! those that are let go, and settles what became of them; nobody sleeps for a task. What is not settled when a
+//! process ends is waiting again.
+//!
+//! - here: starting, running and stopping
+//! - `lanes`: the lanes in hand and what is known of them
+//! - `errand`: one task on its way
+//! - `settler`: commits what became of tasks, many at a time
+//! - `fill`: reading a list of URLs into a job
+
+mod errand;
+mod fill;
+mod lanes;
+mod settler;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use comity_core::domain::Domain;
+use comity_core::guard::{CancelGuard, FailureGuard};
+use comity_core::task::{JobId, JobState, JobStep};
+use comity_core::time::{Span, Timestamp};
+use comity_store::domains::Take;
+use comity_store::jobs::{Job, Stepped};
+use comity_store::tasks::{Claim, Claimed, LaneId};
+use comity_store::{Store, StoreError};
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, mpsc};
+use tokio_util::task::TaskTracker;
+use url::Url;
+
+use crate::archive::Archive;
+use crate::client::Keeper;
+use crate::config::{Config, JobSettings, RobotsPolicy};
+use crate::event::Event;
+use crate::gate::{Gate, Parted};
+use crate::transport::Transport;
+
+use errand::Page;
+pub use fill::{BadLine, Filled, Go, OnBad};
+use lanes::Lanes;
+use settler::Settling;
+
+/// Works on one job. Clones are the same pool.
+#[derive(Clone)]
+pub struct Pool(Arc<Inner>);
+
+/// What a pool is made of.
+pub struct Parts {
+    /// Who may send.
+    pub gate: Gate,
+    /// Where the job is kept; the one the gate holds its domains in.
+    pub store: Arc<dyn Store>,
+    /// How requests are sent.
+    pub transport: Transport,
+    /// Where bodies are kept.
+    pub archive: Archive,
+    /// What everything goes by.
+    pub config: Config,
+    /// What is worked on.
+    pub job: Job,
+}
+
+/// Why a pool stopped working.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ended {
+    /// The job ended, here or elsewhere.
+    Job(JobState),
+    /// It was told to stop; what is left waits.
+    Stopped,
+}
+
+struct Inner {
+    gate: Gate,
+    store: Arc<dyn Store>,
+    transport: Transport,
+    keeper: Option<Arc<Keeper>>,
+    archive: Archive,
+    job: Job,
+    settings: JobSettings,
+    redirects_max: u32,
+    lanes: Mutex<Lanes>,
+    /// Tasks that wait for the robots.txt of their origin, in the order they came.
+    asking: Mutex<HashMap<String, Vec<Page>>>,
+    guards: Mutex<Guards>,
+    settles: mpsc::UnboundedSender<Settling>,
+    /// Something happened that the pool should look at.
+    poke: Notify,
+    /// There may be lanes that were not there when the store was last asked.
+    fresh: AtomicBool,
+    filling: AtomicBool,
+    added: AtomicU64,
+    stopping: AtomicBool,
+    stop: Notify,
+    fetches: TaskTracker,
+    runtime: Handle,
+}
+
+struct Guards {
+    failures: FailureGuard,
+    limits: CancelGuard,
+    /// The step that a guard asks for.
+    tripped: Option<(JobStep, String)>,
+}
+
+impl Pool {
+    /// A pool for a job. Must be made inside a tokio runtime.
+    pub fn new(parts: Parts) -> Self {
+        let Parts { gate, store, transport, archive, config, job } = parts;
+        let keeper = (config.robots == RobotsPolicy::Obey)
+            .then(|| Arc::new(Keeper::new(gate.clone(), transport.clone(), &config, Some(store.clone()))));
+        let (settles, settling) = mpsc::unbounded_channel();
+        gate.begin_job(job.id, config.job.concurrency);
+        let guards = Guards {
+            failures: FailureGuard::new(config.job.failure_threshold),
+            limits: CancelGuard::new(config.job.cancel_streak, config.job.cancel_delay),
+            tripped: None,
+        };
+        let inner = Arc::new(Inner {
+            gate,
+            store,
+            transport,
+            keeper,
+            archive,
+            job,
+            settings: config.job,
+            redirects_max: config.http.redirects_max,
+            lanes: Mutex::default(),
+            asking: Mutex::default(),
+            guards: Mutex::new(guards),
+            settles,
+            poke: Notify::new(),
+            fresh: AtomicBool::new(true),
+            filling: AtomicBool::new(false),
+            added: AtomicU64::new(0),
+            stopping: AtomicBool::new(false),
+            stop: Notify::new(),
+            fetches: TaskTracker::new(),
+            runtime: Handle::current(),
+        });
+        inner.fetches.spawn(settler::run(Arc::downgrade(&inner), settling));
+        Self(inner)
+    }
+
+    /// Works until the job ends or the pool is stopped. Then nothing of it is on the wire and everything that
+    /// was fetched is settled.
+    pub async fn run(&self) -> Result<Ended, StoreError> {
+        let inner = &self.0;
+        let mut parted = inner.gate.parted();
+        let mut failure = inner.gate.failure();
+        let changed = inner.gate.store_changed();
+        let mut claimer = Claimer { inner: inner.clone(), look_at: Timestamp::MIN };
+        let ended = loop {
+            if inner.stopping.load(Ordering::Relaxed) {
+                break Ok(Ended::Stopped);
+            }
+            if let Some(error) = failure.as_ref().and_then(|failure| failure.borrow().clone()) {
+                break Err(error);
+            }
+            let poked = inner.poke.notified();
+            match claimer.work().await {
+                Ok(None) => {}
+                Ok(Some(state)) => break Ok(Ended::Job(state)),
+                Err(StoreError::Lost) => {}
+                Err(error) => break Err(error),
+            }
+            let idle_for = claimer.look_at.since(inner.gate.clock().now()).min(LOOK);
+            tokio::select! {
+                () = poked => {}
+                Some(parted) = parted.recv() => inner.part(&parted),
+                () = changed.notified(), if inner.lanes().is_empty() => claimer.look_at = Timestamp::MIN,
+                () = async { match &mut failure {
+                    Some(failure) => drop(failure.changed().await),
+                    None => std::future::pending().await,
+                }} => {}
+                () = inner.stop.notified() => {}
+                () = tokio::time::sleep(crate::clock::duration(idle_for)) => {}
+            }
+        };
+        self.put_down(ended.is_ok()).await;
+        ended
+    }
+
+    /// Stops claiming and sending; what is on the wire is finished.
+    pub fn stop(&self) {
+        self.0.stopping.store(true, Ordering::Relaxed);
+        self.0.stop.notify_one();
+    }
+
+    /// How many requests are on the wire.
+    pub fn in_flight(&self) -> usize {
+        // One of them is the settler.
+        self.0.fetches.len().saturating_sub(1)
+    }
+
+    /// How many tasks the job has, as far as is known here.
+    pub fn tasks(&self) -> u64 {
+        self.0.job.counts.tasks + self.0.added.load(Ordering::Relaxed)
+    }
+
+    /// Tasks are being added from here: the job does not finish meanwhile.
+    pub fn set_filling(&self, filling: bool) {
+        self.0.filling.store(filling, Ordering::Relaxed);
+        self.poke();
+    }
+
+    /// Looks for new tasks.
+    pub fn poke(&self) {
+        self.0.fresh.store(true, Ordering::Relaxed);
+        self.0.poke.notify_one();
+    }
+
+    /// Waits for what is on the wire and settles it.
+    async fn put_down(&self, settle: bool) {
+        let inner = &self.0;
+        inner.stopping.store(true, Ordering::Relaxed);
+        inner.gate.end_job(inner.job.id);
+        inner.lanes().clear_waiting();
+        if !settle {
+            // Nothing can be settled any more, so there is nothing to wait for.
+            return;
+        }
+        while inner.fetches.len() > 1 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let _ = inner.settles.send(Settling::Last);
+        inner.fetches.close();
+        inner.fetches.wait().await;
+    }
+}
+
+impl Inner {
+    fn lanes(&self) -> MutexGuard<'_, Lanes> {
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn asking(&self) -> MutexGuard<'_, HashMap<String, Vec<Page>>> {
+        self.asking.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn guards(&self) -> MutexGuard<'_, Guards> {
+        self.guards.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> Timestamp {
+        self.gate.clock().now()
+    }
+
+    fn is_over(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+
+    /// Domains went to other processes, and the lanes on them with them.
+    fn part(&self, parted: &Parted) {
+        let mut lanes = self.lanes();
+        match parted {
+            Parted::One(domain) => lanes.drop_domain(domain),
+            Parted::All => {
+                lanes.clear();
+                self.gate.begin_job(self.job.id, self.settings.concurrency);
+            }
+        }
+    }
+}
+
+/// Brings in lanes and tasks, and ends the job.
+struct Claimer {
+    inner: Arc<Inner>,
+    /// When to look for lanes that are due.
+    look_at: Timestamp,
+}
+
+impl Claimer {
+    /// Does what there is to do; the state of the job when it ended.
+    async fn work(&mut self) -> Result<Option<JobState>, StoreError> {
+        let tripped = self.inner.guards().tripped.take();
+        if let Some((step, message)) = tripped {
+            return self.end(step, Some(message)).await;
+        }
+        self.refill().await?;
+        self.close_lanes().await?;
+        if self.inner.fresh.swap(false, Ordering::Relaxed) {
+            self.look_at = Timestamp::MIN;
+        }
+        let now = self.inner.now();
+        let room = LANES_MAX.saturating_sub(self.inner.lanes().len());
+        if now >= self.look_at && room > 0 {
+            self.claim(room).await?;
+        }
+        let idle = self.inner.lanes().is_empty() && self.inner.fetches.len() <= 1;
+        if idle && !self.inner.filling.load(Ordering::Relaxed) {
+            return self.end(JobStep::Finish, None).await;
+        }
+        Ok(None)
+    }
+
+    /// Takes the step if the job is where that is legal; the state it is in when that is an end.
+    async fn end(&mut self, step: JobStep, message: Option<String>) -> Result<Option<JobState>, StoreError> {
+        let inner = &self.inner;
+        let job = match inner.store.step_job(inner.job.id, step, message, inner.now()).await? {
+            Stepped::Yes(job) => {
+                let (name, state) = (&inner.job.name, job.state);
+                inner.gate.events().tell(&Event::JobEnded {
+                    job: name,
+                    state,
+                    message: job.message.as_deref(),
+                });
+                job
+            }
+            Stepped::No(job) => job,
+            Stepped::Missing => return Ok(Some(JobState::Cancelled)),
+        };
+        if !job.state.is_terminal() {
+            return Ok(None);
+        }
+        Ok(Some(job.state))
+    }
+
+    async fn claim(&mut self, room: usize) -> Result<(), StoreError> {
+        let inner = self.inner.clone();
+        let Some(holder) = inner.gate.holder() else { return Ok(()) };
+        let lanes = room.min(CLAIM_LANES);
+        let claim = Claim { job: inner.job.id, lanes: lanes as u32, tasks: CLAIM_TASKS };
+        let now = inner.now();
+        let claimed = inner.store.claim(holder, claim, now).await?;
+        if claimed.len() == lanes {
+            self.look_at = Timestamp::MIN;
+            inner.poke.notify_one();
+        } else {
+            let due_at = inner.store.next_due(inner.job.id).await?;
+            self.look_at = due_at.map_or(now + LOOK, |due_at| due_at.min(now + LOOK));
+        }
+        let mut parked = Vec::new();
+        for claimed in claimed {
+            let lane = claimed.lane;
+            if !inner.take_up(claimed) {
+                parked.push((lane, now + AGAIN));
+            }
+        }
+        if !parked.is_empty() {
+            inner.store.park(holder, parked).await?;
+        }
+        Ok(())
+    }
+
+    async fn refill(&mut self) -> Result<(), StoreError> {
+        let inner = self.inner.clone();
+        let refills = inner.lanes().take_low(inner.now());
+        if refills.is_empty() {
+            return Ok(());
+        }
+        for (lane, tasks) in inner.store.refill(refills).await? {
+            let fresh = inner.lanes().refilled(lane, tasks);
+            if let Some((hold, domain, tasks)) = fresh {
+                tasks.into_iter().for_each(|task| Page::begin(&inner, lane, hold, &domain, task));
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives back lanes with nothing left in hand.
+    async fn close_lanes(&mut self) -> Result<(), StoreError> {
+        let inner = &self.inner;
+        let Some(holder) = inner.gate.holder() else { return Ok(()) };
+        let now = inner.now();
+        let finished: Vec<(LaneId, Timestamp)> =
+            inner.lanes().take_finished().into_iter().map(|lane| (lane, now)).collect();
+        if !finished.is_empty() {
+            inner.store.park(holder, finished).await?;
+            self.look_at = Timestamp::MIN;
+        }
+        Ok(())
+    }
+}
+
+impl Inner {
+    /// A lane was claimed; false when its domain is not ours at the moment.
+    fn take_up(self: &Arc<Self>, claimed: Claimed) -> bool {
+        let Claimed { lane, domain, take, tasks, .. } = claimed;
+        let hold = match take {
+            Take::Taken(taken) => {
+                let first =
+                    tasks.first().and_then(|task| Url::parse(task.at_url.as_ref().unwrap_or(&task.url)).ok());
+                let host = first.as_ref().and_then(Domain::of).unwrap_or_else(|| domain.clone());
+                Some(self.gate.adopt(*taken, &host))
+            }
+            Take::Ours => self.gate.held(&domain),
+            Take::Held { .. } => None,
+        };
+        let Some(hold) = hold.map(|adopted| adopted.hold) else { return false };
+        let tasks = self.lanes().open(lane, domain.clone(), hold, tasks, CLAIM_TASKS);
+        tasks.into_iter().for_each(|task| Page::begin(self, lane, hold, &domain, task));
+        true
+    }
+}
+
+/// The identity of a job's pool, for tests and logs.
+impl std::fmt::Debug for Pool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pool").field("job", &JobId(self.0.job.id.0)).finish_non_exhaustive()
+    }
+}
+
+/// Lanes in hand at once, at most.
+const LANES_MAX: usize = 10_000;
+/// Lanes of one claim.
+const CLAIM_LANES: usize = 256;
+/// Tasks of each that come with the claim.
+const CLAIM_TASKS: u32 = 8;
+/// A lane whose domain is on its way out is looked at again after this long.
+const AGAIN: Span = Span::from_millis(50);
+/// However quiet it is, the store is looked at this often.
+const LOOK: Span = Span::from_secs(1);

@@ -1,0 +1,44 @@
+//! Polite fetching: when the next request to a site may leave, for whatever fetches in this process and beside it.
+//!
+//! - [`limiter::RateLimiter`]: one pace, waited for before each request.
+//! - [`gate::Gate`]: a line for each domain, rules, learning; `acquire`, send, `record`.
+//! - [`client::Client`]: an HTTP client that does that by itself, redirects and robots.txt included.
+//! - [`jobs`]: lists of URLs that are fetched to their end, over restarts and beside other processes.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use comity::client::Client;
+//!
+//! let client = Client::new()?; // one request a second and site, robots.txt obeyed
+//! let page = client.get("https://example.org/").await?;
+//! println!("{} {} bytes", page.status, page.body.len());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Modules in reading order: [`clock`], [`event`], [`gate`], [`limiter`]; [`transport`], [`address`], [`robots`],
+//! [`client`]; [`archive`], [`jobs`]; [`config`].
+
+// Time and what happens,
+pub mod clock;
+pub mod event;
+
+// who may send,
+pub mod gate;
+pub mod limiter;
+
+// how it is sent,
+pub mod address;
+pub mod client;
+pub mod robots;
+pub mod transport;
+
+// what becomes of a list of URLs,
+pub mod archive;
+pub mod jobs;
+
+// and what all of it goes by.
+pub mod config;
+
+pub use comity_core as core;
+pub use comity_store as store;

@@ -1,0 +1,235 @@
+//! What a site's robots.txt (RFC 9309) allows one crawler: the rules that apply to it, and its crawl delay.
+//!
+//! Text in, answer out. `parse` sorts lines into groups, `pattern` matches one rule. Fetching the file,
+//! keeping it for a day and waiting for it happen elsewhere, and so does the decision whether to obey it at
+//! all.
+//!
+//! A robots.txt is written by a stranger, so everything here is limited: the octets read ([`BODY_MAX`]), the
+//! octets of a pattern ([`PATTERN_MAX`]) and the work of one answer ([`WORK_MAX`]). Whatever a limit cuts off
+//! is taken to forbid, never to allow.
+
+mod parse;
+mod pattern;
+
+use comity_core::time::Span;
+
+use pattern::Pattern;
+
+/// The rules of a robots.txt that apply to one product token.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Robots {
+    /// Most specific first; of two equally specific ones the allowing one first.
+    rules: Box<[Rule]>,
+    crawl_delay: Option<Span>,
+}
+
+/// What the answer to a request for `/robots.txt` means (RFC 9309, section 2.3.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The body holds the rules.
+    Read,
+    /// There is no robots.txt, so everything is allowed.
+    Allowed,
+    /// The site is in trouble: nothing is allowed for now, and robots.txt is tried again later.
+    Unavailable,
+    /// The site asks for patience: robots.txt itself has to wait, and all else with it.
+    RateLimited,
+}
+
+/// What the final `status` of a request for `/robots.txt` means, after its redirects were followed.
+pub fn verdict(status: u16) -> Verdict {
+    match status {
+        200..=299 => Verdict::Read,
+        429 => Verdict::RateLimited,
+        // A redirect that is left over is one too many; the RFC lets that count as "there is none".
+        300..=499 => Verdict::Allowed,
+        _ => Verdict::Unavailable,
+    }
+}
+
+impl Robots {
+    /// Reads the first [`BODY_MAX`] octets of a robots.txt for the crawler called `product`.
+    ///
+    /// Only the leading letters, `_` and `-` of `product` are its token, so `Comity/1.0` reads as `comity`. A
+    /// file that names the token nowhere is read for `*`. No body is an error: what makes no sense is skipped.
+    pub fn parse(body: &[u8], product: &str) -> Self {
+        parse::read(body, product)
+    }
+
+    /// As if there were no robots.txt.
+    pub fn allow_all() -> Self {
+        Self::new(Vec::new(), None)
+    }
+
+    /// As if robots.txt said `Disallow: /`, for a site whose robots.txt is [`Verdict::Unavailable`].
+    pub fn disallow_all() -> Self {
+        Self::new(Pattern::read(b"/").map(Rule::disallow).into_iter().collect(), None)
+    }
+
+    /// Whether the path and query of a URL, such as `/search?q=1`, may be fetched.
+    ///
+    /// The matching rule with the most octets decides; of two equally long ones the allowing one does.
+    /// `/robots.txt` itself is always allowed.
+    pub fn allows(&self, path_and_query: &str) -> bool {
+        let path = match path_and_query {
+            "" => pattern::decode(b"/"),
+            path => pattern::decode(path.as_bytes()),
+        };
+        if path == b"/robots.txt" {
+            return true;
+        }
+        let mut work = WORK_MAX;
+        for rule in &self.rules {
+            if rule.pattern.matches(&path, &mut work) {
+                return rule.allow;
+            }
+            // Nobody writes such a file by accident, and nobody who writes one wants to be crawled.
+            if work == 0 {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// How long the site asks this crawler to leave between two requests, at most a day.
+    pub fn crawl_delay(&self) -> Option<Span> {
+        self.crawl_delay
+    }
+
+    fn new(mut rules: Vec<Rule>, crawl_delay: Option<Span>) -> Self {
+        rules.sort_unstable();
+        rules.dedup();
+        Self { rules: rules.into_boxed_slice(), crawl_delay }
+    }
+}
+
+/// One `Allow` or `Disallow`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Rule {
+    pattern: Pattern,
+    allow: bool,
+}
+
+impl Rule {
+    fn allow(pattern: Pattern) -> Self {
+        Self { pattern, allow: true }
+    }
+
+    fn disallow(pattern: Pattern) -> Self {
+        Self { pattern, allow: false }
+    }
+}
+
+/// The order in which rules are tried, and after that any order that brings equal rules together.
+impl Ord for Rule {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        let specific = other.pattern.len().cmp(&self.pattern.len());
+        specific.then(other.allow.cmp(&self.allow)).then_with(|| self.pattern.cmp(&other.pattern))
+    }
+}
+
+impl PartialOrd for Rule {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// How many octets of a robots.txt are read, as much as the RFC demands. A line cut in two there is dropped.
+pub const BODY_MAX: usize = 500 * 1024;
+/// How many octets of a pattern count. A longer `Disallow` is cut, which forbids more; a longer `Allow` is
+/// dropped, which allows less.
+pub const PATTERN_MAX: usize = 2_048;
+/// How many octets are searched for one answer; each wildcard rule that gets past its first literal counts the
+/// whole path once. It is enough for 8,000 such rules against a path of 4 KiB, and spent in about a tenth of a
+/// second. A file that wants more forbids the path.
+pub const WORK_MAX: usize = 32 * 1024 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(lines: &str) -> Robots {
+        Robots::parse(format!("User-agent: *\n{lines}").as_bytes(), "comity")
+    }
+
+    #[test]
+    fn the_most_specific_rule_decides_and_a_tie_allows() {
+        let robots = read("Disallow: /a\nAllow: /a/b\nDisallow: /a/b/c\nDisallow: /t\nAllow: /t");
+        let allowed = ["/", "/b", "/a/b", "/a/b/d", "/t", "/A", ""];
+        assert!(allowed.iter().all(|path| robots.allows(path)));
+        assert!(["/a", "/about", "/a/c", "/a/b/c", "/a/b/cd?e"].iter().all(|path| !robots.allows(path)));
+        assert!(!read("Allow: /p\nDisallow: /*.html").allows("/page.html"));
+        assert!(read("Allow: /$\nDisallow: /").allows("/"));
+        assert!(!read("Allow: /$\nDisallow: /").allows("/x"));
+    }
+
+    #[test]
+    fn robots_txt_itself_is_always_allowed() {
+        assert!(read("Disallow: /").allows("/robots.txt"));
+        assert!(Robots::disallow_all().allows("/robots.txt"));
+        assert!(!Robots::disallow_all().allows("/"));
+        assert!(!Robots::disallow_all().allows(""));
+        assert!(Robots::allow_all().allows("/any"));
+        assert_eq!(Robots::allow_all().crawl_delay(), None);
+    }
+
+    #[test]
+    fn equal_rules_make_equal_robots() {
+        assert_eq!(read("Disallow: /a\nAllow: /b"), read("Allow: /b\nDisallow: /a\nDisallow: /%61"));
+        assert_eq!(read("Disallow: /"), Robots::disallow_all());
+        assert_eq!(read("Disallow:"), Robots::allow_all());
+    }
+
+    #[test]
+    fn the_status_of_robots_txt_decides_what_is_known() {
+        for (statuses, expected) in [
+            (&[200, 204, 299][..], Verdict::Read),
+            (&[301, 304, 399, 400, 401, 403, 404, 410, 428, 430, 499], Verdict::Allowed),
+            (&[429], Verdict::RateLimited),
+            (&[0, 100, 199, 500, 503, 599, 600, 999, u16::MAX], Verdict::Unavailable),
+        ] {
+            assert!(statuses.iter().all(|status| verdict(*status) == expected), "{expected:?}");
+        }
+    }
+
+    /// 500 KiB of long rules that all search a path of 64 KiB to its end in vain, which costs a matcher that
+    /// tries every way the age of the universe.
+    #[test]
+    fn hostile_wildcards_are_decided_exactly_and_soon() {
+        let stars = "*a".repeat(PATTERN_MAX / 2 - 10);
+        let rules: String = (0..245).map(|n| format!("Disallow: /{stars}b{n}$\n")).collect();
+        let (robots, path) = (read(&rules), "a".repeat(64 * 1024));
+        assert_eq!(robots.rules.len(), 245);
+        assert!(robots.allows(&format!("/{path}")));
+        assert!(!robots.allows(&format!("/{path}b244")));
+    }
+
+    /// 30,000 short rules against 64 KiB would search two thousand million octets; against 1 KiB they may.
+    #[test]
+    fn more_work_than_any_honest_file_needs_counts_as_a_no() {
+        let rules: String = (0..30_000).map(|n| format!("Allow:/*zq{n:04x}\n")).collect();
+        assert!(rules.len() < BODY_MAX);
+        let robots = read(&rules);
+        assert!(robots.allows(&format!("/{}", "zq".repeat(512))));
+        assert!(!robots.allows(&format!("/{}", "zq".repeat(32 * 1024))));
+    }
+
+    #[test]
+    fn random_bytes_never_panic() {
+        let mut random = fastrand::Rng::with_seed(9309);
+        let words =
+            ["user-agent:", "*", "allow:", "disallow:", "crawl-delay:", "\n", "\r", "/", "%", "$", "a"];
+        for _ in 0..200_000 {
+            let mut body = Vec::new();
+            for _ in 0..random.usize(..12) {
+                match random.usize(..words.len() + 2) {
+                    word if word < words.len() => body.extend_from_slice(words[word].as_bytes()),
+                    _ => body.push(random.u8(..)),
+                }
+            }
+            let robots = Robots::parse(&body, "comity");
+            robots.allows(&String::from_utf8_lossy(&body));
+            assert!(robots.allows("/robots.txt"));
+        }
+    }
+}

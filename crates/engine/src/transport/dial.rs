@@ -1,0 +1,200 @@
+//! From an origin to an open connection: name, address, proxy, TLS, HTTP.
+//!
+//! Several addresses race with a head start for the earlier ones (RFC 8305), the losers are dropped. The time
+//! all this may take is limited by the caller.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::HeaderValue;
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::pki_types::ServerName;
+
+use super::connection::{Connection, Sender};
+use super::error::TransportError;
+use super::guard::{self, Allowance};
+use super::origin::{Form, Origin, Route};
+use super::proxy::Proxies;
+use super::tunnel::tunnel;
+use super::{Settings, tls};
+
+/// Opens connections.
+pub(super) struct Dialer {
+    tls: TlsConnector,
+    http1: http1::Builder,
+    http2: http2::Builder<TokioExecutor>,
+    allowance: Arc<dyn Allowance>,
+    proxies: Proxies,
+    user_agent: HeaderValue,
+}
+
+impl Dialer {
+    pub(super) fn new(settings: Settings, user_agent: HeaderValue) -> Result<Self, TransportError> {
+        let mut http1 = http1::Builder::new();
+        // Browsers skip header lines that make no sense; a page is not worth losing over one.
+        http1.ignore_invalid_headers_in_responses(true);
+        http1.max_header_size(settings.header_max).max_buf_size(settings.header_max.max(BUFFER_MIN));
+        let mut http2 = http2::Builder::new(TokioExecutor::new());
+        http2.max_header_list_size(u32::try_from(settings.header_max).unwrap_or(u32::MAX));
+        Ok(Self {
+            tls: TlsConnector::from(tls::client(&settings.roots_extra)?),
+            http1,
+            http2,
+            allowance: settings.allowance,
+            proxies: settings.proxies,
+            user_agent,
+        })
+    }
+
+    /// A new connection to `origin`, ready for a request.
+    pub(super) async fn open(&self, origin: Arc<Origin>) -> Result<Connection, TransportError> {
+        let Some(proxy) = self.proxies.toward(&origin) else {
+            let addresses = guard::addresses(&origin, &*self.allowance).await?;
+            let (stream, remote) = connect(&origin.host, addresses).await?;
+            return match origin.secure {
+                true => self.start_secure(stream, remote, origin).await,
+                false => self.start_http1(stream, Route::new(origin, remote, Form::Path)?).await,
+            };
+        };
+        guard::vouch(&origin, &*self.allowance).await?;
+        let (stream, remote) = connect(&proxy.host, guard::lookup(&proxy.host, proxy.port).await?).await?;
+        if !origin.secure {
+            let form = Form::Forwarded(proxy.authorization.clone());
+            return self.start_http1(stream, Route::new(origin, remote, form)?).await;
+        }
+        let stream = tunnel(stream, proxy, &origin, &self.user_agent, &self.http1).await?;
+        self.start_secure(stream, remote, origin).await
+    }
+
+    async fn start_secure(
+        &self,
+        stream: TcpStream,
+        remote: SocketAddr,
+        origin: Arc<Origin>,
+    ) -> Result<Connection, TransportError> {
+        let stream = self.secure(stream, &origin).await?;
+        if stream.get_ref().1.alpn_protocol() == Some(tls::H2) {
+            return self.start_http2(stream, Route::new(origin, remote, Form::Fields)?).await;
+        }
+        self.start_http1(stream, Route::new(origin, remote, Form::Path)?).await
+    }
+
+    async fn secure(
+        &self,
+        stream: TcpStream,
+        origin: &Origin,
+    ) -> Result<TlsStream<TcpStream>, TransportError> {
+        let wrong = |source| TransportError::Tls { host: origin.host.clone(), source };
+        let name = ServerName::try_from(origin.bare_host().to_owned());
+        let name = name.map_err(|error| wrong(io::Error::new(io::ErrorKind::InvalidInput, error)))?;
+        self.tls.connect(name, stream).await.map_err(wrong)
+    }
+
+    async fn start_http1<T>(&self, stream: T, route: Arc<Route>) -> Result<Connection, TransportError>
+    where
+        T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let opened = self.http1.handshake(TokioIo::new(stream)).await;
+        let (sender, connection) = opened.map_err(TransportError::of_exchange)?;
+        // What ends the connection reaches whoever uses it through `sender`.
+        tokio::spawn(connection);
+        Ok(Connection { sender: Sender::One(sender), route })
+    }
+
+    async fn start_http2<T>(&self, stream: T, route: Arc<Route>) -> Result<Connection, TransportError>
+    where
+        T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let opened = self.http2.handshake(TokioIo::new(stream)).await;
+        let (sender, connection) = opened.map_err(TransportError::of_exchange)?;
+        tokio::spawn(connection);
+        Ok(Connection { sender: Sender::Many(sender), route })
+    }
+}
+
+/// A connection to whichever of the addresses answers first.
+async fn connect(host: &str, addresses: Vec<SocketAddr>) -> Result<(TcpStream, SocketAddr), TransportError> {
+    let wrong = |source| TransportError::Connect { host: host.to_owned(), source };
+    if let [address] = addresses[..] {
+        return connect_one(address).await.map_err(wrong);
+    }
+    let mut waiting = alternate(addresses).into_iter().take(ADDRESSES_MAX).peekable();
+    let mut racing = JoinSet::new();
+    let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
+    loop {
+        if let Some(address) = waiting.next() {
+            racing.spawn(connect_one(address));
+        }
+        let finished = tokio::select! {
+            finished = racing.join_next() => finished,
+            () = sleep(HEAD_START), if waiting.peek().is_some() => continue,
+        };
+        match finished {
+            Some(Ok(Ok(stream))) => return Ok(stream),
+            Some(Ok(Err(error))) => last = error,
+            Some(Err(error)) => last = error.into(),
+            None => return Err(wrong(last)),
+        }
+    }
+}
+
+async fn connect_one(address: SocketAddr) -> io::Result<(TcpStream, SocketAddr)> {
+    let stream = TcpStream::connect(address).await?;
+    stream.set_nodelay(true)?;
+    Ok((stream, address))
+}
+
+/// The addresses in the resolver's order, but with the two families taking turns.
+fn alternate(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
+    let first_is_v6 = addresses.first().is_some_and(SocketAddr::is_ipv6);
+    let (mut ours, mut others): (Vec<_>, Vec<_>) =
+        addresses.into_iter().partition(|address| address.is_ipv6() == first_is_v6);
+    let mut mixed = Vec::with_capacity(ours.len() + others.len());
+    let (mut one, mut other) = (ours.drain(..), others.drain(..));
+    loop {
+        let before = mixed.len();
+        mixed.extend(one.next().into_iter().chain(other.next()));
+        if mixed.len() == before {
+            return mixed;
+        }
+    }
+}
+
+/// How long an address is tried alone before the next one joins.
+const HEAD_START: Duration = Duration::from_millis(250);
+/// How many addresses of one host are tried.
+const ADDRESSES_MAX: usize = 8;
+/// How much hyper buffers at least; it refuses to go below 8 KiB.
+const BUFFER_MIN: usize = 64 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn address_families_take_turns() {
+        let parse = |text: &str| text.split(' ').map(|a| a.parse().unwrap()).collect::<Vec<SocketAddr>>();
+        let mixed = alternate(parse("[::1]:1 [::2]:1 [::3]:1 1.1.1.1:1 1.1.1.2:1"));
+        assert_eq!(mixed, parse("[::1]:1 1.1.1.1:1 [::2]:1 1.1.1.2:1 [::3]:1"));
+        assert_eq!(alternate(parse("1.1.1.1:1")), parse("1.1.1.1:1"));
+    }
+
+    #[tokio::test]
+    async fn a_dead_address_does_not_stop_a_live_one() {
+        let server = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let live = server.local_addr().unwrap();
+        let dead = "127.0.0.1:1".parse().unwrap();
+        let (_, remote) = connect("host", vec![dead, live]).await.unwrap();
+        assert_eq!(remote, live);
+        assert!(matches!(connect("host", vec![dead, dead]).await, Err(TransportError::Connect { .. })));
+    }
+}

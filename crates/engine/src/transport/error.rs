@@ -1,0 +1,188 @@
+//! What can go wrong between a request and the end of its answer, by type (B46).
+//!
+//! A text here may name a host and a limit; it never holds user info, a path, a query or a header's value (B75).
+//! What an error means for a domain's pace is decided in `comity_core`; whether to try again, by the caller.
+
+use std::{fmt, io};
+
+use comity_core::outcome::Breakdown;
+
+/// Why there is no answer, or no whole one.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TransportError {
+    /// The host's name did not lead to an address.
+    #[error("{host}: the name could not be resolved")]
+    Resolve {
+        /// The host.
+        host: String,
+        /// What the resolver said.
+        source: io::Error,
+    },
+    /// None of the host's addresses took the connection.
+    #[error("{host}: could not connect")]
+    Connect {
+        /// The host, or the proxy's.
+        host: String,
+        /// What the last address tried said.
+        source: io::Error,
+    },
+    /// The connection could not be secured: a certificate that does not hold, or no common version.
+    #[error("{host}: no secure connection")]
+    Tls {
+        /// The host.
+        host: String,
+        /// What TLS said.
+        source: io::Error,
+    },
+    /// The connection ended before the answer did.
+    #[error("the connection broke")]
+    Broken(#[source] hyper::Error),
+    /// What came back is not valid HTTP.
+    #[error("the answer is not valid HTTP")]
+    Protocol(#[source] hyper::Error),
+    /// The server switched to a protocol nobody asked for.
+    #[error("the server switched protocols unasked")]
+    Switched,
+    /// A phase took too long.
+    #[error("timed out {0}")]
+    TimedOut(Phase),
+    /// The answer's head is larger than we read.
+    #[error("the answer's headers are larger than the limit")]
+    HeadersTooLarge,
+    /// The answer's body is larger than we read, as sent or as decoded.
+    #[error("the body is larger than the limit of {body_max} bytes")]
+    BodyTooLarge {
+        /// The limit.
+        body_max: u64,
+    },
+    /// The body is not what its `Content-Encoding` says.
+    #[error("the body cannot be decoded as {coding}")]
+    Decode {
+        /// The encoding it claims.
+        coding: super::Coding,
+        /// What the decoder said.
+        source: io::Error,
+    },
+    /// We do not go there (B76).
+    #[error("{host}: {refusal}")]
+    Refused {
+        /// The host.
+        host: String,
+        /// Why not.
+        refusal: Refusal,
+    },
+    /// Neither `http` nor `https`.
+    #[error("scheme {0:?}: expected http or https")]
+    UnsupportedScheme(String),
+    /// The address cannot be written as a request line.
+    #[error("{host}: the address cannot be written as an HTTP request")]
+    Unsendable {
+        /// The host.
+        host: String,
+        /// What is wrong with it.
+        source: http::Error,
+    },
+    /// The proxy did not let us through.
+    #[error("proxy {proxy}: answered CONNECT with {status}")]
+    ProxyRefused {
+        /// The proxy's host and port.
+        proxy: String,
+        /// Its status.
+        status: u16,
+    },
+    /// The transport's own settings do not work.
+    #[error("{0}")]
+    Settings(String),
+}
+
+/// Why [`super::Transport::send`] gave no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum SendError<E> {
+    /// `depart` said not now; nothing was written, the connection is kept for later.
+    #[error("withheld at departure")]
+    Withheld(E),
+    /// Something broke.
+    #[error(transparent)]
+    Failed(#[from] TransportError),
+}
+
+/// What was under way when the time ran out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// Name, connection, proxy and TLS together.
+    Connect,
+    /// From the request to the answer's head.
+    FirstByte,
+    /// From the request to the end of the body.
+    Total,
+}
+
+/// Why an address is not gone to (B76).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// A remote answer led to an address that is not public.
+    NotPublic,
+    /// A cloud's metadata endpoint.
+    Metadata,
+}
+
+impl TransportError {
+    /// What it is to the pace of a domain.
+    pub fn breakdown(&self) -> Breakdown {
+        match self {
+            Self::TimedOut(_) => Breakdown::TimedOut,
+            Self::Resolve { source, .. } | Self::Connect { source, .. } | Self::Tls { source, .. }
+                if source.kind() == io::ErrorKind::TimedOut =>
+            {
+                Breakdown::TimedOut
+            }
+            _ => Breakdown::Disconnected,
+        }
+    }
+
+    /// Whether trying the same again cannot help.
+    pub fn is_final(&self) -> bool {
+        matches!(
+            self,
+            Self::Refused { .. }
+                | Self::UnsupportedScheme(_)
+                | Self::Unsendable { .. }
+                | Self::BodyTooLarge { .. }
+                | Self::HeadersTooLarge
+                | Self::Settings(_)
+        )
+    }
+
+    /// What hyper reports about an exchange, by its predicates.
+    pub(super) fn of_exchange(error: hyper::Error) -> Self {
+        if error.is_parse_too_large() {
+            Self::HeadersTooLarge
+        } else if error.is_parse() {
+            Self::Protocol(error)
+        } else {
+            Self::Broken(error)
+        }
+    }
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Connect => "connecting",
+            Self::FirstByte => "waiting for the answer",
+            Self::Total => "reading the answer",
+        })
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotPublic => {
+                "a remote answer led to an address that is not public; allow it in the configuration"
+            }
+            Self::Metadata => "a cloud metadata endpoint; allow it in the configuration",
+        })
+    }
+}

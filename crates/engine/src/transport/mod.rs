@@ -1,0 +1,270 @@
+//! One request on one connection, one answer streamed back.
+//!
+//! The transport opens or reuses a connection, asks its caller whether the request may leave *now*, writes it,
+//! and hands back the answer's head and a body that is read chunk by chunk. It deliberately knows nothing of
+//! pacing, retries, redirects, cookies or robots.txt: whoever calls it decides those, hop by hop (B44).
+//!
+//! Reading order: this file (what is asked and answered), [`mod@error`] (what can go wrong), `origin` (where a
+//! request goes and how it is written), `guard` (where we refuse to go), `proxy`, `dial` (from a name to an open
+//! connection), `connection` and `pool` (connections in use and at rest), `body` and `coding` (what comes back).
+
+mod body;
+mod coding;
+mod connection;
+mod dial;
+pub mod error;
+mod guard;
+mod origin;
+mod pool;
+mod proxy;
+mod tls;
+mod tunnel;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use comity_core::time::Span;
+use http::{HeaderMap, HeaderName, HeaderValue, Version};
+use tokio::time::{Instant, timeout, timeout_at};
+use tokio_rustls::rustls::pki_types::CertificateDer;
+use url::Url;
+
+pub use self::body::Body;
+pub use self::coding::Coding;
+pub use self::error::{Phase, Refusal, SendError, TransportError};
+pub use self::guard::{AllowNone, Allowance};
+pub use self::proxy::{Proxies, ProxyError};
+
+use self::connection::{Connection, Unanswered};
+use self::dial::Dialer;
+use self::origin::{Origin, Writer};
+use self::pool::Pool;
+
+/// How requests are sent. Cheap to clone; all tasks share one.
+#[derive(Clone)]
+pub struct Transport(Arc<Inner>);
+
+/// What a [`Transport`] goes by.
+pub struct Settings {
+    /// What we call ourselves.
+    pub user_agent: String,
+    /// For name, connection, proxy and TLS together.
+    pub connect_timeout: Span,
+    /// From the request to the answer's head.
+    pub first_byte_timeout: Span,
+    /// From the request to the end of the body.
+    pub total_timeout: Span,
+    /// How many bytes of a body are read at most, both as sent and as decoded.
+    pub body_max: u64,
+    /// How many bytes an answer's head may have.
+    pub header_max: usize,
+    /// Which non-public places the operator allows (B76).
+    pub allowance: Arc<dyn Allowance>,
+    /// The proxies to go through.
+    pub proxies: Proxies,
+    /// How many idle connections one origin may have.
+    pub idle_max_per_host: usize,
+    /// How many idle connections there may be at all.
+    pub idle_max: usize,
+    /// How long an idle connection is kept.
+    pub idle_timeout: Span,
+    /// Certificate authorities trusted besides the system's.
+    pub roots_extra: Vec<CertificateDer<'static>>,
+}
+
+/// Who led us to a URL (B76). Requests with different leads never share a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Lead {
+    /// The operator listed this very host.
+    Listed,
+    /// A remote answer did: a redirect, a feed item, a sitemap entry.
+    Remote,
+}
+
+/// A GET request.
+#[derive(Clone, Copy)]
+pub struct Request<'a> {
+    /// Where to. User info becomes Basic authorization if the URL is listed, and is left out otherwise.
+    pub url: &'a Url,
+    /// Who led us there.
+    pub lead: Lead,
+    /// The media types wanted; `*/*` if none are named.
+    pub accept: Option<&'a HeaderValue>,
+    /// Further headers, such as conditions. They replace our own of the same name.
+    pub headers: &'a [(HeaderName, HeaderValue)],
+}
+
+/// An answer whose head has arrived.
+pub struct Answered {
+    /// The status.
+    pub status: u16,
+    /// The headers as sent, `Content-Encoding` included: [`Body::coding`] says what was undone.
+    pub headers: HeaderMap,
+    /// The protocol spoken.
+    pub version: Version,
+    /// Where the connection leads: the server, or the proxy before it.
+    pub remote: SocketAddr,
+    /// The rest.
+    pub body: Body,
+}
+
+struct Inner {
+    writer: Writer,
+    dialer: Dialer,
+    pool: Arc<Pool>,
+    connect_timeout: Duration,
+    first_byte_timeout: Duration,
+    total_timeout: Duration,
+    body_max: u64,
+}
+
+/// Who says whether a request may be written, now that its connection is open.
+pub trait Depart<E> {
+    /// `Ok` to write now; an error to write nothing. It may be asked more than once.
+    fn depart(&mut self) -> impl Future<Output = Result<(), E>> + Send;
+}
+
+impl<E, F, D> Depart<E> for D
+where
+    D: FnMut() -> F,
+    F: Future<Output = Result<(), E>> + Send,
+{
+    fn depart(&mut self) -> impl Future<Output = Result<(), E>> + Send {
+        self()
+    }
+}
+
+impl Transport {
+    /// A transport that goes by `settings`.
+    pub fn new(settings: Settings) -> Result<Self, TransportError> {
+        let writer = Writer::new(&settings.user_agent)?;
+        Ok(Self(Arc::new(Inner {
+            connect_timeout: settings.connect_timeout.into(),
+            first_byte_timeout: settings.first_byte_timeout.min(settings.total_timeout).into(),
+            total_timeout: settings.total_timeout.into(),
+            body_max: settings.body_max,
+            pool: Arc::new(Pool::new(&settings)),
+            dialer: Dialer::new(settings, writer.user_agent.clone())?,
+            writer,
+        })))
+    }
+
+    /// Opens or reuses a connection, awaits `depart`, and writes the request the moment that says yes (B25).
+    ///
+    /// If `depart` says no, nothing was written and the connection goes back to the pool. It is asked again only
+    /// if the connection turned out to be closed before a single byte was written: then no attempt was made, and
+    /// the request leaves on a new connection. Whatever may have been written is never sent again.
+    pub async fn send<E>(
+        &self,
+        request: Request<'_>,
+        mut depart: impl Depart<E>,
+    ) -> Result<Answered, SendError<E>> {
+        let inner = &*self.0;
+        let origin = Origin::of(request.url, request.lead)?;
+        let mut connection = inner.connect(origin).await?;
+        let mut reopened = 0;
+        loop {
+            let message = inner.writer.message(&request, &connection.route)?;
+            if let Err(reason) = depart.depart().await {
+                inner.pool.put(connection);
+                return Err(SendError::Withheld(reason));
+            }
+            let departed_at = Instant::now();
+            let answer =
+                timeout_at(departed_at + inner.first_byte_timeout, connection.exchange(message)).await;
+            match answer {
+                Ok(Ok(response)) => {
+                    let body_until = departed_at + inner.total_timeout;
+                    return Ok(inner.answered(response, connection, body_until)?);
+                }
+                // Closed while at rest or while departure was awaited; a new connection is no second attempt.
+                Ok(Err(Unanswered::Unsent(_))) if reopened < REOPENED_MAX => {
+                    reopened += 1;
+                    let origin = inner.pool.forget(connection);
+                    connection = inner.in_time(inner.open(origin)).await?;
+                }
+                Ok(Err(Unanswered::Unsent(error) | Unanswered::Lost(error))) => {
+                    return Err(TransportError::of_exchange(error).into());
+                }
+                Err(_) => {
+                    // Silence on a shared connection may mean that all of it is dead.
+                    inner.pool.forget(connection);
+                    return Err(TransportError::TimedOut(Phase::FirstByte).into());
+                }
+            }
+        }
+    }
+}
+
+impl Inner {
+    /// A connection at rest or a new one.
+    async fn connect(&self, origin: Arc<Origin>) -> Result<Connection, TransportError> {
+        let connecting = async {
+            match self.pool.take(&origin).await {
+                Some(connection) => Ok(connection),
+                None => self.open(origin).await,
+            }
+        };
+        self.in_time(connecting).await
+    }
+
+    async fn open(&self, origin: Arc<Origin>) -> Result<Connection, TransportError> {
+        Ok(self.pool.share(self.dialer.open(origin).await?))
+    }
+
+    async fn in_time<T>(
+        &self,
+        connecting: impl Future<Output = Result<T, TransportError>>,
+    ) -> Result<T, TransportError> {
+        let connected = timeout(self.connect_timeout, connecting).await;
+        connected.unwrap_or(Err(TransportError::TimedOut(Phase::Connect)))
+    }
+
+    fn answered(
+        &self,
+        response: http::Response<hyper::body::Incoming>,
+        connection: Connection,
+        until: Instant,
+    ) -> Result<Answered, TransportError> {
+        if response.status() == http::StatusCode::SWITCHING_PROTOCOLS {
+            return Err(TransportError::Switched);
+        }
+        let (head, incoming) = response.into_parts();
+        let coding = Coding::of(&head.headers);
+        let remote = connection.route.remote;
+        let wire = body::Wire::new(incoming, connection, Arc::clone(&self.pool), self.body_max);
+        let body = Body::new(wire, coding, until);
+        let (status, headers, version) = (head.status.as_u16(), head.headers, head.version);
+        Ok(Answered { status, headers, version, remote, body })
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            user_agent: "Comity/1.0".to_owned(),
+            connect_timeout: Span::from_secs(10),
+            first_byte_timeout: Span::from_secs(30),
+            total_timeout: Span::from_mins(5),
+            body_max: 64 << 20,
+            header_max: 64 << 10,
+            allowance: Arc::new(AllowNone),
+            proxies: Proxies::default(),
+            idle_max_per_host: 64,
+            idle_max: 4_096,
+            idle_timeout: Span::from_secs(20),
+            roots_extra: Vec::new(),
+        }
+    }
+}
+
+impl<'a> Request<'a> {
+    /// A plain request for `url`.
+    pub fn new(url: &'a Url, lead: Lead) -> Self {
+        Self { url, lead, accept: None, headers: &[] }
+    }
+}
+
+/// How often a connection that was closed before departure is replaced. A server that closes them all is down.
+const REOPENED_MAX: u32 = 2;

@@ -1,0 +1,164 @@
+//! Where a request goes, and how it is written: origin, request line and headers.
+//!
+//! Connecting is done in [`super::dial`]. No header value and no user info leaves this file but onto the wire (B75).
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use bytes::Bytes;
+use http::header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, HOST, PROXY_AUTHORIZATION, USER_AGENT};
+use http::uri::{Authority, PathAndQuery, Scheme};
+use http::{HeaderMap, HeaderValue, Uri};
+use http_body_util::Empty;
+use percent_encoding::percent_decode_str;
+use url::{Position, Url};
+
+use super::error::TransportError;
+use super::{Lead, Request};
+
+/// What the requests of one connection have in common.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Origin {
+    pub(super) secure: bool,
+    /// As the URL writes it: lower case, IDN in ASCII, IPv6 in brackets.
+    pub(super) host: String,
+    pub(super) port: u16,
+    pub(super) lead: Lead,
+}
+
+/// Which way a connection leads, and how requests are written to it.
+pub(super) struct Route {
+    pub(super) origin: Arc<Origin>,
+    pub(super) remote: SocketAddr,
+    pub(super) authority: Authority,
+    pub(super) host: HeaderValue,
+    pub(super) form: Form,
+}
+
+/// How a request line names its target.
+pub(super) enum Form {
+    /// `/path`, to an HTTP/1.1 server.
+    Path,
+    /// The whole URL, to a proxy, and what it wants to see of us.
+    Forwarded(Option<HeaderValue>),
+    /// `:scheme`, `:authority` and `:path`, on HTTP/2.
+    Fields,
+}
+
+/// Writes requests.
+pub(super) struct Writer {
+    pub(super) user_agent: HeaderValue,
+}
+
+pub(super) type Message = http::Request<Empty<Bytes>>;
+
+impl Origin {
+    pub(super) fn of(url: &Url, lead: Lead) -> Result<Arc<Self>, TransportError> {
+        let unsupported = || TransportError::UnsupportedScheme(url.scheme().to_owned());
+        let secure = match url.scheme() {
+            "http" => false,
+            "https" => true,
+            _ => return Err(unsupported()),
+        };
+        let host = url.host_str().ok_or_else(unsupported)?.to_owned();
+        let port = url.port_or_known_default().ok_or_else(unsupported)?;
+        Ok(Arc::new(Self { secure, host, port, lead }))
+    }
+
+    /// The host as configurations and certificates write it: without an IPv6 address's brackets or a last dot.
+    pub(super) fn bare_host(&self) -> &str {
+        let host = self.host.strip_suffix('.').unwrap_or(&self.host);
+        host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
+    }
+
+    /// The address, if the host is one.
+    pub(super) fn literal(&self) -> Option<IpAddr> {
+        self.bare_host().parse().ok()
+    }
+
+    /// `host`, or `host:port` where the port is not the scheme's own.
+    pub(super) fn authority(&self) -> Result<Authority, TransportError> {
+        let usual = if self.secure { 443 } else { 80 };
+        let text =
+            if self.port == usual { self.host.clone() } else { format!("{}:{}", self.host, self.port) };
+        Authority::from_maybe_shared(Bytes::from(text)).map_err(|error| self.unsendable(error.into()))
+    }
+
+    fn unsendable(&self, source: http::Error) -> TransportError {
+        TransportError::Unsendable { host: self.host.clone(), source }
+    }
+}
+
+impl Route {
+    pub(super) fn new(
+        origin: Arc<Origin>,
+        remote: SocketAddr,
+        form: Form,
+    ) -> Result<Arc<Self>, TransportError> {
+        let authority = origin.authority()?;
+        let host = HeaderValue::from_str(authority.as_str());
+        let host = host.map_err(|error| origin.unsendable(error.into()))?;
+        Ok(Arc::new(Self { origin, remote, authority, host, form }))
+    }
+}
+
+impl Writer {
+    pub(super) fn new(user_agent: &str) -> Result<Self, TransportError> {
+        let wrong = "user_agent: expected visible ASCII characters such as \"Comity/1.0\"";
+        let user_agent = HeaderValue::from_str(user_agent);
+        Ok(Self { user_agent: user_agent.map_err(|_| TransportError::Settings(wrong.to_owned()))? })
+    }
+
+    /// The request as it is written to a connection with this route.
+    pub(super) fn message(&self, request: &Request<'_>, route: &Route) -> Result<Message, TransportError> {
+        let mut message = Message::new(Empty::new());
+        *message.uri_mut() = uri(request.url, route).map_err(|error| route.origin.unsendable(error))?;
+        let mut headers = HeaderMap::with_capacity(8);
+        if !matches!(route.form, Form::Fields) {
+            headers.insert(HOST, route.host.clone());
+        }
+        headers.insert(USER_AGENT, self.user_agent.clone());
+        headers.insert(ACCEPT, request.accept.cloned().unwrap_or(HeaderValue::from_static("*/*")));
+        headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip, br, zstd"));
+        if request.lead == Lead::Listed
+            && let Some(value) = basic(request.url)
+        {
+            headers.insert(AUTHORIZATION, value);
+        }
+        for (name, value) in request.headers {
+            headers.insert(name, value.clone());
+        }
+        if let Form::Forwarded(Some(value)) = &route.form {
+            headers.insert(PROXY_AUTHORIZATION, value.clone());
+        }
+        *message.headers_mut() = headers;
+        Ok(message)
+    }
+}
+
+/// The Basic authorization that a URL's user info asks for.
+pub(super) fn basic(url: &Url) -> Option<HeaderValue> {
+    if url.username().is_empty() && url.password().is_none() {
+        return None;
+    }
+    let mut pair: Vec<u8> = percent_decode_str(url.username()).collect();
+    pair.push(b':');
+    pair.extend(percent_decode_str(url.password().unwrap_or_default()));
+    let mut value = HeaderValue::try_from(format!("Basic {}", BASE64_STANDARD.encode(pair))).ok()?;
+    value.set_sensitive(true);
+    Some(value)
+}
+
+fn uri(url: &Url, route: &Route) -> Result<Uri, http::Error> {
+    let path = PathAndQuery::try_from(&url[Position::BeforePath..Position::AfterQuery])?;
+    let scheme = match route.form {
+        Form::Path => return Ok(path.into()),
+        Form::Forwarded(_) => Scheme::HTTP,
+        Form::Fields => Scheme::HTTPS,
+    };
+    let mut parts = http::uri::Parts::default();
+    (parts.scheme, parts.authority) = (Some(scheme), Some(route.authority.clone()));
+    parts.path_and_query = Some(path);
+    Ok(Uri::from_parts(parts)?)
+}

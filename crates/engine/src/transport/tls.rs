@@ -1,0 +1,33 @@
+//! Whom we trust: the system's certificate authorities, or Mozilla's list where the system has none.
+//!
+//! There is no way to switch verification off.
+
+use std::sync::Arc;
+
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::CertificateDer;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+
+use super::error::TransportError;
+
+/// The client side of TLS, offering HTTP/2 and HTTP/1.1.
+pub(super) fn client(roots_extra: &[CertificateDer<'static>]) -> Result<Arc<ClientConfig>, TransportError> {
+    let wrong = |error| TransportError::Settings(format!("TLS: {error}"));
+    let mut roots = RootCertStore::empty();
+    // The system's list holds what its administrator added; certificates in it that do not parse are left out.
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    if roots.is_empty() {
+        roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
+    }
+    for root in roots_extra {
+        roots.add(root.clone()).map_err(wrong)?;
+    }
+    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+    let builder = builder.with_safe_default_protocol_versions().map_err(wrong)?;
+    let mut config = builder.with_root_certificates(roots).with_no_client_auth();
+    config.alpn_protocols = vec![H2.to_vec(), b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}
+
+/// HTTP/2's name in ALPN.
+pub(super) const H2: &[u8] = b"h2";

@@ -1,0 +1,234 @@
+//! Nothing a server sends, or does not send, costs more than the settings allow.
+
+use std::time::Duration;
+
+use async_compression::tokio::write::{BrotliEncoder, DeflateEncoder, GzipEncoder, ZlibEncoder, ZstdEncoder};
+use comity::transport::{Coding, Lead, Phase, Settings, Transport, TransportError};
+use comity_core::outcome::Breakdown;
+use tokio::io::AsyncWriteExt;
+use tokio::time::sleep;
+
+use super::servers::{Server, answer};
+use super::{fetch, get, read, settings, transport};
+
+macro_rules! encode {
+    ($encoder:ident, $plain:expr) => {{
+        let mut encoder = $encoder::new(Vec::new());
+        encoder.write_all($plain).await.unwrap();
+        encoder.shutdown().await.unwrap();
+        encoder.into_inner()
+    }};
+}
+
+async fn encoded(plain: &[u8]) -> Vec<(&'static str, Coding, Vec<u8>)> {
+    vec![
+        ("gzip", Coding::Gzip, encode!(GzipEncoder, plain)),
+        ("br", Coding::Brotli, encode!(BrotliEncoder, plain)),
+        ("zstd", Coding::Zstd, encode!(ZstdEncoder, plain)),
+        ("deflate", Coding::Deflate, encode!(ZlibEncoder, plain)),
+        ("deflate", Coding::Deflate, encode!(DeflateEncoder, plain)),
+    ]
+}
+
+fn is_too_large(error: &TransportError) -> bool {
+    matches!(error, TransportError::BodyTooLarge { .. }) && error.is_final()
+}
+
+#[tokio::test]
+async fn encodings_are_undone_and_both_sizes_counted() {
+    let plain = b"courtesy between strangers ".repeat(10_000);
+    for (name, coding, body) in encoded(&plain).await {
+        let wire = body.len() as u64;
+        let server = Server::answering(answer(&format!("content-encoding: {name}\r\n"), &body)).await;
+        let transport = transport();
+        for _ in 0..2 {
+            let mut sent = get(&transport, &server.url("/"), Lead::Listed).await.unwrap();
+            let mut whole = Vec::new();
+            while let Some(chunk) = sent.body.chunk().await {
+                whole.extend_from_slice(&chunk.unwrap());
+            }
+            assert!(whole == plain, "{name}");
+            assert_eq!((sent.body.wire_bytes(), sent.body.coding()), (wire, coding));
+            assert!(sent.body.chunk().await.is_none());
+        }
+        assert_eq!(server.ports()[0], server.ports()[1], "{name}: the connection is kept");
+    }
+}
+
+#[tokio::test]
+async fn an_unknown_encoding_passes_as_it_is_and_a_false_one_is_an_error() {
+    let server = Server::answering(answer("content-encoding: rot13\r\n", b"uryyb")).await;
+    assert_eq!(fetch(&transport(), &server.url("/")).await.unwrap(), b"uryyb");
+    for name in ["gzip", "br", "zstd", "deflate"] {
+        let server = Server::answering(answer(&format!("content-encoding: {name}\r\n"), &[255; 64])).await;
+        let error = fetch(&transport(), &server.url("/")).await.unwrap_err();
+        assert!(matches!(error, TransportError::Decode { .. }) && !error.is_final(), "{name}: {error}");
+    }
+    let whole = encode!(GzipEncoder, b"cut off");
+    let server = Server::answering(answer("content-encoding: gzip\r\n", &whole[..whole.len() - 9])).await;
+    assert!(matches!(fetch(&transport(), &server.url("/")).await, Err(TransportError::Decode { .. })));
+}
+
+#[tokio::test]
+async fn a_body_over_the_limit_is_refused_announced_or_not() {
+    let transport = Transport::new(Settings { body_max: 1_000, ..settings() }).unwrap();
+    let fits = Server::answering(answer("", &[b'x'; 1_000])).await;
+    assert_eq!(fetch(&transport, &fits.url("/")).await.unwrap().len(), 1_000);
+    let announced = Server::answering("HTTP/1.1 200 OK\r\ncontent-length: 1001\r\n\r\n").await;
+    let sent = get(&transport, &announced.url("/"), Lead::Listed).await.unwrap();
+    assert_eq!(sent.status, 200, "the head is there before the body is refused");
+    assert!(is_too_large(&read(sent).await.unwrap_err()));
+    let endless = Server::start(async |mut peer| {
+        peer.request().await;
+        peer.write(b"HTTP/1.1 200 OK\r\n\r\n").await;
+        while peer.stream.write_all(&[b'x'; 512]).await.is_ok() {}
+    })
+    .await;
+    assert!(is_too_large(&fetch(&transport, &endless.url("/")).await.unwrap_err()));
+}
+
+#[tokio::test]
+async fn a_small_body_that_decodes_to_a_huge_one_is_refused_on_the_way() {
+    let transport = Transport::new(Settings { body_max: 1 << 20, ..settings() }).unwrap();
+    for (name, _, bomb) in encoded(&vec![0; 64 << 20]).await {
+        assert!(bomb.len() < 1 << 20);
+        let server = Server::answering(answer(&format!("content-encoding: {name}\r\n"), &bomb)).await;
+        let mut sent = get(&transport, &server.url("/"), Lead::Listed).await.unwrap();
+        let error = loop {
+            match sent.body.chunk().await.unwrap() {
+                Ok(chunk) => assert!(chunk.len() <= 64 << 10),
+                Err(error) => break error,
+            }
+        };
+        assert!(is_too_large(&error), "{name}: {error}");
+        assert!(sent.body.decoded_bytes() <= (1 << 20) + (64 << 10), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn heads_over_the_limit_are_refused_even_if_they_never_end() {
+    let fits = Server::answering(answer(&format!("x: {}\r\n", "y".repeat(60_000)), b"")).await;
+    fetch(&transport(), &fits.url("/")).await.unwrap();
+    let large = Server::answering(answer(&format!("x: {}\r\n", "y".repeat(70_000)), b"")).await;
+    let many = Server::answering(answer(&"x: y\r\n".repeat(5_000), b"")).await;
+    let endless = Server::start(async |mut peer| {
+        peer.request().await;
+        peer.write(b"HTTP/1.1 200 OK\r\n").await;
+        while peer.stream.write_all(b"header: value\r\n").await.is_ok() {}
+    })
+    .await;
+    for server in [large, many, endless] {
+        let error = fetch(&transport(), &server.url("/")).await.unwrap_err();
+        assert!(matches!(error, TransportError::HeadersTooLarge) && error.is_final(), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn each_phase_has_its_time() {
+    let timed_out = |error: TransportError| match error {
+        TransportError::TimedOut(phase) => {
+            assert_eq!(error.breakdown(), Breakdown::TimedOut);
+            phase
+        }
+        other => panic!("{other}"),
+    };
+    let silent = Server::start(async |mut peer| {
+        peer.request().await;
+        sleep(Duration::from_secs(60)).await;
+    })
+    .await;
+    let secure = silent.url("/").replace("http:", "https:");
+    assert_eq!(timed_out(fetch(&transport(), &secure).await.unwrap_err()), Phase::Connect);
+    assert_eq!(timed_out(fetch(&transport(), &silent.url("/")).await.unwrap_err()), Phase::FirstByte);
+    let dripping = Server::start(async |mut peer| {
+        peer.request().await;
+        peer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 999\r\n\r\n").await;
+        while peer.stream.write_all(b"x").await.is_ok() {
+            sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    assert_eq!(timed_out(fetch(&transport(), &dripping.url("/")).await.unwrap_err()), Phase::Total);
+}
+
+#[tokio::test]
+async fn a_flood_of_interim_answers_ends_in_time() {
+    for pause in [Duration::ZERO, Duration::from_millis(5)] {
+        let flood = Server::start(move |mut peer| async move {
+            peer.request().await;
+            while peer.stream.write_all(&b"HTTP/1.1 103 Early Hints\r\n\r\n".repeat(50)).await.is_ok() {
+                if pause > Duration::ZERO {
+                    sleep(pause).await;
+                }
+            }
+        })
+        .await;
+        let error = fetch(&transport(), &flood.url("/")).await.unwrap_err();
+        assert!(matches!(error, TransportError::TimedOut(Phase::FirstByte)), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn broken_answers_are_errors_by_type() {
+    type Expected = fn(&TransportError) -> bool;
+    let broken: Expected = |error| matches!(error, TransportError::Broken(_));
+    let protocol: Expected = |error| matches!(error, TransportError::Protocol(_));
+    let cases: [(&str, Expected); 7] = [
+        ("HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nshort", broken),
+        ("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n", broken),
+        ("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\nhello", broken),
+        ("HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nx", protocol),
+        ("SMTP ready\r\n\r\n", protocol),
+        ("HTTP/1.1 200", broken),
+        ("HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n", |error| {
+            matches!(error, TransportError::Switched)
+        }),
+    ];
+    for (text, expected) in cases {
+        let server = Server::answering_once(text).await;
+        let error = fetch(&transport(), &server.url("/")).await.unwrap_err();
+        assert!(expected(&error), "{text:?}: {error:?}");
+        assert_eq!((error.breakdown(), error.is_final()), (Breakdown::Disconnected, false));
+    }
+}
+
+#[tokio::test]
+async fn a_reset_in_the_middle_of_a_body_is_an_error() {
+    let server = Server::start(async |mut peer| {
+        peer.request().await;
+        peer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 999\r\n\r\nsome").await;
+        sleep(Duration::from_millis(50)).await;
+        peer.stream.set_zero_linger().unwrap();
+    })
+    .await;
+    let error = fetch(&transport(), &server.url("/")).await.unwrap_err();
+    assert!(matches!(error, TransportError::Broken(_)), "{error:?}");
+}
+
+#[tokio::test]
+async fn bytes_nobody_asked_for_end_the_connection() {
+    let mut double = answer("", b"one");
+    double.extend(answer("", b"smuggled"));
+    let server = Server::answering(double).await;
+    let transport = transport();
+    for _ in 0..3 {
+        assert_eq!(fetch(&transport, &server.url("/")).await.unwrap(), b"one");
+    }
+    assert_eq!(server.heads().len(), 3);
+}
+
+#[tokio::test]
+async fn a_refused_connection_and_an_unknown_name_are_errors_by_type() {
+    let server = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", server.local_addr().unwrap());
+    drop(server);
+    let error = fetch(&transport(), &url).await.unwrap_err();
+    assert!(matches!(error, TransportError::Connect { .. }) && !error.is_final(), "{error}");
+    let error = fetch(&transport(), "http://name.invalid/").await.unwrap_err();
+    assert!(
+        matches!(error, TransportError::Resolve { .. } | TransportError::TimedOut(Phase::Connect)),
+        "{error}"
+    );
+    let error = fetch(&transport(), "ftp://example.org/").await.unwrap_err();
+    assert!(matches!(error, TransportError::UnsupportedScheme(_)) && error.is_final(), "{error}");
+}

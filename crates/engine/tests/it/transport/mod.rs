@@ -1,0 +1,51 @@
+//! The transport against servers on loopback that do as they are told.
+
+mod guard;
+mod limits;
+mod pool;
+mod proxies;
+mod secure;
+mod servers;
+
+use std::convert::Infallible;
+
+use comity::transport::{Answered, Lead, Request, SendError, Settings, Transport, TransportError};
+use comity_core::time::Span;
+use url::Url;
+
+/// Settings in whose times a test can wait.
+fn settings() -> Settings {
+    Settings {
+        connect_timeout: Span::from_millis(800),
+        first_byte_timeout: Span::from_millis(400),
+        total_timeout: Span::from_millis(800),
+        ..Settings::default()
+    }
+}
+
+fn transport() -> Transport {
+    Transport::new(settings()).unwrap()
+}
+
+async fn get(transport: &Transport, url: &str, lead: Lead) -> Result<Answered, TransportError> {
+    let url = Url::parse(url).unwrap();
+    let sent = transport.send(Request::new(&url, lead), || async { Ok::<(), Infallible>(()) }).await;
+    sent.map_err(|error| match error {
+        SendError::Failed(error) => error,
+        SendError::Withheld(never) => match never {},
+    })
+}
+
+/// The whole body of a listed URL.
+async fn fetch(transport: &Transport, url: &str) -> Result<Vec<u8>, TransportError> {
+    read(get(transport, url, Lead::Listed).await?).await
+}
+
+async fn read(mut answer: Answered) -> Result<Vec<u8>, TransportError> {
+    let mut whole = Vec::new();
+    while let Some(chunk) = answer.body.chunk().await {
+        whole.extend_from_slice(&chunk?);
+    }
+    assert_eq!(answer.body.decoded_bytes(), whole.len() as u64);
+    Ok(whole)
+}

@@ -1,0 +1,256 @@
+//! Connections are kept, shared and given up as promised.
+
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::Duration;
+
+use comity::transport::{Lead, Request, SendError, Settings, Transport, TransportError};
+use comity_core::time::Span;
+use http::HeaderValue;
+use http::header::IF_NONE_MATCH;
+use tokio::time::{sleep, timeout};
+use url::Url;
+
+use super::servers::{Server, answer};
+use super::{fetch, get, read, settings, transport};
+
+#[tokio::test]
+async fn a_connection_is_reused_once_its_body_was_read() {
+    let server = Server::answering(answer("", b"hello")).await;
+    let transport = transport();
+    for _ in 0..3 {
+        assert_eq!(fetch(&transport, &server.url("/")).await.unwrap(), b"hello");
+    }
+    drop(get(&transport, &server.url("/"), Lead::Listed).await.unwrap());
+    fetch(&transport, &server.url("/")).await.unwrap();
+    let ports = server.ports();
+    assert!(ports[..4].iter().all(|port| *port == ports[0]), "{ports:?}");
+    assert_ne!(ports[4], ports[0], "an unread body takes its connection with it");
+}
+
+#[tokio::test]
+async fn answers_without_a_body_free_their_connection_at_once() {
+    let server = Server::answering("HTTP/1.1 304 Not Modified\r\ncontent-encoding: gzip\r\n\r\n").await;
+    let transport = transport();
+    let one = get(&transport, &server.url("/"), Lead::Listed).await.unwrap();
+    assert_eq!(one.status, 304);
+    let other = get(&transport, &server.url("/"), Lead::Listed).await.unwrap();
+    assert_eq!((read(one).await.unwrap(), read(other).await.unwrap()), (vec![], vec![]));
+    assert_eq!(server.ports()[0], server.ports()[1]);
+}
+
+/// B76
+#[tokio::test]
+async fn listed_and_remote_led_requests_never_share_a_connection() {
+    let server = Server::answering(answer("", b"")).await;
+    let allowance = std::sync::Arc::new(super::guard::Everything);
+    let transport = Transport::new(Settings { allowance, ..settings() }).unwrap();
+    for lead in [Lead::Listed, Lead::Remote, Lead::Listed, Lead::Remote] {
+        read(get(&transport, &server.url("/"), lead).await.unwrap()).await.unwrap();
+    }
+    let ports = server.ports();
+    assert_eq!((ports[0], ports[1]), (ports[2], ports[3]));
+    assert_ne!(ports[0], ports[1]);
+}
+
+/// B25, B44
+#[tokio::test]
+async fn a_connection_closed_at_rest_is_no_attempt_and_departure_is_asked_again() {
+    let server = Server::answering_once(answer("", b"one")).await;
+    let transport = transport();
+    fetch(&transport, &server.url("/")).await.unwrap();
+    let url = Url::parse(&server.url("/")).unwrap();
+    // Taken before the server's end of it is noticed or after: nothing may be lost, sent twice or unasked.
+    for round in 0..20 {
+        let asked = AtomicU32::new(0);
+        let depart = || async {
+            asked.fetch_add(1, Relaxed);
+            sleep(Duration::from_millis(round % 3)).await;
+            Ok::<(), ()>(())
+        };
+        let sent = transport.send(Request::new(&url, Lead::Listed), depart).await.unwrap();
+        assert!((1..=2).contains(&asked.load(Relaxed)), "{asked:?}");
+        assert_eq!(read(sent).await.unwrap(), b"one");
+    }
+    assert_eq!(server.heads().len(), 21);
+}
+
+/// B25: closed while departure is awaited.
+#[tokio::test]
+async fn a_connection_closed_before_departure_is_replaced() {
+    let server = Server::start(async |mut peer| {
+        peer.request().await;
+        peer.write(&answer("", b"one")).await;
+        sleep(Duration::from_millis(50)).await;
+    })
+    .await;
+    let transport = transport();
+    fetch(&transport, &server.url("/")).await.unwrap();
+    let url = Url::parse(&server.url("/")).unwrap();
+    let asked = AtomicU32::new(0);
+    let depart = || async {
+        asked.fetch_add(1, Relaxed);
+        sleep(Duration::from_millis(100)).await;
+        Ok::<(), ()>(())
+    };
+    // The first departure outlasts the connection at rest; the server has more patience with a new one.
+    let sent = transport.send(Request::new(&url, Lead::Listed), depart).await.unwrap();
+    assert_eq!(read(sent).await.unwrap(), b"one");
+    assert_eq!((asked.load(Relaxed), server.heads().len()), (2, 2));
+}
+
+/// B25: a new connection may be closed while departure is awaited, too; but not for ever.
+#[tokio::test]
+async fn a_server_that_closes_every_connection_is_given_up() {
+    let server = Server::start(async |_| sleep(Duration::from_millis(20)).await).await;
+    let url = Url::parse(&server.url("/")).unwrap();
+    let asked = AtomicU32::new(0);
+    let depart = || async {
+        asked.fetch_add(1, Relaxed);
+        sleep(Duration::from_millis(60)).await;
+        Ok::<(), ()>(())
+    };
+    let sent = transport().send(Request::new(&url, Lead::Listed), depart).await;
+    assert!(matches!(sent, Err(SendError::Failed(TransportError::Broken(_)))));
+    assert_eq!((asked.load(Relaxed), server.heads().len()), (3, 0));
+}
+
+#[tokio::test]
+async fn a_withheld_request_writes_nothing_and_keeps_the_connection() {
+    let server = Server::answering(answer("", b"")).await;
+    let transport = transport();
+    let url = Url::parse(&server.url("/")).unwrap();
+    let withheld = transport.send(Request::new(&url, Lead::Listed), || async { Err("later") }).await;
+    assert!(matches!(withheld, Err(SendError::Withheld("later"))));
+    sleep(Duration::from_millis(50)).await;
+    assert!(server.heads().is_empty());
+    for _ in 0..2 {
+        fetch(&transport, &server.url("/")).await.unwrap();
+        let withheld = transport.send(Request::new(&url, Lead::Listed), || async { Err("later") }).await;
+        assert!(matches!(withheld, Err(SendError::Withheld("later"))));
+    }
+    assert_eq!(server.ports()[0], server.ports()[1]);
+    assert_eq!(server.heads().len(), 2);
+}
+
+#[tokio::test]
+async fn idle_connections_end_in_time_without_anybody_asking() {
+    let (ended, mut ends) = tokio::sync::mpsc::unbounded_channel();
+    let server = Server::start(move |mut peer| {
+        let ended = ended.clone();
+        async move {
+            while peer.request().await.is_some() {
+                peer.write(&answer("", b"")).await;
+            }
+            ended.send(()).unwrap();
+        }
+    })
+    .await;
+    let transport = Transport::new(Settings { idle_timeout: Span::from_millis(100), ..settings() }).unwrap();
+    fetch(&transport, &server.url("/")).await.unwrap();
+    timeout(Duration::from_secs(2), ends.recv()).await.unwrap().unwrap();
+    fetch(&transport, &server.url("/")).await.unwrap();
+    assert_eq!(server.heads().len(), 2);
+}
+
+#[tokio::test]
+async fn no_more_connections_rest_than_allowed() {
+    let server = Server::answering(answer("", b"")).await;
+    let transport = Transport::new(Settings { idle_max_per_host: 1, ..settings() }).unwrap();
+    let url = server.url("/");
+    for _ in 0..2 {
+        let (one, other) = tokio::join!(fetch(&transport, &url), fetch(&transport, &url));
+        one.and(other).unwrap();
+    }
+    let mut ports = server.ports();
+    ports.sort_unstable();
+    ports.dedup();
+    assert_eq!(ports.len(), 3, "one of two connections was kept");
+}
+
+/// B44
+#[tokio::test]
+async fn a_connection_that_dies_with_the_request_is_an_error_and_not_tried_again() {
+    let server = Server::start(async |mut peer| {
+        peer.request().await;
+    })
+    .await;
+    let asked = AtomicU32::new(0);
+    let url = Url::parse(&server.url("/")).unwrap();
+    let depart = || async {
+        asked.fetch_add(1, Relaxed);
+        Ok::<(), ()>(())
+    };
+    let sent = transport().send(Request::new(&url, Lead::Listed), depart).await;
+    assert!(matches!(sent, Err(SendError::Failed(TransportError::Broken(_)))));
+    assert_eq!((asked.load(Relaxed), server.heads().len()), (1, 1));
+}
+
+#[tokio::test]
+async fn a_request_says_who_asks_and_nothing_more() {
+    let server = Server::answering(answer("", b"")).await;
+    let transport = transport();
+    fetch(&transport, &server.url("/a%20b?q=1#part")).await.unwrap();
+    let listed = server.url("/").replace("//", "//me:se%20cret@");
+    fetch(&transport, &listed).await.unwrap();
+    let url = Url::parse(&server.url("/")).unwrap();
+    let headers = [(IF_NONE_MATCH, HeaderValue::from_static("\"v1\""))];
+    let accept = HeaderValue::from_static("text/html");
+    let request = Request { headers: &headers, accept: Some(&accept), ..Request::new(&url, Lead::Listed) };
+    transport.send(request, || async { Ok::<(), ()>(()) }).await.unwrap();
+    let heads = server.heads();
+    let usual = "user-agent: Comity/1.0\r\naccept: */*\r\naccept-encoding: gzip, br, zstd\r\n";
+    assert_eq!(heads[0], format!("GET /a%20b?q=1 HTTP/1.1\r\nhost: {}\r\n{usual}\r\n", server.address));
+    assert!(heads[1].contains("authorization: Basic bWU6c2UgY3JldA==\r\n"), "{}", heads[1]);
+    assert!(heads[2].contains("if-none-match: \"v1\"\r\n") && heads[2].contains("accept: text/html\r\n"));
+}
+
+#[tokio::test]
+async fn giving_up_closes_the_connection_wherever_it_was() {
+    let (ended, mut ends) = tokio::sync::mpsc::unbounded_channel();
+    let server = Server::start(move |mut peer| {
+        let ended = ended.clone();
+        async move {
+            while peer.request().await.is_some() {}
+            ended.send(()).unwrap();
+        }
+    })
+    .await;
+    let transport = transport();
+    let url = Url::parse(&server.url("/")).unwrap();
+    for departing in [Duration::ZERO, Duration::from_secs(9)] {
+        let depart = || async {
+            sleep(departing).await;
+            Ok::<(), ()>(())
+        };
+        let sending = transport.send(Request::new(&url, Lead::Listed), depart);
+        assert!(timeout(Duration::from_millis(100), sending).await.is_err());
+        timeout(Duration::from_secs(2), ends.recv()).await.unwrap().unwrap();
+    }
+    assert_eq!(server.heads().len(), 1);
+}
+
+/// A request can be sent from any task.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_tasks_share_a_transport() {
+    let server = Server::answering(answer("", b"x")).await;
+    let transport = transport();
+    let tasks: Vec<_> = (0..32)
+        .map(|_| {
+            let (transport, url) = (transport.clone(), Url::parse(&server.url("/")).unwrap());
+            tokio::spawn(async move {
+                for _ in 0..20 {
+                    let depart = || async {
+                        tokio::task::yield_now().await;
+                        Ok::<(), ()>(())
+                    };
+                    let sent = transport.send(Request::new(&url, Lead::Listed), depart).await.unwrap();
+                    assert_eq!(read(sent).await.unwrap(), b"x");
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert_eq!(server.heads().len(), 640);
+}

@@ -1,0 +1,209 @@
+//! Claiming lanes, reading on in them, and giving them back.
+
+use comity_store::domains::{LeftBehind, Parting, Take};
+use comity_store::tasks::{Claim, Cursor, Refill, Settled, Step, TaskRow};
+
+use crate::backend::Backend;
+use crate::process::{Process, at, done, hold_of, listed, ms, retry, taken, told};
+
+pub(crate) async fn a_claim_brings_lanes_with_their_first_tasks(backend: Backend) {
+    let one = Process::start(&backend, "one", at(0)).await;
+    let urls = ["https://a.example/1", "https://a.example/2", "https://a.example/3", "https://b.example/1"];
+    let job = one.job_of("job", &urls, at(0)).await;
+    one.enqueue(job, &["https://c.example/1"], at(1)).await;
+    let claim = |lanes, tasks, now| one.store.claim(one.holder, Claim { job, lanes, tasks }, now);
+
+    let first = claim(2, 2, at(1)).await.unwrap();
+    assert_eq!(told(&first), "a.example/1 a.example/2 | b.example/1");
+    assert!(first.iter().all(|lane| lane.job == job && matches!(lane.take, Take::Taken(_))));
+    assert_eq!(first[0].tasks[0].ready_at, at(0));
+    assert_eq!(told(&claim(2, 2, at(1)).await.unwrap()), "c.example/1");
+    assert_eq!(claim(2, 2, at(1)).await.unwrap(), []);
+
+    let again = one.job_of("again", &["https://a.example/1"], at(1)).await;
+    assert_eq!(one.claim_one(again, at(1)).await.take, Take::Ours, "the domain was taken with the other job");
+}
+
+/// B9: whoever finds a lane served wants nothing of it.
+pub(crate) async fn a_lane_is_served_by_one(backend: Backend) {
+    let one = Process::start(&backend, "one", at(0)).await;
+    let other = Process::start(&backend, "other", at(0)).await;
+    let job = one.job_of("job", &["https://a.example/1", "https://a.example/2"], at(0)).await;
+    one.claim_one(job, at(0)).await;
+    assert_eq!(other.claim(job, at(1)).await, []);
+    one.enqueue(job, &["https://a.example/3"], at(2)).await;
+    assert_eq!(other.claim(job, at(2)).await, []);
+    assert_eq!(one.wanted().await, []);
+    assert_eq!(other.next_due(job).await, None);
+}
+
+/// B9
+pub(crate) async fn a_lane_on_a_held_domain_is_parked_and_the_domain_wanted(backend: Backend) {
+    let one = Process::start(&backend, "one", at(0)).await;
+    let other = Process::start(&backend, "other", at(0)).await;
+    let hold = one.taken("a.example", at(0)).await.hold;
+    let job = other.job_of("job", &["https://a.example/1"], at(0)).await;
+
+    assert_eq!(other.claim(job, at(1)).await, []);
+    assert!(other.next_due(job).await.unwrap() > at(1), "it is not looked at all the time");
+    assert_eq!(one.wanted().await, [hold.key]);
+
+    one.release(hold, b"pace", Parting::HandOver, at(1) + ms(1)).await;
+    assert_eq!(other.next_due(job).await, Some(at(1) + ms(1)), "it is due as soon as the domain is free");
+    let lane = other.claim_one(job, at(1) + ms(1)).await;
+    assert_eq!(taken(lane.take).left, LeftBehind::HandedOver(b"pace".to_vec()));
+}
+
+pub(crate) async fn a_lane_whose_first_task_is_later_comes_back_then(backend: Backend) {
+    let one = Process::start(&backend, "one", at(0)).await;
+    let job = one.job_of("job", &["https://a.example/1"], at(0)).await;
+    let lane = one.claim_one(job, at(0)).await;
+    let hold = hold_of(&lane);
+    one.settle(job, hold, lane.tasks[0].id, Step::Postpone { ready_at: at(30) }, at(1)).await;
+    // With its domain released, the lane may look due; its task is not.
+    one.release(hold, b"pace", Parting::Stop, at(2)).await;
+    assert_eq!(one.claim(job, at(2)).await, []);
+    assert_eq!(one.next_due(job).await, Some(at(30)));
+    assert_eq!(one.row("a.example").await.holder, None, "no domain is taken for nothing");
+    assert_eq!(one.claim(job, at(30) - ms(1)).await, []);
+    assert_eq!(told(&one.claim(job, at(30)).await), "a.example/1");
+}
+
+pub(crate) async fn an_empty_lane_goes_and_comes_back_with_a_task(backend: Backend) {
+    let one = Process::start(&backend, "one", at(0)).await;
+    let job = one.job_of("job", &["https://a.example/1"], at(0)).await;
+    let lane = one.claim_one(job, at(0)).await;
+    let hold = hold_of(&lane);
+    assert_eq!(one.settle(job, hold, lane.tasks[0].id, done(), at(1)).await, Settled::Yes);
+    one.release(hold, b"pace", Parting::Stop, at(1)).await;
+    assert_eq!(one.claim(job, at(2)).await, []);
+    assert_eq!(one.next_due(job).await, None);
+
+    one.enqueue(job, &["https://a.example/1"], at(3)).await;
+    assert_eq!(one.next_due(job).await, None, "it is known already");
+    one.enqueue(job, &["https://a.example/2"], at(3)).await;
+    assert_eq!(one.next_due(job).await, Some(at(3)));
+    assert_eq!(told(&one.claim(job, at(3)).await), "a.example/2");
+}
+
+/// B10: however few lanes a claim asks for, it comes to those that are free.
+pub(crate) async fn blocked_lanes_do_not_hide_free_ones(backend: Backend) {
+    let one = Process::start(&backend, "one", at(0)).await;
+    let other = Process::start(&backend, "other", at(0)).await;
+    one.taken("a.example", at(0)).await;
+    one.taken("b.example", at(0)).await;
+    let urls = ["https://a.example/1", "https://b.example/1", "https://c.example/1"];
+    let job = other.job_of("job", &urls, at(0)).await;
+    let mut brought = Vec::new();
+    // A claim may come to blocked lanes only; then the job says that more is due, and the next one goes on.
+    while other.next_due(job).await.is_some_and(|due_at| due_at <= at(1)) {
+        let claim = Claim { job, lanes: 1, tasks: 1 };
+        brought.extend(other.store.claim(other.holder, claim, at(1)).await.unwrap());
+    }
+    assert_eq!(told(&brought), "c.example/1");
+}
+
+pub(crate) async fn a_crowded_domain_is_one_lane(backend: Backend) {
+    let one = Process::start(&backend, "one", at(0)).await;
+    let job = one.open_job("job").await;
+    let crowd = (0..100_000).map(|nth| listed(&format!("https://crowded.example/{nth}"))).collect();
+    assert_eq!(one.store.enqueue(job, crowd, at(0)).await.unwrap().new, 100_000);
+    let others: Vec<String> = (0..20).map(|nth| format!("https://{nth}.example/")).collect();
+    let others: Vec<&str> = others.iter().map(String::as_str).collect();
+    one.enqueue(job, &others, at(1)).await;
+
+    let claim = Claim { job, lanes: 50, tasks: 4 };
+    let claimed = one.store.claim(one.holder, claim, at(1)).await.unwrap();
+    let sizes: Vec<usize> = claimed.iter().map(|lane| lane.tasks.len()).collect();
+    assert_eq!(sizes, [&[4][..], &[1; 20]].concat());
+}
+
+pub(crate) async fn a_lane_read_in_pieces_brings_each_task_once(backend: Backend) {
+    let one = Process::start(&backend, "one", at(0)).await;
+    let job = one.open_job("job").await;
+    for batch in 0..5 {
+        // Two batches of one moment: the number tells what comes first.
+        let urls: Vec<String> = (0..7).map(|nth| format!("https://a.example/{batch}/{nth}")).collect();
+        one.enqueue(job, &urls.iter().map(String::as_str).collect::<Vec<_>>(), at(batch / 2)).await;
+    }
+    let claim = Claim { job, lanes: 1, tasks: 4 };
+    let lane = one.store.claim(one.holder, claim, at(9)).await.unwrap().remove(0);
+    let (hold, id) = (hold_of(&lane), lane.lane);
+    let mut read = lane.tasks;
+    loop {
+        let more = refill(&one, Refill { lane: id, after: read.last().map(cursor), limit: 4 }).await;
+        if more.is_empty() {
+            break;
+        }
+        // What is settled meanwhile shifts nothing.
+        let first = read[read.len() / 2].id;
+        one.settle(job, hold, first, done(), at(9)).await;
+        read.extend(more);
+    }
+    let urls: Vec<&str> = read.iter().map(|task| task.url.trim_start_matches("https://a.example/")).collect();
+    let all: Vec<String> = (0..35).map(|nth| format!("{}/{}", nth / 7, nth % 7)).collect();
+    assert_eq!(urls, all);
+}
+
+/// B41
+pub(crate) async fn a_retried_task_is_read_after_those_ready_before_it(backend: Backend) {
+    let one = Process::start(&backend, "one", at(0)).await;
+    let urls = ["https://a.example/1", "https://a.example/2", "https://a.example/3"];
+    let job = one.job_of("job", &urls, at(0)).await;
+    let claim = Claim { job, lanes: 1, tasks: 1 };
+    let lane = one.store.claim(one.holder, claim, at(0)).await.unwrap().remove(0);
+    let first = &lane.tasks[0];
+    one.settle(job, hold_of(&lane), first.id, retry(at(60)), at(1)).await;
+    one.enqueue(job, &["https://a.example/4"], at(2)).await;
+
+    let rest = refill(&one, Refill { lane: lane.lane, after: Some(cursor(first)), limit: 9 }).await;
+    let read: Vec<_> = rest.iter().map(|task| (&task.url[18..], task.retries, task.ready_at)).collect();
+    assert_eq!(read, [("2", 0, at(0)), ("3", 0, at(0)), ("4", 0, at(2)), ("1", 1, at(60))]);
+    let head = refill(&one, Refill { lane: lane.lane, after: None, limit: 9 }).await;
+    assert_eq!(head, rest, "from the head it is the same");
+}
+
+pub(crate) async fn a_parked_lane_is_due_when_said(backend: Backend) {
+    let one = Process::start(&backend, "one", at(0)).await;
+    let job = one.job_of("job", &["https://a.example/1", "https://b.example/1"], at(0)).await;
+    assert_eq!(one.next_due(job).await, Some(at(0)));
+    let lanes = one.claim(job, at(0)).await;
+    assert_eq!(one.next_due(job).await, None, "all are served");
+
+    one.store.park(one.holder, vec![(lanes[0].lane, at(20)), (lanes[1].lane, at(10))]).await.unwrap();
+    assert_eq!(one.next_due(job).await, Some(at(10)));
+    assert_eq!(one.claim(job, at(10) - ms(1)).await, []);
+    assert_eq!(told(&one.claim(job, at(10)).await), "b.example/1");
+    assert_eq!(one.next_due(job).await, Some(at(20)));
+
+    // A lane is not due before its first task is, and not at all without one.
+    let lane = one.claim_one(job, at(20)).await;
+    let hold = hold_of(&lanes[0]);
+    one.settle(job, hold, lane.tasks[0].id, retry(at(50)), at(20)).await;
+    one.store.park(one.holder, vec![(lane.lane, at(21))]).await.unwrap();
+    assert_eq!(one.next_due(job).await, Some(at(50)));
+    one.claim_one(job, at(50)).await;
+    one.settle(job, hold, lane.tasks[0].id, done(), at(50)).await;
+    one.store.park(one.holder, vec![(lane.lane, at(51))]).await.unwrap();
+    assert_eq!(one.next_due(job).await, None);
+}
+
+pub(crate) async fn only_its_server_parks_a_lane(backend: Backend) {
+    let one = Process::start(&backend, "one", at(0)).await;
+    let other = Process::start(&backend, "other", at(0)).await;
+    let job = one.job_of("job", &["https://a.example/1"], at(0)).await;
+    let lane = one.claim_one(job, at(0)).await.lane;
+    other.store.park(other.holder, vec![(lane, at(1))]).await.unwrap();
+    assert_eq!(other.next_due(job).await, None);
+    assert_eq!(other.claim(job, at(1)).await, []);
+}
+
+async fn refill(process: &Process, refill: Refill) -> Vec<TaskRow> {
+    let mut brought = process.store.refill(vec![refill]).await.unwrap();
+    assert_eq!((brought.len(), brought[0].0), (1, refill.lane));
+    brought.remove(0).1
+}
+
+fn cursor(task: &TaskRow) -> Cursor {
+    Cursor { ready_at: task.ready_at, task: task.id }
+}

@@ -1,0 +1,180 @@
+//! A process killed in the middle of its work, as often as it takes.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use comity_core::outcome::Outcome;
+use comity_core::task::JobId;
+use comity_store::domains::{Hold, Parting, Take};
+use comity_store::sqlite::Sqlite;
+use comity_store::tasks::{Attempt, Claimed, Settle, Settled, Step};
+use rusqlite::Connection;
+
+use crate::process::{Process, at, died_at, done, failed, hold_of, listed, ms, retry};
+
+/// B37, B74, B77: whatever was answered is there, whatever is there fits together, and the rest can go on.
+#[tokio::test]
+async fn a_process_killed_at_any_moment_leaves_a_store_that_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("comity.db");
+    drop(Sqlite::open(&path).unwrap());
+    for round in 0..ROUNDS {
+        let heard = kill(start_child(&path, round), Duration::from_millis(fastrand::u64(0..40)));
+        let found = check(&path);
+        assert!(found.0 >= heard.0 && found.1 >= heard.1, "it was told of {heard:?}, there is {found:?}");
+        inherit(&path, round).await;
+    }
+    finish(&path).await;
+    let (tasks, settled) = check(&path);
+    assert!(tasks > 0);
+    assert_eq!(tasks, settled, "nothing is lost");
+}
+
+/// The process that is killed: adds and settles without end, and says after each answer how much is committed.
+#[tokio::test]
+#[ignore = "started by a_process_killed_at_any_moment_leaves_a_store_that_goes_on"]
+async fn child() {
+    let (Ok(path), Ok(round)) = (std::env::var(PATH), std::env::var(ROUND)) else { return };
+    let round: i64 = round.parse().unwrap();
+    let now = at(round * 100);
+    let one = Process::with(Arc::new(Sqlite::open(path).unwrap()), "child", now).await;
+    one.taken(HELD, now).await;
+    let job = one.open_job("job").await;
+    let counts = one.counts(job).await;
+    let (mut tasks, mut settled) = (counts.tasks, counts.tasks - counts.waiting());
+    for nth in 0.. {
+        let urls =
+            (0..30).map(|url| listed(&format!("https://{}.example/{round}/{nth}/{url}", url % DOMAINS)));
+        tasks += one.store.enqueue(job, urls.collect(), now).await.unwrap().new;
+        tell(tasks, settled);
+        settled += work(&one, job, nth).await;
+        tell(tasks, settled);
+    }
+}
+
+/// Settles half of what can be claimed, one way or another, and gives the domains back.
+async fn work(one: &Process, job: JobId, nth: i64) -> u64 {
+    let now = at(1_000_000 + nth);
+    let mut settles = Vec::new();
+    let mut holds = Vec::new();
+    for Claimed { take, tasks, .. } in one.claim(job, now).await {
+        let Take::Taken(taken) = take else { continue };
+        holds.push(taken.hold);
+        for (place, task) in tasks.iter().take(5).enumerate() {
+            let step =
+                [done(), failed(), retry(now), done(), Step::Postpone { ready_at: now }][place].clone();
+            let attempts = vec![Attempt {
+                started_at: now,
+                took: ms(1),
+                outcome: Outcome::RateLimited,
+                status: Some(429),
+            }];
+            settles.push(Settle { task: task.id, job, hold: taken.hold, attempts, step });
+        }
+    }
+    let ended: Vec<bool> =
+        settles.iter().map(|settle| matches!(settle.step, Step::Done { .. } | Step::Failed { .. })).collect();
+    let settled = one.store.settle(one.holder, settles, now).await.unwrap();
+    assert!(settled.iter().all(|settled| *settled == Settled::Yes));
+    release_all(one, holds).await;
+    ended.into_iter().filter(|ended| *ended).count() as u64
+}
+
+async fn release_all(one: &Process, holds: Vec<Hold>) {
+    for hold in holds {
+        one.release(hold, b"pace", Parting::Stop, at(1_000_000)).await;
+    }
+}
+
+fn tell(tasks: u64, settled: u64) {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "committed {tasks} {settled}").unwrap();
+    out.flush().unwrap();
+}
+
+fn start_child(path: &Path, round: i64) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "crash::child", "--ignored", "--nocapture"])
+        .env(PATH, path)
+        .env(ROUND, round.to_string())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+/// Kills it a while after it began to work; what it said to be committed.
+fn kill(mut child: Child, after: Duration) -> (u64, u64) {
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    let mut said = String::new();
+    while !said.contains("committed") {
+        assert!(out.read_line(&mut said).unwrap() > 0, "it ended by itself: {said}");
+    }
+    std::thread::sleep(after);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    out.read_to_string(&mut said).unwrap();
+    // The last line may be cut off.
+    let whole = said.rsplit_once('\n').unwrap().0;
+    let last = whole.lines().rev().find_map(|line| line.strip_prefix("committed ")).unwrap();
+    let (tasks, settled) = last.split_once(' ').unwrap();
+    (tasks.parse().unwrap(), settled.parse().unwrap())
+}
+
+/// Looks at the file as a person would, with all that must fit together; tasks, and those that ended.
+fn check(path: &Path) -> (u64, u64) {
+    let file = Connection::open(path).unwrap();
+    let text = |sql: &str| file.query_row(sql, [], |row| row.get::<_, String>(0)).unwrap();
+    assert_eq!(text("PRAGMA integrity_check"), "ok");
+    let counted = "SELECT printf('%d %d %d %d', tasks, done, failed, rate_limited) FROM jobs";
+    let there = "SELECT printf('%d %d %d %d', count(*), sum(state = 'done'), sum(state = 'failed'),
+        (SELECT count(*) FROM attempts)) FROM tasks";
+    assert_eq!(text(counted), text(there));
+    let stray = "SELECT count(*) || '' FROM tasks WHERE lane_id NOT IN (SELECT id FROM lanes)";
+    assert_eq!(text(stray), "0");
+    let numbers = "SELECT printf('%d %d', tasks, done + failed) FROM jobs";
+    let numbers = text(numbers);
+    let (tasks, ended) = numbers.split_once(' ').unwrap();
+    (tasks.parse().unwrap(), ended.parse().unwrap())
+}
+
+/// Takes every domain as the next process does: none is held any more, and those that were are left by a death.
+async fn inherit(path: &Path, round: i64) {
+    let now = at(round * 100 + 50);
+    let heir = Process::with(Arc::new(Sqlite::open(path).unwrap()), "heir", now).await;
+    let mut holds = Vec::new();
+    for nth in 0..DOMAINS {
+        holds.push(heir.taken(&format!("{nth}.example"), now).await.hold);
+    }
+    let held = heir.taken(HELD, now).await;
+    assert!(died_at(&held) <= now, "{held:?}");
+    holds.push(held.hold);
+    release_all(&heir, holds).await;
+    heir.store.deregister(heir.holder, now).await.unwrap();
+}
+
+/// Settles everything that is left.
+async fn finish(path: &Path) {
+    let now = at(2_000_000);
+    let one = Process::with(Arc::new(Sqlite::open(path).unwrap()), "finisher", now).await;
+    one.beat(now).await.unwrap();
+    let job = one.open_job("job").await;
+    while one.next_due(job).await.is_some() {
+        for lane in one.claim(job, now).await {
+            let hold = hold_of(&lane);
+            for task in lane.tasks {
+                assert_eq!(one.settle(job, hold, task.id, done(), now).await, Settled::Yes);
+            }
+            release_all(&one, vec![hold]).await;
+        }
+    }
+}
+
+const ROUNDS: i64 = 10;
+const DOMAINS: i64 = 5;
+/// What each child holds until it is killed.
+const HELD: &str = "held.example";
+const PATH: &str = "COMITY_TEST_CHILD_PATH";
+const ROUND: &str = "COMITY_TEST_CHILD_ROUND";

@@ -1,0 +1,83 @@
+//! Adding tasks to jobs.
+
+use comity_core::task::JobId;
+use comity_store::domains::Parting;
+use comity_store::tasks::{Enqueued, Lead, NewTask};
+
+use crate::backend::Backend;
+use crate::process::{Process, at, hold_of, listed, moved, retry, told};
+
+/// B54
+pub(crate) async fn what_a_job_has_already_is_added_once(backend: Backend) {
+    let one = Process::start(&backend, "one", at(0)).await;
+    let job = one.open_job("job").await;
+    let (a, b, c) = ("https://a.example/", "https://b.example/", "https://c.example/");
+    assert_eq!(one.enqueue(job, &[a, b, a, a], at(0)).await, Enqueued { new: 2, known: 2, refused: 0 });
+    assert_eq!(one.enqueue(job, &[b, c, c], at(1)).await, Enqueued { new: 1, known: 2, refused: 0 });
+
+    // Its domain may be read otherwise by now; the URL is the same.
+    let grouped = NewTask { domain: listed(b).domain, ..listed(a) };
+    assert_eq!(one.store.enqueue(job, vec![grouped], at(2)).await.unwrap().known, 1);
+    assert_eq!(one.enqueue(job, &[], at(2)).await, Enqueued::default());
+    assert_eq!(one.counts(job).await.tasks, 3);
+    assert_eq!(told(&one.claim(job, at(2)).await), "a.example/ | b.example/ | c.example/");
+}
+
+pub(crate) async fn a_lane_keeps_the_order_in_which_it_was_filled(backend: Backend) {
+    let one = Process::start(&backend, "one", at(0)).await;
+    let job = one.open_job("job").await;
+    one.enqueue(job, &["https://a.example/3", "https://b.example/9", "https://a.example/1"], at(0)).await;
+    one.enqueue(job, &["https://a.example/2", "https://b.example/8", "https://a.example/0"], at(0)).await;
+    one.enqueue(job, &["https://a.example/00"], at(1)).await;
+    let lanes = told(&one.claim(job, at(1)).await);
+    assert_eq!(
+        lanes,
+        "a.example/3 a.example/1 a.example/2 a.example/0 a.example/00 | b.example/9 b.example/8"
+    );
+}
+
+/// B49
+pub(crate) async fn a_job_that_ended_takes_no_tasks(backend: Backend) {
+    use comity_core::task::JobStep;
+    let one = Process::start(&backend, "one", at(0)).await;
+    for (name, step) in [("a", JobStep::Finish), ("b", JobStep::Cancel), ("c", JobStep::Fail)] {
+        let job = one.open_job(name).await;
+        one.step(job, step, at(0)).await;
+        let refused = one.enqueue(job, &["https://a.example/1", "https://a.example/2"], at(1)).await;
+        assert_eq!(refused, Enqueued { new: 0, known: 0, refused: 2 }, "{step}");
+        assert_eq!(one.counts(job).await.tasks, 0);
+
+        one.step(job, JobStep::Reopen, at(2)).await;
+        assert_eq!(one.enqueue(job, &["https://a.example/1"], at(2)).await.new, 1);
+    }
+    assert_eq!(one.enqueue(JobId(999), &["https://a.example/1"], at(0)).await.refused, 1);
+}
+
+pub(crate) async fn two_jobs_may_have_the_same_url(backend: Backend) {
+    let one = Process::start(&backend, "one", at(0)).await;
+    let first = one.job_of("first", &["https://a.example/"], at(0)).await;
+    let second = one.job_of("second", &["https://a.example/"], at(0)).await;
+    assert_eq!(told(&one.claim(first, at(0)).await), "a.example/");
+    assert_eq!(told(&one.claim(second, at(0)).await), "a.example/");
+    assert_eq!(one.row("a.example").await.waiting, 2);
+}
+
+/// B76: through a retry, a redirect and a change of hands.
+pub(crate) async fn who_led_to_a_url_stays_known(backend: Backend) {
+    let one = Process::start(&backend, "one", at(0)).await;
+    let other = Process::start(&backend, "other", at(0)).await;
+    let job = one.open_job("job").await;
+    let remote = NewTask { lead: Lead::Remote, ..listed("https://a.example/remote") };
+    one.store.enqueue(job, vec![listed("https://a.example/listed"), remote], at(0)).await.unwrap();
+
+    let lane = one.claim_one(job, at(0)).await;
+    let leads =
+        |lane: &comity_store::tasks::Claimed| lane.tasks.iter().map(|task| task.lead).collect::<Vec<_>>();
+    assert_eq!(leads(&lane), [Lead::Listed, Lead::Remote]);
+    for task in &lane.tasks {
+        one.settle(job, hold_of(&lane), task.id, retry(at(1)), at(1)).await;
+        one.settle(job, hold_of(&lane), task.id, moved("b.example"), at(1)).await;
+    }
+    one.release(hold_of(&lane), b"pace", Parting::Stop, at(1)).await;
+    assert_eq!(leads(&other.claim_one(job, at(2)).await), [Lead::Listed, Lead::Remote]);
+}

@@ -1,0 +1,156 @@
+//! Who lives, who died, and what becomes of what they held.
+
+use comity_core::pace::Kept;
+use comity_store::domains::{LeftBehind, Parting, Saved, Take};
+use comity_store::tasks::Settled;
+use comity_store::{LEASE, StoreError};
+
+use crate::backend::Backend;
+use crate::process::{Process, at, died_at, done, hold_of, ms, nothing_learnt, told};
+
+/// B74, B77
+pub(crate) async fn a_holder_that_is_silent_for_its_lease_loses(backend: Backend) {
+    let (silent, other) = (start(&backend, "silent").await, start(&backend, "other").await);
+    let job = silent.job_of("job", &["https://a.example/1"], at(0)).await;
+    let lane = silent.claim_one(job, at(0)).await;
+
+    other.beat(at(0)).await.unwrap();
+    other.beat(at(0) + LEASE - ms(1)).await.unwrap();
+    assert!(matches!(other.take("a.example", at(9)).await, Take::Held { .. }), "a lease is a lease");
+
+    other.beat(at(0) + LEASE).await.unwrap();
+    assert!(matches!(silent.beat(at(10)).await, Err(StoreError::Lost)));
+    let settled = silent.settle(job, hold_of(&lane), lane.tasks[0].id, done(), at(10)).await;
+    assert_eq!(settled, Settled::Fenced);
+    assert_eq!(silent.claim(job, at(10)).await, []);
+
+    let left = other.taken("a.example", at(11)).await;
+    assert!(died_at(&left) >= at(10) && died_at(&left) <= at(11), "{left:?}");
+    assert_eq!(told(&other.claim(job, at(11)).await), "a.example/1");
+}
+
+/// B77: what it writes late must not hide that it was lost, even while nobody else holds the domain.
+pub(crate) async fn what_a_lost_holder_writes_is_passed_over(backend: Backend) {
+    let (silent, other) = (start(&backend, "silent").await, start(&backend, "other").await);
+    let hold = silent.taken("a.example", at(0)).await.hold;
+    let now = other.outlive(at(0)).await;
+
+    silent.save(learnt(hold)).await;
+    silent.release(hold, b"late", Parting::HandOver, now).await;
+
+    let taken = other.taken("a.example", now).await;
+    assert!(matches!(taken.left, LeftBehind::Died { .. }), "{taken:?}");
+    assert_eq!(taken.kept, Kept::default());
+}
+
+pub(crate) async fn a_holder_whose_domain_was_taken_overwrites_nothing(backend: Backend) {
+    let (silent, other) = (start(&backend, "silent").await, start(&backend, "other").await);
+    let old = silent.taken("a.example", at(0)).await.hold;
+    let now = other.outlive(at(0)).await;
+    let new = other.taken("a.example", now).await.hold;
+
+    silent.save(learnt(old)).await;
+    silent.release(old, b"late", Parting::HandOver, now).await;
+
+    let row = other.row("a.example").await;
+    assert_eq!((row.kept, row.holder.as_deref(), row.epoch), (Kept::default(), Some("other"), new.epoch));
+    assert_eq!(other.take("a.example", now).await, Take::Ours);
+}
+
+/// B9: two clocks may differ by an hour either way.
+pub(crate) async fn a_holder_that_beats_is_never_taken_for_dead(backend: Backend) {
+    for (nth, skew) in [-3600, 0, 3600].into_iter().enumerate() {
+        let name = format!("{nth}.example");
+        let holder = Process::start(&backend, "holder", at(skew)).await;
+        let other = start(&backend, "other").await;
+        holder.taken(&name, at(skew)).await;
+        for secs in (0..100).step_by(9) {
+            holder.beat(at(skew + secs)).await.unwrap();
+            other.beat(at(secs)).await.unwrap();
+            let take = other.take(&name, at(secs)).await;
+            assert_eq!(take, Take::Held { by: "holder".to_owned() }, "{skew} s apart, after {secs} s");
+        }
+        // Whoever is not of the next round says so, or it would be missed there.
+        holder.store.deregister(holder.holder, at(skew + 100)).await.unwrap();
+        other.store.deregister(other.holder, at(100)).await.unwrap();
+    }
+}
+
+pub(crate) async fn an_observer_that_slept_takes_nobody_for_dead(backend: Backend) {
+    let (holder, sleeper) = (start(&backend, "holder").await, start(&backend, "sleeper").await);
+    holder.taken("a.example", at(0)).await;
+    sleeper.beat(at(0)).await.unwrap();
+    holder.beat(at(95)).await.unwrap();
+    sleeper.beat(at(100)).await.unwrap();
+    assert_eq!(sleeper.take("a.example", at(100)).await, Take::Held { by: "holder".to_owned() });
+    holder.beat(at(101)).await.unwrap();
+}
+
+/// B74, B77
+pub(crate) async fn a_death_frees_domains_and_lanes_at_once(backend: Backend) {
+    let (victim, heir) = (start(&backend, "victim").await, start(&backend, "heir").await);
+    let urls = ["https://a.example/1", "https://a.example/2", "https://b.example/1"];
+    let job = heir.job_of("job", &urls, at(0)).await;
+    let lanes = victim.claim(job, at(0)).await;
+    let first = lanes[0].tasks[0].id;
+    victim.settle(job, hold_of(&lanes[0]), first, done(), at(1)).await;
+    assert_eq!(heir.claim(job, at(1)).await, []);
+
+    backend.kill(victim, at(2)).await;
+    let taken = heir.taken("a.example", at(3)).await;
+    assert!(died_at(&taken) >= at(2) && died_at(&taken) <= at(3), "{taken:?}");
+    heir.beat(at(3)).await.unwrap();
+    assert_eq!(
+        told(&heir.claim(job, at(3)).await),
+        "a.example/2 | b.example/1",
+        "nothing done is done again"
+    );
+}
+
+/// B77: on a clock that is an hour behind, its last sending was not an hour ago.
+pub(crate) async fn a_death_is_dated_by_the_clock_of_whoever_notices(backend: Backend) {
+    let victim = Process::start(&backend, "victim", at(-3600)).await;
+    let heir = start(&backend, "heir").await;
+    victim.taken("a.example", at(-3600)).await;
+    heir.beat(at(0)).await.unwrap();
+    victim.beat(at(-3600 + 4)).await.unwrap();
+    heir.beat(at(5)).await.unwrap();
+    backend.kill(victim, at(6)).await;
+    let taken = heir.taken("a.example", at(7)).await;
+    assert!(died_at(&taken) >= at(4), "it beat at {} and was seen to, not {}", at(4), died_at(&taken));
+}
+
+pub(crate) async fn whoever_stops_without_releasing_counts_as_dead(backend: Backend) {
+    let (careless, heir) = (start(&backend, "careless").await, start(&backend, "heir").await);
+    careless.taken("a.example", at(0)).await;
+    careless.store.deregister(careless.holder, at(1)).await.unwrap();
+    assert_eq!(died_at(&heir.taken("a.example", at(2)).await), at(1));
+}
+
+pub(crate) async fn a_clean_stop_leaves_nothing_to_mourn(backend: Backend) {
+    let (clean, heir) = (start(&backend, "clean").await, start(&backend, "heir").await);
+    let hold = clean.taken("a.example", at(0)).await.hold;
+    clean.release(hold, b"pace", Parting::Stop, at(1)).await;
+    clean.store.deregister(clean.holder, at(1)).await.unwrap();
+    assert_eq!(heir.taken("a.example", at(2)).await.left, LeftBehind::Stopped(b"pace".to_vec()));
+}
+
+pub(crate) async fn numbers_are_never_given_out_twice(backend: Backend) {
+    let store = backend.open();
+    let mut given = Vec::new();
+    for secs in 0..5 {
+        let holder = store.register("one".to_owned(), at(secs)).await.unwrap();
+        assert!(!given.contains(&holder), "{holder:?} again");
+        given.push(holder);
+        store.deregister(holder, at(secs)).await.unwrap();
+    }
+}
+
+async fn start(backend: &Backend, name: &str) -> Process {
+    Process::start(backend, name, at(0)).await
+}
+
+fn learnt(hold: comity_store::domains::Hold) -> Saved {
+    let kept = Kept { delay: ms(7_000), ..Kept::default() };
+    Saved { kept, ..nothing_learnt(hold) }
+}

@@ -1,0 +1,132 @@
+//! Taking, wanting and releasing domains.
+
+use comity_store::domains::{LeftBehind, Parting, Take};
+
+use crate::backend::Backend;
+use crate::process::{Process, at, domain, ms};
+
+pub(crate) async fn a_new_domain_is_new_and_each_taking_has_a_later_epoch(backend: Backend) {
+    let one = Process::start(&backend, "one", at(0)).await;
+    let first = one.taken("a.example", at(0)).await;
+    assert_eq!((&first.left, first.domain.as_str()), (&LeftBehind::New, "a.example"));
+    assert_eq!(one.take("a.example", at(0)).await, Take::Ours);
+
+    let mut last = first.hold;
+    for secs in 1..4 {
+        one.release(last, b"pace", Parting::HandOver, at(secs)).await;
+        let next = one.taken("a.example", at(secs)).await.hold;
+        assert_eq!(next.key, last.key);
+        assert!(next.epoch > last.epoch, "{next:?} after {last:?}");
+        last = next;
+    }
+}
+
+/// B37
+pub(crate) async fn a_pace_comes_back_byte_for_byte(backend: Backend) {
+    let (one, other) = (start(&backend, "one").await, start(&backend, "other").await);
+    let every_byte: Vec<u8> = (0..=255).collect();
+    for pace in [&every_byte[..], b"", b"\0", "schön".as_bytes()] {
+        let hold = one.taken("a.example", at(0)).await.hold;
+        one.release(hold, pace, Parting::HandOver, at(0)).await;
+        let handed = other.taken("a.example", at(0)).await;
+        assert_eq!(handed.left, LeftBehind::HandedOver(pace.to_vec()));
+        other.release(handed.hold, pace, Parting::Stop, at(0)).await;
+        let stopped = one.taken("a.example", at(0)).await;
+        assert_eq!(stopped.left, LeftBehind::Stopped(pace.to_vec()));
+        one.release(stopped.hold, pace, Parting::Stop, at(0)).await;
+    }
+}
+
+/// B9
+pub(crate) async fn a_wish_reaches_the_holder(backend: Backend) {
+    let (holder, other) = (start(&backend, "holder").await, start(&backend, "other").await);
+    let hold = holder.taken("a.example", at(0)).await.hold;
+    holder.taken("b.example", at(0)).await;
+    assert_eq!(holder.wanted().await, []);
+
+    let taken = other.store.take(other.holder, ["a.example", "c.example"].map(domain).into(), at(1));
+    let taken = taken.await.unwrap();
+    assert_eq!(taken[0], Take::Held { by: "holder".to_owned() });
+    assert!(matches!(taken[1], Take::Taken(_)), "{taken:?}");
+    assert_eq!(holder.wanted().await, [hold.key]);
+    assert_eq!(other.wanted().await, []);
+
+    holder.release(hold, b"pace", Parting::HandOver, at(1)).await;
+    assert_eq!(holder.wanted().await, []);
+    assert_eq!(other.taken("a.example", at(1)).await.left, LeftBehind::HandedOver(b"pace".to_vec()));
+    assert_eq!(other.wanted().await, [], "the wish is granted");
+}
+
+/// B9: whoever asks for this number often asks for the rest only when it is another.
+pub(crate) async fn the_version_moves_when_another_writes(backend: Backend) {
+    let (holder, other) = (start(&backend, "holder").await, start(&backend, "other").await);
+    holder.taken("a.example", at(0)).await;
+    let version = || async { holder.store.version().await.unwrap() };
+    let mut last = version().await;
+    assert_eq!(version().await, last, "nobody wrote anything");
+    other.take("a.example", at(1)).await;
+    assert_ne!(version().await, last);
+    last = version().await;
+    other.open_job("job").await;
+    assert_ne!(version().await, last);
+}
+
+/// B9: a holder that yields after a few grants, or whose first question was lost, hears of it again.
+pub(crate) async fn a_wish_is_told_until_it_is_granted(backend: Backend) {
+    let (holder, other) = (start(&backend, "holder").await, start(&backend, "other").await);
+    let key = holder.taken("a.example", at(0)).await.hold.key;
+    other.take("a.example", at(1)).await;
+    for _ in 0..3 {
+        assert_eq!(holder.wanted().await, [key]);
+    }
+}
+
+/// B9: two holders of one process, such as two gates over one store, are no less strangers.
+pub(crate) async fn a_wish_within_one_store_is_told(backend: Backend) {
+    let store = backend.open();
+    let holder = Process::with(store.clone(), "holder", at(0)).await;
+    let other = Process::with(store, "other", at(0)).await;
+    let key = holder.taken("a.example", at(0)).await.hold.key;
+    assert_eq!(holder.wanted().await, []);
+    other.take("a.example", at(1)).await;
+    assert_eq!(other.wanted().await, []);
+    assert_eq!(holder.wanted().await, [key]);
+}
+
+/// B37: a clean handover passes our own guesses on, whatever the one who parts is about to do.
+pub(crate) async fn what_somebody_wants_is_handed_over_even_by_one_that_stops(backend: Backend) {
+    let (stopping, other) = (start(&backend, "stopping").await, start(&backend, "other").await);
+    let hold = stopping.taken("a.example", at(0)).await.hold;
+    other.take("a.example", at(1)).await;
+    stopping.release(hold, b"pace", Parting::Stop, at(2)).await;
+    assert_eq!(other.taken("a.example", at(2)).await.left, LeftBehind::HandedOver(b"pace".to_vec()));
+}
+
+/// B9: whoever lets go for another does not snatch it back, and no third one comes between.
+pub(crate) async fn whoever_wanted_it_comes_first(backend: Backend) {
+    let (former, other) = (start(&backend, "former").await, start(&backend, "other").await);
+    let third = start(&backend, "third").await;
+    for name in ["a.example", "b.example"] {
+        let hold = former.taken(name, at(0)).await.hold;
+        other.take(name, at(1)).await;
+        former.release(hold, b"pace", Parting::HandOver, at(2)).await;
+        for late in [former.take(name, at(2)).await, third.take(name, at(2) + ms(100)).await] {
+            assert_eq!(late, Take::Held { by: "other".to_owned() });
+        }
+    }
+    other.taken("a.example", at(2) + ms(200)).await;
+    former.taken("b.example", at(9)).await;
+}
+
+pub(crate) async fn the_wish_of_the_dead_blocks_nobody(backend: Backend) {
+    let (holder, victim) = (start(&backend, "holder").await, start(&backend, "victim").await);
+    let hold = holder.taken("a.example", at(0)).await.hold;
+    victim.take("a.example", at(1)).await;
+    backend.kill(victim, at(1)).await;
+    holder.release(hold, b"pace", Parting::HandOver, at(2)).await;
+    holder.taken("a.example", at(2)).await;
+}
+
+async fn start(backend: &Backend, name: &str) -> Process {
+    Process::start(backend, name, at(0)).await
+}

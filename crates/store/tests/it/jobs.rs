@@ -1,0 +1,188 @@
+//! The life of jobs, and what its end means for their tasks.
+
+use comity_core::task::{JobId, JobState, JobStep};
+use comity_store::domains::Parting;
+use comity_store::jobs::{Counts, Stepped};
+use comity_store::tasks::{JOB_ENDED, Settled};
+use serde_json::json;
+
+use crate::backend::Backend;
+use crate::process::{Process, at, done, failed, hold_of, moved, skipped, told};
+
+pub(crate) async fn a_job_is_opened_once_with_its_first_options(backend: Backend) {
+    let (one, other) = (backend.open(), backend.open());
+    let options = json!({ "robots": "obey", "delay": 1.5, "name": "schön" });
+    let (first, made) = one.open_job("job".to_owned(), options.clone(), at(0)).await.unwrap();
+    assert!(made);
+    assert_eq!((first.state, first.created_at, first.ended_at), (JobState::Running, at(0), None));
+    assert_eq!((&first.options, first.message.as_deref(), first.counts), (&options, None, Counts::default()));
+
+    let (second, made) = other.open_job("job".to_owned(), json!({}), at(9)).await.unwrap();
+    assert_eq!((&second, made), (&first, false));
+    other.set_options(first.id, json!([1])).await.unwrap();
+    assert_eq!(one.find_job("job".to_owned()).await.unwrap().unwrap().options, json!([1]));
+    assert_eq!(one.find_job("another".to_owned()).await.unwrap(), None);
+}
+
+pub(crate) async fn jobs_are_listed_newest_first(backend: Backend) {
+    let one = Process::start(&backend, "one", at(0)).await;
+    for name in ["b", "a", "c"] {
+        one.open_job(name).await;
+    }
+    let names: Vec<String> = one.store.list_jobs().await.unwrap().into_iter().map(|job| job.name).collect();
+    assert_eq!(names, ["c", "a", "b"]);
+}
+
+pub(crate) async fn a_job_finishes_when_nothing_waits(backend: Backend) {
+    let (one, job) = job_of(&backend, &["https://a.example/1"]).await;
+    let lane = one.claim_one(job, at(0)).await;
+    assert!(matches!(one.step(job, JobStep::Finish, at(1)).await, Stepped::No(_)), "a task is under way");
+    one.settle(job, hold_of(&lane), lane.tasks[0].id, failed(), at(1)).await;
+    let Stepped::Yes(ended) = one.step(job, JobStep::Finish, at(2)).await else { panic!("nothing waits") };
+    assert_eq!((ended.state, ended.ended_at), (JobState::Done, Some(at(2))));
+    assert_eq!(one.step(JobId(99), JobStep::Finish, at(2)).await, Stepped::Missing);
+}
+
+/// B74: one that died while it filled does not keep the job open for ever.
+pub(crate) async fn a_job_does_not_finish_while_somebody_alive_fills_it(backend: Backend) {
+    let (one, job) = job_of(&backend, &[]).await;
+    let filler = Process::start(&backend, "filler", at(0)).await;
+    one.store.filling(job, Some(filler.holder)).await.unwrap();
+    assert!(matches!(one.step(job, JobStep::Finish, at(1)).await, Stepped::No(_)));
+    one.store.filling(job, None).await.unwrap();
+    assert!(matches!(one.step(job, JobStep::Finish, at(1)).await, Stepped::Yes(_)));
+
+    let job = one.open_job("filled by one that dies").await;
+    one.store.filling(job, Some(filler.holder)).await.unwrap();
+    backend.kill(filler, at(2)).await;
+    assert!(matches!(one.step(job, JobStep::Finish, at(2)).await, Stepped::Yes(_)));
+}
+
+/// B47: whoever comes second changes neither its state nor its message nor when it ended.
+pub(crate) async fn a_job_that_ended_is_left_as_it_is(backend: Backend) {
+    let one = Process::start(&backend, "one", at(0)).await;
+    for first in [JobStep::Finish, JobStep::Fail, JobStep::Cancel] {
+        let job = one.open_job(first.as_str()).await;
+        let message = Some("20 in a row".to_owned());
+        let Stepped::Yes(ended) = one.store.step_job(job, first, message, at(1)).await.unwrap() else {
+            panic!("{first} is legal")
+        };
+        assert_eq!((ended.message.as_deref(), ended.ended_at), (Some("20 in a row"), Some(at(1))));
+        for step in [JobStep::Finish, JobStep::Fail, JobStep::Cancel] {
+            let second = one.store.step_job(job, step, Some("late".to_owned()), at(2)).await.unwrap();
+            assert_eq!(second, Stepped::No(ended.clone()), "{first} then {step}");
+        }
+        let Stepped::Yes(reopened) = one.step(job, JobStep::Reopen, at(3)).await else { panic!("B49") };
+        assert_eq!((reopened.state, reopened.ended_at), (JobState::Running, None));
+        assert_eq!(one.step(job, JobStep::Reopen, at(3)).await, Stepped::No(reopened));
+    }
+}
+
+/// B49
+pub(crate) async fn a_cancelled_job_skips_what_waits_in_chunks(backend: Backend) {
+    let urls: Vec<String> = (0..10).map(|nth| format!("https://{}.example/{nth}", nth % 3)).collect();
+    let (one, job) = job_of(&backend, &urls.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    let untouched = one.job_of("another", &["https://0.example/"], at(0)).await;
+    assert!(!one.store.sweep(job, 4, at(0)).await.unwrap(), "nothing to sweep while it runs");
+    one.step(job, JobStep::Cancel, at(1)).await;
+
+    let mut skipped = Vec::new();
+    while one.store.sweep(job, 4, at(2)).await.unwrap() {
+        skipped.push(one.counts(job).await.skipped);
+    }
+    assert_eq!(skipped, [4, 8]);
+    assert_eq!(one.counts(job).await, Counts { tasks: 10, skipped: 10, ..Counts::default() });
+    let task = one.store.list_tasks(job, "skipped".to_owned(), 1).await.unwrap().remove(0);
+    assert_eq!((task.error.as_deref(), task.settled_at), (Some(JOB_ENDED), Some(at(2))));
+    assert_eq!(one.next_due(job).await, None);
+    assert_eq!(one.claim(job, at(3)).await, []);
+    assert_eq!(one.counts(untouched).await.skipped, 0);
+}
+
+/// B49, B74
+pub(crate) async fn what_was_under_way_when_its_job_ended_is_counted_once(backend: Backend) {
+    let (one, job) = job_of(&backend, &["https://a.example/1", "https://a.example/2"]).await;
+    let lane = one.claim_one(job, at(0)).await;
+    one.step(job, JobStep::Cancel, at(1)).await;
+    let settle = |nth: usize| one.settle(job, hold_of(&lane), lane.tasks[nth].id, done(), at(1));
+    assert_eq!(settle(0).await, Settled::Yes, "it was fetched before the sweep came to it");
+    one.sweep(job, at(2)).await;
+    assert_eq!(settle(1).await, Settled::Fenced);
+    assert_eq!(one.counts(job).await, Counts { tasks: 2, done: 1, skipped: 1, ..Counts::default() });
+}
+
+/// B49
+pub(crate) async fn a_reopened_job_revives_what_failed_or_ended_with_it(backend: Backend) {
+    let urls: Vec<String> = (0..12).map(|nth| format!("https://a.example/{nth}")).collect();
+    let (one, job) = job_of(&backend, &urls.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    let lane = one.claim_one(job, at(0)).await;
+    for (task, step) in std::iter::zip(&lane.tasks, [done(), failed(), failed(), failed(), skipped()]) {
+        one.settle(job, hold_of(&lane), task.id, step, at(1)).await;
+    }
+    one.release(hold_of(&lane), b"pace", Parting::Stop, at(1)).await;
+    one.step(job, JobStep::Fail, at(2)).await;
+    one.sweep(job, at(2)).await;
+    assert_eq!(
+        one.counts(job).await,
+        Counts { tasks: 12, done: 1, failed: 3, skipped: 8, ..Counts::default() }
+    );
+
+    one.step(job, JobStep::Reopen, at(3)).await;
+    let mut waiting = Vec::new();
+    while one.store.sweep(job, 4, at(3)).await.unwrap() {
+        waiting.push(one.counts(job).await.waiting());
+    }
+    assert_eq!(waiting, [4, 8]);
+    let counts = one.counts(job).await;
+    assert_eq!(
+        counts,
+        Counts { tasks: 12, done: 1, skipped: 1, ..Counts::default() },
+        "robots.txt still forbids"
+    );
+    assert_eq!(one.next_due(job).await, Some(at(3)));
+    let again = one.claim_one(job, at(3)).await;
+    assert!(again.tasks.iter().all(|task| task.retries == 0 && task.ready_at == at(3)), "{again:?}");
+    assert_eq!(one.row("a.example").await.waiting, 10);
+}
+
+/// B49: a worker that finds nothing waiting must not end what an operator just reopened.
+pub(crate) async fn a_reopened_job_does_not_finish_before_it_is_swept(backend: Backend) {
+    let (one, job) = job_of(&backend, &["https://a.example/1"]).await;
+    let lane = one.claim_one(job, at(0)).await;
+    one.settle(job, hold_of(&lane), lane.tasks[0].id, failed(), at(1)).await;
+    one.release(hold_of(&lane), b"pace", Parting::Stop, at(1)).await;
+    one.step(job, JobStep::Finish, at(1)).await;
+    one.step(job, JobStep::Reopen, at(2)).await;
+    assert!(
+        matches!(one.step(job, JobStep::Finish, at(2)).await, Stepped::No(_)),
+        "it still has to be swept"
+    );
+    one.sweep(job, at(3)).await;
+    assert_eq!(told(&one.claim(job, at(3)).await), "a.example/1");
+}
+
+/// B44: a task that starts over does so at its own URL, by that URL's pace; else it goes on where it was.
+pub(crate) async fn a_revived_task_is_where_its_url_is(backend: Backend) {
+    let (one, job) = job_of(&backend, &["https://a.example/1"]).await;
+    let lane = one.claim_one(job, at(0)).await;
+    one.settle(job, hold_of(&lane), lane.tasks[0].id, moved("b.example"), at(1)).await;
+    let there = one.claim_one(job, at(1)).await;
+    one.settle(job, hold_of(&there), there.tasks[0].id, failed(), at(2)).await;
+    one.store.park(one.holder, vec![(lane.lane, at(2)), (there.lane, at(2))]).await.unwrap();
+    one.step(job, JobStep::Finish, at(2)).await;
+    one.step(job, JobStep::Reopen, at(3)).await;
+    one.sweep(job, at(3)).await;
+
+    let revived = one.claim_one(job, at(3)).await;
+    let task = &revived.tasks[0];
+    let place = (revived.domain.as_str(), task.at_url.as_deref(), task.hops);
+    let allowed = [("a.example", None, 0), ("b.example", Some("https://b.example/"), 1)];
+    assert!(allowed.contains(&place), "{place:?}");
+}
+
+/// A process with a job of these URLs.
+async fn job_of(backend: &Backend, urls: &[&str]) -> (Process, JobId) {
+    let one = Process::start(backend, "one", at(0)).await;
+    let job = one.job_of("job", urls, at(0)).await;
+    (one, job)
+}

@@ -1,0 +1,154 @@
+//! Callers that overlap: all are ready before the first begins, and each goes on asking while others do.
+
+use std::sync::Arc;
+
+use comity_store::domains::Take;
+use comity_store::tasks::{Claim, Settle, Settled};
+use tokio::sync::Barrier;
+use tokio::task::JoinSet;
+
+use crate::backend::Backend;
+use crate::process::{Process, at, done, hold_of, listed};
+
+/// B9
+pub(crate) async fn claims_at_once_bring_each_lane_once(backend: Backend) {
+    const LANES: usize = 200;
+    let one = Process::start(&backend, "one", at(0)).await;
+    let urls: Vec<String> = (0..LANES).map(|nth| format!("https://{nth}.example/")).collect();
+    let job = one.job_of("job", &urls.iter().map(String::as_str).collect::<Vec<_>>(), at(0)).await;
+
+    let both_inside = Arc::new(Barrier::new(2));
+    let mut claimers = Vec::new();
+    for name in ["first", "second"] {
+        let process = Process::start(&backend, name, at(0)).await;
+        let both_inside = both_inside.clone();
+        claimers.push(async move {
+            let claim = || process.store.claim(process.holder, Claim { job, lanes: 2, tasks: 1 }, at(1));
+            let mut lanes = Vec::new();
+            // Three at a time are on their way from here, and as many from the other, more often than needed.
+            for round in 0..LANES / 3 {
+                let (a, b, c) = tokio::join!(claim(), claim(), claim());
+                let brought = [a.unwrap(), b.unwrap(), c.unwrap()].concat();
+                lanes.extend(brought.into_iter().map(|claimed| claimed.lane));
+                if round == 0 {
+                    both_inside.wait().await;
+                }
+            }
+            // Whoever claimed something lives until all have tried.
+            (lanes, process)
+        });
+    }
+    let claimed = together(claimers).await;
+    let mut lanes: Vec<_> = claimed.iter().flat_map(|(lanes, _)| lanes).collect();
+    assert_eq!(lanes.len(), LANES);
+    lanes.sort_unstable();
+    lanes.dedup();
+    assert_eq!(lanes.len(), LANES, "a lane was claimed twice");
+}
+
+/// B9
+pub(crate) async fn of_takes_at_once_one_succeeds(backend: Backend) {
+    let mut takers = Vec::new();
+    for name in ["first", "second", "third", "fourth"] {
+        let process = Process::start(&backend, name, at(0)).await;
+        takers.push(async move {
+            let mut won = Vec::new();
+            for round in 0..50 {
+                let take = process.take(&format!("{round}.example"), at(1)).await;
+                won.extend(matches!(take, Take::Taken(_)).then_some(round));
+            }
+            (won, process)
+        });
+    }
+    let taken = together(takers).await;
+    let mut won: Vec<i32> = taken.iter().flat_map(|(won, _)| won.clone()).collect();
+    won.sort_unstable();
+    assert_eq!(won, (0..50).collect::<Vec<_>>());
+}
+
+/// B54
+pub(crate) async fn the_same_urls_from_many_are_each_added_once(backend: Backend) {
+    let one = Process::start(&backend, "one", at(0)).await;
+    let job = one.open_job("job").await;
+    let fillers = (0..4).map(|nth| {
+        let store = backend.open();
+        async move {
+            let (mut new, mut known) = (0, 0);
+            // Each begins elsewhere, so that each is first somewhere.
+            for piece in (0..40).map(|piece| (piece + nth * 10) % 40) {
+                let tasks = (0..10).map(|url| listed(&format!("https://{}.example/{piece}/{url}", url % 7)));
+                let enqueued = store.enqueue(job, tasks.collect(), at(1)).await.unwrap();
+                new += enqueued.new;
+                known += enqueued.known;
+            }
+            (new, known)
+        }
+    });
+    let enqueued = together(fillers.collect()).await;
+    let sums = enqueued.into_iter().fold((0, 0), |sum, (new, known)| (sum.0 + new, sum.1 + known));
+    assert_eq!(sums, (400, 1200));
+    assert_eq!(one.counts(job).await.tasks, 400);
+}
+
+/// B74
+pub(crate) async fn of_settles_at_once_one_succeeds(backend: Backend) {
+    let one = Process::start(&backend, "one", at(0)).await;
+    let urls: Vec<String> = (0..10).map(|nth| format!("https://a.example/{nth}")).collect();
+    let job = one.job_of("job", &urls.iter().map(String::as_str).collect::<Vec<_>>(), at(0)).await;
+    let lane = one.claim_one(job, at(0)).await;
+    let (holder, hold) = (one.holder, hold_of(&lane));
+    let settlers = (0..4).map(|_| {
+        let (store, tasks) = (backend.open(), lane.tasks.clone());
+        async move {
+            let mut settled = Vec::new();
+            for task in tasks {
+                let settle = Settle { task: task.id, job, hold, attempts: Vec::new(), step: done() };
+                settled.extend(store.settle(holder, vec![settle], at(1)).await.unwrap());
+            }
+            settled
+        }
+    });
+    let settled = together(settlers.collect()).await.concat();
+    let yes = settled.into_iter().filter(|settled| *settled == Settled::Yes).count();
+    assert_eq!((yes, one.counts(job).await.done), (10, 10));
+}
+
+/// B9
+pub(crate) async fn fifty_callers_share_one_store(backend: Backend) {
+    let one = Arc::new(Process::start(&backend, "one", at(0)).await);
+    let job = one.open_job("job").await;
+    let hold = one.taken("shared.example", at(0)).await.hold;
+    let callers = (0..50).map(|nth| {
+        let one = one.clone();
+        async move {
+            let (mine, shared) = (format!("https://{nth}.example/"), "https://shared.example/");
+            one.enqueue(job, &[&mine, shared], at(1)).await;
+            let mut settled = 0;
+            for lane in one.claim(job, at(1)).await {
+                let hold = if lane.take == Take::Ours { hold } else { hold_of(&lane) };
+                for task in &lane.tasks {
+                    let yes = one.settle(job, hold, task.id, done(), at(2)).await;
+                    settled += u64::from(yes == Settled::Yes);
+                }
+            }
+            settled
+        }
+    });
+    let settled: u64 = together(callers.collect()).await.into_iter().sum();
+    let counts = one.counts(job).await;
+    assert_eq!((counts.tasks, counts.done, settled), (51, 51, 51));
+}
+
+/// Runs callers that are all ready before the first begins.
+async fn together<T: Send + 'static>(callers: Vec<impl Future<Output = T> + Send + 'static>) -> Vec<T> {
+    let barrier = Arc::new(Barrier::new(callers.len()));
+    let mut running = JoinSet::new();
+    for caller in callers {
+        let barrier = barrier.clone();
+        running.spawn(async move {
+            barrier.wait().await;
+            caller.await
+        });
+    }
+    running.join_all().await
+}

@@ -1,0 +1,205 @@
+//! A process as the promises play it: a store it opened, the holder it is, and short words for what it does.
+
+use std::sync::Arc;
+
+use comity_core::domain::Domain;
+use comity_core::pace::Kept;
+use comity_core::task::{JobId, JobStep, TaskId};
+use comity_core::time::{Span, Timestamp};
+use comity_store::domains::{
+    DomainKey, DomainRow, Hold, HolderId, LeftBehind, Parting, Released, Saved, Steering, Take, Taken,
+};
+use comity_store::jobs::{Counts, Job, Stepped};
+use comity_store::tasks::{Claim, Claimed, Enqueued, Lead, NewTask, Settle, Settled, Step};
+use comity_store::{LEASE, Store, StoreError};
+use serde_json::Value;
+
+use crate::backend::Backend;
+
+pub(crate) struct Process {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) holder: HolderId,
+}
+
+impl Process {
+    pub(crate) async fn start(backend: &Backend, name: &str, now: Timestamp) -> Self {
+        Self::with(backend.open(), name, now).await
+    }
+
+    pub(crate) async fn with(store: Arc<dyn Store>, name: &str, now: Timestamp) -> Self {
+        let holder = store.register(name.to_owned(), now).await.unwrap();
+        Self { store, holder }
+    }
+
+    pub(crate) async fn beat(&self, now: Timestamp) -> Result<(), StoreError> {
+        self.store.beat(self.holder, now).await
+    }
+
+    /// Looks at the others twice, a lease apart: whoever is silent meanwhile is lost.
+    pub(crate) async fn outlive(&self, from: Timestamp) -> Timestamp {
+        self.beat(from).await.unwrap();
+        self.beat(from + LEASE).await.unwrap();
+        from + LEASE
+    }
+
+    pub(crate) async fn take(&self, name: &str, now: Timestamp) -> Take {
+        let mut taken = self.store.take(self.holder, vec![domain(name)], now).await.unwrap();
+        assert_eq!(taken.len(), 1);
+        taken.remove(0)
+    }
+
+    pub(crate) async fn taken(&self, name: &str, now: Timestamp) -> Taken {
+        taken(self.take(name, now).await)
+    }
+
+    pub(crate) async fn wanted(&self) -> Vec<DomainKey> {
+        self.store.wanted(self.holder).await.unwrap()
+    }
+
+    pub(crate) async fn save(&self, saved: Saved) {
+        self.store.save(self.holder, vec![saved]).await.unwrap();
+    }
+
+    pub(crate) async fn release(&self, hold: Hold, pace: &[u8], parting: Parting, now: Timestamp) {
+        let released = Released { saved: nothing_learnt(hold), pace: pace.to_owned(), parting };
+        self.store.release(self.holder, vec![released], now).await.unwrap();
+    }
+
+    pub(crate) async fn row(&self, name: &str) -> DomainRow {
+        self.store.find_domain(domain(name)).await.unwrap().unwrap()
+    }
+
+    pub(crate) async fn open_job(&self, name: &str) -> JobId {
+        self.store.open_job(name.to_owned(), Value::Null, at(0)).await.unwrap().0.id
+    }
+
+    /// A job with these URLs.
+    pub(crate) async fn job_of(&self, name: &str, urls: &[&str], now: Timestamp) -> JobId {
+        let job = self.open_job(name).await;
+        let enqueued = self.enqueue(job, urls, now).await;
+        assert_eq!(enqueued.new as usize, urls.len(), "{name} had some of them: {enqueued:?}");
+        job
+    }
+
+    pub(crate) async fn job(&self, job: JobId) -> Job {
+        let jobs = self.store.list_jobs().await.unwrap();
+        jobs.into_iter().find(|found| found.id == job).unwrap()
+    }
+
+    pub(crate) async fn counts(&self, job: JobId) -> Counts {
+        self.job(job).await.counts
+    }
+
+    pub(crate) async fn step(&self, job: JobId, step: JobStep, now: Timestamp) -> Stepped {
+        self.store.step_job(job, step, None, now).await.unwrap()
+    }
+
+    /// Sweeps until there is no more to do.
+    pub(crate) async fn sweep(&self, job: JobId, now: Timestamp) {
+        while self.store.sweep(job, 100, now).await.unwrap() {}
+    }
+
+    pub(crate) async fn enqueue(&self, job: JobId, urls: &[&str], now: Timestamp) -> Enqueued {
+        let tasks = urls.iter().map(|url| listed(url)).collect();
+        self.store.enqueue(job, tasks, now).await.unwrap()
+    }
+
+    pub(crate) async fn claim(&self, job: JobId, now: Timestamp) -> Vec<Claimed> {
+        let claim = Claim { job, lanes: 100, tasks: 10 };
+        self.store.claim(self.holder, claim, now).await.unwrap()
+    }
+
+    /// Claims the one lane that is due.
+    pub(crate) async fn claim_one(&self, job: JobId, now: Timestamp) -> Claimed {
+        let mut claimed = self.claim(job, now).await;
+        assert_eq!(claimed.len(), 1, "{claimed:?}");
+        claimed.remove(0)
+    }
+
+    pub(crate) async fn settle(
+        &self,
+        job: JobId,
+        hold: Hold,
+        task: TaskId,
+        step: Step,
+        now: Timestamp,
+    ) -> Settled {
+        let settle = Settle { task, job, hold, attempts: Vec::new(), step };
+        self.store.settle(self.holder, vec![settle], now).await.unwrap()[0]
+    }
+
+    pub(crate) async fn next_due(&self, job: JobId) -> Option<Timestamp> {
+        self.store.next_due(job).await.unwrap()
+    }
+}
+
+/// A moment of the virtual clock.
+pub(crate) fn at(secs: i64) -> Timestamp {
+    Timestamp::from_secs(1_800_000_000 + secs)
+}
+
+pub(crate) fn ms(millis: u64) -> Span {
+    Span::from_millis(millis)
+}
+
+pub(crate) fn domain(name: &str) -> Domain {
+    Domain::parse(name).unwrap()
+}
+
+/// A task that the operator listed.
+pub(crate) fn listed(url: &str) -> NewTask {
+    NewTask { url: url.to_owned(), domain: Domain::of_url(url).unwrap(), lead: Lead::Listed }
+}
+
+/// What `take` brought, which must be the domain.
+pub(crate) fn taken(take: Take) -> Taken {
+    match take {
+        Take::Taken(taken) => *taken,
+        other => panic!("expected the domain, got {other:?}"),
+    }
+}
+
+/// The hold that a claim took with its lane.
+pub(crate) fn hold_of(claimed: &Claimed) -> Hold {
+    taken(claimed.take.clone()).hold
+}
+
+pub(crate) fn died_at(taken: &Taken) -> Timestamp {
+    match taken.left {
+        LeftBehind::Died { latest } => latest,
+        ref other => panic!("expected a death, got {other:?}"),
+    }
+}
+
+/// A claim as a sentence: `a.example/1 a.example/2 | b.example/1`.
+pub(crate) fn told(claimed: &[Claimed]) -> String {
+    let lane = |claimed: &Claimed| {
+        let urls = claimed.tasks.iter().map(|task| task.url.trim_start_matches("https://"));
+        urls.collect::<Vec<_>>().join(" ")
+    };
+    claimed.iter().map(lane).collect::<Vec<_>>().join(" | ")
+}
+
+pub(crate) fn nothing_learnt(hold: Hold) -> Saved {
+    Saved { hold, kept: Kept::default(), steering: Steering::default() }
+}
+
+pub(crate) fn done() -> Step {
+    Step::Done { status: 200, bytes: 10 }
+}
+
+pub(crate) fn failed() -> Step {
+    Step::Failed { error: "status 500".to_owned(), status: Some(500) }
+}
+
+pub(crate) fn skipped() -> Step {
+    Step::Skipped { reason: "robots.txt".to_owned() }
+}
+
+pub(crate) fn retry(ready_at: Timestamp) -> Step {
+    Step::Retry { ready_at, retries: 1, error: "status 429".to_owned() }
+}
+
+pub(crate) fn moved(to: &str) -> Step {
+    Step::Moved { domain: domain(to), at_url: Some(format!("https://{to}/")), hops: 1 }
+}

@@ -1,0 +1,178 @@
+//! What becomes of tasks, and who may say so.
+
+use comity_core::outcome::Outcome;
+use comity_core::task::JobId;
+use comity_store::domains::{Hold, Parting};
+use comity_store::jobs::Counts;
+use comity_store::tasks::{Attempt, Claimed, Settle, Settled, Step};
+
+use crate::backend::Backend;
+use crate::process::{Process, at, domain, done, failed, hold_of, moved, ms, retry, skipped, told};
+
+/// B42: each step is counted once, postponing and moving not at all.
+pub(crate) async fn each_step_is_counted(backend: Backend) {
+    let (one, job, lane) = claimed(&backend).await;
+    let limited =
+        Attempt { started_at: at(1), took: ms(20), outcome: Outcome::RateLimited, status: Some(429) };
+    let again = Attempt { started_at: at(2), ..limited.clone() };
+    let success = Attempt { outcome: Outcome::Success, status: Some(200), ..limited.clone() };
+    let steps = [
+        (done(), vec![limited.clone(), again, success]),
+        (failed(), vec![]),
+        (skipped(), vec![]),
+        (retry(at(60)), vec![limited]),
+        (Step::Postpone { ready_at: at(60) }, vec![]),
+        (moved("b.example"), vec![]),
+    ];
+    let settles = std::iter::zip(&lane.tasks, steps).map(|(task, (step, attempts))| Settle {
+        task: task.id,
+        job,
+        hold: hold_of(&lane),
+        attempts,
+        step,
+    });
+    let settled = one.store.settle(one.holder, settles.collect(), at(5)).await.unwrap();
+    assert_eq!(settled, [Settled::Yes; 6]);
+    let counts = Counts { tasks: 6, done: 1, failed: 1, skipped: 1, rate_limited: 3, retries: 1 };
+    assert_eq!(one.counts(job).await, counts);
+    assert_eq!(counts.waiting(), 3);
+
+    for (state, told) in [
+        ("done", "https://a.example/0 200 - at 5"),
+        ("failed", "https://a.example/1 500 status 500 at 5"),
+        ("skipped", "https://a.example/2 0 robots.txt at 5"),
+    ] {
+        let seen = one.store.list_tasks(job, state.to_owned(), 10).await.unwrap();
+        let seen = seen.into_iter().map(|task| {
+            let error = task.error.as_deref().unwrap_or("-");
+            let secs = task.settled_at.unwrap().since(at(0)).as_secs_up();
+            format!("{} {} {error} at {secs}", task.url, task.status.unwrap_or(0))
+        });
+        assert_eq!(seen.collect::<Vec<_>>(), [told], "{state}");
+    }
+    assert_eq!(one.store.list_tasks(job, "waiting".to_owned(), 2).await.unwrap().len(), 2);
+}
+
+/// B74
+pub(crate) async fn a_finished_task_is_never_settled_twice(backend: Backend) {
+    let (one, job, lane) = claimed(&backend).await;
+    let every = || {
+        [done(), failed(), skipped(), retry(at(9)), Step::Postpone { ready_at: at(9) }, moved("b.example")]
+    };
+    for (task, end) in std::iter::zip(&lane.tasks, [done(), failed(), skipped()]) {
+        assert_eq!(one.settle(job, hold_of(&lane), task.id, end, at(1)).await, Settled::Yes);
+        for step in every() {
+            let again = one.settle(job, hold_of(&lane), task.id, step.clone(), at(2)).await;
+            assert_eq!(again, Settled::Fenced, "{step:?}");
+        }
+    }
+    let counts = Counts { tasks: 6, done: 1, failed: 1, skipped: 1, ..Counts::default() };
+    assert_eq!(one.counts(job).await, counts);
+}
+
+/// B74: of a batch, what is still held is committed and the rest is not.
+pub(crate) async fn a_hold_that_ended_settles_nothing(backend: Backend) {
+    let (one, job, lane) = claimed(&backend).await;
+    let other = Process::start(&backend, "other", at(0)).await;
+    let old = hold_of(&lane);
+    let kept = one.taken("b.example", at(0)).await.hold;
+    one.enqueue(job, &["https://b.example/"], at(0)).await;
+    let task_b = one.claim_one(job, at(0)).await.tasks[0].id;
+    one.release(old, b"pace", Parting::HandOver, at(1)).await;
+    let new = one.taken("a.example", at(1)).await.hold;
+
+    let first = lane.tasks[0].id;
+    let settle = |task, hold: Hold| Settle { task, job, hold, attempts: Vec::new(), step: done() };
+    let batch = vec![settle(first, old), settle(task_b, kept), settle(first, Hold { epoch: 99, ..new })];
+    let settled = one.store.settle(one.holder, batch, at(2)).await.unwrap();
+    assert_eq!(settled, [Settled::Fenced, Settled::Yes, Settled::Fenced]);
+    assert_eq!(other.settle(job, new, first, done(), at(2)).await, Settled::Fenced, "not its hold");
+    assert_eq!(one.settle(job, new, first, done(), at(2)).await, Settled::Yes);
+    assert_eq!(one.counts(job).await.done, 2);
+}
+
+/// B42
+pub(crate) async fn a_postponed_task_spends_nothing(backend: Backend) {
+    let (one, job, lane) = claimed(&backend).await;
+    let hold = hold_of(&lane);
+    let task = lane.tasks[0].id;
+    one.settle(job, hold, task, retry(at(10)), at(1)).await;
+    for secs in 10..20 {
+        let step = Step::Postpone { ready_at: at(secs + 1) };
+        assert_eq!(one.settle(job, hold, task, step, at(secs)).await, Settled::Yes);
+    }
+    assert_eq!(one.counts(job).await, Counts { tasks: 6, retries: 1, ..Counts::default() });
+    one.release(hold, b"pace", Parting::Stop, at(20)).await;
+    let row = one.claim_one(job, at(20)).await.tasks.into_iter().find(|row| row.id == task).unwrap();
+    assert_eq!((row.retries, row.hops, row.ready_at), (1, 0, at(20)));
+}
+
+/// B45
+pub(crate) async fn one_attempt_that_fails_is_no_retry(backend: Backend) {
+    let (one, job, lane) = claimed(&backend).await;
+    let attempt = Attempt { started_at: at(1), took: ms(1), outcome: Outcome::Timeout, status: None };
+    let step = Step::Failed { error: "no answer in 30s".to_owned(), status: None };
+    let task = lane.tasks[0].id;
+    let settle = Settle { task, job, hold: hold_of(&lane), attempts: vec![attempt], step };
+    one.store.settle(one.holder, vec![settle], at(2)).await.unwrap();
+    assert_eq!(one.counts(job).await, Counts { tasks: 6, failed: 1, ..Counts::default() });
+    assert_eq!(one.store.list_tasks(job, "failed".to_owned(), 1).await.unwrap()[0].status, None);
+}
+
+/// B44
+pub(crate) async fn a_moved_task_is_claimed_where_it_went(backend: Backend) {
+    let (one, job, lane) = claimed(&backend).await;
+    let other = Process::start(&backend, "other", at(0)).await;
+    let task = lane.tasks[0].id;
+    one.settle(job, hold_of(&lane), task, moved("b.example"), at(3)).await;
+    assert_eq!(one.next_due(job).await, Some(at(3)));
+
+    let there = other.claim_one(job, at(3)).await;
+    let row = &there.tasks[0];
+    assert_eq!((there.domain.as_str(), row.id, row.url.as_str()), ("b.example", task, "https://a.example/0"));
+    assert_eq!((row.at_url.as_deref(), row.hops), (Some("https://b.example/"), 1));
+
+    // Whose pace it goes by can change without a redirect; where it stands is kept.
+    let step = Step::Moved { domain: domain("c.example"), at_url: None, hops: 1 };
+    assert_eq!(other.settle(job, hold_of(&there), task, step, at(4)).await, Settled::Yes);
+    let again = one.claim_one(job, at(4)).await;
+    assert_eq!(again.tasks[0].at_url.as_deref(), Some("https://b.example/"));
+    assert_eq!(one.settle(job, hold_of(&again), task, done(), at(5)).await, Settled::Yes);
+    assert_eq!(one.counts(job).await.done, 1);
+}
+
+/// B74: another process may be fetching it by now, so a word on it that comes late is not taken.
+pub(crate) async fn a_moved_task_is_no_longer_its_former_holders(backend: Backend) {
+    let (one, job, lane) = claimed(&backend).await;
+    let other = Process::start(&backend, "other", at(0)).await;
+    let task = lane.tasks[0].id;
+    one.settle(job, hold_of(&lane), task, moved("b.example"), at(1)).await;
+    other.claim_one(job, at(1)).await;
+    assert_eq!(one.settle(job, hold_of(&lane), task, done(), at(2)).await, Settled::Fenced);
+}
+
+pub(crate) async fn a_hold_settles_tasks_of_its_own_domain_only(backend: Backend) {
+    let (one, job, lane) = claimed(&backend).await;
+    let other = Process::start(&backend, "other", at(0)).await;
+    let hold = other.taken("b.example", at(0)).await.hold;
+    assert_eq!(other.settle(job, hold, lane.tasks[0].id, done(), at(1)).await, Settled::Fenced);
+    assert_eq!(one.counts(job).await.done, 0);
+}
+
+pub(crate) async fn a_fenced_settle_leaves_no_trace(backend: Backend) {
+    let (one, job, lane) = claimed(&backend).await;
+    let task = lane.tasks[0].id;
+    one.settle(job, hold_of(&lane), task, done(), at(1)).await;
+    assert_eq!(one.settle(job, hold_of(&lane), task, moved("b.example"), at(2)).await, Settled::Fenced);
+    assert_eq!(one.next_due(job).await, None, "no lane is due for a task that did not move");
+    assert_eq!(told(&one.claim(job, at(2)).await), "");
+}
+
+/// A process that claimed a lane of six tasks.
+async fn claimed(backend: &Backend) -> (Process, JobId, Claimed) {
+    let one = Process::start(backend, "one", at(0)).await;
+    let urls: Vec<String> = (0..6).map(|nth| format!("https://a.example/{nth}")).collect();
+    let job = one.job_of("job", &urls.iter().map(String::as_str).collect::<Vec<_>>(), at(0)).await;
+    let lane = one.claim_one(job, at(0)).await;
+    (one, job, lane)
+}

@@ -1,0 +1,286 @@
+//! What only the store in SQLite promises: which files it takes, what it says of those it does not, and what
+//! people find in them.
+
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use comity_core::outcome::Outcome;
+use comity_core::pace::Kept;
+use comity_store::domains::{DomainStore, Saved, Take};
+use comity_store::sqlite::Sqlite;
+use comity_store::tasks::{Attempt, Claim, Settle};
+use comity_store::{Store, StoreError};
+use rusqlite::Connection;
+use tempfile::TempDir;
+
+use crate::process::{Process, at, done, hold_of, ms, nothing_learnt};
+
+#[test]
+fn a_database_of_a_newer_version_is_refused() {
+    let file = TestFile::new();
+    drop(file.open());
+    file.query("PRAGMA user_version = 999");
+    let error = Sqlite::open(&file.path).unwrap_err();
+    assert!(matches!(error, StoreError::Newer { found: 999, .. }), "{error:?}");
+    let text = error.to_string();
+    assert!(text.starts_with(&file.path.display().to_string()), "{text}");
+    assert!(text.contains("newer version of Comity (schema 999") && text.contains("--store"), "{text}");
+}
+
+#[test]
+fn what_is_no_database_is_left_alone() {
+    let file = TestFile::new();
+    std::fs::write(&file.path, "a shopping list, longer than any header\n".repeat(100)).unwrap();
+    assert_eq!(file.refusal(), "is not a database; name another --store");
+}
+
+#[test]
+fn a_database_of_another_program_is_left_alone() {
+    // Other programs count the versions of their tables too.
+    for version in [0, 1, -1] {
+        let file = TestFile::new();
+        file.query(&format!("CREATE TABLE recipes (name TEXT); PRAGMA user_version = {version}"));
+        let before = std::fs::read(&file.path).unwrap();
+        assert_eq!(
+            file.refusal(),
+            "is a database of another program; name another --store",
+            "version {version}"
+        );
+        assert!(std::fs::read(&file.path).unwrap() == before, "version {version}: the file was changed");
+    }
+}
+
+#[test]
+fn an_empty_file_becomes_a_database() {
+    let file = TestFile::new();
+    std::fs::write(&file.path, "").unwrap();
+    drop(file.open());
+    assert_eq!(file.query_one("PRAGMA journal_mode"), "wal");
+}
+
+#[test]
+fn a_path_that_leads_nowhere_is_said() {
+    let file = TestFile::new();
+    std::fs::write(&file.path, "a file, not a folder").unwrap();
+    let folder = file.path.parent().unwrap();
+    for path in [folder.join("missing/x.db"), file.path.join("x.db"), "/proc/x.db".into(), folder.into()] {
+        let error = Sqlite::open(&path).unwrap_err().to_string();
+        let expected = "cannot be opened or made; check that the folder exists and can be written";
+        assert_eq!(error, format!("{}: {expected}", path.display()));
+    }
+}
+
+/// Permissions do not bind root, for whom this is a file like any other.
+#[cfg(unix)]
+#[tokio::test]
+async fn a_file_that_cannot_be_written_is_said() {
+    use std::os::unix::fs::PermissionsExt;
+    let file = TestFile::new();
+    drop(file.open());
+    std::fs::set_permissions(&file.path, PermissionsExt::from_mode(0o444)).unwrap();
+    let is_bound = std::fs::File::options().append(true).open(&file.path).is_err();
+    let registered = match Sqlite::open(&file.path) {
+        Ok(store) => store.register("one".to_owned(), at(0)).await.map(drop),
+        Err(error) => Err(error),
+    };
+    assert_eq!(registered.is_err(), is_bound, "{registered:?}");
+    if let Err(error) = registered {
+        assert!(error.to_string().contains("check the permissions"), "{error}");
+    }
+}
+
+#[test]
+fn only_known_kinds_of_store_are_opened() {
+    for url in ["", "sqlite:", "comity.db", "memory:x", "mysql://host/db", "postgres://user:secret@host/db"] {
+        let error = comity_store::open(url).map(|_| ()).unwrap_err();
+        assert!(matches!(error, StoreError::Unsupported { .. }), "{url}: {error:?}");
+        assert!(!error.to_string().contains("secret"), "B75: {error}");
+    }
+    assert_eq!(comity_store::open("memory:").unwrap().place(), "memory");
+}
+
+#[test]
+fn many_make_one_database_at_once() {
+    let file = TestFile::new();
+    let opened: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..8).map(|_| scope.spawn(|| Sqlite::open(&file.path).map(drop))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert!(opened.iter().all(Result::is_ok), "{opened:?}");
+}
+
+#[tokio::test]
+async fn a_lock_of_another_program_is_said_and_outlived() {
+    let file = TestFile::new();
+    let one = file.process("one").await;
+    let other = file.lock();
+    let error = one.store.register("late".to_owned(), at(1)).await.unwrap_err();
+    assert!(matches!(&error, StoreError::Unavailable { what, .. } if what.contains("locked")), "{error}");
+    drop(other);
+    one.beat(at(2)).await.unwrap();
+    assert_eq!(file.query_one("SELECT count(*) FROM holders"), "1", "nothing of what failed is in it");
+}
+
+/// A copy made by `VACUUM INTO` has no log beside it, so opening one changes how it is kept.
+#[test]
+fn a_locked_copy_is_said_to_be_locked() {
+    let file = TestFile::new();
+    drop(file.open());
+    file.query("PRAGMA journal_mode = DELETE");
+    let lock = file.lock();
+    let (sender, receiver) = channel();
+    let path = file.path.clone();
+    std::thread::spawn(move || sender.send(Sqlite::open(path).map(drop)));
+    let opened = receiver.recv_timeout(Duration::from_secs(15)).expect("it says so after about 10 s");
+    let error = opened.unwrap_err().to_string();
+    assert!(error.contains("locked"), "{error}");
+    drop(lock);
+}
+
+#[tokio::test]
+async fn a_beat_notices_that_the_file_was_deleted_or_replaced() {
+    let file = TestFile::new();
+    let one = file.process("one").await;
+    one.beat(at(1)).await.unwrap();
+    let gone = |error: StoreError| assert!(error.to_string().contains("deleted or replaced"), "{error}");
+    std::fs::rename(&file.path, file.path.with_extension("old")).unwrap();
+    gone(one.beat(at(2)).await.unwrap_err());
+    std::fs::write(&file.path, "").unwrap();
+    gone(one.beat(at(3)).await.unwrap_err());
+}
+
+/// B9: one database by two names is still one database.
+#[cfg(unix)]
+#[tokio::test]
+async fn whoever_comes_by_another_path_finds_the_same_holders() {
+    let file = TestFile::new();
+    let one = file.process("one").await;
+    one.taken("a.example", at(0)).await;
+    let link = tempfile::tempdir().unwrap().path().with_extension("link");
+    std::os::unix::fs::symlink(file.path.parent().unwrap(), &link).unwrap();
+    let by_folder = TestFile { path: link.join("comity.db"), _folder: None };
+    let by_file = TestFile { path: file.path.with_file_name("link.db"), _folder: None };
+    std::os::unix::fs::symlink(&file.path, &by_file.path).unwrap();
+    for other in [by_folder, by_file] {
+        let take = other.process("other").await.take("a.example", at(1)).await;
+        assert_eq!(take, Take::Held { by: "one".to_owned() }, "{}", other.path.display());
+    }
+    std::fs::remove_file(link).unwrap();
+}
+
+/// B9: both are inside their claim before either can go on.
+#[tokio::test]
+async fn claims_that_wait_for_one_lock_bring_each_lane_once() {
+    let file = TestFile::new();
+    let (one, other) = (file.process("one").await, file.process("other").await);
+    for round in 0..5 {
+        let urls: Vec<String> = (0..8).map(|nth| format!("https://{round}-{nth}.example/")).collect();
+        let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
+        let job = one.job_of(&round.to_string(), &urls, at(round)).await;
+        let claim = Claim { job, lanes: 5, tasks: 1 };
+        let lock = file.lock();
+        let claims = [&one, &other].map(|process| process.store.claim(process.holder, claim, at(round)));
+        tokio::time::sleep(Duration::from_millis(30)).await;
+        drop(lock);
+        let [first, second] = claims;
+        let (first, second) = (first.await.unwrap(), second.await.unwrap());
+        let mut lanes: Vec<_> = first.iter().chain(&second).map(|claimed| claimed.lane).collect();
+        assert_eq!(lanes.len(), 8);
+        lanes.sort_unstable();
+        lanes.dedup();
+        assert_eq!(lanes.len(), 8, "a lane was claimed twice");
+    }
+}
+
+/// B35: people and scripts read these tables and columns.
+#[tokio::test]
+async fn people_find_what_they_rely_on() {
+    let file = TestFile::new();
+    let one = file.process("one").await;
+    let job = one.job_of("news", &["https://a.example/1", "https://a.example/2"], at(0)).await;
+    let lane = one.claim_one(job, at(0)).await;
+    let hold = hold_of(&lane);
+    let kept = Kept { delay: ms(1_500), floor: ms(250), server: Some((at(60), at(1))), ..Kept::default() };
+    one.save(Saved { kept, ..nothing_learnt(hold) }).await;
+    let attempt = |secs, outcome, status| Attempt { started_at: at(secs), took: ms(20), outcome, status };
+    let attempts = vec![attempt(1, Outcome::RateLimited, Some(429)), attempt(2, Outcome::Success, Some(200))];
+    let settle = Settle { task: lane.tasks[0].id, job, hold, attempts, step: done() };
+    one.store.settle(one.holder, vec![settle], at(3)).await.unwrap();
+
+    for (sql, expected) in [
+        (
+            "SELECT printf('%s %s %s %s %s %s', domain, adaptive_delay_seconds, adaptive_delay_floor_seconds,
+                server_until_us, name, epoch) FROM domains JOIN holders ON holders.id = holder",
+            "a.example 1.5 0.25 1800000060000000 one 1",
+        ),
+        (
+            "SELECT printf('%s %s %s %s %s %s', name, state, tasks, done, rate_limited, created_us) FROM jobs",
+            "news running 2 1 1 1800000000000000",
+        ),
+        ("SELECT count(*) FROM lanes WHERE job_id = 1", "1"),
+        (
+            "SELECT group_concat(printf('%s %s', url, state), ', ' ORDER BY id) FROM tasks",
+            "https://a.example/1 done, https://a.example/2 waiting",
+        ),
+        (
+            "SELECT group_concat(printf('%s %s %s %s', started_us, took_us, outcome, attempts.status), ', ')
+                FROM attempts JOIN tasks ON tasks.id = task_id",
+            "1800000001000000 20000 rate_limited 429, 1800000002000000 20000 success 200",
+        ),
+    ] {
+        assert_eq!(file.query_one(sql), expected, "{sql}");
+    }
+}
+
+/// A path for a database, in a folder of its own.
+struct TestFile {
+    path: PathBuf,
+    _folder: Option<TempDir>,
+}
+
+impl TestFile {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        Self { path: folder.path().join("comity.db"), _folder: Some(folder) }
+    }
+
+    fn open(&self) -> Sqlite {
+        Sqlite::open(&self.path).unwrap()
+    }
+
+    async fn process(&self, name: &str) -> Process {
+        Process::with(std::sync::Arc::new(self.open()), name, at(0)).await
+    }
+
+    /// Why it is not opened.
+    fn refusal(&self) -> String {
+        match Sqlite::open(&self.path) {
+            Err(StoreError::Unavailable { place, what }) if Path::new(&place) == self.path => what,
+            other => format!("not refused but {:?}", other.map(|store| store.place())),
+        }
+    }
+
+    /// What another program does to it.
+    fn query(&self, sql: &str) {
+        Connection::open(&self.path).unwrap().execute_batch(sql).unwrap();
+    }
+
+    fn query_one(&self, sql: &str) -> String {
+        let value = Connection::open(&self.path)
+            .unwrap()
+            .query_row(sql, [], |row| row.get::<_, rusqlite::types::Value>(0));
+        match value.unwrap() {
+            rusqlite::types::Value::Integer(number) => number.to_string(),
+            rusqlite::types::Value::Text(text) => text,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Another program that is in the middle of writing, until it is dropped.
+    fn lock(&self) -> Connection {
+        let connection = Connection::open(&self.path).unwrap();
+        connection.execute_batch("BEGIN EXCLUSIVE").unwrap();
+        connection
+    }
+}
