@@ -78,6 +78,8 @@ impl<'a> Run<'a> {
         if !made && job.options != options {
             store.set_options(job.id, options).await?;
         }
+        // What an earlier process did not get to after the job was reopened.
+        jobs::sweep(&*store, &job, &clock).await?;
         let what = if made { "begun" } else { "goes on" };
         tracing::info!(job = job.name, store = store.place(), profile = config.profile, "job {what}");
         if config.http.contact.is_none() {

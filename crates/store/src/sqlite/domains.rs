@@ -96,7 +96,8 @@ impl Tx<'_> {
         let Saved { hold, kept, steering } = saved;
         let sql = "UPDATE domains SET adaptive_delay_seconds = ?4, adaptive_delay_floor_seconds = ?5,
             floor_confirmed_us = ?6, server_until_us = ?7, server_stated_us = ?8, pinned = ?9,
-            paused_until_us = ?10 WHERE id = ?1 AND holder = ?2 AND epoch = ?3";
+            paused_until_us = ?10 WHERE id = ?1 AND holder = ?2 AND epoch = ?3
+            AND EXISTS (SELECT 1 FROM holders WHERE holders.id = ?2 AND died_us IS NULL)";
         let changed = self.sql.prepare_cached(sql)?.execute(params![
             hold.key.0,
             holder.0,
@@ -180,7 +181,7 @@ fn row_of(row: &Row<'_>) -> rusqlite::Result<DomainRow> {
 
 /// What is kept of a domain, read from the columns of [`KEPT`].
 fn kept(row: &Row<'_>, first: usize) -> rusqlite::Result<(Kept, Steering)> {
-    let seconds = |nth| row.get::<_, f64>(nth).map(|secs| Span::from_secs_f64(secs).unwrap_or_default());
+    let seconds = |nth| row.get::<_, f64>(nth).map(|secs| Span::from_micros((secs * 1e6).round() as u64));
     let time = |nth| row.get::<_, Option<i64>>(nth).map(|micros| micros.map(at));
     let kept = Kept {
         delay: seconds(first)?,

@@ -142,7 +142,11 @@ impl Tx<'_> {
             // A holder whose row is gone was deregistered; what it still held it left without a word.
             None => return Ok(Standing::Died(now)),
             Some((_, Some(died))) => return Ok(Standing::Died(at(died))),
-            Some((until, None)) if !living.lives(holder) => now.min(at(until)),
+            Some((until, None)) if !living.lives(holder) => {
+                // Its clock may be behind ours; it was alive when we last saw it beat.
+                let seen_at = self.memory.watch.0.get(&holder).map_or(Timestamp::NEVER, |seen| seen.1);
+                now.min(at(until).max(seen_at))
+            }
             Some((until, None)) => {
                 let seen = self.memory.watch.0.entry(holder).or_insert((until, now));
                 if seen.0 != until {

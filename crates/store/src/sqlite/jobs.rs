@@ -49,7 +49,8 @@ impl Tx<'_> {
     ) -> rusqlite::Result<Stepped> {
         let Some(found) = self.job(job)? else { return Ok(Stepped::Missing) };
         let Ok(state) = found.state.after(step) else { return Ok(Stepped::No(found)) };
-        let unfinished = found.counts.waiting() > 0 || self.is_filled(living, job, now)?;
+        let unfinished =
+            found.counts.waiting() > 0 || !self.is_swept(job)? || self.is_filled(living, job, now)?;
         if step == JobStep::Finish && unfinished {
             return Ok(Stepped::No(found));
         }
@@ -64,6 +65,11 @@ impl Tx<'_> {
             swept
         ])?;
         Ok(self.job(job)?.map_or(Stepped::Missing, Stepped::Yes))
+    }
+
+    /// Whether its tasks are in line with its state.
+    fn is_swept(&self, job: JobId) -> rusqlite::Result<bool> {
+        self.sql.prepare_cached("SELECT 1 FROM jobs WHERE id = ?1 AND swept")?.exists([job.0 as i64])
     }
 
     /// Whether somebody alive adds tasks to the job.
@@ -110,7 +116,8 @@ impl Tx<'_> {
         let mut revived = 0;
         for (state, count, only) in [("failed", "failed", None), ("skipped", "skipped", Some(JOB_ENDED))] {
             let sql =
-                "UPDATE tasks SET state = 'waiting', retries = 0, hops = 0, at_url = NULL, ready_us = ?4
+                "UPDATE tasks SET state = 'waiting', retries = 0, hops = 0, at_url = NULL, ready_us = ?4,
+                lane_id = coalesce(home_lane_id, lane_id), home_lane_id = NULL
                 WHERE id IN (SELECT id FROM tasks WHERE job_id = ?1 AND state = ?2
                     AND state IN ('failed', 'skipped') AND (?5 IS NULL OR error = ?5) LIMIT ?3)";
             let left = limit - revived as u32;

@@ -54,13 +54,14 @@ impl Sqlite {
     /// Opens the database at `path`, which is made when it is not there.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
         let place = Place::File(path.as_ref().to_owned());
-        let living = Living::beside(path.as_ref());
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
             | OpenFlags::SQLITE_OPEN_CREATE
             | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection =
             Connection::open_with_flags(path.as_ref(), flags).map_err(|error| place.error(&error))?;
-        Self::start(connection, place, living)
+        // By whatever name it was opened, its holders are found beside the file itself.
+        let real = path.as_ref().canonicalize().unwrap_or_else(|_| path.as_ref().to_owned());
+        Self::start(connection, place, Living::beside(&real))
     }
 
     /// A database in memory, gone with its last user.
@@ -70,6 +71,8 @@ impl Sqlite {
     }
 
     fn start(mut connection: Connection, place: Place, living: Living) -> Result<Self, StoreError> {
+        connection.busy_timeout(BUSY).map_err(|error| place.error(&error))?;
+        schema::recognise(&connection, &place)?;
         prepare(&connection).map_err(|error| place.error(&error))?;
         schema::migrate(&mut connection, &place)?;
         let file = place.path().and_then(file_number);
@@ -81,19 +84,20 @@ impl Sqlite {
 
 /// Durable against a kill, not against a power cut in the last moments; a log that is moved over seldom.
 fn prepare(connection: &Connection) -> rusqlite::Result<()> {
-    connection.busy_timeout(BUSY)?;
     connection.set_prepared_statement_cache_capacity(100);
     // Two processes that make the database at once: the second waits for the first.
     let wal = || connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()));
-    for _ in 0..100 {
+    connection.busy_timeout(Duration::ZERO)?;
+    for tries in 0.. {
         match wal() {
-            Err(error) if is_busy(&error) => std::thread::sleep(Duration::from_millis(20)),
+            Err(error) if is_busy(&error) && tries < 500 => std::thread::sleep(Duration::from_millis(20)),
             result => {
                 result?;
                 break;
             }
         }
     }
+    connection.busy_timeout(BUSY)?;
     connection.pragma_update(None, "synchronous", "NORMAL")?;
     connection.pragma_update(None, "wal_autocheckpoint", 16_384)?;
     connection.pragma_update(None, "journal_size_limit", 256 << 20)?;

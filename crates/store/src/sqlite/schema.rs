@@ -21,25 +21,35 @@ pub(super) fn migrate(connection: &mut Connection, place: &Place) -> Result<(), 
     if found > known {
         return Err(StoreError::Newer { place: place.to_string(), found, known });
     }
-    let run = || -> rusqlite::Result<bool> {
-        let tables: i64 =
-            transaction.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
-        if found == 0 && tables > 0 {
-            return Ok(false);
-        }
+    let run = || -> rusqlite::Result<()> {
         for migration in &MIGRATIONS[found.max(0) as usize..] {
             transaction.execute_batch(migration)?;
         }
+        transaction.pragma_update(None, "application_id", APPLICATION)?;
         transaction.pragma_update(None, "user_version", known)?;
-        transaction.commit()?;
-        Ok(true)
+        transaction.commit()
     };
-    match run() {
+    run().map_err(|error| place.error(&error))
+}
+
+/// Refuses a database of another program, before anything is changed in it.
+pub(super) fn recognise(connection: &Connection, place: &Place) -> Result<(), StoreError> {
+    let read = || -> rusqlite::Result<bool> {
+        // One statement, so that it sees one state of a database that is being made meanwhile.
+        let sql = "SELECT (SELECT count(*) FROM sqlite_schema), application_id FROM pragma_application_id";
+        let (tables, application): (i64, i64) =
+            connection.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        Ok(tables == 0 || application == APPLICATION)
+    };
+    match read() {
         Ok(true) => Ok(()),
         Ok(false) => Err(place.unavailable("is a database of another program; name another --store")),
         Err(error) => Err(place.error(&error)),
     }
 }
+
+/// Says in the file whose it is: `CMTY`.
+const APPLICATION: i64 = 0x434d_5459;
 
 fn version(connection: &Connection) -> rusqlite::Result<i64> {
     connection.pragma_query_value(None, "user_version", |row| row.get(0))
@@ -109,6 +119,7 @@ CREATE TABLE tasks (
     id INTEGER PRIMARY KEY,
     job_id INTEGER NOT NULL,
     lane_id INTEGER NOT NULL,
+    home_lane_id INTEGER,
     url TEXT NOT NULL,
     url_key INTEGER NOT NULL,
     lead TEXT NOT NULL,

@@ -225,6 +225,13 @@ impl Tx<'_> {
     /// Writes what became of one task; false when it does not wait any more.
     fn settle_one(&mut self, settle: &Settle, tally: &mut Tally, now: Timestamp) -> rusqlite::Result<bool> {
         let id = settle.task.0 as i64;
+        // A task that moved on meanwhile is another holder's.
+        let sql =
+            "SELECT 1 FROM tasks JOIN lanes ON lanes.id = lane_id WHERE tasks.id = ?1 AND state = 'waiting'
+            AND tasks.job_id = ?2 AND domain_id = ?3";
+        if !self.sql.prepare_cached(sql)?.exists([id, settle.job.0 as i64, settle.hold.key.0])? {
+            return Ok(false);
+        }
         let end = "UPDATE tasks SET state = ?2, status = ?3, bytes = ?4, error = ?5, settled_us = ?6
             WHERE id = ?1 AND state = 'waiting'";
         let end = |state, status: Option<u16>, bytes: Option<i64>, error: Option<&str>| {
@@ -246,8 +253,8 @@ impl Tx<'_> {
             }
             Step::Moved { domain, at_url, hops } => {
                 let lane = self.lane_id(settle.job.0 as i64, domain.as_str())?;
-                let sql =
-                    "UPDATE tasks SET lane_id = ?2, at_url = coalesce(?3, at_url), hops = ?4, ready_us = ?5
+                let sql = "UPDATE tasks SET home_lane_id = coalesce(home_lane_id, lane_id), lane_id = ?2,
+                    at_url = coalesce(?3, at_url), hops = ?4, ready_us = ?5
                     WHERE id = ?1 AND state = 'waiting'";
                 let mut statement = self.sql.prepare_cached(sql)?;
                 let changed = statement.execute(params![id, lane, at_url, hops, us(now)])?;
