@@ -9,6 +9,7 @@ use clap::{Args as Group, Parser, Subcommand, ValueEnum};
 #[derive(Debug, Parser)]
 #[command(name = "comity", version, propagate_version = true, max_term_width = 100)]
 #[command(after_help = "Examples:
+  comity demo
   comity fetch https://example.org/ --out pages
   comity fetch --input urls.txt --job news      # Ctrl-C, then again: goes on where it stopped
   comity explain https://example.org/           # why would a request wait?
@@ -54,6 +55,8 @@ pub(crate) struct Global {
 pub(crate) enum Command {
     /// Fetch URLs politely, as a job that survives restarts
     Fetch(Fetch),
+    /// See it at work: a site on loopback that says 429, and a job that fetches all of it
+    Demo,
     /// Look at jobs and steer them
     #[command(subcommand)]
     Jobs(Jobs),

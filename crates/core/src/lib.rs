@@ -63,8 +63,3 @@ pub mod task;
 pub mod cadence;
 pub mod enqueue;
 pub mod interval;
-
-/// The examples of the README are tests.
-#[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct Readme;

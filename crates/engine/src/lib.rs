@@ -42,3 +42,8 @@ pub mod config;
 
 pub use comity_core as core;
 pub use comity_store as store;
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

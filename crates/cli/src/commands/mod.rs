@@ -2,6 +2,7 @@
 
 mod config;
 mod decide;
+mod demo;
 mod domains;
 mod fetch;
 mod jobs;
@@ -19,6 +20,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let Args { global, command } = args;
     let code = match command {
         Command::Fetch(fetch) => fetch::run(&global, fetch).await?,
+        Command::Demo => demo::run(&global).await?,
         Command::Config(command) => config::run(&global, &command)?,
         Command::Profiles { name } => config::profiles(&global, name.as_deref())?,
         command => {
@@ -30,7 +32,9 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
                 Command::Check(check) => decide::check(&global, &config, check).await?,
                 Command::Record(record) => decide::record(&global, &config, record).await?,
                 Command::Explain(explain) => decide::explain(&global, &config, explain).await?,
-                Command::Fetch(_) | Command::Config(_) | Command::Profiles { .. } => crate::exit::DONE,
+                Command::Fetch(_) | Command::Demo | Command::Config(_) | Command::Profiles { .. } => {
+                    crate::exit::DONE
+                }
             }
         }
     };

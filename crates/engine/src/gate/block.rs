@@ -18,7 +18,8 @@ impl Wake for Unpark {
 pub(super) fn on<T>(future: impl Future<Output = T>) -> T {
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     let mut context = Context::from_waker(&waker);
-    let mut future = pin!(future);
+    // Inside a runtime its channels make busy tasks pause until it has its turn, which it has not while we wait.
+    let mut future = pin!(tokio::task::unconstrained(future));
     loop {
         match future.as_mut().poll(&mut context) {
             Poll::Ready(value) => return value,

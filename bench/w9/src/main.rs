@@ -1,0 +1,148 @@
+//! W9: what a claim costs as the queue grows from 10 k to 10 M tasks over 100 k domains.
+//!
+//! For each size: fill a new SQLite store as `comity fetch` does (batches of 20,000), then work on it in rounds of
+//! claim, settle and park, and take the median. Each lane is claimed with one task, so that every size does the
+//! same work; a small queue has no more than that in a lane. URLs come in random order of domains. Memory is the peak of the
+//! whole process up to then. Times are of this process; the ratio to the smallest size is the figure that counts.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use comity_core::domain::Domain;
+use comity_core::outcome::Outcome;
+use comity_core::time::{Span, Timestamp};
+use comity_store::domains::{HolderId, Take};
+use comity_store::jobs::Job;
+use comity_store::tasks::{Attempt, Claim, Lead, NewTask, Settle, Step};
+use comity_store::{Store, StoreError};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let sizes: Vec<u64> = match std::env::args().nth(1) {
+        Some(list) => list.split(',').map(str::parse).collect::<Result<_, _>>()?,
+        None => vec![10_000, 100_000, 1_000_000, 10_000_000],
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build()?;
+    println!(
+        "| tasks | filling, URLs/s | claim of {LANES} lanes, ms | ÷ smallest | settle of {LANES}, ms | peak memory, MB | database, MB |"
+    );
+    println!("| --- | --- | --- | --- | --- | --- | --- |");
+    let mut smallest = None;
+    for size in sizes {
+        let measured = runtime.block_on(measure(size))?;
+        let claim = measured.claim.as_secs_f64() * 1e3;
+        let base = *smallest.get_or_insert(claim);
+        println!(
+            "| {size} | {:.0} | {claim:.2} | {:.2} | {:.2} | {} | {} |",
+            measured.fill_rate,
+            claim / base,
+            measured.settle.as_secs_f64() * 1e3,
+            peak_kib() / 1024,
+            measured.bytes >> 20,
+        );
+    }
+    Ok(())
+}
+
+struct Measured {
+    fill_rate: f64,
+    claim: Duration,
+    settle: Duration,
+    bytes: u64,
+}
+
+async fn measure(size: u64) -> Result<Measured, Box<dyn std::error::Error>> {
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("w9.db");
+    let store: Arc<dyn Store> = comity_store::open(&format!("sqlite:{}", path.display()))?;
+    let mut now = Timestamp::from_secs(1_800_000_000);
+    let holder = store.register("w9".to_owned(), now).await?;
+    let (job, _) = store.open_job("w9".to_owned(), Default::default(), now).await?;
+    let fill_rate = fill(&*store, &job, size, now).await?;
+    let (mut claims, mut settles) = (Vec::new(), Vec::new());
+    for round in 0..ROUNDS {
+        now = now + Span::from_millis(100);
+        if round % 20 == 0 {
+            store.beat(holder, now).await?;
+        }
+        let (claim, settle) = work(&*store, holder, &job, now).await?;
+        claims.push(claim);
+        settles.push(settle);
+    }
+    let bytes = std::fs::metadata(&path)?.len();
+    Ok(Measured { fill_rate, claim: median(claims), settle: median(settles), bytes })
+}
+
+/// Adds `size` tasks, of domains in random order.
+async fn fill(store: &dyn Store, job: &Job, size: u64, now: Timestamp) -> Result<f64, StoreError> {
+    let mut random = fastrand::Rng::with_seed(9);
+    let began = clock();
+    let mut added = 0;
+    while added < size {
+        let batch = (added..size.min(added + BATCH))
+            .map(|nth| {
+                let host = format!("d{}.invalid", random.u64(0..DOMAINS));
+                let url = format!("http://{host}/{nth}");
+                let domain = Domain::of_url(&url).unwrap_or_else(|_| unreachable!("a valid URL"));
+                NewTask { url, domain, lead: Lead::Listed }
+            })
+            .collect();
+        added += store.enqueue(job.id, batch, now).await?.new;
+    }
+    Ok(size as f64 / began.elapsed().as_secs_f64())
+}
+
+/// One round: lanes with their first tasks are claimed, one task of each is settled, and the lanes are given back.
+async fn work(
+    store: &dyn Store,
+    holder: HolderId,
+    job: &Job,
+    now: Timestamp,
+) -> Result<(Duration, Duration), StoreError> {
+    let began = clock();
+    let claimed = store.claim(holder, Claim { job: job.id, lanes: LANES, tasks: 1 }, now).await?;
+    let claim = began.elapsed();
+    assert_eq!(claimed.len(), LANES as usize, "a queue that is large enough");
+    let mut settles = Vec::new();
+    let mut lanes = Vec::new();
+    for claimed in claimed {
+        lanes.push((claimed.lane, now + Span::from_secs(600)));
+        let (Take::Taken(taken), Some(task)) = (claimed.take, claimed.tasks.first()) else { continue };
+        let attempt = Attempt {
+            started_at: now,
+            took: Span::from_millis(5),
+            outcome: Outcome::Success,
+            status: Some(200),
+        };
+        let step = Step::Done { status: 200, bytes: 1_000 };
+        settles.push(Settle { task: task.id, job: job.id, hold: taken.hold, attempts: vec![attempt], step });
+    }
+    let began = clock();
+    store.settle(holder, settles, now).await?;
+    let settle = began.elapsed();
+    store.park(holder, lanes).await?;
+    Ok((claim, settle))
+}
+
+/// The benchmark's clock.
+#[expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
+fn clock() -> Instant {
+    Instant::now()
+}
+
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort_unstable();
+    times[times.len() / 2]
+}
+
+/// The most memory this process ever had, as the kernel counts it.
+fn peak_kib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0)
+}
+
+const DOMAINS: u64 = 100_000;
+const BATCH: u64 = 20_000;
+const LANES: u32 = 256;
+/// At the smallest size there are fewer than ten thousand lanes, and each is claimed once.
+const ROUNDS: u32 = 30;

@@ -1,0 +1,175 @@
+//! A folder of its own for each test, and processes of `comity` in it.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::log::{now_us, wait_until};
+
+/// A folder with a store; processes started in it do not outlive it.
+pub(crate) struct World {
+    folder: TempDir,
+    started: AtomicU32,
+}
+
+impl World {
+    pub(crate) fn new() -> Self {
+        Self { folder: tempfile::tempdir().unwrap(), started: AtomicU32::new(0) }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(crate) fn store(&self) -> PathBuf {
+        self.path("comity.db")
+    }
+
+    pub(crate) fn write(&self, name: &str, text: &str) -> PathBuf {
+        std::fs::write(self.path(name), text).unwrap();
+        self.path(name)
+    }
+
+    /// The command with `args`, in this folder and without settings from outside.
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_comity"));
+        command.args(args).current_dir(self.folder.path()).env_clear().stdin(Stdio::null());
+        command
+    }
+
+    pub(crate) fn start(&self, args: &[&str]) -> Running {
+        self.begin(self.command(args))
+    }
+
+    pub(crate) fn begin(&self, mut command: Command) -> Running {
+        let nth = self.started.fetch_add(1, Ordering::Relaxed);
+        let (out, err) = (self.path(&format!("stdout-{nth}")), self.path(&format!("stderr-{nth}")));
+        command.stdout(File::create(&out).unwrap()).stderr(File::create(&err).unwrap());
+        let started_us = now_us();
+        Running { child: command.spawn().unwrap(), out, err, started_us }
+    }
+
+    /// Runs to the end.
+    pub(crate) fn run(&self, args: &[&str]) -> Done {
+        self.start(args).wait()
+    }
+
+    pub(crate) fn sql(&self) -> rusqlite::Connection {
+        let connection = rusqlite::Connection::open(self.store()).unwrap();
+        connection.busy_timeout(std::time::Duration::from_secs(10)).unwrap();
+        connection
+    }
+
+    /// The lines of `index.jsonl` in `folder`.
+    pub(crate) fn index(&self, folder: &str) -> Vec<Value> {
+        let text = std::fs::read_to_string(self.path(folder).join("index.jsonl")).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+}
+
+/// A process that runs.
+pub(crate) struct Running {
+    child: Child,
+    out: PathBuf,
+    err: PathBuf,
+    pub(crate) started_us: i64,
+}
+
+impl Running {
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn is_over(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
+    /// What it said on stderr so far.
+    pub(crate) fn said(&self) -> String {
+        read(&self.err)
+    }
+
+    pub(crate) fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args(["-s", name, &self.id().to_string()]).status().unwrap();
+        assert!(sent.success(), "kill -s {name}");
+    }
+
+    /// Kill -9; when that was, unless it ended by itself before.
+    pub(crate) fn kill(mut self) -> Option<i64> {
+        let at = now_us();
+        let ended = self.is_over();
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        (!ended).then_some(at)
+    }
+
+    pub(crate) fn wait(mut self) -> Done {
+        let out = self.err.clone();
+        wait_until(&format!("the process ended; it said {}", out.display()), || self.is_over());
+        let status = self.child.wait().unwrap();
+        let done = Done {
+            code: status.code(),
+            stdout: read(&self.out),
+            stderr: read(&self.err),
+            took_us: now_us() - self.started_us,
+        };
+        assert!(!done.stderr.contains("panicked"), "{}", done.stderr);
+        done
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Ended already, most of the time.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What a process came to.
+#[derive(Debug)]
+pub(crate) struct Done {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+    pub(crate) took_us: i64,
+}
+
+impl Done {
+    #[track_caller]
+    pub(crate) fn expect(self, code: i32) -> Self {
+        assert_eq!(self.code, Some(code), "stdout:\n{}stderr:\n{}", self.stdout, self.stderr);
+        self
+    }
+
+    /// The object on the last line.
+    #[track_caller]
+    pub(crate) fn json(&self) -> Value {
+        let last = self.stdout.lines().last();
+        let parsed = last.and_then(|line| serde_json::from_str(line).ok());
+        parsed.unwrap_or_else(|| panic!("no JSON:\n{}\n{}", self.stdout, self.stderr))
+    }
+
+    #[track_caller]
+    pub(crate) fn says(&self, text: &str) {
+        assert!(self.stderr.contains(text), "not said: {text:?}\n{}", self.stderr);
+    }
+
+    #[track_caller]
+    pub(crate) fn shows(&self, text: &str) {
+        assert!(self.stdout.contains(text), "not shown: {text:?}\n{}\n{}", self.stdout, self.stderr);
+    }
+}
+
+/// URLs `BASE/PREFIX0` … one a line.
+pub(crate) fn list(base: &str, prefix: &str, count: usize) -> String {
+    (0..count).map(|nth| format!("{base}/{prefix}{nth}\n")).collect()
+}
+
+fn read(path: &Path) -> String {
+    String::from_utf8_lossy(&std::fs::read(path).unwrap()).into_owned()
+}

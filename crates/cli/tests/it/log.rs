@@ -1,0 +1,70 @@
+//! How a server's log is judged: when requests started, and whether one came too early.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant, SystemTime};
+
+/// One request, as the server saw it. Times are microseconds since 1970.
+#[derive(Debug, Clone)]
+pub(crate) struct Hit {
+    pub(crate) start: i64,
+    /// When its answer began to be written; the client has it no sooner.
+    pub(crate) answered: i64,
+    /// When its answer was complete; `i64::MAX` before that.
+    pub(crate) done: i64,
+    pub(crate) path: String,
+    pub(crate) status: u16,
+}
+
+#[expect(clippy::disallowed_methods, reason = "the clock of the tests")]
+pub(crate) fn now_us() -> i64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    since.as_micros() as i64
+}
+
+/// Waits until `met` says so, and says what it waited for when that never happens.
+#[expect(clippy::disallowed_methods, reason = "the clock of the tests")]
+pub(crate) fn wait_until(what: &str, mut met: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !met() {
+        assert!(began.elapsed() < PATIENCE, "after {PATIENCE:?} still not: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// No gap is shorter than `delay_ms` by more than max(10 ms, 1 %), as BENCHMARKS.md counts.
+pub(crate) fn assert_spaced(hits: &[Hit], delay_ms: i64) {
+    let delay = delay_ms * 1_000;
+    let least = delay - TOLERANCE.max(delay / 100);
+    for (nth, pair) in hits.windows(2).enumerate() {
+        let gap = pair[1].start - pair[0].start;
+        assert!(gap >= least, "request {} came {gap} µs after the one before:\n{}", nth + 1, told(hits));
+    }
+}
+
+/// How often each path was asked for.
+pub(crate) fn counts(hits: &[Hit]) -> BTreeMap<&str, usize> {
+    let mut counts = BTreeMap::new();
+    hits.iter().for_each(|hit| *counts.entry(hit.path.as_str()).or_insert(0) += 1);
+    counts
+}
+
+/// Each of `/PREFIX0` … `/PREFIX{count - 1}` was asked for once.
+pub(crate) fn assert_each_once(hits: &[Hit], prefix: &str, count: usize) {
+    let counts = counts(hits);
+    for nth in 0..count {
+        let path = format!("/{prefix}{nth}");
+        assert_eq!(counts.get(path.as_str()), Some(&1), "{path}:\n{}", told(hits));
+    }
+}
+
+/// A log as a person reads it.
+pub(crate) fn told(hits: &[Hit]) -> String {
+    let zero = hits.first().map_or(0, |hit| hit.start);
+    let line =
+        |hit: &Hit| format!("{:>9.3} ms  {} {}\n", (hit.start - zero) as f64 / 1e3, hit.status, hit.path);
+    hits.iter().map(line).collect()
+}
+
+/// What the log of a server may be off by.
+pub(crate) const TOLERANCE: i64 = 10_000;
+const PATIENCE: Duration = Duration::from_secs(60);

@@ -1,0 +1,27 @@
+//! The command `comity` as people run it: real processes, real servers on loopback, judged by the servers' logs.
+//!
+//! - `comity`: a folder of its own for each test, and processes in it
+//! - `nginx`, `site`: the servers, and what they logged
+//! - `log`: how a log is judged
+//! - the rest: one module a subject
+
+mod comity;
+mod log;
+mod nginx;
+mod site;
+
+mod basics;
+mod clock_steps;
+mod config;
+mod decide;
+mod domains;
+mod input;
+mod jobs;
+mod killed;
+mod memory;
+mod redirects;
+mod robots;
+mod shared;
+mod signals;
+mod stopped;
+mod trouble;

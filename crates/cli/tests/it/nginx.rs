@@ -1,0 +1,123 @@
+//! Debian's nginx on a free port in a folder of its own, and what it logged.
+
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use crate::log::{Hit, wait_until};
+
+/// An nginx that runs until it is dropped.
+pub(crate) struct Nginx {
+    child: Child,
+    folder: TempDir,
+    port: u16,
+}
+
+impl Nginx {
+    /// Answers every path with a page, but for `locations`.
+    pub(crate) fn start(locations: &str) -> Self {
+        assert!(
+            std::path::Path::new(NGINX).exists(),
+            "{NGINX} is missing: install Debian's package nginx (apt-get install -y nginx-light)"
+        );
+        // Somebody else may get the port first, but not each time.
+        (0..5).find_map(|_| Self::try_start(locations)).expect("nginx does not start")
+    }
+
+    fn try_start(locations: &str) -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let configuration = folder.path().join("nginx.conf");
+        std::fs::write(&configuration, configure(&folder.path().display().to_string(), port, locations))
+            .unwrap();
+        let mut command = Command::new(NGINX);
+        command.arg("-c").arg(&configuration).arg("-p").arg(folder.path());
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut nginx = Self { child: command.spawn().unwrap(), folder, port };
+        // The file with its id follows once it listens.
+        let listens = nginx.folder.path().join("pid");
+        wait_until("nginx listens or ends", || listens.exists() || nginx.child.try_wait().unwrap().is_some());
+        wait_until("nginx answers or ends", || {
+            TcpStream::connect(("127.0.0.1", port)).is_ok() || nginx.child.try_wait().unwrap().is_some()
+        });
+        nginx.child.try_wait().unwrap().is_none().then_some(nginx)
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    /// What was logged so far, in the order of the starts.
+    pub(crate) fn log(&self) -> Vec<Hit> {
+        let text = std::fs::read_to_string(self.folder.path().join("access.log")).unwrap_or_default();
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        let mut hits: Vec<Hit> = whole.lines().map(read).collect();
+        hits.sort_by_key(|hit| hit.start);
+        hits
+    }
+
+    pub(crate) fn wait_for(&self, count: usize) {
+        wait_until(&format!("{count} requests"), || self.log().len() >= count);
+    }
+}
+
+impl Drop for Nginx {
+    fn drop(&mut self) {
+        let _ = Command::new("kill").args(["-s", "TERM", &self.child.id().to_string()]).status();
+        for _ in 0..200 {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// `$msec $request_time $host $server_port $uri $status`
+fn read(line: &str) -> Hit {
+    let mut words = line.split(' ');
+    let mut word = || words.next().unwrap_or_else(|| panic!("{line}"));
+    let (end, took) = (micros(word()), micros(word()));
+    let (_host, _port, path, status) = (word(), word(), word(), word());
+    Hit {
+        start: end - took,
+        answered: end,
+        done: end,
+        path: path.to_owned(),
+        status: status.parse().unwrap(),
+    }
+}
+
+/// `1792108800.123` as microseconds.
+fn micros(text: &str) -> i64 {
+    let (secs, millis) = text.split_once('.').unwrap();
+    secs.parse::<i64>().unwrap() * 1_000_000 + millis.parse::<i64>().unwrap() * 1_000
+}
+
+/// Where it is allowed, nginx comes first: a server that waits for a core logs starts that never were.
+fn configure(folder: &str, port: u16, locations: &str) -> String {
+    format!(
+        "user root; daemon off; worker_processes 1; worker_priority -10; pid {folder}/pid;
+error_log {folder}/error.log warn;
+events {{ worker_connections 512; }}
+http {{
+    default_type text/html;
+    log_format starts '$msec $request_time $host $server_port $uri $status';
+    access_log {folder}/access.log starts;
+    client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy; fastcgi_temp_path {folder}/fastcgi;
+    uwsgi_temp_path {folder}/uwsgi; scgi_temp_path {folder}/scgi;
+    server {{
+        listen 127.0.0.1:{port};
+        {locations}
+        location / {{ return 200 'page $uri\n'; }}
+    }}
+}}
+"
+    )
+}
+
+const NGINX: &str = "/usr/sbin/nginx";

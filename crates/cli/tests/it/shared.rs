@@ -1,0 +1,118 @@
+//! Several processes on one store.
+
+use std::time::Duration;
+
+use crate::comity::{World, list};
+use crate::log::{TOLERANCE, assert_each_once, assert_spaced, told};
+use crate::nginx::Nginx;
+use crate::site::{Answer, Site};
+
+/// B9
+#[test]
+fn two_jobs_share_the_pace_of_a_host() {
+    let (world, nginx) = (World::new(), Nginx::start(""));
+    let fetch = |job: &str, count: usize| {
+        let input = world.write(job, &list(&nginx.url(), job, count));
+        let input = input.to_str().unwrap().to_owned();
+        world.start(&[
+            "fetch", "--input", &input, "--job", job, "--delay", "200ms", "--robots", "ignore", "--format",
+            "none",
+        ])
+    };
+    let first = fetch("a", 25);
+    nginx.wait_for(3);
+    let second = fetch("b", 15);
+    let second_began = second.started_us;
+    first.wait().expect(0);
+    second.wait().expect(0);
+    let log = nginx.log();
+    assert_spaced(&log, 200);
+    assert_each_once(&log, "a", 25);
+    assert_each_once(&log, "b", 15);
+    let first_b = log.iter().find(|hit| hit.path.starts_with("/b")).unwrap().start;
+    let last_a = log.iter().rfind(|hit| hit.path.starts_with("/a")).unwrap().start;
+    assert!(first_b - second_began < 5_000_000, "the second waited too long:\n{}", told(&log));
+    assert!(first_b < last_a, "the second waited for the first to end:\n{}", told(&log));
+    let turns = log.windows(2).filter(|pair| pair[0].path[..2] != pair[1].path[..2]).count();
+    assert!(turns >= 4, "they did not take turns:\n{}", told(&log));
+}
+
+/// B9, B74
+#[test]
+fn two_processes_on_one_job_fetch_every_page_once() {
+    let (world, nginx) = (World::new(), Nginx::start(""));
+    let input = world.write("list", &list(&nginx.url(), "p", 60));
+    let input = input.to_str().unwrap();
+    let first = world.start(&[
+        "fetch", "--input", input, "--job", "one", "--delay", "50ms", "--robots", "ignore", "--out", "pages",
+    ]);
+    nginx.wait_for(5);
+    let second = world.start(&["fetch", "--job", "one"]);
+    first.wait().expect(0);
+    second.wait().expect(0);
+    let log = nginx.log();
+    assert_each_once(&log, "p", 60);
+    assert_spaced(&log, 50);
+    assert_eq!(world.index("pages").len(), 60);
+}
+
+/// B9, B20, B22: what one process is told holds for the other too.
+#[test]
+fn a_429_to_one_process_stops_both() {
+    let world = World::new();
+    let site = Site::start(|asked| match asked.before {
+        8 => Answer::status(429).header("Retry-After", "3"),
+        _ => Answer::page(asked.path),
+    });
+    let fetch = |job: &str| {
+        let input = world.write(job, &list(&site.url(), job, 12));
+        let input = input.to_str().unwrap().to_owned();
+        world.start(&[
+            "fetch",
+            "--input",
+            &input,
+            "--job",
+            job,
+            "--delay",
+            "100ms",
+            "--robots",
+            "ignore",
+            "--learning",
+            "off",
+            "--format",
+            "none",
+        ])
+    };
+    let (first, second) = (fetch("a"), fetch("b"));
+    first.wait().expect(0);
+    second.wait().expect(0);
+    let log = site.log();
+    assert_spaced(&log, 100);
+    assert_eq!(log.len(), 25, "{}", told(&log));
+    let refused = log.iter().position(|hit| hit.status == 429).unwrap();
+    let waited = log[refused + 1].start - log[refused].answered;
+    assert!(waited >= 3_000_000 - TOLERANCE, "{waited} µs:\n{}", told(&log));
+    assert!(waited < 8_000_000, "{waited} µs:\n{}", told(&log));
+}
+
+/// B9, B10: a command that wants a domain gets it from a fetch that goes on.
+#[test]
+fn a_command_gets_a_domain_that_is_being_fetched_from() {
+    let (world, nginx) = (World::new(), Nginx::start(""));
+    let input = world.write("list", &list(&nginx.url(), "p", 30));
+    let input = input.to_str().unwrap();
+    let fetch = world
+        .start(&["fetch", "--input", input, "--delay", "200ms", "--robots", "ignore", "--format", "none"]);
+    nginx.wait_for(3);
+    let shown = world.run(&["--json", "explain", &nginx.url()]).expect(0);
+    assert!(Duration::from_micros(shown.took_us as u64) < Duration::from_secs(5), "{shown:?}");
+    let record = world.run(&["record", &nginx.url(), "rate_limited", "--retry-after", "2"]).expect(0);
+    let told_at = record.took_us;
+    assert!(told_at > 0);
+    fetch.wait().expect(0);
+    let log = nginx.log();
+    assert_each_once(&log, "p", 30);
+    assert_spaced(&log, 200);
+    let pause = log.windows(2).map(|pair| pair[1].start - pair[0].start).max().unwrap();
+    assert!(pause >= 1_800_000, "what was recorded elsewhere was not heeded:\n{}", told(&log));
+}

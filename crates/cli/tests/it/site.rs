@@ -1,0 +1,170 @@
+//! A small site for what nginx cannot do: it answers as a test says, and logs when each request started.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::log::{Hit, now_us, wait_until};
+
+/// What is asked for.
+pub(crate) struct Asked<'a> {
+    pub(crate) path: &'a str,
+    /// How many requests came before this one.
+    pub(crate) before: usize,
+}
+
+/// What is answered.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: String,
+    pub(crate) body: String,
+    /// How long it takes.
+    pub(crate) after: Duration,
+}
+
+impl Answer {
+    pub(crate) fn page(path: &str) -> Self {
+        Self { status: 200, body: format!("page {path}\n"), ..Self::default() }
+    }
+
+    pub(crate) fn status(status: u16) -> Self {
+        Self { status, ..Self::default() }
+    }
+
+    pub(crate) fn header(mut self, name: &str, value: &str) -> Self {
+        self.headers += &format!("{name}: {value}\r\n");
+        self
+    }
+
+    pub(crate) fn after(self, after: Duration) -> Self {
+        Self { after, ..self }
+    }
+}
+
+/// A site that listens until it is dropped.
+pub(crate) struct Site {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    answer: Box<dyn Fn(&Asked<'_>) -> Answer + Send + Sync>,
+    log: Mutex<Vec<Hit>>,
+    over: AtomicBool,
+}
+
+impl Site {
+    pub(crate) fn start(answer: impl Fn(&Asked<'_>) -> Answer + Send + Sync + 'static) -> Self {
+        Self::on("127.0.0.1", answer)
+    }
+
+    pub(crate) fn on(host: &str, answer: impl Fn(&Asked<'_>) -> Answer + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind((host, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let shared = Arc::new(Shared {
+            answer: Box::new(answer),
+            log: Mutex::default(),
+            over: AtomicBool::new(false),
+        });
+        let site = Self { address, shared: shared.clone() };
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                if shared.over.load(Ordering::Relaxed) {
+                    return;
+                }
+                let shared = shared.clone();
+                stream.map(|stream| std::thread::spawn(move || serve(&shared, stream))).ok();
+            }
+        });
+        site
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    pub(crate) fn authority(&self) -> String {
+        self.address.to_string()
+    }
+
+    /// What was logged so far, in the order of the starts.
+    pub(crate) fn log(&self) -> Vec<Hit> {
+        let mut log = self.shared.log.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        log.sort_by_key(|hit| hit.start);
+        log
+    }
+
+    /// Waits for so many requests.
+    pub(crate) fn wait_for(&self, count: usize) {
+        wait_until(&format!("{count} requests"), || self.log().len() >= count);
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        self.shared.over.store(true, Ordering::Relaxed);
+        // Wakes the listener, which then ends.
+        let _ = TcpStream::connect(self.address);
+    }
+}
+
+fn serve(shared: &Shared, mut stream: TcpStream) {
+    come_first();
+    stream.set_nodelay(true).unwrap();
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    loop {
+        // The first byte is the start.
+        if !reader.fill_buf().is_ok_and(|buffer| !buffer.is_empty()) {
+            return;
+        }
+        let start = now_us();
+        let Some(path) = read_head(&mut reader) else { return };
+        let (nth, answer) = {
+            let mut log = shared.log.lock().unwrap_or_else(PoisonError::into_inner);
+            let answer = (shared.answer)(&Asked { path: &path, before: log.len() });
+            let hit = Hit { start, answered: i64::MAX, done: i64::MAX, path, status: answer.status };
+            log.push(hit);
+            (log.len() - 1, answer)
+        };
+        std::thread::sleep(answer.after);
+        let note = |note: &dyn Fn(&mut Hit)| {
+            note(&mut shared.log.lock().unwrap_or_else(PoisonError::into_inner)[nth]);
+        };
+        note(&|hit| hit.answered = now_us());
+        let Answer { status, headers, body, .. } = answer;
+        let text = format!(
+            "HTTP/1.1 {status} Told\r\nContent-Type: text/plain\r\nContent-Length: {}\r\n{headers}\r\n{body}",
+            body.len()
+        );
+        if stream.write_all(text.as_bytes()).is_err() {
+            return;
+        }
+        note(&|hit| hit.done = now_us());
+    }
+}
+
+/// The path of a request, once its head was read.
+fn read_head(reader: &mut impl BufRead) -> Option<String> {
+    let mut first = String::new();
+    reader.read_line(&mut first).ok().filter(|read| *read > 0)?;
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line).ok().filter(|read| *read > 0)?;
+        if line == "\r\n" {
+            return first.split(' ').nth(1).map(str::to_owned);
+        }
+    }
+}
+
+/// A server that has to wait for a core logs starts that never were; where it is allowed, it comes first.
+fn come_first() {
+    let Ok(link) = std::fs::read_link("/proc/thread-self") else { return };
+    let Some(thread) = link.file_name().and_then(|name| name.to_str()) else { return };
+    let mut renice = Command::new("renice");
+    renice.args(["-n", "-10", "-p", thread]).stdout(Stdio::null()).stderr(Stdio::null());
+    let _ = renice.status();
+}

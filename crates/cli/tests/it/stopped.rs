@@ -1,0 +1,33 @@
+//! A process that is stopped for longer than its lease, and goes on as if nothing had happened.
+
+use std::time::Duration;
+
+use crate::comity::{World, list};
+use crate::log::{assert_spaced, counts, told};
+use crate::nginx::Nginx;
+
+/// B9, B74, B77
+#[test]
+fn a_holder_that_was_stopped_sends_nothing_that_is_not_its_own() {
+    let (world, nginx) = (World::new(), Nginx::start(""));
+    let input = world.write("list", &list(&nginx.url(), "p", 60));
+    let input = input.to_str().unwrap();
+    let first = world.start(&[
+        "fetch", "--input", input, "--job", "one", "--delay", "200ms", "--robots", "ignore", "--out", "pages",
+    ]);
+    nginx.wait_for(5);
+    let second = world.start(&["fetch", "--job", "one"]);
+    first.signal("STOP");
+    let before = nginx.log().len();
+    std::thread::sleep(Duration::from_secs(14));
+    let taken_over = nginx.log().len();
+    first.signal("CONT");
+    let (first, second) = (first.wait().expect(0), second.wait().expect(0));
+    let log = nginx.log();
+    assert!(taken_over > before + 3, "nobody took over:\n{}\n{}", told(&log), second.stderr);
+    assert_spaced(&log, 200);
+    let counts = counts(&log);
+    assert_eq!(counts.len(), 60, "{}", told(&log));
+    let again = counts.values().filter(|count| **count > 1).count();
+    assert!(again <= 1 && log.len() <= 61, "{}\n{}\n{}", told(&log), first.stderr, second.stderr);
+}

@@ -1,0 +1,325 @@
+//! A store that does not work: the path is named, the exit code is 3, nothing panics and nothing is lost.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use crate::comity::{Done, World, list};
+use crate::log::{counts, told, wait_until};
+use crate::nginx::Nginx;
+
+#[track_caller]
+fn assert_told(done: Done, path: &Path, what: &str) {
+    let done = done.expect(3);
+    let error = done.stderr.lines().find(|line| line.starts_with("error: ")).unwrap_or_default();
+    assert!(error.contains(&path.display().to_string()), "the path is missing: {error}");
+    assert!(done.stderr.contains(what), "not said: {what}\n{}", done.stderr);
+    assert!(!done.stderr.contains("panicked"), "{}", done.stderr);
+}
+
+/// A store whose only job waits for a domain that is paused.
+fn world_with_a_job(tasks: usize) -> (World, Nginx) {
+    let (world, nginx) = (World::new(), Nginx::start(""));
+    world.run(&["domains", "set", &nginx.url(), "--pause", "forever"]).expect(0);
+    let input = world.write("list", &list(&nginx.url(), "p", tasks));
+    let fetch =
+        world.start(&["fetch", "--input", input.to_str().unwrap(), "--job", "one", "--robots", "ignore"]);
+    let filled = || {
+        let job = "SELECT count(*) FROM jobs WHERE name = 'one' AND tasks = ?1 AND filled_by IS NULL";
+        world.sql().query_row(job, [tasks as i64], |row| row.get::<_, i64>(0)).is_ok_and(|count| count == 1)
+    };
+    wait_until("the list is read", filled);
+    fetch.signal("INT");
+    fetch.wait().expect(130);
+    assert_eq!(nginx.log().len(), 0);
+    (world, nginx)
+}
+
+#[test]
+fn locked_by_another_program() {
+    let (world, nginx) = (World::new(), Nginx::start(""));
+    world.run(&["jobs", "list"]).expect(0);
+    let input = world.write("list", &list(&nginx.url(), "p", 60));
+    let running = world.start(&[
+        "fetch",
+        "--input",
+        input.to_str().unwrap(),
+        "--job",
+        "running",
+        "--delay",
+        "300ms",
+        "--robots",
+        "ignore",
+        "--format",
+        "none",
+    ]);
+    nginx.wait_for(3);
+    let lock = world.sql();
+    lock.execute_batch("BEGIN EXCLUSIVE").unwrap();
+    let sent = nginx.log().len();
+    let starting = world.start(&["fetch", &nginx.url(), "--format", "none", "--robots", "ignore"]);
+    assert_told(starting.wait(), &PathBuf::from("comity.db"), "locked by another program");
+    assert_told(running.wait(), &PathBuf::from("comity.db"), "locked by another program");
+    lock.execute_batch("ROLLBACK").unwrap();
+    drop(lock);
+    // Without the store nobody may go on for long.
+    let more = nginx.log().len() - sent;
+    assert!(more <= 40, "{more} requests without a store");
+    world.run(&["fetch", "--job", "running", "--delay", "20ms"]).expect(0);
+    let log = nginx.log();
+    let counts = counts(&log);
+    assert_eq!(counts.len(), 60, "{}", told(&log));
+}
+
+/// B74
+#[test]
+fn full_at_the_start() {
+    let (world, mount) = (World::new(), Mount::tmpfs("1m"));
+    mount.fill();
+    let store = mount.path.join("comity.db");
+    let url = format!("sqlite:{}", store.display());
+    let done = world.run(&["fetch", "http://127.0.0.1:9/", "--store", &url, "--format", "none"]);
+    assert_told(done, &store, "full");
+    mount.free();
+    world.run(&["jobs", "list", "--store", &url]).expect(0).shows("no jobs yet");
+}
+
+/// B74
+#[test]
+fn full_in_the_middle_of_a_run() {
+    let (world, mount, nginx) = (World::new(), Mount::tmpfs("2m"), Nginx::start(""));
+    let store = mount.path.join("comity.db");
+    let url = format!("sqlite:{}", store.display());
+    let input = world.write("list", &list(&nginx.url(), "p", 150));
+    let fetch = world.start(&[
+        "fetch",
+        "--input",
+        input.to_str().unwrap(),
+        "--job",
+        "one",
+        "--store",
+        &url,
+        "--delay",
+        "20ms",
+        "--robots",
+        "ignore",
+        "--out",
+        "pages",
+    ]);
+    nginx.wait_for(20);
+    mount.fill();
+    assert_told(fetch.wait(), &store, "full");
+    let before = nginx.log().len();
+    assert!(before < 150, "it ended before the disk was full");
+    mount.free();
+    let done = world.run(&["--json", "fetch", "--job", "one", "--store", &url]).expect(0);
+    assert_eq!(done.json()["fetched"], 150);
+    let log = nginx.log();
+    assert_eq!(counts(&log).len(), 150, "{}", told(&log));
+    assert!(log.len() <= 152, "fetched again:\n{}", told(&log));
+}
+
+/// B74: the pages have no room, the store has.
+#[test]
+fn no_room_for_pages() {
+    let (world, mount, nginx) = (World::new(), Mount::tmpfs("256k"), Nginx::start(""));
+    let out = mount.path.join("pages");
+    let input = world.write("list", &list(&nginx.url(), "p", 60));
+    let fetch = world.start(&[
+        "fetch",
+        "--input",
+        input.to_str().unwrap(),
+        "--job",
+        "one",
+        "--delay",
+        "20ms",
+        "--robots",
+        "ignore",
+        "--out",
+        out.to_str().unwrap(),
+    ]);
+    nginx.wait_for(10);
+    mount.fill();
+    assert_told(fetch.wait(), &out, "No space left");
+    mount.free();
+    let done = world.run(&["--json", "fetch", "--job", "one"]).expect(0);
+    assert_eq!(done.json()["fetched"], 60);
+    let mut urls = std::collections::BTreeSet::new();
+    for line in std::fs::read_to_string(out.join("index.jsonl")).unwrap().lines() {
+        // A line that was cut short stands alone.
+        let Ok(line) = serde_json::from_str::<serde_json::Value>(line) else { continue };
+        let body = std::fs::read(out.join(line["file"].as_str().unwrap())).unwrap();
+        assert_eq!(body.len() as u64, line["bytes"].as_u64().unwrap(), "{line}");
+        urls.insert(line["url"].as_str().unwrap().to_owned());
+    }
+    assert_eq!(urls.len(), 60, "pages that are not in the index");
+    let left: Vec<PathBuf> =
+        files(&out).into_iter().filter(|path| path.extension() == Some("part".as_ref())).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn a_place_that_cannot_be_written() {
+    let world = World::new();
+    world.write("file", "not a folder");
+    let below = world.path("file").join("comity.db");
+    let url = format!("sqlite:{}", below.display());
+    assert_told(world.run(&["fetch", "http://127.0.0.1:9/", "--store", &url]), &below, "cannot be opened");
+    let missing = world.path("missing").join("comity.db");
+    let url = format!("sqlite:{}", missing.display());
+    assert_told(world.run(&["jobs", "list", "--store", &url]), &missing, "cannot be opened");
+
+    let mount = Mount::tmpfs("1m");
+    let store = mount.path.join("comity.db");
+    let url = format!("sqlite:{}", store.display());
+    world.run(&["record", "example.org", "success", "--store", &url]).expect(0);
+    mount.remount("ro");
+    let done = world.run(&["--json", "fetch", "http://127.0.0.1:9/", "--store", &url, "--format", "none"]);
+    assert_eq!(done.json()["code"], 3);
+    assert_told(done, &store, "cannot be");
+    mount.remount("rw");
+}
+
+#[test]
+fn damaged() {
+    let (world, nginx) = world_with_a_job(3_000);
+    world.sql().query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
+    let mut bytes = std::fs::read(world.store()).unwrap();
+    assert!(bytes.len() > 100_000, "{} bytes", bytes.len());
+    let mut random = fastrand::Rng::with_seed(3);
+    bytes[4_096..].iter_mut().for_each(|byte| *byte = random.u8(..));
+    std::fs::write(world.store(), &bytes).unwrap();
+    let done = world.run(&["fetch", "--job", "one"]);
+    assert_told(done, &PathBuf::from("comity.db"), "damaged");
+    assert_eq!(nginx.log().len(), 0);
+}
+
+#[test]
+fn damaged_in_the_middle() {
+    let (world, nginx) = world_with_a_job(3_000);
+    world.sql().query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
+    let mut bytes = std::fs::read(world.store()).unwrap();
+    // The tables with the rows, but not the small ones that are read first.
+    let middle = bytes.len() / 3 / 4_096 * 4_096;
+    bytes[middle..].fill(0xa5);
+    std::fs::write(world.store(), &bytes).unwrap();
+    world.run(&["domains", "set", &nginx.url(), "--resume"]).expect(0);
+    let done = world.run(&["fetch", "--job", "one", "--delay", "0s"]);
+    assert_told(done, &PathBuf::from("comity.db"), "damaged");
+}
+
+#[test]
+fn not_a_database() {
+    let world = World::new();
+    let text = "This is a letter to a friend.\n".repeat(1_000);
+    world.write("comity.db", &text);
+    let done = world.run(&["fetch", "http://127.0.0.1:9/", "--format", "none"]);
+    assert_told(done, &PathBuf::from("comity.db"), "is not a database");
+    assert_eq!(std::fs::read_to_string(world.store()).unwrap(), text);
+}
+
+#[test]
+fn the_database_of_another_program() {
+    let world = World::new();
+    world
+        .sql()
+        .execute_batch("CREATE TABLE friends (name TEXT); INSERT INTO friends VALUES ('Ada')")
+        .unwrap();
+    let before = std::fs::read(world.store()).unwrap();
+    let done = world.run(&["fetch", "http://127.0.0.1:9/", "--format", "none"]);
+    assert_told(done, &PathBuf::from("comity.db"), "another program");
+    assert!(std::fs::read(world.store()).unwrap() == before, "it was changed");
+}
+
+#[test]
+fn written_by_a_newer_version() {
+    let world = World::new();
+    world.run(&["jobs", "list"]).expect(0);
+    world.sql().pragma_update(None, "user_version", 999).unwrap();
+    let done = world.run(&["--json", "jobs", "list"]);
+    assert_eq!(done.json()["code"], 3);
+    assert_told(done, &PathBuf::from("comity.db"), "newer version");
+}
+
+#[test]
+fn deleted_while_it_is_used() {
+    let (world, nginx) = (World::new(), Nginx::start(""));
+    let input = world.write("list", &list(&nginx.url(), "p", 200));
+    let fetch = world.start(&[
+        "fetch",
+        "--input",
+        input.to_str().unwrap(),
+        "--delay",
+        "200ms",
+        "--robots",
+        "ignore",
+        "--format",
+        "none",
+    ]);
+    nginx.wait_for(3);
+    for name in ["comity.db", "comity.db-wal", "comity.db-shm"] {
+        std::fs::remove_file(world.path(name)).unwrap();
+    }
+    let done = fetch.wait();
+    assert!(done.took_us < 20_000_000, "it took {} µs to notice", done.took_us);
+    assert_told(done, &PathBuf::from("comity.db"), "deleted");
+}
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
+        match entry.path() {
+            path if path.is_dir() => files.extend(self::files(&path)),
+            path => files.push(path),
+        }
+    }
+    files
+}
+
+/// A small disk of its own.
+struct Mount {
+    path: PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+impl Mount {
+    fn tmpfs(size: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk");
+        std::fs::create_dir(&path).unwrap();
+        let mount = Self { path, _folder: folder };
+        mount.call("mount", &["-t", "tmpfs", "-o", &format!("size={size}"), "comity-test"]);
+        mount
+    }
+
+    fn call(&self, program: &str, args: &[&str]) {
+        let done = Command::new(program).args(args).arg(&self.path).output().unwrap();
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert!(
+            done.status.success(),
+            "{program} {args:?}: {said}; these tests need to mount a small disk (root)"
+        );
+    }
+
+    fn remount(&self, how: &str) {
+        self.call("mount", &["-o", &format!("remount,{how}")]);
+    }
+
+    /// Leaves no room, however often it is tried.
+    fn fill(&self) {
+        use std::io::Write;
+        let mut file = std::fs::File::create(self.path.join("ballast")).unwrap();
+        while file.write_all(&[7; 1_024]).is_ok() {}
+        std::thread::sleep(Duration::from_millis(1));
+    }
+
+    fn free(&self) {
+        std::fs::remove_file(self.path.join("ballast")).unwrap();
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.path).status();
+    }
+}

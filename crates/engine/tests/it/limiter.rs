@@ -1,0 +1,204 @@
+//! The small facade on a clock that is moved by hand.
+
+use std::sync::{Arc, Mutex};
+
+use comity::clock::{Clock, Hands};
+use comity::limiter::{Limits, RateLimiter};
+use comity_core::time::{Span, Timestamp};
+
+use crate::support::{a_moment, at, eventually, ms, soon};
+
+fn limiter(limits: Limits) -> (RateLimiter, Clock, Hands) {
+    let (clock, hands) = Clock::manual(at(0));
+    (RateLimiter::with_clock(limits, clock.clone()).unwrap(), clock, hands)
+}
+
+fn one_a_second() -> (RateLimiter, Clock, Hands) {
+    limiter(Limits::default())
+}
+
+/// Moves the clock on by `millis` at a time until the task has ended; what the clock reads then.
+async fn until_done(
+    hands: &Hands,
+    clock: &Clock,
+    millis: u64,
+    task: tokio::task::JoinHandle<()>,
+) -> Timestamp {
+    for _ in 0..10_000 {
+        for _ in 0..12 {
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+            if task.is_finished() {
+                task.await.unwrap();
+                return clock.now();
+            }
+        }
+        hands.advance(ms(millis));
+    }
+    panic!("it never ended");
+}
+
+/// B5, B13, B19, E8
+#[tokio::test]
+async fn a_backoff_of_one_request() {
+    let (limiter, clock, hands) = one_a_second();
+    soon("the first", limiter.wait_async()).await;
+    assert_eq!(clock.now(), at(0));
+    let theirs = limiter.clone();
+    let backoff = tokio::spawn(async move { theirs.backoff_async(0).await });
+    assert_eq!(until_done(&hands, &clock, 500, backoff).await, at(5_000));
+    let theirs = limiter.clone();
+    let next = tokio::spawn(async move { theirs.wait_async().await });
+    assert_eq!(until_done(&hands, &clock, 250, next).await, at(6_000));
+}
+
+/// B14, B19, E8: the same from a thread.
+#[tokio::test]
+async fn a_backoff_of_one_request_in_a_thread() {
+    let (limiter, clock, hands) = one_a_second();
+    limiter.wait();
+    let theirs = limiter.clone();
+    let backoff = tokio::task::spawn_blocking(move || theirs.backoff(0));
+    assert_eq!(until_done(&hands, &clock, 500, backoff).await, at(5_000));
+    let theirs = limiter.clone();
+    let next = tokio::task::spawn_blocking(move || theirs.wait());
+    assert_eq!(until_done(&hands, &clock, 250, next).await, at(6_000));
+}
+
+/// B19
+#[tokio::test]
+async fn the_ladder_doubles_up_to_five_minutes_and_does_not_overflow() {
+    for (attempt, secs) in
+        [(0, 5), (1, 10), (2, 20), (3, 40), (5, 160), (6, 300), (7, 300), (64, 300), (u32::MAX, 300)]
+    {
+        let (limiter, clock, hands) = one_a_second();
+        let backoff = tokio::spawn(async move { limiter.backoff_async(attempt).await });
+        a_moment().await;
+        hands.advance(ms(secs * 1_000 - 1));
+        a_moment().await;
+        assert!(!backoff.is_finished(), "attempt {attempt}");
+        hands.advance(ms(1));
+        soon("the backoff", backoff).await.unwrap();
+        assert_eq!(clock.now(), at(secs as i64 * 1_000), "attempt {attempt}");
+    }
+}
+
+/// B19, B23: everybody stays away.
+#[tokio::test]
+async fn other_users_wait_during_a_backoff() {
+    let (limiter, clock, hands) = one_a_second();
+    soon("the first", limiter.wait_async()).await;
+    let mut others = Vec::new();
+    for _ in 0..3 {
+        let theirs = limiter.clone();
+        others.push(tokio::spawn(async move { theirs.wait_async().await }));
+    }
+    a_moment().await;
+    let theirs = limiter.clone();
+    let backoff = tokio::spawn(async move { theirs.backoff_async(0).await });
+    a_moment().await;
+    hands.advance(ms(4_999));
+    a_moment().await;
+    assert!(others.iter().all(|other| !other.is_finished()), "nobody goes during a backoff");
+    for other in others {
+        until_done(&hands, &clock, 1, other).await;
+        hands.advance(ms(999));
+    }
+    soon("the backoff", backoff).await.unwrap();
+    assert!(clock.now() >= at(7_000), "each took a slot of its own after it: {}", clock.now());
+}
+
+/// B14
+#[tokio::test]
+async fn threads_and_tasks_share_one_pace() {
+    let (limiter, clock, hands) = one_a_second();
+    let went: Arc<Mutex<Vec<Timestamp>>> = Arc::default();
+    let mut threads = Vec::new();
+    for nth in 0..16 {
+        let (limiter, clock, went) = (limiter.clone(), clock.clone(), went.clone());
+        if nth % 2 == 0 {
+            threads.push(std::thread::spawn(move || {
+                limiter.wait();
+                went.lock().unwrap().push(clock.now());
+            }));
+        } else {
+            tokio::spawn(async move {
+                limiter.wait_async().await;
+                went.lock().unwrap().push(clock.now());
+            });
+        }
+    }
+    eventually("the first", || went.lock().unwrap().len() == 1).await;
+    for nth in 2..=16 {
+        // Nobody goes twice in an interval, however long it is looked at.
+        hands.advance(ms(1_000));
+        eventually("the next", || went.lock().unwrap().len() == nth).await;
+    }
+    let times = went.lock().unwrap().clone();
+    assert_eq!(times, (0..16).map(|nth| at(nth * 1_000)).collect::<Vec<_>>());
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+}
+
+/// B14: on the clock that runs.
+#[test]
+fn many_threads_keep_the_spacing_in_real_time() {
+    let limiter = RateLimiter::new(100.0).unwrap();
+    let clock = Clock::new();
+    let began = clock.now();
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| (0..5).for_each(|_| limiter.wait()));
+        }
+    });
+    assert!(clock.now().since(began) >= ms(390), "forty requests are 39 intervals of 10 ms");
+}
+
+/// B13
+#[tokio::test]
+async fn a_disabled_limiter_waits_for_nothing_and_the_default_does() {
+    let (limiter, clock, hands) = limiter(Limits { enabled: false, ..Limits::default() });
+    for attempt in 0..50 {
+        limiter.wait();
+        limiter.backoff(attempt);
+        limiter.wait_async().await;
+        limiter.backoff_async(attempt).await;
+    }
+    assert_eq!(clock.now(), at(0));
+    drop(hands);
+    let disabled = RateLimiter::disabled();
+    disabled.backoff(5);
+    (0..100).for_each(|_| disabled.wait());
+    let clock = Clock::new();
+    let (began, default) = (clock.now(), RateLimiter::default());
+    (0..2).for_each(|_| default.wait());
+    assert!(clock.now().since(began) >= Span::from_secs(1), "no limiter given is one request a second");
+}
+
+/// B71
+#[test]
+fn a_rate_that_is_none_is_told_with_its_key_and_value() {
+    for rate in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+        let problems = RateLimiter::new(rate).unwrap_err();
+        let [problem] = &problems.0[..] else { panic!("{problems}") };
+        assert!(problem.key.contains("requests_per_second"), "{problem}");
+        assert_eq!(problem.value.parse::<f64>().unwrap().to_string(), rate.to_string(), "{problem}");
+    }
+    let limits = Limits { requests_per_second: -2.0, backoff_base: Span::ZERO, ..Limits::default() };
+    let problems = RateLimiter::with(limits).unwrap_err();
+    assert!(problems.0.len() >= 2, "all problems are told: {problems}");
+    assert!(problems.to_string().contains("backoff_base"), "{problems}");
+}
+
+/// B4: 3 a second is 334 ms, rounded to the polite side.
+#[tokio::test]
+async fn rates_are_rounded_to_the_polite_side() {
+    let (limiter, clock, hands) = limiter(Limits { requests_per_second: 3.0, ..Limits::default() });
+    soon("the first", limiter.wait_async()).await;
+    let next = tokio::spawn(async move { limiter.wait_async().await });
+    a_moment().await;
+    hands.advance(ms(333));
+    a_moment().await;
+    assert!(!next.is_finished());
+    hands.advance(ms(1));
+    soon("the next", next).await.unwrap();
+    assert_eq!(clock.now(), at(334));
+}

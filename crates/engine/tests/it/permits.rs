@@ -1,0 +1,210 @@
+//! What becomes of permits: given up, held back at departure, kept on the wire.
+
+use comity::gate::Permit;
+use comity_core::decision::Limit;
+use comity_core::intent::Intent;
+use comity_core::outcome::Outcome;
+use comity_core::pace::{Departure, Pinned};
+use comity_core::time::Span;
+
+use crate::support::{
+    a_moment, at, domain, eventually, manual_gate, ms, retry_after, soon, success, waiting,
+};
+
+const WIDE: &str = "[default]\nmin_delay = \"1s\"\nlearning = \"off\"\nin_flight = \"unlimited\"\n";
+const ONE_AT_A_TIME: &str = "[default]\nmin_delay = \"1s\"\nlearning = \"off\"\nin_flight = 1\n";
+
+/// B11
+#[tokio::test]
+async fn callers_that_give_up_leave_nothing_behind() {
+    let (gate, hands) = manual_gate(WIDE);
+    let host = domain("a.example");
+    gate.acquire(&host, Intent::Fetch).await.unwrap().record(&success());
+    let mut tasks = Vec::new();
+    for nth in 1..=20 {
+        let (gate, host) = (gate.clone(), host.clone());
+        tasks.push(tokio::spawn({
+            let (gate, host) = (gate.clone(), host.clone());
+            async move { drop(gate.acquire(&host, Intent::Fetch).await) }
+        }));
+        eventually("joining", || waiting(&gate, &host) == nth).await;
+    }
+    tasks.iter().for_each(|task| task.abort());
+    eventually("leaving", || waiting(&gate, &host) == 0).await;
+    hands.advance(ms(1_000));
+    a_moment().await;
+    let permit = soon("the next slot", gate.acquire(&host, Intent::Fetch)).await.unwrap();
+    assert_eq!(permit.started_at(), at(1_000), "nobody who left was charged for");
+}
+
+/// B11
+#[tokio::test]
+async fn a_caller_that_gives_up_while_its_permit_is_on_its_way_frees_the_wire() {
+    let (gate, hands) = manual_gate(ONE_AT_A_TIME);
+    let host = domain("a.example");
+    for round in 0..20 {
+        let first = soon("a grant", gate.acquire(&host, Intent::Fetch)).await.unwrap();
+        let mut acquiring = Box::pin(gate.acquire(&host, Intent::Fetch));
+        assert!(futures_pending(&mut acquiring).await, "round {round}");
+        first.record(&success());
+        // The permit is granted by the timer while nobody polls, and dropped with the future.
+        hands.advance(ms(1_000));
+        a_moment().await;
+        drop(acquiring);
+        let on_the_wire = gate.with_pace(&host, |pace, _, now| pace.in_flight(now)).await.unwrap();
+        assert_eq!(on_the_wire, 0);
+        hands.advance(ms(1_000));
+    }
+}
+
+/// Polls a future once; whether it is pending.
+async fn futures_pending<T>(future: &mut std::pin::Pin<Box<impl Future<Output = T>>>) -> bool {
+    std::future::poll_fn(|context| std::task::Poll::Ready(future.as_mut().poll(context).is_pending())).await
+}
+
+/// B11, B25, B78
+#[tokio::test]
+async fn a_permit_that_is_dropped_frees_the_wire_and_is_not_refunded() {
+    let (gate, hands) = manual_gate(ONE_AT_A_TIME);
+    let host = domain("a.example");
+    drop(gate.acquire(&host, Intent::Fetch).await.unwrap());
+    let (decision, _) = gate.check(&host, Intent::Fetch).await.unwrap();
+    assert_eq!(decision.wait_ms(at(0)), 1_000, "the slot stays charged");
+    assert!(matches!(decision.reason().unwrap().limit, Limit::MinDelay(_)), "{decision:?}");
+    hands.advance(ms(1_000));
+    assert!(gate.check(&host, Intent::Fetch).await.unwrap().0.proceeds());
+}
+
+/// B78
+#[tokio::test]
+async fn one_at_a_time_waits_for_the_answer() {
+    let (gate, hands) = manual_gate(ONE_AT_A_TIME);
+    let host = domain("a.example");
+    let first = gate.acquire(&host, Intent::Fetch).await.unwrap();
+    hands.advance(ms(7_500));
+    let (decision, _) = gate.check(&host, Intent::Fetch).await.unwrap();
+    assert_eq!(decision.reason().unwrap().limit, Limit::InFlight { limit: 1 });
+    let (theirs, there) = (gate.clone(), host.clone());
+    let second = tokio::spawn(async move { theirs.acquire(&there, Intent::Fetch).await.unwrap() });
+    eventually("joining", || waiting(&gate, &host) == 1).await;
+    a_moment().await;
+    assert!(!second.is_finished());
+    first.record(&success());
+    assert_eq!(soon("the second", second).await.unwrap().started_at(), at(7_500));
+}
+
+/// B78
+#[tokio::test]
+async fn an_unlimited_profile_keeps_any_number_on_the_wire() {
+    let (gate, hands) = manual_gate("profile = \"crawler\"\n");
+    let host = domain("a.example");
+    let mut permits: Vec<Permit> = Vec::new();
+    for nth in 0..50 {
+        permits.push(soon("a grant", gate.acquire(&host, Intent::Fetch)).await.unwrap());
+        assert_eq!(permits[nth].started_at(), at(nth as i64 * 500));
+        hands.advance(ms(500));
+    }
+    let on_the_wire = gate.with_pace(&host, |pace, _, now| pace.in_flight(now)).await.unwrap();
+    assert_eq!(on_the_wire, 50);
+}
+
+/// B23
+#[tokio::test]
+async fn a_hold_stops_those_who_have_a_permit_but_did_not_depart() {
+    let (gate, hands) = manual_gate(WIDE);
+    let host = domain("a.example");
+    let first = gate.acquire(&host, Intent::Fetch).await.unwrap();
+    hands.advance(ms(1_000));
+    let mut second = gate.acquire(&host, Intent::Fetch).await.unwrap();
+    let mut third = {
+        hands.advance(ms(1_000));
+        gate.acquire(&host, Intent::Fetch).await.unwrap()
+    };
+    first.record(&retry_after(ms(10_000)));
+    let Departure::Wait { until, reason } = second.depart() else { panic!("a hold stops everybody") };
+    assert_eq!((until, reason.limit), (at(12_000), Limit::RetryAfter));
+    assert!(!second.departs(ms(250)).await, "too long to wait with an open connection");
+    drop(second);
+    let waiting = tokio::spawn(async move { (third.departs(ms(20_000)).await, third) });
+    a_moment().await;
+    hands.advance(ms(9_999));
+    a_moment().await;
+    assert!(!waiting.is_finished());
+    hands.advance(ms(1));
+    let (went, third) = soon("the departure", waiting).await.unwrap();
+    assert!(went);
+    assert_eq!(third.started_at(), at(12_000));
+    let (decision, _) = gate.check(&host, Intent::Fetch).await.unwrap();
+    assert_eq!(decision.wait_ms(at(12_000)), 1_000, "the spacing counts from the start");
+}
+
+/// B25
+#[tokio::test]
+async fn departing_moves_the_charge_later_never_earlier() {
+    let (gate, hands) = manual_gate(WIDE);
+    let host = domain("a.example");
+    let mut permit = gate.acquire(&host, Intent::Fetch).await.unwrap();
+    assert_eq!(permit.started_at(), at(0));
+    hands.advance(ms(700));
+    assert_eq!(permit.depart(), Departure::Go);
+    assert_eq!(permit.started_at(), at(700));
+    let (decision, _) = gate.check(&host, Intent::Fetch).await.unwrap();
+    assert_eq!(decision.wait_ms(at(700)), 1_000);
+    permit.record(&success());
+}
+
+/// B25: an answer without a permit settles the oldest open one, and without any it is charged for.
+#[tokio::test]
+async fn answers_nobody_asked_about_are_counted() {
+    let (gate, hands) = manual_gate(ONE_AT_A_TIME);
+    let host = domain("a.example");
+    let id = gate.acquire(&host, Intent::Fetch).await.unwrap().leave_open();
+    assert!(gate.with_pace(&host, move |pace, _, _| pace.permit(id).is_some()).await.unwrap());
+    hands.advance(ms(1_000));
+    gate.record_unasked(&host, Intent::Fetch, &success()).await.unwrap();
+    assert!(gate.check(&host, Intent::Fetch).await.unwrap().0.proceeds(), "it charged nothing");
+    hands.advance(ms(5_000));
+    gate.record_unasked(&host, Intent::Fetch, &success()).await.unwrap();
+    gate.record_unasked(&host, Intent::Fetch, &success()).await.unwrap();
+    let (decision, _) = gate.check(&host, Intent::Fetch).await.unwrap();
+    assert_eq!(decision.wait_ms(at(6_000)), 1_000, "a request that left without asking is charged now");
+}
+
+/// B39
+#[tokio::test]
+async fn an_operator_pins_pauses_and_resets() {
+    let (gate, hands) = manual_gate("profile = \"crawler\"\n");
+    let host = domain("a.example");
+    let delay = |gate: &comity::gate::Gate| {
+        let gate = gate.clone();
+        async move { gate.with_pace(&domain("a.example"), |pace, _, _| pace.learned().delay()).await.unwrap() }
+    };
+    let changed = gate.with_pace(&host, |pace, terms, now| {
+        pace.set_learned(terms, Span::from_secs(4), Span::from_secs(2), now);
+        pace.pin(Pinned::Yes);
+    });
+    changed.await.unwrap();
+    let permit = gate.acquire(&host, Intent::Fetch).await.unwrap();
+    permit.record(&Outcome::RateLimited.into());
+    assert_eq!(delay(&gate).await, Span::from_secs(4), "pinned: a 429 does not change it");
+    let (decision, _) = gate.check(&host, Intent::Fetch).await.unwrap();
+    assert_eq!(decision.wait_ms(at(0)), 4_000, "and what is pinned holds");
+    hands.advance(ms(4_000));
+    gate.with_pace(&host, |pace, _, _| pace.pause(None)).await.unwrap();
+    assert!(matches!(
+        gate.check(&host, Intent::Fetch).await.unwrap().0,
+        comity_core::decision::Decision::Refuse(_)
+    ));
+    let (theirs, there) = (gate.clone(), host.clone());
+    let caller = tokio::spawn(async move { theirs.acquire(&there, Intent::Fetch).await.unwrap() });
+    eventually("joining", || waiting(&gate, &host) == 1).await;
+    hands.advance(ms(86_400_000));
+    a_moment().await;
+    assert!(!caller.is_finished(), "paused until resumed");
+    gate.with_pace(&host, |pace, _, _| pace.resume()).await.unwrap();
+    soon("whoever waited", caller).await.unwrap().record(&success());
+    gate.with_pace(&host, |pace, _, now| pace.reset(now)).await.unwrap();
+    assert_eq!(delay(&gate).await, Span::ZERO);
+    hands.advance(ms(500));
+    assert!(gate.check(&host, Intent::Fetch).await.unwrap().0.proceeds(), "the rule's own delay is left");
+}

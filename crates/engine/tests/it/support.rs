@@ -1,0 +1,238 @@
+//! What the tests of gate, client and jobs share: configurations as text, clocks moved by hand, and sites that
+//! note what they were asked.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use comity::clock::{Clock, Hands};
+use comity::config::{Config, Sources};
+use comity::event::Events;
+use comity::gate::Gate;
+use comity_core::domain::Domain;
+use comity_core::headers::Told;
+use comity_core::outcome::{Answer, Outcome};
+use comity_core::time::{Span, Timestamp};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+pub(crate) fn config(toml: &str) -> Config {
+    Config::load(Sources { file: Some(("test.toml", toml)), ..Sources::default() }).unwrap()
+}
+
+/// A gate on a clock that reads 0 until its hands are moved.
+pub(crate) fn manual_gate(toml: &str) -> (Gate, Hands) {
+    let (clock, hands) = Clock::manual(Timestamp::from_secs(0));
+    (Gate::new(config(toml).rules().clone(), clock, Events::new()), hands)
+}
+
+pub(crate) fn domain(name: &str) -> Domain {
+    Domain::parse(name).unwrap()
+}
+
+/// So many milliseconds on a clock that began at 0.
+pub(crate) fn at(millis: i64) -> Timestamp {
+    Timestamp::from_millis(millis)
+}
+
+pub(crate) fn ms(millis: u64) -> Span {
+    Span::from_millis(millis)
+}
+
+pub(crate) fn success() -> Answer {
+    Outcome::Success.into()
+}
+
+/// A 429 that asks to stay away for `span`.
+pub(crate) fn retry_after(span: Span) -> Answer {
+    Answer::of_status(429, Told::retry_after(span))
+}
+
+/// How many wait for `host`.
+pub(crate) fn waiting(gate: &Gate, host: &Domain) -> usize {
+    let slowest = gate.slowest(usize::MAX);
+    slowest.iter().find(|(domain, ..)| domain == host).map_or(0, |(_, waiting, _)| *waiting)
+}
+
+/// Waits until `is_so`, which it must become soon.
+pub(crate) async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    for _ in 0..5_000 {
+        if is_so() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    panic!("{what} did not happen");
+}
+
+/// The end of what must not take long; a test that hangs tells so.
+pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+    let ended = tokio::time::timeout(Duration::from_secs(10), future).await;
+    ended.unwrap_or_else(|_| panic!("{what} did not end"))
+}
+
+/// Gives whoever could go wrongly the time to do so.
+pub(crate) async fn a_moment() {
+    tokio::time::sleep(Duration::from_millis(15)).await;
+}
+
+/// A site on all addresses of loopback that answers as it is told.
+pub(crate) struct Site {
+    pub(crate) port: u16,
+    log: Arc<Mutex<Log>>,
+}
+
+#[derive(Default)]
+struct Log {
+    asked: Vec<Asked>,
+    times: HashMap<(String, String), usize>,
+    in_flight: HashMap<String, usize>,
+    most: HashMap<String, usize>,
+}
+
+/// A request that came.
+#[derive(Debug, Clone)]
+pub(crate) struct Asked {
+    /// To which address, without the port.
+    pub(crate) host: String,
+    pub(crate) path: String,
+    pub(crate) head: String,
+    pub(crate) at: Timestamp,
+    /// How often the same was asked before.
+    pub(crate) before: usize,
+}
+
+/// What is answered, and after how long.
+pub(crate) struct Reply {
+    status: u16,
+    headers: String,
+    body: Vec<u8>,
+    after: Duration,
+}
+
+pub(crate) fn reply(status: u16) -> Reply {
+    Reply { status, headers: String::new(), body: b"a page".to_vec(), after: Duration::ZERO }
+}
+
+impl Reply {
+    pub(crate) fn header(mut self, name: &str, value: &str) -> Self {
+        self.headers.push_str(&format!("{name}: {value}\r\n"));
+        self
+    }
+
+    pub(crate) fn body(mut self, body: impl Into<Vec<u8>>) -> Self {
+        self.body = body.into();
+        self
+    }
+
+    pub(crate) fn after(mut self, millis: u64) -> Self {
+        self.after = Duration::from_millis(millis);
+        self
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        let head = format!(
+            "HTTP/1.1 {} whatever\r\ncontent-length: {}\r\n{}\r\n",
+            self.status,
+            self.body.len(),
+            self.headers
+        );
+        [head.as_bytes(), &self.body].concat()
+    }
+}
+
+impl Site {
+    pub(crate) async fn start(answer: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let log = Arc::new(Mutex::new(Log::default()));
+        let (shared, answer, clock) = (log.clone(), Arc::new(answer), Clock::new());
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (log, answer, clock) = (shared.clone(), answer.clone(), clock.clone());
+                tokio::spawn(async move {
+                    talk(stream, &log, &clock, &*answer).await;
+                });
+            }
+        });
+        Self { port, log }
+    }
+
+    pub(crate) fn url(&self, path: &str) -> String {
+        self.url_on(1, path)
+    }
+
+    /// The same on another address, which is another domain.
+    pub(crate) fn url_on(&self, nth: u8, path: &str) -> String {
+        format!("http://127.0.0.{nth}:{}{path}", self.port)
+    }
+
+    pub(crate) fn domain(&self, nth: u8) -> Domain {
+        domain(&format!("127.0.0.{nth}:{}", self.port))
+    }
+
+    /// What was asked so far, in order.
+    pub(crate) fn asked(&self) -> Vec<Asked> {
+        self.log.lock().unwrap().asked.clone()
+    }
+
+    pub(crate) fn paths(&self) -> Vec<String> {
+        self.asked().into_iter().map(|asked| asked.path).collect()
+    }
+
+    /// The most requests of one address that were being answered at once.
+    pub(crate) fn most_in_flight(&self, nth: u8) -> usize {
+        self.log.lock().unwrap().most.get(&format!("127.0.0.{nth}")).copied().unwrap_or(0)
+    }
+
+    /// The time between requests to one address.
+    pub(crate) fn gaps(&self, nth: u8) -> Vec<Span> {
+        let host = format!("127.0.0.{nth}");
+        let times: Vec<_> = self.asked().into_iter().filter(|asked| asked.host == host).collect();
+        times.windows(2).map(|two| two[1].at.since(two[0].at)).collect()
+    }
+}
+
+async fn talk(
+    mut stream: TcpStream,
+    log: &Mutex<Log>,
+    clock: &Clock,
+    answer: &(dyn Fn(&Asked) -> Reply + Send + Sync),
+) {
+    let _ = stream.set_nodelay(true);
+    while let Some(head) = read_head(&mut stream).await {
+        let path = head.split(' ').nth(1).unwrap_or_default().to_owned();
+        let host = head.lines().find_map(|line| line.strip_prefix("host: ")).unwrap_or_default();
+        let host = host.split(':').next().unwrap_or_default().to_owned();
+        let asked = log.lock().unwrap().note(host.clone(), path, head, clock.now());
+        let reply = answer(&asked);
+        tokio::time::sleep(reply.after).await;
+        *log.lock().unwrap().in_flight.get_mut(&host).unwrap() -= 1;
+        if stream.write_all(&reply.bytes()).await.is_err() {
+            return;
+        }
+    }
+}
+
+impl Log {
+    fn note(&mut self, host: String, path: String, head: String, at: Timestamp) -> Asked {
+        let times = self.times.entry((host.clone(), path.clone())).or_default();
+        let asked = Asked { host: host.clone(), path, head, at, before: *times };
+        *times += 1;
+        self.asked.push(asked.clone());
+        let now = self.in_flight.entry(host.clone()).or_default();
+        *now += 1;
+        let most = self.most.entry(host).or_default();
+        *most = (*most).max(*now);
+        asked
+    }
+}
+
+async fn read_head(stream: &mut TcpStream) -> Option<String> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await.ok()?);
+    }
+    Some(String::from_utf8(head).unwrap())
+}
