@@ -155,18 +155,18 @@ impl Progress {
     }
 
     /// Tells how far it is.
-    pub(crate) fn show(&mut self, settled: u64, tasks: u64, message: &str, elapsed: Span) {
+    pub(crate) fn show(&mut self, settled: u64, tasks: u64, elapsed: Span, message: impl FnOnce() -> String) {
         match &mut self.kind {
             Kind::Quiet => {}
             Kind::Bar(bar) => {
                 bar.set_length(tasks);
                 bar.set_position(settled);
-                bar.set_message(legible(message));
+                bar.set_message(legible(&message()));
             }
             Kind::Lines { last } => {
                 if last.is_none_or(|last| elapsed.less(last) >= LINES_EVERY) {
                     *last = Some(elapsed);
-                    eprintln!("{settled}/{tasks} {}", legible(message));
+                    eprintln!("{settled}/{tasks} {}", legible(&message()));
                 }
             }
         }

@@ -2,12 +2,13 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use comity::clock::Clock;
 use comity::config::{Config, Given, Sources, environment, read_file};
 use comity::core::domain::Domain;
 use comity::event::Events;
-use comity::gate::Gate;
+use comity::gate::{Gate, GateError};
 use comity::store::{self, Store};
 
 use crate::args::Global;
@@ -41,10 +42,23 @@ pub(crate) async fn gate(config: &Config, store: Arc<dyn Store>, name: &str) -> 
     Ok(Gate::with_store(config.rules().clone(), Clock::new(), Events::new(), store, &name).await?)
 }
 
+/// Waits for a domain that another process holds, but not for ever: a request of it may be on the wire.
+pub(crate) async fn in_time<T>(asking: impl Future<Output = Result<T, GateError>>) -> anyhow::Result<T> {
+    match tokio::time::timeout(PATIENCE, asking).await {
+        Ok(result) => Ok(result?),
+        Err(_) => anyhow::bail!(
+            "another process holds the domain and did not hand it over within {} s; comity domains show tells which",
+            PATIENCE.as_secs()
+        ),
+    }
+}
+
 /// The host that a URL or the name of a domain means.
 pub(crate) fn host(text: &str) -> anyhow::Result<Domain> {
     let parsed = if text.contains("://") { Domain::of_url(text) } else { Domain::parse(text) };
     parsed.map_err(|error| usage(error.to_string()))
 }
 
+/// How long a command waits for a domain.
+const PATIENCE: Duration = Duration::from_secs(15);
 const DEFAULT_FILE: &str = "comity.toml";

@@ -6,6 +6,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
 
+use comity_core::decision::Reason;
 use comity_core::domain::Domain;
 use comity_core::outcome::{Answer, Outcome};
 use comity_core::pace::{DecodeError, Heeded, Pace, Recorded};
@@ -22,6 +23,13 @@ pub enum Event<'a> {
     Granted {
         /// To where.
         domain: &'a Domain,
+    },
+    /// Somebody waits in line. Told only when the log wants to know.
+    Waits {
+        /// For which domain.
+        domain: &'a Domain,
+        /// Why.
+        reason: &'a Reason,
     },
     /// A permit was given back unused.
     Abandoned {
@@ -253,6 +261,7 @@ impl Listener for Log {
     fn hear(&self, event: &Event<'_>) {
         match event {
             Event::Granted { domain } => tracing::trace!(%domain, "may send"),
+            Event::Waits { domain, reason } => tracing::debug!(%domain, %reason, "waits"),
             Event::Abandoned { domain } => tracing::debug!(%domain, "a permit was given back unused"),
             Event::Recorded { domain, answer, recorded, streaks } => {
                 log_recorded(domain, answer, recorded, *streaks)

@@ -19,7 +19,7 @@ pub(crate) async fn check(global: &Global, config: &Config, check: Check) -> any
     let gate = open(config, "check").await?;
     let (decision, permit) = match check.peek {
         false => {
-            let (decision, permit) = gate.check(&host, intent).await?;
+            let (decision, permit) = setup::in_time(gate.check(&host, intent)).await?;
             // It stays open for whoever records it.
             (Some(decision), permit.map(comity::gate::Permit::leave_open))
         }
@@ -28,7 +28,7 @@ pub(crate) async fn check(global: &Global, config: &Config, check: Check) -> any
     let now = gate.clock().now();
     let reason = match &decision {
         Some(decision) => decision.reason().copied(),
-        None => gate.explain(&host, intent).await?.into_iter().find(Reason::binds),
+        None => setup::in_time(gate.explain(&host, intent)).await?.into_iter().find(Reason::binds),
     };
     gate.close(HandsOff::Pass).await?;
     let wait_ms = match (&decision, &reason) {
@@ -56,7 +56,7 @@ pub(crate) async fn record(global: &Global, config: &Config, record: Record) -> 
     let (host, intent) = (setup::host(&record.domain)?, intent(&record.intent)?);
     let gate = open(config, "record").await?;
     let answer = answer(&record, gate.clock().now())?;
-    let recorded = gate.record_unasked(&host, intent, &answer).await?;
+    let recorded = setup::in_time(gate.record_unasked(&host, intent, &answer)).await?;
     gate.close(HandsOff::Pass).await?;
     let domain = config.rules().domain(&host);
     if global.json {
@@ -82,7 +82,7 @@ pub(crate) async fn record(global: &Global, config: &Config, record: Record) -> 
 pub(crate) async fn explain(global: &Global, config: &Config, explain: Explain) -> anyhow::Result<u8> {
     let (host, intent) = (setup::host(&explain.url)?, intent(&explain.intent)?);
     let gate = open(config, "explain").await?;
-    let reasons = gate.explain(&host, intent).await?;
+    let reasons = setup::in_time(gate.explain(&host, intent)).await?;
     let now = gate.clock().now();
     gate.close(HandsOff::Pass).await?;
     let domain = config.rules().domain(&host);

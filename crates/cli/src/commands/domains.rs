@@ -80,7 +80,7 @@ async fn change(
     let host = setup::host(domain)?;
     let store = setup::open_store(config)?;
     let gate = setup::gate(config, store, "domains").await?;
-    gate.with_pace(&host, change).await?;
+    setup::in_time(gate.with_pace(&host, change)).await?;
     gate.close(HandsOff::Pass).await?;
     show(global, config, domain).await
 }

@@ -149,7 +149,7 @@ impl<'a> Run<'a> {
                     let tasks = self.pool.tasks().max(settled);
                     let secs = elapsed.as_secs_f64().max(0.001);
                     let rate = settled_rate(settled - before.done - before.failed - before.skipped, secs);
-                    progress.show(settled, tasks, &format!("{rate}{}", self.waits()), elapsed);
+                    progress.show(settled, tasks, elapsed, || format!("{rate}{}", self.waits()));
                 }
                 () = signals.next() => {
                     if interrupted {

@@ -230,13 +230,13 @@ impl Gate {
 
     /// A job begins; its tasks join with [`Self::send`].
     pub(crate) fn begin_job(&self, job: comity_core::task::JobId, concurrency: u32) {
-        self.lock().dispatch.job(job, concurrency);
+        self.lock().begin_job(job, concurrency);
     }
 
     /// A job ends, or is put down: its errands that wait are dropped.
     pub(crate) fn end_job(&self, job: comity_core::task::JobId) -> usize {
         let mut state = self.lock();
-        let gone = state.dispatch.end_job(job);
+        let gone = state.end_job(job);
         self.pump(state);
         gone.len()
     }
@@ -260,6 +260,7 @@ impl Gate {
         let waiter = Waiter { rule, crawl_delay, who: Who::Errand(errand) };
         let joined = state.dispatch.join(domain, lane, ready_at, waiter);
         self.pump(state);
+        self.tell_waits(host, domain, Intent::Fetch);
         joined.map(|_| ()).map_err(|waiter| waiter.into_errand())
     }
 
@@ -283,7 +284,25 @@ impl Gate {
         let (id, place) = state.dispatch.join(domain, lane, since, waiter).ok()?;
         let waiting = Waiting { gate: self.clone(), place: Some((id, place)), receiver };
         self.pump(state);
+        self.tell_waits(host, domain, intent);
         Some(waiting)
+    }
+
+    /// Tells why somebody who has just joined a line waits, if anybody wants to know.
+    fn tell_waits(&self, host: &Domain, domain: &Domain, intent: Intent) {
+        if !tracing::enabled!(tracing::Level::DEBUG) {
+            return;
+        }
+        let (rule, crawl_delay) = self.terms(host);
+        let state = self.lock();
+        let id = state.dispatch.paces().find(domain);
+        let pace =
+            id.filter(|id| state.dispatch.waiting(*id) > 0).and_then(|id| state.dispatch.paces().pace(id));
+        let reason = pace.and_then(|pace| pace.peek(Terms { rule: &rule, crawl_delay }, intent, self.now()));
+        drop(state);
+        if let Some(reason) = reason {
+            self.0.events.tell(&Event::Waits { domain, reason: &reason });
+        }
     }
 
     fn terms(&self, host: &Domain) -> (Arc<Rule>, Span) {

@@ -10,6 +10,7 @@ use comity_core::line::Waiter as InLine;
 use comity_core::pace::{Kept, Pace, Terms};
 use comity_core::paces::DomainId;
 use comity_core::rule::Rule;
+use comity_core::task::JobId;
 use comity_core::time::{Span, Timestamp};
 use comity_store::domains::{DomainKey, Hold, Saved, Steering};
 use tokio::sync::oneshot;
@@ -87,6 +88,8 @@ pub(super) struct State {
     pub(super) tenures: HashMap<DomainId, Tenure>,
     pub(super) keys: HashMap<DomainKey, DomainId>,
     pub(super) crawl_delays: HashMap<Domain, Span>,
+    /// The jobs that run, with their concurrency.
+    jobs: HashMap<JobId, u32>,
     /// Nobody goes from then on: the store may give our domains to others.
     pub(super) valid_until: Timestamp,
     pub(super) tenant: bool,
@@ -122,6 +125,7 @@ impl State {
             tenures: HashMap::new(),
             keys: HashMap::new(),
             crawl_delays: HashMap::new(),
+            jobs: HashMap::new(),
             valid_until,
             tenant: valid_until != Timestamp::MAX,
             planned_at: None,
@@ -133,7 +137,19 @@ impl State {
     pub(super) fn start_anew(&mut self, crawl_delays: HashMap<Domain, Span>, valid_until: Timestamp) -> Self {
         // Serials go on: a permit of the old life must not be taken for one of the new.
         let fresh = Self { crawl_delays, serials: self.serials, ..Self::new(valid_until) };
-        std::mem::replace(self, fresh)
+        let lost = std::mem::replace(self, fresh);
+        lost.jobs.iter().for_each(|(job, concurrency)| self.begin_job(*job, *concurrency));
+        lost
+    }
+
+    pub(super) fn begin_job(&mut self, job: JobId, concurrency: u32) {
+        self.jobs.insert(job, concurrency);
+        self.dispatch.job(job, concurrency);
+    }
+
+    pub(super) fn end_job(&mut self, job: JobId) -> Vec<Waiter> {
+        self.jobs.remove(&job);
+        self.dispatch.end_job(job)
     }
 
     /// Whether the line of a domain may be joined.

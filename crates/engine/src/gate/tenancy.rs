@@ -47,14 +47,9 @@ pub(crate) struct Adopted {
     pub(crate) hold: Hold,
 }
 
-/// Domains that are no longer ours, for whoever works on them.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Parted {
-    /// This one went to another process.
-    One(Domain),
-    /// All of them: this process was silent for too long.
-    All,
-}
+/// Domains that are no longer ours, for whoever works on them: named by the hold, so that a domain that was taken
+/// again meanwhile is not meant.
+pub(crate) type Parted = Vec<Hold>;
 
 pub(super) struct Tenancy {
     store: Arc<dyn Store>,
@@ -330,7 +325,7 @@ fn lose(inner: &Arc<Inner>, tenancy: &Tenancy) {
     let lost = state.start_anew(crawl_delays, valid_until);
     drop(state);
     inner.events.tell(&Event::LostAll { domains: lost.tenures.len() });
-    tenancy.part(Parted::All);
+    tenancy.part(lost.tenures.values().map(|tenure| tenure.hold).collect());
     // Callers in line hear that their senders are gone and ask anew.
     drop(lost);
 }
@@ -388,7 +383,9 @@ async fn hand_over(inner: &Arc<Inner>, tenancy: &Tenancy) -> Result<(), StoreErr
             .iter()
             .filter(|(id, tenure)| {
                 let had_its_turn = tenure.grants >= TURN_GRANTS || now.since(tenure.taken_at) >= TURN;
-                let idle = now.since(tenure.used_at) >= IDLE && state.dispatch.waiting(**id) == 0;
+                let in_flight = state.dispatch.paces().pace(**id).map_or(0, |pace| pace.in_flight(now));
+                let busy = state.dispatch.waiting(**id) > 0 || in_flight > 0 || tenure.unsettled > 0;
+                let idle = now.since(tenure.used_at) >= IDLE && !busy;
                 (tenure.wanted && had_its_turn || idle) && tenure.must_save == 0
             })
             .map(|(id, _)| *id)
@@ -416,7 +413,7 @@ async fn hand_over(inner: &Arc<Inner>, tenancy: &Tenancy) -> Result<(), StoreErr
     let mut rows = Vec::new();
     let mut waiting = Vec::new();
     for (domain, row, waiters) in released {
-        tenancy.part(Parted::One(domain.clone()));
+        tenancy.part(vec![row.saved.hold]);
         rows.push(row);
         waiting.push((domain, waiters));
     }

@@ -74,6 +74,10 @@ impl Page {
 
     /// Asks robots.txt, and joins the line.
     fn set_out(self: Box<Self>) {
+        if !self.pool.lanes().is_open(self.lane, self.hold) {
+            // Its domain went while it was not in line: somebody else has the task.
+            return;
+        }
         let Some(keeper) = self.pool.keeper.clone() else { return self.join() };
         match keeper.known(&self.url) {
             Some(Ok(rules)) => match rules.allows(path_and_query(&self.url)) {
@@ -308,7 +312,9 @@ impl Page {
 
     /// It is not worked on any more; in the store it waits.
     fn put_down(self: Box<Self>) {
-        self.pool.lanes().put_down(self.lane, self.row.id);
+        if self.pool.lanes().put_down(self.lane, self.hold, self.row.id) {
+            self.pool.poke.notify_one();
+        }
     }
 
     fn at_url(&self) -> Option<String> {

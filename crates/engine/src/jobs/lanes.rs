@@ -111,9 +111,15 @@ impl Lanes {
         self.open.get(&id).map(|lane| (lane.hold, lane.domain.clone()))
     }
 
+    /// Whether a lane is still worked on under the hold it was claimed with.
+    pub(super) fn is_open(&self, id: LaneId, hold: Hold) -> bool {
+        self.open.get(&id).is_some_and(|lane| lane.hold == hold)
+    }
+
     /// A task is not worked on any more. True when there is something to do for its lane.
-    pub(super) fn put_down(&mut self, id: LaneId, task: TaskId) -> bool {
-        if let Some(lane) = self.open.get_mut(&id) {
+    pub(super) fn put_down(&mut self, id: LaneId, hold: Hold, task: TaskId) -> bool {
+        // A lane that was lost and claimed again has its own hand.
+        if let Some(lane) = self.open.get_mut(&id).filter(|lane| lane.hold == hold) {
             lane.in_hand.remove(&task);
         }
         self.look(id)
@@ -130,14 +136,10 @@ impl Lanes {
         done
     }
 
-    /// The lanes on a domain are gone.
-    pub(super) fn drop_domain(&mut self, domain: &Domain) {
-        self.open.retain(|_, lane| lane.domain != *domain);
-    }
-
-    /// All lanes are gone.
-    pub(super) fn clear(&mut self) {
-        *self = Self::default();
+    /// The lanes under these holds are gone.
+    pub(super) fn drop_holds(&mut self, holds: &[Hold]) {
+        let holds: HashSet<Hold> = holds.iter().copied().collect();
+        self.open.retain(|_, lane| !holds.contains(&lane.hold));
     }
 
     /// Nothing more is read.

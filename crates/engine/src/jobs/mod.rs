@@ -153,7 +153,7 @@ impl Pool {
         let mut parted = inner.gate.parted();
         let mut failure = inner.gate.failure();
         let changed = inner.gate.store_changed();
-        let mut claimer = Claimer { inner: inner.clone(), look_at: Timestamp::MIN };
+        let mut claimer = Claimer { inner: inner.clone(), look_at: Timestamp::MIN, asked_at: inner.now() };
         let ended = loop {
             if inner.stopping.load(Ordering::Relaxed) {
                 break Ok(Ended::Stopped);
@@ -256,14 +256,8 @@ impl Inner {
 
     /// Domains went to other processes, and the lanes on them with them.
     fn part(&self, parted: &Parted) {
-        let mut lanes = self.lanes();
-        match parted {
-            Parted::One(domain) => lanes.drop_domain(domain),
-            Parted::All => {
-                lanes.clear();
-                self.gate.begin_job(self.job.id, self.settings.concurrency);
-            }
-        }
+        self.lanes().drop_holds(parted);
+        self.fresh.store(true, Ordering::Relaxed);
     }
 }
 
@@ -272,6 +266,8 @@ struct Claimer {
     inner: Arc<Inner>,
     /// When to look for lanes that are due.
     look_at: Timestamp,
+    /// When the state of the job was last asked for: somebody else may have ended it.
+    asked_at: Timestamp,
 }
 
 impl Claimer {
@@ -280,6 +276,13 @@ impl Claimer {
         let tripped = self.inner.guards().tripped.take();
         if let Some((step, message)) = tripped {
             return self.end(step, Some(message)).await;
+        }
+        if self.inner.now().since(self.asked_at) >= LOOK {
+            self.asked_at = self.inner.now();
+            let job = self.inner.store.find_job(self.inner.job.name.clone()).await?;
+            if let Some(state) = job.map(|job| job.state).filter(|state| state.is_terminal()) {
+                return Ok(Some(state));
+            }
         }
         self.refill().await?;
         self.close_lanes().await?;
@@ -414,4 +417,4 @@ const CLAIM_TASKS: u32 = 8;
 /// A lane whose domain is on its way out is looked at again after this long.
 const AGAIN: Span = Span::from_millis(50);
 /// However quiet it is, the store is looked at this often.
-const LOOK: Span = Span::from_secs(1);
+const LOOK: Span = Span::from_millis(500);

@@ -102,7 +102,7 @@ fn conclude(pool: &Arc<Inner>, one: One, settled: Settled) -> bool {
     if settled == Settled::Fenced {
         tell(TaskEvent::Fenced);
         drop(tenant);
-        return pool.lanes().put_down(lane, settle.task);
+        return pool.lanes().put_down(lane, settle.hold, settle.task);
     }
     let counted = match &settle.step {
         Step::Done { status, bytes } => {
@@ -147,7 +147,7 @@ fn conclude(pool: &Arc<Inner>, one: One, settled: Settled) -> bool {
         pool.fresh.store(true, Ordering::Relaxed);
         pool.poke.notify_one();
     }
-    pool.lanes().put_down(lane, settle.task)
+    pool.lanes().put_down(lane, settle.hold, settle.task)
 }
 
 /// Whether a task that is tried again stays in hand, and under which hold.
