@@ -1,1 +1,163 @@
-//! todo
+//! `fetch`: pages, files, the index, spacing, what fails.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::comity::{World, list};
+use crate::log::{assert_each_once, assert_spaced, counts, told};
+use crate::nginx::Nginx;
+use crate::site::{Answer, Site};
+
+/// B4, B44
+#[test]
+fn twenty_pages_are_fetched_spaced_and_kept() {
+    let (world, nginx) = (World::new(), Nginx::start(NO_ROBOTS));
+    // Listed twice, fetched once.
+    let text =
+        list(&nginx.url(), "p", 20) + &list(&nginx.url(), "p", 20) + &format!("{}/p3#part\n", nginx.url());
+    let input = world.write("list", &text);
+    let done = world
+        .run(&["--json", "fetch", "--input", input.to_str().unwrap(), "--delay", "100ms", "--out", "pages"])
+        .expect(0);
+    let told = done.json();
+    let expected =
+        [("tasks", 20), ("fetched", 20), ("failed", 0), ("skipped", 0), ("rate_limited", 0), ("retries", 0)];
+    for (key, count) in expected {
+        assert_eq!(told[key], count, "{key}: {told}");
+    }
+    assert_eq!(told["state"], "done");
+    assert!(told["job"].is_string() && told["elapsed_ms"].as_u64().unwrap() >= 1_900, "{told}");
+    let log = nginx.log();
+    assert_spaced(&log, 100);
+    assert_each_once(&log, "p", 20);
+    assert_eq!(log.len(), 21, "20 pages and robots.txt");
+
+    let index = world.index("pages");
+    assert_eq!(index.len(), 20);
+    for line in &index {
+        let keys: Vec<&String> = line.as_object().unwrap().keys().collect();
+        assert_eq!(keys, ["bytes", "fetched_at", "file", "final_url", "status", "url"]);
+        let url = line["url"].as_str().unwrap();
+        assert_eq!(line["final_url"], url);
+        assert_eq!(line["status"], 200);
+        assert!(line["fetched_at"].as_str().unwrap().starts_with("20"), "{line}");
+        let body = std::fs::read_to_string(world.path("pages").join(line["file"].as_str().unwrap())).unwrap();
+        assert_eq!(body, format!("page {}\n", &url[nginx.url().len()..]));
+        assert_eq!(line["bytes"], body.len());
+    }
+}
+
+/// B24, B41: another 4xx is an answer.
+#[test]
+fn a_page_that_is_not_there_fails_without_a_retry() {
+    let world = World::new();
+    let nginx = Nginx::start("location /gone { return 404; }");
+    let urls = [format!("{}/gone", nginx.url()), format!("{}/here", nginx.url())];
+    let done = world
+        .run(&[
+            "--json", "fetch", &urls[0], &urls[1], "--delay", "50ms", "--robots", "ignore", "--job", "one",
+        ])
+        .expect(1);
+    assert_eq!((&done.json()["fetched"], &done.json()["failed"]), (&Value::from(1), &Value::from(1)));
+    assert_eq!(counts(&nginx.log())["/gone"], 1);
+    let shown = world.run(&["jobs", "show", "one"]).expect(0);
+    shown.shows("status 404");
+    shown.shows("/gone");
+}
+
+/// B41, B42: a 503 is tried again.
+#[test]
+fn a_page_that_is_unavailable_is_tried_again() {
+    let world = World::new();
+    let site = Site::start(|asked| match asked.before {
+        0 | 1 => Answer::status(503).header("Retry-After", "1"),
+        _ => Answer::page(asked.path),
+    });
+    let url = format!("{}/a", site.url());
+    let done = world
+        .run(&["--json", "fetch", &url, "--delay", "10ms", "--robots", "ignore", "--format", "none"])
+        .expect(0);
+    assert_eq!(done.json()["retries"], 2, "{}", done.stdout);
+    let log = site.log();
+    assert_eq!(log.len(), 3, "{}", told(&log));
+    assert_spaced(&log, 1_000);
+}
+
+/// B45
+#[test]
+fn no_retries_means_one_attempt() {
+    let world = World::new();
+    let site = Site::start(|_| Answer::status(500));
+    let url = format!("{}/a", site.url());
+    let args = ["--json", "fetch", &url, "--max-retries", "0", "--robots", "ignore", "--format", "none"];
+    assert_eq!(world.run(&args).expect(1).json()["failed"], 1);
+    assert_eq!(site.log().len(), 1);
+}
+
+/// B46: a connection that is refused is a failure like others.
+#[test]
+fn a_host_that_is_not_there_fails() {
+    let world = World::new();
+    let url = "http://127.0.0.1:9/";
+    let args = ["--json", "fetch", url, "--max-retries", "0", "--robots", "ignore", "--format", "none"];
+    let done = world.run(&args).expect(1);
+    assert_eq!(done.json()["failed"], 1);
+    assert_eq!(done.json()["state"], "done");
+}
+
+/// B75: what a URL is called does not lead out of the folder.
+#[test]
+fn no_name_leaves_the_folder() {
+    let world = World::new();
+    let site = Site::start(|asked| Answer::page(asked.path));
+    let long = "x".repeat(3_000);
+    let paths = [
+        "/../../etc/passwd",
+        "/%2e%2e/%2e%2e/escape",
+        "/..%2f..%2fescape",
+        "/a/..%5c..%5cescape",
+        "/%00",
+        "/con.txt",
+        "/.hidden",
+        "/index.jsonl",
+        "/%E2%80%AEgnp.exe",
+        &format!("/{long}"),
+        &format!("/q?{long}"),
+    ];
+    let text: String = paths.iter().map(|path| format!("{}{path}\n", site.url())).collect();
+    let input = world.write("list", &text);
+    let before = names(&world.path(""));
+    let args = [
+        "fetch",
+        "--input",
+        input.to_str().unwrap(),
+        "--delay",
+        "5ms",
+        "--robots",
+        "ignore",
+        "--out",
+        "pages",
+    ];
+    world.run(&args).expect(0);
+    let index = world.index("pages");
+    assert_eq!(index.len(), paths.len());
+    let root = world.path("pages").canonicalize().unwrap();
+    for line in &index {
+        let file = line["file"].as_str().unwrap();
+        let path = root.join(file).canonicalize().unwrap_or_else(|error| panic!("{file}: {error}"));
+        assert!(path.starts_with(&root) && path.is_file(), "{file}");
+        assert_ne!(path, root.join("index.jsonl"));
+        assert!(file.len() < 255, "{file}");
+    }
+    let new: Vec<String> = names(&world.path("")).into_iter().filter(|name| !before.contains(name)).collect();
+    let known = |name: &String| name == "pages" || name.starts_with("std") || name.starts_with("comity.db");
+    assert!(new.iter().all(known), "{new:?}");
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).unwrap().map(Result::unwrap);
+    entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+}
+
+const NO_ROBOTS: &str = "location = /robots.txt { return 404; }";

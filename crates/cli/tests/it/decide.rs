@@ -1,1 +1,97 @@
-//! todo
+//! `check`, `record`, `explain`.
+
+use serde_json::Value;
+
+use crate::comity::{Running, World};
+
+/// B1, B3
+#[test]
+fn check_reserves_and_then_says_how_long_to_wait() {
+    let world = World::new();
+    world.write("comity.toml", "[default]\nmin_delay = \"30s\"\nin_flight = \"unlimited\"\n");
+    let peeked = world.run(&["--json", "check", "https://example.org/a", "--peek"]).expect(0).json();
+    assert_eq!(peeked["proceed"], true, "{peeked}");
+    let first = world.run(&["--json", "check", "https://example.org/a"]).expect(0).json();
+    assert_eq!((&first["proceed"], &first["wait_ms"]), (&Value::from(true), &Value::from(0)), "{first}");
+    assert!(first["permit"].is_string(), "{first}");
+    let second = world.run(&["--json", "check", "https://www.example.org/b"]).expect(1).json();
+    assert_eq!((&second["proceed"], &second["permit"]), (&Value::from(false), &Value::Null), "{second}");
+    let wait = second["wait_ms"].as_u64().unwrap();
+    assert!((10_000..=30_000).contains(&wait), "{second}");
+    assert!(second["reason"].as_str().unwrap().contains("minimum delay"), "{second}");
+    world.run(&["check", "example.org"]).expect(1).shows("wait ");
+    world.run(&["check", "other.example"]).expect(0).shows("proceed");
+    world.run(&["check", "not a host"]).expect(2);
+}
+
+/// B3
+#[test]
+fn of_ten_checks_at_once_one_proceeds() {
+    let world = World::new();
+    world.write("comity.toml", "[default]\nmin_delay = \"10m\"\nin_flight = \"unlimited\"\n");
+    let running: Vec<Running> = (0..10).map(|_| world.start(&["--json", "check", "example.org"])).collect();
+    let codes: Vec<Option<i32>> = running.into_iter().map(|running| running.wait().code).collect();
+    let count = |code| codes.iter().filter(|found| **found == Some(code)).count();
+    assert_eq!((count(0), count(1)), (1, 9), "{codes:?}");
+}
+
+/// B20, B37: what the server said is stored.
+#[test]
+fn a_recorded_retry_after_holds_for_everybody() {
+    let world = World::new();
+    world.run(&["check", "example.org"]).expect(0);
+    let told =
+        world.run(&["--json", "record", "example.org", "429", "--retry-after", "120"]).expect(0).json();
+    assert_eq!(told["outcome"], "rate_limited", "{told}");
+    assert!(told["held_until"].is_string(), "{told}");
+    let waits = world.run(&["--json", "check", "example.org"]).expect(1).json();
+    let wait = waits["wait_ms"].as_u64().unwrap();
+    assert!((90_000..=120_000).contains(&wait), "{waits}");
+    let sql = "SELECT server_until_us IS NOT NULL FROM domains WHERE domain = 'example.org'";
+    assert!(world.sql().query_row(sql, [], |row| row.get::<_, bool>(0)).unwrap());
+    // A shorter wish does not shorten it (B22), and a success does not end it.
+    world.run(&["record", "example.org", "rate_limited", "--retry-after", "1"]).expect(0);
+    world.run(&["record", "example.org", "success"]).expect(0);
+    let waits = world.run(&["--json", "check", "example.org"]).expect(1).json();
+    assert!(waits["wait_ms"].as_u64().unwrap() >= 80_000, "{waits}");
+    world.run(&["record", "example.org", "nonsense"]).expect(2).says("nonsense");
+    world.run(&["record", "example.org", "999"]).expect(2).says("999");
+}
+
+/// B2
+#[test]
+fn explain_lists_every_constraint() {
+    let world = World::new();
+    world.run(&["check", "example.org"]).expect(0);
+    world.run(&["record", "example.org", "rate_limited", "--retry-after", "120"]).expect(0);
+    let explained = world.run(&["--json", "explain", "https://example.org/x"]).expect(0).json();
+    assert_eq!(explained["domain"], "example.org");
+    assert!((90_000..=120_000).contains(&explained["wait_ms"].as_u64().unwrap()), "{explained}");
+    let constraints = explained["constraints"].as_array().unwrap();
+    for origin in ["server", "rule", "learned"] {
+        let found = constraints.iter().find(|constraint| constraint["origin"] == origin);
+        let text = found.unwrap_or_else(|| panic!("{origin}: {explained}"))["text"].as_str().unwrap();
+        assert!(text.contains(|c: char| c.is_ascii_digit()), "no number: {text}");
+    }
+    assert_eq!(constraints[0]["origin"], "server", "{explained}");
+    let shown = world.run(&["explain", "example.org"]).expect(0);
+    for word in ["server", "rule", "learned", "waits"] {
+        shown.shows(word);
+    }
+    // Explaining reserves nothing.
+    world.run(&["explain", "other.example"]).expect(0);
+    world.run(&["check", "other.example"]).expect(0);
+}
+
+/// B26
+#[test]
+fn intents_are_known_by_name() {
+    let world = World::new();
+    world.write(
+        "comity.toml",
+        "[default]\nmin_delay = \"0s\"\n[default.intent.search]\nmin_delay = \"60s\"\n",
+    );
+    world.run(&["check", "example.org", "--intent", "search"]).expect(0);
+    world.run(&["check", "example.org", "--intent", "search"]).expect(1);
+    world.run(&["check", "example.org", "--intent", "dance"]).expect(2).says("dance");
+}

@@ -1,1 +1,92 @@
-//! todo
+//! `domains`, and what is learnt of them.
+
+use crate::comity::{World, list};
+use crate::log::{assert_spaced, now_us, told, wait_until};
+use crate::site::{Answer, Site};
+
+/// B39
+#[test]
+fn a_domain_is_steered_by_hand() {
+    let world = World::new();
+    world.run(&["domains", "show", "example.org"]).expect(2).says("example.org");
+    world.run(&["domains", "set", "example.org"]).expect(2);
+    let set = world
+        .run(&["--json", "domains", "set", "example.org", "--delay", "5s", "--floor", "2s"])
+        .expect(0)
+        .json();
+    assert_eq!(
+        (set["adaptive_delay_seconds"].as_f64(), set["adaptive_delay_floor_seconds"].as_f64()),
+        (Some(5.0), Some(2.0))
+    );
+    let pinned = world.run(&["--json", "domains", "set", "example.org", "--pin"]).expect(0).json();
+    assert_eq!(pinned["pinned"], true, "{pinned}");
+    world.run(&["check", "example.org"]).expect(0);
+    world.run(&["record", "example.org", "429", "--retry-after", "1"]).expect(0);
+    let shown = world.run(&["--json", "domains", "show", "example.org"]).expect(0).json();
+    assert_eq!(shown["adaptive_delay_seconds"], 5.0, "pinned, and yet: {shown}");
+    world.run(&["domains", "set", "example.org", "--unpin"]).expect(0);
+    world.run(&["domains", "list"]).expect(0).shows("example.org");
+    world.run(&["domains", "list", "nothing-like-it"]).expect(0).shows("no such domains");
+    let reset = world.run(&["--json", "domains", "reset", "example.org"]).expect(0).json();
+    assert_eq!(reset["adaptive_delay_seconds"], 0.0, "{reset}");
+}
+
+/// B39
+#[test]
+fn a_paused_domain_is_not_asked() {
+    let world = World::new();
+    let site = Site::start(|asked| Answer::page(asked.path));
+    world.run(&["domains", "set", &site.url(), "--pause", "forever"]).expect(0).shows("paused until resumed");
+    world.run(&["check", &site.url()]).expect(1).shows("pause");
+    let url = format!("{}/a", site.url());
+    let fetch = world.start(&["fetch", &url, "--robots", "ignore", "--delay", "20ms", "--format", "none"]);
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    assert_eq!(site.log().len(), 0);
+    world.run(&["domains", "set", &site.url(), "--resume"]).expect(0);
+    fetch.wait().expect(0);
+    assert_eq!(site.log().len(), 1);
+    let paused = world.run(&["--json", "domains", "set", "example.org", "--pause", "1h"]).expect(0).json();
+    assert_eq!(paused["paused"], true, "{paused}");
+    assert!(paused["paused_until"].is_string(), "{paused}");
+}
+
+/// B29, B35, B36
+#[test]
+fn what_was_learnt_is_kept_and_used() {
+    let world = World::new();
+    world.write(
+        "comity.toml",
+        "[default]\nmin_delay = \"100ms\"\nlearning = \"linear\"\nwait_on_429 = \"learned\"\n\
+         learn = { base = \"100ms\", step = \"300ms\", probe_after = 100 }\n",
+    );
+    let site = Site::start(|asked| match asked.before {
+        2 => Answer::status(429),
+        _ => Answer::page(asked.path),
+    });
+    let learned = || {
+        let sql = "SELECT adaptive_delay_seconds FROM domains";
+        world.sql().query_row(sql, [], |row| row.get::<_, f64>(0)).unwrap_or(0.0)
+    };
+    let fetch = |job: &str, count: usize| {
+        let input = world.write(job, &list(&site.url(), job, count));
+        let input = input.to_str().unwrap().to_owned();
+        world.start(&["fetch", "--input", &input, "--job", job, "--robots", "ignore", "--format", "none"])
+    };
+    let mut running = fetch("a", 20);
+    site.wait_for(3);
+    let refused_at = site.log()[2].start;
+    wait_until("the learned delay is stored", || learned() > 0.0);
+    assert!(now_us() - refused_at < 5_000_000, "after {} µs", now_us() - refused_at);
+    assert!(!running.is_over(), "the run was too short to tell");
+    assert!((learned() - 0.4).abs() < 1e-6, "{}", learned());
+    running.wait().expect(0);
+    assert!((learned() - 0.4).abs() < 1e-6, "{}", learned());
+    let log = site.log();
+    assert_spaced(&log[2..], 400);
+
+    let before = log.len();
+    fetch("b", 5).wait().expect(0);
+    let log = site.log();
+    assert_eq!(log.len(), before + 5, "{}", told(&log));
+    assert_spaced(&log[2..], 400);
+}

@@ -1,1 +1,167 @@
-//! todo
+//! Jobs: going on, ending, steering.
+
+use std::process::Command;
+
+use crate::comity::{World, list};
+use crate::log::{assert_each_once, assert_spaced, counts, now_us, told};
+use crate::nginx::Nginx;
+use crate::site::{Answer, Site};
+
+/// B49
+#[test]
+fn a_job_that_is_done_stays_done() {
+    let (world, nginx) = (World::new(), Nginx::start(""));
+    let url = format!("{}/a", nginx.url());
+    let first = ["fetch", &url, "--job", "one", "--robots", "ignore", "--format", "none"];
+    world.run(&first).expect(0);
+    world.run(&["fetch", "--job", "one"]).expect(0).shows("done already");
+    assert_eq!(world.run(&["--json", "fetch", "--job", "one"]).expect(0).json()["fetched"], 1);
+    let more = format!("{}/b", nginx.url());
+    world.run(&["fetch", &more, "--job", "one"]).expect(2).says("takes no more URLs");
+    assert_eq!(nginx.log().len(), 1);
+}
+
+#[test]
+fn jobs_are_listed_and_shown() {
+    let world = World::new();
+    let nginx = Nginx::start("location /gone { return 410; }");
+    let urls = [format!("{}/a", nginx.url()), format!("{}/gone", nginx.url())];
+    let args = [
+        "fetch", &urls[0], &urls[1], "--job", "one", "--delay", "20ms", "--robots", "ignore", "--out",
+        "pages",
+    ];
+    world.run(&args).expect(1);
+    world.run(&["jobs", "list"]).expect(0).shows("1 of 2 fetched, 1 failed");
+    let listed = world.run(&["--json", "jobs", "list"]).expect(0).json();
+    assert_eq!(listed["jobs"][0]["job"], "one");
+    assert_eq!(listed["jobs"][0]["state"], "done");
+    let shown = world.run(&["--json", "jobs", "show", "one"]).expect(0).json();
+    assert_eq!(shown["options"]["delay"], "20ms");
+    assert_eq!(shown["options"]["out"], world.path("pages").to_str().unwrap());
+    assert_eq!(shown["troubles"][0]["url"], urls[1]);
+    assert_eq!(shown["troubles"][0]["status"], 410);
+    for command in ["show", "cancel", "retry"] {
+        world.run(&["jobs", command, "nobody"]).expect(2).says("nobody");
+    }
+    world.run(&["jobs", "cancel", "one"]).expect(2).says("done already");
+}
+
+/// B49: cancelled from outside, reopened, and gone on with.
+#[test]
+fn a_job_is_cancelled_and_reopened() {
+    let (world, nginx) = (World::new(), Nginx::start(""));
+    let input = world.write("list", &list(&nginx.url(), "p", 40));
+    let input = input.to_str().unwrap();
+    let fetch = world.start(&[
+        "--json", "fetch", "--input", input, "--job", "one", "--delay", "250ms", "--robots", "ignore",
+        "--format", "none",
+    ]);
+    nginx.wait_for(3);
+    let cancelling_at = now_us();
+    let cancelled = world.run(&["--json", "jobs", "cancel", "one"]).expect(0).json();
+    assert_eq!(cancelled["state"], "cancelled");
+    let cancelled_at = now_us();
+    let done = fetch.wait().expect(1);
+    assert_eq!(done.json()["state"], "cancelled", "{}", done.stdout);
+    let log = nginx.log();
+    let last = log.last().unwrap().start;
+    assert!(last < cancelled_at + 1_500_000, "went on for {} µs:\n{}", last - cancelled_at, told(&log));
+    let shown = world.run(&["--json", "jobs", "show", "one"]).expect(0).json();
+    assert_eq!(shown["waiting"], 0, "{shown}");
+    assert_eq!(shown["fetched"].as_u64().unwrap() + shown["skipped"].as_u64().unwrap(), 40, "{shown}");
+    world.run(&["fetch", "--job", "one"]).expect(1).shows("cancelled already");
+
+    let reopened = world.run(&["--json", "jobs", "retry", "one"]).expect(0).json();
+    assert_eq!(reopened["skipped"], 0, "{reopened}");
+    let done = world.run(&["--json", "fetch", "--job", "one", "--delay", "20ms"]).expect(0);
+    assert_eq!(done.json()["fetched"], 40);
+    let log = nginx.log();
+    assert_eq!(counts(&log).len(), 40, "{}", told(&log));
+    // Only what was answered after the job ended comes twice: it could not be settled any more.
+    for (path, _) in counts(&log).into_iter().filter(|(_, count)| *count > 1) {
+        let first = log.iter().find(|hit| hit.path == path).unwrap();
+        assert!(first.done > cancelling_at - 50_000, "{path}:\n{}", told(&log));
+    }
+}
+
+/// What failed is tried again, and nothing else.
+#[test]
+fn retry_gets_what_failed() {
+    let world = World::new();
+    let site = Site::start(|asked| match (asked.path, asked.before < 4) {
+        ("/p1" | "/p3", true) => Answer::status(404),
+        _ => Answer::page(asked.path),
+    });
+    let input = world.write("list", &list(&site.url(), "p", 4));
+    let input = input.to_str().unwrap();
+    let args = [
+        "fetch", "--input", input, "--job", "one", "--delay", "20ms", "--robots", "ignore", "--format",
+        "none",
+    ];
+    world.run(&args).expect(1);
+    world.run(&["jobs", "retry", "one"]).expect(0);
+    let done = world.run(&["--json", "fetch", "--job", "one"]).expect(0);
+    assert_eq!((done.json()["fetched"].as_u64(), done.json()["failed"].as_u64()), (Some(4), Some(0)));
+    let log = site.log();
+    let paths: Vec<(&str, usize)> = counts(&log).into_iter().collect();
+    assert_eq!(paths, [("/p0", 1), ("/p1", 2), ("/p2", 1), ("/p3", 2)]);
+}
+
+/// A job goes on with the options it had, from another folder too.
+#[test]
+fn options_are_kept_with_the_job() {
+    let (world, nginx) = (World::new(), Nginx::start(""));
+    let input = world.write("list", &list(&nginx.url(), "p", 12));
+    let input = input.to_str().unwrap();
+    let fetch = world.start(&[
+        "fetch", "--input", input, "--job", "one", "--delay", "150ms", "--robots", "ignore", "--out", "pages",
+    ]);
+    nginx.wait_for(3);
+    fetch.signal("INT");
+    fetch.wait().expect(130);
+    let elsewhere = tempfile::tempdir().unwrap();
+    let store = format!("sqlite:{}", world.store().display());
+    let mut again: Command = world.command(&["fetch", "--job", "one", "--store", &store]);
+    again.current_dir(elsewhere.path());
+    world.begin(again).wait().expect(0);
+    let log = nginx.log();
+    assert_each_once(&log, "p", 12);
+    assert_spaced(&log, 150);
+    assert_eq!(world.index("pages").len(), 12);
+    assert_eq!(std::fs::read_dir(elsewhere.path()).unwrap().count(), 0);
+}
+
+/// B47
+#[test]
+fn failures_in_a_row_end_the_job() {
+    for by_variable in [false, true] {
+        let world = World::new();
+        let site = Site::start(|_| Answer::status(500).header("Retry-After", "0.05"));
+        let input = world.write("list", &list(&site.url(), "p", 12));
+        let input = input.to_str().unwrap();
+        let threshold = if by_variable { "" } else { "failure_threshold = 3\n" };
+        world.write(
+            "comity.toml",
+            &format!("[job]\nmax_retries = 0\n{threshold}[default]\nbackoff = \"none\"\n"),
+        );
+        let mut command = world.command(&[
+            "--json", "fetch", "--input", input, "--job", "one", "--delay", "100ms", "--robots", "ignore",
+            "--format", "none",
+        ]);
+        if by_variable {
+            command.env("BBB_JOB_FAILURE_THRESHOLD", "3");
+        }
+        let done = world.begin(command).wait().expect(1);
+        let told = done.json();
+        assert_eq!(told["state"], "failed", "{told}");
+        let message = told["message"].as_str().unwrap();
+        assert!(message.contains('3') && message.contains("500"), "{message}");
+        assert_eq!(told["waiting"], 0, "{told}");
+        assert!(site.log().len() <= 4, "{}", told_of(&site));
+        world.run(&["fetch", "--job", "one"]).expect(1).shows("failed already");
+    }
+}
+
+fn told_of(site: &Site) -> String {
+    told(&site.log())
+}

@@ -13,6 +13,8 @@ pub(crate) struct Hit {
     pub(crate) done: i64,
     pub(crate) path: String,
     pub(crate) status: u16,
+    /// Which connection it came on, where that is known.
+    pub(crate) connection: u64,
 }
 
 #[expect(clippy::disallowed_methods, reason = "the clock of the tests")]
@@ -60,8 +62,10 @@ pub(crate) fn assert_each_once(hits: &[Hit], prefix: &str, count: usize) {
 /// A log as a person reads it.
 pub(crate) fn told(hits: &[Hit]) -> String {
     let zero = hits.first().map_or(0, |hit| hit.start);
-    let line =
-        |hit: &Hit| format!("{:>9.3} ms  {} {}\n", (hit.start - zero) as f64 / 1e3, hit.status, hit.path);
+    let line = |hit: &Hit| {
+        let Hit { start, path, status, connection, .. } = hit;
+        format!("{:>9.3} ms  {status} {path} (connection {connection})\n", (start - zero) as f64 / 1e3)
+    };
     hits.iter().map(line).collect()
 }
 

@@ -77,18 +77,19 @@ impl Drop for Nginx {
     }
 }
 
-/// `$msec $request_time $host $server_port $uri $status`
+/// `$msec $request_time $host $server_port $uri $status $connection`
 fn read(line: &str) -> Hit {
     let mut words = line.split(' ');
     let mut word = || words.next().unwrap_or_else(|| panic!("{line}"));
     let (end, took) = (micros(word()), micros(word()));
-    let (_host, _port, path, status) = (word(), word(), word(), word());
+    let (_host, _port, path, status, connection) = (word(), word(), word(), word(), word());
     Hit {
         start: end - took,
         answered: end,
         done: end,
         path: path.to_owned(),
         status: status.parse().unwrap(),
+        connection: connection.parse().unwrap(),
     }
 }
 
@@ -106,7 +107,7 @@ error_log {folder}/error.log warn;
 events {{ worker_connections 512; }}
 http {{
     default_type text/html;
-    log_format starts '$msec $request_time $host $server_port $uri $status';
+    log_format starts '$msec $request_time $host $server_port $uri $status $connection';
     access_log {folder}/access.log starts;
     client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy; fastcgi_temp_path {folder}/fastcgi;
     uwsgi_temp_path {folder}/uwsgi; scgi_temp_path {folder}/scgi;

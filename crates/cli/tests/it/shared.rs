@@ -99,6 +99,7 @@ fn a_429_to_one_process_stops_both() {
 #[test]
 fn a_command_gets_a_domain_that_is_being_fetched_from() {
     let (world, nginx) = (World::new(), Nginx::start(""));
+    world.write("comity.toml", "[default]\nlearning = \"off\"\n");
     let input = world.write("list", &list(&nginx.url(), "p", 30));
     let input = input.to_str().unwrap();
     let fetch = world
@@ -106,9 +107,7 @@ fn a_command_gets_a_domain_that_is_being_fetched_from() {
     nginx.wait_for(3);
     let shown = world.run(&["--json", "explain", &nginx.url()]).expect(0);
     assert!(Duration::from_micros(shown.took_us as u64) < Duration::from_secs(5), "{shown:?}");
-    let record = world.run(&["record", &nginx.url(), "rate_limited", "--retry-after", "2"]).expect(0);
-    let told_at = record.took_us;
-    assert!(told_at > 0);
+    world.run(&["record", &nginx.url(), "rate_limited", "--retry-after", "2"]).expect(0);
     fetch.wait().expect(0);
     let log = nginx.log();
     assert_each_once(&log, "p", 30);

@@ -71,15 +71,20 @@ impl Site {
             over: AtomicBool::new(false),
         });
         let site = Self { address, shared: shared.clone() };
+        // Connections that come before this thread is ready wait for it, so it is made ready first.
+        let (ready, is_ready) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
-            for stream in listener.incoming() {
+            come_first();
+            let _ = ready.send(());
+            for (connection, stream) in (1..).zip(listener.incoming()) {
                 if shared.over.load(Ordering::Relaxed) {
                     return;
                 }
                 let shared = shared.clone();
-                stream.map(|stream| std::thread::spawn(move || serve(&shared, stream))).ok();
+                stream.map(|stream| std::thread::spawn(move || serve(&shared, stream, connection))).ok();
             }
         });
+        let _ = is_ready.recv();
         site
     }
 
@@ -112,8 +117,7 @@ impl Drop for Site {
     }
 }
 
-fn serve(shared: &Shared, mut stream: TcpStream) {
-    come_first();
+fn serve(shared: &Shared, mut stream: TcpStream, connection: u64) {
     stream.set_nodelay(true).unwrap();
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     loop {
@@ -126,7 +130,8 @@ fn serve(shared: &Shared, mut stream: TcpStream) {
         let (nth, answer) = {
             let mut log = shared.log.lock().unwrap_or_else(PoisonError::into_inner);
             let answer = (shared.answer)(&Asked { path: &path, before: log.len() });
-            let hit = Hit { start, answered: i64::MAX, done: i64::MAX, path, status: answer.status };
+            let hit =
+                Hit { start, answered: i64::MAX, done: i64::MAX, path, status: answer.status, connection };
             log.push(hit);
             (log.len() - 1, answer)
         };
@@ -160,7 +165,8 @@ fn read_head(reader: &mut impl BufRead) -> Option<String> {
     }
 }
 
-/// A server that has to wait for a core logs starts that never were; where it is allowed, it comes first.
+/// A server that has to wait for a core logs starts that never were; where it is allowed, it comes first, and so
+/// do the threads it starts.
 fn come_first() {
     let Ok(link) = std::fs::read_link("/proc/thread-self") else { return };
     let Some(thread) = link.file_name().and_then(|name| name.to_str()) else { return };

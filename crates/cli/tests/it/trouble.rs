@@ -87,7 +87,7 @@ fn full_at_the_start() {
 /// B74
 #[test]
 fn full_in_the_middle_of_a_run() {
-    let (world, mount, nginx) = (World::new(), Mount::tmpfs("2m"), Nginx::start(""));
+    let (world, mount, nginx) = (World::new(), Mount::tmpfs("24m"), Nginx::start(""));
     let store = mount.path.join("comity.db");
     let url = format!("sqlite:{}", store.display());
     let input = world.write("list", &list(&nginx.url(), "p", 150));
@@ -108,7 +108,7 @@ fn full_in_the_middle_of_a_run() {
     ]);
     nginx.wait_for(20);
     mount.fill();
-    assert_told(fetch.wait(), &store, "full");
+    assert_told(fetch.wait(), &store, "the disk is full");
     let before = nginx.log().len();
     assert!(before < 150, "it ended before the disk was full");
     mount.free();
@@ -199,12 +199,15 @@ fn damaged_in_the_middle() {
     let (world, nginx) = world_with_a_job(3_000);
     world.sql().query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
     let mut bytes = std::fs::read(world.store()).unwrap();
-    // The tables with the rows, but not the small ones that are read first.
-    let middle = bytes.len() / 3 / 4_096 * 4_096;
-    bytes[middle..].fill(0xa5);
+    let (from, to) = (bytes.len() / 3 / 4_096 * 4_096, bytes.len() * 2 / 3);
+    bytes[from..to].fill(0xa5);
     std::fs::write(world.store(), &bytes).unwrap();
-    world.run(&["domains", "set", &nginx.url(), "--resume"]).expect(0);
-    let done = world.run(&["fetch", "--job", "one", "--delay", "0s"]);
+    // Whoever comes upon the damage first says so, and nobody makes up an answer.
+    let resumed = world.run(&["domains", "set", &nginx.url(), "--resume"]);
+    let done = match resumed.code {
+        Some(0) => world.run(&["fetch", "--job", "one", "--delay", "0s"]),
+        _ => resumed,
+    };
     assert_told(done, &PathBuf::from("comity.db"), "damaged");
 }
 

@@ -21,7 +21,7 @@ use url::Url;
 
 use crate::clock::Clock;
 use crate::config::{Config, ConfigError, HttpSettings, RobotsPolicy, Sources, environment};
-use crate::event::{Events, shown};
+use crate::event::{Events, shown, shown_text};
 use crate::gate::{Gate, GateError};
 use crate::transport::{self, Proxies, ProxyError, Transport, TransportError};
 
@@ -155,8 +155,7 @@ impl Client {
 
     /// Fetches a page, politely. An answer that is no success is still an answer: see [`Page::outcome`].
     pub async fn get(&self, url: &str) -> Result<Page, ClientError> {
-        let wrong =
-            |url: &str| ClientError::Url { url: url.split(['?', '@']).next().unwrap_or_default().to_owned() };
+        let wrong = |url: &str| ClientError::Url { url: shown_text(url) };
         let listed = Url::parse(url).map_err(|_| wrong(url))?;
         let (mut url, mut lead, mut hops, mut retries) = (listed.clone(), Lead::Listed, 0, 0);
         loop {
@@ -170,11 +169,19 @@ impl Client {
             let attempt = match send(&self.transport, &url, lead, &mut permit).await {
                 Ok(answered) => self.read(&url, answered).await,
                 Err(Unsent::Withheld) => continue,
-                Err(Unsent::Broken(cause)) => Err(cause),
+                Err(Unsent::Broken(cause)) => Err((cause, None)),
             };
             let answer = match &attempt {
                 Ok((_, answer)) => *answer,
-                Err(cause) => Answer::of_breakdown(cause.breakdown()),
+                // Nothing was asked of the site, or it answered more than we want: it is not to blame.
+                Err((cause, answer)) if cause.is_final() => match answer {
+                    Some(answer) => *answer,
+                    None => {
+                        drop(permit);
+                        return Err(failed(&url, attempt));
+                    }
+                },
+                Err((cause, _)) => Answer::of_breakdown(cause.breakdown()),
             };
             let recorded = permit.record(&answer);
             if let Ok((page, _)) = &attempt
@@ -195,29 +202,36 @@ impl Client {
             }
             let verdict = retry::judge(answer.outcome, recorded.standing, retries, self.retries_max);
             retries = verdict.retries;
-            let is_final = attempt.as_ref().err().is_some_and(TransportError::is_final);
+            let is_final = attempt.as_ref().err().is_some_and(|(cause, _)| cause.is_final());
             match attempt {
                 _ if verdict.step == TaskStep::Retry && !is_final => {}
                 Ok((page, _)) => return Ok(page),
-                Err(cause) => return Err(ClientError::Transport { url: shown(&url), cause }),
+                attempt => return Err(failed(&url, attempt)),
             }
         }
     }
 
     /// Reads a body to its end.
-    async fn read(
-        &self,
-        url: &Url,
-        mut answered: transport::Answered,
-    ) -> Result<(Page, Answer), TransportError> {
+    async fn read(&self, url: &Url, mut answered: transport::Answered) -> Attempt {
         let told = told(&answered.headers, self.gate.clock().now());
         let answer = Answer::of_status(answered.status, told);
         let mut body = BytesMut::new();
         while let Some(chunk) = answered.body.chunk().await {
-            body.extend_from_slice(&chunk?);
+            body.extend_from_slice(&chunk.map_err(|cause| (cause, Some(answer)))?);
         }
         let (status, headers, outcome) = (answered.status, answered.headers, answer.outcome);
         Ok((Page { url: url.clone(), status, headers, body: body.freeze(), outcome }, answer))
+    }
+}
+
+/// What an attempt came to; with an error, the answer whose body broke.
+type Attempt = Result<(Page, Answer), (TransportError, Option<Answer>)>;
+
+/// The error of an attempt that has one.
+fn failed(url: &Url, attempt: Attempt) -> ClientError {
+    match attempt {
+        Err((cause, _)) => ClientError::Transport { url: shown(url), cause },
+        Ok(_) => ClientError::Gate(GateError::Closed),
     }
 }
 

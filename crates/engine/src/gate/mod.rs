@@ -127,6 +127,10 @@ impl Gate {
         let (rule, crawl_delay) = self.terms(host);
         let mut state = self.lock();
         let now = self.now();
+        if now >= state.valid_until {
+            let reason = state::changing_hands(now);
+            return Ok((Decision::Wait { until: reason.until, reason }, None));
+        }
         let terms = Terms { rule: &rule, crawl_delay };
         let decision = state.dispatch.check(&domain, terms, intent, now);
         let permit = decision.permit().copied().zip(state.dispatch.paces().find(&domain));

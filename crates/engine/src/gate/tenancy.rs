@@ -16,7 +16,7 @@ use comity_store::domains::{DomainKey, Hold, HolderId, LeftBehind, Parting, Rele
 use comity_store::{LEASE, Store, StoreError};
 use tokio::sync::{Notify, mpsc, watch};
 
-use super::state;
+use super::state::{self, Tenure};
 use super::{Gate, Inner};
 use crate::clock::Clock;
 use crate::event::{Event, Events};
@@ -101,8 +101,14 @@ impl Gate {
         let Some(tenancy) = &self.0.tenancy else { return Ok(()) };
         loop {
             let changed = tenancy.changed.notified();
-            if self.lock().is_held(domain) {
-                return Ok(());
+            {
+                let state = self.lock();
+                if state.valid_until == Timestamp::MIN {
+                    return Err(GateError::Closed);
+                }
+                if state.is_held(domain) {
+                    return Ok(());
+                }
             }
             if let Some(error) = tenancy.failure.borrow().clone() {
                 return Err(error.into());
@@ -216,19 +222,20 @@ impl Gate {
             HandsOff::Stop => Parting::Stop,
             HandsOff::Pass => Parting::HandOver,
         };
-        let released: Vec<Released> = {
+        let left = {
             let mut state = self.lock();
-            state.valid_until = Timestamp::MIN;
-            let tenures = std::mem::take(&mut state.tenures);
-            let paces = state.dispatch.paces();
-            tenures
-                .into_iter()
-                .filter_map(|(id, tenure)| {
-                    let pace = paces.pace(id)?;
-                    Some(Released { saved: state::saved(tenure.hold, pace), pace: pace.encode(), parting })
-                })
-                .collect()
+            let crawl_delays = std::mem::take(&mut state.crawl_delays);
+            state.start_anew(crawl_delays, Timestamp::MIN)
         };
+        let paces = left.dispatch.paces();
+        let release = |(id, tenure): (&DomainId, &Tenure)| {
+            let pace = paces.pace(*id)?;
+            Some(Released { saved: state::saved(tenure.hold, pace), pace: pace.encode(), parting })
+        };
+        let released: Vec<Released> = left.tenures.iter().filter_map(release).collect();
+        // Callers that still wait hear that their senders are gone, ask anew, and are told that it is closed.
+        drop(left);
+        tenancy.changed.notify_waiters();
         let now = self.now();
         tenancy.store.release(tenancy.holder(), released, now).await?;
         tenancy.store.deregister(tenancy.holder(), now).await

@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 use url::Url;
 
 use super::Pool;
+use crate::event::shown_text;
 use crate::gate::Gate;
 
 /// Adds URLs to a job.
@@ -138,7 +139,7 @@ fn read_lines(
             Some(task) => batch.push(task),
             None => {
                 bad += 1;
-                if on_bad(&BadLine { line: number, text: legible(text) }) == Go::Stop {
+                if on_bad(&BadLine { line: number, text: shown_text(text) }) == Go::Stop {
                     break;
                 }
             }
@@ -184,16 +185,6 @@ fn parse(text: &str, domain_of: impl Fn(&Url) -> Option<Domain>) -> Option<NewTa
     url.set_fragment(None);
     let domain = domain_of(&url)?;
     Some(NewTask { url: url.into(), domain, lead: Lead::Listed })
-}
-
-/// A line as it may be shown: short, and without secrets or control characters.
-fn legible(text: &str) -> String {
-    let text = text.split('?').next().unwrap_or_default();
-    let text = match text.split_once('@') {
-        Some((_, rest)) => rest,
-        None => text,
-    };
-    text.chars().take(120).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
 /// The first tasks are enqueued soon, so that work begins.

@@ -1,7 +1,14 @@
 //! One binary for all integration tests of the engine.
 
+mod archive;
+mod client;
+mod events;
 mod gate;
+mod guards;
+mod jobs;
 mod limiter;
 mod permits;
+mod robots;
 mod support;
+mod tenancy;
 mod transport;

@@ -186,6 +186,11 @@ impl Site {
         self.log.lock().unwrap().most.get(&format!("127.0.0.{nth}")).copied().unwrap_or(0)
     }
 
+    /// The most requests that were being answered at once.
+    pub(crate) fn most_at_once(&self) -> usize {
+        self.log.lock().unwrap().most.get("").copied().unwrap_or(0)
+    }
+
     /// The time between requests to one address.
     pub(crate) fn gaps(&self, nth: u8) -> Vec<Span> {
         let host = format!("127.0.0.{nth}");
@@ -221,10 +226,13 @@ impl Log {
         let asked = Asked { host: host.clone(), path, head, at, before: *times };
         *times += 1;
         self.asked.push(asked.clone());
-        let now = self.in_flight.entry(host.clone()).or_default();
-        *now += 1;
-        let most = self.most.entry(host).or_default();
-        *most = (*most).max(*now);
+        *self.in_flight.entry(host.clone()).or_default() += 1;
+        let all = self.in_flight.values().sum();
+        let now = self.in_flight[&host];
+        for (whose, now) in [(host, now), (String::new(), all)] {
+            let most = self.most.entry(whose).or_default();
+            *most = (*most).max(now);
+        }
         asked
     }
 }

@@ -1,0 +1,109 @@
+//! Bodies as files, and the index that says which is which.
+
+use std::fs;
+
+use comity::archive::{Archive, Entry, Files, Head};
+use comity::jobs::Ended;
+use comity_core::task::JobState;
+use url::Url;
+
+use crate::client::QUICK;
+use crate::jobs::{Worker, fill};
+use crate::support::{Asked, Site, at, reply, soon};
+
+fn begin(archive: &Archive, url: &str) -> Entry {
+    let url = Url::parse(url).unwrap();
+    let head =
+        Head { url: &url, final_url: &url, status: 200, content_type: Some("text/html"), fetched_at: at(0) };
+    archive.begin(head).unwrap()
+}
+
+/// The lines of the index that are whole.
+fn index(folder: &std::path::Path) -> Vec<serde_json::Value> {
+    let text = fs::read_to_string(folder.join("index.jsonl")).unwrap();
+    text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+}
+
+/// The bodies in a folder, wherever they are.
+fn files(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+        if entry.is_dir() {
+            found.extend(files(&entry));
+        } else if entry.file_name().unwrap() != "index.jsonl" {
+            found.push(entry);
+        }
+    }
+    found
+}
+
+/// B69: a line that a kill cut short spoils no other.
+#[test]
+fn a_line_that_was_cut_short_is_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("index.jsonl"), "{\"url\":\"http://a.example/1\"}\n{\"url\":\"http://a.exa")
+        .unwrap();
+    for round in 0..2 {
+        let archive = Archive::Files(Files::open(folder.path()).unwrap());
+        let mut entry = begin(&archive, &format!("http://a.example/page{round}"));
+        entry.write(b"a body").unwrap();
+        assert_eq!(entry.finish().unwrap(), 6);
+    }
+    let index = index(folder.path());
+    let urls: Vec<&str> = index.iter().map(|line| line["url"].as_str().unwrap()).collect();
+    assert_eq!(urls, ["http://a.example/1", "http://a.example/page0", "http://a.example/page1"]);
+    let file = folder.path().join(index[1]["file"].as_str().unwrap());
+    assert_eq!(fs::read(file).unwrap(), b"a body");
+    assert_eq!(index[1]["bytes"], 6);
+}
+
+#[test]
+fn a_body_that_was_not_finished_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let archive = Archive::Files(Files::open(folder.path()).unwrap());
+    let mut entry = begin(&archive, "http://a.example/page");
+    entry.write(b"half a bo").unwrap();
+    drop(entry);
+    assert_eq!((files(folder.path()), index(folder.path()).len()), (vec![], 0));
+}
+
+/// Two listed URLs may lead to one page, and be on their way at once.
+#[test]
+fn two_bodies_of_one_page_at_once_do_not_meet() {
+    let folder = tempfile::tempdir().unwrap();
+    let archive = Archive::Files(Files::open(folder.path()).unwrap());
+    let (mut one, mut two) =
+        (begin(&archive, "http://a.example/page"), begin(&archive, "http://a.example/page"));
+    one.write(b"the same body").unwrap();
+    two.write(b"the same").unwrap();
+    two.write(b" body").unwrap();
+    one.finish().unwrap();
+    two.finish().unwrap();
+    for line in index(folder.path()) {
+        let file = folder.path().join(line["file"].as_str().unwrap());
+        assert_eq!(fs::read(file).unwrap(), b"the same body");
+    }
+    assert_eq!(index(folder.path()).len(), 2);
+}
+
+/// B74: what a job fetched is there, and a body that broke off is not.
+#[tokio::test]
+async fn a_job_keeps_what_it_fetched() {
+    let site = Site::start(|asked: &Asked| match asked.path.as_str() {
+        "/large" => reply(200).body(vec![b'x'; 4_096]),
+        path => reply(200).body(path),
+    })
+    .await;
+    let folder = tempfile::tempdir().unwrap();
+    let worker = Worker::start(&format!("{QUICK}[http]\nbody_max = \"1KiB\"\n")).await;
+    let pool = worker.pool(Archive::Files(Files::open(folder.path()).unwrap())).await;
+    fill(&pool, &["/one", "/large", "/two"].map(|path| site.url(path))).await;
+    assert_eq!(soon("the job", pool.run()).await.unwrap(), Ended::Job(JobState::Done));
+    let index = index(folder.path());
+    assert_eq!((index.len(), files(folder.path()).len()), (2, 2));
+    for line in index {
+        let url = Url::parse(line["url"].as_str().unwrap()).unwrap();
+        let body = fs::read_to_string(folder.path().join(line["file"].as_str().unwrap())).unwrap();
+        assert_eq!((body.as_str(), line["status"].as_u64()), (url.path(), Some(200)));
+    }
+}

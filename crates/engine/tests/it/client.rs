@@ -1,0 +1,268 @@
+//! The polite client against sites on loopback, judged by their logs.
+
+use std::sync::Arc;
+
+use comity::client::{Client, ClientError};
+use comity::clock::Clock;
+use comity::event::Events;
+use comity::gate::Gate;
+use comity_core::intent::Intent;
+use comity_core::outcome::Outcome;
+use comity_core::time::Span;
+use tokio::net::TcpListener;
+
+use crate::support::{Asked, Reply, Site, config, ms, reply, soon};
+
+/// Quick, and allowed on loopback.
+pub(crate) const QUICK: &str = "robots = \"ignore\"\n[default]\nmin_delay = \"10ms\"\nlearning = \"off\"\n\
+    backoff_base = \"50ms\"\nbackoff_max = \"200ms\"\n";
+pub(crate) const LOOPBACK: &str = "[http]\nallow_private = [\"127.0.0.0/8\"]\n";
+
+pub(crate) fn client(toml: &str) -> Client {
+    let config = config(toml);
+    let gate = Gate::new(config.rules().clone(), Clock::new(), Events::new());
+    Client::with(&config, gate).unwrap()
+}
+
+fn quick(more: &str) -> Client {
+    client(&format!("{QUICK}{more}"))
+}
+
+async fn refusing(status: u16) -> Site {
+    Site::start(move |_| reply(status)).await
+}
+
+/// B44
+#[tokio::test]
+async fn every_hop_is_paced_where_it_goes() {
+    let site = Site::start(|asked: &Asked| {
+        let port =
+            asked.head.lines().find_map(|line| line.strip_prefix("host: ")?.split(':').nth(1)).unwrap();
+        match asked.path.as_str() {
+            "/a" => reply(302).header("location", &format!("http://127.0.0.2:{port}/b")),
+            "/b" => reply(301).header("location", "/c"),
+            "/c" => reply(307).header("location", "/d"),
+            _ => reply(200),
+        }
+    })
+    .await;
+    let toml = QUICK.replace("10ms", "200ms");
+    let client = client(&format!("{toml}{LOOPBACK}"));
+    let page = soon("the page", client.get(&site.url("/a"))).await.unwrap();
+    assert_eq!((page.status, page.url.as_str()), (200, site.url_on(2, "/d").as_str()));
+    assert_eq!(site.paths(), ["/a", "/b", "/c", "/d"]);
+    // The log's times are those of arrival; the starts are 200 ms apart.
+    assert!(site.gaps(2).iter().all(|gap| *gap >= ms(150)), "{:?}", site.gaps(2));
+    let asked = site.asked();
+    assert!(asked[1].at.since(asked[0].at) < ms(150), "another domain has its own pace");
+}
+
+/// B44
+#[tokio::test]
+async fn redirects_end_somewhere() {
+    let site = Site::start(|asked: &Asked| reply(302).header("location", &format!("{}x", asked.path))).await;
+    let error = soon("the end", quick("").get(&site.url("/"))).await.unwrap_err();
+    assert!(matches!(error, ClientError::Redirects { max: 10, .. }), "{error}");
+    assert_eq!(site.asked().len(), 11);
+    let astray = Site::start(|_| reply(302).header("location", "file:///etc/passwd")).await;
+    let error = quick("").get(&astray.url("/")).await.unwrap_err();
+    assert!(matches!(error, ClientError::Leads { .. }), "{error}");
+}
+
+/// B41, B43
+#[tokio::test]
+async fn refusals_and_failures_are_tried_again_up_to_the_limit() {
+    for (status, outcome) in [
+        (429, Outcome::RateLimited),
+        (403, Outcome::Blocked),
+        (503, Outcome::Unavailable),
+        (500, Outcome::ServerError),
+        (502, Outcome::ServerError),
+    ] {
+        let site = refusing(status).await;
+        let client = quick("");
+        let page = soon("the answer", client.get(&site.url("/"))).await.unwrap();
+        assert_eq!((page.status, page.outcome), (status, outcome));
+        assert_eq!(site.asked().len(), 4, "{status}");
+        // The ladder is 50, 100, 200 ms; the log's times are those of arrival.
+        for (gap, least) in site.gaps(1).into_iter().zip([40, 90, 190]) {
+            assert!(gap >= ms(least), "{status}: {:?}", site.gaps(1));
+        }
+        assert_eq!(client.gate().events().counters().outcome(outcome), 4);
+    }
+}
+
+/// B41: whoever comes back to its senses is fetched.
+#[tokio::test]
+async fn a_site_that_recovers_is_fetched() {
+    let site = Site::start(|asked: &Asked| reply([503, 429, 500, 200][asked.before])).await;
+    let page = soon("the page", quick("").get(&site.url("/"))).await.unwrap();
+    assert_eq!((page.status, &page.body[..]), (200, &b"a page"[..]));
+}
+
+/// B45
+#[tokio::test]
+async fn no_retries_is_one_attempt() {
+    for status in [429, 403, 503, 500] {
+        let site = refusing(status).await;
+        let page = soon("the answer", quick("[job]\nmax_retries = 0\n").get(&site.url("/"))).await.unwrap();
+        assert_eq!((page.status, site.asked().len()), (status, 1));
+    }
+    let site = Site::start(|_| reply(200).after(60_000)).await;
+    let client = quick("[job]\nmax_retries = 0\n[http]\nfirst_byte_timeout = \"100ms\"\n");
+    let error = soon("the time-out", client.get(&site.url("/"))).await.unwrap_err();
+    assert!(matches!(error, ClientError::Transport { .. }), "{error}");
+    assert_eq!(site.asked().len(), 1);
+}
+
+/// B43
+#[tokio::test]
+async fn timeouts_and_broken_connections_are_tried_again() {
+    let site = Site::start(|asked: &Asked| reply(200).after(if asked.before < 2 { 60_000 } else { 0 })).await;
+    let client = quick("[http]\nfirst_byte_timeout = \"150ms\"\n");
+    assert_eq!(soon("the page", client.get(&site.url("/"))).await.unwrap().status, 200);
+    assert_eq!(site.asked().len(), 3);
+    assert_eq!(client.gate().events().counters().outcome(Outcome::Timeout), 2);
+    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", closed.local_addr().unwrap());
+    drop(closed);
+    let client = quick("[job]\nmax_retries = 2\n");
+    let error = soon("the failure", client.get(&url)).await.unwrap_err();
+    assert!(matches!(error, ClientError::Transport { .. }), "{error}");
+    assert_eq!(client.gate().events().counters().outcome(Outcome::NetworkError), 3);
+}
+
+/// B20, B41
+#[tokio::test]
+async fn retry_after_is_obeyed_by_all() {
+    let site = Site::start(|asked: &Asked| match (asked.path.as_str(), asked.before) {
+        ("/a", 0) => reply(429).header("retry-after", "1"),
+        _ => reply(200),
+    })
+    .await;
+    let client = Arc::new(quick(""));
+    let (first, second) = (site.url("/a"), site.url("/b"));
+    let theirs = client.clone();
+    let other = async move {
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        theirs.get(&second).await
+    };
+    let (a, b) = soon("both", async { tokio::join!(client.get(&first), other) }).await;
+    assert_eq!((a.unwrap().status, b.unwrap().status), (200, 200));
+    let asked = site.asked();
+    let refused_at = asked[0].at;
+    assert!(asked[1..].iter().all(|later| later.at.since(refused_at) >= ms(990)), "{asked:?}");
+}
+
+/// B24
+#[tokio::test]
+async fn an_answer_that_is_none_is_not_tried_again() {
+    for status in [404, 401, 410] {
+        let site = refusing(status).await;
+        let page = soon("the answer", quick("").get(&site.url("/"))).await.unwrap();
+        assert_eq!((page.outcome, site.asked().len()), (Outcome::Answered, 1));
+    }
+}
+
+/// A body over the limit says nothing against the site.
+#[tokio::test]
+async fn a_body_over_the_limit_is_refused_and_the_site_not_blamed() {
+    let site = Site::start(|asked: &Asked| match asked.path.as_str() {
+        "/large" => reply(200).body(vec![b'x'; 4_096]),
+        _ => reply(200),
+    })
+    .await;
+    let client = quick("[http]\nbody_max = \"1KiB\"\n");
+    let error = soon("the refusal", client.get(&site.url("/large"))).await.unwrap_err();
+    assert!(error.to_string().contains("1024 bytes"), "{error}");
+    assert_eq!(site.asked().len(), 1, "trying again does not help");
+    let penalties = client.gate().with_pace(&site.domain(1), |pace, _, _| pace.penalties()).await.unwrap();
+    assert_eq!(penalties, 0, "the site answered; that it was more than we want is our affair");
+}
+
+/// B76
+#[tokio::test]
+async fn a_redirect_to_an_address_nobody_listed_is_refused() {
+    let site = Site::start(|asked: &Asked| {
+        let port: u16 = asked
+            .head
+            .lines()
+            .find_map(|line| line.strip_prefix("host: ")?.split(':').nth(1))
+            .unwrap()
+            .parse()
+            .unwrap();
+        match asked.path.as_str() {
+            "/other-host" => reply(302).header("location", &format!("http://127.0.0.2:{port}/inside")),
+            "/other-port" => reply(302).header("location", &format!("http://127.0.0.1:{}/inside", port ^ 1)),
+            "/same" => reply(302).header("location", "/inside"),
+            _ => reply(200),
+        }
+    })
+    .await;
+    let client = quick("");
+    for path in ["/other-host", "/other-port"] {
+        let error = soon("the refusal", client.get(&site.url(path))).await.unwrap_err();
+        assert!(
+            matches!(&error, ClientError::Transport { cause, .. } if cause.is_final()),
+            "{path}: {error}"
+        );
+    }
+    assert_eq!(site.paths(), ["/other-host", "/other-port"], "nothing was sent there");
+    let penalties = client.gate().with_pace(&site.domain(2), |pace, _, _| pace.penalties()).await.unwrap();
+    assert_eq!(penalties, 0, "a host that was never asked is not blamed");
+    assert_eq!(soon("the page", client.get(&site.url("/same"))).await.unwrap().status, 200);
+}
+
+/// B75
+#[tokio::test]
+async fn errors_hold_no_secrets() {
+    let site = Site::start(|asked: &Asked| -> Reply {
+        match asked.path.split('?').next().unwrap() {
+            "/robots.txt" => reply(200).body("User-agent: *\nDisallow: /private"),
+            "/slow" => reply(200).after(60_000),
+            "/loop" => reply(302).header("location", "/loop?token=s3cret"),
+            "/astray" => reply(302).header("location", "file:///?token=s3cret"),
+            _ => reply(200).body(vec![b'x'; 4_096]),
+        }
+    })
+    .await;
+    let toml = QUICK.replace("\"ignore\"", "\"obey\"");
+    let client = client(&format!(
+        "{toml}[job]\nmax_retries = 0\n[http]\nfirst_byte_timeout = \"200ms\"\nbody_max = \"1KiB\"\n"
+    ));
+    let secret = |path: &str| format!("http://user:hunter2@127.0.0.1:{}{path}?token=s3cret", site.port);
+    let closed = "http://user:hunter2@127.0.0.1:9/?token=s3cret".to_owned();
+    let wrong = [
+        "ftp://user:hunter2@a.example/?token=s3cret",
+        "http://user:hunter2@/?token=s3cret",
+        "user:hunter2@a b?token=s3cret",
+    ];
+    let urls = ["/private", "/slow", "/loop", "/astray", "/large"].map(secret);
+    for url in urls.into_iter().chain([closed]).chain(wrong.map(str::to_owned)) {
+        let error = soon("the error", client.get(&url)).await.unwrap_err();
+        let texts =
+            format!("{error} {error:?} {:?}", std::error::Error::source(&error).map(ToString::to_string));
+        assert!(!texts.contains("hunter2") && !texts.contains("s3cret"), "{url}: {texts}");
+    }
+}
+
+/// B66
+#[tokio::test]
+async fn sites_are_told_who_asks_and_whom_to_write_to() {
+    let site = refusing(200).await;
+    let client = quick("[http]\nuser_agent = \"Tester/2\"\ncontact = \"ops@example.org\"\n");
+    client.get(&site.url("/")).await.unwrap();
+    let head = site.asked()[0].head.to_ascii_lowercase();
+    assert!(head.contains("user-agent: tester/2 (+ops@example.org)\r\n"), "{head}");
+}
+
+/// B9, B14: clients and callers of one gate share a pace.
+#[tokio::test]
+async fn a_client_shares_its_gate() {
+    let site = refusing(200).await;
+    let client = client(&QUICK.replace("10ms", "400ms"));
+    client.get(&site.url("/")).await.unwrap();
+    let (decision, _) = client.gate().check(&site.domain(1), Intent::Fetch).await.unwrap();
+    assert!(decision.wait_ms(client.gate().clock().now()) > 0);
+    assert!(Span::from_millis(decision.wait_ms(client.gate().clock().now())) <= ms(400));
+}

@@ -1,0 +1,147 @@
+//! What is told while things happen: log lines and their levels, and nothing secret.
+
+use std::cell::RefCell;
+use std::fmt::Write;
+use std::sync::{Arc, Mutex, Once};
+
+use comity::limiter::{Limits, RateLimiter};
+use comity_core::intent::Intent;
+use comity_core::outcome::Outcome;
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
+
+use crate::client::QUICK;
+use crate::jobs::Worker;
+use crate::support::{Site, a_moment, domain, manual_gate, ms, reply, retry_after, success};
+
+/// The lines that this thread logged.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<(Level, String)>>>);
+
+/// One subscriber for the whole binary: whether a line is wanted is remembered for all threads at once.
+struct Everywhere;
+
+thread_local! {
+    static HERE: RefCell<Option<Lines>> = const { RefCell::new(None) };
+}
+
+impl Lines {
+    /// Keeps what this thread logs from now on.
+    fn keep() -> Self {
+        static ONCE: Once = Once::new();
+        ONCE.call_once(|| tracing::subscriber::set_global_default(Everywhere).unwrap());
+        let lines = Self::default();
+        HERE.with(|here| *here.borrow_mut() = Some(lines.clone()));
+        lines
+    }
+
+    fn with(&self, level: Level, part: &str) -> Vec<String> {
+        let lines = self.0.lock().unwrap();
+        lines
+            .iter()
+            .filter(|(of, line)| *of == level && line.contains(part))
+            .map(|(_, line)| line.clone())
+            .collect()
+    }
+
+    fn all(&self) -> String {
+        self.0.lock().unwrap().iter().map(|(level, line)| format!("{level} {line}\n")).collect()
+    }
+}
+
+struct Line(String);
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        let _ = write!(self.0, "{}={value:?} ", field.name());
+    }
+}
+
+impl Subscriber for Everywhere {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target().starts_with("comity")
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let Some(lines) = HERE.with(|here| here.borrow().clone()) else { return };
+        let mut line = Line(String::new());
+        event.record(&mut line);
+        lines.0.lock().unwrap().push((*event.metadata().level(), line.0));
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+/// B72
+#[tokio::test]
+async fn backoffs_warn_delay_changes_inform_and_waits_are_for_who_looks_closely() {
+    let lines = Lines::keep();
+    let (gate, hands) = manual_gate("profile = \"crawler\"\n");
+    let host = domain("a.example");
+    let permit = gate.acquire(&host, Intent::Fetch).await.unwrap();
+    permit.record(&Outcome::RateLimited.into());
+    let [backoff] = &lines.with(Level::WARN, "backing off")[..] else { panic!("{}", lines.all()) };
+    assert!(backoff.contains("a.example") && backoff.contains("rate_limited"), "{backoff}");
+    let [change] = &lines.with(Level::INFO, "delay changed")[..] else { panic!("{}", lines.all()) };
+    for part in ["a.example", "old=0s", "new=1.5s", "success_streak=0", "error_streak=1"] {
+        assert!(change.contains(part), "{part}: {change}");
+    }
+    let (theirs, there) = (gate.clone(), host.clone());
+    let waits =
+        tokio::spawn(async move { theirs.acquire(&there, Intent::Fetch).await.unwrap().record(&success()) });
+    a_moment().await;
+    assert!(!lines.with(Level::DEBUG, "a.example").is_empty(), "{}", lines.all());
+    assert!(
+        lines.with(Level::DEBUG, "waits").iter().any(|line| line.contains("a.example")),
+        "{}",
+        lines.all()
+    );
+    hands.advance(ms(2_000));
+    waits.await.unwrap();
+    assert_eq!(lines.with(Level::WARN, "").len(), 1, "a success warns nobody: {}", lines.all());
+}
+
+/// B21, B72
+#[tokio::test]
+async fn a_retry_after_that_is_too_long_is_told() {
+    let lines = Lines::keep();
+    let (gate, _hands) = manual_gate("[default]\nretry_after_max = \"1h\"\n");
+    let permit = gate.acquire(&domain("a.example"), Intent::Fetch).await.unwrap();
+    permit.record(&retry_after(ms(7_200_000)));
+    assert_eq!(lines.with(Level::WARN, "longer than allowed").len(), 1, "{}", lines.all());
+}
+
+/// B13, B72
+#[test]
+fn the_facade_warns_when_it_backs_off_and_only_then() {
+    let lines = Lines::keep();
+    RateLimiter::with(Limits { backoff_base: ms(1), ..Limits::default() }).unwrap().backoff(0);
+    assert_eq!(lines.with(Level::WARN, "backing off").len(), 1, "{}", lines.all());
+    RateLimiter::disabled().backoff(0);
+    assert_eq!(lines.with(Level::WARN, "backing off").len(), 1, "a no-op does nothing: {}", lines.all());
+}
+
+/// B72, B75
+#[tokio::test]
+async fn a_job_logs_its_retries_and_no_secrets() {
+    let lines = Lines::keep();
+    let site = Site::start(|asked| reply(if asked.before == 0 { 503 } else { 404 })).await;
+    let worker = Worker::start(QUICK).await;
+    let url = format!("http://user:hunter2@127.0.0.1:{}/page?token=s3cret", site.port);
+    worker.fetch(&[url]).await;
+    assert_eq!(lines.with(Level::INFO, "tried again").len(), 1, "{}", lines.all());
+    assert_eq!(lines.with(Level::WARN, "backing off").len(), 1, "{}", lines.all());
+    let all = lines.all();
+    assert!(!all.contains("hunter2") && !all.contains("s3cret"), "{all}");
+}

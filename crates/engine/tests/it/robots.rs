@@ -1,0 +1,103 @@
+//! robots.txt as the client goes by it.
+
+use comity::client::ClientError;
+use comity_core::outcome::Outcome;
+
+use crate::client::{LOOPBACK, QUICK, client};
+use crate::support::{Asked, Site, ms, reply, soon};
+
+fn obeying() -> String {
+    QUICK.replace("\"ignore\"", "\"obey\"")
+}
+
+async fn site(body: &'static str) -> Site {
+    Site::start(move |asked: &Asked| match asked.path.as_str() {
+        "/robots.txt" => reply(200).body(body),
+        _ => reply(200),
+    })
+    .await
+}
+
+/// B44: asked for once, and what it forbids is not asked for.
+#[tokio::test]
+async fn what_it_forbids_is_not_fetched() {
+    let site = site("User-agent: *\nDisallow: /private\n").await;
+    let client = client(&obeying());
+    let error = soon("the refusal", client.get(&site.url("/private/page"))).await.unwrap_err();
+    assert!(matches!(error, ClientError::Robots { .. }), "{error}");
+    assert_eq!(soon("the page", client.get(&site.url("/page"))).await.unwrap().status, 200);
+    assert_eq!(site.paths(), ["/robots.txt", "/page"]);
+}
+
+#[tokio::test]
+async fn no_file_allows_everything() {
+    for status in [404, 410, 401] {
+        let site = Site::start(move |asked: &Asked| match asked.path.as_str() {
+            "/robots.txt" => reply(status),
+            _ => reply(200),
+        })
+        .await;
+        assert_eq!(soon("the page", client(&obeying()).get(&site.url("/"))).await.unwrap().status, 200);
+    }
+}
+
+/// B43
+#[tokio::test]
+async fn a_file_that_cannot_be_had_forbids_for_now() {
+    let site = Site::start(|_| reply(500)).await;
+    let client = client(&obeying());
+    for _ in 0..2 {
+        let error = soon("the refusal", client.get(&site.url("/"))).await.unwrap_err();
+        assert!(matches!(error, ClientError::RobotsUnavailable(_)), "{error}");
+    }
+    assert_eq!(
+        site.paths(),
+        ["/robots.txt"; 4],
+        "as often as a task would be tried, and then not for a while"
+    );
+}
+
+/// B44
+#[tokio::test]
+async fn a_429_on_it_is_a_penalty_like_any_other() {
+    let site = Site::start(|asked: &Asked| match (asked.path.as_str(), asked.before) {
+        ("/robots.txt", 0) => reply(429).header("retry-after", "1"),
+        ("/robots.txt", _) => reply(404),
+        _ => reply(200),
+    })
+    .await;
+    let client = client(&obeying());
+    assert_eq!(soon("the page", client.get(&site.url("/page"))).await.unwrap().status, 200);
+    assert_eq!(site.paths(), ["/robots.txt", "/robots.txt", "/page"]);
+    assert!(site.gaps(1)[0] >= ms(990), "{:?}", site.gaps(1));
+    assert_eq!(client.gate().events().counters().outcome(Outcome::RateLimited), 1);
+}
+
+/// B4, B34
+#[tokio::test]
+async fn its_crawl_delay_is_kept() {
+    let site = site("User-agent: *\nCrawl-delay: 0.3\n").await;
+    let client = client(&obeying());
+    for path in ["/a", "/b", "/c"] {
+        soon("the page", client.get(&site.url(path))).await.unwrap();
+    }
+    // The first page follows the file itself, which was asked for before the delay was known.
+    assert!(site.gaps(1)[1..].iter().all(|gap| *gap >= ms(250)), "{:?}", site.gaps(1));
+}
+
+/// B44: one fetch of the file however many ask, each origin its own.
+#[tokio::test]
+async fn it_is_asked_for_once_however_many_wait() {
+    let site = site("User-agent: *\nAllow: /\n").await;
+    let client = client(&format!("{}{LOOPBACK}", obeying()));
+    let urls: Vec<String> = (0..20).map(|nth| site.url_on(1 + nth % 2, &format!("/{nth}"))).collect();
+    let gets = urls.into_iter().map(|url| {
+        let client = client.clone();
+        tokio::spawn(async move { client.get(&url).await.unwrap().status })
+    });
+    for get in gets.collect::<Vec<_>>() {
+        assert_eq!(soon("a page", get).await.unwrap(), 200);
+    }
+    let files = site.paths().into_iter().filter(|path| path == "/robots.txt").count();
+    assert_eq!((files, site.asked().len()), (2, 22));
+}

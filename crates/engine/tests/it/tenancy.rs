@@ -1,0 +1,340 @@
+//! Gates that share a store: a domain goes from one to the other, and its pace goes with it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use comity::clock::{Clock, Hands};
+use comity::event::Events;
+use comity::gate::{Gate, GateError, HandsOff, Permit};
+use comity::store::Store;
+use comity_core::decision::Limit;
+use comity_core::domain::Domain;
+use comity_core::intent::Intent;
+use comity_core::outcome::Outcome;
+use comity_core::pace::{Departure, Pinned};
+use comity_core::time::{Span, Timestamp};
+use tempfile::TempDir;
+
+use crate::support::{a_moment, at, config, domain, eventually, ms, retry_after, soon, success};
+
+/// A store on disk that several processes open.
+struct Place(TempDir);
+
+/// One of them.
+struct Process {
+    gate: Gate,
+    store: Arc<dyn Store>,
+}
+
+struct Doomed {
+    process: Process,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl Doomed {
+    /// Ends it without a word.
+    async fn die(self) {
+        self.runtime.shutdown_background();
+        let Process { gate, store } = self.process;
+        drop(gate);
+        eventually("its end", || Arc::strong_count(&store) == 1).await;
+    }
+}
+
+impl Place {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    async fn process(&self, toml: &str, clock: &Clock) -> Process {
+        let store = self.open();
+        let rules = config(toml).rules().clone();
+        let gate =
+            Gate::with_store(rules, clock.clone(), Events::new(), store.clone(), "a test").await.unwrap();
+        Process { gate, store }
+    }
+
+    /// A process that will die: what keeps it going is its own.
+    fn doomed(&self, toml: &str, clock: &Clock) -> Doomed {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let process = std::thread::scope(|scope| {
+            scope.spawn(|| runtime.block_on(self.process(toml, clock))).join().unwrap()
+        });
+        Doomed { process, runtime }
+    }
+
+    fn open(&self) -> Arc<dyn Store> {
+        comity::store::open(&format!("sqlite:{}", self.0.path().join("comity.db").display())).unwrap()
+    }
+}
+
+impl Process {
+    async fn ask(&self, host: &Domain) -> Permit {
+        soon("a grant", self.gate.acquire(host, Intent::Fetch)).await.unwrap()
+    }
+
+    /// Sends a request and is answered at once; when it started.
+    async fn send(&self, host: &Domain) -> Timestamp {
+        let mut permit = self.ask(host).await;
+        assert_eq!(permit.depart(), Departure::Go);
+        let started_at = permit.started_at();
+        permit.record(&success());
+        started_at
+    }
+
+    async fn learned(&self, host: &Domain) -> Span {
+        soon("a look", self.gate.with_pace(host, |pace, _, _| pace.learned().delay())).await.unwrap()
+    }
+}
+
+fn rule(delay: u64) -> String {
+    format!("[default]\nmin_delay = \"{delay}ms\"\nlearning = \"off\"\nin_flight = \"unlimited\"\n")
+}
+
+fn host() -> Domain {
+    domain("a.example")
+}
+
+/// A clock moved by hand, so that nothing is saved because time went by.
+fn by_hand() -> (Clock, Hands) {
+    Clock::manual(at(0))
+}
+
+/// B9
+#[tokio::test]
+async fn a_wanted_domain_changes_hands_within_a_second_and_keeps_its_spacing() {
+    let (place, clock) = (Place::new(), Clock::new());
+    let (a, b) = (place.process(&rule(400), &clock).await, place.process(&rule(400), &clock).await);
+    let first = a.send(&host()).await;
+    let asked_at = clock.now();
+    let second = b.send(&host()).await;
+    assert!(second.since(first) >= ms(400), "the pace went with it: {}", second.since(first));
+    assert!(clock.now().since(asked_at) < Span::from_secs(3), "{}", clock.now().since(asked_at));
+    let third = a.send(&host()).await;
+    assert!(third.since(second) >= ms(400));
+}
+
+/// B3, B9
+#[tokio::test]
+async fn two_processes_that_take_turns_never_break_the_spacing() {
+    let (place, clock) = (Place::new(), Clock::new());
+    let (a, b) = (place.process(&rule(20), &clock).await, place.process(&rule(20), &clock).await);
+    let ask = async |process: &Process| {
+        let mut starts = Vec::new();
+        for _ in 0..50 {
+            starts.push(process.send(&host()).await);
+        }
+        starts
+    };
+    let (mut starts, more) = tokio::join!(ask(&a), ask(&b));
+    starts.extend(more);
+    starts.sort();
+    let least = starts.windows(2).map(|two| two[1].since(two[0])).min().unwrap();
+    assert!(least >= ms(20), "{least}");
+    assert_eq!(starts.len(), 100);
+}
+
+/// B37, E11
+#[tokio::test]
+async fn guesses_go_to_whoever_lives_and_end_with_a_stop() {
+    let toml = rule(10) + "wait_on_429 = \"60s\"\n";
+    for (hands_off, held) in [(HandsOff::Pass, true), (HandsOff::Stop, false)] {
+        let (place, clock) = (Place::new(), Clock::new());
+        let a = place.process(&toml, &clock).await;
+        let recorded = a.ask(&host()).await.record(&Outcome::RateLimited.into());
+        a.gate.close(hands_off).await.unwrap();
+        let b = place.process(&toml, &clock).await;
+        let reasons = b.gate.explain(&host(), Intent::Fetch).await.unwrap();
+        let binding = reasons.iter().find(|reason| reason.limit == Limit::WaitOn429 && reason.binds());
+        assert_eq!(binding.map(|reason| reason.until), recorded.held_until.filter(|_| held), "{hands_off:?}");
+    }
+}
+
+/// B37: whoever wants a domain gets the guesses with it.
+#[tokio::test]
+async fn a_guess_is_passed_over_with_the_domain() {
+    let (place, clock) = (Place::new(), Clock::new());
+    let toml = rule(10) + "wait_on_429 = \"1500ms\"\n";
+    let (a, b) = (place.process(&toml, &clock).await, place.process(&toml, &clock).await);
+    let recorded = a.ask(&host()).await.record(&Outcome::RateLimited.into());
+    let started_at = b.send(&host()).await;
+    assert!(started_at >= recorded.held_until.unwrap());
+}
+
+/// B35, B36
+#[tokio::test]
+async fn what_was_learnt_is_kept() {
+    let (place, clock) = (Place::new(), Clock::new());
+    let a = place.process("profile = \"crawler\"\n", &clock).await;
+    a.ask(&host()).await.record(&Outcome::RateLimited.into());
+    assert_eq!(a.learned(&host()).await, ms(1_500));
+    a.gate.close(HandsOff::Stop).await.unwrap();
+    let row = a.store.find_domain(host()).await.unwrap().unwrap();
+    assert_eq!(row.kept.delay, ms(1_500));
+    let b = place.process("profile = \"crawler\"\n", &clock).await;
+    assert_eq!(b.learned(&host()).await, ms(1_500));
+}
+
+/// B35: it is in the row within seconds, without anybody stopping.
+#[tokio::test]
+async fn what_was_learnt_reaches_the_store_soon() {
+    let (place, clock) = (Place::new(), Clock::new());
+    let a = place.process("profile = \"crawler\"\n", &clock).await;
+    a.ask(&host()).await.record(&Outcome::RateLimited.into());
+    let kept = async {
+        while place.open().find_domain(host()).await.unwrap().is_none_or(|row| row.kept.delay != ms(1_500)) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(5), kept).await.expect("within five seconds");
+}
+
+/// B37
+#[tokio::test]
+async fn the_servers_deadline_is_in_the_store_before_the_next_grant() {
+    let (place, (clock, hands)) = (Place::new(), by_hand());
+    let a = place.process(&rule(10), &clock).await;
+    for round in 1..=10 {
+        let recorded = a.ask(&host()).await.record(&retry_after(ms(500)));
+        // Its time has passed before anything was saved: the next grant comes after that all the same.
+        hands.advance(ms(1_000));
+        drop(a.ask(&host()).await);
+        let kept = a.store.find_domain(host()).await.unwrap().unwrap().kept.server;
+        assert_eq!(kept.map(|(until, _)| until), recorded.server_until, "round {round}");
+        hands.advance(ms(1_000));
+    }
+}
+
+/// B37, E11: a deadline survives a kill, whoever told of it.
+#[tokio::test]
+async fn the_servers_deadline_survives_a_death() {
+    for with_permit in [true, false] {
+        let (place, (clock, hands)) = (Place::new(), by_hand());
+        let doomed = place.doomed(&rule(10), &clock);
+        let (a, answer) = (&doomed.process, retry_after(Span::from_secs(120)));
+        // What was changed before is saved once a second; the clock stands still, so nothing is due by time.
+        drop(a.ask(&host()).await);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        hands.advance(ms(10));
+        if with_permit {
+            a.ask(&host()).await.record(&answer);
+        } else {
+            a.gate.record_unasked(&host(), Intent::Fetch, &answer).await.unwrap();
+        }
+        // Long enough for what is urgent.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        doomed.die().await;
+        hands.advance(ms(5_000));
+        let b = place.process(&rule(10), &clock).await;
+        let reasons = soon("a look", b.gate.explain(&host(), Intent::Fetch)).await.unwrap();
+        let server = reasons.iter().find(|reason| reason.limit == Limit::RetryAfter);
+        assert_eq!(server.map(|reason| reason.until), Some(at(120_010)), "with a permit: {with_permit}");
+    }
+}
+
+/// B77
+#[tokio::test]
+async fn after_a_death_the_next_one_waits_as_if_it_had_just_sent() {
+    let (place, clock) = (Place::new(), Clock::new());
+    let doomed = place.doomed(&rule(600), &clock);
+    doomed.process.send(&host()).await;
+    doomed.die().await;
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    let b = place.process(&rule(600), &clock).await;
+    let asked_at = clock.now();
+    let started_at = b.send(&host()).await;
+    assert!(started_at.since(asked_at) >= ms(600), "{}", started_at.since(asked_at));
+}
+
+/// A gate that nobody has any more ends, and with it what it holds: its timer and its upkeep keep nothing alive.
+#[tokio::test]
+async fn a_gate_that_nobody_has_ends() {
+    let (place, clock) = (Place::new(), Clock::new());
+    let process = place.process(&rule(10), &clock).await;
+    process.send(&host()).await;
+    // Its threads have begun their work.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let Process { gate, store } = process;
+    drop(gate);
+    eventually("its end", || Arc::strong_count(&store) == 1).await;
+}
+
+/// B39
+#[tokio::test]
+async fn an_operators_word_survives_a_stop_and_a_death() {
+    let (place, clock, host) = (Place::new(), Clock::new(), host());
+    let crawler = "profile = \"crawler\"\n";
+    let until = clock.now() + Span::from_hours(1);
+    let process = place.process(crawler, &clock).await;
+    let steered = process.gate.with_pace(&host, |pace, terms, now| {
+        pace.set_learned(terms, Span::from_secs(7), Span::ZERO, now);
+        pace.pin(Pinned::Yes);
+        pace.pause(Some(until));
+    });
+    steered.await.unwrap();
+    process.gate.close(HandsOff::Stop).await.unwrap();
+    let look = async |process: &Process| {
+        let look = process.gate.with_pace(&host, |pace, _, _| {
+            (pace.learned().delay(), pace.learned().pinned(), pace.paused_until())
+        });
+        soon("a look", look).await.unwrap()
+    };
+    let doomed = place.doomed(crawler, &clock);
+    assert_eq!(look(&doomed.process).await, (Span::from_secs(7), true, Some(until)), "after a stop");
+    doomed.die().await;
+    let process = place.process(crawler, &clock).await;
+    assert_eq!(look(&process).await, (Span::from_secs(7), true, Some(until)), "after a death");
+}
+
+/// A gate that was closed says so, to those who wait and to those who come.
+#[tokio::test]
+async fn a_closed_gate_says_so() {
+    let (place, clock) = (Place::new(), Clock::new());
+    let a = place.process(&rule(60_000), &clock).await;
+    a.send(&host()).await;
+    let (gate, there) = (a.gate.clone(), host());
+    let waiting = tokio::spawn(async move { gate.acquire(&there, Intent::Fetch).await.map(drop) });
+    a_moment().await;
+    a.gate.close(HandsOff::Stop).await.unwrap();
+    let later = tokio::time::timeout(Duration::from_secs(2), a.gate.acquire(&host(), Intent::Fetch)).await;
+    assert!(matches!(later, Ok(Err(GateError::Closed))), "who comes later hears it: {:?}", later.map(|_| ()));
+    let waited = tokio::time::timeout(Duration::from_secs(2), waiting).await;
+    assert!(matches!(waited, Ok(Ok(Err(GateError::Closed)))), "who waits hears it: {waited:?}");
+}
+
+/// B9, B77: whoever was silent for too long decides nothing, not even when it is only asked.
+#[tokio::test]
+async fn a_holder_whose_time_ran_out_grants_nothing() {
+    let (place, (clock, hands)) = (Place::new(), by_hand());
+    let a = place.process(&rule(10), &clock).await;
+    let mut permit = a.ask(&host()).await;
+    hands.advance(Span::from_secs(30));
+    // Nothing ran in between: it could not beat, and others may have its domains.
+    assert!(matches!(permit.depart(), Departure::Wait { .. }));
+    let (decision, _) = a.gate.check(&host(), Intent::Fetch).await.unwrap();
+    assert!(!decision.proceeds(), "{decision:?}");
+}
+
+/// B11, B78: a request that takes minutes does not close its domain for good.
+#[tokio::test]
+async fn a_domain_whose_request_takes_long_goes_on_after_it() {
+    let (place, (clock, hands)) = (Place::new(), by_hand());
+    let toml = rule(10).replace("\"unlimited\"", "1");
+    let a = place.process(&toml, &clock).await;
+    let permit = a.ask(&host()).await;
+    for _ in 0..16 {
+        // Slow enough for it to beat.
+        hands.advance(Span::from_secs(5));
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let (gate, there) = (a.gate.clone(), host());
+    let next = tokio::spawn(async move { gate.acquire(&there, Intent::Fetch).await.map(drop) });
+    a_moment().await;
+    permit.record(&success());
+    for _ in 0..20 {
+        hands.advance(ms(500));
+        tokio::time::sleep(Duration::from_millis(30)).await;
+    }
+    assert!(next.is_finished(), "whoever waited for it has gone");
+}
