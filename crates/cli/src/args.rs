@@ -217,7 +217,10 @@ pub(crate) struct DomainsSet {
 #[derive(Debug, Clone, Group)]
 #[command(after_help = "Example:
   until comity check https://example.org/; do sleep 1; done
-  curl https://example.org/ && comity record example.org success")]
+  curl -f https://example.org/ && comity record example.org success || comity record example.org network_error
+
+A check that says proceed has taken the slot: record what came of it. Without a record the slot is free again after
+10 minutes.")]
 pub(crate) struct Check {
     /// The URL, or a domain
     pub(crate) url: String,

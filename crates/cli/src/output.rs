@@ -34,7 +34,7 @@ pub(crate) fn object(value: &Value) {
 
 /// A remark on stderr, which does not tear the progress.
 pub(crate) fn remark(text: &str) {
-    suspended(|| eprintln!("{}", legible(text)));
+    suspended(|| text.lines().for_each(|line| eprintln!("{}", legible(line))));
 }
 
 /// An error, with what led to it.
@@ -164,7 +164,7 @@ impl Progress {
                 bar.set_message(legible(&message()));
             }
             Kind::Lines { last } => {
-                if last.is_none_or(|last| elapsed.less(last) >= LINES_EVERY) {
+                if tasks > 0 && last.is_none_or(|last| elapsed.less(last) >= LINES_EVERY) {
                     *last = Some(elapsed);
                     eprintln!("{settled}/{tasks} {}", legible(&message()));
                 }

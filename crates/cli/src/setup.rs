@@ -7,7 +7,7 @@ use std::time::Duration;
 use comity::clock::Clock;
 use comity::config::{Config, Given, Sources, environment, read_file};
 use comity::core::domain::Domain;
-use comity::event::Events;
+use comity::event::{Events, shown_text};
 use comity::gate::{Gate, GateError};
 use comity::store::{self, Store};
 
@@ -22,7 +22,7 @@ pub(crate) fn config(global: &Global, given: Given) -> anyhow::Result<Config> {
     let name = path.as_deref().map(Path::display).map(|name| name.to_string());
     let given = Given {
         store: global.store.clone(),
-        profile: given.profile.or_else(|| global.profile.clone()),
+        profile: global.profile.clone().or(given.profile),
         log_level: global.log_level.clone(),
         log_format: global.log_format.clone(),
         ..given
@@ -56,7 +56,10 @@ pub(crate) async fn in_time<T>(asking: impl Future<Output = Result<T, GateError>
 /// The host that a URL or the name of a domain means.
 pub(crate) fn host(text: &str) -> anyhow::Result<Domain> {
     let parsed = if text.contains("://") { Domain::of_url(text) } else { Domain::parse(text) };
-    parsed.map_err(|error| usage(error.to_string()))
+    // What is not understood may hold a password.
+    parsed.map_err(|error| {
+        usage(format!("domain = {:?}: expected {}", shown_text(&error.value), error.expected))
+    })
 }
 
 /// How long a command waits for a domain.

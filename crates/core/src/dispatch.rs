@@ -286,7 +286,14 @@ impl<W: Waiter> Dispatch<W> {
     /// `None` while one of its requests is on the wire: its answer belongs to the pace. Number and places of a
     /// released domain mean nothing any more.
     pub fn release(&mut self, domain: DomainId, now: Timestamp) -> Option<(Pace, Vec<W>)> {
-        if self.paces.pace(domain)?.in_flight(now) > 0 || self.running.keys().any(|(_, id)| *id == domain) {
+        (self.paces.pace(domain)?.in_flight(now) == 0).then_some(())?;
+        self.let_go(domain)
+    }
+
+    /// The same although permits are open: those of callers who record them later, by their number, with whoever
+    /// holds the domain then. `None` while a task is in flight.
+    pub fn let_go(&mut self, domain: DomainId) -> Option<(Pace, Vec<W>)> {
+        if self.running.keys().any(|(_, id)| *id == domain) {
             return None;
         }
         let mut waiters = Vec::new();

@@ -341,7 +341,7 @@ pub fn shown(url: &Url) -> String {
 }
 
 /// What is no URL, as it may be shown: short, without control characters, and without whatever may be a secret.
-pub(crate) fn shown_text(text: &str) -> String {
+pub fn shown_text(text: &str) -> String {
     let text = text.split('?').next().unwrap_or_default();
     let text = text.rsplit_once('@').map_or(text, |(_, rest)| rest);
     text.chars().take(120).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()

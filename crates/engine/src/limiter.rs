@@ -7,6 +7,7 @@ use std::sync::Arc;
 use comity_core::domain::Domain;
 use comity_core::intent::Intent;
 use comity_core::outcome::Outcome;
+use comity_core::pace::Departure;
 use comity_core::problem::Problems;
 use comity_core::rule::{Backoff, Fields, LearningName, Profile, Rule, RuleTable};
 use comity_core::time::Span;
@@ -119,12 +120,12 @@ impl RateLimiter {
 
     /// Waits until the next request may leave. The thread sleeps meanwhile.
     pub fn wait(&self) {
-        self.sent(self.gate.acquire_blocking(&self.host, Intent::Fetch).ok());
+        while !sent(self.gate.acquire_blocking(&self.host, Intent::Fetch).ok()) {}
     }
 
     /// Waits until the next request may leave. Dropping the future gives the place up.
     pub async fn wait_async(&self) {
-        self.sent(self.gate.acquire(&self.host, Intent::Fetch).await.ok());
+        while !sent(self.gate.acquire(&self.host, Intent::Fetch).await.ok()) {}
     }
 
     /// Stays away after a refusal, for longer with each `attempt`, counted from 0: 5, 10, 20 … s. All users of this
@@ -145,6 +146,9 @@ impl RateLimiter {
     fn hold(&self, attempt: u32) -> comity_core::time::Timestamp {
         let span = self.rule.backoff(attempt);
         let now = self.gate.clock().now();
+        if span.is_zero() {
+            return now;
+        }
         tracing::warn!(attempt, wait = %span, "backing off");
         self.gate.change_pace(&self.host, |pace, _, now| pace.restore_server_until(now + span, now, now));
         now + span
@@ -155,12 +159,14 @@ impl RateLimiter {
             self.gate.change_pace(&self.host, |pace, terms, now| pace.charge_now(terms, Intent::Fetch, now));
         }
     }
+}
 
-    /// The caller sends now; what comes back it tells by backing off or not.
-    fn sent(&self, permit: Option<Permit>) {
-        permit.map(|mut permit| {
-            permit.depart();
-            permit.record(&Outcome::Success.into())
-        });
+/// The caller sends now, unless somebody backed off meanwhile; what comes back it tells by backing off or not.
+fn sent(permit: Option<Permit>) -> bool {
+    let Some(mut permit) = permit else { return true };
+    let goes = permit.depart() == Departure::Go;
+    if goes {
+        permit.record(&Outcome::Success.into());
     }
+    goes
 }

@@ -24,8 +24,23 @@ pub struct Job {
     pub ended_at: Option<Timestamp>,
     /// Why it failed or was cancelled.
     pub message: Option<String>,
+    /// A list of its tasks was not read to its end: it does not finish before one was.
+    pub unread: bool,
+    /// Somebody who was alive when last looked at reads a list into it.
+    pub filled: bool,
     /// How far it is.
     pub counts: Counts,
+}
+
+/// How the reading of a list into a job goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Filling {
+    /// It begins.
+    Begun,
+    /// It came to the end of the list.
+    Ended,
+    /// It stopped before.
+    Broken,
 }
 
 /// How far a job is.
@@ -77,11 +92,11 @@ pub trait JobStore {
     /// Changes what a job runs by.
     fn set_options(&self, job: JobId, options: Value) -> Reply<'_, ()>;
 
-    /// `holder` adds tasks to the job from now on, or has added all: a job does not finish while somebody alive
-    /// adds to it.
-    fn filling(&self, job: JobId, holder: Option<HolderId>) -> Reply<'_, ()>;
+    /// `holder` reads a list into the job. A job does not finish while somebody alive does, nor after the last one
+    /// stopped or died before the end of its list.
+    fn filling(&self, job: JobId, holder: HolderId, filling: Filling, now: Timestamp) -> Reply<'_, ()>;
 
-    /// A job ends or is reopened. [`JobStep::Finish`] is taken only when no task waits and nobody fills it.
+    /// A job ends or is reopened. [`JobStep::Finish`] is taken only when no task waits and its lists were read.
     fn step_job(
         &self,
         job: JobId,

@@ -54,7 +54,11 @@ pub fn open(url: &str) -> Result<Arc<dyn Store>, StoreError> {
             url: "postgres://…".to_owned(),
             expected: "sqlite:PATH or memory: (this version has no PostgreSQL)",
         }),
-        _ => Err(StoreError::Unsupported { url: url.to_owned(), expected: "sqlite:PATH or memory:" }),
+        // What is no store may be anything, passwords included: only its beginning is repeated.
+        _ => {
+            let scheme = url.split(':').next().unwrap_or_default();
+            Err(StoreError::Unsupported { url: format!("{scheme}:…"), expected: "sqlite:PATH or memory:" })
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! `comity check`, `comity record`, `comity explain`: the decision, from a shell.
 
-use comity::config::Config;
+use comity::client::recall_crawl_delay;
+use comity::config::{Config, RobotsPolicy};
 use comity::core::decision::{Decision, Reason};
 use comity::core::domain::Domain;
 use comity::core::headers::Told;
@@ -16,7 +17,7 @@ use crate::{exit, output, setup};
 
 pub(crate) async fn check(global: &Global, config: &Config, check: Check) -> anyhow::Result<u8> {
     let (host, intent) = (setup::host(&check.url)?, intent(&check.intent)?);
-    let gate = open(config, "check").await?;
+    let gate = open(config, "check", &host).await?;
     let (decision, permit) = match check.peek {
         false => {
             let (decision, permit) = setup::in_time(gate.check(&host, intent)).await?;
@@ -54,7 +55,7 @@ pub(crate) async fn check(global: &Global, config: &Config, check: Check) -> any
 
 pub(crate) async fn record(global: &Global, config: &Config, record: Record) -> anyhow::Result<u8> {
     let (host, intent) = (setup::host(&record.domain)?, intent(&record.intent)?);
-    let gate = open(config, "record").await?;
+    let gate = open(config, "record", &host).await?;
     let answer = answer(&record, gate.clock().now())?;
     let recorded = setup::in_time(gate.record_unasked(&host, intent, &answer)).await?;
     gate.close(HandsOff::Pass).await?;
@@ -81,7 +82,7 @@ pub(crate) async fn record(global: &Global, config: &Config, record: Record) -> 
 
 pub(crate) async fn explain(global: &Global, config: &Config, explain: Explain) -> anyhow::Result<u8> {
     let (host, intent) = (setup::host(&explain.url)?, intent(&explain.intent)?);
-    let gate = open(config, "explain").await?;
+    let gate = open(config, "explain", &host).await?;
     let reasons = setup::in_time(gate.explain(&host, intent)).await?;
     let now = gate.clock().now();
     gate.close(HandsOff::Pass).await?;
@@ -150,7 +151,11 @@ fn answer(record: &Record, now: Timestamp) -> anyhow::Result<Answer> {
     Ok(Answer { outcome, told })
 }
 
-async fn open(config: &Config, name: &str) -> anyhow::Result<Gate> {
+async fn open(config: &Config, name: &str, host: &Domain) -> anyhow::Result<Gate> {
     let store = setup::open_store(config)?;
-    setup::gate(config, store, name).await
+    let gate = setup::gate(config, store.clone(), name).await?;
+    if config.robots == RobotsPolicy::Obey {
+        recall_crawl_delay(&gate, &*store, config, host).await;
+    }
+    Ok(gate)
 }

@@ -1,7 +1,7 @@
 //! `comity fetch`.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Cursor, Read};
+use std::io::{Cursor, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,8 +12,7 @@ use comity::client;
 use comity::clock::Clock;
 use comity::config::{Config, Given};
 use comity::core::task::JobState;
-use comity::core::time::Timestamp;
-use comity::event::Counters;
+use comity::core::time::{Span, Timestamp};
 use comity::gate::{Gate, HandsOff};
 use comity::jobs::{Ended, Filled, Go, OnBad, Parts, Pool};
 use comity::store::Store;
@@ -92,7 +91,8 @@ impl<'a> Run<'a> {
         Ok(Self { global, store, gate, pool: Pool::new(parts), job, began })
     }
 
-    async fn finish(self, input: Option<Box<dyn BufRead + Send>>, strict: bool) -> anyhow::Result<u8> {
+    async fn finish(self, input: Option<Box<dyn Read + Send>>, strict: bool) -> anyhow::Result<u8> {
+        let signals = Signals::new()?;
         let filling = input.is_some();
         self.pool.set_filling(filling);
         let pool = self.pool.clone();
@@ -104,11 +104,11 @@ impl<'a> Run<'a> {
                 None => Ok(None),
             }
         });
-        let interrupted = self.watch(&working).await;
+        let interrupted = self.watch(&working, signals).await;
         let ended = working.await.context("the pool ended by itself")?;
         // A list that is still being read is of no interest any more when the job ended.
-        let filled =
-            if reading.is_finished() || ended.is_ok() && !interrupted { reading.await.ok() } else { None };
+        let reading = tokio::time::timeout(Duration::from_millis(500), reading);
+        let filled = reading.await.ok().and_then(Result::ok);
         let ended = match ended {
             Ok(ended) => ended,
             Err(error) => {
@@ -124,38 +124,43 @@ impl<'a> Run<'a> {
         }
         let job = self.store.find_job(self.job.name.clone()).await?.unwrap_or(job);
         self.tell(&job, &ended, filled.as_ref());
-        let unread = filled.as_ref().is_some_and(|filled| filled.error.is_some() || strict && filled.bad > 0);
+        let nothing = filled.as_ref().is_some_and(|filled| filled.bad > 0) && job.counts.tasks == 0;
         Ok(match ended {
             Ended::Stopped if interrupted => exit::INTERRUPTED,
-            _ if unread => exit::USAGE,
+            Ended::Unread => exit::USAGE,
+            _ if nothing => exit::USAGE,
             Ended::Job(JobState::Done) if job.counts.failed == 0 => exit::DONE,
             _ => exit::FAILURES,
         })
     }
 
     /// Shows how far it is and listens for Ctrl-C until the work is done; true when it was interrupted.
-    async fn watch<T>(&self, working: &tokio::task::JoinHandle<T>) -> bool {
+    async fn watch<T>(&self, working: &tokio::task::JoinHandle<T>, mut signals: Signals) -> bool {
         let mut progress = Progress::start(self.global);
         let mut interrupted = false;
-        let mut signals = Signals::new();
         let mut tick = tokio::time::interval(Duration::from_millis(125));
-        let before = self.job.counts;
+        let (mut counts, mut looked_at) = (self.job.counts, None);
+        let before = counts.done + counts.failed + counts.skipped;
         while !working.is_finished() {
             tokio::select! {
                 _ = tick.tick() => {
                     let elapsed = self.gate.clock().now().since(self.began);
-                    let counters = self.gate.events().counters();
-                    let settled = before.done + before.failed + before.skipped + settled(counters);
-                    let tasks = self.pool.tasks().max(settled);
-                    let secs = elapsed.as_secs_f64().max(0.001);
-                    let rate = settled_rate(settled - before.done - before.failed - before.skipped, secs);
-                    progress.show(settled, tasks, elapsed, || format!("{rate}{}", self.waits()));
+                    let job = match looked_at {
+                        Some(last) if elapsed.less(last) < LOOK => None,
+                        _ => self.store.find_job(self.job.name.clone()).await.ok().flatten(),
+                    };
+                    if let Some(job) = job {
+                        (counts, looked_at) = (job.counts, Some(elapsed));
+                    }
+                    let settled = counts.done + counts.failed + counts.skipped;
+                    let rate = settled.saturating_sub(before) as f64 / elapsed.as_secs_f64().max(0.001);
+                    progress.show(settled, counts.tasks, elapsed, || format!("{rate:.1}/s{}", self.waits()));
                 }
                 () = signals.next() => {
                     if interrupted {
                         drop(progress);
                         output::remark("stopped at once; what was in flight is fetched again when the job goes on");
-                        output::remark(&self.how_to_resume());
+                        output::remark(&self.how_to_resume(false));
                         std::process::exit(exit::INTERRUPTED.into());
                     }
                     interrupted = true;
@@ -182,13 +187,22 @@ impl<'a> Run<'a> {
             output::remark(&format!("the list could not be read to its end: {error}"));
         }
         if let Some(filled) = filled.filter(|filled| filled.bad > 0) {
-            output::remark(&format!("{} lines were no URLs and were passed over", filled.bad));
+            let what = if filled.bad == 1 { "line is no URL" } else { "lines are no URLs" };
+            let then = if filled.stopped { ": stopped there, as --strict says" } else { ", passed over" };
+            output::remark(&format!("{} {what}{then}", filled.bad));
+        }
+        if let Some(refused) = filled.map(|filled| filled.refused).filter(|refused| *refused > 0) {
+            output::remark(&format!("{refused} URLs came too late: the job had ended"));
         }
         let elapsed = self.gate.clock().now().since(self.began);
         if self.global.json {
             output::object(&report::summary(job, elapsed.as_millis_up()));
         } else if !self.global.quiet {
-            let state = if *ended == Ended::Stopped { "stopped".to_owned() } else { job.state.to_string() };
+            let state = match ended {
+                Ended::Stopped => "stopped".to_owned(),
+                Ended::Unread => "open".to_owned(),
+                Ended::Job(_) => job.state.to_string(),
+            };
             output::line(&format!(
                 "job {}: {state}, {} in {}",
                 job.name,
@@ -199,8 +213,8 @@ impl<'a> Run<'a> {
         if let Some(message) = &job.message {
             output::remark(message);
         }
-        if *ended == Ended::Stopped {
-            output::remark(&self.how_to_resume());
+        if !matches!(ended, Ended::Job(_)) {
+            output::remark(&self.how_to_resume(job.unread));
         } else if job.counts.failed > 0 && !self.global.quiet {
             let name = &job.name;
             output::remark(&format!(
@@ -209,45 +223,53 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn how_to_resume(&self) -> String {
-        let place = self.store.place();
-        let store = if place == "comity.db" { String::new() } else { format!(" --store sqlite:{place}") };
-        format!("to go on: comity fetch{store} --job {}", self.job.name)
+    fn how_to_resume(&self, unread: bool) -> String {
+        let store = match self.store.place().as_str() {
+            "comity.db" => String::new(),
+            "memory" => return "the store was in memory: there is nothing to go on with".to_owned(),
+            place => format!(" --store sqlite:{place}"),
+        };
+        let command = format!("to go on: comity fetch{store} --job {}", self.job.name);
+        match unread {
+            true => format!("the list was not read to its end: give it again\n{command} --input FILE"),
+            false => command,
+        }
     }
 }
 
-fn settled(counters: &Counters) -> u64 {
-    use std::sync::atomic::Ordering::Relaxed;
-    counters.done.load(Relaxed) + counters.failed.load(Relaxed) + counters.skipped.load(Relaxed)
-}
-
-fn settled_rate(settled: u64, secs: f64) -> String {
-    format!("{:.1}/s", settled as f64 / secs)
-}
-
-/// Ctrl-C, or the system asking to stop.
+/// Ctrl-C, or the system asking to stop; listened for from the beginning, so that none is lost.
+#[cfg(unix)]
 struct Signals {
-    #[cfg(unix)]
-    terminate: Option<tokio::signal::unix::Signal>,
+    interrupt: tokio::signal::unix::Signal,
+    terminate: tokio::signal::unix::Signal,
 }
 
+#[cfg(unix)]
 impl Signals {
-    fn new() -> Self {
-        Self {
-            #[cfg(unix)]
-            terminate: tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()).ok(),
-        }
+    fn new() -> std::io::Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
     }
 
     async fn next(&mut self) {
-        #[cfg(unix)]
-        if let Some(terminate) = &mut self.terminate {
-            tokio::select! {
-                _ = tokio::signal::ctrl_c() => {}
-                _ = terminate.recv() => {}
-            }
-            return;
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
         }
+    }
+}
+
+/// Ctrl-C.
+#[cfg(not(unix))]
+struct Signals;
+
+#[cfg(not(unix))]
+impl Signals {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self)
+    }
+
+    async fn next(&mut self) {
         let _ = tokio::signal::ctrl_c().await;
     }
 }
@@ -341,7 +363,7 @@ fn archive(options: &Value) -> anyhow::Result<Archive> {
 }
 
 /// The URLs that were typed, then those of the file.
-fn open_input(fetch: &Fetch) -> anyhow::Result<Option<Box<dyn BufRead + Send>>> {
+fn open_input(fetch: &Fetch) -> anyhow::Result<Option<Box<dyn Read + Send>>> {
     let typed = Cursor::new(fetch.urls.join("\n") + "\n");
     let file: Option<Box<dyn Read + Send>> = match &fetch.input {
         None => None,
@@ -355,9 +377,9 @@ fn open_input(fetch: &Fetch) -> anyhow::Result<Option<Box<dyn BufRead + Send>>> 
     };
     Ok(match (fetch.urls.is_empty(), file) {
         (true, None) => None,
-        (true, Some(file)) => Some(Box::new(BufReader::with_capacity(READ, file))),
+        (true, Some(file)) => Some(file),
         (false, None) => Some(Box::new(typed)),
-        (false, Some(file)) => Some(Box::new(BufReader::with_capacity(READ, typed.chain(file)))),
+        (false, Some(file)) => Some(Box::new(typed.chain(file))),
     })
 }
 
@@ -381,7 +403,7 @@ fn new_name(now: Timestamp) -> String {
 }
 
 const DEFAULT_OUT: &str = "comity-pages";
+/// How often the progress is looked up.
+const LOOK: Span = Span::from_millis(500);
 /// Bad lines that are shown one by one.
 const BAD_SHOWN: u64 = 20;
-/// Bytes of a list that are read at once.
-const READ: usize = 256 << 10;

@@ -51,7 +51,7 @@ async fn show(global: &Global, store: &dyn Store, name: &str, limit: u32) -> any
     if global.json {
         let tasks: Vec<Value> = troubles
             .iter()
-            .map(|task| json!({ "url": task.url, "state": task.state, "status": task.status, "error": task.error }))
+            .map(|task| json!({ "url": without_user(&task.url), "state": task.state, "status": task.status, "error": task.error }))
             .collect();
         let mut object = report::summary(&job, elapsed_ms(&job));
         object["options"] = job.options.clone();
@@ -73,7 +73,7 @@ async fn show(global: &Global, store: &dyn Store, name: &str, limit: u32) -> any
     }
     for task in &troubles {
         let why = task.error.as_deref().unwrap_or("no reason kept");
-        output::line(&format!("  {} {} ({why})", task.state, task.url));
+        output::line(&format!("  {} {} ({why})", task.state, without_user(&task.url)));
     }
     Ok(exit::DONE)
 }
@@ -119,4 +119,12 @@ async fn find(store: &dyn Store, name: &str) -> anyhow::Result<Job> {
 /// How long a job took, if it ended.
 fn elapsed_ms(job: &Job) -> u64 {
     job.ended_at.map_or(0, |ended_at| ended_at.since(job.created_at).as_millis_up())
+}
+
+/// A URL without the user and password that may stand in it (B75).
+fn without_user(text: &str) -> String {
+    let Ok(mut url) = url::Url::parse(text) else { return text.to_owned() };
+    let _ = url.set_username("");
+    let _ = url.set_password(None);
+    url.into()
 }

@@ -26,15 +26,15 @@ pub(crate) fn summary(job: &Job, elapsed_ms: u64) -> Value {
 pub(crate) fn progress(job: &Job) -> String {
     let counts = &job.counts;
     let mut parts = vec![format!("{} of {} fetched", counts.done, counts.tasks)];
-    for (count, word) in [
-        (counts.failed, "failed"),
-        (counts.skipped, "skipped"),
-        (counts.waiting(), "waiting"),
-        (counts.rate_limited, "times told to slow down"),
-        (counts.retries, "retries"),
+    for (count, one, many) in [
+        (counts.failed, "failed", "failed"),
+        (counts.skipped, "skipped", "skipped"),
+        (counts.waiting(), "waiting", "waiting"),
+        (counts.rate_limited, "time told to slow down", "times told to slow down"),
+        (counts.retries, "retry", "retries"),
     ] {
         if count > 0 {
-            parts.push(format!("{count} {word}"));
+            parts.push(format!("{count} {}", if count == 1 { one } else { many }));
         }
     }
     parts.join(", ")

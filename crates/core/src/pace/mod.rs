@@ -214,6 +214,25 @@ impl Pace {
         Departure::Go
     }
 
+    /// The request of a permit that departed was written a little later than it departed: the charge moves there,
+    /// and never earlier (B25).
+    pub fn written(&mut self, terms: Terms<'_>, permit: &mut Permit, at: Timestamp) {
+        let Some(own) = self.permit(permit.id).copied().filter(|own| own.departed && at > own.started_at)
+        else {
+            return;
+        };
+        if at >= self.last_start {
+            (self.last_start, self.last_id) = (at, own.id);
+        }
+        if let Some(rare) = &mut self.rare {
+            rare.shift_start(terms.rule.history(), &own, at);
+        }
+        *permit = Permit { started_at: at, ..own };
+        if let Some(open) = self.find_mut(permit) {
+            *open = *permit;
+        }
+    }
+
     /// The permit is not used after all. The charge stays: a slot is not refunded (B25).
     pub fn abandon(&mut self, permit: &Permit, now: Timestamp) {
         self.meet(now);

@@ -6,6 +6,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::json;
@@ -57,7 +58,9 @@ impl Files {
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent).map_err(at(parent))?;
         }
-        let part = self.folder.join(format!("{name}.part"));
+        // Two pages may lead to one place at once: each writes beside it, and the last one stays.
+        let nth = DRAFTS.fetch_add(1, Ordering::Relaxed);
+        let part = self.folder.join(format!("{name}.{}-{nth}.part", std::process::id()));
         let file = File::create(&part).map_err(at(&part))?;
         Ok(Draft {
             file: Some(BufWriter::new(file)),
@@ -127,6 +130,9 @@ impl Drop for Draft {
         }
     }
 }
+
+/// Drafts begun by this process.
+static DRAFTS: AtomicU64 = AtomicU64::new(0);
 
 fn at(place: &Path) -> impl FnOnce(io::Error) -> ArchiveError {
     let place = place.to_owned();

@@ -7,6 +7,7 @@ use http::HeaderMap;
 use http::header::LOCATION;
 use url::Url;
 
+use crate::clock::micros;
 use crate::gate::Permit;
 use crate::transport::{self, Answered, Depart, Request, SendError, Transport, TransportError};
 
@@ -27,10 +28,14 @@ pub(crate) async fn send(
     permit: &mut Permit,
 ) -> Result<Answered, Unsent> {
     let request = Request::new(url, trust(lead));
-    transport.send(request, Departing(permit)).await.map_err(|error| match error {
+    let answered = transport.send(request, Departing(permit)).await.map_err(|error| match error {
         SendError::Withheld(()) => Unsent::Withheld,
         SendError::Failed(cause) => Unsent::Broken(cause),
-    })
+    })?;
+    if let Some(written_at) = answered.written_at {
+        permit.written(micros(written_at.elapsed()));
+    }
+    Ok(answered)
 }
 
 /// A permit whose connection is open.

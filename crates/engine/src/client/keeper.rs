@@ -10,7 +10,7 @@ use comity_core::time::{Span, Timestamp};
 use comity_store::Store;
 use comity_store::robots::RobotsRow;
 use comity_store::tasks::Lead;
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, Semaphore};
 use url::Url;
 
 use super::hop::{self, Next, Unsent, next_hop, send, told};
@@ -28,6 +28,8 @@ pub struct RobotsUnavailable {
     pub origin: String,
     /// Why.
     pub why: String,
+    /// It is worth asking again then; never, when the host cannot be reached at all.
+    pub again_at: Option<Timestamp>,
 }
 
 /// The robots.txt files of origins.
@@ -37,6 +39,8 @@ pub(crate) struct Keeper {
     store: Option<Arc<dyn Store>>,
     product: String,
     retries_max: u32,
+    /// So many files are fetched at once, at most.
+    slots: Semaphore,
     known: Mutex<HashMap<String, Arc<OnceCell<Known>>>>,
 }
 
@@ -53,20 +57,22 @@ impl Keeper {
         config: &Config,
         store: Option<Arc<dyn Store>>,
     ) -> Self {
-        let product: String = config
-            .http
-            .user_agent
-            .chars()
-            .take_while(|c| c.is_ascii_alphabetic() || matches!(c, '-' | '_'))
-            .collect();
-        Self { gate, transport, store, product, retries_max: config.job.max_retries, known: Mutex::default() }
+        Self {
+            product: product(config),
+            slots: Semaphore::new(config.job.concurrency as usize),
+            retries_max: config.job.max_retries,
+            known: Mutex::default(),
+            gate,
+            transport,
+            store,
+        }
     }
 
     /// The rules of a URL's origin, if they need not be asked for.
-    pub(crate) fn known(&self, url: &Url) -> Option<Result<Arc<Robots>, RobotsUnavailable>> {
+    pub(crate) fn known(&self, url: &Url, lead: Lead) -> Option<Result<Arc<Robots>, RobotsUnavailable>> {
         let now = self.gate.clock().now();
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = known.get(&origin(url))?.get()?;
+        let known = known.get(&place(url, lead))?.get()?;
         (known.until > now).then(|| known.rules.clone())
     }
 
@@ -79,7 +85,7 @@ impl Keeper {
             if known.len() >= KNOWN_MAX {
                 known.retain(|_, cell| cell.get().is_none());
             }
-            let cell = known.entry(origin.clone()).or_default();
+            let cell = known.entry(place(url, lead)).or_default();
             if cell.get().is_some_and(|known| known.until <= now) {
                 *cell = Arc::default();
             }
@@ -103,8 +109,9 @@ impl Keeper {
                 };
                 Known { rules: Ok(Arc::new(rules)), until: row.fetched_at + KEPT }
             }
-            Err(why) => {
-                let rules = Err(RobotsUnavailable { origin: origin.to_owned(), why });
+            Err((why, again)) => {
+                let again_at = again.then_some(now + LATER);
+                let rules = Err(RobotsUnavailable { origin: origin.to_owned(), why, again_at });
                 Known { rules, until: now + LATER }
             }
         };
@@ -128,10 +135,10 @@ impl Keeper {
     }
 
     /// Asks for the file, as often as a task would be tried, and keeps what was answered.
-    async fn fetch(&self, url: &Url, origin: &str, lead: Lead) -> Result<RobotsRow, String> {
-        let mut why = String::new();
+    async fn fetch(&self, url: &Url, origin: &str, lead: Lead) -> Result<RobotsRow, (String, bool)> {
+        let mut why = (String::new(), false);
         for _ in 0..=self.retries_max {
-            match self.try_once(url, lead).await.map_err(|error| error.to_string())? {
+            match self.try_once(url, lead).await.map_err(|error| (error.to_string(), false))? {
                 Tried::Read(status, body) => {
                     let fetched_at = self.gate.clock().now();
                     let row = RobotsRow { origin: origin.to_owned(), fetched_at, status, body };
@@ -142,8 +149,9 @@ impl Keeper {
                     }
                     return Ok(row);
                 }
-                Tried::Again(reason) => why = reason,
-                Tried::Never(reason) => return Err(reason),
+                Tried::Refused(reason) => why = (reason, true),
+                Tried::Broken(reason) => why = (reason, false),
+                Tried::Never(reason) => return Err((reason, false)),
             }
         }
         Err(why)
@@ -161,44 +169,47 @@ impl Keeper {
         loop {
             let Some(host) = Domain::of(&at) else { return Ok(Tried::Never("no host".to_owned())) };
             let mut permit = self.gate.acquire(&host, Intent::Fetch).await?;
+            let _slot = self.slots.acquire().await;
             let answered = match send(&self.transport, &at, lead, &mut permit).await {
                 Ok(answered) => answered,
                 Err(Unsent::Withheld) => continue,
+                // Nothing was asked of the site, which is not to blame.
+                Err(Unsent::Broken(cause)) if cause.is_final() => return Ok(Tried::Never(cause.to_string())),
                 Err(Unsent::Broken(cause)) => {
                     permit.record(&Answer::of_breakdown(cause.breakdown()));
-                    return Ok(if cause.is_final() {
-                        Tried::Never(cause.to_string())
-                    } else {
-                        Tried::Again(cause.to_string())
-                    });
+                    return Ok(Tried::Broken(cause.to_string()));
                 }
             };
             let answer = Answer::of_status(answered.status, told(&answered.headers, self.gate.clock().now()));
             let (status, headers) = (answered.status, answered.headers.clone());
-            let body = read(answered).await;
-            match &body {
-                Ok(_) => permit.record(&answer),
-                Err(cause) => permit.record(&Answer::of_breakdown(cause.breakdown())),
-            };
-            let body = match body {
-                Ok(body) => body,
-                Err(cause) => return Ok(Tried::Again(cause.to_string())),
-            };
-            match next_hop(&at, status, &headers) {
-                Some(Next::To(next)) if hops < HOPS_MAX => {
-                    lead = hop::lead(&first, lead, &next);
-                    at = next;
-                    hops += 1;
-                    continue;
+            if !(200..300).contains(&status) {
+                // The word of the server counts from when it came.
+                permit.record(&answer);
+                match next_hop(&at, status, &headers) {
+                    Some(Next::To(next)) if hops < HOPS_MAX => {
+                        lead = hop::lead(&first, lead, &next);
+                        at = next;
+                        hops += 1;
+                        continue;
+                    }
+                    // More redirects than are followed, or one that leads astray: as if there were no file.
+                    Some(_) => return Ok(Tried::Read(404, Vec::new())),
+                    None => {}
                 }
-                // More redirects than are followed, or one that leads astray: as if there were no file.
-                Some(_) => return Ok(Tried::Read(404, Vec::new())),
-                None => {}
+                return Ok(match verdict(status) {
+                    Verdict::Read | Verdict::Allowed => Tried::Read(status, Vec::new()),
+                    Verdict::RateLimited | Verdict::Unavailable => Tried::Refused(format!("status {status}")),
+                });
             }
-            return Ok(match verdict(status) {
-                Verdict::Read => Tried::Read(status, body),
-                Verdict::Allowed => Tried::Read(status, Vec::new()),
-                Verdict::RateLimited | Verdict::Unavailable => Tried::Again(format!("status {status}")),
+            return Ok(match read(answered).await {
+                Ok(body) => {
+                    permit.record(&answer);
+                    Tried::Read(status, body)
+                }
+                Err(cause) => {
+                    permit.record(&Answer { told: answer.told, ..Answer::of_breakdown(cause.breakdown()) });
+                    Tried::Broken(cause.to_string())
+                }
             });
         }
     }
@@ -206,7 +217,11 @@ impl Keeper {
 
 enum Tried {
     Read(u16, Vec<u8>),
-    Again(String),
+    /// The site answered, but not with the file: it may later.
+    Refused(String),
+    /// The site did not answer.
+    Broken(String),
+    /// It is not to be asked.
     Never(String),
 }
 
@@ -224,8 +239,36 @@ async fn read(mut answered: Answered) -> Result<Vec<u8>, TransportError> {
 }
 
 /// Whose file it is.
-pub(crate) fn origin(url: &Url) -> String {
+fn origin(url: &Url) -> String {
     url.origin().ascii_serialization()
+}
+
+/// Under which name a file is known here. What a remote answer led to is known by itself: it may have been refused.
+pub(crate) fn place(url: &Url, lead: Lead) -> String {
+    match lead {
+        Lead::Listed => origin(url),
+        Lead::Remote => format!("{} (led to)", origin(url)),
+    }
+}
+
+/// Takes the crawl-delay of a host from the files that other processes fetched.
+pub async fn recall_crawl_delay(gate: &Gate, store: &dyn Store, config: &Config, host: &Domain) {
+    let now = gate.clock().now();
+    let mut delay = Span::ZERO;
+    for origin in ["https", "http"].map(|scheme| format!("{scheme}://{host}")) {
+        let Ok(Some(row)) = store.robots(origin).await else { continue };
+        if row.fetched_at <= now && now.since(row.fetched_at) < KEPT && verdict(row.status) == Verdict::Read {
+            let rules = Robots::parse(&row.body, &product(config));
+            delay = delay.max(rules.crawl_delay().unwrap_or_default());
+        }
+    }
+    gate.set_crawl_delay(host, delay);
+}
+
+/// The name by which robots.txt files know us.
+fn product(config: &Config) -> String {
+    let letters = |c: &char| c.is_ascii_alphabetic() || matches!(c, '-' | '_');
+    config.http.user_agent.chars().take_while(letters).collect()
 }
 
 /// A file is kept for a day.

@@ -26,8 +26,8 @@ use crate::gate::{Gate, GateError};
 use crate::transport::{self, Proxies, ProxyError, Transport, TransportError};
 
 pub(crate) use hop::{Next, Unsent, lead as redirected_lead, next_hop, send, told};
-pub use keeper::RobotsUnavailable;
-pub(crate) use keeper::{Keeper, origin};
+pub(crate) use keeper::{Keeper, place};
+pub use keeper::{RobotsUnavailable, recall_crawl_delay};
 
 /// A polite HTTP client. Clones share one gate, one set of connections and one memory of robots.txt files.
 ///

@@ -19,7 +19,7 @@ mod tenancy;
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::task::{Context, Poll};
 
 use comity_core::decision::{Decision, Reason};
@@ -31,6 +31,7 @@ use comity_core::pace::{Pace, Recorded, Terms};
 use comity_core::paces::DomainId;
 use comity_core::rule::{Rule, RuleTable};
 use comity_core::time::{Span, Timestamp};
+use comity_store::domains::Hold;
 use tokio::sync::oneshot;
 
 use crate::clock::Clock;
@@ -47,6 +48,29 @@ use tenancy::Tenancy;
 /// Who may send, now. Clones are the same gate.
 ///
 /// Safe to share between threads and tasks: every call locks for its own length, and waiting holds no lock.
+///
+/// ```
+/// # tokio::runtime::Runtime::new()?.block_on(async {
+/// use std::sync::Arc;
+///
+/// use comity::clock::Clock;
+/// use comity::core::{domain::Domain, intent::Intent, outcome::Outcome, pace::Departure, rule::RuleTable};
+/// use comity::event::Events;
+/// use comity::gate::Gate;
+///
+/// let gate = Gate::new(Arc::new(RuleTable::default()), Clock::new(), Events::new());
+/// let host = Domain::of_url("https://example.org/page")?;
+///
+/// let mut permit = gate.acquire(&host, Intent::Fetch).await?; // waits in line; here nobody is before us
+/// assert_eq!(permit.depart(), Departure::Go); // the connection is open: the request is written now
+/// permit.record(&Outcome::Success.into()); // what came back
+///
+/// let (decision, _) = gate.check(&host, Intent::Fetch).await?; // or ask without waiting
+/// assert!(decision.wait_ms(gate.clock().now()) > 900);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Gate(Arc<Inner>);
 
@@ -55,7 +79,7 @@ struct Inner {
     clock: Clock,
     rules: Arc<RuleTable>,
     events: Events,
-    state: Mutex<State>,
+    state: Arc<Mutex<State>>,
     timer: Arc<Condvar>,
     tenancy: Option<Tenancy>,
 }
@@ -70,14 +94,14 @@ impl Gate {
         let timer = Arc::new(Condvar::new());
         clock.wakes(&timer);
         let valid_until = if tenancy.is_some() { Timestamp::MIN } else { Timestamp::MAX };
-        let state = Mutex::new(State::new(valid_until));
+        let state = Arc::new(Mutex::new(State::new(valid_until)));
         let inner = Arc::new(Inner { clock, rules, events, state, timer, tenancy });
         let weak = Arc::downgrade(&inner);
-        let timer = inner.timer.clone();
+        let (timer, state, clock) = (inner.timer.clone(), inner.state.clone(), inner.clock.clone());
         // Without its thread a gate would let nobody go after a wait: there is nothing sensible left to do.
         std::thread::Builder::new()
             .name("comity-gate".to_owned())
-            .spawn(move || state::keep_time(&weak, &timer))
+            .spawn(move || state::keep_time(&weak, &state, &timer, &clock))
             .expect("a thread can be started");
         Self(inner)
     }
@@ -105,8 +129,12 @@ impl Gate {
             self.hold(&domain, host).await?;
             let Some(waiting) = self.join(host, &domain, intent, since) else { continue };
             // A domain that was handed to another process is asked for again, from the same place in time.
-            if let Some(permit) = waiting.await {
-                return Ok(permit);
+            tokio::select! {
+                biased;
+                permit = waiting => if let Some(permit) = permit {
+                    return Ok(permit);
+                },
+                error = self.failed() => return Err(error.into()),
             }
         }
     }
@@ -123,9 +151,8 @@ impl Gate {
         intent: Intent,
     ) -> Result<(Decision, Option<Permit>), GateError> {
         let domain = self.0.rules.domain(host);
-        self.hold(&domain, host).await?;
         let (rule, crawl_delay) = self.terms(host);
-        let mut state = self.lock();
+        let mut state = self.lock_held(&domain, host).await?;
         let now = self.now();
         if now >= state.valid_until {
             let reason = state::changing_hands(now);
@@ -163,25 +190,51 @@ impl Gate {
         change: impl FnOnce(&mut Pace, Terms<'_>, Timestamp) -> T,
     ) -> Result<T, GateError> {
         let domain = self.0.rules.domain(host);
-        self.hold(&domain, host).await?;
-        self.change_pace(host, change).ok_or(GateError::Closed)
+        let state = self.lock_held(&domain, host).await?;
+        self.change(state, &domain, host, change).ok_or(GateError::Closed)
     }
 
-    /// The same on a gate that holds the domain already, or holds nothing in a store.
+    /// The same on a gate that holds nothing in a store.
     pub(crate) fn change_pace<T>(
         &self,
         host: &Domain,
         change: impl FnOnce(&mut Pace, Terms<'_>, Timestamp) -> T,
     ) -> Option<T> {
-        let domain = self.0.rules.domain(host);
-        let (rule, crawl_delay) = self.terms(host);
-        let mut state = self.lock();
+        self.change(self.lock(), &self.0.rules.domain(host), host, change)
+    }
+
+    fn change<T>(
+        &self,
+        mut state: MutexGuard<'_, State>,
+        domain: &Domain,
+        host: &Domain,
+        change: impl FnOnce(&mut Pace, Terms<'_>, Timestamp) -> T,
+    ) -> Option<T> {
+        let crawl_delay = state.crawl_delays.get(host).copied().unwrap_or_default();
+        let rule = self.0.rules.rule(host);
         let now = self.now();
-        let pace = state.dispatch.pace_mut(&domain, now)?;
-        let changed = change(pace, Terms { rule: &rule, crawl_delay }, now);
-        state.touch(&domain);
+        let pace = state.dispatch.pace_mut(domain, now)?;
+        let before = pace.server_until();
+        let changed = change(pace, Terms { rule, crawl_delay }, now);
+        // What the server said is saved before anybody goes (B37), the rest in a while.
+        let save_now = pace.server_until() != before;
+        state.touch(domain, save_now);
         self.pump(state);
+        if save_now && let Some(tenancy) = &self.0.tenancy {
+            tenancy.urgent.notify_one();
+        }
         Some(changed)
+    }
+
+    /// The state, with `domain` held: nobody can take it before the lock is let go of.
+    async fn lock_held(&self, domain: &Domain, host: &Domain) -> Result<MutexGuard<'_, State>, GateError> {
+        loop {
+            self.hold(domain, host).await?;
+            let state = self.lock();
+            if state.is_held(domain) {
+                return Ok(state);
+            }
+        }
     }
 
     /// Records an answer that nobody has a permit for: it settles the oldest open one of that intent, and if
@@ -245,12 +298,13 @@ impl Gate {
         gone.len()
     }
 
-    /// An errand joins the line of a domain that is held. It comes back when its job ended, or the domain is
-    /// not held (any more).
+    /// An errand joins the line of a domain that is held. It comes back when its job ended, or the domain is not
+    /// held under that hold any more.
     pub(crate) fn send(
         &self,
         host: &Domain,
         domain: &Domain,
+        hold: Hold,
         job: comity_core::task::JobId,
         ready_at: Timestamp,
         errand: Box<dyn Errand>,
@@ -258,7 +312,7 @@ impl Gate {
         let (rule, crawl_delay) = self.terms(host);
         let lane = comity_core::line::Lane { job: Some(job), intent: Intent::Fetch };
         let mut state = self.lock();
-        if !state.is_held(domain) {
+        if !state.is_under(domain, hold) {
             return Err(errand);
         }
         let waiter = Waiter { rule, crawl_delay, who: Who::Errand(errand) };
@@ -330,8 +384,7 @@ impl Gate {
 
 impl Inner {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // A caller that panicked inside leaves paces that are still paces.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        state::lock(&self.state)
     }
 
     fn tell_recorded(&self, domain: &Domain, answer: &Answer, recorded: &Recorded, streaks: Streaks) {

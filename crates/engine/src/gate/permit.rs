@@ -105,6 +105,18 @@ impl Permit {
         }
     }
 
+    /// The request was written so long ago: that is its start (B25).
+    pub(crate) fn written(&mut self, ago: Span) {
+        let mut state = self.inner.lock();
+        let now = self.inner.clock.now();
+        let terms = Terms { rule: &self.rule, crawl_delay: self.crawl_delay };
+        if state.owns(self.id, self.serial)
+            && let Some(pace) = state.dispatch.pace_of(self.id, now)
+        {
+            pace.written(terms, &mut self.permit, now - ago);
+        }
+    }
+
     /// Waits for its departure. False when the domain was lost or a hold began: give the permit up and ask anew.
     pub async fn departs(&mut self, patience: Span) -> bool {
         loop {
@@ -122,6 +134,7 @@ impl Permit {
     /// Leaves it open for whoever records it later by its number; it expires by itself.
     pub fn leave_open(mut self) -> u32 {
         self.open = false;
+        self.inner.lock().returned(self.id, self.serial);
         self.id()
     }
 
@@ -187,6 +200,7 @@ impl Permit {
 
     /// It is no longer on the wire.
     fn leave(&self, state: &mut state::State, now: Timestamp) {
+        state.returned(self.id, self.serial);
         if let Some(place) = self.place.as_ref().filter(|_| state.owns(self.id, self.serial)) {
             state.dispatch.ended(self.id, place, now);
         }

@@ -1,7 +1,7 @@
 //! What the gate's lock protects: the lines, the domains held, and when to look next.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Condvar, MutexGuard, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
 use comity_core::decision::{Limit, Reason};
 use comity_core::dispatch::{Dispatch, Next};
@@ -16,6 +16,7 @@ use comity_store::domains::{DomainKey, Hold, Saved, Steering};
 use tokio::sync::oneshot;
 
 use super::{Inner, Permit};
+use crate::clock::Clock;
 use crate::event::Event;
 
 /// What waits for its turn and is sent off with a permit.
@@ -107,6 +108,8 @@ pub(super) struct Tenure {
     pub(super) taken_at: Timestamp,
     pub(super) used_at: Timestamp,
     pub(super) grants: u32,
+    /// Permits in the hands of this process.
+    pub(super) out: u32,
     /// Errands that went and are not settled in the store.
     pub(super) unsettled: u32,
     pub(super) wanted: bool,
@@ -157,6 +160,12 @@ impl State {
         !self.tenant || self.dispatch.paces().find(domain).is_some_and(|id| self.tenures.contains_key(&id))
     }
 
+    /// Whether a domain is held under this very hold.
+    pub(super) fn is_under(&self, domain: &Domain, hold: Hold) -> bool {
+        let id = self.dispatch.paces().find(domain);
+        id.and_then(|id| self.tenures.get(&id)).is_some_and(|tenure| tenure.hold == hold)
+    }
+
     /// Whether a permit belongs to the holding in force.
     pub(super) fn owns(&self, id: DomainId, serial: u64) -> bool {
         !self.tenant || self.tenures.get(&id).is_some_and(|tenure| tenure.serial == serial)
@@ -177,6 +186,7 @@ impl State {
             taken_at: now,
             used_at: now,
             grants: 0,
+            out: 0,
             unsettled: 0,
             wanted: false,
             changes: 0,
@@ -192,8 +202,16 @@ impl State {
     pub(super) fn granted(&mut self, id: DomainId, now: Timestamp) -> Option<u64> {
         let tenure = self.tenures.get_mut(&id)?;
         tenure.grants = tenure.grants.saturating_add(1);
+        tenure.out += 1;
         tenure.used_at = now;
         Some(tenure.serial)
+    }
+
+    /// A permit is no longer in the hands of this process.
+    pub(super) fn returned(&mut self, id: DomainId, serial: u64) {
+        if let Some(tenure) = self.tenures.get_mut(&id).filter(|tenure| tenure.serial == serial) {
+            tenure.out = tenure.out.saturating_sub(1);
+        }
     }
 
     /// An errand that went is settled in the store.
@@ -213,10 +231,10 @@ impl State {
         }
     }
 
-    /// An operator changed something.
-    pub(super) fn touch(&mut self, domain: &Domain) {
+    /// Something of a domain changed by hand.
+    pub(super) fn touch(&mut self, domain: &Domain, save_now: bool) {
         if let Some(id) = self.dispatch.paces().find(domain) {
-            self.kept_changed(id, false);
+            self.kept_changed(id, save_now);
         }
     }
 
@@ -289,22 +307,36 @@ pub(super) fn pump(inner: &Arc<Inner>, mut state: MutexGuard<'_, State>) {
     }
 }
 
-/// The timer: looks who may go when time alone has changed something.
-pub(super) fn keep_time(gate: &Weak<Inner>, condition: &Arc<Condvar>) {
-    while let Some(inner) = gate.upgrade() {
-        let mut state = inner.lock();
-        let now = inner.clock.now();
-        if state.planned_at.is_some_and(|planned| planned <= now) {
-            state.planned_at = None;
-            pump(&inner, state);
-            continue;
+/// The timer: looks who may go when time alone has changed something. It has no hand on the gate while it sleeps, so
+/// that a gate which nobody has any more ends.
+pub(super) fn keep_time(gate: &Weak<Inner>, state: &Mutex<State>, condition: &Condvar, clock: &Clock) {
+    loop {
+        let now = clock.now();
+        let guard = lock(state);
+        match guard.planned_at {
+            Some(planned) if planned <= now => {
+                drop(guard);
+                let Some(inner) = gate.upgrade() else { return };
+                let mut guard = inner.lock();
+                guard.planned_at = None;
+                pump(&inner, guard);
+            }
+            planned => {
+                // Now and then it looks whether the gate is still there.
+                let look_at = now + Span::from_secs(1);
+                let until = planned.map_or(look_at, |planned| planned.min(look_at));
+                drop(clock.wait(condition, guard, Some(until)));
+                if gate.strong_count() == 0 {
+                    return;
+                }
+            }
         }
-        // Now and then the gate is let go of, to notice that nobody uses it any more.
-        let look_at = now + Span::from_secs(1);
-        let until = state.planned_at.map_or(look_at, |planned| planned.min(look_at));
-        let guard = inner.clock.wait(condition, state, Some(until));
-        drop(guard);
     }
+}
+
+/// A caller that panicked inside leaves paces that are still paces.
+pub(super) fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Why a domain that goes to another process keeps its callers.

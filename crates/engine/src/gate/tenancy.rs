@@ -14,6 +14,7 @@ use comity_core::rule::RuleTable;
 use comity_core::time::{Span, Timestamp};
 use comity_store::domains::{DomainKey, Hold, HolderId, LeftBehind, Parting, Released, Saved, Take, Taken};
 use comity_store::{LEASE, Store, StoreError};
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc, watch};
 
 use super::state::{self, Tenure};
@@ -56,11 +57,12 @@ pub(super) struct Tenancy {
     name: String,
     holder: Mutex<HolderId>,
     /// Something must be saved before a domain goes on.
-    pub(super) urgent: Notify,
+    pub(super) urgent: Arc<Notify>,
     /// Another process changed something in the store.
     changed: Arc<Notify>,
-    parted: Mutex<Option<mpsc::UnboundedSender<Parted>>>,
+    parted: Mutex<Vec<mpsc::UnboundedSender<Parted>>>,
     failure: watch::Sender<Option<StoreError>>,
+    runtime: Handle,
 }
 
 impl std::fmt::Debug for Tenancy {
@@ -85,10 +87,11 @@ impl Gate {
             store,
             name: name.to_owned(),
             holder: Mutex::new(holder),
-            urgent: Notify::new(),
+            urgent: Arc::default(),
             changed: Arc::new(Notify::new()),
-            parted: Mutex::new(None),
+            parted: Mutex::default(),
             failure: watch::Sender::new(None),
+            runtime: Handle::current(),
         };
         let gate = Self::start(rules, clock, events, Some(tenancy));
         gate.lock().valid_until = now + LEASE.less(MARGIN);
@@ -101,6 +104,9 @@ impl Gate {
         let Some(tenancy) = &self.0.tenancy else { return Ok(()) };
         loop {
             let changed = tenancy.changed.notified();
+            if let Some(error) = tenancy.failure.borrow().clone() {
+                return Err(error.into());
+            }
             {
                 let state = self.lock();
                 if state.valid_until == Timestamp::MIN {
@@ -110,23 +116,23 @@ impl Gate {
                     return Ok(());
                 }
             }
-            if let Some(error) = tenancy.failure.borrow().clone() {
-                return Err(error.into());
-            }
-            let take = tenancy.store.take(tenancy.holder(), vec![domain.clone()], self.now()).await;
-            match take.map(|mut takes| takes.pop()) {
-                Ok(Some(Take::Taken(taken))) => {
-                    self.adopt(*taken, host);
-                    return Ok(());
-                }
-                Ok(Some(Take::Held { by })) => {
-                    self.0.events.tell(&Event::HeldElsewhere { domain, by: &by });
-                    changed.await;
-                }
-                // It is on its way out, or we have just lost it: the next look tells.
-                Ok(Some(Take::Ours) | None) | Err(StoreError::Lost) => changed.await,
+            // Taken and taken up in one piece: a caller that gives up in between leaves nothing half done (B11).
+            let taking = take_one(self.clone(), domain.clone(), host.clone());
+            match tenancy.runtime.spawn(taking).await.unwrap_or(Err(StoreError::Closed)) {
+                Ok(true) => return Ok(()),
+                Ok(false) | Err(StoreError::Lost) => changed.await,
                 Err(error) => return Err(error.into()),
             }
+        }
+    }
+
+    /// Waits until the store stops working.
+    pub(super) async fn failed(&self) -> StoreError {
+        let Some(tenancy) = &self.0.tenancy else { return std::future::pending().await };
+        let mut failure = tenancy.failure.subscribe();
+        match failure.wait_for(Option::is_some).await {
+            Ok(error) => error.clone().unwrap_or(StoreError::Closed),
+            Err(_) => StoreError::Closed,
         }
     }
 
@@ -186,7 +192,7 @@ impl Gate {
     pub(crate) fn parted(&self) -> mpsc::UnboundedReceiver<Parted> {
         let (sender, receiver) = mpsc::unbounded_channel();
         if let Some(tenancy) = &self.0.tenancy {
-            *tenancy.parted.lock().unwrap_or_else(PoisonError::into_inner) = Some(sender);
+            tenancy.parted.lock().unwrap_or_else(PoisonError::into_inner).push(sender);
         }
         receiver
     }
@@ -232,13 +238,38 @@ impl Gate {
             let pace = paces.pace(*id)?;
             Some(Released { saved: state::saved(tenure.hold, pace), pace: pace.encode(), parting })
         };
-        let released: Vec<Released> = left.tenures.iter().filter_map(release).collect();
+        let now = self.now();
+        // Nobody will hear the answers that are still under way. Such a domain is not given back but left, as by a
+        // death: whoever takes it goes by the latest possible start, and waits for no answer.
+        let (left_behind, whole): (Vec<_>, Vec<_>) =
+            left.tenures.iter().partition(|(_, tenure)| hands_off == HandsOff::Stop && tenure.out > 0);
+        let save = |(id, tenure): (&DomainId, &Tenure)| Some(state::saved(tenure.hold, paces.pace(*id)?));
+        let saved: Vec<Saved> = left_behind.into_iter().filter_map(save).collect();
+        let released: Vec<Released> = whole.into_iter().filter_map(release).collect();
         // Callers that still wait hear that their senders are gone, ask anew, and are told that it is closed.
         drop(left);
         tenancy.changed.notify_waiters();
-        let now = self.now();
+        tenancy.store.save(tenancy.holder(), saved).await?;
         tenancy.store.release(tenancy.holder(), released, now).await?;
         tenancy.store.deregister(tenancy.holder(), now).await
+    }
+}
+
+/// Takes a domain, unless somebody else holds it; whether it is ours now.
+async fn take_one(gate: Gate, domain: Domain, host: Domain) -> Result<bool, StoreError> {
+    let Some(tenancy) = &gate.0.tenancy else { return Ok(true) };
+    let mut takes = tenancy.store.take(tenancy.holder(), vec![domain.clone()], gate.now()).await?;
+    match takes.pop() {
+        Some(Take::Taken(taken)) => {
+            gate.adopt(*taken, &host);
+            Ok(true)
+        }
+        Some(Take::Held { by }) => {
+            gate.0.events.tell(&Event::HeldElsewhere { domain: &domain, by: &by });
+            Ok(false)
+        }
+        // It is on its way out, or on its way in: the next look tells.
+        Some(Take::Ours) | None => Ok(false),
     }
 }
 
@@ -248,8 +279,8 @@ impl Tenancy {
     }
 
     fn part(&self, parted: Parted) {
-        let sender = self.parted.lock().unwrap_or_else(PoisonError::into_inner);
-        sender.as_ref().map(|sender| sender.send(parted));
+        let mut senders = self.parted.lock().unwrap_or_else(PoisonError::into_inner);
+        senders.retain(|sender| sender.send(parted.clone()).is_ok());
     }
 
     fn fail(&self, error: StoreError) {
@@ -273,7 +304,7 @@ async fn upkeep(gate: Weak<Inner>) {
     while let Some(inner) = gate.upgrade() {
         let Some(tenancy) = &inner.tenancy else { return };
         let now = inner.clock.now();
-        let urgent = std::pin::pin!(tenancy.urgent.notified());
+        let urgent = tenancy.urgent.clone();
         let done = async {
             if now.since(beaten_at) >= BEAT {
                 beat(&inner, tenancy).await?;
@@ -300,7 +331,9 @@ async fn upkeep(gate: Weak<Inner>) {
         if tenancy.failure.borrow().is_some() || inner.lock().valid_until == Timestamp::MIN {
             return;
         }
-        let _ = tokio::time::timeout(TICK, urgent).await;
+        // No hand on the gate while it sleeps: one that nobody has any more ends.
+        drop(inner);
+        let _ = tokio::time::timeout(TICK, urgent.notified()).await;
     }
 }
 
@@ -309,6 +342,8 @@ async fn beat(inner: &Arc<Inner>, tenancy: &Tenancy) -> Result<(), StoreError> {
     let now = inner.clock.now();
     match tenancy.store.beat(tenancy.holder(), now).await {
         Ok(()) => {}
+        // It was closed meanwhile.
+        Err(StoreError::Lost) if inner.lock().valid_until == Timestamp::MIN => return Ok(()),
         Err(StoreError::Lost) => {
             lose(inner, tenancy);
             let holder = tenancy.store.register(tenancy.name.clone(), now).await?;
@@ -390,8 +425,7 @@ async fn hand_over(inner: &Arc<Inner>, tenancy: &Tenancy) -> Result<(), StoreErr
             .iter()
             .filter(|(id, tenure)| {
                 let had_its_turn = tenure.grants >= TURN_GRANTS || now.since(tenure.taken_at) >= TURN;
-                let in_flight = state.dispatch.paces().pace(**id).map_or(0, |pace| pace.in_flight(now));
-                let busy = state.dispatch.waiting(**id) > 0 || in_flight > 0 || tenure.unsettled > 0;
+                let busy = state.dispatch.waiting(**id) > 0 || tenure.out > 0 || tenure.unsettled > 0;
                 let idle = now.since(tenure.used_at) >= IDLE && !busy;
                 (tenure.wanted && had_its_turn || idle) && tenure.must_save == 0
             })
@@ -399,11 +433,11 @@ async fn hand_over(inner: &Arc<Inner>, tenancy: &Tenancy) -> Result<(), StoreErr
             .collect();
         for id in due {
             state.dispatch.drain(id);
-            if state.tenures.get(&id).is_none_or(|tenure| tenure.unsettled > 0) {
+            if state.tenures.get(&id).is_none_or(|tenure| tenure.unsettled > 0 || tenure.out > 0) {
                 continue;
             }
             // The senders of callers that wait go with the waiters: they ask anew.
-            let Some((pace, waiters)) = state.dispatch.release(id, now) else { continue };
+            let Some((pace, waiters)) = state.dispatch.let_go(id) else { continue };
             let Some(tenure) = state.tenures.remove(&id) else { continue };
             state.keys.remove(&tenure.hold.key);
             let saved = state::saved(tenure.hold, &pace);

@@ -1,6 +1,7 @@
 //! One task on its way: robots.txt, its turn, the request, and what became of it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use comity_core::domain::Domain;
 use comity_core::outcome::{Answer, Outcome};
@@ -15,7 +16,9 @@ use url::Url;
 use super::Inner;
 use super::settler::{One, Settling, Tenant};
 use crate::archive::{ArchiveError, Head};
-use crate::client::{Next, Unsent, next_hop, origin, path_and_query, redirected_lead, send, told};
+use crate::client::{
+    Next, RobotsUnavailable, Unsent, next_hop, path_and_query, place, redirected_lead, send, told,
+};
 use crate::gate::{Errand, Permit};
 use crate::transport::{Answered, TransportError};
 
@@ -79,23 +82,35 @@ impl Page {
             return;
         }
         let Some(keeper) = self.pool.keeper.clone() else { return self.join() };
-        match keeper.known(&self.url) {
+        match keeper.known(&self.url, self.lead) {
             Some(Ok(rules)) => match rules.allows(path_and_query(&self.url)) {
                 true => self.join(),
                 false => self.settle(Step::Skipped { reason: "robots".to_owned() }, None),
             },
-            Some(Err(error)) => self.settle(Step::Failed { error: error.to_string(), status: None }, None),
+            Some(Err(error)) => self.forbidden_for_now(&error),
             None => self.ask(),
         }
+    }
+
+    /// Tried again when robots.txt is, or given up.
+    fn forbidden_for_now(self: Box<Self>, unavailable: &RobotsUnavailable) {
+        let (retries, error) = (self.row.retries, unavailable.to_string());
+        let step = match unavailable.again_at {
+            Some(ready_at) if retries < self.pool.settings.max_retries => {
+                Step::Retry { ready_at, retries: retries + 1, error }
+            }
+            _ => Step::Failed { error, status: None },
+        };
+        self.settle(step, None);
     }
 
     /// Waits for robots.txt with everybody else of its origin, in no line and on no worker.
     fn ask(self: Box<Self>) {
         let (pool, url, lead) = (self.pool.clone(), self.url.clone(), self.lead);
         let Some(keeper) = pool.keeper.clone() else { return };
-        let origin = origin(&url);
+        let place = place(&url, lead);
         let mut asking = pool.asking();
-        let waiting = asking.entry(origin.clone()).or_default();
+        let waiting = asking.entry(place.clone()).or_default();
         waiting.push(*self);
         if waiting.len() > 1 {
             return;
@@ -103,8 +118,11 @@ impl Page {
         drop(asking);
         let runtime = pool.runtime.clone();
         runtime.spawn(async move {
-            let _ = keeper.rules(&url, lead).await;
-            let waiting = pool.asking().remove(&origin).unwrap_or_default();
+            tokio::select! {
+                _ = keeper.rules(&url, lead) => {}
+                () = pool.until_over() => {}
+            }
+            let waiting = pool.asking().remove(&place).unwrap_or_default();
             for page in waiting.into_iter().map(Box::new) {
                 if pool.is_over() { page.put_down() } else { page.set_out() }
             }
@@ -118,8 +136,8 @@ impl Page {
             return self.settle(step, None);
         }
         let (pool, host, domain) = (self.pool.clone(), self.host.clone(), self.domain.clone());
-        let ready_at = self.row.ready_at;
-        if let Err(errand) = pool.gate.send(&host, &domain, pool.job.id, ready_at, self) {
+        let (ready_at, hold) = (self.row.ready_at, self.hold);
+        if let Err(errand) = pool.gate.send(&host, &domain, hold, pool.job.id, ready_at, self) {
             // The job ended or the domain went: the task is waiting again.
             put_back(errand);
         }
@@ -154,7 +172,8 @@ impl Page {
             let recorded = permit.settle(&answer);
             self.note(&permit, answer.outcome, Some(status));
             let headers = std::mem::take(&mut answered.headers);
-            drain(answered).await;
+            // Not for long: the next request may be on its way already.
+            let _ = tokio::time::timeout(DRAIN, drain(answered)).await;
             return match next_hop(&self.url, status, &headers) {
                 Some(next) => self.follow(next, tenant),
                 None if answer.outcome == Outcome::Success => self.done(tenant, status, 0),
@@ -218,7 +237,8 @@ impl Page {
             }
             return self.settle(Step::Failed { error: cause.to_string(), status: None }, Some(tenant));
         }
-        let broken = Answer::of_breakdown(cause.breakdown());
+        let mut broken = Answer::of_breakdown(cause.breakdown());
+        broken.told = answer.map(|answer| answer.told).unwrap_or_default();
         let recorded = permit.settle(&broken);
         self.note(&permit, broken.outcome, None);
         self.judged(&permit, tenant, broken.outcome, recorded.standing, None, cause.to_string());
@@ -355,5 +375,7 @@ async fn drain(mut answered: Answered) {
     }
 }
 
-/// More than this is not worth a connection.
+/// Longer than this is not worth a connection,
+const DRAIN: Duration = Duration::from_millis(50);
+/// and neither is more than this.
 const DRAIN_MAX: u64 = 64 << 10;

@@ -1,11 +1,12 @@
 //! Reading a list of URLs into a job, however long it is: a line at a time, a batch to the store at a time.
 
-use std::io::BufRead;
+use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use comity_core::domain::Domain;
 use comity_core::task::JobId;
+use comity_store::jobs::Filling;
 use comity_store::tasks::{Lead, NewTask};
 use comity_store::{Store, StoreError};
 use tokio::sync::mpsc;
@@ -33,6 +34,8 @@ pub struct Filled {
     pub refused: u64,
     /// Lines that are no URL.
     pub bad: u64,
+    /// A line that is no URL ended the reading.
+    pub stopped: bool,
     /// The list could not be read to its end.
     pub error: Option<String>,
 }
@@ -62,28 +65,38 @@ pub enum Go {
 impl Pool {
     /// Reads `lines` into the job; work on what was read begins at once. Blank lines and those that begin with
     /// `#` are passed over.
-    pub async fn fill(&self, lines: Box<dyn BufRead + Send>, on_bad: OnBad) -> Result<Filled, StoreError> {
+    pub async fn fill(&self, lines: Box<dyn Read + Send>, on_bad: OnBad) -> Result<Filled, StoreError> {
         self.set_filling(true);
-        let inner = &self.0;
-        if let Some(holder) = inner.gate.holder() {
-            inner.store.filling(inner.job.id, Some(holder)).await?;
+        let filled = self.read(lines, on_bad).await;
+        if let Err(error) = &filled {
+            self.0.gate.fail(error.clone());
         }
-        let fill = Fill { gate: inner.gate.clone(), store: inner.store.clone(), job: inner.job.id };
-        let filled = fill.read(lines, on_bad, |added| {
-            inner.added.fetch_add(added, Ordering::Relaxed);
-            self.poke();
-        });
-        let filled = filled.await;
-        inner.store.filling(inner.job.id, None).await?;
         self.set_filling(false);
         filled
+    }
+
+    async fn read(&self, lines: Box<dyn Read + Send>, on_bad: OnBad) -> Result<Filled, StoreError> {
+        let inner = &self.0;
+        let holder = inner.gate.holder().ok_or(StoreError::Closed)?;
+        inner.store.filling(inner.job.id, holder, Filling::Begun, inner.now()).await?;
+        let fill = Fill { gate: inner.gate.clone(), store: inner.store.clone(), job: inner.job.id };
+        let filled = fill
+            .read(lines, on_bad, |added| {
+                inner.added.fetch_add(added, Ordering::Relaxed);
+                self.poke();
+            })
+            .await?;
+        let whole = filled.error.is_none() && !filled.stopped && filled.refused == 0;
+        let filling = if whole { Filling::Ended } else { Filling::Broken };
+        inner.store.filling(inner.job.id, holder, filling, inner.now()).await?;
+        Ok(filled)
     }
 }
 
 impl Fill {
     async fn read(
         &self,
-        lines: Box<dyn BufRead + Send>,
+        lines: Box<dyn Read + Send>,
         on_bad: OnBad,
         mut added: impl FnMut(u64),
     ) -> Result<Filled, StoreError> {
@@ -105,28 +118,39 @@ impl Fill {
             }
         }
         drop(receiver);
-        let (bad, error) = reader.await.unwrap_or((0, Some("the reader ended by itself".to_owned())));
-        Ok(Filled { bad, error, ..filled })
+        let read = reader.await.unwrap_or_else(|_| Filled {
+            error: Some("the reader ended by itself".to_owned()),
+            ..Filled::default()
+        });
+        let Filled { bad, stopped, error, .. } = read;
+        Ok(Filled { bad, stopped, error, ..filled })
     }
 }
 
-/// Reads lines until the end, a stop, or an error; how many were bad, and the error.
+/// Reads lines until the end, a stop, or an error.
 fn read_lines(
-    mut lines: Box<dyn BufRead + Send>,
+    lines: Box<dyn Read + Send>,
     mut on_bad: OnBad,
     domain_of: impl Fn(&Url) -> Option<Domain>,
     sender: &mpsc::Sender<Vec<NewTask>>,
-) -> (u64, Option<String>) {
-    let mut batch = Vec::new();
-    let (mut line, mut number, mut bad, mut size) = (Vec::new(), 0, 0, FIRST_BATCH);
-    let mut error = None;
+) -> Filled {
+    let mut lines = Lines { source: lines, buffer: vec![0; READ], from: 0, to: 0 };
+    let (mut batch, mut line, mut number) = (Vec::new(), Vec::new(), 0);
+    let mut filled = Filled::default();
     loop {
+        // What was read goes to work before the next part of the list is waited for.
+        if (batch.len() >= BATCH || lines.is_drained()) && !batch.is_empty() {
+            let full = std::mem::take(&mut batch);
+            if sender.blocking_send(full).is_err() {
+                return filled;
+            }
+        }
         line.clear();
-        match read_line(&mut lines, &mut line) {
-            Ok(0) => break,
-            Ok(_) => number += 1,
+        match lines.next(&mut line) {
+            Ok(false) => break,
+            Ok(true) => number += 1,
             Err(cause) => {
-                error = Some(cause.to_string());
+                filled.error = Some(cause.to_string());
                 break;
             }
         }
@@ -135,47 +159,60 @@ fn read_lines(
         if text.is_empty() || text.starts_with('#') {
             continue;
         }
-        match parse(text, &domain_of) {
+        // A URL is ASCII once it is written properly: what is not even text is none.
+        let task = if std::str::from_utf8(&line).is_ok() { parse(text, &domain_of) } else { None };
+        match task {
             Some(task) => batch.push(task),
             None => {
-                bad += 1;
+                filled.bad += 1;
                 if on_bad(&BadLine { line: number, text: shown_text(text) }) == Go::Stop {
+                    filled.stopped = true;
                     break;
                 }
             }
-        }
-        if batch.len() >= size {
-            if sender.blocking_send(std::mem::take(&mut batch)).is_err() {
-                return (bad, error);
-            }
-            // The first ones go to work soon, the rest in pieces that suit the store.
-            size = BATCH;
         }
     }
     if !batch.is_empty() {
         let _ = sender.blocking_send(batch);
     }
-    (bad, error)
+    filled
 }
 
-/// Reads one line, of which only the beginning is kept when it is longer than any URL.
-fn read_line(lines: &mut Box<dyn BufRead + Send>, line: &mut Vec<u8>) -> std::io::Result<usize> {
-    let mut read = 0;
-    loop {
-        let buffer = lines.fill_buf()?;
-        if buffer.is_empty() {
-            return Ok(read);
-        }
-        let (used, ended) = match memchr::memchr(b'\n', buffer) {
-            Some(at) => (at + 1, true),
-            None => (buffer.len(), false),
-        };
-        let room = LINE_MAX.saturating_sub(line.len());
-        line.extend_from_slice(&buffer[..used.min(room)]);
-        lines.consume(used);
-        read += used;
-        if ended {
-            return Ok(read);
+/// The lines of a list. It knows when reading on would mean to wait.
+struct Lines {
+    source: Box<dyn Read + Send>,
+    buffer: Vec<u8>,
+    from: usize,
+    to: usize,
+}
+
+impl Lines {
+    fn is_drained(&self) -> bool {
+        self.from == self.to
+    }
+
+    /// Reads one line, of which only the beginning is kept when it is longer than any URL; false at the end.
+    fn next(&mut self, line: &mut Vec<u8>) -> std::io::Result<bool> {
+        let mut read = false;
+        loop {
+            if self.is_drained() {
+                (self.from, self.to) = (0, self.source.read(&mut self.buffer)?);
+                if self.to == 0 {
+                    return Ok(read);
+                }
+            }
+            let rest = &self.buffer[self.from..self.to];
+            let (used, ended) = match memchr::memchr(b'\n', rest) {
+                Some(at) => (at + 1, true),
+                None => (rest.len(), false),
+            };
+            let room = LINE_MAX.saturating_sub(line.len());
+            line.extend_from_slice(&rest[..used.min(room)]);
+            self.from += used;
+            read = true;
+            if ended {
+                return Ok(true);
+            }
         }
     }
 }
@@ -187,9 +224,9 @@ fn parse(text: &str, domain_of: impl Fn(&Url) -> Option<Domain>) -> Option<NewTa
     Some(NewTask { url: url.into(), domain, lead: Lead::Listed })
 }
 
-/// The first tasks are enqueued soon, so that work begins.
-const FIRST_BATCH: usize = 1_000;
-/// Then so many at a time.
+/// Tasks that go to the store at once, at most.
 const BATCH: usize = 20_000;
+/// Bytes of a list that are read at once.
+const READ: usize = 1 << 20;
 /// Longer lines are no URLs.
 const LINE_MAX: usize = 64 << 10;

@@ -136,6 +136,11 @@ impl Lanes {
         done
     }
 
+    /// Every lane; none is in hand any more.
+    pub(super) fn take_all(&mut self) -> Vec<LaneId> {
+        std::mem::take(self).open.into_keys().collect()
+    }
+
     /// The lanes under these holds are gone.
     pub(super) fn drop_holds(&mut self, holds: &[Hold]) {
         let holds: HashSet<Hold> = holds.iter().copied().collect();

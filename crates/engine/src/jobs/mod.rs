@@ -29,7 +29,7 @@ use comity_store::jobs::{Job, Stepped};
 use comity_store::tasks::{Claim, Claimed, LaneId};
 use comity_store::{Store, StoreError};
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::task::TaskTracker;
 use url::Url;
 
@@ -72,6 +72,8 @@ pub enum Ended {
     Job(JobState),
     /// It was told to stop; what is left waits.
     Stopped,
+    /// Everything that is there is settled, but a list was not read to its end: the job stays open for the rest.
+    Unread,
 }
 
 struct Inner {
@@ -94,8 +96,7 @@ struct Inner {
     fresh: AtomicBool,
     filling: AtomicBool,
     added: AtomicU64,
-    stopping: AtomicBool,
-    stop: Notify,
+    over: watch::Sender<bool>,
     fetches: TaskTracker,
     runtime: Handle,
 }
@@ -137,8 +138,7 @@ impl Pool {
             fresh: AtomicBool::new(true),
             filling: AtomicBool::new(false),
             added: AtomicU64::new(0),
-            stopping: AtomicBool::new(false),
-            stop: Notify::new(),
+            over: watch::Sender::new(false),
             fetches: TaskTracker::new(),
             runtime: Handle::current(),
         });
@@ -153,9 +153,10 @@ impl Pool {
         let mut parted = inner.gate.parted();
         let mut failure = inner.gate.failure();
         let changed = inner.gate.store_changed();
-        let mut claimer = Claimer { inner: inner.clone(), look_at: Timestamp::MIN, asked_at: inner.now() };
+        let mut claimer =
+            Claimer { inner: inner.clone(), look_at: Timestamp::MIN, asked_at: inner.now(), changed: false };
         let ended = loop {
-            if inner.stopping.load(Ordering::Relaxed) {
+            if inner.is_over() {
                 break Ok(Ended::Stopped);
             }
             if let Some(error) = failure.as_ref().and_then(|failure| failure.borrow().clone()) {
@@ -164,7 +165,7 @@ impl Pool {
             let poked = inner.poke.notified();
             match claimer.work().await {
                 Ok(None) => {}
-                Ok(Some(state)) => break Ok(Ended::Job(state)),
+                Ok(Some(ended)) => break Ok(ended),
                 Err(StoreError::Lost) => {}
                 Err(error) => break Err(error),
             }
@@ -172,12 +173,12 @@ impl Pool {
             tokio::select! {
                 () = poked => {}
                 Some(parted) = parted.recv() => inner.part(&parted),
-                () = changed.notified(), if inner.lanes().is_empty() => claimer.look_at = Timestamp::MIN,
+                () = changed.notified() => claimer.others_wrote(),
                 () = async { match &mut failure {
                     Some(failure) => drop(failure.changed().await),
                     None => std::future::pending().await,
                 }} => {}
-                () = inner.stop.notified() => {}
+                () = inner.until_over() => {}
                 () = tokio::time::sleep(crate::clock::duration(idle_for)) => {}
             }
         };
@@ -187,8 +188,7 @@ impl Pool {
 
     /// Stops claiming and sending; what is on the wire is finished.
     pub fn stop(&self) {
-        self.0.stopping.store(true, Ordering::Relaxed);
-        self.0.stop.notify_one();
+        self.0.over.send_replace(true);
     }
 
     /// How many requests are on the wire.
@@ -217,7 +217,7 @@ impl Pool {
     /// Waits for what is on the wire and settles it.
     async fn put_down(&self, settle: bool) {
         let inner = &self.0;
-        inner.stopping.store(true, Ordering::Relaxed);
+        inner.over.send_replace(true);
         inner.gate.end_job(inner.job.id);
         inner.lanes().clear_waiting();
         if !settle {
@@ -230,6 +230,11 @@ impl Pool {
         let _ = inner.settles.send(Settling::Last);
         inner.fetches.close();
         inner.fetches.wait().await;
+        // Others may work on what is left, and so may the next pool of this process.
+        let (lanes, now) = (inner.lanes().take_all(), inner.now());
+        if let Some(holder) = inner.gate.holder() {
+            let _ = inner.store.park(holder, lanes.into_iter().map(|lane| (lane, now)).collect()).await;
+        }
     }
 }
 
@@ -251,7 +256,12 @@ impl Inner {
     }
 
     fn is_over(&self) -> bool {
-        self.stopping.load(Ordering::Relaxed)
+        *self.over.borrow()
+    }
+
+    /// Waits until the pool is told to stop.
+    async fn until_over(&self) {
+        let _ = self.over.subscribe().wait_for(|over| *over).await;
     }
 
     /// Domains went to other processes, and the lanes on them with them.
@@ -268,20 +278,31 @@ struct Claimer {
     look_at: Timestamp,
     /// When the state of the job was last asked for: somebody else may have ended it.
     asked_at: Timestamp,
+    /// Another process wrote something since.
+    changed: bool,
 }
 
 impl Claimer {
-    /// Does what there is to do; the state of the job when it ended.
-    async fn work(&mut self) -> Result<Option<JobState>, StoreError> {
+    /// Another process wrote something: it may have ended the job, or left lanes for us.
+    fn others_wrote(&mut self) {
+        self.changed = true;
+        if self.inner.lanes().is_empty() {
+            self.look_at = Timestamp::MIN;
+        }
+    }
+
+    /// Does what there is to do; how it ended, when it did.
+    async fn work(&mut self) -> Result<Option<Ended>, StoreError> {
         let tripped = self.inner.guards().tripped.take();
         if let Some((step, message)) = tripped {
             return self.end(step, Some(message)).await;
         }
-        if self.inner.now().since(self.asked_at) >= LOOK {
+        if self.inner.now().since(self.asked_at) >= if self.changed { SOON } else { LOOK } {
+            self.changed = false;
             self.asked_at = self.inner.now();
             let job = self.inner.store.find_job(self.inner.job.name.clone()).await?;
             if let Some(state) = job.map(|job| job.state).filter(|state| state.is_terminal()) {
-                return Ok(Some(state));
+                return Ok(Some(Ended::Job(state)));
             }
         }
         self.refill().await?;
@@ -291,7 +312,9 @@ impl Claimer {
         }
         let now = self.inner.now();
         let room = LANES_MAX.saturating_sub(self.inner.lanes().len());
-        if now >= self.look_at && room > 0 {
+        if room == 0 {
+            self.look_at = now + LOOK;
+        } else if now >= self.look_at {
             self.claim(room).await?;
         }
         let idle = self.inner.lanes().is_empty() && self.inner.fetches.len() <= 1;
@@ -301,8 +324,8 @@ impl Claimer {
         Ok(None)
     }
 
-    /// Takes the step if the job is where that is legal; the state it is in when that is an end.
-    async fn end(&mut self, step: JobStep, message: Option<String>) -> Result<Option<JobState>, StoreError> {
+    /// Takes the step if the job is where that is legal; how it ended, when it did.
+    async fn end(&mut self, step: JobStep, message: Option<String>) -> Result<Option<Ended>, StoreError> {
         let inner = &self.inner;
         let job = match inner.store.step_job(inner.job.id, step, message, inner.now()).await? {
             Stepped::Yes(job) => {
@@ -315,12 +338,13 @@ impl Claimer {
                 job
             }
             Stepped::No(job) => job,
-            Stepped::Missing => return Ok(Some(JobState::Cancelled)),
+            Stepped::Missing => return Ok(Some(Ended::Job(JobState::Cancelled))),
         };
-        if !job.state.is_terminal() {
-            return Ok(None);
+        if job.state.is_terminal() {
+            return Ok(Some(Ended::Job(job.state)));
         }
-        Ok(Some(job.state))
+        let unread = job.unread && !job.filled && job.counts.waiting() == 0;
+        Ok(unread.then_some(Ended::Unread))
     }
 
     async fn claim(&mut self, room: usize) -> Result<(), StoreError> {
@@ -416,5 +440,7 @@ const CLAIM_LANES: usize = 256;
 const CLAIM_TASKS: u32 = 8;
 /// A lane whose domain is on its way out is looked at again after this long.
 const AGAIN: Span = Span::from_millis(50);
+/// When others write, the state of the job is asked for this often,
+const SOON: Span = Span::from_millis(100);
 /// However quiet it is, the store is looked at this often.
 const LOOK: Span = Span::from_millis(500);

@@ -10,6 +10,8 @@ use http_body_util::Empty;
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 
+use tokio::time::Instant;
+
 use super::origin::{Message, Route};
 
 /// An open connection. Dropping it ends an HTTP/1.1 connection, and an HTTP/2 one with its last stream.
@@ -38,6 +40,11 @@ impl Connection {
             Sender::One(sender) => sender.ready().await.is_ok(),
             Sender::Many(sender) => sender.ready().await.is_ok(),
         }
+    }
+
+    /// When the last request was written, if no other can have been meanwhile.
+    pub(super) fn written_at(&self) -> Option<Instant> {
+        matches!(self.sender, Sender::One(_)).then(|| self.route.stamp.last())
     }
 
     /// Writes a request and waits for the head of its answer.

@@ -24,6 +24,7 @@ use super::error::TransportError;
 use super::guard::{self, Allowance};
 use super::origin::{Form, Origin, Route};
 use super::proxy::Proxies;
+use super::stamp::Stamped;
 use super::tunnel::tunnel;
 use super::{Settings, tls};
 
@@ -103,7 +104,7 @@ impl Dialer {
     where
         T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let opened = self.http1.handshake(TokioIo::new(stream)).await;
+        let opened = self.http1.handshake(TokioIo::new(Stamped::new(stream, route.stamp.clone()))).await;
         let (sender, connection) = opened.map_err(TransportError::of_exchange)?;
         // What ends the connection reaches whoever uses it through `sender`.
         tokio::spawn(connection);

@@ -17,6 +17,7 @@ mod guard;
 mod origin;
 mod pool;
 mod proxy;
+mod stamp;
 mod tls;
 mod tunnel;
 
@@ -105,6 +106,8 @@ pub struct Answered {
     pub version: Version,
     /// Where the connection leads: the server, or the proxy before it.
     pub remote: SocketAddr,
+    /// When the request was written, where that is known: on a connection that is shared it is not.
+    pub written_at: Option<Instant>,
     /// The rest.
     pub body: Body,
 }
@@ -233,10 +236,11 @@ impl Inner {
         let (head, incoming) = response.into_parts();
         let coding = Coding::of(&head.headers);
         let remote = connection.route.remote;
+        let written_at = connection.written_at();
         let wire = body::Wire::new(incoming, connection, Arc::clone(&self.pool), self.body_max);
         let body = Body::new(wire, coding, until);
         let (status, headers, version) = (head.status.as_u16(), head.headers, head.version);
-        Ok(Answered { status, headers, version, remote, body })
+        Ok(Answered { status, headers, version, remote, written_at, body })
     }
 }
 

@@ -15,6 +15,7 @@ use percent_encoding::percent_decode_str;
 use url::{Position, Url};
 
 use super::error::TransportError;
+use super::stamp::Stamp;
 use super::{Lead, Request};
 
 /// What the requests of one connection have in common.
@@ -34,6 +35,8 @@ pub(super) struct Route {
     pub(super) authority: Authority,
     pub(super) host: HeaderValue,
     pub(super) form: Form,
+    /// When something was last written to it.
+    pub(super) stamp: Arc<Stamp>,
 }
 
 /// How a request line names its target.
@@ -99,7 +102,7 @@ impl Route {
         let authority = origin.authority()?;
         let host = HeaderValue::from_str(authority.as_str());
         let host = host.map_err(|error| origin.unsendable(error.into()))?;
-        Ok(Arc::new(Self { origin, remote, authority, host, form }))
+        Ok(Arc::new(Self { origin, remote, authority, host, form, stamp: Stamp::new() }))
     }
 }
 

@@ -128,10 +128,12 @@ impl Tx<'_> {
             Parting::HandOver => "handed over",
             Parting::Stop => "stopped",
         };
-        // Whoever wants it goes on where this holder stopped.
+        // Whoever wants it, or lives beside us, goes on where this holder stopped.
         let sql = "UPDATE domains SET holder = NULL, pace = ?2, released_us = ?4,
-            left_as = iif(wanted_by IS NULL, ?3, 'handed over') WHERE id = ?1";
-        self.sql.prepare_cached(sql)?.execute(params![id, released.pace, left_as, us(now)])?;
+            left_as = iif(wanted_by IS NULL AND NOT EXISTS (
+                SELECT 1 FROM holders WHERE holders.id <> ?5 AND died_us IS NULL), ?3, 'handed over')
+            WHERE id = ?1";
+        self.sql.prepare_cached(sql)?.execute(params![id, released.pace, left_as, us(now), holder.0])?;
         // Lanes that nobody serves are due now, for whoever waited for the domain.
         let sql = "UPDATE lanes SET holder = NULL, due_us = ?3
             WHERE domain_id = ?1 AND (holder = ?2 OR (holder IS NULL AND due_us > ?3))";
@@ -205,8 +207,8 @@ const KEPT: &str =
     server_stated_us, pinned, paused_until_us";
 const ROWS: &str = "SELECT domain,
     (SELECT name FROM holders WHERE holders.id = domains.holder AND died_us IS NULL), epoch, pace,
-    (SELECT count(*) FROM tasks JOIN lanes ON lanes.id = tasks.lane_id
-        WHERE lanes.domain_id = domains.id AND tasks.state = 'waiting'),
+    (SELECT count(*) FROM (SELECT 1 FROM lanes JOIN tasks ON tasks.lane_id = lanes.id AND tasks.state = 'waiting'
+        WHERE lanes.domain_id = domains.id LIMIT 100000)),
     adaptive_delay_seconds, adaptive_delay_floor_seconds, floor_confirmed_us, server_until_us, server_stated_us,
     pinned, paused_until_us FROM domains";
 /// For this long a domain is kept for whoever wanted it.

@@ -192,8 +192,6 @@ impl Tx<'_> {
         self.sql.prepare_cached(sql)?.execute(params![holder, us(now)])?;
         let sql = "UPDATE domains SET wanted_by = NULL WHERE wanted_by = ?1";
         self.sql.prepare_cached(sql)?.execute([holder])?;
-        let sql = "UPDATE jobs SET filled_by = NULL WHERE filled_by = ?1";
-        self.sql.prepare_cached(sql)?.execute([holder])?;
         Ok(())
     }
 }

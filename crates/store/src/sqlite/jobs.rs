@@ -8,7 +8,8 @@ use serde_json::Value;
 use super::holders::{Living, Standing};
 use super::writer::Tx;
 use super::{at, us};
-use crate::jobs::{Counts, Job, Stepped};
+use crate::domains::HolderId;
+use crate::jobs::{Counts, Filling, Job, Stepped};
 use crate::tasks::JOB_ENDED;
 
 impl Tx<'_> {
@@ -49,10 +50,11 @@ impl Tx<'_> {
     ) -> rusqlite::Result<Stepped> {
         let Some(found) = self.job(job)? else { return Ok(Stepped::Missing) };
         let Ok(state) = found.state.after(step) else { return Ok(Stepped::No(found)) };
-        let unfinished =
-            found.counts.waiting() > 0 || !self.is_swept(job)? || self.is_filled(living, job, now)?;
+        let filled = self.is_filled(living, job, now)?;
+        let unfinished = filled || found.counts.waiting() > 0 || found.unread || !self.is_swept(job)?;
         if step == JobStep::Finish && unfinished {
-            return Ok(Stepped::No(found));
+            // Asked again: who is found dead reads no list any more.
+            return Ok(Stepped::No(self.job(job)?.unwrap_or(found)));
         }
         let ended = state.is_terminal().then_some(us(now));
         let sql = "UPDATE jobs SET state = ?2, ended_us = ?3, message = ?4, swept = ?5 WHERE id = ?1";
@@ -72,11 +74,48 @@ impl Tx<'_> {
         self.sql.prepare_cached("SELECT 1 FROM jobs WHERE id = ?1 AND swept")?.exists([job.0 as i64])
     }
 
-    /// Whether somebody alive adds tasks to the job.
+    /// Notes how the reading of a list goes.
+    pub(super) fn filling(
+        &mut self,
+        living: &Living,
+        job: JobId,
+        holder: HolderId,
+        filling: Filling,
+        now: Timestamp,
+    ) -> rusqlite::Result<()> {
+        let (id, me) = (job.0 as i64, holder.0);
+        if filling == Filling::Begun {
+            let sql = "INSERT OR IGNORE INTO fillers (job_id, holder) VALUES (?1, ?2)";
+            self.sql.prepare_cached(sql)?.execute([id, me])?;
+            self.sql.prepare_cached("UPDATE jobs SET unread = 1 WHERE id = ?1")?.execute([id])?;
+            return Ok(());
+        }
+        let sql = "DELETE FROM fillers WHERE job_id = ?1 AND holder = ?2";
+        self.sql.prepare_cached(sql)?.execute([id, me])?;
+        if filling == Filling::Ended && !self.is_filled(living, job, now)? {
+            self.sql.prepare_cached("UPDATE jobs SET unread = 0 WHERE id = ?1")?.execute([id])?;
+        }
+        Ok(())
+    }
+
+    /// Whether somebody alive adds tasks to the job. The dead are struck off.
     fn is_filled(&mut self, living: &Living, job: JobId, now: Timestamp) -> rusqlite::Result<bool> {
-        let sql = "SELECT filled_by FROM jobs WHERE id = ?1";
-        let by: Option<i64> = self.sql.prepare_cached(sql)?.query_row([job.0 as i64], |row| row.get(0))?;
-        by.map_or(Ok(false), |holder| Ok(self.look_at(living, holder, now)? == Standing::Lives))
+        let id = job.0 as i64;
+        let holders: Vec<i64> = self
+            .sql
+            .prepare_cached("SELECT holder FROM fillers WHERE job_id = ?1")?
+            .query_map([id], |row| row.get(0))?
+            .collect::<rusqlite::Result<_>>()?;
+        let mut filled = false;
+        for holder in holders {
+            if self.look_at(living, holder, now)? == Standing::Lives {
+                filled = true;
+            } else {
+                let sql = "DELETE FROM fillers WHERE job_id = ?1 AND holder = ?2";
+                self.sql.prepare_cached(sql)?.execute([id, holder])?;
+            }
+        }
+        Ok(filled)
     }
 
     /// Brings the tasks of a job in line with its state, a part at a time.
@@ -91,7 +130,7 @@ impl Tx<'_> {
             Some((true, false)) => self.revive(id, limit, now)?,
             Some((false, false)) => self.skip_waiting(id, limit, now)?,
         };
-        let more = changed == limit as usize;
+        let more = changed == limit as usize && limit > 0;
         if !more {
             self.sql.prepare_cached("UPDATE jobs SET swept = 1 WHERE id = ?1")?.execute([id])?;
         }
@@ -106,7 +145,9 @@ impl Tx<'_> {
         let sql = "UPDATE jobs SET skipped = skipped + ?2 WHERE id = ?1";
         self.sql.prepare_cached(sql)?.execute(params![job, skipped as i64])?;
         self.sql
-            .prepare_cached("UPDATE lanes SET due_us = NULL WHERE job_id = ?1 AND holder IS NULL")?
+            .prepare_cached(
+                "UPDATE lanes SET due_us = NULL WHERE job_id = ?1 AND holder IS NULL AND due_us IS NOT NULL",
+            )?
             .execute([job])?;
         Ok(skipped)
     }
@@ -126,7 +167,7 @@ impl Tx<'_> {
             self.sql.prepare_cached(&sql)?.execute(params![job, changed as i64])?;
             revived += changed;
         }
-        let sql = "UPDATE lanes SET due_us = ?2 WHERE job_id = ?1 AND holder IS NULL";
+        let sql = "UPDATE lanes SET due_us = ?2 WHERE job_id = ?1 AND holder IS NULL AND due_us IS NULL";
         self.sql.prepare_cached(sql)?.execute(params![job, us(now)])?;
         Ok(revived)
     }
@@ -150,6 +191,8 @@ fn job_of(row: &Row<'_>) -> rusqlite::Result<Job> {
         created_at: at(row.get(4)?),
         ended_at: row.get::<_, Option<i64>>(5)?.map(at),
         message: row.get(6)?,
+        unread: row.get(13)?,
+        filled: row.get(14)?,
         counts: Counts {
             tasks: count(7)?,
             done: count(8)?,
@@ -163,4 +206,4 @@ fn job_of(row: &Row<'_>) -> rusqlite::Result<Job> {
 
 const JOBS: &str =
     "SELECT id, name, state, options, created_us, ended_us, message, tasks, done, failed, skipped,
-    rate_limited, retries FROM jobs";
+    rate_limited, retries, unread, EXISTS (SELECT 1 FROM fillers WHERE job_id = jobs.id) FROM jobs";

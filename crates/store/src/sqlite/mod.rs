@@ -28,7 +28,7 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 use serde_json::Value;
 
 use crate::domains::{DomainKey, DomainRow, DomainStore, HolderId, Released, Saved, Take};
-use crate::jobs::{Job, JobStore, Stepped};
+use crate::jobs::{Filling, Job, JobStore, Stepped};
 use crate::robots::{RobotsRow, RobotsStore};
 use crate::tasks::{
     Claim, Claimed, Enqueued, LaneId, NewTask, Refill, Settle, Settled, TaskRow, TaskStore, TaskView,
@@ -229,14 +229,9 @@ impl JobStore for Sqlite {
         })
     }
 
-    fn filling(&self, job: JobId, holder: Option<HolderId>) -> Reply<'_, ()> {
-        self.writer.run(move |tx| {
-            let sql = "UPDATE jobs SET filled_by = ?2 WHERE id = ?1";
-            tx.sql
-                .prepare_cached(sql)?
-                .execute(params![job.0 as i64, holder.map(|holder| holder.0)])
-                .map(|_| ())
-        })
+    fn filling(&self, job: JobId, holder: HolderId, filling: Filling, now: Timestamp) -> Reply<'_, ()> {
+        let living = self.living.clone();
+        self.writer.run(move |tx| tx.filling(&living, job, holder, filling, now))
     }
 
     fn step_job(

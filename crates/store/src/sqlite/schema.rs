@@ -93,7 +93,7 @@ CREATE TABLE jobs (
     created_us INTEGER NOT NULL,
     ended_us INTEGER,
     message TEXT,
-    filled_by INTEGER,
+    unread INTEGER NOT NULL DEFAULT 0,
     swept INTEGER NOT NULL DEFAULT 1,
     tasks INTEGER NOT NULL DEFAULT 0,
     done INTEGER NOT NULL DEFAULT 0,
@@ -102,6 +102,12 @@ CREATE TABLE jobs (
     rate_limited INTEGER NOT NULL DEFAULT 0,
     retries INTEGER NOT NULL DEFAULT 0
 ) STRICT;
+
+CREATE TABLE fillers (
+    job_id INTEGER NOT NULL REFERENCES jobs (id),
+    holder INTEGER NOT NULL,
+    PRIMARY KEY (job_id, holder)
+) STRICT, WITHOUT ROWID;
 
 CREATE TABLE lanes (
     id INTEGER PRIMARY KEY,

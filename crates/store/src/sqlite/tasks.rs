@@ -282,7 +282,7 @@ impl Tx<'_> {
 
     pub(super) fn views(&self, job: JobId, state: &str, limit: u32) -> rusqlite::Result<Vec<TaskView>> {
         let sql = "SELECT url, state, status, error, settled_us FROM tasks WHERE job_id = ?1 AND state = ?2
-            ORDER BY settled_us DESC LIMIT ?3";
+            AND state IN ('failed', 'skipped') ORDER BY settled_us DESC LIMIT ?3";
         self.sql
             .prepare_cached(sql)?
             .query_map(params![job.0 as i64, state, limit], |row| {

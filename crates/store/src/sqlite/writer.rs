@@ -114,13 +114,14 @@ struct Run {
 impl Run {
     fn run(mut self, receiver: &Receiver<Message>) {
         let mut wrote = false;
+        let mut looks = 0;
         loop {
             let first = match receiver.recv_timeout(QUIET) {
                 Ok(message) => message,
                 Err(RecvTimeoutError::Timeout) => {
                     // Nobody asks for anything: time to move the log into the database.
                     if std::mem::take(&mut wrote) {
-                        let _ = self.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+                        self.checkpoint();
                     }
                     continue;
                 }
@@ -135,11 +136,21 @@ impl Run {
                     }
                 }
             }
-            if !batch.is_empty() {
-                self.commit(batch);
-                wrote = true;
+            if batch.is_empty() {
+                looks += 1;
+                if looks >= QUIET_LOOKS && std::mem::take(&mut wrote) {
+                    self.checkpoint();
+                }
+                continue;
             }
+            looks = 0;
+            self.commit(batch);
+            wrote = true;
         }
+    }
+
+    fn checkpoint(&self) {
+        let _ = self.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
     }
 
     /// In memory there is no other connection: there, whatever changes counts.
@@ -191,5 +202,7 @@ impl Run {
 
 /// Pieces of work in one transaction, at most.
 const BATCH: usize = 512;
+/// So many looks without work count as quiet too.
+const QUIET_LOOKS: u32 = 50;
 /// Without work for this long, the log is moved into the database.
 const QUIET: Duration = Duration::from_secs(1);

@@ -2,7 +2,7 @@
 
 use comity_core::task::{JobId, JobState, JobStep};
 use comity_store::domains::Parting;
-use comity_store::jobs::{Counts, Stepped};
+use comity_store::jobs::{Counts, Filling, Stepped};
 use comity_store::tasks::{JOB_ENDED, Settled};
 use serde_json::json;
 
@@ -43,19 +43,30 @@ pub(crate) async fn a_job_finishes_when_nothing_waits(backend: Backend) {
     assert_eq!(one.step(JobId(99), JobStep::Finish, at(2)).await, Stepped::Missing);
 }
 
-/// B74: one that died while it filled does not keep the job open for ever.
-pub(crate) async fn a_job_does_not_finish_while_somebody_alive_fills_it(backend: Backend) {
+/// B74: a job finishes neither while somebody alive reads a list into it, nor before a list was read to its end.
+pub(crate) async fn a_job_does_not_finish_before_its_list_was_read(backend: Backend) {
     let (one, job) = job_of(&backend, &[]).await;
-    let filler = Process::start(&backend, "filler", at(0)).await;
-    one.store.filling(job, Some(filler.holder)).await.unwrap();
-    assert!(matches!(one.step(job, JobStep::Finish, at(1)).await, Stepped::No(_)));
-    one.store.filling(job, None).await.unwrap();
-    assert!(matches!(one.step(job, JobStep::Finish, at(1)).await, Stepped::Yes(_)));
-
-    let job = one.open_job("filled by one that dies").await;
-    one.store.filling(job, Some(filler.holder)).await.unwrap();
-    backend.kill(filler, at(2)).await;
-    assert!(matches!(one.step(job, JobStep::Finish, at(2)).await, Stepped::Yes(_)));
+    let finish = async || matches!(one.step(job, JobStep::Finish, at(1)).await, Stepped::Yes(_));
+    let first = Process::start(&backend, "first", at(0)).await;
+    let second = Process::start(&backend, "second", at(0)).await;
+    let fill = async |process: &Process, filling| {
+        one.store.filling(job, process.holder, filling, at(1)).await.unwrap();
+    };
+    fill(&first, Filling::Begun).await;
+    fill(&second, Filling::Begun).await;
+    fill(&second, Filling::Ended).await;
+    assert!(!finish().await, "the first still reads");
+    let Stepped::No(open) = one.step(job, JobStep::Finish, at(1)).await else { panic!("it is being filled") };
+    assert!(open.unread && open.filled);
+    backend.kill(first, at(2)).await;
+    let Stepped::No(open) = one.step(job, JobStep::Finish, at(2)).await else { panic!("half a list") };
+    assert!(open.unread && !open.filled, "it died before the end of its list");
+    fill(&second, Filling::Begun).await;
+    fill(&second, Filling::Broken).await;
+    assert!(!finish().await, "again only half of it");
+    fill(&second, Filling::Begun).await;
+    fill(&second, Filling::Ended).await;
+    assert!(finish().await);
 }
 
 /// B47: whoever comes second changes neither its state nor its message nor when it ended.

@@ -81,7 +81,7 @@ macro_rules! promises {
                     a_job_is_opened_once_with_its_first_options,
                     jobs_are_listed_newest_first,
                     a_job_finishes_when_nothing_waits,
-                    a_job_does_not_finish_while_somebody_alive_fills_it,
+                    a_job_does_not_finish_before_its_list_was_read,
                     a_job_that_ended_is_left_as_it_is,
                     a_cancelled_job_skips_what_waits_in_chunks,
                     what_was_under_way_when_its_job_ended_is_counted_once,
