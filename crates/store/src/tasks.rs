@@ -230,7 +230,7 @@ pub trait TaskStore {
     /// When the first lane of a job that nobody serves is due; `None` when there is none.
     fn next_due(&self, job: JobId) -> Reply<'_, Option<Timestamp>>;
 
-    /// Tasks of a job that are `failed` or `skipped`, the last settled first.
+    /// Tasks of a job in that state (`waiting`, `done`, `failed`, `skipped`), the last settled first.
     fn list_tasks(&self, job: JobId, state: String, limit: u32) -> Reply<'_, Vec<TaskView>>;
 }
 

@@ -128,12 +128,10 @@ impl Tx<'_> {
             Parting::HandOver => "handed over",
             Parting::Stop => "stopped",
         };
-        // Whoever wants it, or lives beside us, goes on where this holder stopped.
+        // Whoever wants it goes on where this holder stopped.
         let sql = "UPDATE domains SET holder = NULL, pace = ?2, released_us = ?4,
-            left_as = iif(wanted_by IS NULL AND NOT EXISTS (
-                SELECT 1 FROM holders WHERE holders.id <> ?5 AND died_us IS NULL), ?3, 'handed over')
-            WHERE id = ?1";
-        self.sql.prepare_cached(sql)?.execute(params![id, released.pace, left_as, us(now), holder.0])?;
+            left_as = iif(wanted_by IS NULL, ?3, 'handed over') WHERE id = ?1";
+        self.sql.prepare_cached(sql)?.execute(params![id, released.pace, left_as, us(now)])?;
         // Lanes that nobody serves are due now, for whoever waited for the domain.
         let sql = "UPDATE lanes SET holder = NULL, due_us = ?3
             WHERE domain_id = ?1 AND (holder = ?2 OR (holder IS NULL AND due_us > ?3))";

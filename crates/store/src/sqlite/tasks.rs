@@ -281,10 +281,15 @@ impl Tx<'_> {
     }
 
     pub(super) fn views(&self, job: JobId, state: &str, limit: u32) -> rusqlite::Result<Vec<TaskView>> {
-        let sql = "SELECT url, state, status, error, settled_us FROM tasks WHERE job_id = ?1 AND state = ?2
-            AND state IN ('failed', 'skipped') ORDER BY settled_us DESC LIMIT ?3";
+        // Said so that the index of what failed or was skipped serves: a large job is not read through.
+        let trouble = matches!(state, "failed" | "skipped");
+        let only = if trouble { "AND state IN ('failed', 'skipped')" } else { "" };
+        let sql = format!(
+            "SELECT url, state, status, error, settled_us FROM tasks WHERE job_id = ?1 AND state = ?2 {only}
+            ORDER BY settled_us DESC LIMIT ?3"
+        );
         self.sql
-            .prepare_cached(sql)?
+            .prepare_cached(&sql)?
             .query_map(params![job.0 as i64, state, limit], |row| {
                 Ok(TaskView {
                     url: row.get(0)?,
