@@ -84,6 +84,12 @@ impl Running {
         self.child.id()
     }
 
+    /// Writes to its standard input, which stays open.
+    pub(crate) fn feed(&mut self, text: &str) {
+        use std::io::Write;
+        self.child.stdin.as_mut().unwrap().write_all(text.as_bytes()).unwrap();
+    }
+
     pub(crate) fn is_over(&mut self) -> bool {
         self.child.try_wait().unwrap().is_some()
     }

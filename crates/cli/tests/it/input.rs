@@ -54,6 +54,48 @@ fn strict_stops_at_the_first_bad_line() {
     assert!(nginx.log().iter().all(|hit| hit.path != "/b"));
 }
 
+/// A list that was not read to its end keeps its job open: the rest would be lost otherwise.
+#[test]
+fn a_repaired_list_goes_on_with_the_job() {
+    let (world, nginx) = (World::new(), Nginx::start(""));
+    let fetch = |text: &str| {
+        let file = world.write("list", text);
+        let file = file.to_str().unwrap().to_owned();
+        world.run(&[&["--json", "fetch", "--strict", "--job", "one", "--input", &file][..], &QUICK].concat())
+    };
+    let broken = fetch(&format!("{0}/a\nnot a url\n{0}/b\n", nginx.url())).expect(2);
+    assert_eq!(broken.json()["state"], "running");
+    broken.says("the list was not read to its end");
+    let whole = fetch(&format!("{0}/a\n{0}/b\n", nginx.url())).expect(0);
+    assert_eq!((&whole.json()["state"], &whole.json()["fetched"]), (&"done".into(), &2.into()));
+    assert!(counts(&nginx.log()).values().all(|count| *count == 1));
+}
+
+/// B74: interrupted while the list still comes, at a pipe that nobody closes.
+#[test]
+fn half_a_list_is_fetched_and_the_job_stays_open_for_the_rest() {
+    let (world, nginx) = (World::new(), Nginx::start(""));
+    let mut piped = world.command(&[&["fetch", "--job", "one", "--input", "-"][..], &QUICK].concat());
+    piped.stdin(std::process::Stdio::piped());
+    let mut fetch = world.begin(piped);
+    fetch.feed(&format!("{0}/a\n{0}/b\n", nginx.url()));
+    // What was read is worked on although the list has not ended.
+    nginx.wait_for(2);
+    fetch.signal("INT");
+    fetch.wait().expect(130).says("the list was not read to its end");
+    world.run(&["fetch", "--job", "one"]).expect(2).says("--input FILE");
+    let file = world.write("list", &format!("{0}/a\n{0}/b\n{0}/c\n", nginx.url()));
+    world.run(&["fetch", "--job", "one", "--input", file.to_str().unwrap()]).expect(0);
+    let log = nginx.log();
+    assert_eq!(counts(&log), [("/a", 1), ("/b", 1), ("/c", 1)].into());
+}
+
+#[test]
+fn nothing_but_bad_lines_is_a_mistake() {
+    let world = World::new();
+    world.run(&["fetch", "example", "file:///etc/passwd", "--format", "none"]).expect(2).says("line 2");
+}
+
 #[test]
 fn nothing_to_fetch_is_a_mistake() {
     let world = World::new();

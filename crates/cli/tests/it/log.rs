@@ -33,7 +33,7 @@ pub(crate) fn wait_until(what: &str, mut met: impl FnMut() -> bool) {
     }
 }
 
-/// No gap is shorter than `delay_ms` by more than max(10 ms, 1 %), as BENCHMARKS.md counts.
+/// No gap is shorter than `delay_ms` by more than max(10 ms, 1 %).
 pub(crate) fn assert_spaced(hits: &[Hit], delay_ms: i64) {
     let delay = delay_ms * 1_000;
     let least = delay - TOLERANCE.max(delay / 100);

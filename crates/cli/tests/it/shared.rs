@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::comity::{World, list};
-use crate::log::{TOLERANCE, assert_each_once, assert_spaced, told};
+use crate::log::{TOLERANCE, assert_each_once, assert_spaced, told, wait_until};
 use crate::nginx::Nginx;
 use crate::site::{Answer, Site};
 
@@ -114,4 +114,35 @@ fn a_command_gets_a_domain_that_is_being_fetched_from() {
     assert_spaced(&log, 200);
     let pause = log.windows(2).map(|pair| pair[1].start - pair[0].start).max().unwrap();
     assert!(pause >= 1_800_000, "what was recorded elsewhere was not heeded:\n{}", told(&log));
+}
+
+/// B3, B9, B25: a slot that a command took, and whose answer it has not told yet, stops nobody from telling it.
+#[test]
+fn a_check_beside_a_fetch_is_recorded() {
+    let (world, nginx) = (World::new(), Nginx::start(""));
+    let input = world.write("list", &list(&nginx.url(), "p", 25));
+    let input = input.to_str().unwrap();
+    let fetch = world
+        .start(&["fetch", "--input", input, "--delay", "200ms", "--robots", "ignore", "--format", "none"]);
+    nginx.wait_for(3);
+    wait_until("check says proceed", || world.run(&["check", &nginx.url()]).code == Some(0));
+    let recorded = world.run(&["record", &nginx.url(), "success"]).expect(0);
+    assert!(recorded.took_us < 8_000_000, "{recorded:?}");
+    fetch.wait().expect(0);
+    let log = nginx.log();
+    assert_each_once(&log, "p", 25);
+    assert_spaced(&log, 200);
+}
+
+/// B4, B9: a command goes by the crawl-delay that a fetch has found.
+#[test]
+fn commands_know_the_crawl_delay() {
+    let robots = r"location = /robots.txt { return 200 'User-agent: *\nCrawl-delay: 2.5\n'; }";
+    let (world, nginx) = (World::new(), Nginx::start(robots));
+    world.run(&["fetch", &format!("{}/p0", nginx.url()), "--format", "none"]).expect(0);
+    let explained = world.run(&["--json", "explain", &nginx.url()]).expect(0).json();
+    let constraints = explained["constraints"].as_array().unwrap();
+    let robots = constraints.iter().find(|constraint| constraint["origin"] == "robots");
+    assert!(robots.is_some_and(|robots| robots["limit"] == "crawl_delay"), "{explained}");
+    world.run(&["check", &nginx.url()]).expect(1).shows("crawl-delay of robots.txt 2500 ms");
 }

@@ -25,7 +25,7 @@ fn world_with_a_job(tasks: usize) -> (World, Nginx) {
     let fetch =
         world.start(&["fetch", "--input", input.to_str().unwrap(), "--job", "one", "--robots", "ignore"]);
     let filled = || {
-        let job = "SELECT count(*) FROM jobs WHERE name = 'one' AND tasks = ?1 AND filled_by IS NULL";
+        let job = "SELECT count(*) FROM jobs WHERE name = 'one' AND tasks = ?1 AND unread = 0";
         world.sql().query_row(job, [tasks as i64], |row| row.get::<_, i64>(0)).is_ok_and(|count| count == 1)
     };
     wait_until("the list is read", filled);
