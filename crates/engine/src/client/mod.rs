@@ -35,15 +35,25 @@ pub use keeper::{RobotsUnavailable, recall_crawl_delay};
 /// 403, 503) or a failure is tried again when the domain lets it, as often as the configuration says; there are no
 /// other retries.
 ///
-/// ```no_run
-/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// ```
+/// # use std::io::{Read, Write};
+/// # let site = std::net::TcpListener::bind("127.0.0.1:0")?;
+/// # let address = site.local_addr()?;
+/// # std::thread::spawn(move || {
+/// #     for mut stream in site.incoming().flatten() {
+/// #         let _ = stream.read(&mut [0; 1024]);
+/// #         let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello";
+/// #         let _ = stream.write_all(answer);
+/// #     }
+/// # });
+/// # let url = format!("http://{address}/page");
+/// # tokio::runtime::Runtime::new()?.block_on(async {
 /// let client = comity::client::Client::new()?;
-/// for page in ["https://example.org/a", "https://example.org/b"] {
-///     let answer = client.get(page).await?; // the second waits a second for the first
-///     println!("{page}: {} and {} bytes", answer.status, answer.body.len());
-/// }
-/// # Ok(())
-/// # }
+/// let page = client.get(&url).await?; // asks robots.txt, waits a second, and fetches
+/// assert_eq!((page.status, &page.body[..]), (200, &b"hello"[..]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]
 pub struct Client {
