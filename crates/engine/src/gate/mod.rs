@@ -2,7 +2,7 @@
 //!
 //! One line for each domain, one timer for all of them, and one lock: a grant costs one decision however many
 //! wait, and a penalty that begins meanwhile moves everybody. Whoever changes something looks who may go next
-//! ([`state::State::pump`]); the timer's thread does so when time alone changes something. So threads and async
+//! (`state::pump`); the timer's thread does so when time alone changes something. So threads and async
 //! tasks wait in the same lines (B14), and nobody needs a runtime to wait.
 //!
 //! - here: asking, waiting, recording
