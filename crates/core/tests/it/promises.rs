@@ -390,3 +390,29 @@ proptest! {
         }
     }
 }
+
+/// B25: a request that was written a little after it departed is charged for when it was written.
+#[test]
+fn a_late_write_moves_the_charge_later_and_never_earlier() {
+    let rule =
+        Rule::new(&Fields { burst: Some(Some(2)), in_flight: Some(None), ..Fields::default() }).unwrap();
+    let (terms, mut pace) = (Terms::from(&rule), Pace::default());
+    let at = Timestamp::from_millis;
+    let Decision::Proceed(mut permit) = pace.admit(terms, Intent::Fetch, at(0)) else {
+        panic!("the first goes")
+    };
+    pace.written(terms, &mut permit, at(500));
+    assert_eq!(permit.started_at(), at(0), "it has not departed");
+    assert_eq!(pace.depart(terms, &mut permit, at(10)), Departure::Go);
+    pace.written(terms, &mut permit, at(5));
+    assert_eq!(permit.started_at(), at(10));
+    pace.written(terms, &mut permit, at(40));
+    assert_eq!((permit.started_at(), pace.last_start()), (at(40), Some(at(40))));
+    assert_eq!(pace.next_at(terms, Intent::Fetch, at(50)), at(1_040), "spacing counts from there");
+    assert!(pace.admit(terms, Intent::Fetch, at(1_040)).proceeds());
+    assert_eq!(pace.next_at(terms, Intent::Fetch, at(2_040)), at(60_040), "and so does the window");
+    pace.record(terms, &permit, &Outcome::Success.into(), at(2_100));
+    let mut late = permit;
+    pace.written(terms, &mut late, at(2_200));
+    assert_eq!(late.started_at(), at(40), "what was recorded stays");
+}
