@@ -1,8 +1,16 @@
 //! What can be typed.
 
+mod run;
+mod sources;
+
 use std::path::PathBuf;
 
 use clap::{Args as Group, Parser, Subcommand, ValueEnum};
+
+pub(crate) use run::{Keep, Run, Scrape};
+pub(crate) use sources::{
+    Cadence, Items, ListFormat, Sources, SourcesAdd, SourcesImport, SourcesSet, Switch, Which,
+};
 
 /// Polite fetching: decides for every fetcher you run when the next request to a site may leave, learns from each
 /// answer, remembers across restarts, and says why a request waits.
@@ -12,6 +20,7 @@ use clap::{Args as Group, Parser, Subcommand, ValueEnum};
   comity demo
   comity fetch https://example.org/ --out pages
   comity fetch --input urls.txt --job news      # Ctrl-C, then again: goes on where it stopped
+  comity sources add https://example.org/ && comity run   # follow a site's feed
   comity explain https://example.org/           # why would a request wait?
   comity profiles standard                      # the rules a domain starts from
 
@@ -55,6 +64,16 @@ pub(crate) struct Global {
 pub(crate) enum Command {
     /// Fetch URLs politely, as a job that survives restarts
     Fetch(Fetch),
+    /// One ingest run: ask the sources that are due, and scrape what they lead to
+    Run(Run),
+    /// Scrape items by hand
+    Scrape(Scrape),
+    /// Manage the sources that are followed: feeds, pages, sitemaps, URL lists
+    #[command(subcommand)]
+    Sources(Sources),
+    /// Look at the items that sources led to
+    #[command(subcommand)]
+    Items(Items),
     /// See it at work: a site on loopback that says 429, and a job that fetches all of it
     Demo,
     /// Look at jobs and steer them

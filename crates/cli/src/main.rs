@@ -4,6 +4,7 @@
 //! - `setup`: what it means: configuration, store, gate
 //! - `commands`: one file a command
 //! - `output`: the terminal; nobody else writes to it
+//! - `signals`: Ctrl-C and its like
 //! - `exit`: exit codes
 
 mod args;
@@ -11,6 +12,7 @@ mod commands;
 mod exit;
 mod output;
 mod setup;
+mod signals;
 
 use clap::Parser;
 

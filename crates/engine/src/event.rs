@@ -8,6 +8,7 @@ use std::sync::{Arc, RwLock};
 
 use comity_core::decision::Reason;
 use comity_core::domain::Domain;
+use comity_core::interval::Deferred;
 use comity_core::outcome::{Answer, Outcome};
 use comity_core::pace::{DecodeError, Heeded, Pace, Recorded};
 use comity_core::task::JobState;
@@ -150,6 +151,11 @@ pub enum TaskEvent<'a> {
         /// Which.
         domain: &'a Domain,
     },
+    /// Its source was scraped too short a time ago: put off, nothing was sent.
+    Deferred {
+        /// By how much, and why.
+        deferred: &'a Deferred,
+    },
     /// Its domain was taken by others before it could be settled; it is theirs now.
     Fenced,
 }
@@ -217,6 +223,8 @@ pub struct Counters {
     pub skipped: AtomicU64,
     /// Attempts followed by another.
     pub retried: AtomicU64,
+    /// Scrapes put off because their source was scraped too short a time ago.
+    pub deferred: AtomicU64,
     /// Bytes of bodies fetched.
     pub bytes: AtomicU64,
     /// Domains handed to other processes.
@@ -247,6 +255,7 @@ impl Counters {
                 TaskEvent::Failed { .. } => add(&self.failed, 1),
                 TaskEvent::Skipped { .. } => add(&self.skipped, 1),
                 TaskEvent::Retried { .. } => add(&self.retried, 1),
+                TaskEvent::Deferred { .. } => add(&self.deferred, 1),
                 TaskEvent::Moved { .. } | TaskEvent::Fenced => 0,
             },
             _ => 0,
@@ -327,6 +336,7 @@ fn log_task(url: &str, step: &TaskEvent<'_>) {
         TaskEvent::Retried { outcome, ready_at } => {
             tracing::info!(url, outcome = outcome.as_str(), %ready_at, "put off, to be tried again");
         }
+        TaskEvent::Deferred { deferred } => tracing::info!(url, %deferred, "put off"),
         TaskEvent::Moved { domain } => tracing::debug!(url, %domain, "goes on elsewhere"),
         TaskEvent::Fenced => tracing::info!(url, "another process has it now"),
     }

@@ -4,6 +4,7 @@
 //! - [`gate::Gate`]: a line for each domain, rules, learning; `acquire`, send, `record`.
 //! - [`client::Client`]: an HTTP client that does that by itself, redirects and robots.txt included.
 //! - [`jobs`]: lists of URLs that are fetched to their end, over restarts and beside other processes.
+//! - [`pipeline`]: sources that are followed, and the pages they lead to.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -17,7 +18,7 @@
 //! ```
 //!
 //! Modules in reading order: [`clock`], [`event`], [`gate`], [`limiter`]; [`transport`], [`address`], [`robots`],
-//! [`client`]; [`archive`], [`jobs`]; [`config`].
+//! [`client`]; [`archive`], [`jobs`]; [`connectors`], [`exchange`], [`pipeline`]; [`config`].
 
 // Time and what happens,
 pub mod clock;
@@ -36,6 +37,11 @@ pub mod transport;
 // what becomes of a list of URLs,
 pub mod archive;
 pub mod jobs;
+
+// what becomes of sources that are followed,
+pub mod connectors;
+pub mod exchange;
+pub mod pipeline;
 
 // and what all of it goes by.
 pub mod config;

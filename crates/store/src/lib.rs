@@ -17,12 +17,19 @@
 //! Times come in as `now`, from a clock that does not step back while a process runs. Everything returns a
 //! future; nothing here needs a particular runtime.
 //!
-//! Modules in reading order: [`error`], [`domains`], [`jobs`], [`tasks`], [`robots`]; [`sqlite`].
+//! # Sources and items
+//! A **source** is followed; what it leads to are **items**. A scrape of an item is a task of the scrape job, and its
+//! row in the scrape log is committed with the check that it may start.
+//!
+//! Modules in reading order: [`error`], [`domains`], [`jobs`], [`tasks`], [`robots`], [`sources`], [`items`];
+//! [`sqlite`].
 
 pub mod domains;
 pub mod error;
+pub mod items;
 pub mod jobs;
 pub mod robots;
+pub mod sources;
 pub mod sqlite;
 pub mod tasks;
 
@@ -39,7 +46,14 @@ pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Sen
 
 /// Everything a store can do.
 pub trait Store:
-    domains::DomainStore + jobs::JobStore + tasks::TaskStore + robots::RobotsStore + Send + Sync
+    domains::DomainStore
+    + jobs::JobStore
+    + tasks::TaskStore
+    + robots::RobotsStore
+    + sources::SourceStore
+    + items::ItemStore
+    + Send
+    + Sync
 {
     /// Where it is, for people.
     fn place(&self) -> String;

@@ -7,6 +7,8 @@ use comity_core::time::{Span, Timestamp};
 
 use crate::Reply;
 use crate::domains::{Hold, HolderId, Take};
+use crate::items::ItemId;
+use crate::sources::SourceId;
 
 /// The tasks of one job on one domain, as the store numbers them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -61,6 +63,8 @@ pub struct TaskRow {
     pub retries: u32,
     /// It may go from then on.
     pub ready_at: Timestamp,
+    /// It scrapes this item of that source.
+    pub scrapes: Option<(ItemId, SourceId)>,
 }
 
 /// A lane that a claim brought.
@@ -146,6 +150,8 @@ pub enum Step {
         status: u16,
         /// The bytes of its body.
         bytes: u64,
+        /// The file it is kept in.
+        file: Option<String>,
     },
     /// Given up.
     Failed {

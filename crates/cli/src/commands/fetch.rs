@@ -14,14 +14,16 @@ use comity::config::{Config, Given};
 use comity::core::task::JobState;
 use comity::core::time::{Span, Timestamp};
 use comity::gate::{Gate, HandsOff};
-use comity::jobs::{Ended, Filled, Go, OnBad, Parts, Pool};
+use comity::jobs::{Ended, Filled, Go, OnBad, Parts, Pool, Until};
 use comity::store::Store;
+use comity::store::items::SCRAPE_JOB;
 use comity::store::jobs::Job;
 use serde_json::{Map, Value, json};
 
 use super::{jobs, report};
 use crate::args::{Fetch, Format, Global};
 use crate::output::{self, Progress};
+use crate::signals::Signals;
 use crate::{exit, setup};
 
 pub(crate) async fn run(global: &Global, fetch: Fetch) -> anyhow::Result<u8> {
@@ -34,6 +36,10 @@ pub(crate) async fn run(global: &Global, fetch: Fetch) -> anyhow::Result<u8> {
     };
     let has_input = !fetch.urls.is_empty() || fetch.input.is_some();
     match &known {
+        Some(job) if job.options["kind"] == SCRAPE_JOB => {
+            let what = format!("job = {:?}: items are scraped with it; comity run goes on with it", job.name);
+            return Err(exit::usage(what));
+        }
         Some(job) if job.state.is_terminal() => return ended_before(global, &*store, job, has_input).await,
         None if !has_input => return Err(no_input(&fetch)),
         _ => {}
@@ -86,8 +92,15 @@ impl<'a> Run<'a> {
                 "no contact is set, so sites cannot reach you: set http.contact in comity.toml or COMITY_HTTP_CONTACT"
             );
         }
-        let parts =
-            Parts { gate: gate.clone(), store: store.clone(), transport, archive, config, job: job.clone() };
+        let parts = Parts {
+            gate: gate.clone(),
+            store: store.clone(),
+            transport,
+            archive,
+            config,
+            job: job.clone(),
+            until: Until::Done,
+        };
         Ok(Self { global, store, gate, pool: Pool::new(parts), job, began })
     }
 
@@ -156,7 +169,7 @@ impl<'a> Run<'a> {
                     let rate = settled.saturating_sub(before) as f64 / elapsed.as_secs_f64().max(0.001);
                     progress.show(settled, counts.tasks, elapsed, || format!("{rate:.1}/s{}", self.waits()));
                 }
-                () = signals.next() => {
+                _ = signals.next() => {
                     if interrupted {
                         drop(progress);
                         output::remark("stopped at once; what was in flight is fetched again when the job goes on");
@@ -200,7 +213,7 @@ impl<'a> Run<'a> {
         } else if !self.global.quiet {
             let state = match ended {
                 Ended::Stopped => "stopped".to_owned(),
-                Ended::Unread => "open".to_owned(),
+                Ended::Unread | Ended::Idle | Ended::Halted(_) => "open".to_owned(),
                 Ended::Job(_) => job.state.to_string(),
             };
             output::line(&format!(
@@ -234,43 +247,6 @@ impl<'a> Run<'a> {
             true => format!("the list was not read to its end: give it again\n{command} --input FILE"),
             false => command,
         }
-    }
-}
-
-/// Ctrl-C, or the system asking to stop; listened for from the beginning, so that none is lost.
-#[cfg(unix)]
-struct Signals {
-    interrupt: tokio::signal::unix::Signal,
-    terminate: tokio::signal::unix::Signal,
-}
-
-#[cfg(unix)]
-impl Signals {
-    fn new() -> std::io::Result<Self> {
-        use tokio::signal::unix::{SignalKind, signal};
-        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
-    }
-
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-        }
-    }
-}
-
-/// Ctrl-C.
-#[cfg(not(unix))]
-struct Signals;
-
-#[cfg(not(unix))]
-impl Signals {
-    fn new() -> std::io::Result<Self> {
-        Ok(Self)
-    }
-
-    async fn next(&mut self) {
-        let _ = tokio::signal::ctrl_c().await;
     }
 }
 

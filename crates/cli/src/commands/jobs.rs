@@ -122,7 +122,7 @@ fn elapsed_ms(job: &Job) -> u64 {
 }
 
 /// A URL without the user and password that may stand in it (B75).
-fn without_user(text: &str) -> String {
+pub(crate) fn without_user(text: &str) -> String {
     let Ok(mut url) = url::Url::parse(text) else { return text.to_owned() };
     let _ = url.set_username("");
     let _ = url.set_password(None);

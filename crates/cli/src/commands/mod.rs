@@ -5,8 +5,13 @@ mod decide;
 mod demo;
 mod domains;
 mod fetch;
+mod items;
 mod jobs;
 mod report;
+mod run;
+mod scrape;
+mod sources;
+mod table;
 
 use std::process::ExitCode;
 
@@ -20,6 +25,8 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let Args { global, command } = args;
     let code = match command {
         Command::Fetch(fetch) => fetch::run(&global, fetch).await?,
+        Command::Run(run) => run::run(&global, run).await?,
+        Command::Scrape(scrape) => scrape::run(&global, scrape).await?,
         Command::Demo => demo::run(&global).await?,
         Command::Config(command) => config::run(&global, &command)?,
         Command::Profiles { name } => config::profiles(&global, name.as_deref())?,
@@ -29,12 +36,17 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
             match command {
                 Command::Jobs(command) => jobs::run(&global, &config, command).await?,
                 Command::Domains(command) => domains::run(&global, &config, command).await?,
+                Command::Sources(command) => sources::run(&global, &config, command).await?,
+                Command::Items(command) => items::run(&global, &config, command).await?,
                 Command::Check(check) => decide::check(&global, &config, check).await?,
                 Command::Record(record) => decide::record(&global, &config, record).await?,
                 Command::Explain(explain) => decide::explain(&global, &config, explain).await?,
-                Command::Fetch(_) | Command::Demo | Command::Config(_) | Command::Profiles { .. } => {
-                    crate::exit::DONE
-                }
+                Command::Fetch(_)
+                | Command::Run(_)
+                | Command::Scrape(_)
+                | Command::Demo
+                | Command::Config(_)
+                | Command::Profiles { .. } => crate::exit::DONE,
             }
         }
     };

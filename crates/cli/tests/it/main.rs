@@ -23,5 +23,6 @@ mod redirects;
 mod robots;
 mod shared;
 mod signals;
+mod sources;
 mod stopped;
 mod trouble;

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde_json::json;
 
 use super::names::file_name;
-use super::{ArchiveError, Head};
+use super::{ArchiveError, Head, Kept};
 
 /// A folder of bodies.
 #[derive(Debug)]
@@ -100,7 +100,7 @@ impl Draft {
         }
     }
 
-    pub(super) fn finish(mut self) -> Result<u64, ArchiveError> {
+    pub(super) fn finish(mut self) -> Result<Kept, ArchiveError> {
         if let Some(mut file) = self.file.take() {
             let flushed = file.flush().and_then(|()| fs::rename(&self.part, &self.path));
             if let Err(cause) = flushed {
@@ -119,7 +119,7 @@ impl Draft {
         // One write for the whole line: lines of other processes do not come in between.
         let mut file = self.index.file.lock().unwrap_or_else(PoisonError::into_inner);
         file.write_all(format!("{line}\n").as_bytes()).map_err(at(&self.index.path))?;
-        Ok(self.bytes)
+        Ok(Kept { bytes: self.bytes, file: Some(self.path.clone()) })
     }
 }
 

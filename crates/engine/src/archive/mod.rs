@@ -29,6 +29,15 @@ pub enum Entry {
     File(Box<files::Draft>),
 }
 
+/// A page that was kept.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Kept {
+    /// The bytes of its body.
+    pub bytes: u64,
+    /// The file it is in, if it has one of its own.
+    pub file: Option<PathBuf>,
+}
+
 /// What is known of a page when its body begins.
 #[derive(Debug, Clone, Copy)]
 pub struct Head<'a> {
@@ -77,10 +86,10 @@ impl Entry {
         }
     }
 
-    /// The body is whole: from now on it is there for others to read. Its length.
-    pub fn finish(self) -> Result<u64, ArchiveError> {
+    /// The body is whole: from now on it is there for others to read.
+    pub fn finish(self) -> Result<Kept, ArchiveError> {
         match self {
-            Self::Nothing(bytes) => Ok(bytes),
+            Self::Nothing(bytes) => Ok(Kept { bytes, file: None }),
             Self::File(draft) => draft.finish(),
         }
     }

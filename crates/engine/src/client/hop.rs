@@ -23,19 +23,27 @@ pub(crate) enum Unsent {
 /// Sends one request; it leaves when the connection is open and the permit still says so (B25).
 pub(crate) async fn send(
     transport: &Transport,
-    url: &Url,
-    lead: Lead,
+    request: Request<'_>,
     permit: &mut Permit,
 ) -> Result<Answered, Unsent> {
-    let request = Request::new(url, trust(lead));
     let answered = transport.send(request, Departing(permit)).await.map_err(|error| match error {
         SendError::Withheld(()) => Unsent::Withheld,
         SendError::Failed(cause) => Unsent::Broken(cause),
     })?;
+    note_written(&answered, permit);
+    Ok(answered)
+}
+
+/// A plain request for a URL that somebody led to.
+pub(crate) fn request(url: &Url, lead: Lead) -> Request<'_> {
+    Request::new(url, trust(lead))
+}
+
+/// The start of a request is when it was written.
+pub(crate) fn note_written(answered: &Answered, permit: &mut Permit) {
     if let Some(written_at) = answered.written_at {
         permit.written(micros(written_at.elapsed()));
     }
-    Ok(answered)
 }
 
 /// A permit whose connection is open.

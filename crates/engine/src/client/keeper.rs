@@ -13,7 +13,7 @@ use comity_store::tasks::Lead;
 use tokio::sync::{OnceCell, Semaphore};
 use url::Url;
 
-use super::hop::{self, Next, Unsent, next_hop, send, told};
+use super::hop::{self, Next, Unsent, next_hop, request, send, told};
 use crate::config::Config;
 use crate::event::Event;
 use crate::gate::{Gate, GateError};
@@ -170,7 +170,7 @@ impl Keeper {
             let Some(host) = Domain::of(&at) else { return Ok(Tried::Never("no host".to_owned())) };
             let mut permit = self.gate.acquire(&host, Intent::Fetch).await?;
             let _slot = self.slots.acquire().await;
-            let answered = match send(&self.transport, &at, lead, &mut permit).await {
+            let answered = match send(&self.transport, request(&at, lead), &mut permit).await {
                 Ok(answered) => answered,
                 Err(Unsent::Withheld) => continue,
                 // Nothing was asked of the site, which is not to blame.

@@ -8,15 +8,21 @@
 mod hop;
 mod keeper;
 
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use comity_core::decision::{Limit, Reason};
 use comity_core::domain::Domain;
 use comity_core::intent::Intent;
 use comity_core::outcome::{Answer, Outcome};
 use comity_core::retry;
 use comity_core::task::TaskStep;
+use comity_core::time::Span;
+use comity_store::Store;
 use comity_store::tasks::Lead;
+use http::{HeaderName, HeaderValue};
 use url::Url;
 
 use crate::clock::Clock;
@@ -25,7 +31,7 @@ use crate::event::{Events, shown, shown_text};
 use crate::gate::{Gate, GateError};
 use crate::transport::{self, Proxies, ProxyError, Transport, TransportError};
 
-pub(crate) use hop::{Next, Unsent, lead as redirected_lead, next_hop, send, told};
+pub(crate) use hop::{Next, Unsent, lead as redirected_lead, next_hop, note_written, request, send, told};
 pub(crate) use keeper::{Keeper, place};
 pub use keeper::{RobotsUnavailable, recall_crawl_delay};
 
@@ -77,6 +83,37 @@ pub struct Page {
     pub body: Bytes,
     /// What it came to.
     pub outcome: Outcome,
+    /// The redirects that led to it.
+    pub hops: Vec<Hop>,
+}
+
+/// A redirect that was followed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hop {
+    /// Its status.
+    pub status: u16,
+    /// Where it led.
+    pub to: Url,
+}
+
+/// What to ask for, and how.
+#[derive(Debug, Clone)]
+pub struct Ask {
+    /// What to ask for.
+    pub url: Url,
+    /// Who led to it.
+    pub lead: Lead,
+    /// The media types wanted.
+    pub accept: Option<HeaderValue>,
+    /// Headers that make the request conditional, and the address they were told by: no other is asked with them.
+    pub conditions: Option<(Url, Vec<(HeaderName, HeaderValue)>)>,
+    /// A larger body is an error.
+    pub body_max: Option<u64>,
+    /// How often a failure is tried again.
+    pub retries_max: u32,
+    /// Gives up when the domain is held back (by its server, a backoff, an operator) for longer than this; without
+    /// it, waits however long that takes.
+    pub patience: Option<Span>,
 }
 
 /// Why there is no page.
@@ -120,6 +157,14 @@ pub enum ClientError {
         #[source]
         cause: TransportError,
     },
+    /// The domain is held back for longer than the caller wants to wait.
+    #[error("{host}: {reason}")]
+    Held {
+        /// Which.
+        host: Domain,
+        /// By what, and until when.
+        reason: Reason,
+    },
     /// Nobody can be let go.
     #[error(transparent)]
     Gate(#[from] GateError),
@@ -149,13 +194,17 @@ impl Client {
 
     /// A client that goes by `config` and shares `gate` with others.
     pub fn with(config: &Config, gate: Gate) -> Result<Self, SetupError> {
-        let transport = transport(config)?;
+        Ok(Self::over(config, gate, transport(config)?, None))
+    }
+
+    /// The same, on connections that others use too; robots.txt files are kept in the store.
+    pub fn over(config: &Config, gate: Gate, transport: Transport, store: Option<Arc<dyn Store>>) -> Self {
         let keeper = match config.robots {
             RobotsPolicy::Ignore => None,
-            RobotsPolicy::Obey => Some(Arc::new(Keeper::new(gate.clone(), transport.clone(), config, None))),
+            RobotsPolicy::Obey => Some(Arc::new(Keeper::new(gate.clone(), transport.clone(), config, store))),
         };
         let (redirects_max, retries_max) = (config.http.redirects_max, config.job.max_retries);
-        Ok(Self { gate, transport, keeper, redirects_max, retries_max })
+        Self { gate, transport, keeper, redirects_max, retries_max }
     }
 
     /// The gate its requests pass.
@@ -165,19 +214,26 @@ impl Client {
 
     /// Fetches a page, politely. An answer that is no success is still an answer: see [`Page::outcome`].
     pub async fn get(&self, url: &str) -> Result<Page, ClientError> {
-        let wrong = |url: &str| ClientError::Url { url: shown_text(url) };
-        let listed = Url::parse(url).map_err(|_| wrong(url))?;
-        let (mut url, mut lead, mut hops, mut retries) = (listed.clone(), Lead::Listed, 0, 0);
+        let url = Url::parse(url).map_err(|_| ClientError::Url { url: shown_text(url) })?;
+        self.ask(&Ask { retries_max: self.retries_max, ..Ask::new(url, Lead::Listed) }).await
+    }
+
+    /// The same, asked in a particular way.
+    pub async fn ask(&self, ask: &Ask) -> Result<Page, ClientError> {
+        let (mut url, mut lead, mut retries) = (ask.url.clone(), ask.lead, 0);
+        let mut hops: Vec<Hop> = Vec::new();
         loop {
-            let host = Domain::of(&url).ok_or_else(|| wrong(url.as_str()))?;
-            if let Some(keeper) = &self.keeper
-                && !keeper.rules(&url, lead).await?.allows(path_and_query(&url))
-            {
-                return Err(ClientError::Robots { url: shown(&url) });
+            let host = Domain::of(&url).ok_or_else(|| ClientError::Url { url: shown_text(url.as_str()) })?;
+            if let Some(keeper) = &self.keeper {
+                let rules = self.patiently(&host, ask.patience, keeper.rules(&url, lead)).await??;
+                if !rules.allows(path_and_query(&url)) {
+                    return Err(ClientError::Robots { url: shown(&url) });
+                }
             }
-            let mut permit = self.gate.acquire(&host, Intent::Fetch).await?;
-            let attempt = match send(&self.transport, &url, lead, &mut permit).await {
-                Ok(answered) => self.read(&url, answered).await,
+            let acquiring = self.gate.acquire(&host, Intent::Fetch);
+            let mut permit = self.patiently(&host, ask.patience, acquiring).await??;
+            let attempt = match send(&self.transport, ask.request(&url, lead), &mut permit).await {
+                Ok(answered) => self.read(&url, answered, ask.body_max).await,
                 Err(Unsent::Withheld) => continue,
                 Err(Unsent::Broken(cause)) => Err((cause, None)),
             };
@@ -199,40 +255,97 @@ impl Client {
             {
                 match next {
                     Next::Astray => return Err(ClientError::Leads { url: shown(&url) }),
-                    Next::To(_) if hops >= self.redirects_max => {
+                    Next::To(_) if hops.len() >= self.redirects_max as usize => {
                         return Err(ClientError::Redirects { url: shown(&url), max: self.redirects_max });
                     }
                     Next::To(next) => {
-                        lead = redirected_lead(&listed, Lead::Listed, &next);
+                        lead = redirected_lead(&ask.url, ask.lead, &next);
+                        hops.push(Hop { status: page.status, to: next.clone() });
                         url = next;
-                        hops += 1;
                         continue;
                     }
                 }
             }
-            let verdict = retry::judge(answer.outcome, recorded.standing, retries, self.retries_max);
+            let verdict = retry::judge(answer.outcome, recorded.standing, retries, ask.retries_max);
             retries = verdict.retries;
             let is_final = attempt.as_ref().err().is_some_and(|(cause, _)| cause.is_final());
             match attempt {
                 _ if verdict.step == TaskStep::Retry && !is_final => {}
-                Ok((page, _)) => return Ok(page),
+                Ok((page, _)) => return Ok(Page { hops, ..page }),
                 attempt => return Err(failed(&url, attempt)),
             }
         }
     }
 
+    /// Waits, unless the domain is held back for longer than the patience lasts.
+    async fn patiently<T>(
+        &self,
+        host: &Domain,
+        patience: Option<Span>,
+        waiting: impl Future<Output = T>,
+    ) -> Result<T, ClientError> {
+        let Some(patience) = patience else { return Ok(waiting.await) };
+        let mut waiting = pin!(waiting);
+        loop {
+            let now = self.gate.clock().now();
+            let reasons = self.gate.explain(host, Intent::Fetch).await?;
+            let hold = reasons.into_iter().filter(is_hold).max_by_key(|reason| reason.until);
+            if let Some(reason) = hold.filter(|reason| reason.until.since(now) > patience) {
+                return Err(ClientError::Held { host: host.clone(), reason });
+            }
+            tokio::select! {
+                biased;
+                done = &mut waiting => return Ok(done),
+                () = tokio::time::sleep(LOOK) => {}
+            }
+        }
+    }
+
     /// Reads a body to its end.
-    async fn read(&self, url: &Url, mut answered: transport::Answered) -> Attempt {
+    async fn read(&self, url: &Url, mut answered: transport::Answered, body_max: Option<u64>) -> Attempt {
         let told = told(&answered.headers, self.gate.clock().now());
         let answer = Answer::of_status(answered.status, told);
         let mut body = BytesMut::new();
         while let Some(chunk) = answered.body.chunk().await {
             body.extend_from_slice(&chunk.map_err(|cause| (cause, Some(answer)))?);
+            if let Some(body_max) = body_max.filter(|max| body.len() as u64 > *max) {
+                return Err((TransportError::BodyTooLarge { body_max }, Some(answer)));
+            }
         }
         let (status, headers, outcome) = (answered.status, answered.headers, answer.outcome);
-        Ok((Page { url: url.clone(), status, headers, body: body.freeze(), outcome }, answer))
+        let (url, body, hops) = (url.clone(), body.freeze(), Vec::new());
+        Ok((Page { url, status, headers, body, outcome, hops }, answer))
     }
 }
+
+impl Ask {
+    /// A plain question for `url`, asked once, however long it takes.
+    pub fn new(url: Url, lead: Lead) -> Self {
+        Self { url, lead, accept: None, conditions: None, body_max: None, retries_max: 0, patience: None }
+    }
+
+    fn request<'a>(&'a self, url: &'a Url, lead: Lead) -> transport::Request<'a> {
+        let conditions = self.conditions.as_ref().filter(|(told_by, _)| told_by == url);
+        let headers = conditions.map_or(&[][..], |(_, headers)| headers);
+        transport::Request { accept: self.accept.as_ref(), headers, ..request(url, lead) }
+    }
+}
+
+/// Whether it keeps everybody away for a while, rather than requests apart.
+fn is_hold(reason: &Reason) -> bool {
+    matches!(
+        reason.limit,
+        Limit::RetryAfter
+            | Limit::QuotaSpent
+            | Limit::Backoff { .. }
+            | Limit::WaitOn429
+            | Limit::LearnedHold
+            | Limit::Paused
+    )
+}
+
+/// Whoever waits with little patience looks this often whether it is worth it.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// What an attempt came to; with an error, the answer whose body broke.
 type Attempt = Result<(Page, Answer), (TransportError, Option<Answer>)>;

@@ -77,7 +77,7 @@ const fn key(path: &'static str, default: &'static str, meaning: &'static str) -
 }
 
 /// Every key, in the order of the reference. Those of `default` are also those of a domain.
-pub const KEYS: [Key; 46] = [
+pub const KEYS: [Key; 48] = [
     key(
         "store",
         r#""sqlite:comity.db""#,
@@ -175,6 +175,8 @@ pub const KEYS: [Key; 46] = [
         r#""none""#,
         r#"Most items of a source that wait or run at once, or "none"."#,
     ),
+    key("scrape.out", r#""comity-items""#, "The folder that scraped pages are kept in."),
+    key("scrape.format", r#""files""#, r#"How scraped pages are kept: "files" or "none"."#),
     key("http.user_agent", r#""Comity/0.1""#, "What we call ourselves to sites."),
     key(
         "http.contact",

@@ -32,7 +32,7 @@ pub use keys::{KEYS, Key};
 pub use private::PrivateAllowance;
 pub use secret::{StoreUrl, without_password};
 pub use settings::{
-    HttpSettings, JobSettings, LogFormat, LogLevel, LogSettings, RobotsPolicy, ScrapeSettings,
+    ArchiveFormat, HttpSettings, JobSettings, LogFormat, LogLevel, LogSettings, RobotsPolicy, ScrapeSettings,
 };
 pub use size::Size;
 

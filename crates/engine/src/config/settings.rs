@@ -2,6 +2,8 @@
 //!
 //! The defaults that people read stand once more in [`super::KEYS`]; a test holds the two together.
 
+use std::path::PathBuf;
+
 use comity_core::time::Span;
 use comity_core::{guard, interval, retry};
 use serde_json::Value;
@@ -45,6 +47,20 @@ pub struct ScrapeSettings {
     pub max_bulk_batch_size: u32,
     /// Most items of a source that wait or run at once; `None` is unlimited (B56).
     pub max_in_flight_per_source: Option<u32>,
+    /// The folder that scraped pages are kept in.
+    pub out: PathBuf,
+    /// How they are kept.
+    pub format: ArchiveFormat,
+}
+
+/// How pages are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ArchiveFormat {
+    /// One file a page, and an index.
+    #[default]
+    Files,
+    /// Not at all.
+    None,
 }
 
 /// `[http]`
@@ -145,6 +161,8 @@ impl Config {
             "scrape.max_in_flight_per_source" => {
                 scrape.max_in_flight_per_source = value::limit(value, 1..=1_000_000)?;
             }
+            "scrape.out" => scrape.out = value::folder(value)?,
+            "scrape.format" => scrape.format = value::word(value, &ARCHIVES)?,
             "http.user_agent" => http.user_agent = value::agent(value)?,
             "http.contact" => http.contact = value::contact(value)?,
             "http.connect_timeout" => http.connect_timeout = value::period(value, A_DAY)?,
@@ -178,6 +196,8 @@ impl Default for ScrapeSettings {
             min_interval: Some(interval::MIN_INTERVAL),
             max_bulk_batch_size: 100,
             max_in_flight_per_source: None,
+            out: PathBuf::from("comity-items"),
+            format: ArchiveFormat::Files,
         }
     }
 }
@@ -199,6 +219,7 @@ impl Default for HttpSettings {
 }
 
 const ROBOTS: [(&str, RobotsPolicy); 2] = [("obey", RobotsPolicy::Obey), ("ignore", RobotsPolicy::Ignore)];
+const ARCHIVES: [(&str, ArchiveFormat); 2] = [("files", ArchiveFormat::Files), ("none", ArchiveFormat::None)];
 const FORMATS: [(&str, LogFormat); 2] = [("text", LogFormat::Text), ("json", LogFormat::Json)];
 const AGENT: &str = concat!("Comity/", env!("CARGO_PKG_VERSION_MAJOR"), ".", env!("CARGO_PKG_VERSION_MINOR"));
 const STREAK_MAX: u32 = 1_000_000;

@@ -4,6 +4,7 @@
 //! [`comity_core::rule::Fields`].
 
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 
 use comity_core::interval;
 use comity_core::time::Span;
@@ -74,6 +75,12 @@ pub(super) fn word<T: Copy>(value: &Value, words: &[(&str, T)]) -> Result<T, Exp
     let known = words.iter().find(|(word, _)| value.as_str() == Some(word));
     let names = || words.iter().map(|(word, _)| format!("{word:?}")).collect::<Vec<_>>().join(", ");
     known.map(|(_, meaning)| *meaning).ok_or_else(|| format!("one of {}", names()))
+}
+
+/// A folder.
+pub(super) fn folder(value: &Value) -> Result<PathBuf, Expected> {
+    let text = value.as_str().filter(|text| !text.trim().is_empty() && !text.contains('\0'));
+    text.map(PathBuf::from).ok_or_else(|| "the path of a folder".to_owned())
 }
 
 /// The global `scrape.min_interval` (B50); `None` is off.

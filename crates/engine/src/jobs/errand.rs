@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use comity_core::domain::Domain;
+use comity_core::interval::Deferred;
 use comity_core::outcome::{Answer, Outcome};
 use comity_core::retry;
-use comity_core::task::{JobStep, TaskStep};
+use comity_core::task::{JobStep, TaskId, TaskStep};
 use comity_core::time::Timestamp;
 use comity_store::StoreError;
 use comity_store::domains::Hold;
@@ -14,13 +15,16 @@ use comity_store::tasks::{Attempt, LaneId, Lead, Settle, Step, TaskRow};
 use url::Url;
 
 use super::Inner;
+use super::scrape::{Beginning, Scrape, Stays, take_turn};
 use super::settler::{One, Settling, Tenant};
-use crate::archive::{ArchiveError, Head};
+use crate::archive::{ArchiveError, Head, Kept};
 use crate::client::{
-    Next, RobotsUnavailable, Unsent, next_hop, path_and_query, place, redirected_lead, send, told,
+    Next, RobotsUnavailable, Unsent, next_hop, note_written, path_and_query, place, redirected_lead, request,
+    send, told,
 };
+use crate::event::{Event, TaskEvent, shown};
 use crate::gate::{Errand, Permit};
-use crate::transport::{Answered, TransportError};
+use crate::transport::{Answered, SendError, TransportError};
 
 /// A task on its way.
 pub(super) struct Page {
@@ -39,6 +43,8 @@ pub(super) struct Page {
     lead: Lead,
     hops: u32,
     attempts: Vec<Attempt>,
+    /// It scrapes an item of a source.
+    scrape: Option<Scrape>,
 }
 
 impl Page {
@@ -59,6 +65,7 @@ impl Page {
         let lead = if row.at_url.is_some() { redirected_lead(&listed, row.lead, &url) } else { row.lead };
         let host = Domain::of(&url).unwrap_or_else(|| domain.clone());
         let hops = row.hops;
+        let scrape = row.scrapes.map(|_| Scrape::default());
         let page = Self {
             pool: pool.clone(),
             row,
@@ -71,20 +78,21 @@ impl Page {
             lead,
             hops,
             attempts: Vec::new(),
+            scrape,
         };
         Box::new(page).set_out();
     }
 
     /// Asks robots.txt, and joins the line.
     fn set_out(self: Box<Self>) {
-        if !self.pool.lanes().is_open(self.lane, self.hold) {
+        if !self.is_open() {
             // Its domain went while it was not in line: somebody else has the task.
             return;
         }
-        let Some(keeper) = self.pool.keeper.clone() else { return self.join() };
+        let Some(keeper) = self.pool.keeper.clone() else { return self.line_up() };
         match keeper.known(&self.url, self.lead) {
             Some(Ok(rules)) => match rules.allows(path_and_query(&self.url)) {
-                true => self.join(),
+                true => self.line_up(),
                 false => self.settle(Step::Skipped { reason: "robots".to_owned() }, None),
             },
             Some(Err(error)) => self.forbidden_for_now(&error),
@@ -129,7 +137,23 @@ impl Page {
         });
     }
 
-    fn join(self: Box<Self>) {
+    /// Joins the line; the scrape of an item takes its turn before.
+    fn line_up(self: Box<Self>) {
+        match (&self.scrape, self.row.scrapes) {
+            (Some(scrape), Some((_, source))) if !scrape.has_begun() => {
+                take_turn(&self.pool.clone(), self, source);
+            }
+            _ => self.join(),
+        }
+    }
+
+    /// Joins the line from then on.
+    pub(super) fn join_at(mut self: Box<Self>, at: Timestamp) {
+        self.row.ready_at = self.row.ready_at.max(at);
+        self.join();
+    }
+
+    pub(super) fn join(self: Box<Self>) {
         let mine = self.pool.gate.rules().domain(&self.host);
         if mine != self.domain {
             let step = Step::Moved { domain: mine, at_url: self.at_url(), hops: self.hops };
@@ -150,17 +174,82 @@ impl Page {
             drop(permit);
             return self.put_down();
         }
+        if self.scrape.is_some() {
+            return self.scrape(permit, tenant).await;
+        }
         let pool = self.pool.clone();
-        let sent = send(&pool.transport, &self.url, self.lead, &mut permit).await;
+        let sent = send(&pool.transport, request(&self.url, self.lead), &mut permit).await;
         match sent {
             Ok(answered) => self.answered(permit, tenant, answered).await,
-            Err(Unsent::Withheld) => {
-                if let Some(errand) = permit.withhold(self) {
-                    put_back(errand);
-                }
-            }
+            Err(Unsent::Withheld) => self.withheld(permit),
             Err(Unsent::Broken(cause)) => self.broken(permit, tenant, &cause, None),
         }
+    }
+
+    /// The same for the scrape of an item, which begins when its connection is open.
+    async fn scrape(mut self: Box<Self>, mut permit: Permit, tenant: Tenant) {
+        let pool = self.pool.clone();
+        let (task, hold) = self.task();
+        let Some(scrape) = &mut self.scrape else { return };
+        let beginning = Beginning { pool: &pool, permit: &mut permit, scrape, task, hold };
+        let sent = pool.transport.send(request(&self.url, self.lead), beginning).await;
+        match sent {
+            Ok(answered) => {
+                note_written(&answered, &mut permit);
+                self.answered(permit, tenant, answered).await;
+            }
+            Err(SendError::Failed(cause)) => self.broken(permit, tenant, &cause, None),
+            Err(SendError::Withheld(stays)) => {
+                let log = self.scrape.as_mut().and_then(Scrape::take_log);
+                if let Some(log) = log
+                    && let Err(error) = pool.store.call_off_scrape(log).await
+                {
+                    pool.gate.fail(error);
+                }
+                match stays {
+                    Stays::Withheld => self.withheld(permit),
+                    Stays::Deferred(deferred) => self.deferred(&deferred),
+                    Stays::Gone(why) => self.gone(why),
+                    Stays::Fenced => self.put_down(),
+                    Stays::Store(error) => {
+                        pool.gate.fail(error);
+                        self.put_down();
+                    }
+                }
+            }
+        }
+    }
+
+    /// It takes the place in line that it had.
+    fn withheld(self: Box<Self>, permit: Permit) {
+        if let Some(errand) = permit.withhold(self) {
+            put_back(errand);
+        }
+    }
+
+    /// Its source was scraped too short a time ago: in the store it was put off.
+    pub(super) fn deferred(self: Box<Self>, deferred: &Deferred) {
+        let step = TaskEvent::Deferred { deferred };
+        self.pool.gate.events().tell(&Event::Task { url: &shown(&self.url), step });
+        self.put_down();
+    }
+
+    /// There is nothing to be scraped any more.
+    pub(super) fn gone(self: Box<Self>, why: &str) {
+        self.settle(Step::Skipped { reason: why.to_owned() }, None);
+    }
+
+    pub(super) fn task(&self) -> (TaskId, Hold) {
+        (self.row.id, self.hold)
+    }
+
+    pub(super) fn scrape_mut(&mut self) -> Option<&mut Scrape> {
+        self.scrape.as_mut()
+    }
+
+    /// Whether its lane is still worked on.
+    pub(super) fn is_open(&self) -> bool {
+        self.pool.lanes().is_open(self.lane, self.hold)
     }
 
     async fn answered(mut self: Box<Self>, mut permit: Permit, tenant: Tenant, mut answered: Answered) {
@@ -176,15 +265,15 @@ impl Page {
             let _ = tokio::time::timeout(DRAIN, drain(answered)).await;
             return match next_hop(&self.url, status, &headers) {
                 Some(next) => self.follow(next, tenant),
-                None if answer.outcome == Outcome::Success => self.done(tenant, status, 0),
+                None if answer.outcome == Outcome::Success => self.done(tenant, status, Kept::default()),
                 None => self.refused(&permit, tenant, answer.outcome, recorded.standing, Some(status)),
             };
         }
         match self.keep(&mut answered).await {
-            Ok(bytes) => {
+            Ok(kept) => {
                 permit.settle(&answer);
                 self.note(&permit, answer.outcome, Some(status));
-                self.done(tenant, status, bytes);
+                self.done(tenant, status, kept);
             }
             Err(Unkept::Archive(error)) => {
                 permit.settle(&answer);
@@ -197,7 +286,7 @@ impl Page {
     }
 
     /// Reads the body into the archive.
-    async fn keep(&self, answered: &mut Answered) -> Result<u64, Unkept> {
+    async fn keep(&self, answered: &mut Answered) -> Result<Kept, Unkept> {
         let content_type =
             answered.headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
         let head = Head {
@@ -214,8 +303,9 @@ impl Page {
         entry.finish().map_err(Unkept::Archive)
     }
 
-    fn done(self: Box<Self>, tenant: Tenant, status: u16, bytes: u64) {
-        self.settle(Step::Done { status, bytes }, Some(tenant));
+    fn done(self: Box<Self>, tenant: Tenant, status: u16, kept: Kept) {
+        let file = kept.file.map(|file| file.to_string_lossy().into_owned());
+        self.settle(Step::Done { status, bytes: kept.bytes, file }, Some(tenant));
     }
 
     /// No whole answer came.
@@ -331,7 +421,7 @@ impl Page {
     }
 
     /// It is not worked on any more; in the store it waits.
-    fn put_down(self: Box<Self>) {
+    pub(super) fn put_down(self: Box<Self>) {
         if self.pool.lanes().put_down(self.lane, self.hold, self.row.id) {
             self.pool.poke.notify_one();
         }

@@ -51,6 +51,7 @@ impl Lanes {
         hold: Hold,
         tasks: Vec<TaskRow>,
         asked: u32,
+        now: Timestamp,
     ) -> Vec<TaskRow> {
         let lane = Lane {
             domain,
@@ -63,7 +64,7 @@ impl Lanes {
             refilled_at: Timestamp::MIN,
         };
         let lane = self.open.entry(id).insert_entry(lane).into_mut();
-        let fresh = lane.take(tasks, asked);
+        let fresh = lane.take(tasks, asked, now);
         self.look(id);
         fresh
     }
@@ -90,11 +91,12 @@ impl Lanes {
         &mut self,
         id: LaneId,
         tasks: Vec<TaskRow>,
+        now: Timestamp,
     ) -> Option<(Hold, Domain, Vec<TaskRow>)> {
         let lane = self.open.get_mut(&id)?;
         lane.refilling = false;
         let limit = lane.limit;
-        let fresh = lane.take(tasks, limit);
+        let fresh = lane.take(tasks, limit, now);
         let (hold, domain) = (lane.hold, lane.domain.clone());
         self.look(id);
         Some((hold, domain, fresh))
@@ -164,8 +166,13 @@ impl Lanes {
 }
 
 impl Lane {
-    fn take(&mut self, tasks: Vec<TaskRow>, asked: u32) -> Vec<TaskRow> {
+    fn take(&mut self, mut tasks: Vec<TaskRow>, asked: u32, now: Timestamp) -> Vec<TaskRow> {
         self.exhausted = tasks.len() < asked as usize;
+        // A scrape that is deferred is not asked for before its wake; the lane comes back then.
+        if let Some(later) = tasks.iter().position(|task| task.scrapes.is_some() && task.ready_at > now) {
+            tasks.truncate(later);
+            self.exhausted = true;
+        }
         if let Some(last) = tasks.last() {
             self.cursor = Some(Cursor { ready_at: last.ready_at, task: last.id });
         }

@@ -7,12 +7,14 @@
 //! - here: starting, running and stopping
 //! - `lanes`: the lanes in hand and what is known of them
 //! - `errand`: one task on its way
+//! - `scrape`: what is special about the task of an item
 //! - `settler`: commits what became of tasks, many at a time
 //! - `fill`: reading a list of URLs into a job
 
 mod errand;
 mod fill;
 mod lanes;
+mod scrape;
 mod settler;
 
 use std::collections::HashMap;
@@ -43,6 +45,7 @@ use crate::transport::Transport;
 use errand::Page;
 pub use fill::{BadLine, Filled, Go, OnBad};
 use lanes::Lanes;
+use scrape::Turns;
 use settler::Settling;
 
 /// Works on one job. Clones are the same pool.
@@ -63,6 +66,18 @@ pub struct Parts {
     pub config: Config,
     /// What is worked on.
     pub job: Job,
+    /// When the work is over.
+    pub until: Until,
+}
+
+/// When the work on a job is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Until {
+    /// When all its tasks are settled: then the job is done.
+    #[default]
+    Done,
+    /// The same, but the job stays open for more.
+    Idle,
 }
 
 /// Why a pool stopped working.
@@ -74,6 +89,10 @@ pub enum Ended {
     Stopped,
     /// Everything that is there is settled, but a list was not read to its end: the job stays open for the rest.
     Unread,
+    /// Everything that is there is settled; the job stays open for more.
+    Idle,
+    /// Too much failed in a row; the job stays open, and what is left waits.
+    Halted(String),
 }
 
 struct Inner {
@@ -84,10 +103,14 @@ struct Inner {
     archive: Archive,
     job: Job,
     settings: JobSettings,
+    until: Until,
+    scrape_interval: Option<Span>,
     redirects_max: u32,
     lanes: Mutex<Lanes>,
     /// Tasks that wait for the robots.txt of their origin, in the order they came.
     asking: Mutex<HashMap<String, Vec<Page>>>,
+    /// Tasks of items that wait until another of their source has asked.
+    turns: Mutex<Turns>,
     guards: Mutex<Guards>,
     settles: mpsc::UnboundedSender<Settling>,
     /// Something happened that the pool should look at.
@@ -111,7 +134,7 @@ struct Guards {
 impl Pool {
     /// A pool for a job. Must be made inside a tokio runtime.
     pub fn new(parts: Parts) -> Self {
-        let Parts { gate, store, transport, archive, config, job } = parts;
+        let Parts { gate, store, transport, archive, config, job, until } = parts;
         let keeper = (config.robots == RobotsPolicy::Obey)
             .then(|| Arc::new(Keeper::new(gate.clone(), transport.clone(), &config, Some(store.clone()))));
         let (settles, settling) = mpsc::unbounded_channel();
@@ -129,9 +152,12 @@ impl Pool {
             archive,
             job,
             settings: config.job,
+            until,
+            scrape_interval: config.scrape.min_interval,
             redirects_max: config.http.redirects_max,
             lanes: Mutex::default(),
             asking: Mutex::default(),
+            turns: Mutex::default(),
             guards: Mutex::new(guards),
             settles,
             poke: Notify::new(),
@@ -247,6 +273,10 @@ impl Inner {
         self.asking.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn turns(&self) -> MutexGuard<'_, Turns> {
+        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn guards(&self) -> MutexGuard<'_, Guards> {
         self.guards.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -295,7 +325,10 @@ impl Claimer {
     async fn work(&mut self) -> Result<Option<Ended>, StoreError> {
         let tripped = self.inner.guards().tripped.take();
         if let Some((step, message)) = tripped {
-            return self.end(step, Some(message)).await;
+            return match self.inner.until {
+                Until::Done => self.end(step, Some(message)).await,
+                Until::Idle => Ok(Some(Ended::Halted(message))),
+            };
         }
         if self.inner.now().since(self.asked_at) >= if self.changed { SOON } else { LOOK } {
             self.changed = false;
@@ -319,9 +352,19 @@ impl Claimer {
         }
         let idle = self.inner.lanes().is_empty() && self.inner.fetches.len() <= 1;
         if idle && !self.inner.filling.load(Ordering::Relaxed) {
-            return self.end(JobStep::Finish, None).await;
+            return match self.inner.until {
+                Until::Done => self.end(JobStep::Finish, None).await,
+                Until::Idle => self.idle().await,
+            };
         }
         Ok(None)
+    }
+
+    /// Whether nothing waits any more, here or elsewhere.
+    async fn idle(&mut self) -> Result<Option<Ended>, StoreError> {
+        let job = self.inner.store.find_job(self.inner.job.name.clone()).await?;
+        let waits = job.is_some_and(|job| job.counts.waiting() > 0);
+        Ok((!waits).then_some(Ended::Idle))
     }
 
     /// Takes the step if the job is where that is legal; how it ended, when it did.
@@ -381,7 +424,7 @@ impl Claimer {
             return Ok(());
         }
         for (lane, tasks) in inner.store.refill(refills).await? {
-            let fresh = inner.lanes().refilled(lane, tasks);
+            let fresh = inner.lanes().refilled(lane, tasks, inner.now());
             if let Some((hold, domain, tasks)) = fresh {
                 tasks.into_iter().for_each(|task| Page::begin(&inner, lane, hold, &domain, task));
             }
@@ -419,7 +462,8 @@ impl Inner {
             Take::Held { .. } => None,
         };
         let Some(hold) = hold.map(|adopted| adopted.hold) else { return false };
-        let tasks = self.lanes().open(lane, domain.clone(), hold, tasks, CLAIM_TASKS);
+        let now = self.now();
+        let tasks = self.lanes().open(lane, domain.clone(), hold, tasks, CLAIM_TASKS, now);
         tasks.into_iter().for_each(|task| Page::begin(self, lane, hold, &domain, task));
         true
     }

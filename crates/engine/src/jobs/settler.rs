@@ -105,7 +105,7 @@ fn conclude(pool: &Arc<Inner>, one: One, settled: Settled) -> bool {
         return pool.lanes().put_down(lane, settle.hold, settle.task);
     }
     let counted = match &settle.step {
-        Step::Done { status, bytes } => {
+        Step::Done { status, bytes, .. } => {
             tell(TaskEvent::Done { status: *status, bytes: *bytes });
             Some(guard::Settled::Done)
         }

@@ -47,7 +47,7 @@ fn a_line_that_was_cut_short_is_ended() {
         let archive = Archive::Files(Files::open(folder.path()).unwrap());
         let mut entry = begin(&archive, &format!("http://a.example/page{round}"));
         entry.write(b"a body").unwrap();
-        assert_eq!(entry.finish().unwrap(), 6);
+        assert_eq!(entry.finish().unwrap().bytes, 6);
     }
     let index = index(folder.path());
     let urls: Vec<&str> = index.iter().map(|line| line["url"].as_str().unwrap()).collect();

@@ -6,13 +6,15 @@
 //! - `place`: where the file is, and what its errors mean
 //! - `schema`: the tables
 //! - `writer`: the thread
-//! - `holders`, `domains`, `jobs`, `tasks`: what it does
+//! - `holders`, `domains`, `jobs`, `tasks`, `sources`, `items`: what it does
 
 mod domains;
 mod holders;
+mod items;
 mod jobs;
 mod place;
 mod schema;
+mod sources;
 mod tasks;
 mod writer;
 
@@ -22,14 +24,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use comity_core::domain::Domain;
+use comity_core::enqueue::{self, Asker};
 use comity_core::task::{JobId, JobStep};
 use comity_core::time::Timestamp;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 use serde_json::Value;
 
 use crate::domains::{DomainKey, DomainRow, DomainStore, HolderId, Released, Saved, Take};
+use crate::items::{
+    Item, ItemCounts, ItemId, ItemStore, Items, LogId, ScrapeLog, ScrapeTerms, Start, Started, Wish,
+};
 use crate::jobs::{Filling, Job, JobStore, Stepped};
 use crate::robots::{RobotsRow, RobotsStore};
+use crate::sources::{
+    Changed, FetchEnd, FetchRun, Kept, NewItem, NewSource, Source, SourceChange, SourceId, SourceStore,
+};
 use crate::tasks::{
     Claim, Claimed, Enqueued, LaneId, NewTask, Refill, Settle, Settled, TaskRow, TaskStore, TaskView,
 };
@@ -281,6 +290,85 @@ impl TaskStore for Sqlite {
 
     fn list_tasks(&self, job: JobId, state: String, limit: u32) -> Reply<'_, Vec<TaskView>> {
         self.writer.run(move |tx| tx.views(job, &state, limit))
+    }
+}
+
+impl SourceStore for Sqlite {
+    fn add_source(&self, source: NewSource, now: Timestamp) -> Reply<'_, (Source, bool)> {
+        self.writer.run(move |tx| tx.add_source(&source, now))
+    }
+
+    fn find_source(&self, id: SourceId) -> Reply<'_, Option<Source>> {
+        self.writer.run(move |tx| tx.source(id))
+    }
+
+    fn list_sources(&self) -> Reply<'_, Vec<Source>> {
+        self.writer.run(|tx| tx.sources())
+    }
+
+    fn change_source(&self, id: SourceId, change: SourceChange) -> Reply<'_, Changed> {
+        self.writer.run(move |tx| tx.change_source(id, &change))
+    }
+
+    fn remove_source(&self, id: SourceId) -> Reply<'_, bool> {
+        self.writer.run(move |tx| tx.remove_source(id))
+    }
+
+    fn keep_items(&self, source: SourceId, items: Vec<NewItem>, now: Timestamp) -> Reply<'_, Kept> {
+        self.writer.run(move |tx| tx.keep_items(source, &items, now))
+    }
+
+    fn end_fetch(&self, end: FetchEnd) -> Reply<'_, ()> {
+        self.writer.run(move |tx| tx.end_fetch(&end))
+    }
+
+    fn list_fetches(&self, source: SourceId, limit: u32) -> Reply<'_, Vec<FetchRun>> {
+        self.writer.run(move |tx| tx.fetches(source, limit))
+    }
+}
+
+impl ItemStore for Sqlite {
+    fn find_item(&self, id: ItemId) -> Reply<'_, Option<Item>> {
+        self.writer.run(move |tx| tx.item(id))
+    }
+
+    fn list_items(&self, items: Items) -> Reply<'_, Vec<Item>> {
+        self.writer.run(move |tx| tx.items(items))
+    }
+
+    fn count_items(&self, source: SourceId) -> Reply<'_, ItemCounts> {
+        self.writer.run(move |tx| tx.count_items(source))
+    }
+
+    fn sources_with_unscraped(&self) -> Reply<'_, Vec<SourceId>> {
+        self.writer.run(|tx| tx.sources_with_unscraped())
+    }
+
+    fn scrape_job(&self, now: Timestamp) -> Reply<'_, Job> {
+        self.writer.run(move |tx| tx.scrape_job(now))
+    }
+
+    fn enqueue_items(
+        &self,
+        job: JobId,
+        wishes: Vec<Wish>,
+        asker: Asker,
+        terms: ScrapeTerms,
+        now: Timestamp,
+    ) -> Reply<'_, Vec<enqueue::Enqueued>> {
+        self.writer.run(move |tx| tx.enqueue_items(job, &wishes, asker, terms, now))
+    }
+
+    fn start_scrape(&self, holder: HolderId, start: Start, now: Timestamp) -> Reply<'_, Started> {
+        self.writer.run(move |tx| tx.start_scrape(holder, start, now))
+    }
+
+    fn call_off_scrape(&self, log: LogId) -> Reply<'_, ()> {
+        self.writer.run(move |tx| tx.call_off_scrape(log))
+    }
+
+    fn list_scrapes(&self, item: ItemId, limit: u32) -> Reply<'_, Vec<ScrapeLog>> {
+        self.writer.run(move |tx| tx.scrapes(item, limit))
     }
 }
 

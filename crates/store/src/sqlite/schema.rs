@@ -56,7 +56,10 @@ fn version(connection: &Connection) -> rusqlite::Result<i64> {
 }
 
 /// What each version added; never changed once released.
-const MIGRATIONS: [&str; 1] = ["
+const MIGRATIONS: [&str; 2] = [JOBS, SOURCES];
+
+/// Domains, jobs, tasks.
+const JOBS: &str = "
 CREATE TABLE holders (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     name TEXT NOT NULL,
@@ -158,4 +161,101 @@ CREATE TABLE robots (
     status INTEGER NOT NULL,
     body BLOB NOT NULL
 ) STRICT, WITHOUT ROWID;
-"];
+";
+
+/// Sources and items.
+const SOURCES: &str = "
+CREATE TABLE sources (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    name TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    url TEXT NOT NULL UNIQUE,
+    listed_url TEXT NOT NULL,
+    lead TEXT NOT NULL,
+    enabled INTEGER NOT NULL DEFAULT 1,
+    scraping INTEGER NOT NULL DEFAULT 1,
+    auto_scrape INTEGER NOT NULL DEFAULT 1,
+    min_scrape_interval REAL,
+    config_json TEXT NOT NULL DEFAULT '{}',
+    cursor_json TEXT NOT NULL DEFAULT '{}',
+    added_us INTEGER NOT NULL,
+    failures INTEGER NOT NULL DEFAULT 0,
+    retry_us INTEGER,
+    error TEXT
+) STRICT;
+
+CREATE TABLE items (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    source_id INTEGER NOT NULL,
+    identity TEXT NOT NULL,
+    url TEXT NOT NULL,
+    lead TEXT NOT NULL,
+    title TEXT,
+    published_us INTEGER,
+    state TEXT NOT NULL DEFAULT 'none',
+    content_hash INTEGER NOT NULL,
+    seen_us INTEGER NOT NULL,
+    changed_us INTEGER,
+    task_id INTEGER,
+    wake_us INTEGER,
+    scraped_us INTEGER,
+    status INTEGER,
+    bytes INTEGER,
+    file TEXT,
+    error TEXT
+) STRICT;
+CREATE UNIQUE INDEX items_identity ON items (source_id, identity);
+CREATE INDEX items_unscraped ON items (source_id, id) WHERE state = 'none';
+CREATE INDEX items_in_flight ON items (source_id, wake_us) WHERE state IN ('waiting', 'running');
+
+CREATE TABLE fetch_runs (
+    id INTEGER PRIMARY KEY,
+    source_id INTEGER NOT NULL,
+    started_us INTEGER NOT NULL,
+    ended_us INTEGER NOT NULL,
+    status TEXT NOT NULL,
+    window_end_us INTEGER NOT NULL,
+    cursor_in TEXT NOT NULL,
+    cursor_out TEXT NOT NULL,
+    http_status INTEGER,
+    found INTEGER NOT NULL,
+    new INTEGER NOT NULL,
+    changed INTEGER NOT NULL,
+    error TEXT,
+    until_us INTEGER
+) STRICT;
+CREATE INDEX fetch_runs_source ON fetch_runs (source_id, id);
+
+CREATE TABLE scrape_logs (
+    id INTEGER PRIMARY KEY,
+    source_id INTEGER NOT NULL,
+    item_id INTEGER NOT NULL,
+    task_id INTEGER NOT NULL,
+    started_us INTEGER NOT NULL,
+    ended_us INTEGER,
+    status TEXT NOT NULL DEFAULT 'running',
+    http_status INTEGER,
+    bytes INTEGER,
+    error TEXT
+) STRICT;
+CREATE INDEX scrape_logs_last ON scrape_logs (source_id, started_us);
+CREATE INDEX scrape_logs_item ON scrape_logs (item_id, id);
+CREATE INDEX scrape_logs_open ON scrape_logs (task_id) WHERE ended_us IS NULL;
+
+ALTER TABLE tasks ADD COLUMN item_id INTEGER;
+ALTER TABLE tasks ADD COLUMN source_id INTEGER;
+
+-- Whatever ends or revives a task (a settle, the end of its job, a retry), its item follows.
+CREATE TRIGGER items_follow_tasks AFTER UPDATE OF state ON tasks
+WHEN NEW.item_id IS NOT NULL AND NEW.state <> OLD.state
+BEGIN
+    UPDATE items SET wake_us = NULL, error = iif(NEW.state = 'waiting', NULL, NEW.error), state = CASE NEW.state
+        WHEN 'waiting' THEN 'waiting'
+        WHEN 'done' THEN iif(coalesce(NEW.bytes, 0) = 0, 'partial', 'done')
+        ELSE 'failed' END
+    WHERE id = NEW.item_id AND task_id = NEW.id;
+    -- Whoever was under way when its job ended has nothing to settle any more.
+    UPDATE scrape_logs SET ended_us = NEW.settled_us, status = 'interrupted'
+    WHERE task_id = NEW.id AND ended_us IS NULL AND NEW.state = 'skipped' AND NEW.error = 'the job ended';
+END;
+";

@@ -13,6 +13,8 @@ use super::holders::Living;
 use super::writer::Tx;
 use super::{at, us};
 use crate::domains::{Hold, HolderId, Take};
+use crate::items::ItemId;
+use crate::sources::SourceId;
 use crate::tasks::{
     Attempt, Claim, Claimed, Enqueued, LaneId, Lead, NewTask, Refill, Settle, Settled, Step, TaskRow,
     TaskView,
@@ -76,7 +78,7 @@ impl Tx<'_> {
         }
     }
 
-    fn lane_id(&mut self, job: i64, domain: &str) -> rusqlite::Result<i64> {
+    pub(super) fn lane_id(&mut self, job: i64, domain: &str) -> rusqlite::Result<i64> {
         let domain = self.domain_id(domain)?;
         if let Some(id) = self.memory.lane_ids.get(&(job, domain)) {
             return Ok(*id);
@@ -93,7 +95,7 @@ impl Tx<'_> {
     }
 
     /// A lane with a task that may go at `due_at` is looked at by then.
-    fn make_due(&self, lane: i64, due_at: Timestamp) -> rusqlite::Result<()> {
+    pub(super) fn make_due(&self, lane: i64, due_at: Timestamp) -> rusqlite::Result<()> {
         let sql = "UPDATE lanes SET due_us = ?2 WHERE id = ?1 AND (due_us IS NULL OR due_us > ?2)";
         self.sql.prepare_cached(sql)?.execute([lane, us(due_at)])?;
         Ok(())
@@ -158,7 +160,7 @@ impl Tx<'_> {
 
     pub(super) fn read_lane(&self, refill: Refill) -> rusqlite::Result<Vec<TaskRow>> {
         let Refill { lane, after, limit } = refill;
-        let sql = "SELECT id, url, lead, at_url, hops, retries, ready_us FROM tasks
+        let sql = "SELECT id, url, lead, at_url, hops, retries, ready_us, item_id, source_id FROM tasks
             WHERE lane_id = ?1 AND state = 'waiting' AND (ready_us, id) > (?2, ?3)
             ORDER BY ready_us, id LIMIT ?4";
         let (ready, id) = after.map_or((i64::MIN, 0), |after| (us(after.ready_at), after.task.0 as i64));
@@ -226,12 +228,12 @@ impl Tx<'_> {
     fn settle_one(&mut self, settle: &Settle, tally: &mut Tally, now: Timestamp) -> rusqlite::Result<bool> {
         let id = settle.task.0 as i64;
         // A task that moved on meanwhile is another holder's.
-        let sql =
-            "SELECT 1 FROM tasks JOIN lanes ON lanes.id = lane_id WHERE tasks.id = ?1 AND state = 'waiting'
-            AND tasks.job_id = ?2 AND domain_id = ?3";
-        if !self.sql.prepare_cached(sql)?.exists([id, settle.job.0 as i64, settle.hold.key.0])? {
-            return Ok(false);
-        }
+        let sql = "SELECT item_id FROM tasks JOIN lanes ON lanes.id = lane_id
+            WHERE tasks.id = ?1 AND state = 'waiting' AND tasks.job_id = ?2 AND domain_id = ?3";
+        let mut statement = self.sql.prepare_cached(sql)?;
+        let row = statement.query_row([id, settle.job.0 as i64, settle.hold.key.0], |row| row.get(0));
+        let Some(item): Option<Option<i64>> = row.optional()? else { return Ok(false) };
+        drop(statement);
         let end = "UPDATE tasks SET state = ?2, status = ?3, bytes = ?4, error = ?5, settled_us = ?6
             WHERE id = ?1 AND state = 'waiting'";
         let end = |state, status: Option<u16>, bytes: Option<i64>, error: Option<&str>| {
@@ -239,7 +241,7 @@ impl Tx<'_> {
             statement.execute(params![id, state, status, bytes, error, us(now)])
         };
         let changed = match &settle.step {
-            Step::Done { status, bytes } => end("done", Some(*status), Some(*bytes as i64), None)?,
+            Step::Done { status, bytes, .. } => end("done", Some(*status), Some(*bytes as i64), None)?,
             Step::Failed { error, status } => end("failed", *status, None, Some(error))?,
             Step::Skipped { reason } => end("skipped", None, None, Some(reason))?,
             Step::Retry { ready_at, retries, error } => {
@@ -267,6 +269,9 @@ impl Tx<'_> {
             return Ok(false);
         }
         tally.count(settle);
+        if let Some(item) = item {
+            self.settle_item(item, settle, now)?;
+        }
         settle.attempts.iter().try_for_each(|attempt| self.note(id, attempt))?;
         Ok(true)
     }
@@ -332,13 +337,21 @@ fn task_of(row: &Row<'_>) -> rusqlite::Result<TaskRow> {
     Ok(TaskRow {
         id: TaskId(row.get::<_, i64>(0)? as u64),
         url: row.get(1)?,
-        // Whatever is not known to be listed is not trusted.
-        lead: if lead == Lead::Listed.as_str() { Lead::Listed } else { Lead::Remote },
+        lead: lead_of(&lead),
         at_url: row.get(3)?,
         hops: row.get(4)?,
         retries: row.get(5)?,
         ready_at: at(row.get(6)?),
+        scrapes: row
+            .get::<_, Option<i64>>(7)?
+            .zip(row.get::<_, Option<i64>>(8)?)
+            .map(|(item, source)| (ItemId(item), SourceId(source))),
     })
+}
+
+/// Whatever is not known to be listed is not trusted.
+pub(super) fn lead_of(word: &str) -> Lead {
+    if word == Lead::Listed.as_str() { Lead::Listed } else { Lead::Remote }
 }
 
 /// A lane whose domain another process holds is looked at again after this long.

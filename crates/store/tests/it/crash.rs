@@ -6,13 +6,21 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use comity_core::cadence::RunWindow;
+use comity_core::enqueue::Asker;
 use comity_core::outcome::Outcome;
 use comity_core::task::JobId;
+use comity_core::time::Timestamp;
 use comity_store::domains::{Hold, Parting, Take};
+use comity_store::items::{ScrapeTerms, StartStep, Started};
+use comity_store::sources::{FetchEnd, FetchResult, Kept, NewSource, SourceId};
 use comity_store::sqlite::Sqlite;
 use comity_store::tasks::{Attempt, Claimed, Settle, Settled, Step};
 use rusqlite::Connection;
+use serde_json::Map;
 
+use crate::backend::Backend;
+use crate::following::{Follower, every, feed, keep, page};
 use crate::process::{Process, at, died_at, done, failed, hold_of, listed, ms, retry};
 
 /// B37, B74, B77: whatever was answered is there, whatever is there fits together, and the rest can go on.
@@ -22,7 +30,7 @@ async fn a_process_killed_at_any_moment_leaves_a_store_that_goes_on() {
     let path = folder.path().join("comity.db");
     drop(Sqlite::open(&path).unwrap());
     for round in 0..ROUNDS {
-        let heard = kill(start_child(&path, round), Duration::from_millis(fastrand::u64(0..40)));
+        let heard = kill(start_child("child", &path, round), Duration::from_millis(fastrand::u64(0..40)));
         let found = check(&path);
         assert!(found.0 >= heard.0 && found.1 >= heard.1, "it was told of {heard:?}, there is {found:?}");
         inherit(&path, round).await;
@@ -53,6 +61,129 @@ async fn child() {
         settled += work(&one, job, nth).await;
         tell(tasks, settled);
     }
+}
+
+/// B60: what a fetch found is kept as it is found; that it was fetched is said at its end only.
+pub(crate) async fn a_fetch_killed_before_its_end_keeps_items_and_moves_nothing(backend: Backend) {
+    let one = Process::start(&backend, "one", at(0)).await;
+    let before = one.store.add_source(feed("https://feeds.example/"), at(0)).await.unwrap().0;
+    let found = || (0..3).map(|nth| page(&format!("https://a.example/{nth}"))).collect::<Vec<_>>();
+    one.store.keep_items(before.id, found(), at(1)).await.unwrap();
+    backend.kill(one, at(2)).await;
+
+    let heir = Process::start(&backend, "heir", at(3)).await;
+    let after = heir.store.find_source(before.id).await.unwrap();
+    assert_eq!(after.as_ref(), Some(&before), "it is due as it was");
+    assert_eq!(heir.store.list_fetches(before.id, 9).await.unwrap(), []);
+    assert_eq!(heir.store.count_items(before.id).await.unwrap().items, 3);
+    let again = heir.store.keep_items(before.id, found(), at(4)).await.unwrap();
+    assert_eq!(again, Kept { new: 0, known: 3, changed: 0 }, "fetched again, they are known");
+}
+
+/// B51, B54, B60, B74: killed at any moment, a follower leaves items that follow their tasks, scrapes that are
+/// the interval apart, and cursors that are those of the last fetch.
+#[tokio::test]
+async fn a_follower_killed_at_any_moment_leaves_sources_that_fit_together() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("comity.db");
+    drop(Sqlite::open(&path).unwrap());
+    for round in 0..ROUNDS {
+        let after = Duration::from_millis(fastrand::u64(0..40));
+        let heard = kill(start_child("following_child", &path, round), after);
+        let found = check_sources(&path);
+        assert!(found.0 >= heard.0 && found.1 >= heard.1, "it was told of {heard:?}, there is {found:?}");
+    }
+    assert!(check_sources(&path).1 > 0, "something was scraped");
+}
+
+/// The process that is killed: finds items, scrapes them, and says after each answer how much is committed.
+#[tokio::test]
+#[ignore = "started by a_follower_killed_at_any_moment_leaves_sources_that_fit_together"]
+async fn following_child() {
+    let (Ok(path), Ok(round)) = (std::env::var(PATH), std::env::var(ROUND)) else { return };
+    let round: i64 = round.parse().unwrap();
+    let one = Process::with(Arc::new(Sqlite::open(path).unwrap()), "child", at(round * 100_000)).await;
+    let hold = one.taken("a.example", at(round * 100_000)).await.hold;
+    let new = NewSource { interval: every(5_000), ..feed("https://feeds.example/") };
+    let source = one.store.add_source(new, at(0)).await.unwrap().0.id;
+    let job = one.store.scrape_job(at(0)).await.unwrap().id;
+    let follower = Follower { one, hold, source, items: Vec::new(), job };
+    let store = follower.store();
+    let counts = store.count_items(source).await.unwrap();
+    let (mut items, mut ended) = (counts.items, counts.done + counts.failed);
+    for nth in 0.. {
+        let now = at(round * 100_000 + nth * 6);
+        let urls: Vec<String> = (0..2).map(|url| format!("https://a.example/{round}/{nth}/{url}")).collect();
+        let ids = keep(store, source, &urls).await;
+        items += 2;
+        tell(items, ended);
+        follower.enqueue_with(&ids, Asker::Automatic, ScrapeTerms::default(), now).await;
+        for task in follower.ready(now).await {
+            let start = follower.wants(task.id, StartStep::Begin);
+            let Started::Begun(log) = follower.try_start(start, now).await else { continue };
+            match nth % 4 {
+                0 => follower.settle(task.id, retry(now), now).await,
+                1 => store.call_off_scrape(log).await.unwrap(),
+                _ => {
+                    follower.settle(task.id, if nth % 4 == 2 { done() } else { failed() }, now).await;
+                    ended += 1;
+                }
+            }
+            tell(items, ended);
+        }
+        store.end_fetch(read(source, now)).await.unwrap();
+    }
+}
+
+fn read(source: SourceId, now: Timestamp) -> FetchEnd {
+    FetchEnd {
+        source,
+        window: RunWindow::ending(now, now).unwrap(),
+        started_at: now,
+        ended_at: now,
+        result: FetchResult::Read { whole: true, cursor: Map::new(), moved_to: None },
+        http_status: Some(200),
+        found: 2,
+        kept: Kept { new: 2, known: 0, changed: 0 },
+        error: None,
+    }
+}
+
+/// Looks at sources as a person would, with all that must fit together; items, and those that ended.
+fn check_sources(path: &Path) -> (u64, u64) {
+    let file = Connection::open(path).unwrap();
+    let number = |sql: &str| file.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap() as u64;
+    for (what, sql) in [
+        (
+            "an item in flight without a task, or the other way round",
+            "SELECT count(*) FROM items LEFT JOIN tasks ON tasks.id = task_id
+            WHERE (items.state IN ('waiting', 'running')) <> (tasks.state IS 'waiting')",
+        ),
+        (
+            "an item that runs without a row, or the other way round",
+            "SELECT count(*) FROM items WHERE (state = 'running') <> EXISTS (
+                SELECT 1 FROM scrape_logs WHERE item_id = items.id AND ended_us IS NULL)",
+        ),
+        (
+            "two scrapes too close to each other",
+            "SELECT count(*) FROM (SELECT started_us - lag(started_us) OVER (ORDER BY started_us) AS gap
+                FROM scrape_logs) WHERE gap < 5000000",
+        ),
+        (
+            "a cursor that is not that of the last fetch",
+            "SELECT count(*) FROM sources WHERE cursor_json <> coalesce((SELECT cursor_out FROM fetch_runs
+                WHERE source_id = sources.id ORDER BY id DESC LIMIT 1), '{}')",
+        ),
+        (
+            "a job that counted wrongly",
+            "SELECT count(*) FROM jobs WHERE tasks - done - failed - skipped <> (
+                SELECT count(*) FROM tasks WHERE state = 'waiting' AND job_id = jobs.id)",
+        ),
+    ] {
+        assert_eq!(number(sql), 0, "{what}");
+    }
+    let ended = "SELECT count(*) FROM items WHERE state IN ('done', 'failed')";
+    (number("SELECT count(*) FROM items"), number(ended))
 }
 
 /// Settles half of what can be claimed, one way or another, and gives the domains back.
@@ -95,9 +226,9 @@ fn tell(tasks: u64, settled: u64) {
     out.flush().unwrap();
 }
 
-fn start_child(path: &Path, round: i64) -> Child {
+fn start_child(name: &str, path: &Path, round: i64) -> Child {
     Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "crash::child", "--ignored", "--nocapture"])
+        .args(["--exact", &format!("crash::{name}"), "--ignored", "--nocapture"])
         .env(PATH, path)
         .env(ROUND, round.to_string())
         .stdout(Stdio::piped())

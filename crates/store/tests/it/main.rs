@@ -6,14 +6,20 @@
 mod backend;
 mod claiming;
 mod crash;
+mod fetches;
 mod filling;
+mod following;
 mod holders;
 mod holding;
+mod items;
 mod jobs;
 mod overlap;
 mod process;
 mod robots;
+mod scraped;
+mod scraping;
 mod settling;
+mod sources;
 mod sqlite;
 mod stored;
 
@@ -88,12 +94,100 @@ macro_rules! promises {
                     a_reopened_job_revives_what_failed_or_ended_with_it,
                     a_reopened_job_does_not_finish_before_it_is_swept,
                     a_revived_task_is_where_its_url_is;
+                sources:
+                    a_source_is_added_once_per_url,
+                    a_change_sets_only_what_is_named,
+                    an_interval_comes_back_exactly,
+                    another_url_clears_the_cursor_and_is_listed_by_the_operator,
+                    the_operator_may_list_where_a_source_moved,
+                    a_url_that_another_source_has_is_refused,
+                    a_removed_source_takes_everything_with_it,
+                    enabling_forgets_failures,
+                    a_removed_source_keeps_nothing,
+                    items_are_new_known_or_changed_by_their_hash,
+                    the_same_identity_in_two_sources_is_two_items,
+                    an_item_that_changed_keeps_its_state,
+                    items_are_listed_in_pages,
+                    runs_find_the_sources_that_have_unscraped_items;
+                fetches:
+                    what_was_read_moves_the_last_fetch_to_the_window_end,
+                    what_was_not_read_leaves_the_cursor_byte_for_byte,
+                    an_earlier_window_never_moves_the_last_fetch_back,
+                    other_fields_of_the_cursor_survive,
+                    failures_count_up_until_something_was_read,
+                    a_source_that_is_gone_is_disabled,
+                    a_source_that_moved_is_asked_there,
+                    a_move_to_where_another_source_is_is_passed_over,
+                    a_fetch_is_told_with_its_numbers,
+                    old_fetches_are_forgotten;
+                items:
+                    the_first_scrape_of_a_source_is_enqueued,
+                    longer_ago_than_the_interval_is_enqueued,
+                    exactly_the_interval_ago_is_enqueued,
+                    too_soon_is_deferred_with_its_numbers,
+                    deferred_tasks_wake_spaced_by_the_interval,
+                    a_sources_own_interval_goes_before_the_global_one,
+                    a_source_without_an_interval_goes_by_the_global_one,
+                    null_and_zero_switch_the_interval_off,
+                    a_deferred_task_is_ready_at_its_wake_and_not_before,
+                    sources_do_not_defer_each_other,
+                    refusals_come_in_their_order,
+                    an_item_that_waits_is_deferred_or_runs_is_enqueued_already,
+                    a_bulk_stops_at_the_in_flight_cap,
+                    deferred_items_do_not_count_for_the_cap_before_their_wake,
+                    enqueueing_an_item_again_replaces_its_task,
+                    a_late_word_on_a_replaced_task_is_not_taken,
+                    a_task_knows_its_item_and_who_led_there,
+                    an_item_enqueued_while_its_job_ended_is_not_lost;
+                scraping:
+                    a_scrape_that_begins_has_a_row_from_its_start,
+                    a_task_that_runs_too_soon_is_deferred,
+                    a_running_task_goes_by_the_interval_in_force,
+                    a_short_wait_is_told_and_changes_nothing,
+                    a_wait_beyond_patience_is_deferred,
+                    tasks_enqueued_together_wake_spaced_by_the_interval,
+                    a_task_deferred_as_it_runs_comes_after_wakes_reserved,
+                    a_clock_that_stepped_back_waits_one_interval,
+                    a_task_whose_item_was_deleted_is_a_no_op,
+                    a_task_whose_source_was_disabled_is_a_no_op,
+                    a_task_whose_source_is_not_scraped_any_more_is_a_no_op,
+                    a_task_whose_source_is_not_scraped_by_itself_any_more_goes_on,
+                    a_task_whose_job_ended_is_a_no_op,
+                    the_end_of_a_no_op_leaves_a_later_wish_alone,
+                    a_no_op_that_was_never_settled_does_not_strand_its_item,
+                    an_item_is_scraped_by_its_latest_task_only,
+                    a_start_that_is_not_ours_is_fenced,
+                    a_task_that_ended_starts_no_more,
+                    a_scrape_called_off_leaves_no_row,
+                    a_redirect_goes_on_in_the_same_row,
+                    a_move_without_a_redirect_is_no_start,
+                    an_interrupted_scrape_is_closed_and_counts,
+                    a_scrape_interrupted_long_ago_begins_anew_at_once;
+                scraped:
+                    what_was_fetched_is_done,
+                    an_empty_answer_is_partial,
+                    what_was_given_up_has_failed,
+                    a_retry_waits_again_and_has_its_row,
+                    what_is_not_to_be_fetched_has_failed_with_its_reason,
+                    a_scrape_that_is_skipped_under_way_is_closed,
+                    an_attempt_that_failed_before_it_left_has_a_row,
+                    a_fenced_settle_leaves_the_item_alone,
+                    items_of_a_job_that_ended_have_failed_and_wait_again_when_it_is_reopened,
+                    a_scrape_whose_job_ended_under_way_does_not_run_for_ever,
+                    a_scrape_job_that_ended_is_opened_again_empty,
+                    a_reopened_job_has_one_task_an_item,
+                    somebody_elses_job_by_that_name_is_left_alone;
                 overlap:
                     claims_at_once_bring_each_lane_once,
                     of_takes_at_once_one_succeeds,
                     the_same_urls_from_many_are_each_added_once,
                     of_settles_at_once_one_succeeds,
-                    fifty_callers_share_one_store;
+                    fifty_callers_share_one_store,
+                    of_two_scrapes_of_a_source_at_once_one_begins,
+                    an_item_enqueued_by_many_at_once_has_one_task,
+                    wakes_reserved_at_once_are_spaced_by_the_interval;
+                crash:
+                    a_fetch_killed_before_its_end_keeps_items_and_moves_nothing;
                 robots:
                     what_was_kept_comes_back,
                     a_newer_answer_replaces_the_older;

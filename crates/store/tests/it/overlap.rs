@@ -2,13 +2,21 @@
 
 use std::sync::Arc;
 
-use comity_store::domains::Take;
+use comity_core::enqueue::{Asker, Enqueued};
+use comity_core::interval::SourceInterval;
+use comity_core::task::{JobId, TaskId};
+use comity_core::time::{Span, Timestamp};
+use comity_store::Store;
+use comity_store::domains::{Hold, Take};
+use comity_store::items::{ItemId, ScrapeTerms, Start, StartStep, Started};
+use comity_store::sources::NewSource;
 use comity_store::tasks::{Claim, Settle, Settled};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
 use crate::backend::Backend;
-use crate::process::{Process, at, done, hold_of, listed};
+use crate::following::{Follower, every, feed, keep, wish};
+use crate::process::{Process, at, done, hold_of, listed, taken};
 
 /// B9
 pub(crate) async fn claims_at_once_bring_each_lane_once(backend: Backend) {
@@ -137,6 +145,106 @@ pub(crate) async fn fifty_callers_share_one_store(backend: Backend) {
     let settled: u64 = together(callers.collect()).await.into_iter().sum();
     let counts = one.counts(job).await;
     assert_eq!((counts.tasks, counts.done, settled), (51, 51, 51));
+}
+
+/// B51: of two tasks of a source, worked on by two processes on two domains, one begins.
+pub(crate) async fn of_two_scrapes_of_a_source_at_once_one_begins(backend: Backend) {
+    const SOURCES: usize = 100;
+    let one = Process::start(&backend, "one", at(0)).await;
+    let job = one.store.scrape_job(at(0)).await.unwrap().id;
+    for nth in 0..SOURCES {
+        let new = NewSource { interval: every(60_000), ..feed(&format!("https://feeds.example/{nth}")) };
+        let source = one.store.add_source(new, at(0)).await.unwrap().0.id;
+        let urls = [format!("https://a.example/{nth}"), format!("https://b.example/{nth}")];
+        let items = keep(&*one.store, source, &urls).await;
+        let wishes = vec![wish(items[0], "a.example"), wish(items[1], "b.example")];
+        let terms = ScrapeTerms::default();
+        let enqueued = one.store.enqueue_items(job, wishes, Asker::Manual, terms, at(0)).await.unwrap();
+        assert_eq!(enqueued, [Enqueued::Enqueued; 2], "nothing was scraped yet");
+    }
+    let mut starters = Vec::new();
+    let round = Arc::new(Barrier::new(2));
+    for name in ["first", "second"] {
+        let process = Process::start(&backend, name, at(0)).await;
+        let (hold, tasks) = claim_one_lane(&process, job).await;
+        assert_eq!(tasks.len(), SOURCES);
+        let round = round.clone();
+        starters.push(async move {
+            let mut begun = Vec::new();
+            for (nth, task) in tasks.into_iter().enumerate() {
+                round.wait().await;
+                let (interval, patience) = (None, Span::ZERO);
+                let start = Start { task, hold, interval, patience, step: StartStep::Begin };
+                match process.store.start_scrape(process.holder, start, at(1)).await.unwrap() {
+                    Started::Begun(_) => begun.push(nth),
+                    Started::Deferred(deferred) => assert_eq!(deferred.wake_at, at(61)),
+                    other => panic!("{other:?}"),
+                }
+            }
+            (begun, process)
+        });
+    }
+    let started = together(starters).await;
+    let mut begun: Vec<usize> = started.iter().flat_map(|(begun, _)| begun.clone()).collect();
+    begun.sort_unstable();
+    assert_eq!(begun, (0..SOURCES).collect::<Vec<_>>());
+}
+
+/// B54
+pub(crate) async fn an_item_enqueued_by_many_at_once_has_one_task(backend: Backend) {
+    let one = Follower::start(&backend, SourceInterval::Off, 30).await;
+    let enqueued = enqueue_at_once(&backend, &one, |items, nth| {
+        // Each begins elsewhere, so that each is first somewhere.
+        (0..items.len()).map(|place| items[(place + nth * 4) % items.len()]).collect()
+    });
+    let enqueued = enqueued.await;
+    let new = enqueued.iter().filter(|enqueued| **enqueued == Enqueued::Enqueued).count();
+    let already = enqueued.iter().filter(|enqueued| **enqueued == Enqueued::Already).count();
+    assert_eq!((new, already), (30, 7 * 30));
+    assert_eq!(one.one.counts(one.job).await.tasks, 30);
+    assert_eq!(one.ready(at(20)).await.len(), 30);
+}
+
+/// B55: wakes that are reserved by many at once are as far apart as those reserved by one.
+pub(crate) async fn wakes_reserved_at_once_are_spaced_by_the_interval(backend: Backend) {
+    let one = Follower::start(&backend, every(60_000), 81).await;
+    one.scrape(80, at(10)).await;
+    let enqueued = enqueue_at_once(&backend, &one, |items, nth| items[nth * 10..][..10].to_vec()).await;
+    let wake = |enqueued: &Enqueued| match enqueued {
+        Enqueued::Deferred(deferred) => deferred.wake_at,
+        other => panic!("{other:?}"),
+    };
+    let mut wakes: Vec<Timestamp> = enqueued.iter().map(wake).collect();
+    wakes.sort_unstable();
+    assert_eq!(wakes, (0..80).map(|nth| at(70 + nth * 60)).collect::<Vec<_>>());
+}
+
+/// Eight callers enqueue items of one source at 20, one item a call.
+async fn enqueue_at_once(
+    backend: &Backend,
+    one: &Follower,
+    choose: impl Fn(&[ItemId], usize) -> Vec<ItemId>,
+) -> Vec<Enqueued> {
+    let callers = (0..8).map(|nth| {
+        let (store, job, items): (Arc<dyn Store>, _, _) = (backend.open(), one.job, choose(&one.items, nth));
+        async move {
+            let mut enqueued = Vec::new();
+            for item in items {
+                let (wishes, terms) = (vec![wish(item, "a.example")], ScrapeTerms::default());
+                let told = store.enqueue_items(job, wishes, Asker::Manual, terms, at(20)).await;
+                enqueued.extend(told.unwrap());
+            }
+            enqueued
+        }
+    });
+    together(callers.collect()).await.concat()
+}
+
+/// Claims one lane, with its domain and all its tasks.
+async fn claim_one_lane(process: &Process, job: JobId) -> (Hold, Vec<TaskId>) {
+    let claim = Claim { job, lanes: 1, tasks: 1_000 };
+    let lane = process.store.claim(process.holder, claim, at(0)).await.unwrap().remove(0);
+    (taken(lane.take).hold, lane.tasks.iter().map(|task| task.id).collect())
 }
 
 /// Runs callers that are all ready before the first begins.

@@ -5,15 +5,21 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
+use comity_core::cadence::RunWindow;
+use comity_core::enqueue::{Asker, Enqueued, Refusal};
 use comity_core::outcome::Outcome;
 use comity_core::pace::Kept;
+use comity_core::task::TaskId;
 use comity_store::domains::{DomainStore, Saved, Take};
+use comity_store::items::{ItemState, ScrapeTerms, Start, StartStep, Started};
+use comity_store::sources::{FetchEnd, FetchResult};
 use comity_store::sqlite::Sqlite;
-use comity_store::tasks::{Attempt, Claim, Settle};
+use comity_store::tasks::{Attempt, Claim, Lead, Settle};
 use comity_store::{Store, StoreError};
 use rusqlite::Connection;
 use tempfile::TempDir;
 
+use crate::following::{feed, keep, wish};
 use crate::process::{Process, at, done, hold_of, ms, nothing_learnt};
 
 #[test]
@@ -193,6 +199,45 @@ async fn claims_that_wait_for_one_lock_bring_each_lane_once() {
     }
 }
 
+/// B51: both are inside their start before either can go on.
+#[tokio::test]
+async fn of_starts_that_wait_for_one_lock_one_begins() {
+    let file = TestFile::new();
+    let (one, other) = (file.process("one").await, file.process("other").await);
+    let job = one.store.scrape_job(at(0)).await.unwrap().id;
+    let holds = [one.taken("a.example", at(0)).await.hold, other.taken("b.example", at(0)).await.hold];
+    for round in 0..5 {
+        let url = format!("https://feeds.example/{round}");
+        let source = one.store.add_source(feed(&url), at(0)).await.unwrap().0.id;
+        let urls = ["a", "b"].map(|name| format!("https://{name}.example/{round}"));
+        let items = keep(&*one.store, source, &urls).await;
+        let wishes = vec![wish(items[0], "a.example"), wish(items[1], "b.example")];
+        let terms = ScrapeTerms::default();
+        one.store.enqueue_items(job, wishes, Asker::Manual, terms, at(0)).await.unwrap();
+        let task = |nth: usize| {
+            let sql = format!("SELECT task_id FROM items WHERE id = {}", items[nth]);
+            TaskId(file.query_one(&sql).parse().unwrap())
+        };
+        let start = |nth: usize| Start {
+            task: task(nth),
+            hold: holds[nth],
+            interval: Some(ms(60_000)),
+            patience: ms(0),
+            step: StartStep::Begin,
+        };
+        let starts = [start(0), start(1)];
+        let lock = file.lock();
+        let first = one.store.start_scrape(one.holder, starts[0], at(1));
+        let second = other.store.start_scrape(other.holder, starts[1], at(1));
+        tokio::time::sleep(Duration::from_millis(30)).await;
+        drop(lock);
+        let started = [first.await.unwrap(), second.await.unwrap()];
+        let begun = started.iter().filter(|started| matches!(started, Started::Begun(_))).count();
+        let deferred = started.iter().filter(|started| matches!(started, Started::Deferred(_))).count();
+        assert_eq!((begun, deferred), (1, 1), "{started:?}");
+    }
+}
+
 /// B35: people and scripts read these tables and columns.
 #[tokio::test]
 async fn people_find_what_they_rely_on() {
@@ -231,6 +276,114 @@ async fn people_find_what_they_rely_on() {
     ] {
         assert_eq!(file.query_one(sql), expected, "{sql}");
     }
+}
+
+/// What was released before sources were followed becomes current, with everything in it.
+#[tokio::test]
+async fn a_database_of_version_1_loses_nothing() {
+    let file = TestFile::new();
+    file.query(include_str!("version_1.sql"));
+    file.query(
+        "INSERT INTO holders VALUES (7, 'dead', 0, 0, NULL);
+        INSERT INTO domains (id, domain, adaptive_delay_seconds, left_as) VALUES (1, 'a.example', 1.5, 'new');
+        INSERT INTO jobs (id, name, state, options, created_us, tasks, done) VALUES (3, 'news', 'running', 'null', 5, 3, 1);
+        INSERT INTO lanes VALUES (1, 3, 1, 0, NULL);
+        INSERT INTO tasks (id, job_id, lane_id, url, url_key, lead, state, ready_us, retries) VALUES
+            (1, 3, 1, 'https://a.example/1', 1, 'listed', 'done', 0, 0),
+            (2, 3, 1, 'https://a.example/2', 2, 'listed', 'waiting', 0, 2),
+            (3, 3, 1, 'https://a.example/3', 3, 'remote', 'waiting', 1, 0);
+        INSERT INTO attempts VALUES (1, 1, 2, 'success', 200);
+        INSERT INTO robots VALUES ('https://a.example', 1, 200, x'00');",
+    );
+    let one = file.process("one").await;
+    assert_eq!(file.query_one("PRAGMA user_version"), "2");
+    let job = one.store.find_job("news".to_owned()).await.unwrap().unwrap();
+    assert_eq!((job.counts.tasks, job.counts.done, job.counts.waiting()), (3, 1, 2));
+    let lane = one.claim_one(job.id, at(0)).await;
+    let tasks: Vec<_> =
+        lane.tasks.iter().map(|task| (task.url.as_str(), task.lead, task.retries, task.scrapes)).collect();
+    let expected =
+        [("https://a.example/2", Lead::Listed, 2, None), ("https://a.example/3", Lead::Remote, 0, None)];
+    assert_eq!(tasks, expected);
+    assert_eq!(one.row("a.example").await.kept.delay, ms(1_500));
+    one.settle(job.id, hold_of(&lane), lane.tasks[0].id, done(), at(1)).await;
+    assert_eq!(one.counts(job.id).await.done, 2);
+    assert_eq!(file.query_one("SELECT count(*) FROM attempts"), "1");
+    assert_eq!(file.query_one("SELECT count(*) FROM robots"), "1");
+
+    let (source, _) = one.store.add_source(feed("https://feeds.example/"), at(0)).await.unwrap();
+    let items = keep(&*one.store, source.id, &["https://b.example/1".to_owned()]).await;
+    let scrapes = one.store.scrape_job(at(0)).await.unwrap().id;
+    let (wishes, terms) = (vec![wish(items[0], "b.example")], ScrapeTerms::default());
+    one.store.enqueue_items(scrapes, wishes, Asker::Manual, terms, at(0)).await.unwrap();
+    assert_eq!(one.claim_one(scrapes, at(0)).await.tasks[0].scrapes, Some((items[0], source.id)));
+    drop(one);
+    drop(file.open());
+    assert_eq!(file.query_one("SELECT count(*) FROM items"), "1", "it is current: nothing is made twice");
+}
+
+/// A database that was made just now has the same tables as one that grew up.
+#[test]
+fn an_old_database_becomes_what_a_new_one_is() {
+    let (old, new) = (TestFile::new(), TestFile::new());
+    old.query(include_str!("version_1.sql"));
+    let tables = "SELECT group_concat(sql, ';' ORDER BY name) FROM sqlite_schema";
+    for file in [&old, &new] {
+        drop(file.open());
+    }
+    assert_eq!(old.query_one(tables), new.query_one(tables));
+}
+
+/// B60: a cursor that people wrote is left as they wrote it, until there is something to write.
+#[tokio::test]
+async fn a_cursor_written_by_hand_is_left_byte_for_byte() {
+    let file = TestFile::new();
+    let one = file.process("one").await;
+    let source = one.store.add_source(feed("https://feeds.example/"), at(0)).await.unwrap().0.id;
+    for text in ["{ \"b\": 1,\t\"a\" : 2.50,\n\"a\": 3 }", "not even JSON", ""] {
+        file.query(&format!("UPDATE sources SET cursor_json = '{text}'"));
+        for result in
+            [FetchResult::Failed { retry_at: at(9) }, FetchResult::Held { until: at(9) }, FetchResult::Gone]
+        {
+            let end = FetchEnd {
+                source,
+                window: RunWindow::ending(at(1), at(1)).unwrap(),
+                started_at: at(1),
+                ended_at: at(1),
+                result,
+                http_status: None,
+                found: 0,
+                kept: Default::default(),
+                error: None,
+            };
+            one.store.end_fetch(end).await.unwrap();
+            assert_eq!(file.query_one("SELECT cursor_json FROM sources"), text);
+        }
+    }
+}
+
+/// B56, B58: no method leaves an item without its source, but people with a shell do.
+#[tokio::test]
+async fn an_item_without_its_source_is_refused_and_a_no_op() {
+    let file = TestFile::new();
+    let one = file.process("one").await;
+    let source = one.store.add_source(feed("https://feeds.example/"), at(0)).await.unwrap().0.id;
+    let items = keep(&*one.store, source, &["https://a.example/1".to_owned()]).await;
+    let job = one.store.scrape_job(at(0)).await.unwrap().id;
+    let enqueue = async || {
+        let (wishes, terms) = (vec![wish(items[0], "a.example")], ScrapeTerms::default());
+        one.store.enqueue_items(job, wishes, Asker::Manual, terms, at(0)).await.unwrap()
+    };
+    assert_eq!(enqueue().await, [Enqueued::Enqueued]);
+    let lane = one.claim_one(job, at(0)).await;
+    file.query("DELETE FROM sources");
+    let (task, hold) = (lane.tasks[0].id, hold_of(&lane));
+    let start = Start { task, hold, interval: None, patience: ms(0), step: StartStep::Begin };
+    let started = one.store.start_scrape(one.holder, start, at(1)).await.unwrap();
+    assert_eq!(started, Started::Gone("the source is gone"));
+    let item = one.store.find_item(items[0]).await.unwrap().unwrap();
+    assert_eq!(item.state, ItemState::None);
+    assert_eq!(enqueue().await, [Enqueued::Refused(Refusal::MissingSource)]);
 }
 
 /// A path for a database, in a folder of its own.

@@ -1,0 +1,252 @@
+//! `comity items`.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use comity::config::Config;
+use comity::connectors::{self, text};
+use comity::core::time::Timestamp;
+use comity::store::Store;
+use comity::store::items::{Item, ItemId, ItemState, ScrapeLog};
+use comity::store::sources::{Kind, SourceId};
+use serde_json::{Value, json};
+use url::Url;
+
+use super::jobs::without_user;
+use super::{report, sources, table};
+use crate::args::{Global, Items};
+use crate::{exit, output, setup};
+
+pub(crate) async fn run(global: &Global, config: &Config, command: Items) -> anyhow::Result<u8> {
+    let store = setup::open_store(config)?;
+    match command {
+        Items::List { source, state, limit, after } => {
+            if let Some(source) = source {
+                sources::find(&*store, source).await?;
+            }
+            let (source, after) = (source.map(SourceId), after.map(ItemId));
+            list(global, &*store, comity::store::items::Items { source, state, after, limit }).await
+        }
+        Items::Show { id, text: false } => show(global, &*store, id).await,
+        Items::Show { id, text: true } => show_text(global, &find(&*store, id).await?),
+    }
+}
+
+async fn list(global: &Global, store: &dyn Store, which: comity::store::items::Items) -> anyhow::Result<u8> {
+    let items = store.list_items(which).await?;
+    if global.json {
+        let items: Vec<Value> = items.iter().map(object).collect();
+        output::object(&json!({ "items": items }));
+        return Ok(exit::DONE);
+    }
+    let Some(last) = items.last() else {
+        output::line("no such items yet");
+        return Ok(exit::DONE);
+    };
+    let room = table::room(OTHERS);
+    let rows: Vec<_> = items
+        .iter()
+        .map(|item| {
+            [
+                item.id.to_string(),
+                item.source.to_string(),
+                state(item),
+                item.published_at.map_or("-".to_owned(), report::moment),
+                table::cut(item.title.as_deref().unwrap_or("-"), room),
+                without_user(&item.url),
+            ]
+        })
+        .collect();
+    table::write(["id", "source", "state", "published", "title", "url"], &rows);
+    if items.len() as u64 == u64::from(which.limit) && !global.quiet {
+        match which.after {
+            Some(_) => output::remark(&format!("there may be more: --after {last} goes on", last = last.id)),
+            None => output::remark(
+                "there may be more: --limit shows more of them, --after 0 begins with the first",
+            ),
+        }
+    }
+    Ok(exit::DONE)
+}
+
+/// Its state, and until when it is deferred.
+fn state(item: &Item) -> String {
+    match (item.state, item.wake_at) {
+        (ItemState::Waiting, Some(until)) => format!("deferred until {}", report::moment(until)),
+        (state, _) => state.as_str().to_owned(),
+    }
+}
+
+async fn find(store: &dyn Store, id: i64) -> anyhow::Result<Item> {
+    store.find_item(ItemId(id)).await?.ok_or_else(|| {
+        exit::usage(format!("item = {id}: there is no such item; comity items list shows them"))
+    })
+}
+
+async fn show(global: &Global, store: &dyn Store, id: i64) -> anyhow::Result<u8> {
+    let item = find(store, id).await?;
+    let scrapes = store.list_scrapes(item.id, SCRAPES).await?;
+    let source = store.find_source(item.source).await?;
+    if global.json {
+        let mut object = object(&item);
+        object["scrapes"] = scrapes.iter().map(scrape_object).collect();
+        output::object(&object);
+        return Ok(exit::DONE);
+    }
+    let moment = |at: Option<Timestamp>| at.map(report::moment);
+    let title = item.title.as_deref().unwrap_or("without a title");
+    output::line(&format!("{} {title}: {}", item.id, state(&item)));
+    let facts = [
+        ("source", source.map(|source| format!("{} {}", source.id, source.name))),
+        ("url", Some(without_user(&item.url))),
+        ("led to by", Some(item.lead.as_str().to_owned())),
+        ("identity", Some(without_user(&item.identity))),
+        ("published", moment(item.published_at)),
+        ("first seen", moment(Some(item.seen_at))),
+        ("changed", moment(item.changed_at)),
+        ("content hash", Some(format!("{:016x}", item.content_hash))),
+        ("scraped", moment(item.scraped_at)),
+        ("status", item.status.map(|status| status.to_string())),
+        ("bytes", item.bytes.map(|bytes| bytes.to_string())),
+        ("file", item.file.clone()),
+        ("error", item.error.clone()),
+    ];
+    for (key, value) in facts {
+        if let Some(value) = value {
+            output::line(&format!("  {key:14} {value}"));
+        }
+    }
+    for scrape in &scrapes {
+        output::line(&format!("  {}", scrape_line(scrape)));
+    }
+    Ok(exit::DONE)
+}
+
+fn scrape_line(scrape: &ScrapeLog) -> String {
+    let status = scrape.http_status.map(|status| format!(", status {status}")).unwrap_or_default();
+    let bytes = scrape.bytes.map(|bytes| format!(", {bytes} bytes")).unwrap_or_default();
+    let error = scrape.error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
+    let took = scrape.ended_at.map(|ended_at| format!(" in {}", ended_at.since(scrape.started_at).about()));
+    let took = took.unwrap_or_default();
+    format!("{} {}{took}{status}{bytes}{error}", report::moment(scrape.started_at), scrape.status)
+}
+
+fn object(item: &Item) -> Value {
+    let time = |at: Option<Timestamp>| at.map(|at| at.to_string());
+    json!({
+        "id": item.id.0,
+        "source": item.source.0,
+        "identity": without_user(&item.identity),
+        "url": without_user(&item.url),
+        "lead": item.lead.as_str(),
+        "title": item.title,
+        "published_at": time(item.published_at),
+        "state": item.state.as_str(),
+        "deferred_until": time(item.wake_at.filter(|_| item.state == ItemState::Waiting)),
+        "content_hash": format!("{:016x}", item.content_hash),
+        "seen_at": item.seen_at.to_string(),
+        "changed_at": time(item.changed_at),
+        "scraped_at": time(item.scraped_at),
+        "status": item.status,
+        "bytes": item.bytes,
+        "file": item.file,
+        "error": item.error,
+    })
+}
+
+fn scrape_object(scrape: &ScrapeLog) -> Value {
+    json!({
+        "started_at": scrape.started_at.to_string(),
+        "ended_at": scrape.ended_at.map(|at| at.to_string()),
+        "status": scrape.status,
+        "http_status": scrape.http_status,
+        "bytes": scrape.bytes,
+        "error": scrape.error,
+    })
+}
+
+fn show_text(global: &Global, item: &Item) -> anyhow::Result<u8> {
+    let file = kept(item)?;
+    let body = read(Path::new(file)).map_err(|error| anyhow::anyhow!("item {}: {file}: {error}", item.id))?;
+    let (title, text) = text_of(item, file, &body)?;
+    if global.json {
+        let url = without_user(&item.url);
+        output::object(&json!({ "id": item.id.0, "url": url, "title": title, "text": text, "file": file }));
+        return Ok(exit::DONE);
+    }
+    if let Some(title) = title.filter(|title| !title.is_empty()) {
+        output::line(&title);
+        output::line("");
+    }
+    text.lines().for_each(output::line);
+    Ok(exit::DONE)
+}
+
+/// The file that the page of an item is kept in.
+fn kept(item: &Item) -> anyhow::Result<&str> {
+    if let Some(file) = &item.file {
+        return Ok(file);
+    }
+    let id = item.id;
+    let error = item.error.as_deref().unwrap_or("no reason kept");
+    Err(match item.state {
+        ItemState::None => anyhow::anyhow!("item {id} was not scraped yet; comity scrape {id} does"),
+        ItemState::Waiting | ItemState::Running => {
+            anyhow::anyhow!("item {id} was not scraped yet: it is {}", state(item))
+        }
+        ItemState::Done => anyhow::anyhow!(
+            "item {id} was scraped and its page kept nowhere (--format none); comity scrape {id} --format files keeps it"
+        ),
+        ItemState::Partial => anyhow::anyhow!("item {id} was answered with nothing to keep"),
+        ItemState::Failed => anyhow::anyhow!("item {id} has no page: its scrape failed ({error})"),
+    })
+}
+
+fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
+    let mut body = Vec::new();
+    let file = File::open(path).map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => anyhow::anyhow!("the file is gone"),
+        _ => error.into(),
+    })?;
+    file.take(BODY_MAX).read_to_end(&mut body)?;
+    Ok(body)
+}
+
+/// The title and main text of a page, or a text as it stands.
+fn text_of(item: &Item, file: &str, body: &[u8]) -> anyhow::Result<(Option<String>, String)> {
+    let seen = connectors::sniff(body, None);
+    let named = Path::new(file)
+        .extension()
+        .is_some_and(|end| ["html", "htm", "xhtml"].iter().any(|html| end == *html));
+    if seen == Some(Kind::Page) || named {
+        let url = Url::parse(&item.url)?;
+        match text::main_text(body, None, &url) {
+            Some(main) => return Ok((Some(main.title), main.text)),
+            None if seen == Some(Kind::Page) => {
+                anyhow::bail!("item {}: {file} has no main text that could be found", item.id)
+            }
+            None => {}
+        }
+    }
+    let start = &body[..body.len().min(TEXT_MAX)];
+    let text = String::from_utf8_lossy(start);
+    let odd = text.chars().filter(|c| *c == '\u{fffd}' || *c == '\0').count();
+    // A text in another encoding has some of them, a picture or an archive has many.
+    if odd * 10 > text.chars().count() {
+        anyhow::bail!("item {}: {file} is neither HTML nor text", item.id);
+    }
+    if body.len() > TEXT_MAX {
+        output::remark(&format!("{file} is longer: only its first {TEXT_MAX} bytes are shown"));
+    }
+    Ok((None, text.into_owned()))
+}
+
+/// Scrapes that are shown.
+const SCRAPES: u32 = 10;
+/// Columns that a row takes besides its title.
+const OTHERS: usize = 90;
+/// As much of a page as is looked at.
+const BODY_MAX: u64 = 64 << 20;
+/// As much of a plain text as is shown.
+const TEXT_MAX: usize = 1_000_000;

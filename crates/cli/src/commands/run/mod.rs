@@ -1,0 +1,169 @@
+//! `comity run`.
+
+mod session;
+mod tell;
+mod watching;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use anyhow::Context;
+use comity::core::cadence::RunWindow;
+use comity::core::time::Timestamp;
+use comity::jobs::Ended;
+use comity::pipeline::{Cadences, Listener, Note, Orders, Pipeline, Report, Scraping};
+use comity::store::sources::SourceId;
+use comity::store::{Store, StoreError};
+use tokio::sync::watch;
+
+pub(super) use session::{Session, config};
+
+use crate::args::{Global, Run};
+use crate::signals::Signals;
+use crate::{exit, output};
+
+pub(crate) async fn run(global: &Global, run: Run) -> anyhow::Result<u8> {
+    let signals = Signals::new()?;
+    let config = config(global, &run.keep)?;
+    output::log(&config.log, global);
+    if run.watch {
+        return watching::run(global, &run, config, signals.with_reload()?).await;
+    }
+    once(global, &run, config, signals).await
+}
+
+/// One run.
+async fn once(
+    global: &Global,
+    run: &Run,
+    config: comity::config::Config,
+    mut signals: Signals,
+) -> anyhow::Result<u8> {
+    let limited = config.scrape.max_in_flight_per_source.is_some();
+    let session = Session::begin(config, "run").await?;
+    let orders = orders(run, session.began)?;
+    check_sources(&*session.store, run).await?;
+    let asked = Arc::new(Asking::new());
+    let working = tokio::spawn(work(session.pipeline.clone(), orders.clone(), limited, asked.clone()));
+    let stop = asked.clone();
+    let doing = || match asked.count.load(Ordering::Relaxed) {
+        1 => "1 source asked".to_owned(),
+        count => format!("{count} sources asked"),
+    };
+    let stop = || {
+        stop.stop.send_replace(true);
+    };
+    let interrupted = session.watch(global, &working, &mut signals, stop, doing).await;
+    let (report, ended) = match working.await.context("the run ended by itself")? {
+        Ok(done) => done,
+        Err(error) => {
+            session.abandon().await;
+            return Err(error.into());
+        }
+    };
+    session.end().await?;
+    tell::summary(global, &session, orders.scraping, &report, ended.as_ref(), interrupted);
+    Ok(match ended {
+        _ if interrupted => exit::INTERRUPTED,
+        Some(Ended::Halted(_)) => exit::FAILURES,
+        _ if report.failed > 0 || session.tasks().1 > 0 => exit::FAILURES,
+        _ => exit::DONE,
+    })
+}
+
+/// Asks sources, while workers scrape what they lead to.
+async fn work(
+    pipeline: Pipeline,
+    orders: Orders,
+    limited: bool,
+    asked: Arc<Asking>,
+) -> Result<(Report, Option<Ended>), StoreError> {
+    if orders.scraping == Scraping::Off {
+        let report = asked.until_stopped(pipeline.run(&orders, &*asked)).await?;
+        return Ok((report.unwrap_or_else(|| Report::new(orders.window)), None));
+    }
+    let pool = pipeline.pool().clone();
+    pool.set_filling(true);
+    let scraping = tokio::spawn({
+        let pool = pool.clone();
+        async move { pool.run().await }
+    });
+    let asking = asked.until_stopped(pipeline.run(&orders, &*asked)).await;
+    let report = asking.map(|report| report.unwrap_or_else(|| Report::new(orders.window)));
+    let mut report = report;
+    if let Ok(report) = &mut report
+        && limited
+        && let Some(rest) = asked.until_stopped(pipeline.enqueue_rest(&orders)).await?
+    {
+        report.items.enqueued += rest.enqueued;
+        report.items.deferred += rest.deferred;
+    }
+    pool.set_filling(false);
+    if report.is_err() {
+        pool.stop();
+    }
+    let ended = scraping.await.unwrap_or(Err(StoreError::Closed));
+    Ok((report?, Some(ended?)))
+}
+
+/// Counts sources that were asked, and stops the asking.
+struct Asking {
+    count: AtomicU64,
+    stop: watch::Sender<bool>,
+}
+
+impl Asking {
+    fn new() -> Self {
+        Self { count: AtomicU64::new(0), stop: watch::Sender::new(false) }
+    }
+
+    /// What was done; nothing when it was stopped before.
+    async fn until_stopped<T>(
+        &self,
+        doing: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<Option<T>, StoreError> {
+        let mut stopped = self.stop.subscribe();
+        tokio::select! {
+            biased;
+            done = doing => done.map(Some),
+            _ = stopped.wait_for(|stopped| *stopped) => Ok(None),
+        }
+    }
+}
+
+impl Listener for Asking {
+    fn asked(&self, note: &Note) {
+        self.count.fetch_add(1, Ordering::Relaxed);
+        tell::log(note);
+    }
+}
+
+/// What was typed, as orders.
+fn orders(run: &Run, now: Timestamp) -> anyhow::Result<Orders> {
+    let end = match &run.window_end {
+        None => now,
+        Some(text) => Timestamp::parse(text)
+            .map_err(|error| exit::usage(format!("--window-end {text:?}: expected {}", error.expected)))?,
+    };
+    let window =
+        RunWindow::ending(end, now).map_err(|error| exit::usage(format!("--window-end: {error}")))?;
+    let sources = run.source.iter().copied().map(SourceId).collect::<Vec<_>>();
+    Ok(Orders {
+        window,
+        sources: (!sources.is_empty()).then_some(sources),
+        cadences: if run.force { Cadences::Ignored } else { Cadences::Kept },
+        scraping: if run.no_scrape { Scraping::Off } else { Scraping::On },
+    })
+}
+
+/// Sources that were named have to be there.
+async fn check_sources(store: &dyn Store, run: &Run) -> anyhow::Result<()> {
+    for id in &run.source {
+        if store.find_source(SourceId(*id)).await?.is_none() {
+            return Err(exit::usage(format!(
+                "--source {id}: there is no such source; comity sources list shows them"
+            )));
+        }
+    }
+    Ok(())
+}

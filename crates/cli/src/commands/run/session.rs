@@ -1,0 +1,165 @@
+//! What `run` and `scrape` work with: a gate, a pipeline and its workers, over one configuration.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use comity::archive::{Archive, Files};
+use comity::client;
+use comity::config::{ArchiveFormat, Config, Given};
+use comity::core::time::{Span, Timestamp};
+use comity::gate::{Gate, HandsOff};
+use comity::jobs::Ended;
+use comity::pipeline::Pipeline;
+use comity::store::jobs::Counts;
+use comity::store::{Store, StoreError};
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+
+use crate::args::{Format, Global, Keep};
+use crate::output::{self, Progress};
+use crate::signals::{Asked, Signals};
+use crate::{exit, setup};
+
+/// A pipeline at work.
+pub(crate) struct Session {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) gate: Gate,
+    pub(crate) pipeline: Pipeline,
+    pub(crate) began: Timestamp,
+    /// How far the scrape job was.
+    before: Counts,
+}
+
+/// The configuration that was typed, over the one that is there.
+pub(crate) fn config(global: &Global, keep: &Keep) -> anyhow::Result<Config> {
+    let given =
+        Given { delay: keep.delay.clone(), concurrency: keep.concurrency.clone(), ..Given::default() };
+    let mut config = setup::config(global, given)?;
+    if let Some(out) = &keep.out {
+        config.scrape.out = out.clone();
+    }
+    if let Some(format) = keep.format {
+        config.scrape.format = match format {
+            Format::Files => ArchiveFormat::Files,
+            Format::None => ArchiveFormat::None,
+        };
+    }
+    Ok(config)
+}
+
+impl Session {
+    pub(crate) async fn begin(config: Config, name: &str) -> anyhow::Result<Self> {
+        let store = setup::open_store(&config)?;
+        let archive = archive(&config)?;
+        let transport = client::transport(&config)?;
+        let gate = setup::gate(&config, store.clone(), name).await?;
+        if config.http.contact.is_none() {
+            tracing::warn!(
+                "no contact is set, so sites cannot reach you: set http.contact in comity.toml or COMITY_HTTP_CONTACT"
+            );
+        }
+        let began = gate.clock().now();
+        let pipeline = Pipeline::new(config, gate.clone(), store.clone(), transport, archive).await?;
+        let before = pipeline.job().counts;
+        Ok(Self { store, gate, pipeline, began, before })
+    }
+
+    /// The workers begin; they do not end before nothing is left and nobody adds anything.
+    pub(crate) fn scrape(&self) -> JoinHandle<Result<Ended, StoreError>> {
+        let pool = self.pipeline.pool().clone();
+        tokio::spawn(async move { pool.run().await })
+    }
+
+    /// Everything is handed back.
+    pub(crate) async fn end(&self) -> anyhow::Result<()> {
+        Ok(self.gate.close(HandsOff::Stop).await?)
+    }
+
+    /// The same when the store does not work: not for long.
+    pub(crate) async fn abandon(&self) {
+        let _ = tokio::time::timeout(Duration::from_secs(2), self.gate.close(HandsOff::Stop)).await;
+    }
+
+    pub(crate) fn elapsed(&self) -> Span {
+        self.gate.clock().now().since(self.began)
+    }
+
+    /// Scrapes of this process: fetched, failed, skipped.
+    pub(crate) fn tasks(&self) -> (u64, u64, u64) {
+        let counters = self.gate.events().counters();
+        let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        (load(&counters.done), load(&counters.failed), load(&counters.skipped))
+    }
+
+    pub(crate) fn tasks_json(&self) -> Value {
+        let (fetched, failed, skipped) = self.tasks();
+        json!({ "fetched": fetched, "failed": failed, "skipped": skipped })
+    }
+
+    /// Shows how far it is and listens for Ctrl-C until the work is done; true when it was interrupted.
+    pub(crate) async fn watch<T>(
+        &self,
+        global: &Global,
+        working: &JoinHandle<T>,
+        signals: &mut Signals,
+        mut stop: impl FnMut(),
+        doing: impl Fn() -> String,
+    ) -> bool {
+        let mut progress = Progress::start(global);
+        let mut interrupted = false;
+        let mut tick = tokio::time::interval(Duration::from_millis(250));
+        while !working.is_finished() {
+            tokio::select! {
+                _ = tick.tick() => {
+                    let job = self.store.find_job(self.pipeline.job().name.clone()).await.ok().flatten();
+                    if let Some(job) = job {
+                        let settled = |counts: &Counts| counts.tasks - counts.waiting();
+                        let settled = settled(&job.counts).saturating_sub(settled(&self.before));
+                        let tasks = settled + job.counts.waiting();
+                        progress.show(settled, tasks, self.elapsed(), || format!("{}{}", doing(), self.waits()));
+                    }
+                }
+                asked = signals.next() => {
+                    if asked == Asked::Reload {
+                        continue;
+                    }
+                    if interrupted {
+                        drop(progress);
+                        output::remark("stopped at once; what was in flight is done again by the next run");
+                        std::process::exit(exit::INTERRUPTED.into());
+                    }
+                    interrupted = true;
+                    let count = self.pipeline.pool().in_flight();
+                    let what = if count == 1 { "scrape is" } else { "scrapes are" };
+                    output::remark(&format!("stopping: {count} {what} finished first (Ctrl-C again stops at once)"));
+                    self.pipeline.pool().stop();
+                    stop();
+                }
+            }
+        }
+        interrupted
+    }
+
+    /// What holds the work back.
+    fn waits(&self) -> String {
+        let slowest = self.gate.slowest(1);
+        slowest.first().map_or_else(String::new, |(domain, waiting, reason)| {
+            format!(" · {domain}: {reason} ({waiting} in line)")
+        })
+    }
+}
+
+fn archive(config: &Config) -> anyhow::Result<Archive> {
+    match config.scrape.format {
+        ArchiveFormat::None => Ok(Archive::Nothing),
+        ArchiveFormat::Files => {
+            // Items name the file they are in: it is found from another folder too.
+            let out: &Path = &config.scrape.out;
+            let out = std::path::absolute(out).unwrap_or_else(|_| out.to_owned());
+            let files = Files::open(out).map_err(|error| exit::usage(format!("scrape.out: {error}")))?;
+            Ok(Archive::Files(files))
+        }
+    }
+}

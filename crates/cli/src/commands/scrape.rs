@@ -1,0 +1,117 @@
+//! `comity scrape`.
+
+use anyhow::Context;
+use comity::core::enqueue::Enqueued;
+use comity::jobs::Ended;
+use comity::pipeline::{ByHand, Counts};
+use comity::store::items::ItemId;
+use comity::store::sources::SourceId;
+use serde_json::{Value, json};
+
+use super::run::{Session, config};
+use crate::args::{Global, Scrape};
+use crate::signals::Signals;
+use crate::{exit, output};
+
+pub(crate) async fn run(global: &Global, scrape: Scrape) -> anyhow::Result<u8> {
+    let mut signals = Signals::new()?;
+    let config = config(global, &scrape.keep)?;
+    output::log(&config.log, global);
+    let session = Session::begin(config, "scrape").await?;
+    let by_hand = enqueue(&session, &scrape).await?;
+    let mut counts = Counts::default();
+    by_hand.results.iter().for_each(|(_, result)| counts.count(result));
+    if !global.json && !global.quiet {
+        tell(&scrape, &by_hand, counts);
+    }
+    let mut halted = None;
+    let mut interrupted = false;
+    if counts.enqueued + counts.deferred + counts.already > 0 {
+        let working = session.scrape();
+        interrupted = session.watch(global, &working, &mut signals, || {}, String::new).await;
+        match working.await.context("the workers ended by themselves")? {
+            Ok(Ended::Halted(message)) => halted = Some(message),
+            Ok(_) => {}
+            Err(error) => {
+                session.abandon().await;
+                return Err(error.into());
+            }
+        }
+    }
+    session.end().await?;
+    let (fetched, failed, skipped) = session.tasks();
+    if global.json {
+        output::object(&object(&session, &by_hand, counts));
+    } else if !global.quiet {
+        output::line(&format!("{fetched} scraped, {failed} failed, {skipped} skipped"));
+    }
+    if let Some(message) = &halted {
+        output::remark(&format!("scraping stopped: {message}; what is left waits for the next run"));
+    }
+    Ok(match interrupted {
+        true => exit::INTERRUPTED,
+        false if failed > 0 || counts.refused > 0 || halted.is_some() => exit::FAILURES,
+        false => exit::DONE,
+    })
+}
+
+async fn enqueue(session: &Session, scrape: &Scrape) -> anyhow::Result<ByHand> {
+    if !scrape.items.is_empty() {
+        let ids = scrape.items.iter().copied().map(ItemId).collect();
+        return Ok(session.pipeline.enqueue(ids).await?);
+    }
+    let source = scrape.source.map(SourceId);
+    if let Some(id) = source
+        && session.store.find_source(id).await?.is_none()
+    {
+        let what = format!("--source {id}: there is no such source; comity sources list shows them");
+        return Err(exit::usage(what));
+    }
+    Ok(session.pipeline.enqueue_unscraped(source).await?)
+}
+
+fn tell(scrape: &Scrape, by_hand: &ByHand, counts: Counts) {
+    for (item, result) in &by_hand.results {
+        let said = matches!(result, Enqueued::Enqueued | Enqueued::Already);
+        if !scrape.items.is_empty() || !said {
+            output::line(&format!("item {item}: {result}"));
+        }
+    }
+    let Counts { enqueued, already, deferred, refused } = counts;
+    output::line(&format!("{enqueued} enqueued, {already} already, {deferred} deferred, {refused} refused"));
+    if by_hand.left {
+        output::line(
+            "more are left; run it again for the next batch (scrape.max_bulk_batch_size sets its size)",
+        );
+    }
+}
+
+fn object(session: &Session, by_hand: &ByHand, counts: Counts) -> Value {
+    let results: Vec<Value> = by_hand
+        .results
+        .iter()
+        .map(|(item, result)| {
+            let word = match result {
+                Enqueued::Enqueued => "enqueued",
+                Enqueued::Already => "already",
+                Enqueued::Deferred(_) => "deferred",
+                Enqueued::Refused(_) => "refused",
+            };
+            let mut told = json!({ "item": item.0, "result": word, "message": result.to_string() });
+            if let Enqueued::Deferred(deferred) = result {
+                told["wait_seconds"] = json!(deferred.wait_seconds);
+                told["interval"] = json!(deferred.interval.as_secs_f64());
+                told["last_scrape_at"] = json!(deferred.last_scrape_at.map(|at| at.to_string()));
+            }
+            told
+        })
+        .collect();
+    let Counts { enqueued, already, deferred, refused } = counts;
+    json!({
+        "items": { "enqueued": enqueued, "already": already, "deferred": deferred, "refused": refused },
+        "tasks": session.tasks_json(),
+        "left": by_hand.left,
+        "results": results,
+        "elapsed_ms": session.elapsed().as_millis_up(),
+    })
+}

@@ -1,0 +1,135 @@
+//! `comity sources cadence`: for one source or many at once (B65).
+
+use comity::config::Config;
+use comity::core::cadence::Cadence;
+use comity::pipeline;
+use comity::store::Store;
+use comity::store::sources::{Changed, Source, SourceChange};
+use serde_json::{Value, json};
+
+use super::change::with_cadence;
+use super::{find, matches, typed, view};
+use crate::args::{self, Global, Which};
+use crate::{exit, output, setup};
+
+pub(super) async fn run(global: &Global, config: &Config, command: args::Cadence) -> anyhow::Result<u8> {
+    let (cadence, which) = match command {
+        args::Cadence::Set { every, which } => {
+            (Some(typed::cadence("EVERY", &every).map_err(exit::usage)?), which)
+        }
+        args::Cadence::Clear { which } => (None, which),
+    };
+    let store = setup::open_store(config)?;
+    let sources = chosen(&*store, &which).await?;
+    if sources.is_empty() {
+        anyhow::bail!("no source matches: nothing was changed; comity sources list shows them");
+    }
+    let mut told = Vec::new();
+    let (mut changed, mut failed) = (0_u64, 0_u64);
+    for source in &sources {
+        let step = step(&*store, source, cadence, which.dry_run).await?;
+        changed += u64::from(matches!(step, Step::Changed));
+        failed += u64::from(matches!(step, Step::Failed(_)));
+        match global.json {
+            true => told.push(object(source, cadence, &step)),
+            false => tell(source, cadence, &step),
+        }
+    }
+    let unchanged = sources.len() as u64 - changed - failed;
+    if global.json {
+        output::object(&json!({
+            "changed": changed,
+            "unchanged": unchanged,
+            "failed": failed,
+            "dry_run": which.dry_run,
+            "sources": told,
+        }));
+    } else if which.dry_run {
+        output::line("a dry run: nothing was changed");
+    }
+    Ok(if failed == 0 { exit::DONE } else { exit::FAILURES })
+}
+
+/// The sources that were chosen; a number that is unknown is told before anything changes.
+async fn chosen(store: &dyn Store, which: &Which) -> anyhow::Result<Vec<Source>> {
+    if which.ids.is_empty() {
+        let mut sources = store.list_sources().await?;
+        sources.retain(|source| {
+            which.kind.is_none_or(|kind| kind == source.kind)
+                && which.like.as_deref().is_none_or(|like| matches(source, like))
+        });
+        return Ok(sources);
+    }
+    let mut sources: Vec<Source> = Vec::new();
+    for id in &which.ids {
+        if sources.iter().all(|source| source.id.0 != *id) {
+            sources.push(find(store, *id).await?);
+        }
+    }
+    Ok(sources)
+}
+
+/// What became of one source.
+enum Step {
+    Changed,
+    Unchanged,
+    Failed(String),
+}
+
+async fn step(
+    store: &dyn Store,
+    source: &Source,
+    cadence: Option<Cadence>,
+    dry_run: bool,
+) -> anyhow::Result<Step> {
+    let wanted = match with_cadence(source, cadence) {
+        Ok(wanted) => wanted,
+        Err(error) => return Ok(Step::Failed(error)),
+    };
+    if pipeline::cadence(source) == Ok(cadence) {
+        return Ok(Step::Unchanged);
+    }
+    if dry_run {
+        return Ok(Step::Changed);
+    }
+    let change = SourceChange { config: Some(wanted), ..SourceChange::default() };
+    Ok(match store.change_source(source.id, change).await? {
+        Changed::Yes(_) | Changed::Taken(_) => Step::Changed,
+        Changed::Missing => Step::Failed("it was removed meanwhile".to_owned()),
+    })
+}
+
+fn tell(source: &Source, cadence: Option<Cadence>, step: &Step) {
+    let (id, name) = (source.id, &source.name);
+    match step {
+        Step::Changed => output::line(&format!("{id} {name}: {} → {}", old(source), new(cadence))),
+        Step::Unchanged => output::line(&format!("{id} {name}: {}, as it was", new(cadence))),
+        Step::Failed(error) => output::remark(&format!("{id} {name}: {error}")),
+    }
+}
+
+fn old(source: &Source) -> String {
+    match pipeline::cadence(source) {
+        Ok(cadence) => new(cadence),
+        Err(error) => format!("invalid ({error})"),
+    }
+}
+
+fn new(cadence: Option<Cadence>) -> String {
+    cadence.map_or("always".to_owned(), |cadence| format!("every {}", view::span(cadence.every())))
+}
+
+fn object(source: &Source, cadence: Option<Cadence>, step: &Step) -> Value {
+    let minutes =
+        |cadence: Option<Cadence>| cadence.map(|cadence| cadence.to_json()["every_minutes"].clone());
+    json!({
+        "id": source.id.0,
+        "name": source.name,
+        "from_minutes": minutes(pipeline::cadence(source).ok().flatten()),
+        "to_minutes": minutes(cadence),
+        "error": match step {
+            Step::Failed(error) => Some(error),
+            Step::Changed | Step::Unchanged => None,
+        },
+    })
+}

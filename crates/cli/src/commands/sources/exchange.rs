@@ -1,0 +1,213 @@
+//! `comity sources import`, `comity sources export`.
+
+use std::collections::HashSet;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::Path;
+
+use comity::clock::Clock;
+use comity::config::Config;
+use comity::core::cadence::Cadence;
+use comity::exchange::{self, BYTES_MAX, Entry, Form, Listed, Problem};
+use comity::store::Store;
+use comity::store::sources::{Kind, NewSource};
+use serde_json::{Map, Value, json};
+use url::Url;
+
+use super::{remark, typed};
+use crate::args::{Global, ListFormat, SourcesImport};
+use crate::commands::jobs::without_user;
+use crate::{exit, output, setup};
+
+pub(super) async fn import(global: &Global, config: &Config, import: &SourcesImport) -> anyhow::Result<u8> {
+    let cadence = import.cadence.as_deref().map(|text| typed::cadence("--cadence", text));
+    let cadence = cadence.transpose().map_err(exit::usage)?;
+    let place = import.file.display();
+    let unreadable = |error: &dyn std::fmt::Display| exit::usage(format!("{place}: {error}"));
+    let bytes = read(&import.file).map_err(|error| unreadable(&error))?;
+    let form = import.format.map(|format| match format {
+        ListFormat::Opml => Form::Opml,
+        ListFormat::Csv => Form::Csv,
+        ListFormat::List => Form::List,
+    });
+    let list = exchange::read(&bytes, form).map_err(|error| unreadable(&error))?;
+    let store = setup::open_store(config)?;
+    let mut problems = list.problems;
+    let mut tally = Tally { repeated: list.repeated, ..Tally::default() };
+    let mut known: HashSet<String> = HashSet::new();
+    for source in store.list_sources().await? {
+        known.extend([source.url, source.listed_url]);
+    }
+    let clock = Clock::new();
+    for entry in &list.entries {
+        let new = match source_of(entry, import.kind, cadence) {
+            Ok(new) => new,
+            Err(what) => {
+                problems.push(Problem { line: entry.line, what });
+                continue;
+            }
+        };
+        if known.contains(&new.url) {
+            tally.already += 1;
+        } else if import.dry_run {
+            tally.added += 1;
+            tally.tell(global, &new);
+        } else {
+            match store.add_source(new, clock.now()).await?.1 {
+                true => tally.added += 1,
+                false => tally.already += 1,
+            }
+        }
+    }
+    problems.sort_by_key(|problem| problem.line);
+    tell_problems(&problems);
+    if tally.added + tally.already == 0 {
+        let what =
+            if problems.is_empty() { "there is no source in it" } else { "nothing in it could be read" };
+        return Err(unreadable(&what));
+    }
+    tally.finish(global, import.dry_run, &problems);
+    Ok(if problems.is_empty() { exit::DONE } else { exit::FAILURES })
+}
+
+/// The bytes of a file or of stdin, not many more than are read of a list.
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let input: Box<dyn Read> =
+        if path.as_os_str() == "-" { Box::new(io::stdin()) } else { Box::new(File::open(path)?) };
+    let mut bytes = Vec::new();
+    input.take(BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// The source that an entry means, or what is wrong with it.
+fn source_of(entry: &Entry, kind: Option<Kind>, cadence: Option<Cadence>) -> Result<NewSource, String> {
+    let own = entry.cadence.as_deref().map(|text| typed::cadence("cadence", text)).transpose()?;
+    let interval = entry.min_interval.as_deref().map(|text| typed::interval("min_interval", text));
+    let cadence = own.or(cadence).map(|cadence| ("cadence".to_owned(), cadence.to_json()));
+    let name = entry.name.clone().or_else(|| Url::parse(&entry.url).ok().map(|url| typed::name_of(&url)));
+    Ok(NewSource {
+        name: name.unwrap_or_default(),
+        kind: entry.kind.as_deref().and_then(Kind::parse).or(kind).unwrap_or(Kind::Feed),
+        url: entry.url.clone(),
+        lead: entry.lead,
+        scraping: true,
+        interval: interval.transpose()?.unwrap_or_default(),
+        config: cadence.into_iter().collect::<Map<_, _>>(),
+    })
+}
+
+fn tell_problems(problems: &[Problem]) {
+    for problem in problems.iter().take(PROBLEMS_SHOWN) {
+        output::remark(&problem.to_string());
+    }
+    if problems.len() > PROBLEMS_SHOWN {
+        output::remark(&format!("and {} more problems", problems.len() - PROBLEMS_SHOWN));
+    }
+}
+
+/// What became of a list.
+#[derive(Default)]
+struct Tally {
+    added: u64,
+    already: u64,
+    repeated: u64,
+}
+
+impl Tally {
+    fn tell(&self, global: &Global, new: &NewSource) {
+        if !global.json {
+            output::line(&format!("would add {} ({}, {})", new.name, new.kind, without_user(&new.url)));
+        }
+    }
+
+    fn finish(&self, global: &Global, dry_run: bool, problems: &[Problem]) {
+        let Self { added, already, repeated } = self;
+        if global.json {
+            let problems: Vec<Value> = problems
+                .iter()
+                .map(|problem| json!({ "line": problem.line, "what": problem.what }))
+                .collect();
+            output::object(&json!({
+                "added": added,
+                "already": already,
+                "repeated": repeated,
+                "problems": problems,
+                "dry_run": dry_run,
+            }));
+            return;
+        }
+        let mut parts = vec![format!("{added} {}", if dry_run { "would be added" } else { "added" })];
+        let problems = problems.len() as u64;
+        let what = if problems == 1 { "problem" } else { "problems" };
+        let also = [(*already, "there already"), (*repeated, "listed again"), (problems, what)];
+        parts.extend(
+            also.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")),
+        );
+        output::line(&parts.join(", "));
+        if dry_run {
+            output::line("a dry run: nothing was changed");
+        }
+    }
+}
+
+pub(super) async fn export(global: &Global, store: &dyn Store, out: Option<&Path>) -> anyhow::Result<u8> {
+    if global.json && out.is_none() {
+        return Err(exit::usage(
+            "--json: expected --out FILE beside it, because OPML goes to stdout without it",
+        ));
+    }
+    let sources = store.list_sources().await?;
+    let mut stripped = 0_u64;
+    let listed: Vec<Listed> = sources
+        .iter()
+        .map(|source| {
+            let url = without_user(&source.url);
+            stripped += u64::from(url != source.url);
+            let (name, kind) = (Some(source.name.clone()), Some(source.kind.to_string()));
+            Listed { url, name, kind, lead: source.lead, html_url: None }
+        })
+        .collect();
+    let mut text = Vec::new();
+    exchange::write_opml(&listed, "Comity sources", &mut text)?;
+    match out {
+        None => output::text(&String::from_utf8_lossy(&text)),
+        Some(path) => {
+            replace(path, &text)
+                .map_err(|error| exit::usage(format!("--out {}: {error}", path.display())))?;
+        }
+    }
+    if stripped > 0 {
+        let what = if stripped == 1 { "1 URL" } else { &format!("{stripped} URLs") };
+        output::remark(&format!(
+            "the user and password of {what} were left out; set them again after an import"
+        ));
+    }
+    match out {
+        Some(path) if global.json => {
+            output::object(&json!({ "exported": listed.len(), "file": path.display().to_string() }));
+        }
+        Some(path) => remark(global, &format!("{} sources written to {}", listed.len(), path.display())),
+        None => {}
+    }
+    Ok(exit::DONE)
+}
+
+/// Writes a file beside its place and moves it there when it is whole.
+fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let Some(name) = path.file_name() else {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "expected the name of a file"));
+    };
+    let mut part = name.to_owned();
+    part.push(format!(".{}.part", std::process::id()));
+    let part = path.with_file_name(part);
+    let written = File::create(&part)
+        .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
+        .and_then(|()| fs::rename(&part, path));
+    if written.is_err() {
+        let _ = fs::remove_file(&part);
+    }
+    written
+}
+
+/// Problems that are shown one by one.
+const PROBLEMS_SHOWN: usize = 20;

@@ -1,0 +1,146 @@
+//! A source as people and machines see it.
+
+use comity::core::cadence::{RunWindow, last_fetch_at};
+use comity::core::interval::SourceInterval;
+use comity::core::time::{Span, Timestamp};
+use comity::pipeline::{self, Cadences, Plan};
+use comity::store::sources::Source;
+use serde_json::{Map, Value, json};
+
+use crate::commands::jobs::without_user;
+use crate::commands::report;
+
+/// How a source is, as far as its row tells.
+#[derive(Debug)]
+pub(super) struct Standing {
+    /// `new`, `ok`, `held`, `failing`, `invalid` or `off`.
+    pub(super) word: &'static str,
+    /// What there is to say about it.
+    pub(super) why: Option<String>,
+    /// It is not asked before then.
+    pub(super) until: Option<Timestamp>,
+}
+
+impl Standing {
+    pub(super) fn of(source: &Source, now: Timestamp) -> Self {
+        let new = |word, why, until| Self { word, why, until };
+        let Ok(window) = RunWindow::ending(now, now) else { return new("ok", None, None) };
+        match pipeline::plan(source, window, Cadences::Ignored, now) {
+            Plan::Disabled => new("off", source.error.clone(), None),
+            Plan::Invalid { error } => new("invalid", Some(error), None),
+            _ if source.failures > 0 => {
+                let times = if source.failures == 1 { "once" } else { &format!("{} times", source.failures) };
+                let error = source.error.as_deref().unwrap_or("no reason kept");
+                let until = source.retry_at.filter(|retry_at| *retry_at > now);
+                new("failing", Some(format!("{times}: {error}")), until)
+            }
+            Plan::Held { until, why } => new("held", Some(why), Some(until)),
+            Plan::Fetch { .. } | Plan::NotDue { .. } => {
+                new(if last_fetch(source).is_some() { "ok" } else { "new" }, None, None)
+            }
+        }
+    }
+
+    pub(super) fn is_trouble(&self) -> bool {
+        matches!(self.word, "failing" | "invalid") || self.word == "off" && self.why.is_some()
+    }
+
+    pub(super) fn sentence(&self) -> String {
+        let until = match (self.word, self.until) {
+            (_, None) => String::new(),
+            ("failing", Some(until)) => format!("; asked again from {}", report::moment(until)),
+            (_, Some(until)) => format!(" until {}", report::moment(until)),
+        };
+        match (self.word, self.why.as_deref()) {
+            (word, None) => format!("{word}{until}"),
+            ("failing", Some(why)) => format!("failing, {why}{until}"),
+            (word, Some(why)) => format!("{word}{until}: {why}"),
+        }
+    }
+}
+
+/// When it was last fetched.
+pub(super) fn last_fetch(source: &Source) -> Option<Timestamp> {
+    let cursor: Map<String, Value> = serde_json::from_str(&source.cursor_json).ok()?;
+    last_fetch_at(&cursor).ok().flatten()
+}
+
+/// When it is worth asking next; in the past when it is now, none when never.
+pub(super) fn due_at(source: &Source) -> Option<Timestamp> {
+    pipeline::next_at(source, Span::ZERO)
+}
+
+/// Its cadence in a word.
+pub(super) fn every(source: &Source) -> String {
+    match pipeline::cadence(source) {
+        Ok(None) => "always".to_owned(),
+        Ok(Some(cadence)) => span(cadence.every()),
+        Err(_) => "invalid".to_owned(),
+    }
+}
+
+/// A cadence as it was meant: minutes that are no whole number do not hold every microsecond.
+pub(super) fn span(every: Span) -> String {
+    match every.as_micros() {
+        0..1_000_000 => every.to_string(),
+        micros => Span::from_millis((micros + 500) / 1_000).to_string(),
+    }
+}
+
+/// Its minimum interval between scrapes, as it was set.
+pub(super) fn interval(interval: SourceInterval) -> String {
+    match interval {
+        SourceInterval::Default => "default".to_owned(),
+        SourceInterval::Off => "none".to_owned(),
+        SourceInterval::Every(every) => every.to_string(),
+    }
+}
+
+/// Everything about a source.
+pub(super) fn object(source: &Source, global: Option<Span>, now: Timestamp) -> Value {
+    let time = |at: Option<Timestamp>| at.map(|at| at.to_string());
+    let seconds = |span: Option<Span>| span.map_or(0.0, Span::as_secs_f64);
+    let standing = Standing::of(source, now);
+    let cadence = pipeline::cadence(source);
+    json!({
+        "id": source.id.0,
+        "name": source.name,
+        "kind": source.kind.as_str(),
+        "url": without_user(&source.url),
+        "listed_url": without_user(&source.listed_url),
+        "lead": source.lead.as_str(),
+        "enabled": source.enabled,
+        "scraping": source.scraping,
+        "auto_scrape": source.auto_scrape,
+        "min_scrape_interval": match source.interval {
+            SourceInterval::Default => None,
+            own => Some(seconds(own.effective(None))),
+        },
+        "interval_seconds": seconds(source.interval.effective(global)),
+        "every_minutes": cadence.ok().flatten().map(|cadence| cadence.to_json()["every_minutes"].clone()),
+        "config": json_or_text(&source.config_json),
+        "cursor": json_or_text(&source.cursor_json),
+        "added_at": source.added_at.to_string(),
+        "last_fetch_at": time(last_fetch(source)),
+        "next_due_at": time(due_at(source).map(|at| at.max(now))),
+        "state": standing.word,
+        "reason": standing.why,
+        "held_until": time(standing.until),
+        "failures": source.failures,
+        "retry_at": time(source.retry_at),
+        "error": source.error,
+    })
+}
+
+/// A column that should hold JSON; URLs in it are without user and password (B75).
+pub(super) fn json_or_text(text: &str) -> Value {
+    let mut value = serde_json::from_str(text).unwrap_or_else(|_| Value::from(text));
+    for field in value.as_object_mut().into_iter().flat_map(Map::values_mut) {
+        if let Value::String(text) = field
+            && text.contains("://")
+        {
+            *text = without_user(text);
+        }
+    }
+    value
+}

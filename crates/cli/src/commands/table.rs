@@ -1,0 +1,51 @@
+//! Tables, aligned as a terminal shows them: a wide character takes two columns, an accent none.
+
+use console::{Alignment, Term, measure_text_width, pad_str, truncate_str};
+
+use crate::output;
+
+/// Writes rows below a head. Only the last column may be of any length.
+pub(crate) fn write<const N: usize>(head: [&str; N], rows: &[[String; N]]) {
+    let rows: Vec<[String; N]> =
+        rows.iter().map(|row| row.clone().map(|cell| output::legible(&cell))).collect();
+    let head = head.map(str::to_owned);
+    let mut widths = [0; N];
+    for row in std::iter::once(&head).chain(&rows) {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(measure_text_width(cell));
+        }
+    }
+    for row in std::iter::once(&head).chain(&rows) {
+        let cells = row.iter().zip(widths).map(|(cell, width)| pad_str(cell, width, Alignment::Left, None));
+        output::line(cells.collect::<Vec<_>>().join("  ").trim_end());
+    }
+}
+
+/// The beginning of `text`, on one line, that fits into so many columns.
+pub(crate) fn cut(text: &str, columns: usize) -> String {
+    let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    truncate_str(&text, columns, "…").into_owned()
+}
+
+/// Columns for a name in a row whose other cells take about `others`: what the terminal has left, or 40.
+pub(crate) fn room(others: usize) -> usize {
+    let columns = Term::stdout().size_checked().map(|(_, columns)| usize::from(columns));
+    columns.map_or(NAME, |columns| columns.saturating_sub(others).clamp(NAME_MIN, NAME_MAX))
+}
+
+const NAME: usize = 40;
+const NAME_MIN: usize = 16;
+const NAME_MAX: usize = 60;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_cut_by_what_a_terminal_shows() {
+        assert_eq!(cut("short", 5), "short");
+        assert_eq!(cut("longer", 5), "long…");
+        assert_eq!(cut("新聞新聞", 5), "新聞…");
+        assert_eq!(cut("a\nb\u{1b}", 9), "a b ");
+    }
+}

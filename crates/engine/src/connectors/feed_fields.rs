@@ -1,0 +1,90 @@
+//! What the tags of RSS and Atom are called, and what of theirs is read. People, media and categories are
+//! not.
+
+use super::xml::{Space, Tag};
+
+/// What a tag of a feed holds, whatever its dialect calls it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Field {
+    ChannelTitle,
+    Ttl,
+    Period,
+    Frequency,
+    SkipHours,
+    SkipDays,
+    Guid { is_link: bool },
+    Link,
+    Title,
+    Published,
+    Updated,
+    Summary,
+    Content,
+}
+
+/// What a tag right inside a channel holds, if it matters.
+pub(super) fn channel_field(tag: &Tag<'_>) -> Option<Field> {
+    match (tag.space, tag.name()) {
+        (Space::Core, "title") => Some(Field::ChannelTitle),
+        (Space::Core, "ttl") => Some(Field::Ttl),
+        (Space::Core, "skipHours") => Some(Field::SkipHours),
+        (Space::Core, "skipDays") => Some(Field::SkipDays),
+        (Space::Syndication, "updatePeriod") => Some(Field::Period),
+        (Space::Syndication, "updateFrequency") => Some(Field::Frequency),
+        _ => None,
+    }
+}
+
+/// What a tag right inside an entry holds, if it matters.
+pub(super) fn entry_field(tag: &Tag<'_>) -> Option<Field> {
+    match (tag.space, tag.name()) {
+        (Space::Core, "guid") => {
+            let is_link =
+                tag.attribute("isPermaLink").is_none_or(|text| !text.trim().eq_ignore_ascii_case("false"));
+            Some(Field::Guid { is_link })
+        }
+        (Space::Core, "id") => Some(Field::Guid { is_link: false }),
+        (Space::Core, "link") => Some(Field::Link),
+        (Space::Core, "title") => Some(Field::Title),
+        (Space::Core, "pubDate" | "published" | "issued" | "created") => Some(Field::Published),
+        (Space::DublinCore, "date" | "issued" | "created") => Some(Field::Published),
+        (Space::Core, "updated" | "modified") | (Space::DublinCore, "modified") => Some(Field::Updated),
+        (Space::Core, "description" | "summary") | (Space::DublinCore, "description") => Some(Field::Summary),
+        (Space::Core, "content") | (Space::Content, "encoded") => Some(Field::Content),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connectors::xml::{Part, Xml};
+
+    fn field(tag: &str, of: fn(&Tag<'_>) -> Option<Field>) -> Option<Field> {
+        let text = format!("{tag}</x>");
+        match Xml::new(&text).next() {
+            Ok(Part::Open(tag)) => of(&tag),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn dialects_differ_in_names_only() {
+        for (tag, expected) in [
+            ("<guid>", Some(Field::Guid { is_link: true })),
+            ("<guid isPermaLink=' FALSE '>", Some(Field::Guid { is_link: false })),
+            ("<id>", Some(Field::Guid { is_link: false })),
+            ("<pubDate>", Some(Field::Published)),
+            ("<dc:date>", Some(Field::Published)),
+            ("<issued>", Some(Field::Published)),
+            ("<modified>", Some(Field::Updated)),
+            ("<content:encoded>", Some(Field::Content)),
+            ("<media:title>", None),
+            ("<itunes:summary>", None),
+            ("<author>", None),
+        ] {
+            assert_eq!(field(tag, entry_field), expected, "{tag}");
+        }
+        assert_eq!(field("<sy:updatePeriod>", channel_field), Some(Field::Period));
+        assert_eq!(field("<updatePeriod>", channel_field), None);
+    }
+}

@@ -1,0 +1,112 @@
+//! Collecting items and problems within their limits: every reader of a format puts what it finds in here.
+
+use std::collections::HashSet;
+
+use url::Url;
+
+use super::{Found, Harvest, Hints, ITEMS_MAX};
+
+/// A harvest in the making.
+#[derive(Default)]
+pub(super) struct Gather {
+    harvest: Harvest,
+    seen: HashSet<String>,
+    entries: usize,
+}
+
+/// Whether there is room for what comes next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Room {
+    Left,
+    None,
+}
+
+impl Gather {
+    /// The title, if it has none yet.
+    pub(super) fn title(&mut self, title: Option<String>) {
+        self.harvest.title = self.harvest.title.take().or(title);
+    }
+
+    pub(super) fn hints(&mut self, hints: Hints) {
+        self.harvest.hints = hints;
+    }
+
+    /// Counts one entry before it is read, so that what follows the last one allowed is not read at all.
+    pub(super) fn next_entry(&mut self) -> Room {
+        if self.entries < ITEMS_MAX {
+            self.entries += 1;
+            return Room::Left;
+        }
+        self.problem(format!("more than {ITEMS_MAX} entries: only the first {ITEMS_MAX} were read"));
+        Room::None
+    }
+
+    /// The number of the entry being read, from 1.
+    pub(super) fn number(&self) -> usize {
+        self.entries
+    }
+
+    /// Adds an item unless one with its identity is there.
+    pub(super) fn found(&mut self, found: Found) {
+        if self.seen.insert(found.identity.clone()) {
+            self.harvest.items.push(found);
+        }
+    }
+
+    /// Adds a sitemap to read too, unless it is there.
+    pub(super) fn more(&mut self, sitemap: Url) {
+        if self.seen.insert(sitemap.as_str().to_owned()) {
+            self.harvest.more.push(sitemap);
+        }
+    }
+
+    /// Counts a problem, and keeps its sentence while there is room.
+    pub(super) fn problem(&mut self, sentence: String) {
+        self.harvest.note(sentence);
+    }
+
+    /// Whether nothing that can be used was found so far.
+    pub(super) fn is_empty(&self) -> bool {
+        self.harvest.items.is_empty() && self.harvest.more.is_empty()
+    }
+
+    /// The answer breaks off here.
+    pub(super) fn cut(&mut self, sentence: String) {
+        self.harvest.is_cut = true;
+        self.problem(sentence);
+    }
+
+    pub(super) fn done(self) -> Harvest {
+        self.harvest
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connectors::PROBLEMS_KEPT;
+
+    #[test]
+    fn the_first_of_an_identity_stays_and_problems_are_counted_past_those_kept() {
+        let mut gather = Gather::default();
+        for hash in 1..=3 {
+            let url = Url::parse("https://a.example/").unwrap();
+            let identity = format!("guid:{}", hash / 2);
+            gather.found(Found { identity, url, title: None, published_at: None, hash });
+        }
+        for number in 0..30 {
+            gather.problem(format!("problem {number}"));
+        }
+        let harvest = gather.done();
+        assert_eq!(harvest.items.iter().map(|found| found.hash).collect::<Vec<_>>(), [1, 2]);
+        assert_eq!((harvest.problems.len(), harvest.problems_count), (PROBLEMS_KEPT, 30));
+    }
+
+    #[test]
+    fn entries_past_the_limit_are_one_problem() {
+        let mut gather = Gather::default();
+        assert!((0..ITEMS_MAX).all(|_| gather.next_entry() == Room::Left));
+        assert_eq!(gather.next_entry(), Room::None);
+        assert_eq!(gather.done().problems, ["more than 50000 entries: only the first 50000 were read"]);
+    }
+}

@@ -1,0 +1,81 @@
+//! A page as a source: one item, which is the page, and which changes when its main text does.
+
+use dom_query::Document;
+use url::Url;
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::{Found, Harvest, decode, glance, html, plain, text};
+
+/// Reads the page at `base`.
+pub(super) fn read(body: &[u8], content_type: Option<&str>, base: &Url) -> Harvest {
+    let page = decode::html(body, content_type);
+    let parsed = html::parse(&page);
+    let title = title(&parsed.document);
+    // Adverts, scripts and nonces differ in every answer, so only what a person came to read is compared.
+    let text = text::of_parsed(parsed, base).map_or_else(|| glance::visible(&page), |main| main.text);
+    let mut url = base.clone();
+    url.set_fragment(None);
+    let item = Found {
+        identity: "page".to_owned(),
+        url,
+        title: title.clone(),
+        published_at: None,
+        hash: xxh3_64(text.as_bytes()),
+    };
+    Harvest { title, items: vec![item], ..Harvest::default() }
+}
+
+/// What the page calls itself, else what it wants to be called elsewhere.
+fn title(document: &Document) -> Option<String> {
+    let own = || plain::line(&document.select_single("title").text());
+    let elsewhere = || plain::line(&document.select_single("meta[property='og:title']").attr("content")?);
+    own().or_else(elsewhere)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn item(html: &str) -> Found {
+        let base = Url::parse("https://a.example/page?x=1#part").unwrap();
+        let mut harvest = read(html.as_bytes(), Some("text/html"), &base);
+        assert_eq!((harvest.items.len(), harvest.problems_count), (1, 0));
+        harvest.items.remove(0)
+    }
+
+    fn page(advert: &str, news: &str) -> String {
+        let sentence =
+            "a long sentence, with commas, and with enough words to count as something to read, ".repeat(9);
+        format!(
+            "<title>Gazette</title><script nonce={advert}>{advert}</script><div class='advert'>{advert}</div>\
+             <article><p>{sentence}</p><p>{news}: {sentence}</p></article>"
+        )
+    }
+
+    #[test]
+    fn the_page_itself_is_the_item() {
+        let found = item("<title> A\n&amp; B </title>");
+        assert_eq!(found.identity, "page");
+        assert_eq!(found.url.as_str(), "https://a.example/page?x=1");
+        assert_eq!(found.title.as_deref(), Some("A & B"));
+        let found = item("<meta property='og:title' content='Elsewhere'><p>x");
+        assert_eq!(found.title.as_deref(), Some("Elsewhere"));
+        assert_eq!(item("just text").title, None);
+    }
+
+    #[test]
+    fn only_what_a_person_reads_makes_a_change() {
+        let before = item(&page("abc", "old")).hash;
+        assert_eq!(item(&page("xyz", "old")).hash, before);
+        assert_ne!(item(&page("abc", "new")).hash, before);
+    }
+
+    #[test]
+    fn a_page_without_main_text_is_compared_by_what_is_visible() {
+        let deep = |nonce: &str, text: &str| {
+            item(&format!("{}<script>{nonce}</script>{text}", "<div>".repeat(100_000))).hash
+        };
+        assert_eq!(deep("1", "text"), deep("2", "text"));
+        assert_ne!(deep("1", "text"), deep("1", "changed"));
+    }
+}

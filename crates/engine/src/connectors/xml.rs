@@ -1,0 +1,232 @@
+//! Reading XML part by part, within limits and as kindly as can be without guessing.
+//!
+//! Entities that a document declares itself are never resolved, so none can grow: a `DOCTYPE` is skipped
+//! whole, and a reference to what it declares stays as it is written. Entities of HTML are resolved although
+//! XML does not know them, and a lone `&` is an ampersand. What the tags mean is for the readers of the
+//! formats to say.
+
+use std::borrow::Cow;
+
+use quick_xml::NsReader;
+use quick_xml::events::{BytesStart, Event};
+use quick_xml::name::ResolveResult;
+
+/// A document being read.
+pub(super) struct Xml<'a> {
+    reader: NsReader<&'a [u8]>,
+    depth: usize,
+}
+
+/// What comes next in a document.
+pub(super) enum Part<'a> {
+    /// A tag opens; an empty element opens and closes.
+    Open(Tag<'a>),
+    /// The innermost tag closes.
+    Close,
+    /// Text, with references resolved.
+    Text(Cow<'a, str>),
+    /// The document is over, with every tag closed.
+    End,
+}
+
+/// A tag that opens.
+pub(super) struct Tag<'a> {
+    /// Which vocabulary its name is from.
+    pub(super) space: Space,
+    start: BytesStart<'a>,
+}
+
+/// The vocabularies that mean something to us.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Space {
+    /// RSS, Atom, sitemaps: whatever the document itself is.
+    Core,
+    DublinCore,
+    Content,
+    Syndication,
+    Other,
+}
+
+/// Where and why a document cannot be read on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Broken {
+    pub(super) at: u64,
+    pub(super) why: String,
+}
+
+impl<'a> Xml<'a> {
+    pub(super) fn new(text: &'a str) -> Self {
+        let mut reader = NsReader::from_str(text);
+        let config = reader.config_mut();
+        config.expand_empty_elements = true;
+        config.allow_dangling_amp = true;
+        Self { reader, depth: 0 }
+    }
+
+    /// How many tags are open: 1 right after the root opened.
+    pub(super) fn depth(&self) -> usize {
+        self.depth
+    }
+
+    pub(super) fn next(&mut self) -> Result<Part<'a>, Broken> {
+        loop {
+            let (namespace, event) = match self.reader.read_resolved_event() {
+                Ok(read) => read,
+                Err(quick_xml::Error::Namespace(_)) => {
+                    return Err(self.broken("namespaces that are too many or cannot be declared".to_owned()));
+                }
+                Err(error) => {
+                    let why = error.to_string();
+                    return Err(Broken { at: self.reader.error_position(), why });
+                }
+            };
+            match event {
+                Event::Start(start) => {
+                    let space = space(&namespace, &start);
+                    self.depth += 1;
+                    if self.depth > DEPTH_MAX {
+                        return Err(self.broken(format!("tags nested more than {DEPTH_MAX} deep")));
+                    }
+                    return Ok(Part::Open(Tag { space, start }));
+                }
+                Event::End(_) => {
+                    self.depth = self.depth.saturating_sub(1);
+                    return Ok(Part::Close);
+                }
+                Event::Text(text) => return Ok(Part::Text(text.into_inner())),
+                Event::CData(text) => return Ok(Part::Text(text.into_inner())),
+                Event::GeneralRef(name) => {
+                    let reference = format!("&{};", &*name);
+                    let resolved = html_escape::decode_html_entities(&reference).into_owned();
+                    return Ok(Part::Text(Cow::Owned(resolved)));
+                }
+                Event::Eof if self.depth > 0 => {
+                    return Err(self.broken(format!("the document ends with {} tags open", self.depth)));
+                }
+                Event::Eof => return Ok(Part::End),
+                _ => {}
+            }
+        }
+    }
+
+    fn broken(&self, why: String) -> Broken {
+        Broken { at: self.reader.buffer_position(), why }
+    }
+}
+
+impl Tag<'_> {
+    /// The name without its prefix.
+    pub(super) fn name(&self) -> &str {
+        self.start.local_name().into_inner()
+    }
+
+    /// The name as written, with its attributes.
+    pub(super) fn raw(&self) -> &str {
+        &self.start
+    }
+
+    /// The attribute with exactly this name, references resolved.
+    pub(super) fn attribute(&self, name: &str) -> Option<String> {
+        // Looking for doubles would take time that grows with the square of their number.
+        let mut attributes = self.start.attributes();
+        let found = attributes.with_checks(false).flatten().find(|attribute| attribute.key.0 == name)?;
+        Some(html_escape::decode_html_entities(&found.value).into_owned())
+    }
+}
+
+/// A prefix that was never declared still means what it always means.
+fn space(namespace: &ResolveResult<'_>, start: &BytesStart<'_>) -> Space {
+    match namespace {
+        ResolveResult::Unbound => Space::Core,
+        ResolveResult::Bound(namespace) => match namespace.0 {
+            "http://purl.org/dc/elements/1.1/" | "http://purl.org/dc/terms/" => Space::DublinCore,
+            "http://purl.org/rss/1.0/modules/content/" => Space::Content,
+            "http://purl.org/rss/1.0/modules/syndication/" => Space::Syndication,
+            "http://www.w3.org/2005/Atom" | "http://purl.org/atom/ns#" | "http://purl.org/rss/1.0/" => {
+                Space::Core
+            }
+            "http://search.yahoo.com/mrss/" | "http://www.itunes.com/dtds/podcast-1.0.dtd" => Space::Other,
+            // Dialects of RSS differ in their default namespace, and some servers invent their own.
+            _ if start.name().prefix().is_none() => Space::Core,
+            _ => Space::Other,
+        },
+        ResolveResult::Unknown(prefix) => match prefix.as_str() {
+            "dc" => Space::DublinCore,
+            "content" => Space::Content,
+            "sy" => Space::Syndication,
+            "atom" | "rss" => Space::Core,
+            _ => Space::Other,
+        },
+    }
+}
+
+/// Real documents stay far below; a document past it is made to hurt.
+const DEPTH_MAX: usize = 200;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The parts of `text` in short: names, `/`, quoted text, and the error if there is one.
+    fn parts(text: &str) -> String {
+        let mut xml = Xml::new(text);
+        let mut told = Vec::new();
+        loop {
+            match xml.next() {
+                Ok(Part::Open(tag)) => told.push(format!("{}{}", tag.name(), short(tag.space))),
+                Ok(Part::Close) => told.push("/".to_owned()),
+                Ok(Part::Text(text)) => told.push(format!("'{text}'")),
+                Ok(Part::End) => return told.join(" "),
+                Err(broken) => return format!("{} ! {}", told.join(" "), broken.why),
+            }
+        }
+    }
+
+    fn short(space: Space) -> &'static str {
+        match space {
+            Space::Core => "",
+            Space::DublinCore => "(dc)",
+            Space::Content => "(content)",
+            Space::Syndication => "(sy)",
+            Space::Other => "(other)",
+        }
+    }
+
+    #[test]
+    fn text_is_read_kindly() {
+        for (text, expected) in [
+            ("\u{a0} \n<?xml version='1.0' encoding='utf-16'?><a/>", "'\u{a0} \n' a /"),
+            ("<a>x<![CDATA[<b>&amp;]]></a>", "a 'x' '<b>&amp;' /"),
+            ("<a>R&D &amp; &nbsp;&eacute;&#65;&#x42;</a>", "a 'R' '&D ' '&' ' ' '\u{a0}' 'é' 'A' 'B' /"),
+            ("<a>&nosuch;&#0;&#xFFFFFFFF;</a>", "a '&nosuch;' '&#0;' '&#xFFFFFFFF;' /"),
+            ("<dc:date/><x:y/><content:encoded/>", "date(dc) / y(other) / encoded(content) /"),
+            ("<r xmlns:d='http://purl.org/dc/elements/1.1/'><d:date/></r>", "r date(dc) / /"),
+        ] {
+            assert_eq!(parts(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_broken_says_where_and_why() {
+        assert!(parts("<a><b>").ends_with("! the document ends with 2 tags open"));
+        assert!(parts("<a></b>").contains("! ill-formed"), "{}", parts("<a></b>"));
+        assert!(parts(&"<a>".repeat(100_000)).ends_with("! tags nested more than 200 deep"));
+        let many: String = (0..1_000).map(|n| format!(" xmlns:n{n}='x'")).collect();
+        assert_eq!(parts(&format!("<a{many}/>")), " ! namespaces that are too many or cannot be declared");
+    }
+
+    #[test]
+    fn entities_of_a_doctype_are_never_resolved() {
+        let bomb =
+            "<!DOCTYPE a [<!ENTITY x 'xxxx'><!ENTITY y '&x;&x;'><!ENTITY amp 'z'>]><a b='&y;'>&y;&amp;</a>";
+        assert_eq!(parts(bomb), "a '&y;' '&' /");
+    }
+
+    #[test]
+    fn attributes_are_found_by_their_whole_name() {
+        let mut xml = Xml::new("<a x:href='no' href=\"?a=1&amp;b=2&copy=3\" href='twice' broken/>");
+        let Ok(Part::Open(tag)) = xml.next() else { panic!("no tag") };
+        assert_eq!(tag.attribute("href").as_deref(), Some("?a=1&b=2&copy=3"));
+        assert_eq!(tag.attribute("nosuch"), None);
+    }
+}

@@ -1,0 +1,114 @@
+//! OPML as it is met: in folders, with loose ampersands, cut off, and broken.
+
+use super::*;
+
+fn told(text: &str) -> String {
+    let mut gather = Gather::default();
+    if let Err(error) = read(text, &mut gather) {
+        return error.to_string();
+    }
+    let read = gather.finish();
+    let entries = read.entries.iter().map(|entry| {
+        let name = entry.name.as_deref().unwrap_or("-");
+        format!("{} {} {name} {}", entry.line, entry.url, entry.kind.as_deref().unwrap_or("-"))
+    });
+    entries.chain(read.problems.iter().map(ToString::to_string)).collect::<Vec<_>>().join(" | ")
+}
+
+fn body(outlines: &str) -> String {
+    format!("<opml version='2.0'><body>\n{outlines}</body></opml>")
+}
+
+#[test]
+fn outlines_in_folders_are_read() {
+    let text = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>
+<!-- made by hand --><opml version=\"1.1\"><head><title>a & b</title></head><body>
+<outline text=\"News &amp; more\"><outline title='A' text='a' type='rss' xmlUrl='http://a.example/?x=1&amp;y=2'
+  htmlUrl='http://a.example/'/>
+  <outline text=\"&#x41;&quot;\" type=\"atom\" XMLURL=\" http://b.example/ \"></outline>
+  <outline text='folder'><outline text='http://c.example/' xmlurl='http://c.example/'/></outline></outline>
+<outline text='no feed' xmlUrl='' type='rss'/><outline text='link' type='link' url='http://d.example/'/>
+<outline text='D' type='link' url='http://d.example/' comityKind='page'/>
+</body></opml>\n";
+    assert_eq!(
+        told(text),
+        "3 http://a.example/?x=1&y=2 A feed | 5 http://b.example/ A\" feed | 6 http://c.example/ - feed \
+         | 8 http://d.example/ D page"
+    );
+    assert_eq!(told("<opml/>"), "");
+}
+
+#[test]
+fn folders_may_be_a_million_deep() {
+    let deep = "<outline text='x'>".repeat(1_000_000);
+    let end = "</outline>".repeat(1_000_000);
+    let text = body(&format!("{deep}<outline xmlUrl='http://a.example/'/>{end}"));
+    assert_eq!(told(&text), "2 http://a.example/ - feed");
+}
+
+#[test]
+fn ampersands_may_stand_for_themselves() {
+    let text = body(
+        "<outline text='Q&A; &amp; &nbsp;' xmlUrl='http://a.example/?x=1&y=2&lt=3&amp;z'/>\n\n<outline text='R&D' xmlUrl='http://b.example/'/>",
+    );
+    assert_eq!(
+        told(&text),
+        "2 http://a.example/?x=1&y=2&lt=3&z Q&A; & &nbsp; feed | 4 http://b.example/ R&D feed | line 2: an & that \
+         is not written &amp;, or an entity that is not known, was read as it stands; so it was on 1 more lines"
+    );
+}
+
+#[test]
+fn an_entity_bomb_does_not_go_off() {
+    let text = format!(
+        "<!DOCTYPE opml [<!ENTITY a \"ha\"><!ENTITY b \"&a;&a;\">]>{}",
+        body("<outline text='&b;&b;' xmlUrl='http://a.example/'/>")
+    );
+    assert!(told(&text).starts_with("2 http://a.example/ &b;&b; feed | line 2: "), "{}", told(&text));
+}
+
+#[test]
+fn what_is_broken_costs_little() {
+    const INCH: &str = "<outline text=\"5\" disk\" xmlUrl=\"http://a.example/\"/>";
+    const GOOD: &str = "<outline xmlUrl='http://b.example/'/>";
+    for (outlines, expected) in [
+        (
+            format!("{INCH}\n{GOOD}"),
+            "3 http://b.example/ - feed | line 2: the tag, comment or quotation mark here does not end",
+        ),
+        (
+            format!("{INCH}\n{INCH}\n{GOOD}"),
+            "4 http://b.example/ - feed | line 2: quotation marks of this tag do not match \
+             | line 3: the tag, comment or quotation mark here does not end",
+        ),
+        (
+            format!("<outline text='x' xmlUrl=http://a.example/ />\n{GOOD}"),
+            "3 http://b.example/ - feed | line 2: an attribute of this outline cannot be read",
+        ),
+        (format!("</b></outline>\n<outline text='<3'>{GOOD}"), "3 http://b.example/ - feed"),
+        (
+            format!("<!-- \n{GOOD}"),
+            "3 http://b.example/ - feed | line 2: the tag, comment or quotation mark here does not end",
+        ),
+        (
+            format!("<outline xmlUrl='feed:x'/>{GOOD}"),
+            "2 http://b.example/ - feed | line 2: \"feed:x\" is not an http or https URL with a host",
+        ),
+    ] {
+        assert_eq!(told(&body(&outlines)), expected, "{outlines}");
+    }
+    let cut = body(&format!("{GOOD}\n<outline xmlUrl='http://c.exa"));
+    assert_eq!(
+        told(&cut[..cut.len() - "</body></opml>".len()]),
+        "2 http://b.example/ - feed | line 3: the tag, comment or quotation mark here does not end \
+         | line 3: there is no </opml> at the end: some of the list may be missing"
+    );
+}
+
+#[test]
+fn what_is_no_opml_is_an_error() {
+    for (text, found) in [("<rss version='2.0'><channel/></rss>", "<rss>"), ("http://a/", "no XML element")] {
+        let expected = "expected <opml>; a feed or page is not a list, add its URL instead";
+        assert_eq!(told(text), format!("the list starts with {found}: {expected}"));
+    }
+}

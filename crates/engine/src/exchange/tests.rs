@@ -1,0 +1,147 @@
+//! What holds for lists of every form, and from writing one to reading it.
+
+use proptest::prelude::*;
+
+use super::gather::tidied;
+use super::*;
+
+fn urls(read: &Read) -> Vec<&str> {
+    read.entries.iter().map(|entry| entry.url.as_str()).collect()
+}
+
+#[test]
+fn every_form_is_known_by_its_content() {
+    for list in [
+        "\u{feff}<opml><outline xmlUrl='http://a.example/'/><outline xmlUrl='http://b.example/'/></opml>",
+        "\u{feff}Name,Url\nA,http://a.example/\nB,http://b.example/",
+        "\u{feff}http://a.example/,A\nhttp://b.example/,B",
+        "\u{feff}http://a.example/\nhttp://b.example/\n",
+    ] {
+        let read = read(list.as_bytes(), None).unwrap();
+        assert_eq!(urls(&read), ["http://a.example/", "http://b.example/"], "{list}");
+        assert_eq!(read.problems, []);
+    }
+    assert_eq!(read(b"", None), Ok(Read::default()));
+}
+
+#[test]
+fn of_several_rows_with_one_url_the_first_wins() {
+    let read =
+        read(b"url,name\nhttp://a.example,A\nhttp://A.example/#x,B\nhttp://b.example/,C", None).unwrap();
+    assert_eq!(urls(&read), ["http://a.example/", "http://b.example/"]);
+    assert_eq!((read.entries[0].name.as_deref(), read.repeated), (Some("A"), 1));
+}
+
+#[test]
+fn other_encodings_are_read_and_what_was_lost_is_told() {
+    let latin = b"<?xml version='1.0' encoding='ISO-8859-1'?><opml><outline text='Caf\xe9' xmlUrl='http://a.example/'/></opml>";
+    assert_eq!(read(latin, None).unwrap().entries[0].name.as_deref(), Some("Café"));
+    let broken = read(b"http://a.example/\xe9\nhttp://b.example/", None).unwrap();
+    assert_eq!(urls(&broken), ["http://b.example/"]);
+    let told: Vec<_> = broken.problems.iter().map(ToString::to_string).collect();
+    assert_eq!(told[0], "line 1: bytes that are not UTF-8 were replaced, save it as UTF-8");
+    assert_eq!(told[1], "line 1: \"http://a.example/\u{fffd}\" is not an http or https URL with a host");
+}
+
+#[test]
+fn a_list_may_be_long_but_not_endless() {
+    let row = |n: u32| format!("https://site{n}.example/feed?n={n},Site {n}\n");
+    let long: String = (0..100_000).map(row).collect();
+    assert_eq!(read(long.as_bytes(), None).unwrap().entries.len(), 100_000);
+    let error = read(&vec![b'\n'; BYTES_MAX + 1], None).unwrap_err().to_string();
+    assert_eq!(error, "the list has 67108865 bytes: at most 67108864 are read, split it into several");
+    assert_eq!(read(&vec![b'\n'; BYTES_MAX], None), Ok(Read::default()));
+}
+
+const FORMS: [Option<Form>; 4] = [None, Some(Form::Opml), Some(Form::Csv), Some(Form::List)];
+
+proptest! {
+    #[test]
+    fn any_bytes_are_read(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        for form in FORMS {
+            let _ = read(&bytes, form);
+        }
+    }
+
+    /// Pieces of lists in any order reach further into the readers than bytes do.
+    #[test]
+    fn any_pieces_of_lists_are_read(
+        pieces in prop::collection::vec(prop::sample::select(PIECES.to_vec()), 0..40),
+        mark in prop::sample::select(vec!["", "\u{feff}", "<?xml encoding='utf-16'?>", "<opml>"]),
+    ) {
+        let text = format!("{mark}{}", pieces.concat());
+        for form in FORMS {
+            if let Ok(read) = read(text.as_bytes(), form) {
+                let lines = text.split(['\n', '\r']).count() as u64;
+                prop_assert!(read.entries.iter().all(|entry| (1..=lines).contains(&entry.line)));
+                prop_assert!(read.problems.iter().all(|problem| !problem.what.contains("secret")), "{:?}", read);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_back(
+        sources in prop::collection::vec(
+            ("[a-z]{1,9}", "[ -~é]{0,9}", prop::option::of("\\PC{0,9}|[\\x00-\\x7f]{0,9}|.{0,9}"), 0_usize..5), 0..9,
+        ),
+        title in ".{0,9}",
+    ) {
+        let listed = |(host, path, name, kind): (String, String, Option<String>, usize)| {
+            let url = url::Url::parse(&format!("https://{host}.example/{}", path.replace(['#', '\\'], ""))).ok()?;
+            let lead = if path.len() > 4 { Lead::Remote } else { Lead::Listed };
+            let kind = KINDS.get(kind).map(|kind| kind.to_string());
+            Some(Listed { url: url.into(), name, kind, lead, ..Listed::default() })
+        };
+        let mut sources: Vec<Listed> = sources.into_iter().filter_map(listed).collect();
+        sources.sort_by(|a, b| a.url.cmp(&b.url));
+        sources.dedup_by(|a, b| a.url == b.url);
+        let mut out = Vec::new();
+        write_opml(&sources, &title, &mut out)?;
+        let read = read(&out, None)?;
+        prop_assert_eq!(&read.problems, &[]);
+        prop_assert_eq!(read.entries.len(), sources.len());
+        for (entry, source) in read.entries.iter().zip(&sources) {
+            prop_assert_eq!(&entry.url, &source.url);
+            prop_assert_eq!(&entry.name, &source.name.as_deref().and_then(tidied));
+            prop_assert_eq!(entry.kind.as_deref(), Some(source.kind.as_deref().unwrap_or("feed")));
+            prop_assert_eq!(entry.lead, source.lead);
+        }
+    }
+}
+
+const PIECES: [&str; 34] = [
+    "<opml>",
+    "</opml>",
+    "<outline",
+    "<outline ",
+    "</outline>",
+    "/>",
+    ">",
+    "<",
+    " xmlUrl=",
+    " XMLURL='",
+    " text=\"",
+    " comityKind='page'",
+    "\"",
+    "'",
+    "&",
+    "&amp;",
+    "&#",
+    "&#0;",
+    ";",
+    "<!--",
+    "-->",
+    "<![CDATA[",
+    "<!DOCTYPE [",
+    "\n",
+    "\r",
+    ",",
+    "url,name\n",
+    "http://a.example/",
+    "htp://secret:secret@b.example/?secret",
+    "é",
+    "#",
+    "\t",
+    "\u{fffd}",
+    " ",
+];

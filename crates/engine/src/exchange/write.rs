@@ -1,0 +1,114 @@
+//! Writing sources as OPML 2.0, for feed readers and for another Comity. Reading it back is in `opml`.
+
+use std::io::{self, BufWriter, Write};
+
+use comity_store::tasks::Lead;
+use quick_xml::Writer;
+use quick_xml::events::{BytesDecl, BytesEnd, BytesStart, BytesText, Event};
+
+use super::gather::tidied;
+use super::opml::{KIND, LEAD};
+
+/// A source to be written.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Listed {
+    /// Where it is fetched. It is written whole: a list with passwords in its URLs has passwords in it.
+    pub url: String,
+    /// What it is called; its URL stands in the place of a name that is missing.
+    pub name: Option<String>,
+    /// One of [`super::KINDS`]; none is a feed.
+    pub kind: Option<String>,
+    /// Who led to it; another Comity goes by that (B76).
+    pub lead: Lead,
+    /// The page that a feed belongs to.
+    pub html_url: Option<String>,
+}
+
+/// Writes an OPML document. Feeds are outlines that every reader subscribes to; other kinds are links, which they
+/// leave alone and [`super::read`] knows again. Control characters are left out.
+pub fn write_opml(sources: &[Listed], title: &str, out: &mut dyn Write) -> io::Result<()> {
+    let mut out = BufWriter::new(out);
+    let mut writer = Writer::new_with_indent(&mut out, b' ', 2);
+    writer.write_event(Event::Decl(BytesDecl::new("1.0", Some("UTF-8"), None)))?;
+    writer.write_event(Event::Start(BytesStart::new("opml").with_attributes([("version", "2.0")])))?;
+    writer.write_event(Event::Start(BytesStart::new("head")))?;
+    let title = tidied(title).unwrap_or_default();
+    writer.create_element("title").write_text_content(BytesText::new(&title))?;
+    writer.write_event(Event::End(BytesEnd::new("head")))?;
+    writer.write_event(Event::Start(BytesStart::new("body")))?;
+    for source in sources {
+        writer.write_event(Event::Empty(outline(source)))?;
+    }
+    writer.write_event(Event::End(BytesEnd::new("body")))?;
+    writer.write_event(Event::End(BytesEnd::new("opml")))?;
+    out.write_all(b"\n")?;
+    out.flush()
+}
+
+fn outline(source: &Listed) -> BytesStart<'static> {
+    let url = tidied(&source.url).unwrap_or_default();
+    let name = source.name.as_deref().and_then(tidied);
+    let name = name.as_deref().unwrap_or(&url);
+    let kind = source.kind.as_deref().and_then(tidied).filter(|kind| kind != "feed");
+    let mut outline = BytesStart::new("outline");
+    outline.push_attribute(("type", if kind.is_some() { "link" } else { "rss" }));
+    outline.push_attribute(("text", name));
+    outline.push_attribute(("title", name));
+    match &kind {
+        Some(kind) => outline.extend_attributes([("url", url.as_str()), (KIND, kind)]),
+        None => outline.extend_attributes([("xmlUrl", url.as_str())]),
+    };
+    if source.lead == Lead::Remote {
+        outline.push_attribute((LEAD, Lead::Remote.as_str()));
+    }
+    if let Some(page) = source.html_url.as_deref().and_then(tidied) {
+        outline.push_attribute(("htmlUrl", page.as_str()));
+    }
+    outline
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listed(url: &str, name: Option<&str>, kind: Option<&str>, html_url: Option<&str>) -> Listed {
+        let owned = |text: Option<&str>| text.map(str::to_owned);
+        let (name, kind, html_url) = (owned(name), owned(kind), owned(html_url));
+        Listed { url: url.to_owned(), name, kind, html_url, ..Listed::default() }
+    }
+
+    #[test]
+    fn feeds_are_subscriptions_and_the_rest_are_links() {
+        let sources = [
+            listed(
+                "http://a.example/?x&y",
+                Some("<A> \"&\" 'Ä'\u{1}\n"),
+                Some("feed"),
+                Some("http://a.example/"),
+            ),
+            listed("http://b.example/", None, None, None),
+            listed("http://c.example/s.xml", Some("C"), Some("sitemap"), None),
+        ];
+        let mut out = Vec::new();
+        write_opml(&sources, "Mine & yours\u{0}", &mut out).unwrap();
+        let expected = r#"<?xml version="1.0" encoding="UTF-8"?>
+<opml version="2.0">
+  <head>
+    <title>Mine &amp; yours</title>
+  </head>
+  <body>
+    <outline type="rss" text="&lt;A&gt; &quot;&amp;&quot; &apos;Ä&apos;" title="&lt;A&gt; &quot;&amp;&quot; &apos;Ä&apos;" xmlUrl="http://a.example/?x&amp;y" htmlUrl="http://a.example/"/>
+    <outline type="rss" text="http://b.example/" title="http://b.example/" xmlUrl="http://b.example/"/>
+    <outline type="link" text="C" title="C" url="http://c.example/s.xml" comityKind="sitemap"/>
+  </body>
+</opml>
+"#;
+        assert_eq!(String::from_utf8(out).unwrap(), expected);
+    }
+
+    #[test]
+    fn an_output_that_fails_is_an_error() {
+        let mut full: [u8; 10] = [0; 10];
+        assert!(write_opml(&[], "x", &mut full.as_mut_slice()).is_err());
+    }
+}

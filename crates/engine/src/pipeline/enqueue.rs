@@ -1,0 +1,159 @@
+//! Items become tasks of the scrape job, as far as B56 lets them.
+
+use std::time::Duration;
+
+use comity_core::domain::Domain;
+use comity_core::enqueue::{Asker, Enqueued, Refusal};
+use comity_store::StoreError;
+use comity_store::items::{Item, ItemId, ItemState, Items, Wish};
+use comity_store::sources::SourceId;
+use url::Url;
+
+use super::{Orders, Pipeline};
+
+/// How many of the items that were to be enqueued became what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// Tasks that are ready.
+    pub enqueued: u64,
+    /// Items that had a task already.
+    pub already: u64,
+    /// Tasks that are ready later.
+    pub deferred: u64,
+    /// Items that get none.
+    pub refused: u64,
+}
+
+/// What became of items that somebody asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ByHand {
+    /// Each of them with what became of it.
+    pub results: Vec<(ItemId, Enqueued)>,
+    /// Items that would have come next, had the batch been larger or the source had room.
+    pub left: bool,
+}
+
+impl Counts {
+    /// Counts one result.
+    pub fn count(&mut self, result: &Enqueued) {
+        match result {
+            Enqueued::Enqueued => self.enqueued += 1,
+            Enqueued::Already => self.already += 1,
+            Enqueued::Deferred(_) => self.deferred += 1,
+            Enqueued::Refused(_) => self.refused += 1,
+        }
+    }
+
+    pub(super) fn add(&mut self, other: Self) {
+        self.enqueued += other.enqueued;
+        self.already += other.already;
+        self.deferred += other.deferred;
+        self.refused += other.refused;
+    }
+}
+
+impl Pipeline {
+    /// Enqueues these items, because somebody asks.
+    pub async fn enqueue(&self, items: Vec<ItemId>) -> Result<ByHand, StoreError> {
+        let mut wishes = Vec::with_capacity(items.len());
+        for id in items {
+            let url = self.store.find_item(id).await?.map(|item| item.url);
+            wishes.push(self.wish(id, url.as_deref().unwrap_or_default()));
+        }
+        let results = self.wishes(wishes, Asker::Manual).await?;
+        Ok(ByHand { results, left: false })
+    }
+
+    /// Enqueues items that were not scraped, or failed, because somebody asks: those of one source, or of all. At
+    /// most a batch of them (B57).
+    pub async fn enqueue_unscraped(&self, source: Option<SourceId>) -> Result<ByHand, StoreError> {
+        let limit = self.batch_max;
+        let mut items: Vec<Item> = Vec::new();
+        for state in [ItemState::None, ItemState::Failed] {
+            let more = limit + 1 - (items.len() as u32).min(limit + 1);
+            let page = Items { source, state: Some(state), after: Some(ItemId(0)), limit: more };
+            items.extend(self.store.list_items(page).await?);
+        }
+        let mut left = items.len() > limit as usize;
+        items.truncate(limit as usize);
+        let wishes = items.iter().map(|item| self.wish(item.id, &item.url)).collect();
+        let results = self.wishes(wishes, Asker::Manual).await?;
+        left |= results.last().is_some_and(|(_, result)| is_full(result));
+        Ok(ByHand { results, left })
+    }
+
+    /// Enqueues what a run found in a source and was not enqueued yet.
+    pub(super) async fn enqueue_found(&self, source: SourceId) -> Result<Counts, StoreError> {
+        let mut counts = Counts::default();
+        let mut after = ItemId(0);
+        loop {
+            let page = Items {
+                source: Some(source),
+                state: Some(ItemState::None),
+                after: Some(after),
+                limit: BATCH,
+            };
+            let items = self.store.list_items(page).await?;
+            let Some(last) = items.last() else { return Ok(counts) };
+            after = last.id;
+            let wishes = items.iter().map(|item| self.wish(item.id, &item.url)).collect();
+            let results = self.wishes(wishes, Asker::Automatic).await?;
+            results.iter().for_each(|(_, result)| counts.count(result));
+            if results.last().is_some_and(|(_, result)| is_full(result)) {
+                return Ok(counts);
+            }
+        }
+    }
+
+    /// Enqueues what sources had no room for, as there is room again.
+    pub async fn enqueue_rest(&self, orders: &Orders) -> Result<Counts, StoreError> {
+        let mut all = Counts::default();
+        loop {
+            let mut counts = Counts::default();
+            for source in self.store.sources_with_unscraped().await? {
+                if orders.wants(source) {
+                    counts.add(self.enqueue_found(source).await?);
+                }
+            }
+            all.enqueued += counts.enqueued;
+            all.deferred += counts.deferred;
+            let job = self.store.find_job(self.job.name.clone()).await?;
+            let waits = job.is_some_and(|job| job.counts.waiting() > 0);
+            // Whoever is refused is not waited for when nothing is on its way that would make room.
+            if counts.refused == 0 || !waits {
+                return Ok(all);
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    async fn wishes(&self, wishes: Vec<Wish>, asker: Asker) -> Result<Vec<(ItemId, Enqueued)>, StoreError> {
+        let mut results: Vec<(ItemId, Enqueued)> = Vec::with_capacity(wishes.len());
+        for part in wishes.chunks(BATCH as usize) {
+            let now = self.gate.clock().now();
+            let part = part.to_vec();
+            let ids: Vec<ItemId> = part.iter().map(|wish| wish.item).collect();
+            let enqueued = self.store.enqueue_items(self.job.id, part, asker, self.terms, now).await?;
+            results.extend(ids.into_iter().zip(enqueued));
+            self.pool.poke();
+        }
+        Ok(results)
+    }
+
+    fn wish(&self, item: ItemId, url: &str) -> Wish {
+        let host = Url::parse(url).ok().and_then(|url| Domain::of(&url));
+        // What has no host is settled as failed when its turn comes; until then it needs some lane.
+        let host = host.unwrap_or_else(|| self.nowhere.clone());
+        Wish { item, domain: self.gate.rules().domain(&host) }
+    }
+}
+
+/// Whether a source has no room for more.
+fn is_full(result: &Enqueued) -> bool {
+    matches!(result, Enqueued::Refused(Refusal::InFlightMax { .. }))
+}
+
+/// How often it is looked whether there is room.
+const LOOK: Duration = Duration::from_millis(500);
+/// Items enqueued in one transaction.
+const BATCH: u32 = 500;

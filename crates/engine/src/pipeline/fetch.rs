@@ -1,0 +1,303 @@
+//! One source is asked: the request, what its answer holds, and what that changes.
+//!
+//! A fetch is one attempt: what fails is asked again in a later run, no sooner than the backoff says (B63), and a
+//! domain that is held back for long is not waited for (B61).
+
+use comity_core::cadence::RunWindow;
+use comity_core::headers::RetryAfter;
+use comity_core::time::{Span, Timestamp};
+use comity_store::StoreError;
+use comity_store::sources::{FetchEnd, FetchResult, Kept, Kind, NewItem, Source};
+use comity_store::tasks::Lead;
+use http::HeaderValue;
+use http::header::CONTENT_TYPE;
+use url::Url;
+
+use super::Pipeline;
+use super::cursor::{Cursor, CursorChange};
+use super::later::{backoff, jitter};
+use super::{caching, hints};
+use crate::client::{Ask, ClientError, Page, redirected_lead, told};
+use crate::connectors::{self, Found, Harvest};
+
+/// What became of asking a source.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Fetched {
+    pub(super) result: FetchResult,
+    pub(super) http_status: Option<u16>,
+    pub(super) found: u64,
+    pub(super) kept: Kept,
+    pub(super) error: Option<String>,
+}
+
+/// Why nothing was read.
+enum Unread {
+    /// It is not to be asked for a while.
+    Held { until: Timestamp, why: String },
+    /// It failed; not asked again before then, if its server said so.
+    Failed { why: String, status: Option<u16>, until: Option<Timestamp> },
+    /// It is gone for good.
+    Gone,
+}
+
+impl Pipeline {
+    /// Asks a source, keeps its items, and commits how it ended.
+    pub(super) async fn fetch(&self, source: &Source, window: RunWindow) -> Result<Fetched, StoreError> {
+        let started_at = self.gate.clock().now();
+        let fetched = match self.ask(source, Url::parse(&source.url), source.lead).await {
+            Ok(page) => self.read(source, page).await?,
+            Err(unread) => self.unread(source, unread),
+        };
+        self.end(source, window, started_at, &fetched).await?;
+        Ok(fetched)
+    }
+
+    /// Commits how a fetch ended, or that there was none.
+    pub(super) async fn end(
+        &self,
+        source: &Source,
+        window: RunWindow,
+        started_at: Timestamp,
+        fetched: &Fetched,
+    ) -> Result<(), StoreError> {
+        let Fetched { result, http_status, found, kept, error } = fetched.clone();
+        let ended_at = self.gate.clock().now();
+        let end = FetchEnd {
+            source: source.id,
+            window,
+            started_at,
+            ended_at,
+            result,
+            http_status,
+            found,
+            kept,
+            error,
+        };
+        self.store.end_fetch(end).await
+    }
+
+    async fn ask(
+        &self,
+        source: &Source,
+        url: Result<Url, url::ParseError>,
+        lead: Lead,
+    ) -> Result<Page, Unread> {
+        let failed = |why: String| Unread::Failed { why, status: None, until: None };
+        let url = url.map_err(|error| failed(format!("url: {error}")))?;
+        let ask = Ask {
+            accept: Some(HeaderValue::from_static(accept(source.kind))),
+            conditions: Cursor::of(source).conditions(),
+            body_max: Some(body_max(source.kind)),
+            patience: Some(PATIENCE),
+            ..Ask::new(url, lead)
+        };
+        let page = self.client.ask(&ask).await.map_err(|error| match error {
+            ClientError::Held { reason, .. } => Unread::Held { until: reason.until, why: reason.to_string() },
+            error => failed(error.to_string()),
+        })?;
+        match page.status {
+            200..=299 | 304 => Ok(page),
+            410 => Err(Unread::Gone),
+            status => {
+                let now = self.gate.clock().now();
+                let until = match told(&page.headers, now).retry_after {
+                    RetryAfter::After(asked) => Some(now + asked),
+                    RetryAfter::Absent | RetryAfter::Unusable => None,
+                };
+                Err(Unread::Failed { why: format!("answered {status}"), status: Some(status), until })
+            }
+        }
+    }
+
+    /// Keeps what an answer holds.
+    async fn read(&self, source: &Source, page: Page) -> Result<Fetched, StoreError> {
+        let cursor = Cursor::of(source);
+        let mut change = CursorChange::default();
+        let moved_to = moved_to(&page);
+        let believed = moved_to.as_ref().filter(|url| cursor.moved_to() == Some(url.as_str())).cloned();
+        change.moved_to(moved_to.as_ref().filter(|_| believed.is_none()));
+        let now = self.gate.clock().now();
+        let (status, headers) = (page.status, page.headers.clone());
+        if status == 304 {
+            change.not_before(later(&headers, &cursor.hints(), now));
+            return Ok(read(change, believed, status, 0, Kept::default(), &[], 0));
+        }
+        let mut harvest = match read_answer(source.kind, &page).await {
+            Ok(harvest) => harvest,
+            Err(why) => {
+                let unread = Unread::Failed { why, status: Some(status), until: None };
+                return Ok(self.unread(source, unread));
+            }
+        };
+        self.follow(source, &mut harvest).await;
+        // What broke off is asked for again as a whole.
+        let none = http::HeaderMap::new();
+        change.validators(&page.url, if harvest.is_cut { &none } else { &headers });
+        change.hints(&harvest.hints);
+        change.not_before(later(&headers, &harvest.hints, now));
+        let lead = redirected_lead(&page_url(source), source.lead, &page.url);
+        let kept = self.keep(source, &harvest.items, lead, now).await?;
+        let found = harvest.items.len() as u64;
+        Ok(read(change, believed, status, found, kept, &harvest.problems, harvest.problems_count))
+    }
+
+    /// Reads the sitemaps that a sitemap names. One that cannot be read leaves the source read in part.
+    async fn follow(&self, source: &Source, harvest: &mut Harvest) {
+        let more = std::mem::take(&mut harvest.more);
+        if more.len() > MORE_MAX {
+            harvest
+                .note(format!("{} more sitemaps than the {MORE_MAX} that are read", more.len() - MORE_MAX));
+        }
+        for url in more.into_iter().take(MORE_MAX) {
+            let shown = crate::event::shown(&url);
+            let read = match self.ask(source, Ok(url), Lead::Remote).await {
+                Ok(page) => read_answer(Kind::Sitemap, &page).await,
+                Err(Unread::Held { why, .. } | Unread::Failed { why, .. }) => Err(why),
+                Err(Unread::Gone) => Err("answered 410".to_owned()),
+            };
+            match read {
+                Ok(part) => {
+                    if !part.more.is_empty() {
+                        harvest.note(format!("{shown}: sitemaps named by a named sitemap are not read"));
+                    }
+                    harvest.add(part);
+                }
+                Err(why) => harvest.note(format!("{shown}: {why}")),
+            }
+        }
+    }
+
+    /// Keeps items, a part at a time.
+    async fn keep(
+        &self,
+        source: &Source,
+        found: &[Found],
+        own_lead: Lead,
+        now: Timestamp,
+    ) -> Result<Kept, StoreError> {
+        let mut kept = Kept::default();
+        for part in found.chunks(KEEP) {
+            let items = part.iter().map(|found| NewItem {
+                identity: found.identity.clone(),
+                url: found.url.to_string(),
+                // A page is its own item; whatever else a source names, it led there (B76).
+                lead: if source.kind == Kind::Page { own_lead } else { Lead::Remote },
+                title: found.title.clone(),
+                published_at: found.published_at,
+                content_hash: found.hash,
+            });
+            let part = self.store.keep_items(source.id, items.collect(), now).await?;
+            kept.new += part.new;
+            kept.known += part.known;
+            kept.changed += part.changed;
+        }
+        Ok(kept)
+    }
+
+    /// What follows from an answer that could not be read, or none.
+    fn unread(&self, source: &Source, unread: Unread) -> Fetched {
+        let now = self.gate.clock().now();
+        let (result, http_status, error) = match unread {
+            Unread::Held { until, why } => (FetchResult::Held { until }, None, why),
+            Unread::Gone => {
+                let id = source.id;
+                let error =
+                    format!("answered 410: gone for good; comity sources set {id} --enabled on asks again");
+                (FetchResult::Gone, Some(410), error)
+            }
+            Unread::Failed { why, status, until } => {
+                let own = now + backoff(source.failures, jitter(source.id.0 as u64, now));
+                let retry_at = until.map_or(own, |until| until.max(own));
+                (FetchResult::Failed { retry_at }, status, why)
+            }
+        };
+        Fetched { result, http_status, found: 0, kept: Kept::default(), error: Some(error) }
+    }
+
+    /// A source that fails without being asked.
+    pub(super) fn invalid(&self, source: &Source, error: &str) -> Fetched {
+        self.unread(source, Unread::Failed { why: error.to_owned(), status: None, until: None })
+    }
+
+    /// A source that is due but not asked.
+    pub(super) fn held(&self, source: &Source, until: Timestamp, why: &str) -> Fetched {
+        self.unread(source, Unread::Held { until, why: why.to_owned() })
+    }
+}
+
+/// Reads an answer, on a thread of its own: a hostile one takes its time.
+async fn read_answer(kind: Kind, page: &Page) -> Result<Harvest, String> {
+    let content_type =
+        page.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).map(str::to_owned);
+    let (body, url) = (page.body.clone(), page.url.clone());
+    let reading =
+        tokio::task::spawn_blocking(move || connectors::read(kind, &body, content_type.as_deref(), &url));
+    match reading.await {
+        Ok(read) => read.map_err(|error| error.to_string()),
+        Err(_) => Err("the answer could not be read: it is not what its kind should be".to_owned()),
+    }
+}
+
+fn read(
+    change: CursorChange,
+    moved_to: Option<Url>,
+    status: u16,
+    found: u64,
+    kept: Kept,
+    problems: &[String],
+    problems_count: u64,
+) -> Fetched {
+    let error = problems.first().map(|first| match problems_count {
+        0 | 1 => first.clone(),
+        count => format!("{first} (and {} more problems)", count - 1),
+    });
+    let moved_to = moved_to.map(String::from);
+    let result = FetchResult::Read { whole: error.is_none(), cursor: change.0, moved_to };
+    Fetched { result, http_status: Some(status), found, kept, error }
+}
+
+/// Until when it is not worth asking: the later of what the headers and the feed say.
+fn later(headers: &http::HeaderMap, said: &connectors::Hints, now: Timestamp) -> Option<(Timestamp, String)> {
+    let server =
+        caching::fresh_until(headers, now).map(|until| (until, "its server says nothing is new before"));
+    let feed = hints::next_at(said, now).map(|until| (until, "the feed asks not to be fetched more often"));
+    let latest = [server, feed].into_iter().flatten().max_by_key(|(until, _)| *until)?;
+    (latest.0 > now).then(|| (latest.0, latest.1.to_owned()))
+}
+
+/// Where permanent redirects, and only those, led.
+fn moved_to(page: &Page) -> Option<Url> {
+    let permanent = page.hops.iter().take_while(|hop| matches!(hop.status, 301 | 308));
+    permanent.last().map(|hop| hop.to.clone())
+}
+
+fn page_url(source: &Source) -> Url {
+    Url::parse(&source.url).unwrap_or_else(|_| unreachable!("it was asked"))
+}
+
+fn accept(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Feed => {
+            "application/atom+xml, application/rss+xml, application/feed+json, application/xml;q=0.9, \
+             text/xml;q=0.9, */*;q=0.1"
+        }
+        Kind::Page => "text/html, application/xhtml+xml, */*;q=0.1",
+        Kind::Sitemap => "application/xml, text/xml, application/gzip;q=0.9, */*;q=0.1",
+        Kind::Urls => "text/plain, */*;q=0.1",
+    }
+}
+
+/// The largest answer that is read, in bytes. Sitemaps may have 50 MB by their own rules.
+fn body_max(kind: Kind) -> u64 {
+    match kind {
+        Kind::Feed | Kind::Page => 16 << 20,
+        Kind::Sitemap | Kind::Urls => 52 << 20,
+    }
+}
+
+/// A domain that is held back for longer than this is not waited for.
+const PATIENCE: Span = Span::from_secs(10);
+/// Sitemaps that one sitemap may name.
+const MORE_MAX: usize = 200;
+/// Items kept in one transaction.
+const KEEP: usize = 2_000;

@@ -1,0 +1,374 @@
+//! The ingest run: sources that are due are asked, what they lead to become items, and those are scraped by the
+//! workers of [`crate::jobs`].
+//!
+//! - here: one run, host by host
+//! - `plan`: which sources a run asks
+//! - `fetch`: one source is asked
+//! - `cursor`: what is kept of its last answer
+//! - `caching`, `hints`: what its server and the feed itself say about when to ask again
+//! - `later`: backoff and jitter
+//! - `enqueue`: items become tasks
+//! - `watch`: one run after the other
+//!
+//! How answers are read is in [`crate::connectors`].
+
+mod caching;
+mod cursor;
+mod enqueue;
+mod fetch;
+mod hints;
+mod later;
+mod plan;
+mod watch;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use comity_core::cadence::RunWindow;
+use comity_core::domain::Domain;
+use comity_core::time::Timestamp;
+use comity_store::items::ScrapeTerms;
+use comity_store::jobs::Job;
+use comity_store::sources::{FetchResult, Source, SourceId};
+use comity_store::{Store, StoreError};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use url::Url;
+
+use crate::archive::Archive;
+use crate::client::Client;
+use crate::config::Config;
+use crate::gate::Gate;
+use crate::jobs::{self, Pool, Until};
+use crate::transport::Transport;
+
+pub use enqueue::{ByHand, Counts};
+pub use plan::{Cadences, Plan, cadence, next_at, plan};
+pub use watch::UNPACED;
+
+use fetch::Fetched;
+
+/// Asks sources and enqueues what they lead to. Clones are the same pipeline.
+#[derive(Clone)]
+pub struct Pipeline(Arc<Inner>);
+
+/// What a pipeline is made of.
+pub struct Inner {
+    gate: Gate,
+    store: Arc<dyn Store>,
+    client: Client,
+    pool: Pool,
+    job: Job,
+    terms: ScrapeTerms,
+    batch_max: u32,
+    concurrency: usize,
+    nowhere: Domain,
+}
+
+impl std::ops::Deref for Pipeline {
+    type Target = Inner;
+
+    fn deref(&self) -> &Inner {
+        &self.0
+    }
+}
+
+/// What a run is to do.
+#[derive(Debug, Clone)]
+pub struct Orders {
+    /// Its window: the `now` of what is due.
+    pub window: RunWindow,
+    /// Only these sources.
+    pub sources: Option<Vec<SourceId>>,
+    /// Whether cadences count.
+    pub cadences: Cadences,
+    /// Whether items are enqueued.
+    pub scraping: Scraping,
+}
+
+impl Orders {
+    fn wants(&self, source: SourceId) -> bool {
+        self.sources.as_ref().is_none_or(|ids| ids.contains(&source))
+    }
+}
+
+/// Whether a run enqueues items.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scraping {
+    /// It does.
+    On,
+    /// They are kept for a later run.
+    Off,
+}
+
+/// What a run did.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Report {
+    /// The end of its window.
+    pub window_end: Timestamp,
+    /// Sources that were due.
+    pub due: u64,
+    /// Sources that were read.
+    pub fetched: u64,
+    /// Sources that were read in part.
+    pub partial: u64,
+    /// Sources that were not due.
+    pub not_due: u64,
+    /// Sources that were due and held back.
+    pub held: u64,
+    /// Sources that failed.
+    pub failed: u64,
+    /// Items seen for the first time.
+    pub new: u64,
+    /// Items that changed.
+    pub changed: u64,
+    /// What became of items to be scraped.
+    pub items: Counts,
+    /// Each source that was looked at, in the order of their numbers.
+    pub notes: Vec<Note>,
+}
+
+/// What became of one source.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Note {
+    /// Which.
+    pub source: SourceId,
+    /// What people call it.
+    pub name: String,
+    /// What became of it.
+    pub outcome: Outcome,
+}
+
+/// What became of a source in a run.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Outcome {
+    /// It was read.
+    Fetched {
+        /// Items it named,
+        found: u64,
+        /// those that are new,
+        new: u64,
+        /// and those that changed.
+        changed: u64,
+        /// What could not be read of it.
+        problem: Option<String>,
+        /// Where it is asked from now on.
+        moved_to: Option<String>,
+    },
+    /// It was not due.
+    NotDue {
+        /// The first window end at which it is.
+        due_at: Timestamp,
+    },
+    /// It was due, and held back.
+    Held {
+        /// Until when.
+        until: Timestamp,
+        /// Why.
+        why: String,
+    },
+    /// It failed.
+    Failed {
+        /// Why.
+        error: String,
+        /// When it is asked again; never, when it was disabled.
+        retry_at: Option<Timestamp>,
+    },
+}
+
+/// Somebody who is told how runs go.
+pub trait Listener: Send + Sync {
+    /// A source was asked, or is held back.
+    fn asked(&self, _note: &Note) {}
+    /// A run of many ended.
+    fn ran(&self, _report: &Report) {}
+    /// Nothing is due until then.
+    fn sleeps(&self, _until: Option<Timestamp>) {}
+}
+
+impl Pipeline {
+    /// A pipeline that goes by `config`, on a gate that holds its domains in `store`. Must be made inside a tokio
+    /// runtime.
+    pub async fn new(
+        config: Config,
+        gate: Gate,
+        store: Arc<dyn Store>,
+        transport: Transport,
+        archive: Archive,
+    ) -> Result<Self, StoreError> {
+        let job = store.scrape_job(gate.clock().now()).await?;
+        let client = Client::over(&config, gate.clone(), transport.clone(), Some(store.clone()));
+        let terms = ScrapeTerms {
+            interval: config.scrape.min_interval,
+            in_flight_max: config.scrape.max_in_flight_per_source,
+        };
+        let (batch_max, concurrency) = (config.scrape.max_bulk_batch_size, config.job.concurrency as usize);
+        let nowhere = Domain::parse("unreadable.invalid").unwrap_or_else(|_| unreachable!("a valid name"));
+        let parts = jobs::Parts {
+            gate: gate.clone(),
+            store: store.clone(),
+            transport,
+            archive,
+            config,
+            job: job.clone(),
+            until: Until::Idle,
+        };
+        let pool = Pool::new(parts);
+        let inner = Inner { gate, store, client, pool, job, terms, batch_max, concurrency, nowhere };
+        Ok(Self(Arc::new(inner)))
+    }
+
+    /// The workers that scrape items; they work when [`Pool::run`] is called.
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// The job that scrapes go into.
+    pub fn job(&self) -> &Job {
+        &self.job
+    }
+
+    /// Asks the sources that are due, host by host, and enqueues what they lead to. One that fails stops nobody
+    /// else (B63).
+    pub async fn run(&self, orders: &Orders, listener: &dyn Listener) -> Result<Report, StoreError> {
+        let now = self.gate.clock().now();
+        let mut report = Report::new(orders.window);
+        let mut hosts: BTreeMap<String, Vec<Source>> = BTreeMap::new();
+        for source in self.wanted(orders).await? {
+            match plan(&source, orders.window, orders.cadences, now) {
+                Plan::Disabled => {}
+                Plan::NotDue { due_at } => report.note(&source, Outcome::NotDue { due_at }),
+                Plan::Held { until, why } => {
+                    let held = self.held(&source, until, &why);
+                    self.end(&source, orders.window, now, &held).await?;
+                    listener.asked(report.take(&source, held));
+                }
+                Plan::Invalid { error } => {
+                    let invalid = self.invalid(&source, &error);
+                    self.end(&source, orders.window, now, &invalid).await?;
+                    listener.asked(report.take(&source, invalid));
+                }
+                Plan::Fetch { warning } => {
+                    if let Some(warning) = warning {
+                        tracing::warn!(source = source.id.0, name = source.name, "{warning}");
+                    }
+                    hosts.entry(self.pace_of(&source)).or_default().push(source);
+                }
+            }
+        }
+        self.ask_hosts(hosts, orders, &mut report, listener).await?;
+        if orders.scraping == Scraping::On {
+            // Those that an earlier run found and did not come to enqueue.
+            for source in self.store.sources_with_unscraped().await? {
+                if orders.wants(source) {
+                    report.items.add(self.enqueue_found(source).await?);
+                }
+            }
+        }
+        report.notes.sort_by_key(|note| note.source);
+        Ok(report)
+    }
+
+    async fn wanted(&self, orders: &Orders) -> Result<Vec<Source>, StoreError> {
+        let mut sources = self.store.list_sources().await?;
+        sources.retain(|source| orders.wants(source.id));
+        Ok(sources)
+    }
+
+    /// Whose pace a source goes by: sources of one domain are asked one after the other (B66).
+    fn pace_of(&self, source: &Source) -> String {
+        let host = Url::parse(&source.url).ok().and_then(|url| Domain::of(&url));
+        host.map_or_else(String::new, |host| self.gate.rules().domain(&host).as_str().to_owned())
+    }
+
+    async fn ask_hosts(
+        &self,
+        hosts: BTreeMap<String, Vec<Source>>,
+        orders: &Orders,
+        report: &mut Report,
+        listener: &dyn Listener,
+    ) -> Result<(), StoreError> {
+        let slots = Arc::new(Semaphore::new(self.concurrency));
+        let mut asking: JoinSet<Result<(), StoreError>> = JoinSet::new();
+        let (sender, mut fetched) = tokio::sync::mpsc::unbounded_channel();
+        for sources in hosts.into_values() {
+            let (pipeline, slots, sender, window) =
+                (self.clone(), slots.clone(), sender.clone(), orders.window);
+            asking.spawn(async move {
+                let _slot = slots.acquire_owned().await;
+                for source in sources {
+                    let fetched = pipeline.fetch(&source, window).await?;
+                    let _ = sender.send((source, fetched));
+                }
+                Ok(())
+            });
+        }
+        drop(sender);
+        while let Some((source, fetched)) = fetched.recv().await {
+            let new = fetched.kept.new;
+            listener.asked(report.take(&source, fetched));
+            if orders.scraping == Scraping::On {
+                let counts = match source.scraping && source.auto_scrape {
+                    true => self.enqueue_found(source.id).await?,
+                    // Nobody asked for them to be scraped, which is a refusal too (B56).
+                    false => Counts { refused: new, ..Counts::default() },
+                };
+                report.items.add(counts);
+            }
+        }
+        while let Some(joined) = asking.join_next().await {
+            joined.unwrap_or(Err(StoreError::Closed))?;
+        }
+        Ok(())
+    }
+}
+
+impl Report {
+    /// A run that did nothing yet.
+    pub fn new(window: RunWindow) -> Self {
+        Self {
+            window_end: window.end(),
+            due: 0,
+            fetched: 0,
+            partial: 0,
+            not_due: 0,
+            held: 0,
+            failed: 0,
+            new: 0,
+            changed: 0,
+            items: Counts::default(),
+            notes: Vec::new(),
+        }
+    }
+
+    /// Counts what became of a source.
+    fn take(&mut self, source: &Source, fetched: Fetched) -> &Note {
+        self.new += fetched.kept.new;
+        self.changed += fetched.kept.changed;
+        let Fetched { result, found, kept, error, .. } = fetched;
+        let outcome = match result {
+            FetchResult::Read { moved_to, .. } => {
+                Outcome::Fetched { found, new: kept.new, changed: kept.changed, problem: error, moved_to }
+            }
+            FetchResult::Held { until } => Outcome::Held { until, why: error.unwrap_or_default() },
+            FetchResult::Failed { retry_at } => {
+                Outcome::Failed { error: error.unwrap_or_default(), retry_at: Some(retry_at) }
+            }
+            FetchResult::Gone => Outcome::Failed { error: error.unwrap_or_default(), retry_at: None },
+        };
+        self.note(source, outcome);
+        &self.notes[self.notes.len() - 1]
+    }
+
+    fn note(&mut self, source: &Source, outcome: Outcome) {
+        match &outcome {
+            Outcome::NotDue { .. } => self.not_due += 1,
+            Outcome::Fetched { problem: None, .. } => self.fetched += 1,
+            Outcome::Fetched { problem: Some(_), .. } => self.partial += 1,
+            Outcome::Held { .. } => self.held += 1,
+            Outcome::Failed { .. } => self.failed += 1,
+        }
+        self.due += u64::from(!matches!(outcome, Outcome::NotDue { .. }));
+        self.notes.push(Note { source: source.id, name: source.name.clone(), outcome });
+    }
+}

@@ -1,0 +1,281 @@
+//! Sources, and what became of fetching them.
+
+use comity_core::interval::SourceInterval;
+use comity_core::time::{Span, Timestamp};
+use rusqlite::{OptionalExtension, Row, params};
+use serde_json::{Map, Value};
+
+use super::tasks::lead_of;
+use super::writer::Tx;
+use super::{at, us};
+use crate::sources::{
+    Changed, FetchEnd, FetchResult, FetchRun, Kept, Kind, NewItem, NewSource, Source, SourceChange, SourceId,
+};
+
+impl Tx<'_> {
+    pub(super) fn add_source(&self, new: &NewSource, now: Timestamp) -> rusqlite::Result<(Source, bool)> {
+        let sql = "INSERT INTO sources (name, kind, url, listed_url, lead, scraping, min_scrape_interval,
+            config_json, added_us) VALUES (?1, ?2, ?3, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT (url) DO NOTHING";
+        let added = self.sql.prepare_cached(sql)?.execute(params![
+            new.name,
+            new.kind.as_str(),
+            new.url,
+            new.lead.as_str(),
+            new.scraping,
+            to_decimal(new.interval),
+            Value::Object(new.config.clone()).to_string(),
+            us(now),
+        ])? == 1;
+        let source = self.source_where("url = ?1", &new.url)?.ok_or(rusqlite::Error::QueryReturnedNoRows)?;
+        Ok((source, added))
+    }
+
+    pub(super) fn source(&self, id: SourceId) -> rusqlite::Result<Option<Source>> {
+        self.source_where("id = ?1", id.0)
+    }
+
+    pub(super) fn sources(&self) -> rusqlite::Result<Vec<Source>> {
+        let sql = format!("{SOURCES} ORDER BY id");
+        self.sql.prepare_cached(&sql)?.query_map([], source_of)?.collect()
+    }
+
+    pub(super) fn change_source(&self, id: SourceId, change: &SourceChange) -> rusqlite::Result<Changed> {
+        if self.source(id)?.is_none() {
+            return Ok(Changed::Missing);
+        }
+        if let Some(url) = &change.url {
+            let taken = self.source_where("url = ?1", url)?.map(|other| other.id);
+            if let Some(other) = taken.filter(|other| *other != id) {
+                return Ok(Changed::Taken(other));
+            }
+            let sql = "UPDATE sources SET url = ?2, listed_url = ?2, lead = 'listed', cursor_json = '{}',
+                failures = 0, retry_us = NULL, error = NULL WHERE id = ?1 AND url <> ?2";
+            self.sql.prepare_cached(sql)?.execute(params![id.0, url])?;
+            let sql = "UPDATE sources SET listed_url = ?2, lead = 'listed' WHERE id = ?1";
+            self.sql.prepare_cached(sql)?.execute(params![id.0, url])?;
+        }
+        let sql = "UPDATE sources SET name = coalesce(?2, name), kind = coalesce(?3, kind),
+            scraping = coalesce(?4, scraping), auto_scrape = coalesce(?5, auto_scrape),
+            config_json = coalesce(?6, config_json) WHERE id = ?1";
+        self.sql.prepare_cached(sql)?.execute(params![
+            id.0,
+            change.name,
+            change.kind.map(Kind::as_str),
+            change.scraping,
+            change.auto_scrape,
+            change.config.clone().map(|config| Value::Object(config).to_string()),
+        ])?;
+        if let Some(interval) = change.interval {
+            let sql = "UPDATE sources SET min_scrape_interval = ?2 WHERE id = ?1";
+            self.sql.prepare_cached(sql)?.execute(params![id.0, to_decimal(interval)])?;
+        }
+        if let Some(enabled) = change.enabled {
+            let sql = "UPDATE sources SET enabled = ?2 WHERE id = ?1";
+            self.sql.prepare_cached(sql)?.execute(params![id.0, enabled])?;
+        }
+        // What was wrong with it may have been set right.
+        if change.enabled == Some(true) || change.config.is_some() {
+            let sql = "UPDATE sources SET failures = 0, retry_us = NULL, error = NULL WHERE id = ?1";
+            self.sql.prepare_cached(sql)?.execute([id.0])?;
+        }
+        Ok(self.source(id)?.map_or(Changed::Missing, Changed::Yes))
+    }
+
+    pub(super) fn remove_source(&self, id: SourceId) -> rusqlite::Result<bool> {
+        for table in ["items", "fetch_runs", "scrape_logs"] {
+            let sql = format!("DELETE FROM {table} WHERE source_id = ?1");
+            self.sql.prepare_cached(&sql)?.execute([id.0])?;
+        }
+        Ok(self.sql.prepare_cached("DELETE FROM sources WHERE id = ?1")?.execute([id.0])? == 1)
+    }
+
+    pub(super) fn keep_items(
+        &self,
+        source: SourceId,
+        items: &[NewItem],
+        now: Timestamp,
+    ) -> rusqlite::Result<Kept> {
+        let mut kept = Kept::default();
+        if self.source(source)?.is_none() {
+            return Ok(kept);
+        }
+        let insert =
+            "INSERT INTO items (source_id, identity, url, lead, title, published_us, content_hash, seen_us)
+            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT (source_id, identity) DO NOTHING";
+        let change = "UPDATE items SET url = ?3, lead = ?4, title = ?5, published_us = ?6, content_hash = ?7,
+            changed_us = ?8 WHERE source_id = ?1 AND identity = ?2 AND content_hash <> ?7";
+        let (mut insert, mut change) = (self.sql.prepare_cached(insert)?, self.sql.prepare_cached(change)?);
+        for item in items {
+            let values = params![
+                source.0,
+                item.identity,
+                item.url,
+                item.lead.as_str(),
+                item.title,
+                item.published_at.map(us),
+                item.content_hash as i64,
+                us(now),
+            ];
+            if insert.execute(values)? == 1 {
+                kept.new += 1;
+            } else if change.execute(values)? == 1 {
+                kept.changed += 1;
+            } else {
+                kept.known += 1;
+            }
+        }
+        Ok(kept)
+    }
+
+    pub(super) fn end_fetch(&self, end: &FetchEnd) -> rusqlite::Result<()> {
+        let id = end.source.0;
+        let Some(source) = self.source(end.source)? else { return Ok(()) };
+        let mut cursor_out = source.cursor_json.clone();
+        match &end.result {
+            FetchResult::Read { cursor, moved_to, .. } => {
+                cursor_out = self.advance(&source.cursor_json, end, cursor);
+                let sql = "UPDATE sources SET cursor_json = ?2, failures = 0, retry_us = NULL, error = NULL
+                    WHERE id = ?1";
+                self.sql.prepare_cached(sql)?.execute(params![id, cursor_out])?;
+                // Where another source is already, this one stays where it is.
+                if let Some(url) = moved_to {
+                    let sql = "UPDATE OR IGNORE sources SET url = ?2, lead = iif(listed_url = ?2, 'listed', 'remote')
+                        WHERE id = ?1 AND url <> ?2";
+                    self.sql.prepare_cached(sql)?.execute(params![id, url])?;
+                }
+            }
+            FetchResult::Failed { retry_at } => {
+                let sql =
+                    "UPDATE sources SET failures = failures + 1, retry_us = ?2, error = ?3 WHERE id = ?1";
+                self.sql.prepare_cached(sql)?.execute(params![id, us(*retry_at), end.error])?;
+            }
+            FetchResult::Gone => {
+                let sql = "UPDATE sources SET enabled = 0, failures = failures + 1, error = ?2 WHERE id = ?1";
+                self.sql.prepare_cached(sql)?.execute(params![id, end.error])?;
+            }
+            FetchResult::Held { .. } => {}
+        }
+        let until = match end.result {
+            FetchResult::Failed { retry_at } => Some(retry_at),
+            FetchResult::Held { until } => Some(until),
+            FetchResult::Read { .. } | FetchResult::Gone => None,
+        };
+        let sql = "INSERT INTO fetch_runs (source_id, started_us, ended_us, status, window_end_us, cursor_in,
+            cursor_out, http_status, found, new, changed, error, until_us)
+            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)";
+        self.sql.prepare_cached(sql)?.execute(params![
+            id,
+            us(end.started_at),
+            us(end.ended_at),
+            end.result.as_str(),
+            us(end.window.end()),
+            source.cursor_json,
+            cursor_out,
+            end.http_status,
+            end.found as i64,
+            end.kept.new as i64,
+            end.kept.changed as i64,
+            end.error,
+            until.map(us),
+        ])?;
+        // The history of a source is for people to look at: the latest of it is enough.
+        let sql = "DELETE FROM fetch_runs WHERE source_id = ?1 AND id <= (
+            SELECT id FROM fetch_runs WHERE source_id = ?1 ORDER BY id DESC LIMIT 1 OFFSET ?2)";
+        self.sql.prepare_cached(sql)?.execute([id, FETCHES_KEPT])?;
+        // The same goes for its scrapes, of which the last one counts for the interval.
+        let sql = "DELETE FROM scrape_logs WHERE source_id = ?1 AND started_us < ?2 AND ended_us IS NOT NULL
+            AND started_us < (SELECT max(started_us) FROM scrape_logs WHERE source_id = ?1)";
+        self.sql.prepare_cached(sql)?.execute([id, us(end.ended_at - SCRAPES_KEPT)])?;
+        Ok(())
+    }
+
+    /// The cursor after a fetch that was read: the fields it sets over those that stand there (B60).
+    fn advance(&self, cursor_json: &str, end: &FetchEnd, fields: &Map<String, Value>) -> String {
+        let mut cursor: Map<String, Value> = serde_json::from_str(cursor_json).unwrap_or_default();
+        for (key, value) in fields {
+            match value {
+                Value::Null => drop(cursor.remove(key)),
+                value => drop(cursor.insert(key.clone(), value.clone())),
+            }
+        }
+        Value::Object(end.window.advance(&cursor, end.result.status())).to_string()
+    }
+
+    pub(super) fn fetches(&self, source: SourceId, limit: u32) -> rusqlite::Result<Vec<FetchRun>> {
+        let sql =
+            "SELECT started_us, ended_us, status, window_end_us, cursor_in, cursor_out, http_status, found,
+            new, changed, error FROM fetch_runs WHERE source_id = ?1 ORDER BY id DESC LIMIT ?2";
+        self.sql
+            .prepare_cached(sql)?
+            .query_map(params![source.0, limit], |row| {
+                let count = |nth| row.get::<_, i64>(nth).map(|count| count.max(0) as u64);
+                let (found, new, changed) = (count(7)?, count(8)?, count(9)?);
+                Ok(FetchRun {
+                    started_at: at(row.get(0)?),
+                    ended_at: at(row.get(1)?),
+                    status: row.get(2)?,
+                    window_end: at(row.get(3)?),
+                    cursor_in: row.get(4)?,
+                    cursor_out: row.get(5)?,
+                    http_status: row.get(6)?,
+                    found,
+                    kept: Kept { new, changed, known: found.saturating_sub(new + changed) },
+                    error: row.get(10)?,
+                })
+            })?
+            .collect()
+    }
+
+    fn source_where(&self, what: &str, value: impl rusqlite::ToSql) -> rusqlite::Result<Option<Source>> {
+        let sql = format!("{SOURCES} WHERE {what}");
+        self.sql.prepare_cached(&sql)?.query_row([value], source_of).optional()
+    }
+}
+
+fn source_of(row: &Row<'_>) -> rusqlite::Result<Source> {
+    let (kind, lead): (String, String) = (row.get(2)?, row.get(5)?);
+    Ok(Source {
+        id: SourceId(row.get(0)?),
+        name: row.get(1)?,
+        kind: Kind::parse(&kind).unwrap_or(Kind::Feed),
+        url: row.get(3)?,
+        listed_url: row.get(4)?,
+        lead: lead_of(&lead),
+        enabled: row.get(6)?,
+        scraping: row.get(7)?,
+        auto_scrape: row.get(8)?,
+        interval: of_decimal(row.get(9)?),
+        config_json: row.get(10)?,
+        cursor_json: row.get(11)?,
+        added_at: at(row.get(12)?),
+        failures: row.get(13)?,
+        retry_at: row.get::<_, Option<i64>>(14)?.map(at),
+        error: row.get(15)?,
+    })
+}
+
+/// `min_scrape_interval` in seconds, as `numeric(10,2)` has them.
+fn to_decimal(interval: SourceInterval) -> Option<f64> {
+    match interval {
+        SourceInterval::Default => None,
+        SourceInterval::Off => Some(0.0),
+        SourceInterval::Every(span) => Some((span.as_micros() / 10_000) as f64 / 100.0),
+    }
+}
+
+fn of_decimal(seconds: Option<f64>) -> SourceInterval {
+    match seconds {
+        None => SourceInterval::Default,
+        Some(seconds) if seconds > 0.0 => {
+            SourceInterval::Every(Span::from_millis((seconds * 100.0).round() as u64 * 10))
+        }
+        Some(_) => SourceInterval::Off,
+    }
+}
+
+const SOURCES: &str = "SELECT id, name, kind, url, listed_url, lead, enabled, scraping, auto_scrape,
+    min_scrape_interval, config_json, cursor_json, added_us, failures, retry_us, error FROM sources";
+/// Scrapes of a source are remembered for this long.
+const SCRAPES_KEPT: Span = Span::from_hours(90 * 24);
+/// Fetches of a source that are remembered.
+const FETCHES_KEPT: i64 = 200;

@@ -1,0 +1,327 @@
+//! Sources: their settings, and the items that they lead to.
+
+use std::collections::BTreeMap;
+
+use comity_core::interval::SourceInterval;
+use comity_store::Store;
+use comity_store::items::{Item, ItemId, ItemState, Items};
+use comity_store::sources::{
+    Changed, FetchResult, Kept, Kind, NewItem, NewSource, Source, SourceChange, SourceId,
+};
+use comity_store::tasks::Lead;
+use serde_json::{Map, Value, json};
+
+use crate::backend::Backend;
+use crate::fetches::{added, end, failed, fetched, object, ok, runs};
+use crate::following::{Follower, every, feed, page};
+use crate::process::at;
+
+pub(crate) async fn a_source_is_added_once_per_url(backend: Backend) {
+    let (one, other) = (backend.open(), backend.open());
+    let config = object(json!({ "cadence": { "mode": "interval", "every_minutes": 480 } }));
+    let new = NewSource { config: config.clone(), interval: every(2_500), ..feed("https://a.example/feed") };
+    let (first, added) = one.add_source(new, at(1)).await.unwrap();
+    assert!(added);
+    let expected = Source {
+        id: first.id,
+        name: "a feed".to_owned(),
+        kind: Kind::Feed,
+        url: "https://a.example/feed".to_owned(),
+        listed_url: "https://a.example/feed".to_owned(),
+        lead: Lead::Listed,
+        enabled: true,
+        scraping: true,
+        auto_scrape: true,
+        interval: every(2_500),
+        config_json: Value::Object(config).to_string(),
+        cursor_json: "{}".to_owned(),
+        added_at: at(1),
+        failures: 0,
+        retry_at: None,
+        error: None,
+    };
+    assert_eq!(first, expected);
+
+    let again = NewSource {
+        name: "another name".to_owned(),
+        kind: Kind::Page,
+        lead: Lead::Remote,
+        scraping: false,
+        ..feed("https://a.example/feed")
+    };
+    assert_eq!(other.add_source(again, at(9)).await.unwrap(), (first.clone(), false));
+    let (second, added) = other.add_source(feed("https://b.example/feed"), at(9)).await.unwrap();
+    assert!(added);
+    assert_eq!(one.list_sources().await.unwrap(), [first.clone(), second], "in the order they were added");
+    assert_eq!(one.find_source(first.id).await.unwrap(), Some(first));
+    assert_eq!(one.find_source(SourceId(99)).await.unwrap(), None);
+}
+
+pub(crate) async fn a_change_sets_only_what_is_named(backend: Backend) {
+    let (store, mut source) = added(&backend).await;
+    let mut expect = async |change: SourceChange, set: &dyn Fn(&mut Source)| {
+        set(&mut source);
+        let changed = store.change_source(source.id, change).await.unwrap();
+        assert_eq!(changed, Changed::Yes(source.clone()));
+        assert_eq!(store.find_source(source.id).await.unwrap().as_ref(), Some(&source));
+    };
+    expect(SourceChange::default(), &|_| {}).await;
+    let change = SourceChange { name: Some("news".to_owned()), ..SourceChange::default() };
+    expect(change, &|source| source.name = "news".to_owned()).await;
+    let change = SourceChange { kind: Some(Kind::Sitemap), ..SourceChange::default() };
+    expect(change, &|source| source.kind = Kind::Sitemap).await;
+    let change = SourceChange { enabled: Some(false), ..SourceChange::default() };
+    expect(change, &|source| source.enabled = false).await;
+    let change = SourceChange { scraping: Some(false), ..SourceChange::default() };
+    expect(change, &|source| source.scraping = false).await;
+    let change = SourceChange { auto_scrape: Some(false), ..SourceChange::default() };
+    expect(change, &|source| source.auto_scrape = false).await;
+    let change = SourceChange { interval: Some(every(5_000)), ..SourceChange::default() };
+    expect(change, &|source| source.interval = every(5_000)).await;
+    let config = object(json!({ "cadence": { "mode": "interval", "every_minutes": 0.5 }, "x": "ä" }));
+    let change = SourceChange { config: Some(config.clone()), ..SourceChange::default() };
+    expect(change, &|source| source.config_json = Value::Object(config.clone()).to_string()).await;
+    // The whole configuration is replaced: that is how a cadence is cleared.
+    let change = SourceChange { config: Some(Map::new()), ..SourceChange::default() };
+    expect(change, &|source| source.config_json = "{}".to_owned()).await;
+    let change = SourceChange { scraping: Some(true), auto_scrape: Some(true), ..SourceChange::default() };
+    expect(change, &|source| (source.scraping, source.auto_scrape) = (true, true)).await;
+
+    let missing = store.change_source(SourceId(99), SourceChange::default()).await.unwrap();
+    assert_eq!(missing, Changed::Missing);
+}
+
+/// B50: `numeric(10,2)`, from its smallest to its largest; null is not zero.
+pub(crate) async fn an_interval_comes_back_exactly(backend: Backend) {
+    let store = backend.open();
+    let texts = ["default", "0", "-3", "2.5", "0.01", "0.29", "1.15", "4.35", "1", "99999999.99"];
+    for (nth, text) in texts.into_iter().enumerate() {
+        let interval = SourceInterval::parse(text).unwrap();
+        let new = NewSource { interval, ..feed(&format!("https://a.example/{nth}")) };
+        let (source, _) = store.add_source(new, at(0)).await.unwrap();
+        assert_eq!(source.interval, interval, "{text}");
+        for other in texts {
+            let other = SourceInterval::parse(other).unwrap();
+            let change = SourceChange { interval: Some(other), ..SourceChange::default() };
+            let Changed::Yes(source) = store.change_source(source.id, change).await.unwrap() else {
+                panic!("it is there")
+            };
+            assert_eq!(source.interval, other, "after {text}");
+        }
+    }
+}
+
+/// Another place has another cursor, and what failed there does not count here.
+pub(crate) async fn another_url_clears_the_cursor_and_is_listed_by_the_operator(backend: Backend) {
+    let (store, source) = added(&backend).await;
+    let moved_to = Some("https://moved.example/feed".to_owned());
+    let cursor = object(json!({ "etag": "\"1\"" }));
+    fetched(&*store, source.id, 10, FetchResult::Read { whole: true, cursor, moved_to }).await;
+    fetched(&*store, source.id, 20, failed(60)).await;
+    let change = SourceChange { url: Some("https://new.example/feed".to_owned()), ..SourceChange::default() };
+    let changed = store.change_source(source.id, change).await.unwrap();
+    let url = "https://new.example/feed".to_owned();
+    assert_eq!(changed, Changed::Yes(Source { url: url.clone(), listed_url: url, ..source }));
+}
+
+/// B76: naming the place it moved to makes it the operator's word. Nothing else changes: it is the same place.
+pub(crate) async fn the_operator_may_list_where_a_source_moved(backend: Backend) {
+    let (store, source) = added(&backend).await;
+    let url = "https://moved.example/feed".to_owned();
+    let read =
+        FetchResult::Read { whole: true, cursor: object(json!({ "k": 1 })), moved_to: Some(url.clone()) };
+    let moved = fetched(&*store, source.id, 10, read).await;
+    assert_eq!(moved.lead, Lead::Remote);
+    let change = SourceChange { url: Some(url.clone()), ..SourceChange::default() };
+    let changed = store.change_source(source.id, change).await.unwrap();
+    assert_eq!(changed, Changed::Yes(Source { lead: Lead::Listed, listed_url: url, ..moved }));
+}
+
+/// Refused as a whole: what else was to change stays too.
+pub(crate) async fn a_url_that_another_source_has_is_refused(backend: Backend) {
+    let (store, source) = added(&backend).await;
+    let (other, _) = store.add_source(feed("https://b.example/feed"), at(0)).await.unwrap();
+    let change = SourceChange {
+        url: Some("https://b.example/feed".to_owned()),
+        name: Some("b".to_owned()),
+        ..SourceChange::default()
+    };
+    assert_eq!(store.change_source(source.id, change).await.unwrap(), Changed::Taken(other.id));
+    assert_eq!(store.list_sources().await.unwrap(), [source.clone(), other]);
+    let own = SourceChange { url: Some(source.url.clone()), ..SourceChange::default() };
+    assert_eq!(store.change_source(source.id, own).await.unwrap(), Changed::Yes(source));
+}
+
+/// B58
+pub(crate) async fn a_removed_source_takes_everything_with_it(backend: Backend) {
+    let one = Follower::start(&backend, SourceInterval::Off, 2).await;
+    let (other, _) = one.store().add_source(feed("https://b.example/feed"), at(0)).await.unwrap();
+    one.store().keep_items(other.id, vec![page("https://a.example/0")], at(0)).await.unwrap();
+    one.scrape(0, at(1)).await;
+    fetched(one.store(), one.source, 10, ok()).await;
+    fetched(one.store(), other.id, 10, ok()).await;
+
+    assert!(one.store().remove_source(one.source).await.unwrap());
+    assert_eq!(one.store().find_source(one.source).await.unwrap(), None);
+    assert_eq!(one.store().find_item(one.items[0]).await.unwrap(), None);
+    assert_eq!(one.store().list_scrapes(one.items[0], 9).await.unwrap(), []);
+    assert_eq!(runs(one.store(), one.source).await, []);
+    assert!(!one.store().remove_source(one.source).await.unwrap());
+
+    assert_eq!(one.store().count_items(other.id).await.unwrap().items, 1, "another source keeps its own");
+    assert_eq!(runs(one.store(), other.id).await.len(), 1);
+    let (again, added) = one.store().add_source(feed("https://feeds.example/a"), at(2)).await.unwrap();
+    assert!(added && again.id != one.source, "numbers are not given out twice");
+    assert_eq!(one.store().count_items(again.id).await.unwrap().items, 0);
+}
+
+/// B63
+pub(crate) async fn enabling_forgets_failures(backend: Backend) {
+    let (store, source) = added(&backend).await;
+    fetched(&*store, source.id, 10, failed(60)).await;
+    let gone = fetched(&*store, source.id, 20, FetchResult::Gone).await;
+    assert_eq!((gone.enabled, gone.failures), (false, 2));
+    let change = |enabled| SourceChange { enabled: Some(enabled), ..SourceChange::default() };
+    let kept = store.change_source(source.id, change(false)).await.unwrap();
+    assert_eq!(kept, Changed::Yes(gone), "disabling forgets nothing");
+    let enabled = store.change_source(source.id, change(true)).await.unwrap();
+    assert_eq!(enabled, Changed::Yes(source));
+}
+
+/// A fetch that was under way when its source was removed brings nothing of it back.
+pub(crate) async fn a_removed_source_keeps_nothing(backend: Backend) {
+    let (store, source) = added(&backend).await;
+    store.remove_source(source.id).await.unwrap();
+    let kept = store.keep_items(source.id, vec![page("https://a.example/1")], at(1)).await.unwrap();
+    assert_eq!(kept, Kept::default());
+    store.end_fetch(end(source.id, 10, ok())).await.unwrap();
+    assert_eq!(runs(&*store, source.id).await, []);
+    assert_eq!(store.list_items(Items { limit: 9, ..Items::default() }).await.unwrap(), []);
+}
+
+pub(crate) async fn items_are_new_known_or_changed_by_their_hash(backend: Backend) {
+    let (store, source) = added(&backend).await;
+    let first = NewItem {
+        title: Some("Erste".to_owned()),
+        published_at: Some(at(-60)),
+        content_hash: u64::MAX,
+        ..page("https://a.example/1")
+    };
+    let second = page("https://a.example/2");
+    let found = vec![first.clone(), second.clone()];
+    let kept = store.keep_items(source.id, found.clone(), at(1)).await.unwrap();
+    assert_eq!(kept, Kept { new: 2, known: 0, changed: 0 });
+    let again = store.keep_items(source.id, found, at(2)).await.unwrap();
+    assert_eq!(again, Kept { new: 0, known: 2, changed: 0 });
+
+    let renamed = NewItem { title: Some("Zweite".to_owned()), content_hash: 7, ..second.clone() };
+    let third = page("https://a.example/3");
+    // Twice in one feed is once an item.
+    let found = vec![first, renamed, third.clone(), third];
+    let kept = store.keep_items(source.id, found, at(3)).await.unwrap();
+    assert_eq!(kept, Kept { new: 1, known: 2, changed: 1 });
+    let seen = listed(&*store, source.id).await;
+    let told: Vec<_> = seen
+        .values()
+        .map(|item| (item.title.as_deref(), item.content_hash, item.seen_at, item.changed_at))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            (Some("Erste"), u64::MAX, at(1), None),
+            (Some("Zweite"), 7, at(1), Some(at(3))),
+            (None, 1, at(3), None),
+        ]
+    );
+    assert_eq!(seen.values().next().unwrap().published_at, Some(at(-60)));
+    assert!(seen.values().all(|item| item.state == ItemState::None && item.lead == Lead::Remote));
+}
+
+pub(crate) async fn the_same_identity_in_two_sources_is_two_items(backend: Backend) {
+    let (store, source) = added(&backend).await;
+    let (other, _) = store.add_source(feed("https://b.example/feed"), at(0)).await.unwrap();
+    for id in [source.id, other.id] {
+        let kept = store.keep_items(id, vec![page("https://a.example/1")], at(1)).await.unwrap();
+        assert_eq!(kept.new, 1);
+    }
+    let changed =
+        NewItem { content_hash: 2, url: "https://a.example/moved".to_owned(), ..page("https://a.example/1") };
+    let kept = store.keep_items(other.id, vec![changed], at(2)).await.unwrap();
+    assert_eq!(kept.changed, 1, "its identity is not its URL");
+    let urls = async |id| {
+        let items = listed(&*store, id).await.into_values();
+        items.map(|item| item.url).collect::<Vec<_>>()
+    };
+    assert_eq!(urls(source.id).await, ["https://a.example/1"]);
+    assert_eq!(urls(other.id).await, ["https://a.example/moved"]);
+}
+
+/// What a source says anew about an item does not touch what became of scraping it.
+pub(crate) async fn an_item_that_changed_keeps_its_state(backend: Backend) {
+    let one = Follower::start(&backend, every(60_000), 4).await;
+    one.scrape(0, at(1)).await;
+    one.enqueue(&[1], at(2)).await;
+    for nth in [0, 1, 2] {
+        let before = one.item(nth).await;
+        let changed = NewItem { content_hash: 2, title: Some("new".to_owned()), ..page(&before.url) };
+        one.store().keep_items(one.source, vec![changed], at(3)).await.unwrap();
+        let after = one.item(nth).await;
+        let (title, changed_at) = (Some("new".to_owned()), Some(at(3)));
+        let expected = Item { title, content_hash: 2, changed_at, ..before };
+        assert_eq!(after, expected, "item {nth}");
+    }
+    assert_eq!(
+        [one.told(0).await, one.told(1).await, one.told(2).await],
+        ["done", "waiting until 61", "none"]
+    );
+}
+
+pub(crate) async fn items_are_listed_in_pages(backend: Backend) {
+    let one = Follower::start(&backend, SourceInterval::Off, 5).await;
+    let (other, _) = one.store().add_source(feed("https://b.example/feed"), at(0)).await.unwrap();
+    one.store().keep_items(other.id, vec![page("https://b.example/1")], at(0)).await.unwrap();
+    one.scrape(1, at(1)).await;
+    one.enqueue(&[3], at(1)).await;
+    let list = async |items: Items| {
+        let items = one.store().list_items(items).await.unwrap();
+        items.into_iter().map(|item| item.id).collect::<Vec<_>>()
+    };
+    let all = Items { source: Some(one.source), limit: 2, ..Items::default() };
+    let ids = &one.items;
+    assert_eq!(list(all).await, [ids[4], ids[3]], "the last seen first");
+    assert_eq!(list(Items { after: Some(ItemId(0)), ..all }).await, ids[..2]);
+    assert_eq!(list(Items { after: Some(ids[3]), ..all }).await, ids[4..]);
+    let of_state = |state| Items { state: Some(state), limit: 9, ..all };
+    assert_eq!(list(of_state(ItemState::Done)).await, [ids[1]]);
+    assert_eq!(list(of_state(ItemState::Waiting)).await, [ids[3]]);
+    assert_eq!(list(of_state(ItemState::None)).await, [ids[4], ids[2], ids[0]]);
+    assert_eq!(list(Items { limit: 9, ..Items::default() }).await.len(), 6, "of all sources");
+    let counts = one.store().count_items(one.source).await.unwrap();
+    let counts = (counts.items, counts.none, counts.in_flight, counts.done, counts.failed);
+    assert_eq!(counts, (5, 3, 1, 1, 0));
+}
+
+/// B56: what a run enqueues by itself.
+pub(crate) async fn runs_find_the_sources_that_have_unscraped_items(backend: Backend) {
+    let one = Follower::start(&backend, SourceInterval::Off, 1).await;
+    one.store().add_source(feed("https://b.example/feed"), at(0)).await.unwrap();
+    let unscraped = async || one.store().sources_with_unscraped().await.unwrap();
+    assert_eq!(unscraped().await, [one.source], "the other has no items");
+    for change in [
+        SourceChange { enabled: Some(false), ..SourceChange::default() },
+        SourceChange { scraping: Some(false), ..SourceChange::default() },
+        SourceChange { auto_scrape: Some(false), ..SourceChange::default() },
+    ] {
+        one.change(change.clone()).await;
+        assert_eq!(unscraped().await, [], "{change:?}");
+        let on = Some(true);
+        one.change(SourceChange { enabled: on, scraping: on, auto_scrape: on, ..change }).await;
+    }
+    one.enqueue(&[0], at(1)).await;
+    assert_eq!(unscraped().await, [], "it is enqueued");
+}
+
+async fn listed(store: &dyn Store, source: SourceId) -> BTreeMap<ItemId, Item> {
+    let items = Items { source: Some(source), limit: 100, ..Items::default() };
+    store.list_items(items).await.unwrap().into_iter().map(|item| (item.id, item)).collect()
+}
