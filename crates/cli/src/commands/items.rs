@@ -215,26 +215,21 @@ fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
 
 /// The title and main text of a page, or a text as it stands.
 fn text_of(item: &Item, file: &str, body: &[u8]) -> anyhow::Result<(Option<String>, String)> {
-    let seen = connectors::sniff(body, None);
-    let named = Path::new(file)
-        .extension()
-        .is_some_and(|end| ["html", "htm", "xhtml"].iter().any(|html| end == *html));
-    if seen == Some(Kind::Page) || named {
-        let url = Url::parse(&item.url)?;
-        match text::main_text(body, None, &url) {
-            Some(main) => return Ok((Some(main.title), main.text)),
-            None if seen == Some(Kind::Page) => {
-                anyhow::bail!("item {}: {file} has no main text that could be found", item.id)
-            }
-            None => {}
-        }
+    let url = Url::parse(&item.url)?;
+    let main = || text::main_text(body, None, &url).map(|main| (Some(main.title), main.text));
+    if connectors::sniff(body, None) == Some(Kind::Page) {
+        let none = || anyhow::anyhow!("item {}: {file} has no main text that could be found", item.id);
+        return main().ok_or_else(none);
     }
-    let start = &body[..body.len().min(TEXT_MAX)];
-    let text = String::from_utf8_lossy(start);
-    let odd = text.chars().filter(|c| *c == '\u{fffd}' || *c == '\0').count();
+    let text = String::from_utf8_lossy(&body[..body.len().min(TEXT_MAX)]);
+    let odd = text.chars().filter(|c| matches!(c, '\u{fffd}' | '\0')).count();
     // A text in another encoding has some of them, a picture or an archive has many.
     if odd * 10 > text.chars().count() {
         anyhow::bail!("item {}: {file} is neither HTML nor text", item.id);
+    }
+    let named = Path::new(file).extension().is_some_and(|end| HTML.iter().any(|html| end == *html));
+    if let Some(main) = named.then(main).flatten() {
+        return Ok(main);
     }
     if body.len() > TEXT_MAX {
         output::remark(&format!("{file} is longer: only its first {TEXT_MAX} bytes are shown"));
@@ -242,6 +237,7 @@ fn text_of(item: &Item, file: &str, body: &[u8]) -> anyhow::Result<(Option<Strin
     Ok((None, text.into_owned()))
 }
 
+const HTML: [&str; 3] = ["html", "htm", "xhtml"];
 /// Scrapes that are shown.
 const SCRAPES: u32 = 10;
 /// Columns that a row takes besides its title.

@@ -8,7 +8,7 @@ use comity::store::items::ItemId;
 use comity::store::sources::SourceId;
 use serde_json::{Value, json};
 
-use super::run::{Session, config};
+use super::run::{Beside, Session, config};
 use crate::args::{Global, Scrape};
 use crate::signals::Signals;
 use crate::{exit, output};
@@ -28,7 +28,7 @@ pub(crate) async fn run(global: &Global, scrape: Scrape) -> anyhow::Result<u8> {
     let mut interrupted = false;
     if counts.enqueued + counts.deferred + counts.already > 0 {
         let working = session.scrape();
-        interrupted = session.watch(global, &working, &mut signals, || {}, String::new).await;
+        interrupted = session.watch(global, &working, &mut signals, || {}, Beside::default).await;
         match working.await.context("the workers ended by themselves")? {
             Ok(Ended::Halted(message)) => halted = Some(message),
             Ok(_) => {}

@@ -23,7 +23,7 @@ pub(crate) fn write<const N: usize>(head: [&str; N], rows: &[[String; N]]) {
 
 /// The beginning of `text`, on one line, that fits into so many columns.
 pub(crate) fn cut(text: &str, columns: usize) -> String {
-    let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let text = output::legible(&text.replace(['\n', '\r', '\t'], " "));
     truncate_str(&text, columns, "…").into_owned()
 }
 
@@ -46,6 +46,6 @@ mod tests {
         assert_eq!(cut("short", 5), "short");
         assert_eq!(cut("longer", 5), "long…");
         assert_eq!(cut("新聞新聞", 5), "新聞…");
-        assert_eq!(cut("a\nb\u{1b}", 9), "a b ");
+        assert_eq!(cut("a\nb\u{1b}", 9), "a b\u{fffd}");
     }
 }

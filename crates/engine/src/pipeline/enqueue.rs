@@ -105,6 +105,16 @@ impl Pipeline {
         }
     }
 
+    /// Enqueues the page that a source is, whether it was scraped before or not.
+    pub(super) async fn enqueue_page(&self, source: SourceId) -> Result<Counts, StoreError> {
+        let items =
+            self.store.list_items(Items { source: Some(source), limit: 1, ..Items::default() }).await?;
+        let wishes = items.iter().map(|item| self.wish(item.id, &item.url)).collect();
+        let mut counts = Counts::default();
+        self.wishes(wishes, Asker::Automatic).await?.iter().for_each(|(_, result)| counts.count(result));
+        Ok(counts)
+    }
+
     /// Enqueues what sources had no room for, as there is room again.
     pub async fn enqueue_rest(&self, orders: &Orders) -> Result<Counts, StoreError> {
         let mut all = Counts::default();

@@ -29,7 +29,7 @@ use comity_core::domain::Domain;
 use comity_core::time::Timestamp;
 use comity_store::items::ScrapeTerms;
 use comity_store::jobs::Job;
-use comity_store::sources::{FetchResult, Source, SourceId};
+use comity_store::sources::{FetchResult, Kind, Source, SourceId};
 use comity_store::{Store, StoreError};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -178,6 +178,8 @@ pub enum Outcome {
 
 /// Somebody who is told how runs go.
 pub trait Listener: Send + Sync {
+    /// So many sources are due.
+    fn planned(&self, _due: u64) {}
     /// A source was asked, or is held back.
     fn asked(&self, _note: &Note) {}
     /// A run of many ended.
@@ -256,6 +258,7 @@ impl Pipeline {
                 }
             }
         }
+        listener.planned(report.due + hosts.values().map(|sources| sources.len() as u64).sum::<u64>());
         self.ask_hosts(hosts, orders, &mut report, listener).await?;
         if orders.scraping == Scraping::On {
             // Those that an earlier run found and did not come to enqueue.
@@ -305,13 +308,17 @@ impl Pipeline {
         }
         drop(sender);
         while let Some((source, fetched)) = fetched.recv().await {
-            let new = fetched.kept.new;
+            let kept = fetched.kept;
             listener.asked(report.take(&source, fetched));
             if orders.scraping == Scraping::On {
                 let counts = match source.scraping && source.auto_scrape {
+                    // A page that is followed is followed for its changes.
+                    true if source.kind == Kind::Page && kept.changed > 0 => {
+                        self.enqueue_page(source.id).await?
+                    }
                     true => self.enqueue_found(source.id).await?,
                     // Nobody asked for them to be scraped, which is a refusal too (B56).
-                    false => Counts { refused: new, ..Counts::default() },
+                    false => Counts { refused: kept.new, ..Counts::default() },
                 };
                 report.items.add(counts);
             }

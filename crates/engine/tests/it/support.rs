@@ -103,21 +103,41 @@ pub(crate) struct Asked {
     pub(crate) before: usize,
 }
 
+impl Asked {
+    /// The value of a header, each byte as the character of its number.
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        let lines = self.head.split("\r\n").skip(1).filter_map(|line| line.split_once(": "));
+        lines.into_iter().find(|(of, _)| of.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    }
+
+    /// The same place on another address.
+    pub(crate) fn url_on(&self, nth: u8, path: &str) -> String {
+        let port = self.header("host").and_then(|host| host.split(':').nth(1)).unwrap_or("80");
+        format!("http://127.0.0.{nth}:{port}{path}")
+    }
+}
+
 /// What is answered, and after how long.
 pub(crate) struct Reply {
     status: u16,
-    headers: String,
+    headers: Vec<u8>,
     body: Vec<u8>,
     after: Duration,
+    missing: usize,
 }
 
 pub(crate) fn reply(status: u16) -> Reply {
-    Reply { status, headers: String::new(), body: b"a page".to_vec(), after: Duration::ZERO }
+    Reply { status, headers: Vec::new(), body: b"a page".to_vec(), after: Duration::ZERO, missing: 0 }
 }
 
 impl Reply {
-    pub(crate) fn header(mut self, name: &str, value: &str) -> Self {
-        self.headers.push_str(&format!("{name}: {value}\r\n"));
+    pub(crate) fn header(self, name: &str, value: &str) -> Self {
+        self.raw_header(name, value.as_bytes())
+    }
+
+    /// A header whose value is no text.
+    pub(crate) fn raw_header(mut self, name: &str, value: &[u8]) -> Self {
+        self.headers.extend([name.as_bytes(), b": ", value, b"\r\n"].concat());
         self
     }
 
@@ -131,14 +151,16 @@ impl Reply {
         self
     }
 
+    /// The connection breaks before the last bytes that were promised.
+    pub(crate) fn cut(mut self) -> Self {
+        self.missing = 100;
+        self
+    }
+
     fn bytes(&self) -> Vec<u8> {
-        let head = format!(
-            "HTTP/1.1 {} whatever\r\ncontent-length: {}\r\n{}\r\n",
-            self.status,
-            self.body.len(),
-            self.headers
-        );
-        [head.as_bytes(), &self.body].concat()
+        let length = self.body.len() + self.missing;
+        let head = format!("HTTP/1.1 {} whatever\r\ncontent-length: {length}\r\n", self.status);
+        [head.as_bytes(), &self.headers, b"\r\n", &self.body].concat()
     }
 }
 
@@ -175,6 +197,11 @@ impl Site {
     /// What was asked so far, in order.
     pub(crate) fn asked(&self) -> Vec<Asked> {
         self.log.lock().unwrap().asked.clone()
+    }
+
+    /// What was asked for at one path, in order.
+    pub(crate) fn asked_for(&self, path: &str) -> Vec<Asked> {
+        self.asked().into_iter().filter(|asked| asked.path == path).collect()
     }
 
     pub(crate) fn paths(&self) -> Vec<String> {
@@ -214,7 +241,7 @@ async fn talk(
         let reply = answer(&asked);
         tokio::time::sleep(reply.after).await;
         *log.lock().unwrap().in_flight.get_mut(&host).unwrap() -= 1;
-        if stream.write_all(&reply.bytes()).await.is_err() {
+        if stream.write_all(&reply.bytes()).await.is_err() || reply.missing > 0 {
             return;
         }
     }
@@ -242,5 +269,6 @@ async fn read_head(stream: &mut TcpStream) -> Option<String> {
     while !head.ends_with(b"\r\n\r\n") {
         head.push(stream.read_u8().await.ok()?);
     }
-    Some(String::from_utf8(head).unwrap())
+    // Each byte is the character of its number: what is no text can be compared too.
+    Some(head.into_iter().map(char::from).collect())
 }

@@ -16,7 +16,7 @@ use comity::store::sources::SourceId;
 use comity::store::{Store, StoreError};
 use tokio::sync::watch;
 
-pub(super) use session::{Session, config};
+pub(super) use session::{Beside, Session, config};
 
 use crate::args::{Global, Run};
 use crate::signals::Signals;
@@ -46,14 +46,11 @@ async fn once(
     let asked = Arc::new(Asking::new());
     let working = tokio::spawn(work(session.pipeline.clone(), orders.clone(), limited, asked.clone()));
     let stop = asked.clone();
-    let doing = || match asked.count.load(Ordering::Relaxed) {
-        1 => "1 source asked".to_owned(),
-        count => format!("{count} sources asked"),
-    };
+    let beside = || asked.so_far();
     let stop = || {
         stop.stop.send_replace(true);
     };
-    let interrupted = session.watch(global, &working, &mut signals, stop, doing).await;
+    let interrupted = session.watch(global, &working, &mut signals, stop, beside).await;
     let (report, ended) = match working.await.context("the run ended by itself")? {
         Ok(done) => done,
         Err(error) => {
@@ -65,7 +62,7 @@ async fn once(
     tell::summary(global, &session, orders.scraping, &report, ended.as_ref(), interrupted);
     Ok(match ended {
         _ if interrupted => exit::INTERRUPTED,
-        Some(Ended::Halted(_)) => exit::FAILURES,
+        Some(Ended::Halted(_) | Ended::Job(_)) => exit::FAILURES,
         _ if report.failed > 0 || session.tasks().1 > 0 => exit::FAILURES,
         _ => exit::DONE,
     })
@@ -108,13 +105,20 @@ async fn work(
 
 /// Counts sources that were asked, and stops the asking.
 struct Asking {
+    planned: AtomicU64,
     count: AtomicU64,
     stop: watch::Sender<bool>,
 }
 
 impl Asking {
     fn new() -> Self {
-        Self { count: AtomicU64::new(0), stop: watch::Sender::new(false) }
+        let (planned, count) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { planned, count, stop: watch::Sender::new(false) }
+    }
+
+    fn so_far(&self) -> Beside {
+        let (all, done) = (self.planned.load(Ordering::Relaxed), self.count.load(Ordering::Relaxed));
+        Beside { done, all, doing: format!("{done} of {all} sources") }
     }
 
     /// What was done; nothing when it was stopped before.
@@ -132,6 +136,10 @@ impl Asking {
 }
 
 impl Listener for Asking {
+    fn planned(&self, due: u64) {
+        self.planned.store(due, Ordering::Relaxed);
+    }
+
     fn asked(&self, note: &Note) {
         self.count.fetch_add(1, Ordering::Relaxed);
         tell::log(note);

@@ -32,6 +32,14 @@ pub(crate) struct Session {
     before: Counts,
 }
 
+/// What is done beside scraping, and counted with it.
+#[derive(Debug, Default)]
+pub(crate) struct Beside {
+    pub(crate) done: u64,
+    pub(crate) all: u64,
+    pub(crate) doing: String,
+}
+
 /// The configuration that was typed, over the one that is there.
 pub(crate) fn config(global: &Global, keep: &Keep) -> anyhow::Result<Config> {
     let given =
@@ -105,7 +113,7 @@ impl Session {
         working: &JoinHandle<T>,
         signals: &mut Signals,
         mut stop: impl FnMut(),
-        doing: impl Fn() -> String,
+        beside: impl Fn() -> Beside,
     ) -> bool {
         let mut progress = Progress::start(global);
         let mut interrupted = false;
@@ -118,7 +126,9 @@ impl Session {
                         let settled = |counts: &Counts| counts.tasks - counts.waiting();
                         let settled = settled(&job.counts).saturating_sub(settled(&self.before));
                         let tasks = settled + job.counts.waiting();
-                        progress.show(settled, tasks, self.elapsed(), || format!("{}{}", doing(), self.waits()));
+                        let Beside { done, all, doing } = beside();
+                        let what = || format!("{doing}{}", self.waits());
+                        progress.show(settled + done, tasks + all, self.elapsed(), what);
                     }
                 }
                 asked = signals.next() => {

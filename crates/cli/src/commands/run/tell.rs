@@ -1,5 +1,6 @@
 //! How a run is told, to people and to machines.
 
+use comity::core::time::Timestamp;
 use comity::jobs::Ended;
 use comity::pipeline::{Note, Outcome, Report, Scraping};
 use serde_json::{Value, json};
@@ -53,6 +54,9 @@ pub(super) fn summary(
     }
     if let Some(Ended::Halted(message)) = ended {
         output::remark(&format!("scraping stopped: {message}; what is left waits for the next run"));
+    }
+    if let Some(Ended::Job(state)) = ended {
+        output::remark(&format!("the job that scrapes items is {state}: what waited was skipped"));
     }
     if interrupted {
         output::remark("interrupted: comity run goes on with what is left");
@@ -147,6 +151,7 @@ fn line(note: &Note) -> Option<String> {
             }
             what
         }
+        Outcome::Held { until, why } if *until == Timestamp::MAX => format!("held back: {why}"),
         Outcome::Held { until, why } => format!("held back until {}: {why}", moment(*until)),
         Outcome::Failed { error, retry_at: Some(retry_at) } => {
             format!("failed: {error}; tried again from {} on", moment(*retry_at))
