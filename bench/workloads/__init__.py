@@ -1,8 +1,9 @@
-"""The workloads that need servers and peers: W1, W2, W3, W4, W5, W7 (run by `bench/run`).
+"""The workloads that need servers and peers: W1, W2, W3, W4, W5, W7, W11 (run by `bench/run`).
 
 Reading order: `w1.py` (a whole workload on one page), `fetchers.py` (the command line of each contestant),
 `servers.py` (nginx and the storm site), `judge.py` (what the server's log says), `processes.py` (starting, measuring and
-ending), `report.py` (medians and tables). `peers/` runs inside the peers' own Python environment.
+ending), `report.py` (medians and tables). `peers/` runs inside the peers' own Python environment. `followed.py` and
+`measured.py` are for W11 only.
 
 Standard library only. Everything listens on and talks to loopback addresses.
 """

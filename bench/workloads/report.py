@@ -11,9 +11,9 @@ from .bench import Bench
 PEERS = ("scrapy", "crawlee", "requests", "urllib3", "pyrate-limiter")
 
 
-def section(bench: Bench, introduction: str, rows: list[list], columns: list[str]) -> str:
+def section(bench: Bench, introduction: str, rows: list[list], columns: list[str], peers=PEERS) -> str:
     """The text kept for one workload."""
-    return "\n\n".join([introduction.strip(), versions(bench), table(columns, rows)])
+    return "\n\n".join([introduction.strip(), versions(bench, peers), table(columns, rows)])
 
 
 def table(columns: list[str], rows: list[list]) -> str:
@@ -35,13 +35,13 @@ def cell(value) -> str:
     return str(value)
 
 
-def versions(bench: Bench) -> str:
+def versions(bench: Bench, peers: tuple[str, ...]) -> str:
     """Date, versions and cores, on one line."""
-    script = f"from importlib.metadata import version\nfor n in {PEERS!r}: print(n, version(n))"
+    script = f"from importlib.metadata import version\nfor n in {peers!r}: print(n, version(n))"
     parts = [
         datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
         _first_line([bench.binaries / "comity", "--version"]),
-        *_output([bench.python, "-c", script]).splitlines(),
+        *(_output([bench.python, "-c", script]).splitlines() if peers else []),
         re.sub(r".*nginx/", "nginx ", _first_line([servers.nginx_program(), "-v"])),
         f"{os.cpu_count()} cores (servers on one, contestants on the other)",
     ]

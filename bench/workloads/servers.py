@@ -21,6 +21,7 @@ class Nginx:
 
     def __init__(self, prefix: pathlib.Path, port: int):
         self.log, self.port = prefix / "access.log", port
+        self.feeds = prefix / "feeds"
         self._read = 0
 
     def url(self, host: str, page: int) -> str:
@@ -41,6 +42,7 @@ def nginx(bench: Bench):
     """An unprivileged nginx in a temporary folder, on a free port."""
     prefix, port = bench.fresh_folder(), _free_port()
     (prefix / "page").write_bytes(b"x" * PAGE_BYTES)
+    (prefix / "feeds").mkdir()
     (prefix / "nginx.conf").write_text(_configuration(prefix, port))
     server = processes.start([nginx_program(), "-p", prefix, "-e", prefix / "error.log", "-c", prefix / "nginx.conf"],
                              processes.SERVER_CORE, prefix / "output", prefix)
@@ -85,6 +87,8 @@ http {{
     server {{
         listen {port} default_server backlog=4096;
         location = /robots.txt {{ access_log off; return 404; }}
+        # Feeds are files that change (W11).
+        location ^~ /feeds/ {{ root {prefix}; default_type application/rss+xml; open_file_cache off; }}
         # A regular expression, so that `alias` is the file itself and $uri stays what was asked for.
         location ~ ^/ {{ alias {prefix}/page; }}
     }}

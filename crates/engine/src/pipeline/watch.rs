@@ -20,11 +20,12 @@ impl Pipeline {
         mut stop: watch::Receiver<bool>,
         listener: &dyn Listener,
     ) -> Result<(), StoreError> {
-        let changed = self.gate.store_changed();
         // Sources that a run left alone although they are due, and until when.
         let mut left_alone: HashMap<SourceId, Timestamp> = HashMap::new();
+        let mut told = None;
         while !*stop.borrow() {
             let now = self.gate.clock().now();
+            let seen = self.store.version().await?;
             let sources = self.store.list_sources().await?;
             left_alone.retain(|_, until| *until > now);
             let wanted = |source: &Source| orders.wants(source.id);
@@ -55,7 +56,10 @@ impl Pipeline {
                 continue;
             }
             let next = sources.iter().filter(|source| wanted(source)).filter_map(due_at).min();
-            listener.sleeps(next);
+            if told != Some(next) {
+                listener.sleeps(next);
+                told = Some(next);
+            }
             let sleep = async {
                 match next {
                     Some(next) => self.gate.clock().sleep_until(next).await,
@@ -64,12 +68,26 @@ impl Pipeline {
             };
             tokio::select! {
                 () = sleep => {}
-                // Somebody may have added a source; what else they write need not be looked at more often.
-                () = async { changed.notified().await; tokio::time::sleep(LOOK).await } => {}
+                others = self.others_wrote(seen) => others?,
                 _ = stop.wait_for(|stop| *stop) => {}
             }
         }
         Ok(())
+    }
+}
+
+impl Pipeline {
+    /// Waits until another process wrote something: it may have added a source. What else they write need not be
+    /// looked at more often.
+    async fn others_wrote(&self, seen: i64) -> Result<(), StoreError> {
+        let changed = self.gate.store_changed();
+        loop {
+            changed.notified().await;
+            if self.store.version().await? != seen {
+                tokio::time::sleep(LOOK).await;
+                return Ok(());
+            }
+        }
     }
 }
 
@@ -89,4 +107,4 @@ pub const UNPACED: Span = Span::from_mins(15);
 /// No source is looked at again sooner than this.
 const AGAIN: Span = Span::from_secs(5);
 /// After others wrote to the store, sources are looked at again this much later.
-const LOOK: std::time::Duration = std::time::Duration::from_secs(2);
+const LOOK: std::time::Duration = std::time::Duration::from_secs(3);

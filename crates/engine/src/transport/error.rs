@@ -180,9 +180,9 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NotPublic => {
-                "a remote answer led to an address that is not public; allow it in the configuration"
+                "a remote answer led to an address that is not public; http.allow_private may allow it"
             }
-            Self::Metadata => "a cloud metadata endpoint; allow it in the configuration",
+            Self::Metadata => "a cloud metadata endpoint; http.allow_private may allow it",
         })
     }
 }

@@ -1,0 +1,130 @@
+"""W11 sources: many sources of which few are due, in a store with few items and in one with many."""
+
+import itertools
+import json
+import pathlib
+import sys
+
+from . import followed, processes, report, servers
+from .bench import Bench, say
+
+SMALL, LARGE = 10_000, 1_000_000
+LIMIT_SECONDS = 120
+MEASURED = pathlib.Path(__file__).parent / "measured.py"
+
+CONFIGURATION = """
+robots = "ignore"
+
+[default]
+min_delay = "0s"
+in_flight = "unlimited"
+learning = "off"
+
+[scrape]
+min_interval = 0
+format = "none"
+
+[http]
+contact = "bench@example.com"
+allow_private = ["127.0.0.0/8"]
+"""
+
+INTRODUCTION = f"""
+Sources: {followed.SOURCES:,} sources on {followed.HOSTS} hosts, {followed.DUE} of them due, in a store with {SMALL:,} items and in one with {LARGE:,}. Goal:
+planning takes less than a second (the whole process, when nothing is due) and memory stays flat (at most 1.5 times);
+{LARGE:,} items cost a run at most 1.5 times what {SMALL:,} cost, in time and in CPU.
+
+`comity run`, robots.txt ignored, no delays. A feed that is due names {followed.KNOWN} known items and {followed.NEW_A_RUN} new one. Old items were scraped:
+each has its task, attempt and log in the store. Both stores take turns, the order changing each time; nginx's log says that each feed
+and page was asked for once. Medians of the runs, of the whole process with its start; memory is its peak.
+"""
+
+VARIANTS = (
+    ("nothing due", False, []),
+    (f"{followed.DUE} due, not scraping", True, ["--no-scrape"]),
+    (f"{followed.DUE} due, scraping {followed.DUE} new items", True, []),
+)
+"""Name, whether sources are due, options of `comity run`."""
+
+
+def run(bench: Bench) -> str:
+    """The section for W11."""
+    with servers.nginx(bench) as nginx:
+        feeds = followed.Feeds(nginx)
+        configuration = bench.folder / "comity.toml"
+        configuration.write_text(CONFIGURATION)
+        stores = {items: prepared(bench, feeds, configuration, items) for items in (SMALL, LARGE)}
+        order = itertools.cycle([(SMALL, LARGE), (LARGE, SMALL)])
+        found = [bench.repeat(name, lambda: both(bench, nginx, feeds, configuration, stores, next(order), due, options))
+                 for name, due, options in VARIANTS if bench.wants(name)]
+    rows = []
+    for row in found:
+        seconds, cpu, memory = (row[f"{what} {LARGE}"] / row[f"{what} {SMALL}"] for what in ("seconds", "cpu", "mb"))
+        is_planning = row["name"] == VARIANTS[0][0]
+        goal = max(seconds, cpu, memory) <= 1.5 and not (is_planning and row[f"seconds {LARGE}"] >= 1)
+        rows.append([row["name"], row["runs"],
+                     row[f"seconds {SMALL}"], row[f"seconds {LARGE}"], seconds,
+                     row[f"cpu {SMALL}"], row[f"cpu {LARGE}"], cpu,
+                     row[f"mb {SMALL}"], row[f"mb {LARGE}"], memory, goal])
+    few, many = f"{SMALL // 1000} k", f"{LARGE // 1_000_000} M"
+    return report.section(bench, INTRODUCTION, rows, [
+        "run", "runs", f"time, {few}, s", f"time, {many}, s", "÷", f"CPU, {few}, s", f"CPU, {many}, s", "÷",
+        f"memory, {few}, MB", f"memory, {many}, MB", "÷", "goal"], peers=())
+
+
+def prepared(bench: Bench, feeds: followed.Feeds, configuration: pathlib.Path, items: int) -> followed.Followed:
+    """A store with so many items, in which every item that a feed names is known."""
+    say(f"preparing a store with {items:,} items")
+    folder = bench.fresh_folder()
+    store = followed.Followed(folder / "store", feeds)
+    processes.run(comity(bench, store, configuration, "sources", "list"), folder, LIMIT_SECONDS)
+    store.add_sources()
+    processes.run(comity(bench, store, configuration, "run"), folder, LIMIT_SECONDS)
+    store.add_items(items)
+    if store.items() != items:
+        raise processes.CouldNotRun(f"{store.path}: has {store.items()} items instead of {items}")
+    say(f"  {store.path.stat().st_size / 1e6:.0f} MB")
+    return store
+
+
+def comity(bench: Bench, store: followed.Followed, configuration: pathlib.Path, *words: str) -> list:
+    """Ours on one store."""
+    return [bench.binaries / "comity", *words, "--json", "--quiet", "--store", f"sqlite:{store.path}", "--config", configuration]
+
+
+def both(bench, nginx, feeds, configuration, stores, order, due: bool, options: list[str]) -> dict:
+    """One run on each store, of the same feeds."""
+    if due:
+        feeds.advance()
+    row = {}
+    for items in order:
+        row |= {f"{what} {items}": value
+                for what, value in once(bench, nginx, configuration, stores[items], due, options).items()}
+    return row
+
+
+def once(bench, nginx, configuration, store: followed.Followed, due: bool, options: list[str]) -> dict:
+    """One run on one store."""
+    store.make_due(due)
+    folder = bench.fresh_folder()
+    nginx.forget()
+    command = [sys.executable, "-I", "-S", MEASURED, folder / "cost", *comity(bench, store, configuration, "run", *options)]
+    ended = processes.run(command, folder, LIMIT_SECONDS)
+    check(json.loads(ended.output), nginx.requests(), due, scraping=due and not options)
+    seconds, cpu, kib = map(float, (folder / "cost").read_text().split())
+    return {"seconds": seconds, "cpu": cpu, "mb": kib * 1024 / 1e6}
+
+
+def check(told: dict, requests: list, due: bool, scraping: bool) -> None:
+    """The run did what it was to do, by its own word and by the server's."""
+    count = followed.DUE if due else 0
+    sources, items = told["sources"], told["items"]
+    pages = {request.path for request in requests if request.status == 200}
+    did = {"due": sources["due"], "fetched": sources["fetched"], "not due": sources["not_due"], "new": items["new"],
+           "changed": items["changed"], "scraped": told["tasks"]["fetched"],
+           "requests": len(requests), "pages": len(pages)}
+    scraped = count if scraping else 0
+    wanted = {"due": count, "fetched": count, "not due": followed.SOURCES - count, "new": count, "changed": 0,
+              "scraped": scraped, "requests": count + scraped, "pages": count + scraped}
+    if did != wanted:
+        raise processes.CouldNotRun(f"the run did {did} instead of {wanted}")
