@@ -122,7 +122,9 @@ impl Cadence {
 
     fn read(minutes: &Value) -> Option<Self> {
         let secs = minutes.as_f64().filter(|minutes| *minutes > 0.0)? * 60.0;
-        Span::from_secs_f64(secs).ok().map(|every| Self { every })
+        // Seven seconds are no whole fraction of a minute, and still seven seconds.
+        let nearest = (secs * 1e6).round() / 1e6;
+        Span::from_secs_f64(if nearest > 0.0 { nearest } else { secs }).ok().map(|every| Self { every })
     }
 }
 

@@ -91,7 +91,7 @@ pub struct SourceChange {
     pub name: Option<String>,
     /// Where it is asked, from now on listed by the operator; its cursor is cleared, because it is another place.
     pub url: Option<String>,
-    /// What it is.
+    /// What it is; its cursor is cleared, because it is read anew.
     pub kind: Option<Kind>,
     /// Whether runs fetch it. Enabling forgets its failures.
     pub enabled: Option<bool>,

@@ -322,6 +322,17 @@ impl Gate {
         joined.map(|_| ()).map_err(|waiter| waiter.into_errand())
     }
 
+    /// Whether a request to `host` could leave now, with nobody in line before it.
+    pub(crate) fn is_free(&self, host: &Domain, domain: &Domain) -> bool {
+        let (rule, crawl_delay) = self.terms(host);
+        let state = self.lock();
+        let Some(id) = state.dispatch.paces().find(domain) else { return true };
+        let terms = Terms { rule: &rule, crawl_delay };
+        let pace = state.dispatch.paces().pace(id);
+        let bound = pace.is_some_and(|pace| pace.peek(terms, Intent::Fetch, self.now()).is_some());
+        !bound && state.dispatch.waiting(id) == 0
+    }
+
     /// The first moment at which the pace of `host` lets a request leave: the limiter's time of a retry (B41).
     pub(crate) fn next_at(&self, permit: &Permit) -> Timestamp {
         let state = self.lock();

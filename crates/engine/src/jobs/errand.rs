@@ -15,7 +15,7 @@ use comity_store::tasks::{Attempt, LaneId, Lead, Settle, Step, TaskRow};
 use url::Url;
 
 use super::Inner;
-use super::scrape::{Beginning, Scrape, Stays, take_turn};
+use super::scrape::{Beginning, Key, Scrape, Stays, take_turn};
 use super::settler::{One, Settling, Tenant};
 use crate::archive::{ArchiveError, Head, Kept};
 use crate::client::{
@@ -141,7 +141,8 @@ impl Page {
     fn line_up(self: Box<Self>) {
         match (&self.scrape, self.row.scrapes) {
             (Some(scrape), Some((_, source))) if !scrape.has_begun() => {
-                take_turn(&self.pool.clone(), self, source);
+                let key = Key::Lane(source, self.lane);
+                take_turn(&self.pool.clone(), self, key);
             }
             _ => self.join(),
         }
@@ -245,6 +246,11 @@ impl Page {
 
     pub(super) fn scrape_mut(&mut self) -> Option<&mut Scrape> {
         self.scrape.as_mut()
+    }
+
+    /// Whether nobody and nothing is before it in line.
+    pub(super) fn may_leave_at_once(&self) -> bool {
+        self.pool.gate.is_free(&self.host, &self.domain)
     }
 
     /// Whether its lane is still worked on.

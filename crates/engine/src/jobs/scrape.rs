@@ -1,11 +1,14 @@
 //! Scrapes of items: a task of a source takes its turn, asks the store whether it may start, and leaves a row in the
 //! scrape log right before its request leaves (B51–B53, B58).
 //!
-//! Tasks of one source ask one after the other, before they join any line: one that is too soon is put off without
-//! a permit having been drawn for it. The last word is the store's, when the connection is open.
+//! One that is too soon is to be put off before a permit is drawn for it, so tasks of a source take turns: of those on
+//! one domain, one stands in line at a time; and of all of them, one asks and leaves at a time, as long as it can leave
+//! at once. One that has to wait in line lets the others pass, which may be on domains that are free. The last word is
+//! the store's, when the connection is open.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use comity_core::interval::Deferred;
 use comity_core::task::TaskId;
@@ -14,6 +17,7 @@ use comity_store::StoreError;
 use comity_store::domains::Hold;
 use comity_store::items::{LogId, Start, StartStep, Started};
 use comity_store::sources::SourceId;
+use comity_store::tasks::LaneId;
 
 use super::Inner;
 use super::errand::Page;
@@ -23,13 +27,24 @@ use crate::transport::Depart;
 /// What a task of an item knows of its scrape.
 #[derive(Default)]
 pub(super) struct Scrape {
-    /// Until it has begun, no other task of its source asks.
-    turn: Option<Turn>,
+    /// Until it has begun, no other task of its source stands in the same line,
+    lane_turn: Option<Turn>,
+    /// and none asks, unless it does not come to its turn soon.
+    source_turn: Arc<Mutex<Option<Turn>>>,
     log: Option<LogId>,
 }
 
-/// Tasks that wait for their turn, by source; a source that is in here has somebody asking.
-pub(super) type Turns = HashMap<SourceId, VecDeque<Box<Page>>>;
+/// Tasks that wait for their turn; what is in here is taken by somebody.
+pub(super) type Turns = HashMap<Key, VecDeque<Box<Page>>>;
+
+/// What tasks take turns for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Key {
+    /// To stand in one line.
+    Lane(SourceId, LaneId),
+    /// To ask, and to leave if that is possible at once.
+    Source(SourceId),
+}
 
 /// Why a request did not leave although its connection was open.
 #[derive(Debug)]
@@ -52,60 +67,88 @@ impl Scrape {
         self.log.is_some()
     }
 
+    fn drop_source_turn(&self) {
+        drop(self.source_turn.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
+
     /// The row of a scrape that is not sent after all.
     pub(super) fn take_log(&mut self) -> Option<LogId> {
         self.log.take()
     }
 }
 
-/// The right to ask for a source. Dropped, it goes to the next task of that source.
+/// A turn that is taken. Dropped, it goes to the next task that waits for it.
 struct Turn {
     pool: Arc<Inner>,
-    source: SourceId,
+    key: Key,
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
         // Whoever drops it may hold the lock of the gate.
-        let (pool, source) = (self.pool.clone(), self.source);
-        self.pool.runtime.spawn(async move { pass_on(&pool, source) });
+        let (pool, key) = (self.pool.clone(), self.key);
+        self.pool.runtime.spawn(async move { pass_on(&pool, key) });
     }
 }
 
-/// Waits for its turn, asks, and joins the line if it may.
-pub(super) fn take_turn(pool: &Arc<Inner>, page: Box<Page>, source: SourceId) {
+/// Waits for its turns, asks, and joins the line if it may.
+pub(super) fn take_turn(pool: &Arc<Inner>, page: Box<Page>, key: Key) {
     let mut turns = pool.turns();
-    if let Some(waiting) = turns.get_mut(&source) {
+    if let Some(waiting) = turns.get_mut(&key) {
         waiting.push_back(page);
         return;
     }
-    turns.insert(source, VecDeque::new());
+    turns.insert(key, VecDeque::new());
     drop(turns);
-    ask(pool, page, source);
+    has_turn(pool, page, key);
 }
 
-fn pass_on(pool: &Arc<Inner>, source: SourceId) {
+fn pass_on(pool: &Arc<Inner>, key: Key) {
     let mut turns = pool.turns();
-    match turns.get_mut(&source).and_then(VecDeque::pop_front) {
+    match turns.get_mut(&key).and_then(VecDeque::pop_front) {
         Some(page) => {
             drop(turns);
-            ask(pool, page, source);
+            has_turn(pool, page, key);
         }
-        None => drop(turns.remove(&source)),
+        None => drop(turns.remove(&key)),
     }
 }
 
-fn ask(pool: &Arc<Inner>, mut page: Box<Page>, source: SourceId) {
-    if let Some(scrape) = page.scrape_mut() {
-        scrape.turn = Some(Turn { pool: pool.clone(), source });
+fn has_turn(pool: &Arc<Inner>, mut page: Box<Page>, key: Key) {
+    let turn = Some(Turn { pool: pool.clone(), key });
+    let Some(scrape) = page.scrape_mut() else { return };
+    match key {
+        Key::Lane(source, _) => {
+            scrape.lane_turn = turn;
+            take_turn(pool, page, Key::Source(source));
+        }
+        Key::Source(_) => {
+            *scrape.source_turn.lock().unwrap_or_else(PoisonError::into_inner) = turn;
+            ask(pool, page);
+        }
     }
+}
+
+fn ask(pool: &Arc<Inner>, mut page: Box<Page>) {
     let pool = pool.clone();
     pool.runtime.clone().spawn(async move {
         if pool.is_over() || !page.is_open() {
             return page.put_down();
         }
         match pool.start(&page, StartStep::Ask).await {
-            Ok(Started::MayJoin | Started::Begun(_)) => page.join(),
+            Ok(Started::MayJoin | Started::Begun(_)) => {
+                let turn = page.scrape_mut().map(|scrape| scrape.source_turn.clone());
+                if page.may_leave_at_once() {
+                    let turn = turn.unwrap_or_default();
+                    pool.runtime.spawn(async move {
+                        tokio::time::sleep(TURN_MAX).await;
+                        drop(turn.lock().unwrap_or_else(PoisonError::into_inner).take());
+                    });
+                } else if let Some(scrape) = page.scrape_mut() {
+                    scrape.drop_source_turn();
+                }
+                page.join();
+            }
             Ok(Started::Soon(at)) => page.join_at(at),
             Ok(Started::Deferred(deferred)) => page.deferred(&deferred),
             Ok(Started::Gone(why)) => page.gone(why),
@@ -156,7 +199,8 @@ impl Beginning<'_> {
             match started.map_err(Stays::Store)? {
                 Started::Begun(log) => {
                     self.scrape.log = Some(log);
-                    self.scrape.turn = None;
+                    self.scrape.lane_turn = None;
+                    self.scrape.drop_source_turn();
                     return Ok(());
                 }
                 Started::Soon(at) => self.pool.gate.clock().sleep_until(at).await,
@@ -168,6 +212,8 @@ impl Beginning<'_> {
     }
 }
 
+/// Whoever could leave at once and did not within this time lets the others of its source ask.
+const TURN_MAX: Duration = Duration::from_secs(1);
 /// A wait no longer than this is waited for on the spot, so that a source whose interval is its site's pace is not
 /// put off for a few milliseconds.
 const PATIENCE: Span = Span::from_millis(250);

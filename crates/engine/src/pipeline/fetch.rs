@@ -135,8 +135,7 @@ impl Pipeline {
         change.validators(&page.url, if harvest.is_cut { &none } else { &headers });
         change.hints(&harvest.hints);
         change.not_before(later(&headers, &harvest.hints, now));
-        let lead = redirected_lead(&page_url(source), source.lead, &page.url);
-        let kept = self.keep(source, &harvest.items, lead, now).await?;
+        let kept = self.keep(source, &harvest.items, now).await?;
         let found = harvest.items.len() as u64;
         Ok(read(change, believed, status, found, kept, &harvest.problems, harvest.problems_count))
     }
@@ -168,20 +167,19 @@ impl Pipeline {
     }
 
     /// Keeps items, a part at a time.
-    async fn keep(
-        &self,
-        source: &Source,
-        found: &[Found],
-        own_lead: Lead,
-        now: Timestamp,
-    ) -> Result<Kept, StoreError> {
+    async fn keep(&self, source: &Source, found: &[Found], now: Timestamp) -> Result<Kept, StoreError> {
         let mut kept = Kept::default();
+        let listed = Url::parse(&source.url).ok();
+        // Where a source leads is not trusted, unless it is the very host that the operator listed (B76).
+        let lead = |url: &Url| match &listed {
+            Some(listed) => redirected_lead(listed, source.lead, url),
+            None => Lead::Remote,
+        };
         for part in found.chunks(KEEP) {
             let items = part.iter().map(|found| NewItem {
                 identity: found.identity.clone(),
                 url: found.url.to_string(),
-                // A page is its own item; whatever else a source names, it led there (B76).
-                lead: if source.kind == Kind::Page { own_lead } else { Lead::Remote },
+                lead: lead(&found.url),
                 title: found.title.clone(),
                 published_at: found.published_at,
                 content_hash: found.hash,
@@ -269,10 +267,6 @@ fn later(headers: &http::HeaderMap, said: &connectors::Hints, now: Timestamp) ->
 fn moved_to(page: &Page) -> Option<Url> {
     let permanent = page.hops.iter().take_while(|hop| matches!(hop.status, 301 | 308));
     permanent.last().map(|hop| hop.to.clone())
-}
-
-fn page_url(source: &Source) -> Url {
-    Url::parse(&source.url).unwrap_or_else(|_| unreachable!("it was asked"))
 }
 
 fn accept(kind: Kind) -> &'static str {

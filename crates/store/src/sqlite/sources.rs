@@ -54,6 +54,11 @@ impl Tx<'_> {
             let sql = "UPDATE sources SET listed_url = ?2, lead = 'listed' WHERE id = ?1";
             self.sql.prepare_cached(sql)?.execute(params![id.0, url])?;
         }
+        // What was read as one kind says nothing about what is to be read as another.
+        let sql = "UPDATE sources SET cursor_json = '{}' WHERE id = ?1 AND kind <> ?2";
+        if let Some(kind) = change.kind {
+            self.sql.prepare_cached(sql)?.execute(params![id.0, kind.as_str()])?;
+        }
         let sql = "UPDATE sources SET name = coalesce(?2, name), kind = coalesce(?3, kind),
             scraping = coalesce(?4, scraping), auto_scrape = coalesce(?5, auto_scrape),
             config_json = coalesce(?6, config_json) WHERE id = ?1";

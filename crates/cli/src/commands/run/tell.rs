@@ -139,7 +139,8 @@ fn line(note: &Note) -> Option<String> {
         Outcome::NotDue { .. } => return None,
         Outcome::Fetched { new: 0, changed: 0, problem: None, moved_to: None, .. } => return None,
         Outcome::Fetched { found, new, changed, problem, moved_to } => {
-            let mut what = format!("{found} items, {new} new");
+            let items = if *found == 1 { "item" } else { "items" };
+            let mut what = format!("{found} {items}, {new} new");
             if *changed > 0 {
                 what += &format!(", {changed} changed");
             }
