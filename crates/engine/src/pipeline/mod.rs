@@ -176,6 +176,15 @@ pub enum Outcome {
     },
 }
 
+/// What a look at a source came to.
+enum Seen {
+    /// With what is odd about that.
+    Due(Option<String>),
+    NotDue(Timestamp),
+    Ended(Fetched),
+    Disabled,
+}
+
 /// Somebody who is told how runs go.
 pub trait Listener: Send + Sync {
     /// So many sources are due.
@@ -235,27 +244,13 @@ impl Pipeline {
     pub async fn run(&self, orders: &Orders, listener: &dyn Listener) -> Result<Report, StoreError> {
         let now = self.gate.clock().now();
         let mut report = Report::new(orders.window);
-        let mut hosts: BTreeMap<String, Vec<Source>> = BTreeMap::new();
+        let mut hosts: BTreeMap<String, Vec<SourceId>> = BTreeMap::new();
         for source in self.wanted(orders).await? {
-            match plan(&source, orders.window, orders.cadences, now) {
-                Plan::Disabled => {}
-                Plan::NotDue { due_at } => report.note(&source, Outcome::NotDue { due_at }),
-                Plan::Held { until, why } => {
-                    let held = self.held(&source, until, &why);
-                    self.end(&source, orders.window, now, &held).await?;
-                    listener.asked(report.take(&source, held));
-                }
-                Plan::Invalid { error } => {
-                    let invalid = self.invalid(&source, &error);
-                    self.end(&source, orders.window, now, &invalid).await?;
-                    listener.asked(report.take(&source, invalid));
-                }
-                Plan::Fetch { warning } => {
-                    if let Some(warning) = warning {
-                        tracing::warn!(source = source.id.0, name = source.name, "{warning}");
-                    }
-                    hosts.entry(self.pace_of(&source)).or_default().push(source);
-                }
+            match self.look(&source, orders, now).await? {
+                Seen::Due(_) => hosts.entry(self.pace_of(&source)).or_default().push(source.id),
+                Seen::NotDue(due_at) => report.note(&source, Outcome::NotDue { due_at }),
+                Seen::Ended(fetched) => listener.asked(report.take(&source, fetched)),
+                Seen::Disabled => {}
             }
         }
         listener.planned(report.due + hosts.values().map(|sources| sources.len() as u64).sum::<u64>());
@@ -278,6 +273,34 @@ impl Pipeline {
         Ok(sources)
     }
 
+    /// What a run does about a source; what holds it back, or is wrong with it, is committed.
+    async fn look(&self, source: &Source, orders: &Orders, now: Timestamp) -> Result<Seen, StoreError> {
+        let fetched = match plan(source, orders.window, orders.cadences, now) {
+            Plan::Disabled => return Ok(Seen::Disabled),
+            Plan::NotDue { due_at } => return Ok(Seen::NotDue(due_at)),
+            Plan::Fetch { warning } => return Ok(Seen::Due(warning)),
+            Plan::Held { until, why } => self.held(source, until, &why),
+            Plan::Invalid { error } => self.invalid(source, &error),
+        };
+        self.end(source, orders.window, now, &fetched).await?;
+        Ok(Seen::Ended(fetched))
+    }
+
+    /// Asks a source when its turn came, unless another process did meanwhile.
+    async fn ask_source(&self, id: SourceId, orders: &Orders) -> Result<Option<(Source, Seen)>, StoreError> {
+        let Some(source) = self.store.find_source(id).await? else { return Ok(None) };
+        let seen = match self.look(&source, orders, self.gate.clock().now()).await? {
+            Seen::Due(warning) => {
+                if let Some(warning) = warning {
+                    tracing::warn!(source = source.id.0, name = source.name, "{warning}");
+                }
+                Seen::Ended(self.fetch(&source, orders.window).await?)
+            }
+            seen => seen,
+        };
+        Ok(Some((source, seen)))
+    }
+
     /// Whose pace a source goes by: sources of one domain are asked one after the other (B66).
     fn pace_of(&self, source: &Source) -> String {
         let host = Url::parse(&source.url).ok().and_then(|url| Domain::of(&url));
@@ -286,28 +309,37 @@ impl Pipeline {
 
     async fn ask_hosts(
         &self,
-        hosts: BTreeMap<String, Vec<Source>>,
+        hosts: BTreeMap<String, Vec<SourceId>>,
         orders: &Orders,
         report: &mut Report,
         listener: &dyn Listener,
     ) -> Result<(), StoreError> {
         let slots = Arc::new(Semaphore::new(self.concurrency));
         let mut asking: JoinSet<Result<(), StoreError>> = JoinSet::new();
-        let (sender, mut fetched) = tokio::sync::mpsc::unbounded_channel();
+        let (sender, mut asked) = tokio::sync::mpsc::unbounded_channel();
         for sources in hosts.into_values() {
-            let (pipeline, slots, sender, window) =
-                (self.clone(), slots.clone(), sender.clone(), orders.window);
+            let (pipeline, slots, sender, orders) =
+                (self.clone(), slots.clone(), sender.clone(), orders.clone());
             asking.spawn(async move {
                 let _slot = slots.acquire_owned().await;
-                for source in sources {
-                    let fetched = pipeline.fetch(&source, window).await?;
-                    let _ = sender.send((source, fetched));
+                for id in sources {
+                    if let Some(asked) = pipeline.ask_source(id, &orders).await? {
+                        let _ = sender.send(asked);
+                    }
                 }
                 Ok(())
             });
         }
         drop(sender);
-        while let Some((source, fetched)) = fetched.recv().await {
+        while let Some((source, seen)) = asked.recv().await {
+            let fetched = match seen {
+                Seen::Ended(fetched) => fetched,
+                Seen::NotDue(due_at) => {
+                    report.note(&source, Outcome::NotDue { due_at });
+                    continue;
+                }
+                Seen::Due(_) | Seen::Disabled => continue,
+            };
             let kept = fetched.kept;
             listener.asked(report.take(&source, fetched));
             if orders.scraping == Scraping::On {
