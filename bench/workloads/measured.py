@@ -3,7 +3,7 @@
 Linux counts the memory of whoever starts a program as the first peak of that program. Started from here, that is 10 MB
 and not whatever the benchmark itself took.
 
-Writes one line: wall seconds, CPU seconds, peak memory in KiB. Ends with the command's exit code.
+Writes one line: when it began (Unix time), wall seconds, CPU seconds, peak memory in KiB. Ends with the command's exit code.
 """
 
 import os
@@ -11,11 +11,11 @@ import sys
 import time
 
 file, *command = sys.argv[1:]
-began = time.monotonic()
+began, start = time.time(), time.monotonic()
 child = os.posix_spawnp(command[0], command, os.environ)
 _, status, usage = os.wait4(child, 0)
-seconds = time.monotonic() - began
+seconds = time.monotonic() - start
 with open(file, "w") as output:
-    print(seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss, file=output)
+    print(began, seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss, file=output)
 code = os.waitstatus_to_exitcode(status)
 sys.exit(code if code >= 0 else 128 - code)

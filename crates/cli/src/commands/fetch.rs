@@ -19,6 +19,7 @@ use comity::store::Store;
 use comity::store::items::SCRAPE_JOB;
 use comity::store::jobs::Job;
 use serde_json::{Map, Value, json};
+use tokio::task::{JoinError, JoinHandle};
 
 use super::{jobs, report};
 use crate::args::{Fetch, Format, Global};
@@ -117,8 +118,8 @@ impl<'a> Run<'a> {
                 None => Ok(None),
             }
         });
-        let interrupted = self.watch(&working, signals).await;
-        let ended = working.await.context("the pool ended by itself")?;
+        let (ended, interrupted) = self.watch(working, signals).await;
+        let ended = ended.context("the pool ended by itself")?;
         // A list that is still being read is of no interest any more when the job ended.
         let reading = tokio::time::timeout(Duration::from_millis(500), reading);
         let filled = reading.await.ok().and_then(Result::ok);
@@ -147,15 +148,21 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// Shows how far it is and listens for Ctrl-C until the work is done; true when it was interrupted.
-    async fn watch<T>(&self, working: &tokio::task::JoinHandle<T>, mut signals: Signals) -> bool {
+    /// Shows how far it is and listens for Ctrl-C until the work is done; what it came to, and whether it was
+    /// interrupted.
+    async fn watch<T>(
+        &self,
+        mut working: JoinHandle<T>,
+        mut signals: Signals,
+    ) -> (Result<T, JoinError>, bool) {
         let mut progress = Progress::start(self.global);
         let mut interrupted = false;
         let mut tick = tokio::time::interval(Duration::from_millis(125));
         let (mut counts, mut looked_at) = (self.job.counts, None);
         let before = counts.done + counts.failed + counts.skipped;
-        while !working.is_finished() {
+        loop {
             tokio::select! {
+                done = &mut working => return (done, interrupted),
                 _ = tick.tick() => {
                     let elapsed = self.gate.clock().now().since(self.began);
                     let job = match looked_at {
@@ -184,7 +191,6 @@ impl<'a> Run<'a> {
                 }
             }
         }
-        interrupted
     }
 
     /// What holds the work back.

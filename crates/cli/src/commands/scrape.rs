@@ -28,8 +28,9 @@ pub(crate) async fn run(global: &Global, scrape: Scrape) -> anyhow::Result<u8> {
     let mut interrupted = false;
     if counts.enqueued + counts.deferred + counts.already > 0 {
         let working = session.scrape();
-        interrupted = session.watch(global, &working, &mut signals, || {}, Beside::default).await;
-        match working.await.context("the workers ended by themselves")? {
+        let done;
+        (done, interrupted) = session.watch(global, working, &mut signals, || {}, Beside::default).await;
+        match done.context("the workers ended by themselves")? {
             Ok(Ended::Halted(message)) => halted = Some(message),
             Ok(_) => {}
             Err(error) => {

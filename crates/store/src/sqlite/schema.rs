@@ -206,6 +206,9 @@ CREATE TABLE items (
 ) STRICT;
 CREATE UNIQUE INDEX items_identity ON items (source_id, identity);
 CREATE INDEX items_unscraped ON items (source_id, id) WHERE state = 'none';
+CREATE INDEX items_unscraped_all ON items (id) WHERE state = 'none';
+CREATE INDEX items_failed ON items (source_id, id) WHERE state = 'failed';
+CREATE INDEX items_failed_all ON items (id) WHERE state = 'failed';
 CREATE INDEX items_in_flight ON items (source_id, wake_us) WHERE state IN ('waiting', 'running');
 
 CREATE TABLE fetch_runs (

@@ -104,11 +104,13 @@ impl Tx<'_> {
         if self.source(source)?.is_none() {
             return Ok(kept);
         }
+        let find = "SELECT content_hash FROM items WHERE source_id = ?1 AND identity = ?2";
         let insert =
             "INSERT INTO items (source_id, identity, url, lead, title, published_us, content_hash, seen_us)
-            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT (source_id, identity) DO NOTHING";
+            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
         let change = "UPDATE items SET url = ?3, lead = ?4, title = ?5, published_us = ?6, content_hash = ?7,
-            changed_us = ?8 WHERE source_id = ?1 AND identity = ?2 AND content_hash <> ?7";
+            changed_us = ?8 WHERE source_id = ?1 AND identity = ?2";
+        let mut find = self.sql.prepare_cached(find)?;
         let (mut insert, mut change) = (self.sql.prepare_cached(insert)?, self.sql.prepare_cached(change)?);
         for item in items {
             let values = params![
@@ -121,12 +123,18 @@ impl Tx<'_> {
                 item.content_hash as i64,
                 us(now),
             ];
-            if insert.execute(values)? == 1 {
-                kept.new += 1;
-            } else if change.execute(values)? == 1 {
-                kept.changed += 1;
-            } else {
-                kept.known += 1;
+            let known: Option<i64> =
+                find.query_row(params![source.0, item.identity], |row| row.get(0)).optional()?;
+            match known {
+                None => {
+                    insert.execute(values)?;
+                    kept.new += 1;
+                }
+                Some(hash) if hash != item.content_hash as i64 => {
+                    change.execute(values)?;
+                    kept.changed += 1;
+                }
+                Some(_) => kept.known += 1,
             }
         }
         Ok(kept)

@@ -50,8 +50,8 @@ async fn once(
     let stop = || {
         stop.stop.send_replace(true);
     };
-    let interrupted = session.watch(global, &working, &mut signals, stop, beside).await;
-    let (report, ended) = match working.await.context("the run ended by itself")? {
+    let (done, interrupted) = session.watch(global, working, &mut signals, stop, beside).await;
+    let (report, ended) = match done.context("the run ended by itself")? {
         Ok(done) => done,
         Err(error) => {
             session.abandon().await;

@@ -15,7 +15,7 @@ use comity::pipeline::Pipeline;
 use comity::store::jobs::Counts;
 use comity::store::{Store, StoreError};
 use serde_json::{Value, json};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinError, JoinHandle};
 
 use crate::args::{Format, Global, Keep};
 use crate::output::{self, Progress};
@@ -106,20 +106,22 @@ impl Session {
         json!({ "fetched": fetched, "failed": failed, "skipped": skipped })
     }
 
-    /// Shows how far it is and listens for Ctrl-C until the work is done; true when it was interrupted.
+    /// Shows how far it is and listens for Ctrl-C until the work is done; what it came to, and whether it was
+    /// interrupted.
     pub(crate) async fn watch<T>(
         &self,
         global: &Global,
-        working: &JoinHandle<T>,
+        mut working: JoinHandle<T>,
         signals: &mut Signals,
         mut stop: impl FnMut(),
         beside: impl Fn() -> Beside,
-    ) -> bool {
+    ) -> (Result<T, JoinError>, bool) {
         let mut progress = Progress::start(global);
         let mut interrupted = false;
         let mut tick = tokio::time::interval(Duration::from_millis(250));
-        while !working.is_finished() {
+        loop {
             tokio::select! {
+                done = &mut working => return (done, interrupted),
                 _ = tick.tick() => {
                     let job = self.store.find_job(self.pipeline.job().name.clone()).await.ok().flatten();
                     if let Some(job) = job {
@@ -149,7 +151,6 @@ impl Session {
                 }
             }
         }
-        interrupted
     }
 
     /// What holds the work back.
