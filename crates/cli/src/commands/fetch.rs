@@ -219,7 +219,7 @@ impl<'a> Run<'a> {
         } else if !self.global.quiet {
             let state = match ended {
                 Ended::Stopped => "stopped".to_owned(),
-                Ended::Unread | Ended::Idle | Ended::Halted(_) => "open".to_owned(),
+                Ended::Unread | Ended::Idle | Ended::Left(_) | Ended::Halted(_) => "open".to_owned(),
                 Ended::Job(_) => job.state.to_string(),
             };
             output::line(&format!(

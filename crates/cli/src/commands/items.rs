@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
+use comity::clock::Clock;
 use comity::config::Config;
 use comity::connectors::{self, text};
 use comity::core::time::Timestamp;
@@ -73,7 +74,9 @@ async fn list(global: &Global, store: &dyn Store, which: comity::store::items::I
 /// Its state, and until when it is deferred.
 fn state(item: &Item) -> String {
     match (item.state, item.wake_at) {
-        (ItemState::Waiting, Some(until)) => format!("deferred until {}", report::moment(until)),
+        (ItemState::Waiting, Some(until)) if until > Clock::new().now() => {
+            format!("deferred until {}", report::moment(until))
+        }
         (state, _) => state.as_str().to_owned(),
     }
 }

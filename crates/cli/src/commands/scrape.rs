@@ -8,7 +8,7 @@ use comity::store::items::ItemId;
 use comity::store::sources::SourceId;
 use serde_json::{Value, json};
 
-use super::run::{Beside, Session, config};
+use super::run::{Beside, Session, config, left};
 use crate::args::{Global, Scrape};
 use crate::signals::Signals;
 use crate::{exit, output};
@@ -32,6 +32,7 @@ pub(crate) async fn run(global: &Global, scrape: Scrape) -> anyhow::Result<u8> {
         (done, interrupted) = session.watch(global, working, &mut signals, || {}, Beside::default).await;
         match done.context("the workers ended by themselves")? {
             Ok(Ended::Halted(message)) => halted = Some(message),
+            Ok(Ended::Left(until)) => output::remark(&left(&session, until).await),
             Ok(_) => {}
             Err(error) => {
                 session.abandon().await;
@@ -42,7 +43,9 @@ pub(crate) async fn run(global: &Global, scrape: Scrape) -> anyhow::Result<u8> {
     session.end().await?;
     let (fetched, failed, skipped) = session.tasks();
     if global.json {
-        output::object(&object(&session, &by_hand, counts));
+        let mut object = object(&session, &by_hand, counts);
+        object["tasks"] = session.tasks_json().await;
+        output::object(&object);
     } else if !global.quiet {
         output::line(&format!("{fetched} scraped, {failed} failed, {skipped} skipped"));
     }
@@ -110,7 +113,6 @@ fn object(session: &Session, by_hand: &ByHand, counts: Counts) -> Value {
     let Counts { enqueued, already, deferred, refused } = counts;
     json!({
         "items": { "enqueued": enqueued, "already": already, "deferred": deferred, "refused": refused },
-        "tasks": session.tasks_json(),
         "left": by_hand.left,
         "results": results,
         "elapsed_ms": session.elapsed().as_millis_up(),

@@ -77,7 +77,7 @@ const fn key(path: &'static str, default: &'static str, meaning: &'static str) -
 }
 
 /// Every key, in the order of the reference. Those of `default` are also those of a domain.
-pub const KEYS: [Key; 48] = [
+pub const KEYS: [Key; 49] = [
     key(
         "store",
         r#""sqlite:comity.db""#,
@@ -174,6 +174,11 @@ pub const KEYS: [Key; 48] = [
         "scrape.max_in_flight_per_source",
         r#""none""#,
         r#"Most items of a source that wait or run at once, or "none"."#,
+    ),
+    key(
+        "scrape.max_wait",
+        r#""10m""#,
+        r#"A run does not wait longer than this for sites that are held back; their items are left for the next. Or "none"."#,
     ),
     key("scrape.out", r#""comity-items""#, "The folder that scraped pages are kept in."),
     key("scrape.format", r#""files""#, r#"How scraped pages are kept: "files" or "none"."#),

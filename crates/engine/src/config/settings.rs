@@ -47,6 +47,8 @@ pub struct ScrapeSettings {
     pub max_bulk_batch_size: u32,
     /// Most items of a source that wait or run at once; `None` is unlimited (B56).
     pub max_in_flight_per_source: Option<u32>,
+    /// A run does not wait longer than this for sites that are held back; `None` waits.
+    pub max_wait: Option<Span>,
     /// The folder that scraped pages are kept in.
     pub out: PathBuf,
     /// How they are kept.
@@ -161,6 +163,7 @@ impl Config {
             "scrape.max_in_flight_per_source" => {
                 scrape.max_in_flight_per_source = value::limit(value, 1..=1_000_000)?;
             }
+            "scrape.max_wait" => scrape.max_wait = value::wait(value, A_DAY)?,
             "scrape.out" => scrape.out = value::folder(value)?,
             "scrape.format" => scrape.format = value::word(value, &ARCHIVES)?,
             "http.user_agent" => http.user_agent = value::agent(value)?,
@@ -196,6 +199,7 @@ impl Default for ScrapeSettings {
             min_interval: Some(interval::MIN_INTERVAL),
             max_bulk_batch_size: 100,
             max_in_flight_per_source: None,
+            max_wait: Some(Span::from_mins(10)),
             out: PathBuf::from("comity-items"),
             format: ArchiveFormat::Files,
         }

@@ -77,6 +77,14 @@ pub(super) fn word<T: Copy>(value: &Value, words: &[(&str, T)]) -> Result<T, Exp
     known.map(|(_, meaning)| *meaning).ok_or_else(|| format!("one of {}", names()))
 }
 
+/// A duration of at most `longest`, or `"none"`.
+pub(super) fn wait(value: &Value, longest: Span) -> Result<Option<Span>, Expected> {
+    match value.as_str() {
+        Some("none" | "unlimited") => Ok(None),
+        _ => span(value, longest).map(Some).map_err(|expected| format!("{expected}, or \"none\"")),
+    }
+}
+
 /// A folder.
 pub(super) fn folder(value: &Value) -> Result<PathBuf, Expected> {
     let text = value.as_str().filter(|text| !text.trim().is_empty() && !text.contains('\0'));

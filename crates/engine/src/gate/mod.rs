@@ -285,6 +285,20 @@ impl Gate {
         slowest
     }
 
+    /// When the first of those in line can leave, as far as is known; `None` when nobody is in line.
+    pub(crate) fn soonest(&self) -> Option<Timestamp> {
+        let state = self.lock();
+        let now = self.now();
+        let paces = state.dispatch.paces().iter().filter(|(id, ..)| state.dispatch.waiting(*id) > 0);
+        paces
+            .map(|(_, domain, pace)| {
+                let crawl_delay = state.crawl_delays.get(domain).copied().unwrap_or_default();
+                let terms = Terms { rule: self.0.rules.rule(domain), crawl_delay };
+                pace.peek(terms, Intent::Fetch, now).map_or(now, |reason| reason.until)
+            })
+            .min()
+    }
+
     /// A job begins; its tasks join with [`Self::send`].
     pub(crate) fn begin_job(&self, job: comity_core::task::JobId, concurrency: u32) {
         self.lock().begin_job(job, concurrency);

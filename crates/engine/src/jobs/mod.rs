@@ -77,7 +77,10 @@ pub enum Until {
     #[default]
     Done,
     /// The same, but the job stays open for more.
-    Idle,
+    Idle {
+        /// What cannot leave for longer than this is left for later.
+        patience: Option<Span>,
+    },
 }
 
 /// Why a pool stopped working.
@@ -91,6 +94,8 @@ pub enum Ended {
     Unread,
     /// Everything that is there is settled; the job stays open for more.
     Idle,
+    /// Nothing that is left can leave before then, which is too long to wait; the job stays open.
+    Left(Timestamp),
     /// Too much failed in a row; the job stays open, and what is left waits.
     Halted(String),
 }
@@ -179,8 +184,13 @@ impl Pool {
         let mut parted = inner.gate.parted();
         let mut failure = inner.gate.failure();
         let changed = inner.gate.store_changed();
-        let mut claimer =
-            Claimer { inner: inner.clone(), look_at: Timestamp::MIN, asked_at: inner.now(), changed: false };
+        let mut claimer = Claimer {
+            inner: inner.clone(),
+            look_at: Timestamp::MIN,
+            asked_at: inner.now(),
+            changed: false,
+            stuck_since: None,
+        };
         let ended = loop {
             if inner.is_over() {
                 break Ok(Ended::Stopped);
@@ -310,6 +320,8 @@ struct Claimer {
     asked_at: Timestamp,
     /// Another process wrote something since.
     changed: bool,
+    /// Since when nothing can leave for long.
+    stuck_since: Option<Timestamp>,
 }
 
 impl Claimer {
@@ -327,7 +339,7 @@ impl Claimer {
         if let Some((step, message)) = tripped {
             return match self.inner.until {
                 Until::Done => self.end(step, Some(message)).await,
-                Until::Idle => Ok(Some(Ended::Halted(message))),
+                Until::Idle { .. } => Ok(Some(Ended::Halted(message))),
             };
         }
         if self.inner.now().since(self.asked_at) >= if self.changed { SOON } else { LOOK } {
@@ -354,10 +366,10 @@ impl Claimer {
         if idle && !self.inner.filling.load(Ordering::Relaxed) {
             return match self.inner.until {
                 Until::Done => self.end(JobStep::Finish, None).await,
-                Until::Idle => self.idle().await,
+                Until::Idle { .. } => self.idle().await,
             };
         }
-        Ok(None)
+        self.too_long().await
     }
 
     /// Whether nothing waits any more, here or elsewhere.
@@ -365,6 +377,26 @@ impl Claimer {
         let job = self.inner.store.find_job(self.inner.job.name.clone()).await?;
         let waits = job.is_some_and(|job| job.counts.waiting() > 0);
         Ok((!waits).then_some(Ended::Idle))
+    }
+
+    /// Whether nothing can leave for so long that it is not waited for.
+    async fn too_long(&mut self) -> Result<Option<Ended>, StoreError> {
+        let inner = self.inner.clone();
+        let Until::Idle { patience: Some(patience) } = inner.until else { return Ok(None) };
+        let busy =
+            inner.filling.load(Ordering::Relaxed) || inner.fetches.len() > 1 || !inner.asking().is_empty();
+        let now = inner.now();
+        let first = match busy {
+            true => None,
+            false => inner.gate.soonest().into_iter().chain(inner.store.next_due(inner.job.id).await?).min(),
+        };
+        let Some(first) = first.filter(|first| first.since(now) > patience) else {
+            self.stuck_since = None;
+            return Ok(None);
+        };
+        // A task on its way into a line is in none: what is seen twice, a while apart, is so.
+        let since = *self.stuck_since.get_or_insert(now);
+        Ok((now.since(since) > STUCK).then_some(Ended::Left(first)))
     }
 
     /// Takes the step if the job is where that is legal; how it ended, when it did.
@@ -486,5 +518,7 @@ const CLAIM_TASKS: u32 = 8;
 const AGAIN: Span = Span::from_millis(50);
 /// When others write, the state of the job is asked for this often,
 const SOON: Span = Span::from_millis(100);
+/// Nothing leaves for long when that was so for this long.
+const STUCK: Span = Span::from_secs(1);
 /// However quiet it is, the store is looked at this often.
 const LOOK: Span = Span::from_millis(500);

@@ -214,6 +214,7 @@ impl Pipeline {
             in_flight_max: config.scrape.max_in_flight_per_source,
         };
         let (batch_max, concurrency) = (config.scrape.max_bulk_batch_size, config.job.concurrency as usize);
+        let patience = config.scrape.max_wait;
         let nowhere = Domain::parse("unreadable.invalid").unwrap_or_else(|_| unreachable!("a valid name"));
         let parts = jobs::Parts {
             gate: gate.clone(),
@@ -222,7 +223,7 @@ impl Pipeline {
             archive,
             config,
             job: job.clone(),
-            until: Until::Idle,
+            until: Until::Idle { patience },
         };
         let pool = Pool::new(parts);
         let inner = Inner { gate, store, client, pool, job, terms, batch_max, concurrency, nowhere };

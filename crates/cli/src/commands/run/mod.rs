@@ -17,6 +17,7 @@ use comity::store::{Store, StoreError};
 use tokio::sync::watch;
 
 pub(super) use session::{Beside, Session, config};
+pub(super) use tell::left;
 
 use crate::args::{Global, Run};
 use crate::signals::Signals;
@@ -59,7 +60,7 @@ async fn once(
         }
     };
     session.end().await?;
-    tell::summary(global, &session, orders.scraping, &report, ended.as_ref(), interrupted);
+    tell::summary(global, &session, orders.scraping, &report, ended.as_ref(), interrupted).await;
     Ok(match ended {
         _ if interrupted => exit::INTERRUPTED,
         Some(Ended::Halted(_) | Ended::Job(_)) => exit::FAILURES,

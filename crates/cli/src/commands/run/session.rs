@@ -1,8 +1,8 @@
 //! What `run` and `scrape` work with: a gate, a pipeline and its workers, over one configuration.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use comity::archive::{Archive, Files};
@@ -30,6 +30,8 @@ pub(crate) struct Session {
     pub(crate) began: Timestamp,
     /// How far the scrape job was.
     before: Counts,
+    /// The site that holds the work back most, and why.
+    held_back: Mutex<Option<(String, String)>>,
 }
 
 /// What is done beside scraping, and counted with it.
@@ -71,7 +73,7 @@ impl Session {
         let began = gate.clock().now();
         let pipeline = Pipeline::new(config, gate.clone(), store.clone(), transport, archive).await?;
         let before = pipeline.job().counts;
-        Ok(Self { store, gate, pipeline, began, before })
+        Ok(Self { store, gate, pipeline, began, before, held_back: Mutex::default() })
     }
 
     /// The workers begin; they do not end before nothing is left and nobody adds anything.
@@ -101,9 +103,16 @@ impl Session {
         (load(&counters.done), load(&counters.failed), load(&counters.skipped))
     }
 
-    pub(crate) fn tasks_json(&self) -> Value {
+    /// The same for machines, with how many wait for the next run.
+    pub(crate) async fn tasks_json(&self) -> Value {
         let (fetched, failed, skipped) = self.tasks();
-        json!({ "fetched": fetched, "failed": failed, "skipped": skipped })
+        json!({ "fetched": fetched, "failed": failed, "skipped": skipped, "left": self.left().await })
+    }
+
+    /// Scrapes that wait for the next run.
+    pub(crate) async fn left(&self) -> u64 {
+        let job = self.store.find_job(self.pipeline.job().name.clone()).await.ok().flatten();
+        job.map_or(0, |job| job.counts.waiting())
     }
 
     /// Shows how far it is and listens for Ctrl-C until the work is done; what it came to, and whether it was
@@ -153,9 +162,16 @@ impl Session {
         }
     }
 
+    /// What held the work back when it was left.
+    pub(crate) fn held_back(&self) -> Option<(String, String)> {
+        self.held_back.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// What holds the work back.
     fn waits(&self) -> String {
         let slowest = self.gate.slowest(1);
+        let first = slowest.first().map(|(domain, _, reason)| (domain.to_string(), reason.to_string()));
+        *self.held_back.lock().unwrap_or_else(PoisonError::into_inner) = first;
         slowest.first().map_or_else(String::new, |(domain, waiting, reason)| {
             format!(" · {domain}: {reason} ({waiting} in line)")
         })

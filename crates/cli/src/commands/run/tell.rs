@@ -32,7 +32,7 @@ pub(super) fn log(note: &Note) {
 }
 
 /// What a run came to.
-pub(super) fn summary(
+pub(super) async fn summary(
     global: &Global,
     session: &Session,
     scraping: Scraping,
@@ -42,7 +42,7 @@ pub(super) fn summary(
 ) {
     if global.json {
         let mut object = object(report);
-        object["tasks"] = session.tasks_json();
+        object["tasks"] = session.tasks_json().await;
         object["elapsed_ms"] = json!(session.elapsed().as_millis_up());
         output::object(&object);
     } else if !global.quiet {
@@ -54,6 +54,9 @@ pub(super) fn summary(
     }
     if let Some(Ended::Halted(message)) = ended {
         output::remark(&format!("scraping stopped: {message}; what is left waits for the next run"));
+    }
+    if let Some(Ended::Left(until)) = ended {
+        output::remark(&left(session, *until).await);
     }
     if let Some(Ended::Job(state)) = ended {
         output::remark(&format!("the job that scrapes items is {state}: what waited was skipped"));
@@ -160,6 +163,15 @@ fn line(note: &Note) -> Option<String> {
         Outcome::Failed { error, retry_at: None } => format!("disabled: {error}"),
     };
     Some(format!("  {id} {name}: {what}"))
+}
+
+/// What is left for the next run, and why.
+pub(crate) async fn left(session: &Session, until: Timestamp) -> String {
+    let (count, until) = (session.left().await, moment(until));
+    let items = if count == 1 { "1 item is".to_owned() } else { format!("{count} items are") };
+    let why =
+        session.held_back().map_or_else(String::new, |(domain, reason)| format!("; {domain}: {reason}"));
+    format!("{items} left for the next run, the first can go at {until} (scrape.max_wait){why}")
 }
 
 fn scraped(session: &Session, report: &Report) -> String {
