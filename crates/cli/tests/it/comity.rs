@@ -4,6 +4,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -60,7 +61,7 @@ impl World {
 
     pub(crate) fn sql(&self) -> rusqlite::Connection {
         let connection = rusqlite::Connection::open(self.store()).unwrap();
-        connection.busy_timeout(std::time::Duration::from_secs(10)).unwrap();
+        connection.busy_timeout(Duration::from_secs(10)).unwrap();
         connection
     }
 
@@ -97,6 +98,20 @@ impl Running {
     /// What it said on stderr so far.
     pub(crate) fn said(&self) -> String {
         read(&self.err)
+    }
+
+    /// Waits for its end; the most memory it had, in kB.
+    pub(crate) fn peak_kb(&mut self) -> u64 {
+        let status = format!("/proc/{}/status", self.id());
+        let mut most = 0;
+        while !self.is_over() {
+            let text = std::fs::read_to_string(&status).unwrap_or_default();
+            let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+            let kb = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
+            most = most.max(kb.unwrap_or(0));
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        most
     }
 
     pub(crate) fn signal(&self, name: &str) {

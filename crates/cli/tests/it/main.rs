@@ -3,9 +3,11 @@
 //! - `comity`: a folder of its own for each test, and processes in it
 //! - `nginx`, `site`: the servers, and what they logged
 //! - `log`: how a log is judged
+//! - `follow`: sources and what became of them
 //! - the rest: one module a subject
 
 mod comity;
+mod follow;
 mod log;
 mod nginx;
 mod site;
@@ -15,12 +17,17 @@ mod clock_steps;
 mod config;
 mod decide;
 mod domains;
+mod feeds;
 mod input;
 mod jobs;
 mod killed;
 mod memory;
 mod redirects;
 mod robots;
+mod run;
+mod run_killed;
+mod run_watch;
+mod scrape;
 mod shared;
 mod signals;
 mod sources;

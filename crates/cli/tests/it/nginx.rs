@@ -1,9 +1,11 @@
 //! Debian's nginx on a free port in a folder of its own, and what it logged.
 
 use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::log::{Hit, wait_until};
@@ -29,6 +31,7 @@ impl Nginx {
     fn try_start(locations: &str) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        std::fs::create_dir(folder.path().join("www")).unwrap();
         let configuration = folder.path().join("nginx.conf");
         std::fs::write(&configuration, configure(&folder.path().display().to_string(), port, locations))
             .unwrap();
@@ -56,6 +59,28 @@ impl Nginx {
         let mut hits: Vec<Hit> = whole.lines().map(read).collect();
         hits.sort_by_key(|hit| hit.start);
         hits
+    }
+
+    /// Writes a file of the site: what a location without an answer of its own serves.
+    pub(crate) fn put(&self, path: &str, body: impl AsRef<[u8]>) {
+        let file = self.www().join(path.trim_start_matches('/'));
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        // In one step: whoever asks meanwhile gets the old one or the new one.
+        let new = self.folder.path().join("new");
+        std::fs::write(&new, body).unwrap();
+        std::fs::rename(new, file).unwrap();
+    }
+
+    /// The folder that files are served from.
+    pub(crate) fn www(&self) -> PathBuf {
+        self.folder.path().join("www")
+    }
+
+    /// The requests with what they asked with, as they ended: `path`, `status`, `if_none_match`, `user_agent` …
+    pub(crate) fn asked(&self) -> Vec<Value> {
+        let text = std::fs::read_to_string(self.folder.path().join("asked.log")).unwrap_or_default();
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        whole.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
     pub(crate) fn wait_for(&self, count: usize) {
@@ -109,10 +134,15 @@ http {{
     default_type text/html;
     log_format starts '$msec $request_time $host $server_port $uri $status $connection';
     access_log {folder}/access.log starts;
+    log_format asked escape=json '{{\"path\":\"$uri\",\"status\":$status,\"accept\":\"$http_accept\",'
+        '\"if_none_match\":\"$http_if_none_match\",\"if_modified_since\":\"$http_if_modified_since\",'
+        '\"user_agent\":\"$http_user_agent\",\"encoding\":\"$sent_http_content_encoding\"}}';
+    access_log {folder}/asked.log asked;
     client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy; fastcgi_temp_path {folder}/fastcgi;
     uwsgi_temp_path {folder}/uwsgi; scgi_temp_path {folder}/scgi;
     server {{
         listen 127.0.0.1:{port};
+        root {folder}/www;
         {locations}
         location / {{ return 200 'page $uri\n'; }}
     }}

@@ -225,7 +225,9 @@ impl Client {
         loop {
             let host = Domain::of(&url).ok_or_else(|| ClientError::Url { url: shown_text(url.as_str()) })?;
             if let Some(keeper) = &self.keeper {
-                let rules = self.patiently(&host, ask.patience, keeper.rules(&url, lead)).await??;
+                // A robots.txt that fails is tried again at the pace of the ladder, and what comes of it is kept.
+                let patience = ask.patience.map(|patience| patience.max(ROBOTS_PATIENCE));
+                let rules = self.patiently(&host, patience, keeper.rules(&url, lead)).await??;
                 if !rules.allows(path_and_query(&url)) {
                     return Err(ClientError::Robots { url: shown(&url) });
                 }
@@ -344,6 +346,8 @@ fn is_hold(reason: &Reason) -> bool {
     )
 }
 
+/// However little patience somebody has, a robots.txt is waited for this long.
+const ROBOTS_PATIENCE: Span = Span::from_secs(90);
 /// Whoever waits with little patience looks this often whether it is worth it.
 const LOOK: Duration = Duration::from_secs(1);
 

@@ -11,6 +11,7 @@ mod permits;
 mod pipeline;
 mod robots;
 mod scraping;
+mod station;
 mod support;
 mod tenancy;
 mod transport;
