@@ -142,6 +142,8 @@ pub enum Started {
     MayJoin,
     /// It has begun: its row is committed.
     Begun(LogId),
+    /// It has begun before, and this is a redirect of it.
+    GoesOn(LogId),
     /// Not quite yet: then.
     Soon(Timestamp),
     /// Too soon: it was put off in the store, and its item does not run any more (B53).

@@ -176,8 +176,8 @@ pub enum FetchResult {
         whole: bool,
         /// Fields of the cursor to set; null takes one out.
         cursor: Map<String, Value>,
-        /// It moved there for good.
-        moved_to: Option<String>,
+        /// It moved there for good, and who leads there.
+        moved_to: Option<(String, Lead)>,
     },
     /// It was not: the cursor stays, and it is not asked again before then.
     Failed {

@@ -194,6 +194,9 @@ impl Page {
         let Some(scrape) = &mut self.scrape else { return };
         let beginning = Beginning { pool: &pool, permit: &mut permit, scrape, task, hold };
         let sent = pool.transport.send(request(&self.url, self.lead), beginning).await;
+        if let (Some(scrape), Ok(_) | Err(SendError::Failed(_))) = (&mut self.scrape, &sent) {
+            scrape.sent();
+        }
         match sent {
             Ok(answered) => {
                 note_written(&answered, &mut permit);
@@ -201,7 +204,7 @@ impl Page {
             }
             Err(SendError::Failed(cause)) => self.broken(permit, tenant, &cause, None),
             Err(SendError::Withheld(stays)) => {
-                let log = self.scrape.as_mut().and_then(Scrape::take_log);
+                let log = self.scrape.as_mut().and_then(Scrape::take_unsent);
                 if let Some(log) = log
                     && let Err(error) = pool.store.call_off_scrape(log).await
                 {

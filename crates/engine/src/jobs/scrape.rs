@@ -32,6 +32,8 @@ pub(super) struct Scrape {
     /// and none asks, unless it does not come to its turn soon.
     source_turn: Arc<Mutex<Option<Turn>>>,
     log: Option<LogId>,
+    /// Its row was made for a request that has not left yet.
+    is_fresh: bool,
 }
 
 /// Tasks that wait for their turn; what is in here is taken by somebody.
@@ -71,9 +73,14 @@ impl Scrape {
         drop(self.source_turn.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 
-    /// The row of a scrape that is not sent after all.
-    pub(super) fn take_log(&mut self) -> Option<LogId> {
-        self.log.take()
+    /// The row of a scrape that is not sent after all; that of one that was sent before stays.
+    pub(super) fn take_unsent(&mut self) -> Option<LogId> {
+        self.log.take_if(|_| self.is_fresh)
+    }
+
+    /// A request of it left, or tried to.
+    pub(super) fn sent(&mut self) {
+        self.is_fresh = false;
     }
 }
 
@@ -136,7 +143,7 @@ fn ask(pool: &Arc<Inner>, mut page: Box<Page>) {
             return page.put_down();
         }
         match pool.start(&page, StartStep::Ask).await {
-            Ok(Started::MayJoin | Started::Begun(_)) => {
+            Ok(Started::MayJoin | Started::Begun(_) | Started::GoesOn(_)) => {
                 let turn = page.scrape_mut().map(|scrape| scrape.source_turn.clone());
                 if page.may_leave_at_once() {
                     let turn = turn.unwrap_or_default();
@@ -196,8 +203,10 @@ impl Beginning<'_> {
     async fn begin(&mut self) -> Result<(), Stays> {
         loop {
             let started = self.pool.start_scrape(self.task, self.hold, StartStep::Begin).await;
-            match started.map_err(Stays::Store)? {
-                Started::Begun(log) => {
+            let started = started.map_err(Stays::Store)?;
+            self.scrape.is_fresh = matches!(started, Started::Begun(_));
+            match started {
+                Started::Begun(log) | Started::GoesOn(log) => {
                     self.scrape.log = Some(log);
                     self.scrape.lane_turn = None;
                     self.scrape.drop_source_turn();

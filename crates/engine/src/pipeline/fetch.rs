@@ -114,8 +114,9 @@ impl Pipeline {
         let cursor = Cursor::of(source);
         let mut change = CursorChange::default();
         let moved_to = moved_to(&page);
-        let believed = moved_to.as_ref().filter(|url| cursor.moved_to() == Some(url.as_str())).cloned();
+        let believed = moved_to.as_ref().filter(|url| cursor.moved_to() == Some(url.as_str()));
         change.moved_to(moved_to.as_ref().filter(|_| believed.is_none()));
+        let believed = believed.map(|url| (url.to_string(), lead_to(source, url)));
         let now = self.gate.clock().now();
         let (status, headers) = (page.status, page.headers.clone());
         if status == 304 {
@@ -169,17 +170,11 @@ impl Pipeline {
     /// Keeps items, a part at a time.
     async fn keep(&self, source: &Source, found: &[Found], now: Timestamp) -> Result<Kept, StoreError> {
         let mut kept = Kept::default();
-        let listed = Url::parse(&source.url).ok();
-        // Where a source leads is not trusted, unless it is the very host that the operator listed (B76).
-        let lead = |url: &Url| match &listed {
-            Some(listed) => redirected_lead(listed, source.lead, url),
-            None => Lead::Remote,
-        };
         for part in found.chunks(KEEP) {
             let items = part.iter().map(|found| NewItem {
                 identity: found.identity.clone(),
                 url: found.url.to_string(),
-                lead: lead(&found.url),
+                lead: lead_to(source, &found.url),
                 title: found.title.clone(),
                 published_at: found.published_at,
                 content_hash: found.hash,
@@ -238,7 +233,7 @@ async fn read_answer(kind: Kind, page: &Page) -> Result<Harvest, String> {
 
 fn read(
     change: CursorChange,
-    moved_to: Option<Url>,
+    moved_to: Option<(String, Lead)>,
     status: u16,
     found: u64,
     kept: Kept,
@@ -249,7 +244,6 @@ fn read(
         0 | 1 => first.clone(),
         count => format!("{first} (and {} more problems)", count - 1),
     });
-    let moved_to = moved_to.map(String::from);
     let result = FetchResult::Read { whole: error.is_none(), cursor: change.0, moved_to };
     Fetched { result, http_status: Some(status), found, kept, error }
 }
@@ -261,6 +255,11 @@ fn later(headers: &http::HeaderMap, said: &connectors::Hints, now: Timestamp) ->
     let feed = hints::next_at(said, now).map(|until| (until, "the feed asks not to be fetched more often"));
     let latest = [server, feed].into_iter().flatten().max_by_key(|(until, _)| *until)?;
     (latest.0 > now).then(|| (latest.0, latest.1.to_owned()))
+}
+
+/// Where a source leads is not trusted, unless it is the very host that the operator listed (B76).
+fn lead_to(source: &Source, url: &Url) -> Lead {
+    Url::parse(&source.url).map_or(Lead::Remote, |listed| redirected_lead(&listed, source.lead, url))
 }
 
 /// Where permanent redirects, and only those, led.

@@ -387,9 +387,13 @@ impl Report {
         self.changed += fetched.kept.changed;
         let Fetched { result, found, kept, error, .. } = fetched;
         let outcome = match result {
-            FetchResult::Read { moved_to, .. } => {
-                Outcome::Fetched { found, new: kept.new, changed: kept.changed, problem: error, moved_to }
-            }
+            FetchResult::Read { moved_to, .. } => Outcome::Fetched {
+                found,
+                new: kept.new,
+                changed: kept.changed,
+                problem: error,
+                moved_to: moved_to.map(|(url, _)| url),
+            },
             FetchResult::Held { until } => Outcome::Held { until, why: error.unwrap_or_default() },
             FetchResult::Failed { retry_at } => {
                 Outcome::Failed { error: error.unwrap_or_default(), retry_at: Some(retry_at) }

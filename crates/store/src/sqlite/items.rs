@@ -271,7 +271,7 @@ impl Tx<'_> {
         let open = self.open_log(task)?;
         if let Some(log) = open.filter(|_| hopped) {
             // A redirect of a scrape that has begun is part of it.
-            return Ok(if step == StartStep::Ask { Started::MayJoin } else { Started::Begun(log) });
+            return Ok(if step == StartStep::Ask { Started::MayJoin } else { Started::GoesOn(log) });
         }
         if let Some(log) = open {
             // Whoever began it did not come to its end: it may have been sent, so it counts.

@@ -51,7 +51,8 @@ impl Tx<'_> {
             let sql = "UPDATE sources SET url = ?2, listed_url = ?2, lead = 'listed', cursor_json = '{}',
                 failures = 0, retry_us = NULL, error = NULL WHERE id = ?1 AND url <> ?2";
             self.sql.prepare_cached(sql)?.execute(params![id.0, url])?;
-            let sql = "UPDATE sources SET listed_url = ?2, lead = 'listed' WHERE id = ?1";
+            let sql = "UPDATE sources SET listed_url = ?2, lead = 'listed', failures = 0, retry_us = NULL, error = NULL
+                WHERE id = ?1";
             self.sql.prepare_cached(sql)?.execute(params![id.0, url])?;
         }
         // What was read as one kind says nothing about what is to be read as another.
@@ -151,10 +152,9 @@ impl Tx<'_> {
                     WHERE id = ?1";
                 self.sql.prepare_cached(sql)?.execute(params![id, cursor_out])?;
                 // Where another source is already, this one stays where it is.
-                if let Some(url) = moved_to {
-                    let sql = "UPDATE OR IGNORE sources SET url = ?2, lead = iif(listed_url = ?2, 'listed', 'remote')
-                        WHERE id = ?1 AND url <> ?2";
-                    self.sql.prepare_cached(sql)?.execute(params![id, url])?;
+                if let Some((url, lead)) = moved_to {
+                    let sql = "UPDATE OR IGNORE sources SET url = ?2, lead = ?3 WHERE id = ?1 AND url <> ?2";
+                    self.sql.prepare_cached(sql)?.execute(params![id, url, lead.as_str()])?;
                 }
             }
             FetchResult::Failed { retry_at } => {

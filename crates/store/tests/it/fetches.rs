@@ -100,7 +100,11 @@ pub(crate) async fn a_source_that_moved_is_asked_there(backend: Backend) {
     let (store, source) = added(&backend).await;
     let mut expected = source.clone();
     for (secs, url) in [(10, "https://b.example/feed"), (20, "https://c.example/feed")] {
-        let read = FetchResult::Read { whole: true, cursor: Map::new(), moved_to: Some(url.to_owned()) };
+        let read = FetchResult::Read {
+            whole: true,
+            cursor: Map::new(),
+            moved_to: Some((url.to_owned(), Lead::Remote)),
+        };
         let moved = fetched(&*store, source.id, secs, read).await;
         expected = Source {
             url: url.to_owned(),
@@ -117,7 +121,11 @@ pub(crate) async fn a_source_that_moved_is_asked_there(backend: Backend) {
 pub(crate) async fn a_move_to_where_another_source_is_is_passed_over(backend: Backend) {
     let (store, source) = added(&backend).await;
     let (other, _) = store.add_source(feed("https://b.example/feed"), at(0)).await.unwrap();
-    let read = FetchResult::Read { whole: true, cursor: Map::new(), moved_to: Some(other.url.clone()) };
+    let read = FetchResult::Read {
+        whole: true,
+        cursor: Map::new(),
+        moved_to: Some((other.url.clone(), Lead::Remote)),
+    };
     let stayed = fetched(&*store, source.id, 10, read).await;
     let cursor_json = json!({ "last_fetch_at": at(10).to_string() }).to_string();
     assert_eq!(stayed, Source { cursor_json, ..source }, "its cursor advances all the same");

@@ -227,6 +227,7 @@ pub(crate) fn told_started(started: &Started) -> String {
     match started {
         Started::MayJoin => "may join".to_owned(),
         Started::Begun(_) => "begun".to_owned(),
+        Started::GoesOn(_) => "goes on".to_owned(),
         Started::Soon(at) => format!("soon at {}", secs(*at)),
         Started::Deferred(deferred) => told_enqueued(&Enqueued::Deferred(*deferred)),
         Started::Gone(why) => format!("gone: {why}"),

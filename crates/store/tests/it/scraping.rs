@@ -290,7 +290,7 @@ pub(crate) async fn a_redirect_goes_on_in_the_same_row(backend: Backend) {
     let start = |step| Start { hold, ..one.wants(task, step) };
     let ask = async |step| other.store.start_scrape(other.holder, start(step), at(12)).await.unwrap();
     assert_eq!(ask(StartStep::Ask).await, Started::MayJoin);
-    assert_eq!(ask(StartStep::Begin).await, Started::Begun(log));
+    assert_eq!(ask(StartStep::Begin).await, Started::GoesOn(log));
     assert_eq!(one.begin(task, at(12)).await, "fenced", "it moved on");
     assert_eq!(other.settle(one.job, hold, task, done(), at(13)).await, Settled::Yes);
     let told = (one.told(0).await, one.logs(0).await);

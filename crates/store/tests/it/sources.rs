@@ -114,7 +114,7 @@ pub(crate) async fn an_interval_comes_back_exactly(backend: Backend) {
 /// Another place has another cursor, and what failed there does not count here.
 pub(crate) async fn another_url_clears_the_cursor_and_is_listed_by_the_operator(backend: Backend) {
     let (store, source) = added(&backend).await;
-    let moved_to = Some("https://moved.example/feed".to_owned());
+    let moved_to = Some(("https://moved.example/feed".to_owned(), Lead::Remote));
     let cursor = object(json!({ "etag": "\"1\"" }));
     fetched(&*store, source.id, 10, FetchResult::Read { whole: true, cursor, moved_to }).await;
     fetched(&*store, source.id, 20, failed(60)).await;
@@ -128,8 +128,11 @@ pub(crate) async fn another_url_clears_the_cursor_and_is_listed_by_the_operator(
 pub(crate) async fn the_operator_may_list_where_a_source_moved(backend: Backend) {
     let (store, source) = added(&backend).await;
     let url = "https://moved.example/feed".to_owned();
-    let read =
-        FetchResult::Read { whole: true, cursor: object(json!({ "k": 1 })), moved_to: Some(url.clone()) };
+    let read = FetchResult::Read {
+        whole: true,
+        cursor: object(json!({ "k": 1 })),
+        moved_to: Some((url.clone(), Lead::Remote)),
+    };
     let moved = fetched(&*store, source.id, 10, read).await;
     assert_eq!(moved.lead, Lead::Remote);
     let change = SourceChange { url: Some(url.clone()), ..SourceChange::default() };

@@ -1,0 +1,219 @@
+//! Sources that moved for good, for now, or are gone.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use comity::pipeline::Outcome;
+use comity::store::sources::SourceChange;
+use comity::store::tasks::Lead;
+
+use super::feeds;
+use crate::client::QUICK;
+use crate::station::{Station, memory, noon, only, rss, still};
+use crate::support::{Asked, Site, reply};
+
+/// A feed at `/feed` that redirects with `status` to `to`.
+async fn moving(status: u16, to: impl Fn(&Asked) -> String + Send + Sync + 'static) -> Site {
+    feeds(move |asked| (asked.path == "/feed").then(|| reply(status).header("location", &to(asked)))).await
+}
+
+fn moved_to(outcome: &Outcome) -> Option<&str> {
+    let Outcome::Fetched { moved_to, .. } = outcome else { panic!("{outcome:?}") };
+    moved_to.as_deref()
+}
+
+/// B66, B76: a permanent redirect is believed when it is seen again, and leads where nobody listed.
+#[tokio::test]
+async fn a_source_moves_when_a_permanent_redirect_is_seen_twice() {
+    for status in [301, 308] {
+        let site = moving(status, |asked| asked.url_on(2, "/new")).await;
+        let station = Station::at(&still(""), &memory(), noon()).await;
+        let source = station.follow(&site.url("/feed")).await;
+        assert_eq!(moved_to(only(&station.run().await)), None, "not at once");
+        let there = site.url_on(2, "/new");
+        let row = station.source(source).await;
+        assert_eq!((row.url, row.lead), (site.url("/feed"), Lead::Listed));
+        assert_eq!(station.cursor(source).await["moved_to"], there);
+        assert_eq!(moved_to(only(&station.run().await)), Some(there.as_str()));
+        let row = station.source(source).await;
+        assert_eq!(
+            (row.url.as_str(), row.lead, row.listed_url),
+            (there.as_str(), Lead::Remote, site.url("/feed"))
+        );
+        assert_eq!(station.run().await.fetched, 1);
+        assert_eq!(site.paths(), ["/feed", "/new", "/feed", "/new", "/new"]);
+        assert_eq!(station.items(source).await.len(), 2, "its items are the same");
+    }
+}
+
+/// B66
+#[tokio::test]
+async fn a_redirect_for_now_moves_nothing() {
+    for status in [302, 303, 307] {
+        let site = moving(status, |_| "/new".to_owned()).await;
+        let station = Station::at(&still(""), &memory(), noon()).await;
+        let source = station.follow(&site.url("/feed")).await;
+        for _ in 0..3 {
+            assert_eq!(moved_to(only(&station.run().await)), None, "{status}");
+        }
+        assert_eq!(station.source(source).await.url, site.url("/feed"));
+        assert!(!station.cursor(source).await.contains_key("moved_to"));
+    }
+}
+
+/// B66: of several redirects the permanent ones at the beginning count.
+#[tokio::test]
+async fn a_chain_moves_as_far_as_it_is_permanent() {
+    let site = feeds(|asked| {
+        Some(match asked.path.as_str() {
+            "/feed" => reply(301).header("location", "/a"),
+            "/a" => reply(302).header("location", "/b"),
+            "/b" => reply(301).header("location", "/c"),
+            _ => return None,
+        })
+    })
+    .await;
+    let station = Station::at(&still(""), &memory(), noon()).await;
+    station.follow(&site.url("/feed")).await;
+    station.run().await;
+    assert_eq!(moved_to(only(&station.run().await)), Some(site.url("/a").as_str()));
+}
+
+/// B66: another target begins anew.
+#[tokio::test]
+async fn a_redirect_that_changes_its_mind_is_not_believed() {
+    let times = Arc::new(AtomicUsize::new(0));
+    let count = times.clone();
+    let site =
+        moving(308, move |_| ["/a", "/b", "/a", "/a"][count.fetch_add(1, Relaxed).min(3)].to_owned()).await;
+    let station = Station::at(&still(""), &memory(), noon()).await;
+    let source = station.follow(&site.url("/feed")).await;
+    for _ in 0..3 {
+        assert_eq!(moved_to(only(&station.run().await)), None);
+    }
+    assert_eq!(moved_to(only(&station.run().await)), Some(site.url("/a").as_str()));
+    assert_eq!(station.source(source).await.url, site.url("/a"));
+}
+
+/// B66: nor one that was an accident.
+#[tokio::test]
+async fn a_redirect_that_was_taken_back_is_not_believed() {
+    let site = feeds(|asked| {
+        let moves = asked.path == "/feed" && asked.before != 1;
+        moves.then(|| reply(301).header("location", "/new"))
+    })
+    .await;
+    let station = Station::at(&still(""), &memory(), noon()).await;
+    let source = station.follow(&site.url("/feed")).await;
+    for _ in 0..3 {
+        assert_eq!(moved_to(only(&station.run().await)), None);
+    }
+    assert_eq!(station.source(source).await.url, site.url("/feed"));
+}
+
+/// A redirect to where another source is already leaves both where they are.
+#[tokio::test]
+async fn two_sources_do_not_become_one() {
+    let site = moving(301, |_| "/taken".to_owned()).await;
+    let station = Station::at(&still(""), &memory(), noon()).await;
+    let source = station.follow(&site.url("/feed")).await;
+    station.follow(&site.url("/taken")).await;
+    for _ in 0..3 {
+        assert_eq!(station.run().await.fetched, 2);
+    }
+    assert_eq!(station.source(source).await.url, site.url("/feed"));
+}
+
+/// B76: where a source moved to is trusted no more than the redirect was.
+#[tokio::test]
+async fn a_source_that_moved_to_a_private_address_is_refused() {
+    let site = moving(301, |asked| asked.url_on(2, "/new")).await;
+    let store = memory();
+    let free = Station::at(&still(""), &store, noon()).await;
+    let source = free.follow(&site.url("/feed")).await;
+    free.run().await;
+    free.run().await;
+    assert_eq!(free.source(source).await.url, site.url_on(2, "/new"));
+    free.close().await;
+    let guarded = Station::at(&QUICK.replace("10ms", "0s"), &store, noon()).await;
+    let before = site.asked().len();
+    let report = guarded.run().await;
+    let Outcome::Failed { error, .. } = only(&report) else { panic!("{report:?}") };
+    assert!(error.contains("127.0.0.2"), "{error}");
+    assert_eq!(site.asked().len(), before, "nothing was sent");
+    let listed =
+        SourceChange { url: Some(site.url_on(2, "/new")), enabled: Some(true), ..SourceChange::default() };
+    guarded.change(source, listed).await;
+    assert_eq!(guarded.run().await.fetched, 1, "an operator who lists it may have it");
+}
+
+/// B76: what was wrong was that nobody had listed it; when somebody does, the failure is forgotten.
+#[tokio::test]
+async fn a_place_that_is_listed_is_asked_at_once() {
+    let site = moving(301, |asked| asked.url_on(2, "/new")).await;
+    let store = memory();
+    let free = Station::at(&still(""), &store, noon()).await;
+    let source = free.follow(&site.url("/feed")).await;
+    free.run().await;
+    free.run().await;
+    free.close().await;
+    let guarded = Station::at(&QUICK.replace("10ms", "0s"), &store, noon()).await;
+    assert_eq!(guarded.run().await.failed, 1);
+    guarded
+        .change(source, SourceChange { url: Some(site.url_on(2, "/new")), ..SourceChange::default() })
+        .await;
+    assert_eq!(guarded.source(source).await.lead, Lead::Listed);
+    let report = guarded.run().await;
+    assert_eq!((report.fetched, report.held), (1, 0), "{:?}", report.notes);
+}
+
+/// B76: without leave it is refused at the redirect already, and does not move.
+#[tokio::test]
+async fn a_redirect_to_a_private_address_moves_nothing() {
+    let site = moving(301, |asked| asked.url_on(2, "/new")).await;
+    let store = memory();
+    let station = Station::at(&QUICK.replace("10ms", "0s"), &store, noon()).await;
+    let source = station.follow(&site.url("/feed")).await;
+    let report = station.run().await;
+    assert!(matches!(only(&report), Outcome::Failed { .. }), "{report:?}");
+    assert_eq!(site.paths(), ["/feed"]);
+    assert_eq!(
+        (station.source(source).await.url, station.cursor(source).await.len()),
+        (site.url("/feed"), 0)
+    );
+}
+
+/// B76: the very host that the operator listed stays listed, wherever on it a source moves.
+#[tokio::test]
+async fn a_source_that_moved_within_its_listed_host_stays_reachable() {
+    let site = moving(301, |_| "/new/".to_owned()).await;
+    let station = Station::at(&QUICK.replace("10ms", "0s"), &memory(), noon()).await;
+    let source = station.follow(&site.url("/feed")).await;
+    station.run().await;
+    assert_eq!(moved_to(only(&station.run().await)), Some(site.url("/new/").as_str()));
+    let report = station.run().await;
+    assert_eq!((report.fetched, report.failed), (1, 0), "{:?}", report.notes);
+    assert_eq!(station.source(source).await.lead, Lead::Listed);
+}
+
+/// 410 is for good: it is disabled, and says how to ask again.
+#[tokio::test]
+async fn a_source_that_is_gone_is_disabled() {
+    let site = Site::start(|asked: &Asked| match asked.before {
+        0 => reply(410),
+        _ => reply(200).body(rss("", &["/1"])),
+    })
+    .await;
+    let station = Station::at(&still(""), &memory(), noon()).await;
+    let source = station.follow(&site.url("/feed")).await;
+    let report = station.run().await;
+    let Outcome::Failed { error, retry_at: None } = only(&report) else { panic!("{report:?}") };
+    assert!(error.contains("410") && error.contains("comity sources set 1 --enabled on"), "{error}");
+    let row = station.source(source).await;
+    assert_eq!((row.enabled, row.error.as_ref()), (false, Some(error)));
+    assert_eq!(station.fetches(source).await[0].status, "error");
+    let report = station.run().await;
+    assert_eq!((report.due, report.notes.len(), site.asked().len()), (0, 0, 1), "it is not asked again");
+    station.change(source, SourceChange { enabled: Some(true), ..SourceChange::default() }).await;
+    assert_eq!(station.run().await.fetched, 1);
+}

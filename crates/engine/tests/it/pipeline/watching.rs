@@ -1,0 +1,169 @@
+//! One run after the other: asleep until a source is due, and no longer.
+
+use std::sync::{Arc, Mutex};
+
+use comity::clock::Clock;
+use comity::pipeline::{Listener, Orders, Report};
+use comity_core::time::{Span, Timestamp};
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::{feeds, follow, was_read};
+use crate::station::{Station, cadence, quick};
+use crate::support::{eventually, ms, soon};
+
+/// What a watch told.
+#[derive(Default)]
+struct Told {
+    ran: Mutex<Vec<Report>>,
+    sleeps: Mutex<Vec<Option<Timestamp>>>,
+}
+
+impl Listener for Told {
+    fn ran(&self, report: &Report) {
+        self.ran.lock().unwrap().push(report.clone());
+    }
+
+    fn sleeps(&self, until: Option<Timestamp>) {
+        self.sleeps.lock().unwrap().push(until);
+    }
+}
+
+struct Watch {
+    told: Arc<Told>,
+    stop: watch::Sender<bool>,
+    watching: JoinHandle<()>,
+}
+
+impl Watch {
+    fn start(station: &Station) -> Self {
+        Self::of(station, station.orders())
+    }
+
+    fn of(station: &Station, orders: Orders) -> Self {
+        let (told, (stop, stopped)) = (Arc::new(Told::default()), watch::channel(false));
+        let (pipeline, theirs) = (station.pipeline.clone(), told.clone());
+        let watching = tokio::spawn(async move { pipeline.watch(&orders, stopped, &*theirs).await.unwrap() });
+        Self { told, stop, watching }
+    }
+
+    fn runs(&self) -> usize {
+        self.told.ran.lock().unwrap().len()
+    }
+
+    fn sleeps(&self) -> Vec<Option<Timestamp>> {
+        self.told.sleeps.lock().unwrap().clone()
+    }
+
+    /// Ends it, which must not take long.
+    async fn end(self) {
+        self.stop.send_replace(true);
+        let ended = tokio::time::timeout(std::time::Duration::from_millis(500), self.watching).await;
+        ended.expect("it ends at once").unwrap();
+    }
+}
+
+/// B59, B66: nothing is asked before it is due, and then soon; jitter only adds.
+#[tokio::test]
+async fn a_watch_sleeps_until_a_source_is_due() {
+    let site = feeds(|_| None).await;
+    let station = Station::start(&quick("")).await;
+    let config = json!({ "cadence": { "mode": "interval", "every_minutes": 0.1 } });
+    let source = follow(&station, &site.url("/feed"), config).await;
+    let far = follow(&station, &site.url("/far"), cadence(60)).await;
+    let last = station.now() - ms(5_000);
+    was_read(&station, source, last, json!({})).await;
+    was_read(&station, far, last, json!({})).await;
+    let due_at = last + Span::from_secs(6);
+    let watch = Watch::start(&station);
+    eventually("sleep", || !watch.sleeps().is_empty()).await;
+    let Some(until) = watch.sleeps()[0] else { panic!("it knows until when") };
+    assert!(until >= due_at && until <= due_at + ms(600), "{until} for {due_at}");
+    eventually("the run", || watch.runs() == 1).await;
+    let asked = site.asked();
+    assert_eq!(asked.len(), 1, "the other one is not due");
+    assert!(asked[0].at + ms(1) >= until, "not before");
+    let report = watch.told.ran.lock().unwrap()[0].clone();
+    assert_eq!((report.fetched, report.notes.len()), (1, 1));
+    assert!(report.window_end >= until);
+    watch.end().await;
+}
+
+/// What was never read is read at once, and then it sleeps; also without a cadence.
+#[tokio::test]
+async fn a_watch_reads_what_is_new_at_once_and_does_not_spin() {
+    let site = feeds(|asked| (asked.path == "/fails").then(|| crate::support::reply(500))).await;
+    let station = Station::start(&quick("")).await;
+    let unpaced = station.follow(&site.url("/unpaced")).await;
+    let fails = station.follow(&site.url_on(2, "/fails")).await;
+    let watch = Watch::start(&station);
+    eventually("sleep", || !watch.sleeps().is_empty()).await;
+    assert_eq!((watch.runs(), site.asked().len()), (1, 2));
+    let next = watch.sleeps()[0].unwrap();
+    assert_eq!(
+        Some(next).max(station.source(fails).await.retry_at),
+        Some(next),
+        "when the one that failed is tried"
+    );
+    assert!(next.since(station.now()) > Span::from_secs(290), "{next}");
+    let _ = unpaced;
+    watch.end().await;
+    assert_eq!(site.asked().len(), 2);
+}
+
+/// A source that another process adds is picked up, without anybody asking in the meantime.
+#[tokio::test]
+async fn a_watch_picks_up_what_others_add() {
+    let site = feeds(|_| None).await;
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite:{}", folder.path().join("comity.db").display());
+    let open = || comity::store::open(&url).unwrap();
+    let station = Station::with(&quick(""), open(), Clock::new()).await;
+    let watch = Watch::start(&station);
+    eventually("sleep", || watch.sleeps() == [None]).await;
+    let other = Station::with(&quick(""), open(), Clock::new()).await;
+    other.follow(&site.url("/feed")).await;
+    let added_at = other.now();
+    soon("the run", async {
+        while watch.runs() == 0 {
+            crate::support::a_moment().await
+        }
+    })
+    .await;
+    assert_eq!(site.paths(), ["/feed"]);
+    assert!(site.asked()[0].at.since(added_at) < Span::from_secs(5));
+    watch.end().await;
+}
+
+/// A stop ends a run that waits for a slow answer too.
+#[tokio::test]
+async fn a_stop_ends_a_watch_in_the_middle_of_a_run() {
+    let site = feeds(|_| Some(crate::support::reply(200).after(60_000))).await;
+    let station = Station::start(&quick("")).await;
+    let source = station.follow(&site.url("/feed")).await;
+    let watch = Watch::start(&station);
+    eventually("the request", || site.asked().len() == 1).await;
+    watch.end().await;
+    assert_eq!(station.source(source).await.cursor_json, "{}", "what was not read is asked for again");
+}
+
+/// B61: a source whose domain is held is left alone until then, not looked at again and again.
+#[tokio::test]
+async fn a_watch_leaves_a_held_domain_alone() {
+    let site = feeds(|asked| {
+        (asked.path == "/full").then(|| crate::support::reply(429).header("retry-after", "100"))
+    })
+    .await;
+    let station = Station::start(&quick("")).await;
+    station.follow(&site.url("/full")).await;
+    let other = station.follow(&site.url("/other")).await;
+    let watch = Watch::start(&station);
+    eventually("sleep", || !watch.sleeps().is_empty()).await;
+    let next = watch.sleeps()[0].unwrap();
+    let wait = next.since(station.now());
+    assert!(wait > Span::from_secs(95) && wait <= Span::from_secs(101), "until the domain is free: {wait}");
+    assert_eq!((watch.runs(), station.fetches(other).await.len()), (1, 1));
+    watch.end().await;
+    assert_eq!(site.paths(), ["/full"]);
+}

@@ -1,0 +1,230 @@
+//! Workers one after the other, and processes beside each other, on the scrapes of one store.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use comity::clock::Clock;
+use comity::jobs::Ended;
+use comity::store::Store;
+use comity::store::items::ItemId;
+use comity_core::intent::Intent;
+use comity_core::task::JobState;
+use comity_core::time::Span;
+use tempfile::TempDir;
+
+use super::{pages, put};
+use crate::station::{Station, every};
+use crate::support::{Site, eventually, ms, reply, soon, success};
+
+/// A store on disk that several processes open.
+struct Place(TempDir);
+
+impl Place {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn open(&self) -> Arc<dyn Store> {
+        comity::store::open(&format!("sqlite:{}", self.0.path().join("comity.db").display())).unwrap()
+    }
+
+    async fn process(&self, toml: &str) -> Station {
+        Station::with(toml, self.open(), Clock::new()).await
+    }
+}
+
+/// B9, B51, B53: a process is held back by the scrape that another one began.
+#[tokio::test]
+async fn the_scrape_of_one_process_puts_off_that_of_another() {
+    let (place, site) = (Place::new(), Site::start(|_| reply(200).after(200)).await);
+    let toml = every("0.6", "");
+    let (a, b) = (place.process(&toml).await, place.process(&toml).await);
+    let source = a.follow(&site.url("/feed")).await;
+    let items = a.found(source, &[1, 2].map(|host| site.url_on(host, "/page"))).await;
+    put(&a, &items[..1]).await;
+    let first = a.scraping();
+    eventually("the first request", || site.asked().len() == 1).await;
+    put(&b, &items[1..]).await;
+    let second = b.scraping();
+    eventually("the deferral", || b.deferrals().len() == 1).await;
+    assert_eq!((site.asked().len(), a.deferrals()), (1, vec![]));
+    assert_eq!(soon("the first", first).await.unwrap(), Ended::Idle);
+    assert_eq!(soon("the second", second).await.unwrap(), Ended::Idle);
+    assert_eq!(a.states(source).await, "done done");
+    apart(&a, &items, ms(600)).await;
+    assert_eq!(b.deferrals()[0].last_scrape_at, Some(a.scrapes(items[0]).await[0].started_at));
+}
+
+/// B51: tasks of a source that two processes ask for at the same moment.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_that_ask_at_once_one_passes() {
+    let site = Site::start(|_| reply(200)).await;
+    for round in 0..3 {
+        let place = Place::new();
+        let toml = every("0.4", "");
+        let (a, b) = (place.process(&toml).await, place.process(&toml).await);
+        for (station, host) in [(&a, 1), (&b, 2)] {
+            // Each has its host already, so that both have something to ask for.
+            soon("a host", station.gate.acquire(&site.domain(host), Intent::Fetch))
+                .await
+                .unwrap()
+                .record(&success());
+        }
+        let source = a.follow(&site.url("/feed")).await;
+        let items = a.found(source, &[1, 2].map(|host| site.url_on(host, &format!("/{round}")))).await;
+        a.enqueue(&items).await;
+        for scraping in [a.scraping(), b.scraping()] {
+            assert_eq!(soon("the scrapes", scraping).await.unwrap(), Ended::Idle);
+        }
+        assert_eq!(a.states(source).await, "done done");
+        apart(&a, &items, ms(400)).await;
+    }
+}
+
+/// Each item has one row, and they began so far apart.
+async fn apart(station: &Station, items: &[ItemId], interval: Span) {
+    let mut starts = Vec::new();
+    for item in items {
+        let rows = station.scrapes(*item).await;
+        assert_eq!((rows.len(), rows[0].status.as_str()), (1, "ok"));
+        starts.push(rows[0].started_at);
+    }
+    starts.sort();
+    assert!(starts.windows(2).all(|two| two[1].since(two[0]) >= interval), "{starts:?}");
+}
+
+/// A pool that finds nothing left leaves the job open, for the next one and for what comes later.
+#[tokio::test]
+async fn the_job_of_scrapes_stays_open() {
+    let site = Site::start(|_| reply(200)).await;
+    let toml = every("0", "");
+    let mut station = Station::start(&toml).await;
+    let source = station.follow(&site.url("/feed")).await;
+    for (nth, item) in station.found(source, &pages(&site, 3)).await.into_iter().enumerate() {
+        station.enqueue(&[item]).await;
+        assert_eq!(station.scrape().await, Ended::Idle);
+        let job = station.job().await;
+        assert_eq!((job.state, job.counts.done), (JobState::Running, nth as u64 + 1));
+        station = station.again(&toml).await;
+    }
+    assert_eq!(station.scrape().await, Ended::Idle, "with nothing to do");
+    assert_eq!(site.paths(), ["/1", "/2", "/3"]);
+}
+
+/// A pool works on what is enqueued while it waits for a deferred one.
+#[tokio::test]
+async fn a_pool_that_waits_takes_what_comes() {
+    let site = Site::start(|_| reply(200)).await;
+    let station = Station::start(&every("0.8", "")).await;
+    let source = station.follow(&site.url("/feed")).await;
+    let other = station.follow(&site.url_on(2, "/feed")).await;
+    let items = station.found(source, &pages(&site, 2)).await;
+    station.enqueue(&items).await;
+    let scraping = station.scraping();
+    eventually("the deferral", || station.deferrals().len() == 1).await;
+    let late = station.found(other, &[site.url_on(2, "/late")]).await;
+    station.enqueue(&late).await;
+    assert_eq!(soon("the scrapes", scraping).await.unwrap(), Ended::Idle);
+    assert_eq!(site.paths(), ["/1", "/late", "/2"], "it did not wait behind the one that was put off");
+}
+
+/// B10: a task of a source that waits for a closed host holds up none on another.
+#[tokio::test]
+async fn a_closed_host_delays_no_other_of_its_source() {
+    let site = Site::start(|asked| match asked.path.as_str() {
+        "/closed" => reply(429).header("retry-after", "3600"),
+        _ => reply(200),
+    })
+    .await;
+    let station = Station::start(&every("0.3", "")).await;
+    let source = station.follow(&site.url("/feed")).await;
+    let urls =
+        [site.url_on(2, "/closed"), site.url_on(2, "/behind"), site.url_on(1, "/1"), site.url_on(1, "/2")];
+    let items = station.found(source, &urls).await;
+    station.enqueue(&items[..1]).await;
+    let scraping = station.scraping();
+    eventually("the refusal", || site.asked().len() == 1).await;
+    put(&station, &items[1..]).await;
+    station.pipeline.pool().poke();
+    eventually("the others", || site.asked().len() == 3).await;
+    station.pipeline.pool().stop();
+    assert_eq!(soon("the stop", scraping).await.unwrap(), Ended::Stopped);
+    assert_eq!(station.states(source).await, "waiting waiting done done");
+    assert_eq!(site.asked_for("/behind").len(), 0, "nobody knocks at a closed door");
+}
+
+/// B47: a site that is broken halts the workers, and the rest is not lost with it.
+#[tokio::test]
+async fn too_many_failures_halt_the_pool_and_leave_the_rest_waiting() {
+    let site = Site::start(|_| reply(500)).await;
+    let toml = every("0", "[job]\nmax_retries = 0\nfailure_threshold = 3\n");
+    let station = Station::start(&toml).await;
+    let source = station.follow(&site.url("/feed")).await;
+    let items = station.found(source, &pages(&site, 10)).await;
+    station.enqueue(&items).await;
+    let ended = station.scrape().await;
+    let Ended::Halted(message) = ended else { panic!("{ended:?}") };
+    assert!(message.contains('3') && message.contains("status 500"), "{message}");
+    let (job, states) = (station.job().await, station.states(source).await);
+    let (failed, waiting) = (states.matches("failed").count(), states.matches("waiting").count());
+    assert_eq!((job.state, failed + waiting), (JobState::Running, 10), "{states}");
+    assert!((3..=4).contains(&failed), "one more may have been under way: {states}");
+    assert_eq!((job.counts.failed as usize, site.asked().len()), (failed, failed));
+    let again = station.again(&every("0", "[job]\nmax_retries = 0\nfailure_threshold = 0\n")).await;
+    assert_eq!(again.scrape().await, Ended::Idle);
+    assert_eq!(site.asked().len(), 10, "the rest was tried, and nothing twice");
+}
+
+/// B74: stopped in the middle, the next pool of the process finishes the rest, and nothing twice.
+#[tokio::test]
+async fn scrapes_that_were_stopped_go_on() {
+    let site = Site::start(|_| reply(200).after(5)).await;
+    let toml = every("0", "");
+    let station = Station::start(&toml).await;
+    let source = station.follow(&site.url("/feed")).await;
+    let items = station.found(source, &pages(&site, 20)).await;
+    station.enqueue(&items).await;
+    let scraping = station.scraping();
+    eventually("some work", || site.asked().len() >= 5).await;
+    station.pipeline.pool().stop();
+    assert_eq!(soon("the stop", scraping).await.unwrap(), Ended::Stopped);
+    let states = station.states(source).await;
+    let (done, waiting) = (states.matches("done").count(), states.matches("waiting").count());
+    assert_eq!((done, done + waiting), (site.asked().len(), 20), "{states}");
+    assert!(waiting > 0);
+    assert_eq!(station.again(&toml).await.scrape().await, Ended::Idle);
+    assert_eq!(station.states(source).await, vec!["done"; 20].join(" "));
+    once_each(&site, 20);
+    for item in items {
+        assert_eq!(station.scraped(item).await, "ok");
+    }
+}
+
+/// B9, B74: two processes on one job scrape everything once.
+#[tokio::test]
+async fn two_processes_scrape_everything_once() {
+    let (place, site) = (Place::new(), Site::start(|_| reply(200)).await);
+    let toml = every("0", "");
+    let (a, b) = (place.process(&toml).await, place.process(&toml).await);
+    let source = a.follow(&site.url("/feed")).await;
+    let urls: Vec<String> = (1..=4)
+        .flat_map(|host| (1..=5).map(move |page| (host, page)))
+        .map(|(host, page)| site.url_on(host, &format!("/{host}-{page}")))
+        .collect();
+    let items = a.found(source, &urls).await;
+    a.enqueue(&items).await;
+    let scraping = [a.scraping(), b.scraping()];
+    for scraping in scraping {
+        assert_eq!(soon("the scrapes", scraping).await.unwrap(), Ended::Idle);
+    }
+    once_each(&site, 20);
+    assert_eq!(a.states(source).await, vec!["done"; 20].join(" "));
+    let counts = b.job().await.counts;
+    assert_eq!((counts.tasks, counts.done), (20, 20));
+}
+
+fn once_each(site: &Site, count: usize) {
+    let mut times: HashMap<String, usize> = HashMap::new();
+    site.paths().into_iter().for_each(|path| *times.entry(path).or_default() += 1);
+    assert_eq!((times.len(), times.values().max()), (count, Some(&1)));
+}

@@ -1,0 +1,281 @@
+//! A process that follows sources, and feeds to follow, for the tests of runs and scrapes.
+
+use std::sync::{Arc, Mutex};
+
+use comity::archive::Archive;
+use comity::client;
+use comity::clock::Clock;
+use comity::event::{self, Event, Events, TaskEvent};
+use comity::gate::{Gate, HandsOff};
+use comity::jobs::Ended;
+use comity::pipeline::{Cadences, Listener, Note, Orders, Outcome, Pipeline, Report, Scraping};
+use comity::store::Store;
+use comity::store::items::{Item, ItemId, Items, ScrapeLog};
+use comity::store::jobs::Job;
+use comity::store::sources::{FetchRun, Kind, NewItem, NewSource, Source, SourceChange, SourceId};
+use comity::store::tasks::Lead;
+use comity_core::cadence::RunWindow;
+use comity_core::enqueue::Enqueued;
+use comity_core::interval::{Deferred, SourceInterval};
+use comity_core::time::{Span, Timestamp};
+use serde_json::{Map, Value, json};
+
+use crate::client::{LOOPBACK, QUICK};
+use crate::support::{config, soon};
+
+/// A process: a gate and a pipeline on a store.
+pub(crate) struct Station {
+    pub(crate) pipeline: Pipeline,
+    pub(crate) gate: Gate,
+    pub(crate) store: Arc<dyn Store>,
+    deferrals: Arc<Deferrals>,
+}
+
+/// Rules for loopback with what `more` says: keys of a rule, then other tables.
+pub(crate) fn quick(more: &str) -> String {
+    format!("{QUICK}{more}{LOOPBACK}")
+}
+
+/// The same with nothing between two requests: for a clock that stands still.
+pub(crate) fn still(more: &str) -> String {
+    quick(more).replace("min_delay = \"10ms\"", "min_delay = \"0s\"")
+}
+
+/// The same, with an interval between the scrapes of a source.
+pub(crate) fn every(seconds: &str, more: &str) -> String {
+    quick(&format!("{more}[scrape]\nmin_interval = {seconds}\n"))
+}
+
+pub(crate) fn memory() -> Arc<dyn Store> {
+    comity::store::open("memory:").unwrap()
+}
+
+impl Station {
+    pub(crate) async fn start(toml: &str) -> Self {
+        Self::with(toml, memory(), Clock::new()).await
+    }
+
+    /// A process whose clock stands still, so that what it does depends on nothing else.
+    pub(crate) async fn at(toml: &str, store: &Arc<dyn Store>, now: Timestamp) -> Self {
+        Self::with(toml, store.clone(), Clock::manual(now).0).await
+    }
+
+    pub(crate) async fn with(toml: &str, store: Arc<dyn Store>, clock: Clock) -> Self {
+        let config = config(toml);
+        let (events, deferrals) = (Events::new(), Arc::new(Deferrals::default()));
+        events.listen(deferrals.clone());
+        let rules = config.rules().clone();
+        let gate = Gate::with_store(rules, clock, events, store.clone(), "a station").await.unwrap();
+        let transport = client::transport(&config).unwrap();
+        let pipeline =
+            Pipeline::new(config, gate.clone(), store.clone(), transport, Archive::Nothing).await.unwrap();
+        Self { pipeline, gate, store, deferrals }
+    }
+
+    /// Another pipeline of this process, as its next command would have one.
+    pub(crate) async fn again(&self, toml: &str) -> Self {
+        let (config, store, gate) = (config(toml), self.store.clone(), self.gate.clone());
+        let transport = client::transport(&config).unwrap();
+        let pipeline =
+            Pipeline::new(config, gate.clone(), store.clone(), transport, Archive::Nothing).await.unwrap();
+        Self { pipeline, gate, store, deferrals: self.deferrals.clone() }
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.gate.clock().now()
+    }
+
+    pub(crate) async fn close(self) {
+        self.gate.close(HandsOff::Stop).await.unwrap();
+    }
+
+    // Sources.
+
+    pub(crate) async fn follow(&self, url: &str) -> SourceId {
+        self.follow_as(url, Kind::Feed, SourceInterval::Default, json!({})).await
+    }
+
+    pub(crate) async fn follow_as(
+        &self,
+        url: &str,
+        kind: Kind,
+        interval: SourceInterval,
+        config: Value,
+    ) -> SourceId {
+        let Value::Object(config) = config else { panic!("{config} is no object") };
+        let source = NewSource {
+            name: url.to_owned(),
+            kind,
+            url: url.to_owned(),
+            lead: Lead::Listed,
+            scraping: true,
+            interval,
+            config,
+        };
+        let (source, added) = self.store.add_source(source, self.now()).await.unwrap();
+        assert!(added, "{url} is there already");
+        source.id
+    }
+
+    pub(crate) async fn source(&self, id: SourceId) -> Source {
+        self.store.find_source(id).await.unwrap().unwrap()
+    }
+
+    pub(crate) async fn cursor(&self, id: SourceId) -> Map<String, Value> {
+        serde_json::from_str(&self.source(id).await.cursor_json).unwrap()
+    }
+
+    pub(crate) async fn change(&self, id: SourceId, change: SourceChange) {
+        self.store.change_source(id, change).await.unwrap();
+    }
+
+    /// The fetches of a source, the last first.
+    pub(crate) async fn fetches(&self, id: SourceId) -> Vec<FetchRun> {
+        self.store.list_fetches(id, 100).await.unwrap()
+    }
+
+    // Runs.
+
+    pub(crate) fn orders(&self) -> Orders {
+        self.orders_until(self.now())
+    }
+
+    pub(crate) fn orders_until(&self, end: Timestamp) -> Orders {
+        let window = RunWindow::ending(end, self.now()).unwrap();
+        Orders { window, sources: None, cadences: Cadences::Kept, scraping: Scraping::Off }
+    }
+
+    /// One run of all sources; nothing is scraped.
+    pub(crate) async fn run(&self) -> Report {
+        self.run_as(&self.orders()).await
+    }
+
+    pub(crate) async fn run_as(&self, orders: &Orders) -> Report {
+        soon("the run", self.pipeline.run(orders, &Silent)).await.unwrap()
+    }
+
+    // Items.
+
+    /// Items that a fetch could have found, with these pages.
+    pub(crate) async fn found(&self, source: SourceId, urls: &[String]) -> Vec<ItemId> {
+        let items = urls.iter().map(|url| NewItem {
+            identity: format!("link:{url}"),
+            url: url.clone(),
+            lead: Lead::Remote,
+            title: None,
+            published_at: None,
+            content_hash: 1,
+        });
+        let kept = self.store.keep_items(source, items.collect(), self.now()).await.unwrap();
+        assert_eq!(kept.new, urls.len() as u64);
+        let items = self.items(source).await;
+        items[items.len() - urls.len()..].iter().map(|item| item.id).collect()
+    }
+
+    /// The items of a source, in the order they were found.
+    pub(crate) async fn items(&self, source: SourceId) -> Vec<Item> {
+        let items = Items { source: Some(source), state: None, after: Some(ItemId(0)), limit: 1_000 };
+        self.store.list_items(items).await.unwrap()
+    }
+
+    pub(crate) async fn item(&self, id: ItemId) -> Item {
+        self.store.find_item(id).await.unwrap().unwrap()
+    }
+
+    /// The states of a source's items, in the order they were found.
+    pub(crate) async fn states(&self, source: SourceId) -> String {
+        let states: Vec<_> =
+            self.items(source).await.into_iter().map(|item| item.state.as_str().to_owned()).collect();
+        states.join(" ")
+    }
+
+    /// The scrapes of an item, the first first.
+    pub(crate) async fn scrapes(&self, id: ItemId) -> Vec<ScrapeLog> {
+        let mut scrapes = self.store.list_scrapes(id, 100).await.unwrap();
+        scrapes.reverse();
+        scrapes
+    }
+
+    /// What became of them, the first first.
+    pub(crate) async fn scraped(&self, id: ItemId) -> String {
+        let scrapes = self.scrapes(id).await;
+        scrapes.into_iter().map(|scrape| scrape.status).collect::<Vec<_>>().join(" ")
+    }
+
+    pub(crate) async fn enqueue(&self, items: &[ItemId]) -> Vec<Enqueued> {
+        let by_hand = self.pipeline.enqueue(items.to_vec()).await.unwrap();
+        by_hand.results.into_iter().map(|(_, result)| result).collect()
+    }
+
+    /// Scrapes until nothing is left.
+    pub(crate) async fn scrape(&self) -> Ended {
+        soon("the scrapes", self.pipeline.pool().run()).await.unwrap()
+    }
+
+    /// The same while the test goes on.
+    pub(crate) fn scraping(&self) -> tokio::task::JoinHandle<Ended> {
+        let pool = self.pipeline.pool().clone();
+        tokio::spawn(async move { pool.run().await.unwrap() })
+    }
+
+    pub(crate) async fn job(&self) -> Job {
+        self.store.find_job(self.pipeline.job().name.clone()).await.unwrap().unwrap()
+    }
+
+    /// The scrapes that this process put off, in order.
+    pub(crate) fn deferrals(&self) -> Vec<Deferred> {
+        self.deferrals.0.lock().unwrap().clone()
+    }
+}
+
+/// What became of the only source of a run.
+pub(crate) fn only(report: &Report) -> &Outcome {
+    let [Note { outcome, .. }] = &report.notes[..] else { panic!("{:?}", report.notes) };
+    outcome
+}
+
+/// What became of one source of a run.
+pub(crate) fn of(report: &Report, source: SourceId) -> &Outcome {
+    let note = report.notes.iter().find(|note| note.source == source);
+    &note.unwrap_or_else(|| panic!("source {source}: {:?}", report.notes)).outcome
+}
+
+/// A noon to which nothing happens but what a test does.
+pub(crate) fn noon() -> Timestamp {
+    Timestamp::parse("2026-11-15T12:00:00Z").unwrap()
+}
+
+pub(crate) fn mins(minutes: u64) -> Span {
+    Span::from_mins(minutes)
+}
+
+/// A cadence of so many minutes.
+pub(crate) fn cadence(minutes: u64) -> Value {
+    json!({ "cadence": { "mode": "interval", "every_minutes": minutes } })
+}
+
+/// A feed that says `more` about itself and has these pages, each named by its address.
+pub(crate) fn rss(more: &str, links: &[&str]) -> String {
+    let items: String = links
+        .iter()
+        .map(|link| format!("<item><guid isPermaLink='false'>{link}</guid><link>{link}</link></item>"))
+        .collect();
+    format!("<rss version='2.0'><channel><title>News</title>{more}{items}</channel></rss>")
+}
+
+/// Hears nothing.
+pub(crate) struct Silent;
+
+impl Listener for Silent {}
+
+/// Keeps what was put off.
+#[derive(Default)]
+struct Deferrals(Mutex<Vec<Deferred>>);
+
+impl event::Listener for Deferrals {
+    fn hear(&self, event: &Event<'_>) {
+        if let Event::Task { step: TaskEvent::Deferred { deferred }, .. } = event {
+            self.0.lock().unwrap().push(**deferred);
+        }
+    }
+}
