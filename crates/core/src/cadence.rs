@@ -134,6 +134,11 @@ impl RunWindow {
         if end > now { Err(WindowInFuture { window_end: end, now }) } else { Ok(Self { end, now }) }
     }
 
+    /// The same window, looked at later: what is in the future is told by the clock of that moment.
+    pub fn looked_at(self, now: Timestamp) -> Self {
+        Self { now: self.now.max(now), ..self }
+    }
+
     /// The end of the window.
     pub fn end(self) -> Timestamp {
         self.end

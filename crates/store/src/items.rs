@@ -87,10 +87,34 @@ pub struct Items {
     pub source: Option<SourceId>,
     /// In one state only.
     pub state: Option<ItemState>,
-    /// In the order they were seen, after this one; without it the last seen come first.
-    pub after: Option<ItemId>,
+    /// Which of them only.
+    pub only: Only,
+    /// In which order.
+    pub order: Order,
     /// At most so many.
     pub limit: u32,
+}
+
+/// Which items are listed only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Only {
+    /// All.
+    #[default]
+    Any,
+    /// Those of sources that may be scraped.
+    Scrapable,
+}
+
+/// In which order items are listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Order {
+    /// The last seen first.
+    #[default]
+    Newest,
+    /// In the order they were seen, after this one.
+    After(ItemId),
+    /// Those whose last try is the longest ago first.
+    LeastTried,
 }
 
 /// An item that is to be enqueued.

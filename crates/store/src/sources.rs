@@ -9,6 +9,7 @@ use comity_core::time::Timestamp;
 use serde_json::{Map, Value};
 
 use crate::Reply;
+use crate::domains::HolderId;
 use crate::tasks::Lead;
 
 /// The number of a source.
@@ -101,7 +102,7 @@ pub struct SourceChange {
     pub auto_scrape: Option<bool>,
     /// The least time between two scrapes.
     pub interval: Option<SourceInterval>,
-    /// Its configuration, as a whole. Its failures are forgotten: they may have been due to it.
+    /// Its configuration, as a whole. Where the old one made no sense, its failures are forgotten: they were due to it.
     pub config: Option<Map<String, Value>>,
 }
 
@@ -112,6 +113,17 @@ pub enum Changed {
     Yes(Source),
     /// Another source has that URL already.
     Taken(SourceId),
+    /// There is no such source.
+    Missing,
+}
+
+/// Whether a source may be asked.
+#[derive(Debug, Clone, PartialEq)]
+pub enum SourceClaim {
+    /// It may; this is what is known of it now.
+    Ours(Box<Source>),
+    /// Another process is about to ask it, or does.
+    Taken,
     /// There is no such source.
     Missing,
 }
@@ -238,8 +250,15 @@ pub trait SourceStore {
     /// Keeps items that a fetch found; those that are known are compared. Nothing when the source is gone.
     fn keep_items(&self, source: SourceId, items: Vec<NewItem>, now: Timestamp) -> Reply<'_, Kept>;
 
-    /// A fetch ended: its row, the cursor (B60) and the failures of its source change together.
-    fn end_fetch(&self, end: FetchEnd) -> Reply<'_, ()>;
+    /// `holder` is about to ask a source: nobody else does before it said how that ended, or died.
+    fn claim_source(&self, id: SourceId, holder: HolderId, now: Timestamp) -> Reply<'_, SourceClaim>;
+
+    /// `holder` did not ask it after all.
+    fn leave_source(&self, id: SourceId, holder: HolderId) -> Reply<'_, ()>;
+
+    /// A fetch ended: its row, the cursor (B60) and the failures of its source change together, and its claim ends.
+    /// Whether the source is at another place now.
+    fn end_fetch(&self, end: FetchEnd) -> Reply<'_, bool>;
 
     /// The latest fetches of a source, the last first.
     fn list_fetches(&self, source: SourceId, limit: u32) -> Reply<'_, Vec<FetchRun>>;

@@ -9,7 +9,7 @@ use comity::config::Config;
 use comity::connectors::{self, text};
 use comity::core::time::Timestamp;
 use comity::store::Store;
-use comity::store::items::{Item, ItemId, ItemState, ScrapeLog};
+use comity::store::items::{Item, ItemId, ItemState, Order, ScrapeLog};
 use comity::store::sources::{Kind, SourceId};
 use serde_json::{Value, json};
 use url::Url;
@@ -26,8 +26,14 @@ pub(crate) async fn run(global: &Global, config: &Config, command: Items) -> any
             if let Some(source) = source {
                 sources::find(&*store, source).await?;
             }
-            let (source, after) = (source.map(SourceId), after.map(ItemId));
-            list(global, &*store, comity::store::items::Items { source, state, after, limit }).await
+            let source = source.map(SourceId);
+            let order = after.map_or(Order::Newest, |after| Order::After(ItemId(after)));
+            list(
+                global,
+                &*store,
+                comity::store::items::Items { source, state, order, limit, ..Default::default() },
+            )
+            .await
         }
         Items::Show { id, text: false } => show(global, &*store, id).await,
         Items::Show { id, text: true } => show_text(global, &find(&*store, id).await?),
@@ -61,9 +67,11 @@ async fn list(global: &Global, store: &dyn Store, which: comity::store::items::I
         .collect();
     table::write(["id", "source", "state", "published", "title", "url"], &rows);
     if items.len() as u64 == u64::from(which.limit) && !global.quiet {
-        match which.after {
-            Some(_) => output::remark(&format!("there may be more: --after {last} goes on", last = last.id)),
-            None => output::remark(
+        match which.order {
+            Order::After(_) => {
+                output::remark(&format!("there may be more: --after {last} goes on", last = last.id))
+            }
+            _ => output::remark(
                 "there may be more: --limit shows more of them, --after 0 begins with the first",
             ),
         }

@@ -1,9 +1,13 @@
 //! `comity scrape`.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use anyhow::Context;
 use comity::core::enqueue::Enqueued;
-use comity::jobs::Ended;
-use comity::pipeline::{ByHand, Counts};
+use comity::jobs::{Ended, Pool};
+use comity::pipeline::{ByHand, Counts, Left};
+use comity::store::Store;
 use comity::store::items::ItemId;
 use comity::store::sources::SourceId;
 use serde_json::{Value, json};
@@ -28,8 +32,12 @@ pub(crate) async fn run(global: &Global, scrape: Scrape) -> anyhow::Result<u8> {
     let mut interrupted = false;
     if counts.enqueued + counts.deferred + counts.already > 0 {
         let working = session.scrape();
+        let asked = by_hand.results.iter().map(|(item, _)| *item).collect();
+        let waiting =
+            tokio::spawn(stop_when_done(session.store.clone(), session.pipeline.pool().clone(), asked));
         let done;
-        (done, interrupted) = session.watch(global, working, &mut signals, || {}, Beside::default).await;
+        (done, interrupted) = session.watch(global, working, &mut signals, Beside::default).await;
+        waiting.abort();
         match done.context("the workers ended by themselves")? {
             Ok(Ended::Halted(message)) => halted = Some(message),
             Ok(Ended::Left(until)) => output::remark(&left(&session, until).await),
@@ -54,9 +62,23 @@ pub(crate) async fn run(global: &Global, scrape: Scrape) -> anyhow::Result<u8> {
     }
     Ok(match interrupted {
         true => exit::INTERRUPTED,
-        false if failed > 0 || counts.refused > 0 || halted.is_some() => exit::FAILURES,
+        // A source that is full is no failure: what is left comes next.
+        false if failed > 0 || counts.refused > 0 && by_hand.left != Some(Left::Full) => exit::FAILURES,
+        false if halted.is_some() => exit::FAILURES,
         false => exit::DONE,
     })
+}
+
+/// Stops when the items that were asked for are done: others may wait for hours.
+async fn stop_when_done(store: Arc<dyn Store>, pool: Pool, mut items: Vec<ItemId>) {
+    while let Some(item) = items.last() {
+        match store.find_item(*item).await {
+            Ok(Some(item)) if item.state.is_in_flight() => tokio::time::sleep(LOOK).await,
+            Ok(_) => drop(items.pop()),
+            Err(_) => return,
+        }
+    }
+    pool.stop();
 }
 
 async fn enqueue(session: &Session, scrape: &Scrape) -> anyhow::Result<ByHand> {
@@ -83,10 +105,14 @@ fn tell(scrape: &Scrape, by_hand: &ByHand, counts: Counts) {
     }
     let Counts { enqueued, already, deferred, refused } = counts;
     output::line(&format!("{enqueued} enqueued, {already} already, {deferred} deferred, {refused} refused"));
-    if by_hand.left {
-        output::line(
+    match by_hand.left {
+        Some(Left::Batch) => output::line(
             "more are left; run it again for the next batch (scrape.max_bulk_batch_size sets its size)",
-        );
+        ),
+        Some(Left::Full) => output::line(
+            "more are left; run it again when these are done (scrape.max_in_flight_per_source sets how many may wait)",
+        ),
+        None => {}
     }
 }
 
@@ -113,8 +139,11 @@ fn object(session: &Session, by_hand: &ByHand, counts: Counts) -> Value {
     let Counts { enqueued, already, deferred, refused } = counts;
     json!({
         "items": { "enqueued": enqueued, "already": already, "deferred": deferred, "refused": refused },
-        "left": by_hand.left,
+        "left": by_hand.left.is_some(),
         "results": results,
         "elapsed_ms": session.elapsed().as_millis_up(),
     })
 }
+
+/// How often it is looked whether they are done.
+const LOOK: Duration = Duration::from_millis(250);

@@ -100,6 +100,11 @@ impl Running {
         read(&self.err)
     }
 
+    /// What it showed on stdout so far.
+    pub(crate) fn shown(&self) -> String {
+        read(&self.out)
+    }
+
     /// Waits for its end; the most memory it had, in kB.
     pub(crate) fn peak_kb(&mut self) -> u64 {
         let status = format!("/proc/{}/status", self.id());

@@ -26,6 +26,7 @@ mod redirects;
 mod robots;
 mod run;
 mod run_killed;
+mod run_midway;
 mod run_watch;
 mod scrape;
 mod shared;

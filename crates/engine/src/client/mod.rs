@@ -23,6 +23,7 @@ use comity_core::time::Span;
 use comity_store::Store;
 use comity_store::tasks::Lead;
 use http::{HeaderName, HeaderValue};
+use tokio::sync::{Semaphore, watch};
 use url::Url;
 
 use crate::clock::Clock;
@@ -114,6 +115,10 @@ pub struct Ask {
     /// Gives up when the domain is held back (by its server, a backoff, an operator) for longer than this; without
     /// it, waits however long that takes.
     pub patience: Option<Span>,
+    /// Gives up waiting when this becomes true; what is on the wire is finished.
+    pub stop: Option<watch::Receiver<bool>>,
+    /// At most as many requests as there are slots are on the wire at once.
+    pub slots: Option<Arc<Semaphore>>,
 }
 
 /// Why there is no page.
@@ -165,6 +170,9 @@ pub enum ClientError {
         /// By what, and until when.
         reason: Reason,
     },
+    /// The caller does not want it any more; nothing was sent.
+    #[error("stopped before anything was sent")]
+    Stopped,
     /// Nobody can be let go.
     #[error(transparent)]
     Gate(#[from] GateError),
@@ -227,13 +235,17 @@ impl Client {
             if let Some(keeper) = &self.keeper {
                 // A robots.txt that fails is tried again at the pace of the ladder, and what comes of it is kept.
                 let patience = ask.patience.map(|patience| patience.max(ROBOTS_PATIENCE));
-                let rules = self.patiently(&host, patience, keeper.rules(&url, lead)).await??;
+                let rules = self.patiently(&host, patience, ask, keeper.rules(&url, lead)).await??;
                 if !rules.allows(path_and_query(&url)) {
                     return Err(ClientError::Robots { url: shown(&url) });
                 }
             }
             let acquiring = self.gate.acquire(&host, Intent::Fetch);
-            let mut permit = self.patiently(&host, ask.patience, acquiring).await??;
+            let mut permit = self.patiently(&host, ask.patience, ask, acquiring).await??;
+            let slot = match &ask.slots {
+                Some(slots) => slots.clone().acquire_owned().await.ok(),
+                None => None,
+            };
             let attempt = match send(&self.transport, ask.request(&url, lead), &mut permit).await {
                 Ok(answered) => self.read(&url, answered, ask.body_max).await,
                 Err(Unsent::Withheld) => continue,
@@ -251,6 +263,7 @@ impl Client {
                 },
                 Err((cause, _)) => Answer::of_breakdown(cause.breakdown()),
             };
+            drop(slot);
             let recorded = permit.record(&answer);
             if let Ok((page, _)) = &attempt
                 && let Some(next) = next_hop(&url, page.status, &page.headers)
@@ -284,10 +297,18 @@ impl Client {
         &self,
         host: &Domain,
         patience: Option<Span>,
+        ask: &Ask,
         waiting: impl Future<Output = T>,
     ) -> Result<T, ClientError> {
         let Some(patience) = patience else { return Ok(waiting.await) };
         let mut waiting = pin!(waiting);
+        let mut stop = ask.stop.clone();
+        let mut stopped = pin!(async {
+            match &mut stop {
+                Some(stop) => drop(stop.wait_for(|stop| *stop).await),
+                None => std::future::pending().await,
+            }
+        });
         loop {
             let now = self.gate.clock().now();
             let reasons = self.gate.explain(host, Intent::Fetch).await?;
@@ -298,6 +319,7 @@ impl Client {
             tokio::select! {
                 biased;
                 done = &mut waiting => return Ok(done),
+                () = &mut stopped => return Err(ClientError::Stopped),
                 () = tokio::time::sleep(LOOK) => {}
             }
         }
@@ -323,7 +345,17 @@ impl Client {
 impl Ask {
     /// A plain question for `url`, asked once, however long it takes.
     pub fn new(url: Url, lead: Lead) -> Self {
-        Self { url, lead, accept: None, conditions: None, body_max: None, retries_max: 0, patience: None }
+        Self {
+            url,
+            lead,
+            accept: None,
+            conditions: None,
+            body_max: None,
+            retries_max: 0,
+            patience: None,
+            stop: None,
+            slots: None,
+        }
     }
 
     fn request<'a>(&'a self, url: &'a Url, lead: Lead) -> transport::Request<'a> {

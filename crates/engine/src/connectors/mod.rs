@@ -32,8 +32,6 @@ mod xml;
 #[cfg(test)]
 mod hostile;
 
-use std::collections::HashSet;
-
 use comity_core::time::{Span, Timestamp};
 use comity_store::sources::Kind;
 use url::Url;
@@ -134,16 +132,6 @@ impl Harvest {
         if self.problems.len() < PROBLEMS_KEPT {
             self.problems.push(sentence);
         }
-    }
-
-    /// Adds what another answer of the same source held; items that are there already stay as they are.
-    pub fn add(&mut self, other: Self) {
-        let mut seen: HashSet<String> = self.items.iter().map(|found| found.identity.clone()).collect();
-        self.items.extend(other.items.into_iter().filter(|found| seen.insert(found.identity.clone())));
-        self.problems_count += other.problems_count;
-        let room = PROBLEMS_KEPT.saturating_sub(self.problems.len());
-        self.problems.extend(other.problems.into_iter().take(room));
-        self.is_cut |= other.is_cut;
     }
 }
 

@@ -23,7 +23,7 @@ pub(super) fn read(text: &str) -> Result<Harvest, Unreadable> {
             return Err(Unreadable::Broken { expected: expected(Kind::Sitemap), format: "XML", at, why });
         }
         Err(Stop::Broken(Broken { at, why })) => {
-            gather.problem(format!("XML error at byte {at}: {why}; only the addresses before it were read"));
+            gather.cut(format!("XML error at byte {at}: {why}; only the addresses before it were read"));
         }
     }
     Ok(gather.done())

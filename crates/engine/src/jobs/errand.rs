@@ -15,7 +15,7 @@ use comity_store::tasks::{Attempt, LaneId, Lead, Settle, Step, TaskRow};
 use url::Url;
 
 use super::Inner;
-use super::scrape::{Beginning, Key, Scrape, Stays, take_turn};
+use super::scrape::{Beginning, Key, Scrape, Stays, may_start, take_turn};
 use super::settler::{One, Settling, Tenant};
 use crate::archive::{ArchiveError, Head, Kept};
 use crate::client::{
@@ -96,7 +96,7 @@ impl Page {
                 false => self.settle(Step::Skipped { reason: "robots".to_owned() }, None),
             },
             Some(Err(error)) => self.forbidden_for_now(&error),
-            None => self.ask(),
+            None => self.ask_robots(),
         }
     }
 
@@ -110,6 +110,19 @@ impl Page {
             _ => Step::Failed { error, status: None },
         };
         self.settle(step, None);
+    }
+
+    /// The scrape of an item asks first whether it may start: for nothing else is anything asked of a site.
+    fn ask_robots(self: Box<Self>) {
+        if self.scrape.as_ref().is_none_or(Scrape::has_begun) {
+            return self.ask();
+        }
+        let pool = self.pool.clone();
+        pool.runtime.clone().spawn(async move {
+            if let Some(page) = may_start(&pool, self).await {
+                page.ask();
+            }
+        });
     }
 
     /// Waits for robots.txt with everybody else of its origin, in no line and on no worker.
@@ -140,6 +153,8 @@ impl Page {
     /// Joins the line; the scrape of an item takes its turn before.
     fn line_up(self: Box<Self>) {
         match (&self.scrape, self.row.scrapes) {
+            // A retry whose time has not come is not asked for before; its lane comes back then.
+            (Some(_), Some(_)) if self.row.ready_at > self.pool.now() => self.put_down(),
             (Some(scrape), Some((_, source))) if !scrape.has_begun() => {
                 let key = Key::Lane(source, self.lane);
                 take_turn(&self.pool.clone(), self, key);
@@ -245,6 +260,10 @@ impl Page {
 
     pub(super) fn task(&self) -> (TaskId, Hold) {
         (self.row.id, self.hold)
+    }
+
+    pub(super) fn pool(&self) -> &Arc<Inner> {
+        &self.pool
     }
 
     pub(super) fn scrape_mut(&mut self) -> Option<&mut Scrape> {

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use comity_core::interval::Deferred;
 use comity_core::task::TaskId;
-use comity_core::time::Span;
+use comity_core::time::{Span, Timestamp};
 use comity_store::StoreError;
 use comity_store::domains::Hold;
 use comity_store::items::{LogId, Start, StartStep, Started};
@@ -67,6 +67,17 @@ impl Scrape {
     /// Whether it has begun: what follows, redirects for instance, is part of it.
     pub(super) fn has_begun(&self) -> bool {
         self.log.is_some()
+    }
+
+    /// The turn does not last for ever; it goes before, with whoever has it.
+    fn limit_source_turn(&self, pool: &Inner) {
+        let turn = Arc::downgrade(&self.source_turn);
+        pool.runtime.spawn(async move {
+            tokio::time::sleep(TURN_MAX).await;
+            if let Some(turn) = turn.upgrade() {
+                drop(turn.lock().unwrap_or_else(PoisonError::into_inner).take());
+            }
+        });
     }
 
     fn drop_source_turn(&self) {
@@ -136,7 +147,7 @@ fn has_turn(pool: &Arc<Inner>, mut page: Box<Page>, key: Key) {
     }
 }
 
-fn ask(pool: &Arc<Inner>, mut page: Box<Page>) {
+fn ask(pool: &Arc<Inner>, page: Box<Page>) {
     let pool = pool.clone();
     pool.runtime.clone().spawn(async move {
         if pool.is_over() || !page.is_open() {
@@ -144,19 +155,9 @@ fn ask(pool: &Arc<Inner>, mut page: Box<Page>) {
         }
         match pool.start(&page, StartStep::Ask).await {
             Ok(Started::MayJoin | Started::Begun(_) | Started::GoesOn(_)) => {
-                let turn = page.scrape_mut().map(|scrape| scrape.source_turn.clone());
-                if page.may_leave_at_once() {
-                    let turn = turn.unwrap_or_default();
-                    pool.runtime.spawn(async move {
-                        tokio::time::sleep(TURN_MAX).await;
-                        drop(turn.lock().unwrap_or_else(PoisonError::into_inner).take());
-                    });
-                } else if let Some(scrape) = page.scrape_mut() {
-                    scrape.drop_source_turn();
-                }
-                page.join();
+                page.join_in_turn(Timestamp::MIN)
             }
-            Ok(Started::Soon(at)) => page.join_at(at),
+            Ok(Started::Soon(at)) => page.join_in_turn(at),
             Ok(Started::Deferred(deferred)) => page.deferred(&deferred),
             Ok(Started::Gone(why)) => page.gone(why),
             Ok(Started::Fenced) => page.put_down(),
@@ -166,6 +167,32 @@ fn ask(pool: &Arc<Inner>, mut page: Box<Page>) {
             }
         }
     });
+}
+
+impl Page {
+    /// Joins the line from then on. Whoever could leave at once keeps the turn of its source meanwhile, for a while.
+    fn join_in_turn(mut self: Box<Self>, at: Timestamp) {
+        let (free, pool) = (self.may_leave_at_once(), self.pool().clone());
+        if let Some(scrape) = self.scrape_mut() {
+            if free { scrape.limit_source_turn(&pool) } else { scrape.drop_source_turn() }
+        }
+        self.join_at(at);
+    }
+}
+
+/// Asks whether a task may start at all, before anything is asked on its behalf; false when that is settled.
+pub(super) async fn may_start(pool: &Arc<Inner>, page: Box<Page>) -> Option<Box<Page>> {
+    match pool.start(&page, StartStep::Ask).await {
+        Ok(Started::Deferred(deferred)) => page.deferred(&deferred),
+        Ok(Started::Gone(why)) => page.gone(why),
+        Ok(Started::Fenced) => page.put_down(),
+        Ok(_) => return Some(page),
+        Err(error) => {
+            pool.gate.fail(error);
+            page.put_down();
+        }
+    }
+    None
 }
 
 impl Inner {

@@ -1,11 +1,12 @@
 //! Items become tasks of the scrape job, as far as B56 lets them.
 
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use comity_core::domain::Domain;
 use comity_core::enqueue::{Asker, Enqueued, Refusal};
 use comity_store::StoreError;
-use comity_store::items::{Item, ItemId, ItemState, Items, Wish};
+use comity_store::items::{Item, ItemId, ItemState, Items, Only, Order, Wish};
 use comity_store::sources::SourceId;
 use url::Url;
 
@@ -29,8 +30,17 @@ pub struct Counts {
 pub struct ByHand {
     /// Each of them with what became of it.
     pub results: Vec<(ItemId, Enqueued)>,
-    /// Items that would have come next, had the batch been larger or the source had room.
-    pub left: bool,
+    /// Why not all of them are there.
+    pub left: Option<Left>,
+}
+
+/// Why items are left for another time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Left {
+    /// The batch is full.
+    Batch,
+    /// As many items of a source wait or run as may.
+    Full,
 }
 
 impl Counts {
@@ -61,7 +71,7 @@ impl Pipeline {
             wishes.push(self.wish(id, url.as_deref().unwrap_or_default()));
         }
         let results = self.wishes(wishes, Asker::Manual).await?;
-        Ok(ByHand { results, left: false })
+        Ok(ByHand { results, left: None })
     }
 
     /// Enqueues items that were not scraped, or failed, because somebody asks: those of one source, or of all. At
@@ -69,16 +79,30 @@ impl Pipeline {
     pub async fn enqueue_unscraped(&self, source: Option<SourceId>) -> Result<ByHand, StoreError> {
         let limit = self.batch_max;
         let mut items: Vec<Item> = Vec::new();
-        for state in [ItemState::None, ItemState::Failed] {
+        let orders = [(ItemState::None, Order::After(ItemId(0))), (ItemState::Failed, Order::LeastTried)];
+        for (state, order) in orders {
             let more = limit + 1 - (items.len() as u32).min(limit + 1);
-            let page = Items { source, state: Some(state), after: Some(ItemId(0)), limit: more };
+            // One that may not be scraped would stand before the others for ever.
+            let only = if source.is_some() { Only::Any } else { Only::Scrapable };
+            let page = Items { source, state: Some(state), only, order, limit: more };
             items.extend(self.store.list_items(page).await?);
         }
-        let mut left = items.len() > limit as usize;
+        let mut left = (items.len() > limit as usize).then_some(Left::Batch);
         items.truncate(limit as usize);
         let wishes = items.iter().map(|item| self.wish(item.id, &item.url)).collect();
-        let results = self.wishes(wishes, Asker::Manual).await?;
-        left |= results.last().is_some_and(|(_, result)| is_full(result));
+        let mut results = self.wishes(wishes, Asker::Manual).await?;
+        // A source that is full says so once.
+        let of: HashMap<ItemId, SourceId> = items.iter().map(|item| (item.id, item.source)).collect();
+        let mut full: HashSet<SourceId> = HashSet::new();
+        let mut told_once =
+            |(item, result): &(ItemId, Enqueued)| match of.get(item).filter(|_| is_full(result)) {
+                Some(source) => full.insert(*source),
+                None => true,
+            };
+        results.retain(|result| told_once(result));
+        if !full.is_empty() {
+            left = Some(Left::Full);
+        }
         Ok(ByHand { results, left })
     }
 
@@ -90,41 +114,41 @@ impl Pipeline {
             let page = Items {
                 source: Some(source),
                 state: Some(ItemState::None),
-                after: Some(after),
+                order: Order::After(after),
                 limit: BATCH,
+                ..Items::default()
             };
             let items = self.store.list_items(page).await?;
             let Some(last) = items.last() else { return Ok(counts) };
             after = last.id;
             let wishes = items.iter().map(|item| self.wish(item.id, &item.url)).collect();
             let results = self.wishes(wishes, Asker::Automatic).await?;
-            results.iter().for_each(|(_, result)| counts.count(result));
-            if results.last().is_some_and(|(_, result)| is_full(result)) {
-                return Ok(counts);
+            for (_, result) in &results {
+                counts.count(result);
+                // Those behind are not asked about: they would hear the same.
+                if is_full(result) {
+                    return Ok(counts);
+                }
             }
         }
     }
 
-    /// Enqueues the page that a source is, whether it was scraped before or not.
-    pub(super) async fn enqueue_page(&self, source: SourceId) -> Result<Counts, StoreError> {
-        let items =
-            self.store.list_items(Items { source: Some(source), limit: 1, ..Items::default() }).await?;
-        let wishes = items.iter().map(|item| self.wish(item.id, &item.url)).collect();
+    /// Enqueues what earlier runs found and did not come to enqueue, or had no room for.
+    pub async fn enqueue_left(&self, orders: &Orders) -> Result<Counts, StoreError> {
         let mut counts = Counts::default();
-        self.wishes(wishes, Asker::Automatic).await?.iter().for_each(|(_, result)| counts.count(result));
+        for source in self.store.sources_with_unscraped().await? {
+            if orders.wants(source) {
+                counts.add(self.enqueue_found(source).await?);
+            }
+        }
         Ok(counts)
     }
 
-    /// Enqueues what sources had no room for, as there is room again.
+    /// The same as there is room again, until nothing is left or nobody makes room.
     pub async fn enqueue_rest(&self, orders: &Orders) -> Result<Counts, StoreError> {
         let mut all = Counts::default();
         loop {
-            let mut counts = Counts::default();
-            for source in self.store.sources_with_unscraped().await? {
-                if orders.wants(source) {
-                    counts.add(self.enqueue_found(source).await?);
-                }
-            }
+            let counts = self.enqueue_left(orders).await?;
             all.enqueued += counts.enqueued;
             all.deferred += counts.deferred;
             let job = self.store.find_job(self.job.name.clone()).await?;

@@ -18,7 +18,8 @@ use super::cursor::{Cursor, CursorChange};
 use super::later::{backoff, jitter};
 use super::{caching, hints};
 use crate::client::{Ask, ClientError, Page, redirected_lead, told};
-use crate::connectors::{self, Found, Harvest};
+use crate::connectors::{self, Harvest};
+use crate::gate::GateError;
 
 /// What became of asking a source.
 #[derive(Debug, Clone, PartialEq)]
@@ -38,41 +39,56 @@ enum Unread {
     Failed { why: String, status: Option<u16>, until: Option<Timestamp> },
     /// It is gone for good.
     Gone,
+    /// The run was told to stop.
+    Stopped,
+    /// Our own store does not work, which is not the source's fault.
+    Store(StoreError),
+}
+
+/// What was read of a source so far.
+#[derive(Default)]
+struct Tally {
+    found: u64,
+    kept: Kept,
+    problems: Vec<String>,
+    problems_count: u64,
 }
 
 impl Pipeline {
-    /// Asks a source, keeps its items, and commits how it ended.
-    pub(super) async fn fetch(&self, source: &Source, window: RunWindow) -> Result<Fetched, StoreError> {
+    /// Asks a source, keeps its items, and commits how it ended; nothing when it was stopped before it was asked.
+    pub(super) async fn fetch(
+        &self,
+        source: &Source,
+        window: RunWindow,
+    ) -> Result<Option<Fetched>, StoreError> {
         let started_at = self.gate.clock().now();
-        let fetched = match self.ask(source, Url::parse(&source.url), source.lead).await {
+        let mut fetched = match self.ask(source, Url::parse(&source.url), source.lead).await {
             Ok(page) => self.read(source, page).await?,
+            Err(Unread::Stopped) => return Ok(None),
+            Err(Unread::Store(error)) => return Err(error),
             Err(unread) => self.unread(source, unread),
         };
-        self.end(source, window, started_at, &fetched).await?;
-        Ok(fetched)
+        let moved = self.end(source, window, started_at, &fetched).await?;
+        if let FetchResult::Read { moved_to, .. } = &mut fetched.result {
+            // Where another source is already, it did not move.
+            moved_to.take_if(|_| !moved);
+        }
+        Ok(Some(fetched))
     }
 
-    /// Commits how a fetch ended, or that there was none.
+    /// Commits how a fetch ended, or that there was none; whether the source is at another place now.
     pub(super) async fn end(
         &self,
         source: &Source,
         window: RunWindow,
         started_at: Timestamp,
         fetched: &Fetched,
-    ) -> Result<(), StoreError> {
+    ) -> Result<bool, StoreError> {
         let Fetched { result, http_status, found, kept, error } = fetched.clone();
         let ended_at = self.gate.clock().now();
-        let end = FetchEnd {
-            source: source.id,
-            window,
-            started_at,
-            ended_at,
-            result,
-            http_status,
-            found,
-            kept,
-            error,
-        };
+        let window = window.looked_at(ended_at);
+        let source = source.id;
+        let end = FetchEnd { source, window, started_at, ended_at, result, http_status, found, kept, error };
         self.store.end_fetch(end).await
     }
 
@@ -89,10 +105,15 @@ impl Pipeline {
             conditions: Cursor::of(source).conditions(),
             body_max: Some(body_max(source.kind)),
             patience: Some(PATIENCE),
+            stop: Some(self.stopping.subscribe()),
+            slots: Some(self.slots.clone()),
             ..Ask::new(url, lead)
         };
         let page = self.client.ask(&ask).await.map_err(|error| match error {
             ClientError::Held { reason, .. } => Unread::Held { until: reason.until, why: reason.to_string() },
+            ClientError::Stopped => Unread::Stopped,
+            ClientError::Gate(GateError::Store(error)) => Unread::Store(error),
+            ClientError::Gate(GateError::Closed) => Unread::Store(StoreError::Closed),
             error => failed(error.to_string()),
         })?;
         match page.status {
@@ -118,59 +139,74 @@ impl Pipeline {
         change.moved_to(moved_to.as_ref().filter(|_| believed.is_none()));
         let believed = believed.map(|url| (url.to_string(), lead_to(source, url)));
         let now = self.gate.clock().now();
-        let (status, headers) = (page.status, page.headers.clone());
+        let (status, headers) = (page.status, &page.headers);
         if status == 304 {
-            change.not_before(later(&headers, &cursor.hints(), now));
-            return Ok(read(change, believed, status, 0, Kept::default(), &[], 0));
+            change.not_before(later(headers, &cursor.hints(), now));
+            return Ok(Tally::default().fetched(change, believed, status));
         }
-        let mut harvest = match read_answer(source.kind, &page).await {
+        let harvest = match read_answer(source.kind, &page).await {
             Ok(harvest) => harvest,
             Err(why) => {
                 let unread = Unread::Failed { why, status: Some(status), until: None };
                 return Ok(self.unread(source, unread));
             }
         };
-        self.follow(source, &mut harvest).await;
-        // What broke off is asked for again as a whole.
+        // What broke off, or names others that may change without it, is asked for as a whole next time.
         let none = http::HeaderMap::new();
-        change.validators(&page.url, if harvest.is_cut { &none } else { &headers });
+        let whole = !harvest.is_cut && harvest.more.is_empty();
+        change.validators(&page.url, if whole { headers } else { &none });
         change.hints(&harvest.hints);
-        change.not_before(later(&headers, &harvest.hints, now));
-        let kept = self.keep(source, &harvest.items, now).await?;
-        let found = harvest.items.len() as u64;
-        Ok(read(change, believed, status, found, kept, &harvest.problems, harvest.problems_count))
+        change.not_before(later(headers, &harvest.hints, now));
+        let mut tally = Tally::default();
+        let more = self.keep(source, harvest, &mut tally).await?;
+        self.follow(source, more, &mut tally).await?;
+        Ok(tally.fetched(change, believed, status))
     }
 
-    /// Reads the sitemaps that a sitemap names. One that cannot be read leaves the source read in part.
-    async fn follow(&self, source: &Source, harvest: &mut Harvest) {
-        let more = std::mem::take(&mut harvest.more);
+    /// Reads the sitemaps that a sitemap names, each kept before the next is asked for. One that cannot be read leaves
+    /// the source read in part.
+    async fn follow(&self, source: &Source, more: Vec<Url>, tally: &mut Tally) -> Result<(), StoreError> {
         if more.len() > MORE_MAX {
-            harvest
-                .note(format!("{} more sitemaps than the {MORE_MAX} that are read", more.len() - MORE_MAX));
+            tally.note(format!("{} more sitemaps than the {MORE_MAX} that are read", more.len() - MORE_MAX));
         }
         for url in more.into_iter().take(MORE_MAX) {
             let shown = crate::event::shown(&url);
-            let read = match self.ask(source, Ok(url), Lead::Remote).await {
+            if tally.found >= FOUND_MAX {
+                tally.note(format!("{shown}: not read, because there are {FOUND_MAX} items already"));
+                return Ok(());
+            }
+            let lead = lead_to(source, &url);
+            let read = match self.ask(source, Ok(url), lead).await {
                 Ok(page) => read_answer(Kind::Sitemap, &page).await,
                 Err(Unread::Held { why, .. } | Unread::Failed { why, .. }) => Err(why),
                 Err(Unread::Gone) => Err("answered 410".to_owned()),
+                Err(Unread::Stopped) => Err("stopped before it was asked".to_owned()),
+                Err(Unread::Store(error)) => return Err(error),
             };
             match read {
                 Ok(part) => {
-                    if !part.more.is_empty() {
-                        harvest.note(format!("{shown}: sitemaps named by a named sitemap are not read"));
+                    if !self.keep(source, part, tally).await?.is_empty() {
+                        tally.note(format!("{shown}: sitemaps named by a named sitemap are not read"));
                     }
-                    harvest.add(part);
                 }
-                Err(why) => harvest.note(format!("{shown}: {why}")),
+                Err(why) => tally.note(format!("{shown}: {why}")),
             }
         }
+        Ok(())
     }
 
-    /// Keeps items, a part at a time.
-    async fn keep(&self, source: &Source, found: &[Found], now: Timestamp) -> Result<Kept, StoreError> {
-        let mut kept = Kept::default();
-        for part in found.chunks(KEEP) {
+    /// Keeps the items of an answer, a part at a time; the further answers that it names.
+    async fn keep(
+        &self,
+        source: &Source,
+        harvest: Harvest,
+        tally: &mut Tally,
+    ) -> Result<Vec<Url>, StoreError> {
+        let now = self.gate.clock().now();
+        tally.found += harvest.items.len() as u64;
+        harvest.problems.into_iter().for_each(|problem| tally.problems.push(problem));
+        tally.problems_count += harvest.problems_count;
+        for part in harvest.items.chunks(KEEP) {
             let items = part.iter().map(|found| NewItem {
                 identity: found.identity.clone(),
                 url: found.url.to_string(),
@@ -180,11 +216,11 @@ impl Pipeline {
                 content_hash: found.hash,
             });
             let part = self.store.keep_items(source.id, items.collect(), now).await?;
-            kept.new += part.new;
-            kept.known += part.known;
-            kept.changed += part.changed;
+            tally.kept.new += part.new;
+            tally.kept.known += part.known;
+            tally.kept.changed += part.changed;
         }
-        Ok(kept)
+        Ok(harvest.more)
     }
 
     /// What follows from an answer that could not be read, or none.
@@ -203,6 +239,8 @@ impl Pipeline {
                 let retry_at = until.map_or(own, |until| until.max(own));
                 (FetchResult::Failed { retry_at }, status, why)
             }
+            // Neither is an end of a fetch.
+            Unread::Stopped | Unread::Store(_) => (FetchResult::Held { until: now }, None, String::new()),
         };
         Fetched { result, http_status, found: 0, kept: Kept::default(), error: Some(error) }
     }
@@ -231,21 +269,20 @@ async fn read_answer(kind: Kind, page: &Page) -> Result<Harvest, String> {
     }
 }
 
-fn read(
-    change: CursorChange,
-    moved_to: Option<(String, Lead)>,
-    status: u16,
-    found: u64,
-    kept: Kept,
-    problems: &[String],
-    problems_count: u64,
-) -> Fetched {
-    let error = problems.first().map(|first| match problems_count {
-        0 | 1 => first.clone(),
-        count => format!("{first} (and {} more problems)", count - 1),
-    });
-    let result = FetchResult::Read { whole: error.is_none(), cursor: change.0, moved_to };
-    Fetched { result, http_status: Some(status), found, kept, error }
+impl Tally {
+    fn note(&mut self, problem: String) {
+        self.problems.push(problem);
+        self.problems_count += 1;
+    }
+
+    fn fetched(self, change: CursorChange, moved_to: Option<(String, Lead)>, status: u16) -> Fetched {
+        let error = self.problems.first().map(|first| match self.problems_count {
+            0 | 1 => first.clone(),
+            count => format!("{first} (and {} more problems)", count - 1),
+        });
+        let result = FetchResult::Read { whole: error.is_none(), cursor: change.0, moved_to };
+        Fetched { result, http_status: Some(status), found: self.found, kept: self.kept, error }
+    }
 }
 
 /// Until when it is not worth asking: the later of what the headers and the feed say.
@@ -292,5 +329,7 @@ fn body_max(kind: Kind) -> u64 {
 const PATIENCE: Span = Span::from_secs(10);
 /// Sitemaps that one sitemap may name.
 const MORE_MAX: usize = 200;
+/// Items that one fetch may find.
+const FOUND_MAX: u64 = 1_000_000;
 /// Items kept in one transaction.
 const KEEP: usize = 2_000;

@@ -8,7 +8,7 @@
 //! - `caching`, `hints`: what its server and the feed itself say about when to ask again
 //! - `later`: backoff and jitter
 //! - `enqueue`: items become tasks
-//! - `watch`: one run after the other
+//! - `watching`: one run after the other
 //!
 //! How answers are read is in [`crate::connectors`].
 
@@ -19,7 +19,7 @@ mod fetch;
 mod hints;
 mod later;
 mod plan;
-mod watch;
+mod watching;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,9 +29,9 @@ use comity_core::domain::Domain;
 use comity_core::time::Timestamp;
 use comity_store::items::ScrapeTerms;
 use comity_store::jobs::Job;
-use comity_store::sources::{FetchResult, Kind, Source, SourceId};
+use comity_store::sources::{FetchResult, Source, SourceClaim, SourceId};
 use comity_store::{Store, StoreError};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use url::Url;
 
@@ -42,9 +42,9 @@ use crate::gate::Gate;
 use crate::jobs::{self, Pool, Until};
 use crate::transport::Transport;
 
-pub use enqueue::{ByHand, Counts};
+pub use enqueue::{ByHand, Counts, Left};
 pub use plan::{Cadences, Plan, cadence, next_at, plan};
-pub use watch::UNPACED;
+pub use watching::UNPACED;
 
 use fetch::Fetched;
 
@@ -61,7 +61,9 @@ pub struct Inner {
     job: Job,
     terms: ScrapeTerms,
     batch_max: u32,
-    concurrency: usize,
+    /// Most requests for sources on the wire at once.
+    slots: Arc<Semaphore>,
+    stopping: watch::Sender<bool>,
     nowhere: Domain,
 }
 
@@ -213,7 +215,9 @@ impl Pipeline {
             interval: config.scrape.min_interval,
             in_flight_max: config.scrape.max_in_flight_per_source,
         };
-        let (batch_max, concurrency) = (config.scrape.max_bulk_batch_size, config.job.concurrency as usize);
+        let batch_max = config.scrape.max_bulk_batch_size;
+        let slots = Arc::new(Semaphore::new(config.job.concurrency as usize));
+        let stopping = watch::Sender::new(false);
         let patience = config.scrape.max_wait;
         let nowhere = Domain::parse("unreadable.invalid").unwrap_or_else(|_| unreachable!("a valid name"));
         let parts = jobs::Parts {
@@ -226,7 +230,7 @@ impl Pipeline {
             until: Until::Idle { patience },
         };
         let pool = Pool::new(parts);
-        let inner = Inner { gate, store, client, pool, job, terms, batch_max, concurrency, nowhere };
+        let inner = Inner { gate, store, client, pool, job, terms, batch_max, slots, stopping, nowhere };
         Ok(Self(Arc::new(inner)))
     }
 
@@ -238,6 +242,15 @@ impl Pipeline {
     /// The job that scrapes go into.
     pub fn job(&self) -> &Job {
         &self.job
+    }
+
+    /// Asks no further source; requests on the wire are finished.
+    pub fn stop(&self) {
+        self.stopping.send_replace(true);
+    }
+
+    fn is_stopping(&self) -> bool {
+        *self.stopping.borrow()
     }
 
     /// Asks the sources that are due, host by host, and enqueues what they lead to. One that fails stops nobody
@@ -256,13 +269,8 @@ impl Pipeline {
         }
         listener.planned(report.due + hosts.values().map(|sources| sources.len() as u64).sum::<u64>());
         self.ask_hosts(hosts, orders, &mut report, listener).await?;
-        if orders.scraping == Scraping::On {
-            // Those that an earlier run found and did not come to enqueue.
-            for source in self.store.sources_with_unscraped().await? {
-                if orders.wants(source) {
-                    report.items.add(self.enqueue_found(source).await?);
-                }
-            }
+        if orders.scraping == Scraping::On && !self.is_stopping() {
+            report.items.add(self.enqueue_left(orders).await?);
         }
         report.notes.sort_by_key(|note| note.source);
         Ok(report)
@@ -276,7 +284,7 @@ impl Pipeline {
 
     /// What a run does about a source; what holds it back, or is wrong with it, is committed.
     async fn look(&self, source: &Source, orders: &Orders, now: Timestamp) -> Result<Seen, StoreError> {
-        let fetched = match plan(source, orders.window, orders.cadences, now) {
+        let fetched = match plan(source, orders.window.looked_at(now), orders.cadences, now) {
             Plan::Disabled => return Ok(Seen::Disabled),
             Plan::NotDue { due_at } => return Ok(Seen::NotDue(due_at)),
             Plan::Fetch { warning } => return Ok(Seen::Due(warning)),
@@ -287,19 +295,27 @@ impl Pipeline {
         Ok(Seen::Ended(fetched))
     }
 
-    /// Asks a source when its turn came, unless another process did meanwhile.
+    /// Asks a source when its turn came, unless another process does, or did meanwhile.
     async fn ask_source(&self, id: SourceId, orders: &Orders) -> Result<Option<(Source, Seen)>, StoreError> {
-        let Some(source) = self.store.find_source(id).await? else { return Ok(None) };
-        let seen = match self.look(&source, orders, self.gate.clock().now()).await? {
+        let Some(holder) = self.gate.holder() else { return Err(StoreError::Closed) };
+        let now = self.gate.clock().now();
+        let source = match self.store.claim_source(id, holder, now).await? {
+            SourceClaim::Ours(source) => *source,
+            SourceClaim::Taken | SourceClaim::Missing => return Ok(None),
+        };
+        let seen = match self.look(&source, orders, now).await? {
             Seen::Due(warning) => {
                 if let Some(warning) = warning {
                     tracing::warn!(source = source.id.0, name = source.name, "{warning}");
                 }
-                Seen::Ended(self.fetch(&source, orders.window).await?)
+                self.fetch(&source, orders.window).await?.map(Seen::Ended)
             }
-            seen => seen,
+            seen => Some(seen),
         };
-        Ok(Some((source, seen)))
+        if !matches!(seen, Some(Seen::Ended(_))) {
+            self.store.leave_source(id, holder).await?;
+        }
+        Ok(seen.map(|seen| (source, seen)))
     }
 
     /// Whose pace a source goes by: sources of one domain are asked one after the other (B66).
@@ -315,15 +331,15 @@ impl Pipeline {
         report: &mut Report,
         listener: &dyn Listener,
     ) -> Result<(), StoreError> {
-        let slots = Arc::new(Semaphore::new(self.concurrency));
         let mut asking: JoinSet<Result<(), StoreError>> = JoinSet::new();
         let (sender, mut asked) = tokio::sync::mpsc::unbounded_channel();
         for sources in hosts.into_values() {
-            let (pipeline, slots, sender, orders) =
-                (self.clone(), slots.clone(), sender.clone(), orders.clone());
+            let (pipeline, sender, orders) = (self.clone(), sender.clone(), orders.clone());
             asking.spawn(async move {
-                let _slot = slots.acquire_owned().await;
                 for id in sources {
+                    if pipeline.is_stopping() {
+                        return Ok(());
+                    }
                     if let Some(asked) = pipeline.ask_source(id, &orders).await? {
                         let _ = sender.send(asked);
                     }
@@ -345,10 +361,6 @@ impl Pipeline {
             listener.asked(report.take(&source, fetched));
             if orders.scraping == Scraping::On {
                 let counts = match source.scraping && source.auto_scrape {
-                    // A page that is followed is followed for its changes.
-                    true if source.kind == Kind::Page && kept.changed > 0 => {
-                        self.enqueue_page(source.id).await?
-                    }
                     true => self.enqueue_found(source.id).await?,
                     // Nobody asked for them to be scraped, which is a refusal too (B56).
                     false => Counts { refused: kept.new, ..Counts::default() },

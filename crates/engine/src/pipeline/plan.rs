@@ -72,29 +72,34 @@ pub fn plan(source: &Source, window: RunWindow, cadences: Cadences, now: Timesta
         }
         Due::Due | Due::NotDue { .. } => {}
     }
-    if let Some(until) = source.retry_at.filter(|retry_at| *retry_at > now) {
+    // What lies further ahead than anybody asks for was written under a clock that was wrong.
+    let believable = |until: &Timestamp| *until > now && until.since(now) <= HELD_MAX;
+    if let Some(until) = source.retry_at.filter(believable) {
         let error = source.error.as_deref().unwrap_or("it failed");
         let times =
             if source.failures == 1 { "once" } else { &format!("{} times in a row", source.failures) };
         return Plan::Held { until, why: format!("failed {times}: {error}") };
     }
-    if let Some((until, why)) = Cursor::of(source).not_before().filter(|(until, _)| *until > now) {
+    if let Some((until, why)) = Cursor::of(source).not_before().filter(|(until, _)| believable(until)) {
         return Plan::Held { until, why };
     }
     Plan::Fetch { warning }
 }
 
-/// When a source is worth asking next, as far as its row tells; `None` when never.
-pub fn next_at(source: &Source, unpaced: Span) -> Option<Timestamp> {
+/// When a source is worth asking next, as far as its row tells when the wall clock reads `now`; `None` when never.
+/// One without a cadence is worth it after `unpaced`.
+pub fn next_at(source: &Source, unpaced: Span, now: Timestamp) -> Option<Timestamp> {
     if !source.enabled {
         return None;
     }
     let cursor = object("cursor_json", &source.cursor_json).unwrap_or_default();
-    let last_fetch = last_fetch_at(&cursor).ok().flatten();
+    // A fetch cannot have been in the future: that one is due (B64).
+    let last_fetch = last_fetch_at(&cursor).ok().flatten().filter(|last_fetch| *last_fetch <= now);
     let every = cadence(source).ok().flatten().map_or(unpaced, Cadence::every);
     let due_at = last_fetch.map_or(Timestamp::MIN, |last_fetch| last_fetch + every);
-    let allowed_at = Cursor::of(source).not_before().map_or(Timestamp::MIN, |(until, _)| until);
-    Some(due_at.max(allowed_at).max(source.retry_at.unwrap_or(Timestamp::MIN)))
+    let held = [source.retry_at, Cursor::of(source).not_before().map(|(until, _)| until)];
+    let held = held.into_iter().flatten().filter(|until| until.since(now) <= HELD_MAX);
+    Some(held.fold(due_at, Timestamp::max))
 }
 
 /// The cadence of a source, if it has one.
@@ -111,6 +116,9 @@ pub(super) fn object(key: &str, text: &str) -> Result<Map<String, Value>, String
         Err(error) => Err(format!("{key} is not valid JSON: {error}")),
     }
 }
+
+/// Nobody is held for longer than this.
+const HELD_MAX: Span = Span::from_hours(31 * 24);
 
 #[cfg(test)]
 mod tests {
@@ -231,8 +239,19 @@ mod tests {
             planned(&source("{}", &cursor), Cadences::Ignored),
             format!("held until {until}: ttl 60m")
         );
-        assert_eq!(next_at(&source("{}", &cursor), Span::ZERO), Some(until));
+        assert_eq!(next_at(&source("{}", &cursor), Span::ZERO, NOW), Some(until));
         let late = source(HOURLY, &fetched(60));
-        assert_eq!(next_at(&late, Span::ZERO), Some(NOW + Span::from_mins(59)));
+        assert_eq!(next_at(&late, Span::ZERO, NOW), Some(NOW + Span::from_mins(59)));
+    }
+    /// B7, B64: what was written under a clock that was wrong holds nobody for ever.
+    #[test]
+    fn what_lies_absurdly_far_ahead_does_not_count() {
+        let year = NOW + Span::from_hours(365 * 24);
+        let mut odd = source(HOURLY, &format!(r#"{{"not_before":"{year}"}}"#));
+        odd.retry_at = Some(year);
+        assert_eq!(planned(&odd, Cadences::Kept), "fetch");
+        assert_eq!(next_at(&odd, Span::ZERO, NOW), Some(Timestamp::MIN));
+        let future = source(HOURLY, &fetched(-60));
+        assert_eq!(next_at(&future, Span::ZERO, NOW), Some(Timestamp::MIN));
     }
 }

@@ -10,7 +10,7 @@ use comity::gate::{Gate, HandsOff};
 use comity::jobs::Ended;
 use comity::pipeline::{Cadences, Listener, Note, Orders, Outcome, Pipeline, Report, Scraping};
 use comity::store::Store;
-use comity::store::items::{Item, ItemId, Items, ScrapeLog};
+use comity::store::items::{Item, ItemId, Items, Order, ScrapeLog};
 use comity::store::jobs::Job;
 use comity::store::sources::{FetchRun, Kind, NewItem, NewSource, Source, SourceChange, SourceId};
 use comity::store::tasks::Lead;
@@ -174,7 +174,13 @@ impl Station {
 
     /// The items of a source, in the order they were found.
     pub(crate) async fn items(&self, source: SourceId) -> Vec<Item> {
-        let items = Items { source: Some(source), state: None, after: Some(ItemId(0)), limit: 1_000 };
+        let items = Items {
+            source: Some(source),
+            state: None,
+            order: Order::After(ItemId(0)),
+            limit: 1_000,
+            ..Items::default()
+        };
         self.store.list_items(items).await.unwrap()
     }
 

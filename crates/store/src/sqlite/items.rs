@@ -16,8 +16,8 @@ use super::writer::Tx;
 use super::{at, us};
 use crate::domains::HolderId;
 use crate::items::{
-    Item, ItemCounts, ItemId, ItemState, Items, LogId, SCRAPE_JOB, ScrapeLog, ScrapeTerms, Start, StartStep,
-    Started, Wish,
+    Item, ItemCounts, ItemId, ItemState, Items, LogId, Only, Order, SCRAPE_JOB, ScrapeLog, ScrapeTerms,
+    Start, StartStep, Started, Wish,
 };
 use crate::jobs::Job;
 use crate::sources::{Source, SourceId};
@@ -39,14 +39,22 @@ impl Tx<'_> {
         if let Some(source) = items.source {
             only("source_id =", source.0.into());
         }
-        if let Some(after) = items.after {
+        if let Order::After(after) = items.order {
             only("id >", after.0.into());
+        }
+        if items.only == Only::Scrapable {
+            wheres.push("source_id IN (SELECT id FROM sources WHERE enabled AND scraping)".to_owned());
         }
         // Written out, so that the index of what was not scraped serves.
         if let Some(state) = items.state {
             wheres.push(format!("state = '{}'", state.as_str()));
         }
-        let order = if items.after.is_some() { "id" } else { "id DESC" };
+        // Every try has a task with a higher number than the one before.
+        let order = match items.order {
+            Order::Newest => "id DESC",
+            Order::After(_) => "id",
+            Order::LeastTried => "task_id, id",
+        };
         let sql = format!("{ITEMS} WHERE {} ORDER BY {order} LIMIT {}", wheres.join(" AND "), items.limit);
         let mut statement = self.sql.prepare_cached(&sql)?;
         statement.query_map(rusqlite::params_from_iter(values), item_of)?.collect()
@@ -326,7 +334,8 @@ impl Tx<'_> {
     /// Puts a task off: its item does not run, and its wake is reserved.
     fn defer(&self, item: &Item, task: TaskId, deferred: Deferred) -> rusqlite::Result<Deferred> {
         let wake = us(deferred.wake_at);
-        let sql = "UPDATE tasks SET ready_us = ?2 WHERE id = ?1";
+        // Never sooner than it was to go anyhow: it may be a retry.
+        let sql = "UPDATE tasks SET ready_us = max(ready_us, ?2) WHERE id = ?1";
         self.sql.prepare_cached(sql)?.execute([task.0 as i64, wake])?;
         let sql = "UPDATE items SET state = 'waiting', wake_us = ?2 WHERE id = ?1";
         self.sql.prepare_cached(sql)?.execute([item.id.0, wake])?;

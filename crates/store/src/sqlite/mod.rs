@@ -37,7 +37,8 @@ use crate::items::{
 use crate::jobs::{Filling, Job, JobStore, Stepped};
 use crate::robots::{RobotsRow, RobotsStore};
 use crate::sources::{
-    Changed, FetchEnd, FetchRun, Kept, NewItem, NewSource, Source, SourceChange, SourceId, SourceStore,
+    Changed, FetchEnd, FetchRun, Kept, NewItem, NewSource, Source, SourceChange, SourceClaim, SourceId,
+    SourceStore,
 };
 use crate::tasks::{
     Claim, Claimed, Enqueued, LaneId, NewTask, Refill, Settle, Settled, TaskRow, TaskStore, TaskView,
@@ -318,7 +319,16 @@ impl SourceStore for Sqlite {
         self.writer.run(move |tx| tx.keep_items(source, &items, now))
     }
 
-    fn end_fetch(&self, end: FetchEnd) -> Reply<'_, ()> {
+    fn claim_source(&self, id: SourceId, holder: HolderId, now: Timestamp) -> Reply<'_, SourceClaim> {
+        let living = self.living.clone();
+        self.writer.run(move |tx| tx.claim_source(&living, id, holder, now))
+    }
+
+    fn leave_source(&self, id: SourceId, holder: HolderId) -> Reply<'_, ()> {
+        self.writer.run(move |tx| tx.leave_source(id, holder))
+    }
+
+    fn end_fetch(&self, end: FetchEnd) -> Reply<'_, bool> {
         self.writer.run(move |tx| tx.end_fetch(&end))
     }
 

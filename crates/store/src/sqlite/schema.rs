@@ -181,7 +181,8 @@ CREATE TABLE sources (
     added_us INTEGER NOT NULL,
     failures INTEGER NOT NULL DEFAULT 0,
     retry_us INTEGER,
-    error TEXT
+    error TEXT,
+    asked_by INTEGER
 ) STRICT;
 
 CREATE TABLE items (
@@ -207,8 +208,8 @@ CREATE TABLE items (
 CREATE UNIQUE INDEX items_identity ON items (source_id, identity);
 CREATE INDEX items_unscraped ON items (source_id, id) WHERE state = 'none';
 CREATE INDEX items_unscraped_all ON items (id) WHERE state = 'none';
-CREATE INDEX items_failed ON items (source_id, id) WHERE state = 'failed';
-CREATE INDEX items_failed_all ON items (id) WHERE state = 'failed';
+CREATE INDEX items_failed ON items (source_id, task_id) WHERE state = 'failed';
+CREATE INDEX items_failed_all ON items (task_id) WHERE state = 'failed';
 CREATE INDEX items_in_flight ON items (source_id, wake_us) WHERE state IN ('waiting', 'running');
 
 CREATE TABLE fetch_runs (

@@ -1,15 +1,19 @@
 //! Sources, and what became of fetching them.
 
+use comity_core::cadence::Cadence;
 use comity_core::interval::SourceInterval;
 use comity_core::time::{Span, Timestamp};
 use rusqlite::{OptionalExtension, Row, params};
 use serde_json::{Map, Value};
 
+use super::holders::{Living, Standing};
 use super::tasks::lead_of;
 use super::writer::Tx;
 use super::{at, us};
+use crate::domains::HolderId;
 use crate::sources::{
-    Changed, FetchEnd, FetchResult, FetchRun, Kept, Kind, NewItem, NewSource, Source, SourceChange, SourceId,
+    Changed, FetchEnd, FetchResult, FetchRun, Kept, Kind, NewItem, NewSource, Source, SourceChange,
+    SourceClaim, SourceId,
 };
 
 impl Tx<'_> {
@@ -40,9 +44,7 @@ impl Tx<'_> {
     }
 
     pub(super) fn change_source(&self, id: SourceId, change: &SourceChange) -> rusqlite::Result<Changed> {
-        if self.source(id)?.is_none() {
-            return Ok(Changed::Missing);
-        }
+        let Some(old) = self.source(id)? else { return Ok(Changed::Missing) };
         if let Some(url) = &change.url {
             let taken = self.source_where("url = ?1", url)?.map(|other| other.id);
             if let Some(other) = taken.filter(|other| *other != id) {
@@ -79,8 +81,10 @@ impl Tx<'_> {
             let sql = "UPDATE sources SET enabled = ?2 WHERE id = ?1";
             self.sql.prepare_cached(sql)?.execute(params![id.0, enabled])?;
         }
-        // What was wrong with it may have been set right.
-        if change.enabled == Some(true) || change.config.is_some() {
+        let made_no_sense = |text: &str| {
+            serde_json::from_str(text).map_or(true, |config| Cadence::of_config(&config).is_err())
+        };
+        if change.enabled == Some(true) || change.config.is_some() && made_no_sense(&old.config_json) {
             let sql = "UPDATE sources SET failures = 0, retry_us = NULL, error = NULL WHERE id = ?1";
             self.sql.prepare_cached(sql)?.execute([id.0])?;
         }
@@ -88,6 +92,14 @@ impl Tx<'_> {
     }
 
     pub(super) fn remove_source(&self, id: SourceId) -> rusqlite::Result<bool> {
+        // Tasks that wait stay, and become no-ops; those of scrapes that ended go with their items.
+        for (table, key) in [("attempts", "task_id"), ("tasks", "id")] {
+            let sql = format!(
+                "DELETE FROM {table} WHERE {key} IN (SELECT tasks.id FROM items JOIN tasks ON tasks.id = items.task_id
+                WHERE items.source_id = ?1 AND tasks.state <> 'waiting')"
+            );
+            self.sql.prepare_cached(&sql)?.execute([id.0])?;
+        }
         for table in ["items", "fetch_runs", "scrape_logs"] {
             let sql = format!("DELETE FROM {table} WHERE source_id = ?1");
             self.sql.prepare_cached(&sql)?.execute([id.0])?;
@@ -102,28 +114,24 @@ impl Tx<'_> {
         now: Timestamp,
     ) -> rusqlite::Result<Kept> {
         let mut kept = Kept::default();
-        if self.source(source)?.is_none() {
-            return Ok(kept);
-        }
+        let Some(of) = self.source(source)? else { return Ok(kept) };
         let find = "SELECT content_hash FROM items WHERE source_id = ?1 AND identity = ?2";
         let insert =
             "INSERT INTO items (source_id, identity, url, lead, title, published_us, content_hash, seen_us)
             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
         let change = "UPDATE items SET url = ?3, lead = ?4, title = ?5, published_us = ?6, content_hash = ?7,
-            changed_us = ?8 WHERE source_id = ?1 AND identity = ?2";
+            changed_us = ?8, state = iif(?9 AND state IN ('done', 'partial', 'failed'), 'none', state)
+            WHERE source_id = ?1 AND identity = ?2";
         let mut find = self.sql.prepare_cached(find)?;
         let (mut insert, mut change) = (self.sql.prepare_cached(insert)?, self.sql.prepare_cached(change)?);
         for item in items {
-            let values = params![
-                source.0,
-                item.identity,
-                item.url,
-                item.lead.as_str(),
-                item.title,
-                item.published_at.map(us),
-                item.content_hash as i64,
-                us(now),
-            ];
+            let (published, hash) = (item.published_at.map(us), item.content_hash as i64);
+            let NewItem { identity, url, title, .. } = item;
+            let lead = item.lead.as_str();
+            let values = params![source.0, identity, url, lead, title, published, hash, us(now)];
+            // A page that is followed is followed for its changes: it is to be scraped again.
+            let is_page = of.kind == Kind::Page;
+            let with_kind = params![source.0, identity, url, lead, title, published, hash, us(now), is_page];
             let known: Option<i64> =
                 find.query_row(params![source.0, item.identity], |row| row.get(0)).optional()?;
             match known {
@@ -132,7 +140,7 @@ impl Tx<'_> {
                     kept.new += 1;
                 }
                 Some(hash) if hash != item.content_hash as i64 => {
-                    change.execute(values)?;
+                    change.execute(with_kind)?;
                     kept.changed += 1;
                 }
                 Some(_) => kept.known += 1,
@@ -141,9 +149,11 @@ impl Tx<'_> {
         Ok(kept)
     }
 
-    pub(super) fn end_fetch(&self, end: &FetchEnd) -> rusqlite::Result<()> {
+    pub(super) fn end_fetch(&self, end: &FetchEnd) -> rusqlite::Result<bool> {
         let id = end.source.0;
-        let Some(source) = self.source(end.source)? else { return Ok(()) };
+        let Some(source) = self.source(end.source)? else { return Ok(false) };
+        let mut moved = false;
+        self.sql.prepare_cached("UPDATE sources SET asked_by = NULL WHERE id = ?1")?.execute([id])?;
         let mut cursor_out = source.cursor_json.clone();
         match &end.result {
             FetchResult::Read { cursor, moved_to, .. } => {
@@ -154,7 +164,7 @@ impl Tx<'_> {
                 // Where another source is already, this one stays where it is.
                 if let Some((url, lead)) = moved_to {
                     let sql = "UPDATE OR IGNORE sources SET url = ?2, lead = ?3 WHERE id = ?1 AND url <> ?2";
-                    self.sql.prepare_cached(sql)?.execute(params![id, url, lead.as_str()])?;
+                    moved = self.sql.prepare_cached(sql)?.execute(params![id, url, lead.as_str()])? == 1;
                 }
             }
             FetchResult::Failed { retry_at } => {
@@ -166,7 +176,12 @@ impl Tx<'_> {
                 let sql = "UPDATE sources SET enabled = 0, failures = failures + 1, error = ?2 WHERE id = ?1";
                 self.sql.prepare_cached(sql)?.execute(params![id, end.error])?;
             }
-            FetchResult::Held { .. } => {}
+            FetchResult::Held { .. } => {
+                // One row says that it is held, however often it was looked at.
+                let sql = "DELETE FROM fetch_runs WHERE status = 'held'
+                    AND id = (SELECT max(id) FROM fetch_runs WHERE source_id = ?1)";
+                self.sql.prepare_cached(sql)?.execute([id])?;
+            }
         }
         let until = match end.result {
             FetchResult::Failed { retry_at } => Some(retry_at),
@@ -199,7 +214,32 @@ impl Tx<'_> {
         let sql = "DELETE FROM scrape_logs WHERE source_id = ?1 AND started_us < ?2 AND ended_us IS NOT NULL
             AND started_us < (SELECT max(started_us) FROM scrape_logs WHERE source_id = ?1)";
         self.sql.prepare_cached(sql)?.execute([id, us(end.ended_at - SCRAPES_KEPT)])?;
-        Ok(())
+        Ok(moved)
+    }
+
+    pub(super) fn claim_source(
+        &mut self,
+        living: &Living,
+        id: SourceId,
+        holder: HolderId,
+        now: Timestamp,
+    ) -> rusqlite::Result<SourceClaim> {
+        let Some(source) = self.source(id)? else { return Ok(SourceClaim::Missing) };
+        let sql = "SELECT asked_by FROM sources WHERE id = ?1";
+        let asked_by: Option<i64> = self.sql.prepare_cached(sql)?.query_row([id.0], |row| row.get(0))?;
+        if let Some(other) = asked_by.filter(|other| *other != holder.0)
+            && self.look_at(living, other, now)? == Standing::Lives
+        {
+            return Ok(SourceClaim::Taken);
+        }
+        let sql = "UPDATE sources SET asked_by = ?2 WHERE id = ?1";
+        self.sql.prepare_cached(sql)?.execute([id.0, holder.0])?;
+        Ok(SourceClaim::Ours(Box::new(source)))
+    }
+
+    pub(super) fn leave_source(&self, id: SourceId, holder: HolderId) -> rusqlite::Result<()> {
+        let sql = "UPDATE sources SET asked_by = NULL WHERE id = ?1 AND asked_by = ?2";
+        self.sql.prepare_cached(sql)?.execute([id.0, holder.0]).map(|_| ())
     }
 
     /// The cursor after a fetch that was read: the fields it sets over those that stand there (B60).

@@ -57,7 +57,7 @@ impl Writer {
             .name("comity-store".to_owned())
             .spawn({
                 let place = place.clone();
-                move || Run { connection, place, memory }.run(&receiver)
+                move || Run { connection, place, memory, locked: false }.run(&receiver)
             })
             .map_err(|error| place.unavailable(format!("no thread could be started: {error}")))?;
         Ok(Self { sender: Some(sender), thread: Some(thread) })
@@ -109,6 +109,8 @@ struct Run {
     connection: Connection,
     place: Place,
     memory: Memory,
+    /// Another program kept the database locked for as long as we wait.
+    locked: bool,
 }
 
 impl Run {
@@ -183,6 +185,11 @@ impl Run {
         if failed.is_none() {
             failed = self.connection.execute_batch("COMMIT").err();
         }
+        // Whoever waits behind one that waited in vain does not wait as long again.
+        let locked = failed.as_ref().is_some_and(super::is_busy);
+        if locked != std::mem::replace(&mut self.locked, locked) {
+            let _ = self.connection.busy_timeout(if locked { BRIEFLY } else { super::BUSY });
+        }
         let result = match failed {
             None => Ok(()),
             Some(error) => {
@@ -200,6 +207,8 @@ impl Run {
     }
 }
 
+/// How long a database that was found locked is waited for.
+const BRIEFLY: Duration = Duration::from_millis(500);
 /// Pieces of work in one transaction, at most.
 const BATCH: usize = 512;
 /// So many looks without work count as quiet too.

@@ -8,7 +8,7 @@ use comity_core::time::{Span, Timestamp};
 use comity_store::Store;
 use comity_store::domains::Hold;
 use comity_store::items::{
-    Item, ItemId, Items, LogId, ScrapeLog, ScrapeTerms, Start, StartStep, Started, Wish,
+    Item, ItemId, Items, LogId, Order, ScrapeLog, ScrapeTerms, Start, StartStep, Started, Wish,
 };
 use comity_store::sources::{Changed, Kind, NewItem, NewSource, SourceChange, SourceId};
 use comity_store::tasks::{Attempt, Claim, Lead, Settle, Settled, Step, TaskRow};
@@ -201,7 +201,8 @@ pub(crate) fn every(millis: u64) -> SourceInterval {
 pub(crate) async fn keep(store: &dyn Store, source: SourceId, urls: &[String]) -> Vec<ItemId> {
     let kept = store.keep_items(source, urls.iter().map(|url| page(url)).collect(), at(0)).await.unwrap();
     assert_eq!(kept.new as usize, urls.len());
-    let all = Items { source: Some(source), after: Some(ItemId(0)), limit: u32::MAX, ..Default::default() };
+    let all =
+        Items { source: Some(source), order: Order::After(ItemId(0)), limit: u32::MAX, ..Default::default() };
     let items = store.list_items(all).await.unwrap();
     let number = |url: &String| items.iter().find(|item| item.url == *url).unwrap().id;
     urls.iter().map(number).collect()

@@ -4,7 +4,7 @@ use comity_core::enqueue::{Asker, Enqueued};
 use comity_core::interval::{Deferred, SourceInterval};
 use comity_core::task::JobStep;
 use comity_core::time::{Span, Timestamp};
-use comity_store::items::{ItemId, Items, ScrapeTerms};
+use comity_store::items::{ItemId, Items, Order, ScrapeTerms};
 use comity_store::sources::{NewItem, NewSource, SourceChange};
 use comity_store::tasks::{Lead, Settle, Settled};
 
@@ -246,7 +246,7 @@ pub(crate) async fn a_task_knows_its_item_and_who_led_there(backend: Backend) {
         NewItem { identity: "remote".to_owned(), lead: Lead::Remote, ..page("https://a.example/page") },
     ];
     one.store().keep_items(one.source, found, at(0)).await.unwrap();
-    let items = Items { limit: 9, after: Some(ItemId(0)), ..Default::default() };
+    let items = Items { limit: 9, order: Order::After(ItemId(0)), ..Default::default() };
     let ids: Vec<ItemId> =
         one.store().list_items(items).await.unwrap().into_iter().map(|item| item.id).collect();
     let told = one.enqueue_with(&ids, Asker::Manual, ScrapeTerms::default(), at(1)).await;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use comity_core::interval::SourceInterval;
 use comity_store::Store;
-use comity_store::items::{Item, ItemId, ItemState, Items};
+use comity_store::items::{Item, ItemId, ItemState, Items, Order};
 use comity_store::sources::{
     Changed, FetchResult, Kept, Kind, NewItem, NewSource, Source, SourceChange, SourceId,
 };
@@ -292,8 +292,8 @@ pub(crate) async fn items_are_listed_in_pages(backend: Backend) {
     let all = Items { source: Some(one.source), limit: 2, ..Items::default() };
     let ids = &one.items;
     assert_eq!(list(all).await, [ids[4], ids[3]], "the last seen first");
-    assert_eq!(list(Items { after: Some(ItemId(0)), ..all }).await, ids[..2]);
-    assert_eq!(list(Items { after: Some(ids[3]), ..all }).await, ids[4..]);
+    assert_eq!(list(Items { order: Order::After(ItemId(0)), ..all }).await, ids[..2]);
+    assert_eq!(list(Items { order: Order::After(ids[3]), ..all }).await, ids[4..]);
     let of_state = |state| Items { state: Some(state), limit: 9, ..all };
     assert_eq!(list(of_state(ItemState::Done)).await, [ids[1]]);
     assert_eq!(list(of_state(ItemState::Waiting)).await, [ids[3]]);

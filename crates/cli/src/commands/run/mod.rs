@@ -14,7 +14,6 @@ use comity::jobs::Ended;
 use comity::pipeline::{Cadences, Listener, Note, Orders, Pipeline, Report, Scraping};
 use comity::store::sources::SourceId;
 use comity::store::{Store, StoreError};
-use tokio::sync::watch;
 
 pub(super) use session::{Beside, Session, config};
 pub(super) use tell::left;
@@ -44,14 +43,10 @@ async fn once(
     let session = Session::begin(config, "run").await?;
     let orders = orders(run, session.began)?;
     check_sources(&*session.store, run).await?;
-    let asked = Arc::new(Asking::new());
+    let asked = Arc::new(Asking::default());
     let working = tokio::spawn(work(session.pipeline.clone(), orders.clone(), limited, asked.clone()));
-    let stop = asked.clone();
     let beside = || asked.so_far();
-    let stop = || {
-        stop.stop.send_replace(true);
-    };
-    let (done, interrupted) = session.watch(global, working, &mut signals, stop, beside).await;
+    let (done, interrupted) = session.watch(global, working, &mut signals, beside).await;
     let (report, ended) = match done.context("the run ended by itself")? {
         Ok(done) => done,
         Err(error) => {
@@ -77,62 +72,55 @@ async fn work(
     asked: Arc<Asking>,
 ) -> Result<(Report, Option<Ended>), StoreError> {
     if orders.scraping == Scraping::Off {
-        let report = asked.until_stopped(pipeline.run(&orders, &*asked)).await?;
-        return Ok((report.unwrap_or_else(|| Report::new(orders.window)), None));
+        return Ok((pipeline.run(&orders, &*asked).await?, None));
     }
     let pool = pipeline.pool().clone();
     pool.set_filling(true);
-    let scraping = tokio::spawn({
+    let mut scraping = tokio::spawn({
         let pool = pool.clone();
         async move { pool.run().await }
     });
-    let asking = asked.until_stopped(pipeline.run(&orders, &*asked)).await;
-    let report = asking.map(|report| report.unwrap_or_else(|| Report::new(orders.window)));
-    let mut report = report;
-    if let Ok(report) = &mut report
-        && limited
-        && let Some(rest) = asked.until_stopped(pipeline.enqueue_rest(&orders)).await?
-    {
-        report.items.enqueued += rest.enqueued;
-        report.items.deferred += rest.deferred;
-    }
+    let mut ended = None;
+    let report = match pipeline.run(&orders, &*asked).await {
+        Ok(mut report) => {
+            if limited {
+                // Nobody makes room any more once the workers ended.
+                tokio::select! {
+                    rest = pipeline.enqueue_rest(&orders) => {
+                        let rest = rest?;
+                        report.items.enqueued += rest.enqueued;
+                        report.items.deferred += rest.deferred;
+                    }
+                    done = &mut scraping => ended = Some(done),
+                }
+            }
+            Ok(report)
+        }
+        Err(error) => {
+            pool.stop();
+            Err(error)
+        }
+    };
     pool.set_filling(false);
-    if report.is_err() {
-        pool.stop();
-    }
-    let ended = scraping.await.unwrap_or(Err(StoreError::Closed));
+    let ended = match ended {
+        Some(ended) => ended,
+        None => scraping.await,
+    };
+    let ended = ended.unwrap_or(Err(StoreError::Closed));
     Ok((report?, Some(ended?)))
 }
 
-/// Counts sources that were asked, and stops the asking.
+/// Counts sources that were asked.
+#[derive(Default)]
 struct Asking {
     planned: AtomicU64,
     count: AtomicU64,
-    stop: watch::Sender<bool>,
 }
 
 impl Asking {
-    fn new() -> Self {
-        let (planned, count) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { planned, count, stop: watch::Sender::new(false) }
-    }
-
     fn so_far(&self) -> Beside {
         let (all, done) = (self.planned.load(Ordering::Relaxed), self.count.load(Ordering::Relaxed));
         Beside { done, all, doing: format!("{done} of {all} sources") }
-    }
-
-    /// What was done; nothing when it was stopped before.
-    async fn until_stopped<T>(
-        &self,
-        doing: impl Future<Output = Result<T, StoreError>>,
-    ) -> Result<Option<T>, StoreError> {
-        let mut stopped = self.stop.subscribe();
-        tokio::select! {
-            biased;
-            done = doing => done.map(Some),
-            _ = stopped.wait_for(|stopped| *stopped) => Ok(None),
-        }
     }
 }
 

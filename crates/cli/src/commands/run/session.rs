@@ -1,7 +1,7 @@
 //! What `run` and `scrape` work with: a gate, a pipeline and its workers, over one configuration.
 
 use std::path::Path;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -87,6 +87,11 @@ impl Session {
         Ok(self.gate.close(HandsOff::Stop).await?)
     }
 
+    /// The same for a session that follows in this very process: what was guessed goes on.
+    pub(crate) async fn pass(&self) {
+        let _ = tokio::time::timeout(Duration::from_secs(5), self.gate.close(HandsOff::Pass)).await;
+    }
+
     /// The same when the store does not work: not for long.
     pub(crate) async fn abandon(&self) {
         let _ = tokio::time::timeout(Duration::from_secs(2), self.gate.close(HandsOff::Stop)).await;
@@ -98,9 +103,7 @@ impl Session {
 
     /// Scrapes of this process: fetched, failed, skipped.
     pub(crate) fn tasks(&self) -> (u64, u64, u64) {
-        let counters = self.gate.events().counters();
-        let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
-        (load(&counters.done), load(&counters.failed), load(&counters.skipped))
+        tasks(&self.gate)
     }
 
     /// The same for machines, with how many wait for the next run.
@@ -122,7 +125,6 @@ impl Session {
         global: &Global,
         mut working: JoinHandle<T>,
         signals: &mut Signals,
-        mut stop: impl FnMut(),
         beside: impl Fn() -> Beside,
     ) -> (Result<T, JoinError>, bool) {
         let mut progress = Progress::start(global);
@@ -153,10 +155,12 @@ impl Session {
                     }
                     interrupted = true;
                     let count = self.pipeline.pool().in_flight();
-                    let what = if count == 1 { "scrape is" } else { "scrapes are" };
-                    output::remark(&format!("stopping: {count} {what} finished first (Ctrl-C again stops at once)"));
+                    let what = if count == 1 { "scrape" } else { "scrapes" };
+                    output::remark(&format!(
+                        "stopping: {count} {what} and requests for sources under way are finished first (Ctrl-C again stops at once)"
+                    ));
+                    self.pipeline.stop();
                     self.pipeline.pool().stop();
-                    stop();
                 }
             }
         }
@@ -176,6 +180,13 @@ impl Session {
             format!(" · {domain}: {reason} ({waiting} in line)")
         })
     }
+}
+
+/// Scrapes that passed a gate: fetched, failed, skipped.
+pub(super) fn tasks(gate: &Gate) -> (u64, u64, u64) {
+    let counters = gate.events().counters();
+    let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    (load(&counters.done), load(&counters.failed), load(&counters.skipped))
 }
 
 fn archive(config: &Config) -> anyhow::Result<Archive> {

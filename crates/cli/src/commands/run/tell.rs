@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::Session;
 use crate::args::Global;
+use crate::commands::jobs::without_user;
 use crate::commands::report::moment;
 use crate::output;
 
@@ -20,7 +21,9 @@ pub(super) fn log(note: &Note) {
         Outcome::Fetched { found, new, changed, problem: Some(problem), .. } => {
             tracing::warn!(source, name, found, new, changed, problem, "source read in part");
         }
-        Outcome::Held { until, why } => tracing::info!(source, name, %until, why, "source held back"),
+        Outcome::Held { until, why } => {
+            tracing::info!(source, name, until = until_when(*until), why, "source held back");
+        }
         Outcome::Failed { error, retry_at: Some(retry_at) } => {
             tracing::warn!(source, name, error, again = %moment(*retry_at), "source failed");
         }
@@ -29,6 +32,11 @@ pub(super) fn log(note: &Note) {
         }
         Outcome::NotDue { due_at } => tracing::debug!(source, name, %due_at, "source not due"),
     }
+}
+
+/// A moment, or that nobody knows it.
+fn until_when(until: Timestamp) -> String {
+    if until == Timestamp::MAX { "somebody lifts that".to_owned() } else { moment(until) }
 }
 
 /// What a run came to.
@@ -92,7 +100,7 @@ pub(super) fn object(report: &Report) -> Value {
 fn detail(note: &Note) -> Option<Value> {
     let (outcome, at, why) = match &note.outcome {
         Outcome::Fetched { problem: Some(problem), .. } => ("partial", None, problem),
-        Outcome::Held { until, why } => ("held", Some(*until), why),
+        Outcome::Held { until, why } => ("held", Some(*until).filter(|until| *until != Timestamp::MAX), why),
         Outcome::Failed { error, retry_at } => ("failed", *retry_at, error),
         Outcome::Fetched { problem: None, .. } | Outcome::NotDue { .. } => return None,
     };
@@ -106,7 +114,7 @@ pub(super) fn lines(report: &Report) -> Vec<String> {
     let mut lines = Vec::new();
     let sources = |count: u64| if count == 1 { "1 source".to_owned() } else { format!("{count} sources") };
     if report.notes.is_empty() {
-        lines.push("no sources to ask; comity sources add URL begins to follow one".to_owned());
+        lines.push("no sources to ask; comity sources list shows those there are, comity sources add URL follows one".to_owned());
         return lines;
     }
     let mut parts = vec![format!("{} fetched", report.fetched)];
@@ -151,12 +159,11 @@ fn line(note: &Note) -> Option<String> {
                 what += &format!("; in part: {problem}");
             }
             if let Some(url) = moved_to {
-                what += &format!("; moved for good, asked at {url} from now on");
+                what += &format!("; moved for good, asked at {} from now on", without_user(url));
             }
             what
         }
-        Outcome::Held { until, why } if *until == Timestamp::MAX => format!("held back: {why}"),
-        Outcome::Held { until, why } => format!("held back until {}: {why}", moment(*until)),
+        Outcome::Held { until, why } => format!("held back until {}: {why}", until_when(*until)),
         Outcome::Failed { error, retry_at: Some(retry_at) } => {
             format!("failed: {error}; tried again from {} on", moment(*retry_at))
         }

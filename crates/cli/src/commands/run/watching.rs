@@ -1,14 +1,17 @@
 //! `comity run --watch`: one run after the other, over configurations that change and stores that go and come back.
 
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use comity::config::Config;
 use comity::core::time::Timestamp;
+use comity::gate::Gate;
 use comity::jobs::Ended;
 use comity::pipeline::{Listener, Note, Report, Scraping};
 use comity::store::StoreError;
-use tokio::sync::watch;
+use serde_json::{Value, json};
 
+use super::session::tasks;
 use super::{Session, check_sources, config, orders, tell};
 use crate::args::{Global, Run};
 use crate::commands::report::moment;
@@ -21,8 +24,8 @@ enum Over {
     Stopped,
     /// The configuration changed.
     Reloaded(Box<Config>),
-    /// It is worth trying again after this long.
-    Pause(Duration),
+    /// It is worth trying again after a while.
+    Again,
 }
 
 pub(super) async fn run(
@@ -33,14 +36,19 @@ pub(super) async fn run(
 ) -> anyhow::Result<u8> {
     let mut began = false;
     loop {
-        let session = match Session::begin(config.clone(), "run --watch").await {
+        // A service goes on with the other sources, however many items of one fail.
+        let mut settings = config.clone();
+        settings.job.failure_threshold = 0;
+        let session = match Session::begin(settings, "run --watch").await {
             Ok(session) => session,
             // What does not work from the start is told at once; what worked before may again.
             Err(error) if !began => return Err(error),
             Err(error) => {
                 tracing::warn!("{error:#}; trying again");
-                if pause(&mut signals, STORE_PAUSE).await {
-                    return Ok(exit::INTERRUPTED);
+                match pause(global, run, &mut signals).await {
+                    Over::Stopped => return Ok(exit::INTERRUPTED),
+                    Over::Reloaded(new) => config = *new,
+                    Over::Again => {}
                 }
                 continue;
             }
@@ -49,29 +57,46 @@ pub(super) async fn run(
             check_sources(&*session.store, run).await?;
         }
         began = true;
-        match attend(global, run, &session, &mut signals).await? {
+        let mut over = attend(global, run, &session, &mut signals).await?;
+        drop(session);
+        if let Over::Again = over {
+            over = pause(global, run, &mut signals).await;
+        }
+        match over {
             Over::Stopped => return Ok(exit::INTERRUPTED),
             Over::Reloaded(new) => config = *new,
-            Over::Pause(pause_for) => {
-                drop(session);
-                if pause(&mut signals, pause_for).await {
-                    return Ok(exit::INTERRUPTED);
-                }
-            }
+            Over::Again => {}
         }
     }
 }
 
-/// Sleeps; true when somebody asked to stop meanwhile.
-async fn pause(signals: &mut Signals, pause_for: Duration) -> bool {
-    let sleeping = tokio::time::sleep(pause_for);
+/// Waits a while; what was asked for meanwhile.
+async fn pause(global: &Global, run: &Run, signals: &mut Signals) -> Over {
+    let sleeping = tokio::time::sleep(PAUSE);
     tokio::pin!(sleeping);
     loop {
         tokio::select! {
-            () = &mut sleeping => return false,
-            asked = signals.next() => if asked == Asked::Stop {
-                return true;
+            () = &mut sleeping => return Over::Again,
+            asked = signals.next() => match asked {
+                Asked::Stop => return Over::Stopped,
+                Asked::Reload => if let Some(over) = reload(global, run) {
+                    return over;
+                },
             },
+        }
+    }
+}
+
+/// Reads the configuration again; one that cannot be used changes nothing.
+fn reload(global: &Global, run: &Run) -> Option<Over> {
+    match config(global, &run.keep) {
+        Ok(config) => {
+            output::remark("the configuration was read again");
+            Some(Over::Reloaded(Box::new(config)))
+        }
+        Err(error) => {
+            output::remark(&format!("the configuration stays as it was: {error:#}"));
+            None
         }
     }
 }
@@ -87,58 +112,62 @@ async fn attend(
     let pool = session.pipeline.pool().clone();
     pool.set_filling(true);
     let mut scraping = (orders.scraping == Scraping::On).then(|| session.scrape());
-    let (stop, stopped) = watch::channel(false);
+    let (json, quiet, gate) = (global.json, global.quiet, session.gate.clone());
+    let teller = Arc::new(Teller { json, quiet, gate, told: Mutex::default() });
     let mut watching = tokio::spawn({
-        let (pipeline, orders) = (session.pipeline.clone(), orders.clone());
-        let teller = Teller { json: global.json, quiet: global.quiet };
-        async move { pipeline.watch(&orders, stopped, &teller).await }
+        let pipeline = session.pipeline.clone();
+        async move { pipeline.watch(&orders, teller).await }
     });
-    let over = loop {
+    let mut watched = None;
+    let mut over = loop {
         tokio::select! {
             asked = signals.next() => match asked {
                 Asked::Stop => {
-                    output::remark("stopping: what is in flight is finished first");
+                    output::remark("stopping: what is in flight is finished first (Ctrl-C again stops at once)");
                     break Over::Stopped;
                 }
-                Asked::Reload => match config(global, &run.keep) {
-                    Ok(config) => {
-                        output::remark("the configuration was read again");
-                        break Over::Reloaded(Box::new(config));
-                    }
-                    Err(error) => output::remark(&format!("the configuration stays as it was: {error:#}")),
+                Asked::Reload => if let Some(over) = reload(global, run) {
+                    break over;
                 },
             },
-            watched = &mut watching => {
-                break troubled("sources", watched.ok().and_then(Result::err));
+            done = &mut watching => {
+                watched = Some(());
+                troubled("sources", done.ok().and_then(Result::err));
+                break Over::Again;
             }
             ended = ended(&mut scraping) => {
                 scraping = None;
-                break match ended {
-                    Ok(Ended::Halted(message)) => {
-                        output::remark(&format!("scraping stopped: {message}; it goes on later"));
-                        Over::Pause(HALT_PAUSE)
-                    }
-                    Ok(_) => Over::Pause(STORE_PAUSE),
-                    Err(error) => troubled("scraping", Some(error)),
-                };
+                troubled("scraping", ended.err());
+                break Over::Again;
             }
         }
     };
-    stop.send_replace(true);
+    session.pipeline.stop();
     pool.stop();
+    let passes = matches!(over, Over::Reloaded(_));
     let finishing = async {
         if let Some(scraping) = scraping {
             let _ = scraping.await;
         }
-        watching.abort();
-        session.abandon().await;
+        if watched.is_none() {
+            let _ = watching.await;
+        }
+        if passes { session.pass().await } else { session.abandon().await }
     };
-    tokio::select! {
-        () = finishing => {}
-        // Whoever asks again does not want to wait.
-        asked = signals.next() => if asked == Asked::Stop {
-            std::process::exit(exit::INTERRUPTED.into());
-        },
+    let mut again = None;
+    tokio::pin!(finishing);
+    loop {
+        tokio::select! {
+            () = &mut finishing => break,
+            asked = signals.next() => match asked {
+                // Whoever asks again does not want to wait.
+                Asked::Stop => std::process::exit(exit::INTERRUPTED.into()),
+                Asked::Reload => again = reload(global, run).or(again),
+            },
+        }
+    }
+    if let (Some(again), Over::Reloaded(_) | Over::Again) = (again, &over) {
+        over = again;
     }
     Ok(over)
 }
@@ -152,16 +181,27 @@ async fn ended(
     }
 }
 
-fn troubled(what: &str, error: Option<StoreError>) -> Over {
+fn troubled(what: &str, error: Option<StoreError>) {
     let error = error.map_or_else(|| "ended by itself".to_owned(), |error| error.to_string());
     tracing::warn!("{what}: {error}; trying again");
-    Over::Pause(STORE_PAUSE)
 }
 
 /// Tells how the runs go.
 struct Teller {
     json: bool,
     quiet: bool,
+    gate: Gate,
+    /// Scrapes that were told before: fetched, failed, skipped.
+    told: Mutex<(u64, u64, u64)>,
+}
+
+impl Teller {
+    /// Scrapes since the last run was told.
+    fn tasks(&self) -> Value {
+        let now = tasks(&self.gate);
+        let before = std::mem::replace(&mut *self.told.lock().unwrap_or_else(PoisonError::into_inner), now);
+        json!({ "fetched": now.0 - before.0, "failed": now.1 - before.1, "skipped": now.2 - before.2 })
+    }
 }
 
 impl Listener for Teller {
@@ -171,7 +211,9 @@ impl Listener for Teller {
 
     fn ran(&self, report: &Report) {
         if self.json {
-            output::object(&tell::object(report));
+            let mut object = tell::object(report);
+            object["tasks"] = self.tasks();
+            output::object(&object);
         } else if !self.quiet {
             tell::lines(report).iter().for_each(|line| output::line(line));
         }
@@ -185,7 +227,5 @@ impl Listener for Teller {
     }
 }
 
-/// A store that did not work is tried again after this long.
-const STORE_PAUSE: Duration = Duration::from_secs(5);
-/// Scraping that failed too often in a row goes on after this long.
-const HALT_PAUSE: Duration = Duration::from_secs(300);
+/// What did not work is tried again after this long.
+const PAUSE: Duration = Duration::from_secs(5);

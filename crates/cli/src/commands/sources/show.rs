@@ -65,7 +65,7 @@ fn row(source: &Source, room: usize, now: Timestamp) -> [String; 8] {
 }
 
 fn next_due(source: &Source, now: Timestamp) -> String {
-    match view::due_at(source) {
+    match view::due_at(source, now) {
         None => "-".to_owned(),
         Some(at) if at <= now => "now".to_owned(),
         Some(at) => report::moment(at),

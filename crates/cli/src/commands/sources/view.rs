@@ -66,8 +66,8 @@ pub(super) fn last_fetch(source: &Source) -> Option<Timestamp> {
 }
 
 /// When it is worth asking next; in the past when it is now, none when never.
-pub(super) fn due_at(source: &Source) -> Option<Timestamp> {
-    pipeline::next_at(source, Span::ZERO)
+pub(super) fn due_at(source: &Source, now: Timestamp) -> Option<Timestamp> {
+    pipeline::next_at(source, Span::ZERO, now)
 }
 
 /// Its cadence in a word.
@@ -122,7 +122,7 @@ pub(super) fn object(source: &Source, global: Option<Span>, now: Timestamp) -> V
         "cursor": json_or_text(&source.cursor_json),
         "added_at": source.added_at.to_string(),
         "last_fetch_at": time(last_fetch(source)),
-        "next_due_at": time(due_at(source).map(|at| at.max(now))),
+        "next_due_at": time(due_at(source, now).map(|at| at.max(now))),
         "state": standing.word,
         "reason": standing.why,
         "held_until": time(standing.until),

@@ -10,6 +10,7 @@ mod pools;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use comity::jobs::Ended;
+use comity::pipeline::Left;
 use comity::store::Store;
 use comity::store::items::{ItemId, ItemState, ScrapeLog, ScrapeTerms, Wish};
 use comity::store::sources::{Kind, SourceChange};
@@ -252,9 +253,8 @@ async fn a_source_has_no_more_in_flight_than_it_may() {
     let by_hand = station.pipeline.enqueue_unscraped(Some(source)).await.unwrap();
     let full = Enqueued::Refused(Refusal::InFlightMax { in_flight: 2, max: 2 });
     let results: Vec<_> = by_hand.results.iter().map(|(_, result)| *result).collect();
-    assert_eq!(results[..3], [Enqueued::Enqueued, Enqueued::Enqueued, full]);
-    assert!(results[3..].iter().all(|result| *result == full), "{results:?}");
-    assert!(by_hand.left);
+    assert_eq!(results, [Enqueued::Enqueued, Enqueued::Enqueued, full], "a source that is full says so once");
+    assert_eq!(by_hand.left, Some(Left::Full));
     assert_eq!(full.to_string(), "2 items of the source wait or run, and at most 2 may");
     assert_eq!(station.states(source).await, "waiting waiting none none none");
     station.pipeline.pool().set_filling(true);
@@ -275,7 +275,7 @@ async fn a_bulk_enqueue_takes_a_batch() {
     let station = Station::start(&quick("[scrape]\nmin_interval = 0\nmax_bulk_batch_size = 3\n")).await;
     let source = station.follow(&site.url("/feed")).await;
     station.found(source, &pages(&site, 5)).await;
-    for (count, left) in [(3, true), (2, false), (0, false)] {
+    for (count, left) in [(3, Some(Left::Batch)), (2, None), (0, None)] {
         let by_hand = station.pipeline.enqueue_unscraped(None).await.unwrap();
         assert_eq!((by_hand.results.len(), by_hand.left), (count, left));
         assert!(by_hand.results.iter().all(|(_, result)| *result == Enqueued::Enqueued));

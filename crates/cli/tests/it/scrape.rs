@@ -1,0 +1,244 @@
+//! `comity scrape`: by hand, one by one and in bulk.
+
+use serde_json::{Value, json};
+
+use crate::comity::World;
+use crate::follow::{add, assert_counts, count, items, micros, numbered, run, states, world};
+use crate::log::{Hit, assert_each_once, assert_spaced, counts, told, wait_until};
+use crate::site::{Answer, Site};
+
+/// A feed of so many items that were seen and not scraped.
+fn seen(changes: &[(&str, &str)], count: usize, more: &[&str]) -> (World, Site) {
+    let (world, feed) = (world(changes), numbered("p", count));
+    let site = Site::start(move |asked| match asked.path {
+        "/feed" => Answer { status: 200, body: feed.clone(), ..Answer::default() },
+        path => Answer::page(path),
+    });
+    add(&world, &(site.url() + "/feed"), more);
+    run(&world, &["--no-scrape"], 0);
+    (world, site)
+}
+
+fn scrape(world: &World, args: &[&str], code: i32) -> Value {
+    world.run(&[&["--json", "scrape"], args].concat()).expect(code).json()
+}
+
+fn pages(site: &Site) -> Vec<Hit> {
+    site.log().into_iter().filter(|hit| hit.path.starts_with("/p")).collect()
+}
+
+#[test]
+fn items_are_scraped_one_by_one() {
+    let (world, site) = seen(&[], 4, &[]);
+    let done = world.run(&["scrape", "2", "3", "--out", "kept"]).expect(0);
+    done.shows("item 2: enqueued\nitem 3: enqueued\n2 enqueued, 0 already, 0 deferred, 0 refused\n");
+    done.shows("2 scraped, 0 failed, 0 skipped\n");
+    let mut paths: Vec<String> = pages(&site).into_iter().map(|hit| hit.path).collect();
+    paths.sort();
+    assert_eq!(paths, ["/p1", "/p2"]);
+    assert_eq!(
+        (states(&world), world.index("kept").len()),
+        (["none", "done", "done", "none"].map(str::to_owned).to_vec(), 2)
+    );
+    // Whoever names an item that is there wants it again.
+    let again = scrape(&world, &["2"], 0);
+    assert_eq!((&again["items"]["enqueued"], &again["tasks"]["fetched"]), (&json!(1), &json!(1)), "{again}");
+    let keys: Vec<&str> = again.as_object().unwrap().keys().map(String::as_str).collect();
+    for key in ["items", "tasks", "left", "results"] {
+        assert!(keys.contains(&key), "{keys:?}");
+    }
+}
+
+#[test]
+fn something_has_to_be_named() {
+    let world = world(&[]);
+    for args in
+        [&["scrape"][..], &["scrape", "1", "--source", "1"], &["scrape", "--source", "1", "--all-unscraped"]]
+    {
+        world.run(args).expect(2);
+    }
+    world.run(&["scrape", "twelve"]).expect(2).says("twelve");
+    world
+        .run(&["scrape", "--source", "9"])
+        .expect(2)
+        .says("--source 9: there is no such source; comity sources list");
+    let nothing = world.run(&["scrape", "--all-unscraped"]).expect(0);
+    nothing.shows("0 enqueued, 0 already, 0 deferred, 0 refused");
+}
+
+/// B52, B55: what is too soon comes later, each an interval after the other, and the numbers are true.
+#[test]
+fn what_is_too_soon_is_deferred() {
+    let (world, site) = seen(&[("scrape.min_interval", "60")], 4, &["--min-interval", "2"]);
+    scrape(&world, &["1"], 0);
+    let last = count(&world, "SELECT max(started_us) FROM scrape_logs");
+    let done = world.run(&["--json", "scrape", "2", "3", "4"]).expect(0);
+    let told = done.json();
+    assert_eq!(told["items"], json!({ "enqueued": 0, "already": 0, "deferred": 3, "refused": 0 }), "{told}");
+    let results = told["results"].as_array().unwrap();
+    let first = results[0]["wait_seconds"].as_u64().unwrap();
+    assert!((1..=2).contains(&first), "{told}");
+    for (nth, result) in results.iter().enumerate() {
+        assert_eq!(result["result"], "deferred");
+        assert_eq!(result["wait_seconds"], first + 2 * nth as u64, "{told}");
+        assert_eq!((&result["interval"], micros(&result["last_scrape_at"])), (&json!(2.0), last), "{told}");
+        let message = result["message"].as_str().unwrap();
+        let said = format!("the interval is 2s: deferred for {}s", first + 2 * nth as u64);
+        assert!(message.starts_with("scraped ") && message.ends_with(&said), "{message}");
+        assert_eq!(message.contains("another scrape is due in "), nth > 0, "{message}");
+        // "scraped 0.31s ago": the interval less that is what is waited, in whole seconds.
+        let elapsed: f64 = message["scraped ".len()..].split('s').next().unwrap().parse().unwrap();
+        assert_eq!((2.0 - elapsed).ceil() as u64, first, "{message}");
+    }
+    assert_eq!(told["tasks"]["fetched"], 3);
+    assert_spaced(&pages(&site), 2_000);
+    assert_each_once(&site.log(), "p", 4);
+}
+
+/// B54: what waits or runs already is not enqueued twice, whoever asks.
+#[test]
+fn what_waits_already_is_not_enqueued_twice() {
+    let (world, site) = seen(&[], 3, &["--min-interval", "1.5"]);
+    scrape(&world, &["1"], 0);
+    let first = world.start(&["--json", "scrape", "2", "3"]);
+    wait_until("they are deferred", || {
+        count(&world, "SELECT count(*) FROM items WHERE wake_us IS NOT NULL AND state = 'waiting'") == 2
+    });
+    let second = world.run(&["scrape", "2", "3", "--format", "none"]).expect(0);
+    second.shows("item 3: already waiting or running\n0 enqueued, 2 already, 0 deferred, 0 refused\n");
+    first.wait().expect(0);
+    assert_eq!(count(&world, "SELECT count(*) FROM tasks"), 3);
+    assert_each_once(&site.log(), "p", 3);
+    assert_spaced(&pages(&site), 1_500);
+}
+
+/// B56: what is refused says why, in the order of the reasons, and fails the command.
+#[test]
+fn what_is_refused_says_why() {
+    let (world, site) = seen(&[("scrape.max_in_flight_per_source", "2")], 5, &[]);
+    let missing = world.run(&["scrape", "99"]).expect(1);
+    missing.shows("item 99: the item does not exist\n0 enqueued, 0 already, 0 deferred, 1 refused\n");
+    let full = world.run(&["scrape", "1", "2", "3", "4"]).expect(1);
+    full.shows("item 2: enqueued\nitem 3: 2 items of the source wait or run, and at most 2 may\n");
+    full.shows("2 enqueued, 0 already, 0 deferred, 2 refused\n2 scraped, 0 failed, 0 skipped\n");
+    world.run(&["sources", "set", "1", "--auto-scrape", "off"]).expect(0);
+    let by_hand = scrape(&world, &["3"], 0);
+    assert_eq!(by_hand["tasks"]["fetched"], 1, "by hand it goes: {by_hand}");
+    assert_eq!(run(&world, &[], 0)["tasks"]["fetched"], 0);
+    world.run(&["sources", "set", "1", "--scrape", "off"]).expect(0);
+    let disabled = scrape(&world, &["4", "99"], 1);
+    assert_eq!(disabled["items"]["refused"], 2);
+    assert_eq!(disabled["results"][0]["message"], "scraping is disabled for the source");
+    assert_eq!(
+        disabled["results"][1],
+        json!({ "item": 99, "result": "refused", "message": "the item does not exist" })
+    );
+    assert_eq!(pages(&site).len(), 3);
+}
+
+/// B57: in batches, and what is left is told.
+#[test]
+fn bulk_scrapes_take_a_batch_at_a_time() {
+    let (world, site) = seen(&[("scrape.max_bulk_batch_size", "3")], 5, &[]);
+    let first = world.run(&["scrape", "--all-unscraped"]).expect(0);
+    first.shows("3 enqueued, 0 already, 0 deferred, 0 refused\n");
+    first
+        .shows("more are left; run it again for the next batch (scrape.max_bulk_batch_size sets its size)\n");
+    assert_eq!(states(&world), ["done", "done", "done", "none", "none"]);
+    let second = scrape(&world, &["--all-unscraped"], 0);
+    assert_eq!((&second["items"]["enqueued"], &second["left"]), (&json!(2), &json!(false)), "{second}");
+    let third = world.run(&["scrape", "--all-unscraped"]).expect(0);
+    third.shows("0 enqueued, 0 already, 0 deferred, 0 refused\n0 scraped");
+    assert!(!third.stdout.contains("more are left"), "{}", third.stdout);
+    assert_each_once(&site.log(), "p", 5);
+}
+
+/// B57: a bulk enqueue stops at the cap of a source, and says that more are left.
+#[test]
+fn bulk_scrapes_stop_at_the_cap() {
+    let (world, site) = seen(&[("scrape.max_in_flight_per_source", "2")], 5, &[]);
+    let first = scrape(&world, &["--source", "1"], 0);
+    assert_eq!((&first["items"]["enqueued"], &first["left"]), (&json!(2), &json!(true)), "{first}");
+    assert_eq!((&first["items"]["refused"], pages(&site).len()), (&json!(1), 2), "it stops there: {first}");
+    for _ in 0..2 {
+        scrape(&world, &["--source", "1"], 0);
+    }
+    assert_eq!(states(&world), vec!["done"; 5]);
+    assert_each_once(&site.log(), "p", 5);
+}
+
+/// B57: also when the source that is full is not the last one.
+#[test]
+fn what_a_full_source_leaves_is_told() {
+    let (world, _site) = seen(&[("scrape.max_in_flight_per_source", "2")], 3, &[]);
+    let other = Site::start(|asked| match asked.path {
+        "/feed" => Answer { status: 200, body: numbered("q", 1), ..Answer::default() },
+        path => Answer::page(path),
+    });
+    add(&world, &(other.url() + "/feed"), &[]);
+    run(&world, &["--no-scrape", "--source", "2"], 0);
+    let bulk = scrape(&world, &["--all-unscraped"], 0);
+    assert_eq!((&bulk["items"]["enqueued"], &bulk["items"]["refused"]), (&json!(3), &json!(1)), "{bulk}");
+    assert_eq!(states(&world), ["done", "done", "none", "done"]);
+    assert_eq!(bulk["left"], true, "item 3 is left: {bulk}");
+}
+
+/// Of one source only, and what failed once more.
+#[test]
+fn a_source_is_scraped_with_what_failed_of_it() {
+    let (world, site) = seen(&[], 2, &[]);
+    let feed = Site::start(|asked| match asked.path {
+        "/feed" => Answer { status: 200, body: numbered("q", 2), ..Answer::default() },
+        "/q0" if asked.before < 4 => Answer::status(404),
+        path => Answer::page(path),
+    });
+    add(&world, &(feed.url() + "/feed"), &[]);
+    run(&world, &["--no-scrape", "--source", "2"], 0);
+    let first = world.run(&["scrape", "--source", "2"]).expect(1);
+    first.shows("2 enqueued, 0 already, 0 deferred, 0 refused\n1 scraped, 1 failed, 0 skipped\n");
+    assert_eq!(pages(&site).len(), 0, "{}", told(&site.log()));
+    assert_eq!(states(&world), ["none", "none", "failed", "done"]);
+    assert_eq!(scrape(&world, &["--source", "2"], 1)["tasks"]["failed"], 1);
+    let third = scrape(&world, &["--all-unscraped"], 0);
+    assert_eq!((&third["items"]["enqueued"], &third["tasks"]["fetched"]), (&json!(3), &json!(3)), "{third}");
+    assert_eq!(states(&world), vec!["done"; 4]);
+}
+
+/// B57: "run it again for the next batch" is true of what failed, too: nobody is left out for ever.
+#[test]
+fn what_failed_takes_turns() {
+    let (world, site) = seen(&[("scrape.max_bulk_batch_size", "3")], 5, &[]);
+    let missing = Site::start(|asked| match asked.path {
+        "/feed" => Answer { status: 200, body: numbered("m", 5), ..Answer::default() },
+        _ => Answer::status(404),
+    });
+    add(&world, &(missing.url() + "/feed"), &[]);
+    run(&world, &["--no-scrape", "--source", "2"], 0);
+    for _ in 0..4 {
+        scrape(&world, &["--source", "2"], 1);
+    }
+    let log = missing.log();
+    assert!(counts(&log).iter().all(|(path, times)| *path == "/feed" || *times >= 2), "{}", told(&log));
+    assert_eq!(pages(&site).len(), 0);
+}
+
+/// B58: a source that is disabled between enqueueing and scraping, or an item that is removed, is a clean no-op.
+#[test]
+fn what_was_disabled_meanwhile_is_not_scraped() {
+    let (world, site) = seen(&[], 3, &["--min-interval", "2"]);
+    scrape(&world, &["1"], 0);
+    let running = world.start(&["--json", "scrape", "2", "3"]);
+    wait_until("they are deferred", || {
+        count(&world, "SELECT count(*) FROM items WHERE wake_us IS NOT NULL AND state = 'waiting'") == 2
+    });
+    world.run(&["sources", "set", "1", "--enabled", "off"]).expect(0);
+    let done = running.wait().expect(0).json();
+    assert_counts(&done["tasks"], json!({ "fetched": 0, "failed": 0, "skipped": 2 }));
+    let left: Vec<Value> =
+        items(&world).into_iter().map(|item| json!([item["state"], item["deferred_until"]])).collect();
+    assert_eq!(left, [json!(["done", null]), json!(["none", null]), json!(["none", null])]);
+    assert_eq!((pages(&site).len(), count(&world, "SELECT count(*) FROM scrape_logs")), (1, 1));
+    // Enabled again, they can be had.
+    world.run(&["sources", "set", "1", "--enabled", "on"]).expect(0);
+    assert_eq!(scrape(&world, &["2"], 0)["tasks"]["fetched"], 1);
+}
