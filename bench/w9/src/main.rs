@@ -113,7 +113,7 @@ async fn work(
             outcome: Outcome::Success,
             status: Some(200),
         };
-        let step = Step::Done { status: 200, bytes: 1_000, file: None };
+        let step = Step::Done { status: 200, bytes: 1_000, file: None, content_type: None };
         settles.push(Settle { task: task.id, job: job.id, hold: taken.hold, attempts: vec![attempt], step });
     }
     let began = clock();

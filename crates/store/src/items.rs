@@ -74,6 +74,8 @@ pub struct Item {
     pub status: Option<u16>,
     /// its bytes,
     pub bytes: Option<u64>,
+    /// what it said it is,
+    pub content_type: Option<String>,
     /// and the file it is kept in.
     pub file: Option<String>,
     /// Why it failed.

@@ -62,7 +62,7 @@ pub struct Source {
     pub failures: u32,
     /// It is not asked again before then, because it failed.
     pub retry_at: Option<Timestamp>,
-    /// Why it failed, or was disabled.
+    /// Why it failed, was disabled, or was read in part only.
     pub error: Option<String>,
 }
 
@@ -94,7 +94,7 @@ pub struct SourceChange {
     pub url: Option<String>,
     /// What it is; its cursor is cleared, because it is read anew.
     pub kind: Option<Kind>,
-    /// Whether runs fetch it. Enabling forgets its failures.
+    /// Whether runs fetch it. Enabling forgets its failures, and until when its server said not to ask.
     pub enabled: Option<bool>,
     /// Whether its items may be scraped.
     pub scraping: Option<bool>,

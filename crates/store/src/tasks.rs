@@ -152,6 +152,8 @@ pub enum Step {
         bytes: u64,
         /// The file it is kept in.
         file: Option<String>,
+        /// What the answer said it is.
+        content_type: Option<String>,
     },
     /// Given up.
     Failed {

@@ -227,10 +227,15 @@ fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
 /// The title and main text of a page, or a text as it stands.
 fn text_of(item: &Item, file: &str, body: &[u8]) -> anyhow::Result<(Option<String>, String)> {
     let url = Url::parse(&item.url)?;
-    let main = || text::main_text(body, None, &url).map(|main| (Some(main.title), main.text));
-    if connectors::sniff(body, None) == Some(Kind::Page) {
+    let content_type = item.content_type.as_deref();
+    let main = || text::main_text(body, content_type, &url).map(|main| (Some(main.title), main.text));
+    if connectors::sniff(body, content_type) == Some(Kind::Page) {
         let none = || anyhow::anyhow!("item {}: {file} has no main text that could be found", item.id);
         return main().ok_or_else(none);
+    }
+    let is_text = |kind: &str| ["text/", "json", "xml", "javascript"].iter().any(|part| kind.contains(part));
+    if let Some(kind) = content_type.filter(|kind| !is_text(kind)) {
+        anyhow::bail!("item {}: {file} is {kind}, which is shown by another program", item.id);
     }
     let text = String::from_utf8_lossy(&body[..body.len().min(TEXT_MAX)]);
     let odd = text.chars().filter(|c| matches!(c, '\u{fffd}' | '\0')).count();

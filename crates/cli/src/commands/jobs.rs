@@ -2,8 +2,9 @@
 
 use comity::clock::Clock;
 use comity::config::Config;
-use comity::core::task::JobStep;
+use comity::core::task::{JobState, JobStep};
 use comity::store::Store;
+use comity::store::items::SCRAPE_JOB;
 use comity::store::jobs::{Job, Stepped};
 use serde_json::{Value, json};
 
@@ -31,12 +32,7 @@ async fn list(global: &Global, store: &dyn Store) -> anyhow::Result<u8> {
     } else {
         let width = jobs.iter().map(|job| job.name.chars().count()).max().unwrap_or(0);
         for job in &jobs {
-            output::line(&format!(
-                "{:width$}  {:9}  {}",
-                job.name,
-                job.state.as_str(),
-                report::progress(job)
-            ));
+            output::line(&format!("{:width$}  {:9}  {}", job.name, state(job), report::progress(job)));
         }
     }
     Ok(exit::DONE)
@@ -59,7 +55,7 @@ async fn show(global: &Global, store: &dyn Store, name: &str, limit: u32) -> any
         output::object(&object);
         return Ok(exit::DONE);
     }
-    output::line(&format!("{}: {}", job.name, job.state));
+    output::line(&format!("{}: {}", job.name, state(&job)));
     output::line(&format!("  {}", report::progress(&job)));
     output::line(&format!("  begun {}", report::moment(job.created_at)));
     if let Some(ended_at) = job.ended_at {
@@ -85,7 +81,7 @@ async fn step(global: &Global, store: &dyn Store, name: &str, step: JobStep) -> 
     let stepped = store.step_job(job.id, step, message, clock.now()).await?;
     if let Stepped::No(job) = stepped {
         let what = match step {
-            JobStep::Reopen => format!("job {} is running; comity fetch --job {0} works on it", job.name),
+            JobStep::Reopen => format!("job {} is {}; {}", job.name, state(&job), works_on(&job)),
             _ => format!("job {} is {} already", job.name, job.state),
         };
         return Err(exit::usage(what));
@@ -97,7 +93,7 @@ async fn step(global: &Global, store: &dyn Store, name: &str, step: JobStep) -> 
     } else {
         output::line(&format!("{}: {}, {}", job.name, job.state, report::progress(&job)));
         if step == JobStep::Reopen {
-            output::line(&format!("comity fetch --job {} works on it", job.name));
+            output::line(&works_on(&job));
         }
     }
     Ok(exit::DONE)
@@ -114,6 +110,20 @@ async fn find(store: &dyn Store, name: &str) -> anyhow::Result<Job> {
     found.ok_or_else(|| {
         exit::usage(format!("job = {name:?}: there is no such job; comity jobs list shows them"))
     })
+}
+
+/// Where it is in its life, in a word. The job of scrapes is never done: it is open to more.
+fn state(job: &Job) -> &'static str {
+    let idle = job.options["kind"] == SCRAPE_JOB && job.counts.waiting() == 0;
+    if idle && job.state == JobState::Running { "open" } else { job.state.as_str() }
+}
+
+/// Which command goes on with it.
+fn works_on(job: &Job) -> String {
+    match job.options["kind"] == SCRAPE_JOB {
+        true => "comity run works on it".to_owned(),
+        false => format!("comity fetch --job {} works on it", job.name),
+    }
 }
 
 /// How long a job took, if it ended.

@@ -119,7 +119,7 @@ impl Draft {
         // One write for the whole line: lines of other processes do not come in between.
         let mut file = self.index.file.lock().unwrap_or_else(PoisonError::into_inner);
         file.write_all(format!("{line}\n").as_bytes()).map_err(at(&self.index.path))?;
-        Ok(Kept { bytes: self.bytes, file: Some(self.path.clone()) })
+        Ok(Kept { bytes: self.bytes, file: Some(self.path.clone()), content_type: None })
     }
 }
 

@@ -36,6 +36,8 @@ pub struct Kept {
     pub bytes: u64,
     /// The file it is in, if it has one of its own.
     pub file: Option<PathBuf>,
+    /// What the answer said it is.
+    pub content_type: Option<String>,
 }
 
 /// What is known of a page when its body begins.
@@ -89,7 +91,7 @@ impl Entry {
     /// The body is whole: from now on it is there for others to read.
     pub fn finish(self) -> Result<Kept, ArchiveError> {
         match self {
-            Self::Nothing(bytes) => Ok(Kept { bytes, file: None }),
+            Self::Nothing(bytes) => Ok(Kept { bytes, ..Kept::default() }),
             Self::File(draft) => draft.finish(),
         }
     }

@@ -140,7 +140,7 @@ pub enum ClientError {
     #[error(transparent)]
     RobotsUnavailable(#[from] RobotsUnavailable),
     /// More redirects than allowed.
-    #[error("{url}: more than {max} redirects")]
+    #[error("{url}: redirected to itself, or more than {max} times")]
     Redirects {
         /// Where the last one led.
         url: String,
@@ -270,7 +270,7 @@ impl Client {
             {
                 match next {
                     Next::Astray => return Err(ClientError::Leads { url: shown(&url) }),
-                    Next::To(_) if hops.len() >= self.redirects_max as usize => {
+                    Next::To(next) if next == url || hops.len() >= self.redirects_max as usize => {
                         return Err(ClientError::Redirects { url: shown(&url), max: self.redirects_max });
                     }
                     Next::To(next) => {

@@ -328,12 +328,14 @@ impl Page {
         while let Some(chunk) = answered.body.chunk().await {
             entry.write(&chunk.map_err(Unkept::Body)?).map_err(Unkept::Archive)?;
         }
-        entry.finish().map_err(Unkept::Archive)
+        let content_type = content_type.map(str::to_owned);
+        entry.finish().map(|kept| Kept { content_type, ..kept }).map_err(Unkept::Archive)
     }
 
     fn done(self: Box<Self>, tenant: Tenant, status: u16, kept: Kept) {
-        let file = kept.file.map(|file| file.to_string_lossy().into_owned());
-        self.settle(Step::Done { status, bytes: kept.bytes, file }, Some(tenant));
+        let file = kept.file.as_ref().map(|file| file.to_string_lossy().into_owned());
+        let Kept { bytes, content_type, .. } = kept;
+        self.settle(Step::Done { status, bytes, file, content_type }, Some(tenant));
     }
 
     /// No whole answer came.
@@ -410,6 +412,9 @@ impl Page {
             Next::To(_) if self.hops >= self.pool.redirects_max => {
                 let error = format!("more than {} redirects", self.pool.redirects_max);
                 return self.settle(failed(error), Some(tenant));
+            }
+            Next::To(next) if next == self.url => {
+                return self.settle(failed("redirected to itself".to_owned()), Some(tenant));
             }
             Next::To(next) => next,
         };

@@ -161,6 +161,19 @@ impl Pipeline {
         }
     }
 
+    /// Waits until no item of these sources waits or runs.
+    pub async fn until_scraped(&self, sources: &[SourceId]) -> Result<(), StoreError> {
+        for source in sources {
+            for state in [ItemState::Waiting, ItemState::Running] {
+                let one = Items { source: Some(*source), state: Some(state), limit: 1, ..Items::default() };
+                while !self.store.list_items(one).await?.is_empty() {
+                    tokio::time::sleep(LOOK).await;
+                }
+            }
+        }
+        Ok(())
+    }
+
     async fn wishes(&self, wishes: Vec<Wish>, asker: Asker) -> Result<Vec<(ItemId, Enqueued)>, StoreError> {
         let mut results: Vec<(ItemId, Enqueued)> = Vec::with_capacity(wishes.len());
         for part in wishes.chunks(BATCH as usize) {
@@ -187,7 +200,7 @@ fn is_full(result: &Enqueued) -> bool {
     matches!(result, Enqueued::Refused(Refusal::InFlightMax { .. }))
 }
 
-/// How often it is looked whether there is room.
+/// How often it is looked whether there is room, or nothing left.
 const LOOK: Duration = Duration::from_millis(500);
 /// Items enqueued in one transaction.
 const BATCH: u32 = 500;

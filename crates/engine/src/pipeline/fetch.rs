@@ -4,6 +4,7 @@
 //! domain that is held back for long is not waited for (B61).
 
 use comity_core::cadence::RunWindow;
+use comity_core::domain::Domain;
 use comity_core::headers::RetryAfter;
 use comity_core::time::{Span, Timestamp};
 use comity_store::StoreError;
@@ -122,12 +123,18 @@ impl Pipeline {
             status => {
                 let now = self.gate.clock().now();
                 let until = match told(&page.headers, now).retry_after {
-                    RetryAfter::After(asked) => Some(now + asked),
+                    RetryAfter::After(asked) => Some(now + asked.min(self.retry_after_max(&page.url))),
                     RetryAfter::Absent | RetryAfter::Unusable => None,
                 };
                 Err(Unread::Failed { why: format!("answered {status}"), status: Some(status), until })
             }
         }
+    }
+
+    /// The longest that a server's wish is heeded for.
+    fn retry_after_max(&self, url: &Url) -> Span {
+        let host = Domain::of(url).unwrap_or_else(|| self.nowhere.clone());
+        self.gate.rules().rule(&host).retry_after_max()
     }
 
     /// Keeps what an answer holds.

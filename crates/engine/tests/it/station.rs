@@ -19,6 +19,7 @@ use comity_core::enqueue::Enqueued;
 use comity_core::interval::{Deferred, SourceInterval};
 use comity_core::time::{Span, Timestamp};
 use serde_json::{Map, Value, json};
+use tempfile::TempDir;
 
 use crate::client::{LOOPBACK, QUICK};
 use crate::support::{config, soon};
@@ -231,6 +232,23 @@ impl Station {
     /// The scrapes that this process put off, in order.
     pub(crate) fn deferrals(&self) -> Vec<Deferred> {
         self.deferrals.0.lock().unwrap().clone()
+    }
+}
+
+/// A store on disk that several processes open.
+pub(crate) struct Place(TempDir);
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    pub(crate) fn open(&self) -> Arc<dyn Store> {
+        comity::store::open(&format!("sqlite:{}", self.0.path().join("comity.db").display())).unwrap()
+    }
+
+    pub(crate) async fn process(&self, toml: &str) -> Station {
+        Station::with(toml, self.open(), Clock::new()).await
     }
 }
 

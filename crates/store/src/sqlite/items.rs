@@ -370,9 +370,12 @@ impl Tx<'_> {
             }
             Step::Postpone { .. } | Step::Moved { .. } => return Ok(()),
         };
-        if let Step::Done { file, status, bytes } = &settle.step {
-            let sql = "UPDATE items SET scraped_us = ?2, status = ?3, bytes = ?4, file = ?5 WHERE id = ?1";
-            self.sql.prepare_cached(sql)?.execute(params![item, us(now), status, *bytes as i64, file])?;
+        if let Step::Done { file, content_type, status, bytes } = &settle.step {
+            let sql =
+                "UPDATE items SET scraped_us = ?2, status = ?3, bytes = ?4, file = ?5, content_type = ?6
+                WHERE id = ?1";
+            let mut statement = self.sql.prepare_cached(sql)?;
+            statement.execute(params![item, us(now), status, *bytes as i64, file, content_type])?;
         }
         if let Step::Retry { .. } = settle.step {
             let sql = "UPDATE items SET state = 'waiting' WHERE id = ?1 AND state = 'running'";
@@ -453,9 +456,10 @@ fn item_of(row: &Row<'_>) -> rusqlite::Result<Item> {
         bytes: row.get::<_, Option<i64>>(14)?.map(|bytes| bytes.max(0) as u64),
         file: row.get(15)?,
         error: row.get(16)?,
+        content_type: row.get(17)?,
     })
 }
 
 const ITEMS: &str =
     "SELECT id, source_id, identity, url, lead, title, published_us, state, content_hash, seen_us,
-    changed_us, wake_us, scraped_us, status, bytes, file, error FROM items";
+    changed_us, wake_us, scraped_us, status, bytes, file, error, content_type FROM items";

@@ -202,6 +202,7 @@ CREATE TABLE items (
     scraped_us INTEGER,
     status INTEGER,
     bytes INTEGER,
+    content_type TEXT,
     file TEXT,
     error TEXT
 ) STRICT;

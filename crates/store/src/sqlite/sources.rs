@@ -58,7 +58,8 @@ impl Tx<'_> {
             self.sql.prepare_cached(sql)?.execute(params![id.0, url])?;
         }
         // What was read as one kind says nothing about what is to be read as another.
-        let sql = "UPDATE sources SET cursor_json = '{}' WHERE id = ?1 AND kind <> ?2";
+        let sql = "UPDATE sources SET cursor_json = '{}', failures = 0, retry_us = NULL, error = NULL
+            WHERE id = ?1 AND kind <> ?2";
         if let Some(kind) = change.kind {
             self.sql.prepare_cached(sql)?.execute(params![id.0, kind.as_str()])?;
         }
@@ -86,6 +87,12 @@ impl Tx<'_> {
         };
         if change.enabled == Some(true) || change.config.is_some() && made_no_sense(&old.config_json) {
             let sql = "UPDATE sources SET failures = 0, retry_us = NULL, error = NULL WHERE id = ?1";
+            self.sql.prepare_cached(sql)?.execute([id.0])?;
+        }
+        // Whoever switches it on wants it asked, whatever its server said when it was last.
+        if change.enabled == Some(true) {
+            let sql = "UPDATE sources SET cursor_json = json_remove(cursor_json, '$.not_before', '$.not_before_why')
+                WHERE id = ?1 AND json_valid(cursor_json)";
             self.sql.prepare_cached(sql)?.execute([id.0])?;
         }
         Ok(self.source(id)?.map_or(Changed::Missing, Changed::Yes))
@@ -158,9 +165,9 @@ impl Tx<'_> {
         match &end.result {
             FetchResult::Read { cursor, moved_to, .. } => {
                 cursor_out = self.advance(&source.cursor_json, end, cursor);
-                let sql = "UPDATE sources SET cursor_json = ?2, failures = 0, retry_us = NULL, error = NULL
+                let sql = "UPDATE sources SET cursor_json = ?2, failures = 0, retry_us = NULL, error = ?3
                     WHERE id = ?1";
-                self.sql.prepare_cached(sql)?.execute(params![id, cursor_out])?;
+                self.sql.prepare_cached(sql)?.execute(params![id, cursor_out, end.error])?;
                 // Where another source is already, this one stays where it is.
                 if let Some((url, lead)) = moved_to {
                     let sql = "UPDATE OR IGNORE sources SET url = ?2, lead = ?3 WHERE id = ?1 AND url <> ?2";

@@ -3,6 +3,7 @@
 //! [`promises`] lists them once; a new backend is one more line below it. Time is virtual throughout: `now` is
 //! a parameter of the store, so nothing here sleeps. What only one backend promises is in its own module.
 
+mod asking;
 mod backend;
 mod claiming;
 mod crash;
@@ -102,12 +103,18 @@ macro_rules! promises {
                     the_operator_may_list_where_a_source_moved,
                     a_url_that_another_source_has_is_refused,
                     a_removed_source_takes_everything_with_it,
+                    settled_tasks_go_with_their_source_and_those_that_wait_stay,
                     enabling_forgets_failures,
+                    a_config_that_makes_sense_again_forgets_failures,
+                    another_kind_clears_the_cursor,
                     a_removed_source_keeps_nothing,
                     items_are_new_known_or_changed_by_their_hash,
                     the_same_identity_in_two_sources_is_two_items,
                     an_item_that_changed_keeps_its_state,
+                    a_page_that_changed_is_to_be_scraped_again,
                     items_are_listed_in_pages,
+                    items_that_may_not_be_scraped_are_left_out,
+                    what_failed_is_listed_by_its_last_try,
                     runs_find_the_sources_that_have_unscraped_items;
                 fetches:
                     what_was_read_moves_the_last_fetch_to_the_window_end,
@@ -120,6 +127,15 @@ macro_rules! promises {
                     a_move_to_where_another_source_is_is_passed_over,
                     a_fetch_is_told_with_its_numbers,
                     old_fetches_are_forgotten;
+                asking:
+                    a_source_is_asked_by_one_at_a_time,
+                    a_claim_brings_the_source_as_it_is_now,
+                    the_end_of_a_fetch_ends_its_claim,
+                    a_source_is_left_by_whoever_has_it,
+                    the_claim_of_the_dead_holds_nobody_up,
+                    the_claim_of_the_silent_ends_with_their_lease,
+                    only_a_source_that_moved_is_told_to_have,
+                    held_again_and_again_is_one_row;
                 items:
                     the_first_scrape_of_a_source_is_enqueued,
                     longer_ago_than_the_interval_is_enqueued,
@@ -145,6 +161,7 @@ macro_rules! promises {
                     a_running_task_goes_by_the_interval_in_force,
                     a_short_wait_is_told_and_changes_nothing,
                     a_wait_beyond_patience_is_deferred,
+                    a_retry_that_is_put_off_is_not_ready_sooner,
                     tasks_enqueued_together_wake_spaced_by_the_interval,
                     a_task_deferred_as_it_runs_comes_after_wakes_reserved,
                     a_clock_that_stepped_back_waits_one_interval,

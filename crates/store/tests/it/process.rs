@@ -185,7 +185,7 @@ pub(crate) fn nothing_learnt(hold: Hold) -> Saved {
 }
 
 pub(crate) fn done() -> Step {
-    Step::Done { status: 200, bytes: 10, file: None }
+    Step::Done { status: 200, bytes: 10, file: None, content_type: None }
 }
 
 pub(crate) fn failed() -> Step {

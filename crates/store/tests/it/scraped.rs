@@ -15,7 +15,12 @@ pub(crate) async fn what_was_fetched_is_done(backend: Backend) {
     let (one, task) = Follower::enqueued(&backend, SourceInterval::Off).await;
     one.begun(task, at(10)).await;
     let file = Some("a.example/0.html".to_owned());
-    one.settle(task, Step::Done { status: 203, bytes: 1_234, file: file.clone() }, at(12)).await;
+    one.settle(
+        task,
+        Step::Done { status: 203, bytes: 1_234, file: file.clone(), content_type: None },
+        at(12),
+    )
+    .await;
     let item = one.item(0).await;
     assert_eq!((item.state, item.wake_at, item.error), (ItemState::Done, None, None));
     assert_eq!((item.scraped_at, item.status, item.bytes), (Some(at(12)), Some(203), Some(1_234)));
@@ -26,7 +31,7 @@ pub(crate) async fn what_was_fetched_is_done(backend: Backend) {
 pub(crate) async fn an_empty_answer_is_partial(backend: Backend) {
     let (one, task) = Follower::enqueued(&backend, SourceInterval::Off).await;
     one.begun(task, at(10)).await;
-    one.settle(task, Step::Done { status: 204, bytes: 0, file: None }, at(12)).await;
+    one.settle(task, Step::Done { status: 204, bytes: 0, file: None, content_type: None }, at(12)).await;
     let item = one.item(0).await;
     assert_eq!((item.state, item.bytes, item.file), (ItemState::Partial, Some(0), None));
     assert_eq!(one.logs(0).await, "10 partial at 12 204 0 bytes");

@@ -10,7 +10,7 @@ use comity_store::tasks::{Settled, Step};
 
 use crate::backend::Backend;
 use crate::following::{Follower, every, told_started};
-use crate::process::{Process, at, domain, done, hold_of, moved, ms, skipped};
+use crate::process::{Process, at, domain, done, hold_of, moved, ms, retry, skipped};
 
 /// B51, document 0, job test 1: the row is there before the request leaves.
 pub(crate) async fn a_scrape_that_begins_has_a_row_from_its_start(backend: Backend) {
@@ -100,6 +100,24 @@ pub(crate) async fn tasks_enqueued_together_wake_spaced_by_the_interval(backend:
         assert_eq!(one.begin(tasks[nth], wake).await, "begun");
         one.settle(tasks[nth], done(), wake).await;
     }
+}
+
+/// B41, B53: a 429 asked for a minute, and the interval of five seconds made it ready after those.
+pub(crate) async fn a_retry_that_is_put_off_is_not_ready_sooner(backend: Backend) {
+    let one = Follower::start(&backend, every(5_000), 2).await;
+    one.enqueue(&[0, 1], at(0)).await;
+    let (task, other) = (one.task(0, at(0)).await, one.task(1, at(0)).await);
+    one.begun(task, at(10)).await;
+    one.settle(task, retry(at(70)), at(10)).await;
+    one.begun(other, at(20)).await;
+    one.settle(other, done(), at(20)).await;
+    for step in [StartStep::Ask, StartStep::Begin] {
+        let started = one.try_start(one.wants(task, step), at(21)).await;
+        assert!(matches!(started, Started::Deferred(_)), "{started:?}");
+        assert_eq!(one.ready_items(at(70) - Span::from_micros(1)).await, "");
+    }
+    assert_eq!(one.task(0, at(70)).await, task);
+    assert_eq!(one.begin(task, at(70)).await, "begun");
 }
 
 /// B55: what is deferred as it runs comes after the wakes that were reserved when others were enqueued.

@@ -2,19 +2,20 @@
 
 use std::collections::BTreeMap;
 
+use comity_core::enqueue::Asker;
 use comity_core::interval::SourceInterval;
 use comity_store::Store;
-use comity_store::items::{Item, ItemId, ItemState, Items, Order};
+use comity_store::items::{Item, ItemId, ItemState, Items, Only, Order, ScrapeTerms};
 use comity_store::sources::{
     Changed, FetchResult, Kept, Kind, NewItem, NewSource, Source, SourceChange, SourceId,
 };
-use comity_store::tasks::Lead;
+use comity_store::tasks::{Lead, Step};
 use serde_json::{Map, Value, json};
 
 use crate::backend::Backend;
 use crate::fetches::{added, end, failed, fetched, object, ok, runs};
-use crate::following::{Follower, every, feed, page};
-use crate::process::at;
+use crate::following::{Follower, every, feed, keep, page};
+use crate::process::{at, failed as failed_step, skipped};
 
 pub(crate) async fn a_source_is_added_once_per_url(backend: Backend) {
     let (one, other) = (backend.open(), backend.open());
@@ -178,6 +179,69 @@ pub(crate) async fn a_removed_source_takes_everything_with_it(backend: Backend) 
     assert_eq!(one.store().count_items(again.id).await.unwrap().items, 0);
 }
 
+/// B58: the tasks of scrapes that ended were left behind for ever.
+pub(crate) async fn settled_tasks_go_with_their_source_and_those_that_wait_stay(backend: Backend) {
+    let one = Follower::start(&backend, SourceInterval::Off, 3).await;
+    let (other, _) = one.store().add_source(feed("https://b.example/feed"), at(0)).await.unwrap();
+    let kept = keep(one.store(), other.id, &["https://a.example/other".to_owned()]).await;
+    one.scrape(0, at(1)).await;
+    let theirs = Follower { source: other.id, items: kept, ..one };
+    theirs.scrape(0, at(1)).await;
+    let one = Follower { source: SourceId(1), items: vec![ItemId(1), ItemId(2), ItemId(3)], ..theirs };
+    one.enqueue(&[1], at(2)).await;
+    let failing = one.task(1, at(2)).await;
+    one.begun(failing, at(2)).await;
+    one.settle(failing, failed_step(), at(2)).await;
+    one.enqueue(&[2], at(3)).await;
+    let waiting = one.task(2, at(3)).await;
+    let tasks = async |state: &str| {
+        let tasks = one.store().list_tasks(one.job, state.to_owned(), 9).await.unwrap();
+        tasks.into_iter().map(|task| task.url).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(tasks("failed").await, "https://a.example/1");
+    assert!(one.store().remove_source(one.source).await.unwrap());
+    assert_eq!(tasks("done").await, "https://a.example/other", "another source keeps its own");
+    assert_eq!(tasks("failed").await, "");
+    assert_eq!(tasks("waiting").await, "https://a.example/2");
+    assert_eq!(one.begin(waiting, at(4)).await, "gone: the item is gone");
+    one.settle(waiting, skipped(), at(4)).await;
+    assert_eq!(one.one.counts(one.job).await.waiting(), 0, "nobody waits for what is gone");
+}
+
+/// B62, B63: what it failed for is mended; what is merely set anew mends nothing.
+pub(crate) async fn a_config_that_makes_sense_again_forgets_failures(backend: Backend) {
+    let store = backend.open();
+    let cadence =
+        |minutes: i64| object(json!({ "cadence": { "mode": "interval", "every_minutes": minutes } }));
+    let with = |config| SourceChange { config: Some(config), ..SourceChange::default() };
+    for (url, minutes, forgets) in [("https://a.example/", 60, false), ("https://b.example/", 0, true)] {
+        let new = NewSource { config: cadence(minutes), ..feed(url) };
+        let (source, _) = store.add_source(new, at(0)).await.unwrap();
+        let failed = fetched(&*store, source.id, 10, failed(60)).await;
+        let renamed = SourceChange { name: Some("new".to_owned()), ..SourceChange::default() };
+        store.change_source(source.id, renamed).await.unwrap();
+        let Changed::Yes(after) = store.change_source(source.id, with(cadence(30))).await.unwrap() else {
+            panic!("{url} is there")
+        };
+        let expected =
+            if forgets { (0, None, None) } else { (failed.failures, failed.retry_at, failed.error) };
+        assert_eq!((after.failures, after.retry_at, after.error), expected, "{url}");
+    }
+}
+
+/// What was read as a feed makes no request for a sitemap conditional.
+pub(crate) async fn another_kind_clears_the_cursor(backend: Backend) {
+    let (store, source) = added(&backend).await;
+    let cursor = object(json!({ "etag": "\"1\"" }));
+    let read = FetchResult::Read { whole: true, cursor, moved_to: None };
+    let read = fetched(&*store, source.id, 10, read).await;
+    let of = |kind| SourceChange { kind: Some(kind), ..SourceChange::default() };
+    let same = store.change_source(source.id, of(Kind::Feed)).await.unwrap();
+    assert_eq!(same, Changed::Yes(read.clone()), "it is one already");
+    let other = store.change_source(source.id, of(Kind::Sitemap)).await.unwrap();
+    assert_eq!(other, Changed::Yes(Source { kind: Kind::Sitemap, cursor_json: "{}".to_owned(), ..read }));
+}
+
 /// B63
 pub(crate) async fn enabling_forgets_failures(backend: Backend) {
     let (store, source) = added(&backend).await;
@@ -277,6 +341,88 @@ pub(crate) async fn an_item_that_changed_keeps_its_state(backend: Backend) {
         [one.told(0).await, one.told(1).await, one.told(2).await],
         ["done", "waiting until 61", "none"]
     );
+}
+
+/// A page is followed for its changes; what was kept of it stays until there is something newer.
+pub(crate) async fn a_page_that_changed_is_to_be_scraped_again(backend: Backend) {
+    let one = Follower::start(&backend, SourceInterval::Off, 4).await;
+    one.change(SourceChange { kind: Some(Kind::Page), ..SourceChange::default() }).await;
+    let kept = Step::Done { status: 200, bytes: 10, file: Some("a page".to_owned()), content_type: None };
+    for (nth, step) in [(0, kept), (2, failed_step())] {
+        one.enqueue(&[nth], at(1)).await;
+        let task = one.task(nth, at(1)).await;
+        one.begun(task, at(1)).await;
+        one.settle(task, step, at(2)).await;
+    }
+    one.enqueue(&[1], at(3)).await;
+    let states = async || [one.told(0).await, one.told(1).await, one.told(2).await, one.told(3).await];
+    let same = (0..4).map(|nth| page(&format!("https://a.example/{nth}")));
+    one.store().keep_items(one.source, same.clone().collect(), at(4)).await.unwrap();
+    assert_eq!(states().await, ["done", "waiting", "failed", "none"], "they are the same");
+    let changed = same.map(|page| NewItem { content_hash: 2, ..page });
+    let kept = one.store().keep_items(one.source, changed.collect(), at(5)).await.unwrap();
+    assert_eq!((kept.changed, states().await), (4, ["none", "waiting", "none", "none"].map(str::to_owned)));
+    let item = one.item(0).await;
+    let was = (item.scraped_at, item.status, item.file.as_deref());
+    assert_eq!(was, (Some(at(2)), Some(200), Some("a page")));
+    let again = one.enqueue_with(&one.items[..2], Asker::Automatic, ScrapeTerms::default(), at(6)).await;
+    assert_eq!(again, "enqueued | already");
+}
+
+/// B57: a source that is not scraped stood before the others in each batch.
+pub(crate) async fn items_that_may_not_be_scraped_are_left_out(backend: Backend) {
+    let store = backend.open();
+    let mut sources = Vec::new();
+    for name in ["disabled", "unscraped", "kept", "by hand"] {
+        let (source, _) = store.add_source(feed(&format!("https://a.example/{name}")), at(0)).await.unwrap();
+        store.keep_items(source.id, vec![page("https://a.example/1")], at(0)).await.unwrap();
+        sources.push(source.id);
+    }
+    let changes = [
+        SourceChange { enabled: Some(false), ..SourceChange::default() },
+        SourceChange { scraping: Some(false), ..SourceChange::default() },
+        SourceChange::default(),
+        SourceChange { auto_scrape: Some(false), ..SourceChange::default() },
+    ];
+    for (id, change) in sources.iter().zip(changes) {
+        store.change_source(*id, change).await.unwrap();
+    }
+    let listed = async |items: Items| {
+        let items = store.list_items(items).await.unwrap().into_iter();
+        items.map(|item| item.source).collect::<Vec<_>>()
+    };
+    let any = Items { order: Order::After(ItemId(0)), limit: 9, ..Items::default() };
+    let scrapable = Items { only: Only::Scrapable, ..any };
+    assert_eq!(listed(any).await, sources);
+    assert_eq!(listed(scrapable).await, sources[2..]);
+    assert_eq!(listed(Items { limit: 1, ..scrapable }).await, sources[2..3], "they take nobody's place");
+    assert_eq!(listed(Items { source: Some(sources[0]), ..scrapable }).await, []);
+}
+
+/// B57: the first that failed were tried again and again, the others never.
+pub(crate) async fn what_failed_is_listed_by_its_last_try(backend: Backend) {
+    let one = Follower::start(&backend, SourceInterval::Off, 4).await;
+    let fails = async |nth, secs| {
+        one.enqueue(&[nth], at(secs)).await;
+        let task = one.task(nth, at(secs)).await;
+        one.begun(task, at(secs)).await;
+        one.settle(task, failed_step(), at(secs)).await;
+    };
+    let tried = async |limit| {
+        let state = Some(ItemState::Failed);
+        let items = Items { state, order: Order::LeastTried, limit, ..Items::default() };
+        let items = one.store().list_items(items).await.unwrap();
+        let place = |item: &Item| one.items.iter().position(|id| *id == item.id).unwrap();
+        items.iter().map(place).collect::<Vec<_>>()
+    };
+    for (nth, secs) in [(2, 1), (0, 2), (1, 3)] {
+        fails(nth, secs).await;
+    }
+    one.scrape(3, at(4)).await;
+    assert_eq!(tried(9).await, [2, 0, 1]);
+    fails(2, 5).await;
+    assert_eq!(tried(9).await, [0, 1, 2]);
+    assert_eq!(tried(1).await, [0]);
 }
 
 pub(crate) async fn items_are_listed_in_pages(backend: Backend) {

@@ -322,6 +322,42 @@ async fn a_database_of_version_1_loses_nothing() {
     assert_eq!(file.query_one("SELECT count(*) FROM items"), "1", "it is current: nothing is made twice");
 }
 
+/// B58: what a removed source leaves behind is what still waits, and no attempt of anything.
+#[tokio::test]
+async fn attempts_go_with_their_source() {
+    let file = TestFile::new();
+    let one = file.process("one").await;
+    let job = one.store.scrape_job(at(0)).await.unwrap().id;
+    let mut sources = Vec::new();
+    for name in ["removed", "kept"] {
+        let (source, _) =
+            one.store.add_source(feed(&format!("https://{name}.example/")), at(0)).await.unwrap();
+        sources.push(source.id);
+        let urls = [1, 2].map(|nth| format!("https://a.example/{name}/{nth}"));
+        let items = keep(&*one.store, source.id, &urls).await;
+        let wishes = items.iter().map(|item| wish(*item, "a.example")).collect();
+        one.store.enqueue_items(job, wishes, Asker::Manual, ScrapeTerms::default(), at(0)).await.unwrap();
+    }
+    let lane = one.claim_one(job, at(0)).await;
+    for task in [&lane.tasks[0], &lane.tasks[2]] {
+        let attempt =
+            Attempt { started_at: at(1), took: ms(20), outcome: Outcome::Success, status: Some(200) };
+        let settle =
+            Settle { task: task.id, job, hold: hold_of(&lane), attempts: vec![attempt], step: done() };
+        one.store.settle(one.holder, vec![settle], at(2)).await.unwrap();
+    }
+    assert_eq!(file.query_one("SELECT count(*) FROM attempts"), "2");
+    assert!(one.store.remove_source(sources[0]).await.unwrap());
+    let left = "SELECT group_concat(url || ' ' || state, ', ' ORDER BY id) FROM tasks";
+    assert_eq!(
+        file.query_one(left).replace("https://a.example/", ""),
+        "removed/2 waiting, kept/1 done, kept/2 waiting"
+    );
+    let of = "SELECT group_concat(url) FROM attempts JOIN tasks ON tasks.id = task_id";
+    assert_eq!(file.query_one(of), "https://a.example/kept/1");
+    assert_eq!(file.query_one("SELECT count(*) FROM attempts"), "1");
+}
+
 /// A database that was made just now has the same tables as one that grew up.
 #[test]
 fn an_old_database_becomes_what_a_new_one_is() {

@@ -102,6 +102,16 @@ async fn work(
         }
     };
     pool.set_filling(false);
+    // Whoever named sources does not wait for the items of others.
+    if let (Ok(_), None, Some(sources)) = (&report, &ended, &orders.sources) {
+        tokio::select! {
+            done = &mut scraping => ended = Some(done),
+            scraped = pipeline.until_scraped(sources) => {
+                scraped?;
+                pool.stop();
+            }
+        }
+    }
     let ended = match ended {
         Some(ended) => ended,
         None => scraping.await,

@@ -60,6 +60,11 @@ pub(super) async fn summary(
         }
         output::line(&format!("done in {}", session.elapsed().about()));
     }
+    if global.quiet && !global.json {
+        // Quiet is not silent about what went wrong.
+        let failed = report.notes.iter().filter(|note| matches!(note.outcome, Outcome::Failed { .. }));
+        failed.filter_map(line).for_each(|line| output::remark(line.trim_start()));
+    }
     if let Some(Ended::Halted(message)) = ended {
         output::remark(&format!("scraping stopped: {message}; what is left waits for the next run"));
     }

@@ -210,12 +210,18 @@ impl Listener for Teller {
     }
 
     fn ran(&self, report: &Report) {
+        let tasks = self.tasks();
         if self.json {
             let mut object = tell::object(report);
-            object["tasks"] = self.tasks();
+            object["tasks"] = tasks;
             output::object(&object);
         } else if !self.quiet {
             tell::lines(report).iter().for_each(|line| output::line(line));
+            let count = |key: &str| tasks[key].as_u64().unwrap_or(0);
+            let (fetched, failed) = (count("fetched"), count("failed"));
+            if fetched + failed > 0 {
+                output::line(&format!("items since: {fetched} scraped, {failed} failed"));
+            }
         }
     }
 

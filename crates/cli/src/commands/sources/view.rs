@@ -13,7 +13,7 @@ use crate::commands::report;
 /// How a source is, as far as its row tells.
 #[derive(Debug)]
 pub(super) struct Standing {
-    /// `new`, `ok`, `held`, `failing`, `invalid` or `off`.
+    /// `new`, `ok`, `partial`, `held`, `failing`, `invalid` or `off`.
     pub(super) word: &'static str,
     /// What there is to say about it.
     pub(super) why: Option<String>,
@@ -35,6 +35,9 @@ impl Standing {
                 new("failing", Some(format!("{times}: {error}")), until)
             }
             Plan::Held { until, why } => new("held", Some(why), Some(until)),
+            Plan::Fetch { .. } | Plan::NotDue { .. } if source.error.is_some() => {
+                new("partial", source.error.clone(), None)
+            }
             Plan::Fetch { .. } | Plan::NotDue { .. } => {
                 new(if last_fetch(source).is_some() { "ok" } else { "new" }, None, None)
             }
@@ -42,7 +45,7 @@ impl Standing {
     }
 
     pub(super) fn is_trouble(&self) -> bool {
-        matches!(self.word, "failing" | "invalid") || self.word == "off" && self.why.is_some()
+        matches!(self.word, "failing" | "invalid" | "partial") || self.word == "off" && self.why.is_some()
     }
 
     pub(super) fn sentence(&self) -> String {

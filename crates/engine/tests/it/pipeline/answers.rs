@@ -6,6 +6,7 @@ use comity::jobs::Ended;
 use comity::pipeline::{Orders, Outcome, Scraping};
 use comity::store::items::ItemState;
 use comity::store::sources::Kind;
+use comity::store::tasks::Lead;
 use comity_core::interval::SourceInterval;
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -115,6 +116,42 @@ async fn a_sitemap_is_read_with_those_it_names() {
     let report = station.run().await;
     assert!(matches!(only(&report), Outcome::Fetched { found: 3, new: 1, problem: None, .. }), "{report:?}");
     assert_eq!(site.paths(), ["/sitemap.xml", "/a.xml", "/b.xml", "/sitemap.xml", "/a.xml", "/b.xml"]);
+}
+
+/// B66, B76: an index that stays the same hid that the sitemaps it names grew; and those on the host that the
+/// operator listed were taken for strangers.
+#[tokio::test]
+async fn a_sitemap_that_names_others_is_read_anew_with_them() {
+    let site = Site::start(|asked: &Asked| match asked.path.as_str() {
+        "/index.xml" if asked.header("if-none-match").is_some() => reply(304).body(""),
+        "/index.xml" => {
+            let child = format!("<sitemap><loc>{}</loc></sitemap>", asked.url_on(1, "/child.xml"));
+            let index = format!("<sitemapindex>{child}</sitemapindex>");
+            reply(200).header("etag", "\"same\"").header("last-modified", "yesterday").body(index)
+        }
+        _ => {
+            let page = |nth| format!("<url><loc>{}</loc></url>", asked.url_on(1, &format!("/{nth}")));
+            let pages: String = (0..=asked.before).map(page).collect();
+            reply(200).header("etag", "\"child\"").body(format!("<urlset>{pages}</urlset>"))
+        }
+    })
+    .await;
+    // Nothing private is allowed but what the operator listed.
+    let station = Station::at(&crate::client::QUICK.replace("10ms", "0s"), &memory(), noon()).await;
+    let source =
+        station.follow_as(&site.url("/index.xml"), Kind::Sitemap, SourceInterval::Default, json!({})).await;
+    for (found, told) in [(1, "the first"), (2, "the second")] {
+        let report = station.run().await;
+        let expected = Outcome::Fetched { found, new: 1, changed: 0, problem: None, moved_to: None };
+        assert_eq!(*only(&report), expected, "{told} run");
+    }
+    assert_eq!(site.paths(), ["/index.xml", "/child.xml", "/index.xml", "/child.xml"]);
+    let conditions = ["if-none-match", "if-modified-since"];
+    for asked in site.asked() {
+        assert!(conditions.iter().all(|name| asked.header(name).is_none()), "{}", asked.head);
+    }
+    let items = station.items(source).await;
+    assert!(items.iter().all(|item| item.lead == Lead::Listed), "{items:?}");
 }
 
 /// B76: a sitemap on a private address that a sitemap names is not asked for.

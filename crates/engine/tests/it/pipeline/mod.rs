@@ -5,8 +5,10 @@
 //! - `moves`: sources that moved or are gone
 //! - `answers`: what sources answer, from broken feeds to sitemaps and pages
 //! - `watching`: one run after the other
+//! - `beside`: runs at the same time, and runs that end in the middle
 
 mod answers;
+mod beside;
 mod moves;
 mod polite;
 mod watching;

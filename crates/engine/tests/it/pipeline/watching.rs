@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use comity::clock::Clock;
-use comity::pipeline::{Listener, Orders, Pipeline, Report};
+use comity::pipeline::{Listener, Orders, Pipeline, Report, Scraping};
 use comity_core::time::{Span, Timestamp};
 use serde_json::json;
 use tokio::task::JoinHandle;
@@ -184,4 +184,29 @@ async fn a_watch_leaves_a_held_domain_alone() {
     assert_eq!((watch.runs(), station.fetches(other).await.len()), (1, 1));
     watch.end().await;
     assert_eq!(site.paths(), ["/full"]);
+}
+
+/// B57: what was found before a watch began, or had no room, waited until its source was due again.
+#[tokio::test]
+async fn a_watch_scrapes_what_was_left_before() {
+    let site = feeds(|_| None).await;
+    let toml = quick("[scrape]\nmin_interval = 0\nmax_in_flight_per_source = 1\n");
+    let station = Station::start(&toml).await;
+    let source = follow(&station, &site.url("/feed"), cadence(60)).await;
+    was_read(&station, source, station.now(), json!({})).await;
+    let urls: Vec<String> = (1..=4).map(|page| site.url(&format!("/{page}"))).collect();
+    station.found(source, &urls).await;
+    station.pipeline.pool().set_filling(true);
+    let scraping = station.scraping();
+    let watch = Watch::of(&station, Orders { scraping: Scraping::On, ..station.orders() });
+    soon("the scrapes", async {
+        while station.states(source).await != "done done done done" {
+            crate::support::a_moment().await
+        }
+    })
+    .await;
+    assert_eq!((site.paths(), watch.runs()), (["/1", "/2", "/3", "/4"].map(str::to_owned).to_vec(), 0));
+    watch.end().await;
+    station.pipeline.pool().stop();
+    soon("the stop", scraping).await.unwrap();
 }

@@ -331,3 +331,16 @@ async fn a_source_that_is_disabled_while_a_task_is_put_off_is_left_alone() {
     assert_eq!(station.states(source).await, "done none");
     assert_eq!(station.item(items[1]).await.wake_at, None);
 }
+
+/// B58: robots.txt of a site was asked for on behalf of items that are not to be scraped any more.
+#[tokio::test]
+async fn nothing_is_asked_of_a_site_for_a_source_that_was_disabled() {
+    let site = Site::start(|_| reply(200)).await;
+    let station = Station::start(&every("0", "").replace("\"ignore\"", "\"obey\"")).await;
+    let source = station.follow(&site.url("/feed")).await;
+    let items = station.found(source, &pages(&site, 2)).await;
+    station.enqueue(&items).await;
+    station.change(source, SourceChange { enabled: Some(false), ..SourceChange::default() }).await;
+    assert_eq!(station.scrape().await, Ended::Idle);
+    assert_eq!((site.paths(), station.states(source).await.as_str()), (vec![], "none none"));
+}

@@ -1,37 +1,16 @@
 //! Workers one after the other, and processes beside each other, on the scrapes of one store.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
-use comity::clock::Clock;
 use comity::jobs::Ended;
-use comity::store::Store;
 use comity::store::items::ItemId;
 use comity_core::intent::Intent;
 use comity_core::task::JobState;
 use comity_core::time::Span;
-use tempfile::TempDir;
 
 use super::{pages, put};
-use crate::station::{Station, every};
+use crate::station::{Place, Station, every, quick};
 use crate::support::{Site, eventually, ms, reply, soon, success};
-
-/// A store on disk that several processes open.
-struct Place(TempDir);
-
-impl Place {
-    fn new() -> Self {
-        Self(tempfile::tempdir().unwrap())
-    }
-
-    fn open(&self) -> Arc<dyn Store> {
-        comity::store::open(&format!("sqlite:{}", self.0.path().join("comity.db").display())).unwrap()
-    }
-
-    async fn process(&self, toml: &str) -> Station {
-        Station::with(toml, self.open(), Clock::new()).await
-    }
-}
 
 /// B9, B51, B53: a process is held back by the scrape that another one began.
 #[tokio::test]
@@ -151,6 +130,48 @@ async fn a_closed_host_delays_no_other_of_its_source() {
     assert_eq!(soon("the stop", scraping).await.unwrap(), Ended::Stopped);
     assert_eq!(station.states(source).await, "waiting waiting done done");
     assert_eq!(site.asked_for("/behind").len(), 0, "nobody knocks at a closed door");
+}
+
+/// B10: of a source on two hosts, the one that waits for the closed host kept the turn of the other for a minute.
+#[tokio::test]
+async fn pages_on_a_free_host_do_not_wait_for_a_closed_one() {
+    let site = Site::start(|asked| match (asked.host.as_str(), asked.before) {
+        ("127.0.0.2", 0) => reply(429).header("retry-after", "60"),
+        _ => reply(200),
+    })
+    .await;
+    let station = Station::start(&every("0.2", "")).await;
+    let source = station.follow(&site.url("/feed")).await;
+    let closed = [1, 2].map(|page| site.url_on(2, &format!("/closed/{page}")));
+    let urls: Vec<String> = closed.into_iter().chain(pages(&site, 5)).collect();
+    let items = station.found(source, &urls).await;
+    station.enqueue(&items).await;
+    let began = station.now();
+    let scraping = station.scraping();
+    eventually("the pages of the free host", || site.asked().len() == 6).await;
+    station.pipeline.pool().stop();
+    assert_eq!(soon("the stop", scraping).await.unwrap(), Ended::Stopped);
+    assert_eq!(station.states(source).await, "waiting waiting done done done done done");
+    assert!(site.gaps(1).iter().all(|gap| *gap >= ms(150)), "{:?}", site.gaps(1));
+    let last = site.asked()[5].at.since(began);
+    assert!(last < Span::from_secs(4), "{last}");
+}
+
+/// B61: a run whose only work is on a host that is held for long waited for it.
+#[tokio::test]
+async fn a_host_that_is_held_for_long_is_left_for_later() {
+    let site = Site::start(|_| reply(429).header("retry-after", "100")).await;
+    let station = Station::start(&quick("[scrape]\nmin_interval = 0\nmax_wait = \"1s\"\n")).await;
+    let source = station.follow(&site.url("/feed")).await;
+    let items = station.found(source, &pages(&site, 2)).await;
+    station.enqueue(&items).await;
+    let began = station.now();
+    let ended = station.scrape().await;
+    let Ended::Left(until) = ended else { panic!("{ended:?}") };
+    let held = until.since(began);
+    assert!(held >= Span::from_secs(99) && held <= Span::from_secs(115), "{held}");
+    assert_eq!((station.states(source).await.as_str(), site.asked().len()), ("waiting waiting", 1));
+    assert_eq!(station.job().await.counts.waiting(), 2, "nothing is given up");
 }
 
 /// B47: a site that is broken halts the workers, and the rest is not lost with it.

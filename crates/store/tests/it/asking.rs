@@ -1,0 +1,146 @@
+//! Who may ask a source: one process at a time, until it said how that ended, or died.
+
+use comity_core::time::Timestamp;
+use comity_store::sources::{FetchResult, SourceChange, SourceClaim, SourceId};
+use comity_store::tasks::Lead;
+use serde_json::{Map, json};
+
+use crate::backend::Backend;
+use crate::fetches::{end, failed, fetched, object, ok, runs};
+use crate::following::feed;
+use crate::process::{Process, at};
+
+/// B60: two runs that were due at once asked the same source twice, the second with a cursor that was old.
+pub(crate) async fn a_source_is_asked_by_one_at_a_time(backend: Backend) {
+    let (one, other, source) = two(&backend).await;
+    assert_eq!(claim(&one, source, at(1)).await, "ours");
+    assert_eq!(claim(&other, source, at(1)).await, "taken");
+    assert_eq!(claim(&one, source, at(2)).await, "ours", "whoever has it may ask again");
+    assert_eq!(claim(&other, source, at(2)).await, "taken");
+    assert_eq!(claim(&one, SourceId(99), at(2)).await, "missing");
+    let (second, _) = one.store.add_source(feed("https://b.example/feed"), at(2)).await.unwrap();
+    assert_eq!(claim(&other, second.id, at(2)).await, "ours", "another source is another's");
+}
+
+/// What was known before the claim may be old: what counts is the row at the claim.
+pub(crate) async fn a_claim_brings_the_source_as_it_is_now(backend: Backend) {
+    let (one, other, source) = two(&backend).await;
+    assert_eq!(claim(&one, source, at(1)).await, "ours");
+    let change = SourceChange { name: Some("renamed".to_owned()), ..SourceChange::default() };
+    other.store.change_source(source, change).await.unwrap();
+    let cursor = object(json!({ "etag": "\"1\"" }));
+    let read = FetchResult::Read { whole: true, cursor, moved_to: None };
+    let now = fetched(&*one.store, source, 10, read).await;
+    let claimed = other.store.claim_source(source, other.holder, at(11)).await.unwrap();
+    assert_eq!(claimed, SourceClaim::Ours(Box::new(now.clone())));
+    assert!(now.name == "renamed" && now.cursor_json.contains("etag"), "{now:?}");
+}
+
+/// However a fetch ended, the source is free for the next one.
+pub(crate) async fn the_end_of_a_fetch_ends_its_claim(backend: Backend) {
+    let (one, other, source) = two(&backend).await;
+    let ends = [ok(), failed(60), FetchResult::Held { until: at(60) }, FetchResult::Gone];
+    for (result, turn) in ends.into_iter().zip([[&one, &other], [&other, &one]].into_iter().cycle()) {
+        assert_eq!(claim(turn[0], source, at(1)).await, "ours", "before {result:?}");
+        assert_eq!(claim(turn[1], source, at(1)).await, "taken", "before {result:?}");
+        turn[0].store.end_fetch(end(source, 10, result.clone())).await.unwrap();
+        assert_eq!(claim(turn[1], source, at(2)).await, "ours", "after {result:?}");
+        turn[1].store.leave_source(source, turn[1].holder).await.unwrap();
+    }
+}
+
+/// Whoever does not ask after all leaves it to others, and only its own.
+pub(crate) async fn a_source_is_left_by_whoever_has_it(backend: Backend) {
+    let (one, other, source) = two(&backend).await;
+    assert_eq!(claim(&one, source, at(1)).await, "ours");
+    other.store.leave_source(source, other.holder).await.unwrap();
+    assert_eq!(claim(&other, source, at(1)).await, "taken", "it was not its to leave");
+    one.store.leave_source(source, one.holder).await.unwrap();
+    assert_eq!(claim(&other, source, at(1)).await, "ours");
+    one.store.leave_source(source, one.holder).await.unwrap();
+    assert_eq!(claim(&one, source, at(1)).await, "taken", "it left it before");
+    assert_eq!(runs(&*one.store, source).await, [], "nothing was asked");
+}
+
+/// B74
+pub(crate) async fn the_claim_of_the_dead_holds_nobody_up(backend: Backend) {
+    let (one, other, source) = two(&backend).await;
+    assert_eq!(claim(&one, source, at(1)).await, "ours");
+    assert_eq!(claim(&other, source, at(2)).await, "taken");
+    backend.kill(one, at(3)).await;
+    assert_eq!(claim(&other, source, at(3)).await, "ours");
+}
+
+/// B74: one that hangs for longer than its lease counts as dead.
+pub(crate) async fn the_claim_of_the_silent_ends_with_their_lease(backend: Backend) {
+    let (one, other, source) = two(&backend).await;
+    assert_eq!(claim(&one, source, at(1)).await, "ours");
+    let now = other.outlive(at(1)).await;
+    assert_eq!(claim(&other, source, now).await, "ours");
+}
+
+/// The run told of moves that were none, where another source is already.
+pub(crate) async fn only_a_source_that_moved_is_told_to_have(backend: Backend) {
+    let (one, _, source) = two(&backend).await;
+    let (other, _) = one.store.add_source(feed("https://b.example/feed"), at(0)).await.unwrap();
+    let ends = async |result| one.store.end_fetch(end(source, 10, result)).await.unwrap();
+    let to = |url: &str| {
+        let moved_to = Some((url.to_owned(), Lead::Remote));
+        FetchResult::Read { whole: true, cursor: Map::new(), moved_to }
+    };
+    assert!(!ends(ok()).await);
+    assert!(!ends(failed(60)).await);
+    assert!(!ends(FetchResult::Held { until: at(60) }).await);
+    assert!(!ends(to(&other.url)).await, "another is there");
+    assert!(ends(to("https://c.example/feed")).await);
+    assert!(!ends(to("https://c.example/feed")).await, "it is there already");
+    assert!(!one.store.end_fetch(end(SourceId(99), 10, to("https://d.example/"))).await.unwrap());
+}
+
+/// A source that is held for a day filled its history with that.
+pub(crate) async fn held_again_and_again_is_one_row(backend: Backend) {
+    let (one, _, source) = two(&backend).await;
+    let (other, _) = one.store.add_source(feed("https://b.example/feed"), at(0)).await.unwrap();
+    let held = || FetchResult::Held { until: at(99) };
+    let told = async |id| {
+        let rows = runs(&*one.store, id).await.into_iter().rev();
+        let told = rows.map(|run| format!("{} {}", run.status, since(run.window_end)));
+        told.collect::<Vec<_>>().join(" | ")
+    };
+    for secs in [1, 2, 3] {
+        fetched(&*one.store, source, secs, held()).await;
+        fetched(&*one.store, other.id, secs, held()).await;
+    }
+    assert_eq!(told(source).await, "held 3", "the last one");
+    fetched(&*one.store, source, 4, ok()).await;
+    fetched(&*one.store, source, 5, held()).await;
+    fetched(&*one.store, source, 6, held()).await;
+    fetched(&*one.store, source, 7, failed(60)).await;
+    fetched(&*one.store, source, 8, held()).await;
+    assert_eq!(told(source).await, "held 3 | ok 4 | held 6 | error 7 | held 8");
+    assert_eq!(told(other.id).await, "held 3", "that of another is its own");
+}
+
+/// Two processes and a source.
+async fn two(backend: &Backend) -> (Process, Process, SourceId) {
+    let one = Process::start(backend, "one", at(0)).await;
+    let other = Process::start(backend, "other", at(0)).await;
+    let (source, _) = one.store.add_source(feed("https://a.example/feed"), at(0)).await.unwrap();
+    (one, other, source.id)
+}
+
+async fn claim(process: &Process, source: SourceId, now: Timestamp) -> &'static str {
+    match process.store.claim_source(source, process.holder, now).await.unwrap() {
+        SourceClaim::Ours(claimed) => {
+            assert_eq!(claimed.id, source);
+            "ours"
+        }
+        SourceClaim::Taken => "taken",
+        SourceClaim::Missing => "missing",
+    }
+}
+
+/// Seconds on the virtual clock.
+fn since(moment: Timestamp) -> u64 {
+    moment.since(at(0)).as_secs_up()
+}
