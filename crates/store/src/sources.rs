@@ -250,14 +250,14 @@ pub trait SourceStore {
     /// Keeps items that a fetch found; those that are known are compared. Nothing when the source is gone.
     fn keep_items(&self, source: SourceId, items: Vec<NewItem>, now: Timestamp) -> Reply<'_, Kept>;
 
-    /// `holder` is about to ask a source: nobody else does before it said how that ended, or died.
+    /// `holder` is about to ask a source: nobody else does before it leaves it, or dies.
     fn claim_source(&self, id: SourceId, holder: HolderId, now: Timestamp) -> Reply<'_, SourceClaim>;
 
-    /// `holder` did not ask it after all.
+    /// `holder` has done with it.
     fn leave_source(&self, id: SourceId, holder: HolderId) -> Reply<'_, ()>;
 
-    /// A fetch ended: its row, the cursor (B60) and the failures of its source change together, and its claim ends.
-    /// Whether the source is at another place now.
+    /// A fetch ended: its row, the cursor (B60) and the failures of its source change together. Whether the source is at
+    /// another place now.
     fn end_fetch(&self, end: FetchEnd) -> Reply<'_, bool>;
 
     /// The latest fetches of a source, the last first.

@@ -229,7 +229,7 @@ fn text_of(item: &Item, file: &str, body: &[u8]) -> anyhow::Result<(Option<Strin
     let url = Url::parse(&item.url)?;
     let content_type = item.content_type.as_deref();
     let main = || text::main_text(body, content_type, &url).map(|main| (Some(main.title), main.text));
-    if connectors::sniff(body, content_type) == Some(Kind::Page) {
+    if connectors::sniff(body, None) == Some(Kind::Page) {
         let none = || anyhow::anyhow!("item {}: {file} has no main text that could be found", item.id);
         return main().ok_or_else(none);
     }

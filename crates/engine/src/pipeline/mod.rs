@@ -312,9 +312,7 @@ impl Pipeline {
             }
             seen => Some(seen),
         };
-        if !matches!(seen, Some(Seen::Ended(_))) {
-            self.store.leave_source(id, holder).await?;
-        }
+        self.store.leave_source(id, holder).await?;
         Ok(seen.map(|seen| (source, seen)))
     }
 

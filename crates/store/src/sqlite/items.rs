@@ -333,13 +333,14 @@ impl Tx<'_> {
 
     /// Puts a task off: its item does not run, and its wake is reserved.
     fn defer(&self, item: &Item, task: TaskId, deferred: Deferred) -> rusqlite::Result<Deferred> {
-        let wake = us(deferred.wake_at);
         // Never sooner than it was to go anyhow: it may be a retry.
-        let sql = "UPDATE tasks SET ready_us = max(ready_us, ?2) WHERE id = ?1";
-        self.sql.prepare_cached(sql)?.execute([task.0 as i64, wake])?;
+        let sql = "UPDATE tasks SET ready_us = max(ready_us, ?2) WHERE id = ?1 RETURNING ready_us";
+        let mut statement = self.sql.prepare_cached(sql)?;
+        let wake = statement.query_row([task.0 as i64, us(deferred.wake_at)], |row| row.get(0))?;
         let sql = "UPDATE items SET state = 'waiting', wake_us = ?2 WHERE id = ?1";
         self.sql.prepare_cached(sql)?.execute([item.id.0, wake])?;
-        Ok(deferred)
+        let now = deferred.wake_at - Span::from_secs(deferred.wait_seconds);
+        Ok(Deferred { wake_at: at(wake), wait_seconds: at(wake).since(now).as_secs_up(), ..deferred })
     }
 
     fn open_log(&self, task: TaskId) -> rusqlite::Result<Option<LogId>> {

@@ -160,7 +160,6 @@ impl Tx<'_> {
         let id = end.source.0;
         let Some(source) = self.source(end.source)? else { return Ok(false) };
         let mut moved = false;
-        self.sql.prepare_cached("UPDATE sources SET asked_by = NULL WHERE id = ?1")?.execute([id])?;
         let mut cursor_out = source.cursor_json.clone();
         match &end.result {
             FetchResult::Read { cursor, moved_to, .. } => {

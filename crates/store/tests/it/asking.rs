@@ -31,22 +31,11 @@ pub(crate) async fn a_claim_brings_the_source_as_it_is_now(backend: Backend) {
     let cursor = object(json!({ "etag": "\"1\"" }));
     let read = FetchResult::Read { whole: true, cursor, moved_to: None };
     let now = fetched(&*one.store, source, 10, read).await;
+    assert_eq!(claim(&other, source, at(11)).await, "taken", "until it is left");
+    one.store.leave_source(source, one.holder).await.unwrap();
     let claimed = other.store.claim_source(source, other.holder, at(11)).await.unwrap();
     assert_eq!(claimed, SourceClaim::Ours(Box::new(now.clone())));
     assert!(now.name == "renamed" && now.cursor_json.contains("etag"), "{now:?}");
-}
-
-/// However a fetch ended, the source is free for the next one.
-pub(crate) async fn the_end_of_a_fetch_ends_its_claim(backend: Backend) {
-    let (one, other, source) = two(&backend).await;
-    let ends = [ok(), failed(60), FetchResult::Held { until: at(60) }, FetchResult::Gone];
-    for (result, turn) in ends.into_iter().zip([[&one, &other], [&other, &one]].into_iter().cycle()) {
-        assert_eq!(claim(turn[0], source, at(1)).await, "ours", "before {result:?}");
-        assert_eq!(claim(turn[1], source, at(1)).await, "taken", "before {result:?}");
-        turn[0].store.end_fetch(end(source, 10, result.clone())).await.unwrap();
-        assert_eq!(claim(turn[1], source, at(2)).await, "ours", "after {result:?}");
-        turn[1].store.leave_source(source, turn[1].holder).await.unwrap();
-    }
 }
 
 /// Whoever does not ask after all leaves it to others, and only its own.

@@ -130,7 +130,6 @@ macro_rules! promises {
                 asking:
                     a_source_is_asked_by_one_at_a_time,
                     a_claim_brings_the_source_as_it_is_now,
-                    the_end_of_a_fetch_ends_its_claim,
                     a_source_is_left_by_whoever_has_it,
                     the_claim_of_the_dead_holds_nobody_up,
                     the_claim_of_the_silent_ends_with_their_lease,
