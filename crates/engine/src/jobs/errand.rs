@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use comity_core::domain::Domain;
-use comity_core::interval::Deferred;
 use comity_core::outcome::{Answer, Outcome};
 use comity_core::retry;
 use comity_core::task::{JobStep, TaskId, TaskStep};
@@ -15,20 +14,18 @@ use comity_store::tasks::{Attempt, LaneId, Lead, Settle, Step, TaskRow};
 use url::Url;
 
 use super::Inner;
-use super::scrape::{Beginning, Key, Scrape, Stays, may_start, take_turn};
+use super::scrape::{Key, Scrape, may_start, take_turn};
 use super::settler::{One, Settling, Tenant};
 use crate::archive::{ArchiveError, Head, Kept};
 use crate::client::{
-    Next, RobotsUnavailable, Unsent, next_hop, note_written, path_and_query, place, redirected_lead, request,
-    send, told,
+    Next, RobotsUnavailable, Unsent, next_hop, path_and_query, place, redirected_lead, request, send, told,
 };
-use crate::event::{Event, TaskEvent, shown};
 use crate::gate::{Errand, Permit};
-use crate::transport::{Answered, SendError, TransportError};
+use crate::transport::{Answered, TransportError};
 
 /// A task on its way.
 pub(super) struct Page {
-    pool: Arc<Inner>,
+    pub(super) pool: Arc<Inner>,
     row: TaskRow,
     lane: LaneId,
     hold: Hold,
@@ -37,14 +34,14 @@ pub(super) struct Page {
     /// What was listed,
     listed: Url,
     /// where it is now,
-    url: Url,
+    pub(super) url: Url,
     host: Domain,
     /// and who led there.
-    lead: Lead,
+    pub(super) lead: Lead,
     hops: u32,
     attempts: Vec<Attempt>,
     /// It scrapes an item of a source.
-    scrape: Option<Scrape>,
+    pub(super) scrape: Option<Scrape>,
 }
 
 impl Page {
@@ -202,72 +199,15 @@ impl Page {
         }
     }
 
-    /// The same for the scrape of an item, which begins when its connection is open.
-    async fn scrape(mut self: Box<Self>, mut permit: Permit, tenant: Tenant) {
-        let pool = self.pool.clone();
-        let (task, hold) = self.task();
-        let Some(scrape) = &mut self.scrape else { return };
-        let beginning = Beginning { pool: &pool, permit: &mut permit, scrape, task, hold };
-        let sent = pool.transport.send(request(&self.url, self.lead), beginning).await;
-        if let (Some(scrape), Ok(_) | Err(SendError::Failed(_))) = (&mut self.scrape, &sent) {
-            scrape.sent();
-        }
-        match sent {
-            Ok(answered) => {
-                note_written(&answered, &mut permit);
-                self.answered(permit, tenant, answered).await;
-            }
-            Err(SendError::Failed(cause)) => self.broken(permit, tenant, &cause, None),
-            Err(SendError::Withheld(stays)) => {
-                let log = self.scrape.as_mut().and_then(Scrape::take_unsent);
-                if let Some(log) = log
-                    && let Err(error) = pool.store.call_off_scrape(log).await
-                {
-                    pool.gate.fail(error);
-                }
-                match stays {
-                    Stays::Withheld => self.withheld(permit),
-                    Stays::Deferred(deferred) => self.deferred(&deferred),
-                    Stays::Gone(why) => self.gone(why),
-                    Stays::Fenced => self.put_down(),
-                    Stays::Store(error) => {
-                        pool.gate.fail(error);
-                        self.put_down();
-                    }
-                }
-            }
-        }
-    }
-
     /// It takes the place in line that it had.
-    fn withheld(self: Box<Self>, permit: Permit) {
+    pub(super) fn withheld(self: Box<Self>, permit: Permit) {
         if let Some(errand) = permit.withhold(self) {
             put_back(errand);
         }
     }
 
-    /// Its source was scraped too short a time ago: in the store it was put off.
-    pub(super) fn deferred(self: Box<Self>, deferred: &Deferred) {
-        let step = TaskEvent::Deferred { deferred };
-        self.pool.gate.events().tell(&Event::Task { url: &shown(&self.url), step });
-        self.put_down();
-    }
-
-    /// There is nothing to be scraped any more.
-    pub(super) fn gone(self: Box<Self>, why: &str) {
-        self.settle(Step::Skipped { reason: why.to_owned() }, None);
-    }
-
     pub(super) fn task(&self) -> (TaskId, Hold) {
         (self.row.id, self.hold)
-    }
-
-    pub(super) fn pool(&self) -> &Arc<Inner> {
-        &self.pool
-    }
-
-    pub(super) fn scrape_mut(&mut self) -> Option<&mut Scrape> {
-        self.scrape.as_mut()
     }
 
     /// Whether nobody and nothing is before it in line.
@@ -280,7 +220,12 @@ impl Page {
         self.pool.lanes().is_open(self.lane, self.hold)
     }
 
-    async fn answered(mut self: Box<Self>, mut permit: Permit, tenant: Tenant, mut answered: Answered) {
+    pub(super) async fn answered(
+        mut self: Box<Self>,
+        mut permit: Permit,
+        tenant: Tenant,
+        mut answered: Answered,
+    ) {
         let told = told(&answered.headers, self.pool.now());
         let answer = Answer::of_status(answered.status, told);
         let status = answered.status;
@@ -339,7 +284,7 @@ impl Page {
     }
 
     /// No whole answer came.
-    fn broken(
+    pub(super) fn broken(
         mut self: Box<Self>,
         mut permit: Permit,
         tenant: Tenant,
@@ -444,7 +389,7 @@ impl Page {
         }
     }
 
-    fn settle(self: Box<Self>, step: Step, tenant: Option<Tenant>) {
+    pub(super) fn settle(self: Box<Self>, step: Step, tenant: Option<Tenant>) {
         let page = *self;
         let answered = page.attempts.last().is_some_and(|attempt| attempt.outcome == Outcome::Answered);
         let Self { pool, row, lane, hold, url, attempts, .. } = page;

@@ -5,12 +5,14 @@
 //! process ends is waiting again.
 //!
 //! - here: starting, running and stopping
+//! - `claimer`: brings in lanes and tasks, and ends the work
 //! - `lanes`: the lanes in hand and what is known of them
 //! - `errand`: one task on its way
 //! - `scrape`: what is special about the task of an item
 //! - `settler`: commits what became of tasks, many at a time
 //! - `fill`: reading a list of URLs into a job
 
+mod claimer;
 mod errand;
 mod fill;
 mod lanes;
@@ -22,26 +24,22 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use comity_core::domain::Domain;
 use comity_core::guard::{CancelGuard, FailureGuard};
 use comity_core::task::{JobId, JobState, JobStep};
 use comity_core::time::{Span, Timestamp};
-use comity_store::domains::Take;
-use comity_store::jobs::{Job, Stepped};
-use comity_store::tasks::{Claim, Claimed, LaneId};
+use comity_store::jobs::Job;
 use comity_store::{Store, StoreError};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::task::TaskTracker;
-use url::Url;
 
 use crate::archive::Archive;
 use crate::client::Keeper;
 use crate::config::{Config, JobSettings, RobotsPolicy};
-use crate::event::Event;
 use crate::gate::{Gate, Parted};
 use crate::transport::Transport;
 
+use claimer::{Claimer, LOOK};
 use errand::Page;
 pub use fill::{BadLine, Filled, Go, OnBad};
 use lanes::Lanes;
@@ -184,13 +182,7 @@ impl Pool {
         let mut parted = inner.gate.parted();
         let mut failure = inner.gate.failure();
         let changed = inner.gate.store_changed();
-        let mut claimer = Claimer {
-            inner: inner.clone(),
-            look_at: Timestamp::MIN,
-            asked_at: inner.now(),
-            changed: false,
-            stuck_since: None,
-        };
+        let mut claimer = Claimer::new(inner);
         let ended = loop {
             if inner.is_over() {
                 break Ok(Ended::Stopped);
@@ -311,214 +303,9 @@ impl Inner {
     }
 }
 
-/// Brings in lanes and tasks, and ends the job.
-struct Claimer {
-    inner: Arc<Inner>,
-    /// When to look for lanes that are due.
-    look_at: Timestamp,
-    /// When the state of the job was last asked for: somebody else may have ended it.
-    asked_at: Timestamp,
-    /// Another process wrote something since.
-    changed: bool,
-    /// Since when nothing can leave for long.
-    stuck_since: Option<Timestamp>,
-}
-
-impl Claimer {
-    /// Another process wrote something: it may have ended the job, or left lanes for us.
-    fn others_wrote(&mut self) {
-        self.changed = true;
-        if self.inner.lanes().is_empty() {
-            self.look_at = Timestamp::MIN;
-        }
-    }
-
-    /// Does what there is to do; how it ended, when it did.
-    async fn work(&mut self) -> Result<Option<Ended>, StoreError> {
-        let tripped = self.inner.guards().tripped.take();
-        if let Some((step, message)) = tripped {
-            return match self.inner.until {
-                Until::Done => self.end(step, Some(message)).await,
-                Until::Idle { .. } => Ok(Some(Ended::Halted(message))),
-            };
-        }
-        if self.inner.now().since(self.asked_at) >= if self.changed { SOON } else { LOOK } {
-            self.changed = false;
-            self.asked_at = self.inner.now();
-            let job = self.inner.store.find_job(self.inner.job.name.clone()).await?;
-            if let Some(state) = job.map(|job| job.state).filter(|state| state.is_terminal()) {
-                return Ok(Some(Ended::Job(state)));
-            }
-        }
-        self.refill().await?;
-        self.close_lanes().await?;
-        if self.inner.fresh.swap(false, Ordering::Relaxed) {
-            self.look_at = Timestamp::MIN;
-        }
-        let now = self.inner.now();
-        let room = LANES_MAX.saturating_sub(self.inner.lanes().len());
-        if room == 0 {
-            self.look_at = now + LOOK;
-        } else if now >= self.look_at {
-            self.claim(room).await?;
-        }
-        let idle = self.inner.lanes().is_empty() && self.inner.fetches.len() <= 1;
-        if idle && !self.inner.filling.load(Ordering::Relaxed) {
-            return match self.inner.until {
-                Until::Done => self.end(JobStep::Finish, None).await,
-                Until::Idle { .. } => self.idle().await,
-            };
-        }
-        self.too_long().await
-    }
-
-    /// Whether nothing waits any more, here or elsewhere.
-    async fn idle(&mut self) -> Result<Option<Ended>, StoreError> {
-        let job = self.inner.store.find_job(self.inner.job.name.clone()).await?;
-        let waits = job.is_some_and(|job| job.counts.waiting() > 0);
-        Ok((!waits).then_some(Ended::Idle))
-    }
-
-    /// Whether nothing can leave for so long that it is not waited for.
-    async fn too_long(&mut self) -> Result<Option<Ended>, StoreError> {
-        let inner = self.inner.clone();
-        let Until::Idle { patience: Some(patience) } = inner.until else { return Ok(None) };
-        let busy =
-            inner.filling.load(Ordering::Relaxed) || inner.fetches.len() > 1 || !inner.asking().is_empty();
-        let now = inner.now();
-        let first = match busy {
-            true => None,
-            false => inner.gate.soonest().into_iter().chain(inner.store.next_due(inner.job.id).await?).min(),
-        };
-        let Some(first) = first.filter(|first| first.since(now) > patience) else {
-            self.stuck_since = None;
-            return Ok(None);
-        };
-        // A task on its way into a line is in none: what is seen twice, a while apart, is so.
-        let since = *self.stuck_since.get_or_insert(now);
-        Ok((now.since(since) > STUCK).then_some(Ended::Left(first)))
-    }
-
-    /// Takes the step if the job is where that is legal; how it ended, when it did.
-    async fn end(&mut self, step: JobStep, message: Option<String>) -> Result<Option<Ended>, StoreError> {
-        let inner = &self.inner;
-        let job = match inner.store.step_job(inner.job.id, step, message, inner.now()).await? {
-            Stepped::Yes(job) => {
-                let (name, state) = (&inner.job.name, job.state);
-                inner.gate.events().tell(&Event::JobEnded {
-                    job: name,
-                    state,
-                    message: job.message.as_deref(),
-                });
-                job
-            }
-            Stepped::No(job) => job,
-            Stepped::Missing => return Ok(Some(Ended::Job(JobState::Cancelled))),
-        };
-        if job.state.is_terminal() {
-            return Ok(Some(Ended::Job(job.state)));
-        }
-        let unread = job.unread && !job.filled && job.counts.waiting() == 0;
-        Ok(unread.then_some(Ended::Unread))
-    }
-
-    async fn claim(&mut self, room: usize) -> Result<(), StoreError> {
-        let inner = self.inner.clone();
-        let Some(holder) = inner.gate.holder() else { return Ok(()) };
-        let lanes = room.min(CLAIM_LANES);
-        let claim = Claim { job: inner.job.id, lanes: lanes as u32, tasks: CLAIM_TASKS };
-        let now = inner.now();
-        let claimed = inner.store.claim(holder, claim, now).await?;
-        if claimed.len() == lanes {
-            self.look_at = Timestamp::MIN;
-            inner.poke.notify_one();
-        } else {
-            let due_at = inner.store.next_due(inner.job.id).await?;
-            self.look_at = due_at.map_or(now + LOOK, |due_at| due_at.min(now + LOOK));
-        }
-        let mut parked = Vec::new();
-        for claimed in claimed {
-            let lane = claimed.lane;
-            if !inner.take_up(claimed) {
-                parked.push((lane, now + AGAIN));
-            }
-        }
-        if !parked.is_empty() {
-            inner.store.park(holder, parked).await?;
-        }
-        Ok(())
-    }
-
-    async fn refill(&mut self) -> Result<(), StoreError> {
-        let inner = self.inner.clone();
-        let refills = inner.lanes().take_low(inner.now());
-        if refills.is_empty() {
-            return Ok(());
-        }
-        for (lane, tasks) in inner.store.refill(refills).await? {
-            let fresh = inner.lanes().refilled(lane, tasks, inner.now());
-            if let Some((hold, domain, tasks)) = fresh {
-                tasks.into_iter().for_each(|task| Page::begin(&inner, lane, hold, &domain, task));
-            }
-        }
-        Ok(())
-    }
-
-    /// Gives back lanes with nothing left in hand.
-    async fn close_lanes(&mut self) -> Result<(), StoreError> {
-        let inner = &self.inner;
-        let Some(holder) = inner.gate.holder() else { return Ok(()) };
-        let now = inner.now();
-        let finished: Vec<(LaneId, Timestamp)> =
-            inner.lanes().take_finished().into_iter().map(|lane| (lane, now)).collect();
-        if !finished.is_empty() {
-            inner.store.park(holder, finished).await?;
-            self.look_at = Timestamp::MIN;
-        }
-        Ok(())
-    }
-}
-
-impl Inner {
-    /// A lane was claimed; false when its domain is not ours at the moment.
-    fn take_up(self: &Arc<Self>, claimed: Claimed) -> bool {
-        let Claimed { lane, domain, take, tasks, .. } = claimed;
-        let hold = match take {
-            Take::Taken(taken) => {
-                let first =
-                    tasks.first().and_then(|task| Url::parse(task.at_url.as_ref().unwrap_or(&task.url)).ok());
-                let host = first.as_ref().and_then(Domain::of).unwrap_or_else(|| domain.clone());
-                Some(self.gate.adopt(*taken, &host))
-            }
-            Take::Ours => self.gate.held(&domain),
-            Take::Held { .. } => None,
-        };
-        let Some(hold) = hold.map(|adopted| adopted.hold) else { return false };
-        let now = self.now();
-        let tasks = self.lanes().open(lane, domain.clone(), hold, tasks, CLAIM_TASKS, now);
-        tasks.into_iter().for_each(|task| Page::begin(self, lane, hold, &domain, task));
-        true
-    }
-}
-
 /// The identity of a job's pool, for tests and logs.
 impl std::fmt::Debug for Pool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Pool").field("job", &JobId(self.0.job.id.0)).finish_non_exhaustive()
     }
 }
-
-/// Lanes in hand at once, at most.
-const LANES_MAX: usize = 10_000;
-/// Lanes of one claim.
-const CLAIM_LANES: usize = 256;
-/// Tasks of each that come with the claim.
-const CLAIM_TASKS: u32 = 8;
-/// A lane whose domain is on its way out is looked at again after this long.
-const AGAIN: Span = Span::from_millis(50);
-/// When others write, the state of the job is asked for this often,
-const SOON: Span = Span::from_millis(100);
-/// Nothing leaves for long when that was so for this long.
-const STUCK: Span = Span::from_secs(1);
-/// However quiet it is, the store is looked at this often.
-const LOOK: Span = Span::from_millis(500);

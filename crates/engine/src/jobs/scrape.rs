@@ -17,12 +17,15 @@ use comity_store::StoreError;
 use comity_store::domains::Hold;
 use comity_store::items::{LogId, Start, StartStep, Started};
 use comity_store::sources::SourceId;
-use comity_store::tasks::LaneId;
+use comity_store::tasks::{LaneId, Step};
 
 use super::Inner;
 use super::errand::Page;
+use super::settler::Tenant;
+use crate::client::{note_written, request};
+use crate::event::{Event, TaskEvent, shown};
 use crate::gate::Permit;
-use crate::transport::Depart;
+use crate::transport::{Depart, SendError};
 
 /// What a task of an item knows of its scrape.
 #[derive(Default)]
@@ -134,7 +137,7 @@ fn pass_on(pool: &Arc<Inner>, key: Key) {
 
 fn has_turn(pool: &Arc<Inner>, mut page: Box<Page>, key: Key) {
     let turn = Some(Turn { pool: pool.clone(), key });
-    let Some(scrape) = page.scrape_mut() else { return };
+    let Some(scrape) = page.scrape.as_mut() else { return };
     match key {
         Key::Lane(source, _) => {
             scrape.lane_turn = turn;
@@ -170,10 +173,59 @@ fn ask(pool: &Arc<Inner>, page: Box<Page>) {
 }
 
 impl Page {
+    /// The same for the scrape of an item, which begins when its connection is open.
+    pub(super) async fn scrape(mut self: Box<Self>, mut permit: Permit, tenant: Tenant) {
+        let pool = self.pool.clone();
+        let (task, hold) = self.task();
+        let Some(scrape) = &mut self.scrape else { return };
+        let beginning = Beginning { pool: &pool, permit: &mut permit, scrape, task, hold };
+        let sent = pool.transport.send(request(&self.url, self.lead), beginning).await;
+        if let (Some(scrape), Ok(_) | Err(SendError::Failed(_))) = (&mut self.scrape, &sent) {
+            scrape.sent();
+        }
+        match sent {
+            Ok(answered) => {
+                note_written(&answered, &mut permit);
+                self.answered(permit, tenant, answered).await;
+            }
+            Err(SendError::Failed(cause)) => self.broken(permit, tenant, &cause, None),
+            Err(SendError::Withheld(stays)) => {
+                let log = self.scrape.as_mut().and_then(Scrape::take_unsent);
+                if let Some(log) = log
+                    && let Err(error) = pool.store.call_off_scrape(log).await
+                {
+                    pool.gate.fail(error);
+                }
+                match stays {
+                    Stays::Withheld => self.withheld(permit),
+                    Stays::Deferred(deferred) => self.deferred(&deferred),
+                    Stays::Gone(why) => self.gone(why),
+                    Stays::Fenced => self.put_down(),
+                    Stays::Store(error) => {
+                        pool.gate.fail(error);
+                        self.put_down();
+                    }
+                }
+            }
+        }
+    }
+
+    /// Its source was scraped too short a time ago: in the store it was put off.
+    pub(super) fn deferred(self: Box<Self>, deferred: &Deferred) {
+        let step = TaskEvent::Deferred { deferred };
+        self.pool.gate.events().tell(&Event::Task { url: &shown(&self.url), step });
+        self.put_down();
+    }
+
+    /// There is nothing to be scraped any more.
+    pub(super) fn gone(self: Box<Self>, why: &str) {
+        self.settle(Step::Skipped { reason: why.to_owned() }, None);
+    }
+
     /// Joins the line from then on. Whoever could leave at once keeps the turn of its source meanwhile, for a while.
     fn join_in_turn(mut self: Box<Self>, at: Timestamp) {
-        let (free, pool) = (self.may_leave_at_once(), self.pool().clone());
-        if let Some(scrape) = self.scrape_mut() {
+        let (free, pool) = (self.may_leave_at_once(), self.pool.clone());
+        if let Some(scrape) = self.scrape.as_mut() {
             if free { scrape.limit_source_turn(&pool) } else { scrape.drop_source_turn() }
         }
         self.join_at(at);
