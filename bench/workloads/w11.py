@@ -36,8 +36,8 @@ planning takes less than a second (the whole process, when nothing is due) and m
 
 `comity run`, robots.txt ignored, no delays. A feed that is due names {followed.KNOWN} known items and {followed.NEW_A_RUN} new one. Old items were scraped:
 each has its task, attempt and log in the store. The stores take turns, the order changing each time. nginx's log says that each feed and
-page was asked for once, and when the last was answered, counted from the start of the process; that time is compared, because how long the
-process lives comes in steps of 250 ms (it looks that often whether it is done). Medians of the runs; memory is the peak of the process.
+page was asked for once, and when the last was answered, counted from the start of the process; that time is compared, so that what the
+process does after its last answer does not blur it. Medians of the runs; memory is the peak of the process.
 """
 
 VARIANTS = (
