@@ -22,6 +22,7 @@ pub(crate) use sources::{
   comity fetch --input urls.txt --job news      # Ctrl-C, then again: goes on where it stopped
   comity sources add https://example.org/ && comity run   # follow a site's feed
   comity explain https://example.org/           # why would a request wait?
+  comity serve                                  # other programs ask over HTTP before they fetch
   comity profiles standard                      # the rules a domain starts from
 
 Settings come from comity.toml (or --config FILE), COMITY_… variables and flags; later ones win.
@@ -74,6 +75,8 @@ pub(crate) enum Command {
     /// Look at the items that sources led to
     #[command(subcommand)]
     Items(Items),
+    /// The decision service: any program asks over HTTP before it fetches, and tells what happened
+    Serve(Serve),
     /// See it at work: a site on loopback that says 429, and a job that fetches all of it
     Demo,
     /// Look at jobs and steer them
@@ -232,6 +235,36 @@ pub(crate) struct DomainsSet {
     pub(crate) resume: bool,
 }
 
+/// The decision service
+#[derive(Debug, Clone, Group)]
+#[command(after_help = "Examples:
+  comity serve
+  curl -s localhost:7878/v1/check -H 'Content-Type: application/json' -d '{\"domain\": \"example.org\"}'
+  comity serve --make-token use        # a token for programs; put the line it prints under [serve] tokens
+  comity serve --listen 0.0.0.0:7878   # needs a token
+
+Without tokens everybody on this machine may use it, and nobody else: it listens on loopback only. SIGHUP reads the
+configuration again. docs/service.md tells the whole of it; /openapi.json describes every path.")]
+pub(crate) struct Serve {
+    /// Where to listen [default: 127.0.0.1:7878]
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) listen: Option<String>,
+    /// Listen beyond loopback although everybody who reaches it may then use it
+    #[arg(long)]
+    pub(crate) insecure: bool,
+    /// Make a token for this role, print it and the line that stands for it, and end
+    #[arg(long, value_name = "ROLE", value_parser = ["use", "admin"])]
+    pub(crate) make_token: Option<String>,
+}
+
+/// A service that is asked instead of the store.
+#[derive(Debug, Clone, Group)]
+pub(crate) struct Server {
+    /// Ask the service there, instead of the store; COMITY_TOKEN holds the token
+    #[arg(long, value_name = "URL", env = "COMITY_SERVER")]
+    pub(crate) server: Option<String>,
+}
+
 /// May a request leave now?
 #[derive(Debug, Clone, Group)]
 #[command(after_help = "Example:
@@ -249,6 +282,8 @@ pub(crate) struct Check {
     /// Reserve nothing
     #[arg(long)]
     pub(crate) peek: bool,
+    #[command(flatten)]
+    pub(crate) server: Server,
 }
 
 /// Tell what a request came to
@@ -256,9 +291,10 @@ pub(crate) struct Check {
 #[command(after_help = "Examples:
   comity record example.org success
   comity record example.org rate_limited --retry-after 120
-  comity record example.org 503")]
+  comity record example.org 503
+  comity record p1.AAAAA… success         # the permit that comity check --json printed")]
 pub(crate) struct Record {
-    /// The domain, or a URL
+    /// The domain, a URL, or the permit of a check
     pub(crate) domain: String,
     /// success, answered, rate_limited, blocked, unavailable, server_error, timeout, network_error, or a status
     pub(crate) outcome: String,
@@ -268,6 +304,8 @@ pub(crate) struct Record {
     /// The Retry-After of the answer, as it came
     #[arg(long, value_name = "VALUE")]
     pub(crate) retry_after: Option<String>,
+    #[command(flatten)]
+    pub(crate) server: Server,
 }
 
 /// Every constraint on the next request
@@ -278,6 +316,8 @@ pub(crate) struct Explain {
     /// fetch, search or api
     #[arg(long, default_value = "fetch")]
     pub(crate) intent: String,
+    #[command(flatten)]
+    pub(crate) server: Server,
 }
 
 /// The configuration

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use comity::gate::GateError;
 use comity::store::StoreError;
+use comity_server::ServeError;
 
 /// Done.
 pub(crate) const DONE: u8 = 0;
@@ -51,6 +52,12 @@ fn code_of(error: &anyhow::Error) -> u8 {
     match error.downcast_ref::<StoreError>() {
         Some(StoreError::Unsupported { .. }) => USAGE,
         Some(_) => STORE,
+        None if error.is::<crate::commands::Unreachable>() => STORE,
+        None if let Some(error) = error.downcast_ref::<ServeError>() => match error {
+            ServeError::Store(StoreError::Unsupported { .. }) => USAGE,
+            ServeError::Store(_) | ServeError::Away => STORE,
+            ServeError::Tokens(_) | ServeError::Open(_) | ServeError::Listen { .. } => USAGE,
+        },
         None if matches!(error.downcast_ref::<GateError>(), Some(GateError::Store(_))) => STORE,
         None => FAILURES,
     }

@@ -197,12 +197,8 @@ impl<W: Waiter> Dispatch<W> {
     /// May somebody who is not in line go now? Not while others are (B3).
     pub fn check(&mut self, domain: &Domain, terms: Terms<'_>, intent: Intent, now: Timestamp) -> Decision {
         let id = self.paces.enter(domain);
-        if self.draining.contains(&id) {
-            let until = now + HANDOVER;
-            return Decision::Wait {
-                until,
-                reason: Reason { limit: Limit::ChangingHands, until, asked_at: now },
-            };
+        if let Some(reason) = self.changing_hands(id, now) {
+            return Decision::Wait { until: reason.until, reason };
         }
         let (jobs, running) = (&self.jobs, &self.running);
         match (self.paces.pace_mut(id), self.lines.get(&id)) {
@@ -214,6 +210,22 @@ impl<W: Waiter> Dispatch<W> {
             (Some(pace), None) => pace.admit(terms, intent, now),
             (None, _) => Pace::default().admit(terms, intent, now),
         }
+    }
+
+    /// What would keep somebody who is not in line from going now; `None` when nothing would. Nothing is reserved.
+    pub fn peek(&self, domain: &Domain, terms: Terms<'_>, intent: Intent, now: Timestamp) -> Option<Reason> {
+        let id = self.paces.find(domain)?;
+        let pace = self.paces.pace(id)?;
+        let (jobs, running) = (&self.jobs, &self.running);
+        let open = |lane: &Lane, waiter: &W, pace: &Pace| may_send(jobs, running, id, lane, waiter, pace);
+        let line = self.lines.get(&id).and_then(|queue| queue.line.before(pace, terms, intent, now, open));
+        self.changing_hands(id, now).or(line).or_else(|| pace.peek(terms, intent, now))
+    }
+
+    fn changing_hands(&self, id: DomainId, now: Timestamp) -> Option<Reason> {
+        let until = now + HANDOVER;
+        let reason = Reason { limit: Limit::ChangingHands, until, asked_at: now };
+        self.draining.contains(&id).then_some(reason)
     }
 
     /// Records an answer; whoever waits is looked at again at once.

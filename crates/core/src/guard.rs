@@ -7,8 +7,12 @@ use crate::time::Span;
 /// How many tasks of a job may be in flight on a domain at once: one less for every five seconds that the
 /// learned delay adds to the spacing, but one at least (B40).
 pub fn concurrency(base: u32, spacing: Span, baseline: Span) -> u32 {
-    let less = spacing.less(baseline).whole_times(SLOWER_BY);
-    base.saturating_sub(u32::try_from(less).unwrap_or(u32::MAX)).max(1)
+    base.saturating_sub(fewer(spacing, baseline)).max(1)
+}
+
+/// By how many tasks the learned delay lowers the concurrency of a job on a domain (B40).
+pub fn fewer(spacing: Span, baseline: Span) -> u32 {
+    u32::try_from(spacing.less(baseline).whole_times(SLOWER_BY)).unwrap_or(u32::MAX)
 }
 
 /// How a task of a job was settled, as the failure guard counts it.

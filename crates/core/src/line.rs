@@ -188,6 +188,21 @@ impl<W: Waiter> Line<W> {
         now: Timestamp,
         open: impl Fn(&Lane, &W, &Pace) -> bool,
     ) -> Decision {
+        match self.before(pace, terms, intent, now, open) {
+            Some(reason) => Decision::Wait { until: reason.until, reason },
+            None => pace.admit(terms, intent, now),
+        }
+    }
+
+    /// Why somebody who is not in line would have to wait for those who are; `None` when nobody comes before.
+    pub fn before(
+        &self,
+        pace: &Pace,
+        terms: Terms<'_>,
+        intent: Intent,
+        now: Timestamp,
+        open: impl Fn(&Lane, &W, &Pace) -> bool,
+    ) -> Option<Reason> {
         let mut ahead = 0;
         for (lane, waiting) in &self.lanes {
             let Some((&(ready_at, _), first)) = waiting.first_key_value() else { continue };
@@ -200,13 +215,11 @@ impl<W: Waiter> Line<W> {
                 ahead += waiting.len();
             }
         }
-        if ahead == 0 {
-            return pace.admit(terms, intent, now);
-        }
-        let turns = pace.spacing(terms).times(ahead as u64);
-        let until = (pace.next_at(terms, intent, now) + turns).max(now + SOON);
-        let reason = Reason { limit: Limit::Line { ahead }, until, asked_at: now };
-        Decision::Wait { until, reason }
+        (ahead > 0).then(|| {
+            let turns = pace.spacing(terms).times(ahead as u64);
+            let until = (pace.next_at(terms, intent, now) + turns).max(now + SOON);
+            Reason { limit: Limit::Line { ahead }, until, asked_at: now }
+        })
     }
 
     /// How many are in line, ready or not.

@@ -10,9 +10,10 @@ use comity_core::decision::Reason;
 use comity_core::domain::Domain;
 use comity_core::interval::Deferred;
 use comity_core::outcome::{Answer, Outcome};
-use comity_core::pace::{DecodeError, Heeded, Pace, Recorded};
+use comity_core::pace::{DecodeError, Heeded, Pace, Recorded, Standing};
 use comity_core::task::JobState;
-use comity_core::time::Timestamp;
+use comity_core::time::{Span, Timestamp};
+use comity_store::StoreError;
 use comity_store::domains::LeftBehind;
 use url::Url;
 
@@ -78,6 +79,25 @@ pub enum Event<'a> {
         domain: &'a Domain,
         /// What is wrong with it.
         error: &'a DecodeError,
+    },
+    /// The store answered that this process still lives there.
+    Beat {
+        /// How long that took.
+        took: Span,
+    },
+    /// The store does not work: nobody is let go any more.
+    StoreFailed {
+        /// Why.
+        error: &'a StoreError,
+    },
+    /// What was learnt changed how many tasks of a job may be in flight on a domain (B40).
+    Concurrency {
+        /// On which.
+        domain: &'a Domain,
+        /// By how many it was lowered before,
+        from: u32,
+        /// and is now.
+        to: u32,
     },
     /// A robots.txt was read, or could not be.
     Robots {
@@ -194,6 +214,11 @@ impl Events {
         &self.0.counters
     }
 
+    /// Somebody cancelled a job by hand, beside whoever works on it.
+    pub fn job_cancelled(&self, job: &str) {
+        self.tell(&Event::JobEnded { job, state: JobState::Cancelled, message: Some("cancelled by hand") });
+    }
+
     pub(crate) fn tell(&self, event: &Event<'_>) {
         self.0.counters.hear(event);
         Log.hear(event);
@@ -221,8 +246,14 @@ pub struct Counters {
     pub failed: AtomicU64,
     /// Tasks not to be fetched.
     pub skipped: AtomicU64,
-    /// Attempts followed by another.
-    pub retried: AtomicU64,
+    /// Attempts followed by another, by what they came to.
+    retries: [AtomicU64; Outcome::ALL.len()],
+    /// Jobs that were cancelled.
+    pub cancelled: AtomicU64,
+    /// Times that what was learnt lowered how many tasks of a job may be in flight on a domain.
+    pub overridden: AtomicU64,
+    /// Times that the store did not work.
+    pub store_failed: AtomicU64,
     /// Scrapes put off because their source was scraped too short a time ago.
     pub deferred: AtomicU64,
     /// Bytes of bodies fetched.
@@ -234,8 +265,12 @@ pub struct Counters {
 impl Counters {
     /// How many attempts came to `outcome`.
     pub fn outcome(&self, outcome: Outcome) -> u64 {
-        let nth = Outcome::ALL.iter().position(|known| *known == outcome);
-        nth.map_or(0, |nth| self.outcomes[nth].load(Ordering::Relaxed))
+        self.outcomes[outcome as usize].load(Ordering::Relaxed)
+    }
+
+    /// How many attempts that came to `outcome` were followed by another.
+    pub fn retries(&self, outcome: Outcome) -> u64 {
+        self.retries[outcome as usize].load(Ordering::Relaxed)
     }
 
     fn hear(&self, event: &Event<'_>) {
@@ -243,10 +278,12 @@ impl Counters {
         match event {
             Event::Granted { .. } => add(&self.granted, 1),
             Event::HandedOver { .. } => add(&self.handed_over, 1),
-            Event::Recorded { answer, .. } => {
-                let nth = Outcome::ALL.iter().position(|known| *known == answer.outcome);
-                nth.map_or(0, |nth| add(&self.outcomes[nth], 1))
+            Event::Recorded { answer, recorded, .. } if recorded.standing != Standing::Repeated => {
+                add(&self.outcomes[answer.outcome as usize], 1)
             }
+            Event::JobEnded { state: JobState::Cancelled, .. } => add(&self.cancelled, 1),
+            Event::Concurrency { from, to, .. } if to > from => add(&self.overridden, 1),
+            Event::StoreFailed { .. } => add(&self.store_failed, 1),
             Event::Task { step, .. } => match step {
                 TaskEvent::Done { bytes, .. } => {
                     add(&self.bytes, *bytes);
@@ -254,7 +291,7 @@ impl Counters {
                 }
                 TaskEvent::Failed { .. } => add(&self.failed, 1),
                 TaskEvent::Skipped { .. } => add(&self.skipped, 1),
-                TaskEvent::Retried { .. } => add(&self.retried, 1),
+                TaskEvent::Retried { outcome, .. } => add(&self.retries[*outcome as usize], 1),
                 TaskEvent::Deferred { .. } => add(&self.deferred, 1),
                 TaskEvent::Moved { .. } | TaskEvent::Fenced => 0,
             },
@@ -289,6 +326,11 @@ impl Listener for Log {
             }
             Event::PaceDamaged { domain, error } => {
                 tracing::warn!(%domain, %error, "what was remembered cannot be read");
+            }
+            Event::Beat { took } => tracing::trace!(%took, "the store knows that this process lives"),
+            Event::StoreFailed { error } => tracing::error!(%error, "the store does not work"),
+            Event::Concurrency { domain, from, to } => {
+                tracing::info!(%domain, from, to, "jobs have fewer requests in flight here, by so many");
             }
             Event::Robots { origin, what } => tracing::debug!(origin, what, "robots.txt"),
             Event::Task { url, step } => log_task(url, step),

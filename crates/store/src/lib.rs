@@ -21,14 +21,15 @@
 //! A **source** is followed; what it leads to are **items**. A scrape of an item is a task of the scrape job, and its
 //! row in the scrape log is committed with the check that it may start.
 //!
-//! Modules in reading order: [`error`], [`domains`], [`jobs`], [`tasks`], [`robots`], [`sources`], [`items`];
-//! [`sqlite`].
+//! Modules in reading order: [`error`], [`domains`], [`jobs`], [`tasks`], [`robots`], [`sources`], [`items`],
+//! [`secrets`]; [`sqlite`].
 
 pub mod domains;
 pub mod error;
 pub mod items;
 pub mod jobs;
 pub mod robots;
+pub mod secrets;
 pub mod sources;
 pub mod sqlite;
 pub mod tasks;
@@ -50,6 +51,7 @@ pub trait Store:
     + jobs::JobStore
     + tasks::TaskStore
     + robots::RobotsStore
+    + secrets::SecretStore
     + sources::SourceStore
     + items::ItemStore
     + Send

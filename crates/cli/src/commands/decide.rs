@@ -1,4 +1,7 @@
-//! `comity check`, `comity record`, `comity explain`: the decision, from a shell.
+//! `comity check`, `comity record`, `comity explain`: the decision, from a shell; made here on the store, or by a
+//! service.
+
+use std::sync::Arc;
 
 use comity::client::recall_crawl_delay;
 use comity::config::{Config, RobotsPolicy};
@@ -7,22 +10,34 @@ use comity::core::domain::Domain;
 use comity::core::headers::Told;
 use comity::core::intent::Intent;
 use comity::core::outcome::{Answer, Outcome};
-use comity::core::time::Timestamp;
+use comity::core::pace::{Passed, Standing};
+use comity::core::time::{Span, Timestamp};
 use comity::gate::{Gate, HandsOff};
+use comity::store::Store;
+use comity_server::{Mint, Permit};
 use serde_json::{Value, json};
 
+use super::remote::{Remote, named};
 use super::report;
 use crate::args::{Check, Explain, Global, Record};
 use crate::{exit, output, setup};
 
 pub(crate) async fn check(global: &Global, config: &Config, check: Check) -> anyhow::Result<u8> {
     let (host, intent) = (setup::host(&check.url)?, intent(&check.intent)?);
-    let gate = open(config, "check", &host).await?;
+    if let Some(remote) = Remote::of(&check.server)? {
+        return check_there(global, &remote, &check, intent).await;
+    }
+    let (gate, store) = open(config, "check", &host).await?;
     let (decision, permit) = match check.peek {
         false => {
             let (decision, permit) = setup::in_time(gate.check(&host, intent)).await?;
+            let mint = Mint::of(&*store).await?;
             // It stays open for whoever records it.
-            (Some(decision), permit.map(comity::gate::Permit::leave_open))
+            let written = permit.map(|permit| {
+                let (host, granted_at) = (host.clone(), permit.started_at());
+                mint.write(&Permit { host, id: permit.leave_open(), intent, granted_at })
+            });
+            (Some(decision), written)
         }
         true => (None, None),
     };
@@ -40,73 +55,174 @@ pub(crate) async fn check(global: &Global, config: &Config, check: Check) -> any
     let proceed = reason.is_none();
     let text =
         reason.map_or_else(|| "nothing keeps a request from leaving".to_owned(), |reason| reason.to_string());
+    let refused = matches!(decision, Some(Decision::Refuse(_)));
+    Ok(tell_decision(
+        global,
+        &json!({
+            "proceed": proceed, "wait_ms": wait_ms, "reason": text, "permit": permit, "refused": refused,
+        }),
+    ))
+}
+
+/// The same from a service.
+async fn check_there(global: &Global, remote: &Remote, check: &Check, intent: Intent) -> anyhow::Result<u8> {
+    let mut ask = named(&check.url);
+    ask["intent"] = json!(intent.as_str());
+    let path = if check.peek { "/v1/peek" } else { "/v1/check" };
+    let decision = remote.post(path, ask).await?;
+    Ok(tell_decision(global, &decision))
+}
+
+fn tell_decision(global: &Global, decision: &Value) -> u8 {
+    let proceed = decision["proceed"] == true;
+    let (text, wait_ms) = (decision["reason"].as_str().unwrap_or_default(), &decision["wait_ms"]);
     if global.json {
-        let permit = permit.map(|id| format!("{}#{id}", config.rules().domain(&host)));
-        output::object(&json!({ "proceed": proceed, "wait_ms": wait_ms, "reason": text, "permit": permit }));
+        output::object(decision);
     } else if proceed {
         output::line(&format!("proceed: {text}"));
-    } else if matches!(decision, Some(Decision::Refuse(_))) {
+    } else if decision["refused"] == true {
         output::line(&format!("refused: {text}"));
     } else {
         output::line(&format!("wait {wait_ms} ms: {text}"));
     }
-    Ok(if proceed { exit::DONE } else { exit::FAILURES })
+    if proceed { exit::DONE } else { exit::FAILURES }
 }
 
 pub(crate) async fn record(global: &Global, config: &Config, record: Record) -> anyhow::Result<u8> {
-    let (host, intent) = (setup::host(&record.domain)?, intent(&record.intent)?);
-    let gate = open(config, "record", &host).await?;
+    let intent = intent(&record.intent)?;
+    let is_permit = record.domain.starts_with("p1.");
+    if let Some(remote) = Remote::of(&record.server)? {
+        return record_there(global, &remote, &record, is_permit).await;
+    }
+    let permit = match is_permit {
+        true => {
+            let store = setup::open_store(config)?;
+            let permit = Mint::of(&*store).await?.read(&record.domain);
+            Some(permit.ok_or_else(|| {
+                exit::usage("permit = \"…\": expected one that was given out on this store")
+            })?)
+        }
+        false => None,
+    };
+    let host = match &permit {
+        Some(permit) => permit.host.clone(),
+        None => setup::host(&record.domain)?,
+    };
+    let (gate, _) = open(config, "record", &host).await?;
     let answer = answer(&record, gate.clock().now())?;
-    let recorded = setup::in_time(gate.record_unasked(&host, intent, &answer)).await?;
+    let recorded = match permit {
+        Some(Permit { id, granted_at, .. }) => {
+            let passed = Passed { id, granted_at, took: None };
+            setup::in_time(gate.record_passed(&host, passed, &answer)).await?
+        }
+        None => setup::in_time(gate.record_unasked(&host, intent, &answer)).await?,
+    };
     gate.close(HandsOff::Pass).await?;
-    let domain = config.rules().domain(&host);
-    if global.json {
-        output::object(&json!({
-            "domain": domain.as_str(),
+    tell_recorded(
+        global,
+        &json!({
+            "domain": config.rules().domain(&host).as_str(),
             "outcome": answer.outcome.as_str(),
+            "standing": match recorded.standing {
+                Standing::Fresh => "fresh",
+                Standing::Late => "late",
+                Standing::Repeated => "repeated",
+            },
             "held_until": recorded.held_until.map(|until| until.to_string()),
             "adaptive_delay_seconds": recorded.delay.map(|change| change.to.as_secs_f64()),
-        }));
-        return Ok(exit::DONE);
+        }),
+    );
+    Ok(exit::DONE)
+}
+
+/// The same at a service.
+async fn record_there(
+    global: &Global,
+    remote: &Remote,
+    record: &Record,
+    is_permit: bool,
+) -> anyhow::Result<u8> {
+    let mut told = match is_permit {
+        true => json!({ "permit": record.domain }),
+        false => named(&record.domain),
+    };
+    if !is_permit {
+        told["intent"] = json!(record.intent);
     }
-    let held = recorded.held_until.map(|until| format!("; nothing leaves before {}", report::moment(until)));
-    let learnt = recorded.delay.map(|change| format!("; learned delay {} → {}", change.from, change.to));
+    match record.outcome.parse::<u16>() {
+        Ok(status) => told["status"] = json!(status),
+        Err(_) => told["outcome"] = json!(record.outcome),
+    }
+    if let Some(retry_after) = &record.retry_after {
+        told["retry_after"] = json!(retry_after);
+    }
+    tell_recorded(global, &remote.post("/v1/record", told).await?);
+    Ok(exit::DONE)
+}
+
+fn tell_recorded(global: &Global, recorded: &Value) {
+    if global.json {
+        output::object(recorded);
+        return;
+    }
+    let text = |key: &str| recorded[key].as_str().unwrap_or_default().to_owned();
+    let held = match recorded["held_until"].as_str().map(Timestamp::parse) {
+        Some(Ok(until)) => format!("; nothing leaves before {}", report::moment(until)),
+        _ => String::new(),
+    };
+    let learnt =
+        recorded["adaptive_delay_seconds"].as_f64().map(|secs| format!("; learned delay now {secs} s"));
+    let repeated =
+        if recorded["standing"] == "repeated" { "; it was recorded before, nothing changed" } else { "" };
     output::line(&format!(
-        "{domain}: {} recorded{}{}",
-        answer.outcome,
-        held.unwrap_or_default(),
+        "{}: {} recorded{held}{}{repeated}",
+        text("domain"),
+        text("outcome"),
         learnt.unwrap_or_default()
     ));
-    Ok(exit::DONE)
 }
 
 pub(crate) async fn explain(global: &Global, config: &Config, explain: Explain) -> anyhow::Result<u8> {
     let (host, intent) = (setup::host(&explain.url)?, intent(&explain.intent)?);
-    let gate = open(config, "explain", &host).await?;
+    if let Some(remote) = Remote::of(&explain.server)? {
+        let segments = ["v1", "domains", host.as_str(), "explain"];
+        let told = remote.get(&segments, &[("intent", intent.as_str())]).await?;
+        tell_explained(global, &told);
+        return Ok(exit::DONE);
+    }
+    let (gate, _) = open(config, "explain", &host).await?;
     let reasons = setup::in_time(gate.explain(&host, intent)).await?;
     let now = gate.clock().now();
     gate.close(HandsOff::Pass).await?;
-    let domain = config.rules().domain(&host);
+    tell_explained(global, &explained(&config.rules().domain(&host), &reasons, now));
+    Ok(exit::DONE)
+}
+
+fn tell_explained(global: &Global, explained: &Value) {
     if global.json {
-        output::object(&explained(&domain, &reasons, now));
-        return Ok(exit::DONE);
+        output::object(explained);
+        return;
     }
-    let next = match reasons.first().filter(|reason| reason.binds()) {
+    let constraints = explained["constraints"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let next = match constraints.first().filter(|constraint| constraint["binds"] == true) {
         None => "a request could leave now".to_owned(),
-        Some(reason) if reason.until == Timestamp::MAX => {
+        Some(constraint) if constraint["until"].is_null() => {
             "no request leaves until an operator resumes it".to_owned()
         }
-        Some(reason) => format!("the next request could leave in {}", reason.until.since(now).about()),
+        Some(_) => {
+            let wait = Span::from_millis(explained["wait_ms"].as_u64().unwrap_or(0));
+            format!("the next request could leave in {}", wait.about())
+        }
     };
-    output::line(&format!("{domain}: {next}"));
-    for reason in &reasons {
-        let mark = if reason.binds() { "waits" } else { "  met" };
-        output::line(&format!("  {mark}  {:8} {reason}", reason.origin().as_str()));
+    output::line(&format!("{}: {next}", explained["domain"].as_str().unwrap_or_default()));
+    for constraint in constraints {
+        let mark = if constraint["binds"] == true { "waits" } else { "  met" };
+        let text = |key: &str| constraint[key].as_str().unwrap_or_default().to_owned();
+        output::line(&format!("  {mark}  {:8} {}", text("origin"), text("text")));
     }
-    if reasons.is_empty() {
+    if constraints.is_empty() {
         output::line("  nothing is known of it yet, and its rule asks for nothing");
     }
-    Ok(exit::DONE)
 }
 
 fn explained(domain: &Domain, reasons: &[Reason], now: Timestamp) -> Value {
@@ -151,11 +267,11 @@ fn answer(record: &Record, now: Timestamp) -> anyhow::Result<Answer> {
     Ok(Answer { outcome, told })
 }
 
-async fn open(config: &Config, name: &str, host: &Domain) -> anyhow::Result<Gate> {
+async fn open(config: &Config, name: &str, host: &Domain) -> anyhow::Result<(Gate, Arc<dyn Store>)> {
     let store = setup::open_store(config)?;
     let gate = setup::gate(config, store.clone(), name).await?;
     if config.robots == RobotsPolicy::Obey {
         recall_crawl_delay(&gate, &*store, config, host).await;
     }
-    Ok(gate)
+    Ok((gate, store))
 }

@@ -7,9 +7,11 @@ mod domains;
 mod fetch;
 mod items;
 mod jobs;
+mod remote;
 mod report;
 mod run;
 mod scrape;
+mod serve;
 mod sources;
 mod table;
 
@@ -19,6 +21,7 @@ use comity::config::Given;
 
 use crate::args::{Args, Command};
 use crate::{output, setup};
+pub(crate) use remote::Unreachable;
 
 /// Runs what was typed.
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
@@ -28,6 +31,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Run(run) => run::run(&global, run).await?,
         Command::Scrape(scrape) => scrape::run(&global, scrape).await?,
         Command::Demo => demo::run(&global).await?,
+        Command::Serve(serve) => serve::run(&global, serve).await?,
         Command::Config(command) => config::run(&global, &command)?,
         Command::Profiles { name } => config::profiles(&global, name.as_deref())?,
         command => {
@@ -45,6 +49,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
                 | Command::Run(_)
                 | Command::Scrape(_)
                 | Command::Demo
+                | Command::Serve(_)
                 | Command::Config(_)
                 | Command::Profiles { .. } => crate::exit::DONE,
             }

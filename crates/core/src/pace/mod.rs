@@ -18,7 +18,7 @@ mod record;
 mod upkeep;
 
 pub use codec::DecodeError;
-pub use record::{Heeded, Recorded, Standing};
+pub use record::{Heeded, Passed, Recorded, Standing};
 pub use upkeep::{Kept, Left, Pinned};
 
 use crate::decision::{Decision, Limit, Permit, Reason};
@@ -217,10 +217,15 @@ impl Pace {
     /// The request of a permit that departed was written a little later than it departed: the charge moves there,
     /// and never earlier (B25).
     pub fn written(&mut self, terms: Terms<'_>, permit: &mut Permit, at: Timestamp) {
-        let Some(own) = self.permit(permit.id).copied().filter(|own| own.departed && at > own.started_at)
-        else {
+        let Some(own) = self.permit(permit.id).copied().filter(|own| own.departed) else { return };
+        self.shift(terms, permit, own, at);
+    }
+
+    /// The start of an open permit's request was later than thought.
+    fn shift(&mut self, terms: Terms<'_>, permit: &mut Permit, own: Permit, at: Timestamp) {
+        if at <= own.started_at {
             return;
-        };
+        }
         if at >= self.last_start {
             (self.last_start, self.last_id) = (at, own.id);
         }

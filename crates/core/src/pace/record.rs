@@ -24,6 +24,17 @@ pub struct Recorded {
     pub heeded: Heeded,
 }
 
+/// A permit that was passed on by its number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Passed {
+    /// Its number among the permits of its domain.
+    pub id: u32,
+    /// When it was granted: one that was lost with its pace is still heard of.
+    pub granted_at: Timestamp,
+    /// How long its request took, if that is known.
+    pub took: Option<Span>,
+}
+
 /// How an answer stands to what was known when its request started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
@@ -91,6 +102,45 @@ impl Pace {
             }
         };
         self.learn_from(terms, sent, answer, now)
+    }
+
+    /// Records the answer to the request of a permit that was passed on by its number. Recording it again is
+    /// harmless. If it is known how long the request took, its start moves there, never earlier (B25).
+    pub fn record_passed(
+        &mut self,
+        terms: Terms<'_>,
+        passed: Passed,
+        answer: &Answer,
+        now: Timestamp,
+    ) -> Recorded {
+        self.meet(now);
+        let Some(own) = self.permit(passed.id).copied() else {
+            return self.record_closed(terms, passed, answer, now);
+        };
+        let mut permit = own;
+        if let Some(took) = passed.took {
+            self.shift(terms, &mut permit, own, now - took);
+        }
+        self.record(terms, &permit, answer, now)
+    }
+
+    /// An answer to a permit that is not open: what the server asks for goes, unless it was recorded before.
+    fn record_closed(
+        &mut self,
+        terms: Terms<'_>,
+        passed: Passed,
+        answer: &Answer,
+        now: Timestamp,
+    ) -> Recorded {
+        let given_up = self.rare.as_ref().is_some_and(|rare| {
+            rare.has_let_go(passed.id)
+                || rare.lost_at.ever().is_some_and(|lost_at| passed.granted_at <= lost_at)
+        });
+        let mut recorded = Recorded::of(if given_up { Standing::Late } else { Standing::Repeated });
+        if given_up {
+            self.heed_server(terms, answer, now, &mut recorded);
+        }
+        recorded
     }
 
     /// Whether a permit that is not open was never recorded, but expired or was let go.

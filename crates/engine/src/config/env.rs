@@ -6,6 +6,7 @@ use super::error::Faults;
 use super::file;
 use super::keys::KEYS;
 use super::layer::{self, Entry, Origin, Place};
+use super::token::Token;
 
 /// The variables of this process that may be ours. What is not Unicode in them is replaced, and then refused
 /// where it matters.
@@ -41,6 +42,8 @@ pub(super) fn entries(mut variables: Vec<(String, String)>, faults: &mut Faults)
 /// A variable that sets the key at `path`, which may lie in tables inside a rule.
 fn entry(origin: Origin, path: &str, value: String) -> Entry {
     let Some(rule) = path.strip_prefix("default.") else {
+        // A variable may hold tokens themselves; from here on there are only their hashes.
+        let value = if path == "serve.tokens" { hashed(&value) } else { value };
         return Entry { origin, place: Place::Setting, path: path.to_owned(), value: value.into() };
     };
     let (key, inner) = rule.split_once('.').map_or((rule, None), |(key, inner)| (key, Some(inner)));
@@ -48,6 +51,12 @@ fn entry(origin: Origin, path: &str, value: String) -> Entry {
     let value =
         tables.fold(Value::from(value), |value, name| Map::from_iter([(name.to_owned(), value)]).into());
     Entry { origin, place: Place::Rule { row: None, key: key.to_owned() }, path: "default".to_owned(), value }
+}
+
+/// Tokens that stand there in plain become hashes; what is no token stays, and is refused later.
+fn hashed(value: &str) -> String {
+    let line = |text: &str| Token::parse(text).map_or_else(|| text.to_owned(), |token| token.line());
+    value.split([',', ' ', '\n']).filter(|text| !text.is_empty()).map(line).collect::<Vec<_>>().join(",")
 }
 
 fn domains(text: &str, faults: &mut Faults) -> Vec<Entry> {
@@ -79,5 +88,5 @@ const PREFIX: &str = "COMITY_";
 const DOMAINS: &str = "COMITY_DOMAINS";
 const ALIASED: &str = "COMITY_JOB_FAILURE_THRESHOLD";
 const ALIAS: &str = "BBB_JOB_FAILURE_THRESHOLD";
-/// They say where the configuration and the server are.
-const NO_SETTINGS: [&str; 2] = ["COMITY_CONFIG", "COMITY_SERVER"];
+/// They say where the configuration and the server are, and by which token the server knows us.
+const NO_SETTINGS: [&str; 3] = ["COMITY_CONFIG", "COMITY_SERVER", "COMITY_TOKEN"];

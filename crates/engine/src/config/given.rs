@@ -26,6 +26,8 @@ pub struct Given {
     pub user_agent: Option<String>,
     /// `--contact`
     pub contact: Option<String>,
+    /// `--listen`
+    pub listen: Option<String>,
     /// `--log-level`
     pub log_level: Option<String>,
     /// `--log-format`
@@ -44,6 +46,7 @@ impl Given {
             ("--max-retries", Place::Setting, "job.max_retries", self.max_retries),
             ("--user-agent", Place::Setting, "http.user_agent", self.user_agent),
             ("--contact", Place::Setting, "http.contact", self.contact),
+            ("--listen", Place::Setting, "serve.listen", self.listen),
             ("--log-level", Place::Setting, "log_level", self.log_level),
             ("--log-format", Place::Setting, "log_format", self.log_format),
         ];

@@ -52,7 +52,7 @@ pub(super) fn reference() -> String {
 }
 
 /// Tables whose keys are settings; `default` and `domains` hold rules.
-pub(super) const TABLES: [&str; 3] = ["job", "scrape", "http"];
+pub(super) const TABLES: [&str; 4] = ["job", "scrape", "http", "serve"];
 
 const HEAD: &str = "\
 # Every setting of Comity with its default. Uncomment a line to change it.
@@ -77,7 +77,7 @@ const fn key(path: &'static str, default: &'static str, meaning: &'static str) -
 }
 
 /// Every key, in the order of the reference. Those of `default` are also those of a domain.
-pub const KEYS: [Key; 49] = [
+pub const KEYS: [Key; 60] = [
     key(
         "store",
         r#""sqlite:comity.db""#,
@@ -199,4 +199,23 @@ pub const KEYS: [Key; 49] = [
         "[]",
         "Hosts, addresses and networks that remote answers may lead to although they are not public.",
     ),
+    key("serve.listen", r#""127.0.0.1:7878""#, "Where the service listens."),
+    key(
+        "serve.tokens",
+        "[]",
+        r#"Who may use the service: "ROLE:sha256:HEX", where ROLE is "use" or "admin"; comity serve --make-token makes one."#,
+    ),
+    key(
+        "serve.tokens_file",
+        r#""""#,
+        r#"A file with more of them, one a line, also as "ROLE:TOKEN"; "" is none."#,
+    ),
+    key("serve.hosts", "[]", "Names that a service without tokens may be called by, beside loopback."),
+    key("serve.domains_max", "250000", "Most domains that the service holds at once."),
+    key("serve.connections_max", "20000", "Most connections at once."),
+    key("serve.body_max", r#""1MiB""#, "The largest body of a request."),
+    key("serve.head_max", r#""16KiB""#, "The largest head of a request."),
+    key("serve.max_wait", r#""10m""#, "The longest that acquire waits, whatever the caller allows."),
+    key("serve.idle_timeout", r#""60s""#, "How long a connection may be idle, or take to send a request."),
+    key("serve.metrics_domains", "20", "How many of the slowest domains have metrics of their own."),
 ];

@@ -3,7 +3,7 @@
 //!
 //! Modules in reading order: `settings` (what there is to set), `keys` (its names, defaults and meaning),
 //! `file`, `env` and `given` (where it is read), `layer` (what they have in common), `merge` (one over the
-//! other); `value`, `size`, `private` and `secret` read single values, `error` tells what is wrong with them.
+//! other); `value`, `size`, `private`, `token` and `secret` read single values, `error` tells what is wrong with them.
 //!
 //! What a rule's settings mean is not here but in [`comity_core::rule`]; nothing here opens a store or a
 //! socket.
@@ -19,6 +19,7 @@ mod private;
 mod secret;
 mod settings;
 mod size;
+mod token;
 mod value;
 
 #[cfg(test)]
@@ -33,8 +34,10 @@ pub use private::PrivateAllowance;
 pub use secret::{StoreUrl, without_password};
 pub use settings::{
     ArchiveFormat, HttpSettings, JobSettings, LogFormat, LogLevel, LogSettings, RobotsPolicy, ScrapeSettings,
+    ServeSettings,
 };
 pub use size::Size;
+pub use token::{Role, Token};
 
 use std::sync::Arc;
 
@@ -70,6 +73,8 @@ pub struct Config {
     pub scrape: ScrapeSettings,
     /// `[http]`
     pub http: HttpSettings,
+    /// `[serve]`
+    pub serve: ServeSettings,
     /// `log_level` and `log_format`.
     pub log: LogSettings,
     rules: Arc<RuleTable>,
@@ -136,6 +141,7 @@ impl Default for Config {
             job: JobSettings::default(),
             scrape: ScrapeSettings::default(),
             http: HttpSettings::default(),
+            serve: ServeSettings::default(),
             log: LogSettings::default(),
             rules: Arc::default(),
         }

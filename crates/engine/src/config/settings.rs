@@ -1,7 +1,8 @@
-//! What there is to set besides rules: robots, jobs, scrapes, HTTP, logs; with defaults and limits.
+//! What there is to set besides rules: robots, jobs, scrapes, HTTP, the service, logs; with defaults and limits.
 //!
 //! The defaults that people read stand once more in [`super::KEYS`]; a test holds the two together.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use comity_core::time::Span;
@@ -11,6 +12,7 @@ use serde_json::Value;
 use super::Config;
 use super::private::PrivateAllowance;
 use super::size::Size;
+use super::token::Token;
 use super::value::{self, Expected};
 
 /// Whether robots.txt is obeyed.
@@ -88,6 +90,33 @@ pub struct HttpSettings {
     pub allow_private: PrivateAllowance,
 }
 
+/// `[serve]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServeSettings {
+    /// Where the service listens.
+    pub listen: SocketAddr,
+    /// Who may use it; nobody in here means everybody on loopback.
+    pub tokens: Vec<Token>,
+    /// A file with more tokens.
+    pub tokens_file: Option<PathBuf>,
+    /// Names that a service without tokens may be called by, beside loopback.
+    pub hosts: Vec<String>,
+    /// Most domains held at once.
+    pub domains_max: u32,
+    /// Most connections at once.
+    pub connections_max: u32,
+    /// The largest body of a request.
+    pub body_max: Size,
+    /// The largest head of a request.
+    pub head_max: Size,
+    /// The longest that `acquire` waits.
+    pub max_wait: Span,
+    /// How long a connection may be idle, or take to send a request.
+    pub idle_timeout: Span,
+    /// How many of the slowest domains have metrics of their own.
+    pub metrics_domains: u32,
+}
+
 /// `log_level` and `log_format`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LogSettings {
@@ -148,6 +177,7 @@ impl Config {
     /// Sets what stands at `path`, one of [`super::KEYS`] that is neither the profile nor a rule's.
     pub(super) fn set(&mut self, path: &str, value: &Value) -> Result<(), Expected> {
         let (job, scrape, http) = (&mut self.job, &mut self.scrape, &mut self.http);
+        let serve = &mut self.serve;
         match path {
             "store" => self.store = value::store(value)?,
             "robots" => self.robots = value::word(value, &ROBOTS)?,
@@ -175,6 +205,17 @@ impl Config {
             "http.header_max" => http.header_max = value::size(value, HEADER_MIN..=HEADER_MAX)?,
             "http.redirects_max" => http.redirects_max = value::whole(value, 0..=100)?,
             "http.allow_private" => http.allow_private = value::allowance(value)?,
+            "serve.listen" => serve.listen = value::address(value)?,
+            "serve.tokens" => serve.tokens = value::tokens(value)?,
+            "serve.tokens_file" => serve.tokens_file = value::file(value)?,
+            "serve.hosts" => serve.hosts = value::hosts(value)?,
+            "serve.domains_max" => serve.domains_max = value::whole(value, 1..=100_000_000)?,
+            "serve.connections_max" => serve.connections_max = value::whole(value, 1..=1_000_000)?,
+            "serve.body_max" => serve.body_max = value::size(value, Size::from_kib(1)..=Size::from_mib(64))?,
+            "serve.head_max" => serve.head_max = value::size(value, HEADER_MIN..=HEADER_MAX)?,
+            "serve.max_wait" => serve.max_wait = value::span(value, A_DAY)?,
+            "serve.idle_timeout" => serve.idle_timeout = value::period(value, A_DAY)?,
+            "serve.metrics_domains" => serve.metrics_domains = value::whole(value, 0..=1_000)?,
             _ => return Err("a key that exists".to_owned()),
         }
         Ok(())
@@ -218,6 +259,24 @@ impl Default for HttpSettings {
             header_max: Size::from_kib(64),
             redirects_max: 10,
             allow_private: PrivateAllowance::default(),
+        }
+    }
+}
+
+impl Default for ServeSettings {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 7878)),
+            tokens: Vec::new(),
+            tokens_file: None,
+            hosts: Vec::new(),
+            domains_max: 250_000,
+            connections_max: 20_000,
+            body_max: Size::from_mib(1),
+            head_max: Size::from_kib(16),
+            max_wait: Span::from_mins(10),
+            idle_timeout: Span::from_secs(60),
+            metrics_domains: 20,
         }
     }
 }

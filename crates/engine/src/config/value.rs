@@ -3,6 +3,7 @@
 //! What cannot be read is told as the end of the sentence "expected …". Values of rules are read by
 //! [`comity_core::rule::Fields`].
 
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
@@ -14,6 +15,7 @@ use super::error;
 use super::private::PrivateAllowance;
 use super::secret::{StoreUrl, without_password};
 use super::size::Size;
+use super::token::{PLAIN_MIN, Token};
 
 /// What would have been understood.
 pub(super) type Expected = String;
@@ -91,6 +93,53 @@ pub(super) fn folder(value: &Value) -> Result<PathBuf, Expected> {
     text.map(PathBuf::from).ok_or_else(|| "the path of a folder".to_owned())
 }
 
+/// A file, or `""` for none.
+pub(super) fn file(value: &Value) -> Result<Option<PathBuf>, Expected> {
+    match value.as_str() {
+        Some("") => Ok(None),
+        _ => folder(value).map(Some).map_err(|_| "the path of a file, or \"\"".to_owned()),
+    }
+}
+
+/// An address with a port.
+pub(super) fn address(value: &Value) -> Result<SocketAddr, Expected> {
+    let text = value.as_str().map(str::trim);
+    let text = text.map(|text| {
+        text.strip_prefix("localhost:").map_or(text.to_owned(), |port| format!("127.0.0.1:{port}"))
+    });
+    let read = text.and_then(|text| text.parse().ok());
+    read.ok_or_else(|| "an address and a port such as \"127.0.0.1:7878\" or \"[::1]:7878\"".to_owned())
+}
+
+/// Several texts: a list, or one text with commas between.
+fn texts(value: &Value) -> Option<Vec<&str>> {
+    match value {
+        Value::Array(list) => list.iter().map(Value::as_str).collect(),
+        Value::String(text) => Some(text.split(',').map(str::trim).filter(|text| !text.is_empty()).collect()),
+        _ => None,
+    }
+}
+
+/// Tokens as their hashes.
+pub(super) fn tokens(value: &Value) -> Result<Vec<Token>, Expected> {
+    let tokens = texts(value).and_then(|texts| texts.into_iter().map(Token::parse_hashed).collect());
+    tokens.ok_or_else(|| {
+        format!(
+            "a list such as [\"use:sha256:…\"], of role use or admin and 64 hexadecimal digits (comity serve \
+             --make-token use makes one); tokens themselves, of {PLAIN_MIN} visible characters or more, stand only in \
+             tokens_file or COMITY_SERVE_TOKENS"
+        )
+    })
+}
+
+/// Names of hosts.
+pub(super) fn hosts(value: &Value) -> Result<Vec<String>, Expected> {
+    let fits = |text: &&str| !text.is_empty() && !text.contains(['/', '@', ' ', '*']);
+    let hosts = texts(value).filter(|texts| texts.iter().all(fits));
+    let hosts = hosts.map(|texts| texts.into_iter().map(str::to_ascii_lowercase).collect());
+    hosts.ok_or_else(|| "names of hosts such as [\"comity.internal\"]".to_owned())
+}
+
 /// The global `scrape.min_interval` (B50); `None` is off.
 pub(super) fn interval(value: &Value) -> Result<Option<Span>, Expected> {
     let text = match value {
@@ -131,13 +180,7 @@ pub(super) fn contact(value: &Value) -> Result<Option<String>, Expected> {
 /// A list of hosts, addresses and networks, or all of them in one text with commas between.
 pub(super) fn allowance(value: &Value) -> Result<PrivateAllowance, Expected> {
     let expected = "hosts, addresses and networks such as [\"intranet.example\", \"10.0.0.0/8\"]";
-    let entries: Option<Vec<&str>> = match value {
-        Value::Array(list) => list.iter().map(Value::as_str).collect(),
-        Value::String(text) if text.trim().is_empty() => Some(Vec::new()),
-        Value::String(text) => Some(text.split(',').collect()),
-        _ => None,
-    };
-    let read = entries.map(PrivateAllowance::parse).ok_or_else(|| expected.to_owned())?;
+    let read = texts(value).map(PrivateAllowance::parse).ok_or_else(|| expected.to_owned())?;
     read.map_err(|entry| {
         format!("{expected}; {} is none of them", error::quoted_value(&without_password(entry)))
     })

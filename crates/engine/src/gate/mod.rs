@@ -8,11 +8,13 @@
 //! - here: asking, waiting, recording
 //! - `state`: what the lock protects
 //! - `permit`: the right to send, given back by itself when it is dropped
+//! - `look`: what people and metrics want to know of it
 //! - `tenancy`: holding domains in a store that other processes use too
 //!
 //! What is fetched, and how, is not known here.
 
 mod block;
+mod look;
 mod permit;
 mod state;
 mod tenancy;
@@ -27,7 +29,7 @@ use comity_core::domain::Domain;
 use comity_core::intent::Intent;
 use comity_core::line::Place;
 use comity_core::outcome::Answer;
-use comity_core::pace::{Pace, Recorded, Terms};
+use comity_core::pace::{Pace, Passed, Recorded, Terms};
 use comity_core::paces::DomainId;
 use comity_core::rule::{Rule, RuleTable};
 use comity_core::time::{Span, Timestamp};
@@ -37,6 +39,7 @@ use tokio::sync::oneshot;
 use crate::clock::Clock;
 use crate::event::{Event, Events, Streaks};
 
+pub use look::{Live, Slow, Survey};
 pub use permit::Permit;
 pub(crate) use state::{Errand, Waiter};
 pub(crate) use tenancy::Parted;
@@ -164,6 +167,7 @@ impl Gate {
         let serial = permit.and_then(|(_, id)| state.granted(id, now));
         drop(state);
         let permit = permit.map(|(permit, id)| {
+            self.0.events.tell(&Event::Granted { domain: &domain });
             Permit::new(
                 self.0.clone(),
                 permit,
@@ -176,6 +180,19 @@ impl Gate {
             )
         });
         Ok((decision, permit))
+    }
+
+    /// What would keep a request to `host` from leaving now, callers in line included; `None` when nothing would.
+    /// Nothing is reserved (B3).
+    pub async fn peek(&self, host: &Domain, intent: Intent) -> Result<Option<Reason>, GateError> {
+        let domain = self.0.rules.domain(host);
+        let (rule, crawl_delay) = self.terms(host);
+        let state = self.lock_held(&domain, host).await?;
+        let now = self.now();
+        if now >= state.valid_until {
+            return Ok(Some(state::changing_hands(now)));
+        }
+        Ok(state.dispatch.peek(&domain, Terms { rule: &rule, crawl_delay }, intent, now))
     }
 
     /// Every constraint on the next request to `host`, the binding one first (B2). Nothing is reserved.
@@ -245,12 +262,36 @@ impl Gate {
         intent: Intent,
         answer: &Answer,
     ) -> Result<Recorded, GateError> {
-        let record = |pace: &mut Pace, terms: Terms<'_>, now| {
-            let recorded = pace.record_unasked(terms, intent, answer, now);
-            (recorded, Streaks::of(pace))
-        };
-        let (recorded, streaks) = self.with_pace(host, record).await?;
-        self.0.tell_recorded(&self.0.rules.domain(host), answer, &recorded, streaks);
+        self.record_with(host, answer, |pace, terms, now| pace.record_unasked(terms, intent, answer, now))
+            .await
+    }
+
+    /// Records the answer to the request of a permit that was left open and passed on by its number.
+    pub async fn record_passed(
+        &self,
+        host: &Domain,
+        passed: Passed,
+        answer: &Answer,
+    ) -> Result<Recorded, GateError> {
+        self.record_with(host, answer, |pace, terms, now| pace.record_passed(terms, passed, answer, now))
+            .await
+    }
+
+    async fn record_with(
+        &self,
+        host: &Domain,
+        answer: &Answer,
+        record: impl FnOnce(&mut Pace, Terms<'_>, Timestamp) -> Recorded,
+    ) -> Result<Recorded, GateError> {
+        let domain = self.0.rules.domain(host);
+        let (rule, crawl_delay) = self.terms(host);
+        let mut state = self.lock_held(&domain, host).await?;
+        let now = self.now();
+        let pace = state.dispatch.pace_mut(&domain, now).ok_or(GateError::Closed)?;
+        let recorded = record(pace, Terms { rule: &rule, crawl_delay }, now);
+        let streaks = Streaks::of(pace);
+        self.0.learnt(state, &domain, &recorded);
+        self.0.tell_recorded(&domain, answer, &recorded, streaks);
         Ok(recorded)
     }
 
@@ -261,42 +302,6 @@ impl Gate {
             true => state.crawl_delays.remove(host),
             false => state.crawl_delays.insert(host.clone(), delay),
         };
-    }
-
-    /// The domains that keep callers waiting the longest, with what they wait for.
-    pub fn slowest(&self, limit: usize) -> Vec<(Domain, usize, Reason)> {
-        let state = self.lock();
-        let now = self.now();
-        let mut slowest: Vec<(Domain, usize, Reason)> = state
-            .dispatch
-            .paces()
-            .iter()
-            .filter_map(|(id, domain, pace)| {
-                let waiting = state.dispatch.waiting(id);
-                let rule = self.0.rules.rule(domain);
-                let crawl_delay = state.crawl_delays.get(domain).copied().unwrap_or_default();
-                let terms = Terms { rule, crawl_delay };
-                let reason = pace.peek(terms, Intent::Fetch, now).filter(|_| waiting > 0)?;
-                Some((domain.clone(), waiting, reason))
-            })
-            .collect();
-        slowest.sort_by_key(|(_, _, reason)| std::cmp::Reverse(reason.until));
-        slowest.truncate(limit);
-        slowest
-    }
-
-    /// When the first of those in line can leave, as far as is known; `None` when nobody is in line.
-    pub(crate) fn soonest(&self) -> Option<Timestamp> {
-        let state = self.lock();
-        let now = self.now();
-        let paces = state.dispatch.paces().iter().filter(|(id, ..)| state.dispatch.waiting(*id) > 0);
-        paces
-            .map(|(_, domain, pace)| {
-                let crawl_delay = state.crawl_delays.get(domain).copied().unwrap_or_default();
-                let terms = Terms { rule: self.0.rules.rule(domain), crawl_delay };
-                pace.peek(terms, Intent::Fetch, now).map_or(now, |reason| reason.until)
-            })
-            .min()
     }
 
     /// A job begins; its tasks join with [`Self::send`].
@@ -334,17 +339,6 @@ impl Gate {
         self.pump(state);
         self.tell_waits(host, domain, Intent::Fetch);
         joined.map(|_| ()).map_err(|waiter| waiter.into_errand())
-    }
-
-    /// Whether a request to `host` could leave now, with nobody in line before it.
-    pub(crate) fn is_free(&self, host: &Domain, domain: &Domain) -> bool {
-        let (rule, crawl_delay) = self.terms(host);
-        let state = self.lock();
-        let Some(id) = state.dispatch.paces().find(domain) else { return true };
-        let terms = Terms { rule: &rule, crawl_delay };
-        let pace = state.dispatch.paces().pace(id);
-        let bound = pace.is_some_and(|pace| pace.peek(terms, Intent::Fetch, self.now()).is_some());
-        !bound && state.dispatch.waiting(id) == 0
     }
 
     /// The first moment at which the pace of `host` lets a request leave: the limiter's time of a retry (B41).
@@ -410,6 +404,18 @@ impl Gate {
 impl Inner {
     fn lock(&self) -> MutexGuard<'_, State> {
         state::lock(&self.state)
+    }
+
+    /// An answer was recorded: what is to be kept of it is saved, and whoever may go now goes.
+    fn learnt(self: &Arc<Self>, mut state: MutexGuard<'_, State>, domain: &Domain, recorded: &Recorded) {
+        let save_now = recorded.server_until.is_some();
+        if recorded.delay.is_some() || save_now {
+            state.touch(domain, save_now);
+        }
+        state::pump(self, state);
+        if save_now && let Some(tenancy) = &self.tenancy {
+            tenancy.urgent.notify_one();
+        }
     }
 
     fn tell_recorded(&self, domain: &Domain, answer: &Answer, recorded: &Recorded, streaks: Streaks) {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use comity_core::decision;
 use comity_core::domain::Domain;
+use comity_core::guard;
 use comity_core::intent::Intent;
 use comity_core::line::Place;
 use comity_core::outcome::Answer;
@@ -161,15 +162,16 @@ impl Permit {
             return repeated();
         };
         let streaks = state.dispatch.paces().pace(self.id).map(Streaks::of).unwrap_or_default();
-        let save_now = recorded.server_until.is_some();
-        if recorded.delay.is_some() || save_now {
-            state.kept_changed(self.id, save_now);
-        }
-        state::pump(&self.inner, state);
-        if save_now && let Some(tenancy) = &self.inner.tenancy {
-            tenancy.urgent.notify_one();
-        }
+        self.inner.learnt(state, &self.domain, &recorded);
         self.inner.tell_recorded(&self.domain, answer, &recorded, streaks);
+        if let Some(change) = recorded.delay.filter(|_| self.place.is_some()) {
+            let baseline = self.terms().baseline();
+            let fewer = |delay: Span| guard::fewer(delay.max(baseline), baseline);
+            let (from, to) = (fewer(change.from), fewer(change.to));
+            if from != to {
+                self.inner.events.tell(&Event::Concurrency { domain: &self.domain, from, to });
+            }
+        }
         recorded
     }
 

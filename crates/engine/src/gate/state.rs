@@ -1,6 +1,6 @@
 //! What the gate's lock protects: the lines, the domains held, and when to look next.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
 use comity_core::decision::{Limit, Reason};
@@ -88,12 +88,18 @@ pub(super) struct State {
     /// The domains held in a store; a gate without one holds whatever is asked for.
     pub(super) tenures: HashMap<DomainId, Tenure>,
     pub(super) keys: HashMap<DomainKey, DomainId>,
+    /// Those of them with something to keep that is not saved.
+    pub(super) unsaved: BTreeSet<DomainId>,
+    /// Those of them that other processes want.
+    pub(super) wanted: BTreeSet<DomainId>,
     pub(super) crawl_delays: HashMap<Domain, Span>,
     /// The jobs that run, with their concurrency.
     jobs: HashMap<JobId, u32>,
     /// Nobody goes from then on: the store may give our domains to others.
     pub(super) valid_until: Timestamp,
     pub(super) tenant: bool,
+    /// So many domains are held at most without those that nobody uses being let go of sooner.
+    pub(super) room: usize,
     /// When the timer looks next.
     planned_at: Option<Timestamp>,
     serials: u64,
@@ -127,6 +133,9 @@ impl State {
             dispatch: Dispatch::new(seed),
             tenures: HashMap::new(),
             keys: HashMap::new(),
+            unsaved: BTreeSet::new(),
+            wanted: BTreeSet::new(),
+            room: usize::MAX,
             crawl_delays: HashMap::new(),
             jobs: HashMap::new(),
             valid_until,
@@ -139,7 +148,7 @@ impl State {
     /// Forgets all domains; what was there before.
     pub(super) fn start_anew(&mut self, crawl_delays: HashMap<Domain, Span>, valid_until: Timestamp) -> Self {
         // Serials go on: a permit of the old life must not be taken for one of the new.
-        let fresh = Self { crawl_delays, serials: self.serials, ..Self::new(valid_until) };
+        let fresh = Self { crawl_delays, serials: self.serials, room: self.room, ..Self::new(valid_until) };
         let lost = std::mem::replace(self, fresh);
         lost.jobs.iter().for_each(|(job, concurrency)| self.begin_job(*job, *concurrency));
         lost
@@ -225,6 +234,7 @@ impl State {
     pub(super) fn kept_changed(&mut self, id: DomainId, save_now: bool) {
         let Some(tenure) = self.tenures.get_mut(&id) else { return };
         tenure.changes += 1;
+        self.unsaved.insert(id);
         if save_now {
             tenure.must_save = tenure.changes;
             self.dispatch.drain(id);
@@ -236,6 +246,16 @@ impl State {
         if let Some(id) = self.dispatch.paces().find(domain) {
             self.kept_changed(id, save_now);
         }
+    }
+
+    /// Takes a domain out, unless a task of it is in flight.
+    pub(super) fn part(&mut self, id: DomainId) -> Option<(Tenure, Pace, Vec<Waiter>)> {
+        let (pace, waiters) = self.dispatch.let_go(id)?;
+        let tenure = self.tenures.remove(&id)?;
+        self.keys.remove(&tenure.hold.key);
+        self.unsaved.remove(&id);
+        self.wanted.remove(&id);
+        Some((tenure, pace, waiters))
     }
 
     /// What is to be kept of a domain.

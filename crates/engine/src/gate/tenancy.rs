@@ -17,7 +17,7 @@ use comity_store::{LEASE, Store, StoreError};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc, watch};
 
-use super::state::{self, Tenure};
+use super::state::{self, State, Tenure};
 use super::{Gate, Inner};
 use crate::clock::Clock;
 use crate::event::{Event, Events};
@@ -221,6 +221,16 @@ impl Gate {
         }
     }
 
+    /// Where many domains come and go: those that nobody uses are let go of sooner when nearly so many are held.
+    pub fn set_room(&self, domains: usize) {
+        self.lock().room = domains;
+    }
+
+    /// Waits until the store stops working, and tells why. Whoever wants to go on makes a new gate.
+    pub async fn until_store_fails(&self) -> StoreError {
+        self.failed().await
+    }
+
     /// Lets nobody go any more and gives all domains back.
     pub async fn close(&self, hands_off: HandsOff) -> Result<(), StoreError> {
         let Some(tenancy) = &self.0.tenancy else { return Ok(()) };
@@ -299,6 +309,7 @@ impl Tenancy {
 async fn upkeep(gate: Weak<Inner>) {
     let mut beaten_at = Timestamp::MIN;
     let mut flushed_at = Timestamp::MIN;
+    let mut swept_at = Timestamp::MIN;
     let mut told_at = Timestamp::MIN;
     let mut version = -1;
     while let Some(inner) = gate.upgrade() {
@@ -322,9 +333,10 @@ async fn upkeep(gate: Weak<Inner>) {
             if flush {
                 flushed_at = now;
             }
-            hand_over(&inner, tenancy).await
+            hand_over(&inner, tenancy, &mut swept_at).await
         };
         if let Err(error) = done.await {
+            inner.events.tell(&Event::StoreFailed { error: &error });
             tenancy.fail(error);
             return;
         }
@@ -341,7 +353,7 @@ async fn beat(inner: &Arc<Inner>, tenancy: &Tenancy) -> Result<(), StoreError> {
     // Read before the store is asked: however long that takes, our time ends no later than the store's.
     let now = inner.clock.now();
     match tenancy.store.beat(tenancy.holder(), now).await {
-        Ok(()) => {}
+        Ok(()) => inner.events.tell(&Event::Beat { took: inner.clock.now().since(now) }),
         // It was closed meanwhile.
         Err(StoreError::Lost) if inner.lock().valid_until == Timestamp::MIN => return Ok(()),
         Err(StoreError::Lost) => {
@@ -378,6 +390,7 @@ fn mark_wanted(inner: &Arc<Inner>, wanted: &[DomainKey]) {
     for id in ids {
         if let Some(tenure) = state.tenures.get_mut(&id) {
             tenure.wanted = true;
+            state.wanted.insert(id);
         }
     }
 }
@@ -386,10 +399,8 @@ fn mark_wanted(inner: &Arc<Inner>, wanted: &[DomainKey]) {
 async fn save(inner: &Arc<Inner>, tenancy: &Tenancy, flush: bool) -> Result<(), StoreError> {
     let (ids, saves): (Vec<(DomainId, u64, u64)>, Vec<Saved>) = {
         let state = inner.lock();
-        let due = state
-            .tenures
-            .iter()
-            .filter(|(_, tenure)| tenure.must_save > tenure.saved || flush && tenure.changes > tenure.saved);
+        let unsaved = state.unsaved.iter().filter_map(|id| Some((id, state.tenures.get(id)?)));
+        let due = unsaved.filter(|(_, tenure)| flush || tenure.must_save > tenure.saved);
         due.filter_map(|(id, tenure)| Some(((*id, tenure.serial, tenure.changes), state.to_save(*id)?)))
             .unzip()
     };
@@ -404,42 +415,67 @@ async fn save(inner: &Arc<Inner>, tenancy: &Tenancy, flush: bool) -> Result<(), 
             continue;
         };
         tenure.saved = changes;
-        if tenure.must_save <= changes && tenure.must_save > 0 {
+        let (all, urgent) = (tenure.changes == changes, tenure.must_save <= changes && tenure.must_save > 0);
+        if urgent {
             tenure.must_save = 0;
             state.dispatch.keep(id, now);
+        }
+        if all {
+            state.unsaved.remove(&id);
         }
     }
     state::pump(inner, state);
     Ok(())
 }
 
-/// Hands over what others want, once it had its turn and nothing of it is on the wire, and lets go of what
-/// nobody has used for a while.
-async fn hand_over(inner: &Arc<Inner>, tenancy: &Tenancy) -> Result<(), StoreError> {
+/// Domains that others want and that had their turn.
+fn wanted(state: &State, now: Timestamp) -> Vec<DomainId> {
+    let tenures = state.wanted.iter().filter_map(|id| Some((id, state.tenures.get(id)?)));
+    let due = tenures.filter(|(_, tenure)| {
+        let had_its_turn = tenure.grants >= TURN_GRANTS || now.since(tenure.taken_at) >= TURN;
+        had_its_turn && tenure.must_save == 0
+    });
+    due.map(|(id, _)| *id).collect()
+}
+
+/// Domains that nobody has used for a while, or, where many are held, lately; so many of them as are let go of at
+/// once.
+fn idle(state: &State, now: Timestamp) -> Vec<DomainId> {
+    let full = state.tenures.len() > state.room / 4 * 3;
+    let after = if full { IDLE_WHEN_FULL } else { IDLE };
+    let due = state.tenures.iter().filter(|(id, tenure)| {
+        let busy = state.dispatch.waiting(**id) > 0 || tenure.out > 0 || tenure.unsettled > 0;
+        now.since(tenure.used_at) >= after && !busy && tenure.must_save == 0
+    });
+    due.map(|(id, _)| *id).take(IDLE_AT_ONCE).collect()
+}
+
+/// Hands over what others want, once it had its turn and nothing of it is on the wire, and now and then lets go of
+/// what nobody uses.
+async fn hand_over(
+    inner: &Arc<Inner>,
+    tenancy: &Tenancy,
+    swept_at: &mut Timestamp,
+) -> Result<(), StoreError> {
     let mut released = Vec::new();
     {
         let mut state = inner.lock();
         let now = inner.clock.now();
-        let due: Vec<DomainId> = state
-            .tenures
-            .iter()
-            .filter(|(id, tenure)| {
-                let had_its_turn = tenure.grants >= TURN_GRANTS || now.since(tenure.taken_at) >= TURN;
-                let busy = state.dispatch.waiting(**id) > 0 || tenure.out > 0 || tenure.unsettled > 0;
-                let idle = now.since(tenure.used_at) >= IDLE && !busy;
-                (tenure.wanted && had_its_turn || idle) && tenure.must_save == 0
-            })
-            .map(|(id, _)| *id)
-            .collect();
+        let mut due = wanted(&state, now);
+        if now.since(*swept_at) >= SWEEP {
+            let idle = idle(&state, now);
+            if idle.len() < IDLE_AT_ONCE {
+                *swept_at = now;
+            }
+            due.extend(idle);
+        }
         for id in due {
             state.dispatch.drain(id);
             if state.tenures.get(&id).is_none_or(|tenure| tenure.unsettled > 0 || tenure.out > 0) {
                 continue;
             }
             // The senders of callers that wait go with the waiters: they ask anew.
-            let Some((pace, waiters)) = state.dispatch.let_go(id) else { continue };
-            let Some(tenure) = state.tenures.remove(&id) else { continue };
-            state.keys.remove(&tenure.hold.key);
+            let Some((tenure, pace, waiters)) = state.part(id) else { continue };
             let saved = state::saved(tenure.hold, &pace);
             released.push((
                 tenure.domain,
@@ -482,3 +518,9 @@ const TURN_GRANTS: u32 = 3;
 const TURN: Span = Span::from_millis(500);
 /// and lets go of a domain that nobody used for this long.
 const IDLE: Span = Span::from_secs(60);
+/// or, when there is little room, for this long;
+const IDLE_WHEN_FULL: Span = Span::from_secs(2);
+/// it looks for them this often,
+const SWEEP: Span = Span::from_secs(1);
+/// and lets go of so many at once, so that nobody waits long for the store.
+const IDLE_AT_ONCE: usize = 1_000;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use comity_core::domain::Domain;
+use comity_core::rule::RuleTable;
 use comity_core::task::JobId;
 use comity_store::jobs::Filling;
 use comity_store::tasks::{Lead, NewTask};
@@ -215,6 +216,11 @@ impl Lines {
             }
         }
     }
+}
+
+/// The task that a URL of an operator's list is; `None` when it is none.
+pub fn read_url(text: &str, rules: &RuleTable) -> Option<NewTask> {
+    parse(text, |url| Domain::of(url).map(|host| rules.domain(&host)))
 }
 
 fn parse(text: &str, domain_of: impl Fn(&Url) -> Option<Domain>) -> Option<NewTask> {

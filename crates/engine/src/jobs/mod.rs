@@ -41,7 +41,7 @@ use crate::transport::Transport;
 
 use claimer::{Claimer, LOOK};
 use errand::Page;
-pub use fill::{BadLine, Filled, Go, OnBad};
+pub use fill::{BadLine, Filled, Go, OnBad, read_url};
 use lanes::Lanes;
 use scrape::Turns;
 use settler::Settling;

@@ -315,7 +315,8 @@ async fn what_was_counted_is_what_happened() {
     let count = |outcome| counters.outcome(outcome);
     assert_eq!(counters.granted.load(Relaxed), site.asked().len() as u64);
     assert_eq!((counters.done.load(Relaxed), counters.failed.load(Relaxed)), (5, 1));
-    assert_eq!((counters.retried.load(Relaxed), counters.bytes.load(Relaxed)), (2, 30));
+    assert_eq!((counters.retries(Outcome::RateLimited), counters.retries(Outcome::Unavailable)), (1, 1));
+    assert_eq!(counters.bytes.load(Relaxed), 30);
     assert_eq!((count(Outcome::Success), count(Outcome::Answered)), (5, 1));
     assert_eq!((count(Outcome::RateLimited), count(Outcome::Unavailable)), (1, 1));
     assert_eq!((job.counts.done, job.counts.failed, job.counts.retries), (5, 1, 2));

@@ -36,6 +36,7 @@ use crate::items::{
 };
 use crate::jobs::{Filling, Job, JobStore, Stepped};
 use crate::robots::{RobotsRow, RobotsStore};
+use crate::secrets::SecretStore;
 use crate::sources::{
     Changed, FetchEnd, FetchRun, Kept, NewItem, NewSource, Source, SourceChange, SourceClaim, SourceId,
     SourceStore,
@@ -379,6 +380,17 @@ impl ItemStore for Sqlite {
 
     fn list_scrapes(&self, item: ItemId, limit: u32) -> Reply<'_, Vec<ScrapeLog>> {
         self.writer.run(move |tx| tx.scrapes(item, limit))
+    }
+}
+
+impl SecretStore for Sqlite {
+    fn secret(&self, name: String, fresh: Vec<u8>) -> Reply<'_, Vec<u8>> {
+        self.writer.run(move |tx| {
+            let sql = "INSERT OR IGNORE INTO secrets (name, value) VALUES (?1, ?2)";
+            tx.sql.prepare_cached(sql)?.execute(params![name, fresh])?;
+            let sql = "SELECT value FROM secrets WHERE name = ?1";
+            tx.sql.prepare_cached(sql)?.query_row([&name], |row| row.get(0))
+        })
     }
 }
 

@@ -56,7 +56,15 @@ fn version(connection: &Connection) -> rusqlite::Result<i64> {
 }
 
 /// What each version added; never changed once released.
-const MIGRATIONS: [&str; 2] = [JOBS, SOURCES];
+const MIGRATIONS: [&str; 3] = [JOBS, SOURCES, SECRETS];
+
+/// What everybody on one store shares and nobody shows.
+const SECRETS: &str = "
+CREATE TABLE secrets (
+    name TEXT PRIMARY KEY,
+    value BLOB NOT NULL
+) STRICT, WITHOUT ROWID;
+";
 
 /// Domains, jobs, tasks.
 const JOBS: &str = "

@@ -19,6 +19,7 @@ mod process;
 mod robots;
 mod scraped;
 mod scraping;
+mod secrets;
 mod settling;
 mod sources;
 mod sqlite;
@@ -207,6 +208,8 @@ macro_rules! promises {
                 robots:
                     what_was_kept_comes_back,
                     a_newer_answer_replaces_the_older;
+                secrets:
+                    one_is_made_and_everybody_gets_it;
             }
         }
     };

@@ -1,0 +1,122 @@
+//! Who may ask a service what: bearer tokens, kept as hashes, each with a role.
+
+use std::fmt;
+
+use ring::digest::{SHA256, digest};
+
+/// What somebody may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Role {
+    /// Ask, tell what came of it, and look.
+    Use,
+    /// Everything.
+    Admin,
+}
+
+/// A bearer token, as its hash.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Token {
+    /// What whoever has it may do.
+    pub role: Role,
+    hash: [u8; 32],
+}
+
+impl Role {
+    /// The word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Use => "use",
+            Self::Admin => "admin",
+        }
+    }
+
+    /// The role that a word means.
+    pub fn parse(word: &str) -> Option<Self> {
+        [Self::Use, Self::Admin].into_iter().find(|role| role.as_str() == word)
+    }
+}
+
+impl Token {
+    /// The token that is this text.
+    pub fn of(role: Role, plain: &str) -> Self {
+        Self { role, hash: hash(plain) }
+    }
+
+    /// Reads `ROLE:sha256:HEX`.
+    pub fn parse_hashed(text: &str) -> Option<Self> {
+        let (role, rest) = text.trim().split_once(':')?;
+        let digits = rest.strip_prefix(HASHED)?.as_bytes();
+        let mut hash = [0; 32];
+        if digits.len() != 64 {
+            return None;
+        }
+        for (byte, pair) in hash.iter_mut().zip(digits.chunks(2)) {
+            let digit = |digit: u8| char::from(digit).to_digit(16);
+            *byte = u8::try_from(digit(pair[0])? * 16 + digit(pair[1])?).ok()?;
+        }
+        Some(Self { role: Role::parse(role)?, hash })
+    }
+
+    /// Reads `ROLE:sha256:HEX`, or `ROLE:TOKEN` with the token itself.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (role, rest) = text.trim().split_once(':')?;
+        if rest.starts_with(HASHED) {
+            return Self::parse_hashed(text);
+        }
+        let fits = rest.len() >= PLAIN_MIN && rest.bytes().all(|byte| byte.is_ascii_graphic());
+        fits.then_some(Self::of(Role::parse(role)?, rest))
+    }
+
+    /// Whether `plain` is this token.
+    pub fn is(&self, plain: &str) -> bool {
+        // Hashes are compared, so how long that takes tells nothing about the token.
+        self.hash == hash(plain)
+    }
+
+    /// The line that stands for it in a configuration.
+    pub fn line(&self) -> String {
+        let digits: String = self.hash.iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("{}:{HASHED}{digits}", self.role.as_str())
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Token({})", self.role.as_str())
+    }
+}
+
+fn hash(plain: &str) -> [u8; 32] {
+    let mut hash = [0; 32];
+    hash.copy_from_slice(digest(&SHA256, plain.as_bytes()).as_ref());
+    hash
+}
+
+const HASHED: &str = "sha256:";
+/// Shorter tokens can be guessed.
+pub(super) const PLAIN_MIN: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// B75
+    #[test]
+    fn a_token_is_kept_as_its_hash() {
+        let token = Token::parse("use:correct-horse-battery").unwrap();
+        assert!(token.is("correct-horse-battery") && !token.is("correct-horse-batterz"));
+        assert_eq!(Token::parse_hashed(&token.line()), Some(token));
+        assert_eq!(format!("{token:?}"), "Token(use)");
+        let known = Token::of(Role::Admin, "abc").line();
+        assert_eq!(known, "admin:sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    }
+
+    #[test]
+    fn what_is_no_token_is_refused() {
+        for text in ["", "use", "use:", "use:short", "root:correct-horse-battery", "use:sha256:12", "use:a b"]
+        {
+            assert_eq!(Token::parse(text), None, "{text}");
+        }
+        assert_eq!(Token::parse_hashed("use:correct-horse-battery"), None);
+    }
+}

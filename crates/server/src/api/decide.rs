@@ -1,0 +1,272 @@
+//! May a request leave? `check` and `acquire` reserve, `peek` does not.
+
+use std::time::Duration;
+
+use axum::extract::State;
+use comity::client::recall_crawl_delay;
+use comity::config::RobotsPolicy;
+use comity::core::decision::{Decision, Reason};
+use comity::core::domain::Domain;
+use comity::core::intent::Intent;
+use comity::core::time::{Span, Timestamp};
+use comity::gate::{self, GateError};
+
+use super::host;
+use crate::body::Json;
+use crate::live::Live;
+use crate::permit::Permit;
+use crate::problem::{Kind, Problem};
+use crate::service::Service;
+use crate::wire;
+
+/// May a request leave now? If so, the slot is taken.
+#[utoipa::path(post, path = "/v1/check", tag = "decisions", request_body = wire::Ask,
+    params(("Idempotency-Key" = Option<String>, Header, description = "The same key gets the same answer", min_length = 1, max_length = 200, pattern = "^[!-~]+$")),
+    responses((status = 200, body = wire::Decision)))]
+pub(crate) async fn check(
+    State(service): State<Service>,
+    Json(ask): Json<wire::Ask>,
+) -> Result<Json<wire::Decision>, Problem> {
+    let asked = Asked::read(&ask)?;
+    check_one(&service, asked).await.map(Json)
+}
+
+/// Many at once; answered in the order they were asked.
+#[utoipa::path(post, path = "/v1/check/batch", tag = "decisions", request_body = wire::Asks,
+    params(("Idempotency-Key" = Option<String>, Header, description = "The same key gets the same answer", min_length = 1, max_length = 200, pattern = "^[!-~]+$")),
+    responses((status = 200, body = wire::Decisions)))]
+pub(crate) async fn check_batch(
+    State(service): State<Service>,
+    Json(asks): Json<wire::Asks>,
+) -> Result<Json<wire::Decisions>, Problem> {
+    batch_fits("checks", asks.checks.len())?;
+    // All are read before anything is reserved.
+    let read = |(nth, ask)| Asked::read(ask).map_err(|problem| problem.under(&format!("checks[{nth}]")));
+    let asked: Vec<Asked> = asks.checks.iter().enumerate().map(read).collect::<Result<_, _>>()?;
+    let mut results = Vec::with_capacity(asked.len());
+    for asked in asked {
+        results.push(check_one(&service, asked).await?);
+    }
+    Ok(Json(wire::Decisions { results }))
+}
+
+/// May a request leave now? Nothing is reserved.
+#[utoipa::path(post, path = "/v1/peek", tag = "decisions", request_body = wire::Ask,
+    responses((status = 200, body = wire::Decision)))]
+pub(crate) async fn peek(
+    State(service): State<Service>,
+    Json(ask): Json<wire::Ask>,
+) -> Result<Json<wire::Decision>, Problem> {
+    let Asked { host, intent } = Asked::read(&ask)?;
+    let live = service.live()?;
+    prepare(&live, &host).await?;
+    let reason = look(&live, &host, intent).await?;
+    Ok(Json(decision(&live, &host, reason, None, service.now())))
+}
+
+/// Waits in line until a request may leave, or for as long as the caller allows.
+#[utoipa::path(post, path = "/v1/acquire", tag = "decisions", request_body = wire::Acquire,
+    params(("Idempotency-Key" = Option<String>, Header, description = "The same key gets the same answer", min_length = 1, max_length = 200, pattern = "^[!-~]+$")),
+    responses((status = 200, body = wire::Decision)))]
+pub(crate) async fn acquire(
+    State(service): State<Service>,
+    Json(ask): Json<wire::Acquire>,
+) -> Result<Json<wire::Decision>, Problem> {
+    let max_wait_ms = ask.max_wait_ms.unwrap_or(MAX_WAIT_MS);
+    let wire::Acquire { url, domain, intent, .. } = ask;
+    let asked = Asked::read(&wire::Ask { url, domain, intent })?;
+    let began = service.now();
+    let max_wait = Span::from_millis(max_wait_ms).min(service.live()?.config.serve.max_wait);
+    let until = began + max_wait;
+    loop {
+        let live = service.live()?;
+        prepare(&live, &asked.host).await?;
+        let left = Duration::from_micros(until.since(service.now()).as_micros());
+        let waiting = tokio::time::timeout(left, live.gate.acquire(&asked.host, asked.intent));
+        let granted = tokio::select! {
+            biased;
+            granted = waiting => granted,
+            () = service.stopping() => return Ok(Json(stopping(&live, &asked.host, began, service.now()))),
+        };
+        let waited = service.now().since(began);
+        match granted {
+            Ok(Ok(permit)) => {
+                service.metrics().decided_as("proceed", "none");
+                service.metrics().waited(waited);
+                let mut decision = decision(&live, &asked.host, None, Some(permit), service.now());
+                decision.waited_ms = waited.as_millis_up();
+                return Ok(Json(decision));
+            }
+            // Another gate takes its place in a moment, or the service stops.
+            Ok(Err(GateError::Closed)) if !service.is_stopping() => tokio::time::sleep(A_MOMENT).await,
+            Ok(Err(GateError::Closed)) => {
+                return Ok(Json(stopping(&live, &asked.host, began, service.now())));
+            }
+            Ok(Err(error)) => return Err(error.into()),
+            Err(_) => {
+                let reason = look(&live, &asked.host, asked.intent).await?;
+                let limit = reason.as_ref().map_or("none", |reason| reason.limit.as_str());
+                service.metrics().decided_as("wait", limit);
+                let mut decision = decision(&live, &asked.host, reason, None, service.now());
+                // Somebody else had the slot, or it came free this very moment: ask again.
+                decision.proceed = false;
+                decision.wait_ms = decision.wait_ms.max(1);
+                decision.waited_ms = waited.as_millis_up();
+                return Ok(Json(decision));
+            }
+        }
+    }
+}
+
+/// What is asked for.
+struct Asked {
+    host: Domain,
+    intent: Intent,
+}
+
+impl Asked {
+    fn read(ask: &wire::Ask) -> Result<Self, Problem> {
+        let host = host(ask.url.as_deref(), ask.domain.as_deref())?;
+        Ok(Self { host, intent: ask.intent.unwrap_or_default().into() })
+    }
+}
+
+async fn check_one(service: &Service, asked: Asked) -> Result<wire::Decision, Problem> {
+    for _ in 0..TRIES {
+        let live = service.live()?;
+        prepare(&live, &asked.host).await?;
+        let checking = tokio::time::timeout(HANDOVER, live.gate.check(&asked.host, asked.intent));
+        match checking.await {
+            Ok(Ok((made, permit))) => {
+                service.metrics().decided(&made);
+                let mut told = decision(&live, &asked.host, made.reason().copied(), permit, service.now());
+                told.wait_ms = wait_ms(&made, service.now());
+                told.refused = matches!(made, Decision::Refuse(_));
+                return Ok(told);
+            }
+            Ok(Err(GateError::Closed)) if !service.is_stopping() => tokio::time::sleep(A_MOMENT).await,
+            Ok(Err(error)) => return Err(error.into()),
+            // Another process holds it and has requests on the wire: it hands it over when they are answered.
+            Err(_) => {
+                service.metrics().decided_as("wait", "changing_hands");
+                return Ok(held_elsewhere(&live, &asked.host));
+            }
+        }
+    }
+    Err(GateError::Closed.into())
+}
+
+/// What keeps a request from leaving now, however long another process takes to hand the domain over.
+async fn look(live: &Live, host: &Domain, intent: Intent) -> Result<Option<Reason>, Problem> {
+    match tokio::time::timeout(HANDOVER, live.gate.peek(host, intent)).await {
+        Ok(reason) => Ok(reason?),
+        Err(_) => {
+            let now = live.gate.clock().now();
+            let until = now + Span::from_secs(1);
+            let limit = comity::core::decision::Limit::ChangingHands;
+            Ok(Some(Reason { limit, until, asked_at: now }))
+        }
+    }
+}
+
+/// Before a domain is taken: is there room for it, and does its robots.txt, if it is known, ask for a delay?
+pub(super) async fn prepare(live: &Live, host: &Domain) -> Result<(), Problem> {
+    if live.gate.holds(host) {
+        return Ok(());
+    }
+    let most = live.config.serve.domains_max as usize;
+    if live.gate.domains() >= most {
+        return Err(Problem::new(
+            Kind::Full,
+            format!(
+                "{most} domains are held (serve.domains_max); those that nobody uses are let go of in a few seconds"
+            ),
+        ));
+    }
+    if live.config.robots == RobotsPolicy::Obey {
+        recall_crawl_delay(&live.gate, &*live.store, &live.config, host).await;
+    }
+    Ok(())
+}
+
+/// A decision as it is told. A permit that goes out with it stays open until it is recorded or expires.
+fn decision(
+    live: &Live,
+    host: &Domain,
+    reason: Option<Reason>,
+    permit: Option<gate::Permit>,
+    now: Timestamp,
+) -> wire::Decision {
+    let permit = permit.map(|permit| {
+        let (intent, granted_at) = (permit.intent(), permit.started_at());
+        live.mint.write(&Permit { host: host.clone(), id: permit.leave_open(), intent, granted_at })
+    });
+    let refused = reason.is_some_and(|reason| reason.until == Timestamp::MAX);
+    let wait_ms = match reason {
+        None => 0,
+        Some(_) if refused => LOOK_AGAIN_MS,
+        Some(reason) => reason.until.since(now).as_millis_up().max(1),
+    };
+    wire::Decision {
+        proceed: reason.is_none(),
+        wait_ms,
+        reason: reason
+            .map_or_else(|| "nothing keeps a request from leaving".to_owned(), |reason| reason.to_string()),
+        permit,
+        domain: live.gate.rules().domain(host).to_string(),
+        limit: reason.map(|reason| reason.limit.as_str()),
+        origin: reason.map(|reason| reason.origin().as_str()),
+        refused,
+        waited_ms: 0,
+    }
+}
+
+/// How long to wait, measured as the decision was; a domain that is closed until resumed is looked at again.
+fn wait_ms(decision: &Decision, now: Timestamp) -> u64 {
+    match decision {
+        Decision::Refuse(_) => LOOK_AGAIN_MS,
+        Decision::Wait { reason, .. } => decision.wait_ms(reason.asked_at.min(now)),
+        Decision::Proceed(_) => 0,
+    }
+}
+
+fn held_elsewhere(live: &Live, host: &Domain) -> wire::Decision {
+    let now = live.gate.clock().now();
+    let until = now + Span::from_secs(1);
+    let limit = comity::core::decision::Limit::ChangingHands;
+    decision(live, host, Some(Reason { limit, until, asked_at: now }), None, now)
+}
+
+fn stopping(live: &Live, host: &Domain, began: Timestamp, now: Timestamp) -> wire::Decision {
+    wire::Decision {
+        proceed: false,
+        wait_ms: A_MOMENT_MS,
+        reason: "the service stops; ask again when it is back".to_owned(),
+        permit: None,
+        domain: live.gate.rules().domain(host).to_string(),
+        limit: Some("stopping"),
+        origin: Some("service"),
+        refused: false,
+        waited_ms: now.since(began).as_millis_up(),
+    }
+}
+
+/// Whether a batch is neither empty nor too long.
+pub(super) fn batch_fits(field: &str, count: usize) -> Result<(), Problem> {
+    match (1..=BATCH_MAX).contains(&count) {
+        true => Ok(()),
+        false => Err(Problem::field(field, &format!("{count} of them"), &format!("1 to {BATCH_MAX}"))),
+    }
+}
+
+/// Most that one batch asks or tells.
+const BATCH_MAX: usize = 1_000;
+/// What `acquire` waits when nothing is said.
+const MAX_WAIT_MS: u64 = 30_000;
+/// A domain that is closed until somebody acts is looked at again after this long.
+const LOOK_AGAIN_MS: u64 = 60_000;
+/// How long `check` waits for a process that has the domain.
+const HANDOVER: Duration = Duration::from_millis(2_500);
+const A_MOMENT: Duration = Duration::from_millis(20);
+const A_MOMENT_MS: u64 = 1_000;
+const TRIES: usize = 100;

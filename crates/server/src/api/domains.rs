@@ -1,0 +1,267 @@
+//! What is known of domains, and steering it (B39).
+
+use std::time::Duration;
+
+use axum::extract::State;
+use comity::core::domain::Domain;
+use comity::core::pace::{Pace, Pinned, Terms};
+use comity::core::time::{Span, Timestamp};
+use comity::gate::{GateError, Live as Held};
+use comity::store::domains::DomainRow;
+use serde::Deserialize;
+
+use super::decide::prepare;
+use super::{Path, Query, domain, moment};
+use crate::auth::Caller;
+use crate::body::Json;
+use crate::live::Live;
+use crate::problem::{Kind, Problem};
+use crate::service::Service;
+use crate::wire;
+
+/// Which domains are listed.
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Listed {
+    /// Only those whose name contains this.
+    #[serde(default)]
+    #[param(required = false, nullable = false, max_length = 253)]
+    like: String,
+    /// Only those after this one.
+    #[serde(default)]
+    #[param(required = false, nullable = false, max_length = 253)]
+    after: String,
+    /// At most so many.
+    #[param(required = false, nullable = false, value_type = u32, minimum = 1, maximum = 1000, default = 100)]
+    limit: Option<u32>,
+}
+
+/// Domains in the order of their names.
+#[utoipa::path(get, path = "/v1/domains", tag = "domains", params(Listed), responses((status = 200, body = wire::Domains)))]
+pub(crate) async fn list(
+    State(service): State<Service>,
+    Query(listed): Query<Listed>,
+) -> Result<Json<wire::Domains>, Problem> {
+    let limit = limit(listed.limit)?;
+    let live = service.live()?;
+    let mut rows = live.store.list_domains(listed.like, listed.after, limit + 1).await?;
+    let more = rows.len() > limit as usize;
+    rows.truncate(limit as usize);
+    let next = rows.last().filter(|_| more).map(|row| row.domain.clone());
+    let domains = rows.into_iter().map(|row| told(&live, row, service.now())).collect();
+    Ok(Json(wire::Domains { domains, next }))
+}
+
+/// One domain.
+#[utoipa::path(get, path = "/v1/domains/{domain}", tag = "domains",
+    params(("domain" = String, Path, description = "Its name", pattern = r"^[a-z0-9]+(\.[a-z0-9]+)*\.[a-z]{2,9}$", max_length = 253)),
+    responses((status = 200, body = wire::Domain)))]
+pub(crate) async fn show(
+    State(service): State<Service>,
+    Path(name): Path<String>,
+) -> Result<Json<wire::Domain>, Problem> {
+    let host = domain(&name)?;
+    let live = service.live()?;
+    shown(&service, &live, &host).await.map(Json)
+}
+
+/// Sets, pins or pauses a domain.
+#[utoipa::path(patch, path = "/v1/domains/{domain}", tag = "domains", request_body = wire::DomainChange,
+    params(("domain" = String, Path, description = "Its name", pattern = r"^[a-z0-9]+(\.[a-z0-9]+)*\.[a-z]{2,9}$", max_length = 253)),
+    responses((status = 200, body = wire::Domain)))]
+pub(crate) async fn change(
+    State(service): State<Service>,
+    caller: Caller,
+    Path(name): Path<String>,
+    Json(change): Json<wire::DomainChange>,
+) -> Result<Json<wire::Domain>, Problem> {
+    caller.must_steer()?;
+    let host = domain(&name)?;
+    let change = Change::read(&change)?;
+    let live = service.live()?;
+    prepare(&live, &host).await?;
+    in_time(live.gate.with_pace(&host, |pace, terms, now| change.apply(pace, terms, now))).await?;
+    shown(&service, &live, &host).await.map(Json)
+}
+
+/// Forgets what was learnt and our own guesses; what the server said stays.
+#[utoipa::path(delete, path = "/v1/domains/{domain}", tag = "domains",
+    params(("domain" = String, Path, description = "Its name", pattern = r"^[a-z0-9]+(\.[a-z0-9]+)*\.[a-z]{2,9}$", max_length = 253)),
+    responses((status = 200, body = wire::Domain)))]
+pub(crate) async fn reset(
+    State(service): State<Service>,
+    caller: Caller,
+    Path(name): Path<String>,
+) -> Result<Json<wire::Domain>, Problem> {
+    caller.must_steer()?;
+    let host = domain(&name)?;
+    let live = service.live()?;
+    // Nothing is known of it: there is nothing to forget.
+    shown(&service, &live, &host).await?;
+    in_time(live.gate.with_pace(&host, |pace, _, now| pace.reset(now))).await?;
+    shown(&service, &live, &host).await.map(Json)
+}
+
+/// For what a domain is explained.
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ExplainedFor {
+    /// What the request is for.
+    #[param(required = false, nullable = false, value_type = wire::Intent)]
+    intent: Option<wire::Intent>,
+}
+
+/// Every constraint on the next request to a domain, the binding one first.
+#[utoipa::path(get, path = "/v1/domains/{domain}/explain", tag = "domains",
+    params(("domain" = String, Path, description = "Its name", pattern = r"^[a-z0-9]+(\.[a-z0-9]+)*\.[a-z]{2,9}$", max_length = 253), ExplainedFor),
+    responses((status = 200, body = wire::Explained)))]
+pub(crate) async fn explain(
+    State(service): State<Service>,
+    Path(name): Path<String>,
+    Query(explained): Query<ExplainedFor>,
+) -> Result<Json<wire::Explained>, Problem> {
+    let host = domain(&name)?;
+    let live = service.live()?;
+    prepare(&live, &host).await?;
+    let reasons = in_time(live.gate.explain(&host, explained.intent.unwrap_or_default().into())).await?;
+    let wait_ms = |until: Timestamp| match until {
+        Timestamp::MAX => 60_000,
+        until => until.since(service.now()).as_millis_up(),
+    };
+    let constraints: Vec<wire::Constraint> = reasons
+        .iter()
+        .map(|reason| wire::Constraint {
+            limit: reason.limit.as_str(),
+            origin: reason.origin().as_str(),
+            binds: reason.binds(),
+            until: moment(Some(reason.until)),
+            wait_ms: wait_ms(reason.until),
+            text: reason.to_string(),
+        })
+        .collect();
+    let wait_ms = constraints.iter().map(|constraint| constraint.wait_ms).max().unwrap_or(0);
+    Ok(Json(wire::Explained { domain: live.gate.rules().domain(&host).to_string(), wait_ms, constraints }))
+}
+
+/// What an operator wants changed.
+struct Change {
+    delay: Option<Span>,
+    floor: Option<Span>,
+    pinned: Option<Pinned>,
+    /// Closed until then, or opened.
+    paused: Option<Option<Timestamp>>,
+}
+
+impl Change {
+    fn read(change: &wire::DomainChange) -> Result<Self, Problem> {
+        let paused = match (change.paused, change.paused_until.as_deref()) {
+            (Some(false), Some(_)) => {
+                return Err(Problem::field("paused_until", "", "no moment where paused is false"));
+            }
+            (_, Some(text)) => {
+                let allowed = "a moment such as \"2026-11-16T12:00:00Z\"";
+                let until = Timestamp::parse(text);
+                Some(Some(until.map_err(|_| Problem::field("paused_until", &format!("{text:?}"), allowed))?))
+            }
+            (Some(true), None) => Some(Some(Timestamp::MAX)),
+            (Some(false), None) => Some(None),
+            (None, None) => None,
+        };
+        let pinned = change.pinned.map(|pinned| if pinned { Pinned::Yes } else { Pinned::No });
+        Ok(Self {
+            delay: span("adaptive_delay_seconds", change.adaptive_delay_seconds)?,
+            floor: span("adaptive_delay_floor_seconds", change.adaptive_delay_floor_seconds)?,
+            pinned,
+            paused,
+        })
+    }
+
+    fn apply(&self, pace: &mut Pace, terms: Terms<'_>, now: Timestamp) {
+        if self.delay.is_some() || self.floor.is_some() {
+            let floor = self.floor.unwrap_or(pace.learned().floor());
+            pace.set_learned(terms, self.delay.unwrap_or(pace.learned().delay()), floor, now);
+        }
+        if let Some(pinned) = self.pinned {
+            pace.pin(pinned);
+        }
+        match self.paused {
+            Some(Some(until)) => pace.pause(Some(until)),
+            Some(None) => pace.resume(),
+            None => {}
+        }
+    }
+}
+
+fn span(field: &str, seconds: Option<f64>) -> Result<Option<Span>, Problem> {
+    let Some(seconds) = seconds else { return Ok(None) };
+    match (0.0..=86_400.0).contains(&seconds) {
+        true => Ok(Some(Span::from_micros((seconds * 1e6).round() as u64))),
+        false => Err(Problem::field(field, &seconds.to_string(), "seconds from 0 to 86400")),
+    }
+}
+
+/// Most rows of an answer.
+pub(super) fn limit(limit: Option<u32>) -> Result<u32, Problem> {
+    match limit.unwrap_or(100) {
+        limit @ 1..=1_000 => Ok(limit),
+        limit => Err(Problem::field("limit", &limit.to_string(), "a whole number from 1 to 1000")),
+    }
+}
+
+async fn shown(service: &Service, live: &Live, host: &Domain) -> Result<wire::Domain, Problem> {
+    let name = live.gate.rules().domain(host);
+    let row = live.store.find_domain(name.clone()).await?;
+    let row = row.ok_or_else(|| Problem::new(Kind::NotFound, format!("nothing is known of {name} yet")))?;
+    Ok(told(live, row, service.now()))
+}
+
+/// A domain as it is told: what the store keeps, and over it what this process knows better.
+fn told(live: &Live, row: DomainRow, now: Timestamp) -> wire::Domain {
+    let held = Domain::parse(&row.domain).ok().and_then(|domain| live.gate.look(&domain));
+    let (delay, floor) =
+        held.as_ref().map_or((row.kept.delay, row.kept.floor), |held| (held.delay, held.floor));
+    wire::Domain {
+        domain: row.domain,
+        adaptive_delay_seconds: delay.as_secs_f64(),
+        adaptive_delay_floor_seconds: floor.as_secs_f64(),
+        pinned: held.as_ref().map_or(row.steering.pinned, |held| held.pinned),
+        paused: paused(&held, &row.steering.paused_until, now),
+        paused_until: moment(held.as_ref().map_or(row.steering.paused_until, |held| held.paused_until)),
+        server_until: moment(
+            held.as_ref().map_or(row.kept.server.map(|(until, _)| until), |held| held.server_until),
+        ),
+        holder: row.holder,
+        tasks_waiting: row.waiting,
+        live: held.map(|held| wire::LiveDomain {
+            spacing_ms: held.spacing.as_millis_up(),
+            wait_ms: held.next_at.since(now).as_millis_up(),
+            in_flight: held.in_flight as u64,
+            waiting: held.waiting as u64,
+            penalties: held.penalties,
+            success_streak: held.streaks.success,
+            error_streak: held.streaks.error,
+            last_request: moment(held.last_start),
+            last_success: moment(held.last_success),
+        }),
+    }
+}
+
+fn paused(held: &Option<Held>, kept: &Option<Timestamp>, now: Timestamp) -> bool {
+    let until = held.as_ref().map_or(*kept, |held| held.paused_until);
+    until.is_some_and(|until| until > now)
+}
+
+/// Waits for a domain that another process holds, but not for ever.
+async fn in_time<T>(asking: impl Future<Output = Result<T, GateError>>) -> Result<T, Problem> {
+    match tokio::time::timeout(PATIENCE, asking).await {
+        Ok(result) => Ok(result?),
+        Err(_) => Err(Problem::new(
+            Kind::Conflict,
+            "another process holds the domain and did not hand it over in time",
+        )),
+    }
+}
+
+const PATIENCE: Duration = Duration::from_secs(10);

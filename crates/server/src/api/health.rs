@@ -1,0 +1,59 @@
+//! Whether it lives, whether it is ready, what it counts, and what can be asked of it.
+
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use http::header::CONTENT_TYPE;
+
+use crate::body::Json;
+use crate::metrics::Reading;
+use crate::openapi::openapi;
+use crate::problem::{Kind, Problem};
+use crate::service::Service;
+use crate::wire;
+
+/// The service lives.
+#[utoipa::path(get, path = "/healthz", tag = "health", security(()), responses((status = 200, body = wire::Health)))]
+pub(crate) async fn healthz() -> Json<wire::Health> {
+    Json(wire::Health { status: "ok".to_owned() })
+}
+
+/// The service is ready: it takes requests, and its store works.
+#[utoipa::path(get, path = "/readyz", tag = "health", security(()), responses((status = 200, body = wire::Health)))]
+pub(crate) async fn readyz(State(service): State<Service>) -> Result<Json<wire::Health>, Problem> {
+    if service.is_stopping() {
+        return Err(Problem::new(Kind::Stopping, "the service stops"));
+    }
+    let live = service.live()?;
+    match tokio::time::timeout(PATIENCE, live.store.version()).await {
+        Ok(Ok(_)) => Ok(Json(wire::Health { status: "ok".to_owned() })),
+        Ok(Err(error)) => Err(error.into()),
+        Err(_) => Err(Problem::new(Kind::Store, "the store does not answer")),
+    }
+}
+
+/// Metrics, as Prometheus reads them.
+#[utoipa::path(get, path = "/metrics", tag = "health",
+    responses((status = 200, content_type = "text/plain", body = String)))]
+pub(crate) async fn metrics(State(service): State<Service>) -> Response {
+    let live = service.live().ok();
+    let slowest = live.as_ref().map_or(0, |live| live.config.serve.metrics_domains as usize);
+    let survey = live.as_ref().map(|live| live.gate.survey(slowest));
+    let jobs = match &live {
+        Some(live) => tokio::time::timeout(PATIENCE, live.store.list_jobs()).await,
+        None => Ok(Ok(Vec::new())),
+    };
+    let jobs = jobs.ok().and_then(Result::ok).unwrap_or_default();
+    let reading = Reading { counters: service.events().counters(), survey, jobs };
+    let text = service.metrics().render(&reading);
+    ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
+}
+
+/// What can be asked, as OpenAPI describes it.
+#[utoipa::path(get, path = "/openapi.json", tag = "health", security(()), responses((status = 200, content_type = "application/json", body = Object)))]
+pub(crate) async fn description() -> Json<serde_json::Value> {
+    Json(openapi())
+}
+
+const PATIENCE: Duration = Duration::from_secs(2);

@@ -1,0 +1,156 @@
+//! What can be asked, one file for each kind of thing. Handlers read, ask the engine and write; they decide nothing.
+//!
+//! - `decide`: check, peek, acquire; `record`: what came of it
+//! - `domains`, `jobs`, `sources`: looking and steering
+//! - `stream`: server-sent events; `health`: health, metrics, the description of all this
+//!
+//! A dashboard will be one more file beside them, over the same `live`.
+
+pub(crate) mod decide;
+pub(crate) mod domains;
+pub(crate) mod health;
+pub(crate) mod jobs;
+pub(crate) mod record;
+pub(crate) mod sources;
+pub(crate) mod stream;
+
+use axum::Router;
+use axum::extract::{FromRequestParts, MatchedPath, Request, State};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use comity::core::domain::Domain;
+use comity::core::time::Timestamp;
+use comity::event::shown_text;
+use http::request::Parts;
+use serde::de::DeserializeOwned;
+
+use crate::again;
+use crate::auth::Caller;
+use crate::problem::{Kind, Problem};
+use crate::service::Service;
+
+/// Everything that can be asked.
+pub(crate) fn router(service: Service) -> Router {
+    // What is done once, however often it is asked with one key.
+    let once = Router::new()
+        .route("/v1/check", post(decide::check))
+        .route("/v1/check/batch", post(decide::check_batch))
+        .route("/v1/acquire", post(decide::acquire))
+        .route("/v1/record", post(record::record))
+        .route("/v1/record/batch", post(record::record_batch))
+        .route("/v1/jobs", get(jobs::list).post(jobs::create))
+        .route("/v1/jobs/{name}/tasks", post(jobs::add))
+        .route("/v1/jobs/{name}/cancel", post(jobs::cancel))
+        .route("/v1/jobs/{name}/retry", post(jobs::retry))
+        .route_layer(middleware::from_fn_with_state(service.clone(), again::same_answer));
+    let known = once
+        .route("/v1/peek", post(decide::peek))
+        .route("/v1/domains", get(domains::list))
+        .route("/v1/domains/{domain}", get(domains::show).patch(domains::change).delete(domains::reset))
+        .route("/v1/domains/{domain}/explain", get(domains::explain))
+        .route("/v1/jobs/{name}", get(jobs::show))
+        .route("/v1/sources", get(sources::list))
+        .route("/v1/sources/{id}", get(sources::show))
+        .route("/v1/events", get(stream::events))
+        .route("/metrics", get(health::metrics))
+        .route_layer(middleware::from_fn_with_state(service.clone(), known_callers));
+    known
+        .route("/healthz", get(health::healthz))
+        .route("/readyz", get(health::readyz))
+        .route("/openapi.json", get(health::description))
+        .route_layer(middleware::from_fn_with_state(service.clone(), counted))
+        .fallback(async || {
+            Problem::new(Kind::NotFound, "there is nothing at this path; /openapi.json lists what there is")
+        })
+        .method_not_allowed_fallback(async || {
+            Problem::new(Kind::Method, "Allow says which methods the path takes")
+        })
+        .with_state(service)
+}
+
+/// Lets in whoever may ask.
+async fn known_callers(State(service): State<Service>, mut request: Request, next: Next) -> Response {
+    match service.current().with_door(|door| door.admit(request.headers())) {
+        Ok(caller) => {
+            request.extensions_mut().insert(caller);
+            next.run(request).await
+        }
+        Err(problem) => problem.into_response(),
+    }
+}
+
+async fn counted(State(service): State<Service>, request: Request, next: Next) -> Response {
+    let route = request.extensions().get::<MatchedPath>().cloned();
+    let method = request.method().clone();
+    let response = next.run(request).await;
+    let route = route.as_ref().map_or("", MatchedPath::as_str);
+    service.metrics().answered(route, response.status());
+    tracing::debug!(%method, route, status = response.status().as_u16(), "answered");
+    response
+}
+
+impl FromRequestParts<Service> for Caller {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &Service) -> Result<Self, Problem> {
+        let caller = parts.extensions.get::<Self>().copied();
+        caller.ok_or_else(|| Problem::new(Kind::Unauthorized, "nobody said who asks"))
+    }
+}
+
+/// The parameters of a query, or a clear word about what is wrong with them.
+pub(crate) struct Query<T>(pub(crate) T);
+
+impl<T: DeserializeOwned> FromRequestParts<Service> for Query<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Problem> {
+        match axum::extract::Query::<T>::from_request_parts(parts, service).await {
+            Ok(axum::extract::Query(query)) => Ok(Self(query)),
+            Err(rejection) => {
+                let text = rejection.body_text();
+                let what = text.rsplit("query string: ").next().unwrap_or_default().to_owned();
+                Err(Problem::field("query", "", &what))
+            }
+        }
+    }
+}
+
+/// A piece of the path.
+pub(crate) struct Path<T>(pub(crate) T);
+
+impl<T: DeserializeOwned + Send> FromRequestParts<Service> for Path<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Problem> {
+        match axum::extract::Path::<T>::from_request_parts(parts, service).await {
+            Ok(axum::extract::Path(path)) => Ok(Self(path)),
+            Err(_) => Err(Problem::new(Kind::NotFound, "there is no such thing: the path cannot be read")),
+        }
+    }
+}
+
+/// The host that a `url` or a `domain` names; exactly one of them is there.
+pub(crate) fn host(url: Option<&str>, domain: Option<&str>) -> Result<Domain, Problem> {
+    match (url, domain) {
+        // What cannot be read may hold a password.
+        (Some(url), None) => Domain::of_url(url).map_err(|error| {
+            Problem::field("url", &format!("{:?}", shown_text(&error.value)), error.expected)
+        }),
+        (None, Some(domain)) => self::domain(domain),
+        (None, None) => Err(Problem::field("domain", "", "a domain, or a url; both are missing")),
+        (Some(_), Some(_)) => Err(Problem::field("domain", "", "a domain or a url, not both")),
+    }
+}
+
+/// The host that the name of a domain means.
+pub(crate) fn domain(text: &str) -> Result<Domain, Problem> {
+    Domain::parse(text)
+        .map_err(|error| Problem::field("domain", &format!("{:?}", shown_text(&error.value)), error.expected))
+}
+
+/// A moment as it is written.
+pub(crate) fn moment(at: Option<Timestamp>) -> Option<String> {
+    at.filter(|at| *at != Timestamp::MAX).map(|at| at.to_string())
+}

@@ -1,0 +1,150 @@
+//! What a request came to.
+
+use axum::extract::State;
+use comity::config::Role;
+use comity::core::domain::Domain;
+use comity::core::headers::Told;
+use comity::core::intent::Intent;
+use comity::core::outcome::Answer;
+use comity::core::pace::{Passed, Standing};
+use comity::core::time::{Span, Timestamp};
+
+use super::decide::{batch_fits, prepare};
+use super::{host, moment};
+use crate::auth::Caller;
+use crate::body::Json;
+use crate::live::Live;
+use crate::problem::{Kind, Problem};
+use crate::service::Service;
+use crate::wire;
+
+/// Tells what a request came to; the domain's pace learns from it. Telling it twice is harmless.
+#[utoipa::path(post, path = "/v1/record", tag = "decisions", request_body = wire::Record,
+    params(("Idempotency-Key" = Option<String>, Header, description = "The same key gets the same answer", min_length = 1, max_length = 200, pattern = "^[!-~]+$")),
+    responses((status = 200, body = wire::Recorded)))]
+pub(crate) async fn record(
+    State(service): State<Service>,
+    caller: Caller,
+    Json(record): Json<wire::Record>,
+) -> Result<Json<wire::Recorded>, Problem> {
+    let live = service.live()?;
+    let told = read(&live, caller, &record, service.now())?;
+    tell(&service, &live, told).await.map(Json)
+}
+
+/// Many at once, in this order.
+#[utoipa::path(post, path = "/v1/record/batch", tag = "decisions", request_body = wire::Records,
+    params(("Idempotency-Key" = Option<String>, Header, description = "The same key gets the same answer", min_length = 1, max_length = 200, pattern = "^[!-~]+$")),
+    responses((status = 200, body = wire::Recordeds)))]
+pub(crate) async fn record_batch(
+    State(service): State<Service>,
+    caller: Caller,
+    Json(records): Json<wire::Records>,
+) -> Result<Json<wire::Recordeds>, Problem> {
+    batch_fits("records", records.records.len())?;
+    let (live, now) = (service.live()?, service.now());
+    // All are read before anything is changed.
+    let read = |(nth, record)| {
+        read(&live, caller, record, now).map_err(|problem| problem.under(&format!("records[{nth}]")))
+    };
+    let told: Vec<Report> = records.records.iter().enumerate().map(read).collect::<Result<_, _>>()?;
+    let mut results = Vec::with_capacity(told.len());
+    for told in told {
+        results.push(tell(&service, &live, told).await?);
+    }
+    Ok(Json(wire::Recordeds { results }))
+}
+
+/// What is reported, and of which request.
+struct Report {
+    host: Domain,
+    of: Of,
+    answer: Answer,
+    took: Option<Span>,
+}
+
+enum Of {
+    /// The request of this permit.
+    Permit(Passed),
+    /// The oldest of that intent that was not reported, or one that left without asking (B25).
+    Unasked(Intent),
+}
+
+fn read(live: &Live, caller: Caller, record: &wire::Record, now: Timestamp) -> Result<Report, Problem> {
+    let took = record.latency_ms.map(Span::from_millis);
+    let answer = answer(record, now)?;
+    let Some(text) = &record.permit else {
+        if caller.role == Role::Use {
+            let what =
+                "a token with the role use records what it has a permit for; without one it takes role admin";
+            return Err(Problem::new(Kind::Forbidden, what));
+        }
+        let host = host(record.url.as_deref(), record.domain.as_deref())?;
+        let intent = record.intent.unwrap_or_default().into();
+        return Ok(Report { host, of: Of::Unasked(intent), answer, took });
+    };
+    if record.url.is_some() || record.domain.is_some() || record.intent.is_some() {
+        let what = "a permit alone: it knows its domain and intent";
+        return Err(Problem::field("permit", "\"…\"", what));
+    }
+    let permit = live.mint.read(text);
+    let permit =
+        permit.ok_or_else(|| Problem::field("permit", "\"…\"", "a permit that this service gave out"))?;
+    let passed = Passed { id: permit.id, granted_at: permit.granted_at, took };
+    Ok(Report { host: permit.host, of: Of::Permit(passed), answer, took })
+}
+
+/// The outcome, or what the status and headers come to.
+fn answer(record: &wire::Record, now: Timestamp) -> Result<Answer, Problem> {
+    let mut headers: Vec<(&str, &[u8])> = Vec::new();
+    let said;
+    if let Some(retry_after) = &record.retry_after {
+        said = match retry_after {
+            wire::RetryAfter::Seconds(seconds) => seconds.to_string(),
+            wire::RetryAfter::Text(text) => text.clone(),
+        };
+        headers.push(("retry-after", said.as_bytes()));
+    }
+    if let Some(ratelimit) = &record.ratelimit {
+        headers.push(("ratelimit", ratelimit.as_bytes()));
+    }
+    for (name, value) in record.headers.iter().flatten() {
+        headers.push((name, value.as_bytes()));
+    }
+    let told = if headers.is_empty() { Told::default() } else { Told::read(headers.into_iter(), now) };
+    match (record.outcome, record.status) {
+        (Some(outcome), None) => Ok(Answer { outcome: outcome.into(), told }),
+        (None, Some(status)) if (100..600).contains(&status) => Ok(Answer::of_status(status, told)),
+        (None, Some(status)) => {
+            Err(Problem::field("status", &status.to_string(), "a status from 100 to 599"))
+        }
+        (None, None) => Err(Problem::field("outcome", "", "an outcome, or a status; both are missing")),
+        (Some(_), Some(_)) => Err(Problem::field("outcome", "", "an outcome or a status, not both")),
+    }
+}
+
+async fn tell(service: &Service, live: &Live, report: Report) -> Result<wire::Recorded, Problem> {
+    let Report { host, of, answer, took } = report;
+    prepare(live, &host).await?;
+    let recorded = match of {
+        Of::Permit(passed) => live.gate.record_passed(&host, passed, &answer).await?,
+        Of::Unasked(intent) => live.gate.record_unasked(&host, intent, &answer).await?,
+    };
+    if let Some(took) = took {
+        service.metrics().fetched(took);
+    }
+    let domain = live.gate.rules().domain(&host);
+    let wait = live.gate.look(&domain).map_or(Span::ZERO, |now| now.next_at.since(service.now()));
+    Ok(wire::Recorded {
+        domain: domain.to_string(),
+        outcome: answer.outcome.as_str(),
+        standing: match recorded.standing {
+            Standing::Fresh => "fresh",
+            Standing::Late => "late",
+            Standing::Repeated => "repeated",
+        },
+        held_until: moment(recorded.held_until),
+        adaptive_delay_seconds: recorded.delay.map(|change| change.to.as_secs_f64()),
+        wait_ms: wait.as_millis_up(),
+    })
+}

@@ -1,0 +1,82 @@
+//! Sources that are followed, to look at.
+
+use axum::extract::State;
+use comity::core::cadence::{Cadence, last_fetch_at};
+use comity::core::interval::SourceInterval;
+use comity::event::shown;
+use comity::store::sources::{Source, SourceId};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use url::Url;
+
+use super::domains::limit;
+use super::{Path, Query, moment};
+use crate::body::Json;
+use crate::problem::{Kind, Problem};
+use crate::service::Service;
+use crate::wire;
+
+/// Which sources are listed.
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Listed {
+    /// Only those with a number above this.
+    #[param(required = false, nullable = false, value_type = i64, minimum = 0)]
+    after: Option<i64>,
+    /// At most so many.
+    #[param(required = false, nullable = false, value_type = u32, minimum = 1, maximum = 1000, default = 100)]
+    limit: Option<u32>,
+}
+
+/// Sources, in the order they were added.
+#[utoipa::path(get, path = "/v1/sources", tag = "sources", params(Listed), responses((status = 200, body = wire::Sources)))]
+pub(crate) async fn list(
+    State(service): State<Service>,
+    Query(listed): Query<Listed>,
+) -> Result<Json<wire::Sources>, Problem> {
+    let limit = limit(listed.limit)? as usize;
+    let after = listed.after.unwrap_or(0);
+    if after < 0 {
+        return Err(Problem::field("after", &after.to_string(), "the number of a source"));
+    }
+    let mut sources = service.live()?.store.list_sources().await?;
+    sources.retain(|source| source.id.0 > after);
+    let next = sources.get(limit).and_then(|_| sources.get(limit - 1)).map(|source| source.id.0);
+    Ok(Json(wire::Sources { sources: sources.iter().take(limit).map(told).collect(), next }))
+}
+
+/// One source.
+#[utoipa::path(get, path = "/v1/sources/{id}", tag = "sources", params(("id" = i64, Path, description = "Its number", minimum = 1)),
+    responses((status = 200, body = wire::Source)))]
+pub(crate) async fn show(
+    State(service): State<Service>,
+    Path(id): Path<i64>,
+) -> Result<Json<wire::Source>, Problem> {
+    let source = service.live()?.store.find_source(SourceId(id)).await?;
+    let source = source.ok_or_else(|| Problem::new(Kind::NotFound, format!("there is no source {id}")))?;
+    Ok(Json(told(&source)))
+}
+
+fn told(source: &Source) -> wire::Source {
+    let object = |text: &str| serde_json::from_str::<Map<String, Value>>(text).unwrap_or_default();
+    let cadence = Cadence::of_config(&object(&source.config_json)).ok().flatten();
+    let last = last_fetch_at(&object(&source.cursor_json)).ok().flatten();
+    wire::Source {
+        id: source.id.0,
+        name: source.name.clone(),
+        kind: source.kind.as_str(),
+        url: Url::parse(&source.url).map_or_else(|_| String::new(), |url| shown(&url)),
+        enabled: source.enabled,
+        scraping_enabled: source.scraping,
+        min_scrape_interval: match source.interval {
+            SourceInterval::Default => None,
+            SourceInterval::Off => Some(0.0),
+            SourceInterval::Every(span) => Some(span.as_secs_f64()),
+        },
+        every_minutes: cadence.map(|cadence| cadence.every().as_secs_f64() / 60.0),
+        last_fetch_at: moment(last),
+        failures: source.failures,
+        retry_at: moment(source.retry_at),
+    }
+}

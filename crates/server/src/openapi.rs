@@ -1,0 +1,137 @@
+//! What can be asked, as OpenAPI describes it: made of the types and handlers themselves. What a type cannot say
+//! (exactly one of two fields, the problems that every path may answer with) is added here.
+
+use serde_json::{Map, Value, json};
+use utoipa::OpenApi;
+
+use crate::api::{decide, domains, health, jobs, record, sources, stream};
+use crate::problem::MEDIA_TYPE;
+use crate::wire;
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Comity",
+        description = "Ask before you fetch, tell what came of it: one brain that decides when the next request to a site may leave."
+    ),
+    paths(
+        decide::check,
+        decide::check_batch,
+        decide::peek,
+        decide::acquire,
+        record::record,
+        record::record_batch,
+        domains::list,
+        domains::show,
+        domains::change,
+        domains::reset,
+        domains::explain,
+        jobs::list,
+        jobs::create,
+        jobs::show,
+        jobs::add,
+        jobs::cancel,
+        jobs::retry,
+        sources::list,
+        sources::show,
+        stream::events,
+        health::healthz,
+        health::readyz,
+        health::metrics,
+        health::description,
+    ),
+    components(schemas(wire::Problem))
+)]
+struct Described;
+
+/// What can be asked, as OpenAPI describes it.
+pub fn openapi() -> Value {
+    let mut whole = serde_json::to_value(Described::openapi()).unwrap_or_default();
+    for schema in ["Ask", "Acquire"] {
+        whole["components"]["schemas"][schema]["oneOf"] = one_of(&["url", "domain"]);
+    }
+    let record = &mut whole["components"]["schemas"]["Record"];
+    let without = |fields: &[&str]| json!({ "not": { "anyOf": fields.iter().map(|field| json!({ "required": [field] })).collect::<Vec<_>>() } });
+    let mut by_permit = without(&["url", "domain", "intent"]);
+    by_permit["required"] = json!(["permit"]);
+    record["allOf"] = json!([
+        { "oneOf": one_of(&["outcome", "status"]) },
+        { "oneOf": [
+            by_permit,
+            { "required": ["url"], "not": { "anyOf": [{ "required": ["permit"] }, { "required": ["domain"] }] } },
+            { "required": ["domain"], "not": { "anyOf": [{ "required": ["permit"] }, { "required": ["url"] }] } },
+        ] },
+    ]);
+    if let Some(paths) = whole["paths"].as_object_mut() {
+        for (path, methods) in paths {
+            for (method, operation) in methods.as_object_mut().into_iter().flatten() {
+                add_problems(path, method, operation);
+            }
+        }
+    }
+    whole["components"]["securitySchemes"] = json!({ "token": { "type": "http", "scheme": "bearer" } });
+    whole["security"] = json!([{ "token": [] }, {}]);
+    whole
+}
+
+fn one_of(fields: &[&str]) -> Value {
+    fields.iter().map(|field| json!({ "required": [field] })).collect()
+}
+
+/// The problems that a path may answer with.
+fn add_problems(path: &str, method: &str, operation: &mut Value) {
+    let open = matches!(path, "/healthz" | "/readyz" | "/openapi.json");
+    let body = operation.get("requestBody").is_some();
+    let takes = |operation: &Value| operation.get("parameters").is_some();
+    let mut statuses: Vec<(u16, &str)> = Vec::new();
+    if !open {
+        statuses.extend([
+            (401, "No token, or one that is not known"),
+            (403, "The token, or the page that asks, may not"),
+        ]);
+    }
+    if body {
+        statuses.extend([
+            (400, "Not JSON"),
+            (408, "The body did not come in time"),
+            (413, "The body is too large"),
+            (415, "The body is not said to be JSON"),
+        ]);
+    }
+    if body || takes(operation) {
+        statuses.push((422, "A field is wrong"));
+    }
+    if path.contains('{') {
+        statuses.push((404, "There is no such thing"));
+    }
+    if (path.starts_with("/v1/jobs") || path.starts_with("/v1/domains/") || body)
+        && (method != "get" || path.ends_with("explain"))
+    {
+        statuses.push((409, "Not as things stand"));
+    }
+    if path != "/healthz" && path != "/openapi.json" && path != "/metrics" {
+        statuses.push((503, "The store does not work, or there is no room"));
+    }
+    let Some(responses) = operation["responses"].as_object_mut() else { return };
+    for (status, description) in statuses {
+        let schema = json!({ "$ref": "#/components/schemas/Problem" });
+        let content = Map::from_iter([(MEDIA_TYPE.to_owned(), json!({ "schema": schema }))]);
+        responses.insert(status.to_string(), json!({ "description": description, "content": content }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_path_is_described_once_and_refuses_with_problems() {
+        let described = openapi();
+        let paths = described["paths"].as_object().unwrap();
+        assert_eq!(paths.len(), 20, "{:?}", paths.keys());
+        let check = &paths["/v1/check"]["post"]["responses"];
+        for status in ["200", "400", "401", "403", "408", "409", "413", "415", "422", "503"] {
+            assert!(check.get(status).is_some(), "{status}: {check}");
+        }
+    }
+}

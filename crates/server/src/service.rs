@@ -1,0 +1,203 @@
+//! All of it together: what requests share, and its life from start to stop.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use comity::clock::Clock;
+use comity::config::Config;
+use comity::core::time::Timestamp;
+use comity::event::Events;
+use comity::gate::HandsOff;
+use comity::store::StoreError;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::again::Answers;
+use crate::auth::TokensError;
+use crate::happenings::Happenings;
+use crate::listen;
+use crate::live::{Current, Live};
+use crate::metrics::Metrics;
+
+/// The decision service. Clones are the same service.
+#[derive(Clone)]
+pub struct Service(Arc<Inner>);
+
+struct Inner {
+    clock: Clock,
+    events: Events,
+    current: Current,
+    answers: Arc<Answers>,
+    metrics: Arc<Metrics>,
+    happenings: Arc<Happenings>,
+    limits: Limits,
+    stopping: watch::Sender<bool>,
+}
+
+/// What a request may be at most.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    pub(crate) body_max: usize,
+    pub(crate) head_max: usize,
+    pub(crate) connections_max: usize,
+    pub(crate) idle_timeout: Duration,
+}
+
+/// A service that listens.
+pub struct Running {
+    service: Service,
+    address: SocketAddr,
+    open: bool,
+    accepting: JoinHandle<()>,
+    watching: JoinHandle<()>,
+}
+
+/// Why there is no service.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The store does not work.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The tokens cannot be read.
+    #[error(transparent)]
+    Tokens(#[from] TokensError),
+    /// It may not listen there.
+    #[error(
+        "serve.listen = {0}: without tokens only loopback is listened on; make one with comity serve --make-token use, \
+         or say --insecure"
+    )]
+    Open(SocketAddr),
+    /// It cannot listen there.
+    #[error("serve.listen = {address}: {error}")]
+    Listen {
+        /// Where.
+        address: SocketAddr,
+        /// Why not.
+        error: std::io::Error,
+    },
+    /// The store is away at the moment.
+    #[error("the store is away at the moment")]
+    Away,
+}
+
+/// Whether everybody may use a service that listens elsewhere than on loopback.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Insecure {
+    /// Never.
+    Refused,
+    /// Whoever started it said so.
+    Accepted,
+}
+
+impl Service {
+    /// Opens the store, listens and serves. Must be called inside a tokio runtime.
+    pub async fn start(config: Config, insecure: Insecure) -> Result<Running, ServeError> {
+        let address = config.serve.listen;
+        let serve = &config.serve;
+        let limits = Limits {
+            body_max: usize::try_from(serve.body_max.bytes()).unwrap_or(usize::MAX),
+            head_max: usize::try_from(serve.head_max.bytes()).unwrap_or(usize::MAX),
+            connections_max: serve.connections_max as usize,
+            idle_timeout: Duration::from_micros(serve.idle_timeout.as_micros()),
+        };
+        let (clock, events) = (Clock::new(), Events::new());
+        let (metrics, happenings) = (Arc::new(Metrics::new()), Arc::new(Happenings::new()));
+        events.listen(metrics.clone());
+        events.listen(happenings.clone());
+        let listener =
+            TcpListener::bind(address).await.map_err(|error| ServeError::Listen { address, error })?;
+        let address = listener.local_addr().unwrap_or(address);
+        let live = Live::begin(Arc::new(config), clock.clone(), events.clone()).await?;
+        let open = live.door.is_open();
+        if open && !address.ip().is_loopback() && insecure == Insecure::Refused {
+            live.gate.close(HandsOff::Pass).await?;
+            return Err(ServeError::Open(address));
+        }
+        let service = Self(Arc::new(Inner {
+            current: Current::new(clock.clone(), events.clone(), live),
+            clock,
+            events,
+            answers: Arc::default(),
+            metrics,
+            happenings,
+            limits,
+            stopping: watch::Sender::new(false),
+        }));
+        let accepting = tokio::spawn(listen::accept(service.clone(), listener));
+        let watched = service.clone();
+        let watching = tokio::spawn(async move { watched.0.current.watch().await });
+        Ok(Running { service, address, open, accepting, watching })
+    }
+
+    pub(crate) fn live(&self) -> Result<Arc<Live>, crate::problem::Problem> {
+        self.0.current.live()
+    }
+
+    pub(crate) fn current(&self) -> &Current {
+        &self.0.current
+    }
+
+    pub(crate) fn answers(&self) -> &Arc<Answers> {
+        &self.0.answers
+    }
+
+    pub(crate) fn metrics(&self) -> &Metrics {
+        &self.0.metrics
+    }
+
+    pub(crate) fn happenings(&self) -> &Happenings {
+        &self.0.happenings
+    }
+
+    pub(crate) fn events(&self) -> &Events {
+        &self.0.events
+    }
+
+    pub(crate) fn limits(&self) -> Limits {
+        self.0.limits
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.0.clock.now()
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        *self.0.stopping.borrow()
+    }
+
+    /// Waits until the service stops.
+    pub(crate) async fn stopping(&self) {
+        let _ = self.0.stopping.subscribe().wait_for(|stopping| *stopping).await;
+    }
+}
+
+impl Running {
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Whether everybody may use it.
+    pub fn is_open(&self) -> bool {
+        self.open
+    }
+
+    /// Goes on with another configuration: rules and tokens. Where it listens, and its limits, stay.
+    pub async fn reload(&self, mut config: Config) -> Result<(), ServeError> {
+        config.serve.listen = self.address;
+        self.service.0.current.reload(Arc::new(config)).await
+    }
+
+    /// Answers whoever waits, finishes what is under way, keeps what was learnt and gives all domains back.
+    pub async fn stop(self) -> Result<(), StoreError> {
+        self.service.0.stopping.send_replace(true);
+        let _ = self.accepting.await;
+        self.watching.abort();
+        match self.service.live() {
+            Ok(live) => live.gate.close(HandsOff::Stop).await,
+            Err(_) => Ok(()),
+        }
+    }
+}

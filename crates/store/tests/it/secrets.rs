@@ -1,0 +1,16 @@
+//! Secrets are made once and shared by everybody on one store.
+
+use crate::backend::Backend;
+
+/// Of many who ask at once for a secret that nobody made yet, all get the same; others are others.
+pub(crate) async fn one_is_made_and_everybody_gets_it(backend: Backend) {
+    let stores: Vec<_> = (0..8_u8).map(|nth| (nth, backend.open())).collect();
+    let asked = stores.iter().map(|(nth, store)| store.secret("permits".to_owned(), vec![*nth; 32]));
+    let mut got = Vec::new();
+    for asked in asked.collect::<Vec<_>>() {
+        got.push(asked.await.unwrap());
+    }
+    assert!(got.iter().all(|secret| *secret == got[0] && secret.len() == 32), "{got:?}");
+    let other = stores[0].1.secret("others".to_owned(), vec![9; 4]).await.unwrap();
+    assert_eq!(other, [9; 4]);
+}
