@@ -94,6 +94,11 @@ pub enum Insecure {
 impl Service {
     /// Opens the store, listens and serves. Must be called inside a tokio runtime.
     pub async fn start(config: Config, insecure: Insecure) -> Result<Running, ServeError> {
+        Self::start_by(config, insecure, Clock::new()).await
+    }
+
+    /// The same by another clock; only its decisions go by it, sockets and `acquire` have their own time.
+    pub async fn start_by(config: Config, insecure: Insecure, clock: Clock) -> Result<Running, ServeError> {
         let address = config.serve.listen;
         let serve = &config.serve;
         let limits = Limits {
@@ -102,7 +107,7 @@ impl Service {
             connections_max: serve.connections_max as usize,
             idle_timeout: Duration::from_micros(serve.idle_timeout.as_micros()),
         };
-        let (clock, events) = (Clock::new(), Events::new());
+        let events = Events::new();
         let (metrics, happenings) = (Arc::new(Metrics::new()), Arc::new(Happenings::new()));
         events.listen(metrics.clone());
         events.listen(happenings.clone());
