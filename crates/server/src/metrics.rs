@@ -1,13 +1,13 @@
 //! Prometheus metrics (B73). What the engine counts is read when somebody asks; what only the service knows is counted
 //! here. Labels are words of ours, and the names of a few slowest domains: their number is bounded.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use comity::core::decision::Decision;
 use comity::core::outcome::Outcome;
 use comity::core::task::JobState;
 use comity::core::time::Span;
-use comity::event::{Counters, Event, Listener};
+use comity::event::{Counted, Event, Listener};
 use comity::gate::Survey;
 use comity::store::jobs::Job;
 use prometheus::core::Collector;
@@ -24,13 +24,16 @@ pub(crate) struct Metrics {
     fetches: Histogram,
     requests: IntCounterVec,
     store: Histogram,
+    /// What was last read of the counters in the store: they do not begin anew while it is away.
+    last: Mutex<Counted>,
     pub(crate) connections: IntGauge,
     pub(crate) connections_refused: IntCounter,
 }
 
 /// What is read when somebody asks.
-pub(crate) struct Reading<'a> {
-    pub(crate) counters: &'a Counters,
+pub(crate) struct Reading {
+    /// By all processes on the store.
+    pub(crate) counted: Counted,
     /// `None` while the store is away.
     pub(crate) survey: Option<Survey>,
     pub(crate) jobs: Vec<Job>,
@@ -60,6 +63,7 @@ impl Metrics {
                 &["route", "status"],
             ),
             store: histogram("comity_store_seconds", "How long the store took to answer a beat.", &LATENCIES),
+            last: Mutex::default(),
             connections: gauge("comity_http_connections", "Connections to this service."),
             connections_refused: counter(
                 "comity_http_connections_refused_total",
@@ -94,8 +98,17 @@ impl Metrics {
         self.requests.with_label_values(&[route, status.as_str()]).inc();
     }
 
+    /// The counters of all processes as they were just read, or else as they last were.
+    pub(crate) fn counted(&self, read: Option<&[(String, u64)]>) -> Counted {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(read) = read {
+            *last = Counted::of_store(read);
+        }
+        *last
+    }
+
     /// All of it, as text.
-    pub(crate) fn render(&self, reading: &Reading<'_>) -> String {
+    pub(crate) fn render(&self, reading: &Reading) -> String {
         let mut families = Vec::new();
         let mut take = |collector: &dyn Collector| families.extend(collector.collect());
         for own in [&self.decisions, &self.requests] {
@@ -106,7 +119,7 @@ impl Metrics {
         }
         take(&self.connections);
         take(&self.connections_refused);
-        families.extend(of_counters(reading.counters));
+        families.extend(of_counted(&reading.counted));
         if let Some(survey) = &reading.survey {
             families.extend(of_survey(survey));
         }
@@ -132,41 +145,40 @@ impl Listener for Metrics {
     }
 }
 
-fn of_counters(counters: &Counters) -> Vec<MetricFamily> {
+fn of_counted(counted: &Counted) -> Vec<MetricFamily> {
     let requests =
         self::counters("comity_requests_total", "Requests to sites, by what they came to.", &["outcome"]);
     let retries =
         self::counters("comity_retries_total", "Attempts followed by another, by why.", &["reason"]);
     for outcome in Outcome::ALL {
-        requests.with_label_values(&[outcome.as_str()]).inc_by(counters.outcome(outcome));
+        requests.with_label_values(&[outcome.as_str()]).inc_by(counted.outcome(outcome));
         if outcome.is_penalty() {
-            retries.with_label_values(&[outcome.as_str()]).inc_by(counters.retries(outcome));
+            retries.with_label_values(&[outcome.as_str()]).inc_by(counted.retried(outcome));
         }
     }
     let mut families = requests.collect();
     families.extend(retries.collect());
-    let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     for (name, help, value) in [
         (
             "comity_rate_limited_total",
             "Answers that said \"too many requests\".",
-            counters.outcome(Outcome::RateLimited),
+            counted.outcome(Outcome::RateLimited),
         ),
-        ("comity_grants_total", "Permits granted.", load(&counters.granted)),
+        ("comity_grants_total", "Permits granted.", counted.other("granted")),
         (
             "comity_deferrals_total",
             "Scrapes put off because their source was scraped a short time ago.",
-            load(&counters.deferred),
+            counted.other("deferred"),
         ),
-        ("comity_skips_total", "Tasks not to be fetched.", load(&counters.skipped)),
-        ("comity_cancellations_total", "Jobs cancelled.", load(&counters.cancelled)),
+        ("comity_skips_total", "Tasks not to be fetched.", counted.other("skipped")),
+        ("comity_cancellations_total", "Jobs cancelled.", counted.other("cancelled")),
         (
             "comity_concurrency_overrides_total",
             "Times that a learned delay lowered the concurrency of a job.",
-            load(&counters.overridden),
+            counted.other("overridden"),
         ),
-        ("comity_handovers_total", "Domains handed to other processes.", load(&counters.handed_over)),
-        ("comity_store_errors_total", "Times that the store did not work.", load(&counters.store_failed)),
+        ("comity_handovers_total", "Domains handed to other processes.", counted.other("handed_over")),
+        ("comity_store_errors_total", "Times that the store did not work.", counted.other("store_failed")),
     ] {
         let counter = counter(name, help);
         counter.inc_by(value);

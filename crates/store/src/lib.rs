@@ -22,8 +22,9 @@
 //! row in the scrape log is committed with the check that it may start.
 //!
 //! Modules in reading order: [`error`], [`domains`], [`jobs`], [`tasks`], [`robots`], [`sources`], [`items`],
-//! [`secrets`]; [`sqlite`].
+//! [`secrets`], [`counts`]; [`sqlite`].
 
+pub mod counts;
 pub mod domains;
 pub mod error;
 pub mod items;
@@ -52,6 +53,7 @@ pub trait Store:
     + tasks::TaskStore
     + robots::RobotsStore
     + secrets::SecretStore
+    + counts::CountStore
     + sources::SourceStore
     + items::ItemStore
     + Send

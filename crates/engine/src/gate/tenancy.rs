@@ -260,6 +260,7 @@ impl Gate {
         drop(left);
         tenancy.changed.notify_waiters();
         tenancy.store.save(tenancy.holder(), saved).await?;
+        tenancy.add_up(&self.0.events).await?;
         tenancy.store.release(tenancy.holder(), released, now).await?;
         tenancy.store.deregister(tenancy.holder(), now).await
     }
@@ -286,6 +287,15 @@ async fn take_one(gate: Gate, domain: Domain, host: Domain) -> Result<bool, Stor
 impl Tenancy {
     fn holder(&self) -> HolderId {
         *self.holder.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds what was counted since the last time to what the others on this store counted.
+    async fn add_up(&self, events: &Events) -> Result<(), StoreError> {
+        let added = events.uncounted();
+        match added.is_empty() {
+            true => Ok(()),
+            false => self.store.add_counts(added).await,
+        }
     }
 
     fn part(&self, parted: Parted) {
@@ -332,6 +342,7 @@ async fn upkeep(gate: Weak<Inner>) {
             save(&inner, tenancy, flush).await?;
             if flush {
                 flushed_at = now;
+                tenancy.add_up(&inner.events).await?;
             }
             hand_over(&inner, tenancy, &mut swept_at).await
         };

@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::extract::State;
 use comity::client::recall_crawl_delay;
 use comity::config::RobotsPolicy;
-use comity::core::decision::{Decision, Reason};
+use comity::core::decision::Reason;
 use comity::core::domain::Domain;
 use comity::core::intent::Intent;
 use comity::core::time::{Span, Timestamp};
@@ -28,7 +28,7 @@ pub(crate) async fn check(
     Json(ask): Json<wire::Ask>,
 ) -> Result<Json<wire::Decision>, Problem> {
     let asked = Asked::read(&ask)?;
-    check_one(&service, asked).await.map(Json)
+    check_one(&service, asked, service.now() + HANDOVER).await.map(Json)
 }
 
 /// Many at once; answered in the order they were asked.
@@ -44,8 +44,9 @@ pub(crate) async fn check_batch(
     let read = |(nth, ask)| Asked::read(ask).map_err(|problem| problem.under(&format!("checks[{nth}]")));
     let asked: Vec<Asked> = asks.checks.iter().enumerate().map(read).collect::<Result<_, _>>()?;
     let mut results = Vec::with_capacity(asked.len());
+    let until = service.now() + HANDOVER;
     for asked in asked {
-        results.push(check_one(&service, asked).await?);
+        results.push(check_one(&service, asked, until).await?);
     }
     Ok(Json(wire::Decisions { results }))
 }
@@ -61,7 +62,7 @@ pub(crate) async fn peek(
     let live = service.live()?;
     prepare(&live, &host).await?;
     let reason = look(&live, &host, intent).await?;
-    Ok(Json(decision(&live, &host, reason, None, service.now())))
+    Ok(Json(decision(&live, &host, reason, None)))
 }
 
 /// Waits in line until a request may leave, or for as long as the caller allows.
@@ -93,7 +94,7 @@ pub(crate) async fn acquire(
             Ok(Ok(permit)) => {
                 service.metrics().decided_as("proceed", "none");
                 service.metrics().waited(waited);
-                let mut decision = decision(&live, &asked.host, None, Some(permit), service.now());
+                let mut decision = decision(&live, &asked.host, None, Some(permit));
                 decision.waited_ms = waited.as_millis_up();
                 return Ok(Json(decision));
             }
@@ -107,7 +108,7 @@ pub(crate) async fn acquire(
                 let reason = look(&live, &asked.host, asked.intent).await?;
                 let limit = reason.as_ref().map_or("none", |reason| reason.limit.as_str());
                 service.metrics().decided_as("wait", limit);
-                let mut decision = decision(&live, &asked.host, reason, None, service.now());
+                let mut decision = decision(&live, &asked.host, reason, None);
                 // Somebody else had the slot, or it came free this very moment: ask again.
                 decision.proceed = false;
                 decision.wait_ms = decision.wait_ms.max(1);
@@ -131,18 +132,17 @@ impl Asked {
     }
 }
 
-async fn check_one(service: &Service, asked: Asked) -> Result<wire::Decision, Problem> {
+/// Waits no longer than `until` for a process that has the domain.
+async fn check_one(service: &Service, asked: Asked, until: Timestamp) -> Result<wire::Decision, Problem> {
     for _ in 0..TRIES {
         let live = service.live()?;
         prepare(&live, &asked.host).await?;
-        let checking = tokio::time::timeout(HANDOVER, live.gate.check(&asked.host, asked.intent));
+        let left = Duration::from_micros(until.since(service.now()).as_micros());
+        let checking = tokio::time::timeout(left, live.gate.check(&asked.host, asked.intent));
         match checking.await {
             Ok(Ok((made, permit))) => {
                 service.metrics().decided(&made);
-                let mut told = decision(&live, &asked.host, made.reason().copied(), permit, service.now());
-                told.wait_ms = wait_ms(&made, service.now());
-                told.refused = matches!(made, Decision::Refuse(_));
-                return Ok(told);
+                return Ok(decision(&live, &asked.host, made.reason().copied(), permit));
             }
             Ok(Err(GateError::Closed)) if !service.is_stopping() => tokio::time::sleep(A_MOMENT).await,
             Ok(Err(error)) => return Err(error.into()),
@@ -158,7 +158,7 @@ async fn check_one(service: &Service, asked: Asked) -> Result<wire::Decision, Pr
 
 /// What keeps a request from leaving now, however long another process takes to hand the domain over.
 async fn look(live: &Live, host: &Domain, intent: Intent) -> Result<Option<Reason>, Problem> {
-    match tokio::time::timeout(HANDOVER, live.gate.peek(host, intent)).await {
+    match tokio::time::timeout(A_WHILE, live.gate.peek(host, intent)).await {
         Ok(reason) => Ok(reason?),
         Err(_) => {
             let now = live.gate.clock().now();
@@ -195,7 +195,6 @@ fn decision(
     host: &Domain,
     reason: Option<Reason>,
     permit: Option<gate::Permit>,
-    now: Timestamp,
 ) -> wire::Decision {
     let permit = permit.map(|permit| {
         let (intent, granted_at) = (permit.intent(), permit.started_at());
@@ -205,7 +204,7 @@ fn decision(
     let wait_ms = match reason {
         None => 0,
         Some(_) if refused => LOOK_AGAIN_MS,
-        Some(reason) => reason.until.since(now).as_millis_up().max(1),
+        Some(reason) => reason.until.since(reason.asked_at).as_millis_up().max(1),
     };
     wire::Decision {
         proceed: reason.is_none(),
@@ -221,20 +220,11 @@ fn decision(
     }
 }
 
-/// How long to wait, measured as the decision was; a domain that is closed until resumed is looked at again.
-fn wait_ms(decision: &Decision, now: Timestamp) -> u64 {
-    match decision {
-        Decision::Refuse(_) => LOOK_AGAIN_MS,
-        Decision::Wait { reason, .. } => decision.wait_ms(reason.asked_at.min(now)),
-        Decision::Proceed(_) => 0,
-    }
-}
-
 fn held_elsewhere(live: &Live, host: &Domain) -> wire::Decision {
     let now = live.gate.clock().now();
     let until = now + Span::from_secs(1);
     let limit = comity::core::decision::Limit::ChangingHands;
-    decision(live, host, Some(Reason { limit, until, asked_at: now }), None, now)
+    decision(live, host, Some(Reason { limit, until, asked_at: now }), None)
 }
 
 fn stopping(live: &Live, host: &Domain, began: Timestamp, now: Timestamp) -> wire::Decision {
@@ -266,7 +256,8 @@ const MAX_WAIT_MS: u64 = 30_000;
 /// A domain that is closed until somebody acts is looked at again after this long.
 const LOOK_AGAIN_MS: u64 = 60_000;
 /// How long `check` waits for a process that has the domain.
-const HANDOVER: Duration = Duration::from_millis(2_500);
+const HANDOVER: Span = Span::from_millis(2_500);
+const A_WHILE: Duration = Duration::from_millis(2_500);
 const A_MOMENT: Duration = Duration::from_millis(20);
 const A_MOMENT_MS: u64 = 1_000;
 const TRIES: usize = 100;

@@ -40,12 +40,14 @@ pub(crate) async fn metrics(State(service): State<Service>) -> Response {
     let live = service.live().ok();
     let slowest = live.as_ref().map_or(0, |live| live.config.serve.metrics_domains as usize);
     let survey = live.as_ref().map(|live| live.gate.survey(slowest));
-    let jobs = match &live {
-        Some(live) => tokio::time::timeout(PATIENCE, live.store.list_jobs()).await,
-        None => Ok(Ok(Vec::new())),
-    };
-    let jobs = jobs.ok().and_then(Result::ok).unwrap_or_default();
-    let reading = Reading { counters: service.events().counters(), survey, jobs };
+    let (mut jobs, mut counts) = (Vec::new(), None);
+    if let Some(live) = &live {
+        let asked = async { (live.store.list_jobs().await, live.store.counts().await) };
+        if let Ok((Ok(listed), Ok(read))) = tokio::time::timeout(PATIENCE, asked).await {
+            (jobs, counts) = (listed, Some(read));
+        }
+    }
+    let reading = Reading { counted: service.metrics().counted(counts.as_deref()), survey, jobs };
     let text = service.metrics().render(&reading);
     ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
 }

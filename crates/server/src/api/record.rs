@@ -1,5 +1,7 @@
 //! What a request came to.
 
+use std::time::Duration;
+
 use axum::extract::State;
 use comity::config::Role;
 use comity::core::domain::Domain;
@@ -126,10 +128,19 @@ fn answer(record: &wire::Record, now: Timestamp) -> Result<Answer, Problem> {
 async fn tell(service: &Service, live: &Live, report: Report) -> Result<wire::Recorded, Problem> {
     let Report { host, of, answer, took } = report;
     prepare(live, &host).await?;
-    let recorded = match of {
-        Of::Permit(passed) => live.gate.record_passed(&host, passed, &answer).await?,
-        Of::Unasked(intent) => live.gate.record_unasked(&host, intent, &answer).await?,
+    let recording = async {
+        match of {
+            Of::Permit(passed) => live.gate.record_passed(&host, passed, &answer).await,
+            Of::Unasked(intent) => live.gate.record_unasked(&host, intent, &answer).await,
+        }
     };
+    // Another process that has requests of its own on the wire hands the domain over when they are answered.
+    let recorded = tokio::time::timeout(PATIENCE, recording).await.map_err(|_| {
+        Problem::new(
+            Kind::Full,
+            "another process holds the domain and did not hand it over in time; record again",
+        )
+    })??;
     if let Some(took) = took {
         service.metrics().fetched(took);
     }
@@ -148,3 +159,6 @@ async fn tell(service: &Service, live: &Live, report: Report) -> Result<wire::Re
         wait_ms: wait.as_millis_up(),
     })
 }
+
+/// How long recording waits for a process that has the domain.
+const PATIENCE: Duration = Duration::from_secs(30);

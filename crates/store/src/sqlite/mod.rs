@@ -30,6 +30,7 @@ use comity_core::time::Timestamp;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 use serde_json::Value;
 
+use crate::counts::CountStore;
 use crate::domains::{DomainKey, DomainRow, DomainStore, HolderId, Released, Saved, Take};
 use crate::items::{
     Item, ItemCounts, ItemId, ItemStore, Items, LogId, ScrapeLog, ScrapeTerms, Start, Started, Wish,
@@ -380,6 +381,27 @@ impl ItemStore for Sqlite {
 
     fn list_scrapes(&self, item: ItemId, limit: u32) -> Reply<'_, Vec<ScrapeLog>> {
         self.writer.run(move |tx| tx.scrapes(item, limit))
+    }
+}
+
+impl CountStore for Sqlite {
+    fn add_counts(&self, added: Vec<(String, u64)>) -> Reply<'_, ()> {
+        self.writer.run(move |tx| {
+            let sql = "INSERT INTO counts (name, value) VALUES (?1, ?2)
+                ON CONFLICT (name) DO UPDATE SET value = value + excluded.value";
+            let mut add = tx.sql.prepare_cached(sql)?;
+            for (name, count) in &added {
+                add.execute(params![name, i64::try_from(*count).unwrap_or(i64::MAX)])?;
+            }
+            Ok(())
+        })
+    }
+
+    fn counts(&self) -> Reply<'_, Vec<(String, u64)>> {
+        self.writer.run(|tx| {
+            let row = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get::<_, i64>(1)?.max(0) as u64));
+            tx.sql.prepare_cached("SELECT name, value FROM counts")?.query_map([], row)?.collect()
+        })
     }
 }
 

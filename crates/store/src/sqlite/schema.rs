@@ -56,10 +56,15 @@ fn version(connection: &Connection) -> rusqlite::Result<i64> {
 }
 
 /// What each version added; never changed once released.
-const MIGRATIONS: [&str; 3] = [JOBS, SOURCES, SECRETS];
+const MIGRATIONS: [&str; 3] = [JOBS, SOURCES, SHARED];
 
-/// What everybody on one store shares and nobody shows.
-const SECRETS: &str = "
+/// What everybody on one store shares: secrets, and what was counted.
+const SHARED: &str = "
+CREATE TABLE counts (
+    name TEXT PRIMARY KEY,
+    value INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE secrets (
     name TEXT PRIMARY KEY,
     value BLOB NOT NULL

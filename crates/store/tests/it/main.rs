@@ -6,6 +6,7 @@
 mod asking;
 mod backend;
 mod claiming;
+mod counts;
 mod crash;
 mod fetches;
 mod filling;
@@ -208,6 +209,8 @@ macro_rules! promises {
                 robots:
                     what_was_kept_comes_back,
                     a_newer_answer_replaces_the_older;
+                counts:
+                    what_many_count_is_added_up;
                 secrets:
                     one_is_made_and_everybody_gets_it;
             }
