@@ -17,6 +17,7 @@ mod clock_steps;
 mod config;
 mod decide;
 mod domains;
+mod examples;
 mod feeds;
 mod input;
 mod jobs;

@@ -1,0 +1,31 @@
+# Fetches URLs politely: ruby polite.rb URL…
+# COMITY_SERVER says where the service is, COMITY_TOKEN holds a token where it wants one.
+require 'json'
+require 'net/http'
+
+SERVER = URI(ENV.fetch('COMITY_SERVER', 'http://127.0.0.1:7878'))
+
+def ask(path, body)
+  headers = { 'Content-Type' => 'application/json' }
+  headers['Authorization'] = "Bearer #{ENV['COMITY_TOKEN']}" if ENV['COMITY_TOKEN']
+  answer = JSON.parse(Net::HTTP.post(SERVER + path, body.to_json, headers).body)
+  raise answer['detail'] if answer['detail']
+
+  answer
+end
+
+ARGV.each do |url|
+  # The service waits for us, up to half a minute each time.
+  decision = ask('/v1/acquire', { url: url }) until decision && decision['proceed']
+
+  told = begin
+    answer = Net::HTTP.get_response(URI(url))
+    { status: answer.code.to_i, retry_after: answer['Retry-After'] }.compact
+  rescue Net::OpenTimeout, Net::ReadTimeout
+    { outcome: 'timeout' }
+  rescue SystemCallError, SocketError, IOError
+    { outcome: 'network_error' }
+  end
+  ask('/v1/record', told.merge(permit: decision['permit']))
+  puts "#{told[:status] || told[:outcome]} #{url}"
+end
