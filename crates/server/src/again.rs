@@ -1,6 +1,6 @@
 //! Idempotency keys: who asks again with the same key gets the same answer, and nothing is done twice.
 //!
-//! Answers are kept in memory for as long as a permit lives, and so many at most; a restart forgets them.
+//! Answers are kept in memory for as long as a permit lives, so many and so large at most; a restart forgets them.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,8 +28,9 @@ pub(crate) struct Answers(Mutex<Kept>);
 #[derive(Debug, Default)]
 struct Kept {
     answers: HashMap<Key, Entry>,
-    /// In the order they were given.
-    order: VecDeque<(Timestamp, Key)>,
+    /// In the order they were given, with their size.
+    order: VecDeque<(Timestamp, usize, Key)>,
+    bytes: usize,
 }
 
 /// Who asked, and the key.
@@ -140,11 +141,13 @@ impl Answers {
 impl Kept {
     /// Forgets what is old, and the oldest when there are too many.
     fn forget(&mut self, now: Timestamp) {
-        while let Some((at, key)) = self.order.front() {
-            if now.since(*at) < KEPT_FOR && self.order.len() <= ANSWERS_MAX {
+        while let Some((at, bytes, key)) = self.order.front() {
+            let fits = self.order.len() <= ANSWERS_MAX && self.bytes <= BYTES_MAX;
+            if now.since(*at) < KEPT_FOR && fits {
                 return;
             }
             self.answers.remove(key);
+            self.bytes = self.bytes.saturating_sub(*bytes);
             self.order.pop_front();
         }
     }
@@ -161,8 +164,11 @@ impl UnderWay {
         let Some(key) = self.key.take() else { return };
         let mut kept = self.answers.lock();
         if let Some(entry) = kept.answers.get_mut(&key) {
+            let size = bytes.len() + key.1.len();
             entry.answer = Some((status, content_type, bytes));
-            kept.order.push_back((now, key));
+            kept.order.push_back((now, size, key));
+            kept.bytes += size;
+            kept.forget(now);
         }
     }
 }
@@ -181,3 +187,4 @@ const KEY_MAX: usize = 200;
 /// As long as a permit lives.
 const KEPT_FOR: Span = comity::core::pace::PERMIT_EXPIRES;
 const ANSWERS_MAX: usize = 50_000;
+const BYTES_MAX: usize = 64 << 20;

@@ -75,6 +75,7 @@ fn is_polite(interpreter: &str, example: &str) {
 fn serve(world: &World) -> (Running, String) {
     let mut running = world.start(&["serve", "--listen", "127.0.0.1:0", "--json"]);
     wait_until("it listens", || running.shown().contains('\n') || running.is_over());
-    let told: Value = serde_json::from_str(running.shown().trim()).unwrap_or_else(|_| panic!("{}", running.said()));
+    let told: Value =
+        serde_json::from_str(running.shown().trim()).unwrap_or_else(|_| panic!("{}", running.said()));
     (running, told["listening"].as_str().unwrap().to_owned())
 }

@@ -73,6 +73,7 @@ fn every_given_setting_arrives() {
         max_retries: text("0"),
         user_agent: text("Mine/2"),
         contact: text("me@example.org"),
+        listen: text("[::1]:1234"),
         log_level: text("trace"),
         log_format: text("json"),
     };
@@ -82,8 +83,25 @@ fn every_given_setting_arrives() {
     assert_eq!(config.user_agent(), "Mine/2 (+me@example.org)");
     assert_eq!(config.log, LogSettings { level: LogLevel::Trace, format: LogFormat::Json });
     assert_eq!(config.robots, RobotsPolicy::Ignore);
+    assert_eq!(config.serve.listen.to_string(), "[::1]:1234");
     assert_eq!(rule(&config, "a.org").min_delay(), Span::from_secs(7));
     assert_eq!(rule(&config, "b.org").learning(), &Learning::Off);
+}
+
+/// B75: a variable may hold tokens themselves, a file only their hashes; neither is shown.
+#[test]
+fn tokens_are_hashes_from_the_beginning() {
+    let plain = ("COMITY_SERVE_TOKENS", "use:correct-horse-battery, admin:sha256-is-no-prefix");
+    let config = load("", &[plain], Given::default()).unwrap();
+    let [user, admin] = &config.serve.tokens[..] else { panic!("{:?}", config.serve.tokens) };
+    assert!(user.is("correct-horse-battery") && admin.is("sha256-is-no-prefix"));
+    assert_eq!((user.role, admin.role), (Role::Use, Role::Admin));
+    let hashed = of_file(&format!("[serve]\ntokens = [{:?}]", user.line()));
+    assert_eq!(hashed.serve.tokens, [*user]);
+    for tokens in ["[\"use:correct-horse-battery\"]", "\"use:correct-horse-battery\"", "[\"use:sha256:12\"]"] {
+        let error = load(&format!("[serve]\ntokens = {tokens}"), &[], Given::default()).unwrap_err().to_string();
+        assert!(error.contains("serve.tokens = ***: expected a list") && !error.contains("horse"), "{error}");
+    }
 }
 
 /// B71

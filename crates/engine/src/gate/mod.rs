@@ -126,7 +126,16 @@ impl Gate {
 
     /// Waits in line until a request to `host` may leave. Dropping the future gives the place up (B11).
     pub async fn acquire(&self, host: &Domain, intent: Intent) -> Result<Permit, GateError> {
-        let since = self.now();
+        self.acquire_since(host, intent, self.now()).await
+    }
+
+    /// The same for somebody who waits since `since` already, at another gate: before those who came later.
+    pub async fn acquire_since(
+        &self,
+        host: &Domain,
+        intent: Intent,
+        since: Timestamp,
+    ) -> Result<Permit, GateError> {
         loop {
             let domain = self.0.rules.domain(host);
             self.hold(&domain, host).await?;

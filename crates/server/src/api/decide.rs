@@ -83,7 +83,7 @@ pub(crate) async fn acquire(
         let live = service.live()?;
         prepare(&live, &asked.host).await?;
         let left = Duration::from_micros(until.since(service.now()).as_micros());
-        let waiting = tokio::time::timeout(left, live.gate.acquire(&asked.host, asked.intent));
+        let waiting = tokio::time::timeout(left, live.gate.acquire_since(&asked.host, asked.intent, began));
         let granted = tokio::select! {
             biased;
             granted = waiting => granted,
@@ -174,6 +174,19 @@ pub(super) async fn prepare(live: &Live, host: &Domain) -> Result<(), Problem> {
     if live.gate.holds(host) {
         return Ok(());
     }
+    has_room(live)?;
+    recall(live, host).await;
+    Ok(())
+}
+
+/// The crawl-delay of a domain that is about to be taken.
+pub(super) async fn recall(live: &Live, host: &Domain) {
+    if live.config.robots == RobotsPolicy::Obey && !live.gate.holds(host) {
+        recall_crawl_delay(&live.gate, &*live.store, &live.config, host).await;
+    }
+}
+
+fn has_room(live: &Live) -> Result<(), Problem> {
     let most = live.config.serve.domains_max as usize;
     if live.gate.domains() >= most {
         return Err(Problem::new(
@@ -182,9 +195,6 @@ pub(super) async fn prepare(live: &Live, host: &Domain) -> Result<(), Problem> {
                 "{most} domains are held (serve.domains_max); those that nobody uses are let go of in a few seconds"
             ),
         ));
-    }
-    if live.config.robots == RobotsPolicy::Obey {
-        recall_crawl_delay(&live.gate, &*live.store, &live.config, host).await;
     }
     Ok(())
 }

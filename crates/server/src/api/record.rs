@@ -11,7 +11,7 @@ use comity::core::outcome::Answer;
 use comity::core::pace::{Passed, Standing};
 use comity::core::time::{Span, Timestamp};
 
-use super::decide::{batch_fits, prepare};
+use super::decide::{batch_fits, prepare, recall};
 use super::{host, moment};
 use crate::auth::Caller;
 use crate::body::Json;
@@ -127,7 +127,11 @@ fn answer(record: &wire::Record, now: Timestamp) -> Result<Answer, Problem> {
 
 async fn tell(service: &Service, live: &Live, report: Report) -> Result<wire::Recorded, Problem> {
     let Report { host, of, answer, took } = report;
-    prepare(live, &host).await?;
+    match &of {
+        // It was held when the permit was given: what came of that is heard, whether there is room or not.
+        Of::Permit(_) => recall(live, &host).await,
+        Of::Unasked(_) => prepare(live, &host).await?,
+    }
     let recording = async {
         match of {
             Of::Permit(passed) => live.gate.record_passed(&host, passed, &answer).await,
