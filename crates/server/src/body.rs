@@ -157,10 +157,25 @@ mod tests {
             let told = problem::<wire::Ask>(text);
             assert!(parts.iter().all(|part| told.contains(&part.escape_debug().to_string())), "{told}");
         }
+        for wrong in ["200.5", "-1", "-1.0", "9223372036854775808", "1e300"] {
+            let told = problem::<wire::Record>(&format!(r#"{{"domain": "a.example", "status": {wrong}}}"#));
+            assert!(told.contains("expected a whole number from 0"), "{told}");
+        }
+        let told = problem::<wire::Record>(r#"{"domain": "a.example", "status": "200"}"#);
+        assert!(told.contains("status = \\\"200\\\": expected a JSON number"), "{told}");
         let told =
             problem::<wire::Asks>(r#"{"checks": [{"domain": "a.example"}, {"domain": "b", "intent": 1}]}"#);
         assert!(told.contains("checks[1].intent"), "{told}");
         assert!(problem::<wire::Asks>("{}").contains("checks: expected a value; it is missing"));
+    }
+
+    #[test]
+    fn a_whole_number_is_one_however_it_is_written() {
+        for (text, status) in [("200", 200), ("200.0", 200), ("2e2", 200), ("9e18", 9_000_000_000_000_000_000)] {
+            let record: wire::Record =
+                parse(format!(r#"{{"domain": "a.example", "status": {text}}}"#).as_bytes()).unwrap();
+            assert_eq!(record.status, Some(status), "{text}");
+        }
     }
 
     /// B75

@@ -10,7 +10,7 @@ use comity::core::pace::{Passed, Standing};
 use comity::core::time::{Span, Timestamp};
 
 use super::decide::{batch_fits, prepare};
-use super::{host, moment};
+use super::{fits, host, moment};
 use crate::auth::Caller;
 use crate::body::Json;
 use crate::live::Live;
@@ -71,6 +71,10 @@ enum Of {
 }
 
 fn read(live: &Live, caller: Caller, record: &wire::Record, now: Timestamp) -> Result<Report, Problem> {
+    if let Some(latency_ms) = record.latency_ms.filter(|ms| *ms > LATENCY_MAX_MS) {
+        let allowed = format!("milliseconds from 0 to {LATENCY_MAX_MS}");
+        return Err(Problem::field("latency_ms", &latency_ms.to_string(), &allowed));
+    }
     let took = record.latency_ms.map(Span::from_millis);
     let answer = answer(record, now)?;
     let Some(text) = &record.permit else {
@@ -106,6 +110,7 @@ fn answer(record: &wire::Record, now: Timestamp) -> Result<Answer, Problem> {
         headers.push(("retry-after", said.as_bytes()));
     }
     if let Some(ratelimit) = &record.ratelimit {
+        fits("ratelimit", ratelimit, RATELIMIT_MAX)?;
         headers.push(("ratelimit", ratelimit.as_bytes()));
     }
     for (name, value) in record.headers.iter().flatten() {
@@ -114,10 +119,10 @@ fn answer(record: &wire::Record, now: Timestamp) -> Result<Answer, Problem> {
     let told = if headers.is_empty() { Told::default() } else { Told::read(headers.into_iter(), now) };
     match (record.outcome, record.status) {
         (Some(outcome), None) => Ok(Answer { outcome: outcome.into(), told }),
-        (None, Some(status)) if (100..600).contains(&status) => Ok(Answer::of_status(status, told)),
-        (None, Some(status)) => {
-            Err(Problem::field("status", &status.to_string(), "a status from 100 to 599"))
-        }
+        (None, Some(status)) => match u16::try_from(status) {
+            Ok(status @ 100..600) => Ok(Answer::of_status(status, told)),
+            _ => Err(Problem::field("status", &status.to_string(), "a status from 100 to 599")),
+        },
         (None, None) => Err(Problem::field("outcome", "", "an outcome, or a status; both are missing")),
         (Some(_), Some(_)) => Err(Problem::field("outcome", "", "an outcome or a status, not both")),
     }
@@ -148,3 +153,7 @@ async fn tell(service: &Service, live: &Live, report: Report) -> Result<wire::Re
         wait_ms: wait.as_millis_up(),
     })
 }
+
+/// A day: no request takes longer.
+const LATENCY_MAX_MS: u64 = 86_400_000;
+const RATELIMIT_MAX: usize = 4_096;
