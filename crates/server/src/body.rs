@@ -15,6 +15,7 @@ use serde_json::Value;
 
 use crate::problem::{Kind, Problem};
 use crate::service::Service;
+use crate::wire::Object;
 
 /// A body that is JSON of this type; or an answer.
 pub(crate) struct Json<T>(pub(crate) T);
@@ -74,7 +75,8 @@ fn is_json(headers: &HeaderMap) -> Result<(), Problem> {
 
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     // The quick way first; what is wrong is only looked for when something is.
-    serde_json::from_slice(bytes).map_err(|error| wrong::<T>(bytes, &error))
+    let read = serde_json::from_slice::<Object<T>>(bytes).map_err(|error| wrong::<T>(bytes, &error));
+    read.map(|Object(value)| value)
 }
 
 fn wrong<T: DeserializeOwned>(bytes: &[u8], error: &serde_json::Error) -> Problem {
@@ -82,7 +84,7 @@ fn wrong<T: DeserializeOwned>(bytes: &[u8], error: &serde_json::Error) -> Proble
         return Problem::new(Kind::NotJson, format!("the body is not JSON: {error}"));
     };
     let mut reader = serde_json::Deserializer::from_slice(bytes);
-    let (field, message) = match serde_path_to_error::deserialize::<_, T>(&mut reader) {
+    let (field, message) = match serde_path_to_error::deserialize::<_, Object<T>>(&mut reader) {
         Err(error) => (error.path().to_string(), error.inner().to_string()),
         Ok(_) => (".".to_owned(), error.to_string()),
     };
@@ -152,15 +154,35 @@ mod tests {
             ),
             (r#"{"domian": "a.example"}"#, &["domian: expected a field that exists", "`domain`"]),
             (r#"{"domain": null}"#, &["domain = null: expected a string"]),
-            ("[]", &["body = […]: expected struct Ask"]),
+            ("[]", &["body = […]: expected an object"]),
+            ("5", &["body = 5: expected an object"]),
         ] {
             let told = problem::<wire::Ask>(text);
             assert!(parts.iter().all(|part| told.contains(&part.escape_debug().to_string())), "{told}");
         }
+        for wrong in ["200.5", "-1", "-1.0", "9223372036854775808", "1e300"] {
+            let told = problem::<wire::Record>(&format!(r#"{{"domain": "a.example", "status": {wrong}}}"#));
+            assert!(told.contains("expected a whole number from 0"), "{told}");
+        }
+        let told = problem::<wire::Record>(r#"{"domain": "a.example", "status": "200"}"#);
+        assert!(told.contains("status = \\\"200\\\": expected a JSON number"), "{told}");
         let told =
             problem::<wire::Asks>(r#"{"checks": [{"domain": "a.example"}, {"domain": "b", "intent": 1}]}"#);
         assert!(told.contains("checks[1].intent"), "{told}");
+        let told = problem::<wire::Asks>(r#"{"checks": [["https://a.example/"]]}"#);
+        assert!(told.contains("checks[0] = […]: expected an object"), "{told}");
         assert!(problem::<wire::Asks>("{}").contains("checks: expected a value; it is missing"));
+    }
+
+    #[test]
+    fn a_whole_number_is_one_however_it_is_written() {
+        for (text, status) in
+            [("200", 200), ("200.0", 200), ("2e2", 200), ("9e18", 9_000_000_000_000_000_000)]
+        {
+            let record: wire::Record =
+                parse(format!(r#"{{"domain": "a.example", "status": {text}}}"#).as_bytes()).unwrap();
+            assert_eq!(record.status, Some(status), "{text}");
+        }
     }
 
     /// B75

@@ -1,5 +1,6 @@
 //! The only types that become JSON, and are made of it. What they mean is decided elsewhere.
 
+use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
 
@@ -44,11 +45,11 @@ pub(crate) enum Outcome {
 pub(crate) struct Ask {
     /// The URL to be fetched.
     #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = String, required = false, pattern = r"^https?://[a-z0-9]+(\.[a-z0-9]+)*\.[a-z]{2,9}(/[!-~]*)?$", example = "https://example.org/page", max_length = 8192)]
+    #[schema(value_type = String, required = false, format = "http-url", example = "https://example.org/page", max_length = 8192)]
     pub(crate) url: Option<String>,
     /// The domain: a host, with its port when that is not the scheme's own.
     #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = String, required = false, pattern = r"^[a-z0-9]+(\.[a-z0-9]+)*\.[a-z]{2,9}$", example = "example.org", max_length = 253)]
+    #[schema(value_type = String, required = false, format = "host", example = "example.org", max_length = 260)]
     pub(crate) domain: Option<String>,
     /// What the request is for.
     #[serde(default, deserialize_with = "present")]
@@ -62,19 +63,19 @@ pub(crate) struct Ask {
 pub(crate) struct Acquire {
     /// The URL to be fetched.
     #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = String, required = false, pattern = r"^https?://[a-z0-9]+(\.[a-z0-9]+)*\.[a-z]{2,9}(/[!-~]*)?$", example = "https://example.org/page", max_length = 8192)]
+    #[schema(value_type = String, required = false, format = "http-url", example = "https://example.org/page", max_length = 8192)]
     pub(crate) url: Option<String>,
     /// The domain: a host, with its port when that is not the scheme's own.
     #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = String, required = false, pattern = r"^[a-z0-9]+(\.[a-z0-9]+)*\.[a-z]{2,9}$", example = "example.org", max_length = 253)]
+    #[schema(value_type = String, required = false, format = "host", example = "example.org", max_length = 260)]
     pub(crate) domain: Option<String>,
     /// What the request is for.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Intent, required = false)]
     pub(crate) intent: Option<Intent>,
     /// How long to wait at most, in milliseconds; the service may allow less.
-    #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = u64, required = false, maximum = 86400000, default = 30000)]
+    #[serde(default, deserialize_with = "whole")]
+    #[schema(value_type = u64, required = false, default = 30000)]
     pub(crate) max_wait_ms: Option<u64>,
 }
 
@@ -83,8 +84,8 @@ pub(crate) struct Acquire {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Asks {
     /// What is asked; answered in this order.
-    #[schema(min_items = 1, max_items = 1000)]
-    pub(crate) checks: Vec<Ask>,
+    #[schema(value_type = Vec<Ask>, min_items = 1, max_items = 1000)]
+    pub(crate) checks: Vec<Object<Ask>>,
 }
 
 /// May a request leave now?
@@ -123,15 +124,15 @@ pub(crate) struct Decisions {
 pub(crate) struct Record {
     /// The permit that the decision came with.
     #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = String, required = false, max_length = 1000)]
+    #[schema(value_type = String, required = false, format = "permit", max_length = 1000)]
     pub(crate) permit: Option<String>,
     /// The URL that was fetched.
     #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = String, required = false, pattern = r"^https?://[a-z0-9]+(\.[a-z0-9]+)*\.[a-z]{2,9}(/[!-~]*)?$", max_length = 8192)]
+    #[schema(value_type = String, required = false, format = "http-url", max_length = 8192)]
     pub(crate) url: Option<String>,
     /// The domain that was asked.
     #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = String, required = false, pattern = r"^[a-z0-9]+(\.[a-z0-9]+)*\.[a-z]{2,9}$", max_length = 253)]
+    #[schema(value_type = String, required = false, format = "host", max_length = 260)]
     pub(crate) domain: Option<String>,
     /// What the request was for; goes without a permit, which knows it.
     #[serde(default, deserialize_with = "present")]
@@ -142,9 +143,9 @@ pub(crate) struct Record {
     #[schema(value_type = Outcome, required = false)]
     pub(crate) outcome: Option<Outcome>,
     /// The status of the answer.
-    #[serde(default, deserialize_with = "present")]
+    #[serde(default, deserialize_with = "whole")]
     #[schema(value_type = u16, required = false, minimum = 100, maximum = 599)]
-    pub(crate) status: Option<u16>,
+    pub(crate) status: Option<u64>,
     /// The answer's `Retry-After`, as it came.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = RetryAfter, required = false)]
@@ -158,7 +159,7 @@ pub(crate) struct Record {
     #[schema(value_type = std::collections::BTreeMap<String, String>, required = false)]
     pub(crate) headers: Option<std::collections::BTreeMap<String, String>>,
     /// How long the request took, in milliseconds: its start is counted from there.
-    #[serde(default, deserialize_with = "present")]
+    #[serde(default, deserialize_with = "whole")]
     #[schema(value_type = u64, required = false, maximum = 86400000)]
     pub(crate) latency_ms: Option<u64>,
 }
@@ -178,8 +179,8 @@ pub(crate) enum RetryAfter {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Records {
     /// What is recorded, in this order.
-    #[schema(min_items = 1, max_items = 1000)]
-    pub(crate) records: Vec<Record>,
+    #[schema(value_type = Vec<Record>, min_items = 1, max_items = 1000)]
+    pub(crate) records: Vec<Object<Record>>,
 }
 
 /// What recording changed.
@@ -343,7 +344,7 @@ pub(crate) struct NewTasks {
 /// A URL of a job.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(transparent)]
-#[schema(pattern = r"^https?://[a-z0-9]+(\.[a-z0-9]+)*\.[a-z]{2,9}(/[!-~]*)?$", max_length = 8192)]
+#[schema(format = "http-url", max_length = 8192)]
 pub(crate) struct JobUrl(pub(crate) String);
 
 /// What became of URLs that were added.
@@ -473,9 +474,45 @@ pub(crate) struct Problem {
     pub(crate) allowed: Option<String>,
 }
 
+/// An object, and not the list of its values that serde takes for one too.
+#[derive(Debug)]
+pub(crate) struct Object<T>(pub(crate) T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Fields<T>(std::marker::PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> serde::de::Visitor<'de> for Fields<T> {
+            type Value = Object<T>;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: serde::de::MapAccess<'de>>(self, fields: A) -> Result<Object<T>, A::Error> {
+                T::deserialize(serde::de::value::MapAccessDeserializer::new(fields)).map(Object)
+            }
+        }
+
+        from.deserialize_map(Fields(std::marker::PhantomData))
+    }
+}
+
 /// A field that may be left out, but is not null when it is there.
 fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Option<T>, D::Error> {
     T::deserialize(from).map(Some)
+}
+
+/// A whole number that may be left out. `120.0` is one, as JSON has it.
+fn whole<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+    let number = serde_json::Number::deserialize(from)?;
+    let float =
+        || number.as_f64().filter(|float| (0.0..2_f64.powi(63)).contains(float) && float.fract() == 0.0);
+    let whole = number.as_u64().or_else(|| float().map(|float| float as u64));
+    let whole = whole.filter(|whole| i64::try_from(*whole).is_ok());
+    whole
+        .map(Some)
+        .ok_or_else(|| D::Error::custom(format!("a number, expected a whole number from 0 to {}", i64::MAX)))
 }
 
 impl From<Intent> for comity::core::intent::Intent {

@@ -98,8 +98,10 @@ fn tokens_are_hashes_from_the_beginning() {
     assert_eq!((user.role, admin.role), (Role::Use, Role::Admin));
     let hashed = of_file(&format!("[serve]\ntokens = [{:?}]", user.line()));
     assert_eq!(hashed.serve.tokens, [*user]);
-    for tokens in ["[\"use:correct-horse-battery\"]", "\"use:correct-horse-battery\"", "[\"use:sha256:12\"]"] {
-        let error = load(&format!("[serve]\ntokens = {tokens}"), &[], Given::default()).unwrap_err().to_string();
+    for tokens in ["[\"use:correct-horse-battery\"]", "\"use:correct-horse-battery\"", "[\"use:sha256:12\"]"]
+    {
+        let error =
+            load(&format!("[serve]\ntokens = {tokens}"), &[], Given::default()).unwrap_err().to_string();
         assert!(error.contains("serve.tokens = ***: expected a list") && !error.contains("horse"), "{error}");
     }
 }

@@ -41,7 +41,9 @@ pub(crate) async fn check_batch(
 ) -> Result<Json<wire::Decisions>, Problem> {
     batch_fits("checks", asks.checks.len())?;
     // All are read before anything is reserved.
-    let read = |(nth, ask)| Asked::read(ask).map_err(|problem| problem.under(&format!("checks[{nth}]")));
+    let read = |(nth, wire::Object(ask)): (usize, &_)| {
+        Asked::read(ask).map_err(|problem| problem.under(&format!("checks[{nth}]")))
+    };
     let asked: Vec<Asked> = asks.checks.iter().enumerate().map(read).collect::<Result<_, _>>()?;
     let mut results = Vec::with_capacity(asked.len());
     let until = service.now() + HANDOVER;

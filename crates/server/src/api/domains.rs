@@ -11,7 +11,7 @@ use comity::store::domains::DomainRow;
 use serde::Deserialize;
 
 use super::decide::prepare;
-use super::{Path, Query, domain, moment};
+use super::{DOMAIN_MAX, Path, Query, domain, fits, moment};
 use crate::auth::Caller;
 use crate::body::Json;
 use crate::live::Live;
@@ -26,11 +26,11 @@ use crate::wire;
 pub(crate) struct Listed {
     /// Only those whose name contains this.
     #[serde(default)]
-    #[param(required = false, nullable = false, max_length = 253)]
+    #[param(required = false, nullable = false, max_length = 260)]
     like: String,
     /// Only those after this one.
     #[serde(default)]
-    #[param(required = false, nullable = false, max_length = 253)]
+    #[param(required = false, nullable = false, max_length = 260)]
     after: String,
     /// At most so many.
     #[param(required = false, nullable = false, value_type = u32, minimum = 1, maximum = 1000, default = 100)]
@@ -38,12 +38,14 @@ pub(crate) struct Listed {
 }
 
 /// Domains in the order of their names.
-#[utoipa::path(get, path = "/v1/domains", tag = "domains", params(Listed), responses((status = 200, body = wire::Domains)))]
+#[utoipa::path(get, path = "/v1/domains", operation_id = "list_domains", tag = "domains", params(Listed), responses((status = 200, body = wire::Domains)))]
 pub(crate) async fn list(
     State(service): State<Service>,
     Query(listed): Query<Listed>,
 ) -> Result<Json<wire::Domains>, Problem> {
     let limit = limit(listed.limit)?;
+    fits("like", &listed.like, DOMAIN_MAX)?;
+    fits("after", &listed.after, DOMAIN_MAX)?;
     let live = service.live()?;
     let mut rows = live.store.list_domains(listed.like, listed.after, limit + 1).await?;
     let more = rows.len() > limit as usize;
@@ -54,8 +56,8 @@ pub(crate) async fn list(
 }
 
 /// One domain.
-#[utoipa::path(get, path = "/v1/domains/{domain}", tag = "domains",
-    params(("domain" = String, Path, description = "Its name", pattern = r"^[a-z0-9]+(\.[a-z0-9]+)*\.[a-z]{2,9}$", max_length = 253)),
+#[utoipa::path(get, path = "/v1/domains/{domain}", operation_id = "show_domain", tag = "domains",
+    params(("domain" = String, Path, description = "Its name", format = "host", max_length = 260)),
     responses((status = 200, body = wire::Domain)))]
 pub(crate) async fn show(
     State(service): State<Service>,
@@ -67,8 +69,8 @@ pub(crate) async fn show(
 }
 
 /// Sets, pins or pauses a domain.
-#[utoipa::path(patch, path = "/v1/domains/{domain}", tag = "domains", request_body = wire::DomainChange,
-    params(("domain" = String, Path, description = "Its name", pattern = r"^[a-z0-9]+(\.[a-z0-9]+)*\.[a-z]{2,9}$", max_length = 253)),
+#[utoipa::path(patch, path = "/v1/domains/{domain}", operation_id = "change_domain", tag = "domains", request_body = wire::DomainChange,
+    params(("domain" = String, Path, description = "Its name", format = "host", max_length = 260)),
     responses((status = 200, body = wire::Domain)))]
 pub(crate) async fn change(
     State(service): State<Service>,
@@ -86,8 +88,8 @@ pub(crate) async fn change(
 }
 
 /// Forgets what was learnt and our own guesses; what the server said stays.
-#[utoipa::path(delete, path = "/v1/domains/{domain}", tag = "domains",
-    params(("domain" = String, Path, description = "Its name", pattern = r"^[a-z0-9]+(\.[a-z0-9]+)*\.[a-z]{2,9}$", max_length = 253)),
+#[utoipa::path(delete, path = "/v1/domains/{domain}", operation_id = "reset_domain", tag = "domains",
+    params(("domain" = String, Path, description = "Its name", format = "host", max_length = 260)),
     responses((status = 200, body = wire::Domain)))]
 pub(crate) async fn reset(
     State(service): State<Service>,
@@ -114,8 +116,8 @@ pub(crate) struct ExplainedFor {
 }
 
 /// Every constraint on the next request to a domain, the binding one first.
-#[utoipa::path(get, path = "/v1/domains/{domain}/explain", tag = "domains",
-    params(("domain" = String, Path, description = "Its name", pattern = r"^[a-z0-9]+(\.[a-z0-9]+)*\.[a-z]{2,9}$", max_length = 253), ExplainedFor),
+#[utoipa::path(get, path = "/v1/domains/{domain}/explain", operation_id = "explain_domain", tag = "domains",
+    params(("domain" = String, Path, description = "Its name", format = "host", max_length = 260), ExplainedFor),
     responses((status = 200, body = wire::Explained)))]
 pub(crate) async fn explain(
     State(service): State<Service>,

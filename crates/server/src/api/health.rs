@@ -53,7 +53,7 @@ pub(crate) async fn metrics(State(service): State<Service>) -> Response {
 }
 
 /// What can be asked, as OpenAPI describes it.
-#[utoipa::path(get, path = "/openapi.json", tag = "health", security(()), responses((status = 200, content_type = "application/json", body = Object)))]
+#[utoipa::path(get, path = "/openapi.json", operation_id = "openapi", tag = "health", security(()), responses((status = 200, content_type = "application/json", body = Object)))]
 pub(crate) async fn description() -> Json<serde_json::Value> {
     Json(openapi())
 }

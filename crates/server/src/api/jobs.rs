@@ -15,7 +15,7 @@ use serde::Deserialize;
 use url::Url;
 
 use super::domains::limit;
-use super::{Path, Query, moment};
+use super::{Path, Query, URL_MAX, fits, moment};
 use crate::auth::Caller;
 use crate::body::Json;
 use crate::live::Live;
@@ -34,7 +34,7 @@ pub(crate) struct Listed {
 }
 
 /// Jobs, the newest first.
-#[utoipa::path(get, path = "/v1/jobs", tag = "jobs", params(Listed), responses((status = 200, body = wire::Jobs)))]
+#[utoipa::path(get, path = "/v1/jobs", operation_id = "list_jobs", tag = "jobs", params(Listed), responses((status = 200, body = wire::Jobs)))]
 pub(crate) async fn list(
     State(service): State<Service>,
     Query(listed): Query<Listed>,
@@ -45,7 +45,7 @@ pub(crate) async fn list(
 }
 
 /// Makes a job.
-#[utoipa::path(post, path = "/v1/jobs", tag = "jobs", request_body = wire::NewJob,
+#[utoipa::path(post, path = "/v1/jobs", operation_id = "create_job", tag = "jobs", request_body = wire::NewJob,
     params(("Idempotency-Key" = Option<String>, Header, description = "The same key gets the same answer", min_length = 1, max_length = 200, pattern = "^[!-~]+$")),
     responses((status = 201, body = wire::Job, headers(("Location", description = "Where it is")))))]
 pub(crate) async fn create(
@@ -71,7 +71,7 @@ pub(crate) async fn create(
 }
 
 /// One job, with its latest failed and skipped URLs.
-#[utoipa::path(get, path = "/v1/jobs/{name}", tag = "jobs", params(("name" = String, Path, description = "Its name", min_length = 1, max_length = 200, pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$")),
+#[utoipa::path(get, path = "/v1/jobs/{name}", operation_id = "show_job", tag = "jobs", params(("name" = String, Path, description = "Its name", min_length = 1, max_length = 200, pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$")),
     responses((status = 200, body = wire::Job)))]
 pub(crate) async fn show(
     State(service): State<Service>,
@@ -87,7 +87,7 @@ pub(crate) async fn show(
 }
 
 /// Adds URLs to a job; those that it has are not added again.
-#[utoipa::path(post, path = "/v1/jobs/{name}/tasks", tag = "jobs", request_body = wire::NewTasks,
+#[utoipa::path(post, path = "/v1/jobs/{name}/tasks", operation_id = "add_tasks", tag = "jobs", request_body = wire::NewTasks,
     params(("name" = String, Path, description = "Its name", min_length = 1, max_length = 200, pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$"), ("Idempotency-Key" = Option<String>, Header, description = "The same key gets the same answer", min_length = 1, max_length = 200, pattern = "^[!-~]+$")),
     responses((status = 200, body = wire::Added)))]
 pub(crate) async fn add(
@@ -116,7 +116,7 @@ pub(crate) async fn add(
 }
 
 /// Ends a job; what waits is skipped.
-#[utoipa::path(post, path = "/v1/jobs/{name}/cancel", tag = "jobs", params(("name" = String, Path, description = "Its name", min_length = 1, max_length = 200, pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$"), ("Idempotency-Key" = Option<String>, Header, description = "The same key gets the same answer", min_length = 1, max_length = 200, pattern = "^[!-~]+$")),
+#[utoipa::path(post, path = "/v1/jobs/{name}/cancel", operation_id = "cancel_job", tag = "jobs", params(("name" = String, Path, description = "Its name", min_length = 1, max_length = 200, pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$"), ("Idempotency-Key" = Option<String>, Header, description = "The same key gets the same answer", min_length = 1, max_length = 200, pattern = "^[!-~]+$")),
     responses((status = 200, body = wire::Job)))]
 pub(crate) async fn cancel(
     State(service): State<Service>,
@@ -127,7 +127,7 @@ pub(crate) async fn cancel(
 }
 
 /// Reopens a job that ended: what failed, or was skipped with its end, waits again.
-#[utoipa::path(post, path = "/v1/jobs/{name}/retry", tag = "jobs", params(("name" = String, Path, description = "Its name", min_length = 1, max_length = 200, pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$"), ("Idempotency-Key" = Option<String>, Header, description = "The same key gets the same answer", min_length = 1, max_length = 200, pattern = "^[!-~]+$")),
+#[utoipa::path(post, path = "/v1/jobs/{name}/retry", operation_id = "retry_job", tag = "jobs", params(("name" = String, Path, description = "Its name", min_length = 1, max_length = 200, pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$"), ("Idempotency-Key" = Option<String>, Header, description = "The same key gets the same answer", min_length = 1, max_length = 200, pattern = "^[!-~]+$")),
     responses((status = 200, body = wire::Job)))]
 pub(crate) async fn retry(
     State(service): State<Service>,
@@ -183,6 +183,7 @@ fn tasks(live: &Live, urls: &[wire::JobUrl]) -> Result<Vec<NewTask>, Problem> {
     let rules = live.gate.rules();
     let read = |(nth, wire::JobUrl(text)): (usize, &wire::JobUrl)| {
         let allowed = "an http or https URL with a host";
+        fits(&format!("urls[{nth}]"), text, URL_MAX)?;
         read_url(text, rules).ok_or_else(|| Problem::field(&format!("urls[{nth}]"), "\"…\"", allowed))
     };
     urls.iter().enumerate().map(read).collect()

@@ -134,10 +134,13 @@ impl<T: DeserializeOwned + Send> FromRequestParts<Service> for Path<T> {
 /// The host that a `url` or a `domain` names; exactly one of them is there.
 pub(crate) fn host(url: Option<&str>, domain: Option<&str>) -> Result<Domain, Problem> {
     match (url, domain) {
-        // What cannot be read may hold a password.
-        (Some(url), None) => Domain::of_url(url).map_err(|error| {
-            Problem::field("url", &format!("{:?}", shown_text(&error.value)), error.expected)
-        }),
+        (Some(url), None) => {
+            fits("url", url, URL_MAX)?;
+            // What cannot be read may hold a password.
+            Domain::of_url(url).map_err(|error| {
+                Problem::field("url", &format!("{:?}", shown_text(&error.value)), error.expected)
+            })
+        }
         (None, Some(domain)) => self::domain(domain),
         (None, None) => Err(Problem::field("domain", "", "a domain, or a url; both are missing")),
         (Some(_), Some(_)) => Err(Problem::field("domain", "", "a domain or a url, not both")),
@@ -146,11 +149,26 @@ pub(crate) fn host(url: Option<&str>, domain: Option<&str>) -> Result<Domain, Pr
 
 /// The host that the name of a domain means.
 pub(crate) fn domain(text: &str) -> Result<Domain, Problem> {
+    fits("domain", text, DOMAIN_MAX)?;
     Domain::parse(text)
         .map_err(|error| Problem::field("domain", &format!("{:?}", shown_text(&error.value)), error.expected))
+}
+
+/// Whether a text is not longer than `most` characters.
+pub(crate) fn fits(field: &str, text: &str, most: usize) -> Result<(), Problem> {
+    // Bytes are counted first: they are never fewer.
+    match text.len() > most && text.chars().nth(most).is_some() {
+        true => Err(Problem::field(field, "\"…\"", &format!("at most {most} characters"))),
+        false => Ok(()),
+    }
 }
 
 /// A moment as it is written.
 pub(crate) fn moment(at: Option<Timestamp>) -> Option<String> {
     at.filter(|at| *at != Timestamp::MAX).map(|at| at.to_string())
 }
+
+/// The longest name of a domain: 253 characters, a dot at its end, and a port.
+pub(crate) const DOMAIN_MAX: usize = 260;
+/// The longest URL.
+pub(crate) const URL_MAX: usize = 8_192;

@@ -12,7 +12,7 @@ use comity::core::pace::{Passed, Standing};
 use comity::core::time::{Span, Timestamp};
 
 use super::decide::{batch_fits, prepare, recall};
-use super::{host, moment};
+use super::{fits, host, moment};
 use crate::auth::Caller;
 use crate::body::Json;
 use crate::live::Live;
@@ -46,7 +46,7 @@ pub(crate) async fn record_batch(
     batch_fits("records", records.records.len())?;
     let (live, now) = (service.live()?, service.now());
     // All are read before anything is changed.
-    let read = |(nth, record)| {
+    let read = |(nth, wire::Object(record)): (usize, &_)| {
         read(&live, caller, record, now).map_err(|problem| problem.under(&format!("records[{nth}]")))
     };
     let told: Vec<Report> = records.records.iter().enumerate().map(read).collect::<Result<_, _>>()?;
@@ -73,6 +73,10 @@ enum Of {
 }
 
 fn read(live: &Live, caller: Caller, record: &wire::Record, now: Timestamp) -> Result<Report, Problem> {
+    if let Some(latency_ms) = record.latency_ms.filter(|ms| *ms > LATENCY_MAX_MS) {
+        let allowed = format!("milliseconds from 0 to {LATENCY_MAX_MS}");
+        return Err(Problem::field("latency_ms", &latency_ms.to_string(), &allowed));
+    }
     let took = record.latency_ms.map(Span::from_millis);
     let answer = answer(record, now)?;
     let Some(text) = &record.permit else {
@@ -108,6 +112,7 @@ fn answer(record: &wire::Record, now: Timestamp) -> Result<Answer, Problem> {
         headers.push(("retry-after", said.as_bytes()));
     }
     if let Some(ratelimit) = &record.ratelimit {
+        fits("ratelimit", ratelimit, RATELIMIT_MAX)?;
         headers.push(("ratelimit", ratelimit.as_bytes()));
     }
     for (name, value) in record.headers.iter().flatten() {
@@ -116,10 +121,10 @@ fn answer(record: &wire::Record, now: Timestamp) -> Result<Answer, Problem> {
     let told = if headers.is_empty() { Told::default() } else { Told::read(headers.into_iter(), now) };
     match (record.outcome, record.status) {
         (Some(outcome), None) => Ok(Answer { outcome: outcome.into(), told }),
-        (None, Some(status)) if (100..600).contains(&status) => Ok(Answer::of_status(status, told)),
-        (None, Some(status)) => {
-            Err(Problem::field("status", &status.to_string(), "a status from 100 to 599"))
-        }
+        (None, Some(status)) => match u16::try_from(status) {
+            Ok(status @ 100..600) => Ok(Answer::of_status(status, told)),
+            _ => Err(Problem::field("status", &status.to_string(), "a status from 100 to 599")),
+        },
         (None, None) => Err(Problem::field("outcome", "", "an outcome, or a status; both are missing")),
         (Some(_), Some(_)) => Err(Problem::field("outcome", "", "an outcome or a status, not both")),
     }
@@ -166,3 +171,6 @@ async fn tell(service: &Service, live: &Live, report: Report) -> Result<wire::Re
 
 /// How long recording waits for a process that has the domain.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// A day: no request takes longer.
+const LATENCY_MAX_MS: u64 = 86_400_000;
+const RATELIMIT_MAX: usize = 4_096;

@@ -30,7 +30,7 @@ pub(crate) struct Listed {
 }
 
 /// Sources, in the order they were added.
-#[utoipa::path(get, path = "/v1/sources", tag = "sources", params(Listed), responses((status = 200, body = wire::Sources)))]
+#[utoipa::path(get, path = "/v1/sources", operation_id = "list_sources", tag = "sources", params(Listed), responses((status = 200, body = wire::Sources)))]
 pub(crate) async fn list(
     State(service): State<Service>,
     Query(listed): Query<Listed>,
@@ -47,7 +47,7 @@ pub(crate) async fn list(
 }
 
 /// One source.
-#[utoipa::path(get, path = "/v1/sources/{id}", tag = "sources", params(("id" = i64, Path, description = "Its number", minimum = 1)),
+#[utoipa::path(get, path = "/v1/sources/{id}", operation_id = "show_source", tag = "sources", params(("id" = i64, Path, description = "Its number", minimum = 1)),
     responses((status = 200, body = wire::Source)))]
 pub(crate) async fn show(
     State(service): State<Service>,
