@@ -4,17 +4,20 @@
 //! - `nginx`, `site`: the servers, and what they logged
 //! - `log`: how a log is judged
 //! - `follow`: sources and what became of them
+//! - `service`: `comity serve`, and asking it
 //! - the rest: one module a subject
 
 mod comity;
 mod follow;
 mod log;
 mod nginx;
+mod service;
 mod site;
 
 mod basics;
 mod clock_steps;
 mod config;
+mod contrib;
 mod decide;
 mod domains;
 mod examples;
@@ -30,6 +33,10 @@ mod run_killed;
 mod run_midway;
 mod run_watch;
 mod scrape;
+mod serve;
+mod serve_crowd;
+mod serve_faults;
+mod serve_pace;
 mod shared;
 mod signals;
 mod sources;
