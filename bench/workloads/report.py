@@ -9,11 +9,14 @@ from . import servers
 from .bench import Bench
 
 PEERS = ("scrapy", "crawlee", "requests", "urllib3", "pyrate-limiter")
+PINNED = "servers on one, contestants on the other"
 
 
-def section(bench: Bench, introduction: str, rows: list[list], columns: list[str], peers=PEERS) -> str:
-    """The text kept for one workload."""
-    return "\n\n".join([introduction.strip(), versions(bench, peers), table(columns, rows)])
+def section(bench: Bench, introduction: str, rows: list[list], columns: list[str], peers=PEERS, programs=None,
+            pinned: str = PINNED) -> str:
+    """The text kept for one workload; `programs` are the versions of what was used beside (default: nginx)."""
+    return "\n\n".join([introduction.strip(), versions(bench, peers, programs or (nginx_version(),), pinned),
+                        table(columns, rows)])
 
 
 def table(columns: list[str], rows: list[list]) -> str:
@@ -35,24 +38,30 @@ def cell(value) -> str:
     return str(value)
 
 
-def versions(bench: Bench, peers: tuple[str, ...]) -> str:
+def nginx_version() -> str:
+    """The number alone."""
+    return re.sub(r".*nginx/", "nginx ", first_line([servers.nginx_program(), "-v"]))
+
+
+def versions(bench: Bench, peers: tuple[str, ...], programs: tuple[str, ...], pinned: str) -> str:
     """Date, versions and cores, on one line."""
     script = f"from importlib.metadata import version\nfor n in {peers!r}: print(n, version(n))"
     parts = [
         datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
-        _first_line([bench.binaries / "comity", "--version"]),
+        first_line([bench.binaries / "comity", "--version"]),
         *(_output([bench.python, "-c", script]).splitlines() if peers else []),
-        re.sub(r".*nginx/", "nginx ", _first_line([servers.nginx_program(), "-v"])),
-        f"{os.cpu_count()} cores (servers on one, contestants on the other)",
+        *programs,
+        f"{os.cpu_count()} cores ({pinned})",
     ]
     return ", ".join(parts) + "."
 
 
-def _output(command: list) -> str:
+def first_line(command: list, check: bool = True) -> str:
+    """What a program says first; with `check`, it must end well."""
+    return _output(command, check).splitlines()[0]
+
+
+def _output(command: list, check: bool = True) -> str:
     done = subprocess.run([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          text=True, check=True, timeout=60)
+                          text=True, check=check, timeout=60)
     return done.stdout.strip()
-
-
-def _first_line(command: list) -> str:
-    return _output(command).splitlines()[0]

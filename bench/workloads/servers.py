@@ -40,14 +40,14 @@ class Nginx:
 @contextlib.contextmanager
 def nginx(bench: Bench):
     """An unprivileged nginx in a temporary folder, on a free port."""
-    prefix, port = bench.fresh_folder(), _free_port()
+    prefix, port = bench.fresh_folder(), free_port()
     (prefix / "page").write_bytes(b"x" * PAGE_BYTES)
     (prefix / "feeds").mkdir()
     (prefix / "nginx.conf").write_text(_configuration(prefix, port))
     server = processes.start([nginx_program(), "-p", prefix, "-e", prefix / "error.log", "-c", prefix / "nginx.conf"],
                              processes.SERVER_CORE, prefix / "output", prefix)
     try:
-        _wait_for_port(port, server, prefix / "output")
+        wait_for_port(port, server, prefix / "output")
         yield Nginx(prefix, port)
     finally:
         processes.stop_server(server)
@@ -124,27 +124,29 @@ def storm(bench: Bench):
     output = folder / "output"
     server = processes.start([bench.binaries / "bench-storm", folder / "log"], processes.SERVER_CORE, output, folder)
     try:
-        port = _wait_until(lambda: output.read_text().endswith("\n") and int(output.read_text()), server, output)
+        port = wait_until(lambda: output.read_text().endswith("\n") and int(output.read_text()), server, output)
         yield Storm(folder / "log", port)
     finally:
         processes.end(server)
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of loopback that nobody listens on at the moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
 
 
-def _wait_for_port(port: int, server, output: pathlib.Path) -> None:
+def wait_for_port(port: int, server, output: pathlib.Path) -> None:
+    """Returns once `server` listens there."""
     def answers() -> bool:
         with socket.socket() as probe:
             return probe.connect_ex(("127.0.0.1", port)) == 0
 
-    _wait_until(answers, server, output)
+    wait_until(answers, server, output)
 
 
-def _wait_until(ready, server, output: pathlib.Path):
+def wait_until(ready, server, output: pathlib.Path):
     """What `ready` returns once it is true; a server that ends first could not run."""
     until = time.monotonic() + 10
     while time.monotonic() < until:
