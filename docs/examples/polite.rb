@@ -19,11 +19,14 @@ ARGV.each do |url|
   decision = ask('/v1/acquire', { url: url }) until decision && decision['proceed']
 
   told = begin
-    answer = Net::HTTP.get_response(URI(url))
+    at = URI(url)
+    # Without tries of its own: each would need a permit.
+    options = { use_ssl: at.scheme == 'https', max_retries: 0 }
+    answer = Net::HTTP.start(at.hostname, at.port, options) { |site| site.get(at.request_uri) }
     { status: answer.code.to_i, retry_after: answer['Retry-After'] }.compact
-  rescue Net::OpenTimeout, Net::ReadTimeout
+  rescue Timeout::Error
     { outcome: 'timeout' }
-  rescue SystemCallError, SocketError, IOError
+  rescue StandardError
     { outcome: 'network_error' }
   end
   ask('/v1/record', told.merge(permit: decision['permit']))

@@ -4,26 +4,23 @@
 set -eu
 server=${COMITY_SERVER:-http://127.0.0.1:7878}
 
-ask() { # PATH BODY
-    curl --silent --show-error --fail-with-body "$server$1" --header 'Content-Type: application/json' \
+ask() { # PATH BODY: the answer, or the end of this script
+    curl --silent --show-error --fail-with-body --max-time 60 "$server$1" --header 'Content-Type: application/json' \
         ${COMITY_TOKEN:+--header "Authorization: Bearer $COMITY_TOKEN"} --data "$2"
-}
-
-field() { # NAME: the text of a field of the JSON on stdin
-    sed -n "s/.*\"$1\":\"\([^\"]*\)\".*/\1/p"
 }
 
 for url in "$@"; do
     permit=
     while [ -z "$permit" ]; do # the service waits for us, up to half a minute each time
-        permit=$(ask /v1/acquire "{\"url\": \"$url\"}" | field permit)
+        answer=$(ask /v1/acquire "{\"url\": \"$url\"}")
+        permit=$(printf %s "$answer" | sed -n 's/.*"permit":"\([^"]*\)".*/\1/p')
     done
-    status=$(curl --silent --output page --dump-header head --write-out '%{http_code}' "$url") || status=
+    status=$(curl --silent --max-time 300 --output page --dump-header head --write-out '%{http_code}' "$url") || status=
     case $status in
         '' | 000) told='"outcome": "network_error"' ;;
         *)
             told="\"status\": $status"
-            wait=$(sed -n 's/^retry-after: *\([^\r"]*\).*/\1/Ip' head)
+            wait=$(tr -d '\r"' <head | sed -n 's/^[Rr]etry-[Aa]fter: *//p')
             [ -z "$wait" ] || told="$told, \"retry_after\": \"$wait\""
             ;;
     esac

@@ -269,10 +269,10 @@ pub(crate) struct Server {
 #[derive(Debug, Clone, Group)]
 #[command(after_help = "Example:
   until comity check https://example.org/; do sleep 1; done
-  curl -f https://example.org/ && comity record example.org success || comity record example.org network_error
+  comity record example.org $(curl -so page -w '%{http_code}' https://example.org/ || echo network_error)
 
-A check that says proceed has taken the slot: record what came of it. Without a record the slot is free again after
-10 minutes.")]
+A check that says proceed has taken the slot: record what came of it. A request that nobody records counts as being on
+the wire for 10 minutes.")]
 pub(crate) struct Check {
     /// The URL, or a domain
     pub(crate) url: String,

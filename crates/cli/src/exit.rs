@@ -56,7 +56,10 @@ fn code_of(error: &anyhow::Error) -> u8 {
         None if let Some(error) = error.downcast_ref::<ServeError>() => match error {
             ServeError::Store(StoreError::Unsupported { .. }) => USAGE,
             ServeError::Store(_) | ServeError::Away => STORE,
-            ServeError::Tokens(_) | ServeError::Open(_) | ServeError::Listen { .. } => USAGE,
+            ServeError::Tokens(_)
+            | ServeError::Open(_)
+            | ServeError::Listen { .. }
+            | ServeError::OtherStore => USAGE,
         },
         None if matches!(error.downcast_ref::<GateError>(), Some(GateError::Store(_))) => STORE,
         None => FAILURES,

@@ -11,8 +11,7 @@ use axum::middleware::Next;
 use axum::response::Response;
 use bytes::Bytes;
 use comity::core::time::{Span, Timestamp};
-use http::header::CONTENT_TYPE;
-use http::{HeaderName, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use http_body_util::BodyExt;
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -34,14 +33,14 @@ struct Kept {
 }
 
 /// Who asked, and the key.
-type Key = (usize, String);
+type Key = (u64, String);
 
 #[derive(Debug)]
 struct Entry {
     /// Of what was asked.
     hash: u128,
     /// `None` while it is under way.
-    answer: Option<(StatusCode, Option<HeaderValue>, Bytes)>,
+    answer: Option<(StatusCode, HeaderMap, Bytes)>,
 }
 
 /// What is known of a key.
@@ -60,7 +59,9 @@ struct UnderWay {
 
 /// Answers a request that carries a key as it was answered before.
 pub(crate) async fn same_answer(State(service): State<Service>, request: Request, next: Next) -> Response {
-    let Some(key) = request.headers().get(HEADER) else { return next.run(request).await };
+    let Some(key) = request.headers().get(HEADER).filter(|_| request.method() == Method::POST) else {
+        return next.run(request).await;
+    };
     match keyed(&service, key.clone(), request, next).await {
         Ok(response) => response,
         Err(problem) => axum::response::IntoResponse::into_response(problem),
@@ -79,11 +80,11 @@ async fn keyed(
         .ok()
         .filter(|key| (1..=KEY_MAX).contains(&key.len()) && key.bytes().all(|byte| byte.is_ascii_graphic()));
     let key = key.ok_or_else(|| Problem::field("Idempotency-Key", "", allowed))?.to_owned();
-    let caller = request.extensions().get::<Caller>().map_or(0, |caller| caller.nth);
+    let caller = request.extensions().get::<Caller>().map_or(0, |caller| caller.id);
     let (parts, body) = request.into_parts();
     let limits = service.limits();
     let bytes = body::collect(&parts.headers, body, limits.body_max, limits.idle_timeout).await?;
-    let asked = [parts.method.as_str().as_bytes(), parts.uri.path().as_bytes(), &bytes].join(&0);
+    let asked = [parts.method.as_str().as_bytes(), parts.uri.to_string().as_bytes(), &bytes].join(&0);
     let mut under_way = match service.answers().begin((caller, key), xxh3_128(&asked), service.now()) {
         Known::Answered(response) => return Ok(response),
         Known::Refused(problem) => return Err(problem),
@@ -93,12 +94,7 @@ async fn keyed(
     let (parts, body) = response.into_parts();
     let bytes = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
     if !parts.status.is_server_error() {
-        under_way.answered(
-            parts.status,
-            parts.headers.get(CONTENT_TYPE).cloned(),
-            bytes.clone(),
-            service.now(),
-        );
+        under_way.answered(parts.status, parts.headers.clone(), bytes.clone(), service.now());
     }
     Ok(Response::from_parts(parts, Body::from(bytes)))
 }
@@ -117,12 +113,10 @@ impl Answers {
                 Kind::Conflict,
                 "a request with this Idempotency-Key is under way",
             )),
-            Some(Entry { answer: Some((status, content_type, bytes)), .. }) => {
+            Some(Entry { answer: Some((status, headers, bytes)), .. }) => {
                 let mut response = Response::new(Body::from(bytes.clone()));
                 *response.status_mut() = *status;
-                if let Some(content_type) = content_type {
-                    response.headers_mut().insert(CONTENT_TYPE, content_type.clone());
-                }
+                *response.headers_mut() = headers.clone();
                 response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
                 Known::Answered(response)
             }
@@ -154,18 +148,12 @@ impl Kept {
 }
 
 impl UnderWay {
-    fn answered(
-        &mut self,
-        status: StatusCode,
-        content_type: Option<HeaderValue>,
-        bytes: Bytes,
-        now: Timestamp,
-    ) {
+    fn answered(&mut self, status: StatusCode, headers: HeaderMap, bytes: Bytes, now: Timestamp) {
         let Some(key) = self.key.take() else { return };
         let mut kept = self.answers.lock();
         if let Some(entry) = kept.answers.get_mut(&key) {
             let size = bytes.len() + key.1.len();
-            entry.answer = Some((status, content_type, bytes));
+            entry.answer = Some((status, headers, bytes));
             kept.order.push_back((now, size, key));
             kept.bytes += size;
             kept.forget(now);

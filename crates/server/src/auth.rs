@@ -20,8 +20,8 @@ use crate::problem::{Kind, Problem};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Caller {
     pub(crate) role: Role,
-    /// Which of the tokens, to tell callers apart.
-    pub(crate) nth: usize,
+    /// Tells callers apart.
+    pub(crate) id: u64,
 }
 
 /// Who may ask.
@@ -101,7 +101,7 @@ impl Door {
     pub(crate) fn admit(&self, headers: &HeaderMap) -> Result<Caller, Problem> {
         if self.is_open() {
             self.is_for_us(headers)?;
-            return Ok(Caller { role: Role::Admin, nth: 0 });
+            return Ok(Caller { role: Role::Admin, id: 0 });
         }
         let missing = || {
             Problem::new(
@@ -114,8 +114,8 @@ impl Door {
         if !scheme.eq_ignore_ascii_case("bearer") {
             return Err(missing());
         }
-        let found = self.tokens.iter().enumerate().find(|(_, known)| known.is(token.trim()));
-        found.map(|(nth, known)| Caller { role: known.role, nth }).ok_or_else(missing)
+        let found = self.tokens.iter().find(|known| known.is(token.trim()));
+        found.map(|known| Caller { role: known.role, id: known.fingerprint() }).ok_or_else(missing)
     }
 
     /// Called by a name of ours, and not by a web page.

@@ -5,6 +5,7 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use axum::Router;
+use comity::core::time::{Span, Timestamp};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
@@ -21,6 +22,7 @@ pub(crate) async fn accept(service: Service, listener: TcpListener) {
     let limits = service.limits();
     let graceful = GracefulShutdown::new();
     let http = http(&limits);
+    let mut told_at = Timestamp::MIN;
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -34,7 +36,10 @@ pub(crate) async fn accept(service: Service, listener: TcpListener) {
             Ok((stream, _)) => serve(&service, &http, &graceful, router.clone(), stream),
             // Too many files are open, say: others may be closed in a moment.
             Err(error) => {
-                tracing::warn!(%error, "a connection could not be accepted");
+                if service.now().since(told_at) >= TOLD_AGAIN {
+                    told_at = service.now();
+                    tracing::warn!(%error, "connections could not be accepted");
+                }
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         }
@@ -85,6 +90,34 @@ async fn turn_away(mut stream: TcpStream) -> Result<(), Infallible> {
     Ok(())
 }
 
+/// So many connections at most, and no more than the system gives us files for: the limit is raised as far as we
+/// may, and some are left for the store.
+pub(crate) fn connections_max(wanted: usize) -> usize {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let needed = wanted as u64 + FILES_BESIDE;
+    let mut files = current.unwrap_or(u64::MAX);
+    if files < needed {
+        let raised = maximum.map_or(needed, |maximum| maximum.min(needed));
+        if setrlimit(Resource::Nofile, Rlimit { current: Some(raised), maximum }).is_ok() {
+            files = raised;
+        }
+    }
+    let fit = usize::try_from(files.saturating_sub(FILES_BESIDE)).unwrap_or(usize::MAX).max(1);
+    if fit < wanted {
+        tracing::warn!(
+            wanted,
+            fit,
+            "serve.connections_max: the system allows fewer open files (ulimit -n, LimitNOFILE)"
+        );
+    }
+    wanted.min(fit)
+}
+
+/// Files that are open beside connections.
+const FILES_BESIDE: u64 = 128;
+/// That connections cannot be accepted is told this often.
+const TOLD_AGAIN: Span = Span::from_secs(10);
 const HEADERS_MAX: usize = 64;
 /// What is under way when the service stops has this long.
 const LAST: Duration = Duration::from_secs(10);

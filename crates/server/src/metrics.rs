@@ -36,7 +36,8 @@ pub(crate) struct Reading {
     pub(crate) counted: Counted,
     /// `None` while the store is away.
     pub(crate) survey: Option<Survey>,
-    pub(crate) jobs: Vec<Job>,
+    /// `None` when the store did not tell.
+    pub(crate) jobs: Option<Vec<Job>>,
 }
 
 impl Metrics {
@@ -123,9 +124,9 @@ impl Metrics {
         if let Some(survey) = &reading.survey {
             families.extend(of_survey(survey));
         }
-        families.extend(of_jobs(&reading.jobs));
+        families.extend(reading.jobs.iter().flat_map(|jobs| of_jobs(jobs)));
         let up = gauge("comity_store_up", "Whether the store works.");
-        up.set(i64::from(reading.survey.is_some()));
+        up.set(i64::from(reading.survey.is_some() && reading.jobs.is_some()));
         families.extend(up.collect());
         let info = counters_gauge("comity_build_info", "What runs here.", &["version"]);
         info.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);

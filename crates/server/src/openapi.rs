@@ -62,6 +62,12 @@ pub fn openapi() -> Value {
             { "required": ["domain"], "not": { "anyOf": [{ "required": ["permit"] }, { "required": ["url"] }] } },
         ] },
     ]);
+    // What is given up is the permit.
+    record["not"] = json!({
+        "required": ["outcome"],
+        "properties": { "outcome": { "const": "abandoned" } },
+        "not": { "required": ["permit"] },
+    });
     // Nothing is closed until then that is opened.
     whole["components"]["schemas"]["DomainChange"]["not"] =
         json!({ "required": ["paused", "paused_until"], "properties": { "paused": { "const": false } } });

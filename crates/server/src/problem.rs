@@ -47,6 +47,8 @@ pub(crate) enum Kind {
     Store,
     /// There is no room for more.
     Full,
+    /// Another process has the domain.
+    Busy,
     /// The service stops.
     Stopping,
 }
@@ -89,7 +91,7 @@ impl Kind {
             Self::NotFound => StatusCode::NOT_FOUND,
             Self::Method => StatusCode::METHOD_NOT_ALLOWED,
             Self::Conflict => StatusCode::CONFLICT,
-            Self::Store | Self::Full | Self::Stopping => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Store | Self::Full | Self::Busy | Self::Stopping => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
 
@@ -108,6 +110,7 @@ impl Kind {
             Self::Conflict => "conflict",
             Self::Store => "store-unavailable",
             Self::Full => "full",
+            Self::Busy => "busy",
             Self::Stopping => "stopping",
         }
     }
@@ -127,6 +130,7 @@ impl Kind {
             Self::Conflict => "not as things stand",
             Self::Store => "the store does not work",
             Self::Full => "there is no room for more",
+            Self::Busy => "another process has the domain",
             Self::Stopping => "the service stops",
         }
     }
@@ -152,12 +156,18 @@ impl IntoResponse for Problem {
             Kind::Unauthorized => {
                 headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"comity\""));
             }
-            Kind::Store | Kind::Full | Kind::Stopping => {
+            Kind::Store | Kind::Full | Kind::Busy | Kind::Stopping => {
                 headers.insert(RETRY_AFTER, HeaderValue::from_static("2"));
             }
             _ => {}
         }
         response
+    }
+}
+
+impl std::fmt::Display for Problem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.detail)
     }
 }
 

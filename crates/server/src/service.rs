@@ -18,7 +18,7 @@ use crate::again::Answers;
 use crate::auth::TokensError;
 use crate::happenings::Happenings;
 use crate::listen;
-use crate::live::{Current, Live};
+use crate::live::{Beginning, Current, Live};
 use crate::metrics::Metrics;
 
 /// The decision service. Clones are the same service.
@@ -80,6 +80,9 @@ pub enum ServeError {
     /// The store is away at the moment.
     #[error("the store is away at the moment")]
     Away,
+    /// Another store was named while it runs.
+    #[error("store: another store is used after a restart only")]
+    OtherStore,
 }
 
 /// Whether everybody may use a service that listens elsewhere than on loopback.
@@ -104,7 +107,7 @@ impl Service {
         let limits = Limits {
             body_max: usize::try_from(serve.body_max.bytes()).unwrap_or(usize::MAX),
             head_max: usize::try_from(serve.head_max.bytes()).unwrap_or(usize::MAX),
-            connections_max: serve.connections_max as usize,
+            connections_max: listen::connections_max(serve.connections_max as usize),
             idle_timeout: Duration::from_micros(serve.idle_timeout.as_micros()),
         };
         let events = Events::new();
@@ -114,14 +117,11 @@ impl Service {
         let listener =
             TcpListener::bind(address).await.map_err(|error| ServeError::Listen { address, error })?;
         let address = listener.local_addr().unwrap_or(address);
-        let live = Live::begin(Arc::new(config), clock.clone(), events.clone()).await?;
+        let beginning = Beginning { clock: clock.clone(), events: events.clone(), insecure };
+        let live = beginning.open(Arc::new(config)).await?;
         let open = live.door.is_open();
-        if open && !address.ip().is_loopback() && insecure == Insecure::Refused {
-            live.gate.close(HandsOff::Pass).await?;
-            return Err(ServeError::Open(address));
-        }
         let service = Self(Arc::new(Inner {
-            current: Current::new(clock.clone(), events.clone(), live),
+            current: Current::new(beginning, live),
             clock,
             events,
             answers: Arc::default(),

@@ -37,6 +37,8 @@ pub(crate) enum Outcome {
     Timeout,
     /// No connection, or one that broke.
     NetworkError,
+    /// It was not sent, or its caller gave it up: the wire is free, the slot stays charged, nothing is learnt.
+    Abandoned,
 }
 
 /// May a request leave? Named by its `url` or by its `domain`, not by both.
@@ -191,7 +193,7 @@ pub(crate) struct Recorded {
     /// What it counted as.
     pub(crate) outcome: &'static str,
     /// `fresh`: it counted. `late`: the request began before the latest penalty. `repeated`: recorded before, or
-    /// unknown; nothing changed.
+    /// unknown; nothing changed. `unheard`, in a batch: it could not be recorded at the moment; tell it again.
     pub(crate) standing: &'static str,
     /// A hold was set or moved, and ends then.
     pub(crate) held_until: Option<String>,
@@ -227,7 +229,7 @@ pub(crate) struct Domain {
     pub(crate) server_until: Option<String>,
     /// Who decides for it at the moment.
     pub(crate) holder: Option<String>,
-    /// Tasks of jobs that wait for it, counted up to 100,000.
+    /// Tasks of jobs that wait for it, counted up to 1,000.
     pub(crate) tasks_waiting: u64,
     /// More, if it is held by this service.
     pub(crate) live: Option<LiveDomain>,
@@ -525,17 +527,20 @@ impl From<Intent> for comity::core::intent::Intent {
     }
 }
 
-impl From<Outcome> for comity::core::outcome::Outcome {
-    fn from(outcome: Outcome) -> Self {
-        match outcome {
-            Outcome::Success => Self::Success,
-            Outcome::Answered => Self::Answered,
-            Outcome::RateLimited => Self::RateLimited,
-            Outcome::Blocked => Self::Blocked,
-            Outcome::Unavailable => Self::Unavailable,
-            Outcome::ServerError => Self::ServerError,
-            Outcome::Timeout => Self::Timeout,
-            Outcome::NetworkError => Self::NetworkError,
-        }
+impl Outcome {
+    /// What the core makes of it; nothing of a request that was given up.
+    pub(crate) fn known(self) -> Option<comity::core::outcome::Outcome> {
+        use comity::core::outcome::Outcome as Known;
+        Some(match self {
+            Self::Success => Known::Success,
+            Self::Answered => Known::Answered,
+            Self::RateLimited => Known::RateLimited,
+            Self::Blocked => Known::Blocked,
+            Self::Unavailable => Known::Unavailable,
+            Self::ServerError => Known::ServerError,
+            Self::Timeout => Known::Timeout,
+            Self::NetworkError => Known::NetworkError,
+            Self::Abandoned => return None,
+        })
     }
 }

@@ -123,7 +123,7 @@ pub struct DomainRow {
     pub epoch: i64,
     /// Its whole pace, as its last holder left it; out of date while somebody holds it.
     pub pace: Option<Vec<u8>>,
-    /// Tasks that wait for it, counted up to 100,000.
+    /// Tasks that wait for it, counted up to 1,000.
     pub waiting: u64,
 }
 

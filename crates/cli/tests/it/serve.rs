@@ -142,8 +142,11 @@ fn a_json_log_is_one_object_a_line() {
     service.post("/v1/record", &json!({"domain": "a.example", "status": 429}));
     post(service.address, "/v1/check", &json!({"domain": "line\nbreak \u{1b}[31m"})).expect(422);
     let done = service.stop().expect(0);
-    let lines: Vec<Value> =
-        done.stderr.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"))).collect();
+    let lines: Vec<Value> = done
+        .stderr
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}")))
+        .collect();
     assert!(lines.len() >= 3 && lines.iter().all(Value::is_object), "{}", done.stderr);
     assert_eq!(done.stdout.lines().count(), 1, "{}", done.stdout);
 }
@@ -274,7 +277,6 @@ fn who_hangs_up_leaves_the_line() {
     let service = Service::start(&world);
     service.post("/v1/check", &json!({"domain": "a.example"}));
 
-
     let waiting = |count: u64| {
         let name = format!("{count} in line");
         wait_until(&name, || service.get("/v1/domains/a.example")["live"]["waiting"] == count);
@@ -295,7 +297,8 @@ fn acquire(service: &Service) -> std::net::TcpStream {
     let mut stream = std::net::TcpStream::connect(service.address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     let body = r#"{"domain": "a.example", "max_wait_ms": 60000}"#;
-    let head = "POST /v1/acquire HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: ";
+    let head =
+        "POST /v1/acquire HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: ";
     write!(stream, "{head}{}\r\n\r\n{body}", body.len()).unwrap();
     stream
 }

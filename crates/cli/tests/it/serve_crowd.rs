@@ -18,7 +18,10 @@ const DELAY_US: i64 = 200_000;
 #[test]
 fn ten_thousand_callers_wait_in_line() {
     let world = World::new();
-    world.write("comity.toml", "[default]\nmin_delay = \"200ms\"\nin_flight = \"unlimited\"\nlearning = \"off\"\n");
+    world.write(
+        "comity.toml",
+        "[default]\nmin_delay = \"200ms\"\nin_flight = \"unlimited\"\nlearning = \"off\"\n",
+    );
     let service = Service::start(&world);
     let empty_kb = service.memory_kb("VmRSS");
     // Nothing leaves before all are in line.
@@ -46,7 +49,10 @@ fn ten_thousand_callers_wait_in_line() {
     let worked = service.worked() - worked;
     println!("memory {empty_kb} kB, with the crowd {crowded_kb} kB; worked {worked:?} in {QUIET:?}");
     assert!(worked < QUIET / 20, "it worked {worked:?} in {QUIET:?} although nothing was due");
-    assert!(crowded_kb - empty_kb < (DOMAINS * EACH) as u64 * CALLER_KB, "{empty_kb} kB, then {crowded_kb} kB");
+    assert!(
+        crowded_kb - empty_kb < (DOMAINS * EACH) as u64 * CALLER_KB,
+        "{empty_kb} kB, then {crowded_kb} kB"
+    );
 
     // When each domain was opened: no sooner than it was asked, no later than it was answered.
     let opened: Vec<(i64, i64)> = (0..DOMAINS)
@@ -66,7 +72,8 @@ fn ten_thousand_callers_wait_in_line() {
     for (domain, times) in granted.iter().enumerate() {
         assert!(times.is_sorted(), "domain {domain}: not in the order they came: {times:?}");
         for (nth, at) in (0..).zip(times) {
-            let (early, late) = (at - opened[domain].0 - nth * DELAY_US, at - opened[domain].1 - nth * DELAY_US);
+            let (early, late) =
+                (at - opened[domain].0 - nth * DELAY_US, at - opened[domain].1 - nth * DELAY_US);
             assert!(early >= 0, "domain {domain}: caller {nth} went {} µs early", -early);
             assert!(late < LATE_US, "domain {domain}: caller {nth} went {late} µs late");
             (least, most) = (least.min(late), most.max(late));

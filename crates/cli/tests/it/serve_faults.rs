@@ -109,14 +109,22 @@ fn a_hundred_megabytes_are_refused_and_not_kept() {
 #[test]
 fn what_is_not_json_is_refused() {
     let (world, service) = started("");
-    let deep = ["[".repeat(100_000), r#"{"domain":"#.repeat(100_000), format!("{}1{}", "[".repeat(50_000), "]".repeat(50_000))];
+    let deep = [
+        "[".repeat(100_000),
+        r#"{"domain":"#.repeat(100_000),
+        format!("{}1{}", "[".repeat(50_000), "]".repeat(50_000)),
+    ];
     for body in deep {
         let answered = ask(service.address, "POST", "/v1/check", JSON, &body).unwrap();
         answered.expect(400);
     }
     let mut stream = connect(&service);
     let body = b"{\"domain\": \"a\xff\xfe.example\"}";
-    stream.write_all(head("/v1/check", &format!("Content-Length: {}\r\nConnection: close\r\n", body.len())).as_bytes()).unwrap();
+    stream
+        .write_all(
+            head("/v1/check", &format!("Content-Length: {}\r\nConnection: close\r\n", body.len())).as_bytes(),
+        )
+        .unwrap();
     stream.write_all(body).unwrap();
     assert!(read_to_end(&mut stream).starts_with("HTTP/1.1 400"));
     for path in ["/v1/domains/%ff%fe", "/v1/jobs/%ff", "/v1/domains?like=%ff", "/v1/domains/%00"] {
@@ -131,8 +139,13 @@ fn what_is_not_json_is_refused() {
 fn garbage_after_a_request_ends_the_connection() {
     let (world, service) = started("");
     let ok = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
-    for garbage in ["\u{1}\u{2}\u{3}\r\n\r\n", "GET\r\n\r\n", "POST /v1/check HTTP/1.1\r\nContent-Length: -5\r\n\r\n", "GET / HTTP/9.9\r\n\r\n",
-        "POST /v1/check HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\nContent-Type: application/json\r\n\r\nzz\r\n"] {
+    for garbage in [
+        "\u{1}\u{2}\u{3}\r\n\r\n",
+        "GET\r\n\r\n",
+        "POST /v1/check HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
+        "GET / HTTP/9.9\r\n\r\n",
+        "POST /v1/check HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\nContent-Type: application/json\r\n\r\nzz\r\n",
+    ] {
         let mut stream = connect(&service);
         stream.write_all(format!("{ok}{ok}{garbage}{ok}").as_bytes()).unwrap();
         let answers = read_to_end(&mut stream);
@@ -174,7 +187,10 @@ fn connections_beyond_the_limit_are_turned_away() {
 
 fn started(serve: &str) -> (World, Service) {
     let world = World::new();
-    world.write("comity.toml", &format!("[default]\nmin_delay = \"0s\"\nin_flight = \"unlimited\"\n[serve]\n{serve}"));
+    world.write(
+        "comity.toml",
+        &format!("[default]\nmin_delay = \"0s\"\nin_flight = \"unlimited\"\n[serve]\n{serve}"),
+    );
     let service = Service::start(&world);
     others_are_served(&service);
     (world, service)

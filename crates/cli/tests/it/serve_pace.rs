@@ -62,7 +62,8 @@ fn what_was_learnt_and_what_a_server_said_outlive_a_kill() {
     world.write("comity.toml", "[default]\nmin_delay = \"10ms\"\n");
     let service = Service::start(&world);
     let permit = service.post("/v1/check", &json!({"domain": "a.example"}))["permit"].clone();
-    let recorded = service.post("/v1/record", &json!({"permit": permit, "status": 429, "retry_after": "120"}));
+    let recorded =
+        service.post("/v1/record", &json!({"permit": permit, "status": 429, "retry_after": "120"}));
     let until = recorded["held_until"].as_str().unwrap().to_owned();
     let delay = recorded["adaptive_delay_seconds"].as_f64().unwrap();
     assert!(delay > 0.0, "{recorded}");
@@ -147,7 +148,10 @@ impl Shared {
             fetch(self.site, &format!("/caller{nth}"));
             // Rounded down: rather too late a start than too early a one.
             let latency_ms = (now_us() - started) / 1_000;
-            self.post("/v1/record", &json!({"permit": told["permit"], "status": 200, "latency_ms": latency_ms}));
+            self.post(
+                "/v1/record",
+                &json!({"permit": told["permit"], "status": 200, "latency_ms": latency_ms}),
+            );
         }
     }
 

@@ -29,7 +29,8 @@ impl Service {
             let shown = running.shown();
             let told = shown.lines().next().filter(|_| shown.ends_with('\n'));
             let told = told.and_then(|line| serde_json::from_str::<Value>(line).ok());
-            address = told.map(|told| told["listening"].as_str().unwrap()["http://".len()..].parse().unwrap());
+            address =
+                told.map(|told| told["listening"].as_str().unwrap()["http://".len()..].parse().unwrap());
             address.is_some()
         });
         Self { running, address: address.unwrap() }
@@ -128,8 +129,9 @@ pub(crate) fn ask(
     } else {
         String::new()
     };
-    let text =
-        format!("{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n{length}{headers}\r\n{body}");
+    let text = format!(
+        "{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n{length}{headers}\r\n{body}"
+    );
     stream.write_all(text.as_bytes())?;
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer)?;

@@ -25,6 +25,8 @@ pub(super) struct Rare {
     pub(super) paused_until: Timestamp,
     /// The youngest permit that expired or was let go because too many were open.
     pub(super) let_go: Option<u32>,
+    /// The last permit that was recorded although it had expired or was lost.
+    pub(super) heard_late: Option<u32>,
     /// Starts before this are not known, and the last of them may have been then.
     pub(super) lost_at: Timestamp,
 }
@@ -49,6 +51,7 @@ impl Rare {
             quotas: Vec::new(),
             paused_until: Timestamp::NEVER,
             let_go: None,
+            heard_late: None,
             lost_at: Timestamp::NEVER,
         }
     }

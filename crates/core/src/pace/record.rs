@@ -114,9 +114,9 @@ impl Pace {
         now: Timestamp,
     ) -> Recorded {
         self.meet(now);
-        let Some(own) = self.permit(passed.id).copied() else {
-            return self.record_closed(terms, passed, answer, now);
-        };
+        // Numbers begin anew after a crash, and come round: one that was granted later is another's.
+        let own = self.permit(passed.id).copied().filter(|own| own.started_at >= passed.granted_at);
+        let Some(own) = own else { return self.record_closed(terms, passed, answer, now) };
         let mut permit = own;
         if let Some(took) = passed.took {
             self.shift(terms, &mut permit, own, now - took);
@@ -133,14 +133,24 @@ impl Pace {
         now: Timestamp,
     ) -> Recorded {
         let given_up = self.rare.as_ref().is_some_and(|rare| {
-            rare.has_let_go(passed.id)
-                || rare.lost_at.ever().is_some_and(|lost_at| passed.granted_at <= lost_at)
+            let lost = rare.lost_at.ever().is_some_and(|lost_at| passed.granted_at <= lost_at);
+            (rare.has_let_go(passed.id) || lost) && rare.heard_late != Some(passed.id)
         });
-        let mut recorded = Recorded::of(if given_up { Standing::Late } else { Standing::Repeated });
-        if given_up {
-            self.heed_server(terms, answer, now, &mut recorded);
+        if !given_up || now.since(passed.granted_at) > HEARD_FOR {
+            return Recorded::of(Standing::Repeated);
         }
+        let mut recorded = Recorded::of(Standing::Late);
+        self.rare_mut().heard_late = Some(passed.id);
+        self.heed_server(terms, answer, now, &mut recorded);
         recorded
+    }
+
+    /// The permit that was passed on is not used after all: it is no longer on the wire, and its charge stays (B25).
+    /// False when it was recorded or given up before.
+    pub fn abandon_passed(&mut self, passed: Passed, now: Timestamp) -> bool {
+        self.meet(now);
+        let own = self.permit(passed.id).copied().filter(|own| own.started_at >= passed.granted_at);
+        own.and_then(|own| self.settle(&own)).is_some()
     }
 
     /// Whether a permit that is not open was never recorded, but expired or was let go.
@@ -264,6 +274,9 @@ impl Recorded {
         Self { standing, delay: None, held_until: None, server_until: None, heeded: Heeded::Absent }
     }
 }
+
+/// An answer to a permit that expired or was lost is heard for this long; who tells it later tells old news.
+const HEARD_FOR: Span = Span::from_hours(1);
 
 /// Whole milliseconds, rounded down: how long a hold was, and never longer.
 pub(super) fn whole_ms(span: Span) -> u32 {

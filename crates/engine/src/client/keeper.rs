@@ -255,7 +255,9 @@ pub(crate) fn place(url: &Url, lead: Lead) -> String {
 pub async fn recall_crawl_delay(gate: &Gate, store: &dyn Store, config: &Config, host: &Domain) {
     let now = gate.clock().now();
     let mut delay = Span::ZERO;
-    for origin in ["https", "http"].map(|scheme| format!("{scheme}://{host}")) {
+    // A domain stands for its `www.` too.
+    let spellings = ["https://", "http://", "https://www.", "http://www."];
+    for origin in spellings.map(|scheme| format!("{scheme}{host}")) {
         let Ok(Some(row)) = store.robots(origin).await else { continue };
         if row.fetched_at <= now && now.since(row.fetched_at) < KEPT && verdict(row.status) == Verdict::Read {
             let rules = Robots::parse(&row.body, &product(config));

@@ -73,6 +73,11 @@ impl Token {
         self.hash == hash(plain)
     }
 
+    /// A number that tells tokens apart.
+    pub fn fingerprint(&self) -> u64 {
+        self.hash[..8].iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
+    }
+
     /// The line that stands for it in a configuration.
     pub fn line(&self) -> String {
         let digits: String = self.hash.iter().map(|byte| format!("{byte:02x}")).collect();

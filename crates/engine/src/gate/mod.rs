@@ -217,7 +217,9 @@ impl Gate {
     ) -> Result<T, GateError> {
         let domain = self.0.rules.domain(host);
         let state = self.lock_held(&domain, host).await?;
-        self.change(state, &domain, host, change).ok_or(GateError::Closed)
+        let changed = self.change(state, &domain, host, change).ok_or(GateError::Closed)?;
+        self.until_saved(&domain).await?;
+        Ok(changed)
     }
 
     /// The same on a gate that holds nothing in a store.
@@ -240,11 +242,13 @@ impl Gate {
         let rule = self.0.rules.rule(host);
         let now = self.now();
         let pace = state.dispatch.pace_mut(domain, now)?;
-        let before = pace.server_until();
+        let before = state::to_keep(pace);
         let changed = change(pace, Terms { rule, crawl_delay }, now);
-        // What the server said is saved before anybody goes (B37), the rest in a while.
-        let save_now = pace.server_until() != before;
-        state.touch(domain, save_now);
+        // An operator's word is saved before anybody goes, as a server's is (B37).
+        let save_now = state::to_keep(pace) != before;
+        if save_now {
+            state.touch(domain, save_now);
+        }
         self.pump(state);
         if save_now && let Some(tenancy) = &self.0.tenancy {
             tenancy.urgent.notify_one();
@@ -294,14 +298,46 @@ impl Gate {
     ) -> Result<Recorded, GateError> {
         let domain = self.0.rules.domain(host);
         let (rule, crawl_delay) = self.terms(host);
+        let terms = Terms { rule: &rule, crawl_delay };
+        let recorded =
+            self.record_in(self.lock_held(&domain, host).await?, &domain, terms, answer, record)?;
+        // Whoever is told that a server's word was heard can rely on it, whatever happens to us (B37).
+        if recorded.server_until.is_some() {
+            self.until_saved(&domain).await?;
+        }
+        Ok(recorded)
+    }
+
+    fn record_in(
+        &self,
+        mut state: MutexGuard<'_, State>,
+        domain: &Domain,
+        terms: Terms<'_>,
+        answer: &Answer,
+        record: impl FnOnce(&mut Pace, Terms<'_>, Timestamp) -> Recorded,
+    ) -> Result<Recorded, GateError> {
+        let now = self.now();
+        let pace = state.dispatch.pace_mut(domain, now).ok_or(GateError::Closed)?;
+        let recorded = record(pace, terms, now);
+        let streaks = Streaks::of(pace);
+        self.0.learnt(state, domain, &recorded);
+        self.0.tell_recorded(domain, answer, &recorded, streaks);
+        Ok(recorded)
+    }
+
+    /// The request of a permit that was passed on does not leave after all; whoever waits for the wire may go.
+    /// False when it was recorded or expired before.
+    pub async fn give_back(&self, host: &Domain, passed: Passed) -> Result<bool, GateError> {
+        let domain = self.0.rules.domain(host);
         let mut state = self.lock_held(&domain, host).await?;
         let now = self.now();
         let pace = state.dispatch.pace_mut(&domain, now).ok_or(GateError::Closed)?;
-        let recorded = record(pace, Terms { rule: &rule, crawl_delay }, now);
-        let streaks = Streaks::of(pace);
-        self.0.learnt(state, &domain, &recorded);
-        self.0.tell_recorded(&domain, answer, &recorded, streaks);
-        Ok(recorded)
+        let given_back = pace.abandon_passed(passed, now);
+        self.pump(state);
+        if given_back {
+            self.0.events.tell(&Event::Abandoned { domain: &domain });
+        }
+        Ok(given_back)
     }
 
     /// The crawl-delay that a host's robots.txt asks for.

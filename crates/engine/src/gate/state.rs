@@ -93,6 +93,8 @@ pub(super) struct State {
     /// Those of them that other processes want.
     pub(super) wanted: BTreeSet<DomainId>,
     pub(super) crawl_delays: HashMap<Domain, Span>,
+    /// What a gate before this one knew of domains whose store went away, until they are taken up.
+    pub(super) remains: HashMap<Domain, Pace>,
     /// The jobs that run, with their concurrency.
     jobs: HashMap<JobId, u32>,
     /// Nobody goes from then on: the store may give our domains to others.
@@ -137,6 +139,7 @@ impl State {
             wanted: BTreeSet::new(),
             room: usize::MAX,
             crawl_delays: HashMap::new(),
+            remains: HashMap::new(),
             jobs: HashMap::new(),
             valid_until,
             tenant: valid_until != Timestamp::MAX,
@@ -265,14 +268,16 @@ impl State {
     }
 }
 
-/// What is to be kept of a pace.
+/// What is to be kept of a pace, under a hold.
 pub(super) fn saved(hold: Hold, pace: &Pace) -> Saved {
-    let kept: Kept = pace.kept();
-    Saved {
-        hold,
-        kept,
-        steering: Steering { pinned: pace.learned().pinned(), paused_until: pace.paused_until() },
-    }
+    let (kept, steering) = to_keep(pace);
+    Saved { hold, kept, steering }
+}
+
+/// What is to be kept of a pace.
+pub(super) fn to_keep(pace: &Pace) -> (Kept, Steering) {
+    let steering = Steering { pinned: pace.learned().pinned(), paused_until: pace.paused_until() };
+    (pace.kept(), steering)
 }
 
 /// Lets go whoever may go, and plans when to look again.

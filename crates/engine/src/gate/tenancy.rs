@@ -58,6 +58,8 @@ pub(super) struct Tenancy {
     holder: Mutex<HolderId>,
     /// Something must be saved before a domain goes on.
     pub(super) urgent: Arc<Notify>,
+    /// What had to be saved was.
+    saved: Notify,
     /// Another process changed something in the store.
     changed: Arc<Notify>,
     parted: Mutex<Vec<mpsc::UnboundedSender<Parted>>>,
@@ -88,6 +90,7 @@ impl Gate {
             name: name.to_owned(),
             holder: Mutex::new(holder),
             urgent: Arc::default(),
+            saved: Notify::new(),
             changed: Arc::new(Notify::new()),
             parted: Mutex::default(),
             failure: watch::Sender::new(None),
@@ -151,7 +154,17 @@ impl Gate {
             LeftBehind::Died { latest } => Left::Died { latest: *latest },
         };
         let lost = Left::Died { latest: now };
+        let remains = state.remains.remove(&domain);
         let (mut pace, damage) = match Pace::inherit(terms, &kept, told, now) {
+            // Nobody had it since our store went away: what we knew then still goes, and that we do not know
+            // what left meanwhile comes on top (B77).
+            Ok(_) if let (Left::Died { latest }, Some(mut ours)) = (told, remains) => {
+                if let Some((until, stated_at)) = kept.server {
+                    ours.restore_server_until(until, stated_at, now);
+                }
+                ours.lost(latest.min(now));
+                (ours, None)
+            }
             Ok(pace) => (pace, None),
             // What cannot be read is lost, and lost state costs time, never politeness (B77).
             Err(error) => (Pace::inherit(terms, &kept, lost, now).unwrap_or_default(), Some(error)),
@@ -231,6 +244,47 @@ impl Gate {
         self.failed().await
     }
 
+    /// What is known of the domains held here, for a gate that comes after this one when its store went away.
+    pub fn remains(&self) -> Vec<(Domain, Pace)> {
+        let state = self.lock();
+        let held = state.dispatch.paces().iter().filter(|(id, ..)| state.tenures.contains_key(id));
+        held.map(|(_, domain, pace)| (domain.clone(), pace.clone())).collect()
+    }
+
+    /// Goes on with what a gate before this one knew, wherever its store shows that nobody had a domain meanwhile.
+    pub fn go_on_with(&self, remains: Vec<(Domain, Pace)>) {
+        self.lock().remains = remains.into_iter().collect();
+    }
+
+    /// Whether anybody could be let go: its store works, and it is not closed.
+    pub fn is_open(&self) -> bool {
+        let failed = self.0.tenancy.as_ref().is_some_and(|tenancy| tenancy.failure.borrow().is_some());
+        !failed && self.now() < self.lock().valid_until
+    }
+
+    /// Waits until what must not be lost of a domain is in the store.
+    pub(super) async fn until_saved(&self, domain: &Domain) -> Result<(), GateError> {
+        let Some(tenancy) = &self.0.tenancy else { return Ok(()) };
+        loop {
+            let saved = tenancy.saved.notified();
+            let mut saved = std::pin::pin!(saved);
+            saved.as_mut().enable();
+            if let Some(error) = tenancy.failure.borrow().clone() {
+                return Err(error.into());
+            }
+            {
+                let state = self.lock();
+                let id = state.dispatch.paces().find(domain);
+                // What is not held any more was released, and saved with that.
+                let tenure = id.and_then(|id| state.tenures.get(&id));
+                if tenure.is_none_or(|tenure| tenure.must_save == 0) {
+                    return Ok(());
+                }
+            }
+            saved.await;
+        }
+    }
+
     /// Lets nobody go any more and gives all domains back.
     pub async fn close(&self, hands_off: HandsOff) -> Result<(), StoreError> {
         let Some(tenancy) = &self.0.tenancy else { return Ok(()) };
@@ -259,6 +313,7 @@ impl Gate {
         // Callers that still wait hear that their senders are gone, ask anew, and are told that it is closed.
         drop(left);
         tenancy.changed.notify_waiters();
+        tenancy.saved.notify_waiters();
         tenancy.store.save(tenancy.holder(), saved).await?;
         tenancy.add_up(&self.0.events).await?;
         tenancy.store.release(tenancy.holder(), released, now).await?;
@@ -312,6 +367,7 @@ impl Tenancy {
             first
         });
         self.changed.notify_waiters();
+        self.saved.notify_waiters();
     }
 }
 
@@ -436,6 +492,7 @@ async fn save(inner: &Arc<Inner>, tenancy: &Tenancy, flush: bool) -> Result<(), 
         }
     }
     state::pump(inner, state);
+    tenancy.saved.notify_waiters();
     Ok(())
 }
 

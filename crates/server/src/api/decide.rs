@@ -1,15 +1,14 @@
 //! May a request leave? `check` and `acquire` reserve, `peek` does not.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
-use comity::client::recall_crawl_delay;
-use comity::config::RobotsPolicy;
-use comity::core::decision::Reason;
+use comity::core::decision::{Limit, Reason};
 use comity::core::domain::Domain;
 use comity::core::intent::Intent;
 use comity::core::time::{Span, Timestamp};
-use comity::gate::{self, GateError};
+use comity::gate::{self, Gate, GateError};
 
 use super::host;
 use crate::body::Json;
@@ -28,7 +27,8 @@ pub(crate) async fn check(
     Json(ask): Json<wire::Ask>,
 ) -> Result<Json<wire::Decision>, Problem> {
     let asked = Asked::read(&ask)?;
-    check_one(&service, asked, service.now() + HANDOVER).await.map(Json)
+    let (live, reason, permit) = check_one(&service, &asked, service.now() + HANDOVER).await?;
+    Ok(Json(decision(&live, &asked.host, reason, permit)))
 }
 
 /// Many at once; answered in the order they were asked.
@@ -45,12 +45,17 @@ pub(crate) async fn check_batch(
         Asked::read(ask).map_err(|problem| problem.under(&format!("checks[{nth}]")))
     };
     let asked: Vec<Asked> = asks.checks.iter().enumerate().map(read).collect::<Result<_, _>>()?;
-    let mut results = Vec::with_capacity(asked.len());
+    let mut made = Vec::with_capacity(asked.len());
     let until = service.now() + HANDOVER;
-    for asked in asked {
-        results.push(check_one(&service, asked, until).await?);
+    for asked in &asked {
+        made.push(check_one(&service, asked, until).await);
     }
-    Ok(Json(wire::Decisions { results }))
+    // Permits go out with the whole answer: of a caller that hangs up before, nothing stays on the wire (B11).
+    let told = asked.iter().zip(made).map(|(asked, made)| match made {
+        Ok((live, reason, permit)) => decision(&live, &asked.host, reason, permit),
+        Err(problem) => undecided(&asked.host, &problem),
+    });
+    Ok(Json(wire::Decisions { results: told.collect() }))
 }
 
 /// May a request leave now? Nothing is reserved.
@@ -61,9 +66,10 @@ pub(crate) async fn peek(
     Json(ask): Json<wire::Ask>,
 ) -> Result<Json<wire::Decision>, Problem> {
     let Asked { host, intent } = Asked::read(&ask)?;
-    let live = service.live()?;
-    prepare(&live, &host).await?;
-    let reason = look(&live, &host, intent).await?;
+    prepare(&*service.live()?, &host).await?;
+    let asked = &host;
+    let peeking = |gate: Gate| async move { gate.peek(asked, intent).await };
+    let (live, reason) = with_gate(&service, &host, A_WHILE, peeking).await?;
     Ok(Json(decision(&live, &host, reason, None)))
 }
 
@@ -106,14 +112,10 @@ pub(crate) async fn acquire(
                 return Ok(Json(stopping(&live, &asked.host, began, service.now())));
             }
             Ok(Err(error)) => return Err(error.into()),
+            // The time is up: what is left to wait, or the slot if it came free this very moment.
             Err(_) => {
-                let reason = look(&live, &asked.host, asked.intent).await?;
-                let limit = reason.as_ref().map_or("none", |reason| reason.limit.as_str());
-                service.metrics().decided_as("wait", limit);
-                let mut decision = decision(&live, &asked.host, reason, None);
-                // Somebody else had the slot, or it came free this very moment: ask again.
-                decision.proceed = false;
-                decision.wait_ms = decision.wait_ms.max(1);
+                let (live, reason, permit) = check_one(&service, &asked, service.now() + BRIEFLY).await?;
+                let mut decision = decision(&live, &asked.host, reason, permit);
                 decision.waited_ms = waited.as_millis_up();
                 return Ok(Json(decision));
             }
@@ -134,8 +136,13 @@ impl Asked {
     }
 }
 
-/// Waits no longer than `until` for a process that has the domain.
-async fn check_one(service: &Service, asked: Asked, until: Timestamp) -> Result<wire::Decision, Problem> {
+/// A decision, and the permit if it says proceed; whoever drops that frees the wire. Waits no longer than `until` for a
+/// process that has the domain.
+async fn check_one(
+    service: &Service,
+    asked: &Asked,
+    until: Timestamp,
+) -> Result<(Arc<Live>, Option<Reason>, Option<gate::Permit>), Problem> {
     for _ in 0..TRIES {
         let live = service.live()?;
         prepare(&live, &asked.host).await?;
@@ -144,48 +151,52 @@ async fn check_one(service: &Service, asked: Asked, until: Timestamp) -> Result<
         match checking.await {
             Ok(Ok((made, permit))) => {
                 service.metrics().decided(&made);
-                return Ok(decision(&live, &asked.host, made.reason().copied(), permit));
+                return Ok((live, made.reason().copied(), permit));
             }
             Ok(Err(GateError::Closed)) if !service.is_stopping() => tokio::time::sleep(A_MOMENT).await,
             Ok(Err(error)) => return Err(error.into()),
             // Another process holds it and has requests on the wire: it hands it over when they are answered.
             Err(_) => {
                 service.metrics().decided_as("wait", "changing_hands");
-                return Ok(held_elsewhere(&live, &asked.host));
+                let reason = held_elsewhere(&live);
+                return Ok((live, Some(reason), None));
             }
         }
     }
     Err(GateError::Closed.into())
 }
 
-/// What keeps a request from leaving now, however long another process takes to hand the domain over.
-async fn look(live: &Live, host: &Domain, intent: Intent) -> Result<Option<Reason>, Problem> {
-    match tokio::time::timeout(A_WHILE, live.gate.peek(host, intent)).await {
-        Ok(reason) => Ok(reason?),
-        Err(_) => {
-            let now = live.gate.clock().now();
-            let until = now + Span::from_secs(1);
-            let limit = comity::core::decision::Limit::ChangingHands;
-            Ok(Some(Reason { limit, until, asked_at: now }))
+/// Asks the gate in force, and the next one when it is closed for another.
+pub(super) async fn with_gate<T, A: Future<Output = Result<T, GateError>>>(
+    service: &Service,
+    host: &Domain,
+    patience: Duration,
+    ask: impl Fn(Gate) -> A,
+) -> Result<(Arc<Live>, T), Problem> {
+    let asking = async {
+        for _ in 0..TRIES {
+            let live = service.live()?;
+            live.recall(host).await;
+            match ask(live.gate.clone()).await {
+                Ok(value) => return Ok((live, value)),
+                Err(GateError::Closed) if !service.is_stopping() => tokio::time::sleep(A_MOMENT).await,
+                Err(error) => return Err(error.into()),
+            }
         }
-    }
+        Err(GateError::Closed.into())
+    };
+    // A process that has requests of its own on the wire hands the domain over when they are answered.
+    let busy = "another process holds the domain and did not hand it over in time; try again";
+    tokio::time::timeout(patience, asking).await.map_err(|_| Problem::new(Kind::Busy, busy))?
 }
 
 /// Before a domain is taken: is there room for it, and does its robots.txt, if it is known, ask for a delay?
 pub(super) async fn prepare(live: &Live, host: &Domain) -> Result<(), Problem> {
-    if live.gate.holds(host) {
-        return Ok(());
+    if !live.gate.holds(host) {
+        has_room(live)?;
     }
-    has_room(live)?;
-    recall(live, host).await;
+    live.recall(host).await;
     Ok(())
-}
-
-/// The crawl-delay of a domain that is about to be taken.
-pub(super) async fn recall(live: &Live, host: &Domain) {
-    if live.config.robots == RobotsPolicy::Obey && !live.gate.holds(host) {
-        recall_crawl_delay(&live.gate, &*live.store, &live.config, host).await;
-    }
 }
 
 fn has_room(live: &Live) -> Result<(), Problem> {
@@ -232,11 +243,24 @@ fn decision(
     }
 }
 
-fn held_elsewhere(live: &Live, host: &Domain) -> wire::Decision {
+fn held_elsewhere(live: &Live) -> Reason {
     let now = live.gate.clock().now();
-    let until = now + Span::from_secs(1);
-    let limit = comity::core::decision::Limit::ChangingHands;
-    decision(live, host, Some(Reason { limit, until, asked_at: now }), None)
+    Reason { limit: Limit::ChangingHands, until: now + Span::from_secs(1), asked_at: now }
+}
+
+/// One of many that could not be decided: the others could.
+fn undecided(host: &Domain, problem: &Problem) -> wire::Decision {
+    wire::Decision {
+        proceed: false,
+        wait_ms: A_MOMENT_MS,
+        reason: problem.to_string(),
+        permit: None,
+        domain: host.to_string(),
+        limit: Some("unavailable"),
+        origin: Some("service"),
+        refused: false,
+        waited_ms: 0,
+    }
 }
 
 fn stopping(live: &Live, host: &Domain, began: Timestamp, now: Timestamp) -> wire::Decision {
@@ -270,6 +294,8 @@ const LOOK_AGAIN_MS: u64 = 60_000;
 /// How long `check` waits for a process that has the domain.
 const HANDOVER: Span = Span::from_millis(2_500);
 const A_WHILE: Duration = Duration::from_millis(2_500);
+/// And `acquire`, when its time is up.
+const BRIEFLY: Span = Span::from_millis(100);
 const A_MOMENT: Duration = Duration::from_millis(20);
 const A_MOMENT_MS: u64 = 1_000;
 const TRIES: usize = 100;

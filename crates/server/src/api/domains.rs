@@ -6,11 +6,11 @@ use axum::extract::State;
 use comity::core::domain::Domain;
 use comity::core::pace::{Pace, Pinned, Terms};
 use comity::core::time::{Span, Timestamp};
-use comity::gate::{GateError, Live as Held};
+use comity::gate::{Gate, Live as Held};
 use comity::store::domains::DomainRow;
 use serde::Deserialize;
 
-use super::decide::prepare;
+use super::decide::{prepare, with_gate};
 use super::{DOMAIN_MAX, Path, Query, domain, fits, moment};
 use crate::auth::Caller;
 use crate::body::Json;
@@ -81,9 +81,12 @@ pub(crate) async fn change(
     caller.must_steer()?;
     let host = domain(&name)?;
     let change = Change::read(&change)?;
-    let live = service.live()?;
-    prepare(&live, &host).await?;
-    in_time(live.gate.with_pace(&host, |pace, terms, now| change.apply(pace, terms, now))).await?;
+    prepare(&*service.live()?, &host).await?;
+    let (asked, wanted) = (&host, &change);
+    let changing = |gate: Gate| async move {
+        gate.with_pace(asked, |pace, terms, now| wanted.apply(pace, terms, now)).await
+    };
+    let (live, ()) = with_gate(&service, &host, PATIENCE, changing).await?;
     shown(&service, &live, &host).await.map(Json)
 }
 
@@ -101,7 +104,9 @@ pub(crate) async fn reset(
     let live = service.live()?;
     // Nothing is known of it: there is nothing to forget.
     shown(&service, &live, &host).await?;
-    in_time(live.gate.with_pace(&host, |pace, _, now| pace.reset(now))).await?;
+    let asked = &host;
+    let resetting = |gate: Gate| async move { gate.with_pace(asked, |pace, _, now| pace.reset(now)).await };
+    let (live, _) = with_gate(&service, &host, PATIENCE, resetting).await?;
     shown(&service, &live, &host).await.map(Json)
 }
 
@@ -125,9 +130,11 @@ pub(crate) async fn explain(
     Query(explained): Query<ExplainedFor>,
 ) -> Result<Json<wire::Explained>, Problem> {
     let host = domain(&name)?;
-    let live = service.live()?;
-    prepare(&live, &host).await?;
-    let reasons = in_time(live.gate.explain(&host, explained.intent.unwrap_or_default().into())).await?;
+    prepare(&*service.live()?, &host).await?;
+    let intent = explained.intent.unwrap_or_default().into();
+    let asked = &host;
+    let explaining = |gate: Gate| async move { gate.explain(asked, intent).await };
+    let (live, reasons) = with_gate(&service, &host, PATIENCE, explaining).await?;
     let wait_ms = |until: Timestamp| match until {
         Timestamp::MAX => 60_000,
         until => until.since(service.now()).as_millis_up(),
@@ -253,17 +260,6 @@ fn told(live: &Live, row: DomainRow, now: Timestamp) -> wire::Domain {
 fn paused(held: &Option<Held>, kept: &Option<Timestamp>, now: Timestamp) -> bool {
     let until = held.as_ref().map_or(*kept, |held| held.paused_until);
     until.is_some_and(|until| until > now)
-}
-
-/// Waits for a domain that another process holds, but not for ever.
-async fn in_time<T>(asking: impl Future<Output = Result<T, GateError>>) -> Result<T, Problem> {
-    match tokio::time::timeout(PATIENCE, asking).await {
-        Ok(result) => Ok(result?),
-        Err(_) => Err(Problem::new(
-            Kind::Conflict,
-            "another process holds the domain and did not hand it over in time",
-        )),
-    }
 }
 
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -26,6 +26,9 @@ pub(crate) async fn readyz(State(service): State<Service>) -> Result<Json<wire::
         return Err(Problem::new(Kind::Stopping, "the service stops"));
     }
     let live = service.live()?;
+    if !live.gate.is_open() {
+        return Err(Problem::new(Kind::Store, "nobody is let go at the moment"));
+    }
     match tokio::time::timeout(PATIENCE, live.store.version()).await {
         Ok(Ok(_)) => Ok(Json(wire::Health { status: "ok".to_owned() })),
         Ok(Err(error)) => Err(error.into()),
@@ -37,14 +40,14 @@ pub(crate) async fn readyz(State(service): State<Service>) -> Result<Json<wire::
 #[utoipa::path(get, path = "/metrics", tag = "health",
     responses((status = 200, content_type = "text/plain", body = String)))]
 pub(crate) async fn metrics(State(service): State<Service>) -> Response {
-    let live = service.live().ok();
+    let live = service.live().ok().filter(|live| live.gate.is_open());
     let slowest = live.as_ref().map_or(0, |live| live.config.serve.metrics_domains as usize);
     let survey = live.as_ref().map(|live| live.gate.survey(slowest));
-    let (mut jobs, mut counts) = (Vec::new(), None);
+    let (mut jobs, mut counts) = (None, None);
     if let Some(live) = &live {
         let asked = async { (live.store.list_jobs().await, live.store.counts().await) };
         if let Ok((Ok(listed), Ok(read))) = tokio::time::timeout(PATIENCE, asked).await {
-            (jobs, counts) = (listed, Some(read));
+            (jobs, counts) = (Some(listed), Some(read));
         }
     }
     let reading = Reading { counted: service.metrics().counted(counts.as_deref()), survey, jobs };

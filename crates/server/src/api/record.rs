@@ -8,10 +8,11 @@ use comity::core::domain::Domain;
 use comity::core::headers::Told;
 use comity::core::intent::Intent;
 use comity::core::outcome::Answer;
-use comity::core::pace::{Passed, Standing};
+use comity::core::pace::{Passed, Recorded, Standing};
 use comity::core::time::{Span, Timestamp};
+use comity::gate::{Gate, GateError};
 
-use super::decide::{batch_fits, prepare, recall};
+use super::decide::{batch_fits, prepare, with_gate};
 use super::{fits, host, moment};
 use crate::auth::Caller;
 use crate::body::Json;
@@ -29,9 +30,8 @@ pub(crate) async fn record(
     caller: Caller,
     Json(record): Json<wire::Record>,
 ) -> Result<Json<wire::Recorded>, Problem> {
-    let live = service.live()?;
-    let told = read(&live, caller, &record, service.now())?;
-    tell(&service, &live, told).await.map(Json)
+    let report = read(&*service.live()?, caller, &record, service.now())?;
+    tell(&service, &report, PATIENCE).await.map(Json)
 }
 
 /// Many at once, in this order.
@@ -49,10 +49,13 @@ pub(crate) async fn record_batch(
     let read = |(nth, wire::Object(record)): (usize, &_)| {
         read(&live, caller, record, now).map_err(|problem| problem.under(&format!("records[{nth}]")))
     };
-    let told: Vec<Report> = records.records.iter().enumerate().map(read).collect::<Result<_, _>>()?;
-    let mut results = Vec::with_capacity(told.len());
-    for told in told {
-        results.push(tell(&service, &live, told).await?);
+    let reports: Vec<Report> = records.records.iter().enumerate().map(read).collect::<Result<_, _>>()?;
+    let mut results = Vec::with_capacity(reports.len());
+    let until = now + Span::from_micros(PATIENCE.as_micros() as u64);
+    for report in &reports {
+        let left = Duration::from_micros(until.since(service.now()).as_micros());
+        let told = tell(&service, report, left).await;
+        results.push(told.unwrap_or_else(|problem| unheard(report, &problem)));
     }
     Ok(Json(wire::Recordeds { results }))
 }
@@ -61,8 +64,25 @@ pub(crate) async fn record_batch(
 struct Report {
     host: Domain,
     of: Of,
-    answer: Answer,
+    came: Came,
     took: Option<Span>,
+}
+
+/// What came of a request.
+enum Came {
+    /// An answer, or none.
+    Answered(Answer),
+    /// It was not sent, or its caller gave it up: nothing is known of it.
+    Abandoned,
+}
+
+impl Came {
+    fn as_str(&self) -> &'static str {
+        match self {
+            Self::Answered(answer) => answer.outcome.as_str(),
+            Self::Abandoned => "abandoned",
+        }
+    }
 }
 
 enum Of {
@@ -78,7 +98,7 @@ fn read(live: &Live, caller: Caller, record: &wire::Record, now: Timestamp) -> R
         return Err(Problem::field("latency_ms", &latency_ms.to_string(), &allowed));
     }
     let took = record.latency_ms.map(Span::from_millis);
-    let answer = answer(record, now)?;
+    let came = came(record, now)?;
     let Some(text) = &record.permit else {
         if caller.role == Role::Use {
             let what =
@@ -87,7 +107,14 @@ fn read(live: &Live, caller: Caller, record: &wire::Record, now: Timestamp) -> R
         }
         let host = host(record.url.as_deref(), record.domain.as_deref())?;
         let intent = record.intent.unwrap_or_default().into();
-        return Ok(Report { host, of: Of::Unasked(intent), answer, took });
+        if matches!(came, Came::Abandoned) {
+            return Err(Problem::field(
+                "outcome",
+                "\"abandoned\"",
+                "a permit with it: what else would be given back?",
+            ));
+        }
+        return Ok(Report { host, of: Of::Unasked(intent), came, took });
     };
     if record.url.is_some() || record.domain.is_some() || record.intent.is_some() {
         let what = "a permit alone: it knows its domain and intent";
@@ -97,11 +124,11 @@ fn read(live: &Live, caller: Caller, record: &wire::Record, now: Timestamp) -> R
     let permit =
         permit.ok_or_else(|| Problem::field("permit", "\"…\"", "a permit that this service gave out"))?;
     let passed = Passed { id: permit.id, granted_at: permit.granted_at, took };
-    Ok(Report { host: permit.host, of: Of::Permit(passed), answer, took })
+    Ok(Report { host: permit.host, of: Of::Permit(passed), came, took })
 }
 
 /// The outcome, or what the status and headers come to.
-fn answer(record: &wire::Record, now: Timestamp) -> Result<Answer, Problem> {
+fn came(record: &wire::Record, now: Timestamp) -> Result<Came, Problem> {
     let mut headers: Vec<(&str, &[u8])> = Vec::new();
     let said;
     if let Some(retry_after) = &record.retry_after {
@@ -120,9 +147,12 @@ fn answer(record: &wire::Record, now: Timestamp) -> Result<Answer, Problem> {
     }
     let told = if headers.is_empty() { Told::default() } else { Told::read(headers.into_iter(), now) };
     match (record.outcome, record.status) {
-        (Some(outcome), None) => Ok(Answer { outcome: outcome.into(), told }),
+        (Some(outcome), None) => Ok(match outcome.known() {
+            Some(outcome) => Came::Answered(Answer { outcome, told }),
+            None => Came::Abandoned,
+        }),
         (None, Some(status)) => match u16::try_from(status) {
-            Ok(status @ 100..600) => Ok(Answer::of_status(status, told)),
+            Ok(status @ 100..600) => Ok(Came::Answered(Answer::of_status(status, told))),
             _ => Err(Problem::field("status", &status.to_string(), "a status from 100 to 599")),
         },
         (None, None) => Err(Problem::field("outcome", "", "an outcome, or a status; both are missing")),
@@ -130,43 +160,71 @@ fn answer(record: &wire::Record, now: Timestamp) -> Result<Answer, Problem> {
     }
 }
 
-async fn tell(service: &Service, live: &Live, report: Report) -> Result<wire::Recorded, Problem> {
-    let Report { host, of, answer, took } = report;
-    match &of {
-        // It was held when the permit was given: what came of that is heard, whether there is room or not.
-        Of::Permit(_) => recall(live, &host).await,
-        Of::Unasked(_) => prepare(live, &host).await?,
+async fn tell(service: &Service, report: &Report, patience: Duration) -> Result<wire::Recorded, Problem> {
+    let Report { host, came, took, .. } = report;
+    if matches!(report.of, Of::Unasked(_)) {
+        // A permit's domain was held when it was given: what came of that is heard, whether there is room or not.
+        prepare(&*service.live()?, host).await?;
     }
-    let recording = async {
-        match of {
-            Of::Permit(passed) => live.gate.record_passed(&host, passed, &answer).await,
-            Of::Unasked(intent) => live.gate.record_unasked(&host, intent, &answer).await,
+    let telling = |gate: Gate| async move { once(&gate, report).await };
+    let (live, recorded) = with_gate(service, host, patience, telling).await?;
+    let standing = match &recorded {
+        Ok(recorded) => recorded.standing,
+        Err(given_back) => {
+            if *given_back {
+                Standing::Fresh
+            } else {
+                Standing::Repeated
+            }
         }
     };
-    // Another process that has requests of its own on the wire hands the domain over when they are answered.
-    let recorded = tokio::time::timeout(PATIENCE, recording).await.map_err(|_| {
-        Problem::new(
-            Kind::Full,
-            "another process holds the domain and did not hand it over in time; record again",
-        )
-    })??;
+    let recorded = recorded.ok();
     if let Some(took) = took {
-        service.metrics().fetched(took);
+        service.metrics().fetched(*took);
     }
-    let domain = live.gate.rules().domain(&host);
+    let domain = live.gate.rules().domain(host);
     let wait = live.gate.look(&domain).map_or(Span::ZERO, |now| now.next_at.since(service.now()));
+    let standing = match standing {
+        Standing::Fresh => "fresh",
+        Standing::Late => "late",
+        Standing::Repeated => "repeated",
+    };
     Ok(wire::Recorded {
         domain: domain.to_string(),
-        outcome: answer.outcome.as_str(),
-        standing: match recorded.standing {
-            Standing::Fresh => "fresh",
-            Standing::Late => "late",
-            Standing::Repeated => "repeated",
-        },
-        held_until: moment(recorded.held_until),
-        adaptive_delay_seconds: recorded.delay.map(|change| change.to.as_secs_f64()),
+        outcome: came.as_str(),
+        standing,
+        held_until: moment(recorded.and_then(|recorded| recorded.held_until)),
+        adaptive_delay_seconds: recorded.and_then(|recorded| Some(recorded.delay?.to.as_secs_f64())),
         wait_ms: wait.as_millis_up(),
     })
+}
+
+/// What was recorded, or whether a permit was given back.
+async fn once(gate: &Gate, report: &Report) -> Result<Result<Recorded, bool>, GateError> {
+    let host = &report.host;
+    match (&report.of, &report.came) {
+        (Of::Permit(passed), Came::Answered(answer)) => {
+            gate.record_passed(host, *passed, answer).await.map(Ok)
+        }
+        (Of::Unasked(intent), Came::Answered(answer)) => {
+            gate.record_unasked(host, *intent, answer).await.map(Ok)
+        }
+        (Of::Permit(passed), Came::Abandoned) => gate.give_back(host, *passed).await.map(Err),
+        (Of::Unasked(_), Came::Abandoned) => Ok(Err(false)),
+    }
+}
+
+/// One of many that could not be recorded: the others could, and this one is told again.
+fn unheard(report: &Report, problem: &Problem) -> wire::Recorded {
+    tracing::debug!(domain = %report.host, %problem, "could not be recorded");
+    wire::Recorded {
+        domain: report.host.to_string(),
+        outcome: report.came.as_str(),
+        standing: "unheard",
+        held_until: None,
+        adaptive_delay_seconds: None,
+        wait_ms: 0,
+    }
 }
 
 /// How long recording waits for a process that has the domain.

@@ -206,7 +206,7 @@ const KEPT: &str =
 const ROWS: &str = "SELECT domain,
     (SELECT name FROM holders WHERE holders.id = domains.holder AND died_us IS NULL), epoch, pace,
     (SELECT count(*) FROM (SELECT 1 FROM lanes JOIN tasks ON tasks.lane_id = lanes.id AND tasks.state = 'waiting'
-        WHERE lanes.domain_id = domains.id LIMIT 100000)),
+        WHERE lanes.domain_id = domains.id LIMIT 1000)),
     adaptive_delay_seconds, adaptive_delay_floor_seconds, floor_confirmed_us, server_until_us, server_stated_us,
     pinned, paused_until_us FROM domains";
 /// For this long a domain is kept for whoever wanted it.
