@@ -90,8 +90,17 @@ fn wrong<T: DeserializeOwned>(bytes: &[u8], error: &serde_json::Error) -> Proble
     };
     // Where in the text it stands says less than where in the object.
     let message = message.split(" at line ").next().unwrap_or_default();
-    let (what, allowed) = message.split_once(", expected ").unwrap_or((message, "a value of another type"));
+    // A message without the word is our own, and says what is allowed.
+    let (what, allowed) = message.split_once(", expected ").unwrap_or((message, message));
     let field = if field == "." { "body".to_owned() } else { field };
+    if let Some(name) = what.strip_prefix("duplicate field `").and_then(|rest| rest.strip_suffix('`')) {
+        let field = match field.strip_suffix(name) {
+            Some(_) => field.clone(),
+            None if field == "body" => name.to_owned(),
+            None => format!("{field}.{name}"),
+        };
+        return Problem::field(&field, "", "one value; it is there more than once");
+    }
     if let Some(name) = what.strip_prefix("unknown field `").and_then(|rest| rest.strip_suffix('`')) {
         let field = match field.strip_suffix(name) {
             Some(_) => field.clone(),
@@ -125,7 +134,7 @@ fn find<'a>(whole: &'a Value, path: &str) -> Option<&'a Value> {
 
 /// A value as it may be shown: permits, and what may be in a URL or a header, are not (B75).
 fn shown(field: &str, value: &Value) -> String {
-    let secret = ["permit", "url", "headers"].iter().any(|word| field.contains(word));
+    let secret = ["body", "permit", "url", "headers"].iter().any(|word| field.contains(word));
     match value {
         Value::Object(_) => "{…}".to_owned(),
         Value::Array(_) => "[…]".to_owned(),
