@@ -1,0 +1,234 @@
+//! What a request came to.
+
+use serde_json::{Value, json};
+
+use crate::script::{decided, play, recorded, since_begin};
+use crate::served::{COLLECTOR, Served, ms, secs, serve};
+
+/// B25
+#[tokio::test]
+async fn recording_a_permit_twice_is_harmless() {
+    let served = serve(COLLECTOR).await;
+    let permit = served.permit("a.example").await;
+    let first = served.record(json!({ "permit": permit, "outcome": "server_error" })).await;
+    assert_eq!(recorded(&first), "fresh, held to 5s");
+    assert_eq!(
+        (&first["domain"], &first["outcome"], &first["wait_ms"]),
+        (&json!("a.example"), &json!("server_error"), &json!(5_000))
+    );
+    for _ in 0..3 {
+        let again = served.record(json!({ "permit": permit, "status": 429, "retry_after": 99 })).await;
+        assert_eq!(recorded(&again), "repeated");
+        assert_eq!(again["wait_ms"], 5_000, "nothing changed");
+    }
+    assert_eq!(served.get("/v1/domains/a.example").await.ok()["live"]["penalties"], 1);
+}
+
+/// B20, B21, B27: what the server said, however it is passed on.
+#[tokio::test]
+async fn the_servers_word_is_read_as_it_came() {
+    let far = "Mon, 16 Nov 2026 10:02:00 GMT";
+    let cases: &[(Value, f64)] = &[
+        (json!({ "status": 429, "retry_after": 120 }), 120.0),
+        (json!({ "status": 429, "retry_after": "120" }), 120.0),
+        (json!({ "status": 429, "retry_after": 1.5 }), 1.5),
+        (json!({ "status": 429, "retry_after": "1.5" }), 1.5),
+        (json!({ "status": 429, "retry_after": far }), 120.0),
+        (json!({ "status": 429, "headers": { "Retry-After": "120" } }), 120.0),
+        (
+            json!({ "status": 429, "headers": { "RETRY-AFTER": far, "Date": "Mon, 16 Nov 2026 10:01:00 GMT" } }),
+            60.0,
+        ),
+        (json!({ "outcome": "rate_limited", "retry_after": "120" }), 120.0),
+        (json!({ "status": 503, "retry_after": 7 }), 7.0),
+        (json!({ "status": 200, "retry_after": 9 }), 9.0),
+        (json!({ "status": 429, "retry_after": 90_000_000 }), 86_400.0),
+        (json!({ "status": 429, "retry_after": -5 }), 60.0),
+        (json!({ "status": 429, "retry_after": 0 }), 60.0),
+        (json!({ "status": 429, "retry_after": "soon" }), 60.0),
+        (json!({ "status": 429, "retry_after": "" }), 60.0),
+        (json!({ "status": 429, "retry_after": 1e300 }), 86_400.0),
+        (json!({ "status": 200, "ratelimit": "\"default\";r=0;t=45" }), 45.0),
+        (
+            json!({ "status": 200, "headers": { "X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "30" } }),
+            30.0,
+        ),
+        (
+            json!({ "status": 200, "headers": { "RateLimit-Remaining": "0", "RateLimit-Reset": "20", "RateLimit-Limit": "9" } }),
+            20.0,
+        ),
+    ];
+    for (what, held) in cases {
+        let served = serve(COLLECTOR).await;
+        let permit = served.permit("a.example").await;
+        let mut record = what.clone();
+        record["permit"] = permit.into();
+        let told = served.record(record).await;
+        assert_eq!(since_begin(&told["held_until"]), Some(*held), "{what}: {told}");
+        assert_eq!(served.check("a.example").await["wait_ms"], held * 1_000.0, "{what}");
+    }
+}
+
+/// B27: something is left until the reset, and is spread.
+#[tokio::test]
+async fn a_quota_that_is_left_is_spread_until_its_reset() {
+    for what in [
+        json!({ "ratelimit": "\"default\";r=4;t=60" }),
+        json!({ "headers": { "X-RateLimit-Remaining": "4", "X-RateLimit-Reset": "60", "Server": "nginx" } }),
+    ] {
+        let served = serve(COLLECTOR).await;
+        let mut record = what.clone();
+        record["permit"] = served.permit("a.example").await.into();
+        record["status"] = 200.into();
+        let told = served.record(record).await;
+        assert_eq!(told["wait_ms"], 15_000, "{what}");
+        assert_eq!(
+            play(&served, "a.example", "14999ms check | 15s check").await,
+            "wait 1 (quota) | proceed",
+            "{what}"
+        );
+    }
+}
+
+/// B27: what makes no sense is not heeded.
+#[tokio::test]
+async fn a_malformed_quota_is_ignored() {
+    for headers in [
+        json!({ "X-RateLimit-Remaining": "many", "X-RateLimit-Reset": "60" }),
+        json!({ "X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "tomorrow" }),
+        json!({ "RateLimit": "…" }),
+        json!({}),
+        json!({ "X-Other": "\u{0}\r\n" }),
+    ] {
+        let served = serve(COLLECTOR).await;
+        let permit = served.permit("a.example").await;
+        let told = served.record(json!({ "permit": permit, "status": 200, "headers": headers })).await;
+        assert_eq!((recorded(&told), &told["wait_ms"]), ("fresh".to_owned(), &json!(1_000)), "{headers}");
+    }
+}
+
+/// B24: what each status counts as.
+#[tokio::test]
+async fn a_status_is_classified() {
+    let served = serve(COLLECTOR).await;
+    for (status, outcome) in [
+        (200, "success"),
+        (304, "success"),
+        (302, "success"),
+        (404, "answered"),
+        (401, "answered"),
+        (410, "answered"),
+        (403, "blocked"),
+        (429, "rate_limited"),
+        (503, "unavailable"),
+        (500, "server_error"),
+        (599, "server_error"),
+    ] {
+        let told = served.record(json!({ "domain": format!("s{status}.example"), "status": status })).await;
+        assert_eq!(told["outcome"], outcome, "{status}");
+    }
+    for outcome in [
+        "success",
+        "answered",
+        "rate_limited",
+        "blocked",
+        "unavailable",
+        "server_error",
+        "timeout",
+        "network_error",
+    ] {
+        let told = served.record(json!({ "domain": "o.example", "outcome": outcome })).await;
+        assert_eq!(told["outcome"], outcome);
+    }
+}
+
+/// B25: how long a request took moves its start later, never earlier.
+#[tokio::test]
+async fn a_latency_moves_the_start_later_only() {
+    for (took, at) in [(300, 1_500), (0, 1_800), (800, 1_000), (5_000, 1_000), (86_400_000, 1_000)] {
+        let served = serve(COLLECTOR).await;
+        let script =
+            format!("0s check A | 800ms success of A took={took} | {}ms check | {at}ms check", at - 1);
+        assert_eq!(
+            play(&served, "a.example", &script).await,
+            "proceed | fresh | wait 1 (min_delay) | proceed",
+            "{took}"
+        );
+    }
+}
+
+/// B25: a record without a permit settles the oldest of its intent, and only of that.
+#[tokio::test]
+async fn without_a_permit_the_oldest_of_that_intent_is_settled() {
+    let served = serve(COLLECTOR).await;
+    assert_eq!(
+        play(&served, "a.example", "0s check A | 1s check search B | 2s check C").await,
+        "proceed | proceed | proceed"
+    );
+    let told =
+        served.record(json!({ "domain": "a.example", "intent": "search", "outcome": "success" })).await;
+    assert_eq!(recorded(&told), "fresh");
+    assert_eq!(in_flight(&served, "a.example").await, 2);
+    served.record(json!({ "url": "https://a.example/x", "outcome": "success" })).await;
+    served.record(json!({ "url": "https://www.a.example/y", "outcome": "success" })).await;
+    assert_eq!(in_flight(&served, "a.example").await, 0);
+    // There is none left: this one left without asking, and is charged for now.
+    served.record(json!({ "domain": "a.example", "outcome": "success" })).await;
+    assert_eq!(decided(&served.check("a.example").await), "wait 1000 (min_delay)");
+}
+
+/// B25: a permit that is never recorded frees the wire after ten minutes; its slot stays charged.
+#[tokio::test]
+async fn a_permit_expires_and_its_slot_stays_charged() {
+    let served =
+        serve("[default]\nmin_delay = \"1s\"\nin_flight = 1\nburst = 2\nburst_window = \"20m\"\n").await;
+    let permit = served.permit("a.example").await;
+    assert_eq!(
+        play(
+            &served,
+            "a.example",
+            "1s check | 599999ms check | 600s check B | 601s success of B | 601s check"
+        )
+        .await,
+        "wait 599000 (in_flight) | wait 1 (in_flight) | proceed | fresh | wait 599000 (burst)"
+    );
+    // Nobody waited for it any more: its failure counts for nothing, but what the server asks for goes.
+    let late = served.record(json!({ "permit": permit, "status": 429, "retry_after": 1_000 })).await;
+    assert_eq!(recorded(&late), "late, held to 1601s");
+    let again = served.record(json!({ "permit": permit, "status": 429, "retry_after": 5_000 })).await;
+    assert_eq!(recorded(&again), "repeated", "once is enough");
+}
+
+/// B25, B75: nobody makes up a permit.
+#[tokio::test]
+async fn a_permit_that_was_not_given_out_is_refused() {
+    let (served, other) = (serve(COLLECTOR).await, serve(COLLECTOR).await);
+    let strange = other.permit("a.example").await;
+    for permit in [strange.as_str(), "p1.", "", "p1.AAAA", "nonsense"] {
+        let refused = served.post("/v1/record", json!({ "permit": permit, "outcome": "success" })).await;
+        let problem = refused.refused(422);
+        assert_eq!(problem["field"], "permit");
+        assert!(permit.is_empty() || permit == "p1." || !refused.text().contains(permit), "{problem}");
+    }
+}
+
+/// B39: pinned, an answer changes nothing that was learnt; a hold still applies.
+#[tokio::test]
+async fn a_429_raises_what_is_learnt_unless_it_is_pinned() {
+    let served = serve("profile = \"crawler\"\n").await;
+    let told = served.record(json!({ "domain": "a.example", "status": 429 })).await;
+    assert_eq!(told["adaptive_delay_seconds"], 1.5);
+    served.advance(secs(10)).await;
+    served.patch("/v1/domains/a.example", json!({ "pinned": true })).await.ok();
+    let told = served.record(json!({ "domain": "a.example", "status": 429, "retry_after": 30 })).await;
+    assert_eq!(
+        (&told["adaptive_delay_seconds"], since_begin(&told["held_until"])),
+        (&Value::Null, Some(40.0))
+    );
+    served.advance(ms(1)).await;
+    assert_eq!(decided(&served.check("a.example").await), "wait 29999 (retry_after)");
+}
+
+async fn in_flight(served: &Served, domain: &str) -> u64 {
+    served.get(&format!("/v1/domains/{domain}")).await.ok()["live"]["in_flight"].as_u64().unwrap()
+}

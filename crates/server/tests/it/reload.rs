@@ -1,0 +1,139 @@
+//! Another configuration, without a stop.
+
+use std::sync::Arc;
+
+use serde_json::json;
+
+use crate::acquire::{acquire, live, waiting};
+use crate::script::{decided, play, recorded};
+use crate::served::{Served, config, configured, ms, permit, secs, serve, serve_with, store_in};
+
+const SLOW: &str = "[default]\nmin_delay = \"10s\"\nin_flight = \"unlimited\"\nwait_on_429 = \"60s\"\n";
+const SLOWER: &str = "[default]\nmin_delay = \"20s\"\nin_flight = \"unlimited\"\nwait_on_429 = \"60s\"\n";
+
+/// B3, B37: in a file and in memory alike, nothing is forgotten.
+#[tokio::test]
+async fn rules_change_and_paces_stay() {
+    let folder = tempfile::tempdir().unwrap();
+    for store in [store_in(folder.path()), String::new()] {
+        let served = serve(&format!("{store}{SLOW}")).await;
+        let permit = served.permit("a.example").await;
+        play(&served, "guess.example", "0s 429").await;
+        play(&served, "said.example", "0s 429 after=100").await;
+        served
+            .patch("/v1/domains/set.example", json!({ "adaptive_delay_seconds": 30, "pinned": true }))
+            .await
+            .ok();
+        served.advance(secs(1)).await;
+        served.reload(config(&format!("{store}{SLOWER}"))).await.unwrap();
+        assert_eq!(decided(&served.check("a.example").await), "wait 19000 (min_delay)", "{store}");
+        assert_eq!(decided(&served.check("guess.example").await), "wait 59000 (wait_on_429)", "{store}");
+        assert_eq!(decided(&served.check("said.example").await), "wait 99000 (retry_after)", "{store}");
+        let shown = served.get("/v1/domains/set.example").await.ok();
+        assert_eq!((&shown["adaptive_delay_seconds"], &shown["pinned"]), (&json!(30.0), &json!(true)));
+        let told = served.record(json!({ "permit": permit, "outcome": "success" })).await;
+        assert_eq!(recorded(&told), "fresh", "{store}");
+    }
+}
+
+/// B11, B12: whoever waits goes on waiting, and goes by the new rules, in order.
+#[tokio::test]
+async fn whoever_waits_goes_on_waiting() {
+    let folder = tempfile::tempdir().unwrap();
+    for store in [store_in(folder.path()), String::new()] {
+        let served = Arc::new(serve(&format!("{store}{SLOW}")).await);
+        served.permit("a.example").await;
+        let first = acquire(&served, "a.example");
+        waiting(&served, "a.example", 1).await;
+        served.advance(secs(1)).await;
+        let second = acquire(&served, "a.example");
+        waiting(&served, "a.example", 2).await;
+        served.reload(config(&format!("{store}{SLOWER}"))).await.unwrap();
+        // The second to ask for a domain that is being taken looks again after half a second by its clock.
+        for _ in 0..1_000 {
+            if live(&served, "a.example", "waiting").await == 2 {
+                break;
+            }
+            served.advance(ms(5)).await;
+        }
+        waiting(&served, "a.example", 2).await;
+        served.until(secs(19)).await;
+        assert!(!first.is_finished() && !second.is_finished());
+        served.until(secs(20)).await;
+        let decision = first.await.unwrap();
+        assert_eq!(
+            (decided(&decision), &decision["waited_ms"]),
+            ("proceed".to_owned(), &json!(20_000)),
+            "{store}"
+        );
+        assert!(!second.is_finished());
+        served.until(secs(40)).await;
+        assert_eq!(decided(&second.await.unwrap()), "proceed");
+    }
+}
+
+#[tokio::test]
+async fn tokens_change() {
+    let tokens = |tokens: &str| configured(SLOW, &[("COMITY_SERVE_TOKENS", tokens)]);
+    let (old, new) = ("a-token-that-was-known", "a-token-that-is-known");
+    let served = serve_with(tokens(&format!("admin:{old}"))).await.by(old);
+    served.permit("a.example").await;
+    served.reload(tokens(&format!("admin:{new}"))).await.unwrap();
+    served.get("/v1/domains").await.refused(401);
+    let served = served.by(new);
+    assert_eq!(decided(&served.check("a.example").await), "wait 10000 (min_delay)");
+}
+
+/// What cannot be used leaves everything as it is.
+#[tokio::test]
+async fn a_configuration_that_cannot_be_used_changes_nothing() {
+    let served = serve(SLOW).await;
+    served.permit("a.example").await;
+    let missing = config(&format!("{SLOWER}[serve]\ntokens_file = \"/nowhere/tokens\"\n"));
+    served.reload(missing).await.unwrap_err();
+    let elsewhere = config(&format!("store = \"sqlite:/nowhere/at/all/comity.db\"\n{SLOWER}"));
+    served.reload(elsewhere).await.unwrap_err();
+    goes_on(&served).await;
+}
+
+/// Requests that come while it changes are answered.
+#[tokio::test]
+async fn nobody_who_asks_meanwhile_is_turned_away() {
+    let folder = tempfile::tempdir().unwrap();
+    let toml = format!("{}{}", store_in(folder.path()), SLOW.replace("10s", "10h"));
+    let served = Arc::new(serve(&toml).await);
+    served.permit("a.example").await;
+    let asking: Vec<_> = (0..4)
+        .map(|who| {
+            let served = served.clone();
+            tokio::spawn(async move {
+                for nth in 0..30 {
+                    let name = format!("w{who}n{nth}.example");
+                    let decision = served.check(&name).await;
+                    if decision["proceed"] == true {
+                        let told = served.record(json!({ "permit": permit(&decision), "status": 200 })).await;
+                        assert_eq!(told["standing"], "fresh");
+                    }
+                    assert_eq!(served.peek("a.example").await["proceed"], false);
+                }
+            })
+        })
+        .collect();
+    while asking.iter().any(|one| !one.is_finished()) {
+        served.reload(config(&toml)).await.unwrap();
+        // As above: whoever comes second looks again by the clock.
+        served.advance(ms(100)).await;
+    }
+    for one in asking {
+        one.await.unwrap();
+    }
+    assert_eq!(served.check("a.example").await["limit"], "min_delay");
+    assert_eq!(served.get("/readyz").await.status, 200);
+}
+
+async fn goes_on(served: &Served) {
+    assert_eq!(decided(&served.check("a.example").await), "wait 10000 (min_delay)");
+    assert_eq!(served.get("/readyz").await.status, 200);
+    served.until(secs(10)).await;
+    assert_eq!(decided(&served.check("a.example").await), "proceed");
+}
