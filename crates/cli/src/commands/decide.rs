@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use comity::client::recall_crawl_delay;
 use comity::config::{Config, RobotsPolicy};
-use comity::core::decision::{Decision, Reason};
+use comity::core::decision::Reason;
 use comity::core::domain::Domain;
 use comity::core::headers::Told;
 use comity::core::intent::Intent;
@@ -47,21 +47,32 @@ pub(crate) async fn check(global: &Global, config: &Config, check: Check) -> any
         None => setup::in_time(gate.explain(&host, intent)).await?.into_iter().find(Reason::binds),
     };
     gate.close(HandsOff::Pass).await?;
-    let wait_ms = match (&decision, &reason) {
-        (Some(decision), _) => decision.wait_ms(now),
-        (None, Some(reason)) => reason.until.since(now).as_millis_up(),
-        (None, None) => 0,
-    };
-    let proceed = reason.is_none();
+    let wait_ms = reason.map_or(0, |reason| left_ms(&reason, now).max(1));
     let text =
         reason.map_or_else(|| "nothing keeps a request from leaving".to_owned(), |reason| reason.to_string());
-    let refused = matches!(decision, Some(Decision::Refuse(_)));
+    // The same fields as a service tells.
     Ok(tell_decision(
         global,
         &json!({
-            "proceed": proceed, "wait_ms": wait_ms, "reason": text, "permit": permit, "refused": refused,
+            "proceed": reason.is_none(),
+            "wait_ms": wait_ms,
+            "reason": text,
+            "permit": permit,
+            "domain": config.rules().domain(&host).as_str(),
+            "limit": reason.map(|reason| reason.limit.as_str()),
+            "origin": reason.map(|reason| reason.origin().as_str()),
+            "refused": reason.is_some_and(|reason| reason.until == Timestamp::MAX),
+            "waited_ms": 0,
         }),
     ))
+}
+
+/// How long a constraint still holds; one that an operator set until further notice is looked at again in a minute.
+fn left_ms(reason: &Reason, now: Timestamp) -> u64 {
+    match reason.until {
+        Timestamp::MAX => LOOK_AGAIN_MS,
+        until => until.since(now).as_millis_up(),
+    }
 }
 
 /// The same from a service.
@@ -117,11 +128,13 @@ pub(crate) async fn record(global: &Global, config: &Config, record: Record) -> 
         }
         None => setup::in_time(gate.record_unasked(&host, intent, &answer)).await?,
     };
+    let domain = config.rules().domain(&host);
+    let wait = gate.look(&domain).map_or(Span::ZERO, |live| live.next_at.since(gate.clock().now()));
     gate.close(HandsOff::Pass).await?;
     tell_recorded(
         global,
         &json!({
-            "domain": config.rules().domain(&host).as_str(),
+            "domain": domain.as_str(),
             "outcome": answer.outcome.as_str(),
             "standing": match recorded.standing {
                 Standing::Fresh => "fresh",
@@ -130,6 +143,7 @@ pub(crate) async fn record(global: &Global, config: &Config, record: Record) -> 
             },
             "held_until": recorded.held_until.map(|until| until.to_string()),
             "adaptive_delay_seconds": recorded.delay.map(|change| change.to.as_secs_f64()),
+            "wait_ms": wait.as_millis_up(),
         }),
     );
     Ok(exit::DONE)
@@ -235,12 +249,12 @@ fn explained(domain: &Domain, reasons: &[Reason], now: Timestamp) -> Value {
                 "origin": reason.origin().as_str(),
                 "binds": reason.binds(),
                 "until": until,
-                "wait_ms": reason.until.since(now).as_millis_up(),
+                "wait_ms": left_ms(reason, now),
                 "text": reason.to_string(),
             })
         })
         .collect();
-    let wait_ms = reasons.iter().map(|reason| reason.until.since(now).as_millis_up()).max().unwrap_or(0);
+    let wait_ms = reasons.iter().map(|reason| left_ms(reason, now)).max().unwrap_or(0);
     json!({ "domain": domain.as_str(), "wait_ms": wait_ms, "constraints": constraints })
 }
 
@@ -275,3 +289,5 @@ async fn open(config: &Config, name: &str, host: &Domain) -> anyhow::Result<(Gat
     }
     Ok((gate, store))
 }
+
+const LOOK_AGAIN_MS: u64 = 60_000;
