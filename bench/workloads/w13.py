@@ -6,6 +6,7 @@ import os
 import pathlib
 import re
 import shutil
+import time
 import urllib.request
 
 from . import processes, report, servers
@@ -186,7 +187,23 @@ def comity(bench: Bench, folder: pathlib.Path):
 
 
 def judge_ours(port: int, loads: list[dict]) -> None:
-    """Its own count says the same as the load's."""
+    """Its own count says the same as the load's, once it is added up in the store, which happens every second."""
+    proceeded, fresh = (sum(load[key] for load in loads) for key in ("proceeded", "fresh"))
+    # What was under way when a load ended was done, and its answer not counted.
+    most = CONNECTIONS * len(loads)
+    until = time.monotonic() + 10
+    while True:
+        granted, recorded, open_ones = counted(port)
+        if granted - recorded == open_ones and 0 <= granted - proceeded <= most and 0 <= recorded - fresh <= most:
+            return
+        if time.monotonic() > until:
+            raise processes.CouldNotRun(
+                f"granted {granted}, recorded {recorded}, in flight {open_ones}, but answered: {loads}")
+        time.sleep(0.1)
+
+
+def counted(port: int) -> tuple[int, int, int]:
+    """Permits granted, recorded and open, by its metrics."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
         text = answer.read().decode()
 
@@ -196,13 +213,7 @@ def judge_ours(port: int, loads: list[dict]) -> None:
             raise processes.CouldNotRun(f"/metrics: no {name}:\n{text}")
         return int(found[1])
 
-    granted, recorded = metric("comity_grants_total"), metric('comity_requests_total{outcome="success"}')
-    open_ones = metric("comity_in_flight")
-    proceeded, fresh = (sum(load[key] for load in loads) for key in ("proceeded", "fresh"))
-    # What was under way when a load ended was done, and its answer not counted.
-    most = CONNECTIONS * len(loads)
-    if granted - recorded != open_ones or not (0 <= granted - proceeded <= most and 0 <= recorded - fresh <= most):
-        raise processes.CouldNotRun(f"granted {granted}, recorded {recorded}, in flight {open_ones}, but answered: {loads}")
+    return metric("comity_grants_total"), metric('comity_requests_total{outcome="success"}'), metric("comity_in_flight")
 
 
 @contextlib.contextmanager
