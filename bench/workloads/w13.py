@@ -6,6 +6,7 @@ import os
 import pathlib
 import re
 import shutil
+import time
 import urllib.request
 
 from . import processes, report, servers
@@ -13,9 +14,9 @@ from .bench import Bench, say
 
 SIZES = (1_000, 100_000)
 CONNECTIONS, SECONDS = 64, 8
-WALK_SECONDS = 40
-"""For asking for each domain once; a peer that takes longer begins with what it has."""
-LIMIT_SECONDS = 120
+WALK_SECONDS, PEERS_WALK_SECONDS = 120, 20
+"""At most, for asking for each domain once; a peer that takes longer begins with what it has."""
+LIMIT_SECONDS = 180
 LOAD = pathlib.Path(__file__).parent / "load.lua"
 PEER = pathlib.Path(__file__).parent / "peers" / "serve_pyrate.py"
 
@@ -37,7 +38,7 @@ same JSON and decides nothing; at least 10 times the requests a second of pyrate
 pyrate-limiter: one process of uvicorn with uvloop and httptools; a bucket for each domain, whose limit is never reached; recording
 costs it nothing, since it has nothing to record. Redis runs beside it on its core and counts to its CPU.
 
-Each server gets {SECONDS} s of load from wrk, after one walk over all domains (the peers' ends after {WALK_SECONDS} s); the servers take
+Each server gets {SECONDS} s of load from wrk, after one walk over all domains (the peers' ends after {PEERS_WALK_SECONDS} s); the servers take
 turns, the order changing each time. Every answer is looked at: a check that does not proceed with a permit, a record that is not
 fresh, or a broken connection ends the benchmark; and by ours' own count afterwards, permits granted less those recorded are those still
 in flight. CPU is that of the whole process, user and system. Medians of the runs. Where the server's core is not busy, the load
@@ -104,12 +105,14 @@ def once(bench: Bench, start, domains: int, seed: int) -> dict:
     """One server, from its start to its end."""
     folder = bench.fresh_folder()
     with start(folder) as server:
-        walked = load(folder, server.port, domains, "walk", WALK_SECONDS)
-        if walked["fresh"] < domains and not server.may_be_slow:
+        walked = load(folder, server.port, domains, "walk", PEERS_WALK_SECONDS if server.is_peer else WALK_SECONDS)
+        if walked["fresh"] < domains and not server.is_peer:
             raise processes.CouldNotRun(f"only {walked['fresh']} of {domains} domains were asked for in {WALK_SECONDS} s")
         before = server.cpu_seconds()
         loaded = load(folder, server.port, domains, seed, SECONDS)
         cpu = server.cpu_seconds() - before
+        if not loaded["requests"]:
+            raise processes.CouldNotRun(f"no answer in {SECONDS} s")
         if server.judge:
             server.judge(server.port, [walked, loaded])
     return {
@@ -139,8 +142,8 @@ def load(folder: pathlib.Path, port: int, domains: int, how, seconds: int) -> di
 class Server:
     """A server that runs, and those it needs."""
 
-    def __init__(self, port: int, children: list, may_be_slow: bool = False, judge=None):
-        self.port, self.children, self.may_be_slow, self.judge = port, children, may_be_slow, judge
+    def __init__(self, port: int, children: list, is_peer: bool = False, judge=None):
+        self.port, self.children, self.is_peer, self.judge = port, children, is_peer, judge
 
     def cpu_seconds(self) -> float:
         """User and system time of all of its threads, so far."""
@@ -186,7 +189,23 @@ def comity(bench: Bench, folder: pathlib.Path):
 
 
 def judge_ours(port: int, loads: list[dict]) -> None:
-    """Its own count says the same as the load's."""
+    """Its own count says the same as the load's, once it is added up in the store, which happens every second."""
+    proceeded, fresh = (sum(load[key] for load in loads) for key in ("proceeded", "fresh"))
+    # What was under way when a load ended was done, and its answer not counted.
+    most = CONNECTIONS * len(loads)
+    until = time.monotonic() + 10
+    while True:
+        granted, recorded, open_ones = counted(port)
+        if granted - recorded == open_ones and 0 <= granted - proceeded <= most and 0 <= recorded - fresh <= most:
+            return
+        if time.monotonic() > until:
+            raise processes.CouldNotRun(
+                f"granted {granted}, recorded {recorded}, in flight {open_ones}, but answered: {loads}")
+        time.sleep(0.1)
+
+
+def counted(port: int) -> tuple[int, int, int]:
+    """Permits granted, recorded and open, by its metrics."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
         text = answer.read().decode()
 
@@ -196,13 +215,7 @@ def judge_ours(port: int, loads: list[dict]) -> None:
             raise processes.CouldNotRun(f"/metrics: no {name}:\n{text}")
         return int(found[1])
 
-    granted, recorded = metric("comity_grants_total"), metric('comity_requests_total{outcome="success"}')
-    open_ones = metric("comity_in_flight")
-    proceeded, fresh = (sum(load[key] for load in loads) for key in ("proceeded", "fresh"))
-    # What was under way when a load ended was done, and its answer not counted.
-    most = CONNECTIONS * len(loads)
-    if granted - recorded != open_ones or not (0 <= granted - proceeded <= most and 0 <= recorded - fresh <= most):
-        raise processes.CouldNotRun(f"granted {granted}, recorded {recorded}, in flight {open_ones}, but answered: {loads}")
+    return metric("comity_grants_total"), metric('comity_requests_total{outcome="success"}'), metric("comity_in_flight")
 
 
 @contextlib.contextmanager
@@ -219,7 +232,7 @@ def pyrate(bench: Bench, folder: pathlib.Path, kind: str, options: list[str]):
         port = servers.free_port()
         children.append(stack.enter_context(listening([bench.python, PEER, port, kind, place, *options], port,
                                                       folder / "server", folder)))
-        yield Server(port, children, may_be_slow=True)
+        yield Server(port, children, is_peer=True)
 
 
 @contextlib.contextmanager

@@ -72,12 +72,17 @@ impl Domain {
 
     /// The host without its port; for a group, the whole text.
     pub fn host(&self) -> &str {
-        split_port(&self.0).map_or(self.as_str(), |(host, _)| host)
+        self.parts().0
     }
 
     /// The port, where it is not the scheme's own.
     pub fn port(&self) -> Option<u16> {
-        split_port(&self.0).and_then(|(_, port)| port)
+        self.parts().1
+    }
+
+    /// The host and the port.
+    pub(crate) fn parts(&self) -> (&str, Option<u16>) {
+        split_port(&self.0).unwrap_or((self.as_str(), None))
     }
 
     fn from_host<S: AsRef<str>>(host: Host<S>, port: Option<u16>) -> Option<Self> {

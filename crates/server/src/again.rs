@@ -6,7 +6,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::body::Body;
-use axum::extract::{Request, State};
+use axum::extract::Request;
 use axum::middleware::Next;
 use axum::response::Response;
 use bytes::Bytes;
@@ -58,11 +58,12 @@ struct UnderWay {
 }
 
 /// Answers a request that carries a key as it was answered before.
-pub(crate) async fn same_answer(State(service): State<Service>, request: Request, next: Next) -> Response {
+pub(crate) async fn same_answer(service: &Service, request: Request, next: Next) -> Response {
     let Some(key) = request.headers().get(HEADER).filter(|_| request.method() == Method::POST) else {
         return next.run(request).await;
     };
-    match keyed(&service, key.clone(), request, next).await {
+    // In a box, so that requests without a key do not carry its room.
+    match Box::pin(keyed(service, key.clone(), request, next)).await {
         Ok(response) => response,
         Err(problem) => axum::response::IntoResponse::into_response(problem),
     }

@@ -4,6 +4,7 @@
 //! loopback: there the name that the service was called by is checked, and whether a web page asks, so that no page in
 //! somebody's browser can drive it.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 use std::path::Path;
 
@@ -11,7 +12,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use comity::config::{Role, Token};
 use http::header::{AUTHORIZATION, HOST, ORIGIN};
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName};
 use ring::rand::{SecureRandom, SystemRandom};
 
 use crate::problem::{Kind, Problem};
@@ -120,9 +121,8 @@ impl Door {
 
     /// Called by a name of ours, and not by a web page.
     fn is_for_us(&self, headers: &HeaderMap) -> Result<(), Problem> {
-        let text =
-            |value: Option<&HeaderValue>| value.and_then(|value| value.to_str().ok()).map(str::to_owned);
-        let host = text(headers.get(HOST)).unwrap_or_default().to_ascii_lowercase();
+        let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+        let host = lower_case(host);
         if !self.is_ours(without_port(&host)) {
             return Err(Problem::new(
                 Kind::Foreign,
@@ -131,14 +131,14 @@ impl Door {
         }
         let same = |origin: &str| {
             let origin = origin.to_ascii_lowercase();
-            origin.strip_prefix("http://").or(origin.strip_prefix("https://")) == Some(&host)
+            origin.strip_prefix("http://").or(origin.strip_prefix("https://")) == Some(&*host)
         };
         let foreign = match headers.get(ORIGIN) {
             Some(origin) => !origin.to_str().is_ok_and(same),
             None => false,
         };
-        let site = text(headers.get(SEC_FETCH_SITE));
-        if foreign || site.is_some_and(|site| !matches!(site.as_str(), "same-origin" | "none")) {
+        let site = headers.get(SEC_FETCH_SITE).and_then(|site| site.to_str().ok());
+        if foreign || site.is_some_and(|site| !matches!(site, "same-origin" | "none")) {
             return Err(Problem::new(Kind::Foreign, "web pages of other sites may not use this service"));
         }
         Ok(())
@@ -163,6 +163,14 @@ impl Caller {
     }
 }
 
+/// As it is, for nearly all.
+fn lower_case(text: &str) -> Cow<'_, str> {
+    match text.bytes().any(|byte| byte.is_ascii_uppercase()) {
+        true => Cow::Owned(text.to_ascii_lowercase()),
+        false => Cow::Borrowed(text),
+    }
+}
+
 fn without_port(host: &str) -> &str {
     match host.rfind(']') {
         Some(end) => &host[..=end],
@@ -174,6 +182,8 @@ const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 #[cfg(test)]
 mod tests {
+    use http::HeaderValue;
+
     use super::*;
 
     fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {

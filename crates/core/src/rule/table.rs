@@ -73,8 +73,14 @@ impl RuleTable {
 
     /// The rule that `host` goes by.
     pub fn rule(&self, host: &Domain) -> &Arc<Rule> {
-        let key = (self.config.find(host), self.profile.find(host));
-        self.rules.get(&key).unwrap_or(&self.fallback)
+        if self.config.is_empty() && self.profile.is_empty() {
+            return &self.fallback;
+        }
+        let (name, port) = host.parts();
+        match (self.config.find(name, port), self.profile.find(name, port)) {
+            (0, 0) => &self.fallback,
+            key => self.rules.get(&key).unwrap_or(&self.fallback),
+        }
     }
 
     /// Whose pace `host` shares: its group's, or its own.
@@ -141,16 +147,19 @@ impl Rows {
         found
     }
 
-    /// The number of the row that `domain` goes by: an exact host, else the longest suffix; 0 for none.
-    fn find(&self, domain: &Domain) -> usize {
-        let host = domain.host();
-        let exact = Self::either(&self.hosts, host, domain.port());
+    fn is_empty(&self) -> bool {
+        self.hosts.is_empty() && self.suffixes.is_empty()
+    }
+
+    /// The number of the row that a host goes by: an exact host, else the longest suffix; 0 for none.
+    fn find(&self, host: &str, port: Option<u16>) -> usize {
+        let exact = Self::either(&self.hosts, host, port);
         let mut suffixes = host.match_indices('.').map(|(dot, _)| &host[dot + 1..]);
         let row = exact.or_else(|| {
             if self.suffixes.is_empty() {
                 return None;
             }
-            suffixes.find_map(|suffix| Self::either(&self.suffixes, suffix, domain.port()))
+            suffixes.find_map(|suffix| Self::either(&self.suffixes, suffix, port))
         });
         row.unwrap_or(0)
     }

@@ -173,7 +173,6 @@ impl Gate {
 
     /// The terms of a domain as a whole; those of a host of a group are its own.
     fn terms_in<'a>(&'a self, state: &State, domain: &Domain) -> Terms<'a> {
-        let crawl_delay = state.crawl_delays.get(domain).copied().unwrap_or_default();
-        Terms { rule: self.0.rules.rule(domain), crawl_delay }
+        Terms { rule: self.0.rules.rule(domain), crawl_delay: state.crawl_delay(domain) }
     }
 }

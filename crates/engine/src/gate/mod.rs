@@ -162,15 +162,15 @@ impl Gate {
         host: &Domain,
         intent: Intent,
     ) -> Result<(Decision, Option<Permit>), GateError> {
-        let domain = self.0.rules.domain(host);
-        let (rule, crawl_delay) = self.terms(host);
+        let (rule, domain) = self.rule_and_domain(host);
         let mut state = self.lock_held(&domain, host).await?;
         let now = self.now();
         if now >= state.valid_until {
             let reason = state::changing_hands(now);
             return Ok((Decision::Wait { until: reason.until, reason }, None));
         }
-        let terms = Terms { rule: &rule, crawl_delay };
+        let crawl_delay = state.crawl_delay(host);
+        let terms = Terms { rule, crawl_delay };
         let decision = state.dispatch.check(&domain, terms, intent, now);
         let permit = decision.permit().copied().zip(state.dispatch.paces().find(&domain));
         let serial = permit.and_then(|(_, id)| state.granted(id, now));
@@ -194,14 +194,14 @@ impl Gate {
     /// What would keep a request to `host` from leaving now, callers in line included; `None` when nothing would.
     /// Nothing is reserved (B3).
     pub async fn peek(&self, host: &Domain, intent: Intent) -> Result<Option<Reason>, GateError> {
-        let domain = self.0.rules.domain(host);
-        let (rule, crawl_delay) = self.terms(host);
+        let (rule, domain) = self.rule_and_domain(host);
         let state = self.lock_held(&domain, host).await?;
         let now = self.now();
         if now >= state.valid_until {
             return Ok(Some(state::changing_hands(now)));
         }
-        Ok(state.dispatch.peek(&domain, Terms { rule: &rule, crawl_delay }, intent, now))
+        let crawl_delay = state.crawl_delay(host);
+        Ok(state.dispatch.peek(&domain, Terms { rule, crawl_delay }, intent, now))
     }
 
     /// Every constraint on the next request to `host`, the binding one first (B2). Nothing is reserved.
@@ -238,7 +238,7 @@ impl Gate {
         host: &Domain,
         change: impl FnOnce(&mut Pace, Terms<'_>, Timestamp) -> T,
     ) -> Option<T> {
-        let crawl_delay = state.crawl_delays.get(host).copied().unwrap_or_default();
+        let crawl_delay = state.crawl_delay(host);
         let rule = self.0.rules.rule(host);
         let now = self.now();
         let pace = state.dispatch.pace_mut(domain, now)?;
@@ -259,11 +259,14 @@ impl Gate {
     /// The state, with `domain` held: nobody can take it before the lock is let go of.
     async fn lock_held(&self, domain: &Domain, host: &Domain) -> Result<MutexGuard<'_, State>, GateError> {
         loop {
-            self.hold(domain, host).await?;
-            let state = self.lock();
-            if state.is_held(domain) {
-                return Ok(state);
+            // Who holds it already need not look twice.
+            if !self.has_failed() {
+                let state = self.lock();
+                if state.is_held(domain) {
+                    return Ok(state);
+                }
             }
+            self.hold(domain, host).await?;
         }
     }
 
@@ -296,11 +299,12 @@ impl Gate {
         answer: &Answer,
         record: impl FnOnce(&mut Pace, Terms<'_>, Timestamp) -> Recorded,
     ) -> Result<Recorded, GateError> {
-        let domain = self.0.rules.domain(host);
-        let (rule, crawl_delay) = self.terms(host);
-        let terms = Terms { rule: &rule, crawl_delay };
-        let recorded =
-            self.record_in(self.lock_held(&domain, host).await?, &domain, terms, answer, record)?;
+        let (rule, domain) = self.rule_and_domain(host);
+        let recorded = {
+            let state = self.lock_held(&domain, host).await?;
+            let terms = Terms { rule, crawl_delay: state.crawl_delay(host) };
+            self.record_in(state, &domain, terms, answer, record)?
+        };
         // Whoever is told that a server's word was heard can rely on it, whatever happens to us (B37).
         if recorded.server_until.is_some() {
             self.until_saved(&domain).await?;
@@ -428,8 +432,14 @@ impl Gate {
     }
 
     fn terms(&self, host: &Domain) -> (Arc<Rule>, Span) {
-        let delay = self.lock().crawl_delays.get(host).copied().unwrap_or_default();
+        let delay = self.lock().crawl_delay(host);
         (self.0.rules.rule(host).clone(), delay)
+    }
+
+    /// The rule that `host` goes by, and whose pace it shares.
+    fn rule_and_domain(&self, host: &Domain) -> (&Arc<Rule>, Domain) {
+        let rule = self.0.rules.rule(host);
+        (rule, rule.group().unwrap_or(host).clone())
     }
 
     fn now(&self) -> Timestamp {

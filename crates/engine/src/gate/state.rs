@@ -167,6 +167,11 @@ impl State {
         self.dispatch.end_job(job)
     }
 
+    /// The crawl-delay that a host's robots.txt asks for, if it is known.
+    pub(super) fn crawl_delay(&self, host: &Domain) -> Span {
+        self.crawl_delays.get(host).copied().unwrap_or_default()
+    }
+
     /// Whether the line of a domain may be joined.
     pub(super) fn is_held(&self, domain: &Domain) -> bool {
         !self.tenant || self.dispatch.paces().find(domain).is_some_and(|id| self.tenures.contains_key(&id))

@@ -129,6 +129,11 @@ impl Gate {
         }
     }
 
+    /// Whether the store stopped working.
+    pub(super) fn has_failed(&self) -> bool {
+        self.0.tenancy.as_ref().is_some_and(|tenancy| tenancy.failure.borrow().is_some())
+    }
+
     /// Waits until the store stops working.
     pub(super) async fn failed(&self) -> StoreError {
         let Some(tenancy) = &self.0.tenancy else { return std::future::pending().await };
@@ -145,7 +150,7 @@ impl Gate {
         let rule = self.0.rules.rule(host);
         let mut state = self.lock();
         let now = self.now();
-        let crawl_delay = state.crawl_delays.get(host).copied().unwrap_or_default();
+        let crawl_delay = state.crawl_delay(host);
         let terms = Terms { rule, crawl_delay };
         let told = match &left {
             LeftBehind::New => Left::New,

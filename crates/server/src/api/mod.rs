@@ -22,6 +22,7 @@ use axum::routing::{get, post};
 use comity::core::domain::Domain;
 use comity::core::time::Timestamp;
 use comity::event::shown_text;
+use http::Method;
 use http::request::Parts;
 use serde::de::DeserializeOwned;
 
@@ -43,8 +44,8 @@ pub(crate) fn router(service: Service) -> Router {
         .route("/v1/jobs/{name}/tasks", post(jobs::add))
         .route("/v1/jobs/{name}/cancel", post(jobs::cancel))
         .route("/v1/jobs/{name}/retry", post(jobs::retry))
-        .route_layer(middleware::from_fn_with_state(service.clone(), again::same_answer));
-    let known = once
+        .route_layer(middleware::from_fn_with_state(service.clone(), known_callers_once));
+    let known = Router::new()
         .route("/v1/peek", post(decide::peek))
         .route("/v1/domains", get(domains::list))
         .route("/v1/domains/{domain}", get(domains::show).patch(domains::change).delete(domains::reset))
@@ -55,11 +56,13 @@ pub(crate) fn router(service: Service) -> Router {
         .route("/v1/events", get(stream::events))
         .route("/metrics", get(health::metrics))
         .route_layer(middleware::from_fn_with_state(service.clone(), known_callers));
-    known
+    let open = Router::new()
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))
         .route("/openapi.json", get(health::description))
-        .route_layer(middleware::from_fn_with_state(service.clone(), counted))
+        .route_layer(middleware::from_fn_with_state(service.clone(), everybody));
+    once.merge(known)
+        .merge(open)
         .fallback(async || {
             Problem::new(Kind::NotFound, "there is nothing at this path; /openapi.json lists what there is")
         })
@@ -69,25 +72,58 @@ pub(crate) fn router(service: Service) -> Router {
         .with_state(service)
 }
 
-/// Lets in whoever may ask.
-async fn known_callers(State(service): State<Service>, mut request: Request, next: Next) -> Response {
-    match service.current().with_door(|door| door.admit(request.headers())) {
-        Ok(caller) => {
-            request.extensions_mut().insert(caller);
-            next.run(request).await
-        }
-        Err(problem) => problem.into_response(),
-    }
+// Each request passes one layer: several would cost as much as a decision.
+
+/// Everybody may ask.
+async fn everybody(State(service): State<Service>, request: Request, next: Next) -> Response {
+    let seen = Seen::new(&request);
+    seen.answered(&service, next.run(request).await)
 }
 
-async fn counted(State(service): State<Service>, request: Request, next: Next) -> Response {
-    let route = request.extensions().get::<MatchedPath>().cloned();
-    let method = request.method().clone();
-    let response = next.run(request).await;
-    let route = route.as_ref().map_or("", MatchedPath::as_str);
-    service.metrics().answered(route, response.status());
-    tracing::debug!(%method, route, status = response.status().as_u16(), "answered");
-    response
+/// Lets in whoever may ask.
+async fn known_callers(State(service): State<Service>, mut request: Request, next: Next) -> Response {
+    let seen = Seen::new(&request);
+    let response = match admit(&service, &mut request) {
+        Ok(()) => next.run(request).await,
+        Err(problem) => problem.into_response(),
+    };
+    seen.answered(&service, response)
+}
+
+/// The same, and who asks again with the same key gets the same answer.
+async fn known_callers_once(State(service): State<Service>, mut request: Request, next: Next) -> Response {
+    let seen = Seen::new(&request);
+    let response = match admit(&service, &mut request) {
+        Ok(()) => again::same_answer(&service, request, next).await,
+        Err(problem) => problem.into_response(),
+    };
+    seen.answered(&service, response)
+}
+
+/// Says who asks, if they may.
+fn admit(service: &Service, request: &mut Request) -> Result<(), Problem> {
+    let caller = service.current().with_door(|door| door.admit(request.headers()))?;
+    request.extensions_mut().insert(caller);
+    Ok(())
+}
+
+/// A request that is to be counted when it is answered.
+struct Seen {
+    route: Option<MatchedPath>,
+    method: Method,
+}
+
+impl Seen {
+    fn new(request: &Request) -> Self {
+        Self { route: request.extensions().get().cloned(), method: request.method().clone() }
+    }
+
+    fn answered(self, service: &Service, response: Response) -> Response {
+        let route = self.route.as_ref().map_or("", MatchedPath::as_str);
+        service.metrics().answered(route, response.status());
+        tracing::debug!(method = %self.method, route, status = response.status().as_u16(), "answered");
+        response
+    }
 }
 
 impl FromRequestParts<Service> for Caller {
