@@ -90,6 +90,10 @@ pub(crate) async fn acquire(
     loop {
         let live = service.live()?;
         prepare(&live, &asked.host).await?;
+        if let Some(reason) = closed(&live, &asked.host) {
+            service.metrics().decided_as("refuse", reason.limit.as_str());
+            return Ok(Json(decision(&live, &asked.host, Some(reason), None)));
+        }
         let left = Duration::from_micros(until.since(service.now()).as_micros());
         let waiting = tokio::time::timeout(left, live.gate.acquire_since(&asked.host, asked.intent, began));
         let granted = tokio::select! {
@@ -241,6 +245,14 @@ fn decision(
         refused,
         waited_ms: 0,
     }
+}
+
+/// An operator closed the domain until it is resumed: nobody waits in line for that.
+fn closed(live: &Live, host: &Domain) -> Option<Reason> {
+    let held = live.gate.look(&live.gate.rules().domain(host))?;
+    let (until, asked_at) =
+        (held.paused_until.filter(|until| *until == Timestamp::MAX)?, live.gate.clock().now());
+    Some(Reason { limit: Limit::Paused, until, asked_at })
 }
 
 fn held_elsewhere(live: &Live) -> Reason {

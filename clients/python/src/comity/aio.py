@@ -1,0 +1,120 @@
+"""The client for asyncio. What it says and how it goes on is in `protocol`; this performs it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import AsyncIterator, Iterable, List, Optional, Type, TypeVar
+
+import httpx
+
+from . import protocol
+from .errors import ComityError, Unavailable
+from .permit import Permit, Warm
+from .protocol import Flow, Pause, Reply, Step
+from .types import Decision, Domain, Explanation, Intent, Recorded, Report
+
+T = TypeVar("T")
+log = logging.getLogger("comity")
+
+
+class AsyncClient:
+    """Talks to one service. May be shared by any number of tasks of one loop."""
+
+    def __init__(self, server: Optional[str] = None, token: Optional[str] = None, timeout: float = 10.0) -> None:
+        """`timeout` is for one answer of the service, on top of the time in line."""
+        self.server, self._token = protocol.server_and_token(server, token)
+        self._timeout = timeout
+        self._warm = Warm()
+        self._http = httpx.AsyncClient(base_url=self.server, **protocol.CONNECTIONS)
+
+    @asynccontextmanager
+    async def permit(
+        self, url: str, intent: Intent = "fetch", timeout: Optional[float] = None
+    ) -> AsyncIterator[Permit]:
+        """Waits until a request to `url` may leave, and records what became of it when the block is left."""
+        decision = await self._run(protocol.obtain(url, intent, timeout))
+        permit = Permit(decision, cold=decision.domain not in self._warm)
+        try:
+            yield permit
+        except BaseException as error:
+            await self._settle(permit, error)
+            raise
+        await self._settle(permit, None)
+
+    async def check(self, target: str, intent: Intent = "fetch") -> Decision:
+        """May a request leave now? When it may, the slot is taken."""
+        return await self._run(protocol.check(target, intent))
+
+    async def peek(self, target: str, intent: Intent = "fetch") -> Decision:
+        """The same, and takes nothing."""
+        return await self._run(protocol.peek(target, intent))
+
+    async def acquire(self, target: str, intent: Intent = "fetch", max_wait: float = 30.0) -> Decision:
+        """Waits in line for at most `max_wait` seconds. The decision may still be not to proceed."""
+        return await self._run(protocol.acquire(target, intent, max_wait))
+
+    async def record(self, report: Report) -> Recorded:
+        """Tells what became of a request."""
+        return await self._run(protocol.record(report))
+
+    async def check_many(self, targets: Iterable[str], intent: Intent = "fetch") -> List[Decision]:
+        """Many checks, in order."""
+        return await self._run(protocol.check_many(targets, intent))
+
+    async def record_many(self, reports: Iterable[Report]) -> List[Recorded]:
+        """Many reports, in order."""
+        return await self._run(protocol.record_many(reports))
+
+    async def explain(self, target: str, intent: Intent = "fetch") -> Explanation:
+        """Every limit on the next request."""
+        return await self._run(protocol.explain(target, intent))
+
+    async def domain(self, target: str) -> Optional[Domain]:
+        """What is known of a domain; None when nothing is."""
+        return await self._run(protocol.domain(target))
+
+    async def close(self) -> None:
+        """Closes the connections to the service."""
+        await self._http.aclose()
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(
+        self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
+    ) -> None:
+        await self.close()
+
+    async def _settle(self, permit: Permit, error: Optional[BaseException]) -> None:
+        self._warm.add(permit.domain)
+        try:
+            await self.record(permit.report(error))
+        except ComityError as trouble:
+            # The fetch is over, and its result or its error is what the caller came for.
+            log.warning(protocol.UNRECORDED, permit.domain, trouble)
+
+    async def _run(self, flow: Flow[T]) -> T:
+        try:
+            step = next(flow)
+            while True:
+                try:
+                    reply = await self._perform(step)
+                except Unavailable as trouble:
+                    step = flow.throw(trouble)
+                else:
+                    step = flow.send(reply)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+    async def _perform(self, step: Step) -> Optional[Reply]:
+        if isinstance(step, Pause):
+            await asyncio.sleep(step.seconds)
+            return None
+        try:
+            return protocol.received(await self._http.request(**protocol.send(step, self._token, self._timeout)))
+        except httpx.HTTPError as error:
+            raise protocol.unreachable(error, self.server) from error

@@ -1,0 +1,278 @@
+"""Every call of the service and every loop around one, without input or output.
+
+A flow is a generator: it yields what is to be done (a call, or a pause) and is sent what came of it. The clients only
+perform; so that what they do is written once, and can be tested without a network or a clock.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import uuid
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, Generator, Iterable, List, Mapping, Optional, TypeVar, Union
+from urllib.parse import quote, urlsplit
+
+import httpx
+
+from .errors import Invalid, Refused, TimedOut, Unavailable
+from .outcome import headers_about_waiting
+from .types import Decision, Domain, Explanation, Intent, Recorded, Report
+
+T = TypeVar("T")
+
+SERVER = "http://127.0.0.1:7878"
+#: How long one call stays in line before it is repeated, so that a service that vanished is noticed some day.
+IN_LINE = 120.0
+#: How long a caller in line puts up with a service that restarts.
+AWAY = 30.0
+#: Most checks or records in one call.
+BATCH = 1000
+#: What is logged when a report did not get through.
+UNRECORDED = "%s: what became of a request was not recorded: %s"
+#: How httpx is to connect: as many connections as callers stand in line, and never by way of a proxy that is meant for
+#: the sites.
+CONNECTIONS: Dict[str, Any] = {
+    "limits": httpx.Limits(max_connections=None, max_keepalive_connections=20),
+    "trust_env": False,
+}
+
+
+@dataclass(frozen=True)
+class Call:
+    """One request to the service."""
+
+    method: str
+    path: str
+    body: Optional[Mapping[str, Any]] = None
+    #: Seconds that the answer may take on top of the client's timeout.
+    in_line: float = 0.0
+    #: Says that a repeated call is the same one: a connection that breaks does not cost a second slot.
+    key: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class Pause:
+    """Nothing is to be done for so many seconds."""
+
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What the service answered."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+Step = Union[Call, Pause]
+Flow = Generator[Step, Optional[Reply], T]
+
+
+def check(target: str, intent: Intent) -> Flow[Decision]:
+    return Decision.read((yield from _ask(_post("/v1/check", _question(target, intent), keyed=True))))
+
+
+def peek(target: str, intent: Intent) -> Flow[Decision]:
+    return Decision.read((yield from _ask(_post("/v1/peek", _question(target, intent)))))
+
+
+def acquire(target: str, intent: Intent, max_wait: float) -> Flow[Decision]:
+    body = {**_question(target, intent), "max_wait_ms": max(0, round(max_wait * 1000))}
+    call = _post("/v1/acquire", body, keyed=True, in_line=max_wait)
+    return Decision.read((yield from _ask(call)))
+
+
+def check_many(targets: Iterable[str], intent: Intent) -> Flow[List[Decision]]:
+    decisions: List[Decision] = []
+    for checks in _chunks([_question(target, intent) for target in targets]):
+        answer = yield from _ask(_post("/v1/check/batch", {"checks": checks}, keyed=True))
+        decisions.extend(Decision.read(one) for one in answer["results"])
+    return decisions
+
+
+def record(report: Report) -> Flow[Recorded]:
+    body = _statement(report)
+    # A permit is recorded once, however often it is sent.
+    call = _post("/v1/record", body, keyed="permit" not in body)
+    return Recorded.read((yield from _ask(call)))
+
+
+def record_many(reports: Iterable[Report]) -> Flow[List[Recorded]]:
+    recorded: List[Recorded] = []
+    for records in _chunks([_statement(report) for report in reports]):
+        answer = yield from _ask(_post("/v1/record/batch", {"records": records}, keyed=True))
+        recorded.extend(Recorded.read(one) for one in answer["results"])
+    return recorded
+
+
+def explain(target: str, intent: Intent) -> Flow[Explanation]:
+    path = f"/v1/domains/{_segment(target)}/explain?intent={intent}"
+    return Explanation.read((yield from _ask(Call("GET", path))))
+
+
+def domain(target: str) -> Flow[Optional[Domain]]:
+    try:
+        return Domain.read((yield from _ask(Call("GET", f"/v1/domains/{_segment(target)}"))))
+    except Invalid as nothing_known:
+        if nothing_known.status != 404:
+            raise
+        return None
+
+
+def obtain(
+    target: str, intent: Intent, timeout: Optional[float], clock: Callable[[], float] = time.monotonic
+) -> Flow[Decision]:
+    """Asks until the request may leave. A service that was never there is an error at once; one that goes away while
+    we are in line, or has no room for us, gets some time to come back."""
+    deadline = None if timeout is None else clock() + timeout
+    met, away_since = False, None
+    # The first question waits for nothing: who stands in line is not told before the time is up that the domain is
+    # paused.
+    max_wait = 0.0
+    while True:
+        asked_at = clock()
+        left = IN_LINE if deadline is None else max(0.0, deadline - asked_at)
+        try:
+            decision = yield from acquire(target, intent, min(max_wait, left))
+        except Unavailable as away:
+            met = met or away.met
+            away_since = asked_at if away_since is None else away_since
+            overdue = deadline is not None and clock() >= deadline
+            if not met or overdue or clock() - away_since > AWAY:
+                raise
+            yield Pause(min(away.retry_after or 0.5, AWAY))
+            continue
+        met, away_since = True, None
+        if decision.proceed:
+            return decision
+        if decision.refused:
+            raise Refused(decision)
+        if deadline is not None and clock() >= deadline:
+            raise TimedOut(decision)
+        # Who stops, or keeps nobody in line, answers at once; asking again at once would be a busy loop.
+        if decision.limit == "stopping" or clock() - asked_at < min(max_wait, left, 0.05):
+            yield Pause(min(0.5, left))
+        max_wait = IN_LINE
+
+
+def send(call: Call, token: Optional[str], timeout: float) -> Dict[str, Any]:
+    """The keyword arguments of httpx for a call."""
+    headers = {"Accept": "application/json"}
+    if token:
+        headers["Authorization"] = f"Bearer {token}"
+    if call.key is not None:
+        headers["Idempotency-Key"] = call.key
+    return {
+        "method": call.method,
+        "url": call.path,
+        "headers": headers,
+        "json": call.body,
+        "timeout": httpx.Timeout(timeout, read=timeout + call.in_line),
+    }
+
+
+def received(response: httpx.Response) -> Reply:
+    return Reply(response.status_code, response.headers, response.content)
+
+
+def unreachable(error: httpx.HTTPError, server: str) -> Unavailable:
+    """What an exception of httpx means for the caller."""
+    broke = isinstance(error, (httpx.ReadError, httpx.WriteError, httpx.RemoteProtocolError))
+    said = str(error) or type(error).__name__
+    return Unavailable(f"{server}: the decision service is not reachable: {said}", met=broke)
+
+
+def server_and_token(server: Optional[str], token: Optional[str]) -> "tuple[str, Optional[str]]":
+    """What was given, or the environment's, or the default."""
+    chosen = server or os.environ.get("COMITY_SERVER") or SERVER
+    if "://" not in chosen:
+        chosen = f"http://{chosen}"
+    return chosen.rstrip("/"), token or os.environ.get("COMITY_TOKEN") or None
+
+
+def _ask(call: Call) -> Flow[Any]:
+    try:
+        reply = yield call
+    except Unavailable as broke:
+        if not broke.met:
+            raise
+        # A kept connection may have been closed just as it was used; a new one tells.
+        try:
+            reply = yield call
+        except Unavailable as gone:
+            gone.met = True
+            raise
+    assert reply is not None
+    return _read(reply)
+
+
+def _read(reply: Reply) -> Any:
+    if 200 <= reply.status < 300:
+        return json.loads(reply.body)
+    try:
+        problem = json.loads(reply.body)
+    except ValueError:
+        problem = None
+    if not isinstance(problem, dict):
+        problem = {"detail": f"the service answered {reply.status}"}
+    # 409 is a call of ours that is still under way, 408 one that got lost: both pass by themselves.
+    if reply.status >= 500 or reply.status in (408, 409):
+        said = problem.get("detail") or problem.get("title")
+        raise Unavailable(f"{said}", retry_after=_seconds(reply.headers.get("retry-after")), met=True)
+    raise Invalid(reply.status, problem)
+
+
+def _seconds(text: Optional[str]) -> Optional[float]:
+    try:
+        return None if text is None else max(0.0, float(text))
+    except ValueError:
+        return None
+
+
+def _post(path: str, body: Mapping[str, Any], *, keyed: bool = False, in_line: float = 0.0) -> Call:
+    return Call("POST", path, body, in_line=in_line, key=uuid.uuid4().hex if keyed else None)
+
+
+def _question(target: str, intent: Intent) -> Dict[str, Any]:
+    return {"url" if "://" in target else "domain": target, "intent": intent}
+
+
+def _statement(report: Report) -> Dict[str, Any]:
+    if (report.status is None) == (report.outcome is None):
+        raise ValueError("a report has a status or an outcome: expected exactly one of them")
+    if isinstance(report.target, str):
+        body = _question(report.target, report.intent or "fetch")
+    elif report.target.permit is not None:
+        body = {"permit": report.target.permit}
+    else:
+        raise ValueError(f"the decision for {report.target.domain} let no request go: there is nothing to record")
+    said = {
+        "status": report.status,
+        "outcome": report.outcome,
+        "headers": headers_about_waiting(report.headers) or None,
+        "retry_after": report.retry_after,
+        "ratelimit": report.ratelimit,
+        "latency_ms": report.latency_ms,
+    }
+    body.update((name, value) for name, value in said.items() if value is not None)
+    return body
+
+
+def _segment(target: str) -> str:
+    """A domain as part of a path; that of a URL is its host, with the port where it is not the scheme's own."""
+    if "://" in target:
+        url = urlsplit(target)
+        target = url.netloc.rpartition("@")[2]
+        target = target[: -len(f":{url.port}")] if url.port == _PORTS.get(url.scheme) and url.port else target
+    return quote(target, safe="")
+
+
+def _chunks(items: List[Dict[str, Any]]) -> Iterable[List[Dict[str, Any]]]:
+    return (items[start : start + BATCH] for start in range(0, len(items), BATCH))
+
+
+_PORTS = {"http": 80, "https": 443}

@@ -1,0 +1,37 @@
+"""The spider of the tests: fetches what it is given, and leaves behind what it got."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, AsyncIterator, Iterator
+
+import scrapy
+
+
+class Pages(scrapy.Spider):
+    name = "pages"
+
+    def __init__(self, urls: str, out: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.urls = json.loads(urls)
+        self.out = Path(out)
+        self.got: list[list[Any]] = []
+        self.failed: list[str] = []
+
+    async def start(self) -> AsyncIterator[scrapy.Request]:
+        for url in self.urls:
+            yield scrapy.Request(url, errback=self.fail)
+
+    def parse(self, response: Any) -> Iterator[Any]:
+        self.got.append([response.url, response.status])
+        if response.request.dont_filter:
+            self.failed.append("is not filtered any more")
+        yield {"url": response.url}
+
+    def fail(self, failure: Any) -> None:
+        self.failed.append(type(failure.value).__name__)
+
+    def closed(self, reason: str) -> None:
+        said = {"got": self.got, "failed": self.failed, "reason": reason, "stats": self.crawler.stats.get_stats()}
+        self.out.write_text(json.dumps(said, default=str))

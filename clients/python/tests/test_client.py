@@ -1,0 +1,242 @@
+"""Both clients against the real service."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any, Callable, List
+
+import httpx
+import pytest
+from servers import OPEN, RULES, Service, Site, early, free_port, until
+
+import comity
+
+Sites = Callable[..., Site]
+REFUSING = "location / { add_header Retry-After 5 always; return 429; }"
+
+
+def test_threads_share_one_client_and_one_pace(service: Service, site: Sites) -> None:
+    usual = site(OPEN)
+    errors: List[BaseException] = []
+
+    def fetch(client: comity.Client, number: int) -> None:
+        try:
+            for page in range(2):
+                url = f"{usual.url}/{number}/{page}"
+                with client.permit(url) as permit:
+                    permit.response(httpx.get(url, trust_env=False))
+        except BaseException as error:
+            errors.append(error)
+
+    with comity.Client(service.url) as client:
+        threads = [threading.Thread(target=fetch, args=(client, number)) for number in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert errors == []
+    assert len(usual.pages()) == 12
+    assert early(usual.seen(), delay=0.2) == []
+
+
+def test_tasks_share_one_client_and_one_pace(service: Service, site: Sites) -> None:
+    usual = site(OPEN)
+
+    async def main() -> None:
+        async with comity.AsyncClient(service.url) as client, httpx.AsyncClient(trust_env=False) as http:
+
+            async def fetch(page: int) -> None:
+                url = f"{usual.url}/{page}"
+                async with client.permit(url) as permit:
+                    permit.response(await http.get(url))
+
+            await asyncio.gather(*map(fetch, range(8)))
+
+    asyncio.run(main())
+    assert len(usual.pages()) == 8
+    assert early(usual.seen(), delay=0.2) == []
+
+
+def test_what_the_site_asks_for_is_obeyed(service: Service, site: Sites) -> None:
+    refusing = site(REFUSING)
+    with comity.Client(service.url) as client:
+        with pytest.raises(httpx.HTTPStatusError):
+            with client.permit(refusing.url):
+                httpx.get(refusing.url, trust_env=False).raise_for_status()
+        until(lambda: client.peek(refusing.url).limit == "retry_after", "the answer is on disk")
+        decision = client.peek(refusing.url)
+        assert not decision.proceed and 3 < decision.wait <= 5
+        assert decision.origin == "server"
+        with pytest.raises(comity.TimedOut) as caught:
+            with client.permit(refusing.url, timeout=0.3):
+                pytest.fail("nothing may be sent")
+        assert caught.value.decision.limit == "retry_after"
+
+
+def test_an_exception_is_recorded_and_goes_on(service: Service) -> None:
+    with comity.Client(service.url) as client:
+        with pytest.raises(httpx.ConnectError):
+            with client.permit("http://broken.example/"):
+                raise httpx.ConnectError("refused")
+        assert client.peek("broken.example").limit == "backoff"
+        with pytest.raises(ZeroDivisionError):
+            with client.permit("http://fine.example/"):
+                1 / 0
+        assert client.peek("fine.example").limit == "min_delay", "our own mistake is not the site's"
+
+
+def test_check_and_record_by_hand(service: Service) -> None:
+    with comity.Client(service.url) as client:
+        assert client.peek("http://example.org/").proceed
+        decision = client.check("http://www.example.org/a")
+        assert decision.proceed and decision.permit and decision.domain == "example.org"
+        assert not client.check("example.org").proceed
+        recorded = client.record(comity.Report(decision, status=200, latency_ms=3))
+        assert (recorded.domain, recorded.outcome, recorded.standing) == ("example.org", "success", "fresh")
+        assert client.record(comity.Report(decision, status=200)).standing == "repeated"
+        decision = client.acquire("example.org", max_wait=5)
+        assert decision.proceed
+        recorded = client.record(comity.Report(decision, status=429, headers={"Retry-After": "60"}))
+        assert recorded.outcome == "rate_limited" and recorded.held_until is not None
+        decision = client.acquire("example.org", max_wait=0)
+        assert not decision.proceed and decision.wait > 55
+
+
+def test_batches(service: Service) -> None:
+    with comity.Client(service.url) as client:
+        decisions = client.check_many(["a.example", "http://b.example/", "a.example"])
+        assert [one.proceed for one in decisions] == [True, True, False]
+        reports = [comity.Report(one, status=200) for one in decisions if one.proceed]
+        assert [one.domain for one in client.record_many(reports)] == ["a.example", "b.example"]
+        assert client.check_many([]) == []
+
+
+def test_what_is_known_and_why(service: Service) -> None:
+    with comity.Client(service.url) as client:
+        assert client.domain("http://nobody.example/") is None
+        client.record(comity.Report(client.check("example.org"), status=200))
+        known = client.domain("http://example.org/page")
+        assert known is not None and known.domain == "example.org"
+        explanation = client.explain("http://example.org/")
+        assert explanation.domain == "example.org"
+        (delay,) = [one for one in explanation.constraints if one.limit == "min_delay"]
+        assert delay.origin == "rule" and delay.text
+
+
+def test_a_paused_domain_is_refused(service: Service) -> None:
+    answer = httpx.patch(f"{service.url}/v1/domains/example.org", json={"paused": True}, trust_env=False)
+    answer.raise_for_status()
+    with comity.Client(service.url) as client:
+        with pytest.raises(comity.Refused) as caught:
+            with client.permit("http://example.org/"):
+                pytest.fail("nothing may be sent")
+    assert caught.value.decision.refused
+
+
+def test_a_call_that_makes_no_sense(service: Service) -> None:
+    with comity.Client(service.url) as client:
+        with pytest.raises(comity.Invalid) as caught:
+            client.check("example.org", intent="guess")  # type: ignore[arg-type]
+        assert caught.value.status == 422 and caught.value.field == "intent"
+        with pytest.raises(comity.Invalid):
+            client.check("ftp://example.org/")
+
+
+def test_a_token_is_sent(tmp_path: Path) -> None:
+    service = Service(tmp_path / "service")
+    command = [service.binary, "serve", "--make-token", "use"]
+    made = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path, env={})
+    service.rules = RULES + "\n" + made.stderr[made.stderr.index("[serve]") :]
+    service.start()
+    try:
+        with comity.Client(service.url, token=made.stdout.strip()) as client:
+            with client.permit("http://example.org/"):
+                pass
+            assert client.peek("example.org").limit == "min_delay", "it was recorded"
+        with comity.Client(service.url, token="guessed") as client:
+            with pytest.raises(comity.Invalid) as caught:
+                client.check("example.org")
+        assert caught.value.status == 401
+    finally:
+        service.stop()
+
+
+def test_no_service_no_request() -> None:
+    nobody = f"http://127.0.0.1:{free_port()}"
+    with comity.Client(nobody) as client:
+        with pytest.raises(comity.Unavailable, match=nobody):
+            with client.permit("http://example.org/"):
+                pytest.fail("nothing may be sent")
+
+
+def test_a_service_that_went_away_hides_nothing(service: Service, caplog: Any) -> None:
+    with comity.Client(service.url) as client:
+        with client.permit("http://one.example/") as permit:
+            permit.answered(200)
+            service.stop()
+        service.start()
+        with pytest.raises(ZeroDivisionError):
+            with client.permit("http://two.example/"):
+                service.stop()
+                1 / 0
+    warnings = [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING]
+    assert len(warnings) == 2 and warnings[1].startswith("two.example: what became of a request was not recorded")
+
+
+def test_a_restart_is_waited_for_in_line(service: Service) -> None:
+    with comity.Client(service.url) as client:
+        client.record(comity.Report("example.org", status=429, retry_after=4))
+        took: List[float] = []
+
+        def wait() -> None:
+            began = time.monotonic()
+            with client.permit("http://example.org/"):
+                took.append(time.monotonic() - began)
+
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        time.sleep(0.5)
+        service.stop()
+        time.sleep(0.5)
+        service.start()
+        waiting.join(30)
+    assert took and 3.5 < took[0] < 10, "and what the site asked for still holds"
+
+
+def test_a_cancelled_task_leaves_the_line(service: Service) -> None:
+    async def main() -> None:
+        async with comity.AsyncClient(service.url) as client:
+            on_the_wire = await client.acquire("example.org")
+            first = asyncio.ensure_future(client.acquire("example.org"))
+            await asyncio.sleep(0.3)
+            second = asyncio.ensure_future(client.acquire("example.org"))
+            await asyncio.sleep(0.3)
+            first.cancel()
+            await asyncio.sleep(0.3)
+            await client.record(comity.Report(on_the_wire, status=200))
+            # Had the first kept its place, it would have got the only slot on the wire, for nobody.
+            assert (await asyncio.wait_for(second, 3)).proceed
+
+    asyncio.run(main())
+
+
+def test_an_interrupted_script_leaves_the_line(service: Service) -> None:
+    script = f"import comity\nprint('asks', flush=True)\ncomity.Client({service.url!r}).acquire('example.org')"
+    with comity.Client(service.url) as client:
+        on_the_wire = client.check("example.org")
+        waiting = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        assert waiting.stdout is not None
+        waiting.stdout.readline()
+        time.sleep(0.5)
+        waiting.send_signal(signal.SIGINT)
+        _, said = waiting.communicate(timeout=10)
+        assert b"KeyboardInterrupt" in said
+        client.record(comity.Report(on_the_wire, status=200))
+        assert client.acquire("example.org", max_wait=3).proceed

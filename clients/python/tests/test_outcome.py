@@ -1,0 +1,244 @@
+"""What a fetch came to, by real libraries against real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import socket
+import ssl
+import threading
+import urllib.request
+from contextlib import contextmanager
+from typing import Any, Callable, Dict, Iterator
+
+import aiohttp
+import httpx
+import pytest
+import requests
+from servers import free_port
+
+from comity import Decision, Permit, TimedOut
+from comity.outcome import headers_about_waiting, of_exception, of_response
+from comity.permit import Warm
+
+Fetch = Callable[[str], Any]
+
+
+def with_requests(url: str) -> Any:
+    response = requests.get(url, timeout=0.3)
+    response.raise_for_status()
+    return response
+
+
+def with_httpx(url: str) -> Any:
+    response = httpx.get(url, timeout=0.3)
+    response.raise_for_status()
+    return response
+
+
+def with_urllib(url: str) -> Any:
+    response = urllib.request.urlopen(url, timeout=0.3)
+    response.read()
+    return response
+
+
+def with_aiohttp(url: str) -> Any:
+    async def fetch() -> Any:
+        timeout = aiohttp.ClientTimeout(total=0.3)
+        async with aiohttp.ClientSession(timeout=timeout, raise_for_status=True) as session:
+            async with session.get(url) as response:
+                await response.read()
+                return response
+
+    return asyncio.run(fetch())
+
+
+EVERY = pytest.mark.parametrize("fetch", [with_requests, with_httpx, with_urllib, with_aiohttp])
+
+
+@contextmanager
+def server(answer: bytes) -> Iterator[str]:
+    """Answers every connection with these bytes and hangs up; without any, it keeps silent."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    kept = []
+
+    def serve() -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            kept.append(connection)
+            if answer:
+                connection.recv(65536)
+                connection.sendall(answer)
+                connection.shutdown(socket.SHUT_RDWR)
+
+    threading.Thread(target=serve, daemon=True).start()
+    yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
+    listener.close()
+    for connection in kept:
+        connection.close()
+
+
+def caught(fetch: Fetch, url: str) -> BaseException:
+    with pytest.raises(Exception) as error:
+        fetch(url)
+    return error.value
+
+
+@EVERY
+def test_no_answer_in_time(fetch: Fetch) -> None:
+    with server(b"") as url:
+        assert of_exception(caught(fetch, url)) == "timeout"
+
+
+@EVERY
+def test_nobody_listens(fetch: Fetch) -> None:
+    assert of_exception(caught(fetch, f"http://127.0.0.1:{free_port()}/")) == "network_error"
+
+
+@EVERY
+@pytest.mark.parametrize("answer", [b"\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf"])
+def test_the_connection_breaks(fetch: Fetch, answer: bytes) -> None:
+    with server(answer) as url:
+        assert of_exception(caught(fetch, url)) == "network_error"
+
+
+@EVERY
+def test_an_error_that_carries_the_answer(fetch: Fetch) -> None:
+    answer = b"HTTP/1.1 429 Slow\r\nRetry-After: 7\r\nSet-Cookie: a=b\r\nContent-Length: 0\r\n\r\n"
+    with server(answer) as url:
+        assert of_exception(caught(fetch, url)) == (429, {"retry-after": "7"})
+
+
+@EVERY
+def test_a_response(fetch: Fetch) -> None:
+    with server(b"HTTP/1.1 200 OK\r\nRateLimit: a;r=1;t=2\r\nRateLimit: b;r=3;t=4\r\nContent-Length: 0\r\n\r\n") as url:
+        assert of_response(fetch(url)) == (200, {"ratelimit": "a;r=1;t=2, b;r=3;t=4"})
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [
+        (TimeoutError(), "timeout"),
+        (socket.timeout(), "timeout"),
+        (asyncio.TimeoutError(), "timeout"),
+        (concurrent.futures.TimeoutError(), "timeout"),
+        (socket.gaierror(), "network_error"),
+        (ssl.SSLError(), "network_error"),
+        (OSError(113, "no route to host"), "network_error"),
+        # About the caller's own affairs, whatever the words say.
+        (ValueError("connection timed out"), "abandoned"),
+        (FileNotFoundError("timeout"), "abandoned"),
+        (asyncio.CancelledError(), "abandoned"),
+        (KeyboardInterrupt(), "abandoned"),
+        (httpx.PoolTimeout("all in use"), "abandoned"),
+        (httpx.UnsupportedProtocol("gopher"), "abandoned"),
+        (requests.exceptions.InvalidURL("no host"), "abandoned"),
+    ],
+)
+def test_types_and_not_words(error: BaseException, outcome: str) -> None:
+    assert of_exception(error) == outcome
+
+
+def test_our_own_trouble_says_nothing_about_the_site() -> None:
+    assert of_exception(TimedOut(decision())) == "abandoned"
+
+
+def test_headers_of_every_shape() -> None:
+    shapes: Any = [
+        {"Retry-After": "5"},
+        {b"Retry-After": [b"5"]},
+        [("RETRY-AFTER", "5"), ("Cookie", "no")],
+        httpx.Headers({"retry-after": "5"}),
+    ]
+    assert [headers_about_waiting(shape) for shape in shapes] == [{"retry-after": "5"}] * 4
+    assert headers_about_waiting(None) == {}
+
+
+def decision() -> Decision:
+    return Decision(True, "example.org", "", 0, 0, "p1.x", None, None, False)
+
+
+def told(permit: Permit, error: Any = None) -> Dict[str, Any]:
+    report = permit.report(error)
+    return {name: value for name, value in vars(report).items() if value and name not in ("target", "latency_ms")}
+
+
+def test_what_a_permit_reports() -> None:
+    assert told(Permit(decision())) == {"outcome": "success"}
+    assert told(Permit(decision()), TimeoutError()) == {"outcome": "timeout"}
+    permit = Permit(decision())
+    permit.answered(503, {"Retry-After": "9"})
+    assert told(permit, ValueError()) == {"status": 503, "headers": {"retry-after": "9"}}, "what was told counts"
+    permit.outcome("rate_limited")
+    assert told(permit) == {"outcome": "rate_limited"}, "what was told last counts"
+    permit.answered(999)
+    assert told(permit) == {"outcome": "server_error"}
+    with pytest.raises(ValueError, match="expected one of success, "):
+        permit.outcome("fine")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="got str"):
+        permit.response("a page")
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_the_pace_is_counted_from_the_permit() -> None:
+    clock = Clock()
+    permit = Permit(decision(), clock=clock)
+    clock.now += 0.25
+    permit.answered(200)
+    clock.now += 3
+    assert permit.report().latency_ms == 3250, "what the caller does with the page is no reason to wait longer"
+
+
+def test_the_pace_is_counted_from_where_the_response_says() -> None:
+    clock = Clock()
+    permit = Permit(decision(), clock=clock)
+    clock.now += 0.25
+    with server(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n") as url:
+        response = permit.response(with_httpx(url))
+    assert 0 < response.elapsed.total_seconds() < 0.25
+    assert permit.report().latency_ms == round(response.elapsed.total_seconds() * 1000)
+
+
+def test_the_pace_is_counted_from_the_answer_when_a_connection_had_to_be_opened() -> None:
+    clock = Clock()
+    permit = Permit(decision(), cold=True, clock=clock)
+    clock.now += 0.25
+    permit.answered(200)
+    clock.now += 3
+    assert permit.report().latency_ms == 3000
+    permit.answered(429)
+    assert permit.report().latency_ms == 3250, "a failure must not look younger than it is"
+
+
+def test_the_pace_is_counted_from_where_the_caller_says() -> None:
+    clock = Clock()
+    permit = Permit(decision(), cold=True, clock=clock)
+    clock.now += 0.25
+    permit.sent()
+    clock.now += 1
+    permit.answered(200)
+    assert permit.report().latency_ms == 1000
+
+
+def test_connections_are_warm_for_a_while() -> None:
+    clock = Clock()
+    warm = Warm(clock)
+    assert "a.example" not in warm
+    warm.add("a.example")
+    clock.now += 4
+    assert "a.example" in warm
+    clock.now += 4
+    assert "a.example" not in warm
+    for number in range(100):
+        warm.add(f"{number}.example")
+        clock.now += 1
+    assert len(vars(warm)["_answered_at"]) < 10, "nothing is kept for ever"
