@@ -126,7 +126,7 @@ fn serve(shared: &Shared, mut stream: TcpStream, connection: u64) {
             return;
         }
         let start = now_us();
-        let Some(path) = read_head(&mut reader) else { return };
+        let Some(Head { path, is_last }) = read_head(&mut reader) else { return };
         let (nth, answer) = {
             let mut log = shared.log.lock().unwrap_or_else(PoisonError::into_inner);
             let answer = (shared.answer)(&Asked { path: &path, before: log.len() });
@@ -149,19 +149,30 @@ fn serve(shared: &Shared, mut stream: TcpStream, connection: u64) {
             return;
         }
         note(&|hit| hit.done = now_us());
+        // Some clients read until the connection ends, having asked for that.
+        if is_last {
+            return;
+        }
     }
 }
 
-/// The path of a request, once its head was read.
-fn read_head(reader: &mut impl BufRead) -> Option<String> {
+struct Head {
+    path: String,
+    is_last: bool,
+}
+
+/// What a request asks for, once its head was read.
+fn read_head(reader: &mut impl BufRead) -> Option<Head> {
+    let mut is_last = false;
     let mut first = String::new();
     reader.read_line(&mut first).ok().filter(|read| *read > 0)?;
     loop {
         let mut line = String::new();
         reader.read_line(&mut line).ok().filter(|read| *read > 0)?;
         if line == "\r\n" {
-            return first.split(' ').nth(1).map(str::to_owned);
+            return first.split(' ').nth(1).map(|path| Head { path: path.to_owned(), is_last });
         }
+        is_last |= line.trim_end().eq_ignore_ascii_case("connection: close");
     }
 }
 
