@@ -241,7 +241,7 @@ fn exit_codes_tell_why_there_is_no_decision() {
     }
 }
 
-/// B9: rules are read again, and nobody in line is sent away.
+/// Rules are read again, and nobody in line is sent away.
 #[test]
 fn a_hangup_reads_the_configuration_again() {
     let world = World::new();

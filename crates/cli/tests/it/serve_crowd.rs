@@ -14,7 +14,7 @@ const DOMAINS: usize = 100;
 const EACH: usize = 100;
 const DELAY_US: i64 = 200_000;
 
-/// B1, B11, B15: each domain's callers go in the order they came and on time; waiting costs little memory and no work.
+/// B10, B12: each domain's callers go in the order they came and on time; waiting costs little memory and no work.
 #[test]
 fn ten_thousand_callers_wait_in_line() {
     let world = World::new();

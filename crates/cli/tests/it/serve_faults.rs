@@ -47,7 +47,7 @@ fn a_slow_client_is_not_waited_for() {
     ends(world, service);
 }
 
-/// B11: a client that closed its side, or says nothing, is gone in time.
+/// A client that closed its side, or says nothing, is gone in time.
 #[test]
 fn half_open_connections_are_closed() {
     let (world, service) = started("idle_timeout = \"2s\"\n");

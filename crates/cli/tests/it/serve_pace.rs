@@ -14,7 +14,7 @@ use crate::log::{assert_each_once, assert_spaced, now_us, told, wait_until};
 use crate::nginx::Nginx;
 use crate::service::{Answered, Service, ask};
 
-/// B9, B10: programs that ask over HTTP and a job on the same store keep one pace.
+/// B9: programs that ask over HTTP and a job on the same store keep one pace.
 #[test]
 fn callers_and_a_job_share_the_pace_of_a_host() {
     let (world, nginx) = (World::new(), Nginx::start(""));
@@ -55,7 +55,7 @@ fn nobody_is_let_go_early_after_a_kill() {
     assert_spaced(&nginx.log(), 300);
 }
 
-/// B37, B77
+/// B37
 #[test]
 fn what_was_learnt_and_what_a_server_said_outlive_a_kill() {
     let world = World::new();
