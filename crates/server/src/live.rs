@@ -2,6 +2,7 @@
 //! begins, which goes by what the store kept and by what the one before it knew.
 
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -26,6 +27,8 @@ pub(crate) struct Live {
     pub(crate) gate: Gate,
     pub(crate) mint: Mint,
     pub(crate) door: Door,
+    /// Domains that are about to be taken: they count for the room there is.
+    arriving: AtomicUsize,
     /// Hosts of groups whose crawl-delay was looked for; that of others goes with their domain.
     recalled: Mutex<HashSet<Domain>>,
 }
@@ -53,7 +56,15 @@ impl Beginning {
         let (rules, clock, events) = (config.rules().clone(), self.clock.clone(), self.events.clone());
         let gate = Gate::with_store(rules, clock, events, store.clone(), &name).await?;
         gate.set_room(config.serve.domains_max as usize);
-        Ok(Live { config, store, gate, mint, door, recalled: Mutex::default() })
+        Ok(Live {
+            config,
+            store,
+            gate,
+            mint,
+            door,
+            arriving: AtomicUsize::new(0),
+            recalled: Mutex::default(),
+        })
     }
 
     /// Who may ask. A service that is open to everybody listens on loopback, unless somebody said otherwise.
@@ -71,7 +82,29 @@ impl Beginning {
     }
 }
 
+/// A domain that is about to be taken, until this is dropped.
+pub(crate) struct Arrival<'a>(&'a AtomicUsize);
+
+impl Drop for Arrival<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl Live {
+    /// Room for one more domain, kept while it is taken; an error when there is none.
+    pub(crate) fn room(&self) -> Result<Arrival<'_>, Problem> {
+        let most = self.config.serve.domains_max as usize;
+        let before = self.arriving.fetch_add(1, Ordering::Relaxed);
+        let arrival = Arrival(&self.arriving);
+        if self.gate.domains() + before >= most {
+            let what =
+                "domains are held (serve.domains_max); those that nobody uses are let go of in a few seconds";
+            return Err(Problem::new(Kind::Full, format!("{most} {what}")));
+        }
+        Ok(arrival)
+    }
+
     /// The crawl-delay of a host whose domain is not held yet, if its robots.txt is known.
     pub(crate) async fn recall(&self, host: &Domain) {
         if self.config.robots != RobotsPolicy::Obey || !self.is_new(host) {

@@ -182,6 +182,10 @@ impl Gate {
         }
         state.adopt(&domain, hold, pace, now);
         self.pump(state);
+        // Whoever else wants it need not look at the store.
+        if let Some(tenancy) = &self.0.tenancy {
+            tenancy.changed.notify_waiters();
+        }
         if let Some(error) = damage {
             self.0.events.tell(&Event::PaceDamaged { domain: &domain, error: &error });
         }

@@ -12,7 +12,7 @@ use comity::gate::{self, Gate, GateError};
 
 use super::host;
 use crate::body::Json;
-use crate::live::Live;
+use crate::live::{Arrival, Live};
 use crate::permit::Permit;
 use crate::problem::{Kind, Problem};
 use crate::service::Service;
@@ -89,13 +89,19 @@ pub(crate) async fn acquire(
     let until = began + max_wait;
     loop {
         let live = service.live()?;
-        prepare(&live, &asked.host).await?;
-        if let Some(reason) = closed(&live, &asked.host) {
+        let left = || Duration::from_micros(until.since(service.now()).as_micros());
+        let room = prepare(&live, &asked.host).await?;
+        let peeking = live.gate.peek(&asked.host, asked.intent);
+        let peeked = tokio::time::timeout(left().min(A_WHILE), peeking).await;
+        drop(room);
+        // An operator closed the domain until it is resumed: nobody waits in line for that.
+        if let Ok(Ok(Some(reason))) = peeked
+            && reason.until == Timestamp::MAX
+        {
             service.metrics().decided_as("refuse", reason.limit.as_str());
             return Ok(Json(decision(&live, &asked.host, Some(reason), None)));
         }
-        let left = Duration::from_micros(until.since(service.now()).as_micros());
-        let waiting = tokio::time::timeout(left, live.gate.acquire_since(&asked.host, asked.intent, began));
+        let waiting = tokio::time::timeout(left(), live.gate.acquire_since(&asked.host, asked.intent, began));
         let granted = tokio::select! {
             biased;
             granted = waiting => granted,
@@ -149,13 +155,13 @@ async fn check_one(
 ) -> Result<(Arc<Live>, Option<Reason>, Option<gate::Permit>), Problem> {
     for _ in 0..TRIES {
         let live = service.live()?;
-        prepare(&live, &asked.host).await?;
+        let _room = prepare(&live, &asked.host).await?;
         let left = Duration::from_micros(until.since(service.now()).as_micros());
         let checking = tokio::time::timeout(left, live.gate.check(&asked.host, asked.intent));
         match checking.await {
             Ok(Ok((made, permit))) => {
                 service.metrics().decided(&made);
-                return Ok((live, made.reason().copied(), permit));
+                return Ok((live.clone(), made.reason().copied(), permit));
             }
             Ok(Err(GateError::Closed)) if !service.is_stopping() => tokio::time::sleep(A_MOMENT).await,
             Ok(Err(error)) => return Err(error.into()),
@@ -163,7 +169,7 @@ async fn check_one(
             Err(_) => {
                 service.metrics().decided_as("wait", "changing_hands");
                 let reason = held_elsewhere(&live);
-                return Ok((live, Some(reason), None));
+                return Ok((live.clone(), Some(reason), None));
             }
         }
     }
@@ -194,26 +200,12 @@ pub(super) async fn with_gate<T, A: Future<Output = Result<T, GateError>>>(
     tokio::time::timeout(patience, asking).await.map_err(|_| Problem::new(Kind::Busy, busy))?
 }
 
-/// Before a domain is taken: is there room for it, and does its robots.txt, if it is known, ask for a delay?
-pub(super) async fn prepare(live: &Live, host: &Domain) -> Result<(), Problem> {
-    if !live.gate.holds(host) {
-        has_room(live)?;
-    }
+/// Before a domain is taken: is there room for it, and does its robots.txt, if it is known, ask for a delay? The room is
+/// kept for as long as what comes back is.
+pub(super) async fn prepare<'a>(live: &'a Live, host: &Domain) -> Result<Option<Arrival<'a>>, Problem> {
+    let arrival = if live.gate.holds(host) { None } else { Some(live.room()?) };
     live.recall(host).await;
-    Ok(())
-}
-
-fn has_room(live: &Live) -> Result<(), Problem> {
-    let most = live.config.serve.domains_max as usize;
-    if live.gate.domains() >= most {
-        return Err(Problem::new(
-            Kind::Full,
-            format!(
-                "{most} domains are held (serve.domains_max); those that nobody uses are let go of in a few seconds"
-            ),
-        ));
-    }
-    Ok(())
+    Ok(arrival)
 }
 
 /// A decision as it is told. A permit that goes out with it stays open until it is recorded or expires.
@@ -245,14 +237,6 @@ fn decision(
         refused,
         waited_ms: 0,
     }
-}
-
-/// An operator closed the domain until it is resumed: nobody waits in line for that.
-fn closed(live: &Live, host: &Domain) -> Option<Reason> {
-    let held = live.gate.look(&live.gate.rules().domain(host))?;
-    let (until, asked_at) =
-        (held.paused_until.filter(|until| *until == Timestamp::MAX)?, live.gate.clock().now());
-    Some(Reason { limit: Limit::Paused, until, asked_at })
 }
 
 fn held_elsewhere(live: &Live) -> Reason {
