@@ -21,12 +21,14 @@ for (const url of process.argv.slice(2)) {
   try {
     const answer = await fetch(url, { redirect: 'manual', signal: AbortSignal.timeout(30_000) })
     told.status = answer.status
+    told.latency_ms = 0 // when it was written is not known here: the pace counts from the answer
     told.headers = Object.fromEntries(answer.headers) // those that say nothing about waiting are not read
     await answer.arrayBuffer()
   } catch (error) {
     told.outcome = error.name === 'TimeoutError' ? 'timeout' : 'network_error'
     delete told.status
     delete told.headers
+    delete told.latency_ms
   }
   await ask('/v1/record', told)
   console.log(told.status ?? told.outcome, url)

@@ -32,6 +32,7 @@ foreach (array_slice($argv, 1) as $url) {
         $told['outcome'] = 'network_error';
     } else {
         $told['status'] = (int) explode(' ', $http_response_header[0])[1];
+        $told['latency_ms'] = 0; // when it was written is not known here: the pace counts from the answer
         foreach ($http_response_header as $line) {
             if (stripos($line, 'retry-after:') === 0) {
                 $told['retry_after'] = trim(substr($line, 12));

@@ -22,8 +22,12 @@ ARGV.each do |url|
     at = URI(url)
     # Without tries of its own: each would need a permit.
     options = { use_ssl: at.scheme == 'https', max_retries: 0 }
-    answer = Net::HTTP.start(at.hostname, at.port, options) { |site| site.get(at.request_uri) }
-    { status: answer.code.to_i, retry_after: answer['Retry-After'] }.compact
+    Net::HTTP.start(at.hostname, at.port, options) do |site|
+      began = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+      answer = site.get(at.request_uri)
+      took = Process.clock_gettime(Process::CLOCK_MONOTONIC) - began
+      { status: answer.code.to_i, retry_after: answer['Retry-After'], latency_ms: (took * 1000).to_i }.compact
+    end
   rescue Timeout::Error
     { outcome: 'timeout' }
   rescue StandardError

@@ -15,11 +15,15 @@ for url in "$@"; do
         answer=$(ask /v1/acquire "{\"url\": \"$url\"}")
         permit=$(printf %s "$answer" | sed -n 's/.*"permit":"\([^"]*\)".*/\1/p')
     done
-    status=$(curl --silent --max-time 300 --output page --dump-header head --write-out '%{http_code}' "$url") || status=
+    # The status, and how long ago the request was written.
+    answer=$(curl --silent --max-time 300 --output page --dump-header head \
+        --write-out '%{http_code} %{time_total} %{time_pretransfer}' "$url") || answer=
+    status=${answer%% *}
     case $status in
         '' | 000) told='"outcome": "network_error"' ;;
         *)
-            told="\"status\": $status"
+            took=$(echo "$answer" | awk '{ print int(($2 - $3) * 1000) }')
+            told="\"status\": $status, \"latency_ms\": $took"
             wait=$(tr -d '\r"' <head | sed -n 's/^[Rr]etry-[Aa]fter: *//p')
             [ -z "$wait" ] || told="$told, \"retry_after\": \"$wait\""
             ;;

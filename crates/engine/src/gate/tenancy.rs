@@ -161,9 +161,10 @@ impl Gate {
         let lost = Left::Died { latest: now };
         let remains = state.remains.remove(&domain);
         let (mut pace, damage) = match Pace::inherit(terms, &kept, told, now) {
-            // Nobody had it since our store went away: what we knew then still goes, and that we do not know
-            // what left meanwhile comes on top (B77).
-            Ok(_) if let (Left::Died { latest }, Some(mut ours)) = (told, remains) => {
+            // Nobody had it since our store went away, or the store lost it: what we knew then still goes, and that
+            // we do not know what left meanwhile comes on top (B77).
+            Ok(_) if let (Left::Died { .. } | Left::New, Some(mut ours)) = (told, remains) => {
+                let latest = if let Left::Died { latest } = told { latest } else { now };
                 if let Some((until, stated_at)) = kept.server {
                     ours.restore_server_until(until, stated_at, now);
                 }

@@ -91,6 +91,23 @@ async fn a_reload_while_the_store_is_locked_is_got_over() {
     assert_eq!(served.check("a.example").await["proceed"], false);
 }
 
+/// B77: another file lies in its place, which knows nothing.
+#[tokio::test]
+async fn a_store_that_was_deleted_is_no_way_to_send_early() {
+    let folder = tempfile::tempdir().unwrap();
+    let served = serve(&format!("{}{RULES}", store_in(folder.path()))).await;
+    served.permit("a.example").await;
+    play(&served, "said.example", "0s 429 after=600").await;
+    for name in ["comity.db", "comity.db-wal", "comity.db-shm"] {
+        std::fs::remove_file(folder.path().join(name)).unwrap();
+    }
+    gone(&served).await;
+    back(&served).await;
+    assert_eq!(served.check("a.example").await["proceed"], false);
+    assert_eq!(served.check("said.example").await["proceed"], false);
+    assert_eq!(decided(&served.check("new.example").await), "proceed");
+}
+
 /// Waits until the service knows that its store is gone. Its clock goes on meanwhile.
 async fn gone(served: &Served) {
     served.hands().advance(secs(3));
