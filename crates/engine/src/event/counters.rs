@@ -152,7 +152,7 @@ impl Counted {
         added
     }
 
-    /// What a store kept, under the names of [`Self::since`].
+    /// What processes added up in a store.
     pub fn of_store(kept: &[(String, u64)]) -> Self {
         let find =
             |name: String| kept.iter().find(|(known, _)| *known == name).map_or(0, |(_, count)| *count);
