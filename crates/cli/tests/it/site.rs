@@ -1,11 +1,14 @@
 //! A small site for what nginx cannot do: it answers as a test says, and logs when each request started.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, IoSliceMut, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::process::{Command, Stdio};
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt, sockopt};
+use nix::sys::time::TimeSpec;
 
 use crate::log::{Hit, now_us, wait_until};
 
@@ -65,17 +68,15 @@ impl Site {
     pub(crate) fn on(host: &str, answer: impl Fn(&Asked<'_>) -> Answer + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind((host, 0)).unwrap();
         let address = listener.local_addr().unwrap();
+        // Its connections are born with it: what comes before they are accepted has a time too.
+        setsockopt(&listener, sockopt::ReceiveTimestampns, &true).unwrap();
         let shared = Arc::new(Shared {
             answer: Box::new(answer),
             log: Mutex::default(),
             over: AtomicBool::new(false),
         });
         let site = Self { address, shared: shared.clone() };
-        // Connections that come before this thread is ready wait for it, so it is made ready first.
-        let (ready, is_ready) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
-            come_first();
-            let _ = ready.send(());
             for (connection, stream) in (1..).zip(listener.incoming()) {
                 if shared.over.load(Ordering::Relaxed) {
                     return;
@@ -84,7 +85,6 @@ impl Site {
                 stream.map(|stream| std::thread::spawn(move || serve(&shared, stream, connection))).ok();
             }
         });
-        let _ = is_ready.recv();
         site
     }
 
@@ -119,13 +119,13 @@ impl Drop for Site {
 
 fn serve(shared: &Shared, mut stream: TcpStream, connection: u64) {
     stream.set_nodelay(true).unwrap();
-    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    let mut reader = BufReader::new(Stamped { stream: stream.try_clone().unwrap(), arrived: 0 });
     loop {
         // The first byte is the start.
         if !reader.fill_buf().is_ok_and(|buffer| !buffer.is_empty()) {
             return;
         }
-        let start = now_us();
+        let start = reader.get_ref().arrived;
         let Some(Head { path, is_last }) = read_head(&mut reader) else { return };
         let (nth, answer) = {
             let mut log = shared.log.lock().unwrap_or_else(PoisonError::into_inner);
@@ -176,12 +176,29 @@ fn read_head(reader: &mut impl BufRead) -> Option<Head> {
     }
 }
 
-/// A server that has to wait for a core logs starts that never were; where it is allowed, it comes first, and so
-/// do the threads it starts.
-fn come_first() {
-    let Ok(link) = std::fs::read_link("/proc/thread-self") else { return };
-    let Some(thread) = link.file_name().and_then(|name| name.to_str()) else { return };
-    let mut renice = Command::new("renice");
-    renice.args(["-n", "-10", "-p", thread]).stdout(Stdio::null()).stderr(Stdio::null());
-    let _ = renice.status();
+/// A connection that knows when what was read from it had arrived: by the kernel's clock, since a thread that has to
+/// wait for a core would log starts that never were.
+struct Stamped {
+    stream: TcpStream,
+    /// Microseconds since 1970.
+    arrived: i64,
+}
+
+impl Read for Stamped {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut space = nix::cmsg_space!(TimeSpec);
+        let mut slices = [IoSliceMut::new(buffer)];
+        let socket = self.stream.as_raw_fd();
+        let received = recvmsg::<()>(socket, &mut slices, Some(&mut space), MsgFlags::empty())?;
+        if received.bytes > 0 {
+            let stamp = received.cmsgs()?.find_map(|message| match message {
+                ControlMessageOwned::ScmTimestampns(stamp) => Some(stamp),
+                _ => None,
+            });
+            // The kernel begins to stamp a moment after the first socket asked it to.
+            self.arrived =
+                stamp.map_or_else(now_us, |stamp| stamp.tv_sec() * 1_000_000 + stamp.tv_nsec() / 1_000);
+        }
+        Ok(received.bytes)
+    }
 }
