@@ -170,7 +170,7 @@ impl Drop for UnderWay {
     }
 }
 
-const HEADER: HeaderName = HeaderName::from_static("idempotency-key");
+pub(crate) const HEADER: HeaderName = HeaderName::from_static("idempotency-key");
 const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 const KEY_MAX: usize = 200;
 /// As long as a permit lives.

@@ -6,12 +6,14 @@ use axum::body::Body;
 use axum::extract::{FromRequest, Request};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
+use futures_util::future::poll_immediate;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use tokio::time::error::Elapsed;
 
 use crate::problem::{Kind, Problem};
 use crate::service::Service;
@@ -36,7 +38,11 @@ impl<T: Serialize> IntoResponse for Json<T> {
     fn into_response(self) -> Response {
         let mut bytes = Vec::with_capacity(256);
         match serde_json::to_writer(&mut bytes, &self.0) {
-            Ok(()) => ([(CONTENT_TYPE, HeaderValue::from_static("application/json"))], bytes).into_response(),
+            Ok(()) => {
+                let mut response = Response::new(Body::from(bytes));
+                response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+                response
+            }
             Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
         }
     }
@@ -56,11 +62,20 @@ pub(crate) async fn collect(
         return Err(too_large());
     }
     let reading = Limited::new(body, most).collect();
-    match tokio::time::timeout(patience, reading).await {
+    match in_time(patience, reading).await {
         Ok(Ok(body)) => Ok(body.to_bytes()),
         Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
         Ok(Err(_)) => Err(Problem::new(Kind::NotJson, "the body broke off")),
         Err(_) => Err(Problem::new(Kind::TooSlow, "the body did not come in time")),
+    }
+}
+
+/// What comes of `future` in time. What is there at once costs no timer.
+pub(crate) async fn in_time<F: Future>(patience: Duration, future: F) -> Result<F::Output, Elapsed> {
+    let mut future = std::pin::pin!(future);
+    match poll_immediate(&mut future).await {
+        Some(output) => Ok(output),
+        None => tokio::time::timeout(patience, future).await,
     }
 }
 

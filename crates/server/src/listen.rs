@@ -2,23 +2,23 @@
 //! is not known here.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use comity::core::time::{Span, Timestamp};
 use hyper::server::conn::http1;
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
-use hyper_util::service::TowerToHyperService;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::api;
+use crate::api::Api;
 use crate::service::{Limits, Service};
 
 /// Accepts connections until the service stops, and then waits for those that are there.
 pub(crate) async fn accept(service: Service, listener: TcpListener) {
-    let router = api::router(service.clone());
+    let api = Arc::new(Api::new(service.clone()));
     let limits = service.limits();
     let graceful = GracefulShutdown::new();
     let http = http(&limits);
@@ -33,7 +33,7 @@ pub(crate) async fn accept(service: Service, listener: TcpListener) {
                 service.metrics().connections_refused.inc();
                 tokio::spawn(turn_away(stream));
             }
-            Ok((stream, _)) => serve(&service, &http, &graceful, router.clone(), stream),
+            Ok((stream, _)) => serve(&service, &http, &graceful, api.clone(), stream),
             // Too many files are open, say: others may be closed in a moment.
             Err(error) => {
                 if service.now().since(told_at) >= TOLD_AGAIN {
@@ -66,11 +66,15 @@ fn serve(
     service: &Service,
     http: &http1::Builder,
     graceful: &GracefulShutdown,
-    router: Router,
+    api: Arc<Api>,
     stream: TcpStream,
 ) {
     let _ = stream.set_nodelay(true);
-    let connection = http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    let answer = service_fn(move |request| {
+        let api = api.clone();
+        async move { api.answer(request).await }
+    });
+    let connection = http.serve_connection(TokioIo::new(stream), answer);
     let connection = graceful.watch(connection);
     let service = service.clone();
     tokio::spawn(async move {

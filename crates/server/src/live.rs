@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use comity::clock::Clock;
@@ -13,7 +13,7 @@ use comity::core::pace::Pace;
 use comity::event::Events;
 use comity::gate::{Gate, HandsOff};
 use comity::store::{self, Store};
-use tokio::sync::Notify;
+use tokio::sync::watch;
 
 use crate::auth::{self, Door};
 use crate::permit::Mint;
@@ -128,9 +128,7 @@ impl Live {
 /// The gate in force, if there is one.
 pub(crate) struct Current {
     beginning: Beginning,
-    live: RwLock<Result<Arc<Live>, Arc<Away>>>,
-    /// Whoever watches should look again.
-    changed: Notify,
+    live: watch::Sender<Result<Arc<Live>, Arc<Away>>>,
 }
 
 /// What is known while the store is away.
@@ -143,36 +141,41 @@ struct Away {
 
 impl Current {
     pub(crate) fn new(beginning: Beginning, live: Live) -> Self {
-        Self { beginning, live: RwLock::new(Ok(Arc::new(live))), changed: Notify::new() }
+        Self { beginning, live: watch::Sender::new(Ok(Arc::new(live))) }
     }
 
     /// The gate in force.
     pub(crate) fn live(&self) -> Result<Arc<Live>, Problem> {
-        let live = self.live.read().unwrap_or_else(PoisonError::into_inner);
-        live.as_ref().map(Arc::clone).map_err(|_| {
+        self.live.borrow().as_ref().map(Arc::clone).map_err(|_| {
             Problem::new(Kind::Store, "the store does not work at the moment; nothing leaves until it does")
         })
     }
 
     /// Who may ask, whether there is a gate or not.
     pub(crate) fn with_door<T>(&self, look: impl FnOnce(&Door) -> T) -> T {
-        match &*self.live.read().unwrap_or_else(PoisonError::into_inner) {
+        match &*self.live.borrow() {
             Ok(live) => look(&live.door),
             Err(away) => look(&away.door),
         }
     }
 
+    /// Waits until `closed` is no longer the gate in force.
+    pub(crate) async fn until_other(&self, closed: &Arc<Live>) {
+        let is_other = |now: &Result<Arc<Live>, _>| !now.as_ref().is_ok_and(|now| Arc::ptr_eq(now, closed));
+        let _ = self.live.subscribe().wait_for(is_other).await;
+    }
+
     /// Watches the store, and begins anew when it is back.
     pub(crate) async fn watch(&self) {
         loop {
-            let current = self.live.read().unwrap_or_else(PoisonError::into_inner).clone();
+            let current = self.live.borrow().clone();
             match current {
                 Ok(live) => tokio::select! {
                     error = live.gate.until_store_fails() => {
                         tracing::error!(%error, "the store went away; nothing leaves until it is back");
                         self.lose(&live, live.gate.remains()).await;
                     }
-                    () = self.changed.notified() => {}
+                    () = self.until_other(&live) => {}
                 },
                 Err(away) => {
                     let live = self.until_back(&away).await;
@@ -227,19 +230,17 @@ impl Current {
         match begun.await {
             Ok(live) => {
                 self.set(Ok(Arc::new(live)));
-                self.changed.notify_one();
                 Ok(())
             }
             Err(error) => {
                 self.lose(&old, remains).await;
-                self.changed.notify_one();
                 Err(error)
             }
         }
     }
 
     fn set(&self, live: Result<Arc<Live>, Arc<Away>>) {
-        *self.live.write().unwrap_or_else(PoisonError::into_inner) = live;
+        let _ = self.live.send_replace(live);
     }
 }
 

@@ -8,7 +8,7 @@ use comity::clock::Clock;
 use comity::config::Config;
 use comity::core::time::Timestamp;
 use comity::event::Events;
-use comity::gate::HandsOff;
+use comity::gate::{GateError, HandsOff};
 use comity::store::StoreError;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -20,6 +20,7 @@ use crate::happenings::Happenings;
 use crate::listen;
 use crate::live::{Beginning, Current, Live};
 use crate::metrics::Metrics;
+use crate::problem::Problem;
 
 /// The decision service. Clones are the same service.
 #[derive(Clone)]
@@ -136,7 +137,7 @@ impl Service {
         Ok(Running { service, address, open, accepting, watching })
     }
 
-    pub(crate) fn live(&self) -> Result<Arc<Live>, crate::problem::Problem> {
+    pub(crate) fn live(&self) -> Result<Arc<Live>, Problem> {
         self.0.current.live()
     }
 
@@ -170,6 +171,17 @@ impl Service {
 
     pub(crate) fn is_stopping(&self) -> bool {
         *self.0.stopping.borrow()
+    }
+
+    /// The gate was closed: waits for the one that takes its place. An error when none does.
+    pub(crate) async fn next_gate(&self, closed: &Arc<Live>) -> Result<(), Problem> {
+        tokio::select! {
+            biased;
+            () = self.stopping() => Err(GateError::Closed.into()),
+            changed = tokio::time::timeout(CHANGE, self.current().until_other(closed)) => {
+                changed.map_err(|_| GateError::Closed.into())
+            }
+        }
     }
 
     /// Waits until the service stops.
@@ -206,3 +218,6 @@ impl Running {
         }
     }
 }
+
+/// No change of gates takes longer.
+const CHANGE: Duration = Duration::from_secs(10);

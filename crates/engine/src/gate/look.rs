@@ -76,6 +76,15 @@ impl Gate {
         self.lock().is_held(&self.0.rules.domain(host))
     }
 
+    /// How long until the next request to a domain could leave; nothing when it is not held here.
+    pub fn wait(&self, domain: &Domain) -> Span {
+        let state = self.lock();
+        let paces = state.dispatch.paces();
+        let Some(pace) = paces.find(domain).and_then(|id| paces.pace(id)) else { return Span::ZERO };
+        let now = self.now();
+        pace.next_at(self.terms_in(&state, domain), Intent::Fetch, now).since(now)
+    }
+
     /// A domain as it is now; `None` when it is not held here.
     pub fn look(&self, domain: &Domain) -> Option<Live> {
         let state = self.lock();

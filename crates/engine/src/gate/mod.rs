@@ -5,19 +5,21 @@
 //! (`state::pump`); the timer's thread does so when time alone changes something. So threads and async
 //! tasks wait in the same lines (B14), and nobody needs a runtime to wait.
 //!
-//! - here: asking, waiting, recording
+//! - here: asking and waiting; `record`: what came of it
 //! - `state`: what the lock protects
 //! - `permit`: the right to send, given back by itself when it is dropped
 //! - `look`: what people and metrics want to know of it
-//! - `tenancy`: holding domains in a store that other processes use too
+//! - `tenancy`: holding domains in a store that other processes use too; `upkeep`: what that takes all the time
 //!
 //! What is fetched, and how, is not known here.
 
 mod block;
 mod look;
 mod permit;
+mod record;
 mod state;
 mod tenancy;
+mod upkeep;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -28,8 +30,7 @@ use comity_core::decision::{Decision, Reason};
 use comity_core::domain::Domain;
 use comity_core::intent::Intent;
 use comity_core::line::Place;
-use comity_core::outcome::Answer;
-use comity_core::pace::{Pace, Passed, Recorded, Terms};
+use comity_core::pace::{Pace, Terms};
 use comity_core::paces::DomainId;
 use comity_core::rule::{Rule, RuleTable};
 use comity_core::time::{Span, Timestamp};
@@ -37,7 +38,7 @@ use comity_store::domains::Hold;
 use tokio::sync::oneshot;
 
 use crate::clock::Clock;
-use crate::event::{Event, Events, Streaks};
+use crate::event::{Event, Events};
 
 pub use look::{Live, Slow, Survey};
 pub use permit::Permit;
@@ -45,7 +46,7 @@ pub(crate) use state::{Errand, Waiter};
 pub(crate) use tenancy::Parted;
 pub use tenancy::{GateError, HandsOff};
 
-use state::{State, Who};
+use state::{Keep, State, Who};
 use tenancy::Tenancy;
 
 /// Who may send, now. Clones are the same gate.
@@ -245,103 +246,23 @@ impl Gate {
         let before = state::to_keep(pace);
         let changed = change(pace, Terms { rule, crawl_delay }, now);
         // An operator's word is saved before anybody goes, as a server's is (B37).
-        let save_now = state::to_keep(pace) != before;
-        if save_now {
-            state.touch(domain, save_now);
-        }
-        self.pump(state);
-        if save_now && let Some(tenancy) = &self.0.tenancy {
-            tenancy.urgent.notify_one();
-        }
+        let keep = if state::to_keep(pace) == before { Keep::Nothing } else { Keep::Now };
+        self.0.go_on(state, domain, keep);
         Some(changed)
     }
 
-    /// The state, with `domain` held: nobody can take it before the lock is let go of.
+    /// The state, with `domain` held: nobody can take it before the lock is let go of. An error when it was closed.
     async fn lock_held(&self, domain: &Domain, host: &Domain) -> Result<MutexGuard<'_, State>, GateError> {
         loop {
             // Who holds it already need not look twice.
             if !self.has_failed() {
                 let state = self.lock();
-                if state.is_held(domain) {
+                if state.is_held(domain) && !state.is_closed() {
                     return Ok(state);
                 }
             }
             self.hold(domain, host).await?;
         }
-    }
-
-    /// Records an answer that nobody has a permit for: it settles the oldest open one of that intent, and if
-    /// there is none it counts as a request that left now (B25).
-    pub async fn record_unasked(
-        &self,
-        host: &Domain,
-        intent: Intent,
-        answer: &Answer,
-    ) -> Result<Recorded, GateError> {
-        self.record_with(host, answer, |pace, terms, now| pace.record_unasked(terms, intent, answer, now))
-            .await
-    }
-
-    /// Records the answer to the request of a permit that was left open and passed on by its number.
-    pub async fn record_passed(
-        &self,
-        host: &Domain,
-        passed: Passed,
-        answer: &Answer,
-    ) -> Result<Recorded, GateError> {
-        self.record_with(host, answer, |pace, terms, now| pace.record_passed(terms, passed, answer, now))
-            .await
-    }
-
-    async fn record_with(
-        &self,
-        host: &Domain,
-        answer: &Answer,
-        record: impl FnOnce(&mut Pace, Terms<'_>, Timestamp) -> Recorded,
-    ) -> Result<Recorded, GateError> {
-        let (rule, domain) = self.rule_and_domain(host);
-        let recorded = {
-            let state = self.lock_held(&domain, host).await?;
-            let terms = Terms { rule, crawl_delay: state.crawl_delay(host) };
-            self.record_in(state, &domain, terms, answer, record)?
-        };
-        // Whoever is told that a server's word was heard can rely on it, whatever happens to us (B37).
-        if recorded.server_until.is_some() {
-            self.until_saved(&domain).await?;
-        }
-        Ok(recorded)
-    }
-
-    fn record_in(
-        &self,
-        mut state: MutexGuard<'_, State>,
-        domain: &Domain,
-        terms: Terms<'_>,
-        answer: &Answer,
-        record: impl FnOnce(&mut Pace, Terms<'_>, Timestamp) -> Recorded,
-    ) -> Result<Recorded, GateError> {
-        let now = self.now();
-        let pace = state.dispatch.pace_mut(domain, now).ok_or(GateError::Closed)?;
-        let recorded = record(pace, terms, now);
-        let streaks = Streaks::of(pace);
-        self.0.learnt(state, domain, &recorded);
-        self.0.tell_recorded(domain, answer, &recorded, streaks);
-        Ok(recorded)
-    }
-
-    /// The request of a permit that was passed on does not leave after all; whoever waits for the wire may go.
-    /// False when it was recorded or expired before.
-    pub async fn give_back(&self, host: &Domain, passed: Passed) -> Result<bool, GateError> {
-        let domain = self.0.rules.domain(host);
-        let mut state = self.lock_held(&domain, host).await?;
-        let now = self.now();
-        let pace = state.dispatch.pace_mut(&domain, now).ok_or(GateError::Closed)?;
-        let given_back = pace.abandon_passed(passed, now);
-        self.pump(state);
-        if given_back {
-            self.0.events.tell(&Event::Abandoned { domain: &domain });
-        }
-        Ok(given_back)
     }
 
     /// The crawl-delay that a host's robots.txt asks for.
@@ -461,20 +382,17 @@ impl Inner {
         state::lock(&self.state)
     }
 
-    /// An answer was recorded: what is to be kept of it is saved, and whoever may go now goes.
-    fn learnt(self: &Arc<Self>, mut state: MutexGuard<'_, State>, domain: &Domain, recorded: &Recorded) {
-        let save_now = recorded.server_until.is_some();
-        if recorded.delay.is_some() || save_now {
-            state.touch(domain, save_now);
+    /// Something of a domain changed: what is to be kept of it is saved, and whoever may go now goes.
+    fn go_on(self: &Arc<Self>, mut state: MutexGuard<'_, State>, domain: &Domain, keep: Keep) {
+        if keep != Keep::Nothing {
+            state.touch(domain, keep);
         }
         state::pump(self, state);
-        if save_now && let Some(tenancy) = &self.tenancy {
+        if keep == Keep::Now
+            && let Some(tenancy) = &self.tenancy
+        {
             tenancy.urgent.notify_one();
         }
-    }
-
-    fn tell_recorded(&self, domain: &Domain, answer: &Answer, recorded: &Recorded, streaks: Streaks) {
-        self.events.tell(&Event::Recorded { domain, answer, recorded, streaks });
     }
 }
 

@@ -162,8 +162,7 @@ impl Permit {
             return repeated();
         };
         let streaks = state.dispatch.paces().pace(self.id).map(Streaks::of).unwrap_or_default();
-        self.inner.learnt(state, &self.domain, &recorded);
-        self.inner.tell_recorded(&self.domain, answer, &recorded, streaks);
+        self.inner.learnt(state, &self.domain, answer, &recorded, streaks);
         if let Some(change) = recorded.delay.filter(|_| self.place.is_some()) {
             let baseline = self.terms().baseline();
             let fewer = |delay: Span| guard::fewer(delay.max(baseline), baseline);

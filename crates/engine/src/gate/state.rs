@@ -107,6 +107,16 @@ pub(super) struct State {
     serials: u64,
 }
 
+/// Whether something that changed is to be kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Keep {
+    Nothing,
+    /// In a while (B35).
+    Soon,
+    /// Before anybody else goes (B37).
+    Now,
+}
+
 /// A domain held in a store.
 #[derive(Debug)]
 pub(super) struct Tenure {
@@ -170,6 +180,11 @@ impl State {
     /// The crawl-delay that a host's robots.txt asks for, if it is known.
     pub(super) fn crawl_delay(&self, host: &Domain) -> Span {
         self.crawl_delays.get(host).copied().unwrap_or_default()
+    }
+
+    /// Whether nobody is let go any more, whatever comes.
+    pub(super) fn is_closed(&self) -> bool {
+        self.valid_until == Timestamp::MIN
     }
 
     /// Whether the line of a domain may be joined.
@@ -238,21 +253,15 @@ impl State {
         }
     }
 
-    /// Something to keep changed; with `now`, before anybody else goes.
-    pub(super) fn kept_changed(&mut self, id: DomainId, save_now: bool) {
+    /// Something to keep of a domain changed.
+    pub(super) fn touch(&mut self, domain: &Domain, keep: Keep) {
+        let Some(id) = self.dispatch.paces().find(domain) else { return };
         let Some(tenure) = self.tenures.get_mut(&id) else { return };
         tenure.changes += 1;
         self.unsaved.insert(id);
-        if save_now {
+        if keep == Keep::Now {
             tenure.must_save = tenure.changes;
             self.dispatch.drain(id);
-        }
-    }
-
-    /// Something of a domain changed by hand.
-    pub(super) fn touch(&mut self, domain: &Domain, save_now: bool) {
-        if let Some(id) = self.dispatch.paces().find(domain) {
-            self.kept_changed(id, save_now);
         }
     }
 

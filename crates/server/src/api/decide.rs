@@ -11,7 +11,7 @@ use comity::core::time::{Span, Timestamp};
 use comity::gate::{self, Gate, GateError};
 
 use super::host;
-use crate::body::Json;
+use crate::body::{Json, in_time};
 use crate::live::{Arrival, Live};
 use crate::permit::Permit;
 use crate::problem::{Kind, Problem};
@@ -117,9 +117,10 @@ pub(crate) async fn acquire(
                 return Ok(Json(decision));
             }
             // Another gate takes its place in a moment, or the service stops.
-            Ok(Err(GateError::Closed)) if !service.is_stopping() => tokio::time::sleep(A_MOMENT).await,
             Ok(Err(GateError::Closed)) => {
-                return Ok(Json(stopping(&live, &asked.host, began, service.now())));
+                if service.next_gate(&live).await.is_err() {
+                    return Ok(Json(stopping(&live, &asked.host, began, service.now())));
+                }
             }
             Ok(Err(error)) => return Err(error.into()),
             // The time is up: what is left to wait, or the slot if it came free this very moment.
@@ -153,17 +154,16 @@ async fn check_one(
     asked: &Asked,
     until: Timestamp,
 ) -> Result<(Arc<Live>, Option<Reason>, Option<gate::Permit>), Problem> {
-    for _ in 0..TRIES {
+    loop {
         let live = service.live()?;
         let _room = prepare(&live, &asked.host).await?;
         let left = Duration::from_micros(until.since(service.now()).as_micros());
-        let checking = tokio::time::timeout(left, live.gate.check(&asked.host, asked.intent));
-        match checking.await {
+        match in_time(left, live.gate.check(&asked.host, asked.intent)).await {
             Ok(Ok((made, permit))) => {
                 service.metrics().decided(&made);
                 return Ok((live.clone(), made.reason().copied(), permit));
             }
-            Ok(Err(GateError::Closed)) if !service.is_stopping() => tokio::time::sleep(A_MOMENT).await,
+            Ok(Err(GateError::Closed)) => service.next_gate(&live).await?,
             Ok(Err(error)) => return Err(error.into()),
             // Another process holds it and has requests on the wire: it hands it over when they are answered.
             Err(_) => {
@@ -173,7 +173,6 @@ async fn check_one(
             }
         }
     }
-    Err(GateError::Closed.into())
 }
 
 /// Asks the gate in force, and the next one when it is closed for another.
@@ -184,20 +183,19 @@ pub(super) async fn with_gate<T, A: Future<Output = Result<T, GateError>>>(
     ask: impl Fn(Gate) -> A,
 ) -> Result<(Arc<Live>, T), Problem> {
     let asking = async {
-        for _ in 0..TRIES {
+        loop {
             let live = service.live()?;
             live.recall(host).await;
             match ask(live.gate.clone()).await {
                 Ok(value) => return Ok((live, value)),
-                Err(GateError::Closed) if !service.is_stopping() => tokio::time::sleep(A_MOMENT).await,
+                Err(GateError::Closed) => service.next_gate(&live).await?,
                 Err(error) => return Err(error.into()),
             }
         }
-        Err(GateError::Closed.into())
     };
     // A process that has requests of its own on the wire hands the domain over when they are answered.
     let busy = "another process holds the domain and did not hand it over in time; try again";
-    tokio::time::timeout(patience, asking).await.map_err(|_| Problem::new(Kind::Busy, busy))?
+    in_time(patience, asking).await.map_err(|_| Problem::new(Kind::Busy, busy))?
 }
 
 /// Before a domain is taken: is there room for it, and does its robots.txt, if it is known, ask for a delay? The room is
@@ -292,6 +290,4 @@ const HANDOVER: Span = Span::from_millis(2_500);
 const A_WHILE: Duration = Duration::from_millis(2_500);
 /// And `acquire`, when its time is up.
 const BRIEFLY: Span = Span::from_millis(100);
-const A_MOMENT: Duration = Duration::from_millis(20);
 const A_MOMENT_MS: u64 = 1_000;
-const TRIES: usize = 100;

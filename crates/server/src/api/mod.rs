@@ -14,31 +14,81 @@ pub(crate) mod record;
 pub(crate) mod sources;
 pub(crate) mod stream;
 
+use std::convert::Infallible;
+
 use axum::Router;
-use axum::extract::{FromRequestParts, MatchedPath, Request, State};
+use axum::body::Body;
+use axum::extract::{FromRequest, FromRequestParts, MatchedPath, Request, State};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use comity::core::domain::Domain;
 use comity::core::time::Timestamp;
 use comity::event::shown_text;
-use http::Method;
 use http::request::Parts;
+use http::{HeaderMap, Method};
+use hyper::body::Incoming;
+use hyper::service::Service as _;
+use hyper_util::service::TowerToHyperService;
 use serde::de::DeserializeOwned;
 
 use crate::again;
 use crate::auth::Caller;
+use crate::body::Json;
 use crate::problem::{Kind, Problem};
 use crate::service::Service;
 
+/// What answers requests.
+pub(crate) struct Api {
+    service: Service,
+    routed: TowerToHyperService<Router>,
+}
+
+impl Api {
+    pub(crate) fn new(service: Service) -> Self {
+        Self { routed: TowerToHyperService::new(router(service.clone())), service }
+    }
+
+    /// Answers a request. What is asked all the time goes straight to its handler: routes and layers cost as much as a
+    /// decision.
+    pub(crate) async fn answer(&self, request: http::Request<Incoming>) -> Result<Response, Infallible> {
+        let request = request.map(Body::new);
+        let straight = match request.uri().path() {
+            CHECK => CHECK,
+            RECORD => RECORD,
+            _ => return self.routed.call(request).await,
+        };
+        if request.method() != Method::POST || request.headers().contains_key(again::HEADER) {
+            return self.routed.call(request).await;
+        }
+        let seen = Seen { route: straight, method: Method::POST };
+        let response = match self.straight(straight, request).await {
+            Ok(response) => response,
+            Err(problem) => problem.into_response(),
+        };
+        Ok(seen.answered(&self.service, response))
+    }
+
+    async fn straight(&self, route: &str, request: Request) -> Result<Response, Problem> {
+        let caller = caller(&self.service, request.headers())?;
+        let service = State(self.service.clone());
+        if route == CHECK {
+            let ask = Json::from_request(request, &self.service).await?;
+            return Ok(decide::check(service, ask).await?.into_response());
+        }
+        let record = Json::from_request(request, &self.service).await?;
+        Ok(record::record(service, caller, record).await?.into_response())
+    }
+}
+
 /// Everything that can be asked.
-pub(crate) fn router(service: Service) -> Router {
+fn router(service: Service) -> Router {
     // What is done once, however often it is asked with one key.
     let once = Router::new()
-        .route("/v1/check", post(decide::check))
+        .route(CHECK, post(decide::check))
         .route("/v1/check/batch", post(decide::check_batch))
         .route("/v1/acquire", post(decide::acquire))
-        .route("/v1/record", post(record::record))
+        .route(RECORD, post(record::record))
         .route("/v1/record/batch", post(record::record_batch))
         .route("/v1/jobs", get(jobs::list).post(jobs::create))
         .route("/v1/jobs/{name}/tasks", post(jobs::add))
@@ -72,7 +122,7 @@ pub(crate) fn router(service: Service) -> Router {
         .with_state(service)
 }
 
-// Each request passes one layer: several would cost as much as a decision.
+// Each request passes one layer.
 
 /// Everybody may ask.
 async fn everybody(State(service): State<Service>, request: Request, next: Next) -> Response {
@@ -102,24 +152,40 @@ async fn known_callers_once(State(service): State<Service>, mut request: Request
 
 /// Says who asks, if they may.
 fn admit(service: &Service, request: &mut Request) -> Result<(), Problem> {
-    let caller = service.current().with_door(|door| door.admit(request.headers()))?;
+    let caller = caller(service, request.headers())?;
     request.extensions_mut().insert(caller);
     Ok(())
 }
 
+/// Who asks, if they may.
+fn caller(service: &Service, headers: &HeaderMap) -> Result<Caller, Problem> {
+    service.current().with_door(|door| door.admit(headers))
+}
+
 /// A request that is to be counted when it is answered.
-struct Seen {
-    route: Option<MatchedPath>,
+struct Seen<R> {
+    route: R,
     method: Method,
 }
 
-impl Seen {
+impl Seen<Route> {
     fn new(request: &Request) -> Self {
-        Self { route: request.extensions().get().cloned(), method: request.method().clone() }
+        Self { route: Route(request.extensions().get().cloned()), method: request.method().clone() }
     }
+}
 
+/// The route of a request that was routed.
+struct Route(Option<MatchedPath>);
+
+impl AsRef<str> for Route {
+    fn as_ref(&self) -> &str {
+        self.0.as_ref().map_or("", MatchedPath::as_str)
+    }
+}
+
+impl<R: AsRef<str>> Seen<R> {
     fn answered(self, service: &Service, response: Response) -> Response {
-        let route = self.route.as_ref().map_or("", MatchedPath::as_str);
+        let route = self.route.as_ref();
         service.metrics().answered(route, response.status());
         tracing::debug!(method = %self.method, route, status = response.status().as_u16(), "answered");
         response
@@ -204,6 +270,8 @@ pub(crate) fn moment(at: Option<Timestamp>) -> Option<String> {
     at.filter(|at| *at != Timestamp::MAX).map(|at| at.to_string())
 }
 
+const CHECK: &str = "/v1/check";
+const RECORD: &str = "/v1/record";
 /// The longest name of a domain: 253 characters, a dot at its end, and a port.
 pub(crate) const DOMAIN_MAX: usize = 260;
 /// The longest URL.

@@ -183,7 +183,7 @@ async fn tell(service: &Service, report: &Report, patience: Duration) -> Result<
         service.metrics().fetched(*took);
     }
     let domain = live.gate.rules().domain(host);
-    let wait = live.gate.look(&domain).map_or(Span::ZERO, |now| now.next_at.since(service.now()));
+    let wait = live.gate.wait(&domain);
     let standing = match standing {
         Standing::Fresh => "fresh",
         Standing::Late => "late",

@@ -1,12 +1,14 @@
 //! Another configuration, without a stop.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::json;
+use tokio::task::JoinHandle;
 
 use crate::acquire::{acquire, live, waiting};
 use crate::script::{decided, play, recorded};
-use crate::served::{Served, config, configured, ms, permit, secs, serve, serve_with, store_in};
+use crate::served::{Served, config, configured, eventually, ms, permit, secs, serve, serve_with, store_in};
 
 const SLOW: &str = "[default]\nmin_delay = \"10s\"\nin_flight = \"unlimited\"\nwait_on_429 = \"60s\"\n";
 const SLOWER: &str = "[default]\nmin_delay = \"20s\"\nin_flight = \"unlimited\"\nwait_on_429 = \"60s\"\n";
@@ -103,9 +105,10 @@ async fn nobody_who_asks_meanwhile_is_turned_away() {
     let toml = format!("{}{}", store_in(folder.path()), SLOW.replace("10s", "10h"));
     let served = Arc::new(serve(&toml).await);
     served.permit("a.example").await;
+    let answered = Arc::new(AtomicUsize::new(0));
     let asking: Vec<_> = (0..4)
         .map(|who| {
-            let served = served.clone();
+            let (served, answered) = (served.clone(), answered.clone());
             tokio::spawn(async move {
                 for nth in 0..30 {
                     let name = format!("w{who}n{nth}.example");
@@ -115,14 +118,20 @@ async fn nobody_who_asks_meanwhile_is_turned_away() {
                         assert_eq!(told["standing"], "fresh");
                     }
                     assert_eq!(served.peek("a.example").await["proceed"], false);
+                    answered.fetch_add(1, Ordering::Relaxed);
                 }
             })
         })
         .collect();
     while asking.iter().any(|one| !one.is_finished()) {
+        let before = answered.load(Ordering::Relaxed);
         served.reload(config(&toml)).await.unwrap();
-        // As above: whoever comes second looks again by the clock.
-        served.advance(ms(100)).await;
+        // Somebody gets on between two changes. As above: whoever comes second looks again by the clock.
+        eventually("an answer", async || {
+            served.advance(ms(20)).await;
+            answered.load(Ordering::Relaxed) > before || asking.iter().all(JoinHandle::is_finished)
+        })
+        .await;
     }
     for one in asking {
         one.await.unwrap();
