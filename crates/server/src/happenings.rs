@@ -33,6 +33,10 @@ impl Listener for Happenings {
             let _ = self.0.send((kind, Value::Object(object).to_string()));
         }
     }
+
+    fn hears_waits(&self) -> bool {
+        self.0.receiver_count() > 0
+    }
 }
 
 fn happening(event: &Event<'_>) -> Option<(&'static str, Map<String, Value>)> {

@@ -31,7 +31,7 @@ pub enum Event<'a> {
         /// To where.
         domain: &'a Domain,
     },
-    /// Somebody waits in line. Told only when the log wants to know.
+    /// Somebody waits in line. Told only when the log or a listener wants to know.
     Waits {
         /// For which domain.
         domain: &'a Domain,
@@ -189,6 +189,11 @@ pub enum TaskEvent<'a> {
 pub trait Listener: Send + Sync {
     /// Something happened. Must be quick and must not call back into what told it.
     fn hear(&self, event: &Event<'_>);
+
+    /// Whether it wants to hear of everybody who waits, which costs a look at the pace each time.
+    fn hears_waits(&self) -> bool {
+        false
+    }
 }
 
 /// Where events are told. Clones are the same stream.
@@ -233,6 +238,12 @@ impl Events {
         let added = counted.since(&told);
         *told = counted;
         added
+    }
+
+    /// Whether anybody wants to know who waits.
+    pub(crate) fn hears_waits(&self) -> bool {
+        let wanted = |more: &Vec<Arc<dyn Listener>>| more.iter().any(|listener| listener.hears_waits());
+        tracing::enabled!(tracing::Level::DEBUG) || self.0.more.read().is_ok_and(|more| wanted(&more))
     }
 
     pub(crate) fn tell(&self, event: &Event<'_>) {

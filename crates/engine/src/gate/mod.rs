@@ -337,7 +337,7 @@ impl Gate {
 
     /// Tells why somebody who has just joined a line waits, if anybody wants to know.
     fn tell_waits(&self, host: &Domain, domain: &Domain, intent: Intent) {
-        if !tracing::enabled!(tracing::Level::DEBUG) {
+        if !self.0.events.hears_waits() {
             return;
         }
         let (rule, crawl_delay) = self.terms(host);

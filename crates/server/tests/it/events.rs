@@ -1,9 +1,12 @@
 //! Server-sent events.
 
+use std::sync::Arc;
+
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use serde_json::{Value, json};
 
+use crate::acquire::acquire;
 use crate::served::{COLLECTOR, Served, serve, soon};
 
 #[tokio::test]
@@ -26,6 +29,19 @@ async fn what_happens_is_told_as_it_happens() {
         events.next("job_ended").await,
         json!({ "job": "news", "state": "cancelled", "message": "cancelled by hand" })
     );
+}
+
+/// B2: what a caller in line waits for.
+#[tokio::test]
+async fn who_waits_is_told_with_the_reason() {
+    let served = Arc::new(serve("[default]\nmin_delay = \"10s\"\nin_flight = \"unlimited\"\n").await);
+    served.permit("a.example").await;
+    let mut events = listen(&served).await;
+    let waits = acquire(&served, "a.example");
+    let told = events.next("waits").await;
+    assert_eq!((&told["domain"], &told["limit"]), (&json!("a.example"), &json!("min_delay")));
+    assert!(told["reason"].as_str().unwrap().contains("10s"), "{told}");
+    waits.abort();
 }
 
 /// B75: no permit goes to whoever listens.
