@@ -40,7 +40,7 @@ async fn who_waits_is_told_with_the_reason() {
     let waits = acquire(&served, "a.example");
     let told = events.next("waits").await;
     assert_eq!((&told["domain"], &told["limit"]), (&json!("a.example"), &json!("min_delay")));
-    assert!(told["reason"].as_str().unwrap().contains("10s"), "{told}");
+    assert!(told["reason"].as_str().unwrap().contains("10000 ms"), "{told}");
     waits.abort();
 }
 
