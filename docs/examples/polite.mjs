@@ -15,6 +15,7 @@ for (const url of process.argv.slice(2)) {
   let decision
   do {
     decision = await ask('/v1/acquire', { url }) // the service waits for us, up to half a minute each time
+    if (decision.refused) throw new Error(decision.reason) // an operator closed the site: waiting does not help
   } while (!decision.proceed)
 
   const told = { permit: decision.permit }

@@ -23,6 +23,9 @@ function ask(string $path, array $body): array
 foreach (array_slice($argv, 1) as $url) {
     do { // the service waits for us, up to half a minute each time
         $decision = ask('/v1/acquire', ['url' => $url]);
+        if ($decision['refused']) { // an operator closed the site: waiting does not help
+            throw new RuntimeException($decision['reason']);
+        }
     } while (!$decision['proceed']);
 
     $context = stream_context_create(['http' => ['ignore_errors' => true, 'follow_location' => 0]]);

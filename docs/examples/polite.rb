@@ -16,7 +16,11 @@ end
 
 ARGV.each do |url|
   # The service waits for us, up to half a minute each time.
-  decision = ask('/v1/acquire', { url: url }) until decision && decision['proceed']
+  decision = {}
+  until decision['proceed']
+    decision = ask('/v1/acquire', { url: url })
+    raise decision['reason'] if decision['refused'] # an operator closed the site: waiting does not help
+  end
 
   told = begin
     at = URI(url)

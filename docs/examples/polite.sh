@@ -13,6 +13,10 @@ for url in "$@"; do
     permit=
     while [ -z "$permit" ]; do # the service waits for us, up to half a minute each time
         answer=$(ask /v1/acquire "{\"url\": \"$url\"}")
+        case $answer in *'"refused":true'*) # an operator closed the site: waiting does not help
+            echo "$answer" >&2
+            exit 1 ;;
+        esac
         permit=$(printf %s "$answer" | sed -n 's/.*"permit":"\([^"]*\)".*/\1/p')
     done
     # The status, and how long ago the request was written.

@@ -38,25 +38,25 @@ pub(crate) struct Args {
 #[derive(Debug, Clone, Group)]
 pub(crate) struct Global {
     /// Configuration file [default: comity.toml, if there is one]
-    #[arg(long, global = true, value_name = "FILE", env = "COMITY_CONFIG")]
+    #[arg(long, global = true, help_heading = "Everywhere", value_name = "FILE", env = "COMITY_CONFIG")]
     pub(crate) config: Option<PathBuf>,
     /// Where state is kept: sqlite:PATH or memory: [default: sqlite:comity.db]
-    #[arg(long, global = true, value_name = "URL")]
+    #[arg(long, global = true, help_heading = "Everywhere", value_name = "URL")]
     pub(crate) store: Option<String>,
     /// The rules that domains start from: standard, collector, crawler, archiver [default: standard]
-    #[arg(long, global = true, value_name = "NAME")]
+    #[arg(long, global = true, help_heading = "Everywhere", value_name = "NAME")]
     pub(crate) profile: Option<String>,
     /// error, warn, info, debug or trace [default: info]
-    #[arg(long, global = true, value_name = "LEVEL")]
+    #[arg(long, global = true, help_heading = "Everywhere", value_name = "LEVEL")]
     pub(crate) log_level: Option<String>,
     /// text or json [default: text]
-    #[arg(long, global = true, value_name = "FORMAT")]
+    #[arg(long, global = true, help_heading = "Everywhere", value_name = "FORMAT")]
     pub(crate) log_format: Option<String>,
     /// Neither progress nor logs but errors
-    #[arg(long, short, global = true)]
+    #[arg(long, short, global = true, help_heading = "Everywhere")]
     pub(crate) quiet: bool,
     /// The result as JSON on stdout, its last line one object
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = "Everywhere")]
     pub(crate) json: bool,
 }
 
@@ -77,7 +77,7 @@ pub(crate) enum Command {
     Items(Items),
     /// The decision service: any program asks over HTTP before it fetches, and tells what happened
     Serve(Serve),
-    /// See it at work: a site on loopback that says 429, and a job that fetches all of it
+    /// See it at work: a site on loopback that says 429, and a job that fetches all of it (15 seconds)
     Demo,
     /// Look at jobs and steer them
     #[command(subcommand)]
@@ -268,17 +268,21 @@ pub(crate) struct Server {
 /// May a request leave now?
 #[derive(Debug, Clone, Group)]
 #[command(after_help = "Example:
-  until comity check https://example.org/; do sleep 1; done
-  comity record example.org $(curl -so page -w '%{http_code}' https://example.org/ || echo network_error)
+  comity check --wait https://example.org/ &&
+      comity record example.org \"$(curl -so page -w '%{http_code}' https://example.org/)\"
 
 A check that says proceed has taken the slot: record what came of it. A request that nobody records counts as being on
-the wire for 10 minutes.")]
+the wire for 10 minutes. The permit that --json prints can be recorded instead of the domain; with a token of the role
+use it has to be.")]
 pub(crate) struct Check {
     /// The URL, or a domain
     pub(crate) url: String,
     /// fetch, search or api
     #[arg(long, default_value = "fetch")]
     pub(crate) intent: String,
+    /// Wait in line until it may leave, however long that takes
+    #[arg(long, conflicts_with = "peek")]
+    pub(crate) wait: bool,
     /// Reserve nothing
     #[arg(long)]
     pub(crate) peek: bool,
@@ -296,7 +300,8 @@ pub(crate) struct Check {
 pub(crate) struct Record {
     /// The domain, a URL, or the permit of a check
     pub(crate) domain: String,
-    /// success, answered, rate_limited, blocked, unavailable, server_error, timeout, network_error, or a status
+    /// success, answered, rate_limited, blocked, unavailable, server_error, timeout, network_error; a status (000 is
+    /// no answer); or abandoned, with a permit: it was not sent, or given up
     pub(crate) outcome: String,
     /// fetch, search or api
     #[arg(long, default_value = "fetch")]

@@ -59,6 +59,7 @@ fn code_of(error: &anyhow::Error) -> u8 {
             ServeError::Tokens(_)
             | ServeError::Open(_)
             | ServeError::Listen { .. }
+            | ServeError::Opens
             | ServeError::OtherStore => USAGE,
         },
         None if matches!(error.downcast_ref::<GateError>(), Some(GateError::Store(_))) => STORE,

@@ -187,7 +187,18 @@ impl Reason {
     pub fn binds(&self) -> bool {
         self.until > self.asked_at
     }
+
+    /// How long it kept the caller that asked, in milliseconds, rounded up. What holds until somebody acts is looked at
+    /// again in a minute.
+    pub fn wait_ms(&self) -> u64 {
+        match self.until {
+            Timestamp::MAX => LOOK_AGAIN_MS,
+            until => until.since(self.asked_at).as_millis_up(),
+        }
+    }
 }
+
+const LOOK_AGAIN_MS: u64 = 60_000;
 
 impl Limit {
     /// Where such a limit comes from.

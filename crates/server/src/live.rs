@@ -219,6 +219,9 @@ impl Current {
     pub(crate) async fn reload(&self, config: Arc<Config>) -> Result<(), ServeError> {
         let old = self.live().map_err(|_| ServeError::Away)?;
         let door = self.beginning.door(&config)?;
+        if door.is_open() && !old.door.is_open() && self.beginning.insecure == Insecure::Refused {
+            return Err(ServeError::Opens);
+        }
         if config.store != old.config.store {
             return Err(ServeError::OtherStore);
         }

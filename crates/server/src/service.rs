@@ -50,6 +50,8 @@ pub(crate) struct Limits {
 pub struct Running {
     service: Service,
     address: SocketAddr,
+    /// What the configuration said of that.
+    listen: SocketAddr,
     open: bool,
     accepting: JoinHandle<()>,
     watching: JoinHandle<()>,
@@ -81,6 +83,9 @@ pub enum ServeError {
     /// The store is away at the moment.
     #[error("the store is away at the moment")]
     Away,
+    /// All tokens went while it runs.
+    #[error("serve.tokens: none is left, so that everybody could use it; that takes a restart")]
+    Opens,
     /// Another store was named while it runs.
     #[error("store: another store is used after a restart only")]
     OtherStore,
@@ -103,7 +108,7 @@ impl Service {
 
     /// The same by another clock; only its decisions go by it, sockets and `acquire` have their own time.
     pub async fn start_by(config: Config, insecure: Insecure, clock: Clock) -> Result<Running, ServeError> {
-        let address = config.serve.listen;
+        let (address, listen) = (config.serve.listen, config.serve.listen);
         let serve = &config.serve;
         let limits = Limits {
             body_max: usize::try_from(serve.body_max.bytes()).unwrap_or(usize::MAX),
@@ -134,7 +139,7 @@ impl Service {
         let accepting = tokio::spawn(listen::accept(service.clone(), listener));
         let watched = service.clone();
         let watching = tokio::spawn(async move { watched.0.current.watch().await });
-        Ok(Running { service, address, open, accepting, watching })
+        Ok(Running { service, address, listen, open, accepting, watching })
     }
 
     pub(crate) fn live(&self) -> Result<Arc<Live>, Problem> {
@@ -203,6 +208,9 @@ impl Running {
 
     /// Goes on with another configuration: rules and tokens. Where it listens, and its limits, stay.
     pub async fn reload(&self, mut config: Config) -> Result<(), ServeError> {
+        if config.serve.listen != self.listen {
+            tracing::warn!(listen = %config.serve.listen, "serve.listen: another address is used after a restart only");
+        }
         config.serve.listen = self.address;
         self.service.0.current.reload(Arc::new(config)).await
     }

@@ -46,7 +46,9 @@ pub(crate) fn profiles(global: &Global, name: Option<&str>) -> anyhow::Result<u8
         }
         None if global.json => output::object(&json!({ "profiles": Profile::NAMES })),
         None => {
-            Profile::NAMES.iter().for_each(|name| output::line(name));
+            for profile in Profile::NAMES.iter().filter_map(|name| Profile::named(name).ok()) {
+                output::line(&format!("{:10} {}", profile.name, profile.about()));
+            }
             output::remark("comity profiles NAME prints one as configuration to copy");
         }
     }

@@ -2,6 +2,7 @@
 //! service.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use comity::client::recall_crawl_delay;
 use comity::config::{Config, RobotsPolicy};
@@ -12,7 +13,7 @@ use comity::core::intent::Intent;
 use comity::core::outcome::{Answer, Outcome};
 use comity::core::pace::{Passed, Standing};
 use comity::core::time::{Span, Timestamp};
-use comity::gate::{Gate, HandsOff};
+use comity::gate::{self, Gate, HandsOff};
 use comity::store::Store;
 use comity_server::{Mint, Permit};
 use serde_json::{Value, json};
@@ -20,6 +21,7 @@ use serde_json::{Value, json};
 use super::remote::{Remote, named};
 use super::report;
 use crate::args::{Check, Explain, Global, Record};
+use crate::signals::Signals;
 use crate::{exit, output, setup};
 
 pub(crate) async fn check(global: &Global, config: &Config, check: Check) -> anyhow::Result<u8> {
@@ -28,26 +30,19 @@ pub(crate) async fn check(global: &Global, config: &Config, check: Check) -> any
         return check_there(global, &remote, &check, intent).await;
     }
     let (gate, store) = open(config, "check", &host).await?;
-    let (decision, permit) = match check.peek {
-        false => {
-            let (decision, permit) = setup::in_time(gate.check(&host, intent)).await?;
-            let mint = Mint::of(&*store).await?;
-            // It stays open for whoever records it.
-            let written = permit.map(|permit| {
-                let (host, granted_at) = (host.clone(), permit.started_at());
-                mint.write(&Permit { host, id: permit.leave_open(), intent, granted_at })
-            });
-            (Some(decision), written)
-        }
-        true => (None, None),
+    let began = gate.clock().now();
+    let Some((reason, permit)) = decide(&gate, &host, intent, &check).await? else {
+        gate.close(HandsOff::Pass).await?;
+        return Ok(exit::INTERRUPTED);
     };
-    let now = gate.clock().now();
-    let reason = match &decision {
-        Some(decision) => decision.reason().copied(),
-        None => setup::in_time(gate.explain(&host, intent)).await?.into_iter().find(Reason::binds),
-    };
+    let mint = Mint::of(&*store).await?;
+    // It stays open for whoever records it.
+    let permit = permit.map(|permit| {
+        let (host, granted_at) = (host.clone(), permit.started_at());
+        mint.write(&Permit { host, id: permit.leave_open(), intent, granted_at })
+    });
+    let waited = if check.wait { gate.clock().now().since(began) } else { Span::ZERO };
     gate.close(HandsOff::Pass).await?;
-    let wait_ms = reason.map_or(0, |reason| left_ms(&reason, now).max(1));
     let text =
         reason.map_or_else(|| "nothing keeps a request from leaving".to_owned(), |reason| reason.to_string());
     // The same fields as a service tells.
@@ -55,23 +50,38 @@ pub(crate) async fn check(global: &Global, config: &Config, check: Check) -> any
         global,
         &json!({
             "proceed": reason.is_none(),
-            "wait_ms": wait_ms,
+            "wait_ms": reason.map_or(0, |reason| reason.wait_ms().max(1)),
             "reason": text,
             "permit": permit,
             "domain": config.rules().domain(&host).as_str(),
             "limit": reason.map(|reason| reason.limit.as_str()),
             "origin": reason.map(|reason| reason.origin().as_str()),
             "refused": reason.is_some_and(|reason| reason.until == Timestamp::MAX),
-            "waited_ms": 0,
+            "waited_ms": waited.as_millis_up(),
         }),
     ))
 }
 
-/// How long a constraint still holds; one that an operator set until further notice is looked at again in a minute.
-fn left_ms(reason: &Reason, now: Timestamp) -> u64 {
-    match reason.until {
-        Timestamp::MAX => LOOK_AGAIN_MS,
-        until => until.since(now).as_millis_up(),
+/// What keeps a request from leaving, or the permit for it; nothing when somebody stopped the wait.
+async fn decide(
+    gate: &Gate,
+    host: &Domain,
+    intent: Intent,
+    check: &Check,
+) -> anyhow::Result<Option<(Option<Reason>, Option<gate::Permit>)>> {
+    if !check.peek && !check.wait {
+        let (decision, permit) = setup::in_time(gate.check(host, intent)).await?;
+        return Ok(Some((decision.reason().copied(), permit)));
+    }
+    let reason = setup::in_time(gate.peek(host, intent)).await?;
+    // An operator closed it until it is resumed: nobody waits in line for that.
+    if check.peek || reason.is_some_and(|reason| reason.until == Timestamp::MAX) {
+        return Ok(Some((reason, None)));
+    }
+    let mut signals = Signals::new()?;
+    tokio::select! {
+        permit = gate.acquire(host, intent) => Ok(Some((None, Some(permit?)))),
+        _ = signals.next() => Ok(None),
     }
 }
 
@@ -79,9 +89,24 @@ fn left_ms(reason: &Reason, now: Timestamp) -> u64 {
 async fn check_there(global: &Global, remote: &Remote, check: &Check, intent: Intent) -> anyhow::Result<u8> {
     let mut ask = named(&check.url);
     ask["intent"] = json!(intent.as_str());
-    let path = if check.peek { "/v1/peek" } else { "/v1/check" };
-    let decision = remote.post(path, ask).await?;
-    Ok(tell_decision(global, &decision))
+    let path = match (check.peek, check.wait) {
+        (true, _) => "/v1/peek",
+        (false, false) => "/v1/check",
+        (false, true) => "/v1/acquire",
+    };
+    if check.wait {
+        ask["max_wait_ms"] = json!(LINE_MS);
+    }
+    loop {
+        let decision = remote.post(path, ask.clone()).await?;
+        // The service lets nobody wait for ever; who waits goes on.
+        if !check.wait || decision["proceed"] == true || decision["refused"] == true {
+            return Ok(tell_decision(global, &decision));
+        }
+        if decision["origin"] == "service" {
+            tokio::time::sleep(Duration::from_millis(decision["wait_ms"].as_u64().unwrap_or(1_000))).await;
+        }
+    }
 }
 
 fn tell_decision(global: &Global, decision: &Value) -> u8 {
@@ -120,27 +145,44 @@ pub(crate) async fn record(global: &Global, config: &Config, record: Record) -> 
         None => setup::host(&record.domain)?,
     };
     let (gate, _) = open(config, "record", &host).await?;
+    let passed = permit.map(|Permit { id, granted_at, .. }| Passed { id, granted_at, took: None });
+    let domain = config.rules().domain(&host);
+    if record.outcome == ABANDONED {
+        let Some(passed) = passed else {
+            return Err(exit::usage(
+                "outcome = \"abandoned\": expected a permit with it: what else would be given back?",
+            ));
+        };
+        let given_back = setup::in_time(gate.give_back(&host, passed)).await?;
+        let wait = gate.wait(&domain);
+        gate.close(HandsOff::Pass).await?;
+        let standing = if given_back { Standing::Fresh } else { Standing::Repeated };
+        tell_recorded(
+            global,
+            &json!({
+                "domain": domain.as_str(),
+                "outcome": ABANDONED,
+                "standing": standing.as_str(),
+                "held_until": null,
+                "adaptive_delay_seconds": null,
+                "wait_ms": wait.as_millis_up(),
+            }),
+        );
+        return Ok(exit::DONE);
+    }
     let answer = answer(&record, gate.clock().now())?;
-    let recorded = match permit {
-        Some(Permit { id, granted_at, .. }) => {
-            let passed = Passed { id, granted_at, took: None };
-            setup::in_time(gate.record_passed(&host, passed, &answer)).await?
-        }
+    let recorded = match passed {
+        Some(passed) => setup::in_time(gate.record_passed(&host, passed, &answer)).await?,
         None => setup::in_time(gate.record_unasked(&host, intent, &answer)).await?,
     };
-    let domain = config.rules().domain(&host);
-    let wait = gate.look(&domain).map_or(Span::ZERO, |live| live.next_at.since(gate.clock().now()));
+    let wait = gate.wait(&domain);
     gate.close(HandsOff::Pass).await?;
     tell_recorded(
         global,
         &json!({
             "domain": domain.as_str(),
             "outcome": answer.outcome.as_str(),
-            "standing": match recorded.standing {
-                Standing::Fresh => "fresh",
-                Standing::Late => "late",
-                Standing::Repeated => "repeated",
-            },
+            "standing": recorded.standing.as_str(),
             "held_until": recorded.held_until.map(|until| until.to_string()),
             "adaptive_delay_seconds": recorded.delay.map(|change| change.to.as_secs_f64()),
             "wait_ms": wait.as_millis_up(),
@@ -164,6 +206,7 @@ async fn record_there(
         told["intent"] = json!(record.intent);
     }
     match record.outcome.parse::<u16>() {
+        Ok(0) => told["outcome"] = json!(Outcome::NetworkError.as_str()),
         Ok(status) => told["status"] = json!(status),
         Err(_) => told["outcome"] = json!(record.outcome),
     }
@@ -206,9 +249,8 @@ pub(crate) async fn explain(global: &Global, config: &Config, explain: Explain) 
     }
     let (gate, _) = open(config, "explain", &host).await?;
     let reasons = setup::in_time(gate.explain(&host, intent)).await?;
-    let now = gate.clock().now();
     gate.close(HandsOff::Pass).await?;
-    tell_explained(global, &explained(&config.rules().domain(&host), &reasons, now));
+    tell_explained(global, &explained(&config.rules().domain(&host), &reasons));
     Ok(exit::DONE)
 }
 
@@ -239,7 +281,7 @@ fn tell_explained(global: &Global, explained: &Value) {
     }
 }
 
-fn explained(domain: &Domain, reasons: &[Reason], now: Timestamp) -> Value {
+fn explained(domain: &Domain, reasons: &[Reason]) -> Value {
     let constraints: Vec<Value> = reasons
         .iter()
         .map(|reason| {
@@ -249,12 +291,12 @@ fn explained(domain: &Domain, reasons: &[Reason], now: Timestamp) -> Value {
                 "origin": reason.origin().as_str(),
                 "binds": reason.binds(),
                 "until": until,
-                "wait_ms": left_ms(reason, now),
+                "wait_ms": reason.wait_ms(),
                 "text": reason.to_string(),
             })
         })
         .collect();
-    let wait_ms = reasons.iter().map(|reason| left_ms(reason, now)).max().unwrap_or(0);
+    let wait_ms = reasons.iter().map(Reason::wait_ms).max().unwrap_or(0);
     json!({ "domain": domain.as_str(), "wait_ms": wait_ms, "constraints": constraints })
 }
 
@@ -269,6 +311,10 @@ fn answer(record: &Record, now: Timestamp) -> anyhow::Result<Answer> {
         None => Told::default(),
     };
     if let Ok(status) = record.outcome.parse::<u16>() {
+        // So curl writes that there was no answer.
+        if status == 0 {
+            return Ok(Outcome::NetworkError.into());
+        }
         if !(100..600).contains(&status) {
             return Err(exit::usage(format!("outcome = {status}: expected a status from 100 to 599")));
         }
@@ -290,4 +336,7 @@ async fn open(config: &Config, name: &str, host: &Domain) -> anyhow::Result<(Gat
     Ok((gate, store))
 }
 
-const LOOK_AGAIN_MS: u64 = 60_000;
+/// What it came to when the request was not sent, or given up.
+const ABANDONED: &str = "abandoned";
+/// How long one request to a service waits in line.
+const LINE_MS: u64 = 20_000;

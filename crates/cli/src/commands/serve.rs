@@ -64,6 +64,8 @@ fn token(global: &Global, role: Role) {
         return;
     }
     output::line(&token);
-    output::remark("the token is on stdout and is not shown again; for comity.toml:");
+    output::remark(
+        "the token is on stdout and is not shown again; in comity.toml, its line joins the others in one list:",
+    );
     output::remark(&format!("[serve]\ntokens = [\"{line}\"]"));
 }

@@ -3,6 +3,8 @@
 use serde_json::Value;
 
 use crate::comity::{Running, World};
+use crate::log::wait_until;
+use crate::service::Service;
 
 /// B1, B3
 #[test]
@@ -94,4 +96,58 @@ fn intents_are_known_by_name() {
     world.run(&["check", "example.org", "--intent", "search"]).expect(0);
     world.run(&["check", "example.org", "--intent", "search"]).expect(1);
     world.run(&["check", "example.org", "--intent", "dance"]).expect(2).says("dance");
+}
+
+/// B11, B12: whoever waits in line has the slot when it comes free, here and at a service.
+#[test]
+fn a_check_can_wait_in_line() {
+    for there in [false, true] {
+        let world = World::new();
+        world.write("comity.toml", "[default]\nmin_delay = \"700ms\"\nin_flight = \"unlimited\"\n");
+        let service = there.then(|| Service::start(&world));
+        let url = service.as_ref().map(Service::url);
+        let at: Vec<&str> = url.iter().flat_map(|url| ["--server", url]).collect();
+        let check = |more: &[&str]| world.start(&[&["--json", "check", "example.org"], more, &at].concat());
+        check(&[]).wait().expect(0);
+        let waited = check(&["--wait"]).wait().expect(0).json();
+        let ms = waited["waited_ms"].as_u64().unwrap();
+        assert!((1..=700).contains(&ms) && waited["permit"].is_string(), "there: {there}, {waited}");
+        assert!(!check(&[]).wait().expect(1).json()["reason"].as_str().unwrap().is_empty());
+        // Nobody waits for a domain that an operator closed.
+        world.run(&["domains", "set", "closed.example", "--pause", "forever"]).expect(0);
+        let closed = [&["check", "--wait", "closed.example"], &at[..]].concat();
+        world.run(&closed).expect(1).shows("refused: ");
+    }
+}
+
+/// B11: Ctrl-C ends a wait, and the place is free.
+#[test]
+fn ctrl_c_ends_a_wait_in_line() {
+    let world = World::new();
+    world.write("comity.toml", "[default]\nmin_delay = \"1h\"\nin_flight = \"unlimited\"\n");
+    world.run(&["check", "example.org"]).expect(0);
+    let mut waiting = world.start(&["--log-level", "debug", "check", "--wait", "example.org"]);
+    wait_until("it waits", || waiting.said().contains("waits") || waiting.is_over());
+    waiting.signal("INT");
+    assert_eq!(waiting.wait().code, Some(130));
+    let after = world.run(&["--json", "check", "example.org", "--peek"]).expect(1).json();
+    assert_eq!(after["limit"], "min_delay", "{after}");
+}
+
+#[test]
+fn what_was_not_sent_is_given_back_and_no_answer_is_one() {
+    let world = World::new();
+    world.write("comity.toml", "[default]\nmin_delay = \"0s\"\nin_flight = 1\n");
+    let permit = world.run(&["--json", "check", "example.org"]).expect(0).json();
+    world.run(&["check", "example.org"]).expect(1).shows("wait ");
+    let permit = permit["permit"].as_str().unwrap();
+    for standing in ["fresh", "repeated"] {
+        let told = world.run(&["--json", "record", permit, "abandoned"]).expect(0).json();
+        assert_eq!((&told["outcome"], &told["standing"]), (&"abandoned".into(), &standing.into()), "{told}");
+    }
+    world.run(&["check", "example.org"]).expect(0);
+    world.run(&["record", "example.org", "abandoned"]).expect(2).says("expected a permit");
+    // So curl writes that nobody answered.
+    let told = world.run(&["--json", "record", "example.org", "000"]).expect(0).json();
+    assert_eq!(told["outcome"], "network_error", "{told}");
 }

@@ -71,6 +71,28 @@ fn is_polite(interpreter: &str, example: &str) {
     assert_eq!(serving.wait().code, Some(0));
 }
 
+/// A domain that an operator closed is not asked for over and over.
+#[test]
+fn a_closed_site_ends_them() {
+    let world = World::new();
+    let site = Site::start(|asked| Answer::page(asked.path));
+    world.run(&["domains", "set", &site.authority(), "--pause", "forever"]).expect(0);
+    let (serving, server) = serve(&world);
+    for (interpreter, example) in
+        [("sh", "polite.sh"), ("php", "polite.php"), ("ruby", "polite.rb"), ("node", "polite.mjs")]
+    {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/examples").join(example);
+        let mut command = Command::new(interpreter);
+        command.arg(&script).arg(site.url()).env("COMITY_SERVER", &server).stdout(Stdio::null());
+        let ended = command.stderr(Stdio::piped()).output().unwrap();
+        let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+        assert!(!ended.status.success() && said.contains("paused"), "{example}: {said}");
+    }
+    assert!(site.log().is_empty());
+    serving.signal("TERM");
+    assert_eq!(serving.wait().code, Some(0));
+}
+
 /// A service in `world`, and where it listens.
 fn serve(world: &World) -> (Running, String) {
     let mut running = world.start(&["serve", "--listen", "127.0.0.1:0", "--json"]);

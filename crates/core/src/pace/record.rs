@@ -46,6 +46,17 @@ pub enum Standing {
     Repeated,
 }
 
+impl Standing {
+    /// The word for it in JSON.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Fresh => "fresh",
+            Self::Late => "late",
+            Self::Repeated => "repeated",
+        }
+    }
+}
+
 /// What became of the `Retry-After` of an answer (B20, B21).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Heeded {

@@ -38,6 +38,18 @@ impl Profile {
         }
     }
 
+    /// What it is for, in a line.
+    pub fn about(&self) -> &'static str {
+        match self.name {
+            "collector" => "many sites, a little of each: 1 s apart, longer for some, a minute after a 429",
+            "crawler" => {
+                "many pages of many sites: half a second apart, delays learnt, any number on the wire"
+            }
+            "archiver" => "one site for days: a request a second, doubling waits from 5 s to 5 min",
+            _ => "the default: a request a second, one at a time, doubling waits, a learned delay",
+        }
+    }
+
     /// The default: a request a second, one at a time, doubling waits, a learned delay.
     pub fn standard() -> Self {
         let default = Fields {

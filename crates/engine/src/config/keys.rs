@@ -78,11 +78,7 @@ const fn key(path: &'static str, default: &'static str, meaning: &'static str) -
 
 /// Every key, in the order of the reference. Those of `default` are also those of a domain.
 pub const KEYS: [Key; 60] = [
-    key(
-        "store",
-        r#""sqlite:comity.db""#,
-        r#"Where everything is kept: "sqlite:FILE", "postgres://USER@HOST/DATABASE" or "memory:"."#,
-    ),
+    key("store", r#""sqlite:comity.db""#, r#"Where everything is kept: "sqlite:FILE" or "memory:"."#),
     key(
         "profile",
         r#""standard""#,

@@ -154,7 +154,7 @@ COMITY_DEFAULT_LEARN_STEP = "x": expected a duration such as "3s" or "250ms"
 COMITY_DOMAINS: domains."b.org".burst = "many": expected a whole number from 1 to 10000 or "none"
 COMITY_JOB_CONCURENCY: expected a variable that exists; did you mean COMITY_JOB_CONCURRENCY?
 COMITY_JOB_CONCURRENCY = "x": expected a whole number from 1 to 10000
-COMITY_STORE = "postgre://user:***@host/db": expected "sqlite:FILE", "postgres://USER@HOST/DATABASE" or "memory:"
+COMITY_STORE = "postgre://user:***@host/db": expected "sqlite:FILE" or "memory:"
 comity.toml: default.min_delay = "fast": expected a duration such as "3s" or "250ms"
 comity.toml: domains."Example.org".burst = 0: expected a whole number from 1 to 10000
 comity.toml: domains."a b" = {…}: expected a host such as "reuters.com" or a wildcard such as "*.example.org"

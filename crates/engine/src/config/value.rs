@@ -154,7 +154,7 @@ pub(super) fn interval(value: &Value) -> Result<Option<Span>, Expected> {
 
 /// Where everything is kept.
 pub(super) fn store(value: &Value) -> Result<StoreUrl, Expected> {
-    let expected = "\"sqlite:FILE\", \"postgres://USER@HOST/DATABASE\" or \"memory:\"";
+    let expected = "\"sqlite:FILE\" or \"memory:\"";
     value.as_str().and_then(StoreUrl::parse).ok_or_else(|| expected.to_owned())
 }
 

@@ -218,11 +218,7 @@ fn decision(
         live.mint.write(&Permit { host: host.clone(), id: permit.leave_open(), intent, granted_at })
     });
     let refused = reason.is_some_and(|reason| reason.until == Timestamp::MAX);
-    let wait_ms = match reason {
-        None => 0,
-        Some(_) if refused => LOOK_AGAIN_MS,
-        Some(reason) => reason.until.since(reason.asked_at).as_millis_up().max(1),
-    };
+    let wait_ms = reason.map_or(0, |reason| reason.wait_ms().max(1));
     wire::Decision {
         proceed: reason.is_none(),
         wait_ms,
@@ -283,8 +279,6 @@ pub(super) fn batch_fits(field: &str, count: usize) -> Result<(), Problem> {
 const BATCH_MAX: usize = 1_000;
 /// What `acquire` waits when nothing is said.
 const MAX_WAIT_MS: u64 = 30_000;
-/// A domain that is closed until somebody acts is looked at again after this long.
-const LOOK_AGAIN_MS: u64 = 60_000;
 /// How long `check` waits for a process that has the domain.
 const HANDOVER: Span = Span::from_millis(2_500);
 const A_WHILE: Duration = Duration::from_millis(2_500);

@@ -135,10 +135,6 @@ pub(crate) async fn explain(
     let asked = &host;
     let explaining = |gate: Gate| async move { gate.explain(asked, intent).await };
     let (live, reasons) = with_gate(&service, &host, PATIENCE, explaining).await?;
-    let wait_ms = |until: Timestamp| match until {
-        Timestamp::MAX => 60_000,
-        until => until.since(service.now()).as_millis_up(),
-    };
     let constraints: Vec<wire::Constraint> = reasons
         .iter()
         .map(|reason| wire::Constraint {
@@ -146,7 +142,7 @@ pub(crate) async fn explain(
             origin: reason.origin().as_str(),
             binds: reason.binds(),
             until: moment(Some(reason.until)),
-            wait_ms: wait_ms(reason.until),
+            wait_ms: reason.wait_ms(),
             text: reason.to_string(),
         })
         .collect();
@@ -245,7 +241,12 @@ fn told(live: &Live, row: DomainRow, now: Timestamp) -> wire::Domain {
         tasks_waiting: row.waiting,
         live: held.map(|held| wire::LiveDomain {
             spacing_ms: held.spacing.as_millis_up(),
-            wait_ms: held.next_at.since(now).as_millis_up(),
+            wait_ms: match held.paused_until.filter(|until| *until > now) {
+                Some(Timestamp::MAX) => CLOSED_MS,
+                until => {
+                    until.map_or(held.next_at, |until| until.max(held.next_at)).since(now).as_millis_up()
+                }
+            },
             in_flight: held.in_flight as u64,
             waiting: held.waiting as u64,
             penalties: held.penalties,
@@ -263,3 +264,5 @@ fn paused(held: &Option<Held>, kept: &Option<Timestamp>, now: Timestamp) -> bool
 }
 
 const PATIENCE: Duration = Duration::from_secs(10);
+/// What is closed until somebody acts is looked at again after this long.
+const CLOSED_MS: u64 = 60_000;

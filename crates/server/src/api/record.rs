@@ -184,15 +184,10 @@ async fn tell(service: &Service, report: &Report, patience: Duration) -> Result<
     }
     let domain = live.gate.rules().domain(host);
     let wait = live.gate.wait(&domain);
-    let standing = match standing {
-        Standing::Fresh => "fresh",
-        Standing::Late => "late",
-        Standing::Repeated => "repeated",
-    };
     Ok(wire::Recorded {
         domain: domain.to_string(),
         outcome: came.as_str(),
-        standing,
+        standing: standing.as_str(),
         held_until: moment(recorded.and_then(|recorded| recorded.held_until)),
         adaptive_delay_seconds: recorded.and_then(|recorded| Some(recorded.delay?.to.as_secs_f64())),
         wait_ms: wait.as_millis_up(),

@@ -86,6 +86,17 @@ async fn tokens_change() {
     assert_eq!(decided(&served.check("a.example").await), "wait 10000 (min_delay)");
 }
 
+/// Nobody is let in because a line was lost.
+#[tokio::test]
+async fn a_door_that_was_locked_stays_locked() {
+    let token = "a-token-that-was-known";
+    let tokens = format!("admin:{token}");
+    let served = serve_with(configured(SLOW, &[("COMITY_SERVE_TOKENS", &tokens)])).await;
+    let error = served.reload(config(SLOW)).await.unwrap_err().to_string();
+    assert!(error.starts_with("serve.tokens: none is left"), "{error}");
+    served.get("/v1/domains").await.refused(401);
+}
+
 /// What cannot be used leaves everything as it is.
 #[tokio::test]
 async fn a_configuration_that_cannot_be_used_changes_nothing() {
