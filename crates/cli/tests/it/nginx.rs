@@ -35,7 +35,7 @@ impl Nginx {
         let configuration = folder.path().join("nginx.conf");
         std::fs::write(&configuration, configure(&folder.path().display().to_string(), port, locations))
             .unwrap();
-        let mut command = Command::new(NGINX);
+        let mut command = first();
         command.arg("-c").arg(&configuration).arg("-p").arg(folder.path());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut nginx = Self { child: command.spawn().unwrap(), folder, port };
@@ -124,10 +124,21 @@ fn micros(text: &str) -> i64 {
     secs.parse::<i64>().unwrap() * 1_000_000 + millis.parse::<i64>().unwrap() * 1_000
 }
 
-/// Where it is allowed, nginx comes first: a server that waits for a core logs starts that never were.
+/// nginx, which comes before everybody else where that is allowed: it logs when it read a request, and one that waits
+/// for a core logs starts that never were.
+fn first() -> Command {
+    let allowed = Command::new("chrt").args(["--fifo", "1", "true"]).stderr(Stdio::null()).status();
+    if !allowed.is_ok_and(|status| status.success()) {
+        return Command::new(NGINX);
+    }
+    let mut command = Command::new("chrt");
+    command.args(["--fifo", "1", NGINX]);
+    command
+}
+
 fn configure(folder: &str, port: u16, locations: &str) -> String {
     format!(
-        "user root; daemon off; worker_processes 1; worker_priority -10; pid {folder}/pid;
+        "user root; daemon off; worker_processes 1; pid {folder}/pid;
 error_log {folder}/error.log warn;
 events {{ worker_connections 512; }}
 http {{
