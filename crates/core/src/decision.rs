@@ -198,7 +198,8 @@ impl Reason {
     }
 }
 
-const LOOK_AGAIN_MS: u64 = 60_000;
+/// What holds until somebody acts is looked at again after this long, in milliseconds.
+pub const LOOK_AGAIN_MS: u64 = 60_000;
 
 impl Limit {
     /// Where such a limit comes from.

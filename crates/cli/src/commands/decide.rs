@@ -147,44 +147,31 @@ pub(crate) async fn record(global: &Global, config: &Config, record: Record) -> 
     let (gate, _) = open(config, "record", &host).await?;
     let passed = permit.map(|Permit { id, granted_at, .. }| Passed { id, granted_at, took: None });
     let domain = config.rules().domain(&host);
-    if record.outcome == ABANDONED {
-        let Some(passed) = passed else {
-            return Err(exit::usage(
-                "outcome = \"abandoned\": expected a permit with it: what else would be given back?",
-            ));
-        };
-        let given_back = setup::in_time(gate.give_back(&host, passed)).await?;
-        let wait = gate.wait(&domain);
-        gate.close(HandsOff::Pass).await?;
-        let standing = if given_back { Standing::Fresh } else { Standing::Repeated };
-        tell_recorded(
-            global,
-            &json!({
-                "domain": domain.as_str(),
-                "outcome": ABANDONED,
-                "standing": standing.as_str(),
-                "held_until": null,
-                "adaptive_delay_seconds": null,
-                "wait_ms": wait.as_millis_up(),
-            }),
-        );
-        return Ok(exit::DONE);
-    }
-    let answer = answer(&record, gate.clock().now())?;
-    let recorded = match passed {
-        Some(passed) => setup::in_time(gate.record_passed(&host, passed, &answer)).await?,
-        None => setup::in_time(gate.record_unasked(&host, intent, &answer)).await?,
+    let came = match passed {
+        Some(passed) if record.outcome == ABANDONED => {
+            let given_back = setup::in_time(gate.give_back(&host, passed)).await?;
+            (ABANDONED, if given_back { Standing::Fresh } else { Standing::Repeated }, None)
+        }
+        passed => {
+            let answer = answer(&record, gate.clock().now())?;
+            let recorded = match passed {
+                Some(passed) => setup::in_time(gate.record_passed(&host, passed, &answer)).await?,
+                None => setup::in_time(gate.record_unasked(&host, intent, &answer)).await?,
+            };
+            (answer.outcome.as_str(), recorded.standing, Some(recorded))
+        }
     };
     let wait = gate.wait(&domain);
     gate.close(HandsOff::Pass).await?;
+    let (outcome, standing, recorded) = came;
     tell_recorded(
         global,
         &json!({
             "domain": domain.as_str(),
-            "outcome": answer.outcome.as_str(),
-            "standing": recorded.standing.as_str(),
-            "held_until": recorded.held_until.map(|until| until.to_string()),
-            "adaptive_delay_seconds": recorded.delay.map(|change| change.to.as_secs_f64()),
+            "outcome": outcome,
+            "standing": standing.as_str(),
+            "held_until": recorded.and_then(|recorded| recorded.held_until).map(|until| until.to_string()),
+            "adaptive_delay_seconds": recorded.and_then(|recorded| Some(recorded.delay?.to.as_secs_f64())),
             "wait_ms": wait.as_millis_up(),
         }),
     );
@@ -306,6 +293,10 @@ fn intent(text: &str) -> anyhow::Result<Intent> {
 
 /// What was told, as an answer.
 fn answer(record: &Record, now: Timestamp) -> anyhow::Result<Answer> {
+    if record.outcome == ABANDONED {
+        let expected = "a permit with it: what else would be given back?";
+        return Err(exit::usage(format!("outcome = \"abandoned\": expected {expected}")));
+    }
     let told = match &record.retry_after {
         Some(value) => Told::read([("retry-after", value.as_bytes())].into_iter(), now),
         None => Told::default(),

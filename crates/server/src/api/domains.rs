@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use axum::extract::State;
+use comity::core::decision::LOOK_AGAIN_MS;
 use comity::core::domain::Domain;
 use comity::core::pace::{Pace, Pinned, Terms};
 use comity::core::time::{Span, Timestamp};
@@ -242,7 +243,7 @@ fn told(live: &Live, row: DomainRow, now: Timestamp) -> wire::Domain {
         live: held.map(|held| wire::LiveDomain {
             spacing_ms: held.spacing.as_millis_up(),
             wait_ms: match held.paused_until.filter(|until| *until > now) {
-                Some(Timestamp::MAX) => CLOSED_MS,
+                Some(Timestamp::MAX) => LOOK_AGAIN_MS,
                 until => {
                     until.map_or(held.next_at, |until| until.max(held.next_at)).since(now).as_millis_up()
                 }
@@ -264,5 +265,3 @@ fn paused(held: &Option<Held>, kept: &Option<Timestamp>, now: Timestamp) -> bool
 }
 
 const PATIENCE: Duration = Duration::from_secs(10);
-/// What is closed until somebody acts is looked at again after this long.
-const CLOSED_MS: u64 = 60_000;

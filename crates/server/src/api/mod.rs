@@ -53,20 +53,16 @@ impl Api {
     /// decision.
     pub(crate) async fn answer(&self, request: http::Request<Incoming>) -> Result<Response, Infallible> {
         let request = request.map(Body::new);
-        let straight = match request.uri().path() {
-            CHECK => CHECK,
-            RECORD => RECORD,
+        let route = match (request.method(), request.uri().path()) {
+            (&Method::POST, CHECK) => CHECK,
+            (&Method::POST, RECORD) => RECORD,
             _ => return self.routed.call(request).await,
         };
-        if request.method() != Method::POST || request.headers().contains_key(again::HEADER) {
+        if request.headers().contains_key(again::HEADER) {
             return self.routed.call(request).await;
         }
-        let seen = Seen { route: straight, method: Method::POST };
-        let response = match self.straight(straight, request).await {
-            Ok(response) => response,
-            Err(problem) => problem.into_response(),
-        };
-        Ok(seen.answered(&self.service, response))
+        let response = self.straight(route, request).await.unwrap_or_else(Problem::into_response);
+        Ok(answered(&self.service, &Method::POST, route, response))
     }
 
     async fn straight(&self, route: &str, request: Request) -> Result<Response, Problem> {
@@ -163,33 +159,27 @@ fn caller(service: &Service, headers: &HeaderMap) -> Result<Caller, Problem> {
 }
 
 /// A request that is to be counted when it is answered.
-struct Seen<R> {
-    route: R,
+struct Seen {
+    route: Option<MatchedPath>,
     method: Method,
 }
 
-impl Seen<Route> {
+impl Seen {
     fn new(request: &Request) -> Self {
-        Self { route: Route(request.extensions().get().cloned()), method: request.method().clone() }
+        Self { route: request.extensions().get().cloned(), method: request.method().clone() }
     }
-}
 
-/// The route of a request that was routed.
-struct Route(Option<MatchedPath>);
-
-impl AsRef<str> for Route {
-    fn as_ref(&self) -> &str {
-        self.0.as_ref().map_or("", MatchedPath::as_str)
-    }
-}
-
-impl<R: AsRef<str>> Seen<R> {
     fn answered(self, service: &Service, response: Response) -> Response {
-        let route = self.route.as_ref();
-        service.metrics().answered(route, response.status());
-        tracing::debug!(method = %self.method, route, status = response.status().as_u16(), "answered");
-        response
+        let route = self.route.as_ref().map_or("", MatchedPath::as_str);
+        answered(service, &self.method, route, response)
     }
+}
+
+/// Counts an answer.
+fn answered(service: &Service, method: &Method, route: &str, response: Response) -> Response {
+    service.metrics().answered(route, response.status());
+    tracing::debug!(%method, route, status = response.status().as_u16(), "answered");
+    response
 }
 
 impl FromRequestParts<Service> for Caller {
