@@ -22,7 +22,7 @@
 //! row in the scrape log is committed with the check that it may start.
 //!
 //! Modules in reading order: [`error`], [`domains`], [`jobs`], [`tasks`], [`robots`], [`sources`], [`items`],
-//! [`secrets`], [`counts`]; [`sqlite`].
+//! [`secrets`], [`counts`], [`wiki`]; [`sqlite`].
 
 pub mod counts;
 pub mod domains;
@@ -34,6 +34,7 @@ pub mod secrets;
 pub mod sources;
 pub mod sqlite;
 pub mod tasks;
+pub mod wiki;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -56,6 +57,7 @@ pub trait Store:
     + counts::CountStore
     + sources::SourceStore
     + items::ItemStore
+    + wiki::WikiStore
     + Send
     + Sync
 {

@@ -6,7 +6,7 @@
 //! - `place`: where the file is, and what its errors mean
 //! - `schema`: the tables
 //! - `writer`: the thread
-//! - `holders`, `domains`, `jobs`, `tasks`, `sources`, `items`: what it does
+//! - `holders`, `domains`, `jobs`, `tasks`, `sources`, `items`, `wiki`: what it does
 
 mod domains;
 mod holders;
@@ -16,6 +16,8 @@ mod place;
 mod schema;
 mod sources;
 mod tasks;
+mod wiki;
+mod wiki_files;
 mod writer;
 
 use std::collections::{HashMap, HashSet};

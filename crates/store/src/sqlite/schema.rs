@@ -56,7 +56,7 @@ fn version(connection: &Connection) -> rusqlite::Result<i64> {
 }
 
 /// What each version added; never changed once released.
-const MIGRATIONS: [&str; 3] = [JOBS, SOURCES, SHARED];
+const MIGRATIONS: [&str; 4] = [JOBS, SOURCES, SHARED, WIKIS];
 
 /// What everybody on one store shares: secrets, and what was counted.
 const SHARED: &str = "
@@ -276,4 +276,97 @@ BEGIN
     UPDATE scrape_logs SET ended_us = NEW.settled_us, status = 'interrupted'
     WHERE task_id = NEW.id AND ended_us IS NULL AND NEW.state = 'skipped' AND NEW.error = 'the job ended';
 END;
+";
+
+const WIKIS: &str = "
+CREATE TABLE wikis (
+    id INTEGER PRIMARY KEY,
+    api TEXT NOT NULL UNIQUE,
+    site TEXT,
+    progress TEXT,
+    holder INTEGER,
+    -- Content that it brought first, as it is and packed.
+    contents INTEGER NOT NULL DEFAULT 0,
+    bytes INTEGER NOT NULL DEFAULT 0,
+    packed_bytes INTEGER NOT NULL DEFAULT 0,
+    created_us INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE wiki_pages (
+    wiki_id INTEGER NOT NULL,
+    page_id INTEGER NOT NULL,
+    namespace INTEGER NOT NULL,
+    title TEXT NOT NULL,
+    model TEXT NOT NULL,
+    redirect INTEGER NOT NULL,
+    newest INTEGER NOT NULL,
+    deleted INTEGER NOT NULL,
+    whole INTEGER NOT NULL,
+    -- Its past is another than what is kept of it.
+    stale INTEGER NOT NULL DEFAULT 0,
+    -- A revision came whose parent was not there.
+    suspect INTEGER NOT NULL DEFAULT 0,
+    -- The round in which it was last listed; 0 when it came up beside something else.
+    round INTEGER NOT NULL,
+    PRIMARY KEY (wiki_id, page_id)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX wiki_pages_title ON wiki_pages (wiki_id, title);
+
+CREATE TABLE wiki_revisions (
+    wiki_id INTEGER NOT NULL,
+    revision_id INTEGER NOT NULL,
+    page_id INTEGER NOT NULL,
+    parent_id INTEGER NOT NULL,
+    at_us INTEGER NOT NULL,
+    user TEXT,
+    user_id INTEGER NOT NULL,
+    comment TEXT,
+    sha1 TEXT,
+    size INTEGER NOT NULL,
+    minor INTEGER NOT NULL,
+    -- 1 text, 2 comment, 4 user, 8 from administrators too.
+    hidden INTEGER NOT NULL,
+    tags TEXT NOT NULL,
+    PRIMARY KEY (wiki_id, revision_id)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX wiki_revisions_page ON wiki_revisions (wiki_id, page_id, revision_id);
+
+CREATE TABLE wiki_slots (
+    wiki_id INTEGER NOT NULL,
+    revision_id INTEGER NOT NULL,
+    nth INTEGER NOT NULL,
+    role TEXT NOT NULL,
+    model TEXT NOT NULL,
+    format TEXT NOT NULL,
+    content_id INTEGER,
+    PRIMARY KEY (wiki_id, revision_id, nth)
+) STRICT, WITHOUT ROWID;
+
+-- The same text is kept once, whoever wrote it where.
+CREATE TABLE wiki_contents (
+    id INTEGER PRIMARY KEY,
+    sha1 BLOB NOT NULL UNIQUE,
+    size INTEGER NOT NULL,
+    packing TEXT NOT NULL,
+    bytes BLOB NOT NULL
+) STRICT;
+
+CREATE TABLE wiki_files (
+    id INTEGER PRIMARY KEY,
+    wiki_id INTEGER NOT NULL,
+    title TEXT NOT NULL,
+    at_us INTEGER NOT NULL,
+    sha1 TEXT,
+    size INTEGER NOT NULL,
+    mime TEXT NOT NULL,
+    url TEXT,
+    user TEXT,
+    comment TEXT,
+    superseded INTEGER NOT NULL,
+    kept INTEGER NOT NULL DEFAULT 0,
+    problem TEXT,
+    UNIQUE (wiki_id, title, at_us)
+) STRICT;
+CREATE INDEX wiki_files_wanted ON wiki_files (wiki_id, id) WHERE NOT kept AND url IS NOT NULL;
 ";

@@ -25,6 +25,7 @@ mod settling;
 mod sources;
 mod sqlite;
 mod stored;
+mod wiki;
 
 /// Runs every promise against one backend of [`backend`].
 macro_rules! promises {
@@ -52,6 +53,13 @@ macro_rules! promises {
                     what_somebody_wants_is_handed_over_even_by_one_that_stops,
                     whoever_wanted_it_comes_first,
                     the_wish_of_the_dead_blocks_nobody;
+                wiki:
+                    what_an_answer_brought_is_kept_with_how_far_it_is,
+                    pages_are_whole_when_their_history_is,
+                    pages_move_go_and_come_back,
+                    what_is_hidden_is_marked_and_stays,
+                    a_wiki_is_archived_by_one_at_a_time,
+                    files_are_fetched_once;
                 stored:
                     learned_delays_come_back_to_the_microsecond,
                     deadlines_come_back_after_a_death,
