@@ -143,6 +143,11 @@ impl RateLimiter {
         self.charge();
     }
 
+    /// The gate it is a coat of, and whose pace it keeps there.
+    pub(crate) fn line(&self) -> (&Gate, &Domain) {
+        (&self.gate, &self.host)
+    }
+
     fn hold(&self, attempt: u32) -> comity_core::time::Timestamp {
         let span = self.rule.backoff(attempt);
         let now = self.gate.clock().now();

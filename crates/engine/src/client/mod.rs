@@ -215,6 +215,11 @@ impl Client {
         Self { gate, transport, keeper, redirects_max, retries_max }
     }
 
+    /// How often it tries a failure again.
+    pub fn retries_max(&self) -> u32 {
+        self.retries_max
+    }
+
     /// The gate its requests pass.
     pub fn gate(&self) -> &Gate {
         &self.gate

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::Response;
-use http_body_util::Empty;
+use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 
@@ -21,8 +21,8 @@ pub(super) struct Connection {
 }
 
 pub(super) enum Sender {
-    One(http1::SendRequest<Empty<Bytes>>),
-    Many(http2::SendRequest<Empty<Bytes>>),
+    One(http1::SendRequest<Full<Bytes>>),
+    Many(http2::SendRequest<Full<Bytes>>),
 }
 
 /// Why there is no response.

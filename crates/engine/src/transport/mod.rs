@@ -25,6 +25,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use comity_core::time::Span;
 use http::{HeaderMap, HeaderName, HeaderValue, Version};
 use tokio::time::{Instant, timeout, timeout_at};
@@ -83,7 +84,7 @@ pub enum Lead {
     Remote,
 }
 
-/// A GET request.
+/// A request: a GET, or the POST of a form.
 #[derive(Clone, Copy)]
 pub struct Request<'a> {
     /// Where to. User info becomes Basic authorization if the URL is listed, and is left out otherwise.
@@ -94,6 +95,8 @@ pub struct Request<'a> {
     pub accept: Option<&'a HeaderValue>,
     /// Further headers, such as conditions. They replace our own of the same name.
     pub headers: &'a [(HeaderName, HeaderValue)],
+    /// The fields of a form, encoded as URLs are; they are posted.
+    pub posted: Option<&'a Bytes>,
 }
 
 /// An answer whose head has arrived.
@@ -266,7 +269,7 @@ impl Default for Settings {
 impl<'a> Request<'a> {
     /// A plain request for `url`.
     pub fn new(url: &'a Url, lead: Lead) -> Self {
-        Self { url, lead, accept: None, headers: &[] }
+        Self { url, lead, accept: None, headers: &[], posted: None }
     }
 }
 

@@ -7,10 +7,12 @@ use std::sync::Arc;
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use bytes::Bytes;
-use http::header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, HOST, PROXY_AUTHORIZATION, USER_AGENT};
+use http::header::{
+    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, HOST, PROXY_AUTHORIZATION, USER_AGENT,
+};
 use http::uri::{Authority, PathAndQuery, Scheme};
-use http::{HeaderMap, HeaderValue, Uri};
-use http_body_util::Empty;
+use http::{HeaderMap, HeaderValue, Method, Uri};
+use http_body_util::Full;
 use percent_encoding::percent_decode_str;
 use url::{Position, Url};
 
@@ -54,7 +56,7 @@ pub(super) struct Writer {
     pub(super) user_agent: HeaderValue,
 }
 
-pub(super) type Message = http::Request<Empty<Bytes>>;
+pub(super) type Message = http::Request<Full<Bytes>>;
 
 impl Origin {
     pub(super) fn of(url: &Url, lead: Lead) -> Result<Arc<Self>, TransportError> {
@@ -115,7 +117,7 @@ impl Writer {
 
     /// The request as it is written to a connection with this route.
     pub(super) fn message(&self, request: &Request<'_>, route: &Route) -> Result<Message, TransportError> {
-        let mut message = Message::new(Empty::new());
+        let mut message = Message::new(request.posted.cloned().unwrap_or_default().into());
         *message.uri_mut() = uri(request.url, route).map_err(|error| route.origin.unsendable(error))?;
         let mut headers = HeaderMap::with_capacity(8);
         if !matches!(route.form, Form::Fields) {
@@ -128,6 +130,10 @@ impl Writer {
             && let Some(value) = basic(request.url)
         {
             headers.insert(AUTHORIZATION, value);
+        }
+        if request.posted.is_some() {
+            *message.method_mut() = Method::POST;
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-www-form-urlencoded"));
         }
         for (name, value) in request.headers {
             headers.insert(name, value.clone());

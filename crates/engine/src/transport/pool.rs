@@ -36,7 +36,7 @@ struct Place {
 }
 
 struct Shared {
-    sender: http2::SendRequest<http_body_util::Empty<bytes::Bytes>>,
+    sender: http2::SendRequest<http_body_util::Full<bytes::Bytes>>,
     /// Every stream under way holds this too, so that its count tells how many there are.
     route: Arc<Route>,
     used_at: Instant,

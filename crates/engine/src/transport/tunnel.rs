@@ -5,7 +5,7 @@
 use bytes::Bytes;
 use http::header::{HOST, PROXY_AUTHORIZATION, USER_AGENT};
 use http::{HeaderValue, Method, Uri};
-use http_body_util::Empty;
+use http_body_util::Full;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
@@ -22,10 +22,8 @@ pub(super) async fn tunnel(
     user_agent: &HeaderValue,
     http1: &http1::Builder,
 ) -> Result<TcpStream, TransportError> {
-    let (mut sender, connection) = http1
-        .handshake::<_, Empty<Bytes>>(TokioIo::new(stream))
-        .await
-        .map_err(TransportError::of_exchange)?;
+    let (mut sender, connection) =
+        http1.handshake::<_, Full<Bytes>>(TokioIo::new(stream)).await.map_err(TransportError::of_exchange)?;
     tokio::spawn(connection.with_upgrades());
     let message = message(proxy, origin, user_agent)?;
     let response = sender.send_request(message).await.map_err(TransportError::of_exchange)?;
@@ -46,7 +44,7 @@ fn message(proxy: &Proxy, origin: &Origin, user_agent: &HeaderValue) -> Result<M
     let target = format!("{}:{}", origin.host, origin.port);
     let wrong = |source| TransportError::Unsendable { host: origin.host.clone(), source };
     let host = HeaderValue::try_from(&target).map_err(|error| wrong(error.into()))?;
-    let mut message = Message::new(Empty::new());
+    let mut message = Message::new(Full::default());
     *message.method_mut() = Method::CONNECT;
     *message.uri_mut() = Uri::try_from(target).map_err(|error| wrong(error.into()))?;
     message.headers_mut().insert(HOST, host);
