@@ -33,6 +33,7 @@ pub mod address;
 pub mod client;
 pub mod robots;
 pub mod transport;
+pub mod wiki;
 
 // what becomes of a list of URLs,
 pub mod archive;

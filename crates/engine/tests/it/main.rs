@@ -15,3 +15,4 @@ mod station;
 mod support;
 mod tenancy;
 mod transport;
+mod wiki;

@@ -1,0 +1,418 @@
+//! A wiki's API, asked politely: every attempt waits for its turn, and what it came to is told to the pace, also when it
+//! stands in the body of an answer that looks like a success (B67).
+//!
+//! - here: [`Api`], and how a request is written and repeated
+//! - `attempt`: what came of a request
+//! - `login`: who asks
+//!
+//! robots.txt is not asked: an API is made for programs. Its pace is what the gate says.
+
+mod attempt;
+mod login;
+
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use bytes::{Bytes, BytesMut};
+use comity_core::domain::Domain;
+use comity_core::intent::Intent;
+use comity_core::outcome::Outcome;
+use comity_core::pace::Terms;
+use comity_core::retry;
+use comity_core::task::TaskStep;
+use comity_core::time::Span;
+use comity_store::tasks::Lead;
+use http::HeaderValue;
+use http::header::LOCATION;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio::sync::watch;
+use url::{Host, Url, form_urlencoded};
+
+use super::answers::{Answered, Rest};
+use super::error::{Code, WikiError};
+use crate::client::{self, Unsent, request, told};
+use crate::config::{Config, Sources, environment};
+use crate::event::{shown, shown_text};
+use crate::gate::{Gate, Permit};
+use crate::limiter::RateLimiter;
+use crate::transport::{Request, Transport, TransportError};
+
+use attempt::Attempt;
+pub use login::Login;
+use login::Session;
+
+/// The API of one wiki.
+///
+/// ```no_run
+/// # tokio::runtime::Runtime::new()?.block_on(async {
+/// use comity::wiki::Api;
+///
+/// let api = Api::new("https://wiki.example/w/api.php")?; // one request a second
+/// let (query, rest) = api.query(&[("meta", "siteinfo")], None).await?;
+/// println!("{} of {rest:?}", query["general"]["sitename"]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Api {
+    url: Url,
+    host: Domain,
+    gate: Gate,
+    transport: Transport,
+    options: Options,
+    requests: AtomicU64,
+    rate_limited: AtomicU64,
+    /// Whether it ever answered as an API does.
+    is_one: AtomicBool,
+    warned: Mutex<BTreeSet<String>>,
+    session: Session,
+}
+
+/// How an API is asked.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The most seconds its databases may lag behind; `None` asks however far they do.
+    pub maxlag: Option<u32>,
+    /// Whom it must take us for.
+    pub assert: Option<Assert>,
+    /// Who asks; nobody in particular without it. Whoever is known may get more at once.
+    pub login: Option<Login>,
+    /// How often a failure is tried again.
+    pub retries_max: u32,
+    /// Gives up waiting when this becomes true.
+    pub stop: Option<watch::Receiver<bool>>,
+}
+
+/// Whom an API must take us for; it refuses otherwise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Assert {
+    /// Nobody in particular.
+    Anon,
+    /// Somebody with an account.
+    User,
+    /// A bot.
+    Bot,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { maxlag: Some(MAXLAG), assert: None, login: None, retries_max: RETRIES_MAX, stop: None }
+    }
+}
+
+impl Assert {
+    /// The word for it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Anon => "anon",
+            Self::User => "user",
+            Self::Bot => "bot",
+        }
+    }
+}
+
+impl Api {
+    /// The API at `address`, asked once a second (B68).
+    pub fn new(address: &str) -> Result<Self, WikiError> {
+        Self::with_limiter(address, &RateLimiter::default())
+    }
+
+    /// The same at the pace of `limiter`, which others may share: what one is told to wait, all wait.
+    pub fn with_limiter(address: &str, limiter: &RateLimiter) -> Result<Self, WikiError> {
+        let unusable = |error: &dyn std::error::Error| WikiError::Address(format!("{address}: {error}"));
+        let config = Config::load(Sources { env: environment(), ..Sources::default() })
+            .map_err(|error| unusable(&error))?;
+        let transport = client::transport(&config).map_err(|error| unusable(&error))?;
+        let (gate, host) = limiter.line();
+        let url = parse(address)?;
+        must_have_contact(&url, &config)?;
+        Ok(Self::on(url, host.clone(), gate.clone(), transport, Options::default()))
+    }
+
+    /// The same at the pace that `gate` keeps for its host.
+    pub fn over(
+        address: &str,
+        config: &Config,
+        gate: Gate,
+        transport: Transport,
+        options: Options,
+    ) -> Result<Self, WikiError> {
+        let url = parse(address)?;
+        must_have_contact(&url, config)?;
+        if options.login.is_some() && url.scheme() != "https" && !is_loopback(&url) {
+            return Err(WikiError::Eavesdropped(shown(&url)));
+        }
+        let host = Domain::of(&url).ok_or_else(|| WikiError::Address(shown_text(address)))?;
+        Ok(Self::on(url, host, gate, transport, options))
+    }
+
+    fn on(url: Url, host: Domain, gate: Gate, transport: Transport, options: Options) -> Self {
+        Self {
+            url,
+            host,
+            gate,
+            transport,
+            options,
+            requests: AtomicU64::new(0),
+            rate_limited: AtomicU64::new(0),
+            is_one: AtomicBool::new(false),
+            warned: Mutex::default(),
+            session: Session::default(),
+        }
+    }
+
+    /// Its address, without secrets.
+    pub fn address(&self) -> String {
+        shown(&self.url)
+    }
+
+    pub(super) fn url(&self) -> &Url {
+        &self.url
+    }
+
+    pub(super) fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// Whose pace its requests keep.
+    pub fn host(&self) -> &Domain {
+        &self.host
+    }
+
+    /// The gate its requests pass.
+    pub fn gate(&self) -> &Gate {
+        &self.gate
+    }
+
+    /// The time between requests, as far as is known.
+    pub fn spacing(&self) -> Span {
+        let rule = self.gate.rules().rule(&self.host);
+        let known = self.gate.look(&self.gate.rules().domain(&self.host)).map(|live| live.spacing);
+        let spacing = known.unwrap_or_else(|| Terms { rule, crawl_delay: Span::ZERO }.baseline());
+        spacing.max(rule.intent(Intent::Api).min_delay)
+    }
+
+    /// Requests sent so far.
+    pub fn requests(&self) -> u64 {
+        self.requests.load(Ordering::Relaxed)
+    }
+
+    /// How often it said that this is too much.
+    pub fn rate_limited(&self) -> u64 {
+        self.rate_limited.load(Ordering::Relaxed)
+    }
+
+    /// Asks `action=query`. Beside the answer comes what to send along for the rest of it, if there is more.
+    pub async fn query(
+        &self,
+        params: &[(&str, &str)],
+        rest: Option<&Rest>,
+    ) -> Result<(Value, Option<Rest>), WikiError> {
+        let answered = self.ask::<Value>(params, rest).await?;
+        Ok((answered.query, answered.rest))
+    }
+
+    /// The same, read as `T`.
+    pub(super) async fn ask<T: DeserializeOwned + Default>(
+        &self,
+        params: &[(&str, &str)],
+        rest: Option<&Rest>,
+    ) -> Result<Answered<T>, WikiError> {
+        let mut fields = Fields::of(&self.options);
+        fields.extend(params.iter().copied());
+        fields.extend(rest.into_iter().flatten().map(|(name, value)| (&**name, &**value)));
+        let asked = fields.asked(&self.url);
+        self.be_logged_in().await?;
+        let answered: Answered<T> = match self.exchange(&asked).await {
+            // A session does not last for ever.
+            Err(WikiError::Refused { code: Code::Denied(code), .. }) if self.lost_session(&code) => {
+                self.be_logged_in().await?;
+                self.exchange(&asked).await?
+            }
+            answered => answered?,
+        };
+        if rest.is_some() && answered.rest.as_ref() == rest {
+            let what = "it goes on where it was asked to go on: that would never end".to_owned();
+            return Err(WikiError::Unexpected { api: self.address(), what });
+        }
+        Ok(answered)
+    }
+
+    /// Asks until there is an answer, or asking again does not help.
+    async fn exchange<T: DeserializeOwned + Default>(&self, asked: &Asked) -> Result<Answered<T>, WikiError> {
+        let began = self.gate.clock().now();
+        let mut retries = 0;
+        loop {
+            let mut permit = self.turn().await?;
+            let attempt = match self.send(asked, &mut permit).await {
+                Ok(attempt) => attempt,
+                Err(Unsent::Withheld) => continue,
+                // Nothing was asked of the wiki.
+                Err(Unsent::Broken(cause)) if cause.is_final() => {
+                    return Err(WikiError::Transport { api: self.address(), cause });
+                }
+                Err(Unsent::Broken(cause)) => Attempt::broken(cause),
+            };
+            self.requests.fetch_add(1, Ordering::Relaxed);
+            let is_final = attempt.broken.as_ref().is_some_and(TransportError::is_final);
+            let (answer, result) = self.judge::<T>(attempt);
+            if answer.outcome == Outcome::RateLimited {
+                self.rate_limited.fetch_add(1, Ordering::Relaxed);
+            }
+            let recorded = permit.record(&answer);
+            let error = match result {
+                Ok(answered) => return Ok(answered),
+                Err(error) => error,
+            };
+            let is_one = self.is_one.load(Ordering::Relaxed);
+            let retries_max = self.options.retries_max.min(if is_one { u32::MAX } else { FIRST_RETRIES_MAX });
+            let verdict = retry::judge(answer.outcome, recorded.standing, retries, retries_max);
+            // What never was an API does not become one.
+            let is_none = matches!(error, WikiError::NotJson { .. }) && !is_one;
+            if verdict.step != TaskStep::Retry || is_none || is_final {
+                return Err(error);
+            }
+            // Who is told to wait waits; that is no failure, unless it goes on for days.
+            let is_told = matches!(answer.outcome, Outcome::RateLimited | Outcome::Unavailable);
+            if !is_told || self.gate.clock().now().since(began) > TOLD_MAX {
+                retries = verdict.retries;
+            }
+            tracing::warn!(%error, retries, "the wiki is asked again when its pace allows");
+        }
+    }
+
+    /// Waits for the next turn.
+    async fn turn(&self) -> Result<Permit, WikiError> {
+        let acquiring = self.gate.acquire(&self.host, Intent::Api);
+        let Some(mut stop) = self.options.stop.clone() else { return Ok(acquiring.await?) };
+        // Nobody may be there any more to stop it: then it is not.
+        let stopped = async { stop.wait_for(|stop| *stop).await.is_ok() };
+        tokio::select! {
+            biased;
+            true = stopped => Err(WikiError::Stopped),
+            permit = acquiring => Ok(permit?),
+        }
+    }
+
+    async fn send(&self, asked: &Asked, permit: &mut Permit) -> Result<Attempt, Unsent> {
+        let json = HeaderValue::from_static("application/json");
+        let cookies = self.session.cookies();
+        let request = Request {
+            accept: Some(&json),
+            headers: cookies.as_slice(),
+            posted: asked.form.as_ref(),
+            ..request(&asked.url, Lead::Listed)
+        };
+        let mut answered = client::send(&self.transport, request, permit).await?;
+        if self.options.login.is_some() {
+            self.session.take_cookies(&answered.headers);
+        }
+        let told = told(&answered.headers, self.gate.clock().now());
+        let location = answered.headers.get(LOCATION);
+        let to = location.and_then(|to| asked.url.join(to.to_str().ok()?).ok());
+        let mut body = BytesMut::new();
+        let mut broken = None;
+        while let Some(chunk) = answered.body.chunk().await {
+            match chunk {
+                Ok(chunk) => body.extend_from_slice(&chunk),
+                Err(cause) => {
+                    broken = Some(cause);
+                    break;
+                }
+            }
+        }
+        Ok(Attempt { status: answered.status, told, to, body: body.freeze(), broken })
+    }
+}
+
+/// A request as it is sent, however often.
+struct Asked {
+    url: Url,
+    /// What is posted there.
+    form: Option<Bytes>,
+}
+
+/// The fields of a request, encoded.
+struct Fields(String);
+
+impl Fields {
+    /// Those of a query.
+    fn of(options: &Options) -> Self {
+        let mut fields = Self::bare("query");
+        fields.extend([("curtimestamp", "1")]);
+        if let Some(maxlag) = options.maxlag {
+            fields.extend([("maxlag", &*maxlag.to_string())]);
+        }
+        let unless_said = options.login.as_ref().map(|_| Assert::User);
+        fields.extend(options.assert.or(unless_said).map(|assert| ("assert", assert.as_str())));
+        fields
+    }
+
+    /// Those of any action.
+    fn bare(action: &str) -> Self {
+        let mut fields = Self(String::new());
+        fields.extend([("action", action), ("format", "json"), ("formatversion", "2")]);
+        fields
+    }
+
+    fn extend<'a>(&mut self, pairs: impl IntoIterator<Item = (&'a str, &'a str)>) {
+        let mut encoded = form_urlencoded::Serializer::new(std::mem::take(&mut self.0));
+        self.0 = encoded.extend_pairs(pairs).finish();
+    }
+
+    /// In the address, unless that would get too long for servers.
+    fn asked(self, api: &Url) -> Asked {
+        if self.0.len() > ADDRESS_MAX {
+            return self.posted(api);
+        }
+        let mut url = api.clone();
+        url.set_query(Some(&self.0));
+        Asked { url, form: None }
+    }
+
+    fn posted(self, api: &Url) -> Asked {
+        Asked { url: api.clone(), form: Some(self.0.into()) }
+    }
+}
+
+/// The address of an API as an archive of it is known by, without secrets.
+pub fn address(text: &str) -> Result<String, WikiError> {
+    Ok(shown(&parse(text)?))
+}
+
+/// The address of an API.
+fn parse(address: &str) -> Result<Url, WikiError> {
+    let wrong = || WikiError::Address(shown_text(address));
+    let url = Url::parse(address).map_err(|_| wrong())?;
+    if !matches!(url.scheme(), "http" | "https") || !url.has_host() || url.query().is_some() {
+        return Err(wrong());
+    }
+    Ok(url)
+}
+
+/// A wiki on this machine has its operator at hand; others must know whom to write to.
+fn must_have_contact(url: &Url, config: &Config) -> Result<(), WikiError> {
+    if is_loopback(url) || config.http.contact.is_some() { Ok(()) } else { Err(WikiError::NoContact) }
+}
+
+fn is_loopback(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.is_loopback(),
+        Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
+        None => false,
+    }
+}
+
+/// What MediaWiki recommends.
+const MAXLAG: u32 = 5;
+/// About an hour of a wiki that fails, at the pace of an archiver.
+const RETRIES_MAX: u32 = 20;
+/// A wiki that says all the time that it cannot be asked is given up after this.
+const TOLD_MAX: Span = Span::from_hours(24);
+/// What did not answer as an API yet is perhaps none.
+const FIRST_RETRIES_MAX: u32 = 3;
+/// Longer addresses are refused by some servers.
+const ADDRESS_MAX: usize = 2_000;

@@ -1,0 +1,333 @@
+//! The rounds of an archive, answer by answer: each brings something, which is kept with how far the round is.
+
+use comity_core::time::{Span, Timestamp};
+use comity_store::domains::HolderId;
+use comity_store::wiki::{Batch, Kept, Walked, Wiki, WikiPage};
+
+use super::answers::{self, AllRevisions, Answered, Pages, Rest};
+use super::archive::Archive;
+use super::content::revision;
+use super::error::{Code, WikiError};
+use super::progress::{Progress, Step, UnderWay, Way};
+
+/// A run under way.
+pub(super) struct Run<'a> {
+    pub(super) archive: &'a Archive,
+    pub(super) wiki: Wiki,
+    pub(super) holder: Option<HolderId>,
+    pub(super) progress: Progress,
+    pub(super) kept: Kept,
+    /// How many pages or revisions may be named at once.
+    pub(super) batch: usize,
+    /// The oldest change that the wiki still lists.
+    pub(super) oldest_change: Option<Timestamp>,
+    /// How often a list was begun anew, because the wiki did not go on with it.
+    pub(super) begun_anew: u32,
+}
+
+impl Run<'_> {
+    /// Keeps a batch, and how far the archive is with it.
+    pub(super) async fn keep(&mut self, batch: Batch) -> Result<(), WikiError> {
+        let (pages, revisions) = (batch.pages.len() as u64, batch.revisions.len() as u64);
+        let Kept { pages: new, moved, restored, deleted, revisions: fetched, textless } =
+            self.archive.store.keep_wiki(self.wiki.id, self.holder, batch).await?;
+        self.kept.textless += textless;
+        self.kept.pages += new;
+        self.kept.moved += moved;
+        self.kept.restored += restored;
+        self.kept.deleted += deleted;
+        self.kept.revisions += fetched;
+        self.archive.tell(|standing| {
+            standing.pages += pages;
+            standing.revisions += revisions;
+        });
+        Ok(())
+    }
+
+    /// The same where nothing else came of an answer than that the round goes on with `step`.
+    pub(super) async fn go_to(&mut self, step: Step) -> Result<(), WikiError> {
+        self.keep_at(step, Batch::default()).await
+    }
+
+    /// Keeps what came of an answer; the round goes on with `step`.
+    pub(super) async fn keep_at(&mut self, step: Step, batch: Batch) -> Result<(), WikiError> {
+        self.progress = self.progress.at(step);
+        let (round, progress) = (self.progress.round, self.progress.write());
+        self.keep(Batch { round, progress, ..batch }).await
+    }
+
+    /// Keeps what came of an answer within a step.
+    pub(super) async fn keep_here(&mut self, batch: Batch) -> Result<(), WikiError> {
+        let (round, progress) = (self.progress.round, self.progress.write());
+        self.keep(Batch { round, progress, ..batch }).await
+    }
+
+    /// Goes on with the round under way until it is over. The wiki has had so many `edits`.
+    pub(super) async fn finish(&mut self, edits: Option<u64>) -> Result<Way, WikiError> {
+        let mut way = Way::Whole;
+        if let Some(under_way) = &self.progress.under_way {
+            way = under_way.way;
+            let there = match way {
+                Way::Whole => self.archive.store.count_revisions(self.wiki.id).await?,
+                Way::Changes | Way::Compared => 0,
+            };
+            self.archive.tell(|standing| {
+                standing.revisions = there;
+                standing.revisions_before = there;
+                standing.revisions_expected = edits.filter(|_| way == Way::Whole);
+            });
+        }
+        while let Some(UnderWay { namespaces, step, .. }) = self.progress.under_way.clone() {
+            self.archive.tell(|standing| standing.doing = step.doing());
+            match step {
+                Step::Pages { nth, rest } => self.list_pages(&namespaces, nth, rest).await?,
+                Step::Logs { rest } => self.read_logs(&namespaces, rest).await?,
+                Step::Revisions { from, rest } => self.fetch_revisions(&namespaces, from, rest).await?,
+                Step::Changes { rest } => self.look_at_changes(&namespaces, rest).await?,
+                Step::Lacking { after, rest } => self.fill_up(&namespaces, after, rest).await?,
+            }
+        }
+        Ok(way)
+    }
+
+    /// A list that the wiki does not go on with is begun anew, unless that does not help.
+    pub(super) fn begins_anew(&mut self, error: &WikiError, rest: Option<&Rest>) -> bool {
+        let refused = matches!(error, WikiError::Refused { code: Code::BadContinue, .. }) && rest.is_some();
+        self.begun_anew += u32::from(refused);
+        refused && self.begun_anew <= ANEW_MAX
+    }
+
+    /// One answer of the list of pages of a namespace.
+    async fn list_pages(
+        &mut self,
+        namespaces: &[i64],
+        nth: usize,
+        rest: Option<Rest>,
+    ) -> Result<(), WikiError> {
+        let Some(namespace) = namespaces.get(nth) else {
+            return self.go_to(self.after_pages()).await;
+        };
+        let number = namespace.to_string();
+        let params =
+            [("generator", "allpages"), ("gaplimit", "max"), ("gapnamespace", &number), ("prop", "info")];
+        let answered = match self.archive.api.ask::<Pages>(&params, rest.as_ref()).await {
+            Err(error) if self.begins_anew(&error, rest.as_ref()) => {
+                return self.go_to(Step::Pages { nth, rest: None }).await;
+            }
+            answered => answered?,
+        };
+        let pages = answered.query.pages.iter().filter_map(|page| page_of(page, false)).collect();
+        let (step, is_last) = match answered.rest {
+            Some(rest) => (Step::Pages { nth, rest: Some(rest) }, false),
+            None => (Step::Pages { nth: nth + 1, rest: None }, nth + 1 == namespaces.len()),
+        };
+        // Who is in none of them is gone; who moved from one to the other is not.
+        let looked_through = if is_last { namespaces.to_vec() } else { Vec::new() };
+        self.keep_at(step, Batch { pages, looked_through, ..Batch::default() }).await
+    }
+
+    fn after_pages(&self) -> Step {
+        match self.progress.under_way.as_ref().map(|under_way| under_way.way) {
+            Some(Way::Compared) => Step::Logs { rest: None },
+            _ => Step::Revisions { from: None, rest: None },
+        }
+    }
+
+    /// One answer of the list of all revisions.
+    async fn fetch_revisions(
+        &mut self,
+        namespaces: &[i64],
+        from: Option<String>,
+        rest: Option<Rest>,
+    ) -> Result<(), WikiError> {
+        let numbers = joined(namespaces);
+        let mut params = vec![
+            ("list", "allrevisions"),
+            ("arvprop", REVISION),
+            ("arvslots", "*"),
+            ("arvlimit", "max"),
+            ("arvdir", "newer"),
+            ("arvnamespace", &numbers),
+        ];
+        if let Some(from) = &from {
+            params.push(("arvstart", from));
+        }
+        let answered = match self.archive.api.ask::<AllRevisions>(&params, rest.as_ref()).await {
+            // Nothing is kept twice.
+            Err(error) if self.begins_anew(&error, rest.as_ref()) => {
+                return self.go_to(Step::Revisions { from, rest: None }).await;
+            }
+            answered => answered?,
+        };
+        let mut batch = Batch::default();
+        let listed = answered.query.allrevisions;
+        let knows = listed.is_some();
+        for page in listed.unwrap_or_default() {
+            self.sort_in(page, namespaces, &mut batch)?;
+        }
+        let step = match answered.rest {
+            Some(rest) => Step::Revisions { from, rest: Some(rest) },
+            None => {
+                batch.walked = match (knows, &from) {
+                    (false, _) => Walked::None,
+                    (true, None) => Walked::All,
+                    (true, Some(_)) => Walked::SinceTheirFirst,
+                };
+                Step::Lacking { after: 0, rest: None }
+            }
+        };
+        self.keep_at(step, batch).await
+    }
+
+    /// The next page that lacks something: one answer of its history. When there is none, the round is over.
+    async fn fill_up(&mut self, namespaces: &[i64], after: i64, rest: Option<Rest>) -> Result<(), WikiError> {
+        if rest.is_none() {
+            let lacking = self.archive.store.lacking_pages(self.wiki.id, after, self.batch as u32).await?;
+            // Where only the newest revision lacks, as after a move, many are fetched at once.
+            let newest: Vec<i64> = lacking.iter().filter(|page| page.whole).map(|page| page.newest).collect();
+            if !newest.is_empty() {
+                self.fetch_by_number(&newest, namespaces).await?;
+            }
+        }
+        let lacking = self.archive.store.lacking_pages(self.wiki.id, after, 1).await?;
+        let Some(page) = lacking.into_iter().next() else {
+            let now = self.archive.api.gate().clock().now().to_string();
+            self.progress = self.progress.end(now);
+            return self.keep_here(Batch::default()).await;
+        };
+        let number = page.id.to_string();
+        let params = [
+            ("prop", "info|revisions"),
+            ("pageids", &number),
+            ("rvprop", REVISION),
+            ("rvslots", "*"),
+            ("rvlimit", "max"),
+            ("rvdir", "newer"),
+        ];
+        let answered = match self.archive.api.ask::<Pages>(&params, rest.as_ref()).await {
+            Err(error) if self.begins_anew(&error, rest.as_ref()) => {
+                return self.go_to(Step::Lacking { after, rest: None }).await;
+            }
+            answered => answered?,
+        };
+        let mut batch = Batch::default();
+        let is_over = answered.rest.is_none();
+        match answered.query.pages.into_iter().next() {
+            Some(said) if !said.missing => {
+                batch.pages.extend(page_of(&said, is_over));
+                self.sort_in(said, namespaces, &mut batch)?;
+            }
+            // It went while we looked.
+            _ => batch.pages.push(WikiPage { deleted: true, ..page.clone() }),
+        }
+        let step = match answered.rest {
+            Some(rest) => Step::Lacking { after, rest: Some(rest) },
+            None => Step::Lacking { after: page.id, rest: None },
+        };
+        self.keep_at(step, batch).await
+    }
+
+    /// Fetches revisions by their numbers.
+    pub(super) async fn fetch_by_number(
+        &mut self,
+        revisions: &[i64],
+        namespaces: &[i64],
+    ) -> Result<(), WikiError> {
+        for numbers in revisions.chunks(self.batch) {
+            let numbers = joined(numbers);
+            let params =
+                [("prop", "info|revisions"), ("revids", &*numbers), ("rvprop", REVISION), ("rvslots", "*")];
+            let mut rest = None;
+            loop {
+                let answered: Answered<Pages> = self.archive.api.ask(&params, rest.as_ref()).await?;
+                let mut batch = Batch::default();
+                for page in answered.query.pages {
+                    self.sort_in(page, namespaces, &mut batch)?;
+                }
+                self.keep_here(batch).await?;
+                rest = answered.rest;
+                if rest.is_none() {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The revisions of a page go into a batch, and the page itself in case it is new. One that is where nothing is
+    /// archived is left.
+    fn sort_in(&self, page: answers::Page, namespaces: &[i64], batch: &mut Batch) -> Result<(), WikiError> {
+        if !namespaces.contains(&page.ns) {
+            return Ok(());
+        }
+        let newest = page.revisions.iter().map(|revision| revision.revid).max();
+        let sighted = WikiPage {
+            id: page.pageid,
+            namespace: page.ns,
+            title: page.title,
+            model: page.contentmodel.unwrap_or_default(),
+            redirect: page.redirect,
+            newest: page.lastrevid.or(newest).unwrap_or(0),
+            deleted: false,
+            whole: false,
+        };
+        for said in page.revisions {
+            let kept = revision(page.pageid, said);
+            let api = || self.archive.api.address();
+            batch.revisions.push(kept.map_err(|what| WikiError::Unexpected { api: api(), what })?);
+        }
+        batch.sighted.push(sighted);
+        Ok(())
+    }
+
+    /// A round that asks for what is new.
+    pub(super) fn begin_update(&mut self, incremental: bool, now: String) {
+        let way = if incremental && self.changes_reach_back() { Way::Changes } else { Way::Compared };
+        self.progress.begin(way, self.progress.whole.clone(), now);
+    }
+
+    /// A round that was interrupted for so long that the wiki has forgotten its changes compares instead.
+    pub(super) fn look_whether_it_can_go_on(&mut self, now: &str) {
+        let step = self.progress.under_way.as_ref().map(|under_way| &under_way.step);
+        if matches!(step, Some(Step::Changes { .. })) && !self.changes_reach_back() {
+            self.begin_update(false, now.to_owned());
+        }
+    }
+
+    fn changes_reach_back(&self) -> bool {
+        let since = self.progress.since.as_deref().and_then(|since| Timestamp::parse(since).ok());
+        since.zip(self.oldest_change).is_some_and(|(since, oldest)| oldest <= since)
+    }
+
+    /// From when on changes are asked: a little earlier than what is known, since clocks and databases lag.
+    pub(super) fn since(&self) -> Option<String> {
+        let since = Timestamp::parse(self.progress.since.as_deref()?).ok()?;
+        Some((since - OVERLAP).to_string())
+    }
+}
+
+/// A page as it is kept; nothing when the answer left out what it is about.
+pub(super) fn page_of(said: &answers::Page, whole: bool) -> Option<WikiPage> {
+    Some(WikiPage {
+        id: said.pageid,
+        namespace: said.ns,
+        title: said.title.clone(),
+        model: said.contentmodel.clone().unwrap_or_default(),
+        redirect: said.redirect,
+        newest: said.lastrevid?,
+        deleted: false,
+        whole,
+    })
+}
+
+/// Numbers as a query lists them.
+pub(super) fn joined(numbers: &[i64]) -> String {
+    numbers.iter().map(i64::to_string).collect::<Vec<_>>().join("|")
+}
+
+/// What is asked of a revision.
+const REVISION: &str = "ids|flags|timestamp|user|userid|comment|size|sha1|slotsha1|contentmodel|content|tags";
+/// How much earlier than the last round ended changes are asked for: clocks and databases lag.
+pub(super) const OVERLAP: Span = Span::from_secs(600);
+/// How often lists are begun anew in a run.
+const ANEW_MAX: u32 = 5;

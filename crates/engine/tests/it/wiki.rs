@@ -1,0 +1,135 @@
+//! A wiki's API and whose pace it keeps.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use comity::clock::Clock;
+use comity::limiter::{Limits, RateLimiter};
+use comity::wiki::Api;
+use comity_core::time::{Span, Timestamp};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+use crate::support::{Site, at, eventually, ms, reply, soon};
+
+const META: &[(&str, &str)] = &[("meta", "siteinfo")];
+
+/// B68: one request a second unless a limiter says otherwise; only one that is disabled lets everything pass.
+#[tokio::test]
+async fn it_keeps_the_pace_it_is_given() {
+    let site = Site::start(|_| reply(200).body("{\"query\":{}}")).await;
+    let api = Api::new(&site.url("/api.php")).unwrap();
+    for _ in 0..2 {
+        soon("an answer", api.query(META, None)).await.unwrap();
+    }
+    assert!(site.gaps(1)[0] >= ms(950), "{:?}", site.gaps(1));
+    let api = Api::with_limiter(&site.url("/api.php"), &RateLimiter::disabled()).unwrap();
+    for _ in 0..20 {
+        soon("an answer", api.query(META, None)).await.unwrap();
+    }
+    assert!(site.gaps(1)[2..].iter().all(|gap| *gap < ms(500)), "{:?}", site.gaps(1));
+}
+
+/// B68: what the wiki is told to wait, everybody on the same limiter waits.
+#[tokio::test]
+async fn a_limiter_is_shared_with_others() {
+    let (clock, hands) = Clock::manual(at(0));
+    let limiter = RateLimiter::with_clock(Limits::default(), clock.clone()).unwrap();
+    let refused = "{\"error\":{\"code\":\"ratelimited\",\"info\":\"too much\"}}";
+    let site = Site::start(move |asked| match asked.path.contains("later") {
+        true => reply(200).body("{\"query\":{}}"),
+        false => reply(200).body(refused),
+    })
+    .await;
+    let api = Arc::new(Api::with_limiter(&site.url("/api.php"), &limiter).unwrap());
+    let asking = tokio::spawn({
+        let api = api.clone();
+        async move { api.query(META, None).await.map(|_| ()) }
+    });
+    eventually("the refusal", || api.rate_limited() == 1).await;
+    let other = tokio::spawn({
+        let limiter = limiter.clone();
+        async move { limiter.wait_async().await }
+    });
+    hands.advance(ms(4_900));
+    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    assert!(!other.is_finished() && site.paths().len() == 1, "5 s after the first refusal, not sooner");
+    hands.advance(ms(1_200));
+    eventually("the next", || other.is_finished() || site.paths().len() == 2).await;
+    asking.abort();
+}
+
+/// B70: 48 hours at one request a second: none early, memory flat. In a process of its own, whose memory is its own.
+#[test]
+fn forty_eight_hours() {
+    let alone = ["--exact", "wiki::forty_eight_hours_alone", "--ignored"];
+    let ended = std::process::Command::new(std::env::current_exe().unwrap()).args(alone).output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stdout);
+    assert!(ended.status.success() && said.contains("1 passed"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "forty_eight_hours runs it"]
+async fn forty_eight_hours_alone() {
+    let (clock, hands) = Clock::manual(at(0));
+    let limiter = RateLimiter::with_clock(Limits::default(), clock.clone()).unwrap();
+    let (early, came) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let port = tiny(clock, early.clone(), came.clone()).await;
+    let api = Arc::new(Api::with_limiter(&format!("http://127.0.0.1:{port}/api.php"), &limiter).unwrap());
+    // Whoever asks says so first: the clock stands still from then until the answer was read.
+    let (asks, asking) = tokio::sync::mpsc::unbounded_channel();
+    let asked = tokio::spawn({
+        let api = api.clone();
+        async move {
+            for _ in 0..HOURS_48 {
+                api.query(META, None).await.unwrap();
+                asks.send(()).unwrap();
+            }
+        }
+    });
+    let mut asking = asking;
+    let mut before = 0;
+    for nth in 0..HOURS_48 {
+        asking.recv().await.unwrap();
+        if nth == 1_000 {
+            before = resident_kb();
+        }
+        hands.advance(Span::from_secs(1));
+    }
+    asked.await.unwrap();
+    assert_eq!((api.requests(), came.load(Ordering::Relaxed)), (HOURS_48, HOURS_48));
+    assert_eq!(early.load(Ordering::Relaxed), 0);
+    let grown = resident_kb().saturating_sub(before);
+    assert!(grown < 8_192, "{grown} kB more than after 1,000 requests");
+}
+
+/// A site that answers every request alike, and counts those that come less than a second after the one before.
+async fn tiny(clock: Clock, early: Arc<AtomicU64>, came: Arc<AtomicU64>) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        let mut last = Timestamp::MIN;
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut head = [0; 4_096];
+            while stream.read(&mut head).await.is_ok_and(|read| read > 0) {
+                let now = clock.now();
+                early.fetch_add(u64::from(now.since(last) < Span::from_secs(1)), Ordering::Relaxed);
+                came.fetch_add(1, Ordering::Relaxed);
+                last = now;
+                let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\n{\"query\":{}}";
+                if stream.write_all(answer).await.is_err() {
+                    break;
+                }
+            }
+        }
+    });
+    port
+}
+
+fn resident_kb() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+const HOURS_48: u64 = 48 * 3_600;
