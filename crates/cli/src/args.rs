@@ -2,6 +2,7 @@
 
 mod run;
 mod sources;
+mod wiki;
 
 use std::path::PathBuf;
 
@@ -12,6 +13,8 @@ pub(crate) use sources::{
     Cadence, Items, ListFormat, Sources, SourcesAdd, SourcesImport, SourcesSet, Switch, Which,
 };
 
+pub(crate) use wiki::{Wiki, WikiArchive, WikiAssert, WikiExport};
+
 /// Polite fetching: decides for every fetcher you run when the next request to a site may leave, learns from each
 /// answer, remembers across restarts, and says why a request waits.
 #[derive(Debug, Parser)]
@@ -21,6 +24,7 @@ pub(crate) use sources::{
   comity fetch https://example.org/ --out pages
   comity fetch --input urls.txt --job news      # Ctrl-C, then again: goes on where it stopped
   comity sources add https://example.org/ && comity run   # follow a site's feed
+  comity wiki archive https://wiki.example/w/api.php   # a wiki with its whole history
   comity explain https://example.org/           # why would a request wait?
   comity serve                                  # other programs ask over HTTP before they fetch
   comity profiles standard                      # the rules a domain starts from
@@ -75,6 +79,9 @@ pub(crate) enum Command {
     /// Look at the items that sources led to
     #[command(subcommand)]
     Items(Items),
+    /// Archive MediaWiki wikis with their whole history
+    #[command(subcommand)]
+    Wiki(Wiki),
     /// The decision service: any program asks over HTTP before it fetches, and tells what happened
     Serve(Serve),
     /// See it at work: a site on loopback that says 429, and a job that fetches all of it (15 seconds)

@@ -7,6 +7,7 @@ use std::time::Duration;
 use comity::clock::Clock;
 use comity::config::{Config, Given, Sources, environment, read_file};
 use comity::core::domain::Domain;
+use comity::core::rule::Profile;
 use comity::event::{Events, shown_text};
 use comity::gate::{Gate, GateError};
 use comity::store::{self, Store};
@@ -16,6 +17,11 @@ use crate::exit::usage;
 
 /// The configuration that `given` and the global flags lead to.
 pub(crate) fn config(global: &Global, given: Given) -> anyhow::Result<Config> {
+    config_from(global, given, Profile::standard())
+}
+
+/// The same, with another profile when none is named.
+pub(crate) fn config_from(global: &Global, given: Given, unnamed_profile: Profile) -> anyhow::Result<Config> {
     let default = PathBuf::from(DEFAULT_FILE);
     let path = global.config.clone().or_else(|| default.exists().then_some(default));
     let text = path.as_deref().map(read_file).transpose()?;
@@ -28,7 +34,7 @@ pub(crate) fn config(global: &Global, given: Given) -> anyhow::Result<Config> {
         ..given
     };
     let file = name.as_deref().zip(text.as_deref());
-    Ok(Config::load(Sources { file, env: environment(), given, ..Sources::default() })?)
+    Ok(Config::load(Sources { unnamed_profile, file, env: environment(), given })?)
 }
 
 /// The store that the configuration names.

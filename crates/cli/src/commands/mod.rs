@@ -14,6 +14,7 @@ mod scrape;
 mod serve;
 mod sources;
 mod table;
+mod wiki;
 
 use std::process::ExitCode;
 
@@ -32,6 +33,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Scrape(scrape) => scrape::run(&global, scrape).await?,
         Command::Demo => demo::run(&global).await?,
         Command::Serve(serve) => serve::run(&global, serve).await?,
+        Command::Wiki(command) => wiki::run(&global, command).await?,
         Command::Config(command) => config::run(&global, &command)?,
         Command::Profiles { name } => config::profiles(&global, name.as_deref())?,
         command => {
@@ -50,6 +52,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
                 | Command::Scrape(_)
                 | Command::Demo
                 | Command::Serve(_)
+                | Command::Wiki(_)
                 | Command::Config(_)
                 | Command::Profiles { .. } => crate::exit::DONE,
             }

@@ -1,7 +1,7 @@
 //! The command `comity` as people run it: real processes, real servers on loopback, judged by the servers' logs.
 //!
 //! - `comity`: a folder of its own for each test, and processes in it
-//! - `nginx`, `site`: the servers, and what they logged
+//! - `nginx`, `site`, `mediawiki`: the servers, and what they logged
 //! - `log`: how a log is judged
 //! - `follow`: sources and what became of them
 //! - `service`: `comity serve`, and asking it
@@ -10,6 +10,7 @@
 mod comity;
 mod follow;
 mod log;
+mod mediawiki;
 mod nginx;
 mod service;
 mod site;
@@ -42,3 +43,5 @@ mod signals;
 mod sources;
 mod stopped;
 mod trouble;
+mod wiki;
+mod wiki_answers;

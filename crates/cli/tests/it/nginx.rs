@@ -145,12 +145,13 @@ http {{
     default_type text/html;
     log_format starts '$msec $request_time $host $server_port $uri $status $connection';
     access_log {folder}/access.log starts;
-    log_format asked escape=json '{{\"path\":\"$uri\",\"status\":$status,\"accept\":\"$http_accept\",'
+    log_format asked escape=json '{{\"path\":\"$uri\",\"query\":\"$args\",\"method\":\"$request_method\",\"status\":$status,\"accept\":\"$http_accept\",'
         '\"if_none_match\":\"$http_if_none_match\",\"if_modified_since\":\"$http_if_modified_since\",'
         '\"user_agent\":\"$http_user_agent\",\"encoding\":\"$sent_http_content_encoding\"}}';
     access_log {folder}/asked.log asked;
     client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy; fastcgi_temp_path {folder}/fastcgi;
     uwsgi_temp_path {folder}/uwsgi; scgi_temp_path {folder}/scgi;
+    limit_req_zone $server_port zone=strict:64k rate=4r/s;
     server {{
         listen 127.0.0.1:{port};
         root {folder}/www;

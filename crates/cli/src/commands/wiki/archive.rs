@@ -1,0 +1,273 @@
+//! `comity wiki archive`.
+
+use std::time::Duration;
+
+use comity::client::{self, Client};
+use comity::config::Config;
+use comity::core::time::{Span, Timestamp};
+use comity::gate::{Gate, HandsOff};
+use comity::store::wiki::FileTally;
+use comity::wiki::api::Options;
+use comity::wiki::archive::{Plan, Standing};
+use comity::wiki::estimate::{Estimate, estimate};
+use comity::wiki::files::Folder;
+use comity::wiki::{Api, Archive, Assert, Login, Summary, Way, WikiError};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use crate::args::{Global, WikiArchive, WikiAssert};
+use crate::output::{self, Progress};
+use crate::signals::Signals;
+use crate::{exit, setup};
+
+pub(super) async fn run(global: &Global, config: Config, archive: WikiArchive) -> anyhow::Result<u8> {
+    let store = setup::open_store(&config)?;
+    let gate = setup::gate(&config, store.clone(), "wiki archive").await?;
+    let (stop, stopping) = watch::channel(false);
+    let options = Options {
+        maxlag: maxlag(&archive.maxlag)?,
+        assert: archive.assert.map(assert),
+        login: login(archive.user.as_deref())?,
+        stop: Some(stopping),
+        ..Options::default()
+    };
+    let transport = client::transport(&config)?;
+    let api = Api::over(&archive.api, &config, gate.clone(), transport.clone(), options).map_err(told)?;
+    let began = gate.clock().now();
+    let plan = Plan { namespaces: archive.namespace, incremental: archive.incremental };
+    let ended = match archive.dry_run {
+        true => dry_run(global, &api, &plan, archive.files.is_some(), stop).await,
+        false => {
+            let archiving = Archive::new(api, store.clone());
+            let archiving = match archive.files {
+                Some(path) => {
+                    let client = Client::over(&config, gate.clone(), transport, Some(store));
+                    archiving.with_files(Folder { path, client })
+                }
+                None => archiving,
+            };
+            whole(global, &archiving, &plan, stop, began).await
+        }
+    };
+    let closed = gate.close(HandsOff::Stop).await;
+    let code = ended?;
+    closed?;
+    Ok(code)
+}
+
+async fn whole(
+    global: &Global,
+    archive: &Archive,
+    plan: &Plan,
+    stop: watch::Sender<bool>,
+    began: Timestamp,
+) -> anyhow::Result<u8> {
+    let gate = archive.api().gate().clone();
+    let mut signals = Signals::new()?;
+    let mut progress = Progress::start(global);
+    let standing = archive.watch();
+    let mut tick = tokio::time::interval(Duration::from_millis(125));
+    let mut running = std::pin::pin!(archive.run(plan));
+    let mut interrupted = false;
+    let summary = loop {
+        tokio::select! {
+            ended = &mut running => break ended,
+            _ = tick.tick() => show(&mut progress, &standing.borrow(), &gate, began),
+            _ = signals.next() => {
+                if interrupted {
+                    drop(progress);
+                    output::remark("stopped at once; what was archived is kept");
+                    std::process::exit(exit::INTERRUPTED.into());
+                }
+                interrupted = true;
+                output::remark("stopping: the request under way is finished first (Ctrl-C again stops at once)");
+                stop.send_replace(true);
+            }
+        }
+    };
+    drop(progress);
+    match summary {
+        Ok(summary) => {
+            tell(global, archive, &summary, gate.clock().now().since(began));
+            let all_files = summary.files.is_none_or(|files| files.kept == files.files);
+            Ok(if summary.lacking == 0 && all_files { exit::DONE } else { exit::FAILURES })
+        }
+        Err(WikiError::Stopped) => {
+            output::remark(&WikiError::Stopped.to_string());
+            Ok(exit::INTERRUPTED)
+        }
+        Err(error) => Err(told(error)),
+    }
+}
+
+fn show(progress: &mut Progress, standing: &Standing, gate: &Gate, began: Timestamp) {
+    let elapsed = gate.clock().now().since(began);
+    let waits = gate.slowest(1).first().map_or_else(String::new, |(_, _, reason)| format!(" · {reason}"));
+    if standing.files_expected > 0 {
+        progress.show(standing.files, standing.files_expected, elapsed, || format!("files{waits}"));
+        return;
+    }
+    let fetched = standing.revisions.saturating_sub(standing.revisions_before);
+    let rate = fetched as f64 / elapsed.as_secs_f64().max(0.001);
+    let expected = standing.revisions_expected.unwrap_or(0).max(standing.revisions);
+    let left = match standing.revisions_expected {
+        Some(_) if rate > 0.0 => {
+            let seconds = expected.saturating_sub(standing.revisions) as f64 / rate;
+            format!(", about {} left", Span::from_secs(seconds as u64).about())
+        }
+        _ => String::new(),
+    };
+    progress.show(standing.revisions, expected.max(1), elapsed, || {
+        let Standing { doing, pages, requests, .. } = standing;
+        format!("revisions, {pages} pages, {requests} requests, {rate:.1}/s{left} · {doing}{waits}")
+    });
+}
+
+fn tell(global: &Global, archive: &Archive, summary: &Summary, elapsed: Span) {
+    let Summary { kept, pages, revisions, requests, rate_limited, lacking, statistics, ways, files } =
+        summary;
+    let way = ways.last().map_or("nothing", |way| match way {
+        Way::Whole => "whole",
+        Way::Changes => "recentchanges",
+        Way::Compared => "compared",
+    });
+    if global.json {
+        output::object(&json!({
+            "api": archive.api().address(),
+            "pages": pages,
+            "revisions": revisions,
+            "new_revisions": kept.revisions,
+            "new_pages": kept.pages,
+            "moved": kept.moved,
+            "deleted": kept.deleted,
+            "restored": kept.restored,
+            "lacking": lacking,
+            "without_text": kept.textless,
+            "files": files.map(|files| json!({ "listed": files.files, "kept": files.kept, "bytes": files.bytes })),
+            "way": way,
+            "requests": requests,
+            "rate_limited": rate_limited,
+            "elapsed_ms": elapsed.as_millis_up(),
+            "statistics": statistics,
+        }));
+        return;
+    }
+    let how = match ways.last() {
+        Some(Way::Whole) | None => "as a whole",
+        Some(Way::Changes) => "by the wiki's list of changes",
+        Some(Way::Compared) => "by comparing all pages",
+    };
+    output::line(&format!(
+        "{}: {pages} pages, {revisions} revisions; {how}, {requests} requests in {}",
+        archive.api().address(),
+        elapsed.about()
+    ));
+    output::line(&format!(
+        "new: {} revisions, {} pages; {} moved, {} deleted, {} restored",
+        kept.revisions, kept.pages, kept.moved, kept.deleted, kept.restored
+    ));
+    if let Some(FileTally { files, kept, bytes }) = files {
+        output::line(&format!("files: {kept} of {files} versions, {bytes} bytes"));
+    }
+    let said = |what: &str| statistics.get(what).and_then(Value::as_u64).unwrap_or(0);
+    output::line(&format!(
+        "Special:Statistics counts {} pages and {} edits in all namespaces",
+        said("pages"),
+        said("edits")
+    ));
+    if kept.textless > 0 {
+        output::remark(&format!("of {} revisions the wiki did not give the text", kept.textless));
+    }
+    if *lacking > 0 {
+        output::remark(&format!("{lacking} pages lack something that the wiki did not give"));
+    }
+}
+
+async fn dry_run(
+    global: &Global,
+    api: &Api,
+    plan: &Plan,
+    with_files: bool,
+    stop: watch::Sender<bool>,
+) -> anyhow::Result<u8> {
+    let mut signals = Signals::new()?;
+    let estimated = tokio::select! {
+        estimated = estimate(api, plan, with_files) => estimated.map_err(told)?,
+        _ = signals.next() => {
+            stop.send_replace(true);
+            return Ok(exit::INTERRUPTED);
+        }
+    };
+    let Estimate { namespaces, revisions, files, requests, spacing, duration } = estimated;
+    let pages: u64 = namespaces.iter().map(|(.., pages)| pages).sum();
+    if global.json {
+        let namespaces: Vec<Value> = namespaces
+            .iter()
+            .map(|(id, name, pages)| json!({ "namespace": id, "name": name, "pages": pages }))
+            .collect();
+        output::object(&json!({
+            "api": api.address(),
+            "namespaces": namespaces,
+            "pages": pages,
+            "revisions": revisions,
+            "files": files,
+            "requests": requests,
+            "spacing_ms": spacing.as_millis_up(),
+            "duration_ms": duration.as_millis_up(),
+        }));
+        return Ok(exit::DONE);
+    }
+    for (_, name, pages) in &namespaces {
+        output::line(&format!("{pages:>10} pages  {name}"));
+    }
+    if let Some(files) = files {
+        output::line(&format!("{files:>10} files, and older versions of them"));
+    }
+    output::line(&format!(
+        "{pages} pages with about {revisions} revisions: about {requests} requests, {} apart, {}",
+        spacing.about(),
+        duration.about()
+    ));
+    Ok(exit::DONE)
+}
+
+fn login(user: Option<&str>) -> anyhow::Result<Option<Login>> {
+    let Some(user) = user else { return Ok(None) };
+    match std::env::var("COMITY_WIKI_PASSWORD") {
+        Ok(password) if !password.is_empty() => Ok(Some(Login { user: user.to_owned(), password })),
+        _ => Err(exit::usage(format!("--user {user}: COMITY_WIKI_PASSWORD must hold its password"))),
+    }
+}
+
+fn maxlag(text: &str) -> anyhow::Result<Option<u32>> {
+    match text {
+        "none" => Ok(None),
+        text => text
+            .parse()
+            .map(Some)
+            .map_err(|_| exit::usage(format!("--maxlag = {text:?}: expected seconds such as 5, or none"))),
+    }
+}
+
+fn assert(assert: WikiAssert) -> Assert {
+    match assert {
+        WikiAssert::Anon => Assert::Anon,
+        WikiAssert::User => Assert::User,
+        WikiAssert::Bot => Assert::Bot,
+    }
+}
+
+/// An error with the exit code it deserves.
+fn told(error: WikiError) -> anyhow::Error {
+    match error {
+        WikiError::Address(_)
+        | WikiError::NoContact
+        | WikiError::Namespace { .. }
+        | WikiError::Eavesdropped(_)
+        | WikiError::Login { .. }
+        | WikiError::Folder { .. } => exit::usage(error.to_string()),
+        WikiError::Store(error) => error.into(),
+        WikiError::Gate(error) => error.into(),
+        error => error.into(),
+    }
+}

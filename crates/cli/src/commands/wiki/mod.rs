@@ -1,0 +1,37 @@
+//! `comity wiki`.
+
+mod archive;
+mod export;
+mod status;
+
+use comity::config::Given;
+use comity::core::rule::Profile;
+use comity::store::Store;
+use comity::store::wiki::Wiki;
+use comity::wiki::api::address;
+
+use crate::args::{self, Global};
+use crate::{exit, output, setup};
+
+pub(crate) async fn run(global: &Global, command: args::Wiki) -> anyhow::Result<u8> {
+    // The profile of archivers, unless another is named.
+    let config = setup::config_from(global, Given::default(), Profile::archiver())?;
+    output::log(&config.log, global);
+    match command {
+        args::Wiki::Archive(archive) => archive::run(global, config, archive).await,
+        args::Wiki::Export(export) => export::run(global, &config, export).await,
+        args::Wiki::Status { api } => status::run(global, &config, &api).await,
+    }
+}
+
+/// The archive of a wiki, which must be there.
+async fn find(store: &dyn Store, api: &str) -> anyhow::Result<Wiki> {
+    let api = address(api).map_err(|error| exit::usage(error.to_string()))?;
+    let found = store.find_wiki(api.clone()).await?;
+    found.ok_or_else(|| {
+        exit::usage(format!(
+            "api = {api:?}: nothing of it is archived in {}; comity wiki archive does that",
+            store.place()
+        ))
+    })
+}

@@ -1,0 +1,85 @@
+//! `comity wiki status`.
+
+use comity::config::Config;
+use comity::wiki::Progress;
+use serde_json::{Value, json};
+
+use super::find;
+use crate::args::Global;
+use crate::{exit, output, setup};
+
+pub(super) async fn run(global: &Global, config: &Config, api: &str) -> anyhow::Result<u8> {
+    let store = setup::open_store(config)?;
+    let wiki = find(&*store, api).await?;
+    let (namespaces, content) = store.tally_wiki(wiki.id).await?;
+    let files = store.tally_files(wiki.id).await?;
+    let progress = Progress::of(&wiki)?;
+    let named = |number: i64| {
+        let all = wiki.site["namespaces"].as_array().into_iter().flatten();
+        let one = all.into_iter().find(|one| one["id"] == number);
+        let name = one.and_then(|one| one["name"].as_str()).unwrap_or_default().to_owned();
+        if name.is_empty() { "(main)".to_owned() } else { name }
+    };
+    let state = match (&progress.under_way, progress.whole.is_empty()) {
+        (Some(under_way), _) => format!("under way: {}", under_way.step.doing()),
+        (None, false) => "complete".to_owned(),
+        (None, true) => "not begun".to_owned(),
+    };
+    if global.json {
+        let each: Vec<Value> = namespaces
+            .iter()
+            .map(|one| {
+                json!({
+                    "namespace": one.namespace,
+                    "name": named(one.namespace),
+                    "pages": one.pages,
+                    "redirects": one.redirects,
+                    "deleted": one.deleted,
+                    "revisions": one.revisions,
+                    "lacking": one.lacking,
+                    "whole": progress.whole.contains(&one.namespace),
+                })
+            })
+            .collect();
+        output::object(&json!({
+            "api": wiki.api,
+            "sitename": wiki.site["general"]["sitename"],
+            "state": state,
+            "ended_at": progress.ended_at,
+            "current_to": progress.since,
+            "namespaces": each,
+            "files": { "listed": files.files, "kept": files.kept, "bytes": files.bytes },
+            "contents": content.pieces,
+            "bytes": content.bytes,
+            "packed_bytes": content.packed,
+        }));
+        return Ok(exit::DONE);
+    }
+    let name = wiki.site["general"]["sitename"].as_str().unwrap_or(&wiki.api);
+    output::line(&format!("{name}: {state}"));
+    for one in &namespaces {
+        let lacking = match one.lacking {
+            0 => String::new(),
+            lacking => format!(", {lacking} not complete"),
+        };
+        output::line(&format!(
+            "{:>10} pages ({} redirects), {} revisions, {} deleted{lacking}  {}",
+            one.pages,
+            one.redirects,
+            one.revisions,
+            one.deleted,
+            named(one.namespace)
+        ));
+    }
+    output::line(&format!(
+        "{} different texts, {} bytes, {} packed",
+        content.pieces, content.bytes, content.packed
+    ));
+    if files.files > 0 {
+        output::line(&format!("{} of {} versions of files, {} bytes", files.kept, files.files, files.bytes));
+    }
+    if let (Some(ended_at), Some(since)) = (&progress.ended_at, &progress.since) {
+        output::line(&format!("ended {ended_at}; as the wiki was at {since} or later"));
+    }
+    Ok(exit::DONE)
+}

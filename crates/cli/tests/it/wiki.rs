@@ -1,0 +1,548 @@
+//! Archives of a real wiki.
+
+use std::collections::BTreeSet;
+
+use crate::comity::World;
+use crate::log::{TOLERANCE, assert_spaced, wait_until};
+use crate::mediawiki::{MediaWiki, Row};
+use crate::nginx::Nginx;
+
+/// B67, B69: what is archived is what the wiki's own database holds; no request came early.
+#[test]
+fn everything_is_archived_as_it_is() {
+    let (world, wiki) = (World::new(), full());
+    wiki.hide("Hidden text", 1);
+    wiki.hide("Hidden words", 2 + 4);
+    wiki.hide("Suppressed", 1 + 2 + 4 + 8);
+    let front = in_front_of(&wiki, "");
+    world.write("comity.toml", PACE);
+    let api = format!("{}/api.php", front.url());
+    let told = world.run(&["--json", "wiki", "archive", &api, "-n", "0", "-n", "4"]).expect(0).json();
+    assert_eq!(told["lacking"], 0, "{told}");
+    same(&world, &wiki, &[0, 4]);
+    assert_eq!(told["revisions"].as_u64(), Some((wiki.revisions(0).len() + wiki.revisions(4).len()) as u64));
+    assert_spaced(&front.log(), 100);
+    // In a handful of requests, however many pages there are.
+    assert!(told["requests"].as_u64().unwrap() <= 8, "{told}");
+    let shown = world.run(&["wiki", "status", &api]).expect(0);
+    shown.shows("complete");
+    let sql = "SELECT user, comment, hidden FROM wiki_revisions JOIN wiki_pages USING (wiki_id, page_id)
+        WHERE title = 'Hidden words' AND parent_id = 0";
+    let hidden: (Option<String>, Option<String>, i64) =
+        world.sql().query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).unwrap();
+    assert_eq!(hidden, (None, None, 6));
+}
+
+/// B69: ten kills lose nothing and ask for nothing twice.
+#[test]
+fn ten_kills_lose_nothing() {
+    let (world, wiki) = (World::new(), many(120));
+    let front = in_front_of(&wiki, "limit_req zone=strict burst=1 nodelay; limit_req_status 429;");
+    world.write("comity.toml", &PACE.replace("100ms", "260ms"));
+    let api = format!("{}/api.php", front.url());
+    let mut random = fastrand::Rng::with_seed(11);
+    for _ in 0..10 {
+        let run = world.start(&["wiki", "archive", &api]);
+        std::thread::sleep(std::time::Duration::from_millis(random.u64(50..900)));
+        run.kill();
+    }
+    let last = world.run(&["--json", "wiki", "archive", &api]);
+    last.expect(0);
+    same(&world, &wiki, &[0]);
+    assert_spaced(&front.log(), 260);
+    // What was answered and kept is not asked for again; what was on its way at a kill may be.
+    let mut seen = BTreeSet::new();
+    let of_content = front.asked().into_iter().filter(|asked| asked["status"] == 200);
+    let of_content = of_content.filter(|asked| !asked["query"].as_str().unwrap().contains("siteinfo"));
+    let twice = of_content.filter(|asked| !seen.insert(asked["query"].to_string())).count();
+    assert!(twice <= 10, "{twice} of {}", seen.len());
+}
+
+/// B67: whoever archives faster than the wiki likes is told so, and waits as long as it is told.
+#[test]
+fn a_front_that_refuses_is_waited_for() {
+    for (told, wait_ms) in [("", 300), ("add_header Retry-After 1 always;", 1_000)] {
+        let (world, wiki) = (World::new(), many(400));
+        let limit = "limit_req zone=strict; limit_req_status 429; error_page 429 @refused;";
+        let front = in_front_of_with(&wiki, limit, &format!("location @refused {{ {told} return 429; }}"));
+        world.write("comity.toml", PACE);
+        let api = format!("{}/api.php", front.url());
+        let summary = world.run(&["--json", "wiki", "archive", &api]).expect(0).json();
+        same(&world, &wiki, &[0]);
+        let log = front.log();
+        let refused: Vec<usize> = (0..log.len()).filter(|nth| log[*nth].status == 429).collect();
+        assert!(!refused.is_empty() && summary["rate_limited"] == refused.len(), "{summary}");
+        for nth in refused {
+            let waited = log[nth + 1].start - log[nth].answered;
+            assert!(waited >= wait_ms * 1_000 - TOLERANCE, "{waited}\n{}", crate::log::told(&log));
+        }
+        assert_spaced(&log, 100);
+    }
+}
+
+/// Every version of every file, whole and checked, once.
+#[test]
+fn files_are_archived_with_their_versions() {
+    let (world, wiki) = (World::new(), MediaWiki::start());
+    let front =
+        Nginx::start(&format!("location /uploads {{ proxy_pass http://127.0.0.1:{}; }}", wiki.port()));
+    wiki.take_uploads(Some(&front.url()));
+    let noise = |seed: u64, size: usize| -> Vec<u8> {
+        let mut random = fastrand::Rng::with_seed(seed);
+        (0..size).map(|_| random.u8(..)).collect()
+    };
+    wiki.upload("One.png", &noise(1, 3_000));
+    wiki.upload("One.png", &noise(2, 200_000));
+    wiki.upload("Grüße_✓.png", b"small");
+    wiki.upload("Broken.png", &noise(3, 100));
+    world.write("comity.toml", &format!("{PACE}[http]\nallow_private = [\"127.0.0.1\"]\n"));
+    let broken = find(&wiki.uploaded(), "Broken.png");
+    let whole = std::fs::read(&broken).unwrap();
+    std::fs::write(&broken, b"something else").unwrap();
+    let api = wiki.api();
+    let archive = || world.run(&["--json", "wiki", "archive", &api, "--files=kept"]);
+    let first = archive().expect(1);
+    first.says("SHA-1");
+    assert_eq!(first.json()["files"], serde_json::json!({ "listed": 4, "kept": 3, "bytes": 203_005 }));
+    // The bytes that are there are not asked for again, also by a store that knows nothing of them.
+    std::fs::write(&broken, whole).unwrap();
+    let asked = front.log().len();
+    assert_eq!(archive().expect(0).json()["files"]["kept"], 4);
+    assert_eq!(front.log().len(), asked + 1, "{}", crate::log::told(&front.log()));
+    for file in ["comity.db", "comity.db-wal", "comity.db-shm"] {
+        let _ = std::fs::remove_file(world.path(file));
+    }
+    assert_eq!(archive().expect(0).json()["files"]["kept"], 4);
+    assert_eq!(front.log().iter().filter(|hit| hit.path != "/robots.txt").count(), 5);
+    same(&world, &wiki, &[6]);
+    let index =
+        std::fs::read_to_string(world.path("kept").join(format!("127.0.0.1-{}-api.php.jsonl", wiki.port())));
+    let index: Vec<serde_json::Value> =
+        index.unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let content = |title: &str, superseded: bool| {
+        let is_it = |line: &&serde_json::Value| line["title"] == title && line["superseded"] == superseded;
+        let line = index.iter().find(is_it).unwrap_or_else(|| panic!("{title} in {index:?}"));
+        std::fs::read(world.path("kept").join(line["file"].as_str().unwrap())).unwrap()
+    };
+    assert!(
+        content("File:One.png", true) == noise(1, 3_000)
+            && content("File:One.png", false) == noise(2, 200_000)
+    );
+    assert_eq!(content("File:Grüße ✓.png", false), b"small");
+    let left: Vec<_> = walk(&world.path("kept")).into_iter().filter(|path| path.ends_with(".part")).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+/// B69: kills while files are fetched leave nothing that is half.
+#[test]
+fn kills_among_files_lose_nothing() {
+    let (world, wiki) = (World::new(), MediaWiki::start());
+    wiki.take_uploads(None);
+    let content = |nth: usize| format!("file {nth} ").repeat(5_000 + nth).into_bytes();
+    (0..6).for_each(|nth| wiki.upload(&format!("File_{nth}.png"), &content(nth)));
+    world.write("comity.toml", &format!("robots = \"ignore\"\n{PACE}"));
+    let mut random = fastrand::Rng::with_seed(7);
+    for _ in 0..6 {
+        let run = world.start(&["wiki", "archive", &wiki.api(), "--files"]);
+        std::thread::sleep(std::time::Duration::from_millis(random.u64(200..900)));
+        run.kill();
+    }
+    let told = world.run(&["--json", "wiki", "archive", &wiki.api(), "--files"]).expect(0).json();
+    assert_eq!((&told["files"]["kept"], &told["files"]["listed"]), (&6.into(), &6.into()), "{told}");
+    let kept: Vec<String> = walk(&world.path("files"));
+    let is_whole = |path: &String| (0..6).any(|nth| std::fs::read(path).unwrap() == content(nth));
+    assert_eq!(kept.iter().filter(|path| is_whole(path)).count(), 6, "{kept:?}");
+    assert_eq!(kept.len(), 7, "and their list: {kept:?}");
+}
+
+/// Whoever is known gets more at once, and its password is shown nowhere.
+#[test]
+fn a_bot_logs_in_and_asks_less_often() {
+    let (world, wiki) = (World::new(), many(300));
+    let front = in_front_of(&wiki, "");
+    let (user, password) = wiki.bot_password();
+    world.write("comity.toml", PACE);
+    let api = format!("{}/api.php", front.url());
+    let archive = |password: Option<&str>| {
+        let mut command = world.command(&["--json", "wiki", "archive", &api, "--user", &user]);
+        command.envs(password.map(|password| ("COMITY_WIKI_PASSWORD", password)));
+        world.begin(command).wait()
+    };
+    archive(None).expect(2).says("COMITY_WIKI_PASSWORD");
+    archive(Some("wrong")).expect(2).says("does not log us in");
+    let before = front.log().len();
+    let done = archive(Some(&password)).expect(0);
+    // A token, the login, the site, its pages, and all revisions at once.
+    assert_eq!(done.json()["requests"], 5, "{}", done.stdout);
+    assert_eq!(front.log().len(), before + 5);
+    same(&world, &wiki, &[0]);
+    assert_spaced(&front.log(), 100);
+    let said = format!("{}{}", done.stdout, done.stderr);
+    assert!(
+        !said.contains(&password) && !front.asked().iter().any(|one| one.to_string().contains(&password))
+    );
+    // Elsewhere, nobody must be able to read it on the way.
+    let args = ["wiki", "archive", "http://wiki.example/api.php", "--user", &user];
+    let mut command = world.command(&args);
+    command.env("COMITY_WIKI_PASSWORD", &password).env("COMITY_HTTP_CONTACT", "me@example.org");
+    world.begin(command).wait().expect(2).says("not https");
+}
+
+/// Titles that are too long for an address are posted.
+#[test]
+fn long_titles_are_asked_for_too() {
+    let (world, wiki) = (World::new(), MediaWiki::start());
+    let front = in_front_of_with(&wiki, "", "large_client_header_buffers 2 2k;");
+    world.write("comity.toml", PACE);
+    let api = format!("{}/api.php", front.url());
+    let title = |nth: usize| format!("{} {nth}", "ü".repeat(100));
+    (0..8).for_each(|nth| wiki.edit(&title(nth), "a long title"));
+    world.run(&["wiki", "archive", &api]).expect(0);
+    let list: String = (0..8).map(|nth| format!("{}|{}\n", title(nth), title(nth + 10))).collect();
+    wiki.rename_all(&list);
+    let told = world.run(&["--json", "wiki", "archive", &api, "--incremental"]).expect(0).json();
+    assert_eq!((&told["way"], &told["moved"]), (&"recentchanges".into(), &8.into()), "{told}");
+    same(&world, &wiki, &[0]);
+    assert!(front.asked().iter().any(|one| one["method"] == "POST"));
+}
+
+/// Two at once would undo each other's notes: the second leaves it alone.
+#[test]
+fn a_wiki_is_archived_by_one_at_a_time() {
+    let (world, wiki) = (World::new(), many(200));
+    world.write("comity.toml", &PACE.replace("100ms", "400ms"));
+    let first = world.start(&["wiki", "archive", &wiki.api()]);
+    wait_until("it has begun", || {
+        let begun = "SELECT count(*) FROM wikis WHERE progress IS NOT NULL";
+        world.store().exists()
+            && world.sql().query_row(begun, [], |row| row.get::<_, i64>(0)).unwrap_or(0) > 0
+    });
+    world.run(&["wiki", "archive", &wiki.api()]).expect(1).says("another process archives this wiki");
+    first.wait().expect(0);
+    same(&world, &wiki, &[0]);
+}
+
+/// B69: what changed is found by the wiki's list of changes, and by comparing.
+#[test]
+fn what_changed_is_caught_up_with() {
+    let (world, wiki) = (World::new(), full());
+    world.write("comity.toml", PACE);
+    let api = wiki.api();
+    let archive = |more: &[&str]| {
+        world
+            .run(&[&["--json", "wiki", "archive", &api, "-n", "0", "-n", "4"], more].concat())
+            .expect(0)
+            .json()
+    };
+    archive(&[]);
+    let again = archive(&["--incremental"]);
+    assert_eq!((&again["way"], &again["new_revisions"]), (&"recentchanges".into(), &0.into()), "{again}");
+    assert!(again["requests"].as_u64().unwrap() <= 5, "{again}");
+    for way in ["recentchanges", "compared"] {
+        wiki.edit("Plain", &format!("edited before {way}"));
+        wiki.edit(&format!("New {way}"), "a new page");
+        wiki.rename("Ünïcode ✓", &format!("Moved {way}"));
+        wiki.delete("Redirect");
+        let more: &[&str] = if way == "compared" { &[] } else { &["--incremental"] };
+        let told = archive(more);
+        assert_eq!(told["way"], way, "{told}");
+        assert_eq!((&told["deleted"], &told["moved"]), (&1.into(), &1.into()), "{told}");
+        same(&world, &wiki, &[0, 4]);
+        wiki.restore("Redirect");
+        wiki.rename(&format!("Moved {way}"), "Ünïcode ✓");
+        let told = archive(more);
+        assert_eq!(told["restored"].as_u64().unwrap(), 1, "{told}");
+        same(&world, &wiki, &[0, 4]);
+    }
+}
+
+/// B69: whatever happens to a page between two runs, its history is whole after the second.
+#[test]
+fn what_happened_between_two_runs_is_not_lost() {
+    for way in ["recentchanges", "compared"] {
+        let (world, wiki) = (World::new(), full());
+        world.write("comity.toml", PACE);
+        for title in ["Moved twice", "Protected", "Away", "Again", "Elsewhere"] {
+            wiki.edit(title, &format!("the beginning of {title}"));
+        }
+        wiki.delete("Elsewhere");
+        let api = wiki.api();
+        let archive = |more: &[&str]| {
+            let args = [&["--json", "wiki", "archive", &api, "-n", "0", "-n", "4"], more].concat();
+            world.run(&args).expect(0).json()
+        };
+        archive(&[]);
+        wiki.rename("Moved twice", "Moved once");
+        wiki.rename("Moved once", "Moved again");
+        wiki.edit("Moved again", "edited after two moves");
+        wiki.protect("Protected");
+        wiki.edit("Protected", "edited after that");
+        wiki.rename("Away", "User:Away");
+        wiki.edit("User:Away", "where nothing is archived");
+        wiki.rename("User:Away", "Back");
+        wiki.edit("Back", "edited when it was back");
+        wiki.delete("Again");
+        wiki.edit("Again", "made anew");
+        wiki.restore("Again");
+        wiki.edit("Elsewhere", "made anew");
+        wiki.restore("Elsewhere");
+        wiki.edit("Elsewhere", "edited after that");
+        wiki.rename("Project:About", "About");
+        if way == "compared" {
+            // The wiki has forgotten what changed.
+            wiki.sql().execute("DELETE FROM recentchanges", []).unwrap();
+            wiki.edit("Plain", "one change is known");
+        }
+        let told = archive(&["--incremental"]);
+        assert_eq!((&told["way"], &told["lacking"]), (&way.into(), &0.into()), "{told}");
+        same(&world, &wiki, &[0, 4]);
+        // What was seen to is not fetched again, although it is not long ago.
+        let again = archive(&["--incremental"]);
+        assert_eq!(again["new_revisions"], 0, "{again}");
+        assert!(again["requests"].as_u64().unwrap() <= 6, "{again}");
+    }
+}
+
+/// B69: what happens while the first run is under way is caught up with.
+#[test]
+fn what_happens_meanwhile_is_not_lost() {
+    let (world, wiki) = (World::new(), many(200));
+    (0..3).for_each(|nth| wiki.edit("User:Draft", &format!("draft {nth}")));
+    wiki.edit("Doomed", "to be deleted");
+    world.write("comity.toml", &PACE.replace("100ms", "1500ms"));
+    let first = world.start(&["wiki", "archive", &wiki.api()]);
+    wait_until("pages are listed", || {
+        let sql = "SELECT count(*) FROM wikis WHERE progress LIKE '%\"revisions\":{%'";
+        world.store().exists() && world.sql().query_row(sql, [], |row| row.get(0)) == Ok(1)
+    });
+    wiki.rename("User:Draft", "Published");
+    wiki.edit("Published", "edited once it was");
+    wiki.delete("Doomed");
+    wiki.edit("Page 3", "edited meanwhile");
+    first.wait().expect(0);
+    let told = world.run(&["--json", "wiki", "archive", &wiki.api(), "--incremental"]).expect(0).json();
+    assert_eq!(told["way"], "recentchanges", "{told}");
+    same(&world, &wiki, &[0]);
+}
+
+/// A dump of an archive makes the same wiki elsewhere.
+#[test]
+fn a_dump_is_imported_without_a_warning() {
+    let (world, wiki, other) = (World::new(), full(), MediaWiki::start());
+    wiki.hide("Hidden text", 1);
+    wiki.hide("Hidden words", 2 + 4);
+    world.write("comity.toml", PACE);
+    world
+        .run(&["wiki", "export", &wiki.api(), "--out", "dump.xml"])
+        .expect(2)
+        .says("nothing of it is archived");
+    world.run(&["wiki", "archive", &wiki.api(), "-n", "0", "-n", "4"]).expect(0);
+    for name in ["dump.xml", "dump.xml.gz", "dump.xml.zst"] {
+        world.run(&["wiki", "export", &wiki.api(), "--out", name]).expect(0);
+    }
+    let said = other.import(&world.path("dump.xml"));
+    assert!(!said.to_lowercase().contains("warning") && said.contains("Done!"), "{said}");
+    let revisions = |wiki: &MediaWiki| -> BTreeSet<(String, String, String)> {
+        let sql = "SELECT CAST(page_title AS TEXT), CAST(rev_timestamp AS TEXT), CAST(rev_sha1 AS TEXT)
+            FROM revision JOIN page ON page_id = rev_page WHERE page_namespace IN (0, 4) AND NOT rev_deleted & 1";
+        let connection = wiki.sql();
+        let mut statement = connection.prepare(sql).unwrap();
+        let row = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+        statement.query_map([], row).unwrap().map(Result::unwrap).collect()
+    };
+    let (here, there) = (revisions(&wiki), revisions(&other));
+    let lost: Vec<_> = here.difference(&there).collect();
+    assert!(lost.is_empty(), "{lost:?}");
+    // But for the first page of its own, and the revision whose text nobody gave.
+    assert_eq!(there.len(), here.len() + 2);
+    let unpacked =
+        std::process::Command::new("gzip").arg("-dc").arg(world.path("dump.xml.gz")).output().unwrap();
+    let plain = std::fs::read(world.path("dump.xml")).unwrap();
+    assert!(unpacked.stdout == plain);
+    assert!(zstd::decode_all(std::fs::File::open(world.path("dump.xml.zst")).unwrap()).unwrap() == plain);
+}
+
+/// B70
+#[test]
+fn a_dry_run_counts_and_keeps_nothing() {
+    let (world, wiki) = (World::new(), full());
+    let told = world.run(&["--json", "wiki", "archive", &wiki.api(), "--dry-run", "-n", "0", "-n", "4"]);
+    let told = told.expect(0).json();
+    assert_eq!(told["pages"].as_u64(), Some((wiki.pages(0).len() + wiki.pages(4).len()) as u64), "{told}");
+    assert_eq!((&told["spacing_ms"], &told["requests"]), (&1_000.into(), &4.into()), "{told}");
+    assert_eq!(told["duration_ms"], 4_000, "{told}");
+    world.run(&["wiki", "status", &wiki.api()]).expect(2).says("nothing of it is archived");
+}
+
+#[test]
+fn ctrl_c_stops_and_the_next_run_goes_on() {
+    let (world, wiki) = (World::new(), many(120));
+    world.write("comity.toml", &PACE.replace("100ms", "300ms"));
+    let mut run = world.start(&["--log-level", "debug", "wiki", "archive", &wiki.api()]);
+    let revisions = || {
+        let count =
+            world.sql().query_row("SELECT count(*) FROM wiki_revisions", [], |row| row.get::<_, i64>(0));
+        count.unwrap_or(0)
+    };
+    wait_until("something is archived", || run.is_over() || world.store().exists() && revisions() > 0);
+    run.signal("INT");
+    let ended = run.wait();
+    assert_eq!(ended.code, Some(130), "{}", ended.stderr);
+    let before = revisions();
+    assert!(before > 0 && before < wiki.revisions(0).len() as i64, "{before}");
+    world.run(&["wiki", "status", &wiki.api()]).expect(0).shows("under way");
+    let told = world.run(&["--json", "wiki", "archive", &wiki.api()]).expect(0).json();
+    assert_eq!(told["new_revisions"].as_i64(), Some(wiki.revisions(0).len() as i64 - before), "{told}");
+    same(&world, &wiki, &[0]);
+}
+
+/// A wiki with everything that is hard about wikis.
+fn full() -> MediaWiki {
+    let wiki = MediaWiki::start();
+    for nth in 0..5 {
+        wiki.edit("Plain", &format!("edit {nth}"));
+    }
+    wiki.edit("Ünïcode ✓", "Grüße <b>&amp;</b> \"'\t\u{1f600}");
+    wiki.edit("Emptied", "something");
+    wiki.edit("Emptied", "");
+    wiki.edit("Large", &"0123456789abcde\n".repeat(1 << 16));
+    wiki.edit("Twice", "the same text");
+    wiki.edit("Once more", "the same text");
+    wiki.edit("Redirect", "#REDIRECT [[Plain]]");
+    for title in ["Hidden text", "Hidden words", "Suppressed"] {
+        wiki.edit(title, title);
+        wiki.edit(title, "shown");
+    }
+    wiki.edit("Project:About", "in a namespace of its own");
+    wiki
+}
+
+/// A wiki with this many revisions, on pages of ten each.
+fn many(revisions: usize) -> MediaWiki {
+    let wiki = MediaWiki::start();
+    let pages: String = (0..revisions / 10)
+        .map(|page| {
+            let revision = |nth: usize| {
+                format!(
+                    "<revision><timestamp>2020-01-01T{:02}:{:02}:00Z</timestamp><contributor><username>Somebody</username>\
+                     <id>0</id></contributor><model>wikitext</model><format>text/x-wiki</format>\
+                     <text xml:space=\"preserve\">page {page}, revision {nth}</text></revision>",
+                    page % 24,
+                    nth
+                )
+            };
+            let history: String = (0..10).map(revision).collect();
+            format!("<page><title>Page {page}</title><ns>0</ns>{history}</page>")
+        })
+        .collect();
+    let dump = format!(
+        "<mediawiki xmlns=\"http://www.mediawiki.org/xml/export-0.11/\" version=\"0.11\">{pages}</mediawiki>"
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("dump.xml");
+    std::fs::write(&path, dump).unwrap();
+    wiki.import(&path);
+    assert!(wiki.revisions(0).len() >= revisions, "{}", wiki.revisions(0).len());
+    wiki
+}
+
+/// nginx before a wiki, which logs when requests came.
+fn in_front_of(wiki: &MediaWiki, limit: &str) -> Nginx {
+    in_front_of_with(wiki, limit, "")
+}
+
+/// The same, with more.
+fn in_front_of_with(wiki: &MediaWiki, limit: &str, more: &str) -> Nginx {
+    let port = wiki.port();
+    Nginx::start(&format!(
+        "{more} location /api.php {{ {limit} proxy_pass http://127.0.0.1:{port}; proxy_set_header Host 127.0.0.1:{port}; }}"
+    ))
+}
+
+/// What is archived is what the wiki has, revision by revision and page by page.
+#[track_caller]
+fn same(world: &World, wiki: &MediaWiki, namespaces: &[i64]) {
+    let archive = world.sql();
+    for namespace in namespaces {
+        let sql = "SELECT revision_id, r.page_id, parent_id, strftime('%Y%m%d%H%M%S', at_us / 1000000, 'unixepoch'), hidden,
+                coalesce(r.sha1, ''), r.size, minor, user, comment, iif(c.sha1 IS NULL, NULL, lower(hex(c.sha1)))
+            FROM wiki_revisions r JOIN wiki_pages p USING (wiki_id, page_id)
+                JOIN wiki_slots s USING (wiki_id, revision_id) LEFT JOIN wiki_contents c ON c.id = content_id
+            WHERE namespace = ?1 AND NOT deleted AND role = 'main' ORDER BY revision_id";
+        let mut statement = archive.prepare(sql).unwrap();
+        let ours = statement.query_map([namespace], Row::read).unwrap().map(|row| {
+            let row = row.unwrap();
+            Row { sha1: base36(&row.sha1), text: row.text.as_deref().map(base36), ..row }
+        });
+        let ours: Vec<Row> = ours.collect();
+        let mut theirs = wiki.revisions(*namespace);
+        // What is hidden is not told, and the sum of hidden text neither; what was archived before stays.
+        for row in &mut theirs {
+            let is_hidden = |bit: i64| row.hidden & bit != 0;
+            let (text, comment, user) = (is_hidden(1), is_hidden(2), is_hidden(4));
+            if text {
+                let our = ours.iter().find(|our| our.id == row.id);
+                (row.sha1, row.text) = (base36(""), our.and_then(|our| our.text.clone()));
+            }
+            row.comment = row.comment.take().filter(|_| !comment);
+            row.user = row.user.take().filter(|_| !user);
+        }
+        let (lost, wrong) = (without(&theirs, &ours), without(&ours, &theirs));
+        assert!(
+            lost.is_empty() && wrong.is_empty(),
+            "namespace {namespace}: lost {lost:#?}, wrong {wrong:#?}"
+        );
+        let sql =
+            "SELECT page_id, title, redirect, newest FROM wiki_pages WHERE namespace = ?1 AND NOT deleted
+            ORDER BY page_id";
+        let mut statement = archive.prepare(sql).unwrap();
+        let row = |row: &rusqlite::Row<'_>| {
+            let title: String = row.get(1)?;
+            let title = match namespace {
+                0 => title,
+                _ => title.split_once(':').unwrap().1.to_owned(),
+            };
+            Ok((row.get(0)?, title, row.get(2)?, row.get(3)?))
+        };
+        let ours: Vec<(i64, String, bool, i64)> =
+            statement.query_map([namespace], row).unwrap().map(Result::unwrap).collect();
+        assert_eq!(ours, wiki.pages(*namespace), "namespace {namespace}");
+    }
+}
+
+/// Those of `some` that are not among `others`.
+fn without<'a>(some: &'a [Row], others: &[Row]) -> Vec<&'a Row> {
+    some.iter().filter(|row| !others.contains(row)).collect()
+}
+
+/// The paths of all files in a folder.
+fn walk(folder: &std::path::Path) -> Vec<String> {
+    let each = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let paths = each.flat_map(|path| match path.is_dir() {
+        true => walk(&path),
+        false => vec![path.display().to_string()],
+    });
+    paths.collect()
+}
+
+fn find(folder: &std::path::Path, name: &str) -> String {
+    let found = walk(folder).into_iter().find(|path| path.ends_with(&format!("/{name}")));
+    found.unwrap_or_else(|| panic!("{name} in {:?}", walk(folder)))
+}
+
+/// A SHA-1 in hexadecimal as MediaWiki's database has it.
+fn base36(hex: &str) -> String {
+    let mut digits = [0_u32; 31];
+    for nibble in hex.chars().filter_map(|c| c.to_digit(16)) {
+        let mut carry = nibble;
+        for digit in digits.iter_mut().rev() {
+            let value = *digit * 16 + carry;
+            (*digit, carry) = (value % 36, value / 36);
+        }
+    }
+    digits.iter().filter_map(|digit| char::from_digit(*digit, 36)).collect()
+}
+
+/// A tenth of a second between requests, so that tests do not take long.
+const PACE: &str =
+    "[default]\nmin_delay = \"100ms\"\nrequests_per_second = \"none\"\nbackoff_base = \"300ms\"\n";

@@ -1,0 +1,309 @@
+//! What a real wiki cannot be made to answer: a scripted API.
+
+use serde_json::{Value, json};
+
+use crate::comity::World;
+use crate::log::TOLERANCE;
+use crate::site::{Answer, Site};
+
+/// B67: whatever an API says in whatever way, it is asked again when it may be, and not sooner.
+#[test]
+fn what_stands_in_a_body_counts_as_much_as_a_status() {
+    let error = |code: &str| ok(&json!({ "error": { "code": code, "info": format!("about {code}") } }));
+    let whole = json!({ "query": { "allrevisions": [] } }).to_string();
+    // What is said, and the least wait that follows, in milliseconds.
+    let refusals: Vec<(Answer, i64)> = vec![
+        (error("maxlag").header("Retry-After", "1"), 1_000),
+        (error("ratelimited"), 300),
+        (error("readonly"), 300),
+        (error("internal_api_error_DBQueryError"), 300),
+        (Answer::status(429).header("Retry-After", "1"), 1_000),
+        (Answer::status(503), 300),
+        (text("<!DOCTYPE html><html><body>502 Bad Gateway</body></html>"), 300),
+        (text(&whole[..whole.len() / 2]), 300),
+        (text(""), 300),
+        (text("{}"), 300),
+        (text("{\"message\": \"maintenance\"}"), 300),
+    ];
+    let waits: Vec<i64> = refusals.iter().map(|(_, wait)| *wait).collect();
+    let site = Site::start(move |asked| match asked.before {
+        0 => ok(&site_info()),
+        1 => ok(&json!({ "query": { "pages": [page(1, "A")] } })),
+        nth if nth < 2 + refusals.len() => refusals[nth - 2].0.clone(),
+        _ => ok(&revisions(&[(11, 1, "A")])),
+    });
+    let world = World::new();
+    world.write("comity.toml", PACE);
+    let told = world.run(&["--json", "wiki", "archive", &api(&site)]).expect(0).json();
+    assert_eq!((&told["revisions"], &told["requests"]), (&1.into(), &14.into()), "{told}");
+    assert_eq!(told["rate_limited"], 3, "{told}");
+    let log = site.log();
+    for (nth, wait) in waits.iter().enumerate() {
+        let (refused, next) = (&log[nth + 2], &log[nth + 3]);
+        let waited = next.start - refused.answered;
+        assert!(waited >= wait * 1_000 - TOLERANCE, "refusal {nth}: {waited} µs\n{}", crate::log::told(&log));
+    }
+}
+
+/// B67: a wiki that does not answer in time is asked again after the wait that a failure costs.
+#[test]
+fn a_wiki_that_is_silent_is_asked_again() {
+    let site = Site::start(move |asked| match asked.before {
+        0 => ok(&site_info()),
+        1 => ok(&json!({ "query": { "pages": [page(1, "A")] } })),
+        2 | 3 => ok(&revisions(&[(11, 1, "A")])).after(std::time::Duration::from_millis(1_500)),
+        _ => ok(&revisions(&[(11, 1, "A")])),
+    });
+    let world = World::new();
+    world.write("comity.toml", &format!("{PACE}[http]\nfirst_byte_timeout = \"300ms\"\n"));
+    let told = world.run(&["--json", "wiki", "archive", &api(&site)]).expect(0).json();
+    assert_eq!((&told["revisions"], &told["requests"]), (&1.into(), &5.into()), "{told}");
+    let log = site.log();
+    for nth in [3, 4] {
+        let gap = log[nth].start - log[nth - 1].start;
+        assert!(gap >= 600_000 - TOLERANCE, "300 ms of silence and 300 ms of wait: {gap} µs");
+    }
+}
+
+/// What asking again does not help is told at once, with its code.
+#[test]
+fn what_is_denied_is_not_asked_again() {
+    let denied = |code: &'static str| {
+        Site::start(move |_| ok(&json!({ "error": { "code": code, "info": "You may not." } })))
+    };
+    let (world, other) = (World::new(), Site::start(|_| text("{\"status\": \"ok\"}")));
+    world.run(&["wiki", "archive", &api(&other)]).expect(1).says("the JSON of something else");
+    assert_eq!(other.log().len(), 1);
+    for code in ["readapidenied", "assertuserfailed", "unknown_meta"] {
+        let (world, site) = (World::new(), denied(code));
+        world.run(&["wiki", "archive", &api(&site), "--assert", "user"]).expect(1).says(code);
+        assert_eq!(site.log().len(), 1, "{code}");
+        assert!(site.log()[0].path.contains("assert=user") && site.log()[0].path.contains("maxlag=5"));
+    }
+    let (world, page) = (World::new(), Site::start(|_| text("<html>a page</html>")));
+    world
+        .run(&["wiki", "archive", &api(&page)])
+        .expect(1)
+        .says("a page instead of the JSON of an API; is this the address of api.php?");
+    assert_eq!(page.log().len(), 1);
+    let moved = Site::start(|_| Answer::status(301).header("Location", "https://wiki.example/w/api.php"));
+    world.run(&["wiki", "archive", &api(&moved)]).expect(1).says("https://wiki.example/w/api.php");
+}
+
+/// B67: `continue` is followed to its end, sent back as it came; one that is refused begins anew.
+#[test]
+fn what_goes_on_is_followed_to_its_end() {
+    let site = Site::start(|asked| {
+        let query = asked.path;
+        let has = |what: &str| query.contains(what);
+        if has("siteinfo") {
+            return ok(&site_info());
+        }
+        if has("allpages") {
+            return match has("gapcontinue=B%7C2&continue=gap") || has("continue=gap&gapcontinue=B%7C2") {
+                true => ok(&json!({ "query": { "pages": [page(2, "B")] } })),
+                false => ok(&json!({ "query": { "pages": [page(1, "A")] },
+                    "continue": { "gapcontinue": "B|2", "continue": "gap" } })),
+            };
+        }
+        match (has("arvcontinue=1"), has("arvcontinue=2"), asked.before) {
+            (true, ..) => {
+                let mut told = revisions(&[(12, 1, "A")]);
+                told["continue"] = json!({ "arvcontinue": 2 });
+                ok(&told)
+            }
+            // The first time it does not know any more what it said.
+            (_, true, ..6) => ok(&json!({ "error": { "code": "badcontinue", "info": "No such place." } })),
+            (_, true, _) => ok(&revisions(&[(22, 2, "B")])),
+            _ => {
+                let mut told = revisions(&[(11, 1, "A")]);
+                told["continue"] = json!({ "arvcontinue": "1", "continue": "-||" });
+                told["warnings"] = json!({ "main": { "warnings": "Something is old." } });
+                ok(&told)
+            }
+        }
+    });
+    let world = World::new();
+    world.write("comity.toml", PACE);
+    let done = world.run(&["--json", "wiki", "archive", &api(&site)]).expect(0);
+    let told = done.json();
+    assert_eq!(
+        (&told["revisions"], &told["pages"], &told["lacking"]),
+        (&3.into(), &2.into(), &0.into()),
+        "{told}"
+    );
+    assert_eq!(done.stderr.matches("Something is old.").count(), 1, "{}", done.stderr);
+}
+
+/// B67: being told to wait is no failure, however often.
+#[test]
+fn a_wiki_that_lags_is_waited_for() {
+    let lagging = json!({ "error": { "code": "maxlag", "info": "Waiting for a database", "lag": 7 } });
+    let site = Site::start(move |asked| match asked.before {
+        0 => ok(&site_info()),
+        1 => ok(&json!({ "query": { "pages": [page(1, "A")] } })),
+        2..42 => ok(&lagging).header("Retry-After", "0"),
+        _ => ok(&revisions(&[(11, 1, "A")])),
+    });
+    let world = World::new();
+    world.write("comity.toml", PACE);
+    let told = world.run(&["--json", "wiki", "archive", &api(&site)]).expect(0).json();
+    assert_eq!((&told["revisions"], &told["rate_limited"]), (&1.into(), &40.into()), "{told}");
+}
+
+/// A list that goes on for ever does not.
+#[test]
+fn a_list_without_an_end_is_given_up() {
+    for (answer, says) in [
+        (
+            json!({ "query": { "pages": [page(1, "A")] }, "continue": { "gapcontinue": "A" } }),
+            "would never end",
+        ),
+        (json!({ "error": { "code": "badcontinue", "info": "No such place." } }), "badcontinue"),
+    ] {
+        let site = Site::start(move |asked| match asked.before {
+            0 => ok(&site_info()),
+            nth if nth % 2 == 1 => {
+                ok(&json!({ "query": { "pages": [page(1, "A")] }, "continue": { "gapcontinue": "A" } }))
+            }
+            _ => ok(&answer),
+        });
+        let world = World::new();
+        world.write("comity.toml", PACE);
+        world.run(&["wiki", "archive", &api(&site)]).expect(1).says(says);
+        assert!(site.log().len() < 20);
+    }
+}
+
+/// MediaWiki before 1.32 has one content a revision, and before 1.27 it is not read at all.
+#[test]
+fn what_old_wikis_answer_is_read_or_refused() {
+    let answers = |generator: &'static str| {
+        Site::start(move |asked| {
+            let mut told = site_info();
+            told["query"]["general"]["generator"] = generator.into();
+            let mut old = revision(11);
+            old.as_object_mut().unwrap().remove("slots");
+            old["content"] = "test".into();
+            old["contentmodel"] = "wikitext".into();
+            let mut without = revision(12);
+            without.as_object_mut().unwrap().remove("slots");
+            let page_1 = json!({ "pageid": 1, "ns": 0, "title": "A", "revisions": [old, without] });
+            match asked.before {
+                0 => ok(&told),
+                1 => ok(&json!({ "query": { "pages": [page(1, "A")] } })),
+                _ => ok(&json!({ "query": { "allrevisions": [page_1] } })),
+            }
+        })
+    };
+    let (world, site) = (World::new(), answers("MediaWiki 1.31.0"));
+    world.write("comity.toml", PACE);
+    let done = world.run(&["--json", "wiki", "archive", &api(&site)]).expect(0);
+    assert_eq!(
+        (&done.json()["revisions"], &done.json()["without_text"]),
+        (&2.into(), &1.into()),
+        "{}",
+        done.stdout
+    );
+    let sql = "SELECT bytes FROM wiki_slots JOIN wiki_contents ON id = content_id WHERE revision_id = 11";
+    assert_eq!(world.sql().query_row(sql, [], |row| row.get::<_, Vec<u8>>(0)).unwrap(), b"test");
+    world
+        .run(&["wiki", "archive", &api(&answers("MediaWiki 1.19.2"))])
+        .expect(1)
+        .says("MediaWiki 1.27 or later can be read");
+    // However it is typed, it is the same wiki.
+    let typed = api(&site).replace("http://", "HTTP://user:secret@");
+    world.run(&["wiki", "status", &typed]).expect(0).shows("Scripted");
+    let unknown = world.run(&["wiki", "status", "http://user:secret@127.0.0.1:1/api.php"]).expect(2);
+    assert!(!unknown.stderr.contains("secret"), "{}", unknown.stderr);
+}
+
+/// A wiki without such a list of revisions is archived page by page.
+#[test]
+fn an_old_wiki_is_archived_page_by_page() {
+    let site = Site::start(|asked| {
+        let has = |what: &str| asked.path.contains(what);
+        if has("siteinfo") {
+            return ok(&site_info());
+        }
+        if has("allpages") {
+            return ok(&json!({ "query": { "pages": [page(1, "A"), page(2, "B")] } }));
+        }
+        if has("allrevisions") {
+            let warning = "Unrecognized value for parameter \"list\": allrevisions.";
+            return ok(&json!({ "warnings": { "main": { "warnings": warning } }, "batchcomplete": true }));
+        }
+        let (id, title) = if has("pageids=1") { (1, "A") } else { (2, "B") };
+        let mut told = page(id, title);
+        told["revisions"] = json!([revision(id * 10), revision(if id == 1 { 11 } else { 22 })]);
+        ok(&json!({ "query": { "pages": [told] } }))
+    });
+    let world = World::new();
+    world.write("comity.toml", PACE);
+    let told = world.run(&["--json", "wiki", "archive", &api(&site)]).expect(0).json();
+    assert_eq!((&told["revisions"], &told["lacking"]), (&4.into(), &0.into()), "{told}");
+}
+
+/// Whose wiki it is must be able to reach us.
+#[test]
+fn a_wiki_elsewhere_wants_a_contact() {
+    let world = World::new();
+    world.run(&["wiki", "archive", "https://wiki.example/api.php"]).expect(2).says("http.contact");
+    world
+        .run(&["wiki", "archive", "wiki.example"])
+        .expect(2)
+        .says("expected the address of a wiki's api.php");
+    let site = Site::start(|_| ok(&site_info()));
+    world.run(&["wiki", "archive", &api(&site), "-n", "77"]).expect(2).says("0 (main), 4 (Project)");
+}
+
+fn api(site: &Site) -> String {
+    format!("{}/api.php", site.url())
+}
+
+fn text(body: &str) -> Answer {
+    Answer { body: body.to_owned(), ..Answer::status(200) }
+}
+
+fn ok(body: &Value) -> Answer {
+    text(&body.to_string())
+}
+
+fn site_info() -> Value {
+    json!({
+        "curtimestamp": "2026-11-16T14:00:00Z",
+        "query": {
+            "general": { "sitename": "Scripted", "generator": "MediaWiki 1.43", "case": "first-letter", "lang": "en" },
+            "namespaces": {
+                "0": { "id": 0, "name": "", "content": true, "case": "first-letter" },
+                "4": { "id": 4, "name": "Project", "content": false, "case": "first-letter" },
+            },
+            "statistics": { "pages": 2, "edits": 3 },
+            "userinfo": { "id": 0, "name": "127.0.0.1", "rights": ["read"] },
+            "recentchanges": [],
+        },
+    })
+}
+
+fn page(id: i64, title: &str) -> Value {
+    json!({ "pageid": id, "ns": 0, "title": title, "contentmodel": "wikitext", "lastrevid": if id == 1 { 11 } else { 22 } })
+}
+
+fn revision(id: i64) -> Value {
+    json!({
+        "revid": id, "parentid": 0, "user": "Somebody", "userid": 7, "timestamp": "2026-01-01T00:00:00Z", "size": 4,
+        "comment": "", "tags": [], "sha1": "a94a8fe5ccb19ba61c4c0873d391e987982fbbd3",
+        "slots": { "main": { "contentmodel": "wikitext", "contentformat": "text/x-wiki", "content": "test" } },
+    })
+}
+
+fn revisions(each: &[(i64, i64, &str)]) -> Value {
+    let pages: Vec<Value> = each
+        .iter()
+        .map(|(id, page, title)| json!({ "pageid": page, "ns": 0, "title": title, "revisions": [revision(*id)] }))
+        .collect();
+    json!({ "query": { "allrevisions": pages } })
+}
+
+const PACE: &str = "[default]\nmin_delay = \"20ms\"\nrequests_per_second = \"none\"\nbackoff_base = \"300ms\"\n\
+    backoff_max = \"600ms\"\n";
