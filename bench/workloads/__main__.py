@@ -12,7 +12,7 @@ import tempfile
 from . import processes
 from .bench import Bench
 
-WORKLOADS = ("W1", "W2", "W3", "W4", "W5", "W7", "W11", "W13")
+WORKLOADS = ("W1", "W2", "W3", "W4", "W5", "W7", "W11", "W12", "W13")
 
 
 def main() -> int:
