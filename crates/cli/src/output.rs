@@ -148,7 +148,7 @@ impl Progress {
         if !std::io::stderr().is_terminal() {
             return Self { kind: Kind::Lines { last: None } };
         }
-        let style = ProgressStyle::with_template("{bar:24} {pos}/{len} {wide_msg}");
+        let style = ProgressStyle::with_template("{bar:12} {pos}/{len} {wide_msg}");
         let style = style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> ");
         let made =
             ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr_with_hz(8)).with_style(style);

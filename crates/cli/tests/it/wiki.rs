@@ -104,6 +104,7 @@ fn files_are_archived_with_their_versions() {
     let first = archive().expect(1);
     first.says("SHA-1");
     assert_eq!(first.json()["files"], serde_json::json!({ "listed": 4, "kept": 3, "bytes": 203_005 }));
+    world.run(&["wiki", "status", &api]).expect(0).shows("1 of 4 versions of files are not there");
     // The bytes that are there are not asked for again, also by a store that knows nothing of them.
     std::fs::write(&broken, whole).unwrap();
     let asked = front.log().len();
@@ -129,6 +130,14 @@ fn files_are_archived_with_their_versions() {
             && content("File:One.png", false) == noise(2, 200_000)
     );
     assert_eq!(content("File:Grüße ✓.png", false), b"small");
+    // What is gone, or lies elsewhere, is fetched again.
+    let line =
+        index.iter().find(|line| line["title"] == "File:One.png" && line["superseded"] == false).unwrap();
+    std::fs::remove_file(world.path("kept").join(line["file"].as_str().unwrap())).unwrap();
+    assert_eq!(archive().expect(0).json()["files"]["kept"], 4);
+    assert!(content("File:One.png", false) == noise(2, 200_000));
+    world.run(&["wiki", "archive", &api, "--files=other", "--incremental"]).expect(0);
+    assert_eq!(walk(&world.path("other")).len(), 5);
     let left: Vec<_> = walk(&world.path("kept")).into_iter().filter(|path| path.ends_with(".part")).collect();
     assert!(left.is_empty(), "{left:?}");
 }
@@ -340,6 +349,16 @@ fn a_dump_is_imported_without_a_warning() {
     for name in ["dump.xml", "dump.xml.gz", "dump.xml.zst"] {
         world.run(&["wiki", "export", &wiki.api(), "--out", name]).expect(0);
     }
+    // Links lead where they lead, and pipes are written into.
+    std::os::unix::fs::symlink("linked.xml", world.path("link.xml")).unwrap();
+    world.write("linked.xml", "");
+    world.run(&["wiki", "export", &wiki.api(), "--out", "link.xml"]).expect(0);
+    assert!(world.path("link.xml").is_symlink());
+    assert!(
+        std::fs::read(world.path("linked.xml")).unwrap() == std::fs::read(world.path("dump.xml")).unwrap()
+    );
+    world.run(&["wiki", "export", &wiki.api(), "--out", "."]).expect(2).says("that is a folder");
+    world.run(&["wiki", "export", &wiki.api(), "--out", "/dev/full"]).expect(1).says("No space left");
     let said = other.import(&world.path("dump.xml"));
     assert!(!said.to_lowercase().contains("warning") && said.contains("Done!"), "{said}");
     let revisions = |wiki: &MediaWiki| -> BTreeSet<(String, String, String)> {
@@ -391,6 +410,7 @@ fn ctrl_c_stops_and_the_next_run_goes_on() {
     let before = revisions();
     assert!(before > 0 && before < wiki.revisions(0).len() as i64, "{before}");
     world.run(&["wiki", "status", &wiki.api()]).expect(0).shows("under way");
+    world.run(&["wiki", "export", &wiki.api(), "--out", "half.xml"]).expect(1).says("not complete");
     let told = world.run(&["--json", "wiki", "archive", &wiki.api()]).expect(0).json();
     assert_eq!(told["new_revisions"].as_i64(), Some(wiki.revisions(0).len() as i64 - before), "{told}");
     same(&world, &wiki, &[0]);

@@ -39,6 +39,14 @@ pub enum WikiError {
         /// Its sentence.
         info: String,
     },
+    /// There is nothing.
+    #[error("{api}: answered {status}; is this the address of api.php? Special:Version of the wiki tells it")]
+    NotThere {
+        /// Where.
+        api: String,
+        /// The status.
+        status: u16,
+    },
     /// It answered with a status that means nothing to an API.
     #[error("{api}: answered {status}")]
     Status {

@@ -94,6 +94,7 @@ impl Run<'_> {
         let broken = |cause| WikiError::Folder { folder: folder.path.display().to_string(), cause };
         std::fs::create_dir_all(&folder.path).map_err(broken)?;
         let store = self.archive.store.clone();
+        self.look_after_files(folder).await?;
         let tally = store.tally_files(self.wiki.id).await?;
         self.archive.tell(|standing| {
             standing.doing = "fetching files";
@@ -112,6 +113,24 @@ impl Run<'_> {
             self.archive.tell(|standing| standing.files += 1);
         }
         self.write_index(folder).await.map_err(broken)
+    }
+
+    /// What was kept and is not there any more, or in another folder, is fetched again.
+    async fn look_after_files(&self, folder: &Folder) -> Result<(), WikiError> {
+        let store = self.archive.store.clone();
+        let mut after = 0;
+        loop {
+            let listed = store.wiki_files(self.wiki.id, after, 1_000).await?;
+            let Some(last) = listed.last() else { return Ok(()) };
+            after = last.id;
+            for one in listed.iter().filter(|one| one.kept) {
+                let Some(sum) = one.file.sha1.as_deref().filter(|sum| is_sha1(sum)) else { continue };
+                let there = std::fs::metadata(folder.path.join(place(sum, &one.file.title)));
+                if !there.is_ok_and(|there| there.len() == one.file.size) {
+                    store.settle_file(one.id, Some("it is not there".to_owned())).await?;
+                }
+            }
+        }
     }
 
     /// Fetches a version of a file; what is wrong with it otherwise.

@@ -11,8 +11,9 @@ use super::error::WikiError;
 pub(super) fn chosen(named: &[i64], site: &Site) -> Result<Vec<i64>, WikiError> {
     let there = |number: i64| site.namespaces.values().find(|one| one.id == number && number >= 0);
     if let Some(unknown) = named.iter().find(|number| there(**number).is_none()) {
-        let has: Vec<String> =
-            site.namespaces.values().filter(|one| one.id >= 0).map(Namespace::to_string).collect();
+        let mut has: Vec<&Namespace> = site.namespaces.values().filter(|one| one.id >= 0).collect();
+        has.sort_unstable_by_key(|one| one.id);
+        let has: Vec<String> = has.into_iter().map(Namespace::to_string).collect();
         return Err(WikiError::Namespace { namespace: *unknown, has: has.join(", ") });
     }
     let mut chosen: Vec<i64> = match named.is_empty() {

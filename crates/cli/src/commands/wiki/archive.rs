@@ -101,6 +101,9 @@ async fn whole(
 }
 
 fn show(progress: &mut Progress, standing: &Standing, gate: &Gate, began: Timestamp) {
+    if standing.doing.is_empty() {
+        return;
+    }
     let elapsed = gate.clock().now().since(began);
     let waits = gate.slowest(1).first().map_or_else(String::new, |(_, _, reason)| format!(" · {reason}"));
     if standing.files_expected > 0 {
@@ -119,7 +122,7 @@ fn show(progress: &mut Progress, standing: &Standing, gate: &Gate, began: Timest
     };
     progress.show(standing.revisions, expected.max(1), elapsed, || {
         let Standing { doing, pages, requests, .. } = standing;
-        format!("revisions, {pages} pages, {requests} requests, {rate:.1}/s{left} · {doing}{waits}")
+        format!("revisions{left}{waits} · {doing}, {rate:.1}/s, {pages} pages, {requests} requests")
     });
 }
 
@@ -150,6 +153,9 @@ fn tell(global: &Global, archive: &Archive, summary: &Summary, elapsed: Span) {
             "elapsed_ms": elapsed.as_millis_up(),
             "statistics": statistics,
         }));
+        return;
+    }
+    if global.quiet {
         return;
     }
     let how = match ways.last() {
@@ -233,6 +239,9 @@ async fn dry_run(
 
 fn login(user: Option<&str>) -> anyhow::Result<Option<Login>> {
     let Some(user) = user else { return Ok(None) };
+    if user.trim().is_empty() {
+        return Err(exit::usage("--user: expected the name of a bot, such as You@archive"));
+    }
     match std::env::var("COMITY_WIKI_PASSWORD") {
         Ok(password) if !password.is_empty() => Ok(Some(Login { user: user.to_owned(), password })),
         _ => Err(exit::usage(format!("--user {user}: COMITY_WIKI_PASSWORD must hold its password"))),

@@ -1,8 +1,8 @@
 //! `comity wiki export`.
 
 use std::fs::File;
-use std::io::{BufWriter, Write};
-use std::path::Path;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
 
 use comity::config::Config;
 use comity::store::Store;
@@ -20,7 +20,8 @@ pub(super) async fn run(global: &Global, config: &Config, typed: WikiExport) -> 
     let wiki = find(&*store, &typed.api).await?;
     let (namespaces, _) = store.tally_wiki(wiki.id).await?;
     let lacking: u64 = namespaces.iter().map(|one| one.lacking).sum();
-    if comity::wiki::Progress::of(&wiki)?.under_way.is_some() || lacking > 0 {
+    let is_complete = comity::wiki::Progress::of(&wiki)?.under_way.is_none() && lacking == 0;
+    if !is_complete {
         output::remark(&format!(
             "the archive is not complete ({lacking} pages lack something): comity wiki archive goes on with it"
         ));
@@ -34,27 +35,60 @@ pub(super) async fn run(global: &Global, config: &Config, typed: WikiExport) -> 
     let exported = match to_stdout {
         true => write(global, &*store, &wiki, all, BufWriter::new(std::io::stdout()), packed).await?,
         false => {
-            // Under another name until it is whole.
-            let part = typed.out.with_added_extension("part");
-            let wrong = |path: &Path, error: std::io::Error| {
-                exit::usage(format!("--out {}: {error}", path.display()))
-            };
-            let file = File::create(&part).map_err(|error| wrong(&part, error))?;
-            let flushed = file.try_clone().map_err(|error| wrong(&part, error))?;
+            let place = Place::of(&typed.out)?;
+            let wrong = |error: io::Error| exit::usage(format!("--out {}: {error}", typed.out.display()));
+            let file = File::create(place.written()).map_err(wrong)?;
+            let flushed = file.try_clone().map_err(wrong)?;
             let exported = write(global, &*store, &wiki, all, BufWriter::new(file), packed).await?;
-            flushed.sync_all().map_err(|error| wrong(&part, error))?;
-            std::fs::rename(&part, &typed.out).map_err(|error| wrong(&typed.out, error))?;
+            place.finish(&flushed).map_err(wrong)?;
             exported
         }
     };
     let Exported { pages, revisions } = exported;
     if global.json {
         let file = typed.out.display().to_string();
-        output::object(&json!({ "api": wiki.api, "file": file, "pages": pages, "revisions": revisions }));
-    } else {
+        output::object(&json!({
+            "api": wiki.api, "file": file, "pages": pages, "revisions": revisions, "complete": is_complete,
+        }));
+    } else if !global.quiet {
         output::remark(&format!("{pages} pages, {revisions} revisions in {}", typed.out.display()));
     }
-    Ok(exit::DONE)
+    Ok(if is_complete { exit::DONE } else { exit::FAILURES })
+}
+
+/// Where a dump goes.
+enum Place {
+    /// A file, which has another name until it is whole.
+    File { part: PathBuf, path: PathBuf },
+    /// Something else that can be written to, such as a pipe.
+    Other(PathBuf),
+}
+
+impl Place {
+    fn of(out: &Path) -> anyhow::Result<Self> {
+        // A link leads where it leads.
+        let path = std::fs::canonicalize(out).unwrap_or_else(|_| out.to_owned());
+        match std::fs::metadata(&path) {
+            Ok(there) if there.is_dir() => {
+                Err(exit::usage(format!("--out {}: that is a folder; name a file in it", out.display())))
+            }
+            Ok(there) if !there.is_file() => Ok(Self::Other(path)),
+            _ => Ok(Self::File { part: path.with_added_extension("part"), path }),
+        }
+    }
+
+    fn written(&self) -> &Path {
+        match self {
+            Self::File { part, .. } => part,
+            Self::Other(path) => path,
+        }
+    }
+
+    fn finish(&self, file: &File) -> io::Result<()> {
+        let Self::File { part, path } = self else { return Ok(()) };
+        file.sync_all()?;
+        std::fs::rename(part, path)
+    }
 }
 
 async fn write(

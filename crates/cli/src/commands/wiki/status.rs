@@ -22,6 +22,13 @@ pub(super) async fn run(global: &Global, config: &Config, api: &str) -> anyhow::
     };
     let state = match (&progress.under_way, progress.whole.is_empty()) {
         (Some(under_way), _) => format!("under way: {}", under_way.step.doing()),
+        (None, false) if files.kept < files.files => {
+            format!(
+                "complete, but {} of {} versions of files are not there",
+                files.files - files.kept,
+                files.files
+            )
+        }
         (None, false) => "complete".to_owned(),
         (None, true) => "not begun".to_owned(),
     };

@@ -65,6 +65,7 @@ impl Api {
                 };
                 (Answer { outcome, told }, Err(WikiError::Refused { api: api(), code, info }))
             }
+            _ if matches!(status, 404 | 410) => (answer, Err(WikiError::NotThere { api: api(), status })),
             _ if status != 200 => (answer, Err(WikiError::Status { api: api(), status })),
             // Asking again does not make it easier to understand.
             Err(what @ WikiError::NotUnderstood { .. }) => (answer, Err(what)),

@@ -385,10 +385,13 @@ pub fn address(text: &str) -> Result<String, WikiError> {
 /// The address of an API.
 fn parse(address: &str) -> Result<Url, WikiError> {
     let wrong = || WikiError::Address(shown_text(address));
-    let url = Url::parse(address).map_err(|_| wrong())?;
-    if !matches!(url.scheme(), "http" | "https") || !url.has_host() || url.query().is_some() {
+    let mut url = Url::parse(address).map_err(|_| wrong())?;
+    if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
         return Err(wrong());
     }
+    // As it is copied from a browser.
+    url.set_query(None);
+    url.set_fragment(None);
     Ok(url)
 }
 
