@@ -126,10 +126,11 @@ def end(child: subprocess.Popen) -> None:
 
 
 def stop_server(server: subprocess.Popen) -> None:
-    """Asks a server to stop, so that it can reap its own workers, and ends it after two seconds."""
+    """Asks a server to stop, so that it can reap its own workers, and ends it after two seconds; PHP's does not reap them."""
     server.terminate()
     with contextlib.suppress(subprocess.TimeoutExpired):
         server.wait(2)
+    signal_group(server, signal.SIGKILL)
     end(server)
 
 
