@@ -245,6 +245,18 @@ pub struct Kept {
     pub textless: u64,
 }
 
+impl std::ops::AddAssign for Kept {
+    fn add_assign(&mut self, more: Self) {
+        let Self { pages, moved, restored, deleted, revisions, textless } = more;
+        self.pages += pages;
+        self.moved += moved;
+        self.restored += restored;
+        self.deleted += deleted;
+        self.revisions += revisions;
+        self.textless += textless;
+    }
+}
+
 /// What is kept of a namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct NamespaceTally {

@@ -45,3 +45,5 @@ mod stopped;
 mod trouble;
 mod wiki;
 mod wiki_answers;
+mod wiki_archived;
+mod wiki_files;

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 
 use crate::comity::World;
 use crate::log::{TOLERANCE, assert_spaced, wait_until};
-use crate::mediawiki::{MediaWiki, Row};
+use crate::mediawiki::MediaWiki;
 use crate::nginx::Nginx;
+use crate::wiki_archived::same;
 
 /// B67, B69: what is archived is what the wiki's own database holds; no request came early.
 #[test]
@@ -78,90 +79,6 @@ fn a_front_that_refuses_is_waited_for() {
         }
         assert_spaced(&log, 100);
     }
-}
-
-/// Every version of every file, whole and checked, once.
-#[test]
-fn files_are_archived_with_their_versions() {
-    let (world, wiki) = (World::new(), MediaWiki::start());
-    let front =
-        Nginx::start(&format!("location /uploads {{ proxy_pass http://127.0.0.1:{}; }}", wiki.port()));
-    wiki.take_uploads(Some(&front.url()));
-    let noise = |seed: u64, size: usize| -> Vec<u8> {
-        let mut random = fastrand::Rng::with_seed(seed);
-        (0..size).map(|_| random.u8(..)).collect()
-    };
-    wiki.upload("One.png", &noise(1, 3_000));
-    wiki.upload("One.png", &noise(2, 200_000));
-    wiki.upload("Grüße_✓.png", b"small");
-    wiki.upload("Broken.png", &noise(3, 100));
-    world.write("comity.toml", &format!("{PACE}[http]\nallow_private = [\"127.0.0.1\"]\n"));
-    let broken = find(&wiki.uploaded(), "Broken.png");
-    let whole = std::fs::read(&broken).unwrap();
-    std::fs::write(&broken, b"something else").unwrap();
-    let api = wiki.api();
-    let archive = || world.run(&["--json", "wiki", "archive", &api, "--files=kept"]);
-    let first = archive().expect(1);
-    first.says("SHA-1");
-    assert_eq!(first.json()["files"], serde_json::json!({ "listed": 4, "kept": 3, "bytes": 203_005 }));
-    world.run(&["wiki", "status", &api]).expect(0).shows("1 of 4 versions of files are not there");
-    // The bytes that are there are not asked for again, also by a store that knows nothing of them.
-    std::fs::write(&broken, whole).unwrap();
-    let asked = front.log().len();
-    assert_eq!(archive().expect(0).json()["files"]["kept"], 4);
-    assert_eq!(front.log().len(), asked + 1, "{}", crate::log::told(&front.log()));
-    for file in ["comity.db", "comity.db-wal", "comity.db-shm"] {
-        let _ = std::fs::remove_file(world.path(file));
-    }
-    assert_eq!(archive().expect(0).json()["files"]["kept"], 4);
-    assert_eq!(front.log().iter().filter(|hit| hit.path != "/robots.txt").count(), 5);
-    same(&world, &wiki, &[6]);
-    let index =
-        std::fs::read_to_string(world.path("kept").join(format!("127.0.0.1-{}-api.php.jsonl", wiki.port())));
-    let index: Vec<serde_json::Value> =
-        index.unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let content = |title: &str, superseded: bool| {
-        let is_it = |line: &&serde_json::Value| line["title"] == title && line["superseded"] == superseded;
-        let line = index.iter().find(is_it).unwrap_or_else(|| panic!("{title} in {index:?}"));
-        std::fs::read(world.path("kept").join(line["file"].as_str().unwrap())).unwrap()
-    };
-    assert!(
-        content("File:One.png", true) == noise(1, 3_000)
-            && content("File:One.png", false) == noise(2, 200_000)
-    );
-    assert_eq!(content("File:Grüße ✓.png", false), b"small");
-    // What is gone, or lies elsewhere, is fetched again.
-    let line =
-        index.iter().find(|line| line["title"] == "File:One.png" && line["superseded"] == false).unwrap();
-    std::fs::remove_file(world.path("kept").join(line["file"].as_str().unwrap())).unwrap();
-    assert_eq!(archive().expect(0).json()["files"]["kept"], 4);
-    assert!(content("File:One.png", false) == noise(2, 200_000));
-    world.run(&["wiki", "archive", &api, "--files=other", "--incremental"]).expect(0);
-    assert_eq!(walk(&world.path("other")).len(), 5);
-    let left: Vec<_> = walk(&world.path("kept")).into_iter().filter(|path| path.ends_with(".part")).collect();
-    assert!(left.is_empty(), "{left:?}");
-}
-
-/// B69: kills while files are fetched leave nothing that is half.
-#[test]
-fn kills_among_files_lose_nothing() {
-    let (world, wiki) = (World::new(), MediaWiki::start());
-    wiki.take_uploads(None);
-    let content = |nth: usize| format!("file {nth} ").repeat(5_000 + nth).into_bytes();
-    (0..6).for_each(|nth| wiki.upload(&format!("File_{nth}.png"), &content(nth)));
-    world.write("comity.toml", &format!("robots = \"ignore\"\n{PACE}"));
-    let mut random = fastrand::Rng::with_seed(7);
-    for _ in 0..6 {
-        let run = world.start(&["wiki", "archive", &wiki.api(), "--files"]);
-        std::thread::sleep(std::time::Duration::from_millis(random.u64(200..900)));
-        run.kill();
-    }
-    let told = world.run(&["--json", "wiki", "archive", &wiki.api(), "--files"]).expect(0).json();
-    assert_eq!((&told["files"]["kept"], &told["files"]["listed"]), (&6.into(), &6.into()), "{told}");
-    let kept: Vec<String> = walk(&world.path("files"));
-    let is_whole = |path: &String| (0..6).any(|nth| std::fs::read(path).unwrap() == content(nth));
-    assert_eq!(kept.iter().filter(|path| is_whole(path)).count(), 6, "{kept:?}");
-    assert_eq!(kept.len(), 7, "and their list: {kept:?}");
 }
 
 /// Whoever is known gets more at once, and its password is shown nowhere.
@@ -479,90 +396,6 @@ fn in_front_of_with(wiki: &MediaWiki, limit: &str, more: &str) -> Nginx {
     ))
 }
 
-/// What is archived is what the wiki has, revision by revision and page by page.
-#[track_caller]
-fn same(world: &World, wiki: &MediaWiki, namespaces: &[i64]) {
-    let archive = world.sql();
-    for namespace in namespaces {
-        let sql = "SELECT revision_id, r.page_id, parent_id, strftime('%Y%m%d%H%M%S', at_us / 1000000, 'unixepoch'), hidden,
-                coalesce(r.sha1, ''), r.size, minor, user, comment, iif(c.sha1 IS NULL, NULL, lower(hex(c.sha1)))
-            FROM wiki_revisions r JOIN wiki_pages p USING (wiki_id, page_id)
-                JOIN wiki_slots s USING (wiki_id, revision_id) LEFT JOIN wiki_contents c ON c.id = content_id
-            WHERE namespace = ?1 AND NOT deleted AND role = 'main' ORDER BY revision_id";
-        let mut statement = archive.prepare(sql).unwrap();
-        let ours = statement.query_map([namespace], Row::read).unwrap().map(|row| {
-            let row = row.unwrap();
-            Row { sha1: base36(&row.sha1), text: row.text.as_deref().map(base36), ..row }
-        });
-        let ours: Vec<Row> = ours.collect();
-        let mut theirs = wiki.revisions(*namespace);
-        // What is hidden is not told, and the sum of hidden text neither; what was archived before stays.
-        for row in &mut theirs {
-            let is_hidden = |bit: i64| row.hidden & bit != 0;
-            let (text, comment, user) = (is_hidden(1), is_hidden(2), is_hidden(4));
-            if text {
-                let our = ours.iter().find(|our| our.id == row.id);
-                (row.sha1, row.text) = (base36(""), our.and_then(|our| our.text.clone()));
-            }
-            row.comment = row.comment.take().filter(|_| !comment);
-            row.user = row.user.take().filter(|_| !user);
-        }
-        let (lost, wrong) = (without(&theirs, &ours), without(&ours, &theirs));
-        assert!(
-            lost.is_empty() && wrong.is_empty(),
-            "namespace {namespace}: lost {lost:#?}, wrong {wrong:#?}"
-        );
-        let sql =
-            "SELECT page_id, title, redirect, newest FROM wiki_pages WHERE namespace = ?1 AND NOT deleted
-            ORDER BY page_id";
-        let mut statement = archive.prepare(sql).unwrap();
-        let row = |row: &rusqlite::Row<'_>| {
-            let title: String = row.get(1)?;
-            let title = match namespace {
-                0 => title,
-                _ => title.split_once(':').unwrap().1.to_owned(),
-            };
-            Ok((row.get(0)?, title, row.get(2)?, row.get(3)?))
-        };
-        let ours: Vec<(i64, String, bool, i64)> =
-            statement.query_map([namespace], row).unwrap().map(Result::unwrap).collect();
-        assert_eq!(ours, wiki.pages(*namespace), "namespace {namespace}");
-    }
-}
-
-/// Those of `some` that are not among `others`.
-fn without<'a>(some: &'a [Row], others: &[Row]) -> Vec<&'a Row> {
-    some.iter().filter(|row| !others.contains(row)).collect()
-}
-
-/// The paths of all files in a folder.
-fn walk(folder: &std::path::Path) -> Vec<String> {
-    let each = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    let paths = each.flat_map(|path| match path.is_dir() {
-        true => walk(&path),
-        false => vec![path.display().to_string()],
-    });
-    paths.collect()
-}
-
-fn find(folder: &std::path::Path, name: &str) -> String {
-    let found = walk(folder).into_iter().find(|path| path.ends_with(&format!("/{name}")));
-    found.unwrap_or_else(|| panic!("{name} in {:?}", walk(folder)))
-}
-
-/// A SHA-1 in hexadecimal as MediaWiki's database has it.
-fn base36(hex: &str) -> String {
-    let mut digits = [0_u32; 31];
-    for nibble in hex.chars().filter_map(|c| c.to_digit(16)) {
-        let mut carry = nibble;
-        for digit in digits.iter_mut().rev() {
-            let value = *digit * 16 + carry;
-            (*digit, carry) = (value % 36, value / 36);
-        }
-    }
-    digits.iter().filter_map(|digit| char::from_digit(*digit, 36)).collect()
-}
-
 /// A tenth of a second between requests, so that tests do not take long.
-const PACE: &str =
+pub(crate) const PACE: &str =
     "[default]\nmin_delay = \"100ms\"\nrequests_per_second = \"none\"\nbackoff_base = \"300ms\"\n";

@@ -114,7 +114,6 @@ impl Archive {
         self.tell(|standing| standing.doing = "asking the wiki about itself");
         let site: Answered<Site> = api.ask(SITE, None).await?;
         must_be_readable(&site.query, api)?;
-        let site_json = kept_site(&site.query);
         let mut run = Run {
             archive: self,
             wiki,
@@ -123,10 +122,10 @@ impl Archive {
             kept: Kept::default(),
             batch: batch_of(&site.query),
             oldest_change: oldest(&site.query),
+            newest_up_to: 0,
             begun_anew: 0,
         };
-        let first = Batch { site: Some(site_json), progress: run.progress.write(), ..Batch::default() };
-        run.keep(first).await?;
+        run.keep(Batch { site: Some(kept_site(&site.query)), ..Batch::default() }).await?;
         let mut namespaces = chosen(&plan.namespaces, &site.query)?;
         if self.folder.is_some() && !namespaces.contains(&FILE_PAGES) {
             namespaces.push(FILE_PAGES);

@@ -101,12 +101,8 @@ impl Run<'_> {
             ("rcprop", "ids|title|timestamp|loginfo"),
             ("rctype", "edit|new|log"),
         ];
-        let answered = match self.archive.api.ask::<Changes>(&params, rest.as_ref()).await {
-            Err(error) if self.begins_anew(&error, rest.as_ref()) => {
-                return self.go_to(Step::Changes { rest: None }).await;
-            }
-            answered => answered?,
-        };
+        let anew = Step::Changes { rest: None };
+        let Some(answered) = self.next::<Changes>(&params, rest.as_ref(), anew).await? else { return Ok(()) };
         let leads = Leads::of(&answered.query.recentchanges, namespaces, &self.progress.seen_to);
         let made: Vec<i64> = leads.revisions.iter().copied().collect();
         let unknown = self.archive.store.unknown_revisions(self.wiki.id, made).await?;
@@ -139,12 +135,8 @@ impl Run<'_> {
             ("lelimit", "max"),
             ("leprop", "ids|title|type|timestamp|details"),
         ];
-        let answered = match self.archive.api.ask::<Logs>(&params, rest.as_ref()).await {
-            Err(error) if self.begins_anew(&error, rest.as_ref()) => {
-                return self.go_to(Step::Logs { rest: None }).await;
-            }
-            answered => answered?,
-        };
+        let anew = Step::Logs { rest: None };
+        let Some(answered) = self.next::<Logs>(&params, rest.as_ref(), anew).await? else { return Ok(()) };
         let entries: Vec<Change> = answered.query.logevents.into_iter().map(Change::from).collect();
         let leads = Leads::of(&entries, namespaces, &self.progress.seen_to);
         // The pages themselves were just listed.
@@ -191,7 +183,7 @@ impl Run<'_> {
                 self.look_at_some(by, &named.join("|"), namespaces, &leads.reworked, &mut batch).await?;
             }
         }
-        self.keep_here(batch).await
+        self.keep(batch).await
     }
 
     async fn look_at_some(

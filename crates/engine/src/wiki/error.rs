@@ -3,6 +3,7 @@
 use comity_core::outcome::Outcome;
 use comity_store::StoreError;
 
+use crate::client::SetupError;
 use crate::gate::GateError;
 use crate::transport::TransportError;
 
@@ -12,6 +13,9 @@ pub enum WikiError {
     /// That is no address of an API.
     #[error("api = {0:?}: expected the address of a wiki's api.php, such as https://wiki.example/w/api.php")]
     Address(String),
+    /// What the environment says, or the connections, cannot be used.
+    #[error(transparent)]
+    Setup(#[from] SetupError),
     /// A wiki's operators must be able to reach whoever archives it.
     #[error(
         "http.contact: expected an address or a page where the wiki's operators reach you; it is part of the \

@@ -67,7 +67,7 @@ impl Run<'_> {
 
     async fn keep_files(&mut self, files: Vec<WikiFile>, at: Files) -> Result<(), WikiError> {
         self.progress.files = at;
-        self.keep_here(Batch { files, ..Batch::default() }).await
+        self.keep(Batch { files, ..Batch::default() }).await
     }
 
     /// Files at these titles as they are now; those that came back or moved are not listed as new.
@@ -79,7 +79,7 @@ impl Run<'_> {
             loop {
                 let answered: Answered<Uploads> = self.archive.api.ask(&params, rest.as_ref()).await?;
                 let files = versions(&answered);
-                self.keep_here(Batch { files, ..Batch::default() }).await?;
+                self.keep(Batch { files, ..Batch::default() }).await?;
                 rest = answered.rest;
                 if rest.is_none() {
                     break;

@@ -3,6 +3,7 @@
 use comity_core::time::{Span, Timestamp};
 use comity_store::domains::HolderId;
 use comity_store::wiki::{Batch, Kept, Walked, Wiki, WikiPage};
+use serde::de::DeserializeOwned;
 
 use super::answers::{self, AllRevisions, Answered, Pages, Rest};
 use super::archive::Archive;
@@ -21,22 +22,19 @@ pub(super) struct Run<'a> {
     pub(super) batch: usize,
     /// The oldest change that the wiki still lists.
     pub(super) oldest_change: Option<Timestamp>,
+    /// Up to which page newest revisions that lacked were fetched in this round.
+    pub(super) newest_up_to: i64,
     /// How often a list was begun anew, because the wiki did not go on with it.
     pub(super) begun_anew: u32,
 }
 
 impl Run<'_> {
-    /// Keeps a batch, and how far the archive is with it.
+    /// Keeps what came of an answer, and how far the archive is with it.
     pub(super) async fn keep(&mut self, batch: Batch) -> Result<(), WikiError> {
+        let (round, progress) = (self.progress.round, self.progress.write());
+        let batch = Batch { round, progress, ..batch };
         let (pages, revisions) = (batch.pages.len() as u64, batch.revisions.len() as u64);
-        let Kept { pages: new, moved, restored, deleted, revisions: fetched, textless } =
-            self.archive.store.keep_wiki(self.wiki.id, self.holder, batch).await?;
-        self.kept.textless += textless;
-        self.kept.pages += new;
-        self.kept.moved += moved;
-        self.kept.restored += restored;
-        self.kept.deleted += deleted;
-        self.kept.revisions += fetched;
+        self.kept += self.archive.store.keep_wiki(self.wiki.id, self.holder, batch).await?;
         self.archive.tell(|standing| {
             standing.pages += pages;
             standing.revisions += revisions;
@@ -52,19 +50,13 @@ impl Run<'_> {
     /// Keeps what came of an answer; the round goes on with `step`.
     pub(super) async fn keep_at(&mut self, step: Step, batch: Batch) -> Result<(), WikiError> {
         self.progress = self.progress.at(step);
-        let (round, progress) = (self.progress.round, self.progress.write());
-        self.keep(Batch { round, progress, ..batch }).await
-    }
-
-    /// Keeps what came of an answer within a step.
-    pub(super) async fn keep_here(&mut self, batch: Batch) -> Result<(), WikiError> {
-        let (round, progress) = (self.progress.round, self.progress.write());
-        self.keep(Batch { round, progress, ..batch }).await
+        self.keep(batch).await
     }
 
     /// Goes on with the round under way until it is over. The wiki has had so many `edits`.
     pub(super) async fn finish(&mut self, edits: Option<u64>) -> Result<Way, WikiError> {
         let mut way = Way::Whole;
+        self.newest_up_to = 0;
         if let Some(under_way) = &self.progress.under_way {
             way = under_way.way;
             let there = match way {
@@ -90,6 +82,20 @@ impl Run<'_> {
         Ok(way)
     }
 
+    /// The next answer of a list. Where the wiki does not go on with it, it is begun anew with `anew`; nothing that is kept
+    /// is kept twice.
+    pub(super) async fn next<T: DeserializeOwned + Default>(
+        &mut self,
+        params: &[(&str, &str)],
+        rest: Option<&Rest>,
+        anew: Step,
+    ) -> Result<Option<Answered<T>>, WikiError> {
+        match self.archive.api.ask(params, rest).await {
+            Err(error) if self.begins_anew(&error, rest) => self.go_to(anew).await.map(|()| None),
+            answered => answered.map(Some),
+        }
+    }
+
     /// A list that the wiki does not go on with is begun anew, unless that does not help.
     pub(super) fn begins_anew(&mut self, error: &WikiError, rest: Option<&Rest>) -> bool {
         let refused = matches!(error, WikiError::Refused { code: Code::BadContinue, .. }) && rest.is_some();
@@ -110,12 +116,8 @@ impl Run<'_> {
         let number = namespace.to_string();
         let params =
             [("generator", "allpages"), ("gaplimit", "max"), ("gapnamespace", &number), ("prop", "info")];
-        let answered = match self.archive.api.ask::<Pages>(&params, rest.as_ref()).await {
-            Err(error) if self.begins_anew(&error, rest.as_ref()) => {
-                return self.go_to(Step::Pages { nth, rest: None }).await;
-            }
-            answered => answered?,
-        };
+        let anew = Step::Pages { nth, rest: None };
+        let Some(answered) = self.next::<Pages>(&params, rest.as_ref(), anew).await? else { return Ok(()) };
         let pages = answered.query.pages.iter().filter_map(|page| page_of(page, false)).collect();
         let (step, is_last) = match answered.rest {
             Some(rest) => (Step::Pages { nth, rest: Some(rest) }, false),
@@ -152,12 +154,9 @@ impl Run<'_> {
         if let Some(from) = &from {
             params.push(("arvstart", from));
         }
-        let answered = match self.archive.api.ask::<AllRevisions>(&params, rest.as_ref()).await {
-            // Nothing is kept twice.
-            Err(error) if self.begins_anew(&error, rest.as_ref()) => {
-                return self.go_to(Step::Revisions { from, rest: None }).await;
-            }
-            answered => answered?,
+        let anew = Step::Revisions { from: from.clone(), rest: None };
+        let Some(answered) = self.next::<AllRevisions>(&params, rest.as_ref(), anew).await? else {
+            return Ok(());
         };
         let mut batch = Batch::default();
         let listed = answered.query.allrevisions;
@@ -181,19 +180,19 @@ impl Run<'_> {
 
     /// The next page that lacks something: one answer of its history. When there is none, the round is over.
     async fn fill_up(&mut self, namespaces: &[i64], after: i64, rest: Option<Rest>) -> Result<(), WikiError> {
-        if rest.is_none() {
+        if rest.is_none() && after >= self.newest_up_to {
             let lacking = self.archive.store.lacking_pages(self.wiki.id, after, self.batch as u32).await?;
+            self.newest_up_to = lacking.last().map_or(i64::MAX, |page| page.id);
             // Where only the newest revision lacks, as after a move, many are fetched at once.
-            let newest: Vec<i64> = lacking.iter().filter(|page| page.whole).map(|page| page.newest).collect();
-            if !newest.is_empty() {
-                self.fetch_by_number(&newest, namespaces).await?;
-            }
+            let newest = lacking.iter().filter(|page| page.whole).map(|page| page.newest).collect();
+            let unknown = self.archive.store.unknown_revisions(self.wiki.id, newest).await?;
+            self.fetch_by_number(&unknown, namespaces).await?;
         }
         let lacking = self.archive.store.lacking_pages(self.wiki.id, after, 1).await?;
         let Some(page) = lacking.into_iter().next() else {
             let now = self.archive.api.gate().clock().now().to_string();
             self.progress = self.progress.end(now);
-            return self.keep_here(Batch::default()).await;
+            return self.keep(Batch::default()).await;
         };
         let number = page.id.to_string();
         let params = [
@@ -204,12 +203,8 @@ impl Run<'_> {
             ("rvlimit", "max"),
             ("rvdir", "newer"),
         ];
-        let answered = match self.archive.api.ask::<Pages>(&params, rest.as_ref()).await {
-            Err(error) if self.begins_anew(&error, rest.as_ref()) => {
-                return self.go_to(Step::Lacking { after, rest: None }).await;
-            }
-            answered => answered?,
-        };
+        let anew = Step::Lacking { after, rest: None };
+        let Some(answered) = self.next::<Pages>(&params, rest.as_ref(), anew).await? else { return Ok(()) };
         let mut batch = Batch::default();
         let is_over = answered.rest.is_none();
         match answered.query.pages.into_iter().next() {
@@ -244,7 +239,7 @@ impl Run<'_> {
                 for page in answered.query.pages {
                     self.sort_in(page, namespaces, &mut batch)?;
                 }
-                self.keep_here(batch).await?;
+                self.keep(batch).await?;
                 rest = answered.rest;
                 if rest.is_none() {
                     break;
@@ -261,22 +256,12 @@ impl Run<'_> {
             return Ok(());
         }
         let newest = page.revisions.iter().map(|revision| revision.revid).max();
-        let sighted = WikiPage {
-            id: page.pageid,
-            namespace: page.ns,
-            title: page.title,
-            model: page.contentmodel.unwrap_or_default(),
-            redirect: page.redirect,
-            newest: page.lastrevid.or(newest).unwrap_or(0),
-            deleted: false,
-            whole: false,
-        };
+        batch.sighted.push(kept_page(&page, page.lastrevid.or(newest).unwrap_or(0), false));
         for said in page.revisions {
             let kept = revision(page.pageid, said);
             let api = || self.archive.api.address();
             batch.revisions.push(kept.map_err(|what| WikiError::Unexpected { api: api(), what })?);
         }
-        batch.sighted.push(sighted);
         Ok(())
     }
 
@@ -308,16 +293,20 @@ impl Run<'_> {
 
 /// A page as it is kept; nothing when the answer left out what it is about.
 pub(super) fn page_of(said: &answers::Page, whole: bool) -> Option<WikiPage> {
-    Some(WikiPage {
+    Some(kept_page(said, said.lastrevid?, whole))
+}
+
+fn kept_page(said: &answers::Page, newest: i64, whole: bool) -> WikiPage {
+    WikiPage {
         id: said.pageid,
         namespace: said.ns,
         title: said.title.clone(),
         model: said.contentmodel.clone().unwrap_or_default(),
         redirect: said.redirect,
-        newest: said.lastrevid?,
+        newest,
         deleted: false,
         whole,
-    })
+    }
 }
 
 /// Numbers as a query lists them.

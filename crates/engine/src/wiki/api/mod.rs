@@ -32,7 +32,7 @@ use url::{Host, Url, form_urlencoded};
 
 use super::answers::{Answered, Rest};
 use super::error::{Code, WikiError};
-use crate::client::{self, Unsent, request, told};
+use crate::client::{self, SetupError, Unsent, request, told};
 use crate::config::{Config, Sources, environment};
 use crate::event::{shown, shown_text};
 use crate::gate::{Gate, Permit};
@@ -121,10 +121,9 @@ impl Api {
 
     /// The same at the pace of `limiter`, which others may share: what one is told to wait, all wait.
     pub fn with_limiter(address: &str, limiter: &RateLimiter) -> Result<Self, WikiError> {
-        let unusable = |error: &dyn std::error::Error| WikiError::Address(format!("{address}: {error}"));
-        let config = Config::load(Sources { env: environment(), ..Sources::default() })
-            .map_err(|error| unusable(&error))?;
-        let transport = client::transport(&config).map_err(|error| unusable(&error))?;
+        let config = Config::load(Sources { env: environment(), ..Sources::default() });
+        let config = config.map_err(SetupError::from)?;
+        let transport = client::transport(&config)?;
         let (gate, host) = limiter.line();
         let url = parse(address)?;
         must_have_contact(&url, &config)?;
