@@ -42,7 +42,7 @@ pub(crate) struct WikiArchive {
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// A namespace by its number; may be given more than once [default: all that the wiki calls content]
-    #[arg(long, short, value_name = "N")]
+    #[arg(long, short, value_name = "N", value_parser = namespace)]
     pub(crate) namespace: Vec<i64>,
     /// Fetch the files that were uploaded too, every version, into DIR [default: files]
     #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true, default_missing_value = "files")]
@@ -82,4 +82,8 @@ pub(crate) struct WikiExport {
     /// Where to write it, packed if the name ends with .gz or .zst; - for stdout
     #[arg(long, short, value_name = "FILE")]
     pub(crate) out: PathBuf,
+}
+
+fn namespace(text: &str) -> Result<i64, String> {
+    text.parse().map_err(|_| "expected the number of a namespace, such as 0 or 4".to_owned())
 }

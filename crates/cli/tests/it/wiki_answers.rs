@@ -218,7 +218,7 @@ fn what_old_wikis_answer_is_read_or_refused() {
     assert!(!unknown.stderr.contains("secret"), "{}", unknown.stderr);
 }
 
-/// A wiki without such a list of revisions is archived page by page.
+/// A wiki without such a list of revisions is archived page by page, and a long history goes on where it stopped.
 #[test]
 fn an_old_wiki_is_archived_page_by_page() {
     let site = Site::start(|asked| {
@@ -233,15 +233,22 @@ fn an_old_wiki_is_archived_page_by_page() {
             let warning = "Unrecognized value for parameter \"list\": allrevisions.";
             return ok(&json!({ "warnings": { "main": { "warnings": warning } }, "batchcomplete": true }));
         }
-        let (id, title) = if has("pageids=1") { (1, "A") } else { (2, "B") };
+        let (id, title) = if has("pageids=1&") { (1, "A") } else { (2, "B") };
         let mut told = page(id, title);
-        told["revisions"] = json!([revision(id * 10), revision(if id == 1 { 11 } else { 22 })]);
+        let newest = revision(if id == 1 { 11 } else { 22 });
+        if !has("rvcontinue=later%7C1") {
+            told["revisions"] = json!([revision(id * 10)]);
+            let rest = json!({ "rvcontinue": "later|1", "continue": "||" });
+            return ok(&json!({ "query": { "pages": [told] }, "continue": rest }));
+        }
+        told["revisions"] = json!([newest]);
         ok(&json!({ "query": { "pages": [told] } }))
     });
     let world = World::new();
     world.write("comity.toml", PACE);
     let told = world.run(&["--json", "wiki", "archive", &api(&site)]).expect(0).json();
     assert_eq!((&told["revisions"], &told["lacking"]), (&4.into(), &0.into()), "{told}");
+    assert_eq!(told["requests"], 7, "two for each page: {told}");
 }
 
 /// Whose wiki it is must be able to reach us.
@@ -253,6 +260,10 @@ fn a_wiki_elsewhere_wants_a_contact() {
         .run(&["wiki", "archive", "wiki.example"])
         .expect(2)
         .says("expected the address of a wiki's api.php");
+    world
+        .run(&["wiki", "archive", "http://127.0.0.1:1/api.php", "-n", "foo"])
+        .expect(2)
+        .says("such as 0 or 4");
     let site = Site::start(|_| ok(&site_info()));
     world.run(&["wiki", "archive", &api(&site), "-n", "77"]).expect(2).says("0 (main), 4 (Project)");
 }
