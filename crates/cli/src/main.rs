@@ -3,6 +3,7 @@
 //! - `args`: what can be typed
 //! - `setup`: what it means: configuration, store, gate
 //! - `commands`: one file a command
+//! - `live`: what long work looks like while it runs
 //! - `output`: the terminal; nobody else writes to it
 //! - `signals`: Ctrl-C and its like
 //! - `exit`: exit codes
@@ -10,6 +11,7 @@
 mod args;
 mod commands;
 mod exit;
+mod live;
 mod output;
 mod setup;
 mod signals;

@@ -17,7 +17,7 @@
 //! # }
 //! ```
 //!
-//! Modules in reading order: [`clock`], [`event`], [`gate`], [`limiter`]; [`transport`], [`address`], [`robots`],
+//! Modules in reading order: [`clock`], [`event`], [`gate`], [`limiter`], [`status`]; [`transport`], [`address`], [`robots`],
 //! [`client`]; [`archive`], [`jobs`]; [`connectors`], [`exchange`], [`pipeline`]; [`config`].
 
 // Time and what happens,
@@ -27,6 +27,7 @@ pub mod event;
 // who may send,
 pub mod gate;
 pub mod limiter;
+pub mod status;
 
 // how it is sent,
 pub mod address;

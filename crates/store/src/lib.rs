@@ -22,7 +22,7 @@
 //! row in the scrape log is committed with the check that it may start.
 //!
 //! Modules in reading order: [`error`], [`domains`], [`jobs`], [`tasks`], [`robots`], [`sources`], [`items`],
-//! [`secrets`], [`counts`], [`wiki`]; [`sqlite`].
+//! [`secrets`], [`counts`], [`wiki`], [`status`]; [`sqlite`].
 
 pub mod counts;
 pub mod domains;
@@ -33,6 +33,7 @@ pub mod robots;
 pub mod secrets;
 pub mod sources;
 pub mod sqlite;
+pub mod status;
 pub mod tasks;
 pub mod wiki;
 
@@ -58,6 +59,7 @@ pub trait Store:
     + sources::SourceStore
     + items::ItemStore
     + wiki::WikiStore
+    + status::StatusStore
     + Send
     + Sync
 {

@@ -12,20 +12,20 @@ use comity::client;
 use comity::clock::Clock;
 use comity::config::{Config, Given};
 use comity::core::task::JobState;
-use comity::core::time::{Span, Timestamp};
+use comity::core::time::Timestamp;
 use comity::gate::{Gate, HandsOff};
 use comity::jobs::{Ended, Filled, Go, OnBad, Parts, Pool, Until};
+use comity::status::Status;
 use comity::store::Store;
 use comity::store::items::SCRAPE_JOB;
-use comity::store::jobs::Job;
+use comity::store::jobs::{Counts, Job};
 use serde_json::{Map, Value, json};
-use tokio::task::{JoinError, JoinHandle};
 
 use super::{jobs, report};
 use crate::args::{Fetch, Format, Global};
-use crate::output::{self, Progress};
+use crate::live::{self, Beside, JobView, Watched};
 use crate::signals::Signals;
-use crate::{exit, setup};
+use crate::{exit, output, setup};
 
 pub(crate) async fn run(global: &Global, fetch: Fetch) -> anyhow::Result<u8> {
     let config = setup::config(global, given(&fetch, None))?;
@@ -106,7 +106,7 @@ impl<'a> Run<'a> {
     }
 
     async fn finish(self, input: Option<Box<dyn Read + Send>>, strict: bool) -> anyhow::Result<u8> {
-        let signals = Signals::new()?;
+        let mut signals = Signals::new()?;
         let filling = input.is_some();
         self.pool.set_filling(filling);
         let pool = self.pool.clone();
@@ -118,7 +118,9 @@ impl<'a> Run<'a> {
                 None => Ok(None),
             }
         });
-        let (ended, interrupted) = self.watch(working, signals).await;
+        let view = JobView::new(&self.gate, &self.store, self.job.id, &self.job.name, Counts::default());
+        let mut watched = Fetching { run: &self, view };
+        let (ended, interrupted) = live::watch(self.global, &mut watched, working, &mut signals).await;
         let ended = ended.context("the pool ended by itself")?;
         // A list that is still being read is of no interest any more when the job ended.
         let reading = tokio::time::timeout(Duration::from_millis(500), reading);
@@ -145,59 +147,6 @@ impl<'a> Run<'a> {
             _ if nothing => exit::USAGE,
             Ended::Job(JobState::Done) if job.counts.failed == 0 => exit::DONE,
             _ => exit::FAILURES,
-        })
-    }
-
-    /// Shows how far it is and listens for Ctrl-C until the work is done; what it came to, and whether it was
-    /// interrupted.
-    async fn watch<T>(
-        &self,
-        mut working: JoinHandle<T>,
-        mut signals: Signals,
-    ) -> (Result<T, JoinError>, bool) {
-        let mut progress = Progress::start(self.global);
-        let mut interrupted = false;
-        let mut tick = tokio::time::interval(Duration::from_millis(125));
-        let (mut counts, mut looked_at) = (self.job.counts, None);
-        let before = counts.done + counts.failed + counts.skipped;
-        loop {
-            tokio::select! {
-                done = &mut working => return (done, interrupted),
-                _ = tick.tick() => {
-                    let elapsed = self.gate.clock().now().since(self.began);
-                    let job = match looked_at {
-                        Some(last) if elapsed.less(last) < LOOK => None,
-                        _ => self.store.find_job(self.job.name.clone()).await.ok().flatten(),
-                    };
-                    if let Some(job) = job {
-                        (counts, looked_at) = (job.counts, Some(elapsed));
-                    }
-                    let settled = counts.done + counts.failed + counts.skipped;
-                    let rate = settled.saturating_sub(before) as f64 / elapsed.as_secs_f64().max(0.001);
-                    progress.show(settled, counts.tasks, elapsed, || format!("{rate:.1}/s{}", self.waits()));
-                }
-                _ = signals.next() => {
-                    if interrupted {
-                        drop(progress);
-                        output::remark("stopped at once; what was in flight is fetched again when the job goes on");
-                        output::remark(&self.how_to_resume(false));
-                        std::process::exit(exit::INTERRUPTED.into());
-                    }
-                    interrupted = true;
-                    let count = self.pool.in_flight();
-                    let what = if count == 1 { "request is" } else { "requests are" };
-                    output::remark(&format!("stopping: {count} {what} finished first (Ctrl-C again stops at once)"));
-                    self.pool.stop();
-                }
-            }
-        }
-    }
-
-    /// What holds the work back.
-    fn waits(&self) -> String {
-        let slowest = self.gate.slowest(1);
-        slowest.first().map_or_else(String::new, |(domain, waiting, reason)| {
-            format!(" · {domain}: {reason} ({waiting} in line)")
         })
     }
 
@@ -253,6 +202,30 @@ impl<'a> Run<'a> {
             true => format!("the list was not read to its end: give it again\n{command} --input FILE"),
             false => command,
         }
+    }
+}
+
+/// What is shown while it runs.
+struct Fetching<'a> {
+    run: &'a Run<'a>,
+    view: JobView,
+}
+
+impl Watched for Fetching<'_> {
+    async fn status(&mut self) -> (Status, Timestamp) {
+        self.view.status(&self.run.job.name, Beside::default()).await
+    }
+
+    fn stop(&mut self) -> String {
+        let count = self.run.pool.in_flight();
+        self.run.pool.stop();
+        let what = if count == 1 { "request is" } else { "requests are" };
+        format!("stopping: {count} {what} finished first")
+    }
+
+    fn stopped_at_once(&self) -> String {
+        let how = self.run.how_to_resume(false);
+        format!("stopped at once; what was in flight is fetched again when the job goes on\n{how}")
     }
 }
 
@@ -385,7 +358,5 @@ fn new_name(now: Timestamp) -> String {
 }
 
 const DEFAULT_OUT: &str = "comity-pages";
-/// How often the progress is looked up.
-const LOOK: Span = Span::from_millis(500);
 /// Bad lines that are shown one by one.
 const BAD_SHOWN: u64 = 20;

@@ -12,8 +12,9 @@ use comity::store::items::ItemId;
 use comity::store::sources::SourceId;
 use serde_json::{Value, json};
 
-use super::run::{Beside, Session, config, left};
+use super::run::{Session, config, left};
 use crate::args::{Global, Scrape};
+use crate::live::Beside;
 use crate::signals::Signals;
 use crate::{exit, output};
 
@@ -36,7 +37,7 @@ pub(crate) async fn run(global: &Global, scrape: Scrape) -> anyhow::Result<u8> {
         let waiting =
             tokio::spawn(stop_when_done(session.store.clone(), session.pipeline.pool().clone(), asked));
         let done;
-        (done, interrupted) = session.watch(global, working, &mut signals, Beside::default).await;
+        (done, interrupted) = session.watch(global, "scrape", working, &mut signals, Beside::default).await;
         waiting.abort();
         match done.context("the workers ended by themselves")? {
             Ok(Ended::Halted(message)) => halted = Some(message),

@@ -1,6 +1,8 @@
 //! What people, metrics and workers want to know of a gate. Nothing is changed here.
 
-use comity_core::decision::Reason;
+use std::sync::PoisonError;
+
+use comity_core::decision::{Limit, Reason};
 use comity_core::domain::Domain;
 use comity_core::intent::Intent;
 use comity_core::pace::{Pace, Terms};
@@ -9,6 +11,7 @@ use comity_core::time::{Span, Timestamp};
 use super::Gate;
 use super::state::State;
 use crate::event::Streaks;
+use crate::status::{HeldBack, Status, Work};
 
 /// A domain that is held here, as it is now.
 #[derive(Debug, Clone, PartialEq)]
@@ -137,24 +140,43 @@ impl Gate {
         survey
     }
 
-    /// The domains that keep callers waiting the longest, with what they wait for.
-    pub fn slowest(&self, limit: usize) -> Vec<(Domain, usize, Reason)> {
+    /// What this process is at, with at most `limit` of the domains that hold it back.
+    pub fn status(&self, limit: usize) -> Status {
+        let work = self.0.work.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut status = Status { work, ..Status::default() };
         let state = self.lock();
         let now = self.now();
-        let mut slowest: Vec<(Domain, usize, Reason)> = state
-            .dispatch
-            .paces()
-            .iter()
-            .filter_map(|(id, domain, pace)| {
-                let waiting = state.dispatch.waiting(id);
-                let terms = self.terms_in(&state, domain);
-                let reason = pace.peek(terms, Intent::Fetch, now).filter(|_| waiting > 0)?;
-                Some((domain.clone(), waiting, reason))
-            })
-            .collect();
-        slowest.sort_by_key(|(_, _, reason)| std::cmp::Reverse(reason.until));
-        slowest.truncate(limit);
-        slowest
+        let mut waits: Vec<(Span, &Domain, usize, Reason)> = Vec::new();
+        for (id, domain, pace) in state.dispatch.paces().iter() {
+            let in_line = state.dispatch.waiting(id);
+            status.domains += 1;
+            status.in_flight += pace.in_flight(now);
+            status.in_line += in_line;
+            let terms = self.terms_in(&state, domain);
+            if in_line > 0
+                && let Some(reason) = pace.peek(terms, Intent::Fetch, now)
+            {
+                // Nobody knows when an answer comes; what follows it is the spacing.
+                let on_the_wire = matches!(reason.limit, Limit::InFlight { .. });
+                let weight = if on_the_wire { pace.spacing(terms) } else { reason.weight() };
+                waits.push((weight, domain, in_line, reason));
+            }
+        }
+        let order = |a: &(Span, &Domain, _, _), b: &(Span, &Domain, _, _)| (b.0, a.1).cmp(&(a.0, b.1));
+        status.more = waits.len().saturating_sub(limit);
+        if limit > 0 && status.more > 0 {
+            waits.select_nth_unstable_by(limit - 1, order);
+        }
+        waits.truncate(limit);
+        waits.sort_unstable_by(order);
+        let shown = waits.iter().map(|(_, domain, in_line, reason)| HeldBack::new(domain, *in_line, reason));
+        status.held_back = shown.collect();
+        status
+    }
+
+    /// What is worked on, for whoever looks on.
+    pub fn set_work(&self, work: Work) {
+        *self.0.work.lock().unwrap_or_else(PoisonError::into_inner) = Some(work);
     }
 
     /// When the first of those in line can leave, as far as is known; `None` when nobody is in line.

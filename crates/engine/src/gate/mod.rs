@@ -39,6 +39,7 @@ use tokio::sync::oneshot;
 
 use crate::clock::Clock;
 use crate::event::{Event, Events};
+use crate::status::Work;
 
 pub use look::{Live, Slow, Survey};
 pub use permit::Permit;
@@ -86,6 +87,8 @@ struct Inner {
     state: Arc<Mutex<State>>,
     timer: Arc<Condvar>,
     tenancy: Option<Tenancy>,
+    /// What is worked on, for whoever looks on.
+    work: Mutex<Option<Work>>,
 }
 
 impl Gate {
@@ -99,7 +102,7 @@ impl Gate {
         clock.wakes(&timer);
         let valid_until = if tenancy.is_some() { Timestamp::MIN } else { Timestamp::MAX };
         let state = Arc::new(Mutex::new(State::new(valid_until)));
-        let inner = Arc::new(Inner { clock, rules, events, state, timer, tenancy });
+        let inner = Arc::new(Inner { clock, rules, events, state, timer, tenancy, work: Mutex::default() });
         let weak = Arc::downgrade(&inner);
         let (timer, state, clock) = (inner.timer.clone(), inner.state.clone(), inner.clock.clone());
         // Without its thread a gate would let nobody go after a wait: there is nothing sensible left to do.

@@ -9,7 +9,7 @@ use comity_core::time::{Span, Timestamp};
 use comity_store::domains::{DomainKey, Parting, Released, Saved};
 use comity_store::{LEASE, StoreError};
 
-use super::Inner;
+use super::{Gate, Inner};
 use super::state::{self, State};
 use super::tenancy::Tenancy;
 use crate::event::Event;
@@ -29,6 +29,7 @@ pub(super) async fn upkeep(gate: Weak<Inner>) {
             if now.since(beaten_at) >= BEAT {
                 beat(&inner, tenancy).await?;
                 beaten_at = now;
+                tell(&inner, tenancy).await?;
             }
             let seen = tenancy.store.version().await?;
             if seen != version || now.since(told_at) >= LOOK {
@@ -79,6 +80,13 @@ async fn beat(inner: &Arc<Inner>, tenancy: &Tenancy) -> Result<(), StoreError> {
     }
     state::pump(inner, state);
     Ok(())
+}
+
+/// Tells whoever looks on what this process is at.
+async fn tell(inner: &Arc<Inner>, tenancy: &Tenancy) -> Result<(), StoreError> {
+    let status = Gate(inner.clone()).status(TOLD);
+    let status = serde_json::to_value(status).unwrap_or_default();
+    tenancy.store.tell(tenancy.holder(), status, inner.clock.now()).await
 }
 
 /// Everything held is somebody else's by now.
@@ -217,6 +225,8 @@ async fn hand_over(
 const BEAT: Span = Span::from_secs(2);
 /// and sends nothing in the last part of its time.
 pub(super) const MARGIN: Span = Span::from_secs(2);
+/// Whoever looks on is told of so many domains that hold the work back.
+const TOLD: usize = 20;
 /// What was learnt is saved this often.
 const FLUSH: Span = Span::from_secs(1);
 /// The store is looked at this often for what others did,

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use comity::clock::Hands;
 use comity::gate::{Gate, Permit};
+use comity::status::HeldBack;
 use comity_core::decision::{Decision, Limit};
 use comity_core::domain::Domain;
 use comity_core::intent::Intent;
@@ -257,13 +258,15 @@ async fn the_slowest_are_those_who_keep_callers_the_longest() {
     let idle = domain("idle.example");
     gate.acquire(&idle, Intent::Fetch).await.unwrap().record(&retry_after(ms(900_000)));
     went.join(&gate, &domain("2.example"), 3).await;
-    let slowest: Vec<_> = gate
-        .slowest(2)
-        .into_iter()
-        .map(|(domain, waiting, reason)| (domain, waiting, reason.until))
-        .collect();
-    assert_eq!(slowest, [(domain("1.example"), 1, at(60_000)), (domain("2.example"), 2, at(20_000))]);
-    assert_eq!(gate.slowest(10).len(), 3, "where nobody waits, nobody is kept");
+    let status = gate.status(2);
+    let told = |held: &HeldBack| (held.domain.clone(), held.in_line, held.until().unwrap());
+    let slowest: Vec<_> = status.held_back.iter().map(told).collect();
+    let named = |name: &str, in_line, until| (name.to_owned(), in_line, at(until));
+    assert_eq!(slowest, [named("1.example", 1, 60_000), named("2.example", 2, 20_000)]);
+    assert_eq!((status.more, status.in_line, status.domains), (1, 4, 4));
+    assert_eq!(gate.status(10).held_back.len(), 3, "where nobody waits, nobody is kept");
+    let first = &status.held_back[0];
+    assert_eq!((first.origin.as_str(), first.why.as_str()), ("server", "the server asked to wait"));
 }
 
 /// B15: hosts of a group wait in one line.

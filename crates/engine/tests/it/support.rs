@@ -51,8 +51,7 @@ pub(crate) fn retry_after(span: Span) -> Answer {
 
 /// How many wait for `host`.
 pub(crate) fn waiting(gate: &Gate, host: &Domain) -> usize {
-    let slowest = gate.slowest(usize::MAX);
-    slowest.iter().find(|(domain, ..)| domain == host).map_or(0, |(_, waiting, _)| *waiting)
+    gate.look(host).map_or(0, |live| live.waiting)
 }
 
 /// Waits until `is_so`, which it must become soon.

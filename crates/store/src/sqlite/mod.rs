@@ -6,7 +6,7 @@
 //! - `place`: where the file is, and what its errors mean
 //! - `schema`: the tables
 //! - `writer`: the thread
-//! - `holders`, `domains`, `jobs`, `tasks`, `sources`, `items`, `wiki`: what it does
+//! - `holders`, `domains`, `jobs`, `tasks`, `sources`, `items`, `wiki`, `status`: what it does
 
 mod domains;
 mod holders;
@@ -15,6 +15,7 @@ mod jobs;
 mod place;
 mod schema;
 mod sources;
+mod status;
 mod tasks;
 mod wiki;
 mod wiki_files;
@@ -47,6 +48,7 @@ use crate::sources::{
 use crate::tasks::{
     Claim, Claimed, Enqueued, LaneId, NewTask, Refill, Settle, Settled, TaskRow, TaskStore, TaskView,
 };
+use crate::status::{Backlog, StatusStore, Working};
 use crate::{Reply, Store, StoreError};
 use holders::{Living, Proof};
 use place::Place;
@@ -295,6 +297,21 @@ impl TaskStore for Sqlite {
 
     fn list_tasks(&self, job: JobId, state: String, limit: u32) -> Reply<'_, Vec<TaskView>> {
         self.writer.run(move |tx| tx.views(job, &state, limit))
+    }
+}
+
+impl StatusStore for Sqlite {
+    fn tell(&self, holder: HolderId, status: Value, now: Timestamp) -> Reply<'_, ()> {
+        self.writer.run(move |tx| tx.tell(holder, &status, now))
+    }
+
+    fn working(&self, now: Timestamp) -> Reply<'_, Vec<Working>> {
+        let living = self.living.clone();
+        self.writer.run(move |tx| tx.working(&living, now))
+    }
+
+    fn backlog(&self, job: JobId, lanes: u32, tasks: u32) -> Reply<'_, Vec<Backlog>> {
+        self.writer.run(move |tx| tx.backlog(job, lanes, tasks))
     }
 }
 

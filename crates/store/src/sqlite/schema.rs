@@ -56,7 +56,7 @@ fn version(connection: &Connection) -> rusqlite::Result<i64> {
 }
 
 /// What each version added; never changed once released.
-const MIGRATIONS: [&str; 4] = [JOBS, SOURCES, SHARED, WIKIS];
+const MIGRATIONS: [&str; 5] = [JOBS, SOURCES, SHARED, WIKIS, STATUS];
 
 /// What everybody on one store shares: secrets, and what was counted.
 const SHARED: &str = "
@@ -69,6 +69,12 @@ CREATE TABLE secrets (
     name TEXT PRIMARY KEY,
     value BLOB NOT NULL
 ) STRICT, WITHOUT ROWID;
+";
+
+/// What holders are at.
+const STATUS: &str = "
+ALTER TABLE holders ADD COLUMN status TEXT;
+ALTER TABLE holders ADD COLUMN told_us INTEGER;
 ";
 
 /// Domains, jobs, tasks.

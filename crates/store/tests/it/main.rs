@@ -24,6 +24,7 @@ mod secrets;
 mod settling;
 mod sources;
 mod sqlite;
+mod status;
 mod stored;
 mod wiki;
 
@@ -53,6 +54,9 @@ macro_rules! promises {
                     what_somebody_wants_is_handed_over_even_by_one_that_stops,
                     whoever_wanted_it_comes_first,
                     the_wish_of_the_dead_blocks_nobody;
+                status:
+                    what_a_holder_told_is_seen_while_it_lives,
+                    a_backlog_is_counted_by_domain_up_to_a_limit;
                 wiki:
                     what_an_answer_brought_is_kept_with_how_far_it_is,
                     pages_are_whole_when_their_history_is,

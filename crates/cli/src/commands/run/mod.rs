@@ -15,10 +15,11 @@ use comity::pipeline::{Cadences, Listener, Note, Orders, Pipeline, Report, Scrap
 use comity::store::sources::SourceId;
 use comity::store::{Store, StoreError};
 
-pub(super) use session::{Beside, Session, config};
+pub(super) use session::{Session, config};
 pub(super) use tell::left;
 
 use crate::args::{Global, Run};
+use crate::live::Beside;
 use crate::signals::Signals;
 use crate::{exit, output};
 
@@ -46,7 +47,7 @@ async fn once(
     let asked = Arc::new(Asking::default());
     let working = tokio::spawn(work(session.pipeline.clone(), orders.clone(), limited, asked.clone()));
     let beside = || asked.so_far();
-    let (done, interrupted) = session.watch(global, working, &mut signals, beside).await;
+    let (done, interrupted) = session.watch(global, "run", working, &mut signals, beside).await;
     let (report, ended) = match done.context("the run ended by itself")? {
         Ok(done) => done,
         Err(error) => {

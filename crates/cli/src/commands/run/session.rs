@@ -12,14 +12,15 @@ use comity::core::time::{Span, Timestamp};
 use comity::gate::{Gate, HandsOff};
 use comity::jobs::Ended;
 use comity::pipeline::Pipeline;
+use comity::status::Status;
 use comity::store::jobs::Counts;
 use comity::store::{Store, StoreError};
 use serde_json::{Value, json};
 use tokio::task::{JoinError, JoinHandle};
 
 use crate::args::{Format, Global, Keep};
-use crate::output::{self, Progress};
-use crate::signals::{Asked, Signals};
+use crate::live::{self, Beside, JobView, Watched};
+use crate::signals::Signals;
 use crate::{exit, setup};
 
 /// A pipeline at work.
@@ -32,14 +33,6 @@ pub(crate) struct Session {
     before: Counts,
     /// The site that holds the work back most, and why.
     held_back: Mutex<Option<(String, String)>>,
-}
-
-/// What is done beside scraping, and counted with it.
-#[derive(Debug, Default)]
-pub(crate) struct Beside {
-    pub(crate) done: u64,
-    pub(crate) all: u64,
-    pub(crate) doing: String,
 }
 
 /// The configuration that was typed, over the one that is there.
@@ -123,62 +116,50 @@ impl Session {
     pub(crate) async fn watch<T>(
         &self,
         global: &Global,
-        mut working: JoinHandle<T>,
+        title: &str,
+        working: JoinHandle<T>,
         signals: &mut Signals,
         beside: impl Fn() -> Beside,
     ) -> (Result<T, JoinError>, bool) {
-        let mut progress = Progress::start(global);
-        let mut interrupted = false;
-        let mut tick = tokio::time::interval(Duration::from_millis(250));
-        loop {
-            tokio::select! {
-                done = &mut working => return (done, interrupted),
-                _ = tick.tick() => {
-                    let job = self.store.find_job(self.pipeline.job().name.clone()).await.ok().flatten();
-                    if let Some(job) = job {
-                        let settled = |counts: &Counts| counts.tasks - counts.waiting();
-                        let settled = settled(&job.counts).saturating_sub(settled(&self.before));
-                        let tasks = settled + job.counts.waiting();
-                        let Beside { done, all, doing } = beside();
-                        let what = || format!("{doing}{}", self.waits());
-                        progress.show(settled + done, tasks + all, self.elapsed(), what);
-                    }
-                }
-                asked = signals.next() => {
-                    if asked == Asked::Reload {
-                        continue;
-                    }
-                    if interrupted {
-                        drop(progress);
-                        output::remark("stopped at once; what was in flight is done again by the next run");
-                        std::process::exit(exit::INTERRUPTED.into());
-                    }
-                    interrupted = true;
-                    let count = self.pipeline.pool().in_flight();
-                    let what = if count == 1 { "scrape" } else { "scrapes" };
-                    output::remark(&format!(
-                        "stopping: {count} {what} and requests for sources under way are finished first (Ctrl-C again stops at once)"
-                    ));
-                    self.pipeline.stop();
-                    self.pipeline.pool().stop();
-                }
-            }
-        }
+        let job = self.pipeline.job();
+        let view = JobView::new(&self.gate, &self.store, job.id, &job.name, self.before);
+        let mut watched = Scraping { session: self, title, beside, view };
+        live::watch(global, &mut watched, working, signals).await
     }
 
     /// What held the work back when it was left.
     pub(crate) fn held_back(&self) -> Option<(String, String)> {
         self.held_back.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
+}
 
-    /// What holds the work back.
-    fn waits(&self) -> String {
-        let slowest = self.gate.slowest(1);
-        let first = slowest.first().map(|(domain, _, reason)| (domain.to_string(), reason.to_string()));
-        *self.held_back.lock().unwrap_or_else(PoisonError::into_inner) = first;
-        slowest.first().map_or_else(String::new, |(domain, waiting, reason)| {
-            format!(" · {domain}: {reason} ({waiting} in line)")
-        })
+/// What is shown while it runs.
+struct Scraping<'a, B> {
+    session: &'a Session,
+    title: &'a str,
+    beside: B,
+    view: JobView,
+}
+
+impl<B: Fn() -> Beside> Watched for Scraping<'_, B> {
+    async fn status(&mut self) -> (Status, Timestamp) {
+        let (status, now) = self.view.status(self.title, (self.beside)()).await;
+        let first = status.held_back.first().map(|held| (held.domain.clone(), held.why.clone()));
+        *self.session.held_back.lock().unwrap_or_else(PoisonError::into_inner) = first;
+        (status, now)
+    }
+
+    fn stop(&mut self) -> String {
+        let pipeline = &self.session.pipeline;
+        let count = pipeline.pool().in_flight();
+        pipeline.stop();
+        pipeline.pool().stop();
+        let what = if count == 1 { "scrape" } else { "scrapes" };
+        format!("stopping: {count} {what} and requests for sources under way are finished first")
+    }
+
+    fn stopped_at_once(&self) -> String {
+        "stopped at once; what was in flight is done again by the next run".to_owned()
     }
 }
 

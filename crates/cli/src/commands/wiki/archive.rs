@@ -1,11 +1,11 @@
 //! `comity wiki archive`.
 
-use std::time::Duration;
-
 use comity::client::{self, Client};
 use comity::config::Config;
+use comity::core::outcome::Outcome;
 use comity::core::time::{Span, Timestamp};
 use comity::gate::{Gate, HandsOff};
+use comity::status::{Status, Work};
 use comity::store::wiki::FileTally;
 use comity::wiki::api::Options;
 use comity::wiki::archive::{Plan, Standing};
@@ -14,11 +14,12 @@ use comity::wiki::files::Folder;
 use comity::wiki::{Api, Archive, Assert, Login, Summary, Way, WikiError};
 use serde_json::{Value, json};
 use tokio::sync::watch;
+use url::Url;
 
 use crate::args::{Global, WikiArchive, WikiAssert};
-use crate::output::{self, Progress};
+use crate::live::{self, Watched};
 use crate::signals::Signals;
-use crate::{exit, setup};
+use crate::{exit, output, setup};
 
 pub(super) async fn run(global: &Global, config: Config, archive: WikiArchive) -> anyhow::Result<u8> {
     let store = setup::open_store(&config)?;
@@ -64,28 +65,9 @@ async fn whole(
 ) -> anyhow::Result<u8> {
     let gate = archive.api().gate().clone();
     let mut signals = Signals::new()?;
-    let mut progress = Progress::start(global);
-    let standing = archive.watch();
-    let mut tick = tokio::time::interval(Duration::from_millis(125));
-    let mut running = std::pin::pin!(archive.run(plan));
-    let mut interrupted = false;
-    let summary = loop {
-        tokio::select! {
-            ended = &mut running => break ended,
-            _ = tick.tick() => show(&mut progress, &standing.borrow(), &gate, began),
-            _ = signals.next() => {
-                if interrupted {
-                    drop(progress);
-                    output::remark("stopped at once; what was archived is kept");
-                    std::process::exit(exit::INTERRUPTED.into());
-                }
-                interrupted = true;
-                output::remark("stopping: the request under way is finished first (Ctrl-C again stops at once)");
-                stop.send_replace(true);
-            }
-        }
-    };
-    drop(progress);
+    let name = host_of(&archive.api().address());
+    let mut watched = Archiving { name, gate: gate.clone(), standing: archive.watch(), began, stop };
+    let (summary, _) = live::watch(global, &mut watched, archive.run(plan), &mut signals).await;
     match summary {
         Ok(summary) => {
             tell(global, archive, &summary, gate.clock().now().since(began));
@@ -100,30 +82,54 @@ async fn whole(
     }
 }
 
-fn show(progress: &mut Progress, standing: &Standing, gate: &Gate, began: Timestamp) {
-    if standing.doing.is_empty() {
-        return;
+/// What is shown while it runs.
+struct Archiving {
+    /// The host of the wiki.
+    name: String,
+    gate: Gate,
+    standing: watch::Receiver<Standing>,
+    began: Timestamp,
+    stop: watch::Sender<bool>,
+}
+
+impl Watched for Archiving {
+    async fn status(&mut self) -> (Status, Timestamp) {
+        let now = self.gate.clock().now();
+        let work = work(&self.standing.borrow(), now.since(self.began));
+        let refused = self.gate.events().counters().outcome(Outcome::RateLimited);
+        self.gate.set_work(Work { name: self.name.clone(), refused, ..work });
+        (self.gate.status(1), now)
     }
-    let elapsed = gate.clock().now().since(began);
-    let waits = gate.slowest(1).first().map_or_else(String::new, |(_, _, reason)| format!(" · {reason}"));
+
+    fn stop(&mut self) -> String {
+        self.stop.send_replace(true);
+        "stopping: the request under way is finished first".to_owned()
+    }
+
+    fn stopped_at_once(&self) -> String {
+        "stopped at once; what was archived is kept".to_owned()
+    }
+}
+
+fn host_of(address: &str) -> String {
+    Url::parse(address).ok().and_then(|url| url.host_str().map(str::to_owned)).unwrap_or_default()
+}
+
+/// How far the archive is.
+fn work(standing: &Standing, elapsed: Span) -> Work {
+    let Standing { doing, pages, requests, .. } = standing;
+    let note = format!("{doing}, {pages} pages, {requests} requests");
+    let work = Work { unit: "revisions".to_owned(), note, ..Work::default() };
     if standing.files_expected > 0 {
-        progress.show(standing.files, standing.files_expected, elapsed, || format!("files{waits}"));
-        return;
+        let (done, all) = (standing.files, Some(standing.files_expected));
+        return Work { unit: "files".to_owned(), done, all, ..work };
     }
     let fetched = standing.revisions.saturating_sub(standing.revisions_before);
     let rate = fetched as f64 / elapsed.as_secs_f64().max(0.001);
-    let expected = standing.revisions_expected.unwrap_or(0).max(standing.revisions);
-    let left = match standing.revisions_expected {
-        Some(_) if rate > 0.0 => {
-            let seconds = expected.saturating_sub(standing.revisions) as f64 / rate;
-            format!(", about {} left", Span::from_secs(seconds as u64).about())
-        }
-        _ => String::new(),
-    };
-    progress.show(standing.revisions, expected.max(1), elapsed, || {
-        let Standing { doing, pages, requests, .. } = standing;
-        format!("revisions{left}{waits} · {doing}, {rate:.1}/s, {pages} pages, {requests} requests")
-    });
+    let expected = standing.revisions_expected.map(|expected| expected.max(standing.revisions).max(1));
+    let rest = expected.map(|expected| expected.saturating_sub(standing.revisions));
+    let left_ms = rest.filter(|_| rate > 0.0).map(|rest| (rest as f64 / rate * 1e3) as u64);
+    Work { done: standing.revisions, all: expected, rate: Some(rate), left_ms, ..work }
 }
 
 fn tell(global: &Global, archive: &Archive, summary: &Summary, elapsed: Span) {

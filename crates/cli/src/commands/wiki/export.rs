@@ -5,6 +5,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use comity::config::Config;
+use comity::status::{Status, Work};
 use comity::store::Store;
 use comity::store::wiki::Wiki;
 use comity::wiki::export::{ExportError, Exported, Packed, export};
@@ -12,8 +13,8 @@ use serde_json::json;
 
 use super::find;
 use crate::args::{Global, WikiExport};
-use crate::output::{self, Progress};
-use crate::{exit, setup};
+use crate::live::View;
+use crate::{exit, output, setup};
 
 pub(super) async fn run(global: &Global, config: &Config, typed: WikiExport) -> anyhow::Result<u8> {
     let store = setup::open_store(config)?;
@@ -99,14 +100,20 @@ async fn write(
     out: impl Write + Send,
     packed: Packed,
 ) -> Result<Exported, ExportError> {
-    let mut progress = Progress::start(global);
+    let mut view = View::begin(global);
     let clock = comity::clock::Clock::new();
     let began = clock.now();
     let mut packed = packed.writer(out)?;
     let told = |so_far: Exported| {
         if so_far.pages.is_multiple_of(100) {
-            let message = || format!("pages, {} revisions", so_far.revisions);
-            progress.show(so_far.pages, all, clock.now().since(began), message);
+            let now = clock.now();
+            let (name, unit) = ("export".to_owned(), "pages".to_owned());
+            let rate = so_far.pages as f64 / now.since(began).as_secs_f64().max(0.001);
+            let left_ms = Some((all.saturating_sub(so_far.pages) as f64 / rate.max(0.001) * 1e3) as u64);
+            let (done, all, rate) = (so_far.pages, Some(all), Some(rate));
+            let note = format!("{} revisions", so_far.revisions);
+            let work = Work { name, unit, done, all, rate, left_ms, note, ..Work::default() };
+            view.show(&Status { work: Some(work), ..Status::default() }, now);
         }
     };
     let exported = export(store, wiki, &mut packed, told).await?;

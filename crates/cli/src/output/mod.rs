@@ -1,0 +1,172 @@
+//! The terminal: logs and the live view on stderr, results on stdout. Nobody else writes to either.
+//!
+//! - here: lines, remarks, errors, the log
+//! - `screen`: where the live view is drawn
+//!
+//! Control characters never reach a terminal: what strangers wrote is shown with marks in their place.
+
+mod screen;
+
+use std::io::{IsTerminal, StdoutLock, Write};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use comity::config::{LogFormat, LogLevel, LogSettings};
+use serde_json::{Value, json};
+use tracing_subscriber::fmt::MakeWriter;
+
+use crate::args::Global;
+use screen::Screen;
+
+/// A line of a result.
+pub(crate) fn line(text: &str) {
+    show(|stdout| writeln!(stdout, "{}", legible(text)));
+}
+
+/// A result as text of several lines, as it is.
+pub(crate) fn text(text: &str) {
+    show(|stdout| write!(stdout, "{text}"));
+}
+
+/// A result for a machine: one object on one line.
+pub(crate) fn object(value: &Value) {
+    show(|stdout| writeln!(stdout, "{value}"));
+}
+
+/// A remark on stderr.
+pub(crate) fn remark(text: &str) {
+    say(&text.lines().map(|line| legible(line) + "\n").collect::<String>());
+}
+
+/// An error, with what led to it.
+pub(crate) fn error(error: &anyhow::Error, json: bool, code: u8) {
+    end_view();
+    let mut causes: Vec<String> = Vec::new();
+    for cause in error.chain().map(ToString::to_string) {
+        // Messages that carry their cause already are not followed by it again.
+        if causes.last().is_none_or(|last| !last.contains(&cause)) {
+            causes.push(cause);
+        }
+    }
+    let message = causes.join(": ");
+    for (nth, text) in message.lines().enumerate() {
+        eprintln!("{}{}", if nth == 0 { "error: " } else { "       " }, legible(text));
+    }
+    if json {
+        object(&json!({ "error": message, "code": code }));
+    }
+}
+
+/// What strangers wrote, without anything a terminal would act on.
+pub(crate) fn legible(text: &str) -> String {
+    // Marks that turn the direction of text could make a line say something else.
+    let turns = |c| matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    text.chars().map(|c| if c.is_control() && c != '\t' || turns(c) { '\u{fffd}' } else { c }).collect()
+}
+
+/// Sets up the log.
+pub(crate) fn log(settings: &LogSettings, global: &Global) {
+    let level = match settings.level {
+        _ if global.quiet => tracing::Level::ERROR,
+        LogLevel::Error => tracing::Level::ERROR,
+        LogLevel::Warn => tracing::Level::WARN,
+        LogLevel::Info => tracing::Level::INFO,
+        LogLevel::Debug => tracing::Level::DEBUG,
+        LogLevel::Trace => tracing::Level::TRACE,
+    };
+    let builder = tracing_subscriber::fmt().with_max_level(level).with_writer(Stderr).with_target(false);
+    // A second set-up in one process keeps the first.
+    let _ = match settings.format {
+        LogFormat::Json => builder.json().flatten_event(true).try_init(),
+        LogFormat::Text => builder.with_ansi(coloured()).try_init(),
+    };
+}
+
+/// Writes the log, a line at a time, above the live view.
+#[derive(Debug, Clone, Copy)]
+struct Stderr;
+
+impl MakeWriter<'_> for Stderr {
+    type Writer = Self;
+
+    fn make_writer(&self) -> Self {
+        Self
+    }
+}
+
+impl Write for Stderr {
+    fn write(&mut self, buffer: &[u8]) -> std::io::Result<usize> {
+        say(&String::from_utf8_lossy(buffer));
+        Ok(buffer.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        std::io::stderr().flush()
+    }
+}
+
+/// The live view, while there is one. Whoever writes to the terminal locks it, so that nothing is torn.
+static SCREEN: Mutex<Option<Screen>> = Mutex::new(None);
+
+fn screen() -> MutexGuard<'static, Option<Screen>> {
+    SCREEN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Writes whole lines to stderr, above the live view if there is one.
+fn say(text: &str) {
+    match screen().as_mut() {
+        Some(screen) => screen.above(text),
+        // Whoever reads may have gone.
+        None => drop(std::io::stderr().write_all(text.as_bytes())),
+    }
+}
+
+/// Writes to stdout, which may be the terminal that the live view is on.
+fn show(write: impl FnOnce(&mut StdoutLock<'_>) -> std::io::Result<()>) {
+    let mut screen = screen();
+    let mut stdout = std::io::stdout().lock();
+    if let Some(screen) = screen.as_mut().filter(|_| stdout.is_terminal()) {
+        screen.erase();
+    }
+    // Whoever reads may have gone, and then nobody is interested any more.
+    let _ = write(&mut stdout).and_then(|()| stdout.flush());
+}
+
+/// A live view begins, where there is a terminal for it. It ends with [`end_view`].
+pub(crate) fn begin_view() -> bool {
+    let opened = Screen::open();
+    let there = opened.is_some();
+    *screen() = opened;
+    there
+}
+
+/// Rows and columns of the live view.
+pub(crate) fn view_size() -> (usize, usize) {
+    screen().as_ref().map_or((24, 80), Screen::size)
+}
+
+/// Draws the live view anew.
+pub(crate) fn draw_view(lines: Vec<String>) {
+    if let Some(screen) = screen().as_mut() {
+        screen.draw(lines);
+    }
+}
+
+/// The live view ends, and leaves nothing behind.
+pub(crate) fn end_view() {
+    if let Some(mut screen) = screen().take() {
+        screen.erase();
+    }
+}
+
+/// Whether stderr may be coloured: `NO_COLOR` says not to.
+pub(crate) fn coloured() -> bool {
+    std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+/// Whether the terminal understands more than ASCII, as its locale says.
+pub(crate) fn is_unicode() -> bool {
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().filter_map(std::env::var_os);
+    let first = locale.into_iter().find(|value| !value.is_empty());
+    let named = first.map(|value| value.to_string_lossy().to_ascii_lowercase());
+    cfg!(windows) || named.is_some_and(|name| name.contains("utf-8") || name.contains("utf8"))
+}

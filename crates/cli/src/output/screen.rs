@@ -1,0 +1,107 @@
+//! A block of lines at the bottom of a terminal that is drawn over and over.
+//!
+//! Each time is one write: up to where the block begins, every line over the one before, and what is left below
+//! erased, so nothing flickers. What others write goes above it. What the lines say is not known here.
+
+use std::io::Write;
+
+use console::{Term, measure_text_width};
+
+/// A terminal with a block of lines at its bottom; the cursor stands below it.
+pub(super) struct Screen {
+    term: Term,
+    /// The block as it stands there, and for how many columns it was drawn.
+    block: Vec<String>,
+    columns: usize,
+}
+
+impl Screen {
+    /// The terminal on stderr, if it is one that can be drawn on.
+    pub(super) fn open() -> Option<Self> {
+        let term = Term::stderr();
+        let dumb = std::env::var_os("TERM").is_none_or(|name| name == "dumb");
+        (term.is_term() && !dumb).then(|| Self { term, block: Vec::new(), columns: usize::MAX })
+    }
+
+    /// Rows and columns, as they are now.
+    pub(super) fn size(&self) -> (usize, usize) {
+        let (rows, columns) = self.term.size_checked().unwrap_or((24, 80));
+        // A terminal that has not been told its size says 0.
+        let (rows, columns) = (if rows == 0 { 24 } else { rows }, if columns == 0 { 80 } else { columns });
+        (usize::from(rows), usize::from(columns))
+    }
+
+    /// Draws the block, over the one before.
+    pub(super) fn draw(&mut self, block: Vec<String>) {
+        let (rows, columns) = self.size();
+        let block: Vec<String> = block.into_iter().take(rows.saturating_sub(1)).collect();
+        if block == self.block && columns == self.columns {
+            return;
+        }
+        let mut frame = self.up();
+        for line in &block {
+            frame += line;
+            // Erased behind the text, not before it: a line that stays the same is never blank.
+            frame += "\x1b[K\n";
+        }
+        frame += "\x1b[J";
+        self.write(&frame);
+        (self.block, self.columns) = (block, columns);
+    }
+
+    /// Text of whole lines goes above the block.
+    pub(super) fn above(&mut self, text: &str) {
+        let mut frame = self.up() + "\x1b[J" + text;
+        if !frame.ends_with('\n') {
+            frame.push('\n');
+        }
+        frame.extend(self.block.iter().flat_map(|line| [line.as_str(), "\n"]));
+        self.write(&frame);
+        self.columns = self.size().1;
+    }
+
+    /// Takes the block away; it comes back with the next drawing.
+    pub(super) fn erase(&mut self) {
+        if !self.block.is_empty() {
+            let frame = self.up() + "\x1b[J";
+            self.write(&frame);
+            self.block.clear();
+        }
+    }
+
+    /// What moves the cursor to where the block begins.
+    fn up(&self) -> String {
+        let rows = rows_of(&self.block, self.columns, self.size().1);
+        if rows == 0 { "\r".to_owned() } else { format!("\r\x1b[{rows}A") }
+    }
+
+    fn write(&mut self, frame: &str) {
+        // A terminal that has gone needs no picture.
+        let _ = self.term.write_all(frame.as_bytes());
+        let _ = self.term.flush();
+    }
+}
+
+/// How many rows a block takes that was drawn for some columns and is shown on others: terminals that became narrower
+/// break lines that do not fit any more.
+fn rows_of(block: &[String], drawn: usize, columns: usize) -> usize {
+    if columns >= drawn {
+        return block.len();
+    }
+    block.iter().map(|line| measure_text_width(line).div_ceil(columns.max(1)).max(1)).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_that_became_narrower_breaks_lines() {
+        let block = ["a".repeat(70), "\x1b[33mshort\x1b[0m".to_owned(), String::new()];
+        assert_eq!(rows_of(&block, 80, 80), 3);
+        assert_eq!(rows_of(&block, 80, 120), 3);
+        assert_eq!(rows_of(&block, 80, 40), 4);
+        assert_eq!(rows_of(&block, 80, 20), 6);
+        assert_eq!(rows_of(&block, usize::MAX, 80), 3);
+    }
+}
