@@ -4,6 +4,7 @@ mod run;
 mod sources;
 mod wiki;
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args as Group, Parser, Subcommand, ValueEnum};
@@ -84,8 +85,12 @@ pub(crate) enum Command {
     Wiki(Wiki),
     /// The decision service: any program asks over HTTP before it fetches, and tells what happened
     Serve(Serve),
-    /// See it at work: a site on loopback that says 429, and a job that fetches all of it (15 seconds)
-    Demo,
+    /// See it at work: sites on loopback that say 429, a job and an ingest run that fetch all of them (a minute)
+    Demo(Demo),
+    /// Sites on loopback to try things on: strict, slow, flaky, with a limit that nobody tells
+    Playground(Playground),
+    /// What runs on the store: how far it is, and what holds it back
+    Top(Top),
     /// Look at jobs and steer them
     #[command(subcommand)]
     Jobs(Jobs),
@@ -106,6 +111,46 @@ pub(crate) enum Command {
         /// Which one; all names when left out
         name: Option<String>,
     },
+}
+
+/// See it at work
+#[derive(Debug, Clone, Group)]
+#[command(after_help = "Examples:
+  comity demo
+  comity demo --keep              # keeps what it fetched and learnt, to look at
+
+Needs no network and leaves nothing behind. The sites count requests that come too early: there are none.")]
+pub(crate) struct Demo {
+    /// Keep the store and the pages, and say where they are
+    #[arg(long)]
+    pub(crate) keep: bool,
+}
+
+/// Sites on loopback to try things on
+#[derive(Debug, Clone, Group)]
+#[command(after_help = "Examples:
+  comity playground                                        # in one terminal
+  comity fetch http://strict.localhost:7979/page/{1..30}   # in another
+  curl -i http://127.0.0.1:7980/page/1                     # each site has a port of its own too
+
+Programs that do not know names such as strict.localhost use the ports. The list of sites, with what they counted, is at
+http://127.0.0.1:7979/. Ctrl-C ends it, and tells the counts.")]
+pub(crate) struct Playground {
+    /// Where to listen; each site has one of the ports above it too. Loopback only
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7979")]
+    pub(crate) listen: SocketAddr,
+}
+
+/// What runs on the store
+#[derive(Debug, Clone, Group)]
+#[command(after_help = "Examples:
+  comity top                      # in another terminal than the one that fetches; Ctrl-C ends it
+  comity top --once
+  comity top --json | jq '.processes[].status.held_back'")]
+pub(crate) struct Top {
+    /// Tell it once and end, as without a terminal
+    #[arg(long)]
+    pub(crate) once: bool,
 }
 
 /// Fetch URLs politely, as a job that survives restarts

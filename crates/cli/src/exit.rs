@@ -1,7 +1,9 @@
 //! Exit codes, which scripts rely on: 0 done, 1 finished with failures, 2 usage or configuration, 3 store
-//! unavailable, 130 interrupted.
+//! unavailable, 130 interrupted. And how to end at once.
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
 
 use comity::gate::GateError;
 use comity::store::StoreError;
@@ -40,6 +42,27 @@ pub(crate) fn failed(error: &anyhow::Error, json: bool) -> ExitCode {
     let code = code_of(error);
     crate::output::error(error, json, code);
     ExitCode::from(code)
+}
+
+/// A folder that is to go with this process, however it ends, short of a kill.
+static CLEARED: Mutex<Option<PathBuf>> = Mutex::new(None);
+
+/// This folder goes with this process.
+pub(crate) fn clears(folder: &Path) {
+    *CLEARED.lock().unwrap_or_else(PoisonError::into_inner) = Some(folder.to_owned());
+}
+
+/// What goes with this process goes.
+pub(crate) fn clear() {
+    if let Some(folder) = CLEARED.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        let _ = std::fs::remove_dir_all(folder);
+    }
+}
+
+/// Ends at once: whoever asks for it a second time does not want to wait.
+pub(crate) fn at_once() -> ! {
+    clear();
+    std::process::exit(INTERRUPTED.into())
 }
 
 fn code_of(error: &anyhow::Error) -> u8 {

@@ -5,6 +5,7 @@
 //! - `commands`: one file a command
 //! - `live`: what long work looks like while it runs
 //! - `output`: the terminal; nobody else writes to it
+//! - `playground`: sites on loopback to try it on
 //! - `signals`: Ctrl-C and its like
 //! - `exit`: exit codes
 
@@ -13,6 +14,7 @@ mod commands;
 mod exit;
 mod live;
 mod output;
+mod playground;
 mod setup;
 mod signals;
 

@@ -204,7 +204,9 @@ impl Reason {
         match &self.limit {
             Limit::RetryAfter => "the server asked to wait".to_owned(),
             Limit::QuotaSpent => "the server's quota is used up".to_owned(),
-            Limit::QuotaSpacing(spacing) => format!("the server's quota allows one per {}", spacing.delay.about()),
+            Limit::QuotaSpacing(spacing) => {
+                format!("the server's quota allows one per {}", spacing.delay.about())
+            }
             Limit::CrawlDelay(spacing) => format!("crawl-delay {} of robots.txt", spacing.delay),
             Limit::MinDelay(spacing) => format!("minimum delay {}", spacing.delay),
             Limit::Rate(spacing) => format!("one request per {}", spacing.delay),

@@ -1,160 +1,206 @@
-//! `comity demo`: a site on loopback that says 429, a job that fetches all of it, and the site's own count of who
-//! came too early. Needs no network and leaves nothing behind.
+//! `comity demo`: a playground, a job and an ingest run that fetch from it, and the sites' own count of who came too
+//! early. Needs no network and leaves nothing behind.
 
-use std::io::{BufRead, BufReader, Write};
-use std::net::{TcpListener, TcpStream};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
 
 use comity::clock::Clock;
-use comity::core::time::{Span, Timestamp};
-use serde_json::json;
+use comity::core::interval::SourceInterval;
+use comity::core::time::Span;
+use comity::store::sources::{Kind, NewSource};
+use comity::store::tasks::Lead;
+use comity::store::{self, Store};
+use serde_json::{Map, Value, json};
 
-use super::fetch;
-use crate::args::{Fetch, Format, Global};
+use super::{fetch, playground};
+use crate::args::{Demo, Fetch, Format, Global, Keep, Run};
+use crate::playground::{Playground, Tally};
 use crate::{exit, output};
 
-pub(crate) async fn run(global: &Global) -> anyhow::Result<u8> {
-    let folder = std::env::temp_dir().join(format!("comity-demo-{}", std::process::id()));
-    std::fs::create_dir_all(&folder)?;
+pub(crate) async fn run(global: &Global, demo: &Demo) -> anyhow::Result<u8> {
+    let folder = new_folder()?;
+    if !demo.keep {
+        exit::clears(&folder);
+    }
     let result = play(global, &folder).await;
-    let _ = std::fs::remove_dir_all(&folder);
+    match (demo.keep, &result) {
+        (false, _) => exit::clear(),
+        (true, Ok(_)) if !global.json => {
+            let place = folder.display();
+            say(&format!("\nEverything is in {place}. Look around:"));
+            say(&format!("  comity --store sqlite:{place}/demo.db domains list"));
+            say(&format!("  comity --store sqlite:{place}/demo.db jobs show demo"));
+            say(&format!("  ls {place}/pages"));
+        }
+        (true, _) => output::remark(&format!("everything is in {}", folder.display())),
+    }
     result
 }
 
-async fn play(global: &Global, folder: &std::path::Path) -> anyhow::Result<u8> {
-    let site = Site::start()?;
-    if !global.json {
-        output::line(&format!(
-            "A site on {} that answers {ALLOWED} requests and then says 429 with Retry-After: {}. {PAGES} pages.",
-            site.address,
-            RETRY_AFTER.as_secs_up(),
-        ));
-        output::line("Comity learns nothing beforehand and sends as fast as the site allows.");
-        output::line("");
-    }
-    let quiet = Global {
-        store: Some(format!("sqlite:{}", folder.join("demo.db").display())),
-        log_level: global.log_level.clone().or_else(|| Some("warn".to_owned())),
-        ..global.clone()
-    };
-    let code = fetch::run(&quiet, job(&site.address, folder)).await?;
-    let log = site.log();
-    let ok = code == exit::DONE && log.early == 0 && log.pages == PAGES;
-    if global.json {
-        output::object(&json!({ "pages": log.pages, "refused": log.refused, "early": log.early }));
-    } else {
-        output::line("");
-        output::line(&format!(
-            "The site counted {} pages, {} refusals, and {} requests that came too early.",
-            log.pages, log.refused, log.early
-        ));
-        output::line(
-            "On your own URLs: comity fetch --input urls.txt --out pages (comity --help shows the rest)",
-        );
-    }
-    Ok(if ok { exit::DONE } else { exit::FAILURES })
+/// A folder that nobody else has.
+fn new_folder() -> anyhow::Result<PathBuf> {
+    let (here, stamp) = (std::env::temp_dir(), Clock::new().now().as_micros());
+    let folder = here.join(format!("comity-demo-{}-{stamp}", std::process::id()));
+    std::fs::create_dir(&folder)
+        .map_err(|error| exit::usage(format!("TMPDIR: {}: {error}", folder.display())))?;
+    Ok(folder)
 }
 
-fn job(address: &str, folder: &std::path::Path) -> Fetch {
+async fn play(global: &Global, folder: &Path) -> anyhow::Result<u8> {
+    let began = Clock::new();
+    let began_at = began.now();
+    let playground = Playground::start(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
+    let config = folder.join("comity.toml");
+    std::fs::write(&config, rules(&playground))?;
+    let place = format!("sqlite:{}", folder.join("demo.db").display());
+    let inner = Global {
+        config: Some(config),
+        store: Some(place.clone()),
+        profile: None,
+        log_level: global.log_level.clone().or_else(|| Some("error".to_owned())),
+        ..global.clone()
+    };
+    if !global.quiet && !global.json {
+        introduce(&playground);
+    }
+    let mut code = fetch::run(&inner, job(&playground, folder)).await?;
+    if code != exit::INTERRUPTED {
+        follow(&*store::open(&place)?, &playground).await?;
+        if !global.quiet && !global.json {
+            say("\nNow a feed is followed, and what it leads to is scraped.");
+        }
+        code = super::run::run(&inner, ingest(folder)).await?.max(code);
+    }
+    let learned = learned(&*store::open(&place)?).await?;
+    let tally = total(&playground);
+    if global.json {
+        let learned: Vec<Value> = learned
+            .iter()
+            .map(|(domain, delay)| json!({ "domain": domain, "delay_seconds": delay.as_secs_f64() }))
+            .collect();
+        output::object(&json!({
+            "pages": tally.pages,
+            "refused": tally.refused,
+            "early": tally.early,
+            "learned": learned,
+            "sites": playground::sites(&playground),
+            "elapsed_ms": began.now().since(began_at).as_millis_up(),
+        }));
+    } else {
+        summarise(&playground, tally, &learned, began.now().since(began_at));
+    }
+    Ok(if tally.early > 0 { exit::FAILURES.max(code) } else { code })
+}
+
+/// A few lines.
+fn say(text: &str) {
+    text.split('\n').for_each(output::line);
+}
+
+/// What the sites are, for a stranger.
+fn introduce(playground: &Playground) {
+    say("Sites on loopback, each with manners of its own:\n");
+    for site in playground.counted().iter().take(SHOWN) {
+        say(&format!("  {:8} {}", site.name, site.about));
+    }
+    say("\nA job fetches from all of them at once, none of them faster than it allows.\n");
+}
+
+/// The rules of the demo: only the strict site is asked faster than one request a second, to be told 429 soon.
+fn rules(playground: &Playground) -> String {
+    let strict = playground.url("strict");
+    let host = strict.trim_start_matches("http://");
+    format!(
+        "# The rules of comity demo. Everything else is the profile standard.\n\
+         [domains.\"{host}\"]\nmin_delay = \"200ms\"\nlearning = \"off\"\n\n[http]\ncontact = \"demo@example.org\"\n"
+    )
+}
+
+fn job(playground: &Playground, folder: &Path) -> Fetch {
+    let pages = |(name, count): (&str, u32)| {
+        let base = playground.url(name);
+        (1..=count).map(move |page| format!("{base}/page/{page}")).collect::<Vec<_>>()
+    };
+    let mut urls: Vec<String> = PAGES.into_iter().flat_map(pages).collect();
+    urls.push(format!("{}/private/1", playground.url("robots")));
     Fetch {
-        urls: (1..=PAGES).map(|page| format!("http://{address}/page/{page}")).collect(),
+        urls,
         input: None,
         job: Some("demo".to_owned()),
         out: Some(folder.join("pages")),
         format: Some(Format::Files),
         concurrency: None,
-        delay: Some("0s".to_owned()),
-        learning: Some("off".to_owned()),
+        delay: None,
+        learning: None,
         robots: None,
         max_retries: None,
         strict: false,
     }
 }
 
-/// A site that allows a few requests and then wants to be left alone for a while.
-struct Site {
-    address: String,
-    state: Arc<Mutex<State>>,
+/// Follows the feed of the playground.
+async fn follow(store: &dyn Store, playground: &Playground) -> anyhow::Result<()> {
+    let url = format!("{}/feed.xml", playground.url("harbour"));
+    let source = NewSource {
+        name: "News of the harbour".to_owned(),
+        kind: Kind::Feed,
+        url,
+        lead: Lead::Listed,
+        scraping: true,
+        interval: SourceInterval::default(),
+        config: Map::new(),
+    };
+    store.add_source(source, Clock::new().now()).await?;
+    Ok(())
 }
 
-#[derive(Debug, Clone, Copy, Default)]
-struct Log {
-    pages: u32,
-    refused: u32,
-    early: u32,
+fn ingest(folder: &Path) -> Run {
+    let keep =
+        Keep { out: Some(folder.join("items")), format: Some(Format::Files), concurrency: None, delay: None };
+    Run { window_end: None, watch: false, source: Vec::new(), no_scrape: false, force: false, keep }
 }
 
-struct State {
-    clock: Clock,
-    left: u32,
-    closed_until: Option<Timestamp>,
-    log: Log,
+/// What was learnt of which domain.
+async fn learned(store: &dyn Store) -> anyhow::Result<Vec<(String, Span)>> {
+    let domains = store.list_domains(String::new(), String::new(), 100).await?;
+    let learned = domains.into_iter().filter(|row| !row.kept.delay.is_zero());
+    Ok(learned.map(|row| (row.domain, row.kept.delay)).collect())
 }
 
-impl Site {
-    fn start() -> std::io::Result<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0")?;
-        let address = listener.local_addr()?.to_string();
-        let state = State { clock: Clock::new(), left: ALLOWED, closed_until: None, log: Log::default() };
-        let state = Arc::new(Mutex::new(state));
-        let shared = state.clone();
-        std::thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                let state = shared.clone();
-                std::thread::spawn(move || serve(stream, &state));
-            }
-        });
-        Ok(Self { address, state })
+fn total(playground: &Playground) -> Tally {
+    playground.counted().iter().fold(Tally::default(), |sum, site| Tally {
+        requests: sum.requests + site.tally.requests,
+        pages: sum.pages + site.tally.pages,
+        refused: sum.refused + site.tally.refused,
+        early: sum.early + site.tally.early,
+    })
+}
+
+fn summarise(playground: &Playground, tally: Tally, learned: &[(String, Span)], elapsed: Span) {
+    say("\nWhat the sites counted:\n");
+    playground::tell(&playground.counted());
+    say(&format!(
+        "\n{} pages, {} refusals, {} requests early, in {}.",
+        tally.pages,
+        tally.refused,
+        tally.early,
+        elapsed.about()
+    ));
+    for (domain, delay) in learned {
+        say(&format!("Learnt: {domain} wants {delay} between requests; nobody said so."));
     }
-
-    fn log(&self) -> Log {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).log
-    }
+    say("\nOn your own URLs: comity fetch --input urls.txt --out pages");
 }
 
-/// Answers the requests of one connection until it is closed.
-fn serve(stream: TcpStream, state: &Mutex<State>) -> Option<()> {
-    let mut reader = BufReader::new(stream.try_clone().ok()?);
-    let mut stream = stream;
-    loop {
-        let mut first = String::new();
-        reader.read_line(&mut first).ok().filter(|read| *read > 0)?;
-        let mut line = String::new();
-        while reader.read_line(&mut line).ok()? > 2 {
-            line.clear();
-        }
-        let path = first.split(' ').nth(1)?.to_owned();
-        let answer = state.lock().unwrap_or_else(PoisonError::into_inner).answer(&path);
-        stream.write_all(answer.as_bytes()).ok()?;
-    }
-}
-
-impl State {
-    fn answer(&mut self, path: &str) -> String {
-        if path == "/robots.txt" {
-            return "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n".to_owned();
-        }
-        let now = self.clock.now();
-        if self.closed_until.is_some_and(|until| now < until) {
-            self.log.early += 1;
-        } else if self.closed_until.take().is_some() {
-            self.left = ALLOWED;
-        }
-        if self.left == 0 {
-            self.closed_until.get_or_insert(now + RETRY_AFTER);
-            self.log.refused += 1;
-            let secs = RETRY_AFTER.as_secs_up();
-            return format!(
-                "HTTP/1.1 429 Too Many Requests\r\nRetry-After: {secs}\r\nContent-Length: 0\r\n\r\n"
-            );
-        }
-        self.left -= 1;
-        self.log.pages += 1;
-        let body = format!("this is {path}\n");
-        format!("HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: {}\r\n\r\n{body}", body.len())
-    }
-}
-
-const PAGES: u32 = 60;
-const ALLOWED: u32 = 10;
-const RETRY_AFTER: Span = Span::from_secs(3);
+/// How many pages of which site the job fetches: all of them take about as long.
+const PAGES: [(&str, u32); 7] = [
+    ("strict", 60),
+    ("hidden", 12),
+    ("slow", 14),
+    ("flaky", 14),
+    ("robots", 10),
+    ("garden", 25),
+    ("library", 20),
+];
+/// Sites that are introduced.
+const SHOWN: usize = 6;

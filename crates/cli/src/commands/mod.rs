@@ -7,6 +7,7 @@ mod domains;
 mod fetch;
 mod items;
 mod jobs;
+mod playground;
 mod remote;
 mod report;
 mod run;
@@ -14,6 +15,7 @@ mod scrape;
 mod serve;
 mod sources;
 mod table;
+mod top;
 mod wiki;
 
 use std::process::ExitCode;
@@ -31,7 +33,8 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Fetch(fetch) => fetch::run(&global, fetch).await?,
         Command::Run(run) => run::run(&global, run).await?,
         Command::Scrape(scrape) => scrape::run(&global, scrape).await?,
-        Command::Demo => demo::run(&global).await?,
+        Command::Demo(demo) => demo::run(&global, &demo).await?,
+        Command::Playground(playground) => playground::run(&global, &playground).await?,
         Command::Serve(serve) => serve::run(&global, serve).await?,
         Command::Wiki(command) => wiki::run(&global, command).await?,
         Command::Config(command) => config::run(&global, &command)?,
@@ -46,11 +49,13 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
                 Command::Items(command) => items::run(&global, &config, command).await?,
                 Command::Check(check) => decide::check(&global, &config, check).await?,
                 Command::Record(record) => decide::record(&global, &config, record).await?,
+                Command::Top(top) => top::run(&global, &config, &top).await?,
                 Command::Explain(explain) => decide::explain(&global, &config, explain).await?,
                 Command::Fetch(_)
                 | Command::Run(_)
                 | Command::Scrape(_)
-                | Command::Demo
+                | Command::Demo(_)
+                | Command::Playground(_)
                 | Command::Serve(_)
                 | Command::Wiki(_)
                 | Command::Config(_)

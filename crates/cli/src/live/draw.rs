@@ -62,6 +62,11 @@ pub(crate) fn title(text: &str, canvas: Canvas) -> String {
     canvas.paint(BOLD, &canvas.fit(&canvas.legible(text)))
 }
 
+/// A line as it is, as far as there is room.
+pub(crate) fn plain(text: &str, canvas: Canvas) -> String {
+    canvas.fit(&canvas.legible(text))
+}
+
 /// Columns of the lines about domains.
 #[derive(Debug, Clone, Copy)]
 struct Widths {

@@ -18,7 +18,7 @@ use std::time::Duration;
 use comity::core::time::{Span, Timestamp};
 use comity::status::Status;
 
-pub(crate) use draw::{Canvas, draw, title};
+pub(crate) use draw::{Canvas, draw, plain, title};
 pub(crate) use job::{Beside, JobView};
 
 use crate::args::Global;
@@ -61,7 +61,7 @@ pub(crate) async fn watch<T>(
                 Asked::Stop if interrupted => {
                     drop(view);
                     output::remark(&watched.stopped_at_once());
-                    std::process::exit(exit::INTERRUPTED.into());
+                    exit::at_once();
                 }
                 Asked::Stop => {
                     interrupted = true;

@@ -9,9 +9,9 @@ use comity_core::time::{Span, Timestamp};
 use comity_store::domains::{DomainKey, Parting, Released, Saved};
 use comity_store::{LEASE, StoreError};
 
-use super::{Gate, Inner};
 use super::state::{self, State};
 use super::tenancy::Tenancy;
+use super::{Gate, Inner};
 use crate::event::Event;
 
 /// Keeps our time in the store, saves what must be kept, and hands domains over.

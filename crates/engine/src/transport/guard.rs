@@ -4,7 +4,7 @@
 //! help an attacker. Which ranges are public is known to [`crate::address`].
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use tokio::net::lookup_host;
 
@@ -55,9 +55,19 @@ pub(super) async fn vouch(origin: &Origin, allowance: &dyn Allowance) -> Result<
 
 /// The addresses of a host, unchecked.
 pub(super) async fn lookup(host: &str, port: u16) -> Result<Vec<SocketAddr>, TransportError> {
+    if is_below_localhost(host) {
+        let here: [IpAddr; 2] = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
+        return Ok(here.map(|address| SocketAddr::new(address, port)).to_vec());
+    }
     let wrong = |source| TransportError::Resolve { host: host.to_owned(), source };
     let found: Vec<_> = lookup_host((host, port)).await.map_err(wrong)?.collect();
     if found.is_empty() { Err(wrong(io::ErrorKind::NotFound.into())) } else { Ok(found) }
+}
+
+/// Names below `localhost` are this machine, and no resolver is asked (RFC 6761).
+fn is_below_localhost(host: &str) -> bool {
+    let host = host.strip_suffix('.').unwrap_or(host).as_bytes();
+    host.len() > LOCALHOST.len() && host[host.len() - LOCALHOST.len()..].eq_ignore_ascii_case(LOCALHOST)
 }
 
 async fn resolve(origin: &Origin, allowance: &dyn Allowance) -> Result<Vec<SocketAddr>, TransportError> {
@@ -99,5 +109,23 @@ impl Allowance for AllowNone {
 
     fn allows_address(&self, _: IpAddr) -> bool {
         false
+    }
+}
+
+const LOCALHOST: &[u8] = b".localhost";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn names_below_localhost_are_this_machine() {
+        for name in ["strict.localhost", "a.b.LOCALHOST.", "x.localhost."] {
+            let found = lookup(name, 7979).await.unwrap();
+            assert_eq!(found[0], "127.0.0.1:7979".parse().unwrap(), "{name}");
+        }
+        for name in ["localhost", ".localhost.example", "notlocalhost", ""] {
+            assert!(!is_below_localhost(name), "{name}");
+        }
     }
 }

@@ -45,10 +45,10 @@ use crate::sources::{
     Changed, FetchEnd, FetchRun, Kept, NewItem, NewSource, Source, SourceChange, SourceClaim, SourceId,
     SourceStore,
 };
+use crate::status::{Backlog, StatusStore, Working};
 use crate::tasks::{
     Claim, Claimed, Enqueued, LaneId, NewTask, Refill, Settle, Settled, TaskRow, TaskStore, TaskView,
 };
-use crate::status::{Backlog, StatusStore, Working};
 use crate::{Reply, Store, StoreError};
 use holders::{Living, Proof};
 use place::Place;

@@ -12,8 +12,7 @@ pub(crate) async fn what_a_holder_told_is_seen_while_it_lives(backend: Backend) 
     one.store.tell(one.holder, json!({ "at": "second" }), at(3)).await.unwrap();
 
     let working = other.store.working(at(3)).await.unwrap();
-    let seen: Vec<_> =
-        working.iter().map(|one| (one.name.as_str(), one.since, one.told.clone())).collect();
+    let seen: Vec<_> = working.iter().map(|one| (one.name.as_str(), one.since, one.told.clone())).collect();
     let told = Some((json!({ "at": "second" }), at(3)));
     assert_eq!(seen, [("one", at(0), told), ("other", at(1), None)]);
 

@@ -161,7 +161,7 @@ async fn attend(
             () = &mut finishing => break,
             asked = signals.next() => match asked {
                 // Whoever asks again does not want to wait.
-                Asked::Stop => std::process::exit(exit::INTERRUPTED.into()),
+                Asked::Stop => exit::at_once(),
                 Asked::Reload => again = reload(global, run).or(again),
             },
         }
