@@ -159,9 +159,11 @@ pub(crate) struct Top {
   comity fetch https://example.org/a https://example.org/b --out pages
   comity fetch --input urls.txt --job news --out news
   comity fetch --job news                       # go on after Ctrl-C or a crash, or join from another terminal
+  comity fetch --input urls.txt --job news --out archive --format warc
   zcat urls.gz | comity fetch --input - --format none --json
 
-A URL that is listed twice is fetched once. Pages end up in DIR/HOST/…, DIR/index.jsonl says which is which.")]
+A URL that is listed twice is fetched once. Pages end up in DIR/HOST/…, DIR/index.jsonl says which is which.
+With --format warc, everything that was answered is in DIR/JOB-….warc.gz; docs/warc.md tells what.")]
 pub(crate) struct Fetch {
     /// What to fetch
     #[arg(value_name = "URL")]
@@ -203,6 +205,8 @@ pub(crate) struct Fetch {
 pub(crate) enum Format {
     /// One file a page, and an index
     Files,
+    /// Everything that was answered, as it was on the wire, in WARC 1.1 files
+    Warc,
     /// Not at all
     None,
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use comity::archive::{Archive, Files};
+use comity::archive::{Archive, Files, Warc};
 use comity::client;
 use comity::clock::Clock;
 use comity::config::{Config, Given};
@@ -41,7 +41,10 @@ pub(crate) async fn run(global: &Global, fetch: Fetch) -> anyhow::Result<u8> {
             let what = format!("job = {:?}: items are scraped with it; comity run goes on with it", job.name);
             return Err(exit::usage(what));
         }
-        Some(job) if job.state.is_terminal() => return ended_before(global, &*store, job, has_input).await,
+        Some(job) if job.state.is_terminal() => {
+            close_left_over(job, &config);
+            return ended_before(global, &*store, job, has_input).await;
+        }
         None if !has_input => return Err(no_input(&fetch)),
         _ => {}
     }
@@ -77,7 +80,7 @@ impl<'a> Run<'a> {
         let began = clock.now();
         let name = fetch.job.clone().unwrap_or_else(|| new_name(began));
         let options = options(global, fetch, saved);
-        let archive = archive(&options)?;
+        let archive = archive(&options, &name, &config, &clock)?;
         let transport = client::transport(&config)?;
         let gate = setup::gate(&config, store.clone(), &format!("fetch {name}")).await?;
         let (job, made) = store.open_job(name, options.clone(), began).await?;
@@ -278,6 +281,7 @@ fn options(global: &Global, fetch: &Fetch, saved: Option<&Value>) -> Value {
     let out = fetch.out.as_ref().map(|out| absolute(out).display().to_string());
     let format = fetch.format.map(|format| match format {
         Format::Files => "files".to_owned(),
+        Format::Warc => "warc".to_owned(),
         Format::None => "none".to_owned(),
     });
     for (key, typed) in [
@@ -295,7 +299,7 @@ fn options(global: &Global, fetch: &Fetch, saved: Option<&Value>) -> Value {
         }
     }
     options.entry("format").or_insert_with(|| json!("files"));
-    if options["format"] == "files" {
+    if options["format"] != "none" {
         let default = absolute(Path::new(DEFAULT_OUT)).display().to_string();
         options.entry("out").or_insert_with(|| json!(default));
     }
@@ -307,13 +311,25 @@ fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-fn archive(options: &Value) -> anyhow::Result<Archive> {
+fn archive(options: &Value, job: &str, config: &Config, clock: &Clock) -> anyhow::Result<Archive> {
+    let wrong = |error| exit::usage(format!("--out: {error}"));
     match (options["format"].as_str(), options["out"].as_str()) {
-        (Some("files"), Some(out)) => {
-            let files = Files::open(out).map_err(|error| exit::usage(format!("--out: {error}")))?;
-            Ok(Archive::Files(files))
+        (Some("files"), Some(out)) => Ok(Archive::Files(Files::open(out).map_err(wrong)?)),
+        (Some("warc"), Some(out)) => {
+            let warc = Warc::open(Path::new(out), job, config, clock.clone());
+            Ok(Archive::Warc(warc.map_err(wrong)?))
         }
         _ => Ok(Archive::Nothing),
+    }
+}
+
+/// A kill right after the last page may have left a file of its archive open.
+fn close_left_over(job: &Job, config: &Config) {
+    let out = job.options["out"].as_str().map(Path::new).filter(|out| out.is_dir());
+    if let (Some("warc"), Some(out)) = (job.options["format"].as_str(), out)
+        && let Err(error) = Warc::open(out, &job.name, config, Clock::new())
+    {
+        tracing::warn!("{error}");
     }
 }
 

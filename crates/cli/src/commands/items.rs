@@ -207,7 +207,7 @@ fn kept(item: &Item) -> anyhow::Result<&str> {
             anyhow::anyhow!("item {id} was not scraped yet: it is {}", state(item))
         }
         ItemState::Done => anyhow::anyhow!(
-            "item {id} was scraped and its page kept nowhere (--format none); comity scrape {id} --format files keeps it"
+            "item {id} was scraped and its page has no file of its own (--format none or warc); comity scrape {id} --format files keeps it"
         ),
         ItemState::Partial => anyhow::anyhow!("item {id} was answered with nothing to keep"),
         ItemState::Failed => anyhow::anyhow!("item {id} has no page: its scrape failed ({error})"),

@@ -436,7 +436,7 @@ fn items_are_listed_and_shown_with_their_text() {
     std::fs::remove_file(shown["file"].as_str().unwrap()).unwrap();
     world.run(&["items", "show", "1", "--text"]).expect(1).says("the file is gone");
     world.run(&["scrape", "1", "--format", "none"]).expect(0);
-    world.run(&["items", "show", "1", "--text"]).expect(1).says("kept nowhere (--format none)");
+    world.run(&["items", "show", "1", "--text"]).expect(1).says("no file of its own (--format none or warc)");
     let counts = &source(&world, "1")["items"];
     assert_eq!((&counts["items"], &counts["done"]), (&json!(2), &json!(2)));
     world.run(&["sources", "show", "1"]).expect(0).shows("2 items, 2 new, 0 changed");

@@ -2,8 +2,11 @@
 
 mod files;
 mod names;
+mod warc;
 
 pub use files::Files;
+pub use warc::Warc;
+pub(crate) use warc::{Ending, Recording};
 
 use std::io;
 use std::path::PathBuf;
@@ -18,6 +21,8 @@ pub enum Archive {
     Nothing,
     /// As files in a folder, with an index.
     Files(Files),
+    /// As they were on the wire, with everything else that was answered.
+    Warc(Warc),
 }
 
 /// A page that is being kept.
@@ -70,8 +75,25 @@ impl Archive {
     /// Begins to keep a page.
     pub fn begin(&self, head: Head<'_>) -> Result<Entry, ArchiveError> {
         match self {
-            Self::Nothing => Ok(Entry::Nothing(0)),
+            // What is recorded is taken from the wire; the decoded body is only counted.
+            Self::Nothing | Self::Warc(_) => Ok(Entry::Nothing(0)),
             Self::Files(files) => files.begin(head).map(|draft| Entry::File(Box::new(draft))),
+        }
+    }
+
+    /// Begins to record the exchange for `url`, if exchanges are recorded.
+    pub(crate) fn record(&self, url: &Url) -> Option<Recording> {
+        match self {
+            Self::Warc(warc) => Some(warc.record(url)),
+            Self::Nothing | Self::Files(_) => None,
+        }
+    }
+
+    /// Nothing is kept any more.
+    pub(crate) fn close(&self) -> Result<(), ArchiveError> {
+        match self {
+            Self::Warc(warc) => warc.close(),
+            Self::Nothing | Self::Files(_) => Ok(()),
         }
     }
 }

@@ -37,7 +37,7 @@ fn host(url: &Url) -> String {
 
 /// At most `len_max` octets of `text`, nothing in them but letters, digits, `.`, `_` and `-`, and no dot or dash
 /// at either end.
-fn safe(text: &str, len_max: usize) -> String {
+pub(super) fn safe(text: &str, len_max: usize) -> String {
     let harmless = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '-') { c } else { '_' };
     let text: String = text.trim_start_matches(['.', '-']).chars().take(len_max).map(harmless).collect();
     text.trim_end_matches(['.', '-']).to_owned()
@@ -45,7 +45,7 @@ fn safe(text: &str, len_max: usize) -> String {
 
 /// Windows takes `aux`, and `aux` with a dot and anything after it, for a device. The hash makes `aux` harmless
 /// as a stem, but not the `aux.tar` of `aux.tar.gz`.
-fn no_device(name: String) -> String {
+pub(super) fn no_device(name: String) -> String {
     let first = name.split('.').next().unwrap_or_default().to_ascii_lowercase();
     let device = match first.as_bytes() {
         b"con" | b"prn" | b"aux" | b"nul" => true,

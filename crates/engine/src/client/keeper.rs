@@ -14,11 +14,12 @@ use tokio::sync::{OnceCell, Semaphore};
 use url::Url;
 
 use super::hop::{self, Next, Unsent, next_hop, request, send, told};
+use crate::archive::{Archive, Ending, Recording};
 use crate::config::Config;
 use crate::event::Event;
 use crate::gate::{Gate, GateError};
 use crate::robots::{BODY_MAX, Robots, Verdict, verdict};
-use crate::transport::{Answered, Transport, TransportError};
+use crate::transport::{Answered, Request, Transport, TransportError};
 
 /// A robots.txt that could not be had: everything is forbidden for now.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -37,6 +38,7 @@ pub(crate) struct Keeper {
     gate: Gate,
     transport: Transport,
     store: Option<Arc<dyn Store>>,
+    archive: Option<Arc<Archive>>,
     product: String,
     retries_max: u32,
     /// So many files are fetched at once, at most.
@@ -65,7 +67,13 @@ impl Keeper {
             gate,
             transport,
             store,
+            archive: None,
         }
+    }
+
+    /// What is fetched is recorded there too, if exchanges are.
+    pub(crate) fn recording(self, archive: Arc<Archive>) -> Self {
+        Self { archive: Some(archive), ..self }
     }
 
     /// The rules of a URL's origin, if they need not be asked for.
@@ -170,7 +178,10 @@ impl Keeper {
             let Some(host) = Domain::of(&at) else { return Ok(Tried::Never("no host".to_owned())) };
             let mut permit = self.gate.acquire(&host, Intent::Fetch).await?;
             let _slot = self.slots.acquire().await;
-            let answered = match send(&self.transport, request(&at, lead), &mut permit).await {
+            let recording = self.archive.as_ref().and_then(|archive| archive.record(&at));
+            let witness = recording.as_ref().map(Recording::witness);
+            let asked = Request { witness, ..request(&at, lead) };
+            let answered = match send(&self.transport, asked, &mut permit).await {
                 Ok(answered) => answered,
                 Err(Unsent::Withheld) => continue,
                 // Nothing was asked of the site, which is not to blame.
@@ -183,8 +194,18 @@ impl Keeper {
             let answer = Answer::of_status(answered.status, told(&answered.headers, self.gate.clock().now()));
             let (status, headers) = (answered.status, answered.headers.clone());
             if !(200..300).contains(&status) {
-                // The word of the server counts from when it came.
-                permit.record(&answer);
+                // The word of the server counts from when it came. After anything but a refusal the next request may
+                // leave at once, so an answer that is recorded is read before.
+                let is_told_late = recording.is_some() && !answer.outcome.is_penalty();
+                if !is_told_late {
+                    permit.settle(&answer);
+                }
+                if recording.is_some() {
+                    keep(recording, &read(answered).await).await;
+                }
+                if is_told_late {
+                    permit.settle(&answer);
+                }
                 match next_hop(&at, status, &headers) {
                     Some(Next::To(next)) if hops < HOPS_MAX => {
                         lead = hop::lead(&first, lead, &next);
@@ -201,7 +222,9 @@ impl Keeper {
                     Verdict::RateLimited | Verdict::Unavailable => Tried::Refused(format!("status {status}")),
                 });
             }
-            return Ok(match read(answered).await {
+            let read = read(answered).await;
+            keep(recording, &read).await;
+            return Ok(match read {
                 Ok(body) => {
                     permit.record(&answer);
                     Tried::Read(status, body)
@@ -223,6 +246,19 @@ enum Tried {
     Broken(String),
     /// It is not to be asked.
     Never(String),
+}
+
+/// Keeps the records of an exchange. A page whose records cannot be kept ends the work; this is not worth it.
+async fn keep(recording: Option<Recording>, read: &Result<Vec<u8>, TransportError>) {
+    let Some(recording) = recording else { return };
+    let ending = match read {
+        Ok(body) if body.len() >= BODY_MAX => Ending::Cut("length"),
+        Ok(_) => Ending::Whole,
+        Err(cause) => Ending::of(cause),
+    };
+    if let Err(error) = recording.finish(ending).await {
+        tracing::warn!(%error, "robots.txt could not be recorded");
+    }
 }
 
 /// Reads as much of a file as counts.

@@ -52,7 +52,7 @@ pub(super) fn reference() -> String {
 }
 
 /// Tables whose keys are settings; `default` and `domains` hold rules.
-pub(super) const TABLES: [&str; 4] = ["job", "scrape", "http", "serve"];
+pub(super) const TABLES: [&str; 5] = ["job", "scrape", "warc", "http", "serve"];
 
 const HEAD: &str = "\
 # Every setting of Comity with its default. Uncomment a line to change it.
@@ -77,7 +77,7 @@ const fn key(path: &'static str, default: &'static str, meaning: &'static str) -
 }
 
 /// Every key, in the order of the reference. Those of `default` are also those of a domain.
-pub const KEYS: [Key; 60] = [
+pub const KEYS: [Key; 61] = [
     key("store", r#""sqlite:comity.db""#, r#"Where everything is kept: "sqlite:FILE" or "memory:"."#),
     key(
         "profile",
@@ -177,7 +177,8 @@ pub const KEYS: [Key; 60] = [
         r#"A run does not wait longer than this for sites that are held back; their items are left for the next. Or "none"."#,
     ),
     key("scrape.out", r#""comity-items""#, "The folder that scraped pages are kept in."),
-    key("scrape.format", r#""files""#, r#"How scraped pages are kept: "files" or "none"."#),
+    key("scrape.format", r#""files""#, r#"How scraped pages are kept: "files", "warc" or "none"."#),
+    key("warc.file_max", r#""1GiB""#, "The size from which a WARC file is followed by another."),
     key("http.user_agent", r#""Comity/0.1""#, "What we call ourselves to sites."),
     key(
         "http.contact",

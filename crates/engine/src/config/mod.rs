@@ -34,7 +34,7 @@ pub use private::PrivateAllowance;
 pub use secret::{StoreUrl, without_password};
 pub use settings::{
     ArchiveFormat, HttpSettings, JobSettings, LogFormat, LogLevel, LogSettings, RobotsPolicy, ScrapeSettings,
-    ServeSettings,
+    ServeSettings, WarcSettings,
 };
 pub use size::Size;
 pub use token::{Role, Token};
@@ -71,6 +71,8 @@ pub struct Config {
     pub job: JobSettings,
     /// `[scrape]`
     pub scrape: ScrapeSettings,
+    /// `[warc]`
+    pub warc: WarcSettings,
     /// `[http]`
     pub http: HttpSettings,
     /// `[serve]`
@@ -140,6 +142,7 @@ impl Default for Config {
             robots: RobotsPolicy::default(),
             job: JobSettings::default(),
             scrape: ScrapeSettings::default(),
+            warc: WarcSettings::default(),
             http: HttpSettings::default(),
             serve: ServeSettings::default(),
             log: LogSettings::default(),

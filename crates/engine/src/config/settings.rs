@@ -63,8 +63,17 @@ pub enum ArchiveFormat {
     /// One file a page, and an index.
     #[default]
     Files,
+    /// As they were on the wire, in WARC files.
+    Warc,
     /// Not at all.
     None,
+}
+
+/// `[warc]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WarcSettings {
+    /// The size from which a file is followed by another.
+    pub file_max: Size,
 }
 
 /// `[http]`
@@ -196,6 +205,7 @@ impl Config {
             "scrape.max_wait" => scrape.max_wait = value::wait(value, A_DAY)?,
             "scrape.out" => scrape.out = value::folder(value)?,
             "scrape.format" => scrape.format = value::word(value, &ARCHIVES)?,
+            "warc.file_max" => self.warc.file_max = value::size(value, FILE_MIN..=FILE_MAX)?,
             "http.user_agent" => http.user_agent = value::agent(value)?,
             "http.contact" => http.contact = value::contact(value)?,
             "http.connect_timeout" => http.connect_timeout = value::period(value, A_DAY)?,
@@ -247,6 +257,12 @@ impl Default for ScrapeSettings {
     }
 }
 
+impl Default for WarcSettings {
+    fn default() -> Self {
+        Self { file_max: Size::from_mib(1 << 10) }
+    }
+}
+
 impl Default for HttpSettings {
     fn default() -> Self {
         Self {
@@ -282,12 +298,15 @@ impl Default for ServeSettings {
 }
 
 const ROBOTS: [(&str, RobotsPolicy); 2] = [("obey", RobotsPolicy::Obey), ("ignore", RobotsPolicy::Ignore)];
-const ARCHIVES: [(&str, ArchiveFormat); 2] = [("files", ArchiveFormat::Files), ("none", ArchiveFormat::None)];
+const ARCHIVES: [(&str, ArchiveFormat); 3] =
+    [("files", ArchiveFormat::Files), ("warc", ArchiveFormat::Warc), ("none", ArchiveFormat::None)];
 const FORMATS: [(&str, LogFormat); 2] = [("text", LogFormat::Text), ("json", LogFormat::Json)];
 const AGENT: &str = concat!("Comity/", env!("CARGO_PKG_VERSION_MAJOR"), ".", env!("CARGO_PKG_VERSION_MINOR"));
 const STREAK_MAX: u32 = 1_000_000;
 const A_DAY: Span = Span::from_hours(24);
 const BODY_MAX: Size = Size::from_mib(1 << 20);
+const FILE_MIN: Size = Size::from_kib(64);
+const FILE_MAX: Size = Size::from_mib(1 << 20);
 /// The HTTP/1 reader needs a buffer of at least this.
 const HEADER_MIN: Size = Size::from_kib(8);
 const HEADER_MAX: Size = Size::from_mib(16);

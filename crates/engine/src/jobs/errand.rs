@@ -5,23 +5,23 @@ use std::time::Duration;
 
 use comity_core::domain::Domain;
 use comity_core::outcome::{Answer, Outcome};
+use comity_core::pace::Recorded;
 use comity_core::retry;
 use comity_core::task::{JobStep, TaskId, TaskStep};
 use comity_core::time::Timestamp;
-use comity_store::StoreError;
 use comity_store::domains::Hold;
 use comity_store::tasks::{Attempt, LaneId, Lead, Settle, Step, TaskRow};
 use url::Url;
 
-use super::Inner;
 use super::scrape::{Key, Scrape, may_start, take_turn};
 use super::settler::{One, Settling, Tenant};
-use crate::archive::{ArchiveError, Head, Kept};
+use super::{Inner, unwritable};
+use crate::archive::{ArchiveError, Ending, Head, Kept, Recording};
 use crate::client::{
     Next, RobotsUnavailable, Unsent, next_hop, path_and_query, place, redirected_lead, request, send, told,
 };
 use crate::gate::{Errand, Permit};
-use crate::transport::{Answered, TransportError};
+use crate::transport::{Answered, Request, TransportError};
 
 /// A task on its way.
 pub(super) struct Page {
@@ -191,9 +191,12 @@ impl Page {
             return self.scrape(permit, tenant).await;
         }
         let pool = self.pool.clone();
-        let sent = send(&pool.transport, request(&self.url, self.lead), &mut permit).await;
+        let recording = pool.archive.record(&self.url);
+        let witness = recording.as_ref().map(Recording::witness);
+        let asked = Request { witness, ..request(&self.url, self.lead) };
+        let sent = send(&pool.transport, asked, &mut permit).await;
         match sent {
-            Ok(answered) => self.answered(permit, tenant, answered).await,
+            Ok(answered) => self.answered(permit, tenant, answered, recording).await,
             Err(Unsent::Withheld) => self.withheld(permit),
             Err(Unsent::Broken(cause)) => self.broken(permit, tenant, &cause, None),
         }
@@ -225,41 +228,70 @@ impl Page {
         mut permit: Permit,
         tenant: Tenant,
         mut answered: Answered,
+        recording: Option<Recording>,
     ) {
         let told = told(&answered.headers, self.pool.now());
         let answer = Answer::of_status(answered.status, told);
         let status = answered.status;
         if !(200..300).contains(&status) {
-            // The word of the server counts from when it came; its page is read only to keep the connection.
-            let recorded = permit.settle(&answer);
-            self.note(&permit, answer.outcome, Some(status));
             let headers = std::mem::take(&mut answered.headers);
-            // Not for long: the next request may be on its way already.
-            let _ = tokio::time::timeout(DRAIN, drain(answered)).await;
+            // The word of the server counts from when it came. After anything but a refusal the next request may leave
+            // at once, so an answer that is recorded is read before.
+            let is_told_late = recording.is_some() && !answer.outcome.is_penalty();
+            let early = (!is_told_late).then(|| self.note_answer(&mut permit, &answer, status));
+            let kept = match recording {
+                Some(recording) => read(answered, recording).await,
+                None => {
+                    // Its page is read only to keep the connection, and not for long.
+                    let _ = tokio::time::timeout(DRAIN, drain(answered)).await;
+                    Ok(())
+                }
+            };
+            let recorded = early.unwrap_or_else(|| self.note_answer(&mut permit, &answer, status));
+            if let Err(error) = kept {
+                return self.unkept(error);
+            }
             return match next_hop(&self.url, status, &headers) {
                 Some(next) => self.follow(next, tenant),
                 None if answer.outcome == Outcome::Success => self.done(tenant, status, Kept::default()),
                 None => self.refused(&permit, tenant, answer.outcome, recorded.standing, Some(status)),
             };
         }
-        match self.keep(&mut answered).await {
+        match self.keep(&mut answered, recording).await {
             Ok(kept) => {
-                permit.settle(&answer);
-                self.note(&permit, answer.outcome, Some(status));
+                self.note_answer(&mut permit, &answer, status);
                 self.done(tenant, status, kept);
             }
             Err(Unkept::Archive(error)) => {
                 permit.settle(&answer);
-                let (place, what) = (error.place.display().to_string(), error.cause.to_string());
-                self.pool.gate.fail(StoreError::Unavailable { place, what });
-                self.put_down();
+                self.unkept(error);
             }
             Err(Unkept::Body(cause)) => self.broken(permit, tenant, &cause, Some(&answer)),
         }
     }
 
-    /// Reads the body into the archive.
-    async fn keep(&self, answered: &mut Answered) -> Result<Kept, Unkept> {
+    /// What was answered is recorded and noted.
+    fn note_answer(&mut self, permit: &mut Permit, answer: &Answer, status: u16) -> Recorded {
+        let recorded = permit.settle(answer);
+        self.note(permit, answer.outcome, Some(status));
+        recorded
+    }
+
+    /// Reads the body into the archive, and keeps the records of it.
+    async fn keep(&self, answered: &mut Answered, recording: Option<Recording>) -> Result<Kept, Unkept> {
+        let kept = self.keep_body(answered).await;
+        let ending = match &kept {
+            Ok(_) => Ending::Whole,
+            Err(Unkept::Body(cause)) => Ending::of(cause),
+            Err(Unkept::Archive(_)) => Ending::Lost,
+        };
+        if let Some(recording) = recording {
+            recording.finish(ending).await.map_err(Unkept::Archive)?;
+        }
+        kept
+    }
+
+    async fn keep_body(&self, answered: &mut Answered) -> Result<Kept, Unkept> {
         let content_type =
             answered.headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
         let head = Head {
@@ -275,6 +307,12 @@ impl Page {
         }
         let content_type = content_type.map(str::to_owned);
         entry.finish().map(|kept| Kept { content_type, ..kept }).map_err(Unkept::Archive)
+    }
+
+    /// Where pages are kept nothing can be written: nothing is settled, and the work ends.
+    fn unkept(self: Box<Self>, error: ArchiveError) {
+        self.pool.gate.fail(unwritable(error));
+        self.put_down();
     }
 
     fn done(self: Box<Self>, tenant: Tenant, status: u16, kept: Kept) {
@@ -432,6 +470,16 @@ fn put_back(errand: Box<dyn Errand>) {
 enum Unkept {
     Body(TransportError),
     Archive(ArchiveError),
+}
+
+/// Reads an answer to its end, for the records of it.
+async fn read(mut answered: Answered, recording: Recording) -> Result<(), ArchiveError> {
+    while let Some(chunk) = answered.body.chunk().await {
+        if let Err(cause) = chunk {
+            return recording.finish(Ending::of(&cause)).await;
+        }
+    }
+    recording.finish(Ending::Whole).await
 }
 
 /// Reads the rest of an answer that nobody wants, if there is little of it.

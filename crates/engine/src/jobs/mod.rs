@@ -33,7 +33,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::task::TaskTracker;
 
-use crate::archive::Archive;
+use crate::archive::{Archive, ArchiveError};
 use crate::client::Keeper;
 use crate::config::{Config, JobSettings, RobotsPolicy};
 use crate::gate::{Gate, Parted};
@@ -103,7 +103,7 @@ struct Inner {
     store: Arc<dyn Store>,
     transport: Transport,
     keeper: Option<Arc<Keeper>>,
-    archive: Archive,
+    archive: Arc<Archive>,
     job: Job,
     settings: JobSettings,
     until: Until,
@@ -138,8 +138,11 @@ impl Pool {
     /// A pool for a job. Must be made inside a tokio runtime.
     pub fn new(parts: Parts) -> Self {
         let Parts { gate, store, transport, archive, config, job, until } = parts;
-        let keeper = (config.robots == RobotsPolicy::Obey)
-            .then(|| Arc::new(Keeper::new(gate.clone(), transport.clone(), &config, Some(store.clone()))));
+        let archive = Arc::new(archive);
+        let keeper = (config.robots == RobotsPolicy::Obey).then(|| {
+            let keeper = Keeper::new(gate.clone(), transport.clone(), &config, Some(store.clone()));
+            Arc::new(keeper.recording(archive.clone()))
+        });
         let (settles, settling) = mpsc::unbounded_channel();
         gate.begin_job(job.id, config.job.concurrency);
         let guards = Guards {
@@ -211,7 +214,8 @@ impl Pool {
             }
         };
         self.put_down(ended.is_ok()).await;
-        ended
+        let closed = inner.archive.close().map_err(unwritable);
+        ended.and_then(|ended| closed.map(|()| ended))
     }
 
     /// Stops claiming and sending; what is on the wire is finished.
@@ -301,6 +305,11 @@ impl Inner {
         self.lanes().drop_holds(parted);
         self.fresh.store(true, Ordering::Relaxed);
     }
+}
+
+/// An archive that nothing can be written to ends the work, as a store does.
+fn unwritable(error: ArchiveError) -> StoreError {
+    StoreError::Unavailable { place: error.place.display().to_string(), what: error.cause.to_string() }
 }
 
 /// The identity of a job's pool, for tests and logs.

@@ -22,10 +22,11 @@ use comity_store::tasks::{LaneId, Step};
 use super::Inner;
 use super::errand::Page;
 use super::settler::Tenant;
+use crate::archive::Recording;
 use crate::client::{note_written, request};
 use crate::event::{Event, TaskEvent, shown};
 use crate::gate::Permit;
-use crate::transport::{Depart, SendError};
+use crate::transport::{Depart, Request, SendError};
 
 /// What a task of an item knows of its scrape.
 #[derive(Default)]
@@ -178,15 +179,18 @@ impl Page {
         let pool = self.pool.clone();
         let (task, hold) = self.task();
         let Some(scrape) = &mut self.scrape else { return };
+        let recording = pool.archive.record(&self.url);
+        let witness = recording.as_ref().map(Recording::witness);
+        let asked = Request { witness, ..request(&self.url, self.lead) };
         let beginning = Beginning { pool: &pool, permit: &mut permit, scrape, task, hold };
-        let sent = pool.transport.send(request(&self.url, self.lead), beginning).await;
+        let sent = pool.transport.send(asked, beginning).await;
         if let (Some(scrape), Ok(_) | Err(SendError::Failed(_))) = (&mut self.scrape, &sent) {
             scrape.sent();
         }
         match sent {
             Ok(answered) => {
                 note_written(&answered, &mut permit);
-                self.answered(permit, tenant, answered).await;
+                self.answered(permit, tenant, answered, recording).await;
             }
             Err(SendError::Failed(cause)) => self.broken(permit, tenant, &cause, None),
             Err(SendError::Withheld(stays)) => {

@@ -188,6 +188,9 @@ impl Wire {
 
     fn finish(&mut self) {
         if let Some(connection) = self.connection.take() {
+            if let Some(tape) = &connection.route.tape {
+                tape.stop();
+            }
             self.pool.put(connection);
         }
     }

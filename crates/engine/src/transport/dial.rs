@@ -22,15 +22,18 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use super::connection::{Connection, Sender};
 use super::error::TransportError;
 use super::guard::{self, Allowance};
-use super::origin::{Form, Origin, Route};
+use super::origin::{Form, Hops, Origin, Route};
 use super::proxy::Proxies;
 use super::stamp::Stamped;
+use super::tape::Taped;
 use super::tunnel::tunnel;
 use super::{Settings, tls};
 
 /// Opens connections.
 pub(super) struct Dialer {
     tls: TlsConnector,
+    /// For requests that are seen as they pass, which HTTP/2 does not let anybody.
+    tls_http1: TlsConnector,
     http1: http1::Builder,
     http2: http2::Builder<TokioExecutor>,
     allowance: Arc<dyn Allowance>,
@@ -46,8 +49,10 @@ impl Dialer {
         http1.max_header_size(settings.header_max).max_buf_size(settings.header_max.max(BUFFER_MIN));
         let mut http2 = http2::Builder::new(TokioExecutor::new());
         http2.max_header_list_size(u32::try_from(settings.header_max).unwrap_or(u32::MAX));
+        let tls = tls::client(&settings.roots_extra)?;
         Ok(Self {
-            tls: TlsConnector::from(tls::client(&settings.roots_extra)?),
+            tls_http1: TlsConnector::from(tls::only_http1(&tls)),
+            tls: TlsConnector::from(tls),
             http1,
             http2,
             allowance: settings.allowance,
@@ -62,18 +67,20 @@ impl Dialer {
             let addresses = guard::addresses(&origin, &*self.allowance).await?;
             let (stream, remote) = connect(&origin.host, addresses).await?;
             return match origin.secure {
-                true => self.start_secure(stream, remote, origin).await,
-                false => self.start_http1(stream, Route::new(origin, remote, Form::Path)?).await,
+                true => self.start_secure(stream, remote, origin, Hops::Direct).await,
+                false => {
+                    self.start_http1(stream, Route::new(origin, remote, Form::Path, Hops::Direct)?).await
+                }
             };
         };
         guard::vouch(&origin, &*self.allowance).await?;
         let (stream, remote) = connect(&proxy.host, guard::lookup(&proxy.host, proxy.port).await?).await?;
         if !origin.secure {
             let form = Form::Forwarded(proxy.authorization.clone());
-            return self.start_http1(stream, Route::new(origin, remote, form)?).await;
+            return self.start_http1(stream, Route::new(origin, remote, form, Hops::Proxied)?).await;
         }
         let stream = tunnel(stream, proxy, &origin, &self.user_agent, &self.http1).await?;
-        self.start_secure(stream, remote, origin).await
+        self.start_secure(stream, remote, origin, Hops::Proxied).await
     }
 
     async fn start_secure(
@@ -81,12 +88,13 @@ impl Dialer {
         stream: TcpStream,
         remote: SocketAddr,
         origin: Arc<Origin>,
+        hops: Hops,
     ) -> Result<Connection, TransportError> {
         let stream = self.secure(stream, &origin).await?;
         if stream.get_ref().1.alpn_protocol() == Some(tls::H2) {
-            return self.start_http2(stream, Route::new(origin, remote, Form::Fields)?).await;
+            return self.start_http2(stream, Route::new(origin, remote, Form::Fields, hops)?).await;
         }
-        self.start_http1(stream, Route::new(origin, remote, Form::Path)?).await
+        self.start_http1(stream, Route::new(origin, remote, Form::Path, hops)?).await
     }
 
     async fn secure(
@@ -97,14 +105,16 @@ impl Dialer {
         let wrong = |source| TransportError::Tls { host: origin.host.clone(), source };
         let name = ServerName::try_from(origin.bare_host().to_owned());
         let name = name.map_err(|error| wrong(io::Error::new(io::ErrorKind::InvalidInput, error)))?;
-        self.tls.connect(name, stream).await.map_err(wrong)
+        let tls = if origin.witnessed { &self.tls_http1 } else { &self.tls };
+        tls.connect(name, stream).await.map_err(wrong)
     }
 
     async fn start_http1<T>(&self, stream: T, route: Arc<Route>) -> Result<Connection, TransportError>
     where
         T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let opened = self.http1.handshake(TokioIo::new(Stamped::new(stream, route.stamp.clone()))).await;
+        let stream = Taped::new(Stamped::new(stream, route.stamp.clone()), route.tape.clone());
+        let opened = self.http1.handshake(TokioIo::new(stream)).await;
         let (sender, connection) = opened.map_err(TransportError::of_exchange)?;
         // What ends the connection reaches whoever uses it through `sender`.
         tokio::spawn(connection);

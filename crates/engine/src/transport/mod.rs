@@ -6,7 +6,8 @@
 //!
 //! Reading order: this file (what is asked and answered), [`mod@error`] (what can go wrong), `origin` (where a
 //! request goes and how it is written), `guard` (where we refuse to go), `proxy`, `dial` (from a name to an open
-//! connection), `connection` and `pool` (connections in use and at rest), `body` and `coding` (what comes back).
+//! connection), `connection` and `pool` (connections in use and at rest), `body` and `coding` (what comes back),
+//! `stamp` and `tape` (what is noticed on the way).
 
 mod body;
 mod coding;
@@ -18,6 +19,7 @@ mod origin;
 mod pool;
 mod proxy;
 mod stamp;
+mod tape;
 mod tls;
 mod tunnel;
 
@@ -37,6 +39,7 @@ pub use self::coding::Coding;
 pub use self::error::{Phase, Refusal, SendError, TransportError};
 pub use self::guard::{AllowNone, Allowance};
 pub use self::proxy::{Proxies, ProxyError};
+pub use self::tape::Witness;
 
 use self::connection::{Connection, Unanswered};
 use self::dial::Dialer;
@@ -97,6 +100,8 @@ pub struct Request<'a> {
     pub headers: &'a [(HeaderName, HeaderValue)],
     /// The fields of a form, encoded as URLs are; they are posted.
     pub posted: Option<&'a Bytes>,
+    /// Who sees the exchange as it passes. Such requests speak HTTP/1.1, on connections that no others use.
+    pub witness: Option<&'a Arc<dyn Witness>>,
 }
 
 /// An answer whose head has arrived.
@@ -167,7 +172,7 @@ impl Transport {
         mut depart: impl Depart<E>,
     ) -> Result<Answered, SendError<E>> {
         let inner = &*self.0;
-        let origin = Origin::of(request.url, request.lead)?;
+        let origin = Origin::of(&request)?;
         let mut connection = inner.connect(origin).await?;
         let mut reopened = 0;
         loop {
@@ -175,6 +180,9 @@ impl Transport {
             if let Err(reason) = depart.depart().await {
                 inner.pool.put(connection);
                 return Err(SendError::Withheld(reason));
+            }
+            if let (Some(tape), Some(witness)) = (&connection.route.tape, request.witness) {
+                tape.start(witness);
             }
             let departed_at = Instant::now();
             let answer =
@@ -269,7 +277,7 @@ impl Default for Settings {
 impl<'a> Request<'a> {
     /// A plain request for `url`.
     pub fn new(url: &'a Url, lead: Lead) -> Self {
-        Self { url, lead, accept: None, headers: &[], posted: None }
+        Self { url, lead, accept: None, headers: &[], posted: None, witness: None }
     }
 }
 

@@ -18,6 +18,7 @@ use url::{Position, Url};
 
 use super::error::TransportError;
 use super::stamp::Stamp;
+use super::tape::Tape;
 use super::{Lead, Request};
 
 /// What the requests of one connection have in common.
@@ -28,6 +29,8 @@ pub(super) struct Origin {
     pub(super) host: String,
     pub(super) port: u16,
     pub(super) lead: Lead,
+    /// Whether what passes is seen by somebody.
+    pub(super) witnessed: bool,
 }
 
 /// Which way a connection leads, and how requests are written to it.
@@ -39,6 +42,17 @@ pub(super) struct Route {
     pub(super) form: Form,
     /// When something was last written to it.
     pub(super) stamp: Arc<Stamp>,
+    /// Who sees what passes on it.
+    pub(super) tape: Option<Arc<Tape>>,
+}
+
+/// Who is at the other end of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Hops {
+    /// The server itself.
+    Direct,
+    /// A proxy.
+    Proxied,
 }
 
 /// How a request line names its target.
@@ -59,7 +73,8 @@ pub(super) struct Writer {
 pub(super) type Message = http::Request<Full<Bytes>>;
 
 impl Origin {
-    pub(super) fn of(url: &Url, lead: Lead) -> Result<Arc<Self>, TransportError> {
+    pub(super) fn of(request: &Request<'_>) -> Result<Arc<Self>, TransportError> {
+        let (url, lead) = (request.url, request.lead);
         let unsupported = || TransportError::UnsupportedScheme(url.scheme().to_owned());
         let secure = match url.scheme() {
             "http" => false,
@@ -68,7 +83,7 @@ impl Origin {
         };
         let host = url.host_str().ok_or_else(unsupported)?.to_owned();
         let port = url.port_or_known_default().ok_or_else(unsupported)?;
-        Ok(Arc::new(Self { secure, host, port, lead }))
+        Ok(Arc::new(Self { secure, host, port, lead, witnessed: request.witness.is_some() }))
     }
 
     /// The host as configurations and certificates write it: without an IPv6 address's brackets or a last dot.
@@ -100,11 +115,14 @@ impl Route {
         origin: Arc<Origin>,
         remote: SocketAddr,
         form: Form,
+        hops: Hops,
     ) -> Result<Arc<Self>, TransportError> {
         let authority = origin.authority()?;
         let host = HeaderValue::from_str(authority.as_str());
         let host = host.map_err(|error| origin.unsendable(error.into()))?;
-        Ok(Arc::new(Self { origin, remote, authority, host, form, stamp: Stamp::new() }))
+        let server = (hops == Hops::Direct).then(|| remote.ip());
+        let tape = origin.witnessed.then(|| Arc::new(Tape::new(server)));
+        Ok(Arc::new(Self { origin, remote, authority, host, form, stamp: Stamp::new(), tape }))
     }
 }
 

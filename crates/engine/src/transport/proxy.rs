@@ -154,7 +154,7 @@ impl fmt::Display for Proxy {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Lead;
+    use super::super::{Lead, Request};
     use super::*;
 
     fn proxies(variables: &[(&str, &str)]) -> Result<Proxies, ProxyError> {
@@ -162,7 +162,8 @@ mod tests {
     }
 
     fn toward(proxies: &Proxies, url: &str) -> String {
-        let origin = Origin::of(&Url::parse(url).unwrap(), Lead::Listed).unwrap();
+        let url = Url::parse(url).unwrap();
+        let origin = Origin::of(&Request::new(&url, Lead::Listed)).unwrap();
         proxies.toward(&origin).map_or("direct".to_owned(), |proxy| proxy.to_string())
     }
 

@@ -25,9 +25,17 @@ pub(super) fn client(roots_extra: &[CertificateDer<'static>]) -> Result<Arc<Clie
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
     let builder = builder.with_safe_default_protocol_versions().map_err(wrong)?;
     let mut config = builder.with_root_certificates(roots).with_no_client_auth();
-    config.alpn_protocols = vec![H2.to_vec(), b"http/1.1".to_vec()];
+    config.alpn_protocols = vec![H2.to_vec(), HTTP1.to_vec()];
     Ok(Arc::new(config))
+}
+
+/// The same, offering HTTP/1.1 only.
+pub(super) fn only_http1(client: &ClientConfig) -> Arc<ClientConfig> {
+    let mut client = client.clone();
+    client.alpn_protocols = vec![HTTP1.to_vec()];
+    Arc::new(client)
 }
 
 /// HTTP/2's name in ALPN.
 pub(super) const H2: &[u8] = b"h2";
+const HTTP1: &[u8] = b"http/1.1";

@@ -5,14 +5,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use comity::archive::{Archive, Files};
+use comity::archive::{Archive, Files, Warc};
 use comity::client;
+use comity::clock::Clock;
 use comity::config::{ArchiveFormat, Config, Given};
 use comity::core::time::{Span, Timestamp};
 use comity::gate::{Gate, HandsOff};
 use comity::jobs::Ended;
 use comity::pipeline::Pipeline;
 use comity::status::Status;
+use comity::store::items::SCRAPE_JOB;
 use comity::store::jobs::Counts;
 use comity::store::{Store, StoreError};
 use serde_json::{Value, json};
@@ -46,6 +48,7 @@ pub(crate) fn config(global: &Global, keep: &Keep) -> anyhow::Result<Config> {
     if let Some(format) = keep.format {
         config.scrape.format = match format {
             Format::Files => ArchiveFormat::Files,
+            Format::Warc => ArchiveFormat::Warc,
             Format::None => ArchiveFormat::None,
         };
     }
@@ -171,14 +174,16 @@ pub(super) fn tasks(gate: &Gate) -> (u64, u64, u64) {
 }
 
 fn archive(config: &Config) -> anyhow::Result<Archive> {
+    // Items name the file they are in: it is found from another folder too.
+    let out: &Path = &config.scrape.out;
+    let out = std::path::absolute(out).unwrap_or_else(|_| out.to_owned());
+    let wrong = |error| exit::usage(format!("scrape.out: {error}"));
     match config.scrape.format {
         ArchiveFormat::None => Ok(Archive::Nothing),
-        ArchiveFormat::Files => {
-            // Items name the file they are in: it is found from another folder too.
-            let out: &Path = &config.scrape.out;
-            let out = std::path::absolute(out).unwrap_or_else(|_| out.to_owned());
-            let files = Files::open(out).map_err(|error| exit::usage(format!("scrape.out: {error}")))?;
-            Ok(Archive::Files(files))
+        ArchiveFormat::Files => Ok(Archive::Files(Files::open(out).map_err(wrong)?)),
+        ArchiveFormat::Warc => {
+            let warc = Warc::open(&out, SCRAPE_JOB, config, Clock::new());
+            Ok(Archive::Warc(warc.map_err(wrong)?))
         }
     }
 }

@@ -1,0 +1,204 @@
+//! The head of a request or an answer as it was on the wire: where it ends, what follows it, and which of its lines
+//! are nobody's business.
+//!
+//! Only what is needed for that is read; a head that makes no sense to hyper does not come to be kept.
+
+/// What follows the head of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Framing {
+    /// So many bytes.
+    Length(u64),
+    /// Chunks.
+    Chunked,
+    /// Whatever comes until the connection ends.
+    UntilClose,
+}
+
+/// How long the head at the beginning of `bytes` is, its blank line included; none if it goes on. What lies before
+/// `from` was looked at before.
+pub(super) fn end(bytes: &[u8], from: usize) -> Option<usize> {
+    let from = from.saturating_sub(LINE_END_MAX);
+    memchr::memchr_iter(b'\n', &bytes[from..]).map(|at| from + at + 1).find_map(|next| match &bytes[next..] {
+        [b'\n', ..] => Some(next + 1),
+        [b'\r', b'\n', ..] => Some(next + 2),
+        _ => None,
+    })
+}
+
+/// The status in the first line of an answer.
+pub(super) fn status(head: &[u8]) -> Option<u16> {
+    let line = head.split(|byte| *byte == b'\n').next()?;
+    let word = line.split(|byte| *byte == b' ').filter(|word| !word.is_empty()).nth(1)?;
+    std::str::from_utf8(word).ok()?.trim().parse().ok()
+}
+
+/// What follows the head of an answer to a GET, by the rules of RFC 9112 (section 6.3).
+pub(super) fn framing(head: &[u8]) -> Framing {
+    if matches!(status(head), Some(204 | 304)) {
+        return Framing::Length(0);
+    }
+    let words = |value: &[u8]| -> Vec<String> {
+        String::from_utf8_lossy(value).split(',').map(|word| word.trim().to_ascii_lowercase()).collect()
+    };
+    let (mut codings, mut length) = (None, None);
+    for (name, value) in lines(head).skip(1).filter_map(field) {
+        if name.eq_ignore_ascii_case(b"transfer-encoding") {
+            codings = words(value).pop();
+        } else if name.eq_ignore_ascii_case(b"content-length") {
+            length = length.or_else(|| words(value).first().and_then(|word| word.parse().ok()));
+        }
+    }
+    match (codings.as_deref(), length) {
+        (Some("chunked"), _) => Framing::Chunked,
+        (None, Some(length)) => Framing::Length(length),
+        _ => Framing::UntilClose,
+    }
+}
+
+/// Whether every reader finds the end of this head where we do. Some take a line of nothing but spaces, or of
+/// characters that they count among them, for the blank one.
+pub(super) fn is_plain(head: &[u8]) -> bool {
+    let count = lines(head).count();
+    lines(head).take(count.saturating_sub(1)).all(|line| line.iter().any(u8::is_ascii_graphic))
+}
+
+/// The head without the lines that hold credentials (B75), and without the user info of the addresses in it.
+pub(super) fn without_credentials(head: &[u8]) -> Vec<u8> {
+    let mut kept = Vec::with_capacity(head.len());
+    let mut dropping = false;
+    for line in lines(head) {
+        // A line that begins with a space goes on with the one before.
+        if !line.starts_with(b" ") && !line.starts_with(b"\t") {
+            dropping = field(line).is_some_and(|(name, _)| is_secret(name));
+        }
+        if !dropping {
+            push_without_user_info(&mut kept, line);
+        }
+    }
+    kept
+}
+
+fn is_secret(name: &[u8]) -> bool {
+    SECRETS.iter().any(|secret| name.trim_ascii().eq_ignore_ascii_case(secret.as_bytes()))
+}
+
+/// The line, with `//user:password@host` written as `//host`.
+fn push_without_user_info(kept: &mut Vec<u8>, line: &[u8]) {
+    let mut rest = line;
+    while let Some(at) = memchr::memmem::find(rest, b"//") {
+        let (before, authority) = rest.split_at(at + 2);
+        kept.extend_from_slice(before);
+        let ends = |byte: &u8| matches!(byte, b'/' | b'\\' | b'?' | b'#' | b'"' | b'<' | b'>' | 0..=b' ');
+        let end = authority.iter().position(ends).unwrap_or(authority.len());
+        let host = memchr::memrchr(b'@', &authority[..end]).map_or(0, |at| at + 1);
+        rest = &authority[host..];
+    }
+    kept.extend_from_slice(rest);
+}
+
+/// The lines with their ends.
+fn lines(head: &[u8]) -> impl Iterator<Item = &[u8]> {
+    head.split_inclusive(|byte| *byte == b'\n')
+}
+
+/// The name and the value of a header line.
+fn field(line: &[u8]) -> Option<(&[u8], &[u8])> {
+    let at = memchr::memchr(b':', line)?;
+    Some((&line[..at], line[at + 1..].trim_ascii()))
+}
+
+/// What follows a line: its own end, and the blank line without its last byte.
+const LINE_END_MAX: usize = 3;
+/// What we were let in with, what a server would let others in with, and what it says about either.
+const SECRETS: [&str; 8] = [
+    "authorization",
+    "proxy-authorization",
+    "cookie",
+    "cookie2",
+    "set-cookie",
+    "set-cookie2",
+    "authentication-info",
+    "proxy-authentication-info",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_head_ends_with_a_blank_line_however_it_arrives() {
+        for (text, expected) in [
+            ("HTTP/1.1 200 OK\r\nA: b\r\n\r\nbody", Some(25)),
+            ("HTTP/1.1 200 OK\nA: b\n\nbody", Some(22)),
+            ("HTTP/1.1 200 OK\r\n\r\n", Some(19)),
+            ("HTTP/1.1 200 OK\r\nA: b\r\n\r", None),
+            ("HTTP/1.1 200 OK\r\nA: b\r\n \r\n", None),
+            ("", None),
+        ] {
+            assert_eq!(end(text.as_bytes(), 0), expected, "{text:?}");
+            // Byte by byte it is found as soon as it is there.
+            let found = (0..=text.len()).find_map(|to| end(&text.as_bytes()[..to], to.saturating_sub(1)));
+            assert_eq!(found, expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn what_follows_is_read_as_http_says() {
+        for (head, expected) in [
+            ("200 OK\r\nContent-Length: 12\r\n", Framing::Length(12)),
+            ("200 OK\r\ncontent-length:12, 12\r\n", Framing::Length(12)),
+            ("200 OK\r\nTransfer-Encoding: gzip, Chunked\r\nContent-Length: 3\r\n", Framing::Chunked),
+            ("200 OK\r\nTransfer-Encoding: gzip\r\n", Framing::UntilClose),
+            ("200 OK\r\n", Framing::UntilClose),
+            ("204 No\r\nContent-Length: 12\r\n", Framing::Length(0)),
+            ("304 No\r\nTransfer-Encoding: chunked\r\n", Framing::Length(0)),
+        ] {
+            assert_eq!(framing(format!("HTTP/1.1 {head}\r\n").as_bytes()), expected, "{head}");
+        }
+        assert_eq!(status(b"HTTP/1.1  404\r\n"), Some(404));
+        assert_eq!(status(b"HTTP/1.1 nonsense\r\n"), None);
+    }
+
+    #[test]
+    fn a_line_of_spaces_is_no_plain_head() {
+        assert!(is_plain(b"HTTP/1.1 200 OK\r\nA: b\r\n\r\n"));
+        assert!(!is_plain(b"HTTP/1.1 200 OK\r\n \r\nA: b\r\n\r\n"));
+        assert!(!is_plain(b"HTTP/1.1 200 OK\r\n\xa0\r\nA: b\r\n\r\n"));
+    }
+
+    /// B75
+    #[test]
+    fn credentials_are_left_out_and_nothing_else_is_touched() {
+        let left = |text: &str| String::from_utf8(without_credentials(text.as_bytes())).unwrap();
+        let plain = "GET /a?b=c@d HTTP/1.1\r\nhost: a\r\nAccept:  */*\r\n\r\n";
+        assert_eq!(left(plain), plain);
+        for secret in [
+            "Authorization: Basic c2VjcmV0",
+            "PROXY-authorization: x",
+            "cookie: a=b",
+            "Set-Cookie: a=b;\r\n Path=/",
+            "set-cookie : a=b",
+            "Authentication-Info: x",
+        ] {
+            assert_eq!(
+                left(&format!("HTTP/1.1 200 OK\r\nA: b\r\n{secret}\r\nC: d\r\n\r\n")),
+                "HTTP/1.1 200 OK\r\nA: b\r\nC: d\r\n\r\n"
+            );
+        }
+        for (line, expected) in [
+            ("Location: http://me:pass@host/a//b@c", "Location: http://host/a//b@c"),
+            ("Location: //me:p@ss@host", "Location: //host"),
+            (
+                "Link: <http://me@host/>; a, <https://you:x@host?y>",
+                "Link: <http://host/>; a, <https://host?y>",
+            ),
+            ("Location: /next?to=http://me:pass@host/", "Location: /next?to=http://host/"),
+            ("Link: <http://host/me@example.org>", "Link: <http://host/me@example.org>"),
+        ] {
+            assert_eq!(
+                left(&format!("HTTP/1.1 302 Found\r\n{line}\r\n\r\n")),
+                format!("HTTP/1.1 302 Found\r\n{expected}\r\n\r\n")
+            );
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Reading a file back, record by record: how much of it is whole, and which payloads it has.
+
+use std::io::{self, BufRead, BufReader, Read};
+
+use flate2::bufread::GzDecoder;
+
+use super::digest::Digest;
+use super::exchange::Payload;
+use super::head::{self, Framing};
+use super::record::Id;
+use super::seen::Original;
+
+/// How much of a file is whole.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Whole {
+    pub(super) records: u64,
+    pub(super) bytes: u64,
+}
+
+/// Reads records until the end, or until one that is not whole. Tells the payloads that others can refer to.
+pub(super) fn read(file: impl Read, mut tell: impl FnMut(Payload, Original)) -> Whole {
+    let mut counted = Counted { inner: BufReader::with_capacity(64 << 10, file), count: 0 };
+    let mut whole = Whole::default();
+    let mut start = Vec::new();
+    while counted.fill_buf().is_ok_and(|buffer| !buffer.is_empty()) {
+        start.clear();
+        let mut member = GzDecoder::new(&mut counted);
+        let read = (&mut member).take(START_MAX).read_to_end(&mut start);
+        if read.and_then(|_| io::copy(&mut member, &mut io::sink())).is_err() {
+            break;
+        }
+        whole = Whole { records: whole.records + 1, bytes: counted.count };
+        if let Some((payload, original)) = original(&start) {
+            tell(payload, original);
+        }
+    }
+    whole
+}
+
+/// What a record that begins like this can be referred to by.
+fn original(start: &[u8]) -> Option<(Payload, Original)> {
+    let end = head::end(start, 0)?;
+    let header = std::str::from_utf8(&start[..end]).ok()?;
+    let field = |name: &str| {
+        header.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": ")).map(str::trim_end)
+    };
+    if field("WARC-Type") != Some("response") || field("WARC-Truncated").is_some() {
+        return None;
+    }
+    let digest = Digest::parse(field("WARC-Payload-Digest")?)?;
+    let answer = &start[end..];
+    let answer = &answer[..head::end(answer, 0)?];
+    // The digest of a chunked answer is that of its framing too; the payload would have to be read for its own.
+    if head::framing(answer) == Framing::Chunked || digest == Digest::of(b"") {
+        return None;
+    }
+    let original = Original {
+        id: Id::parse(field("WARC-Record-ID")?)?,
+        url: field("WARC-Target-URI")?.into(),
+        date: field("WARC-Date")?.into(),
+        digest,
+    };
+    Some((Payload { digest, is_chunked: false }, original))
+}
+
+/// A reader that counts what was taken from it.
+struct Counted<R> {
+    inner: R,
+    count: u64,
+}
+
+impl<R: BufRead> Read for Counted<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let read = self.inner.read(into)?;
+        self.count += read as u64;
+        Ok(read)
+    }
+}
+
+impl<R: BufRead> BufRead for Counted<R> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        self.inner.fill_buf()
+    }
+
+    fn consume(&mut self, amount: usize) {
+        self.count += amount as u64;
+        self.inner.consume(amount);
+    }
+}
+
+/// As much of a record as is looked at: its header and the head of the answer.
+const START_MAX: u64 = 32 << 10;
+
+#[cfg(test)]
+mod tests {
+    use comity_core::time::Timestamp;
+
+    use super::super::record::Header;
+    use super::*;
+
+    fn record(body: &str) -> Vec<u8> {
+        let mut header = Header::new("response", Id::random().unwrap(), Timestamp::from_secs(0));
+        header.add("WARC-Target-URI", "http://a.example/");
+        header.add("WARC-Payload-Digest", Digest::of(body.as_bytes()));
+        let block = format!("HTTP/1.1 200 OK\r\n\r\n{body}");
+        let mut packed = Vec::new();
+        header.pack(block.len() as u64, &mut block.as_bytes(), &mut packed).unwrap();
+        packed
+    }
+
+    /// Cut anywhere, a file is known to be whole up to the last record that is.
+    #[test]
+    fn a_file_that_was_cut_is_whole_up_to_its_last_whole_record() {
+        let records = [record("one"), record(&"two".repeat(1_000)), record("three")];
+        let file = records.concat();
+        let ends = [0, records[0].len(), records[0].len() + records[1].len(), file.len()];
+        for cut in 0..=file.len() {
+            let mut found = 0;
+            let whole = read(&file[..cut], |_, _| found += 1);
+            let count = ends.iter().filter(|end| **end <= cut).count() - 1;
+            assert_eq!(whole, Whole { records: count as u64, bytes: ends[count] as u64 }, "cut at {cut}");
+            assert_eq!(found, count);
+        }
+        let whole = read(&[&file[..], &[0; 100]].concat()[..], |_, _| {});
+        assert_eq!(whole.bytes, file.len() as u64, "zeros at the end, as a power cut leaves them");
+        let mut spoilt = file.clone();
+        spoilt[ends[1] + 40] ^= 1;
+        assert_eq!(read(&spoilt[..], |_, _| {}).records, 1);
+    }
+
+    #[test]
+    fn payloads_are_found_again() {
+        let mut found = Vec::new();
+        read(&[record("one"), record("")].concat()[..], |payload, original| found.push((payload, original)));
+        let [(payload, original)] = &found[..] else { panic!("{found:?}") };
+        assert_eq!(payload.digest, Digest::of(b"one"));
+        assert_eq!((&*original.url, &*original.date), ("http://a.example/", "1970-01-01T00:00:00Z"));
+    }
+}

@@ -1,0 +1,213 @@
+//! The files records are written to, one after the other: `JOB-20261116213000-00000.warc.gz` and so on.
+//!
+//! While it is written a file is called `….warc.gz.open` and locked by its process; it gets its name when it is full
+//! or the work is over. So a `.warc.gz` is always whole, two processes never write into one file, and what a kill
+//! left behind is found by whoever goes on: cut back to its last whole record, and given its name.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use super::digest::Digest;
+use super::exchange::Payload;
+use super::reading;
+use super::record::{Header, Id};
+use super::seen::Original;
+use super::spool::Spool;
+use crate::clock::Clock;
+
+/// The files of one job in one folder, of which at most one is open.
+#[derive(Debug)]
+pub(super) struct Volumes {
+    folder: PathBuf,
+    /// What their names begin with.
+    stem: String,
+    /// What the first record of each says.
+    about: String,
+    file_max: u64,
+    clock: Clock,
+    begun: u32,
+    open: Option<Volume>,
+    is_closed: bool,
+}
+
+/// A file that is being written.
+#[derive(Debug)]
+struct Volume {
+    file: File,
+    /// Up to here it is whole.
+    len: u64,
+    draft: PathBuf,
+    path: PathBuf,
+}
+
+impl Volumes {
+    pub(super) fn new(folder: PathBuf, stem: String, about: String, file_max: u64, clock: Clock) -> Self {
+        Self { folder, stem, about, file_max, clock, begun: 0, open: None, is_closed: false }
+    }
+
+    /// Gives what a process that is no more left behind its name, and tells the payloads in it.
+    pub(super) fn recover(&self, mut tell: impl FnMut(Payload, Original)) -> io::Result<()> {
+        for draft in self.files(OPEN)? {
+            recover(&draft, &mut tell)?;
+        }
+        Ok(())
+    }
+
+    /// The files that have their names, the newest first.
+    pub(super) fn named(&self) -> io::Result<Vec<PathBuf>> {
+        let mut files = self.files("")?;
+        files.sort_unstable_by(|one, other| other.cmp(one));
+        Ok(files)
+    }
+
+    /// Adds records that belong together.
+    pub(super) fn append(&mut self, packed: Spool) -> io::Result<()> {
+        if self.is_closed {
+            return Err(io::Error::other("the archive is closed"));
+        }
+        if self.open.as_ref().is_some_and(|open| open.len + packed.len() > self.file_max) {
+            self.finish()?;
+        }
+        if self.open.is_none() {
+            self.open = Some(self.begin()?);
+        }
+        match &mut self.open {
+            Some(open) => open.append(packed.into_reader()?),
+            None => Ok(()),
+        }
+    }
+
+    /// Nothing is added any more; the last file gets its name.
+    pub(super) fn close(&mut self) -> io::Result<()> {
+        self.is_closed = true;
+        self.finish()
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        self.open.take().map_or(Ok(()), Volume::finish)
+    }
+
+    fn begin(&mut self) -> io::Result<Volume> {
+        let now = self.clock.now();
+        let stamp: String = now.to_string().chars().filter(char::is_ascii_digit).take(STAMP_LEN).collect();
+        loop {
+            let name = format!("{}-{stamp}-{:05}{NAMED}", self.stem, self.begun);
+            self.begun += 1;
+            let (path, draft) = (self.folder.join(&name), self.folder.join(format!("{name}{OPEN}")));
+            let file = match OpenOptions::new().read(true).write(true).create_new(true).open(&draft) {
+                Ok(file) => file,
+                // Another process of the job.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
+                Err(error) => return Err(error),
+            };
+            // One that took it for a left-over file, in the moment it was made.
+            if file.try_lock().is_err() || !is_at(&file, &draft) {
+                continue;
+            }
+            if path.exists() {
+                fs::remove_file(&draft)?;
+                continue;
+            }
+            let mut volume = Volume { file, len: 0, draft, path };
+            let mut header = Header::new("warcinfo", Id::random()?, now);
+            header.add("WARC-Filename", &name);
+            header.add("WARC-Block-Digest", Digest::of(self.about.as_bytes()));
+            header.add("Content-Type", "application/warc-fields");
+            let mut packed = Vec::new();
+            header.pack(self.about.len() as u64, &mut self.about.as_bytes(), &mut packed)?;
+            volume.append(&packed[..])?;
+            return Ok(volume);
+        }
+    }
+
+    /// The files whose names have our form and end like this.
+    fn files(&self, ending: &str) -> io::Result<Vec<PathBuf>> {
+        let is_ours = |name: &str| {
+            let numbers = name.strip_prefix(&*self.stem)?.strip_prefix('-')?;
+            let (stamp, nth) = numbers.strip_suffix(ending)?.strip_suffix(NAMED)?.split_once('-')?;
+            let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+            (stamp.len() == STAMP_LEN && nth.len() >= 5 && is_number(stamp) && is_number(nth)).then_some(())
+        };
+        let mut files = Vec::new();
+        for entry in fs::read_dir(&self.folder)? {
+            let name = entry?.file_name();
+            if name.to_str().is_some_and(|name| is_ours(name).is_some()) {
+                files.push(self.folder.join(name));
+            }
+        }
+        Ok(files)
+    }
+}
+
+impl Volume {
+    fn append(&mut self, mut packed: impl Read) -> io::Result<()> {
+        let written = io::copy(&mut packed, &mut self.file).and_then(|written| {
+            self.file.flush()?;
+            Ok(written)
+        });
+        match written {
+            Ok(written) => {
+                self.len += written;
+                Ok(())
+            }
+            Err(error) => {
+                // Half a record is none, on a full disk too.
+                self.file.set_len(self.len)?;
+                self.file.seek(SeekFrom::Start(self.len))?;
+                Err(error)
+            }
+        }
+    }
+
+    fn finish(self) -> io::Result<()> {
+        if self.file.metadata()?.len() != self.len {
+            self.file.set_len(self.len)?;
+        }
+        fs::rename(&self.draft, &self.path)
+    }
+}
+
+/// Gives a left-over file its name, cut back to its last whole record; one that somebody is writing is left alone.
+fn recover(draft: &Path, tell: &mut dyn FnMut(Payload, Original)) -> io::Result<()> {
+    let file = match OpenOptions::new().read(true).write(true).open(draft) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    if file.try_lock().is_err() || !is_at(&file, draft) {
+        return Ok(());
+    }
+    let whole = reading::read(&file, tell);
+    // The first record only says what would have followed.
+    if whole.records < 2 {
+        return fs::remove_file(draft);
+    }
+    let (bytes, cut) = (whole.bytes, file.metadata()?.len() - whole.bytes);
+    file.set_len(bytes)?;
+    let path = draft.with_extension("");
+    fs::rename(draft, &path)?;
+    tracing::info!(file = %path.display(), records = whole.records, cut, "a file that was left open is whole");
+    Ok(())
+}
+
+/// Whether the path still leads to this file: it may have been moved or removed before it was locked.
+#[cfg(unix)]
+fn is_at(file: &File, path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let identity = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
+    match (file.metadata(), fs::metadata(path)) {
+        (Ok(one), Ok(other)) => identity(one) == identity(other),
+        _ => false,
+    }
+}
+
+#[cfg(not(unix))]
+fn is_at(_: &File, path: &Path) -> bool {
+    path.exists()
+}
+
+const NAMED: &str = ".warc.gz";
+const OPEN: &str = ".open";
+/// `YYYYMMDDhhmmss`
+const STAMP_LEN: usize = 14;
