@@ -97,10 +97,6 @@ impl JobView {
             self.status = self.gate.status(SHOWN);
             self.looked_at = now;
             self.look_took = self.gate.clock().now().since(now);
-            for held in &mut self.status.held_back {
-                let counted = self.backlog.iter().find(|one| one.domain.as_str() == held.domain);
-                held.backlog = counted.map(|one| one.waiting.max(held.in_line as u64));
-            }
         }
         self.status.work = Some(work);
         (self.status.clone(), now)
@@ -115,6 +111,7 @@ impl JobView {
         // One lane more than is looked at tells whether there are more.
         if let Ok(backlog) = self.store.backlog(self.job, LANES + 1, TASKS).await {
             self.backlog = backlog;
+            self.gate.set_backlog(self.backlog.clone());
         }
         let counted = Counted {
             backlog: &self.backlog,

@@ -39,6 +39,10 @@ impl Screen {
             return;
         }
         let mut frame = self.up();
+        if columns != self.columns {
+            // Terminals remember which lines they broke, and would join them again.
+            frame += "\x1b[J";
+        }
         for line in &block {
             frame += line;
             // Erased behind the text, not before it: a line that stays the same is never blank.

@@ -5,6 +5,7 @@
 //! - `log`: how a log is judged
 //! - `follow`: sources and what became of them
 //! - `service`: `comity serve`, and asking it
+//! - `terminal`: a terminal, and what it shows
 //! - the rest: one module a subject
 
 mod comity;
@@ -14,18 +15,21 @@ mod mediawiki;
 mod nginx;
 mod service;
 mod site;
+mod terminal;
 
 mod basics;
 mod clock_steps;
 mod config;
 mod contrib;
 mod decide;
+mod demo;
 mod domains;
 mod examples;
 mod feeds;
 mod input;
 mod jobs;
 mod killed;
+mod live;
 mod memory;
 mod redirects;
 mod robots;

@@ -7,6 +7,7 @@ use comity_core::domain::Domain;
 use comity_core::intent::Intent;
 use comity_core::pace::{Pace, Terms};
 use comity_core::time::{Span, Timestamp};
+use comity_store::status::Backlog;
 
 use super::Gate;
 use super::state::State;
@@ -142,7 +143,7 @@ impl Gate {
 
     /// What this process is at, with at most `limit` of the domains that hold it back.
     pub fn status(&self, limit: usize) -> Status {
-        let work = self.0.work.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let (work, backlog) = self.0.work.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut status = Status { work, ..Status::default() };
         let state = self.lock();
         let now = self.now();
@@ -169,14 +170,23 @@ impl Gate {
         }
         waits.truncate(limit);
         waits.sort_unstable_by(order);
-        let shown = waits.iter().map(|(_, domain, in_line, reason)| HeldBack::new(domain, *in_line, reason));
+        let shown = waits.iter().map(|(_, domain, in_line, reason)| {
+            let counted = backlog.iter().find(|one| one.domain == **domain);
+            let backlog = counted.map(|one| one.waiting.max(*in_line as u64));
+            HeldBack { backlog, ..HeldBack::new(domain, *in_line, reason) }
+        });
         status.held_back = shown.collect();
         status
     }
 
     /// What is worked on, for whoever looks on.
     pub fn set_work(&self, work: Work) {
-        *self.0.work.lock().unwrap_or_else(PoisonError::into_inner) = Some(work);
+        self.0.work.lock().unwrap_or_else(PoisonError::into_inner).0 = Some(work);
+    }
+
+    /// How much of it waits for which domain, as far as was counted.
+    pub fn set_backlog(&self, backlog: Vec<Backlog>) {
+        self.0.work.lock().unwrap_or_else(PoisonError::into_inner).1 = backlog.into();
     }
 
     /// When the first of those in line can leave, as far as is known; `None` when nobody is in line.

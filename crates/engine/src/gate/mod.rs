@@ -35,6 +35,7 @@ use comity_core::paces::DomainId;
 use comity_core::rule::{Rule, RuleTable};
 use comity_core::time::{Span, Timestamp};
 use comity_store::domains::Hold;
+use comity_store::status::Backlog;
 use tokio::sync::oneshot;
 
 use crate::clock::Clock;
@@ -87,8 +88,8 @@ struct Inner {
     state: Arc<Mutex<State>>,
     timer: Arc<Condvar>,
     tenancy: Option<Tenancy>,
-    /// What is worked on, for whoever looks on.
-    work: Mutex<Option<Work>>,
+    /// What is worked on and how much of it waits for which domain, for whoever looks on.
+    work: Mutex<(Option<Work>, Arc<[Backlog]>)>,
 }
 
 impl Gate {
@@ -102,7 +103,15 @@ impl Gate {
         clock.wakes(&timer);
         let valid_until = if tenancy.is_some() { Timestamp::MIN } else { Timestamp::MAX };
         let state = Arc::new(Mutex::new(State::new(valid_until)));
-        let inner = Arc::new(Inner { clock, rules, events, state, timer, tenancy, work: Mutex::default() });
+        let inner = Arc::new(Inner {
+            clock,
+            rules,
+            events,
+            state,
+            timer,
+            tenancy,
+            work: Mutex::new((None, Arc::new([]))),
+        });
         let weak = Arc::downgrade(&inner);
         let (timer, state, clock) = (inner.timer.clone(), inner.state.clone(), inner.clock.clone());
         // Without its thread a gate would let nobody go after a wait: there is nothing sensible left to do.

@@ -1,0 +1,142 @@
+//! The live view in a real terminal, and `comity top` beside it.
+
+use std::time::Duration;
+
+use crate::comity::{World, list};
+use crate::log::wait_until;
+use crate::site::{Answer, Site};
+use crate::terminal::Terminal;
+
+/// A site that lets `pages` go and then wants to be left alone for an hour.
+fn closing(pages: usize) -> Site {
+    Site::start(move |asked| match asked.before < pages {
+        true => Answer::page(asked.path),
+        false => Answer::status(429).header("Retry-After", "3600"),
+    })
+}
+
+fn fetch(world: &World, site: &Site, more: &str) -> String {
+    world.write("urls", &list(&site.url(), "page/", 30));
+    format!("comity fetch --input urls --job news --robots ignore --delay 10ms --format none {more}")
+}
+
+#[test]
+fn a_terminal_shows_what_waits_why_and_how_long() {
+    let (world, site) = (World::new(), closing(7));
+    let terminal = Terminal::open(&world, 100, 30, &[], &fetch(&world, &site, ""));
+    terminal.until("7 of 30 pages");
+    terminal.until("the server asked to wait");
+    let shown = terminal.until("23 wait").join("\n");
+    let host = site.url().replace("http://", "");
+    let line = shown.lines().find(|line| line.starts_with(&format!("  {host}"))).unwrap();
+    assert!(line.contains("59m 5") || line.contains("60m"), "a countdown: {line}");
+    assert!(line.ends_with("23 wait"), "{line}");
+    assert!(shown.contains("━"), "{shown}");
+    terminal.until("about 60m");
+    let shown = terminal.until("1 refusal · 1 retry").join("\n");
+    // What was logged stands above it, whole.
+    let warned = shown.lines().position(|line| line.contains("WARN backing off")).unwrap();
+    let head = shown.lines().position(|line| line.starts_with("news")).unwrap();
+    assert!(warned < head, "{shown}");
+    assert_eq!(shown.matches("of 30 pages").count(), 1, "it is drawn in place:\n{shown}");
+    assert!(terminal.history().contains('\u{1b}'), "in colours");
+
+    // Somebody else looks on.
+    let top = world.run(&["top"]).expect(0);
+    top.shows("1 process works on");
+    top.shows("fetch news, pid");
+    wait_until("top shows how far it is", || {
+        let top = world.run(&["top", "--once"]).expect(0).stdout;
+        top.contains("7 of 30 pages") && top.contains("the server asked to wait") && top.contains("23 wait")
+    });
+    let object = world.run(&["top", "--json"]).expect(0).json();
+    let status = &object["processes"][0]["status"];
+    assert_eq!((&status["work"]["name"], &status["work"]["refused"]), (&"news".into(), &1.into()));
+    assert_eq!(status["held_back"][0]["origin"], "server");
+    let looking = Terminal::open(&world, 90, 30, &[], "comity top");
+    looking.until("the server asked to wait");
+    looking.press("C-c");
+    looking.until("ended 0");
+
+    terminal.press("C-c");
+    let shown = terminal.until("ended 130").join("\n");
+    assert!(shown.contains("stopping: 0 requests are finished first"), "{shown}");
+    assert!(shown.contains("job news: stopped, 7 of 30 fetched"), "{shown}");
+    assert!(!shown.contains("of 30 pages"), "the view is gone:\n{shown}");
+    let top = world.run(&["top"]).expect(0);
+    top.shows("0 processes work on");
+    top.shows("nobody works on job news");
+}
+
+#[test]
+fn it_survives_being_resized() {
+    let (world, site) = (World::new(), closing(7));
+    let terminal = Terminal::open(&world, 100, 30, &[], &fetch(&world, &site, "--log-level error"));
+    terminal.until("the server asked to wait");
+    for (columns, rows) in [(60, 30), (34, 30), (20, 12), (34, 9), (120, 30), (80, 24)] {
+        terminal.resize(columns, rows);
+        let head = if columns >= 60 { "7 of 30 pages" } else { "7 of 30" };
+        wait_until(&format!("it is drawn for {columns} columns"), || {
+            let lines = terminal.lines();
+            // The block is the last thing there: head, counts, the domain.
+            let block = &lines[lines.len().saturating_sub(3)..];
+            let fits = block.iter().all(|line| line.chars().count() < columns as usize);
+            let wide = columns < 60 || block[0].contains('━') && block[2].contains("the server");
+            fits && wide && block.len() == 3 && block[0].contains(head) && block[2].starts_with("  ")
+        });
+    }
+    let shown = terminal.lines().join("\n");
+    assert_eq!(shown.matches("the server asked to wait").count(), 1, "nothing is left behind:\n{shown}");
+    terminal.press("C-c");
+    terminal.until("ended 130");
+}
+
+#[test]
+fn without_colours_or_utf_8_it_has_none() {
+    let (world, site) = (World::new(), closing(7));
+    let plain = [("NO_COLOR", "1"), ("LC_ALL", "C")];
+    let terminal = Terminal::open(&world, 100, 30, &plain, &fetch(&world, &site, ""));
+    terminal.until("the server asked to wait");
+    let shown = terminal.until("7 of 30 pages").join("\n");
+    assert!(shown.contains("news  [======"), "{shown}");
+    terminal.until("about 60m");
+    let history = terminal.history();
+    let ours: String = history.lines().filter(|line| !line.trim().is_empty()).collect();
+    assert!(ours.is_ascii() && !ours.contains('\u{1b}'), "{ours:?}");
+    terminal.press("C-c");
+    terminal.until("ended 130");
+    // A terminal that cannot be drawn on gets lines.
+    let (world, site) = (World::new(), closing(7));
+    let terminal = Terminal::open(&world, 100, 30, &[("TERM", "dumb")], &fetch(&world, &site, ""));
+    terminal.until("/30 pages");
+    terminal.press("C-c");
+    terminal.until("ended 130");
+}
+
+/// Elsewhere than on a terminal it is a line at the beginning and one every ten seconds.
+#[test]
+fn elsewhere_there_are_lines() {
+    let (world, site) = (World::new(), closing(100));
+    world.write("urls", &list(&site.url(), "page/", 30));
+    let args = ["fetch", "--input", "urls", "--robots", "ignore", "--delay", "20ms", "--format", "none"];
+    let done = world.run(&args).expect(0);
+    assert!(!done.stderr.contains('\u{1b}') && !done.stdout.contains('\u{1b}'), "{}", done.stderr);
+    let quiet = world.run(&[&args[..], &["--quiet", "--job", "quiet"]].concat()).expect(0);
+    assert_eq!((quiet.stdout.as_str(), quiet.stderr.as_str()), ("", ""));
+}
+
+#[test]
+fn the_log_does_not_tear_it() {
+    // Every page is logged, and every line has to be whole.
+    let world = World::new();
+    let site = Site::start(|asked| Answer::page(asked.path).after(Duration::from_millis(5)));
+    let line = fetch(&world, &site, "--log-level debug");
+    let terminal = Terminal::open(&world, 200, 50, &[("NO_COLOR", "1")], &line);
+    terminal.until("ended 0");
+    let history = terminal.history();
+    let logged = history.lines().filter(|line| line.contains("DEBUG") && line.contains("fetched"));
+    let logged: Vec<&str> = logged.collect();
+    assert_eq!(logged.len(), 30, "{history}");
+    assert!(logged.iter().all(|line| line.starts_with("20") && !line.contains("of 30")), "{logged:#?}");
+    assert!(!history.lines().any(|line| line.starts_with("news")), "nothing of the view is left:\n{history}");
+}
