@@ -12,6 +12,7 @@ mod report;
 mod run;
 mod scrape;
 mod serve;
+mod shell;
 mod sources;
 mod table;
 mod wiki;
@@ -36,6 +37,8 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Wiki(command) => wiki::run(&global, command).await?,
         Command::Config(command) => config::run(&global, &command)?,
         Command::Profiles { name } => config::profiles(&global, name.as_deref())?,
+        Command::Completions(completions) => shell::completions(&completions),
+        Command::Man(man) => shell::man(&global, &man)?,
         command => {
             let config = setup::config(&global, Given::default())?;
             output::log(&config.log, &global);
@@ -54,7 +57,9 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
                 | Command::Serve(_)
                 | Command::Wiki(_)
                 | Command::Config(_)
-                | Command::Profiles { .. } => crate::exit::DONE,
+                | Command::Profiles { .. }
+                | Command::Completions(_)
+                | Command::Man(_) => crate::exit::DONE,
             }
         }
     };

@@ -5,6 +5,7 @@
 //! - `log`: how a log is judged
 //! - `follow`: sources and what became of them
 //! - `service`: `comity serve`, and asking it
+//! - `documents`: the documentation, followed as a reader follows it
 //! - the rest: one module a subject
 
 mod comity;
@@ -20,6 +21,7 @@ mod clock_steps;
 mod config;
 mod contrib;
 mod decide;
+mod documents;
 mod domains;
 mod examples;
 mod feeds;
@@ -39,6 +41,7 @@ mod serve_crowd;
 mod serve_faults;
 mod serve_pace;
 mod shared;
+mod shell;
 mod signals;
 mod sources;
 mod stopped;
