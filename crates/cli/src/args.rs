@@ -1,8 +1,12 @@
 //! What can be typed.
 
 mod run;
+mod shell;
 mod sources;
 mod wiki;
+
+#[cfg(test)]
+mod told;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -10,6 +14,7 @@ use std::path::PathBuf;
 use clap::{Args as Group, Parser, Subcommand, ValueEnum};
 
 pub(crate) use run::{Keep, Run, Scrape};
+pub(crate) use shell::{Completions, Man};
 pub(crate) use sources::{
     Cadence, Items, ListFormat, Sources, SourcesAdd, SourcesImport, SourcesSet, Switch, Which,
 };
@@ -75,13 +80,28 @@ pub(crate) enum Command {
     /// Scrape items by hand
     Scrape(Scrape),
     /// Manage the sources that are followed: feeds, pages, sitemaps, URL lists
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_help = "Examples:
+  comity sources add https://example.org/ --cadence 8h
+  comity sources list --failing"
+    )]
     Sources(Sources),
     /// Look at the items that sources led to
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_help = "Examples:
+  comity items list --source 3
+  comity items show 120 --text"
+    )]
     Items(Items),
     /// Archive MediaWiki wikis with their whole history
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_help = "Examples:
+  comity wiki archive https://wiki.example/w/api.php --dry-run
+  comity wiki status https://wiki.example/w/api.php"
+    )]
     Wiki(Wiki),
     /// The decision service: any program asks over HTTP before it fetches, and tells what happened
     Serve(Serve),
@@ -92,10 +112,20 @@ pub(crate) enum Command {
     /// What runs on the store: how far it is, and what holds it back
     Top(Top),
     /// Look at jobs and steer them
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_help = "Examples:
+  comity jobs list
+  comity jobs retry news"
+    )]
     Jobs(Jobs),
     /// Look at what is known of domains, and steer it
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_help = "Examples:
+  comity domains list
+  comity domains set example.org --pause 1h"
+    )]
     Domains(Domains),
     /// May a request leave now? Reserves the slot when it may (exit 0), says how long to wait when not (exit 1)
     Check(Check),
@@ -104,13 +134,25 @@ pub(crate) enum Command {
     /// Every constraint on the next request to a URL: its number, where it came from, until when
     Explain(Explain),
     /// The configuration
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_help = "Examples:
+  comity config check
+  comity config reference > comity.toml         # every key, each commented out"
+    )]
     Config(ConfigCommand),
     /// The profiles, or one of them as configuration to copy
+    #[command(after_help = "Examples:
+  comity profiles
+  comity profiles standard >> comity.toml")]
     Profiles {
         /// Which one; all names when left out
         name: Option<String>,
     },
+    /// Completions for a shell, on stdout
+    Completions(Completions),
+    /// Write manual pages, one a command
+    Man(Man),
 }
 
 /// See it at work
@@ -215,8 +257,13 @@ pub(crate) enum Format {
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum Jobs {
     /// All jobs, the newest first
+    #[command(after_help = "Example:
+  comity jobs list")]
     List,
     /// One job: how far it is, its options, its last failures
+    #[command(after_help = "Examples:
+  comity jobs show news
+  comity jobs show news --limit 100 --json")]
     Show {
         /// Its name
         name: String,
@@ -225,11 +272,15 @@ pub(crate) enum Jobs {
         limit: u32,
     },
     /// End a job; what waits is skipped
+    #[command(after_help = "Example:
+  comity jobs cancel news")]
     Cancel {
         /// Its name
         name: String,
     },
     /// Reopen a job that ended: what failed, or was skipped with its end, waits again
+    #[command(after_help = "Example:
+  comity jobs retry news && comity fetch --job news")]
     Retry {
         /// Its name
         name: String,
@@ -240,6 +291,9 @@ pub(crate) enum Jobs {
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum Domains {
     /// Domains with what was learnt, who holds them, and how many tasks wait
+    #[command(after_help = "Examples:
+  comity domains list
+  comity domains list example --limit 10")]
     List {
         /// Only those whose name contains this
         #[arg(default_value = "")]
@@ -249,6 +303,8 @@ pub(crate) enum Domains {
         limit: u32,
     },
     /// One domain
+    #[command(after_help = "Example:
+  comity domains show example.org")]
     Show {
         /// Its name
         domain: String,
@@ -260,6 +316,8 @@ pub(crate) enum Domains {
   comity domains set example.org --pause 1h      # or --pause forever, --resume")]
     Set(DomainsSet),
     /// Forget what was learnt and our own guesses; what the server said stays
+    #[command(after_help = "Example:
+  comity domains reset example.org")]
     Reset {
         /// Its name
         domain: String,
@@ -371,6 +429,9 @@ pub(crate) struct Record {
 
 /// Every constraint on the next request
 #[derive(Debug, Clone, Group)]
+#[command(after_help = "Examples:
+  comity explain https://example.org/
+  comity explain example.org --intent search --json")]
 pub(crate) struct Explain {
     /// The URL, or a domain
     pub(crate) url: String,
@@ -385,7 +446,17 @@ pub(crate) struct Explain {
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum ConfigCommand {
     /// Read it, and tell everything that is wrong with it
+    #[command(after_help = "Examples:
+  comity config check
+  comity --config other.toml config check")]
     Check,
     /// Every key with its default and what it means
-    Reference,
+    #[command(after_help = "Examples:
+  comity config reference > comity.toml         # every key, each commented out
+  comity config reference --markdown            # docs/config.md")]
+    Reference {
+        /// As the page docs/config.md, with what each key allows and the variable that sets it
+        #[arg(long)]
+        markdown: bool,
+    },
 }

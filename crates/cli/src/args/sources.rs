@@ -58,7 +58,12 @@ pub(crate) enum Sources {
         out: Option<PathBuf>,
     },
     /// How often sources are worth asking, for one or many of them
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_help = "Examples:
+  comity sources cadence set 8h --kind feed --dry-run
+  comity sources cadence clear 3"
+    )]
     Cadence(Cadence),
 }
 

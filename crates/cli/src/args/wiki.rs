@@ -12,6 +12,8 @@ pub(crate) enum Wiki {
     /// Write an archive as a MediaWiki XML dump
     Export(WikiExport),
     /// What is archived of a wiki, how complete, and when that was
+    #[command(after_help = "Example:
+  comity wiki status https://wiki.example/w/api.php")]
     Status {
         /// The address of its api.php
         #[arg(value_name = "API_URL")]

@@ -9,7 +9,8 @@ use crate::{exit, output, setup};
 
 pub(crate) fn run(global: &Global, command: &ConfigCommand) -> anyhow::Result<u8> {
     match command {
-        ConfigCommand::Reference => output::text(&Config::reference()),
+        ConfigCommand::Reference { markdown: false } => output::text(&Config::reference()),
+        ConfigCommand::Reference { markdown: true } => output::text(&Config::reference_page()),
         ConfigCommand::Check => {
             let config = setup::config(global, Given::default())?;
             let (profile, domains) = (config.profile, config.domains.len());

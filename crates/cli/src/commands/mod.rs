@@ -13,6 +13,7 @@ mod report;
 mod run;
 mod scrape;
 mod serve;
+mod shell;
 mod sources;
 mod table;
 mod top;
@@ -39,6 +40,8 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Wiki(command) => wiki::run(&global, command).await?,
         Command::Config(command) => config::run(&global, &command)?,
         Command::Profiles { name } => config::profiles(&global, name.as_deref())?,
+        Command::Completions(completions) => shell::completions(&completions),
+        Command::Man(man) => shell::man(&global, &man)?,
         command => {
             let config = setup::config(&global, Given::default())?;
             output::log(&config.log, &global);
@@ -59,7 +62,9 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
                 | Command::Serve(_)
                 | Command::Wiki(_)
                 | Command::Config(_)
-                | Command::Profiles { .. } => crate::exit::DONE,
+                | Command::Profiles { .. }
+                | Command::Completions(_)
+                | Command::Man(_) => crate::exit::DONE,
             }
         }
     };

@@ -6,6 +6,7 @@
 //! - `follow`: sources and what became of them
 //! - `service`: `comity serve`, and asking it
 //! - `terminal`: a terminal, and what it shows
+//! - `documents`: the documentation, followed as a reader follows it
 //! - the rest: one module a subject
 
 mod comity;
@@ -23,6 +24,7 @@ mod config;
 mod contrib;
 mod decide;
 mod demo;
+mod documents;
 mod domains;
 mod examples;
 mod feeds;
@@ -43,6 +45,7 @@ mod serve_crowd;
 mod serve_faults;
 mod serve_pace;
 mod shared;
+mod shell;
 mod signals;
 mod sources;
 mod stopped;

@@ -3,7 +3,8 @@
 //!
 //! Modules in reading order: `settings` (what there is to set), `keys` (its names, defaults and meaning),
 //! `file`, `env` and `given` (where it is read), `layer` (what they have in common), `merge` (one over the
-//! other); `value`, `size`, `private`, `token` and `secret` read single values, `error` tells what is wrong with them.
+//! other); `value`, `size`, `private`, `token` and `secret` read single values, `error` tells what is wrong with them;
+//! `page` is the keys as a page of the documentation.
 //!
 //! What a rule's settings mean is not here but in [`comity_core::rule`]; nothing here opens a store or a
 //! socket.
@@ -15,6 +16,7 @@ mod given;
 mod keys;
 mod layer;
 mod merge;
+mod page;
 mod private;
 mod secret;
 mod settings;
@@ -111,6 +113,11 @@ impl Config {
     /// Every key with its default and what it means, as TOML that sets nothing until a line is uncommented.
     pub fn reference() -> String {
         keys::reference()
+    }
+
+    /// The same as a page of the documentation, with what each key allows and the variable that sets it.
+    pub fn reference_page() -> String {
+        page::page()
     }
 
     /// The rules of every domain, from the profile, `[default]`, `[domains]`, `--delay` and `--learning`.

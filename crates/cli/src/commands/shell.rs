@@ -1,0 +1,93 @@
+//! `comity completions`, `comity man`: both are made of what can be typed, so that neither can lag behind it.
+
+use std::fs;
+use std::io;
+
+use anyhow::Context;
+use clap::CommandFactory;
+use clap_mangen::roff::{Inline, Roff, bold, roman};
+use serde_json::json;
+
+use crate::args::{Args, Completions, Global, Man};
+use crate::{exit, output};
+
+/// The script for a shell.
+pub(crate) fn completions(asked: &Completions) -> u8 {
+    let mut script = Vec::new();
+    clap_complete::generate(asked.shell, &mut Args::command(), "comity", &mut script);
+    output::text(&String::from_utf8_lossy(&script));
+    exit::DONE
+}
+
+/// A page for each command.
+pub(crate) fn man(global: &Global, asked: &Man) -> anyhow::Result<u8> {
+    fs::create_dir_all(&asked.dir).with_context(|| asked.dir.display().to_string())?;
+    let mut pages = Vec::new();
+    for (name, text) in pages_of(&root())? {
+        let path = asked.dir.join(&name);
+        fs::write(&path, text).with_context(|| path.display().to_string())?;
+        pages.push(name);
+    }
+    if global.json {
+        output::object(&json!({ "dir": asked.dir, "pages": pages }));
+    } else {
+        output::line(&format!("{} pages in {}", pages.len(), asked.dir.display()));
+    }
+    Ok(exit::DONE)
+}
+
+fn root() -> clap::Command {
+    let mut command = Args::command().disable_help_subcommand(true);
+    command.build();
+    command
+}
+
+/// The pages of a command and of those below it, with the names of their files.
+fn pages_of(command: &clap::Command) -> io::Result<Vec<(String, Vec<u8>)>> {
+    let source = format!("comity {}", env!("CARGO_PKG_VERSION"));
+    let man = clap_mangen::Man::new(command.clone()).source(source).manual("Comity");
+    let mut text = Vec::new();
+    man.render_title(&mut text)?;
+    man.render_name_section(&mut text)?;
+    man.render_synopsis_section(&mut text)?;
+    man.render_description_section(&mut text)?;
+    man.render_options_section(&mut text)?;
+    if command.has_subcommands() {
+        man.render_subcommands_section(&mut text)?;
+    }
+    if let Some(after) = command.get_after_help() {
+        after_help(&after.to_string()).to_writer(&mut text)?;
+    }
+    let mut pages = vec![(man.get_filename(), text)];
+    for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
+        pages.extend(pages_of(below)?);
+    }
+    Ok(pages)
+}
+
+/// What stands below the options: examples keep their lines, the rest is paragraphs.
+fn after_help(text: &str) -> Roff {
+    let mut roff = Roff::new();
+    for (nth, part) in text.split("\n\n").enumerate() {
+        let (head, lines) = part.split_once('\n').unwrap_or((part, ""));
+        if head.starts_with("Example") {
+            roff.control("SH", ["EXAMPLES"]);
+            roff.control("nf", []);
+            lines.lines().for_each(|line| _ = roff.text(example(line)));
+            roff.control("fi", []);
+        } else {
+            roff.control(if nth == 1 { "SH" } else { "PP" }, (nth == 1).then_some("NOTES"));
+            part.lines().for_each(|line| _ = roff.text([roman(line)]));
+        }
+    }
+    roff
+}
+
+/// A line of an example: what is typed stands out from what is said about it.
+fn example(line: &str) -> Vec<Inline> {
+    let line = line.strip_prefix("  ").unwrap_or(line);
+    match line.split_once("  #") {
+        Some((typed, said)) => vec![bold(typed), roman(format!("  #{said}"))],
+        None => vec![bold(line)],
+    }
+}
