@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn the_hidden_one_refuses_what_is_too_fast_and_nothing_else() {
-        let (statuses, tally) = asked(Manner::Hidden, &[0, 0, 0, 1_500, 1_600, 3_000]);
+        let (statuses, tally) = asked(Manner::Hidden, &[0, 0, 0, 1_510, 1_600, 3_020]);
         assert_eq!(statuses, [200, 200, 429, 200, 429, 200]);
         assert_eq!(tally.early, 0, "nobody was told");
         let every_two_seconds: Vec<i64> = (0..50).map(|nth| nth * 2_000).collect();
