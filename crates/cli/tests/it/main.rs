@@ -1,7 +1,8 @@
 //! The command `comity` as people run it: real processes, real servers on loopback, judged by the servers' logs.
 //!
 //! - `comity`: a folder of its own for each test, and processes in it
-//! - `nginx`, `site`, `mediawiki`: the servers, and what they logged
+//! - `nginx`, `site`, `wire`, `mediawiki`: the servers, and what they logged
+//! - `archive`: WARC files, read by others
 //! - `log`: how a log is judged
 //! - `follow`: sources and what became of them
 //! - `service`: `comity serve`, and asking it
@@ -9,6 +10,7 @@
 //! - `documents`: the documentation, followed as a reader follows it
 //! - the rest: one module a subject
 
+mod archive;
 mod comity;
 mod follow;
 mod log;
@@ -17,6 +19,7 @@ mod nginx;
 mod service;
 mod site;
 mod terminal;
+mod wire;
 
 mod basics;
 mod clock_steps;
@@ -50,6 +53,8 @@ mod signals;
 mod sources;
 mod stopped;
 mod trouble;
+mod warc;
+mod warc_killed;
 mod wiki;
 mod wiki_answers;
 mod wiki_archived;

@@ -90,10 +90,16 @@ fn push_without_user_info(kept: &mut Vec<u8>, line: &[u8]) {
         kept.extend_from_slice(before);
         let ends = |byte: &u8| matches!(byte, b'/' | b'\\' | b'?' | b'#' | b'"' | b'<' | b'>' | 0..=b' ');
         let end = authority.iter().position(ends).unwrap_or(authority.len());
-        let host = memchr::memrchr(b'@', &authority[..end]).map_or(0, |at| at + 1);
+        // Two slashes in the middle of a path begin no address.
+        let begins = at.checked_sub(1).is_none_or(|before| !is_in_path(rest[before]));
+        let host = memchr::memrchr(b'@', &authority[..end]).filter(|_| begins).map_or(0, |at| at + 1);
         rest = &authority[host..];
     }
     kept.extend_from_slice(rest);
+}
+
+fn is_in_path(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'/' | b'-' | b'.' | b'_' | b'~' | b'%' | b'@')
 }
 
 /// The lines with their ends.

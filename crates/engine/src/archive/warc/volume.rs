@@ -211,3 +211,66 @@ const NAMED: &str = ".warc.gz";
 const OPEN: &str = ".open";
 /// `YYYYMMDDhhmmss`
 const STAMP_LEN: usize = 14;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Gives some bytes, and then breaks.
+    struct Breaks(usize);
+
+    impl Read for Breaks {
+        fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+            let count = into.len().min(self.0);
+            self.0 -= count;
+            if count == 0 { Err(io::ErrorKind::StorageFull.into()) } else { Ok(count) }
+        }
+    }
+
+    fn volumes(folder: &Path) -> Volumes {
+        let about = "software: test\r\n".to_owned();
+        Volumes::new(folder.to_owned(), "job".to_owned(), about, 1 << 20, Clock::new())
+    }
+
+    fn spool(folder: &Path) -> Spool {
+        let mut spool = Spool::new(folder);
+        let header = Header::new("response", Id::random().unwrap(), Clock::new().now());
+        header.pack(4, &mut &b"body"[..], &mut spool).unwrap();
+        spool
+    }
+
+    #[test]
+    fn half_a_record_is_taken_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut volumes = volumes(folder.path());
+        volumes.append(spool(folder.path())).unwrap();
+        let open = volumes.open.as_mut().unwrap();
+        let len = open.len;
+        assert!(open.append(Breaks(100_000)).is_err());
+        assert_eq!(fs::metadata(&open.draft).unwrap().len(), len);
+        volumes.append(spool(folder.path())).unwrap();
+        volumes.close().unwrap();
+        let file = volumes.named().unwrap().remove(0);
+        let whole = reading::read(File::open(&file).unwrap(), |_, _| {});
+        assert_eq!((whole.records, whole.bytes), (3, fs::metadata(&file).unwrap().len()));
+        assert!(volumes.append(spool(folder.path())).is_err(), "it is closed");
+    }
+
+    #[test]
+    fn a_file_that_is_written_is_not_taken_for_a_left_over_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut one, mut other) = (volumes(folder.path()), volumes(folder.path()));
+        one.append(spool(folder.path())).unwrap();
+        other.recover(|_, _| {}).unwrap();
+        assert_eq!((one.files(OPEN).unwrap().len(), one.named().unwrap().len()), (1, 0));
+        // In the same second, too.
+        other.append(spool(folder.path())).unwrap();
+        assert_eq!(one.files(OPEN).unwrap().len(), 2);
+        // Without its process, the lock of a file is gone.
+        drop(other.open.take());
+        one.recover(|_, _| {}).unwrap();
+        assert_eq!((one.files(OPEN).unwrap().len(), one.named().unwrap().len()), (1, 1));
+        one.close().unwrap();
+        assert_eq!((one.files(OPEN).unwrap().len(), one.named().unwrap().len()), (0, 2));
+    }
+}

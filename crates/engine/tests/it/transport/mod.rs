@@ -6,6 +6,7 @@ mod pool;
 mod proxies;
 mod secure;
 mod servers;
+mod tape;
 
 use std::convert::Infallible;
 

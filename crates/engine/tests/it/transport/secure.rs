@@ -43,7 +43,7 @@ impl Authority {
     }
 
     /// The server's side of TLS for `name`, valid until the given year.
-    fn acceptor(&self, name: &str, until: i32, alpn: &[&str]) -> TlsAcceptor {
+    pub(super) fn acceptor(&self, name: &str, until: i32, alpn: &[&str]) -> TlsAcceptor {
         let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
         params.not_before = date_time_ymd(2000, 1, 1);
         params.not_after = date_time_ymd(until, 1, 1);
@@ -63,7 +63,7 @@ pub(super) async fn h1_server(authority: &Authority) -> SocketAddr {
     h1_server_with(authority.acceptor("127.0.0.1", 3000, &["http/1.1"])).await
 }
 
-async fn h1_server_with(acceptor: TlsAcceptor) -> SocketAddr {
+pub(super) async fn h1_server_with(acceptor: TlsAcceptor) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
