@@ -26,10 +26,23 @@ pub(crate) fn text(text: &str) {
     let _ = write!(stdout, "{text}");
 }
 
+/// A result as XML. Names in it are strangers' words: what a terminal would act on is written by its number.
+pub(crate) fn xml(document: &str) {
+    let mut stdout = std::io::stdout().lock();
+    let written: String = document
+        .chars()
+        .map(|c| match is_acted_on(c) && c != '\n' {
+            true => format!("&#x{:x};", u32::from(c)),
+            false => c.to_string(),
+        })
+        .collect();
+    let _ = write!(stdout, "{written}");
+}
+
 /// A result for a machine: one object on one line.
 pub(crate) fn object(value: &Value) {
     let mut stdout = std::io::stdout().lock();
-    let _ = writeln!(stdout, "{value}");
+    let _ = writeln!(stdout, "{}", escaped(&value.to_string()));
 }
 
 /// A remark on stderr, which does not tear the progress.
@@ -58,9 +71,26 @@ pub(crate) fn error(error: &anyhow::Error, json: bool, code: u8) {
 
 /// What strangers wrote, without anything a terminal would act on.
 pub(crate) fn legible(text: &str) -> String {
+    text.chars().map(|c| if is_acted_on(c) { '\u{fffd}' } else { c }).collect()
+}
+
+/// JSON that says the same without anything a terminal would act on; JSON itself minds the oldest of them only.
+fn escaped(json: &str) -> String {
+    let mut escaped = String::with_capacity(json.len());
+    for c in json.chars() {
+        match is_acted_on(c) {
+            true => escaped.push_str(&format!("\\u{:04x}", u32::from(c))),
+            false => escaped.push(c),
+        }
+    }
+    escaped
+}
+
+/// Whether a terminal acts on it instead of showing it.
+fn is_acted_on(c: char) -> bool {
     // Marks that turn the direction of text could make a line say something else.
-    let turns = |c| matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    text.chars().map(|c| if c.is_control() && c != '\t' || turns(c) { '\u{fffd}' } else { c }).collect()
+    let turns = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    c.is_control() && c != '\t' || turns
 }
 
 /// Sets up the log.
@@ -73,32 +103,56 @@ pub(crate) fn log(settings: &LogSettings, global: &Global) {
         LogLevel::Debug => tracing::Level::DEBUG,
         LogLevel::Trace => tracing::Level::TRACE,
     };
-    let builder = tracing_subscriber::fmt().with_max_level(level).with_writer(Stderr).with_target(false);
+    let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let writer = match settings.format {
+        LogFormat::Json => Stderr::Json,
+        LogFormat::Text if colour => Stderr::Coloured,
+        LogFormat::Text => Stderr::Plain,
+    };
+    let builder = tracing_subscriber::fmt().with_max_level(level).with_writer(writer).with_target(false);
     // A second set-up in one process keeps the first.
     let _ = match settings.format {
         LogFormat::Json => builder.json().flatten_event(true).try_init(),
-        LogFormat::Text => {
-            let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-            builder.with_ansi(colour).try_init()
-        }
+        LogFormat::Text => builder.with_ansi(colour).try_init(),
     };
 }
 
 /// Writes the log so that it does not tear the progress, and passes on nothing that a terminal would act on.
 #[derive(Debug, Clone, Copy)]
-struct Stderr;
+enum Stderr {
+    Json,
+    Plain,
+    /// The escapes of colours are the log's own: those of values it writes out.
+    Coloured,
+}
 
 impl MakeWriter<'_> for Stderr {
     type Writer = Self;
 
     fn make_writer(&self) -> Self {
-        Self
+        *self
+    }
+}
+
+impl Stderr {
+    /// A line of the log, fit for a terminal. What it tells of cannot make it look like two.
+    fn fit(self, line: &str) -> String {
+        let line = line.strip_suffix('\n').unwrap_or(line);
+        let keeps = |c| matches!(self, Self::Coloured) && c == '\u{1b}';
+        let mut fit = match self {
+            Self::Json => escaped(line),
+            _ => line.chars().map(|c| if is_acted_on(c) && !keeps(c) { '\u{fffd}' } else { c }).collect(),
+        };
+        fit.push('\n');
+        fit
     }
 }
 
 impl Write for Stderr {
     fn write(&mut self, buffer: &[u8]) -> std::io::Result<usize> {
-        suspended(|| std::io::stderr().write_all(buffer))?;
+        // The log writes line by line.
+        let line = self.fit(&String::from_utf8_lossy(buffer));
+        suspended(|| std::io::stderr().write_all(line.as_bytes()))?;
         Ok(buffer.len())
     }
 
@@ -183,3 +237,25 @@ impl Drop for Progress {
 
 /// Without a terminal, progress is told this often.
 const LINES_EVERY: Span = Span::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ODD: &str = "a\nb\u{1b}[2J\u{9b}31m\u{7f}\u{202e}\u{2066}\u{200f}z";
+
+    #[test]
+    fn json_says_the_same_in_characters_that_are_shown() {
+        let json = escaped(&json!({ "title": ODD }).to_string());
+        assert!(!json.contains(is_acted_on), "{json:?}");
+        assert_eq!(serde_json::from_str::<Value>(&json).unwrap()["title"], ODD);
+    }
+
+    #[test]
+    fn the_log_passes_on_nothing_that_a_terminal_acts_on_but_its_own_colours() {
+        for (writer, kept) in [(Stderr::Json, ""), (Stderr::Plain, ""), (Stderr::Coloured, "\u{1b}")] {
+            let line = writer.fit(&format!("{ODD}\n"));
+            assert!(line.strip_suffix('\n').is_some_and(|line| !line.contains(|c| is_acted_on(c) && !kept.contains(c))));
+        }
+    }
+}

@@ -7,6 +7,8 @@ use std::{fmt, io};
 
 use comity_core::outcome::Breakdown;
 
+use super::tls;
+
 /// Why there is no answer, or no whole one.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -28,7 +30,7 @@ pub enum TransportError {
         source: io::Error,
     },
     /// The connection could not be secured: a certificate that does not hold, or no common version.
-    #[error("{host}: no secure connection")]
+    #[error("{host}: no secure connection: {}", tls::why_not(source))]
     Tls {
         /// The host.
         host: String,

@@ -14,6 +14,7 @@ use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderValue, Method, Uri};
 use http_body_util::Full;
 use percent_encoding::percent_decode_str;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use url::{Position, Url};
 
 use super::error::TransportError;
@@ -39,6 +40,9 @@ pub(super) struct Route {
     pub(super) form: Form,
     /// When something was last written to it.
     pub(super) stamp: Arc<Stamp>,
+    /// Tells whoever drives the connection that nobody uses it any more.
+    _used: DropGuard,
+    unused: CancellationToken,
 }
 
 /// How a request line names its target.
@@ -104,7 +108,14 @@ impl Route {
         let authority = origin.authority()?;
         let host = HeaderValue::from_str(authority.as_str());
         let host = host.map_err(|error| origin.unsendable(error.into()))?;
-        Ok(Arc::new(Self { origin, remote, authority, host, form, stamp: Stamp::new() }))
+        let unused = CancellationToken::new();
+        let (stamp, _used) = (Stamp::new(), unused.clone().drop_guard());
+        Ok(Arc::new(Self { origin, remote, authority, host, form, stamp, _used, unused }))
+    }
+
+    /// Cancelled when nobody uses the connection any more.
+    pub(super) fn unused(&self) -> CancellationToken {
+        self.unused.clone()
     }
 }
 

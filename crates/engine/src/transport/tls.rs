@@ -2,11 +2,12 @@
 //!
 //! There is no way to switch verification off.
 
+use std::io;
 use std::sync::Arc;
 
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::CertificateDer;
-use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+use tokio_rustls::rustls::{CertificateError, ClientConfig, Error, RootCertStore};
 
 use super::error::TransportError;
 
@@ -27,6 +28,29 @@ pub(super) fn client(roots_extra: &[CertificateDer<'static>]) -> Result<Arc<Clie
     let mut config = builder.with_root_certificates(roots).with_no_client_auth();
     config.alpn_protocols = vec![H2.to_vec(), b"http/1.1".to_vec()];
     Ok(Arc::new(config))
+}
+
+/// Why a connection could not be secured, in words of ours: those of TLS repeat what stands in the certificate.
+pub(super) fn why_not(error: &io::Error) -> &'static str {
+    match error.get_ref().and_then(|cause| cause.downcast_ref::<Error>()) {
+        Some(Error::InvalidCertificate(wrong)) => match wrong {
+            CertificateError::Expired | CertificateError::ExpiredContext { .. } => "its certificate has expired",
+            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+                "its certificate is not valid yet"
+            }
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+                "its certificate is for another name"
+            }
+            CertificateError::UnknownIssuer => "its certificate is signed by nobody we trust",
+            CertificateError::Revoked => "its certificate was revoked",
+            _ => "its certificate does not hold",
+        },
+        Some(Error::InvalidMessage(_)) => "what it speaks is not TLS",
+        Some(Error::PeerIncompatible(_)) => "it has no version of TLS in common with us",
+        Some(Error::AlertReceived(_)) => "it refused",
+        Some(_) => "the handshake failed",
+        None => "the connection broke in the handshake",
+    }
 }
 
 /// HTTP/2's name in ALPN.
