@@ -9,7 +9,10 @@ use comity::config::{LogFormat, LogLevel, LogSettings};
 use comity::core::time::Span;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::args::Global;
 
@@ -89,7 +92,8 @@ fn escaped(json: &str) -> String {
 /// Whether a terminal acts on it instead of showing it.
 fn is_acted_on(c: char) -> bool {
     // Marks that turn the direction of text could make a line say something else.
-    let turns = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let turns =
+        matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     c.is_control() && c != '\t' || turns
 }
 
@@ -110,10 +114,12 @@ pub(crate) fn log(settings: &LogSettings, global: &Global) {
         LogFormat::Text => Stderr::Plain,
     };
     let builder = tracing_subscriber::fmt().with_max_level(level).with_writer(writer).with_target(false);
+    // What libraries tell is for those who mend them: a line for each frame of HTTP/2, which a site may send by millions.
+    let ours = Targets::new().with_target("comity", level).with_default(level.min(tracing::Level::WARN));
     // A second set-up in one process keeps the first.
     let _ = match settings.format {
-        LogFormat::Json => builder.json().flatten_event(true).try_init(),
-        LogFormat::Text => builder.with_ansi(colour).try_init(),
+        LogFormat::Json => builder.json().flatten_event(true).finish().with(ours).try_init(),
+        LogFormat::Text => builder.with_ansi(colour).finish().with(ours).try_init(),
     };
 }
 
@@ -255,7 +261,10 @@ mod tests {
     fn the_log_passes_on_nothing_that_a_terminal_acts_on_but_its_own_colours() {
         for (writer, kept) in [(Stderr::Json, ""), (Stderr::Plain, ""), (Stderr::Coloured, "\u{1b}")] {
             let line = writer.fit(&format!("{ODD}\n"));
-            assert!(line.strip_suffix('\n').is_some_and(|line| !line.contains(|c| is_acted_on(c) && !kept.contains(c))));
+            assert!(
+                line.strip_suffix('\n')
+                    .is_some_and(|line| !line.contains(|c| is_acted_on(c) && !kept.contains(c)))
+            );
         }
     }
 }

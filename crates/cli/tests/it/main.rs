@@ -23,6 +23,7 @@ mod decide;
 mod domains;
 mod examples;
 mod feeds;
+mod hostile;
 mod input;
 mod jobs;
 mod killed;

@@ -169,7 +169,8 @@ fn cause(error: io::Error, coding: Coding) -> TransportError {
 impl Wire {
     pub(super) fn new(incoming: Incoming, connection: Connection, pool: Arc<Pool>, body_max: u64) -> Self {
         let connection = Some(connection);
-        let mut wire = Self { incoming, arrived: Bytes::new(), count: 0, body_max, cut: false, connection, pool };
+        let mut wire =
+            Self { incoming, arrived: Bytes::new(), count: 0, body_max, cut: false, connection, pool };
         if wire.incoming.is_end_stream() {
             wire.finish();
         }
@@ -191,13 +192,16 @@ impl Wire {
                 return Poll::Ready(Err(self.too_large()));
             }
             let frame = ready!(Pin::new(&mut self.incoming).poll_frame(cx));
-            let Some(frame) = frame.transpose().map_err(TransportError::of_exchange)? else {
+            let Some(frame) = frame.transpose().map_err(|error| self.broken(error))? else {
                 self.finish();
                 continue;
             };
             // Trailers are of no interest.
             let Ok(chunk) = frame.into_data() else { continue };
             self.count += chunk.len() as u64;
+            if let Some(connection) = &self.connection {
+                connection.route.meter.handed_out(chunk.len());
+            }
             if self.count > self.body_max {
                 return Poll::Ready(Err(self.too_large()));
             }
@@ -216,6 +220,13 @@ impl Wire {
     fn finish(&mut self) {
         if let Some(connection) = self.connection.take() {
             self.pool.put(connection);
+        }
+    }
+
+    fn broken(&self, error: hyper::Error) -> TransportError {
+        match &self.connection {
+            Some(connection) if connection.route.meter.is_overrun() => TransportError::Noise,
+            _ => TransportError::of_exchange(error),
         }
     }
 

@@ -24,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 use super::connection::{Connection, Sender};
 use super::error::TransportError;
 use super::guard::{self, Allowance};
+use super::meter::Metered;
 use super::origin::{Form, Origin, Route};
 use super::proxy::Proxies;
 use super::stamp::Stamped;
@@ -104,7 +105,8 @@ impl Dialer {
     where
         T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let opened = self.http1.handshake(TokioIo::new(Stamped::new(stream, route.stamp.clone()))).await;
+        let stream = Metered::new(Stamped::new(stream, route.stamp.clone()), route.meter.clone());
+        let opened = self.http1.handshake(TokioIo::new(stream)).await;
         let (sender, connection) = opened.map_err(TransportError::of_exchange)?;
         // What ends the connection reaches whoever uses it through `sender`.
         Driver(route.unused()).execute(connection);
@@ -118,7 +120,7 @@ impl Dialer {
         let driver = Driver(route.unused());
         let mut http2 = http2::Builder::new(driver.clone());
         http2.max_header_list_size(self.header_max);
-        let opened = http2.handshake(TokioIo::new(stream)).await;
+        let opened = http2.handshake(TokioIo::new(Metered::new(stream, route.meter.clone()))).await;
         let (sender, connection) = opened.map_err(TransportError::of_exchange)?;
         driver.execute(connection);
         Ok(Connection { sender: Sender::Many(sender), route })

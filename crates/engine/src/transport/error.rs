@@ -7,6 +7,7 @@ use std::{fmt, io};
 
 use comity_core::outcome::Breakdown;
 
+use super::meter::NOISE_MAX;
 use super::tls;
 
 /// Why there is no answer, or no whole one.
@@ -43,6 +44,9 @@ pub enum TransportError {
     /// What came back is not valid HTTP.
     #[error("the answer is not valid HTTP")]
     Protocol(#[source] hyper::Error),
+    /// The server said more that is no part of an answer than anybody listens to.
+    #[error("the server sent {} MiB that are no answer", NOISE_MAX >> 20)]
+    Noise,
     /// The server switched to a protocol nobody asked for.
     #[error("the server switched protocols unasked")]
     Switched,

@@ -18,6 +18,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use url::{Position, Url};
 
 use super::error::TransportError;
+use super::meter::Meter;
 use super::stamp::Stamp;
 use super::{Lead, Request};
 
@@ -40,6 +41,8 @@ pub(super) struct Route {
     pub(super) form: Form,
     /// When something was last written to it.
     pub(super) stamp: Arc<Stamp>,
+    /// What comes over it.
+    pub(super) meter: Arc<Meter>,
     /// Tells whoever drives the connection that nobody uses it any more.
     _used: DropGuard,
     unused: CancellationToken,
@@ -109,8 +112,8 @@ impl Route {
         let host = HeaderValue::from_str(authority.as_str());
         let host = host.map_err(|error| origin.unsendable(error.into()))?;
         let unused = CancellationToken::new();
-        let (stamp, _used) = (Stamp::new(), unused.clone().drop_guard());
-        Ok(Arc::new(Self { origin, remote, authority, host, form, stamp, _used, unused }))
+        let (stamp, meter, _used) = (Stamp::new(), Arc::default(), unused.clone().drop_guard());
+        Ok(Arc::new(Self { origin, remote, authority, host, form, stamp, meter, _used, unused }))
     }
 
     /// Cancelled when nobody uses the connection any more.

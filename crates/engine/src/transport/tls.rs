@@ -34,14 +34,18 @@ pub(super) fn client(roots_extra: &[CertificateDer<'static>]) -> Result<Arc<Clie
 pub(super) fn why_not(error: &io::Error) -> &'static str {
     match error.get_ref().and_then(|cause| cause.downcast_ref::<Error>()) {
         Some(Error::InvalidCertificate(wrong)) => match wrong {
-            CertificateError::Expired | CertificateError::ExpiredContext { .. } => "its certificate has expired",
+            CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+                "its certificate has expired"
+            }
             CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
                 "its certificate is not valid yet"
             }
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
                 "its certificate is for another name"
             }
-            CertificateError::UnknownIssuer => "its certificate is signed by nobody we trust",
+            CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+                "its certificate is signed by nobody we trust"
+            }
             CertificateError::Revoked => "its certificate was revoked",
             _ => "its certificate does not hold",
         },
