@@ -12,7 +12,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use comity::config::{LogFormat, LogLevel, LogSettings};
 use serde_json::{Value, json};
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::args::Global;
 use screen::Screen;
@@ -29,7 +32,19 @@ pub(crate) fn text(text: &str) {
 
 /// A result for a machine: one object on one line.
 pub(crate) fn object(value: &Value) {
-    show(|stdout| writeln!(stdout, "{value}"));
+    show(|stdout| writeln!(stdout, "{}", escaped(&value.to_string())));
+}
+
+/// A result as XML. Names in it are strangers' words: what a terminal would act on is written by its number.
+pub(crate) fn xml(document: &str) {
+    let written: String = document
+        .chars()
+        .map(|c| match is_acted_on(c) && c != '\n' {
+            true => format!("&#x{:x};", u32::from(c)),
+            false => c.to_string(),
+        })
+        .collect();
+    show(|stdout| write!(stdout, "{written}"));
 }
 
 /// A remark on stderr.
@@ -58,9 +73,27 @@ pub(crate) fn error(error: &anyhow::Error, json: bool, code: u8) {
 
 /// What strangers wrote, without anything a terminal would act on.
 pub(crate) fn legible(text: &str) -> String {
+    text.chars().map(|c| if is_acted_on(c) { '\u{fffd}' } else { c }).collect()
+}
+
+/// JSON that says the same without anything a terminal would act on; JSON itself minds the oldest of them only.
+fn escaped(json: &str) -> String {
+    let mut escaped = String::with_capacity(json.len());
+    for c in json.chars() {
+        match is_acted_on(c) {
+            true => escaped.push_str(&format!("\\u{:04x}", u32::from(c))),
+            false => escaped.push(c),
+        }
+    }
+    escaped
+}
+
+/// Whether a terminal acts on it instead of showing it.
+fn is_acted_on(c: char) -> bool {
     // Marks that turn the direction of text could make a line say something else.
-    let turns = |c| matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    text.chars().map(|c| if c.is_control() && c != '\t' || turns(c) { '\u{fffd}' } else { c }).collect()
+    let turns =
+        matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    c.is_control() && c != '\t' || turns
 }
 
 /// Sets up the log.
@@ -73,29 +106,56 @@ pub(crate) fn log(settings: &LogSettings, global: &Global) {
         LogLevel::Debug => tracing::Level::DEBUG,
         LogLevel::Trace => tracing::Level::TRACE,
     };
-    let builder = tracing_subscriber::fmt().with_max_level(level).with_writer(Stderr).with_target(false);
+    let writer = match settings.format {
+        LogFormat::Json => Stderr::Json,
+        LogFormat::Text if coloured() => Stderr::Coloured,
+        LogFormat::Text => Stderr::Plain,
+    };
+    let builder = tracing_subscriber::fmt().with_max_level(level).with_writer(writer).with_target(false);
+    // What libraries tell is for those who mend them: a line for each frame of HTTP/2, which a site may send by millions.
+    let ours = Targets::new().with_target("comity", level).with_default(level.min(tracing::Level::WARN));
     // A second set-up in one process keeps the first.
     let _ = match settings.format {
-        LogFormat::Json => builder.json().flatten_event(true).try_init(),
-        LogFormat::Text => builder.with_ansi(coloured()).try_init(),
+        LogFormat::Json => builder.json().flatten_event(true).finish().with(ours).try_init(),
+        LogFormat::Text => builder.with_ansi(coloured()).finish().with(ours).try_init(),
     };
 }
 
-/// Writes the log, a line at a time, above the live view.
+/// Writes the log, a line at a time, above the live view; passes on nothing that a terminal would act on.
 #[derive(Debug, Clone, Copy)]
-struct Stderr;
+enum Stderr {
+    Json,
+    Plain,
+    /// The escapes of colours are the log's own: those of values it writes out.
+    Coloured,
+}
 
 impl MakeWriter<'_> for Stderr {
     type Writer = Self;
 
     fn make_writer(&self) -> Self {
-        Self
+        *self
+    }
+}
+
+impl Stderr {
+    /// A line of the log, fit for a terminal. What it tells of cannot make it look like two.
+    fn fit(self, line: &str) -> String {
+        let line = line.strip_suffix('\n').unwrap_or(line);
+        let keeps = |c| matches!(self, Self::Coloured) && c == '\u{1b}';
+        let mut fit = match self {
+            Self::Json => escaped(line),
+            _ => line.chars().map(|c| if is_acted_on(c) && !keeps(c) { '\u{fffd}' } else { c }).collect(),
+        };
+        fit.push('\n');
+        fit
     }
 }
 
 impl Write for Stderr {
     fn write(&mut self, buffer: &[u8]) -> std::io::Result<usize> {
-        say(&String::from_utf8_lossy(buffer));
+        // The log writes line by line.
+        say(&self.fit(&String::from_utf8_lossy(buffer)));
         Ok(buffer.len())
     }
 
@@ -169,4 +229,29 @@ pub(crate) fn is_unicode() -> bool {
     let first = locale.into_iter().find(|value| !value.is_empty());
     let named = first.map(|value| value.to_string_lossy().to_ascii_lowercase());
     cfg!(windows) || named.is_some_and(|name| name.contains("utf-8") || name.contains("utf8"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ODD: &str = "a\nb\u{1b}[2J\u{9b}31m\u{7f}\u{202e}\u{2066}\u{200f}z";
+
+    #[test]
+    fn json_says_the_same_in_characters_that_are_shown() {
+        let json = escaped(&json!({ "title": ODD }).to_string());
+        assert!(!json.contains(is_acted_on), "{json:?}");
+        assert_eq!(serde_json::from_str::<Value>(&json).unwrap()["title"], ODD);
+    }
+
+    #[test]
+    fn the_log_passes_on_nothing_that_a_terminal_acts_on_but_its_own_colours() {
+        for (writer, kept) in [(Stderr::Json, ""), (Stderr::Plain, ""), (Stderr::Coloured, "\u{1b}")] {
+            let line = writer.fit(&format!("{ODD}\n"));
+            assert!(
+                line.strip_suffix('\n')
+                    .is_some_and(|line| !line.contains(|c| is_acted_on(c) && !kept.contains(c)))
+            );
+        }
+    }
 }

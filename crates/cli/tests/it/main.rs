@@ -31,6 +31,7 @@ mod documents;
 mod domains;
 mod examples;
 mod feeds;
+mod hostile;
 mod input;
 mod jobs;
 mod killed;

@@ -261,15 +261,12 @@ async fn keep(recording: Option<Recording>, read: &Result<Vec<u8>, TransportErro
     }
 }
 
-/// Reads as much of a file as counts.
+/// Reads as much of a file as counts. However long it is, it is obeyed as far as that.
 async fn read(mut answered: Answered) -> Result<Vec<u8>, TransportError> {
     let mut body = Vec::new();
+    answered.body.cut_at(BODY_MAX as u64);
     while let Some(chunk) = answered.body.chunk().await {
         body.extend_from_slice(&chunk?);
-        if body.len() >= BODY_MAX {
-            body.truncate(BODY_MAX);
-            break;
-        }
     }
     Ok(body)
 }

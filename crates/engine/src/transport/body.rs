@@ -1,5 +1,6 @@
 //! A body as it is read: chunk by chunk, decoded, within limits of size and time.
 //!
+//! A body over its limit is an error, unless whoever reads it wants its beginning only: then it ends there.
 //! An HTTP/1.1 connection goes back to the pool when its body was read to the end; a body dropped before that
 //! takes the connection with it.
 
@@ -24,6 +25,8 @@ pub struct Body {
     source: Source,
     coding: Coding,
     decoded: u64,
+    /// It ends here, whatever comes after.
+    cut: Option<u64>,
     until: Instant,
 }
 
@@ -34,6 +37,8 @@ pub(super) struct Wire {
     arrived: Bytes,
     count: u64,
     body_max: u64,
+    /// What the answer announces is no reason to refuse it.
+    cut: bool,
     /// Held until the end of the body.
     connection: Option<Connection>,
     pool: Arc<Pool>,
@@ -53,11 +58,26 @@ enum Source {
 impl Body {
     pub(super) fn new(wire: Wire, coding: Coding, until: Instant) -> Self {
         let source = if coding == Coding::Identity { Source::Plain(wire) } else { Source::Unopened(wire) };
-        Self { source, coding, decoded: 0, until }
+        Self { source, coding, decoded: 0, cut: None, until }
+    }
+
+    /// Of a body that nothing was read of: ends it after so many bytes, decoded. What lies beyond is not read, and
+    /// is no error however much of it there is.
+    pub(crate) fn cut_at(&mut self, bytes: u64) {
+        self.cut = Some(bytes);
+        if let Source::Plain(wire) | Source::Unopened(wire) = &mut self.source {
+            // What decodes to nothing must end too.
+            (wire.cut, wire.body_max) = (true, bytes.saturating_mul(2));
+        }
     }
 
     /// The next bytes, decoded; none at the end and after an error. May be cancelled and called again.
     pub async fn chunk(&mut self) -> Option<Result<Bytes, TransportError>> {
+        // A body that comes as fast as it is read, or grows out of very little, leaves a turn to the others.
+        tokio::task::consume_budget().await;
+        if self.cut.is_some_and(|cut| self.decoded >= cut) {
+            self.source = Source::Over { wire_bytes: self.wire_bytes() };
+        }
         let next = timeout_at(self.until, self.source.next(self.coding)).await;
         let next = next.unwrap_or(Err(TransportError::TimedOut(Phase::Total)));
         let next = next.and_then(|chunk| self.counted(chunk));
@@ -87,7 +107,10 @@ impl Body {
     }
 
     fn counted(&mut self, chunk: Option<Bytes>) -> Result<Option<Bytes>, TransportError> {
-        let Some(chunk) = chunk else { return Ok(None) };
+        let Some(mut chunk) = chunk else { return Ok(None) };
+        if let Some(cut) = self.cut {
+            chunk.truncate(usize::try_from(cut - self.decoded).unwrap_or(usize::MAX));
+        }
         self.decoded += chunk.len() as u64;
         match &self.source {
             Source::Coded(decoder) if self.decoded > decoder.wire().body_max => {
@@ -146,7 +169,8 @@ fn cause(error: io::Error, coding: Coding) -> TransportError {
 impl Wire {
     pub(super) fn new(incoming: Incoming, connection: Connection, pool: Arc<Pool>, body_max: u64) -> Self {
         let connection = Some(connection);
-        let mut wire = Self { incoming, arrived: Bytes::new(), count: 0, body_max, connection, pool };
+        let mut wire =
+            Self { incoming, arrived: Bytes::new(), count: 0, body_max, cut: false, connection, pool };
         if wire.incoming.is_end_stream() {
             wire.finish();
         }
@@ -158,22 +182,26 @@ impl Wire {
     }
 
     fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, TransportError>> {
-        loop {
+        for _ in 0..EMPTY_MAX {
             if self.connection.is_none() {
                 return Poll::Ready(Ok(None));
             }
             // Refuses a body that announces too much before reading any of it.
-            if self.count.saturating_add(self.incoming.size_hint().lower()) > self.body_max {
+            let announced = if self.cut { 0 } else { self.incoming.size_hint().lower() };
+            if self.count.saturating_add(announced) > self.body_max {
                 return Poll::Ready(Err(self.too_large()));
             }
             let frame = ready!(Pin::new(&mut self.incoming).poll_frame(cx));
-            let Some(frame) = frame.transpose().map_err(TransportError::of_exchange)? else {
+            let Some(frame) = frame.transpose().map_err(|error| self.broken(error))? else {
                 self.finish();
                 continue;
             };
             // Trailers are of no interest.
             let Ok(chunk) = frame.into_data() else { continue };
             self.count += chunk.len() as u64;
+            if let Some(connection) = &self.connection {
+                connection.route.meter.handed_out(chunk.len());
+            }
             if self.count > self.body_max {
                 return Poll::Ready(Err(self.too_large()));
             }
@@ -184,6 +212,9 @@ impl Wire {
                 return Poll::Ready(Ok(Some(chunk)));
             }
         }
+        // Frames without anything in them count for no limit but that of time, which is looked at in between.
+        cx.waker().wake_by_ref();
+        Poll::Pending
     }
 
     fn finish(&mut self) {
@@ -192,6 +223,13 @@ impl Wire {
                 tape.stop();
             }
             self.pool.put(connection);
+        }
+    }
+
+    fn broken(&self, error: hyper::Error) -> TransportError {
+        match &self.connection {
+            Some(connection) if connection.route.meter.is_overrun() => TransportError::Noise,
+            _ => TransportError::of_exchange(error),
         }
     }
 
@@ -228,5 +266,7 @@ impl AsyncRead for Wire {
     }
 }
 
+/// How many frames with nothing in them are read at a time.
+const EMPTY_MAX: usize = 32;
 /// How much is decoded at a time.
 const CHUNK: usize = 32 << 10;

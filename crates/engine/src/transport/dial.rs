@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use http::HeaderValue;
 use hyper::client::conn::{http1, http2};
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper::rt::Executor;
+use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
@@ -18,10 +19,12 @@ use tokio::time::sleep;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_util::sync::CancellationToken;
 
 use super::connection::{Connection, Sender};
 use super::error::TransportError;
 use super::guard::{self, Allowance};
+use super::meter::Metered;
 use super::origin::{Form, Hops, Origin, Route};
 use super::proxy::Proxies;
 use super::stamp::Stamped;
@@ -35,7 +38,7 @@ pub(super) struct Dialer {
     /// For requests that are seen as they pass, which HTTP/2 does not let anybody.
     tls_http1: TlsConnector,
     http1: http1::Builder,
-    http2: http2::Builder<TokioExecutor>,
+    header_max: u32,
     allowance: Arc<dyn Allowance>,
     proxies: Proxies,
     user_agent: HeaderValue,
@@ -47,14 +50,12 @@ impl Dialer {
         // Browsers skip header lines that make no sense; a page is not worth losing over one.
         http1.ignore_invalid_headers_in_responses(true);
         http1.max_header_size(settings.header_max).max_buf_size(settings.header_max.max(BUFFER_MIN));
-        let mut http2 = http2::Builder::new(TokioExecutor::new());
-        http2.max_header_list_size(u32::try_from(settings.header_max).unwrap_or(u32::MAX));
         let tls = tls::client(&settings.roots_extra)?;
         Ok(Self {
             tls_http1: TlsConnector::from(tls::only_http1(&tls)),
             tls: TlsConnector::from(tls),
             http1,
-            http2,
+            header_max: u32::try_from(settings.header_max).unwrap_or(u32::MAX),
             allowance: settings.allowance,
             proxies: settings.proxies,
             user_agent,
@@ -114,10 +115,11 @@ impl Dialer {
         T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let stream = Taped::new(Stamped::new(stream, route.stamp.clone()), route.tape.clone());
+        let stream = Metered::new(stream, route.meter.clone());
         let opened = self.http1.handshake(TokioIo::new(stream)).await;
         let (sender, connection) = opened.map_err(TransportError::of_exchange)?;
         // What ends the connection reaches whoever uses it through `sender`.
-        tokio::spawn(connection);
+        Driver(route.unused()).execute(connection);
         Ok(Connection { sender: Sender::One(sender), route })
     }
 
@@ -125,10 +127,31 @@ impl Dialer {
     where
         T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let opened = self.http2.handshake(TokioIo::new(stream)).await;
+        let driver = Driver(route.unused());
+        let mut http2 = http2::Builder::new(driver.clone());
+        http2.max_header_list_size(self.header_max);
+        let opened = http2.handshake(TokioIo::new(Metered::new(stream, route.meter.clone()))).await;
         let (sender, connection) = opened.map_err(TransportError::of_exchange)?;
-        tokio::spawn(connection);
+        driver.execute(connection);
         Ok(Connection { sender: Sender::Many(sender), route })
+    }
+}
+
+/// Drives a connection for as long as somebody uses it, and a moment longer for a good-bye. A server that does not
+/// read could put that off for ever.
+#[derive(Clone)]
+struct Driver(CancellationToken);
+
+impl<F: Future<Output: Send> + Send + 'static> Executor<F> for Driver {
+    fn execute(&self, driving: F) {
+        let unused = self.0.clone();
+        tokio::spawn(async move {
+            tokio::select! {
+                biased;
+                _ = driving => {}
+                () = async { unused.cancelled().await; sleep(FAREWELL).await } => {}
+            }
+        });
     }
 }
 
@@ -184,6 +207,8 @@ fn alternate(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
 const HEAD_START: Duration = Duration::from_millis(250);
 /// How many addresses of one host are tried.
 const ADDRESSES_MAX: usize = 8;
+/// How long a connection that nobody uses any more may take to close.
+const FAREWELL: Duration = Duration::from_secs(2);
 /// How much hyper buffers at least; it refuses to go below 8 KiB.
 const BUFFER_MIN: usize = 64 << 10;
 

@@ -7,6 +7,9 @@ use std::{fmt, io};
 
 use comity_core::outcome::Breakdown;
 
+use super::meter::NOISE_MAX;
+use super::tls;
+
 /// Why there is no answer, or no whole one.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -28,7 +31,7 @@ pub enum TransportError {
         source: io::Error,
     },
     /// The connection could not be secured: a certificate that does not hold, or no common version.
-    #[error("{host}: no secure connection")]
+    #[error("{host}: no secure connection: {}", tls::why_not(source))]
     Tls {
         /// The host.
         host: String,
@@ -41,6 +44,9 @@ pub enum TransportError {
     /// What came back is not valid HTTP.
     #[error("the answer is not valid HTTP")]
     Protocol(#[source] hyper::Error),
+    /// The server said more that is no part of an answer than anybody listens to.
+    #[error("the server sent {} MiB that are no answer", NOISE_MAX >> 20)]
+    Noise,
     /// The server switched to a protocol nobody asked for.
     #[error("the server switched protocols unasked")]
     Switched,

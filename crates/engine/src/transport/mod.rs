@@ -7,7 +7,7 @@
 //! Reading order: this file (what is asked and answered), [`mod@error`] (what can go wrong), `origin` (where a
 //! request goes and how it is written), `guard` (where we refuse to go), `proxy`, `dial` (from a name to an open
 //! connection), `connection` and `pool` (connections in use and at rest), `body` and `coding` (what comes back),
-//! `stamp` and `tape` (what is noticed on the way).
+//! `meter` (what comes that is neither), `stamp` and `tape` (what is noticed on the way).
 
 mod body;
 mod coding;
@@ -15,6 +15,7 @@ mod connection;
 mod dial;
 pub mod error;
 mod guard;
+mod meter;
 mod origin;
 mod pool;
 mod proxy;
@@ -193,6 +194,10 @@ impl Transport {
                     return Ok(inner.answered(response, connection, body_until)?);
                 }
                 // Closed while at rest or while departure was awaited; a new connection is no second attempt.
+                Ok(Err(_)) if connection.route.meter.is_overrun() => {
+                    inner.pool.forget(connection);
+                    return Err(TransportError::Noise.into());
+                }
                 Ok(Err(Unanswered::Unsent(_))) if reopened < REOPENED_MAX => {
                     reopened += 1;
                     let origin = inner.pool.forget(connection);
@@ -244,6 +249,7 @@ impl Inner {
         if response.status() == http::StatusCode::SWITCHING_PROTOCOLS {
             return Err(TransportError::Switched);
         }
+        connection.route.meter.answered();
         let (head, incoming) = response.into_parts();
         let coding = Coding::of(&head.headers);
         let remote = connection.route.remote;

@@ -14,9 +14,11 @@ use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderValue, Method, Uri};
 use http_body_util::Full;
 use percent_encoding::percent_decode_str;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use url::{Position, Url};
 
 use super::error::TransportError;
+use super::meter::Meter;
 use super::stamp::Stamp;
 use super::tape::Tape;
 use super::{Lead, Request};
@@ -44,6 +46,11 @@ pub(super) struct Route {
     pub(super) stamp: Arc<Stamp>,
     /// Who sees what passes on it.
     pub(super) tape: Option<Arc<Tape>>,
+    /// What comes over it.
+    pub(super) meter: Arc<Meter>,
+    /// Tells whoever drives the connection that nobody uses it any more.
+    _used: DropGuard,
+    unused: CancellationToken,
 }
 
 /// Who is at the other end of a connection.
@@ -122,7 +129,14 @@ impl Route {
         let host = host.map_err(|error| origin.unsendable(error.into()))?;
         let server = (hops == Hops::Direct).then(|| remote.ip());
         let tape = origin.witnessed.then(|| Arc::new(Tape::new(server)));
-        Ok(Arc::new(Self { origin, remote, authority, host, form, stamp: Stamp::new(), tape }))
+        let unused = CancellationToken::new();
+        let (stamp, meter, _used) = (Stamp::new(), Arc::default(), unused.clone().drop_guard());
+        Ok(Arc::new(Self { origin, remote, authority, host, form, stamp, tape, meter, _used, unused }))
+    }
+
+    /// Cancelled when nobody uses the connection any more.
+    pub(super) fn unused(&self) -> CancellationToken {
+        self.unused.clone()
     }
 }
 

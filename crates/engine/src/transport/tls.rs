@@ -2,11 +2,12 @@
 //!
 //! There is no way to switch verification off.
 
+use std::io;
 use std::sync::Arc;
 
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::CertificateDer;
-use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+use tokio_rustls::rustls::{CertificateError, ClientConfig, Error, RootCertStore};
 
 use super::error::TransportError;
 
@@ -34,6 +35,33 @@ pub(super) fn only_http1(client: &ClientConfig) -> Arc<ClientConfig> {
     let mut client = client.clone();
     client.alpn_protocols = vec![HTTP1.to_vec()];
     Arc::new(client)
+}
+
+/// Why a connection could not be secured, in words of ours: those of TLS repeat what stands in the certificate.
+pub(super) fn why_not(error: &io::Error) -> &'static str {
+    match error.get_ref().and_then(|cause| cause.downcast_ref::<Error>()) {
+        Some(Error::InvalidCertificate(wrong)) => match wrong {
+            CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+                "its certificate has expired"
+            }
+            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+                "its certificate is not valid yet"
+            }
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+                "its certificate is for another name"
+            }
+            CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+                "its certificate is signed by nobody we trust"
+            }
+            CertificateError::Revoked => "its certificate was revoked",
+            _ => "its certificate does not hold",
+        },
+        Some(Error::InvalidMessage(_)) => "what it speaks is not TLS",
+        Some(Error::PeerIncompatible(_)) => "it has no version of TLS in common with us",
+        Some(Error::AlertReceived(_)) => "it refused",
+        Some(_) => "the handshake failed",
+        None => "the connection broke in the handshake",
+    }
 }
 
 /// HTTP/2's name in ALPN.

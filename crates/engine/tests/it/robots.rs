@@ -101,3 +101,20 @@ async fn it_is_asked_for_once_however_many_wait() {
     let files = site.paths().into_iter().filter(|path| path == "/robots.txt").count();
     assert_eq!((files, site.asked().len()), (2, 22));
 }
+
+/// A file that is longer than anybody reads, or than a page may be, is obeyed as far as it is read.
+#[tokio::test]
+async fn a_file_of_any_length_is_obeyed_as_far_as_it_is_read() {
+    let rules = "User-agent: *\nDisallow: /private\n#";
+    let long = format!("{rules}{}\nDisallow: /late\n", "x".repeat(600 << 10));
+    let site = Site::start(move |asked: &Asked| match asked.path.as_str() {
+        "/robots.txt" => reply(200).body(long.clone()),
+        _ => reply(200),
+    })
+    .await;
+    let client = client(&format!("{}[http]\nbody_max = \"100KiB\"\n", obeying()));
+    let error = soon("the refusal", client.get(&site.url("/private/page"))).await.unwrap_err();
+    assert!(matches!(error, ClientError::Robots { .. }), "{error}");
+    assert_eq!(soon("the page", client.get(&site.url("/late"))).await.unwrap().status, 200);
+    assert_eq!(site.paths(), ["/robots.txt", "/late"]);
+}

@@ -170,7 +170,7 @@ pub(super) async fn export(global: &Global, store: &dyn Store, out: Option<&Path
     let mut text = Vec::new();
     exchange::write_opml(&listed, "Comity sources", &mut text)?;
     match out {
-        None => output::text(&String::from_utf8_lossy(&text)),
+        None => output::xml(&String::from_utf8_lossy(&text)),
         Some(path) => {
             replace(path, &text)
                 .map_err(|error| exit::usage(format!("--out {}: {error}", path.display())))?;

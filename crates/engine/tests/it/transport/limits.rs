@@ -5,6 +5,7 @@ use std::time::Duration;
 use async_compression::tokio::write::{BrotliEncoder, DeflateEncoder, GzipEncoder, ZlibEncoder, ZstdEncoder};
 use comity::transport::{Coding, Lead, Phase, Settings, Transport, TransportError};
 use comity_core::outcome::Breakdown;
+use comity_core::time::Span;
 use tokio::io::AsyncWriteExt;
 use tokio::time::sleep;
 
@@ -152,8 +153,13 @@ async fn each_phase_has_its_time() {
 }
 
 #[tokio::test]
-async fn a_flood_of_interim_answers_ends_in_time() {
-    for pause in [Duration::ZERO, Duration::from_millis(5)] {
+async fn a_flood_of_interim_answers_ends_soon_and_a_drip_in_time() {
+    let patient = Transport::new(Settings {
+        first_byte_timeout: Span::from_secs(60),
+        total_timeout: Span::from_secs(60),
+        ..settings()
+    });
+    for (pause, transport) in [(Duration::ZERO, patient.unwrap()), (Duration::from_millis(5), transport())] {
         let flood = Server::start(move |mut peer| async move {
             peer.request().await;
             while peer.stream.write_all(&b"HTTP/1.1 103 Early Hints\r\n\r\n".repeat(50)).await.is_ok() {
@@ -163,8 +169,44 @@ async fn a_flood_of_interim_answers_ends_in_time() {
             }
         })
         .await;
-        let error = fetch(&transport(), &flood.url("/")).await.unwrap_err();
-        assert!(matches!(error, TransportError::TimedOut(Phase::FirstByte)), "{error}");
+        let error = fetch(&transport, &flood.url("/")).await.unwrap_err();
+        match pause.is_zero() {
+            true => assert!(matches!(error, TransportError::Noise) && !error.is_final(), "{error}"),
+            false => assert!(matches!(error, TransportError::TimedOut(Phase::FirstByte)), "{error}"),
+        }
+    }
+}
+
+/// Members, frames and blocks that decode to nothing count as they come.
+#[tokio::test]
+async fn what_decodes_to_nothing_is_no_way_around_the_limit() {
+    let transport = Transport::new(Settings { body_max: 1 << 20, ..settings() }).unwrap();
+    let skipped = [&b"\x50\x2a\x4d\x18"[..], &1_000_u32.to_le_bytes(), &[0; 1_000]].concat();
+    for (coding, nothing) in [("gzip", encode!(GzipEncoder, b"")), ("zstd", skipped)] {
+        let nothing = std::sync::Arc::new(nothing.repeat(100));
+        let endless = Server::start(move |mut peer| {
+            let nothing = nothing.clone();
+            async move {
+                peer.request().await;
+                peer.write(format!("HTTP/1.1 200 OK\r\ncontent-encoding: {coding}\r\n\r\n").as_bytes()).await;
+                while peer.stream.write_all(&nothing).await.is_ok() {}
+            }
+        })
+        .await;
+        let error = fetch(&transport, &endless.url("/")).await.unwrap_err();
+        assert!(is_too_large(&error), "{coding}: {error}");
+    }
+}
+
+/// A frame that says it needs 2 GiB to be decoded is believed, and not decoded.
+#[tokio::test]
+async fn windows_beyond_what_http_allows_are_refused() {
+    for (coding, body) in
+        [("zstd", &b"\x28\xb5\x2f\xfd\x00\xa8\x01\x00\x00"[..]), ("br", &[0x11, 0x1e, 0, 0])]
+    {
+        let server = Server::answering(answer(&format!("content-encoding: {coding}\r\n"), body)).await;
+        let error = fetch(&transport(), &server.url("/")).await.unwrap_err();
+        assert!(matches!(error, TransportError::Decode { .. }), "{coding}: {error}");
     }
 }
 

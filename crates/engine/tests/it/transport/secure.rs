@@ -8,10 +8,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use comity::transport::{Lead, Request, Settings, Transport, TransportError};
+use comity_core::time::Span;
 use http_body_util::Full;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, date_time_ymd};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::sleep;
@@ -149,9 +151,14 @@ async fn a_certificate_that_holds_is_trusted_and_others_are_not() {
     let stranger = h1_server(&Authority::new()).await;
     let expired = h1_server_with(authority.acceptor("127.0.0.1", 2001, &[])).await;
     let misnamed = h1_server_with(authority.acceptor("example.org", 3000, &[])).await;
-    for address in [stranger, expired, misnamed] {
+    for (address, why) in [
+        (stranger, "its certificate is signed by nobody we trust"),
+        (expired, "its certificate has expired"),
+        (misnamed, "its certificate is for another name"),
+    ] {
         let error = fetch(&transport, &format!("https://{address}/")).await.unwrap_err();
         assert!(matches!(error, TransportError::Tls { .. }), "{error:?}");
+        assert_eq!(error.to_string(), format!("127.0.0.1: no secure connection: {why}"));
     }
 }
 
@@ -255,4 +262,66 @@ async fn http2_heads_have_a_limit_too() {
     let server = h2_server(&authority).await;
     let error = fetch(&trusting(&authority), &format!("https://{}/large", server.address)).await.unwrap_err();
     assert!(matches!(error, TransportError::Broken(_)), "{error:?}");
+}
+
+/// A server that says one thing for ever once it is asked, and never listens.
+async fn deaf_server(authority: &Authority, first: Vec<u8>, again: Vec<u8>) -> (SocketAddr, Arc<AtomicU32>) {
+    let acceptor = authority.acceptor("127.0.0.1", 3000, &["h2"]);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let open = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&open);
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let (acceptor, open) = (acceptor.clone(), Arc::clone(&counted));
+            let (first, again) = (first.clone(), again.repeat(500));
+            tokio::spawn(async move {
+                let Ok(mut stream) = acceptor.accept(stream).await else { return };
+                open.fetch_add(1, Relaxed);
+                // Preface, settings, window and the head of a request fit into one read.
+                let _ = stream.read(&mut [0; 4_096]).await;
+                sleep(Duration::from_millis(50)).await;
+                let _ = stream.write_all(&first).await;
+                while stream.write_all(&again).await.is_ok() {}
+                open.fetch_sub(1, Relaxed);
+            });
+        }
+    });
+    (address, open)
+}
+
+/// Pings that are never answered stop a connection, and would keep it open after its last use.
+#[tokio::test]
+async fn a_server_that_does_not_listen_cannot_keep_a_connection() {
+    let authority = Authority::new();
+    let settings_frame = b"\0\0\0\x04\0\0\0\0\0".to_vec();
+    let ping = b"\0\0\x08\x06\0\0\0\0\0pingpong".to_vec();
+    let (address, open) = deaf_server(&authority, settings_frame, ping).await;
+    let transport = trusting(&authority);
+    let error = fetch(&transport, &format!("https://{address}/")).await.unwrap_err();
+    assert!(matches!(error, TransportError::TimedOut(_)), "{error}");
+    assert_eq!(open.load(Relaxed), 1);
+    crate::support::eventually("the connection ends", || open.load(Relaxed) == 0).await;
+}
+
+/// A flood of what is no answer ends by its size, long before its time.
+#[tokio::test]
+async fn a_flood_of_frames_that_are_no_answer_ends_soon() {
+    let authority = Authority::new();
+    let settings_frame = b"\0\0\0\x04\0\0\0\0\0".to_vec();
+    let unknown = [b"\0\x04\0\xbe\0\0\0\0\0".to_vec(), vec![0; 1_024]].concat();
+    let hints = b"\0\0\x05\x01\x04\0\0\0\x01\x08\x03103".to_vec();
+    for flood in [unknown, hints] {
+        let (address, open) = deaf_server(&authority, settings_frame.clone(), flood).await;
+        let patient = Span::from_secs(60);
+        let transport = Transport::new(Settings {
+            roots_extra: vec![authority.root()],
+            first_byte_timeout: patient,
+            total_timeout: patient,
+            ..settings()
+        });
+        let error = fetch(&transport.unwrap(), &format!("https://{address}/")).await.unwrap_err();
+        assert!(matches!(error, TransportError::Noise), "{error:?}");
+        crate::support::eventually("the connection ends", || open.load(Relaxed) == 0).await;
+    }
 }

@@ -1,0 +1,125 @@
+//! How much a server says that is no part of an answer: interim answers, pings, settings, frames nobody knows.
+//!
+//! Each of them is small and allowed, and a flood of them would keep a core busy for as long as a request may take,
+//! or a connection at rest. Limits on what is an answer are kept in [`super::body`] and by hyper.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// What came over a connection since the last head of an answer.
+#[derive(Default)]
+pub(super) struct Meter {
+    arrived: AtomicU64,
+    /// As much of it as was handed out as a body.
+    bodies: AtomicU64,
+    overrun: AtomicBool,
+}
+
+impl Meter {
+    /// The head of an answer arrived.
+    pub(super) fn answered(&self) {
+        self.arrived.store(0, Ordering::Relaxed);
+        self.bodies.store(0, Ordering::Relaxed);
+    }
+
+    /// So much of a body was handed out.
+    pub(super) fn handed_out(&self, bytes: usize) {
+        self.bodies.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Whether the connection was given up because of what it said.
+    pub(super) fn is_overrun(&self) -> bool {
+        self.overrun.load(Ordering::Relaxed)
+    }
+
+    fn arrived(&self, bytes: usize) -> io::Result<()> {
+        let arrived = self.arrived.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
+        let bodies = self.bodies.load(Ordering::Relaxed);
+        if arrived > bodies.saturating_mul(OVERHEAD_MAX).saturating_add(NOISE_MAX) {
+            self.overrun.store(true, Ordering::Relaxed);
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        Ok(())
+    }
+}
+
+/// A stream that is measured.
+pub(super) struct Metered<T> {
+    stream: T,
+    meter: Arc<Meter>,
+}
+
+impl<T> Metered<T> {
+    pub(super) fn new(stream: T, meter: Arc<Meter>) -> Self {
+        Self { stream, meter }
+    }
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for Metered<T> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
+        Poll::Ready(self.meter.arrived(buffer.filled().len() - before))
+    }
+}
+
+impl<T: AsyncWrite + Unpin> AsyncWrite for Metered<T> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, bytes)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+/// So much may come that is no body. It holds all that HTTP/2 buffers for readers that are slow, three times over.
+pub(super) const NOISE_MAX: u64 = 16 << 20;
+/// So many bytes may come for each one of a body: a frame or chunk of one byte takes a dozen.
+const OVERHEAD_MAX: u64 = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bodies_are_never_too_much_and_noise_soon_is() {
+        let meter = Meter::default();
+        for _ in 0..10_000 {
+            meter.arrived(1 << 20).unwrap();
+            meter.handed_out(1 << 20);
+        }
+        meter.answered();
+        (0..16).for_each(|_| meter.arrived(1 << 20).unwrap());
+        assert!(!meter.is_overrun() && meter.arrived(1).is_err() && meter.is_overrun());
+    }
+}
