@@ -49,9 +49,7 @@ fn manual_pages_are_set_without_a_warning() {
     );
     for page in pages {
         let mut groff = Command::new("groff");
-        groff
-            .args(["-man", "-Tutf8", "-K", "utf8", "-ww", "-P-cbu"])
-            .arg(world.path("man/man1").join(page));
+        groff.args(["-man", "-Tutf8", "-K", "utf8", "-ww", "-P-cbu"]).arg(world.path("man/man1").join(page));
         let set =
             groff.output().unwrap_or_else(|error| panic!("groff: {error}; ./test installs what is missing"));
         let (text, said) = (String::from_utf8_lossy(&set.stdout), String::from_utf8_lossy(&set.stderr));

@@ -44,9 +44,14 @@ macro_rules! pages {
 
 pages! {
     config: "docs/config.md",
+    decisions: "docs/decisions.md",
+    guide: "docs/guide.md",
     jobs: "docs/jobs.md",
+    recipes: "docs/recipes.md",
+    rules: "docs/rules.md",
     service: "docs/service.md",
     sources: "docs/sources.md",
+    troubleshooting: "docs/troubleshooting.md",
     wiki: "docs/wiki.md",
 }
 
@@ -100,6 +105,6 @@ fn the_configuration_reference_is_that_of_this_version() {
     );
 }
 
-/// Their commands are run by tests of their own, or build and install what is tested here.
+/// Pages whose commands build and install, or are run by tests of their own.
 const ELSEWHERE: [&str; 3] = ["README.md", "clients/python/README.md", "contrib/README.md"];
 const NOT_RUN_MAX: usize = 8;
