@@ -27,7 +27,9 @@ pub(super) fn alternatives(span: &str) -> Vec<Vec<String>> {
         all = meant
             .iter()
             .flat_map(|word| {
-                all.iter().map(|before| [&before[..], &[word.clone()]].concat()).collect::<Vec<_>>()
+                all.iter()
+                    .map(|before| [&before[..], std::slice::from_ref(word)].concat())
+                    .collect::<Vec<_>>()
             })
             .collect();
     }

@@ -73,6 +73,12 @@ fn every_page_is_followed() {
 fn little_is_not_run() {
     let mut reasons = Vec::new();
     for page in FOLLOWED.iter().map(|name| Page::read(name)) {
+        for block in page.blocks.iter().filter(|block| block.language == "sh" && block.mark.is_empty()) {
+            let built = block.text.lines().filter(|line| script::builds(line));
+            reasons.extend(
+                built.map(|line| format!("{}:{}: builds or installs: {line}", page.name, block.line)),
+            );
+        }
         for block in page.blocks.iter().filter(|block| !block.mark.is_empty()) {
             let known = ["exits: ", "file: ", "not run: "]
                 .iter()
@@ -107,4 +113,4 @@ fn the_configuration_reference_is_that_of_this_version() {
 
 /// Pages whose commands build and install, or are run by tests of their own.
 const ELSEWHERE: [&str; 3] = ["README.md", "clients/python/README.md", "contrib/README.md"];
-const NOT_RUN_MAX: usize = 8;
+const NOT_RUN_MAX: usize = 6;
