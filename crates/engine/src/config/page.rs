@@ -161,7 +161,7 @@ const TAIL: &str = "
 | `COMITY_CONFIG` | which file to read, as `--config` |
 | `COMITY_SERVER` | the service that `check`, `record` and `explain` ask, as `--server` |
 | `COMITY_TOKEN` | the token for it |
-| `COMITY_WIKI_PASSWORD` | the password of `comity wiki archive --user` |
+| `COMITY_WIKI_PASSWORD` | the password of `comity wiki archive API_URL --user NAME` |
 | `BBB_JOB_FAILURE_THRESHOLD` | an older name of `COMITY_JOB_FAILURE_THRESHOLD` |
 | `http_proxy`, `https_proxy`, `all_proxy`, `no_proxy` | the proxy that requests go through, and where none is used |
 | `SSL_CERT_FILE`, `SSL_CERT_DIR` | the certificate authorities that are trusted instead of the system's |

@@ -2,7 +2,12 @@
 
 /// The words of every `comity …` in a text of several lines, without redirections and what is around it.
 pub(super) fn commands(text: &str) -> Vec<Vec<String>> {
-    let text = text.replace("\\\n", " ");
+    let mut text = text.replace("\\\n", " ");
+    // What is there only sometimes is left out.
+    while let Some(start) = text.find("${").filter(|start| text[*start..].contains(":+")) {
+        let end = text[start..].find('}').map_or(text.len(), |end| start + end + 1);
+        text.replace_range(start..end, "");
+    }
     let lines = text.lines().map(|line| line.trim_start_matches("$ "));
     let words = lines.flat_map(|line| {
         // What a unit starts is a command as any other, and so is what cron starts.
@@ -22,7 +27,9 @@ pub(super) fn alternatives(span: &str) -> Vec<Vec<String>> {
         all = meant
             .iter()
             .flat_map(|word| {
-                all.iter().map(|before| [&before[..], &[word.clone()]].concat()).collect::<Vec<_>>()
+                all.iter()
+                    .map(|before| [&before[..], std::slice::from_ref(word)].concat())
+                    .collect::<Vec<_>>()
             })
             .collect();
     }
@@ -35,6 +42,7 @@ fn stands_for(word: &str) -> String {
     let (before, name) = word.split_once('=').map_or(("", word), |(flag, name)| (flag, name));
     let value = match name {
         "ID" | "ITEM" | "N" => "1",
+        "COMMAND" => "fetch",
         "ROLE" => "use",
         "KIND" => "feed",
         "SHELL" => "bash",
@@ -124,5 +132,6 @@ fn commands_are_found_in_what_is_around_them() {
         "comity record h $(curl -w '%{http_code}' u)"
     );
     assert_eq!(told("man comity-fetch; cd comity"), "");
+    assert_eq!(told("comity record h 200 ${wait:+--retry-after \"$wait\"}"), "comity record h 200");
     assert_eq!(alternatives("comity jobs list\\|show NAME").len(), 2);
 }

@@ -220,12 +220,13 @@ fn read(path: &PathBuf) -> String {
 }
 
 /// Short delays, so that following all pages takes seconds.
-const QUICK: [(&str, &str); 5] = [
+const QUICK: [(&str, &str); 6] = [
     ("COMITY_DEFAULT_MIN_DELAY", "20ms"),
     ("COMITY_DEFAULT_LEARN_BASE", "20ms"),
     ("COMITY_DEFAULT_BACKOFF_BASE", "200ms"),
     ("COMITY_DEFAULT_BACKOFF_MAX", "400ms"),
     ("COMITY_SCRAPE_MIN_INTERVAL", "0.02"),
+    ("COMITY_HTTP_FIRST_BYTE_TIMEOUT", "5s"),
 ];
 /// A list that a reader of every page has.
 const URLS: [&str; 6] = [

@@ -8,7 +8,7 @@ pub(super) fn script(block: &str, port: u16) -> String {
         if line.starts_with("^C") {
             let before = lines.pop().unwrap_or_default();
             lines.push(format!("__interrupted {before}"));
-        } else if BUILDS.iter().any(|build| line.starts_with(build)) {
+        } else if builds(line) {
             lines.push(":".to_owned());
         } else if stays(line) {
             let command = line.split(" #").next().unwrap_or(line).trim_end().trim_end_matches('&');
@@ -18,6 +18,11 @@ pub(super) fn script(block: &str, port: u16) -> String {
         }
     }
     format!("{PRELUDE}{}\n", lines.join("\n")).replace("PORT", &port.to_string())
+}
+
+/// Whether a command builds or installs, and is passed over.
+pub(super) fn builds(line: &str) -> bool {
+    BUILDS.iter().any(|build| line.starts_with(build))
 }
 
 /// Whether a command does not end by itself.

@@ -42,17 +42,14 @@ fn number(word: &str) -> String {
 
 /// `…` in a line that is told stands for anything.
 fn fits(told: &str, found: &str) -> bool {
-    let mut parts = told.split('…');
-    let first = parts.next().unwrap_or_default();
-    let Some(mut rest) = found.strip_prefix(first) else { return false };
-    let Some(last) = told.contains('…').then(|| told.rsplit('…').next().unwrap_or_default()) else {
-        return rest.is_empty();
-    };
+    let Some((before, last)) = told.rsplit_once('…') else { return told == found };
+    let mut parts = before.split('…');
+    let Some(mut rest) = parts.next().and_then(|first| found.strip_prefix(first)) else { return false };
     for part in parts {
         let Some(at) = rest.find(part) else { return false };
         rest = &rest[at + part.len()..];
     }
-    rest.is_empty() || last.is_empty()
+    rest.ends_with(last)
 }
 
 #[test]
@@ -61,6 +58,7 @@ fn numbers_and_dots_fit_what_they_stand_for() {
     assert_eq!(number("1.5s"), "#s");
     assert!(same("a  12 b\n", "x\na 3 b\ny\n").is_ok());
     assert!(same("a … b …\n", "a c d b e\n").is_ok());
+    assert!(same("a (…b)\n", "a (c (d), b)\n").is_ok());
     assert!(same("a b\nc\n", "c\na b\n").is_err());
     assert!(same("a b\n", "a b c\n").is_err());
 }
