@@ -94,7 +94,7 @@ fn what_was_left_open_is_made_whole() {
     let others = world.path("pages/other-20200101000000-00000.warc.gz.open");
     std::fs::write(&others, &whole[..100]).unwrap();
     world.run(&["fetch", "--job", "one"]).expect(0);
-    assert_eq!(archive.open(), [others.clone()]);
+    assert_eq!(archive.open(), std::slice::from_ref(&others));
     assert_eq!(std::fs::read(others).unwrap(), whole[..100]);
 }
 

@@ -29,8 +29,11 @@ pub(crate) struct Wire {
     shared: Arc<Shared>,
 }
 
+/// What is replied to a path that was asked for so often before.
+type Replying = dyn Fn(&str, usize) -> Reply + Send + Sync;
+
 struct Shared {
-    reply: Box<dyn Fn(&str, usize) -> Reply + Send + Sync>,
+    reply: Box<Replying>,
     /// The path and the head of each request.
     asked: Mutex<Vec<(String, String)>>,
     over: AtomicBool,

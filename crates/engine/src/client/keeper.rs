@@ -146,7 +146,9 @@ impl Keeper {
     async fn fetch(&self, url: &Url, origin: &str, lead: Lead) -> Result<RobotsRow, (String, bool)> {
         let mut why = (String::new(), false);
         for _ in 0..=self.retries_max {
-            match self.try_once(url, lead).await.map_err(|error| (error.to_string(), false))? {
+            // In a place of its own: whoever fetches a page rarely has to ask for this, and should not be larger for it.
+            let tried = Box::pin(self.try_once(url, lead)).await;
+            match tried.map_err(|error| (error.to_string(), false))? {
                 Tried::Read(status, body) => {
                     let fetched_at = self.gate.clock().now();
                     let row = RobotsRow { origin: origin.to_owned(), fetched_at, status, body };
