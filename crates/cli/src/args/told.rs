@@ -44,7 +44,7 @@ fn every_command_in_a_block_is_understood() {
         for block in page.blocks.iter().filter(|block| SHELLS.contains(&block.language.as_str())) {
             for typed in line::commands(&block.text) {
                 let told = Args::try_parse_from(&typed).err().filter(|error| error.use_stderr());
-                if let Some(told) = told.filter(|_| !is_to_come(&typed)) {
+                if let Some(told) = told {
                     panic!("{}:{}: {typed:?}: {told}", page.name, block.line);
                 }
                 seen += 1;
@@ -78,7 +78,7 @@ fn every_command_and_flag_in_a_sentence_exists() {
 
 /// Why a command that is named cannot be typed so. What is missing may be missing: a name is no whole command.
 fn refusal(typed: &[String]) -> Option<String> {
-    if typed.first().is_none_or(|word| word != "comity") || is_to_come(typed) {
+    if typed.first().is_none_or(|word| word != "comity") {
         return None;
     }
     let error = Args::try_parse_from(typed).err()?;
@@ -108,13 +108,5 @@ fn flags_of(command: &clap::Command) -> Vec<String> {
     command.get_arguments().filter_map(|flag| Some(format!("--{}", flag.get_long()?))).collect()
 }
 
-fn is_to_come(typed: &[String]) -> bool {
-    let typed = typed.join(" ");
-    TO_COME.iter().any(|command| typed.starts_with(command))
-}
-
 /// The languages of blocks that hold commands.
 const SHELLS: [&str; 4] = ["sh", "console", "cron", "ini"];
-/// What the documentation names and this version does not have.
-const TO_COME: [&str; 4] =
-    ["comity playground", "comity top", "comity demo --keep", "comity fetch --format warc"];

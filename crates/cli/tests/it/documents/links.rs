@@ -53,4 +53,4 @@ fn heading(line: &str) -> Option<String> {
 }
 
 /// Pages that are linked and not written yet.
-const TO_COME: [&str; 2] = ["warc.md", "layers.md"];
+const TO_COME: [&str; 1] = ["layers.md"];
