@@ -3,6 +3,7 @@
 //! - [`limiter::RateLimiter`]: one pace, waited for before each request.
 //! - [`gate::Gate`]: a line for each domain, rules, learning; `acquire`, send, `record`.
 //! - [`client::Client`]: an HTTP client that does that by itself, redirects and robots.txt included.
+//! - [`layer::PoliteLayer`]: makes a client that you have polite: a tower layer, and a reqwest-middleware.
 //! - [`jobs`]: lists of URLs that are fetched to their end, over restarts and beside other processes.
 //! - [`pipeline`]: sources that are followed, and the pages they lead to.
 //!
@@ -18,7 +19,7 @@
 //! ```
 //!
 //! Modules in reading order: [`clock`], [`event`], [`gate`], [`limiter`], [`status`]; [`transport`], [`address`], [`robots`],
-//! [`client`]; [`archive`], [`jobs`]; [`connectors`], [`exchange`], [`pipeline`]; [`config`].
+//! [`client`], [`layer`], [`wiki`]; [`archive`], [`jobs`]; [`connectors`], [`exchange`], [`pipeline`]; [`config`].
 
 // Time and what happens,
 pub mod clock;
@@ -32,6 +33,7 @@ pub mod status;
 // how it is sent,
 pub mod address;
 pub mod client;
+pub mod layer;
 pub mod robots;
 pub mod transport;
 pub mod wiki;
@@ -55,3 +57,8 @@ pub use comity_store as store;
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+/// And so are those of its pages.
+#[cfg(all(doctest, feature = "reqwest"))]
+#[doc = include_str!("../../../docs/layers.md")]
+struct Layers;

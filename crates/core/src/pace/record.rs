@@ -93,6 +93,17 @@ impl Pace {
         }
     }
 
+    /// Hears what a server said in the head of an answer whose body is still on its way: it counts from now on (B20),
+    /// and the permit stays open until the answer is recorded, which then should not say it again.
+    pub fn heed(&mut self, terms: Terms<'_>, answer: &Answer, now: Timestamp) -> Recorded {
+        self.meet(now);
+        let mut recorded = Recorded::of(Standing::Fresh);
+        if terms.rule.enabled() {
+            self.heed_server(terms, answer, now, &mut recorded);
+        }
+        recorded
+    }
+
     /// Records an answer without a permit: it settles the oldest open permit of that intent, and if there is
     /// none, a request left without asking and is charged for now (B25).
     pub fn record_unasked(

@@ -371,7 +371,7 @@ impl Ask {
 }
 
 /// Whether it keeps everybody away for a while, rather than requests apart.
-fn is_hold(reason: &Reason) -> bool {
+pub(crate) fn is_hold(reason: &Reason) -> bool {
     matches!(
         reason.limit,
         Limit::RetryAfter

@@ -9,12 +9,12 @@ use comity_core::guard;
 use comity_core::intent::Intent;
 use comity_core::line::Place;
 use comity_core::outcome::Answer;
-use comity_core::pace::{Departure, Recorded, Terms};
+use comity_core::pace::{Departure, Heeded, Recorded, Terms};
 use comity_core::paces::DomainId;
 use comity_core::rule::Rule;
 use comity_core::time::{Span, Timestamp};
 
-use super::state::{self, Waiter, Who};
+use super::state::{self, Keep, Waiter, Who};
 use super::{Errand, Inner};
 use crate::event::{Event, Streaks};
 
@@ -172,6 +172,26 @@ impl Permit {
             }
         }
         recorded
+    }
+
+    /// The head of an answer is there, and its body on the way: what the server says in it counts from now on. The
+    /// answer to be recorded when the body ended, which repeats nothing of it.
+    pub(crate) fn heed(&mut self, answer: &Answer) -> Answer {
+        let mut state = self.inner.lock();
+        let now = self.inner.clock.now();
+        let terms = Terms { rule: &self.rule, crawl_delay: self.crawl_delay };
+        if !state.owns(self.id, self.serial) {
+            return *answer;
+        }
+        let Some(pace) = state.dispatch.pace_of(self.id, now) else { return *answer };
+        let heeded = pace.heed(terms, answer, now);
+        let keep = if heeded.server_until.is_some() { Keep::Now } else { Keep::Nothing };
+        self.inner.go_on(state, &self.domain, keep);
+        match heeded.heeded {
+            Heeded::Absent | Heeded::Honoured(_) => answer.outcome.into(),
+            // What could not be heeded is told with the answer (B21).
+            Heeded::Clamped { .. } | Heeded::Unusable => *answer,
+        }
     }
 
     /// Its errand could not go after all: it takes the place it had. It comes back when it cannot.

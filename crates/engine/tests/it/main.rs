@@ -6,6 +6,7 @@ mod events;
 mod gate;
 mod guards;
 mod jobs;
+mod layer;
 mod limiter;
 mod permits;
 mod pipeline;

@@ -1,0 +1,465 @@
+//! Clients made polite by a layer, judged by the sites they ask: tower, reqwest and our own client on one gate.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use bytes::Bytes;
+use comity::clock::Clock;
+use comity::event::Events;
+use comity::gate::Gate;
+use comity::layer::{BoxError, LayerError, OnWireBody, PoliteLayer};
+use comity_core::intent::Intent;
+use comity_core::outcome::Outcome;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use reqwest::redirect::Policy;
+use reqwest_middleware::ClientWithMiddleware;
+use tower::{Layer, Service, ServiceExt};
+
+use crate::client::QUICK;
+use crate::support::{Asked, Site, a_moment, config, eventually, ms, reply, soon, waiting};
+
+fn gate(toml: &str) -> Gate {
+    Gate::new(config(toml).rules().clone(), Clock::new(), Events::new())
+}
+
+fn quick(delay: &str) -> Gate {
+    gate(&QUICK.replace("10ms", delay))
+}
+
+fn hyper_client() -> Client<HttpConnector, Full<Bytes>> {
+    Client::builder(TokioExecutor::new()).build_http()
+}
+
+fn plain() -> reqwest::ClientBuilder {
+    reqwest::Client::builder().redirect(Policy::none()).retry(reqwest::retry::never()).no_proxy()
+}
+
+fn polite_reqwest(layer: impl reqwest_middleware::Middleware) -> ClientWithMiddleware {
+    reqwest_middleware::ClientBuilder::new(plain().build().unwrap()).with(layer).build()
+}
+
+fn get(url: &str) -> Request<Full<Bytes>> {
+    Request::get(url).body(Full::default()).unwrap()
+}
+
+/// One request through a tower client; its body was read.
+async fn asked(layer: &PoliteLayer, url: &str) -> Result<u16, BoxError> {
+    let (parts, body) = layer.layer(hyper_client()).oneshot(get(url)).await?.into_parts();
+    body.collect().await?;
+    Ok(parts.status.as_u16())
+}
+
+fn layer_error(error: &BoxError) -> &LayerError {
+    error.downcast_ref().unwrap_or_else(|| panic!("{error}"))
+}
+
+fn middleware_error(error: reqwest_middleware::Error) -> LayerError {
+    match error {
+        reqwest_middleware::Error::Middleware(error) => error.downcast().unwrap(),
+        reqwest_middleware::Error::Reqwest(error) => panic!("{error}"),
+    }
+}
+
+fn counted(gate: &Gate, outcome: Outcome) -> u64 {
+    gate.events().counters().outcome(outcome)
+}
+
+#[track_caller]
+fn assert_gaps(site: &Site, nth: u8, millis: u64) {
+    let gaps = site.gaps(nth);
+    assert!(gaps.iter().all(|gap| *gap >= ms(millis)), "{gaps:?}");
+}
+
+/// B9, B14: whoever fetches in this process, one pace.
+#[tokio::test]
+async fn three_clients_on_one_gate_keep_one_pace() {
+    let site = Site::start(|_| reply(200)).await;
+    let gate = quick("60ms");
+    let layer = PoliteLayer::new(gate.clone());
+    let own = comity::client::Client::with(&config(QUICK), gate.clone()).unwrap();
+    let reqwest = polite_reqwest(layer.clone());
+    let mut all = tokio::task::JoinSet::new();
+    for nth in 0..4 {
+        let (own, reqwest, layer) = (own.clone(), reqwest.clone(), layer.clone());
+        let url = move |who: &str| format!("{who}{nth}");
+        let (one, two, three) =
+            (site.url(&url("/own")), site.url(&url("/reqwest")), site.url(&url("/tower")));
+        all.spawn(async move { own.get(&one).await.unwrap().status });
+        all.spawn(async move {
+            let answer = reqwest.get(&two).send().await.unwrap();
+            let status = answer.status().as_u16();
+            assert_eq!(answer.text().await.unwrap(), "a page");
+            status
+        });
+        all.spawn(async move { asked(&layer, &three).await.unwrap() });
+    }
+    assert_eq!(soon("all of them", all.join_all()).await, [200; 12]);
+    assert_eq!(site.asked().len(), 12);
+    assert_gaps(&site, 1, 50);
+    assert_eq!(site.most_in_flight(1), 1);
+    assert_eq!(counted(&gate, Outcome::Success), 12);
+}
+
+/// B20, B23, B44: a 429 is passed on as it is, and stops all of them for as long as it says.
+#[tokio::test]
+async fn a_429_to_one_stops_all() {
+    let site = Site::start(|asked: &Asked| match asked.path.as_str() {
+        "/refused" => reply(429).header("retry-after", "1"),
+        _ => reply(200),
+    })
+    .await;
+    for who in ["tower", "reqwest"] {
+        let gate = quick("10ms");
+        let layer = PoliteLayer::new(gate.clone());
+        let reqwest = polite_reqwest(layer.clone());
+        let own = comity::client::Client::with(&config(QUICK), gate.clone()).unwrap();
+        let before = site.asked().len();
+        let refused = site.url("/refused");
+        let status = match who {
+            "tower" => asked(&layer, &refused).await.unwrap(),
+            _ => reqwest.get(&refused).send().await.unwrap().status().as_u16(),
+        };
+        assert_eq!((status, counted(&gate, Outcome::RateLimited)), (429, 1));
+        let url = site.url("/page");
+        let rest = async {
+            let read = async { reqwest.get(&url).send().await.unwrap().text().await };
+            let (one, two, three) = tokio::join!(asked(&layer, &url), read, own.get(&url));
+            assert_eq!((one.unwrap(), two.unwrap().as_str(), three.unwrap().status), (200, "a page", 200));
+        };
+        soon("the rest", rest).await;
+        let hits = &site.asked()[before..];
+        assert_eq!(hits.len(), 4, "nothing was tried again");
+        assert!(hits[1].at.since(hits[0].at) >= ms(990), "{who}");
+    }
+}
+
+/// B44: without following, a redirect is an answer like others, and the next hop waits for its own turn.
+#[tokio::test]
+async fn redirects_are_passed_on_untouched() {
+    let site = Site::start(|_| reply(302).header("location", "/next")).await;
+    let layer = PoliteLayer::new(quick("100ms"));
+    let response = polite_reqwest(layer.clone()).get(site.url("/a")).send().await.unwrap();
+    assert_eq!(
+        (response.status().as_u16(), &response.headers()["location"]),
+        (302, &"/next".parse().unwrap())
+    );
+    assert_eq!(response.url().as_str(), site.url("/a"));
+    drop(response);
+    assert_eq!(asked(&layer, &site.url("/next")).await.unwrap(), 302);
+    assert_gaps(&site, 1, 90);
+    assert_eq!(site.paths(), ["/a", "/next"]);
+}
+
+/// A site whose pages lead from one domain to the other and back, and keep no secrets.
+async fn leading() -> Site {
+    Site::start(|asked: &Asked| match asked.path.as_str() {
+        "/a" => reply(302).header("location", "/b"),
+        "/b" => reply(307).header("location", &asked.url_on(2, "/c")),
+        "/c" => reply(303).header("location", &asked.url_on(2, "/d")),
+        "/loop" => reply(302).header("location", "/other"),
+        "/other" => reply(302).header("location", "/loop"),
+        "/file" => reply(302).header("location", "file:///etc/passwd"),
+        "/keep" => reply(308).header("location", "/d"),
+        _ => reply(200),
+    })
+    .await
+}
+
+/// B44: every hop on the domain it goes to.
+#[tokio::test]
+async fn followed_redirects_are_paced_hop_by_hop() {
+    let site = leading().await;
+    let gate = quick("100ms");
+    let layer = PoliteLayer::new(gate.clone()).following(5);
+    let response = layer.layer(hyper_client()).oneshot(get(&site.url("/a"))).await.unwrap();
+    assert_eq!(response.status(), 200);
+    drop(response);
+    let page = soon("the page", polite_reqwest(layer).get(site.url("/a")).send()).await.unwrap();
+    assert_eq!((page.status().as_u16(), page.url().as_str()), (200, site.url_on(2, "/d").as_str()));
+    assert_eq!(page.text().await.unwrap(), "a page");
+    assert_eq!(site.paths(), ["/a", "/b", "/c", "/d", "/a", "/b", "/c", "/d"]);
+    assert_gaps(&site, 1, 90);
+    assert_gaps(&site, 2, 90);
+    assert_eq!(counted(&gate, Outcome::Success), 8);
+}
+
+/// What was posted is asked for after 303 and sent again after 307; credentials stay where they belong.
+#[tokio::test]
+async fn methods_bodies_and_credentials_go_as_far_as_they_should() {
+    let site = leading().await;
+    let layer = PoliteLayer::new(quick("1ms")).following(5);
+    let request =
+        || Request::post(site.url("/b")).header("authorization", "Bearer secret").header("cookie", "a=b");
+    let tower = request().body(Full::from("form")).unwrap();
+    layer.layer(hyper_client()).oneshot(tower).await.unwrap();
+    let client = polite_reqwest(layer.clone());
+    let post = client.post(site.url("/b")).header("authorization", "Bearer secret").header("cookie", "a=b");
+    post.body("form").send().await.unwrap();
+    let streamed = reqwest::Body::wrap(Full::new(Bytes::from_static(b"form")));
+    let kept = client.post(site.url("/keep")).body(streamed).send().await.unwrap();
+    assert_eq!(kept.status(), 308, "what cannot be sent again is not");
+    let hits = site.asked();
+    let told: Vec<(String, bool, Option<&str>)> = hits
+        .iter()
+        .map(|hit| {
+            // The site leaves bodies unread, so that they stand before the next request.
+            let method = hit.head.split(' ').next().unwrap().trim_start_matches("form");
+            let secret = hit.head.contains("secret") || hit.header("cookie").is_some();
+            (format!("{method} {}", hit.path), secret, hit.header("content-length"))
+        })
+        .collect();
+    let one = [
+        ("POST /b".to_owned(), true, Some("4")),
+        ("POST /c".to_owned(), false, Some("4")),
+        ("GET /d".to_owned(), false, None),
+    ];
+    assert_eq!(told[..3], one);
+    assert_eq!(told[3..6], one);
+}
+
+#[tokio::test]
+async fn redirects_in_circles_and_astray_are_errors() {
+    let site = leading().await;
+    let layer = PoliteLayer::new(quick("1ms")).following(3);
+    for (path, text) in [("/loop", "more than 3 times"), ("/file", "not http or https")] {
+        let error = layer.layer(hyper_client()).oneshot(get(&site.url(path))).await.unwrap_err();
+        assert!(layer_error(&error).to_string().contains(text), "{error}");
+        let error = polite_reqwest(layer.clone()).get(site.url(path)).send().await.unwrap_err();
+        assert!(middleware_error(error).to_string().contains(text));
+    }
+    assert_eq!(site.asked().len(), 2 * (4 + 1));
+}
+
+/// B44: a client that goes where nobody waited is told, and what it asked there is counted there.
+#[tokio::test]
+async fn a_client_that_follows_by_itself_is_told() {
+    let site = leading().await;
+    let gate = quick("300ms");
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    let client = reqwest_middleware::ClientBuilder::new(client).with(PoliteLayer::new(gate.clone())).build();
+    let error = middleware_error(client.get(site.url("/a")).send().await.unwrap_err());
+    assert!(matches!(error, LayerError::Followed { .. }));
+    let text = error.to_string();
+    assert!(text.contains("redirect(Policy::none())") && text.contains("PoliteLayer::following"), "{text}");
+    assert!(text.contains(&site.url("/a")) && text.contains(&site.url_on(2, "/d")), "{text}");
+    assert!(gate.peek(&site.domain(2), Intent::Fetch).await.unwrap().is_some(), "it was charged there");
+    // A fragment and a user are no redirect.
+    let url = site.url("/x#part").replace("//", "//me:secret@");
+    assert_eq!(client.get(url).send().await.unwrap().status(), 200);
+}
+
+/// B11
+#[tokio::test]
+async fn who_gives_up_leaves_nothing_behind() {
+    let site =
+        Site::start(|asked: &Asked| reply(200).after(if asked.path == "/slow" { 10_000 } else { 0 })).await;
+    let gate = quick("200ms");
+    let layer = PoliteLayer::new(gate.clone());
+    let reqwest = polite_reqwest(layer.clone());
+    let url = site.url("/slow");
+    let slow = tokio::spawn({
+        let (layer, url) = (layer.clone(), url.clone());
+        async move { asked(&layer, &url).await }
+    });
+    eventually("it is on the wire", || site.asked().len() == 1).await;
+    for _ in 0..5 {
+        let waits = tokio::time::timeout(Duration::from_millis(20), asked(&layer, &url));
+        assert!(waits.await.is_err());
+        let waits = tokio::time::timeout(Duration::from_millis(20), reqwest.get(&url).send());
+        assert!(waits.await.is_err());
+    }
+    assert_eq!(waiting(&gate, &site.domain(1)), 0);
+    // On the wire or in line: its place is free at once.
+    slow.abort();
+    assert_eq!(soon("the next", asked(&layer, &site.url("/next"))).await.unwrap(), 200);
+    assert_eq!(site.paths(), ["/slow", "/next"]);
+    let in_flight = gate.with_pace(&site.domain(1), |pace, _, now| pace.in_flight(now)).await.unwrap();
+    assert_eq!(in_flight, 0);
+}
+
+/// B78: a request is on the wire until the body of its answer was read or dropped.
+#[tokio::test]
+async fn a_body_keeps_its_request_on_the_wire() {
+    let site = Site::start(|_| reply(200).body(vec![b'x'; 4 << 20])).await;
+    let gate = quick("1ms");
+    let layer = PoliteLayer::new(gate.clone());
+    let client = polite_reqwest(layer.clone());
+    let in_flight =
+        async || gate.with_pace(&site.domain(1), |pace, _, now| pace.in_flight(now)).await.unwrap();
+    for reads in [true, false] {
+        let one: Response<OnWireBody<Incoming>> =
+            layer.layer(hyper_client()).oneshot(get(&site.url("/1"))).await.unwrap();
+        let next = tokio::spawn({
+            let (client, url) = (client.clone(), site.url("/2"));
+            async move { client.get(url).send().await.unwrap() }
+        });
+        let before = site.asked().len();
+        a_moment().await;
+        assert_eq!((site.asked().len(), in_flight().await), (before, 1));
+        match reads {
+            true => assert_eq!(one.into_body().collect().await.unwrap().to_bytes().len(), 4 << 20),
+            false => drop(one),
+        }
+        let two = soon("the next", next).await.unwrap();
+        assert_eq!((two.content_length(), in_flight().await), (Some(4 << 20), 1));
+        match reads {
+            true => assert_eq!(two.bytes().await.unwrap().len(), 4 << 20),
+            false => drop(two),
+        }
+        assert_eq!(in_flight().await, 0);
+    }
+    assert_eq!(counted(&gate, Outcome::Success), 4);
+}
+
+/// Code that keeps an answer while it asks the same site again does not wait for itself for ever.
+#[tokio::test]
+async fn a_body_that_nobody_reads_counts_for_a_while_only() {
+    let site = Site::start(|_| reply(200)).await;
+    let client = polite_reqwest(PoliteLayer::new(quick("1ms")));
+    let kept = client.get(site.url("/1")).send().await.unwrap();
+    let next = soon("the next", client.get(site.url("/2")).send()).await.unwrap();
+    assert_eq!(
+        (kept.text().await.unwrap(), next.text().await.unwrap()),
+        ("a page".to_owned(), "a page".to_owned())
+    );
+    assert_gaps(&site, 1, 4_500);
+}
+
+/// B20, B27: what a server says in a head counts from then on, however long the body takes.
+#[tokio::test]
+async fn what_a_head_says_counts_before_the_body_ended() {
+    let site = Site::start(|asked: &Asked| match asked.path.as_str() {
+        "/quota" => reply(200).header("ratelimit-remaining", "0").header("ratelimit-reset", "1"),
+        _ => reply(200),
+    })
+    .await;
+    let gate = gate(&format!("{QUICK}in_flight = \"unlimited\"\n"));
+    let layer = PoliteLayer::new(gate.clone());
+    let kept = layer.layer(hyper_client()).oneshot(get(&site.url("/quota"))).await.unwrap();
+    assert_eq!(soon("the next", asked(&layer, &site.url("/next"))).await.unwrap(), 200);
+    assert_gaps(&site, 1, 990);
+    drop(kept);
+    assert_eq!(
+        gate.peek(&site.domain(1), Intent::Fetch)
+            .await
+            .unwrap()
+            .filter(|r| r.until > gate.clock().now() + ms(500)),
+        None
+    );
+    assert_eq!(counted(&gate, Outcome::Success), 2);
+}
+
+/// B24, B43, B46
+#[tokio::test]
+async fn failures_are_recorded_by_their_types() {
+    let gate = quick("1ms");
+    let layer = PoliteLayer::new(gate.clone());
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    asked(&layer, &format!("http://{closed}/")).await.unwrap_err();
+    assert_eq!(counted(&gate, Outcome::NetworkError), 1);
+    let site = Site::start(|asked: &Asked| match asked.path.as_str() {
+        "/cut" => reply(200).cut(),
+        "/slow" => reply(200).after(5_000),
+        _ => reply(503),
+    })
+    .await;
+    let error = asked(&layer, &site.url("/cut")).await.unwrap_err();
+    assert!(error.is::<hyper::Error>(), "errors of a body are passed on as they are: {error}");
+    assert_eq!(counted(&gate, Outcome::NetworkError), 2);
+    let client = plain().timeout(Duration::from_millis(100)).build().unwrap();
+    let client = reqwest_middleware::ClientBuilder::new(client).with(layer.clone()).build();
+    let error = client.get(site.url("/slow")).send().await.unwrap_err();
+    assert!(error.is_timeout(), "{error}");
+    assert_eq!(counted(&gate, Outcome::Timeout), 1);
+    assert_eq!(asked(&layer, &site.url("/503")).await.unwrap(), 503);
+    assert_eq!(counted(&gate, Outcome::Unavailable), 1);
+    assert_eq!(gate.events().counters().counted().other("abandoned"), 0);
+}
+
+#[tokio::test]
+async fn what_cannot_be_asked_politely_is_refused_clearly() {
+    let gate = quick("1ms");
+    let layer = PoliteLayer::new(gate.clone());
+    for uri in ["/page", "ftp://example.org/", "example.org:80"] {
+        let error = layer.layer(hyper_client()).oneshot(get(uri)).await.unwrap_err();
+        assert!(matches!(layer_error(&error), LayerError::Url { .. }), "{uri}");
+        assert!(error.to_string().contains("expected an http or https URL with a host"), "{error}");
+    }
+    let error =
+        polite_reqwest(layer).get("ftp://me:secret@example.org/?token=secret").send().await.unwrap_err();
+    let text = middleware_error(error).to_string();
+    assert!(text.contains("expected an http or https URL") && !text.contains("secret"), "{text}");
+}
+
+/// B39: a domain that an operator closed is refused at once, also to those who wait; a hold only to the impatient.
+#[tokio::test]
+async fn a_closed_domain_is_told() {
+    let site = Site::start(|_| reply(429).header("retry-after", "60")).await;
+    let gate = quick("1ms");
+    let layer = PoliteLayer::new(gate.clone());
+    assert_eq!(asked(&layer, &site.url("/")).await.unwrap(), 429);
+    let hurried = layer.clone().patience(Duration::from_secs(5));
+    let error = asked(&hurried, &site.url("/")).await.unwrap_err();
+    assert!(
+        matches!(layer_error(&error), LayerError::Held { .. })
+            && error.to_string().contains("the server asked to wait")
+    );
+    let patient = tokio::spawn({
+        let (layer, url) = (layer.clone(), site.url("/"));
+        async move { asked(&layer, &url).await }
+    });
+    eventually("it waits", || waiting(&gate, &site.domain(1)) == 1).await;
+    gate.with_pace(&site.domain(1), |pace, _, _| pace.pause(None)).await.unwrap();
+    for error in [soon("who waited", patient).await.unwrap(), asked(&layer, &site.url("/")).await] {
+        let error = error.unwrap_err();
+        assert!(error.to_string().contains("paused by an operator"), "{error}");
+    }
+    assert_eq!((site.asked().len(), waiting(&gate, &site.domain(1))), (1, 0));
+}
+
+/// B10, B12: hundreds at once over many domains: each at its pace, none delayed by another.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hundreds_at_once_keep_each_domain_at_its_pace() {
+    let site = Site::start(|_| reply(200)).await;
+    let layer = PoliteLayer::new(quick("20ms"));
+    let (client, tower) = (polite_reqwest(layer.clone()), layer.layer(hyper_client()));
+    let mut all = tokio::task::JoinSet::new();
+    for nth in 0..400_u16 {
+        let url = site.url_on(1 + (nth % 20) as u8, &format!("/{nth}"));
+        let (client, mut tower) = (client.clone(), tower.clone());
+        all.spawn(async move {
+            match nth % 40 < 20 {
+                true => drop(client.get(url).send().await.unwrap().bytes().await.unwrap()),
+                false => drop(tower.call(get(&url)).await.unwrap().into_body().collect().await.unwrap()),
+            }
+        });
+    }
+    soon("all of them", all.join_all()).await;
+    let paths: HashSet<String> = site.paths().into_iter().collect();
+    assert_eq!((paths.len(), site.asked().len()), (400, 400));
+    for nth in 1..=20 {
+        assert_gaps(&site, nth, 10);
+        assert_eq!(site.most_in_flight(nth), 1);
+    }
+}
+
+/// A service that has one place to offer gives it to nobody who waits for a domain (B10).
+#[tokio::test]
+async fn what_is_below_is_not_reserved_while_a_domain_is_waited_for() {
+    let site = Site::start(|_| reply(200)).await;
+    let layer = PoliteLayer::new(quick("500ms"));
+    let below = tower::ServiceBuilder::new().concurrency_limit(1).service(hyper_client());
+    let service = layer.layer(below);
+    let call = |url: String| service.clone().oneshot(get(&url));
+    drop(call(site.url_on(1, "/1")).await.unwrap());
+    let waits = tokio::spawn(call(site.url_on(1, "/2")));
+    a_moment().await;
+    drop(soon("another domain", call(site.url_on(2, "/"))).await.unwrap());
+    assert!(!waits.is_finished(), "the other did not wait for this one");
+    soon("the one that waits", waits).await.unwrap().unwrap();
+}
