@@ -105,7 +105,7 @@ impl Pipeline {
             accept: Some(HeaderValue::from_static(accept(source.kind))),
             conditions: Cursor::of(source).conditions(),
             body_max: Some(body_max(source.kind)),
-            patience: Some(PATIENCE),
+            patience: PATIENCE,
             stop: Some(self.stopping.subscribe()),
             slots: Some(self.slots.clone()),
             ..Ask::new(url, lead)

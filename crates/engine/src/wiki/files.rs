@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use comity_core::time::{Span, Timestamp};
+use comity_core::time::Timestamp;
 use comity_store::tasks::Lead;
 use comity_store::wiki::{Batch, ListedFile, WikiFile};
 use serde_json::json;
@@ -151,7 +151,6 @@ impl Run<'_> {
         let ask = Ask {
             lead: redirected_lead(api, Lead::Listed, &url),
             retries_max: folder.client.retries_max(),
-            patience: Some(Span::MAX),
             stop: self.archive.api.options().stop.clone(),
             ..Ask::new(url, Lead::Remote)
         };

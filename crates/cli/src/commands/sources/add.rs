@@ -121,8 +121,7 @@ async fn look(config: &Config, store: Arc<dyn Store>, url: &Url) -> anyhow::Resu
     let transport = client::transport(&config)?;
     let gate = setup::gate(&config, store.clone(), "sources add").await?;
     let client = Client::over(&config, gate.clone(), transport, Some(store));
-    let ask =
-        Ask { body_max: Some(BODY_MAX), patience: Some(PATIENCE), ..Ask::new(url.clone(), Lead::Listed) };
+    let ask = Ask { body_max: Some(BODY_MAX), patience: PATIENCE, ..Ask::new(url.clone(), Lead::Listed) };
     let answered = tokio::time::timeout(TIME_MAX, client.ask(&ask)).await;
     gate.close(HandsOff::Pass).await?;
     let hint = "nothing was added; with --kind feed, page, sitemap or urls it is added without being asked";
