@@ -33,7 +33,7 @@ use crate::gate::{Gate, GateError, Permit};
 use crate::transport::{self, Proxies, ProxyError, Transport, TransportError};
 
 pub(crate) use hop::{Next, Unsent, lead as redirected_lead, next_hop, note_written, request, send, told};
-pub(crate) use keeper::{Keeper, place};
+pub(crate) use keeper::{Keeper, LATER, place};
 pub use keeper::{RobotsUnavailable, recall_crawl_delay};
 
 /// A polite HTTP client. Clones share one gate, one set of connections and one memory of robots.txt files.
@@ -242,7 +242,7 @@ impl Client {
                 let patience = ask.patience.max(ROBOTS_PATIENCE);
                 // On the heap, as the attempt below: a request takes much room, and callers have little on their stack.
                 let rules = Box::pin(keeper.rules(&url, lead));
-                let rules = self.patiently(&host, patience, ask, rules).await??;
+                let rules = self.patiently(&host, patience, ask, rules).await???;
                 if !rules.allows(path_and_query(&url)) {
                     return Err(ClientError::Robots { url: shown(&url) });
                 }
