@@ -14,10 +14,10 @@ use comity::store::sources::{Kind, SourceId};
 use serde_json::{Value, json};
 use url::Url;
 
-use super::jobs::without_user;
 use super::{report, sources, table};
 use crate::args::{Global, Items};
 use crate::{exit, output, setup};
+use comity::shown::without_user;
 
 pub(crate) async fn run(global: &Global, config: &Config, command: Items) -> anyhow::Result<u8> {
     let store = setup::open_store(config)?;

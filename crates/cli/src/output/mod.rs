@@ -11,6 +11,7 @@ use std::io::{IsTerminal, StdoutLock, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use comity::config::{LogFormat, LogLevel, LogSettings};
+use comity::shown;
 use serde_json::{Value, json};
 use tracing_subscriber::fmt::MakeWriter;
 
@@ -59,8 +60,9 @@ pub(crate) fn error(error: &anyhow::Error, json: bool, code: u8) {
 /// What strangers wrote, without anything a terminal would act on.
 pub(crate) fn legible(text: &str) -> String {
     // Marks that turn the direction of text could make a line say something else.
-    let turns = |c| matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    text.chars().map(|c| if c.is_control() && c != '\t' || turns(c) { '\u{fffd}' } else { c }).collect()
+    text.chars()
+        .map(|c| if c.is_control() && c != '\t' || shown::turns(c) { '\u{fffd}' } else { c })
+        .collect()
 }
 
 /// Sets up the log.

@@ -28,8 +28,9 @@ use url::Url;
 
 use crate::clock::Clock;
 use crate::config::{Config, ConfigError, HttpSettings, RobotsPolicy, Sources, environment};
-use crate::event::{Events, shown, shown_text};
+use crate::event::Events;
 use crate::gate::{Gate, GateError, Permit};
+use crate::shown;
 use crate::transport::{self, Proxies, ProxyError, Transport, TransportError};
 
 pub(crate) use hop::{Next, Unsent, lead as redirected_lead, next_hop, note_written, request, send, told};
@@ -227,7 +228,7 @@ impl Client {
 
     /// Fetches a page, politely. An answer that is no success is still an answer: see [`Page::outcome`].
     pub async fn get(&self, url: &str) -> Result<Page, ClientError> {
-        let url = Url::parse(url).map_err(|_| ClientError::Url { url: shown_text(url) })?;
+        let url = Url::parse(url).map_err(|_| ClientError::Url { url: shown::text(url) })?;
         self.ask(&Ask { retries_max: self.retries_max, ..Ask::new(url, Lead::Listed) }).await
     }
 
@@ -236,7 +237,7 @@ impl Client {
         let (mut url, mut lead, mut retries) = (ask.url.clone(), ask.lead, 0);
         let mut hops: Vec<Hop> = Vec::new();
         loop {
-            let host = Domain::of(&url).ok_or_else(|| ClientError::Url { url: shown_text(url.as_str()) })?;
+            let host = Domain::of(&url).ok_or_else(|| ClientError::Url { url: shown::text(url.as_str()) })?;
             if let Some(keeper) = &self.keeper {
                 // A robots.txt that fails is tried again at the pace of the ladder, and what comes of it is kept.
                 let patience = ask.patience.max(ROBOTS_PATIENCE);
@@ -244,7 +245,7 @@ impl Client {
                 let rules = Box::pin(keeper.rules(&url, lead));
                 let rules = self.patiently(&host, patience, ask, rules).await???;
                 if !rules.allows(path_and_query(&url)) {
-                    return Err(ClientError::Robots { url: shown(&url) });
+                    return Err(ClientError::Robots { url: shown::url(&url) });
                 }
             }
             let acquiring = self.gate.acquire(&host, Intent::Fetch);
@@ -253,16 +254,21 @@ impl Client {
             let attempt = match Box::pin(self.attempt(ask, &url, lead, &mut permit)).await {
                 Ok(attempt) => attempt,
                 Err(Unsent::Withheld) => continue,
-                Err(Unsent::Broken(cause)) => return Err(ClientError::Transport { url: shown(&url), cause }),
+                Err(Unsent::Broken(cause)) => {
+                    return Err(ClientError::Transport { url: shown::url(&url), cause });
+                }
             };
             drop(slot);
             if let Ok(page) = &attempt.page
                 && let Some(next) = next_hop(&url, page.status, &page.headers)
             {
                 match next {
-                    Next::Astray => return Err(ClientError::Leads { url: shown(&url) }),
+                    Next::Astray => return Err(ClientError::Leads { url: shown::url(&url) }),
                     Next::To(next) if next == url || hops.len() >= self.redirects_max as usize => {
-                        return Err(ClientError::Redirects { url: shown(&url), max: self.redirects_max });
+                        return Err(ClientError::Redirects {
+                            url: shown::url(&url),
+                            max: self.redirects_max,
+                        });
                     }
                     Next::To(next) => {
                         lead = redirected_lead(&ask.url, ask.lead, &next);
@@ -280,7 +286,7 @@ impl Client {
             }
             return match attempt.page {
                 Ok(page) => Ok(Page { hops, ..page }),
-                Err(cause) => Err(ClientError::Transport { url: shown(&url), cause }),
+                Err(cause) => Err(ClientError::Transport { url: shown::url(&url), cause }),
             };
         }
     }

@@ -17,8 +17,8 @@ use comity_core::task::JobState;
 use comity_core::time::{Span, Timestamp};
 use comity_store::domains::LeftBehind;
 use comity_store::{Store, StoreError};
-use url::Url;
 
+pub use crate::shown::{text as shown_text, url as shown};
 pub use counters::{Counted, Counters};
 use log::Log;
 
@@ -263,19 +263,4 @@ impl std::fmt::Debug for Events {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Events").field(&self.0.counters).finish()
     }
-}
-
-/// A URL as it may be shown: no user, no password, and no query, where secrets live too.
-pub fn shown(url: &Url) -> String {
-    let host = url.host_str().unwrap_or_default();
-    let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
-    let query = if url.query().is_some() { "?…" } else { "" };
-    format!("{}://{host}{port}{}{query}", url.scheme(), url.path())
-}
-
-/// What is no URL, as it may be shown: short, without control characters, and without whatever may be a secret.
-pub fn shown_text(text: &str) -> String {
-    let text = text.split('?').next().unwrap_or_default();
-    let text = text.rsplit_once('@').map_or(text, |(_, rest)| rest);
-    text.chars().take(120).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }

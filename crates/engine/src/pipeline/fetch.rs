@@ -177,7 +177,7 @@ impl Pipeline {
             tally.note(format!("{} more sitemaps than the {MORE_MAX} that are read", more.len() - MORE_MAX));
         }
         for url in more.into_iter().take(MORE_MAX) {
-            let shown = crate::event::shown(&url);
+            let shown = crate::shown::url(&url);
             if tally.found >= FOUND_MAX {
                 tally.note(format!("{shown}: not read, because there are {FOUND_MAX} items already"));
                 return Ok(());

@@ -161,7 +161,7 @@ impl Run<'_> {
             Err(error) => return Ok(Some(error.to_string())),
         };
         if page.status != 200 {
-            return Ok(Some(format!("{}: answered {}", crate::event::shown(&page.url), page.status)));
+            return Ok(Some(format!("{}: answered {}", crate::shown::url(&page.url), page.status)));
         }
         let found = hex(&sha1(&page.body));
         if found != *sum {

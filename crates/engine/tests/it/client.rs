@@ -302,6 +302,9 @@ async fn errors_hold_no_secrets() {
         "ftp://user:hunter2@a.example/?token=s3cret",
         "http://user:hunter2@/?token=s3cret",
         "user:hunter2@a b?token=s3cret",
+        // Where the query begins inside of the password.
+        "http://user:hunter2?s3cret@a b/",
+        "http://user:hunter2#s3cret@a b/",
     ];
     let urls = ["/private", "/slow", "/loop", "/astray", "/large"].map(secret);
     for url in urls.into_iter().chain([closed]).chain(wrong.map(str::to_owned)) {

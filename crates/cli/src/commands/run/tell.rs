@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 
 use super::Session;
 use crate::args::Global;
-use crate::commands::jobs::without_user;
 use crate::commands::report::moment;
 use crate::output;
+use comity::shown::without_user;
 
 /// What became of one source, in the log.
 pub(super) fn log(note: &Note) {

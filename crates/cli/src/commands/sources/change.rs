@@ -10,8 +10,8 @@ use serde_json::{Map, Value, json};
 
 use super::{find, typed, unknown, view};
 use crate::args::{Global, SourcesSet};
-use crate::commands::jobs::without_user;
 use crate::{exit, output, setup};
+use comity::shown::without_user;
 
 pub(super) async fn set(global: &Global, config: &Config, set: &SourcesSet) -> anyhow::Result<u8> {
     let wish = Wish::read(set).map_err(exit::usage)?;

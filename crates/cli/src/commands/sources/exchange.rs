@@ -16,8 +16,8 @@ use url::Url;
 
 use super::{remark, typed};
 use crate::args::{Global, ListFormat, SourcesImport};
-use crate::commands::jobs::without_user;
 use crate::{exit, output, setup};
+use comity::shown::without_user;
 
 pub(super) async fn import(global: &Global, config: &Config, import: &SourcesImport) -> anyhow::Result<u8> {
     let cadence = import.cadence.as_deref().map(|text| typed::cadence("--cadence", text));

@@ -13,9 +13,9 @@ use serde_json::{Value, json};
 use super::view::{self, Standing};
 use super::{find, matches};
 use crate::args::Global;
-use crate::commands::jobs::without_user;
 use crate::commands::{report, table};
 use crate::{exit, output};
+use comity::shown::without_user;
 
 pub(super) async fn list(
     global: &Global,

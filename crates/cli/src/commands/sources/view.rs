@@ -7,8 +7,8 @@ use comity::pipeline::{self, Cadences, Plan};
 use comity::store::sources::Source;
 use serde_json::{Map, Value, json};
 
-use crate::commands::jobs::without_user;
 use crate::commands::report;
+use comity::shown::without_user;
 
 /// How a source is, as far as its row tells.
 #[derive(Debug)]
