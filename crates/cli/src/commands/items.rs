@@ -8,6 +8,7 @@ use comity::clock::Clock;
 use comity::config::Config;
 use comity::connectors::{self, text};
 use comity::core::time::Timestamp;
+use comity::shown::without_user;
 use comity::store::Store;
 use comity::store::items::{Item, ItemId, ItemState, Order, ScrapeLog};
 use comity::store::sources::{Kind, SourceId};
@@ -17,7 +18,6 @@ use url::Url;
 use super::{report, sources, table};
 use crate::args::{Global, Items};
 use crate::{exit, output, setup};
-use comity::shown::without_user;
 
 pub(crate) async fn run(global: &Global, config: &Config, command: Items) -> anyhow::Result<u8> {
     let store = setup::open_store(config)?;

@@ -33,6 +33,11 @@ pub(crate) fn object(value: &Value) {
     show(|stdout| writeln!(stdout, "{value}"));
 }
 
+/// Where a result goes that is no text.
+pub(crate) fn stdout() -> std::io::Stdout {
+    std::io::stdout()
+}
+
 /// A remark on stderr.
 pub(crate) fn remark(text: &str) {
     say(&text.lines().map(|line| legible(line) + "\n").collect::<String>());

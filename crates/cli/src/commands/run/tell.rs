@@ -3,13 +3,13 @@
 use comity::core::time::Timestamp;
 use comity::jobs::Ended;
 use comity::pipeline::{Note, Outcome, Report, Scraping};
+use comity::shown::without_user;
 use serde_json::{Value, json};
 
 use super::Session;
 use crate::args::Global;
 use crate::commands::report::moment;
 use crate::output;
-use comity::shown::without_user;
 
 /// What became of one source, in the log.
 pub(super) fn log(note: &Note) {

@@ -11,6 +11,7 @@ use comity::core::cadence::Cadence;
 use comity::core::interval::SourceInterval;
 use comity::core::time::Span;
 use comity::gate::HandsOff;
+use comity::shown::{self, without_user};
 use comity::store::Store;
 use comity::store::sources::{Kind, NewSource, Source};
 use comity::store::tasks::Lead;
@@ -20,7 +21,6 @@ use url::Url;
 use super::{known, remark, typed, view};
 use crate::args::{Global, SourcesAdd};
 use crate::{exit, output, setup};
-use comity::shown::{self, without_user};
 
 pub(super) async fn run(global: &Global, config: &Config, add: &SourcesAdd) -> anyhow::Result<u8> {
     let wish = Wish::read(add).map_err(exit::usage)?;

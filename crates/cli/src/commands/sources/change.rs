@@ -4,6 +4,7 @@ use comity::clock::Clock;
 use comity::config::Config;
 use comity::core::cadence::Cadence;
 use comity::core::interval::SourceInterval;
+use comity::shown::without_user;
 use comity::store::Store;
 use comity::store::sources::{Changed, Source, SourceChange};
 use serde_json::{Map, Value, json};
@@ -11,7 +12,6 @@ use serde_json::{Map, Value, json};
 use super::{find, typed, unknown, view};
 use crate::args::{Global, SourcesSet};
 use crate::{exit, output, setup};
-use comity::shown::without_user;
 
 pub(super) async fn set(global: &Global, config: &Config, set: &SourcesSet) -> anyhow::Result<u8> {
     let wish = Wish::read(set).map_err(exit::usage)?;

@@ -4,6 +4,7 @@ use comity::clock::Clock;
 use comity::config::Config;
 use comity::core::interval::SourceInterval;
 use comity::core::time::Timestamp;
+use comity::shown::without_user;
 use comity::store::Store;
 use comity::store::items::ItemCounts;
 use comity::store::sources::{FetchRun, Kind, Source};
@@ -15,7 +16,6 @@ use super::{find, matches};
 use crate::args::Global;
 use crate::commands::{report, table};
 use crate::{exit, output};
-use comity::shown::without_user;
 
 pub(super) async fn list(
     global: &Global,

@@ -4,11 +4,11 @@ use comity::core::cadence::{RunWindow, last_fetch_at};
 use comity::core::interval::SourceInterval;
 use comity::core::time::{Span, Timestamp};
 use comity::pipeline::{self, Cadences, Plan};
+use comity::shown::without_user;
 use comity::store::sources::Source;
 use serde_json::{Map, Value, json};
 
 use crate::commands::report;
-use comity::shown::without_user;
 
 /// How a source is, as far as its row tells.
 #[derive(Debug)]
