@@ -8,8 +8,9 @@ use comity::clock::Clock;
 use comity::config::{Config, Given, Sources, environment, read_file};
 use comity::core::domain::Domain;
 use comity::core::rule::Profile;
-use comity::event::{Events, shown_text};
+use comity::event::Events;
 use comity::gate::{Gate, GateError};
+use comity::shown;
 use comity::store::{self, Store};
 
 use crate::args::Global;
@@ -64,7 +65,7 @@ pub(crate) fn host(text: &str) -> anyhow::Result<Domain> {
     let parsed = if text.contains("://") { Domain::of_url(text) } else { Domain::parse(text) };
     // What is not understood may hold a password.
     parsed.map_err(|error| {
-        usage(format!("domain = {:?}: expected {}", shown_text(&error.value), error.expected))
+        usage(format!("domain = {:?}: expected {}", shown::text(&error.value), error.expected))
     })
 }
 

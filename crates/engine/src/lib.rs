@@ -24,6 +24,7 @@
 // Time and what happens,
 pub mod clock;
 pub mod event;
+pub mod shown;
 
 // who may send,
 pub mod gate;

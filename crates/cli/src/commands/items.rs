@@ -8,13 +8,13 @@ use comity::clock::Clock;
 use comity::config::Config;
 use comity::connectors::{self, text};
 use comity::core::time::Timestamp;
+use comity::shown::without_user;
 use comity::store::Store;
 use comity::store::items::{Item, ItemId, ItemState, Order, ScrapeLog};
 use comity::store::sources::{Kind, SourceId};
 use serde_json::{Value, json};
 use url::Url;
 
-use super::jobs::without_user;
 use super::{report, sources, table};
 use crate::args::{Global, Items};
 use crate::{exit, output, setup};

@@ -3,6 +3,7 @@
 use comity::clock::Clock;
 use comity::config::Config;
 use comity::core::task::{JobState, JobStep};
+use comity::shown::without_user;
 use comity::store::Store;
 use comity::store::items::SCRAPE_JOB;
 use comity::store::jobs::{Job, Stepped};
@@ -129,12 +130,4 @@ fn works_on(job: &Job) -> String {
 /// How long a job took, if it ended.
 fn elapsed_ms(job: &Job) -> u64 {
     job.ended_at.map_or(0, |ended_at| ended_at.since(job.created_at).as_millis_up())
-}
-
-/// A URL without the user and password that may stand in it (B75).
-pub(crate) fn without_user(text: &str) -> String {
-    let Ok(mut url) = url::Url::parse(text) else { return text.to_owned() };
-    let _ = url.set_username("");
-    let _ = url.set_password(None);
-    url.into()
 }

@@ -33,7 +33,7 @@ impl Remote {
         let url =
             Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
         let server = url.ok_or_else(|| {
-            let shown = comity::event::shown_text(text);
+            let shown = comity::shown::text(text);
             exit::usage(format!("--server = {shown:?}: expected a URL such as http://127.0.0.1:7878"))
         })?;
         let token = std::env::var("COMITY_TOKEN").ok().filter(|token| !token.is_empty());
@@ -61,7 +61,7 @@ impl Remote {
     }
 
     async fn ask_url(&self, url: Url, body: Option<Value>) -> anyhow::Result<Value> {
-        let (server, token) = (comity::event::shown(&self.server), self.token.clone());
+        let (server, token) = (comity::shown::url(&self.server), self.token.clone());
         let asking = tokio::task::spawn_blocking(move || send(&url, token.as_deref(), body));
         let (status, text) = asking.await?.map_err(|error| Unreachable(format!("{server}: {error}")))?;
         let answer = serde_json::from_str::<Value>(&text);

@@ -11,6 +11,7 @@ use std::io::{IsTerminal, StdoutLock, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use comity::config::{LogFormat, LogLevel, LogSettings};
+use comity::shown;
 use serde_json::{Value, json};
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::MakeWriter;
@@ -45,6 +46,11 @@ pub(crate) fn xml(document: &str) {
         })
         .collect();
     show(|stdout| write!(stdout, "{written}"));
+}
+
+/// Where a result goes that is no text.
+pub(crate) fn stdout() -> std::io::Stdout {
+    std::io::stdout()
 }
 
 /// A remark on stderr.
@@ -91,9 +97,7 @@ fn escaped(json: &str) -> String {
 /// Whether a terminal acts on it instead of showing it.
 fn is_acted_on(c: char) -> bool {
     // Marks that turn the direction of text could make a line say something else.
-    let turns =
-        matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    c.is_control() && c != '\t' || turns
+    c.is_control() && c != '\t' || shown::turns(c)
 }
 
 /// Sets up the log.

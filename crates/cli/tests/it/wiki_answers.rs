@@ -268,6 +268,24 @@ fn a_wiki_elsewhere_wants_a_contact() {
     world.run(&["wiki", "archive", &api(&site), "-n", "77"]).expect(2).says("0 (main), 4 (Project)");
 }
 
+/// An export that met a broken store ended as one that finished with failures, and left half a file behind.
+#[test]
+fn an_export_from_a_store_that_breaks_says_so_and_leaves_nothing() {
+    let site = Site::start(move |asked| match asked.before {
+        0 => ok(&site_info()),
+        1 => ok(&json!({ "query": { "pages": [page(1, "A")] } })),
+        _ => ok(&revisions(&[(11, 1, "A")])),
+    });
+    let world = World::new();
+    world.write("comity.toml", PACE);
+    world.run(&["wiki", "archive", &api(&site)]).expect(0);
+    world.sql().execute_batch("ALTER TABLE wiki_contents RENAME TO elsewhere").unwrap();
+    world.run(&["wiki", "export", &api(&site), "--out", "dump.xml"]).expect(3).says("wiki_contents");
+    let left: Vec<_> =
+        std::fs::read_dir(world.path(".")).unwrap().map(|file| file.unwrap().file_name()).collect();
+    assert!(left.iter().all(|name| !name.to_string_lossy().contains("dump")), "{left:?}");
+}
+
 fn api(site: &Site) -> String {
     format!("{}/api.php", site.url())
 }

@@ -4,15 +4,14 @@
 //! kill a page may be fetched again and have two lines: the last one counts.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::json;
 
 use super::names::file_name;
-use super::{ArchiveError, Head, Kept};
+use super::{ArchiveError, Head, Kept, WholeFile};
 
 /// A folder of bodies.
 #[derive(Debug)]
@@ -30,8 +29,7 @@ struct Index {
 /// A body that is being written. Dropped unfinished, it leaves nothing behind.
 #[derive(Debug)]
 pub struct Draft {
-    file: Option<BufWriter<File>>,
-    part: PathBuf,
+    file: WholeFile,
     path: PathBuf,
     name: String,
     url: String,
@@ -58,13 +56,9 @@ impl Files {
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent).map_err(at(parent))?;
         }
-        // Two pages may lead to one place at once: each writes beside it, and the last one stays.
-        let nth = DRAFTS.fetch_add(1, Ordering::Relaxed);
-        let part = self.folder.join(format!("{name}.{}-{nth}.part", std::process::id()));
-        let file = File::create(&part).map_err(at(&part))?;
+        let file = WholeFile::create(&path).map_err(at(&path))?;
         Ok(Draft {
-            file: Some(BufWriter::new(file)),
-            part,
+            file,
             path,
             name,
             url: head.url.to_string(),
@@ -94,20 +88,12 @@ fn open_index(path: &Path) -> io::Result<File> {
 impl Draft {
     pub(super) fn write(&mut self, chunk: &[u8]) -> Result<(), ArchiveError> {
         self.bytes += chunk.len() as u64;
-        match &mut self.file {
-            Some(file) => file.write_all(chunk).map_err(at(&self.part)),
-            None => Ok(()),
-        }
+        self.file.write_all(chunk).map_err(at(self.file.part()))
     }
 
-    pub(super) fn finish(mut self) -> Result<Kept, ArchiveError> {
-        if let Some(mut file) = self.file.take() {
-            let flushed = file.flush().and_then(|()| fs::rename(&self.part, &self.path));
-            if let Err(cause) = flushed {
-                let _ = fs::remove_file(&self.part);
-                return Err(ArchiveError { place: self.part.clone(), cause });
-            }
-        }
+    pub(super) fn finish(self) -> Result<Kept, ArchiveError> {
+        let part = at(self.file.part());
+        self.file.finish().map_err(part)?;
         let line = json!({
             "url": self.url,
             "final_url": self.final_url,
@@ -119,22 +105,11 @@ impl Draft {
         // One write for the whole line: lines of other processes do not come in between.
         let mut file = self.index.file.lock().unwrap_or_else(PoisonError::into_inner);
         file.write_all(format!("{line}\n").as_bytes()).map_err(at(&self.index.path))?;
-        Ok(Kept { bytes: self.bytes, file: Some(self.path.clone()), content_type: None })
+        Ok(Kept { bytes: self.bytes, file: Some(self.path), content_type: None })
     }
 }
 
-impl Drop for Draft {
-    fn drop(&mut self) {
-        if self.file.take().is_some() {
-            let _ = fs::remove_file(&self.part);
-        }
-    }
-}
-
-/// Drafts begun by this process.
-static DRAFTS: AtomicU64 = AtomicU64::new(0);
-
-fn at(place: &Path) -> impl FnOnce(io::Error) -> ArchiveError {
+fn at(place: &Path) -> impl FnOnce(io::Error) -> ArchiveError + use<> {
     let place = place.to_owned();
     move |cause| ArchiveError { place, cause }
 }

@@ -3,10 +3,12 @@
 mod files;
 mod names;
 mod warc;
+mod whole;
 
 pub use files::Files;
 pub use warc::Warc;
 pub(crate) use warc::{Ending, Recording};
+pub use whole::WholeFile;
 
 use std::io;
 use std::path::PathBuf;

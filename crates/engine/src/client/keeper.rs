@@ -46,9 +46,12 @@ pub(crate) struct Keeper {
     known: Mutex<HashMap<String, Arc<OnceCell<Known>>>>,
 }
 
+/// What is known of an origin: its rules, or why it has none for now.
+pub(crate) type Rules = Result<Arc<Robots>, RobotsUnavailable>;
+
 #[derive(Debug, Clone)]
 struct Known {
-    rules: Result<Arc<Robots>, RobotsUnavailable>,
+    rules: Rules,
     until: Timestamp,
 }
 
@@ -77,15 +80,16 @@ impl Keeper {
     }
 
     /// The rules of a URL's origin, if they need not be asked for.
-    pub(crate) fn known(&self, url: &Url, lead: Lead) -> Option<Result<Arc<Robots>, RobotsUnavailable>> {
+    pub(crate) fn known(&self, url: &Url, lead: Lead) -> Option<Rules> {
         let now = self.gate.clock().now();
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let known = known.get(&place(url, lead))?.get()?;
         (known.until > now).then(|| known.rules.clone())
     }
 
-    /// The rules of a URL's origin. They are asked for once, however many ask here.
-    pub(crate) async fn rules(&self, url: &Url, lead: Lead) -> Result<Arc<Robots>, RobotsUnavailable> {
+    /// The rules of a URL's origin. They are asked for once, however many ask here. That the gate lets nobody go says
+    /// nothing about them, and is not kept.
+    pub(crate) async fn rules(&self, url: &Url, lead: Lead) -> Result<Rules, GateError> {
         let origin = origin(url);
         let cell = {
             let now = self.gate.clock().now();
@@ -99,14 +103,14 @@ impl Keeper {
             }
             cell.clone()
         };
-        let known = cell.get_or_init(|| self.learn(url, &origin, lead)).await;
-        known.rules.clone()
+        let known = cell.get_or_try_init(|| self.learn(url, &origin, lead)).await?;
+        Ok(known.rules.clone())
     }
 
-    async fn learn(&self, url: &Url, origin: &str, lead: Lead) -> Known {
+    async fn learn(&self, url: &Url, origin: &str, lead: Lead) -> Result<Known, GateError> {
         let row = match self.stored(origin).await {
             Some(row) => Ok(row),
-            None => self.fetch(url, origin, lead).await,
+            None => self.fetch(url, origin, lead).await?,
         };
         let now = self.gate.clock().now();
         let known = match row {
@@ -131,7 +135,7 @@ impl Keeper {
             Err(error) => &error.why,
         };
         self.gate.events().tell(&Event::Robots { origin, what });
-        known
+        Ok(known)
     }
 
     /// What the store has, if it is young enough.
@@ -143,12 +147,16 @@ impl Keeper {
     }
 
     /// Asks for the file, as often as a task would be tried, and keeps what was answered.
-    async fn fetch(&self, url: &Url, origin: &str, lead: Lead) -> Result<RobotsRow, (String, bool)> {
+    async fn fetch(
+        &self,
+        url: &Url,
+        origin: &str,
+        lead: Lead,
+    ) -> Result<Result<RobotsRow, (String, bool)>, GateError> {
         let mut why = (String::new(), false);
         for _ in 0..=self.retries_max {
             // In a place of its own: whoever fetches a page rarely has to ask for this, and should not be larger for it.
-            let tried = Box::pin(self.try_once(url, lead)).await;
-            match tried.map_err(|error| (error.to_string(), false))? {
+            match Box::pin(self.try_once(url, lead)).await? {
                 Tried::Read(status, body) => {
                     let fetched_at = self.gate.clock().now();
                     let row = RobotsRow { origin: origin.to_owned(), fetched_at, status, body };
@@ -157,14 +165,14 @@ impl Keeper {
                     {
                         tracing::warn!(origin, %error, "robots.txt could not be kept");
                     }
-                    return Ok(row);
+                    return Ok(Ok(row));
                 }
                 Tried::Refused(reason) => why = (reason, true),
                 Tried::Broken(reason) => why = (reason, false),
-                Tried::Never(reason) => return Err((reason, false)),
+                Tried::Never(reason) => return Ok(Err((reason, false))),
             }
         }
-        Err(why)
+        Ok(Err(why))
     }
 
     /// Asks once, following redirects; each hop waits for its own domain.
@@ -293,7 +301,12 @@ pub async fn recall_crawl_delay(gate: &Gate, store: &dyn Store, config: &Config,
     // A domain stands for its `www.` too.
     let spellings = ["https://", "http://", "https://www.", "http://www."];
     for origin in spellings.map(|scheme| format!("{scheme}{host}")) {
-        let Ok(Some(row)) = store.robots(origin).await else { continue };
+        let row = match store.robots(origin).await {
+            Ok(Some(row)) => row,
+            Ok(None) => continue,
+            // Then nobody knows, and what is known here stays.
+            Err(_) => return,
+        };
         if row.fetched_at <= now && now.since(row.fetched_at) < KEPT && verdict(row.status) == Verdict::Read {
             let rules = Robots::parse(&row.body, &product(config));
             delay = delay.max(rules.crawl_delay().unwrap_or_default());
@@ -310,8 +323,8 @@ fn product(config: &Config) -> String {
 
 /// A file is kept for a day.
 const KEPT: Span = Span::from_hours(24);
-/// One that could not be had is asked for again after this long.
-const LATER: Span = Span::from_mins(5);
+/// One that could not be had is asked for again after this long, and so are the pages that it counts for.
+pub(crate) const LATER: Span = Span::from_mins(5);
 /// Redirects of a robots.txt that are followed.
 const HOPS_MAX: u32 = 5;
 /// Origins remembered at once.

@@ -8,7 +8,6 @@
 mod hop;
 mod keeper;
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,23 +16,25 @@ use comity_core::decision::{Limit, Reason};
 use comity_core::domain::Domain;
 use comity_core::intent::Intent;
 use comity_core::outcome::{Answer, Outcome};
+use comity_core::pace::Standing;
 use comity_core::retry;
 use comity_core::task::TaskStep;
 use comity_core::time::Span;
 use comity_store::Store;
 use comity_store::tasks::Lead;
 use http::{HeaderName, HeaderValue};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use url::Url;
 
 use crate::clock::Clock;
 use crate::config::{Config, ConfigError, HttpSettings, RobotsPolicy, Sources, environment};
-use crate::event::{Events, shown, shown_text};
-use crate::gate::{Gate, GateError};
+use crate::event::Events;
+use crate::gate::{Gate, GateError, Permit};
+use crate::shown;
 use crate::transport::{self, Proxies, ProxyError, Transport, TransportError};
 
 pub(crate) use hop::{Next, Unsent, lead as redirected_lead, next_hop, note_written, request, send, told};
-pub(crate) use keeper::{Keeper, place};
+pub(crate) use keeper::{Keeper, LATER, place};
 pub use keeper::{RobotsUnavailable, recall_crawl_delay};
 
 /// A polite HTTP client. Clones share one gate, one set of connections and one memory of robots.txt files.
@@ -112,9 +113,9 @@ pub struct Ask {
     pub body_max: Option<u64>,
     /// How often a failure is tried again.
     pub retries_max: u32,
-    /// Gives up when the domain is held back (by its server, a backoff, an operator) for longer than this; without
-    /// it, waits however long that takes.
-    pub patience: Option<Span>,
+    /// Gives up when the domain is held back (by its server, a backoff, an operator) for longer than this;
+    /// [`Span::MAX`] waits however long that takes.
+    pub patience: Span,
     /// Gives up waiting when this becomes true; what is on the wire is finished.
     pub stop: Option<watch::Receiver<bool>>,
     /// At most as many requests as there are slots are on the wire at once.
@@ -227,7 +228,7 @@ impl Client {
 
     /// Fetches a page, politely. An answer that is no success is still an answer: see [`Page::outcome`].
     pub async fn get(&self, url: &str) -> Result<Page, ClientError> {
-        let url = Url::parse(url).map_err(|_| ClientError::Url { url: shown_text(url) })?;
+        let url = Url::parse(url).map_err(|_| ClientError::Url { url: shown::text(url) })?;
         self.ask(&Ask { retries_max: self.retries_max, ..Ask::new(url, Lead::Listed) }).await
     }
 
@@ -236,47 +237,38 @@ impl Client {
         let (mut url, mut lead, mut retries) = (ask.url.clone(), ask.lead, 0);
         let mut hops: Vec<Hop> = Vec::new();
         loop {
-            let host = Domain::of(&url).ok_or_else(|| ClientError::Url { url: shown_text(url.as_str()) })?;
+            let host = Domain::of(&url).ok_or_else(|| ClientError::Url { url: shown::text(url.as_str()) })?;
             if let Some(keeper) = &self.keeper {
                 // A robots.txt that fails is tried again at the pace of the ladder, and what comes of it is kept.
-                let patience = ask.patience.map(|patience| patience.max(ROBOTS_PATIENCE));
-                let rules = self.patiently(&host, patience, ask, keeper.rules(&url, lead)).await??;
+                let patience = ask.patience.max(ROBOTS_PATIENCE);
+                // On the heap, as the attempt below: a request takes much room, and callers have little on their stack.
+                let rules = Box::pin(keeper.rules(&url, lead));
+                let rules = self.patiently(&host, patience, ask, rules).await???;
                 if !rules.allows(path_and_query(&url)) {
-                    return Err(ClientError::Robots { url: shown(&url) });
+                    return Err(ClientError::Robots { url: shown::url(&url) });
                 }
             }
             let acquiring = self.gate.acquire(&host, Intent::Fetch);
             let mut permit = self.patiently(&host, ask.patience, ask, acquiring).await??;
-            let slot = match &ask.slots {
-                Some(slots) => slots.clone().acquire_owned().await.ok(),
-                None => None,
-            };
-            let attempt = match send(&self.transport, ask.request(&url, lead), &mut permit).await {
-                Ok(answered) => self.read(&url, answered, ask.body_max).await,
+            let slot = ask.slot().await?;
+            let attempt = match Box::pin(self.attempt(ask, &url, lead, &mut permit)).await {
+                Ok(attempt) => attempt,
                 Err(Unsent::Withheld) => continue,
-                Err(Unsent::Broken(cause)) => Err((cause, None)),
-            };
-            let answer = match &attempt {
-                Ok((_, answer)) => *answer,
-                // Nothing was asked of the site, or it answered more than we want: it is not to blame.
-                Err((cause, answer)) if cause.is_final() => match answer {
-                    Some(answer) => *answer,
-                    None => {
-                        drop(permit);
-                        return Err(failed(&url, attempt));
-                    }
-                },
-                Err((cause, _)) => Answer::of_breakdown(cause.breakdown()),
+                Err(Unsent::Broken(cause)) => {
+                    return Err(ClientError::Transport { url: shown::url(&url), cause });
+                }
             };
             drop(slot);
-            let recorded = permit.record(&answer);
-            if let Ok((page, _)) = &attempt
+            if let Ok(page) = &attempt.page
                 && let Some(next) = next_hop(&url, page.status, &page.headers)
             {
                 match next {
-                    Next::Astray => return Err(ClientError::Leads { url: shown(&url) }),
+                    Next::Astray => return Err(ClientError::Leads { url: shown::url(&url) }),
                     Next::To(next) if next == url || hops.len() >= self.redirects_max as usize => {
-                        return Err(ClientError::Redirects { url: shown(&url), max: self.redirects_max });
+                        return Err(ClientError::Redirects {
+                            url: shown::url(&url),
+                            max: self.redirects_max,
+                        });
                     }
                     Next::To(next) => {
                         lead = redirected_lead(&ask.url, ask.lead, &next);
@@ -286,65 +278,126 @@ impl Client {
                     }
                 }
             }
-            let verdict = retry::judge(answer.outcome, recorded.standing, retries, ask.retries_max);
+            let verdict = retry::judge(attempt.outcome, attempt.standing, retries, ask.retries_max);
             retries = verdict.retries;
-            let is_final = attempt.as_ref().err().is_some_and(|(cause, _)| cause.is_final());
-            match attempt {
-                _ if verdict.step == TaskStep::Retry && !is_final => {}
-                Ok((page, _)) => return Ok(Page { hops, ..page }),
-                attempt => return Err(failed(&url, attempt)),
+            let is_final = attempt.page.as_ref().is_err_and(TransportError::is_final);
+            if verdict.step == TaskStep::Retry && !is_final {
+                continue;
             }
+            return match attempt.page {
+                Ok(page) => Ok(Page { hops, ..page }),
+                Err(cause) => Err(ClientError::Transport { url: shown::url(&url), cause }),
+            };
         }
     }
 
-    /// Waits, unless the domain is held back for longer than the patience lasts.
+    /// Waits, unless the domain is held back for longer than the patience lasts or nobody wants it any more.
     async fn patiently<T>(
         &self,
         host: &Domain,
-        patience: Option<Span>,
+        patience: Span,
         ask: &Ask,
         waiting: impl Future<Output = T>,
     ) -> Result<T, ClientError> {
-        let Some(patience) = patience else { return Ok(waiting.await) };
-        let mut waiting = pin!(waiting);
-        let mut stop = ask.stop.clone();
-        let mut stopped = pin!(async {
-            match &mut stop {
-                Some(stop) => drop(stop.wait_for(|stop| *stop).await),
-                None => std::future::pending().await,
-            }
-        });
-        loop {
-            let now = self.gate.clock().now();
-            let reasons = self.gate.explain(host, Intent::Fetch).await?;
-            let hold = reasons.into_iter().filter(is_hold).max_by_key(|reason| reason.until);
-            if let Some(reason) = hold.filter(|reason| reason.until.since(now) > patience) {
-                return Err(ClientError::Held { host: host.clone(), reason });
-            }
-            tokio::select! {
-                biased;
-                done = &mut waiting => return Ok(done),
-                () = &mut stopped => return Err(ClientError::Stopped),
-                () = tokio::time::sleep(LOOK) => {}
-            }
+        tokio::select! {
+            biased;
+            done = waiting => Ok(done),
+            () = ask.stopped() => Err(ClientError::Stopped),
+            error = self.held_for_long(host, patience) => Err(error),
         }
     }
 
-    /// Reads a body to its end.
-    async fn read(&self, url: &Url, mut answered: transport::Answered, body_max: Option<u64>) -> Attempt {
-        let told = told(&answered.headers, self.gate.clock().now());
-        let answer = Answer::of_status(answered.status, told);
-        let mut body = BytesMut::new();
-        while let Some(chunk) = answered.body.chunk().await {
-            body.extend_from_slice(&chunk.map_err(|cause| (cause, Some(answer)))?);
-            if let Some(body_max) = body_max.filter(|max| body.len() as u64 > *max) {
-                return Err((TransportError::BodyTooLarge { body_max }, Some(answer)));
-            }
+    /// Looks now and then until a domain is held back for longer than the patience lasts.
+    async fn held_for_long(&self, host: &Domain, patience: Span) -> ClientError {
+        if patience == Span::MAX {
+            return std::future::pending().await;
         }
-        let (status, headers, outcome) = (answered.status, answered.headers, answer.outcome);
-        let (url, body, hops) = (url.clone(), body.freeze(), Vec::new());
-        Ok((Page { url, status, headers, body, outcome, hops }, answer))
+        loop {
+            let now = self.gate.clock().now();
+            let reasons = match self.gate.explain(host, Intent::Fetch).await {
+                Ok(reasons) => reasons,
+                Err(error) => return error.into(),
+            };
+            let hold = reasons.into_iter().filter(is_hold).max_by_key(|reason| reason.until);
+            if let Some(reason) = hold.filter(|reason| reason.until.since(now) > patience) {
+                return ClientError::Held { host: host.clone(), reason };
+            }
+            tokio::time::sleep(LOOK).await;
+        }
     }
+
+    /// Sends one request and records what it came to.
+    async fn attempt(
+        &self,
+        ask: &Ask,
+        url: &Url,
+        lead: Lead,
+        permit: &mut Permit,
+    ) -> Result<Attempt, Unsent> {
+        let mut answered = match send(&self.transport, ask.request(url, lead), permit).await {
+            Ok(answered) => answered,
+            Err(Unsent::Broken(cause)) if !cause.is_final() => {
+                let broken = Answer::of_breakdown(cause.breakdown());
+                let standing = permit.settle(&broken).standing;
+                return Ok(Attempt { page: Err(cause), outcome: broken.outcome, standing });
+            }
+            // Nothing was asked of the site, which is not to blame.
+            Err(unsent) => return Err(unsent),
+        };
+        let answer = Answer::of_status(answered.status, told(&answered.headers, self.gate.clock().now()));
+        // A refusal counts from when it came, and whatever becomes of the page that says so nicely.
+        let early = answer.outcome.is_penalty().then(|| permit.settle(&answer));
+        let mut body = BytesMut::new();
+        let reading = read(&mut answered, &mut body, ask.body_max);
+        let read = match early {
+            Some(_) => tokio::time::timeout(REFUSED, reading).await.unwrap_or(Ok(())),
+            None => reading.await,
+        };
+        let page = match read {
+            Err(cause) if (200..300).contains(&answered.status) => Err(cause),
+            // What is no success is told by its head.
+            _ => Ok(()),
+        };
+        let learnt = match &page {
+            Err(cause) if !cause.is_final() => {
+                Answer { told: answer.told, ..Answer::of_breakdown(cause.breakdown()) }
+            }
+            // It answered more than we want: it is not to blame.
+            _ => answer,
+        };
+        let standing = early.unwrap_or_else(|| permit.settle(&learnt)).standing;
+        let page = page.map(|()| Page {
+            url: url.clone(),
+            status: answered.status,
+            headers: answered.headers,
+            body: body.freeze(),
+            outcome: answer.outcome,
+            hops: Vec::new(),
+        });
+        Ok(Attempt { page, outcome: learnt.outcome, standing })
+    }
+}
+
+/// What an attempt came to, and how that was taken.
+struct Attempt {
+    page: Result<Page, TransportError>,
+    outcome: Outcome,
+    standing: Standing,
+}
+
+/// Reads a body to its end.
+async fn read(
+    answered: &mut transport::Answered,
+    body: &mut BytesMut,
+    body_max: Option<u64>,
+) -> Result<(), TransportError> {
+    while let Some(chunk) = answered.body.chunk().await {
+        body.extend_from_slice(&chunk?);
+        if let Some(body_max) = body_max.filter(|max| body.len() as u64 > *max) {
+            return Err(TransportError::BodyTooLarge { body_max });
+        }
+    }
+    Ok(())
 }
 
 impl Ask {
@@ -357,9 +410,30 @@ impl Ask {
             conditions: None,
             body_max: None,
             retries_max: 0,
-            patience: None,
+            patience: Span::MAX,
             stop: None,
             slots: None,
+        }
+    }
+
+    /// Comes when nobody wants it any more.
+    async fn stopped(&self) {
+        if let Some(mut stop) = self.stop.clone()
+            && stop.wait_for(|stop| *stop).await.is_ok()
+        {
+            return;
+        }
+        // Nobody may be there any more to stop it: then it is not.
+        std::future::pending().await
+    }
+
+    /// A place on the wire, where there are only so many.
+    async fn slot(&self) -> Result<Option<OwnedSemaphorePermit>, ClientError> {
+        let Some(slots) = &self.slots else { return Ok(None) };
+        tokio::select! {
+            biased;
+            slot = slots.clone().acquire_owned() => Ok(slot.ok()),
+            () = self.stopped() => Err(ClientError::Stopped),
         }
     }
 
@@ -388,16 +462,8 @@ const ROBOTS_PATIENCE: Span = Span::from_secs(90);
 /// Whoever waits with little patience looks this often whether it is worth it.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// What an attempt came to; with an error, the answer whose body broke.
-type Attempt = Result<(Page, Answer), (TransportError, Option<Answer>)>;
-
-/// The error of an attempt that has one.
-fn failed(url: &Url, attempt: Attempt) -> ClientError {
-    match attempt {
-        Err((cause, _)) => ClientError::Transport { url: shown(url), cause },
-        Ok(_) => ClientError::Gate(GateError::Closed),
-    }
-}
+/// The page of a refusal is read for no longer than this.
+const REFUSED: Duration = Duration::from_secs(5);
 
 /// The connections that a configuration describes, with the proxies of the environment.
 pub fn transport(config: &Config) -> Result<Transport, SetupError> {

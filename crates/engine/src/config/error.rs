@@ -6,6 +6,7 @@
 use std::fmt;
 
 use super::secret;
+use crate::shown;
 
 /// Settings that cannot be used. One line for each problem:
 /// `comity.toml: domains."reuters.com".min_delay = "fast": expected a duration such as "3s" or "250ms"`.
@@ -102,9 +103,8 @@ pub(super) fn shortened(text: &str) -> String {
 
 /// Control characters, and those that turn or hide text, as escapes: a message must read as what it is.
 fn escaped(c: char) -> String {
-    let hides =
-        matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}');
-    if c.is_control() || hides { c.escape_unicode().to_string() } else { c.to_string() }
+    let hides = matches!(c, '\u{200b}'..='\u{200d}' | '\u{2028}' | '\u{2029}' | '\u{2060}'..='\u{2065}');
+    if c.is_control() || hides || shown::turns(c) { c.escape_unicode().to_string() } else { c.to_string() }
 }
 
 const SHOWN_MAX: usize = 100;

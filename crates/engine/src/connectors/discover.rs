@@ -3,7 +3,8 @@
 use comity_store::tasks::Lead;
 use url::Url;
 
-use super::{decode, html, normalise, plain};
+use super::{decode, html, normalise};
+use crate::shown;
 
 /// A feed that a page names.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,7 +39,7 @@ pub fn feeds(html: &[u8], content_type: Option<&str>, base: &Url) -> Vec<FeedLin
     for link in document.select("link[rel][type][href]").iter().take(LINKS_MAX) {
         let attribute = |name| link.attr(name).unwrap_or_default();
         let alternate = attribute("rel").split_whitespace().any(|rel| rel.eq_ignore_ascii_case("alternate"));
-        let title = plain::line(&attribute("title"));
+        let title = shown::line(&attribute("title"));
         let kind = kind(&attribute("type")).filter(|_| alternate);
         let url = normalise::fetchable(&attribute("href"), Some(base));
         if let (Some(kind), Some(url)) = (kind, url)

@@ -6,7 +6,8 @@ use url::Url;
 
 use super::feed::{self, Entry, LOOK};
 use super::gather::{Gather, Room};
-use super::{Kind, Unreadable, expected, normalise, plain};
+use super::{Kind, Unreadable, expected, normalise};
+use crate::shown;
 
 /// Reads a feed of JSON into `gather`.
 pub(super) fn read(text: &str, base: &Url, gather: &mut Gather) -> Result<(), Unreadable> {
@@ -14,7 +15,7 @@ pub(super) fn read(text: &str, base: &Url, gather: &mut Gather) -> Result<(), Un
     if !words(&feed, "version").contains("jsonfeed.org/version/") {
         return Err(feed::not_a_feed(format!("JSON that is no JSON Feed; {LOOK}")));
     }
-    gather.title(plain::line(words(&feed, "title")));
+    gather.title(shown::line(words(&feed, "title")));
     for item in feed.get("items").and_then(Value::as_array).into_iter().flatten() {
         if gather.next_entry() == Room::None {
             break;
@@ -37,7 +38,7 @@ fn entry(item: &Value, base: &Url) -> Entry {
         // By its own rules an id is ideally the address.
         guid_is_link: true,
         link: link("url").or_else(|| link("external_url")),
-        title: plain::line(words(item, "title")),
+        title: shown::line(words(item, "title")),
         published: words(item, "date_published").to_owned(),
         updated: words(item, "date_modified").to_owned(),
         summary: words(item, "summary").to_owned(),

@@ -12,6 +12,7 @@ use super::gather::{Gather, Room};
 use super::hints::Said;
 use super::xml::{Broken, Part, Space, Tag, Xml};
 use super::{Kind, Unreadable, expected, normalise, plain};
+use crate::shown;
 
 /// Reads a feed of XML into `gather`.
 pub(super) fn read(text: &str, base: &Url, gather: &mut Gather) -> Result<(), Unreadable> {
@@ -101,7 +102,7 @@ impl Reading<'_> {
                 return Err(feed::not_a_feed("a sitemap; add it as a sitemap instead".to_owned()));
             }
             name => {
-                let name = plain::without_secrets(name);
+                let name = shown::text(name);
                 return Err(feed::not_a_feed(format!("XML that starts with <{name}>; {LOOK}")));
             }
         }

@@ -4,7 +4,8 @@ use dom_query::Document;
 use url::Url;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{Found, Harvest, decode, glance, html, plain, text};
+use super::{Found, Harvest, decode, glance, html, text};
+use crate::shown;
 
 /// Reads the page at `base`.
 pub(super) fn read(body: &[u8], content_type: Option<&str>, base: &Url) -> Harvest {
@@ -27,8 +28,8 @@ pub(super) fn read(body: &[u8], content_type: Option<&str>, base: &Url) -> Harve
 
 /// What the page calls itself, else what it wants to be called elsewhere.
 fn title(document: &Document) -> Option<String> {
-    let own = || plain::line(&document.select_single("title").text());
-    let elsewhere = || plain::line(&document.select_single("meta[property='og:title']").attr("content")?);
+    let own = || shown::line(&document.select_single("title").text());
+    let elsewhere = || shown::line(&document.select_single("meta[property='og:title']").attr("content")?);
     own().or_else(elsewhere)
 }
 

@@ -8,7 +8,8 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::gather::{Gather, Room};
 use super::xml::{Broken, Part, Space, Xml};
-use super::{Found, Harvest, Kind, Unreadable, date, expected, glance, normalise, plain, urls};
+use super::{Found, Harvest, Kind, Unreadable, date, expected, glance, normalise, urls};
+use crate::shown;
 
 /// Reads the text of a sitemap. One that breaks off gives the addresses before the break and a problem.
 pub(super) fn read(text: &str) -> Result<Harvest, Unreadable> {
@@ -92,7 +93,7 @@ fn settle(place: Place, of: Of, gather: &mut Gather) {
     let Some(url) = normalise::fetchable(&place.loc, None) else {
         // A tag that is neither `url` nor `sitemap` has no address and needs none.
         if !place.loc.is_empty() || !place.lastmod.is_empty() {
-            let shown = plain::without_secrets(&place.loc);
+            let shown = shown::text(&place.loc);
             gather.problem(format!("entry {}: {shown:?} is not an http or https URL", gather.number()));
         }
         return;
@@ -121,7 +122,7 @@ fn instead(root: &str, text: &str) -> String {
             let titled = glance::title(text).map(|title| format!(" titled {title:?}")).unwrap_or_default();
             format!("an HTML page{titled}; robots.txt often names the sitemaps of a site")
         }
-        _ => format!("XML that starts with <{}>", plain::without_secrets(root)),
+        _ => format!("XML that starts with <{}>", shown::text(root)),
     }
 }
 

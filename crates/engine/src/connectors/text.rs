@@ -5,7 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use dom_smoothie::{Config, Readability, TextMode};
 use url::Url;
 
-use super::{decode, html, plain};
+use super::{decode, html};
+use crate::shown;
 
 /// What a page is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,7 +44,7 @@ pub(super) fn of_parsed(parsed: html::Parsed, url: &Url) -> Option<MainText> {
     // main text.
     let article = catch_unwind(AssertUnwindSafe(|| readability.parse())).ok()?.ok()?;
     let text = paragraphs(&article.text_content);
-    let title = plain::line(&article.title).unwrap_or_default();
+    let title = shown::line(&article.title).unwrap_or_default();
     (!text.is_empty()).then_some(MainText { title, text })
 }
 

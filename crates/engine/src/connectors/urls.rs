@@ -3,7 +3,8 @@
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::gather::{Gather, Room};
-use super::{Found, Harvest, normalise, plain};
+use super::{Found, Harvest, normalise};
+use crate::shown;
 
 /// Reads a list; a line that is no address is a problem of that line.
 pub(super) fn read(text: &str) -> Harvest {
@@ -17,7 +18,7 @@ pub(super) fn read(text: &str) -> Harvest {
             break;
         }
         let Some(url) = normalise::fetchable(line, None) else {
-            let shown = plain::without_secrets(line);
+            let shown = shown::text(line);
             gather.problem(format!("line {}: {shown:?} is not an http or https URL", index + 1));
             continue;
         };

@@ -6,7 +6,7 @@
 mod counters;
 mod log;
 
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 
 use comity_core::decision::Reason;
 use comity_core::domain::Domain;
@@ -15,10 +15,10 @@ use comity_core::outcome::{Answer, Outcome};
 use comity_core::pace::{DecodeError, Pace, Recorded};
 use comity_core::task::JobState;
 use comity_core::time::{Span, Timestamp};
-use comity_store::StoreError;
 use comity_store::domains::LeftBehind;
-use url::Url;
+use comity_store::{Store, StoreError};
 
+pub use crate::shown::{text as shown_text, url as shown};
 pub use counters::{Counted, Counters};
 use log::Log;
 
@@ -204,7 +204,7 @@ pub struct Events(Arc<Listeners>);
 struct Listeners {
     counters: Counters,
     /// What of it was added up in a store.
-    added_up: Mutex<Counted>,
+    added_up: tokio::sync::Mutex<Counted>,
     more: RwLock<Vec<Arc<dyn Listener>>>,
 }
 
@@ -231,13 +231,17 @@ impl Events {
         self.tell(&Event::JobEnded { job, state: JobState::Cancelled, message: Some("cancelled by hand") });
     }
 
-    /// What was counted since this was last asked, to be added up somewhere.
-    pub(crate) fn uncounted(&self) -> Vec<(String, u64)> {
-        let mut told = self.0.added_up.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Adds what was counted since the last time to what the others on a store counted.
+    pub(crate) async fn add_up(&self, store: &dyn Store) -> Result<(), StoreError> {
+        let mut added_up = self.0.added_up.lock().await;
         let counted = self.0.counters.counted();
-        let added = counted.since(&told);
-        *told = counted;
-        added
+        let added = counted.since(&added_up);
+        if !added.is_empty() {
+            store.add_counts(added).await?;
+        }
+        // Not before: what a store did not take is added the next time.
+        *added_up = counted;
+        Ok(())
     }
 
     /// Whether anybody wants to know who waits.
@@ -259,19 +263,4 @@ impl std::fmt::Debug for Events {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Events").field(&self.0.counters).finish()
     }
-}
-
-/// A URL as it may be shown: no user, no password, and no query, where secrets live too.
-pub fn shown(url: &Url) -> String {
-    let host = url.host_str().unwrap_or_default();
-    let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
-    let query = if url.query().is_some() { "?…" } else { "" };
-    format!("{}://{host}{port}{}{query}", url.scheme(), url.path())
-}
-
-/// What is no URL, as it may be shown: short, without control characters, and without whatever may be a secret.
-pub fn shown_text(text: &str) -> String {
-    let text = text.split('?').next().unwrap_or_default();
-    let text = text.rsplit_once('@').map_or(text, |(_, rest)| rest);
-    text.chars().take(120).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }

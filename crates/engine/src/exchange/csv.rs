@@ -6,8 +6,9 @@
 use csv::{ReaderBuilder, StringRecord};
 
 use super::ReadError;
-use super::gather::{Gather, Row, shown};
+use super::gather::{Gather, Row};
 use super::text::{Lines, line_end};
+use crate::shown;
 
 pub(super) fn read(text: &str, gather: &mut Gather) -> Result<(), ReadError> {
     let mut builder = ReaderBuilder::new();
@@ -58,7 +59,7 @@ impl Columns {
         let find = |name: &str| header.iter().position(|field| is_called(field, name));
         let named = |fields: &[&str]| {
             let names: Vec<_> =
-                fields.iter().take(NAMED_MAX).map(|field| format!("\"{}\"", shown(field))).collect();
+                fields.iter().take(NAMED_MAX).map(|field| format!("\"{}\"", shown::text(field))).collect();
             let more = if fields.len() > NAMED_MAX { ", …" } else { "" };
             format!("{}{more}", names.join(", "))
         };

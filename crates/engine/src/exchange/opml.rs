@@ -16,8 +16,9 @@ use quick_xml::events::{BytesStart, Event};
 use quick_xml::{Error, Reader, XmlVersion};
 
 use super::ReadError;
-use super::gather::{Gather, Row, shown};
+use super::gather::{Gather, Row};
 use super::text::Lines;
+use crate::shown;
 
 /// The attribute that keeps what a source is when it is no feed.
 pub(super) const KIND: &str = "comityKind";
@@ -154,7 +155,8 @@ impl Pass<'_> {
         }
         let is_opml = self.root.as_deref().is_some_and(|root| is(root, "opml"));
         if !is_opml && self.outlines == 0 {
-            let found = self.root.map_or("no XML element".to_owned(), |root| format!("<{}>", shown(&root)));
+            let found =
+                self.root.map_or("no XML element".to_owned(), |root| format!("<{}>", shown::text(&root)));
             return Err(ReadError::NotOpml { found });
         }
         if !self.ended {

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 
 use encoding_rs::{Encoding, UTF_8, UTF_16BE, UTF_16LE};
 
-use super::gather::shown;
+use crate::shown;
 
 /// The text of a list, without its byte order mark, and what was wrong with its bytes.
 pub(super) fn decode(bytes: &[u8]) -> (Cow<'_, str>, Option<String>) {
@@ -25,7 +25,7 @@ pub(super) fn decode(bytes: &[u8]) -> (Cow<'_, str>, Option<String>) {
             Some(format!("bytes that are not {} were replaced, save it as UTF-8", encoding.name()))
         }
         Some(label) if declared.is_none() => {
-            let label = shown(&String::from_utf8_lossy(label));
+            let label = shown::text(&String::from_utf8_lossy(label));
             Some(format!("encoding {label:?} is not known, it was read as {}", encoding.name()))
         }
         _ => None,

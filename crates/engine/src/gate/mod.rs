@@ -45,8 +45,8 @@ use crate::status::Work;
 pub use look::{Live, Slow, Survey};
 pub use permit::Permit;
 pub(crate) use state::{Errand, Waiter};
-pub(crate) use tenancy::Parted;
 pub use tenancy::{GateError, HandsOff};
+pub(crate) use tenancy::{Parted, Taker};
 
 use state::{Keep, State, Who};
 use tenancy::Tenancy;
@@ -159,7 +159,7 @@ impl Gate {
                 permit = waiting => if let Some(permit) = permit {
                     return Ok(permit);
                 },
-                error = self.failed() => return Err(error.into()),
+                error = self.until_store_fails() => return Err(error.into()),
             }
         }
     }

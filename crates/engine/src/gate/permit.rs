@@ -3,19 +3,20 @@
 
 use std::sync::Arc;
 
-use comity_core::decision;
+use comity_core::decision::{self, Limit};
 use comity_core::domain::Domain;
 use comity_core::guard;
+use comity_core::headers::Told;
 use comity_core::intent::Intent;
 use comity_core::line::Place;
 use comity_core::outcome::Answer;
-use comity_core::pace::{Departure, Heeded, Recorded, Terms};
+use comity_core::pace::{Departure, Heeded, Passed, Recorded, Terms};
 use comity_core::paces::DomainId;
 use comity_core::rule::Rule;
 use comity_core::time::{Span, Timestamp};
 
 use super::state::{self, Keep, Waiter, Who};
-use super::{Errand, Inner};
+use super::{Errand, Gate, Inner};
 use crate::event::{Event, Streaks};
 
 /// The right to send one request to a domain.
@@ -124,6 +125,8 @@ impl Permit {
             let now = self.inner.clock.now();
             match self.depart() {
                 Departure::Go => return true,
+                // It does not come back to this permit.
+                Departure::Wait { reason, .. } if reason.limit == Limit::ChangingHands => return false,
                 Departure::Wait { until, .. } if until.since(now) <= patience => {
                     self.inner.clock.sleep_until(until).await;
                 }
@@ -158,7 +161,11 @@ impl Permit {
             self.leave(&mut state, now);
         }
         let Some(recorded) = recorded else {
+            let is_lost = was_open && !state.is_closed();
             drop(state);
+            if is_lost && answer.told != Told::default() {
+                self.pass_on(answer);
+            }
             return repeated();
         };
         let streaks = state.dispatch.paces().pace(self.id).map(Streaks::of).unwrap_or_default();
@@ -192,6 +199,19 @@ impl Permit {
             // What could not be heeded is told with the answer (B21).
             Heeded::Clamped { .. } | Heeded::Unusable => *answer,
         }
+    }
+
+    /// The domain went to others while the request was on the wire: they are told what the server asked for, by
+    /// taking the domain back for one word.
+    fn pass_on(&self, answer: &Answer) {
+        let Some(tenancy) = &self.inner.tenancy else { return };
+        let (gate, domain, answer) = (Gate(self.inner.clone()), self.domain.clone(), *answer);
+        let passed = Passed { id: self.id(), granted_at: self.started_at(), took: None };
+        tenancy.spawn(async move {
+            if let Err(error) = gate.record_passed(&domain, passed, &answer).await {
+                tracing::warn!(%domain, %error, "what the server asked for could not be passed on");
+            }
+        });
     }
 
     /// Its errand could not go after all: it takes the place it had. It comes back when it cannot.

@@ -105,6 +105,8 @@ pub(super) struct State {
     /// When the timer looks next.
     planned_at: Option<Timestamp>,
     serials: u64,
+    /// How often everything that was held was lost: what was taken before is not taken up after.
+    pub(super) life: u64,
 }
 
 /// Whether something that changed is to be kept.
@@ -155,13 +157,15 @@ impl State {
             tenant: valid_until != Timestamp::MAX,
             planned_at: None,
             serials: 0,
+            life: 0,
         }
     }
 
     /// Forgets all domains; what was there before.
     pub(super) fn start_anew(&mut self, crawl_delays: HashMap<Domain, Span>, valid_until: Timestamp) -> Self {
         // Serials go on: a permit of the old life must not be taken for one of the new.
-        let fresh = Self { crawl_delays, serials: self.serials, room: self.room, ..Self::new(valid_until) };
+        let (serials, life, room) = (self.serials, self.life + 1, self.room);
+        let fresh = Self { crawl_delays, serials, life, room, ..Self::new(valid_until) };
         let lost = std::mem::replace(self, fresh);
         lost.jobs.iter().for_each(|(job, concurrency)| self.begin_job(*job, *concurrency));
         lost

@@ -42,10 +42,12 @@ pub enum HandsOff {
     Pass,
 }
 
-/// A domain taken up from the store.
+/// Who asks the store for domains, and in which of its lives: when it lost everything in between, what it got is
+/// somebody else's by now.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Adopted {
-    pub(crate) hold: Hold,
+pub(crate) struct Taker {
+    pub(crate) holder: HolderId,
+    life: u64,
 }
 
 /// Domains that are no longer ours, for whoever works on them: named by the hold, so that a domain that was taken
@@ -134,24 +136,21 @@ impl Gate {
         self.0.tenancy.as_ref().is_some_and(|tenancy| tenancy.failure.borrow().is_some())
     }
 
-    /// Waits until the store stops working.
-    pub(super) async fn failed(&self) -> StoreError {
-        let Some(tenancy) = &self.0.tenancy else { return std::future::pending().await };
-        let mut failure = tenancy.failure.subscribe();
-        match failure.wait_for(Option::is_some).await {
-            Ok(error) => error.clone().unwrap_or(StoreError::Closed),
-            Err(_) => StoreError::Closed,
-        }
+    /// Who asks the store for domains. To be known before it is asked.
+    pub(crate) fn taker(&self) -> Option<Taker> {
+        // In this order: a new holder begins after a life has ended.
+        let holder = self.holder()?;
+        Some(Taker { holder, life: self.lock().life })
     }
 
-    /// Takes up a domain that the store says is ours.
-    pub(crate) fn adopt(&self, taken: Taken, host: &Domain) -> Adopted {
+    /// Takes up a domain that the store says is ours; nothing when everything was lost since it said so.
+    pub(crate) fn adopt(&self, taker: Taker, taken: Taken, host: &Domain) -> Option<Hold> {
         let Taken { domain, hold, kept, steering, left } = taken;
         let rule = self.0.rules.rule(host);
         let mut state = self.lock();
-        if state.is_closed() {
-            // It goes with everything else this process held.
-            return Adopted { hold };
+        if state.is_closed() || state.life != taker.life {
+            // It went with everything else this process held.
+            return None;
         }
         let now = self.now();
         let crawl_delay = state.crawl_delay(host);
@@ -195,14 +194,14 @@ impl Gate {
             self.0.events.tell(&Event::PaceDamaged { domain: &domain, error: &error });
         }
         self.0.events.tell(&Event::TookOver { domain: &domain, left: &left });
-        Adopted { hold }
+        Some(hold)
     }
 
-    /// Whether a domain is ours, and under which hold.
-    pub(crate) fn held(&self, domain: &Domain) -> Option<Adopted> {
+    /// The hold under which a domain is ours.
+    pub(crate) fn held(&self, domain: &Domain) -> Option<Hold> {
         let state = self.lock();
         let id = state.dispatch.paces().find(domain)?;
-        state.tenures.get(&id).map(|tenure| Adopted { hold: tenure.hold })
+        state.tenures.get(&id).map(|tenure| tenure.hold)
     }
 
     /// Who this process is in the store.
@@ -255,7 +254,11 @@ impl Gate {
 
     /// Waits until the store stops working, and tells why. Whoever wants to go on makes a new gate.
     pub async fn until_store_fails(&self) -> StoreError {
-        self.failed().await
+        let Some(mut failure) = self.failure() else { return std::future::pending().await };
+        match failure.wait_for(Option::is_some).await {
+            Ok(error) => error.clone().unwrap_or(StoreError::Closed),
+            Err(_) => StoreError::Closed,
+        }
     }
 
     /// What is known of the domains held here, for a gate that comes after this one when its store went away.
@@ -272,8 +275,7 @@ impl Gate {
 
     /// Whether anybody could be let go: its store works, and it is not closed.
     pub fn is_open(&self) -> bool {
-        let failed = self.0.tenancy.as_ref().is_some_and(|tenancy| tenancy.failure.borrow().is_some());
-        !failed && self.now() < self.lock().valid_until
+        !self.has_failed() && self.now() < self.lock().valid_until
     }
 
     /// Waits until what must not be lost of a domain is in the store.
@@ -329,7 +331,7 @@ impl Gate {
         tenancy.changed.notify_waiters();
         tenancy.saved.notify_waiters();
         tenancy.store.save(tenancy.holder(), saved).await?;
-        tenancy.add_up(&self.0.events).await?;
+        self.0.events.add_up(&*tenancy.store).await?;
         tenancy.store.release(tenancy.holder(), released, now).await?;
         tenancy.store.deregister(tenancy.holder(), now).await
     }
@@ -337,13 +339,10 @@ impl Gate {
 
 /// Takes a domain, unless somebody else holds it; whether it is ours now.
 async fn take_one(gate: Gate, domain: Domain, host: Domain) -> Result<bool, StoreError> {
-    let Some(tenancy) = &gate.0.tenancy else { return Ok(true) };
-    let mut takes = tenancy.store.take(tenancy.holder(), vec![domain.clone()], gate.now()).await?;
+    let (Some(tenancy), Some(taker)) = (&gate.0.tenancy, gate.taker()) else { return Ok(true) };
+    let mut takes = tenancy.store.take(taker.holder, vec![domain.clone()], gate.now()).await?;
     match takes.pop() {
-        Some(Take::Taken(taken)) => {
-            gate.adopt(*taken, &host);
-            Ok(true)
-        }
+        Some(Take::Taken(taken)) => Ok(gate.adopt(taker, *taken, &host).is_some()),
         Some(Take::Held { by }) => {
             gate.0.events.tell(&Event::HeldElsewhere { domain: &domain, by: &by });
             Ok(false)
@@ -358,13 +357,9 @@ impl Tenancy {
         *self.holder.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds what was counted since the last time to what the others on this store counted.
-    pub(super) async fn add_up(&self, events: &Events) -> Result<(), StoreError> {
-        let added = events.uncounted();
-        match added.is_empty() {
-            true => Ok(()),
-            false => self.store.add_counts(added).await,
-        }
+    /// Does something of which nobody waits for the end.
+    pub(super) fn spawn(&self, doing: impl Future<Output = ()> + Send + 'static) {
+        self.runtime.spawn(doing);
     }
 
     pub(super) fn part(&self, parted: Parted) {
@@ -382,5 +377,32 @@ impl Tenancy {
         });
         self.changed.notify_waiters();
         self.saved.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gate::upkeep::lose;
+
+    /// B9: a domain that was taken right before the process lost everything was taken up after it, and paced by two.
+    #[tokio::test]
+    async fn what_was_taken_before_everything_was_lost_is_not_taken_up() {
+        let store = comity_store::open("memory:").unwrap();
+        let (rules, events) = (Arc::new(RuleTable::default()), Events::new());
+        let gate = Gate::with_store(rules, Clock::new(), events, store.clone(), "a test").await.unwrap();
+        let (taker, domains) = (gate.taker().unwrap(), ["a.example", "b.example"]);
+        let domains = domains.map(|name| Domain::parse(name).unwrap());
+        let takes = store.take(taker.holder, domains.to_vec(), gate.now()).await.unwrap();
+        let mut taken = takes.into_iter().map(|take| match take {
+            Take::Taken(taken) => *taken,
+            other => panic!("{other:?}"),
+        });
+        let (first, second) = (taken.next().unwrap(), taken.next().unwrap());
+        assert_eq!(gate.adopt(taker, first, &domains[0]), gate.held(&domains[0]));
+        assert!(gate.holds(&domains[0]));
+        lose(&gate.0, gate.0.tenancy.as_ref().unwrap());
+        assert_eq!(gate.adopt(taker, second, &domains[1]), None);
+        assert_eq!(domains.map(|domain| gate.holds(&domain)), [false, false]);
     }
 }

@@ -42,7 +42,7 @@ pub(super) async fn upkeep(gate: Weak<Inner>) {
             save(&inner, tenancy, flush).await?;
             if flush {
                 flushed_at = now;
-                tenancy.add_up(&inner.events).await?;
+                inner.events.add_up(&*tenancy.store).await?;
             }
             hand_over(&inner, tenancy, &mut swept_at).await
         };
@@ -90,7 +90,7 @@ async fn tell(inner: &Arc<Inner>, tenancy: &Tenancy) -> Result<(), StoreError> {
 }
 
 /// Everything held is somebody else's by now.
-fn lose(inner: &Arc<Inner>, tenancy: &Tenancy) {
+pub(super) fn lose(inner: &Arc<Inner>, tenancy: &Tenancy) {
     let mut state = inner.lock();
     let valid_until = state.valid_until;
     let crawl_delays = std::mem::take(&mut state.crawl_delays);

@@ -15,6 +15,7 @@ use url::Url;
 use super::errand::Page;
 use super::{Ended, Inner, Until};
 use crate::event::Event;
+use crate::gate::Taker;
 
 /// Brings in lanes and tasks, and ends the job.
 pub(super) struct Claimer {
@@ -134,27 +135,28 @@ impl Claimer {
 
     async fn claim(&mut self, room: usize) -> Result<(), StoreError> {
         let inner = self.inner.clone();
-        let Some(holder) = inner.gate.holder() else { return Ok(()) };
+        let Some(taker) = inner.gate.taker() else { return Ok(()) };
         let lanes = room.min(CLAIM_LANES);
         let claim = Claim { job: inner.job.id, lanes: lanes as u32, tasks: CLAIM_TASKS };
         let now = inner.now();
-        let claimed = inner.store.claim(holder, claim, now).await?;
-        if claimed.len() == lanes {
-            self.look_at = Timestamp::MIN;
-            inner.poke.notify_one();
-        } else {
-            let due_at = inner.store.next_due(inner.job.id).await?;
-            self.look_at = due_at.map_or(now + LOOK, |due_at| due_at.min(now + LOOK));
-        }
+        let claimed = inner.store.claim(taker.holder, claim, now).await?;
+        let is_all = claimed.len() < lanes;
         let mut parked = Vec::new();
         for claimed in claimed {
             let lane = claimed.lane;
-            if !inner.take_up(claimed) {
+            if !inner.take_up(taker, claimed) {
                 parked.push((lane, now + AGAIN));
             }
         }
         if !parked.is_empty() {
-            inner.store.park(holder, parked).await?;
+            inner.store.park(taker.holder, parked).await?;
+        }
+        if is_all {
+            let due_at = inner.store.next_due(inner.job.id).await?;
+            self.look_at = due_at.map_or(now + LOOK, |due_at| due_at.min(now + LOOK));
+        } else {
+            self.look_at = Timestamp::MIN;
+            inner.poke.notify_one();
         }
         Ok(())
     }
@@ -191,19 +193,19 @@ impl Claimer {
 
 impl Inner {
     /// A lane was claimed; false when its domain is not ours at the moment.
-    fn take_up(self: &Arc<Self>, claimed: Claimed) -> bool {
+    fn take_up(self: &Arc<Self>, taker: Taker, claimed: Claimed) -> bool {
         let Claimed { lane, domain, take, tasks, .. } = claimed;
         let hold = match take {
             Take::Taken(taken) => {
                 let first =
                     tasks.first().and_then(|task| Url::parse(task.at_url.as_ref().unwrap_or(&task.url)).ok());
                 let host = first.as_ref().and_then(Domain::of).unwrap_or_else(|| domain.clone());
-                Some(self.gate.adopt(*taken, &host))
+                self.gate.adopt(taker, *taken, &host)
             }
             Take::Ours => self.gate.held(&domain),
             Take::Held { .. } => None,
         };
-        let Some(hold) = hold.map(|adopted| adopted.hold) else { return false };
+        let Some(hold) = hold else { return false };
         let now = self.now();
         let tasks = self.lanes().open(lane, domain.clone(), hold, tasks, CLAIM_TASKS, now);
         tasks.into_iter().for_each(|task| Page::begin(self, lane, hold, &domain, task));

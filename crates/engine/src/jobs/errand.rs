@@ -18,7 +18,8 @@ use super::settler::{One, Settling, Tenant};
 use super::{Inner, unwritable};
 use crate::archive::{ArchiveError, Ending, Head, Kept, Recording};
 use crate::client::{
-    Next, RobotsUnavailable, Unsent, next_hop, path_and_query, place, redirected_lead, request, send, told,
+    LATER, Next, RobotsUnavailable, Unsent, next_hop, path_and_query, place, redirected_lead, request, send,
+    told,
 };
 use crate::gate::{Errand, Permit};
 use crate::transport::{Answered, Request, TransportError};
@@ -99,10 +100,16 @@ impl Page {
 
     /// Tried again when robots.txt is, or given up.
     fn forbidden_for_now(self: Box<Self>, unavailable: &RobotsUnavailable) {
+        let now = self.pool.now();
+        if self.row.ready_at > now {
+            // It is not its time yet, and so no try that is spent; its lane comes back then.
+            return self.put_down();
+        }
         let (retries, error) = (self.row.retries, unavailable.to_string());
         let step = match unavailable.again_at {
-            Some(ready_at) if retries < self.pool.settings.max_retries => {
-                Step::Retry { ready_at, retries: retries + 1, error }
+            // However long ago the file was asked for: no two tries of a page are spent within one wait.
+            Some(_) if retries < self.pool.settings.max_retries => {
+                Step::Retry { ready_at: now + LATER, retries: retries + 1, error }
             }
             _ => Step::Failed { error, status: None },
         };
@@ -136,13 +143,14 @@ impl Page {
         drop(asking);
         let runtime = pool.runtime.clone();
         runtime.spawn(async move {
-            tokio::select! {
-                _ = keeper.rules(&url, lead) => {}
-                () = pool.until_over() => {}
-            }
+            let is_known = tokio::select! {
+                rules = keeper.rules(&url, lead) => rules.is_ok(),
+                () = pool.until_over() => false,
+            };
             let waiting = pool.asking().remove(&place).unwrap_or_default();
             for page in waiting.into_iter().map(Box::new) {
-                if pool.is_over() { page.put_down() } else { page.set_out() }
+                // That nobody is let go any more says nothing about its site: it waits for whoever comes next.
+                if is_known { page.set_out() } else { page.put_down() }
             }
         });
     }
@@ -375,7 +383,7 @@ impl Page {
                 let ready_at = self.pool.gate.next_at(permit);
                 Step::Retry { ready_at, retries: verdict.retries, error }
             }
-            _ if self.attempts.len() > 1 || self.row.retries > 0 => {
+            _ if self.row.retries > 0 => {
                 let tries = self.row.retries + 1;
                 Step::Failed { error: format!("{error} after {tries} attempts"), status }
             }

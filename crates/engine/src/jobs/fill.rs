@@ -14,8 +14,8 @@ use tokio::sync::mpsc;
 use url::Url;
 
 use super::Pool;
-use crate::event::shown_text;
 use crate::gate::Gate;
+use crate::shown;
 
 /// Adds URLs to a job.
 struct Fill {
@@ -166,7 +166,7 @@ fn read_lines(
             Some(task) => batch.push(task),
             None => {
                 filled.bad += 1;
-                if on_bad(&BadLine { line: number, text: shown_text(text) }) == Go::Stop {
+                if on_bad(&BadLine { line: number, text: shown::text(text) }) == Go::Stop {
                     filled.stopped = true;
                     break;
                 }

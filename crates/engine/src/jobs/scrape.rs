@@ -24,8 +24,9 @@ use super::errand::Page;
 use super::settler::Tenant;
 use crate::archive::Recording;
 use crate::client::{note_written, request};
-use crate::event::{Event, TaskEvent, shown};
+use crate::event::{Event, TaskEvent};
 use crate::gate::Permit;
+use crate::shown;
 use crate::transport::{Depart, Request, SendError};
 
 /// What a task of an item knows of its scrape.
@@ -217,7 +218,7 @@ impl Page {
     /// Its source was scraped too short a time ago: in the store it was put off.
     pub(super) fn deferred(self: Box<Self>, deferred: &Deferred) {
         let step = TaskEvent::Deferred { deferred };
-        self.pool.gate.events().tell(&Event::Task { url: &shown(&self.url), step });
+        self.pool.gate.events().tell(&Event::Task { url: &shown::url(&self.url), step });
         self.put_down();
     }
 

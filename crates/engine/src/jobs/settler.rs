@@ -14,8 +14,9 @@ use url::Url;
 
 use super::Inner;
 use super::errand::Page;
-use crate::event::{Event, TaskEvent, shown};
+use crate::event::{Event, TaskEvent};
 use crate::gate::Gate;
+use crate::shown;
 
 /// What a settler is sent.
 pub(super) enum Settling {
@@ -97,7 +98,7 @@ async fn commit(pool: &Arc<Inner>, ones: Vec<One>) {
 /// What follows from a settled task; true when the pool should look.
 fn conclude(pool: &Arc<Inner>, one: One, settled: Settled) -> bool {
     let One { settle, row, lane, url, answered, tenant } = one;
-    let url = shown(&url);
+    let url = shown::url(&url);
     let tell = |step| pool.gate.events().tell(&Event::Task { url: &url, step });
     if settled == Settled::Fenced {
         tell(TaskEvent::Fenced);

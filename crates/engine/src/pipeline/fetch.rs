@@ -105,7 +105,7 @@ impl Pipeline {
             accept: Some(HeaderValue::from_static(accept(source.kind))),
             conditions: Cursor::of(source).conditions(),
             body_max: Some(body_max(source.kind)),
-            patience: Some(PATIENCE),
+            patience: PATIENCE,
             stop: Some(self.stopping.subscribe()),
             slots: Some(self.slots.clone()),
             ..Ask::new(url, lead)
@@ -177,7 +177,7 @@ impl Pipeline {
             tally.note(format!("{} more sitemaps than the {MORE_MAX} that are read", more.len() - MORE_MAX));
         }
         for url in more.into_iter().take(MORE_MAX) {
-            let shown = crate::event::shown(&url);
+            let shown = crate::shown::url(&url);
             if tally.found >= FOUND_MAX {
                 tally.note(format!("{shown}: not read, because there are {FOUND_MAX} items already"));
                 return Ok(());

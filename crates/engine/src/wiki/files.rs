@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use comity_core::time::{Span, Timestamp};
+use comity_core::time::Timestamp;
 use comity_store::tasks::Lead;
 use comity_store::wiki::{Batch, ListedFile, WikiFile};
 use serde_json::json;
@@ -18,6 +18,7 @@ use super::content::{hex, sha1};
 use super::error::WikiError;
 use super::progress::{Files, Listing};
 use super::round::{OVERLAP, Run};
+use crate::archive::WholeFile;
 use crate::client::{Ask, Client, ClientError, redirected_lead};
 
 /// Where files are kept, and how they are fetched.
@@ -151,7 +152,6 @@ impl Run<'_> {
         let ask = Ask {
             lead: redirected_lead(api, Lead::Listed, &url),
             retries_max: folder.client.retries_max(),
-            patience: Some(Span::MAX),
             stop: self.archive.api.options().stop.clone(),
             ..Ask::new(url, Lead::Remote)
         };
@@ -162,7 +162,7 @@ impl Run<'_> {
             Err(error) => return Ok(Some(error.to_string())),
         };
         if page.status != 200 {
-            return Ok(Some(format!("{}: answered {}", crate::event::shown(&page.url), page.status)));
+            return Ok(Some(format!("{}: answered {}", crate::shown::url(&page.url), page.status)));
         }
         let found = hex(&sha1(&page.body));
         if found != *sum {
@@ -175,8 +175,7 @@ impl Run<'_> {
     /// What there is, a line each, beside the files.
     async fn write_index(&self, folder: &Folder) -> io::Result<()> {
         let path = folder.path.join(format!("{}.jsonl", slug(&self.wiki.api)));
-        let part = path.with_added_extension("part");
-        let mut index = io::BufWriter::new(std::fs::File::create(&part)?);
+        let mut index = WholeFile::create(path)?;
         let mut after = 0;
         loop {
             let listed = self.archive.store.wiki_files(self.wiki.id, after, 1_000).await;
@@ -187,8 +186,7 @@ impl Run<'_> {
                 writeln!(index, "{}", line(one))?;
             }
         }
-        index.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
-        std::fs::rename(&part, &path)
+        index.finish_synced()
     }
 }
 
@@ -265,11 +263,9 @@ async fn write(path: &Path, bytes: Bytes) -> io::Result<()> {
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder)?;
         }
-        let part = path.with_added_extension("part");
-        let mut file = std::fs::File::create(&part)?;
+        let mut file = WholeFile::create(path)?;
         file.write_all(&bytes)?;
-        file.sync_all()?;
-        std::fs::rename(&part, &path)
+        file.finish_synced()
     });
     written.await.map_err(io::Error::other)?
 }

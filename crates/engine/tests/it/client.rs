@@ -2,16 +2,18 @@
 
 use std::sync::Arc;
 
-use comity::client::{Client, ClientError};
+use comity::client::{Ask, Client, ClientError};
 use comity::clock::Clock;
 use comity::event::Events;
 use comity::gate::Gate;
+use comity::store::tasks::Lead;
 use comity_core::intent::Intent;
 use comity_core::outcome::Outcome;
 use comity_core::time::Span;
+use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
 
-use crate::support::{Asked, Reply, Site, config, ms, reply, soon};
+use crate::support::{Asked, Reply, Site, config, domain, eventually, ms, reply, soon, waiting};
 
 /// Quick, and allowed on loopback.
 pub(crate) const QUICK: &str = "robots = \"ignore\"\n[default]\nmin_delay = \"10ms\"\nlearning = \"off\"\n\
@@ -154,6 +156,70 @@ async fn retry_after_is_obeyed_by_all() {
     assert!(asked[1..].iter().all(|later| later.at.since(refused_at) >= ms(990)), "{asked:?}");
 }
 
+/// B20, B22, B37: what a server asked for was forgotten when the page of its refusal broke off.
+#[tokio::test]
+async fn a_refusal_whose_page_breaks_off_is_heard() {
+    let site = Site::start(|_| reply(429).header("retry-after", "120").cut()).await;
+    let client = quick("[job]\nmax_retries = 0\n");
+    let page = soon("the answer", client.get(&site.url("/"))).await.unwrap();
+    assert_eq!((page.status, page.outcome), (429, Outcome::RateLimited));
+    let (wait, now) = (client.gate().look(&site.domain(1)).unwrap(), client.gate().clock().now());
+    assert!(wait.server_until.unwrap().since(now) > Span::from_secs(110), "{wait:?}");
+    // A page that breaks off is none, but what came with it was said.
+    let site = Site::start(|_| reply(200).header("retry-after", "120").cut()).await;
+    let error = soon("the answer", client.get(&site.url("/"))).await.unwrap_err();
+    assert!(matches!(error, ClientError::Transport { .. }), "{error}");
+    let wait = client.gate().look(&site.domain(1)).unwrap();
+    assert!(wait.server_until.unwrap().since(now) > Span::from_secs(110), "{wait:?}");
+}
+
+/// B23: a refusal held its domain back only when its page had been read, which may take minutes.
+#[tokio::test]
+async fn a_refusal_is_heard_before_its_page_is_read() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let dripping = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let head = b"HTTP/1.1 429 no\r\nretry-after: 120\r\ncontent-length: 9\r\n\r\n";
+        stream.write_all(head).await.unwrap();
+        std::future::pending::<()>().await;
+    });
+    let client = quick("[job]\nmax_retries = 0\n");
+    let asking = tokio::spawn({
+        let (client, url) = (client.clone(), format!("http://{address}/"));
+        async move { client.get(&url).await }
+    });
+    let host = domain(&address.to_string());
+    let held = || client.gate().look(&host).is_some_and(|domain| domain.server_until.is_some());
+    eventually("the hold", held).await;
+    assert!(!asking.is_finished(), "its page is still being read");
+    let page = soon("the answer", asking).await.unwrap().unwrap();
+    assert_eq!((page.status, page.body.len()), (429, 0), "it is not waited for as long as a page is");
+    dripping.abort();
+}
+
+/// Whoever waited however long it takes could not be stopped.
+#[tokio::test]
+async fn whoever_waits_hears_that_it_is_not_wanted_any_more() {
+    let site = Site::start(|_| reply(429).header("retry-after", "3600")).await;
+    let client = quick("");
+    let (stop, stopping) = tokio::sync::watch::channel(false);
+    let ask = Ask {
+        stop: Some(stopping),
+        retries_max: 3,
+        ..Ask::new(site.url("/").parse().unwrap(), Lead::Listed)
+    };
+    let asking = tokio::spawn({
+        let client = client.clone();
+        async move { client.ask(&ask).await }
+    });
+    eventually("the wait", || waiting(client.gate(), &site.domain(1)) == 1).await;
+    stop.send_replace(true);
+    let stopped = soon("the end", asking).await.unwrap();
+    assert!(matches!(stopped, Err(ClientError::Stopped)), "{stopped:?}");
+    assert_eq!(waiting(client.gate(), &site.domain(1)), 0);
+}
+
 /// B24
 #[tokio::test]
 async fn an_answer_that_is_none_is_not_tried_again() {
@@ -236,6 +302,9 @@ async fn errors_hold_no_secrets() {
         "ftp://user:hunter2@a.example/?token=s3cret",
         "http://user:hunter2@/?token=s3cret",
         "user:hunter2@a b?token=s3cret",
+        // Where the query begins inside of the password.
+        "http://user:hunter2?s3cret@a b/",
+        "http://user:hunter2#s3cret@a b/",
     ];
     let urls = ["/private", "/slow", "/loop", "/astray", "/large"].map(secret);
     for url in urls.into_iter().chain([closed]).chain(wrong.map(str::to_owned)) {

@@ -4,6 +4,9 @@ use std::cell::RefCell;
 use std::fmt::Write;
 use std::sync::{Arc, Mutex, Once};
 
+use comity::clock::Clock;
+use comity::event::{Counted, Events};
+use comity::gate::{Gate, HandsOff};
 use comity::limiter::{Limits, RateLimiter};
 use comity_core::intent::Intent;
 use comity_core::outcome::Outcome;
@@ -13,7 +16,7 @@ use tracing::{Event, Level, Metadata, Subscriber};
 
 use crate::client::QUICK;
 use crate::jobs::Worker;
-use crate::support::{Site, a_moment, domain, manual_gate, ms, reply, retry_after, success};
+use crate::support::{Site, a_moment, at, config, domain, manual_gate, ms, reply, retry_after, success};
 
 /// The lines that this thread logged.
 #[derive(Clone, Default)]
@@ -144,4 +147,25 @@ async fn a_job_logs_its_retries_and_no_secrets() {
     assert_eq!(lines.with(Level::WARN, "backing off").len(), 1, "{}", lines.all());
     let all = lines.all();
     assert!(!all.contains("hunter2") && !all.contains("s3cret"), "{all}");
+}
+
+/// B73: what a store did not take was counted nowhere.
+#[tokio::test]
+async fn what_could_not_be_added_up_is_added_the_next_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("comity.db");
+    let store = comity::store::open(&format!("sqlite:{}", file.display())).unwrap();
+    let (clock, _hands) = Clock::manual(at(0));
+    let (rules, events) = (config("").rules().clone(), Events::new());
+    let open = || Gate::with_store(rules.clone(), clock.clone(), events.clone(), store.clone(), "a test");
+    let gate = open().await.unwrap();
+    let permit = gate.acquire(&domain("a.example"), Intent::Fetch).await.unwrap();
+    let sql = rusqlite::Connection::open(&file).unwrap();
+    sql.execute_batch("ALTER TABLE counts RENAME TO elsewhere").unwrap();
+    permit.record(&Outcome::RateLimited.into());
+    assert!(gate.close(HandsOff::Stop).await.is_err());
+    sql.execute_batch("ALTER TABLE elsewhere RENAME TO counts").unwrap();
+    open().await.unwrap().close(HandsOff::Stop).await.unwrap();
+    let counted = Counted::of_store(&store.counts().await.unwrap());
+    assert_eq!((counted.outcome(Outcome::RateLimited), counted.other("granted")), (1, 1));
 }

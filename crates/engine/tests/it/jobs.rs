@@ -227,6 +227,63 @@ async fn what_robots_forbid_is_skipped() {
     assert_eq!(site.paths(), ["/robots.txt", "/2", "/4"]);
 }
 
+/// B42, B47: a robots.txt that was refused spent all tries of its pages within a second, and with that the job's.
+#[tokio::test]
+async fn a_refused_robots_txt_is_tried_again_every_five_minutes_and_its_pages_with_it() {
+    let site = Site::start(|asked: &Asked| match (asked.path.as_str(), asked.before) {
+        // Twice it is refused as often as a task would be tried; then there is one.
+        ("/robots.txt", ..8) => reply(503),
+        _ => reply(200),
+    })
+    .await;
+    let toml = quick("").replace("\"ignore\"", "\"obey\"").replace("10ms", "0s");
+    let (clock, hands) = Clock::manual(at(0));
+    let worker = Worker::with(&toml, comity::store::open("memory:").unwrap(), clock).await;
+    let pool = worker.pool(Archive::Nothing).await;
+    fill(&pool, &urls(&site, 1, 25)).await;
+    let running = tokio::spawn({
+        let pool = pool.clone();
+        async move { pool.run().await.unwrap() }
+    });
+    // As fast as it can beat.
+    let mut tried_again = Vec::new();
+    for _ in 0..1_000 {
+        if running.is_finished() {
+            break;
+        }
+        hands.advance(Span::from_secs(3));
+        tokio::time::sleep(Duration::from_millis(15)).await;
+        let (now, retries) = (worker.gate.clock().now(), worker.job().await.counts.retries);
+        if tried_again.last().is_none_or(|(_, before)| *before != retries) {
+            tried_again.push((now, retries));
+        }
+    }
+    assert_eq!(soon("the job", running).await.unwrap(), Ended::Job(JobState::Done));
+    let counts = worker.job().await.counts;
+    assert_eq!((counts.done, counts.failed, counts.retries), (25, 0, 50), "each was tried again twice");
+    assert_eq!((site.asked_for("/robots.txt").len(), site.asked().len()), (9, 9 + 25));
+    let at = |least: u64| tried_again.iter().find(|(_, retries)| *retries > least).unwrap().0;
+    assert!(at(25).since(at(0)) >= Span::from_secs(299), "{tried_again:?}");
+    assert!(worker.gate.clock().now().since(at(25)) >= Span::from_secs(299), "{tried_again:?}");
+}
+
+/// A page that was redirected on its own site was said to have failed after 1 attempts.
+#[tokio::test]
+async fn hops_are_no_attempts() {
+    let site = Site::start(|asked: &Asked| match asked.path.as_str() {
+        "/0" => reply(302).header("location", "/gone"),
+        "/1" if asked.before == 0 => reply(503),
+        _ => reply(404),
+    })
+    .await;
+    let worker = Worker::start(&quick("")).await;
+    let (_, job) = worker.fetch(&urls(&site, 1, 2)).await;
+    let mut failed = worker.store.list_tasks(job.id, "failed".to_owned(), 10).await.unwrap();
+    failed.sort_by(|a, b| a.url.cmp(&b.url));
+    let errors: Vec<_> = failed.into_iter().map(|task| task.error.unwrap_or_default()).collect();
+    assert_eq!(errors, ["status 404", "status 404 after 2 attempts"]);
+}
+
 /// B74: a job that was stopped goes on where it was, and fetches nothing twice.
 #[tokio::test]
 async fn a_job_that_was_stopped_goes_on() {

@@ -1,10 +1,16 @@
 //! robots.txt as the client goes by it.
 
-use comity::client::ClientError;
+use comity::client::{self, Client, ClientError, recall_crawl_delay};
+use comity::clock::Clock;
+use comity::event::Events;
+use comity::gate::{Gate, GateError, HandsOff};
+use comity::store;
+use comity::store::robots::RobotsRow;
 use comity_core::outcome::Outcome;
+use comity_core::time::Span;
 
 use crate::client::{LOOPBACK, QUICK, client};
-use crate::support::{Asked, Site, ms, reply, soon};
+use crate::support::{Asked, Site, config, domain, ms, reply, soon};
 
 fn obeying() -> String {
     QUICK.replace("\"ignore\"", "\"obey\"")
@@ -117,4 +123,42 @@ async fn a_file_of_any_length_is_obeyed_as_far_as_it_is_read() {
     assert!(matches!(error, ClientError::Robots { .. }), "{error}");
     assert_eq!(soon("the page", client.get(&site.url("/late"))).await.unwrap().status, 200);
     assert_eq!(site.paths(), ["/robots.txt", "/late"]);
+}
+
+/// B74: that our own gate lets nobody go was kept as a refusal of the site, and counted against it.
+#[tokio::test]
+async fn a_gate_that_lets_nobody_go_is_no_refusal_of_the_site() {
+    let site = site("").await;
+    let (config, store) = (config(&obeying()), store::open("memory:").unwrap());
+    let rules = config.rules().clone();
+    let gate = Gate::with_store(rules, Clock::new(), Events::new(), store.clone(), "a test").await.unwrap();
+    let client = Client::over(&config, gate.clone(), client::transport(&config).unwrap(), Some(store));
+    gate.close(HandsOff::Stop).await.unwrap();
+    let error = soon("the refusal", client.get(&site.url("/"))).await.unwrap_err();
+    assert!(matches!(error, ClientError::Gate(GateError::Closed)), "{error}");
+    assert_eq!(site.asked().len(), 0);
+}
+
+/// A store that cannot be read took away the crawl-delay that was known.
+#[tokio::test]
+async fn a_crawl_delay_stays_known_when_the_store_cannot_be_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("comity.db");
+    let store = store::open(&format!("sqlite:{}", file.display())).unwrap();
+    let (config, host) = (config(""), domain("a.example"));
+    let gate = Gate::new(config.rules().clone(), Clock::new(), Events::new());
+    let row = RobotsRow {
+        origin: "https://a.example".to_owned(),
+        fetched_at: gate.clock().now(),
+        status: 200,
+        body: b"User-agent: *\nCrawl-delay: 7".to_vec(),
+    };
+    store.keep_robots(row).await.unwrap();
+    let spacing = async || gate.with_pace(&host, |pace, terms, _| pace.spacing(terms)).await.unwrap();
+    recall_crawl_delay(&gate, &*store, &config, &host).await;
+    assert_eq!(spacing().await, Span::from_secs(7));
+    rusqlite::Connection::open(&file).unwrap().execute_batch("DROP TABLE robots").unwrap();
+    assert!(store.robots("https://a.example".to_owned()).await.is_err());
+    recall_crawl_delay(&gate, &*store, &config, &host).await;
+    assert_eq!(spacing().await, Span::from_secs(7));
 }

@@ -312,8 +312,39 @@ async fn a_holder_whose_time_ran_out_grants_nothing() {
     hands.advance(Span::from_secs(30));
     // Nothing ran in between: it could not beat, and others may have its domains.
     assert!(matches!(permit.depart(), Departure::Wait { .. }));
+    assert!(!soon("the end", permit.departs(Span::from_secs(60))).await, "however patient it is");
     let (decision, _) = a.gate.check(&host(), Intent::Fetch).await.unwrap();
     assert!(!decision.proceeds(), "{decision:?}");
+}
+
+/// B20, B37: what a server asked for was told to nobody when the domain went while the request was on the wire.
+#[tokio::test]
+async fn a_refusal_to_whoever_lost_the_domain_is_passed_on() {
+    let (place, (stopped, its_hands), (clock, hands)) = (Place::new(), by_hand(), by_hand());
+    let (a, b) = (place.process(&rule(10), &stopped).await, place.process(&rule(10), &clock).await);
+    let mut permit = a.ask(&host()).await;
+    assert_eq!(permit.depart(), Departure::Go);
+    // The first one is stopped for so long that it loses its domain.
+    let (gate, there) = (b.gate.clone(), host());
+    let taking = tokio::spawn(async move { gate.acquire(&there, Intent::Fetch).await.map(drop) });
+    for _ in 0..200 {
+        if taking.is_finished() {
+            break;
+        }
+        hands.advance(Span::from_secs(1));
+        tokio::time::sleep(Duration::from_millis(30)).await;
+    }
+    taking.await.unwrap().unwrap();
+    its_hands.advance(Span::from_secs(12));
+    eventually("its loss", || !a.gate.holds(&host())).await;
+    permit.record(&retry_after(Span::from_secs(120)));
+    let heard = async {
+        while a.store.find_domain(host()).await.unwrap().is_none_or(|row| row.kept.server.is_none()) {
+            hands.advance(ms(100));
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    soon("the word", heard).await;
 }
 
 /// B11, B78: a request that takes minutes does not close its domain for good.

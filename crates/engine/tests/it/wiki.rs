@@ -30,6 +30,17 @@ async fn it_keeps_the_pace_it_is_given() {
     assert!(site.gaps(1)[2..].iter().all(|gap| *gap < ms(500)), "{:?}", site.gaps(1));
 }
 
+/// B75: what a wiki has to say was kept and logged however long it was, and whatever stood in it.
+#[tokio::test]
+async fn a_wikis_words_are_cut_to_a_sentence() {
+    let long = "no \\u001b[31m".repeat(100_000);
+    let refused = format!("{{\"error\":{{\"code\":\"{long}\",\"info\":\"{long}\"}}}}");
+    let site = Site::start(move |_| reply(200).body(refused.clone())).await;
+    let api = Api::with_limiter(&site.url("/api.php"), &RateLimiter::disabled()).unwrap();
+    let error = soon("an answer", api.query(META, None)).await.unwrap_err().to_string();
+    assert!(error.len() < 1_000 && !error.contains('\u{1b}'), "{}", error.len());
+}
+
 /// B68: what the wiki is told to wait, everybody on the same limiter waits.
 #[tokio::test]
 async fn a_limiter_is_shared_with_others() {

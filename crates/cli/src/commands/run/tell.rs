@@ -3,11 +3,11 @@
 use comity::core::time::Timestamp;
 use comity::jobs::Ended;
 use comity::pipeline::{Note, Outcome, Report, Scraping};
+use comity::shown::without_user;
 use serde_json::{Value, json};
 
 use super::Session;
 use crate::args::Global;
-use crate::commands::jobs::without_user;
 use crate::commands::report::moment;
 use crate::output;
 

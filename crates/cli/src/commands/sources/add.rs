@@ -10,8 +10,8 @@ use comity::connectors::{self, discover};
 use comity::core::cadence::Cadence;
 use comity::core::interval::SourceInterval;
 use comity::core::time::Span;
-use comity::event::shown;
 use comity::gate::HandsOff;
+use comity::shown::{self, without_user};
 use comity::store::Store;
 use comity::store::sources::{Kind, NewSource, Source};
 use comity::store::tasks::Lead;
@@ -20,7 +20,6 @@ use url::Url;
 
 use super::{known, remark, typed, view};
 use crate::args::{Global, SourcesAdd};
-use crate::commands::jobs::without_user;
 use crate::{exit, output, setup};
 
 pub(super) async fn run(global: &Global, config: &Config, add: &SourcesAdd) -> anyhow::Result<u8> {
@@ -121,22 +120,21 @@ async fn look(config: &Config, store: Arc<dyn Store>, url: &Url) -> anyhow::Resu
     let transport = client::transport(&config)?;
     let gate = setup::gate(&config, store.clone(), "sources add").await?;
     let client = Client::over(&config, gate.clone(), transport, Some(store));
-    let ask =
-        Ask { body_max: Some(BODY_MAX), patience: Some(PATIENCE), ..Ask::new(url.clone(), Lead::Listed) };
+    let ask = Ask { body_max: Some(BODY_MAX), patience: PATIENCE, ..Ask::new(url.clone(), Lead::Listed) };
     let answered = tokio::time::timeout(TIME_MAX, client.ask(&ask)).await;
     gate.close(HandsOff::Pass).await?;
     let hint = "nothing was added; with --kind feed, page, sitemap or urls it is added without being asked";
     match answered {
         Ok(Ok(page)) if (200..300).contains(&page.status) => see(url, &page).ok_or_else(|| {
             let what = "what it answered is no feed, page, sitemap or list of URLs";
-            anyhow::anyhow!("{}: {what}\n{hint}", shown(url))
+            anyhow::anyhow!("{}: {what}\n{hint}", shown::url(url))
         }),
-        Ok(Ok(page)) => anyhow::bail!("{}: answered {}\n{hint}", shown(&page.url), page.status),
+        Ok(Ok(page)) => anyhow::bail!("{}: answered {}\n{hint}", shown::url(&page.url), page.status),
         Ok(Err(client::ClientError::Gate(error))) => Err(error.into()),
         Ok(Err(error)) => anyhow::bail!("{error}\n{hint}"),
         Err(_) => {
             let secs = TIME_MAX.as_secs();
-            anyhow::bail!("{}: not its turn, or no answer, within {secs} s\n{hint}", shown(url))
+            anyhow::bail!("{}: not its turn, or no answer, within {secs} s\n{hint}", shown::url(url))
         }
     }
 }
@@ -163,7 +161,7 @@ fn see(typed: &Url, page: &Page) -> Option<Seen> {
         kind: Kind::Feed,
         lead: discover::lead(typed, &feed.url),
         title: feed.title.filter(|title| !is_generic(title)).or(title),
-        remark: Some(format!("it is the feed that {} names", shown(typed))),
+        remark: Some(format!("it is the feed that {} names", shown::url(typed))),
         others: feeds.map(|feed| feed.url).collect(),
         url: feed.url,
     })

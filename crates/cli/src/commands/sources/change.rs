@@ -4,13 +4,13 @@ use comity::clock::Clock;
 use comity::config::Config;
 use comity::core::cadence::Cadence;
 use comity::core::interval::SourceInterval;
+use comity::shown::without_user;
 use comity::store::Store;
 use comity::store::sources::{Changed, Source, SourceChange};
 use serde_json::{Map, Value, json};
 
 use super::{find, typed, unknown, view};
 use crate::args::{Global, SourcesSet};
-use crate::commands::jobs::without_user;
 use crate::{exit, output, setup};
 
 pub(super) async fn set(global: &Global, config: &Config, set: &SourcesSet) -> anyhow::Result<u8> {

@@ -1,14 +1,16 @@
 //! `comity sources import`, `comity sources export`.
 
 use std::collections::HashSet;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::Path;
 
+use comity::archive::WholeFile;
 use comity::clock::Clock;
 use comity::config::Config;
 use comity::core::cadence::Cadence;
 use comity::exchange::{self, BYTES_MAX, Entry, Form, Listed, Problem};
+use comity::shown::without_user;
 use comity::store::Store;
 use comity::store::sources::{Kind, NewSource};
 use serde_json::{Map, Value, json};
@@ -16,7 +18,6 @@ use url::Url;
 
 use super::{remark, typed};
 use crate::args::{Global, ListFormat, SourcesImport};
-use crate::commands::jobs::without_user;
 use crate::{exit, output, setup};
 
 pub(super) async fn import(global: &Global, config: &Config, import: &SourcesImport) -> anyhow::Result<u8> {
@@ -192,21 +193,11 @@ pub(super) async fn export(global: &Global, store: &dyn Store, out: Option<&Path
     Ok(exit::DONE)
 }
 
-/// Writes a file beside its place and moves it there when it is whole.
+/// Writes a file that is whole or not there.
 fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let Some(name) = path.file_name() else {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "expected the name of a file"));
-    };
-    let mut part = name.to_owned();
-    part.push(format!(".{}.part", std::process::id()));
-    let part = path.with_file_name(part);
-    let written = File::create(&part)
-        .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
-        .and_then(|()| fs::rename(&part, path));
-    if written.is_err() {
-        let _ = fs::remove_file(&part);
-    }
-    written
+    let mut file = WholeFile::create(path)?;
+    file.write_all(bytes)?;
+    file.finish_synced()
 }
 
 /// Problems that are shown one by one.

@@ -61,7 +61,7 @@ fn known<'a>(sources: &'a [Source], url: &str) -> Option<&'a Source> {
 /// Whether a name or URL contains `like`, in whatever case.
 fn matches(source: &Source, like: &str) -> bool {
     let like = like.to_lowercase();
-    let url = super::jobs::without_user(&source.url);
+    let url = comity::shown::without_user(&source.url);
     source.name.to_lowercase().contains(&like) || url.to_lowercase().contains(&like)
 }
 

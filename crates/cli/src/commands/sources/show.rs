@@ -4,6 +4,7 @@ use comity::clock::Clock;
 use comity::config::Config;
 use comity::core::interval::SourceInterval;
 use comity::core::time::Timestamp;
+use comity::shown::without_user;
 use comity::store::Store;
 use comity::store::items::ItemCounts;
 use comity::store::sources::{FetchRun, Kind, Source};
@@ -13,7 +14,6 @@ use serde_json::{Value, json};
 use super::view::{self, Standing};
 use super::{find, matches};
 use crate::args::Global;
-use crate::commands::jobs::without_user;
 use crate::commands::{report, table};
 use crate::{exit, output};
 

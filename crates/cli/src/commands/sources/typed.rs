@@ -3,7 +3,7 @@
 use comity::core::cadence::Cadence;
 use comity::core::interval::SourceInterval;
 use comity::core::time::Span;
-use comity::event::shown_text;
+use comity::shown;
 use url::Url;
 
 use crate::args::Switch;
@@ -14,7 +14,7 @@ pub(super) fn url(key: &str, text: &str) -> Result<Url, String> {
     comity::exchange::address(text.trim()).ok_or_else(|| {
         format!(
             "{key} = {:?}: expected an http or https URL with a host, such as https://example.org/feed",
-            shown_text(text)
+            shown::text(text)
         )
     })
 }

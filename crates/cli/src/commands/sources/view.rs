@@ -4,10 +4,10 @@ use comity::core::cadence::{RunWindow, last_fetch_at};
 use comity::core::interval::SourceInterval;
 use comity::core::time::{Span, Timestamp};
 use comity::pipeline::{self, Cadences, Plan};
+use comity::shown::without_user;
 use comity::store::sources::Source;
 use serde_json::{Map, Value, json};
 
-use crate::commands::jobs::without_user;
 use crate::commands::report;
 
 /// How a source is, as far as its row tells.

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+use comity::archive::WholeFile;
 use comity::config::Config;
 use comity::status::{Status, Work};
 use comity::store::Store;
@@ -28,21 +29,22 @@ pub(super) async fn run(global: &Global, config: &Config, typed: WikiExport) -> 
         ));
     }
     let all = namespaces.iter().map(|one| one.pages).sum();
-    let to_stdout = typed.out.as_os_str() == "-";
-    if to_stdout && global.json {
+    if typed.out.as_os_str() == "-" && global.json {
         return Err(exit::usage("--out -: the dump is on stdout, where --json writes its object"));
     }
     let packed = Packed::of(&typed.out);
-    let exported = match to_stdout {
-        true => write(global, &*store, &wiki, all, BufWriter::new(std::io::stdout()), packed).await?,
-        false => {
-            let place = Place::of(&typed.out)?;
-            let wrong = |error: io::Error| exit::usage(format!("--out {}: {error}", typed.out.display()));
-            let file = File::create(place.written()).map_err(wrong)?;
-            let flushed = file.try_clone().map_err(wrong)?;
-            let exported = write(global, &*store, &wiki, all, BufWriter::new(file), packed).await?;
-            place.finish(&flushed).map_err(wrong)?;
+    let wrong = |error: io::Error| exit::usage(format!("--out {}: {error}", typed.out.display()));
+    let exported = match Place::of(&typed.out)? {
+        Place::Stdout => write(global, &*store, &wiki, all, BufWriter::new(output::stdout()), packed).await?,
+        Place::File(path) => {
+            let mut file = WholeFile::create(path).map_err(wrong)?;
+            let exported = write(global, &*store, &wiki, all, &mut file, packed).await?;
+            file.finish_synced().map_err(wrong)?;
             exported
+        }
+        Place::Other(path) => {
+            let file = File::create(path).map_err(wrong)?;
+            write(global, &*store, &wiki, all, BufWriter::new(file), packed).await?
         }
     };
     let Exported { pages, revisions } = exported;
@@ -59,14 +61,18 @@ pub(super) async fn run(global: &Global, config: &Config, typed: WikiExport) -> 
 
 /// Where a dump goes.
 enum Place {
+    Stdout,
     /// A file, which has another name until it is whole.
-    File { part: PathBuf, path: PathBuf },
+    File(PathBuf),
     /// Something else that can be written to, such as a pipe.
     Other(PathBuf),
 }
 
 impl Place {
     fn of(out: &Path) -> anyhow::Result<Self> {
+        if out.as_os_str() == "-" {
+            return Ok(Self::Stdout);
+        }
         // A link leads where it leads.
         let path = std::fs::canonicalize(out).unwrap_or_else(|_| out.to_owned());
         match std::fs::metadata(&path) {
@@ -74,21 +80,8 @@ impl Place {
                 Err(exit::usage(format!("--out {}: that is a folder; name a file in it", out.display())))
             }
             Ok(there) if !there.is_file() => Ok(Self::Other(path)),
-            _ => Ok(Self::File { part: path.with_added_extension("part"), path }),
+            _ => Ok(Self::File(path)),
         }
-    }
-
-    fn written(&self) -> &Path {
-        match self {
-            Self::File { part, .. } => part,
-            Self::Other(path) => path,
-        }
-    }
-
-    fn finish(&self, file: &File) -> io::Result<()> {
-        let Self::File { part, path } = self else { return Ok(()) };
-        file.sync_all()?;
-        std::fs::rename(part, path)
     }
 }
 
@@ -99,7 +92,7 @@ async fn write(
     all: u64,
     out: impl Write + Send,
     packed: Packed,
-) -> Result<Exported, ExportError> {
+) -> anyhow::Result<Exported> {
     let mut view = View::begin(global);
     let clock = comity::clock::Clock::new();
     let began = clock.now();
@@ -116,7 +109,11 @@ async fn write(
             view.show(&Status { work: Some(work), ..Status::default() }, now);
         }
     };
-    let exported = export(store, wiki, &mut packed, told).await?;
+    let exported = export(store, wiki, &mut packed, told).await.map_err(|error| match error {
+        // So that it ends with the code of a store that does not work.
+        ExportError::Store(error) => error.into(),
+        error => anyhow::Error::from(error),
+    })?;
     packed.finish()?;
     Ok(exported)
 }

@@ -6,7 +6,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::time::sleep;
 
 use super::servers::{Peer, Speech, talk};
-use super::{Planned, failed, fetched};
+use super::{Outcome, Planned, failed, fetched};
 
 /// Sites whose answers never end, or are larger than anybody wants.
 pub(super) fn endless() -> Vec<Planned> {

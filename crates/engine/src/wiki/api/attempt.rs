@@ -12,7 +12,7 @@ use serde_json::Value;
 use url::Url;
 
 use super::Api;
-use crate::event::shown;
+use crate::shown;
 use crate::transport::TransportError;
 use crate::wiki::answers::{Answered, Envelope, Rest};
 use crate::wiki::error::{Code, WikiError};
@@ -53,7 +53,7 @@ impl Api {
         }
         let answer = Answer::of_status(status, told);
         if let (300..=399, Some(to)) = (status, to) {
-            return (answer, Err(WikiError::Moved { api: api(), to: shown(&to) }));
+            return (answer, Err(WikiError::Moved { api: api(), to: shown::url(&to) }));
         }
         // Some wikis give their errors a status of their own; the code says more.
         match self.read::<T>(&body) {
@@ -90,7 +90,10 @@ impl Api {
         }
         self.is_one.store(true, Ordering::Relaxed);
         if let Some(refusal) = envelope.error {
-            return Ok(Err((Code::of(&refusal.code), refusal.info)));
+            // As long as a sentence, whatever a wiki has to say: errors are logged and kept.
+            let [code, info] =
+                [refusal.code, refusal.info].map(|text| shown::line(&text).unwrap_or_default());
+            return Ok(Err((Code::of(&code), info)));
         }
         self.warn(&envelope.warnings);
         let rest: Rest = envelope.rest.into_iter().map(|(key, value)| (key, plain(value))).collect();
@@ -117,13 +120,14 @@ impl Api {
                 false => WikiError::NotJson { api, what: "something else" },
             };
         }
-        WikiError::NotUnderstood { api, what: error.to_string() }
+        WikiError::NotUnderstood { api, what: shown::line(&error.to_string()).unwrap_or_default() }
     }
 
     /// Tells each warning once.
     fn warn(&self, warnings: &serde_json::Map<String, Value>) {
         for (module, warning) in warnings {
             let text = warning["warnings"].as_str().map_or_else(|| warning.to_string(), str::to_owned);
+            let [module, text] = [module, &text].map(|text| shown::line(text).unwrap_or_default());
             let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
             if warned.len() < WARNINGS_MAX && warned.insert(format!("{module}: {text}")) {
                 tracing::warn!(api = %self.address(), module, "the wiki warns: {text}");

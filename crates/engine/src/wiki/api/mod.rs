@@ -34,9 +34,9 @@ use super::answers::{Answered, Rest};
 use super::error::{Code, WikiError};
 use crate::client::{self, SetupError, Unsent, request, told};
 use crate::config::{Config, Sources, environment};
-use crate::event::{shown, shown_text};
 use crate::gate::{Gate, Permit};
 use crate::limiter::RateLimiter;
+use crate::shown;
 use crate::transport::{Request, Transport, TransportError};
 
 use attempt::Attempt;
@@ -141,9 +141,9 @@ impl Api {
         let url = parse(address)?;
         must_have_contact(&url, config)?;
         if options.login.is_some() && url.scheme() != "https" && !is_loopback(&url) {
-            return Err(WikiError::Eavesdropped(shown(&url)));
+            return Err(WikiError::Eavesdropped(shown::url(&url)));
         }
-        let host = Domain::of(&url).ok_or_else(|| WikiError::Address(shown_text(address)))?;
+        let host = Domain::of(&url).ok_or_else(|| WikiError::Address(shown::text(address)))?;
         Ok(Self::on(url, host, gate, transport, options))
     }
 
@@ -164,7 +164,7 @@ impl Api {
 
     /// Its address, without secrets.
     pub fn address(&self) -> String {
-        shown(&self.url)
+        shown::url(&self.url)
     }
 
     pub(super) fn url(&self) -> &Url {
@@ -378,12 +378,12 @@ impl Fields {
 
 /// The address of an API as an archive of it is known by, without secrets.
 pub fn address(text: &str) -> Result<String, WikiError> {
-    Ok(shown(&parse(text)?))
+    Ok(shown::url(&parse(text)?))
 }
 
 /// The address of an API.
 fn parse(address: &str) -> Result<Url, WikiError> {
-    let wrong = || WikiError::Address(shown_text(address));
+    let wrong = || WikiError::Address(shown::text(address));
     let mut url = Url::parse(address).map_err(|_| wrong())?;
     if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
         return Err(wrong());
