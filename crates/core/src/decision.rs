@@ -137,12 +137,13 @@ impl Decision {
         }
     }
 
-    /// How long to wait in whole milliseconds, rounded up; 0 when proceeding, at least 1 when not (B1).
+    /// How long to wait in whole milliseconds, rounded up; 0 when proceeding, at least 1 when not (B1). What holds until
+    /// somebody acts is looked at again in a minute.
     pub fn wait_ms(&self, now: Timestamp) -> u64 {
         match self {
             Self::Proceed(_) => 0,
             Self::Wait { until, .. } => until.since(now).as_millis_up().max(1),
-            Self::Refuse(reason) => reason.until.since(now).as_millis_up().max(1),
+            Self::Refuse(reason) => wait_until(reason.until, now).as_millis_up().max(1),
         }
     }
 
@@ -191,10 +192,7 @@ impl Reason {
     /// How long it kept the caller that asked, in milliseconds, rounded up. What holds until somebody acts is looked at
     /// again in a minute.
     pub fn wait_ms(&self) -> u64 {
-        match self.until {
-            Timestamp::MAX => LOOK_AGAIN_MS,
-            until => until.since(self.asked_at).as_millis_up(),
-        }
+        wait_until(self.until, self.asked_at).as_millis_up()
     }
 }
 
@@ -243,8 +241,12 @@ impl Reason {
     }
 }
 
-/// What holds until somebody acts is looked at again after this long, in milliseconds.
-pub const LOOK_AGAIN_MS: u64 = 60_000;
+/// How long it is until then. What holds until somebody acts is looked at again in a minute.
+pub(crate) fn wait_until(until: Timestamp, now: Timestamp) -> Span {
+    if until == Timestamp::MAX { LOOK_AGAIN } else { until.since(now) }
+}
+
+const LOOK_AGAIN: Span = Span::from_secs(60);
 
 impl Limit {
     /// Where such a limit comes from.

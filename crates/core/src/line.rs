@@ -212,12 +212,12 @@ impl<W: Waiter> Line<W> {
             let reason = pace.peek(first.terms(), lane.intent, now).map(|reason| reason.limit);
             let elsewhere = matches!(reason, Some(Limit::IntentDelay(..) | Limit::IntentBurst(..)));
             if lane.intent == intent || !elsewhere {
-                ahead += waiting.len();
+                ahead += ready(waiting, now);
             }
         }
         (ahead > 0).then(|| {
             let turns = pace.spacing(terms).times(ahead as u64);
-            let until = (pace.next_at(terms, intent, now) + turns).max(now + SOON);
+            let until = (pace.retry_at(terms, intent, now) + turns).max(now + SOON);
             Reason { limit: Limit::Line { ahead }, until, asked_at: now }
         })
     }
@@ -236,6 +236,15 @@ impl<W: Waiter> Line<W> {
         if self.lanes[index].1.is_empty() {
             self.lanes.swap_remove(index);
         }
+    }
+}
+
+/// How many of a lane are ready. A retry that comes back in an hour keeps nobody now.
+fn ready<W>(waiting: &Waiting<W>, now: Timestamp) -> usize {
+    match waiting.last_key_value() {
+        // As nearly always: nobody needs to be counted.
+        Some(((last, _), _)) if *last <= now => waiting.len(),
+        _ => waiting.range(..=(now, u64::MAX)).count(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! What happens to a task after an attempt (B41–B45): done, given up, or waiting for another.
 //!
-//! When the next attempt may leave is the pace's to say ([`crate::pace::Pace::next_at`]); nobody sleeps for it.
+//! When the next attempt may leave is the pace's to say ([`crate::pace::Pace::retry_at`]); nobody sleeps for it.
 
 use crate::outcome::Outcome;
 use crate::pace::Standing;

@@ -261,7 +261,7 @@ impl Play<'_> {
             "streaks" => format!("streaks {}/{}", learned.success_streak(), learned.error_streak()),
             "spacing" => format!("spacing {}", plain(self.pace.spacing(self.terms()))),
             "retries" => format!("retries {}", self.retries.get(words[1]).copied().unwrap_or_default()),
-            "next" => format!("next {}", time(self.pace.next_at(self.terms(), Intent::Fetch, self.now))),
+            "next" => format!("next {}", time(self.pace.retry_at(self.terms(), Intent::Fetch, self.now))),
             _ => {
                 let reasons = self.pace.explain(self.terms(), Intent::Fetch, self.now);
                 let words = ["retry_after", "quota_spent", "backoff", "wait_on_429", "learned_hold"];

@@ -43,8 +43,15 @@ pub struct Taken {
 pub struct Steering {
     /// The learned state stays as it is.
     pub pinned: bool,
-    /// No request leaves before; [`Timestamp::MAX`] is until resumed.
+    /// No request leaves before, past or not; [`Timestamp::MAX`] is until resumed.
     pub paused_until: Option<Timestamp>,
+}
+
+impl Steering {
+    /// Until when the domain is closed, if it is at `now`.
+    pub fn paused_at(&self, now: Timestamp) -> Option<Timestamp> {
+        self.paused_until.filter(|until| *until > now)
+    }
 }
 
 /// How the last holder left a domain; the owned form of [`comity_core::pace::Left`].

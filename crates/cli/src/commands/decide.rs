@@ -161,7 +161,7 @@ pub(crate) async fn record(global: &Global, config: &Config, record: Record) -> 
             (answer.outcome.as_str(), recorded.standing, Some(recorded))
         }
     };
-    let wait = gate.wait(&domain);
+    let wait = gate.wait(&host);
     gate.close(HandsOff::Pass).await?;
     let (outcome, standing, recorded) = came;
     tell_recorded(

@@ -1,5 +1,6 @@
 //! `comity domains`.
 
+use comity::clock::Clock;
 use comity::config::Config;
 use comity::core::pace::{Pace, Pinned, Terms};
 use comity::core::time::{Span, Timestamp};
@@ -88,8 +89,9 @@ async fn change(
 async fn list(global: &Global, config: &Config, like: String, limit: u32) -> anyhow::Result<u8> {
     let store = setup::open_store(config)?;
     let rows = store.list_domains(like, String::new(), limit).await?;
+    let now = Clock::new().now();
     if global.json {
-        let rows: Vec<Value> = rows.iter().map(object).collect();
+        let rows: Vec<Value> = rows.iter().map(|row| object(row, now)).collect();
         output::object(&json!({ "domains": rows }));
         return Ok(exit::DONE);
     }
@@ -98,7 +100,7 @@ async fn list(global: &Global, config: &Config, like: String, limit: u32) -> any
     }
     let width = rows.iter().map(|row| row.domain.chars().count()).max().unwrap_or(0);
     for row in &rows {
-        output::line(&format!("{:width$}  {}", row.domain, sentence(row)));
+        output::line(&format!("{:width$}  {}", row.domain, sentence(row, now)));
     }
     Ok(exit::DONE)
 }
@@ -110,15 +112,16 @@ async fn show(global: &Global, config: &Config, domain: &str) -> anyhow::Result<
     let Some(row) = store.find_domain(name.clone()).await? else {
         return Err(exit::usage(format!("domain = {domain:?}: nothing is known of {name} yet")));
     };
+    let now = Clock::new().now();
     if global.json {
-        output::object(&object(&row));
+        output::object(&object(&row, now));
     } else {
-        output::line(&format!("{}  {}", row.domain, sentence(&row)));
+        output::line(&format!("{}  {}", row.domain, sentence(&row, now)));
     }
     Ok(exit::DONE)
 }
 
-fn object(row: &DomainRow) -> Value {
+fn object(row: &DomainRow, now: Timestamp) -> Value {
     let time = |at: Option<Timestamp>| at.map(|at| at.to_string());
     let pace = row.pace.as_deref().and_then(|bytes| Pace::decode(bytes).ok());
     json!({
@@ -127,8 +130,8 @@ fn object(row: &DomainRow) -> Value {
         "adaptive_delay_floor_seconds": row.kept.floor.as_secs_f64(),
         "server_until": time(row.kept.server.map(|(until, _)| until)),
         "pinned": row.steering.pinned,
-        "paused": row.steering.paused_until.is_some(),
-        "paused_until": time(row.steering.paused_until.filter(|until| *until != Timestamp::MAX)),
+        "paused": row.steering.paused_at(now).is_some(),
+        "paused_until": time(row.steering.paused_at(now).filter(|until| *until != Timestamp::MAX)),
         "holder": row.holder,
         "epoch": row.epoch,
         "waiting": row.waiting,
@@ -139,7 +142,7 @@ fn object(row: &DomainRow) -> Value {
     })
 }
 
-fn sentence(row: &DomainRow) -> String {
+fn sentence(row: &DomainRow, now: Timestamp) -> String {
     let mut parts = Vec::new();
     match row.kept.delay.is_zero() {
         true => parts.push("nothing learnt".to_owned()),
@@ -151,7 +154,7 @@ fn sentence(row: &DomainRow) -> String {
     if row.steering.pinned {
         parts.push("pinned".to_owned());
     }
-    match row.steering.paused_until {
+    match row.steering.paused_at(now) {
         Some(Timestamp::MAX) => parts.push("paused until resumed".to_owned()),
         Some(until) => parts.push(format!("paused until {}", report::moment(until))),
         None => {}

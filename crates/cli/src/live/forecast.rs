@@ -42,10 +42,8 @@ impl Forecast {
         let now = self.clock.now();
         let domains = self.domains.lock().unwrap_or_else(PoisonError::into_inner);
         let one = |(domain, waiting): (&Domain, u64)| {
-            let paced = gate.look(domain).map(|live| {
-                let first = if live.next_at == Timestamp::MAX { Span::ZERO } else { live.next_at.since(now) };
-                first + live.spacing.times(waiting.saturating_sub(1))
-            });
+            let paced = gate.look(domain);
+            let paced = paced.map(|live| live.wait + live.spacing.times(waiting.saturating_sub(1)));
             let seen = domains.get(domain).and_then(|answered| answered.each(now));
             paced.into_iter().chain(seen.map(|each| each.times(waiting))).max()
         };

@@ -3,7 +3,9 @@
 //! A version, then tagged fields, then a checksum. A field that is absent has its default, so a form written
 //! by an older version reads as it is; one of a newer version is refused. Tags are never reused.
 
-use super::rare::{OPEN_MAX, QUOTAS_MAX, QuotaSpacing, Rare};
+use std::collections::VecDeque;
+
+use super::rare::{LATE_MAX, OPEN_MAX, QUOTAS_MAX, QuotaSpacing, Rare};
 use super::{Guess, Holds, Pace, ServerWord};
 use crate::decision::Permit;
 use crate::intent::Intent;
@@ -119,9 +121,17 @@ impl Writer {
             self.varint(zigzag(quota.until.as_micros()));
             self.varint(quota.length.as_micros());
         }
-        self.number(LET_GO, rare.let_go.map_or(0, |id| u64::from(id) + 1));
+        self.numbers(GONE, &rare.let_go);
+        self.numbers(HEARD, &rare.heard_late);
         self.time(PAUSED, rare.paused_until);
         self.time(LOST, rare.lost_at);
+    }
+
+    fn numbers(&mut self, tag: u8, numbers: &VecDeque<u32>) {
+        for number in numbers {
+            self.0.push(tag);
+            self.varint((*number).into());
+        }
     }
 
     /// Seven bits a byte, the lowest first.
@@ -218,9 +228,20 @@ impl Reader<'_> {
                 let quotas = &mut pace.rare_mut().quotas;
                 (quotas.len() < QUOTAS_MAX).then(|| quotas.push(quota))?;
             }
+            // Of those that were let go an older version kept the youngest, plus one.
             LET_GO => {
                 let id: u64 = self.varint()?;
-                pace.rare_mut().let_go = Some(u32::try_from(id.checked_sub(1)?).ok()?);
+                pace.rare_mut().let_go(u32::try_from(id.checked_sub(1)?).ok()?);
+            }
+            GONE => {
+                let id = self.small()?;
+                let gone = &mut pace.rare_mut().let_go;
+                (gone.len() < LATE_MAX).then(|| gone.push_back(id))?;
+            }
+            HEARD => {
+                let id = self.small()?;
+                let heard = &mut pace.rare_mut().heard_late;
+                (heard.len() < LATE_MAX).then(|| heard.push_back(id))?;
             }
             LAST_ID => pace.last_id = self.small()?,
             PAUSED => pace.rare_mut().paused_until = self.time()?,
@@ -314,6 +335,8 @@ const LAST_ID: u8 = 28;
 const SERVER_MS: u8 = 29;
 const GUESS_MS: u8 = 30;
 const LET_GO: u8 = 31;
+const GONE: u8 = 32;
+const HEARD: u8 = 33;
 
 #[cfg(test)]
 mod tests {
@@ -340,6 +363,9 @@ mod tests {
         pace.record_unasked((&rule).into(), Intent::Fetch, &answer, Timestamp::from_secs(181));
         pace.lost(Timestamp::from_secs(3));
         pace.pause(None);
+        let rare = pace.rare_mut();
+        rare.let_go(7);
+        assert!(rare.hears_of_lost(8, Timestamp::from_secs(2)));
         pace
     }
 

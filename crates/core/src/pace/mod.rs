@@ -21,7 +21,7 @@ pub use codec::DecodeError;
 pub use record::{Heeded, Passed, Recorded, Standing};
 pub use upkeep::{Kept, Left, Pinned};
 
-use crate::decision::{Decision, Limit, Permit, Reason};
+use crate::decision::{Decision, Limit, Permit, Reason, wait_until};
 use crate::intent::Intent;
 use crate::learn::{Learned, Learning, Sent};
 use crate::rule::Rule;
@@ -175,7 +175,7 @@ impl Pace {
     ///
     /// Requests on the wire and an operator's pause are left out: they may end at any moment, and whoever waits
     /// in line is looked at again when they do.
-    pub fn next_at(&self, terms: Terms<'_>, intent: Intent, now: Timestamp) -> Timestamp {
+    pub fn retry_at(&self, terms: Terms<'_>, intent: Intent, now: Timestamp) -> Timestamp {
         let mut next = now;
         self.at(now, |pace| {
             pace.each_constraint(terms, intent, now, None, |limit, until| {
@@ -185,6 +185,21 @@ impl Pace {
             });
         });
         next
+    }
+
+    /// How long until a request may leave, as people want to know it; zero when it could leave at once. An operator's
+    /// pause counts, and what lasts until somebody acts is looked at again in a minute. Requests on the wire are left
+    /// out: nobody knows when they are answered.
+    pub fn wait(&self, terms: Terms<'_>, intent: Intent, now: Timestamp) -> Span {
+        let mut until = now;
+        self.at(now, |pace| {
+            pace.each_constraint(terms, intent, now, None, |limit, free_at| {
+                if !matches!(limit, Limit::InFlight { .. }) {
+                    until = until.max(free_at);
+                }
+            });
+        });
+        wait_until(until, now)
     }
 
     /// The connection for `permit` is open: may the request be written?
@@ -209,7 +224,12 @@ impl Pace {
         match self.find_mut(permit) {
             Some(open) => *open = *permit,
             // It had expired while it waited; from now on it is on the wire.
-            None => self.reopen(*permit),
+            None => {
+                if let Some(rare) = &mut self.rare {
+                    rare.hears_of_let_go(permit.id);
+                }
+                self.reopen(*permit);
+            }
         }
         Departure::Go
     }
@@ -387,7 +407,7 @@ impl Pace {
         let all = self.open.take().into_iter().chain(rest);
         for permit in all {
             match now.since(permit.started_at) >= PERMIT_EXPIRES {
-                true => self.rare_mut().let_go = Some(permit.id),
+                true => self.rare_mut().let_go(permit.id),
                 false => self.reopen(permit),
             }
         }

@@ -2,6 +2,8 @@
 //!
 //! Kept behind one pointer, so that a million ordinary domains stay small.
 
+use std::collections::VecDeque;
+
 use crate::decision::Permit;
 use crate::rule::History;
 use crate::time::{Span, Timestamp};
@@ -23,10 +25,10 @@ pub(super) struct Rare {
     pub(super) quotas: Vec<QuotaSpacing>,
     /// An operator closed the domain until then.
     pub(super) paused_until: Timestamp,
-    /// The youngest permit that expired or was let go because too many were open.
-    pub(super) let_go: Option<u32>,
-    /// The last permit that was recorded although it had expired or was lost.
-    pub(super) heard_late: Option<u32>,
+    /// Permits that expired, or were let go because too many were open, and were not heard of since; oldest first.
+    pub(super) let_go: VecDeque<u32>,
+    /// Permits that were heard of although they were lost with the pace they were drawn from; oldest first.
+    pub(super) heard_late: VecDeque<u32>,
     /// Starts before this are not known, and the last of them may have been then.
     pub(super) lost_at: Timestamp,
 }
@@ -50,8 +52,8 @@ impl Rare {
             windows: Default::default(),
             quotas: Vec::new(),
             paused_until: Timestamp::NEVER,
-            let_go: None,
-            heard_late: None,
+            let_go: VecDeque::new(),
+            heard_late: VecDeque::new(),
             lost_at: Timestamp::NEVER,
         }
     }
@@ -87,15 +89,31 @@ impl Rare {
 
     pub(super) fn open(&mut self, permit: Permit) {
         if self.open.len() == OPEN_MAX {
-            self.let_go = Some(self.open.remove(0).id);
+            let oldest = self.open.remove(0).id;
+            self.let_go(oldest);
         }
         self.open.push(permit);
     }
 
-    /// Whether this permit was let go before it was recorded.
-    pub(super) fn has_let_go(&self, id: u32) -> bool {
-        // Numbers go up and wrap around: what is not far above is below.
-        self.let_go.is_some_and(|last| last.wrapping_sub(id) < u32::MAX / 2)
+    /// Nobody waits for the answer to this permit any more; if it comes after all, it is heard once.
+    pub(super) fn let_go(&mut self, id: u32) {
+        push_latest(&mut self.let_go, id);
+    }
+
+    /// Whether an answer to a permit that is not open is news: it was let go and not heard of since.
+    pub(super) fn hears_of_let_go(&mut self, id: u32) -> bool {
+        let place = self.let_go.iter().position(|gone| *gone == id);
+        place.and_then(|place| self.let_go.remove(place)).is_some()
+    }
+
+    /// The same for a permit that was granted at `granted_at` by whoever held the domain then.
+    pub(super) fn hears_of_lost(&mut self, id: u32, granted_at: Timestamp) -> bool {
+        let lost = self.lost_at.ever().is_some_and(|lost_at| granted_at <= lost_at);
+        if !lost || self.heard_late.contains(&id) {
+            return false;
+        }
+        push_latest(&mut self.heard_late, id);
+        true
     }
 
     pub(super) fn take_oldest(&mut self) -> Option<Permit> {
@@ -138,7 +156,17 @@ impl Rare {
     }
 }
 
+/// Keeps the latest numbers only.
+fn push_latest(numbers: &mut VecDeque<u32>, id: u32) {
+    if numbers.len() == LATE_MAX {
+        numbers.pop_front();
+    }
+    numbers.push_back(id);
+}
+
 /// More permits open at once than this are callers that never record; the oldest is let go.
 pub(super) const OPEN_MAX: usize = 1_024;
+/// As many again are remembered when they were let go, or heard of late; the oldest is forgotten.
+pub(super) const LATE_MAX: usize = OPEN_MAX;
 /// More quotas in force at once than this are noise; the loosest is let go.
 pub(super) const QUOTAS_MAX: usize = 4;

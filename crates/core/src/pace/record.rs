@@ -84,7 +84,7 @@ impl Pace {
         match self.settle(permit) {
             Some(sent) => self.learn_from(terms, sent, answer, now),
             // Nobody waited for it any more, but what the server asks for still goes.
-            None if self.has_given_up(permit) => {
+            None if self.rare.as_mut().is_some_and(|rare| rare.hears_of_let_go(permit.id)) => {
                 let mut recorded = Recorded::of(Standing::Late);
                 self.heed_server(terms, answer, now, &mut recorded);
                 recorded
@@ -154,15 +154,16 @@ impl Pace {
         answer: &Answer,
         now: Timestamp,
     ) -> Recorded {
-        let given_up = self.rare.as_ref().is_some_and(|rare| {
-            let lost = rare.lost_at.ever().is_some_and(|lost_at| passed.granted_at <= lost_at);
-            (rare.has_let_go(passed.id) || lost) && rare.heard_late != Some(passed.id)
-        });
-        if !given_up || now.since(passed.granted_at) > HEARD_FOR {
+        let (id, granted_at) = (passed.id, passed.granted_at);
+        let is_news = now.since(granted_at) <= HEARD_FOR
+            && self
+                .rare
+                .as_mut()
+                .is_some_and(|rare| rare.hears_of_let_go(id) || rare.hears_of_lost(id, granted_at));
+        if !is_news {
             return Recorded::of(Standing::Repeated);
         }
         let mut recorded = Recorded::of(Standing::Late);
-        self.rare_mut().heard_late = Some(passed.id);
         self.heed_server(terms, answer, now, &mut recorded);
         recorded
     }
@@ -173,11 +174,6 @@ impl Pace {
         self.meet(now);
         let own = self.permit(passed.id).copied().filter(|own| own.started_at >= passed.granted_at);
         own.and_then(|own| self.settle(&own)).is_some()
-    }
-
-    /// Whether a permit that is not open was never recorded, but expired or was let go.
-    fn has_given_up(&self, permit: &Permit) -> bool {
-        self.rare.as_ref().is_some_and(|rare| rare.has_let_go(permit.id))
     }
 
     #[inline]

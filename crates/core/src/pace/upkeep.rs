@@ -187,9 +187,15 @@ impl Pace {
         }
     }
 
-    /// Until when an operator closed the domain; [`Timestamp::MAX`] is until resumed.
+    /// Until when an operator closed the domain, past or not: what must survive a crash. [`Timestamp::MAX`] is until
+    /// resumed.
     pub fn paused_until(&self) -> Option<Timestamp> {
         self.rare.as_ref().and_then(|rare| rare.paused_until.ever())
+    }
+
+    /// The same if it is closed at `now`.
+    pub fn paused_at(&self, now: Timestamp) -> Option<Timestamp> {
+        self.paused_until().filter(|until| *until > now)
     }
 }
 

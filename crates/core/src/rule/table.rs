@@ -18,6 +18,8 @@ pub struct RuleTable {
     /// By the matching config row and the matching profile row, each plus one, zero for none.
     rules: HashMap<(usize, usize), Arc<Rule>>,
     fallback: Arc<Rule>,
+    /// By group, the rule of its slowest member.
+    groups: HashMap<Domain, Arc<Rule>>,
 }
 
 impl RuleTable {
@@ -68,7 +70,8 @@ impl RuleTable {
         share_history(&mut rules);
         let rules: HashMap<_, _> = rules.into_iter().map(|(key, rule)| (key, Arc::new(rule))).collect();
         let fallback = rules.get(&(0, 0)).cloned().unwrap_or_default();
-        Ok(Self { config: Rows::new(rows), profile: Rows::new(&profile.rows), rules, fallback })
+        let groups = slowest_of_groups(rules.values());
+        Ok(Self { config: Rows::new(rows), profile: Rows::new(&profile.rows), rules, fallback, groups })
     }
 
     /// The rule that `host` goes by.
@@ -87,6 +90,17 @@ impl RuleTable {
     pub fn domain(&self, host: &Domain) -> Domain {
         self.rule(host).group().unwrap_or(host).clone()
     }
+
+    /// The rule that a domain is shown by: its own, or where it is a group that of its slowest member. A group has no
+    /// row; what leaves goes by the rule of its host.
+    pub fn rule_of(&self, domain: &Domain) -> &Arc<Rule> {
+        self.groups.get(domain).unwrap_or_else(|| self.rule(domain))
+    }
+
+    /// Whether any hosts share a pace.
+    pub fn has_groups(&self) -> bool {
+        !self.groups.is_empty()
+    }
 }
 
 /// Profile `standard` and nothing else.
@@ -97,6 +111,7 @@ impl Default for RuleTable {
             profile: Rows::default(),
             rules: HashMap::new(),
             fallback: Arc::default(),
+            groups: HashMap::new(),
         }
     }
 }
@@ -109,6 +124,20 @@ fn choices(rows: &[(Pattern, Fields)]) -> Vec<Option<&(Pattern, Fields)>> {
 fn fields<'a>(row: &Option<&'a (Pattern, Fields)>) -> &'a Fields {
     static NOTHING: std::sync::LazyLock<Fields> = std::sync::LazyLock::new(Fields::default);
     row.map_or(&NOTHING, |(_, fields)| fields)
+}
+
+/// Of each group the rule that keeps the longest distance; one that is not paced at all comes last.
+fn slowest_of_groups<'a>(rules: impl Iterator<Item = &'a Arc<Rule>>) -> HashMap<Domain, Arc<Rule>> {
+    let baseline = |rule: &Rule| (rule.enabled(), rule.min_delay().max(rule.rate_delay()));
+    let mut slowest: HashMap<Domain, Arc<Rule>> = HashMap::new();
+    for rule in rules {
+        let Some(group) = rule.group() else { continue };
+        let known = slowest.entry(group.clone()).or_insert_with(|| rule.clone());
+        if baseline(rule) > baseline(known) {
+            *known = rule.clone();
+        }
+    }
+    slowest
 }
 
 /// Rules of one group remember what the most demanding of them needs.

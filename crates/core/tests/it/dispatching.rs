@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use comity_core::decision::Decision;
+use comity_core::decision::{Decision, Limit};
 use comity_core::dispatch::{Dispatch, Grant, Next};
 use comity_core::domain::Domain;
 use comity_core::intent::Intent;
@@ -400,7 +400,7 @@ fn a_pause_keeps_no_retry_for_ever() {
     let (id, terms) = (a.domain, a.waiter.terms());
     dispatch.record(id, terms, &a.permit, &Outcome::ServerError.into(), at(1.0)).unwrap();
     dispatch.ended(id, &a.place, at(1.0));
-    let ready_at = dispatch.paces().pace(id).unwrap().next_at(terms, Intent::Fetch, at(1.0));
+    let ready_at = dispatch.paces().pace(id).unwrap().retry_at(terms, Intent::Fetch, at(1.0));
     assert_eq!(ready_at, at(6.0));
     dispatch.join(&host("x.org"), FETCH, ready_at, a.waiter.clone()).unwrap();
     dispatch.pace_of(id, at(10.0)).unwrap().resume();
@@ -429,4 +429,18 @@ fn nobody_sleeps_past_a_change() {
     assert_eq!(dispatch.next(at(5.0)), Next::Idle);
     dispatch.job(JobId(1), 2);
     assert_eq!(go(&mut dispatch, 5.0).waiter.0, "task");
+}
+
+/// B3: who is not ready for an hour was counted as standing before whoever asks now.
+#[test]
+fn retries_that_come_later_are_not_ahead() {
+    let (mut dispatch, rule) = (Dispatch::new(1), rule(json!({ "learning": "off" })));
+    let named = |name| Named(name, Arc::clone(&rule));
+    for (name, ready_at) in [("a", 0.0), ("b", 0.0), ("retry", 3_600.0), ("other", 3_601.0)] {
+        dispatch.join(&host("x.org"), FETCH, at(ready_at), named(name)).unwrap();
+    }
+    let reason = dispatch.peek(&host("x.org"), rule.as_ref().into(), Intent::Fetch, at(0.0)).unwrap();
+    assert_eq!(reason.limit, Limit::Line { ahead: 2 });
+    let reason = dispatch.peek(&host("x.org"), rule.as_ref().into(), Intent::Fetch, at(4_000.0)).unwrap();
+    assert_eq!(reason.limit, Limit::Line { ahead: 4 });
 }

@@ -91,7 +91,7 @@ fn no_header_panics_or_waits_past_the_clamp() {
         heard += 1;
         let mut pace = Pace::default();
         pace.record_unasked(terms, Intent::Fetch, &Answer::of_status(429, told), now);
-        let wait = pace.next_at(terms, Intent::Fetch, now).since(now);
+        let wait = pace.retry_at(terms, Intent::Fetch, now).since(now);
         assert!(wait <= max, "round {round}: {headers:?} waits {wait}");
         assert!(wait >= Span::from_secs(1), "round {round}: {headers:?} waits {wait}");
     }

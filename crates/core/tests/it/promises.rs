@@ -5,7 +5,7 @@ use comity_core::headers::{Quota, RetryAfter, Told};
 use comity_core::intent::Intent;
 use comity_core::learn::Learning;
 use comity_core::outcome::{Answer, Outcome};
-use comity_core::pace::{Departure, Pace, Pinned, Terms};
+use comity_core::pace::{Departure, Pace, Passed, Pinned, Standing, Terms};
 use comity_core::rule::{Backoff, Burst, Fields, IntentFields, LearnFields, LearningName, Rule, WaitOn429};
 use comity_core::time::{Span, Timestamp};
 use proptest::prelude::*;
@@ -257,7 +257,7 @@ proptest! {
                 prop_assert!(asked.clone().admit(terms, intent, until).proceeds(), "on time: {reason:?}");
                 let explained = story.pace.explain(terms, intent, story.now);
                 prop_assert_eq!(explained.first().map(|first| first.until), Some(until));
-                let next_at = story.pace.next_at(terms, intent, story.now);
+                let next_at = story.pace.retry_at(terms, intent, story.now);
                 let on_wire = matches!(reason.limit, Limit::InFlight { .. });
                 prop_assert!(next_at < until || (!on_wire && next_at == until), "next at {next_at}");
             }
@@ -330,7 +330,7 @@ proptest! {
                 continue;
             }
             story.happen(happening);
-            let wait = story.pace.next_at(story.terms(), Intent::Search, story.now).since(story.now);
+            let wait = story.pace.retry_at(story.terms(), Intent::Search, story.now).since(story.now);
             prop_assert!(wait <= longest, "{wait}, where {longest} is the longest");
         }
     }
@@ -408,11 +408,78 @@ fn a_late_write_moves_the_charge_later_and_never_earlier() {
     assert_eq!(permit.started_at(), at(10));
     pace.written(terms, &mut permit, at(40));
     assert_eq!((permit.started_at(), pace.last_start()), (at(40), Some(at(40))));
-    assert_eq!(pace.next_at(terms, Intent::Fetch, at(50)), at(1_040), "spacing counts from there");
+    assert_eq!(pace.retry_at(terms, Intent::Fetch, at(50)), at(1_040), "spacing counts from there");
     assert!(pace.admit(terms, Intent::Fetch, at(1_040)).proceeds());
-    assert_eq!(pace.next_at(terms, Intent::Fetch, at(2_040)), at(60_040), "and so does the window");
+    assert_eq!(pace.retry_at(terms, Intent::Fetch, at(2_040)), at(60_040), "and so does the window");
     pace.record(terms, &permit, &Outcome::Success.into(), at(2_100));
     let mut late = permit;
     pace.written(terms, &mut late, at(2_200));
     assert_eq!(late.started_at(), at(40), "what was recorded stays");
+}
+
+/// B25: what expired was taken for a line below which everything had, so that a permit that was recorded long ago was
+/// heard again once a younger one expired; and of two that were told late in turn each was heard every time.
+#[test]
+fn telling_twice_is_harmless_also_after_others_expired() {
+    let rule = Rule::new(&Fields { in_flight: Some(None), ..Fields::default() }).unwrap();
+    let (terms, mut pace) = (Terms::from(&rule), Pace::default());
+    let at = Timestamp::from_secs;
+    let mut passed = [0, 10, 20].map(|secs| {
+        let decision = pace.admit(terms, Intent::Fetch, at(secs));
+        Passed { id: decision.permit().unwrap().id(), granted_at: at(secs), took: None }
+    });
+    let limited = Answer { outcome: Outcome::RateLimited, told: Told::retry_after(Span::from_secs(60)) };
+    assert_eq!(
+        pace.record_passed(terms, passed[0], &Outcome::Success.into(), at(21)).standing,
+        Standing::Fresh
+    );
+    // Nobody told of the other two, and after ten minutes nobody waits for them.
+    pace.admit(terms, Intent::Fetch, at(700));
+    assert_eq!(pace.record_passed(terms, passed[0], &limited, at(701)).standing, Standing::Repeated);
+    assert_eq!(pace.server_until(), None);
+    passed.reverse();
+    for told in 0..2 {
+        let standings = passed.map(|passed| pace.record_passed(terms, passed, &limited, at(702)).standing);
+        let late = if told == 0 { Standing::Late } else { Standing::Repeated };
+        assert_eq!(standings, [late, late, Standing::Repeated]);
+        // Whoever takes the domain over knows what was heard.
+        pace = Pace::decode(&pace.encode()).unwrap();
+    }
+}
+
+/// B25, B77: the same for permits that were lost with their pace.
+#[test]
+fn what_was_lost_is_heard_once() {
+    let rule = Rule::default();
+    let (terms, mut pace, at) = (Terms::from(&rule), Pace::default(), Timestamp::from_secs);
+    pace.lost(at(100));
+    let passed = [3, 4].map(|id| Passed { id, granted_at: at(99), took: None });
+    let limited = Answer { outcome: Outcome::RateLimited, told: Told::retry_after(Span::from_secs(60)) };
+    for standing in [Standing::Late, Standing::Repeated, Standing::Repeated] {
+        for passed in passed {
+            assert_eq!(pace.record_passed(terms, passed, &limited, at(101)).standing, standing);
+        }
+        pace = Pace::decode(&pace.encode()).unwrap();
+    }
+}
+
+/// B39: how long people are told to wait counts an operator's pause, and does not count requests on the wire.
+#[test]
+fn a_pause_is_part_of_the_wait_and_an_answer_that_is_awaited_is_not() {
+    let rule = Rule::default();
+    let (terms, mut pace, at) = (Terms::from(&rule), Pace::default(), Timestamp::from_secs);
+    let wait = |pace: &Pace, secs| pace.wait(terms, Intent::Fetch, at(secs));
+    pace.admit(terms, Intent::Fetch, at(0));
+    assert_eq!(pace.peek(terms, Intent::Fetch, at(0)).unwrap().limit.as_str(), "in_flight");
+    assert_eq!((wait(&pace, 0), wait(&pace, 5)), (Span::from_secs(1), Span::ZERO));
+    pace.pause(Some(at(3_600)));
+    assert_eq!(
+        (wait(&pace, 600), pace.retry_at(terms, Intent::Fetch, at(600))),
+        (Span::from_secs(3_000), at(600))
+    );
+    assert_eq!((pace.paused_at(at(3_599)), pace.paused_at(at(3_600))), (Some(at(3_600)), None));
+    pace.pause(None);
+    assert_eq!(wait(&pace, 4_000), Span::from_secs(60), "looked at again in a minute");
+    let decision = pace.admit(terms, Intent::Fetch, at(4_000));
+    assert_eq!((decision.proceeds(), decision.wait_ms(at(4_000))), (false, 60_000));
 }

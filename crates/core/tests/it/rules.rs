@@ -114,6 +114,9 @@ fn a_group_is_one_domain() {
     let table = table("standard", json!({}), &[("reuters.com", slow), ("*.reuters.com", fast)]);
     let [slow, fast] = ["reuters.com", "news.reuters.com"].map(|host| Domain::parse(host).unwrap());
     assert_eq!(table.domain(&slow).as_str(), "group:thomson");
+    // A group matches no row, and was shown by the rule of `[default]`.
+    assert_eq!(table.rule_of(&table.domain(&fast)).min_delay(), Span::from_secs(3));
+    assert_eq!(table.rule_of(&fast).min_delay(), Span::ZERO);
     assert_eq!(table.domain(&fast), table.domain(&slow));
     let (slow, fast) = (table.rule(&slow), table.rule(&fast));
     let mut pace = Pace::default();

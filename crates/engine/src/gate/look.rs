@@ -1,11 +1,13 @@
 //! What people, metrics and workers want to know of a gate. Nothing is changed here.
 
+use std::collections::HashMap;
 use std::sync::PoisonError;
 
-use comity_core::decision::{Limit, Reason};
+use comity_core::decision::Limit;
 use comity_core::domain::Domain;
 use comity_core::intent::Intent;
 use comity_core::pace::{Pace, Terms};
+use comity_core::rule::RuleTable;
 use comity_core::time::{Span, Timestamp};
 use comity_store::status::Backlog;
 
@@ -31,11 +33,11 @@ pub struct Live {
     pub in_flight: usize,
     /// Callers and tasks in line.
     pub waiting: usize,
-    /// When the next request could leave.
-    pub next_at: Timestamp,
+    /// How long until the next request could leave, an operator's pause included.
+    pub wait: Span,
     /// Whether an operator keeps what was learnt as it is.
     pub pinned: bool,
-    /// Until when an operator closed it; [`Timestamp::MAX`] is until resumed.
+    /// Until when an operator closed it, if it is closed; [`Timestamp::MAX`] is until resumed.
     pub paused_until: Option<Timestamp>,
     /// Until when its server asked to be left alone.
     pub server_until: Option<Timestamp>,
@@ -80,13 +82,14 @@ impl Gate {
         self.lock().is_held(&self.0.rules.domain(host))
     }
 
-    /// How long until the next request to a domain could leave; nothing when it is not held here.
-    pub fn wait(&self, domain: &Domain) -> Span {
+    /// How long until the next request to a host could leave; nothing when its domain is not held here.
+    pub fn wait(&self, host: &Domain) -> Span {
+        let (rule, domain) = self.rule_and_domain(host);
         let state = self.lock();
         let paces = state.dispatch.paces();
-        let Some(pace) = paces.find(domain).and_then(|id| paces.pace(id)) else { return Span::ZERO };
-        let now = self.now();
-        pace.next_at(self.terms_in(&state, domain), Intent::Fetch, now).since(now)
+        let Some(pace) = paces.find(&domain).and_then(|id| paces.pace(id)) else { return Span::ZERO };
+        let terms = Terms { rule, crawl_delay: state.crawl_delay(host) };
+        pace.wait(terms, Intent::Fetch, self.now())
     }
 
     /// A domain as it is now; `None` when it is not held here.
@@ -94,7 +97,7 @@ impl Gate {
         let state = self.lock();
         let id = state.dispatch.paces().find(domain)?;
         let pace = state.dispatch.paces().pace(id)?;
-        let (terms, now) = (self.terms_in(&state, domain), self.now());
+        let (terms, now) = (self.whole(&state).terms(domain), self.now());
         Some(Live {
             spacing: pace.spacing(terms),
             delay: pace.learned().delay(),
@@ -103,9 +106,9 @@ impl Gate {
             streaks: Streaks::of(pace),
             in_flight: pace.in_flight(now),
             waiting: state.dispatch.waiting(id),
-            next_at: pace.next_at(terms, Intent::Fetch, now),
+            wait: pace.wait(terms, Intent::Fetch, now),
             pinned: pace.learned().pinned(),
-            paused_until: pace.paused_until(),
+            paused_until: pace.paused_at(now),
             server_until: pace.server_until(),
             last_start: pace.last_start(),
             last_success: pace.last_success(),
@@ -116,67 +119,63 @@ impl Gate {
     pub fn survey(&self, slowest: usize) -> Survey {
         let state = self.lock();
         let now = self.now();
-        let mut survey = Survey { domains: state.dispatch.paces().len(), ..Survey::default() };
-        let mut slow: Vec<(Span, Span, &Domain)> = Vec::new();
-        for (id, domain, pace) in state.dispatch.paces().iter() {
-            survey.waiting += state.dispatch.waiting(id);
-            survey.in_flight += pace.in_flight(now);
-            let terms = self.terms_in(&state, domain);
-            let spacing = pace.spacing(terms);
-            let wait = pace.next_at(terms, Intent::Fetch, now).since(now);
-            slow.push((spacing, wait, domain));
-        }
-        let by_pace = |a: &(Span, Span, &Domain), b: &(Span, Span, &Domain)| {
-            (b.0.max(b.1), a.2).cmp(&(a.0.max(a.1), b.2))
-        };
-        if slowest > 0 && slow.len() > slowest {
-            slow.select_nth_unstable_by(slowest - 1, by_pace);
-            slow.truncate(slowest);
-        }
-        slow.truncate(slowest);
-        slow.sort_by(by_pace);
-        let slow = slow.into_iter();
-        survey.slowest =
-            slow.map(|(spacing, wait, domain)| Slow { domain: domain.clone(), spacing, wait }).collect();
-        survey
+        let (counted, worst, _) = self.walk(&state, now, slowest, |terms, pace, _| {
+            let (spacing, wait) = (pace.spacing(terms), pace.wait(terms, Intent::Fetch, now));
+            Some((spacing.max(wait), (spacing, wait)))
+        });
+        let Counted { domains, waiting, in_flight } = counted;
+        let slow = |(domain, (spacing, wait)): (&Domain, _)| Slow { domain: domain.clone(), spacing, wait };
+        Survey { domains, waiting, in_flight, slowest: worst.into_iter().map(slow).collect() }
     }
 
     /// What this process is at, with at most `limit` of the domains that hold it back.
     pub fn status(&self, limit: usize) -> Status {
         let (work, backlog) = self.0.work.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let mut status = Status { work, ..Status::default() };
         let state = self.lock();
         let now = self.now();
-        let mut waits: Vec<(Span, &Domain, usize, Reason)> = Vec::new();
+        let (counted, worst, more) = self.walk(&state, now, limit, |terms, pace, in_line| {
+            let reason = (in_line > 0).then(|| pace.peek(terms, Intent::Fetch, now)).flatten()?;
+            // Nobody knows when an answer comes; what follows it is the spacing.
+            let on_the_wire = matches!(reason.limit, Limit::InFlight { .. });
+            let weight = if on_the_wire { pace.spacing(terms) } else { reason.weight() };
+            Some((weight, (in_line, reason)))
+        });
+        let Counted { domains, waiting, in_flight } = counted;
+        let shown = worst.into_iter().map(|(domain, (in_line, reason))| {
+            let counted = backlog.iter().find(|one| one.domain == *domain);
+            let backlog = counted.map(|one| one.waiting.max(in_line as u64));
+            HeldBack { backlog, ..HeldBack::new(domain, in_line, &reason) }
+        });
+        Status { work, domains, in_flight, in_line: waiting, held_back: shown.collect(), more }
+    }
+
+    /// Counts what there is of all domains, and finds those that `weigh` most, the heaviest first; with how many more
+    /// weigh anything.
+    fn walk<'a, T>(
+        &self,
+        state: &'a State,
+        now: Timestamp,
+        limit: usize,
+        weigh: impl Fn(Terms<'_>, &Pace, usize) -> Option<(Span, T)>,
+    ) -> (Counted, Vec<(&'a Domain, T)>, usize) {
+        let whole = self.whole(state);
+        let mut counted = Counted { domains: state.dispatch.paces().len(), ..Counted::default() };
+        let mut found: Vec<(Span, &Domain, T)> = Vec::new();
         for (id, domain, pace) in state.dispatch.paces().iter() {
             let in_line = state.dispatch.waiting(id);
-            status.domains += 1;
-            status.in_flight += pace.in_flight(now);
-            status.in_line += in_line;
-            let terms = self.terms_in(&state, domain);
-            if in_line > 0
-                && let Some(reason) = pace.peek(terms, Intent::Fetch, now)
-            {
-                // Nobody knows when an answer comes; what follows it is the spacing.
-                let on_the_wire = matches!(reason.limit, Limit::InFlight { .. });
-                let weight = if on_the_wire { pace.spacing(terms) } else { reason.weight() };
-                waits.push((weight, domain, in_line, reason));
-            }
+            counted.waiting += in_line;
+            counted.in_flight += pace.in_flight(now);
+            let weighed = weigh(whole.terms(domain), pace, in_line);
+            found.extend(weighed.map(|(weight, what)| (weight, domain, what)));
         }
-        let order = |a: &(Span, &Domain, _, _), b: &(Span, &Domain, _, _)| (b.0, a.1).cmp(&(a.0, b.1));
-        status.more = waits.len().saturating_sub(limit);
-        if limit > 0 && status.more > 0 {
-            waits.select_nth_unstable_by(limit - 1, order);
+        let order = |a: &(Span, &Domain, T), b: &(Span, &Domain, T)| (b.0, a.1).cmp(&(a.0, b.1));
+        let more = found.len().saturating_sub(limit);
+        if limit > 0 && more > 0 {
+            found.select_nth_unstable_by(limit - 1, order);
         }
-        waits.truncate(limit);
-        waits.sort_unstable_by(order);
-        let shown = waits.iter().map(|(_, domain, in_line, reason)| {
-            let counted = backlog.iter().find(|one| one.domain == **domain);
-            let backlog = counted.map(|one| one.waiting.max(*in_line as u64));
-            HeldBack { backlog, ..HeldBack::new(domain, *in_line, reason) }
-        });
-        status.held_back = shown.collect();
-        status
+        found.truncate(limit);
+        found.sort_unstable_by(order);
+        (counted, found.into_iter().map(|(_, domain, what)| (domain, what)).collect(), more)
     }
 
     /// What is worked on, for whoever looks on.
@@ -194,9 +193,10 @@ impl Gate {
         let state = self.lock();
         let now = self.now();
         let paces = state.dispatch.paces().iter().filter(|(id, ..)| state.dispatch.waiting(*id) > 0);
+        let whole = self.whole(&state);
         let next = |(_, domain, pace): (_, &Domain, &Pace)| {
-            let terms = self.terms_in(&state, domain);
-            pace.peek(terms, Intent::Fetch, now).map_or(now, |reason| reason.until)
+            let reason = pace.peek(whole.terms(domain), Intent::Fetch, now);
+            reason.map_or(now, |reason| reason.until)
         };
         paces.map(next).min()
     }
@@ -212,8 +212,42 @@ impl Gate {
         !bound && state.dispatch.waiting(id) == 0
     }
 
-    /// The terms of a domain as a whole; those of a host of a group are its own.
-    fn terms_in<'a>(&'a self, state: &State, domain: &Domain) -> Terms<'a> {
-        Terms { rule: self.0.rules.rule(domain), crawl_delay: state.crawl_delay(domain) }
+    /// What domains are shown by.
+    fn whole<'a>(&'a self, state: &'a State) -> Whole<'a> {
+        let rules = &*self.0.rules;
+        let mut of_groups: HashMap<&Domain, Span> = HashMap::new();
+        if rules.has_groups() {
+            for (host, delay) in &state.crawl_delays {
+                if let Some(group) = rules.rule(host).group() {
+                    let known = of_groups.entry(group).or_default();
+                    *known = (*known).max(*delay);
+                }
+            }
+        }
+        Whole { rules, state, of_groups }
     }
+}
+
+/// The terms of domains as a whole. What leaves goes by those of its host; a group is shown by the longest of them.
+struct Whole<'a> {
+    rules: &'a RuleTable,
+    state: &'a State,
+    /// The longest crawl-delay of each group.
+    of_groups: HashMap<&'a Domain, Span>,
+}
+
+impl<'a> Whole<'a> {
+    fn terms(&self, domain: &Domain) -> Terms<'a> {
+        let of_group = self.of_groups.get(domain).copied();
+        let crawl_delay = of_group.unwrap_or_else(|| self.state.crawl_delay(domain));
+        Terms { rule: self.rules.rule_of(domain), crawl_delay }
+    }
+}
+
+/// What there is of all domains together.
+#[derive(Debug, Default)]
+struct Counted {
+    domains: usize,
+    waiting: usize,
+    in_flight: usize,
 }

@@ -328,7 +328,7 @@ impl Gate {
         let state = self.lock();
         let now = self.now();
         let pace = state.dispatch.paces().pace(permit.domain_id());
-        pace.map_or(now, |pace| pace.next_at(permit.terms(), permit.intent(), now))
+        pace.map_or(now, |pace| pace.retry_at(permit.terms(), permit.intent(), now))
     }
 
     fn join(&self, host: &Domain, domain: &Domain, intent: Intent, since: Timestamp) -> Option<Waiting> {

@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use axum::extract::State;
-use comity::core::decision::LOOK_AGAIN_MS;
 use comity::core::domain::Domain;
 use comity::core::pace::{Pace, Pinned, Terms};
 use comity::core::time::{Span, Timestamp};
-use comity::gate::{Gate, Live as Held};
+use comity::gate::Gate;
 use comity::store::domains::DomainRow;
 use serde::Deserialize;
 
@@ -228,13 +227,14 @@ fn told(live: &Live, row: DomainRow, now: Timestamp) -> wire::Domain {
     let held = Domain::parse(&row.domain).ok().and_then(|domain| live.gate.look(&domain));
     let (delay, floor) =
         held.as_ref().map_or((row.kept.delay, row.kept.floor), |held| (held.delay, held.floor));
+    let paused_until = held.as_ref().map_or(row.steering.paused_at(now), |held| held.paused_until);
     wire::Domain {
         domain: row.domain,
         adaptive_delay_seconds: delay.as_secs_f64(),
         adaptive_delay_floor_seconds: floor.as_secs_f64(),
         pinned: held.as_ref().map_or(row.steering.pinned, |held| held.pinned),
-        paused: paused(&held, &row.steering.paused_until, now),
-        paused_until: moment(held.as_ref().map_or(row.steering.paused_until, |held| held.paused_until)),
+        paused: paused_until.is_some(),
+        paused_until: moment(paused_until),
         server_until: moment(
             held.as_ref().map_or(row.kept.server.map(|(until, _)| until), |held| held.server_until),
         ),
@@ -242,12 +242,7 @@ fn told(live: &Live, row: DomainRow, now: Timestamp) -> wire::Domain {
         tasks_waiting: row.waiting,
         live: held.map(|held| wire::LiveDomain {
             spacing_ms: held.spacing.as_millis_up(),
-            wait_ms: match held.paused_until.filter(|until| *until > now) {
-                Some(Timestamp::MAX) => LOOK_AGAIN_MS,
-                until => {
-                    until.map_or(held.next_at, |until| until.max(held.next_at)).since(now).as_millis_up()
-                }
-            },
+            wait_ms: held.wait.as_millis_up(),
             in_flight: held.in_flight as u64,
             waiting: held.waiting as u64,
             penalties: held.penalties,
@@ -257,11 +252,6 @@ fn told(live: &Live, row: DomainRow, now: Timestamp) -> wire::Domain {
             last_success: moment(held.last_success),
         }),
     }
-}
-
-fn paused(held: &Option<Held>, kept: &Option<Timestamp>, now: Timestamp) -> bool {
-    let until = held.as_ref().map_or(*kept, |held| held.paused_until);
-    until.is_some_and(|until| until > now)
 }
 
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -183,7 +183,7 @@ async fn tell(service: &Service, report: &Report, patience: Duration) -> Result<
         service.metrics().fetched(*took);
     }
     let domain = live.gate.rules().domain(host);
-    let wait = live.gate.wait(&domain);
+    let wait = live.gate.wait(host);
     Ok(wire::Recorded {
         domain: domain.to_string(),
         outcome: came.as_str(),

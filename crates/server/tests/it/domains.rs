@@ -138,7 +138,9 @@ async fn a_pause_until_a_moment_ends_by_itself() {
     assert_eq!(decided(&served.check("a.example").await), "wait 1 (paused)");
     served.until(secs(300)).await;
     assert_eq!(decided(&served.check("a.example").await), "proceed");
-    assert_eq!(served.get("/v1/domains/a.example").await.ok()["paused"], false);
+    let shown = served.get("/v1/domains/a.example").await.ok();
+    assert_eq!(shown["paused"], false);
+    assert_eq!(shown["paused_until"], Value::Null, "a moment that is over is not shown");
 }
 
 #[tokio::test]

@@ -232,3 +232,34 @@ async fn a_429_raises_what_is_learnt_unless_it_is_pinned() {
 async fn in_flight(served: &Served, domain: &str) -> u64 {
     served.get(&format!("/v1/domains/{domain}")).await.ok()["live"]["in_flight"].as_u64().unwrap()
 }
+
+/// B15: a group matches no row, so that its hosts were told to wait by the rule of `[default]`.
+#[tokio::test]
+async fn a_host_of_a_group_is_told_to_wait_by_its_own_rule() {
+    let served = serve(
+        "[default]\nmin_delay = \"1s\"\n[domains.\"a.example\"]\ngroup = \"press\"\nmin_delay = \"30s\"\n\
+         [domains.\"b.example\"]\ngroup = \"press\"\nmin_delay = \"20s\"\n",
+    )
+    .await;
+    let permit = served.permit("a.example").await;
+    let told = served.record(json!({ "permit": permit, "status": 200 })).await;
+    assert_eq!((&told["domain"], &told["wait_ms"]), (&json!("group:press"), &json!(30_000)));
+    assert_eq!(decided(&served.check("a.example").await), "wait 30000 (min_delay)");
+    let shown = served.get("/v1/domains/a.example").await.ok();
+    assert_eq!((&shown["live"]["spacing_ms"], &shown["live"]["wait_ms"]), (&json!(30_000), &json!(30_000)));
+    assert_eq!(served.metric("comity_domain_delay_seconds{domain=\"group:press\"}").await, 30.0);
+    assert_eq!(served.metric("comity_domain_backoff_seconds{domain=\"group:press\"}").await, 30.0);
+}
+
+/// B39: an operator's pause was left out of the wait that is told with a record, and of the metrics.
+#[tokio::test]
+async fn a_pause_is_part_of_the_wait_that_is_told() {
+    let served = serve(COLLECTOR).await;
+    let permit = served.permit("a.example").await;
+    served.patch("/v1/domains/a.example", json!({ "paused_until": "2026-11-16T11:00:00Z" })).await.ok();
+    let told = served.record(json!({ "permit": permit, "status": 200 })).await;
+    assert_eq!((recorded(&told), &told["wait_ms"]), ("fresh".to_owned(), &json!(3_600_000)));
+    assert_eq!(served.metric("comity_domain_backoff_seconds{domain=\"a.example\"}").await, 3_600.0);
+    served.patch("/v1/domains/a.example", json!({ "paused": true })).await.ok();
+    assert_eq!(served.get("/v1/domains/a.example").await.ok()["live"]["wait_ms"], 60_000, "until resumed");
+}

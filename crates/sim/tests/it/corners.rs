@@ -65,7 +65,7 @@ fn a_fallen_base_takes_the_learned_delay_along() {
     pace.record_unasked(robots, Intent::Fetch, &rate_limited, Timestamp::from_secs(0));
     assert_eq!(pace.spacing(robots), Span::from_secs(300));
     assert_eq!(pace.spacing(free), Span::from_secs(60));
-    assert_eq!(pace.next_at(free, Intent::Fetch, Timestamp::from_secs(10)), Timestamp::from_secs(60));
+    assert_eq!(pace.retry_at(free, Intent::Fetch, Timestamp::from_secs(10)), Timestamp::from_secs(60));
     pace.record_unasked(free, Intent::Fetch, &rate_limited, Timestamp::from_secs(400));
     assert_eq!(pace.learned().delay(), Span::from_secs(60));
 }
@@ -89,7 +89,7 @@ fn a_restored_deadline_is_no_longer_than_it_was() {
     let at = Timestamp::from_secs;
     pace.restore_server_until(at(1_120), at(1_000), at(10));
     let rule = Rule::default();
-    assert_eq!(pace.next_at((&rule).into(), Intent::Fetch, at(10)), at(130));
+    assert_eq!(pace.retry_at((&rule).into(), Intent::Fetch, at(10)), at(130));
     pace.restore_server_until(at(50), at(20), at(20));
     assert_eq!(pace.server_until(), Some(at(130)), "a shorter one shortens nothing");
 }
@@ -105,7 +105,7 @@ fn a_loss_fills_windows_that_remember_something() {
     }
     let mut pace = Pace::decode(&pace.encode()).unwrap();
     pace.lost(at(100));
-    assert_eq!(pace.next_at(terms, Intent::Fetch, at(100)), at(160));
+    assert_eq!(pace.retry_at(terms, Intent::Fetch, at(100)), at(160));
 }
 
 /// B35, B38: a floor whose age nobody kept is taken for young
@@ -218,7 +218,7 @@ fn a_death_in_the_future_is_a_death_now() {
     let terms = Terms::from(&rule);
     let left = Left::Died { latest: at(3_600) };
     let pace = Pace::inherit(terms, &Kept::default(), left, at(100)).unwrap();
-    assert_eq!(pace.next_at(terms, Intent::Fetch, at(100)), at(101));
+    assert_eq!(pace.retry_at(terms, Intent::Fetch, at(100)), at(101));
 }
 
 /// B15, B25, B48, B78: what a permit carries is of the moment its request is written, and what is on the wire counts

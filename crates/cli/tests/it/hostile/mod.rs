@@ -233,7 +233,7 @@ fn a_hostile_robots_txt_is_obeyed_as_far_as_it_is_read() {
         let (state, _, error, _) = &tasks[&host.url("/private/page")];
         let forbidden = match planned.outcome {
             Outcome::Fetched(_) => state == "skipped" && error == "robots",
-            Outcome::Failed(..) => state == "failed",
+            Outcome::Failed(..) | Outcome::Noise => state == "failed",
         };
         if !forbidden || host.paths().iter().any(|path| path.starts_with("/private")) {
             wrong += &format!("{}: {state}, {error}\n", planned.name);

@@ -334,7 +334,7 @@ impl<'a> Play<'a> {
         if let Some(change) = recorded.delay {
             self.changes.push(Change { host, at: now, task, from: change.from, to: change.to });
         }
-        let retry_at = pace.next_at(terms, self.tasks[task].intent, now);
+        let retry_at = pace.retry_at(terms, self.tasks[task].intent, now);
         dispatch.ended(attempt.id, &attempt.place, now);
         let verdict =
             retry::judge(answer.outcome, recorded.standing, self.tasks[task].retries, self.spec.retries_max);
