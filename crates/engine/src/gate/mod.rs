@@ -39,6 +39,7 @@ use tokio::sync::oneshot;
 
 use crate::clock::Clock;
 use crate::event::{Event, Events};
+use crate::lock;
 use crate::status::Work;
 
 pub use look::{Live, Slow, Survey};
@@ -382,7 +383,7 @@ impl Gate {
 
 impl Inner {
     fn lock(&self) -> MutexGuard<'_, State> {
-        state::lock(&self.state)
+        lock(&self.state)
     }
 
     /// Something of a domain changed: what is to be kept of it is saved, and whoever may go now goes.
