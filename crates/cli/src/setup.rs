@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use comity::archive::{Archive, Files, Warc};
 use comity::clock::Clock;
-use comity::config::{Config, Given, Sources, environment, read_file};
+use comity::config::{ArchiveFormat, Config, Given, Sources, environment, read_file};
 use comity::core::domain::Domain;
 use comity::core::rule::Profile;
 use comity::event::Events;
@@ -13,7 +14,7 @@ use comity::gate::{Gate, GateError};
 use comity::shown;
 use comity::store::{self, Store};
 
-use crate::args::Global;
+use crate::args::{Format, Global};
 use crate::exit::usage;
 
 /// The configuration that `given` and the global flags lead to.
@@ -57,6 +58,41 @@ pub(crate) async fn in_time<T>(asking: impl Future<Output = Result<T, GateError>
             "another process holds the domain and did not hand it over within {} s; comity domains show tells which",
             PATIENCE.as_secs()
         ),
+    }
+}
+
+/// Where pages are kept; `what` says which setting named the folder.
+pub(crate) fn archive(
+    what: &str,
+    format: ArchiveFormat,
+    out: &Path,
+    job: &str,
+    config: &Config,
+) -> anyhow::Result<Archive> {
+    let wrong = |error| usage(format!("{what}: {error}"));
+    Ok(match format {
+        ArchiveFormat::None => Archive::Nothing,
+        ArchiveFormat::Files => Archive::Files(Files::open(out).map_err(wrong)?),
+        ArchiveFormat::Warc => Archive::Warc(Warc::open(out, job, config, Clock::new()).map_err(wrong)?),
+    })
+}
+
+impl From<Format> for ArchiveFormat {
+    fn from(format: Format) -> Self {
+        match format {
+            Format::Files => Self::Files,
+            Format::Warc => Self::Warc,
+            Format::None => Self::None,
+        }
+    }
+}
+
+/// Sites that mind want to tell somebody.
+pub(crate) fn warn_without_contact(config: &Config) {
+    if config.http.contact.is_none() {
+        tracing::warn!(
+            "no contact is set, so sites cannot reach you: set http.contact in comity.toml or COMITY_HTTP_CONTACT"
+        );
     }
 }
 

@@ -1,10 +1,13 @@
 //! The engine's clock: wall time when it was made, plus monotonic time since. Steps of the wall clock while a
-//! process runs are not seen (B7). The only module that looks at a clock.
+//! process runs are not seen (B7). The only module that reads the time that anything is decided by; the transport measures
+//! its own time-outs.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use comity_core::time::{Span, Timestamp};
+
+use crate::lock;
 
 /// A clock; clones read the same.
 #[derive(Debug, Clone)]
@@ -53,7 +56,7 @@ impl Clock {
     /// Sleeps until `until`, as this clock reads it.
     pub async fn sleep_until(&self, until: Timestamp) {
         match &self.0 {
-            Kind::Real { .. } => tokio::time::sleep(duration(until.since(self.now()))).await,
+            Kind::Real { .. } => tokio::time::sleep(until.since(self.now()).into()).await,
             Kind::Manual(manual) => {
                 while *lock(&manual.now) < until {
                     tokio::time::sleep(Duration::from_millis(1)).await;
@@ -65,7 +68,7 @@ impl Clock {
     /// The same for a thread.
     pub fn sleep_until_blocking(&self, until: Timestamp) {
         match &self.0 {
-            Kind::Real { .. } => std::thread::sleep(duration(until.since(self.now()))),
+            Kind::Real { .. } => std::thread::sleep(until.since(self.now()).into()),
             Kind::Manual(manual) => {
                 while *lock(&manual.now) < until {
                     std::thread::sleep(Duration::from_millis(1));
@@ -90,7 +93,7 @@ impl Clock {
     ) -> MutexGuard<'a, T> {
         match (&self.0, until) {
             (Kind::Real { .. }, Some(until)) => {
-                let left = duration(until.since(self.now()));
+                let left = until.since(self.now()).into();
                 condition.wait_timeout(guard, left).unwrap_or_else(PoisonError::into_inner).0
             }
             (Kind::Real { .. }, None) => condition.wait(guard).unwrap_or_else(PoisonError::into_inner),
@@ -119,16 +122,7 @@ impl Hands {
     }
 }
 
-/// A span as the standard library has it.
-pub(crate) fn duration(span: Span) -> Duration {
-    Duration::from_micros(span.as_micros())
-}
-
-/// And back.
+/// A duration as the core has it.
 pub(crate) fn micros(duration: Duration) -> Span {
     Span::from_micros(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX))
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

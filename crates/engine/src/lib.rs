@@ -51,6 +51,11 @@ pub mod pipeline;
 // and what all of it goes by.
 pub mod config;
 
+/// A lock whose last holder panicked protects what is still as it should be: nothing is left half changed under one.
+pub(crate) fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
 pub use comity_core as core;
 pub use comity_store as store;
 

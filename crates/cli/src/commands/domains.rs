@@ -8,7 +8,7 @@ use comity::gate::HandsOff;
 use comity::store::domains::DomainRow;
 use serde_json::{Value, json};
 
-use super::report;
+use super::{report, table};
 use crate::args::{Domains, DomainsSet, Global};
 use crate::{exit, output, setup};
 
@@ -98,10 +98,7 @@ async fn list(global: &Global, config: &Config, like: String, limit: u32) -> any
     if rows.is_empty() {
         output::line("no such domains yet");
     }
-    let width = rows.iter().map(|row| row.domain.chars().count()).max().unwrap_or(0);
-    for row in &rows {
-        output::line(&format!("{:width$}  {}", row.domain, sentence(row, now)));
-    }
+    table::align(&rows.iter().map(|row| [row.domain.to_string(), sentence(row, now)]).collect::<Vec<_>>());
     Ok(exit::DONE)
 }
 

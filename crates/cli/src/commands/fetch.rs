@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use comity::archive::{Archive, Files, Warc};
+use comity::archive::{Archive, Warc};
 use comity::client;
 use comity::clock::Clock;
-use comity::config::{Config, Given};
+use comity::config::{ArchiveFormat, Config, Given};
 use comity::core::task::JobState;
 use comity::core::time::Timestamp;
 use comity::gate::{Gate, HandsOff};
@@ -22,7 +22,7 @@ use comity::store::jobs::{Counts, Job};
 use serde_json::{Map, Value, json};
 
 use super::{jobs, report};
-use crate::args::{Fetch, Format, Global};
+use crate::args::{Fetch, Global};
 use crate::live::{self, Beside, JobView, Watched};
 use crate::signals::Signals;
 use crate::{exit, output, setup};
@@ -80,7 +80,7 @@ impl<'a> Run<'a> {
         let began = clock.now();
         let name = fetch.job.clone().unwrap_or_else(|| new_name(began));
         let options = options(global, fetch, saved);
-        let archive = archive(&options, &name, &config, &clock)?;
+        let archive = archive(&options, &name, &config)?;
         let transport = client::transport(&config)?;
         let gate = setup::gate(&config, store.clone(), &format!("fetch {name}")).await?;
         let (job, made) = store.open_job(name, options.clone(), began).await?;
@@ -91,11 +91,7 @@ impl<'a> Run<'a> {
         jobs::sweep(&*store, &job, &clock).await?;
         let what = if made { "begun" } else { "goes on" };
         tracing::info!(job = job.name, store = store.place(), profile = config.profile, "job {what}");
-        if config.http.contact.is_none() {
-            tracing::warn!(
-                "no contact is set, so sites cannot reach you: set http.contact in comity.toml or COMITY_HTTP_CONTACT"
-            );
-        }
+        setup::warn_without_contact(&config);
         let parts = Parts {
             gate: gate.clone(),
             store: store.clone(),
@@ -279,11 +275,7 @@ fn given(fetch: &Fetch, saved: Option<&Value>) -> Given {
 fn options(global: &Global, fetch: &Fetch, saved: Option<&Value>) -> Value {
     let mut options: Map<String, Value> = saved.and_then(Value::as_object).cloned().unwrap_or_default();
     let out = fetch.out.as_ref().map(|out| absolute(out).display().to_string());
-    let format = fetch.format.map(|format| match format {
-        Format::Files => "files".to_owned(),
-        Format::Warc => "warc".to_owned(),
-        Format::None => "none".to_owned(),
-    });
+    let format = fetch.format.map(|format| ArchiveFormat::from(format).as_str().to_owned());
     for (key, typed) in [
         ("profile", &global.profile),
         ("delay", &fetch.delay),
@@ -311,14 +303,11 @@ fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-fn archive(options: &Value, job: &str, config: &Config, clock: &Clock) -> anyhow::Result<Archive> {
-    let wrong = |error| exit::usage(format!("--out: {error}"));
-    match (options["format"].as_str(), options["out"].as_str()) {
-        (Some("files"), Some(out)) => Ok(Archive::Files(Files::open(out).map_err(wrong)?)),
-        (Some("warc"), Some(out)) => {
-            let warc = Warc::open(Path::new(out), job, config, clock.clone());
-            Ok(Archive::Warc(warc.map_err(wrong)?))
-        }
+/// Where a job with these options keeps its pages.
+fn archive(options: &Value, job: &str, config: &Config) -> anyhow::Result<Archive> {
+    let format = options["format"].as_str().and_then(ArchiveFormat::parse);
+    match (format, options["out"].as_str()) {
+        (Some(format), Some(out)) => setup::archive("--out", format, Path::new(out), job, config),
         _ => Ok(Archive::Nothing),
     }
 }

@@ -9,7 +9,7 @@ use comity::store::items::SCRAPE_JOB;
 use comity::store::jobs::{Job, Stepped};
 use serde_json::{Value, json};
 
-use super::report;
+use super::{report, table};
 use crate::args::{Global, Jobs};
 use crate::{exit, output, setup};
 
@@ -31,10 +31,9 @@ async fn list(global: &Global, store: &dyn Store) -> anyhow::Result<u8> {
     } else if jobs.is_empty() {
         output::line("no jobs yet; comity fetch --help tells how to begin one");
     } else {
-        let width = jobs.iter().map(|job| job.name.chars().count()).max().unwrap_or(0);
-        for job in &jobs {
-            output::line(&format!("{:width$}  {:9}  {}", job.name, state(job), report::progress(job)));
-        }
+        let rows: Vec<_> =
+            jobs.iter().map(|job| [job.name.clone(), state(job).to_owned(), report::progress(job)]).collect();
+        table::align(&rows);
     }
     Ok(exit::DONE)
 }

@@ -13,6 +13,7 @@ mod report;
 mod run;
 mod scrape;
 mod serve;
+mod session;
 mod shell;
 mod sources;
 mod table;
@@ -30,6 +31,11 @@ pub(crate) use remote::Unreachable;
 /// Runs what was typed.
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let Args { global, command } = args;
+    let config = || {
+        let config = setup::config(&global, Given::default())?;
+        output::log(&config.log, &global);
+        anyhow::Ok(config)
+    };
     let code = match command {
         Command::Fetch(fetch) => fetch::run(&global, fetch).await?,
         Command::Run(run) => run::run(&global, run).await?,
@@ -42,31 +48,14 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Profiles { name } => config::profiles(&global, name.as_deref())?,
         Command::Completions(completions) => shell::completions(&completions),
         Command::Man(man) => shell::man(&global, &man)?,
-        command => {
-            let config = setup::config(&global, Given::default())?;
-            output::log(&config.log, &global);
-            match command {
-                Command::Jobs(command) => jobs::run(&global, &config, command).await?,
-                Command::Domains(command) => domains::run(&global, &config, command).await?,
-                Command::Sources(command) => sources::run(&global, &config, command).await?,
-                Command::Items(command) => items::run(&global, &config, command).await?,
-                Command::Check(check) => decide::check(&global, &config, check).await?,
-                Command::Record(record) => decide::record(&global, &config, record).await?,
-                Command::Top(top) => top::run(&global, &config, &top).await?,
-                Command::Explain(explain) => decide::explain(&global, &config, explain).await?,
-                Command::Fetch(_)
-                | Command::Run(_)
-                | Command::Scrape(_)
-                | Command::Demo(_)
-                | Command::Playground(_)
-                | Command::Serve(_)
-                | Command::Wiki(_)
-                | Command::Config(_)
-                | Command::Profiles { .. }
-                | Command::Completions(_)
-                | Command::Man(_) => crate::exit::DONE,
-            }
-        }
+        Command::Jobs(command) => jobs::run(&global, &config()?, command).await?,
+        Command::Domains(command) => domains::run(&global, &config()?, command).await?,
+        Command::Sources(command) => sources::run(&global, &config()?, command).await?,
+        Command::Items(command) => items::run(&global, &config()?, command).await?,
+        Command::Check(check) => decide::check(&global, &config()?, check).await?,
+        Command::Record(record) => decide::record(&global, &config()?, record).await?,
+        Command::Top(top) => top::run(&global, &config()?, &top).await?,
+        Command::Explain(explain) => decide::explain(&global, &config()?, explain).await?,
     };
     Ok(ExitCode::from(code))
 }

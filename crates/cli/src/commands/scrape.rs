@@ -9,10 +9,11 @@ use comity::jobs::{Ended, Pool};
 use comity::pipeline::{ByHand, Counts, Left};
 use comity::store::Store;
 use comity::store::items::ItemId;
-use comity::store::sources::SourceId;
 use serde_json::{Value, json};
 
-use super::run::{Session, config, left};
+use super::run::left;
+use super::session::{Session, config};
+use super::sources;
 use crate::args::{Global, Scrape};
 use crate::live::Beside;
 use crate::signals::Signals;
@@ -87,13 +88,10 @@ async fn enqueue(session: &Session, scrape: &Scrape) -> anyhow::Result<ByHand> {
         let ids = scrape.items.iter().copied().map(ItemId).collect();
         return Ok(session.pipeline.enqueue(ids).await?);
     }
-    let source = scrape.source.map(SourceId);
-    if let Some(id) = source
-        && session.store.find_source(id).await?.is_none()
-    {
-        let what = format!("--source {id}: there is no such source; comity sources list shows them");
-        return Err(exit::usage(what));
-    }
+    let source = match scrape.source {
+        Some(id) => Some(sources::find_typed(&*session.store, "--source", id).await?.id),
+        None => None,
+    };
     Ok(session.pipeline.enqueue_unscraped(source).await?)
 }
 

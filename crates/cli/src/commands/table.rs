@@ -6,16 +6,21 @@ use crate::output;
 
 /// Writes rows below a head. Only the last column may be of any length.
 pub(crate) fn write<const N: usize>(head: [&str; N], rows: &[[String; N]]) {
+    let head = head.map(str::to_owned);
+    align(&std::iter::once(head).chain(rows.iter().cloned()).collect::<Vec<_>>());
+}
+
+/// The same without a head.
+pub(crate) fn align<const N: usize>(rows: &[[String; N]]) {
     let rows: Vec<[String; N]> =
         rows.iter().map(|row| row.clone().map(|cell| output::legible(&cell))).collect();
-    let head = head.map(str::to_owned);
     let mut widths = [0; N];
-    for row in std::iter::once(&head).chain(&rows) {
+    for row in &rows {
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = (*width).max(measure_text_width(cell));
         }
     }
-    for row in std::iter::once(&head).chain(&rows) {
+    for row in &rows {
         let cells = row.iter().zip(widths).map(|(cell, width)| pad_str(cell, width, Alignment::Left, None));
         output::line(cells.collect::<Vec<_>>().join("  ").trim_end());
     }

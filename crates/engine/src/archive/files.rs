@@ -6,12 +6,13 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use serde_json::json;
 
 use super::names::file_name;
 use super::{ArchiveError, Head, Kept, WholeFile};
+use crate::lock;
 
 /// A folder of bodies.
 #[derive(Debug)]
@@ -103,7 +104,7 @@ impl Draft {
             "bytes": self.bytes,
         });
         // One write for the whole line: lines of other processes do not come in between.
-        let mut file = self.index.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut file = lock(&self.index.file);
         file.write_all(format!("{line}\n").as_bytes()).map_err(at(&self.index.path))?;
         Ok(Kept { bytes: self.bytes, file: Some(self.path), content_type: None })
     }

@@ -47,7 +47,7 @@ pub(crate) fn note_written(answered: &Answered, permit: &mut Permit) {
 }
 
 /// A permit whose connection is open.
-struct Departing<'a>(&'a mut Permit);
+pub(crate) struct Departing<'a>(pub(crate) &'a mut Permit);
 
 impl Depart<()> for Departing<'_> {
     async fn depart(&mut self) -> Result<(), ()> {
@@ -102,8 +102,9 @@ pub(crate) fn lead(listed: &Url, first: Lead, next: &Url) -> Lead {
     if first == Lead::Listed && same { Lead::Listed } else { Lead::Remote }
 }
 
-/// A request whose connection is open waits this long for its departure, and then takes its place in line again.
-const PATIENCE: Span = Span::from_millis(250);
+/// A request whose connection is open waits this long for its departure, and then takes its place in line again. So a
+/// source whose interval is its site's pace is not put off for a few milliseconds.
+pub(crate) const PATIENCE: Span = Span::from_millis(250);
 
 #[cfg(test)]
 mod tests {

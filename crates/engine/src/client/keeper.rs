@@ -1,7 +1,7 @@
 //! The robots.txt files of origins: fetched politely, kept for a day, asked for once however many wait.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use comity_core::domain::Domain;
 use comity_core::intent::Intent;
@@ -18,6 +18,7 @@ use crate::archive::{Archive, Ending, Recording};
 use crate::config::Config;
 use crate::event::Event;
 use crate::gate::{Gate, GateError};
+use crate::lock;
 use crate::robots::{BODY_MAX, Robots, Verdict, verdict};
 use crate::transport::{Answered, Request, Transport, TransportError};
 
@@ -82,7 +83,7 @@ impl Keeper {
     /// The rules of a URL's origin, if they need not be asked for.
     pub(crate) fn known(&self, url: &Url, lead: Lead) -> Option<Rules> {
         let now = self.gate.clock().now();
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = lock(&self.known);
         let known = known.get(&place(url, lead))?.get()?;
         (known.until > now).then(|| known.rules.clone())
     }
@@ -93,7 +94,7 @@ impl Keeper {
         let origin = origin(url);
         let cell = {
             let now = self.gate.clock().now();
-            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut known = lock(&self.known);
             if known.len() >= KNOWN_MAX {
                 known.retain(|_, cell| cell.get().is_none());
             }

@@ -33,7 +33,9 @@ use crate::gate::{Gate, GateError, Permit};
 use crate::shown;
 use crate::transport::{self, Proxies, ProxyError, Transport, TransportError};
 
-pub(crate) use hop::{Next, Unsent, lead as redirected_lead, next_hop, note_written, request, send, told};
+pub(crate) use hop::{
+    Departing, Next, PATIENCE, Unsent, lead as redirected_lead, next_hop, note_written, request, send, told,
+};
 pub(crate) use keeper::{Keeper, LATER, place};
 pub use keeper::{RobotsUnavailable, recall_crawl_delay};
 

@@ -69,6 +69,18 @@ pub enum ArchiveFormat {
     None,
 }
 
+impl ArchiveFormat {
+    /// The one that goes by this name.
+    pub fn parse(name: &str) -> Option<Self> {
+        ARCHIVES.iter().find(|(known, _)| *known == name).map(|(_, format)| *format)
+    }
+
+    /// Its name.
+    pub fn as_str(self) -> &'static str {
+        ARCHIVES.iter().find(|(_, format)| *format == self).map_or("files", |(name, _)| name)
+    }
+}
+
 /// `[warc]`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WarcSettings {

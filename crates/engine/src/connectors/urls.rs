@@ -42,7 +42,7 @@ mod tests {
         assert_eq!(
             harvest.problems,
             [
-                "line 6: \"…@b.example/f\" is not an http or https URL",
+                "line 6: \"ftp://b.example/f\" is not an http or https URL",
                 "line 7: \"nonsense\" is not an http or https URL"
             ]
         );

@@ -37,7 +37,7 @@ impl Gather {
         };
         let kind = row.kind.trim().to_ascii_lowercase();
         if !kind.is_empty() && !KINDS.contains(&kind.as_str()) {
-            let (kind, url) = (shown::text(&kind), shown::text(url.as_str()));
+            let (kind, url) = (shown::text(&kind), shown::line(&shown::url(&url)).unwrap_or_default());
             let what =
                 format!("kind \"{kind}\" of {url}: expected \"feed\", \"page\", \"sitemap\" or \"urls\"");
             return self.problem(row.line, what);

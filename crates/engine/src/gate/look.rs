@@ -1,7 +1,6 @@
 //! What people, metrics and workers want to know of a gate. Nothing is changed here.
 
 use std::collections::HashMap;
-use std::sync::PoisonError;
 
 use comity_core::decision::Limit;
 use comity_core::domain::Domain;
@@ -14,6 +13,7 @@ use comity_store::status::Backlog;
 use super::Gate;
 use super::state::State;
 use crate::event::Streaks;
+use crate::lock;
 use crate::status::{HeldBack, Status, Work};
 
 /// A domain that is held here, as it is now.
@@ -130,7 +130,7 @@ impl Gate {
 
     /// What this process is at, with at most `limit` of the domains that hold it back.
     pub fn status(&self, limit: usize) -> Status {
-        let (work, backlog) = self.0.work.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let (work, backlog) = lock(&self.0.work).clone();
         let state = self.lock();
         let now = self.now();
         let (counted, worst, more) = self.walk(&state, now, limit, |terms, pace, in_line| {
@@ -180,12 +180,12 @@ impl Gate {
 
     /// What is worked on, for whoever looks on.
     pub fn set_work(&self, work: Work) {
-        self.0.work.lock().unwrap_or_else(PoisonError::into_inner).0 = Some(work);
+        lock(&self.0.work).0 = Some(work);
     }
 
     /// How much of it waits for which domain, as far as was counted.
     pub fn set_backlog(&self, backlog: Vec<Backlog>) {
-        self.0.work.lock().unwrap_or_else(PoisonError::into_inner).1 = backlog.into();
+        lock(&self.0.work).1 = backlog.into();
     }
 
     /// When the first of those in line can leave, as far as is known; `None` when nobody is in line.

@@ -40,6 +40,7 @@ use tokio::sync::oneshot;
 
 use crate::clock::Clock;
 use crate::event::{Event, Events};
+use crate::lock;
 use crate::status::Work;
 
 pub use look::{Live, Slow, Survey};
@@ -391,7 +392,7 @@ impl Gate {
 
 impl Inner {
     fn lock(&self) -> MutexGuard<'_, State> {
-        state::lock(&self.state)
+        lock(&self.state)
     }
 
     /// Something of a domain changed: what is to be kept of it is saved, and whoever may go now goes.

@@ -1,7 +1,7 @@
 //! What the gate's lock protects: the lines, the domains held, and when to look next.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 
 use comity_core::decision::{Limit, Reason};
 use comity_core::dispatch::{Dispatch, Next};
@@ -18,6 +18,7 @@ use tokio::sync::oneshot;
 use super::{Inner, Permit};
 use crate::clock::Clock;
 use crate::event::Event;
+use crate::lock;
 
 /// What waits for its turn and is sent off with a permit.
 pub(crate) trait Errand: Send {
@@ -375,11 +376,6 @@ pub(super) fn keep_time(gate: &Weak<Inner>, state: &Mutex<State>, condition: &Co
             }
         }
     }
-}
-
-/// A caller that panicked inside leaves paces that are still paces.
-pub(super) fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Why a domain that goes to another process keeps its callers.

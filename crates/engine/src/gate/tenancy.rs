@@ -4,7 +4,7 @@
 //! A process that cannot beat stops sending well before its time is over, and one whose time ran out while it was
 //! stopped finds so on its own clock before anything leaves.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use comity_core::domain::Domain;
 use comity_core::pace::{Left, Pace, Pinned, Terms};
@@ -21,6 +21,7 @@ use super::state::{self, Tenure};
 use super::upkeep::{MARGIN, upkeep};
 use crate::clock::Clock;
 use crate::event::{Event, Events};
+use crate::lock;
 
 /// Why nobody can be let go.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -218,7 +219,7 @@ impl Gate {
     pub(crate) fn parted(&self) -> mpsc::UnboundedReceiver<Parted> {
         let (sender, receiver) = mpsc::unbounded_channel();
         if let Some(tenancy) = &self.0.tenancy {
-            tenancy.parted.lock().unwrap_or_else(PoisonError::into_inner).push(sender);
+            lock(&tenancy.parted).push(sender);
         }
         receiver
     }
@@ -354,7 +355,7 @@ async fn take_one(gate: Gate, domain: Domain, host: Domain) -> Result<bool, Stor
 
 impl Tenancy {
     pub(super) fn holder(&self) -> HolderId {
-        *self.holder.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.holder)
     }
 
     /// Does something of which nobody waits for the end.
@@ -363,7 +364,7 @@ impl Tenancy {
     }
 
     pub(super) fn part(&self, parted: Parted) {
-        let mut senders = self.parted.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut senders = lock(&self.parted);
         senders.retain(|sender| sender.send(parted.clone()).is_ok());
     }
 

@@ -1,7 +1,7 @@
 //! What a gate on a store does all the time: it beats, saves what must survive, lets go of what nobody uses, and hands
 //! over what others want.
 
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use comity_core::paces::DomainId;
@@ -13,6 +13,7 @@ use super::state::{self, State};
 use super::tenancy::Tenancy;
 use super::{Gate, Inner};
 use crate::event::Event;
+use crate::lock;
 
 /// Keeps our time in the store, saves what must be kept, and hands domains over.
 pub(super) async fn upkeep(gate: Weak<Inner>) {
@@ -70,7 +71,7 @@ async fn beat(inner: &Arc<Inner>, tenancy: &Tenancy) -> Result<(), StoreError> {
         Err(StoreError::Lost) => {
             lose(inner, tenancy);
             let holder = tenancy.store.register(tenancy.name.clone(), now).await?;
-            *tenancy.holder.lock().unwrap_or_else(PoisonError::into_inner) = holder;
+            *lock(&tenancy.holder) = holder;
         }
         Err(error) => return Err(error),
     }

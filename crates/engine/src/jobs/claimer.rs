@@ -12,7 +12,7 @@ use comity_store::jobs::Stepped;
 use comity_store::tasks::{Claim, Claimed, LaneId};
 use url::Url;
 
-use super::errand::Page;
+use super::errand::Trip;
 use super::{Ended, Inner, Until};
 use crate::event::Event;
 use crate::gate::Taker;
@@ -73,7 +73,7 @@ impl Claimer {
         } else if now >= self.look_at {
             self.claim(room).await?;
         }
-        let idle = self.inner.lanes().is_empty() && self.inner.fetches.len() <= 1;
+        let idle = self.inner.lanes().is_empty() && self.inner.fetches.is_empty();
         if idle && !self.inner.filling.load(Ordering::Relaxed) {
             return match self.inner.until {
                 Until::Done => self.end(JobStep::Finish, None).await,
@@ -95,7 +95,7 @@ impl Claimer {
         let inner = self.inner.clone();
         let Until::Idle { patience: Some(patience) } = inner.until else { return Ok(None) };
         let busy =
-            inner.filling.load(Ordering::Relaxed) || inner.fetches.len() > 1 || !inner.asking().is_empty();
+            inner.filling.load(Ordering::Relaxed) || !inner.fetches.is_empty() || !inner.asking().is_empty();
         let now = inner.now();
         let first = match busy {
             true => None,
@@ -170,7 +170,7 @@ impl Claimer {
         for (lane, tasks) in inner.store.refill(refills).await? {
             let fresh = inner.lanes().refilled(lane, tasks, inner.now());
             if let Some((hold, domain, tasks)) = fresh {
-                tasks.into_iter().for_each(|task| Page::begin(&inner, lane, hold, &domain, task));
+                tasks.into_iter().for_each(|task| Trip::begin(&inner, lane, hold, &domain, task));
             }
         }
         Ok(())
@@ -208,7 +208,7 @@ impl Inner {
         let Some(hold) = hold else { return false };
         let now = self.now();
         let tasks = self.lanes().open(lane, domain.clone(), hold, tasks, CLAIM_TASKS, now);
-        tasks.into_iter().for_each(|task| Page::begin(self, lane, hold, &domain, task));
+        tasks.into_iter().for_each(|task| Trip::begin(self, lane, hold, &domain, task));
         true
     }
 }

@@ -1,11 +1,23 @@
 //! One task on its way: robots.txt, its turn, the request, and what became of it.
+//!
+//! ```text
+//!  begin ─► set_out ─ rules known ─► line_up ─► join ─► (the gate's line) ─► go ─► fetch ─► answered ─► settle
+//!              │ ▲                    │    ▲                                 │                │
+//!              ▼ │                    ▼    │                                 ▼                └─ follow: a redirect
+//!  before_robots │           take_turn ► ask_in_turn                   fetch_item                sets out again
+//!              ▼ │                 (items only)                 (items: begins when connected)
+//!      wait_for_robots
+//! ```
+//!
+//! The task of an item asks the store whether it may start: before anything is asked of its site, and once more
+//! in its turn. What cannot go on is put down: in the store it waits.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use comity_core::domain::Domain;
 use comity_core::outcome::{Answer, Outcome};
-use comity_core::pace::Recorded;
+use comity_core::pace::{Recorded, Standing};
 use comity_core::retry;
 use comity_core::task::{JobStep, TaskId, TaskStep};
 use comity_core::time::Timestamp;
@@ -25,7 +37,7 @@ use crate::gate::{Errand, Permit};
 use crate::transport::{Answered, Request, TransportError};
 
 /// A task on its way.
-pub(super) struct Page {
+pub(super) struct Trip {
     pub(super) pool: Arc<Inner>,
     row: TaskRow,
     lane: LaneId,
@@ -45,7 +57,7 @@ pub(super) struct Page {
     pub(super) scrape: Option<Scrape>,
 }
 
-impl Page {
+impl Trip {
     /// A task came into hand: it joins its line, or is settled if it is not to be fetched.
     pub(super) fn begin(pool: &Arc<Inner>, lane: LaneId, hold: Hold, domain: &Domain, row: TaskRow) {
         let listed = Url::parse(&row.url);
@@ -64,7 +76,7 @@ impl Page {
         let host = Domain::of(&url).unwrap_or_else(|| domain.clone());
         let hops = row.hops;
         let scrape = row.scrapes.map(|_| Scrape::default());
-        let page = Self {
+        let trip = Self {
             pool: pool.clone(),
             row,
             lane,
@@ -78,7 +90,7 @@ impl Page {
             attempts: Vec::new(),
             scrape,
         };
-        Box::new(page).set_out();
+        Box::new(trip).set_out();
     }
 
     /// Asks robots.txt, and joins the line.
@@ -94,7 +106,7 @@ impl Page {
                 false => self.settle(Step::Skipped { reason: "robots".to_owned() }, None),
             },
             Some(Err(error)) => self.forbidden_for_now(&error),
-            None => self.ask_robots(),
+            None => self.before_robots(),
         }
     }
 
@@ -117,20 +129,20 @@ impl Page {
     }
 
     /// The scrape of an item asks first whether it may start: for nothing else is anything asked of a site.
-    fn ask_robots(self: Box<Self>) {
+    fn before_robots(self: Box<Self>) {
         if self.scrape.as_ref().is_none_or(Scrape::has_begun) {
-            return self.ask();
+            return self.wait_for_robots();
         }
         let pool = self.pool.clone();
         pool.runtime.clone().spawn(async move {
-            if let Some(page) = may_start(&pool, self).await {
-                page.ask();
+            if let Some((trip, _)) = may_start(&pool, self).await {
+                trip.wait_for_robots();
             }
         });
     }
 
     /// Waits for robots.txt with everybody else of its origin, in no line and on no worker.
-    fn ask(self: Box<Self>) {
+    fn wait_for_robots(self: Box<Self>) {
         let (pool, url, lead) = (self.pool.clone(), self.url.clone(), self.lead);
         let Some(keeper) = pool.keeper.clone() else { return };
         let place = place(&url, lead);
@@ -148,9 +160,9 @@ impl Page {
                 () = pool.until_over() => false,
             };
             let waiting = pool.asking().remove(&place).unwrap_or_default();
-            for page in waiting.into_iter().map(Box::new) {
+            for trip in waiting.into_iter().map(Box::new) {
                 // That nobody is let go any more says nothing about its site: it waits for whoever comes next.
-                if is_known { page.set_out() } else { page.put_down() }
+                if is_known { trip.set_out() } else { trip.put_down() }
             }
         });
     }
@@ -196,7 +208,7 @@ impl Page {
             return self.put_down();
         }
         if self.scrape.is_some() {
-            return self.scrape(permit, tenant).await;
+            return self.fetch_item(permit, tenant).await;
         }
         let pool = self.pool.clone();
         let recording = pool.archive.record(&self.url);
@@ -262,7 +274,10 @@ impl Page {
             return match next_hop(&self.url, status, &headers) {
                 Some(next) => self.follow(next, tenant),
                 None if answer.outcome == Outcome::Success => self.done(tenant, status, Kept::default()),
-                None => self.refused(&permit, tenant, answer.outcome, recorded.standing, Some(status)),
+                None => {
+                    let error = format!("status {status}");
+                    self.judged(&permit, tenant, answer.outcome, recorded.standing, Some(status), error);
+                }
             };
         }
         match self.keep(&mut answered, recording).await {
@@ -355,25 +370,13 @@ impl Page {
         self.judged(&permit, tenant, broken.outcome, recorded.standing, None, cause.to_string());
     }
 
-    fn refused(
-        self: Box<Self>,
-        permit: &Permit,
-        tenant: Tenant,
-        outcome: Outcome,
-        standing: comity_core::pace::Standing,
-        status: Option<u16>,
-    ) {
-        let error = status.map_or_else(|| outcome.to_string(), |status| format!("status {status}"));
-        self.judged(permit, tenant, outcome, standing, status, error);
-    }
-
     /// Tried again, or given up.
     fn judged(
         self: Box<Self>,
         permit: &Permit,
         tenant: Tenant,
         outcome: Outcome,
-        standing: comity_core::pace::Standing,
+        standing: Standing,
         status: Option<u16>,
         error: String,
     ) {
@@ -436,9 +439,8 @@ impl Page {
     }
 
     pub(super) fn settle(self: Box<Self>, step: Step, tenant: Option<Tenant>) {
-        let page = *self;
-        let answered = page.attempts.last().is_some_and(|attempt| attempt.outcome == Outcome::Answered);
-        let Self { pool, row, lane, hold, url, attempts, .. } = page;
+        let Self { pool, row, lane, hold, url, attempts, .. } = *self;
+        let answered = attempts.last().is_some_and(|attempt| attempt.outcome == Outcome::Answered);
         let settle = Settle { task: row.id, job: pool.job.id, hold, attempts, step };
         let one = One { settle, row, lane, url, answered, tenant };
         let _ = pool.settles.send(Settling::One(Box::new(one)));
@@ -456,7 +458,7 @@ impl Page {
     }
 }
 
-impl Errand for Page {
+impl Errand for Trip {
     fn go(self: Box<Self>, permit: Permit) {
         let pool = self.pool.clone();
         pool.fetches.spawn_on(self.fetch(permit), &pool.runtime);
@@ -469,8 +471,8 @@ impl Errand for Page {
 
 /// An errand that could not join a line.
 fn put_back(errand: Box<dyn Errand>) {
-    if let Ok(page) = errand.into_any().downcast::<Page>() {
-        page.put_down();
+    if let Ok(trip) = errand.into_any().downcast::<Trip>() {
+        trip.put_down();
     }
 }
 

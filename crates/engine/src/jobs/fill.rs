@@ -2,7 +2,6 @@
 
 use std::io::Read;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use comity_core::domain::Domain;
 use comity_core::rule::RuleTable;
@@ -81,12 +80,7 @@ impl Pool {
         let holder = inner.gate.holder().ok_or(StoreError::Closed)?;
         inner.store.filling(inner.job.id, holder, Filling::Begun, inner.now()).await?;
         let fill = Fill { gate: inner.gate.clone(), store: inner.store.clone(), job: inner.job.id };
-        let filled = fill
-            .read(lines, on_bad, |added| {
-                inner.added.fetch_add(added, Ordering::Relaxed);
-                self.poke();
-            })
-            .await?;
+        let filled = fill.read(lines, on_bad, || self.poke()).await?;
         let whole = filled.error.is_none() && !filled.stopped && filled.refused == 0;
         let filling = if whole { Filling::Ended } else { Filling::Broken };
         inner.store.filling(inner.job.id, holder, filling, inner.now()).await?;
@@ -99,7 +93,7 @@ impl Fill {
         &self,
         lines: Box<dyn Read + Send>,
         on_bad: OnBad,
-        mut added: impl FnMut(u64),
+        added: impl Fn(),
     ) -> Result<Filled, StoreError> {
         let (sender, mut receiver) = mpsc::channel(2);
         let rules = self.gate.rules().clone();
@@ -113,7 +107,7 @@ impl Fill {
             filled.new += enqueued.new;
             filled.known += enqueued.known;
             filled.refused += enqueued.refused;
-            added(enqueued.new);
+            added();
             if enqueued.refused > 0 {
                 break;
             }

@@ -20,27 +20,28 @@ mod scrape;
 mod settler;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use comity_core::guard::{CancelGuard, FailureGuard};
-use comity_core::task::{JobId, JobState, JobStep};
+use comity_core::task::{JobState, JobStep};
 use comity_core::time::{Span, Timestamp};
 use comity_store::jobs::Job;
 use comity_store::{Store, StoreError};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc, watch};
+use tokio::task::JoinHandle;
 use tokio_util::task::TaskTracker;
 
 use crate::archive::{Archive, ArchiveError};
 use crate::client::Keeper;
 use crate::config::{Config, JobSettings, RobotsPolicy};
 use crate::gate::{Gate, Parted};
+use crate::lock;
 use crate::transport::Transport;
 
 use claimer::{Claimer, LOOK};
-use errand::Page;
+use errand::Trip;
 pub use fill::{BadLine, Filled, Go, OnBad, read_url};
 use lanes::Lanes;
 use scrape::Turns;
@@ -111,7 +112,7 @@ struct Inner {
     redirects_max: u32,
     lanes: Mutex<Lanes>,
     /// Tasks that wait for the robots.txt of their origin, in the order they came.
-    asking: Mutex<HashMap<String, Vec<Page>>>,
+    asking: Mutex<HashMap<String, Vec<Trip>>>,
     /// Tasks of items that wait until another of their source has asked.
     turns: Mutex<Turns>,
     guards: Mutex<Guards>,
@@ -121,9 +122,10 @@ struct Inner {
     /// There may be lanes that were not there when the store was last asked.
     fresh: AtomicBool,
     filling: AtomicBool,
-    added: AtomicU64,
     over: watch::Sender<bool>,
+    /// What is on the wire.
     fetches: TaskTracker,
+    settler: Mutex<Option<JoinHandle<()>>>,
     runtime: Handle,
 }
 
@@ -169,12 +171,13 @@ impl Pool {
             poke: Notify::new(),
             fresh: AtomicBool::new(true),
             filling: AtomicBool::new(false),
-            added: AtomicU64::new(0),
             over: watch::Sender::new(false),
             fetches: TaskTracker::new(),
+            settler: Mutex::default(),
             runtime: Handle::current(),
         });
-        inner.fetches.spawn(settler::run(Arc::downgrade(&inner), settling));
+        let settler = tokio::spawn(settler::run(Arc::downgrade(&inner), settling));
+        *lock(&inner.settler) = Some(settler);
         Self(inner)
     }
 
@@ -210,7 +213,7 @@ impl Pool {
                     None => std::future::pending().await,
                 }} => {}
                 () = inner.until_over() => {}
-                () = tokio::time::sleep(crate::clock::duration(idle_for)) => {}
+                () = tokio::time::sleep(idle_for.into()) => {}
             }
         };
         self.put_down(ended.is_ok()).await;
@@ -225,13 +228,7 @@ impl Pool {
 
     /// How many requests are on the wire.
     pub fn in_flight(&self) -> usize {
-        // One of them is the settler.
-        self.0.fetches.len().saturating_sub(1)
-    }
-
-    /// How many tasks the job has, as far as is known here.
-    pub fn tasks(&self) -> u64 {
-        self.0.job.counts.tasks + self.0.added.load(Ordering::Relaxed)
+        self.0.fetches.len()
     }
 
     /// Tasks are being added from here: the job does not finish meanwhile.
@@ -256,12 +253,13 @@ impl Pool {
             // Nothing can be settled any more, so there is nothing to wait for.
             return;
         }
-        while inner.fetches.len() > 1 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        let _ = inner.settles.send(Settling::Last);
         inner.fetches.close();
         inner.fetches.wait().await;
+        let _ = inner.settles.send(Settling::Last);
+        let settler = lock(&inner.settler).take();
+        if let Some(settler) = settler {
+            let _ = settler.await;
+        }
         // Others may work on what is left, and so may the next pool of this process.
         let (lanes, now) = (inner.lanes().take_all(), inner.now());
         if let Some(holder) = inner.gate.holder() {
@@ -272,19 +270,19 @@ impl Pool {
 
 impl Inner {
     fn lanes(&self) -> MutexGuard<'_, Lanes> {
-        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.lanes)
     }
 
-    fn asking(&self) -> MutexGuard<'_, HashMap<String, Vec<Page>>> {
-        self.asking.lock().unwrap_or_else(PoisonError::into_inner)
+    fn asking(&self) -> MutexGuard<'_, HashMap<String, Vec<Trip>>> {
+        lock(&self.asking)
     }
 
     fn turns(&self) -> MutexGuard<'_, Turns> {
-        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.turns)
     }
 
     fn guards(&self) -> MutexGuard<'_, Guards> {
-        self.guards.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.guards)
     }
 
     fn now(&self) -> Timestamp {
@@ -315,6 +313,6 @@ fn unwritable(error: ArchiveError) -> StoreError {
 /// The identity of a job's pool, for tests and logs.
 impl std::fmt::Debug for Pool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Pool").field("job", &JobId(self.0.job.id.0)).finish_non_exhaustive()
+        f.debug_struct("Pool").field("job", &self.0.job.id).finish_non_exhaustive()
     }
 }

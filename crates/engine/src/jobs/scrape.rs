@@ -7,12 +7,12 @@
 //! the store's, when the connection is open.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use comity_core::interval::Deferred;
 use comity_core::task::TaskId;
-use comity_core::time::{Span, Timestamp};
+use comity_core::time::Timestamp;
 use comity_store::StoreError;
 use comity_store::domains::Hold;
 use comity_store::items::{LogId, Start, StartStep, Started};
@@ -20,14 +20,14 @@ use comity_store::sources::SourceId;
 use comity_store::tasks::{LaneId, Step};
 
 use super::Inner;
-use super::errand::Page;
+use super::errand::Trip;
 use super::settler::Tenant;
 use crate::archive::Recording;
-use crate::client::{note_written, request};
+use crate::client::{Departing, PATIENCE, note_written, request};
 use crate::event::{Event, TaskEvent};
 use crate::gate::Permit;
-use crate::shown;
 use crate::transport::{Depart, Request, SendError};
+use crate::{lock, shown};
 
 /// What a task of an item knows of its scrape.
 #[derive(Default)]
@@ -42,7 +42,7 @@ pub(super) struct Scrape {
 }
 
 /// Tasks that wait for their turn; what is in here is taken by somebody.
-pub(super) type Turns = HashMap<Key, VecDeque<Box<Page>>>;
+pub(super) type Turns = HashMap<Key, VecDeque<Box<Trip>>>;
 
 /// What tasks take turns for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -80,13 +80,13 @@ impl Scrape {
         pool.runtime.spawn(async move {
             tokio::time::sleep(TURN_MAX).await;
             if let Some(turn) = turn.upgrade() {
-                drop(turn.lock().unwrap_or_else(PoisonError::into_inner).take());
+                drop(lock(&turn).take());
             }
         });
     }
 
     fn drop_source_turn(&self) {
-        drop(self.source_turn.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(lock(&self.source_turn).take());
     }
 
     /// The row of a scrape that is not sent after all; that of one that was sent before stays.
@@ -115,75 +115,65 @@ impl Drop for Turn {
 }
 
 /// Waits for its turns, asks, and joins the line if it may.
-pub(super) fn take_turn(pool: &Arc<Inner>, page: Box<Page>, key: Key) {
+pub(super) fn take_turn(pool: &Arc<Inner>, trip: Box<Trip>, key: Key) {
     let mut turns = pool.turns();
     if let Some(waiting) = turns.get_mut(&key) {
-        waiting.push_back(page);
+        waiting.push_back(trip);
         return;
     }
     turns.insert(key, VecDeque::new());
     drop(turns);
-    has_turn(pool, page, key);
+    has_turn(pool, trip, key);
 }
 
 fn pass_on(pool: &Arc<Inner>, key: Key) {
     let mut turns = pool.turns();
     match turns.get_mut(&key).and_then(VecDeque::pop_front) {
-        Some(page) => {
+        Some(trip) => {
             drop(turns);
-            has_turn(pool, page, key);
+            has_turn(pool, trip, key);
         }
         None => drop(turns.remove(&key)),
     }
 }
 
-fn has_turn(pool: &Arc<Inner>, mut page: Box<Page>, key: Key) {
+fn has_turn(pool: &Arc<Inner>, mut trip: Box<Trip>, key: Key) {
     let turn = Some(Turn { pool: pool.clone(), key });
-    let Some(scrape) = page.scrape.as_mut() else { return };
+    let Some(scrape) = trip.scrape.as_mut() else { return };
     match key {
         Key::Lane(source, _) => {
             scrape.lane_turn = turn;
-            take_turn(pool, page, Key::Source(source));
+            take_turn(pool, trip, Key::Source(source));
         }
         Key::Source(_) => {
-            *scrape.source_turn.lock().unwrap_or_else(PoisonError::into_inner) = turn;
-            ask(pool, page);
+            *lock(&scrape.source_turn) = turn;
+            ask_in_turn(pool, trip);
         }
     }
 }
 
-fn ask(pool: &Arc<Inner>, page: Box<Page>) {
+fn ask_in_turn(pool: &Arc<Inner>, trip: Box<Trip>) {
     let pool = pool.clone();
     pool.runtime.clone().spawn(async move {
-        if pool.is_over() || !page.is_open() {
-            return page.put_down();
+        if pool.is_over() || !trip.is_open() {
+            return trip.put_down();
         }
-        match pool.start(&page, StartStep::Ask).await {
-            Ok(Started::MayJoin | Started::Begun(_) | Started::GoesOn(_)) => {
-                page.join_in_turn(Timestamp::MIN)
-            }
-            Ok(Started::Soon(at)) => page.join_in_turn(at),
-            Ok(Started::Deferred(deferred)) => page.deferred(&deferred),
-            Ok(Started::Gone(why)) => page.gone(why),
-            Ok(Started::Fenced) => page.put_down(),
-            Err(error) => {
-                pool.gate.fail(error);
-                page.put_down();
-            }
+        if let Some((trip, at)) = may_start(&pool, trip).await {
+            trip.join_in_turn(at);
         }
     });
 }
 
-impl Page {
-    /// The same for the scrape of an item, which begins when its connection is open.
-    pub(super) async fn scrape(mut self: Box<Self>, mut permit: Permit, tenant: Tenant) {
+impl Trip {
+    /// Sends the request of an item's task: its scrape begins when the connection is open.
+    pub(super) async fn fetch_item(mut self: Box<Self>, mut permit: Permit, tenant: Tenant) {
         let pool = self.pool.clone();
         let (task, hold) = self.task();
         let Some(scrape) = &mut self.scrape else { return };
         let recording = pool.archive.record(&self.url);
         let witness = recording.as_ref().map(Recording::witness);
         let asked = Request { witness, ..request(&self.url, self.lead) };
-        let beginning = Beginning { pool: &pool, permit: &mut permit, scrape, task, hold };
+        let beginning = Beginning { pool: &pool, departing: Departing(&mut permit), scrape, task, hold };
         let sent = pool.transport.send(asked, beginning).await;
         if let (Some(scrape), Ok(_) | Err(SendError::Failed(_))) = (&mut self.scrape, &sent) {
             scrape.sent();
@@ -237,24 +227,25 @@ impl Page {
     }
 }
 
-/// Asks whether a task may start at all, before anything is asked on its behalf; false when that is settled.
-pub(super) async fn may_start(pool: &Arc<Inner>, page: Box<Page>) -> Option<Box<Page>> {
-    match pool.start(&page, StartStep::Ask).await {
-        Ok(Started::Deferred(deferred)) => page.deferred(&deferred),
-        Ok(Started::Gone(why)) => page.gone(why),
-        Ok(Started::Fenced) => page.put_down(),
-        Ok(_) => return Some(page),
+/// Asks the store whether a task may start, before anything is done on its behalf; from when on, unless that is settled.
+pub(super) async fn may_start(pool: &Arc<Inner>, trip: Box<Trip>) -> Option<(Box<Trip>, Timestamp)> {
+    match pool.start(&trip, StartStep::Ask).await {
+        Ok(Started::MayJoin | Started::Begun(_) | Started::GoesOn(_)) => return Some((trip, Timestamp::MIN)),
+        Ok(Started::Soon(at)) => return Some((trip, at)),
+        Ok(Started::Deferred(deferred)) => trip.deferred(&deferred),
+        Ok(Started::Gone(why)) => trip.gone(why),
+        Ok(Started::Fenced) => trip.put_down(),
         Err(error) => {
             pool.gate.fail(error);
-            page.put_down();
+            trip.put_down();
         }
     }
     None
 }
 
 impl Inner {
-    async fn start(&self, page: &Page, step: StartStep) -> Result<Started, StoreError> {
-        let (task, hold) = page.task();
+    async fn start(&self, trip: &Trip, step: StartStep) -> Result<Started, StoreError> {
+        let (task, hold) = trip.task();
         self.start_scrape(task, hold, step).await
     }
 
@@ -268,7 +259,7 @@ impl Inner {
 /// A scrape whose connection is open: its row is committed, and then its request leaves.
 pub(super) struct Beginning<'a> {
     pub(super) pool: &'a Inner,
-    pub(super) permit: &'a mut Permit,
+    pub(super) departing: Departing<'a>,
     pub(super) scrape: &'a mut Scrape,
     pub(super) task: TaskId,
     pub(super) hold: Hold,
@@ -279,7 +270,7 @@ impl Depart<Stays> for Beginning<'_> {
         if !self.scrape.has_begun() {
             self.begin().await?;
         }
-        if self.permit.departs(PATIENCE).await { Ok(()) } else { Err(Stays::Withheld) }
+        self.departing.depart().await.map_err(|()| Stays::Withheld)
     }
 }
 
@@ -307,6 +298,3 @@ impl Beginning<'_> {
 
 /// Whoever could leave at once and did not within this time lets the others of its source ask.
 const TURN_MAX: Duration = Duration::from_secs(1);
-/// A wait no longer than this is waited for on the spot, so that a source whose interval is its site's pace is not
-/// put off for a few milliseconds.
-const PATIENCE: Span = Span::from_millis(250);

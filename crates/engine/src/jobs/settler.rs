@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use url::Url;
 
 use super::Inner;
-use super::errand::Page;
+use super::errand::Trip;
 use crate::event::{Event, TaskEvent};
 use crate::gate::Gate;
 use crate::shown;
@@ -141,7 +141,7 @@ fn conclude(pool: &Arc<Inner>, one: One, settled: Settled) -> bool {
         && let Some((hold, domain)) = kept(pool, lane, settle.hold)
     {
         let row = TaskRow { ready_at, retries, ..row };
-        Page::begin(pool, lane, hold, &domain, row);
+        Trip::begin(pool, lane, hold, &domain, row);
         return false;
     }
     if let Step::Moved { .. } = settle.step {

@@ -1,6 +1,5 @@
 //! `comity run`.
 
-mod session;
 mod tell;
 mod watching;
 
@@ -15,9 +14,10 @@ use comity::pipeline::{Cadences, Listener, Note, Orders, Pipeline, Report, Scrap
 use comity::store::sources::SourceId;
 use comity::store::{Store, StoreError};
 
-pub(super) use session::{Session, config};
 pub(super) use tell::left;
 
+use super::session::{self, Session, config};
+use super::sources;
 use crate::args::{Global, Run};
 use crate::live::Beside;
 use crate::signals::Signals;
@@ -77,10 +77,7 @@ async fn work(
     }
     let pool = pipeline.pool().clone();
     pool.set_filling(true);
-    let mut scraping = tokio::spawn({
-        let pool = pool.clone();
-        async move { pool.run().await }
-    });
+    let mut scraping = session::scrape(&pipeline);
     let mut ended = None;
     let report = match pipeline.run(&orders, &*asked).await {
         Ok(mut report) => {
@@ -167,11 +164,7 @@ fn orders(run: &Run, now: Timestamp) -> anyhow::Result<Orders> {
 /// Sources that were named have to be there.
 async fn check_sources(store: &dyn Store, run: &Run) -> anyhow::Result<()> {
     for id in &run.source {
-        if store.find_source(SourceId(*id)).await?.is_none() {
-            return Err(exit::usage(format!(
-                "--source {id}: there is no such source; comity sources list shows them"
-            )));
-        }
+        sources::find_typed(store, "--source", *id).await?;
     }
     Ok(())
 }

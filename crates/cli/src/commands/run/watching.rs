@@ -11,10 +11,10 @@ use comity::pipeline::{Listener, Note, Report, Scraping};
 use comity::store::StoreError;
 use serde_json::{Value, json};
 
-use super::session::tasks;
-use super::{Session, check_sources, config, orders, tell};
+use super::{check_sources, orders, tell};
 use crate::args::{Global, Run};
 use crate::commands::report::moment;
+use crate::commands::session::{Session, config, tasks};
 use crate::signals::{Asked, Signals};
 use crate::{exit, output};
 

@@ -36,7 +36,7 @@ pub(super) async fn set(global: &Global, config: &Config, set: &SourcesSet) -> a
     };
     let after = match store.change_source(before.id, change).await? {
         Changed::Yes(after) => after,
-        Changed::Missing => return Err(unknown(set.id)),
+        Changed::Missing => return Err(unknown("source =", set.id)),
         Changed::Taken(other) => {
             let url = set.url.as_deref().map(without_user).unwrap_or_default();
             return Err(exit::usage(format!("--url = {url:?}: source {other} has that URL already")));

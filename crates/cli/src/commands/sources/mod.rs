@@ -21,35 +21,33 @@ use crate::{exit, output, setup};
 
 pub(crate) async fn run(global: &Global, config: &Config, command: Sources) -> anyhow::Result<u8> {
     // What was typed wrongly is told before anything is opened.
+    let store = || setup::open_store(config);
     match command {
         Sources::Add(add) => add::run(global, config, &add).await,
         Sources::Import(import) => exchange::import(global, config, &import).await,
         Sources::Set(set) => change::set(global, config, &set).await,
         Sources::Cadence(command) => cadence::run(global, config, command).await,
-        command => {
-            let store = setup::open_store(config)?;
-            match command {
-                Sources::Show { id } => show::show(global, config, &*store, id).await,
-                Sources::Remove { ids } => change::remove(global, &*store, ids).await,
-                Sources::Export { out } => exchange::export(global, &*store, out.as_deref()).await,
-                Sources::List { like, kind, failing } => {
-                    show::list(global, config, &*store, &like, kind, failing).await
-                }
-                Sources::Add(_) | Sources::Import(_) | Sources::Set(_) | Sources::Cadence(_) => {
-                    Ok(exit::DONE)
-                }
-            }
+        Sources::Show { id } => show::show(global, config, &*store()?, id).await,
+        Sources::Remove { ids } => change::remove(global, &*store()?, ids).await,
+        Sources::Export { out } => exchange::export(global, &*store()?, out.as_deref()).await,
+        Sources::List { like, kind, failing } => {
+            show::list(global, config, &*store()?, &like, kind, failing).await
         }
     }
 }
 
 /// The source with that number.
 pub(super) async fn find(store: &dyn Store, id: i64) -> anyhow::Result<Source> {
-    store.find_source(SourceId(id)).await?.ok_or_else(|| unknown(id))
+    find_typed(store, "source =", id).await
 }
 
-fn unknown(id: i64) -> anyhow::Error {
-    exit::usage(format!("source = {id}: there is no such source; comity sources list shows them"))
+/// The same for a number that was `typed` in another way.
+pub(super) async fn find_typed(store: &dyn Store, typed: &str, id: i64) -> anyhow::Result<Source> {
+    store.find_source(SourceId(id)).await?.ok_or_else(|| unknown(typed, id))
+}
+
+fn unknown(typed: &str, id: i64) -> anyhow::Error {
+    exit::usage(format!("{typed} {id}: there is no such source; comity sources list shows them"))
 }
 
 /// The source that is asked at `url`, or was when it was added.

@@ -126,7 +126,7 @@ impl Reader {
                 self.world.write(name, &block.text);
             }
             // Drawings, and what other tests run.
-            "text" | "rust" | "yaml" | "console" => {}
+            "text" | "rust" | "rust,no_run" | "yaml" | "console" => {}
             other => panic!("{}: nobody knows what to do with {other:?}", self.at(block)),
         }
     }

@@ -1,6 +1,5 @@
 //! What came of one request: what it means for the pace, and for whoever asked.
 
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
@@ -12,10 +11,10 @@ use serde_json::Value;
 use url::Url;
 
 use super::Api;
-use crate::shown;
 use crate::transport::TransportError;
 use crate::wiki::answers::{Answered, Envelope, Rest};
 use crate::wiki::error::{Code, WikiError};
+use crate::{lock, shown};
 
 /// What came of one request.
 pub(super) struct Attempt {
@@ -128,7 +127,7 @@ impl Api {
         for (module, warning) in warnings {
             let text = warning["warnings"].as_str().map_or_else(|| warning.to_string(), str::to_owned);
             let [module, text] = [module, &text].map(|text| shown::line(text).unwrap_or_default());
-            let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut warned = lock(&self.warned);
             if warned.len() < WARNINGS_MAX && warned.insert(format!("{module}: {text}")) {
                 tracing::warn!(api = %self.address(), module, "the wiki warns: {text}");
             }

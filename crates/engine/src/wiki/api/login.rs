@@ -1,13 +1,14 @@
 //! Who asks: a session that is begun with a bot password, and begun again when it is lost.
 
 use std::collections::BTreeMap;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use http::header::{COOKIE, SET_COOKIE};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::{Api, Fields};
+use crate::lock;
 use crate::wiki::answers::{Answered, Tokens};
 use crate::wiki::error::WikiError;
 
@@ -38,7 +39,7 @@ pub(super) struct Session {
 impl Session {
     /// The header that says so.
     pub(super) fn cookies(&self) -> Vec<(HeaderName, HeaderValue)> {
-        let cookies = self.cookies.lock().unwrap_or_else(PoisonError::into_inner);
+        let cookies = lock(&self.cookies);
         let pairs: Vec<String> = cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let mut value = HeaderValue::try_from(pairs.join("; ")).ok().filter(|value| !value.is_empty());
         if let Some(value) = &mut value {
@@ -50,7 +51,7 @@ impl Session {
     /// Takes what an answer sets. The cookies go to this one address only, so that where and how long they are meant
     /// for does not matter.
     pub(super) fn take_cookies(&self, headers: &HeaderMap) {
-        let mut cookies = self.cookies.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cookies = lock(&self.cookies);
         for header in headers.get_all(SET_COOKIE) {
             let pair = header.to_str().ok().and_then(|text| text.split(';').next()?.trim().split_once('='));
             match pair {

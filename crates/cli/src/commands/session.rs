@@ -1,14 +1,11 @@
 //! What `run` and `scrape` work with: a gate, a pipeline and its workers, over one configuration.
 
-use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use comity::archive::{Archive, Files, Warc};
 use comity::client;
-use comity::clock::Clock;
-use comity::config::{ArchiveFormat, Config, Given};
+use comity::config::{Config, Given};
 use comity::core::time::{Span, Timestamp};
 use comity::gate::{Gate, HandsOff};
 use comity::jobs::Ended;
@@ -20,10 +17,10 @@ use comity::store::{Store, StoreError};
 use serde_json::{Value, json};
 use tokio::task::{JoinError, JoinHandle};
 
-use crate::args::{Format, Global, Keep};
+use crate::args::{Global, Keep};
 use crate::live::{self, Beside, JobView, Watched};
+use crate::setup;
 use crate::signals::Signals;
-use crate::{exit, setup};
 
 /// A pipeline at work.
 pub(crate) struct Session {
@@ -46,11 +43,7 @@ pub(crate) fn config(global: &Global, keep: &Keep) -> anyhow::Result<Config> {
         config.scrape.out = out.clone();
     }
     if let Some(format) = keep.format {
-        config.scrape.format = match format {
-            Format::Files => ArchiveFormat::Files,
-            Format::Warc => ArchiveFormat::Warc,
-            Format::None => ArchiveFormat::None,
-        };
+        config.scrape.format = format.into();
     }
     Ok(config)
 }
@@ -58,14 +51,12 @@ pub(crate) fn config(global: &Global, keep: &Keep) -> anyhow::Result<Config> {
 impl Session {
     pub(crate) async fn begin(config: Config, name: &str) -> anyhow::Result<Self> {
         let store = setup::open_store(&config)?;
-        let archive = archive(&config)?;
+        // Items name the file they are in: it is found from another folder too.
+        let out = std::path::absolute(&config.scrape.out).unwrap_or_else(|_| config.scrape.out.clone());
+        let archive = setup::archive("scrape.out", config.scrape.format, &out, SCRAPE_JOB, &config)?;
         let transport = client::transport(&config)?;
         let gate = setup::gate(&config, store.clone(), name).await?;
-        if config.http.contact.is_none() {
-            tracing::warn!(
-                "no contact is set, so sites cannot reach you: set http.contact in comity.toml or COMITY_HTTP_CONTACT"
-            );
-        }
+        setup::warn_without_contact(&config);
         let began = gate.clock().now();
         let pipeline = Pipeline::new(config, gate.clone(), store.clone(), transport, archive).await?;
         let before = pipeline.job().counts;
@@ -74,8 +65,7 @@ impl Session {
 
     /// The workers begin; they do not end before nothing is left and nobody adds anything.
     pub(crate) fn scrape(&self) -> JoinHandle<Result<Ended, StoreError>> {
-        let pool = self.pipeline.pool().clone();
-        tokio::spawn(async move { pool.run().await })
+        scrape(&self.pipeline)
     }
 
     /// Everything is handed back.
@@ -166,24 +156,15 @@ impl<B: Fn() -> Beside> Watched for Scraping<'_, B> {
     }
 }
 
+/// The workers of a pipeline begin.
+pub(crate) fn scrape(pipeline: &Pipeline) -> JoinHandle<Result<Ended, StoreError>> {
+    let pool = pipeline.pool().clone();
+    tokio::spawn(async move { pool.run().await })
+}
+
 /// Scrapes that passed a gate: fetched, failed, skipped.
-pub(super) fn tasks(gate: &Gate) -> (u64, u64, u64) {
+pub(crate) fn tasks(gate: &Gate) -> (u64, u64, u64) {
     let counters = gate.events().counters();
     let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     (load(&counters.done), load(&counters.failed), load(&counters.skipped))
-}
-
-fn archive(config: &Config) -> anyhow::Result<Archive> {
-    // Items name the file they are in: it is found from another folder too.
-    let out: &Path = &config.scrape.out;
-    let out = std::path::absolute(out).unwrap_or_else(|_| out.to_owned());
-    let wrong = |error| exit::usage(format!("scrape.out: {error}"));
-    match config.scrape.format {
-        ArchiveFormat::None => Ok(Archive::Nothing),
-        ArchiveFormat::Files => Ok(Archive::Files(Files::open(out).map_err(wrong)?)),
-        ArchiveFormat::Warc => {
-            let warc = Warc::open(&out, SCRAPE_JOB, config, Clock::new());
-            Ok(Archive::Warc(warc.map_err(wrong)?))
-        }
-    }
 }
