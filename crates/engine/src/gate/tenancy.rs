@@ -14,7 +14,7 @@ use comity_core::time::Timestamp;
 use comity_store::domains::{Hold, HolderId, LeftBehind, Parting, Released, Saved, Take, Taken};
 use comity_store::{LEASE, Store, StoreError};
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{Notify, RwLock, mpsc, watch};
 
 use super::Gate;
 use super::state::{self, Tenure};
@@ -62,6 +62,8 @@ pub(super) struct Tenancy {
     pub(super) saved: Notify,
     /// Another process changed something in the store.
     pub(super) changed: Arc<Notify>,
+    /// Held by whoever takes a domain, until it is taken up.
+    takings: RwLock<()>,
     parted: Mutex<Vec<mpsc::UnboundedSender<Parted>>>,
     pub(super) failure: watch::Sender<Option<StoreError>>,
     runtime: Handle,
@@ -92,6 +94,7 @@ impl Gate {
             urgent: Arc::default(),
             saved: Notify::new(),
             changed: Arc::new(Notify::new()),
+            takings: RwLock::new(()),
             parted: Mutex::default(),
             failure: watch::Sender::new(None),
             runtime: Handle::current(),
@@ -144,15 +147,20 @@ impl Gate {
         }
     }
 
-    /// Takes up a domain that the store says is ours.
+    /// Takes up a domain that the store says is ours. On a gate that is closed it goes with everything else this process
+    /// held.
     pub(crate) fn adopt(&self, taken: Taken, host: &Domain) -> Adopted {
-        let Taken { domain, hold, kept, steering, left } = taken;
+        self.take_up(taken, host).unwrap_or_else(|taken| Adopted { hold: taken.hold })
+    }
+
+    /// The same; it comes back when the gate was closed meanwhile.
+    fn take_up(&self, taken: Taken, host: &Domain) -> Result<Adopted, Box<Taken>> {
         let rule = self.0.rules.rule(host);
         let mut state = self.lock();
         if state.is_closed() {
-            // It goes with everything else this process held.
-            return Adopted { hold };
+            return Err(Box::new(taken));
         }
+        let Taken { domain, hold, kept, steering, left } = taken;
         let now = self.now();
         let crawl_delay = state.crawl_delay(host);
         let terms = Terms { rule, crawl_delay };
@@ -195,7 +203,7 @@ impl Gate {
             self.0.events.tell(&Event::PaceDamaged { domain: &domain, error: &error });
         }
         self.0.events.tell(&Event::TookOver { domain: &domain, left: &left });
-        Adopted { hold }
+        Ok(Adopted { hold })
     }
 
     /// Whether a domain is ours, and under which hold.
@@ -328,6 +336,8 @@ impl Gate {
         drop(left);
         tenancy.changed.notify_waiters();
         tenancy.saved.notify_waiters();
+        // Whatever is being taken just now comes back first, or it would count as held by somebody who died.
+        let _nobody = tenancy.takings.write().await;
         tenancy.store.save(tenancy.holder(), saved).await?;
         tenancy.add_up(&self.0.events).await?;
         tenancy.store.release(tenancy.holder(), released, now).await?;
@@ -338,12 +348,18 @@ impl Gate {
 /// Takes a domain, unless somebody else holds it; whether it is ours now.
 async fn take_one(gate: Gate, domain: Domain, host: Domain) -> Result<bool, StoreError> {
     let Some(tenancy) = &gate.0.tenancy else { return Ok(true) };
+    let _taking = tenancy.takings.read().await;
     let mut takes = tenancy.store.take(tenancy.holder(), vec![domain.clone()], gate.now()).await?;
     match takes.pop() {
-        Some(Take::Taken(taken)) => {
-            gate.adopt(*taken, &host);
-            Ok(true)
-        }
+        Some(Take::Taken(taken)) => match gate.take_up(*taken, &host) {
+            Ok(_) => Ok(true),
+            // Closed meanwhile: it is passed on as it came.
+            Err(taken) => {
+                let back = untouched(*taken).into_iter().collect();
+                tenancy.store.release(tenancy.holder(), back, gate.now()).await?;
+                Ok(false)
+            }
+        },
         Some(Take::Held { by }) => {
             gate.0.events.tell(&Event::HeldElsewhere { domain: &domain, by: &by });
             Ok(false)
@@ -351,6 +367,18 @@ async fn take_one(gate: Gate, domain: Domain, host: Domain) -> Result<bool, Stor
         // It is on its way out, or on its way in: the next look tells.
         Some(Take::Ours) | None => Ok(false),
     }
+}
+
+/// A domain that was taken and not taken up, as it was. Of one whose holder died nothing is there to be passed on.
+fn untouched(taken: Taken) -> Option<Released> {
+    let Taken { hold, kept, steering, left, .. } = taken;
+    let (pace, parting) = match left {
+        LeftBehind::New => (Pace::default().encode(), Parting::HandOver),
+        LeftBehind::HandedOver(pace) => (pace, Parting::HandOver),
+        LeftBehind::Stopped(pace) => (pace, Parting::Stop),
+        LeftBehind::Died { .. } => return None,
+    };
+    Some(Released { saved: Saved { hold, kept, steering }, pace, parting })
 }
 
 impl Tenancy {
