@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, List, Optional
 
+import httpx
 import pytest
 
 from comity import Decision, Invalid, Refused, Report, TimedOut, Unavailable, protocol
@@ -224,3 +225,55 @@ def test_where_the_service_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COMITY_TOKEN", "t")
     assert protocol.server_and_token(None, None) == ("http://comity.internal:7878", "t")
     assert protocol.server_and_token("https://other", "mine") == ("https://other", "mine")
+
+
+def test_the_callers_time_is_kept_although_the_service_asks_for_more() -> None:
+    """A `Retry-After` outlived the caller's timeout."""
+    world = World({**problem(503, detail="full"), "headers": {"retry-after": "30"}})
+    with pytest.raises(Unavailable):
+        obtain(world, timeout=1)
+    assert world.now == 1
+
+
+@pytest.mark.parametrize("body", ["<html>", {}, [], None, 7, {"results": 1}])
+def test_whoever_is_not_comity_is_an_error_of_ours(body: Any) -> None:
+    """What another web server answered was a `JSONDecodeError` or a `KeyError`, which nobody catches around a page."""
+    for flow in (protocol.check(URL, "fetch"), protocol.record(Report(URL, status=200)), protocol.explain(URL, "fetch"),
+                 protocol.record_many([Report(URL, status=200)]), protocol.domain(URL)):
+        with pytest.raises(Invalid, match="is it Comity"):
+            World({"body": body}).run(flow)
+
+
+def test_what_is_no_json_at_all_is_one_too() -> None:
+    flow = protocol.peek(URL, "fetch")
+    next(flow)
+    with pytest.raises(Invalid, match="is it Comity"):
+        flow.send(Reply(200, {}, b"<!doctype html>"))
+
+
+def recorded(*standings: str) -> Any:
+    one = {"domain": "example.org", "outcome": "success", "wait_ms": 0}
+    return {"body": {"results": [{**one, "standing": standing} for standing in standings]}}
+
+
+def test_reports_that_were_not_heard_are_told_again() -> None:
+    """The service says of some of a batch that it could not hear them, and they were dropped."""
+    world = World(recorded("fresh", "unheard", "late", "unheard"), recorded("unheard", "repeated"), recorded("fresh"))
+    reports = [Report(f"{nth}.example", status=200) for nth in range(4)]
+    told = world.run(protocol.record_many(reports))
+    assert [one.standing for one in told] == ["fresh", "fresh", "late", "repeated"]
+    asked = [[record["domain"] for record in call.body["records"]] for call in world.calls]
+    assert asked == [["0.example", "1.example", "2.example", "3.example"], ["1.example", "3.example"], ["1.example"]]
+    assert len({call.key for call in world.calls}) == 3
+
+
+def test_reports_that_are_never_heard_are_an_error() -> None:
+    world = World(recorded("unheard"))
+    with pytest.raises(Unavailable, match="1 of 1 reports"):
+        world.run(protocol.record_many([Report(URL, status=200)]))
+    assert (len(world.calls), world.now) == (5, 7.5)
+
+
+def test_no_error_shows_a_password() -> None:
+    error = protocol.unreachable(httpx.ConnectError("refused"), "https://me:secret@comity.example/base")
+    assert str(error).startswith("https://comity.example/base: ")

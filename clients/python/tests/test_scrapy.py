@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import subprocess
@@ -12,6 +13,7 @@ from typing import Any, Callable, Dict, List
 
 import httpx
 import pytest
+from scrapy import Request
 from servers import LIMITED, LIMITED_HTTP, OPEN, Service, Site, early, free_port, until
 
 import comity
@@ -179,3 +181,34 @@ def test_without_a_service_nothing_is_sent(site: Sites, tmp_path: Path) -> None:
     nobody = f"http://127.0.0.1:{free_port()}"
     said = Spider(tmp_path / "spider", nobody, pages(usual, 3), COMITY_MAX_AWAY=1).end()
     assert (said["reason"], said["got"], usual.seen()) == ("comity_unavailable", [], [])
+
+
+def test_a_permit_that_nobody_takes_is_given_back(service: Service) -> None:
+    """One that came just as its request was cancelled stayed open, and its domain closed, until it expired."""
+    from comity.scrapy.lines import Line, Lines
+
+    class Cancelled(Lines):
+        def __init__(self) -> None:
+            self._client = comity.AsyncClient(service.url)
+            self._asking, self._giving_back, self._watch = set(), set(), None
+
+        def _closing(self) -> bool:
+            return False
+
+        async def _in_turn(self, line: Line, request: Request) -> comity.Decision:
+            decision = await self._client.acquire(request.url)
+            self.waits.cancel()
+            return decision
+
+        async def run(self) -> None:
+            self.waits = asyncio.ensure_future(self._permit(Line(), Request("https://given-back.example/")))
+            with pytest.raises(asyncio.CancelledError):
+                await self.waits
+            assert self._giving_back
+            await self._close()
+            self._watch.cancel()
+
+    asyncio.run(Cancelled().run())
+    with comity.Client(service.url) as client:
+        known = client.domain("given-back.example")
+        assert known is not None and known.live is not None and known.live["in_flight"] == 0

@@ -5,18 +5,20 @@
 //!
 //! Modules in reading order: `wire` (the only types that become JSON), `problem` (how a request is refused), `body`
 //! (reading JSON), `auth` (who asks), `permit` (the right to send, as text), `again` (idempotency keys), `live` (a gate on
-//! a store that may go away and come back), `metrics`, `happenings` (events, for whoever listens), `api` (one file for
-//! each kind of thing), `openapi`, `listen` (sockets and their limits), `service` (all of it together).
+//! a store), `current` (the one in force; its store may go away and come back), `metrics`, `happenings` (events, for whoever listens), `api` (one file for
+//! each kind of thing), `openapi`, `patient`, `listen` (sockets and their limits), `service` (all of it together).
 
 mod again;
 mod api;
 mod auth;
 mod body;
+mod current;
 mod happenings;
 mod listen;
 mod live;
 mod metrics;
 mod openapi;
+mod patient;
 mod permit;
 mod problem;
 mod service;

@@ -1,7 +1,7 @@
-//! Sockets and their limits: how many connections, how large a head, how long one may be idle. What is asked on them
+//! Sockets and their limits: how many connections, how large a head, how long one may be idle, or take
+//! nothing of what is written. What is asked on them
 //! is not known here.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::api::Api;
+use crate::patient::Patient;
 use crate::service::{Limits, Service};
 
 /// Accepts connections until the service stops, and then waits for those that are there.
@@ -74,24 +75,38 @@ fn serve(
         let api = api.clone();
         async move { api.answer(request).await }
     });
-    let connection = http.serve_connection(TokioIo::new(stream), answer);
+    let connection = http.serve_connection(Patient::new(TokioIo::new(stream), WRITTEN), answer);
     let connection = graceful.watch(connection);
-    let service = service.clone();
+    let open = Open::new(service.clone());
     tokio::spawn(async move {
-        service.metrics().connections.inc();
+        let _open = open;
         // How a connection ends, and whether its head was one, is of interest to whoever looks for trouble only.
         if let Err(error) = connection.await {
             tracing::debug!(%error, "a connection broke");
         }
-        service.metrics().connections.dec();
     });
 }
 
+/// A connection that is counted until it ends, also by a panic.
+struct Open(Service);
+
+impl Open {
+    fn new(service: Service) -> Self {
+        service.metrics().connections.inc();
+        Self(service)
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.metrics().connections.dec();
+    }
+}
+
 /// There is no room: said in as few bytes as possible, without reading anything.
-async fn turn_away(mut stream: TcpStream) -> Result<(), Infallible> {
+async fn turn_away(mut stream: TcpStream) {
     let answer = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 2\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
     let _ = tokio::time::timeout(Duration::from_secs(1), stream.write_all(answer)).await;
-    Ok(())
 }
 
 /// So many connections at most, and no more than the system gives us files for: the limit is raised as far as we
@@ -124,5 +139,7 @@ const FILES_BESIDE: u64 = 128;
 /// That connections cannot be accepted is told this often.
 const TOLD_AGAIN: Span = Span::from_secs(10);
 const HEADERS_MAX: usize = 64;
+/// Who takes nothing of an answer for this long is given up.
+const WRITTEN: Duration = Duration::from_secs(30);
 /// What is under way when the service stops has this long.
 const LAST: Duration = Duration::from_secs(10);

@@ -1,19 +1,16 @@
-//! A gate on a store that may go away and come back. While it is away nobody is let go; when it is back a new gate
-//! begins, which goes by what the store kept and by what the one before it knew.
+//! What requests are answered with: a gate on a store, and how one begins. Which one is in force, and what happens when
+//! its store goes away, is `current`.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use comity::clock::Clock;
 use comity::config::{Config, RobotsPolicy};
 use comity::core::domain::Domain;
-use comity::core::pace::Pace;
 use comity::event::Events;
-use comity::gate::{Gate, HandsOff};
-use comity::store::{self, Store};
-use tokio::sync::watch;
+use comity::gate::Gate;
+use comity::store::{self, Store, StoreError};
 
 use crate::auth::{self, Door};
 use crate::permit::Mint;
@@ -45,12 +42,17 @@ impl Beginning {
     /// Opens the store and begins a gate on it.
     pub(crate) async fn open(&self, config: Arc<Config>) -> Result<Live, ServeError> {
         let door = self.door(&config)?;
-        let store = store::open(config.store.as_str())?;
+        let store = open_store(&config).await?;
         self.on(store, config, door).await
     }
 
     /// Begins a gate on a store that is open.
-    async fn on(&self, store: Arc<dyn Store>, config: Arc<Config>, door: Door) -> Result<Live, ServeError> {
+    pub(crate) async fn on(
+        &self,
+        store: Arc<dyn Store>,
+        config: Arc<Config>,
+        door: Door,
+    ) -> Result<Live, ServeError> {
         let mint = Mint::of(&*store).await?;
         let name = format!("serve, pid {}", std::process::id());
         let (rules, clock, events) = (config.rules().clone(), self.clock.clone(), self.events.clone());
@@ -68,7 +70,7 @@ impl Beginning {
     }
 
     /// Who may ask. A service that is open to everybody listens on loopback, unless somebody said otherwise.
-    fn door(&self, config: &Config) -> Result<Door, ServeError> {
+    pub(crate) fn door(&self, config: &Config) -> Result<Door, ServeError> {
         let serve = &config.serve;
         let mut tokens = serve.tokens.clone();
         if let Some(path) = &serve.tokens_file {
@@ -80,6 +82,13 @@ impl Beginning {
         }
         Ok(door)
     }
+}
+
+/// Opens the store, which may take as long as another program keeps it locked: not on a thread that answers requests.
+pub(crate) async fn open_store(config: &Config) -> Result<Arc<dyn Store>, StoreError> {
+    let place = config.store.clone();
+    let opened = tokio::task::spawn_blocking(move || store::open(place.as_str())).await;
+    opened.unwrap_or(Err(StoreError::Closed))
 }
 
 /// A domain that is about to be taken, until this is dropped.
@@ -125,130 +134,5 @@ impl Live {
     }
 }
 
-/// The gate in force, if there is one.
-pub(crate) struct Current {
-    beginning: Beginning,
-    live: watch::Sender<Result<Arc<Live>, Arc<Away>>>,
-}
-
-/// What is known while the store is away.
-struct Away {
-    config: Arc<Config>,
-    door: Door,
-    /// What the last gate knew of its domains.
-    remains: Mutex<Vec<(Domain, Pace)>>,
-}
-
-impl Current {
-    pub(crate) fn new(beginning: Beginning, live: Live) -> Self {
-        Self { beginning, live: watch::Sender::new(Ok(Arc::new(live))) }
-    }
-
-    /// The gate in force.
-    pub(crate) fn live(&self) -> Result<Arc<Live>, Problem> {
-        self.live.borrow().as_ref().map(Arc::clone).map_err(|_| {
-            Problem::new(Kind::Store, "the store does not work at the moment; nothing leaves until it does")
-        })
-    }
-
-    /// Who may ask, whether there is a gate or not.
-    pub(crate) fn with_door<T>(&self, look: impl FnOnce(&Door) -> T) -> T {
-        match &*self.live.borrow() {
-            Ok(live) => look(&live.door),
-            Err(away) => look(&away.door),
-        }
-    }
-
-    /// Waits until `closed` is no longer the gate in force.
-    pub(crate) async fn until_other(&self, closed: &Arc<Live>) {
-        let is_other = |now: &Result<Arc<Live>, _>| !now.as_ref().is_ok_and(|now| Arc::ptr_eq(now, closed));
-        let _ = self.live.subscribe().wait_for(is_other).await;
-    }
-
-    /// Watches the store, and begins anew when it is back.
-    pub(crate) async fn watch(&self) {
-        loop {
-            let current = self.live.borrow().clone();
-            match current {
-                Ok(live) => tokio::select! {
-                    error = live.gate.until_store_fails() => {
-                        tracing::error!(%error, "the store went away; nothing leaves until it is back");
-                        self.lose(&live, live.gate.remains()).await;
-                    }
-                    () = self.until_other(&live) => {}
-                },
-                Err(away) => {
-                    let live = self.until_back(&away).await;
-                    self.set(Ok(Arc::new(live)));
-                    tracing::info!("the store is back");
-                }
-            }
-        }
-    }
-
-    /// The gate is of no use any more: what it knew is kept for the next.
-    async fn lose(&self, live: &Live, remains: Vec<(Domain, Pace)>) {
-        let away =
-            Away { config: live.config.clone(), door: live.door.clone(), remains: Mutex::new(remains) };
-        self.set(Err(Arc::new(away)));
-        // Callers in line hear that the gate is closed.
-        let _ = tokio::time::timeout(BRIEFLY, live.gate.close(HandsOff::Pass)).await;
-    }
-
-    async fn until_back(&self, away: &Away) -> Live {
-        loop {
-            tokio::time::sleep(AGAIN).await;
-            let opened = match store::open(away.config.store.as_str()) {
-                Ok(store) => self.beginning.on(store, away.config.clone(), away.door.clone()).await,
-                Err(error) => Err(error.into()),
-            };
-            match opened {
-                Ok(live) => {
-                    let remains =
-                        std::mem::take(&mut *away.remains.lock().unwrap_or_else(PoisonError::into_inner));
-                    live.gate.go_on_with(remains);
-                    return live;
-                }
-                Err(error) => tracing::warn!(%error, "the store is still away"),
-            }
-        }
-    }
-
-    /// Goes on with another configuration on the same store; what is known of domains is passed on. What cannot be used
-    /// is told before anything is given up.
-    pub(crate) async fn reload(&self, config: Arc<Config>) -> Result<(), ServeError> {
-        let old = self.live().map_err(|_| ServeError::Away)?;
-        let door = self.beginning.door(&config)?;
-        if door.is_open() && !old.door.is_open() && self.beginning.insecure == Insecure::Refused {
-            return Err(ServeError::Opens);
-        }
-        if config.store != old.config.store {
-            return Err(ServeError::OtherStore);
-        }
-        let remains = old.gate.remains();
-        let begun = async {
-            old.gate.close(HandsOff::Pass).await?;
-            self.beginning.on(old.store.clone(), config, door).await
-        };
-        match begun.await {
-            Ok(live) => {
-                self.set(Ok(Arc::new(live)));
-                Ok(())
-            }
-            Err(error) => {
-                self.lose(&old, remains).await;
-                Err(error)
-            }
-        }
-    }
-
-    fn set(&self, live: Result<Arc<Live>, Arc<Away>>) {
-        let _ = self.live.send_replace(live);
-    }
-}
-
-/// The store is looked for this often.
-const AGAIN: Duration = Duration::from_secs(1);
-const BRIEFLY: Duration = Duration::from_secs(2);
 /// Hosts of groups that are remembered.
 const RECALLED_MAX: usize = 10_000;

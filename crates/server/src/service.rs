@@ -16,9 +16,10 @@ use tokio::task::JoinHandle;
 
 use crate::again::Answers;
 use crate::auth::TokensError;
+use crate::current::Current;
 use crate::happenings::Happenings;
 use crate::listen;
-use crate::live::{Beginning, Current, Live};
+use crate::live::{Beginning, Live};
 use crate::metrics::Metrics;
 use crate::problem::Problem;
 

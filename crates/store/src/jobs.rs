@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::Reply;
 use crate::domains::HolderId;
+use crate::tasks::NewTask;
 
 /// A job as the store keeps it.
 #[derive(Debug, Clone, PartialEq)]
@@ -82,6 +83,16 @@ pub enum Stepped {
 pub trait JobStore {
     /// The job called `name`, made with `options` if there is none. True when it was made.
     fn open_job(&self, name: String, options: Value, now: Timestamp) -> Reply<'_, (Job, bool)>;
+
+    /// A job with its first tasks, made in one piece: nobody finds it without them. `None` when there is one called
+    /// `name` already.
+    fn make_job(
+        &self,
+        name: String,
+        options: Value,
+        tasks: Vec<NewTask>,
+        now: Timestamp,
+    ) -> Reply<'_, Option<Job>>;
 
     /// The job called `name`.
     fn find_job(&self, name: String) -> Reply<'_, Option<Job>>;

@@ -24,7 +24,8 @@ class Unavailable(ComityError):
 
 
 class Invalid(ComityError):
-    """The service refused a call (4xx). Asking again with the same words does not help."""
+    """The service refused a call (4xx), or what answered is no service of ours. Asking again with the same words does
+    not help."""
 
     def __init__(self, status: int, problem: Mapping[str, Any]) -> None:
         self.status = status

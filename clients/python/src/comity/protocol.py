@@ -29,6 +29,8 @@ IN_LINE = 120.0
 AWAY = 30.0
 #: Most checks or records in one call.
 BATCH = 1000
+#: How long to wait before a report of many that was not heard is told again.
+UNHEARD = (0.5, 1.0, 2.0, 4.0)
 #: What is logged when a report did not get through.
 UNRECORDED = "%s: what became of a request was not recorded: %s"
 #: How httpx is to connect: as many connections as callers stand in line, and never by way of a proxy that is meant for
@@ -73,24 +75,24 @@ Flow = Generator[Step, Optional[Reply], T]
 
 
 def check(target: str, intent: Intent) -> Flow[Decision]:
-    return Decision.read((yield from _ask(_post("/v1/check", _question(target, intent), keyed=True))))
+    return (yield from _ask(_post("/v1/check", _question(target, intent), keyed=True), Decision.read))
 
 
 def peek(target: str, intent: Intent) -> Flow[Decision]:
-    return Decision.read((yield from _ask(_post("/v1/peek", _question(target, intent)))))
+    return (yield from _ask(_post("/v1/peek", _question(target, intent)), Decision.read))
 
 
 def acquire(target: str, intent: Intent, max_wait: float) -> Flow[Decision]:
     body = {**_question(target, intent), "max_wait_ms": max(0, round(max_wait * 1000))}
     call = _post("/v1/acquire", body, keyed=True, in_line=max_wait)
-    return Decision.read((yield from _ask(call)))
+    return (yield from _ask(call, Decision.read))
 
 
 def check_many(targets: Iterable[str], intent: Intent) -> Flow[List[Decision]]:
     decisions: List[Decision] = []
     for checks in _chunks([_question(target, intent) for target in targets]):
-        answer = yield from _ask(_post("/v1/check/batch", {"checks": checks}, keyed=True))
-        decisions.extend(Decision.read(one) for one in answer["results"])
+        call = _post("/v1/check/batch", {"checks": checks}, keyed=True)
+        decisions.extend((yield from _ask(call, _each(Decision.read))))
     return decisions
 
 
@@ -98,25 +100,41 @@ def record(report: Report) -> Flow[Recorded]:
     body = _statement(report)
     # A permit is recorded once, however often it is sent.
     call = _post("/v1/record", body, keyed="permit" not in body)
-    return Recorded.read((yield from _ask(call)))
+    return (yield from _ask(call, Recorded.read))
 
 
 def record_many(reports: Iterable[Report]) -> Flow[List[Recorded]]:
     recorded: List[Recorded] = []
     for records in _chunks([_statement(report) for report in reports]):
-        answer = yield from _ask(_post("/v1/record/batch", {"records": records}, keyed=True))
-        recorded.extend(Recorded.read(one) for one in answer["results"])
+        recorded.extend((yield from _record_all(records)))
     return recorded
+
+
+def _record_all(records: List[Dict[str, Any]]) -> Flow[List[Recorded]]:
+    """Those that the service could not hear at the moment are told again, for a while."""
+    told: Dict[int, Recorded] = {}
+    for pause in (*UNHEARD, None):
+        left = [nth for nth in range(len(records)) if nth not in told]
+        call = _post("/v1/record/batch", {"records": [records[nth] for nth in left]}, keyed=True)
+        answers = yield from _ask(call, _each(Recorded.read))
+        told.update((nth, one) for nth, one in zip(left, answers) if one.standing != "unheard")
+        if len(told) == len(records):
+            break
+        if pause is None:
+            unheard = len(records) - len(told)
+            raise Unavailable(f"{unheard} of {len(records)} reports could not be recorded", met=True)
+        yield Pause(pause)
+    return [told[nth] for nth in range(len(records))]
 
 
 def explain(target: str, intent: Intent) -> Flow[Explanation]:
     path = f"/v1/domains/{_segment(target)}/explain?intent={intent}"
-    return Explanation.read((yield from _ask(Call("GET", path))))
+    return (yield from _ask(Call("GET", path), Explanation.read))
 
 
 def domain(target: str) -> Flow[Optional[Domain]]:
     try:
-        return Domain.read((yield from _ask(Call("GET", f"/v1/domains/{_segment(target)}"))))
+        return (yield from _ask(Call("GET", f"/v1/domains/{_segment(target)}"), Domain.read))
     except Invalid as nothing_known:
         if nothing_known.status != 404:
             raise
@@ -144,7 +162,8 @@ def obtain(
             overdue = deadline is not None and clock() >= deadline
             if not met or overdue or clock() - away_since > AWAY:
                 raise
-            yield Pause(min(away.retry_after or 0.5, AWAY))
+            rest = AWAY if deadline is None else max(0.0, deadline - clock())
+            yield Pause(min(away.retry_after or 0.5, AWAY, rest))
             continue
         met, away_since = True, None
         if decision.proceed:
@@ -183,7 +202,7 @@ def unreachable(error: httpx.HTTPError, server: str) -> Unavailable:
     """What an exception of httpx means for the caller."""
     broke = isinstance(error, (httpx.ReadError, httpx.WriteError, httpx.RemoteProtocolError))
     said = str(error) or type(error).__name__
-    return Unavailable(f"{server}: the decision service is not reachable: {said}", met=broke)
+    return Unavailable(f"{_without_password(server)}: the decision service is not reachable: {said}", met=broke)
 
 
 def server_and_token(server: Optional[str], token: Optional[str]) -> "tuple[str, Optional[str]]":
@@ -194,7 +213,13 @@ def server_and_token(server: Optional[str], token: Optional[str]) -> "tuple[str,
     return chosen.rstrip("/"), token or os.environ.get("COMITY_TOKEN") or None
 
 
-def _ask(call: Call) -> Flow[Any]:
+def _without_password(server: str) -> str:
+    scheme, separator, rest = server.partition("://")
+    place, slash, path = rest.partition("/")
+    return f"{scheme}{separator}{place.rpartition('@')[2]}{slash}{path}"
+
+
+def _ask(call: Call, read: Callable[[Any], T]) -> Flow[T]:
     try:
         reply = yield call
     except Unavailable as broke:
@@ -207,12 +232,20 @@ def _ask(call: Call) -> Flow[Any]:
             gone.met = True
             raise
     assert reply is not None
-    return _read(reply)
+    return _read(reply, read)
 
 
-def _read(reply: Reply) -> Any:
+def _each(read: Callable[[Any], T]) -> Callable[[Any], List[T]]:
+    return lambda answer: [read(one) for one in answer["results"]]
+
+
+def _read(reply: Reply, read: Callable[[Any], T]) -> T:
     if 200 <= reply.status < 300:
-        return json.loads(reply.body)
+        try:
+            return read(json.loads(reply.body))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            detail = f"what answers there does not speak as a decision service does: is it Comity? ({error!r})"
+            raise Invalid(reply.status, {"detail": detail}) from error
     try:
         problem = json.loads(reply.body)
     except ValueError:

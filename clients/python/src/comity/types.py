@@ -81,6 +81,7 @@ class Recorded:
     domain: str
     outcome: str
     #: "fresh"; "late" for a request that left before the latest trouble; "repeated" for a permit already recorded.
+    #: What a batch calls "unheard" is told again, and does not come out here.
     standing: str
     #: RFC 3339, or None.
     held_until: Optional[str]

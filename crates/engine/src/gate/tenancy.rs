@@ -14,7 +14,7 @@ use comity_core::time::Timestamp;
 use comity_store::domains::{Hold, HolderId, LeftBehind, Parting, Released, Saved, Take, Taken};
 use comity_store::{LEASE, Store, StoreError};
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{Notify, RwLock, mpsc, watch};
 
 use super::Gate;
 use super::state::{self, Tenure};
@@ -65,6 +65,8 @@ pub(super) struct Tenancy {
     pub(super) saved: Notify,
     /// Another process changed something in the store.
     pub(super) changed: Arc<Notify>,
+    /// Held by whoever takes a domain, until it is taken up.
+    takings: RwLock<()>,
     parted: Mutex<Vec<mpsc::UnboundedSender<Parted>>>,
     pub(super) failure: watch::Sender<Option<StoreError>>,
     runtime: Handle,
@@ -95,6 +97,7 @@ impl Gate {
             urgent: Arc::default(),
             saved: Notify::new(),
             changed: Arc::new(Notify::new()),
+            takings: RwLock::new(()),
             parted: Mutex::default(),
             failure: watch::Sender::new(None),
             runtime: Handle::current(),
@@ -144,15 +147,20 @@ impl Gate {
         Some(Taker { holder, life: self.lock().life })
     }
 
-    /// Takes up a domain that the store says is ours; nothing when everything was lost since it said so.
+    /// Takes up a domain that the store says is ours; nothing when everything was lost since it said so, or the gate was
+    /// closed: then it went with everything else this process held.
     pub(crate) fn adopt(&self, taker: Taker, taken: Taken, host: &Domain) -> Option<Hold> {
-        let Taken { domain, hold, kept, steering, left } = taken;
+        self.take_up(taker, taken, host).ok()
+    }
+
+    /// The same; it comes back when it is not taken up.
+    fn take_up(&self, taker: Taker, taken: Taken, host: &Domain) -> Result<Hold, Box<Taken>> {
         let rule = self.0.rules.rule(host);
         let mut state = self.lock();
         if state.is_closed() || state.life != taker.life {
-            // It went with everything else this process held.
-            return None;
+            return Err(Box::new(taken));
         }
+        let Taken { domain, hold, kept, steering, left } = taken;
         let now = self.now();
         let crawl_delay = state.crawl_delay(host);
         let terms = Terms { rule, crawl_delay };
@@ -195,7 +203,7 @@ impl Gate {
             self.0.events.tell(&Event::PaceDamaged { domain: &domain, error: &error });
         }
         self.0.events.tell(&Event::TookOver { domain: &domain, left: &left });
-        Some(hold)
+        Ok(hold)
     }
 
     /// The hold under which a domain is ours.
@@ -331,6 +339,8 @@ impl Gate {
         drop(left);
         tenancy.changed.notify_waiters();
         tenancy.saved.notify_waiters();
+        // Whatever is being taken just now comes back first, or it would count as held by somebody who died.
+        let _nobody = tenancy.takings.write().await;
         tenancy.store.save(tenancy.holder(), saved).await?;
         self.0.events.add_up(&*tenancy.store).await?;
         tenancy.store.release(tenancy.holder(), released, now).await?;
@@ -341,9 +351,18 @@ impl Gate {
 /// Takes a domain, unless somebody else holds it; whether it is ours now.
 async fn take_one(gate: Gate, domain: Domain, host: Domain) -> Result<bool, StoreError> {
     let (Some(tenancy), Some(taker)) = (&gate.0.tenancy, gate.taker()) else { return Ok(true) };
+    let _taking = tenancy.takings.read().await;
     let mut takes = tenancy.store.take(taker.holder, vec![domain.clone()], gate.now()).await?;
     match takes.pop() {
-        Some(Take::Taken(taken)) => Ok(gate.adopt(taker, *taken, &host).is_some()),
+        Some(Take::Taken(taken)) => match gate.take_up(taker, *taken, &host) {
+            Ok(_) => Ok(true),
+            // Closed meanwhile: it is passed on as it came. What was lost is not ours to pass on, and the store knows.
+            Err(taken) => {
+                let back = untouched(*taken).into_iter().collect();
+                tenancy.store.release(taker.holder, back, gate.now()).await?;
+                Ok(false)
+            }
+        },
         Some(Take::Held { by }) => {
             gate.0.events.tell(&Event::HeldElsewhere { domain: &domain, by: &by });
             Ok(false)
@@ -351,6 +370,18 @@ async fn take_one(gate: Gate, domain: Domain, host: Domain) -> Result<bool, Stor
         // It is on its way out, or on its way in: the next look tells.
         Some(Take::Ours) | None => Ok(false),
     }
+}
+
+/// A domain that was taken and not taken up, as it was. Of one whose holder died nothing is there to be passed on.
+fn untouched(taken: Taken) -> Option<Released> {
+    let Taken { hold, kept, steering, left, .. } = taken;
+    let (pace, parting) = match left {
+        LeftBehind::New => (Pace::default().encode(), Parting::HandOver),
+        LeftBehind::HandedOver(pace) => (pace, Parting::HandOver),
+        LeftBehind::Stopped(pace) => (pace, Parting::Stop),
+        LeftBehind::Died { .. } => return None,
+    };
+    Some(Released { saved: Saved { hold, kept, steering }, pace, parting })
 }
 
 impl Tenancy {

@@ -17,6 +17,7 @@ use crate::lock;
 
 /// Keeps our time in the store, saves what must be kept, and hands domains over.
 pub(super) async fn upkeep(gate: Weak<Inner>) {
+    let _broken = Broken(&gate);
     let mut beaten_at = Timestamp::MIN;
     let mut flushed_at = Timestamp::MIN;
     let mut swept_at = Timestamp::MIN;
@@ -58,6 +59,20 @@ pub(super) async fn upkeep(gate: Weak<Inner>) {
         // No hand on the gate while it sleeps: one that nobody has any more ends.
         drop(inner);
         let _ = tokio::time::timeout(TICK, urgent.notified()).await;
+    }
+}
+
+/// Upkeep that panics, in a listener, say, does not keep our time any more: whoever waits must hear of it.
+struct Broken<'a>(&'a Weak<Inner>);
+
+impl Drop for Broken<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking()
+            && let Some(inner) = self.0.upgrade()
+            && let Some(tenancy) = &inner.tenancy
+        {
+            tenancy.fail(StoreError::Closed);
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use comity::clock::{Clock, Hands};
-use comity::event::Events;
+use comity::event::{Event, Events, Listener};
 use comity::gate::{Gate, GateError, HandsOff, Permit};
 use comity::store::Store;
 use comity_core::decision::Limit;
@@ -368,4 +368,24 @@ async fn a_domain_whose_request_takes_long_goes_on_after_it() {
         tokio::time::sleep(Duration::from_millis(30)).await;
     }
     assert!(next.is_finished(), "whoever waited for it has gone");
+}
+
+/// Upkeep that panicked, in a listener, kept nobody's time any more, and who waited for a domain waited for ever.
+#[tokio::test]
+async fn upkeep_that_panics_is_a_store_that_fails() {
+    struct Clumsy;
+
+    impl Listener for Clumsy {
+        fn hear(&self, event: &Event<'_>) {
+            assert!(!matches!(event, Event::Beat { .. }), "a listener that panics");
+        }
+    }
+
+    let (place, events) = (Place::new(), Events::new());
+    events.listen(Arc::new(Clumsy));
+    let rules = config("").rules().clone();
+    let gate = Gate::with_store(rules, Clock::new(), events, place.open(), "a test").await.unwrap();
+    soon("the failure", gate.until_store_fails()).await;
+    let asked = soon("an answer", gate.acquire(&host(), Intent::Fetch)).await;
+    assert!(matches!(asked, Err(GateError::Store(_))), "{asked:?}");
 }

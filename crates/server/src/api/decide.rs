@@ -66,10 +66,9 @@ pub(crate) async fn peek(
     Json(ask): Json<wire::Ask>,
 ) -> Result<Json<wire::Decision>, Problem> {
     let Asked { host, intent } = Asked::read(&ask)?;
-    prepare(&*service.live()?, &host).await?;
     let asked = &host;
     let peeking = |gate: Gate| async move { gate.peek(asked, intent).await };
-    let (live, reason) = with_gate(&service, &host, A_WHILE, peeking).await?;
+    let (live, reason) = with_gate(&service, &host, Room::Needed, A_WHILE, peeking).await?;
     Ok(Json(decision(&live, &host, reason, None)))
 }
 
@@ -175,19 +174,35 @@ async fn check_one(
     }
 }
 
-/// Asks the gate in force, and the next one when it is closed for another.
+/// Whether there must be room for a domain that is not held yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Room {
+    /// It is refused when there is none.
+    Needed,
+    /// It was held before, or is known: it is heard, whether there is room or not.
+    Had,
+}
+
+/// Asks the gate in force, and the next one when it is closed for another. Room is kept until it has answered.
 pub(super) async fn with_gate<T, A: Future<Output = Result<T, GateError>>>(
     service: &Service,
     host: &Domain,
+    room: Room,
     patience: Duration,
     ask: impl Fn(Gate) -> A,
 ) -> Result<(Arc<Live>, T), Problem> {
     let asking = async {
         loop {
             let live = service.live()?;
-            live.recall(host).await;
+            let _room = match room {
+                Room::Needed => prepare(&live, host).await?,
+                Room::Had => {
+                    live.recall(host).await;
+                    None
+                }
+            };
             match ask(live.gate.clone()).await {
-                Ok(value) => return Ok((live, value)),
+                Ok(value) => return Ok((live.clone(), value)),
                 Err(GateError::Closed) => service.next_gate(&live).await?,
                 Err(error) => return Err(error.into()),
             }
@@ -200,7 +215,7 @@ pub(super) async fn with_gate<T, A: Future<Output = Result<T, GateError>>>(
 
 /// Before a domain is taken: is there room for it, and does its robots.txt, if it is known, ask for a delay? The room is
 /// kept for as long as what comes back is.
-pub(super) async fn prepare<'a>(live: &'a Live, host: &Domain) -> Result<Option<Arrival<'a>>, Problem> {
+async fn prepare<'a>(live: &'a Live, host: &Domain) -> Result<Option<Arrival<'a>>, Problem> {
     let arrival = if live.gate.holds(host) { None } else { Some(live.room()?) };
     live.recall(host).await;
     Ok(arrival)

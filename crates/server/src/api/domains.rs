@@ -10,7 +10,7 @@ use comity::gate::Gate;
 use comity::store::domains::DomainRow;
 use serde::Deserialize;
 
-use super::decide::{prepare, with_gate};
+use super::decide::{Room, with_gate};
 use super::{DOMAIN_MAX, Path, Query, domain, fits, moment};
 use crate::auth::Caller;
 use crate::body::Json;
@@ -81,12 +81,11 @@ pub(crate) async fn change(
     caller.must_steer()?;
     let host = domain(&name)?;
     let change = Change::read(&change)?;
-    prepare(&*service.live()?, &host).await?;
     let (asked, wanted) = (&host, &change);
     let changing = |gate: Gate| async move {
         gate.with_pace(asked, |pace, terms, now| wanted.apply(pace, terms, now)).await
     };
-    let (live, ()) = with_gate(&service, &host, PATIENCE, changing).await?;
+    let (live, ()) = with_gate(&service, &host, Room::Needed, PATIENCE, changing).await?;
     shown(&service, &live, &host).await.map(Json)
 }
 
@@ -106,7 +105,7 @@ pub(crate) async fn reset(
     shown(&service, &live, &host).await?;
     let asked = &host;
     let resetting = |gate: Gate| async move { gate.with_pace(asked, |pace, _, now| pace.reset(now)).await };
-    let (live, _) = with_gate(&service, &host, PATIENCE, resetting).await?;
+    let (live, _) = with_gate(&service, &host, Room::Had, PATIENCE, resetting).await?;
     shown(&service, &live, &host).await.map(Json)
 }
 
@@ -130,11 +129,10 @@ pub(crate) async fn explain(
     Query(explained): Query<ExplainedFor>,
 ) -> Result<Json<wire::Explained>, Problem> {
     let host = domain(&name)?;
-    prepare(&*service.live()?, &host).await?;
     let intent = explained.intent.unwrap_or_default().into();
     let asked = &host;
     let explaining = |gate: Gate| async move { gate.explain(asked, intent).await };
-    let (live, reasons) = with_gate(&service, &host, PATIENCE, explaining).await?;
+    let (live, reasons) = with_gate(&service, &host, Room::Needed, PATIENCE, explaining).await?;
     let constraints: Vec<wire::Constraint> = reasons
         .iter()
         .map(|reason| wire::Constraint {

@@ -1,9 +1,11 @@
 //! Whether it lives, whether it is ready, what it counts, and what can be asked of it.
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 
 use crate::body::Json;
@@ -57,8 +59,9 @@ pub(crate) async fn metrics(State(service): State<Service>) -> Response {
 
 /// What can be asked, as OpenAPI describes it.
 #[utoipa::path(get, path = "/openapi.json", operation_id = "openapi", tag = "health", security(()), responses((status = 200, content_type = "application/json", body = Object)))]
-pub(crate) async fn description() -> Json<serde_json::Value> {
-    Json(openapi())
+pub(crate) async fn description() -> Response {
+    static DESCRIBED: LazyLock<Bytes> = LazyLock::new(|| openapi().to_string().into());
+    ([(CONTENT_TYPE, "application/json")], DESCRIBED.clone()).into_response()
 }
 
 const PATIENCE: Duration = Duration::from_secs(2);

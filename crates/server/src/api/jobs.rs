@@ -6,6 +6,7 @@ use axum::response::{IntoResponse, Response};
 use comity::core::task::{JobState, JobStep};
 use comity::event::shown;
 use comity::jobs::read_url;
+use comity::store::StoreError;
 use comity::store::items::SCRAPE_JOB;
 use comity::store::jobs::{Job, Stepped};
 use comity::store::tasks::{Enqueued, NewTask, TaskView};
@@ -57,12 +58,10 @@ pub(crate) async fn create(
     let live = service.live()?;
     let name = name(&new.name)?;
     let tasks = tasks(&live, &new.urls)?;
-    let (job, made) = live.store.open_job(name.to_owned(), serde_json::json!({}), service.now()).await?;
-    if !made {
+    let made = live.store.make_job(name.to_owned(), serde_json::json!({}), tasks, service.now()).await?;
+    let Some(job) = made else {
         return Err(Problem::new(Kind::Conflict, format!("there is a job called {name} already")));
-    }
-    live.store.enqueue(job.id, tasks, service.now()).await?;
-    let job = find(&live, name).await?;
+    };
     let mut response = (StatusCode::CREATED, Json(told(&job, &[]))).into_response();
     if let Ok(location) = HeaderValue::from_str(&format!("/v1/jobs/{name}")) {
         response.headers_mut().insert(LOCATION, location);
@@ -153,7 +152,13 @@ async fn step(
     if step == JobStep::Cancel {
         service.events().job_cancelled(name);
     }
-    while live.store.sweep(job.id, SWEEP, service.now()).await? {}
+    // To its end, also when whoever asked hangs up: nobody else goes on with it.
+    let (store, now) = (live.store.clone(), service.now());
+    let swept = tokio::spawn(async move {
+        while store.sweep(job.id, SWEEP, now).await? {}
+        Ok::<(), StoreError>(())
+    });
+    swept.await.unwrap_or(Err(StoreError::Closed))?;
     Ok(Json(told(&find(&live, name).await?, &[])))
 }
 

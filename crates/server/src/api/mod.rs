@@ -109,11 +109,13 @@ fn router(service: Service) -> Router {
         .route_layer(middleware::from_fn_with_state(service.clone(), everybody));
     once.merge(known)
         .merge(open)
-        .fallback(async || {
-            Problem::new(Kind::NotFound, "there is nothing at this path; /openapi.json lists what there is")
+        .fallback(async |State(service): State<Service>, request: Request| {
+            let what = "there is nothing at this path; /openapi.json lists what there is";
+            Seen::new(&request).answered(&service, Problem::new(Kind::NotFound, what).into_response())
         })
-        .method_not_allowed_fallback(async || {
-            Problem::new(Kind::Method, "Allow says which methods the path takes")
+        .method_not_allowed_fallback(async |State(service): State<Service>, request: Request| {
+            let what = "Allow says which methods the path takes";
+            Seen::new(&request).answered(&service, Problem::new(Kind::Method, what).into_response())
         })
         .with_state(service)
 }
@@ -170,7 +172,7 @@ impl Seen {
     }
 
     fn answered(self, service: &Service, response: Response) -> Response {
-        let route = self.route.as_ref().map_or("", MatchedPath::as_str);
+        let route = self.route.as_ref().map_or(NOWHERE, MatchedPath::as_str);
         answered(service, &self.method, route, response)
     }
 }
@@ -260,6 +262,8 @@ pub(crate) fn moment(at: Option<Timestamp>) -> Option<String> {
     at.filter(|at| *at != Timestamp::MAX).map(|at| at.to_string())
 }
 
+/// The route of what is asked where there is nothing.
+const NOWHERE: &str = "none";
 const CHECK: &str = "/v1/check";
 const RECORD: &str = "/v1/record";
 /// The longest name of a domain: 253 characters, a dot at its end, and a port.

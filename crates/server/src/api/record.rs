@@ -12,7 +12,7 @@ use comity::core::pace::{Passed, Recorded, Standing};
 use comity::core::time::{Span, Timestamp};
 use comity::gate::{Gate, GateError};
 
-use super::decide::{batch_fits, prepare, with_gate};
+use super::decide::{Room, batch_fits, with_gate};
 use super::{fits, host, moment};
 use crate::auth::Caller;
 use crate::body::Json;
@@ -162,12 +162,13 @@ fn came(record: &wire::Record, now: Timestamp) -> Result<Came, Problem> {
 
 async fn tell(service: &Service, report: &Report, patience: Duration) -> Result<wire::Recorded, Problem> {
     let Report { host, came, took, .. } = report;
-    if matches!(report.of, Of::Unasked(_)) {
-        // A permit's domain was held when it was given: what came of that is heard, whether there is room or not.
-        prepare(&*service.live()?, host).await?;
-    }
+    let room = match report.of {
+        Of::Unasked(_) => Room::Needed,
+        // A permit's domain was held when it was given.
+        Of::Permit(_) => Room::Had,
+    };
     let telling = |gate: Gate| async move { once(&gate, report).await };
-    let (live, recorded) = with_gate(service, host, patience, telling).await?;
+    let (live, recorded) = with_gate(service, host, room, patience, telling).await?;
     let standing = match &recorded {
         Ok(recorded) => recorded.standing,
         Err(given_back) => {

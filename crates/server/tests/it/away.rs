@@ -2,9 +2,11 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rusqlite::Connection;
 use serde_json::json;
+use tokio::time::Instant;
 
 use crate::acquire::{acquire, waiting};
 use crate::script::{decided, play};
@@ -71,6 +73,28 @@ async fn a_store_that_is_locked_is_away() {
     served.hands().advance(secs(1));
     let decision = served.check("a.example").await;
     assert!(decision["wait_ms"].as_u64() >= Some(44_000), "no sooner than without all this: {decision}");
+}
+
+/// The store was opened on a thread that answers: while another program kept it locked, nobody was answered for as long
+/// as that was waited for.
+#[tokio::test]
+async fn while_it_looks_for_its_store_it_answers() {
+    let folder = tempfile::tempdir().unwrap();
+    let served = serve(&format!("{}{RULES}", store_in(folder.path()))).await;
+    served.permit("a.example").await;
+    let locked = Connection::open(folder.path().join("comity.db")).unwrap();
+    locked.execute_batch("BEGIN EXCLUSIVE").unwrap();
+    served.hands().advance(secs(12));
+    gone(&served).await;
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(4) {
+        let asked = Instant::now();
+        assert_eq!(served.get("/healthz").await.status, 200);
+        assert!(asked.elapsed() < Duration::from_secs(1), "{:?}", asked.elapsed());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    locked.execute_batch("ROLLBACK").unwrap();
+    back(&served).await;
 }
 
 /// A configuration that is read again while the store does not work is no end of the service.

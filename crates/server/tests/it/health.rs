@@ -15,6 +15,10 @@ async fn it_lives_and_is_ready() {
     let answer = served.get("/v1/check").await;
     answer.refused(405);
     assert_eq!(answer.header("allow"), "POST");
+    for (route, status) in [("none", 404), ("/v1/check", 405)] {
+        let name = format!("comity_http_requests_total{{route=\"{route}\",status=\"{status}\"}}");
+        assert_eq!(served.metric(&name).await, 1.0, "what is nowhere is counted too");
+    }
 }
 
 /// B73

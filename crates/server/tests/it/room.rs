@@ -57,6 +57,24 @@ async fn a_crowd_does_not_get_past_the_limit() {
     assert!(served.metric("comity_domains").await <= 8.0, "{}", served.metric("comity_domains").await);
 }
 
+/// Of those who look, steer and tell the room was looked at and not kept.
+#[tokio::test]
+async fn a_crowd_that_only_looks_does_not_get_past_it_either() {
+    let served = serve(SMALL).await;
+    let crowd = (0..100).map(async |nth| {
+        let name = format!("r{nth}.example");
+        match nth % 4 {
+            0 => served.post("/v1/peek", json!({ "domain": name })).await.status,
+            1 => served.get(&format!("/v1/domains/{name}/explain")).await.status,
+            2 => served.patch(&format!("/v1/domains/{name}"), json!({ "pinned": true })).await.status,
+            _ => served.post("/v1/record", json!({ "domain": name, "outcome": "timeout" })).await.status,
+        }
+    });
+    let answered = join_all(crowd).await;
+    assert!(answered.iter().all(|status| [200, 503].contains(status)), "{answered:?}");
+    assert!(served.metric("comity_domains").await <= 8.0, "{}", served.metric("comity_domains").await);
+}
+
 /// Of a batch that does not fit, what fits is decided; the rest is told to come again.
 #[tokio::test]
 async fn a_batch_that_does_not_fit_is_decided_as_far_as_it_does() {

@@ -10,7 +10,7 @@ use super::writer::Tx;
 use super::{at, us};
 use crate::domains::HolderId;
 use crate::jobs::{Counts, Filling, Job, Stepped};
-use crate::tasks::JOB_ENDED;
+use crate::tasks::{JOB_ENDED, NewTask};
 
 impl Tx<'_> {
     pub(super) fn open_job(
@@ -24,6 +24,21 @@ impl Tx<'_> {
         let made = self.sql.prepare_cached(sql)?.execute(params![name, options.to_string(), us(now)])? == 1;
         let job = self.job_where("name = ?1", name)?.ok_or(rusqlite::Error::QueryReturnedNoRows)?;
         Ok((job, made))
+    }
+
+    pub(super) fn make_job(
+        &mut self,
+        name: &str,
+        options: &Value,
+        tasks: Vec<NewTask>,
+        now: Timestamp,
+    ) -> rusqlite::Result<Option<Job>> {
+        let (job, made) = self.open_job(name, options, now)?;
+        if !made {
+            return Ok(None);
+        }
+        self.enqueue(job.id, tasks, now)?;
+        self.job(job.id)
     }
 
     pub(super) fn job_named(&self, name: &str) -> rusqlite::Result<Option<Job>> {

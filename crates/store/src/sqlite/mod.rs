@@ -230,6 +230,16 @@ impl JobStore for Sqlite {
         self.writer.run(move |tx| tx.open_job(&name, &options, now))
     }
 
+    fn make_job(
+        &self,
+        name: String,
+        options: Value,
+        tasks: Vec<NewTask>,
+        now: Timestamp,
+    ) -> Reply<'_, Option<Job>> {
+        self.writer.run(move |tx| tx.make_job(&name, &options, tasks, now))
+    }
+
     fn find_job(&self, name: String) -> Reply<'_, Option<Job>> {
         self.writer.run(move |tx| tx.job_named(&name))
     }

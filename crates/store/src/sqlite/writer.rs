@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -48,19 +49,25 @@ type Refused = Box<dyn FnOnce(StoreError) + Send>;
 pub(super) struct Writer {
     sender: Option<Sender<Message>>,
     thread: Option<JoinHandle<()>>,
+    /// Closed when the thread ends.
+    ended: Mutex<Receiver<()>>,
 }
 
 impl Writer {
     pub(super) fn start(connection: Connection, place: Place, memory: Memory) -> Result<Self, StoreError> {
         let (sender, receiver) = channel();
+        let (ends, ended) = channel();
         let thread = std::thread::Builder::new()
             .name("comity-store".to_owned())
             .spawn({
                 let place = place.clone();
-                move || Run { connection, place, memory, locked: false }.run(&receiver)
+                move || {
+                    let _ends = ends;
+                    Run { connection, place, memory, locked: false }.run(&receiver);
+                }
             })
             .map_err(|error| place.unavailable(format!("no thread could be started: {error}")))?;
-        Ok(Self { sender: Some(sender), thread: Some(thread) })
+        Ok(Self { sender: Some(sender), thread: Some(thread), ended: Mutex::new(ended) })
     }
 
     /// Runs `work` in the next transaction; its value comes when that is committed.
@@ -98,10 +105,13 @@ impl Writer {
 }
 
 impl Drop for Writer {
-    /// Waits until everything asked for is committed.
+    /// Waits until everything asked for is committed; for a disk that does not answer any more not for ever.
     fn drop(&mut self) {
         self.sender = None;
-        self.thread.take().map(JoinHandle::join);
+        let ended = self.ended.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if ended.recv_timeout(LAST) != Err(RecvTimeoutError::Timeout) {
+            self.thread.take().map(JoinHandle::join);
+        }
     }
 }
 
@@ -207,6 +217,8 @@ impl Run {
     }
 }
 
+/// How long whoever lets go of the store waits for what was asked of it.
+const LAST: Duration = Duration::from_secs(15);
 /// How long a database that was found locked is waited for.
 const BRIEFLY: Duration = Duration::from_millis(500);
 /// Pieces of work in one transaction, at most.

@@ -7,7 +7,7 @@ use comity_store::tasks::{JOB_ENDED, Settled};
 use serde_json::json;
 
 use crate::backend::Backend;
-use crate::process::{Process, at, done, failed, hold_of, moved, skipped, told};
+use crate::process::{Process, at, done, failed, hold_of, listed, moved, skipped, told};
 
 pub(crate) async fn a_job_is_opened_once_with_its_first_options(backend: Backend) {
     let (one, other) = (backend.open(), backend.open());
@@ -22,6 +22,18 @@ pub(crate) async fn a_job_is_opened_once_with_its_first_options(backend: Backend
     other.set_options(first.id, json!([1])).await.unwrap();
     assert_eq!(one.find_job("job".to_owned()).await.unwrap().unwrap().options, json!([1]));
     assert_eq!(one.find_job("another".to_owned()).await.unwrap(), None);
+}
+
+/// Between the job and its tasks somebody could find it empty, and finish it.
+pub(crate) async fn a_job_is_made_with_its_tasks_or_not_at_all(backend: Backend) {
+    let (one, other) = (backend.open(), backend.open());
+    let urls = ["https://a.example/1", "https://b.example/2"].map(listed).to_vec();
+    let made = one.make_job("job".to_owned(), json!({}), urls.clone(), at(0)).await.unwrap().unwrap();
+    assert_eq!((made.state, made.counts.tasks, made.counts.waiting()), (JobState::Running, 2, 2));
+    assert_eq!(other.find_job("job".to_owned()).await.unwrap().as_ref(), Some(&made));
+    let more = ["https://c.example/3"].map(listed).to_vec();
+    assert_eq!(other.make_job("job".to_owned(), json!({}), more, at(1)).await.unwrap(), None);
+    assert_eq!(one.find_job("job".to_owned()).await.unwrap(), Some(made), "it is left as it was");
 }
 
 pub(crate) async fn jobs_are_listed_newest_first(backend: Backend) {

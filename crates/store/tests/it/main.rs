@@ -100,6 +100,7 @@ macro_rules! promises {
                     a_fenced_settle_leaves_no_trace;
                 jobs:
                     a_job_is_opened_once_with_its_first_options,
+                    a_job_is_made_with_its_tasks_or_not_at_all,
                     jobs_are_listed_newest_first,
                     a_job_finishes_when_nothing_waits,
                     a_job_does_not_finish_before_its_list_was_read,

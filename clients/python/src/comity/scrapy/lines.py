@@ -17,7 +17,7 @@ from ..aio import AsyncClient
 from ..errors import ComityError, Unavailable
 from ..permit import Permit, Warm
 from ..protocol import IN_LINE, UNRECORDED
-from ..types import Decision, Report
+from ..types import Decision, Recorded, Report
 from .engine import Engine
 
 if TYPE_CHECKING:
@@ -87,6 +87,7 @@ class Lines:
         self._on_wire: WeakSet[Request] = WeakSet()
         self._refusals: WeakSet[Response] = WeakSet()
         self._asking: Set[asyncio.Task[Decision]] = set()
+        self._giving_back: Set[asyncio.Task[Recorded]] = set()
         self._watch: Optional[asyncio.Task[None]] = None
         self._gave_up = False
         crawler.signals.connect(self._close, signals.engine_stopped)
@@ -157,11 +158,14 @@ class Lines:
         self._asking.add(asking)
         if self._watch is None or self._watch.done():
             self._watch = asyncio.ensure_future(self._watch_for_the_end())
+        taken = False
         try:
             await asyncio.wait({asking}, timeout=WAITS_AFTER)
             if not asking.done():
                 await self._wait(line, asking)
-            return asking.result()
+            decision = asking.result()
+            taken = True
+            return decision
         except asyncio.CancelledError:
             if asking.done() and self._closing():
                 raise Postponed("the spider closes") from None
@@ -169,6 +173,17 @@ class Lines:
         finally:
             self._asking.discard(asking)
             asking.cancel()
+            if not taken:
+                self._give_back(asking)
+
+    def _give_back(self, asking: asyncio.Task[Decision]) -> None:
+        """A permit that came just as its request was given up is not kept from everybody else until it expires."""
+        if not asking.done() or asking.cancelled() or asking.exception() or not asking.result().proceed:
+            return
+        report = Report(asking.result(), outcome="abandoned")
+        giving_back = asyncio.ensure_future(self._client.record(report))
+        self._giving_back.add(giving_back)
+        giving_back.add_done_callback(self._giving_back.discard)
 
     async def _wait(self, line: Line, asking: asyncio.Task[Decision]) -> None:
         line.waiting += 1
@@ -277,6 +292,9 @@ class Lines:
             asking.cancel()
 
     async def _close(self) -> None:
+        for outcome in await asyncio.gather(*self._giving_back, return_exceptions=True):
+            if isinstance(outcome, ComityError):
+                log.warning("a permit that was not used was not given back: %s", outcome)
         await self._client.close()
 
     # Lines.
