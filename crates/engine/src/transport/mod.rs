@@ -229,7 +229,8 @@ impl Inner {
     }
 
     async fn open(&self, origin: Arc<Origin>) -> Result<Connection, TransportError> {
-        Ok(self.pool.share(self.dialer.open(origin).await?))
+        // Boxed, as it is large and rare: whoever waits for a page need not have room for a handshake.
+        Ok(self.pool.share(Box::pin(self.dialer.open(origin)).await?))
     }
 
     async fn in_time<T>(
