@@ -1,5 +1,7 @@
 //! What people, metrics and workers want to know of a gate. Nothing is changed here.
 
+use std::sync::PoisonError;
+
 use comity_core::decision::{Limit, Reason};
 use comity_core::domain::Domain;
 use comity_core::intent::Intent;
@@ -9,7 +11,6 @@ use comity_core::time::{Span, Timestamp};
 use super::Gate;
 use super::state::State;
 use crate::event::Streaks;
-use crate::lock;
 use crate::status::{HeldBack, Status, Work};
 
 /// A domain that is held here, as it is now.
@@ -141,7 +142,7 @@ impl Gate {
 
     /// What this process is at, with at most `limit` of the domains that hold it back.
     pub fn status(&self, limit: usize) -> Status {
-        let work = lock(&self.0.work).clone();
+        let work = self.0.work.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut status = Status { work, ..Status::default() };
         let state = self.lock();
         let now = self.now();
@@ -175,7 +176,7 @@ impl Gate {
 
     /// What is worked on, for whoever looks on.
     pub fn set_work(&self, work: Work) {
-        *lock(&self.0.work) = Some(work);
+        *self.0.work.lock().unwrap_or_else(PoisonError::into_inner) = Some(work);
     }
 
     /// When the first of those in line can leave, as far as is known; `None` when nobody is in line.
