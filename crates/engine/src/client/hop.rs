@@ -9,7 +9,7 @@ use url::Url;
 
 use crate::clock::micros;
 use crate::gate::Permit;
-use crate::transport::{self, Answered, Depart, Request, SendError, Transport, TransportError};
+use crate::transport::{Answered, Depart, Request, SendError, Transport, TransportError};
 
 /// Why a request did not get an answer.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ pub(crate) async fn send(
 
 /// A plain request for a URL that somebody led to.
 pub(crate) fn request(url: &Url, lead: Lead) -> Request<'_> {
-    Request::new(url, trust(lead))
+    Request::new(url, lead)
 }
 
 /// The start of a request is when it was written.
@@ -52,13 +52,6 @@ pub(crate) struct Departing<'a>(pub(crate) &'a mut Permit);
 impl Depart<()> for Departing<'_> {
     async fn depart(&mut self) -> Result<(), ()> {
         if self.0.departs(PATIENCE).await { Ok(()) } else { Err(()) }
-    }
-}
-
-fn trust(lead: Lead) -> transport::Lead {
-    match lead {
-        Lead::Listed => transport::Lead::Listed,
-        Lead::Remote => transport::Lead::Remote,
     }
 }
 

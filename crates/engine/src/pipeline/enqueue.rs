@@ -67,7 +67,7 @@ impl Pipeline {
     pub async fn enqueue(&self, items: Vec<ItemId>) -> Result<ByHand, StoreError> {
         let mut wishes = Vec::with_capacity(items.len());
         for id in items {
-            let url = self.store.find_item(id).await?.map(|item| item.url);
+            let url = self.0.store.find_item(id).await?.map(|item| item.url);
             wishes.push(self.wish(id, url.as_deref().unwrap_or_default()));
         }
         let results = self.wishes(wishes, Asker::Manual).await?;
@@ -77,7 +77,7 @@ impl Pipeline {
     /// Enqueues items that were not scraped, or failed, because somebody asks: those of one source, or of all. At
     /// most a batch of them (B57).
     pub async fn enqueue_unscraped(&self, source: Option<SourceId>) -> Result<ByHand, StoreError> {
-        let limit = self.batch_max;
+        let limit = self.0.batch_max;
         let mut items: Vec<Item> = Vec::new();
         let orders = [(ItemState::None, Order::After(ItemId(0))), (ItemState::Failed, Order::LeastTried)];
         for (state, order) in orders {
@@ -85,7 +85,7 @@ impl Pipeline {
             // One that may not be scraped would stand before the others for ever.
             let only = if source.is_some() { Only::Any } else { Only::Scrapable };
             let page = Items { source, state: Some(state), only, order, limit: more };
-            items.extend(self.store.list_items(page).await?);
+            items.extend(self.0.store.list_items(page).await?);
         }
         let mut left = (items.len() > limit as usize).then_some(Left::Batch);
         items.truncate(limit as usize);
@@ -118,7 +118,7 @@ impl Pipeline {
                 limit: BATCH,
                 ..Items::default()
             };
-            let items = self.store.list_items(page).await?;
+            let items = self.0.store.list_items(page).await?;
             let Some(last) = items.last() else { return Ok(counts) };
             after = last.id;
             let wishes = items.iter().map(|item| self.wish(item.id, &item.url)).collect();
@@ -136,7 +136,7 @@ impl Pipeline {
     /// Enqueues what earlier runs found and did not come to enqueue, or had no room for.
     pub async fn enqueue_left(&self, orders: &Orders) -> Result<Counts, StoreError> {
         let mut counts = Counts::default();
-        for source in self.store.sources_with_unscraped().await? {
+        for source in self.0.store.sources_with_unscraped().await? {
             if orders.wants(source) {
                 counts.add(self.enqueue_found(source).await?);
             }
@@ -151,7 +151,7 @@ impl Pipeline {
             let counts = self.enqueue_left(orders).await?;
             all.enqueued += counts.enqueued;
             all.deferred += counts.deferred;
-            let job = self.store.find_job(self.job.name.clone()).await?;
+            let job = self.0.store.find_job(self.0.job.name.clone()).await?;
             let waits = job.is_some_and(|job| job.counts.waiting() > 0);
             // Whoever is refused is not waited for when nothing is on its way that would make room.
             if counts.refused == 0 || !waits {
@@ -166,7 +166,7 @@ impl Pipeline {
         for source in sources {
             for state in [ItemState::Waiting, ItemState::Running] {
                 let one = Items { source: Some(*source), state: Some(state), limit: 1, ..Items::default() };
-                while !self.store.list_items(one).await?.is_empty() {
+                while !self.0.store.list_items(one).await?.is_empty() {
                     tokio::time::sleep(LOOK).await;
                 }
             }
@@ -177,12 +177,12 @@ impl Pipeline {
     async fn wishes(&self, wishes: Vec<Wish>, asker: Asker) -> Result<Vec<(ItemId, Enqueued)>, StoreError> {
         let mut results: Vec<(ItemId, Enqueued)> = Vec::with_capacity(wishes.len());
         for part in wishes.chunks(BATCH as usize) {
-            let now = self.gate.clock().now();
+            let now = self.0.gate.clock().now();
             let part = part.to_vec();
             let ids: Vec<ItemId> = part.iter().map(|wish| wish.item).collect();
-            let enqueued = self.store.enqueue_items(self.job.id, part, asker, self.terms, now).await?;
+            let enqueued = self.0.store.enqueue_items(self.0.job.id, part, asker, self.0.terms, now).await?;
             results.extend(ids.into_iter().zip(enqueued));
-            self.pool.poke();
+            self.0.pool.poke();
         }
         Ok(results)
     }
@@ -190,8 +190,8 @@ impl Pipeline {
     fn wish(&self, item: ItemId, url: &str) -> Wish {
         let host = Url::parse(url).ok().and_then(|url| Domain::of(&url));
         // What has no host is settled as failed when its turn comes; until then it needs some lane.
-        let host = host.unwrap_or_else(|| self.nowhere.clone());
-        Wish { item, domain: self.gate.rules().domain(&host) }
+        let host = host.unwrap_or_else(|| self.0.nowhere.clone());
+        Wish { item, domain: self.0.gate.rules().domain(&host) }
     }
 }
 

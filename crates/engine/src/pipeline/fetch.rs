@@ -62,7 +62,7 @@ impl Pipeline {
         source: &Source,
         window: RunWindow,
     ) -> Result<Option<Fetched>, StoreError> {
-        let started_at = self.gate.clock().now();
+        let started_at = self.0.gate.clock().now();
         let mut fetched = match self.ask(source, Url::parse(&source.url), source.lead).await {
             Ok(page) => self.read(source, page).await?,
             Err(Unread::Stopped) => return Ok(None),
@@ -86,11 +86,11 @@ impl Pipeline {
         fetched: &Fetched,
     ) -> Result<bool, StoreError> {
         let Fetched { result, http_status, found, kept, error } = fetched.clone();
-        let ended_at = self.gate.clock().now();
+        let ended_at = self.0.gate.clock().now();
         let window = window.looked_at(ended_at);
         let source = source.id;
         let end = FetchEnd { source, window, started_at, ended_at, result, http_status, found, kept, error };
-        self.store.end_fetch(end).await
+        self.0.store.end_fetch(end).await
     }
 
     async fn ask(
@@ -106,11 +106,11 @@ impl Pipeline {
             conditions: Cursor::of(source).conditions(),
             body_max: Some(body_max(source.kind)),
             patience: PATIENCE,
-            stop: Some(self.stopping.subscribe()),
-            slots: Some(self.slots.clone()),
+            stop: Some(self.0.stopping.subscribe()),
+            slots: Some(self.0.slots.clone()),
             ..Ask::new(url, lead)
         };
-        let page = self.client.ask(&ask).await.map_err(|error| match error {
+        let page = self.0.client.ask(&ask).await.map_err(|error| match error {
             ClientError::Held { reason, .. } => Unread::Held { until: reason.until, why: reason.to_string() },
             ClientError::Stopped => Unread::Stopped,
             ClientError::Gate(GateError::Store(error)) => Unread::Store(error),
@@ -121,7 +121,7 @@ impl Pipeline {
             200..=299 | 304 => Ok(page),
             410 => Err(Unread::Gone),
             status => {
-                let now = self.gate.clock().now();
+                let now = self.0.gate.clock().now();
                 let until = match told(&page.headers, now).retry_after {
                     RetryAfter::After(asked) => Some(now + asked.min(self.retry_after_max(&page.url))),
                     RetryAfter::Absent | RetryAfter::Unusable => None,
@@ -133,8 +133,8 @@ impl Pipeline {
 
     /// The longest that a server's wish is heeded for.
     fn retry_after_max(&self, url: &Url) -> Span {
-        let host = Domain::of(url).unwrap_or_else(|| self.nowhere.clone());
-        self.gate.rules().rule(&host).retry_after_max()
+        let host = Domain::of(url).unwrap_or_else(|| self.0.nowhere.clone());
+        self.0.gate.rules().rule(&host).retry_after_max()
     }
 
     /// Keeps what an answer holds.
@@ -145,7 +145,7 @@ impl Pipeline {
         let believed = moved_to.as_ref().filter(|url| cursor.moved_to() == Some(url.as_str()));
         change.moved_to(moved_to.as_ref().filter(|_| believed.is_none()));
         let believed = believed.map(|url| (url.to_string(), lead_to(source, url)));
-        let now = self.gate.clock().now();
+        let now = self.0.gate.clock().now();
         let (status, headers) = (page.status, &page.headers);
         if status == 304 {
             change.not_before(later(headers, &cursor.hints(), now));
@@ -209,7 +209,7 @@ impl Pipeline {
         harvest: Harvest,
         tally: &mut Tally,
     ) -> Result<Vec<Url>, StoreError> {
-        let now = self.gate.clock().now();
+        let now = self.0.gate.clock().now();
         tally.found += harvest.items.len() as u64;
         harvest.problems.into_iter().for_each(|problem| tally.problems.push(problem));
         tally.problems_count += harvest.problems_count;
@@ -222,7 +222,7 @@ impl Pipeline {
                 published_at: found.published_at,
                 content_hash: found.hash,
             });
-            let part = self.store.keep_items(source.id, items.collect(), now).await?;
+            let part = self.0.store.keep_items(source.id, items.collect(), now).await?;
             tally.kept.new += part.new;
             tally.kept.known += part.known;
             tally.kept.changed += part.changed;
@@ -232,7 +232,7 @@ impl Pipeline {
 
     /// What follows from an answer that could not be read, or none.
     fn unread(&self, source: &Source, unread: Unread) -> Fetched {
-        let now = self.gate.clock().now();
+        let now = self.0.gate.clock().now();
         let (result, http_status, error) = match unread {
             Unread::Held { until, why } => (FetchResult::Held { until }, None, why),
             Unread::Gone => {

@@ -53,7 +53,7 @@ use fetch::Fetched;
 pub struct Pipeline(Arc<Inner>);
 
 /// What a pipeline is made of.
-pub struct Inner {
+struct Inner {
     gate: Gate,
     store: Arc<dyn Store>,
     client: Client,
@@ -65,14 +65,6 @@ pub struct Inner {
     slots: Arc<Semaphore>,
     stopping: watch::Sender<bool>,
     nowhere: Domain,
-}
-
-impl std::ops::Deref for Pipeline {
-    type Target = Inner;
-
-    fn deref(&self) -> &Inner {
-        &self.0
-    }
 }
 
 /// What a run is to do.
@@ -138,12 +130,12 @@ pub struct Note {
     /// What people call it.
     pub name: String,
     /// What became of it.
-    pub outcome: Outcome,
+    pub outcome: SourceEnd,
 }
 
 /// What became of a source in a run.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Outcome {
+pub enum SourceEnd {
     /// It was read.
     Fetched {
         /// Items it named,
@@ -188,7 +180,7 @@ enum Seen {
 }
 
 /// Somebody who is told how runs go.
-pub trait Listener: Send + Sync {
+pub trait RunListener: Send + Sync {
     /// So many sources are due.
     fn planned(&self, _due: u64) {}
     /// A source was asked, or is held back.
@@ -236,33 +228,33 @@ impl Pipeline {
 
     /// The workers that scrape items; they work when [`Pool::run`] is called.
     pub fn pool(&self) -> &Pool {
-        &self.pool
+        &self.0.pool
     }
 
     /// The job that scrapes go into.
     pub fn job(&self) -> &Job {
-        &self.job
+        &self.0.job
     }
 
     /// Asks no further source; requests on the wire are finished.
     pub fn stop(&self) {
-        self.stopping.send_replace(true);
+        self.0.stopping.send_replace(true);
     }
 
     fn is_stopping(&self) -> bool {
-        *self.stopping.borrow()
+        *self.0.stopping.borrow()
     }
 
     /// Asks the sources that are due, host by host, and enqueues what they lead to. One that fails stops nobody
     /// else (B63).
-    pub async fn run(&self, orders: &Orders, listener: &dyn Listener) -> Result<Report, StoreError> {
-        let now = self.gate.clock().now();
+    pub async fn run(&self, orders: &Orders, listener: &dyn RunListener) -> Result<Report, StoreError> {
+        let now = self.0.gate.clock().now();
         let mut report = Report::new(orders.window);
         let mut hosts: BTreeMap<String, Vec<SourceId>> = BTreeMap::new();
         for source in self.wanted(orders).await? {
             match self.look(&source, orders, now).await? {
                 Seen::Due(_) => hosts.entry(self.pace_of(&source)).or_default().push(source.id),
-                Seen::NotDue(due_at) => report.note(&source, Outcome::NotDue { due_at }),
+                Seen::NotDue(due_at) => report.note(&source, SourceEnd::NotDue { due_at }),
                 Seen::Ended(fetched) => listener.asked(report.take(&source, fetched)),
                 Seen::Disabled => {}
             }
@@ -277,7 +269,7 @@ impl Pipeline {
     }
 
     async fn wanted(&self, orders: &Orders) -> Result<Vec<Source>, StoreError> {
-        let mut sources = self.store.list_sources().await?;
+        let mut sources = self.0.store.list_sources().await?;
         sources.retain(|source| orders.wants(source.id));
         Ok(sources)
     }
@@ -297,9 +289,9 @@ impl Pipeline {
 
     /// Asks a source when its turn came, unless another process does, or did meanwhile.
     async fn ask_source(&self, id: SourceId, orders: &Orders) -> Result<Option<(Source, Seen)>, StoreError> {
-        let Some(holder) = self.gate.holder() else { return Err(StoreError::Closed) };
-        let now = self.gate.clock().now();
-        let source = match self.store.claim_source(id, holder, now).await? {
+        let Some(holder) = self.0.gate.holder() else { return Err(StoreError::Closed) };
+        let now = self.0.gate.clock().now();
+        let source = match self.0.store.claim_source(id, holder, now).await? {
             SourceClaim::Ours(source) => *source,
             SourceClaim::Taken | SourceClaim::Missing => return Ok(None),
         };
@@ -312,14 +304,14 @@ impl Pipeline {
             }
             seen => Some(seen),
         };
-        self.store.leave_source(id, holder).await?;
+        self.0.store.leave_source(id, holder).await?;
         Ok(seen.map(|seen| (source, seen)))
     }
 
     /// Whose pace a source goes by: sources of one domain are asked one after the other (B66).
     fn pace_of(&self, source: &Source) -> String {
         let host = Url::parse(&source.url).ok().and_then(|url| Domain::of(&url));
-        host.map_or_else(String::new, |host| self.gate.rules().domain(&host).as_str().to_owned())
+        host.map_or_else(String::new, |host| self.0.gate.rules().domain(&host).as_str().to_owned())
     }
 
     async fn ask_hosts(
@@ -327,7 +319,7 @@ impl Pipeline {
         hosts: BTreeMap<String, Vec<SourceId>>,
         orders: &Orders,
         report: &mut Report,
-        listener: &dyn Listener,
+        listener: &dyn RunListener,
     ) -> Result<(), StoreError> {
         let mut asking: JoinSet<Result<(), StoreError>> = JoinSet::new();
         let (sender, mut asked) = tokio::sync::mpsc::unbounded_channel();
@@ -350,7 +342,7 @@ impl Pipeline {
             let fetched = match seen {
                 Seen::Ended(fetched) => fetched,
                 Seen::NotDue(due_at) => {
-                    report.note(&source, Outcome::NotDue { due_at });
+                    report.note(&source, SourceEnd::NotDue { due_at });
                     continue;
                 }
                 Seen::Due(_) | Seen::Disabled => continue,
@@ -397,32 +389,32 @@ impl Report {
         self.changed += fetched.kept.changed;
         let Fetched { result, found, kept, error, .. } = fetched;
         let outcome = match result {
-            FetchResult::Read { moved_to, .. } => Outcome::Fetched {
+            FetchResult::Read { moved_to, .. } => SourceEnd::Fetched {
                 found,
                 new: kept.new,
                 changed: kept.changed,
                 problem: error,
                 moved_to: moved_to.map(|(url, _)| url),
             },
-            FetchResult::Held { until } => Outcome::Held { until, why: error.unwrap_or_default() },
+            FetchResult::Held { until } => SourceEnd::Held { until, why: error.unwrap_or_default() },
             FetchResult::Failed { retry_at } => {
-                Outcome::Failed { error: error.unwrap_or_default(), retry_at: Some(retry_at) }
+                SourceEnd::Failed { error: error.unwrap_or_default(), retry_at: Some(retry_at) }
             }
-            FetchResult::Gone => Outcome::Failed { error: error.unwrap_or_default(), retry_at: None },
+            FetchResult::Gone => SourceEnd::Failed { error: error.unwrap_or_default(), retry_at: None },
         };
         self.note(source, outcome);
         &self.notes[self.notes.len() - 1]
     }
 
-    fn note(&mut self, source: &Source, outcome: Outcome) {
+    fn note(&mut self, source: &Source, outcome: SourceEnd) {
         match &outcome {
-            Outcome::NotDue { .. } => self.not_due += 1,
-            Outcome::Fetched { problem: None, .. } => self.fetched += 1,
-            Outcome::Fetched { problem: Some(_), .. } => self.partial += 1,
-            Outcome::Held { .. } => self.held += 1,
-            Outcome::Failed { .. } => self.failed += 1,
+            SourceEnd::NotDue { .. } => self.not_due += 1,
+            SourceEnd::Fetched { problem: None, .. } => self.fetched += 1,
+            SourceEnd::Fetched { problem: Some(_), .. } => self.partial += 1,
+            SourceEnd::Held { .. } => self.held += 1,
+            SourceEnd::Failed { .. } => self.failed += 1,
         }
-        self.due += u64::from(!matches!(outcome, Outcome::NotDue { .. }));
+        self.due += u64::from(!matches!(outcome, SourceEnd::NotDue { .. }));
         self.notes.push(Note { source: source.id, name: source.name.clone(), outcome });
     }
 }

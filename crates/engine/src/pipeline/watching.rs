@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 
 use super::later::{delay, jitter};
 use super::plan::{cadence, next_at};
-use super::{Listener, Orders, Outcome, Pipeline, Report, Scraping};
+use super::{Orders, Pipeline, Report, RunListener, Scraping, SourceEnd};
 
 /// What is remembered between runs.
 #[derive(Default)]
@@ -26,15 +26,15 @@ struct Watched {
 
 impl Pipeline {
     /// Runs whenever a source is due, until [`Self::stop`]. Each run is told when it ends.
-    pub async fn watch(&self, orders: &Orders, listener: Arc<dyn Listener>) -> Result<(), StoreError> {
-        let mut stop = self.stopping.subscribe();
+    pub async fn watch(&self, orders: &Orders, listener: Arc<dyn RunListener>) -> Result<(), StoreError> {
+        let mut stop = self.0.stopping.subscribe();
         let mut watched = Watched::default();
         let mut runs: JoinSet<Result<(Vec<SourceId>, Report), StoreError>> = JoinSet::new();
         let mut told = None;
         while !self.is_stopping() {
-            let now = self.gate.clock().now();
-            let seen = self.store.version().await?;
-            let mut sources = self.store.list_sources().await?;
+            let now = self.0.gate.clock().now();
+            let seen = self.0.store.version().await?;
+            let mut sources = self.0.store.list_sources().await?;
             sources.retain(|source| orders.wants(source.id));
             let due = watched.due(&sources, now);
             if !due.is_empty() {
@@ -54,7 +54,7 @@ impl Pipeline {
             }
             let sleep = async {
                 match next {
-                    Some(next) => self.gate.clock().sleep_until(next).await,
+                    Some(next) => self.0.gate.clock().sleep_until(next).await,
                     None => std::future::pending().await,
                 }
             };
@@ -63,7 +63,7 @@ impl Pipeline {
                 others = self.others_wrote(seen) => others?,
                 Some(ran) = runs.join_next() => {
                     let (due, report) = ran.unwrap_or(Err(StoreError::Closed))?;
-                    watched.ran(&due, &report, self.gate.clock().now());
+                    watched.ran(&due, &report, self.0.gate.clock().now());
                     listener.ran(&report);
                 }
                 _ = stop.wait_for(|stop| *stop) => {}
@@ -79,10 +79,10 @@ impl Pipeline {
     /// Waits until another process wrote something: it may have added a source. What else they write need not be
     /// looked at more often.
     async fn others_wrote(&self, seen: i64) -> Result<(), StoreError> {
-        let changed = self.gate.store_changed();
+        let changed = self.0.gate.store_changed();
         loop {
             changed.notified().await;
-            if self.store.version().await? != seen {
+            if self.0.store.version().await? != seen {
                 tokio::time::sleep(LOOK).await;
                 return Ok(());
             }
@@ -115,7 +115,7 @@ impl Watched {
         }
         for note in &report.notes {
             // What holds a site back may end sooner: somebody may lift it.
-            if let Outcome::Held { until, .. } = note.outcome {
+            if let SourceEnd::Held { until, .. } = note.outcome {
                 self.left_alone.insert(note.source, until.min(now + HELD));
             }
         }

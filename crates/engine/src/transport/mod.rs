@@ -80,13 +80,7 @@ pub struct Settings {
 }
 
 /// Who led us to a URL (B76). Requests with different leads never share a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Lead {
-    /// The operator listed this very host.
-    Listed,
-    /// A remote answer did: a redirect, a feed item, a sitemap entry.
-    Remote,
-}
+pub use comity_store::tasks::Lead;
 
 /// A request: a GET, or the POST of a form.
 #[derive(Clone, Copy)]

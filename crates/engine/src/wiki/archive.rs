@@ -25,7 +25,7 @@ pub struct Archive {
     pub(super) api: Api,
     pub(super) store: Arc<dyn Store>,
     pub(super) folder: Option<Folder>,
-    standing: watch::Sender<Standing>,
+    stage: watch::Sender<Stage>,
 }
 
 /// What to archive, and how.
@@ -39,7 +39,7 @@ pub struct Plan {
 
 /// Where a run is, for whoever watches it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Standing {
+pub struct Stage {
     /// What it does.
     pub doing: &'static str,
     /// Pages that it listed.
@@ -84,7 +84,7 @@ pub struct Summary {
 impl Archive {
     /// The archive of the wiki behind `api`, in `store`.
     pub fn new(api: Api, store: Arc<dyn Store>) -> Self {
-        Self { api, store, folder: None, standing: watch::Sender::default() }
+        Self { api, store, folder: None, stage: watch::Sender::default() }
     }
 
     /// The same, with the files that were uploaded.
@@ -98,8 +98,8 @@ impl Archive {
     }
 
     /// Where a run is, as it goes on.
-    pub fn watch(&self) -> watch::Receiver<Standing> {
-        self.standing.subscribe()
+    pub fn watch(&self) -> watch::Receiver<Stage> {
+        self.stage.subscribe()
     }
 
     /// Archives what `plan` says. Whatever happens meanwhile, the next run goes on from there (B69).
@@ -111,7 +111,7 @@ impl Archive {
             WikiClaim::Taken => return Err(WikiError::Taken(api.address())),
         };
         let progress = Progress::of(&wiki)?;
-        self.tell(|standing| standing.doing = "asking the wiki about itself");
+        self.tell(|stage| stage.doing = "asking the wiki about itself");
         let site: Answered<Site> = api.ask(SITE, None).await?;
         must_be_readable(&site.query, api)?;
         let mut run = Run {
@@ -171,11 +171,11 @@ impl Archive {
         })
     }
 
-    pub(super) fn tell(&self, change: impl FnOnce(&mut Standing)) {
+    pub(super) fn tell(&self, change: impl FnOnce(&mut Stage)) {
         let requests = self.api.requests();
-        self.standing.send_modify(|standing| {
-            change(standing);
-            standing.requests = requests;
+        self.stage.send_modify(|stage| {
+            change(stage);
+            stage.requests = requests;
         });
     }
 }

@@ -39,7 +39,7 @@ impl Run<'_> {
             self.progress.files.listing = Some(Listing { began: now, from, rest: None });
         }
         while let Some(listing) = self.progress.files.listing.clone() {
-            self.archive.tell(|standing| standing.doing = "listing files");
+            self.archive.tell(|stage| stage.doing = "listing files");
             let mut params = vec![("generator", "allimages"), ("gailimit", "max")];
             params.extend(VERSIONS);
             if let Some(from) = &listing.from {
@@ -97,9 +97,9 @@ impl Run<'_> {
         let store = self.archive.store.clone();
         self.look_after_files(folder).await?;
         let tally = store.tally_files(self.wiki.id).await?;
-        self.archive.tell(|standing| {
-            standing.doing = "fetching files";
-            standing.files_expected = tally.files - tally.kept;
+        self.archive.tell(|stage| {
+            stage.doing = "fetching files";
+            stage.files_expected = tally.files - tally.kept;
         });
         let mut after = 0;
         loop {
@@ -111,7 +111,7 @@ impl Run<'_> {
                 tracing::warn!(file = %listed.file.title, problem, "a file was not kept");
             }
             store.settle_file(listed.id, problem).await?;
-            self.archive.tell(|standing| standing.files += 1);
+            self.archive.tell(|stage| stage.files += 1);
         }
         self.write_index(folder).await.map_err(broken)
     }

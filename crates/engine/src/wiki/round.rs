@@ -35,9 +35,9 @@ impl Run<'_> {
         let batch = Batch { round, progress, ..batch };
         let (pages, revisions) = (batch.pages.len() as u64, batch.revisions.len() as u64);
         self.kept += self.archive.store.keep_wiki(self.wiki.id, self.holder, batch).await?;
-        self.archive.tell(|standing| {
-            standing.pages += pages;
-            standing.revisions += revisions;
+        self.archive.tell(|stage| {
+            stage.pages += pages;
+            stage.revisions += revisions;
         });
         Ok(())
     }
@@ -63,14 +63,14 @@ impl Run<'_> {
                 Way::Whole => self.archive.store.count_revisions(self.wiki.id).await?,
                 Way::Changes | Way::Compared => 0,
             };
-            self.archive.tell(|standing| {
-                standing.revisions = there;
-                standing.revisions_before = there;
-                standing.revisions_expected = edits.filter(|_| way == Way::Whole);
+            self.archive.tell(|stage| {
+                stage.revisions = there;
+                stage.revisions_before = there;
+                stage.revisions_expected = edits.filter(|_| way == Way::Whole);
             });
         }
         while let Some(UnderWay { namespaces, step, .. }) = self.progress.under_way.clone() {
-            self.archive.tell(|standing| standing.doing = step.doing());
+            self.archive.tell(|stage| stage.doing = step.doing());
             match step {
                 Step::Pages { nth, rest } => self.list_pages(&namespaces, nth, rest).await?,
                 Step::Logs { rest } => self.read_logs(&namespaces, rest).await?,

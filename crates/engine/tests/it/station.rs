@@ -8,7 +8,7 @@ use comity::clock::Clock;
 use comity::event::{self, Event, Events, TaskEvent};
 use comity::gate::{Gate, HandsOff};
 use comity::jobs::Ended;
-use comity::pipeline::{Cadences, Listener, Note, Orders, Outcome, Pipeline, Report, Scraping};
+use comity::pipeline::{Cadences, Note, Orders, Pipeline, Report, RunListener, Scraping, SourceEnd};
 use comity::store::Store;
 use comity::store::items::{Item, ItemId, Items, Order, ScrapeLog};
 use comity::store::jobs::Job;
@@ -253,13 +253,13 @@ impl Place {
 }
 
 /// What became of the only source of a run.
-pub(crate) fn only(report: &Report) -> &Outcome {
+pub(crate) fn only(report: &Report) -> &SourceEnd {
     let [Note { outcome, .. }] = &report.notes[..] else { panic!("{:?}", report.notes) };
     outcome
 }
 
 /// What became of one source of a run.
-pub(crate) fn of(report: &Report, source: SourceId) -> &Outcome {
+pub(crate) fn of(report: &Report, source: SourceId) -> &SourceEnd {
     let note = report.notes.iter().find(|note| note.source == source);
     &note.unwrap_or_else(|| panic!("source {source}: {:?}", report.notes)).outcome
 }
@@ -290,7 +290,7 @@ pub(crate) fn rss(more: &str, links: &[&str]) -> String {
 /// Hears nothing.
 pub(crate) struct Silent;
 
-impl Listener for Silent {}
+impl RunListener for Silent {}
 
 /// Keeps what was put off.
 #[derive(Default)]

@@ -10,7 +10,7 @@ use anyhow::Context;
 use comity::core::cadence::RunWindow;
 use comity::core::time::Timestamp;
 use comity::jobs::Ended;
-use comity::pipeline::{Cadences, Listener, Note, Orders, Pipeline, Report, Scraping};
+use comity::pipeline::{Cadences, Note, Orders, Pipeline, Report, RunListener, Scraping};
 use comity::store::sources::SourceId;
 use comity::store::{Store, StoreError};
 
@@ -132,7 +132,7 @@ impl Asking {
     }
 }
 
-impl Listener for Asking {
+impl RunListener for Asking {
     fn planned(&self, due: u64) {
         self.planned.store(due, Ordering::Relaxed);
     }

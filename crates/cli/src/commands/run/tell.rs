@@ -2,7 +2,7 @@
 
 use comity::core::time::Timestamp;
 use comity::jobs::Ended;
-use comity::pipeline::{Note, Outcome, Report, Scraping};
+use comity::pipeline::{Note, Report, Scraping, SourceEnd};
 use comity::shown::without_user;
 use serde_json::{Value, json};
 
@@ -15,22 +15,22 @@ use crate::output;
 pub(super) fn log(note: &Note) {
     let (source, name) = (note.source.0, &note.name);
     match &note.outcome {
-        Outcome::Fetched { found, new, changed, problem: None, .. } => {
+        SourceEnd::Fetched { found, new, changed, problem: None, .. } => {
             tracing::debug!(source, name, found, new, changed, "source read");
         }
-        Outcome::Fetched { found, new, changed, problem: Some(problem), .. } => {
+        SourceEnd::Fetched { found, new, changed, problem: Some(problem), .. } => {
             tracing::warn!(source, name, found, new, changed, problem, "source read in part");
         }
-        Outcome::Held { until, why } => {
+        SourceEnd::Held { until, why } => {
             tracing::info!(source, name, until = until_when(*until), why, "source held back");
         }
-        Outcome::Failed { error, retry_at: Some(retry_at) } => {
+        SourceEnd::Failed { error, retry_at: Some(retry_at) } => {
             tracing::warn!(source, name, error, again = %moment(*retry_at), "source failed");
         }
-        Outcome::Failed { error, retry_at: None } => {
+        SourceEnd::Failed { error, retry_at: None } => {
             tracing::warn!(source, name, error, "source disabled");
         }
-        Outcome::NotDue { due_at } => tracing::debug!(source, name, %due_at, "source not due"),
+        SourceEnd::NotDue { due_at } => tracing::debug!(source, name, %due_at, "source not due"),
     }
 }
 
@@ -62,7 +62,7 @@ pub(super) async fn summary(
     }
     if global.quiet && !global.json {
         // Quiet is not silent about what went wrong.
-        let failed = report.notes.iter().filter(|note| matches!(note.outcome, Outcome::Failed { .. }));
+        let failed = report.notes.iter().filter(|note| matches!(note.outcome, SourceEnd::Failed { .. }));
         failed.filter_map(line).for_each(|line| output::remark(line.trim_start()));
     }
     if let Some(Ended::Halted(message)) = ended {
@@ -104,10 +104,12 @@ pub(super) fn object(report: &Report) -> Value {
 /// A source that did not go as it should, for machines.
 fn detail(note: &Note) -> Option<Value> {
     let (outcome, at, why) = match &note.outcome {
-        Outcome::Fetched { problem: Some(problem), .. } => ("partial", None, problem),
-        Outcome::Held { until, why } => ("held", Some(*until).filter(|until| *until != Timestamp::MAX), why),
-        Outcome::Failed { error, retry_at } => ("failed", *retry_at, error),
-        Outcome::Fetched { problem: None, .. } | Outcome::NotDue { .. } => return None,
+        SourceEnd::Fetched { problem: Some(problem), .. } => ("partial", None, problem),
+        SourceEnd::Held { until, why } => {
+            ("held", Some(*until).filter(|until| *until != Timestamp::MAX), why)
+        }
+        SourceEnd::Failed { error, retry_at } => ("failed", *retry_at, error),
+        SourceEnd::Fetched { problem: None, .. } | SourceEnd::NotDue { .. } => return None,
     };
     let again_at = at.map(|at| at.to_string());
     let (source, name) = (note.source.0, &note.name);
@@ -133,7 +135,7 @@ pub(super) fn lines(report: &Report) -> Vec<String> {
     lines.push(format!("{} due: {}", sources(report.due), parts.join(", ")));
     lines.extend(report.notes.iter().filter_map(line).take(SHOWN));
     let next = report.notes.iter().filter_map(|note| match note.outcome {
-        Outcome::NotDue { due_at } => Some((due_at, note)),
+        SourceEnd::NotDue { due_at } => Some((due_at, note)),
         _ => None,
     });
     if let Some((due_at, note)) = next.min_by_key(|(due_at, _)| *due_at) {
@@ -152,9 +154,9 @@ pub(super) fn lines(report: &Report) -> Vec<String> {
 fn line(note: &Note) -> Option<String> {
     let (id, name) = (note.source, &note.name);
     let what = match &note.outcome {
-        Outcome::NotDue { .. } => return None,
-        Outcome::Fetched { new: 0, changed: 0, problem: None, moved_to: None, .. } => return None,
-        Outcome::Fetched { found, new, changed, problem, moved_to } => {
+        SourceEnd::NotDue { .. } => return None,
+        SourceEnd::Fetched { new: 0, changed: 0, problem: None, moved_to: None, .. } => return None,
+        SourceEnd::Fetched { found, new, changed, problem, moved_to } => {
             let items = if *found == 1 { "item" } else { "items" };
             let mut what = format!("{found} {items}, {new} new");
             if *changed > 0 {
@@ -168,11 +170,11 @@ fn line(note: &Note) -> Option<String> {
             }
             what
         }
-        Outcome::Held { until, why } => format!("held back until {}: {why}", until_when(*until)),
-        Outcome::Failed { error, retry_at: Some(retry_at) } => {
+        SourceEnd::Held { until, why } => format!("held back until {}: {why}", until_when(*until)),
+        SourceEnd::Failed { error, retry_at: Some(retry_at) } => {
             format!("failed: {error}; tried again from {} on", moment(*retry_at))
         }
-        Outcome::Failed { error, retry_at: None } => format!("disabled: {error}"),
+        SourceEnd::Failed { error, retry_at: None } => format!("disabled: {error}"),
     };
     Some(format!("  {id} {name}: {what}"))
 }

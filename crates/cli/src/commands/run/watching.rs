@@ -7,7 +7,7 @@ use comity::config::Config;
 use comity::core::time::Timestamp;
 use comity::gate::Gate;
 use comity::jobs::Ended;
-use comity::pipeline::{Listener, Note, Report, Scraping};
+use comity::pipeline::{Note, Report, RunListener, Scraping};
 use comity::store::StoreError;
 use serde_json::{Value, json};
 
@@ -204,7 +204,7 @@ impl Teller {
     }
 }
 
-impl Listener for Teller {
+impl RunListener for Teller {
     fn asked(&self, note: &Note) {
         tell::log(note);
     }

@@ -11,7 +11,7 @@ use comity::store::sources::{FetchRun, Kind, Source};
 use comity::store::tasks::Lead;
 use serde_json::{Value, json};
 
-use super::view::{self, Standing};
+use super::view::{self, Condition};
 use super::{find, matches};
 use crate::args::Global;
 use crate::commands::{report, table};
@@ -30,7 +30,7 @@ pub(super) async fn list(
     let is_wanted = |source: &&Source| {
         matches(source, like)
             && kind.is_none_or(|kind| kind == source.kind)
-            && (!failing || Standing::of(source, now).is_trouble())
+            && (!failing || Condition::of(source, now).is_trouble())
     };
     let sources: Vec<&Source> = all.iter().filter(is_wanted).collect();
     if global.json {
@@ -60,7 +60,7 @@ fn row(source: &Source, room: usize, now: Timestamp) -> [String; 8] {
         view::every(source),
         view::last_fetch(source).map_or("never".to_owned(), report::moment),
         next_due(source, now),
-        table::cut(&Standing::of(source, now).sentence(), STATE_MAX),
+        table::cut(&Condition::of(source, now).sentence(), STATE_MAX),
     ]
 }
 
@@ -90,7 +90,7 @@ pub(super) async fn show(global: &Global, config: &Config, store: &dyn Store, id
         output::object(&object);
         return Ok(exit::DONE);
     }
-    output::line(&format!("{} {}: {}", source.id, source.name, Standing::of(&source, now).sentence()));
+    output::line(&format!("{} {}: {}", source.id, source.name, Condition::of(&source, now).sentence()));
     for (key, value) in facts(config, &source, &counts, now) {
         output::line(&format!("  {key:14} {value}"));
     }

@@ -12,7 +12,7 @@ use crate::commands::report;
 
 /// How a source is, as far as its row tells.
 #[derive(Debug)]
-pub(super) struct Standing {
+pub(super) struct Condition {
     /// `new`, `ok`, `partial`, `held`, `failing`, `invalid` or `off`.
     pub(super) word: &'static str,
     /// What there is to say about it.
@@ -21,7 +21,7 @@ pub(super) struct Standing {
     pub(super) until: Option<Timestamp>,
 }
 
-impl Standing {
+impl Condition {
     pub(super) fn of(source: &Source, now: Timestamp) -> Self {
         let new = |word, why, until| Self { word, why, until };
         let Ok(window) = RunWindow::ending(now, now) else { return new("ok", None, None) };
@@ -103,7 +103,7 @@ pub(super) fn interval(interval: SourceInterval) -> String {
 pub(super) fn object(source: &Source, global: Option<Span>, now: Timestamp) -> Value {
     let time = |at: Option<Timestamp>| at.map(|at| at.to_string());
     let seconds = |span: Option<Span>| span.map_or(0.0, Span::as_secs_f64);
-    let standing = Standing::of(source, now);
+    let condition = Condition::of(source, now);
     let cadence = pipeline::cadence(source);
     json!({
         "id": source.id.0,
@@ -126,9 +126,9 @@ pub(super) fn object(source: &Source, global: Option<Span>, now: Timestamp) -> V
         "added_at": source.added_at.to_string(),
         "last_fetch_at": time(last_fetch(source)),
         "next_due_at": time(due_at(source, now).map(|at| at.max(now))),
-        "state": standing.word,
-        "reason": standing.why,
-        "held_until": time(standing.until),
+        "state": condition.word,
+        "reason": condition.why,
+        "held_until": time(condition.until),
         "failures": source.failures,
         "retry_at": time(source.retry_at),
         "error": source.error,

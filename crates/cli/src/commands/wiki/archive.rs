@@ -8,7 +8,7 @@ use comity::gate::{Gate, HandsOff};
 use comity::status::{Status, Work};
 use comity::store::wiki::FileTally;
 use comity::wiki::api::Options;
-use comity::wiki::archive::{Plan, Standing};
+use comity::wiki::archive::{Plan, Stage};
 use comity::wiki::estimate::{Estimate, estimate};
 use comity::wiki::files::Folder;
 use comity::wiki::{Api, Archive, Assert, Login, Summary, Way, WikiError};
@@ -66,7 +66,7 @@ async fn whole(
     let gate = archive.api().gate().clone();
     let mut signals = Signals::new()?;
     let name = host_of(&archive.api().address());
-    let mut watched = Archiving { name, gate: gate.clone(), standing: archive.watch(), began, stop };
+    let mut watched = Archiving { name, gate: gate.clone(), stage: archive.watch(), began, stop };
     let (summary, _) = live::watch(global, &mut watched, archive.run(plan), &mut signals).await;
     match summary {
         Ok(summary) => {
@@ -87,7 +87,7 @@ struct Archiving {
     /// The host of the wiki.
     name: String,
     gate: Gate,
-    standing: watch::Receiver<Standing>,
+    stage: watch::Receiver<Stage>,
     began: Timestamp,
     stop: watch::Sender<bool>,
 }
@@ -95,7 +95,7 @@ struct Archiving {
 impl Watched for Archiving {
     async fn status(&mut self) -> (Status, Timestamp) {
         let now = self.gate.clock().now();
-        let work = work(&self.standing.borrow(), now.since(self.began));
+        let work = work(&self.stage.borrow(), now.since(self.began));
         let refused = self.gate.events().counters().outcome(Outcome::RateLimited);
         self.gate.set_work(Work { name: self.name.clone(), refused, ..work });
         (self.gate.status(1), now)
@@ -116,20 +116,20 @@ fn host_of(address: &str) -> String {
 }
 
 /// How far the archive is.
-fn work(standing: &Standing, elapsed: Span) -> Work {
-    let Standing { doing, pages, requests, .. } = standing;
+fn work(stage: &Stage, elapsed: Span) -> Work {
+    let Stage { doing, pages, requests, .. } = stage;
     let note = format!("{doing}, {pages} pages, {requests} requests");
     let work = Work { unit: "revisions".to_owned(), note, ..Work::default() };
-    if standing.files_expected > 0 {
-        let (done, all) = (standing.files, Some(standing.files_expected));
+    if stage.files_expected > 0 {
+        let (done, all) = (stage.files, Some(stage.files_expected));
         return Work { unit: "files".to_owned(), done, all, ..work };
     }
-    let fetched = standing.revisions.saturating_sub(standing.revisions_before);
+    let fetched = stage.revisions.saturating_sub(stage.revisions_before);
     let rate = fetched as f64 / elapsed.as_secs_f64().max(0.001);
-    let expected = standing.revisions_expected.map(|expected| expected.max(standing.revisions).max(1));
-    let rest = expected.map(|expected| expected.saturating_sub(standing.revisions));
+    let expected = stage.revisions_expected.map(|expected| expected.max(stage.revisions).max(1));
+    let rest = expected.map(|expected| expected.saturating_sub(stage.revisions));
     let left_ms = rest.filter(|_| rate > 0.0).map(|rest| (rest as f64 / rate * 1e3) as u64);
-    Work { done: standing.revisions, all: expected, rate: Some(rate), left_ms, ..work }
+    Work { done: stage.revisions, all: expected, rate: Some(rate), left_ms, ..work }
 }
 
 fn tell(global: &Global, archive: &Archive, summary: &Summary, elapsed: Span) {

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use comity::jobs::Ended;
-use comity::pipeline::{Orders, Outcome, Scraping};
+use comity::pipeline::{Orders, Scraping, SourceEnd};
 use comity::store::items::ItemState;
 use comity::store::sources::Kind;
 use comity::store::tasks::Lead;
@@ -20,7 +20,7 @@ async fn failure(site: &Site, kind: Kind) -> String {
     let station = Station::at(&still(""), &memory(), noon()).await;
     station.follow_as(&site.url("/feed"), kind, SourceInterval::Default, json!({})).await;
     let report = station.run().await;
-    let Outcome::Failed { error, retry_at: Some(_) } = only(&report) else { panic!("{report:?}") };
+    let SourceEnd::Failed { error, retry_at: Some(_) } = only(&report) else { panic!("{report:?}") };
     error.clone()
 }
 
@@ -38,7 +38,7 @@ async fn a_feed_that_breaks_off_is_read_in_part_and_asked_for_as_a_whole() {
     station.run().await;
     let report = station.run().await;
     assert_eq!((report.partial, report.fetched), (1, 0), "{:?}", report.notes);
-    let Outcome::Fetched { found: 2, problem: Some(_), .. } = only(&report) else { panic!("{report:?}") };
+    let SourceEnd::Fetched { found: 2, problem: Some(_), .. } = only(&report) else { panic!("{report:?}") };
     let cursor = station.cursor(source).await;
     assert!(["etag", "validators_of"].iter().all(|key| !cursor.contains_key(*key)), "{cursor:?}");
     assert_eq!(station.items(source).await.len(), 3, "what it had is not lost");
@@ -106,7 +106,7 @@ async fn a_sitemap_is_read_with_those_it_names() {
     let source =
         station.follow_as(&site.url("/sitemap.xml"), Kind::Sitemap, SourceInterval::Default, json!({})).await;
     let report = station.run().await;
-    let Outcome::Fetched { found: 2, new: 2, problem: Some(problem), .. } = only(&report) else {
+    let SourceEnd::Fetched { found: 2, new: 2, problem: Some(problem), .. } = only(&report) else {
         panic!("{report:?}")
     };
     assert!(problem.contains("/b.xml") && problem.contains("answered 404"), "{problem}");
@@ -114,7 +114,10 @@ async fn a_sitemap_is_read_with_those_it_names() {
     assert_eq!(station.fetches(source).await[0].status, "partial");
     assert_eq!(station.source(source).await.failures, 0);
     let report = station.run().await;
-    assert!(matches!(only(&report), Outcome::Fetched { found: 3, new: 1, problem: None, .. }), "{report:?}");
+    assert!(
+        matches!(only(&report), SourceEnd::Fetched { found: 3, new: 1, problem: None, .. }),
+        "{report:?}"
+    );
     assert_eq!(site.paths(), ["/sitemap.xml", "/a.xml", "/b.xml", "/sitemap.xml", "/a.xml", "/b.xml"]);
 }
 
@@ -142,7 +145,7 @@ async fn a_sitemap_that_names_others_is_read_anew_with_them() {
         station.follow_as(&site.url("/index.xml"), Kind::Sitemap, SourceInterval::Default, json!({})).await;
     for (found, told) in [(1, "the first"), (2, "the second")] {
         let report = station.run().await;
-        let expected = Outcome::Fetched { found, new: 1, changed: 0, problem: None, moved_to: None };
+        let expected = SourceEnd::Fetched { found, new: 1, changed: 0, problem: None, moved_to: None };
         assert_eq!(*only(&report), expected, "{told} run");
     }
     assert_eq!(site.paths(), ["/index.xml", "/child.xml", "/index.xml", "/child.xml"]);

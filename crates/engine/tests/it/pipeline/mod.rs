@@ -13,7 +13,7 @@ mod moves;
 mod polite;
 mod watching;
 
-use comity::pipeline::{Cadences, Orders, Outcome, Scraping};
+use comity::pipeline::{Cadences, Orders, Scraping, SourceEnd};
 use comity::store::sources::{FetchEnd, FetchResult, Kept, Kind, SourceChange, SourceId};
 use comity_core::cadence::RunWindow;
 use comity_core::interval::SourceInterval;
@@ -90,16 +90,16 @@ async fn a_run_tells_due_from_not_due_held_and_invalid() {
     let mut asked = site.paths();
     asked.sort();
     assert_eq!(asked, ["/always", "/fails", "/just", "/never"], "nobody else is asked");
-    assert_eq!(*of(&report, early), Outcome::NotDue { due_at: noon() + ms(1) });
+    assert_eq!(*of(&report, early), SourceEnd::NotDue { due_at: noon() + ms(1) });
     assert_eq!(station.fetches(early).await.len(), 1, "not due leaves no row");
-    assert_eq!(*of(&report, held), Outcome::Held { until, why: "it says so".to_owned() });
+    assert_eq!(*of(&report, held), SourceEnd::Held { until, why: "it says so".to_owned() });
     let rows = station.fetches(held).await;
     assert_eq!(
         (rows.len(), rows[0].status.as_str(), rows[0].error.as_deref()),
         (2, "held", Some("it says so"))
     );
     assert_eq!((&rows[0].cursor_in, &rows[0].cursor_out), (&before, &before));
-    let Outcome::Failed { error, retry_at: Some(_) } = of(&report, invalid) else { panic!("{report:?}") };
+    let SourceEnd::Failed { error, retry_at: Some(_) } = of(&report, invalid) else { panic!("{report:?}") };
     assert!(error.contains("cadence.every_minutes = 0"), "{error}");
     assert_eq!(station.fetches(invalid).await[0].status, "error");
     assert_eq!(station.fetches(off).await, []);
@@ -153,7 +153,11 @@ async fn a_backfill_does_not_move_the_cursor_back() {
     let paced = follow(&station, &site.url("/paced"), cadence(60)).await;
     was_read(&station, paced, noon() - mins(10), json!({})).await;
     let report = station.run_as(&station.orders_until(noon() - mins(600))).await;
-    assert_eq!(*of(&report, paced), Outcome::NotDue { due_at: noon() + mins(50) }, "it was read after that");
+    assert_eq!(
+        *of(&report, paced),
+        SourceEnd::NotDue { due_at: noon() + mins(50) },
+        "it was read after that"
+    );
 }
 
 /// B64: a last fetch that cannot have been is no reason to wait for it.
@@ -182,8 +186,8 @@ async fn force_ignores_cadences_only() {
     let forced = Orders { cadences: Cadences::Ignored, ..station.orders() };
     let report = station.run_as(&forced).await;
     assert_eq!((report.fetched, report.held, report.not_due), (1, 2, 0));
-    assert!(matches!(of(&report, paced), Outcome::Fetched { new: 0, .. }));
-    let Outcome::Held { why, .. } = of(&report, fails) else { panic!("{report:?}") };
+    assert!(matches!(of(&report, paced), SourceEnd::Fetched { new: 0, .. }));
+    let SourceEnd::Held { why, .. } = of(&report, fails) else { panic!("{report:?}") };
     assert_eq!(why, "failed once: answered 404");
     assert_eq!(site.asked().len(), asked + 1);
 }
@@ -202,7 +206,7 @@ async fn a_failing_source_backs_off_and_recovers() {
         }
         let report = station.run().await;
         assert_eq!((report.failed, report.fetched), (1, 1), "the other one is read all the same");
-        let Outcome::Failed { error, retry_at: Some(retry_at) } = of(&report, SourceId(1)) else {
+        let SourceEnd::Failed { error, retry_at: Some(retry_at) } = of(&report, SourceId(1)) else {
             panic!("{report:?}")
         };
         assert_eq!(error, "answered 500");
@@ -307,6 +311,6 @@ async fn a_run_of_some_sources_leaves_the_others() {
     let one = station.follow(&site.url("/one")).await;
     station.follow(&site.url("/two")).await;
     let report = station.run_as(&Orders { sources: Some(vec![one]), ..station.orders() }).await;
-    assert!(matches!(only(&report), Outcome::Fetched { found: 2, new: 2, .. }));
+    assert!(matches!(only(&report), SourceEnd::Fetched { found: 2, new: 2, .. }));
     assert_eq!(site.paths(), ["/one"]);
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use comity::pipeline::Outcome;
+use comity::pipeline::SourceEnd;
 use comity::store::sources::SourceChange;
 use comity::store::tasks::Lead;
 
@@ -17,8 +17,8 @@ async fn moving(status: u16, to: impl Fn(&Asked) -> String + Send + Sync + 'stat
     feeds(move |asked| (asked.path == "/feed").then(|| reply(status).header("location", &to(asked)))).await
 }
 
-fn moved_to(outcome: &Outcome) -> Option<&str> {
-    let Outcome::Fetched { moved_to, .. } = outcome else { panic!("{outcome:?}") };
+fn moved_to(outcome: &SourceEnd) -> Option<&str> {
+    let SourceEnd::Fetched { moved_to, .. } = outcome else { panic!("{outcome:?}") };
     moved_to.as_deref()
 }
 
@@ -138,7 +138,7 @@ async fn a_source_that_moved_to_a_private_address_is_refused() {
     let guarded = Station::at(&QUICK.replace("10ms", "0s"), &store, noon()).await;
     let before = site.asked().len();
     let report = guarded.run().await;
-    let Outcome::Failed { error, .. } = only(&report) else { panic!("{report:?}") };
+    let SourceEnd::Failed { error, .. } = only(&report) else { panic!("{report:?}") };
     assert!(error.contains("127.0.0.2"), "{error}");
     assert_eq!(site.asked().len(), before, "nothing was sent");
     let listed =
@@ -175,7 +175,7 @@ async fn a_redirect_to_a_private_address_moves_nothing() {
     let station = Station::at(&QUICK.replace("10ms", "0s"), &store, noon()).await;
     let source = station.follow(&site.url("/feed")).await;
     let report = station.run().await;
-    assert!(matches!(only(&report), Outcome::Failed { .. }), "{report:?}");
+    assert!(matches!(only(&report), SourceEnd::Failed { .. }), "{report:?}");
     assert_eq!(site.paths(), ["/feed"]);
     assert_eq!(
         (station.source(source).await.url, station.cursor(source).await.len()),
@@ -207,7 +207,7 @@ async fn a_source_that_is_gone_is_disabled() {
     let station = Station::at(&still(""), &memory(), noon()).await;
     let source = station.follow(&site.url("/feed")).await;
     let report = station.run().await;
-    let Outcome::Failed { error, retry_at: None } = only(&report) else { panic!("{report:?}") };
+    let SourceEnd::Failed { error, retry_at: None } = only(&report) else { panic!("{report:?}") };
     assert!(error.contains("410") && error.contains("comity sources set 1 --enabled on"), "{error}");
     let row = station.source(source).await;
     assert_eq!((row.enabled, row.error.as_ref()), (false, Some(error)));

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use comity::pipeline::Outcome;
+use comity::pipeline::SourceEnd;
 use comity::store::sources::SourceId;
 use comity_core::time::{Span, Timestamp};
 use flate2::Compression;
@@ -30,7 +30,7 @@ async fn validators_go_back_byte_for_byte_to_who_told_them() {
     let source = station.follow(&site.url("/feed")).await;
     station.run().await;
     let report = station.run().await;
-    let nothing = Outcome::Fetched { found: 0, new: 0, changed: 0, problem: None, moved_to: None };
+    let nothing = SourceEnd::Fetched { found: 0, new: 0, changed: 0, problem: None, moved_to: None };
     assert_eq!((only(&report), report.fetched), (&nothing, 1), "304 is ok");
     let asked = site.asked();
     let conditions = |asked: &Asked| {
@@ -124,7 +124,7 @@ async fn a_feed_is_not_asked_before_it_says() {
         assert_eq!(station.cursor(source).await["not_before"], json!(until.to_string()));
         station.close().await;
         let early = Station::at(&still(""), &store, until - ms(1)).await;
-        let Outcome::Held { until: held, why } = only(&early.run().await).clone() else {
+        let SourceEnd::Held { until: held, why } = only(&early.run().await).clone() else {
             panic!("{header:?}")
         };
         assert_eq!((held, why.contains(who), site.asked().len()), (until, true, 1), "{why}");
@@ -146,7 +146,7 @@ async fn what_a_feed_says_never_makes_us_ask_earlier() {
     station.run().await;
     station.close().await;
     let later = Station::at(&still(""), &store, noon() + mins(59)).await;
-    assert_eq!(*only(&later.run().await), Outcome::NotDue { due_at: noon() + mins(60) });
+    assert_eq!(*only(&later.run().await), SourceEnd::NotDue { due_at: noon() + mins(60) });
     assert_eq!(site.asked().len(), 1);
 }
 
@@ -177,7 +177,7 @@ async fn a_failure_waits_for_the_later_of_its_own_backoff_and_what_the_server_sa
         let site = feeds(move |_| Some(reply(503).header("retry-after", seconds))).await;
         let station = Station::at(&still(""), &memory(), noon()).await;
         station.follow(&site.url("/feed")).await;
-        let Outcome::Failed { retry_at: Some(retry_at), .. } = only(&station.run().await).clone() else {
+        let SourceEnd::Failed { retry_at: Some(retry_at), .. } = only(&station.run().await).clone() else {
             panic!()
         };
         assert!((least..=most).contains(&retry_at.since(noon())), "{seconds}: {retry_at}");
@@ -197,10 +197,10 @@ async fn a_source_on_a_domain_that_is_held_is_held() {
     assert!(station.now().since(began) < Span::from_secs(3), "nobody waits for it");
     assert_eq!((report.failed, report.held, report.fetched), (1, 1, 1), "{:?}", report.notes);
     assert!(
-        matches!(of(&report, full), Outcome::Failed { .. })
-            && matches!(of(&report, elsewhere), Outcome::Fetched { .. })
+        matches!(of(&report, full), SourceEnd::Failed { .. })
+            && matches!(of(&report, elsewhere), SourceEnd::Fetched { .. })
     );
-    let Outcome::Held { until, why } = of(&report, other) else { panic!("{report:?}") };
+    let SourceEnd::Held { until, why } = of(&report, other) else { panic!("{report:?}") };
     let wait = until.since(began);
     assert!((Span::from_secs(100)..Span::from_secs(103)).contains(&wait), "{wait}: {why}");
     assert_eq!(site.asked_for("/other").len(), 0, "nothing was sent");

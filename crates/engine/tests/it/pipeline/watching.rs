@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use comity::clock::Clock;
-use comity::pipeline::{Listener, Orders, Pipeline, Report, Scraping};
+use comity::pipeline::{Orders, Pipeline, Report, RunListener, Scraping};
 use comity_core::time::{Span, Timestamp};
 use serde_json::json;
 use tokio::task::JoinHandle;
@@ -19,7 +19,7 @@ struct Told {
     sleeps: Mutex<Vec<Option<Timestamp>>>,
 }
 
-impl Listener for Told {
+impl RunListener for Told {
     fn ran(&self, report: &Report) {
         self.ran.lock().unwrap().push(report.clone());
     }
