@@ -14,7 +14,7 @@ pub(super) fn endless() -> Vec<Planned> {
     let headers = failed("the answer's headers are larger than the limit", "");
     let body_late = failed("timed out reading the answer", "timeout");
     let head_late = failed("timed out waiting for the answer", "timeout");
-    let noise = failed("the server sent 16 MiB that are no answer", "network_error");
+    let noise = failed("the server sent 8 MiB that are no answer", "network_error");
     vec![
         plain("endless body", too_large, async |mut peer| {
             peer.write("HTTP/1.1 200 OK\r\n\r\n").await;

@@ -8,7 +8,7 @@ use super::{Outcome, Planned, failed, fetched};
 pub(super) fn sites() -> Vec<Planned> {
     let broke = failed("the connection broke", "network_error");
     let head_late = failed("timed out waiting for the answer", "timeout");
-    let noise = failed("the server sent 16 MiB that are no answer", "network_error");
+    let noise = failed("the server sent 8 MiB that are no answer", "network_error");
     vec![
         site("a page", fetched(2), |on| [ok(on), frame(DATA, END_STREAM, on, b"ok")].concat()),
         site("goaway instead of an answer", broke, |_| go_away(NO_ERROR)),
