@@ -483,3 +483,19 @@ fn a_pause_is_part_of_the_wait_and_an_answer_that_is_awaited_is_not() {
     let decision = pace.admit(terms, Intent::Fetch, at(4_000));
     assert_eq!((decision.proceeds(), decision.wait_ms(at(4_000))), (false, 60_000));
 }
+
+/// B20, B37: what a head says counts from when it came, and is not said again when its body ended.
+#[test]
+fn what_a_head_says_counts_before_its_answer_is_recorded() {
+    let rule = Rule::new(&Fields::default()).unwrap();
+    let (terms, mut pace) = (Terms::from(&rule), Pace::default());
+    let at = Timestamp::from_secs;
+    let Decision::Proceed(permit) = pace.admit(terms, Intent::Fetch, at(0)) else {
+        panic!("nobody was before it")
+    };
+    let answer = Answer::of_status(200, Told::retry_after(Span::from_secs(60)));
+    assert_eq!(pace.heed(terms, &answer, at(1)).server_until, Some(at(61)));
+    assert_eq!(pace.in_flight(at(30)), 1, "the body is on the wire");
+    pace.record(terms, &permit, &Outcome::Success.into(), at(40));
+    assert_eq!((pace.in_flight(at(40)), pace.next_at(terms, Intent::Fetch, at(40))), (0, at(61)));
+}

@@ -102,8 +102,8 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Metered<T> {
     }
 }
 
-/// So much may come that is no body. It holds all that HTTP/2 buffers for readers that are slow, three times over.
-pub(super) const NOISE_MAX: u64 = 16 << 20;
+/// So much may come that is no body. The 5 MiB that HTTP/2 buffers for readers that are slow fit into it.
+pub(super) const NOISE_MAX: u64 = 8 << 20;
 /// So many bytes may come for each one of a body: a frame or chunk of one byte takes a dozen.
 const OVERHEAD_MAX: u64 = 16;
 
@@ -119,7 +119,7 @@ mod tests {
             meter.handed_out(1 << 20);
         }
         meter.answered();
-        (0..16).for_each(|_| meter.arrived(1 << 20).unwrap());
+        (0..8).for_each(|_| meter.arrived(1 << 20).unwrap());
         assert!(!meter.is_overrun() && meter.arrived(1).is_err() && meter.is_overrun());
     }
 }

@@ -62,9 +62,9 @@ max_retries = 1
 failure_threshold = 0
 
 [http]
-connect_timeout = "4s"
-first_byte_timeout = "4s"
-total_timeout = "8s"
+connect_timeout = "5s"
+first_byte_timeout = "10s"
+total_timeout = "12s"
 "#;
 
 /// A folder whose `comity` trusts the authority of the town.
@@ -116,7 +116,7 @@ fn judge(
         Outcome::Failed(text, outcome) => state == "failed" && error.contains(text) && attempt == outcome,
         Outcome::Noise => {
             let ends = [
-                ("the server sent 16 MiB that are no answer", "network_error"),
+                ("the server sent 8 MiB that are no answer", "network_error"),
                 ("timed out waiting for the answer", "timeout"),
             ];
             state == "failed" && ends.iter().any(|(text, outcome)| error.contains(text) && attempt == outcome)
@@ -203,9 +203,14 @@ fn every_hostile_site_ends_in_its_outcome() {
     assert_left(&hosts);
     assert_legible(&done);
     assert_legible(&world.run(&["jobs", "show", "hostile", "--limit", "1000"]).expect(0));
+    let shown = world.run(&["--json", "jobs", "show", "hostile", "--limit", "1000"]).expect(0);
+    let failed = hosts.iter().filter(|(planned, _)| matches!(planned.outcome, Outcome::Failed(..))).count();
+    let troubles = shown.json()["troubles"].as_array().unwrap().clone();
+    assert_eq!(troubles.iter().filter(|task| task["error"].is_string()).count(), failed);
+    assert_legible(&shown);
     assert!(peak_kb < PEAK_KB, "{peak_kb} kB");
     // Two tries of the slowest, each up to its limit, and what 256 at once and a machine under load add to that.
-    assert!(done.took_us < 60_000_000, "{} µs", done.took_us);
+    assert!(done.took_us < 90_000_000, "{} µs", done.took_us);
 }
 
 /// The same where robots.txt is asked for first: it is the robots.txt that hurts then, and the site is left alone.
