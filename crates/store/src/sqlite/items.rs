@@ -184,7 +184,7 @@ impl Tx<'_> {
             in_flight_max: terms.in_flight_max,
             interval: source.interval.effective(terms.interval),
             last_scrape_at: self.last_scrape(id)?,
-            last_wake: self.last_wake(id, None)?,
+            last_wake: self.last_wake(id, None, source.interval.effective(terms.interval), now)?,
         }))
     }
 
@@ -196,13 +196,27 @@ impl Tx<'_> {
     }
 
     /// The latest wake reserved for a source, that of one item left out.
-    fn last_wake(&self, source: SourceId, except: Option<ItemId>) -> rusqlite::Result<Option<Timestamp>> {
+    fn last_wake(
+        &self,
+        source: SourceId,
+        except: Option<ItemId>,
+        interval: Option<Span>,
+        now: Timestamp,
+    ) -> rusqlite::Result<Option<Timestamp>> {
         let sql = "SELECT wake_us FROM items WHERE source_id = ?1 AND state IN ('waiting', 'running')
             AND wake_us IS NOT NULL AND id IS NOT ?2 ORDER BY wake_us DESC LIMIT 1";
         let mut statement = self.sql.prepare_cached(sql)?;
         let last: Option<i64> =
             statement.query_row(params![source.0, except.map(|id| id.0)], |row| row.get(0)).optional()?;
-        Ok(last.map(at))
+        let (Some(last), Some(interval)) = (last.map(at), interval) else { return Ok(last.map(at)) };
+        // As nearly always: nobody needs to be counted.
+        if last.since(now) <= SOON {
+            return Ok(Some(last));
+        }
+        let sql = "SELECT count(*) FROM items WHERE source_id = ?1 AND state IN ('waiting', 'running')
+            AND wake_us IS NOT NULL";
+        let deferred: i64 = self.sql.prepare_cached(sql)?.query_row([source.0], |row| row.get(0))?;
+        Ok(Some(last.min(interval::latest_wake(interval, deferred.max(0) as u64, now))))
     }
 
     fn make_task(
@@ -316,7 +330,7 @@ impl Tx<'_> {
                 return Ok(Started::Soon(due_at));
             }
             // Others of the source may have a wake reserved: this one comes after them (B55).
-            let others = self.last_wake(source.id, Some(item.id))?;
+            let others = self.last_wake(source.id, Some(item.id), interval, now)?;
             let deferred = interval::check(interval, last_scrape, others, now).err().unwrap_or(early);
             return self.defer(item, task, deferred).map(Started::Deferred);
         }
@@ -460,6 +474,9 @@ fn item_of(row: &Row<'_>) -> rusqlite::Result<Item> {
         content_type: row.get(17)?,
     })
 }
+
+/// A wake within this time may well have been reserved by those who wait.
+const SOON: Span = Span::from_hours(1);
 
 const ITEMS: &str =
     "SELECT id, source_id, identity, url, lead, title, published_us, state, content_hash, seen_us,

@@ -470,6 +470,14 @@ impl RobotsStore for Sqlite {
             tx.sql.prepare_cached(sql)?.execute(params![origin, us(fetched_at), status, body]).map(|_| ())
         })
     }
+
+    fn prune_robots(&self, before: Timestamp, limit: u32) -> Reply<'_, bool> {
+        self.writer.run(move |tx| {
+            let sql = "DELETE FROM robots WHERE origin IN (SELECT origin FROM robots WHERE fetched_us < ?1 LIMIT ?2)";
+            let pruned = tx.sql.prepare_cached(sql)?.execute(params![us(before), limit])?;
+            Ok(pruned == limit as usize && limit > 0)
+        })
+    }
 }
 
 /// A moment as it stands in a column.

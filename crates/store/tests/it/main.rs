@@ -221,6 +221,7 @@ macro_rules! promises {
                     a_fetch_killed_before_its_end_keeps_items_and_moves_nothing;
                 robots:
                     what_was_kept_comes_back,
+                    what_is_old_is_forgotten_a_part_at_a_time,
                     a_newer_answer_replaces_the_older;
                 counts:
                     what_many_count_is_added_up;
