@@ -109,6 +109,12 @@ pub fn check_running(
     check(interval, last_scrape_at, None, now)
 }
 
+/// The latest wake that so many deferred scrapes of a source can have reserved at `now`: each comes an interval, rounded up
+/// to a second, after the one before. A later one was reserved while the clock was ahead, and must not defer others (B7).
+pub fn latest_wake(interval: Span, deferred: u64, now: Timestamp) -> Timestamp {
+    now + (interval + Span::from_secs(1)).times(deferred)
+}
+
 /// Decimal seconds with at most two places, as `numeric(10,2)` holds them; zero and negative are off.
 fn read(key: &'static str, text: &str) -> Result<Option<Span>, IntervalError> {
     let expected = "decimal seconds with at most two places and eight digits before the point, such as 2.5";
@@ -192,6 +198,17 @@ mod tests {
     fn a_scrape_from_the_future_waits_one_interval() {
         let deferred = check(Some(Span::from_secs(2)), Some(at(1_000.0)), None, at(10.0)).unwrap_err();
         assert_eq!((deferred.wait_seconds, deferred.elapsed), (2, Span::ZERO));
+    }
+
+    /// B7, B55: what was reserved while the clock was a year ahead deferred its source for a year.
+    #[test]
+    fn a_wake_lies_no_further_ahead_than_those_who_wait_can_have_reserved() {
+        let (interval, now) = (Span::from_millis(2_500), at(11.2));
+        let mut last = None;
+        for deferred in 0..50 {
+            assert!(last <= Some(latest_wake(interval, deferred, now)));
+            last = Some(check(Some(interval), Some(at(10.0)), last, now).unwrap_err().wake_at);
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The robots.txt files of origins, kept for a day.
+//! The robots.txt files of origins. How long one is good for is decided elsewhere.
 
 use comity_core::time::Timestamp;
 
@@ -24,4 +24,7 @@ pub trait RobotsStore {
 
     /// Keeps what was answered.
     fn keep_robots(&self, row: RobotsRow) -> Reply<'_, ()>;
+
+    /// Forgets what was fetched before a moment, at most `limit` at once: true when there may be more.
+    fn prune_robots(&self, before: Timestamp, limit: u32) -> Reply<'_, bool>;
 }

@@ -22,6 +22,7 @@ pub(super) async fn upkeep(gate: Weak<Inner>) {
     let mut flushed_at = Timestamp::MIN;
     let mut swept_at = Timestamp::MIN;
     let mut told_at = Timestamp::MIN;
+    let mut prune_at: Option<Timestamp> = None;
     let mut version = -1;
     while let Some(inner) = gate.upgrade() {
         let Some(tenancy) = &inner.tenancy else { return };
@@ -45,6 +46,11 @@ pub(super) async fn upkeep(gate: Weak<Inner>) {
             if flush {
                 flushed_at = now;
                 inner.events.add_up(&*tenancy.store).await?;
+            }
+            // Not in the first moments: most commands are over by then.
+            if now >= *prune_at.get_or_insert(now + PRUNE_FIRST) {
+                let more = tenancy.store.prune_robots(now - ROBOTS_KEPT, PRUNE_AT_ONCE).await?;
+                prune_at = Some(now + if more { PRUNE_MORE } else { PRUNE });
             }
             hand_over(&inner, tenancy, &mut swept_at).await
         };
@@ -241,6 +247,15 @@ async fn hand_over(
 const BEAT: Span = Span::from_secs(2);
 /// and sends nothing in the last part of its time.
 pub(super) const MARGIN: Span = Span::from_secs(2);
+/// What nobody needs any more is looked for after this long,
+const PRUNE_FIRST: Span = Span::from_mins(1);
+/// then this often,
+const PRUNE: Span = Span::from_hours(1);
+/// and so many go at once, a moment apart.
+const PRUNE_AT_ONCE: u32 = 100;
+const PRUNE_MORE: Span = Span::from_secs(1);
+/// A robots.txt is good for a day; a clock that was set does not cost it.
+const ROBOTS_KEPT: Span = Span::from_hours(48);
 /// Whoever looks on is told of so many domains that hold the work back.
 const TOLD: usize = 20;
 /// What was learnt is saved this often.

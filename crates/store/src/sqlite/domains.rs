@@ -1,5 +1,7 @@
 //! Taking, keeping and releasing domains.
 
+use std::sync::PoisonError;
+
 use comity_core::domain::Domain;
 use comity_core::pace::Kept;
 use comity_core::time::{Span, Timestamp};
@@ -7,10 +9,93 @@ use rusqlite::{OptionalExtension, Row, params};
 
 use super::holders::{self, Living, Standing};
 use super::writer::Tx;
-use super::{at, us};
+use super::{Sqlite, at, file_number, us};
 use crate::domains::{
-    DomainKey, DomainRow, Hold, HolderId, LeftBehind, Parting, Released, Saved, Steering, Take, Taken,
+    DomainKey, DomainRow, DomainStore, Hold, HolderId, LeftBehind, Parting, Released, Saved, Steering, Take,
+    Taken,
 };
+use crate::{Reply, StoreError};
+
+impl DomainStore for Sqlite {
+    fn register(&self, name: String, now: Timestamp) -> Reply<'_, HolderId> {
+        let (living, place) = (self.living.clone(), self.place.clone());
+        let registered = self.writer.run(move |tx| {
+            let holder = tx.register(&name, now)?;
+            // Proved before the commit: nobody sees a holder that does not live yet.
+            Ok((holder, living.prove(holder.0)))
+        });
+        Box::pin(async move {
+            let (holder, proof) = registered.await?;
+            let proof =
+                proof.map_err(|error| place.unavailable(format!("no lock file beside it: {error}")))?;
+            self.proofs.lock().unwrap_or_else(PoisonError::into_inner).insert(holder, proof);
+            Ok(holder)
+        })
+    }
+
+    fn beat(&self, holder: HolderId, now: Timestamp) -> Reply<'_, ()> {
+        if self.place.path().is_some_and(|path| file_number(path) != self.file) {
+            let gone = self.place.unavailable("the file was deleted or replaced while it was in use");
+            return Box::pin(async move { Err(gone) });
+        }
+        let living = self.living.clone();
+        let beaten = self.writer.run(move |tx| {
+            let renewed = tx.renew(holder, now)?;
+            tx.look_round(&living, holder, now)?;
+            Ok(renewed)
+        });
+        Box::pin(async move { if beaten.await? { Ok(()) } else { Err(StoreError::Lost) } })
+    }
+
+    fn version(&self) -> Reply<'_, i64> {
+        self.writer.version()
+    }
+
+    fn wanted(&self, holder: HolderId) -> Reply<'_, Vec<DomainKey>> {
+        self.writer.run(move |tx| tx.wanted(holder))
+    }
+
+    fn take(&self, holder: HolderId, domains: Vec<Domain>, now: Timestamp) -> Reply<'_, Vec<Take>> {
+        let living = self.living.clone();
+        let taken = self.writer.run(move |tx| {
+            if !tx.is_holder(holder)? {
+                return Ok(None);
+            }
+            let take = |domain: &Domain| {
+                let id = tx.domain_id(domain.as_str())?;
+                tx.take(&living, holder, id, now)
+            };
+            domains.iter().map(take).collect::<rusqlite::Result<Vec<Take>>>().map(Some)
+        });
+        Box::pin(async move { taken.await?.ok_or(StoreError::Lost) })
+    }
+
+    fn save(&self, holder: HolderId, saved: Vec<Saved>) -> Reply<'_, ()> {
+        self.writer.run(move |tx| saved.iter().try_for_each(|saved| tx.save(holder, saved).map(|_| ())))
+    }
+
+    fn release(&self, holder: HolderId, released: Vec<Released>, now: Timestamp) -> Reply<'_, ()> {
+        self.writer.run(move |tx| released.iter().try_for_each(|released| tx.release(holder, released, now)))
+    }
+
+    fn deregister(&self, holder: HolderId, now: Timestamp) -> Reply<'_, ()> {
+        let living = self.living.clone();
+        let proof = self.proofs.lock().unwrap_or_else(PoisonError::into_inner).remove(&holder);
+        drop(proof);
+        self.writer.run(move |tx| {
+            tx.look_at(&living, holder.0, now)?;
+            tx.look_round(&living, HolderId(0), now)
+        })
+    }
+
+    fn list_domains(&self, like: String, after: String, limit: u32) -> Reply<'_, Vec<DomainRow>> {
+        self.writer.run(move |tx| tx.rows(&like, &after, limit))
+    }
+
+    fn find_domain(&self, domain: Domain) -> Reply<'_, Option<DomainRow>> {
+        self.writer.run(move |tx| tx.row(domain.as_str()))
+    }
+}
 
 impl Tx<'_> {
     /// The number of a domain, which is entered when it is new.
@@ -149,13 +234,15 @@ impl Tx<'_> {
 
     /// Domains as people look at them.
     pub(super) fn rows(&self, like: &str, after: &str, limit: u32) -> rusqlite::Result<Vec<DomainRow>> {
-        let sql = format!("{ROWS} WHERE instr(domain, ?1) AND domain > ?2 ORDER BY domain LIMIT ?3");
+        let sql = format!(
+            "{ROWS}, {KEPT} FROM domains WHERE instr(domain, ?1) AND domain > ?2 ORDER BY domain LIMIT ?3"
+        );
         self.sql.prepare_cached(&sql)?.query_map(params![like, after, limit], row_of)?.collect()
     }
 
     /// One of them.
     pub(super) fn row(&self, domain: &str) -> rusqlite::Result<Option<DomainRow>> {
-        let sql = format!("{ROWS} WHERE domain = ?1");
+        let sql = format!("{ROWS}, {KEPT} FROM domains WHERE domain = ?1");
         self.sql.prepare_cached(&sql)?.query_row([domain], row_of).optional()
     }
 }
@@ -203,12 +290,11 @@ pub(super) fn parse(row: &Row<'_>, nth: usize) -> rusqlite::Result<Domain> {
 const KEPT: &str =
     "adaptive_delay_seconds, adaptive_delay_floor_seconds, floor_confirmed_us, server_until_us,
     server_stated_us, pinned, paused_until_us";
+/// The columns before those of [`KEPT`] that people look at.
 const ROWS: &str = "SELECT domain,
     (SELECT name FROM holders WHERE holders.id = domains.holder AND died_us IS NULL), epoch, pace,
     (SELECT count(*) FROM (SELECT 1 FROM lanes JOIN tasks ON tasks.lane_id = lanes.id AND tasks.state = 'waiting'
-        WHERE lanes.domain_id = domains.id LIMIT 1000)),
-    adaptive_delay_seconds, adaptive_delay_floor_seconds, floor_confirmed_us, server_until_us, server_stated_us,
-    pinned, paused_until_us FROM domains";
+        WHERE lanes.domain_id = domains.id LIMIT 1000))";
 /// For this long a domain is kept for whoever wanted it.
 const RESERVED: Span = Span::from_millis(500);
 /// Numbers of domains and lanes that the writer remembers, to fill quickly.

@@ -1,27 +1,68 @@
-//! Items, and their scrapes.
+//! Items: their rows, and what is asked of them. How they are scraped is in `scrapes`.
 
-use std::collections::HashMap;
-
-use comity_core::enqueue::{Asker, Enqueued, Facts, SourceFacts, enqueue};
-use comity_core::interval::{self, Deferred};
-use comity_core::task::{JobId, TaskId};
-use comity_core::time::{Span, Timestamp};
+use comity_core::enqueue::{Asker, Enqueued};
+use comity_core::task::JobId;
+use comity_core::time::Timestamp;
 use rusqlite::types::Value as Sql;
 use rusqlite::{OptionalExtension, Row, params};
 use serde_json::json;
-use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::tasks::lead_of;
 use super::writer::Tx;
-use super::{at, us};
+use super::{Sqlite, at};
+use crate::Reply;
 use crate::domains::HolderId;
 use crate::items::{
-    Item, ItemCounts, ItemId, ItemState, Items, LogId, Only, Order, SCRAPE_JOB, ScrapeLog, ScrapeTerms,
-    Start, StartStep, Started, Wish,
+    Item, ItemCounts, ItemId, ItemState, ItemStore, Items, LogId, Only, Order, SCRAPE_JOB, ScrapeLog,
+    ScrapeTerms, Start, Started, Wish,
 };
 use crate::jobs::Job;
-use crate::sources::{Source, SourceId};
-use crate::tasks::{Attempt, Settle, Step};
+use crate::sources::SourceId;
+
+impl ItemStore for Sqlite {
+    fn find_item(&self, id: ItemId) -> Reply<'_, Option<Item>> {
+        self.writer.run(move |tx| tx.item(id))
+    }
+
+    fn list_items(&self, items: Items) -> Reply<'_, Vec<Item>> {
+        self.writer.run(move |tx| tx.items(items))
+    }
+
+    fn count_items(&self, source: SourceId) -> Reply<'_, ItemCounts> {
+        self.writer.run(move |tx| tx.count_items(source))
+    }
+
+    fn sources_with_unscraped(&self) -> Reply<'_, Vec<SourceId>> {
+        self.writer.run(|tx| tx.sources_with_unscraped())
+    }
+
+    fn scrape_job(&self, now: Timestamp) -> Reply<'_, Job> {
+        self.writer.run(move |tx| tx.scrape_job(now))
+    }
+
+    fn enqueue_items(
+        &self,
+        job: JobId,
+        wishes: Vec<Wish>,
+        asker: Asker,
+        terms: ScrapeTerms,
+        now: Timestamp,
+    ) -> Reply<'_, Vec<Enqueued>> {
+        self.writer.run(move |tx| tx.enqueue_items(job, &wishes, asker, terms, now))
+    }
+
+    fn start_scrape(&self, holder: HolderId, start: Start, now: Timestamp) -> Reply<'_, Started> {
+        self.writer.run(move |tx| tx.start_scrape(holder, start, now))
+    }
+
+    fn call_off_scrape(&self, log: LogId) -> Reply<'_, ()> {
+        self.writer.run(move |tx| tx.call_off_scrape(log))
+    }
+
+    fn list_scrapes(&self, item: ItemId, limit: u32) -> Reply<'_, Vec<ScrapeLog>> {
+        self.writer.run(move |tx| tx.scrapes(item, limit))
+    }
+}
 
 impl Tx<'_> {
     pub(super) fn item(&self, id: ItemId) -> rusqlite::Result<Option<Item>> {
@@ -105,309 +146,6 @@ impl Tx<'_> {
         Err(rusqlite::Error::QueryReturnedNoRows)
     }
 
-    pub(super) fn enqueue_items(
-        &mut self,
-        job: JobId,
-        wishes: &[Wish],
-        asker: Asker,
-        terms: ScrapeTerms,
-        now: Timestamp,
-    ) -> rusqlite::Result<Vec<Enqueued>> {
-        let mut sources: HashMap<SourceId, Option<SourceFacts>> = HashMap::new();
-        let mut results = Vec::with_capacity(wishes.len());
-        let mut made = 0;
-        for wish in wishes {
-            let item = self.item(wish.item)?;
-            let source = match &item {
-                None => None,
-                Some(item) => match sources.get(&item.source) {
-                    Some(known) => *known,
-                    None => {
-                        let facts = self.source_facts(item.source, terms, now)?;
-                        sources.insert(item.source, facts);
-                        facts
-                    }
-                },
-            };
-            let facts = Facts {
-                item_exists: item.is_some(),
-                source,
-                item_in_flight: item.as_ref().is_some_and(|item| item.state.is_in_flight()),
-                asker,
-            };
-            let result = enqueue(&facts, now);
-            if let (Some(item), Some(facts)) = (&item, sources_entry(&mut sources, item.as_ref())) {
-                let wake_at = match &result {
-                    Enqueued::Enqueued => {
-                        facts.in_flight += 1;
-                        None
-                    }
-                    Enqueued::Deferred(deferred) => {
-                        facts.last_wake = Some(deferred.wake_at);
-                        Some(deferred.wake_at)
-                    }
-                    Enqueued::Already | Enqueued::Refused(_) => {
-                        results.push(result);
-                        continue;
-                    }
-                };
-                self.make_task(job, wish, item, wake_at, now)?;
-                made += 1;
-            }
-            results.push(result);
-        }
-        let sql = "UPDATE jobs SET tasks = tasks + ?2 WHERE id = ?1";
-        self.sql.prepare_cached(sql)?.execute([job.0 as i64, made])?;
-        Ok(results)
-    }
-
-    /// What is known of a source when an item of it is to be enqueued.
-    fn source_facts(
-        &self,
-        id: SourceId,
-        terms: ScrapeTerms,
-        now: Timestamp,
-    ) -> rusqlite::Result<Option<SourceFacts>> {
-        let Some(source) = self.source(id)? else { return Ok(None) };
-        let in_flight = match terms.in_flight_max {
-            None => 0,
-            Some(_) => {
-                let sql = "SELECT count(*) FROM items WHERE source_id = ?1
-                    AND state IN ('waiting', 'running') AND (wake_us IS NULL OR wake_us <= ?2)";
-                self.sql.prepare_cached(sql)?.query_row([id.0, us(now)], |row| row.get(0))?
-            }
-        };
-        Ok(Some(SourceFacts {
-            scraping: source.enabled && source.scraping,
-            auto_scrape: source.auto_scrape,
-            in_flight,
-            in_flight_max: terms.in_flight_max,
-            interval: source.interval.effective(terms.interval),
-            last_scrape_at: self.last_scrape(id)?,
-            last_wake: self.last_wake(id, None)?,
-        }))
-    }
-
-    /// The last scrape of a source: the latest row of its log (B51).
-    fn last_scrape(&self, source: SourceId) -> rusqlite::Result<Option<Timestamp>> {
-        let sql = "SELECT max(started_us) FROM scrape_logs WHERE source_id = ?1";
-        let last: Option<i64> = self.sql.prepare_cached(sql)?.query_row([source.0], |row| row.get(0))?;
-        Ok(last.map(at))
-    }
-
-    /// The latest wake reserved for a source, that of one item left out.
-    fn last_wake(&self, source: SourceId, except: Option<ItemId>) -> rusqlite::Result<Option<Timestamp>> {
-        let sql = "SELECT wake_us FROM items WHERE source_id = ?1 AND state IN ('waiting', 'running')
-            AND wake_us IS NOT NULL AND id IS NOT ?2 ORDER BY wake_us DESC LIMIT 1";
-        let mut statement = self.sql.prepare_cached(sql)?;
-        let last: Option<i64> =
-            statement.query_row(params![source.0, except.map(|id| id.0)], |row| row.get(0)).optional()?;
-        Ok(last.map(at))
-    }
-
-    fn make_task(
-        &mut self,
-        job: JobId,
-        wish: &Wish,
-        item: &Item,
-        wake_at: Option<Timestamp>,
-        now: Timestamp,
-    ) -> rusqlite::Result<()> {
-        let job = job.0 as i64;
-        let lane = self.lane_id(job, wish.domain.as_str())?;
-        let ready = us(wake_at.unwrap_or(now));
-        let mut key = xxh3_64_with_seed(&item.id.0.to_le_bytes(), us(now) as u64) as i64;
-        let sql = "INSERT INTO tasks (job_id, lane_id, url, url_key, lead, ready_us, item_id, source_id)
-            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT (job_id, url_key) DO NOTHING";
-        let mut insert = self.sql.prepare_cached(sql)?;
-        let lead = item.lead.as_str();
-        while insert.execute(params![job, lane, item.url, key, lead, ready, item.id.0, item.source.0])? == 0 {
-            key = key.wrapping_add(1);
-        }
-        let task = self.sql.last_insert_rowid();
-        drop(insert);
-        // An item has one task: that of its last scrape goes.
-        let sql = "DELETE FROM attempts WHERE task_id = (SELECT task_id FROM items WHERE id = ?1)";
-        self.sql.prepare_cached(sql)?.execute([item.id.0])?;
-        let sql = "DELETE FROM tasks WHERE id = (SELECT task_id FROM items WHERE id = ?1) AND item_id = ?1";
-        self.sql.prepare_cached(sql)?.execute([item.id.0])?;
-        let sql =
-            "UPDATE items SET state = 'waiting', wake_us = ?2, task_id = ?3, error = NULL WHERE id = ?1";
-        self.sql.prepare_cached(sql)?.execute(params![item.id.0, wake_at.map(us), task])?;
-        self.make_due(lane, at(ready))
-    }
-
-    pub(super) fn start_scrape(
-        &mut self,
-        holder: HolderId,
-        start: Start,
-        now: Timestamp,
-    ) -> rusqlite::Result<Started> {
-        let Start { task, hold, interval, patience, step } = start;
-        let sql = "SELECT item_id, hops > 0, jobs.state = 'running' FROM tasks
-            JOIN lanes ON lanes.id = lane_id JOIN jobs ON jobs.id = tasks.job_id
-            WHERE tasks.id = ?1 AND tasks.state = 'waiting' AND domain_id = ?2";
-        let mut statement = self.sql.prepare_cached(sql)?;
-        let row = statement.query_row([task.0 as i64, hold.key.0], |row| {
-            Ok((row.get::<_, Option<i64>>(0)?, row.get::<_, bool>(1)?, row.get::<_, bool>(2)?))
-        });
-        let row = row.optional()?;
-        drop(statement);
-        let Some((Some(item), hopped, job_runs)) = row else { return Ok(Started::Fenced) };
-        if !self.is_holder(holder)? || !self.holds(holder, hold)? {
-            return Ok(Started::Fenced);
-        }
-        if !job_runs {
-            return Ok(Started::Gone("the job ended"));
-        }
-        let item = match self.item(ItemId(item))? {
-            Some(item) => item,
-            None => return Ok(Started::Gone("the item is gone")),
-        };
-        let sql = "SELECT 1 FROM items WHERE id = ?1 AND task_id = ?2";
-        if !self.sql.prepare_cached(sql)?.exists([item.id.0, task.0 as i64])? {
-            return Ok(Started::Gone("the item has another task, or none"));
-        }
-        let source = match self.source(item.source)? {
-            None => return self.gone(&item, "the source is gone"),
-            Some(source) if !source.enabled => return self.gone(&item, "the source is disabled"),
-            Some(source) if !source.scraping => {
-                return self.gone(&item, "scraping is disabled for the source");
-            }
-            Some(source) => source,
-        };
-        let open = self.open_log(task)?;
-        if let Some(log) = open.filter(|_| hopped) {
-            // A redirect of a scrape that has begun is part of it.
-            return Ok(if step == StartStep::Ask { Started::MayJoin } else { Started::GoesOn(log) });
-        }
-        if let Some(log) = open {
-            // Whoever began it did not come to its end: it may have been sent, so it counts.
-            let sql = "UPDATE scrape_logs SET ended_us = ?2, status = 'interrupted' WHERE id = ?1";
-            self.sql.prepare_cached(sql)?.execute([log.0, us(now)])?;
-        }
-        self.start_checked(&item, &source, task, interval, patience, step, now)
-    }
-
-    /// The item is as if it had never been enqueued.
-    fn gone(&self, item: &Item, why: &'static str) -> rusqlite::Result<Started> {
-        let sql = "UPDATE items SET state = 'none', wake_us = NULL, task_id = NULL WHERE id = ?1";
-        self.sql.prepare_cached(sql)?.execute([item.id.0])?;
-        Ok(Started::Gone(why))
-    }
-
-    /// The interval, and what follows from it.
-    #[expect(clippy::too_many_arguments, reason = "the rows that were read, and what was asked")]
-    fn start_checked(
-        &self,
-        item: &Item,
-        source: &Source,
-        task: TaskId,
-        interval: Option<Span>,
-        patience: Span,
-        step: StartStep,
-        now: Timestamp,
-    ) -> rusqlite::Result<Started> {
-        let interval = source.interval.effective(interval);
-        let last_scrape = self.last_scrape(source.id)?;
-        if let Err(early) = interval::check_running(interval, last_scrape, now) {
-            let due_at = last_scrape.map_or(now, |last| last.min(now)) + early.interval;
-            if due_at.since(now) <= patience {
-                return Ok(Started::Soon(due_at));
-            }
-            // Others of the source may have a wake reserved: this one comes after them (B55).
-            let others = self.last_wake(source.id, Some(item.id))?;
-            let deferred = interval::check(interval, last_scrape, others, now).err().unwrap_or(early);
-            return self.defer(item, task, deferred).map(Started::Deferred);
-        }
-        if step == StartStep::Ask {
-            return Ok(Started::MayJoin);
-        }
-        let sql = "INSERT INTO scrape_logs (source_id, item_id, task_id, started_us) VALUES (?1, ?2, ?3, ?4)";
-        self.sql.prepare_cached(sql)?.execute([source.id.0, item.id.0, task.0 as i64, us(now)])?;
-        let log = LogId(self.sql.last_insert_rowid());
-        let sql = "UPDATE items SET state = 'running', wake_us = NULL WHERE id = ?1";
-        self.sql.prepare_cached(sql)?.execute([item.id.0])?;
-        Ok(Started::Begun(log))
-    }
-
-    /// Puts a task off: its item does not run, and its wake is reserved.
-    fn defer(&self, item: &Item, task: TaskId, deferred: Deferred) -> rusqlite::Result<Deferred> {
-        // Never sooner than it was to go anyhow: it may be a retry.
-        let sql = "UPDATE tasks SET ready_us = max(ready_us, ?2) WHERE id = ?1 RETURNING ready_us";
-        let mut statement = self.sql.prepare_cached(sql)?;
-        let wake = statement.query_row([task.0 as i64, us(deferred.wake_at)], |row| row.get(0))?;
-        let sql = "UPDATE items SET state = 'waiting', wake_us = ?2 WHERE id = ?1";
-        self.sql.prepare_cached(sql)?.execute([item.id.0, wake])?;
-        let now = deferred.wake_at - Span::from_secs(deferred.wait_seconds);
-        Ok(Deferred { wake_at: at(wake), wait_seconds: at(wake).since(now).as_secs_up(), ..deferred })
-    }
-
-    fn open_log(&self, task: TaskId) -> rusqlite::Result<Option<LogId>> {
-        let sql = "SELECT id FROM scrape_logs WHERE task_id = ?1 AND ended_us IS NULL";
-        self.sql.prepare_cached(sql)?.query_row([task.0 as i64], |row| row.get(0).map(LogId)).optional()
-    }
-
-    pub(super) fn call_off_scrape(&self, log: LogId) -> rusqlite::Result<()> {
-        let sql = "UPDATE items SET state = 'waiting' WHERE state = 'running'
-            AND id = (SELECT item_id FROM scrape_logs WHERE id = ?1 AND ended_us IS NULL)";
-        self.sql.prepare_cached(sql)?.execute([log.0])?;
-        let sql = "DELETE FROM scrape_logs WHERE id = ?1 AND ended_us IS NULL";
-        self.sql.prepare_cached(sql)?.execute([log.0])?;
-        Ok(())
-    }
-
-    /// What a settled task means for its item. The item's state follows the task's by itself (see `schema`).
-    pub(super) fn settle_item(&self, item: i64, settle: &Settle, now: Timestamp) -> rusqlite::Result<()> {
-        let (status, http_status, bytes, error) = match &settle.step {
-            Step::Done { status, bytes, .. } => {
-                (if *bytes == 0 { "partial" } else { "ok" }, Some(*status), Some(*bytes as i64), None)
-            }
-            Step::Failed { error, status } => ("failed", *status, None, Some(error.as_str())),
-            Step::Skipped { reason } => ("skipped", None, None, Some(reason.as_str())),
-            Step::Retry { error, .. } => {
-                let last = settle.attempts.last().and_then(|attempt| attempt.status);
-                ("retry", last, None, Some(error.as_str()))
-            }
-            Step::Postpone { .. } | Step::Moved { .. } => return Ok(()),
-        };
-        if let Step::Done { file, content_type, status, bytes } = &settle.step {
-            let sql =
-                "UPDATE items SET scraped_us = ?2, status = ?3, bytes = ?4, file = ?5, content_type = ?6
-                WHERE id = ?1";
-            let mut statement = self.sql.prepare_cached(sql)?;
-            statement.execute(params![item, us(now), status, *bytes as i64, file, content_type])?;
-        }
-        if let Step::Retry { .. } = settle.step {
-            let sql = "UPDATE items SET state = 'waiting' WHERE id = ?1 AND state = 'running'";
-            self.sql.prepare_cached(sql)?.execute([item])?;
-        }
-        let task = settle.task.0 as i64;
-        let sql =
-            "UPDATE scrape_logs SET ended_us = ?2, status = ?3, http_status = ?4, bytes = ?5, error = ?6
-            WHERE task_id = ?1 AND ended_us IS NULL";
-        let mut statement = self.sql.prepare_cached(sql)?;
-        let closed = statement.execute(params![task, us(now), status, http_status, bytes, error])?;
-        // An attempt that failed before its request could leave has no row yet.
-        if closed == 0
-            && let Some(Attempt { started_at, .. }) = settle.attempts.last()
-        {
-            let sql = "INSERT INTO scrape_logs (source_id, item_id, task_id, started_us, ended_us, status,
-                http_status, bytes, error) SELECT source_id, id, ?2, ?3, ?4, ?5, ?6, ?7, ?8 FROM items WHERE id = ?1";
-            self.sql.prepare_cached(sql)?.execute(params![
-                item,
-                task,
-                us(*started_at),
-                us(now),
-                status,
-                http_status,
-                bytes,
-                error
-            ])?;
-        }
-        Ok(())
-    }
-
     pub(super) fn scrapes(&self, item: ItemId, limit: u32) -> rusqlite::Result<Vec<ScrapeLog>> {
         let sql = "SELECT item_id, started_us, ended_us, status, http_status, bytes, error FROM scrape_logs
             WHERE item_id = ?1 ORDER BY id DESC LIMIT ?2";
@@ -426,14 +164,6 @@ impl Tx<'_> {
             })?
             .collect()
     }
-}
-
-/// The facts of an item's source, to be brought up to date.
-fn sources_entry<'a>(
-    sources: &'a mut HashMap<SourceId, Option<SourceFacts>>,
-    item: Option<&Item>,
-) -> Option<&'a mut SourceFacts> {
-    sources.get_mut(&item?.source)?.as_mut()
 }
 
 fn item_of(row: &Row<'_>) -> rusqlite::Result<Item> {

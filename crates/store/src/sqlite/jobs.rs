@@ -7,10 +7,62 @@ use serde_json::Value;
 
 use super::holders::{Living, Standing};
 use super::writer::Tx;
-use super::{at, us};
+use super::{Sqlite, at, us};
+use crate::Reply;
 use crate::domains::HolderId;
-use crate::jobs::{Counts, Filling, Job, Stepped};
+use crate::jobs::{Counts, Filling, Job, JobStore, Stepped};
 use crate::tasks::{JOB_ENDED, NewTask};
+
+impl JobStore for Sqlite {
+    fn open_job(&self, name: String, options: Value, now: Timestamp) -> Reply<'_, (Job, bool)> {
+        self.writer.run(move |tx| tx.open_job(&name, &options, now))
+    }
+
+    fn make_job(
+        &self,
+        name: String,
+        options: Value,
+        tasks: Vec<NewTask>,
+        now: Timestamp,
+    ) -> Reply<'_, Option<Job>> {
+        self.writer.run(move |tx| tx.make_job(&name, &options, tasks, now))
+    }
+
+    fn find_job(&self, name: String) -> Reply<'_, Option<Job>> {
+        self.writer.run(move |tx| tx.job_named(&name))
+    }
+
+    fn list_jobs(&self) -> Reply<'_, Vec<Job>> {
+        self.writer.run(|tx| tx.jobs())
+    }
+
+    fn set_options(&self, job: JobId, options: Value) -> Reply<'_, ()> {
+        self.writer.run(move |tx| {
+            let sql = "UPDATE jobs SET options = ?2 WHERE id = ?1";
+            tx.sql.prepare_cached(sql)?.execute(params![job.0 as i64, options.to_string()]).map(|_| ())
+        })
+    }
+
+    fn filling(&self, job: JobId, holder: HolderId, filling: Filling, now: Timestamp) -> Reply<'_, ()> {
+        let living = self.living.clone();
+        self.writer.run(move |tx| tx.filling(&living, job, holder, filling, now))
+    }
+
+    fn step_job(
+        &self,
+        job: JobId,
+        step: JobStep,
+        message: Option<String>,
+        now: Timestamp,
+    ) -> Reply<'_, Stepped> {
+        let living = self.living.clone();
+        self.writer.run(move |tx| tx.step_job(&living, job, step, message.as_deref(), now))
+    }
+
+    fn sweep(&self, job: JobId, limit: u32, now: Timestamp) -> Reply<'_, bool> {
+        self.writer.run(move |tx| tx.sweep(job, limit, now))
+    }
+}
 
 impl Tx<'_> {
     pub(super) fn open_job(

@@ -9,12 +9,56 @@ use serde_json::{Map, Value};
 use super::holders::{Living, Standing};
 use super::tasks::lead_of;
 use super::writer::Tx;
-use super::{at, us};
+use super::{Sqlite, at, us};
+use crate::Reply;
 use crate::domains::HolderId;
 use crate::sources::{
     Changed, FetchEnd, FetchResult, FetchRun, Kept, Kind, NewItem, NewSource, Source, SourceChange,
-    SourceClaim, SourceId,
+    SourceClaim, SourceId, SourceStore,
 };
+
+impl SourceStore for Sqlite {
+    fn add_source(&self, source: NewSource, now: Timestamp) -> Reply<'_, (Source, bool)> {
+        self.writer.run(move |tx| tx.add_source(&source, now))
+    }
+
+    fn find_source(&self, id: SourceId) -> Reply<'_, Option<Source>> {
+        self.writer.run(move |tx| tx.source(id))
+    }
+
+    fn list_sources(&self) -> Reply<'_, Vec<Source>> {
+        self.writer.run(|tx| tx.sources())
+    }
+
+    fn change_source(&self, id: SourceId, change: SourceChange) -> Reply<'_, Changed> {
+        self.writer.run(move |tx| tx.change_source(id, &change))
+    }
+
+    fn remove_source(&self, id: SourceId) -> Reply<'_, bool> {
+        self.writer.run(move |tx| tx.remove_source(id))
+    }
+
+    fn keep_items(&self, source: SourceId, items: Vec<NewItem>, now: Timestamp) -> Reply<'_, Kept> {
+        self.writer.run(move |tx| tx.keep_items(source, &items, now))
+    }
+
+    fn claim_source(&self, id: SourceId, holder: HolderId, now: Timestamp) -> Reply<'_, SourceClaim> {
+        let living = self.living.clone();
+        self.writer.run(move |tx| tx.claim_source(&living, id, holder, now))
+    }
+
+    fn leave_source(&self, id: SourceId, holder: HolderId) -> Reply<'_, ()> {
+        self.writer.run(move |tx| tx.leave_source(id, holder))
+    }
+
+    fn end_fetch(&self, end: FetchEnd) -> Reply<'_, bool> {
+        self.writer.run(move |tx| tx.end_fetch(&end))
+    }
+
+    fn list_fetches(&self, source: SourceId, limit: u32) -> Reply<'_, Vec<FetchRun>> {
+        self.writer.run(move |tx| tx.fetches(source, limit))
+    }
+}
 
 impl Tx<'_> {
     pub(super) fn add_source(&self, new: &NewSource, now: Timestamp) -> rusqlite::Result<(Source, bool)> {

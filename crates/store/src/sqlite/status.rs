@@ -8,9 +8,25 @@ use serde_json::Value;
 use super::domains::parse;
 use super::holders::{Living, Standing};
 use super::writer::Tx;
-use super::{at, us};
+use super::{Sqlite, at, us};
+use crate::Reply;
 use crate::domains::HolderId;
-use crate::status::{Backlog, Working};
+use crate::status::{Backlog, StatusStore, Working};
+
+impl StatusStore for Sqlite {
+    fn tell(&self, holder: HolderId, status: Value, now: Timestamp) -> Reply<'_, ()> {
+        self.writer.run(move |tx| tx.tell(holder, &status, now))
+    }
+
+    fn working(&self, now: Timestamp) -> Reply<'_, Vec<Working>> {
+        let living = self.living.clone();
+        self.writer.run(move |tx| tx.working(&living, now))
+    }
+
+    fn backlog(&self, job: JobId, lanes: u32, tasks: u32) -> Reply<'_, Vec<Backlog>> {
+        self.writer.run(move |tx| tx.backlog(job, lanes, tasks))
+    }
+}
 
 impl Tx<'_> {
     pub(super) fn tell(&self, holder: HolderId, status: &Value, now: Timestamp) -> rusqlite::Result<()> {

@@ -11,14 +11,49 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use super::domains::{REMEMBERED_MAX, parse};
 use super::holders::Living;
 use super::writer::Tx;
-use super::{at, us};
+use super::{Sqlite, at, us};
+use crate::Reply;
 use crate::domains::{Hold, HolderId, Take};
 use crate::items::ItemId;
 use crate::sources::SourceId;
 use crate::tasks::{
     Attempt, Claim, Claimed, Enqueued, LaneId, Lead, NewTask, Refill, Settle, Settled, Step, TaskRow,
-    TaskView,
+    TaskStore, TaskView,
 };
+
+impl TaskStore for Sqlite {
+    fn enqueue(&self, job: JobId, tasks: Vec<NewTask>, now: Timestamp) -> Reply<'_, Enqueued> {
+        self.writer.run(move |tx| tx.enqueue(job, tasks, now))
+    }
+
+    fn claim(&self, holder: HolderId, claim: Claim, now: Timestamp) -> Reply<'_, Vec<Claimed>> {
+        let living = self.living.clone();
+        self.writer.run(move |tx| tx.claim(&living, holder, claim, now))
+    }
+
+    fn refill(&self, refills: Vec<Refill>) -> Reply<'_, Vec<(LaneId, Vec<TaskRow>)>> {
+        self.writer.run(move |tx| {
+            refills.into_iter().map(|refill| Ok((refill.lane, tx.read_lane(refill)?))).collect()
+        })
+    }
+
+    fn settle(&self, holder: HolderId, settles: Vec<Settle>, now: Timestamp) -> Reply<'_, Vec<Settled>> {
+        self.writer.run(move |tx| tx.settle(holder, settles, now))
+    }
+
+    fn park(&self, holder: HolderId, lanes: Vec<(LaneId, Timestamp)>) -> Reply<'_, ()> {
+        self.writer
+            .run(move |tx| lanes.into_iter().try_for_each(|(lane, due_at)| tx.park(holder, lane, due_at)))
+    }
+
+    fn next_due(&self, job: JobId) -> Reply<'_, Option<Timestamp>> {
+        self.writer.run(move |tx| tx.next_due(job))
+    }
+
+    fn list_tasks(&self, job: JobId, state: String, limit: u32) -> Reply<'_, Vec<TaskView>> {
+        self.writer.run(move |tx| tx.views(job, &state, limit))
+    }
+}
 
 impl Tx<'_> {
     pub(super) fn enqueue(

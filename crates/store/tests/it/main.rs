@@ -177,6 +177,7 @@ macro_rules! promises {
                     a_wait_beyond_patience_is_deferred,
                     a_retry_that_is_put_off_is_not_ready_sooner,
                     tasks_enqueued_together_wake_spaced_by_the_interval,
+                    a_wake_of_a_clock_that_was_ahead_defers_nobody_for_long,
                     a_task_deferred_as_it_runs_comes_after_wakes_reserved,
                     a_clock_that_stepped_back_waits_one_interval,
                     a_task_whose_item_was_deleted_is_a_no_op,
@@ -221,6 +222,7 @@ macro_rules! promises {
                     a_fetch_killed_before_its_end_keeps_items_and_moves_nothing;
                 robots:
                     what_was_kept_comes_back,
+                    what_is_old_is_forgotten_a_part_at_a_time,
                     a_newer_answer_replaces_the_older;
                 counts:
                     what_many_count_is_added_up;

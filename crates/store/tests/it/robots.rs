@@ -27,3 +27,19 @@ pub(crate) async fn a_newer_answer_replaces_the_older(backend: Backend) {
         assert_eq!(one.robots(origin.clone()).await.unwrap(), Some(row));
     }
 }
+
+/// Nothing was ever forgotten.
+pub(crate) async fn what_is_old_is_forgotten_a_part_at_a_time(backend: Backend) {
+    let one = backend.open();
+    for secs in 0..5 {
+        let origin = format!("https://{secs}.example");
+        let row = RobotsRow { origin, fetched_at: at(secs), status: 200, body: b"User-agent: *".to_vec() };
+        one.keep_robots(row).await.unwrap();
+    }
+    assert!(one.prune_robots(at(3), 2).await.unwrap(), "there may be more");
+    assert!(!one.prune_robots(at(3), 2).await.unwrap());
+    for secs in 0..5 {
+        let kept = one.robots(format!("https://{secs}.example")).await.unwrap().is_some();
+        assert_eq!(kept, secs >= 3, "{secs}");
+    }
+}

@@ -102,6 +102,19 @@ pub(crate) async fn tasks_enqueued_together_wake_spaced_by_the_interval(backend:
     }
 }
 
+/// B7, B55: a wake that was reserved while the clock was a year ahead deferred all others for a year.
+pub(crate) async fn a_wake_of_a_clock_that_was_ahead_defers_nobody_for_long(backend: Backend) {
+    let one = Follower::start(&backend, every(60_000), 3).await;
+    let year = at(365 * 86_400);
+    one.enqueue(&[0, 1], year).await;
+    let task = one.task(0, year).await;
+    one.begun(task, year).await;
+    one.settle(task, done(), year).await;
+    let ahead = one.task(1, year).await;
+    assert_eq!(one.begin(ahead, year).await, "wait 60 until 31536060");
+    assert_eq!(one.enqueue(&[2], at(10)).await, "wait 121 until 131");
+}
+
 /// B41, B53: a 429 asked for a minute, and the interval of five seconds made it ready after those.
 pub(crate) async fn a_retry_that_is_put_off_is_not_ready_sooner(backend: Backend) {
     let one = Follower::start(&backend, every(5_000), 2).await;
