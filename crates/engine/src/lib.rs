@@ -5,6 +5,7 @@
 //! - [`client::Client`]: an HTTP client that does that by itself, redirects and robots.txt included.
 //! - [`jobs`]: lists of URLs that are fetched to their end, over restarts and beside other processes.
 //! - [`pipeline`]: sources that are followed, and the pages they lead to.
+//! - [`wiki`]: MediaWiki wikis, asked politely and archived with their whole history.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -17,8 +18,8 @@
 //! # }
 //! ```
 //!
-//! Modules in reading order: [`clock`], [`event`], [`gate`], [`limiter`], [`status`]; [`transport`], [`address`], [`robots`],
-//! [`client`]; [`archive`], [`jobs`]; [`connectors`], [`exchange`], [`pipeline`]; [`config`].
+//! Modules in reading order: [`clock`], [`event`], [`shown`]; [`gate`], [`limiter`], [`status`]; [`transport`], [`address`],
+//! [`robots`], [`client`]; [`archive`], [`jobs`]; [`connectors`], [`exchange`], [`pipeline`]; [`wiki`]; [`config`].
 
 // Time and what happens,
 pub mod clock;
@@ -35,7 +36,6 @@ pub mod address;
 pub mod client;
 pub mod robots;
 pub mod transport;
-pub mod wiki;
 
 // what becomes of a list of URLs,
 pub mod archive;
@@ -45,6 +45,9 @@ pub mod jobs;
 pub mod connectors;
 pub mod exchange;
 pub mod pipeline;
+
+// of wikis,
+pub mod wiki;
 
 // and what all of it goes by.
 pub mod config;
