@@ -6,6 +6,7 @@
 //! - [`layer::PoliteLayer`]: makes a client that you have polite: a tower layer, and a reqwest-middleware.
 //! - [`jobs`]: lists of URLs that are fetched to their end, over restarts and beside other processes.
 //! - [`pipeline`]: sources that are followed, and the pages they lead to.
+//! - [`wiki`]: MediaWiki wikis, asked politely and archived with their whole history.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -18,8 +19,8 @@
 //! # }
 //! ```
 //!
-//! Modules in reading order: [`clock`], [`event`], [`gate`], [`limiter`], [`status`]; [`transport`], [`address`], [`robots`],
-//! [`client`], [`layer`], [`wiki`]; [`archive`], [`jobs`]; [`connectors`], [`exchange`], [`pipeline`]; [`config`].
+//! Modules in reading order: [`clock`], [`event`], [`shown`]; [`gate`], [`limiter`], [`status`]; [`transport`], [`address`],
+//! [`robots`], [`client`], [`layer`]; [`archive`], [`jobs`]; [`connectors`], [`exchange`], [`pipeline`]; [`wiki`]; [`config`].
 
 // Time and what happens,
 pub mod clock;
@@ -37,7 +38,6 @@ pub mod client;
 pub mod layer;
 pub mod robots;
 pub mod transport;
-pub mod wiki;
 
 // what becomes of a list of URLs,
 pub mod archive;
@@ -47,6 +47,9 @@ pub mod jobs;
 pub mod connectors;
 pub mod exchange;
 pub mod pipeline;
+
+// of wikis,
+pub mod wiki;
 
 // and what all of it goes by.
 pub mod config;

@@ -88,5 +88,5 @@ const PREFIX: &str = "COMITY_";
 const DOMAINS: &str = "COMITY_DOMAINS";
 const ALIASED: &str = "COMITY_JOB_FAILURE_THRESHOLD";
 const ALIAS: &str = "BBB_JOB_FAILURE_THRESHOLD";
-/// They say where the configuration and the server are, and by which token the server knows us.
+/// They say where the configuration and the server are, by which token the server knows us, and by which password a wiki.
 const NO_SETTINGS: [&str; 4] = ["COMITY_CONFIG", "COMITY_SERVER", "COMITY_TOKEN", "COMITY_WIKI_PASSWORD"];

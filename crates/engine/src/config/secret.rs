@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-/// Where everything is kept: `sqlite:FILE`, `postgres://…` or `memory:`. Shown without its password.
+/// Where everything is kept: `sqlite:FILE` or `memory:`; `postgres://…` is read, and refused by this version. Shown
+/// without its password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct StoreUrl(String);
 

@@ -127,7 +127,8 @@ mod tests {
         }
         let read = gather.finish();
         let entries = read.entries.iter().map(|entry| {
-            let fields = [&entry.name, &entry.kind, &entry.cadence, &entry.min_interval];
+            let kind = entry.kind.map(|kind| kind.to_string());
+            let fields = [&entry.name, &kind, &entry.cadence, &entry.min_interval];
             let fields = fields.map(|field| field.as_deref().unwrap_or("-"));
             format!("{} {} {}", entry.line, entry.url, fields.join(" "))
         });

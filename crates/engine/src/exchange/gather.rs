@@ -2,10 +2,11 @@
 
 use std::collections::HashSet;
 
+use comity_store::sources::Kind;
 use comity_store::tasks::Lead;
 use url::Url;
 
-use super::{Entry, KINDS, Problem, Read};
+use super::{Entry, Problem, Read};
 use crate::shown;
 
 /// A row as its form gives it; blank fields are none.
@@ -35,11 +36,12 @@ impl Gather {
             let what = format!("\"{}\" is not an http or https URL with a host", shown::text(written));
             return self.problem(row.line, what);
         };
-        let kind = row.kind.trim().to_ascii_lowercase();
-        if !kind.is_empty() && !KINDS.contains(&kind.as_str()) {
-            let (kind, url) = (shown::text(&kind), shown::line(&shown::url(&url)).unwrap_or_default());
-            let what =
-                format!("kind \"{kind}\" of {url}: expected \"feed\", \"page\", \"sitemap\" or \"urls\"");
+        let word = row.kind.trim().to_ascii_lowercase();
+        let kind = Kind::parse(&word);
+        if kind.is_none() && !word.is_empty() {
+            let (word, url) = (shown::text(&word), shown::line(&shown::url(&url)).unwrap_or_default());
+            let [known @ .., last] = Kind::ALL.map(|kind| format!("\"{kind}\""));
+            let what = format!("kind \"{word}\" of {url}: expected {} or {last}", known.join(", "));
             return self.problem(row.line, what);
         }
         let url = String::from(url);
@@ -51,7 +53,7 @@ impl Gather {
             // A reader that knows no name writes the URL in its place.
             name: tidied(row.name).filter(|name| name != written && *name != url),
             url,
-            kind: Some(kind).filter(|kind| !kind.is_empty()),
+            kind,
             lead: row.lead,
             cadence: tidied(row.cadence),
             min_interval: tidied(row.min_interval),

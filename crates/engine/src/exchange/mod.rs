@@ -17,6 +17,7 @@ mod tests;
 
 use std::fmt;
 
+use comity_store::sources::Kind;
 use comity_store::tasks::Lead;
 
 pub use form::Form;
@@ -30,8 +31,8 @@ pub struct Entry {
     pub url: String,
     /// What the list calls it, on one line and without control characters.
     pub name: Option<String>,
-    /// One of [`KINDS`].
-    pub kind: Option<String>,
+    /// What it is, if the list says so.
+    pub kind: Option<Kind>,
     /// Who led to it: the operator whose list this is, or whom an OPML of ours says (B76).
     pub lead: Lead,
     /// How often it is worth asking, as it was written: `8h`.
@@ -111,7 +112,5 @@ impl fmt::Display for Problem {
     }
 }
 
-/// What a source can be.
-pub const KINDS: [&str; 4] = ["feed", "page", "sitemap", "urls"];
 /// The longest list that is read, 64 MiB.
 pub const BYTES_MAX: usize = 64 << 20;

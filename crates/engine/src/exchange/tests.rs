@@ -89,7 +89,7 @@ proptest! {
         let listed = |(host, path, name, kind): (String, String, Option<String>, usize)| {
             let url = url::Url::parse(&format!("https://{host}.example/{}", path.replace(['#', '\\'], ""))).ok()?;
             let lead = if path.len() > 4 { Lead::Remote } else { Lead::Listed };
-            let kind = KINDS.get(kind).map(|kind| kind.to_string());
+            let kind = Kind::ALL.get(kind).copied();
             Some(Listed { url: url.into(), name, kind, lead, ..Listed::default() })
         };
         let mut sources: Vec<Listed> = sources.into_iter().filter_map(listed).collect();
@@ -103,7 +103,7 @@ proptest! {
         for (entry, source) in read.entries.iter().zip(&sources) {
             prop_assert_eq!(&entry.url, &source.url);
             prop_assert_eq!(&entry.name, &source.name.as_deref().and_then(tidied));
-            prop_assert_eq!(entry.kind.as_deref(), Some(source.kind.as_deref().unwrap_or("feed")));
+            prop_assert_eq!(entry.kind, Some(source.kind.unwrap_or(Kind::Feed)));
             prop_assert_eq!(entry.lead, source.lead);
         }
     }

@@ -2,6 +2,7 @@
 
 use std::io::{self, BufWriter, Write};
 
+use comity_store::sources::Kind;
 use comity_store::tasks::Lead;
 use quick_xml::Writer;
 use quick_xml::events::{BytesDecl, BytesEnd, BytesStart, BytesText, Event};
@@ -16,8 +17,8 @@ pub struct Listed {
     pub url: String,
     /// What it is called; its URL stands in the place of a name that is missing.
     pub name: Option<String>,
-    /// One of [`super::KINDS`]; none is a feed.
-    pub kind: Option<String>,
+    /// What it is; none is a feed.
+    pub kind: Option<Kind>,
     /// Who led to it; another Comity goes by that (B76).
     pub lead: Lead,
     /// The page that a feed belongs to.
@@ -49,13 +50,13 @@ fn outline(source: &Listed) -> BytesStart<'static> {
     let url = tidied(&source.url).unwrap_or_default();
     let name = source.name.as_deref().and_then(tidied);
     let name = name.as_deref().unwrap_or(&url);
-    let kind = source.kind.as_deref().and_then(tidied).filter(|kind| kind != "feed");
+    let kind = source.kind.filter(|kind| *kind != Kind::Feed);
     let mut outline = BytesStart::new("outline");
     outline.push_attribute(("type", if kind.is_some() { "link" } else { "rss" }));
     outline.push_attribute(("text", name));
     outline.push_attribute(("title", name));
-    match &kind {
-        Some(kind) => outline.extend_attributes([("url", url.as_str()), (KIND, kind)]),
+    match kind {
+        Some(kind) => outline.extend_attributes([("url", url.as_str()), (KIND, kind.as_str())]),
         None => outline.extend_attributes([("xmlUrl", url.as_str())]),
     };
     if source.lead == Lead::Remote {
@@ -73,7 +74,7 @@ mod tests {
 
     fn listed(url: &str, name: Option<&str>, kind: Option<&str>, html_url: Option<&str>) -> Listed {
         let owned = |text: Option<&str>| text.map(str::to_owned);
-        let (name, kind, html_url) = (owned(name), owned(kind), owned(html_url));
+        let (name, kind, html_url) = (owned(name), kind.and_then(Kind::parse), owned(html_url));
         Listed { url: url.to_owned(), name, kind, html_url, ..Listed::default() }
     }
 

@@ -34,8 +34,7 @@ impl Pipeline {
         while !self.is_stopping() {
             let now = self.0.gate.clock().now();
             let seen = self.0.store.version().await?;
-            let mut sources = self.0.store.list_sources().await?;
-            sources.retain(|source| orders.wants(source.id));
+            let sources = self.wanted(orders).await?;
             let due = watched.due(&sources, now);
             if !due.is_empty() {
                 let window = RunWindow::ending(now, now).unwrap_or_else(|_| unreachable!("it ends now"));

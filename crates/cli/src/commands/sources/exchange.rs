@@ -88,7 +88,7 @@ fn source_of(entry: &Entry, kind: Option<Kind>, cadence: Option<Cadence>) -> Res
     let name = entry.name.clone().or_else(|| Url::parse(&entry.url).ok().map(|url| typed::name_of(&url)));
     Ok(NewSource {
         name: name.unwrap_or_default(),
-        kind: entry.kind.as_deref().and_then(Kind::parse).or(kind).unwrap_or(Kind::Feed),
+        kind: entry.kind.or(kind).unwrap_or(Kind::Feed),
         url: entry.url.clone(),
         lead: entry.lead,
         scraping: true,
@@ -164,7 +164,7 @@ pub(super) async fn export(global: &Global, store: &dyn Store, out: Option<&Path
         .map(|source| {
             let url = without_user(&source.url);
             stripped += u64::from(url != source.url);
-            let (name, kind) = (Some(source.name.clone()), Some(source.kind.to_string()));
+            let (name, kind) = (Some(source.name.clone()), Some(source.kind));
             Listed { url, name, kind, lead: source.lead, html_url: None }
         })
         .collect();

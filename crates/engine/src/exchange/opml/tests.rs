@@ -1,5 +1,7 @@
 //! OPML as it is met: in folders, with loose ampersands, cut off, and broken.
 
+use comity_store::sources::Kind;
+
 use super::*;
 
 fn told(text: &str) -> String {
@@ -10,7 +12,7 @@ fn told(text: &str) -> String {
     let read = gather.finish();
     let entries = read.entries.iter().map(|entry| {
         let name = entry.name.as_deref().unwrap_or("-");
-        format!("{} {} {name} {}", entry.line, entry.url, entry.kind.as_deref().unwrap_or("-"))
+        format!("{} {} {name} {}", entry.line, entry.url, entry.kind.map_or("-", Kind::as_str))
     });
     entries.chain(read.problems.iter().map(ToString::to_string)).collect::<Vec<_>>().join(" | ")
 }
