@@ -497,5 +497,5 @@ fn what_a_head_says_counts_before_its_answer_is_recorded() {
     assert_eq!(pace.heed(terms, &answer, at(1)).server_until, Some(at(61)));
     assert_eq!(pace.in_flight(at(30)), 1, "the body is on the wire");
     pace.record(terms, &permit, &Outcome::Success.into(), at(40));
-    assert_eq!((pace.in_flight(at(40)), pace.next_at(terms, Intent::Fetch, at(40))), (0, at(61)));
+    assert_eq!((pace.in_flight(at(40)), pace.retry_at(terms, Intent::Fetch, at(40))), (0, at(61)));
 }
