@@ -32,13 +32,14 @@ pub(super) struct Gather {
 impl Gather {
     pub(super) fn add(&mut self, row: Row<'_>) {
         let written = row.url.trim();
-        let Some(url) = address(written) else {
+        let Some(mut url) = address(written) else {
             let what = format!("\"{}\" is not an http or https URL with a host", shown::text(written));
             return self.problem(row.line, what);
         };
         let word = row.kind.trim().to_ascii_lowercase();
         let kind = Kind::parse(&word);
         if kind.is_none() && !word.is_empty() {
+            url.set_query(None);
             let (word, url) = (shown::text(&word), shown::line(&shown::url(&url)).unwrap_or_default());
             let [known @ .., last] = Kind::ALL.map(|kind| format!("\"{kind}\""));
             let what = format!("kind \"{word}\" of {url}: expected {} or {last}", known.join(", "));
