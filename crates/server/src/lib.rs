@@ -28,3 +28,4 @@ pub use auth::{TokensError, make_token};
 pub use openapi::openapi;
 pub use permit::{Mint, Permit};
 pub use service::{Insecure, Running, ServeError, Service};
+pub use wire::{Decision, Explained, Recorded};

@@ -115,7 +115,7 @@ impl Service {
             body_max: usize::try_from(serve.body_max.bytes()).unwrap_or(usize::MAX),
             head_max: usize::try_from(serve.head_max.bytes()).unwrap_or(usize::MAX),
             connections_max: listen::connections_max(serve.connections_max as usize),
-            idle_timeout: Duration::from_micros(serve.idle_timeout.as_micros()),
+            idle_timeout: Duration::from(serve.idle_timeout),
         };
         let events = Events::new();
         let (metrics, happenings) = (Arc::new(Metrics::new()), Arc::new(Happenings::new()));

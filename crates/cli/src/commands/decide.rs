@@ -15,7 +15,7 @@ use comity::core::pace::{Passed, Standing};
 use comity::core::time::{Span, Timestamp};
 use comity::gate::{self, Gate, HandsOff};
 use comity::store::Store;
-use comity_server::{Mint, Permit};
+use comity_server::{Decision, Explained, Mint, Permit, Recorded};
 use serde_json::{Value, json};
 
 use super::remote::{Remote, named};
@@ -43,23 +43,9 @@ pub(crate) async fn check(global: &Global, config: &Config, check: Check) -> any
     });
     let waited = if check.wait { gate.clock().now().since(began) } else { Span::ZERO };
     gate.close(HandsOff::Pass).await?;
-    let text =
-        reason.map_or_else(|| "nothing keeps a request from leaving".to_owned(), |reason| reason.to_string());
-    // The same fields as a service tells.
-    Ok(tell_decision(
-        global,
-        &json!({
-            "proceed": reason.is_none(),
-            "wait_ms": reason.map_or(0, |reason| reason.wait_ms().max(1)),
-            "reason": text,
-            "permit": permit,
-            "domain": config.rules().domain(&host).as_str(),
-            "limit": reason.map(|reason| reason.limit.as_str()),
-            "origin": reason.map(|reason| reason.origin().as_str()),
-            "refused": reason.is_some_and(|reason| reason.until == Timestamp::MAX),
-            "waited_ms": waited.as_millis_up(),
-        }),
-    ))
+    let domain = config.rules().domain(&host);
+    let decision = Decision::of(&domain, reason.as_ref(), permit, waited);
+    Ok(tell_decision(global, &serde_json::to_value(decision)?))
 }
 
 /// What keeps a request from leaving, or the permit for it; nothing when somebody stopped the wait.
@@ -164,17 +150,8 @@ pub(crate) async fn record(global: &Global, config: &Config, record: Record) -> 
     let wait = gate.wait(&host);
     gate.close(HandsOff::Pass).await?;
     let (outcome, standing, recorded) = came;
-    tell_recorded(
-        global,
-        &json!({
-            "domain": domain.as_str(),
-            "outcome": outcome,
-            "standing": standing.as_str(),
-            "held_until": recorded.and_then(|recorded| recorded.held_until).map(|until| until.to_string()),
-            "adaptive_delay_seconds": recorded.and_then(|recorded| Some(recorded.delay?.to.as_secs_f64())),
-            "wait_ms": wait.as_millis_up(),
-        }),
-    );
+    let recorded = Recorded::of(&domain, outcome, standing, recorded.as_ref(), wait);
+    tell_recorded(global, &serde_json::to_value(recorded)?);
     Ok(exit::DONE)
 }
 
@@ -237,7 +214,8 @@ pub(crate) async fn explain(global: &Global, config: &Config, explain: Explain) 
     let (gate, _) = open(config, "explain", &host).await?;
     let reasons = setup::in_time(gate.explain(&host, intent)).await?;
     gate.close(HandsOff::Pass).await?;
-    tell_explained(global, &explained(&config.rules().domain(&host), &reasons));
+    let explained = Explained::of(&config.rules().domain(&host), &reasons);
+    tell_explained(global, &serde_json::to_value(explained)?);
     Ok(exit::DONE)
 }
 
@@ -266,25 +244,6 @@ fn tell_explained(global: &Global, explained: &Value) {
     if constraints.is_empty() {
         output::line("  nothing is known of it yet, and its rule asks for nothing");
     }
-}
-
-fn explained(domain: &Domain, reasons: &[Reason]) -> Value {
-    let constraints: Vec<Value> = reasons
-        .iter()
-        .map(|reason| {
-            let until = (reason.until != Timestamp::MAX).then(|| reason.until.to_string());
-            json!({
-                "limit": reason.limit.as_str(),
-                "origin": reason.origin().as_str(),
-                "binds": reason.binds(),
-                "until": until,
-                "wait_ms": reason.wait_ms(),
-                "text": reason.to_string(),
-            })
-        })
-        .collect();
-    let wait_ms = reasons.iter().map(Reason::wait_ms).max().unwrap_or(0);
-    json!({ "domain": domain.as_str(), "wait_ms": wait_ms, "constraints": constraints })
 }
 
 fn intent(text: &str) -> anyhow::Result<Intent> {

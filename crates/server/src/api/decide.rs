@@ -28,7 +28,7 @@ pub(crate) async fn check(
 ) -> Result<Json<wire::Decision>, Problem> {
     let asked = Asked::read(&ask)?;
     let (live, reason, permit) = check_one(&service, &asked, service.now() + HANDOVER).await?;
-    Ok(Json(decision(&live, &asked.host, reason, permit)))
+    Ok(Json(decision(&live, &asked.host, reason, permit, Span::ZERO)))
 }
 
 /// Many at once; answered in the order they were asked.
@@ -52,7 +52,7 @@ pub(crate) async fn check_batch(
     }
     // Permits go out with the whole answer: of a caller that hangs up before, nothing stays on the wire (B11).
     let told = asked.iter().zip(made).map(|(asked, made)| match made {
-        Ok((live, reason, permit)) => decision(&live, &asked.host, reason, permit),
+        Ok((live, reason, permit)) => decision(&live, &asked.host, reason, permit, Span::ZERO),
         Err(problem) => undecided(&asked.host, &problem),
     });
     Ok(Json(wire::Decisions { results: told.collect() }))
@@ -69,7 +69,7 @@ pub(crate) async fn peek(
     let asked = &host;
     let peeking = |gate: Gate| async move { gate.peek(asked, intent).await };
     let (live, reason) = with_gate(&service, &host, Room::Needed, A_WHILE, peeking).await?;
-    Ok(Json(decision(&live, &host, reason, None)))
+    Ok(Json(decision(&live, &host, reason, None, Span::ZERO)))
 }
 
 /// Waits in line until a request may leave, or for as long as the caller allows.
@@ -88,7 +88,7 @@ pub(crate) async fn acquire(
     let until = began + max_wait;
     loop {
         let live = service.live()?;
-        let left = || Duration::from_micros(until.since(service.now()).as_micros());
+        let left = || Duration::from(until.since(service.now()));
         let room = prepare(&live, &asked.host).await?;
         let peeking = live.gate.peek(&asked.host, asked.intent);
         let peeked = tokio::time::timeout(left().min(A_WHILE), peeking).await;
@@ -98,36 +98,32 @@ pub(crate) async fn acquire(
             && reason.until == Timestamp::MAX
         {
             service.metrics().decided_as("refuse", reason.limit.as_str());
-            return Ok(Json(decision(&live, &asked.host, Some(reason), None)));
+            return Ok(Json(decision(&live, &asked.host, Some(reason), None, Span::ZERO)));
         }
         let waiting = tokio::time::timeout(left(), live.gate.acquire_since(&asked.host, asked.intent, began));
         let granted = tokio::select! {
             biased;
             granted = waiting => granted,
-            () = service.stopping() => return Ok(Json(stopping(&live, &asked.host, began, service.now()))),
+            () = service.stopping() => return Ok(Json(stopping(&live, &asked.host, service.now().since(began)))),
         };
         let waited = service.now().since(began);
         match granted {
             Ok(Ok(permit)) => {
                 service.metrics().decided_as("proceed", "none");
                 service.metrics().waited(waited);
-                let mut decision = decision(&live, &asked.host, None, Some(permit));
-                decision.waited_ms = waited.as_millis_up();
-                return Ok(Json(decision));
+                return Ok(Json(decision(&live, &asked.host, None, Some(permit), waited)));
             }
             // Another gate takes its place in a moment, or the service stops.
             Ok(Err(GateError::Closed)) => {
                 if service.next_gate(&live).await.is_err() {
-                    return Ok(Json(stopping(&live, &asked.host, began, service.now())));
+                    return Ok(Json(stopping(&live, &asked.host, service.now().since(began))));
                 }
             }
             Ok(Err(error)) => return Err(error.into()),
             // The time is up: what is left to wait, or the slot if it came free this very moment.
             Err(_) => {
                 let (live, reason, permit) = check_one(&service, &asked, service.now() + BRIEFLY).await?;
-                let mut decision = decision(&live, &asked.host, reason, permit);
-                decision.waited_ms = waited.as_millis_up();
-                return Ok(Json(decision));
+                return Ok(Json(decision(&live, &asked.host, reason, permit, waited)));
             }
         }
     }
@@ -156,7 +152,7 @@ async fn check_one(
     loop {
         let live = service.live()?;
         let _room = prepare(&live, &asked.host).await?;
-        let left = Duration::from_micros(until.since(service.now()).as_micros());
+        let left = Duration::from(until.since(service.now()));
         match in_time(left, live.gate.check(&asked.host, asked.intent)).await {
             Ok(Ok((made, permit))) => {
                 service.metrics().decided(&made);
@@ -227,25 +223,13 @@ fn decision(
     host: &Domain,
     reason: Option<Reason>,
     permit: Option<gate::Permit>,
+    waited: Span,
 ) -> wire::Decision {
     let permit = permit.map(|permit| {
         let (intent, granted_at) = (permit.intent(), permit.started_at());
         live.mint.write(&Permit { host: host.clone(), id: permit.leave_open(), intent, granted_at })
     });
-    let refused = reason.is_some_and(|reason| reason.until == Timestamp::MAX);
-    let wait_ms = reason.map_or(0, |reason| reason.wait_ms().max(1));
-    wire::Decision {
-        proceed: reason.is_none(),
-        wait_ms,
-        reason: reason
-            .map_or_else(|| "nothing keeps a request from leaving".to_owned(), |reason| reason.to_string()),
-        permit,
-        domain: live.gate.rules().domain(host).to_string(),
-        limit: reason.map(|reason| reason.limit.as_str()),
-        origin: reason.map(|reason| reason.origin().as_str()),
-        refused,
-        waited_ms: 0,
-    }
+    wire::Decision::of(&live.gate.rules().domain(host), reason.as_ref(), permit, waited)
 }
 
 fn held_elsewhere(live: &Live) -> Reason {
@@ -255,31 +239,12 @@ fn held_elsewhere(live: &Live) -> Reason {
 
 /// One of many that could not be decided: the others could.
 fn undecided(host: &Domain, problem: &Problem) -> wire::Decision {
-    wire::Decision {
-        proceed: false,
-        wait_ms: A_MOMENT_MS,
-        reason: problem.to_string(),
-        permit: None,
-        domain: host.to_string(),
-        limit: Some("unavailable"),
-        origin: Some("service"),
-        refused: false,
-        waited_ms: 0,
-    }
+    wire::Decision::undecided(host, "unavailable", problem.to_string(), Span::ZERO)
 }
 
-fn stopping(live: &Live, host: &Domain, began: Timestamp, now: Timestamp) -> wire::Decision {
-    wire::Decision {
-        proceed: false,
-        wait_ms: A_MOMENT_MS,
-        reason: "the service stops; ask again when it is back".to_owned(),
-        permit: None,
-        domain: live.gate.rules().domain(host).to_string(),
-        limit: Some("stopping"),
-        origin: Some("service"),
-        refused: false,
-        waited_ms: now.since(began).as_millis_up(),
-    }
+fn stopping(live: &Live, host: &Domain, waited: Span) -> wire::Decision {
+    let reason = "the service stops; ask again when it is back".to_owned();
+    wire::Decision::undecided(&live.gate.rules().domain(host), "stopping", reason, waited)
 }
 
 /// Whether a batch is neither empty nor too long.
@@ -299,4 +264,3 @@ const HANDOVER: Span = Span::from_millis(2_500);
 const A_WHILE: Duration = Duration::from_millis(2_500);
 /// And `acquire`, when its time is up.
 const BRIEFLY: Span = Span::from_millis(100);
-const A_MOMENT_MS: u64 = 1_000;

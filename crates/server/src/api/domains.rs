@@ -11,13 +11,13 @@ use comity::store::domains::DomainRow;
 use serde::Deserialize;
 
 use super::decide::{Room, with_gate};
-use super::{DOMAIN_MAX, Path, Query, domain, fits, moment};
+use super::{DOMAIN_MAX, Path, Query, domain, fits};
 use crate::auth::Caller;
 use crate::body::Json;
 use crate::live::Live;
 use crate::problem::{Kind, Problem};
 use crate::service::Service;
-use crate::wire;
+use crate::wire::{self, moment};
 
 /// Which domains are listed.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
@@ -133,19 +133,7 @@ pub(crate) async fn explain(
     let asked = &host;
     let explaining = |gate: Gate| async move { gate.explain(asked, intent).await };
     let (live, reasons) = with_gate(&service, &host, Room::Needed, PATIENCE, explaining).await?;
-    let constraints: Vec<wire::Constraint> = reasons
-        .iter()
-        .map(|reason| wire::Constraint {
-            limit: reason.limit.as_str(),
-            origin: reason.origin().as_str(),
-            binds: reason.binds(),
-            until: moment(Some(reason.until)),
-            wait_ms: reason.wait_ms(),
-            text: reason.to_string(),
-        })
-        .collect();
-    let wait_ms = constraints.iter().map(|constraint| constraint.wait_ms).max().unwrap_or(0);
-    Ok(Json(wire::Explained { domain: live.gate.rules().domain(&host).to_string(), wait_ms, constraints }))
+    Ok(Json(wire::Explained::of(&live.gate.rules().domain(&host), &reasons)))
 }
 
 /// What an operator wants changed.

@@ -16,13 +16,13 @@ use serde::Deserialize;
 use url::Url;
 
 use super::domains::limit;
-use super::{Path, Query, URL_MAX, fits, moment};
+use super::{Path, Query, URL_MAX, fits};
 use crate::auth::Caller;
 use crate::body::Json;
 use crate::live::Live;
 use crate::problem::{Kind, Problem};
 use crate::service::Service;
-use crate::wire;
+use crate::wire::{self, moment};
 
 /// Which jobs are listed.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]

@@ -23,7 +23,6 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use comity::core::domain::Domain;
-use comity::core::time::Timestamp;
 use comity::event::shown_text;
 use http::request::Parts;
 use http::{HeaderMap, Method};
@@ -255,11 +254,6 @@ pub(crate) fn fits(field: &str, text: &str, most: usize) -> Result<(), Problem> 
         true => Err(Problem::field(field, "\"…\"", &format!("at most {most} characters"))),
         false => Ok(()),
     }
-}
-
-/// A moment as it is written.
-pub(crate) fn moment(at: Option<Timestamp>) -> Option<String> {
-    at.filter(|at| *at != Timestamp::MAX).map(|at| at.to_string())
 }
 
 /// The route of what is asked where there is nothing.

@@ -13,7 +13,7 @@ use comity::core::time::{Span, Timestamp};
 use comity::gate::{Gate, GateError};
 
 use super::decide::{Room, batch_fits, with_gate};
-use super::{fits, host, moment};
+use super::{fits, host};
 use crate::auth::Caller;
 use crate::body::Json;
 use crate::live::Live;
@@ -51,9 +51,9 @@ pub(crate) async fn record_batch(
     };
     let reports: Vec<Report> = records.records.iter().enumerate().map(read).collect::<Result<_, _>>()?;
     let mut results = Vec::with_capacity(reports.len());
-    let until = now + Span::from_micros(PATIENCE.as_micros() as u64);
+    let until = now + Span::from(PATIENCE);
     for report in &reports {
-        let left = Duration::from_micros(until.since(service.now()).as_micros());
+        let left = Duration::from(until.since(service.now()));
         let told = tell(&service, report, left).await;
         results.push(told.unwrap_or_else(|problem| unheard(report, &problem)));
     }
@@ -185,14 +185,7 @@ async fn tell(service: &Service, report: &Report, patience: Duration) -> Result<
     }
     let domain = live.gate.rules().domain(host);
     let wait = live.gate.wait(host);
-    Ok(wire::Recorded {
-        domain: domain.to_string(),
-        outcome: came.as_str(),
-        standing: standing.as_str(),
-        held_until: moment(recorded.and_then(|recorded| recorded.held_until)),
-        adaptive_delay_seconds: recorded.and_then(|recorded| Some(recorded.delay?.to.as_secs_f64())),
-        wait_ms: wait.as_millis_up(),
-    })
+    Ok(wire::Recorded::of(&domain, came.as_str(), standing, recorded.as_ref(), wait))
 }
 
 /// What was recorded, or whether a permit was given back.
@@ -213,14 +206,7 @@ async fn once(gate: &Gate, report: &Report) -> Result<Result<Recorded, bool>, Ga
 /// One of many that could not be recorded: the others could, and this one is told again.
 fn unheard(report: &Report, problem: &Problem) -> wire::Recorded {
     tracing::debug!(domain = %report.host, %problem, "could not be recorded");
-    wire::Recorded {
-        domain: report.host.to_string(),
-        outcome: report.came.as_str(),
-        standing: "unheard",
-        held_until: None,
-        adaptive_delay_seconds: None,
-        wait_ms: 0,
-    }
+    wire::Recorded::unheard(&report.host, report.came.as_str())
 }
 
 /// How long recording waits for a process that has the domain.

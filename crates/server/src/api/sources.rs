@@ -10,11 +10,11 @@ use serde_json::{Map, Value};
 use url::Url;
 
 use super::domains::limit;
-use super::{Path, Query, moment};
+use super::{Path, Query};
 use crate::body::Json;
 use crate::problem::{Kind, Problem};
 use crate::service::Service;
-use crate::wire;
+use crate::wire::{self, moment};
 
 /// Which sources are listed.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
