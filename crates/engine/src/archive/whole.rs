@@ -96,7 +96,7 @@ mod tests {
         first.finish_synced().unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"first");
         drop(second);
-        assert_eq!(names(), [path.clone()], "whoever gave up left nothing behind");
+        assert_eq!(names(), std::slice::from_ref(&path), "whoever gave up left nothing behind");
         let third = WholeFile::create(&path).unwrap();
         fs::remove_file(&path).unwrap();
         fs::create_dir(&path).unwrap();
