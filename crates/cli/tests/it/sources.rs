@@ -141,7 +141,7 @@ fn what_is_typed_wrongly_is_told_first() {
     for bad in ["example.org", "ftp://example.org/", "http://", "javascript:1"] {
         wrong(&["add", bad], "expected an http or https URL with a host");
     }
-    wrong(&["add", "http://user:secret@/x"], "URL = \"/x\": expected");
+    wrong(&["add", "http://user:secret@/x"], "URL = \"http:///x\": expected");
     for bad in ["0", "-5", "NaN", "soon", "0h", ""] {
         let said = format!("--cadence = {bad:?}: expected a time above zero such as 8h");
         wrong(&["add", &url, "--cadence", bad], &said);
