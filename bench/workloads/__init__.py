@@ -1,4 +1,4 @@
-"""The workloads that need servers and peers: W1, W2, W3, W4, W5, W7, W11 (run by `bench/run`).
+"""The workloads that need servers and peers: W1, W2, W3, W4, W5, W7, W11, W12, W13 (run by `bench/run`).
 
 Reading order: `w1.py` (a whole workload on one page), `fetchers.py` (the command line of each contestant),
 `servers.py` (nginx and the storm site), `judge.py` (what the server's log says), `processes.py` (starting, measuring and

@@ -1,7 +1,7 @@
 """What the server's log says. Times are integers: microseconds UTC, taken at the *start* of a request."""
 
 import pathlib
-from collections import Counter, defaultdict
+from collections import defaultdict
 from dataclasses import dataclass
 
 DEADLINE_TOLERANCE_US = 10_000
@@ -60,12 +60,6 @@ def pages(requests: list[Request]) -> int:
 def refusals(requests: list[Request]) -> int:
     """How many answers were 429."""
     return sum(request.status == 429 for request in requests)
-
-
-def twice(requests: list[Request]) -> int:
-    """How many answers served a page that had been served before."""
-    served = Counter((request.host, request.path) for request in requests if request.status == 200)
-    return sum(count - 1 for count in served.values())
 
 
 def span_seconds(requests: list[Request]) -> float:

@@ -1,12 +1,7 @@
-"""Lists of URLs: one a line, the hosts taking turns, so that no contestant profits from a lucky order.
-
-As a program it writes any number of made-up URLs without keeping them in memory (for W9):
-`python3 -m workloads.urls TASKS DOMAINS`, from the folder `bench`.
-"""
+"""Lists of URLs: one a line, the hosts taking turns, so that no contestant profits from a lucky order."""
 
 import pathlib
-import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 
 def hosts(count: int) -> list[str]:
@@ -26,15 +21,3 @@ def write(path: pathlib.Path, urls: Iterable[str]) -> pathlib.Path:
     with path.open("w") as file:
         file.writelines(f"{url}\n" for url in urls)
     return path
-
-
-def made_up(tasks: int, domains: int) -> Iterator[str]:
-    """`tasks` URLs over `domains` names that no resolver knows, the domains taking turns."""
-    for number in range(tasks):
-        yield f"http://d{number % domains}.invalid/{number // domains}"
-
-
-if __name__ == "__main__":
-    if len(sys.argv) != 3:
-        sys.exit("usage: python3 -m workloads.urls TASKS DOMAINS")
-    sys.stdout.writelines(f"{url}\n" for url in made_up(int(sys.argv[1]), int(sys.argv[2])))

@@ -74,7 +74,7 @@ def all_contestants(bench: Bench) -> list:
     ]
 
 
-def once(bench: Bench, front: "Front", archive) -> dict:
+def once(bench: Bench, front: "servers.Nginx", archive) -> dict:
     """One archive of the whole wiki."""
     folder = bench.fresh_folder()
     front.forget()
@@ -85,21 +85,6 @@ def once(bench: Bench, front: "Front", archive) -> dict:
     if read < PAGES * REVISIONS:
         raise processes.CouldNotRun(f"only {read} revisions were read:\n{ended.output}")
     return {"requests": len(front.requests()), "rate": PAGES * REVISIONS / ended.seconds}
-
-
-class Front:
-    """nginx before the wiki, and its log."""
-
-    def __init__(self, port: int, log: pathlib.Path):
-        self.port, self.log, self._read = port, log, 0
-
-    def forget(self) -> None:
-        """Requests up to now belong to an earlier run."""
-        self._read = self.log.stat().st_size
-
-    def requests(self) -> list[judge.Request]:
-        """The requests since `forget`."""
-        return judge.read_nginx(self.log, self._read)
 
 
 @contextlib.contextmanager
@@ -127,7 +112,7 @@ def wiki(bench: Bench):
             server = processes.start(command, processes.SERVER_CORE, folder / f"output-{where}", folder)
             stack.callback(processes.stop_server, server)
             servers.wait_for_port(where, server, folder / f"output-{where}")
-        yield Front(front_port, folder / "access.log")
+        yield servers.Nginx(folder, front_port)
 
 
 def _front(folder: pathlib.Path, port: int, front_port: int) -> str:

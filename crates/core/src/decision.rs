@@ -194,37 +194,6 @@ impl Reason {
     pub fn wait_ms(&self) -> u64 {
         wait_until(self.until, self.asked_at).as_millis_up()
     }
-}
-
-impl Reason {
-    /// What it is in a few words, without the time that is left.
-    pub fn brief(&self) -> String {
-        match &self.limit {
-            Limit::RetryAfter => "the server asked to wait".to_owned(),
-            Limit::QuotaSpent => "the server's quota is used up".to_owned(),
-            Limit::QuotaSpacing(spacing) => {
-                format!("the server's quota allows one per {}", spacing.delay.about())
-            }
-            Limit::CrawlDelay(spacing) => format!("crawl-delay {} of robots.txt", spacing.delay),
-            Limit::MinDelay(spacing) => format!("minimum delay {}", spacing.delay),
-            Limit::Rate(spacing) => format!("one request per {}", spacing.delay),
-            Limit::Burst(Burst { count, window }) => format!("burst of {count} per {window} used up"),
-            Limit::IntentDelay(intent, spacing) => format!("minimum delay {} of {intent}", spacing.delay),
-            Limit::IntentBurst(intent, Burst { count, window }) => {
-                format!("burst of {count} {intent} per {window} used up")
-            }
-            Limit::Backoff { penalties: 0 | 1 } => "backing off after a failure".to_owned(),
-            Limit::Backoff { penalties } => format!("backing off after {penalties} failures"),
-            Limit::WaitOn429 => "waits after a 429, as its rule says".to_owned(),
-            Limit::InFlight { limit: 1 } => "a request is on the wire".to_owned(),
-            Limit::InFlight { limit } => format!("{limit} requests are on the wire"),
-            Limit::LearnedDelay(spacing) => format!("learned delay {}", spacing.delay),
-            Limit::LearnedHold => "waits its learned delay after a 429".to_owned(),
-            Limit::Paused => "paused by an operator".to_owned(),
-            Limit::Line { .. } => "others come first".to_owned(),
-            Limit::ChangingHands => "goes to another process".to_owned(),
-        }
-    }
 
     /// How much it holds back: for a delay between requests that delay, otherwise what is left of it. Does not change
     /// from one request to the next, so that what is sorted by it stays in its place.
@@ -309,6 +278,39 @@ impl Origin {
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
+    }
+}
+
+// Every limit in a few words, and as a sentence with its numbers: what one says, the other must.
+
+impl Reason {
+    /// What it is in a few words, without the time that is left.
+    pub fn brief(&self) -> String {
+        match &self.limit {
+            Limit::RetryAfter => "the server asked to wait".to_owned(),
+            Limit::QuotaSpent => "the server's quota is used up".to_owned(),
+            Limit::QuotaSpacing(spacing) => {
+                format!("the server's quota allows one per {}", spacing.delay.about())
+            }
+            Limit::CrawlDelay(spacing) => format!("crawl-delay {} of robots.txt", spacing.delay),
+            Limit::MinDelay(spacing) => format!("minimum delay {}", spacing.delay),
+            Limit::Rate(spacing) => format!("one request per {}", spacing.delay),
+            Limit::Burst(Burst { count, window }) => format!("burst of {count} per {window} used up"),
+            Limit::IntentDelay(intent, spacing) => format!("minimum delay {} of {intent}", spacing.delay),
+            Limit::IntentBurst(intent, Burst { count, window }) => {
+                format!("burst of {count} {intent} per {window} used up")
+            }
+            Limit::Backoff { penalties: 0 | 1 } => "backing off after a failure".to_owned(),
+            Limit::Backoff { penalties } => format!("backing off after {penalties} failures"),
+            Limit::WaitOn429 => "waits after a 429, as its rule says".to_owned(),
+            Limit::InFlight { limit: 1 } => "a request is on the wire".to_owned(),
+            Limit::InFlight { limit } => format!("{limit} requests are on the wire"),
+            Limit::LearnedDelay(spacing) => format!("learned delay {}", spacing.delay),
+            Limit::LearnedHold => "waits its learned delay after a 429".to_owned(),
+            Limit::Paused => "paused by an operator".to_owned(),
+            Limit::Line { .. } => "others come first".to_owned(),
+            Limit::ChangingHands => "goes to another process".to_owned(),
+        }
     }
 }
 

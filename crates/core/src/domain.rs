@@ -8,6 +8,8 @@ use std::fmt;
 use compact_str::{CompactString, format_compact};
 use url::{Host, Url};
 
+use crate::problem::shortened;
+
 /// What shares one pace.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Domain(CompactString);
@@ -134,17 +136,6 @@ fn canonical(name: &str) -> &str {
         name = rest;
     }
     name
-}
-
-/// At most as much of a hostile value as a message should repeat, with no control characters in it.
-fn shortened(text: &str) -> String {
-    const SHOWN: usize = 120;
-    let mut shown: String =
-        text.chars().take(SHOWN).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
-    if text.chars().nth(SHOWN).is_some() {
-        shown.push('…');
-    }
-    shown
 }
 
 /// A row of the rule table: an exact host or `*.suffix`, perhaps with a port.

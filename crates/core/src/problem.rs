@@ -75,3 +75,15 @@ impl fmt::Display for Problems {
         Ok(())
     }
 }
+
+/// At most as much of a hostile value as a message should repeat, with no control characters in it.
+pub fn shortened(text: &str) -> String {
+    let mut shown: String =
+        text.chars().take(SHOWN).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+    if text.chars().nth(SHOWN).is_some() {
+        shown.push('…');
+    }
+    shown
+}
+
+const SHOWN: usize = 120;

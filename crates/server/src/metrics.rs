@@ -128,7 +128,7 @@ impl Metrics {
         let up = gauge("comity_store_up", "Whether the store works.");
         up.set(i64::from(reading.survey.is_some() && reading.jobs.is_some()));
         families.extend(up.collect());
-        let info = counters_gauge("comity_build_info", "What runs here.", &["version"]);
+        let info = gauges("comity_build_info", "What runs here.", &["version"]);
         info.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
         families.extend(info.collect());
         // A family without a sample has nothing to say.
@@ -199,8 +199,8 @@ fn of_survey(survey: &Survey) -> Vec<MetricFamily> {
         gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
         families.extend(gauge.collect());
     }
-    let delay = domains("comity_domain_delay_seconds", "The time between requests of the slowest domains.");
-    let backoff = domains("comity_domain_backoff_seconds", "How long the slowest domains still wait.");
+    let delay = by_domain("comity_domain_delay_seconds", "The time between requests of the slowest domains.");
+    let backoff = by_domain("comity_domain_backoff_seconds", "How long the slowest domains still wait.");
     for slow in &survey.slowest {
         let set =
             |of: &GaugeVec, span: Span| of.with_label_values(&[slow.domain.as_str()]).set(span.as_secs_f64());
@@ -213,7 +213,7 @@ fn of_survey(survey: &Survey) -> Vec<MetricFamily> {
 }
 
 fn of_jobs(jobs: &[Job]) -> Vec<MetricFamily> {
-    let by_state = counters_gauge("comity_jobs", "Jobs, by state.", &["state"]);
+    let by_state = gauges("comity_jobs", "Jobs, by state.", &["state"]);
     for state in [JobState::Running, JobState::Done, JobState::Failed, JobState::Cancelled] {
         let count = jobs.iter().filter(|job| job.state == state).count();
         by_state.with_label_values(&[state.as_str()]).set(i64::try_from(count).unwrap_or(i64::MAX));
@@ -232,11 +232,11 @@ fn counters(name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
     IntCounterVec::new(Opts::new(name, help), labels).unwrap_or_else(|error| unreachable!("{name}: {error}"))
 }
 
-fn counters_gauge(name: &str, help: &str, labels: &[&str]) -> IntGaugeVec {
+fn gauges(name: &str, help: &str, labels: &[&str]) -> IntGaugeVec {
     IntGaugeVec::new(Opts::new(name, help), labels).unwrap_or_else(|error| unreachable!("{name}: {error}"))
 }
 
-fn domains(name: &str, help: &str) -> GaugeVec {
+fn by_domain(name: &str, help: &str) -> GaugeVec {
     GaugeVec::new(Opts::new(name, help), &["domain"]).unwrap_or_else(|error| unreachable!("{name}: {error}"))
 }
 

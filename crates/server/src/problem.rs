@@ -1,6 +1,7 @@
 //! How a request is refused: problem details (RFC 9457) that name the field, the value and what is allowed.
 
 use axum::response::{IntoResponse, Response};
+use comity::core::problem::shortened;
 use comity::gate::GateError;
 use comity::store::StoreError;
 use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -190,16 +191,5 @@ impl From<GateError> for Problem {
     }
 }
 
-/// At most as much of a value as a message should repeat, with nothing in it that a terminal would act on.
-fn shortened(value: &str) -> String {
-    let mut shown: String =
-        value.chars().take(SHOWN).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
-    if value.chars().nth(SHOWN).is_some() {
-        shown.push('…');
-    }
-    shown
-}
-
 /// What problems are sent as.
 pub(crate) const MEDIA_TYPE: &str = "application/problem+json";
-const SHOWN: usize = 120;

@@ -19,8 +19,8 @@ Usage:
   comity-sim help                 this
 
 Examples:
-  cargo run --release -- demo
-  cargo run --release -- worlds 0 100000
+  cargo run --release -p comity-sim -- demo
+  cargo run --release -p comity-sim -- worlds 0 100000
 
 Exit codes: 0 every promise held, 1 one was broken, 2 usage.
 ";

@@ -174,10 +174,8 @@ impl Site {
     fn refuse(&mut self, closed: Span, now: Timestamp, after: Span) -> SiteAnswer {
         let secs = closed.as_secs_up().max(1);
         let date = |ahead: u64| {
-            let micros = (now.as_micros() / 1_000_000 + self.spec.clock_ahead) as u64 + ahead;
-            httpdate::fmt_http_date(
-                std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(micros),
-            )
+            let secs = (now.as_micros() / 1_000_000 + self.spec.clock_ahead) as u64 + ahead;
+            httpdate::fmt_http_date(std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(secs))
         };
         let (headers, stated) = match self.spec.words {
             Words::Absent => (Vec::new(), None),

@@ -47,11 +47,11 @@ pub(crate) struct LiveDomain {
     pub(crate) penalties: u32,
     /// Successes in a row.
     pub(crate) success_streak: u32,
-    /// Failures in a row, as learning counts them.
+    /// Answers "too many requests" in a row, as learning counts them.
     pub(crate) error_streak: u32,
     /// The latest request.
     pub(crate) last_request: Option<String>,
-    /// The latest success.
+    /// The latest answer that was no failure.
     pub(crate) last_success: Option<String>,
 }
 
