@@ -24,11 +24,9 @@ use tokio_util::sync::CancellationToken;
 use super::connection::{Connection, Sender};
 use super::error::TransportError;
 use super::guard::{self, Allowance};
-use super::meter::Metered;
+use super::noticed::Noticed;
 use super::origin::{Form, Hops, Origin, Route};
 use super::proxy::Proxies;
-use super::stamp::Stamped;
-use super::tape::Taped;
 use super::tunnel::tunnel;
 use super::{Settings, tls};
 
@@ -114,9 +112,7 @@ impl Dialer {
     where
         T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let stream = Taped::new(Stamped::new(stream, route.stamp.clone()), route.tape.clone());
-        let stream = Metered::new(stream, route.meter.clone());
-        let opened = self.http1.handshake(TokioIo::new(stream)).await;
+        let opened = self.http1.handshake(TokioIo::new(Noticed::new(stream, &route))).await;
         let (sender, connection) = opened.map_err(TransportError::of_exchange)?;
         // What ends the connection reaches whoever uses it through `sender`.
         Driver(route.unused()).execute(connection);
@@ -130,7 +126,7 @@ impl Dialer {
         let driver = Driver(route.unused());
         let mut http2 = http2::Builder::new(driver.clone());
         http2.max_header_list_size(self.header_max);
-        let opened = http2.handshake(TokioIo::new(Metered::new(stream, route.meter.clone()))).await;
+        let opened = http2.handshake(TokioIo::new(Noticed::new(stream, &route))).await;
         let (sender, connection) = opened.map_err(TransportError::of_exchange)?;
         driver.execute(connection);
         Ok(Connection { sender: Sender::Many(sender), route })

@@ -4,12 +4,7 @@
 //! or a connection at rest. Limits on what is an answer are kept in [`super::body`] and by hyper.
 
 use std::io;
-use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::task::{Context, Poll, ready};
-
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// What came over a connection since the last head of an answer.
 #[derive(Default)]
@@ -37,7 +32,8 @@ impl Meter {
         self.overrun.load(Ordering::Relaxed)
     }
 
-    fn arrived(&self, bytes: usize) -> io::Result<()> {
+    /// So much arrived; an error when that is too much.
+    pub(super) fn arrived(&self, bytes: usize) -> io::Result<()> {
         let arrived = self.arrived.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
         let bodies = self.bodies.load(Ordering::Relaxed);
         if arrived > bodies.saturating_mul(OVERHEAD_MAX).saturating_add(NOISE_MAX) {
@@ -45,60 +41,6 @@ impl Meter {
             return Err(io::ErrorKind::InvalidData.into());
         }
         Ok(())
-    }
-}
-
-/// A stream that is measured.
-pub(super) struct Metered<T> {
-    stream: T,
-    meter: Arc<Meter>,
-}
-
-impl<T> Metered<T> {
-    pub(super) fn new(stream: T, meter: Arc<Meter>) -> Self {
-        Self { stream, meter }
-    }
-}
-
-impl<T: AsyncRead + Unpin> AsyncRead for Metered<T> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
-        Poll::Ready(self.meter.arrived(buffer.filled().len() - before))
-    }
-}
-
-impl<T: AsyncWrite + Unpin> AsyncWrite for Metered<T> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, bytes)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }
 

@@ -7,7 +7,7 @@
 //! Reading order: this file (what is asked and answered), [`mod@error`] (what can go wrong), `origin` (where a
 //! request goes and how it is written), `guard` (where we refuse to go), `proxy`, `dial` (from a name to an open
 //! connection), `connection` and `pool` (connections in use and at rest), `body` and `coding` (what comes back),
-//! `meter` (what comes that is neither), `stamp` and `tape` (what is noticed on the way).
+//! `noticed` (what is noticed on the way: `stamp`, `tape`, and in `meter` what comes that is no answer).
 
 mod body;
 mod coding;
@@ -16,6 +16,7 @@ mod dial;
 pub mod error;
 mod guard;
 mod meter;
+mod noticed;
 mod origin;
 mod pool;
 mod proxy;
