@@ -56,7 +56,7 @@ fn version(connection: &Connection) -> rusqlite::Result<i64> {
 }
 
 /// What each version added; never changed once released.
-const MIGRATIONS: [&str; 5] = [JOBS, SOURCES, SHARED, WIKIS, STATUS];
+const MIGRATIONS: [&str; 6] = [JOBS, SOURCES, SHARED, WIKIS, STATUS, IDENTITY];
 
 /// What everybody on one store shares: secrets, and what was counted.
 const SHARED: &str = "
@@ -75,6 +75,16 @@ CREATE TABLE secrets (
 const STATUS: &str = "
 ALTER TABLE holders ADD COLUMN status TEXT;
 ALTER TABLE holders ADD COLUMN told_us INTEGER;
+";
+
+/// Which store this is, so that another one in its place is noticed; why a job gave up on a domain.
+const IDENTITY: &str = "
+CREATE TABLE identity (
+    id BLOB NOT NULL
+) STRICT;
+INSERT INTO identity (id) VALUES (randomblob(16));
+
+ALTER TABLE lanes ADD COLUMN given_up TEXT;
 ";
 
 /// Domains, jobs, tasks.
