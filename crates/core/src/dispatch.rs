@@ -266,6 +266,14 @@ impl<W: Waiter> Dispatch<W> {
         gone
     }
 
+    /// A job gives a domain up: its waiters there are sent away (B47). Those in flight still have to be ended.
+    pub fn leave_domain(&mut self, job: JobId, domain: &Domain) -> Vec<W> {
+        let Some(id) = self.paces.find(domain) else { return Vec::new() };
+        let gone = self.lines.get_mut(&id).map(|queue| queue.line.leave_job(job)).unwrap_or_default();
+        self.wake(id, Timestamp::MIN);
+        gone
+    }
+
     /// How many more tasks of `job` could be in flight on a domain whose spacing is `spacing`, `baseline`
     /// without what was learnt (B40): what a claim should bring at most.
     pub fn free_slots(&self, job: JobId, domain: &Domain, spacing: Span, baseline: Span) -> u32 {

@@ -1,7 +1,8 @@
 //! Which requests share one pace: a host, its port when that is not the scheme's own, or a named group.
 //!
 //! A [`Domain`] is canonical: lower case, no trailing dot, IDN names in their ASCII form, `www.` taken off
-//! (B15). Which rule a domain goes by is decided in [`crate::rule`].
+//! (B15). Whatever is accepted here is read back as the same, so a name that a stranger sends can be stored and
+//! never turns into the name of another site (B82). Which rule a domain goes by is decided in [`crate::rule`].
 
 use std::fmt;
 
@@ -38,7 +39,16 @@ impl Domain {
     /// The domain of a parsed URL, if it is `http` or `https` and has a host.
     pub fn of(url: &Url) -> Option<Self> {
         matches!(url.scheme(), "http" | "https").then_some(())?;
-        Self::from_host(url.host()?, url.port())
+        Self::new(url.host()?, url.port())
+    }
+
+    /// Reads the canonical text of a domain, as [`Self::as_str`] gives it; any other spelling is refused.
+    pub fn read_back(text: &str) -> Result<Self, DomainError> {
+        let canonical = Self::parse(text)?;
+        if canonical.as_str() == text {
+            return Ok(canonical);
+        }
+        Err(DomainError { value: shortened(text), expected: "the canonical name of a domain" })
     }
 
     /// Reads `host` or `host:port`, in any spelling, or `group:name`.
@@ -51,7 +61,7 @@ impl Domain {
             expected: "a host such as \"example.org\", or one with a port such as \"example.org:8080\"",
         };
         let (host, port) = split_port(text).ok_or_else(wrong)?;
-        parse_host(host).and_then(|host| Self::from_host(host, port)).ok_or_else(wrong)
+        parse_host(host).and_then(|host| Self::new(host, port)).ok_or_else(wrong)
     }
 
     /// The domain that the hosts of group `name` share.
@@ -87,34 +97,53 @@ impl Domain {
         split_port(&self.0).unwrap_or((self.as_str(), None))
     }
 
-    fn from_host<S: AsRef<str>>(host: Host<S>, port: Option<u16>) -> Option<Self> {
+    /// The one constructor of hosts: [`Self::parse`] reads whatever it accepts back as the same.
+    fn new<S: AsRef<str>>(host: Host<S>, port: Option<u16>) -> Option<Self> {
         let host = match host {
-            // No resolver knows a longer name, and memory must not be had for the asking.
-            Host::Domain(name) if name.as_ref().len() > HOST_NAME_MAX => return None,
-            Host::Domain(name) => CompactString::from(canonical(name.as_ref())),
+            Host::Domain(name) => CompactString::from(host_name(name.as_ref())?),
             Host::Ipv4(address) => format_compact!("{address}"),
             Host::Ipv6(address) => format_compact!("[{address}]"),
         };
-        Some(match port {
-            Some(port) => Self(format_compact!("{host}:{port}")),
-            None => Self(host),
-        })
+        match port {
+            // No server can listen there.
+            Some(0) => None,
+            Some(port) => Some(Self(format_compact!("{host}:{port}"))),
+            None => Some(Self(host)),
+        }
     }
 }
 
 /// Reads a host in any spelling; IPv6 addresses stand in brackets.
 fn parse_host(text: &str) -> Option<Host> {
-    // The parser takes percent-encoding and stars, as URLs do; a name that needs them is no domain name.
-    if text.contains(['%', '*']) {
+    // The URL parser decodes percent-encoding; a name that needs it isn't a domain name.
+    Host::parse(text).ok().filter(|_| !text.contains('%'))
+}
+
+/// The canonical form of a name that the URL parser accepted; `None` when it cannot be the name of a host.
+fn host_name(name: &str) -> Option<&str> {
+    // No resolver knows a longer name, and a stranger must not fill our memory.
+    if name.len() > HOST_NAME_MAX {
         return None;
     }
-    let host = Host::parse(text).ok()?;
-    match &host {
-        Host::Domain(name) if canonical(name).is_empty() || name.starts_with('.') || name.contains("..") => {
-            None
-        }
-        _ => Some(host),
-    }
+    let name = without_www(name.strip_suffix('.').unwrap_or(name));
+    (is_plain(name) || reads_back(name)).then_some(name)
+}
+
+/// Whether the URL parser certainly leaves a name as it is: nothing to decode, no address, no empty label.
+fn is_plain(name: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'_');
+    let label =
+        |label: &str| !label.is_empty() && label.bytes().all(plain) && !label.as_bytes().starts_with(b"xn--");
+    let last = name.rsplit('.').next().unwrap_or_default();
+    name.split('.').all(label) && !last.starts_with(|first: char| first.is_ascii_digit())
+}
+
+/// Whether the URL parser reads a name as that very name.
+fn reads_back(name: &str) -> bool {
+    // Stars stand for other names in rules, and an empty label for whatever is left when a dot is taken off.
+    !name.contains('*')
+        && !name.split('.').any(str::is_empty)
+        && matches!(Host::parse(name), Ok(Host::Domain(again)) if again == name)
 }
 
 /// Splits `host:port`, where the host may be an IPv6 address in brackets. `None`: that is no port.
@@ -129,9 +158,8 @@ fn split_port(text: &str) -> Option<(&str, Option<u16>)> {
     Some((&text[..colon], Some(port)))
 }
 
-/// Takes off the trailing dot and `www.`, however often it stands there, so that the result is stable.
-fn canonical(name: &str) -> &str {
-    let mut name = name.strip_suffix('.').unwrap_or(name);
+/// Takes off `www.`, however often it stands there, so that the result is stable.
+fn without_www(mut name: &str) -> &str {
     while let Some(rest) = name.strip_prefix("www.").filter(|rest| !rest.is_empty()) {
         name = rest;
     }
@@ -158,17 +186,16 @@ impl Pattern {
             None => (false, text),
         };
         let (host, port) = split_port(rest).ok_or_else(wrong)?;
-        match (parse_host(host).ok_or_else(wrong)?, wildcard) {
+        let host = parse_host(host).ok_or_else(wrong)?;
+        let domain = Domain::new(host.clone(), None).ok_or_else(wrong)?;
+        match (host, wildcard) {
             (Host::Ipv4(_) | Host::Ipv6(_), true) => Err(wrong()),
             // A name that is only `www` under a wildcard is part of the suffix, not a spelling of it.
             (Host::Domain(name), true) => {
                 let host = name.strip_suffix('.').unwrap_or(&name).into();
                 Ok(Self { host, wildcard, port })
             }
-            (host, false) => {
-                let domain = Domain::from_host(host, None).ok_or_else(wrong)?;
-                Ok(Self { host: domain.0, wildcard, port })
-            }
+            (_, false) => Ok(Self { host: domain.0, wildcard, port }),
         }
     }
 

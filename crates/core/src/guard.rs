@@ -1,8 +1,9 @@
 //! What protects a site and a job from a job that goes wrong: fewer tasks at once where a domain slows down
-//! (B40), the end of a job whose tasks keep failing (B47), and of one that is refused at the slowest pace (B48).
+//! (B40), giving up a domain whose tasks keep failing (B47), and the end of a job that is refused at the slowest
+//! pace (B48).
 
 use crate::outcome::Outcome;
-use crate::time::Span;
+use crate::time::{Span, Timestamp};
 
 /// How many tasks of a job may be in flight on a domain at once: one less for every five seconds that the
 /// learned delay adds to the spacing, but one at least (B40).
@@ -28,40 +29,60 @@ pub enum Settled<'a> {
     Skipped,
 }
 
-/// Counts a job's failures in a row; at the threshold the job fails, once (B47).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Counts the failures in a row of a job on one domain; at the threshold the job gives the domain up, once (B47).
+///
+/// Tasks may be settled in another order than their answers came, because one body takes longer than another; what
+/// counts is the order of the answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FailureGuard {
-    /// How many in a row fail the job; 0 is off.
+    /// How many in a row are too many; 0 is off.
     threshold: u32,
-    streak: u32,
+    /// When the failures since the last success were answered, the first of them first; never more than the threshold.
+    failed_at: Vec<Timestamp>,
+    /// When the last success was answered.
+    done_at: Timestamp,
     tripped: bool,
 }
 
 impl FailureGuard {
     /// A guard that trips at `threshold` failures in a row; 0 never trips.
     pub fn new(threshold: u32) -> Self {
-        Self { threshold, streak: 0, tripped: false }
+        Self { threshold, failed_at: Vec::new(), done_at: Timestamp::NEVER, tripped: false }
     }
 
-    /// Counts one settled task; the message when the job fails by it.
-    pub fn settled(&mut self, settled: Settled<'_>) -> Option<String> {
+    /// Counts one settled task, whose answer came at `answered_at`; the message when the domain is given up by it.
+    pub fn settled(&mut self, settled: Settled<'_>, answered_at: Timestamp) -> Option<String> {
+        if self.threshold == 0 || self.tripped {
+            return None;
+        }
         match settled {
-            Settled::Done => self.streak = 0,
+            Settled::Done => {
+                self.done_at = self.done_at.max(answered_at);
+                self.failed_at.retain(|failed_at| *failed_at > answered_at);
+            }
             Settled::Answered | Settled::Skipped => {}
-            Settled::Failed(error) => {
-                self.streak = self.streak.saturating_add(1);
-                if self.threshold > 0 && self.streak >= self.threshold && !self.tripped {
+            Settled::Failed(error) if answered_at >= self.done_at => {
+                let nth = self.failed_at.partition_point(|failed_at| *failed_at <= answered_at);
+                self.failed_at.insert(nth, answered_at);
+                if self.streak() >= self.threshold {
                     self.tripped = true;
-                    return Some(format!("{} tasks in a row failed; the last error: {error}", self.streak));
+                    return Some(format!("{} tasks in a row failed; the last error: {error}", self.streak()));
                 }
             }
+            // It was answered before a success that was settled earlier.
+            Settled::Failed(_) => {}
         }
         None
     }
 
+    /// Whether the domain was given up.
+    pub fn is_tripped(&self) -> bool {
+        self.tripped
+    }
+
     /// Failures in a row so far.
     pub fn streak(&self) -> u32 {
-        self.streak
+        u32::try_from(self.failed_at.len()).unwrap_or(u32::MAX)
     }
 }
 
@@ -98,7 +119,7 @@ impl CancelGuard {
     }
 }
 
-/// How many failures in a row fail a job when nobody says otherwise.
+/// How many failures in a row give up a domain when nobody says otherwise.
 pub const FAILURE_THRESHOLD: u32 = 20;
 /// The spacing from which rate limits count towards cancelling when nobody says otherwise.
 pub const CANCEL_DELAY: Span = Span::from_secs(60);
@@ -129,8 +150,13 @@ mod tests {
 
     /// B47
     #[test]
-    fn a_job_fails_once_after_so_many_failures_in_a_row() {
+    fn a_domain_is_given_up_once_after_so_many_failures_in_a_row() {
         let mut guard = FailureGuard::new(3);
+        let mut now = Timestamp::MIN;
+        let mut settle = |guard: &mut FailureGuard, settled| {
+            now = now + Span::from_secs(1);
+            guard.settled(settled, now)
+        };
         for settled in [
             Settled::Failed("refused"),
             Settled::Failed("refused"),
@@ -140,14 +166,35 @@ mod tests {
             Settled::Skipped,
             Settled::Failed("refused"),
         ] {
-            assert_eq!(guard.settled(settled), None);
+            assert_eq!(settle(&mut guard, settled), None);
         }
         assert_eq!(guard.streak(), 2);
-        let message = guard.settled(Settled::Failed("timed out after 30s")).unwrap();
+        let message = settle(&mut guard, Settled::Failed("timed out after 30s")).unwrap();
         assert_eq!(message, "3 tasks in a row failed; the last error: timed out after 30s");
-        assert_eq!(guard.settled(Settled::Failed("refused")), None, "a job fails once");
+        assert_eq!(settle(&mut guard, Settled::Failed("refused")), None, "given up once");
         let mut off = FailureGuard::new(0);
-        assert!((0..100).all(|_| off.settled(Settled::Failed("refused")).is_none()));
+        assert!((0..100).all(|_| settle(&mut off, Settled::Failed("refused")).is_none()));
+    }
+
+    /// B47: a page whose body took long is settled late, and still does not interrupt the failures that came after it.
+    #[test]
+    fn the_order_of_the_answers_counts_and_not_that_of_their_settling() {
+        let at = |secs| Timestamp::MIN + Span::from_secs(secs);
+        let failed = Settled::Failed("refused");
+        let mut guard = FailureGuard::new(3);
+        assert_eq!(guard.settled(failed, at(2)), None);
+        assert_eq!(guard.settled(failed, at(3)), None);
+        assert_eq!(guard.settled(Settled::Done, at(1)), None);
+        assert_eq!(guard.streak(), 2, "the success came first");
+        assert!(guard.settled(failed, at(4)).is_some());
+
+        let mut guard = FailureGuard::new(3);
+        guard.settled(Settled::Done, at(5));
+        assert!((1..5).all(|secs| guard.settled(failed, at(secs)).is_none()), "they came before the success");
+        assert_eq!((guard.streak(), guard.settled(failed, at(6))), (0, None));
+        guard.settled(failed, at(8));
+        guard.settled(Settled::Done, at(7));
+        assert_eq!(guard.streak(), 1, "one came after the second success");
     }
 
     /// B48

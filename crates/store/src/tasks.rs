@@ -201,6 +201,17 @@ pub enum Settled {
     Fenced,
 }
 
+/// What a job has left beside the domains that it gave up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rest {
+    /// Tasks on other domains wait.
+    Tasks,
+    /// None wait, but a list is still being read.
+    List,
+    /// Nothing.
+    Nothing,
+}
+
 /// A task as people look at it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskView {
@@ -235,6 +246,10 @@ pub trait TaskStore {
     /// them.
     fn park(&self, holder: HolderId, lanes: Vec<(LaneId, Timestamp)>) -> Reply<'_, ()>;
 
+    /// A job gives up on the domain of a lane that this holder serves: the tasks that wait there are skipped for
+    /// `reason`, which begins with [`GAVE_UP`], as soon as the lane is claimed again. What the job has left.
+    fn give_up(&self, holder: HolderId, lane: LaneId, reason: String) -> Reply<'_, Rest>;
+
     /// When the first lane of a job that nobody serves is due; `None` when there is none.
     fn next_due(&self, job: JobId) -> Reply<'_, Option<Timestamp>>;
 
@@ -252,5 +267,7 @@ impl Lead {
     }
 }
 
+/// How the reason begins for which tasks are skipped on a domain that their job gave up.
+pub const GAVE_UP: &str = "gave up on ";
 /// Why tasks are skipped when their job ends.
 pub const JOB_ENDED: &str = "the job ended";

@@ -86,7 +86,7 @@ fn only_http_is_gone_to() {
         let args = [&["--json", "fetch", &url, "--job", "one", "--delay", "20ms"][..], &QUICK].concat();
         assert_eq!(world.run(&args).expect(1).json()["failed"], 1);
         assert_eq!(site.log().len(), 1);
-        world.run(&["jobs", "show", "one"]).expect(0).shows("not http or https");
+        world.run(&["jobs", "show", "one"]).expect(0).shows("isn't a valid http or https URL");
         assert_eq!(world.index("pages").len(), 0);
     }
 }

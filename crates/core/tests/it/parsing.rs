@@ -10,6 +10,7 @@ use comity_core::time::{Span, Timestamp};
 use comity_core::{cadence, interval};
 use fastrand::Rng;
 use serde_json::Value;
+use url::Url;
 
 const NAMES: [&str; 12] = [
     "Retry-After",
@@ -111,6 +112,54 @@ fn retry_after_survives_a_million_inputs() {
     }
 }
 
+/// Pieces of host names that parsers disagree about.
+const HOSTS: [&str; 40] = [
+    "a", "b", "www", "www.", "WWW.", "example.org", "localhost", "group", "xn--mnchen-3ya", "xn--", "xn--a", "xn--zca",
+    "münchen", "ß", "。", "．", "%2e", "%41", "*", "*.", "_dmarc", "-", ".", "..", "0", "09", "0x7f", "1.2.3.4",
+    "127.1", "[::1]", "[::ffff:1.2.3.4]", ":0", ":80", ":443", ":8080", ":", "א", "\u{200d}", "\u{ad}", "~",
+];
+
+/// B82, B15: whatever is accepted is read back as the same domain, and no two hosts meet in one
+#[test]
+fn every_host_that_is_accepted_is_read_back_as_the_same() {
+    let mut rng = Rng::with_seed(82);
+    let (mut accepted, mut refused) = (0, 0);
+    for _ in 0..500_000 {
+        let host: String = (0..rng.usize(1..6)).map(|_| HOSTS[rng.usize(..HOSTS.len())]).collect();
+        let scheme = if rng.bool() { "http" } else { "https" };
+        let Ok(url) = Url::parse(&format!("{scheme}://{host}/page")) else { continue };
+        let Some(domain) = Domain::of(&url) else {
+            refused += 1;
+            continue;
+        };
+        accepted += 1;
+        assert_eq!(Domain::read_back(domain.as_str()).as_ref(), Ok(&domain), "{host:?}");
+        // The same by the plain reading of the rule: one dot and every `www.` are taken off, and nothing else.
+        let name = url.host_str().unwrap();
+        let mut plain = name.strip_suffix('.').unwrap_or(name);
+        while let Some(rest) = plain.strip_prefix("www.").filter(|rest| !rest.is_empty()) {
+            plain = rest;
+        }
+        assert_eq!((domain.host(), domain.port()), (plain, url.port()), "{host:?}");
+        let other = if url.port() == Some(80) { "https" } else { "http" };
+        assert_eq!(Domain::of_url(&format!("{other}://{domain}/")), Ok(domain), "{host:?}");
+    }
+    assert!(accepted > 50_000 && refused > 5_000, "{accepted} accepted, {refused} refused");
+}
+
+/// B82
+#[test]
+fn a_host_that_could_not_be_read_back_is_refused() {
+    for host in ["a..b", ".a", ".", "..", "*", "a*b", "*.example.org", "www..a", "foo.09..", "victim..", "a:0", "[::1]:0"] {
+        let url = format!("http://{host}/");
+        assert!(Domain::of_url(&url).is_err(), "{url}");
+        assert!(Domain::parse(host).is_err(), "{host}");
+    }
+    for text in ["victim.", "WWW.example.org", "www.example.org", "a..b", "", "münchen.example"] {
+        assert!(Domain::read_back(text).is_err(), "{text:?} isn't how a domain is written");
+    }
+}
+
 #[test]
 fn no_text_panics_any_parser() {
     let mut rng = Rng::with_seed(71);
@@ -127,7 +176,9 @@ fn no_text_panics_any_parser() {
             assert_eq!(Pattern::parse(&pattern.to_string()), Ok(pattern), "{text:?}");
         }
         _ = Domain::of_url(&text);
-        _ = Domain::of_url(&format!("http://{text}"));
+        if let Ok(domain) = Domain::of_url(&format!("http://{text}")) {
+            assert_eq!(Domain::read_back(domain.as_str()), Ok(domain), "{text:?}");
+        }
         _ = Domain::group(&text);
         _ = Span::parse(&text).map(|span| assert_eq!(Span::parse(&span.to_string()), Ok(span)));
         _ = Span::from_decimal_secs(&text);

@@ -1,5 +1,6 @@
 //! One attempt: a request that leaves with a permit, and where its answer leads.
 
+use comity_core::domain::Domain;
 use comity_core::headers::Told;
 use comity_core::time::{Span, Timestamp};
 use comity_store::tasks::Lead;
@@ -77,7 +78,7 @@ pub(crate) fn next_hop(url: &Url, status: u16, headers: &HeaderMap) -> Option<Ne
     let location = headers.get(LOCATION)?;
     let joined = std::str::from_utf8(location.as_bytes()).ok().and_then(|text| url.join(text.trim()).ok());
     Some(match joined {
-        Some(mut next) if matches!(next.scheme(), "http" | "https") && next.has_host() => {
+        Some(mut next) if Domain::of(&next).is_some() => {
             next.set_fragment(None);
             Next::To(next)
         }
@@ -138,6 +139,8 @@ mod tests {
         assert_eq!(hop(301, "//other.example/"), Some(Next::To(url("http://other.example/"))));
         assert_eq!(hop(308, "file:///etc/passwd"), Some(Next::Astray));
         assert_eq!(hop(307, "http://"), Some(Next::Astray));
+        assert_eq!(hop(302, "http://victim../"), Some(Next::Astray), "a name that cannot be read back (B82)");
+        assert_eq!(hop(302, "http://victim:0/"), Some(Next::Astray));
         assert_eq!((hop(200, "/c"), hop(304, "/c")), (None, None));
         assert_eq!(next_hop(&url("http://example.org/"), 302, &HeaderMap::new()), None);
     }

@@ -3,6 +3,7 @@
 //! Only what never changes which page is meant is taken away. The order of parameters stays: sites may mean
 //! it.
 
+use comity_core::domain::Domain;
 use url::Url;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -31,15 +32,14 @@ pub(super) fn by_link(url: &Url) -> String {
     limited(format!("link:{}", normalised(url)))
 }
 
-/// Whether `text` is an address that can be fetched: http or https with a host, and not absurdly long.
+/// Whether `text` is an address that can be fetched: http or https with a valid host, and not absurdly long.
 pub(super) fn fetchable(text: &str, base: Option<&Url>) -> Option<Url> {
     let text = text.trim();
     if text.is_empty() || text.len() > URL_MAX {
         return None;
     }
     let url = Url::options().base_url(base).parse(text).ok()?;
-    let web = matches!(url.scheme(), "http" | "https") && url.has_host();
-    (web && url.as_str().len() <= URL_MAX * 3).then_some(url)
+    (Domain::of(&url).is_some() && url.as_str().len() <= URL_MAX * 3).then_some(url)
 }
 
 /// A long identity keeps its start, for people, and a hash of all of it, to stay different from its like.

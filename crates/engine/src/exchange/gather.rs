@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use comity_core::domain::Domain;
 use comity_store::sources::Kind;
 use comity_store::tasks::Lead;
 use url::Url;
@@ -93,7 +94,7 @@ pub fn address(text: &str) -> Option<Url> {
     }
     let mut url = Url::parse(text).ok()?;
     url.set_fragment(None);
-    (matches!(url.scheme(), "http" | "https") && url.has_host()).then_some(url)
+    Domain::of(&url).map(|_| url)
 }
 
 /// `text` on one line, without control characters and what XML cannot hold; `None` when nothing is left.

@@ -300,6 +300,22 @@ impl Gate {
         gone.len()
     }
 
+    /// A job gives a domain up: its errands that wait there come back.
+    pub(crate) fn leave_domain(
+        &self,
+        job: comity_core::task::JobId,
+        domain: &Domain,
+    ) -> Vec<Box<dyn Errand>> {
+        let mut state = self.lock();
+        let gone = state.dispatch.leave_domain(job, domain);
+        self.pump(state);
+        let errand = |waiter: Waiter| match waiter.who {
+            Who::Errand(errand) => Some(errand),
+            _ => None,
+        };
+        gone.into_iter().filter_map(errand).collect()
+    }
+
     /// An errand joins the line of a domain that is held. It comes back when its job ended, or the domain is not
     /// held under that hold any more.
     pub(crate) fn send(

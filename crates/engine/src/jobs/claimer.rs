@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use comity_core::domain::Domain;
+use comity_core::guard::FailureGuard;
 use comity_core::task::{JobState, JobStep};
 use comity_core::time::{Span, Timestamp};
 use comity_store::StoreError;
@@ -13,6 +14,7 @@ use comity_store::tasks::{Claim, Claimed, LaneId};
 use url::Url;
 
 use super::errand::Trip;
+use super::lanes::GivenUp;
 use super::{Ended, Inner, Until};
 use crate::event::Event;
 use crate::gate::Taker;
@@ -73,21 +75,39 @@ impl Claimer {
         } else if now >= self.look_at {
             self.claim(room).await?;
         }
-        let idle = self.inner.lanes().is_empty() && self.inner.fetches.is_empty();
+        let idle = self.inner.lanes().is_idle() && self.inner.fetches.is_empty();
         if idle && !self.inner.filling.load(Ordering::Relaxed) {
             return match self.inner.until {
-                Until::Done => self.end(JobStep::Finish, None).await,
+                Until::Done => self.finish().await,
                 Until::Idle { .. } => self.idle().await,
             };
         }
         self.too_long().await
     }
 
-    /// Whether nothing waits any more, here or elsewhere.
+    /// Nothing is in hand: the job is done, unless every domain that still had tasks was given up (B47).
+    async fn finish(&mut self) -> Result<Option<Ended>, StoreError> {
+        let given_up = self.inner.guards().given_up.clone();
+        if given_up.is_some() {
+            let job = self.inner.store.find_job(self.inner.job.name.clone()).await?;
+            if job.is_some_and(|job| job.counts.waiting() == 0 && !job.unread && !job.filled) {
+                return self.end(JobStep::Fail, given_up).await;
+            }
+        }
+        self.end(JobStep::Finish, None).await
+    }
+
+    /// Whether nothing waits any more, here or elsewhere, but what was given up.
     async fn idle(&mut self) -> Result<Option<Ended>, StoreError> {
         let job = self.inner.store.find_job(self.inner.job.name.clone()).await?;
         let waits = job.is_some_and(|job| job.counts.waiting() > 0);
-        Ok((!waits).then_some(Ended::Idle))
+        let given_up = self.inner.guards().given_up.clone();
+        match given_up {
+            Some(message) if waits && self.inner.store.next_due(self.inner.job.id).await?.is_none() => {
+                Ok(Some(Ended::Halted(message)))
+            }
+            _ => Ok((!waits).then_some(Ended::Idle)),
+        }
     }
 
     /// Whether nothing can leave for so long that it is not waited for.
@@ -207,9 +227,21 @@ impl Inner {
         };
         let Some(hold) = hold else { return false };
         let now = self.now();
+        if self.is_left(lane) {
+            let mut lanes = self.lanes();
+            lanes.open(lane, domain, hold, Vec::new(), CLAIM_TASKS, now);
+            lanes.give_up(lane, GivenUp::Leave);
+            return true;
+        }
         let tasks = self.lanes().open(lane, domain.clone(), hold, tasks, CLAIM_TASKS, now);
         tasks.into_iter().for_each(|task| Trip::begin(self, lane, hold, &domain, task));
         true
+    }
+
+    /// Whether a lane was given up, and what waits in it is left for the next run.
+    fn is_left(&self, lane: LaneId) -> bool {
+        matches!(self.until, Until::Idle { .. })
+            && self.guards().failures.get(&lane).is_some_and(FailureGuard::is_tripped)
     }
 }
 

@@ -53,6 +53,8 @@ pub(super) struct Trip {
     pub(super) lead: Lead,
     hops: u32,
     attempts: Vec<Attempt>,
+    /// When the head of the last answer came.
+    answered_at: Option<Timestamp>,
     /// It scrapes an item of a source.
     pub(super) scrape: Option<Scrape>,
 }
@@ -62,18 +64,20 @@ impl Trip {
     pub(super) fn begin(pool: &Arc<Inner>, lane: LaneId, hold: Hold, domain: &Domain, row: TaskRow) {
         let listed = Url::parse(&row.url);
         let at = row.at_url.as_ref().map(|at| Url::parse(at));
-        let (Ok(listed), Ok(url)) = (&listed, at.as_ref().unwrap_or(&listed)) else {
+        let url = at.as_ref().unwrap_or(&listed);
+        let host = url.as_ref().ok().and_then(Domain::of);
+        let (Ok(listed), Ok(url), Some(host)) = (&listed, url, host) else {
             let step = Step::Failed { error: "not a URL".to_owned(), status: None };
             let nowhere =
                 Url::parse("http://unreadable.invalid/").unwrap_or_else(|_| unreachable!("a valid URL"));
             let settle = Settle { task: row.id, job: pool.job.id, hold, attempts: Vec::new(), step };
-            let one = One { settle, row, lane, url: nowhere, answered: false, tenant: None };
+            let answered_at = pool.now();
+            let one = One { settle, row, lane, url: nowhere, answered: false, answered_at, tenant: None };
             let _ = pool.settles.send(Settling::One(Box::new(one)));
             return;
         };
         let (listed, url) = (listed.clone(), url.clone());
         let lead = if row.at_url.is_some() { redirected_lead(&listed, row.lead, &url) } else { row.lead };
-        let host = Domain::of(&url).unwrap_or_else(|| domain.clone());
         let hops = row.hops;
         let scrape = row.scrapes.map(|_| Scrape::default());
         let trip = Self {
@@ -88,6 +92,7 @@ impl Trip {
             lead,
             hops,
             attempts: Vec::new(),
+            answered_at: None,
             scrape,
         };
         Box::new(trip).set_out();
@@ -187,6 +192,9 @@ impl Trip {
     }
 
     pub(super) fn join(self: Box<Self>) {
+        if self.pool.lanes().is_given_up(self.lane) {
+            return self.put_down();
+        }
         let mine = self.pool.gate.rules().domain(&self.host);
         if mine != self.domain {
             let step = Step::Moved { domain: mine, at_url: self.at_url(), hops: self.hops };
@@ -250,7 +258,9 @@ impl Trip {
         mut answered: Answered,
         recording: Option<Recording>,
     ) {
-        let told = told(&answered.headers, self.pool.now());
+        let now = self.pool.now();
+        self.answered_at = Some(now);
+        let told = told(&answered.headers, now);
         let answer = Answer::of_status(answered.status, told);
         let status = answered.status;
         if !(200..300).contains(&status) {
@@ -363,6 +373,7 @@ impl Trip {
             }
             return self.settle(Step::Failed { error: cause.to_string(), status: None }, Some(tenant));
         }
+        self.answered_at = None;
         let mut broken = Answer::of_breakdown(cause.breakdown());
         broken.told = answer.map(|answer| answer.told).unwrap_or_default();
         let recorded = permit.settle(&broken);
@@ -399,10 +410,7 @@ impl Trip {
     fn follow(mut self: Box<Self>, next: Next, tenant: Tenant) {
         let failed = |error: String| Step::Failed { error, status: None };
         let next = match next {
-            Next::Astray => {
-                let error = "redirected to something that is not http or https".to_owned();
-                return self.settle(failed(error), Some(tenant));
-            }
+            Next::Astray => return self.settle(failed(ASTRAY.to_owned()), Some(tenant)),
             Next::To(_) if self.hops >= self.pool.redirects_max => {
                 let error = format!("more than {} redirects", self.pool.redirects_max);
                 return self.settle(failed(error), Some(tenant));
@@ -412,8 +420,9 @@ impl Trip {
             }
             Next::To(next) => next,
         };
+        let Some(host) = Domain::of(&next) else { return self.settle(failed(ASTRAY.to_owned()), Some(tenant)) };
         self.lead = redirected_lead(&self.listed, self.row.lead, &next);
-        self.host = Domain::of(&next).unwrap_or_else(|| self.host.clone());
+        self.host = host;
         self.url = next;
         self.hops += 1;
         let domain = self.pool.gate.rules().domain(&self.host);
@@ -439,10 +448,11 @@ impl Trip {
     }
 
     pub(super) fn settle(self: Box<Self>, step: Step, tenant: Option<Tenant>) {
-        let Self { pool, row, lane, hold, url, attempts, .. } = *self;
+        let Self { pool, row, lane, hold, url, attempts, answered_at, .. } = *self;
         let answered = attempts.last().is_some_and(|attempt| attempt.outcome == Outcome::Answered);
         let settle = Settle { task: row.id, job: pool.job.id, hold, attempts, step };
-        let one = One { settle, row, lane, url, answered, tenant };
+        let answered_at = answered_at.unwrap_or_else(|| pool.now());
+        let one = One { settle, row, lane, url, answered, answered_at, tenant };
         let _ = pool.settles.send(Settling::One(Box::new(one)));
     }
 
@@ -469,8 +479,8 @@ impl Errand for Trip {
     }
 }
 
-/// An errand that could not join a line.
-fn put_back(errand: Box<dyn Errand>) {
+/// An errand that could not join a line, or was sent away from one.
+pub(super) fn put_back(errand: Box<dyn Errand>) {
     if let Ok(trip) = errand.into_any().downcast::<Trip>() {
         trip.put_down();
     }
@@ -501,6 +511,7 @@ async fn drain(mut answered: Answered) {
     }
 }
 
+const ASTRAY: &str = "redirected to something that isn't a valid http or https URL";
 /// Longer than this is not worth a connection,
 const DRAIN: Duration = Duration::from_millis(50);
 /// and neither is more than this.

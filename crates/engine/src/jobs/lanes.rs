@@ -32,6 +32,17 @@ struct Lane {
     refilling: bool,
     limit: u32,
     refilled_at: Timestamp,
+    /// Its job gave its domain up: nothing more of it is worked on.
+    given_up: Option<GivenUp>,
+}
+
+/// What becomes of the tasks that wait in a lane that was given up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum GivenUp {
+    /// The store skips them.
+    Skip,
+    /// They wait for whoever works on the job next; until then the lane stays in hand.
+    Leave,
 }
 
 impl Lanes {
@@ -62,6 +73,7 @@ impl Lanes {
             refilling: false,
             limit: asked,
             refilled_at: Timestamp::MIN,
+            given_up: None,
         };
         let lane = self.open.entry(id).insert_entry(lane).into_mut();
         let fresh = lane.take(tasks, asked, now);
@@ -93,7 +105,7 @@ impl Lanes {
         tasks: Vec<TaskRow>,
         now: Timestamp,
     ) -> Option<(Hold, Domain, Vec<TaskRow>)> {
-        let lane = self.open.get_mut(&id)?;
+        let lane = self.open.get_mut(&id).filter(|lane| lane.given_up.is_none())?;
         lane.refilling = false;
         let limit = lane.limit;
         let fresh = lane.take(tasks, limit, now);
@@ -105,7 +117,26 @@ impl Lanes {
     /// Whether a task that is to be tried again stays in hand: only when nothing else is left in its lane, which
     /// it would otherwise overtake (B41).
     pub(super) fn keeps(&self, id: LaneId) -> bool {
-        self.open.get(&id).is_some_and(|lane| lane.exhausted)
+        self.open.get(&id).is_some_and(|lane| lane.exhausted && lane.given_up.is_none())
+    }
+
+    /// The domain of a lane is given up: nothing more of it is read. The domain.
+    pub(super) fn give_up(&mut self, id: LaneId, given_up: GivenUp) -> Option<Domain> {
+        let lane = self.open.get_mut(&id)?;
+        (lane.given_up, lane.exhausted) = (Some(given_up), true);
+        let domain = lane.domain.clone();
+        self.look(id);
+        Some(domain)
+    }
+
+    /// Whether the domain of a lane was given up.
+    pub(super) fn is_given_up(&self, id: LaneId) -> bool {
+        self.open.get(&id).is_some_and(|lane| lane.given_up.is_some())
+    }
+
+    /// Whether nothing is in hand but lanes that are left for later.
+    pub(super) fn is_idle(&self) -> bool {
+        self.open.values().all(|lane| lane.given_up == Some(GivenUp::Leave) && lane.in_hand.is_empty())
     }
 
     /// The hold under which a lane is worked on.
@@ -132,7 +163,7 @@ impl Lanes {
         let finished = std::mem::take(&mut self.finished);
         let done: Vec<LaneId> = finished
             .into_iter()
-            .filter(|id| self.open.get(id).is_some_and(|lane| lane.exhausted && lane.in_hand.is_empty()))
+            .filter(|id| self.open.get(id).is_some_and(Lane::is_finished))
             .collect();
         done.iter().for_each(|id| drop(self.open.remove(id)));
         done
@@ -166,6 +197,11 @@ impl Lanes {
 }
 
 impl Lane {
+    /// Whether it can be given back.
+    fn is_finished(&self) -> bool {
+        self.exhausted && self.in_hand.is_empty() && self.given_up != Some(GivenUp::Leave)
+    }
+
     fn take(&mut self, mut tasks: Vec<TaskRow>, asked: u32, now: Timestamp) -> Vec<TaskRow> {
         self.exhausted = tasks.len() < asked as usize;
         // A scrape that is deferred is not asked for before its wake; the lane comes back then.

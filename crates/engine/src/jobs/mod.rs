@@ -27,6 +27,7 @@ use comity_core::guard::{CancelGuard, FailureGuard};
 use comity_core::task::{JobState, JobStep};
 use comity_core::time::{Span, Timestamp};
 use comity_store::jobs::Job;
+use comity_store::tasks::LaneId;
 use comity_store::{Store, StoreError};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc, watch};
@@ -95,7 +96,7 @@ pub enum Ended {
     Idle,
     /// Nothing that is left can leave before then, which is too long to wait; the job stays open.
     Left(Timestamp),
-    /// Too much failed in a row; the job stays open, and what is left waits.
+    /// Too much failed in a row on the domains that are left; the job stays open, and what is left waits.
     Halted(String),
 }
 
@@ -130,7 +131,11 @@ struct Inner {
 }
 
 struct Guards {
-    failures: FailureGuard,
+    /// How many failures in a row give a domain up; 0 is off.
+    failures_max: u32,
+    failures: HashMap<LaneId, FailureGuard>,
+    /// Why the last domain was given up, while nothing of another one was settled since and more may come.
+    given_up: Option<String>,
     limits: CancelGuard,
     /// The step that a guard asks for.
     tripped: Option<(JobStep, String)>,
@@ -148,7 +153,9 @@ impl Pool {
         let (settles, settling) = mpsc::unbounded_channel();
         gate.begin_job(job.id, config.job.concurrency);
         let guards = Guards {
-            failures: FailureGuard::new(config.job.failure_threshold),
+            failures_max: config.job.failure_threshold,
+            failures: HashMap::new(),
+            given_up: None,
             limits: CancelGuard::new(config.job.cancel_streak, config.job.cancel_delay),
             tripped: None,
         };

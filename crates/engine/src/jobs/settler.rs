@@ -4,16 +4,18 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use comity_core::guard;
+use comity_core::guard::{self, FailureGuard};
 use comity_core::paces::DomainId;
-use comity_core::task::JobStep;
-use comity_store::domains::Hold;
-use comity_store::tasks::{LaneId, Settle, Settled, Step, TaskRow};
+use comity_core::task::{JobStep, TaskId};
+use comity_core::time::Timestamp;
+use comity_store::domains::{Hold, HolderId};
+use comity_store::tasks::{GAVE_UP, LaneId, Rest, Settle, Settled, Step, TaskRow};
 use tokio::sync::mpsc;
 use url::Url;
 
-use super::Inner;
-use super::errand::Trip;
+use super::errand::{Trip, put_back};
+use super::lanes::GivenUp;
+use super::{Guards, Inner, Until};
 use crate::event::{Event, TaskEvent};
 use crate::gate::Gate;
 use crate::shown;
@@ -33,6 +35,8 @@ pub(super) struct One {
     pub(super) url: Url,
     /// The answer was another 4xx: the list is stale, the site is fine (B47).
     pub(super) answered: bool,
+    /// When the answer came, or that there is none was known.
+    pub(super) answered_at: Timestamp,
     pub(super) tenant: Option<Tenant>,
 }
 
@@ -84,8 +88,17 @@ async fn commit(pool: &Arc<Inner>, ones: Vec<One>) {
     match pool.store.settle(holder, settles, pool.now()).await {
         Ok(results) => {
             let mut poke = false;
+            let mut given_up = Vec::new();
             for (one, settled) in ones.into_iter().zip(results) {
-                poke |= conclude(pool, one, settled);
+                match conclude(pool, one, settled) {
+                    Concluded::Look => poke = true,
+                    Concluded::Fine => {}
+                    Concluded::GivenUp(up) => given_up.push(up),
+                }
+            }
+            for up in given_up {
+                give_up(pool, holder, up).await;
+                poke = true;
             }
             if poke {
                 pool.poke.notify_one();
@@ -95,15 +108,33 @@ async fn commit(pool: &Arc<Inner>, ones: Vec<One>) {
     }
 }
 
-/// What follows from a settled task; true when the pool should look.
-fn conclude(pool: &Arc<Inner>, one: One, settled: Settled) -> bool {
-    let One { settle, row, lane, url, answered, tenant } = one;
+/// What follows from a settled task for the pool.
+enum Concluded {
+    Fine,
+    /// It should look.
+    Look,
+    /// The domain of the task is to be given up.
+    GivenUp(GivingUp),
+}
+
+/// A domain is to be given up; until it is, the task that was the last straw is in hand, and its lane with it.
+struct GivingUp {
+    lane: LaneId,
+    hold: Hold,
+    task: TaskId,
+    message: String,
+}
+
+/// What follows from a settled task.
+fn conclude(pool: &Arc<Inner>, one: One, settled: Settled) -> Concluded {
+    let look = |look: bool| if look { Concluded::Look } else { Concluded::Fine };
+    let One { settle, row, lane, url, answered, answered_at, tenant } = one;
     let url = shown::url(&url);
     let tell = |step| pool.gate.events().tell(&Event::Task { url: &url, step });
     if settled == Settled::Fenced {
         tell(TaskEvent::Fenced);
         drop(tenant);
-        return pool.lanes().put_down(lane, settle.hold, settle.task);
+        return look(pool.lanes().put_down(lane, settle.hold, settle.task));
     }
     let counted = match &settle.step {
         Step::Done { status, bytes, .. } => {
@@ -130,25 +161,65 @@ fn conclude(pool: &Arc<Inner>, one: One, settled: Settled) -> bool {
         }
         Step::Postpone { .. } => None,
     };
-    let tripped = counted.and_then(|counted| pool.guards().failures.settled(counted));
-    if let Some(message) = tripped {
-        pool.guards().tripped.get_or_insert((JobStep::Fail, message));
-        pool.poke.notify_one();
-    }
+    let tripped = counted.and_then(|counted| pool.guards().settled(lane, counted, answered_at));
     drop(tenant);
+    if let Some(message) = tripped {
+        return Concluded::GivenUp(GivingUp { lane, hold: settle.hold, task: settle.task, message });
+    }
     if let Step::Retry { ready_at, retries, .. } = settle.step
         && !pool.is_over()
         && let Some((hold, domain)) = kept(pool, lane, settle.hold)
     {
         let row = TaskRow { ready_at, retries, ..row };
         Trip::begin(pool, lane, hold, &domain, row);
-        return false;
+        return Concluded::Fine;
     }
     if let Step::Moved { .. } = settle.step {
         pool.fresh.store(true, Ordering::Relaxed);
         pool.poke.notify_one();
     }
-    pool.lanes().put_down(lane, settle.hold, settle.task)
+    look(pool.lanes().put_down(lane, settle.hold, settle.task))
+}
+
+impl Guards {
+    /// Counts a settled task of a lane; the message when its domain is given up by it (B47).
+    fn settled(&mut self, lane: LaneId, settled: guard::Settled<'_>, answered_at: Timestamp) -> Option<String> {
+        if self.failures_max == 0 {
+            return None;
+        }
+        let guard = self.failures.entry(lane).or_insert_with(|| FailureGuard::new(self.failures_max));
+        if !guard.is_tripped() {
+            self.given_up = None;
+        }
+        guard.settled(settled, answered_at)
+    }
+}
+
+/// Gives the domain of a lane up: what waits in line for it is put down, and whoever claims the lane next skips it. A
+/// job without an end leaves it for the next run instead. When nothing else is left, the job failed.
+async fn give_up(pool: &Arc<Inner>, holder: HolderId, up: GivingUp) {
+    let GivingUp { lane, hold, task, message } = up;
+    let given_up = match pool.until {
+        Until::Done => GivenUp::Skip,
+        Until::Idle { .. } => GivenUp::Leave,
+    };
+    let domain = pool.lanes().give_up(lane, given_up);
+    // A lane that went to another process meanwhile is that one's to judge.
+    let Some(domain) = domain else { return };
+    let message = format!("{GAVE_UP}{domain}: {message}");
+    tracing::warn!(job = pool.job.name, "{message}");
+    pool.gate.leave_domain(pool.job.id, &domain).into_iter().for_each(put_back);
+    let rest = match given_up {
+        GivenUp::Leave => Ok(Rest::List),
+        GivenUp::Skip => pool.store.give_up(holder, lane, message.clone()).await,
+    };
+    match rest {
+        Ok(Rest::Tasks) => {}
+        Ok(Rest::List) => pool.guards().given_up = Some(message),
+        Ok(Rest::Nothing) => drop(pool.guards().tripped.get_or_insert((JobStep::Fail, message))),
+        Err(error) => pool.gate.fail(error),
+    }
+    pool.lanes().put_down(lane, hold, task);
 }
 
 /// Whether a task that is tried again stays in hand, and under which hold.

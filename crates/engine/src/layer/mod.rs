@@ -126,7 +126,7 @@ pub enum LayerError {
         max: u32,
     },
     /// The redirect leads where nobody may follow.
-    #[error("{url}: redirected to something that is not http or https")]
+    #[error("{url}: redirected to something that isn't a valid http or https URL")]
     Leads {
         /// Who redirected.
         url: String,

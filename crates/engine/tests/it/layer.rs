@@ -226,7 +226,7 @@ async fn methods_bodies_and_credentials_go_as_far_as_they_should() {
 async fn redirects_in_circles_and_astray_are_errors() {
     let site = leading().await;
     let layer = PoliteLayer::new(quick("1ms")).following(3);
-    for (path, text) in [("/loop", "more than 3 times"), ("/file", "not http or https")] {
+    for (path, text) in [("/loop", "more than 3 times"), ("/file", "isn't a valid http or https URL")] {
         let error = layer.layer(hyper_client()).oneshot(get(&site.url(path))).await.unwrap_err();
         assert!(layer_error(&error).to_string().contains(text), "{error}");
         let error = polite_reqwest(layer.clone()).get(site.url(path)).send().await.unwrap_err();

@@ -129,7 +129,7 @@ impl Tx<'_> {
     ) -> rusqlite::Result<Take> {
         let sql = "SELECT holder, left_as, wanted_by, released_us FROM domains WHERE id = ?1";
         let (owner, left_as, wanted_by, released) = self.sql.prepare_cached(sql)?.query_row([id], |row| {
-            Ok((row.get(0)?, row.get::<_, String>(1)?, row.get(2)?, row.get::<_, Option<i64>>(3)?))
+            Ok((row.get(0)?, row.get::<_, String>(1).unwrap_or_default(), row.get(2)?, row.get::<_, Option<i64>>(3)?))
         })?;
         let died = match (owner, wanted_by) {
             (Some(owner), _) if owner == holder.0 => return Ok(Take::Ours),
@@ -165,7 +165,7 @@ impl Tx<'_> {
             };
             let (kept, steering) = kept(row, 3)?;
             let hold = Hold { key: DomainKey(id), epoch: row.get(1)? };
-            Ok(Taken { domain: parse(row, 0)?, hold, kept, steering, left })
+            Ok(Taken { domain: domain_of(row, 0)?, hold, kept, steering, left })
         })?;
         Ok(Take::Taken(Box::new(taken)))
     }
@@ -237,7 +237,7 @@ impl Tx<'_> {
         let sql = format!(
             "{ROWS}, {KEPT} FROM domains WHERE instr(domain, ?1) AND domain > ?2 ORDER BY domain LIMIT ?3"
         );
-        self.sql.prepare_cached(&sql)?.query_map(params![like, after, limit], row_of)?.collect()
+        self.readable("domains", &sql, params![like, after, limit], row_of)
     }
 
     /// One of them.
@@ -279,10 +279,10 @@ fn kept(row: &Row<'_>, first: usize) -> rusqlite::Result<(Kept, Steering)> {
     Ok((kept, Steering { pinned: row.get(first + 5)?, paused_until: time(first + 6)? }))
 }
 
-/// The name in a column; what no longer reads as a domain cannot be worked on.
-pub(super) fn parse(row: &Row<'_>, nth: usize) -> rusqlite::Result<Domain> {
+/// The domain in a column. Another spelling of it would be the row of another domain.
+pub(super) fn domain_of(row: &Row<'_>, nth: usize) -> rusqlite::Result<Domain> {
     let text: String = row.get(nth)?;
-    Domain::parse(&text).map_err(|error| {
+    Domain::read_back(&text).map_err(|error| {
         rusqlite::Error::FromSqlConversionFailure(nth, rusqlite::types::Type::Text, Box::new(error))
     })
 }

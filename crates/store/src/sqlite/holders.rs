@@ -200,7 +200,8 @@ impl Tx<'_> {
 pub(super) fn name(sql: &Connection, holder: i64) -> rusqlite::Result<String> {
     let row = sql
         .prepare_cached("SELECT name FROM holders WHERE id = ?1")?
-        .query_row([holder], |row| row.get(0))
-        .optional()?;
+        .query_row([holder], |row| Ok(row.get(0).ok()))
+        .optional()?
+        .flatten();
     Ok(row.unwrap_or_else(|| "another process".to_owned()))
 }

@@ -97,8 +97,7 @@ impl Tx<'_> {
             Order::LeastTried => "task_id, id",
         };
         let sql = format!("{ITEMS} WHERE {} ORDER BY {order} LIMIT {}", wheres.join(" AND "), items.limit);
-        let mut statement = self.sql.prepare_cached(&sql)?;
-        statement.query_map(rusqlite::params_from_iter(values), item_of)?.collect()
+        self.readable("items", &sql, rusqlite::params_from_iter(values), item_of)
     }
 
     pub(super) fn count_items(&self, source: SourceId) -> rusqlite::Result<ItemCounts> {
@@ -147,22 +146,19 @@ impl Tx<'_> {
     }
 
     pub(super) fn scrapes(&self, item: ItemId, limit: u32) -> rusqlite::Result<Vec<ScrapeLog>> {
-        let sql = "SELECT item_id, started_us, ended_us, status, http_status, bytes, error FROM scrape_logs
+        let sql = "SELECT id, started_us, ended_us, status, http_status, bytes, error FROM scrape_logs
             WHERE item_id = ?1 ORDER BY id DESC LIMIT ?2";
-        self.sql
-            .prepare_cached(sql)?
-            .query_map(params![item.0, limit], |row| {
-                Ok(ScrapeLog {
-                    item: ItemId(row.get(0)?),
-                    started_at: at(row.get(1)?),
-                    ended_at: row.get::<_, Option<i64>>(2)?.map(at),
-                    status: row.get(3)?,
-                    http_status: row.get(4)?,
-                    bytes: row.get::<_, Option<i64>>(5)?.map(|bytes| bytes.max(0) as u64),
-                    error: row.get(6)?,
-                })
-            })?
-            .collect()
+        self.readable("scrape_logs", sql, params![item.0, limit], |row| {
+            Ok(ScrapeLog {
+                item,
+                started_at: at(row.get(1)?),
+                ended_at: row.get::<_, Option<i64>>(2)?.map(at),
+                status: row.get(3)?,
+                http_status: row.get(4)?,
+                bytes: row.get::<_, Option<i64>>(5)?.map(|bytes| bytes.max(0) as u64),
+                error: row.get(6)?,
+            })
+        })
     }
 }
 

@@ -11,7 +11,7 @@ use super::{Sqlite, at, us};
 use crate::Reply;
 use crate::domains::HolderId;
 use crate::jobs::{Counts, Filling, Job, JobStore, Stepped};
-use crate::tasks::{JOB_ENDED, NewTask};
+use crate::tasks::{GAVE_UP, JOB_ENDED, NewTask};
 
 impl JobStore for Sqlite {
     fn open_job(&self, name: String, options: Value, now: Timestamp) -> Reply<'_, (Job, bool)> {
@@ -103,7 +103,7 @@ impl Tx<'_> {
 
     pub(super) fn jobs(&self) -> rusqlite::Result<Vec<Job>> {
         let sql = format!("{JOBS} ORDER BY id DESC");
-        self.sql.prepare_cached(&sql)?.query_map([], job_of)?.collect()
+        self.readable("jobs", &sql, [], job_of)
     }
 
     /// Takes a step if it is legal where the job is.
@@ -122,6 +122,10 @@ impl Tx<'_> {
         if step == JobStep::Finish && unfinished {
             // Asked again: who is found dead reads no list any more.
             return Ok(Stepped::No(self.job(job)?.unwrap_or(found)));
+        }
+        if step == JobStep::Reopen {
+            let sql = "UPDATE lanes SET given_up = NULL WHERE job_id = ?1 AND given_up IS NOT NULL";
+            self.sql.prepare_cached(sql)?.execute([job.0 as i64])?;
         }
         let ended = state.is_terminal().then_some(us(now));
         let sql = "UPDATE jobs SET state = ?2, ended_us = ?3, message = ?4, swept = ?5 WHERE id = ?1";
@@ -219,18 +223,20 @@ impl Tx<'_> {
         Ok(skipped)
     }
 
-    /// Those that failed, or were skipped because the job ended, wait again; what robots.txt forbids stays so.
+    /// Those that failed, or were skipped because the job ended or gave their domain up, wait again; what robots.txt
+    /// forbids stays so.
     fn revive(&self, job: i64, limit: u32, now: Timestamp) -> rusqlite::Result<usize> {
         let mut revived = 0;
-        for (state, count, only) in [("failed", "failed", None), ("skipped", "skipped", Some(JOB_ENDED))] {
+        let gave_up = format!("{GAVE_UP}*");
+        for (state, only) in [("failed", "*"), ("skipped", JOB_ENDED), ("skipped", &gave_up)] {
             let sql =
                 "UPDATE tasks SET state = 'waiting', retries = 0, hops = 0, at_url = NULL, ready_us = ?4,
                 lane_id = coalesce(home_lane_id, lane_id), home_lane_id = NULL
                 WHERE id IN (SELECT id FROM tasks WHERE job_id = ?1 AND state = ?2
-                    AND state IN ('failed', 'skipped') AND (?5 IS NULL OR error = ?5) LIMIT ?3)";
+                    AND state IN ('failed', 'skipped') AND coalesce(error, '') GLOB ?5 LIMIT ?3)";
             let left = limit - revived as u32;
             let changed = self.sql.prepare_cached(sql)?.execute(params![job, state, left, us(now), only])?;
-            let sql = format!("UPDATE jobs SET {count} = {count} - ?2 WHERE id = ?1");
+            let sql = format!("UPDATE jobs SET {state} = {state} - ?2 WHERE id = ?1");
             self.sql.prepare_cached(&sql)?.execute(params![job, changed as i64])?;
             revived += changed;
         }

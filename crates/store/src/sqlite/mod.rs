@@ -7,11 +7,13 @@
 //! - `schema`: the tables
 //! - `writer`: the thread
 //! - `holders`: who lives
+//! - `aside`: rows that cannot be read
 //! - `domains`, `jobs`, `tasks`, `sources`, `items`, `scrapes`, `wiki`, `wiki_files`, `status`, `robots`, `shared`: what
 //!   each part of the contract does, beside its SQL
 //!
 //! Here: opening and closing.
 
+mod aside;
 mod domains;
 mod holders;
 mod items;

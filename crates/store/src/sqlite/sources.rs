@@ -84,7 +84,7 @@ impl Tx<'_> {
 
     pub(super) fn sources(&self) -> rusqlite::Result<Vec<Source>> {
         let sql = format!("{SOURCES} ORDER BY id");
-        self.sql.prepare_cached(&sql)?.query_map([], source_of)?.collect()
+        self.readable("sources", &sql, [], source_of)
     }
 
     pub(super) fn change_source(&self, id: SourceId, change: &SourceChange) -> rusqlite::Result<Changed> {
@@ -306,27 +306,24 @@ impl Tx<'_> {
 
     pub(super) fn fetches(&self, source: SourceId, limit: u32) -> rusqlite::Result<Vec<FetchRun>> {
         let sql =
-            "SELECT started_us, ended_us, status, window_end_us, cursor_in, cursor_out, http_status, found,
+            "SELECT id, started_us, ended_us, status, window_end_us, cursor_in, cursor_out, http_status, found,
             new, changed, error FROM fetch_runs WHERE source_id = ?1 ORDER BY id DESC LIMIT ?2";
-        self.sql
-            .prepare_cached(sql)?
-            .query_map(params![source.0, limit], |row| {
-                let count = |nth| row.get::<_, i64>(nth).map(|count| count.max(0) as u64);
-                let (found, new, changed) = (count(7)?, count(8)?, count(9)?);
-                Ok(FetchRun {
-                    started_at: at(row.get(0)?),
-                    ended_at: at(row.get(1)?),
-                    status: row.get(2)?,
-                    window_end: at(row.get(3)?),
-                    cursor_in: row.get(4)?,
-                    cursor_out: row.get(5)?,
-                    http_status: row.get(6)?,
-                    found,
-                    kept: Kept { new, changed, known: found.saturating_sub(new + changed) },
-                    error: row.get(10)?,
-                })
-            })?
-            .collect()
+        self.readable("fetch_runs", sql, params![source.0, limit], |row| {
+            let count = |nth| row.get::<_, i64>(nth).map(|count| count.max(0) as u64);
+            let (found, new, changed) = (count(8)?, count(9)?, count(10)?);
+            Ok(FetchRun {
+                started_at: at(row.get(1)?),
+                ended_at: at(row.get(2)?),
+                status: row.get(3)?,
+                window_end: at(row.get(4)?),
+                cursor_in: row.get(5)?,
+                cursor_out: row.get(6)?,
+                http_status: row.get(7)?,
+                found,
+                kept: Kept { new, changed, known: found.saturating_sub(new.saturating_add(changed)) },
+                error: row.get(11)?,
+            })
+        })
     }
 
     fn source_where(&self, what: &str, value: impl rusqlite::ToSql) -> rusqlite::Result<Option<Source>> {
@@ -370,7 +367,7 @@ fn of_decimal(seconds: Option<f64>) -> SourceInterval {
     match seconds {
         None => SourceInterval::Default,
         Some(seconds) if seconds > 0.0 => {
-            SourceInterval::Every(Span::from_millis((seconds * 100.0).round() as u64 * 10))
+            SourceInterval::Every(Span::from_millis(((seconds * 100.0).round() as u64).saturating_mul(10)))
         }
         Some(_) => SourceInterval::Off,
     }

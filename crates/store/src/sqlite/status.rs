@@ -5,7 +5,7 @@ use comity_core::time::Timestamp;
 use rusqlite::params;
 use serde_json::Value;
 
-use super::domains::parse;
+use super::domains::domain_of;
 use super::holders::{Living, Standing};
 use super::writer::Tx;
 use super::{Sqlite, at, us};
@@ -36,17 +36,13 @@ impl Tx<'_> {
 
     pub(super) fn working(&mut self, living: &Living, now: Timestamp) -> rusqlite::Result<Vec<Working>> {
         let sql = "SELECT id, name, since_us, status, told_us FROM holders WHERE died_us IS NULL ORDER BY id";
-        let rows: Vec<(i64, Working)> = self
-            .sql
-            .prepare_cached(sql)?
-            .query_map([], |row| {
-                let status: Option<String> = row.get(3)?;
-                // What another version wrote may not be understood; that it lives is still true.
-                let status = status.and_then(|text| serde_json::from_str(&text).ok());
-                let told = status.zip(row.get::<_, Option<i64>>(4)?.map(at));
-                Ok((row.get(0)?, Working { name: row.get(1)?, since: at(row.get(2)?), told }))
-            })?
-            .collect::<rusqlite::Result<_>>()?;
+        let rows: Vec<(i64, Working)> = self.readable("holders", sql, [], |row| {
+            let status: Option<String> = row.get(3)?;
+            // What another version wrote may not be understood; that it lives is still true.
+            let status = status.and_then(|text| serde_json::from_str(&text).ok());
+            let told = status.zip(row.get::<_, Option<i64>>(4)?.map(at));
+            Ok((row.get(0)?, Working { name: row.get(1)?, since: at(row.get(2)?), told }))
+        })?;
         let mut working = Vec::new();
         for (holder, row) in rows {
             if self.look_at(living, holder, now)? == Standing::Lives {
@@ -58,18 +54,15 @@ impl Tx<'_> {
 
     pub(super) fn backlog(&self, job: JobId, lanes: u32, tasks: u32) -> rusqlite::Result<Vec<Backlog>> {
         // Lanes that are served, and those that will be: the others are empty. Two indexes, so two halves.
-        let sql = "SELECT domains.domain, (SELECT count(*) FROM (SELECT 1 FROM tasks
+        let sql = "SELECT domains.id, domains.domain, (SELECT count(*) FROM (SELECT 1 FROM tasks
                 WHERE lane_id = open.id AND state = 'waiting' LIMIT ?3))
             FROM (SELECT id, domain_id FROM lanes WHERE holder IS NOT NULL AND job_id = ?1
                 UNION ALL
                 SELECT id, domain_id FROM lanes WHERE holder IS NULL AND due_us IS NOT NULL AND job_id = ?1
                 LIMIT ?2) AS open
             JOIN domains ON domains.id = open.domain_id";
-        self.sql
-            .prepare_cached(sql)?
-            .query_map(params![job.0 as i64, lanes, tasks], |row| {
-                Ok(Backlog { domain: parse(row, 0)?, waiting: row.get::<_, i64>(1)?.max(0) as u64 })
-            })?
-            .collect()
+        self.readable("domains", sql, params![job.0 as i64, lanes, tasks], |row| {
+            Ok(Backlog { domain: domain_of(row, 1)?, waiting: row.get::<_, i64>(2)?.max(0) as u64 })
+        })
     }
 }

@@ -8,7 +8,7 @@ use comity_core::time::{Span, Timestamp};
 use rusqlite::{OptionalExtension, Row, params};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::domains::{REMEMBERED_MAX, parse};
+use super::domains::{REMEMBERED_MAX, domain_of};
 use super::holders::Living;
 use super::writer::Tx;
 use super::{Sqlite, at, us};
@@ -17,7 +17,7 @@ use crate::domains::{Hold, HolderId, Take};
 use crate::items::ItemId;
 use crate::sources::SourceId;
 use crate::tasks::{
-    Attempt, Claim, Claimed, Enqueued, LaneId, Lead, NewTask, Refill, Settle, Settled, Step, TaskRow,
+    Attempt, Claim, Claimed, Enqueued, LaneId, Lead, NewTask, Refill, Rest, Settle, Settled, Step, TaskRow,
     TaskStore, TaskView,
 };
 
@@ -44,6 +44,10 @@ impl TaskStore for Sqlite {
     fn park(&self, holder: HolderId, lanes: Vec<(LaneId, Timestamp)>) -> Reply<'_, ()> {
         self.writer
             .run(move |tx| lanes.into_iter().try_for_each(|(lane, due_at)| tx.park(holder, lane, due_at)))
+    }
+
+    fn give_up(&self, holder: HolderId, lane: LaneId, reason: String) -> Reply<'_, Rest> {
+        self.writer.run(move |tx| tx.give_up(holder, lane, &reason))
     }
 
     fn next_due(&self, job: JobId) -> Reply<'_, Option<Timestamp>> {
@@ -146,17 +150,22 @@ impl Tx<'_> {
         if !self.is_holder(holder)? {
             return Ok(Vec::new());
         }
-        let sql = "SELECT lanes.id, domain_id, domain FROM lanes JOIN domains ON domains.id = domain_id
+        let sql = "SELECT lanes.id, domain_id, domain, given_up FROM lanes JOIN domains ON domains.id = domain_id
             WHERE job_id = ?1 AND lanes.holder IS NULL AND due_us <= ?2 ORDER BY due_us LIMIT ?3";
-        let due: Vec<(i64, i64, _)> = self
-            .sql
-            .prepare_cached(sql)?
-            .query_map(params![claim.job.0 as i64, us(now), claim.lanes], |row| {
-                Ok((row.get(0)?, row.get(1)?, parse(row, 2)?))
-            })?
-            .collect::<rusqlite::Result<_>>()?;
+        let due = params![claim.job.0 as i64, us(now), claim.lanes];
+        let (due, unreadable) = self.sorted("lanes", sql, due, |row| {
+            Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?, domain_of(row, 2)?, row.get(3)?))
+        })?;
+        for (lane, why) in unreadable {
+            let error = format!("its domain cannot be read from the store: {why}");
+            self.end_lane(claim.job, lane, Ending::Failed, &error, now)?;
+        }
         let mut claimed = Vec::new();
-        for (lane, domain_id, domain) in due {
+        for (lane, domain_id, domain, given_up) in due {
+            if let Some(reason) = Option::<String>::as_deref(&given_up) {
+                self.end_lane(claim.job, lane, Ending::Skipped, reason, now)?;
+                continue;
+            }
             let tasks = self.read_lane(Refill { lane: LaneId(lane), after: None, limit: claim.tasks })?;
             let Some(first) = tasks.first() else {
                 self.set_lane(lane, None, None)?;
@@ -199,7 +208,63 @@ impl Tx<'_> {
             WHERE lane_id = ?1 AND state = 'waiting' AND (ready_us, id) > (?2, ?3)
             ORDER BY ready_us, id LIMIT ?4";
         let (ready, id) = after.map_or((i64::MIN, 0), |after| (us(after.ready_at), after.task.0 as i64));
-        self.sql.prepare_cached(sql)?.query_map(params![lane.0, ready, id, limit], task_of)?.collect()
+        loop {
+            let (tasks, unreadable) =
+                self.sorted("tasks", sql, params![lane.0, ready, id, limit], task_of)?;
+            if unreadable.is_empty() {
+                return Ok(tasks);
+            }
+            for (task, why) in unreadable {
+                let sql = "UPDATE tasks SET state = 'failed', error = ?2 WHERE id = ?1 RETURNING job_id";
+                let error = format!("its row in the store cannot be read: {why}");
+                let mut statement = self.sql.prepare_cached(sql)?;
+                let job: i64 = statement.query_row(params![task, error], |row| row.get(0))?;
+                self.sql.prepare_cached("UPDATE jobs SET failed = failed + 1 WHERE id = ?1")?.execute([job])?;
+            }
+        }
+    }
+
+    /// Notes that the job of a lane gives it up.
+    pub(super) fn give_up(&self, holder: HolderId, lane: LaneId, reason: &str) -> rusqlite::Result<Rest> {
+        let sql = "UPDATE lanes SET given_up = ?3 WHERE id = ?1 AND holder = ?2 RETURNING job_id";
+        let mut statement = self.sql.prepare_cached(sql)?;
+        let job = statement.query_row(params![lane.0, holder.0, reason], |row| row.get(0)).optional()?;
+        // A lane that went to another process is that one's to judge.
+        let Some(job): Option<i64> = job else { return Ok(Rest::Tasks) };
+        // Lanes that are served, and those that will be: the others are empty.
+        let waiting = "EXISTS (SELECT 1 FROM tasks WHERE lane_id = lanes.id AND state = 'waiting')";
+        let sql = format!(
+            "SELECT EXISTS (SELECT 1 FROM lanes WHERE holder IS NOT NULL AND job_id = ?1 AND given_up IS NULL AND {waiting})
+            OR EXISTS (SELECT 1 FROM lanes WHERE holder IS NULL AND due_us IS NOT NULL AND job_id = ?1
+                AND given_up IS NULL AND {waiting})"
+        );
+        if self.sql.prepare_cached(&sql)?.query_row([job], |row| row.get(0))? {
+            return Ok(Rest::Tasks);
+        }
+        let read = self.sql.prepare_cached("SELECT 1 FROM fillers WHERE job_id = ?1")?.exists([job])?;
+        Ok(if read { Rest::List } else { Rest::Nothing })
+    }
+
+    /// Ends the tasks that wait in a lane, a part at a time: the lane stays due while there are more.
+    fn end_lane(
+        &self,
+        job: JobId,
+        lane: i64,
+        ending: Ending,
+        error: &str,
+        now: Timestamp,
+    ) -> rusqlite::Result<()> {
+        let state = ending.state();
+        let sql = "UPDATE tasks SET state = ?2, error = ?3, settled_us = ?4 WHERE id IN (
+            SELECT id FROM tasks WHERE lane_id = ?1 AND state = 'waiting' LIMIT ?5)";
+        let mut statement = self.sql.prepare_cached(sql)?;
+        let ended = statement.execute(params![lane, state, error, us(now), PART as i64])?;
+        let sql = format!("UPDATE jobs SET {state} = {state} + ?2 WHERE id = ?1");
+        self.sql.prepare_cached(&sql)?.execute([job.0 as i64, ended as i64])?;
+        if ended < PART {
+            self.set_lane(lane, None, None)?;
+        }
+        Ok(())
     }
 
     pub(super) fn park(&self, holder: HolderId, lane: LaneId, due_at: Timestamp) -> rusqlite::Result<()> {
@@ -343,6 +408,23 @@ impl Tx<'_> {
     }
 }
 
+/// How the tasks of a lane end together.
+#[derive(Debug, Clone, Copy)]
+enum Ending {
+    Failed,
+    Skipped,
+}
+
+impl Ending {
+    /// The state of such a task, and the column that counts them.
+    fn state(self) -> &'static str {
+        match self {
+            Self::Failed => "failed",
+            Self::Skipped => "skipped",
+        }
+    }
+}
+
 /// What a batch of settles adds to the counts of a job.
 #[derive(Debug, Default)]
 struct Tally {
@@ -389,5 +471,7 @@ pub(super) fn lead_of(word: &str) -> Lead {
     if word == Lead::Listed.as_str() { Lead::Listed } else { Lead::Remote }
 }
 
+/// Tasks of a lane that are ended in one transaction.
+const PART: usize = 10_000;
 /// A lane whose domain another process holds is looked at again after this long.
 const PARKED: Span = Span::from_secs(1);

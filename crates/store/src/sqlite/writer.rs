@@ -10,6 +10,7 @@ use std::time::Duration;
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
+use super::aside::{Reported, is_of_one};
 use super::holders::Watch;
 use super::place::Place;
 use crate::{Reply, StoreError};
@@ -29,6 +30,8 @@ pub(super) struct Memory {
     pub(super) lane_ids: HashMap<(i64, i64), i64>,
     /// What was last seen of other holders.
     pub(super) watch: Watch,
+    /// Rows that could not be read.
+    pub(super) reported: Reported,
 }
 
 /// One piece of work; run inside the transaction, it says what to do once that is over.
@@ -179,12 +182,16 @@ impl Run {
     fn commit(&mut self, batch: Vec<(Work, Refused)>) {
         let mut afters = Vec::with_capacity(batch.len());
         let mut refusals = Vec::new();
+        let many = batch.len() > 1;
         let mut failed = self.connection.execute_batch("BEGIN IMMEDIATE").err();
         for (work, refused) in batch {
             if failed.is_none() {
-                let mut tx = Tx { sql: &self.connection, memory: &mut self.memory };
-                match work(&mut tx) {
-                    Ok(after) => afters.push(after),
+                match if many { self.apart(work) } else { self.work(work).map(Ok) } {
+                    Ok(Ok(after)) => afters.push(after),
+                    Ok(Err(error)) => {
+                        refused(self.place.error(&error));
+                        continue;
+                    }
                     Err(error) => failed = Some(error),
                 }
             }
@@ -206,7 +213,7 @@ impl Run {
                 if !self.connection.is_autocommit() {
                     let _ = self.connection.execute_batch("ROLLBACK");
                 }
-                self.memory = Memory { watch: std::mem::take(&mut self.memory.watch), ..Memory::default() };
+                self.forget();
                 Err(self.place.error(&error))
             }
         };
@@ -214,6 +221,37 @@ impl Run {
             refusals.into_iter().for_each(|refused| refused(error.clone()));
         }
         afters.into_iter().for_each(|after| after(result.clone()));
+    }
+
+    fn work(&mut self, work: Work) -> rusqlite::Result<After> {
+        work(&mut Tx { sql: &self.connection, memory: &mut self.memory })
+    }
+
+    /// Does one piece of work of many. The inner error is its own, and the others continue without it.
+    fn apart(&mut self, work: Work) -> rusqlite::Result<rusqlite::Result<After>> {
+        let run = |sql| self.connection.prepare_cached(sql)?.execute([]).map(drop);
+        run("SAVEPOINT one")?;
+        let done = self.work(work);
+        let run = |sql| self.connection.prepare_cached(sql)?.execute([]).map(drop);
+        match done {
+            Err(error) if is_of_one(&error) => {
+                run("ROLLBACK TO one")?;
+                run("RELEASE one")?;
+                self.forget();
+                Ok(Err(error))
+            }
+            done => {
+                let after = done?;
+                run("RELEASE one")?;
+                Ok(Ok(after))
+            }
+        }
+    }
+
+    /// What was remembered of rows that are not there after all is forgotten.
+    fn forget(&mut self) {
+        let Memory { watch, reported, .. } = std::mem::take(&mut self.memory);
+        self.memory = Memory { watch, reported, ..Memory::default() };
     }
 }
 

@@ -173,7 +173,7 @@ pub(super) fn words() -> Vec<Planned> {
     let page =
         |headers: &str| [b"HTTP/1.1 200 ", headers.as_bytes(), b"\r\ncontent-length: 2\r\n\r\nok"].concat();
     let moved = |to: &str| format!("HTTP/1.1 302 Found\r\ncontent-length: 0\r\nlocation: {to}\r\n\r\n");
-    let astray = failed("redirected to something that is not http or https", "success");
+    let astray = failed("redirected to something that isn't a valid http or https URL", "success");
     vec![
         saying("a reason in colour", fetched(2), page("O\u{9b}31mK \u{202e}gnp.exe\r\nx: y")),
         saying(

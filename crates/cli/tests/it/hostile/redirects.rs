@@ -62,4 +62,4 @@ pub(super) fn moved(to: &str) -> String {
     format!("HTTP/1.1 302 Found\r\ncontent-length: 0\r\nlocation: {to}\r\n\r\n")
 }
 
-const ASTRAY: &str = "redirected to something that is not http or https";
+const ASTRAY: &str = "redirected to something that isn't a valid http or https URL";
