@@ -10,7 +10,7 @@ use comity_core::time::{Span, Timestamp};
 use comity_core::{cadence, interval};
 use fastrand::Rng;
 use serde_json::Value;
-use url::Url;
+use url::{Host, Url};
 
 const NAMES: [&str; 12] = [
     "Retry-After",
@@ -135,8 +135,12 @@ fn every_host_that_is_accepted_is_read_back_as_the_same() {
         accepted += 1;
         assert_eq!(Domain::read_back(domain.as_str()).as_ref(), Ok(&domain), "{host:?}");
         // The same by the plain reading of the rule: one dot and every `www.` are taken off, and nothing else.
-        let name = url.host_str().unwrap();
-        let mut plain = name.strip_suffix('.').unwrap_or(name);
+        let name = match url.host().unwrap() {
+            Host::Domain(name) => name.to_owned(),
+            Host::Ipv4(address) => address.to_string(),
+            Host::Ipv6(address) => format!("[{address}]"),
+        };
+        let mut plain = name.strip_suffix('.').unwrap_or(&name);
         while let Some(rest) = plain.strip_prefix("www.").filter(|rest| !rest.is_empty()) {
             plain = rest;
         }

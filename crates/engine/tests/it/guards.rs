@@ -1,10 +1,15 @@
 //! What ends a job before its list does.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
 use comity::archive::Archive;
-use comity::jobs::Ended;
+use comity::jobs::{Ended, Go};
+use comity::store::jobs::Job;
 use comity_core::task::{JobState, JobStep};
 
-use crate::client::QUICK;
+use crate::client::{LOOPBACK, QUICK};
 use crate::jobs::{Worker, fill};
 use crate::support::{Asked, Site, eventually, reply, soon};
 
@@ -29,6 +34,129 @@ async fn failures_in_a_row_fail_the_job_and_answers_neither_count_nor_reset() {
     let message = job.message.unwrap();
     assert!(message.contains("3 tasks in a row failed") && message.contains("503"), "{message}");
     assert!(site.asked().len() <= 10, "little is sent after that: {}", site.asked().len());
+}
+
+/// B47: the pages of one host that is down are given up, and those of the others are fetched.
+#[tokio::test]
+async fn one_dead_host_does_not_end_a_job_of_many() {
+    let site = Site::start(|_: &Asked| reply(200).after(5)).await;
+    let dead = closed_port();
+    let mut urls: Vec<String> = (0..40).map(|nth| format!("http://127.0.0.1:{dead}/{nth}")).collect();
+    urls.extend((0..100).map(|nth| site.url_on(2 + nth % 4, &format!("/200/{nth}"))));
+    let worker = Worker::start(&format!("{QUICK}[job]\nmax_retries = 0\n{LOOPBACK}")).await;
+    let (ended, job) = worker.fetch(&urls).await;
+    // Failed if the dead host was the last with anything left, done otherwise.
+    assert!(matches!(ended, Ended::Job(JobState::Done | JobState::Failed)), "{ended:?}");
+    let now = worker.gate.clock().now();
+    while worker.store.sweep(job.id, 100, now).await.unwrap() {}
+    let job = worker.job().await;
+    assert_eq!((job.counts.done, site.asked().len()), (100, 100), "every good page once");
+    let counts = job.counts;
+    assert_eq!((counts.waiting(), counts.failed + counts.skipped), (0, 40), "{counts:?}");
+    assert!((20..40).contains(&counts.failed), "the rest was skipped: {counts:?}");
+    let failed = worker.store.list_tasks(job.id, "failed".to_owned(), 1).await.unwrap();
+    assert!(failed[0].url.contains(&dead.to_string()), "{failed:?}");
+}
+
+/// B47: while a list is read, more may come; what is left afterwards decides.
+#[tokio::test]
+async fn a_domain_that_is_given_up_while_a_list_is_read_leaves_the_job_to_the_rest() {
+    for (rest, expected) in [(3, JobState::Done), (0, JobState::Failed)] {
+        let site = site().await;
+        let dead = closed_port();
+        let worker = Worker::start(&format!("{QUICK}[job]\nmax_retries = 0\nfailure_threshold = 5\n")).await;
+        let pool = worker.pool(Archive::Nothing).await;
+        let (more, lines) = std::sync::mpsc::channel::<String>();
+        more.send((0..30).map(|nth| format!("http://127.0.0.1:{dead}/{nth}\n")).collect()).unwrap();
+        let filling = tokio::spawn({
+            let pool = pool.clone();
+            async move { pool.fill(Box::new(Typed(lines, Vec::new())), Box::new(|_| Go::On)).await.unwrap() }
+        });
+        let running = tokio::spawn({
+            let pool = pool.clone();
+            async move { pool.run().await.unwrap() }
+        });
+        while worker.job().await.counts.skipped == 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        more.send((0..rest).map(|nth| format!("{}\n", site.url(&format!("/200/{nth}")))).collect()).unwrap();
+        drop(more);
+        assert_eq!(soon("the list", filling).await.unwrap().new, 30 + rest);
+        assert_eq!(soon("the job", running).await.unwrap(), Ended::Job(expected));
+        let job = worker.job().await;
+        assert_eq!((job.counts.done, job.counts.waiting()), (rest, 0));
+        assert_eq!(job.message.is_some(), rest == 0, "{:?}", job.message);
+        explains(&worker, &job, dead).await;
+    }
+}
+
+/// A list that comes in parts.
+struct Typed(std::sync::mpsc::Receiver<String>, Vec<u8>);
+
+impl std::io::Read for Typed {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        if self.1.is_empty() {
+            self.1 = self.0.recv().unwrap_or_default().into_bytes();
+        }
+        let read = self.1.len().min(buffer.len());
+        buffer[..read].copy_from_slice(&self.1[..read]);
+        self.1.drain(..read);
+        Ok(read)
+    }
+}
+
+/// What was skipped says why.
+async fn explains(worker: &Worker, job: &Job, dead: u16) {
+    let skipped = worker.store.list_tasks(job.id, "skipped".to_owned(), 1).await.unwrap().remove(0);
+    let reason = skipped.error.unwrap();
+    let expected = format!("gave up on 127.0.0.1:{dead}: 5 tasks in a row failed; the last error: ");
+    assert!(reason.starts_with(&expected), "{reason}");
+}
+
+/// B47: when no other domain has anything left, giving up is the end of the job.
+#[tokio::test]
+async fn a_job_whose_last_domains_are_given_up_failed() {
+    let site = site().await;
+    let (dead, down) = (closed_port(), closed_port());
+    let mut urls: Vec<String> = (0..10).map(|nth| format!("http://127.0.0.1:{dead}/{nth}")).collect();
+    urls.extend((0..10).map(|nth| format!("http://127.0.0.1:{down}/{nth}")));
+    urls.push(site.url("/200/first"));
+    let worker = Worker::start(&format!("{QUICK}[job]\nmax_retries = 0\nfailure_threshold = 5\n")).await;
+    let (ended, job) = worker.fetch(&urls).await;
+    assert_eq!(ended, Ended::Job(JobState::Failed));
+    let message = job.message.unwrap();
+    assert!(message.contains("gave up on 127.0.0.1:") && message.contains("5 tasks in a row failed"), "{message}");
+    let now = worker.gate.clock().now();
+    while worker.store.sweep(job.id, 100, now).await.unwrap() {}
+    let counts = worker.job().await.counts;
+    assert_eq!((counts.done, counts.waiting()), (1, 0), "{counts:?}");
+    assert!(counts.failed >= 10, "{counts:?}");
+}
+
+/// B47, B49: a retry tries what was given up again.
+#[tokio::test]
+async fn what_was_given_up_is_tried_again_by_a_retry() {
+    let up = Arc::new(AtomicBool::new(false));
+    let site = Site::start({
+        let up = up.clone();
+        move |_: &Asked| reply(if up.load(Ordering::Relaxed) { 200 } else { 500 })
+    });
+    let site = site.await;
+    let worker = Worker::start(&format!("{QUICK}[job]\nmax_retries = 0\nfailure_threshold = 3\n")).await;
+    let (ended, job) = worker.fetch(&list(&site, &[500; 30])).await;
+    assert_eq!(ended, Ended::Job(JobState::Failed));
+    let now = worker.gate.clock().now();
+    while worker.store.sweep(job.id, 100, now).await.unwrap() {}
+    up.store(true, Ordering::Relaxed);
+    worker.store.step_job(job.id, JobStep::Reopen, None, now).await.unwrap();
+    while worker.store.sweep(job.id, 100, now).await.unwrap() {}
+    let (ended, job) = worker.fetch(&[]).await;
+    assert_eq!((ended, job.counts.done), (Ended::Job(JobState::Done), 30));
+}
+
+/// A port on which nobody listens.
+fn closed_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 /// B47

@@ -390,21 +390,18 @@ impl Tx<'_> {
         let trouble = matches!(state, "failed" | "skipped");
         let only = if trouble { "AND state IN ('failed', 'skipped')" } else { "" };
         let sql = format!(
-            "SELECT url, state, status, error, settled_us FROM tasks WHERE job_id = ?1 AND state = ?2 {only}
+            "SELECT id, url, state, status, error, settled_us FROM tasks WHERE job_id = ?1 AND state = ?2 {only}
             ORDER BY settled_us DESC LIMIT ?3"
         );
-        self.sql
-            .prepare_cached(&sql)?
-            .query_map(params![job.0 as i64, state, limit], |row| {
-                Ok(TaskView {
-                    url: row.get(0)?,
-                    state: row.get(1)?,
-                    status: row.get(2)?,
-                    error: row.get(3)?,
-                    settled_at: row.get::<_, Option<i64>>(4)?.map(at),
-                })
-            })?
-            .collect()
+        self.readable("tasks", &sql, params![job.0 as i64, state, limit], |row| {
+            Ok(TaskView {
+                url: row.get(1)?,
+                state: row.get(2)?,
+                status: row.get(3)?,
+                error: row.get(4)?,
+                settled_at: row.get::<_, Option<i64>>(5)?.map(at),
+            })
+        })
     }
 }
 

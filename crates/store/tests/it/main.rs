@@ -3,6 +3,7 @@
 //! [`promises`] lists them once; a new backend is one more line below it. Time is virtual throughout: `now` is
 //! a parameter of the store, so nothing here sleeps. What only one backend promises is in its own module.
 
+mod aside;
 mod asking;
 mod backend;
 mod claiming;
@@ -97,7 +98,9 @@ macro_rules! promises {
                     a_moved_task_is_claimed_where_it_went,
                     a_moved_task_is_no_longer_its_former_holders,
                     a_hold_settles_tasks_of_its_own_domain_only,
-                    a_fenced_settle_leaves_no_trace;
+                    a_fenced_settle_leaves_no_trace,
+                    a_domain_that_is_given_up_is_skipped_and_the_rest_continues,
+                    only_its_server_gives_a_lane_up;
                 jobs:
                     a_job_is_opened_once_with_its_first_options,
                     a_job_is_made_with_its_tasks_or_not_at_all,

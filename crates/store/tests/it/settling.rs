@@ -1,10 +1,10 @@
 //! What becomes of tasks, and who may say so.
 
 use comity_core::outcome::Outcome;
-use comity_core::task::JobId;
+use comity_core::task::{JobId, JobStep};
 use comity_store::domains::{Hold, Parting};
 use comity_store::jobs::Counts;
-use comity_store::tasks::{Attempt, Claimed, Settle, Settled, Step};
+use comity_store::tasks::{Attempt, Claimed, GAVE_UP, LaneId, Rest, Settle, Settled, Step};
 
 use crate::backend::Backend;
 use crate::process::{Process, at, domain, done, failed, hold_of, moved, ms, retry, skipped, told};
@@ -175,4 +175,48 @@ async fn claimed(backend: &Backend) -> (Process, JobId, Claimed) {
     let job = one.job_of("job", &urls.iter().map(String::as_str).collect::<Vec<_>>(), at(0)).await;
     let lane = one.claim_one(job, at(0)).await;
     (one, job, lane)
+}
+
+/// B47, B49: what waits on a domain that was given up is skipped, what comes there later too, and a retry revives it.
+pub(crate) async fn a_domain_that_is_given_up_is_skipped_and_the_rest_continues(backend: Backend) {
+    let one = Process::start(&backend, "one", at(0)).await;
+    let urls = ["https://a.example/0", "https://a.example/1", "https://a.example/2", "https://b.example/0"];
+    let job = one.job_of("job", &urls, at(0)).await;
+    let lanes = one.claim(job, at(0)).await;
+    let [a, b] = &lanes[..] else { panic!("{lanes:?}") };
+    one.settle(job, hold_of(a), a.tasks[0].id, failed(), at(1)).await;
+    let reason = format!("{GAVE_UP}a.example: 1 tasks in a row failed");
+    let give_up = |lane: LaneId| one.store.give_up(one.holder, lane, reason.clone());
+    assert_eq!(give_up(a.lane).await.unwrap(), Rest::Tasks, "b.example has a task");
+    // What was on the wire meanwhile counts.
+    assert_eq!(one.settle(job, hold_of(a), a.tasks[1].id, done(), at(1)).await, Settled::Yes);
+    one.store.park(one.holder, vec![(a.lane, at(1))]).await.unwrap();
+    assert_eq!(one.claim(job, at(2)).await, [], "nothing of it is worked on");
+    let counts = Counts { tasks: 4, done: 1, failed: 1, skipped: 1, ..Counts::default() };
+    assert_eq!(one.counts(job).await, counts);
+    let skipped = one.store.list_tasks(job, "skipped".to_owned(), 9).await.unwrap();
+    assert_eq!(skipped[0].error.as_ref(), Some(&reason));
+
+    one.enqueue(job, &["https://a.example/late"], at(3)).await;
+    assert_eq!(one.claim(job, at(3)).await, []);
+    assert_eq!(one.counts(job).await.skipped, 2);
+
+    one.settle(job, hold_of(b), b.tasks[0].id, done(), at(4)).await;
+    assert_eq!(give_up(b.lane).await.unwrap(), Rest::Nothing);
+    one.step(job, JobStep::Fail, at(5)).await;
+    one.sweep(job, at(5)).await;
+    one.step(job, JobStep::Reopen, at(6)).await;
+    one.sweep(job, at(6)).await;
+    let again = one.claim_one(job, at(6)).await;
+    assert_eq!(told(&[again]), "a.example/0 a.example/2 a.example/late");
+}
+
+/// B47: a process that lost a lane has no say in it.
+pub(crate) async fn only_its_server_gives_a_lane_up(backend: Backend) {
+    let (one, job, lane) = claimed(&backend).await;
+    let other = Process::start(&backend, "other", at(0)).await;
+    let given_up = other.store.give_up(other.holder, lane.lane, format!("{GAVE_UP}it")).await.unwrap();
+    assert_eq!(given_up, Rest::Tasks);
+    one.release(hold_of(&lane), b"pace", Parting::Stop, at(1)).await;
+    assert_eq!(one.claim_one(job, at(2)).await.tasks.len(), lane.tasks.len());
 }
