@@ -53,6 +53,7 @@ mod shell;
 mod signals;
 mod sources;
 mod stopped;
+mod strangers;
 mod trouble;
 mod warc;
 mod warc_killed;

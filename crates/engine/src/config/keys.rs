@@ -153,7 +153,11 @@ pub const KEYS: [Key; 61] = [
     key("default.intent.api.burst", r#""none""#, r#"Most API calls in any burst_window, or "none"."#),
     key("job.concurrency", "16", "Most tasks of a job in flight at once."),
     key("job.max_retries", "3", "How often a failed task is tried again."),
-    key("job.failure_threshold", "20", "How many failed tasks in a row fail the job; 0 is off."),
+    key(
+        "job.failure_threshold",
+        "20",
+        "How many failed tasks in a row give up a domain for the job; 0 is off.",
+    ),
     key(
         "job.cancel_streak",
         "0",

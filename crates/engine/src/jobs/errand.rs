@@ -420,7 +420,9 @@ impl Trip {
             }
             Next::To(next) => next,
         };
-        let Some(host) = Domain::of(&next) else { return self.settle(failed(ASTRAY.to_owned()), Some(tenant)) };
+        let Some(host) = Domain::of(&next) else {
+            return self.settle(failed(ASTRAY.to_owned()), Some(tenant));
+        };
         self.lead = redirected_lead(&self.listed, self.row.lead, &next);
         self.host = host;
         self.url = next;

@@ -161,10 +161,8 @@ impl Lanes {
     /// Lanes with nothing left; they are out of hand now.
     pub(super) fn take_finished(&mut self) -> Vec<LaneId> {
         let finished = std::mem::take(&mut self.finished);
-        let done: Vec<LaneId> = finished
-            .into_iter()
-            .filter(|id| self.open.get(id).is_some_and(Lane::is_finished))
-            .collect();
+        let done: Vec<LaneId> =
+            finished.into_iter().filter(|id| self.open.get(id).is_some_and(Lane::is_finished)).collect();
         done.iter().for_each(|id| drop(self.open.remove(id)));
         done
     }

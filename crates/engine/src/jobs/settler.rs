@@ -183,7 +183,12 @@ fn conclude(pool: &Arc<Inner>, one: One, settled: Settled) -> Concluded {
 
 impl Guards {
     /// Counts a settled task of a lane; the message when its domain is given up by it (B47).
-    fn settled(&mut self, lane: LaneId, settled: guard::Settled<'_>, answered_at: Timestamp) -> Option<String> {
+    fn settled(
+        &mut self,
+        lane: LaneId,
+        settled: guard::Settled<'_>,
+        answered_at: Timestamp,
+    ) -> Option<String> {
         if self.failures_max == 0 {
             return None;
         }

@@ -125,7 +125,10 @@ async fn a_job_whose_last_domains_are_given_up_failed() {
     let (ended, job) = worker.fetch(&urls).await;
     assert_eq!(ended, Ended::Job(JobState::Failed));
     let message = job.message.unwrap();
-    assert!(message.contains("gave up on 127.0.0.1:") && message.contains("5 tasks in a row failed"), "{message}");
+    assert!(
+        message.contains("gave up on 127.0.0.1:") && message.contains("5 tasks in a row failed"),
+        "{message}"
+    );
     let now = worker.gate.clock().now();
     while worker.store.sweep(job.id, 100, now).await.unwrap() {}
     let counts = worker.job().await.counts;

@@ -129,7 +129,12 @@ impl Tx<'_> {
     ) -> rusqlite::Result<Take> {
         let sql = "SELECT holder, left_as, wanted_by, released_us FROM domains WHERE id = ?1";
         let (owner, left_as, wanted_by, released) = self.sql.prepare_cached(sql)?.query_row([id], |row| {
-            Ok((row.get(0)?, row.get::<_, String>(1).unwrap_or_default(), row.get(2)?, row.get::<_, Option<i64>>(3)?))
+            Ok((
+                row.get(0)?,
+                row.get::<_, String>(1).unwrap_or_default(),
+                row.get(2)?,
+                row.get::<_, Option<i64>>(3)?,
+            ))
         })?;
         let died = match (owner, wanted_by) {
             (Some(owner), _) if owner == holder.0 => return Ok(Take::Ours),

@@ -150,7 +150,8 @@ impl Tx<'_> {
         if !self.is_holder(holder)? {
             return Ok(Vec::new());
         }
-        let sql = "SELECT lanes.id, domain_id, domain, given_up FROM lanes JOIN domains ON domains.id = domain_id
+        let sql =
+            "SELECT lanes.id, domain_id, domain, given_up FROM lanes JOIN domains ON domains.id = domain_id
             WHERE job_id = ?1 AND lanes.holder IS NULL AND due_us <= ?2 ORDER BY due_us LIMIT ?3";
         let due = params![claim.job.0 as i64, us(now), claim.lanes];
         let (due, unreadable) = self.sorted("lanes", sql, due, |row| {
@@ -219,7 +220,9 @@ impl Tx<'_> {
                 let error = format!("its row in the store cannot be read: {why}");
                 let mut statement = self.sql.prepare_cached(sql)?;
                 let job: i64 = statement.query_row(params![task, error], |row| row.get(0))?;
-                self.sql.prepare_cached("UPDATE jobs SET failed = failed + 1 WHERE id = ?1")?.execute([job])?;
+                self.sql
+                    .prepare_cached("UPDATE jobs SET failed = failed + 1 WHERE id = ?1")?
+                    .execute([job])?;
             }
         }
     }

@@ -12,7 +12,20 @@ use crate::sqlite::TestFile;
 async fn a_domain_that_cannot_be_read_costs_its_own_tasks_only() {
     let file = TestFile::new();
     let one = file.process("one").await;
-    let names = ["victim.", "a..b", ".a", ".", "*", "a*b", "www..a", "WWW.example", "www.example", "a:0", "", "group:"];
+    let names = [
+        "victim.",
+        "a..b",
+        ".a",
+        ".",
+        "*",
+        "a*b",
+        "www..a",
+        "WWW.example",
+        "www.example",
+        "a:0",
+        "",
+        "group:",
+    ];
     let urls: Vec<String> = (0..names.len()).map(|nth| format!("https://{nth}.bad.example/")).collect();
     let mut all: Vec<&str> = urls.iter().map(String::as_str).collect();
     all.extend(["https://victim/", "https://good.example/"]);
@@ -70,7 +83,10 @@ async fn jobs_and_sources_that_cannot_be_read_are_left_out() {
     let jobs = one.store.list_jobs().await.unwrap();
     assert_eq!(jobs.iter().map(|job| job.name.as_str()).collect::<Vec<_>>(), ["good"]);
     let sources = one.store.list_sources().await.unwrap();
-    assert_eq!(sources.iter().map(|source| source.url.as_str()).collect::<Vec<_>>(), ["https://good.example/"]);
+    assert_eq!(
+        sources.iter().map(|source| source.url.as_str()).collect::<Vec<_>>(),
+        ["https://good.example/"]
+    );
     assert!(one.store.find_job("bad".to_owned()).await.is_err(), "asked for by name it is a clear error");
     assert!(one.store.find_job("good".to_owned()).await.unwrap().is_some());
 }

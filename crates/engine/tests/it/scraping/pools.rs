@@ -196,6 +196,29 @@ async fn too_many_failures_halt_the_pool_and_leave_the_rest_waiting() {
     assert_eq!(site.asked().len(), 10, "the rest was tried, and nothing twice");
 }
 
+/// B47: items on a host that is down are left for the next run, and those on other hosts are scraped.
+#[tokio::test]
+async fn a_dead_host_is_left_for_the_next_run_and_the_others_are_scraped() {
+    let site = Site::start(|asked| reply(if asked.host == "127.0.0.2" { 500 } else { 200 })).await;
+    let toml = every("0", "[job]\nmax_retries = 0\nfailure_threshold = 3\n");
+    let station = Station::start(&toml).await;
+    let source = station.follow(&site.url("/feed")).await;
+    let dead = (0..10).map(|nth| site.url_on(2, &format!("/dead/{nth}")));
+    let links: Vec<String> = dead.chain((0..10).map(|nth| site.url_on(3, &format!("/{nth}")))).collect();
+    let items = station.found(source, &links).await;
+    station.enqueue(&items).await;
+    let ended = station.scrape().await;
+    let Ended::Halted(message) = ended else { panic!("{ended:?}") };
+    assert!(message.starts_with("gave up on 127.0.0.2:") && message.contains("status 500"), "{message}");
+    let states = station.states(source).await;
+    let count = |state: &str| states.matches(state).count();
+    assert_eq!((count("done"), count("failed") + count("waiting")), (10, 10), "{states}");
+    assert!((3..=4).contains(&count("failed")), "{states}");
+    let again = station.again(&every("0", "[job]\nmax_retries = 0\nfailure_threshold = 0\n")).await;
+    assert_eq!(again.scrape().await, Ended::Idle, "the next run tries the rest");
+    assert_eq!(site.asked().len(), 20);
+}
+
 /// B74: stopped in the middle, the next pool of the process finishes the rest, and nothing twice.
 #[tokio::test]
 async fn scrapes_that_were_stopped_go_on() {
