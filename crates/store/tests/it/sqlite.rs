@@ -10,8 +10,9 @@ use comity_core::enqueue::{Asker, Enqueued, Refusal};
 use comity_core::outcome::Outcome;
 use comity_core::pace::Kept;
 use comity_core::task::TaskId;
-use comity_store::domains::{DomainStore, Saved, Take};
-use comity_store::items::{ItemState, ScrapeTerms, Start, StartStep, Started};
+use comity_core::time::Timestamp;
+use comity_store::domains::{DomainStore, LeftBehind, Saved, Take};
+use comity_store::items::{ItemState, Items, Only, Order, ScrapeTerms, Start, StartStep, Started};
 use comity_store::sources::{FetchEnd, FetchResult};
 use comity_store::sqlite::Sqlite;
 use comity_store::tasks::{Attempt, Claim, Lead, Settle};
@@ -20,7 +21,7 @@ use rusqlite::Connection;
 use tempfile::TempDir;
 
 use crate::following::{feed, keep, wish};
-use crate::process::{Process, at, done, hold_of, ms, nothing_learnt};
+use crate::process::{Process, at, done, hold_of, ms, nothing_learnt, taken};
 
 #[test]
 fn a_database_of_a_newer_version_is_refused() {
@@ -320,6 +321,32 @@ async fn a_database_of_version_1_loses_nothing() {
     drop(one);
     drop(file.open());
     assert_eq!(file.query_one("SELECT count(*) FROM items"), "1", "it is current: nothing is made twice");
+}
+
+/// A store of the release before resumes: its job, its source and what it learned are there.
+#[tokio::test]
+async fn a_database_of_version_5_resumes() {
+    let file = TestFile::new();
+    file.query(include_str!("version_5.sql"));
+    let now = Timestamp::parse("2026-11-17T20:30:00Z").unwrap();
+    let one = file.process("one").await;
+    assert_eq!(file.query_one("PRAGMA user_version"), "6");
+    assert_eq!(file.query_one("SELECT length(id) FROM identity"), "16");
+    let job = one.store.find_job("news".to_owned()).await.unwrap().unwrap();
+    assert_eq!((job.counts.tasks, job.counts.done, job.counts.waiting()), (4, 1, 3));
+    let lane = one.claim_one(job.id, now).await;
+    let paths: Vec<_> = lane.tasks.iter().map(|task| task.url.rsplit('/').next().unwrap()).collect();
+    assert_eq!(paths, ["p2.html", "missing", "p3.html"]);
+    let taken = taken(lane.take.clone());
+    assert!(matches!(taken.left, LeftBehind::Stopped(_)), "{taken:?}");
+    one.settle(job.id, hold_of(&lane), lane.tasks[0].id, done(), now).await;
+    assert_eq!(one.counts(job.id).await.done, 2);
+    let pinned = one.row("reuters.com").await;
+    assert_eq!((pinned.kept.delay, pinned.steering.pinned), (ms(3_000), true));
+    let sources = one.store.list_sources().await.unwrap();
+    assert_eq!((sources.len(), sources[0].name.as_str()), (1, "Feed"));
+    let items = Items { source: None, state: None, only: Only::Any, order: Order::Newest, limit: 9 };
+    assert_eq!(one.store.list_items(items).await.unwrap().len(), 2);
 }
 
 /// B58: what a removed source leaves behind is what still waits, and no attempt of anything.
