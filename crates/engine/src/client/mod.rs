@@ -15,6 +15,7 @@ use bytes::{Bytes, BytesMut};
 use comity_core::decision::{Limit, Reason};
 use comity_core::domain::Domain;
 use comity_core::intent::Intent;
+use comity_core::line::Owner;
 use comity_core::outcome::{Answer, Outcome};
 use comity_core::pace::Standing;
 use comity_core::retry;
@@ -34,7 +35,8 @@ use crate::shown;
 use crate::transport::{self, Proxies, ProxyError, Transport, TransportError};
 
 pub(crate) use hop::{
-    Departing, Next, PATIENCE, Unsent, lead as redirected_lead, next_hop, note_written, request, send, told,
+    Departing, Next, PATIENCE, Unsent, lead as redirected_lead, next_hop, note_answered, read_on, request, send,
+    told, unless_recalled,
 };
 pub(crate) use keeper::{Keeper, LATER, place};
 pub use keeper::{RobotsUnavailable, recall_crawl_delay};
@@ -244,7 +246,7 @@ impl Client {
                 // A robots.txt that fails is tried again at the pace of the ladder, and what comes of it is kept.
                 let patience = ask.patience.max(ROBOTS_PATIENCE);
                 // On the heap, as the attempt below: a request takes much room, and callers have little on their stack.
-                let rules = Box::pin(keeper.rules(&url, lead));
+                let rules = Box::pin(keeper.rules(&url, lead, Owner::NONE));
                 let rules = self.patiently(&host, patience, ask, rules).await???;
                 if !rules.allows(path_and_query(&url)) {
                     return Err(ClientError::Robots { url: shown::url(&url) });
