@@ -81,8 +81,8 @@ impl Keeper {
     }
 
     /// Files are fetched for a job, as its pages are.
-    pub(crate) fn of_job(self, job: JobId) -> Self {
-        Self { job: Some(job), ..self }
+    pub(crate) fn of_job(self, job: Option<JobId>) -> Self {
+        Self { job, ..self }
     }
 
     /// What is fetched is recorded there too, if exchanges are.
@@ -367,6 +367,6 @@ pub(crate) const LATER: Span = Span::from_mins(5);
 /// Redirects of a robots.txt that are followed.
 const HOPS_MAX: u32 = 5;
 /// How often a try that made way for others is not counted.
-const GIVEN_UP_MAX: u32 = 3;
+pub(super) const GIVEN_UP_MAX: u32 = 3;
 /// Origins remembered at once.
 const KNOWN_MAX: usize = 50_000;
