@@ -28,6 +28,8 @@ pub(crate) struct Room {
     aside: u32,
     /// Those aside that were sent to domains known to hang.
     last: u32,
+    /// When the connections of requests that ended aside are closed for sure.
+    closing: VecDeque<Timestamp>,
     /// In flight of each source.
     owners: BTreeMap<Owner, u32>,
     parked: Parked,
@@ -82,6 +84,7 @@ impl Room {
             slots: 0,
             aside: 0,
             last: 0,
+            closing: VecDeque::new(),
             owners: BTreeMap::new(),
             parked: Parked::default(),
             look_at: Timestamp::MIN,
@@ -121,7 +124,8 @@ impl Room {
     }
 
     fn in_flight(&self) -> u32 {
-        self.slots + self.aside
+        let closing = u32::try_from(self.closing.len()).unwrap_or(u32::MAX);
+        self.slots.saturating_add(self.aside).saturating_add(closing)
     }
 
     fn times(&self, factor: u32) -> u32 {
@@ -161,9 +165,12 @@ impl Room {
     }
 
     /// A request ended, answered or not.
-    pub(crate) fn leave(&mut self, flight: &Flight) {
+    pub(crate) fn leave(&mut self, flight: &Flight, now: Timestamp) {
         if flight.seat != Seat::Slot {
             self.grace = self.grace.less(self.grace.less(GRACE).split(FORGET));
+            // Nobody answered, so its connection is of no use to others: it takes room until it is closed.
+            self.closing.push_back(now + CLOSING);
+            self.look_at = self.look_at.min(now + CLOSING);
         }
         self.uncount(flight.seat);
         if let Some(taken) = self.owners.get_mut(&flight.owner) {
@@ -199,7 +206,7 @@ impl Room {
 
     /// When [`Self::look`] has something to do for somebody who waits.
     pub(crate) fn look_at(&self) -> Option<Timestamp> {
-        Some(self.look_at).filter(|at| !self.parked.fresh.is_empty() && *at < Timestamp::MAX)
+        Some(self.look_at).filter(|at| self.is_wanted() && *at < Timestamp::MAX)
     }
 
     /// Finds requests that nothing was heard of: `aside` is told of those that leave their slot now, `recall` of those
@@ -215,7 +222,8 @@ impl Room {
         if now < self.look_at {
             return;
         }
-        let mut next = Timestamp::MAX;
+        while self.closing.pop_front_if(|closed_at| *closed_at <= now).is_some() {}
+        let mut next = self.closing.front().copied().unwrap_or(Timestamp::MAX);
         for flight in flights.values_mut().filter(|flight| flight.job == job && flight.seat == Seat::Slot) {
             let late_at = flight.heard_at + PATIENCE;
             if late_at > now {
@@ -241,7 +249,8 @@ impl Room {
             return Vec::new();
         }
         let mut silent: Vec<(Timestamp, u64, Seat)> = Vec::new();
-        let mut wanted = self.concurrency.saturating_sub(self.slots) as usize;
+        let mut wanted =
+            (self.concurrency.saturating_sub(self.slots) as usize).saturating_sub(self.closing.len());
         for (arrival, flight) in flights.iter().filter(|(_, flight)| flight.job == job) {
             if flight.recalled {
                 wanted = wanted.saturating_sub(1);
@@ -352,6 +361,8 @@ const LAST: u32 = 2;
 const LAST_BESIDE: u32 = 4;
 /// A request is silent for this long before it is recalled, unless answers of the job are known to take longer.
 const GRACE: Span = Span::from_secs(4);
+/// A connection that is given up is closed after this long.
+const CLOSING: Span = Span::from_millis(250);
 /// An answer after a long silence moves the grace by this part toward twice that silence,
 const LEARN: u64 = 8;
 /// and one that never came moves it back by this part.

@@ -315,7 +315,8 @@ fn hosts() -> impl Strategy<Value = Vec<Host>> {
         3 => (0_u64..900).prop_map(|millis| Some(Span::from_millis(millis))),
         1 => (900_u64..40_000).prop_map(|millis| Some(Span::from_millis(millis))),
     ];
-    let host = (1_u32..6, answers, 0_u64..4).prop_map(|(tasks, answers, owner)| Host { tasks, answers, owner });
+    let host =
+        (1_u32..6, answers, 0_u64..4).prop_map(|(tasks, answers, owner)| Host { tasks, answers, owner });
     proptest::collection::vec(host, 1..120)
 }
 
@@ -344,7 +345,7 @@ proptest! {
         let played = play(concurrency, &hosts, 1);
         let waves = f64::from(silent as u32) / f64::from(concurrency);
         // A wave a second, and a pause of the grace before the first recall.
-        let expected = waves.ceil() * 4.0 / 3.0 + 6.0 + good as f64 * 0.02;
+        let expected = waves.ceil() * 1.5 + 7.0 + good as f64 * 0.02;
         prop_assert!(played.all(silent..silent + good) <= expected, "{expected} {played:?}");
         prop_assert!(played.most <= (WHOLE * concurrency) as usize);
     }

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use comity_core::decision::{self, Limit};
-use comity_core::domain::Domain;
 use comity_core::dispatch::PATIENCE;
+use comity_core::domain::Domain;
 use comity_core::guard;
 use comity_core::headers::Told;
 use comity_core::intent::Intent;

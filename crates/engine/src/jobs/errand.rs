@@ -31,8 +31,8 @@ use super::settler::{One, Settling, Tenant};
 use super::{Inner, unwritable};
 use crate::archive::{ArchiveError, Ending, Head, Kept, Recording};
 use crate::client::{
-    LATER, Next, RobotsUnavailable, Unsent, next_hop, path_and_query, place, read_on, redirected_lead, request,
-    send, told,
+    LATER, Next, RobotsUnavailable, Unsent, next_hop, path_and_query, place, read_on, redirected_lead,
+    request, send, told,
 };
 use crate::gate::{Errand, Permit};
 use crate::transport::{Answered, Request, TransportError};
@@ -503,11 +503,7 @@ impl From<TransportError> for Unkept {
 }
 
 /// Reads an answer to its end, for the records of it.
-async fn read(
-    mut answered: Answered,
-    recording: Recording,
-    permit: &mut Permit,
-) -> Result<(), ArchiveError> {
+async fn read(mut answered: Answered, recording: Recording, permit: &mut Permit) -> Result<(), ArchiveError> {
     match read_on(&mut answered.body, permit, |_| Ok::<_, TransportError>(())).await {
         Ok(()) => recording.finish(Ending::Whole).await,
         Err(cause) => recording.finish(Ending::of(&cause)).await,
