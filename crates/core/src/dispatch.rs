@@ -3,10 +3,10 @@
 //! A pure state machine. The engine and the simulator drive the same one: they tell it who waits and what was
 //! answered, ask [`Dispatch::next`] whenever a worker is free, and sleep until the time it names. A domain that
 //! waits costs one entry in the list of times, however many wait for it; waiting on one never delays another
-//! (B10). Workers, sockets and stores are not known here, and `now` does not step back, as the engine's clock
-//! does not (B7).
+//! (B10), and neither do requests that nobody answers: how they make way for others is in `room`. Workers, sockets
+//! and stores are not known here, and `now` does not step back, as the engine's clock does not (B7).
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
 use foldhash::fast::FixedState;
 
@@ -15,11 +15,14 @@ use crate::domain::Domain;
 use crate::guard;
 use crate::intent::Intent;
 use crate::line::{Lane, Line, Place, Turn, Waiter};
-use crate::outcome::Answer;
+use crate::outcome::{Answer, Outcome};
 use crate::pace::{Pace, Recorded, Terms};
 use crate::paces::{DomainId, Paces};
+use crate::room::{Flight, Flights, Room};
 use crate::task::JobId;
 use crate::time::{Span, Timestamp};
+
+pub use crate::room::{PATIENCE, SHARE, WHOLE};
 
 /// What [`Dispatch::next`] says.
 #[derive(Debug, PartialEq, Eq)]
@@ -57,18 +60,16 @@ pub struct Dispatch<W> {
     draining: BTreeSet<DomainId>,
     /// When to look at which domain.
     wakes: BTreeSet<(Timestamp, DomainId)>,
-    jobs: BTreeMap<JobId, Load>,
+    jobs: BTreeMap<JobId, Room>,
     /// How many joined so far: the number of the next place.
     arrivals: u64,
     /// Tasks in flight of each job on each domain.
     running: Running,
-}
-
-/// A queue in which nobody stands twice.
-#[derive(Debug, Default)]
-struct Parked {
-    order: VecDeque<DomainId>,
-    known: BTreeSet<DomainId>,
+    flights: Flights,
+    /// Domains whose latest request got no answer in time, or that never answered and are silent now: tried last.
+    hanging: HashSet<DomainId, FixedState>,
+    /// Requests that are to be given up.
+    recalls: VecDeque<Place>,
 }
 
 type Running = HashMap<(JobId, DomainId), u32, FixedState>;
@@ -79,15 +80,6 @@ struct Queue<W> {
     wake_at: Option<Timestamp>,
 }
 
-/// What a job has on the wire.
-#[derive(Debug)]
-struct Load {
-    concurrency: u32,
-    in_flight: u32,
-    /// Domains whose tasks of this job are ready but for the job's concurrency, the longest waiting first.
-    parked: Parked,
-}
-
 impl<W: Waiter> Dispatch<W> {
     /// An empty dispatch; `seed` is that of [`Paces::new`].
     pub fn new(seed: u64) -> Self {
@@ -96,6 +88,9 @@ impl<W: Waiter> Dispatch<W> {
             // Numbers, not strangers' names, and the same order in every run of a simulated world.
             lines: HashMap::with_hasher(FixedState::with_seed(seed)),
             running: HashMap::with_hasher(FixedState::with_seed(seed)),
+            flights: HashMap::with_hasher(FixedState::with_seed(seed)),
+            hanging: HashSet::with_hasher(FixedState::with_seed(seed)),
+            recalls: VecDeque::new(),
             draining: BTreeSet::new(),
             wakes: BTreeSet::new(),
             jobs: BTreeMap::new(),
@@ -122,15 +117,10 @@ impl<W: Waiter> Dispatch<W> {
 
     /// A job begins, or its concurrency changes.
     pub fn job(&mut self, job: JobId, concurrency: u32) {
-        let running = &self.running;
-        let load = self.jobs.entry(job).or_insert_with(|| {
-            // A job that is reopened may still have tasks on the wire.
-            let mine = running.iter().filter(|((of, _), _)| *of == job);
-            let in_flight = mine.map(|(_, count)| *count).sum();
-            Load { concurrency, in_flight, parked: Parked::default() }
-        });
-        let more = concurrency.max(1) > load.concurrency;
-        load.concurrency = concurrency.max(1);
+        let flights = &self.flights;
+        let room = self.jobs.entry(job).or_insert_with(|| Room::new(job, concurrency, flights));
+        let more = concurrency.max(1) > room.concurrency();
+        room.set_concurrency(concurrency);
         if more {
             // Lanes that were closed may be open now.
             self.wake_all();
@@ -182,11 +172,14 @@ impl<W: Waiter> Dispatch<W> {
     /// Who goes next?
     pub fn next(&mut self, now: Timestamp) -> Next<W> {
         loop {
+            self.look_around(now);
             let due = self.wakes.first().copied().filter(|(at, _)| *at <= now).map(|(_, id)| id);
             // Who waited for room in its job goes before who is due: else a domain whose task just ended would
             // take the room again, every time.
             let Some(id) = self.unpark().or(due) else {
-                return self.wakes.first().map_or(Next::Idle, |(until, _)| Next::Sleep { until: *until });
+                let looks = self.jobs.values().filter_map(Room::look_at);
+                let until = self.wakes.first().map(|(at, _)| *at).into_iter().chain(looks).min();
+                return until.map_or(Next::Idle, |until| Next::Sleep { until });
             };
             if let Some(grant) = self.look(id, now) {
                 return Next::Go(grant);
@@ -200,11 +193,10 @@ impl<W: Waiter> Dispatch<W> {
         if let Some(reason) = self.changing_hands(id, now) {
             return Decision::Wait { until: reason.until, reason };
         }
-        let (jobs, running) = (&self.jobs, &self.running);
+        let full = Full { jobs: &self.jobs, running: &self.running, hangs: self.hanging.contains(&id), id };
         match (self.paces.pace_mut(id), self.lines.get(&id)) {
             (Some(pace), Some(queue)) => {
-                let open =
-                    |lane: &Lane, waiter: &W, pace: &Pace| may_send(jobs, running, id, lane, waiter, pace);
+                let open = |lane: &Lane, waiter: &W, pace: &Pace| full.may_send(lane, waiter, pace);
                 queue.line.check(pace, terms, intent, now, open)
             }
             (Some(pace), None) => pace.admit(terms, intent, now),
@@ -216,8 +208,8 @@ impl<W: Waiter> Dispatch<W> {
     pub fn peek(&self, domain: &Domain, terms: Terms<'_>, intent: Intent, now: Timestamp) -> Option<Reason> {
         let id = self.paces.find(domain)?;
         let pace = self.paces.pace(id)?;
-        let (jobs, running) = (&self.jobs, &self.running);
-        let open = |lane: &Lane, waiter: &W, pace: &Pace| may_send(jobs, running, id, lane, waiter, pace);
+        let full = Full { jobs: &self.jobs, running: &self.running, hangs: self.hanging.contains(&id), id };
+        let open = |lane: &Lane, waiter: &W, pace: &Pace| full.may_send(lane, waiter, pace);
         let line = self.lines.get(&id).and_then(|queue| queue.line.before(pace, terms, intent, now, open));
         self.changing_hands(id, now).or(line).or_else(|| pace.peek(terms, intent, now))
     }
@@ -238,6 +230,12 @@ impl<W: Waiter> Dispatch<W> {
         now: Timestamp,
     ) -> Option<Recorded> {
         let recorded = self.paces.pace_mut(domain)?.record(terms, permit, answer, now);
+        match answer.outcome {
+            Outcome::Timeout => drop(self.hanging.insert(domain)),
+            // Nobody answered, but nobody was kept waiting either.
+            Outcome::NetworkError => {}
+            _ => drop(self.hanging.remove(&domain)),
+        }
         self.wake(domain, now);
         Some(recorded)
     }
@@ -245,8 +243,10 @@ impl<W: Waiter> Dispatch<W> {
     /// A task that went is no longer in flight, whatever became of it.
     pub fn ended(&mut self, domain: DomainId, place: &Place, now: Timestamp) {
         if let Some(job) = place.lane().job {
-            if let Some(load) = self.jobs.get_mut(&job) {
-                load.in_flight = load.in_flight.saturating_sub(1);
+            if let Some(flight) = self.flights.remove(&place.arrival())
+                && let Some(room) = self.jobs.get_mut(&job)
+            {
+                room.leave(&flight, now);
             }
             if let Some(running) = self.running.get_mut(&(job, domain)) {
                 *running = running.saturating_sub(1);
@@ -256,6 +256,32 @@ impl<W: Waiter> Dispatch<W> {
             }
         }
         self.wake(domain, now);
+    }
+
+    /// Something was heard of a request in flight: the head of its answer, or a good part of the body. Until it is
+    /// silent for long again it takes a slot of its job.
+    pub fn heard(&mut self, place: &Place, now: Timestamp) {
+        let Some(flight) = self.flights.get_mut(&place.arrival()) else { return };
+        self.hanging.remove(&flight.domain);
+        if let Some(room) = self.jobs.get_mut(&flight.job) {
+            room.heard(flight, now);
+        }
+    }
+
+    /// A request in flight that is to be given up, because nothing was heard of it for long and others wait. It is in
+    /// flight until it is [ended](Self::ended); whoever cannot give it up may go on with it.
+    pub fn next_recalled(&mut self) -> Option<Place> {
+        self.recalls.pop_front()
+    }
+
+    /// Whether a request in flight is to be given up.
+    pub fn is_recalled(&self, place: &Place) -> bool {
+        self.flights.get(&place.arrival()).is_some_and(|flight| flight.recalled)
+    }
+
+    /// Whether a domain is known to hang: it is tried last.
+    pub fn hangs(&self, domain: DomainId) -> bool {
+        self.hanging.contains(&domain)
     }
 
     /// A job ended: its waiters are sent away (B49). Those in flight still have to be ended.
@@ -277,11 +303,11 @@ impl<W: Waiter> Dispatch<W> {
     /// How many more tasks of `job` could be in flight on a domain whose spacing is `spacing`, `baseline`
     /// without what was learnt (B40): what a claim should bring at most.
     pub fn free_slots(&self, job: JobId, domain: &Domain, spacing: Span, baseline: Span) -> u32 {
-        let Some(load) = self.jobs.get(&job) else { return 0 };
+        let Some(room) = self.jobs.get(&job) else { return 0 };
         let running =
             self.paces.find(domain).and_then(|id| self.running.get(&(job, id))).copied().unwrap_or(0);
-        let on_domain = guard::concurrency(load.concurrency, spacing, baseline).saturating_sub(running);
-        on_domain.min(load.concurrency.saturating_sub(load.in_flight))
+        let on_domain = guard::concurrency(room.concurrency(), spacing, baseline).saturating_sub(running);
+        on_domain.min(room.free())
     }
 
     /// How many wait on a domain.
@@ -322,7 +348,8 @@ impl<W: Waiter> Dispatch<W> {
             waiters = queue.line.leave_all();
         }
         self.draining.remove(&domain);
-        self.jobs.values_mut().for_each(|load| load.parked.remove(domain));
+        self.hanging.remove(&domain);
+        self.jobs.values_mut().for_each(|room| room.forget(domain));
         Some((self.paces.remove(domain)?, waiters))
     }
 
@@ -336,13 +363,20 @@ impl<W: Waiter> Dispatch<W> {
             return None;
         }
         let pace = self.paces.pace_mut(id)?;
-        let (jobs, running) = (&self.jobs, &self.running);
-        let open = |lane: &Lane, waiter: &W, pace: &Pace| may_send(jobs, running, id, lane, waiter, pace);
+        let hangs = self.hanging.contains(&id);
+        let full = Full { jobs: &self.jobs, running: &self.running, hangs, id };
+        let open = |lane: &Lane, waiter: &W, pace: &Pace| full.may_send(lane, waiter, pace);
         match queue.line.turn(pace, now, open) {
             Turn::Go { waiter, place, permit } => {
                 if let Some(job) = place.lane().job {
                     *self.running.entry((job, id)).or_default() += 1;
-                    self.jobs.entry(job).and_modify(|load| load.in_flight += 1);
+                    let owner = waiter.owner();
+                    if let Some(room) = self.jobs.get_mut(&job) {
+                        let seat = room.enter(hangs, owner, now);
+                        let recalled = false;
+                        let flight = Flight { job, domain: id, place, owner, seat, heard_at: now, recalled };
+                        self.flights.insert(place.arrival(), flight);
+                    }
                 }
                 self.wake(id, now);
                 Some(Grant { waiter, domain: id, place, permit })
@@ -351,9 +385,13 @@ impl<W: Waiter> Dispatch<W> {
                 if let Some(until) = until {
                     self.wake(id, until);
                 }
-                for job in closed.iter().filter_map(|lane| lane.job) {
+                for (lane, owner) in closed {
                     // A lane that is closed by its domain's own limit opens when a task on this domain ends.
-                    self.jobs.entry(job).and_modify(|load| load.park_if_full(id));
+                    if let Some(room) = lane.job.and_then(|job| self.jobs.get_mut(&job))
+                        && !room.admits(hangs, owner)
+                    {
+                        room.park(id, hangs, owner);
+                    }
                 }
                 None
             }
@@ -366,7 +404,22 @@ impl<W: Waiter> Dispatch<W> {
 
     /// A domain that waited for a job to have room, where it has some now.
     fn unpark(&mut self) -> Option<DomainId> {
-        self.jobs.values_mut().filter(|load| load.has_room()).find_map(|load| load.parked.pop())
+        let hanging = &self.hanging;
+        self.jobs.values_mut().find_map(|room| room.unpark(|id| hanging.contains(&id)))
+    }
+
+    /// Finds requests that nothing was heard of for long; they leave their room to others.
+    fn look_around(&mut self, now: Timestamp) {
+        let (paces, hanging, recalls) = (&self.paces, &mut self.hanging, &mut self.recalls);
+        for (job, room) in &mut self.jobs {
+            let aside = |id| {
+                // One that answered before is slow for now; one that never did may never do.
+                if paces.pace(id).is_none_or(|pace| pace.last_success().is_none()) {
+                    hanging.insert(id);
+                }
+            };
+            room.look(*job, &mut self.flights, now, aside, |place| recalls.push_back(place));
+        }
     }
 
     /// Looks at every domain that anybody waits for.
@@ -389,51 +442,29 @@ impl<W: Waiter> Dispatch<W> {
     }
 }
 
-/// Whether a job may have one more task in flight, in all and on this domain (B40).
-fn may_send<W: Waiter>(
-    jobs: &BTreeMap<JobId, Load>,
-    running: &Running,
+/// What there is of a job in flight, in all and on one domain.
+struct Full<'a> {
+    jobs: &'a BTreeMap<JobId, Room>,
+    running: &'a Running,
     id: DomainId,
-    lane: &Lane,
-    waiter: &W,
-    pace: &Pace,
-) -> bool {
-    let Some(job) = lane.job else { return true };
-    let Some(load) = jobs.get(&job) else { return false };
-    let terms = waiter.terms();
-    let cap = guard::concurrency(load.concurrency, pace.spacing(terms), terms.baseline());
-    load.has_room() && running.get(&(job, id)).copied().unwrap_or(0) < cap
+    hangs: bool,
 }
 
-impl Parked {
-    fn push(&mut self, id: DomainId) {
-        if self.known.insert(id) {
-            self.order.push_back(id);
-        }
-    }
-
-    fn pop(&mut self) -> Option<DomainId> {
-        let id = self.order.pop_front()?;
-        self.known.remove(&id);
-        Some(id)
-    }
-
-    fn remove(&mut self, id: DomainId) {
-        if self.known.remove(&id) {
-            self.order.retain(|parked| *parked != id);
-        }
-    }
-}
-
-impl Load {
-    fn has_room(&self) -> bool {
-        self.in_flight < self.concurrency
-    }
-
-    fn park_if_full(&mut self, id: DomainId) {
-        if !self.has_room() {
-            self.parked.push(id);
-        }
+impl Full<'_> {
+    /// Whether a job may have one more task in flight, in all and on this domain (B40).
+    fn may_send<W: Waiter>(&self, lane: &Lane, waiter: &W, pace: &Pace) -> bool {
+        let Some(job) = lane.job else { return true };
+        let Some(room) = self.jobs.get(&job) else { return false };
+        let running = self.running.get(&(job, self.id)).copied().unwrap_or(0);
+        // Where others wait, a domain that hangs is tried with one request at a time.
+        let cap = match self.hangs && room.is_wanted() {
+            true => 1,
+            false => {
+                let terms = waiter.terms();
+                guard::concurrency(room.concurrency(), pace.spacing(terms), terms.baseline())
+            }
+        };
+        running < cap && room.admits(self.hangs, waiter.owner())
     }
 }
 

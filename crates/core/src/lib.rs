@@ -53,6 +53,7 @@ mod window;
 // who waits for it and goes next,
 pub mod dispatch;
 pub mod line;
+mod room;
 
 // what becomes of tasks and jobs,
 pub mod guard;

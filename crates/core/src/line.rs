@@ -19,6 +19,20 @@ use crate::time::{Span, Timestamp};
 pub trait Waiter {
     /// What its host is fetched on.
     fn terms(&self) -> Terms<'_>;
+
+    /// On whose behalf it waits: those of one job take turns when they wait for room.
+    fn owner(&self) -> Owner {
+        Owner::NONE
+    }
+}
+
+/// On whose behalf a task of a job waits: the number of its source, or nobody's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Owner(pub u64);
+
+impl Owner {
+    /// The tasks of a list belong to nobody in particular.
+    pub const NONE: Self = Self(0);
 }
 
 /// Which waiters belong together: those of one job and intent. Callers of the gate have no job.
@@ -57,8 +71,8 @@ pub enum Turn<W> {
         until: Option<Timestamp>,
         /// What the first in line waits for; `None` when nobody is ready.
         reason: Option<Reason>,
-        /// Lanes with somebody ready that may not send now.
-        closed: Vec<Lane>,
+        /// Lanes with somebody ready that may not send now, and who stands first in each.
+        closed: Vec<(Lane, Owner)>,
     },
     /// Nobody waits.
     Empty,
@@ -77,6 +91,11 @@ impl Place {
     /// The lane it is in.
     pub fn lane(&self) -> Lane {
         self.lane
+    }
+
+    /// The number of its waiter among all that ever joined.
+    pub(crate) fn arrival(&self) -> u64 {
+        self.arrival
     }
 }
 
@@ -142,7 +161,7 @@ impl<W: Waiter> Line<W> {
             if ready_at > now {
                 later = Some(later.map_or(ready_at, |known| known.min(ready_at)));
             } else if !open(lane, waiter, pace) {
-                closed.push(*lane);
+                closed.push((*lane, waiter.owner()));
             } else {
                 let first = &mut firsts[lane.intent.index()];
                 if first.is_none_or(|(known_at, known, _)| (ready_at, arrival) < (known_at, known)) {

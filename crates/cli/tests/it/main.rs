@@ -51,6 +51,7 @@ mod serve_pace;
 mod shared;
 mod shell;
 mod signals;
+mod slow_sites;
 mod sources;
 mod stopped;
 mod strangers;

@@ -4,3 +4,4 @@ mod dispatching;
 mod parsing;
 mod promises;
 mod rules;
+mod silence;

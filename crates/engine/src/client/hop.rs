@@ -1,5 +1,6 @@
 //! One attempt: a request that leaves with a permit, and where its answer leads.
 
+use bytes::Bytes;
 use comity_core::domain::Domain;
 use comity_core::headers::Told;
 use comity_core::time::{Span, Timestamp};
@@ -9,8 +10,8 @@ use http::header::LOCATION;
 use url::Url;
 
 use crate::clock::micros;
-use crate::gate::Permit;
-use crate::transport::{Answered, Depart, Request, SendError, Transport, TransportError};
+use crate::gate::{Permit, Recall};
+use crate::transport::{Answered, Body, Depart, Request, SendError, Transport, TransportError};
 
 /// Why a request did not get an answer.
 #[derive(Debug)]
@@ -27,12 +28,44 @@ pub(crate) async fn send(
     request: Request<'_>,
     permit: &mut Permit,
 ) -> Result<Answered, Unsent> {
-    let answered = transport.send(request, Departing(permit)).await.map_err(|error| match error {
+    let recall = permit.recall();
+    let sent = unless_recalled(recall, transport.send(request, Departing(permit))).await;
+    let answered = sent.map_err(|error| match error {
         SendError::Withheld(()) => Unsent::Withheld,
         SendError::Failed(cause) => Unsent::Broken(cause),
     })?;
-    note_written(&answered, permit);
+    note_answered(&answered, permit);
     Ok(answered)
+}
+
+/// Goes on with a request until it is recalled: then it makes way for others that wait.
+pub(crate) async fn unless_recalled<T, E: From<TransportError>>(
+    recall: Recall,
+    request: impl Future<Output = Result<T, E>>,
+) -> Result<T, E> {
+    tokio::select! {
+        biased;
+        done = request => done,
+        () = recall.comes() => Err(TransportError::GivenUp.into()),
+    }
+}
+
+/// Reads a body piece by piece; one that drips makes way for others that wait, like an answer that does not come.
+pub(crate) async fn read_on<E: From<TransportError>>(
+    body: &mut Body,
+    permit: &mut Permit,
+    mut piece: impl FnMut(Bytes) -> Result<(), E>,
+) -> Result<(), E> {
+    let recall = permit.recall();
+    unless_recalled(recall, async {
+        while let Some(chunk) = body.chunk().await {
+            let chunk = chunk?;
+            permit.came(chunk.len());
+            piece(chunk)?;
+        }
+        Ok(())
+    })
+    .await
 }
 
 /// A plain request for a URL that somebody led to.
@@ -40,11 +73,9 @@ pub(crate) fn request(url: &Url, lead: Lead) -> Request<'_> {
     Request::new(url, lead)
 }
 
-/// The start of a request is when it was written.
-pub(crate) fn note_written(answered: &Answered, permit: &mut Permit) {
-    if let Some(written_at) = answered.written_at {
-        permit.written(micros(written_at.elapsed()));
-    }
+/// The head of an answer is there; the start of its request is when it was written.
+pub(crate) fn note_answered(answered: &Answered, permit: &mut Permit) {
+    permit.answered(answered.written_at.map(|written_at| micros(written_at.elapsed())));
 }
 
 /// A permit whose connection is open.

@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex};
 
 use comity_core::domain::Domain;
 use comity_core::intent::Intent;
+use comity_core::line::Owner;
 use comity_core::outcome::Answer;
+use comity_core::task::JobId;
 use comity_core::time::{Span, Timestamp};
 use comity_store::Store;
 use comity_store::robots::RobotsRow;
@@ -13,11 +15,11 @@ use comity_store::tasks::Lead;
 use tokio::sync::{OnceCell, Semaphore};
 use url::Url;
 
-use super::hop::{self, Next, Unsent, next_hop, request, send, told};
+use super::hop::{self, Next, Unsent, next_hop, read_on, request, send, told};
 use crate::archive::{Archive, Ending, Recording};
 use crate::config::Config;
 use crate::event::Event;
-use crate::gate::{Gate, GateError};
+use crate::gate::{Gate, GateError, Permit};
 use crate::lock;
 use crate::robots::{BODY_MAX, Robots, Verdict, verdict};
 use crate::transport::{Answered, Request, Transport, TransportError};
@@ -42,7 +44,9 @@ pub(crate) struct Keeper {
     archive: Option<Arc<Archive>>,
     product: String,
     retries_max: u32,
-    /// So many files are fetched at once, at most.
+    /// The job whose files these are: they take their place in its room.
+    job: Option<JobId>,
+    /// So many files that are no job's are fetched at once, at most.
     slots: Semaphore,
     known: Mutex<HashMap<String, Arc<OnceCell<Known>>>>,
 }
@@ -72,7 +76,13 @@ impl Keeper {
             transport,
             store,
             archive: None,
+            job: None,
         }
+    }
+
+    /// Files are fetched for a job, as its pages are.
+    pub(crate) fn of_job(self, job: Option<JobId>) -> Self {
+        Self { job, ..self }
     }
 
     /// What is fetched is recorded there too, if exchanges are.
@@ -90,7 +100,7 @@ impl Keeper {
 
     /// The rules of a URL's origin. They are asked for once, however many ask here. That the gate lets nobody go says
     /// nothing about them, and is not kept.
-    pub(crate) async fn rules(&self, url: &Url, lead: Lead) -> Result<Rules, GateError> {
+    pub(crate) async fn rules(&self, url: &Url, lead: Lead, owner: Owner) -> Result<Rules, GateError> {
         let origin = origin(url);
         let cell = {
             let now = self.gate.clock().now();
@@ -104,14 +114,14 @@ impl Keeper {
             }
             cell.clone()
         };
-        let known = cell.get_or_try_init(|| self.learn(url, &origin, lead)).await?;
+        let known = cell.get_or_try_init(|| self.learn(url, &origin, lead, owner)).await?;
         Ok(known.rules.clone())
     }
 
-    async fn learn(&self, url: &Url, origin: &str, lead: Lead) -> Result<Known, GateError> {
+    async fn learn(&self, url: &Url, origin: &str, lead: Lead, owner: Owner) -> Result<Known, GateError> {
         let row = match self.stored(origin).await {
             Some(row) => Ok(row),
-            None => self.fetch(url, origin, lead).await?,
+            None => self.fetch(url, origin, lead, owner).await?,
         };
         let now = self.gate.clock().now();
         let known = match row {
@@ -153,11 +163,14 @@ impl Keeper {
         url: &Url,
         origin: &str,
         lead: Lead,
+        owner: Owner,
     ) -> Result<Result<RobotsRow, (String, bool)>, GateError> {
         let mut why = (String::new(), false);
-        for _ in 0..=self.retries_max {
+        let (mut tries, mut given_up) = (0, 0);
+        while tries <= self.retries_max {
+            tries += 1;
             // In a place of its own: whoever fetches a page rarely has to ask for this, and should not be larger for it.
-            match Box::pin(self.try_once(url, lead)).await? {
+            match Box::pin(self.try_once(url, lead, owner)).await? {
                 Tried::Read(status, body) => {
                     let fetched_at = self.gate.clock().now();
                     let row = RobotsRow { origin: origin.to_owned(), fetched_at, status, body };
@@ -170,6 +183,12 @@ impl Keeper {
                 }
                 Tried::Refused(reason) => why = (reason, true),
                 Tried::Broken(reason) => why = (reason, false),
+                Tried::GivenUp(reason) => {
+                    why = (reason, false);
+                    // That spends no try, but it does not go on for ever.
+                    given_up += 1;
+                    tries -= u32::from(given_up <= GIVEN_UP_MAX);
+                }
                 Tried::Never(reason) => return Ok(Err((reason, false))),
             }
         }
@@ -177,7 +196,7 @@ impl Keeper {
     }
 
     /// Asks once, following redirects; each hop waits for its own domain.
-    async fn try_once(&self, url: &Url, lead: Lead) -> Result<Tried, GateError> {
+    async fn try_once(&self, url: &Url, lead: Lead, owner: Owner) -> Result<Tried, GateError> {
         let mut at = url.clone();
         at.set_path("/robots.txt");
         at.set_query(None);
@@ -187,8 +206,14 @@ impl Keeper {
         let mut hops = 0;
         loop {
             let Some(host) = Domain::of(&at) else { return Ok(Tried::Never("no host".to_owned())) };
-            let mut permit = self.gate.acquire(&host, Intent::Fetch).await?;
-            let _slot = self.slots.acquire().await;
+            let mut permit = match self.job {
+                Some(job) => self.gate.acquire_for(job, owner, &host).await?,
+                None => self.gate.acquire(&host, Intent::Fetch).await?,
+            };
+            let _slot = match self.job {
+                Some(_) => None,
+                None => self.slots.acquire().await.ok(),
+            };
             let recording = self.archive.as_ref().and_then(|archive| archive.record(&at));
             let witness = recording.as_ref().map(Recording::witness);
             let asked = Request { witness, ..request(&at, lead) };
@@ -199,7 +224,7 @@ impl Keeper {
                 Err(Unsent::Broken(cause)) if cause.is_final() => return Ok(Tried::Never(cause.to_string())),
                 Err(Unsent::Broken(cause)) => {
                     permit.record(&Answer::of_breakdown(cause.breakdown()));
-                    return Ok(Tried::Broken(cause.to_string()));
+                    return Ok(Tried::broken(&cause));
                 }
             };
             let answer = Answer::of_status(answered.status, told(&answered.headers, self.gate.clock().now()));
@@ -212,7 +237,7 @@ impl Keeper {
                     permit.settle(&answer);
                 }
                 if recording.is_some() {
-                    keep(recording, &read(answered).await).await;
+                    keep(recording, &read(answered, &mut permit).await).await;
                 }
                 if is_told_late {
                     permit.settle(&answer);
@@ -233,7 +258,7 @@ impl Keeper {
                     Verdict::RateLimited | Verdict::Unavailable => Tried::Refused(format!("status {status}")),
                 });
             }
-            let read = read(answered).await;
+            let read = read(answered, &mut permit).await;
             keep(recording, &read).await;
             return Ok(match read {
                 Ok(body) => {
@@ -242,7 +267,7 @@ impl Keeper {
                 }
                 Err(cause) => {
                     permit.record(&Answer { told: answer.told, ..Answer::of_breakdown(cause.breakdown()) });
-                    Tried::Broken(cause.to_string())
+                    Tried::broken(&cause)
                 }
             });
         }
@@ -255,8 +280,19 @@ enum Tried {
     Refused(String),
     /// The site did not answer.
     Broken(String),
+    /// It made way for others that wait.
+    GivenUp(String),
     /// It is not to be asked.
     Never(String),
+}
+
+impl Tried {
+    fn broken(cause: &TransportError) -> Self {
+        match cause {
+            TransportError::GivenUp => Self::GivenUp(cause.to_string()),
+            _ => Self::Broken(cause.to_string()),
+        }
+    }
 }
 
 /// Keeps the records of an exchange. A page whose records cannot be kept ends the work; this is not worth it.
@@ -273,12 +309,14 @@ async fn keep(recording: Option<Recording>, read: &Result<Vec<u8>, TransportErro
 }
 
 /// Reads as much of a file as counts. However long it is, it is obeyed as far as that.
-async fn read(mut answered: Answered) -> Result<Vec<u8>, TransportError> {
+async fn read(mut answered: Answered, permit: &mut Permit) -> Result<Vec<u8>, TransportError> {
     let mut body = Vec::new();
     answered.body.cut_at(BODY_MAX as u64);
-    while let Some(chunk) = answered.body.chunk().await {
-        body.extend_from_slice(&chunk?);
-    }
+    read_on(&mut answered.body, permit, |piece| {
+        body.extend_from_slice(&piece);
+        Ok::<_, TransportError>(())
+    })
+    .await?;
     Ok(body)
 }
 
@@ -328,5 +366,7 @@ const KEPT: Span = Span::from_hours(24);
 pub(crate) const LATER: Span = Span::from_mins(5);
 /// Redirects of a robots.txt that are followed.
 const HOPS_MAX: u32 = 5;
+/// How often a try that made way for others is not counted.
+pub(super) const GIVEN_UP_MAX: u32 = 3;
 /// Origins remembered at once.
 const KNOWN_MAX: usize = 50_000;

@@ -15,15 +15,16 @@ use bytes::{Bytes, BytesMut};
 use comity_core::decision::{Limit, Reason};
 use comity_core::domain::Domain;
 use comity_core::intent::Intent;
+use comity_core::line::Owner;
 use comity_core::outcome::{Answer, Outcome};
 use comity_core::pace::Standing;
 use comity_core::retry;
-use comity_core::task::TaskStep;
+use comity_core::task::{JobId, TaskStep};
 use comity_core::time::Span;
 use comity_store::Store;
 use comity_store::tasks::Lead;
 use http::{HeaderName, HeaderValue};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::watch;
 use url::Url;
 
 use crate::clock::Clock;
@@ -34,8 +35,10 @@ use crate::shown;
 use crate::transport::{self, Proxies, ProxyError, Transport, TransportError};
 
 pub(crate) use hop::{
-    Departing, Next, PATIENCE, Unsent, lead as redirected_lead, next_hop, note_written, request, send, told,
+    Departing, Next, PATIENCE, Unsent, lead as redirected_lead, next_hop, note_answered, read_on, request,
+    send, told, unless_recalled,
 };
+use keeper::GIVEN_UP_MAX;
 pub(crate) use keeper::{Keeper, LATER, place};
 pub use keeper::{RobotsUnavailable, recall_crawl_delay};
 
@@ -70,6 +73,8 @@ pub struct Client {
     gate: Gate,
     transport: Transport,
     keeper: Option<Arc<Keeper>>,
+    /// The job in whose room its requests take their place.
+    job: Option<JobId>,
     redirects_max: u32,
     retries_max: u32,
 }
@@ -120,8 +125,6 @@ pub struct Ask {
     pub patience: Span,
     /// Gives up waiting when this becomes true; what is on the wire is finished.
     pub stop: Option<watch::Receiver<bool>>,
-    /// At most as many requests as there are slots are on the wire at once.
-    pub slots: Option<Arc<Semaphore>>,
 }
 
 /// Why there is no page.
@@ -210,12 +213,21 @@ impl Client {
 
     /// The same, on connections that others use too; robots.txt files are kept in the store.
     pub fn over(config: &Config, gate: Gate, transport: Transport, store: Option<Arc<dyn Store>>) -> Self {
-        let keeper = match config.robots {
-            RobotsPolicy::Ignore => None,
-            RobotsPolicy::Obey => Some(Arc::new(Keeper::new(gate.clone(), transport.clone(), config, store))),
-        };
+        Self::for_job(config, gate, transport, store, None)
+    }
+
+    /// The same, whose requests take their place in the room of a job.
+    pub(crate) fn for_job(
+        config: &Config,
+        gate: Gate,
+        transport: Transport,
+        store: Option<Arc<dyn Store>>,
+        job: Option<JobId>,
+    ) -> Self {
+        let keeper = (config.robots == RobotsPolicy::Obey)
+            .then(|| Arc::new(Keeper::new(gate.clone(), transport.clone(), config, store).of_job(job)));
         let (redirects_max, retries_max) = (config.http.redirects_max, config.job.max_retries);
-        Self { gate, transport, keeper, redirects_max, retries_max }
+        Self { gate, transport, keeper, job, redirects_max, retries_max }
     }
 
     /// How often it tries a failure again.
@@ -236,7 +248,7 @@ impl Client {
 
     /// The same, asked in a particular way.
     pub async fn ask(&self, ask: &Ask) -> Result<Page, ClientError> {
-        let (mut url, mut lead, mut retries) = (ask.url.clone(), ask.lead, 0);
+        let (mut url, mut lead, mut retries, mut given_up) = (ask.url.clone(), ask.lead, 0, 0);
         let mut hops: Vec<Hop> = Vec::new();
         loop {
             let host = Domain::of(&url).ok_or_else(|| ClientError::Url { url: shown::text(url.as_str()) })?;
@@ -244,15 +256,14 @@ impl Client {
                 // A robots.txt that fails is tried again at the pace of the ladder, and what comes of it is kept.
                 let patience = ask.patience.max(ROBOTS_PATIENCE);
                 // On the heap, as the attempt below: a request takes much room, and callers have little on their stack.
-                let rules = Box::pin(keeper.rules(&url, lead));
+                let rules = Box::pin(keeper.rules(&url, lead, Owner::NONE));
                 let rules = self.patiently(&host, patience, ask, rules).await???;
                 if !rules.allows(path_and_query(&url)) {
                     return Err(ClientError::Robots { url: shown::url(&url) });
                 }
             }
-            let acquiring = self.gate.acquire(&host, Intent::Fetch);
+            let acquiring = self.acquire(&host);
             let mut permit = self.patiently(&host, ask.patience, ask, acquiring).await??;
-            let slot = ask.slot().await?;
             let attempt = match Box::pin(self.attempt(ask, &url, lead, &mut permit)).await {
                 Ok(attempt) => attempt,
                 Err(Unsent::Withheld) => continue,
@@ -260,7 +271,11 @@ impl Client {
                     return Err(ClientError::Transport { url: shown::url(&url), cause });
                 }
             };
-            drop(slot);
+            if matches!(attempt.page, Err(TransportError::GivenUp)) && given_up < GIVEN_UP_MAX {
+                // It made way for others, and waits in line again: no attempt that is spent.
+                given_up += 1;
+                continue;
+            }
             if let Ok(page) = &attempt.page
                 && let Some(next) = next_hop(&url, page.status, &page.headers)
             {
@@ -290,6 +305,13 @@ impl Client {
                 Ok(page) => Ok(Page { hops, ..page }),
                 Err(cause) => Err(ClientError::Transport { url: shown::url(&url), cause }),
             };
+        }
+    }
+
+    async fn acquire(&self, host: &Domain) -> Result<Permit, GateError> {
+        match self.job {
+            Some(job) => self.gate.acquire_for(job, Owner::NONE, host).await,
+            None => self.gate.acquire(host, Intent::Fetch).await,
         }
     }
 
@@ -350,7 +372,7 @@ impl Client {
         // A refusal counts from when it came, and whatever becomes of the page that says so nicely.
         let early = answer.outcome.is_penalty().then(|| permit.settle(&answer));
         let mut body = BytesMut::new();
-        let reading = read(&mut answered, &mut body, ask.body_max);
+        let reading = read(&mut answered, permit, &mut body, ask.body_max);
         let read = match early {
             Some(_) => tokio::time::timeout(REFUSED, reading).await.unwrap_or(Ok(())),
             None => reading.await,
@@ -390,16 +412,18 @@ struct Attempt {
 /// Reads a body to its end.
 async fn read(
     answered: &mut transport::Answered,
+    permit: &mut Permit,
     body: &mut BytesMut,
     body_max: Option<u64>,
 ) -> Result<(), TransportError> {
-    while let Some(chunk) = answered.body.chunk().await {
-        body.extend_from_slice(&chunk?);
-        if let Some(body_max) = body_max.filter(|max| body.len() as u64 > *max) {
-            return Err(TransportError::BodyTooLarge { body_max });
+    read_on(&mut answered.body, permit, |piece| {
+        body.extend_from_slice(&piece);
+        match body_max.filter(|max| body.len() as u64 > *max) {
+            Some(body_max) => Err(TransportError::BodyTooLarge { body_max }),
+            None => Ok(()),
         }
-    }
-    Ok(())
+    })
+    .await
 }
 
 impl Ask {
@@ -414,7 +438,6 @@ impl Ask {
             retries_max: 0,
             patience: Span::MAX,
             stop: None,
-            slots: None,
         }
     }
 
@@ -427,16 +450,6 @@ impl Ask {
         }
         // Nobody may be there any more to stop it: then it is not.
         std::future::pending().await
-    }
-
-    /// A place on the wire, where there are only so many.
-    async fn slot(&self) -> Result<Option<OwnedSemaphorePermit>, ClientError> {
-        let Some(slots) = &self.slots else { return Ok(None) };
-        tokio::select! {
-            biased;
-            slot = slots.clone().acquire_owned() => Ok(slot.ok()),
-            () = self.stopped() => Err(ClientError::Stopped),
-        }
     }
 
     fn request<'a>(&'a self, url: &'a Url, lead: Lead) -> transport::Request<'a> {

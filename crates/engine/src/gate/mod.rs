@@ -29,10 +29,11 @@ use std::task::{Context, Poll};
 use comity_core::decision::{Decision, Reason};
 use comity_core::domain::Domain;
 use comity_core::intent::Intent;
-use comity_core::line::Place;
+use comity_core::line::{Lane, Owner, Place};
 use comity_core::pace::{Pace, Terms};
 use comity_core::paces::DomainId;
 use comity_core::rule::{Rule, RuleTable};
+use comity_core::task::JobId;
 use comity_core::time::{Span, Timestamp};
 use comity_store::domains::Hold;
 use comity_store::status::Backlog;
@@ -45,6 +46,7 @@ use crate::status::Work;
 
 pub use look::{Live, Slow, Survey};
 pub use permit::Permit;
+pub(crate) use permit::Recall;
 pub(crate) use state::{Errand, Waiter};
 pub use tenancy::{GateError, HandsOff};
 pub(crate) use tenancy::{Parted, Taker};
@@ -150,10 +152,35 @@ impl Gate {
         intent: Intent,
         since: Timestamp,
     ) -> Result<Permit, GateError> {
+        self.acquire_in(None, Owner::NONE, host, intent, since).await
+    }
+
+    /// The same on behalf of a job, in whose room it takes its place. An error when that ended.
+    pub(crate) async fn acquire_for(
+        &self,
+        job: JobId,
+        owner: Owner,
+        host: &Domain,
+    ) -> Result<Permit, GateError> {
+        self.acquire_in(Some(job), owner, host, Intent::Fetch, self.now()).await
+    }
+
+    async fn acquire_in(
+        &self,
+        job: Option<JobId>,
+        owner: Owner,
+        host: &Domain,
+        intent: Intent,
+        since: Timestamp,
+    ) -> Result<Permit, GateError> {
         loop {
             let domain = self.0.rules.domain(host);
             self.hold(&domain, host).await?;
-            let Some(waiting) = self.join(host, &domain, intent, since) else { continue };
+            if job.is_some_and(|job| !self.lock().has_job(job)) {
+                return Err(GateError::Closed);
+            }
+            let lane = Lane { job, intent };
+            let Some(waiting) = self.join(host, &domain, lane, owner, since) else { continue };
             // A domain that was handed to another process is asked for again, from the same place in time.
             tokio::select! {
                 biased;
@@ -288,12 +315,12 @@ impl Gate {
     }
 
     /// A job begins; its tasks join with [`Self::send`].
-    pub(crate) fn begin_job(&self, job: comity_core::task::JobId, concurrency: u32) {
+    pub(crate) fn begin_job(&self, job: JobId, concurrency: u32) {
         self.lock().begin_job(job, concurrency);
     }
 
     /// A job ends, or is put down: its errands that wait are dropped.
-    pub(crate) fn end_job(&self, job: comity_core::task::JobId) -> usize {
+    pub(crate) fn end_job(&self, job: JobId) -> usize {
         let mut state = self.lock();
         let gone = state.end_job(job);
         self.pump(state);
@@ -323,17 +350,17 @@ impl Gate {
         host: &Domain,
         domain: &Domain,
         hold: Hold,
-        job: comity_core::task::JobId,
+        (job, owner): (JobId, Owner),
         ready_at: Timestamp,
         errand: Box<dyn Errand>,
     ) -> Result<(), Box<dyn Errand>> {
         let (rule, crawl_delay) = self.terms(host);
-        let lane = comity_core::line::Lane { job: Some(job), intent: Intent::Fetch };
+        let lane = Lane { job: Some(job), intent: Intent::Fetch };
         let mut state = self.lock();
         if !state.is_under(domain, hold) {
             return Err(errand);
         }
-        let waiter = Waiter { rule, crawl_delay, who: Who::Errand(errand) };
+        let waiter = Waiter { rule, crawl_delay, owner, who: Who::Errand(errand) };
         let joined = state.dispatch.join(domain, lane, ready_at, waiter);
         self.pump(state);
         self.tell_waits(host, domain, Intent::Fetch);
@@ -348,19 +375,25 @@ impl Gate {
         pace.map_or(now, |pace| pace.retry_at(permit.terms(), permit.intent(), now))
     }
 
-    fn join(&self, host: &Domain, domain: &Domain, intent: Intent, since: Timestamp) -> Option<Waiting> {
+    fn join(
+        &self,
+        host: &Domain,
+        domain: &Domain,
+        lane: Lane,
+        owner: Owner,
+        since: Timestamp,
+    ) -> Option<Waiting> {
         let (rule, crawl_delay) = self.terms(host);
         let (sender, receiver) = oneshot::channel();
-        let lane = comity_core::line::Lane { job: None, intent };
         let mut state = self.lock();
         if !state.is_held(domain) {
             return None;
         }
-        let waiter = Waiter { rule, crawl_delay, who: Who::Caller(sender) };
+        let waiter = Waiter { rule, crawl_delay, owner, who: Who::Caller(sender) };
         let (id, place) = state.dispatch.join(domain, lane, since, waiter).ok()?;
         let waiting = Waiting { gate: self.clone(), place: Some((id, place)), receiver };
         self.pump(state);
-        self.tell_waits(host, domain, intent);
+        self.tell_waits(host, domain, lane.intent);
         Some(waiting)
     }
 

@@ -4,16 +4,18 @@
 use std::sync::Arc;
 
 use comity_core::decision::{self, Limit};
+use comity_core::dispatch::PATIENCE;
 use comity_core::domain::Domain;
 use comity_core::guard;
 use comity_core::headers::Told;
 use comity_core::intent::Intent;
-use comity_core::line::Place;
+use comity_core::line::{Owner, Place};
 use comity_core::outcome::Answer;
 use comity_core::pace::{Departure, Heeded, Passed, Recorded, Terms};
 use comity_core::paces::DomainId;
 use comity_core::rule::Rule;
 use comity_core::time::{Span, Timestamp};
+use tokio::sync::oneshot;
 
 use super::state::{self, Keep, Waiter, Who};
 use super::{Errand, Gate, Inner};
@@ -28,11 +30,23 @@ pub struct Permit {
     id: DomainId,
     /// Which taking of the domain it belongs to.
     serial: u64,
-    /// The place in line it came from, for an errand of a job.
+    /// The place in line it came from, for a request of a job.
     place: Option<Place>,
+    owner: Owner,
+    /// When something was last heard of its request, and how much since.
+    heard: (Timestamp, usize),
     rule: Arc<Rule>,
     crawl_delay: Span,
     open: bool,
+}
+
+/// Tells when a request is to be given up, because it is silent for long and others wait.
+#[derive(Debug)]
+pub(crate) struct Recall {
+    inner: Arc<Inner>,
+    tenure: (DomainId, u64),
+    place: Option<Place>,
+    listens_at: Timestamp,
 }
 
 impl Permit {
@@ -43,11 +57,14 @@ impl Permit {
         domain: Domain,
         id: DomainId,
         serial: u64,
-        place: Option<Place>,
+        place: Option<(Place, Owner)>,
         rule: Arc<Rule>,
         crawl_delay: Span,
     ) -> Self {
-        Self { inner, permit, domain, id, serial, place, rule, crawl_delay, open: true }
+        let owner = place.map_or(Owner::NONE, |(_, owner)| owner);
+        let place = place.map(|(place, _)| place);
+        let heard = (permit.started_at(), 0);
+        Self { inner, permit, domain, id, serial, place, owner, heard, rule, crawl_delay, open: true }
     }
 
     /// Whose pace it was charged to.
@@ -107,16 +124,49 @@ impl Permit {
         }
     }
 
-    /// The request was written so long ago: that is its start (B25).
-    pub(crate) fn written(&mut self, ago: Span) {
+    /// The head of its answer is there. The request was written so long ago, if that is known: that is its start (B25).
+    pub(crate) fn answered(&mut self, ago: Option<Span>) {
         let mut state = self.inner.lock();
         let now = self.inner.clock.now();
         let terms = Terms { rule: &self.rule, crawl_delay: self.crawl_delay };
-        if state.owns(self.id, self.serial)
+        if !state.owns(self.id, self.serial) {
+            return;
+        }
+        if let Some(ago) = ago
             && let Some(pace) = state.dispatch.pace_of(self.id, now)
         {
             pace.written(terms, &mut self.permit, now - ago);
         }
+        if let Some(place) = &self.place {
+            state.dispatch.heard(place, now);
+        }
+        self.heard = (now, 0);
+    }
+
+    /// So much of its answer came. A body that comes at a fair rate keeps its slot, one that drips does not.
+    pub(crate) fn came(&mut self, bytes: usize) {
+        let Some(place) = self.place else { return };
+        self.heard.1 += bytes;
+        if self.heard.1 < FAIR {
+            return;
+        }
+        let now = self.inner.clock.now();
+        if now.since(self.heard.0) < PATIENCE.split(2) {
+            return;
+        }
+        self.heard = (now, 0);
+        let mut state = self.inner.lock();
+        if state.owns(self.id, self.serial) {
+            state.dispatch.heard(&place, now);
+        }
+    }
+
+    /// Tells when its request is to be given up.
+    pub(crate) fn recall(&self) -> Recall {
+        let tenure = self.tenure();
+        let listens_at = self.permit.started_at() + PATIENCE;
+        let place = self.place.filter(|_| self.open);
+        Recall { inner: self.inner.clone(), tenure, place, listens_at }
     }
 
     /// Waits for its departure. False when the domain was lost or a hold began: give the permit up and ask anew.
@@ -220,8 +270,8 @@ impl Permit {
         let now = self.inner.clock.now();
         self.open = false;
         self.abandon(&mut state, now);
-        let waiter =
-            Waiter { rule: self.rule.clone(), crawl_delay: self.crawl_delay, who: Who::Errand(errand) };
+        let (rule, crawl_delay, owner) = (self.rule.clone(), self.crawl_delay, self.owner);
+        let waiter = Waiter { rule, crawl_delay, owner, who: Who::Errand(errand) };
         let back = match self.place.filter(|_| state.owns(self.id, self.serial)) {
             Some(place) => state.dispatch.rejoin(self.id, place, waiter, now).err(),
             None => Some(waiter),
@@ -242,9 +292,41 @@ impl Permit {
     /// It is no longer on the wire.
     fn leave(&self, state: &mut state::State, now: Timestamp) {
         state.returned(self.id, self.serial);
-        if let Some(place) = self.place.as_ref().filter(|_| state.owns(self.id, self.serial)) {
+        let Some(place) = &self.place else { return };
+        state.recalls.remove(place);
+        if state.owns(self.id, self.serial) {
             state.dispatch.ended(self.id, place, now);
         }
+    }
+}
+
+impl Recall {
+    /// Comes when the request is to be given up; never for one that is no job's.
+    pub(crate) async fn comes(self) {
+        let Some(place) = self.place else { return std::future::pending().await };
+        // Nobody is recalled before: few ever listen.
+        self.inner.clock.sleep_until(self.listens_at).await;
+        let listening = self.listen(place);
+        if let Some(told) = listening
+            && told.await.is_err()
+        {
+            // It ended, or all domains were lost.
+            std::future::pending().await
+        }
+    }
+
+    /// `None` when it is recalled already.
+    fn listen(&self, place: Place) -> Option<oneshot::Receiver<()>> {
+        let (sender, receiver) = oneshot::channel();
+        let mut state = self.inner.lock();
+        let (id, serial) = self.tenure;
+        if state.owns(id, serial) {
+            if state.dispatch.is_recalled(&place) {
+                return None;
+            }
+            state.recalls.insert(place, sender);
+        }
+        Some(receiver)
     }
 }
 
@@ -259,6 +341,9 @@ impl Drop for Permit {
         }
     }
 }
+
+/// So much of a body within [`PATIENCE`] is a fair rate.
+const FAIR: usize = 16 << 10;
 
 /// What recording on a domain that is no longer ours comes to.
 fn repeated() -> Recorded {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use comity_core::decision::{Limit, Reason};
 use comity_core::dispatch::{Dispatch, Next};
 use comity_core::domain::Domain;
-use comity_core::line::Waiter as InLine;
+use comity_core::line::{Owner, Place, Waiter as InLine};
 use comity_core::pace::{Kept, Pace, Terms};
 use comity_core::paces::DomainId;
 use comity_core::rule::Rule;
@@ -33,6 +33,7 @@ pub(crate) trait Errand: Send {
 pub(crate) struct Waiter {
     pub(super) rule: Arc<Rule>,
     pub(super) crawl_delay: Span,
+    pub(super) owner: Owner,
     pub(super) who: Who,
 }
 
@@ -44,6 +45,10 @@ pub(super) enum Who {
 impl InLine for Waiter {
     fn terms(&self) -> Terms<'_> {
         Terms { rule: &self.rule, crawl_delay: self.crawl_delay }
+    }
+
+    fn owner(&self) -> Owner {
+        self.owner
     }
 }
 
@@ -98,6 +103,8 @@ pub(super) struct State {
     pub(super) remains: HashMap<Domain, Pace>,
     /// The jobs that run, with their concurrency.
     jobs: HashMap<JobId, u32>,
+    /// Who is to be told when a request is recalled.
+    pub(super) recalls: HashMap<Place, oneshot::Sender<()>>,
     /// Nobody goes from then on: the store may give our domains to others.
     pub(super) valid_until: Timestamp,
     pub(super) tenant: bool,
@@ -154,6 +161,7 @@ impl State {
             crawl_delays: HashMap::new(),
             remains: HashMap::new(),
             jobs: HashMap::new(),
+            recalls: HashMap::new(),
             valid_until,
             tenant: valid_until != Timestamp::MAX,
             planned_at: None,
@@ -175,6 +183,10 @@ impl State {
     pub(super) fn begin_job(&mut self, job: JobId, concurrency: u32) {
         self.jobs.insert(job, concurrency);
         self.dispatch.job(job, concurrency);
+    }
+
+    pub(super) fn has_job(&self, job: JobId) -> bool {
+        self.jobs.contains_key(&job)
     }
 
     pub(super) fn end_job(&mut self, job: JobId) -> Vec<Waiter> {
@@ -319,13 +331,14 @@ pub(super) fn pump(inner: &Arc<Inner>, mut state: MutexGuard<'_, State>) {
                 let Some(domain) = domain else { continue };
                 let place = grant.place.lane().job.map(|_| grant.place);
                 let (rule, crawl_delay) = (grant.waiter.rule.clone(), grant.waiter.crawl_delay);
+                let owner = grant.waiter.owner;
                 let permit = Permit::new(
                     inner.clone(),
                     grant.permit,
                     domain,
                     grant.domain,
                     serial,
-                    place,
+                    place.map(|place| (place, owner)),
                     rule,
                     crawl_delay,
                 );
@@ -335,6 +348,12 @@ pub(super) fn pump(inner: &Arc<Inner>, mut state: MutexGuard<'_, State>) {
             Next::Idle => break None,
         }
     };
+    while let Some(place) = state.dispatch.next_recalled() {
+        // Who does not listen yet asks as soon as it does.
+        if let Some(listener) = state.recalls.remove(&place) {
+            let _ = listener.send(());
+        }
+    }
     let sooner = match (next, state.planned_at) {
         (Some(next), Some(planned)) => next < planned,
         (Some(_), None) => true,

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use comity_core::domain::Domain;
+use comity_core::line::Owner;
 use comity_core::outcome::{Answer, Outcome};
 use comity_core::pace::{Recorded, Standing};
 use comity_core::retry;
@@ -30,8 +31,8 @@ use super::settler::{One, Settling, Tenant};
 use super::{Inner, unwritable};
 use crate::archive::{ArchiveError, Ending, Head, Kept, Recording};
 use crate::client::{
-    LATER, Next, RobotsUnavailable, Unsent, next_hop, path_and_query, place, redirected_lead, request, send,
-    told,
+    LATER, Next, RobotsUnavailable, Unsent, next_hop, path_and_query, place, read_on, redirected_lead,
+    request, send, told,
 };
 use crate::gate::{Errand, Permit};
 use crate::transport::{Answered, Request, TransportError};
@@ -148,7 +149,7 @@ impl Trip {
 
     /// Waits for robots.txt with everybody else of its origin, in no line and on no worker.
     fn wait_for_robots(self: Box<Self>) {
-        let (pool, url, lead) = (self.pool.clone(), self.url.clone(), self.lead);
+        let (pool, url, lead, owner) = (self.pool.clone(), self.url.clone(), self.lead, self.owner());
         let Some(keeper) = pool.keeper.clone() else { return };
         let place = place(&url, lead);
         let mut asking = pool.asking();
@@ -161,7 +162,7 @@ impl Trip {
         let runtime = pool.runtime.clone();
         runtime.spawn(async move {
             let is_known = tokio::select! {
-                rules = keeper.rules(&url, lead) => rules.is_ok(),
+                rules = keeper.rules(&url, lead, owner) => rules.is_ok(),
                 () = pool.until_over() => false,
             };
             let waiting = pool.asking().remove(&place).unwrap_or_default();
@@ -201,8 +202,8 @@ impl Trip {
             return self.settle(step, None);
         }
         let (pool, host, domain) = (self.pool.clone(), self.host.clone(), self.domain.clone());
-        let (ready_at, hold) = (self.row.ready_at, self.hold);
-        if let Err(errand) = pool.gate.send(&host, &domain, hold, pool.job.id, ready_at, self) {
+        let (ready_at, hold, whose) = (self.row.ready_at, self.hold, (pool.job.id, self.owner()));
+        if let Err(errand) = pool.gate.send(&host, &domain, hold, whose, ready_at, self) {
             // The job ended or the domain went: the task is waiting again.
             put_back(errand);
         }
@@ -235,6 +236,11 @@ impl Trip {
         if let Some(errand) = permit.withhold(self) {
             put_back(errand);
         }
+    }
+
+    /// On whose behalf it waits for room: the tasks of a source share what is theirs.
+    fn owner(&self) -> Owner {
+        self.row.scrapes.map_or(Owner::NONE, |(_, source)| Owner(source.0.unsigned_abs()))
     }
 
     pub(super) fn task(&self) -> (TaskId, Hold) {
@@ -270,7 +276,7 @@ impl Trip {
             let is_told_late = recording.is_some() && !answer.outcome.is_penalty();
             let early = (!is_told_late).then(|| self.note_answer(&mut permit, &answer, status));
             let kept = match recording {
-                Some(recording) => read(answered, recording).await,
+                Some(recording) => read(answered, recording, &mut permit).await,
                 None => {
                     // Its page is read only to keep the connection, and not for long.
                     let _ = tokio::time::timeout(DRAIN, drain(answered)).await;
@@ -290,7 +296,7 @@ impl Trip {
                 }
             };
         }
-        match self.keep(&mut answered, recording).await {
+        match self.keep(&mut answered, recording, &mut permit).await {
             Ok(kept) => {
                 self.note_answer(&mut permit, &answer, status);
                 self.done(tenant, status, kept);
@@ -311,8 +317,13 @@ impl Trip {
     }
 
     /// Reads the body into the archive, and keeps the records of it.
-    async fn keep(&self, answered: &mut Answered, recording: Option<Recording>) -> Result<Kept, Unkept> {
-        let kept = self.keep_body(answered).await;
+    async fn keep(
+        &self,
+        answered: &mut Answered,
+        recording: Option<Recording>,
+        permit: &mut Permit,
+    ) -> Result<Kept, Unkept> {
+        let kept = self.keep_body(answered, permit).await;
         let ending = match &kept {
             Ok(_) => Ending::Whole,
             Err(Unkept::Body(cause)) => Ending::of(cause),
@@ -324,7 +335,7 @@ impl Trip {
         kept
     }
 
-    async fn keep_body(&self, answered: &mut Answered) -> Result<Kept, Unkept> {
+    async fn keep_body(&self, answered: &mut Answered, permit: &mut Permit) -> Result<Kept, Unkept> {
         let content_type =
             answered.headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
         let head = Head {
@@ -335,9 +346,7 @@ impl Trip {
             fetched_at: self.pool.now(),
         };
         let mut entry = self.pool.archive.begin(head).map_err(Unkept::Archive)?;
-        while let Some(chunk) = answered.body.chunk().await {
-            entry.write(&chunk.map_err(Unkept::Body)?).map_err(Unkept::Archive)?;
-        }
+        read_on(&mut answered.body, permit, |piece| entry.write(&piece).map_err(Unkept::Archive)).await?;
         let content_type = content_type.map(str::to_owned);
         entry.finish().map(|kept| Kept { content_type, ..kept }).map_err(Unkept::Archive)
     }
@@ -378,7 +387,12 @@ impl Trip {
         broken.told = answer.map(|answer| answer.told).unwrap_or_default();
         let recorded = permit.settle(&broken);
         self.note(&permit, broken.outcome, None);
-        self.judged(&permit, tenant, broken.outcome, recorded.standing, None, cause.to_string());
+        let standing = match cause {
+            // It did not get its full time, which is not the site's doing: that spends no retry.
+            TransportError::GivenUp => Standing::Late,
+            _ => recorded.standing,
+        };
+        self.judged(&permit, tenant, broken.outcome, standing, None, cause.to_string());
     }
 
     /// Tried again, or given up.
@@ -494,14 +508,18 @@ enum Unkept {
     Archive(ArchiveError),
 }
 
-/// Reads an answer to its end, for the records of it.
-async fn read(mut answered: Answered, recording: Recording) -> Result<(), ArchiveError> {
-    while let Some(chunk) = answered.body.chunk().await {
-        if let Err(cause) = chunk {
-            return recording.finish(Ending::of(&cause)).await;
-        }
+impl From<TransportError> for Unkept {
+    fn from(cause: TransportError) -> Self {
+        Self::Body(cause)
     }
-    recording.finish(Ending::Whole).await
+}
+
+/// Reads an answer to its end, for the records of it.
+async fn read(mut answered: Answered, recording: Recording, permit: &mut Permit) -> Result<(), ArchiveError> {
+    match read_on(&mut answered.body, permit, |_| Ok::<_, TransportError>(())).await {
+        Ok(()) => recording.finish(Ending::Whole).await,
+        Err(cause) => recording.finish(Ending::of(&cause)).await,
+    }
 }
 
 /// Reads the rest of an answer that nobody wants, if there is little of it.

@@ -148,7 +148,7 @@ impl Pool {
         let archive = Arc::new(archive);
         let keeper = (config.robots == RobotsPolicy::Obey).then(|| {
             let keeper = Keeper::new(gate.clone(), transport.clone(), &config, Some(store.clone()));
-            Arc::new(keeper.recording(archive.clone()))
+            Arc::new(keeper.of_job(Some(job.id)).recording(archive.clone()))
         });
         let (settles, settling) = mpsc::unbounded_channel();
         gate.begin_job(job.id, config.job.concurrency);

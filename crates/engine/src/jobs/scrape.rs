@@ -23,7 +23,7 @@ use super::Inner;
 use super::errand::Trip;
 use super::settler::Tenant;
 use crate::archive::Recording;
-use crate::client::{Departing, PATIENCE, note_written, request};
+use crate::client::{Departing, PATIENCE, note_answered, request, unless_recalled};
 use crate::event::{Event, TaskEvent};
 use crate::gate::Permit;
 use crate::transport::{Depart, Request, SendError};
@@ -173,14 +173,15 @@ impl Trip {
         let recording = pool.archive.record(&self.url);
         let witness = recording.as_ref().map(Recording::witness);
         let asked = Request { witness, ..request(&self.url, self.lead) };
+        let recall = permit.recall();
         let beginning = Beginning { pool: &pool, departing: Departing(&mut permit), scrape, task, hold };
-        let sent = pool.transport.send(asked, beginning).await;
+        let sent = unless_recalled(recall, pool.transport.send(asked, beginning)).await;
         if let (Some(scrape), Ok(_) | Err(SendError::Failed(_))) = (&mut self.scrape, &sent) {
             scrape.sent();
         }
         match sent {
             Ok(answered) => {
-                note_written(&answered, &mut permit);
+                note_answered(&answered, &mut permit);
                 self.answered(permit, tenant, answered, recording).await;
             }
             Err(SendError::Failed(cause)) => self.broken(permit, tenant, &cause, None),

@@ -194,7 +194,7 @@ impl PoliteLayer {
         let Turn { mut permit, connects } = turn;
         if connects {
             // When it was written nobody but the client knows; not later than now.
-            permit.written(Span::ZERO);
+            permit.answered(Some(Span::ZERO));
         }
         let answer = Answer::of_status(status.as_u16(), told(headers, self.gate.clock().now()));
         if answer.outcome.is_penalty() {

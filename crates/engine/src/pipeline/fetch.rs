@@ -107,7 +107,6 @@ impl Pipeline {
             body_max: Some(body_max(source.kind)),
             patience: PATIENCE,
             stop: Some(self.0.stopping.subscribe()),
-            slots: Some(self.0.slots.clone()),
             ..Ask::new(url, lead)
         };
         let page = self.0.client.ask(&ask).await.map_err(|error| match error {

@@ -26,12 +26,13 @@ use std::sync::Arc;
 
 use comity_core::cadence::RunWindow;
 use comity_core::domain::Domain;
+use comity_core::task::JobId;
 use comity_core::time::Timestamp;
 use comity_store::items::ScrapeTerms;
 use comity_store::jobs::Job;
 use comity_store::sources::{FetchResult, Source, SourceClaim, SourceId};
 use comity_store::{Store, StoreError};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use url::Url;
 
@@ -61,8 +62,6 @@ struct Inner {
     job: Job,
     terms: ScrapeTerms,
     batch_max: u32,
-    /// Most requests for sources on the wire at once.
-    slots: Arc<Semaphore>,
     stopping: watch::Sender<bool>,
     nowhere: Domain,
 }
@@ -202,13 +201,14 @@ impl Pipeline {
         archive: Archive,
     ) -> Result<Self, StoreError> {
         let job = store.scrape_job(gate.clock().now()).await?;
-        let client = Client::over(&config, gate.clone(), transport.clone(), Some(store.clone()));
+        gate.begin_job(ASKING, config.job.concurrency);
+        let kept = Some(store.clone());
+        let client = Client::for_job(&config, gate.clone(), transport.clone(), kept, Some(ASKING));
         let terms = ScrapeTerms {
             interval: config.scrape.min_interval,
             in_flight_max: config.scrape.max_in_flight_per_source,
         };
         let batch_max = config.scrape.max_bulk_batch_size;
-        let slots = Arc::new(Semaphore::new(config.job.concurrency as usize));
         let stopping = watch::Sender::new(false);
         let patience = config.scrape.max_wait;
         let nowhere = Domain::parse("unreadable.invalid").unwrap_or_else(|_| unreachable!("a valid name"));
@@ -222,7 +222,7 @@ impl Pipeline {
             until: Until::Idle { patience },
         };
         let pool = Pool::new(parts);
-        let inner = Inner { gate, store, client, pool, job, terms, batch_max, slots, stopping, nowhere };
+        let inner = Inner { gate, store, client, pool, job, terms, batch_max, stopping, nowhere };
         Ok(Self(Arc::new(inner)))
     }
 
@@ -418,3 +418,6 @@ impl Report {
         self.notes.push(Note { source: source.id, name: source.name.clone(), outcome });
     }
 }
+
+/// The requests for sources take their room as those of a job do. No job of a store has this number.
+const ASKING: JobId = JobId(0);

@@ -53,6 +53,9 @@ pub enum TransportError {
     /// A phase took too long.
     #[error("timed out {0}")]
     TimedOut(Phase),
+    /// Nothing was heard for a while, and other sites were waiting: given up before its time was over.
+    #[error("no answer for a while, and other sites were waiting")]
+    GivenUp,
     /// The answer's head is larger than we read.
     #[error("the answer's headers are larger than the limit")]
     HeadersTooLarge,
@@ -137,7 +140,7 @@ impl TransportError {
     /// What it is to the pace of a domain.
     pub fn breakdown(&self) -> Breakdown {
         match self {
-            Self::TimedOut(_) => Breakdown::TimedOut,
+            Self::TimedOut(_) | Self::GivenUp => Breakdown::TimedOut,
             Self::Resolve { source, .. } | Self::Connect { source, .. } | Self::Tls { source, .. }
                 if source.kind() == io::ErrorKind::TimedOut =>
             {

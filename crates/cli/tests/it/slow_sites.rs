@@ -1,0 +1,184 @@
+//! Sites that take connections and never answer, or drip: they do not keep a job from all the others (B10).
+
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::{IpAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::comity::World;
+use crate::follow::{add, rss};
+use crate::log::{Hit, now_us, wait_until};
+use crate::site::{Answer, Site};
+
+/// Hosts that take every connection and say nothing, or as little as they can. All addresses of loopback are theirs.
+struct Quiet {
+    port: u16,
+    seen: Arc<Seen>,
+}
+
+#[derive(Default)]
+struct Seen {
+    /// The most connections that were open at once.
+    most: AtomicUsize,
+    hosts: Mutex<BTreeSet<IpAddr>>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Manner {
+    Silent,
+    /// A head, and then a byte now and then.
+    Drips,
+}
+
+impl Quiet {
+    fn start(manner: Manner) -> Self {
+        let listener = TcpListener::bind("0.0.0.0:0").unwrap();
+        let (port, seen) = (listener.local_addr().unwrap().port(), Arc::<Seen>::default());
+        let counts = seen.clone();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                counts.hosts.lock().unwrap().insert(stream.local_addr().unwrap().ip());
+                counts.most.fetch_max(open(port), Ordering::SeqCst);
+                std::thread::spawn(move || linger(stream, manner));
+            }
+        });
+        Self { port, seen }
+    }
+
+    fn url(&self, nth: usize) -> String {
+        format!("http://127.1.{}.{}:{}/page", nth / 200, nth % 200 + 1, self.port)
+    }
+
+    fn hosts(&self) -> usize {
+        self.seen.hosts.lock().unwrap().len()
+    }
+
+    fn most(&self) -> usize {
+        self.seen.most.load(Ordering::SeqCst)
+    }
+}
+
+/// Connections to this port that their opener has not closed, as the system counts them.
+fn open(port: u16) -> usize {
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let remote = format!(":{port:04X}");
+    let is_open = |line: &&str| {
+        let mut words = line.split_whitespace().skip(2);
+        words.next().is_some_and(|address| address.ends_with(&remote)) && words.next() == Some("01")
+    };
+    table.lines().filter(is_open).count()
+}
+
+/// Until the other end has gone.
+fn linger(mut stream: TcpStream, manner: Manner) {
+    let mut buffer = [0; 4_096];
+    if manner == Manner::Silent {
+        while stream.read(&mut buffer).is_ok_and(|read| read > 0) {}
+        return;
+    }
+    let _ = stream.read(&mut buffer);
+    let head: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 100000\r\n\r\n";
+    let mut written = stream.write_all(head);
+    while written.is_ok() {
+        std::thread::sleep(Duration::from_millis(200));
+        written = stream.write_all(b"#");
+    }
+}
+
+/// A site on all addresses of loopback without a robots.txt.
+fn good() -> Site {
+    Site::on("0.0.0.0", |asked| match asked.path {
+        "/robots.txt" => Answer::status(404),
+        path => Answer::page(path),
+    })
+}
+
+fn good_url(site: &Site, nth: usize) -> String {
+    let authority = site.authority();
+    let port = authority.rsplit(':').next().unwrap();
+    format!("http://127.2.0.{}:{port}/good{nth}", nth + 1)
+}
+
+fn pages(log: &[Hit]) -> usize {
+    log.iter().filter(|hit| hit.path.starts_with("/good")).count()
+}
+
+/// Runs a job over the hosts that are quiet, and then good ones, until all of these were asked.
+fn fetch(quiet: &Quiet, hosts: usize, args: &[&str]) {
+    let (world, site) = (World::new(), good());
+    let urls = (0..hosts).map(|nth| quiet.url(nth)).chain((0..40).map(|nth| good_url(&site, nth)));
+    let input = world.write("list", &urls.collect::<Vec<_>>().join("\n"));
+    let args = [
+        &["--json", "fetch", "--input", input.to_str().unwrap(), "--format", "none", "--concurrency", "16"],
+        args,
+    ];
+    let running = world.start(&args.concat());
+    wait_until("all good pages were asked for", || pages(&site.log()) == 40);
+    let took = (now_us() - running.started_us) as f64 / 1e6;
+    println!(
+        "{hosts} quiet hosts {args:?}: 40 good pages after {took:.1} s, at most {} connections",
+        quiet.most()
+    );
+    assert!(quiet.hosts() > 16, "others were tried before: {}", quiet.hosts());
+    assert!(quiet.most() <= 64, "{} connections at once", quiet.most());
+    let counted =
+        || world.sql().query_row("SELECT count(*) FROM tasks WHERE state = 'done'", [], |row| row.get(0));
+    wait_until("all good pages are settled", || counted() == Ok(40));
+    drop(running);
+}
+
+/// B10: today's list began with a hundred hosts that hang, and nothing else of it was fetched.
+#[test]
+fn a_hundred_hosts_that_never_answer_do_not_keep_forty_good_pages() {
+    let quiet = Quiet::start(Manner::Silent);
+    fetch(&quiet, 100, &[]);
+}
+
+/// B10
+#[test]
+fn nor_do_they_where_robots_txt_is_not_asked() {
+    let quiet = Quiet::start(Manner::Silent);
+    fetch(&quiet, 100, &["--robots", "ignore"]);
+}
+
+/// B10
+#[test]
+fn bodies_that_drip_do_not_keep_the_others() {
+    let quiet = Quiet::start(Manner::Drips);
+    fetch(&quiet, 100, &["--robots", "ignore"]);
+}
+
+/// B10: one source whose items all hang, beside another.
+#[test]
+fn a_source_whose_items_hang_does_not_keep_another() {
+    let (world, quiet, site) = (World::new(), Quiet::start(Manner::Silent), good());
+    let config = "[http]\nallow_private = [\"127.0.0.0/8\"]\n[job]\nconcurrency = 16\n[scrape]\nmin_interval = 0\nmax_bulk_batch_size = 1000\n";
+    world.write("comity.toml", config);
+    let feed = |urls: Vec<String>| {
+        let items: Vec<(String, String)> =
+            urls.into_iter().enumerate().map(|(nth, url)| (format!("n{nth}"), url)).collect();
+        rss(&items.iter().map(|(title, url)| (title.as_str(), url.as_str())).collect::<Vec<_>>())
+    };
+    let hangs = feed((0..400).map(|nth| quiet.url(nth)).collect());
+    let fine = feed((0..10).map(|nth| good_url(&site, nth)).collect());
+    let feeds = Site::start(move |asked| {
+        let body = match asked.path {
+            "/hangs.rss" => hangs.clone(),
+            "/fine.rss" => fine.clone(),
+            _ => return Answer::status(404),
+        };
+        Answer { status: 200, body, ..Answer::default() }.header("Content-Type", "application/rss+xml")
+    });
+    // The one that hangs is read first.
+    add(&world, &(feeds.url() + "/hangs.rss"), &[]);
+    add(&world, &(feeds.url() + "/fine.rss"), &[]);
+    let running = world.start(&["--json", "run"]);
+    wait_until("the items of the other source were asked for", || pages(&site.log()) == 10);
+    let took = (now_us() - running.started_us) as f64 / 1e6;
+    println!("400 items that hang: the other source after {took:.1} s, at most {} connections", quiet.most());
+    assert!(quiet.most() <= 64, "{} connections at once", quiet.most());
+    assert!(quiet.hosts() > 16, "they were tried before: {}", quiet.hosts());
+    drop(running);
+}
