@@ -14,7 +14,7 @@ use crate::transport::{Answered, Depart, Request, SendError, Transport, Transpor
 /// Why a request did not get an answer.
 #[derive(Debug)]
 pub(crate) enum Unsent {
-    /// It was not its time after all; nothing was sent.
+    /// It was not its time after all, or there was no descriptor for it; nothing was sent.
     Withheld,
     /// The connection did not work.
     Broken(TransportError),
@@ -28,6 +28,8 @@ pub(crate) async fn send(
 ) -> Result<Answered, Unsent> {
     let answered = transport.send(request, Departing(permit)).await.map_err(|error| match error {
         SendError::Withheld(()) => Unsent::Withheld,
+        // Nor could it be: that is our own trouble, and it takes its place in line again.
+        SendError::Failed(cause) if cause.is_ours() => Unsent::Withheld,
         SendError::Failed(cause) => Unsent::Broken(cause),
     })?;
     note_written(&answered, permit);

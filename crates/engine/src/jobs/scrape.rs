@@ -174,7 +174,10 @@ impl Trip {
         let witness = recording.as_ref().map(Recording::witness);
         let asked = Request { witness, ..request(&self.url, self.lead) };
         let beginning = Beginning { pool: &pool, departing: Departing(&mut permit), scrape, task, hold };
-        let sent = pool.transport.send(asked, beginning).await;
+        let sent = pool.transport.send(asked, beginning).await.map_err(|error| match error {
+            SendError::Failed(cause) if cause.is_ours() => SendError::Withheld(Stays::Withheld),
+            error => error,
+        });
         if let (Some(scrape), Ok(_) | Err(SendError::Failed(_))) = (&mut self.scrape, &sent) {
             scrape.sent();
         }
