@@ -23,6 +23,8 @@ use clap::Parser;
 fn main() -> std::process::ExitCode {
     let args = args::Args::parse();
     let json = args.global.json;
+    // Each site has a connection of its own: the usual soft limit of 1,024 open files is soon reached.
+    comity::descriptors::raise_limit();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return exit::failed(&error.into(), json),

@@ -19,7 +19,7 @@
 //! # }
 //! ```
 //!
-//! Modules in reading order: [`clock`], [`event`], [`shown`]; [`gate`], [`limiter`], [`status`]; [`transport`], [`address`],
+//! Modules in reading order: [`clock`], [`event`], [`shown`]; [`gate`], [`limiter`], [`status`]; [`descriptors`], [`transport`], [`address`],
 //! [`robots`], [`client`], [`layer`]; [`archive`], [`jobs`]; [`connectors`], [`exchange`], [`pipeline`]; [`wiki`]; [`config`].
 
 // Time and what happens,
@@ -35,6 +35,7 @@ pub mod status;
 // how it is sent,
 pub mod address;
 pub mod client;
+pub mod descriptors;
 pub mod layer;
 pub mod robots;
 pub mod transport;

@@ -5,14 +5,14 @@
 //! somebody's browser can drive it.
 
 use std::borrow::Cow;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use comity::config::{Role, Token};
 use http::header::{AUTHORIZATION, HOST, ORIGIN};
-use http::{HeaderMap, HeaderName};
+use http::{HeaderMap, HeaderName, Uri};
 use ring::rand::{SecureRandom, SystemRandom};
 
 use crate::problem::{Kind, Problem};
@@ -98,10 +98,11 @@ impl Door {
         self.tokens.is_empty()
     }
 
-    /// Who asks with these headers.
-    pub(crate) fn admit(&self, headers: &HeaderMap) -> Result<Caller, Problem> {
+    /// Who asks for `uri` with these headers.
+    pub(crate) fn admit(&self, uri: &Uri, headers: &HeaderMap) -> Result<Caller, Problem> {
+        let host = only_host(uri, headers)?;
         if self.is_open() {
-            self.is_for_us(headers)?;
+            self.is_for_us(&host, headers)?;
             return Ok(Caller { role: Role::Admin, id: 0 });
         }
         let missing = || {
@@ -120,10 +121,8 @@ impl Door {
     }
 
     /// Called by a name of ours, and not by a web page.
-    fn is_for_us(&self, headers: &HeaderMap) -> Result<(), Problem> {
-        let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
-        let host = lower_case(host);
-        if !self.is_ours(without_port(&host)) {
+    fn is_for_us(&self, host: &str, headers: &HeaderMap) -> Result<(), Problem> {
+        if !Name::parse(host).is_some_and(|name| self.is_ours(&name)) {
             return Err(Problem::new(
                 Kind::Foreign,
                 "the Host of the request is not a name of this service; serve.hosts lists more names",
@@ -131,24 +130,20 @@ impl Door {
         }
         let same = |origin: &str| {
             let origin = origin.to_ascii_lowercase();
-            origin.strip_prefix("http://").or(origin.strip_prefix("https://")) == Some(&*host)
+            origin.strip_prefix("http://").or(origin.strip_prefix("https://")) == Some(host)
         };
-        let foreign = match headers.get(ORIGIN) {
-            Some(origin) => !origin.to_str().is_ok_and(same),
-            None => false,
-        };
-        let site = headers.get(SEC_FETCH_SITE).and_then(|site| site.to_str().ok());
-        if foreign || site.is_some_and(|site| !matches!(site, "same-origin" | "none")) {
+        let is_foreign = headers.get_all(ORIGIN).iter().any(|origin| !origin.to_str().is_ok_and(same));
+        let mut sites = headers.get_all(SEC_FETCH_SITE).iter();
+        if is_foreign || sites.any(|site| !matches!(site.as_bytes(), b"same-origin" | b"none")) {
             return Err(Problem::new(Kind::Foreign, "web pages of other sites may not use this service"));
         }
         Ok(())
     }
 
-    fn is_ours(&self, name: &str) -> bool {
-        let address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-        match address {
-            Ok(address) => address.is_loopback() || self.everywhere,
-            Err(_) => name == "localhost" || self.hosts.iter().any(|host| host == name),
+    fn is_ours(&self, name: &Name<'_>) -> bool {
+        match name {
+            Name::Address(address) => address.is_loopback() || self.everywhere,
+            Name::Text(name) => *name == "localhost" || self.hosts.iter().any(|host| host == name),
         }
     }
 }
@@ -171,10 +166,45 @@ fn lower_case(text: &str) -> Cow<'_, str> {
     }
 }
 
-fn without_port(host: &str) -> &str {
-    match host.rfind(']') {
-        Some(end) => &host[..=end],
-        None => host.split(':').next().unwrap_or_default(),
+/// What the service was called by, in lower case; empty if nobody said. Whoever says it twice, or one thing in the
+/// request line and another below it, may mean anything.
+fn only_host<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Result<Cow<'a, str>, Problem> {
+    let mut said = headers.get_all(HOST).iter();
+    let host = match (said.next(), said.next()) {
+        (None, _) => Cow::Borrowed(""),
+        (Some(host), None) => lower_case(host.to_str().unwrap_or_default()),
+        (Some(_), Some(_)) => return Err(Problem::new(Kind::Foreign, "the request has more than one Host")),
+    };
+    if uri.authority().is_some_and(|authority| !authority.as_str().eq_ignore_ascii_case(&host)) {
+        return Err(Problem::new(Kind::Foreign, "the Host of the request is not that of its request line"));
+    }
+    Ok(host)
+}
+
+/// A host as a `Host` header names it.
+#[derive(Debug, PartialEq, Eq)]
+enum Name<'a> {
+    Address(IpAddr),
+    Text(&'a str),
+}
+
+impl<'a> Name<'a> {
+    /// Reads a host with or without a port: all of the text, or nothing.
+    fn parse(host: &'a str) -> Option<Self> {
+        let (name, after) = match host.strip_prefix('[') {
+            Some(bracketed) => {
+                let (address, after) = bracketed.split_once(']')?;
+                (Self::Address(address.parse::<Ipv6Addr>().ok()?.into()), after)
+            }
+            None => {
+                let (name, after) = host.split_at(host.find(':').unwrap_or(host.len()));
+                let address = name.parse::<Ipv4Addr>().ok();
+                (address.map_or(Self::Text(name), |address| Self::Address(address.into())), after)
+            }
+        };
+        let is_port =
+            |port: &str| port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse::<u16>().is_ok();
+        (after.is_empty() || after.strip_prefix(':').is_some_and(is_port)).then_some(name)
     }
 }
 
@@ -193,6 +223,11 @@ mod tests {
         pairs.iter().map(pair).collect()
     }
 
+    /// Who asks for a path.
+    fn admit(door: &Door, headers: &HeaderMap) -> Result<Caller, Problem> {
+        door.admit(&Uri::from_static("/v1/check"), headers)
+    }
+
     fn open(listens_on: &str) -> Door {
         Door::new(Vec::new(), vec!["comity.internal".to_owned()], listens_on.parse().unwrap())
     }
@@ -203,14 +238,14 @@ mod tests {
         for host in
             ["127.0.0.1:7878", "localhost:7878", "[::1]:7878", "127.9.9.9", "comity.internal", "LOCALHOST"]
         {
-            assert!(door.admit(&headers(&[("host", host)])).is_ok(), "{host}");
+            assert!(admit(&door, &headers(&[("host", host)])).is_ok(), "{host}");
         }
         for host in ["evil.example", "10.0.0.1:7878", "127.0.0.1.evil.example", "localhost.evil.example", ""]
         {
-            assert!(door.admit(&headers(&[("host", host)])).is_err(), "{host}");
+            assert!(admit(&door, &headers(&[("host", host)])).is_err(), "{host}");
         }
-        assert!(door.admit(&HeaderMap::new()).is_err());
-        let from = |name, value| door.admit(&headers(&[("host", "localhost:7878"), (name, value)])).is_ok();
+        assert!(admit(&door, &HeaderMap::new()).is_err());
+        let from = |name, value| admit(&door, &headers(&[("host", "localhost:7878"), (name, value)])).is_ok();
         assert!(from("origin", "http://localhost:7878") && from("sec-fetch-site", "same-origin"));
         for origin in ["https://evil.example", "null", "http://localhost:1234", "http://localhost"] {
             assert!(!from("origin", origin), "{origin}");
@@ -218,11 +253,89 @@ mod tests {
         assert!(!from("sec-fetch-site", "cross-site") && !from("sec-fetch-site", "same-site"));
     }
 
+    /// B82: what begins like a name of ours and goes on is another name.
+    #[test]
+    fn a_host_is_read_to_its_end() {
+        let door = open("127.0.0.1");
+        for ours in ["[::1]", "127.0.0.1", "localhost", "comity.internal"] {
+            assert!(admit(&door, &headers(&[("host", ours)])).is_ok(), "{ours}");
+            assert!(admit(&door, &headers(&[("host", &format!("{ours}:65535"))])).is_ok(), "{ours}");
+            for more in [
+                ".evil",
+                ":7878.evil",
+                ":7878@evil",
+                ":+80",
+                ":65536",
+                ":",
+                ":80:80",
+                "@evil",
+                "/evil",
+                "]",
+                "%25",
+                " evil",
+                ",evil",
+            ] {
+                let host = format!("{ours}{more}");
+                assert!(admit(&door, &headers(&[("host", &host)])).is_err(), "{host}");
+            }
+            for before in ["evil@", "evil:80@", "evil.", "[", "http://"] {
+                let host = format!("{before}{ours}");
+                assert!(admit(&door, &headers(&[("host", &host)])).is_err(), "{host}");
+            }
+        }
+        for other in ["::1", "[127.0.0.1]", "[localhost]", "[::1", "[::1%25lo]", "127.1", "0x7f.0.0.1"] {
+            assert!(admit(&door, &headers(&[("host", other)])).is_err(), "{other}");
+        }
+    }
+
+    /// Whatever is accepted is one of our names with an optional port, and nothing else.
+    #[test]
+    fn no_text_put_together_from_pieces_gets_past() {
+        let door = open("127.0.0.1");
+        // Nothing is a longer address.
+        let ours = ["[::1]", "127.0.0.255", "localhost"];
+        let pieces = ["[::1]", "127.0.0.255", "localhost", ":", "80", ".", "evil", "@", "[", "]"];
+        let mut texts = vec![String::new()];
+        let mut accepted = 0;
+        for _ in 0..4 {
+            texts = texts.iter().flat_map(|text| pieces.map(|piece| format!("{text}{piece}"))).collect();
+            for text in texts.iter().filter(|text| admit(&door, &headers(&[("host", text)])).is_ok()) {
+                let rest = ours.iter().find_map(|name| text.strip_prefix(name)).unwrap();
+                let port = rest.strip_prefix(':').map(|port| port.bytes().all(|byte| byte.is_ascii_digit()));
+                assert!(rest.is_empty() || port == Some(true), "{text}");
+                accepted += 1;
+            }
+        }
+        assert_eq!(accepted, 3 * 3, "bare, with a port of two digits and with one of four");
+    }
+
+    #[test]
+    fn two_hosts_or_two_opinions_about_it_are_refused() {
+        let tokens =
+            Door::new(vec![Token::of(Role::Use, "a-token-to-use-it")], Vec::new(), IpAddr::from([0; 4]));
+        let token = ("authorization", "Bearer a-token-to-use-it");
+        for door in [open("127.0.0.1"), tokens] {
+            for two in [["localhost", "localhost"], ["localhost", "evil"], ["evil", "localhost"]] {
+                let both = headers(&[("host", two[0]), ("host", two[1]), token]);
+                assert!(admit(&door, &both).is_err(), "{two:?}");
+            }
+            let by =
+                |uri: &str| door.admit(&uri.parse().unwrap(), &headers(&[("host", "localhost:7878"), token]));
+            assert!(by("http://LOCALHOST:7878/v1/check").is_ok());
+            for uri in ["http://evil/v1/check", "http://localhost/v1/check", "http://me@localhost:7878/"] {
+                assert!(by(uri).is_err(), "{uri}");
+            }
+        }
+        let pages =
+            headers(&[("host", "localhost"), ("origin", "http://localhost"), ("origin", "http://evil")]);
+        assert!(admit(&open("127.0.0.1"), &pages).is_err());
+    }
+
     #[test]
     fn elsewhere_any_address_will_do_but_no_name_that_others_gave_us() {
         let door = open("0.0.0.0");
-        assert!(door.admit(&headers(&[("host", "10.0.0.1:7878")])).is_ok());
-        assert!(door.admit(&headers(&[("host", "evil.example")])).is_err());
+        assert!(admit(&door, &headers(&[("host", "10.0.0.1:7878")])).is_ok());
+        assert!(admit(&door, &headers(&[("host", "evil.example")])).is_err());
     }
 
     #[test]
@@ -231,7 +344,7 @@ mod tests {
         let tokens = vec![Token::of(Role::Use, use_token), Token::of(Role::Admin, admin)];
         let door = Door::new(tokens, Vec::new(), "0.0.0.0".parse().unwrap());
         let role =
-            |value: &str| door.admit(&headers(&[("authorization", value)])).map(|caller| caller.role).ok();
+            |value: &str| admit(&door, &headers(&[("authorization", value)])).map(|caller| caller.role).ok();
         assert_eq!(role(&format!("Bearer {use_token}")), Some(Role::Use));
         assert_eq!(role(&format!("bearer  {admin} ")), Some(Role::Admin));
         for value in
@@ -239,7 +352,7 @@ mod tests {
         {
             assert_eq!(role(value), None, "{value}");
         }
-        assert!(door.admit(&headers(&[("host", "127.0.0.1")])).is_err());
+        assert!(admit(&door, &headers(&[("host", "127.0.0.1")])).is_err());
     }
 
     #[test]

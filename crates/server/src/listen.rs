@@ -112,16 +112,7 @@ async fn turn_away(mut stream: TcpStream) {
 /// So many connections at most, and no more than the system gives us files for: the limit is raised as far as we
 /// may, and some are left for the store.
 pub(crate) fn connections_max(wanted: usize) -> usize {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    let needed = wanted as u64 + FILES_BESIDE;
-    let mut files = current.unwrap_or(u64::MAX);
-    if files < needed {
-        let raised = maximum.map_or(needed, |maximum| maximum.min(needed));
-        if setrlimit(Resource::Nofile, Rlimit { current: Some(raised), maximum }).is_ok() {
-            files = raised;
-        }
-    }
+    let files = comity::descriptors::raise_limit();
     let fit = usize::try_from(files.saturating_sub(FILES_BESIDE)).unwrap_or(usize::MAX).max(1);
     // A few less make no difference to anybody.
     if fit < wanted / 2 {

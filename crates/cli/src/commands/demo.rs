@@ -15,14 +15,17 @@ use serde_json::{Map, Value, json};
 use super::{fetch, playground};
 use crate::args::{Demo, Fetch, Format, Global, Keep, Run};
 use crate::playground::{Playground, Tally};
+use crate::signals::Signals;
 use crate::{exit, output};
 
 pub(crate) async fn run(global: &Global, demo: &Demo) -> anyhow::Result<u8> {
+    // Listened for before there is a folder: nothing but a kill may leave it behind.
+    let mut signals = Signals::new()?;
     let folder = new_folder()?;
     if !demo.keep {
         exit::clears(&folder);
     }
-    let result = play(global, &folder).await;
+    let result = play(global, &folder, &mut signals).await;
     match (demo.keep, &result) {
         (false, _) => exit::clear(),
         (true, Ok(_)) if !global.json => {
@@ -46,7 +49,7 @@ fn new_folder() -> anyhow::Result<PathBuf> {
     Ok(folder)
 }
 
-async fn play(global: &Global, folder: &Path) -> anyhow::Result<u8> {
+async fn play(global: &Global, folder: &Path, signals: &mut Signals) -> anyhow::Result<u8> {
     let began = Clock::new();
     let began_at = began.now();
     let playground = Playground::start(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
@@ -64,6 +67,9 @@ async fn play(global: &Global, folder: &Path) -> anyhow::Result<u8> {
         introduce(&playground);
     }
     let mut code = fetch::run(&inner, job(&playground, folder)).await?;
+    if signals.is_stop_asked().await {
+        code = exit::INTERRUPTED;
+    }
     if code != exit::INTERRUPTED {
         follow(&*store::open(&place)?, &playground).await?;
         if !global.quiet && !global.json {

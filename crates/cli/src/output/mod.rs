@@ -70,7 +70,7 @@ pub(crate) fn error(error: &anyhow::Error, json: bool, code: u8) {
     }
     let message = causes.join(": ");
     for (nth, text) in message.lines().enumerate() {
-        eprintln!("{}{}", if nth == 0 { "error: " } else { "       " }, legible(text));
+        say(&format!("{}{}\n", if nth == 0 { "error: " } else { "       " }, legible(text)));
     }
     if json {
         object(&json!({ "error": message, "code": code }));

@@ -54,6 +54,16 @@ impl World {
         Running { child: command.spawn().unwrap(), out, err, started_us }
     }
 
+    /// The command with `args`, which may have so many files open and no more.
+    pub(crate) fn limited(&self, files: u32, args: &[&str]) -> Command {
+        let plain = self.command(args);
+        let mut command = Command::new("/bin/bash");
+        command.args(["-c", &format!("ulimit -n {files} && exec \"$0\" \"$@\"")]);
+        command.arg(plain.get_program()).args(plain.get_args());
+        command.current_dir(self.folder.path()).env_clear().stdin(Stdio::null());
+        command
+    }
+
     /// Runs to the end.
     pub(crate) fn run(&self, args: &[&str]) -> Done {
         self.start(args).wait()

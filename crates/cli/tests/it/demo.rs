@@ -40,6 +40,19 @@ fn the_demo_fetches_everything_and_nothing_early() {
 }
 
 #[test]
+fn a_demo_whose_terminal_closes_leaves_nothing_behind() {
+    let world = World::new();
+    std::fs::create_dir(world.path("tmp")).unwrap();
+    let place = world.path("tmp");
+    let env = [("TMPDIR", place.to_str().unwrap())];
+    let terminal = Terminal::open(&world, 110, 40, &env, "comity demo");
+    terminal.until("the server asked to wait");
+    assert_eq!(std::fs::read_dir(&place).unwrap().count(), 1);
+    terminal.close();
+    wait_until("its folder is gone", || std::fs::read_dir(&place).unwrap().count() == 0);
+}
+
+#[test]
 fn a_demo_that_is_stopped_leaves_nothing_behind() {
     for presses in [1, 2] {
         let world = World::new();

@@ -27,6 +27,7 @@ mod config;
 mod contrib;
 mod decide;
 mod demo;
+mod descriptors;
 mod documents;
 mod domains;
 mod examples;

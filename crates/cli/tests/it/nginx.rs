@@ -18,7 +18,7 @@ pub(crate) struct Nginx {
 }
 
 impl Nginx {
-    /// Answers every path with a page, but for `locations`.
+    /// Answers every path with a page, but for `locations`, in which `{PORT}` stands for its port.
     pub(crate) fn start(locations: &str) -> Self {
         assert!(
             std::path::Path::new(NGINX).exists(),
@@ -46,6 +46,16 @@ impl Nginx {
             TcpStream::connect(("127.0.0.1", port)).is_ok() || nginx.child.try_wait().unwrap().is_some()
         });
         nginx.child.try_wait().unwrap().is_none().then_some(nginx)
+    }
+
+    /// Answers on so many hosts, and as `locations` say.
+    pub(crate) fn on_hosts(count: usize, locations: &str) -> (Self, Vec<String>) {
+        let hosts: Vec<String> =
+            (0..count).map(|nth| format!("127.9.{}.{}", nth / 200, nth % 200 + 1)).collect();
+        let listens: String = hosts.iter().map(|host| format!("listen {host}:{{PORT}};\n")).collect();
+        let nginx = Self::start(&format!("{listens}{locations}"));
+        let urls = hosts.iter().map(|host| format!("http://{host}:{}", nginx.port)).collect();
+        (nginx, urls)
     }
 
     pub(crate) fn url(&self) -> String {
@@ -137,10 +147,11 @@ fn first() -> Command {
 }
 
 fn configure(folder: &str, port: u16, locations: &str) -> String {
+    let locations = locations.replace("{PORT}", &port.to_string());
     format!(
         "user root; daemon off; worker_processes 1; pid {folder}/pid;
 error_log {folder}/error.log warn;
-events {{ worker_connections 512; }}
+events {{ worker_connections 2048; }}
 http {{
     default_type text/html;
     log_format starts '$msec $request_time $host $server_port $uri $status $connection';

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::comity::{Running, World, list};
 use crate::log::{assert_each_once, counts, now_us, told, wait_until};
 use crate::site::{Answer, Site};
+use crate::terminal::Terminal;
 
 /// Each page takes a second.
 fn slow() -> Site {
@@ -34,7 +35,7 @@ fn fetch(world: &World, site: &Site) -> Running {
 /// B11, B74: what is in flight is finished and kept, and the job goes on later.
 #[test]
 fn the_first_signal_finishes_what_is_in_flight() {
-    for name in ["INT", "TERM"] {
+    for name in ["INT", "TERM", "HUP"] {
         let (world, site) = (World::new(), slow());
         let running = fetch(&world, &site);
         site.wait_for(1);
@@ -88,4 +89,50 @@ fn a_signal_ends_a_wait() {
     running.wait().expect(130);
     assert!(now_us() - asked < 5_000_000, "{} µs", now_us() - asked);
     assert_eq!(site.log().len(), 1);
+}
+
+/// Shell and system both report that a terminal closed: that is not somebody who presses Ctrl-C twice.
+#[test]
+fn hanging_up_twice_still_finishes_what_is_in_flight() {
+    let (world, site) = (World::new(), slow());
+    let running = fetch(&world, &site);
+    site.wait_for(1);
+    for _ in 0..3 {
+        running.signal("HUP");
+        wait_until("it says that it stops", || running.said().contains("stopping"));
+    }
+    running.wait().expect(130);
+    assert_eq!(world.index("pages").len(), 1);
+}
+
+/// Whoever starts it with nohup wants it to outlive the terminal.
+#[test]
+fn under_nohup_a_hang_up_changes_nothing() {
+    let (world, site) = (World::new(), slow());
+    let input = world.write("list", &list(&site.url(), "p", 3));
+    let plain = world.command(&["fetch", "--input", input.to_str().unwrap(), "--robots", "ignore"]);
+    let mut command = std::process::Command::new("/usr/bin/nohup");
+    command.arg(plain.get_program()).args(plain.get_args()).args(["--delay", "20ms", "--out", "pages"]);
+    command.current_dir(world.path("")).env_clear().stdin(std::process::Stdio::null());
+    let running = world.begin(command);
+    site.wait_for(1);
+    running.signal("HUP");
+    running.wait().expect(0);
+    assert_eq!(world.index("pages").len(), 3);
+}
+
+/// B11, B74: the terminal that it runs in is closed.
+#[test]
+fn a_terminal_that_closes_ends_a_fetch_as_ctrl_c_does() {
+    let (world, site) = (World::new(), slow());
+    world.write("list", &list(&site.url(), "p", 5));
+    let line = "comity fetch --input list --job one --delay 20ms --robots ignore --out pages --store sqlite:comity.db";
+    let terminal = Terminal::open(&world, 100, 30, &[], line);
+    site.wait_for(1);
+    terminal.close();
+    // Nobody is told how it ends; what was in flight is kept, and not asked for again.
+    wait_until("the page in flight is kept", || world.index("pages").len() == 1);
+    world.run(&["fetch", "--job", "one"]).expect(0);
+    assert_each_once(&site.log(), "p", 5);
+    assert_eq!(world.index("pages").len(), 5);
 }

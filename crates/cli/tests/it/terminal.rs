@@ -69,6 +69,9 @@ impl Terminal {
         self.tmux(&["resize-window", "-x", &columns.to_string(), "-y", &rows.to_string()]);
     }
 
+    /// Closes it, as somebody does who closes its window.
+    pub(crate) fn close(self) {}
+
     pub(crate) fn press(&self, key: &str) {
         self.tmux(&["send-keys", key]);
     }

@@ -3,13 +3,14 @@
 //! A body is written beside its place and moved there when it is whole; its line in the index follows. After a
 //! kill a page may be fetched again and have two lines: the last one counts.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use serde_json::json;
 
+use super::below::Below;
 use super::names::file_name;
 use super::{ArchiveError, Head, Kept, WholeFile};
 use crate::lock;
@@ -45,19 +46,16 @@ impl Files {
     /// The folder at `folder`, which is made when it is not there.
     pub fn open(folder: impl Into<PathBuf>) -> Result<Self, ArchiveError> {
         let folder = folder.into();
-        fs::create_dir_all(&folder).map_err(at(&folder))?;
-        let path = folder.join("index.jsonl");
-        let file = open_index(&path).map_err(at(&path))?;
+        let (below, path) = (Below::new(&folder, &[]), folder.join(INDEX));
+        below.make().map_err(at(&folder))?;
+        let file = open_index(&below).map_err(at(&path))?;
         Ok(Self { folder, index: Arc::new(Index { path, file: Mutex::new(file) }) })
     }
 
     pub(super) fn begin(&self, head: Head<'_>) -> Result<Draft, ArchiveError> {
         let name = file_name(head.final_url, head.content_type);
         let path = self.folder.join(&name);
-        if let Some(parent) = path.parent() {
-            fs::create_dir_all(parent).map_err(at(parent))?;
-        }
-        let file = WholeFile::create(&path).map_err(at(&path))?;
+        let file = WholeFile::create_below(&self.folder, &name).map_err(at(&path))?;
         Ok(Draft {
             file,
             path,
@@ -73,8 +71,8 @@ impl Files {
 }
 
 /// Opens the index to add to it. A line that a kill cut short is ended, so that the next one stands alone.
-fn open_index(path: &Path) -> io::Result<File> {
-    let mut file = OpenOptions::new().create(true).read(true).append(true).open(path)?;
+fn open_index(folder: &Below) -> io::Result<File> {
+    let mut file = folder.append(INDEX)?;
     if file.seek(SeekFrom::End(0))? > 0 {
         file.seek(SeekFrom::End(-1))?;
         let mut last = [0];
@@ -89,11 +87,11 @@ fn open_index(path: &Path) -> io::Result<File> {
 impl Draft {
     pub(super) fn write(&mut self, chunk: &[u8]) -> Result<(), ArchiveError> {
         self.bytes += chunk.len() as u64;
-        self.file.write_all(chunk).map_err(at(self.file.part()))
+        self.file.write_all(chunk).map_err(at(&self.file.part()))
     }
 
     pub(super) fn finish(self) -> Result<Kept, ArchiveError> {
-        let part = at(self.file.part());
+        let part = at(&self.file.part());
         self.file.finish().map_err(part)?;
         let line = json!({
             "url": self.url,
@@ -114,3 +112,5 @@ fn at(place: &Path) -> impl FnOnce(io::Error) -> ArchiveError + use<> {
     let place = place.to_owned();
     move |cause| ArchiveError { place, cause }
 }
+
+const INDEX: &str = "index.jsonl";

@@ -1,10 +1,12 @@
 //! What was fetched, and where it is kept. A body is on disk before its task is settled.
 
+mod below;
 mod files;
 mod names;
 mod warc;
 mod whole;
 
+pub(crate) use below::read_below;
 pub use files::Files;
 pub use warc::Warc;
 pub(crate) use warc::{Ending, Recording};

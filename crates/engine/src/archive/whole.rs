@@ -1,37 +1,63 @@
 //! A file that is whole or not there: written beside its place, and moved there at the end. Whoever gives up on the
-//! way leaves nothing behind.
+//! way leaves nothing behind, and no link that lies in the way is followed.
 
-use std::fs::{self, File};
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::below::Below;
 
 /// A file that is being written. Dropped unfinished, it leaves nothing behind.
 #[derive(Debug)]
 pub struct WholeFile {
     file: BufWriter<File>,
-    part: PathBuf,
-    path: PathBuf,
+    folder: Below,
+    part: OsString,
+    name: OsString,
     is_moved: bool,
 }
 
 impl WholeFile {
-    /// Begins a file that is to be at `path`.
-    pub fn create(path: impl Into<PathBuf>) -> io::Result<Self> {
-        let path = path.into();
-        if path.file_name().is_none() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "expected the name of a file"));
+    /// Begins a file that is to be at `path`, in a folder that is there.
+    pub fn create(path: impl AsRef<Path>) -> io::Result<Self> {
+        let path = path.as_ref();
+        let wrong = || io::Error::new(io::ErrorKind::InvalidInput, "expected the name of a file");
+        let name = path.file_name().ok_or_else(wrong)?;
+        Self::begin(Below::new(path.parent().unwrap_or(Path::new("")), &[]), name)
+    }
+
+    /// Begins a file that is to be at `name`, which has `/` between its parts, below the folder `root`. Folders that are
+    /// not there are made; links below `root` are not followed.
+    pub fn create_below(root: &Path, name: &str) -> io::Result<Self> {
+        let mut way: Vec<&str> = name.split('/').collect();
+        let name = way.pop().unwrap_or_default();
+        let folder = Below::new(root, &way);
+        folder.make()?;
+        Self::begin(folder, name.as_ref())
+    }
+
+    fn begin(folder: Below, name: &OsStr) -> io::Result<Self> {
+        loop {
+            // Others may write to the same place at once: each writes beside it, and the last one stays.
+            let nth = BEGUN.fetch_add(1, Ordering::Relaxed);
+            let mut part = name.to_owned();
+            part.push(format!(".{}-{nth}.part", std::process::id()));
+            match folder.create(&part) {
+                // Somebody with our number was killed here, or put it in our way.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                created => {
+                    let (file, name) = (BufWriter::new(created?), name.to_owned());
+                    return Ok(Self { file, folder, part, name, is_moved: false });
+                }
+            }
         }
-        // Others may write to the same place at once: each writes beside it, and the last one stays.
-        let nth = BEGUN.fetch_add(1, Ordering::Relaxed);
-        let part = path.with_added_extension(format!("{}-{nth}.part", std::process::id()));
-        let file = BufWriter::new(File::create(&part)?);
-        Ok(Self { file, part, path, is_moved: false })
     }
 
     /// Where it is until it is whole.
-    pub fn part(&self) -> &Path {
-        &self.part
+    pub fn part(&self) -> PathBuf {
+        self.folder.path().join(&self.part)
     }
 
     /// It is whole. It survives the end of this process, but perhaps not a power cut.
@@ -48,7 +74,7 @@ impl WholeFile {
     }
 
     fn put(&mut self) -> io::Result<()> {
-        fs::rename(&self.part, &self.path)?;
+        self.folder.rename(&self.part, &self.name)?;
         self.is_moved = true;
         Ok(())
     }
@@ -67,7 +93,7 @@ impl Write for WholeFile {
 impl Drop for WholeFile {
     fn drop(&mut self) {
         if !self.is_moved {
-            let _ = fs::remove_file(&self.part);
+            let _ = self.folder.remove(&self.part);
         }
     }
 }
@@ -77,6 +103,8 @@ static BEGUN: AtomicU64 = AtomicU64::new(0);
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
@@ -103,5 +131,33 @@ mod tests {
         assert!(third.finish().is_err(), "a folder is in its place");
         assert_eq!(names(), [path]);
         assert!(WholeFile::create("..").is_err());
+    }
+
+    /// A link in its place is replaced, one at its temporary name avoided, and one on the way refused.
+    #[cfg(unix)]
+    #[test]
+    fn links_in_its_way_are_not_followed() {
+        use std::os::unix::fs::symlink;
+        let (folder, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let victim = elsewhere.path().join("victim");
+        fs::write(&victim, "untouched").unwrap();
+        fs::create_dir(folder.path().join("host")).unwrap();
+        symlink(&victim, folder.path().join("host/page")).unwrap();
+        // Others write files at the same time: some of these are theirs, the next of ours is among the rest.
+        let next = BEGUN.load(Ordering::Relaxed);
+        for nth in next..next + 1_000 {
+            let part = format!("host/page.{}-{nth}.part", std::process::id());
+            symlink(&victim, folder.path().join(part)).unwrap();
+        }
+        let mut file = WholeFile::create_below(folder.path(), "host/page").unwrap();
+        file.write_all(b"page").unwrap();
+        file.finish().unwrap();
+        let page = folder.path().join("host/page");
+        assert!(fs::symlink_metadata(&page).unwrap().is_file());
+        assert_eq!(fs::read(&page).unwrap(), b"page");
+        symlink(elsewhere.path(), folder.path().join("other")).unwrap();
+        assert!(WholeFile::create_below(folder.path(), "other/page").is_err());
+        assert_eq!(fs::read(&victim).unwrap(), b"untouched");
+        assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 1);
     }
 }

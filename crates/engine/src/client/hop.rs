@@ -16,7 +16,7 @@ use crate::transport::{Answered, Body, Depart, Request, SendError, Transport, Tr
 /// Why a request did not get an answer.
 #[derive(Debug)]
 pub(crate) enum Unsent {
-    /// It was not its time after all; nothing was sent.
+    /// It was not its time after all, or there was no descriptor for it; nothing was sent.
     Withheld,
     /// The connection did not work.
     Broken(TransportError),
@@ -32,6 +32,8 @@ pub(crate) async fn send(
     let sent = unless_recalled(recall, transport.send(request, Departing(permit))).await;
     let answered = sent.map_err(|error| match error {
         SendError::Withheld(()) => Unsent::Withheld,
+        // Nor could it be: that is our own trouble, and it takes its place in line again.
+        SendError::Failed(cause) if cause.is_ours() => Unsent::Withheld,
         SendError::Failed(cause) => Unsent::Broken(cause),
     })?;
     note_answered(&answered, permit);

@@ -29,11 +29,12 @@ use url::Url;
 use super::scrape::{Key, Scrape, may_start, take_turn};
 use super::settler::{One, Settling, Tenant};
 use super::{Inner, unwritable};
-use crate::archive::{ArchiveError, Ending, Head, Kept, Recording};
+use crate::archive::{ArchiveError, Ending, Entry, Head, Kept, Recording};
 use crate::client::{
     LATER, Next, RobotsUnavailable, Unsent, next_hop, path_and_query, place, read_on, redirected_lead,
     request, send, told,
 };
+use crate::descriptors;
 use crate::gate::{Errand, Permit};
 use crate::transport::{Answered, Request, TransportError};
 
@@ -345,10 +346,23 @@ impl Trip {
             content_type,
             fetched_at: self.pool.now(),
         };
-        let mut entry = self.pool.archive.begin(head).map_err(Unkept::Archive)?;
+        let mut entry = self.begin_entry(head).await.map_err(Unkept::Archive)?;
         read_on(&mut answered.body, permit, |piece| entry.write(&piece).map_err(Unkept::Archive)).await?;
         let content_type = content_type.map(str::to_owned);
         entry.finish().map(|kept| Kept { content_type, ..kept }).map_err(Unkept::Archive)
+    }
+
+    /// Begins to keep a page. When there is no file descriptor for that, idle connections make room.
+    async fn begin_entry(&self, head: Head<'_>) -> Result<Entry, ArchiveError> {
+        for _ in 0..OPENED_AGAIN_MAX {
+            match self.pool.archive.begin(head) {
+                Err(error) if descriptors::ran_out(&error.cause) => {
+                    self.pool.transport.make_room(error.cause).await;
+                }
+                begun => return begun,
+            }
+        }
+        self.pool.archive.begin(head)
     }
 
     /// Where pages are kept nothing can be written: nothing is settled, and the work ends.
@@ -532,6 +546,8 @@ async fn drain(mut answered: Answered) {
 }
 
 const ASTRAY: &str = "redirected to something that isn't a valid http or https URL";
+/// How often a file is tried to be opened without a descriptor for it: for about ten seconds.
+const OPENED_AGAIN_MAX: u32 = 100;
 /// Longer than this is not worth a connection,
 const DRAIN: Duration = Duration::from_millis(50);
 /// and neither is more than this.

@@ -175,7 +175,11 @@ impl Trip {
         let asked = Request { witness, ..request(&self.url, self.lead) };
         let recall = permit.recall();
         let beginning = Beginning { pool: &pool, departing: Departing(&mut permit), scrape, task, hold };
-        let sent = unless_recalled(recall, pool.transport.send(asked, beginning)).await;
+        let sending = unless_recalled(recall, pool.transport.send(asked, beginning));
+        let sent = sending.await.map_err(|error| match error {
+            SendError::Failed(cause) if cause.is_ours() => SendError::Withheld(Stays::Withheld),
+            error => error,
+        });
         if let (Some(scrape), Ok(_) | Err(SendError::Failed(_))) = (&mut self.scrape, &sent) {
             scrape.sent();
         }

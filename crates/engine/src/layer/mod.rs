@@ -34,6 +34,7 @@ use url::Url;
 use self::body::OnWire;
 use crate::client::{is_hold, told};
 use crate::clock::micros;
+use crate::descriptors;
 use crate::event::shown;
 use crate::gate::{Gate, GateError, Permit};
 
@@ -249,7 +250,12 @@ fn judge(error: &(dyn Error + 'static)) -> Option<Option<Breakdown>> {
         return if error.is_user() { Some(None) } else { late(error.is_timeout()) };
     }
     if let Some(error) = error.downcast_ref::<io::Error>() {
-        return late(error.kind() == io::ErrorKind::TimedOut);
+        // Without a descriptor nothing was sent.
+        return if descriptors::ran_out(error) {
+            Some(None)
+        } else {
+            late(error.kind() == io::ErrorKind::TimedOut)
+        };
     }
     late(error.is::<tokio::time::error::Elapsed>())
 }
@@ -275,6 +281,8 @@ mod tests {
         let of = |kind: io::ErrorKind| breakdown(&Outer(kind.into()));
         assert_eq!(of(io::ErrorKind::TimedOut), Some(Breakdown::TimedOut));
         assert_eq!(of(io::ErrorKind::ConnectionReset), Some(Breakdown::Disconnected));
+        #[cfg(unix)]
+        assert_eq!(breakdown(&Outer(rustix::io::Errno::MFILE.into())), None, "nothing was sent");
         let text = io::Error::other("timed out");
         assert_eq!(breakdown(&text), Some(Breakdown::Disconnected), "words do not count");
     }

@@ -27,8 +27,10 @@ use super::guard::{self, Allowance};
 use super::noticed::Noticed;
 use super::origin::{Form, Hops, Origin, Route};
 use super::proxy::Proxies;
+use super::slots::Slot;
 use super::tunnel::tunnel;
 use super::{Settings, tls};
+use crate::descriptors;
 
 /// Opens connections.
 pub(super) struct Dialer {
@@ -61,14 +63,15 @@ impl Dialer {
     }
 
     /// A new connection to `origin`, ready for a request.
-    pub(super) async fn open(&self, origin: Arc<Origin>) -> Result<Connection, TransportError> {
+    pub(super) async fn open(&self, origin: Arc<Origin>, slot: Slot) -> Result<Connection, TransportError> {
         let Some(proxy) = self.proxies.toward(&origin) else {
             let addresses = guard::addresses(&origin, &*self.allowance).await?;
             let (stream, remote) = connect(&origin.host, addresses).await?;
             return match origin.secure {
-                true => self.start_secure(stream, remote, origin, Hops::Direct).await,
+                true => self.start_secure(stream, slot, remote, origin, Hops::Direct).await,
                 false => {
-                    self.start_http1(stream, Route::new(origin, remote, Form::Path, Hops::Direct)?).await
+                    self.start_http1(stream, slot, Route::new(origin, remote, Form::Path, Hops::Direct)?)
+                        .await
                 }
             };
         };
@@ -76,24 +79,25 @@ impl Dialer {
         let (stream, remote) = connect(&proxy.host, guard::lookup(&proxy.host, proxy.port).await?).await?;
         if !origin.secure {
             let form = Form::Forwarded(proxy.authorization.clone());
-            return self.start_http1(stream, Route::new(origin, remote, form, Hops::Proxied)?).await;
+            return self.start_http1(stream, slot, Route::new(origin, remote, form, Hops::Proxied)?).await;
         }
         let stream = tunnel(stream, proxy, &origin, &self.user_agent, &self.http1).await?;
-        self.start_secure(stream, remote, origin, Hops::Proxied).await
+        self.start_secure(stream, slot, remote, origin, Hops::Proxied).await
     }
 
     async fn start_secure(
         &self,
         stream: TcpStream,
+        slot: Slot,
         remote: SocketAddr,
         origin: Arc<Origin>,
         hops: Hops,
     ) -> Result<Connection, TransportError> {
         let stream = self.secure(stream, &origin).await?;
         if stream.get_ref().1.alpn_protocol() == Some(tls::H2) {
-            return self.start_http2(stream, Route::new(origin, remote, Form::Fields, hops)?).await;
+            return self.start_http2(stream, slot, Route::new(origin, remote, Form::Fields, hops)?).await;
         }
-        self.start_http1(stream, Route::new(origin, remote, Form::Path, hops)?).await
+        self.start_http1(stream, slot, Route::new(origin, remote, Form::Path, hops)?).await
     }
 
     async fn secure(
@@ -108,25 +112,35 @@ impl Dialer {
         tls.connect(name, stream).await.map_err(wrong)
     }
 
-    async fn start_http1<T>(&self, stream: T, route: Arc<Route>) -> Result<Connection, TransportError>
+    async fn start_http1<T>(
+        &self,
+        stream: T,
+        slot: Slot,
+        route: Arc<Route>,
+    ) -> Result<Connection, TransportError>
     where
         T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let opened = self.http1.handshake(TokioIo::new(Noticed::new(stream, &route))).await;
+        let opened = self.http1.handshake(TokioIo::new(Noticed::new(stream, &route, slot))).await;
         let (sender, connection) = opened.map_err(TransportError::of_exchange)?;
         // What ends the connection reaches whoever uses it through `sender`.
         Driver(route.unused()).execute(connection);
         Ok(Connection { sender: Sender::One(sender), route })
     }
 
-    async fn start_http2<T>(&self, stream: T, route: Arc<Route>) -> Result<Connection, TransportError>
+    async fn start_http2<T>(
+        &self,
+        stream: T,
+        slot: Slot,
+        route: Arc<Route>,
+    ) -> Result<Connection, TransportError>
     where
         T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let driver = Driver(route.unused());
         let mut http2 = http2::Builder::new(driver.clone());
         http2.max_header_list_size(self.header_max);
-        let opened = http2.handshake(TokioIo::new(Noticed::new(stream, &route))).await;
+        let opened = http2.handshake(TokioIo::new(Noticed::new(stream, &route, slot))).await;
         let (sender, connection) = opened.map_err(TransportError::of_exchange)?;
         driver.execute(connection);
         Ok(Connection { sender: Sender::Many(sender), route })
@@ -153,13 +167,12 @@ impl<F: Future<Output: Send> + Send + 'static> Executor<F> for Driver {
 
 /// A connection to whichever of the addresses answers first.
 async fn connect(host: &str, addresses: Vec<SocketAddr>) -> Result<(TcpStream, SocketAddr), TransportError> {
-    let wrong = |source| TransportError::Connect { host: host.to_owned(), source };
     if let [address] = addresses[..] {
-        return connect_one(address).await.map_err(wrong);
+        return connect_one(address).await.map_err(|failure| failure.of(host));
     }
     let mut waiting = alternate(addresses).into_iter().take(ADDRESSES_MAX).peekable();
     let mut racing = JoinSet::new();
-    let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
+    let mut last = Failure::Theirs(io::ErrorKind::AddrNotAvailable.into());
     loop {
         if let Some(address) = waiting.next() {
             racing.spawn(connect_one(address));
@@ -170,17 +183,40 @@ async fn connect(host: &str, addresses: Vec<SocketAddr>) -> Result<(TcpStream, S
         };
         match finished {
             Some(Ok(Ok(stream))) => return Ok(stream),
-            Some(Ok(Err(error))) => last = error,
-            Some(Err(error)) => last = error.into(),
-            None => return Err(wrong(last)),
+            // As long as one address could not be tried, nobody knows whether it would have worked.
+            Some(_) if matches!(last, Failure::Ours(_)) => {}
+            Some(Ok(Err(failure))) => last = failure,
+            Some(Err(error)) => last = Failure::Theirs(error.into()),
+            None => return Err(last.of(host)),
         }
     }
 }
 
-async fn connect_one(address: SocketAddr) -> io::Result<(TcpStream, SocketAddr)> {
-    let stream = TcpStream::connect(address).await?;
-    stream.set_nodelay(true)?;
+async fn connect_one(address: SocketAddr) -> Result<(TcpStream, SocketAddr), Failure> {
+    let connected = TcpStream::connect(address).await;
+    let stream = connected.map_err(|error| match descriptors::ran_out_connecting(&error, address) {
+        true => Failure::Ours(error),
+        false => Failure::Theirs(error),
+    })?;
+    stream.set_nodelay(true).map_err(Failure::Theirs)?;
     Ok((stream, address))
+}
+
+/// Why an address was not connected to.
+enum Failure {
+    /// It did not answer as it should.
+    Theirs(io::Error),
+    /// It was not even asked.
+    Ours(io::Error),
+}
+
+impl Failure {
+    fn of(self, host: &str) -> TransportError {
+        match self {
+            Self::Theirs(source) => TransportError::Connect { host: host.to_owned(), source },
+            Self::Ours(source) => TransportError::Exhausted { source: Some(source) },
+        }
+    }
 }
 
 /// The addresses in the resolver's order, but with the two families taking turns.

@@ -30,6 +30,13 @@ pub enum TransportError {
         /// What the last address tried said.
         source: io::Error,
     },
+    /// This process has no file descriptor, or this machine no port, for another connection. The site was not asked:
+    /// ask again later, and hold nothing against it.
+    #[error("no file descriptor or port was free for a connection")]
+    Exhausted {
+        /// What the system said, if it was asked.
+        source: Option<io::Error>,
+    },
     /// The connection could not be secured: a certificate that does not hold, or no common version.
     #[error("{host}: no secure connection: {}", tls::why_not(source))]
     Tls {
@@ -148,6 +155,11 @@ impl TransportError {
             }
             _ => Breakdown::Disconnected,
         }
+    }
+
+    /// Whether it is our own trouble: nothing was asked of the site, so no retry is spent and nothing is recorded.
+    pub fn is_ours(&self) -> bool {
+        matches!(self, Self::Exhausted { .. })
     }
 
     /// Whether trying the same again cannot help.

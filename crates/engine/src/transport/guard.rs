@@ -12,6 +12,7 @@ use super::Lead;
 use super::error::{Refusal, TransportError};
 use super::origin::Origin;
 use crate::address::{is_metadata, is_metadata_host, is_public};
+use crate::descriptors;
 
 /// Which places the operator allows although they are not public, or are a cloud's metadata endpoint.
 pub trait Allowance: Send + Sync {
@@ -60,7 +61,12 @@ pub(super) async fn lookup(host: &str, port: u16) -> Result<Vec<SocketAddr>, Tra
         return Ok(here.map(|address| SocketAddr::new(address, port)).to_vec());
     }
     let wrong = |source| TransportError::Resolve { host: host.to_owned(), source };
-    let found: Vec<_> = lookup_host((host, port)).await.map_err(wrong)?.collect();
+    let found = lookup_host((host, port)).await.map_err(|error| {
+        // Resolvers without a descriptor report anything, also that there is no such name.
+        let is_ours = descriptors::ran_out(&error) || descriptors::are_short();
+        if is_ours { TransportError::Exhausted { source: Some(error) } } else { wrong(error) }
+    });
+    let found: Vec<_> = found?.collect();
     if found.is_empty() { Err(wrong(io::ErrorKind::NotFound.into())) } else { Ok(found) }
 }
 

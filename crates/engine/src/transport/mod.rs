@@ -6,7 +6,7 @@
 //!
 //! Reading order: this file (what is asked and answered), [`mod@error`] (what can go wrong), `origin` (where a
 //! request goes and how it is written), `guard` (where we refuse to go), `proxy`, `dial` (from a name to an open
-//! connection), `connection` and `pool` (connections in use and at rest), `body` and `coding` (what comes back),
+//! connection), `connection` and `pool` (connections in use and at rest), `slots` (how many there may be), `body` and `coding` (what comes back),
 //! `noticed` (what is noticed on the way: `stamp`, `tape`, and in `meter` what comes that is no answer).
 
 mod body;
@@ -20,11 +20,13 @@ mod noticed;
 mod origin;
 mod pool;
 mod proxy;
+mod slots;
 mod stamp;
 mod tape;
 mod tls;
 mod tunnel;
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +34,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use comity_core::time::Span;
 use http::{HeaderMap, HeaderName, HeaderValue, Version};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use url::Url;
 
@@ -47,6 +49,8 @@ use self::connection::{Connection, Unanswered};
 use self::dial::Dialer;
 use self::origin::{Origin, Writer};
 use self::pool::Pool;
+use self::slots::Slots;
+use crate::descriptors;
 
 /// How requests are sent. Cheap to clone; all tasks share one.
 #[derive(Clone)]
@@ -74,6 +78,8 @@ pub struct Settings {
     pub idle_max_per_host: usize,
     /// How many idle connections there may be at all.
     pub idle_max: usize,
+    /// How many connections may be open at once; what the limit on open files allows, unless told otherwise.
+    pub connections_max: usize,
     /// How long an idle connection is kept.
     pub idle_timeout: Span,
     /// Certificate authorities trusted besides the system's.
@@ -120,6 +126,7 @@ struct Inner {
     writer: Writer,
     dialer: Dialer,
     pool: Arc<Pool>,
+    slots: Slots,
     connect_timeout: Duration,
     first_byte_timeout: Duration,
     total_timeout: Duration,
@@ -152,6 +159,7 @@ impl Transport {
             total_timeout: settings.total_timeout.into(),
             body_max: settings.body_max,
             pool: Arc::new(Pool::new(&settings)),
+            slots: Slots::new(settings.connections_max),
             dialer: Dialer::new(settings, writer.user_agent.clone())?,
             writer,
         })))
@@ -196,7 +204,7 @@ impl Transport {
                 Ok(Err(Unanswered::Unsent(_))) if reopened < REOPENED_MAX => {
                     reopened += 1;
                     let origin = inner.pool.forget(connection);
-                    connection = inner.in_time(inner.open(origin)).await?;
+                    connection = Box::pin(inner.open(origin)).await?;
                 }
                 Ok(Err(Unanswered::Unsent(error) | Unanswered::Lost(error))) => {
                     return Err(TransportError::of_exchange(error).into());
@@ -211,29 +219,51 @@ impl Transport {
     }
 }
 
+impl Transport {
+    /// Somebody beside us found no file descriptor: idle connections are closed, and it is time to try again.
+    pub(crate) async fn make_room(&self, cause: io::Error) {
+        self.0.relieve(&TransportError::Exhausted { source: Some(cause) }).await;
+    }
+}
+
 impl Inner {
     /// A connection at rest or a new one.
     async fn connect(&self, origin: Arc<Origin>) -> Result<Connection, TransportError> {
-        let connecting = async {
-            match self.pool.take(&origin).await {
-                Some(connection) => Ok(connection),
-                None => self.open(origin).await,
-            }
-        };
-        self.in_time(connecting).await
+        let at_rest = timeout(self.connect_timeout, self.pool.take(&origin)).await;
+        match at_rest.map_err(|_| TransportError::TimedOut(Phase::Connect))? {
+            Some(connection) => Ok(connection),
+            // Boxed, as it is large and rare: whoever waits for a page need not have room for a handshake.
+            None => Box::pin(self.open(origin)).await,
+        }
     }
 
+    /// A new connection. Waits a while for the descriptors that it takes; that is not the site's time.
     async fn open(&self, origin: Arc<Origin>) -> Result<Connection, TransportError> {
-        // Boxed, as it is large and rare: whoever waits for a page need not have room for a handshake.
-        Ok(self.pool.share(Box::pin(self.dialer.open(origin)).await?))
+        let until = Instant::now() + EXHAUSTED_MAX;
+        loop {
+            let opened = match self.slots.take(&self.pool, until).await {
+                Ok(slot) => {
+                    let opening = self.dialer.open(Arc::clone(&origin), slot);
+                    let opened = timeout(self.connect_timeout, opening).await;
+                    opened.unwrap_or(Err(TransportError::TimedOut(Phase::Connect)))
+                }
+                Err(error) => {
+                    self.slots.report(&error);
+                    return Err(error);
+                }
+            };
+            match opened {
+                Err(error) if error.is_ours() && Instant::now() < until => self.relieve(&error).await,
+                opened => return opened.map(|connection| self.pool.share(connection)),
+            }
+        }
     }
 
-    async fn in_time<T>(
-        &self,
-        connecting: impl Future<Output = Result<T, TransportError>>,
-    ) -> Result<T, TransportError> {
-        let connected = timeout(self.connect_timeout, connecting).await;
-        connected.unwrap_or(Err(TransportError::TimedOut(Phase::Connect)))
+    /// Descriptors are short: closes what nobody uses, and waits a moment for what others close.
+    async fn relieve(&self, shortage: &TransportError) {
+        self.slots.report(shortage);
+        self.pool.close_idle();
+        sleep(EXHAUSTED_PAUSE).await;
     }
 
     fn answered(
@@ -270,6 +300,7 @@ impl Default for Settings {
             proxies: Proxies::default(),
             idle_max_per_host: 64,
             idle_max: 4_096,
+            connections_max: descriptors::connections_max(),
             idle_timeout: Span::from_secs(20),
             roots_extra: Vec::new(),
         }
@@ -285,3 +316,7 @@ impl<'a> Request<'a> {
 
 /// How often a connection that was closed before departure is replaced. A server that closes them all is down.
 const REOPENED_MAX: u32 = 2;
+/// Whoever finds no descriptor for a connection waits for one this long, and then takes its place in line again.
+const EXHAUSTED_MAX: Duration = Duration::from_secs(2);
+/// So long until it is tried again.
+const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);

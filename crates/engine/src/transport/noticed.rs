@@ -11,6 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::meter::Meter;
 use super::origin::Route;
+use super::slots::Slot;
 use super::stamp::Stamp;
 use super::tape::Tape;
 
@@ -20,12 +21,14 @@ pub(super) struct Noticed<T> {
     stamp: Arc<Stamp>,
     tape: Option<Arc<Tape>>,
     meter: Arc<Meter>,
+    /// Free again when the stream is closed. Dropped after it.
+    _slot: Slot,
 }
 
 impl<T> Noticed<T> {
-    pub(super) fn new(stream: T, route: &Route) -> Self {
+    pub(super) fn new(stream: T, route: &Route, slot: Slot) -> Self {
         let (stamp, tape, meter) = (route.stamp.clone(), route.tape.clone(), route.meter.clone());
-        Self { stream, stamp, tape, meter }
+        Self { stream, stamp, tape, meter, _slot: slot }
     }
 
     fn wrote(&self, slices: &[io::IoSlice<'_>], count: usize) {

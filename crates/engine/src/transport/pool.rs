@@ -47,7 +47,7 @@ impl Pool {
         Self {
             rest: Mutex::default(),
             idle_max_per_host: settings.idle_max_per_host,
-            idle_max: settings.idle_max,
+            idle_max: settings.idle_max.min(settings.connections_max),
             idle_timeout: settings.idle_timeout.into(),
         }
     }
@@ -106,6 +106,21 @@ impl Pool {
         origin
     }
 
+    /// Ends the connection that has been idle for longest, so that another one can be opened.
+    pub(super) fn close_oldest(&self) {
+        self.lock().drop_oldest();
+    }
+
+    /// Ends all idle connections.
+    pub(super) fn close_idle(&self) {
+        let mut rest = self.lock();
+        for place in rest.places.values_mut() {
+            place.idle.clear();
+            place.shared.take_if(|shared| shared.streams() == 0);
+        }
+        rest.idle = 0;
+    }
+
     fn pick(&self, origin: &Origin, now: Instant) -> Option<Connection> {
         let mut rest = self.lock();
         let place = rest.places.get_mut(origin)?;
@@ -139,6 +154,22 @@ impl Rest {
             self.places.insert(Arc::clone(origin), Place::default());
         }
         self.places.get_mut(origin).expect("a place that was just made")
+    }
+
+    fn drop_oldest(&mut self) {
+        let since = |place: &Place| {
+            let shared = place.shared.as_ref().filter(|shared| shared.streams() == 0);
+            let idle = place.idle.first().map(|(_, since)| *since);
+            idle.into_iter().chain(shared.map(|shared| shared.used_at)).min()
+        };
+        let dated = self.places.values_mut().filter_map(|place| Some((since(place)?, place)));
+        let Some((since, place)) = dated.min_by_key(|(since, _)| *since) else { return };
+        if place.idle.first().is_some_and(|(_, at)| *at == since) {
+            place.idle.remove(0);
+            self.idle -= 1;
+        } else {
+            place.shared = None;
+        }
     }
 
     fn drop_older_than(&mut self, idle_timeout: Duration, now: Instant) {

@@ -18,7 +18,7 @@ use super::content::{hex, sha1};
 use super::error::WikiError;
 use super::progress::{Files, Listing};
 use super::round::{OVERLAP, Run};
-use crate::archive::WholeFile;
+use crate::archive::{WholeFile, read_below};
 use crate::client::{Ask, Client, ClientError, redirected_lead};
 
 /// Where files are kept, and how they are fetched.
@@ -126,7 +126,7 @@ impl Run<'_> {
             after = last.id;
             for one in listed.iter().filter(|one| one.kept) {
                 let Some(sum) = one.file.sha1.as_deref().filter(|sum| is_sha1(sum)) else { continue };
-                let there = std::fs::metadata(folder.path.join(place(sum, &one.file.title)));
+                let there = std::fs::symlink_metadata(folder.path.join(place(sum, &one.file.title)));
                 if !there.is_ok_and(|there| there.len() == one.file.size) {
                     store.settle_file(one.id, Some("it is not there".to_owned())).await?;
                 }
@@ -140,9 +140,10 @@ impl Run<'_> {
         let Some(sum) = file.sha1.as_deref().filter(|sum| is_sha1(sum)) else {
             return Ok(Some("the wiki does not tell its SHA-1".to_owned()));
         };
-        let path = folder.path.join(place(sum, &file.title));
+        let name = place(sum, &file.title);
+        let path = folder.path.join(&name);
         let broken = |cause| WikiError::Folder { folder: path.display().to_string(), cause };
-        if is_there(&path, sum).await.map_err(broken)? {
+        if is_there(&folder.path, &name, sum).await.map_err(broken)? {
             return Ok(None);
         }
         let api = self.archive.api.url();
@@ -168,14 +169,14 @@ impl Run<'_> {
         if found != *sum {
             return Ok(Some(format!("its SHA-1 is {found}, and the wiki says {sum}")));
         }
-        write(&path, page.body).await.map_err(broken)?;
+        write(&folder.path, &name, page.body).await.map_err(broken)?;
         Ok(None)
     }
 
     /// What there is, a line each, beside the files.
     async fn write_index(&self, folder: &Folder) -> io::Result<()> {
-        let path = folder.path.join(format!("{}.jsonl", slug(&self.wiki.api)));
-        let mut index = WholeFile::create(path)?;
+        let name = format!("{}.jsonl", slug(&self.wiki.api));
+        let mut index = WholeFile::create_below(&folder.path, &name)?;
         let mut after = 0;
         loop {
             let listed = self.archive.store.wiki_files(self.wiki.id, after, 1_000).await;
@@ -246,10 +247,10 @@ fn slug(api: &str) -> String {
 }
 
 /// Whether a file with this content lies there.
-async fn is_there(path: &Path, sum: &str) -> io::Result<bool> {
-    let path = path.to_owned();
-    let read = tokio::task::spawn_blocking(move || std::fs::read(path)).await.map_err(io::Error::other)?;
-    match read {
+async fn is_there(folder: &Path, name: &str, sum: &str) -> io::Result<bool> {
+    let (folder, name) = (folder.to_owned(), name.to_owned());
+    let reading = tokio::task::spawn_blocking(move || read_below(&folder, &name));
+    match reading.await.map_err(io::Error::other)? {
         Ok(bytes) => Ok(hex(&sha1(&bytes)) == sum),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error),
@@ -257,13 +258,10 @@ async fn is_there(path: &Path, sum: &str) -> io::Result<bool> {
 }
 
 /// Writes a file so that it is whole or not there.
-async fn write(path: &Path, bytes: Bytes) -> io::Result<()> {
-    let path = path.to_owned();
+async fn write(folder: &Path, name: &str, bytes: Bytes) -> io::Result<()> {
+    let (folder, name) = (folder.to_owned(), name.to_owned());
     let written = tokio::task::spawn_blocking(move || {
-        if let Some(folder) = path.parent() {
-            std::fs::create_dir_all(folder)?;
-        }
-        let mut file = WholeFile::create(path)?;
+        let mut file = WholeFile::create_below(&folder, &name)?;
         file.write_all(&bytes)?;
         file.finish_synced()
     });

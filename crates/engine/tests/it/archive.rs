@@ -57,6 +57,49 @@ fn a_line_that_was_cut_short_is_ended() {
     assert_eq!(index[1]["bytes"], 6);
 }
 
+/// B82: a link that lies in the folder leads nowhere, wherever it lies.
+#[cfg(unix)]
+#[test]
+fn links_below_the_folder_are_not_followed_out_of_it() {
+    use std::os::unix::fs::symlink;
+    let (folder, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let victim = elsewhere.path().join("victim");
+    fs::write(&victim, "untouched").unwrap();
+    // What was named may be a link.
+    let named = folder.path().join("named");
+    symlink(folder.path().join("real"), &named).unwrap();
+    fs::create_dir(folder.path().join("real")).unwrap();
+    let open = || Files::open(&named);
+    symlink(&victim, named.join("index.jsonl")).unwrap();
+    let error = open().unwrap_err().to_string();
+    assert!(error.contains("index.jsonl is a symbolic link"), "{error}");
+    fs::remove_file(named.join("index.jsonl")).unwrap();
+    let archive = Archive::Files(open().unwrap());
+    // A host whose folder leads away,
+    symlink(elsewhere.path(), named.join("a.example")).unwrap();
+    let url = Url::parse("http://a.example/page").unwrap();
+    let head = Head { url: &url, final_url: &url, status: 200, content_type: None, fetched_at: at(0) };
+    let error = archive.begin(head).unwrap_err().to_string();
+    assert!(error.contains("a.example is a symbolic link"), "{error}");
+    // a page whose name does,
+    let first = begin(&archive, "http://b.example/page").finish().unwrap().file.unwrap();
+    fs::remove_file(&first).unwrap();
+    symlink(&victim, &first).unwrap();
+    let mut entry = begin(&archive, "http://b.example/page");
+    // and a folder that becomes a link while a page is on its way.
+    let mut late = begin(&archive, "http://c.example/page");
+    late.write(b"a body").unwrap();
+    fs::rename(named.join("c.example"), named.join("moved")).unwrap();
+    symlink(elsewhere.path(), named.join("c.example")).unwrap();
+    assert!(late.finish().is_err());
+    entry.write(b"a body").unwrap();
+    entry.finish().unwrap();
+    assert_eq!(fs::read(&first).unwrap(), b"a body");
+    assert!(fs::symlink_metadata(&first).unwrap().is_file());
+    assert_eq!(fs::read(&victim).unwrap(), b"untouched");
+    assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 1);
+}
+
 #[test]
 fn a_body_that_was_not_finished_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();

@@ -24,8 +24,8 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use comity::core::domain::Domain;
 use comity::event::shown_text;
+use http::Method;
 use http::request::Parts;
-use http::{HeaderMap, Method};
 use hyper::body::Incoming;
 use hyper::service::Service as _;
 use hyper_util::service::TowerToHyperService;
@@ -65,7 +65,7 @@ impl Api {
     }
 
     async fn straight(&self, route: &str, request: Request) -> Result<Response, Problem> {
-        let caller = caller(&self.service, request.headers())?;
+        let caller = caller(&self.service, &request)?;
         let service = State(self.service.clone());
         if route == CHECK {
             let ask = Json::from_request(request, &self.service).await?;
@@ -149,14 +149,14 @@ async fn known_callers_once(State(service): State<Service>, mut request: Request
 
 /// Says who asks, if they may.
 fn admit(service: &Service, request: &mut Request) -> Result<(), Problem> {
-    let caller = caller(service, request.headers())?;
+    let caller = caller(service, request)?;
     request.extensions_mut().insert(caller);
     Ok(())
 }
 
 /// Who asks, if they may.
-fn caller(service: &Service, headers: &HeaderMap) -> Result<Caller, Problem> {
-    service.current().with_door(|door| door.admit(headers))
+fn caller(service: &Service, request: &Request) -> Result<Caller, Problem> {
+    service.current().with_door(|door| door.admit(request.uri(), request.headers()))
 }
 
 /// A request that is to be counted when it is answered.

@@ -4,6 +4,7 @@ use comity::clock::Clock;
 use comity_server::ServeError;
 use http::Method;
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::served::{BEGIN, COLLECTOR, Served, config, configured, serve, serve_by, serve_with};
 
@@ -204,6 +205,46 @@ async fn web_pages_and_other_names_are_refused() {
     assert_eq!(ask("origin", &own).await.status, 200);
     for path in ["/v1/domains", "/metrics", "/v1/events", "/v1/jobs"] {
         served.ask(Method::GET, path).header("host", "evil.example").send().await.refused(403);
+    }
+}
+
+/// B82: as bytes on the wire, on the way that most requests take and on that of the others.
+#[tokio::test]
+async fn two_host_lines_or_half_a_name_are_refused() {
+    let served = serve(COLLECTOR).await;
+    let port = served.address().port();
+    let ours = format!("localhost:{port}");
+    for (method, path) in
+        [("POST", "/v1/check"), ("POST", "/v1/record"), ("GET", "/v1/domains"), ("GET", "/metrics")]
+    {
+        let raw = async |target: String, hosts: &[&str]| {
+            let hosts: String = hosts.iter().map(|host| format!("Host: {host}\r\n")).collect();
+            let body = "Content-Type: application/json\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+            let mut stream = tokio::net::TcpStream::connect(served.address()).await.unwrap();
+            let head = format!("{method} {target} HTTP/1.1\r\n{hosts}{body}");
+            stream.write_all(head.as_bytes()).await.unwrap();
+            let mut answer = Vec::new();
+            stream.read_to_end(&mut answer).await.unwrap();
+            String::from_utf8_lossy(&answer).split(' ').nth(1).unwrap().to_owned()
+        };
+        let refused: &[&[&str]] = &[
+            &[],
+            &[&ours, &ours],
+            &[&ours, "evil.example"],
+            &["evil.example", &ours],
+            &["[::1].evil"],
+            &["127.0.0.1.evil"],
+            &["localhost.evil"],
+            &["localhost:7878.evil"],
+            &["localhost:7878@evil"],
+            &["evil@localhost"],
+        ];
+        for hosts in refused {
+            assert_eq!(raw(path.to_owned(), hosts).await, "403", "{path} {hosts:?}");
+        }
+        assert_eq!(raw(format!("http://evil.example{path}"), &[&ours]).await, "403", "{path}");
+        assert_ne!(raw(format!("http://{ours}{path}"), &[&ours]).await, "403", "{path}");
+        assert_ne!(raw(path.to_owned(), &["[::1]:80"]).await, "403", "{path}");
     }
 }
 

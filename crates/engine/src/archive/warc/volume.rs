@@ -105,7 +105,7 @@ impl Volumes {
             if file.try_lock().is_err() || !is_at(&file, &draft) {
                 continue;
             }
-            if path.exists() {
+            if path.symlink_metadata().is_ok() {
                 fs::remove_file(&draft)?;
                 continue;
             }
@@ -131,8 +131,10 @@ impl Volumes {
         };
         let mut files = Vec::new();
         for entry in fs::read_dir(&self.folder)? {
-            let name = entry?.file_name();
-            if name.to_str().is_some_and(|name| is_ours(name).is_some()) {
+            let entry = entry?;
+            let name = entry.file_name();
+            // A link may lead to a file of somebody else.
+            if entry.file_type()?.is_file() && name.to_str().is_some_and(|name| is_ours(name).is_some()) {
                 files.push(self.folder.join(name));
             }
         }
@@ -170,7 +172,7 @@ impl Volume {
 
 /// Gives a left-over file its name, cut back to its last whole record; one that somebody is writing is left alone.
 fn recover(draft: &Path, tell: &mut dyn FnMut(Payload, Original)) -> io::Result<()> {
-    let file = match OpenOptions::new().read(true).write(true).open(draft) {
+    let file = match open_plain(draft) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error),
@@ -191,12 +193,23 @@ fn recover(draft: &Path, tell: &mut dyn FnMut(Payload, Original)) -> io::Result<
     Ok(())
 }
 
+/// Opens a file to be read and written, unless a link took its place.
+fn open_plain(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::custom_flags(
+        &mut options,
+        rustix::fs::OFlags::NOFOLLOW.bits().cast_signed(),
+    );
+    options.read(true).write(true).open(path)
+}
+
 /// Whether the path still leads to this file: it may have been moved or removed before it was locked.
 #[cfg(unix)]
 fn is_at(file: &File, path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
     let identity = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
-    match (file.metadata(), fs::metadata(path)) {
+    match (file.metadata(), fs::symlink_metadata(path)) {
         (Ok(one), Ok(other)) => identity(one) == identity(other),
         _ => false,
     }
@@ -272,5 +285,32 @@ mod tests {
         assert_eq!((one.files(OPEN).unwrap().len(), one.named().unwrap().len()), (1, 1));
         one.close().unwrap();
         assert_eq!((one.files(OPEN).unwrap().len(), one.named().unwrap().len()), (0, 2));
+    }
+
+    /// A link that looks like a left-over file does not have what it leads to cut, moved or removed.
+    #[cfg(unix)]
+    #[test]
+    fn a_link_is_not_taken_for_a_left_over_file() {
+        let (folder, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let mut theirs = volumes(elsewhere.path());
+        theirs.append(spool(elsewhere.path())).unwrap();
+        theirs.close().unwrap();
+        let victim = theirs.named().unwrap().remove(0);
+        // More than whole records: a left-over file would be cut.
+        OpenOptions::new().append(true).open(&victim).unwrap().write_all(b"more").unwrap();
+        let before = fs::read(&victim).unwrap();
+        let name = victim.file_name().unwrap().to_str().unwrap();
+        let link = folder.path().join(format!("{name}{OPEN}"));
+        std::os::unix::fs::symlink(&victim, &link).unwrap();
+        let mut ours = volumes(folder.path());
+        ours.recover(|_, _| unreachable!("nothing is read")).unwrap();
+        assert!(
+            recover(&link, &mut |_, _| {}).is_err(),
+            "not even when it took the place of a file just now"
+        );
+        ours.append(spool(folder.path())).unwrap();
+        ours.close().unwrap();
+        assert_eq!(fs::read(&victim).unwrap(), before);
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
     }
 }

@@ -167,6 +167,44 @@ async fn no_more_connections_rest_than_allowed() {
     assert_eq!(ports.len(), 3, "one of two connections was kept");
 }
 
+/// B42: idle connections make room for others.
+#[tokio::test]
+async fn idle_connections_make_room_for_new_ones() {
+    let mut servers = Vec::new();
+    for _ in 0..6 {
+        servers.push(Server::answering(answer("", b"hello")).await);
+    }
+    let transport = Transport::new(Settings { connections_max: 2, ..settings() }).unwrap();
+    for _ in 0..2 {
+        for server in &servers {
+            assert_eq!(fetch(&transport, &server.url("/")).await.unwrap(), b"hello");
+        }
+    }
+    let again = &servers[5];
+    fetch(&transport, &again.url("/")).await.unwrap();
+    assert_eq!(again.ports()[1], again.ports()[2], "the youngest was kept");
+}
+
+/// B42: without room nothing is asked of a site, and that is not the site's fault.
+#[tokio::test]
+async fn without_room_a_request_waits_and_is_sent_back_unasked() {
+    let server = Server::answering(answer("", b"hello")).await;
+    let transport = Transport::new(Settings { connections_max: 2, ..settings() }).unwrap();
+    let one = get(&transport, &server.url("/1"), Lead::Listed).await.unwrap();
+    let two = get(&transport, &server.url("/2"), Lead::Listed).await.unwrap();
+    let error = fetch(&transport, &server.url("/3")).await.unwrap_err();
+    assert!(matches!(error, TransportError::Exhausted { .. }) && error.is_ours(), "{error}");
+    assert_eq!(server.heads().len(), 2);
+    // Whoever waits gets the place of whoever ends.
+    let url = server.url("/4");
+    let (waited, ()) = tokio::join!(fetch(&transport, &url), async {
+        sleep(Duration::from_millis(50)).await;
+        drop(one);
+    });
+    assert_eq!(waited.unwrap(), b"hello");
+    drop(two);
+}
+
 /// B44
 #[tokio::test]
 async fn a_connection_that_dies_with_the_request_is_an_error_and_not_tried_again() {
