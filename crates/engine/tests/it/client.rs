@@ -146,7 +146,8 @@ async fn retry_after_is_obeyed_by_all() {
     let (first, second) = (site.url("/a"), site.url("/b"));
     let theirs = client.clone();
     let other = async move {
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        let refused = || theirs.gate().events().counters().outcome(Outcome::RateLimited) == 1;
+        eventually("the refusal", refused).await;
         theirs.get(&second).await
     };
     let (a, b) = soon("both", async { tokio::join!(client.get(&first), other) }).await;

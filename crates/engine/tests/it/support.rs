@@ -3,12 +3,13 @@
 
 use std::collections::HashMap;
 use std::future::Future;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use comity::clock::{Clock, Hands};
 use comity::config::{Config, Sources};
-use comity::event::Events;
+use comity::event::{Event, Events, Listener};
 use comity::gate::Gate;
 use comity_core::domain::Domain;
 use comity_core::headers::Told;
@@ -56,19 +57,52 @@ pub(crate) fn waiting(gate: &Gate, host: &Domain) -> usize {
 
 /// Waits until `is_so`, which it must become soon.
 pub(crate) async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    for _ in 0..5_000 {
-        if is_so() {
-            return;
+    let becomes = async {
+        while !is_so() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-    panic!("{what} did not happen");
+    };
+    soon(what, becomes).await;
 }
 
 /// The end of what must not take long; a test that hangs tells so.
 pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
-    let ended = tokio::time::timeout(Duration::from_secs(10), future).await;
+    let ended = tokio::time::timeout(PATIENCE, future).await;
     ended.unwrap_or_else(|_| panic!("{what} did not end"))
+}
+
+/// Nothing takes that long, on a machine with much else to do either.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Counts how often a gate told its store that it lives. A clock that is moved by hand must not run away from it.
+#[derive(Default)]
+pub(crate) struct Beats(AtomicUsize);
+
+impl Beats {
+    pub(crate) fn of(gate: &Gate) -> Arc<Self> {
+        let beats = Arc::new(Self::default());
+        gate.events().listen(beats.clone());
+        beats
+    }
+
+    /// Moves the clock, by so much that a beat is due, and waits for that.
+    pub(crate) async fn advance(&self, hands: &Hands, span: Span) {
+        assert!(
+            (Span::from_secs(2)..Span::from_secs(8)).contains(&span),
+            "a beat is due, and the time is not over"
+        );
+        let before = self.0.load(Ordering::Relaxed);
+        hands.advance(span);
+        eventually("a beat", || self.0.load(Ordering::Relaxed) > before).await;
+    }
+}
+
+impl Listener for Beats {
+    fn hear(&self, event: &Event<'_>) {
+        if matches!(event, Event::Beat { .. }) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
 }
 
 /// Gives whoever could go wrongly the time to do so.

@@ -58,8 +58,7 @@ impl Watch {
     /// Ends it, which must not take long.
     async fn end(self) {
         self.pipeline.stop();
-        let ended = tokio::time::timeout(std::time::Duration::from_millis(1_500), self.watching).await;
-        ended.expect("it ends at once").unwrap();
+        soon("a watch that is stopped", self.watching).await.unwrap();
     }
 }
 
@@ -131,7 +130,7 @@ async fn a_watch_picks_up_what_others_add() {
     })
     .await;
     assert_eq!(site.paths(), ["/feed"]);
-    assert!(site.asked()[0].at.since(added_at) < Span::from_secs(5));
+    assert!(site.asked()[0].at.since(added_at) < Span::from_secs(60));
     watch.end().await;
 }
 
