@@ -9,6 +9,7 @@ use serde_json::json;
 use crate::comity::World;
 use crate::follow::{configure, rss};
 use crate::log::wait_until;
+use crate::service::{Service, post};
 use crate::site::{Answer, Site};
 
 /// A full disk ended `sources export` with 0 after a quarter of it. Every command that there is, in both of its forms:
@@ -52,7 +53,7 @@ fn a_command_that_runs_on_says_at_once_that_its_disk_is_full() {
         let signalled = Command::new("kill").args(["-s", "INT", &child.id().to_string()]).status().unwrap();
         assert!(signalled.success(), "{args:?} ended by itself: {}", text());
         let status = child.wait().unwrap();
-        assert!(status.code().is_some_and(|code| code != 0), "{args:?}: {status}: {}", text());
+        assert!(!status.success(), "{args:?}: {status}: {}", text());
         assert_eq!(text().matches(FULL).count(), 1, "{args:?}: {}", text());
         assert!(!text().contains("panicked"), "{}", text());
     }
@@ -163,6 +164,9 @@ impl Stage {
         template.run(&["sources", "add", &url("/feed"), "--kind", "feed"]).expect(0);
         template.run(&["run", "--source", "1"]).expect(0);
         template.run(&["wiki", "archive", &url("/api.php")]).expect(0);
+        let service = Service::start(&template);
+        post(service.address, "/v1/jobs", &json!({ "name": "open", "urls": [url("/later")] })).expect(201);
+        service.stop().expect(0);
         template.write("list.txt", &format!("{}\n", url("/other-feed")));
         Self { template, site }
     }
@@ -212,7 +216,7 @@ impl Stage {
             &["top", "--once"],
             &["jobs", "list"],
             &["jobs", "show", "news"],
-            &["jobs", "cancel", "news"],
+            &["jobs", "cancel", "open"],
             &["jobs", "retry", "news"],
             &["domains", "list"],
             &["domains", "show", &domain],
