@@ -1,6 +1,7 @@
 """The real things, each started on a free port in a temporary folder: the decision service, and nginx as the site.
 
-What the site saw is the judge; a server that is missing fails the test.
+What came to the site is the judge; a server that is missing fails the test. When a request came is what the kernel noted
+as it arrived: nginx notes when it got around to it, and on a busy machine that is later for one request than for the next.
 """
 
 from __future__ import annotations
@@ -9,11 +10,13 @@ import os
 import shutil
 import signal
 import socket
+import struct
 import subprocess
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Callable, List, Optional
+from typing import Callable, List, Optional, Tuple
 
 import httpx
 
@@ -21,6 +24,12 @@ RULES = """
 [default]
 min_delay = "200ms"
 learning = "off"
+
+# Nothing that is looked at afterwards may be over by then.
+[domains."*.long.example"]
+min_delay = "5m"
+backoff_base = "10m"
+backoff_max = "10m"
 """
 
 
@@ -31,7 +40,7 @@ def free_port() -> int:
         return port
 
 
-def until(true: Callable[[], bool], what: str, seconds: float = 15.0) -> None:
+def until(true: Callable[[], bool], what: str, seconds: float = 120.0) -> None:
     end = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < end, f"not within {seconds} s: {what}"
@@ -66,7 +75,7 @@ class Service:
     def stop(self) -> None:
         if self._running is not None:
             self._running.send_signal(signal.SIGTERM)
-            self._running.wait(15)
+            self._running.wait(120)
             self._running = None
 
     def kill(self) -> None:
@@ -74,6 +83,11 @@ class Service:
             self._running.kill()
             self._running.wait()
             self._running = None
+
+    def waiting(self, domain: str) -> int:
+        """How many wait in line for a domain."""
+        answer = httpx.get(f"{self.url}/v1/domains/{domain}", trust_env=False, timeout=60)
+        return int((answer.json().get("live") or {}).get("waiting", 0)) if answer.status_code == 200 else 0
 
     def _is_ready(self) -> bool:
         assert self._running is not None and self._running.poll() is None, (self.folder / "serve.log").read_text()
@@ -85,12 +99,99 @@ class Service:
 
 @dataclass(frozen=True)
 class Seen:
-    """One request, as nginx logged it."""
+    """One request: when it arrived, when its answer was on its way, and what that was."""
 
     start: float
     end: float
     status: int
     path: str
+
+
+class Watch:
+    """Stands before a site, passes on what comes, and notes it with the kernel's time of its arrival."""
+
+    def __init__(self, to: int) -> None:
+        self.to = to
+        self.seen: List[Seen] = []
+        self._listener = socket.socket()
+        # Connections inherit it: what comes before they are accepted has a time, too.
+        self._listener.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+        self._listener.bind(("127.0.0.1", 0))
+        self._listener.listen(100)
+        self.port: int = self._listener.getsockname()[1]
+        self._over = False
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
+        self._accepting.start()
+
+    def stop(self) -> None:
+        self._over = True
+        # Wakes the thread, which then ends.
+        with socket.socket() as waker:
+            waker.connect_ex(("127.0.0.1", self.port))
+        self._accepting.join()
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while True:
+            client, _ = self._listener.accept()
+            if self._over:
+                client.close()
+                return
+            threading.Thread(target=self._pass_on, args=(client,), daemon=True).start()
+
+    def _pass_on(self, client: socket.socket) -> None:
+        with client, socket.create_connection(("127.0.0.1", self.to)) as site:
+            try:
+                while self._exchange(client, site):
+                    pass
+            except OSError:
+                return
+
+    def _exchange(self, client: socket.socket, site: socket.socket) -> bool:
+        """One request and its answer; whether there may be another."""
+        request, start = b"", 0.0
+        while not request.endswith(b"\r\n\r\n"):
+            more, notes, _, _ = client.recvmsg(65_536, 256)
+            if not more:
+                return False
+            if not request:
+                start = _arrived(notes)
+            request += more
+        site.sendall(request)
+        answer = _read_answer(site)
+        # nginx closes without a word where it is told to answer 444.
+        status = int(answer.split(b" ", 2)[1]) if answer else 444
+        path = request.split(b" ", 2)[1].decode()
+        self.seen.append(Seen(start, time.time(), status, path))
+        client.sendall(answer)
+        return bool(answer)
+
+
+def _arrived(notes: List[Tuple[int, int, bytes]]) -> float:
+    for level, kind, value in notes:
+        if (level, kind) == (socket.SOL_SOCKET, SO_TIMESTAMPNS):
+            seconds, nanoseconds = struct.unpack("qq", value[:16])
+            return float(seconds) + float(nanoseconds) / 1e9
+    # The kernel begins to note it a moment after the first socket asked it to.
+    return time.time()
+
+
+def _read_answer(site: socket.socket) -> bytes:
+    """A whole answer, which says how long it is; nothing when there is none."""
+    answer = b""
+    while b"\r\n\r\n" not in answer:
+        more = site.recv(65_536)
+        if not more:
+            return b""
+        answer += more
+    head, _, body = answer.partition(b"\r\n\r\n")
+    lengths = [line.split(b":")[1] for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
+    left = int(lengths[0]) - len(body) if lengths else 0
+    while left > 0:
+        more = site.recv(65_536)
+        assert more, "nginx ended in the middle of an answer"
+        answer, left = answer + more, left - len(more)
+    return answer
 
 
 class Site:
@@ -99,25 +200,23 @@ class Site:
     def __init__(self, folder: Path, locations: str, http: str = "") -> None:
         self.folder = folder
         self.port = free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
         folder.mkdir(parents=True)
         (folder / "nginx.conf").write_text(_CONF % {**vars(self), "locations": locations, "http": http})
         nginx = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
         assert nginx, "nginx is not installed"
         self._running = subprocess.Popen([nginx, "-p", folder, "-e", folder / "error.log", "-c", folder / "nginx.conf"])
         until(self._is_up, "nginx is up")
+        self._watch = Watch(self.port)
+        self.url = f"http://127.0.0.1:{self._watch.port}"
 
     def stop(self) -> None:
+        self._watch.stop()
         self._running.terminate()
-        self._running.wait(15)
+        self._running.wait(120)
 
     def seen(self) -> List[Seen]:
         """Every request so far, in the order in which they started."""
-        seen = []
-        for line in (self.folder / "access.log").read_text().splitlines():
-            end, took, status, path = line.split(" ", 3)
-            seen.append(Seen(float(end) - float(took), float(end), int(status), path))
-        return sorted(seen, key=lambda one: one.start)
+        return sorted(self._watch.seen, key=lambda one: one.start)
 
     def pages(self) -> List[str]:
         """The paths that were answered with 200."""
@@ -142,6 +241,9 @@ def early(seen: List[Seen], delay: float, hold: float = 0.0) -> List[str]:
                 found.append(f"{this.path}: {gap:.3f} s after the refusal of {refusal.path}")
     return found
 
+
+#: Python has no name for it: every message comes with the time of its arrival, in nanoseconds.
+SO_TIMESTAMPNS = 35
 
 #: A page from memory: the workers of nginx may not read a temporary folder.
 OPEN = "location / { empty_gif; }"
@@ -168,8 +270,7 @@ pid %(folder)s/pid;
 error_log %(folder)s/error.log;
 events {}
 http {
-    log_format starts '$msec $request_time $status $request_uri';
-    access_log %(folder)s/access.log starts;
+    access_log %(folder)s/access.log;
     client_body_temp_path %(folder)s/body;
     proxy_temp_path %(folder)s/proxy;
     fastcgi_temp_path %(folder)s/fastcgi;

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import socket
 import ssl
 import threading
 import urllib.request
-from contextlib import contextmanager
 from typing import Any, Callable, Dict, Iterator
 
 import aiohttp
@@ -25,26 +25,26 @@ Fetch = Callable[[str], Any]
 
 
 def with_requests(url: str) -> Any:
-    response = requests.get(url, timeout=0.3)
+    response = requests.get(url, timeout=3)
     response.raise_for_status()
     return response
 
 
 def with_httpx(url: str) -> Any:
-    response = httpx.get(url, timeout=0.3)
+    response = httpx.get(url, timeout=3)
     response.raise_for_status()
     return response
 
 
 def with_urllib(url: str) -> Any:
-    response = urllib.request.urlopen(url, timeout=0.3)
+    response = urllib.request.urlopen(url, timeout=3)
     response.read()
     return response
 
 
 def with_aiohttp(url: str) -> Any:
     async def fetch() -> Any:
-        timeout = aiohttp.ClientTimeout(total=0.3)
+        timeout = aiohttp.ClientTimeout(total=3)
         async with aiohttp.ClientSession(timeout=timeout, raise_for_status=True) as session:
             async with session.get(url) as response:
                 await response.read()
@@ -56,7 +56,7 @@ def with_aiohttp(url: str) -> Any:
 EVERY = pytest.mark.parametrize("fetch", [with_requests, with_httpx, with_urllib, with_aiohttp])
 
 
-@contextmanager
+@contextlib.contextmanager
 def server(answer: bytes) -> Iterator[str]:
     """Answers every connection with these bytes and hangs up; without any, it keeps silent."""
     listener = socket.create_server(("127.0.0.1", 0))
@@ -70,9 +70,11 @@ def server(answer: bytes) -> Iterator[str]:
                 return
             kept.append(connection)
             if answer:
-                connection.recv(65536)
-                connection.sendall(answer)
-                connection.shutdown(socket.SHUT_RDWR)
+                # Who has seen enough may be gone, and the test over, before this thread gets on.
+                with contextlib.suppress(OSError):
+                    connection.recv(65536)
+                    connection.sendall(answer)
+                    connection.shutdown(socket.SHUT_RDWR)
 
     threading.Thread(target=serve, daemon=True).start()
     yield f"http://127.0.0.1:{listener.getsockname()[1]}/"

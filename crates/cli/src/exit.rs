@@ -2,7 +2,6 @@
 //! unavailable, 130 interrupted. And how to end at once.
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 
 use comity::gate::GateError;
@@ -38,10 +37,10 @@ pub(crate) fn usage(what: impl Into<String>) -> anyhow::Error {
 }
 
 /// Tells an error, and which code it ends with.
-pub(crate) fn failed(error: &anyhow::Error, json: bool) -> ExitCode {
+pub(crate) fn failed(error: &anyhow::Error, json: bool) -> u8 {
     let code = code_of(error);
     crate::output::error(error, json, code);
-    ExitCode::from(code)
+    code
 }
 
 /// A folder that is to go with this process, however it ends, short of a kill.

@@ -9,6 +9,9 @@
 //! - `signals`: Ctrl-C and its like
 //! - `exit`: exit codes
 
+// `output` writes results and remarks, and checks that they got where they belong; these macros would panic.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
 mod args;
 mod commands;
 mod exit;
@@ -21,13 +24,20 @@ mod signals;
 use clap::Parser;
 
 fn main() -> std::process::ExitCode {
-    let args = args::Args::parse();
+    let args = match args::Args::try_parse() {
+        Ok(args) => args,
+        Err(said) => {
+            output::parsed(&said);
+            let code = u8::try_from(said.exit_code()).unwrap_or(exit::USAGE);
+            return output::finish(code).into();
+        }
+    };
     let json = args.global.json;
     // Each site has a connection of its own: the usual soft limit of 1,024 open files is soon reached.
     comity::descriptors::raise_limit();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return exit::failed(&error.into(), json),
+        Err(error) => return exit::failed(&error.into(), json).into(),
     };
     let code = match runtime.block_on(commands::run(args)) {
         Ok(code) => code,
@@ -35,5 +45,5 @@ fn main() -> std::process::ExitCode {
     };
     // What still runs (a name being looked up, a list being read) has nothing to say any more.
     runtime.shutdown_background();
-    code
+    output::finish(code).into()
 }

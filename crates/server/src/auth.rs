@@ -120,6 +120,12 @@ impl Door {
         found.map(|known| Caller { role: known.role, id: known.fingerprint() }).ok_or_else(missing)
     }
 
+    /// Whether a caller that was admitted, perhaps by another door, would still be: the token is known, in the same role.
+    pub(crate) fn still_admits(&self, caller: Caller) -> bool {
+        let is_theirs = |known: &Token| known.fingerprint() == caller.id && known.role == caller.role;
+        self.is_open() || self.tokens.iter().any(is_theirs)
+    }
+
     /// Called by a name of ours, and not by a web page.
     fn is_for_us(&self, host: &str, headers: &HeaderMap) -> Result<(), Problem> {
         if !Name::parse(host).is_some_and(|name| self.is_ours(&name)) {
@@ -353,6 +359,24 @@ mod tests {
             assert_eq!(role(value), None, "{value}");
         }
         assert!(admit(&door, &headers(&[("host", "127.0.0.1")])).is_err());
+    }
+
+    #[test]
+    fn whoever_was_admitted_stays_for_as_long_as_the_token_is_known_in_its_role() {
+        let (kept, gone, changed) = ("a-token-that-stays", "a-token-that-goes", "a-token-that-changes");
+        let door = |tokens: &[(Role, &str)]| {
+            let tokens = tokens.iter().map(|(role, plain)| Token::of(*role, plain)).collect();
+            Door::new(tokens, Vec::new(), "127.0.0.1".parse().unwrap())
+        };
+        let before = door(&[(Role::Use, kept), (Role::Use, gone), (Role::Admin, changed)]);
+        let caller =
+            |token: &str| before.admit(&headers(&[("authorization", &format!("Bearer {token}"))])).unwrap();
+        let after = door(&[(Role::Use, changed), (Role::Use, kept)]);
+        assert!(after.still_admits(caller(kept)));
+        assert!(!after.still_admits(caller(gone)) && !after.still_admits(caller(changed)));
+        let anybody = open("127.0.0.1").admit(&headers(&[("host", "localhost")])).unwrap();
+        assert!(!after.still_admits(anybody), "tokens are asked for now");
+        assert!(open("127.0.0.1").still_admits(caller(gone)), "nothing is asked for any more");
     }
 
     #[test]

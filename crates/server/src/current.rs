@@ -11,7 +11,7 @@ use comity::core::pace::Pace;
 use comity::gate::HandsOff;
 use tokio::sync::{self, watch};
 
-use crate::auth::Door;
+use crate::auth::{Caller, Door};
 use crate::live::{Beginning, Live, open_store};
 use crate::problem::{Kind, Problem};
 use crate::service::{Insecure, ServeError};
@@ -46,10 +46,12 @@ impl Current {
 
     /// Who may ask, whether there is a gate or not.
     pub(crate) fn with_door<T>(&self, look: impl FnOnce(&Door) -> T) -> T {
-        match &*self.live.borrow() {
-            Ok(live) => look(&live.door),
-            Err(away) => look(&away.door),
-        }
+        look(door(&self.live.borrow()))
+    }
+
+    /// Waits until `caller`, who was admitted, may not ask any more.
+    pub(crate) async fn until_barred(&self, caller: Caller) {
+        let _ = self.live.subscribe().wait_for(|now| !door(now).still_admits(caller)).await;
     }
 
     /// Waits until `closed` is no longer the gate in force.
@@ -147,6 +149,13 @@ impl Current {
 
     fn set(&self, live: Result<Arc<Live>, Arc<Away>>) {
         let _ = self.live.send_replace(live);
+    }
+}
+
+fn door(now: &Result<Arc<Live>, Arc<Away>>) -> &Door {
+    match now {
+        Ok(live) => &live.door,
+        Err(away) => &away.door,
     }
 }
 

@@ -20,23 +20,21 @@ mod table;
 mod top;
 mod wiki;
 
-use std::process::ExitCode;
-
 use comity::config::Given;
 
 use crate::args::{Args, Command};
 use crate::{output, setup};
 pub(crate) use remote::Unreachable;
 
-/// Runs what was typed.
-pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
+/// Runs what was typed, and says which code to exit with.
+pub(crate) async fn run(args: Args) -> anyhow::Result<u8> {
     let Args { global, command } = args;
     let config = || {
         let config = setup::config(&global, Given::default())?;
         output::log(&config.log, &global);
         anyhow::Ok(config)
     };
-    let code = match command {
+    Ok(match command {
         Command::Fetch(fetch) => fetch::run(&global, fetch).await?,
         Command::Run(run) => run::run(&global, run).await?,
         Command::Scrape(scrape) => scrape::run(&global, scrape).await?,
@@ -56,6 +54,5 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Record(record) => decide::record(&global, &config()?, record).await?,
         Command::Top(top) => top::run(&global, &config()?, &top).await?,
         Command::Explain(explain) => decide::explain(&global, &config()?, explain).await?,
-    };
-    Ok(ExitCode::from(code))
+    })
 }

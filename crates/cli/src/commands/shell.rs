@@ -1,11 +1,13 @@
 //! `comity completions`, `comity man`: both are made of what can be typed, so that neither can lag behind it.
 
 use std::fs;
-use std::io;
+use std::io::{self, Write};
+use std::path::Path;
 
 use anyhow::Context;
 use clap::CommandFactory;
 use clap_mangen::roff::{Inline, Roff, bold, roman};
+use comity::archive::WholeFile;
 use serde_json::json;
 
 use crate::args::{Args, Completions, Global, Man};
@@ -25,7 +27,7 @@ pub(crate) fn man(global: &Global, asked: &Man) -> anyhow::Result<u8> {
     let mut pages = Vec::new();
     for (name, text) in pages_of(&root())? {
         let path = asked.dir.join(&name);
-        fs::write(&path, text).with_context(|| path.display().to_string())?;
+        write(&path, &text).with_context(|| path.display().to_string())?;
         pages.push(name);
     }
     if global.json {
@@ -34,6 +36,13 @@ pub(crate) fn man(global: &Global, asked: &Man) -> anyhow::Result<u8> {
         output::line(&format!("{} pages in {}", pages.len(), asked.dir.display()));
     }
     Ok(exit::DONE)
+}
+
+/// A page that is whole or not there.
+fn write(path: &Path, text: &[u8]) -> io::Result<()> {
+    let mut page = WholeFile::create(path)?;
+    page.write_all(text)?;
+    page.finish_synced()
 }
 
 fn root() -> clap::Command {

@@ -1,13 +1,15 @@
 //! The terminal: logs and the live view on stderr, results on stdout. Nobody else writes to either.
 //!
 //! - here: lines, remarks, errors, the log
+//! - `results`: stdout, and whether everything got there
 //! - `screen`: where the live view is drawn
 //!
 //! Control characters never reach a terminal: what strangers wrote is shown with marks in their place.
 
+mod results;
 mod screen;
 
-use std::io::{IsTerminal, StdoutLock, Write};
+use std::io::{IsTerminal, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use comity::config::{LogFormat, LogLevel, LogSettings};
@@ -19,6 +21,8 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::args::Global;
+use results::show;
+pub(crate) use results::{Results, finish, is_lost};
 use screen::Screen;
 
 /// A line of a result.
@@ -48,9 +52,13 @@ pub(crate) fn xml(document: &str) {
     show(|stdout| write!(stdout, "{written}"));
 }
 
-/// Where a result goes that is no text.
-pub(crate) fn stdout() -> std::io::Stdout {
-    std::io::stdout()
+/// What clap has to say: help and versions are results, the rest is an error.
+pub(crate) fn parsed(said: &clap::Error) {
+    match said.use_stderr() {
+        // Nobody may be reading it.
+        true => drop(said.print()),
+        false => show(|_| said.print()),
+    }
 }
 
 /// A remark on stderr.
@@ -69,12 +77,22 @@ pub(crate) fn error(error: &anyhow::Error, json: bool, code: u8) {
         }
     }
     let message = causes.join(": ");
+<<<<<<< HEAD
     for (nth, text) in message.lines().enumerate() {
         say(&format!("{}{}\n", if nth == 0 { "error: " } else { "       " }, legible(text)));
     }
+=======
+    say(&error_lines(&message));
+>>>>>>> house
     if json {
         object(&json!({ "error": message, "code": code }));
     }
+}
+
+/// A message as the lines that an error is shown as.
+fn error_lines(message: &str) -> String {
+    let lead = |nth| if nth == 0 { "error: " } else { "       " };
+    message.lines().enumerate().map(|(nth, text)| format!("{}{}\n", lead(nth), legible(text))).collect()
 }
 
 /// What strangers wrote, without anything a terminal would act on.
@@ -182,17 +200,6 @@ fn say(text: &str) {
         // Whoever reads may have gone.
         None => drop(std::io::stderr().write_all(text.as_bytes())),
     }
-}
-
-/// Writes to stdout, which may be the terminal that the live view is on.
-fn show(write: impl FnOnce(&mut StdoutLock<'_>) -> std::io::Result<()>) {
-    let mut screen = screen();
-    let mut stdout = std::io::stdout().lock();
-    if let Some(screen) = screen.as_mut().filter(|_| stdout.is_terminal()) {
-        screen.erase();
-    }
-    // Whoever reads may have gone, and then nobody is interested any more.
-    let _ = write(&mut stdout).and_then(|()| stdout.flush());
 }
 
 /// A live view begins, where there is a terminal for it. It ends with [`end_view`].

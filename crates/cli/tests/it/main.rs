@@ -39,6 +39,7 @@ mod killed;
 mod live;
 mod memory;
 mod redirects;
+mod results;
 mod robots;
 mod run;
 mod run_killed;

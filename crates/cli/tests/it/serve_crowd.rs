@@ -117,5 +117,5 @@ async fn call(address: std::net::SocketAddr, domain: usize) -> i64 {
 const QUIET: Duration = Duration::from_secs(5);
 /// What one caller in line may cost: a connection with its buffer of 8 KB, a task, a place in line. 18 kB were seen.
 const CALLER_KB: u64 = 30;
-/// 50 ms were seen, after twenty seconds; but one thread reads ten thousand answers here, and other tests run.
-const LATE_US: i64 = 2_000_000;
+/// 50 ms were seen, after twenty seconds; but one thread reads ten thousand answers here, and the machine may be busy.
+const LATE_US: i64 = 20_000_000;

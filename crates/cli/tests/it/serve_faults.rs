@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::comity::World;
-use crate::log::{now_us, wait_until};
+use crate::log::{TOLERANCE, now_us, wait_until};
 use crate::service::{Answered, Service, ask, post};
 
 /// A thousand connections that send a byte now and then are closed in time, and meanwhile others are served.
@@ -24,18 +24,20 @@ fn a_slow_client_is_not_waited_for() {
         stream.write_all(head("/v1/check", "Content-Length: 1000\r\n").as_bytes()).unwrap();
     }
     let all = || heads.iter().chain(&bodies);
-    let mut rounds = 0;
-    // None is closed before its time, and none long after it.
+    let mut first_closed = i64::MAX;
+    // None is closed before its time, and each some time after it.
     while all().any(|stream| !is_closed(stream)) {
-        rounds += 1;
-        assert!(now_us() - began < 30_000_000, "after 30 s some were still open");
+        if first_closed == i64::MAX && all().any(is_closed) {
+            first_closed = now_us();
+        }
+        assert!(now_us() - began < 120_000_000, "after two minutes some were still open");
         for mut stream in all() {
             let _ = stream.write_all(b"a");
         }
         others_are_served(&service);
         std::thread::sleep(Duration::from_millis(500));
     }
-    assert!(rounds >= 3, "they were closed too soon: {rounds}");
+    assert!(first_closed - began >= 3_000_000 - TOLERANCE, "closed after {} µs", first_closed - began);
     assert!(service.memory_kb("VmHWM") < MOST_KB, "{} kB", service.memory_kb("VmHWM"));
     // Who does not finish a body is told so.
     let mut unfinished = connect(&service);
@@ -61,7 +63,7 @@ fn half_open_connections_are_closed() {
     }
     others_are_served(&service);
     for stream in silent.iter_mut().chain(&mut halves) {
-        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
         let mut answer = Vec::new();
         // Closed, or reset: but not silent for ever.
         if let Err(error) = stream.read_to_end(&mut answer) {
@@ -205,7 +207,7 @@ fn others_are_served(service: &Service) {
     let began = now_us();
     let told = post(service.address, "/v1/check", &json!({"domain": "good.example"})).expect(200);
     assert_eq!(told["proceed"], true, "{told}");
-    assert!(now_us() - began < 5_000_000, "answered after {} µs", now_us() - began);
+    assert!(now_us() - began < 30_000_000, "answered after {} µs", now_us() - began);
 }
 
 /// It lived through it, and stops as ever.
@@ -217,8 +219,8 @@ fn ends(world: World, service: Service) {
 
 fn connect(service: &Service) -> TcpStream {
     let stream = TcpStream::connect(service.address).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-    stream.set_write_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
+    stream.set_write_timeout(Some(Duration::from_secs(120))).unwrap();
     stream
 }
 

@@ -144,10 +144,9 @@ impl Shared {
                 std::thread::sleep(Duration::from_millis(wait));
                 continue;
             }
-            let started = now_us();
-            fetch(self.site, &format!("/caller{nth}"));
+            let written = fetch(self.site, &format!("/caller{nth}"));
             // Rounded down: rather too late a start than too early a one.
-            let latency_ms = (now_us() - started) / 1_000;
+            let latency_ms = (now_us() - written) / 1_000;
             self.post(
                 "/v1/record",
                 &json!({"permit": told["permit"], "status": 200, "latency_ms": latency_ms}),
@@ -163,10 +162,14 @@ impl Shared {
     }
 }
 
-fn fetch(site: SocketAddr, path: &str) {
+/// Fetches a page; when the request was written, at the latest. What it takes to connect is not known to be over before.
+fn fetch(site: SocketAddr, path: &str) -> i64 {
     let mut stream = TcpStream::connect(site).unwrap();
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: {site}\r\nConnection: close\r\n\r\n").unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {site}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    let written = now_us();
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).unwrap();
     assert!(answer.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&answer));
+    written
 }

@@ -139,4 +139,4 @@ pub(crate) fn ask(
     Answered::read(&answer).ok_or_else(|| std::io::Error::other(format!("no answer: {answer:?}")))
 }
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(300);

@@ -27,6 +27,24 @@ pub(crate) struct Answer {
     pub(crate) body: String,
     /// How long it takes.
     pub(crate) after: Duration,
+    /// What it waits for then.
+    pub(crate) held: Option<Held>,
+}
+
+/// Answers that wait until they are released: a request is in flight for as long as a test wants it to be.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Held(Arc<AtomicBool>);
+
+impl Held {
+    pub(crate) fn release(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    fn wait(&self, over: &AtomicBool) {
+        while !self.0.load(Ordering::Relaxed) && !over.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
 }
 
 impl Answer {
@@ -45,6 +63,10 @@ impl Answer {
 
     pub(crate) fn after(self, after: Duration) -> Self {
         Self { after, ..self }
+    }
+
+    pub(crate) fn held(self, held: &Held) -> Self {
+        Self { held: Some(held.clone()), ..self }
     }
 }
 
@@ -136,6 +158,9 @@ fn serve(shared: &Shared, mut stream: TcpStream, connection: u64) {
             (log.len() - 1, answer)
         };
         std::thread::sleep(answer.after);
+        if let Some(held) = &answer.held {
+            held.wait(&shared.over);
+        }
         let note = |note: &dyn Fn(&mut Hit)| {
             note(&mut shared.log.lock().unwrap_or_else(PoisonError::into_inner)[nth]);
         };

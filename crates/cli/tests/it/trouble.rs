@@ -247,7 +247,7 @@ fn written_by_a_newer_version() {
 #[test]
 fn deleted_while_it_is_used() {
     let (world, nginx) = (World::new(), Nginx::start(""));
-    let input = world.write("list", &list(&nginx.url(), "p", 200));
+    let input = world.write("list", &list(&nginx.url(), "p", 1_000));
     let fetch = world.start(&[
         "fetch",
         "--input",
@@ -264,7 +264,7 @@ fn deleted_while_it_is_used() {
         std::fs::remove_file(world.path(name)).unwrap();
     }
     let done = fetch.wait();
-    assert!(done.took_us < 20_000_000, "it took {} µs to notice", done.took_us);
+    assert!(nginx.log().len() < 500, "{} pages before it noticed", nginx.log().len());
     assert_told(done, &PathBuf::from("comity.db"), "deleted");
 }
 

@@ -295,7 +295,7 @@ fn what_was_cut_short_says_so() {
     let world = World::new();
     world.write(
         "comity.toml",
-        "[http]\nbody_max = \"64KiB\"\ntotal_timeout = \"1s\"\n[default]\nbackoff = \"none\"\n",
+        "[http]\nbody_max = \"64KiB\"\ntotal_timeout = \"5s\"\n[default]\nbackoff = \"none\"\n",
     );
     let paths = [
         "/large",

@@ -114,7 +114,7 @@ fn serve(shared: &Shared, mut stream: TcpStream) {
             }
             Reply::Stall(octets) => {
                 stream.write_all(&octets).unwrap();
-                std::thread::sleep(Duration::from_secs(5));
+                std::thread::sleep(Duration::from_secs(60));
                 return;
             }
             Reply::Long(head, mut left) => stream.write_all(&head).and_then(|()| {

@@ -25,7 +25,15 @@ pub struct Files {
 #[derive(Debug)]
 struct Index {
     path: PathBuf,
-    file: Mutex<File>,
+    file: Mutex<Lines>,
+}
+
+/// A file that grows by whole lines.
+#[derive(Debug)]
+struct Lines {
+    file: File,
+    /// Whether a line could not be written, and may be there in part.
+    is_torn: bool,
 }
 
 /// A body that is being written. Dropped unfinished, it leaves nothing behind.
@@ -46,9 +54,15 @@ impl Files {
     /// The folder at `folder`, which is made when it is not there.
     pub fn open(folder: impl Into<PathBuf>) -> Result<Self, ArchiveError> {
         let folder = folder.into();
+<<<<<<< HEAD
         let (below, path) = (Below::new(&folder, &[]), folder.join(INDEX));
         below.make().map_err(at(&folder))?;
         let file = open_index(&below).map_err(at(&path))?;
+=======
+        fs::create_dir_all(&folder).map_err(at(&folder))?;
+        let path = folder.join("index.jsonl");
+        let file = Lines::open(&path).map_err(at(&path))?;
+>>>>>>> house
         Ok(Self { folder, index: Arc::new(Index { path, file: Mutex::new(file) }) })
     }
 
@@ -70,6 +84,7 @@ impl Files {
     }
 }
 
+<<<<<<< HEAD
 /// Opens the index to add to it. A line that a kill cut short is ended, so that the next one stands alone.
 fn open_index(folder: &Below) -> io::Result<File> {
     let mut file = folder.append(INDEX)?;
@@ -80,8 +95,40 @@ fn open_index(folder: &Below) -> io::Result<File> {
         if last != *b"\n" {
             file.write_all(b"\n")?;
         }
+=======
+impl Lines {
+    /// Opens a file to add to it. A line that a kill cut short is ended, so that the next one stands alone.
+    fn open(path: &Path) -> io::Result<Self> {
+        let file = OpenOptions::new().create(true).read(true).append(true).open(path)?;
+        let mut lines = Self { file, is_torn: true };
+        lines.mend()?;
+        Ok(lines)
     }
-    Ok(file)
+
+    /// Adds a line with one write: lines of other processes do not come in between.
+    fn add(&mut self, line: &str) -> io::Result<()> {
+        self.mend()?;
+        // A full disk may take half of it.
+        self.is_torn = true;
+        self.file.write_all(format!("{line}\n").as_bytes())?;
+        self.is_torn = false;
+        Ok(())
+    }
+
+    /// Ends a line that is there in part.
+    fn mend(&mut self) -> io::Result<()> {
+        if self.is_torn && self.file.seek(SeekFrom::End(0))? > 0 {
+            self.file.seek(SeekFrom::End(-1))?;
+            let mut last = [0];
+            self.file.read_exact(&mut last)?;
+            if last != *b"\n" {
+                self.file.write_all(b"\n")?;
+            }
+        }
+        self.is_torn = false;
+        Ok(())
+>>>>>>> house
+    }
 }
 
 impl Draft {
@@ -101,9 +148,7 @@ impl Draft {
             "file": self.name,
             "bytes": self.bytes,
         });
-        // One write for the whole line: lines of other processes do not come in between.
-        let mut file = lock(&self.index.file);
-        file.write_all(format!("{line}\n").as_bytes()).map_err(at(&self.index.path))?;
+        lock(&self.index.file).add(&line.to_string()).map_err(at(&self.index.path))?;
         Ok(Kept { bytes: self.bytes, file: Some(self.path), content_type: None })
     }
 }

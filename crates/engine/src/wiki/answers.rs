@@ -238,7 +238,7 @@ pub(super) struct LogEvent {
     title: String,
     timestamp: String,
     #[serde(default)]
-    logid: i64,
+    pub(super) logid: i64,
     #[serde(rename = "type")]
     logtype: Option<String>,
     action: Option<String>,

@@ -13,6 +13,7 @@ use super::archive::FILE_PAGES;
 use super::error::WikiError;
 use super::progress::Step;
 use super::round::{OVERLAP, Run, page_of};
+use super::trail::Trail;
 
 /// What a list of changes leads to.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -195,9 +196,10 @@ impl Run<'_> {
         batch: &mut Batch,
     ) -> Result<(), WikiError> {
         let params = [("prop", "info"), (by, named)];
-        let mut rest = None;
+        let (mut rest, mut trail) = (None, Trail::default());
         loop {
-            let answered: Answered<Pages> = self.archive.api.ask(&params, rest.as_ref()).await?;
+            let api = &self.archive.api;
+            let answered: Answered<Pages> = api.follow(&params, rest.as_ref(), &mut trail).await?;
             for page in answered.query.pages {
                 if page.missing && page.title.is_empty() {
                     batch.left.push(page.pageid);

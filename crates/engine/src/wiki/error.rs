@@ -99,6 +99,16 @@ pub enum WikiError {
         /// What is wrong with it.
         what: String,
     },
+    /// A list that would be followed for ever.
+    #[error("{api}: the list {list} never ends: {why}; everything archived so far is kept")]
+    Endless {
+        /// Of which wiki.
+        api: String,
+        /// Which, as it is asked for.
+        list: String,
+        /// How that was noticed.
+        why: &'static str,
+    },
     /// The connection did not work.
     #[error("{api}: {cause}")]
     Transport {

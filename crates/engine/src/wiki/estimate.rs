@@ -8,6 +8,7 @@ use super::api::Api;
 use super::archive::{FILE_PAGES, Plan};
 use super::error::WikiError;
 use super::site::{SITE, batch_of, chosen, must_be_readable};
+use super::trail::Trail;
 
 /// What an archive would take.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,9 +59,9 @@ pub async fn estimate(api: &Api, plan: &Plan, with_files: bool) -> Result<Estima
 async fn count(api: &Api, namespace: i64) -> Result<u64, WikiError> {
     let number = namespace.to_string();
     let params = [("generator", "allpages"), ("gaplimit", "max"), ("gapnamespace", &*number)];
-    let (mut pages, mut rest) = (0, None);
+    let (mut pages, mut rest, mut trail) = (0, None, Trail::default());
     loop {
-        let answered: Answered<Pages> = api.ask(&params, rest.as_ref()).await?;
+        let answered: Answered<Pages> = api.follow(&params, rest.as_ref(), &mut trail).await?;
         pages += answered.query.pages.len() as u64;
         rest = answered.rest;
         if rest.is_none() {

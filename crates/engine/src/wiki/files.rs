@@ -18,7 +18,12 @@ use super::content::{hex, sha1};
 use super::error::WikiError;
 use super::progress::{Files, Listing};
 use super::round::{OVERLAP, Run};
+<<<<<<< HEAD
 use crate::archive::{WholeFile, read_below};
+=======
+use super::trail::Trail;
+use crate::archive::WholeFile;
+>>>>>>> house
 use crate::client::{Ask, Client, ClientError, redirected_lead};
 
 /// Where files are kept, and how they are fetched.
@@ -36,7 +41,8 @@ impl Run<'_> {
             let since = self.progress.files.since.as_deref().filter(|_| incremental);
             let from = since.and_then(|since| Timestamp::parse(since).ok());
             let from = from.map(|from| (from - OVERLAP).to_string());
-            self.progress.files.listing = Some(Listing { began: now, from, rest: None });
+            self.progress.files.listing =
+                Some(Listing { began: now, from, rest: None, trail: Trail::default() });
         }
         while let Some(listing) = self.progress.files.listing.clone() {
             self.archive.tell(|stage| stage.doing = "listing files");
@@ -45,7 +51,9 @@ impl Run<'_> {
             if let Some(from) = &listing.from {
                 params.extend([("gaisort", "timestamp"), ("gaistart", from)]);
             }
-            let answered = match self.archive.api.ask::<Uploads>(&params, listing.rest.as_ref()).await {
+            let (api, rest) = (&self.archive.api, listing.rest.as_ref());
+            let mut trail = listing.trail.clone();
+            let answered = match api.follow::<Uploads>(&params, rest, &mut trail).await {
                 Err(error) if self.begins_anew(&error, listing.rest.as_ref()) => {
                     let listing = Some(Listing { rest: None, ..listing });
                     self.keep_files(Vec::new(), Files { listing, ..self.progress.files.clone() }).await?;
@@ -56,7 +64,7 @@ impl Run<'_> {
             let files = versions(&answered);
             let progress = match answered.rest {
                 Some(rest) => Files {
-                    listing: Some(Listing { rest: Some(rest), ..listing }),
+                    listing: Some(Listing { rest: Some(rest), trail, ..listing }),
                     since: self.progress.files.since.clone(),
                 },
                 None => Files { listing: None, since: Some(listing.began) },
@@ -76,9 +84,10 @@ impl Run<'_> {
         for titles in titles.chunks(self.batch) {
             let titles = titles.join("|");
             let params = [&[("titles", &*titles)], &VERSIONS[..]].concat();
-            let mut rest = None;
+            let (mut rest, mut trail) = (None, Trail::default());
             loop {
-                let answered: Answered<Uploads> = self.archive.api.ask(&params, rest.as_ref()).await?;
+                let api = &self.archive.api;
+                let answered: Answered<Uploads> = api.follow(&params, rest.as_ref(), &mut trail).await?;
                 let files = versions(&answered);
                 self.keep(Batch { files, ..Batch::default() }).await?;
                 rest = answered.rest;

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::answers::Rest;
 use super::error::WikiError;
+use super::trail::Trail;
 
 /// How far an archive is.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -46,6 +47,9 @@ pub struct Listing {
     pub from: Option<String>,
     /// Where it goes on.
     pub rest: Option<Rest>,
+    /// How it was followed so far.
+    #[serde(default)]
+    pub trail: Trail,
 }
 
 /// A round under way.
@@ -62,6 +66,9 @@ pub struct UnderWay {
     pub seen_to: Vec<i64>,
     /// How far it is.
     pub step: Step,
+    /// How the list of that step was followed so far.
+    #[serde(default)]
+    pub trail: Trail,
 }
 
 /// How it is found out what there is.
@@ -148,7 +155,8 @@ impl Progress {
             Way::Whole | Way::Compared => Step::Pages { nth: 0, rest: None },
             Way::Changes => Step::Changes { rest: None },
         };
-        self.under_way = Some(UnderWay { namespaces, began, way, seen_to: Vec::new(), step });
+        self.under_way =
+            Some(UnderWay { namespaces, began, way, seen_to: Vec::new(), step, trail: Trail::default() });
     }
 
     /// Entries of logs were seen to.

@@ -10,6 +10,7 @@ use super::archive::Archive;
 use super::content::revision;
 use super::error::{Code, WikiError};
 use super::progress::{Progress, Step, UnderWay, Way};
+use super::trail::{Listed, Trail};
 
 /// A run under way.
 pub(super) struct Run<'a> {
@@ -84,13 +85,18 @@ impl Run<'_> {
 
     /// The next answer of a list. Where the wiki does not go on with it, it is begun anew with `anew`; nothing that is kept
     /// is kept twice.
-    pub(super) async fn next<T: DeserializeOwned + Default>(
+    pub(super) async fn next<T: DeserializeOwned + Default + Listed>(
         &mut self,
         params: &[(&str, &str)],
         rest: Option<&Rest>,
         anew: Step,
     ) -> Result<Option<Answered<T>>, WikiError> {
-        match self.archive.api.ask(params, rest).await {
+        let mut trail = self.progress.under_way.as_ref().map(|it| it.trail.clone()).unwrap_or_default();
+        let answered = self.archive.api.follow(params, rest, &mut trail).await;
+        if let (Some(under_way), Ok(_)) = (&mut self.progress.under_way, &answered) {
+            under_way.trail = trail;
+        }
+        match answered {
             Err(error) if self.begins_anew(&error, rest) => self.go_to(anew).await.map(|()| None),
             answered => answered.map(Some),
         }
@@ -232,9 +238,10 @@ impl Run<'_> {
             let numbers = joined(numbers);
             let params =
                 [("prop", "info|revisions"), ("revids", &*numbers), ("rvprop", REVISION), ("rvslots", "*")];
-            let mut rest = None;
+            let (mut rest, mut trail) = (None, Trail::default());
             loop {
-                let answered: Answered<Pages> = self.archive.api.ask(&params, rest.as_ref()).await?;
+                let api = &self.archive.api;
+                let answered: Answered<Pages> = api.follow(&params, rest.as_ref(), &mut trail).await?;
                 let mut batch = Batch::default();
                 for page in answered.query.pages {
                     self.sort_in(page, namespaces, &mut batch)?;

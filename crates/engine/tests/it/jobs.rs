@@ -21,7 +21,7 @@ use comity_core::task::JobState;
 use comity_core::time::Span;
 
 use crate::client::{LOOPBACK, QUICK};
-use crate::support::{Asked, Site, at, config, eventually, ms, reply, soon};
+use crate::support::{Asked, Beats, Site, at, config, eventually, ms, reply, soon};
 
 /// A process that works on jobs.
 pub(crate) struct Worker {
@@ -177,12 +177,13 @@ async fn fewer_at_once_where_a_site_became_slow() {
         let pool = pool.clone();
         async move { pool.run().await.unwrap() }
     });
+    let beats = Beats::of(&worker.gate);
     for _ in 0..200 {
         if running.is_finished() {
             break;
         }
-        // A slot every 160 ms of real time; slow enough for it to beat.
-        hands.advance(ms(2_500));
+        // A slot every 160 ms of real time.
+        beats.advance(&hands, ms(2_500)).await;
         tokio::time::sleep(Duration::from_millis(40)).await;
     }
     assert_eq!(soon("the job", running).await.unwrap(), Ended::Job(JobState::Done));
@@ -246,12 +247,13 @@ async fn a_refused_robots_txt_is_tried_again_every_five_minutes_and_its_pages_wi
         async move { pool.run().await.unwrap() }
     });
     // As fast as it can beat.
+    let beats = Beats::of(&worker.gate);
     let mut tried_again = Vec::new();
     for _ in 0..1_000 {
         if running.is_finished() {
             break;
         }
-        hands.advance(Span::from_secs(3));
+        beats.advance(&hands, Span::from_secs(3)).await;
         tokio::time::sleep(Duration::from_millis(15)).await;
         let (now, retries) = (worker.gate.clock().now(), worker.job().await.counts.retries);
         if tried_again.last().is_none_or(|(_, before)| *before != retries) {

@@ -239,7 +239,7 @@ async fn redirects_in_circles_and_astray_are_errors() {
 #[tokio::test]
 async fn a_client_that_follows_by_itself_is_told() {
     let site = leading().await;
-    let gate = quick("300ms");
+    let gate = quick("3s");
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
     let client = reqwest_middleware::ClientBuilder::new(client).with(PoliteLayer::new(gate.clone())).build();
     let error = middleware_error(client.get(site.url("/a")).send().await.unwrap_err());
@@ -452,7 +452,7 @@ async fn hundreds_at_once_keep_each_domain_at_its_pace() {
 #[tokio::test]
 async fn what_is_below_is_not_reserved_while_a_domain_is_waited_for() {
     let site = Site::start(|_| reply(200)).await;
-    let layer = PoliteLayer::new(quick("500ms"));
+    let layer = PoliteLayer::new(quick("5s"));
     let below = tower::ServiceBuilder::new().concurrency_limit(1).service(hyper_client());
     let service = layer.layer(below);
     let call = |url: String| service.clone().oneshot(get(&url));

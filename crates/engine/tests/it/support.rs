@@ -3,18 +3,23 @@
 
 use std::collections::HashMap;
 use std::future::Future;
+use std::io::IoSliceMut;
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use comity::clock::{Clock, Hands};
 use comity::config::{Config, Sources};
-use comity::event::Events;
+use comity::event::{Event, Events, Listener};
 use comity::gate::Gate;
 use comity_core::domain::Domain;
 use comity_core::headers::Told;
 use comity_core::outcome::{Answer, Outcome};
 use comity_core::time::{Span, Timestamp};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt, sockopt};
+use nix::sys::time::TimeSpec;
+use tokio::io::{AsyncWriteExt, Interest};
 use tokio::net::{TcpListener, TcpStream};
 
 pub(crate) fn config(toml: &str) -> Config {
@@ -56,19 +61,52 @@ pub(crate) fn waiting(gate: &Gate, host: &Domain) -> usize {
 
 /// Waits until `is_so`, which it must become soon.
 pub(crate) async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    for _ in 0..5_000 {
-        if is_so() {
-            return;
+    let becomes = async {
+        while !is_so() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-    panic!("{what} did not happen");
+    };
+    soon(what, becomes).await;
 }
 
 /// The end of what must not take long; a test that hangs tells so.
 pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
-    let ended = tokio::time::timeout(Duration::from_secs(10), future).await;
+    let ended = tokio::time::timeout(PATIENCE, future).await;
     ended.unwrap_or_else(|_| panic!("{what} did not end"))
+}
+
+/// Nothing takes that long, on a machine with much else to do either.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Counts how often a gate told its store that it lives. A clock that is moved by hand must not run away from it.
+#[derive(Default)]
+pub(crate) struct Beats(AtomicUsize);
+
+impl Beats {
+    pub(crate) fn of(gate: &Gate) -> Arc<Self> {
+        let beats = Arc::new(Self::default());
+        gate.events().listen(beats.clone());
+        beats
+    }
+
+    /// Moves the clock, by so much that a beat is due, and waits for that.
+    pub(crate) async fn advance(&self, hands: &Hands, span: Span) {
+        assert!(
+            (Span::from_secs(2)..Span::from_secs(8)).contains(&span),
+            "a beat is due, and the time is not over"
+        );
+        let before = self.0.load(Ordering::Relaxed);
+        hands.advance(span);
+        eventually("a beat", || self.0.load(Ordering::Relaxed) > before).await;
+    }
+}
+
+impl Listener for Beats {
+    fn hear(&self, event: &Event<'_>) {
+        if matches!(event, Event::Beat { .. }) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
 }
 
 /// Gives whoever could go wrongly the time to do so.
@@ -166,14 +204,17 @@ impl Reply {
 impl Site {
     pub(crate) async fn start(answer: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
+        // Its connections are born with it: what comes before they are accepted has a time too.
+        setsockopt(&listener, sockopt::ReceiveTimestampns, &true).unwrap();
         let port = listener.local_addr().unwrap().port();
         let log = Arc::new(Mutex::new(Log::default()));
-        let (shared, answer, clock) = (log.clone(), Arc::new(answer), Clock::new());
+        let (shared, answer) = (log.clone(), Arc::new(answer));
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let (log, answer, clock) = (shared.clone(), answer.clone(), clock.clone());
+                let (log, answer) = (shared.clone(), answer.clone());
                 tokio::spawn(async move {
-                    talk(stream, &log, &clock, &*answer).await;
+                    let _ = stream.set_nodelay(true);
+                    talk(Heads { stream, bytes: Vec::new(), arrived: None }, &log, &*answer).await;
                 });
             }
         });
@@ -225,22 +266,16 @@ impl Site {
     }
 }
 
-async fn talk(
-    mut stream: TcpStream,
-    log: &Mutex<Log>,
-    clock: &Clock,
-    answer: &(dyn Fn(&Asked) -> Reply + Send + Sync),
-) {
-    let _ = stream.set_nodelay(true);
-    while let Some(head) = read_head(&mut stream).await {
+async fn talk(mut heads: Heads, log: &Mutex<Log>, answer: &(dyn Fn(&Asked) -> Reply + Send + Sync)) {
+    while let Some((head, at)) = heads.next().await {
         let path = head.split(' ').nth(1).unwrap_or_default().to_owned();
         let host = head.lines().find_map(|line| line.strip_prefix("host: ")).unwrap_or_default();
         let host = host.split(':').next().unwrap_or_default().to_owned();
-        let asked = log.lock().unwrap().note(host.clone(), path, head, clock.now());
+        let asked = log.lock().unwrap().note(host.clone(), path, head, at);
         let reply = answer(&asked);
         tokio::time::sleep(reply.after).await;
         *log.lock().unwrap().in_flight.get_mut(&host).unwrap() -= 1;
-        if stream.write_all(&reply.bytes()).await.is_err() || reply.missing > 0 {
+        if heads.stream.write_all(&reply.bytes()).await.is_err() || reply.missing > 0 {
             return;
         }
     }
@@ -263,11 +298,49 @@ impl Log {
     }
 }
 
-async fn read_head(stream: &mut TcpStream) -> Option<String> {
-    let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") {
-        head.push(stream.read_u8().await.ok()?);
+/// The heads of requests on a connection, each with when it arrived: by the kernel's clock, since a task that has to wait
+/// for a core would note starts that never were.
+struct Heads {
+    stream: TcpStream,
+    bytes: Vec<u8>,
+    arrived: Option<Timestamp>,
+}
+
+impl Heads {
+    async fn next(&mut self) -> Option<(String, Timestamp)> {
+        if self.bytes.is_empty() {
+            self.read().await?;
+        }
+        let arrived = self.arrived?;
+        loop {
+            if let Some(end) = self.bytes.windows(4).position(|four| four == b"\r\n\r\n") {
+                let head: Vec<u8> = self.bytes.drain(..end + 4).collect();
+                // Each byte is the character of its number: what is no text can be compared too.
+                return Some((head.into_iter().map(char::from).collect(), arrived));
+            }
+            self.read().await?;
+        }
     }
-    // Each byte is the character of its number: what is no text can be compared too.
-    Some(head.into_iter().map(char::from).collect())
+
+    /// Reads some more; nothing at the end.
+    async fn read(&mut self) -> Option<()> {
+        let socket = self.stream.as_raw_fd();
+        let receive = || {
+            let (mut buffer, mut space) = ([0; 4_096], nix::cmsg_space!(TimeSpec));
+            let mut slices = [IoSliceMut::new(&mut buffer)];
+            let received = recvmsg::<()>(socket, &mut slices, Some(&mut space), MsgFlags::MSG_DONTWAIT)?;
+            let stamp = received.cmsgs()?.find_map(|message| match message {
+                ControlMessageOwned::ScmTimestampns(stamp) => Some(stamp),
+                _ => None,
+            });
+            let count = received.bytes;
+            Ok((buffer[..count].to_vec(), stamp))
+        };
+        let (bytes, stamp) = self.stream.async_io(Interest::READABLE, receive).await.ok()?;
+        // The kernel begins to stamp a moment after the first socket asked it to.
+        let at = stamp.map(|stamp| Timestamp::from_micros(stamp.tv_sec() * 1_000_000 + stamp.tv_nsec() / 1_000));
+        self.arrived = Some(at.unwrap_or_else(|| Clock::new().now()));
+        self.bytes.extend_from_slice(&bytes);
+        (!bytes.is_empty()).then_some(())
+    }
 }

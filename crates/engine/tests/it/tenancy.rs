@@ -15,7 +15,7 @@ use comity_core::pace::{Departure, Pinned};
 use comity_core::time::{Span, Timestamp};
 use tempfile::TempDir;
 
-use crate::support::{a_moment, at, config, domain, eventually, ms, retry_after, soon, success};
+use crate::support::{Beats, a_moment, at, config, domain, eventually, ms, retry_after, soon, success};
 
 /// A store on disk that several processes open.
 struct Place(TempDir);
@@ -110,7 +110,8 @@ async fn a_wanted_domain_changes_hands_within_a_second_and_keeps_its_spacing() {
     let asked_at = clock.now();
     let second = b.send(&host()).await;
     assert!(second.since(first) >= ms(400), "the pace went with it: {}", second.since(first));
-    assert!(clock.now().since(asked_at) < Span::from_secs(3), "{}", clock.now().since(asked_at));
+    // Within a second, on a machine with nothing else to do; not when its time ends, or never.
+    assert!(clock.now().since(asked_at) < Span::from_secs(30), "{}", clock.now().since(asked_at));
     let third = a.send(&host()).await;
     assert!(third.since(second) >= ms(400));
 }
@@ -187,7 +188,7 @@ async fn what_was_learnt_reaches_the_store_soon() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(5), kept).await.expect("within five seconds");
+    soon("what was learnt is in the store", kept).await;
 }
 
 /// B37
@@ -222,8 +223,14 @@ async fn the_servers_deadline_survives_a_death() {
         } else {
             a.gate.record_unasked(&host(), Intent::Fetch, &answer).await.unwrap();
         }
-        // Long enough for what is urgent.
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        // What is urgent does not wait for time to go by.
+        let saved = async {
+            while place.open().find_domain(host()).await.unwrap().is_none_or(|row| row.kept.server.is_none())
+            {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        soon("the deadline is in the store", saved).await;
         doomed.die().await;
         hands.advance(ms(5_000));
         let b = place.process(&rule(10), &clock).await;
@@ -297,10 +304,10 @@ async fn a_closed_gate_says_so() {
     let waiting = tokio::spawn(async move { gate.acquire(&there, Intent::Fetch).await.map(drop) });
     a_moment().await;
     a.gate.close(HandsOff::Stop).await.unwrap();
-    let later = tokio::time::timeout(Duration::from_secs(2), a.gate.acquire(&host(), Intent::Fetch)).await;
-    assert!(matches!(later, Ok(Err(GateError::Closed))), "who comes later hears it: {:?}", later.map(|_| ()));
-    let waited = tokio::time::timeout(Duration::from_secs(2), waiting).await;
-    assert!(matches!(waited, Ok(Ok(Err(GateError::Closed)))), "who waits hears it: {waited:?}");
+    let later = soon("who comes later", a.gate.acquire(&host(), Intent::Fetch)).await.map(drop);
+    assert!(matches!(later, Err(GateError::Closed)), "who comes later hears it: {later:?}");
+    let waited = soon("who waits", waiting).await.unwrap();
+    assert!(matches!(waited, Err(GateError::Closed)), "who waits hears it: {waited:?}");
 }
 
 /// B9, B77: whoever was silent for too long decides nothing, not even when it is only asked.
@@ -327,12 +334,9 @@ async fn a_refusal_to_whoever_lost_the_domain_is_passed_on() {
     // The first one is stopped for so long that it loses its domain.
     let (gate, there) = (b.gate.clone(), host());
     let taking = tokio::spawn(async move { gate.acquire(&there, Intent::Fetch).await.map(drop) });
-    for _ in 0..200 {
-        if taking.is_finished() {
-            break;
-        }
-        hands.advance(Span::from_secs(1));
-        tokio::time::sleep(Duration::from_millis(30)).await;
+    let beats = Beats::of(&b.gate);
+    while !taking.is_finished() {
+        beats.advance(&hands, ms(2_500)).await;
     }
     taking.await.unwrap().unwrap();
     its_hands.advance(Span::from_secs(12));
@@ -354,20 +358,20 @@ async fn a_domain_whose_request_takes_long_goes_on_after_it() {
     let toml = rule(10).replace("\"unlimited\"", "1");
     let a = place.process(&toml, &clock).await;
     let permit = a.ask(&host()).await;
+    let beats = Beats::of(&a.gate);
     for _ in 0..16 {
-        // Slow enough for it to beat.
-        hands.advance(Span::from_secs(5));
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        beats.advance(&hands, Span::from_secs(5)).await;
     }
     let (gate, there) = (a.gate.clone(), host());
     let next = tokio::spawn(async move { gate.acquire(&there, Intent::Fetch).await.map(drop) });
     a_moment().await;
     permit.record(&success());
-    for _ in 0..20 {
-        hands.advance(ms(500));
-        tokio::time::sleep(Duration::from_millis(30)).await;
-    }
-    assert!(next.is_finished(), "whoever waited for it has gone");
+    let gone = async {
+        while !next.is_finished() {
+            beats.advance(&hands, ms(2_500)).await;
+        }
+    };
+    soon("whoever waited for it", gone).await;
 }
 
 /// Upkeep that panicked, in a listener, kept nobody's time any more, and who waited for a domain waited for ever.

@@ -15,6 +15,9 @@ pub(crate) mod sources;
 pub(crate) mod stream;
 
 use std::convert::Infallible;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
 
 use axum::Router;
 use axum::body::Body;
@@ -67,12 +70,15 @@ impl Api {
     async fn straight(&self, route: &str, request: Request) -> Result<Response, Problem> {
         let caller = caller(&self.service, &request)?;
         let service = State(self.service.clone());
-        if route == CHECK {
-            let ask = Json::from_request(request, &self.service).await?;
-            return Ok(decide::check(service, ask).await?.into_response());
-        }
-        let record = Json::from_request(request, &self.service).await?;
-        Ok(record::record(service, caller, record).await?.into_response())
+        while_admitted(&self.service, caller, async {
+            if route == CHECK {
+                let ask = Json::from_request(request, &self.service).await?;
+                return Ok(decide::check(service, ask).await?.into_response());
+            }
+            let record = Json::from_request(request, &self.service).await?;
+            Ok(record::record(service, caller, record).await?.into_response())
+        })
+        .await
     }
 }
 
@@ -131,32 +137,61 @@ async fn everybody(State(service): State<Service>, request: Request, next: Next)
 async fn known_callers(State(service): State<Service>, mut request: Request, next: Next) -> Response {
     let seen = Seen::new(&request);
     let response = match admit(&service, &mut request) {
-        Ok(()) => next.run(request).await,
-        Err(problem) => problem.into_response(),
+        Ok(caller) => while_admitted(&service, caller, async { Ok(next.run(request).await) }).await,
+        Err(problem) => Err(problem),
     };
-    seen.answered(&service, response)
+    seen.answered(&service, response.unwrap_or_else(Problem::into_response))
 }
 
 /// The same, and who asks again with the same key gets the same answer.
 async fn known_callers_once(State(service): State<Service>, mut request: Request, next: Next) -> Response {
     let seen = Seen::new(&request);
     let response = match admit(&service, &mut request) {
-        Ok(()) => again::same_answer(&service, request, next).await,
-        Err(problem) => problem.into_response(),
+        Ok(caller) => {
+            let answering = async { Ok(again::same_answer(&service, request, next).await) };
+            while_admitted(&service, caller, answering).await
+        }
+        Err(problem) => Err(problem),
     };
-    seen.answered(&service, response)
+    seen.answered(&service, response.unwrap_or_else(Problem::into_response))
 }
 
 /// Says who asks, if they may.
+<<<<<<< HEAD
 fn admit(service: &Service, request: &mut Request) -> Result<(), Problem> {
     let caller = caller(service, request)?;
+=======
+fn admit(service: &Service, request: &mut Request) -> Result<Caller, Problem> {
+    let caller = caller(service, request.headers())?;
+>>>>>>> house
     request.extensions_mut().insert(caller);
-    Ok(())
+    Ok(caller)
 }
 
 /// Who asks, if they may.
 fn caller(service: &Service, request: &Request) -> Result<Caller, Problem> {
     service.current().with_door(|door| door.admit(request.uri(), request.headers()))
+}
+
+/// Answers a request that may take long, such as one that waits in line, for as long as its caller may ask.
+async fn while_admitted(
+    service: &Service,
+    caller: Caller,
+    answering: impl Future<Output = Result<Response, Problem>>,
+) -> Result<Response, Problem> {
+    let mut answering = pin!(answering);
+    // Nearly all are answered at once, and need not look out for anything.
+    if let Poll::Ready(answer) = poll_fn(|context| Poll::Ready(answering.as_mut().poll(context))).await {
+        return answer;
+    }
+    tokio::select! {
+        // First, so that whoever was let in before gets nothing that came free only now.
+        biased;
+        () = service.current().until_barred(caller) => {
+            Err(Problem::new(Kind::Unauthorized, "the token was revoked, or its role changed, while the request waited"))
+        }
+        answer = answering => answer,
+    }
 }
 
 /// A request that is to be counted when it is answered.

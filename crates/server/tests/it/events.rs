@@ -7,7 +7,7 @@ use hyper::body::Incoming;
 use serde_json::{Value, json};
 
 use crate::acquire::acquire;
-use crate::served::{COLLECTOR, Served, serve, soon};
+use crate::served::{Ask, COLLECTOR, Served, serve, soon};
 
 #[tokio::test]
 async fn what_happens_is_told_as_it_happens() {
@@ -72,7 +72,17 @@ pub(crate) struct Events {
 }
 
 pub(crate) async fn listen(served: &Served) -> Events {
-    let response = served.ask(http::Method::GET, "/v1/events").open().await;
+    opened(served.ask(http::Method::GET, "/v1/events")).await
+}
+
+/// Listens with a token of its own.
+pub(crate) async fn listen_by(served: &Served, token: &str) -> Events {
+    let bearer = format!("Bearer {token}");
+    opened(served.ask(http::Method::GET, "/v1/events").header("authorization", &bearer)).await
+}
+
+async fn opened(ask: Ask<'_>) -> Events {
+    let response = ask.open().await;
     assert_eq!(response.status(), 200);
     assert_eq!(response.headers()["content-type"], "text/event-stream");
     Events { body: response.into_body(), heard: String::new(), read: 0 }
@@ -97,7 +107,8 @@ impl Events {
         .await
     }
 
-    async fn more(&mut self) -> bool {
+    /// Reads on; false at the end.
+    pub(crate) async fn more(&mut self) -> bool {
         let Some(Ok(frame)) = self.body.frame().await else { return false };
         if let Some(data) = frame.data_ref() {
             self.heard.push_str(std::str::from_utf8(data).unwrap());

@@ -7,8 +7,11 @@ use serde_json::json;
 use tokio::task::JoinHandle;
 
 use crate::acquire::{acquire, live, waiting};
+use crate::events::{listen, listen_by};
 use crate::script::{decided, play, recorded};
-use crate::served::{Served, config, configured, eventually, ms, permit, secs, serve, serve_with, store_in};
+use crate::served::{
+    Answer, Served, config, configured, eventually, ms, permit, secs, serve, serve_with, soon, store_in,
+};
 
 const SLOW: &str = "[default]\nmin_delay = \"10s\"\nin_flight = \"unlimited\"\nwait_on_429 = \"60s\"\n";
 const SLOWER: &str = "[default]\nmin_delay = \"20s\"\nin_flight = \"unlimited\"\nwait_on_429 = \"60s\"\n";
@@ -84,6 +87,61 @@ async fn tokens_change() {
     served.get("/v1/domains").await.refused(401);
     let served = served.by(new);
     assert_eq!(decided(&served.check("a.example").await), "wait 10000 (min_delay)");
+}
+
+/// What was opened with a token that is gone, or has another role, ends; what others opened goes on.
+#[tokio::test]
+async fn a_revoked_token_ends_what_it_opened() {
+    let tokens = |tokens: &str| configured(SLOW, &[("COMITY_SERVE_TOKENS", tokens)]);
+    let (kept, gone, changed) = ("a-token-that-stays", "a-token-that-goes", "a-token-that-changes");
+    let served = serve_with(tokens(&format!("use:{kept},use:{gone},admin:{changed}"))).await.by(kept);
+    let mut stays = listen_by(&served, kept).await;
+    let mut ends = [listen_by(&served, gone).await, listen_by(&served, changed).await];
+    let served = Arc::new(served);
+    served.permit("a.example").await;
+    let line: Vec<_> = [kept, gone, changed].map(|token| waits(&served, token, None)).into();
+    let keyed = waits(&served, gone, Some("a-key"));
+    waiting(&served, "a.example", 4).await;
+    served.reload(tokens(&format!("use:{kept},use:{changed}"))).await.unwrap();
+    for events in &mut ends {
+        soon("the end of a stream", async { while events.more().await {} }).await;
+    }
+    let mut line = line.into_iter();
+    let waits_on = line.next().unwrap();
+    for refused in line.chain([keyed]) {
+        refused.await.unwrap().refused(401);
+    }
+    assert!(!waits_on.is_finished());
+    // Whoever is left is the first in line, and hears of it.
+    waiting(&served, "a.example", 1).await;
+    served.until(secs(10)).await;
+    assert_eq!(decided(&waits_on.await.unwrap().ok()), "proceed");
+    for _ in 0..2 {
+        assert_eq!(stays.next("granted").await, json!({ "domain": "a.example" }));
+    }
+}
+
+/// Without tokens everybody may ask; with the first one, those who have none may not.
+#[tokio::test]
+async fn the_first_token_ends_what_was_opened_without_one() {
+    let served = serve(SLOW).await;
+    let mut events = listen(&served).await;
+    served.reload(configured(SLOW, &[("COMITY_SERVE_TOKENS", "use:a-token-that-is-new")])).await.unwrap();
+    soon("the end of the stream", async { while events.more().await {} }).await;
+}
+
+/// Waits in line for the site, with a token of its own.
+fn waits(served: &Arc<Served>, token: &str, key: Option<&str>) -> JoinHandle<Answer> {
+    let (served, token) = (served.clone(), format!("Bearer {token}"));
+    let key = key.map(str::to_owned);
+    tokio::spawn(async move {
+        let ask = json!({ "domain": "a.example", "max_wait_ms": 60_000 });
+        let mut ask = served.posting("/v1/acquire", &ask).header("authorization", &token);
+        if let Some(key) = &key {
+            ask = ask.header("idempotency-key", key);
+        }
+        ask.send().await
+    })
 }
 
 /// Nobody is let in because a line was lost.

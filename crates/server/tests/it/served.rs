@@ -349,7 +349,7 @@ pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, mut is_so: 
 
 /// The end of what must not take long; a test that hangs tells so.
 pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
-    let ended = tokio::time::timeout(Duration::from_secs(30), future).await;
+    let ended = tokio::time::timeout(Duration::from_secs(120), future).await;
     ended.unwrap_or_else(|_| panic!("{what} did not end"))
 }
 

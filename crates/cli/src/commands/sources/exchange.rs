@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::Path;
 
+use anyhow::Context;
 use comity::archive::WholeFile;
 use comity::clock::Clock;
 use comity::config::Config;
@@ -173,8 +174,10 @@ pub(super) async fn export(global: &Global, store: &dyn Store, out: Option<&Path
     match out {
         None => output::xml(&String::from_utf8_lossy(&text)),
         Some(path) => {
-            replace(path, &text)
-                .map_err(|error| exit::usage(format!("--out {}: {error}", path.display())))?;
+            let place = || format!("--out {}", path.display());
+            let file =
+                WholeFile::create(path).map_err(|error| exit::usage(format!("{}: {error}", place())))?;
+            fill(file, &text).with_context(place)?;
         }
     }
     if stripped > 0 {
@@ -194,8 +197,7 @@ pub(super) async fn export(global: &Global, store: &dyn Store, out: Option<&Path
 }
 
 /// Writes a file that is whole or not there.
-fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = WholeFile::create(path)?;
+fn fill(mut file: WholeFile, bytes: &[u8]) -> io::Result<()> {
     file.write_all(bytes)?;
     file.finish_synced()
 }

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+use anyhow::anyhow;
 use comity::archive::WholeFile;
 use comity::config::Config;
 use comity::status::{Status, Work};
@@ -28,23 +29,30 @@ pub(super) async fn run(global: &Global, config: &Config, typed: WikiExport) -> 
             "the archive is not complete ({lacking} pages lack something): comity wiki archive goes on with it"
         ));
     }
+    let code = if is_complete { exit::DONE } else { exit::FAILURES };
     let all = namespaces.iter().map(|one| one.pages).sum();
     if typed.out.as_os_str() == "-" && global.json {
         return Err(exit::usage("--out -: the dump is on stdout, where --json writes its object"));
     }
-    let packed = Packed::of(&typed.out);
     let wrong = |error: io::Error| exit::usage(format!("--out {}: {error}", typed.out.display()));
     let exported = match Place::of(&typed.out)? {
-        Place::Stdout => write(global, &*store, &wiki, all, BufWriter::new(output::stdout()), packed).await?,
+        Place::Stdout => {
+            let out = BufWriter::new(output::Results);
+            match write(global, &*store, &wiki, all, out, &typed.out).await {
+                // What became of stdout is reported there, unless its reader just had enough.
+                Err(_) if output::is_lost() => return Ok(code),
+                exported => exported?,
+            }
+        }
         Place::File(path) => {
             let mut file = WholeFile::create(path).map_err(wrong)?;
-            let exported = write(global, &*store, &wiki, all, &mut file, packed).await?;
-            file.finish_synced().map_err(wrong)?;
+            let exported = write(global, &*store, &wiki, all, &mut file, &typed.out).await?;
+            file.finish_synced().map_err(unwritten(&typed.out))?;
             exported
         }
         Place::Other(path) => {
             let file = File::create(path).map_err(wrong)?;
-            write(global, &*store, &wiki, all, BufWriter::new(file), packed).await?
+            write(global, &*store, &wiki, all, BufWriter::new(file), &typed.out).await?
         }
     };
     let Exported { pages, revisions } = exported;
@@ -56,7 +64,7 @@ pub(super) async fn run(global: &Global, config: &Config, typed: WikiExport) -> 
     } else if !global.quiet {
         output::remark(&format!("{pages} pages, {revisions} revisions in {}", typed.out.display()));
     }
-    Ok(if is_complete { exit::DONE } else { exit::FAILURES })
+    Ok(code)
 }
 
 /// Where a dump goes.
@@ -91,12 +99,12 @@ async fn write(
     wiki: &Wiki,
     all: u64,
     out: impl Write + Send,
-    packed: Packed,
+    path: &Path,
 ) -> anyhow::Result<Exported> {
     let mut view = View::begin(global);
     let clock = comity::clock::Clock::new();
     let began = clock.now();
-    let mut packed = packed.writer(out)?;
+    let mut packed = Packed::of(path).writer(out).map_err(unwritten(path))?;
     let told = |so_far: Exported| {
         if so_far.pages.is_multiple_of(100) {
             let now = clock.now();
@@ -112,8 +120,14 @@ async fn write(
     let exported = export(store, wiki, &mut packed, told).await.map_err(|error| match error {
         // So that it ends with the code of a store that does not work.
         ExportError::Store(error) => error.into(),
+        ExportError::Write(error) => unwritten(path)(error),
         error => anyhow::Error::from(error),
     })?;
-    packed.finish()?;
+    packed.finish().map_err(unwritten(path))?;
     Ok(exported)
+}
+
+/// What cannot be begun was typed wrongly; what breaks on the way is a failure.
+fn unwritten(path: &Path) -> impl FnOnce(io::Error) -> anyhow::Error {
+    move |error| anyhow!("--out {}: {error}", path.display())
 }

@@ -249,4 +249,4 @@ pub(crate) const OPML: &str = r#"<?xml version="1.0" encoding="UTF-8"?>
   </body>
 </opml>
 "#;
-const PATIENCE_US: i64 = 90_000_000;
+const PATIENCE_US: i64 = 300_000_000;

@@ -210,7 +210,7 @@ fn every_hostile_site_ends_in_its_outcome() {
     assert_legible(&shown);
     assert!(peak_kb < PEAK_KB, "{peak_kb} kB");
     // Two tries of the slowest, each up to its limit, and what 256 at once and a machine under load add to that.
-    assert!(done.took_us < 90_000_000, "{} µs", done.took_us);
+    assert!(done.took_us < 300_000_000, "{} µs", done.took_us);
 }
 
 /// The same where robots.txt is asked for first: it is the robots.txt that hurts then, and the site is left alone.

@@ -166,6 +166,8 @@ impl Volume {
         if self.file.metadata()?.len() != self.len {
             self.file.set_len(self.len)?;
         }
+        // Some file systems only say now that they could not keep all of it.
+        self.file.sync_all()?;
         fs::rename(&self.draft, &self.path)
     }
 }

@@ -32,6 +32,7 @@ use url::{Host, Url, form_urlencoded};
 
 use super::answers::{Answered, Rest};
 use super::error::{Code, WikiError};
+use super::trail::{Listed, Trail};
 use crate::client::{self, SetupError, Unsent, request, told};
 use crate::config::{Config, Sources, environment};
 use crate::gate::{Gate, Permit};
@@ -233,10 +234,32 @@ impl Api {
             answered => answered?,
         };
         if rest.is_some() && answered.rest.as_ref() == rest {
-            let what = "it goes on where it was asked to go on: that would never end".to_owned();
-            return Err(WikiError::Unexpected { api: self.address(), what });
+            return Err(self.endless(params, "it continues where it was asked to continue"));
         }
         Ok(answered)
+    }
+
+    /// The next answer of a list that is followed to its end; an error when that would never come.
+    pub(super) async fn follow<T: DeserializeOwned + Default + Listed>(
+        &self,
+        params: &[(&str, &str)],
+        rest: Option<&Rest>,
+        trail: &mut Trail,
+    ) -> Result<Answered<T>, WikiError> {
+        if rest.is_none() {
+            *trail = Trail::default();
+        }
+        let answered = self.ask::<T>(params, rest).await?;
+        let followed = trail.follow(answered.rest.as_ref(), answered.query.found());
+        followed.map_err(|why| self.endless(params, why))?;
+        Ok(answered)
+    }
+
+    fn endless(&self, params: &[(&str, &str)], why: &'static str) -> WikiError {
+        let named = |what: &str| params.iter().find(|(name, _)| *name == what);
+        let list = ["list", "generator", "prop"].into_iter().find_map(named);
+        let list = list.map_or_else(|| "query".to_owned(), |(name, value)| format!("{name}={value}"));
+        WikiError::Endless { api: self.address(), list, why }
     }
 
     /// Asks until there is an answer, or asking again does not help.

@@ -58,8 +58,7 @@ impl Watch {
     /// Ends it, which must not take long.
     async fn end(self) {
         self.pipeline.stop();
-        let ended = tokio::time::timeout(std::time::Duration::from_millis(1_500), self.watching).await;
-        ended.expect("it ends at once").unwrap();
+        soon("a watch that is stopped", self.watching).await.unwrap();
     }
 }
 
@@ -131,7 +130,7 @@ async fn a_watch_picks_up_what_others_add() {
     })
     .await;
     assert_eq!(site.paths(), ["/feed"]);
-    assert!(site.asked()[0].at.since(added_at) < Span::from_secs(5));
+    assert!(site.asked()[0].at.since(added_at) < Span::from_secs(60));
     watch.end().await;
 }
 
@@ -180,7 +179,7 @@ async fn a_watch_leaves_a_held_domain_alone() {
     eventually("sleep", || !watch.sleeps().is_empty()).await;
     let next = watch.sleeps()[0].unwrap();
     let wait = next.since(station.now());
-    assert!(wait > Span::from_secs(50) && wait <= Span::from_secs(60), "for a while: {wait}");
+    assert!(wait > Span::from_secs(30) && wait <= Span::from_secs(60), "for a while: {wait}");
     assert_eq!((watch.runs(), station.fetches(other).await.len()), (1, 1));
     watch.end().await;
     assert_eq!(site.paths(), ["/full"]);

@@ -135,12 +135,16 @@ async fn each_phase_has_its_time() {
     };
     let silent = Server::start(async |mut peer| {
         peer.request().await;
-        sleep(Duration::from_secs(60)).await;
+        std::future::pending().await
     })
     .await;
+    let short = Span::from_millis(400);
+    let by = |settings: Settings| Transport::new(settings).unwrap();
     let secure = silent.url("/").replace("http:", "https:");
-    assert_eq!(timed_out(fetch(&transport(), &secure).await.unwrap_err()), Phase::Connect);
-    assert_eq!(timed_out(fetch(&transport(), &silent.url("/")).await.unwrap_err()), Phase::FirstByte);
+    let hurried = by(Settings { connect_timeout: short, ..settings() });
+    assert_eq!(timed_out(fetch(&hurried, &secure).await.unwrap_err()), Phase::Connect);
+    let hurried = by(Settings { first_byte_timeout: short, ..settings() });
+    assert_eq!(timed_out(fetch(&hurried, &silent.url("/")).await.unwrap_err()), Phase::FirstByte);
     let dripping = Server::start(async |mut peer| {
         peer.request().await;
         peer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 999\r\n\r\n").await;
@@ -149,17 +153,14 @@ async fn each_phase_has_its_time() {
         }
     })
     .await;
-    assert_eq!(timed_out(fetch(&transport(), &dripping.url("/")).await.unwrap_err()), Phase::Total);
+    let hurried = by(Settings { total_timeout: Span::from_secs(2), ..settings() });
+    assert_eq!(timed_out(fetch(&hurried, &dripping.url("/")).await.unwrap_err()), Phase::Total);
 }
 
 #[tokio::test]
 async fn a_flood_of_interim_answers_ends_soon_and_a_drip_in_time() {
-    let patient = Transport::new(Settings {
-        first_byte_timeout: Span::from_secs(60),
-        total_timeout: Span::from_secs(60),
-        ..settings()
-    });
-    for (pause, transport) in [(Duration::ZERO, patient.unwrap()), (Duration::from_millis(5), transport())] {
+    let hurried = Transport::new(Settings { first_byte_timeout: Span::from_millis(400), ..settings() });
+    for (pause, transport) in [(Duration::ZERO, transport()), (Duration::from_millis(5), hurried.unwrap())] {
         let flood = Server::start(move |mut peer| async move {
             peer.request().await;
             while peer.stream.write_all(&b"HTTP/1.1 103 Early Hints\r\n\r\n".repeat(50)).await.is_ok() {

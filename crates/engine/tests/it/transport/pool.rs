@@ -1,5 +1,6 @@
 //! Connections are kept, shared and given up as promised.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -7,11 +8,18 @@ use comity::transport::{Lead, Request, SendError, Settings, Transport, Transport
 use comity_core::time::Span;
 use http::HeaderValue;
 use http::header::IF_NONE_MATCH;
-use tokio::time::{sleep, timeout};
+use tokio::sync::Notify;
+use tokio::time::sleep;
 use url::Url;
 
 use super::servers::{Server, answer};
 use super::{fetch, get, read, settings, transport};
+use crate::support::{eventually, soon};
+
+/// Long enough for the end of a connection to be noticed.
+async fn a_while() {
+    sleep(Duration::from_millis(100)).await;
+}
 
 #[tokio::test]
 async fn a_connection_is_reused_once_its_body_was_read() {
@@ -77,10 +85,17 @@ async fn a_connection_closed_at_rest_is_no_attempt_and_departure_is_asked_again(
 /// B25: closed while departure is awaited.
 #[tokio::test]
 async fn a_connection_closed_before_departure_is_replaced() {
-    let server = Server::start(async |mut peer| {
-        peer.request().await;
-        peer.write(&answer("", b"one")).await;
-        sleep(Duration::from_millis(50)).await;
+    let (close, closed) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let theirs = (close.clone(), closed.clone());
+    let server = Server::start(move |mut peer| {
+        let (close, closed) = theirs.clone();
+        async move {
+            peer.request().await;
+            peer.write(&answer("", b"one")).await;
+            close.notified().await;
+            drop(peer);
+            closed.notify_one();
+        }
     })
     .await;
     let transport = transport();
@@ -88,11 +103,14 @@ async fn a_connection_closed_before_departure_is_replaced() {
     let url = Url::parse(&server.url("/")).unwrap();
     let asked = AtomicU32::new(0);
     let depart = || async {
-        asked.fetch_add(1, Relaxed);
-        sleep(Duration::from_millis(100)).await;
+        if asked.fetch_add(1, Relaxed) == 0 {
+            close.notify_one();
+            closed.notified().await;
+            a_while().await;
+        }
         Ok::<(), ()>(())
     };
-    // The first departure outlasts the connection at rest; the server has more patience with a new one.
+    // The first departure outlasts the connection at rest; the server keeps the new one open.
     let sent = transport.send(Request::new(&url, Lead::Listed), depart).await.unwrap();
     assert_eq!(read(sent).await.unwrap(), b"one");
     assert_eq!((asked.load(Relaxed), server.heads().len()), (2, 2));
@@ -101,12 +119,24 @@ async fn a_connection_closed_before_departure_is_replaced() {
 /// B25: a new connection may be closed while departure is awaited, too; but not for ever.
 #[tokio::test]
 async fn a_server_that_closes_every_connection_is_given_up() {
-    let server = Server::start(async |_| sleep(Duration::from_millis(20)).await).await;
+    let (close, closed) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let theirs = (close.clone(), closed.clone());
+    let server = Server::start(move |peer| {
+        let (close, closed) = theirs.clone();
+        async move {
+            close.notified().await;
+            drop(peer);
+            closed.notify_one();
+        }
+    })
+    .await;
     let url = Url::parse(&server.url("/")).unwrap();
     let asked = AtomicU32::new(0);
     let depart = || async {
         asked.fetch_add(1, Relaxed);
-        sleep(Duration::from_millis(60)).await;
+        close.notify_one();
+        closed.notified().await;
+        a_while().await;
         Ok::<(), ()>(())
     };
     let sent = transport().send(Request::new(&url, Lead::Listed), depart).await;
@@ -147,7 +177,7 @@ async fn idle_connections_end_in_time_without_anybody_asking() {
     .await;
     let transport = Transport::new(Settings { idle_timeout: Span::from_millis(100), ..settings() }).unwrap();
     fetch(&transport, &server.url("/")).await.unwrap();
-    timeout(Duration::from_secs(2), ends.recv()).await.unwrap().unwrap();
+    soon("the connection", ends.recv()).await.unwrap();
     fetch(&transport, &server.url("/")).await.unwrap();
     assert_eq!(server.heads().len(), 2);
 }
@@ -255,14 +285,26 @@ async fn giving_up_closes_the_connection_wherever_it_was() {
     .await;
     let transport = transport();
     let url = Url::parse(&server.url("/")).unwrap();
-    for departing in [Duration::ZERO, Duration::from_secs(9)] {
+    for is_sent in [true, false] {
+        let departing = Notify::new();
         let depart = || async {
-            sleep(departing).await;
+            departing.notify_one();
+            if !is_sent {
+                std::future::pending::<()>().await;
+            }
             Ok::<(), ()>(())
         };
-        let sending = transport.send(Request::new(&url, Lead::Listed), depart);
-        assert!(timeout(Duration::from_millis(100), sending).await.is_err());
-        timeout(Duration::from_secs(2), ends.recv()).await.unwrap().unwrap();
+        let given_up = async {
+            departing.notified().await;
+            if is_sent {
+                eventually("the request is there", || server.heads().len() == 1).await;
+            }
+        };
+        tokio::select! {
+            _ = transport.send(Request::new(&url, Lead::Listed), depart) => panic!("nobody answers"),
+            () = given_up => {}
+        }
+        soon("the connection", ends.recv()).await.unwrap();
     }
     assert_eq!(server.heads().len(), 1);
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use comity::transport::{Lead, Proxies, Refusal, Settings, Transport, TransportError};
+use comity_core::time::Span;
 use tokio::io::{AsyncWriteExt, copy_bidirectional};
 use tokio::net::TcpStream;
 
@@ -83,7 +84,8 @@ async fn a_proxy_that_refuses_is_named_without_its_password() {
         peer.request().await;
         std::future::pending().await
     });
-    let error = fetch(&through(&silent.await, settings()), "https://listed.invalid/").await.unwrap_err();
+    let hurried = Settings { connect_timeout: Span::from_millis(800), ..settings() };
+    let error = fetch(&through(&silent.await, hurried), "https://listed.invalid/").await.unwrap_err();
     assert!(matches!(error, TransportError::TimedOut(comity::transport::Phase::Connect)), "{error}");
 }
 

@@ -24,6 +24,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use url::Url;
 
 use super::{fetch, get, read, settings};
+use crate::support::eventually;
 
 /// A certificate authority of our own.
 pub(super) struct Authority {
@@ -137,7 +138,13 @@ async fn h2_server(authority: &Authority) -> H2Server {
 }
 
 fn trusting(authority: &Authority) -> Transport {
-    Transport::new(Settings { roots_extra: vec![authority.root()], ..settings() }).unwrap()
+    waiting_for(authority, settings().first_byte_timeout)
+}
+
+/// The same, with so much time for the first byte of an answer.
+fn waiting_for(authority: &Authority, first_byte_timeout: Span) -> Transport {
+    Transport::new(Settings { roots_extra: vec![authority.root()], first_byte_timeout, ..settings() })
+        .unwrap()
 }
 
 #[tokio::test]
@@ -186,7 +193,7 @@ async fn http2_streams_share_one_connection() {
     // The second one is answered while the first waits.
     let (slow_url, fast_url) = (url("/slow"), url("/"));
     let fast = async {
-        sleep(Duration::from_millis(50)).await;
+        eventually("the first one is there", || server.seen.lock().unwrap().len() == 2).await;
         let body = fetch(&transport, &fast_url).await;
         server.slow.add_permits(1);
         body
@@ -223,9 +230,10 @@ async fn after_goaway_requests_leave_on_a_new_connection() {
     fetch(&transport, url.as_str()).await.unwrap();
     // A stream under way keeps the old connection open while new requests must not go there.
     let (old, new) = tokio::join!(fetch(&transport, &slow), async {
-        sleep(Duration::from_millis(50)).await;
+        eventually("it is under way", || server.seen.lock().unwrap().len() == 2).await;
         server.leave.notify_waiters();
-        sleep(Duration::from_millis(50)).await;
+        // Long enough for the word to arrive.
+        sleep(Duration::from_millis(500)).await;
         let asked = AtomicU32::new(0);
         let depart = || async {
             asked.fetch_add(1, Relaxed);
@@ -247,7 +255,7 @@ async fn after_goaway_requests_leave_on_a_new_connection() {
 async fn a_silent_http2_connection_is_not_used_again() {
     let authority = Authority::new();
     let server = h2_server(&authority).await;
-    let transport = trusting(&authority);
+    let transport = waiting_for(&authority, Span::from_secs(3));
     let url = |path: &str| format!("https://{}{path}", server.address);
     let error = fetch(&transport, &url("/slow")).await.unwrap_err();
     assert!(matches!(error, TransportError::TimedOut(_)), "{error}");
@@ -297,11 +305,11 @@ async fn a_server_that_does_not_listen_cannot_keep_a_connection() {
     let settings_frame = b"\0\0\0\x04\0\0\0\0\0".to_vec();
     let ping = b"\0\0\x08\x06\0\0\0\0\0pingpong".to_vec();
     let (address, open) = deaf_server(&authority, settings_frame, ping).await;
-    let transport = trusting(&authority);
+    let transport = waiting_for(&authority, Span::from_millis(400));
     let error = fetch(&transport, &format!("https://{address}/")).await.unwrap_err();
     assert!(matches!(error, TransportError::TimedOut(_)), "{error}");
     assert_eq!(open.load(Relaxed), 1);
-    crate::support::eventually("the connection ends", || open.load(Relaxed) == 0).await;
+    eventually("the connection ends", || open.load(Relaxed) == 0).await;
 }
 
 /// A flood of what is no answer ends by its size, long before its time.
@@ -313,15 +321,8 @@ async fn a_flood_of_frames_that_are_no_answer_ends_soon() {
     let hints = b"\0\0\x05\x01\x04\0\0\0\x01\x08\x03103".to_vec();
     for flood in [unknown, hints] {
         let (address, open) = deaf_server(&authority, settings_frame.clone(), flood).await;
-        let patient = Span::from_secs(60);
-        let transport = Transport::new(Settings {
-            roots_extra: vec![authority.root()],
-            first_byte_timeout: patient,
-            total_timeout: patient,
-            ..settings()
-        });
-        let error = fetch(&transport.unwrap(), &format!("https://{address}/")).await.unwrap_err();
+        let error = fetch(&trusting(&authority), &format!("https://{address}/")).await.unwrap_err();
         assert!(matches!(error, TransportError::Noise), "{error:?}");
-        crate::support::eventually("the connection ends", || open.load(Relaxed) == 0).await;
+        eventually("the connection ends", || open.load(Relaxed) == 0).await;
     }
 }
