@@ -27,8 +27,23 @@ pub(super) struct Memory {
     pub(super) domain_ids: HashMap<String, i64>,
     /// Numbers of lanes by job and domain.
     pub(super) lane_ids: HashMap<(i64, i64), i64>,
+    /// How often domains had been forgotten when these numbers were read.
+    forgotten: i64,
     /// What was last seen of other holders.
     pub(super) watch: Watch,
+}
+
+impl Memory {
+    /// Forgets the numbers of domains when some of them are gone, whoever removed them.
+    fn look_up(&mut self, sql: &Connection) -> rusqlite::Result<()> {
+        let forgotten = "SELECT forgotten FROM identity";
+        let forgotten = sql.prepare_cached(forgotten)?.query_row([], |row| row.get(0))?;
+        if std::mem::replace(&mut self.forgotten, forgotten) != forgotten {
+            self.domain_ids.clear();
+            self.lane_ids.clear();
+        }
+        Ok(())
+    }
 }
 
 /// One piece of work; run inside the transaction, it says what to do once that is over.
@@ -179,7 +194,8 @@ impl Run {
     fn commit(&mut self, batch: Vec<(Work, Refused)>) {
         let mut afters = Vec::with_capacity(batch.len());
         let mut refusals = Vec::new();
-        let mut failed = self.connection.execute_batch("BEGIN IMMEDIATE").err();
+        let begun = self.connection.execute_batch("BEGIN IMMEDIATE");
+        let mut failed = begun.and_then(|()| self.memory.look_up(&self.connection)).err();
         for (work, refused) in batch {
             if failed.is_none() {
                 let mut tx = Tx { sql: &self.connection, memory: &mut self.memory };

@@ -423,27 +423,27 @@ async fn an_item_without_its_source_is_refused_and_a_no_op() {
 }
 
 /// A path for a database, in a folder of its own.
-struct TestFile {
-    path: PathBuf,
+pub(crate) struct TestFile {
+    pub(crate) path: PathBuf,
     _folder: Option<TempDir>,
 }
 
 impl TestFile {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         Self { path: folder.path().join("comity.db"), _folder: Some(folder) }
     }
 
-    fn open(&self) -> Sqlite {
+    pub(crate) fn open(&self) -> Sqlite {
         Sqlite::open(&self.path).unwrap()
     }
 
-    async fn process(&self, name: &str) -> Process {
+    pub(crate) async fn process(&self, name: &str) -> Process {
         Process::with(std::sync::Arc::new(self.open()), name, at(0)).await
     }
 
     /// Why it is not opened.
-    fn refusal(&self) -> String {
+    pub(crate) fn refusal(&self) -> String {
         match Sqlite::open(&self.path) {
             Err(StoreError::Unavailable { place, what }) if Path::new(&place) == self.path => what,
             other => format!("not refused but {:?}", other.map(|store| store.place())),
@@ -451,11 +451,11 @@ impl TestFile {
     }
 
     /// What another program does to it.
-    fn query(&self, sql: &str) {
+    pub(crate) fn query(&self, sql: &str) {
         Connection::open(&self.path).unwrap().execute_batch(sql).unwrap();
     }
 
-    fn query_one(&self, sql: &str) -> String {
+    pub(crate) fn query_one(&self, sql: &str) -> String {
         let value = Connection::open(&self.path)
             .unwrap()
             .query_row(sql, [], |row| row.get::<_, rusqlite::types::Value>(0));
@@ -467,7 +467,7 @@ impl TestFile {
     }
 
     /// Another program that is in the middle of writing, until it is dropped.
-    fn lock(&self) -> Connection {
+    pub(crate) fn lock(&self) -> Connection {
         let connection = Connection::open(&self.path).unwrap();
         connection.execute_batch("BEGIN EXCLUSIVE").unwrap();
         connection
