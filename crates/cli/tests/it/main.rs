@@ -32,6 +32,7 @@ mod domains;
 mod examples;
 mod feeds;
 mod hostile;
+mod house;
 mod input;
 mod jobs;
 mod killed;
