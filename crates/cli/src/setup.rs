@@ -7,9 +7,7 @@ use std::time::Duration;
 
 use comity::archive::{Archive, Files, Warc};
 use comity::clock::Clock;
-use comity::config::{
-    ArchiveFormat, Config, Given, Sources, environment, exposed, has_password, read_file,
-};
+use comity::config::{ArchiveFormat, Config, Given, Sources, environment, exposed, has_password, read_file};
 use comity::core::domain::Domain;
 use comity::core::rule::Profile;
 use comity::event::Events;

@@ -44,7 +44,11 @@ fn a_volume_that_goes_away_under_a_service_is_not_replaced_by_an_empty_store() {
     std::fs::rename(world.path("elsewhere"), world.path("volume")).unwrap();
     wait_until("it is back", || check().status == 200);
     let decision = check().expect(200);
-    assert_eq!((&decision["proceed"], &decision["limit"]), (&json!(false), &json!("retry_after")), "{decision}");
+    assert_eq!(
+        (&decision["proceed"], &decision["limit"]),
+        (&json!(false), &json!("retry_after")),
+        "{decision}"
+    );
     let said = service.stop().expect(0).stderr;
     let lines = said.lines().filter(|line| line.contains("still away")).count();
     assert!(lines <= 4, "one line for each reason:\n{said}");
@@ -75,7 +79,16 @@ fn a_deleted_holders_folder_makes_nobody_send_early() {
     let (world, nginx) = (World::new(), Nginx::start(""));
     let input = world.write("list", &list(&nginx.url(), "p", 60));
     let first = world.start(&[
-        "fetch", "--input", input.to_str().unwrap(), "--job", "one", "--delay", "200ms", "--robots", "ignore", "--out",
+        "fetch",
+        "--input",
+        input.to_str().unwrap(),
+        "--job",
+        "one",
+        "--delay",
+        "200ms",
+        "--robots",
+        "ignore",
+        "--out",
         "pages",
     ]);
     nginx.wait_for(3);
@@ -125,7 +138,12 @@ fn the_files_of_a_store_are_private() {
 fn files(database: &Path) -> Vec<PathBuf> {
     let beside = |ending: &str| PathBuf::from(format!("{}{ending}", database.display()));
     let folder = beside("-holders");
-    let inside = std::fs::read_dir(&folder).into_iter().flatten().flatten().map(|file| file.path()).collect::<Vec<_>>();
+    let inside = std::fs::read_dir(&folder)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|file| file.path())
+        .collect::<Vec<_>>();
     [database.to_owned(), beside("-wal"), beside("-shm"), folder].into_iter().chain(inside).collect()
 }
 

@@ -18,7 +18,8 @@ use crate::support::{at, config, domain};
 #[tokio::test]
 async fn domains_that_taught_nothing_are_forgotten_after_a_day() {
     let folder = tempfile::tempdir().unwrap();
-    let store = comity::store::open(&format!("sqlite:{}", folder.path().join("comity.db").display())).unwrap();
+    let store =
+        comity::store::open(&format!("sqlite:{}", folder.path().join("comity.db").display())).unwrap();
     let rules = config("[domains.\"slow.example\"]\nmin_delay = \"72h\"\n").rules().clone();
     let names: Vec<Domain> = (0..NAMES).map(|nth| domain(&format!("random-{nth}.example"))).collect();
     let worth = ["asked.example", "slow.example", "learned.example", "last.example"].map(domain);

@@ -4,13 +4,14 @@
 //! The database file itself is never opened here once SQLite may have it open: closing it again would drop the locks of
 //! every connection this process has on it.
 
+use std::fmt;
 use std::fs::{File, Metadata};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-/// Which file this is, among all that ever had its name. A copy is another file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Mark(String);
+/// Which file this is: its number on its disk, which no other file has while somebody has it open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Mark(u64);
 
 impl Mark {
     /// The file at `path`, if there is one.
@@ -18,15 +19,24 @@ impl Mark {
         std::fs::metadata(path).ok().map(|file| Self::read(&file))
     }
 
-    /// A file's number on its disk may be given out again; when it was made tells the two apart.
     pub(super) fn read(file: &Metadata) -> Self {
-        let made = file.created().ok().and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
-        Self(format!("{}.{}", number(file), made.map_or(0, |made| made.as_nanos())))
+        Self(number(file))
     }
+}
 
-    pub(super) fn as_str(&self) -> &str {
-        &self.0
+impl fmt::Display for Mark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
     }
+}
+
+/// Which file this is, among all that ever had its name: a copy is another one. A number may be given out again once
+/// nobody has the file open, but not at the same moment. Empty where file systems do not say when a file was made: there
+/// numbers do not last either.
+pub(super) fn birth(path: &Path) -> String {
+    let Ok(file) = std::fs::metadata(path) else { return String::new() };
+    let made = file.created().ok().and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
+    made.map(|made| format!("{}.{}", number(&file), made.as_nanos())).unwrap_or_default()
 }
 
 /// The files of a database that is open. SQLite keeps all three for as long as anybody has it open.
@@ -127,7 +137,8 @@ pub(super) fn tighten(database: &Path) -> Vec<String> {
     for path in paths {
         use std::os::unix::fs::PermissionsExt;
         let Ok(file) = std::fs::metadata(&path) else { continue };
-        let (mode, private) = (file.permissions().mode() & 0o7777, private(file.permissions().mode() & 0o7777));
+        let (mode, private) =
+            (file.permissions().mode() & 0o7777, private(file.permissions().mode() & 0o7777));
         if mode == private {
             continue;
         }
@@ -138,9 +149,12 @@ pub(super) fn tighten(database: &Path) -> Vec<String> {
         }
         let shown = path.display();
         notes.push(match changed {
-            Ok(()) => format!("{shown} was open to other users (mode {mode:04o}); its mode is {private:04o} now"),
+            Ok(()) => {
+                format!("{shown} was open to other users (mode {mode:04o}); its mode is {private:04o} now")
+            }
             Err(_) => format!(
-                "{shown} can be read by other users, and secrets are in it; its owner should run: chmod {private:o} {shown}*"
+                "{shown} can be read by other users, and secrets are in it; its owner should run: \
+                 chmod {private:o} {shown}"
             ),
         });
     }
@@ -199,7 +213,8 @@ fn belong_to(path: &Path, database: &Path) {
     use std::os::unix::fs::{MetadataExt, chown};
     let (Ok(file), Ok(owner)) = (std::fs::metadata(path), std::fs::metadata(database)) else { return };
     if (file.uid(), file.gid()) != (owner.uid(), owner.gid()) {
-        let _ = chown(path, Some(owner.uid()), Some(owner.gid())).or_else(|_| chown(path, None, Some(owner.gid())));
+        let _ = chown(path, Some(owner.uid()), Some(owner.gid()))
+            .or_else(|_| chown(path, None, Some(owner.gid())));
     }
 }
 

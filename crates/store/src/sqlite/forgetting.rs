@@ -22,7 +22,8 @@ impl Tx<'_> {
         let last: Option<i64> =
             self.sql.prepare_cached(sql)?.query_row(params![after.0, limit], |row| row.get(0))?;
         let Some(last) = last else { return Ok(IdleDomains::default()) };
-        let restored = self.sql.prepare_cached("SELECT restored_us FROM identity")?.query_row([], |row| row.get(0))?;
+        let restored =
+            self.sql.prepare_cached("SELECT restored_us FROM identity")?.query_row([], |row| row.get(0))?;
         let restored: Option<i64> = restored;
         let sql = format!(
             "SELECT domain, id, epoch, left_as, pace,
@@ -34,9 +35,9 @@ impl Tx<'_> {
             let left_as: String = row.get(3)?;
             let left = match (row.get::<_, Option<i64>>(5)?, left_as.as_str(), row.get(4)?) {
                 // Before somebody knew when it was restored, it just happened.
-                (_, "lost", _) => LeftBehind::Died {
-                    latest: restored.filter(|at| *at > 0).map_or(Timestamp::MAX, at),
-                },
+                (_, "lost", _) => {
+                    LeftBehind::Died { latest: restored.filter(|at| *at > 0).map_or(Timestamp::MAX, at) }
+                }
                 (Some(died), ..) => LeftBehind::Died { latest: at(died) },
                 (None, "handed over", Some(pace)) => LeftBehind::HandedOver(pace),
                 (None, "stopped", Some(pace)) => LeftBehind::Stopped(pace),
@@ -60,7 +61,8 @@ impl Tx<'_> {
         );
         let mut forgotten = 0;
         for hold in idle {
-            let deleted = self.sql.prepare_cached(&sql)?.execute(params![us(before), hold.key.0, hold.epoch])?;
+            let deleted =
+                self.sql.prepare_cached(&sql)?.execute(params![us(before), hold.key.0, hold.epoch])?;
             forgotten += deleted as u64;
         }
         if forgotten > 0 {

@@ -72,7 +72,7 @@ impl Living {
     /// Makes sure that others can see the proof: somebody may have deleted its file.
     pub(super) fn renew(&self, holder: i64, proof: &mut Proof) {
         let (Self::Files { folder, database }, Proof::Files(locked, mark)) = (self, proof) else { return };
-        if Mark::of(&folder.join(holder.to_string())).as_ref() == Some(mark) {
+        if Mark::of(&folder.join(holder.to_string())) == Some(*mark) {
             return;
         }
         // Where that does not work, others go by its time alone.
@@ -91,7 +91,7 @@ impl Living {
             Self::Files { folder, .. } => {
                 let Ok(file) = File::open(folder.join(holder.to_string())) else { return Sign::Unknown };
                 let Ok(mark) = file.metadata().map(|file| Mark::read(&file)) else { return Sign::Unknown };
-                if proof.is_some_and(|proof| proof != mark.as_str()) {
+                if proof.is_some_and(|proof| proof != mark.to_string()) {
                     return Sign::Unknown;
                 }
                 match file.try_lock_shared() {
@@ -131,7 +131,8 @@ fn lock_file(folder: &Path, database: &Path, holder: i64) -> std::io::Result<(Fi
     let mut failed = None;
     // Another process may remove the empty folder in between, but not each time.
     for _ in 0..LOCK_TRIES {
-        let made = files::create_folder_like(folder, database).and_then(|()| files::create_like(&path, database));
+        let made =
+            files::create_folder_like(folder, database).and_then(|()| files::create_like(&path, database));
         let locked = made.and_then(|file| match file.try_lock() {
             Ok(()) => Ok((Mark::read(&file.metadata()?), file)),
             // Numbers are given out once: whoever has locked this one is not of this store.
@@ -141,7 +142,7 @@ fn lock_file(folder: &Path, database: &Path, holder: i64) -> std::io::Result<(Fi
             }
         });
         match locked {
-            Ok((mark, file)) if Mark::of(&path).as_ref() == Some(&mark) => return Ok((file, mark)),
+            Ok((mark, file)) if Mark::of(&path) == Some(mark) => return Ok((file, mark)),
             Ok(_) => {}
             Err(error) => failed = Some(error),
         }
@@ -151,9 +152,9 @@ fn lock_file(folder: &Path, database: &Path, holder: i64) -> std::io::Result<(Fi
 
 impl Proof {
     /// Which file it is, for others to look at.
-    pub(super) fn mark(&self) -> Option<&str> {
+    pub(super) fn mark(&self) -> Option<String> {
         match self {
-            Self::Files(_, mark) => Some(mark.as_str()),
+            Self::Files(_, mark) => Some(mark.to_string()),
             Self::Here(..) => None,
         }
     }
@@ -188,7 +189,7 @@ impl Tx<'_> {
     }
 
     /// Notes by which file a holder proves that it lives.
-    pub(super) fn proved(&self, holder: HolderId, proof: Option<&str>) -> rusqlite::Result<()> {
+    pub(super) fn proved(&self, holder: HolderId, proof: Option<String>) -> rusqlite::Result<()> {
         let sql = "UPDATE holders SET proof = ?2 WHERE id = ?1";
         self.sql.prepare_cached(sql)?.execute(params![holder.0, proof]).map(|_| ())
     }
@@ -200,7 +201,12 @@ impl Tx<'_> {
     }
 
     /// A holder stops. What it did not give back it left as by a death.
-    pub(super) fn leave(&mut self, living: &Living, holder: HolderId, now: Timestamp) -> rusqlite::Result<()> {
+    pub(super) fn leave(
+        &mut self,
+        living: &Living,
+        holder: HolderId,
+        now: Timestamp,
+    ) -> rusqlite::Result<()> {
         let sql = "SELECT until_us FROM holders WHERE id = ?1 AND died_us IS NULL";
         let until = self.sql.prepare_cached(sql)?.query_row([holder.0], |row| row.get(0)).optional()?;
         if let Some(until) = until {

@@ -7,7 +7,6 @@
 use comity_core::time::{Span, Timestamp};
 use rusqlite::{Connection, TransactionBehavior};
 
-use super::files::Mark;
 use super::place::Place;
 use super::writer::Tx;
 use super::{at, us};
@@ -28,11 +27,10 @@ pub(super) fn settle_in(
     connection: &mut Connection,
     place: &Place,
     known: Option<&Identity>,
-    file: Option<&Mark>,
+    file: &str,
 ) -> Result<Identity, StoreError> {
     let id = read(connection, place)?;
     let doubtful = known.is_some_and(|known| known.doubtful);
-    let file = file.map_or("", Mark::as_str);
     let is_noted = |sql: &Connection| {
         let noted = "SELECT file IS ?1 FROM identity";
         sql.query_row(noted, [file], |row| row.get::<_, bool>(0))

@@ -82,16 +82,17 @@ impl Sqlite {
         match known {
             None => make(&files::follow(path), &place)?,
             Some(_) if files::is_missing(&files::follow(path)) => {
-                let gone = "is gone; put it back or mount its volume: a store that was in use is not created again";
+                let gone =
+                    "is gone; put it back or mount its volume: a store that was in use is not created again";
                 return Err(place.unavailable(gone));
             }
             Some(_) => {}
         }
         refuse_without_log(path, &place)?;
-        let before = Mark::of(path);
+        let (before, birth) = (Mark::of(path), files::birth(path));
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(path, flags).map_err(|error| place.error(&error))?;
-        let mut store = Self::start(connection, place, Living::beside(&real(path)), known, before.as_ref())?;
+        let mut store = Self::start(connection, place, Living::beside(&real(path)), known, &birth)?;
         let opened = Opened::at(&real(path));
         if Mark::of(path) != before {
             return Err(store.place.unavailable("was replaced while it was being opened; try again"));
@@ -104,7 +105,7 @@ impl Sqlite {
     pub fn in_memory() -> Result<Self, StoreError> {
         let connection = Connection::open_in_memory().map_err(|error| Place::Memory.error(&error))?;
         let living = Living::Here(Arc::new(Mutex::new(HashSet::new())));
-        Self::start(connection, Place::Memory, living, None, None)
+        Self::start(connection, Place::Memory, living, None, "")
     }
 
     fn start(
@@ -112,7 +113,7 @@ impl Sqlite {
         place: Place,
         living: Living,
         known: Option<&Identity>,
-        file: Option<&Mark>,
+        file: &str,
     ) -> Result<Self, StoreError> {
         connection.busy_timeout(BUSY).map_err(|error| place.error(&error))?;
         schema::recognise(&connection, &place)?;
@@ -160,7 +161,9 @@ fn make(path: &Path, place: &Place) -> Result<(), StoreError> {
         )));
     }
     if deleted(Living::beside(&real(path)).is_anybody()) {
-        return Err(place.unavailable("is gone, but processes use it: put it back, or end them to start anew"));
+        return Err(
+            place.unavailable("is gone, but processes use it: put it back, or end them to start anew")
+        );
     }
     // What cannot be made is told by SQLite, which cannot open it either.
     let _ = files::create(path);
@@ -174,7 +177,8 @@ fn refuse_without_log(path: &Path, place: &Place) -> Result<(), StoreError> {
     let living = Living::beside(&real);
     let missing = || {
         let is_made = std::fs::metadata(&real).is_ok_and(|file| file.len() > 0);
-        let log = ["-wal", "-shm"].map(|ending| files::beside(&real, ending)).into_iter().find(|log| !log.exists());
+        let log =
+            ["-wal", "-shm"].map(|ending| files::beside(&real, ending)).into_iter().find(|log| !log.exists());
         log.filter(|_| is_made && living.is_anybody())
     };
     for _ in 0..LOG_TRIES {

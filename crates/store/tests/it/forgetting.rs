@@ -24,7 +24,11 @@ pub(crate) async fn a_domain_with_nothing_learned_is_forgotten(backend: Backend)
     assert_eq!(idle.len(), 250, "each once, however many are looked at together");
     for (idle, name) in idle.iter().zip(&names) {
         assert_eq!((idle.domain.as_str(), idle.kept), (name.as_str(), Kept::default()));
-        assert_eq!(idle.left, LeftBehind::HandedOver(name.clone().into_bytes()), "whoever judges it sees its pace");
+        assert_eq!(
+            idle.left,
+            LeftBehind::HandedOver(name.clone().into_bytes()),
+            "whoever judges it sees its pace"
+        );
     }
     let holds = idle.iter().map(|idle| idle.hold).collect();
     assert_eq!(one.store.forget_domains(holds, at(11)).await.unwrap(), 250);
@@ -70,7 +74,10 @@ pub(crate) async fn whatever_is_worth_keeping_stays(backend: Backend) {
     let rows = one.store.list_domains(String::new(), String::new(), 1_000).await.unwrap();
     let all = (0..100).flat_map(|key| (0..3).map(move |epoch| Hold { key: DomainKey(key), epoch })).collect();
     assert_eq!(one.store.forget_domains(all, at(3_600)).await.unwrap(), 1);
-    assert_eq!(one.store.list_domains(String::new(), String::new(), 1_000).await.unwrap().len(), rows.len() - 1);
+    assert_eq!(
+        one.store.list_domains(String::new(), String::new(), 1_000).await.unwrap().len(),
+        rows.len() - 1
+    );
 
     let over = idle(&one, at(3_601)).await;
     assert_eq!(over.iter().map(|idle| idle.domain.as_str()).collect::<Vec<_>>(), ["deadline.example"]);

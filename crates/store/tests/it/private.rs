@@ -17,7 +17,8 @@ fn a_store_is_private_from_the_moment_it_exists() {
         let file = TestFile::new();
         let me = std::env::current_exe().unwrap();
         let script = format!("umask {umask}; exec {} --exact private::child --ignored", me.display());
-        let done = Command::new("sh").args(["-c", &script]).env("COMITY_TEST_STORE", &file.path).output().unwrap();
+        let done =
+            Command::new("sh").args(["-c", &script]).env("COMITY_TEST_STORE", &file.path).output().unwrap();
         assert!(done.status.success(), "umask {umask}: {}", String::from_utf8_lossy(&done.stdout));
     }
 }
@@ -44,7 +45,10 @@ async fn a_store_of_an_older_version_is_closed_to_others() {
     let other = file.open();
     assert_private(&file.path);
     let notes = other.notes();
-    assert!(matches!(&notes[..], [note] if note.contains("mode 0644") && note.contains("0600 now")), "{notes:?}");
+    assert!(
+        matches!(&notes[..], [note] if note.contains("mode 0644") && note.contains("0600 now")),
+        "{notes:?}"
+    );
     assert!(file.open().notes().is_empty(), "said once");
     drop(one);
 }

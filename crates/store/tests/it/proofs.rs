@@ -63,7 +63,11 @@ async fn a_process_whose_file_was_deleted_makes_another_with_its_next_beat() {
         holder.beat(at(1)).await.unwrap();
         other.beat(at(1)).await.unwrap();
         drop(holder);
-        assert_eq!(died_at(&other.taken("a.example", at(2)).await), at(2), "{harm}: its death is noticed at once");
+        assert_eq!(
+            died_at(&other.taken("a.example", at(2)).await),
+            at(2),
+            "{harm}: its death is noticed at once"
+        );
     }
 }
 

@@ -114,8 +114,16 @@ async fn a_copy_that_was_put_back_counts_as_state_that_was_lost() {
     let other = Process::with(comity_store::open(&url).unwrap(), "other", at(100)).await;
     let since = died_at(&one.taken("released.example", at(100)).await);
     assert_eq!(since, at(100));
-    assert_eq!(died_at(&other.taken("stopped.example", at(160)).await), since, "it was not lost a second time");
-    assert_eq!(died_at(&other.taken("later.example", at(160)).await), since, "the copy does not know it at all");
+    assert_eq!(
+        died_at(&other.taken("stopped.example", at(160)).await),
+        since,
+        "it was not lost a second time"
+    );
+    assert_eq!(
+        died_at(&other.taken("later.example", at(160)).await),
+        since,
+        "the copy does not know it at all"
+    );
     // Whoever is in it may live: that is found out by the lease.
     for secs in [160, 165, 170] {
         one.beat(at(secs)).await.unwrap();
@@ -165,7 +173,10 @@ async fn a_log_that_was_deleted_in_use_is_noticed_by_everybody() {
         one.taken("b.example", at(0)).await;
         std::fs::remove_file(format!("{}{ending}", file.path.display())).unwrap();
         let refusal = file.refusal();
-        assert!(refusal.contains(ending) && refusal.contains("deleted while other processes use it"), "{refusal}");
+        assert!(
+            refusal.contains(ending) && refusal.contains("deleted while other processes use it"),
+            "{refusal}"
+        );
         let error = one.beat(at(1)).await.unwrap_err().to_string();
         assert!(error.contains(ending) && error.contains("deleted or replaced"), "{error}");
         let known = one.store.identity();
