@@ -1,21 +1,23 @@
 //! What was typed, as configuration, store and gate.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use comity::archive::{Archive, Files, Warc};
 use comity::clock::Clock;
-use comity::config::{ArchiveFormat, Config, Given, Sources, environment, read_file};
+use comity::config::{ArchiveFormat, Config, Given, Sources, environment, exposed, has_password, read_file};
 use comity::core::domain::Domain;
 use comity::core::rule::Profile;
 use comity::event::Events;
 use comity::gate::{Gate, GateError};
 use comity::shown;
-use comity::store::{self, Store};
+use comity::store::{self, Identity, Store};
 
 use crate::args::{Format, Global};
 use crate::exit::usage;
+use crate::output;
 
 /// The configuration that `given` and the global flags lead to.
 pub(crate) fn config(global: &Global, given: Given) -> anyhow::Result<Config> {
@@ -27,6 +29,12 @@ pub(crate) fn config_from(global: &Global, given: Given, unnamed_profile: Profil
     let default = PathBuf::from(DEFAULT_FILE);
     let path = global.config.clone().or_else(|| default.exists().then_some(default));
     let text = path.as_deref().map(read_file).transpose()?;
+    if let (Some(path), Some(text)) = (&path, &text)
+        && has_password(text)
+        && let Some(warning) = exposed(path)
+    {
+        output::remark(&format!("warning: {warning}"));
+    }
     let name = path.as_deref().map(Path::display).map(|name| name.to_string());
     let given = Given {
         store: global.store.clone(),
@@ -41,7 +49,30 @@ pub(crate) fn config_from(global: &Global, given: Given, unnamed_profile: Profil
 
 /// The store that the configuration names.
 pub(crate) fn open_store(config: &Config) -> anyhow::Result<Arc<dyn Store>> {
-    Ok(store::open(config.store.as_str())?)
+    let store = store::open(config.store.as_str())?;
+    store.notes().iter().for_each(|note| tracing::warn!("{note}"));
+    Ok(store)
+}
+
+/// Stores that this process has had open, by name: opened again, each must be the same.
+#[derive(Default)]
+pub(crate) struct Stores(HashMap<String, Identity>);
+
+impl Stores {
+    /// The store that the configuration names; one that was open before is not created again.
+    pub(crate) fn open(&mut self, config: &Config) -> anyhow::Result<Arc<dyn Store>> {
+        let store = match self.0.get(config.store.as_str()) {
+            Some(known) => store::reopen(config.store.as_str(), known)?,
+            None => open_store(config)?,
+        };
+        self.closes(config, &*store);
+        Ok(store)
+    }
+
+    /// It is about to be closed: now it knows best what may be lost of it.
+    pub(crate) fn closes(&mut self, config: &Config, store: &dyn Store) {
+        self.0.insert(config.store.as_str().to_owned(), store.identity());
+    }
 }
 
 /// A gate on that store; `name` tells other processes who this is.

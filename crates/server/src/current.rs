@@ -1,6 +1,6 @@
 //! The gate in force, on a store that may go away and come back, and on a configuration that may change. While the store
 //! is away nobody is let go; when it is back a new gate begins, which goes by what the store kept and by what the one
-//! before it knew.
+//! before it knew. It is never created again, and another store in its place is as good as none.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -9,10 +9,11 @@ use comity::config::Config;
 use comity::core::domain::Domain;
 use comity::core::pace::Pace;
 use comity::gate::HandsOff;
+use comity::store::Identity;
 use tokio::sync::{self, watch};
 
 use crate::auth::{Caller, Door};
-use crate::live::{Beginning, Live, open_store};
+use crate::live::{Beginning, Live, reopen_store};
 use crate::problem::{Kind, Problem};
 use crate::service::{Insecure, ServeError};
 
@@ -26,6 +27,8 @@ pub(crate) struct Current {
 
 /// What is known while the store is away.
 struct Away {
+    /// Which store is waited for.
+    identity: Identity,
     config: Arc<Config>,
     door: Door,
     /// What the last gate knew of its domains.
@@ -90,8 +93,12 @@ impl Current {
 
     /// The gate is of no use any more: what it knew is kept for the next.
     async fn lose(&self, live: Arc<Live>, remains: Vec<(Domain, Pace)>) {
-        let away =
-            Away { config: live.config.clone(), door: live.door.clone(), remains: Mutex::new(remains) };
+        let away = Away {
+            identity: live.store.identity(),
+            config: live.config.clone(),
+            door: live.door.clone(),
+            remains: Mutex::new(remains),
+        };
         self.set(Err(Arc::new(away)));
         // Callers in line hear that the gate is closed.
         let _ = tokio::time::timeout(BRIEFLY, live.gate.close(HandsOff::Pass)).await;
@@ -100,9 +107,10 @@ impl Current {
     }
 
     async fn until_back(&self, away: &Away) -> Live {
+        let mut told = String::new();
         loop {
             tokio::time::sleep(AGAIN).await;
-            let opened = match open_store(&away.config).await {
+            let opened = match reopen_store(&away.config, &away.identity).await {
                 Ok(store) => self.beginning.on(store, away.config.clone(), away.door.clone()).await,
                 Err(error) => Err(error.into()),
             };
@@ -113,7 +121,12 @@ impl Current {
                     live.gate.go_on_with(remains);
                     return live;
                 }
-                Err(error) => tracing::warn!(%error, "the store is still away"),
+                // Once for each reason: it may take days.
+                Err(error) if error.to_string() != told => {
+                    tracing::warn!(%error, "the store is still away");
+                    told = error.to_string();
+                }
+                Err(_) => {}
             }
         }
     }

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use comity::clock::Clock;
-use comity::config::{Config, RobotsPolicy};
+use comity::config::{Config, RobotsPolicy, exposed};
 use comity::core::domain::Domain;
 use comity::event::Events;
 use comity::gate::Gate;
-use comity::store::{self, Store, StoreError};
+use comity::store::{self, Identity, Store, StoreError};
 
 use crate::auth::{self, Door};
 use crate::permit::Mint;
@@ -75,6 +75,9 @@ impl Beginning {
         let mut tokens = serve.tokens.clone();
         if let Some(path) = &serve.tokens_file {
             tokens.extend(auth::read_tokens(path)?);
+            if let Some(warning) = exposed(path) {
+                tracing::warn!("serve.tokens_file: {warning}");
+            }
         }
         let door = Door::new(tokens, serve.hosts.clone(), serve.listen.ip());
         if door.is_open() && !serve.listen.ip().is_loopback() && self.insecure == Insecure::Refused {
@@ -84,11 +87,27 @@ impl Beginning {
     }
 }
 
-/// Opens the store, which may take as long as another program keeps it locked: not on a thread that answers requests.
-pub(crate) async fn open_store(config: &Config) -> Result<Arc<dyn Store>, StoreError> {
+/// Opens the store, which is created when it is not there.
+async fn open_store(config: &Config) -> Result<Arc<dyn Store>, StoreError> {
+    opened(config, store::open).await
+}
+
+/// Opens the store again that was in use before, and no other.
+pub(crate) async fn reopen_store(config: &Config, identity: &Identity) -> Result<Arc<dyn Store>, StoreError> {
+    let identity = identity.clone();
+    opened(config, move |place| store::reopen(place, &identity)).await
+}
+
+/// Opening may take as long as another program keeps the store locked: not on a thread that answers requests.
+async fn opened(
+    config: &Config,
+    open: impl FnOnce(&str) -> Result<Arc<dyn Store>, StoreError> + Send + 'static,
+) -> Result<Arc<dyn Store>, StoreError> {
     let place = config.store.clone();
-    let opened = tokio::task::spawn_blocking(move || store::open(place.as_str())).await;
-    opened.unwrap_or(Err(StoreError::Closed))
+    let opened = tokio::task::spawn_blocking(move || open(place.as_str())).await;
+    let store = opened.unwrap_or(Err(StoreError::Closed))?;
+    store.notes().iter().for_each(|note| tracing::warn!("{note}"));
+    Ok(store)
 }
 
 /// A domain that is about to be taken, until this is dropped.

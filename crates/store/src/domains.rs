@@ -134,6 +134,28 @@ pub struct DomainRow {
     pub waiting: u64,
 }
 
+/// A domain that nobody has used for a while, and of which a store knows nothing that is worth keeping.
+#[derive(Debug, Clone, PartialEq)]
+pub struct IdleDomain {
+    /// Its name.
+    pub domain: Domain,
+    /// Which row is meant; it is another one when the domain was taken since.
+    pub hold: Hold,
+    /// What was kept of it.
+    pub kept: Kept,
+    /// How its last holder left it.
+    pub left: LeftBehind,
+}
+
+/// Some of the domains that may be forgotten.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct IdleDomains {
+    /// The domains.
+    pub domains: Vec<IdleDomain>,
+    /// Where to look on; nothing when all rows were looked at.
+    pub next: Option<DomainKey>,
+}
+
 /// Who holds which domain.
 pub trait DomainStore {
     /// A process becomes a holder; `name` is for people. Its time runs from `now`.
@@ -166,4 +188,11 @@ pub trait DomainStore {
 
     /// One domain.
     fn find_domain(&self, domain: Domain) -> Reply<'_, Option<DomainRow>>;
+
+    /// Domains that may be forgotten, if their pace agrees: nobody holds or wants them or has tasks for them, nothing was
+    /// learned, pinned or paused, and they were last used before `before`. Looks at `limit` rows from `after` on.
+    fn idle_domains(&self, after: DomainKey, before: Timestamp, limit: u32) -> Reply<'_, IdleDomains>;
+
+    /// Forgets domains, and says how many. What was taken since, or may not be forgotten any more, stays.
+    fn forget_domains(&self, idle: Vec<Hold>, before: Timestamp) -> Reply<'_, u64>;
 }

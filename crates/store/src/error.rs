@@ -19,6 +19,15 @@ pub enum StoreError {
         /// What is wrong and what to do about it.
         what: String,
     },
+    /// Another store is where the one in use was. Nothing was changed in it.
+    #[error(
+        "{place}: this is not the store that was in use before: it was deleted, replaced, or its volume is not mounted; \
+         put that one back, or restart to work with this one"
+    )]
+    Another {
+        /// Which database.
+        place: String,
+    },
     /// A newer version of Comity wrote the database.
     #[error(
         "{place}: written by a newer version of Comity (schema {found}, this one knows up to {known}); use that \

@@ -21,12 +21,17 @@
 //! A **source** is followed; what it leads to are **items**. A scrape of an item is a task of the scrape job, and its
 //! row in the scrape log is committed with the check that it may start.
 //!
+//! # Which store it is
+//! A store has an identity, made at random with it. Whoever opens one again that was in use a moment ago names the
+//! identity ([`reopen`]): nothing is created then, and another store in its place is an error.
+//!
 //! Modules in reading order: [`error`], [`domains`], [`jobs`], [`tasks`], [`robots`], [`sources`], [`items`],
 //! [`secrets`], [`counts`], [`wiki`], [`status`]; [`sqlite`].
 
 pub mod counts;
 pub mod domains;
 pub mod error;
+mod identity;
 pub mod items;
 pub mod jobs;
 pub mod robots;
@@ -44,6 +49,7 @@ use std::sync::Arc;
 use comity_core::time::Span;
 
 pub use error::StoreError;
+pub use identity::Identity;
 
 /// What a store's methods return.
 pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
@@ -65,14 +71,36 @@ pub trait Store:
 {
     /// Where it is, for people.
     fn place(&self) -> String;
+
+    /// Which store it is, to open it again with [`reopen`]. To be asked after it failed, not before: then it knows
+    /// whether something may be lost.
+    fn identity(&self) -> Identity;
+
+    /// What was noticed as it was opened and people should know.
+    fn notes(&self) -> Vec<String>;
 }
 
-/// Opens the store at `url`: `sqlite:PATH` or `memory:`.
+/// Opens the store at `url`: `sqlite:PATH` or `memory:`. One that is not there is created.
 pub fn open(url: &str) -> Result<Arc<dyn Store>, StoreError> {
-    match url.split_once(':') {
-        Some(("sqlite", path)) if !path.is_empty() => Ok(Arc::new(sqlite::Sqlite::open(path)?)),
-        Some(("memory", "")) => Ok(Arc::new(sqlite::Sqlite::in_memory()?)),
-        Some(("postgres" | "postgresql", _)) => Err(StoreError::Unsupported {
+    open_as(url, None)
+}
+
+/// Opens a store again that was in use before. It is never created: one that is missing is
+/// [`StoreError::Unavailable`], another one in its place [`StoreError::Another`]. A store in memory is gone when it is
+/// closed, so there is never one to open again.
+pub fn reopen(url: &str, identity: &Identity) -> Result<Arc<dyn Store>, StoreError> {
+    open_as(url, Some(identity))
+}
+
+fn open_as(url: &str, known: Option<&Identity>) -> Result<Arc<dyn Store>, StoreError> {
+    match (url.split_once(':'), known) {
+        (Some(("sqlite", path)), None) if !path.is_empty() => Ok(Arc::new(sqlite::Sqlite::open(path)?)),
+        (Some(("sqlite", path)), Some(known)) if !path.is_empty() => {
+            Ok(Arc::new(sqlite::Sqlite::reopen(path, known)?))
+        }
+        (Some(("memory", "")), None) => Ok(Arc::new(sqlite::Sqlite::in_memory()?)),
+        (Some(("memory", "")), Some(_)) => Err(StoreError::Another { place: "memory".to_owned() }),
+        (Some(("postgres" | "postgresql", _)), _) => Err(StoreError::Unsupported {
             url: "postgres://…".to_owned(),
             expected: "sqlite:PATH or memory: (this version has no PostgreSQL)",
         }),

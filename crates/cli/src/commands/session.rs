@@ -51,6 +51,11 @@ pub(crate) fn config(global: &Global, keep: &Keep) -> anyhow::Result<Config> {
 impl Session {
     pub(crate) async fn begin(config: Config, name: &str) -> anyhow::Result<Self> {
         let store = setup::open_store(&config)?;
+        Self::on(store, config, name).await
+    }
+
+    /// The same on a store that is open.
+    pub(crate) async fn on(store: Arc<dyn Store>, config: Config, name: &str) -> anyhow::Result<Self> {
         // Items name the file they are in: it is found from another folder too.
         let out = std::path::absolute(&config.scrape.out).unwrap_or_else(|_| config.scrape.out.clone());
         let archive = setup::archive("scrape.out", config.scrape.format, &out, SCRAPE_JOB, &config)?;

@@ -101,6 +101,16 @@ impl Running {
         self.child.stdin.as_mut().unwrap().write_all(text.as_bytes()).unwrap();
     }
 
+    /// Whether all of it is stopped.
+    pub(crate) fn is_stopped(&self) -> bool {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.id())).unwrap();
+        let stat =
+            |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+        let is_stopped =
+            |stat: String| stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T'));
+        tasks.map(Result::unwrap).all(|task| is_stopped(stat(task)))
+    }
+
     pub(crate) fn is_over(&mut self) -> bool {
         self.child.try_wait().unwrap().is_some()
     }

@@ -33,6 +33,7 @@ mod domains;
 mod examples;
 mod feeds;
 mod hostile;
+mod house;
 mod input;
 mod jobs;
 mod killed;

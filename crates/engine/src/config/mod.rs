@@ -33,7 +33,7 @@ pub use file::read_file;
 pub use given::Given;
 pub use keys::{KEYS, Key};
 pub use private::PrivateAllowance;
-pub use secret::{StoreUrl, without_password};
+pub use secret::{StoreUrl, exposed, has_password, without_password};
 pub use settings::{
     ArchiveFormat, HttpSettings, JobSettings, LogFormat, LogLevel, LogSettings, RobotsPolicy, ScrapeSettings,
     ServeSettings, WarcSettings,

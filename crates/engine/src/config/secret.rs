@@ -1,6 +1,7 @@
 //! Values that must not be shown (B75): the password of a store, and what an unknown key may hold.
 
 use std::fmt;
+use std::path::Path;
 
 /// Where everything is kept: `sqlite:FILE` or `memory:`; `postgres://…` is read, and refused by this version. Shown
 /// without its password.
@@ -57,6 +58,34 @@ pub fn without_password(url: &str) -> String {
     without_parameter(&masked)
 }
 
+/// What to tell people about a file with secrets in it that every user of the machine can read; nothing when only its
+/// owner and its group can.
+pub fn exposed(path: &Path) -> Option<String> {
+    let shown = path.display();
+    can_others_read(path).then(|| {
+        format!("{shown} can be read by every user of this machine, and secrets are in it; run: chmod o-rwx {shown}")
+    })
+}
+
+#[cfg(unix)]
+fn can_others_read(path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    // What is no file, a pipe say, is nothing that stays to be read.
+    std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.mode() & 0o004 != 0)
+}
+
+#[cfg(not(unix))]
+fn can_others_read(_path: &Path) -> bool {
+    false
+}
+
+/// Whether a configuration, as it stands in its file, holds a password. Tokens in it are hashes.
+pub fn has_password(text: &str) -> bool {
+    let lines = text.lines().map(str::trim_start).filter(|line| !line.starts_with('#'));
+    let mut values = lines.flat_map(|line| line.split(['"', '\'']));
+    values.any(|value| value.contains("://") && without_password(value) != value)
+}
+
 /// Whether a key's name says that its value is nobody's business.
 pub(super) fn is_secret(key: &str) -> bool {
     let key = key.to_ascii_lowercase();
@@ -86,6 +115,20 @@ const SECRETS: [&str; 8] =
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// B75
+    #[test]
+    fn a_password_in_a_configuration_is_found() {
+        for (text, expected) in [
+            ("store = \"postgres://user:secret@host/db\"", true),
+            ("proxy = 'http://me:secret@proxy:3128'", true),
+            ("# store = \"postgres://user:secret@host/db\"", false),
+            ("contact = \"https://example.org/bot\"\nstore = \"sqlite:comity.db\"", false),
+            ("tokens = [\"use:sha256:00\"]\ncontact = \"me@example.org\"", false),
+        ] {
+            assert_eq!(has_password(text), expected, "{text}");
+        }
+    }
 
     /// B75
     #[test]

@@ -4,9 +4,10 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use comity_core::pace::{Left, Pace, Terms};
 use comity_core::paces::DomainId;
 use comity_core::time::{Span, Timestamp};
-use comity_store::domains::{DomainKey, Parting, Released, Saved};
+use comity_store::domains::{DomainKey, Hold, IdleDomain, LeftBehind, Parting, Released, Saved};
 use comity_store::{LEASE, StoreError};
 
 use super::state::{self, State};
@@ -23,6 +24,7 @@ pub(super) async fn upkeep(gate: Weak<Inner>) {
     let mut swept_at = Timestamp::MIN;
     let mut told_at = Timestamp::MIN;
     let mut prune_at: Option<Timestamp> = None;
+    let mut forgetting = Forgetting::default();
     let mut version = -1;
     while let Some(inner) = gate.upgrade() {
         let Some(tenancy) = &inner.tenancy else { return };
@@ -50,6 +52,7 @@ pub(super) async fn upkeep(gate: Weak<Inner>) {
             // Not in the first moments: most commands are over by then.
             if now >= *prune_at.get_or_insert(now + PRUNE_FIRST) {
                 let more = tenancy.store.prune_robots(now - ROBOTS_KEPT, PRUNE_AT_ONCE).await?;
+                let more = forgetting.some(&inner, tenancy).await? || more;
                 prune_at = Some(now + if more { PRUNE_MORE } else { PRUNE });
             }
             hand_over(&inner, tenancy, &mut swept_at).await
@@ -243,6 +246,48 @@ async fn hand_over(
     Ok(())
 }
 
+/// Forgets domains of which nothing is worth keeping, some at a time: names that were asked about once would stay for ever.
+#[derive(Default)]
+struct Forgetting {
+    /// How far it is.
+    after: Option<DomainKey>,
+}
+
+impl Forgetting {
+    /// Looks at the next rows. Whether there are more.
+    async fn some(&mut self, inner: &Arc<Inner>, tenancy: &Tenancy) -> Result<bool, StoreError> {
+        let now = inner.clock.now();
+        let before = now - DOMAINS_KEPT;
+        let after = self.after.unwrap_or(DomainKey(0));
+        let found = tenancy.store.idle_domains(after, before, FORGET_AT_ONCE).await?;
+        self.after = found.next;
+        let idle: Vec<Hold> = found
+            .domains
+            .into_iter()
+            .filter(|idle| is_worth_nothing(inner, idle, now))
+            .map(|idle| idle.hold)
+            .collect();
+        if !idle.is_empty() {
+            tenancy.store.forget_domains(idle, before).await?;
+        }
+        Ok(self.after.is_some())
+    }
+}
+
+/// Whether whoever takes a domain waits no longer than if it had never been seen.
+fn is_worth_nothing(inner: &Arc<Inner>, idle: &IdleDomain, now: Timestamp) -> bool {
+    // No robots.txt asks for more than this, and it may come to be known again.
+    let terms = Terms { rule: inner.rules.rule_of(&idle.domain), crawl_delay: DOMAINS_KEPT };
+    let left = match &idle.left {
+        LeftBehind::New => Left::New,
+        LeftBehind::HandedOver(pace) => Left::HandedOver(pace),
+        LeftBehind::Stopped(pace) => Left::Stopped(pace),
+        LeftBehind::Died { latest } => Left::Died { latest: *latest },
+    };
+    // What cannot be read stays: whoever takes it is told.
+    Pace::inherit(terms, &idle.kept, left, now).is_ok_and(|pace| pace.is_idle(terms, now))
+}
+
 /// A holder beats this often,
 const BEAT: Span = Span::from_secs(2);
 /// and sends nothing in the last part of its time.
@@ -254,6 +299,10 @@ const PRUNE: Span = Span::from_hours(1);
 /// and so many go at once, a moment apart.
 const PRUNE_AT_ONCE: u32 = 100;
 const PRUNE_MORE: Span = Span::from_secs(1);
+/// Domains that nobody used for so long are forgotten, when nothing is known of them;
+const DOMAINS_KEPT: Span = Span::from_hours(24);
+/// so many are looked at together.
+const FORGET_AT_ONCE: u32 = 1_000;
 /// A robots.txt is good for a day; a clock that was set does not cost it.
 const ROBOTS_KEPT: Span = Span::from_hours(48);
 /// Whoever looks on is told of so many domains that hold the work back.

@@ -3,6 +3,7 @@
 mod archive;
 mod client;
 mod events;
+mod forgetting;
 mod gate;
 mod guards;
 mod jobs;

@@ -116,22 +116,58 @@ async fn a_reload_while_the_store_is_locked_is_got_over() {
     assert_eq!(served.check("a.example").await["proceed"], false);
 }
 
-/// B77: another file lies in its place, which knows nothing.
+/// B83: an empty store was made in its place, which knew of no deadline.
 #[tokio::test]
-async fn a_store_that_was_deleted_is_no_way_to_send_early() {
+async fn a_deleted_store_is_never_recreated() {
     let folder = tempfile::tempdir().unwrap();
     let served = serve(&format!("{}{RULES}", store_in(folder.path()))).await;
     served.permit("a.example").await;
     play(&served, "said.example", "0s 429 after=600").await;
-    for name in ["comity.db", "comity.db-wal", "comity.db-shm"] {
+    let copy = folder.path().join("copy.db");
+    Connection::open(folder.path().join("comity.db"))
+        .unwrap()
+        .execute("VACUUM INTO ?1", [copy.to_str().unwrap()])
+        .unwrap();
+    for name in FILES {
         std::fs::remove_file(folder.path().join(name)).unwrap();
     }
     gone(&served).await;
+    stays_away(&served).await;
+    assert!(!folder.path().join("comity.db").exists(), "it was made anew");
+    // An empty file, and another store, are no better.
+    std::fs::write(folder.path().join("comity.db"), "").unwrap();
+    stays_away(&served).await;
+    std::fs::remove_file(folder.path().join("comity.db")).unwrap();
+    drop(comity::store::open(&store_url(folder.path())).unwrap());
+    stays_away(&served).await;
+    for name in FILES {
+        let _ = std::fs::remove_file(folder.path().join(name));
+    }
+    // A copy is the same store; what was sent since it was made is not in it.
+    std::fs::rename(copy, folder.path().join("comity.db")).unwrap();
     back(&served).await;
-    assert_eq!(served.check("a.example").await["proceed"], false);
-    assert_eq!(served.check("said.example").await["proceed"], false);
-    assert_eq!(decided(&served.check("new.example").await), "proceed");
+    // Whoever is in the copy may still live: that is found out by its lease.
+    for _ in 0..8 {
+        served.hands().advance(secs(2));
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    for domain in ["a.example", "said.example", "new.example"] {
+        assert_eq!(served.check(domain).await["proceed"], false, "{domain}");
+    }
 }
+
+/// Gives it the time to look for its store more than once.
+async fn stays_away(served: &Served) {
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    served.get("/readyz").await.refused(503);
+    served.post("/v1/check", json!({ "domain": "said.example" })).await.refused(503);
+}
+
+fn store_url(folder: &Path) -> String {
+    format!("sqlite:{}", folder.join("comity.db").display())
+}
+
+const FILES: [&str; 3] = ["comity.db", "comity.db-wal", "comity.db-shm"];
 
 /// Waits until the service knows that its store is gone. Its clock goes on meanwhile.
 async fn gone(served: &Served) {

@@ -7,12 +7,12 @@ use comity_core::pace::Kept;
 use comity_core::time::{Span, Timestamp};
 use rusqlite::{OptionalExtension, Row, params};
 
-use super::holders::{self, Living, Standing};
+use super::holders::{self, Living, Proof, Standing};
 use super::writer::Tx;
-use super::{Sqlite, at, file_number, us};
+use super::{Sqlite, at, us};
 use crate::domains::{
-    DomainKey, DomainRow, DomainStore, Hold, HolderId, LeftBehind, Parting, Released, Saved, Steering, Take,
-    Taken,
+    DomainKey, DomainRow, DomainStore, Hold, HolderId, IdleDomains, LeftBehind, Parting, Released, Saved,
+    Steering, Take, Taken,
 };
 use crate::{Reply, StoreError};
 
@@ -22,7 +22,9 @@ impl DomainStore for Sqlite {
         let registered = self.writer.run(move |tx| {
             let holder = tx.register(&name, now)?;
             // Proved before the commit: nobody sees a holder that does not live yet.
-            Ok((holder, living.prove(holder.0)))
+            let proof = living.prove(holder.0);
+            tx.proved(holder, proof.as_ref().ok().and_then(Proof::mark))?;
+            Ok((holder, proof))
         });
         Box::pin(async move {
             let (holder, proof) = registered.await?;
@@ -34,13 +36,16 @@ impl DomainStore for Sqlite {
     }
 
     fn beat(&self, holder: HolderId, now: Timestamp) -> Reply<'_, ()> {
-        if self.place.path().is_some_and(|path| file_number(path) != self.file) {
-            let gone = self.place.unavailable("the file was deleted or replaced while it was in use");
+        if let Err(gone) = self.check_files() {
             return Box::pin(async move { Err(gone) });
         }
-        let living = self.living.clone();
+        let (living, proofs) = (self.living.clone(), self.proofs.clone());
         let beaten = self.writer.run(move |tx| {
             let renewed = tx.renew(holder, now)?;
+            if let Some(proof) = proofs.lock().unwrap_or_else(PoisonError::into_inner).get_mut(&holder) {
+                living.renew(holder.0, proof);
+                tx.proved(holder, proof.mark())?;
+            }
             tx.look_round(&living, holder, now)?;
             Ok(renewed)
         });
@@ -81,10 +86,15 @@ impl DomainStore for Sqlite {
     fn deregister(&self, holder: HolderId, now: Timestamp) -> Reply<'_, ()> {
         let living = self.living.clone();
         let proof = self.proofs.lock().unwrap_or_else(PoisonError::into_inner).remove(&holder);
-        drop(proof);
-        self.writer.run(move |tx| {
-            tx.look_at(&living, holder.0, now)?;
+        let left = self.writer.run(move |tx| {
+            tx.leave(&living, holder, now)?;
             tx.look_round(&living, HolderId(0), now)
+        });
+        Box::pin(async move {
+            let left = left.await;
+            // It lives until others know that it stopped, or until that cannot be said.
+            drop(proof);
+            left
         })
     }
 
@@ -94,6 +104,14 @@ impl DomainStore for Sqlite {
 
     fn find_domain(&self, domain: Domain) -> Reply<'_, Option<DomainRow>> {
         self.writer.run(move |tx| tx.row(domain.as_str()))
+    }
+
+    fn idle_domains(&self, after: DomainKey, before: Timestamp, limit: u32) -> Reply<'_, IdleDomains> {
+        self.writer.run(move |tx| tx.idle_domains(after, before, limit))
+    }
+
+    fn forget_domains(&self, idle: Vec<Hold>, before: Timestamp) -> Reply<'_, u64> {
+        self.writer.run(move |tx| tx.forget_domains(&idle, before))
     }
 }
 
@@ -158,9 +176,16 @@ impl Tx<'_> {
         let sql = "UPDATE domains SET holder = ?2, epoch = epoch + 1, left_as = 'held', wanted_by = NULL
             WHERE id = ?1";
         self.sql.prepare_cached(sql)?.execute([id, holder.0])?;
+        let restored_at = match left_as.as_str() {
+            "lost" => Some(self.restored_at(now)?.unwrap_or(now)),
+            "new" => self.restored_lately(now)?,
+            _ => None,
+        };
         let sql = format!("SELECT domain, epoch, pace, {KEPT} FROM domains WHERE id = ?1");
         let taken = self.sql.prepare_cached(&sql)?.query_row([id], |row| {
             let left = match (died, left_as.as_str(), row.get::<_, Option<Vec<u8>>>(2)?) {
+                // Whatever it did before it was lost (B77).
+                _ if let Some(latest) = restored_at => LeftBehind::Died { latest },
                 (Some(latest), ..) => LeftBehind::Died { latest },
                 (None, "new", _) => LeftBehind::New,
                 (None, "handed over", Some(pace)) => LeftBehind::HandedOver(pace),
@@ -272,7 +297,7 @@ fn row_of(row: &Row<'_>) -> rusqlite::Result<DomainRow> {
 }
 
 /// What is kept of a domain, read from the columns of [`KEPT`].
-fn kept(row: &Row<'_>, first: usize) -> rusqlite::Result<(Kept, Steering)> {
+pub(super) fn kept(row: &Row<'_>, first: usize) -> rusqlite::Result<(Kept, Steering)> {
     let seconds = |nth| row.get::<_, f64>(nth).map(|secs| Span::from_micros((secs * 1e6).round() as u64));
     let time = |nth| row.get::<_, Option<i64>>(nth).map(|micros| micros.map(at));
     let kept = Kept {
@@ -292,7 +317,7 @@ pub(super) fn domain_of(row: &Row<'_>, nth: usize) -> rusqlite::Result<Domain> {
     })
 }
 
-const KEPT: &str =
+pub(super) const KEPT: &str =
     "adaptive_delay_seconds, adaptive_delay_floor_seconds, floor_confirmed_us, server_until_us,
     server_stated_us, pinned, paused_until_us";
 /// The columns before those of [`KEPT`] that people look at.

@@ -1,8 +1,10 @@
 //! Which processes hold domains, and which of them are still alive.
 //!
 //! Each holder locks a file beside the database for as long as it lives; the operating system frees the lock of
-//! one that died. One that lives but is stopped keeps its lock, so it is also watched: a holder whose time did not
-//! move for [`LEASE`] on *our* clock may send nothing any more by its own, whatever the two clocks read.
+//! one that died. Only the very file that a holder locked proves its death: when that is missing, or another one is in
+//! its place, nothing is known, and its owner makes a new one with its next beat. One that lives but is stopped keeps its
+//! lock, so every holder is also watched: one whose time did not move for [`LEASE`] on *our* clock may send nothing any
+//! more by its own, whatever the two clocks read.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{File, TryLockError};
@@ -12,6 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use comity_core::time::Timestamp;
 use rusqlite::{Connection, OptionalExtension, params};
 
+use super::files::{self, Mark};
 use super::writer::Tx;
 use super::{at, us};
 use crate::LEASE;
@@ -20,8 +23,8 @@ use crate::domains::HolderId;
 /// How a store tells who lives.
 #[derive(Debug, Clone)]
 pub(super) enum Living {
-    /// One locked file a holder, in this folder.
-    Files(PathBuf),
+    /// One locked file for each holder, in a folder beside the database.
+    Files { folder: PathBuf, database: PathBuf },
     /// All holders are in this process.
     Here(Arc<Mutex<HashSet<i64>>>),
 }
@@ -29,8 +32,18 @@ pub(super) enum Living {
 /// The proof that a holder lives; dropping it is its death.
 #[derive(Debug)]
 pub(super) enum Proof {
-    File(File, PathBuf),
+    /// Locked files, the one in force last: one that was deleted may be put back.
+    Files(Vec<File>, Mark),
     Here(Arc<Mutex<HashSet<i64>>>, i64),
+}
+
+/// What a holder's file says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sign {
+    Lives,
+    Died,
+    /// It is missing, cannot be read, or is not the one that the holder locked.
+    Unknown,
 }
 
 /// What was last seen of other holders: the end of their time, and since when it reads so.
@@ -39,24 +52,15 @@ pub(super) struct Watch(HashMap<i64, (i64, Timestamp)>);
 
 impl Living {
     pub(super) fn beside(database: &Path) -> Self {
-        let mut folder = database.as_os_str().to_owned();
-        folder.push("-holders");
-        Self::Files(folder.into())
+        Self::Files { folder: files::beside(database, "-holders"), database: database.to_owned() }
     }
 
     /// Proves that `holder` lives, until the proof is dropped.
     pub(super) fn prove(&self, holder: i64) -> std::io::Result<Proof> {
         match self {
-            Self::Files(folder) => {
-                let path = folder.join(holder.to_string());
-                let make = || {
-                    std::fs::create_dir_all(folder)?;
-                    File::options().create(true).truncate(false).write(true).open(&path)
-                };
-                // Another process may remove the empty folder in between, but not each time.
-                let file = make().or_else(|_| make()).or_else(|_| make())?;
-                file.try_lock().map_err(std::io::Error::from)?;
-                Ok(Proof::File(file, path))
+            Self::Files { folder, database } => {
+                let (file, mark) = lock_file(folder, database, holder)?;
+                Ok(Proof::Files(vec![file], mark))
             }
             Self::Here(living) => {
                 living.lock().unwrap_or_else(PoisonError::into_inner).insert(holder);
@@ -65,20 +69,93 @@ impl Living {
         }
     }
 
-    fn lives(&self, holder: i64) -> bool {
-        match self {
-            Self::Files(folder) => match File::open(folder.join(holder.to_string())) {
-                Ok(file) => matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)),
-                Err(error) => error.kind() != std::io::ErrorKind::NotFound,
-            },
-            Self::Here(living) => living.lock().unwrap_or_else(PoisonError::into_inner).contains(&holder),
+    /// Makes sure that others can see the proof: somebody may have deleted its file.
+    pub(super) fn renew(&self, holder: i64, proof: &mut Proof) {
+        let (Self::Files { folder, database }, Proof::Files(locked, mark)) = (self, proof) else { return };
+        if Mark::of(&folder.join(holder.to_string())) == Some(*mark) {
+            return;
+        }
+        // Where that does not work, others go by its time alone.
+        if let Ok((file, new)) = lock_file(folder, database, holder) {
+            if locked.len() >= LOCKED_MAX {
+                locked.remove(0);
+            }
+            locked.push(file);
+            *mark = new;
         }
     }
 
+    /// What is to be seen of a holder whose file is `proof`; holders of older versions did not say which it is.
+    fn sign_of(&self, holder: i64, proof: Option<&str>) -> Sign {
+        match self {
+            Self::Files { folder, .. } => {
+                let Ok(file) = File::open(folder.join(holder.to_string())) else { return Sign::Unknown };
+                let Ok(mark) = file.metadata().map(|file| Mark::read(&file)) else { return Sign::Unknown };
+                if proof.is_some_and(|proof| proof != mark.to_string()) {
+                    return Sign::Unknown;
+                }
+                match file.try_lock_shared() {
+                    Ok(()) => Sign::Died,
+                    Err(TryLockError::WouldBlock) => Sign::Lives,
+                    Err(TryLockError::Error(_)) => Sign::Unknown,
+                }
+            }
+            Self::Here(living) => {
+                let lives = living.lock().unwrap_or_else(PoisonError::into_inner).contains(&holder);
+                if lives { Sign::Lives } else { Sign::Died }
+            }
+        }
+    }
+
+    /// Whether any process that lives has a file in the folder.
+    pub(super) fn is_anybody(&self) -> bool {
+        let Self::Files { folder, .. } = self else { return false };
+        let names = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|file| file.file_name());
+        let mut holders = names.filter_map(|name| name.to_str()?.parse().ok());
+        holders.any(|holder| self.sign_of(holder, None) == Sign::Lives)
+    }
+
     fn forget(&self, holder: i64) {
-        if let Self::Files(folder) = self {
+        if let Self::Files { folder, .. } = self {
             // Nobody can prove to be this holder again, so the file has served.
             let _ = std::fs::remove_file(folder.join(holder.to_string()));
+            // The last one out removes the folder; it stays while others have files in it.
+            let _ = std::fs::remove_dir(folder);
+        }
+    }
+}
+
+/// A file in `folder` that only this process has locked.
+fn lock_file(folder: &Path, database: &Path, holder: i64) -> std::io::Result<(File, Mark)> {
+    let path = folder.join(holder.to_string());
+    let mut failed = None;
+    // Another process may remove the empty folder in between, but not each time.
+    for _ in 0..LOCK_TRIES {
+        let made =
+            files::create_folder_like(folder, database).and_then(|()| files::create_like(&path, database));
+        let locked = made.and_then(|file| match file.try_lock() {
+            Ok(()) => Ok((Mark::read(&file.metadata()?), file)),
+            // Numbers are given out once: whoever has locked this one is not of this store.
+            Err(error) => {
+                let _ = std::fs::remove_file(&path);
+                Err(error.into())
+            }
+        });
+        match locked {
+            Ok((mark, file)) if Mark::of(&path) == Some(mark) => return Ok((file, mark)),
+            Ok(_) => {}
+            Err(error) => failed = Some(error),
+        }
+    }
+    Err(failed.unwrap_or_else(|| std::io::Error::other("it is deleted again and again")))
+}
+
+impl Proof {
+    /// Which file it is, for others to look at.
+    pub(super) fn mark(&self) -> Option<String> {
+        match self {
+            Self::Files(_, mark) => Some(mark.to_string()),
+            Self::Here(..) => None,
         }
     }
 }
@@ -86,12 +163,8 @@ impl Living {
 impl Drop for Proof {
     fn drop(&mut self) {
         match self {
-            Self::File(file, path) => {
-                let _ = std::fs::remove_file(&*path);
-                let _ = file.unlock();
-                // The last one out removes the folder; it stays while others have files in it.
-                let _ = path.parent().map(std::fs::remove_dir);
-            }
+            // The file stays, and that nobody has it locked is how others know. Whoever notices removes it.
+            Self::Files(locked, _) => locked.iter().for_each(|file| drop(file.unlock())),
             Self::Here(living, holder) => {
                 living.lock().unwrap_or_else(PoisonError::into_inner).remove(holder);
             }
@@ -115,10 +188,32 @@ impl Tx<'_> {
         Ok(HolderId(self.sql.last_insert_rowid()))
     }
 
+    /// Notes by which file a holder proves that it lives.
+    pub(super) fn proved(&self, holder: HolderId, proof: Option<String>) -> rusqlite::Result<()> {
+        let sql = "UPDATE holders SET proof = ?2 WHERE id = ?1";
+        self.sql.prepare_cached(sql)?.execute(params![holder.0, proof]).map(|_| ())
+    }
+
     /// Renews a holder's time. False when it was given up.
     pub(super) fn renew(&self, holder: HolderId, now: Timestamp) -> rusqlite::Result<bool> {
         let sql = "UPDATE holders SET until_us = ?2 WHERE id = ?1 AND died_us IS NULL";
         Ok(self.sql.prepare_cached(sql)?.execute(params![holder.0, us(now + LEASE)])? == 1)
+    }
+
+    /// A holder stops. What it did not give back it left as by a death.
+    pub(super) fn leave(
+        &mut self,
+        living: &Living,
+        holder: HolderId,
+        now: Timestamp,
+    ) -> rusqlite::Result<()> {
+        let sql = "SELECT until_us FROM holders WHERE id = ?1 AND died_us IS NULL";
+        let until = self.sql.prepare_cached(sql)?.query_row([holder.0], |row| row.get(0)).optional()?;
+        if let Some(until) = until {
+            self.bury(holder.0, self.latest(holder.0, until, now), now)?;
+        }
+        living.forget(holder.0);
+        Ok(())
     }
 
     /// Whether a holder may still write.
@@ -135,19 +230,19 @@ impl Tx<'_> {
     ) -> rusqlite::Result<Standing> {
         let row = self
             .sql
-            .prepare_cached("SELECT until_us, died_us FROM holders WHERE id = ?1")?
-            .query_row([holder], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, Option<i64>>(1)?)))
+            .prepare_cached("SELECT until_us, died_us, proof FROM holders WHERE id = ?1")?
+            .query_row([holder], |row| {
+                Ok((row.get::<_, i64>(0)?, row.get::<_, Option<i64>>(1)?, row.get::<_, Option<String>>(2)?))
+            })
             .optional()?;
         let died_at = match row {
             // A holder whose row is gone was deregistered; what it still held it left without a word.
             None => return Ok(Standing::Died(now)),
-            Some((_, Some(died))) => return Ok(Standing::Died(at(died))),
-            Some((until, None)) if !living.lives(holder) => {
-                // Its clock may be behind ours; it was alive when we last saw it beat.
-                let seen_at = self.memory.watch.0.get(&holder).map_or(Timestamp::NEVER, |seen| seen.1);
-                now.min(at(until).max(seen_at))
+            Some((_, Some(died), _)) => return Ok(Standing::Died(at(died))),
+            Some((until, None, proof)) if living.sign_of(holder, proof.as_deref()) == Sign::Died => {
+                self.latest(holder, until, now)
             }
-            Some((until, None)) => {
+            Some((until, None, _)) => {
                 let seen = self.memory.watch.0.entry(holder).or_insert((until, now));
                 if seen.0 != until {
                     *seen = (until, now);
@@ -162,6 +257,13 @@ impl Tx<'_> {
         living.forget(holder);
         self.memory.watch.0.remove(&holder);
         Ok(Standing::Died(died_at))
+    }
+
+    /// When a holder that is dead now may have sent last. Its clock may be behind ours; it was alive when we last saw it
+    /// beat.
+    fn latest(&self, holder: i64, until: i64, now: Timestamp) -> Timestamp {
+        let seen_at = self.memory.watch.0.get(&holder).map_or(Timestamp::NEVER, |seen| seen.1);
+        now.min(at(until).max(seen_at))
     }
 
     /// Looks at every holder but `me`.
@@ -205,3 +307,7 @@ pub(super) fn name(sql: &Connection, holder: i64) -> rusqlite::Result<String> {
         .flatten();
     Ok(row.unwrap_or_else(|| "another process".to_owned()))
 }
+
+/// Lock files of its own that a holder keeps open.
+const LOCKED_MAX: usize = 4;
+const LOCK_TRIES: usize = 5;

@@ -4,10 +4,13 @@
 //! is never written to disk.
 //!
 //! - `place`: where the file is, and what its errors mean
+//! - `files`: the files it consists of, and who may read them
 //! - `schema`: the tables
+//! - `identity`: which store it is
 //! - `writer`: the thread
 //! - `holders`: who lives
 //! - `aside`: rows that cannot be read
+//! - `forgetting`: domains of which nothing is worth keeping
 //! - `domains`, `jobs`, `tasks`, `sources`, `items`, `scrapes`, `wiki`, `wiki_files`, `status`, `robots`, `shared`: what
 //!   each part of the contract does, beside its SQL
 //!
@@ -15,7 +18,10 @@
 
 mod aside;
 mod domains;
+mod files;
+mod forgetting;
 mod holders;
+mod identity;
 mod items;
 mod jobs;
 mod place;
@@ -31,7 +37,8 @@ mod wiki_files;
 mod writer;
 
 use std::collections::{HashMap, HashSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -39,7 +46,8 @@ use comity_core::time::Timestamp;
 use rusqlite::{Connection, OpenFlags};
 
 use crate::domains::HolderId;
-use crate::{Store, StoreError};
+use crate::{Identity, Store, StoreError};
+use files::{Mark, Opened, Replaced};
 use holders::{Living, Proof};
 use place::Place;
 use writer::{Memory, Writer};
@@ -52,39 +60,142 @@ pub struct Sqlite {
     living: Living,
     /// The holders of this process, alive while they are in here.
     proofs: Arc<Mutex<HashMap<HolderId, Proof>>>,
-    /// The file that was opened, to notice when another one lies in its place.
-    file: Option<u64>,
+    /// The files that were opened, to notice when others lie in their place.
+    opened: Option<Opened>,
+    identity: Identity,
+    /// Its files were deleted or replaced while it was open.
+    doubtful: AtomicBool,
+    notes: Vec<String>,
 }
 
 impl Sqlite {
     /// Opens the database at `path`, which is made when it is not there.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
-        let place = Place::File(path.as_ref().to_owned());
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
-            | OpenFlags::SQLITE_OPEN_CREATE
-            | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let connection =
-            Connection::open_with_flags(path.as_ref(), flags).map_err(|error| place.error(&error))?;
-        // By whatever name it was opened, its holders are found beside the file itself.
-        let real = path.as_ref().canonicalize().unwrap_or_else(|_| path.as_ref().to_owned());
-        Self::start(connection, place, Living::beside(&real))
+        Self::open_as(path.as_ref(), None)
+    }
+
+    /// Opens a database that was in use before. It is never made, and another one in its place is refused.
+    pub fn reopen(path: impl AsRef<Path>, known: &Identity) -> Result<Self, StoreError> {
+        Self::open_as(path.as_ref(), Some(known))
+    }
+
+    fn open_as(path: &Path, known: Option<&Identity>) -> Result<Self, StoreError> {
+        let place = Place::File(path.to_owned());
+        match known {
+            None => make(&files::follow(path), &place)?,
+            Some(_) if files::is_missing(&files::follow(path)) => {
+                let gone =
+                    "is gone; put it back or mount its volume: a store that was in use is not created again";
+                return Err(place.unavailable(gone));
+            }
+            Some(_) => {}
+        }
+        refuse_without_log(path, &place)?;
+        let (before, birth) = (Mark::of(path), files::birth(path));
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(path, flags).map_err(|error| place.error(&error))?;
+        let mut store = Self::start(connection, place, Living::beside(&real(path)), known, &birth)?;
+        let opened = Opened::at(&real(path));
+        if Mark::of(path) != before {
+            return Err(store.place.unavailable("was replaced while it was being opened; try again"));
+        }
+        (store.opened, store.notes) = (Some(opened), files::tighten(&real(path)));
+        Ok(store)
     }
 
     /// A database in memory, gone with its last user.
     pub fn in_memory() -> Result<Self, StoreError> {
         let connection = Connection::open_in_memory().map_err(|error| Place::Memory.error(&error))?;
-        Self::start(connection, Place::Memory, Living::Here(Arc::new(Mutex::new(HashSet::new()))))
+        let living = Living::Here(Arc::new(Mutex::new(HashSet::new())));
+        Self::start(connection, Place::Memory, living, None, "")
     }
 
-    fn start(mut connection: Connection, place: Place, living: Living) -> Result<Self, StoreError> {
+    fn start(
+        mut connection: Connection,
+        place: Place,
+        living: Living,
+        known: Option<&Identity>,
+        file: &str,
+    ) -> Result<Self, StoreError> {
         connection.busy_timeout(BUSY).map_err(|error| place.error(&error))?;
         schema::recognise(&connection, &place)?;
+        if let Some(known) = known {
+            identity::compare(&connection, &place, known)?;
+        }
         prepare(&connection).map_err(|error| place.error(&error))?;
         schema::migrate(&mut connection, &place)?;
-        let file = place.path().and_then(file_number);
+        let identity = identity::settle_in(&mut connection, &place, known, file)?;
         let writer = Writer::start(connection, place.clone(), Memory::default())?;
-        let proofs = Arc::default();
-        Ok(Self { writer, place, living, proofs, file })
+        let (proofs, doubtful) = (Arc::default(), AtomicBool::new(false));
+        Ok(Self { writer, place, living, proofs, opened: None, identity, doubtful, notes: Vec::new() })
+    }
+
+    /// An error when the files of the database are gone, or others by now: what is written would be lost, and others
+    /// would not see it.
+    fn check_files(&self) -> Result<(), StoreError> {
+        let Some(Replaced { path, is_log }) = self.opened.as_ref().and_then(Opened::replaced) else {
+            return Ok(());
+        };
+        // What is only in the log goes with it. A database that is gone has its log when it comes back.
+        self.doubtful.fetch_or(is_log, Ordering::Relaxed);
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        Err(self.place.unavailable(format!("the file {name} was deleted or replaced while it was in use")))
+    }
+}
+
+/// By whatever name a database is opened, what belongs to it lies beside the file itself.
+fn real(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| path.to_owned())
+}
+
+/// Makes an empty file for a database, unless something is there, or was until a moment ago.
+fn make(path: &Path, place: &Place) -> Result<(), StoreError> {
+    // Whoever makes one at the same time makes the database first: one that is there now was not deleted.
+    let deleted = |sign: bool| sign && files::is_missing(path);
+    if !files::is_missing(path) {
+        return Ok(());
+    }
+    let log = files::beside(path, "-wal");
+    if deleted(std::fs::metadata(&log).is_ok_and(|log| log.len() > 0)) {
+        return Err(place.unavailable(format!(
+            "is gone, but its log {} is there: put the database back, or delete the log too to start anew",
+            log.display()
+        )));
+    }
+    if deleted(Living::beside(&real(path)).is_anybody()) {
+        return Err(
+            place.unavailable("is gone, but processes use it: put it back, or end them to start anew")
+        );
+    }
+    // What cannot be made is told by SQLite, which cannot open it either.
+    let _ = files::create(path);
+    Ok(())
+}
+
+/// Refuses a database whose log or its index was deleted while others use it: they would not see what is written to a
+/// new one, and both would send.
+fn refuse_without_log(path: &Path, place: &Place) -> Result<(), StoreError> {
+    let real = real(path);
+    let living = Living::beside(&real);
+    let missing = || {
+        let is_made = std::fs::metadata(&real).is_ok_and(|file| file.len() > 0);
+        let log =
+            ["-wal", "-shm"].map(|ending| files::beside(&real, ending)).into_iter().find(|log| !log.exists());
+        log.filter(|_| is_made && living.is_anybody())
+    };
+    for _ in 0..LOG_TRIES {
+        // One that is just ending removes its log a moment before its lock.
+        if missing().is_none() {
+            return Ok(());
+        }
+        std::thread::sleep(LOG_TRY);
+    }
+    match missing() {
+        None => Ok(()),
+        Some(log) => Err(place.unavailable(format!(
+            "{} was deleted while other processes use it; end them first, then start again",
+            log.display()
+        ))),
     }
 }
 
@@ -116,21 +227,18 @@ fn is_busy(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(DatabaseBusy | DatabaseLocked))
 }
 
-/// The number of a file on its disk.
-#[cfg(unix)]
-fn file_number(path: &Path) -> Option<u64> {
-    use std::os::unix::fs::MetadataExt;
-    std::fs::metadata(path).ok().map(|file| file.ino())
-}
-
-#[cfg(not(unix))]
-fn file_number(path: &Path) -> Option<u64> {
-    std::fs::metadata(path).ok().map(|_| 0)
-}
-
 impl Store for Sqlite {
     fn place(&self) -> String {
         self.place.to_string()
+    }
+
+    fn identity(&self) -> Identity {
+        let _ = self.check_files();
+        Identity { doubtful: self.doubtful.load(Ordering::Relaxed), ..self.identity.clone() }
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.notes.clone()
     }
 }
 
@@ -146,3 +254,7 @@ fn at(micros: i64) -> Timestamp {
 
 /// How long another program may keep the database locked.
 const BUSY: Duration = Duration::from_secs(10);
+/// A log that is missing is looked for so many times,
+const LOG_TRIES: u32 = 50;
+/// so far apart.
+const LOG_TRY: Duration = Duration::from_millis(20);

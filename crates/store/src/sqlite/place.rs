@@ -1,7 +1,7 @@
 //! Where a database is, and what its errors mean to a person.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use rusqlite::ErrorCode;
 
@@ -15,13 +15,6 @@ pub(super) enum Place {
 }
 
 impl Place {
-    pub(super) fn path(&self) -> Option<&Path> {
-        match self {
-            Self::Memory => None,
-            Self::File(path) => Some(path),
-        }
-    }
-
     pub(super) fn unavailable(&self, what: impl Into<String>) -> StoreError {
         StoreError::Unavailable { place: self.to_string(), what: what.into() }
     }

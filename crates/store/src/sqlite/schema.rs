@@ -80,9 +80,18 @@ ALTER TABLE holders ADD COLUMN told_us INTEGER;
 /// Which store this is, so that another one in its place is noticed; why a job gave up on a domain.
 const IDENTITY: &str = "
 CREATE TABLE identity (
-    id BLOB NOT NULL
+    id BLOB NOT NULL,
+    -- Which file it is in: a copy that was put back is in another one.
+    file TEXT,
+    -- Since when it is a copy; 0 until somebody who knows the time uses it.
+    restored_us INTEGER,
+    -- How often domains were forgotten: whoever remembers their numbers looks again.
+    forgotten INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 INSERT INTO identity (id) VALUES (randomblob(16));
+
+-- Which file proves, by its lock, that a holder lives.
+ALTER TABLE holders ADD COLUMN proof TEXT;
 
 ALTER TABLE lanes ADD COLUMN given_up TEXT;
 ";

@@ -28,10 +28,25 @@ pub(super) struct Memory {
     pub(super) domain_ids: HashMap<String, i64>,
     /// Numbers of lanes by job and domain.
     pub(super) lane_ids: HashMap<(i64, i64), i64>,
+    /// How often domains had been forgotten when these numbers were read.
+    forgotten: i64,
     /// What was last seen of other holders.
     pub(super) watch: Watch,
     /// Rows that could not be read.
     pub(super) reported: Reported,
+}
+
+impl Memory {
+    /// Forgets the numbers of domains when some of them are gone, whoever removed them.
+    fn look_up(&mut self, sql: &Connection) -> rusqlite::Result<()> {
+        let forgotten = "SELECT forgotten FROM identity";
+        let forgotten = sql.prepare_cached(forgotten)?.query_row([], |row| row.get(0))?;
+        if std::mem::replace(&mut self.forgotten, forgotten) != forgotten {
+            self.domain_ids.clear();
+            self.lane_ids.clear();
+        }
+        Ok(())
+    }
 }
 
 /// One piece of work; run inside the transaction, it says what to do once that is over.
@@ -183,7 +198,8 @@ impl Run {
         let mut afters = Vec::with_capacity(batch.len());
         let mut refusals = Vec::new();
         let many = batch.len() > 1;
-        let mut failed = self.connection.execute_batch("BEGIN IMMEDIATE").err();
+        let begun = self.connection.execute_batch("BEGIN IMMEDIATE");
+        let mut failed = begun.and_then(|()| self.memory.look_up(&self.connection)).err();
         for (work, refused) in batch {
             if failed.is_none() {
                 match if many { self.apart(work) } else { self.work(work).map(Ok) } {

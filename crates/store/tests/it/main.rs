@@ -12,12 +12,16 @@ mod crash;
 mod fetches;
 mod filling;
 mod following;
+mod forgetting;
 mod holders;
 mod holding;
 mod items;
 mod jobs;
 mod overlap;
+mod private;
 mod process;
+mod proofs;
+mod reopening;
 mod robots;
 mod scraped;
 mod scraping;
@@ -55,6 +59,14 @@ macro_rules! promises {
                     what_somebody_wants_is_handed_over_even_by_one_that_stops,
                     whoever_wanted_it_comes_first,
                     the_wish_of_the_dead_blocks_nobody;
+                forgetting:
+                    a_domain_with_nothing_learned_is_forgotten,
+                    whatever_is_worth_keeping_stays,
+                    a_domain_that_was_taken_since_stays,
+                    a_domain_left_by_a_death_is_forgotten_after_a_day,
+                    what_another_process_forgot_is_entered_anew,
+                    a_hold_of_a_forgotten_domain_writes_nothing,
+                    numbers_of_domains_are_never_given_out_twice;
                 status:
                     what_a_holder_told_is_seen_while_it_lives,
                     a_backlog_is_counted_by_domain_up_to_a_limit;

@@ -16,7 +16,7 @@ use crate::args::{Global, Run};
 use crate::commands::report::moment;
 use crate::commands::session::{Session, config, tasks};
 use crate::signals::{Asked, Signals};
-use crate::{exit, output};
+use crate::{exit, output, setup};
 
 /// Why a session ended.
 enum Over {
@@ -35,11 +35,16 @@ pub(super) async fn run(
     mut signals: Signals,
 ) -> anyhow::Result<u8> {
     let mut began = false;
+    let mut stores = setup::Stores::default();
     loop {
         // A service goes on with the other sources, however many items of one fail.
         let mut settings = config.clone();
         settings.job.failure_threshold = 0;
-        let session = match Session::begin(settings, "run --watch").await {
+        let begun = async {
+            let store = stores.open(&settings)?;
+            Session::on(store, settings, "run --watch").await
+        };
+        let session = match begun.await {
             Ok(session) => session,
             // What does not work from the start is told at once; what worked before may again.
             Err(error) if !began => return Err(error),
@@ -58,6 +63,7 @@ pub(super) async fn run(
         }
         began = true;
         let mut over = attend(global, run, &session, &mut signals).await?;
+        stores.closes(&config, &*session.store);
         drop(session);
         if let Over::Again = over {
             over = pause(global, run, &mut signals).await;

@@ -1,0 +1,179 @@
+//! The store and what lies beside it, when people and machines do things to it: volumes that go away, files that are
+//! deleted, folders that others may read.
+
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::comity::{World, list};
+use crate::log::{assert_each_once, assert_spaced, now_us, told, wait_until};
+use crate::nginx::Nginx;
+use crate::service::{Service, ask, post};
+
+/// B37, B83: an empty database was made after a second, and the domain was granted.
+#[test]
+fn a_volume_that_goes_away_under_a_service_is_not_replaced_by_an_empty_store() {
+    let world = World::new();
+    std::fs::create_dir(world.path("volume")).unwrap();
+    let serve = ["--json", "serve", "--listen", "127.0.0.1:0", "--store", "sqlite:volume/comity.db"];
+    let service = Service::begin(&world, world.start(&serve));
+    let asked = json!({ "domain": "said.example", "outcome": "rate_limited", "retry_after": 3_600 });
+    service.post("/v1/record", &asked);
+    let check = || post(service.address, "/v1/check", &json!({ "domain": "said.example" }));
+    assert_eq!(check().expect(200)["proceed"], false);
+
+    std::fs::rename(world.path("volume"), world.path("elsewhere")).unwrap();
+    std::fs::create_dir(world.path("volume")).unwrap();
+    wait_until("it notices", || check().status == 503);
+    // It looks for its store every second.
+    let until = now_us() + 4_000_000;
+    while now_us() < until {
+        assert_eq!(check().status, 503, "{}", service.running.said());
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert_eq!(std::fs::read_dir(world.path("volume")).unwrap().count(), 0, "something was made there");
+    // Somebody starts a command meanwhile, which makes a store of its own.
+    world.run(&["jobs", "list", "--store", "sqlite:volume/comity.db"]).expect(0);
+    wait_until("it says so", || service.running.said().contains("not the store that was in use before"));
+    assert_eq!(check().status, 503);
+    assert_eq!(ask(service.address, "GET", "/healthz", "", "").unwrap().status, 200, "it lives");
+
+    std::fs::remove_dir_all(world.path("volume")).unwrap();
+    std::fs::rename(world.path("elsewhere"), world.path("volume")).unwrap();
+    wait_until("it is back", || check().status == 200);
+    let decision = check().expect(200);
+    assert_eq!(
+        (&decision["proceed"], &decision["limit"]),
+        (&json!(false), &json!("retry_after")),
+        "{decision}"
+    );
+    let said = service.stop().expect(0).stderr;
+    let lines = said.lines().filter(|line| line.contains("still away")).count();
+    assert!(lines <= 4, "one line for each reason:\n{said}");
+}
+
+/// B83
+#[test]
+fn a_run_that_watches_waits_for_its_store() {
+    let (world, nginx) = (World::new(), Nginx::start(""));
+    nginx.put("/list", list(&nginx.url(), "p", 3));
+    world.run(&["sources", "add", &format!("{}/list", nginx.url()), "--kind", "list"]).expect(0);
+    let run = world.start(&["run", "--watch", "--robots", "ignore", "--delay", "20ms"]);
+    nginx.wait_for(3);
+    std::fs::create_dir(world.path("elsewhere")).unwrap();
+    let files = ["comity.db", "comity.db-wal", "comity.db-shm"];
+    for name in files {
+        std::fs::rename(world.path(name), world.path("elsewhere").join(name)).unwrap();
+    }
+    wait_until("it tries again", || run.said().contains("is gone; put it back"));
+    assert!(!world.store().exists(), "it was made anew");
+    run.signal("INT");
+    run.wait().expect(130);
+}
+
+/// B9, B74: whoever looked took the living for dead, and both sent.
+#[test]
+fn a_deleted_holders_folder_makes_nobody_send_early() {
+    let (world, nginx) = (World::new(), Nginx::start(""));
+    let input = world.write("list", &list(&nginx.url(), "p", 60));
+    let first = world.start(&[
+        "fetch",
+        "--input",
+        input.to_str().unwrap(),
+        "--job",
+        "one",
+        "--delay",
+        "200ms",
+        "--robots",
+        "ignore",
+        "--out",
+        "pages",
+    ]);
+    nginx.wait_for(3);
+    let second = world.start(&["fetch", "--job", "one"]);
+    let folder = world.path("comity.db-holders");
+    let mut deleted = 0;
+    while nginx.log().len() < 55 {
+        // Again and again: whenever somebody has made it anew.
+        deleted += u32::from(std::fs::remove_dir_all(&folder).is_ok());
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let (first, second) = (first.wait().expect(0), second.wait().expect(0));
+    assert!(deleted >= 2, "{deleted}");
+    let log = nginx.log();
+    assert_spaced(&log, 200);
+    assert_each_once(&log, "p", 60);
+    assert_eq!(log.len(), 60, "{}\n{}\n{}", told(&log), first.stderr, second.stderr);
+}
+
+/// B75: whatever the umask, and from the first moment: nobody ever sees one that is open.
+#[test]
+fn the_files_of_a_store_are_private() {
+    let (world, nginx) = (World::new(), Nginx::start(""));
+    let comity = env!("CARGO_BIN_EXE_comity");
+    let input = world.write("list", &list(&nginx.url(), "p", 20));
+    let script = format!(
+        "umask 000; exec {comity} fetch --input {} --delay 100ms --robots ignore --format none",
+        input.display()
+    );
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", &script]).current_dir(world.path("")).stdin(std::process::Stdio::null());
+    let mut fetch = world.begin(command);
+    let mut seen = std::collections::BTreeSet::new();
+    while !fetch.is_over() {
+        for path in files(&world.store()) {
+            // It may go at any moment.
+            let Ok(file) = std::fs::metadata(&path) else { continue };
+            assert_eq!(file.mode() & 0o077, 0, "{} is {:o}", path.display(), file.mode());
+            seen.insert(path.file_name().unwrap().to_owned());
+        }
+    }
+    fetch.wait().expect(0);
+    assert_eq!(seen.len(), 5, "{seen:?}");
+}
+
+/// The database, its log and the log's index, the folder of holders and what is in it.
+fn files(database: &Path) -> Vec<PathBuf> {
+    let beside = |ending: &str| PathBuf::from(format!("{}{ending}", database.display()));
+    let folder = beside("-holders");
+    let inside = std::fs::read_dir(&folder)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|file| file.path())
+        .collect::<Vec<_>>();
+    [database.to_owned(), beside("-wal"), beside("-shm"), folder].into_iter().chain(inside).collect()
+}
+
+/// B75
+#[test]
+fn secrets_that_everybody_can_read_are_said() {
+    let world = World::new();
+    let set = |name: &str, mode: u32| {
+        std::fs::set_permissions(world.path(name), PermissionsExt::from_mode(mode)).unwrap();
+    };
+    world.write("tokens", "use:correct-horse-battery\n");
+    world.write("comity.toml", "[serve]\ntokens_file = \"tokens\"\n");
+    for (mode, warned) in [(0o644, true), (0o640, false), (0o600, false)] {
+        set("tokens", mode);
+        let said = Service::start(&world).stop().expect(0).stderr;
+        assert_eq!(said.contains("chmod o-rwx tokens"), warned, "{mode:o}: {said}");
+    }
+    world.write("comity.toml", "store = \"postgres://user:secret@host/db\"\n");
+    for (mode, warned) in [(0o644, true), (0o600, false)] {
+        set("comity.toml", mode);
+        let said = world.run(&["jobs", "list"]).stderr;
+        assert_eq!(said.contains("chmod o-rwx comity.toml"), warned, "{mode:o}: {said}");
+        assert!(!said.contains("secret@"), "{said}");
+    }
+    world.write("comity.toml", "store = \"sqlite:comity.db\"\n");
+    set("comity.toml", 0o644);
+    let done = world.run(&["jobs", "list"]).expect(0);
+    assert!(!done.stderr.contains("chmod"), "{}", done.stderr);
+    // A store of an older version is closed, and that is said once.
+    set("comity.db", 0o644);
+    world.run(&["jobs", "list"]).expect(0);
+    assert_eq!(std::fs::metadata(world.store()).unwrap().mode() & 0o777, 0o600);
+}

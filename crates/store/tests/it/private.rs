@@ -1,0 +1,100 @@
+//! The files of a store are nobody else's business: secrets are in it, and whoever can lock it can stop everybody.
+#![cfg(unix)]
+
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use comity_store::Store;
+
+use crate::process::at;
+use crate::sqlite::TestFile;
+
+/// B75: in a process of its own, since a umask is the whole process's.
+#[test]
+fn a_store_is_private_from_the_moment_it_exists() {
+    for umask in ["000", "022", "077", "277"] {
+        let file = TestFile::new();
+        let me = std::env::current_exe().unwrap();
+        let script = format!("umask {umask}; exec {} --exact private::child --ignored", me.display());
+        let done =
+            Command::new("sh").args(["-c", &script]).env("COMITY_TEST_STORE", &file.path).output().unwrap();
+        assert!(done.status.success(), "umask {umask}: {}", String::from_utf8_lossy(&done.stdout));
+    }
+}
+
+/// What the process with another umask does.
+#[ignore = "started by a_store_is_private_from_the_moment_it_exists"]
+#[tokio::test]
+async fn child() {
+    let path = PathBuf::from(std::env::var_os("COMITY_TEST_STORE").unwrap());
+    let store = comity_store::open(&format!("sqlite:{}", path.display())).unwrap();
+    store.register("one".to_owned(), at(0)).await.unwrap();
+    assert_private(&path);
+}
+
+#[tokio::test]
+async fn a_store_of_an_older_version_is_closed_to_others() {
+    let file = TestFile::new();
+    let one = file.process("one").await;
+    let files = files(&file.path);
+    assert_eq!(files.len(), 5, "{files:?}");
+    for path in &files {
+        set_mode(path, if path.is_dir() { 0o755 } else { 0o644 });
+    }
+    let other = file.open();
+    assert_private(&file.path);
+    let notes = other.notes();
+    assert!(
+        matches!(&notes[..], [note] if note.contains("mode 0644") && note.contains("0600 now")),
+        "{notes:?}"
+    );
+    assert!(file.open().notes().is_empty(), "said once");
+    drop(one);
+}
+
+/// A group that may write was let in by somebody, and gets into what is made later too.
+#[tokio::test]
+async fn a_store_that_a_group_shares_stays_shared() {
+    let file = TestFile::new();
+    drop(file.open());
+    set_mode(&file.path, 0o664);
+    let one = file.process("one").await;
+    for path in files(&file.path) {
+        assert_eq!(mode(&path), if path.is_dir() { 0o770 } else { 0o660 }, "{}", path.display());
+    }
+    drop(one);
+    assert!(file.open().notes().is_empty());
+}
+
+/// The permissions of what is not ours are not changed, whatever it is.
+#[test]
+fn what_is_not_a_store_keeps_its_permissions() {
+    let file = TestFile::new();
+    file.query("CREATE TABLE recipes (name TEXT)");
+    set_mode(&file.path, 0o644);
+    file.refusal();
+    assert_eq!(mode(&file.path), 0o644);
+}
+
+/// The database, its log and the log's index, the folder of holders and what is in it.
+fn files(database: &Path) -> Vec<PathBuf> {
+    let folder = PathBuf::from(format!("{}-holders", database.display()));
+    let beside = ["-wal", "-shm"].map(|ending| format!("{}{ending}", database.display()).into());
+    let inside = std::fs::read_dir(&folder).unwrap().map(|file| file.unwrap().path());
+    [database.to_owned(), folder.clone()].into_iter().chain(beside).chain(inside).collect()
+}
+
+fn assert_private(database: &Path) {
+    for path in files(database) {
+        assert_eq!(mode(&path), if path.is_dir() { 0o700 } else { 0o600 }, "{}", path.display());
+    }
+}
+
+fn mode(path: &Path) -> u32 {
+    std::fs::metadata(path).unwrap().mode() & 0o7777
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+}
