@@ -77,13 +77,7 @@ pub(crate) fn error(error: &anyhow::Error, json: bool, code: u8) {
         }
     }
     let message = causes.join(": ");
-<<<<<<< HEAD
-    for (nth, text) in message.lines().enumerate() {
-        say(&format!("{}{}\n", if nth == 0 { "error: " } else { "       " }, legible(text)));
-    }
-=======
     say(&error_lines(&message));
->>>>>>> house
     if json {
         object(&json!({ "error": message, "code": code }));
     }

@@ -1,14 +1,9 @@
 //! Ctrl-C and its relatives.
 
 use crate::comity::{Running, World, list};
-<<<<<<< HEAD
-use crate::log::{assert_each_once, counts, now_us, told, wait_until};
-use crate::site::{Answer, Site};
-use crate::terminal::Terminal;
-=======
 use crate::log::{assert_each_once, counts, told, wait_until};
 use crate::site::{Answer, Held, Site};
->>>>>>> house
+use crate::terminal::Terminal;
 
 /// The first page is held.
 fn slow(held: &Held) -> Site {
@@ -39,14 +34,9 @@ fn fetch(world: &World, site: &Site) -> Running {
 /// B11, B74: what is in flight is finished and kept, and the job goes on later.
 #[test]
 fn the_first_signal_finishes_what_is_in_flight() {
-<<<<<<< HEAD
     for name in ["INT", "TERM", "HUP"] {
-        let (world, site) = (World::new(), slow());
-=======
-    for name in ["INT", "TERM"] {
         let held = Held::default();
         let (world, site) = (World::new(), slow(&held));
->>>>>>> house
         let running = fetch(&world, &site);
         site.wait_for(1);
         running.signal(name);
@@ -100,13 +90,15 @@ fn a_signal_ends_a_wait() {
 /// Shell and system both report that a terminal closed: that is not somebody who presses Ctrl-C twice.
 #[test]
 fn hanging_up_twice_still_finishes_what_is_in_flight() {
-    let (world, site) = (World::new(), slow());
+    let held = Held::default();
+    let (world, site) = (World::new(), slow(&held));
     let running = fetch(&world, &site);
     site.wait_for(1);
     for _ in 0..3 {
         running.signal("HUP");
         wait_until("it says that it stops", || running.said().contains("stopping"));
     }
+    held.release();
     running.wait().expect(130);
     assert_eq!(world.index("pages").len(), 1);
 }
@@ -114,7 +106,8 @@ fn hanging_up_twice_still_finishes_what_is_in_flight() {
 /// Whoever starts it with nohup wants it to outlive the terminal.
 #[test]
 fn under_nohup_a_hang_up_changes_nothing() {
-    let (world, site) = (World::new(), slow());
+    let held = Held::default();
+    let (world, site) = (World::new(), slow(&held));
     let input = world.write("list", &list(&site.url(), "p", 3));
     let plain = world.command(&["fetch", "--input", input.to_str().unwrap(), "--robots", "ignore"]);
     let mut command = std::process::Command::new("/usr/bin/nohup");
@@ -123,6 +116,7 @@ fn under_nohup_a_hang_up_changes_nothing() {
     let running = world.begin(command);
     site.wait_for(1);
     running.signal("HUP");
+    held.release();
     running.wait().expect(0);
     assert_eq!(world.index("pages").len(), 3);
 }
@@ -130,12 +124,14 @@ fn under_nohup_a_hang_up_changes_nothing() {
 /// B11, B74: the terminal that it runs in is closed.
 #[test]
 fn a_terminal_that_closes_ends_a_fetch_as_ctrl_c_does() {
-    let (world, site) = (World::new(), slow());
+    let held = Held::default();
+    let (world, site) = (World::new(), slow(&held));
     world.write("list", &list(&site.url(), "p", 5));
     let line = "comity fetch --input list --job one --delay 20ms --robots ignore --out pages --store sqlite:comity.db";
     let terminal = Terminal::open(&world, 100, 30, &[], line);
     site.wait_for(1);
     terminal.close();
+    held.release();
     // Nobody is told how it ends; what was in flight is kept, and not asked for again.
     wait_until("the page in flight is kept", || world.index("pages").len() == 1);
     world.run(&["fetch", "--job", "one"]).expect(0);

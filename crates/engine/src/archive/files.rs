@@ -54,15 +54,9 @@ impl Files {
     /// The folder at `folder`, which is made when it is not there.
     pub fn open(folder: impl Into<PathBuf>) -> Result<Self, ArchiveError> {
         let folder = folder.into();
-<<<<<<< HEAD
         let (below, path) = (Below::new(&folder, &[]), folder.join(INDEX));
         below.make().map_err(at(&folder))?;
-        let file = open_index(&below).map_err(at(&path))?;
-=======
-        fs::create_dir_all(&folder).map_err(at(&folder))?;
-        let path = folder.join("index.jsonl");
-        let file = Lines::open(&path).map_err(at(&path))?;
->>>>>>> house
+        let file = Lines::open(&below).map_err(at(&path))?;
         Ok(Self { folder, index: Arc::new(Index { path, file: Mutex::new(file) }) })
     }
 
@@ -84,22 +78,10 @@ impl Files {
     }
 }
 
-<<<<<<< HEAD
-/// Opens the index to add to it. A line that a kill cut short is ended, so that the next one stands alone.
-fn open_index(folder: &Below) -> io::Result<File> {
-    let mut file = folder.append(INDEX)?;
-    if file.seek(SeekFrom::End(0))? > 0 {
-        file.seek(SeekFrom::End(-1))?;
-        let mut last = [0];
-        file.read_exact(&mut last)?;
-        if last != *b"\n" {
-            file.write_all(b"\n")?;
-        }
-=======
 impl Lines {
-    /// Opens a file to add to it. A line that a kill cut short is ended, so that the next one stands alone.
-    fn open(path: &Path) -> io::Result<Self> {
-        let file = OpenOptions::new().create(true).read(true).append(true).open(path)?;
+    /// Opens the index to add to it. A line that a kill cut short is ended, so that the next one stands alone.
+    fn open(folder: &Below) -> io::Result<Self> {
+        let file = folder.append(INDEX)?;
         let mut lines = Self { file, is_torn: true };
         lines.mend()?;
         Ok(lines)
@@ -127,7 +109,6 @@ impl Lines {
         }
         self.is_torn = false;
         Ok(())
->>>>>>> house
     }
 }
 

@@ -18,12 +18,8 @@ use super::content::{hex, sha1};
 use super::error::WikiError;
 use super::progress::{Files, Listing};
 use super::round::{OVERLAP, Run};
-<<<<<<< HEAD
-use crate::archive::{WholeFile, read_below};
-=======
 use super::trail::Trail;
-use crate::archive::WholeFile;
->>>>>>> house
+use crate::archive::{WholeFile, read_below};
 use crate::client::{Ask, Client, ClientError, redirected_lead};
 
 /// Where files are kept, and how they are fetched.

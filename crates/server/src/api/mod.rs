@@ -157,13 +157,8 @@ async fn known_callers_once(State(service): State<Service>, mut request: Request
 }
 
 /// Says who asks, if they may.
-<<<<<<< HEAD
-fn admit(service: &Service, request: &mut Request) -> Result<(), Problem> {
-    let caller = caller(service, request)?;
-=======
 fn admit(service: &Service, request: &mut Request) -> Result<Caller, Problem> {
-    let caller = caller(service, request.headers())?;
->>>>>>> house
+    let caller = caller(service, request)?;
     request.extensions_mut().insert(caller);
     Ok(caller)
 }
