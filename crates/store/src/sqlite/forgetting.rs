@@ -6,7 +6,7 @@
 use comity_core::time::Timestamp;
 use rusqlite::params;
 
-use super::domains::{KEPT, kept, parse};
+use super::domains::{KEPT, domain_of, kept};
 use super::writer::Tx;
 use super::{at, us};
 use crate::domains::{DomainKey, Hold, IdleDomain, IdleDomains, LeftBehind};
@@ -26,12 +26,11 @@ impl Tx<'_> {
             self.sql.prepare_cached("SELECT restored_us FROM identity")?.query_row([], |row| row.get(0))?;
         let restored: Option<i64> = restored;
         let sql = format!(
-            "SELECT domain, id, epoch, left_as, pace,
+            "SELECT id, domain, epoch, left_as, pace,
                 (SELECT died_us FROM holders WHERE holders.id = domains.holder), {KEPT}
             FROM domains WHERE id > ?2 AND id <= ?3 AND {IDLE}"
         );
-        let mut select = self.sql.prepare_cached(&sql)?;
-        let idle = select.query_map(params![us(before), after.0, last], |row| {
+        let domains = self.readable("domains", &sql, params![us(before), after.0, last], |row| {
             let left_as: String = row.get(3)?;
             let left = match (row.get::<_, Option<i64>>(5)?, left_as.as_str(), row.get(4)?) {
                 // Before somebody knew when it was restored, it just happened.
@@ -44,12 +43,10 @@ impl Tx<'_> {
                 (None, "new", _) => LeftBehind::New,
                 (None, ..) => LeftBehind::Died { latest: Timestamp::MAX },
             };
-            let hold = Hold { key: DomainKey(row.get(1)?), epoch: row.get(2)? };
+            let hold = Hold { key: DomainKey(row.get(0)?), epoch: row.get(2)? };
             let (kept, _) = kept(row, 6)?;
-            Ok(parse(row, 0).ok().map(|domain| IdleDomain { domain, hold, kept, left }))
+            Ok(IdleDomain { domain: domain_of(row, 1)?, hold, kept, left })
         })?;
-        // What cannot be read is not for us to judge.
-        let domains = idle.filter_map(Result::transpose).collect::<rusqlite::Result<_>>()?;
         Ok(IdleDomains { domains, next: Some(DomainKey(last)) })
     }
 
