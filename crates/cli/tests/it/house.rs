@@ -59,8 +59,8 @@ fn a_volume_that_goes_away_under_a_service_is_not_replaced_by_an_empty_store() {
 fn a_run_that_watches_waits_for_its_store() {
     let (world, nginx) = (World::new(), Nginx::start(""));
     nginx.put("/list", list(&nginx.url(), "p", 3));
-    world.run(&["sources", "add", &format!("{}/list", nginx.url()), "--kind", "list"]).expect(0);
-    let run = world.start(&["run", "--watch", "--robots", "ignore", "--delay", "20ms"]);
+    world.run(&["sources", "add", &format!("{}/list", nginx.url()), "--kind", "urls"]).expect(0);
+    let run = world.start(&["run", "--watch", "--delay", "20ms"]);
     nginx.wait_for(3);
     std::fs::create_dir(world.path("elsewhere")).unwrap();
     let files = ["comity.db", "comity.db-wal", "comity.db-shm"];

@@ -36,6 +36,7 @@ pub(super) async fn run(
 ) -> anyhow::Result<u8> {
     let mut began = false;
     let mut stores = setup::Stores::default();
+    let mut told = String::new();
     loop {
         // A service goes on with the other sources, however many items of one fail.
         let mut settings = config.clone();
@@ -49,7 +50,12 @@ pub(super) async fn run(
             // What does not work from the start is told at once; what worked before may again.
             Err(error) if !began => return Err(error),
             Err(error) => {
-                tracing::warn!("{error:#}; trying again");
+                // Once for each reason: it may take days.
+                let why = format!("{error:#}");
+                if why != told {
+                    tracing::warn!("{why}; trying again until it works");
+                    told = why;
+                }
                 match pause(global, run, &mut signals).await {
                     Over::Stopped => return Ok(exit::INTERRUPTED),
                     Over::Reloaded(new) => config = *new,
@@ -62,6 +68,7 @@ pub(super) async fn run(
             check_sources(&*session.store, run).await?;
         }
         began = true;
+        told.clear();
         let mut over = attend(global, run, &session, &mut signals).await?;
         stores.closes(&config, &*session.store);
         drop(session);
