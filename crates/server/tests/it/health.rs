@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::script::play;
-use crate::served::{COLLECTOR, metric, serve};
+use crate::served::{COLLECTOR, eventually, metric, serve};
 
 #[tokio::test]
 async fn it_lives_and_is_ready() {
@@ -31,6 +31,11 @@ async fn decisions_and_outcomes_are_counted() {
     served.post("/v1/check", json!({ "domain": "nothing at all" })).await.refused(422);
     // What is counted of sites is added up in the store, once a second.
     served.advance(crate::served::secs(5)).await;
+    let added_up = async || {
+        let text = served.get("/metrics").await.text();
+        metric(&text, "comity_grants_total") == 2.0 && metric(&text, "comity_requests_total{outcome=\"success\"}") == 1.0
+    };
+    eventually("they are added up", added_up).await;
     let answer = served.get("/metrics").await;
     assert_eq!(answer.header("content-type"), "text/plain; version=0.0.4; charset=utf-8");
     let text = answer.text();
