@@ -362,7 +362,7 @@ const LAST_BESIDE: u32 = 4;
 /// A request is silent for this long before it is recalled, unless answers of the job are known to take longer.
 const GRACE: Span = Span::from_secs(4);
 /// A connection that is given up is closed after this long.
-const CLOSING: Span = Span::from_millis(250);
+const CLOSING: Span = Span::from_secs(1);
 /// An answer after a long silence moves the grace by this part toward twice that silence,
 const LEARN: u64 = 8;
 /// and one that never came moves it back by this part.
