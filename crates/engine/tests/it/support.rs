@@ -338,7 +338,8 @@ impl Heads {
         };
         let (bytes, stamp) = self.stream.async_io(Interest::READABLE, receive).await.ok()?;
         // The kernel begins to stamp a moment after the first socket asked it to.
-        let at = stamp.map(|stamp| Timestamp::from_micros(stamp.tv_sec() * 1_000_000 + stamp.tv_nsec() / 1_000));
+        let at =
+            stamp.map(|stamp| Timestamp::from_micros(stamp.tv_sec() * 1_000_000 + stamp.tv_nsec() / 1_000));
         self.arrived = Some(at.unwrap_or_else(|| Clock::new().now()));
         self.bytes.extend_from_slice(&bytes);
         (!bytes.is_empty()).then_some(())

@@ -33,7 +33,8 @@ async fn decisions_and_outcomes_are_counted() {
     served.advance(crate::served::secs(5)).await;
     let added_up = async || {
         let text = served.get("/metrics").await.text();
-        metric(&text, "comity_grants_total") == 2.0 && metric(&text, "comity_requests_total{outcome=\"success\"}") == 1.0
+        metric(&text, "comity_grants_total") == 2.0
+            && metric(&text, "comity_requests_total{outcome=\"success\"}") == 1.0
     };
     eventually("they are added up", added_up).await;
     let answer = served.get("/metrics").await;

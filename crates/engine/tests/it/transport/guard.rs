@@ -95,7 +95,8 @@ async fn errors_hold_no_secrets() {
     let broken = Server::answering_once("HTTP/1.1 200 OK\r\nset-cookie: secret\r\nsecret").await;
     let large = Server::answering(answer(&"set-cookie: secret\r\n".repeat(9_000), b"")).await;
     // Nobody here answers to TLS.
-    let transport = Transport::new(Settings { connect_timeout: Span::from_millis(800), ..settings() }).unwrap();
+    let transport =
+        Transport::new(Settings { connect_timeout: Span::from_millis(800), ..settings() }).unwrap();
     for address in [dropped, broken.address, large.address] {
         for (scheme, lead) in [("http", Lead::Listed), ("https", Lead::Listed), ("http", Lead::Remote)] {
             let url = format!("{scheme}://me:secret@{address}/secret?token=secret");
