@@ -33,7 +33,6 @@ fn main() -> io::Result<()> {
     let shared = Arc::new(Shared { site: Mutex::new(Site::default()), log: Mutex::new(File::create(log)?) });
     let listener = TcpListener::bind("127.0.0.1:0")?;
     println!("{}", listener.local_addr()?.port());
-    io::stdout().flush()?;
     for stream in listener.incoming() {
         let (stream, shared) = (stream?, Arc::clone(&shared));
         // A client that goes away in the middle is the client's business: the connection ends, the site stays.

@@ -9,8 +9,11 @@ use comity_store::domains::{LeftBehind, Parting, Take};
 use crate::process::{Process, at, died_at, ms};
 use crate::sqlite::TestFile;
 
+/// What is done to the files of holders, of one of them in particular.
+type Harm = (&'static str, fn(&Files, i64));
+
 /// What may happen to the file of a process that lives.
-const HARM: [(&str, fn(&Files, i64)); 6] = [
+const HARM: [Harm; 6] = [
     ("the folder is deleted", |files, _| fs::remove_dir_all(&files.folder).unwrap()),
     ("its file is deleted", |files, holder| fs::remove_file(files.of(holder)).unwrap()),
     ("another file is in its place", |files, holder| {
