@@ -75,6 +75,17 @@ impl World {
         connection
     }
 
+    /// A copy of the store as a process that was killed left it: looking at the store itself would tidy it up.
+    pub(crate) fn left(&self) -> Option<(TempDir, rusqlite::Connection)> {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["comity.db", "comity.db-wal"].into_iter().filter(|name| self.path(name).exists()) {
+            std::fs::copy(self.path(name), folder.path().join(name)).unwrap();
+        }
+        let copy = folder.path().join("comity.db");
+        let connection = copy.exists().then(|| rusqlite::Connection::open(copy).unwrap())?;
+        Some((folder, connection))
+    }
+
     /// The lines of `index.jsonl` in `folder`.
     pub(crate) fn index(&self, folder: &str) -> Vec<Value> {
         let text = std::fs::read_to_string(self.path(folder).join("index.jsonl")).unwrap();

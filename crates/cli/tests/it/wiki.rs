@@ -64,7 +64,8 @@ fn ten_kills_lose_nothing() {
 fn a_front_that_refuses_is_waited_for() {
     for (told, wait_ms) in [("", 300), ("add_header Retry-After 1 always;", 1_000)] {
         let (world, wiki) = (World::new(), many(400));
-        let limit = "limit_req zone=strict; limit_req_status 429; error_page 429 @refused;";
+        // Slower than any machine asks.
+        let limit = "limit_req zone=stricter; limit_req_status 429; error_page 429 @refused;";
         let front = in_front_of_with(&wiki, limit, &format!("location @refused {{ {told} return 429; }}"));
         world.write("comity.toml", PACE);
         let api = format!("{}/api.php", front.url());
