@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::comity::{World, list};
+use crate::follow::{self, FEEDS, numbered};
 use crate::log::{assert_each_once, assert_spaced, now_us, told, wait_until};
 use crate::nginx::Nginx;
 use crate::service::{Service, ask, post};
@@ -57,10 +58,10 @@ fn a_volume_that_goes_away_under_a_service_is_not_replaced_by_an_empty_store() {
 /// B83
 #[test]
 fn a_run_that_watches_waits_for_its_store() {
-    let (world, nginx) = (World::new(), Nginx::start(""));
-    nginx.put("/list", list(&nginx.url(), "p", 3));
-    world.run(&["sources", "add", &format!("{}/list", nginx.url()), "--kind", "urls"]).expect(0);
-    let run = world.start(&["run", "--watch", "--delay", "20ms"]);
+    let (world, nginx) = (follow::world(&[]), Nginx::start(FEEDS));
+    nginx.put("feeds/a.rss", numbered("p", 3));
+    follow::add(&world, &format!("{}/feeds/a.rss", nginx.url()), &[]);
+    let run = world.start(&["run", "--watch"]);
     nginx.wait_for(3);
     std::fs::create_dir(world.path("elsewhere")).unwrap();
     let files = ["comity.db", "comity.db-wal", "comity.db-shm"];
