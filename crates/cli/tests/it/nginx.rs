@@ -164,7 +164,7 @@ http {{
     client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy; fastcgi_temp_path {folder}/fastcgi;
     uwsgi_temp_path {folder}/uwsgi; scgi_temp_path {folder}/scgi;
     limit_req_zone $server_port zone=strict:64k rate=4r/s;
-    limit_req_zone $server_port zone=stricter:64k rate=20r/m;
+    limit_req_zone $server_port zone=stricter:64k rate=40r/m;
     server {{
         listen 127.0.0.1:{port};
         root {folder}/www;
