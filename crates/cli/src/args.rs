@@ -222,7 +222,7 @@ pub(crate) struct Fetch {
     /// How pages are kept [default: files]
     #[arg(long, value_enum)]
     pub(crate) format: Option<Format>,
-    /// Requests in flight at once, over all domains [default: 16]
+    /// Requests in flight at once, over all domains; sites that keep silent leave their place to others [default: 16]
     #[arg(long, short, value_name = "N")]
     pub(crate) concurrency: Option<String>,
     /// Minimum delay of every domain in this run, such as 2s or 250ms

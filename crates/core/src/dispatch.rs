@@ -246,7 +246,7 @@ impl<W: Waiter> Dispatch<W> {
             if let Some(flight) = self.flights.remove(&place.arrival())
                 && let Some(room) = self.jobs.get_mut(&job)
             {
-                room.leave(&flight, now);
+                room.leave(&flight);
             }
             if let Some(running) = self.running.get_mut(&(job, domain)) {
                 *running = running.saturating_sub(1);

@@ -102,7 +102,11 @@ impl Domain {
         let host = match host {
             Host::Domain(name) => CompactString::from(host_name(name.as_ref())?),
             Host::Ipv4(address) => format_compact!("{address}"),
-            Host::Ipv6(address) => format_compact!("[{address}]"),
+            // The same server, by another spelling of its address.
+            Host::Ipv6(address) => match address.to_ipv4_mapped() {
+                Some(address) => format_compact!("{address}"),
+                None => format_compact!("[{address}]"),
+            },
         };
         match port {
             // No server can listen there.
@@ -272,6 +276,7 @@ mod tests {
         assert_eq!(name("XN--MNCHEN-3YA.example"), "xn--mnchen-3ya.example");
         assert_eq!(name("127.0.0.1:8080"), "127.0.0.1:8080");
         assert_eq!(name("[0:0:0:0:0:0:0:1]:8080"), "[::1]:8080");
+        assert_eq!(name("[::ffff:127.0.0.1]:8080"), "127.0.0.1:8080");
         assert_eq!(name("www"), "www");
         assert_eq!(name("group:thomson"), "group:thomson");
         assert_eq!(name("group:8080"), "group:8080");

@@ -1,7 +1,7 @@
 //! The room that the requests of one job take, and how one that hears nothing makes way for others.
 //!
-//! A job has `concurrency` slots. A request that nothing was heard of for [`PATIENCE`] stands *aside*: it goes on, but
-//! its slot goes to somebody else. So that this ends somewhere, a job never has more than [`WHOLE`] times its
+//! A job has `concurrency` slots. A request that nothing was heard of for [`PATIENCE`] stands *aside*: it is still
+//! waited for, but its slot goes to somebody else. So that this ends somewhere, a job never has more than [`WHOLE`] times its
 //! concurrency in flight, and none of its sources more than [`SHARE`] times. When all of that is taken by requests
 //! nobody hears of, and hosts wait that were never tried, those that were silent for the job's grace are *recalled*:
 //! whoever sent them gives them up for now. The longest silent ones stay, because their end tells how long answers
@@ -28,8 +28,6 @@ pub(crate) struct Room {
     aside: u32,
     /// Those aside that were sent to domains known to hang.
     last: u32,
-    /// When the connections of requests that ended aside are closed for sure.
-    closing: VecDeque<Timestamp>,
     /// In flight of each source.
     owners: BTreeMap<Owner, u32>,
     parked: Parked,
@@ -84,7 +82,6 @@ impl Room {
             slots: 0,
             aside: 0,
             last: 0,
-            closing: VecDeque::new(),
             owners: BTreeMap::new(),
             parked: Parked::default(),
             look_at: Timestamp::MIN,
@@ -124,8 +121,7 @@ impl Room {
     }
 
     fn in_flight(&self) -> u32 {
-        let closing = u32::try_from(self.closing.len()).unwrap_or(u32::MAX);
-        self.slots.saturating_add(self.aside).saturating_add(closing)
+        self.slots.saturating_add(self.aside)
     }
 
     fn times(&self, factor: u32) -> u32 {
@@ -164,13 +160,10 @@ impl Room {
         }
     }
 
-    /// A request ended, answered or not.
-    pub(crate) fn leave(&mut self, flight: &Flight, now: Timestamp) {
+    /// A request ended, answered or not, and so did its connection if it is of no more use.
+    pub(crate) fn leave(&mut self, flight: &Flight) {
         if flight.seat != Seat::Slot {
             self.grace = self.grace.less(self.grace.less(GRACE).split(FORGET));
-            // Nobody answered, so its connection is of no use to others: it takes room until it is closed.
-            self.closing.push_back(now + CLOSING);
-            self.look_at = self.look_at.min(now + CLOSING);
         }
         self.uncount(flight.seat);
         if let Some(taken) = self.owners.get_mut(&flight.owner) {
@@ -222,8 +215,7 @@ impl Room {
         if now < self.look_at {
             return;
         }
-        while self.closing.pop_front_if(|closed_at| *closed_at <= now).is_some() {}
-        let mut next = self.closing.front().copied().unwrap_or(Timestamp::MAX);
+        let mut next = Timestamp::MAX;
         for flight in flights.values_mut().filter(|flight| flight.job == job && flight.seat == Seat::Slot) {
             let late_at = flight.heard_at + PATIENCE;
             if late_at > now {
@@ -249,8 +241,7 @@ impl Room {
             return Vec::new();
         }
         let mut silent: Vec<(Timestamp, u64, Seat)> = Vec::new();
-        let mut wanted =
-            (self.concurrency.saturating_sub(self.slots) as usize).saturating_sub(self.closing.len());
+        let mut wanted = self.concurrency.saturating_sub(self.slots) as usize;
         for (arrival, flight) in flights.iter().filter(|(_, flight)| flight.job == job) {
             if flight.recalled {
                 wanted = wanted.saturating_sub(1);
@@ -361,8 +352,6 @@ const LAST: u32 = 2;
 const LAST_BESIDE: u32 = 4;
 /// A request is silent for this long before it is recalled, unless answers of the job are known to take longer.
 const GRACE: Span = Span::from_secs(4);
-/// A connection that is given up is closed after this long.
-const CLOSING: Span = Span::from_secs(1);
 /// An answer after a long silence moves the grace by this part toward twice that silence,
 const LEARN: u64 = 8;
 /// and one that never came moves it back by this part.

@@ -46,6 +46,14 @@ pub enum TokensError {
         /// Why.
         error: std::io::Error,
     },
+    /// Nothing is in it, and without tokens everybody may do everything.
+    #[error(
+        "serve.tokens_file = {path}: no token is in it: add one of `comity serve --make-token use`, or leave the key out"
+    )]
+    Empty {
+        /// Which file.
+        path: String,
+    },
     /// A line is no token.
     #[error(
         "serve.tokens_file = {path}: line {line} is no token: expected use:TOKEN or admin:TOKEN, with a token of at \
@@ -81,11 +89,15 @@ pub(crate) fn read_tokens(path: &Path) -> Result<Vec<Token>, TokensError> {
         .map_err(|error| TokensError::Unreadable { path: shown.clone(), error })?;
     let lines =
         text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'));
-    lines
+    let tokens: Vec<Token> = lines
         .map(|(nth, line)| {
             Token::parse(line).ok_or_else(|| TokensError::Line { path: shown.clone(), line: nth + 1 })
         })
-        .collect()
+        .collect::<Result<_, _>>()?;
+    if tokens.is_empty() {
+        return Err(TokensError::Empty { path: shown });
+    }
+    Ok(tokens)
 }
 
 impl Door {

@@ -26,6 +26,6 @@ mod wire;
 
 pub use auth::{TokensError, make_token};
 pub use openapi::openapi;
-pub use permit::{Mint, Permit};
+pub use permit::{Mint, Permit, is_permit};
 pub use service::{Insecure, Running, ServeError, Service};
 pub use wire::{Decision, Explained, Recorded};

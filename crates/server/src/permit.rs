@@ -72,6 +72,13 @@ impl Mint {
     }
 }
 
+/// Whether a text is meant as a permit, and not as the name of a host.
+pub fn is_permit(text: &str) -> bool {
+    let least = (HEAD + 1 + SEAL) * 4 / 3;
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    text.strip_prefix(PREFIX).is_some_and(|sealed| sealed.len() >= least && sealed.bytes().all(fits))
+}
+
 const PREFIX: &str = "p1.";
 /// Number, time, intent.
 const HEAD: usize = 4 + 8 + 1;
@@ -90,6 +97,7 @@ mod tests {
                 Permit { host, id: u32::MAX, intent: Intent::Search, granted_at: Timestamp::from_secs(7) };
             let text = mint.write(&permit);
             assert_eq!(mint.read(&text), Some(permit));
+            assert!(is_permit(&text), "{text}");
             assert_eq!(Mint::new(b"other").read(&text), None);
             for at in PREFIX.len()..text.len() - 1 {
                 let mut forged = text.clone().into_bytes();
@@ -101,6 +109,9 @@ mod tests {
             ["", "p1.", "p1.AAAA", "p2.AAAAAAAAAAAAAAAAAAAAAAAAAAAA", "p1.é", "p1.AA==", &"p1.A".repeat(999)]
         {
             assert_eq!(mint.read(text), None, "{text}");
+        }
+        for host in ["p1.example.org", "p1.fr", "p1.", "p1.localhost:8080"] {
+            assert!(!is_permit(host), "{host}");
         }
     }
 }

@@ -15,7 +15,7 @@ use comity::core::pace::{Passed, Standing};
 use comity::core::time::{Span, Timestamp};
 use comity::gate::{self, Gate, HandsOff};
 use comity::store::Store;
-use comity_server::{Decision, Explained, Mint, Permit, Recorded};
+use comity_server::{Decision, Explained, Mint, Permit, Recorded, is_permit};
 use serde_json::{Value, json};
 
 use super::remote::{Remote, named};
@@ -112,7 +112,7 @@ fn tell_decision(global: &Global, decision: &Value) -> u8 {
 
 pub(crate) async fn record(global: &Global, config: &Config, record: Record) -> anyhow::Result<u8> {
     let intent = intent(&record.intent)?;
-    let is_permit = record.domain.starts_with("p1.");
+    let is_permit = is_permit(&record.domain);
     if let Some(remote) = Remote::of(&record.server)? {
         return record_there(global, &remote, &record, is_permit).await;
     }

@@ -53,6 +53,8 @@ fn a_recorded_retry_after_holds_for_everybody() {
     assert!(world.sql().query_row(sql, [], |row| row.get::<_, bool>(0)).unwrap());
     // A shorter wish does not shorten it (B22), and a success does not end it.
     world.run(&["record", "example.org", "rate_limited", "--retry-after", "1"]).expect(0);
+    // Permits begin so too, but this is a host.
+    world.run(&["record", "p1.example.org", "429"]).expect(0);
     world.run(&["record", "example.org", "success"]).expect(0);
     let waits = world.run(&["--json", "check", "example.org"]).expect(1).json();
     assert!(waits["wait_ms"].as_u64().unwrap() >= 800_000, "{waits}");

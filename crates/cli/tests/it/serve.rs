@@ -129,6 +129,11 @@ fn tokens_that_cannot_be_read_are_named() {
     world.run(&["serve", "--listen", "127.0.0.1:0"]).expect(2).says("serve.tokens_file");
     world.write("tokens", "\nuse:short\n");
     world.run(&["serve", "--listen", "127.0.0.1:0"]).expect(2).says("line 2");
+    // Without tokens everybody may do everything: that nobody asked for.
+    for empty in ["", "\n# none yet\n"] {
+        world.write("tokens", empty);
+        world.run(&["serve", "--listen", "127.0.0.1:0"]).expect(2).says("no token is in it");
+    }
 }
 
 #[test]

@@ -11,7 +11,7 @@ use url::Url;
 
 use crate::clock::micros;
 use crate::gate::{Permit, Recall};
-use crate::transport::{Answered, Body, Depart, Request, SendError, Transport, TransportError};
+use crate::transport::{Answered, Body, Depart, Line, Request, SendError, Transport, TransportError};
 
 /// Why a request did not get an answer.
 #[derive(Debug)]
@@ -30,6 +30,7 @@ pub(crate) async fn send(
 ) -> Result<Answered, Unsent> {
     let recall = permit.recall();
     let sent = unless_recalled(recall, transport.send(request, Departing(permit))).await;
+    hung_up(permit, &sent).await;
     let answered = sent.map_err(|error| match error {
         SendError::Withheld(()) => Unsent::Withheld,
         // Nor could it be: that is our own trouble, and it takes its place in line again.
@@ -52,6 +53,13 @@ pub(crate) async fn unless_recalled<T, E: From<TransportError>>(
     }
 }
 
+/// A request whose connection is of no more use ends when that is closed: until then it takes room (B10).
+pub(crate) async fn hung_up<T, E>(permit: &Permit, sent: &Result<T, SendError<E>>) {
+    if let Err(SendError::Failed(_)) = sent {
+        permit.hung_up().await;
+    }
+}
+
 /// Reads a body piece by piece; one that drips makes way for others that wait, like an answer that does not come.
 pub(crate) async fn read_on<E: From<TransportError>>(
     body: &mut Body,
@@ -59,7 +67,7 @@ pub(crate) async fn read_on<E: From<TransportError>>(
     mut piece: impl FnMut(Bytes) -> Result<(), E>,
 ) -> Result<(), E> {
     let recall = permit.recall();
-    unless_recalled(recall, async {
+    let read = unless_recalled(recall, async {
         while let Some(chunk) = body.chunk().await {
             let chunk = chunk?;
             permit.came(chunk.len());
@@ -67,7 +75,12 @@ pub(crate) async fn read_on<E: From<TransportError>>(
         }
         Ok(())
     })
-    .await
+    .await;
+    if read.is_err() {
+        body.give_up();
+        permit.hung_up().await;
+    }
+    read
 }
 
 /// A plain request for a URL that somebody led to.
@@ -86,6 +99,10 @@ pub(crate) struct Departing<'a>(pub(crate) &'a mut Permit);
 impl Depart<()> for Departing<'_> {
     async fn depart(&mut self) -> Result<(), ()> {
         if self.0.departs(PATIENCE).await { Ok(()) } else { Err(()) }
+    }
+
+    fn takes(&mut self, line: Line) {
+        self.0.takes(line);
     }
 }
 

@@ -35,8 +35,8 @@ use crate::shown;
 use crate::transport::{self, Proxies, ProxyError, Transport, TransportError};
 
 pub(crate) use hop::{
-    Departing, Next, PATIENCE, Unsent, lead as redirected_lead, next_hop, note_answered, read_on, request,
-    send, told, unless_recalled,
+    Departing, Next, PATIENCE, Unsent, hung_up, lead as redirected_lead, next_hop, note_answered, read_on,
+    request, send, told, unless_recalled,
 };
 use keeper::GIVEN_UP_MAX;
 pub(crate) use keeper::{Keeper, LATER, place};

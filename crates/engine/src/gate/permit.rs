@@ -20,6 +20,7 @@ use tokio::sync::oneshot;
 use super::state::{self, Keep, Waiter, Who};
 use super::{Errand, Gate, Inner};
 use crate::event::{Event, Streaks};
+use crate::transport::Line;
 
 /// The right to send one request to a domain.
 #[derive(Debug)]
@@ -35,6 +36,8 @@ pub struct Permit {
     owner: Owner,
     /// When something was last heard of its request, and how much since.
     heard: (Timestamp, usize),
+    /// The connection its request was written to.
+    line: Option<Line>,
     rule: Arc<Rule>,
     crawl_delay: Span,
     open: bool,
@@ -64,7 +67,8 @@ impl Permit {
         let owner = place.map_or(Owner::NONE, |(_, owner)| owner);
         let place = place.map(|(place, _)| place);
         let heard = (permit.started_at(), 0);
-        Self { inner, permit, domain, id, serial, place, owner, heard, rule, crawl_delay, open: true }
+        let line = None;
+        Self { inner, permit, domain, id, serial, place, owner, heard, line, rule, crawl_delay, open: true }
     }
 
     /// Whose pace it was charged to.
@@ -158,6 +162,18 @@ impl Permit {
         let mut state = self.inner.lock();
         if state.owns(self.id, self.serial) {
             state.dispatch.heard(&place, now);
+        }
+    }
+
+    /// Its request is written to this connection.
+    pub(crate) fn takes(&mut self, line: Line) {
+        self.line = Some(line);
+    }
+
+    /// Its request was given up: waits until the connection is closed, where that counts.
+    pub(crate) async fn hung_up(&self) {
+        if let (Some(_), Some(line)) = (self.place, &self.line) {
+            line.closed().await;
         }
     }
 

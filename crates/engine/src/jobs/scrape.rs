@@ -23,10 +23,10 @@ use super::Inner;
 use super::errand::Trip;
 use super::settler::Tenant;
 use crate::archive::Recording;
-use crate::client::{Departing, PATIENCE, note_answered, request, unless_recalled};
+use crate::client::{Departing, PATIENCE, hung_up, note_answered, request, unless_recalled};
 use crate::event::{Event, TaskEvent};
 use crate::gate::Permit;
-use crate::transport::{Depart, Request, SendError};
+use crate::transport::{Depart, Line, Request, SendError};
 use crate::{lock, shown};
 
 /// What a task of an item knows of its scrape.
@@ -175,8 +175,9 @@ impl Trip {
         let asked = Request { witness, ..request(&self.url, self.lead) };
         let recall = permit.recall();
         let beginning = Beginning { pool: &pool, departing: Departing(&mut permit), scrape, task, hold };
-        let sending = unless_recalled(recall, pool.transport.send(asked, beginning));
-        let sent = sending.await.map_err(|error| match error {
+        let sent = unless_recalled(recall, pool.transport.send(asked, beginning)).await;
+        hung_up(&permit, &sent).await;
+        let sent = sent.map_err(|error| match error {
             SendError::Failed(cause) if cause.is_ours() => SendError::Withheld(Stays::Withheld),
             error => error,
         });
@@ -276,6 +277,10 @@ impl Depart<Stays> for Beginning<'_> {
             self.begin().await?;
         }
         self.departing.depart().await.map_err(|()| Stays::Withheld)
+    }
+
+    fn takes(&mut self, line: Line) {
+        self.departing.takes(line);
     }
 }
 

@@ -17,7 +17,7 @@ use url::Url;
 use super::Pipeline;
 use super::cursor::{Cursor, CursorChange};
 use super::later::{backoff, jitter};
-use super::{caching, hints};
+use super::{Turn, caching, hints};
 use crate::client::{Ask, ClientError, Page, redirected_lead, told};
 use crate::connectors::{self, Harvest};
 use crate::gate::GateError;
@@ -33,7 +33,7 @@ pub(super) struct Fetched {
 }
 
 /// Why nothing was read.
-enum Unread {
+pub(super) enum Unread {
     /// It is not to be asked for a while.
     Held { until: Timestamp, why: String },
     /// It failed; not asked again before then, if its server said so.
@@ -48,8 +48,8 @@ enum Unread {
 
 /// What was read of a source so far.
 #[derive(Default)]
-struct Tally {
-    found: u64,
+pub(super) struct Tally {
+    pub(super) found: u64,
     kept: Kept,
     problems: Vec<String>,
     problems_count: u64,
@@ -61,10 +61,11 @@ impl Pipeline {
         &self,
         source: &Source,
         window: RunWindow,
+        turn: Turn,
     ) -> Result<Option<Fetched>, StoreError> {
         let started_at = self.0.gate.clock().now();
         let mut fetched = match self.ask(source, Url::parse(&source.url), source.lead).await {
-            Ok(page) => self.read(source, page).await?,
+            Ok(page) => self.read(source, page, turn).await?,
             Err(Unread::Stopped) => return Ok(None),
             Err(Unread::Store(error)) => return Err(error),
             Err(unread) => self.unread(source, unread),
@@ -93,7 +94,7 @@ impl Pipeline {
         self.0.store.end_fetch(end).await
     }
 
-    async fn ask(
+    pub(super) async fn ask(
         &self,
         source: &Source,
         url: Result<Url, url::ParseError>,
@@ -137,7 +138,7 @@ impl Pipeline {
     }
 
     /// Keeps what an answer holds.
-    async fn read(&self, source: &Source, page: Page) -> Result<Fetched, StoreError> {
+    async fn read(&self, source: &Source, page: Page, turn: Turn) -> Result<Fetched, StoreError> {
         let cursor = Cursor::of(source);
         let mut change = CursorChange::default();
         let moved_to = moved_to(&page);
@@ -165,44 +166,12 @@ impl Pipeline {
         change.not_before(later(headers, &harvest.hints, now));
         let mut tally = Tally::default();
         let more = self.keep(source, harvest, &mut tally).await?;
-        self.follow(source, more, &mut tally).await?;
+        self.follow(source, more, turn, &mut tally).await?;
         Ok(tally.fetched(change, believed, status))
     }
 
-    /// Reads the sitemaps that a sitemap names, each kept before the next is asked for. One that cannot be read leaves
-    /// the source read in part.
-    async fn follow(&self, source: &Source, more: Vec<Url>, tally: &mut Tally) -> Result<(), StoreError> {
-        if more.len() > MORE_MAX {
-            tally.note(format!("{} more sitemaps than the {MORE_MAX} that are read", more.len() - MORE_MAX));
-        }
-        for url in more.into_iter().take(MORE_MAX) {
-            let shown = crate::shown::url(&url);
-            if tally.found >= FOUND_MAX {
-                tally.note(format!("{shown}: not read, because there are {FOUND_MAX} items already"));
-                return Ok(());
-            }
-            let lead = lead_to(source, &url);
-            let read = match self.ask(source, Ok(url), lead).await {
-                Ok(page) => read_answer(Kind::Sitemap, &page).await,
-                Err(Unread::Held { why, .. } | Unread::Failed { why, .. }) => Err(why),
-                Err(Unread::Gone) => Err("answered 410".to_owned()),
-                Err(Unread::Stopped) => Err("stopped before it was asked".to_owned()),
-                Err(Unread::Store(error)) => return Err(error),
-            };
-            match read {
-                Ok(part) => {
-                    if !self.keep(source, part, tally).await?.is_empty() {
-                        tally.note(format!("{shown}: sitemaps named by a named sitemap are not read"));
-                    }
-                }
-                Err(why) => tally.note(format!("{shown}: {why}")),
-            }
-        }
-        Ok(())
-    }
-
     /// Keeps the items of an answer, a part at a time; the further answers that it names.
-    async fn keep(
+    pub(super) async fn keep(
         &self,
         source: &Source,
         harvest: Harvest,
@@ -263,7 +232,7 @@ impl Pipeline {
 }
 
 /// Reads an answer, on a thread of its own: a hostile one takes its time.
-async fn read_answer(kind: Kind, page: &Page) -> Result<Harvest, String> {
+pub(super) async fn read_answer(kind: Kind, page: &Page) -> Result<Harvest, String> {
     let content_type =
         page.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).map(str::to_owned);
     let (body, url) = (page.body.clone(), page.url.clone());
@@ -276,7 +245,7 @@ async fn read_answer(kind: Kind, page: &Page) -> Result<Harvest, String> {
 }
 
 impl Tally {
-    fn note(&mut self, problem: String) {
+    pub(super) fn note(&mut self, problem: String) {
         self.problems.push(problem);
         self.problems_count += 1;
     }
@@ -301,7 +270,7 @@ fn later(headers: &http::HeaderMap, said: &connectors::Hints, now: Timestamp) ->
 }
 
 /// Where a source leads is not trusted, unless it is the very host that the operator listed (B76).
-fn lead_to(source: &Source, url: &Url) -> Lead {
+pub(super) fn lead_to(source: &Source, url: &Url) -> Lead {
     Url::parse(&source.url).map_or(Lead::Remote, |listed| redirected_lead(&listed, source.lead, url))
 }
 
@@ -333,9 +302,5 @@ fn body_max(kind: Kind) -> u64 {
 
 /// A domain that is held back for longer than this is not waited for.
 const PATIENCE: Span = Span::from_secs(10);
-/// Sitemaps that one sitemap may name.
-const MORE_MAX: usize = 200;
-/// Items that one fetch may find.
-const FOUND_MAX: u64 = 1_000_000;
 /// Items kept in one transaction.
 const KEEP: usize = 2_000;

@@ -4,6 +4,7 @@
 //! - here: one run, host by host
 //! - `plan`: which sources a run asks
 //! - `fetch`: one source is asked
+//! - `follow`: the sitemaps that a sitemap names
 //! - `cursor`: what is kept of its last answer
 //! - `caching`, `hints`: what its server and the feed itself say about when to ask again
 //! - `later`: backoff and jitter
@@ -16,6 +17,7 @@ mod caching;
 mod cursor;
 mod enqueue;
 mod fetch;
+mod follow;
 mod hints;
 mod later;
 mod plan;
@@ -32,7 +34,7 @@ use comity_store::items::ScrapeTerms;
 use comity_store::jobs::Job;
 use comity_store::sources::{FetchResult, Source, SourceClaim, SourceId};
 use comity_store::{Store, StoreError};
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use url::Url;
 
@@ -253,7 +255,7 @@ impl Pipeline {
         let mut hosts: BTreeMap<String, Vec<SourceId>> = BTreeMap::new();
         for source in self.wanted(orders).await? {
             match self.look(&source, orders, now).await? {
-                Seen::Due(_) => hosts.entry(self.pace_of(&source)).or_default().push(source.id),
+                Seen::Due(_) => hosts.entry(self.pace_of(&source.url)).or_default().push(source.id),
                 Seen::NotDue(due_at) => report.note(&source, SourceEnd::NotDue { due_at }),
                 Seen::Ended(fetched) => listener.asked(report.take(&source, fetched)),
                 Seen::Disabled => {}
@@ -288,7 +290,12 @@ impl Pipeline {
     }
 
     /// Asks a source when its turn came, unless another process does, or did meanwhile.
-    async fn ask_source(&self, id: SourceId, orders: &Orders) -> Result<Option<(Source, Seen)>, StoreError> {
+    async fn ask_source(
+        &self,
+        id: SourceId,
+        orders: &Orders,
+        turn: Turn,
+    ) -> Result<Option<(Source, Seen)>, StoreError> {
         let Some(holder) = self.0.gate.holder() else { return Err(StoreError::Closed) };
         let now = self.0.gate.clock().now();
         let source = match self.0.store.claim_source(id, holder, now).await? {
@@ -300,7 +307,7 @@ impl Pipeline {
                 if let Some(warning) = warning {
                     tracing::warn!(source = source.id.0, name = source.name, "{warning}");
                 }
-                self.fetch(&source, orders.window).await?.map(Seen::Ended)
+                self.fetch(&source, orders.window, turn).await?.map(Seen::Ended)
             }
             seen => Some(seen),
         };
@@ -308,9 +315,9 @@ impl Pipeline {
         Ok(seen.map(|seen| (source, seen)))
     }
 
-    /// Whose pace a source goes by: sources of one domain are asked one after the other (B66).
-    fn pace_of(&self, source: &Source) -> String {
-        let host = Url::parse(&source.url).ok().and_then(|url| Domain::of(&url));
+    /// Whose pace a URL goes by: sources of one domain are asked one after the other (B66).
+    fn pace_of(&self, url: &str) -> String {
+        let host = Url::parse(url).ok().and_then(|url| Domain::of(&url));
         host.map_or_else(String::new, |host| self.0.gate.rules().domain(&host).as_str().to_owned())
     }
 
@@ -326,15 +333,22 @@ impl Pipeline {
         for sources in hosts.into_values() {
             let (pipeline, sender, orders) = (self.clone(), sender.clone(), orders.clone());
             asking.spawn(async move {
+                let mut asking = JoinSet::new();
                 for id in sources {
                     if pipeline.is_stopping() {
-                        return Ok(());
+                        break;
                     }
-                    if let Some(asked) = pipeline.ask_source(id, &orders).await? {
-                        let _ = sender.send(asked);
-                    }
+                    let (turn, ended) = oneshot::channel();
+                    let (pipeline, sender, orders) = (pipeline.clone(), sender.clone(), orders.clone());
+                    asking.spawn(async move {
+                        if let Some(asked) = pipeline.ask_source(id, &orders, turn).await? {
+                            let _ = sender.send(asked);
+                        }
+                        Ok(())
+                    });
+                    let _ = ended.await;
                 }
-                Ok(())
+                all(asking).await
             });
         }
         drop(sender);
@@ -358,12 +372,19 @@ impl Pipeline {
                 report.items.add(counts);
             }
         }
-        while let Some(joined) = asking.join_next().await {
-            joined.unwrap_or(Err(StoreError::Closed))?;
-        }
-        Ok(())
+        all(asking).await
     }
 }
+
+async fn all(mut asking: JoinSet<Result<(), StoreError>>) -> Result<(), StoreError> {
+    while let Some(joined) = asking.join_next().await {
+        joined.unwrap_or(Err(StoreError::Closed))?;
+    }
+    Ok(())
+}
+
+/// The sources of one domain are asked one after the other: the next when this is dropped.
+type Turn = oneshot::Sender<()>;
 
 impl Report {
     /// A run that did nothing yet.

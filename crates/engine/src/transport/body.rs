@@ -76,15 +76,20 @@ impl Body {
         // A body that comes as fast as it is read, or grows out of very little, leaves a turn to the others.
         tokio::task::consume_budget().await;
         if self.cut.is_some_and(|cut| self.decoded >= cut) {
-            self.source = Source::Over { wire_bytes: self.wire_bytes() };
+            self.give_up();
         }
         let next = timeout_at(self.until, self.source.next(self.coding)).await;
         let next = next.unwrap_or(Err(TransportError::TimedOut(Phase::Total)));
         let next = next.and_then(|chunk| self.counted(chunk));
         if !matches!(next, Ok(Some(_))) {
-            self.source = Source::Over { wire_bytes: self.wire_bytes() };
+            self.give_up();
         }
         next.transpose()
+    }
+
+    /// Reads no more of it; its connection is closed if there was more.
+    pub(crate) fn give_up(&mut self) {
+        self.source = Source::Over { wire_bytes: self.wire_bytes() };
     }
 
     /// How many bytes came over the wire so far.

@@ -12,6 +12,7 @@ use hyper::client::conn::{http1, http2};
 
 use tokio::time::Instant;
 
+use super::line::Line;
 use super::origin::{Message, Route};
 
 /// An open connection. Dropping it ends an HTTP/1.1 connection, and an HTTP/2 one with its last stream.
@@ -40,6 +41,11 @@ impl Connection {
             Sender::One(sender) => sender.ready().await.is_ok(),
             Sender::Many(sender) => sender.ready().await.is_ok(),
         }
+    }
+
+    /// Tells when it is closed; none for one that others may use.
+    pub(super) fn line(&self) -> Option<Line> {
+        matches!(self.sender, Sender::One(_)).then(|| self.route.line())
     }
 
     /// When the last request was written, if no other can have been meanwhile.

@@ -6,8 +6,9 @@
 //!
 //! Reading order: this file (what is asked and answered), [`mod@error`] (what can go wrong), `origin` (where a
 //! request goes and how it is written), `guard` (where we refuse to go), `proxy`, `dial` (from a name to an open
-//! connection), `connection` and `pool` (connections in use and at rest), `slots` (how many there may be), `body` and `coding` (what comes back),
-//! `noticed` (what is noticed on the way: `stamp`, `tape`, and in `meter` what comes that is no answer).
+//! connection), `connection` and `pool` (connections in use and at rest), `slots` (how many there may be), `line` (when one is
+//! closed), `body` and `coding` (what comes back), `noticed` (what is noticed on the way: `stamp`, `tape`, and in
+//! `meter` what comes that is no answer).
 
 mod body;
 mod coding;
@@ -15,6 +16,7 @@ mod connection;
 mod dial;
 pub mod error;
 mod guard;
+mod line;
 mod meter;
 mod noticed;
 mod origin;
@@ -42,6 +44,7 @@ pub use self::body::Body;
 pub use self::coding::Coding;
 pub use self::error::{Phase, Refusal, SendError, TransportError};
 pub use self::guard::{AllowNone, Allowance};
+pub use self::line::Line;
 pub use self::proxy::{Proxies, ProxyError};
 pub use self::tape::Witness;
 
@@ -137,6 +140,9 @@ struct Inner {
 pub trait Depart<E> {
     /// `Ok` to write now; an error to write nothing. It may be asked more than once.
     fn depart(&mut self) -> impl Future<Output = Result<(), E>> + Send;
+
+    /// The request is written to this connection, and no other uses it.
+    fn takes(&mut self, _line: Line) {}
 }
 
 impl<E, F, D> Depart<E> for D
@@ -187,6 +193,9 @@ impl Transport {
             }
             if let (Some(tape), Some(witness)) = (&connection.route.tape, request.witness) {
                 tape.start(witness);
+            }
+            if let Some(line) = connection.line() {
+                depart.takes(line);
             }
             let departed_at = Instant::now();
             let answer =

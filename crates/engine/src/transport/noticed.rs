@@ -9,6 +9,7 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::line::Line;
 use super::meter::Meter;
 use super::origin::Route;
 use super::slots::Slot;
@@ -21,14 +22,24 @@ pub(super) struct Noticed<T> {
     stamp: Arc<Stamp>,
     tape: Option<Arc<Tape>>,
     meter: Arc<Meter>,
+    _line: Open,
     /// Free again when the stream is closed. Dropped after it.
     _slot: Slot,
+}
+
+/// Dropped after the stream.
+struct Open(Line);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.cut();
+    }
 }
 
 impl<T> Noticed<T> {
     pub(super) fn new(stream: T, route: &Route, slot: Slot) -> Self {
         let (stamp, tape, meter) = (route.stamp.clone(), route.tape.clone(), route.meter.clone());
-        Self { stream, stamp, tape, meter, _slot: slot }
+        Self { stream, stamp, tape, meter, _line: Open(route.line()), _slot: slot }
     }
 
     fn wrote(&self, slices: &[io::IoSlice<'_>], count: usize) {

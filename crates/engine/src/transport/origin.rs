@@ -18,6 +18,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use url::{Position, Url};
 
 use super::error::TransportError;
+use super::line::Line;
 use super::meter::Meter;
 use super::stamp::Stamp;
 use super::tape::Tape;
@@ -51,6 +52,7 @@ pub(super) struct Route {
     /// Tells whoever drives the connection that nobody uses it any more.
     _used: DropGuard,
     unused: CancellationToken,
+    line: Line,
 }
 
 /// Who is at the other end of a connection.
@@ -131,12 +133,18 @@ impl Route {
         let tape = origin.witnessed.then(|| Arc::new(Tape::new(server)));
         let unused = CancellationToken::new();
         let (stamp, meter, _used) = (Stamp::new(), Arc::default(), unused.clone().drop_guard());
-        Ok(Arc::new(Self { origin, remote, authority, host, form, stamp, tape, meter, _used, unused }))
+        let line = Line::default();
+        Ok(Arc::new(Self { origin, remote, authority, host, form, stamp, tape, meter, _used, unused, line }))
     }
 
     /// Cancelled when nobody uses the connection any more.
     pub(super) fn unused(&self) -> CancellationToken {
         self.unused.clone()
+    }
+
+    /// Tells when the connection is closed.
+    pub(super) fn line(&self) -> Line {
+        self.line.clone()
     }
 }
 

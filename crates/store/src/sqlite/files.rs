@@ -85,6 +85,28 @@ pub(super) fn is_missing(path: &Path) -> bool {
     std::fs::symlink_metadata(path).is_err_and(|error| error.kind() == ErrorKind::NotFound)
 }
 
+/// Whether nothing is in the file at `path`, or nothing is there.
+pub(super) fn is_empty(path: &Path) -> bool {
+    is_missing(path) || std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() == 0)
+}
+
+/// Whether there is something in the file at `path`.
+pub(super) fn has_content(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|file| file.len() > 0)
+}
+
+/// How many names a file has.
+#[cfg(unix)]
+pub(super) fn names(path: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata(path).ok().filter(Metadata::is_file).map_or(0, |file| file.nlink())
+}
+
+#[cfg(not(unix))]
+pub(super) fn names(_path: &Path) -> u64 {
+    1
+}
+
 /// Makes an empty file that only its owner may read, unless there is one. SQLite gives its log the same permissions.
 pub(super) fn create(path: &Path) -> io::Result<()> {
     match new_file(path, 0o600) {
@@ -104,17 +126,29 @@ pub(super) fn create_like(path: &Path, database: &Path) -> io::Result<File> {
     }
 }
 
-/// Makes a folder with the permissions of `database`, unless there is one.
+/// Makes a folder with the permissions of `database`, unless there is one. A link to one does not do: what it leads to
+/// is not ours.
 pub(super) fn create_folder_like(folder: &Path, database: &Path) -> io::Result<()> {
     let mode = mode_like(database);
     // Whoever may read may also enter.
     match new_folder(folder, mode | (mode & 0o440) >> 2) {
-        Err(error) if error.kind() == ErrorKind::AlreadyExists && folder.is_dir() => Ok(()),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => match is_own_folder(folder) {
+            true => Ok(()),
+            false => Err(io::Error::new(
+                ErrorKind::NotADirectory,
+                format!("{} is in the way, and is no folder: move it away", folder.display()),
+            )),
+        },
         made => {
             belong_to(folder, database);
             made
         }
     }
+}
+
+/// Whether there is a folder at `path`, and no link to one.
+pub(super) fn is_own_folder(path: &Path) -> bool {
+    std::fs::symlink_metadata(path).is_ok_and(|file| file.is_dir())
 }
 
 /// What the permissions of files that were there before should be: nobody else reads them. A group that may write was
@@ -129,14 +163,23 @@ fn private(mode: u32) -> u32 {
 #[cfg(unix)]
 pub(super) fn tighten(database: &Path) -> Vec<String> {
     let folder = beside(database, "-holders");
-    let inside = std::fs::read_dir(&folder).into_iter().flatten().flatten().map(|file| file.path());
+    // Only what is ours: others may have put links and files of their own there.
+    let is_ours = |name: &std::ffi::OsStr| name.to_str().is_some_and(|name| name.parse::<i64>().is_ok());
+    let inside = Some(&folder)
+        .filter(|folder| is_own_folder(folder))
+        .and_then(|folder| std::fs::read_dir(folder).ok());
+    let inside = inside.into_iter().flatten().flatten().filter(|file| is_ours(&file.file_name()));
+    let inside = inside.map(|file| file.path());
     let companions = ["-wal", "-shm"].map(|ending| beside(database, ending));
     let mut paths = vec![database.to_owned()];
     paths.extend(companions.into_iter().chain([folder.clone()]).chain(inside));
     let mut notes = Vec::new();
     for path in paths {
         use std::os::unix::fs::PermissionsExt;
-        let Ok(file) = std::fs::metadata(&path) else { continue };
+        let Ok(file) = std::fs::symlink_metadata(&path) else { continue };
+        if file.is_symlink() {
+            continue;
+        }
         let (mode, private) =
             (file.permissions().mode() & 0o7777, private(file.permissions().mode() & 0o7777));
         if mode == private {

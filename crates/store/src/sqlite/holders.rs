@@ -110,13 +110,18 @@ impl Living {
     /// Whether any process that lives has a file in the folder.
     pub(super) fn is_anybody(&self) -> bool {
         let Self::Files { folder, .. } = self else { return false };
+        if !files::is_own_folder(folder) {
+            return false;
+        }
         let names = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|file| file.file_name());
         let mut holders = names.filter_map(|name| name.to_str()?.parse().ok());
         holders.any(|holder| self.sign_of(holder, None) == Sign::Lives)
     }
 
     fn forget(&self, holder: i64) {
-        if let Self::Files { folder, .. } = self {
+        if let Self::Files { folder, .. } = self
+            && files::is_own_folder(folder)
+        {
             // Nobody can prove to be this holder again, so the file has served.
             let _ = std::fs::remove_file(folder.join(holder.to_string()));
             // The last one out removes the folder; it stays while others have files in it.

@@ -88,8 +88,9 @@ impl Sqlite {
                     "is gone; put it back or mount its volume: a store that was in use is not created again";
                 return Err(place.unavailable(gone));
             }
-            Some(_) => {}
+            Some(_) => make(&files::follow(path), &place)?,
         }
+        refuse_second_name(path, &place)?;
         refuse_without_log(path, &place)?;
         let (before, birth) = (Mark::of(path), files::birth(path));
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -152,13 +153,15 @@ fn real(path: &Path) -> PathBuf {
 fn make(path: &Path, place: &Place) -> Result<(), StoreError> {
     // Whoever makes one at the same time makes the database first: one that is there now was not deleted.
     let deleted = |sign: bool| sign && files::is_missing(path);
-    if !files::is_missing(path) {
+    if !files::is_empty(path) {
         return Ok(());
     }
     let log = files::beside(path, "-wal");
-    if deleted(std::fs::metadata(&log).is_ok_and(|log| log.len() > 0)) {
+    // SQLite deletes the log of a database that is empty, and all that was written is in there.
+    if files::has_content(&log) && files::is_empty(path) {
+        let is = if files::is_missing(path) { "is gone" } else { "is empty" };
         return Err(place.unavailable(format!(
-            "is gone, but its log {} is there: put the database back, or delete the log too to start anew",
+            "{is}, but its log {} is not: put the database back, or delete the log too to start anew",
             log.display()
         )));
     }
@@ -170,6 +173,18 @@ fn make(path: &Path, place: &Place) -> Result<(), StoreError> {
     // What cannot be made is told by SQLite, which cannot open it either.
     let _ = files::create(path);
     Ok(())
+}
+
+/// Refuses a database that is in several folders at once: whoever opens it by another of its names has another log, does
+/// not see who else uses it, and sends as well.
+fn refuse_second_name(path: &Path, place: &Place) -> Result<(), StoreError> {
+    match files::names(path) {
+        0 | 1 => Ok(()),
+        names => Err(place.unavailable(format!(
+            "has {names} names (hard links), and processes that use different ones do not see each other: \
+             delete all but one (a copy is made with: sqlite3 STORE '.backup COPY')"
+        ))),
+    }
 }
 
 /// Refuses a database whose log or its index was deleted while others use it: they would not see what is written to a

@@ -31,6 +31,9 @@ impl Place {
             Some(ErrorCode::ReadOnly) => {
                 "cannot be written; check the permissions of file and folder".to_owned()
             }
+            Some(ErrorCode::CannotOpen) if no_descriptor_is_left() => {
+                "no file can be opened, as this process has too many open; raise ulimit -n".to_owned()
+            }
             Some(ErrorCode::CannotOpen) => {
                 "cannot be opened or made; check that the folder exists and can be written".to_owned()
             }
@@ -46,6 +49,11 @@ impl Place {
     }
 }
 
+/// SQLite does not say why it cannot open a file.
+fn no_descriptor_is_left() -> bool {
+    std::fs::File::open(".").is_err_and(|error| matches!(error.raw_os_error(), Some(EMFILE | ENFILE)))
+}
+
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -54,3 +62,6 @@ impl fmt::Display for Place {
         }
     }
 }
+
+const EMFILE: i32 = 24;
+const ENFILE: i32 = 23;

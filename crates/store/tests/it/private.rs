@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use comity_store::Store;
+use comity_store::domains::{DomainStore, HolderId};
 
 use crate::process::at;
 use crate::sqlite::TestFile;
@@ -75,6 +76,43 @@ fn what_is_not_a_store_keeps_its_permissions() {
     set_mode(&file.path, 0o644);
     file.refusal();
     assert_eq!(mode(&file.path), 0o644);
+}
+
+/// What somebody else puts beside a store leads to nothing of theirs.
+#[tokio::test]
+async fn a_link_in_the_place_of_the_holders_is_refused() {
+    let file = TestFile::new();
+    drop(file.open());
+    let theirs = file.beside(".theirs");
+    std::fs::create_dir(&theirs).unwrap();
+    let inside = theirs.join("1");
+    std::fs::write(&inside, "mine").unwrap();
+    set_mode(&theirs, 0o755);
+    set_mode(&inside, 0o644);
+    std::os::unix::fs::symlink(&theirs, file.beside("-holders")).unwrap();
+    let store = file.open();
+    let error = store.register("one".to_owned(), at(0)).await.unwrap_err().to_string();
+    assert!(error.contains("-holders is in the way"), "{error}");
+    store.deregister(HolderId(1), at(0)).await.ok();
+    assert_eq!((mode(&theirs), mode(&inside)), (0o755, 0o644));
+    assert_eq!(std::fs::read(&inside).unwrap(), b"mine");
+}
+
+/// Nor do links in the folder itself.
+#[tokio::test]
+async fn links_among_the_holders_are_left_alone() {
+    let file = TestFile::new();
+    let one = file.process("one").await;
+    let theirs = file.beside(".theirs");
+    std::fs::write(&theirs, "mine").unwrap();
+    set_mode(&theirs, 0o644);
+    let folder = file.beside("-holders");
+    std::os::unix::fs::symlink(&theirs, folder.join("77")).unwrap();
+    std::fs::write(folder.join("notes.txt"), "mine").unwrap();
+    set_mode(&folder.join("notes.txt"), 0o644);
+    file.open();
+    assert_eq!((mode(&theirs), mode(&folder.join("notes.txt"))), (0o644, 0o644));
+    drop(one);
 }
 
 /// The database, its log and the log's index, the folder of holders and what is in it.

@@ -204,6 +204,41 @@ async fn a_database_that_is_gone_while_it_is_in_use_is_not_made_anew_by_another(
     file.process("anew").await;
 }
 
+/// SQLite deletes the log of a database that is empty, and with it all that was written.
+#[tokio::test]
+async fn an_empty_file_in_the_place_of_a_database_does_not_cost_its_log() {
+    let file = TestFile::new();
+    let one = file.process("one").await;
+    let hold = one.taken("a.example", at(0)).await.hold;
+    one.release(hold, b"pace", Parting::HandOver, at(0)).await;
+    let (log, away) = (file.beside("-wal"), file.beside(".away"));
+    let written = std::fs::metadata(&log).unwrap().len();
+    assert!(written > 0);
+    std::fs::rename(&file.path, &away).unwrap();
+    std::fs::write(&file.path, "").unwrap();
+    let refusal = file.refusal();
+    assert!(refusal.contains("is empty, but its log") && refusal.contains("-wal"), "{refusal}");
+    Sqlite::reopen(&file.path, &one.store.identity()).unwrap_err();
+    assert_eq!(std::fs::metadata(&log).unwrap().len(), written);
+    std::fs::rename(&away, &file.path).unwrap();
+    let other = file.process("other").await;
+    assert_eq!(other.taken("a.example", at(1)).await.left, LeftBehind::HandedOver(b"pace".to_vec()));
+}
+
+/// B9: whoever opens it by another name has another log, and sends as well.
+#[cfg(unix)]
+#[test]
+fn a_database_with_two_names_is_refused() {
+    let file = TestFile::new();
+    drop(file.open());
+    let second = file.beside(".link");
+    std::fs::hard_link(&file.path, &second).unwrap();
+    let refusal = file.refusal();
+    assert!(refusal.contains("has 2 names (hard links)"), "{refusal}");
+    std::fs::remove_file(&second).unwrap();
+    file.open();
+}
+
 /// A link to a volume that is not mounted is followed, not replaced.
 #[cfg(unix)]
 #[test]

@@ -470,6 +470,10 @@ impl TestFile {
     }
 
     /// Why it is not opened.
+    pub(crate) fn beside(&self, ending: &str) -> PathBuf {
+        format!("{}{ending}", self.path.display()).into()
+    }
+
     pub(crate) fn refusal(&self) -> String {
         match Sqlite::open(&self.path) {
             Err(StoreError::Unavailable { place, what }) if Path::new(&place) == self.path => what,
