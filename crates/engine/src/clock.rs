@@ -22,6 +22,8 @@ enum Kind {
 #[derive(Debug)]
 struct Manual {
     now: Mutex<Timestamp>,
+    /// Whoever sleeps moves it.
+    automatic: bool,
     sleepers: Mutex<Vec<Arc<Condvar>>>,
 }
 
@@ -40,8 +42,27 @@ impl Clock {
 
     /// A clock that reads `now` until its hands are moved.
     pub fn manual(now: Timestamp) -> (Self, Hands) {
-        let manual = Arc::new(Manual { now: Mutex::new(now), sleepers: Mutex::default() });
+        Self::moved_by_hand(now, false)
+    }
+
+    /// The same, but whoever sleeps moves its hands to when that ends: one thread can wait for itself.
+    pub fn automatic(now: Timestamp) -> (Self, Hands) {
+        Self::moved_by_hand(now, true)
+    }
+
+    fn moved_by_hand(now: Timestamp, automatic: bool) -> (Self, Hands) {
+        let manual = Arc::new(Manual { now: Mutex::new(now), automatic, sleepers: Mutex::default() });
         (Self(Kind::Manual(manual.clone())), Hands(manual))
+    }
+
+    /// Moves the hands of a clock that moves by itself to `until`; false for any other.
+    pub(crate) fn skips_to(&self, until: Timestamp) -> bool {
+        let Kind::Manual(manual) = &self.0 else { return false };
+        if manual.automatic {
+            let mut now = lock(&manual.now);
+            *now = (*now).max(until);
+        }
+        manual.automatic
     }
 
     /// What it reads.
@@ -57,6 +78,7 @@ impl Clock {
     pub async fn sleep_until(&self, until: Timestamp) {
         match &self.0 {
             Kind::Real { .. } => tokio::time::sleep(until.since(self.now()).into()).await,
+            Kind::Manual(_) if self.skips_to(until) => {}
             Kind::Manual(manual) => {
                 while *lock(&manual.now) < until {
                     tokio::time::sleep(Duration::from_millis(1)).await;
@@ -69,6 +91,7 @@ impl Clock {
     pub fn sleep_until_blocking(&self, until: Timestamp) {
         match &self.0 {
             Kind::Real { .. } => std::thread::sleep(until.since(self.now()).into()),
+            Kind::Manual(_) if self.skips_to(until) => {}
             Kind::Manual(manual) => {
                 while *lock(&manual.now) < until {
                     std::thread::sleep(Duration::from_millis(1));

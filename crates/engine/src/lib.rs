@@ -34,6 +34,7 @@ pub mod status;
 
 // how it is sent,
 pub mod address;
+mod attempt;
 pub mod client;
 pub mod descriptors;
 pub mod layer;

@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use comity_core::domain::Domain;
 use comity_core::intent::Intent;
-use comity_core::outcome::Outcome;
-use comity_core::pace::Departure;
+use comity_core::pace::{Departure, Terms};
 use comity_core::problem::Problems;
 use comity_core::rule::{Backoff, Fields, LearningName, Profile, Rule, RuleTable};
 use comity_core::time::Span;
@@ -115,16 +114,20 @@ impl RateLimiter {
         let rules = RuleTable::new(&profile, &Fields::default(), &[], None)?;
         let host = Domain::parse("limiter.invalid").unwrap_or_else(|_| unreachable!("a valid name"));
         let rule = rules.rule(&host).clone();
+        let Limits { requests_per_second, enabled, .. } = limits;
+        tracing::info!(requests_per_second, enabled, interval = %Terms::from(&*rule).baseline(), "rate limiter");
         Ok(Self { gate: Gate::new(Arc::new(rules), clock, Events::new()), host, rule })
     }
 
     /// Waits until the next request may leave. The thread sleeps meanwhile.
     pub fn wait(&self) {
+        self.tell_wait();
         while !sent(self.gate.acquire_blocking(&self.host, Intent::Fetch).ok()) {}
     }
 
     /// Waits until the next request may leave. Dropping the future gives the place up.
     pub async fn wait_async(&self) {
+        self.tell_wait();
         while !sent(self.gate.acquire(&self.host, Intent::Fetch).await.ok()) {}
     }
 
@@ -148,6 +151,16 @@ impl RateLimiter {
         (&self.gate, &self.host)
     }
 
+    fn tell_wait(&self) {
+        if tracing::enabled!(tracing::Level::DEBUG) {
+            let wait =
+                self.gate.change_pace(&self.host, |pace, terms, now| pace.wait(terms, Intent::Fetch, now));
+            if let Some(wait) = wait.filter(|wait| !wait.is_zero()) {
+                tracing::debug!(%wait, "waiting for the next request");
+            }
+        }
+    }
+
     fn hold(&self, attempt: u32) -> comity_core::time::Timestamp {
         let span = self.rule.backoff(attempt);
         let now = self.gate.clock().now();
@@ -155,7 +168,7 @@ impl RateLimiter {
             return now;
         }
         tracing::warn!(attempt, wait = %span, "backing off");
-        self.gate.change_pace(&self.host, |pace, _, now| pace.restore_server_until(now + span, now, now));
+        self.gate.change_pace(&self.host, |pace, _, now| pace.back_off(span, now));
         now + span
     }
 
@@ -166,12 +179,13 @@ impl RateLimiter {
     }
 }
 
-/// The caller sends now, unless somebody backed off meanwhile; what comes back it tells by backing off or not.
+/// The caller sends now, unless somebody backed off meanwhile. What comes back is not known here, so that it is no success
+/// and no failure; who was refused backs off.
 fn sent(permit: Option<Permit>) -> bool {
     let Some(mut permit) = permit else { return true };
-    let goes = permit.depart() == Departure::Go;
-    if goes {
-        permit.record(&Outcome::Success.into());
+    if permit.depart() != Departure::Go {
+        return false;
     }
-    goes
+    permit.left();
+    true
 }

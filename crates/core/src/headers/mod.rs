@@ -51,6 +51,22 @@ impl Told {
         Self { retry_after: retry_after::read(said.all("retry-after"), date), spent, quota }
     }
 
+    /// What is left of it so long after it was said: deadlines stay where they are, and none is said anew.
+    pub fn aged(self, by: Span) -> Self {
+        // Nothing at all would be no deadline.
+        let left = |span: Span| span.less(by).max(Span::from_micros(1));
+        let retry_after = match self.retry_after {
+            RetryAfter::After(asked) => RetryAfter::After(left(asked)),
+            other => other,
+        };
+        Self { retry_after, spent: self.spent.map(left), quota: None }
+    }
+
+    /// Whether the server said when to come back.
+    pub fn names_a_time(&self) -> bool {
+        matches!(self.retry_after, RetryAfter::After(_)) || self.spent.is_some()
+    }
+
     /// Whether the answer said nothing about waiting.
     #[inline]
     pub fn is_silent(&self) -> bool {

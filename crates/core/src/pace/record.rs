@@ -276,14 +276,27 @@ impl Pace {
             (Outcome::RateLimited, WaitOn429::Learned | WaitOn429::Backoff) => Some(by_ladder()),
             _ => ladder.map(|span| (span, Guess::Backoff)),
         };
-        let Some((span, guess)) = wait else { return };
-        let holds = self.holds_mut();
-        if now + span > holds.guess_until {
-            holds.guess_until = now + span;
-            holds.guess_ms = whole_ms(span);
-            holds.guess = guess;
+        if let Some((span, guess)) = wait
+            && self.hold_by_guess(span, guess, now)
+        {
             recorded.held_until = recorded.held_until.max(Some(now + span));
         }
+    }
+
+    /// Stays away for so long by our own guess; neither the ladder nor what was learned changes.
+    pub fn back_off(&mut self, span: Span, now: Timestamp) {
+        self.meet(now);
+        self.hold_by_guess(span, Guess::Backoff, now);
+    }
+
+    /// False when a hold that ends later is in force.
+    fn hold_by_guess(&mut self, span: Span, guess: Guess, now: Timestamp) -> bool {
+        let (until, holds) = (now + span, self.holds_mut());
+        if until <= holds.guess_until {
+            return false;
+        }
+        (holds.guess_until, holds.guess_ms, holds.guess) = (until, whole_ms(span), guess);
+        true
     }
 }
 

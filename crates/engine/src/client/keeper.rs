@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex};
 use comity_core::domain::Domain;
 use comity_core::intent::Intent;
 use comity_core::line::Owner;
-use comity_core::outcome::Answer;
 use comity_core::task::JobId;
 use comity_core::time::{Span, Timestamp};
 use comity_store::Store;
@@ -15,14 +14,14 @@ use comity_store::tasks::Lead;
 use tokio::sync::{OnceCell, Semaphore};
 use url::Url;
 
-use super::hop::{self, Next, Unsent, next_hop, read_on, request, send, told};
-use crate::archive::{Archive, Ending, Recording};
-use crate::config::Config;
+use crate::archive::Archive;
+use crate::attempt::{Collect, Next, Out, Unsent, Wanted, attempt, next_hop, redirected_lead};
+use crate::config::{Config, RobotsPolicy};
 use crate::event::Event;
-use crate::gate::{Gate, GateError, Permit};
+use crate::gate::{Gate, GateError};
 use crate::lock;
 use crate::robots::{BODY_MAX, Robots, Verdict, verdict};
-use crate::transport::{Answered, Request, Transport, TransportError};
+use crate::transport::{Request, Transport, TransportError};
 
 /// A robots.txt that could not be had: everything is forbidden for now.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -44,11 +43,16 @@ pub(crate) struct Keeper {
     archive: Option<Arc<Archive>>,
     product: String,
     retries_max: u32,
-    /// The job whose files these are: they take their place in its room.
-    job: Option<JobId>,
     /// So many files that are no job's are fetched at once, at most.
     slots: Semaphore,
     known: Mutex<HashMap<String, Arc<OnceCell<Known>>>>,
+}
+
+/// On whose behalf a file is asked for: a job's take their place in its room.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asker {
+    pub(crate) job: Option<JobId>,
+    pub(crate) owner: Owner,
 }
 
 /// What is known of an origin: its rules, or why it has none for now.
@@ -61,13 +65,16 @@ struct Known {
 }
 
 impl Keeper {
+    /// One for everything that passes `gate`, so that no file is asked for twice; none where robots.txt is ignored. What is
+    /// fetched is recorded in `archive` too, if exchanges are.
     pub(crate) fn new(
         gate: Gate,
         transport: Transport,
         config: &Config,
         store: Option<Arc<dyn Store>>,
-    ) -> Self {
-        Self {
+        archive: Option<Arc<Archive>>,
+    ) -> Option<Arc<Self>> {
+        let keeper = || Self {
             product: product(config),
             slots: Semaphore::new(config.job.concurrency as usize),
             retries_max: config.job.max_retries,
@@ -75,19 +82,9 @@ impl Keeper {
             gate,
             transport,
             store,
-            archive: None,
-            job: None,
-        }
-    }
-
-    /// Files are fetched for a job, as its pages are.
-    pub(crate) fn of_job(self, job: Option<JobId>) -> Self {
-        Self { job, ..self }
-    }
-
-    /// What is fetched is recorded there too, if exchanges are.
-    pub(crate) fn recording(self, archive: Arc<Archive>) -> Self {
-        Self { archive: Some(archive), ..self }
+            archive,
+        };
+        (config.robots == RobotsPolicy::Obey).then(|| Arc::new(keeper()))
     }
 
     /// The rules of a URL's origin, if they need not be asked for.
@@ -100,7 +97,7 @@ impl Keeper {
 
     /// The rules of a URL's origin. They are asked for once, however many ask here. That the gate lets nobody go says
     /// nothing about them, and is not kept.
-    pub(crate) async fn rules(&self, url: &Url, lead: Lead, owner: Owner) -> Result<Rules, GateError> {
+    pub(crate) async fn rules(&self, url: &Url, lead: Lead, asker: Asker) -> Result<Rules, GateError> {
         let origin = origin(url);
         let cell = {
             let now = self.gate.clock().now();
@@ -114,14 +111,14 @@ impl Keeper {
             }
             cell.clone()
         };
-        let known = cell.get_or_try_init(|| self.learn(url, &origin, lead, owner)).await?;
+        let known = cell.get_or_try_init(|| self.learn(url, &origin, lead, asker)).await?;
         Ok(known.rules.clone())
     }
 
-    async fn learn(&self, url: &Url, origin: &str, lead: Lead, owner: Owner) -> Result<Known, GateError> {
+    async fn learn(&self, url: &Url, origin: &str, lead: Lead, asker: Asker) -> Result<Known, GateError> {
         let row = match self.stored(origin).await {
             Some(row) => Ok(row),
-            None => self.fetch(url, origin, lead, owner).await?,
+            None => self.fetch(url, origin, lead, asker).await?,
         };
         let now = self.gate.clock().now();
         let known = match row {
@@ -163,14 +160,14 @@ impl Keeper {
         url: &Url,
         origin: &str,
         lead: Lead,
-        owner: Owner,
+        asker: Asker,
     ) -> Result<Result<RobotsRow, (String, bool)>, GateError> {
         let mut why = (String::new(), false);
         let (mut tries, mut given_up) = (0, 0);
         while tries <= self.retries_max {
             tries += 1;
             // In a place of its own: whoever fetches a page rarely has to ask for this, and should not be larger for it.
-            match Box::pin(self.try_once(url, lead, owner)).await? {
+            match Box::pin(self.try_once(url, lead, asker)).await? {
                 Tried::Read(status, body) => {
                     let fetched_at = self.gate.clock().now();
                     let row = RobotsRow { origin: origin.to_owned(), fetched_at, status, body };
@@ -196,7 +193,7 @@ impl Keeper {
     }
 
     /// Asks once, following redirects; each hop waits for its own domain.
-    async fn try_once(&self, url: &Url, lead: Lead, owner: Owner) -> Result<Tried, GateError> {
+    async fn try_once(&self, url: &Url, lead: Lead, asker: Asker) -> Result<Tried, GateError> {
         let mut at = url.clone();
         at.set_path("/robots.txt");
         at.set_query(None);
@@ -206,68 +203,50 @@ impl Keeper {
         let mut hops = 0;
         loop {
             let Some(host) = Domain::of(&at) else { return Ok(Tried::Never("no host".to_owned())) };
-            let mut permit = match self.job {
-                Some(job) => self.gate.acquire_for(job, owner, &host).await?,
+            let mut permit = match asker.job {
+                Some(job) => self.gate.acquire_for(job, asker.owner, &host).await?,
                 None => self.gate.acquire(&host, Intent::Fetch).await?,
             };
-            let _slot = match self.job {
+            let _slot = match asker.job {
                 Some(_) => None,
                 None => self.slots.acquire().await.ok(),
             };
             let recording = self.archive.as_ref().and_then(|archive| archive.record(&at));
-            let witness = recording.as_ref().map(Recording::witness);
-            let asked = Request { witness, ..request(&at, lead) };
-            let answered = match send(&self.transport, asked, &mut permit).await {
-                Ok(answered) => answered,
+            // However long a file is, it is obeyed as far as this.
+            let wanted = Wanted::Cut(BODY_MAX as u64);
+            let otherwise = if recording.is_some() { wanted } else { Wanted::Nothing };
+            let mut sink = Collect::new(wanted).otherwise(otherwise);
+            let out = Out { transport: &self.transport, request: Request::new(&at, lead), recording };
+            let ended = match attempt(out, &mut permit, (), &mut sink).await {
+                Ok(ended) => ended,
                 Err(Unsent::Withheld) => continue,
-                // Nothing was asked of the site, which is not to blame.
-                Err(Unsent::Broken(cause)) if cause.is_final() => return Ok(Tried::Never(cause.to_string())),
-                Err(Unsent::Broken(cause)) => {
-                    permit.record(&Answer::of_breakdown(cause.breakdown()));
-                    return Ok(Tried::broken(&cause));
-                }
+                Err(Unsent::Never(cause)) => return Ok(Tried::Never(cause.to_string())),
             };
-            let answer = Answer::of_status(answered.status, told(&answered.headers, self.gate.clock().now()));
-            let (status, headers) = (answered.status, answered.headers.clone());
-            if !(200..300).contains(&status) {
-                // The word of the server counts from when it came. After anything but a refusal the next request may
-                // leave at once, so an answer that is recorded is read before.
-                let is_told_late = recording.is_some() && !answer.outcome.is_penalty();
-                if !is_told_late {
-                    permit.settle(&answer);
-                }
-                if recording.is_some() {
-                    keep(recording, &read(answered, &mut permit).await).await;
-                }
-                if is_told_late {
-                    permit.settle(&answer);
-                }
-                match next_hop(&at, status, &headers) {
-                    Some(Next::To(next)) if hops < HOPS_MAX => {
-                        lead = hop::lead(&first, lead, &next);
-                        at = next;
-                        hops += 1;
-                        continue;
-                    }
-                    // More redirects than are followed, or one that leads astray: as if there were no file.
-                    Some(_) => return Ok(Tried::Read(404, Vec::new())),
-                    None => {}
-                }
-                return Ok(match verdict(status) {
-                    Verdict::Read | Verdict::Allowed => Tried::Read(status, Vec::new()),
-                    Verdict::RateLimited | Verdict::Unavailable => Tried::Refused(format!("status {status}")),
-                });
+            if let Err(error) = &ended.kept {
+                // A page whose records cannot be kept ends the work; this is not worth it.
+                tracing::warn!(%error, "robots.txt could not be recorded");
             }
-            let read = read(answered, &mut permit).await;
-            keep(recording, &read).await;
-            return Ok(match read {
-                Ok(body) => {
-                    permit.record(&answer);
-                    Tried::Read(status, body)
+            let head = match (&ended.head, ended.broken()) {
+                (_, Some(cause)) => return Ok(Tried::broken(cause)),
+                (None, None) => continue,
+                (Some(head), None) => head,
+            };
+            match next_hop(&at, head.status, &head.headers) {
+                Some(Next::To(next)) if hops < HOPS_MAX => {
+                    lead = redirected_lead(&first, lead, &next);
+                    at = next;
+                    hops += 1;
+                    continue;
                 }
-                Err(cause) => {
-                    permit.record(&Answer { told: answer.told, ..Answer::of_breakdown(cause.breakdown()) });
-                    Tried::broken(&cause)
+                // More redirects than are followed, or one that leads astray: as if there were no file.
+                Some(_) => return Ok(Tried::Read(404, Vec::new())),
+                None => {}
+            }
+            return Ok(match (head.status, verdict(head.status)) {
+                (200..300, _) => Tried::Read(head.status, sink.body.into()),
+                (_, Verdict::Read | Verdict::Allowed) => Tried::Read(head.status, Vec::new()),
+                (status, Verdict::RateLimited | Verdict::Unavailable) => {
+                    Tried::Refused(format!("status {status}"))
                 }
             });
         }
@@ -293,31 +272,6 @@ impl Tried {
             _ => Self::Broken(cause.to_string()),
         }
     }
-}
-
-/// Keeps the records of an exchange. A page whose records cannot be kept ends the work; this is not worth it.
-async fn keep(recording: Option<Recording>, read: &Result<Vec<u8>, TransportError>) {
-    let Some(recording) = recording else { return };
-    let ending = match read {
-        Ok(body) if body.len() >= BODY_MAX => Ending::Cut("length"),
-        Ok(_) => Ending::Whole,
-        Err(cause) => Ending::of(cause),
-    };
-    if let Err(error) = recording.finish(ending).await {
-        tracing::warn!(%error, "robots.txt could not be recorded");
-    }
-}
-
-/// Reads as much of a file as counts. However long it is, it is obeyed as far as that.
-async fn read(mut answered: Answered, permit: &mut Permit) -> Result<Vec<u8>, TransportError> {
-    let mut body = Vec::new();
-    answered.body.cut_at(BODY_MAX as u64);
-    read_on(&mut answered.body, permit, |piece| {
-        body.extend_from_slice(&piece);
-        Ok::<_, TransportError>(())
-    })
-    .await?;
-    Ok(body)
 }
 
 /// Whose file it is.

@@ -1,23 +1,21 @@
-//! An HTTP client that is polite by itself: permit, send, classify, record, for every hop on the domain it really
-//! goes to (B44).
+//! An HTTP client that is polite by itself: every hop waits for the domain it really goes to (B44), and leaves by way of
+//! [`crate::attempt`].
 //!
 //! - here: [`Client`], for whoever wants pages
-//! - `hop`: one attempt, shared with the jobs
 //! - `keeper`: robots.txt files, fetched once and kept for a day
 
-mod hop;
 mod keeper;
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use comity_core::decision::{Limit, Reason};
 use comity_core::domain::Domain;
 use comity_core::intent::Intent;
 use comity_core::line::Owner;
-use comity_core::outcome::{Answer, Outcome};
-use comity_core::pace::Standing;
+use comity_core::outcome::Outcome;
 use comity_core::retry;
 use comity_core::task::{JobId, TaskStep};
 use comity_core::time::Span;
@@ -27,19 +25,16 @@ use http::{HeaderName, HeaderValue};
 use tokio::sync::watch;
 use url::Url;
 
+use crate::attempt::{Collect, Ended, Next, Out, Read, Unsent, Wanted, attempt, next_hop, redirected_lead};
 use crate::clock::Clock;
-use crate::config::{Config, ConfigError, HttpSettings, RobotsPolicy, Sources, environment};
+use crate::config::{Config, ConfigError, HttpSettings, Sources, environment};
 use crate::event::Events;
 use crate::gate::{Gate, GateError, Permit};
 use crate::shown;
 use crate::transport::{self, Proxies, ProxyError, Transport, TransportError};
 
-pub(crate) use hop::{
-    Departing, Next, PATIENCE, Unsent, hung_up, lead as redirected_lead, next_hop, note_answered, read_on,
-    request, send, told, unless_recalled,
-};
 use keeper::GIVEN_UP_MAX;
-pub(crate) use keeper::{Keeper, LATER, place};
+pub(crate) use keeper::{Asker, Keeper, LATER, place};
 pub use keeper::{RobotsUnavailable, recall_crawl_delay};
 
 /// A polite HTTP client. Clones share one gate, one set of connections and one memory of robots.txt files.
@@ -213,19 +208,18 @@ impl Client {
 
     /// The same, on connections that others use too; robots.txt files are kept in the store.
     pub fn over(config: &Config, gate: Gate, transport: Transport, store: Option<Arc<dyn Store>>) -> Self {
-        Self::for_job(config, gate, transport, store, None)
+        let keeper = Keeper::new(gate.clone(), transport.clone(), config, store, None);
+        Self::keeping(config, gate, transport, keeper, None)
     }
 
-    /// The same, whose requests take their place in the room of a job.
-    pub(crate) fn for_job(
+    /// The same, with robots.txt files that others have too, and requests that take their place in the room of a job.
+    pub(crate) fn keeping(
         config: &Config,
         gate: Gate,
         transport: Transport,
-        store: Option<Arc<dyn Store>>,
+        keeper: Option<Arc<Keeper>>,
         job: Option<JobId>,
     ) -> Self {
-        let keeper = (config.robots == RobotsPolicy::Obey)
-            .then(|| Arc::new(Keeper::new(gate.clone(), transport.clone(), config, store).of_job(job)));
         let (redirects_max, retries_max) = (config.http.redirects_max, config.job.max_retries);
         Self { gate, transport, keeper, job, redirects_max, retries_max }
     }
@@ -256,7 +250,7 @@ impl Client {
                 // A robots.txt that fails is tried again at the pace of the ladder, and what comes of it is kept.
                 let patience = ask.patience.max(ROBOTS_PATIENCE);
                 // On the heap, as the attempt below: a request takes much room, and callers have little on their stack.
-                let rules = Box::pin(keeper.rules(&url, lead, Owner::NONE));
+                let rules = Box::pin(keeper.rules(&url, lead, Asker { job: self.job, owner: Owner::NONE }));
                 let rules = self.patiently(&host, patience, ask, rules).await???;
                 if !rules.allows(path_and_query(&url)) {
                     return Err(ClientError::Robots { url: shown::url(&url) });
@@ -264,19 +258,23 @@ impl Client {
             }
             let acquiring = self.acquire(&host);
             let mut permit = self.patiently(&host, ask.patience, ask, acquiring).await??;
-            let attempt = match Box::pin(self.attempt(ask, &url, lead, &mut permit)).await {
-                Ok(attempt) => attempt,
+            let out = Out { transport: &self.transport, request: ask.request(&url, lead), recording: None };
+            let mut sink = Collect::new(Wanted::Whole { max: ask.body_max.unwrap_or(u64::MAX) });
+            let ended = match Box::pin(attempt(out, &mut permit, (), &mut sink)).await {
+                Ok(ended) => ended,
                 Err(Unsent::Withheld) => continue,
-                Err(Unsent::Broken(cause)) => {
+                Err(Unsent::Never(cause)) => {
                     return Err(ClientError::Transport { url: shown::url(&url), cause });
                 }
             };
-            if matches!(attempt.page, Err(TransportError::GivenUp)) && given_up < GIVEN_UP_MAX {
+            if ended.is_given_up() && given_up < GIVEN_UP_MAX {
                 // It made way for others, and waits in line again: no attempt that is spent.
                 given_up += 1;
                 continue;
             }
-            if let Ok(page) = &attempt.page
+            let (outcome, standing) = (ended.outcome, ended.standing);
+            let page = page(&url, ended, sink);
+            if let Ok(page) = &page
                 && let Some(next) = next_hop(&url, page.status, &page.headers)
             {
                 match next {
@@ -295,13 +293,13 @@ impl Client {
                     }
                 }
             }
-            let verdict = retry::judge(attempt.outcome, attempt.standing, retries, ask.retries_max);
+            let verdict = retry::judge(outcome, standing, retries, ask.retries_max);
             retries = verdict.retries;
-            let is_final = attempt.page.as_ref().is_err_and(TransportError::is_final);
+            let is_final = page.as_ref().is_err_and(TransportError::is_final);
             if verdict.step == TaskStep::Retry && !is_final {
                 continue;
             }
-            return match attempt.page {
+            return match page {
                 Ok(page) => Ok(Page { hops, ..page }),
                 Err(cause) => Err(ClientError::Transport { url: shown::url(&url), cause }),
             };
@@ -349,81 +347,24 @@ impl Client {
             tokio::time::sleep(LOOK).await;
         }
     }
-
-    /// Sends one request and records what it came to.
-    async fn attempt(
-        &self,
-        ask: &Ask,
-        url: &Url,
-        lead: Lead,
-        permit: &mut Permit,
-    ) -> Result<Attempt, Unsent> {
-        let mut answered = match send(&self.transport, ask.request(url, lead), permit).await {
-            Ok(answered) => answered,
-            Err(Unsent::Broken(cause)) if !cause.is_final() => {
-                let broken = Answer::of_breakdown(cause.breakdown());
-                let standing = permit.settle(&broken).standing;
-                return Ok(Attempt { page: Err(cause), outcome: broken.outcome, standing });
-            }
-            // Nothing was asked of the site, which is not to blame.
-            Err(unsent) => return Err(unsent),
-        };
-        let answer = Answer::of_status(answered.status, told(&answered.headers, self.gate.clock().now()));
-        // A refusal counts from when it came, and whatever becomes of the page that says so nicely.
-        let early = answer.outcome.is_penalty().then(|| permit.settle(&answer));
-        let mut body = BytesMut::new();
-        let reading = read(&mut answered, permit, &mut body, ask.body_max);
-        let read = match early {
-            Some(_) => tokio::time::timeout(REFUSED, reading).await.unwrap_or(Ok(())),
-            None => reading.await,
-        };
-        let page = match read {
-            Err(cause) if (200..300).contains(&answered.status) => Err(cause),
-            // What is no success is told by its head.
-            _ => Ok(()),
-        };
-        let learnt = match &page {
-            Err(cause) if !cause.is_final() => {
-                Answer { told: answer.told, ..Answer::of_breakdown(cause.breakdown()) }
-            }
-            // It answered more than we want: it is not to blame.
-            _ => answer,
-        };
-        let standing = early.unwrap_or_else(|| permit.settle(&learnt)).standing;
-        let page = page.map(|()| Page {
-            url: url.clone(),
-            status: answered.status,
-            headers: answered.headers,
-            body: body.freeze(),
-            outcome: answer.outcome,
-            hops: Vec::new(),
-        });
-        Ok(Attempt { page, outcome: learnt.outcome, standing })
-    }
 }
 
-/// What an attempt came to, and how that was taken.
-struct Attempt {
-    page: Result<Page, TransportError>,
-    outcome: Outcome,
-    standing: Standing,
-}
-
-/// Reads a body to its end.
-async fn read(
-    answered: &mut transport::Answered,
-    permit: &mut Permit,
-    body: &mut BytesMut,
-    body_max: Option<u64>,
-) -> Result<(), TransportError> {
-    read_on(&mut answered.body, permit, |piece| {
-        body.extend_from_slice(&piece);
-        match body_max.filter(|max| body.len() as u64 > *max) {
-            Some(body_max) => Err(TransportError::BodyTooLarge { body_max }),
-            None => Ok(()),
-        }
+/// The page that an attempt came to.
+fn page(url: &Url, ended: Ended<Infallible>, sink: Collect) -> Result<Page, TransportError> {
+    let head = match (ended.head, ended.read) {
+        (Some(head), Read::Whole | Read::Cut) => head,
+        (_, Read::Broken(cause)) => return Err(cause),
+        // Without a head there is nothing to be whole.
+        (None, Read::Whole | Read::Cut) => return Err(TransportError::GivenUp),
+    };
+    Ok(Page {
+        url: url.clone(),
+        status: head.status,
+        headers: head.headers,
+        body: sink.body.freeze(),
+        outcome: ended.outcome,
+        hops: Vec::new(),
     })
-    .await
 }
 
 impl Ask {
@@ -455,7 +396,7 @@ impl Ask {
     fn request<'a>(&'a self, url: &'a Url, lead: Lead) -> transport::Request<'a> {
         let conditions = self.conditions.as_ref().filter(|(told_by, _)| told_by == url);
         let headers = conditions.map_or(&[][..], |(_, headers)| headers);
-        transport::Request { accept: self.accept.as_ref(), headers, ..request(url, lead) }
+        transport::Request { accept: self.accept.as_ref(), headers, ..transport::Request::new(url, lead) }
     }
 }
 
@@ -476,9 +417,6 @@ pub(crate) fn is_hold(reason: &Reason) -> bool {
 const ROBOTS_PATIENCE: Span = Span::from_secs(90);
 /// Whoever waits with little patience looks this often whether it is worth it.
 const LOOK: Duration = Duration::from_secs(1);
-
-/// The page of a refusal is read for no longer than this.
-const REFUSED: Duration = Duration::from_secs(5);
 
 /// The connections that a configuration describes, with the proxies of the environment.
 pub fn transport(config: &Config) -> Result<Transport, SetupError> {

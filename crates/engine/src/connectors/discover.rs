@@ -55,7 +55,7 @@ pub fn feeds(html: &[u8], content_type: Option<&str>, base: &Url) -> Vec<FeedLin
 /// Who leads to a feed that a page names, when the operator listed the page: the operator too, if it is on the very
 /// host that was listed, and otherwise the page (B76).
 pub fn lead(listed: &Url, feed: &Url) -> Lead {
-    crate::client::redirected_lead(listed, Lead::Listed, feed)
+    crate::attempt::redirected_lead(listed, Lead::Listed, feed)
 }
 
 /// What a media type says, parameters aside.

@@ -11,7 +11,7 @@ use comity_core::headers::Told;
 use comity_core::intent::Intent;
 use comity_core::line::{Owner, Place};
 use comity_core::outcome::Answer;
-use comity_core::pace::{Departure, Heeded, Passed, Recorded, Terms};
+use comity_core::pace::{Departure, Passed, Recorded, Terms};
 use comity_core::paces::DomainId;
 use comity_core::rule::Rule;
 use comity_core::time::{Span, Timestamp};
@@ -38,6 +38,8 @@ pub struct Permit {
     heard: (Timestamp, usize),
     /// The connection its request was written to.
     line: Option<Line>,
+    /// When the head of its answer came, and what was made of it, if it said something.
+    heeded: Option<(Timestamp, Recorded)>,
     rule: Arc<Rule>,
     crawl_delay: Span,
     open: bool,
@@ -67,8 +69,21 @@ impl Permit {
         let owner = place.map_or(Owner::NONE, |(_, owner)| owner);
         let place = place.map(|(place, _)| place);
         let heard = (permit.started_at(), 0);
-        let line = None;
-        Self { inner, permit, domain, id, serial, place, owner, heard, line, rule, crawl_delay, open: true }
+        Self {
+            inner,
+            permit,
+            domain,
+            id,
+            serial,
+            place,
+            owner,
+            heard,
+            line: None,
+            heeded: None,
+            rule,
+            crawl_delay,
+            open: true,
+        }
     }
 
     /// Whose pace it was charged to.
@@ -201,6 +216,15 @@ impl Permit {
         }
     }
 
+    /// Its request left, and nobody will tell what came of it: its charge stays, and nothing is learned (B25).
+    pub(crate) fn left(mut self) {
+        let mut state = self.inner.lock();
+        let now = self.inner.clock.now();
+        self.open = false;
+        self.abandon(&mut state, now);
+        state::pump(&self.inner, state);
+    }
+
     /// Leaves it open for whoever records it later by its number; it expires by itself.
     pub fn leave_open(mut self) -> u32 {
         self.open = false;
@@ -218,6 +242,10 @@ impl Permit {
         let mut state = self.inner.lock();
         let now = self.inner.clock.now();
         let was_open = std::mem::take(&mut self.open);
+        let answer = &match self.heeded {
+            Some((at, _)) => Answer { told: answer.told.aged(now.since(at)), ..*answer },
+            None => *answer,
+        };
         let terms = Terms { rule: &self.rule, crawl_delay: self.crawl_delay };
         let recorded = match state.owns(self.id, self.serial) {
             true => state.dispatch.record(self.id, terms, &self.permit, answer, now),
@@ -226,7 +254,7 @@ impl Permit {
         if was_open {
             self.leave(&mut state, now);
         }
-        let Some(recorded) = recorded else {
+        let Some(mut recorded) = recorded else {
             let is_lost = was_open && !state.is_closed();
             drop(state);
             if is_lost && answer.told != Told::default() {
@@ -234,6 +262,11 @@ impl Permit {
             }
             return repeated();
         };
+        if let Some((_, heeded)) = self.heeded.take() {
+            recorded.held_until = recorded.held_until.max(heeded.held_until);
+            recorded.server_until = recorded.server_until.max(heeded.server_until);
+            recorded.heeded = heeded.heeded;
+        }
         let streaks = state.dispatch.paces().pace(self.id).map(Streaks::of).unwrap_or_default();
         self.inner.learnt(state, &self.domain, answer, &recorded, streaks);
         if let Some(change) = recorded.delay.filter(|_| self.place.is_some()) {
@@ -247,24 +280,25 @@ impl Permit {
         recorded
     }
 
-    /// The head of an answer is there, and its body on the way: what the server says in it counts from now on. The
-    /// answer to be recorded when the body ended, which repeats nothing of it.
-    pub(crate) fn heed(&mut self, answer: &Answer) -> Answer {
+    /// The head of an answer is there, and its body on the way: what the server says in it counts from now on. Whoever
+    /// records the answer when the body ended says it once more, and it is not taken for news.
+    pub(crate) fn heed(&mut self, answer: &Answer) {
         let mut state = self.inner.lock();
         let now = self.inner.clock.now();
         let terms = Terms { rule: &self.rule, crawl_delay: self.crawl_delay };
         if !state.owns(self.id, self.serial) {
-            return *answer;
+            return;
         }
-        let Some(pace) = state.dispatch.pace_of(self.id, now) else { return *answer };
+        let Some(pace) = state.dispatch.pace_of(self.id, now) else { return };
         let heeded = pace.heed(terms, answer, now);
+        self.heeded = Some((now, heeded));
         let keep = if heeded.server_until.is_some() { Keep::Now } else { Keep::Nothing };
         self.inner.go_on(state, &self.domain, keep);
-        match heeded.heeded {
-            Heeded::Absent | Heeded::Honoured(_) => answer.outcome.into(),
-            // What could not be heeded is told with the answer (B21).
-            Heeded::Clamped { .. } | Heeded::Unusable => *answer,
-        }
+    }
+
+    /// The time by which it goes.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.inner.clock.now()
     }
 
     /// The domain went to others while the request was on the wire: they are told what the server asked for, by

@@ -7,15 +7,17 @@
 //! - here: starting, running and stopping
 //! - `claimer`: brings in lanes and tasks, and ends the work
 //! - `lanes`: the lanes in hand and what is known of them
-//! - `errand`: one task on its way
+//! - `errand`: one task on its way; `page`: where its page goes; `ended`: what became of its request
 //! - `scrape`: what is special about the task of an item
 //! - `settler`: commits what became of tasks, many at a time
 //! - `fill`: reading a list of URLs into a job
 
 mod claimer;
+mod ended;
 mod errand;
 mod fill;
 mod lanes;
+mod page;
 mod scrape;
 mod settler;
 
@@ -36,7 +38,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::archive::{Archive, ArchiveError};
 use crate::client::Keeper;
-use crate::config::{Config, JobSettings, RobotsPolicy};
+use crate::config::{Config, JobSettings};
 use crate::gate::{Gate, Parted};
 use crate::lock;
 use crate::transport::Transport;
@@ -146,10 +148,8 @@ impl Pool {
     pub fn new(parts: Parts) -> Self {
         let Parts { gate, store, transport, archive, config, job, until } = parts;
         let archive = Arc::new(archive);
-        let keeper = (config.robots == RobotsPolicy::Obey).then(|| {
-            let keeper = Keeper::new(gate.clone(), transport.clone(), &config, Some(store.clone()));
-            Arc::new(keeper.of_job(Some(job.id)).recording(archive.clone()))
-        });
+        let (kept, recorded) = (Some(store.clone()), Some(archive.clone()));
+        let keeper = Keeper::new(gate.clone(), transport.clone(), &config, kept, recorded);
         let (settles, settling) = mpsc::unbounded_channel();
         gate.begin_job(job.id, config.job.concurrency);
         let guards = Guards {
@@ -226,6 +226,11 @@ impl Pool {
         self.put_down(ended.is_ok()).await;
         let closed = inner.archive.close().map_err(unwritable);
         ended.and_then(|ended| closed.map(|()| ended))
+    }
+
+    /// The robots.txt files that it goes by.
+    pub(crate) fn keeper(&self) -> Option<Arc<Keeper>> {
+        self.0.keeper.clone()
     }
 
     /// Stops claiming and sending; what is on the wire is finished.

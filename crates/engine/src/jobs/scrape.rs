@@ -21,12 +21,8 @@ use comity_store::tasks::{LaneId, Step};
 
 use super::Inner;
 use super::errand::Trip;
-use super::settler::Tenant;
-use crate::archive::Recording;
-use crate::client::{Departing, PATIENCE, hung_up, note_answered, request, unless_recalled};
+use crate::attempt::{Before, PATIENCE};
 use crate::event::{Event, TaskEvent};
-use crate::gate::Permit;
-use crate::transport::{Depart, Line, Request, SendError};
 use crate::{lock, shown};
 
 /// What a task of an item knows of its scrape.
@@ -56,8 +52,6 @@ pub(super) enum Key {
 /// Why a request did not leave although its connection was open.
 #[derive(Debug)]
 pub(super) enum Stays {
-    /// It was not its time after all.
-    Withheld,
     /// Its source was scraped meanwhile; it was put off.
     Deferred(Deferred),
     /// It is not to be scraped any more.
@@ -165,48 +159,25 @@ fn ask_in_turn(pool: &Arc<Inner>, trip: Box<Trip>) {
 }
 
 impl Trip {
-    /// Sends the request of an item's task: its scrape begins when the connection is open.
-    pub(super) async fn fetch_item(mut self: Box<Self>, mut permit: Permit, tenant: Tenant) {
-        let pool = self.pool.clone();
-        let (task, hold) = self.task();
-        let Some(scrape) = &mut self.scrape else { return };
-        let recording = pool.archive.record(&self.url);
-        let witness = recording.as_ref().map(Recording::witness);
-        let asked = Request { witness, ..request(&self.url, self.lead) };
-        let recall = permit.recall();
-        let beginning = Beginning { pool: &pool, departing: Departing(&mut permit), scrape, task, hold };
-        let sent = unless_recalled(recall, pool.transport.send(asked, beginning)).await;
-        hung_up(&permit, &sent).await;
-        let sent = sent.map_err(|error| match error {
-            SendError::Failed(cause) if cause.is_ours() => SendError::Withheld(Stays::Withheld),
-            error => error,
-        });
-        if let (Some(scrape), Ok(_) | Err(SendError::Failed(_))) = (&mut self.scrape, &sent) {
-            scrape.sent();
+    /// The row of its scrape goes, if nothing was sent of it.
+    pub(super) async fn call_off(&mut self) {
+        let log = self.scrape.as_mut().and_then(Scrape::take_unsent);
+        if let Some(log) = log
+            && let Err(error) = self.pool.store.call_off_scrape(log).await
+        {
+            self.pool.gate.fail(error);
         }
-        match sent {
-            Ok(answered) => {
-                note_answered(&answered, &mut permit);
-                self.answered(permit, tenant, answered, recording).await;
-            }
-            Err(SendError::Failed(cause)) => self.broken(permit, tenant, &cause, None),
-            Err(SendError::Withheld(stays)) => {
-                let log = self.scrape.as_mut().and_then(Scrape::take_unsent);
-                if let Some(log) = log
-                    && let Err(error) = pool.store.call_off_scrape(log).await
-                {
-                    pool.gate.fail(error);
-                }
-                match stays {
-                    Stays::Withheld => self.withheld(permit),
-                    Stays::Deferred(deferred) => self.deferred(&deferred),
-                    Stays::Gone(why) => self.gone(why),
-                    Stays::Fenced => self.put_down(),
-                    Stays::Store(error) => {
-                        pool.gate.fail(error);
-                        self.put_down();
-                    }
-                }
+    }
+
+    /// Its connection was open, and its scrape did not begin.
+    pub(super) fn stays(self: Box<Self>, stays: Stays) {
+        match stays {
+            Stays::Deferred(deferred) => self.deferred(&deferred),
+            Stays::Gone(why) => self.gone(why),
+            Stays::Fenced => self.put_down(),
+            Stays::Store(error) => {
+                self.pool.gate.fail(error);
+                self.put_down();
             }
         }
     }
@@ -262,39 +233,30 @@ impl Inner {
     }
 }
 
-/// A scrape whose connection is open: its row is committed, and then its request leaves.
+/// What is done when the connection of a task is open: the row of its scrape is committed, if it scrapes an item.
 pub(super) struct Beginning<'a> {
     pub(super) pool: &'a Inner,
-    pub(super) departing: Departing<'a>,
-    pub(super) scrape: &'a mut Scrape,
+    pub(super) scrape: Option<&'a mut Scrape>,
     pub(super) task: TaskId,
     pub(super) hold: Hold,
 }
 
-impl Depart<Stays> for Beginning<'_> {
-    async fn depart(&mut self) -> Result<(), Stays> {
-        if !self.scrape.has_begun() {
-            self.begin().await?;
-        }
-        self.departing.depart().await.map_err(|()| Stays::Withheld)
-    }
+impl Before for Beginning<'_> {
+    type Stays = Stays;
 
-    fn takes(&mut self, line: Line) {
-        self.departing.takes(line);
-    }
-}
-
-impl Beginning<'_> {
-    async fn begin(&mut self) -> Result<(), Stays> {
+    async fn before(&mut self) -> Result<(), Stays> {
+        let Some(scrape) = self.scrape.as_deref_mut().filter(|scrape| !scrape.has_begun()) else {
+            return Ok(());
+        };
         loop {
             let started = self.pool.start_scrape(self.task, self.hold, StartStep::Begin).await;
             let started = started.map_err(Stays::Store)?;
-            self.scrape.is_fresh = matches!(started, Started::Begun(_));
+            scrape.is_fresh = matches!(started, Started::Begun(_));
             match started {
                 Started::Begun(log) | Started::GoesOn(log) => {
-                    self.scrape.log = Some(log);
-                    self.scrape.lane_turn = None;
-                    self.scrape.drop_source_turn();
+                    scrape.log = Some(log);
+                    scrape.lane_turn = None;
+                    scrape.drop_source_turn();
                     return Ok(());
                 }
                 Started::Soon(at) => self.pool.gate.clock().sleep_until(at).await,

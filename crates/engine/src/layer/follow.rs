@@ -8,7 +8,7 @@ use http::{HeaderMap, Method, StatusCode};
 use url::Url;
 
 use super::{LayerError, PoliteLayer};
-use crate::client::{Next, next_hop};
+use crate::attempt::{Next, next_hop};
 use crate::event::shown;
 
 /// Makes a client polite and follows redirects: [`PoliteLayer::following`].

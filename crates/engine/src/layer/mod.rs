@@ -32,7 +32,8 @@ use http::HeaderMap;
 use url::Url;
 
 use self::body::OnWire;
-use crate::client::{is_hold, told};
+use crate::attempt::{PATIENCE, hear};
+use crate::client::is_hold;
 use crate::clock::micros;
 use crate::descriptors;
 use crate::event::shown;
@@ -197,13 +198,11 @@ impl PoliteLayer {
             // When it was written nobody but the client knows; not later than now.
             permit.answered(Some(Span::ZERO));
         }
-        let answer = Answer::of_status(status.as_u16(), told(headers, self.gate.clock().now()));
-        if answer.outcome.is_penalty() {
-            permit.record(&answer);
+        let heard = hear(&mut permit, status.as_u16(), headers);
+        if heard.recorded.is_some() {
             return OnWire::ended();
         }
-        let answer = if answer.told.is_silent() { answer } else { permit.heed(&answer) };
-        OnWire::new(permit, answer)
+        OnWire::new(permit, heard.answer)
     }
 }
 
@@ -260,8 +259,6 @@ fn judge(error: &(dyn Error + 'static)) -> Option<Option<Breakdown>> {
     late(error.is::<tokio::time::error::Elapsed>())
 }
 
-/// A request that is about to leave waits this long for its departure, and then takes its place in line again.
-const PATIENCE: Span = Span::from_millis(250);
 /// Clients keep a connection for longer than this, as a rule.
 const KEPT_ALIVE: Span = Span::from_secs(5);
 /// Whoever waits looks this often whether the domain was closed meanwhile.

@@ -18,7 +18,8 @@ use super::Pipeline;
 use super::cursor::{Cursor, CursorChange};
 use super::later::{backoff, jitter};
 use super::{Turn, caching, hints};
-use crate::client::{Ask, ClientError, Page, redirected_lead, told};
+use crate::attempt::{redirected_lead, told};
+use crate::client::{Ask, ClientError, Page};
 use crate::connectors::{self, Harvest};
 use crate::gate::GateError;
 

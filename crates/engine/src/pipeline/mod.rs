@@ -204,8 +204,6 @@ impl Pipeline {
     ) -> Result<Self, StoreError> {
         let job = store.scrape_job(gate.clock().now()).await?;
         gate.begin_job(ASKING, config.job.concurrency);
-        let kept = Some(store.clone());
-        let client = Client::for_job(&config, gate.clone(), transport.clone(), kept, Some(ASKING));
         let terms = ScrapeTerms {
             interval: config.scrape.min_interval,
             in_flight_max: config.scrape.max_in_flight_per_source,
@@ -217,13 +215,14 @@ impl Pipeline {
         let parts = jobs::Parts {
             gate: gate.clone(),
             store: store.clone(),
-            transport,
+            transport: transport.clone(),
             archive,
-            config,
+            config: config.clone(),
             job: job.clone(),
             until: Until::Idle { patience },
         };
         let pool = Pool::new(parts);
+        let client = Client::keeping(&config, gate.clone(), transport, pool.keeper(), Some(ASKING));
         let inner = Inner { gate, store, client, pool, job, terms, batch_max, stopping, nowhere };
         Ok(Self(Arc::new(inner)))
     }

@@ -20,7 +20,8 @@ use super::progress::{Files, Listing};
 use super::round::{OVERLAP, Run};
 use super::trail::Trail;
 use crate::archive::{WholeFile, read_below};
-use crate::client::{Ask, Client, ClientError, redirected_lead};
+use crate::attempt::redirected_lead;
+use crate::client::{Ask, Client, ClientError};
 
 /// Where files are kept, and how they are fetched.
 pub struct Folder {

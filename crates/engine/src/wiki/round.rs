@@ -85,7 +85,7 @@ impl Run<'_> {
 
     /// The next answer of a list. Where the wiki does not go on with it, it is begun anew with `anew`; nothing that is kept
     /// is kept twice.
-    pub(super) async fn next<T: DeserializeOwned + Default + Listed>(
+    pub(super) async fn next<T: DeserializeOwned + Default + Listed + Send>(
         &mut self,
         params: &[(&str, &str)],
         rest: Option<&Rest>,

@@ -37,6 +37,30 @@ async fn until_done(
     panic!("it never ended");
 }
 
+/// B5, B6, B19, E8: the document's own examples, in one thread that sleeps on a clock which sleeping moves.
+#[test]
+fn one_thread_waits_for_itself() {
+    let (clock, hands) = Clock::automatic(at(0));
+    let limiter = RateLimiter::with_clock(Limits::default(), clock.clone()).unwrap();
+    limiter.wait();
+    assert_eq!(clock.now(), at(0), "the first passes at once");
+    limiter.wait();
+    assert_eq!(clock.now(), at(1_000), "the second a second later");
+    hands.advance(ms(400));
+    limiter.wait();
+    assert_eq!(clock.now(), at(2_000), "what passed meanwhile counts");
+    for _ in 0..5 {
+        limiter.wait();
+    }
+    assert_eq!(clock.now(), at(7_000));
+    for (attempt, ends) in [(0, 12_000), (1, 22_000), (2, 42_000), (3, 82_000), (9, 382_000)] {
+        limiter.backoff(attempt);
+        assert_eq!(clock.now(), at(ends), "attempt {attempt}");
+    }
+    limiter.wait();
+    assert_eq!(clock.now(), at(383_000), "and one more interval");
+}
+
 /// B5, B13, B19, E8
 #[tokio::test]
 async fn a_backoff_of_one_request() {

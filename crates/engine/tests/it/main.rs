@@ -1,6 +1,7 @@
 //! One binary for all integration tests of the engine.
 
 mod archive;
+mod attempt;
 mod client;
 mod events;
 mod forgetting;

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use comity::clock::Clock;
 use comity::limiter::{Limits, RateLimiter};
 use comity::wiki::Api;
+use comity::wiki::api::Options;
 use comity_core::time::{Span, Timestamp};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -23,7 +24,7 @@ async fn it_keeps_the_pace_it_is_given() {
         soon("an answer", api.query(META, None)).await.unwrap();
     }
     assert!(site.gaps(1)[0] >= ms(950), "{:?}", site.gaps(1));
-    let api = Api::with_limiter(&site.url("/api.php"), &RateLimiter::disabled()).unwrap();
+    let api = Api::with_limiter(&site.url("/api.php"), &RateLimiter::disabled(), Options::default()).unwrap();
     for _ in 0..20 {
         soon("an answer", api.query(META, None)).await.unwrap();
     }
@@ -37,7 +38,7 @@ async fn a_wikis_words_are_cut_to_a_sentence() {
     let long = "no \\u001b[31m".repeat(100_000);
     let refused = format!("{{\"error\":{{\"code\":\"{long}\",\"info\":\"{long}\"}}}}");
     let site = Site::start(move |_| reply(200).body(refused.clone())).await;
-    let api = Api::with_limiter(&site.url("/api.php"), &RateLimiter::disabled()).unwrap();
+    let api = Api::with_limiter(&site.url("/api.php"), &RateLimiter::disabled(), Options::default()).unwrap();
     let error = soon("an answer", api.query(META, None)).await.unwrap_err().to_string();
     assert!(error.len() < 1_000 && !error.contains('\u{1b}'), "{}", error.len());
 }
@@ -53,7 +54,7 @@ async fn a_limiter_is_shared_with_others() {
         false => reply(200).body(refused),
     })
     .await;
-    let api = Arc::new(Api::with_limiter(&site.url("/api.php"), &limiter).unwrap());
+    let api = Arc::new(Api::with_limiter(&site.url("/api.php"), &limiter, Options::default()).unwrap());
     let asking = tokio::spawn({
         let api = api.clone();
         async move { api.query(META, None).await.map(|_| ()) }
@@ -87,7 +88,9 @@ async fn forty_eight_hours_alone() {
     let limiter = RateLimiter::with_clock(Limits::default(), clock.clone()).unwrap();
     let (early, came) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let port = tiny(clock, early.clone(), came.clone()).await;
-    let api = Arc::new(Api::with_limiter(&format!("http://127.0.0.1:{port}/api.php"), &limiter).unwrap());
+    let api = Arc::new(
+        Api::with_limiter(&format!("http://127.0.0.1:{port}/api.php"), &limiter, Options::default()).unwrap(),
+    );
     // Whoever asks says so first: the clock stands still from then until the answer was read.
     let (asks, asking) = tokio::sync::mpsc::unbounded_channel();
     let asked = tokio::spawn({

@@ -2,19 +2,19 @@
 //! stands in the body of an answer that looks like a success (B67).
 //!
 //! - here: [`Api`], and how a request is written and repeated
-//! - `attempt`: what came of a request
+//! - `judge`: what an answer means
 //! - `login`: who asks
 //!
 //! robots.txt is not asked: an API is made for programs. Its pace is what the gate says.
 
-mod attempt;
+mod judge;
 mod login;
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use comity_core::domain::Domain;
 use comity_core::intent::Intent;
 use comity_core::outcome::Outcome;
@@ -23,8 +23,7 @@ use comity_core::retry;
 use comity_core::task::TaskStep;
 use comity_core::time::Span;
 use comity_store::tasks::Lead;
-use http::HeaderValue;
-use http::header::LOCATION;
+use http::{HeaderName, HeaderValue};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::sync::watch;
@@ -33,14 +32,15 @@ use url::{Host, Url, form_urlencoded};
 use super::answers::{Answered, Rest};
 use super::error::{Code, WikiError};
 use super::trail::{Listed, Trail};
-use crate::client::{self, SetupError, Unsent, request, told};
+use crate::attempt::{Out, Read, Unsent, attempt};
+use crate::client::{self, SetupError};
 use crate::config::{Config, Sources, environment};
 use crate::gate::{Gate, Permit};
 use crate::limiter::RateLimiter;
 use crate::shown;
 use crate::transport::{Request, Transport, TransportError};
 
-use attempt::Attempt;
+use judge::Taken;
 pub use login::Login;
 use login::Session;
 
@@ -117,18 +117,19 @@ impl Assert {
 impl Api {
     /// The API at `address`, asked once a second (B68).
     pub fn new(address: &str) -> Result<Self, WikiError> {
-        Self::with_limiter(address, &RateLimiter::default())
+        Self::with_limiter(address, &RateLimiter::default(), Options::default())
     }
 
     /// The same at the pace of `limiter`, which others may share: what one is told to wait, all wait.
-    pub fn with_limiter(address: &str, limiter: &RateLimiter) -> Result<Self, WikiError> {
+    pub fn with_limiter(address: &str, limiter: &RateLimiter, options: Options) -> Result<Self, WikiError> {
         let config = Config::load(Sources { env: environment(), ..Sources::default() });
         let config = config.map_err(SetupError::from)?;
         let transport = client::transport(&config)?;
         let (gate, host) = limiter.line();
         let url = parse(address)?;
         must_have_contact(&url, &config)?;
-        Ok(Self::on(url, host.clone(), gate.clone(), transport, Options::default()))
+        may_log_in(&url, &options)?;
+        Ok(Self::on(url, host.clone(), gate.clone(), transport, options))
     }
 
     /// The same at the pace that `gate` keeps for its host.
@@ -141,9 +142,7 @@ impl Api {
     ) -> Result<Self, WikiError> {
         let url = parse(address)?;
         must_have_contact(&url, config)?;
-        if options.login.is_some() && url.scheme() != "https" && !is_loopback(&url) {
-            return Err(WikiError::Eavesdropped(shown::url(&url)));
-        }
+        may_log_in(&url, &options)?;
         let host = Domain::of(&url).ok_or_else(|| WikiError::Address(shown::text(address)))?;
         Ok(Self::on(url, host, gate, transport, options))
     }
@@ -215,7 +214,7 @@ impl Api {
     }
 
     /// The same, read as `T`.
-    pub(super) async fn ask<T: DeserializeOwned + Default>(
+    pub(super) async fn ask<T: DeserializeOwned + Default + Send>(
         &self,
         params: &[(&str, &str)],
         rest: Option<&Rest>,
@@ -240,7 +239,7 @@ impl Api {
     }
 
     /// The next answer of a list that is followed to its end; an error when that would never come.
-    pub(super) async fn follow<T: DeserializeOwned + Default + Listed>(
+    pub(super) async fn follow<T: DeserializeOwned + Default + Listed + Send>(
         &self,
         params: &[(&str, &str)],
         rest: Option<&Rest>,
@@ -263,45 +262,55 @@ impl Api {
     }
 
     /// Asks until there is an answer, or asking again does not help.
-    async fn exchange<T: DeserializeOwned + Default>(&self, asked: &Asked) -> Result<Answered<T>, WikiError> {
+    async fn exchange<T: DeserializeOwned + Default + Send>(
+        &self,
+        asked: &Asked,
+    ) -> Result<Answered<T>, WikiError> {
         let began = self.gate.clock().now();
+        let is_paced = self.gate.rules().rule(&self.host).enabled();
         let mut retries = 0;
         loop {
             let mut permit = self.turn().await?;
-            let attempt = match self.send(asked, &mut permit).await {
-                Ok(attempt) => attempt,
+            let cookies = self.session.cookies();
+            let mut taken = Taken::<T>::new(self, &asked.url);
+            let out = Out { transport: &self.transport, request: asked.request(&cookies), recording: None };
+            let ended = match attempt(out, &mut permit, (), &mut taken).await {
+                Ok(ended) => ended,
                 Err(Unsent::Withheld) => continue,
                 // Nothing was asked of the wiki.
-                Err(Unsent::Broken(cause)) if cause.is_final() => {
+                Err(Unsent::Never(cause)) => {
                     return Err(WikiError::Transport { api: self.address(), cause });
                 }
-                Err(Unsent::Broken(cause)) => Attempt::broken(cause),
             };
             self.requests.fetch_add(1, Ordering::Relaxed);
-            let is_final = attempt.broken.as_ref().is_some_and(TransportError::is_final);
-            let (answer, result) = self.judge::<T>(attempt);
-            if answer.outcome == Outcome::RateLimited {
+            if ended.outcome == Outcome::RateLimited {
                 self.rate_limited.fetch_add(1, Ordering::Relaxed);
             }
-            let recorded = permit.record(&answer);
-            let error = match result {
-                Ok(answered) => return Ok(answered),
-                Err(error) => error,
+            let is_final = ended.broken().is_some_and(TransportError::is_final);
+            let error = match (ended.read, taken.result) {
+                (Read::Broken(cause), _) => WikiError::Transport { api: self.address(), cause },
+                (_, Some(Ok(answered))) => return Ok(answered),
+                (_, Some(Err(error))) => error,
+                (_, None) => continue,
             };
             let is_one = self.is_one.load(Ordering::Relaxed);
             let retries_max = self.options.retries_max.min(if is_one { u32::MAX } else { FIRST_RETRIES_MAX });
-            let verdict = retry::judge(answer.outcome, recorded.standing, retries, retries_max);
+            let verdict = retry::judge(ended.outcome, ended.standing, retries, retries_max);
             // What never was an API does not become one.
             let is_none = matches!(error, WikiError::NotJson { .. }) && !is_one;
             if verdict.step != TaskStep::Retry || is_none || is_final {
                 return Err(error);
             }
-            // Who is told to wait waits; that is no failure, unless it goes on for days.
-            let is_told = matches!(answer.outcome, Outcome::RateLimited | Outcome::Unavailable);
-            if !is_told || self.gate.clock().now().since(began) > TOLD_MAX {
+            // Who is told when to come back does; that is no failure, unless it is told so for days. Without a pace nobody
+            // waits for what it is told.
+            let is_told = taken.is_told && is_paced && self.gate.clock().now().since(began) <= TOLD_MAX;
+            if !is_told {
                 retries = verdict.retries;
             }
             tracing::warn!(%error, retries, "the wiki is asked again when its pace allows");
+            if !is_paced {
+                self.gate.clock().sleep_until(self.gate.clock().now() + UNPACED).await;
+            }
         }
     }
 
@@ -317,36 +326,6 @@ impl Api {
             permit = acquiring => Ok(permit?),
         }
     }
-
-    async fn send(&self, asked: &Asked, permit: &mut Permit) -> Result<Attempt, Unsent> {
-        let json = HeaderValue::from_static("application/json");
-        let cookies = self.session.cookies();
-        let request = Request {
-            accept: Some(&json),
-            headers: cookies.as_slice(),
-            posted: asked.form.as_ref(),
-            ..request(&asked.url, Lead::Listed)
-        };
-        let mut answered = client::send(&self.transport, request, permit).await?;
-        if self.options.login.is_some() {
-            self.session.take_cookies(&answered.headers);
-        }
-        let told = told(&answered.headers, self.gate.clock().now());
-        let location = answered.headers.get(LOCATION);
-        let to = location.and_then(|to| asked.url.join(to.to_str().ok()?).ok());
-        let mut body = BytesMut::new();
-        let mut broken = None;
-        while let Some(chunk) = answered.body.chunk().await {
-            match chunk {
-                Ok(chunk) => body.extend_from_slice(&chunk),
-                Err(cause) => {
-                    broken = Some(cause);
-                    break;
-                }
-            }
-        }
-        Ok(Attempt { status: answered.status, told, to, body: body.freeze(), broken })
-    }
 }
 
 /// A request as it is sent, however often.
@@ -354,6 +333,13 @@ struct Asked {
     url: Url,
     /// What is posted there.
     form: Option<Bytes>,
+}
+
+impl Asked {
+    fn request<'a>(&'a self, cookies: &'a [(HeaderName, HeaderValue)]) -> Request<'a> {
+        let (accept, posted) = (Some(&JSON), self.form.as_ref());
+        Request { accept, headers: cookies, posted, ..Request::new(&self.url, Lead::Listed) }
+    }
 }
 
 /// The fields of a request, encoded.
@@ -422,6 +408,12 @@ fn must_have_contact(url: &Url, config: &Config) -> Result<(), WikiError> {
     if is_loopback(url) || config.http.contact.is_some() { Ok(()) } else { Err(WikiError::NoContact) }
 }
 
+/// A password is not sent where others can read it.
+fn may_log_in(url: &Url, options: &Options) -> Result<(), WikiError> {
+    let is_safe = options.login.is_none() || url.scheme() == "https" || is_loopback(url);
+    if is_safe { Ok(()) } else { Err(WikiError::Eavesdropped(shown::url(url))) }
+}
+
 fn is_loopback(url: &Url) -> bool {
     match url.host() {
         Some(Host::Ipv4(address)) => address.is_loopback(),
@@ -431,6 +423,9 @@ fn is_loopback(url: &Url) -> bool {
     }
 }
 
+static JSON: HeaderValue = HeaderValue::from_static("application/json");
+/// Tries of one call are so far apart, also where no pace is kept.
+const UNPACED: Span = Span::from_secs(1);
 /// What MediaWiki recommends.
 const MAXLAG: u32 = 5;
 /// About an hour of a wiki that fails, at the pace of an archiver.

@@ -1,68 +1,86 @@
-//! What came of one request: what it means for the pace, and for whoever asked.
+//! The answer of an API: what it means for the pace, and for whoever asked. Much of that stands in its body (B67).
 
+use std::convert::Infallible;
 use std::sync::atomic::Ordering;
 
-use bytes::Bytes;
-use comity_core::headers::Told;
+use bytes::{Bytes, BytesMut};
 use comity_core::outcome::{Answer, Outcome};
 use comity_core::time::Timestamp;
+use http::header::LOCATION;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::Value;
 use url::Url;
 
 use super::Api;
-use crate::transport::TransportError;
+use crate::attempt::{Head, Sink, Wanted};
 use crate::wiki::answers::{Answered, Envelope, Rest};
 use crate::wiki::error::{Code, WikiError};
 use crate::{lock, shown};
 
-/// What came of one request.
-pub(super) struct Attempt {
-    /// 0 when there was no answer at all.
-    pub(super) status: u16,
-    pub(super) told: Told,
-    pub(super) to: Option<Url>,
-    pub(super) body: Bytes,
-    pub(super) broken: Option<TransportError>,
+/// Takes an answer of the API, and judges it by what stands in its body.
+pub(super) struct Taken<'a, T> {
+    api: &'a Api,
+    url: &'a Url,
+    body: BytesMut,
+    /// What it is to whoever asked.
+    pub(super) result: Option<Result<Answered<T>, WikiError>>,
+    /// Whether the server named a time to come back.
+    pub(super) is_told: bool,
 }
 
-impl Attempt {
-    pub(super) fn broken(cause: TransportError) -> Self {
-        Self { status: 0, told: Told::default(), to: None, body: Bytes::new(), broken: Some(cause) }
+impl<'a, T> Taken<'a, T> {
+    pub(super) fn new(api: &'a Api, url: &'a Url) -> Self {
+        Self { api, url, body: BytesMut::new(), result: None, is_told: false }
+    }
+}
+
+impl<T: DeserializeOwned + Default + Send> Sink for Taken<'_, T> {
+    type Error = Infallible;
+
+    async fn begin(&mut self, head: &Head) -> Result<Wanted, Infallible> {
+        if self.api.options.login.is_some() {
+            self.api.session.take_cookies(&head.headers);
+        }
+        Ok(Wanted::Whole { max: u64::MAX })
+    }
+
+    fn piece(&mut self, piece: Bytes) -> Result<(), Infallible> {
+        self.body.extend_from_slice(&piece);
+        Ok(())
+    }
+
+    fn judge(&mut self, head: &Head, answer: Answer) -> Answer {
+        self.is_told = answer.told.names_a_time();
+        let location = head.headers.get(LOCATION);
+        let to = location.and_then(|to| self.url.join(to.to_str().ok()?).ok());
+        let (answer, result) = self.api.judge::<T>(head.status, answer, to.as_ref(), &self.body);
+        self.result = Some(result);
+        answer
     }
 }
 
 impl Api {
-    /// What an attempt means for the pace, and for whoever asked.
-    pub(super) fn judge<T: DeserializeOwned + Default>(
+    /// What an answer means for the pace, and for whoever asked.
+    fn judge<T: DeserializeOwned + Default>(
         &self,
-        attempt: Attempt,
+        status: u16,
+        answer: Answer,
+        to: Option<&Url>,
+        body: &[u8],
     ) -> (Answer, Result<Answered<T>, WikiError>) {
-        let Attempt { status, told, to, body, broken } = attempt;
         let api = || self.address();
-        if let Some(cause) = broken {
-            let answer = match status {
-                0 => Answer::of_breakdown(cause.breakdown()),
-                // It answered more than we want: it is not to blame.
-                _ if cause.is_final() => Answer::of_status(status, told),
-                // The head came, and asked for what it asked for.
-                _ => Answer { told, ..Answer::of_breakdown(cause.breakdown()) },
-            };
-            return (answer, Err(WikiError::Transport { api: api(), cause }));
-        }
-        let answer = Answer::of_status(status, told);
         if let (300..=399, Some(to)) = (status, to) {
-            return (answer, Err(WikiError::Moved { api: api(), to: shown::url(&to) }));
+            return (answer, Err(WikiError::Moved { api: api(), to: shown::url(to) }));
         }
         // Some wikis give their errors a status of their own; the code says more.
-        match self.read::<T>(&body) {
+        match self.read::<T>(body) {
             Ok(Ok(answered)) if status == 200 => (answer, Ok(answered)),
             Ok(Err((code, info))) => {
                 let outcome = match (code.outcome(), answer.outcome) {
                     (Outcome::Answered, status) if status.is_penalty() => status,
                     (outcome, _) => outcome,
                 };
-                (Answer { outcome, told }, Err(WikiError::Refused { api: api(), code, info }))
+                (Answer { outcome, ..answer }, Err(WikiError::Refused { api: api(), code, info }))
             }
             _ if matches!(status, 404 | 410) => (answer, Err(WikiError::NotThere { api: api(), status })),
             _ if status != 200 => (answer, Err(WikiError::Status { api: api(), status })),
