@@ -33,8 +33,8 @@ pub trait StatusStore {
     /// A holder tells what it is at. Its last word counts, and is gone when it is.
     fn tell(&self, holder: HolderId, status: Value, now: Timestamp) -> Reply<'_, ()>;
 
-    /// Who lives, the oldest first.
-    fn working(&self, now: Timestamp) -> Reply<'_, Vec<Working>>;
+    /// Who lives, as far as can be seen without asking them, the oldest first.
+    fn working(&self) -> Reply<'_, Vec<Working>>;
 
     /// How many tasks of a job wait for which domain: at most `lanes` of them, each counted up to `tasks`, so that the
     /// cost does not grow with the queue.

@@ -63,7 +63,7 @@ struct Seen {
 
 impl Seen {
     async fn look(store: &dyn Store, now: Timestamp) -> anyhow::Result<Self> {
-        let working = store.working(now).await?.into_iter().map(|working| {
+        let working = store.working().await?.into_iter().map(|working| {
             // A newer version may tell what is not understood here; that it runs is still true.
             let status =
                 working.told.as_ref().and_then(|(told, _)| serde_json::from_value(told.clone()).ok());

@@ -257,9 +257,12 @@ impl Gate {
         change: impl FnOnce(&mut Pace, Terms<'_>, Timestamp) -> T,
     ) -> Result<T, GateError> {
         let domain = self.0.rules.domain(host);
-        let state = self.lock_held(&domain, host).await?;
-        let changed = self.change(state, &domain, host, change).ok_or(GateError::Closed)?;
-        self.until_saved(&domain).await?;
+        let (changed, life) = {
+            let state = self.lock_held(&domain, host).await?;
+            let life = state.life;
+            (self.change(state, &domain, host, change).ok_or(GateError::Closed)?, life)
+        };
+        self.until_saved(&domain, life).await?;
         Ok(changed)
     }
 

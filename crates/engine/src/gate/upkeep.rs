@@ -92,11 +92,7 @@ async fn beat(inner: &Arc<Inner>, tenancy: &Tenancy) -> Result<(), StoreError> {
         Ok(()) => inner.events.tell(&Event::Beat { took: inner.clock.now().since(now) }),
         // It was closed meanwhile.
         Err(StoreError::Lost) if inner.lock().is_closed() => return Ok(()),
-        Err(StoreError::Lost) => {
-            lose(inner, tenancy);
-            let holder = tenancy.store.register(tenancy.name.clone(), now).await?;
-            *lock(&tenancy.holder) = holder;
-        }
+        Err(StoreError::Lost) => begin_anew(inner, tenancy, now).await?,
         Err(error) => return Err(error),
     }
     let mut state = inner.lock();
@@ -104,6 +100,16 @@ async fn beat(inner: &Arc<Inner>, tenancy: &Tenancy) -> Result<(), StoreError> {
         state.valid_until = now + LEASE.less(MARGIN);
     }
     state::pump(inner, state);
+    Ok(())
+}
+
+/// What was held is not ours any more, or not as we thought: this process becomes another holder, which holds nothing.
+async fn begin_anew(inner: &Arc<Inner>, tenancy: &Tenancy, now: Timestamp) -> Result<(), StoreError> {
+    lose(inner, tenancy);
+    // Whatever the former one still held it left as by a death.
+    tenancy.store.deregister(tenancy.holder(), now).await?;
+    let holder = tenancy.store.register(tenancy.name.clone(), now).await?;
+    *lock(&tenancy.holder) = holder;
     Ok(())
 }
 
@@ -123,8 +129,10 @@ pub(super) fn lose(inner: &Arc<Inner>, tenancy: &Tenancy) {
     drop(state);
     inner.events.tell(&Event::LostAll { domains: lost.tenures.len() });
     tenancy.part(lost.tenures.values().map(|tenure| tenure.hold).collect());
-    // Callers in line hear that their senders are gone and ask anew.
+    // Callers in line hear that their senders are gone and ask anew, and whoever waits for something to be saved hears
+    // that it is not.
     drop(lost);
+    tenancy.saved.notify_waiters();
 }
 
 fn mark_wanted(inner: &Arc<Inner>, wanted: &[DomainKey]) {
@@ -150,9 +158,12 @@ async fn save(inner: &Arc<Inner>, tenancy: &Tenancy, flush: bool) -> Result<(), 
     if saves.is_empty() {
         return Ok(());
     }
-    tenancy.store.save(tenancy.holder(), saves).await?;
-    let mut state = inner.lock();
     let now = inner.clock.now();
+    let lost = tenancy.store.save(tenancy.holder(), saves).await?;
+    if !lost.is_empty() && !inner.lock().is_closed() {
+        return begin_anew(inner, tenancy, now).await;
+    }
+    let mut state = inner.lock();
     for (id, serial, changes) in ids {
         let Some(tenure) = state.tenures.get_mut(&id).filter(|tenure| tenure.serial == serial) else {
             continue;

@@ -7,11 +7,12 @@ use comity::clock::{Clock, Hands};
 use comity::event::{Event, Events, Listener};
 use comity::gate::{Gate, GateError, HandsOff, Permit};
 use comity::store::Store;
+use comity::store::domains::HolderId;
 use comity_core::decision::Limit;
 use comity_core::domain::Domain;
 use comity_core::intent::Intent;
 use comity_core::outcome::Outcome;
-use comity_core::pace::{Departure, Pinned};
+use comity_core::pace::{Departure, Passed, Pinned};
 use comity_core::time::{Span, Timestamp};
 use tempfile::TempDir;
 
@@ -322,6 +323,56 @@ async fn a_holder_whose_time_ran_out_grants_nothing() {
     assert!(!soon("the end", permit.departs(Span::from_secs(60))).await, "however patient it is");
     let (decision, _) = a.gate.check(&host(), Intent::Fetch).await.unwrap();
     assert!(!decision.proceeds(), "{decision:?}");
+}
+
+/// B83: what a server asked for was said to be heard, and was not saved: the domain was somebody else's by then.
+#[tokio::test]
+async fn a_record_after_the_lease_was_lost_reaches_whoever_holds_the_domain() {
+    let (place, (clock, _)) = (Place::new(), by_hand());
+    let a = place.process(&rule(10), &clock).await;
+    let permit = a.ask(&host()).await;
+    let passed = Passed { id: permit.id(), granted_at: permit.started_at(), took: None };
+    permit.leave_open();
+    // Others take it for dead, which it learns when it saves.
+    let other = place.open();
+    other.deregister(HolderId(1), clock.now()).await.unwrap();
+    assert!(a.gate.holds(&host()), "it does not know yet");
+    let answer = retry_after(Span::from_secs(120));
+    let recorded = soon("an answer", a.gate.record_passed(&host(), passed, &answer)).await.unwrap();
+    assert!(recorded.server_until.is_some(), "{recorded:?}");
+    let row = other.find_domain(host()).await.unwrap().unwrap();
+    assert_eq!(row.kept.server.map(|(until, _)| until), recorded.server_until);
+    assert!(row.epoch > 1 && row.holder.is_some(), "under another hold: {row:?}");
+}
+
+/// B83: an operator's word that was not saved is not said to be.
+#[tokio::test]
+async fn a_change_after_the_lease_was_lost_is_refused() {
+    let (place, (clock, _)) = (Place::new(), by_hand());
+    let a = place.process(&rule(10), &clock).await;
+    a.send(&host()).await;
+    place.open().deregister(HolderId(1), clock.now()).await.unwrap();
+    let until = Some(clock.now() + Span::from_secs(60));
+    let paused = soon("an answer", a.gate.with_pace(&host(), |pace, _, _| pace.pause(until))).await;
+    assert!(matches!(paused, Err(GateError::Lost)), "{paused:?}");
+    soon("an answer", a.gate.with_pace(&host(), |pace, _, _| pace.pause(until))).await.unwrap();
+    let row = a.store.find_domain(host()).await.unwrap().unwrap();
+    assert_eq!(row.steering.paused_until, until);
+}
+
+/// B23, B83: a refusal without a word on how long counts too.
+#[tokio::test]
+async fn a_bare_refusal_to_whoever_lost_the_domain_is_passed_on() {
+    let (place, (clock, _)) = (Place::new(), by_hand());
+    let a = place.process(&rule(10), &clock).await;
+    let mut permit = a.ask(&host()).await;
+    assert_eq!(permit.depart(), Departure::Go);
+    place.open().deregister(HolderId(1), clock.now()).await.unwrap();
+    // Something to save, by which it learns that it lost.
+    let pinned = soon("an answer", a.gate.with_pace(&host(), |pace, _, _| pace.pin(Pinned::Yes))).await;
+    assert!(matches!(pinned, Err(GateError::Lost)), "{pinned:?}");
+    permit.record(&Outcome::RateLimited.into());
+    eventually("the word", || a.gate.look(&host()).is_some_and(|live| live.penalties == 1)).await;
 }
 
 /// B20, B37: what a server asked for was told to nobody when the domain went while the request was on the wire.

@@ -75,8 +75,16 @@ impl DomainStore for Sqlite {
         Box::pin(async move { taken.await?.ok_or(StoreError::Lost) })
     }
 
-    fn save(&self, holder: HolderId, saved: Vec<Saved>) -> Reply<'_, ()> {
-        self.writer.run(move |tx| saved.iter().try_for_each(|saved| tx.save(holder, saved).map(|_| ())))
+    fn save(&self, holder: HolderId, saved: Vec<Saved>) -> Reply<'_, Vec<Hold>> {
+        self.writer.run(move |tx| {
+            let mut lost = Vec::new();
+            for saved in &saved {
+                if !tx.save(holder, saved)? {
+                    lost.push(saved.hold);
+                }
+            }
+            Ok(lost)
+        })
     }
 
     fn release(&self, holder: HolderId, released: Vec<Released>, now: Timestamp) -> Reply<'_, ()> {
@@ -99,11 +107,11 @@ impl DomainStore for Sqlite {
     }
 
     fn list_domains(&self, like: String, after: String, limit: u32) -> Reply<'_, Vec<DomainRow>> {
-        self.writer.run(move |tx| tx.rows(&like, &after, limit))
+        self.read(move |tx| tx.rows(&like, &after, limit))
     }
 
     fn find_domain(&self, domain: Domain) -> Reply<'_, Option<DomainRow>> {
-        self.writer.run(move |tx| tx.row(domain.as_str()))
+        self.read(move |tx| tx.row(domain.as_str()))
     }
 
     fn idle_domains(&self, after: DomainKey, before: Timestamp, limit: u32) -> Reply<'_, IdleDomains> {

@@ -29,11 +29,11 @@ impl JobStore for Sqlite {
     }
 
     fn find_job(&self, name: String) -> Reply<'_, Option<Job>> {
-        self.writer.run(move |tx| tx.job_named(&name))
+        self.read(move |tx| tx.job_named(&name))
     }
 
     fn list_jobs(&self) -> Reply<'_, Vec<Job>> {
-        self.writer.run(|tx| tx.jobs())
+        self.read(|tx| tx.jobs())
     }
 
     fn set_options(&self, job: JobId, options: Value) -> Reply<'_, ()> {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use rusqlite::ErrorCode;
 
+use super::aside::is_of_one;
 use crate::StoreError;
 
 /// Where a database is.
@@ -43,6 +44,9 @@ impl Place {
                 "the database is damaged; restore a copy, or move it away and start anew".to_owned()
             }
             Some(ErrorCode::SystemIoFailure) => format!("the disk does not work as it should: {error}"),
+            _ if is_of_one(error) => {
+                return StoreError::Rejected { place: self.to_string(), what: error.to_string() };
+            }
             _ => error.to_string(),
         };
         self.unavailable(what)

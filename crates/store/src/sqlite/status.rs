@@ -6,7 +6,7 @@ use rusqlite::params;
 use serde_json::Value;
 
 use super::domains::domain_of;
-use super::holders::{Living, Standing};
+use super::holders::Living;
 use super::writer::Tx;
 use super::{Sqlite, at, us};
 use crate::Reply;
@@ -18,13 +18,13 @@ impl StatusStore for Sqlite {
         self.writer.run(move |tx| tx.tell(holder, &status, now))
     }
 
-    fn working(&self, now: Timestamp) -> Reply<'_, Vec<Working>> {
+    fn working(&self) -> Reply<'_, Vec<Working>> {
         let living = self.living.clone();
-        self.writer.run(move |tx| tx.working(&living, now))
+        self.read(move |tx| tx.working(&living))
     }
 
     fn backlog(&self, job: JobId, lanes: u32, tasks: u32) -> Reply<'_, Vec<Backlog>> {
-        self.writer.run(move |tx| tx.backlog(job, lanes, tasks))
+        self.read(move |tx| tx.backlog(job, lanes, tasks))
     }
 }
 
@@ -34,22 +34,21 @@ impl Tx<'_> {
         self.sql.prepare_cached(sql)?.execute(params![holder.0, status.to_string(), us(now)]).map(|_| ())
     }
 
-    pub(super) fn working(&mut self, living: &Living, now: Timestamp) -> rusqlite::Result<Vec<Working>> {
-        let sql = "SELECT id, name, since_us, status, told_us FROM holders WHERE died_us IS NULL ORDER BY id";
-        let rows: Vec<(i64, Working)> = self.readable("holders", sql, [], |row| {
+    /// Who lives, as far as can be seen; that somebody died is noted by those who work.
+    fn working(&self, living: &Living) -> rusqlite::Result<Vec<Working>> {
+        let sql = "SELECT id, name, since_us, status, told_us, proof FROM holders WHERE died_us IS NULL ORDER BY id";
+        let rows = self.readable("holders", sql, [], |row| {
+            let (id, proof): (i64, Option<String>) = (row.get(0)?, row.get(5)?);
+            if living.has_died(id, proof.as_deref()) {
+                return Ok(None);
+            }
             let status: Option<String> = row.get(3)?;
             // What another version wrote may not be understood; that it lives is still true.
             let status = status.and_then(|text| serde_json::from_str(&text).ok());
             let told = status.zip(row.get::<_, Option<i64>>(4)?.map(at));
-            Ok((row.get(0)?, Working { name: row.get(1)?, since: at(row.get(2)?), told }))
+            Ok(Some(Working { name: row.get(1)?, since: at(row.get(2)?), told }))
         })?;
-        let mut working = Vec::new();
-        for (holder, row) in rows {
-            if self.look_at(living, holder, now)? == Standing::Lives {
-                working.push(row);
-            }
-        }
-        Ok(working)
+        Ok(rows.into_iter().flatten().collect())
     }
 
     pub(super) fn backlog(&self, job: JobId, lanes: u32, tasks: u32) -> rusqlite::Result<Vec<Backlog>> {

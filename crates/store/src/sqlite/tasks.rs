@@ -55,7 +55,7 @@ impl TaskStore for Sqlite {
     }
 
     fn list_tasks(&self, job: JobId, state: String, limit: u32) -> Reply<'_, Vec<TaskView>> {
-        self.writer.run(move |tx| tx.views(job, &state, limit))
+        self.read(move |tx| tx.views(job, &state, limit))
     }
 }
 

@@ -1,9 +1,11 @@
-//! The one thread that uses the database. What was asked meanwhile runs in one transaction, and nobody hears
-//! of it before it is committed.
+//! The one thread that writes to the database. What was asked meanwhile runs in one transaction, and nobody hears
+//! of it before it is committed. One caller's error is undone and reported to that caller alone. When a commit fails,
+//! the stamp that the transaction left tells whether it was done.
 
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -30,6 +32,8 @@ pub(super) struct Memory {
     pub(super) lane_ids: HashMap<(i64, i64), i64>,
     /// How often domains had been forgotten when these numbers were read.
     forgotten: i64,
+    /// How many transactions had changed something when this one began.
+    commits: i64,
     /// What was last seen of other holders.
     pub(super) watch: Watch,
     /// Rows that could not be read.
@@ -39,8 +43,10 @@ pub(super) struct Memory {
 impl Memory {
     /// Forgets the numbers of domains when some of them are gone, whoever removed them.
     fn look_up(&mut self, sql: &Connection) -> rusqlite::Result<()> {
-        let forgotten = "SELECT forgotten FROM identity";
-        let forgotten = sql.prepare_cached(forgotten)?.query_row([], |row| row.get(0))?;
+        let known = "SELECT forgotten, commits FROM identity";
+        let known = sql.prepare_cached(known)?.query_row([], |row| Ok((row.get(0)?, row.get(1)?)));
+        let (forgotten, commits) = known?;
+        self.commits = commits;
         if std::mem::replace(&mut self.forgotten, forgotten) != forgotten {
             self.domain_ids.clear();
             self.lane_ids.clear();
@@ -81,7 +87,7 @@ impl Writer {
                 let place = place.clone();
                 move || {
                     let _ends = ends;
-                    Run { connection, place, memory, locked: false }.run(&receiver);
+                    Run { connection, place, memory, locked: false, stamp: stamp(), commit }.run(&receiver);
                 }
             })
             .map_err(|error| place.unavailable(format!("no thread could be started: {error}")))?;
@@ -93,19 +99,8 @@ impl Writer {
         &self,
         work: impl FnOnce(&mut Tx<'_>) -> rusqlite::Result<T> + Send + 'static,
     ) -> Reply<'static, T> {
-        let (sender, receiver) = oneshot::channel::<Result<T, StoreError>>();
-        let sender = std::sync::Arc::new(std::sync::Mutex::new(Some(sender)));
-        let tell = move |sender: &std::sync::Mutex<Option<oneshot::Sender<_>>>, result| {
-            let sender = sender.lock().ok().and_then(|mut sender| sender.take());
-            // Whoever does not wait any more need not be told.
-            sender.map(|sender| sender.send(result));
-        };
-        let refused = sender.clone();
-        let work: Work = Box::new(move |tx| {
-            let value = work(tx)?;
-            Ok(Box::new(move |committed: Result<(), StoreError>| tell(&sender, committed.map(|()| value))))
-        });
-        self.send(Message::Work(work, Box::new(move |error| tell(&refused, Err(error)))));
+        let (work, refused, receiver) = piece(work);
+        self.send(Message::Work(work, refused));
         Box::pin(async move { receiver.await.unwrap_or(Err(StoreError::Closed)) })
     }
 
@@ -120,6 +115,25 @@ impl Writer {
         // A closed channel drops the message, and with it the sender of its answer.
         self.sender.as_ref().map(|sender| sender.send(message));
     }
+}
+
+/// A piece of work, with where its answer comes out.
+fn piece<T: Send + 'static>(
+    work: impl FnOnce(&mut Tx<'_>) -> rusqlite::Result<T> + Send + 'static,
+) -> (Work, Refused, oneshot::Receiver<Result<T, StoreError>>) {
+    let (sender, receiver) = oneshot::channel::<Result<T, StoreError>>();
+    let sender = Arc::new(Mutex::new(Some(sender)));
+    let tell = move |sender: &Mutex<Option<oneshot::Sender<_>>>, result| {
+        let sender = sender.lock().ok().and_then(|mut sender| sender.take());
+        // Whoever does not wait any more need not be told.
+        sender.map(|sender| sender.send(result));
+    };
+    let refused = sender.clone();
+    let work: Work = Box::new(move |tx| {
+        let value = work(tx)?;
+        Ok(Box::new(move |committed: Result<(), StoreError>| tell(&sender, committed.map(|()| value))))
+    });
+    (work, Box::new(move |error| tell(&refused, Err(error))), receiver)
 }
 
 impl Drop for Writer {
@@ -139,6 +153,10 @@ struct Run {
     memory: Memory,
     /// Another program kept the database locked for as long as we wait.
     locked: bool,
+    /// What the next transaction leaves in the database, to be recognised by.
+    stamp: i64,
+    /// How a transaction is committed; tests have others.
+    commit: fn(&Connection) -> rusqlite::Result<()>,
 }
 
 impl Run {
@@ -198,6 +216,7 @@ impl Run {
         let mut afters = Vec::with_capacity(batch.len());
         let mut refusals = Vec::new();
         let many = batch.len() > 1;
+        let changes = self.connection.total_changes();
         let begun = self.connection.execute_batch("BEGIN IMMEDIATE");
         let mut failed = begun.and_then(|()| self.memory.look_up(&self.connection)).err();
         for (work, refused) in batch {
@@ -215,23 +234,9 @@ impl Run {
                 refusals.push(refused);
             }
         }
-        if failed.is_none() {
-            failed = self.connection.execute_batch("COMMIT").err();
-        }
-        // Whoever waits behind one that waited in vain does not wait as long again.
-        let locked = failed.as_ref().is_some_and(super::is_busy);
-        if locked != std::mem::replace(&mut self.locked, locked) {
-            let _ = self.connection.busy_timeout(if locked { BRIEFLY } else { super::BUSY });
-        }
         let result = match failed {
-            None => Ok(()),
-            Some(error) => {
-                if !self.connection.is_autocommit() {
-                    let _ = self.connection.execute_batch("ROLLBACK");
-                }
-                self.forget();
-                Err(self.place.error(&error))
-            }
+            None => self.finish(changes),
+            Some(error) => Err(self.undo(&error)),
         };
         if let Err(error) = &result {
             refusals.into_iter().for_each(|refused| refused(error.clone()));
@@ -239,8 +244,72 @@ impl Run {
         afters.into_iter().for_each(|after| after(result.clone()));
     }
 
+    /// Commits. When that fails, the database itself tells whether it was done all the same.
+    fn finish(&mut self, changes_before: u64) -> Result<(), StoreError> {
+        let is_changed = self.connection.total_changes() != changes_before;
+        let stamped = if is_changed { self.leave_stamp() } else { Ok(()) };
+        let Err(error) = stamped.and_then(|()| (self.commit)(&self.connection)) else {
+            self.wait_for(super::BUSY);
+            return Ok(());
+        };
+        if !self.connection.is_autocommit() || !is_changed {
+            return Err(self.undo(&error));
+        }
+        match self.find_stamp() {
+            Ok(Some(true)) => Ok(()),
+            Ok(Some(false)) => Err(self.undo(&error)),
+            Ok(None) | Err(_) => {
+                self.forget();
+                let place = self.place.to_string();
+                Err(StoreError::Uncertain { place, what: error.to_string() })
+            }
+        }
+    }
+
+    /// Takes back what a transaction did.
+    fn undo(&mut self, error: &rusqlite::Error) -> StoreError {
+        // Whoever waits behind one that waited in vain does not wait as long again.
+        self.wait_for(if super::is_busy(error) { BRIEFLY } else { super::BUSY });
+        if !self.connection.is_autocommit() {
+            let _ = self.connection.execute_batch("ROLLBACK");
+        }
+        self.forget();
+        self.place.error(error)
+    }
+
+    /// Another program may keep the database locked for so long.
+    fn wait_for(&mut self, patience: Duration) {
+        let locked = patience == BRIEFLY;
+        if locked != std::mem::replace(&mut self.locked, locked) {
+            let _ = self.connection.busy_timeout(patience);
+        }
+    }
+
+    /// Leaves the stamp of this transaction in the database.
+    fn leave_stamp(&mut self) -> rusqlite::Result<()> {
+        self.stamp = self.stamp.wrapping_add(1);
+        let sql = "UPDATE identity SET commits = ?1, stamp = ?2";
+        let values = [self.memory.commits.wrapping_add(1), self.stamp];
+        self.connection.prepare_cached(sql)?.execute(values).map(drop)
+    }
+
+    /// Whether the transaction with our last stamp is in the database; nothing when others wrote since.
+    fn find_stamp(&self) -> rusqlite::Result<Option<bool>> {
+        let sql = "SELECT commits, stamp FROM identity";
+        let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?));
+        let (commits, stamp) = self.connection.prepare_cached(sql)?.query_row([], read)?;
+        Ok(match commits.wrapping_sub(self.memory.commits) {
+            0 => Some(false),
+            1 => Some(stamp == self.stamp),
+            _ => None,
+        })
+    }
+
     fn work(&mut self, work: Work) -> rusqlite::Result<After> {
-        work(&mut Tx { sql: &self.connection, memory: &mut self.memory })
+        let mut tx = Tx { sql: &self.connection, memory: &mut self.memory };
+        // What panics is undone like what fails, and the thread goes on for everybody else.
+        let done = catch_unwind(AssertUnwindSafe(|| work(&mut tx)));
+        done.unwrap_or_else(|_| Err(rusqlite::Error::ToSqlConversionFailure("it panicked".into())))
     }
 
     /// Does one piece of work of many. The inner error is its own, and the others continue without it.
@@ -271,8 +340,20 @@ impl Run {
     }
 }
 
+fn commit(connection: &Connection) -> rusqlite::Result<()> {
+    connection.execute_batch("COMMIT")
+}
+
+/// A number that no other process begins with.
+fn stamp() -> i64 {
+    std::hash::BuildHasher::hash_one(&std::collections::hash_map::RandomState::new(), 0_u8) as i64
+}
+
+#[cfg(test)]
+mod tests;
+
 /// How long whoever lets go of the store waits for what was asked of it.
-const LAST: Duration = Duration::from_secs(15);
+pub(super) const LAST: Duration = Duration::from_secs(15);
 /// How long a database that was found locked is waited for.
 const BRIEFLY: Duration = Duration::from_millis(500);
 /// Pieces of work in one transaction, at most.

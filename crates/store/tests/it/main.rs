@@ -21,6 +21,7 @@ mod overlap;
 mod private;
 mod process;
 mod proofs;
+mod reading;
 mod reopening;
 mod robots;
 mod scraped;
@@ -163,6 +164,7 @@ macro_rules! promises {
                     a_source_is_left_by_whoever_has_it,
                     the_claim_of_the_dead_holds_nobody_up,
                     the_claim_of_the_silent_ends_with_their_lease,
+                    what_comes_after_the_claim_was_lost_changes_nothing,
                     only_a_source_that_moved_is_told_to_have,
                     held_again_and_again_is_one_row;
                 items:
