@@ -128,8 +128,8 @@ pub struct DomainRow {
     pub holder: Option<String>,
     /// How often it was taken.
     pub epoch: i64,
-    /// Its whole pace, as its last holder left it; out of date while somebody holds it.
-    pub pace: Option<Vec<u8>>,
+    /// How its last holder left it, if nobody holds it.
+    pub left: Option<LeftBehind>,
     /// Tasks that wait for it, counted up to 1,000.
     pub waiting: u64,
 }

@@ -98,21 +98,7 @@ impl Gate {
         let id = state.dispatch.paces().find(domain)?;
         let pace = state.dispatch.paces().pace(id)?;
         let (terms, now) = (self.whole(&state).terms(domain), self.now());
-        Some(Live {
-            spacing: pace.spacing(terms),
-            delay: pace.learned().delay(),
-            floor: pace.learned().floor(),
-            penalties: pace.penalties(),
-            streaks: Streaks::of(pace),
-            in_flight: pace.in_flight(now),
-            waiting: state.dispatch.waiting(id),
-            wait: pace.wait(terms, Intent::Fetch, now),
-            pinned: pace.learned().pinned(),
-            paused_until: pace.paused_at(now),
-            server_until: pace.server_until(),
-            last_start: pace.last_start(),
-            last_success: pace.last_success(),
-        })
+        Some(Live::of(pace, terms, state.dispatch.waiting(id), now))
     }
 
     /// All domains at a glance, with the `slowest` slowest ones.
@@ -126,6 +112,24 @@ impl Gate {
         let Counted { domains, waiting, in_flight } = counted;
         let slow = |(domain, (spacing, wait)): (&Domain, _)| Slow { domain: domain.clone(), spacing, wait };
         Survey { domains, waiting, in_flight, slowest: worst.into_iter().map(slow).collect() }
+    }
+
+    /// The same, with the slowest domains of all processes on the store, as they published them (B81).
+    pub async fn survey_all(&self, slowest: usize) -> Survey {
+        let mut survey = self.survey(slowest);
+        let Some(looker) = self.looker() else { return survey };
+        // When the store does not tell, what is known here is still true.
+        let mut others = looker.slowest().await.unwrap_or_default();
+        {
+            let state = self.lock();
+            others.retain(|(domain, ..)| !state.is_held(domain));
+        }
+        let slow = |(domain, spacing, wait)| Slow { domain, spacing, wait };
+        survey.slowest.extend(others.into_iter().map(slow));
+        let weight = |slow: &Slow| slow.spacing.max(slow.wait);
+        survey.slowest.sort_by(|a, b| (weight(b), &a.domain).cmp(&(weight(a), &b.domain)));
+        survey.slowest.truncate(slowest);
+        survey
     }
 
     /// What this process is at, with at most `limit` of the domains that hold it back.
@@ -151,7 +155,7 @@ impl Gate {
 
     /// Counts what there is of all domains, and finds those that `weigh` most, the heaviest first; with how many more
     /// weigh anything.
-    fn walk<'a, T>(
+    pub(super) fn walk<'a, T>(
         &self,
         state: &'a State,
         now: Timestamp,
@@ -213,7 +217,7 @@ impl Gate {
     }
 
     /// What domains are shown by.
-    fn whole<'a>(&'a self, state: &'a State) -> Whole<'a> {
+    pub(super) fn whole<'a>(&'a self, state: &'a State) -> Whole<'a> {
         let rules = &*self.0.rules;
         let mut of_groups: HashMap<&Domain, Span> = HashMap::new();
         if rules.has_groups() {
@@ -229,7 +233,7 @@ impl Gate {
 }
 
 /// The terms of domains as a whole. What leaves goes by those of its host; a group is shown by the longest of them.
-struct Whole<'a> {
+pub(super) struct Whole<'a> {
     rules: &'a RuleTable,
     state: &'a State,
     /// The longest crawl-delay of each group.
@@ -237,7 +241,7 @@ struct Whole<'a> {
 }
 
 impl<'a> Whole<'a> {
-    fn terms(&self, domain: &Domain) -> Terms<'a> {
+    pub(super) fn terms(&self, domain: &Domain) -> Terms<'a> {
         let of_group = self.of_groups.get(domain).copied();
         let crawl_delay = of_group.unwrap_or_else(|| self.state.crawl_delay(domain));
         Terms { rule: self.rules.rule_of(domain), crawl_delay }
@@ -246,7 +250,7 @@ impl<'a> Whole<'a> {
 
 /// What there is of all domains together.
 #[derive(Debug, Default)]
-struct Counted {
+pub(super) struct Counted {
     domains: usize,
     waiting: usize,
     in_flight: usize,

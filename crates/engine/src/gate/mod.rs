@@ -8,7 +8,7 @@
 //! - here: asking and waiting; `record`: what came of it
 //! - `state`: what the lock protects
 //! - `permit`: the right to send, given back by itself when it is dropped
-//! - `look`: what people and metrics want to know of it
+//! - `look`: what people and metrics want to know of it; `sight`: the same of domains that others hold, or nobody
 //! - `tenancy`: holding domains in a store that other processes use too; `upkeep`: what that takes all the time
 //!
 //! What is fetched, and how, is not known here.
@@ -17,6 +17,7 @@ mod block;
 mod look;
 mod permit;
 mod record;
+mod sight;
 mod state;
 mod tenancy;
 mod upkeep;
@@ -47,6 +48,7 @@ use crate::status::Work;
 pub use look::{Live, Slow, Survey};
 pub use permit::Permit;
 pub(crate) use permit::Recall;
+pub use sight::{Looker, Seen};
 pub(crate) use state::{Errand, Waiter};
 pub use tenancy::{GateError, HandsOff};
 pub(crate) use tenancy::{Parted, Taker};
@@ -233,24 +235,79 @@ impl Gate {
     }
 
     /// What would keep a request to `host` from leaving now, callers in line included; `None` when nothing would.
-    /// Nothing is reserved (B3).
+    /// Nothing is reserved (B3), and nobody hands a domain over for it (B81).
     pub async fn peek(&self, host: &Domain, intent: Intent) -> Result<Option<Reason>, GateError> {
+        Ok(self.peek_as_of(host, intent).await?.0)
+    }
+
+    /// The same, with when that was known; nothing when another process has the domain and did not show it.
+    pub async fn peek_as_of(
+        &self,
+        host: &Domain,
+        intent: Intent,
+    ) -> Result<(Option<Reason>, Option<Timestamp>), GateError> {
         let (rule, domain) = self.rule_and_domain(host);
-        let state = self.lock_held(&domain, host).await?;
-        let now = self.now();
-        if now >= state.valid_until {
-            return Ok(Some(state::changing_hands(now)));
-        }
-        let crawl_delay = state.crawl_delay(host);
-        Ok(state.dispatch.peek(&domain, Terms { rule, crawl_delay }, intent, now))
+        let here = |state: &State, terms: Terms<'_>, now: Timestamp| match now >= state.valid_until {
+            true => Some(state::changing_hands(now)),
+            false => state.dispatch.peek(&domain, terms, intent, now),
+        };
+        let elsewhere = |pace: &Seen, terms: Terms<'_>, now: Timestamp| pace.peek(terms, intent, now);
+        let unknown = |terms: Terms<'_>, now: Timestamp| Pace::default().peek(terms, intent, now);
+        self.look_wherever(host, rule, &domain, here, elsewhere, unknown).await
     }
 
-    /// Every constraint on the next request to `host`, the binding one first (B2). Nothing is reserved.
+    /// Every constraint on the next request to `host`, the binding one first (B2). Nothing is reserved, and nobody hands a
+    /// domain over for it (B81).
     pub async fn explain(&self, host: &Domain, intent: Intent) -> Result<Vec<Reason>, GateError> {
-        self.with_pace(host, |pace, terms, now| pace.explain(terms, intent, now)).await
+        Ok(self.explain_as_of(host, intent).await?.0)
     }
 
-    /// Looks at the pace of `host`, or changes it by an operator's hand; what is to be kept of it is saved.
+    /// The same, with when that was known; nothing when another process has the domain and did not show it.
+    pub async fn explain_as_of(
+        &self,
+        host: &Domain,
+        intent: Intent,
+    ) -> Result<(Vec<Reason>, Option<Timestamp>), GateError> {
+        let (rule, domain) = self.rule_and_domain(host);
+        let unknown = |terms: Terms<'_>, now: Timestamp| Pace::default().explain(terms, intent, now);
+        let here = |state: &State, terms: Terms<'_>, now: Timestamp| {
+            let paces = state.dispatch.paces();
+            let pace = paces.find(&domain).and_then(|id| paces.pace(id));
+            pace.map_or_else(|| unknown(terms, now), |pace| pace.explain(terms, intent, now))
+        };
+        let elsewhere = |pace: &Seen, terms: Terms<'_>, now: Timestamp| pace.explain(terms, intent, now);
+        self.look_wherever(host, rule, &domain, here, elsewhere, unknown).await
+    }
+
+    /// Looks at a domain that is held here, or else at what is to be seen of it.
+    async fn look_wherever<T>(
+        &self,
+        host: &Domain,
+        rule: &Rule,
+        domain: &Domain,
+        here: impl Fn(&State, Terms<'_>, Timestamp) -> T,
+        elsewhere: impl Fn(&Seen, Terms<'_>, Timestamp) -> T,
+        unknown: impl Fn(Terms<'_>, Timestamp) -> T,
+    ) -> Result<(T, Option<Timestamp>), GateError> {
+        let crawl_delay = {
+            let (state, now) = (self.lock(), self.now());
+            let crawl_delay = state.crawl_delay(host);
+            if state.is_held(domain) {
+                return Ok((here(&state, Terms { rule, crawl_delay }, now), Some(now)));
+            }
+            crawl_delay
+        };
+        let Some(looker) = self.looker() else { return Err(GateError::Closed) };
+        let seen = looker.look(host).await?;
+        let (terms, now) = (Terms { rule, crawl_delay }, self.now());
+        Ok(match seen {
+            Some(seen) => (elsewhere(&seen, terms, now), seen.as_of),
+            None => (unknown(terms, now), Some(now)),
+        })
+    }
+
+    /// Changes the pace of `host` by an operator's hand; what is to be kept of it is saved. Whoever has the domain hands it
+    /// over for that.
     pub async fn with_pace<T>(
         &self,
         host: &Domain,

@@ -40,6 +40,7 @@ pub(super) async fn upkeep(gate: Weak<Inner>) {
             if seen != version || now.since(told_at) >= LOOK {
                 let wanted = tenancy.store.wanted(tenancy.holder()).await?;
                 mark_wanted(&inner, &wanted);
+                show(&inner, tenancy).await?;
                 (version, told_at) = (seen, now);
                 tenancy.changed.notify_waiters();
             }
@@ -115,9 +116,19 @@ async fn begin_anew(inner: &Arc<Inner>, tenancy: &Tenancy, now: Timestamp) -> Re
 
 /// Tells whoever looks on what this process is at.
 async fn tell(inner: &Arc<Inner>, tenancy: &Tenancy) -> Result<(), StoreError> {
-    let status = Gate(inner.clone()).status(TOLD);
-    let status = serde_json::to_value(status).unwrap_or_default();
-    tenancy.store.tell(tenancy.holder(), status, inner.clock.now()).await
+    let gate = Gate(inner.clone());
+    let status = serde_json::to_value(gate.status(TOLD)).unwrap_or_default();
+    tenancy.store.tell(tenancy.holder(), status, gate.publish(PUBLISHED), inner.clock.now()).await
+}
+
+/// Shows the domains that somebody wishes to see.
+async fn show(inner: &Arc<Inner>, tenancy: &Tenancy) -> Result<(), StoreError> {
+    let wished = tenancy.store.wished(tenancy.holder()).await?;
+    let sights = Gate(inner.clone()).shows(&wished);
+    match sights.is_empty() {
+        true => Ok(()),
+        false => tenancy.store.show(tenancy.holder(), sights, inner.clock.now()).await,
+    }
 }
 
 /// Everything held is somebody else's by now.
@@ -318,6 +329,8 @@ const FORGET_AT_ONCE: u32 = 1_000;
 const ROBOTS_KEPT: Span = Span::from_hours(48);
 /// Whoever looks on is told of so many domains that hold the work back.
 const TOLD: usize = 20;
+/// And it sees so many domains without asking for them.
+const PUBLISHED: usize = 100;
 /// What was learnt is saved this often.
 const FLUSH: Span = Span::from_secs(1);
 /// The store is looked at this often for what others did,

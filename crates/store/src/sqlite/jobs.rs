@@ -25,7 +25,7 @@ impl JobStore for Sqlite {
         tasks: Vec<NewTask>,
         now: Timestamp,
     ) -> Reply<'_, Option<Job>> {
-        self.writer.run(move |tx| tx.make_job(&name, &options, tasks, now))
+        self.writer.run(move |tx| tx.make_job(&name, &options, tasks.clone(), now))
     }
 
     fn find_job(&self, name: String) -> Reply<'_, Option<Job>> {

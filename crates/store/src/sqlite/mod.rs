@@ -44,7 +44,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use comity_core::time::Timestamp;
+use comity_core::time::{Span, Timestamp};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
@@ -152,7 +152,7 @@ impl Sqlite {
     /// Runs `look`, which changes nothing, beside whatever is being written.
     fn read<T: Send + 'static>(
         &self,
-        look: impl FnOnce(&mut Tx<'_>) -> rusqlite::Result<T> + Send + 'static,
+        look: impl FnMut(&mut Tx<'_>) -> rusqlite::Result<T> + Send + 'static,
     ) -> Reply<'static, T> {
         match &self.reader {
             Some(reader) => reader.run(look),
@@ -301,6 +301,10 @@ impl Store for Sqlite {
 
     fn notes(&self) -> Vec<String> {
         self.notes.clone()
+    }
+
+    fn set_patience(&self, patience: Span) {
+        self.writer.set_patience(patience.into());
     }
 }
 

@@ -24,7 +24,7 @@ impl Place {
     pub(super) fn error(&self, error: &rusqlite::Error) -> StoreError {
         let what = match error.sqlite_error_code() {
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
-                "locked by another program for more than 10 s; end that program or wait for it".to_owned()
+                "locked by another program for too long; end that program or wait for it".to_owned()
             }
             Some(ErrorCode::DiskFull) => {
                 "the disk is full; make room and start again, nothing is lost".to_owned()

@@ -40,7 +40,7 @@ impl Reader {
     /// Looks at the database as it was committed last.
     pub(super) fn run<T: Send + 'static>(
         &self,
-        look: impl FnOnce(&mut Tx<'_>) -> rusqlite::Result<T> + Send + 'static,
+        mut look: impl FnMut(&mut Tx<'_>) -> rusqlite::Result<T> + Send + 'static,
     ) -> Reply<'static, T> {
         let (sender, receiver) = oneshot::channel::<Result<T, StoreError>>();
         let place = self.place.clone();

@@ -38,7 +38,7 @@ impl WikiStore for Sqlite {
     }
 
     fn unknown_revisions(&self, wiki: WikiId, revisions: Vec<i64>) -> Reply<'_, Vec<i64>> {
-        self.writer.run(move |tx| tx.unknown_revisions(wiki, revisions))
+        self.writer.run(move |tx| tx.unknown_revisions(wiki, revisions.clone()))
     }
 
     fn newest_of(&self, wiki: WikiId, pages: Vec<i64>) -> Reply<'_, Vec<(i64, i64)>> {

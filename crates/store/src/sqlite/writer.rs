@@ -1,15 +1,18 @@
 //! The one thread that writes to the database. What was asked meanwhile runs in one transaction, and nobody hears
 //! of it before it is committed. One caller's error is undone and reported to that caller alone. When a commit fails,
-//! the stamp that the transaction left tells whether it was done.
+//! the stamp that the transaction left tells whether it was done. While another program keeps the database locked, or the
+//! disk is full, it waits; so does everybody who asked, and a process that cannot renew its time sends nothing.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rusqlite::Connection;
+use comity_core::time::Span;
+use rusqlite::{Connection, ErrorCode};
 use tokio::sync::oneshot;
 
 use super::aside::{Reported, is_of_one};
@@ -55,23 +58,45 @@ impl Memory {
     }
 }
 
-/// One piece of work; run inside the transaction, it says what to do once that is over.
-type Work = Box<dyn FnOnce(&mut Tx<'_>) -> Result<After, rusqlite::Error> + Send>;
+/// One piece of work; run inside the transaction, it says what to do once that is over. Run again when the database was
+/// locked or the disk full.
+type Work = Box<dyn FnMut(&mut Tx<'_>) -> Result<After, rusqlite::Error> + Send>;
 /// Tells whoever asked, after the commit or after its failure.
 type After = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
 
 enum Message {
-    Work(Work, Refused),
+    Work(Piece),
     Version(oneshot::Sender<i64>),
 }
 
-/// Tells whoever asked that its work could not be done.
-type Refused = Box<dyn FnOnce(StoreError) + Send>;
+/// What somebody asked for.
+struct Piece {
+    work: Work,
+    /// Tells whoever asked that its work could not be done; gone when that was told.
+    refused: Option<Box<dyn FnOnce(StoreError) + Send>>,
+}
+
+/// Why a transaction was not committed.
+struct Failed {
+    error: StoreError,
+    /// What is waited for, if that may help.
+    awaited: Option<Awaited>,
+}
+
+/// What passes by itself, or by somebody's help.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Awaited {
+    /// Another program keeps the database locked; SQLite has waited already.
+    Lock,
+    Room,
+}
 
 /// The thread that uses the database.
 #[derive(Debug)]
 pub(super) struct Writer {
     sender: Option<Sender<Message>>,
+    /// For so many seconds a database that is locked, or a disk that is full, is waited for.
+    patience: Arc<AtomicU64>,
     thread: Option<JoinHandle<()>>,
     /// Closed when the thread ends.
     ended: Mutex<Receiver<()>>,
@@ -81,26 +106,39 @@ impl Writer {
     pub(super) fn start(connection: Connection, place: Place, memory: Memory) -> Result<Self, StoreError> {
         let (sender, receiver) = channel();
         let (ends, ended) = channel();
+        connection.busy_timeout(A_TRY).map_err(|error| place.error(&error))?;
+        let patience = Arc::new(AtomicU64::new(super::BUSY.as_secs()));
+        let run = Run {
+            connection,
+            place: place.clone(),
+            memory,
+            patience: patience.clone(),
+            locked: false,
+            stamp: stamp(),
+            commit,
+        };
         let thread = std::thread::Builder::new()
             .name("comity-store".to_owned())
-            .spawn({
-                let place = place.clone();
-                move || {
-                    let _ends = ends;
-                    Run { connection, place, memory, locked: false, stamp: stamp(), commit }.run(&receiver);
-                }
+            .spawn(move || {
+                let _ends = ends;
+                run.run(&receiver);
             })
             .map_err(|error| place.unavailable(format!("no thread could be started: {error}")))?;
-        Ok(Self { sender: Some(sender), thread: Some(thread), ended: Mutex::new(ended) })
+        Ok(Self { sender: Some(sender), patience, thread: Some(thread), ended: Mutex::new(ended) })
+    }
+
+    /// A database that is locked, or a disk that is full, is waited for so long.
+    pub(super) fn set_patience(&self, patience: Duration) {
+        self.patience.store(patience.as_secs(), Ordering::Relaxed);
     }
 
     /// Runs `work` in the next transaction; its value comes when that is committed.
     pub(super) fn run<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&mut Tx<'_>) -> rusqlite::Result<T> + Send + 'static,
+        work: impl FnMut(&mut Tx<'_>) -> rusqlite::Result<T> + Send + 'static,
     ) -> Reply<'static, T> {
-        let (work, refused, receiver) = piece(work);
-        self.send(Message::Work(work, refused));
+        let (piece, receiver) = piece(work);
+        self.send(Message::Work(piece));
         Box::pin(async move { receiver.await.unwrap_or(Err(StoreError::Closed)) })
     }
 
@@ -119,8 +157,8 @@ impl Writer {
 
 /// A piece of work, with where its answer comes out.
 fn piece<T: Send + 'static>(
-    work: impl FnOnce(&mut Tx<'_>) -> rusqlite::Result<T> + Send + 'static,
-) -> (Work, Refused, oneshot::Receiver<Result<T, StoreError>>) {
+    mut work: impl FnMut(&mut Tx<'_>) -> rusqlite::Result<T> + Send + 'static,
+) -> (Piece, oneshot::Receiver<Result<T, StoreError>>) {
     let (sender, receiver) = oneshot::channel::<Result<T, StoreError>>();
     let sender = Arc::new(Mutex::new(Some(sender)));
     let tell = move |sender: &Mutex<Option<oneshot::Sender<_>>>, result| {
@@ -130,15 +168,17 @@ fn piece<T: Send + 'static>(
     };
     let refused = sender.clone();
     let work: Work = Box::new(move |tx| {
-        let value = work(tx)?;
+        let (value, sender) = (work(tx)?, sender.clone());
         Ok(Box::new(move |committed: Result<(), StoreError>| tell(&sender, committed.map(|()| value))))
     });
-    (work, Box::new(move |error| tell(&refused, Err(error))), receiver)
+    let refused = Box::new(move |error| tell(&refused, Err(error)));
+    (Piece { work, refused: Some(refused) }, receiver)
 }
 
 impl Drop for Writer {
     /// Waits until everything asked for is committed; for a disk that does not answer any more not for ever.
     fn drop(&mut self) {
+        self.patience.store(0, Ordering::Relaxed);
         self.sender = None;
         let ended = self.ended.get_mut().unwrap_or_else(PoisonError::into_inner);
         if ended.recv_timeout(LAST) != Err(RecvTimeoutError::Timeout) {
@@ -151,6 +191,7 @@ struct Run {
     connection: Connection,
     place: Place,
     memory: Memory,
+    patience: Arc<AtomicU64>,
     /// Another program kept the database locked for as long as we wait.
     locked: bool,
     /// What the next transaction leaves in the database, to be recognised by.
@@ -178,7 +219,7 @@ impl Run {
             let mut batch = Vec::new();
             for message in std::iter::once(first).chain(receiver.try_iter().take(BATCH)) {
                 match message {
-                    Message::Work(work, refused) => batch.push((work, refused)),
+                    Message::Work(piece) => batch.push(piece),
                     Message::Version(sender) => {
                         let _ = sender.send(self.version());
                     }
@@ -212,46 +253,71 @@ impl Run {
         }
     }
 
-    fn commit(&mut self, batch: Vec<(Work, Refused)>) {
+    /// Does what was asked for in one transaction, waiting for a database that is locked and for room on the disk.
+    fn commit(&mut self, mut batch: Vec<Piece>) {
+        let mut tries = 0;
+        let (afters, result) = loop {
+            let (afters, result) = self.attempt(&mut batch);
+            // Whoever comes after one that waited in vain does not wait as long again.
+            let patience = if self.locked { 0 } else { self.patience.load(Ordering::Relaxed) };
+            let awaited = result.as_ref().err().and_then(|failed| failed.awaited);
+            let Some(awaited) = awaited.filter(|_| tries < patience) else { break (afters, result) };
+            tries += 1;
+            if tries == QUIETLY {
+                tracing::warn!("{}", awaited.notice(&self.place, patience));
+            }
+            if awaited == Awaited::Room {
+                std::thread::sleep(A_TRY);
+            }
+        };
+        if tries >= QUIETLY && result.is_ok() {
+            tracing::warn!("{}: works again; work continues", self.place);
+        }
+        let locked = result.as_ref().is_err_and(|failed| failed.awaited == Some(Awaited::Lock));
+        if locked != std::mem::replace(&mut self.locked, locked) {
+            let _ = self.connection.busy_timeout(if locked { BRIEFLY } else { A_TRY });
+        }
+        let result = result.map_err(|failed| failed.error);
+        if let Err(error) = &result {
+            let refusals = batch.into_iter().filter_map(|piece| piece.refused);
+            refusals.for_each(|refused| refused(error.clone()));
+        }
+        afters.into_iter().for_each(|after| after(result.clone()));
+    }
+
+    /// One try. What one caller does wrong is told to that caller, and the others go on without it.
+    fn attempt(&mut self, batch: &mut Vec<Piece>) -> (Vec<After>, Result<(), Failed>) {
         let mut afters = Vec::with_capacity(batch.len());
-        let mut refusals = Vec::new();
         let many = batch.len() > 1;
         let changes = self.connection.total_changes();
         let begun = self.connection.execute_batch("BEGIN IMMEDIATE");
         let mut failed = begun.and_then(|()| self.memory.look_up(&self.connection)).err();
-        for (work, refused) in batch {
-            if failed.is_none() {
-                match if many { self.apart(work) } else { self.work(work).map(Ok) } {
-                    Ok(Ok(after)) => afters.push(after),
-                    Ok(Err(error)) => {
-                        refused(self.place.error(&error));
-                        continue;
-                    }
-                    Err(error) => failed = Some(error),
-                }
-            }
+        for piece in batch.iter_mut().filter(|piece| piece.refused.is_some()) {
             if failed.is_some() {
-                refusals.push(refused);
+                break;
+            }
+            let work = &mut piece.work;
+            match if many { self.apart(work) } else { self.work(work).map(Ok) } {
+                Ok(Ok(after)) => afters.push(after),
+                Ok(Err(error)) => {
+                    let refused = piece.refused.take();
+                    refused.into_iter().for_each(|refused| refused(self.place.error(&error)));
+                }
+                Err(error) => failed = Some(error),
             }
         }
         let result = match failed {
             None => self.finish(changes),
             Some(error) => Err(self.undo(&error)),
         };
-        if let Err(error) = &result {
-            refusals.into_iter().for_each(|refused| refused(error.clone()));
-        }
-        afters.into_iter().for_each(|after| after(result.clone()));
+        (afters, result)
     }
 
     /// Commits. When that fails, the database itself tells whether it was done all the same.
-    fn finish(&mut self, changes_before: u64) -> Result<(), StoreError> {
+    fn finish(&mut self, changes_before: u64) -> Result<(), Failed> {
         let is_changed = self.connection.total_changes() != changes_before;
         let stamped = if is_changed { self.leave_stamp() } else { Ok(()) };
-        let Err(error) = stamped.and_then(|()| (self.commit)(&self.connection)) else {
-            self.wait_for(super::BUSY);
-            return Ok(());
-        };
+        let Err(error) = stamped.and_then(|()| (self.commit)(&self.connection)) else { return Ok(()) };
         if !self.connection.is_autocommit() || !is_changed {
             return Err(self.undo(&error));
         }
@@ -260,29 +326,23 @@ impl Run {
             Ok(Some(false)) => Err(self.undo(&error)),
             Ok(None) | Err(_) => {
                 self.forget();
-                let place = self.place.to_string();
-                Err(StoreError::Uncertain { place, what: error.to_string() })
+                let (place, what) = (self.place.to_string(), error.to_string());
+                Err(Failed { error: StoreError::Uncertain { place, what }, awaited: None })
             }
         }
     }
 
     /// Takes back what a transaction did.
-    fn undo(&mut self, error: &rusqlite::Error) -> StoreError {
-        // Whoever waits behind one that waited in vain does not wait as long again.
-        self.wait_for(if super::is_busy(error) { BRIEFLY } else { super::BUSY });
+    fn undo(&mut self, error: &rusqlite::Error) -> Failed {
         if !self.connection.is_autocommit() {
             let _ = self.connection.execute_batch("ROLLBACK");
         }
         self.forget();
-        self.place.error(error)
-    }
-
-    /// Another program may keep the database locked for so long.
-    fn wait_for(&mut self, patience: Duration) {
-        let locked = patience == BRIEFLY;
-        if locked != std::mem::replace(&mut self.locked, locked) {
-            let _ = self.connection.busy_timeout(patience);
-        }
+        let awaited = match error.sqlite_error_code() {
+            Some(ErrorCode::DiskFull) => Some(Awaited::Room),
+            _ => super::is_busy(error).then_some(Awaited::Lock),
+        };
+        Failed { error: self.place.error(error), awaited }
     }
 
     /// Leaves the stamp of this transaction in the database.
@@ -305,7 +365,7 @@ impl Run {
         })
     }
 
-    fn work(&mut self, work: Work) -> rusqlite::Result<After> {
+    fn work(&mut self, work: &mut Work) -> rusqlite::Result<After> {
         let mut tx = Tx { sql: &self.connection, memory: &mut self.memory };
         // What panics is undone like what fails, and the thread goes on for everybody else.
         let done = catch_unwind(AssertUnwindSafe(|| work(&mut tx)));
@@ -313,7 +373,7 @@ impl Run {
     }
 
     /// Does one piece of work of many. The inner error is its own, and the others continue without it.
-    fn apart(&mut self, work: Work) -> rusqlite::Result<rusqlite::Result<After>> {
+    fn apart(&mut self, work: &mut Work) -> rusqlite::Result<rusqlite::Result<After>> {
         let run = |sql| self.connection.prepare_cached(sql)?.execute([]).map(drop);
         run("SAVEPOINT one")?;
         let done = self.work(work);
@@ -340,6 +400,18 @@ impl Run {
     }
 }
 
+impl Awaited {
+    /// What is waited for, for people.
+    fn notice(self, place: &Place, patience: u64) -> String {
+        let what = match self {
+            Self::Lock => "locked by another program",
+            Self::Room => "the disk is full",
+        };
+        let patience = Span::from_secs(patience).about();
+        format!("{place}: {what}; waiting up to {patience} for it, and nothing is sent meanwhile")
+    }
+}
+
 fn commit(connection: &Connection) -> rusqlite::Result<()> {
     connection.execute_batch("COMMIT")
 }
@@ -354,7 +426,11 @@ mod tests;
 
 /// How long whoever lets go of the store waits for what was asked of it.
 pub(super) const LAST: Duration = Duration::from_secs(15);
-/// How long a database that was found locked is waited for.
+/// How long one try waits for a database that is locked, or for room on the disk.
+const A_TRY: Duration = Duration::from_secs(1);
+/// From this try on people are told.
+const QUIETLY: u64 = 3;
+/// How long a database that was waited for in vain is waited for.
 const BRIEFLY: Duration = Duration::from_millis(500);
 /// Pieces of work in one transaction, at most.
 const BATCH: usize = 512;

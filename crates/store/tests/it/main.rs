@@ -70,6 +70,9 @@ macro_rules! promises {
                     numbers_of_domains_are_never_given_out_twice;
                 status:
                     what_a_holder_told_is_seen_while_it_lives,
+                    a_wish_to_see_a_domain_is_answered_by_its_holder,
+                    only_whoever_holds_a_domain_shows_it,
+                    wishes_are_forgotten,
                     a_backlog_is_counted_by_domain_up_to_a_limit;
                 wiki:
                     what_an_answer_brought_is_kept_with_how_far_it_is,

@@ -11,7 +11,16 @@ fn run(commit: fn(&Connection) -> rusqlite::Result<()>) -> Run {
     let mut connection = Connection::open_in_memory().unwrap();
     schema::migrate(&mut connection, &Place::Memory).unwrap();
     tune(&connection).unwrap();
-    Run { connection, place: Place::Memory, memory: Memory::default(), locked: false, stamp: 7, commit }
+    let patience = Arc::new(AtomicU64::new(10));
+    Run {
+        connection,
+        place: Place::Memory,
+        memory: Memory::default(),
+        patience,
+        locked: false,
+        stamp: 7,
+        commit,
+    }
 }
 
 fn count(tx: &mut Tx<'_>, name: &str, value: i64) -> rusqlite::Result<()> {
@@ -46,11 +55,10 @@ fn one_callers_error_fails_that_caller_alone() {
     ];
     for (kind, bad) in kinds {
         let mut run = run(super::commit);
-        let (first, refused_first, mut one) = piece(|tx| count(tx, "first", 1));
-        let (second, refused_second, mut two) =
-            piece(move |tx| count(tx, "undone", 2).and_then(|()| bad(tx)));
-        let (third, refused_third, mut three) = piece(|tx| count(tx, "third", 3));
-        run.commit(vec![(first, refused_first), (second, refused_second), (third, refused_third)]);
+        let (first, mut one) = piece(|tx| count(tx, "first", 1));
+        let (second, mut two) = piece(move |tx| count(tx, "undone", 2).and_then(|()| bad(tx)));
+        let (third, mut three) = piece(|tx| count(tx, "third", 3));
+        run.commit(vec![first, second, third]);
         assert!(one.try_recv().unwrap().is_ok(), "{kind}");
         let error = two.try_recv().unwrap().unwrap_err();
         assert!(matches!(error, StoreError::Rejected { .. }), "{kind}: {error:?}");
@@ -63,9 +71,9 @@ fn one_callers_error_fails_that_caller_alone() {
 #[test]
 fn an_error_of_the_database_is_everybodys() {
     let mut run = run(super::commit);
-    let (first, refused_first, mut one) = piece(|tx| count(tx, "first", 1));
-    let (second, refused_second, mut two) = piece(|_| Err::<(), _>(broken()));
-    run.commit(vec![(first, refused_first), (second, refused_second)]);
+    let (first, mut one) = piece(|tx| count(tx, "first", 1));
+    let (second, mut two) = piece(|_| Err::<(), _>(broken()));
+    run.commit(vec![first, second]);
     for error in [one.try_recv().unwrap(), two.try_recv().unwrap()] {
         assert!(matches!(error, Err(StoreError::Unavailable { .. })), "{error:?}");
     }
@@ -77,8 +85,8 @@ fn an_error_of_the_database_is_everybodys() {
 fn a_commit_whose_answer_was_lost_is_looked_up() {
     let told = |commit: fn(&Connection) -> rusqlite::Result<()>| {
         let mut run = run(commit);
-        let (work, refused, mut answer) = piece(|tx| count(tx, "it", 1));
-        run.commit(vec![(work, refused)]);
+        let (work, mut answer) = piece(|tx| count(tx, "it", 1));
+        run.commit(vec![work]);
         let answer = match answer.try_recv().unwrap() {
             Ok(()) => "done",
             Err(StoreError::Unavailable { .. }) => "not done",
@@ -106,14 +114,43 @@ fn a_commit_whose_answer_was_lost_is_looked_up() {
     assert_eq!(told(other_instead), ("not done", String::new()));
 }
 
+/// B83: what was asked for while the disk was full is done when there is room, once.
+#[test]
+fn a_full_disk_is_waited_for() {
+    let mut run = run(super::commit);
+    let mut left = 2;
+    let (first, mut one) = piece(|tx| count(tx, "first", 1));
+    let (bad, mut rejected) = piece(|tx| count(tx, "first", 1));
+    let (second, mut two) = piece(move |tx| {
+        count(tx, "second", 2)?;
+        left -= 1;
+        if left >= 0 {
+            Err(rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_FULL), None))
+        } else {
+            Ok(())
+        }
+    });
+    run.commit(vec![first, bad, second]);
+    assert!(one.try_recv().unwrap().is_ok() && two.try_recv().unwrap().is_ok());
+    assert!(matches!(rejected.try_recv().unwrap(), Err(StoreError::Rejected { .. })), "told once");
+    assert_eq!(counted(&run), "first second");
+
+    run.patience.store(1, Ordering::Relaxed);
+    let full = || rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_FULL), None);
+    let (work, mut answer) = piece(move |tx| count(tx, "third", 3).and_then(|()| Err::<(), _>(full())));
+    run.commit(vec![work]);
+    assert!(matches!(answer.try_recv().unwrap(), Err(StoreError::Unavailable { .. })), "not for ever");
+    assert_eq!(counted(&run), "first second");
+}
+
 /// Looking writes nothing: others would look again, and wake us.
 #[test]
 fn what_only_reads_leaves_no_stamp() {
     let mut run = run(super::commit);
-    let (work, refused, mut answer) =
+    let (work, mut answer) =
         piece(|tx| tx.sql.query_row("SELECT count(*) FROM counts", [], |row| row.get::<_, i64>(0)));
     let before = run.connection.total_changes();
-    run.commit(vec![(work, refused)]);
+    run.commit(vec![work]);
     assert_eq!(answer.try_recv().unwrap().unwrap(), 0_i64);
     assert_eq!(run.connection.total_changes(), before);
 }
