@@ -27,7 +27,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::task::{Context, Poll};
 
-use comity_core::decision::{Decision, Reason};
+use comity_core::decision::Decision;
 use comity_core::domain::Domain;
 use comity_core::intent::Intent;
 use comity_core::line::{Lane, Owner, Place};
@@ -232,78 +232,6 @@ impl Gate {
             )
         });
         Ok((decision, permit))
-    }
-
-    /// What would keep a request to `host` from leaving now, callers in line included; `None` when nothing would.
-    /// Nothing is reserved (B3), and nobody hands a domain over for it (B81).
-    pub async fn peek(&self, host: &Domain, intent: Intent) -> Result<Option<Reason>, GateError> {
-        Ok(self.peek_as_of(host, intent).await?.0)
-    }
-
-    /// The same, with when that was known; nothing when another process has the domain and did not show it.
-    pub async fn peek_as_of(
-        &self,
-        host: &Domain,
-        intent: Intent,
-    ) -> Result<(Option<Reason>, Option<Timestamp>), GateError> {
-        let (rule, domain) = self.rule_and_domain(host);
-        let here = |state: &State, terms: Terms<'_>, now: Timestamp| match now >= state.valid_until {
-            true => Some(state::changing_hands(now)),
-            false => state.dispatch.peek(&domain, terms, intent, now),
-        };
-        let elsewhere = |pace: &Seen, terms: Terms<'_>, now: Timestamp| pace.peek(terms, intent, now);
-        let unknown = |terms: Terms<'_>, now: Timestamp| Pace::default().peek(terms, intent, now);
-        self.look_wherever(host, rule, &domain, here, elsewhere, unknown).await
-    }
-
-    /// Every constraint on the next request to `host`, the binding one first (B2). Nothing is reserved, and nobody hands a
-    /// domain over for it (B81).
-    pub async fn explain(&self, host: &Domain, intent: Intent) -> Result<Vec<Reason>, GateError> {
-        Ok(self.explain_as_of(host, intent).await?.0)
-    }
-
-    /// The same, with when that was known; nothing when another process has the domain and did not show it.
-    pub async fn explain_as_of(
-        &self,
-        host: &Domain,
-        intent: Intent,
-    ) -> Result<(Vec<Reason>, Option<Timestamp>), GateError> {
-        let (rule, domain) = self.rule_and_domain(host);
-        let unknown = |terms: Terms<'_>, now: Timestamp| Pace::default().explain(terms, intent, now);
-        let here = |state: &State, terms: Terms<'_>, now: Timestamp| {
-            let paces = state.dispatch.paces();
-            let pace = paces.find(&domain).and_then(|id| paces.pace(id));
-            pace.map_or_else(|| unknown(terms, now), |pace| pace.explain(terms, intent, now))
-        };
-        let elsewhere = |pace: &Seen, terms: Terms<'_>, now: Timestamp| pace.explain(terms, intent, now);
-        self.look_wherever(host, rule, &domain, here, elsewhere, unknown).await
-    }
-
-    /// Looks at a domain that is held here, or else at what is to be seen of it.
-    async fn look_wherever<T>(
-        &self,
-        host: &Domain,
-        rule: &Rule,
-        domain: &Domain,
-        here: impl Fn(&State, Terms<'_>, Timestamp) -> T,
-        elsewhere: impl Fn(&Seen, Terms<'_>, Timestamp) -> T,
-        unknown: impl Fn(Terms<'_>, Timestamp) -> T,
-    ) -> Result<(T, Option<Timestamp>), GateError> {
-        let crawl_delay = {
-            let (state, now) = (self.lock(), self.now());
-            let crawl_delay = state.crawl_delay(host);
-            if state.is_held(domain) {
-                return Ok((here(&state, Terms { rule, crawl_delay }, now), Some(now)));
-            }
-            crawl_delay
-        };
-        let Some(looker) = self.looker() else { return Err(GateError::Closed) };
-        let seen = looker.look(host).await?;
-        let (terms, now) = (Terms { rule, crawl_delay }, self.now());
-        Ok(match seen {
-            Some(seen) => (elsewhere(&seen, terms, now), seen.as_of),
-            None => (unknown(terms, now), Some(now)),
-        })
     }
 
     /// Changes the pace of `host` by an operator's hand; what is to be kept of it is saved. Whoever has the domain hands it

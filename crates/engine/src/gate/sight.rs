@@ -62,13 +62,24 @@ impl Looker {
         Self { store, rules, clock }
     }
 
-    /// The domain that `host` belongs to; nothing when it is not known.
+    /// The domain that `host` belongs to, as it is now if its holder answers; nothing when it is not known.
     pub async fn look(&self, host: &Domain) -> Result<Option<Seen>, StoreError> {
-        let row = self.store.find_domain(self.rules.domain(host)).await?;
-        Ok(self.see(row.into_iter().collect()).await?.pop())
+        let domain = self.rules.domain(host);
+        let Some(row) = self.store.find_domain(domain.clone()).await? else { return Ok(None) };
+        if row.holder.is_none() {
+            return Ok(Some(self.seen(row, None)));
+        }
+        let mut shown = self.ask_for(vec![domain.clone()]).await?;
+        if shown.is_empty() {
+            shown = self.published().await?;
+        }
+        // Somebody else may have it by now.
+        let Some(row) = self.store.find_domain(domain).await? else { return Ok(None) };
+        let published = shown.remove(&row.domain).filter(|(published, _)| published.epoch == row.epoch);
+        Ok(Some(self.seen(row, published)))
     }
 
-    /// The domains of these rows, in this order.
+    /// The domains of these rows, in this order, as they were published; those that were not are asked for.
     pub async fn see(&self, rows: Vec<DomainRow>) -> Result<Vec<Seen>, StoreError> {
         let mut shown = self.published().await?;
         let is_shown = |row: &DomainRow, shown: &HashMap<String, (Published, Timestamp)>| {
@@ -86,7 +97,7 @@ impl Looker {
         Ok(seen.collect())
     }
 
-    /// The slowest domains that others than `name` published, with how long they still wait.
+    /// The domains that were published lately: their spacing, and how long they still wait.
     pub(super) async fn slowest(&self) -> Result<Vec<(Domain, Span, Span)>, StoreError> {
         let now = self.clock.now();
         let of = |(name, (published, seen_at)): (String, (Published, Timestamp))| {

@@ -9,7 +9,7 @@ use crate::robots::{RobotsRow, RobotsStore};
 
 impl RobotsStore for Sqlite {
     fn robots(&self, origin: String) -> Reply<'_, Option<RobotsRow>> {
-        self.writer.run(move |tx| {
+        self.read(move |tx| {
             let sql = "SELECT fetched_us, status, body FROM robots WHERE origin = ?1";
             let row = tx
                 .sql

@@ -270,6 +270,10 @@ impl Run {
                 std::thread::sleep(A_TRY);
             }
         };
+        if tries > 0 {
+            // Nobody could renew its time meanwhile: whoever did not is not taken for dead.
+            self.memory.watch = Watch::default();
+        }
         if tries >= QUIETLY && result.is_ok() {
             tracing::warn!("{}: works again; work continues", self.place);
         }
