@@ -54,6 +54,13 @@ pub(crate) fn open_store(config: &Config) -> anyhow::Result<Arc<dyn Store>> {
     Ok(store)
 }
 
+/// The same for work that takes long: what keeps the store for a while does not end it.
+pub(crate) fn open_store_to_work(config: &Config) -> anyhow::Result<Arc<dyn Store>> {
+    let store = open_store(config)?;
+    store.set_patience(config.upkeep.patience);
+    Ok(store)
+}
+
 /// Stores that this process has had open, by name: opened again, each must be the same.
 #[derive(Default)]
 pub(crate) struct Stores(HashMap<String, Identity>);
@@ -65,6 +72,7 @@ impl Stores {
             Some(known) => store::reopen(config.store.as_str(), known)?,
             None => open_store(config)?,
         };
+        store.set_patience(config.upkeep.patience);
         self.closes(config, &*store);
         Ok(store)
     }

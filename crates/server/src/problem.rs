@@ -184,6 +184,7 @@ impl From<GateError> for Problem {
     fn from(error: GateError) -> Self {
         match error {
             GateError::Store(error) => error.into(),
+            GateError::Lost => Self::new(Kind::Store, error.to_string()),
             GateError::Closed => {
                 Self::new(Kind::Stopping, "the service stops or reads its configuration again")
             }

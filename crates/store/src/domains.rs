@@ -128,8 +128,8 @@ pub struct DomainRow {
     pub holder: Option<String>,
     /// How often it was taken.
     pub epoch: i64,
-    /// Its whole pace, as its last holder left it; out of date while somebody holds it.
-    pub pace: Option<Vec<u8>>,
+    /// How its last holder left it, if nobody holds it.
+    pub left: Option<LeftBehind>,
     /// Tasks that wait for it, counted up to 1,000.
     pub waiting: u64,
 }
@@ -174,8 +174,8 @@ pub trait DomainStore {
     /// Takes domains that nobody alive holds, and marks the others as wanted. A domain that is new is entered.
     fn take(&self, holder: HolderId, domains: Vec<Domain>, now: Timestamp) -> Reply<'_, Vec<Take>>;
 
-    /// Keeps what must survive a crash. What is no longer held is passed over.
-    fn save(&self, holder: HolderId, saved: Vec<Saved>) -> Reply<'_, ()>;
+    /// Keeps what must survive a crash. What is no longer held is passed over, and returned.
+    fn save(&self, holder: HolderId, saved: Vec<Saved>) -> Reply<'_, Vec<Hold>>;
 
     /// Gives domains back, with the lanes that were served on them. What is no longer held is passed over.
     fn release(&self, holder: HolderId, released: Vec<Released>, now: Timestamp) -> Reply<'_, ()>;

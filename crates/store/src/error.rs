@@ -19,6 +19,24 @@ pub enum StoreError {
         /// What is wrong and what to do about it.
         what: String,
     },
+    /// The database works, but not with what was asked: a row it needs cannot be read, or a value cannot be stored. Nothing
+    /// of it was done, others are not affected, and trying again does not help.
+    #[error("{place}: {what}")]
+    Rejected {
+        /// Which database.
+        place: String,
+        /// What is wrong.
+        what: String,
+    },
+    /// The answer to a commit was lost, and the database could not be asked whether it was done. Look again before doing
+    /// it a second time.
+    #[error("{place}: it is not known whether the last changes were saved: {what}")]
+    Uncertain {
+        /// Which database.
+        place: String,
+        /// Why.
+        what: String,
+    },
     /// Another store is where the one in use was. Nothing was changed in it.
     #[error(
         "{place}: this is not the store that was in use before: it was deleted, replaced, or its volume is not mounted; \

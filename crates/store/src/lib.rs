@@ -78,6 +78,10 @@ pub trait Store:
 
     /// What was noticed as it was opened and people should know.
     fn notes(&self) -> Vec<String>;
+
+    /// For how long a database that another program keeps locked, or that has no room, is waited for before whoever
+    /// asked hears that it is unavailable; 10 seconds unless said otherwise.
+    fn set_patience(&self, patience: Span);
 }
 
 /// Opens the store at `url`: `sqlite:PATH` or `memory:`. One that is not there is created.

@@ -117,11 +117,22 @@ pub enum Changed {
     Missing,
 }
 
+/// The right to report what came of asking a source: valid until somebody else claims it, or its holder is lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Asking {
+    /// Which source.
+    pub source: SourceId,
+    /// Who asks.
+    pub holder: HolderId,
+    /// Which claim of it.
+    pub epoch: i64,
+}
+
 /// Whether a source may be asked.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SourceClaim {
-    /// It may; this is what is known of it now.
-    Ours(Box<Source>),
+    /// It may; this is what is known of it now, and the right to say what came of it.
+    Ours(Box<Source>, Asking),
     /// Another process is about to ask it, or does.
     Taken,
     /// There is no such source.
@@ -159,8 +170,8 @@ pub struct Kept {
 /// How a fetch ended, or why there was none.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FetchEnd {
-    /// Of which source.
-    pub source: SourceId,
+    /// Of which source, and by what right.
+    pub asking: Asking,
     /// In which run's window.
     pub window: RunWindow,
     /// When it began.
@@ -247,17 +258,18 @@ pub trait SourceStore {
     /// Removes a source with its items and logs; tasks of its items become no-ops (B58). False when there is none.
     fn remove_source(&self, id: SourceId) -> Reply<'_, bool>;
 
-    /// Keeps items that a fetch found; those that are known are compared. Nothing when the source is gone.
-    fn keep_items(&self, source: SourceId, items: Vec<NewItem>, now: Timestamp) -> Reply<'_, Kept>;
+    /// Keeps items that a fetch found; those that are known are compared. Nothing when the source is gone;
+    /// [`StoreError::Lost`](crate::StoreError::Lost), and nothing, when the claim is not valid any more.
+    fn keep_items(&self, asking: Asking, items: Vec<NewItem>, now: Timestamp) -> Reply<'_, Kept>;
 
     /// `holder` is about to ask a source: nobody else does before it leaves it, or dies.
     fn claim_source(&self, id: SourceId, holder: HolderId, now: Timestamp) -> Reply<'_, SourceClaim>;
 
-    /// `holder` has done with it.
-    fn leave_source(&self, id: SourceId, holder: HolderId) -> Reply<'_, ()>;
+    /// Whoever asked has done with it. A claim that is not valid any more is passed over.
+    fn leave_source(&self, asking: Asking) -> Reply<'_, ()>;
 
     /// A fetch ended: its row, the cursor (B60) and the failures of its source change together. Whether the source is at
-    /// another place now.
+    /// another place now. [`StoreError::Lost`](crate::StoreError::Lost), and nothing, when the claim is not valid any more.
     fn end_fetch(&self, end: FetchEnd) -> Reply<'_, bool>;
 
     /// The latest fetches of a source, the last first.

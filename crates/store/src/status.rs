@@ -6,7 +6,7 @@ use comity_core::time::Timestamp;
 use serde_json::Value;
 
 use crate::Reply;
-use crate::domains::HolderId;
+use crate::domains::{DomainKey, Hold, HolderId};
 
 /// A process that lives.
 #[derive(Debug, Clone, PartialEq)]
@@ -17,6 +17,17 @@ pub struct Working {
     pub since: Timestamp,
     /// What it told last, as it wrote it, and when.
     pub told: Option<(Value, Timestamp)>,
+    /// What it published of its domains then, as it wrote it.
+    pub sights: Value,
+}
+
+/// A domain as its holder saw it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sight {
+    /// By what right.
+    pub hold: Hold,
+    /// What it saw, as it wrote it.
+    pub told: Value,
 }
 
 /// Tasks of a job that wait for one domain.
@@ -30,13 +41,25 @@ pub struct Backlog {
 
 /// What processes are at.
 pub trait StatusStore {
-    /// A holder tells what it is at. Its last word counts, and is gone when it is.
-    fn tell(&self, holder: HolderId, status: Value, now: Timestamp) -> Reply<'_, ()>;
+    /// A holder tells what it is at, and publishes some of its domains. Its last word counts, and is gone when it is.
+    fn tell(&self, holder: HolderId, status: Value, sights: Value, now: Timestamp) -> Reply<'_, ()>;
 
-    /// Who lives, the oldest first.
-    fn working(&self, now: Timestamp) -> Reply<'_, Vec<Working>>;
+    /// Who lives, as far as can be seen without asking them, the oldest first.
+    fn working(&self) -> Reply<'_, Vec<Working>>;
 
     /// How many tasks of a job wait for which domain: at most `lanes` of them, each counted up to `tasks`, so that the
     /// cost does not grow with the queue.
     fn backlog(&self, job: JobId, lanes: u32, tasks: u32) -> Reply<'_, Vec<Backlog>>;
+
+    /// Somebody wishes to see domains that others hold. Nothing changes for those; wishes are forgotten after a while.
+    fn wish(&self, domains: Vec<Domain>, now: Timestamp) -> Reply<'_, ()>;
+
+    /// Which domains of `holder` somebody wishes to see, and were not shown since.
+    fn wished(&self, holder: HolderId) -> Reply<'_, Vec<DomainKey>>;
+
+    /// A holder shows domains. What it does not hold any more is passed over, and so is what nobody wished to see.
+    fn show(&self, holder: HolderId, sights: Vec<Sight>, now: Timestamp) -> Reply<'_, ()>;
+
+    /// What was last shown of domains by those who hold them still, and when; in the order asked for.
+    fn shown(&self, domains: Vec<Domain>) -> Reply<'_, Vec<Option<(Value, Timestamp)>>>;
 }

@@ -207,11 +207,22 @@ pub struct FileTally {
     pub bytes: u64,
 }
 
+/// The right to add to the archive of a wiki: valid until somebody else claims it, or its holder is lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WikiHold {
+    /// Which wiki.
+    pub wiki: WikiId,
+    /// Who archives it, if that is a holder.
+    pub holder: Option<HolderId>,
+    /// Which claim of it.
+    pub epoch: i64,
+}
+
 /// Whether a wiki may be archived.
 #[derive(Debug, Clone, PartialEq)]
 pub enum WikiClaim {
-    /// It may; this is what is known of it now.
-    Ours(Wiki),
+    /// It may; this is what is known of it now, and the right to add to it.
+    Ours(Wiki, WikiHold),
     /// Another process archives it.
     Taken,
 }
@@ -296,7 +307,7 @@ pub trait WikiStore {
 
     /// Keeps what answers brought, and how far the archive is with it: all of it or nothing. Whoever does not hold
     /// the wiki any more is [`StoreError::Lost`](crate::StoreError::Lost).
-    fn keep_wiki(&self, wiki: WikiId, holder: Option<HolderId>, batch: Batch) -> Reply<'_, Kept>;
+    fn keep_wiki(&self, hold: WikiHold, batch: Batch) -> Reply<'_, Kept>;
 
     /// Pages after `after` that lack something: they are not whole or their past changed, their newest revision is not
     /// there, or the parent of one that came later. In the order of their numbers.
@@ -319,8 +330,9 @@ pub trait WikiStore {
     /// was deleted are gone.
     fn files_to_fetch(&self, wiki: WikiId, after: i64, limit: u32) -> Reply<'_, Vec<ListedFile>>;
 
-    /// A version of a file was fetched, or there was a problem.
-    fn settle_file(&self, file: i64, problem: Option<String>) -> Reply<'_, ()>;
+    /// A version of a file of that wiki was fetched, or there was a problem. Whoever does not hold the wiki any more is
+    /// [`StoreError::Lost`](crate::StoreError::Lost).
+    fn settle_file(&self, hold: WikiHold, file: i64, problem: Option<String>) -> Reply<'_, ()>;
 
     /// Versions of files after `after`, in the order of their numbers.
     fn wiki_files(&self, wiki: WikiId, after: i64, limit: u32) -> Reply<'_, Vec<ListedFile>>;

@@ -4,16 +4,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use comity::client::recall_crawl_delay;
+use comity::client::{known_crawl_delay, recall_crawl_delay};
+use comity::clock::Clock;
 use comity::config::{Config, RobotsPolicy};
 use comity::core::decision::Reason;
 use comity::core::domain::Domain;
 use comity::core::headers::Told;
 use comity::core::intent::Intent;
 use comity::core::outcome::{Answer, Outcome};
-use comity::core::pace::{Passed, Standing};
+use comity::core::pace::{Pace, Passed, Standing, Terms};
 use comity::core::time::{Span, Timestamp};
-use comity::gate::{self, Gate, HandsOff};
+use comity::gate::{self, Gate, HandsOff, Looker, Seen};
 use comity::store::Store;
 use comity_server::{Decision, Explained, Mint, Permit, Recorded, is_permit};
 use serde_json::{Value, json};
@@ -28,6 +29,15 @@ pub(crate) async fn check(global: &Global, config: &Config, check: Check) -> any
     let (host, intent) = (setup::host(&check.url)?, intent(&check.intent)?);
     if let Some(remote) = Remote::of(&check.server)? {
         return check_there(global, &remote, &check, intent).await;
+    }
+    if check.peek {
+        let looked = look(config, &host, |seen, terms, now| match seen {
+            Some(seen) => seen.peek(terms, intent, now),
+            None => Pace::default().peek(terms, intent, now),
+        });
+        let (reason, as_of) = looked.await?;
+        let decision = Decision::of(&config.rules().domain(&host), reason.as_ref(), None, Span::ZERO);
+        return Ok(tell_decision(global, &serde_json::to_value(decision.as_of(as_of))?));
     }
     let (gate, store) = open(config, "check", &host).await?;
     let began = gate.clock().now();
@@ -55,13 +65,13 @@ async fn decide(
     intent: Intent,
     check: &Check,
 ) -> anyhow::Result<Option<(Option<Reason>, Option<gate::Permit>)>> {
-    if !check.peek && !check.wait {
+    if !check.wait {
         let (decision, permit) = setup::in_time(gate.check(host, intent)).await?;
         return Ok(Some((decision.reason().copied(), permit)));
     }
     let reason = setup::in_time(gate.peek(host, intent)).await?;
     // An operator closed it until it is resumed: nobody waits in line for that.
-    if check.peek || reason.is_some_and(|reason| reason.until == Timestamp::MAX) {
+    if reason.is_some_and(|reason| reason.until == Timestamp::MAX) {
         return Ok(Some((reason, None)));
     }
     let mut signals = Signals::new()?;
@@ -211,10 +221,12 @@ pub(crate) async fn explain(global: &Global, config: &Config, explain: Explain) 
         tell_explained(global, &told);
         return Ok(exit::DONE);
     }
-    let (gate, _) = open(config, "explain", &host).await?;
-    let reasons = setup::in_time(gate.explain(&host, intent)).await?;
-    gate.close(HandsOff::Pass).await?;
-    let explained = Explained::of(&config.rules().domain(&host), &reasons);
+    let looked = look(config, &host, |seen, terms, now| match seen {
+        Some(seen) => seen.explain(terms, intent, now),
+        None => Pace::default().explain(terms, intent, now),
+    });
+    let (reasons, as_of) = looked.await?;
+    let explained = Explained::of(&config.rules().domain(&host), &reasons, as_of);
     tell_explained(global, &serde_json::to_value(explained)?);
     Ok(exit::DONE)
 }
@@ -235,7 +247,8 @@ fn tell_explained(global: &Global, explained: &Value) {
             format!("the next request could leave in {}", wait.about())
         }
     };
-    output::line(&format!("{}: {next}", explained["domain"].as_str().unwrap_or_default()));
+    let age = report::age(explained["as_of"].as_str());
+    output::line(&format!("{}: {next}{age}", explained["domain"].as_str().unwrap_or_default()));
     for constraint in constraints {
         let mark = if constraint["binds"] == true { "waits" } else { "  met" };
         let text = |key: &str| constraint[key].as_str().unwrap_or_default().to_owned();
@@ -275,6 +288,23 @@ fn answer(record: &Record, now: Timestamp) -> anyhow::Result<Answer> {
             exit::usage(format!("{error}, or a status such as 429"))
         })?;
     Ok(Answer { outcome, told })
+}
+
+/// Looks at a domain, whoever holds it, and leaves it to them; with when it was so.
+async fn look<T>(
+    config: &Config,
+    host: &Domain,
+    look: impl FnOnce(Option<&Seen>, Terms<'_>, Timestamp) -> T,
+) -> anyhow::Result<(T, Option<Timestamp>)> {
+    let (store, clock) = (setup::open_store(config)?, Clock::new());
+    let crawl_delay = match config.robots {
+        RobotsPolicy::Obey => known_crawl_delay(&*store, config, host, clock.now()).await?,
+        _ => Span::ZERO,
+    };
+    let seen = Looker::new(store, config.rules().clone(), clock.clone()).look(host).await?;
+    let (terms, now) = (Terms { rule: config.rules().rule(host), crawl_delay }, clock.now());
+    let as_of = seen.as_ref().map_or(Some(now), |seen| seen.as_of);
+    Ok((look(seen.as_ref(), terms, now), as_of))
 }
 
 async fn open(config: &Config, name: &str, host: &Domain) -> anyhow::Result<(Gate, Arc<dyn Store>)> {

@@ -4,8 +4,7 @@ use comity::clock::Clock;
 use comity::config::Config;
 use comity::core::pace::{Pace, Pinned, Terms};
 use comity::core::time::{Span, Timestamp};
-use comity::gate::HandsOff;
-use comity::store::domains::DomainRow;
+use comity::gate::{HandsOff, Live, Looker, Seen};
 use serde_json::{Value, json};
 
 use super::{report, table};
@@ -89,42 +88,53 @@ async fn change(
 async fn list(global: &Global, config: &Config, like: String, limit: u32) -> anyhow::Result<u8> {
     let store = setup::open_store(config)?;
     let rows = store.list_domains(like, String::new(), limit).await?;
-    let now = Clock::new().now();
+    let clock = Clock::new();
+    let seen = Looker::new(store, config.rules().clone(), clock.clone()).see(rows).await?;
+    let now = clock.now();
     if global.json {
-        let rows: Vec<Value> = rows.iter().map(|row| object(row, now)).collect();
+        let rows: Vec<Value> = seen.iter().map(|seen| object(config, seen, now)).collect();
         output::object(&json!({ "domains": rows }));
         return Ok(exit::DONE);
     }
-    if rows.is_empty() {
+    if seen.is_empty() {
         output::line("no such domains yet");
     }
-    table::align(&rows.iter().map(|row| [row.domain.to_string(), sentence(row, now)]).collect::<Vec<_>>());
+    let line = |seen: &Seen| [seen.row.domain.clone(), sentence(config, seen, now)];
+    table::align(&seen.iter().map(line).collect::<Vec<_>>());
     Ok(exit::DONE)
 }
 
 async fn show(global: &Global, config: &Config, domain: &str) -> anyhow::Result<u8> {
     let host = setup::host(domain)?;
-    let store = setup::open_store(config)?;
-    let name = config.rules().domain(&host);
-    let Some(row) = store.find_domain(name.clone()).await? else {
+    let (store, clock) = (setup::open_store(config)?, Clock::new());
+    let Some(seen) = Looker::new(store, config.rules().clone(), clock.clone()).look(&host).await? else {
+        let name = config.rules().domain(&host);
         return Err(exit::usage(format!("domain = {domain:?}: nothing is known of {name} yet")));
     };
-    let now = Clock::new().now();
+    let now = clock.now();
     if global.json {
-        output::object(&object(&row, now));
+        output::object(&object(config, &seen, now));
     } else {
-        output::line(&format!("{}  {}", row.domain, sentence(&row, now)));
+        output::line(&format!("{}  {}", seen.row.domain, sentence(config, &seen, now)));
     }
     Ok(exit::DONE)
 }
 
-fn object(row: &DomainRow, now: Timestamp) -> Value {
+/// What was seen of a domain, unless its holder did not show it.
+fn shown(config: &Config, seen: &Seen, now: Timestamp) -> Option<Live> {
+    seen.as_of.and_then(|_| seen.live(config.rules(), now))
+}
+
+fn object(config: &Config, seen: &Seen, now: Timestamp) -> Value {
     let time = |at: Option<Timestamp>| at.map(|at| at.to_string());
-    let pace = row.pace.as_deref().and_then(|bytes| Pace::decode(bytes).ok());
+    let (row, live) = (&seen.row, shown(config, seen, now));
+    let (delay, floor) =
+        live.as_ref().map_or((row.kept.delay, row.kept.floor), |live| (live.delay, live.floor));
+    let next = live.as_ref().map(|live| live.next_available(now)).filter(|next| *next != Timestamp::MAX);
     json!({
         "domain": row.domain,
-        "adaptive_delay_seconds": row.kept.delay.as_secs_f64(),
-        "adaptive_delay_floor_seconds": row.kept.floor.as_secs_f64(),
+        "adaptive_delay_seconds": delay.as_secs_f64(),
+        "adaptive_delay_floor_seconds": floor.as_secs_f64(),
         "server_until": time(row.kept.server.map(|(until, _)| until)),
         "pinned": row.steering.pinned,
         "paused": row.steering.paused_at(now).is_some(),
@@ -132,21 +142,27 @@ fn object(row: &DomainRow, now: Timestamp) -> Value {
         "holder": row.holder,
         "epoch": row.epoch,
         "waiting": row.waiting,
-        "success_streak": pace.as_ref().map(|pace| pace.learned().success_streak()),
-        "error_streak": pace.as_ref().map(|pace| pace.learned().error_streak()),
-        "last_success": time(pace.as_ref().and_then(Pace::last_success)),
-        "last_request": time(pace.as_ref().and_then(Pace::last_start)),
+        "success_streak": live.as_ref().map(|live| live.streaks.success),
+        "error_streak": live.as_ref().map(|live| live.streaks.error),
+        "next_available": time(next),
+        "last_success": time(live.as_ref().and_then(|live| live.last_success)),
+        "last_request": time(live.as_ref().and_then(|live| live.last_start)),
+        "as_of": time(seen.as_of),
+        "age_ms": seen.as_of.map(|as_of| now.since(as_of).as_millis_up()),
     })
 }
 
-fn sentence(row: &DomainRow, now: Timestamp) -> String {
+fn sentence(config: &Config, seen: &Seen, now: Timestamp) -> String {
     let mut parts = Vec::new();
-    match row.kept.delay.is_zero() {
+    let row = &seen.row;
+    let live = shown(config, seen, now);
+    let (delay, floor) = live.map_or((row.kept.delay, row.kept.floor), |live| (live.delay, live.floor));
+    match delay.is_zero() {
         true => parts.push("nothing learnt".to_owned()),
-        false => parts.push(format!("learned delay {}", row.kept.delay)),
+        false => parts.push(format!("learned delay {delay}")),
     }
-    if !row.kept.floor.is_zero() {
-        parts.push(format!("floor {}", row.kept.floor));
+    if !floor.is_zero() {
+        parts.push(format!("floor {floor}"));
     }
     if row.steering.pinned {
         parts.push("pinned".to_owned());
@@ -163,7 +179,11 @@ fn sentence(row: &DomainRow, now: Timestamp) -> String {
         parts.push(format!("{} tasks wait", row.waiting));
     }
     if let Some(holder) = &row.holder {
-        parts.push(format!("held by {holder}"));
+        let shown = match seen.as_of {
+            Some(as_of) => format!(" ({} ago)", now.since(as_of).about()),
+            None => " (which does not answer)".to_owned(),
+        };
+        parts.push(format!("held by {holder}{shown}"));
     }
     parts.join(", ")
 }

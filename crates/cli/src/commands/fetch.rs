@@ -30,7 +30,7 @@ use crate::{exit, output, setup};
 pub(crate) async fn run(global: &Global, fetch: Fetch) -> anyhow::Result<u8> {
     let config = setup::config(global, given(&fetch, None))?;
     output::log(&config.log, global);
-    let store = setup::open_store(&config)?;
+    let store = setup::open_store_to_work(&config)?;
     let known = match &fetch.job {
         Some(name) => store.find_job(name.clone()).await?,
         None => None,

@@ -1,6 +1,7 @@
 //! How jobs are told, to people and to machines.
 
-use comity::core::time::Timestamp;
+use comity::clock::Clock;
+use comity::core::time::{Span, Timestamp};
 use comity::store::jobs::Job;
 use serde_json::{Value, json};
 
@@ -43,4 +44,16 @@ pub(crate) fn progress(job: &Job) -> String {
 /// A moment in whole seconds.
 pub(crate) fn moment(at: Timestamp) -> String {
     Timestamp::from_secs(at.as_micros().div_euclid(1_000_000)).to_string()
+}
+
+/// How old something is, for the end of a sentence; nothing when it is as good as now.
+pub(crate) fn age(as_of: Option<&str>) -> String {
+    match as_of.map(Timestamp::parse) {
+        Some(Ok(as_of)) => match Clock::new().now().since(as_of) {
+            age if age < Span::from_millis(500) => String::new(),
+            age => format!(" (as of {} ago)", age.about()),
+        },
+        Some(Err(_)) => String::new(),
+        None => " (as it was saved: the process that holds it did not answer)".to_owned(),
+    }
 }

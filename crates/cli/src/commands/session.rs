@@ -50,7 +50,7 @@ pub(crate) fn config(global: &Global, keep: &Keep) -> anyhow::Result<Config> {
 
 impl Session {
     pub(crate) async fn begin(config: Config, name: &str) -> anyhow::Result<Self> {
-        let store = setup::open_store(&config)?;
+        let store = setup::open_store_to_work(&config)?;
         Self::on(store, config, name).await
     }
 

@@ -24,13 +24,13 @@ pub(crate) async fn run(global: &Global, config: &Config, top: &Top) -> anyhow::
     let store = setup::open_store(config)?;
     let clock = Clock::new();
     if global.json {
-        let seen = Seen::look(&*store, clock.now()).await?;
+        let seen = Seen::look(&*store).await?;
         output::object(&seen.object());
         return Ok(exit::DONE);
     }
     if top.once || !std::io::stderr().is_terminal() {
         let canvas = Canvas { columns: COLUMNS, rows: ROWS, coloured: false, unicode: output::is_unicode() };
-        let seen = Seen::look(&*store, clock.now()).await?;
+        let seen = Seen::look(&*store).await?;
         seen.draw(&store.place(), clock.now(), canvas).iter().for_each(|line| output::line(line));
         return Ok(exit::DONE);
     }
@@ -45,7 +45,7 @@ pub(crate) async fn run(global: &Global, config: &Config, top: &Top) -> anyhow::
             _ = tick.tick() => {
                 let now = clock.now();
                 if now.since(looked_at) >= LOOK {
-                    (seen, looked_at) = (Seen::look(&*store, now).await?, now);
+                    (seen, looked_at) = (Seen::look(&*store).await?, now);
                 }
                 output::draw_view(seen.draw(&store.place(), now, live::canvas()));
             }
@@ -62,8 +62,8 @@ struct Seen {
 }
 
 impl Seen {
-    async fn look(store: &dyn Store, now: Timestamp) -> anyhow::Result<Self> {
-        let working = store.working(now).await?.into_iter().map(|working| {
+    async fn look(store: &dyn Store) -> anyhow::Result<Self> {
+        let working = store.working().await?.into_iter().map(|working| {
             // A newer version may tell what is not understood here; that it runs is still true.
             let status =
                 working.told.as_ref().and_then(|(told, _)| serde_json::from_value(told.clone()).ok());

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::comity::{Done, World, list};
-use crate::log::{counts, told, wait_until};
+use crate::log::{assert_spaced, counts, told, wait_until};
 use crate::nginx::Nginx;
 
 #[track_caller]
@@ -40,7 +40,7 @@ fn locked_by_another_program() {
     let (world, nginx) = (World::new(), Nginx::start(""));
     world.run(&["jobs", "list"]).expect(0);
     let input = world.write("list", &list(&nginx.url(), "p", 60));
-    let running = world.start(&[
+    let mut running = world.command(&[
         "fetch",
         "--input",
         input.to_str().unwrap(),
@@ -53,6 +53,8 @@ fn locked_by_another_program() {
         "--format",
         "none",
     ]);
+    running.env("COMITY_UPKEEP_PATIENCE", "4s");
+    let running = world.begin(running);
     nginx.wait_for(3);
     let lock = world.sql();
     lock.execute_batch("BEGIN EXCLUSIVE").unwrap();
@@ -69,6 +71,35 @@ fn locked_by_another_program() {
     let log = nginx.log();
     let counts = counts(&log);
     assert_eq!(counts.len(), 60, "{}", told(&log));
+}
+
+/// B83: a fetch ended when another program kept the store locked for ten seconds, and had to be started again.
+#[test]
+fn a_store_that_is_locked_for_a_while_pauses_a_fetch() {
+    let (world, nginx) = (World::new(), Nginx::start(""));
+    let input = world.write("list", &list(&nginx.url(), "p", 60));
+    let input = input.to_str().unwrap();
+    let mut fetch = world.start(&[
+        "fetch", "--input", input, "--job", "one", "--delay", "300ms", "--robots", "ignore", "--format",
+        "none",
+    ]);
+    nginx.wait_for(3);
+    let lock = world.sql();
+    lock.execute_batch("BEGIN IMMEDIATE").unwrap();
+    // Longer than it may send without the store, and longer than anybody waited before.
+    std::thread::sleep(Duration::from_secs(12));
+    let sent = nginx.log().len();
+    std::thread::sleep(Duration::from_secs(4));
+    assert_eq!(nginx.log().len(), sent, "nothing is sent meanwhile:\n{}", told(&nginx.log()));
+    assert!(!fetch.is_over(), "{}", fetch.said());
+    lock.execute_batch("ROLLBACK").unwrap();
+    let done = fetch.wait().expect(0);
+    let notice = "locked by another program; waiting up to 10m for it, and nothing is sent meanwhile";
+    assert_eq!(done.stderr.matches(notice).count(), 1, "{}", done.stderr);
+    let log = nginx.log();
+    assert_spaced(&log, 300);
+    assert_eq!(counts(&log).len(), 60, "{}", told(&log));
+    assert!(log.len() <= 61, "fetched again:\n{}", told(&log));
 }
 
 /// B74
@@ -91,7 +122,7 @@ fn full_in_the_middle_of_a_run() {
     let store = mount.path.join("comity.db");
     let url = format!("sqlite:{}", store.display());
     let input = world.write("list", &list(&nginx.url(), "p", 150));
-    let fetch = world.start(&[
+    let mut fetch = world.command(&[
         "fetch",
         "--input",
         input.to_str().unwrap(),
@@ -106,6 +137,8 @@ fn full_in_the_middle_of_a_run() {
         "--out",
         "pages",
     ]);
+    fetch.env("COMITY_UPKEEP_PATIENCE", "2s");
+    let fetch = world.begin(fetch);
     nginx.wait_for(20);
     mount.fill();
     assert_told(fetch.wait(), &store, "the disk is full");
@@ -114,6 +147,28 @@ fn full_in_the_middle_of_a_run() {
     mount.free();
     let done = world.run(&["--json", "fetch", "--job", "one", "--store", &url]).expect(0);
     assert_eq!(done.json()["fetched"], 150);
+    let log = nginx.log();
+    assert_eq!(counts(&log).len(), 150, "{}", told(&log));
+    assert!(log.len() <= 152, "fetched again:\n{}", told(&log));
+}
+
+/// B83: room that is made while it waits is enough.
+#[test]
+fn full_for_a_while() {
+    let (world, mount, nginx) = (World::new(), Mount::tmpfs("24m"), Nginx::start(""));
+    let store = mount.path.join("comity.db");
+    let url = format!("sqlite:{}", store.display());
+    let input = world.write("list", &list(&nginx.url(), "p", 150));
+    let input = input.to_str().unwrap();
+    let fetch = world.start(&[
+        "fetch", "--input", input, "--store", &url, "--delay", "20ms", "--robots", "ignore", "--out", "pages",
+    ]);
+    nginx.wait_for(20);
+    mount.fill();
+    wait_until("it says what it waits for", || fetch.said().contains("the disk is full; waiting up to 10m"));
+    assert!(nginx.log().len() < 150, "it ended before the disk was full");
+    mount.free();
+    fetch.wait().expect(0);
     let log = nginx.log();
     assert_eq!(counts(&log).len(), 150, "{}", told(&log));
     assert!(log.len() <= 152, "fetched again:\n{}", told(&log));

@@ -8,9 +8,9 @@ use comity_core::intent::Intent;
 use comity_core::line::Owner;
 use comity_core::task::JobId;
 use comity_core::time::{Span, Timestamp};
-use comity_store::Store;
 use comity_store::robots::RobotsRow;
 use comity_store::tasks::Lead;
+use comity_store::{Store, StoreError};
 use tokio::sync::{OnceCell, Semaphore};
 use url::Url;
 
@@ -289,23 +289,30 @@ pub(crate) fn place(url: &Url, lead: Lead) -> String {
 
 /// Takes the crawl-delay of a host from the files that other processes fetched.
 pub async fn recall_crawl_delay(gate: &Gate, store: &dyn Store, config: &Config, host: &Domain) {
-    let now = gate.clock().now();
+    // When nobody knows, what is known here stays.
+    if let Ok(delay) = known_crawl_delay(store, config, host, gate.clock().now()).await {
+        gate.set_crawl_delay(host, delay);
+    }
+}
+
+/// The crawl-delay of a host, as far as any process on the store knows.
+pub async fn known_crawl_delay(
+    store: &dyn Store,
+    config: &Config,
+    host: &Domain,
+    now: Timestamp,
+) -> Result<Span, StoreError> {
     let mut delay = Span::ZERO;
     // A domain stands for its `www.` too.
     let spellings = ["https://", "http://", "https://www.", "http://www."];
     for origin in spellings.map(|scheme| format!("{scheme}{host}")) {
-        let row = match store.robots(origin).await {
-            Ok(Some(row)) => row,
-            Ok(None) => continue,
-            // Then nobody knows, and what is known here stays.
-            Err(_) => return,
-        };
+        let Some(row) = store.robots(origin).await? else { continue };
         if row.fetched_at <= now && now.since(row.fetched_at) < KEPT && verdict(row.status) == Verdict::Read {
             let rules = Robots::parse(&row.body, &product(config));
             delay = delay.max(rules.crawl_delay().unwrap_or_default());
         }
     }
-    gate.set_crawl_delay(host, delay);
+    Ok(delay)
 }
 
 /// The name by which robots.txt files know us.

@@ -35,7 +35,7 @@ use crate::transport::{self, Proxies, ProxyError, Transport, TransportError};
 
 use keeper::GIVEN_UP_MAX;
 pub(crate) use keeper::{Asker, Keeper, LATER, place};
-pub use keeper::{RobotsUnavailable, recall_crawl_delay};
+pub use keeper::{RobotsUnavailable, known_crawl_delay, recall_crawl_delay};
 
 /// A polite HTTP client. Clones share one gate, one set of connections and one memory of robots.txt files.
 ///

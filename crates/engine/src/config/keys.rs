@@ -77,7 +77,7 @@ const fn key(path: &'static str, default: &'static str, meaning: &'static str) -
 }
 
 /// Every key, in the order of the reference. Those of `default` are also those of a domain.
-pub const KEYS: [Key; 61] = [
+pub const KEYS: [Key; 62] = [
     key("store", r#""sqlite:comity.db""#, r#"Where everything is kept: "sqlite:FILE" or "memory:"."#),
     key(
         "profile",
@@ -182,6 +182,11 @@ pub const KEYS: [Key; 61] = [
     ),
     key("scrape.out", r#""comity-items""#, "The folder that scraped pages are kept in."),
     key("scrape.format", r#""files""#, r#"How scraped pages are kept: "files", "warc" or "none"."#),
+    key(
+        "upkeep.patience",
+        r#""10m""#,
+        "How long work waits for a store that is locked, full or away before it ends.",
+    ),
     key("warc.file_max", r#""1GiB""#, "The size from which a WARC file is followed by another."),
     key("http.user_agent", r#""Comity/0.1""#, "What we call ourselves to sites."),
     key(

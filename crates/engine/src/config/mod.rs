@@ -36,7 +36,7 @@ pub use private::PrivateAllowance;
 pub use secret::{StoreUrl, exposed, has_password, without_password};
 pub use settings::{
     ArchiveFormat, HttpSettings, JobSettings, LogFormat, LogLevel, LogSettings, RobotsPolicy, ScrapeSettings,
-    ServeSettings, WarcSettings,
+    ServeSettings, UpkeepSettings, WarcSettings,
 };
 pub use size::Size;
 pub use token::{Role, Token};
@@ -73,6 +73,8 @@ pub struct Config {
     pub job: JobSettings,
     /// `[scrape]`
     pub scrape: ScrapeSettings,
+    /// `[upkeep]`
+    pub upkeep: UpkeepSettings,
     /// `[warc]`
     pub warc: WarcSettings,
     /// `[http]`
@@ -149,6 +151,7 @@ impl Default for Config {
             robots: RobotsPolicy::default(),
             job: JobSettings::default(),
             scrape: ScrapeSettings::default(),
+            upkeep: UpkeepSettings::default(),
             warc: WarcSettings::default(),
             http: HttpSettings::default(),
             serve: ServeSettings::default(),

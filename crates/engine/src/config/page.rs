@@ -109,7 +109,7 @@ everything that is wrong at once; `comity config reference` prints a file with e
 A duration is a number and a unit: `\"250ms\"`, `\"3s\"`, `\"10m\"`, `\"8h\"`, `\"7d\"`. In a variable, lists are separated by commas.
 ";
 
-const SECTIONS: [(&str, &str); 6] = [
+const SECTIONS: [(&str, &str); 7] = [
     ("", "Before the first `[table]` of the file."),
     (
         "default",
@@ -118,6 +118,7 @@ const SECTIONS: [(&str, &str); 6] = [
     ),
     ("job", "For `comity fetch`, and for whatever else works on tasks."),
     ("scrape", "For `comity run` and `comity scrape`."),
+    ("upkeep", "For `comity fetch`, `comity run`, `comity scrape` and `comity wiki`."),
     ("http", "How requests are sent."),
     ("serve", "For `comity serve`; [service.md](service.md) tells about it."),
 ];

@@ -81,6 +81,13 @@ impl ArchiveFormat {
     }
 }
 
+/// `[upkeep]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UpkeepSettings {
+    /// How long work waits for a store that is locked, full or away.
+    pub patience: Span,
+}
+
 /// `[warc]`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WarcSettings {
@@ -217,6 +224,7 @@ impl Config {
             "scrape.max_wait" => scrape.max_wait = value::wait(value, A_DAY)?,
             "scrape.out" => scrape.out = value::folder(value)?,
             "scrape.format" => scrape.format = value::word(value, &ARCHIVES)?,
+            "upkeep.patience" => self.upkeep.patience = value::span(value, A_DAY)?,
             "warc.file_max" => self.warc.file_max = value::size(value, FILE_MIN..=FILE_MAX)?,
             "http.user_agent" => http.user_agent = value::agent(value)?,
             "http.contact" => http.contact = value::contact(value)?,
@@ -266,6 +274,12 @@ impl Default for ScrapeSettings {
             out: PathBuf::from("comity-items"),
             format: ArchiveFormat::Files,
         }
+    }
+}
+
+impl Default for UpkeepSettings {
+    fn default() -> Self {
+        Self { patience: Span::from_mins(10) }
     }
 }
 

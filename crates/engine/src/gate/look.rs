@@ -2,16 +2,16 @@
 
 use std::collections::HashMap;
 
-use comity_core::decision::Limit;
+use comity_core::decision::{Limit, Reason};
 use comity_core::domain::Domain;
 use comity_core::intent::Intent;
 use comity_core::pace::{Pace, Terms};
-use comity_core::rule::RuleTable;
+use comity_core::rule::{Rule, RuleTable};
 use comity_core::time::{Span, Timestamp};
 use comity_store::status::Backlog;
 
-use super::Gate;
-use super::state::State;
+use super::state::{self, State};
+use super::{Gate, GateError, Seen};
 use crate::event::Streaks;
 use crate::lock;
 use crate::status::{HeldBack, Status, Work};
@@ -92,27 +92,85 @@ impl Gate {
         pace.wait(terms, Intent::Fetch, self.now())
     }
 
+    /// What would keep a request to `host` from leaving now, callers in line included; `None` when nothing would.
+    /// Nothing is reserved (B3), and nobody hands a domain over for it (B81).
+    pub async fn peek(&self, host: &Domain, intent: Intent) -> Result<Option<Reason>, GateError> {
+        Ok(self.peek_as_of(host, intent).await?.0)
+    }
+
+    /// The same, with when that was known; nothing when another process has the domain and did not show it.
+    pub async fn peek_as_of(
+        &self,
+        host: &Domain,
+        intent: Intent,
+    ) -> Result<(Option<Reason>, Option<Timestamp>), GateError> {
+        let (rule, domain) = self.rule_and_domain(host);
+        let here = |state: &State, terms: Terms<'_>, now: Timestamp| match now >= state.valid_until {
+            true => Some(state::changing_hands(now)),
+            false => state.dispatch.peek(&domain, terms, intent, now),
+        };
+        let elsewhere = |pace: &Seen, terms: Terms<'_>, now: Timestamp| pace.peek(terms, intent, now);
+        let unknown = |terms: Terms<'_>, now: Timestamp| Pace::default().peek(terms, intent, now);
+        self.look_wherever(host, rule, &domain, here, elsewhere, unknown).await
+    }
+
+    /// Every constraint on the next request to `host`, the binding one first (B2). Nothing is reserved, and nobody hands a
+    /// domain over for it (B81).
+    pub async fn explain(&self, host: &Domain, intent: Intent) -> Result<Vec<Reason>, GateError> {
+        Ok(self.explain_as_of(host, intent).await?.0)
+    }
+
+    /// The same, with when that was known; nothing when another process has the domain and did not show it.
+    pub async fn explain_as_of(
+        &self,
+        host: &Domain,
+        intent: Intent,
+    ) -> Result<(Vec<Reason>, Option<Timestamp>), GateError> {
+        let (rule, domain) = self.rule_and_domain(host);
+        let unknown = |terms: Terms<'_>, now: Timestamp| Pace::default().explain(terms, intent, now);
+        let here = |state: &State, terms: Terms<'_>, now: Timestamp| {
+            let paces = state.dispatch.paces();
+            let pace = paces.find(&domain).and_then(|id| paces.pace(id));
+            pace.map_or_else(|| unknown(terms, now), |pace| pace.explain(terms, intent, now))
+        };
+        let elsewhere = |pace: &Seen, terms: Terms<'_>, now: Timestamp| pace.explain(terms, intent, now);
+        self.look_wherever(host, rule, &domain, here, elsewhere, unknown).await
+    }
+
+    /// Looks at a domain that is held here, or else at what is to be seen of it.
+    async fn look_wherever<T>(
+        &self,
+        host: &Domain,
+        rule: &Rule,
+        domain: &Domain,
+        here: impl Fn(&State, Terms<'_>, Timestamp) -> T,
+        elsewhere: impl Fn(&Seen, Terms<'_>, Timestamp) -> T,
+        unknown: impl Fn(Terms<'_>, Timestamp) -> T,
+    ) -> Result<(T, Option<Timestamp>), GateError> {
+        let crawl_delay = {
+            let (state, now) = (self.lock(), self.now());
+            let crawl_delay = state.crawl_delay(host);
+            if state.is_held(domain) {
+                return Ok((here(&state, Terms { rule, crawl_delay }, now), Some(now)));
+            }
+            crawl_delay
+        };
+        let Some(looker) = self.looker() else { return Err(GateError::Closed) };
+        let seen = looker.look(host).await?;
+        let (terms, now) = (Terms { rule, crawl_delay }, self.now());
+        Ok(match seen {
+            Some(seen) => (elsewhere(&seen, terms, now), seen.as_of),
+            None => (unknown(terms, now), Some(now)),
+        })
+    }
+
     /// A domain as it is now; `None` when it is not held here.
     pub fn look(&self, domain: &Domain) -> Option<Live> {
         let state = self.lock();
         let id = state.dispatch.paces().find(domain)?;
         let pace = state.dispatch.paces().pace(id)?;
         let (terms, now) = (self.whole(&state).terms(domain), self.now());
-        Some(Live {
-            spacing: pace.spacing(terms),
-            delay: pace.learned().delay(),
-            floor: pace.learned().floor(),
-            penalties: pace.penalties(),
-            streaks: Streaks::of(pace),
-            in_flight: pace.in_flight(now),
-            waiting: state.dispatch.waiting(id),
-            wait: pace.wait(terms, Intent::Fetch, now),
-            pinned: pace.learned().pinned(),
-            paused_until: pace.paused_at(now),
-            server_until: pace.server_until(),
-            last_start: pace.last_start(),
-            last_success: pace.last_success(),
-        })
+        Some(Live::of(pace, terms, state.dispatch.waiting(id), now))
     }
 
     /// All domains at a glance, with the `slowest` slowest ones.
@@ -126,6 +184,24 @@ impl Gate {
         let Counted { domains, waiting, in_flight } = counted;
         let slow = |(domain, (spacing, wait)): (&Domain, _)| Slow { domain: domain.clone(), spacing, wait };
         Survey { domains, waiting, in_flight, slowest: worst.into_iter().map(slow).collect() }
+    }
+
+    /// The same, with the slowest domains of all processes on the store, as they published them (B81).
+    pub async fn survey_all(&self, slowest: usize) -> Survey {
+        let mut survey = self.survey(slowest);
+        let Some(looker) = self.looker() else { return survey };
+        // When the store does not tell, what is known here is still true.
+        let mut others = looker.slowest().await.unwrap_or_default();
+        {
+            let state = self.lock();
+            others.retain(|(domain, ..)| !state.is_held(domain));
+        }
+        let slow = |(domain, spacing, wait)| Slow { domain, spacing, wait };
+        survey.slowest.extend(others.into_iter().map(slow));
+        let weight = |slow: &Slow| slow.spacing.max(slow.wait);
+        survey.slowest.sort_by(|a, b| (weight(b), &a.domain).cmp(&(weight(a), &b.domain)));
+        survey.slowest.truncate(slowest);
+        survey
     }
 
     /// What this process is at, with at most `limit` of the domains that hold it back.
@@ -151,7 +227,7 @@ impl Gate {
 
     /// Counts what there is of all domains, and finds those that `weigh` most, the heaviest first; with how many more
     /// weigh anything.
-    fn walk<'a, T>(
+    pub(super) fn walk<'a, T>(
         &self,
         state: &'a State,
         now: Timestamp,
@@ -213,7 +289,7 @@ impl Gate {
     }
 
     /// What domains are shown by.
-    fn whole<'a>(&'a self, state: &'a State) -> Whole<'a> {
+    pub(super) fn whole<'a>(&'a self, state: &'a State) -> Whole<'a> {
         let rules = &*self.0.rules;
         let mut of_groups: HashMap<&Domain, Span> = HashMap::new();
         if rules.has_groups() {
@@ -229,7 +305,7 @@ impl Gate {
 }
 
 /// The terms of domains as a whole. What leaves goes by those of its host; a group is shown by the longest of them.
-struct Whole<'a> {
+pub(super) struct Whole<'a> {
     rules: &'a RuleTable,
     state: &'a State,
     /// The longest crawl-delay of each group.
@@ -237,7 +313,7 @@ struct Whole<'a> {
 }
 
 impl<'a> Whole<'a> {
-    fn terms(&self, domain: &Domain) -> Terms<'a> {
+    pub(super) fn terms(&self, domain: &Domain) -> Terms<'a> {
         let of_group = self.of_groups.get(domain).copied();
         let crawl_delay = of_group.unwrap_or_else(|| self.state.crawl_delay(domain));
         Terms { rule: self.rules.rule_of(domain), crawl_delay }
@@ -246,7 +322,7 @@ impl<'a> Whole<'a> {
 
 /// What there is of all domains together.
 #[derive(Debug, Default)]
-struct Counted {
+pub(super) struct Counted {
     domains: usize,
     waiting: usize,
     in_flight: usize,

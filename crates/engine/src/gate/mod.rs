@@ -8,7 +8,7 @@
 //! - here: asking and waiting; `record`: what came of it
 //! - `state`: what the lock protects
 //! - `permit`: the right to send, given back by itself when it is dropped
-//! - `look`: what people and metrics want to know of it
+//! - `look`: what people and metrics want to know of it; `sight`: the same of domains that others hold, or nobody
 //! - `tenancy`: holding domains in a store that other processes use too; `upkeep`: what that takes all the time
 //!
 //! What is fetched, and how, is not known here.
@@ -17,6 +17,7 @@ mod block;
 mod look;
 mod permit;
 mod record;
+mod sight;
 mod state;
 mod tenancy;
 mod upkeep;
@@ -26,7 +27,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::task::{Context, Poll};
 
-use comity_core::decision::{Decision, Reason};
+use comity_core::decision::Decision;
 use comity_core::domain::Domain;
 use comity_core::intent::Intent;
 use comity_core::line::{Lane, Owner, Place};
@@ -47,6 +48,7 @@ use crate::status::Work;
 pub use look::{Live, Slow, Survey};
 pub use permit::Permit;
 pub(crate) use permit::Recall;
+pub use sight::{Looker, Seen};
 pub(crate) use state::{Errand, Waiter};
 pub use tenancy::{GateError, HandsOff};
 pub(crate) use tenancy::{Parted, Taker};
@@ -232,34 +234,20 @@ impl Gate {
         Ok((decision, permit))
     }
 
-    /// What would keep a request to `host` from leaving now, callers in line included; `None` when nothing would.
-    /// Nothing is reserved (B3).
-    pub async fn peek(&self, host: &Domain, intent: Intent) -> Result<Option<Reason>, GateError> {
-        let (rule, domain) = self.rule_and_domain(host);
-        let state = self.lock_held(&domain, host).await?;
-        let now = self.now();
-        if now >= state.valid_until {
-            return Ok(Some(state::changing_hands(now)));
-        }
-        let crawl_delay = state.crawl_delay(host);
-        Ok(state.dispatch.peek(&domain, Terms { rule, crawl_delay }, intent, now))
-    }
-
-    /// Every constraint on the next request to `host`, the binding one first (B2). Nothing is reserved.
-    pub async fn explain(&self, host: &Domain, intent: Intent) -> Result<Vec<Reason>, GateError> {
-        self.with_pace(host, |pace, terms, now| pace.explain(terms, intent, now)).await
-    }
-
-    /// Looks at the pace of `host`, or changes it by an operator's hand; what is to be kept of it is saved.
+    /// Changes the pace of `host` by an operator's hand; what is to be kept of it is saved. Whoever has the domain hands it
+    /// over for that.
     pub async fn with_pace<T>(
         &self,
         host: &Domain,
         change: impl FnOnce(&mut Pace, Terms<'_>, Timestamp) -> T,
     ) -> Result<T, GateError> {
         let domain = self.0.rules.domain(host);
-        let state = self.lock_held(&domain, host).await?;
-        let changed = self.change(state, &domain, host, change).ok_or(GateError::Closed)?;
-        self.until_saved(&domain).await?;
+        let (changed, life) = {
+            let state = self.lock_held(&domain, host).await?;
+            let life = state.life;
+            (self.change(state, &domain, host, change).ok_or(GateError::Closed)?, life)
+        };
+        self.until_saved(&domain, life).await?;
         Ok(changed)
     }
 

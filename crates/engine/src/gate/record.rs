@@ -40,19 +40,26 @@ impl Gate {
         &self,
         host: &Domain,
         answer: &Answer,
-        record: impl FnOnce(&mut Pace, Terms<'_>, Timestamp) -> Recorded,
+        record: impl Fn(&mut Pace, Terms<'_>, Timestamp) -> Recorded + Sync,
     ) -> Result<Recorded, GateError> {
         let (rule, domain) = self.rule_and_domain(host);
-        let recorded = {
-            let state = self.lock_held(&domain, host).await?;
-            let terms = Terms { rule, crawl_delay: state.crawl_delay(host) };
-            self.record_in(state, &domain, terms, answer, record)?
-        };
-        // Whoever is told that a server's word was heard can rely on it, whatever happens to us (B37).
-        if recorded.server_until.is_some() {
-            self.until_saved(&domain).await?;
+        loop {
+            let (recorded, life) = {
+                let state = self.lock_held(&domain, host).await?;
+                let life = state.life;
+                let terms = Terms { rule, crawl_delay: state.crawl_delay(host) };
+                (self.record_in(state, &domain, terms, answer, &record)?, life)
+            };
+            // Whoever is told that a server's word was heard can rely on it, whatever happens to us (B37).
+            if recorded.server_until.is_none() {
+                return Ok(recorded);
+            }
+            match self.until_saved(&domain, life).await {
+                // What we knew went with the domain: whoever has it now hears of it.
+                Err(GateError::Lost) => {}
+                saved => return saved.map(|()| recorded),
+            }
         }
-        Ok(recorded)
     }
 
     fn record_in(

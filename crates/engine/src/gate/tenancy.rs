@@ -32,6 +32,9 @@ pub enum GateError {
     /// The gate was closed.
     #[error("the gate is closed")]
     Closed,
+    /// The domain was lost to another process before a change was saved.
+    #[error("another process took the domain over before this was saved; try again")]
+    Lost,
 }
 
 /// How a process takes its hands off its domains.
@@ -130,7 +133,13 @@ impl Gate {
             match tenancy.runtime.spawn(taking).await.unwrap_or(Err(StoreError::Closed)) {
                 Ok(true) => return Ok(()),
                 Ok(false) | Err(StoreError::Lost) => changed.await,
-                Err(error) => return Err(error.into()),
+                Err(error) => {
+                    // It may be ours or not, so nothing is sent until another gate has looked.
+                    if matches!(error, StoreError::Uncertain { .. }) {
+                        tenancy.fail(error.clone());
+                    }
+                    return Err(error.into());
+                }
             }
         }
     }
@@ -287,8 +296,9 @@ impl Gate {
         !self.has_failed() && self.now() < self.lock().valid_until
     }
 
-    /// Waits until what must not be lost of a domain is in the store.
-    pub(super) async fn until_saved(&self, domain: &Domain) -> Result<(), GateError> {
+    /// Waits until what must not be lost of a domain is in the store, if it changed in that life. An error when
+    /// everything was lost before.
+    pub(super) async fn until_saved(&self, domain: &Domain, life: u64) -> Result<(), GateError> {
         let Some(tenancy) = &self.0.tenancy else { return Ok(()) };
         loop {
             let saved = tenancy.saved.notified();
@@ -299,8 +309,11 @@ impl Gate {
             }
             {
                 let state = self.lock();
+                if state.life != life {
+                    return Err(if state.is_closed() { GateError::Closed } else { GateError::Lost });
+                }
                 let id = state.dispatch.paces().find(domain);
-                // What is not held any more was released, and saved with that.
+                // Nothing is handed over before it is saved.
                 let tenure = id.and_then(|id| state.tenures.get(&id));
                 if tenure.is_none_or(|tenure| tenure.must_save == 0) {
                     return Ok(());

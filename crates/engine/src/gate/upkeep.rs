@@ -40,6 +40,7 @@ pub(super) async fn upkeep(gate: Weak<Inner>) {
             if seen != version || now.since(told_at) >= LOOK {
                 let wanted = tenancy.store.wanted(tenancy.holder()).await?;
                 mark_wanted(&inner, &wanted);
+                show(&inner, tenancy).await?;
                 (version, told_at) = (seen, now);
                 tenancy.changed.notify_waiters();
             }
@@ -92,11 +93,7 @@ async fn beat(inner: &Arc<Inner>, tenancy: &Tenancy) -> Result<(), StoreError> {
         Ok(()) => inner.events.tell(&Event::Beat { took: inner.clock.now().since(now) }),
         // It was closed meanwhile.
         Err(StoreError::Lost) if inner.lock().is_closed() => return Ok(()),
-        Err(StoreError::Lost) => {
-            lose(inner, tenancy);
-            let holder = tenancy.store.register(tenancy.name.clone(), now).await?;
-            *lock(&tenancy.holder) = holder;
-        }
+        Err(StoreError::Lost) => begin_anew(inner, tenancy, now).await?,
         Err(error) => return Err(error),
     }
     let mut state = inner.lock();
@@ -107,11 +104,31 @@ async fn beat(inner: &Arc<Inner>, tenancy: &Tenancy) -> Result<(), StoreError> {
     Ok(())
 }
 
+/// What was held is not ours any more, or not as we thought: this process becomes another holder, which holds nothing.
+async fn begin_anew(inner: &Arc<Inner>, tenancy: &Tenancy, now: Timestamp) -> Result<(), StoreError> {
+    lose(inner, tenancy);
+    // Whatever the former one still held it left as by a death.
+    tenancy.store.deregister(tenancy.holder(), now).await?;
+    let holder = tenancy.store.register(tenancy.name.clone(), now).await?;
+    *lock(&tenancy.holder) = holder;
+    Ok(())
+}
+
 /// Tells whoever looks on what this process is at.
 async fn tell(inner: &Arc<Inner>, tenancy: &Tenancy) -> Result<(), StoreError> {
-    let status = Gate(inner.clone()).status(TOLD);
-    let status = serde_json::to_value(status).unwrap_or_default();
-    tenancy.store.tell(tenancy.holder(), status, inner.clock.now()).await
+    let gate = Gate(inner.clone());
+    let status = serde_json::to_value(gate.status(TOLD)).unwrap_or_default();
+    tenancy.store.tell(tenancy.holder(), status, gate.publish(PUBLISHED), inner.clock.now()).await
+}
+
+/// Shows the domains that somebody wishes to see.
+async fn show(inner: &Arc<Inner>, tenancy: &Tenancy) -> Result<(), StoreError> {
+    let wished = tenancy.store.wished(tenancy.holder()).await?;
+    let sights = Gate(inner.clone()).shows(&wished);
+    match sights.is_empty() {
+        true => Ok(()),
+        false => tenancy.store.show(tenancy.holder(), sights, inner.clock.now()).await,
+    }
 }
 
 /// Everything held is somebody else's by now.
@@ -123,8 +140,10 @@ pub(super) fn lose(inner: &Arc<Inner>, tenancy: &Tenancy) {
     drop(state);
     inner.events.tell(&Event::LostAll { domains: lost.tenures.len() });
     tenancy.part(lost.tenures.values().map(|tenure| tenure.hold).collect());
-    // Callers in line hear that their senders are gone and ask anew.
+    // Callers in line hear that their senders are gone and ask anew, and whoever waits for something to be saved hears
+    // that it is not.
     drop(lost);
+    tenancy.saved.notify_waiters();
 }
 
 fn mark_wanted(inner: &Arc<Inner>, wanted: &[DomainKey]) {
@@ -150,9 +169,12 @@ async fn save(inner: &Arc<Inner>, tenancy: &Tenancy, flush: bool) -> Result<(), 
     if saves.is_empty() {
         return Ok(());
     }
-    tenancy.store.save(tenancy.holder(), saves).await?;
-    let mut state = inner.lock();
     let now = inner.clock.now();
+    let lost = tenancy.store.save(tenancy.holder(), saves).await?;
+    if !lost.is_empty() && !inner.lock().is_closed() {
+        return begin_anew(inner, tenancy, now).await;
+    }
+    let mut state = inner.lock();
     for (id, serial, changes) in ids {
         let Some(tenure) = state.tenures.get_mut(&id).filter(|tenure| tenure.serial == serial) else {
             continue;
@@ -307,6 +329,8 @@ const FORGET_AT_ONCE: u32 = 1_000;
 const ROBOTS_KEPT: Span = Span::from_hours(48);
 /// Whoever looks on is told of so many domains that hold the work back.
 const TOLD: usize = 20;
+/// And it sees so many domains without asking for them.
+const PUBLISHED: usize = 100;
 /// What was learnt is saved this often.
 const FLUSH: Span = Span::from_secs(1);
 /// The store is looked at this often for what others did,

@@ -8,7 +8,7 @@ use comity_core::domain::Domain;
 use comity_core::headers::RetryAfter;
 use comity_core::time::{Span, Timestamp};
 use comity_store::StoreError;
-use comity_store::sources::{FetchEnd, FetchResult, Kept, Kind, NewItem, Source};
+use comity_store::sources::{Asking, FetchEnd, FetchResult, Kept, Kind, NewItem, Source};
 use comity_store::tasks::Lead;
 use http::HeaderValue;
 use http::header::CONTENT_TYPE;
@@ -61,17 +61,18 @@ impl Pipeline {
     pub(super) async fn fetch(
         &self,
         source: &Source,
+        asking: Asking,
         window: RunWindow,
         turn: Turn,
     ) -> Result<Option<Fetched>, StoreError> {
         let started_at = self.0.gate.clock().now();
         let mut fetched = match self.ask(source, Url::parse(&source.url), source.lead).await {
-            Ok(page) => self.read(source, page, turn).await?,
+            Ok(page) => self.read(source, asking, page, turn).await?,
             Err(Unread::Stopped) => return Ok(None),
             Err(Unread::Store(error)) => return Err(error),
             Err(unread) => self.unread(source, unread),
         };
-        let moved = self.end(source, window, started_at, &fetched).await?;
+        let moved = self.end(asking, window, started_at, &fetched).await?;
         if let FetchResult::Read { moved_to, .. } = &mut fetched.result {
             // Where another source is already, it did not move.
             moved_to.take_if(|_| !moved);
@@ -82,7 +83,7 @@ impl Pipeline {
     /// Commits how a fetch ended, or that there was none; whether the source is at another place now.
     pub(super) async fn end(
         &self,
-        source: &Source,
+        asking: Asking,
         window: RunWindow,
         started_at: Timestamp,
         fetched: &Fetched,
@@ -90,8 +91,7 @@ impl Pipeline {
         let Fetched { result, http_status, found, kept, error } = fetched.clone();
         let ended_at = self.0.gate.clock().now();
         let window = window.looked_at(ended_at);
-        let source = source.id;
-        let end = FetchEnd { source, window, started_at, ended_at, result, http_status, found, kept, error };
+        let end = FetchEnd { asking, window, started_at, ended_at, result, http_status, found, kept, error };
         self.0.store.end_fetch(end).await
     }
 
@@ -116,6 +116,7 @@ impl Pipeline {
             ClientError::Stopped => Unread::Stopped,
             ClientError::Gate(GateError::Store(error)) => Unread::Store(error),
             ClientError::Gate(GateError::Closed) => Unread::Store(StoreError::Closed),
+            ClientError::Gate(GateError::Lost) => Unread::Store(StoreError::Lost),
             error => failed(error.to_string()),
         })?;
         match page.status {
@@ -139,7 +140,13 @@ impl Pipeline {
     }
 
     /// Keeps what an answer holds.
-    async fn read(&self, source: &Source, page: Page, turn: Turn) -> Result<Fetched, StoreError> {
+    async fn read(
+        &self,
+        source: &Source,
+        asking: Asking,
+        page: Page,
+        turn: Turn,
+    ) -> Result<Fetched, StoreError> {
         let cursor = Cursor::of(source);
         let mut change = CursorChange::default();
         let moved_to = moved_to(&page);
@@ -166,8 +173,8 @@ impl Pipeline {
         change.hints(&harvest.hints);
         change.not_before(later(headers, &harvest.hints, now));
         let mut tally = Tally::default();
-        let more = self.keep(source, harvest, &mut tally).await?;
-        self.follow(source, more, turn, &mut tally).await?;
+        let more = self.keep(source, asking, harvest, &mut tally).await?;
+        self.follow(source, asking, more, turn, &mut tally).await?;
         Ok(tally.fetched(change, believed, status))
     }
 
@@ -175,6 +182,7 @@ impl Pipeline {
     pub(super) async fn keep(
         &self,
         source: &Source,
+        asking: Asking,
         harvest: Harvest,
         tally: &mut Tally,
     ) -> Result<Vec<Url>, StoreError> {
@@ -191,7 +199,7 @@ impl Pipeline {
                 published_at: found.published_at,
                 content_hash: found.hash,
             });
-            let part = self.0.store.keep_items(source.id, items.collect(), now).await?;
+            let part = self.0.store.keep_items(asking, items.collect(), now).await?;
             tally.kept.new += part.new;
             tally.kept.known += part.known;
             tally.kept.changed += part.changed;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use comity_store::StoreError;
-use comity_store::sources::{Kind, Source};
+use comity_store::sources::{Asking, Kind, Source};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use url::Url;
@@ -27,6 +27,7 @@ impl Pipeline {
     pub(super) async fn follow(
         &self,
         source: &Source,
+        right: Asking,
         more: Vec<Url>,
         turn: Turn,
         tally: &mut Tally,
@@ -59,7 +60,7 @@ impl Pipeline {
             }
             match read {
                 Ok(harvest) => {
-                    if !self.keep(source, harvest, tally).await?.is_empty() {
+                    if !self.keep(source, right, harvest, tally).await?.is_empty() {
                         tally.note(format!("{shown}: sitemaps named by a named sitemap are not read"));
                     }
                 }

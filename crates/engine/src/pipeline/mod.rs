@@ -32,7 +32,7 @@ use comity_core::task::JobId;
 use comity_core::time::Timestamp;
 use comity_store::items::ScrapeTerms;
 use comity_store::jobs::Job;
-use comity_store::sources::{FetchResult, Source, SourceClaim, SourceId};
+use comity_store::sources::{Asking, FetchResult, Source, SourceClaim, SourceId};
 use comity_store::{Store, StoreError};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
@@ -253,11 +253,22 @@ impl Pipeline {
         let mut report = Report::new(orders.window);
         let mut hosts: BTreeMap<String, Vec<SourceId>> = BTreeMap::new();
         for source in self.wanted(orders).await? {
-            match self.look(&source, orders, now).await? {
-                Seen::Due(_) => hosts.entry(self.pace_of(&source.url)).or_default().push(source.id),
-                Seen::NotDue(due_at) => report.note(&source, SourceEnd::NotDue { due_at }),
-                Seen::Ended(fetched) => listener.asked(report.take(&source, fetched)),
-                Seen::Disabled => {}
+            match plan(&source, orders.window.looked_at(now), orders.cadences, now) {
+                Plan::Disabled => {}
+                Plan::NotDue { due_at } => report.note(&source, SourceEnd::NotDue { due_at }),
+                Plan::Fetch { .. } => hosts.entry(self.pace_of(&source.url)).or_default().push(source.id),
+                Plan::Held { .. } | Plan::Invalid { .. } => {
+                    let (nobody_waits, _) = oneshot::channel();
+                    match self.ask_source(source.id, orders, nobody_waits).await? {
+                        Some((source, Seen::Ended(fetched))) => {
+                            listener.asked(report.take(&source, fetched));
+                        }
+                        Some((source, Seen::NotDue(due_at))) => {
+                            report.note(&source, SourceEnd::NotDue { due_at });
+                        }
+                        _ => {}
+                    }
+                }
             }
         }
         listener.planned(report.due + hosts.values().map(|sources| sources.len() as u64).sum::<u64>());
@@ -276,7 +287,13 @@ impl Pipeline {
     }
 
     /// What a run does about a source; what holds it back, or is wrong with it, is committed.
-    async fn look(&self, source: &Source, orders: &Orders, now: Timestamp) -> Result<Seen, StoreError> {
+    async fn look(
+        &self,
+        source: &Source,
+        asking: Asking,
+        orders: &Orders,
+        now: Timestamp,
+    ) -> Result<Seen, StoreError> {
         let fetched = match plan(source, orders.window.looked_at(now), orders.cadences, now) {
             Plan::Disabled => return Ok(Seen::Disabled),
             Plan::NotDue { due_at } => return Ok(Seen::NotDue(due_at)),
@@ -284,7 +301,7 @@ impl Pipeline {
             Plan::Held { until, why } => self.held(source, until, &why),
             Plan::Invalid { error } => self.invalid(source, &error),
         };
-        self.end(source, orders.window, now, &fetched).await?;
+        self.end(asking, orders.window, now, &fetched).await?;
         Ok(Seen::Ended(fetched))
     }
 
@@ -297,21 +314,38 @@ impl Pipeline {
     ) -> Result<Option<(Source, Seen)>, StoreError> {
         let Some(holder) = self.0.gate.holder() else { return Err(StoreError::Closed) };
         let now = self.0.gate.clock().now();
-        let source = match self.0.store.claim_source(id, holder, now).await? {
-            SourceClaim::Ours(source) => *source,
+        let (source, asking) = match self.0.store.claim_source(id, holder, now).await? {
+            SourceClaim::Ours(source, asking) => (*source, asking),
             SourceClaim::Taken | SourceClaim::Missing => return Ok(None),
         };
-        let seen = match self.look(&source, orders, now).await? {
+        let seen = match self.ask_claimed(&source, asking, orders, turn).await {
+            // This process was silent for too long: whoever claims the source next says what comes of it.
+            Err(StoreError::Lost) => {
+                tracing::warn!(source = id.0, name = source.name, "another process took this source over");
+                None
+            }
+            seen => seen?,
+        };
+        self.0.store.leave_source(asking).await?;
+        Ok(seen.map(|seen| (source, seen)))
+    }
+
+    async fn ask_claimed(
+        &self,
+        source: &Source,
+        asking: Asking,
+        orders: &Orders,
+        turn: Turn,
+    ) -> Result<Option<Seen>, StoreError> {
+        match self.look(source, asking, orders, self.0.gate.clock().now()).await? {
             Seen::Due(warning) => {
                 if let Some(warning) = warning {
                     tracing::warn!(source = source.id.0, name = source.name, "{warning}");
                 }
-                self.fetch(&source, orders.window, turn).await?.map(Seen::Ended)
+                Ok(self.fetch(source, asking, orders.window, turn).await?.map(Seen::Ended))
             }
-            seen => Some(seen),
-        };
-        self.0.store.leave_source(id, holder).await?;
-        Ok(seen.map(|seen| (source, seen)))
+            seen => Ok(Some(seen)),
+        }
     }
 
     /// Whose pace a URL goes by: sources of one domain are asked one after the other (B66).

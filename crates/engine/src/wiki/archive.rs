@@ -106,8 +106,8 @@ impl Archive {
     pub async fn run(&self, plan: &Plan) -> Result<Summary, WikiError> {
         let api = &self.api;
         let (holder, now) = (api.gate().holder(), api.gate().clock().now());
-        let wiki = match self.store.claim_wiki(api.address(), holder, now).await? {
-            WikiClaim::Ours(wiki) => wiki,
+        let (wiki, hold) = match self.store.claim_wiki(api.address(), holder, now).await? {
+            WikiClaim::Ours(wiki, hold) => (wiki, hold),
             WikiClaim::Taken => return Err(WikiError::Taken(api.address())),
         };
         let progress = Progress::of(&wiki)?;
@@ -117,7 +117,7 @@ impl Archive {
         let mut run = Run {
             archive: self,
             wiki,
-            holder,
+            hold,
             progress,
             kept: Kept::default(),
             batch: batch_of(&site.query),

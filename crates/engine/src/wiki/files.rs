@@ -116,7 +116,7 @@ impl Run<'_> {
             if let Some(problem) = &problem {
                 tracing::warn!(file = %listed.file.title, problem, "a file was not kept");
             }
-            store.settle_file(listed.id, problem).await?;
+            store.settle_file(self.hold, listed.id, problem).await?;
             self.archive.tell(|stage| stage.files += 1);
         }
         self.write_index(folder).await.map_err(broken)
@@ -134,7 +134,8 @@ impl Run<'_> {
                 let Some(sum) = one.file.sha1.as_deref().filter(|sum| is_sha1(sum)) else { continue };
                 let there = std::fs::symlink_metadata(folder.path.join(place(sum, &one.file.title)));
                 if !there.is_ok_and(|there| there.len() == one.file.size) {
-                    store.settle_file(one.id, Some("it is not there".to_owned())).await?;
+                    let problem = Some("it is not there".to_owned());
+                    store.settle_file(self.hold, one.id, problem).await?;
                 }
             }
         }

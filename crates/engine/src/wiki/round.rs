@@ -1,8 +1,7 @@
 //! The rounds of an archive, answer by answer: each brings something, which is kept with how far the round is.
 
 use comity_core::time::{Span, Timestamp};
-use comity_store::domains::HolderId;
-use comity_store::wiki::{Batch, Kept, Walked, Wiki, WikiPage};
+use comity_store::wiki::{Batch, Kept, Walked, Wiki, WikiHold, WikiPage};
 use serde::de::DeserializeOwned;
 
 use super::answers::{self, AllRevisions, Answered, Pages, Rest};
@@ -16,7 +15,7 @@ use super::trail::{Listed, Trail};
 pub(super) struct Run<'a> {
     pub(super) archive: &'a Archive,
     pub(super) wiki: Wiki,
-    pub(super) holder: Option<HolderId>,
+    pub(super) hold: WikiHold,
     pub(super) progress: Progress,
     pub(super) kept: Kept,
     /// How many pages or revisions may be named at once.
@@ -35,7 +34,7 @@ impl Run<'_> {
         let (round, progress) = (self.progress.round, self.progress.write());
         let batch = Batch { round, progress, ..batch };
         let (pages, revisions) = (batch.pages.len() as u64, batch.revisions.len() as u64);
-        self.kept += self.archive.store.keep_wiki(self.wiki.id, self.holder, batch).await?;
+        self.kept += self.archive.store.keep_wiki(self.hold, batch).await?;
         self.archive.tell(|stage| {
             stage.pages += pages;
             stage.revisions += revisions;

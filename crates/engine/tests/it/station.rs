@@ -12,7 +12,9 @@ use comity::pipeline::{Cadences, Note, Orders, Pipeline, Report, RunListener, Sc
 use comity::store::Store;
 use comity::store::items::{Item, ItemId, Items, Order, ScrapeLog};
 use comity::store::jobs::Job;
-use comity::store::sources::{FetchRun, Kind, NewItem, NewSource, Source, SourceChange, SourceId};
+use comity::store::sources::{
+    Asking, FetchRun, Kind, NewItem, NewSource, Source, SourceChange, SourceClaim, SourceId,
+};
 use comity::store::tasks::Lead;
 use comity_core::cadence::RunWindow;
 use comity_core::enqueue::Enqueued;
@@ -155,6 +157,15 @@ impl Station {
         soon("the run", self.pipeline.run(orders, &Silent)).await.unwrap()
     }
 
+    /// The right to say what came of asking a source, as another process has it.
+    pub(crate) async fn claimed(&self, source: SourceId) -> Asking {
+        let another = self.store.register("another".to_owned(), self.now()).await.unwrap();
+        match self.store.claim_source(source, another, self.now()).await.unwrap() {
+            SourceClaim::Ours(_, asking) => asking,
+            other => panic!("{other:?}"),
+        }
+    }
+
     // Items.
 
     /// Items that a fetch could have found, with these pages.
@@ -167,7 +178,9 @@ impl Station {
             published_at: None,
             content_hash: 1,
         });
-        let kept = self.store.keep_items(source, items.collect(), self.now()).await.unwrap();
+        let asking = self.claimed(source).await;
+        let kept = self.store.keep_items(asking, items.collect(), self.now()).await.unwrap();
+        self.store.leave_source(asking).await.unwrap();
         assert_eq!(kept.new, urls.len() as u64);
         let items = self.items(source).await;
         items[items.len() - urls.len()..].iter().map(|item| item.id).collect()

@@ -7,11 +7,12 @@ use comity::clock::{Clock, Hands};
 use comity::event::{Event, Events, Listener};
 use comity::gate::{Gate, GateError, HandsOff, Permit};
 use comity::store::Store;
+use comity::store::domains::HolderId;
 use comity_core::decision::Limit;
 use comity_core::domain::Domain;
 use comity_core::intent::Intent;
 use comity_core::outcome::Outcome;
-use comity_core::pace::{Departure, Pinned};
+use comity_core::pace::{Departure, Passed, Pinned};
 use comity_core::time::{Span, Timestamp};
 use tempfile::TempDir;
 
@@ -322,6 +323,123 @@ async fn a_holder_whose_time_ran_out_grants_nothing() {
     assert!(!soon("the end", permit.departs(Span::from_secs(60))).await, "however patient it is");
     let (decision, _) = a.gate.check(&host(), Intent::Fetch).await.unwrap();
     assert!(!decision.proceeds(), "{decision:?}");
+}
+
+/// B81: whoever only looked made the holder hand its domain over.
+#[tokio::test]
+async fn looking_at_a_domain_leaves_it_to_its_holder() {
+    let (place, (clock, _)) = (Place::new(), by_hand());
+    let (a, b) = (place.process(&rule(60_000), &clock).await, place.process(&rule(60_000), &clock).await);
+    a.send(&host()).await;
+    let before = b.store.find_domain(host()).await.unwrap().unwrap();
+    let reason = soon("a look", b.gate.peek(&host(), Intent::Fetch)).await.unwrap();
+    assert_eq!(reason.map(|reason| reason.wait_ms()), Some(60_000));
+    let (reasons, as_of) = soon("a look", b.gate.explain_as_of(&host(), Intent::Fetch)).await.unwrap();
+    assert!(reasons[0].binds() && as_of == Some(clock.now()), "{reasons:?} {as_of:?}");
+    let seen = soon("a look", b.gate.looker().unwrap().look(&host())).await.unwrap().unwrap();
+    assert_eq!(seen.live(b.gate.rules(), clock.now()), a.gate.look(&host()));
+    assert_eq!(b.store.find_domain(host()).await.unwrap().unwrap(), before, "neither taken nor wanted");
+    assert!(a.gate.holds(&host()) && !b.gate.holds(&host()));
+
+    // What nobody holds is not taken either.
+    a.gate.close(HandsOff::Pass).await.unwrap();
+    let reason = soon("a look", b.gate.peek(&host(), Intent::Fetch)).await.unwrap();
+    assert_eq!(reason.map(|reason| reason.wait_ms()), Some(60_000));
+    let left = b.store.find_domain(host()).await.unwrap().unwrap();
+    assert_eq!((left.holder, left.epoch, b.gate.holds(&host())), (None, before.epoch, false));
+    let unknown = soon("a look", b.gate.peek(&domain("unknown.example"), Intent::Fetch)).await.unwrap();
+    assert_eq!(unknown, None);
+    assert_eq!(b.store.find_domain(domain("unknown.example")).await.unwrap(), None, "nor entered");
+}
+
+/// B81: a holder that is silent is not waited for; what was saved is shown, and that it is no more than that.
+#[tokio::test]
+async fn what_a_silent_holder_does_not_show_is_said_to_be_old() {
+    let (place, (clock, _)) = (Place::new(), by_hand());
+    let doomed = place.doomed(&rule(60_000), &clock);
+    doomed.process.send(&host()).await;
+    let b = place.process(&rule(60_000), &clock).await;
+    // It lives, and does nothing any more.
+    doomed.runtime.shutdown_background();
+    let (_, as_of) = soon("a look", b.gate.explain_as_of(&host(), Intent::Fetch)).await.unwrap();
+    assert_eq!(as_of, None);
+}
+
+/// B81: of many domains the slowest are published with each beat, and no more than a hundred.
+#[tokio::test]
+async fn the_slowest_domains_are_published() {
+    let (place, (clock, hands)) = (Place::new(), by_hand());
+    let slow = "[domains.\"slow.example\"]\nmin_delay = \"90s\"\n";
+    let toml = format!("{}\n{slow}", rule(10));
+    let (a, b) = (place.process(&toml, &clock).await, place.process(&toml, &clock).await);
+    for nth in 0..110 {
+        a.send(&domain(&format!("{nth}.example"))).await;
+    }
+    a.send(&domain("slow.example")).await;
+    Beats::of(&a.gate).advance(&hands, ms(2_500)).await;
+    let seen = async {
+        loop {
+            let survey = b.gate.survey_all(3).await;
+            if let Some(slowest) = survey.slowest.first() {
+                return (slowest.domain.clone(), slowest.spacing, survey.slowest.len());
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    assert_eq!(soon("its sights", seen).await, (domain("slow.example"), Span::from_secs(90), 3));
+    let working = b.store.working().await.unwrap();
+    let counts: Vec<usize> = working.iter().filter_map(|one| Some(one.sights.as_array()?.len())).collect();
+    assert_eq!(counts.iter().max(), Some(&100), "{counts:?}");
+}
+
+/// B83: what a server asked for was said to be heard, and was not saved: the domain was somebody else's by then.
+#[tokio::test]
+async fn a_record_after_the_lease_was_lost_reaches_whoever_holds_the_domain() {
+    let (place, (clock, _)) = (Place::new(), by_hand());
+    let a = place.process(&rule(10), &clock).await;
+    let permit = a.ask(&host()).await;
+    let passed = Passed { id: permit.id(), granted_at: permit.started_at(), took: None };
+    permit.leave_open();
+    // Others take it for dead, which it learns when it saves.
+    let other = place.open();
+    other.deregister(HolderId(1), clock.now()).await.unwrap();
+    assert!(a.gate.holds(&host()), "it does not know yet");
+    let answer = retry_after(Span::from_secs(120));
+    let recorded = soon("an answer", a.gate.record_passed(&host(), passed, &answer)).await.unwrap();
+    assert!(recorded.server_until.is_some(), "{recorded:?}");
+    let row = other.find_domain(host()).await.unwrap().unwrap();
+    assert_eq!(row.kept.server.map(|(until, _)| until), recorded.server_until);
+    assert!(row.epoch > 1 && row.holder.is_some(), "under another hold: {row:?}");
+}
+
+/// B83: an operator's word that was not saved is not said to be.
+#[tokio::test]
+async fn a_change_after_the_lease_was_lost_is_refused() {
+    let (place, (clock, _)) = (Place::new(), by_hand());
+    let a = place.process(&rule(10), &clock).await;
+    a.send(&host()).await;
+    place.open().deregister(HolderId(1), clock.now()).await.unwrap();
+    let until = Some(clock.now() + Span::from_secs(60));
+    let paused = soon("an answer", a.gate.with_pace(&host(), |pace, _, _| pace.pause(until))).await;
+    assert!(matches!(paused, Err(GateError::Lost)), "{paused:?}");
+    soon("an answer", a.gate.with_pace(&host(), |pace, _, _| pace.pause(until))).await.unwrap();
+    let row = a.store.find_domain(host()).await.unwrap().unwrap();
+    assert_eq!(row.steering.paused_until, until);
+}
+
+/// B23, B83: a refusal without a word on how long counts too.
+#[tokio::test]
+async fn a_bare_refusal_to_whoever_lost_the_domain_is_passed_on() {
+    let (place, (clock, _)) = (Place::new(), by_hand());
+    let a = place.process(&rule(10), &clock).await;
+    let mut permit = a.ask(&host()).await;
+    assert_eq!(permit.depart(), Departure::Go);
+    place.open().deregister(HolderId(1), clock.now()).await.unwrap();
+    // Something to save, by which it learns that it lost.
+    let pinned = soon("an answer", a.gate.with_pace(&host(), |pace, _, _| pace.pin(Pinned::Yes))).await;
+    assert!(matches!(pinned, Err(GateError::Lost)), "{pinned:?}");
+    permit.record(&Outcome::RateLimited.into());
+    eventually("the word", || a.gate.look(&host()).is_some_and(|live| live.penalties == 1)).await;
 }
 
 /// B20, B37: what a server asked for was told to nobody when the domain went while the request was on the wire.

@@ -66,10 +66,10 @@ pub(crate) async fn peek(
     Json(ask): Json<wire::Ask>,
 ) -> Result<Json<wire::Decision>, Problem> {
     let Asked { host, intent } = Asked::read(&ask)?;
-    let asked = &host;
-    let peeking = |gate: Gate| async move { gate.peek(asked, intent).await };
-    let (live, reason) = with_gate(&service, &host, Room::Needed, A_WHILE, peeking).await?;
-    Ok(Json(decision(&live, &host, reason, None, Span::ZERO)))
+    let live = service.live()?;
+    live.recall(&host).await;
+    let (reason, as_of) = live.gate.peek_as_of(&host, intent).await?;
+    Ok(Json(decision(&live, &host, reason, None, Span::ZERO).as_of(as_of)))
 }
 
 /// Waits in line until a request may leave, or for as long as the caller allows.
@@ -90,13 +90,10 @@ pub(crate) async fn acquire(
         let live = service.live()?;
         let left = || Duration::from(until.since(service.now()));
         let room = prepare(&live, &asked.host).await?;
-        let peeking = live.gate.peek(&asked.host, asked.intent);
-        let peeked = tokio::time::timeout(left().min(A_WHILE), peeking).await;
+        let closed = closed_for_good(&live, &asked).await?;
         drop(room);
         // An operator closed the domain until it is resumed: nobody waits in line for that.
-        if let Ok(Ok(Some(reason))) = peeked
-            && reason.until == Timestamp::MAX
-        {
+        if let Some(reason) = closed {
             service.metrics().decided_as("refuse", reason.limit.as_str());
             return Ok(Json(decision(&live, &asked.host, Some(reason), None, Span::ZERO)));
         }
@@ -127,6 +124,18 @@ pub(crate) async fn acquire(
             }
         }
     }
+}
+
+/// Why nobody goes until an operator says so, if that is so, whoever holds the domain.
+async fn closed_for_good(live: &Live, asked: &Asked) -> Result<Option<Reason>, Problem> {
+    if !live.gate.holds(&asked.host) {
+        let row = live.store.find_domain(live.gate.rules().domain(&asked.host)).await?;
+        if row.is_none_or(|row| row.steering.paused_until != Some(Timestamp::MAX)) {
+            return Ok(None);
+        }
+    }
+    let reason = live.gate.peek(&asked.host, asked.intent).await?;
+    Ok(reason.filter(|reason| reason.until == Timestamp::MAX))
 }
 
 /// What is asked for.
@@ -261,6 +270,5 @@ const BATCH_MAX: usize = 1_000;
 const MAX_WAIT_MS: u64 = 30_000;
 /// How long `check` waits for a process that has the domain.
 const HANDOVER: Span = Span::from_millis(2_500);
-const A_WHILE: Duration = Duration::from_millis(2_500);
 /// And `acquire`, when its time is up.
 const BRIEFLY: Span = Span::from_millis(100);

@@ -6,7 +6,7 @@ use axum::extract::State;
 use comity::core::domain::Domain;
 use comity::core::pace::{Pace, Pinned, Terms};
 use comity::core::time::{Span, Timestamp};
-use comity::gate::Gate;
+use comity::gate::{self, Gate};
 use comity::store::domains::DomainRow;
 use serde::Deserialize;
 
@@ -51,7 +51,7 @@ pub(crate) async fn list(
     let more = rows.len() > limit as usize;
     rows.truncate(limit as usize);
     let next = rows.last().filter(|_| more).map(|row| row.domain.clone());
-    let domains = rows.into_iter().map(|row| told(&live, row, service.now())).collect();
+    let domains = seen(&live, rows).await?;
     Ok(Json(wire::Domains { domains, next }))
 }
 
@@ -64,8 +64,7 @@ pub(crate) async fn show(
     Path(name): Path<String>,
 ) -> Result<Json<wire::Domain>, Problem> {
     let host = domain(&name)?;
-    let live = service.live()?;
-    shown(&service, &live, &host).await.map(Json)
+    shown(&*service.live()?, &host).await.map(Json)
 }
 
 /// Sets, pins or pauses a domain.
@@ -86,7 +85,7 @@ pub(crate) async fn change(
         gate.with_pace(asked, |pace, terms, now| wanted.apply(pace, terms, now)).await
     };
     let (live, ()) = with_gate(&service, &host, Room::Needed, PATIENCE, changing).await?;
-    shown(&service, &live, &host).await.map(Json)
+    shown(&live, &host).await.map(Json)
 }
 
 /// Forgets what was learnt and our own guesses; what the server said stays.
@@ -102,11 +101,11 @@ pub(crate) async fn reset(
     let host = domain(&name)?;
     let live = service.live()?;
     // Nothing is known of it: there is nothing to forget.
-    shown(&service, &live, &host).await?;
+    shown(&live, &host).await?;
     let asked = &host;
     let resetting = |gate: Gate| async move { gate.with_pace(asked, |pace, _, now| pace.reset(now)).await };
     let (live, _) = with_gate(&service, &host, Room::Had, PATIENCE, resetting).await?;
-    shown(&service, &live, &host).await.map(Json)
+    shown(&live, &host).await.map(Json)
 }
 
 /// For what a domain is explained.
@@ -130,10 +129,10 @@ pub(crate) async fn explain(
 ) -> Result<Json<wire::Explained>, Problem> {
     let host = domain(&name)?;
     let intent = explained.intent.unwrap_or_default().into();
-    let asked = &host;
-    let explaining = |gate: Gate| async move { gate.explain(asked, intent).await };
-    let (live, reasons) = with_gate(&service, &host, Room::Needed, PATIENCE, explaining).await?;
-    Ok(Json(wire::Explained::of(&live.gate.rules().domain(&host), &reasons)))
+    let live = service.live()?;
+    live.recall(&host).await;
+    let (reasons, as_of) = live.gate.explain_as_of(&host, intent).await?;
+    Ok(Json(wire::Explained::of(&live.gate.rules().domain(&host), &reasons, as_of)))
 }
 
 /// What an operator wants changed.
@@ -201,16 +200,37 @@ pub(super) fn limit(limit: Option<u32>) -> Result<u32, Problem> {
     }
 }
 
-async fn shown(service: &Service, live: &Live, host: &Domain) -> Result<wire::Domain, Problem> {
+async fn shown(live: &Live, host: &Domain) -> Result<wire::Domain, Problem> {
     let name = live.gate.rules().domain(host);
     let row = live.store.find_domain(name.clone()).await?;
-    let row = row.ok_or_else(|| Problem::new(Kind::NotFound, format!("nothing is known of {name} yet")))?;
-    Ok(told(live, row, service.now()))
+    let unknown = || Problem::new(Kind::NotFound, format!("nothing is known of {name} yet"));
+    seen(live, row.into_iter().collect()).await?.pop().ok_or_else(unknown)
 }
 
-/// A domain as it is told: what the store keeps, and over it what this process knows better.
-fn told(live: &Live, row: DomainRow, now: Timestamp) -> wire::Domain {
-    let held = Domain::parse(&row.domain).ok().and_then(|domain| live.gate.look(&domain));
+/// Domains as they are to be seen: those held here as they are, the others as they were published or left (B81).
+async fn seen(live: &Live, rows: Vec<DomainRow>) -> Result<Vec<wire::Domain>, Problem> {
+    let now = live.gate.clock().now();
+    let here = |row: &DomainRow| live.gate.look(&Domain::read_back(&row.domain).ok()?);
+    let held: Vec<Option<gate::Live>> = rows.iter().map(here).collect();
+    let not_here = rows.iter().zip(&held).filter(|(_, held)| held.is_none()).map(|(row, _)| row.clone());
+    let mut elsewhere = match live.gate.looker() {
+        Some(looker) => looker.see(not_here.collect()).await?.into_iter(),
+        None => Vec::new().into_iter(),
+    };
+    let tell = |(row, held): (DomainRow, Option<gate::Live>)| match held {
+        Some(held) => told(row, Some((held, now)), now),
+        None => {
+            let seen = elsewhere.next();
+            let shown = seen.and_then(|seen| Some((seen.live(live.gate.rules(), now)?, seen.as_of?)));
+            told(row, shown, now)
+        }
+    };
+    Ok(rows.into_iter().zip(held).map(tell).collect())
+}
+
+/// A domain as it is told: what the store keeps, and over it what whoever decides for it knows better.
+fn told(row: DomainRow, shown: Option<(gate::Live, Timestamp)>, now: Timestamp) -> wire::Domain {
+    let (held, as_of) = shown.unzip();
     let (delay, floor) =
         held.as_ref().map_or((row.kept.delay, row.kept.floor), |held| (held.delay, held.floor));
     let paused_until = held.as_ref().map_or(row.steering.paused_at(now), |held| held.paused_until);
@@ -229,6 +249,7 @@ fn told(live: &Live, row: DomainRow, now: Timestamp) -> wire::Domain {
         live: held.map(|held| wire::LiveDomain {
             spacing_ms: held.spacing.as_millis_up(),
             wait_ms: held.wait.as_millis_up(),
+            next_available: moment(Some(held.next_available(now))),
             in_flight: held.in_flight as u64,
             waiting: held.waiting as u64,
             penalties: held.penalties,
@@ -237,6 +258,7 @@ fn told(live: &Live, row: DomainRow, now: Timestamp) -> wire::Domain {
             last_request: moment(held.last_start),
             last_success: moment(held.last_success),
         }),
+        as_of: moment(as_of),
     }
 }
 

@@ -44,7 +44,10 @@ pub(crate) async fn readyz(State(service): State<Service>) -> Result<Json<wire::
 pub(crate) async fn metrics(State(service): State<Service>) -> Response {
     let live = service.live().ok().filter(|live| live.gate.is_open());
     let slowest = live.as_ref().map_or(0, |live| live.config.serve.metrics_domains as usize);
-    let survey = live.as_ref().map(|live| live.gate.survey(slowest));
+    let survey = match &live {
+        Some(live) => tokio::time::timeout(PATIENCE, live.gate.survey_all(slowest)).await.ok(),
+        None => None,
+    };
     let (mut jobs, mut counts) = (None, None);
     if let Some(live) = &live {
         let asked = async { (live.store.list_jobs().await, live.store.counts().await) };

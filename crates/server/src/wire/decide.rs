@@ -6,7 +6,7 @@ use comity::core::time::{Span, Timestamp};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{Object, present, whole};
+use super::{Object, moment, present, whole};
 
 /// What a request is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, ToSchema)]
@@ -101,6 +101,10 @@ pub struct Decision {
     pub(crate) refused: bool,
     /// How long this call waited.
     pub(crate) waited_ms: u64,
+    /// Where nothing was reserved: when this was known, which is a moment ago when another process decides for the domain.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = String, required = false, format = DateTime)]
+    pub(crate) as_of: Option<String>,
 }
 
 /// Many of them, in the order they were asked.
@@ -125,7 +129,13 @@ impl Decision {
             origin: reason.map(|reason| reason.origin().as_str()),
             refused: reason.is_some_and(|reason| reason.until == Timestamp::MAX),
             waited_ms: waited.as_millis_up(),
+            as_of: None,
         }
+    }
+
+    /// The same, as it was known then.
+    pub fn as_of(self, as_of: Option<Timestamp>) -> Self {
+        Self { as_of: moment(as_of), ..self }
     }
 
     /// The service itself cannot decide at the moment.
@@ -140,6 +150,7 @@ impl Decision {
             origin: Some("service"),
             refused: false,
             waited_ms: waited.as_millis_up(),
+            as_of: None,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use comity::core::decision::Reason;
 use comity::core::domain;
+use comity::core::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -28,17 +29,21 @@ pub(crate) struct Domain {
     pub(crate) holder: Option<String>,
     /// Tasks of jobs that wait for it, counted up to 1,000.
     pub(crate) tasks_waiting: u64,
-    /// More, if it is held by this service.
+    /// More, as whoever decides for it published it, or as it was left; null when its holder did not show it.
     pub(crate) live: Option<LiveDomain>,
+    /// When that was so; null when its holder did not show it.
+    pub(crate) as_of: Option<String>,
 }
 
-/// A domain that is held by this service, as it is now.
+/// A domain, as whoever decides for it published it.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(crate) struct LiveDomain {
     /// The time between starts.
     pub(crate) spacing_ms: u64,
     /// How long until the next request could leave.
     pub(crate) wait_ms: u64,
+    /// When the next request could leave; null is until an operator resumes the domain.
+    pub(crate) next_available: Option<String>,
     /// Permits neither recorded nor expired.
     pub(crate) in_flight: u64,
     /// Callers and tasks in line.
@@ -99,6 +104,8 @@ pub struct Explained {
     pub(crate) wait_ms: u64,
     /// The binding one first.
     pub(crate) constraints: Vec<Constraint>,
+    /// When that was known; null when another process decides for the domain and did not show it.
+    pub(crate) as_of: Option<String>,
 }
 
 /// A constraint on the next request.
@@ -119,11 +126,12 @@ pub(crate) struct Constraint {
 }
 
 impl Explained {
-    /// Every constraint on the next request to `domain`, as [`comity::gate::Gate::explain`] lists them.
-    pub fn of(domain: &domain::Domain, reasons: &[Reason]) -> Self {
+    /// Every constraint on the next request to `domain`, as [`comity::gate::Gate::explain`] lists them, and when that
+    /// was known.
+    pub fn of(domain: &domain::Domain, reasons: &[Reason], as_of: Option<Timestamp>) -> Self {
         let wait_ms = reasons.iter().map(Reason::wait_ms).max().unwrap_or(0);
         let constraints = reasons.iter().map(Constraint::of).collect();
-        Self { domain: domain.to_string(), wait_ms, constraints }
+        Self { domain: domain.to_string(), wait_ms, constraints, as_of: moment(as_of) }
     }
 }
 

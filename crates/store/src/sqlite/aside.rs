@@ -67,10 +67,30 @@ impl Tx<'_> {
     }
 }
 
-/// Whether an error is about what was asked, and not about the database: nobody else needs to suffer from it.
+/// Whether an error is about what was asked, and not about the database: nobody else needs to suffer from it, and trying
+/// again does not help.
 pub(super) fn is_of_one(error: &rusqlite::Error) -> bool {
-    use ErrorCode::{ConstraintViolation, TooBig, TypeMismatch};
-    matches!(error.sqlite_error_code(), None | Some(ConstraintViolation | TooBig | TypeMismatch))
+    use ErrorCode::{
+        CannotOpen, DatabaseBusy, DatabaseCorrupt, DatabaseLocked, DiskFull, FileLockingProtocolFailed,
+        NotADatabase, OperationInterrupted, OutOfMemory, PermissionDenied, ReadOnly, SystemIoFailure,
+    };
+    !matches!(
+        error.sqlite_error_code(),
+        Some(
+            CannotOpen
+                | DatabaseBusy
+                | DatabaseCorrupt
+                | DatabaseLocked
+                | DiskFull
+                | FileLockingProtocolFailed
+                | NotADatabase
+                | OperationInterrupted
+                | OutOfMemory
+                | PermissionDenied
+                | ReadOnly
+                | SystemIoFailure
+        )
+    )
 }
 
 /// The first column, for people.

@@ -75,8 +75,16 @@ impl DomainStore for Sqlite {
         Box::pin(async move { taken.await?.ok_or(StoreError::Lost) })
     }
 
-    fn save(&self, holder: HolderId, saved: Vec<Saved>) -> Reply<'_, ()> {
-        self.writer.run(move |tx| saved.iter().try_for_each(|saved| tx.save(holder, saved).map(|_| ())))
+    fn save(&self, holder: HolderId, saved: Vec<Saved>) -> Reply<'_, Vec<Hold>> {
+        self.writer.run(move |tx| {
+            let mut lost = Vec::new();
+            for saved in &saved {
+                if !tx.save(holder, saved)? {
+                    lost.push(saved.hold);
+                }
+            }
+            Ok(lost)
+        })
     }
 
     fn release(&self, holder: HolderId, released: Vec<Released>, now: Timestamp) -> Reply<'_, ()> {
@@ -99,11 +107,13 @@ impl DomainStore for Sqlite {
     }
 
     fn list_domains(&self, like: String, after: String, limit: u32) -> Reply<'_, Vec<DomainRow>> {
-        self.writer.run(move |tx| tx.rows(&like, &after, limit))
+        let living = self.living.clone();
+        self.read(move |tx| tx.rows(&living, &like, &after, limit))
     }
 
     fn find_domain(&self, domain: Domain) -> Reply<'_, Option<DomainRow>> {
-        self.writer.run(move |tx| tx.row(domain.as_str()))
+        let living = self.living.clone();
+        self.read(move |tx| tx.row(&living, domain.as_str()))
     }
 
     fn idle_domains(&self, after: DomainKey, before: Timestamp, limit: u32) -> Reply<'_, IdleDomains> {
@@ -263,17 +273,21 @@ impl Tx<'_> {
     }
 
     /// Domains as people look at them.
-    pub(super) fn rows(&self, like: &str, after: &str, limit: u32) -> rusqlite::Result<Vec<DomainRow>> {
-        let sql = format!(
-            "{ROWS}, {KEPT} FROM domains WHERE instr(domain, ?1) AND domain > ?2 ORDER BY domain LIMIT ?3"
-        );
-        self.readable("domains", &sql, params![like, after, limit], row_of)
+    pub(super) fn rows(
+        &self,
+        living: &Living,
+        like: &str,
+        after: &str,
+        limit: u32,
+    ) -> rusqlite::Result<Vec<DomainRow>> {
+        let sql = format!("{ROWS} WHERE instr(domain, ?1) AND domain > ?2 ORDER BY domain LIMIT ?3");
+        self.readable("domains", &sql, params![like, after, limit], |row| row_of(living, row))
     }
 
     /// One of them.
-    pub(super) fn row(&self, domain: &str) -> rusqlite::Result<Option<DomainRow>> {
-        let sql = format!("{ROWS}, {KEPT} FROM domains WHERE domain = ?1");
-        self.sql.prepare_cached(&sql)?.query_row([domain], row_of).optional()
+    pub(super) fn row(&self, living: &Living, domain: &str) -> rusqlite::Result<Option<DomainRow>> {
+        let sql = format!("{ROWS} WHERE domain = ?1");
+        self.sql.prepare_cached(&sql)?.query_row([domain], |row| row_of(living, row)).optional()
     }
 }
 
@@ -283,16 +297,31 @@ fn is_reserved(released: Option<i64>, now: Timestamp) -> bool {
     released.map(at).is_some_and(|released_at| released_at <= now && now.since(released_at) < RESERVED)
 }
 
-fn row_of(row: &Row<'_>) -> rusqlite::Result<DomainRow> {
-    let (kept, steering) = kept(row, 5)?;
+/// A row of [`ROWS`].
+fn row_of(living: &Living, row: &Row<'_>) -> rusqlite::Result<DomainRow> {
+    let (kept, steering) = kept(row, 1)?;
+    let (holder, name): (Option<i64>, Option<String>) = (row.get(8)?, row.get(9)?);
+    let (died, until): (Option<i64>, Option<i64>) = (row.get(10)?, row.get(11)?);
+    let proof: Option<String> = row.get(12)?;
+    let has_died = |holder| died.is_some() || living.has_died(holder, proof.as_deref());
+    let is_held = holder.is_some_and(|holder| name.is_some() && !has_died(holder));
+    // When it is not known how long ago, it was a moment ago (B77).
+    let latest = holder.and(died.or(until)).map_or(Timestamp::MAX, at);
+    let left = match (holder, row.get::<_, String>(13)?.as_str(), row.get::<_, Option<Vec<u8>>>(14)?) {
+        _ if is_held => None,
+        (None, "new", _) => Some(LeftBehind::New),
+        (None, "handed over", Some(pace)) => Some(LeftBehind::HandedOver(pace)),
+        (None, "stopped", Some(pace)) => Some(LeftBehind::Stopped(pace)),
+        _ => Some(LeftBehind::Died { latest }),
+    };
     Ok(DomainRow {
         domain: row.get(0)?,
         kept,
         steering,
-        holder: row.get(1)?,
-        epoch: row.get(2)?,
-        pace: row.get(3)?,
-        waiting: row.get::<_, i64>(4)?.max(0) as u64,
+        holder: name.filter(|_| is_held),
+        epoch: row.get(15)?,
+        left,
+        waiting: row.get::<_, i64>(16)?.max(0) as u64,
     })
 }
 
@@ -320,11 +349,13 @@ pub(super) fn domain_of(row: &Row<'_>, nth: usize) -> rusqlite::Result<Domain> {
 pub(super) const KEPT: &str =
     "adaptive_delay_seconds, adaptive_delay_floor_seconds, floor_confirmed_us, server_until_us,
     server_stated_us, pinned, paused_until_us";
-/// The columns before those of [`KEPT`] that people look at.
-const ROWS: &str = "SELECT domain,
-    (SELECT name FROM holders WHERE holders.id = domains.holder AND died_us IS NULL), epoch, pace,
+/// Domains as people look at them.
+const ROWS: &str = "SELECT domain, adaptive_delay_seconds, adaptive_delay_floor_seconds, floor_confirmed_us,
+    server_until_us, server_stated_us, pinned, paused_until_us,
+    holder, holders.name, holders.died_us, holders.until_us, holders.proof, left_as, pace, epoch,
     (SELECT count(*) FROM (SELECT 1 FROM lanes JOIN tasks ON tasks.lane_id = lanes.id AND tasks.state = 'waiting'
-        WHERE lanes.domain_id = domains.id LIMIT 1000))";
+        WHERE lanes.domain_id = domains.id LIMIT 1000))
+    FROM domains LEFT JOIN holders ON holders.id = domains.holder";
 /// For this long a domain is kept for whoever wanted it.
 const RESERVED: Span = Span::from_millis(500);
 /// Numbers of domains and lanes that the writer remembers, to fill quickly.

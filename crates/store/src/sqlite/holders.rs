@@ -107,6 +107,11 @@ impl Living {
         }
     }
 
+    /// Whether a holder is seen to have died; one that is stopped is not.
+    pub(super) fn has_died(&self, holder: i64, proof: Option<&str>) -> bool {
+        self.sign_of(holder, proof) == Sign::Died
+    }
+
     /// Whether any process that lives has a file in the folder.
     pub(super) fn is_anybody(&self) -> bool {
         let Self::Files { folder, .. } = self else { return false };

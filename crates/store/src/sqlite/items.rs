@@ -21,15 +21,15 @@ use crate::sources::SourceId;
 
 impl ItemStore for Sqlite {
     fn find_item(&self, id: ItemId) -> Reply<'_, Option<Item>> {
-        self.writer.run(move |tx| tx.item(id))
+        self.read(move |tx| tx.item(id))
     }
 
     fn list_items(&self, items: Items) -> Reply<'_, Vec<Item>> {
-        self.writer.run(move |tx| tx.items(items))
+        self.read(move |tx| tx.items(items.clone()))
     }
 
     fn count_items(&self, source: SourceId) -> Reply<'_, ItemCounts> {
-        self.writer.run(move |tx| tx.count_items(source))
+        self.read(move |tx| tx.count_items(source))
     }
 
     fn sources_with_unscraped(&self) -> Reply<'_, Vec<SourceId>> {
@@ -60,7 +60,7 @@ impl ItemStore for Sqlite {
     }
 
     fn list_scrapes(&self, item: ItemId, limit: u32) -> Reply<'_, Vec<ScrapeLog>> {
-        self.writer.run(move |tx| tx.scrapes(item, limit))
+        self.read(move |tx| tx.scrapes(item, limit))
     }
 }
 

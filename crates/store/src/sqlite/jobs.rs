@@ -25,15 +25,15 @@ impl JobStore for Sqlite {
         tasks: Vec<NewTask>,
         now: Timestamp,
     ) -> Reply<'_, Option<Job>> {
-        self.writer.run(move |tx| tx.make_job(&name, &options, tasks, now))
+        self.writer.run(move |tx| tx.make_job(&name, &options, tasks.clone(), now))
     }
 
     fn find_job(&self, name: String) -> Reply<'_, Option<Job>> {
-        self.writer.run(move |tx| tx.job_named(&name))
+        self.read(move |tx| tx.job_named(&name))
     }
 
     fn list_jobs(&self) -> Reply<'_, Vec<Job>> {
-        self.writer.run(|tx| tx.jobs())
+        self.read(|tx| tx.jobs())
     }
 
     fn set_options(&self, job: JobId, options: Value) -> Reply<'_, ()> {

@@ -1,4 +1,5 @@
-//! The store in SQLite: one file, one thread that uses it, WAL, transactions of everything asked meanwhile.
+//! The store in SQLite: one file, one thread that writes, one that reads for people, WAL, transactions of everything asked
+//! meanwhile.
 //!
 //! Several processes of one machine may share a file. The store in memory is the same code on a database that
 //! is never written to disk.
@@ -7,7 +8,7 @@
 //! - `files`: the files it consists of, and who may read them
 //! - `schema`: the tables
 //! - `identity`: which store it is
-//! - `writer`: the thread
+//! - `writer`: the thread that writes; `reader`: the one that reads for people
 //! - `holders`: who lives
 //! - `aside`: rows that cannot be read
 //! - `forgetting`: domains of which nothing is worth keeping
@@ -25,6 +26,7 @@ mod identity;
 mod items;
 mod jobs;
 mod place;
+mod reader;
 mod robots;
 mod schema;
 mod scrapes;
@@ -42,19 +44,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use comity_core::time::Timestamp;
+use comity_core::time::{Span, Timestamp};
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use crate::domains::HolderId;
-use crate::{Identity, Store, StoreError};
+use crate::{Identity, Reply, Store, StoreError};
 use files::{Mark, Opened, Replaced};
 use holders::{Living, Proof};
 use place::Place;
-use writer::{Memory, Writer};
+use reader::Reader;
+use writer::{Memory, Tx, Writer};
 
 /// A store in SQLite.
 #[derive(Debug)]
 pub struct Sqlite {
+    /// Reads for people; a database in memory has one connection, which does everything. Closed before the writer.
+    reader: Option<Reader>,
     writer: Writer,
     place: Place,
     living: Living,
@@ -96,6 +102,8 @@ impl Sqlite {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(path, flags).map_err(|error| place.error(&error))?;
         let mut store = Self::start(connection, place, Living::beside(&real(path)), known, &birth)?;
+        // Where no second connection can be had, people wait their turn.
+        store.reader = open_to_read(path).ok().and_then(|sql| Reader::start(sql, store.place.clone()).ok());
         let opened = Opened::at(&real(path));
         if Mark::of(path) != before {
             return Err(store.place.unavailable("was replaced while it was being opened; try again"));
@@ -128,7 +136,28 @@ impl Sqlite {
         let identity = identity::settle_in(&mut connection, &place, known, file)?;
         let writer = Writer::start(connection, place.clone(), Memory::default())?;
         let (proofs, doubtful) = (Arc::default(), AtomicBool::new(false));
-        Ok(Self { writer, place, living, proofs, opened: None, identity, doubtful, notes: Vec::new() })
+        Ok(Self {
+            reader: None,
+            writer,
+            place,
+            living,
+            proofs,
+            opened: None,
+            identity,
+            doubtful,
+            notes: Vec::new(),
+        })
+    }
+
+    /// Runs `look`, which changes nothing, beside whatever is being written.
+    fn read<T: Send + 'static>(
+        &self,
+        look: impl FnMut(&mut Tx<'_>) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Reply<'static, T> {
+        match &self.reader {
+            Some(reader) => reader.run(look),
+            None => self.writer.run(look),
+        }
     }
 
     /// An error when the files of the database are gone, or others by now: what is written would be lost, and others
@@ -214,9 +243,27 @@ fn refuse_without_log(path: &Path, place: &Place) -> Result<(), StoreError> {
     }
 }
 
+/// A connection that only reads.
+fn open_to_read(path: &Path) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.busy_timeout(BUSY)?;
+    tune(&connection)?;
+    // Opened by now, and not only when somebody looks: it must be the same file.
+    connection.query_row("SELECT 1 FROM identity", [], |_| Ok(()))?;
+    Ok(connection)
+}
+
+/// Statements are compiled once and kept. SQLite would compile them anew for other values, as their number of rows may
+/// suggest another plan; ours have one good plan each.
+fn tune(connection: &Connection) -> rusqlite::Result<()> {
+    connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map(drop)
+}
+
 /// Durable against a kill, not against a power cut in the last moments; a log that is moved over seldom.
 fn prepare(connection: &Connection) -> rusqlite::Result<()> {
-    connection.set_prepared_statement_cache_capacity(100);
+    tune(connection)?;
     // Two processes that make the database at once: the second waits for the first.
     let wal = || connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()));
     connection.busy_timeout(Duration::ZERO)?;
@@ -255,6 +302,10 @@ impl Store for Sqlite {
     fn notes(&self) -> Vec<String> {
         self.notes.clone()
     }
+
+    fn set_patience(&self, patience: Span) {
+        self.writer.set_patience(patience.into());
+    }
 }
 
 /// A moment as it stands in a column.
@@ -269,6 +320,8 @@ fn at(micros: i64) -> Timestamp {
 
 /// How long another program may keep the database locked.
 const BUSY: Duration = Duration::from_secs(10);
+/// Compiled statements that are kept: more than there are.
+const STATEMENTS: usize = 300;
 /// A log that is missing is looked for so many times,
 const LOG_TRIES: u32 = 50;
 /// so far apart.

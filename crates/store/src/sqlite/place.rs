@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use rusqlite::ErrorCode;
 
+use super::aside::is_of_one;
 use crate::StoreError;
 
 /// Where a database is.
@@ -23,7 +24,7 @@ impl Place {
     pub(super) fn error(&self, error: &rusqlite::Error) -> StoreError {
         let what = match error.sqlite_error_code() {
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
-                "locked by another program for more than 10 s; end that program or wait for it".to_owned()
+                "locked by another program for too long; end that program or wait for it".to_owned()
             }
             Some(ErrorCode::DiskFull) => {
                 "the disk is full; make room and start again, nothing is lost".to_owned()
@@ -43,6 +44,9 @@ impl Place {
                 "the database is damaged; restore a copy, or move it away and start anew".to_owned()
             }
             Some(ErrorCode::SystemIoFailure) => format!("the disk does not work as it should: {error}"),
+            _ if is_of_one(error) => {
+                return StoreError::Rejected { place: self.to_string(), what: error.to_string() };
+            }
             _ => error.to_string(),
         };
         self.unavailable(what)

@@ -9,14 +9,14 @@ use crate::robots::{RobotsRow, RobotsStore};
 
 impl RobotsStore for Sqlite {
     fn robots(&self, origin: String) -> Reply<'_, Option<RobotsRow>> {
-        self.writer.run(move |tx| {
+        self.read(move |tx| {
             let sql = "SELECT fetched_us, status, body FROM robots WHERE origin = ?1";
             let row = tx
                 .sql
                 .prepare_cached(sql)?
                 .query_row([&origin], |row| Ok((at(row.get(0)?), row.get(1)?, row.get(2)?)));
             Ok(row.optional()?.map(|(fetched_at, status, body)| RobotsRow {
-                origin,
+                origin: origin.clone(),
                 fetched_at,
                 status,
                 body,
@@ -26,10 +26,10 @@ impl RobotsStore for Sqlite {
 
     fn keep_robots(&self, row: RobotsRow) -> Reply<'_, ()> {
         self.writer.run(move |tx| {
-            let RobotsRow { origin, fetched_at, status, body } = row;
+            let RobotsRow { origin, fetched_at, status, body } = &row;
             let sql =
                 "INSERT OR REPLACE INTO robots (origin, fetched_us, status, body) VALUES (?1, ?2, ?3, ?4)";
-            tx.sql.prepare_cached(sql)?.execute(params![origin, us(fetched_at), status, body]).map(|_| ())
+            tx.sql.prepare_cached(sql)?.execute(params![origin, us(*fetched_at), status, body]).map(|_| ())
         })
     }
 

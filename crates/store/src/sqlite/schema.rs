@@ -56,7 +56,7 @@ fn version(connection: &Connection) -> rusqlite::Result<i64> {
 }
 
 /// What each version added; never changed once released.
-const MIGRATIONS: [&str; 6] = [JOBS, SOURCES, SHARED, WIKIS, STATUS, IDENTITY];
+const MIGRATIONS: [&str; 7] = [JOBS, SOURCES, SHARED, WIKIS, STATUS, IDENTITY, LOOKING];
 
 /// What everybody on one store shares: secrets, and what was counted.
 const SHARED: &str = "
@@ -94,6 +94,27 @@ INSERT INTO identity (id) VALUES (randomblob(16));
 ALTER TABLE holders ADD COLUMN proof TEXT;
 
 ALTER TABLE lanes ADD COLUMN given_up TEXT;
+";
+
+/// What holders publish of their domains, and what others wish to see; who asks a source or archives a wiki, by its turn;
+/// the last transaction, so that a commit whose answer was lost can be looked up.
+const LOOKING: &str = "
+ALTER TABLE holders ADD COLUMN sights TEXT;
+
+-- A domain that somebody wishes to see, and what its holder answered.
+CREATE TABLE looks (
+    domain_id INTEGER PRIMARY KEY,
+    wished_us INTEGER NOT NULL,
+    epoch INTEGER,
+    sight TEXT,
+    seen_us INTEGER
+) STRICT;
+
+ALTER TABLE sources ADD COLUMN epoch INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE wikis ADD COLUMN epoch INTEGER NOT NULL DEFAULT 0;
+
+ALTER TABLE identity ADD COLUMN commits INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE identity ADD COLUMN stamp INTEGER NOT NULL DEFAULT 0;
 ";
 
 /// Domains, jobs, tasks.

@@ -21,7 +21,7 @@ impl CountStore for Sqlite {
     }
 
     fn counts(&self) -> Reply<'_, Vec<(String, u64)>> {
-        self.writer.run(|tx| {
+        self.read(|tx| {
             let row = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get::<_, i64>(1)?.max(0) as u64));
             tx.sql.prepare_cached("SELECT name, value FROM counts")?.query_map([], row)?.collect()
         })

@@ -10,12 +10,12 @@ use super::holders::{Living, Standing};
 use super::tasks::lead_of;
 use super::writer::Tx;
 use super::{Sqlite, at, us};
-use crate::Reply;
 use crate::domains::HolderId;
 use crate::sources::{
-    Changed, FetchEnd, FetchResult, FetchRun, Kept, Kind, NewItem, NewSource, Source, SourceChange,
+    Asking, Changed, FetchEnd, FetchResult, FetchRun, Kept, Kind, NewItem, NewSource, Source, SourceChange,
     SourceClaim, SourceId, SourceStore,
 };
+use crate::{Reply, StoreError};
 
 impl SourceStore for Sqlite {
     fn add_source(&self, source: NewSource, now: Timestamp) -> Reply<'_, (Source, bool)> {
@@ -23,11 +23,11 @@ impl SourceStore for Sqlite {
     }
 
     fn find_source(&self, id: SourceId) -> Reply<'_, Option<Source>> {
-        self.writer.run(move |tx| tx.source(id))
+        self.read(move |tx| tx.source(id))
     }
 
     fn list_sources(&self) -> Reply<'_, Vec<Source>> {
-        self.writer.run(|tx| tx.sources())
+        self.read(|tx| tx.sources())
     }
 
     fn change_source(&self, id: SourceId, change: SourceChange) -> Reply<'_, Changed> {
@@ -38,8 +38,12 @@ impl SourceStore for Sqlite {
         self.writer.run(move |tx| tx.remove_source(id))
     }
 
-    fn keep_items(&self, source: SourceId, items: Vec<NewItem>, now: Timestamp) -> Reply<'_, Kept> {
-        self.writer.run(move |tx| tx.keep_items(source, &items, now))
+    fn keep_items(&self, asking: Asking, items: Vec<NewItem>, now: Timestamp) -> Reply<'_, Kept> {
+        let kept = self.writer.run(move |tx| match tx.asks(asking)? {
+            true => tx.keep_items(asking.source, &items, now).map(Some),
+            false => Ok(None),
+        });
+        Box::pin(async move { kept.await?.ok_or(StoreError::Lost) })
     }
 
     fn claim_source(&self, id: SourceId, holder: HolderId, now: Timestamp) -> Reply<'_, SourceClaim> {
@@ -47,16 +51,20 @@ impl SourceStore for Sqlite {
         self.writer.run(move |tx| tx.claim_source(&living, id, holder, now))
     }
 
-    fn leave_source(&self, id: SourceId, holder: HolderId) -> Reply<'_, ()> {
-        self.writer.run(move |tx| tx.leave_source(id, holder))
+    fn leave_source(&self, asking: Asking) -> Reply<'_, ()> {
+        self.writer.run(move |tx| tx.leave_source(asking))
     }
 
     fn end_fetch(&self, end: FetchEnd) -> Reply<'_, bool> {
-        self.writer.run(move |tx| tx.end_fetch(&end))
+        let ended = self.writer.run(move |tx| match tx.asks(end.asking)? {
+            true => tx.end_fetch(&end).map(Some),
+            false => Ok(None),
+        });
+        Box::pin(async move { ended.await?.ok_or(StoreError::Lost) })
     }
 
     fn list_fetches(&self, source: SourceId, limit: u32) -> Reply<'_, Vec<FetchRun>> {
-        self.writer.run(move |tx| tx.fetches(source, limit))
+        self.read(move |tx| tx.fetches(source, limit))
     }
 }
 
@@ -201,8 +209,8 @@ impl Tx<'_> {
     }
 
     pub(super) fn end_fetch(&self, end: &FetchEnd) -> rusqlite::Result<bool> {
-        let id = end.source.0;
-        let Some(source) = self.source(end.source)? else { return Ok(false) };
+        let id = end.asking.source.0;
+        let Some(source) = self.source(end.asking.source)? else { return Ok(false) };
         let mut moved = false;
         let mut cursor_out = source.cursor_json.clone();
         match &end.result {
@@ -282,14 +290,25 @@ impl Tx<'_> {
         {
             return Ok(SourceClaim::Taken);
         }
-        let sql = "UPDATE sources SET asked_by = ?2 WHERE id = ?1";
-        self.sql.prepare_cached(sql)?.execute([id.0, holder.0])?;
-        Ok(SourceClaim::Ours(Box::new(source)))
+        let sql = "UPDATE sources SET asked_by = ?2, epoch = epoch + 1 WHERE id = ?1 RETURNING epoch";
+        let epoch = self.sql.prepare_cached(sql)?.query_row([id.0, holder.0], |row| row.get(0))?;
+        Ok(SourceClaim::Ours(Box::new(source), Asking { source: id, holder, epoch }))
     }
 
-    pub(super) fn leave_source(&self, id: SourceId, holder: HolderId) -> rusqlite::Result<()> {
-        let sql = "UPDATE sources SET asked_by = NULL WHERE id = ?1 AND asked_by = ?2";
-        self.sql.prepare_cached(sql)?.execute([id.0, holder.0]).map(|_| ())
+    /// Whether a claim is still valid. That of a source which is gone is: there is nothing to be done to it.
+    fn asks(&self, asking: Asking) -> rusqlite::Result<bool> {
+        let sql = "SELECT asked_by IS ?2 AND epoch = ?3
+                AND EXISTS (SELECT 1 FROM holders WHERE holders.id = ?2 AND died_us IS NULL)
+            FROM sources WHERE id = ?1";
+        let Asking { source, holder, epoch } = asking;
+        let valid = self.sql.prepare_cached(sql)?.query_row([source.0, holder.0, epoch], |row| row.get(0));
+        Ok(valid.optional()?.unwrap_or(true))
+    }
+
+    fn leave_source(&self, asking: Asking) -> rusqlite::Result<()> {
+        let sql = "UPDATE sources SET asked_by = NULL WHERE id = ?1 AND asked_by = ?2 AND epoch = ?3";
+        let Asking { source, holder, epoch } = asking;
+        self.sql.prepare_cached(sql)?.execute([source.0, holder.0, epoch]).map(|_| ())
     }
 
     /// The cursor after a fetch that was read: the fields it sets over those that stand there (B60).

@@ -23,7 +23,7 @@ use crate::tasks::{
 
 impl TaskStore for Sqlite {
     fn enqueue(&self, job: JobId, tasks: Vec<NewTask>, now: Timestamp) -> Reply<'_, Enqueued> {
-        self.writer.run(move |tx| tx.enqueue(job, tasks, now))
+        self.writer.run(move |tx| tx.enqueue(job, tasks.clone(), now))
     }
 
     fn claim(&self, holder: HolderId, claim: Claim, now: Timestamp) -> Reply<'_, Vec<Claimed>> {
@@ -32,18 +32,16 @@ impl TaskStore for Sqlite {
     }
 
     fn refill(&self, refills: Vec<Refill>) -> Reply<'_, Vec<(LaneId, Vec<TaskRow>)>> {
-        self.writer.run(move |tx| {
-            refills.into_iter().map(|refill| Ok((refill.lane, tx.read_lane(refill)?))).collect()
-        })
+        self.writer
+            .run(move |tx| refills.iter().map(|refill| Ok((refill.lane, tx.read_lane(*refill)?))).collect())
     }
 
     fn settle(&self, holder: HolderId, settles: Vec<Settle>, now: Timestamp) -> Reply<'_, Vec<Settled>> {
-        self.writer.run(move |tx| tx.settle(holder, settles, now))
+        self.writer.run(move |tx| tx.settle(holder, settles.clone(), now))
     }
 
     fn park(&self, holder: HolderId, lanes: Vec<(LaneId, Timestamp)>) -> Reply<'_, ()> {
-        self.writer
-            .run(move |tx| lanes.into_iter().try_for_each(|(lane, due_at)| tx.park(holder, lane, due_at)))
+        self.writer.run(move |tx| lanes.iter().try_for_each(|(lane, due_at)| tx.park(holder, *lane, *due_at)))
     }
 
     fn give_up(&self, holder: HolderId, lane: LaneId, reason: String) -> Reply<'_, Rest> {
@@ -55,7 +53,7 @@ impl TaskStore for Sqlite {
     }
 
     fn list_tasks(&self, job: JobId, state: String, limit: u32) -> Reply<'_, Vec<TaskView>> {
-        self.writer.run(move |tx| tx.views(job, &state, limit))
+        self.read(move |tx| tx.views(job, &state, limit))
     }
 }
 

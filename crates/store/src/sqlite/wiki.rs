@@ -11,7 +11,7 @@ use super::{Sqlite, at, us};
 use crate::domains::HolderId;
 use crate::wiki::{
     Batch, Content, ContentTally, FileTally, Hidden, Kept, ListedFile, NamespaceTally, Packing, Revision,
-    Slot, Walked, Wiki, WikiClaim, WikiId, WikiPage, WikiStore,
+    Slot, Walked, Wiki, WikiClaim, WikiHold, WikiId, WikiPage, WikiStore,
 };
 use crate::{Reply, StoreError};
 
@@ -22,12 +22,12 @@ impl WikiStore for Sqlite {
     }
 
     fn find_wiki(&self, api: String) -> Reply<'_, Option<Wiki>> {
-        self.writer.run(move |tx| tx.find_wiki(&api))
+        self.read(move |tx| tx.find_wiki(&api))
     }
 
-    fn keep_wiki(&self, wiki: WikiId, holder: Option<HolderId>, batch: Batch) -> Reply<'_, Kept> {
-        let kept = self.writer.run(move |tx| match tx.holds_wiki(wiki, holder)? {
-            true => tx.keep_wiki(wiki, &batch).map(Some),
+    fn keep_wiki(&self, hold: WikiHold, batch: Batch) -> Reply<'_, Kept> {
+        let kept = self.writer.run(move |tx| match tx.holds_wiki(hold)? {
+            true => tx.keep_wiki(hold.wiki, &batch).map(Some),
             false => Ok(None),
         });
         Box::pin(async move { kept.await?.ok_or(StoreError::Lost) })
@@ -38,7 +38,7 @@ impl WikiStore for Sqlite {
     }
 
     fn unknown_revisions(&self, wiki: WikiId, revisions: Vec<i64>) -> Reply<'_, Vec<i64>> {
-        self.writer.run(move |tx| tx.unknown_revisions(wiki, revisions))
+        self.writer.run(move |tx| tx.unknown_revisions(wiki, revisions.clone()))
     }
 
     fn newest_of(&self, wiki: WikiId, pages: Vec<i64>) -> Reply<'_, Vec<(i64, i64)>> {
@@ -46,38 +46,42 @@ impl WikiStore for Sqlite {
     }
 
     fn wiki_pages(&self, wiki: WikiId, after: i64, limit: u32) -> Reply<'_, Vec<WikiPage>> {
-        self.writer.run(move |tx| tx.wiki_pages(wiki, after, limit))
+        self.read(move |tx| tx.wiki_pages(wiki, after, limit))
     }
 
     fn page_history(&self, wiki: WikiId, page: i64, after: i64, bytes: u64) -> Reply<'_, Vec<Revision>> {
-        self.writer.run(move |tx| tx.page_history(wiki, page, after, bytes))
+        self.read(move |tx| tx.page_history(wiki, page, after, bytes))
     }
 
     fn files_to_fetch(&self, wiki: WikiId, after: i64, limit: u32) -> Reply<'_, Vec<ListedFile>> {
         self.writer.run(move |tx| tx.files_to_fetch(wiki, after, limit))
     }
 
-    fn settle_file(&self, file: i64, problem: Option<String>) -> Reply<'_, ()> {
-        self.writer.run(move |tx| tx.settle_file(file, problem.as_deref()))
+    fn settle_file(&self, hold: WikiHold, file: i64, problem: Option<String>) -> Reply<'_, ()> {
+        let settled = self.writer.run(move |tx| match tx.holds_wiki(hold)? {
+            true => tx.settle_file(hold.wiki, file, problem.as_deref()).map(Some),
+            false => Ok(None),
+        });
+        Box::pin(async move { settled.await?.ok_or(StoreError::Lost) })
     }
 
     fn wiki_files(&self, wiki: WikiId, after: i64, limit: u32) -> Reply<'_, Vec<ListedFile>> {
-        self.writer.run(move |tx| tx.wiki_files(wiki, after, limit))
+        self.read(move |tx| tx.wiki_files(wiki, after, limit))
     }
 
     fn tally_files(&self, wiki: WikiId) -> Reply<'_, FileTally> {
-        self.writer.run(move |tx| tx.tally_files(wiki))
+        self.read(move |tx| tx.tally_files(wiki))
     }
 
     fn count_revisions(&self, wiki: WikiId) -> Reply<'_, u64> {
-        self.writer.run(move |tx| {
+        self.read(move |tx| {
             let sql = "SELECT count(*) FROM wiki_revisions WHERE wiki_id = ?1";
             tx.sql.query_row(sql, [wiki.0], |row| Ok(row.get::<_, i64>(0)?.max(0) as u64))
         })
     }
 
     fn tally_wiki(&self, wiki: WikiId) -> Reply<'_, (Vec<NamespaceTally>, ContentTally)> {
-        self.writer.run(move |tx| tx.tally_wiki(wiki))
+        self.read(move |tx| tx.tally_wiki(wiki))
     }
 }
 
@@ -99,14 +103,19 @@ impl Tx<'_> {
         {
             return Ok(WikiClaim::Taken);
         }
-        let sql = "UPDATE wikis SET holder = ?2 WHERE api = ?1";
-        self.sql.prepare_cached(sql)?.execute(params![api, holder])?;
-        Ok(WikiClaim::Ours(self.find_wiki(api)?.ok_or(rusqlite::Error::QueryReturnedNoRows)?))
+        let sql = "UPDATE wikis SET holder = ?2, epoch = epoch + 1 WHERE api = ?1 RETURNING epoch";
+        let epoch = self.sql.prepare_cached(sql)?.query_row(params![api, holder], |row| row.get(0))?;
+        let wiki = self.find_wiki(api)?.ok_or(rusqlite::Error::QueryReturnedNoRows)?;
+        let hold = WikiHold { wiki: wiki.id, holder: holder.map(HolderId), epoch };
+        Ok(WikiClaim::Ours(wiki, hold))
     }
 
-    fn holds_wiki(&self, wiki: WikiId, holder: Option<HolderId>) -> rusqlite::Result<bool> {
-        let sql = "SELECT 1 FROM wikis WHERE id = ?1 AND holder IS ?2";
-        self.sql.prepare_cached(sql)?.exists(params![wiki.0, holder.map(|holder| holder.0)])
+    /// Whether a claim is still valid.
+    fn holds_wiki(&self, hold: WikiHold) -> rusqlite::Result<bool> {
+        let sql = "SELECT 1 FROM wikis WHERE id = ?1 AND holder IS ?2 AND epoch = ?3
+            AND (?2 IS NULL OR EXISTS (SELECT 1 FROM holders WHERE holders.id = ?2 AND died_us IS NULL))";
+        let holder = hold.holder.map(|holder| holder.0);
+        self.sql.prepare_cached(sql)?.exists(params![hold.wiki.0, holder, hold.epoch])
     }
 
     pub(super) fn find_wiki(&self, api: &str) -> rusqlite::Result<Option<Wiki>> {

@@ -35,9 +35,9 @@ impl Tx<'_> {
         self.sql.prepare_cached(&sql)?.query_map(params![wiki.0, after, limit], listed)?.collect()
     }
 
-    pub(super) fn settle_file(&self, file: i64, problem: Option<&str>) -> rusqlite::Result<()> {
-        let sql = "UPDATE wiki_files SET kept = ?2 IS NULL, problem = ?2 WHERE id = ?1";
-        self.sql.prepare_cached(sql)?.execute(params![file, problem]).map(|_| ())
+    pub(super) fn settle_file(&self, wiki: WikiId, file: i64, problem: Option<&str>) -> rusqlite::Result<()> {
+        let sql = "UPDATE wiki_files SET kept = ?2 IS NULL, problem = ?2 WHERE id = ?1 AND wiki_id = ?3";
+        self.sql.prepare_cached(sql)?.execute(params![file, problem, wiki.0]).map(|_| ())
     }
 
     pub(super) fn wiki_files(

@@ -1,6 +1,8 @@
 //! Rows that cannot be read, whatever wrote them: an older build, a disk, a person with a shell (B82).
 
+use comity_store::StoreError;
 use comity_store::jobs::Counts;
+use comity_store::sources::SourceChange;
 use comity_store::tasks::Rest;
 
 use crate::following::feed;
@@ -96,19 +98,20 @@ async fn jobs_and_sources_that_cannot_be_read_are_left_out() {
 async fn an_error_of_one_caller_is_not_the_others() {
     let file = TestFile::new();
     let one = file.process("one").await;
-    for name in ["bad", "good"] {
-        one.open_job(name).await;
-    }
-    file.query("UPDATE jobs SET message = CAST(x'ff' AS TEXT) WHERE name = 'bad'");
-    let (store, find) = (&one.store, |name: &str| one.store.find_job(name.to_owned()));
+    let (source, _) = one.store.add_source(feed("https://bad.example/"), at(0)).await.unwrap();
+    file.query("UPDATE sources SET failures = -1");
+    let store = &one.store;
     // The first keeps the thread busy while the others line up behind it.
     let locked = file.lock();
     let first = store.next_due(comity_core::task::JobId(1));
-    let (before, bad) = (store.open_job("before".to_owned(), serde_json::Value::Null, at(1)), find("bad"));
-    let (after, last) = (store.open_job("after".to_owned(), serde_json::Value::Null, at(2)), find("good"));
+    let before = store.open_job("before".to_owned(), serde_json::Value::Null, at(1));
+    let bad = store.change_source(source.id, SourceChange::default());
+    let after = store.open_job("after".to_owned(), serde_json::Value::Null, at(2));
     drop(locked);
-    let (first, before, bad, after, last) = tokio::join!(first, before, bad, after, last);
-    assert!(first.is_ok() && before.is_ok() && after.is_ok() && last.unwrap().is_some());
-    assert!(bad.unwrap_err().to_string().contains("comity.db"), "it names the store");
-    assert_eq!(file.query_one("SELECT group_concat(name) FROM jobs"), "after,bad,before,good");
+    let (first, before, bad, after) = tokio::join!(first, before, bad, after);
+    assert!(first.is_ok() && before.is_ok() && after.is_ok());
+    let bad = bad.unwrap_err();
+    assert!(matches!(bad, StoreError::Rejected { .. }), "{bad:?}");
+    assert!(bad.to_string().contains("comity.db"), "it names the store: {bad}");
+    assert_eq!(file.query_one("SELECT group_concat(name) FROM jobs"), "after,before");
 }

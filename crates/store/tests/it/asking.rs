@@ -1,13 +1,14 @@
 //! Who may ask a source: one process at a time, until it said how that ended, or died.
 
 use comity_core::time::Timestamp;
-use comity_store::sources::{FetchResult, SourceChange, SourceClaim, SourceId};
+use comity_store::StoreError;
+use comity_store::sources::{Asking, FetchEnd, FetchResult, SourceChange, SourceClaim, SourceId};
 use comity_store::tasks::Lead;
 use serde_json::{Map, json};
 
 use crate::backend::Backend;
 use crate::fetches::{end, failed, fetched, object, ok, runs};
-use crate::following::feed;
+use crate::following::{ended, feed, page};
 use crate::process::{Process, at};
 
 /// B60: two runs that were due at once asked the same source twice, the second with a cursor that was old.
@@ -30,23 +31,29 @@ pub(crate) async fn a_claim_brings_the_source_as_it_is_now(backend: Backend) {
     other.store.change_source(source, change).await.unwrap();
     let cursor = object(json!({ "etag": "\"1\"" }));
     let read = FetchResult::Read { whole: true, cursor, moved_to: None };
-    let now = fetched(&*one.store, source, 10, read).await;
+    let asking = asking(&one, source, at(2)).await;
+    one.store.end_fetch(FetchEnd { asking, ..end(source, 10, read) }).await.unwrap();
+    let now = one.store.find_source(source).await.unwrap().unwrap();
     assert_eq!(claim(&other, source, at(11)).await, "taken", "until it is left");
-    one.store.leave_source(source, one.holder).await.unwrap();
+    one.store.leave_source(asking).await.unwrap();
     let claimed = other.store.claim_source(source, other.holder, at(11)).await.unwrap();
-    assert_eq!(claimed, SourceClaim::Ours(Box::new(now.clone())));
+    let SourceClaim::Ours(claimed, _) = claimed else { panic!("{claimed:?}") };
+    assert_eq!(*claimed, now);
     assert!(now.name == "renamed" && now.cursor_json.contains("etag"), "{now:?}");
 }
 
 /// Whoever does not ask after all leaves it to others, and only its own.
 pub(crate) async fn a_source_is_left_by_whoever_has_it(backend: Backend) {
     let (one, other, source) = two(&backend).await;
-    assert_eq!(claim(&one, source, at(1)).await, "ours");
-    other.store.leave_source(source, other.holder).await.unwrap();
+    let first = asking(&one, source, at(1)).await;
+    other.store.leave_source(Asking { holder: other.holder, ..first }).await.unwrap();
     assert_eq!(claim(&other, source, at(1)).await, "taken", "it was not its to leave");
-    one.store.leave_source(source, one.holder).await.unwrap();
+    let second = asking(&one, source, at(1)).await;
+    one.store.leave_source(first).await.unwrap();
+    assert_eq!(claim(&other, source, at(1)).await, "taken", "it was claimed again since");
+    one.store.leave_source(second).await.unwrap();
     assert_eq!(claim(&other, source, at(1)).await, "ours");
-    one.store.leave_source(source, one.holder).await.unwrap();
+    one.store.leave_source(second).await.unwrap();
     assert_eq!(claim(&one, source, at(1)).await, "taken", "it left it before");
     assert_eq!(runs(&*one.store, source).await, [], "nothing was asked");
 }
@@ -68,11 +75,38 @@ pub(crate) async fn the_claim_of_the_silent_ends_with_their_lease(backend: Backe
     assert_eq!(claim(&other, source, now).await, "ours");
 }
 
+/// B83: one that was silent for too long, and whose source another asks by now, says nothing of it any more.
+pub(crate) async fn what_comes_after_the_claim_was_lost_changes_nothing(backend: Backend) {
+    let (one, other, source) = two(&backend).await;
+    let first = asking(&one, source, at(1)).await;
+    let again = asking(&one, source, at(1)).await;
+    assert!(again.epoch > first.epoch, "each claim is its own");
+    let now = other.outlive(at(1)).await;
+    let before = one.store.find_source(source).await.unwrap();
+    let fenced = async |asking, now| {
+        let kept = one.store.keep_items(asking, vec![page("https://a.example/1")], now).await;
+        assert!(matches!(kept, Err(StoreError::Lost)), "{kept:?}");
+        let ended = one.store.end_fetch(FetchEnd { asking, ..end(source, 10, ok()) }).await;
+        assert!(matches!(ended, Err(StoreError::Lost)), "{ended:?}");
+    };
+    fenced(again, now).await;
+    let theirs = asking(&other, source, now).await;
+    fenced(again, now).await;
+    fenced(Asking { holder: other.holder, ..first }, now).await;
+    assert_eq!(one.store.find_source(source).await.unwrap(), before, "its cursor stays");
+    assert_eq!(one.store.count_items(source).await.unwrap().items, 0);
+    assert_eq!(runs(&*one.store, source).await, []);
+    let kept = other.store.keep_items(theirs, vec![page("https://a.example/1")], now).await.unwrap();
+    assert_eq!(kept.new, 1);
+    other.store.end_fetch(FetchEnd { asking: theirs, ..end(source, 10, ok()) }).await.unwrap();
+    assert_eq!(runs(&*one.store, source).await.len(), 1);
+}
+
 /// The run told of moves that were none, where another source is already.
 pub(crate) async fn only_a_source_that_moved_is_told_to_have(backend: Backend) {
     let (one, _, source) = two(&backend).await;
     let (other, _) = one.store.add_source(feed("https://b.example/feed"), at(0)).await.unwrap();
-    let ends = async |result| one.store.end_fetch(end(source, 10, result)).await.unwrap();
+    let ends = async |result| ended(&*one.store, end(source, 10, result)).await;
     let to = |url: &str| {
         let moved_to = Some((url.to_owned(), Lead::Remote));
         FetchResult::Read { whole: true, cursor: Map::new(), moved_to }
@@ -83,7 +117,7 @@ pub(crate) async fn only_a_source_that_moved_is_told_to_have(backend: Backend) {
     assert!(!ends(to(&other.url)).await, "another is there");
     assert!(ends(to("https://c.example/feed")).await);
     assert!(!ends(to("https://c.example/feed")).await, "it is there already");
-    assert!(!one.store.end_fetch(end(SourceId(99), 10, to("https://d.example/"))).await.unwrap());
+    assert!(!ended(&*one.store, end(SourceId(99), 10, to("https://d.example/"))).await);
 }
 
 /// A source that is held for a day filled its history with that.
@@ -118,9 +152,16 @@ async fn two(backend: &Backend) -> (Process, Process, SourceId) {
     (one, other, source.id)
 }
 
+async fn asking(process: &Process, source: SourceId, now: Timestamp) -> Asking {
+    match process.store.claim_source(source, process.holder, now).await.unwrap() {
+        SourceClaim::Ours(_, asking) => asking,
+        other => panic!("{other:?}"),
+    }
+}
+
 async fn claim(process: &Process, source: SourceId, now: Timestamp) -> &'static str {
     match process.store.claim_source(source, process.holder, now).await.unwrap() {
-        SourceClaim::Ours(claimed) => {
+        SourceClaim::Ours(claimed, _) => {
             assert_eq!(claimed.id, source);
             "ours"
         }

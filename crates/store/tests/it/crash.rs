@@ -13,14 +13,14 @@ use comity_core::task::JobId;
 use comity_core::time::Timestamp;
 use comity_store::domains::{Hold, Parting, Take};
 use comity_store::items::{ScrapeTerms, StartStep, Started};
-use comity_store::sources::{FetchEnd, FetchResult, Kept, NewSource, SourceId};
+use comity_store::sources::{FetchEnd, FetchResult, Kept, NewSource, SourceClaim, SourceId};
 use comity_store::sqlite::Sqlite;
 use comity_store::tasks::{Attempt, Claimed, Settle, Settled, Step};
 use rusqlite::Connection;
 use serde_json::Map;
 
 use crate::backend::Backend;
-use crate::following::{Follower, every, feed, keep, page};
+use crate::following::{Follower, every, feed, keep, page, unclaimed};
 use crate::process::{Process, at, died_at, done, failed, hold_of, listed, ms, retry};
 
 /// B37, B74, B77: whatever was answered is there, whatever is there fits together, and the rest can go on.
@@ -68,7 +68,9 @@ pub(crate) async fn a_fetch_killed_before_its_end_keeps_items_and_moves_nothing(
     let one = Process::start(&backend, "one", at(0)).await;
     let before = one.store.add_source(feed("https://feeds.example/"), at(0)).await.unwrap().0;
     let found = || (0..3).map(|nth| page(&format!("https://a.example/{nth}"))).collect::<Vec<_>>();
-    one.store.keep_items(before.id, found(), at(1)).await.unwrap();
+    let claim = one.store.claim_source(before.id, one.holder, at(1)).await.unwrap();
+    let SourceClaim::Ours(_, asking) = claim else { panic!("{claim:?}") };
+    one.store.keep_items(asking, found(), at(1)).await.unwrap();
     backend.kill(one, at(2)).await;
 
     let heir = Process::start(&backend, "heir", at(3)).await;
@@ -76,7 +78,7 @@ pub(crate) async fn a_fetch_killed_before_its_end_keeps_items_and_moves_nothing(
     assert_eq!(after.as_ref(), Some(&before), "it is due as it was");
     assert_eq!(heir.store.list_fetches(before.id, 9).await.unwrap(), []);
     assert_eq!(heir.store.count_items(before.id).await.unwrap().items, 3);
-    let again = heir.store.keep_items(before.id, found(), at(4)).await.unwrap();
+    let again = crate::following::found(&*heir.store, before.id, found(), at(4)).await;
     assert_eq!(again, Kept { new: 0, known: 3, changed: 0 }, "fetched again, they are known");
 }
 
@@ -131,13 +133,13 @@ async fn following_child() {
             }
             tell(items, ended);
         }
-        store.end_fetch(read(source, now)).await.unwrap();
+        crate::following::ended(store, read(source, now)).await;
     }
 }
 
 fn read(source: SourceId, now: Timestamp) -> FetchEnd {
     FetchEnd {
-        source,
+        asking: unclaimed(source),
         window: RunWindow::ending(now, now).unwrap(),
         started_at: now,
         ended_at: now,

@@ -8,7 +8,7 @@ use comity_store::tasks::Lead;
 use serde_json::{Map, Value, json};
 
 use crate::backend::Backend;
-use crate::following::feed;
+use crate::following::{ended, feed, unclaimed};
 use crate::process::at;
 
 /// B60, document 4: only ok and partial move `last_fetch_at`, to the end of the run's window.
@@ -144,7 +144,7 @@ pub(crate) async fn a_fetch_is_told_with_its_numbers(backend: Backend) {
         error: Some("two entries have no link".to_owned()),
         ..end(source.id, 10, FetchResult::Read { whole: false, cursor, moved_to: None })
     };
-    store.end_fetch(end).await.unwrap();
+    ended(&*store, end).await;
     let out = store.find_source(source.id).await.unwrap().unwrap().cursor_json;
     let expected = FetchRun {
         started_at: at(1_010),
@@ -176,7 +176,7 @@ pub(crate) async fn old_fetches_are_forgotten(backend: Backend) {
     let (other, _) = store.add_source(feed("https://b.example/feed"), at(0)).await.unwrap();
     fetched(&*store, other.id, 1, ok()).await;
     for secs in 0..250 {
-        store.end_fetch(end(source.id, secs, ok())).await.unwrap();
+        ended(&*store, end(source.id, secs, ok())).await;
     }
     let seen = runs(&*store, source.id).await;
     let ends: Vec<Timestamp> = seen.iter().map(|run| run.window_end).collect();
@@ -192,7 +192,7 @@ pub(crate) async fn added(backend: &Backend) -> (std::sync::Arc<dyn Store>, Sour
 
 /// Ends a fetch in a window that ended at `secs`, and gives the source as it is then.
 pub(crate) async fn fetched(store: &dyn Store, source: SourceId, secs: i64, result: FetchResult) -> Source {
-    store.end_fetch(end(source, secs, result)).await.unwrap();
+    ended(store, end(source, secs, result)).await;
     store.find_source(source).await.unwrap().unwrap()
 }
 
@@ -200,7 +200,7 @@ pub(crate) fn end(source: SourceId, secs: i64, result: FetchResult) -> FetchEnd 
     let error = matches!(result, FetchResult::Failed { .. } | FetchResult::Gone).then(|| "why".to_owned());
     let started_at = at(secs) + Span::from_secs(1_000);
     FetchEnd {
-        source,
+        asking: unclaimed(source),
         window: RunWindow::ending(at(secs), started_at).unwrap(),
         started_at,
         ended_at: started_at + Span::from_secs(1),

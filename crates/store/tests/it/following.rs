@@ -6,11 +6,13 @@ use comity_core::interval::SourceInterval;
 use comity_core::task::{JobId, TaskId};
 use comity_core::time::{Span, Timestamp};
 use comity_store::Store;
-use comity_store::domains::Hold;
+use comity_store::domains::{Hold, HolderId};
 use comity_store::items::{
     Item, ItemId, Items, LogId, Order, ScrapeLog, ScrapeTerms, Start, StartStep, Started, Wish,
 };
-use comity_store::sources::{Changed, Kind, NewItem, NewSource, SourceChange, SourceId};
+use comity_store::sources::{
+    Asking, Changed, FetchEnd, Kept, Kind, NewItem, NewSource, SourceChange, SourceClaim, SourceId,
+};
 use comity_store::tasks::{Attempt, Claim, Lead, Settle, Settled, Step, TaskRow};
 use serde_json::Map;
 
@@ -199,13 +201,44 @@ pub(crate) fn every(millis: u64) -> SourceInterval {
 
 /// Keeps new items at these URLs, and gives their numbers in that order.
 pub(crate) async fn keep(store: &dyn Store, source: SourceId, urls: &[String]) -> Vec<ItemId> {
-    let kept = store.keep_items(source, urls.iter().map(|url| page(url)).collect(), at(0)).await.unwrap();
+    let kept = found(store, source, urls.iter().map(|url| page(url)).collect(), at(0)).await;
     assert_eq!(kept.new as usize, urls.len());
     let all =
         Items { source: Some(source), order: Order::After(ItemId(0)), limit: u32::MAX, ..Default::default() };
     let items = store.list_items(all).await.unwrap();
     let number = |url: &String| items.iter().find(|item| item.url == *url).unwrap().id;
     urls.iter().map(number).collect()
+}
+
+/// Keeps items as somebody who asks their source does.
+pub(crate) async fn found(store: &dyn Store, source: SourceId, items: Vec<NewItem>, now: Timestamp) -> Kept {
+    let asking = claimed(store, source).await;
+    let kept = store.keep_items(asking, items, now).await.unwrap();
+    store.deregister(asking.holder, now).await.unwrap();
+    kept
+}
+
+/// Says how a fetch ended, as somebody who asked its source does.
+pub(crate) async fn ended(store: &dyn Store, end: FetchEnd) -> bool {
+    let asking = claimed(store, end.asking.source).await;
+    let moved = store.end_fetch(FetchEnd { asking, ..end }).await.unwrap();
+    store.deregister(asking.holder, at(0)).await.unwrap();
+    moved
+}
+
+/// The claim of somebody who does nothing else.
+async fn claimed(store: &dyn Store, source: SourceId) -> Asking {
+    let holder = store.register("asks".to_owned(), at(0)).await.unwrap();
+    match store.claim_source(source, holder, at(0)).await.unwrap() {
+        SourceClaim::Ours(_, asking) => asking,
+        SourceClaim::Missing => Asking { holder, ..unclaimed(source) },
+        SourceClaim::Taken => panic!("somebody asks it"),
+    }
+}
+
+/// A claim that is not valid.
+pub(crate) fn unclaimed(source: SourceId) -> Asking {
+    Asking { source, holder: HolderId(0), epoch: 0 }
 }
 
 /// Seconds on the virtual clock.

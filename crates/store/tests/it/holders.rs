@@ -35,7 +35,7 @@ pub(crate) async fn what_a_lost_holder_writes_is_passed_over(backend: Backend) {
     let hold = silent.taken("a.example", at(0)).await.hold;
     let now = other.outlive(at(0)).await;
 
-    silent.save(learnt(hold)).await;
+    assert_eq!(silent.save(learnt(hold)).await, [hold], "and is told so");
     silent.release(hold, b"late", Parting::HandOver, now).await;
 
     let taken = other.taken("a.example", now).await;
@@ -49,7 +49,8 @@ pub(crate) async fn a_holder_whose_domain_was_taken_overwrites_nothing(backend: 
     let now = other.outlive(at(0)).await;
     let new = other.taken("a.example", now).await.hold;
 
-    silent.save(learnt(old)).await;
+    assert_eq!(silent.save(learnt(old)).await, [old], "and is told so");
+    assert_eq!(other.save(nothing_learnt(new)).await, []);
     silent.release(old, b"late", Parting::HandOver, now).await;
 
     let row = other.row("a.example").await;

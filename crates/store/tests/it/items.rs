@@ -245,7 +245,7 @@ pub(crate) async fn a_task_knows_its_item_and_who_led_there(backend: Backend) {
         // Two items may be one page.
         NewItem { identity: "remote".to_owned(), lead: Lead::Remote, ..page("https://a.example/page") },
     ];
-    one.store().keep_items(one.source, found, at(0)).await.unwrap();
+    crate::following::found(one.store(), one.source, found, at(0)).await;
     let items = Items { limit: 9, order: Order::After(ItemId(0)), ..Default::default() };
     let ids: Vec<ItemId> =
         one.store().list_items(items).await.unwrap().into_iter().map(|item| item.id).collect();

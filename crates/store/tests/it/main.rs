@@ -21,6 +21,7 @@ mod overlap;
 mod private;
 mod process;
 mod proofs;
+mod reading;
 mod reopening;
 mod robots;
 mod scraped;
@@ -69,6 +70,9 @@ macro_rules! promises {
                     numbers_of_domains_are_never_given_out_twice;
                 status:
                     what_a_holder_told_is_seen_while_it_lives,
+                    a_wish_to_see_a_domain_is_answered_by_its_holder,
+                    only_whoever_holds_a_domain_shows_it,
+                    wishes_are_forgotten,
                     a_backlog_is_counted_by_domain_up_to_a_limit;
                 wiki:
                     what_an_answer_brought_is_kept_with_how_far_it_is,
@@ -163,6 +167,7 @@ macro_rules! promises {
                     a_source_is_left_by_whoever_has_it,
                     the_claim_of_the_dead_holds_nobody_up,
                     the_claim_of_the_silent_ends_with_their_lease,
+                    what_comes_after_the_claim_was_lost_changes_nothing,
                     only_a_source_that_moved_is_told_to_have,
                     held_again_and_again_is_one_row;
                 items:

@@ -56,8 +56,9 @@ impl Process {
         self.store.wanted(self.holder).await.unwrap()
     }
 
-    pub(crate) async fn save(&self, saved: Saved) {
-        self.store.save(self.holder, vec![saved]).await.unwrap();
+    /// Saves, and says what was passed over.
+    pub(crate) async fn save(&self, saved: Saved) -> Vec<Hold> {
+        self.store.save(self.holder, vec![saved]).await.unwrap()
     }
 
     pub(crate) async fn release(&self, hold: Hold, pace: &[u8], parting: Parting, now: Timestamp) {

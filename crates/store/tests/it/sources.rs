@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 
 use crate::backend::Backend;
 use crate::fetches::{added, end, failed, fetched, object, ok, runs};
-use crate::following::{Follower, every, feed, keep, page};
+use crate::following::{Follower, ended, every, feed, found, keep, page};
 use crate::process::{at, failed as failed_step, skipped};
 
 pub(crate) async fn a_source_is_added_once_per_url(backend: Backend) {
@@ -160,7 +160,7 @@ pub(crate) async fn a_url_that_another_source_has_is_refused(backend: Backend) {
 pub(crate) async fn a_removed_source_takes_everything_with_it(backend: Backend) {
     let one = Follower::start(&backend, SourceInterval::Off, 2).await;
     let (other, _) = one.store().add_source(feed("https://b.example/feed"), at(0)).await.unwrap();
-    one.store().keep_items(other.id, vec![page("https://a.example/0")], at(0)).await.unwrap();
+    found(one.store(), other.id, vec![page("https://a.example/0")], at(0)).await;
     one.scrape(0, at(1)).await;
     fetched(one.store(), one.source, 10, ok()).await;
     fetched(one.store(), other.id, 10, ok()).await;
@@ -259,9 +259,9 @@ pub(crate) async fn enabling_forgets_failures(backend: Backend) {
 pub(crate) async fn a_removed_source_keeps_nothing(backend: Backend) {
     let (store, source) = added(&backend).await;
     store.remove_source(source.id).await.unwrap();
-    let kept = store.keep_items(source.id, vec![page("https://a.example/1")], at(1)).await.unwrap();
+    let kept = found(&*store, source.id, vec![page("https://a.example/1")], at(1)).await;
     assert_eq!(kept, Kept::default());
-    store.end_fetch(end(source.id, 10, ok())).await.unwrap();
+    ended(&*store, end(source.id, 10, ok())).await;
     assert_eq!(runs(&*store, source.id).await, []);
     assert_eq!(store.list_items(Items { limit: 9, ..Items::default() }).await.unwrap(), []);
 }
@@ -275,17 +275,17 @@ pub(crate) async fn items_are_new_known_or_changed_by_their_hash(backend: Backen
         ..page("https://a.example/1")
     };
     let second = page("https://a.example/2");
-    let found = vec![first.clone(), second.clone()];
-    let kept = store.keep_items(source.id, found.clone(), at(1)).await.unwrap();
+    let items = vec![first.clone(), second.clone()];
+    let kept = found(&*store, source.id, items.clone(), at(1)).await;
     assert_eq!(kept, Kept { new: 2, known: 0, changed: 0 });
-    let again = store.keep_items(source.id, found, at(2)).await.unwrap();
+    let again = found(&*store, source.id, items, at(2)).await;
     assert_eq!(again, Kept { new: 0, known: 2, changed: 0 });
 
     let renamed = NewItem { title: Some("Zweite".to_owned()), content_hash: 7, ..second.clone() };
     let third = page("https://a.example/3");
     // Twice in one feed is once an item.
-    let found = vec![first, renamed, third.clone(), third];
-    let kept = store.keep_items(source.id, found, at(3)).await.unwrap();
+    let items = vec![first, renamed, third.clone(), third];
+    let kept = found(&*store, source.id, items, at(3)).await;
     assert_eq!(kept, Kept { new: 1, known: 2, changed: 1 });
     let seen = listed(&*store, source.id).await;
     let told: Vec<_> = seen
@@ -308,12 +308,12 @@ pub(crate) async fn the_same_identity_in_two_sources_is_two_items(backend: Backe
     let (store, source) = added(&backend).await;
     let (other, _) = store.add_source(feed("https://b.example/feed"), at(0)).await.unwrap();
     for id in [source.id, other.id] {
-        let kept = store.keep_items(id, vec![page("https://a.example/1")], at(1)).await.unwrap();
+        let kept = found(&*store, id, vec![page("https://a.example/1")], at(1)).await;
         assert_eq!(kept.new, 1);
     }
     let changed =
         NewItem { content_hash: 2, url: "https://a.example/moved".to_owned(), ..page("https://a.example/1") };
-    let kept = store.keep_items(other.id, vec![changed], at(2)).await.unwrap();
+    let kept = found(&*store, other.id, vec![changed], at(2)).await;
     assert_eq!(kept.changed, 1, "its identity is not its URL");
     let urls = async |id| {
         let items = listed(&*store, id).await.into_values();
@@ -331,7 +331,7 @@ pub(crate) async fn an_item_that_changed_keeps_its_state(backend: Backend) {
     for nth in [0, 1, 2] {
         let before = one.item(nth).await;
         let changed = NewItem { content_hash: 2, title: Some("new".to_owned()), ..page(&before.url) };
-        one.store().keep_items(one.source, vec![changed], at(3)).await.unwrap();
+        found(one.store(), one.source, vec![changed], at(3)).await;
         let after = one.item(nth).await;
         let (title, changed_at) = (Some("new".to_owned()), Some(at(3)));
         let expected = Item { title, content_hash: 2, changed_at, ..before };
@@ -357,10 +357,10 @@ pub(crate) async fn a_page_that_changed_is_to_be_scraped_again(backend: Backend)
     one.enqueue(&[1], at(3)).await;
     let states = async || [one.told(0).await, one.told(1).await, one.told(2).await, one.told(3).await];
     let same = (0..4).map(|nth| page(&format!("https://a.example/{nth}")));
-    one.store().keep_items(one.source, same.clone().collect(), at(4)).await.unwrap();
+    found(one.store(), one.source, same.clone().collect(), at(4)).await;
     assert_eq!(states().await, ["done", "waiting", "failed", "none"], "they are the same");
     let changed = same.map(|page| NewItem { content_hash: 2, ..page });
-    let kept = one.store().keep_items(one.source, changed.collect(), at(5)).await.unwrap();
+    let kept = found(one.store(), one.source, changed.collect(), at(5)).await;
     assert_eq!((kept.changed, states().await), (4, ["none", "waiting", "none", "none"].map(str::to_owned)));
     let item = one.item(0).await;
     let was = (item.scraped_at, item.status, item.file.as_deref());
@@ -375,7 +375,7 @@ pub(crate) async fn items_that_may_not_be_scraped_are_left_out(backend: Backend)
     let mut sources = Vec::new();
     for name in ["disabled", "unscraped", "kept", "by hand"] {
         let (source, _) = store.add_source(feed(&format!("https://a.example/{name}")), at(0)).await.unwrap();
-        store.keep_items(source.id, vec![page("https://a.example/1")], at(0)).await.unwrap();
+        found(&*store, source.id, vec![page("https://a.example/1")], at(0)).await;
         sources.push(source.id);
     }
     let changes = [
@@ -428,7 +428,7 @@ pub(crate) async fn what_failed_is_listed_by_its_last_try(backend: Backend) {
 pub(crate) async fn items_are_listed_in_pages(backend: Backend) {
     let one = Follower::start(&backend, SourceInterval::Off, 5).await;
     let (other, _) = one.store().add_source(feed("https://b.example/feed"), at(0)).await.unwrap();
-    one.store().keep_items(other.id, vec![page("https://b.example/1")], at(0)).await.unwrap();
+    found(one.store(), other.id, vec![page("https://b.example/1")], at(0)).await;
     one.scrape(1, at(1)).await;
     one.enqueue(&[3], at(1)).await;
     let list = async |items: Items| {

@@ -20,7 +20,7 @@ use comity_store::{Store, StoreError};
 use rusqlite::Connection;
 use tempfile::TempDir;
 
-use crate::following::{feed, keep, wish};
+use crate::following::{ended, feed, keep, unclaimed, wish};
 use crate::process::{Process, at, done, hold_of, ms, nothing_learnt, taken};
 
 #[test]
@@ -297,7 +297,7 @@ async fn a_database_of_version_1_loses_nothing() {
         INSERT INTO robots VALUES ('https://a.example', 1, 200, x'00');",
     );
     let one = file.process("one").await;
-    assert_eq!(file.query_one("PRAGMA user_version"), "6");
+    assert_eq!(file.query_one("PRAGMA user_version"), "7");
     let job = one.store.find_job("news".to_owned()).await.unwrap().unwrap();
     assert_eq!((job.counts.tasks, job.counts.done, job.counts.waiting()), (3, 1, 2));
     let lane = one.claim_one(job.id, at(0)).await;
@@ -330,7 +330,7 @@ async fn a_database_of_version_5_resumes() {
     file.query(include_str!("version_5.sql"));
     let now = Timestamp::parse("2026-11-17T20:30:00Z").unwrap();
     let one = file.process("one").await;
-    assert_eq!(file.query_one("PRAGMA user_version"), "6");
+    assert_eq!(file.query_one("PRAGMA user_version"), "7");
     assert_eq!(file.query_one("SELECT length(id) FROM identity"), "16");
     let job = one.store.find_job("news".to_owned()).await.unwrap().unwrap();
     assert_eq!((job.counts.tasks, job.counts.done, job.counts.waiting()), (4, 1, 3));
@@ -409,7 +409,7 @@ async fn a_cursor_written_by_hand_is_left_byte_for_byte() {
             [FetchResult::Failed { retry_at: at(9) }, FetchResult::Held { until: at(9) }, FetchResult::Gone]
         {
             let end = FetchEnd {
-                source,
+                asking: unclaimed(source),
                 window: RunWindow::ending(at(1), at(1)).unwrap(),
                 started_at: at(1),
                 ended_at: at(1),
@@ -419,7 +419,7 @@ async fn a_cursor_written_by_hand_is_left_byte_for_byte() {
                 kept: Default::default(),
                 error: None,
             };
-            one.store.end_fetch(end).await.unwrap();
+            ended(&*one.store, end).await;
             assert_eq!(file.query_one("SELECT cursor_json FROM sources"), text);
         }
     }

@@ -2,7 +2,7 @@
 
 use comity_core::pace::Kept;
 use comity_core::time::{Span, Timestamp};
-use comity_store::domains::{Parting, Released, Saved, Steering};
+use comity_store::domains::{LeftBehind, Parting, Released, Saved, Steering};
 
 use crate::backend::Backend;
 use crate::process::{Process, at, died_at, domain, ms, nothing_learnt};
@@ -76,7 +76,8 @@ pub(crate) async fn a_hold_of_an_earlier_taking_writes_nothing(backend: Backend)
 
     let row = one.row("a.example").await;
     assert_eq!((row.kept, row.holder.as_deref(), row.epoch), (Kept::default(), Some("one"), new.epoch));
-    assert_eq!(row.pace.as_deref(), Some(&b"first"[..]));
+    one.release(new, b"fourth", Parting::Stop, at(2)).await;
+    assert_eq!(one.row("a.example").await.left, Some(LeftBehind::Stopped(b"fourth".to_vec())));
 }
 
 /// B39

@@ -2,7 +2,7 @@
 
 use comity_core::time::Timestamp;
 use comity_store::wiki::{
-    Batch, Content, FileTally, Hidden, Kept, Packing, Revision, Slot, Walked, WikiClaim, WikiFile, WikiId,
+    Batch, Content, FileTally, Hidden, Kept, Packing, Revision, Slot, Walked, WikiClaim, WikiFile, WikiHold,
     WikiPage,
 };
 use comity_store::{Store, StoreError};
@@ -44,16 +44,17 @@ fn revision(id: i64, page: i64, parent: i64, text: &str) -> Revision {
     }
 }
 
-async fn open(backend: &Backend) -> (std::sync::Arc<dyn Store>, WikiId) {
+async fn open(backend: &Backend) -> (std::sync::Arc<dyn Store>, WikiHold) {
     let store = backend.open();
     let claim = store.claim_wiki(API.to_owned(), None, Timestamp::from_secs(1)).await.unwrap();
-    let WikiClaim::Ours(wiki) = claim else { panic!("{claim:?}") };
-    (store, wiki.id)
+    let WikiClaim::Ours(_, hold) = claim else { panic!("{claim:?}") };
+    (store, hold)
 }
 
 /// B69: what was kept comes back as it was, from another process too, with how far the archive is.
 pub(crate) async fn what_an_answer_brought_is_kept_with_how_far_it_is(backend: Backend) {
-    let (store, wiki) = open(&backend).await;
+    let (store, hold) = open(&backend).await;
+    let wiki = hold.wiki;
     assert_eq!(store.find_wiki("https://other.example/api.php".to_owned()).await.unwrap(), None);
     let revisions = vec![revision(11, 1, 0, "one"), revision(12, 1, 11, "two"), revision(21, 2, 0, "one")];
     let batch = Batch {
@@ -64,11 +65,11 @@ pub(crate) async fn what_an_answer_brought_is_kept_with_how_far_it_is(backend: B
         progress: json!({ "round": 1 }),
         ..Batch::default()
     };
-    let kept = store.keep_wiki(wiki, None, batch.clone()).await.unwrap();
+    let kept = store.keep_wiki(hold, batch.clone()).await.unwrap();
     assert_eq!(kept, Kept { pages: 2, revisions: 3, ..Kept::default() });
     // The same again is nothing new.
     let again = Batch { site: None, ..batch };
-    assert_eq!(store.keep_wiki(wiki, None, again).await.unwrap(), Kept::default());
+    assert_eq!(store.keep_wiki(hold, again).await.unwrap(), Kept::default());
     let other = backend.open();
     let found = other.find_wiki(API.to_owned()).await.unwrap().unwrap();
     assert_eq!(
@@ -86,12 +87,13 @@ pub(crate) async fn what_an_answer_brought_is_kept_with_how_far_it_is(backend: B
 
 /// Pages lack something until their history was fetched to its end.
 pub(crate) async fn pages_are_whole_when_their_history_is(backend: Backend) {
-    let (store, wiki) = open(&backend).await;
+    let (store, hold) = open(&backend).await;
+    let wiki = hold.wiki;
     let lacking = async || {
         let pages = store.lacking_pages(wiki, 0, 10).await.unwrap();
         pages.iter().map(|page| page.id).collect::<Vec<_>>()
     };
-    let keep = async |batch: Batch| store.keep_wiki(wiki, None, batch).await.unwrap();
+    let keep = async |batch: Batch| store.keep_wiki(hold, batch).await.unwrap();
     let pages = vec![page(1, "A", 12), page(2, "B", 21), page(3, "C", 31)];
     keep(Batch { pages: pages.clone(), round: 1, ..Batch::default() }).await;
     assert_eq!(lacking().await, [1, 2, 3]);
@@ -135,8 +137,9 @@ pub(crate) async fn pages_are_whole_when_their_history_is(backend: Backend) {
 
 /// Moves, deletions and restorations are noticed, and what was archived of a page stays.
 pub(crate) async fn pages_move_go_and_come_back(backend: Backend) {
-    let (store, wiki) = open(&backend).await;
-    let keep = async |batch: Batch| store.keep_wiki(wiki, None, batch).await.unwrap();
+    let (store, hold) = open(&backend).await;
+    let wiki = hold.wiki;
+    let keep = async |batch: Batch| store.keep_wiki(hold, batch).await.unwrap();
     let there = async || {
         let pages = store.wiki_pages(wiki, 0, 10).await.unwrap();
         pages.iter().filter(|page| !page.deleted).map(|page| page.title.clone()).collect::<Vec<_>>()
@@ -161,14 +164,12 @@ pub(crate) async fn pages_move_go_and_come_back(backend: Backend) {
 
 /// What is hidden later is marked, and its text stays.
 pub(crate) async fn what_is_hidden_is_marked_and_stays(backend: Backend) {
-    let (store, wiki) = open(&backend).await;
+    let (store, hold) = open(&backend).await;
+    let wiki = hold.wiki;
     let shown = revision(11, 1, 0, "one");
     let keep = async |revision: Revision| {
         let pages = vec![page(1, "A", 11)];
-        store
-            .keep_wiki(wiki, None, Batch { pages, revisions: vec![revision], ..Batch::default() })
-            .await
-            .unwrap()
+        store.keep_wiki(hold, Batch { pages, revisions: vec![revision], ..Batch::default() }).await.unwrap()
     };
     keep(shown.clone()).await;
     let hidden = Hidden { text: true, user: true, comment: false, suppressed: true };
@@ -179,25 +180,33 @@ pub(crate) async fn what_is_hidden_is_marked_and_stays(backend: Backend) {
     assert_eq!(store.page_history(wiki, 1, 0, u64::MAX).await.unwrap(), [later]);
 }
 
-/// Who archives a wiki does so alone, for as long as it lives.
+/// B83: who archives a wiki does so alone, for as long as it lives; what comes later is not taken.
 pub(crate) async fn a_wiki_is_archived_by_one_at_a_time(backend: Backend) {
     let (store, now) = (backend.open(), Timestamp::from_secs(1));
     let one = store.register("one".to_owned(), now).await.unwrap();
     let other = store.register("other".to_owned(), now).await.unwrap();
     let claim = async |holder| store.claim_wiki(API.to_owned(), Some(holder), now).await.unwrap();
-    let WikiClaim::Ours(wiki) = claim(one).await else { panic!() };
+    let fenced = async |hold| {
+        assert!(matches!(store.keep_wiki(hold, Batch::default()).await, Err(StoreError::Lost)));
+        assert!(matches!(store.settle_file(hold, 1, None).await, Err(StoreError::Lost)));
+    };
+    let WikiClaim::Ours(_, first) = claim(one).await else { panic!() };
     assert_eq!(claim(other).await, WikiClaim::Taken);
-    assert!(matches!(claim(one).await, WikiClaim::Ours(_)), "its own again");
-    assert!(matches!(store.keep_wiki(wiki.id, Some(other), Batch::default()).await, Err(StoreError::Lost)));
-    store.keep_wiki(wiki.id, Some(one), Batch::default()).await.unwrap();
+    let WikiClaim::Ours(_, hold) = claim(one).await else { panic!("its own again") };
+    fenced(first).await;
+    fenced(WikiHold { holder: Some(other), ..hold }).await;
+    fenced(WikiHold { holder: None, ..hold }).await;
+    store.keep_wiki(hold, Batch::default()).await.unwrap();
     store.deregister(one, now).await.unwrap();
-    assert!(matches!(claim(other).await, WikiClaim::Ours(_)));
-    assert!(matches!(store.keep_wiki(wiki.id, Some(one), Batch::default()).await, Err(StoreError::Lost)));
+    fenced(hold).await;
+    assert!(matches!(claim(other).await, WikiClaim::Ours(..)));
+    fenced(hold).await;
 }
 
 /// Versions of files are fetched once, unless they turn out to be others.
 pub(crate) async fn files_are_fetched_once(backend: Backend) {
-    let (store, wiki) = open(&backend).await;
+    let (store, hold) = open(&backend).await;
+    let wiki = hold.wiki;
     let file = |title: &str, at: i64, sha1: &str| WikiFile {
         title: title.to_owned(),
         at: Timestamp::from_secs(at),
@@ -211,7 +220,7 @@ pub(crate) async fn files_are_fetched_once(backend: Backend) {
     };
     let keep = async |files: Vec<WikiFile>| {
         let pages = vec![WikiPage { namespace: 6, ..page(1, "File:A.png", 11) }];
-        store.keep_wiki(wiki, None, Batch { files, pages, ..Batch::default() }).await.unwrap();
+        store.keep_wiki(hold, Batch { files, pages, ..Batch::default() }).await.unwrap();
     };
     let wanted = async |after| {
         let files = store.files_to_fetch(wiki, after, 10).await.unwrap();
@@ -223,8 +232,8 @@ pub(crate) async fn files_are_fetched_once(backend: Backend) {
     let hidden = WikiFile { sha1: None, url: None, ..file("File:B.png", 3, "") };
     keep(vec![file("File:A.png", 5, "aa"), file("File:A.png", 10, "ab"), hidden]).await;
     let [(first, 5), (second, 10)] = wanted(0).await[..] else { panic!() };
-    store.settle_file(first, None).await.unwrap();
-    store.settle_file(second, Some("gone".to_owned())).await.unwrap();
+    store.settle_file(hold, first, None).await.unwrap();
+    store.settle_file(hold, second, Some("gone".to_owned())).await.unwrap();
     assert_eq!((wanted(0).await, wanted(second).await), (vec![(second, 10)], vec![]));
     let listed = store.wiki_files(wiki, 0, 10).await.unwrap();
     assert_eq!((listed[0].kept, listed[1].problem.as_deref()), (true, Some("gone")));

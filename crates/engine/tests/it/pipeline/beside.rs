@@ -22,7 +22,7 @@ fn running(station: &Station) -> JoinHandle<Result<Report, StoreError>> {
 async fn is_free(station: &Station, source: SourceId) -> bool {
     let other = station.store.register("another".to_owned(), station.now()).await.unwrap();
     let claim = station.store.claim_source(source, other, station.now()).await.unwrap();
-    matches!(claim, SourceClaim::Ours(_))
+    matches!(claim, SourceClaim::Ours(..))
 }
 
 /// The last fetch after a row of the log.

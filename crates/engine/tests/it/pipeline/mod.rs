@@ -36,8 +36,9 @@ async fn follow(station: &Station, url: &str, config: Value) -> SourceId {
 /// As if it had been read in a window that ended then.
 async fn was_read(station: &Station, source: SourceId, end: Timestamp, cursor: Value) {
     let Value::Object(cursor) = cursor else { panic!("{cursor} is no object") };
+    let asking = station.claimed(source).await;
     let end = FetchEnd {
-        source,
+        asking,
         window: RunWindow::ending(end, end).unwrap(),
         started_at: end,
         ended_at: end,
@@ -48,6 +49,7 @@ async fn was_read(station: &Station, source: SourceId, end: Timestamp, cursor: V
         error: None,
     };
     station.store.end_fetch(end).await.unwrap();
+    station.store.leave_source(asking).await.unwrap();
 }
 
 async fn last_fetch_at(station: &Station, source: SourceId) -> Option<Timestamp> {
