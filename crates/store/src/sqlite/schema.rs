@@ -56,7 +56,7 @@ fn version(connection: &Connection) -> rusqlite::Result<i64> {
 }
 
 /// What each version added; never changed once released.
-const MIGRATIONS: [&str; 6] = [JOBS, SOURCES, SHARED, WIKIS, STATUS, IDENTITY];
+const MIGRATIONS: [&str; 7] = [JOBS, SOURCES, SHARED, WIKIS, STATUS, IDENTITY, TIMELINE];
 
 /// What everybody on one store shares: secrets, and what was counted.
 const SHARED: &str = "
@@ -94,6 +94,23 @@ INSERT INTO identity (id) VALUES (randomblob(16));
 ALTER TABLE holders ADD COLUMN proof TEXT;
 
 ALTER TABLE lanes ADD COLUMN given_up TEXT;
+";
+
+/// Which time it is: one row, or none before anybody asked.
+const TIMELINE: &str = "
+CREATE TABLE timeline (
+    -- Which boot of which machine it was set in.
+    boot TEXT NOT NULL,
+    -- When that machine booted, on this timeline.
+    booted_us INTEGER NOT NULL,
+    -- The latest moment that anybody is known to have read on it.
+    last_us INTEGER NOT NULL
+) STRICT;
+-- Before, everybody went by a wall clock: it read at least this.
+INSERT INTO timeline SELECT 'before', 0, last_us FROM (SELECT max(
+    (SELECT coalesce(max(until_us) - 10000000, 0) FROM holders),
+    (SELECT coalesce(max(released_us), 0) FROM domains),
+    (SELECT coalesce(max(started_us), 0) FROM scrape_logs)) AS last_us) WHERE last_us > 0;
 ";
 
 /// Domains, jobs, tasks.
