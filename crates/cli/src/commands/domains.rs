@@ -89,7 +89,7 @@ async fn change(
 async fn list(global: &Global, config: &Config, like: String, limit: u32) -> anyhow::Result<u8> {
     let store = setup::open_store(config)?;
     let rows = store.list_domains(like, String::new(), limit).await?;
-    let now = Clock::new().now();
+    let now = Clock::of(&*store).await?.now();
     if global.json {
         let rows: Vec<Value> = rows.iter().map(|row| object(row, now)).collect();
         output::object(&json!({ "domains": rows }));
@@ -109,7 +109,7 @@ async fn show(global: &Global, config: &Config, domain: &str) -> anyhow::Result<
     let Some(row) = store.find_domain(name.clone()).await? else {
         return Err(exit::usage(format!("domain = {domain:?}: nothing is known of {name} yet")));
     };
-    let now = Clock::new().now();
+    let now = Clock::of(&*store).await?.now();
     if global.json {
         output::object(&object(&row, now));
     } else {

@@ -48,7 +48,7 @@ pub use look::{Live, Slow, Survey};
 pub use permit::Permit;
 pub(crate) use permit::Recall;
 pub(crate) use state::{Errand, Waiter};
-pub use tenancy::{GateError, HandsOff};
+pub use tenancy::{GateError, HandsOff, Remains};
 pub(crate) use tenancy::{Parted, Taker};
 
 use state::{Keep, State, Who};

@@ -11,7 +11,7 @@ use comity_store::domains::{DomainKey, Hold, IdleDomain, LeftBehind, Parting, Re
 use comity_store::{LEASE, StoreError};
 
 use super::state::{self, State};
-use super::tenancy::Tenancy;
+use super::tenancy::{Tenancy, register};
 use super::{Gate, Inner};
 use crate::event::Event;
 use crate::lock;
@@ -94,8 +94,13 @@ async fn beat(inner: &Arc<Inner>, tenancy: &Tenancy) -> Result<(), StoreError> {
         Err(StoreError::Lost) if inner.lock().is_closed() => return Ok(()),
         Err(StoreError::Lost) => {
             lose(inner, tenancy);
-            let holder = tenancy.store.register(tenancy.name.clone(), now).await?;
+            let booted_at = inner.clock.booted_at();
+            let (holder, _) = register(&*tenancy.store, &tenancy.name, &inner.clock).await?;
             *lock(&tenancy.holder) = holder;
+            if inner.clock.booted_at() != booted_at {
+                // Somebody set the store's time meanwhile: whatever waits here does so by another clock.
+                return Err(StoreError::Lost);
+            }
         }
         Err(error) => return Err(error),
     }
