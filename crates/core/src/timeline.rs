@@ -139,8 +139,7 @@ mod tests {
         let first = Timeline::join(None, &reading("a", 100, 5_000), Company::Alone);
         assert_eq!((first.now, first.shift), (at(5_000), None));
         for wall in [0, 1_400, 5_060, 8_600, 1_000_000] {
-            let joined =
-                Timeline::join(Some(&first.timeline), &reading("a", 160, wall), Company::Others);
+            let joined = Timeline::join(Some(&first.timeline), &reading("a", 160, wall), Company::Others);
             assert_eq!((joined.now, joined.shift), (at(5_060), None), "{wall}");
             assert_eq!(Timeline::now(Some(&joined.timeline), &reading("a", 170, wall)), at(5_070));
         }

@@ -140,7 +140,17 @@ impl Sqlite {
         let writer = Writer::start(connection, place.clone(), Memory::default())?;
         let (proofs, doubtful) = (Arc::default(), AtomicBool::new(false));
         let machine = Arc::new(ThisMachine);
-        Ok(Self { writer, place, living, proofs, opened: None, identity, machine, doubtful, notes: Vec::new() })
+        Ok(Self {
+            writer,
+            place,
+            living,
+            proofs,
+            opened: None,
+            identity,
+            machine,
+            doubtful,
+            notes: Vec::new(),
+        })
     }
 
     /// An error when the files of the database are gone, or others by now: what is written would be lost, and others

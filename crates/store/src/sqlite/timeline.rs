@@ -48,12 +48,7 @@ impl Tx<'_> {
         self.sql.prepare_cached(sql)?.execute([us(now)]).map(|_| ())
     }
 
-    fn join_time(
-        &self,
-        living: &Living,
-        holder: HolderId,
-        reading: &Reading,
-    ) -> rusqlite::Result<Timestamp> {
+    fn join_time(&self, living: &Living, holder: HolderId, reading: &Reading) -> rusqlite::Result<Timestamp> {
         let known = self.timeline()?;
         let company = match self.has_company(living, holder, Timeline::now(known.as_ref(), reading))? {
             true => Company::Others,
@@ -100,8 +95,10 @@ impl Tx<'_> {
     }
 
     fn shift_paces(&self, shift: Shift) -> rusqlite::Result<()> {
-        let mut select = self.sql.prepare("SELECT id, pace FROM domains WHERE pace IS NOT NULL AND id > ?1
-            ORDER BY id LIMIT 1000")?;
+        let mut select = self.sql.prepare(
+            "SELECT id, pace FROM domains WHERE pace IS NOT NULL AND id > ?1
+            ORDER BY id LIMIT 1000",
+        )?;
         let mut update = self.sql.prepare("UPDATE domains SET pace = ?2 WHERE id = ?1")?;
         let mut after = i64::MIN;
         loop {
