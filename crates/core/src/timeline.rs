@@ -27,8 +27,10 @@ pub struct Timeline {
     pub boot: String,
     /// When that machine booted, on this timeline.
     pub booted_at: Timestamp,
-    /// The latest moment that anybody is known to have read on it.
+    /// The latest moment that anybody is known to have read on it,
     pub last: Timestamp,
+    /// and what the wall clock read then.
+    pub wall: Timestamp,
 }
 
 /// Who else uses the store.
@@ -66,8 +68,7 @@ impl Timeline {
         match known {
             None => reading.wall,
             Some(known) if known.is_of(reading) => known.booted_at + reading.up,
-            // How long the machine was off nobody knows but the wall clock.
-            Some(known) => known.last.max(reading.wall),
+            Some(known) => known.after_boot(reading),
         }
     }
 
@@ -82,21 +83,24 @@ impl Timeline {
             }
             (Some(known), Company::Others) => {
                 let now = known.booted_at + reading.up;
-                let timeline = Self { last: known.last.max(now), ..known.clone() };
+                let timeline = Self { last: now, wall, ..known.clone() };
                 return Joined { now, timeline, shift: None };
             }
-            (Some(known), Company::Alone) if known.is_of(reading) => {
-                let now = known.booted_at + reading.up;
+            (Some(known), Company::Alone) => {
+                let now = Self::now(Some(known), reading);
                 let off = wall.since(now).max(now.since(wall));
                 if off < TOLERATED { (now, None) } else { (wall, Some(Shift { from: now, to: wall })) }
             }
-            // A wall clock that is ahead says how long the machine was off; one that is behind cannot be right.
-            (Some(known), Company::Alone) => {
-                (wall, (wall < known.last).then_some(Shift { from: known.last, to: wall }))
-            }
         };
-        let timeline = Self { boot: reading.boot.clone(), booted_at: now - reading.up, last: now };
+        let (boot, booted_at) = (reading.boot.clone(), now - reading.up);
+        let timeline = Self { boot, booted_at, last: now, wall };
         Joined { now, timeline, shift }
+    }
+
+    /// What the time is after another boot. How long the machine was off nobody knows but the wall clock; one that is
+    /// behind what it was cannot be right.
+    fn after_boot(&self, reading: &Reading) -> Timestamp {
+        self.last + reading.wall.since(self.wall)
     }
 
     /// Whether a reading is of the boot in which the timeline was set. Where nothing tells, a machine that has been up for
@@ -164,19 +168,23 @@ mod tests {
     /// B7
     #[test]
     fn another_boot_goes_by_the_wall_clock_but_never_back() {
-        let known = Timeline { boot: "a".to_owned(), booted_at: at(4_900), last: at(6_000) };
+        let known = Timeline { boot: "a".to_owned(), booted_at: at(4_900), last: at(6_000), wall: at(6_000) };
         let later = Timeline::join(Some(&known), &reading("b", 10, 9_000), Company::Alone);
         assert_eq!((later.now, later.shift), (at(9_000), None));
         let behind = Timeline::join(Some(&known), &reading("b", 10, 2_000), Company::Alone);
         assert_eq!((behind.now, behind.shift), (at(2_000), Some(Shift { from: at(6_000), to: at(2_000) })));
         assert_eq!(Timeline::now(Some(&known), &reading("b", 10, 2_000)), at(6_000));
+        // Somebody had set the wall clock an hour ahead while processes ran, and the machine was off for a minute.
+        let set = Timeline { wall: at(9_600), ..known.clone() };
+        let ahead = Timeline::join(Some(&set), &reading("b", 10, 9_660), Company::Alone);
+        assert_eq!((ahead.now, ahead.shift), (at(9_660), Some(Shift { from: at(6_060), to: at(9_660) })));
         let with_others = Timeline::join(Some(&known), &reading("b", 10, 9_000), Company::Others);
         assert_eq!((with_others.now, with_others.timeline), (at(6_000), known));
     }
 
     #[test]
     fn a_machine_that_does_not_name_its_boots_is_seen_to_have_booted() {
-        let known = Timeline { boot: String::new(), booted_at: at(4_900), last: at(6_000) };
+        let known = Timeline { boot: String::new(), booted_at: at(4_900), last: at(6_000), wall: at(6_000) };
         let same = Timeline::join(Some(&known), &reading("", 1_200, 100), Company::Others);
         assert_eq!(same.now, at(6_100));
         let booted = Timeline::join(Some(&known), &reading("", 10, 9_000), Company::Alone);

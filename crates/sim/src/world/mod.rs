@@ -32,6 +32,8 @@ pub struct WorldSpec {
     pub concurrency: u32,
     /// Retries of each task.
     pub retries_max: u32,
+    /// By how many seconds the wall clock of each process is off; of those that are not named, it is right.
+    pub skews: Vec<i64>,
     /// What goes wrong.
     pub faults: Vec<Fault>,
 }
@@ -76,6 +78,18 @@ pub enum FaultKind {
         /// Which host.
         host: usize,
     },
+    /// Somebody sets the wall clock of the machine by so many seconds.
+    Step {
+        /// Ahead, or back.
+        by: i64,
+    },
+    /// The machine sleeps: nothing of it happens for so long, and time passes.
+    Sleep {
+        /// How long.
+        length: Span,
+    },
+    /// The machine loses its power and boots again.
+    Boot,
 }
 
 /// What the sites saw, and what became of the work.
@@ -89,6 +103,8 @@ pub struct Report {
     pub tasks: Vec<TaskEnd>,
     /// When domains began to be held by somebody who knows nothing of what was sent before.
     pub takes: Vec<Taken>,
+    /// When the machine woke up, or its processes were back after it booted.
+    pub wakes: Vec<Timestamp>,
     /// When it was all over.
     pub ended: Timestamp,
     /// Each host's pace domain, by host.
@@ -166,6 +182,7 @@ impl WorldSpec {
             workers: 16,
             concurrency: 16,
             retries_max: 3,
+            skews: Vec::new(),
             faults: Vec::new(),
         }
     }

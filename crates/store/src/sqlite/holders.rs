@@ -201,7 +201,6 @@ impl Tx<'_> {
 
     /// Renews a holder's time. False when it was given up.
     pub(super) fn renew(&self, holder: HolderId, now: Timestamp) -> rusqlite::Result<bool> {
-        self.note_time(now)?;
         let sql = "UPDATE holders SET until_us = ?2 WHERE id = ?1 AND died_us IS NULL";
         Ok(self.sql.prepare_cached(sql)?.execute(params![holder.0, us(now + LEASE)])? == 1)
     }
@@ -213,7 +212,6 @@ impl Tx<'_> {
         holder: HolderId,
         now: Timestamp,
     ) -> rusqlite::Result<()> {
-        self.note_time(now)?;
         let sql = "SELECT until_us FROM holders WHERE id = ?1 AND died_us IS NULL";
         let until = self.sql.prepare_cached(sql)?.query_row([holder.0], |row| row.get(0)).optional()?;
         if let Some(until) = until {

@@ -103,11 +103,12 @@ CREATE TABLE timeline (
     boot TEXT NOT NULL,
     -- When that machine booted, on this timeline.
     booted_us INTEGER NOT NULL,
-    -- The latest moment that anybody is known to have read on it.
-    last_us INTEGER NOT NULL
+    -- The latest moment that anybody is known to have read on it, and what the wall clock read then.
+    last_us INTEGER NOT NULL,
+    wall_us INTEGER NOT NULL
 ) STRICT;
 -- Before, everybody went by a wall clock: it read at least this.
-INSERT INTO timeline SELECT 'before', 0, last_us FROM (SELECT max(
+INSERT INTO timeline SELECT 'before', 0, last_us, last_us FROM (SELECT max(
     (SELECT coalesce(max(until_us) - 10000000, 0) FROM holders),
     (SELECT coalesce(max(released_us), 0) FROM domains),
     (SELECT coalesce(max(started_us), 0) FROM scrape_logs)) AS last_us) WHERE last_us > 0;

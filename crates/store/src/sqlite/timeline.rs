@@ -34,18 +34,23 @@ impl TimeStore for Sqlite {
 
 impl Tx<'_> {
     fn timeline(&self) -> rusqlite::Result<Option<Timeline>> {
-        let sql = "SELECT boot, booted_us, last_us FROM timeline";
+        let sql = "SELECT boot, booted_us, last_us, wall_us FROM timeline";
         let mut statement = self.sql.prepare_cached(sql)?;
         let read = |row: &rusqlite::Row<'_>| {
-            Ok(Timeline { boot: row.get(0)?, booted_at: at(row.get(1)?), last: at(row.get(2)?) })
+            Ok(Timeline {
+                boot: row.get(0)?,
+                booted_at: at(row.get(1)?),
+                last: at(row.get(2)?),
+                wall: at(row.get(3)?),
+            })
         };
         statement.query_row([], read).optional()
     }
 
-    /// Somebody read this on the timeline.
-    pub(super) fn note_time(&self, now: Timestamp) -> rusqlite::Result<()> {
-        let sql = "UPDATE timeline SET last_us = max(last_us, ?1)";
-        self.sql.prepare_cached(sql)?.execute([us(now)]).map(|_| ())
+    /// Somebody read `now` on the timeline, when the wall clock read `wall`.
+    pub(super) fn note_time(&self, now: Timestamp, wall: Timestamp) -> rusqlite::Result<()> {
+        let sql = "UPDATE timeline SET last_us = ?1, wall_us = ?2 WHERE last_us <= ?1";
+        self.sql.prepare_cached(sql)?.execute([us(now), us(wall)]).map(|_| ())
     }
 
     fn join_time(&self, living: &Living, holder: HolderId, reading: &Reading) -> rusqlite::Result<Timestamp> {
@@ -59,8 +64,9 @@ impl Tx<'_> {
             self.shift(shift)?;
         }
         self.sql.execute("DELETE FROM timeline", [])?;
-        let sql = "INSERT INTO timeline (boot, booted_us, last_us) VALUES (?1, ?2, ?3)";
-        self.sql.execute(sql, params![timeline.boot, us(timeline.booted_at), us(timeline.last)])?;
+        let Timeline { boot, booted_at, last, wall } = timeline;
+        let sql = "INSERT INTO timeline (boot, booted_us, last_us, wall_us) VALUES (?1, ?2, ?3, ?4)";
+        self.sql.execute(sql, params![boot, us(booted_at), us(last), us(wall)])?;
         let sql = "UPDATE holders SET since_us = ?2, until_us = ?3 WHERE id = ?1";
         self.sql.execute(sql, params![holder.0, us(now), us(now + LEASE)])?;
         Ok(now)
