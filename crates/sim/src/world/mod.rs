@@ -34,8 +34,20 @@ pub struct WorldSpec {
     pub retries_max: u32,
     /// By how many seconds the wall clock of each process is off; of those that are not named, it is right.
     pub skews: Vec<i64>,
+    /// What processes go by.
+    pub time: Time,
     /// What goes wrong.
     pub faults: Vec<Fault>,
+}
+
+/// What the processes of a world go by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Time {
+    /// The time of the store that they share.
+    #[default]
+    Shared,
+    /// Each by its own wall clock as it read when the process started, to see what that breaks.
+    Own,
 }
 
 /// A host, what it is fetched by, and how much.
@@ -183,6 +195,7 @@ impl WorldSpec {
             concurrency: 16,
             retries_max: 3,
             skews: Vec::new(),
+            time: Time::Shared,
             faults: Vec::new(),
         }
     }

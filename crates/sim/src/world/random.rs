@@ -5,7 +5,7 @@ use comity_core::rule::{Backoff, Fields, IntentFields, LearnFields, LearningName
 use comity_core::time::Span;
 use fastrand::Rng;
 
-use super::{Fault, FaultKind, HostSpec, WorldSpec};
+use super::{Fault, FaultKind, HostSpec, Time, WorldSpec};
 use crate::site::{Flaky, LimitSpec, SiteSpec, Words};
 
 impl WorldSpec {
@@ -30,6 +30,7 @@ impl WorldSpec {
             retries_max: *pick(&mut rng, &[0, 1, 3, 3, 3]),
             hosts,
             skews,
+            time: Time::Shared,
             faults,
         }
     }

@@ -5,12 +5,13 @@ use comity_core::pace::Pace;
 use comity_core::time::{Span, Timestamp};
 use comity_core::timeline::{Company, Joined, Reading, Shift, Timeline};
 
-use super::super::WorldSpec;
+use super::super::{Time, WorldSpec};
 use super::Play;
 
 pub(super) struct Clocks {
     /// What the store knows.
     timeline: Option<Timeline>,
+    time: Time,
     /// What each process reads when the true time is zero.
     offsets: Vec<i64>,
     /// By how much each process sees the wall clock off.
@@ -28,6 +29,7 @@ impl Clocks {
         let skew = |process| spec.skews.get(process).map_or(0, |secs| secs * 1_000_000);
         Self {
             timeline: None,
+            time: spec.time,
             offsets: vec![0; spec.processes],
             skews: (0..spec.processes).map(skew).collect(),
             wall: 0,
@@ -84,6 +86,10 @@ impl Clocks {
     }
 
     fn join(&mut self, process: usize, company: Company, now: Timestamp) -> Option<Shift> {
+        if self.time == Time::Own {
+            self.offsets[process] = self.wall + self.skews[process];
+            return None;
+        }
         let (up, wall) = (now.since(self.booted_at), self.wall_of(process, now));
         let reading = Reading { boot: self.boots.to_string(), up, wall };
         let joined = Timeline::join(self.timeline.as_ref(), &reading, company);
