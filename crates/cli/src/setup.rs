@@ -86,6 +86,7 @@ impl Stores {
 /// A gate on that store; `name` tells other processes who this is.
 pub(crate) async fn gate(config: &Config, store: Arc<dyn Store>, name: &str) -> anyhow::Result<Gate> {
     let name = format!("{name}, pid {}", std::process::id());
+    // Started here, and only here, the clock takes the store's time.
     Ok(Gate::with_store(config.rules().clone(), Clock::new(), Events::new(), store, &name).await?)
 }
 

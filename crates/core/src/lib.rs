@@ -25,7 +25,7 @@
 //! assert_eq!(decision.reason().unwrap().to_string(), "minimum delay 1000 ms: last request 520 ms ago");
 //! ```
 //!
-//! Modules in reading order: [`time`], [`problem`], [`intent`], [`domain`]; [`headers`], [`outcome`]; [`backoff`],
+//! Modules in reading order: [`time`], [`timeline`], [`problem`], [`intent`], [`domain`]; [`headers`], [`outcome`]; [`backoff`],
 //! [`rule`]; [`decision`], [`learn`], [`pace`], [`paces`]; [`mod@line`], [`dispatch`]; [`task`], [`retry`],
 //! [`guard`]; [`interval`], [`enqueue`], [`cadence`].
 
@@ -34,6 +34,7 @@ pub mod domain;
 pub mod intent;
 pub mod problem;
 pub mod time;
+pub mod timeline;
 
 // what a server says and what an attempt comes to,
 pub mod headers;

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 
 use crate::rule::Burst;
-use crate::time::{Span, Timestamp};
+use crate::time::Timestamp;
 
 /// The latest starts, oldest first.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -46,9 +46,9 @@ impl Window {
         self.push(to, count);
     }
 
-    /// The clock stepped back: every start lies that much earlier on it.
-    pub(crate) fn rebase(&mut self, step: Span) {
-        self.starts.iter_mut().for_each(|start| *start = *start - step);
+    /// Every start, to be moved with the clock; their order stays.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Timestamp> {
+        self.starts.iter_mut()
     }
 
     pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = Timestamp> {
@@ -64,6 +64,7 @@ impl Window {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::time::Span;
 
     fn at(secs: i64) -> Timestamp {
         Timestamp::from_secs(secs)

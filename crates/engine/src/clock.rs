@@ -1,11 +1,15 @@
-//! The engine's clock: wall time when it was made, plus monotonic time since. Steps of the wall clock while a
-//! process runs are not seen (B7). The only module that reads the time that anything is decided by; the transport measures
-//! its own time-outs.
+//! The engine's clock: the time of a store, or the wall clock where there is none, when it was made, plus the time that
+//! this machine was up since, sleep included. Steps of the wall clock while a process runs are not seen (B7). The only
+//! module that reads the time that anything is decided by; the transport measures its own time-outs.
 
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Duration;
 
 use comity_core::time::{Span, Timestamp};
+use comity_store::machine::{Machine, ThisMachine};
+use comity_store::time::StoreTime;
+use comity_store::{Store, StoreError};
 
 use crate::lock;
 
@@ -15,8 +19,17 @@ pub struct Clock(Kind);
 
 #[derive(Debug, Clone)]
 enum Kind {
-    Real { wall: Timestamp, since: Instant },
+    Real(Arc<Real>),
     Manual(Arc<Manual>),
+}
+
+#[derive(Debug)]
+struct Real {
+    machine: Arc<dyn Machine>,
+    /// What this clock would have read when the machine booted, in microseconds.
+    booted_us: AtomicI64,
+    /// A gate on a store goes by it.
+    in_use: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -32,12 +45,23 @@ struct Manual {
 pub struct Hands(Arc<Manual>);
 
 impl Clock {
-    /// A clock that runs.
-    #[expect(clippy::disallowed_methods, reason = "this is the clock")]
+    /// A clock that runs, from what the wall clock reads now.
     pub fn new() -> Self {
-        let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let wall = Timestamp::from_micros(i64::try_from(wall.as_micros()).unwrap_or(i64::MAX));
-        Self(Kind::Real { wall, since: Instant::now() })
+        Self::on(Arc::new(ThisMachine))
+    }
+
+    /// A clock that reads the time of a store.
+    pub async fn of(store: &dyn Store) -> Result<Self, StoreError> {
+        let clock = Self::new();
+        clock.follow(store.time().await?);
+        Ok(clock)
+    }
+
+    /// A clock that runs as a machine says.
+    #[doc(hidden)]
+    pub fn on(machine: Arc<dyn Machine>) -> Self {
+        let booted_us = AtomicI64::new((machine.wall() - machine.up()).as_micros());
+        Self(Kind::Real(Arc::new(Real { machine, booted_us, in_use: AtomicBool::new(false) })))
     }
 
     /// A clock that reads `now` until its hands are moved.
@@ -66,18 +90,50 @@ impl Clock {
     }
 
     /// What it reads.
-    #[expect(clippy::disallowed_methods, reason = "this is the clock")]
     pub fn now(&self) -> Timestamp {
         match &self.0 {
-            Kind::Real { wall, since } => *wall + micros(Instant::now().saturating_duration_since(*since)),
+            Kind::Real(real) => real.booted_at() + real.machine.up(),
             Kind::Manual(manual) => *lock(&manual.now),
+        }
+    }
+
+    /// Whether it runs by itself, so that it can go by the time of a store.
+    pub(crate) fn runs(&self) -> bool {
+        matches!(self.0, Kind::Real(_))
+    }
+
+    /// A gate on a store goes by it from now on; whether one did before, so that it must not be set by the wall clock.
+    pub(crate) fn take_into_use(&self) -> bool {
+        match &self.0 {
+            Kind::Real(real) => real.in_use.swap(true, Ordering::Relaxed),
+            Kind::Manual(_) => true,
+        }
+    }
+
+    /// From now on it reads the time of a store.
+    pub(crate) fn follow(&self, time: StoreTime) {
+        if let Kind::Real(real) = &self.0 {
+            real.booted_us.store((time.now - time.up).as_micros(), Ordering::Relaxed);
+        }
+    }
+
+    /// What it would have read when the machine booted: moments that were read before it followed a store move by how
+    /// much this has changed.
+    pub(crate) fn booted_at(&self) -> Timestamp {
+        match &self.0 {
+            Kind::Real(real) => real.booted_at(),
+            Kind::Manual(_) => Timestamp::from_micros(0),
         }
     }
 
     /// Sleeps until `until`, as this clock reads it.
     pub async fn sleep_until(&self, until: Timestamp) {
         match &self.0 {
-            Kind::Real { .. } => tokio::time::sleep(until.since(self.now()).into()).await,
+            Kind::Real(_) => {
+                while let Some(left) = self.left(until) {
+                    tokio::time::sleep(left).await;
+                }
+            }
             Kind::Manual(_) if self.skips_to(until) => {}
             Kind::Manual(manual) => {
                 while *lock(&manual.now) < until {
@@ -90,7 +146,11 @@ impl Clock {
     /// The same for a thread.
     pub fn sleep_until_blocking(&self, until: Timestamp) {
         match &self.0 {
-            Kind::Real { .. } => std::thread::sleep(until.since(self.now()).into()),
+            Kind::Real(_) => {
+                while let Some(left) = self.left(until) {
+                    std::thread::sleep(left);
+                }
+            }
             Kind::Manual(_) if self.skips_to(until) => {}
             Kind::Manual(manual) => {
                 while *lock(&manual.now) < until {
@@ -98,6 +158,13 @@ impl Clock {
                 }
             }
         }
+    }
+
+    /// How long to sleep until a moment. What sleepers sleep by stands still while the machine sleeps, and this clock does
+    /// not: they look again now and then.
+    fn left(&self, until: Timestamp) -> Option<Duration> {
+        let left = until.since(self.now());
+        (!left.is_zero()).then(|| left.min(NAP).into())
     }
 
     /// A condition that is to be waited on with this clock is told when its hands move.
@@ -115,17 +182,23 @@ impl Clock {
         until: Option<Timestamp>,
     ) -> MutexGuard<'a, T> {
         match (&self.0, until) {
-            (Kind::Real { .. }, Some(until)) => {
-                let left = until.since(self.now()).into();
+            (Kind::Real(_), Some(until)) => {
+                let left = self.left(until).unwrap_or_default();
                 condition.wait_timeout(guard, left).unwrap_or_else(PoisonError::into_inner).0
             }
-            (Kind::Real { .. }, None) => condition.wait(guard).unwrap_or_else(PoisonError::into_inner),
+            (Kind::Real(_), None) => condition.wait(guard).unwrap_or_else(PoisonError::into_inner),
             // The hands may move between reading them and waiting: look again soon.
             (Kind::Manual(_), _) => {
                 let soon = Duration::from_millis(5);
                 condition.wait_timeout(guard, soon).unwrap_or_else(PoisonError::into_inner).0
             }
         }
+    }
+}
+
+impl Real {
+    fn booted_at(&self) -> Timestamp {
+        Timestamp::from_micros(self.booted_us.load(Ordering::Relaxed))
     }
 }
 
@@ -149,3 +222,6 @@ impl Hands {
 pub(crate) fn micros(duration: Duration) -> Span {
     Span::from_micros(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX))
 }
+
+/// Whoever sleeps looks at the clock this often.
+const NAP: Span = Span::from_secs(10);

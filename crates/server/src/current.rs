@@ -2,13 +2,11 @@
 //! is away nobody is let go; when it is back a new gate begins, which goes by what the store kept and by what the one
 //! before it knew. It is never created again, and another store in its place is as good as none.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use comity::config::Config;
-use comity::core::domain::Domain;
-use comity::core::pace::Pace;
-use comity::gate::HandsOff;
+use comity::gate::{HandsOff, Remains};
 use comity::store::Identity;
 use tokio::sync::{self, watch};
 
@@ -32,7 +30,7 @@ struct Away {
     config: Arc<Config>,
     door: Door,
     /// What the last gate knew of its domains.
-    remains: Mutex<Vec<(Domain, Pace)>>,
+    remains: Remains,
 }
 
 impl Current {
@@ -92,12 +90,12 @@ impl Current {
     }
 
     /// The gate is of no use any more: what it knew is kept for the next.
-    async fn lose(&self, live: Arc<Live>, remains: Vec<(Domain, Pace)>) {
+    async fn lose(&self, live: Arc<Live>, remains: Remains) {
         let away = Away {
             identity: live.store.identity(),
             config: live.config.clone(),
             door: live.door.clone(),
-            remains: Mutex::new(remains),
+            remains,
         };
         self.set(Err(Arc::new(away)));
         // Callers in line hear that the gate is closed.
@@ -116,9 +114,7 @@ impl Current {
             };
             match opened {
                 Ok(live) => {
-                    let remains =
-                        std::mem::take(&mut *away.remains.lock().unwrap_or_else(PoisonError::into_inner));
-                    live.gate.go_on_with(remains);
+                    live.gate.go_on_with(away.remains.clone());
                     return live;
                 }
                 // Once for each reason: it may take days.

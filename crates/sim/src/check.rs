@@ -250,7 +250,10 @@ impl Seen<'_> {
             let on_wire = self.log[..=nth].iter().filter_map(|entry| entry.end);
             // A new holder that knows nothing goes on as if the last one had sent a moment ago (B77).
             let takes = self.report.takes.iter().map(|taken| taken.at).filter(|at| *at < next.start);
-            let excuse = holds.chain(on_wire).chain(takes).chain([last.start]).max().unwrap_or(last.start);
+            // Nothing leaves a machine that sleeps.
+            let wakes = self.report.wakes.iter().copied().filter(|at| *at <= next.start);
+            let excuse = holds.chain(on_wire).chain(takes).chain(wakes).chain([last.start]).max();
+            let excuse = excuse.unwrap_or(last.start);
             let most = self.log.iter().map(|entry| self.slowest(entry)).max().unwrap_or_default();
             let idle = next.start.since(excuse);
             if idle > most + SLACK {

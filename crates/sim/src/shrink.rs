@@ -62,6 +62,9 @@ pub fn describe(spec: &WorldSpec) -> String {
         _ = writeln!(text, "  rule {{ {settings} }}");
         _ = writeln!(text, "  {site:?}");
     }
+    if spec.skews.iter().any(|skew| *skew != 0) {
+        _ = writeln!(text, "wall clocks are off by {:?} s", spec.skews);
+    }
     for Fault { at, process, kind } in &spec.faults {
         _ = writeln!(text, "{at}: process {process}: {kind:?}");
     }
@@ -93,6 +96,9 @@ fn smaller(spec: &WorldSpec) -> Vec<WorldSpec> {
     };
     for nth in 0..spec.faults.len() {
         with(&|world| _ = world.faults.remove(nth));
+    }
+    if spec.skews.iter().any(|skew| *skew != 0) {
+        with(&|world| world.skews.clear());
     }
     if spec.faults.is_empty() && spec.processes > 1 {
         with(&|world| world.processes = 1);

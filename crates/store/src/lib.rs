@@ -14,8 +14,8 @@
 //! domain with a million tasks costs one row. Tasks of a lane are read a few at a time and stay `waiting` in
 //! their row until they are *settled*; the holder's epoch protects them, and a crash frees them with the hold.
 //!
-//! Times come in as `now`, from a clock that does not step back while a process runs. Everything returns a
-//! future; nothing here needs a particular runtime.
+//! A store owns the time ([`mod@time`]): a process that registers asks for it and makes a clock of it, and what comes in as
+//! `now` is read from that. Everything returns a future; nothing here needs a particular runtime.
 //!
 //! # Sources and items
 //! A **source** is followed; what it leads to are **items**. A scrape of an item is a task of the scrape job, and its
@@ -25,7 +25,7 @@
 //! A store has an identity, made at random with it. Whoever opens one again that was in use a moment ago names the
 //! identity ([`reopen`]): nothing is created then, and another store in its place is an error.
 //!
-//! Modules in reading order: [`error`], [`domains`], [`jobs`], [`tasks`], [`robots`], [`sources`], [`items`],
+//! Modules in reading order: [`error`], [`machine`], [`mod@time`], [`domains`], [`jobs`], [`tasks`], [`robots`], [`sources`], [`items`],
 //! [`secrets`], [`counts`], [`wiki`], [`status`]; [`sqlite`].
 
 pub mod counts;
@@ -34,12 +34,14 @@ pub mod error;
 mod identity;
 pub mod items;
 pub mod jobs;
+pub mod machine;
 pub mod robots;
 pub mod secrets;
 pub mod sources;
 pub mod sqlite;
 pub mod status;
 pub mod tasks;
+pub mod time;
 pub mod wiki;
 
 use std::future::Future;
@@ -66,6 +68,7 @@ pub trait Store:
     + items::ItemStore
     + wiki::WikiStore
     + status::StatusStore
+    + time::TimeStore
     + Send
     + Sync
 {

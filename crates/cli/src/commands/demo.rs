@@ -156,7 +156,7 @@ async fn follow(store: &dyn Store, playground: &Playground) -> anyhow::Result<()
         interval: SourceInterval::default(),
         config: Map::new(),
     };
-    store.add_source(source, Clock::new().now()).await?;
+    store.add_source(source, Clock::of(store).await?.now()).await?;
     Ok(())
 }
 

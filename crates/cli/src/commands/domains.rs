@@ -88,7 +88,7 @@ async fn change(
 async fn list(global: &Global, config: &Config, like: String, limit: u32) -> anyhow::Result<u8> {
     let store = setup::open_store(config)?;
     let rows = store.list_domains(like, String::new(), limit).await?;
-    let clock = Clock::new();
+    let clock = Clock::of(&*store).await?;
     let seen = Looker::new(store, config.rules().clone(), clock.clone()).see(rows).await?;
     let now = clock.now();
     if global.json {
@@ -106,7 +106,8 @@ async fn list(global: &Global, config: &Config, like: String, limit: u32) -> any
 
 async fn show(global: &Global, config: &Config, domain: &str) -> anyhow::Result<u8> {
     let host = setup::host(domain)?;
-    let (store, clock) = (setup::open_store(config)?, Clock::new());
+    let store = setup::open_store(config)?;
+    let clock = Clock::of(&*store).await?;
     let Some(seen) = Looker::new(store, config.rules().clone(), clock.clone()).look(&host).await? else {
         let name = config.rules().domain(&host);
         return Err(exit::usage(format!("domain = {domain:?}: nothing is known of {name} yet")));

@@ -76,19 +76,18 @@ impl<'a> Run<'a> {
         store: Arc<dyn Store>,
         saved: Option<&Value>,
     ) -> anyhow::Result<Self> {
-        let clock = Clock::new();
-        let began = clock.now();
-        let name = fetch.job.clone().unwrap_or_else(|| new_name(began));
+        let name = fetch.job.clone().unwrap_or_else(|| new_name(Clock::new().now()));
         let options = options(global, fetch, saved);
         let archive = archive(&options, &name, &config)?;
         let transport = client::transport(&config)?;
         let gate = setup::gate(&config, store.clone(), &format!("fetch {name}")).await?;
+        let began = gate.clock().now();
         let (job, made) = store.open_job(name, options.clone(), began).await?;
         if !made && job.options != options {
             store.set_options(job.id, options).await?;
         }
         // What an earlier process did not get to after the job was reopened.
-        jobs::sweep(&*store, &job, &clock).await?;
+        jobs::sweep(&*store, &job, gate.clock()).await?;
         let what = if made { "begun" } else { "goes on" };
         tracing::info!(job = job.name, store = store.place(), profile = config.profile, "job {what}");
         setup::warn_without_contact(&config);
@@ -230,7 +229,7 @@ impl Watched for Fetching<'_> {
 
 /// A job that ended says so and does nothing.
 async fn ended_before(global: &Global, store: &dyn Store, job: &Job, has_input: bool) -> anyhow::Result<u8> {
-    jobs::sweep(store, job, &Clock::new()).await?;
+    jobs::sweep(store, job, &Clock::of(store).await?).await?;
     if global.json {
         output::object(&report::summary(job, 0));
     } else {

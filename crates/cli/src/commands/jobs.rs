@@ -76,7 +76,7 @@ async fn show(global: &Global, store: &dyn Store, name: &str, limit: u32) -> any
 
 async fn step(global: &Global, store: &dyn Store, name: &str, step: JobStep) -> anyhow::Result<u8> {
     let job = find(store, name).await?;
-    let clock = Clock::new();
+    let clock = Clock::of(store).await?;
     let message = (step == JobStep::Cancel).then(|| "cancelled by hand".to_owned());
     let stepped = store.step_job(job.id, step, message, clock.now()).await?;
     if let Stepped::No(job) = stepped {

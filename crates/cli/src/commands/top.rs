@@ -22,7 +22,7 @@ use crate::{exit, output, setup};
 
 pub(crate) async fn run(global: &Global, config: &Config, top: &Top) -> anyhow::Result<u8> {
     let store = setup::open_store(config)?;
-    let clock = Clock::new();
+    let mut clock = Clock::of(&*store).await?;
     if global.json {
         let seen = Seen::look(&*store).await?;
         output::object(&seen.object());
@@ -45,7 +45,9 @@ pub(crate) async fn run(global: &Global, config: &Config, top: &Top) -> anyhow::
             _ = tick.tick() => {
                 let now = clock.now();
                 if now.since(looked_at) >= LOOK {
-                    (seen, looked_at) = (Seen::look(&*store).await?, now);
+                    // Whoever starts alone may have set the time.
+                    clock = Clock::of(&*store).await?;
+                    (seen, looked_at) = (Seen::look(&*store).await?, clock.now());
                 }
                 output::draw_view(seen.draw(&store.place(), now, live::canvas()));
             }

@@ -1,11 +1,13 @@
-//! A wall clock that is set while a fetch runs.
+//! A wall clock that is set while a command runs, and between commands on one store.
 
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::comity::{World, list};
-use crate::log::{assert_each_once, assert_spaced, now_us, told};
+use crate::comity::{Running, World, list};
+use crate::follow;
+use crate::log::{Hit, assert_each_once, assert_spaced, now_us, told, wait_until};
 use crate::nginx::Nginx;
+use crate::site::{Answer, Site};
 
 /// B7
 #[test]
@@ -38,6 +40,111 @@ fn steps_of_the_wall_clock_are_not_seen() {
     set(&world, "-3600");
     fetch("b", 5).wait().expect(0);
     assert_spaced(&nginx.log(), 150);
+}
+
+/// A site that says 429 once, to the second request, and asks to stay away for so many seconds.
+fn closes(seconds: u64) -> Site {
+    Site::start(move |asked| match asked.before {
+        1 => Answer::status(429).header("Retry-After", &seconds.to_string()),
+        _ => Answer::page(asked.path),
+    })
+}
+
+fn fetch(world: &World, args: &[&str]) -> Running {
+    let args = [&["fetch", "--delay", "100ms", "--robots", "ignore", "--format", "none"], args].concat();
+    world.begin(under_fake_time(world.command(&args), &world.path("clock")))
+}
+
+/// Nobody came before the site's deadline, and nobody waited for an hour.
+fn assert_deadline(log: &[Hit], seconds: i64) {
+    let refused = log.iter().find(|hit| hit.status == 429).unwrap();
+    let next = log.iter().find(|hit| hit.start > refused.start).unwrap();
+    let waited = next.start - refused.answered;
+    assert!(waited >= seconds * 1_000_000 - 20_000, "early:\n{}", told(log));
+    assert!(waited < 120_000_000, "late:\n{}", told(log));
+}
+
+/// B7, B37: a step while one process runs and another joins cost the deadline that the first one heard.
+#[test]
+fn whoever_joins_after_a_step_keeps_a_deadline() {
+    for step in ["+3600", "-3600", "+60", "-60"] {
+        let (world, site) = (World::new(), closes(3));
+        set(&world, "+0");
+        let input = world.write("urls", &list(&site.url(), "a", 6));
+        let first = fetch(&world, &["--input", input.to_str().unwrap(), "--job", "a"]);
+        site.wait_for(2);
+        set(&world, step);
+        let second = fetch(&world, &["--job", "a"]);
+        for running in [first, second] {
+            running.wait().expect(0);
+        }
+        assert_deadline(&site.log(), 3);
+        assert_spaced(&site.log(), 100);
+    }
+}
+
+/// B7, B37: a step between runs. After one back nothing was sent for an hour, and after one ahead it came early.
+#[test]
+fn a_step_between_runs_costs_no_deadline_and_no_hour() {
+    for (step, ends) in [("-3600", "INT"), ("+3600", "INT"), ("-3600", "KILL"), ("+3600", "KILL")] {
+        let (world, site) = (World::new(), closes(4));
+        set(&world, "+0");
+        let input = world.write("urls", &list(&site.url(), "a", 6));
+        let first = fetch(&world, &["--input", input.to_str().unwrap(), "--job", "a"]);
+        site.wait_for(2);
+        // What a server stated is saved before the next grant.
+        let saved = "SELECT count(*) FROM domains WHERE server_until_us IS NOT NULL";
+        wait_until("the deadline is saved", || {
+            world.sql().query_row(saved, [], |row| row.get::<_, i64>(0)).unwrap() == 1
+        });
+        first.signal(ends);
+        let _ = first.wait();
+        set(&world, step);
+        fetch(&world, &["--job", "a"]).wait().expect(0);
+        assert_deadline(&site.log(), 4);
+    }
+}
+
+/// B7: `faketime -f -1h comity check` wrote a deadline down in its own time, and the next request of others was early.
+#[test]
+fn a_command_with_a_clock_that_is_behind_moves_no_deadline() {
+    let (world, site) = (World::new(), closes(5));
+    set(&world, "+0");
+    let input = world.write("urls", &list(&site.url(), "a", 4));
+    let running = fetch(&world, &["--input", input.to_str().unwrap(), "--job", "a"]);
+    site.wait_for(2);
+    for step in ["-3600", "+3600"] {
+        set(&world, step);
+        let check = world.command(&["check", &site.url()]);
+        world.begin(under_fake_time(check, &world.path("clock"))).wait().expect(1);
+    }
+    running.wait().expect(0);
+    assert_deadline(&site.log(), 5);
+}
+
+/// B7, B52: a scrape that began while the clock was an hour ahead deferred its source for ever.
+#[test]
+fn a_scrape_in_the_future_holds_nobody_up() {
+    let world = follow::world(&[("scrape.min_interval", "1"), ("scrape.max_wait", "\"5s\"")]);
+    let feed = follow::numbered("p", 3);
+    let site = Site::start(move |asked| match asked.path {
+        "/feed" => Answer { status: 200, body: feed.clone(), ..Answer::default() },
+        path => Answer::page(path),
+    });
+    follow::add(&world, &(site.url() + "/feed"), &[]);
+    follow::run(&world, &["--no-scrape"], 0);
+    let scrape = |item: &str| {
+        let scrape = world.command(&["scrape", item]);
+        world.begin(under_fake_time(scrape, &world.path("clock"))).wait().expect(0);
+    };
+    set(&world, "+3600");
+    scrape("1");
+    set(&world, "+0");
+    scrape("2");
+    // What an earlier version left behind: a row that nothing moved along.
+    world.sql().execute("UPDATE scrape_logs SET started_us = started_us + 3600000000", []).unwrap();
+    follow::run(&world, &[], 0);
+    assert_eq!(follow::states(&world), ["done"; 3]);
 }
 
 fn set(world: &World, offset: &str) {

@@ -1,11 +1,11 @@
 //! What happens to a pace besides asking and recording: clock steps, hand-over, lost and restored state, and
 //! an operator's hand (B7, B36, B37, B39, B77).
 
-use super::rare::Rare;
 use super::record::whole_ms;
 use super::{DecodeError, Pace, ServerWord, Terms};
 use crate::learn::{Bounds, DelayChange, Learned};
 use crate::time::{Span, Timestamp};
+use crate::timeline::Shift;
 use crate::window::Window;
 
 impl Pace {
@@ -21,22 +21,44 @@ impl Pace {
 
     #[cold]
     fn rebase(&mut self, step: Span, now: Timestamp) {
-        self.last_start = self.last_start - step;
-        self.last_success = self.last_success - step;
+        self.each_past(|moment| *moment = *moment - step);
         let seen_at = self.seen_at;
         if let Some(holds) = &mut self.holds {
             holds.server_until = rebase_hold(holds.server_until, holds.server_ms, seen_at, now);
             holds.guess_until = rebase_hold(holds.guess_until, holds.guess_ms, seen_at, now);
-            holds.penalty_at = holds.penalty_at - step;
         }
-        if let Some(bounds) = &mut self.learned.bounds {
-            bounds.floor_at = bounds.floor_at - step;
+        for quota in self.rare.iter_mut().flat_map(|rare| &mut rare.quotas) {
+            quota.until = quota.until.min(now + quota.length);
         }
-        if let Some(permit) = &mut self.open {
-            permit.started_at = permit.started_at - step;
+        // An operator's pause ends by the wall clock that the operator read.
+    }
+
+    /// The timeline on which everything here happened was set: all of it moves along (B7).
+    pub fn move_along(&mut self, shift: Shift) {
+        self.each_past(|moment| *moment = shift.of(*moment));
+        self.seen_at = shift.of(self.seen_at);
+        if let Some(holds) = &mut self.holds {
+            holds.server_until = shift.of(holds.server_until);
+            holds.guess_until = shift.of(holds.guess_until);
         }
+        for quota in self.rare.iter_mut().flat_map(|rare| &mut rare.quotas) {
+            quota.until = shift.of(quota.until);
+        }
+    }
+
+    /// Every moment at which something happened; what is to come is not among them.
+    fn each_past(&mut self, mut change: impl FnMut(&mut Timestamp)) {
+        change(&mut self.last_start);
+        change(&mut self.last_success);
+        self.holds.iter_mut().for_each(|holds| change(&mut holds.penalty_at));
+        self.learned.bounds.iter_mut().for_each(|bounds| change(&mut bounds.floor_at));
+        self.open.iter_mut().for_each(|permit| change(&mut permit.started_at));
         if let Some(rare) = &mut self.rare {
-            rebase_rare(rare, step, now);
+            rare.open.iter_mut().for_each(|permit| change(&mut permit.started_at));
+            rare.starts.iter_mut().for_each(&mut change);
+            rare.window.iter_mut().for_each(&mut change);
+            rare.windows.iter_mut().flat_map(Window::iter_mut).for_each(&mut change);
+            change(&mut rare.lost_at);
         }
     }
 
@@ -102,6 +124,7 @@ impl Pace {
             Left::HandedOver(bytes) | Left::Stopped(bytes) => Self::decode(bytes)?,
             Left::New | Left::Died { .. } => Self::default(),
         };
+        pace.meet(now);
         if let Left::Stopped(_) = left {
             pace.restarted();
         }
@@ -244,20 +267,4 @@ fn rebase_hold(until: Timestamp, ms: u32, seen_at: Timestamp, now: Timestamp) ->
         true => until - seen_at.since(now),
         false => until.min(now + Span::from_millis(ms.into())),
     }
-}
-
-fn rebase_rare(rare: &mut Rare, step: Span, now: Timestamp) {
-    for permit in &mut rare.open {
-        permit.started_at = permit.started_at - step;
-    }
-    for start in &mut rare.starts {
-        *start = *start - step;
-    }
-    rare.window.rebase(step);
-    rare.windows.iter_mut().for_each(|window| window.rebase(step));
-    for quota in &mut rare.quotas {
-        quota.until = quota.until.min(now + quota.length);
-    }
-    rare.lost_at = rare.lost_at - step;
-    // An operator's pause ends by the wall clock that the operator read.
 }

@@ -50,7 +50,7 @@ pub use permit::Permit;
 pub(crate) use permit::Recall;
 pub use sight::{Looker, Seen};
 pub(crate) use state::{Errand, Waiter};
-pub use tenancy::{GateError, HandsOff};
+pub use tenancy::{GateError, HandsOff, Remains};
 pub(crate) use tenancy::{Parted, Taker};
 
 use state::{Keep, State, Who};

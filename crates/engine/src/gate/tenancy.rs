@@ -11,6 +11,7 @@ use comity_core::pace::{Left, Pace, Pinned, Terms};
 use comity_core::paces::DomainId;
 use comity_core::rule::RuleTable;
 use comity_core::time::Timestamp;
+use comity_core::timeline::Shift;
 use comity_store::domains::{Hold, HolderId, LeftBehind, Parting, Released, Saved, Take, Taken};
 use comity_store::{LEASE, Store, StoreError};
 use tokio::runtime::Handle;
@@ -44,6 +45,14 @@ pub enum HandsOff {
     Stop,
     /// It was one command of several: the next one goes on where it stopped.
     Pass,
+}
+
+/// What a gate knew of its domains when its store went away.
+#[derive(Debug, Clone)]
+pub struct Remains {
+    paces: Vec<(Domain, Pace)>,
+    /// When the machine booted, by the clock that the gate had.
+    booted_at: Timestamp,
 }
 
 /// Who asks the store for domains, and in which of its lives: when it lost everything in between, what it got is
@@ -91,8 +100,7 @@ impl Gate {
         store: Arc<dyn Store>,
         name: &str,
     ) -> Result<Self, StoreError> {
-        let now = clock.now();
-        let holder = store.register(name.to_owned(), now).await?;
+        let (holder, now) = register(&*store, name, &clock).await?;
         let tenancy = Tenancy {
             store,
             name: name.to_owned(),
@@ -280,15 +288,21 @@ impl Gate {
     }
 
     /// What is known of the domains held here, for a gate that comes after this one when its store went away.
-    pub fn remains(&self) -> Vec<(Domain, Pace)> {
+    pub fn remains(&self) -> Remains {
         let state = self.lock();
         let held = state.dispatch.paces().iter().filter(|(id, ..)| state.tenures.contains_key(id));
-        held.map(|(_, domain, pace)| (domain.clone(), pace.clone())).collect()
+        let paces = held.map(|(_, domain, pace)| (domain.clone(), pace.clone())).collect();
+        Remains { paces, booted_at: self.0.clock.booted_at() }
     }
 
     /// Goes on with what a gate before this one knew, wherever its store shows that nobody had a domain meanwhile.
-    pub fn go_on_with(&self, remains: Vec<(Domain, Pace)>) {
-        self.lock().remains = remains.into_iter().collect();
+    pub fn go_on_with(&self, remains: Remains) {
+        let shift = Shift { from: remains.booted_at, to: self.0.clock.booted_at() };
+        let moved = remains.paces.into_iter().map(|(domain, mut pace)| {
+            pace.move_along(shift);
+            (domain, pace)
+        });
+        self.lock().remains = moved.collect();
     }
 
     /// Whether anybody could be let go: its store works, and it is not closed.
@@ -359,6 +373,26 @@ impl Gate {
         tenancy.store.release(tenancy.holder(), released, now).await?;
         tenancy.store.deregister(tenancy.holder(), now).await
     }
+}
+
+/// Becomes a holder; from when on its time runs. The clock follows the store's time from here on (B7).
+pub(super) async fn register(
+    store: &dyn Store,
+    name: &str,
+    clock: &Clock,
+) -> Result<(HolderId, Timestamp), StoreError> {
+    if clock.runs() {
+        clock.follow(store.time().await?);
+    }
+    let now = clock.now();
+    let holder = store.register(name.to_owned(), now).await?;
+    if !clock.runs() {
+        return Ok((holder, now));
+    }
+    // Only now that others see it live is the time settled. A process that goes on does not see steps of the wall clock.
+    let time = if clock.take_into_use() { store.time().await? } else { store.join_time(holder).await? };
+    clock.follow(time);
+    Ok((holder, time.now))
 }
 
 /// Takes a domain, unless somebody else holds it; whether it is ours now.

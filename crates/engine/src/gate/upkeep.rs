@@ -11,7 +11,7 @@ use comity_store::domains::{DomainKey, Hold, IdleDomain, LeftBehind, Parting, Re
 use comity_store::{LEASE, StoreError};
 
 use super::state::{self, State};
-use super::tenancy::Tenancy;
+use super::tenancy::{Tenancy, register};
 use super::{Gate, Inner};
 use crate::event::Event;
 use crate::lock;
@@ -109,8 +109,13 @@ async fn begin_anew(inner: &Arc<Inner>, tenancy: &Tenancy, now: Timestamp) -> Re
     lose(inner, tenancy);
     // Whatever the former one still held it left as by a death.
     tenancy.store.deregister(tenancy.holder(), now).await?;
-    let holder = tenancy.store.register(tenancy.name.clone(), now).await?;
+    let booted_at = inner.clock.booted_at();
+    let (holder, _) = register(&*tenancy.store, &tenancy.name, &inner.clock).await?;
     *lock(&tenancy.holder) = holder;
+    if inner.clock.booted_at() != booted_at {
+        // Somebody set the store's time meanwhile: whatever waits here does so by another clock.
+        return Err(StoreError::Lost);
+    }
     Ok(())
 }
 

@@ -30,12 +30,23 @@ pub(super) struct Claimer {
     changed: bool,
     /// Since when nothing can leave for long.
     stuck_since: Option<Timestamp>,
+    /// Since when nothing was done but wait, and how many tasks had been settled by then.
+    quiet_since: Option<Timestamp>,
+    settled: u64,
 }
 
 impl Claimer {
     pub(super) fn new(inner: &Arc<Inner>) -> Self {
         let (inner, asked_at) = (inner.clone(), inner.now());
-        Self { inner, look_at: Timestamp::MIN, asked_at, changed: false, stuck_since: None }
+        Self {
+            inner,
+            look_at: Timestamp::MIN,
+            asked_at,
+            changed: false,
+            stuck_since: None,
+            quiet_since: None,
+            settled: 0,
+        }
     }
 
     /// Another process wrote something: it may have ended the job, or left lanes for us.
@@ -110,7 +121,8 @@ impl Claimer {
         }
     }
 
-    /// Whether nothing can leave for so long that it is not waited for.
+    /// Whether nothing can leave for so long that it is not waited for: the next is far away, or near again and again and
+    /// put off each time.
     async fn too_long(&mut self) -> Result<Option<Ended>, StoreError> {
         let inner = self.inner.clone();
         let Until::Idle { patience: Some(patience) } = inner.until else { return Ok(None) };
@@ -121,7 +133,12 @@ impl Claimer {
             true => None,
             false => inner.gate.soonest().into_iter().chain(inner.store.next_due(inner.job.id).await?).min(),
         };
-        let Some(first) = first.filter(|first| first.since(now) > patience) else {
+        let settled = inner.settled.load(Ordering::Relaxed);
+        if busy || std::mem::replace(&mut self.settled, settled) != settled {
+            self.quiet_since = None;
+        }
+        let quiet = now.since(*self.quiet_since.get_or_insert(now)) > patience;
+        let Some(first) = first.filter(|first| quiet || first.since(now) > patience) else {
             self.stuck_since = None;
             return Ok(None);
         };

@@ -22,7 +22,7 @@ mod scrape;
 mod settler;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use comity_core::guard::{CancelGuard, FailureGuard};
@@ -80,7 +80,7 @@ pub enum Until {
     Done,
     /// The same, but the job stays open for more.
     Idle {
-        /// What cannot leave for longer than this is left for later.
+        /// What cannot leave for longer than this, at once or again and again, is left for later.
         patience: Option<Span>,
     },
 }
@@ -125,6 +125,8 @@ struct Inner {
     /// There may be lanes that were not there when the store was last asked.
     fresh: AtomicBool,
     filling: AtomicBool,
+    /// How many tasks were settled.
+    settled: AtomicU64,
     over: watch::Sender<bool>,
     /// What is on the wire.
     fetches: TaskTracker,
@@ -178,6 +180,7 @@ impl Pool {
             poke: Notify::new(),
             fresh: AtomicBool::new(true),
             filling: AtomicBool::new(false),
+            settled: AtomicU64::new(0),
             over: watch::Sender::new(false),
             fetches: TaskTracker::new(),
             settler: Mutex::default(),

@@ -87,6 +87,7 @@ async fn commit(pool: &Arc<Inner>, ones: Vec<One>) {
     let settles = ones.iter().map(|one| one.settle.clone()).collect();
     match pool.store.settle(holder, settles, pool.now()).await {
         Ok(results) => {
+            pool.settled.fetch_add(results.len() as u64, Ordering::Relaxed);
             let mut poke = false;
             let mut given_up = Vec::new();
             for (one, settled) in ones.into_iter().zip(results) {

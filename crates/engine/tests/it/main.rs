@@ -14,6 +14,7 @@ mod permits;
 mod pipeline;
 mod robots;
 mod scraping;
+mod skew;
 mod station;
 mod support;
 mod tenancy;

@@ -260,6 +260,13 @@ impl Place {
         comity::store::open(&format!("sqlite:{}", self.0.path().join("comity.db").display())).unwrap()
     }
 
+    /// The database, for what another program would write.
+    pub(crate) fn sql(&self) -> rusqlite::Connection {
+        let sql = rusqlite::Connection::open(self.0.path().join("comity.db")).unwrap();
+        sql.busy_timeout(std::time::Duration::from_secs(60)).unwrap();
+        sql
+    }
+
     pub(crate) async fn process(&self, toml: &str) -> Station {
         Station::with(toml, self.open(), Clock::new()).await
     }

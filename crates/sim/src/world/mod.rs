@@ -32,8 +32,22 @@ pub struct WorldSpec {
     pub concurrency: u32,
     /// Retries of each task.
     pub retries_max: u32,
+    /// By how many seconds the wall clock of each process is off; of those that are not named, it is right.
+    pub skews: Vec<i64>,
+    /// What processes go by.
+    pub time: Time,
     /// What goes wrong.
     pub faults: Vec<Fault>,
+}
+
+/// What the processes of a world go by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Time {
+    /// The time of the store that they share.
+    #[default]
+    Shared,
+    /// Each by its own wall clock as it read when the process started, to see what that breaks.
+    Own,
 }
 
 /// A host, what it is fetched by, and how much.
@@ -76,6 +90,18 @@ pub enum FaultKind {
         /// Which host.
         host: usize,
     },
+    /// Somebody sets the wall clock of the machine by so many seconds.
+    Step {
+        /// Ahead, or back.
+        by: i64,
+    },
+    /// The machine sleeps: nothing of it happens for so long, and time passes.
+    Sleep {
+        /// How long.
+        length: Span,
+    },
+    /// The machine loses its power and boots again.
+    Boot,
 }
 
 /// What the sites saw, and what became of the work.
@@ -89,6 +115,8 @@ pub struct Report {
     pub tasks: Vec<TaskEnd>,
     /// When domains began to be held by somebody who knows nothing of what was sent before.
     pub takes: Vec<Taken>,
+    /// When the machine woke up, or its processes were back after it booted.
+    pub wakes: Vec<Timestamp>,
     /// When it was all over.
     pub ended: Timestamp,
     /// Each host's pace domain, by host.
@@ -166,6 +194,8 @@ impl WorldSpec {
             workers: 16,
             concurrency: 16,
             retries_max: 3,
+            skews: Vec::new(),
+            time: Time::Shared,
             faults: Vec::new(),
         }
     }

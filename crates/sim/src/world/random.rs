@@ -5,7 +5,7 @@ use comity_core::rule::{Backoff, Fields, IntentFields, LearnFields, LearningName
 use comity_core::time::Span;
 use fastrand::Rng;
 
-use super::{Fault, FaultKind, HostSpec, WorldSpec};
+use super::{Fault, FaultKind, HostSpec, Time, WorldSpec};
 use crate::site::{Flaky, LimitSpec, SiteSpec, Words};
 
 impl WorldSpec {
@@ -15,7 +15,12 @@ impl WorldSpec {
         let profile = ["standard", "collector", "crawler", "archiver"][rng.usize(..4)];
         let hosts: Vec<HostSpec> = (0..rng.usize(1..=4)).map(|_| host(&mut rng)).collect();
         let processes = rng.usize(1..=3);
-        let faults = (0..rng.usize(0..=4)).map(|_| fault(&mut rng, processes, hosts.len())).collect();
+        let faults: Vec<Fault> =
+            (0..rng.usize(0..=4)).map(|_| fault(&mut rng, processes, hosts.len())).collect();
+        // After a boot there is nothing but the wall clock to go by.
+        let boots = faults.iter().any(|fault| fault.kind == FaultKind::Boot);
+        let skews = [0, 0, 60, -60, 3_600, -7_200];
+        let skews = (0..processes).map(|_| if boots { 0 } else { *pick(&mut rng, &skews) }).collect();
         Self {
             seed,
             profile,
@@ -24,6 +29,8 @@ impl WorldSpec {
             concurrency: *pick(&mut rng, &[1, 4, 16]),
             retries_max: *pick(&mut rng, &[0, 1, 3, 3, 3]),
             hosts,
+            skews,
+            time: Time::Shared,
             faults,
         }
     }
@@ -120,9 +127,12 @@ fn fault(rng: &mut Rng, processes: usize, hosts: usize) -> Fault {
     Fault {
         at: Span::from_millis(rng.u64(..120_000)),
         process: rng.usize(..processes),
-        kind: match rng.u8(..3) {
-            0 => FaultKind::Kill,
-            1 => FaultKind::Restart,
+        kind: match rng.u8(..8) {
+            0 | 1 => FaultKind::Kill,
+            2 | 3 => FaultKind::Restart,
+            4 => FaultKind::Step { by: *pick(rng, &[60, -60, 3_600, -3_600, -400_000]) },
+            5 if rng.bool() => FaultKind::Boot,
+            5 => FaultKind::Sleep { length: Span::from_secs(rng.u64(1..30_000)) },
             _ => FaultKind::Take { host: rng.usize(..hosts) },
         },
     }

@@ -1,11 +1,12 @@
 //! Random worlds: at least a thousand in every run of the tests, each checked by what its sites saw.
 
+use comity_sim::check::Promise;
 use comity_sim::shrink;
-use comity_sim::world::WorldSpec;
+use comity_sim::world::{Time, WorldSpec};
 
 const WORLDS: u64 = 3_000;
 
-/// B4, B12, B17, B20, B21, B23, B26, B29, B37, B40, B41, B45, B77, B78
+/// B4, B7, B12, B17, B20, B21, B23, B26, B29, B37, B40, B41, B45, B77, B78
 #[test]
 fn every_world_keeps_every_promise() {
     for seed in 0..WORLDS {
@@ -14,5 +15,18 @@ fn every_world_keeps_every_promise() {
             let (small, failed) = shrink::shrink(&spec, &failed);
             panic!("{}", shrink::story(&small, &failed));
         }
+    }
+}
+
+/// B7: what made a store own the time. In worlds whose processes go by their own wall clocks some start early.
+#[test]
+fn clocks_of_their_own_break_promises() {
+    let broken = (0..WORLDS).filter_map(|seed| {
+        let world = WorldSpec { time: Time::Own, ..WorldSpec::random(seed) };
+        Some(world.run().err()?.violation.promise)
+    });
+    let broken: Vec<Promise> = broken.collect();
+    for promise in [Promise::Deadline, Promise::Spacing, Promise::Burst, Promise::Starved] {
+        assert!(broken.contains(&promise), "{promise:?} is not among {broken:?}");
     }
 }

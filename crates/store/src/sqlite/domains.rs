@@ -39,8 +39,9 @@ impl DomainStore for Sqlite {
         if let Err(gone) = self.check_files() {
             return Box::pin(async move { Err(gone) });
         }
-        let (living, proofs) = (self.living.clone(), self.proofs.clone());
+        let (living, proofs, wall) = (self.living.clone(), self.proofs.clone(), self.machine.wall());
         let beaten = self.writer.run(move |tx| {
+            tx.note_time(now, wall)?;
             let renewed = tx.renew(holder, now)?;
             if let Some(proof) = proofs.lock().unwrap_or_else(PoisonError::into_inner).get_mut(&holder) {
                 living.renew(holder.0, proof);
@@ -92,9 +93,10 @@ impl DomainStore for Sqlite {
     }
 
     fn deregister(&self, holder: HolderId, now: Timestamp) -> Reply<'_, ()> {
-        let living = self.living.clone();
+        let (living, wall) = (self.living.clone(), self.machine.wall());
         let proof = self.proofs.lock().unwrap_or_else(PoisonError::into_inner).remove(&holder);
         let left = self.writer.run(move |tx| {
+            tx.note_time(now, wall)?;
             tx.leave(&living, holder, now)?;
             tx.look_round(&living, HolderId(0), now)
         });

@@ -231,6 +231,28 @@ impl Tx<'_> {
         self.sql.prepare_cached("SELECT 1 FROM holders WHERE id = ?1 AND died_us IS NULL")?.exists([holder.0])
     }
 
+    /// Whether anybody but `me` may go by the time of this store. One of whom nothing is to be seen does while its time
+    /// lasts.
+    pub(super) fn has_company(
+        &self,
+        living: &Living,
+        me: HolderId,
+        now: Timestamp,
+    ) -> rusqlite::Result<bool> {
+        let sql = "SELECT id, until_us, proof FROM holders WHERE died_us IS NULL AND id <> ?1";
+        let mut statement = self.sql.prepare_cached(sql)?;
+        let mut rows = statement.query([me.0])?;
+        while let Some(row) = rows.next()? {
+            let (id, until, proof) = (row.get(0)?, at(row.get(1)?), row.get::<_, Option<String>>(2)?);
+            match living.sign_of(id, proof.as_deref()) {
+                Sign::Lives => return Ok(true),
+                Sign::Unknown if now < until => return Ok(true),
+                Sign::Unknown | Sign::Died => {}
+            }
+        }
+        Ok(false)
+    }
+
     /// Looks whether a holder lives; notes its death when it does not.
     pub(super) fn look_at(
         &mut self,

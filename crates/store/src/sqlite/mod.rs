@@ -10,6 +10,7 @@
 //! - `identity`: which store it is
 //! - `writer`: the thread that writes; `reader`: the one that reads for people
 //! - `holders`: who lives
+//! - `timeline`: which time it is
 //! - `aside`: rows that cannot be read
 //! - `forgetting`: domains of which nothing is worth keeping
 //! - `domains`, `jobs`, `tasks`, `sources`, `items`, `scrapes`, `wiki`, `wiki_files`, `status`, `robots`, `shared`: what
@@ -34,6 +35,7 @@ mod shared;
 mod sources;
 mod status;
 mod tasks;
+mod timeline;
 mod wiki;
 mod wiki_files;
 mod writer;
@@ -49,6 +51,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use crate::domains::HolderId;
+use crate::machine::{Machine, ThisMachine};
 use crate::{Identity, Reply, Store, StoreError};
 use files::{Mark, Opened, Replaced};
 use holders::{Living, Proof};
@@ -69,6 +72,8 @@ pub struct Sqlite {
     /// The files that were opened, to notice when others lie in their place.
     opened: Option<Opened>,
     identity: Identity,
+    /// What the time is made of.
+    machine: Arc<dyn Machine>,
     /// Its files were deleted or replaced while it was open.
     doubtful: AtomicBool,
     notes: Vec<String>,
@@ -78,6 +83,12 @@ impl Sqlite {
     /// Opens the database at `path`, which is made when it is not there.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
         Self::open_as(path.as_ref(), None)
+    }
+
+    /// This store as a process on another machine, or at another time, would see it.
+    #[doc(hidden)]
+    pub fn on(self, machine: Arc<dyn Machine>) -> Self {
+        Self { machine, ..self }
     }
 
     /// Opens a database that was in use before. It is never made, and another one in its place is refused.
@@ -136,6 +147,7 @@ impl Sqlite {
         let identity = identity::settle_in(&mut connection, &place, known, file)?;
         let writer = Writer::start(connection, place.clone(), Memory::default())?;
         let (proofs, doubtful) = (Arc::default(), AtomicBool::new(false));
+        let machine = Arc::new(ThisMachine);
         Ok(Self {
             reader: None,
             writer,
@@ -144,6 +156,7 @@ impl Sqlite {
             proofs,
             opened: None,
             identity,
+            machine,
             doubtful,
             notes: Vec::new(),
         })

@@ -56,7 +56,7 @@ fn version(connection: &Connection) -> rusqlite::Result<i64> {
 }
 
 /// What each version added; never changed once released.
-const MIGRATIONS: [&str; 7] = [JOBS, SOURCES, SHARED, WIKIS, STATUS, IDENTITY, LOOKING];
+const MIGRATIONS: [&str; 8] = [JOBS, SOURCES, SHARED, WIKIS, STATUS, IDENTITY, LOOKING, TIMELINE];
 
 /// What everybody on one store shares: secrets, and what was counted.
 const SHARED: &str = "
@@ -115,6 +115,24 @@ ALTER TABLE wikis ADD COLUMN epoch INTEGER NOT NULL DEFAULT 0;
 
 ALTER TABLE identity ADD COLUMN commits INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE identity ADD COLUMN stamp INTEGER NOT NULL DEFAULT 0;
+";
+
+/// Which time it is: one row, or none before anybody asked.
+const TIMELINE: &str = "
+CREATE TABLE timeline (
+    -- Which boot of which machine it was set in.
+    boot TEXT NOT NULL,
+    -- When that machine booted, on this timeline.
+    booted_us INTEGER NOT NULL,
+    -- The latest moment that anybody is known to have read on it, and what the wall clock read then.
+    last_us INTEGER NOT NULL,
+    wall_us INTEGER NOT NULL
+) STRICT;
+-- Before, everybody went by a wall clock: it read at least this.
+INSERT INTO timeline SELECT 'before', 0, last_us, last_us FROM (SELECT max(
+    (SELECT coalesce(max(until_us) - 10000000, 0) FROM holders),
+    (SELECT coalesce(max(released_us), 0) FROM domains),
+    (SELECT coalesce(max(started_us), 0) FROM scrape_logs)) AS last_us) WHERE last_us > 0;
 ";
 
 /// Domains, jobs, tasks.

@@ -93,16 +93,22 @@ impl Tx<'_> {
             in_flight,
             in_flight_max: terms.in_flight_max,
             interval: source.interval.effective(terms.interval),
-            last_scrape_at: self.last_scrape(id)?,
+            last_scrape_at: self.last_scrape(id, now)?,
             last_wake: self.last_wake(id, None, source.interval.effective(terms.interval), now)?,
         }))
     }
 
-    /// The last scrape of a source: the latest row of its log (B51).
-    fn last_scrape(&self, source: SourceId) -> rusqlite::Result<Option<Timestamp>> {
+    /// The last scrape of a source: the latest row of its log (B51). One in the future counts as now, once: it is
+    /// written down as such (B7).
+    fn last_scrape(&self, source: SourceId, now: Timestamp) -> rusqlite::Result<Option<Timestamp>> {
         let sql = "SELECT max(started_us) FROM scrape_logs WHERE source_id = ?1";
         let last: Option<i64> = self.sql.prepare_cached(sql)?.query_row([source.0], |row| row.get(0))?;
-        Ok(last.map(at))
+        if last.is_none_or(|last| at(last) <= now) {
+            return Ok(last.map(at));
+        }
+        let sql = "UPDATE scrape_logs SET started_us = ?2 WHERE source_id = ?1 AND started_us > ?2";
+        self.sql.prepare_cached(sql)?.execute([source.0, us(now)])?;
+        Ok(Some(now))
     }
 
     /// The latest wake reserved for a source, that of one item left out.
@@ -233,9 +239,9 @@ impl Tx<'_> {
         now: Timestamp,
     ) -> rusqlite::Result<Started> {
         let interval = source.interval.effective(interval);
-        let last_scrape = self.last_scrape(source.id)?;
+        let last_scrape = self.last_scrape(source.id, now)?;
         if let Err(early) = interval::check_running(interval, last_scrape, now) {
-            let due_at = last_scrape.map_or(now, |last| last.min(now)) + early.interval;
+            let due_at = last_scrape.unwrap_or(now) + early.interval;
             if due_at.since(now) <= patience {
                 return Ok(Started::Soon(due_at));
             }

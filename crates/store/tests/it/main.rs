@@ -32,6 +32,7 @@ mod sources;
 mod sqlite;
 mod status;
 mod stored;
+mod timeline;
 mod wiki;
 
 /// Runs every promise against one backend of [`backend`].

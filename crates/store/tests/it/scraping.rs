@@ -152,6 +152,7 @@ pub(crate) async fn a_clock_that_stepped_back_waits_one_interval(backend: Backen
     assert_eq!(told_started(&one.try_start(start, at(10)).await), "soon at 70");
     assert_eq!(one.begin(second, at(10)).await, "wait 60 until 70");
     assert_eq!(one.enqueue(&[2], at(10)).await, "wait 120 until 130");
+    assert_eq!(one.begin(second, at(70)).await, "begun", "a start in the future counts as now once");
 }
 
 /// B58

@@ -46,7 +46,7 @@ pub(super) async fn run(global: &Global, config: &Config, add: &SourcesAdd) -> a
     if let Some(source) = known(&store.list_sources().await?, &new.url) {
         return already(global, config, source, add, &wish);
     }
-    let now = Clock::new().now();
+    let now = Clock::of(&*store).await?.now();
     let (source, added) = store.add_source(new, now).await?;
     if !added {
         return already(global, config, &source, add, &wish);

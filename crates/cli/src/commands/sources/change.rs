@@ -50,7 +50,7 @@ pub(super) async fn set(global: &Global, config: &Config, set: &SourcesSet) -> a
             .iter()
             .map(|((key, old), (_, new))| json!({ "key": key, "from": old, "to": new }))
             .collect();
-        let source = view::object(&after, config.scrape.min_interval, Clock::new().now());
+        let source = view::object(&after, config.scrape.min_interval, Clock::of(&*store).await?.now());
         output::object(&json!({ "changed": changed, "source": source }));
         return Ok(exit::DONE);
     }

@@ -40,7 +40,7 @@ pub(super) async fn import(global: &Global, config: &Config, import: &SourcesImp
     for source in store.list_sources().await? {
         known.extend([source.url, source.listed_url]);
     }
-    let clock = Clock::new();
+    let clock = Clock::of(&*store).await?;
     for entry in &list.entries {
         let new = match source_of(entry, import.kind, cadence) {
             Ok(new) => new,

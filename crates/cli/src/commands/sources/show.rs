@@ -25,7 +25,7 @@ pub(super) async fn list(
     kind: Option<Kind>,
     failing: bool,
 ) -> anyhow::Result<u8> {
-    let now = Clock::new().now();
+    let now = Clock::of(store).await?.now();
     let all = store.list_sources().await?;
     let is_wanted = |source: &&Source| {
         matches(source, like)
@@ -76,7 +76,7 @@ pub(super) async fn show(global: &Global, config: &Config, store: &dyn Store, id
     let source = find(store, id).await?;
     let counts = store.count_items(source.id).await?;
     let fetches = store.list_fetches(source.id, FETCHES).await?;
-    let now = Clock::new().now();
+    let now = Clock::of(store).await?.now();
     if global.json {
         let mut object = view::object(&source, config.scrape.min_interval, now);
         object["items"] = json!({

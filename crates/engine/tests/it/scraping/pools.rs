@@ -1,6 +1,9 @@
 //! Workers one after the other, and processes beside each other, on the scrapes of one store.
 
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use comity::jobs::Ended;
 use comity::store::items::ItemId;
@@ -271,4 +274,35 @@ fn once_each(site: &Site, count: usize) {
     let mut times: HashMap<String, usize> = HashMap::new();
     site.paths().into_iter().for_each(|path| *times.entry(path).or_default() += 1);
     assert_eq!((times.len(), times.values().max()), (count, Some(&1)));
+}
+
+/// B61: a run waits for its time, also when the next scrape is near again and again and put off each time: here another
+/// program scrapes the source more often than its interval allows.
+#[tokio::test]
+async fn max_wait_bounds_a_run_across_deferrals() {
+    let (place, site) = (Place::new(), Site::start(|_| reply(200)).await);
+    let toml = quick("[scrape]\nmin_interval = 1\nmax_wait = \"3s\"\n");
+    let station = place.process(&toml).await;
+    let source = station.follow(&site.url("/feed")).await;
+    let items = station.found(source, &pages(&site, 1)).await;
+    let (clock, sql) = (station.gate.clock().clone(), place.sql());
+    let over = Arc::new(AtomicBool::new(false));
+    let insert =
+        "INSERT INTO scrape_logs (source_id, item_id, task_id, started_us) VALUES (?1, 999, 999, ?2)";
+    sql.execute(insert, [source.0, clock.now().as_micros()]).unwrap();
+    let stop = over.clone();
+    let program = tokio::task::spawn_blocking(move || {
+        while !stop.load(Ordering::Relaxed) {
+            sql.execute(insert, [source.0, clock.now().as_micros()]).unwrap();
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    });
+    station.enqueue(&items).await;
+    let began = station.now();
+    let ended = station.scrape().await;
+    assert!(matches!(ended, Ended::Left(_)), "{ended:?}");
+    assert!(station.now().since(began) >= Span::from_secs(3));
+    assert_eq!((station.states(source).await.as_str(), site.asked().len()), ("waiting", 0));
+    over.store(true, Ordering::Relaxed);
+    program.await.unwrap();
 }

@@ -13,6 +13,12 @@ use super::{Attempt, Event, How, JOB, Play, Process, host_domain, step};
 impl Play<'_> {
     pub(super) fn fault(&mut self, nth: usize) {
         let fault = self.spec.faults[nth];
+        match fault.kind {
+            FaultKind::Step { by } => return self.clocks.step(by),
+            FaultKind::Sleep { length } => return self.clocks.sleep(self.now + length),
+            FaultKind::Boot => return self.boot(),
+            FaultKind::Kill | FaultKind::Restart | FaultKind::Take { .. } => {}
+        }
         if self.processes[fault.process].dispatch.is_none() || self.processes[fault.process].stopping {
             return;
         }
@@ -26,7 +32,20 @@ impl Play<'_> {
                 let domain = self.domain_of[host];
                 self.want(domain, fault.process);
             }
+            FaultKind::Step { .. } | FaultKind::Sleep { .. } | FaultKind::Boot => {}
         }
+    }
+
+    /// Everything ends at once, and a new boot begins.
+    fn boot(&mut self) {
+        for process in 0..self.processes.len() {
+            if self.processes[process].dispatch.is_some() {
+                self.clocks.note(process, self.now);
+                self.kill(process);
+            }
+        }
+        self.clocks.boot(self.now);
+        self.clocks.wakes.push(self.now + DOWNTIME);
     }
 
     fn kill(&mut self, process: usize) {
@@ -99,7 +118,7 @@ impl Play<'_> {
         let Some(holder) = held.holder.take() else { return };
         let Some(dispatch) = &mut self.processes[holder].dispatch else { return };
         let Some(id) = dispatch.paces().find(&held.name) else { return };
-        match dispatch.release(id, self.now) {
+        match dispatch.release(id, self.clocks.read(holder, self.now)) {
             Some((pace, _)) => held.saved.pace = Some(pace.encode()),
             None => unreachable!("a domain is put down only when nothing is on the wire"),
         }
@@ -112,7 +131,7 @@ impl Play<'_> {
             let heir = self.processes.iter().position(lives).unwrap_or(process);
             return self.post(self.now + DOWNTIME, Event::Take { domain, process: heir, how });
         }
-        let (now, held) = (self.now, &mut self.domains[domain]);
+        let (now, held) = (self.clocks.read(process, self.now), &mut self.domains[domain]);
         let Some(dispatch) = &mut self.processes[process].dispatch else { return };
         let host = held.hosts[0];
         let rule = Arc::clone(self.rules.rule(&host_domain(host)));
@@ -131,7 +150,7 @@ impl Play<'_> {
         }
         held.holder = Some(process);
         if how == How::Lost {
-            self.takes.extend(held.hosts.iter().map(|host| Taken { host: *host, at: now }));
+            self.takes.extend(held.hosts.iter().map(|host| Taken { host: *host, at: self.now }));
         }
         let hosts = held.hosts.clone();
         for task in 0..self.tasks.len() {
@@ -142,6 +161,7 @@ impl Play<'_> {
     }
 
     pub(super) fn revive(&mut self, process: usize) {
+        self.join_time(process);
         let mut dispatch = Dispatch::new(self.spec.seed);
         dispatch.job(JOB, self.spec.concurrency);
         self.processes[process] = Process {

@@ -1,7 +1,8 @@
 //! The event loop of a world: who starts, what is answered, what becomes of a task.
 //!
-//! How domains change hands, by faults and by wish, is in [`hands`].
+//! How domains change hands, by faults and by wish, is in [`hands`]; what each process reads on its clock in [`clocks`].
 
+mod clocks;
 mod hands;
 
 use std::cmp::Reverse;
@@ -22,6 +23,8 @@ use comity_core::rule::{Fields, Profile, Rule, RuleTable};
 use comity_core::task::{JobId, TaskState, TaskStep};
 use comity_core::time::{Span, Timestamp};
 
+use clocks::Clocks;
+
 use super::{Change, Entry, HostSpec, Report, Taken, TaskEnd, WorldSpec};
 use crate::site::Site;
 
@@ -32,6 +35,10 @@ pub(super) fn play(spec: &WorldSpec) -> Report {
     while let Some(Reverse((at, _, event))) = play.events.pop() {
         if at > END || play.unsettled == 0 {
             break;
+        }
+        if let Some(wake) = play.clocks.asleep_until(at) {
+            play.post(wake, event);
+            continue;
         }
         play.now = at;
         play.happen(event);
@@ -135,6 +142,7 @@ struct Play<'a> {
     log: Vec<Entry>,
     changes: Vec<Change>,
     takes: Vec<Taken>,
+    clocks: Clocks,
 }
 
 impl<'a> Play<'a> {
@@ -164,7 +172,7 @@ impl<'a> Play<'a> {
                     host,
                     intent,
                     retries: 0,
-                    ready_at: BEGIN,
+                    ready_at: Timestamp::MIN,
                     state: TaskState::Waiting,
                     ended: None,
                 });
@@ -188,6 +196,7 @@ impl<'a> Play<'a> {
             log: Vec::new(),
             changes: Vec::new(),
             takes: Vec::new(),
+            clocks: Clocks::new(spec, BEGIN),
         }
     }
 
@@ -225,9 +234,9 @@ impl<'a> Play<'a> {
                 return;
             }
             let Some(dispatch) = &mut this.dispatch else { return };
-            match dispatch.next(self.now) {
+            match dispatch.next(self.clocks.read(process, self.now)) {
                 Next::Idle => return,
-                Next::Sleep { until } => return self.pump_at(process, until),
+                Next::Sleep { until } => return self.pump_at(process, self.clocks.real(process, until)),
                 Next::Go(grant) => {
                     this.free_workers -= 1;
                     let task = grant.waiter.task;
@@ -253,7 +262,8 @@ impl<'a> Play<'a> {
 
     /// The connection is open: the request is written, or must wait after all.
     fn connected(&mut self, nth: usize) {
-        let (now, attempt) = (self.now, &mut self.attempts[nth]);
+        let attempt = &mut self.attempts[nth];
+        let (process, now) = (attempt.process, self.clocks.read(attempt.process, self.now));
         if attempt.over {
             return;
         }
@@ -262,7 +272,7 @@ impl<'a> Play<'a> {
         match pace.depart(attempt.work.terms(), &mut attempt.permit, now) {
             Departure::Go => self.sent(nth),
             Departure::Wait { until, .. } if until.since(now) <= PATIENCE => {
-                self.post(until, Event::Connected(nth));
+                self.post(self.clocks.real(process, until), Event::Connected(nth));
             }
             Departure::Wait { .. } => {
                 pace.abandon(&attempt.permit, now);
@@ -290,7 +300,10 @@ impl<'a> Play<'a> {
         let headers = answer.headers.iter().map(|(name, value)| (*name, value.as_bytes()));
         attempt.entry = Some(self.log.len());
         attempt.answer = Some(match status {
-            Some(status) => Answer::of_status(status, Told::read(headers, received)),
+            Some(status) => {
+                let read_at = self.clocks.read(attempt.process, received);
+                Answer::of_status(status, Told::read(headers, read_at))
+            }
             None => Answer::of_breakdown(Breakdown::TimedOut),
         });
         let stated = answer.stated.filter(|_| status.is_some());
@@ -311,13 +324,13 @@ impl<'a> Play<'a> {
 
     /// The answer is there: it is recorded, kept, and the task goes on.
     fn answered(&mut self, nth: usize) {
-        let now = self.now;
         let attempt = &self.attempts[nth];
+        let now = self.clocks.read(attempt.process, self.now);
         let (Some(entry), Some(answer), false) = (attempt.entry, attempt.answer, attempt.over) else {
             return;
         };
         let (task, host) = (attempt.work.task, self.log[entry].host);
-        (self.log[entry].end, self.log[entry].heard) = (Some(now), true);
+        (self.log[entry].end, self.log[entry].heard) = (Some(self.now), true);
         let Some(dispatch) = &mut self.processes[attempt.process].dispatch else { return };
         let terms = attempt.work.terms();
         let Some(recorded) = dispatch.record(attempt.id, terms, &attempt.permit, &answer, now) else {
@@ -332,7 +345,7 @@ impl<'a> Play<'a> {
         (saved.kept.delay, saved.kept.floor) = (learned.delay(), learned.floor());
         saved.kept.floor_at = learned.floor_confirmed_at();
         if let Some(change) = recorded.delay {
-            self.changes.push(Change { host, at: now, task, from: change.from, to: change.to });
+            self.changes.push(Change { host, at: self.now, task, from: change.from, to: change.to });
         }
         let retry_at = pace.retry_at(terms, self.tasks[task].intent, now);
         dispatch.ended(attempt.id, &attempt.place, now);
@@ -344,7 +357,7 @@ impl<'a> Play<'a> {
         if verdict.step == TaskStep::Retry {
             self.wait(task, retry_at);
         } else {
-            self.tasks[task].ended = Some(now);
+            self.tasks[task].ended = Some(self.now);
             self.unsettled -= 1;
         }
     }
@@ -373,7 +386,7 @@ impl<'a> Play<'a> {
         if dispatch.join(&domain.name, lane, ready_at, work).is_err() {
             unreachable!("the job runs as long as its process");
         }
-        self.pump_at(holder, ready_at);
+        self.pump_at(holder, self.clocks.real(holder, ready_at));
     }
 
     fn pump_at(&mut self, process: usize, at: Timestamp) {
@@ -396,6 +409,7 @@ impl<'a> Play<'a> {
             log: self.log,
             changes: self.changes,
             takes: self.takes,
+            wakes: self.clocks.wakes,
             ended: self.now,
             domains: self.domain_of.iter().map(|domain| self.domains[*domain].name.clone()).collect(),
             rules: self.rules,

@@ -1,0 +1,300 @@
+//! All processes on one store share one time, whatever their wall clocks do before they start (B7).
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use comity_core::headers::{RetryAfter, Told};
+use comity_core::intent::Intent;
+use comity_core::outcome::{Answer, Outcome};
+use comity_core::pace::{Left, Pace, Terms};
+use comity_core::rule::Rule;
+use comity_core::task::JobId;
+use comity_core::time::{Span, Timestamp};
+use comity_core::timeline::Reading;
+use comity_store::Store;
+use comity_store::domains::{HolderId, LeftBehind, Parting, Released, Saved, Steering, Taken};
+use comity_store::machine::Machine;
+use comity_store::sqlite::Sqlite;
+use rusqlite::Connection;
+use tempfile::TempDir;
+
+use crate::process::{Process, at, hold_of, retry};
+
+/// A machine, and a store on it.
+struct Place {
+    folder: TempDir,
+    machine: Fake,
+}
+
+#[derive(Debug, Clone)]
+struct Fake(Arc<Mutex<Reading>>);
+
+impl Machine for Fake {
+    fn boot(&self) -> String {
+        self.0.lock().unwrap().boot.clone()
+    }
+
+    fn up(&self) -> Span {
+        self.0.lock().unwrap().up
+    }
+
+    fn wall(&self) -> Timestamp {
+        self.0.lock().unwrap().wall
+    }
+}
+
+impl Place {
+    fn new() -> Self {
+        let reading = Reading { boot: "one".to_owned(), up: secs(100), wall: at(0) };
+        Self { folder: tempfile::tempdir().unwrap(), machine: Fake(Arc::new(Mutex::new(reading))) }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("comity.db")
+    }
+
+    fn sql(&self) -> Connection {
+        Connection::open(self.path()).unwrap()
+    }
+
+    /// Time passes, asleep or not.
+    fn pass(&self, time: u64) {
+        let mut reading = self.machine.0.lock().unwrap();
+        (reading.up, reading.wall) = (reading.up + secs(time), reading.wall + secs(time));
+    }
+
+    /// Somebody sets the wall clock.
+    fn step(&self, by: i64) {
+        let mut reading = self.machine.0.lock().unwrap();
+        reading.wall = Timestamp::from_micros(reading.wall.as_micros() + by * 1_000_000);
+    }
+
+    fn boot(&self) {
+        let mut reading = self.machine.0.lock().unwrap();
+        (reading.boot, reading.up) = ("two".to_owned(), secs(7));
+    }
+
+    fn wall(&self) -> Timestamp {
+        self.machine.wall()
+    }
+
+    fn open(&self) -> Arc<dyn Store> {
+        Arc::new(Sqlite::open(self.path()).unwrap().on(Arc::new(self.machine.clone())))
+    }
+
+    /// A process starts; what time it goes by.
+    async fn start(&self, name: &str) -> (Process, Timestamp) {
+        let store = self.open();
+        let now = store.time().await.unwrap().now;
+        let holder = store.register(name.to_owned(), now).await.unwrap();
+        let time = store.join_time(holder).await.unwrap();
+        assert_eq!(time.up, self.machine.up());
+        (Process { store, holder }, time.now)
+    }
+}
+
+/// B7: a suspend, a step, a late NTP between their starts: today each process had a time of its own.
+#[tokio::test]
+async fn whoever_joins_reads_the_time_of_those_who_are_there() {
+    for (slept, step) in [(8 * 3_600, 0), (1, 60), (1, -60), (5, 3_600), (5, -3_600), (5, -1_700_000_000)] {
+        let place = Place::new();
+        let (one, began) = place.start("one").await;
+        assert_eq!(began, at(0));
+        place.pass(slept);
+        place.step(step);
+        let (two, now) = place.start("two").await;
+        assert_eq!(now, at(slept as i64), "slept {slept} s, set by {step} s");
+        assert_eq!(one.store.time().await.unwrap(), two.store.time().await.unwrap());
+        assert_eq!(place.open().time().await.unwrap().now, now, "whoever only looks sees it too");
+    }
+}
+
+/// B7, B37: a step between runs costs no deadline and nobody waits longer, in either direction.
+#[tokio::test]
+async fn a_step_between_runs_moves_everything_along() {
+    for parting in [Parting::HandOver, Parting::Stop] {
+        for step in [60, -60, 3_600, -3_600, 40_000_000, -40_000_000] {
+            let place = Place::new();
+            let (one, now) = place.start("one").await;
+            let left = Scene::play(&one, now).await;
+            one.release_pace(&left.taken, &left.pace, parting, now).await;
+            one.store.deregister(one.holder, now).await.unwrap();
+            drop(one);
+            let scraped =
+                "INSERT INTO scrape_logs (source_id, item_id, task_id, started_us) VALUES (1, 1, 1, ?1)";
+            place.sql().execute(scraped, [now.as_micros()]).unwrap();
+            place.pass(5);
+            place.step(step);
+
+            let (two, now) = place.start("two").await;
+            assert_eq!(now, place.wall(), "nobody is there: the wall clock is right");
+            let taken = two.taken("a.example", now).await;
+            let (until, _) = taken.kept.server.unwrap();
+            assert_eq!(until, now + secs(10), "set by {step} s");
+            assert_eq!(wait(&taken, now), secs(10), "set by {step} s");
+            left.check(&two, now).await;
+            let last = "SELECT max(started_us) FROM scrape_logs";
+            let last: i64 = place.sql().query_row(last, [], |row| row.get(0)).unwrap();
+            assert_eq!(Timestamp::from_micros(last), now - secs(5), "intervals count from where they did");
+        }
+    }
+}
+
+/// B7, B37, B77: the same after a kill -9, and the last moment of the dead is where it was.
+#[tokio::test]
+async fn a_step_after_a_kill_moves_everything_along() {
+    for step in [3_600, -3_600] {
+        let place = Place::new();
+        let (one, now) = place.start("one").await;
+        let left = Scene::play(&one, now).await;
+        let kept = left.pace.kept();
+        one.save(Saved { hold: left.taken.hold, kept, steering: Steering::default() }).await;
+        drop(one);
+        place.pass(5);
+        place.step(step);
+        let (two, now) = place.start("two").await;
+        let taken = two.taken("a.example", now).await;
+        assert_eq!(taken.left, LeftBehind::Died { latest: now }, "its lease lasts");
+        assert_eq!(wait(&taken, now), secs(10), "set by {step} s");
+        left.check(&two, now).await;
+    }
+}
+
+/// B7: after a boot the wall clock may be behind; no wait is longer than it was set for. One that is ahead says how long
+/// the machine was off.
+#[tokio::test]
+async fn after_a_boot_no_wait_is_longer_than_it_was_set_for() {
+    for (step, expected) in [(-7_200, 15), (5, 10), (3_600, 0)] {
+        let place = Place::new();
+        let (one, now) = place.start("one").await;
+        let left = Scene::play(&one, now).await;
+        one.release_pace(&left.taken, &left.pace, Parting::HandOver, now).await;
+        one.store.deregister(one.holder, now).await.unwrap();
+        drop(one);
+        place.boot();
+        place.step(step);
+        let (two, now) = place.start("two").await;
+        assert_eq!(now, place.wall());
+        let taken = two.taken("a.example", now).await;
+        assert_eq!(wait(&taken, now), secs(expected), "set by {step} s");
+    }
+}
+
+/// B7: `faketime -f -1h comity check` wrote a deadline down in its own time, and the next request was early.
+#[tokio::test]
+async fn a_deadline_that_is_read_and_written_stays_where_it_is() {
+    for step in [-3_600, 3_600] {
+        let place = Place::new();
+        let (one, now) = place.start("one").await;
+        let left = Scene::play(&one, now).await;
+        one.release_pace(&left.taken, &left.pace, Parting::HandOver, now).await;
+        place.step(step);
+        let (visitor, now) = place.start("check").await;
+        let taken = visitor.taken("a.example", now).await;
+        let pace = inherited(&taken, now);
+        visitor.release_pace(&taken, &pace, Parting::HandOver, now).await;
+        visitor.store.deregister(visitor.holder, now).await.unwrap();
+        place.step(-step);
+        assert_eq!(one.row("a.example").await.kept.server.unwrap().0, at(15));
+    }
+}
+
+/// B7: two that start at once, with clocks that disagree, agree.
+#[tokio::test]
+async fn two_that_start_at_once_agree() {
+    let place = Place::new();
+    let (one, two) = (place.open(), place.open());
+    let holder = |store: Arc<dyn Store>, name: &'static str| async move {
+        store.register(name.to_owned(), at(0)).await.unwrap()
+    };
+    let holders: [HolderId; 2] = [holder(one.clone(), "one").await, holder(two.clone(), "two").await];
+    let first = one.join_time(holders[0]).await.unwrap();
+    place.step(3_600);
+    assert_eq!(two.join_time(holders[1]).await.unwrap(), first);
+}
+
+/// B7: a store of a version that went by the wall clock, written while that was an hour ahead.
+#[tokio::test]
+async fn a_store_of_an_older_version_that_was_ahead_waits_for_nothing() {
+    let place = Place::new();
+    let (one, now) = place.start("one").await;
+    let left = Scene::play(&one, now).await;
+    one.release_pace(&left.taken, &left.pace, Parting::Stop, now).await;
+    one.store.deregister(one.holder, now).await.unwrap();
+    drop(one);
+    place.sql().execute_batch("DROP TABLE timeline; PRAGMA user_version = 6;").unwrap();
+    place.pass(5);
+    place.step(-3_600);
+    let (two, now) = place.start("two").await;
+    assert_eq!(now, place.wall());
+    let taken = two.taken("a.example", now).await;
+    assert_eq!(wait(&taken, now), secs(15), "as it was set");
+}
+
+/// A domain that its server closed for 15 s, and what else waits.
+struct Scene {
+    taken: Taken,
+    pace: Pace,
+    job: JobId,
+}
+
+impl Scene {
+    async fn play(one: &Process, now: Timestamp) -> Self {
+        let job = one.job_of("news", &["https://b.example/1", "https://c.example/1"], now).await;
+        let lanes = one.claim(job, now).await;
+        let later = lanes.iter().find(|lane| lane.domain.as_str() == "b.example").unwrap();
+        one.settle(job, hold_of(later), later.tasks[0].id, retry(now + secs(15)), now).await;
+        let parked = lanes.iter().map(|lane| (lane.lane, now)).collect();
+        one.store.park(one.holder, parked).await.unwrap();
+        for lane in &lanes {
+            one.release(hold_of(lane), &Pace::default().encode(), Parting::Stop, now).await;
+        }
+        let taken = one.taken("a.example", now).await;
+        let (rule, mut pace) = (Rule::default(), Pace::default());
+        let permit = *pace.admit(Terms::from(&rule), Intent::Fetch, now).permit().unwrap();
+        let told = Told { retry_after: RetryAfter::After(secs(15)), ..Told::default() };
+        let answer = Answer { outcome: Outcome::RateLimited, told };
+        pace.record(Terms::from(&rule), &permit, &answer, now);
+        Self { taken, pace, job }
+    }
+
+    /// What was ready is, and what was not is ready in ten seconds.
+    async fn check(&self, two: &Process, now: Timestamp) {
+        let lanes = two.claim(self.job, now).await;
+        let ready = |lane: &comity_store::tasks::Claimed| lane.tasks.iter().any(|task| task.ready_at <= now);
+        let names: Vec<&str> =
+            lanes.iter().filter(|lane| ready(lane)).map(|lane| lane.domain.as_str()).collect();
+        assert_eq!(names, ["c.example"]);
+        let retried = now + secs(10);
+        let due = two.next_due(self.job).await;
+        let tasks = lanes.iter().flat_map(|lane| &lane.tasks).map(|task| task.ready_at);
+        assert_eq!(due.into_iter().chain(tasks).max(), Some(retried));
+    }
+}
+
+impl Process {
+    async fn release_pace(&self, taken: &Taken, pace: &Pace, parting: Parting, now: Timestamp) {
+        let saved = Saved { hold: taken.hold, kept: pace.kept(), steering: Steering::default() };
+        let released = Released { saved, pace: pace.encode(), parting };
+        self.store.release(self.holder, vec![released], now).await.unwrap();
+    }
+}
+
+fn inherited(taken: &Taken, now: Timestamp) -> Pace {
+    let left = match &taken.left {
+        LeftBehind::New => Left::New,
+        LeftBehind::HandedOver(pace) => Left::HandedOver(pace),
+        LeftBehind::Stopped(pace) => Left::Stopped(pace),
+        LeftBehind::Died { latest } => Left::Died { latest: *latest },
+    };
+    Pace::inherit(Terms::from(&Rule::default()), &taken.kept, left, now).unwrap()
+}
+
+/// How long whoever took the domain waits.
+fn wait(taken: &Taken, now: Timestamp) -> Span {
+    inherited(taken, now).wait(Terms::from(&Rule::default()), Intent::Fetch, now)
+}
+
+fn secs(secs: u64) -> Span {
+    Span::from_secs(secs)
+}
