@@ -25,7 +25,7 @@
 //! A store has an identity, made at random with it. Whoever opens one again that was in use a moment ago names the
 //! identity ([`reopen`]): nothing is created then, and another store in its place is an error.
 //!
-//! Modules in reading order: [`error`], [`domains`], [`jobs`], [`tasks`], [`robots`], [`sources`], [`items`],
+//! Modules in reading order: [`error`], [`domains`], [`permits`], [`jobs`], [`tasks`], [`robots`], [`sources`], [`items`],
 //! [`secrets`], [`counts`], [`wiki`], [`status`]; [`sqlite`].
 
 pub mod counts;
@@ -34,6 +34,7 @@ pub mod error;
 mod identity;
 pub mod items;
 pub mod jobs;
+pub mod permits;
 pub mod robots;
 pub mod secrets;
 pub mod sources;
@@ -59,6 +60,7 @@ pub trait Store:
     domains::DomainStore
     + jobs::JobStore
     + tasks::TaskStore
+    + permits::PermitStore
     + robots::RobotsStore
     + secrets::SecretStore
     + counts::CountStore

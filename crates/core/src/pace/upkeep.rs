@@ -105,6 +105,7 @@ impl Pace {
         if let Left::Stopped(_) = left {
             pace.restarted();
         }
+        pace.lend_held(now);
         pace.seed(terms, kept, now);
         if let Some((until, stated_at)) = kept.server {
             pace.restore_server_until(until, stated_at, now);
@@ -247,8 +248,11 @@ fn rebase_hold(until: Timestamp, ms: u32, seen_at: Timestamp, now: Timestamp) ->
 }
 
 fn rebase_rare(rare: &mut Rare, step: Span, now: Timestamp) {
-    for permit in &mut rare.open {
+    for permit in rare.all_mut() {
         permit.started_at = permit.started_at - step;
+    }
+    for lent in &mut rare.lent {
+        lent.until = lent.until - step;
     }
     for start in &mut rare.starts {
         *start = *start - step;

@@ -18,7 +18,7 @@ use comity_core::intent::Intent;
 use comity_core::line::Owner;
 use comity_core::outcome::{Answer, Outcome};
 use comity_core::pace::Standing;
-use comity_core::retry;
+use comity_core::retry::{self, Spent};
 use comity_core::task::{JobId, TaskStep};
 use comity_core::time::Span;
 use comity_store::Store;
@@ -248,7 +248,7 @@ impl Client {
 
     /// The same, asked in a particular way.
     pub async fn ask(&self, ask: &Ask) -> Result<Page, ClientError> {
-        let (mut url, mut lead, mut retries, mut given_up) = (ask.url.clone(), ask.lead, 0, 0);
+        let (mut url, mut lead, mut spent, mut given_up) = (ask.url.clone(), ask.lead, Spent::default(), 0);
         let mut hops: Vec<Hop> = Vec::new();
         loop {
             let host = Domain::of(&url).ok_or_else(|| ClientError::Url { url: shown::text(url.as_str()) })?;
@@ -271,11 +271,6 @@ impl Client {
                     return Err(ClientError::Transport { url: shown::url(&url), cause });
                 }
             };
-            if matches!(attempt.page, Err(TransportError::GivenUp)) && given_up < GIVEN_UP_MAX {
-                // It made way for others, and waits in line again: no attempt that is spent.
-                given_up += 1;
-                continue;
-            }
             if let Ok(page) = &attempt.page
                 && let Some(next) = next_hop(&url, page.status, &page.headers)
             {
@@ -295,8 +290,16 @@ impl Client {
                     }
                 }
             }
-            let verdict = retry::judge(attempt.outcome, attempt.standing, retries, ask.retries_max);
-            retries = verdict.retries;
+            let verdict = match attempt.page {
+                // It made way for others, and waits in line again, also where no failure is tried again.
+                Err(TransportError::GivenUp) if ask.retries_max == 0 && given_up < GIVEN_UP_MAX => {
+                    given_up += 1;
+                    continue;
+                }
+                Err(TransportError::GivenUp) => retry::judge_forgivable(spent, ask.retries_max),
+                _ => retry::judge(attempt.outcome, attempt.standing, spent, ask.retries_max),
+            };
+            spent = verdict.spent;
             let is_final = attempt.page.as_ref().is_err_and(TransportError::is_final);
             if verdict.step == TaskStep::Retry && !is_final {
                 continue;

@@ -18,8 +18,8 @@ use std::time::Duration;
 use comity_core::domain::Domain;
 use comity_core::line::Owner;
 use comity_core::outcome::{Answer, Outcome};
-use comity_core::pace::{Recorded, Standing};
-use comity_core::retry;
+use comity_core::pace::Recorded;
+use comity_core::retry::{self, Spent, Verdict};
 use comity_core::task::{JobStep, TaskId, TaskStep};
 use comity_core::time::Timestamp;
 use comity_store::domains::Hold;
@@ -124,11 +124,11 @@ impl Trip {
             // It is not its time yet, and so no try that is spent; its lane comes back then.
             return self.put_down();
         }
-        let (retries, error) = (self.row.retries, unavailable.to_string());
+        let (retries, forgiven, error) = (self.row.retries, self.row.forgiven, unavailable.to_string());
         let step = match unavailable.again_at {
             // However long ago the file was asked for: no two tries of a page are spent within one wait.
             Some(_) if retries < self.pool.settings.max_retries => {
-                Step::Retry { ready_at: now + LATER, retries: retries + 1, error }
+                Step::Retry { ready_at: now + LATER, retries: retries + 1, forgiven, error }
             }
             _ => Step::Failed { error, status: None },
         };
@@ -293,7 +293,9 @@ impl Trip {
                 None if answer.outcome == Outcome::Success => self.done(tenant, status, Kept::default()),
                 None => {
                     let error = format!("status {status}");
-                    self.judged(&permit, tenant, answer.outcome, recorded.standing, Some(status), error);
+                    let (spent, retries_max) = self.spent();
+                    let verdict = retry::judge(answer.outcome, recorded.standing, spent, retries_max);
+                    self.judged(&permit, tenant, verdict, Some(status), error);
                 }
             };
         }
@@ -401,12 +403,19 @@ impl Trip {
         broken.told = answer.map(|answer| answer.told).unwrap_or_default();
         let recorded = permit.settle(&broken);
         self.note(&permit, broken.outcome, None);
-        let standing = match cause {
-            // It did not get its full time, which is not the site's doing: that spends no retry.
-            TransportError::GivenUp => Standing::Late,
-            _ => recorded.standing,
+        let (spent, retries_max) = self.spent();
+        let verdict = match cause {
+            // It did not get its full time, which is not the site's doing.
+            TransportError::GivenUp => retry::judge_forgivable(spent, retries_max),
+            _ => retry::judge(broken.outcome, recorded.standing, spent, retries_max),
         };
-        self.judged(&permit, tenant, broken.outcome, standing, None, cause.to_string());
+        self.judged(&permit, tenant, verdict, None, cause.to_string());
+    }
+
+    /// What the task has spent on failures, and how many retries it may spend.
+    fn spent(&self) -> (Spent, u32) {
+        let TaskRow { retries, forgiven, .. } = self.row;
+        (Spent { retries, forgiven }, self.pool.settings.max_retries)
     }
 
     /// Tried again, or given up.
@@ -414,20 +423,19 @@ impl Trip {
         self: Box<Self>,
         permit: &Permit,
         tenant: Tenant,
-        outcome: Outcome,
-        standing: Standing,
+        verdict: Verdict,
         status: Option<u16>,
         error: String,
     ) {
-        let verdict = retry::judge(outcome, standing, self.row.retries, self.pool.settings.max_retries);
         let step = match verdict.step {
             TaskStep::Retry => {
                 let ready_at = self.pool.gate.next_at(permit);
-                Step::Retry { ready_at, retries: verdict.retries, error }
+                let Spent { retries, forgiven } = verdict.spent;
+                Step::Retry { ready_at, retries, forgiven, error }
             }
-            _ if self.row.retries > 0 => {
-                let tries = self.row.retries + 1;
-                Step::Failed { error: format!("{error} after {tries} attempts"), status }
+            _ if verdict.spent.attempts() > 1 => {
+                let attempts = verdict.spent.attempts();
+                Step::Failed { error: format!("{error} after {attempts} attempts"), status }
             }
             _ => Step::Failed { error, status },
         };

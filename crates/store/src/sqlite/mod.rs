@@ -24,6 +24,7 @@ mod holders;
 mod identity;
 mod items;
 mod jobs;
+mod permits;
 mod place;
 mod robots;
 mod schema;

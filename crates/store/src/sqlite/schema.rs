@@ -56,7 +56,7 @@ fn version(connection: &Connection) -> rusqlite::Result<i64> {
 }
 
 /// What each version added; never changed once released.
-const MIGRATIONS: [&str; 6] = [JOBS, SOURCES, SHARED, WIKIS, STATUS, IDENTITY];
+const MIGRATIONS: [&str; 7] = [JOBS, SOURCES, SHARED, WIKIS, STATUS, IDENTITY, LEASES];
 
 /// What everybody on one store shares: secrets, and what was counted.
 const SHARED: &str = "
@@ -94,6 +94,22 @@ INSERT INTO identity (id) VALUES (randomblob(16));
 ALTER TABLE holders ADD COLUMN proof TEXT;
 
 ALTER TABLE lanes ADD COLUMN given_up TEXT;
+";
+
+/// Permits that were lent, so that a domain is not asked by more than its rule allows after a crash; how often a failure
+/// of a task spent no retry.
+const LEASES: &str = "
+CREATE TABLE permits (
+    domain_id INTEGER NOT NULL,
+    id INTEGER NOT NULL,
+    intent TEXT NOT NULL,
+    granted_us INTEGER NOT NULL,
+    until_us INTEGER NOT NULL,
+    PRIMARY KEY (domain_id, id)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX permits_until ON permits (until_us);
+
+ALTER TABLE tasks ADD COLUMN forgiven INTEGER NOT NULL DEFAULT 0;
 ";
 
 /// Domains, jobs, tasks.

@@ -19,7 +19,7 @@ use comity_core::domain::Domain;
 use comity_core::intent::Intent;
 use comity_core::outcome::Outcome;
 use comity_core::pace::Terms;
-use comity_core::retry;
+use comity_core::retry::{self, Spent};
 use comity_core::task::TaskStep;
 use comity_core::time::Span;
 use comity_store::tasks::Lead;
@@ -265,7 +265,7 @@ impl Api {
     /// Asks until there is an answer, or asking again does not help.
     async fn exchange<T: DeserializeOwned + Default>(&self, asked: &Asked) -> Result<Answered<T>, WikiError> {
         let began = self.gate.clock().now();
-        let mut retries = 0;
+        let mut spent = Spent::default();
         loop {
             let mut permit = self.turn().await?;
             let attempt = match self.send(asked, &mut permit).await {
@@ -290,7 +290,7 @@ impl Api {
             };
             let is_one = self.is_one.load(Ordering::Relaxed);
             let retries_max = self.options.retries_max.min(if is_one { u32::MAX } else { FIRST_RETRIES_MAX });
-            let verdict = retry::judge(answer.outcome, recorded.standing, retries, retries_max);
+            let verdict = retry::judge(answer.outcome, recorded.standing, spent, retries_max);
             // What never was an API does not become one.
             let is_none = matches!(error, WikiError::NotJson { .. }) && !is_one;
             if verdict.step != TaskStep::Retry || is_none || is_final {
@@ -299,9 +299,9 @@ impl Api {
             // Who is told to wait waits; that is no failure, unless it goes on for days.
             let is_told = matches!(answer.outcome, Outcome::RateLimited | Outcome::Unavailable);
             if !is_told || self.gate.clock().now().since(began) > TOLD_MAX {
-                retries = verdict.retries;
+                spent = verdict.spent;
             }
-            tracing::warn!(%error, retries, "the wiki is asked again when its pace allows");
+            tracing::warn!(%error, retries = spent.retries, "the wiki is asked again when its pace allows");
         }
     }
 
