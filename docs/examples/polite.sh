@@ -12,7 +12,7 @@ ask() { # PATH BODY: the answer, or the end of this script
 for url in "$@"; do
     permit=
     while [ -z "$permit" ]; do # the service waits for us, up to half a minute each time
-        answer=$(ask /v1/acquire "{\"url\": \"$url\"}")
+        answer=$(ask /v1/acquire "{\"url\": \"$url\", \"lease_ms\": 310000}")
         case $answer in *'"refused":true'*) # an operator closed the site: waiting does not help
             echo "$answer" >&2
             exit 1 ;;

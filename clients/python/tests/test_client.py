@@ -248,3 +248,78 @@ def test_an_interrupted_script_leaves_the_line(service: Service) -> None:
         assert b"KeyboardInterrupt" in said
         client.record(comity.Report(on_the_wire, status=200))
         assert client.acquire("example.org", max_wait=30).proceed
+
+
+def in_flight(client: comity.Client, domain: str) -> Any:
+    known = client.domain(domain)
+    assert known is not None and known.live is not None
+    return known.live["in_flight"]
+
+
+def test_a_permit_has_the_lease_that_was_asked_for(service: Service) -> None:
+    """B80"""
+    with comity.Client(service.url, lease=30) as client:
+        decision = client.check("leased.long.example")
+        assert decision.lease_ms == 30_000
+        waits = client.check("leased.long.example")
+        assert waits.permit is None and waits.lease_ms is None
+        assert client.renew(decision, lease=900), "no more than the service allows is asked for"
+        assert any(one.limit == "lease" and one.wait_ms > 300_000 for one in client.explain("leased.long.example").constraints)
+        assert client.release(decision).outcome == "abandoned"
+        assert not client.renew(decision), "it lost its place"
+        assert in_flight(client, "leased.long.example") == 0
+        with client.permit("http://own.long.example/", lease=120) as permit:
+            assert permit.decision.lease_ms == 120_000
+
+
+@pytest.mark.parametrize("error", [KeyError("ours"), KeyboardInterrupt(), SystemExit(1), httpx.ReadTimeout("late")])
+def test_a_block_that_is_left_by_an_exception_keeps_no_place(service: Service, error: BaseException) -> None:
+    """B80"""
+    with comity.Client(service.url) as client:
+        with pytest.raises(type(error)):
+            with client.permit("http://left.example/"):
+                raise error
+        assert in_flight(client, "left.example") == 0
+
+
+def test_a_task_that_is_cancelled_keeps_no_place(service: Service) -> None:
+    """B80: in its block, once more while it records, and just as its permit comes."""
+
+    async def fetch(client: comity.AsyncClient, url: str, entered: asyncio.Event) -> None:
+        async with client.permit(url):
+            entered.set()
+            await asyncio.sleep(600)
+
+    class Slow(comity.AsyncClient):
+        async def record(self, report: comity.Report) -> comity.Recorded:
+            self.recording.set()
+            await asyncio.sleep(0.2)
+            return await super().record(report)
+
+    class Late(comity.AsyncClient):
+        async def _perform(self, step: Any) -> Any:
+            reply = await super()._perform(step)
+            if getattr(step, "path", "") == "/v1/acquire":
+                asyncio.get_running_loop().call_soon(self.fetching.cancel)
+            return reply
+
+    async def main() -> None:
+        async with Slow(service.url) as client:
+            entered, client.recording = asyncio.Event(), asyncio.Event()
+            fetching = asyncio.ensure_future(fetch(client, "http://twice.example/", entered))
+            await entered.wait()
+            fetching.cancel()
+            await client.recording.wait()
+            fetching.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await fetching
+            await asyncio.sleep(1)
+        async with Late(service.url) as client:
+            client.fetching = asyncio.ensure_future(fetch(client, "http://as-it-comes.example/", asyncio.Event()))
+            with pytest.raises(asyncio.CancelledError):
+                await client.fetching
+
+    asyncio.run(main())
+    with comity.Client(service.url) as client:
+        for domain in ("twice.example", "as-it-comes.example"):
+            until(lambda: in_flight(client, domain) == 0, f"{domain} is free")

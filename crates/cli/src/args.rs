@@ -315,6 +315,13 @@ pub(crate) enum Domains {
   comity domains set example.org --pin
   comity domains set example.org --pause 1h      # or --pause forever, --resume")]
     Set(DomainsSet),
+    /// Release permits that were given out and never recorded; nothing that was learned is forgotten
+    #[command(after_help = "Example:
+  comity domains release example.org")]
+    Release {
+        /// Its name
+        domain: String,
+    },
     /// Forget what was learnt and our own guesses; what the server said stays
     #[command(after_help = "Example:
   comity domains reset example.org")]
@@ -385,9 +392,9 @@ pub(crate) struct Server {
   comity check --wait https://example.org/ &&
       comity record example.org \"$(curl -so page -w '%{http_code}' https://example.org/)\"
 
-A check that says proceed has taken the slot: record what came of it. A request that nobody records counts as being on
-the wire for 10 minutes. The permit that --json prints can be recorded instead of the domain; with a token of the role
-use it has to be.")]
+A check that says proceed has taken the slot: record the outcome of the request. Where only so many requests may be in
+flight, a permit that nobody records keeps its place until its lease ends; \"abandoned\" gives it back. The permit that
+--json prints can be recorded instead of the domain; with a token of the role use it has to be.")]
 pub(crate) struct Check {
     /// The URL, or a domain
     pub(crate) url: String,
@@ -400,6 +407,9 @@ pub(crate) struct Check {
     /// Reserve nothing
     #[arg(long)]
     pub(crate) peek: bool,
+    /// How long the permit keeps its place if nobody records it, up to 10m [default: 60s]
+    #[arg(long, value_name = "DURATION", conflicts_with = "peek")]
+    pub(crate) lease: Option<String>,
     #[command(flatten)]
     pub(crate) server: Server,
 }

@@ -97,6 +97,13 @@ pub enum Limit {
         /// How many the rule allows.
         limit: u32,
     },
+    /// As many requests may be on the wire as the rule allows: a permit was given out and has not been recorded.
+    Lease {
+        /// How many the rule allows.
+        limit: u32,
+        /// When the permit was given out whose lease ends next.
+        since: Timestamp,
+    },
     /// The learned delay.
     LearnedDelay(Spacing),
     /// The learned delay, counted from a 429.
@@ -230,7 +237,8 @@ impl Limit {
             | Self::IntentBurst(..)
             | Self::Backoff { .. }
             | Self::WaitOn429
-            | Self::InFlight { .. } => Origin::Rule,
+            | Self::InFlight { .. }
+            | Self::Lease { .. } => Origin::Rule,
             Self::LearnedDelay(_) | Self::LearnedHold => Origin::Learned,
             Self::Paused => Origin::Operator,
             Self::Line { .. } | Self::ChangingHands => Origin::Line,
@@ -252,6 +260,7 @@ impl Limit {
             Self::Backoff { .. } => "backoff",
             Self::WaitOn429 => "wait_on_429",
             Self::InFlight { .. } => "in_flight",
+            Self::Lease { .. } => "lease",
             Self::LearnedDelay(_) => "learned",
             Self::LearnedHold => "learned_hold",
             Self::Paused => "paused",
@@ -305,6 +314,7 @@ impl Reason {
             Limit::WaitOn429 => "waits after a 429, as its rule says".to_owned(),
             Limit::InFlight { limit: 1 } => "a request is on the wire".to_owned(),
             Limit::InFlight { limit } => format!("{limit} requests are on the wire"),
+            Limit::Lease { .. } => "a permit has not been recorded; its lease ends".to_owned(),
             Limit::LearnedDelay(spacing) => format!("learned delay {}", spacing.delay),
             Limit::LearnedHold => "waits its learned delay after a 429".to_owned(),
             Limit::Paused => "paused by an operator".to_owned(),
@@ -354,6 +364,14 @@ impl fmt::Display for Reason {
             Limit::InFlight { limit } => {
                 let requests = if *limit == 1 { "request is" } else { "requests are" };
                 write!(f, "{limit} {requests} on the wire, which is all that is allowed at once")
+            }
+            Limit::Lease { limit, since } => {
+                let ago = self.asked_at.since(*since).about();
+                write!(f, "a permit given out {ago} ago has not been recorded; its lease ends in {left}")?;
+                match limit {
+                    1 => Ok(()),
+                    _ => write!(f, " ({limit} requests are allowed at once)"),
+                }
             }
             Limit::LearnedDelay(spacing) => write!(f, "learned delay {}", since(spacing)),
             Limit::LearnedHold => write!(f, "the learned delay after a 429; {left} left"),

@@ -6,29 +6,55 @@ use crate::outcome::Outcome;
 use crate::pace::Standing;
 use crate::task::TaskStep;
 
+/// What a task has spent on attempts that failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Spent {
+    /// Retries, of which it has so many as its job allows.
+    pub retries: u32,
+    /// Failures that spent no retry, of which it has as many again.
+    pub forgiven: u32,
+}
+
 /// What an attempt means for its task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Verdict {
     /// The step the task takes: finish, fail or retry.
     pub step: TaskStep,
-    /// Retries spent from now on.
-    pub retries: u32,
+    /// What it has spent from now on.
+    pub spent: Spent,
 }
 
-/// Judges an attempt of a task that spent `retries` so far and may spend `retries_max`.
+impl Spent {
+    /// How many attempts that were, with the one that is judged now.
+    pub const fn attempts(self) -> u32 {
+        self.retries.saturating_add(self.forgiven).saturating_add(1)
+    }
+}
+
+/// Judges an attempt of a task that may spend `retries_max` retries.
 ///
-/// A failure that says nothing new (B23) is forgiven: it is tried again and spends nothing, unless no second
-/// attempt is wanted at all (B45).
-pub fn judge(outcome: Outcome, standing: Standing, retries: u32, retries_max: u32) -> Verdict {
-    let (step, retries) = match outcome {
-        Outcome::Success => (TaskStep::Finish, retries),
-        Outcome::Answered => (TaskStep::Fail, retries),
-        _ if retries_max == 0 => (TaskStep::Fail, retries),
-        _ if standing == Standing::Late => (TaskStep::Retry, retries),
-        _ if retries >= retries_max => (TaskStep::Fail, retries),
-        _ => (TaskStep::Retry, retries + 1),
+/// A 429 that says nothing new (B23) is forgiven up to `retries_max` times: it is tried again and spends no retry. So a
+/// task makes at most `2 * retries_max + 1` attempts, whatever overlaps (B79), and exactly one when no second one is
+/// wanted at all (B45).
+pub fn judge(outcome: Outcome, standing: Standing, spent: Spent, retries_max: u32) -> Verdict {
+    match outcome {
+        Outcome::Success => Verdict { step: TaskStep::Finish, spent },
+        Outcome::Answered => Verdict { step: TaskStep::Fail, spent },
+        Outcome::RateLimited if standing == Standing::Late => judge_forgivable(spent, retries_max),
+        _ if spent.retries >= retries_max => Verdict { step: TaskStep::Fail, spent },
+        _ => Verdict { step: TaskStep::Retry, spent: Spent { retries: spent.retries + 1, ..spent } },
+    }
+}
+
+/// Judges an attempt whose failure is not the site's doing, such as one that we gave up to make room for others.
+pub fn judge_forgivable(spent: Spent, retries_max: u32) -> Verdict {
+    let Spent { retries, forgiven } = spent;
+    let (step, spent) = match (forgiven < retries_max, retries < retries_max) {
+        (true, _) => (TaskStep::Retry, Spent { forgiven: forgiven + 1, retries }),
+        (false, true) => (TaskStep::Retry, Spent { retries: retries + 1, forgiven }),
+        (false, false) => (TaskStep::Fail, spent),
     };
-    Verdict { step, retries }
+    Verdict { step, spent }
 }
 
 /// How often a task is tried again when nobody says otherwise.
@@ -38,11 +64,12 @@ pub const RETRIES_MAX: u32 = 3;
 mod tests {
     use super::*;
 
-    fn attempts(outcome: Outcome, retries_max: u32) -> u32 {
-        let mut spent = 0;
+    fn attempts(outcome: Outcome, standing: Standing, retries_max: u32) -> u32 {
+        let mut spent = Spent::default();
         for attempt in 1.. {
-            let verdict = judge(outcome, Standing::Fresh, spent, retries_max);
-            spent = verdict.retries;
+            assert_eq!(spent.attempts(), attempt);
+            let verdict = judge(outcome, standing, spent, retries_max);
+            spent = verdict.spent;
             if verdict.step != TaskStep::Retry {
                 return attempt;
             }
@@ -54,26 +81,58 @@ mod tests {
     #[test]
     fn failures_are_tried_again_up_to_the_limit() {
         for outcome in Outcome::ALL.into_iter().filter(|outcome| outcome.is_penalty()) {
-            assert_eq!(attempts(outcome, RETRIES_MAX), 4, "{outcome}");
-            assert_eq!(attempts(outcome, 0), 1, "{outcome}");
+            assert_eq!(attempts(outcome, Standing::Fresh, RETRIES_MAX), 4, "{outcome}");
+            assert_eq!(attempts(outcome, Standing::Fresh, 0), 1, "{outcome}");
         }
-        assert_eq!(attempts(Outcome::Success, RETRIES_MAX), 1);
-        assert_eq!(attempts(Outcome::Answered, RETRIES_MAX), 1);
+        assert_eq!(attempts(Outcome::Success, Standing::Fresh, RETRIES_MAX), 1);
+        assert_eq!(attempts(Outcome::Answered, Standing::Fresh, RETRIES_MAX), 1);
     }
 
-    /// B23, B45
+    /// B23, B45, B79: a hanging host's late time-outs were forgiven for ever, 46 attempts of one URL.
     #[test]
-    fn a_late_failure_spends_no_retry() {
-        let late = |retries, max| judge(Outcome::RateLimited, Standing::Late, retries, max);
-        assert_eq!(late(3, 3), Verdict { step: TaskStep::Retry, retries: 3 });
-        assert_eq!(late(0, 0), Verdict { step: TaskStep::Fail, retries: 0 });
-        let again = judge(Outcome::RateLimited, Standing::Repeated, 3, 3);
-        assert_eq!(again.step, TaskStep::Fail, "an answer that was recorded before does not go on for ever");
+    fn only_a_late_429_spends_no_retry_and_only_so_often() {
+        for outcome in Outcome::ALL.into_iter().filter(|outcome| outcome.is_penalty()) {
+            let most = if outcome == Outcome::RateLimited { 7 } else { 4 };
+            assert_eq!(attempts(outcome, Standing::Late, RETRIES_MAX), most, "{outcome}");
+            assert_eq!(attempts(outcome, Standing::Late, 0), 1, "{outcome}");
+        }
+        let late = judge(Outcome::RateLimited, Standing::Late, Spent { retries: 3, forgiven: 0 }, 3);
+        assert_eq!(late, Verdict { step: TaskStep::Retry, spent: Spent { retries: 3, forgiven: 1 } });
+        let again =
+            judge(Outcome::RateLimited, Standing::Repeated, Spent { retries: 3, forgiven: 0 }, RETRIES_MAX);
+        assert_eq!(again.step, TaskStep::Fail, "an answer that was recorded before is not retried for ever");
+    }
+
+    proptest::proptest! {
+        /// B79: whatever overlaps, in whatever order.
+        #[test]
+        fn no_task_makes_more_attempts_than_twice_its_retries_and_one(
+            story in proptest::collection::vec((0..Outcome::ALL.len(), 0..4_usize), 1..100),
+            retries_max in 0..6_u32,
+        ) {
+            let mut spent = Spent::default();
+            let mut made = 0;
+            for (outcome, standing) in story {
+                made += 1;
+                let verdict = match [Standing::Fresh, Standing::Late, Standing::Repeated].get(standing) {
+                    Some(standing) => judge(Outcome::ALL[outcome], *standing, spent, retries_max),
+                    None => judge_forgivable(spent, retries_max),
+                };
+                if verdict.step != TaskStep::Retry {
+                    break;
+                }
+                spent = verdict.spent;
+                proptest::prop_assert!(spent.retries <= retries_max && spent.forgiven <= retries_max);
+                proptest::prop_assert_eq!(spent.attempts(), made + 1);
+            }
+            proptest::prop_assert!(made <= 2 * retries_max + 1, "{} attempts", made);
+        }
     }
 
     #[test]
     fn what_was_fetched_is_done_and_what_was_answered_is_not_tried_again() {
-        assert_eq!(judge(Outcome::Success, Standing::Late, 2, 3).step, TaskStep::Finish);
-        assert_eq!(judge(Outcome::Answered, Standing::Fresh, 0, 3).step, TaskStep::Fail);
+        let spent = Spent { retries: 2, forgiven: 1 };
+        assert_eq!(judge(Outcome::Success, Standing::Late, spent, 3).step, TaskStep::Finish);
+        assert_eq!(judge(Outcome::Answered, Standing::Fresh, Spent::default(), 3).step, TaskStep::Fail);
     }
 }

@@ -1,6 +1,6 @@
 //! Idempotency keys: who asks again with the same key gets the same answer, and nothing is done twice.
 //!
-//! Answers are kept in memory for as long as a permit lives, so many and so large at most; a restart forgets them.
+//! Answers are kept in memory for as long as a lease may last, so many and so large at most; a restart forgets them.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -173,7 +173,7 @@ impl Drop for UnderWay {
 pub(crate) const HEADER: HeaderName = HeaderName::from_static("idempotency-key");
 const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 const KEY_MAX: usize = 200;
-/// As long as a permit lives.
-const KEPT_FOR: Span = comity::core::pace::PERMIT_EXPIRES;
+/// As long as a lease may last.
+const KEPT_FOR: Span = comity::core::pace::LEASE_MAX;
 const ANSWERS_MAX: usize = 50_000;
 const BYTES_MAX: usize = 64 << 20;

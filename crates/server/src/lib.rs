@@ -28,4 +28,4 @@ pub use auth::{TokensError, make_token};
 pub use openapi::openapi;
 pub use permit::{Mint, Permit, is_permit};
 pub use service::{Insecure, Running, ServeError, Service};
-pub use wire::{Decision, Explained, Recorded};
+pub use wire::{Decision, Explained, Recorded, Released};

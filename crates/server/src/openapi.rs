@@ -4,7 +4,7 @@
 use serde_json::{Map, Value, json};
 use utoipa::OpenApi;
 
-use crate::api::{decide, domains, health, jobs, record, sources, stream};
+use crate::api::{decide, domains, health, jobs, lease, record, sources, stream};
 use crate::problem::MEDIA_TYPE;
 use crate::wire;
 
@@ -21,11 +21,13 @@ use crate::wire;
         decide::acquire,
         record::record,
         record::record_batch,
+        lease::renew,
         domains::list,
         domains::show,
         domains::change,
         domains::reset,
         domains::explain,
+        lease::release,
         jobs::list,
         jobs::create,
         jobs::show,
@@ -151,7 +153,7 @@ mod tests {
     fn every_path_is_described_once_and_refuses_with_problems() {
         let described = openapi();
         let paths = described["paths"].as_object().unwrap();
-        assert_eq!(paths.len(), 21, "{:?}", paths.keys());
+        assert_eq!(paths.len(), 23, "{:?}", paths.keys());
         let check = &paths["/v1/check"]["post"]["responses"];
         for status in ["200", "400", "401", "403", "408", "409", "413", "415", "422", "503"] {
             assert!(check.get(status).is_some(), "{status}: {check}");

@@ -55,7 +55,7 @@ pub enum Promise {
     LearnedRange,
     /// At most one step per penalty episode (B23, B29).
     LearnedStep,
-    /// A task is tried as often as allowed and no more (B41, B45).
+    /// A task is tried as often as allowed and no more (B41, B45, B79).
     Retries,
 }
 
@@ -370,12 +370,15 @@ fn tasks(spec: &WorldSpec, report: &Report) -> Result<(), Violation> {
         let heard: Vec<Outcome> =
             attempts.iter().filter(|entry| entry.heard).map(|entry| outcome(entry)).collect();
         let good = heard.iter().filter(|outcome| **outcome == Outcome::Success).count();
-        // Failures of requests that started before another's penalty was heard are forgiven (B23).
+        // 429s to requests that started before another's penalty was heard are forgiven (B23), but not for ever (B79).
         let counted = attempts.iter().filter(|entry| entry.heard && outcome(entry).is_penalty());
-        let counted = counted.filter(|entry| !late(report, entry)).count();
-        let most = spec.retries_max as usize + 1;
-        if counted > most || (spec.retries_max == 0 && heard.len() > 1) {
-            let detail = format!("task {nth} failed {counted} times, where {most} are allowed: {heard:?}");
+        let forgiven = |entry: &&&Entry| outcome(entry) == Outcome::RateLimited && late(report, entry);
+        let counted = counted.filter(|entry| !forgiven(entry)).count();
+        let (most, most_in_all) = (spec.retries_max as usize + 1, 2 * spec.retries_max as usize + 1);
+        if counted > most || heard.len() > most_in_all {
+            let detail = format!(
+                "task {nth} failed {counted} times, where {most} of {most_in_all} are allowed: {heard:?}"
+            );
             return Err(broken(Promise::Retries, detail));
         }
         let fits = match task.state {

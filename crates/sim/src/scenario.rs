@@ -13,6 +13,7 @@
 //! | `unasked 200` | an answer nobody asked for a permit for | |
 //! | `successes N` | N requests, each as early as possible, each answered 200 at once | |
 //! | `depart of NAME` | the connection is open: may it be written? | `go` or `wait 1s (min_delay)` |
+//! | `lend 60 of NAME`, `release` | the permit is given out with a lease; an operator ends all leases | nothing, or how many |
 //! | `charge`, `backoff N` | what the facade's `wait` and `backoff` do | the time it ends |
 //! | `learned`, `n`, `streaks`, `hold`, `spacing`, `retries NAME` | | what is known |
 //! | `stop`, `kill`, `handover` | a restart after a clean stop, after a kill -9, a new living holder | |
@@ -29,7 +30,7 @@ use comity_core::headers::{Quota, RetryAfter, Told};
 use comity_core::intent::Intent;
 use comity_core::outcome::{Answer, Breakdown};
 use comity_core::pace::{Departure, Kept, Left, Pace, Pinned, Recorded, Terms};
-use comity_core::retry;
+use comity_core::retry::{self, Spent};
 use comity_core::rule::{Fields, Profile, Rule, RuleTable};
 use comity_core::time::{Span, Timestamp};
 use serde_json::Value;
@@ -101,7 +102,7 @@ struct Play<'a> {
     pace: Pace,
     now: Timestamp,
     open: Vec<(String, Permit)>,
-    retries: BTreeMap<String, u32>,
+    retries: BTreeMap<String, Spent>,
     kept: Kept,
     said: Vec<String>,
 }
@@ -149,6 +150,8 @@ impl Play<'_> {
                 }
             }
             "depart" => self.depart(name),
+            "lend" => self.lend(name, words[1]),
+            "release" => self.said.push(format!("released {}", self.pace.release(self.now))),
             "charge" => {
                 admit(self.scenario, &mut self.pace, Intent::Fetch, self.now);
                 self.said.push(time(self.now));
@@ -193,7 +196,7 @@ impl Play<'_> {
         let (name, permit) = self.open.remove(place);
         let recorded = self.pace.record(self.scenario.terms(), &permit, answer, self.now);
         let spent = self.retries.entry(name).or_default();
-        *spent = retry::judge(answer.outcome, recorded.standing, *spent, self.scenario.retries_max).retries;
+        *spent = retry::judge(answer.outcome, recorded.standing, *spent, self.scenario.retries_max).spent;
         self.keep(&recorded);
     }
 
@@ -215,6 +218,13 @@ impl Play<'_> {
             Departure::Go => self.said.push("go".to_owned()),
             Departure::Wait { reason, .. } => self.say_decision(Some(&reason)),
         }
+    }
+
+    /// Gives a permit out, with a lease of so many seconds.
+    fn lend(&mut self, name: &str, lease: &str) {
+        let open = self.open.iter().find(|(known, _)| known == name);
+        let (_, permit) = open.unwrap_or_else(|| panic!("no request called {name:?} is open"));
+        self.pace.lend(permit.id(), secs(lease), self.now);
     }
 
     /// The facade: sleep for the rung, then let the last request be now.
@@ -260,7 +270,9 @@ impl Play<'_> {
             "n" => format!("n {}", self.pace.penalties()),
             "streaks" => format!("streaks {}/{}", learned.success_streak(), learned.error_streak()),
             "spacing" => format!("spacing {}", plain(self.pace.spacing(self.terms()))),
-            "retries" => format!("retries {}", self.retries.get(words[1]).copied().unwrap_or_default()),
+            "retries" => {
+                format!("retries {}", self.retries.get(words[1]).copied().unwrap_or_default().retries)
+            }
             "next" => format!("next {}", time(self.pace.retry_at(self.terms(), Intent::Fetch, self.now))),
             _ => {
                 let reasons = self.pace.explain(self.terms(), Intent::Fetch, self.now);

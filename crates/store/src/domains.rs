@@ -1,7 +1,7 @@
 //! Who holds which domain, and what must outlive a holder.
 
 use comity_core::domain::Domain;
-use comity_core::pace::Kept;
+use comity_core::pace::{Kept, Lent};
 use comity_core::time::Timestamp;
 
 use crate::Reply;
@@ -36,6 +36,8 @@ pub struct Taken {
     pub steering: Steering,
     /// How its last holder left it.
     pub left: LeftBehind,
+    /// If that died: the permits it had lent and whose leases have not ended.
+    pub lent: Vec<Lent>,
 }
 
 /// What an operator said about a domain; it survives whoever holds it.

@@ -25,7 +25,7 @@
 //! A store has an identity, made at random with it. Whoever opens one again that was in use a moment ago names the
 //! identity ([`reopen`]): nothing is created then, and another store in its place is an error.
 //!
-//! Modules in reading order: [`error`], [`machine`], [`mod@time`], [`domains`], [`jobs`], [`tasks`], [`robots`], [`sources`], [`items`],
+//! Modules in reading order: [`error`], [`machine`], [`mod@time`], [`domains`], [`permits`], [`jobs`], [`tasks`], [`robots`], [`sources`], [`items`],
 //! [`secrets`], [`counts`], [`wiki`], [`status`]; [`sqlite`].
 
 pub mod counts;
@@ -35,6 +35,7 @@ mod identity;
 pub mod items;
 pub mod jobs;
 pub mod machine;
+pub mod permits;
 pub mod robots;
 pub mod secrets;
 pub mod sources;
@@ -61,6 +62,7 @@ pub trait Store:
     domains::DomainStore
     + jobs::JobStore
     + tasks::TaskStore
+    + permits::PermitStore
     + robots::RobotsStore
     + secrets::SecretStore
     + counts::CountStore

@@ -61,6 +61,8 @@ pub struct TaskRow {
     pub hops: u32,
     /// Retries spent.
     pub retries: u32,
+    /// Failures that spent no retry.
+    pub forgiven: u32,
     /// It may go from then on.
     pub ready_at: Timestamp,
     /// It scrapes this item of that source.
@@ -173,6 +175,8 @@ pub enum Step {
         ready_at: Timestamp,
         /// Retries spent from now on.
         retries: u32,
+        /// Failures that spent no retry, from now on.
+        forgiven: u32,
         /// Why.
         error: String,
     },

@@ -23,46 +23,69 @@ log = logging.getLogger("comity")
 class AsyncClient:
     """Talks to one service. May be shared by any number of tasks of one loop."""
 
-    def __init__(self, server: Optional[str] = None, token: Optional[str] = None, timeout: float = 10.0) -> None:
-        """`timeout` is for one answer of the service, on top of the time in line."""
+    def __init__(
+        self,
+        server: Optional[str] = None,
+        token: Optional[str] = None,
+        timeout: float = 10.0,
+        lease: Optional[float] = None,
+    ) -> None:
+        """`timeout` is for one answer of the service, on top of the time in line. `lease` is how long a request of yours may
+        take: a permit that nobody records, because the program died, keeps its place for so many seconds. By default the
+        service decides (a minute)."""
         self.server, self._token = protocol.server_and_token(server, token)
         self._timeout = timeout
+        self._lease = lease
         self._warm = Warm()
         self._http = httpx.AsyncClient(base_url=self.server, **protocol.CONNECTIONS)
 
     @asynccontextmanager
     async def permit(
-        self, url: str, intent: Intent = "fetch", timeout: Optional[float] = None
+        self, url: str, intent: Intent = "fetch", timeout: Optional[float] = None, lease: Optional[float] = None
     ) -> AsyncIterator[Permit]:
-        """Waits until a request to `url` may leave, and records what became of it when the block is left."""
-        decision = await self._run(protocol.obtain(url, intent, timeout))
+        """Waits until a request to `url` may leave, and records what became of it when the block is left, in whatever way."""
+        decision = await self._obtain(protocol.obtain(url, intent, timeout, lease=self._lease if lease is None else lease))
         permit = Permit(decision, cold=decision.domain not in self._warm)
         try:
             yield permit
         except BaseException as error:
-            await self._settle(permit, error)
+            # A task that is cancelled once more still records.
+            await asyncio.shield(self._settle(permit, error))
             raise
-        await self._settle(permit, None)
+        await asyncio.shield(self._settle(permit, None))
 
-    async def check(self, target: str, intent: Intent = "fetch") -> Decision:
+    async def check(self, target: str, intent: Intent = "fetch", lease: Optional[float] = None) -> Decision:
         """May a request leave now? When it may, the slot is taken."""
-        return await self._run(protocol.check(target, intent))
+        return await self._run(protocol.check(target, intent, self._lease if lease is None else lease))
 
     async def peek(self, target: str, intent: Intent = "fetch") -> Decision:
         """The same, and takes nothing."""
         return await self._run(protocol.peek(target, intent))
 
-    async def acquire(self, target: str, intent: Intent = "fetch", max_wait: float = 30.0) -> Decision:
+    async def acquire(
+        self, target: str, intent: Intent = "fetch", max_wait: float = 30.0, lease: Optional[float] = None
+    ) -> Decision:
         """Waits in line for at most `max_wait` seconds. The decision may still be not to proceed."""
-        return await self._run(protocol.acquire(target, intent, max_wait))
+        return await self._run(protocol.acquire(target, intent, max_wait, self._lease if lease is None else lease))
+
+    async def renew(self, decision: Decision, lease: Optional[float] = None) -> bool:
+        """The request takes longer than expected: its permit keeps its place from now on for `lease` seconds. False when
+        it lost its place already."""
+        return await self._run(protocol.renew(decision, self._lease if lease is None else lease))
+
+    async def release(self, decision: Decision) -> Recorded:
+        """The request is not sent after all: others need not wait for it."""
+        return await self.record(Report(decision, outcome="abandoned"))
 
     async def record(self, report: Report) -> Recorded:
         """Tells what became of a request."""
         return await self._run(protocol.record(report))
 
-    async def check_many(self, targets: Iterable[str], intent: Intent = "fetch") -> List[Decision]:
+    async def check_many(
+        self, targets: Iterable[str], intent: Intent = "fetch", lease: Optional[float] = None
+    ) -> List[Decision]:
         """Many checks, in order."""
-        return await self._run(protocol.check_many(targets, intent))
+        return await self._run(protocol.check_many(targets, intent, self._lease if lease is None else lease))
 
     async def record_many(self, reports: Iterable[Report]) -> List[Recorded]:
         """Many reports, in order."""
@@ -87,6 +110,18 @@ class AsyncClient:
         self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
     ) -> None:
         await self.close()
+
+    async def _obtain(self, flow: Flow[Decision]) -> Decision:
+        """A permit that comes just as its caller is cancelled is given back."""
+        asking = asyncio.ensure_future(self._run(flow))
+        try:
+            return await asyncio.shield(asking)
+        except asyncio.CancelledError:
+            asking.cancel()
+            await asyncio.wait({asking})
+            if not asking.cancelled() and asking.exception() is None:
+                await asyncio.shield(self._settle(Permit(asking.result()), asyncio.CancelledError()))
+            raise
 
     async def _settle(self, permit: Permit, error: Optional[BaseException]) -> None:
         self._warm.add(permit.domain)

@@ -27,6 +27,8 @@ SERVER = "http://127.0.0.1:7878"
 IN_LINE = 120.0
 #: How long a caller in line puts up with a service that restarts.
 AWAY = 30.0
+#: The longest lease that the service gives, in seconds. What takes longer is renewed.
+LEASE_MAX = 600.0
 #: Most checks or records in one call.
 BATCH = 1000
 #: How long to wait before a report of many that was not heard is told again.
@@ -74,23 +76,23 @@ Step = Union[Call, Pause]
 Flow = Generator[Step, Optional[Reply], T]
 
 
-def check(target: str, intent: Intent) -> Flow[Decision]:
-    return (yield from _ask(_post("/v1/check", _question(target, intent), keyed=True), Decision.read))
+def check(target: str, intent: Intent, lease: Optional[float] = None) -> Flow[Decision]:
+    return (yield from _ask(_post("/v1/check", _question(target, intent, lease), keyed=True), Decision.read))
 
 
 def peek(target: str, intent: Intent) -> Flow[Decision]:
     return (yield from _ask(_post("/v1/peek", _question(target, intent)), Decision.read))
 
 
-def acquire(target: str, intent: Intent, max_wait: float) -> Flow[Decision]:
-    body = {**_question(target, intent), "max_wait_ms": max(0, round(max_wait * 1000))}
+def acquire(target: str, intent: Intent, max_wait: float, lease: Optional[float] = None) -> Flow[Decision]:
+    body = {**_question(target, intent, lease), "max_wait_ms": max(0, round(max_wait * 1000))}
     call = _post("/v1/acquire", body, keyed=True, in_line=max_wait)
     return (yield from _ask(call, Decision.read))
 
 
-def check_many(targets: Iterable[str], intent: Intent) -> Flow[List[Decision]]:
+def check_many(targets: Iterable[str], intent: Intent, lease: Optional[float] = None) -> Flow[List[Decision]]:
     decisions: List[Decision] = []
-    for checks in _chunks([_question(target, intent) for target in targets]):
+    for checks in _chunks([_question(target, intent, lease) for target in targets]):
         call = _post("/v1/check/batch", {"checks": checks}, keyed=True)
         decisions.extend((yield from _ask(call, _each(Decision.read))))
     return decisions
@@ -101,6 +103,13 @@ def record(report: Report) -> Flow[Recorded]:
     # A permit is recorded once, however often it is sent.
     call = _post("/v1/record", body, keyed="permit" not in body)
     return (yield from _ask(call, Recorded.read))
+
+
+def renew(decision: Decision, lease: Optional[float]) -> Flow[bool]:
+    if decision.permit is None:
+        raise ValueError(f"the decision for {decision.domain} let no request go: there is nothing to renew")
+    body = {"permit": decision.permit, **_lease(lease)}
+    return (yield from _ask(_post("/v1/renew", body), lambda answer: bool(answer["renewed"])))
 
 
 def record_many(reports: Iterable[Report]) -> Flow[List[Recorded]]:
@@ -142,7 +151,11 @@ def domain(target: str) -> Flow[Optional[Domain]]:
 
 
 def obtain(
-    target: str, intent: Intent, timeout: Optional[float], clock: Callable[[], float] = time.monotonic
+    target: str,
+    intent: Intent,
+    timeout: Optional[float],
+    clock: Callable[[], float] = time.monotonic,
+    lease: Optional[float] = None,
 ) -> Flow[Decision]:
     """Asks until the request may leave. A service that was never there is an error at once; one that goes away while
     we are in line, or has no room for us, gets some time to come back."""
@@ -155,7 +168,7 @@ def obtain(
         asked_at = clock()
         left = IN_LINE if deadline is None else max(0.0, deadline - asked_at)
         try:
-            decision = yield from acquire(target, intent, min(max_wait, left))
+            decision = yield from acquire(target, intent, min(max_wait, left), lease)
         except Unavailable as away:
             met = met or away.met
             away_since = asked_at if away_since is None else away_since
@@ -270,8 +283,12 @@ def _post(path: str, body: Mapping[str, Any], *, keyed: bool = False, in_line: f
     return Call("POST", path, body, in_line=in_line, key=uuid.uuid4().hex if keyed else None)
 
 
-def _question(target: str, intent: Intent) -> Dict[str, Any]:
-    return {"url" if "://" in target else "domain": target, "intent": intent}
+def _question(target: str, intent: Intent, lease: Optional[float] = None) -> Dict[str, Any]:
+    return {"url" if "://" in target else "domain": target, "intent": intent, **_lease(lease)}
+
+
+def _lease(lease: Optional[float]) -> Dict[str, Any]:
+    return {} if lease is None else {"lease_ms": max(1, round(min(lease, LEASE_MAX) * 1000))}
 
 
 def _statement(report: Report) -> Dict[str, Any]:

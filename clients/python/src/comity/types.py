@@ -31,6 +31,8 @@ class Decision:
     origin: Optional[str]
     #: An operator paused the domain until it is resumed.
     refused: bool
+    #: How long the permit keeps its place when nobody records it.
+    lease_ms: Optional[int] = None
 
     @property
     def wait(self) -> float:
@@ -54,6 +56,7 @@ class Decision:
             limit=answer.get("limit"),
             origin=answer.get("origin"),
             refused=answer.get("refused", False),
+            lease_ms=answer.get("lease_ms"),
         )
 
 

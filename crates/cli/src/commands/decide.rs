@@ -12,7 +12,7 @@ use comity::core::domain::Domain;
 use comity::core::headers::Told;
 use comity::core::intent::Intent;
 use comity::core::outcome::{Answer, Outcome};
-use comity::core::pace::{Pace, Passed, Standing, Terms};
+use comity::core::pace::{LEASE, LEASE_MAX, Pace, Passed, Standing, Terms};
 use comity::core::time::{Span, Timestamp};
 use comity::gate::{self, Gate, HandsOff, Looker, Seen};
 use comity::store::Store;
@@ -27,6 +27,7 @@ use crate::{exit, output, setup};
 
 pub(crate) async fn check(global: &Global, config: &Config, check: Check) -> anyhow::Result<u8> {
     let (host, intent) = (setup::host(&check.url)?, intent(&check.intent)?);
+    let lease = lease(check.lease.as_deref())?;
     if let Some(remote) = Remote::of(&check.server)? {
         return check_there(global, &remote, &check, intent).await;
     }
@@ -46,11 +47,16 @@ pub(crate) async fn check(global: &Global, config: &Config, check: Check) -> any
         return Ok(exit::INTERRUPTED);
     };
     let mint = Mint::of(&*store).await?;
-    // It stays open for whoever records it.
-    let permit = permit.map(|permit| {
-        let (host, granted_at) = (host.clone(), permit.started_at());
-        mint.write(&Permit { host, id: permit.leave_open(), intent, granted_at })
-    });
+    // It keeps its place for whoever records it, until its lease ends.
+    let permit = match permit {
+        Some(permit) => {
+            permit.keep(lease).await?;
+            let (host, granted_at) = (host.clone(), permit.started_at());
+            let id = permit.lend(lease);
+            Some((mint.write(&Permit { host, id, intent, granted_at }), lease))
+        }
+        None => None,
+    };
     let waited = if check.wait { gate.clock().now().since(began) } else { Span::ZERO };
     gate.close(HandsOff::Pass).await?;
     let domain = config.rules().domain(&host);
@@ -92,6 +98,9 @@ async fn check_there(global: &Global, remote: &Remote, check: &Check, intent: In
     };
     if check.wait {
         ask["max_wait_ms"] = json!(LINE_MS);
+    }
+    if check.lease.is_some() && !check.peek {
+        ask["lease_ms"] = json!(lease(check.lease.as_deref())?.as_millis_up());
     }
     loop {
         let decision = remote.post(path, ask.clone()).await?;
@@ -263,6 +272,14 @@ fn intent(text: &str) -> anyhow::Result<Intent> {
     text.parse().map_err(|error: comity::core::intent::UnknownIntent| exit::usage(error.to_string()))
 }
 
+/// For how long a permit keeps its place.
+fn lease(text: Option<&str>) -> anyhow::Result<Span> {
+    let Some(text) = text else { return Ok(LEASE) };
+    let lease = Span::parse(text).ok().filter(|lease| !lease.is_zero() && *lease <= LEASE_MAX);
+    let expected = format!("a duration such as \"2m\", at most {LEASE_MAX}");
+    lease.ok_or_else(|| exit::usage(format!("--lease = \"{text}\": expected {expected}")))
+}
+
 /// What was told, as an answer.
 fn answer(record: &Record, now: Timestamp) -> anyhow::Result<Answer> {
     if record.outcome == ABANDONED {
@@ -296,7 +313,8 @@ async fn look<T>(
     host: &Domain,
     look: impl FnOnce(Option<&Seen>, Terms<'_>, Timestamp) -> T,
 ) -> anyhow::Result<(T, Option<Timestamp>)> {
-    let (store, clock) = (setup::open_store(config)?, Clock::new());
+    let store = setup::open_store(config)?;
+    let clock = Clock::of(&*store).await?;
     let crawl_delay = match config.robots {
         RobotsPolicy::Obey => known_crawl_delay(&*store, config, host, clock.now()).await?,
         _ => Span::ZERO,

@@ -5,6 +5,7 @@ use comity::config::Config;
 use comity::core::pace::{Pace, Pinned, Terms};
 use comity::core::time::{Span, Timestamp};
 use comity::gate::{HandsOff, Live, Looker, Seen};
+use comity_server::Released;
 use serde_json::{Value, json};
 
 use super::{report, table};
@@ -32,6 +33,7 @@ pub(crate) async fn run(global: &Global, config: &Config, command: Domains) -> a
             })
             .await
         }
+        Domains::Release { domain } => release(global, config, &domain).await,
         Domains::Reset { domain } => {
             change(global, config, &domain, |pace, _, now| {
                 pace.reset(now);
@@ -68,6 +70,27 @@ fn apply(
     if set.resume {
         pace.resume();
     }
+}
+
+/// Ends the leases of permits that nobody recorded, wherever the domain is held.
+async fn release(global: &Global, config: &Config, domain: &str) -> anyhow::Result<u8> {
+    let host = setup::host(domain)?;
+    let name = config.rules().domain(&host);
+    let store = setup::open_store(config)?;
+    if store.find_domain(name.clone()).await?.is_none() {
+        return Err(exit::usage(format!("nothing is known of {name} yet")));
+    }
+    let gate = setup::gate(config, store, "domains").await?;
+    let released = setup::in_time(gate.release(&host)).await?;
+    let wait = gate.wait(&host);
+    gate.close(HandsOff::Pass).await?;
+    if global.json {
+        output::object(&serde_json::to_value(Released::of(&name, released, wait))?);
+        return Ok(exit::DONE);
+    }
+    let permits = if released == 1 { "permit" } else { "permits" };
+    output::line(&format!("{name}: {released} {permits} released"));
+    Ok(exit::DONE)
 }
 
 /// Changes a domain, wherever it is held: whoever holds it hands it over for the moment.

@@ -62,6 +62,30 @@ fn a_recorded_retry_after_holds_for_everybody() {
     world.run(&["record", "example.org", "999"]).expect(2).says("999");
 }
 
+/// B80: two checks in a row froze a site for ten minutes, with no way out.
+#[test]
+fn a_permit_that_nobody_records_has_a_lease_and_can_be_released() {
+    let world = World::new();
+    world.run(&["domains", "release", "example.org"]).expect(2).says("nothing is known");
+    world.run(&["check", "example.org"]).expect(0);
+    let waits = world.run(&["--json", "check", "example.org"]).expect(1).json();
+    assert_eq!(waits["limit"], "lease", "{waits}");
+    assert!((1..=60_000).contains(&waits["wait_ms"].as_u64().unwrap()), "{waits}");
+    world.run(&["check", "example.org"]).expect(1).shows("ago has not been recorded; its lease ends in ");
+    world.run(&["explain", "example.org"]).expect(0).shows("has not been recorded; its lease ends in ");
+    world.run(&["domains", "release", "example.org"]).expect(0).shows("example.org: 1 permit released");
+    let granted = world.run(&["--json", "check", "--wait", "--lease", "10m", "example.org"]).expect(0).json();
+    assert_eq!(granted["lease_ms"], 600_000, "{granted}");
+    let waits = world.run(&["--json", "check", "example.org"]).expect(1).json();
+    assert!((300_000..=600_000).contains(&waits["wait_ms"].as_u64().unwrap()), "{waits}");
+    world.run(&["record", granted["permit"].as_str().unwrap(), "abandoned"]).expect(0);
+    let released = world.run(&["--json", "domains", "release", "example.org"]).expect(0).json();
+    assert_eq!(released["released"], 0, "{released}");
+    world.run(&["check", "--wait", "example.org"]).expect(0);
+    let expected = "--lease = \"11m\": expected a duration such as \"2m\", at most 10m";
+    world.run(&["check", "example.org", "--lease", "11m"]).expect(2).says(expected);
+}
+
 /// B2
 #[test]
 fn explain_lists_every_constraint() {

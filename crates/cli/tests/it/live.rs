@@ -20,6 +20,24 @@ fn fetch(world: &World, site: &Site, more: &str) -> String {
     format!("comity fetch --input urls --job news --robots ignore --delay 10ms --format none {more}")
 }
 
+/// B80: a job that waits for somebody else's permit says so.
+#[test]
+fn a_wait_for_a_permit_is_shown_as_what_it_is() {
+    let (world, site) = (World::new(), Site::start(|asked| Answer::page(asked.path)));
+    world.run(&["check", &site.url(), "--lease", "10m"]).expect(0);
+    let terminal = Terminal::open(&world, 120, 30, &[], &fetch(&world, &site, ""));
+    terminal.until("a permit has not been recorded");
+    let shown = terminal.until("30 wait").join("\n");
+    let host = site.url().replace("http://", "");
+    let line = shown.lines().find(|line| line.starts_with(&format!("  {host}"))).unwrap();
+    assert!(line.contains("9m ") || line.contains("10m"), "a countdown: {line}");
+    wait_until("top shows it", || {
+        world.run(&["top", "--once"]).expect(0).stdout.contains("a permit has not been recorded")
+    });
+    world.run(&["domains", "release", &host]).expect(0).shows("1 permit released");
+    terminal.until("ended 0");
+}
+
 #[test]
 fn a_terminal_shows_what_waits_why_and_how_long() {
     let (world, site) = (World::new(), closing(7));

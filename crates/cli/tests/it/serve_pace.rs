@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::comity::{World, list};
 use crate::log::{assert_each_once, assert_spaced, now_us, told, wait_until};
 use crate::nginx::Nginx;
-use crate::service::{Answered, Service, ask};
+use crate::service::{Answered, Service, ask, post};
 
 /// B9: programs that ask over HTTP and a job on the same store keep one pace.
 #[test]
@@ -35,6 +35,26 @@ fn callers_and_a_job_share_the_pace_of_a_host() {
     let last = log.iter().rposition(|hit| hit.path.starts_with("/job")).unwrap();
     let between = log[first..last].iter().filter(|hit| hit.path.starts_with("/caller")).count();
     assert!(between >= 4, "they did not take turns:\n{}", told(&log));
+}
+
+/// B78, B80: what a killed service had given out is still on the wire, until it is recorded or its lease ends.
+#[test]
+fn permits_outlive_a_kill_until_their_leases_end() {
+    let world = World::new();
+    let service = Service::start(&world);
+    let ask = json!({ "domain": "example.org", "lease_ms": 600_000 });
+    let granted = post(service.address, "/v1/check", &ask).expect(200);
+    assert_eq!(granted["proceed"], true, "{granted}");
+    service.running.kill().expect("it still ran");
+    let service = Service::start(&world);
+    let waits = post(service.address, "/v1/check", &ask).expect(200);
+    assert_eq!(waits["limit"], "lease", "{waits}");
+    assert!((300_000..=600_000).contains(&waits["wait_ms"].as_u64().unwrap()), "{waits}");
+    let record = json!({ "permit": granted["permit"], "status": 200 });
+    assert_ne!(post(service.address, "/v1/record", &record).expect(200)["standing"], "repeated");
+    let next = post(service.address, "/v1/acquire", &ask).expect(200);
+    assert_eq!(next["proceed"], true, "{next}");
+    service.stop().expect(0);
 }
 
 /// B77: a service that is killed under load goes on as if it had sent at the last moment.

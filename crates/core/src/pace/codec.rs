@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 
+use super::lease::Lease;
 use super::rare::{LATE_MAX, OPEN_MAX, QUOTAS_MAX, QuotaSpacing, Rare};
 use super::{Guess, Holds, Pace, ServerWord};
 use crate::decision::Permit;
@@ -55,12 +56,7 @@ impl Pace {
         out.number(SERVER_MS, holds.server_ms.into());
         out.number(GUESS_MS, holds.guess_ms.into());
         for permit in self.opens() {
-            out.0.push(OPEN);
-            out.varint(zigzag(permit.started_at.as_micros()));
-            out.varint(permit.spacing.as_micros());
-            out.varint(permit.id.into());
-            out.varint(permit.probe.into());
-            out.varint(permit.intent.index() as u64 | u64::from(permit.departed) << 2);
+            out.permit(OPEN, permit);
         }
         if let Some(rare) = &self.rare {
             out.rare(rare);
@@ -102,7 +98,20 @@ impl Writer {
         }
     }
 
+    fn permit(&mut self, tag: u8, permit: &Permit) {
+        self.0.push(tag);
+        self.varint(zigzag(permit.started_at.as_micros()));
+        self.varint(permit.spacing.as_micros());
+        self.varint(permit.id.into());
+        self.varint(permit.probe.into());
+        self.varint(permit.intent.index() as u64 | u64::from(permit.departed) << 2);
+    }
+
     fn rare(&mut self, rare: &Rare) {
+        for lent in &rare.lent {
+            self.permit(LENT, &lent.permit);
+            self.varint(zigzag(lent.until.as_micros()));
+        }
         self.0.push(STARTS);
         for (start, id) in rare.starts.iter().zip(rare.start_ids) {
             self.varint(optional(*start));
@@ -204,17 +213,18 @@ impl Reader<'_> {
     fn list(&mut self, tag: u8, pace: &mut Pace) -> Option<()> {
         match tag {
             OPEN => {
-                let (started_at, spacing) = (self.time()?, self.span()?);
-                let (id, probe) = (self.small()?, self.small()?);
-                let flags = self.index().filter(|flags| *flags < 8)?;
-                let (intent, departed) = (*Intent::ALL.get(flags & 3)?, flags & 4 != 0);
-                let permit = Permit { started_at, spacing, id, probe, intent, departed };
+                let permit = self.permit()?;
                 if pace.open.is_none() {
                     pace.open = Some(permit);
                 } else {
                     let more = &mut pace.rare_mut().open;
                     (more.len() < OPEN_MAX).then(|| more.push(permit))?;
                 }
+            }
+            LENT => {
+                let lease = Lease { permit: self.permit()?, until: self.time()? };
+                let lent = &mut pace.rare_mut().lent;
+                (lent.len() < OPEN_MAX).then(|| lent.push(lease))?;
             }
             STARTS => {
                 for nth in 0..Intent::ALL.len() {
@@ -259,6 +269,14 @@ impl Reader<'_> {
             }
         }
         Some(())
+    }
+
+    fn permit(&mut self) -> Option<Permit> {
+        let (started_at, spacing) = (self.time()?, self.span()?);
+        let (id, probe) = (self.small()?, self.small()?);
+        let flags = self.index().filter(|flags| *flags < 8)?;
+        let (intent, departed) = (*Intent::ALL.get(flags & 3)?, flags & 4 != 0);
+        Some(Permit { started_at, spacing, id, probe, intent, departed })
     }
 
     fn byte(&mut self) -> Option<u8> {
@@ -337,6 +355,7 @@ const GUESS_MS: u8 = 30;
 const LET_GO: u8 = 31;
 const GONE: u8 = 32;
 const HEARD: u8 = 33;
+const LENT: u8 = 34;
 
 #[cfg(test)]
 mod tests {
@@ -365,6 +384,10 @@ mod tests {
         pace.pause(None);
         let rare = pace.rare_mut();
         rare.let_go(7);
+        pace.admit((&rule).into(), Intent::Fetch, Timestamp::from_secs(240));
+        let id = pace.opens().last().unwrap().id;
+        pace.lend(id, Span::from_secs(60), Timestamp::from_secs(240));
+        let rare = pace.rare_mut();
         assert!(rare.hears_of_lost(8, Timestamp::from_secs(2)));
         pace
     }

@@ -3,7 +3,8 @@
 //! Asking takes the latest of them, explaining shows all of them: both walk the same list, so that they
 //! cannot disagree. The order is that of B2 for ties: server, robots, rule, learned.
 
-use super::{Guess, PERMIT_EXPIRES, Pace, ServerWord, Terms};
+use super::lease::renewed_until;
+use super::{Guess, Pace, ServerWord, Terms};
 use crate::decision::{Limit, Permit, Reason, Spacing};
 use crate::intent::Intent;
 use crate::time::{Span, Timestamp};
@@ -188,7 +189,8 @@ impl Pace {
         holds.guess_until.ever().map(|until| (holds.guess, until))
     }
 
-    /// With `limit` requests on the wire, one more waits until enough of them are recorded, or expire (B78).
+    /// With `limit` requests on the wire, one more waits until enough of them are recorded, or their leases end (B78,
+    /// B80).
     ///
     /// To a request that was charged for already, those count that were charged before it and those that
     /// have left: it may be of a group in which another host allows more at once.
@@ -200,26 +202,38 @@ impl Pace {
         own: Option<&Permit>,
         visit: &mut impl FnMut(Limit, Timestamp),
     ) {
-        let Some(oldest) = &self.open else { return };
-        let more = self.rare.as_ref().is_some_and(|rare| !rare.open.is_empty());
-        if !more && own.is_none() {
-            if limit == 1 {
-                visit(Limit::InFlight { limit }, oldest.started_at + PERMIT_EXPIRES);
-            }
-            return;
+        let more = self.rare.as_ref().is_some_and(|rare| !rare.open.is_empty() || !rare.lent.is_empty());
+        if more || own.is_some() {
+            return self.in_flight_limit_of_many(limit, now, own, visit);
         }
+        if let Some(only) = self.open.as_ref().filter(|_| limit == 1) {
+            visit(Limit::InFlight { limit }, renewed_until(only.started_at, now));
+        }
+    }
+
+    fn in_flight_limit_of_many(
+        &self,
+        limit: u32,
+        now: Timestamp,
+        own: Option<&Permit>,
+        visit: &mut impl FnMut(Limit, Timestamp),
+    ) {
         let mut earlier = true;
         let counts = |open: &&Permit| {
             let mine = own.is_some_and(|own| own.id == open.id);
             earlier &= !mine;
             !mine && (earlier || open.departed || own.is_none())
         };
-        let mut ends: Vec<Timestamp> =
-            self.opens().filter(counts).map(|open| open.started_at + PERMIT_EXPIRES).collect();
-        ends.retain(|end| *end > now);
-        ends.sort_unstable();
+        let held = self.opens().filter(counts);
+        let held = held.map(|open| (renewed_until(open.started_at, now), Limit::InFlight { limit }));
+        let lent =
+            self.leases().filter(|lent| lent.until > now && own.is_none_or(|own| own.id != lent.permit.id));
+        let lent = lent.map(|lent| (lent.until, Limit::Lease { limit, since: lent.permit.started_at }));
+        let mut ends: Vec<(Timestamp, Limit)> = held.chain(lent).collect();
+        ends.sort_by_key(|(end, _)| *end);
         if let Some(surplus) = ends.len().checked_sub(limit as usize) {
-            visit(Limit::InFlight { limit }, ends[surplus]);
+            let (end, limit) = ends[surplus];
+            visit(limit, end);
         }
     }
 }

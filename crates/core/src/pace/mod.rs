@@ -9,15 +9,18 @@
 //! - `record`: what an answer changes
 //! - `upkeep`: clock steps, handing over, losing and restoring state, an operator's hand
 //! - `codec`: the compact form that a database column holds
+//! - `lease`: permits that are given out of the process, and for how long
 //! - `rare`: what few domains need, kept out of line
 
 mod codec;
 mod constraint;
+mod lease;
 mod rare;
 mod record;
 mod upkeep;
 
 pub use codec::DecodeError;
+pub use lease::{LEASE, LEASE_MAX, Lent};
 pub use record::{Heeded, Passed, Recorded, Standing};
 pub use upkeep::{Kept, Left, Pinned};
 
@@ -37,7 +40,7 @@ pub struct Pace {
     last_start: Timestamp,
     last_success: Timestamp,
     learned: Learned,
-    /// The oldest permit not recorded yet; more of them are in `rare`.
+    /// The oldest permit that is held and not recorded yet; more of them, and those that were lent, are in `rare`.
     open: Option<Permit>,
     /// What penalties left behind; most domains have had none.
     holds: Option<Box<Holds>>,
@@ -142,7 +145,6 @@ impl Pace {
     #[inline]
     pub fn admit(&mut self, terms: Terms<'_>, intent: Intent, now: Timestamp) -> Decision {
         self.meet(now);
-        self.expire(now);
         if self.free(terms, intent, now) {
             return Decision::Proceed(self.charge(terms, intent, now));
         }
@@ -173,13 +175,13 @@ impl Pace {
     /// The first moment at which the pace lets a request leave; `now` when it could leave at once. This is
     /// the limiter's time of a retry (B41).
     ///
-    /// Requests on the wire and an operator's pause are left out: they may end at any moment, and whoever waits
-    /// in line is looked at again when they do.
+    /// Requests on the wire, permits that are lent and an operator's pause are left out: they may end at any moment, and
+    /// whoever waits in line is looked at again when they do.
     pub fn retry_at(&self, terms: Terms<'_>, intent: Intent, now: Timestamp) -> Timestamp {
         let mut next = now;
         self.at(now, |pace| {
             pace.each_constraint(terms, intent, now, None, |limit, until| {
-                if !matches!(limit, Limit::InFlight { .. } | Limit::Paused) {
+                if !matches!(limit, Limit::InFlight { .. } | Limit::Lease { .. } | Limit::Paused) {
                     next = next.max(until);
                 }
             });
@@ -188,8 +190,8 @@ impl Pace {
     }
 
     /// How long until a request may leave, as people want to know it; zero when it could leave at once. An operator's
-    /// pause counts, and what lasts until somebody acts is looked at again in a minute. Requests on the wire are left
-    /// out: nobody knows when they are answered.
+    /// pause counts, and what lasts until somebody acts is looked at again in a minute. Leases count. Requests on the wire
+    /// are left out: nobody knows when they are answered.
     pub fn wait(&self, terms: Terms<'_>, intent: Intent, now: Timestamp) -> Span {
         let mut until = now;
         self.at(now, |pace| {
@@ -223,7 +225,7 @@ impl Pace {
         *permit = Permit { started_at: start, spacing, probe, departed: true, ..own };
         match self.find_mut(permit) {
             Some(open) => *open = *permit,
-            // It had expired while it waited; from now on it is on the wire.
+            // It was let go while it waited; from now on it is on the wire.
             None => {
                 if let Some(rare) = &mut self.rare {
                     rare.hears_of_let_go(permit.id);
@@ -304,12 +306,12 @@ impl Pace {
 
     /// The permit with this number, if it is open: who was told only the number can record with it.
     pub fn permit(&self, id: u32) -> Option<&Permit> {
-        self.opens().find(|open| open.id == id)
+        self.opens().chain(self.leases().map(|lent| &lent.permit)).find(|open| open.id == id)
     }
 
     /// How many permits are neither recorded nor expired at `now`.
     pub fn in_flight(&self, now: Timestamp) -> usize {
-        self.opens().filter(|permit| now.since(permit.started_at) < PERMIT_EXPIRES).count()
+        self.opens().count() + self.leases().filter(|lent| lent.until > now).count()
     }
 
     /// Whether forgetting this pace at `now` would change no later decision and lose nothing learnt, but for
@@ -392,27 +394,6 @@ impl Pace {
         }
     }
 
-    /// Permits that nobody recorded in time no longer count as being on the wire.
-    #[inline]
-    fn expire(&mut self, now: Timestamp) {
-        if self.open.is_some_and(|oldest| now.since(oldest.started_at) >= PERMIT_EXPIRES) {
-            self.expire_some(now);
-        }
-    }
-
-    #[cold]
-    fn expire_some(&mut self, now: Timestamp) {
-        let rare = self.rare_mut();
-        let rest = rare.take_opens();
-        let all = self.open.take().into_iter().chain(rest);
-        for permit in all {
-            match now.since(permit.started_at) >= PERMIT_EXPIRES {
-                true => self.rare_mut().let_go(permit.id),
-                false => self.reopen(permit),
-            }
-        }
-    }
-
     /// Closes a permit and tells what it had become; `None` when it is not open.
     #[inline]
     fn settle(&mut self, permit: &Permit) -> Option<Permit> {
@@ -420,15 +401,17 @@ impl Pace {
             let next = self.rare.as_mut().and_then(|rare| rare.take_oldest());
             return std::mem::replace(&mut self.open, next);
         }
-        self.rare.as_mut()?.take_open(permit.id)
+        let rare = self.rare.as_mut()?;
+        rare.take_open(permit.id).or_else(|| rare.take_lent(permit.id))
     }
 
+    /// The permits that are held, oldest first.
     fn opens(&self) -> impl Iterator<Item = &Permit> {
         self.open.iter().chain(self.rare.iter().flat_map(|rare| rare.opens()))
     }
 
     fn find_mut(&mut self, permit: &Permit) -> Option<&mut Permit> {
-        let rest = self.rare.iter_mut().flat_map(|rare| rare.opens_mut());
+        let rest = self.rare.iter_mut().flat_map(|rare| rare.all_mut());
         self.open.iter_mut().chain(rest).find(|open| open.id == permit.id)
     }
 
@@ -486,5 +469,3 @@ fn wait_or_refuse(reason: Reason) -> Decision {
 
 /// A ladder that nobody climbed for this long may be forgotten with its pace.
 const LADDER_LAPSES: Span = Span::from_hours(24);
-/// A permit that nobody recorded for this long no longer counts as being on the wire; its charge stays.
-pub const PERMIT_EXPIRES: Span = Span::from_mins(10);

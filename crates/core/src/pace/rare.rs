@@ -4,6 +4,8 @@
 
 use std::collections::VecDeque;
 
+use super::lease::Lease;
+use super::record::HEARD_FOR;
 use crate::decision::Permit;
 use crate::rule::History;
 use crate::time::{Span, Timestamp};
@@ -11,8 +13,10 @@ use crate::window::Window;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Rare {
-    /// Permits not recorded yet, oldest first, all younger than the one in the pace itself.
+    /// Permits that are held and not recorded yet, oldest first, all younger than the one in the pace itself.
     pub(super) open: Vec<Permit>,
+    /// Permits that were lent and not recorded yet, those included whose lease has ended.
+    pub(super) lent: Vec<Lease>,
     /// The latest start of each intent.
     pub(super) starts: [Timestamp; 3],
     /// Whose starts those are.
@@ -25,7 +29,8 @@ pub(super) struct Rare {
     pub(super) quotas: Vec<QuotaSpacing>,
     /// An operator closed the domain until then.
     pub(super) paused_until: Timestamp,
-    /// Permits that expired, or were let go because too many were open, and were not heard of since; oldest first.
+    /// Permits that were let go, because they expired long ago or too many were open, and were not heard of since; oldest
+    /// first.
     pub(super) let_go: VecDeque<u32>,
     /// Permits that were heard of although they were lost with the pace they were drawn from; oldest first.
     pub(super) heard_late: VecDeque<u32>,
@@ -46,6 +51,7 @@ impl Rare {
     pub(super) fn new(last_fetch: Timestamp, last_id: u32) -> Self {
         Self {
             open: Vec::new(),
+            lent: Vec::new(),
             starts: [last_fetch, Timestamp::NEVER, Timestamp::NEVER],
             start_ids: [last_id, 0, 0],
             window: Window::default(),
@@ -95,6 +101,23 @@ impl Rare {
         self.open.push(permit);
     }
 
+    /// Keeps a permit that was lent, and lets go of those that nobody records any more.
+    pub(super) fn lend(&mut self, lease: Lease, now: Timestamp) {
+        let (old, rest) = std::mem::take(&mut self.lent)
+            .into_iter()
+            .partition(|lent| lent.until <= now && now.since(lent.permit.started_at) > HEARD_FOR);
+        self.lent = rest;
+        let old: Vec<Lease> = old;
+        old.iter().for_each(|lent| self.let_go(lent.permit.id));
+        if self.lent.len() >= OPEN_MAX {
+            let first =
+                self.lent.iter().enumerate().min_by_key(|(_, lent)| lent.until).map_or(0, |(at, _)| at);
+            let id = self.lent.remove(first).permit.id;
+            self.let_go(id);
+        }
+        self.lent.push(lease);
+    }
+
     /// Nobody waits for the answer to this permit any more; if it comes after all, it is heard once.
     pub(super) fn let_go(&mut self, id: u32) {
         push_latest(&mut self.let_go, id);
@@ -125,16 +148,18 @@ impl Rare {
         Some(self.open.remove(place))
     }
 
-    pub(super) fn take_opens(&mut self) -> Vec<Permit> {
-        std::mem::take(&mut self.open)
+    pub(super) fn take_lent(&mut self, id: u32) -> Option<Permit> {
+        let place = self.lent.iter().position(|lent| lent.permit.id == id)?;
+        Some(self.lent.remove(place).permit)
     }
 
     pub(super) fn opens(&self) -> impl Iterator<Item = &Permit> {
         self.open.iter()
     }
 
-    pub(super) fn opens_mut(&mut self) -> impl Iterator<Item = &mut Permit> {
-        self.open.iter_mut()
+    /// All of them, lent or held.
+    pub(super) fn all_mut(&mut self) -> impl Iterator<Item = &mut Permit> {
+        self.open.iter_mut().chain(self.lent.iter_mut().map(|lent| &mut lent.permit))
     }
 
     /// Keeps what a quota asks for. What another one asks at least as much of for at least as long is dropped.

@@ -104,8 +104,8 @@ impl Pace {
         recorded
     }
 
-    /// Records an answer without a permit: it settles the oldest open permit of that intent, and if there is
-    /// none, a request left without asking and is charged for now (B25).
+    /// Records an answer without a permit: it settles the oldest open permit of that intent whose lease has not ended, and
+    /// if there is none, a request left without asking and is charged for now (B25).
     pub fn record_unasked(
         &mut self,
         terms: Terms<'_>,
@@ -114,8 +114,10 @@ impl Pace {
         now: Timestamp,
     ) -> Recorded {
         self.meet(now);
-        self.expire(now);
-        let oldest = self.opens().find(|open| open.intent == intent).copied();
+        let lent = self.leases().filter(|lent| lent.until > now).map(|lent| &lent.permit);
+        let lent = lent.filter(|permit| permit.intent == intent).min_by_key(|permit| permit.started_at);
+        // What is held is recorded by whoever holds it; one that was lent is likelier meant.
+        let oldest = lent.or_else(|| self.opens().find(|open| open.intent == intent)).copied();
         let sent = match oldest {
             Some(open) => self.settle(&open).unwrap_or(open),
             None => {
@@ -136,8 +138,7 @@ impl Pace {
         now: Timestamp,
     ) -> Recorded {
         self.meet(now);
-        // Numbers begin anew after a crash, and come round: one that was granted later is another's.
-        let own = self.permit(passed.id).copied().filter(|own| own.started_at >= passed.granted_at);
+        let own = self.permit(passed.id).copied().filter(|own| passed.means(own));
         let Some(own) = own else { return self.record_closed(terms, passed, answer, now) };
         let mut permit = own;
         if let Some(took) = passed.took {
@@ -172,7 +173,7 @@ impl Pace {
     /// False when it was recorded or given up before.
     pub fn abandon_passed(&mut self, passed: Passed, now: Timestamp) -> bool {
         self.meet(now);
-        let own = self.permit(passed.id).copied().filter(|own| own.started_at >= passed.granted_at);
+        let own = self.permit(passed.id).copied().filter(|own| passed.means(own));
         own.and_then(|own| self.settle(&own)).is_some()
     }
 
@@ -307,7 +308,7 @@ impl Recorded {
 }
 
 /// An answer to a permit that expired or was lost is heard for this long; who tells it later tells old news.
-const HEARD_FOR: Span = Span::from_hours(1);
+pub(super) const HEARD_FOR: Span = Span::from_hours(1);
 
 /// Whole milliseconds, rounded down: how long a hold was, and never longer.
 pub(super) fn whole_ms(span: Span) -> u32 {

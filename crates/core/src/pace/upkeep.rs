@@ -46,7 +46,7 @@ impl Pace {
         }
     }
 
-    /// Every moment at which something happened; what is to come is not among them.
+    /// Every moment at which something happened, and the ends of leases; nothing else that is to come is among them.
     fn each_past(&mut self, mut change: impl FnMut(&mut Timestamp)) {
         change(&mut self.last_start);
         change(&mut self.last_success);
@@ -54,7 +54,8 @@ impl Pace {
         self.learned.bounds.iter_mut().for_each(|bounds| change(&mut bounds.floor_at));
         self.open.iter_mut().for_each(|permit| change(&mut permit.started_at));
         if let Some(rare) = &mut self.rare {
-            rare.open.iter_mut().for_each(|permit| change(&mut permit.started_at));
+            rare.all_mut().for_each(|permit| change(&mut permit.started_at));
+            rare.lent.iter_mut().for_each(|lent| change(&mut lent.until));
             rare.starts.iter_mut().for_each(&mut change);
             rare.window.iter_mut().for_each(&mut change);
             rare.windows.iter_mut().flat_map(Window::iter_mut).for_each(&mut change);
@@ -128,6 +129,7 @@ impl Pace {
         if let Left::Stopped(_) = left {
             pace.restarted();
         }
+        pace.lend_held(now);
         pace.seed(terms, kept, now);
         if let Some((until, stated_at)) = kept.server {
             pace.restore_server_until(until, stated_at, now);

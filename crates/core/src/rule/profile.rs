@@ -43,7 +43,7 @@ impl Profile {
         match self.name {
             "collector" => "many sites, a little of each: 1 s apart, longer for some, a minute after a 429",
             "crawler" => {
-                "many pages of many sites: half a second apart, delays learnt, any number on the wire"
+                "many pages of many sites: half a second apart, delays learned, any number on the wire"
             }
             "archiver" => "one site for days: a request a second, doubling waits from 5 s to 5 min",
             _ => "the default: a request a second, one at a time, doubling waits, a learned delay",
@@ -89,7 +89,8 @@ impl Profile {
         let default = Fields {
             learning: Some(LearningName::Linear),
             learn: learn(Span::from_millis(500)),
-            ..common(Span::from_millis(500), Backoff::None, WaitOn429::Learned)
+            backoff_base: Some(super::SECOND),
+            ..common(Span::from_millis(500), Backoff::Exponential, WaitOn429::Learned)
         };
         Self { name: "crawler", default, rows: Vec::new() }
     }

@@ -5,7 +5,7 @@ use comity_core::headers::{Quota, RetryAfter, Told};
 use comity_core::intent::Intent;
 use comity_core::learn::Learning;
 use comity_core::outcome::{Answer, Outcome};
-use comity_core::pace::{Departure, Pace, Passed, Pinned, Standing, Terms};
+use comity_core::pace::{Departure, LEASE, Pace, Passed, Pinned, Standing, Terms};
 use comity_core::rule::{Backoff, Burst, Fields, IntentFields, LearnFields, LearningName, Rule, WaitOn429};
 use comity_core::time::{Span, Timestamp};
 use proptest::prelude::*;
@@ -167,24 +167,26 @@ impl<'a> Story<'a> {
             Happening::Step(micros) => self.now = Timestamp::from_micros(now.as_micros() + micros),
             Happening::Ask(intent) => {
                 if let Decision::Proceed(permit) = self.pace.admit(terms, *intent, now) {
+                    // Nobody else knows when what a process holds itself will be over.
+                    self.pace.lend(permit.id(), LEASE, now);
                     self.open.push(permit);
                     return Some(Slot { at: now, intent: *intent, rule: self.rule });
                 }
             }
             Happening::Depart(nth) if !self.open.is_empty() => {
                 let nth = nth % self.open.len();
-                if let Departure::Wait { until, .. } = self.pace.depart(terms, &mut self.open[nth], now) {
-                    assert!(until > now);
+                match self.pace.depart(terms, &mut self.open[nth], now) {
+                    Departure::Wait { until, .. } => assert!(until > now),
+                    // One that was settled before is under way again.
+                    Departure::Go => _ = self.pace.lend(self.open[nth].id(), LEASE, now),
                 }
             }
             Happening::Answer(nth, answer) if !self.open.is_empty() => {
                 let permit = self.open.remove(nth % self.open.len());
                 self.pace.record(terms, &permit, answer, now);
                 let before = self.pace.clone();
-                if now.since(permit.started_at()) < comity_core::pace::PERMIT_EXPIRES {
-                    self.pace.record(terms, &permit, answer, now);
-                    assert_eq!(self.pace, before, "recording twice is harmless");
-                }
+                self.pace.record(terms, &permit, answer, now);
+                assert_eq!(self.pace, before, "recording twice is harmless");
             }
             Happening::Unasked(intent, answer) => _ = self.pace.record_unasked(terms, *intent, answer, now),
             Happening::Rule(nth) => self.rule = nth % self.rules.len(),
@@ -258,7 +260,7 @@ proptest! {
                 let explained = story.pace.explain(terms, intent, story.now);
                 prop_assert_eq!(explained.first().map(|first| first.until), Some(until));
                 let next_at = story.pace.retry_at(terms, intent, story.now);
-                let on_wire = matches!(reason.limit, Limit::InFlight { .. });
+                let on_wire = matches!(reason.limit, Limit::Lease { .. });
                 prop_assert!(next_at < until || (!on_wire && next_at == until), "next at {next_at}");
             }
         }
@@ -425,23 +427,29 @@ fn telling_twice_is_harmless_also_after_others_expired() {
     let (terms, mut pace) = (Terms::from(&rule), Pace::default());
     let at = Timestamp::from_secs;
     let mut passed = [0, 10, 20].map(|secs| {
-        let decision = pace.admit(terms, Intent::Fetch, at(secs));
-        Passed { id: decision.permit().unwrap().id(), granted_at: at(secs), took: None }
+        let id = pace.admit(terms, Intent::Fetch, at(secs)).permit().unwrap().id();
+        pace.lend(id, LEASE, at(secs));
+        Passed { id, granted_at: at(secs), took: None }
     });
     let limited = Answer { outcome: Outcome::RateLimited, told: Told::retry_after(Span::from_secs(60)) };
     assert_eq!(
         pace.record_passed(terms, passed[0], &Outcome::Success.into(), at(21)).standing,
         Standing::Fresh
     );
-    // Nobody told of the other two, and after ten minutes nobody waits for them.
-    pace.admit(terms, Intent::Fetch, at(700));
+    // Nobody told of the other two, and their leases end.
+    let id = pace.admit(terms, Intent::Fetch, at(700)).permit().unwrap().id();
+    pace.lend(id, LEASE, at(700));
+    assert_eq!(pace.in_flight(at(701)), 1);
     assert_eq!(pace.record_passed(terms, passed[0], &limited, at(701)).standing, Standing::Repeated);
     assert_eq!(pace.server_until(), None);
     passed.reverse();
     for told in 0..2 {
         let standings = passed.map(|passed| pace.record_passed(terms, passed, &limited, at(702)).standing);
-        let late = if told == 0 { Standing::Late } else { Standing::Repeated };
-        assert_eq!(standings, [late, late, Standing::Repeated]);
+        let expected = match told {
+            0 => [Standing::Fresh, Standing::Late, Standing::Repeated],
+            _ => [Standing::Repeated; 3],
+        };
+        assert_eq!(standings, expected);
         // Whoever takes the domain over knows what was heard.
         pace = Pace::decode(&pace.encode()).unwrap();
     }

@@ -281,7 +281,7 @@ fn the_profiles_have_the_numbers_of_the_table() {
     };
     assert_eq!(shown("standard"), "1s | none | 60s | backoff | 1s 1s 60s 20 | 1 | 24h");
     assert_eq!(shown("collector"), "1s | 5 per 60s | 30s | 60s | off | unlimited | 24h");
-    assert_eq!(shown("crawler"), "500ms | none | none | learned | 500ms 1s 60s 20 | unlimited | 24h");
+    assert_eq!(shown("crawler"), "500ms | none | 60s | learned | 500ms 1s 60s 20 | unlimited | 24h");
     assert_eq!(shown("archiver"), "1s | none | 300s | backoff | off | 1 | 24h".replace("300s", "5m"));
     let standard = RuleTable::default();
     assert_eq!(**standard.rule(&Domain::parse("example.org").unwrap()), Rule::default());

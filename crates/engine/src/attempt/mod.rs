@@ -116,11 +116,6 @@ impl<E> Ended<E> {
             Read::Whole | Read::Cut | Read::Refused(_) => None,
         }
     }
-
-    /// Whether it made way for others.
-    pub(crate) fn is_given_up(&self) -> bool {
-        matches!(self.read, Read::Broken(TransportError::GivenUp))
-    }
 }
 
 /// Makes an attempt with a permit, which is settled when it ends.

@@ -16,7 +16,7 @@ use comity_core::domain::Domain;
 use comity_core::intent::Intent;
 use comity_core::line::Owner;
 use comity_core::outcome::Outcome;
-use comity_core::retry;
+use comity_core::retry::{self, Spent};
 use comity_core::task::{JobId, TaskStep};
 use comity_core::time::Span;
 use comity_store::Store;
@@ -242,7 +242,7 @@ impl Client {
 
     /// The same, asked in a particular way.
     pub async fn ask(&self, ask: &Ask) -> Result<Page, ClientError> {
-        let (mut url, mut lead, mut retries, mut given_up) = (ask.url.clone(), ask.lead, 0, 0);
+        let (mut url, mut lead, mut spent, mut given_up) = (ask.url.clone(), ask.lead, Spent::default(), 0);
         let mut hops: Vec<Hop> = Vec::new();
         loop {
             let host = Domain::of(&url).ok_or_else(|| ClientError::Url { url: shown::text(url.as_str()) })?;
@@ -267,11 +267,6 @@ impl Client {
                     return Err(ClientError::Transport { url: shown::url(&url), cause });
                 }
             };
-            if ended.is_given_up() && given_up < GIVEN_UP_MAX {
-                // It made way for others, and waits in line again: no attempt that is spent.
-                given_up += 1;
-                continue;
-            }
             let (outcome, standing) = (ended.outcome, ended.standing);
             let page = page(&url, ended, sink);
             if let Ok(page) = &page
@@ -293,8 +288,16 @@ impl Client {
                     }
                 }
             }
-            let verdict = retry::judge(outcome, standing, retries, ask.retries_max);
-            retries = verdict.retries;
+            let verdict = match page {
+                // It made way for others, and waits in line again, also where no failure is tried again.
+                Err(TransportError::GivenUp) if ask.retries_max == 0 && given_up < GIVEN_UP_MAX => {
+                    given_up += 1;
+                    continue;
+                }
+                Err(TransportError::GivenUp) => retry::judge_forgivable(spent, ask.retries_max),
+                _ => retry::judge(outcome, standing, spent, ask.retries_max),
+            };
+            spent = verdict.spent;
             let is_final = page.as_ref().is_err_and(TransportError::is_final);
             if verdict.step == TaskStep::Retry && !is_final {
                 continue;

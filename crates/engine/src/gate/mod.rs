@@ -7,13 +7,14 @@
 //!
 //! - here: asking and waiting; `record`: what came of it
 //! - `state`: what the lock protects
-//! - `permit`: the right to send, given back by itself when it is dropped
+//! - `permit`: the right to send, given back by itself when it is dropped; `lease`: permits that leave the process
 //! - `look`: what people and metrics want to know of it; `sight`: the same of domains that others hold, or nobody
 //! - `tenancy`: holding domains in a store that other processes use too; `upkeep`: what that takes all the time
 //!
 //! What is fetched, and how, is not known here.
 
 mod block;
+mod lease;
 mod look;
 mod permit;
 mod record;

@@ -225,11 +225,13 @@ impl Permit {
         state::pump(&self.inner, state);
     }
 
-    /// Leaves it open for whoever records it later by its number; it expires by itself.
-    pub fn leave_open(mut self) -> u32 {
+    /// It is somebody else's from now on: dropping it changes nothing.
+    pub(super) fn let_go(mut self) {
         self.open = false;
-        self.inner.lock().returned(self.id, self.serial);
-        self.id()
+    }
+
+    pub(super) fn inner(&self) -> &Arc<Inner> {
+        &self.inner
     }
 
     /// Records what the request came to, and lets the next one go if it may.

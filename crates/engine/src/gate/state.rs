@@ -98,6 +98,8 @@ pub(super) struct State {
     pub(super) unsaved: BTreeSet<DomainId>,
     /// Those of them that other processes want.
     pub(super) wanted: BTreeSet<DomainId>,
+    /// Those of them with permits that the store knows of.
+    pub(super) lent: BTreeSet<DomainId>,
     pub(super) crawl_delays: HashMap<Domain, Span>,
     /// What a gate before this one knew of domains whose store went away, until they are taken up.
     pub(super) remains: HashMap<Domain, Pace>,
@@ -140,6 +142,8 @@ pub(super) struct Tenure {
     pub(super) out: u32,
     /// Errands that went and are not settled in the store.
     pub(super) unsettled: u32,
+    /// Permits that the store knows of.
+    pub(super) lent: BTreeSet<u32>,
     pub(super) wanted: bool,
     /// Something to keep changed; the number grows with every change.
     pub(super) changes: u64,
@@ -157,6 +161,7 @@ impl State {
             keys: HashMap::new(),
             unsaved: BTreeSet::new(),
             wanted: BTreeSet::new(),
+            lent: BTreeSet::new(),
             room: usize::MAX,
             crawl_delays: HashMap::new(),
             remains: HashMap::new(),
@@ -223,6 +228,7 @@ impl State {
     /// Takes a domain up.
     pub(super) fn adopt(&mut self, domain: &Domain, hold: Hold, pace: Pace, now: Timestamp) -> DomainId {
         self.serials += 1;
+        let lent: BTreeSet<u32> = pace.lent(now).map(|lent| lent.id).collect();
         if let Some(fresh) = self.dispatch.pace_mut(domain, now) {
             *fresh = pace;
         }
@@ -237,11 +243,15 @@ impl State {
             grants: 0,
             out: 0,
             unsettled: 0,
+            lent,
             wanted: false,
             changes: 0,
             saved: 0,
             must_save: 0,
         };
+        if !tenure.lent.is_empty() {
+            self.lent.insert(id);
+        }
         self.tenures.insert(id, tenure);
         self.keys.insert(hold.key, id);
         id
@@ -289,6 +299,7 @@ impl State {
         self.keys.remove(&tenure.hold.key);
         self.unsaved.remove(&id);
         self.wanted.remove(&id);
+        self.lent.remove(&id);
         Some((tenure, pace, waiters))
     }
 

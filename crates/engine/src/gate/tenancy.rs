@@ -17,9 +17,9 @@ use comity_store::{LEASE, Store, StoreError};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, RwLock, mpsc, watch};
 
-use super::Gate;
 use super::state::{self, Tenure};
 use super::upkeep::{MARGIN, upkeep};
+use super::{Gate, lease};
 use crate::clock::Clock;
 use crate::event::{Event, Events};
 use crate::lock;
@@ -177,7 +177,7 @@ impl Gate {
         if state.is_closed() || state.life != taker.life {
             return Err(Box::new(taken));
         }
-        let Taken { domain, hold, kept, steering, left } = taken;
+        let Taken { domain, hold, kept, steering, left, lent } = taken;
         let now = self.now();
         let crawl_delay = state.crawl_delay(host);
         let terms = Terms { rule, crawl_delay };
@@ -198,12 +198,14 @@ impl Gate {
                     ours.restore_server_until(until, stated_at, now);
                 }
                 ours.lost(latest.min(now));
+                ours.lend_held(now);
                 (ours, None)
             }
             Ok(pace) => (pace, None),
             // What cannot be read is lost, and lost state costs time, never politeness (B77).
             Err(error) => (Pace::inherit(terms, &kept, lost, now).unwrap_or_default(), Some(error)),
         };
+        pace.restore_lent(terms, &lent, now);
         if steering.pinned {
             pace.pin(Pinned::Yes);
         }
@@ -344,6 +346,7 @@ impl Gate {
             HandsOff::Stop => Parting::Stop,
             HandsOff::Pass => Parting::HandOver,
         };
+        let settled = lease::settled(&self.0);
         let left = {
             let mut state = self.lock();
             let crawl_delays = std::mem::take(&mut state.crawl_delays);
@@ -370,6 +373,7 @@ impl Gate {
         let _nobody = tenancy.takings.write().await;
         tenancy.store.save(tenancy.holder(), saved).await?;
         self.0.events.add_up(&*tenancy.store).await?;
+        tenancy.forget_lent(settled).await?;
         tenancy.store.release(tenancy.holder(), released, now).await?;
         tenancy.store.deregister(tenancy.holder(), now).await
     }

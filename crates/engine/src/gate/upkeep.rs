@@ -12,7 +12,7 @@ use comity_store::{LEASE, StoreError};
 
 use super::state::{self, State};
 use super::tenancy::{Tenancy, register};
-use super::{Gate, Inner};
+use super::{Gate, Inner, lease};
 use crate::event::Event;
 use crate::lock;
 
@@ -48,6 +48,7 @@ pub(super) async fn upkeep(gate: Weak<Inner>) {
             save(&inner, tenancy, flush).await?;
             if flush {
                 flushed_at = now;
+                tenancy.forget_lent(lease::settled(&inner)).await?;
                 inner.events.add_up(&*tenancy.store).await?;
             }
             // Not in the first moments: most commands are over by then.
@@ -228,7 +229,7 @@ async fn hand_over(
     tenancy: &Tenancy,
     swept_at: &mut Timestamp,
 ) -> Result<(), StoreError> {
-    let mut released = Vec::new();
+    let (mut released, mut settled) = (Vec::new(), Vec::new());
     {
         let mut state = inner.lock();
         let now = inner.clock.now();
@@ -245,8 +246,10 @@ async fn hand_over(
             if state.tenures.get(&id).is_none_or(|tenure| tenure.unsettled > 0 || tenure.out > 0) {
                 continue;
             }
+            let over = state.settled_leases(id, now);
             // The senders of callers that wait go with the waiters: they ask anew.
             let Some((tenure, pace, waiters)) = state.part(id) else { continue };
+            settled.extend(over);
             let saved = state::saved(tenure.hold, &pace);
             released.push((
                 tenure.domain,
@@ -265,6 +268,7 @@ async fn hand_over(
         rows.push(row);
         waiting.push((domain, waiters));
     }
+    tenancy.forget_lent(settled).await?;
     tenancy.store.release(tenancy.holder(), rows, inner.clock.now()).await?;
     for (domain, waiters) in waiting {
         inner.events.tell(&Event::HandedOver { domain: &domain });

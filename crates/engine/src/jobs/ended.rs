@@ -3,10 +3,10 @@
 use comity_core::domain::Domain;
 use comity_core::outcome::Outcome;
 use comity_core::pace::Standing;
-use comity_core::retry;
+use comity_core::retry::{self, Spent, Verdict};
 use comity_core::task::{JobStep, TaskStep};
 use comity_core::time::Timestamp;
-use comity_store::tasks::{Attempt, Step};
+use comity_store::tasks::{Attempt, Step, TaskRow};
 
 use super::errand::Trip;
 use super::page::Begun;
@@ -15,6 +15,7 @@ use super::unwritable;
 use crate::archive::{ArchiveError, Kept};
 use crate::attempt::{Ended, Head, Next, Read, next_hop, redirected_lead};
 use crate::gate::Permit;
+use crate::transport::TransportError;
 
 impl Trip {
     /// Its attempt ended, and is recorded.
@@ -40,10 +41,13 @@ impl Trip {
                     let step = Step::Failed { error: cause.to_string(), status: None };
                     return self.settle(step, Some(tenant));
                 }
-                // One that made way for others did not get its full time, which is not the site's doing.
-                let is_ours = matches!(cause, crate::transport::TransportError::GivenUp);
-                let standing = if is_ours { Standing::Late } else { standing };
-                self.judged(&permit, tenant, outcome, standing, None, cause.to_string());
+                let (spent, retries_max) = self.spent();
+                let verdict = match cause {
+                    // It did not get its full time, which is not the site's doing.
+                    TransportError::GivenUp => retry::judge_forgivable(spent, retries_max),
+                    _ => retry::judge(outcome, standing, spent, retries_max),
+                };
+                self.judged(&permit, tenant, verdict, None, cause.to_string());
             }
             Read::Whole | Read::Cut => {
                 self.note(&permit, outcome, status);
@@ -76,7 +80,9 @@ impl Trip {
             None if outcome == Outcome::Success => self.done(tenant, status, Kept::default()),
             None => {
                 let error = format!("status {status}");
-                self.judged(permit, tenant, outcome, standing, Some(status), error);
+                let (spent, retries_max) = self.spent();
+                let verdict = retry::judge(outcome, standing, spent, retries_max);
+                self.judged(permit, tenant, verdict, Some(status), error);
             }
         }
     }
@@ -93,25 +99,30 @@ impl Trip {
         self.settle(Step::Done { status, bytes, file, content_type }, Some(tenant));
     }
 
+    /// What the task has spent on failures, and how many retries it may spend.
+    fn spent(&self) -> (Spent, u32) {
+        let TaskRow { retries, forgiven, .. } = self.row;
+        (Spent { retries, forgiven }, self.pool.settings.max_retries)
+    }
+
     /// Tried again, or given up.
     fn judged(
         self: Box<Self>,
         permit: &Permit,
         tenant: Tenant,
-        outcome: Outcome,
-        standing: Standing,
+        verdict: Verdict,
         status: Option<u16>,
         error: String,
     ) {
-        let verdict = retry::judge(outcome, standing, self.row.retries, self.pool.settings.max_retries);
         let step = match verdict.step {
             TaskStep::Retry => {
                 let ready_at = self.pool.gate.next_at(permit);
-                Step::Retry { ready_at, retries: verdict.retries, error }
+                let Spent { retries, forgiven } = verdict.spent;
+                Step::Retry { ready_at, retries, forgiven, error }
             }
-            _ if self.row.retries > 0 => {
-                let tries = self.row.retries + 1;
-                Step::Failed { error: format!("{error} after {tries} attempts"), status }
+            _ if verdict.spent.attempts() > 1 => {
+                let attempts = verdict.spent.attempts();
+                Step::Failed { error: format!("{error} after {attempts} attempts"), status }
             }
             _ => Step::Failed { error, status },
         };

@@ -118,11 +118,11 @@ impl Trip {
             // It is not its time yet, and so no try that is spent; its lane comes back then.
             return self.put_down();
         }
-        let (retries, error) = (self.row.retries, unavailable.to_string());
+        let (retries, forgiven, error) = (self.row.retries, self.row.forgiven, unavailable.to_string());
         let step = match unavailable.again_at {
             // However long ago the file was asked for: no two tries of a page are spent within one wait.
             Some(_) if retries < self.pool.settings.max_retries => {
-                Step::Retry { ready_at: now + LATER, retries: retries + 1, error }
+                Step::Retry { ready_at: now + LATER, retries: retries + 1, forgiven, error }
             }
             _ => Step::Failed { error, status: None },
         };

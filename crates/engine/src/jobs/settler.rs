@@ -167,11 +167,11 @@ fn conclude(pool: &Arc<Inner>, one: One, settled: Settled) -> Concluded {
     if let Some(message) = tripped {
         return Concluded::GivenUp(GivingUp { lane, hold: settle.hold, task: settle.task, message });
     }
-    if let Step::Retry { ready_at, retries, .. } = settle.step
+    if let Step::Retry { ready_at, retries, forgiven, .. } = settle.step
         && !pool.is_over()
         && let Some((hold, domain)) = kept(pool, lane, settle.hold)
     {
-        let row = TaskRow { ready_at, retries, ..row };
+        let row = TaskRow { ready_at, retries, forgiven, ..row };
         Trip::begin(pool, lane, hold, &domain, row);
         return Concluded::Fine;
     }

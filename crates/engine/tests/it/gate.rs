@@ -8,6 +8,7 @@ use comity::status::HeldBack;
 use comity_core::decision::{Decision, Limit};
 use comity_core::domain::Domain;
 use comity_core::intent::Intent;
+use comity_core::pace::LEASE;
 use comity_core::time::Timestamp;
 
 use crate::support::{
@@ -104,7 +105,7 @@ async fn check_overtakes_nobody_and_reserves() {
     let (host, went) = (domain("a.example"), Went::default());
     let (decision, permit) = gate.check(&host, Intent::Fetch).await.unwrap();
     assert!(decision.proceeds());
-    permit.unwrap().leave_open();
+    permit.unwrap().lend(LEASE);
     let (decision, permit) = gate.check(&host, Intent::Fetch).await.unwrap();
     assert_eq!((decision.wait_ms(at(0)), permit.is_none()), (1_000, true));
     went.join(&gate, &host, 0).await;

@@ -156,6 +156,24 @@ async fn tasks_are_tried_as_often_as_allowed() {
     }
 }
 
+/// B23, B79: where many requests were on the wire at once, failures that came late were forgiven for ever: one URL of a
+/// host that hung made 46 attempts.
+#[tokio::test]
+async fn requests_that_fail_together_are_not_tried_for_ever() {
+    for (status, most) in [(500, 3), (429, 5)] {
+        let site = Site::start(move |_| reply(status).after(200)).await;
+        let toml = quick("in_flight = \"unlimited\"\n[job]\nmax_retries = 2\nfailure_threshold = 0\n");
+        let worker = Worker::start(&toml).await;
+        let (ended, job) = worker.fetch(&urls(&site, 1, 12)).await;
+        assert_eq!((ended, job.counts.failed), (Ended::Job(JobState::Done), 12));
+        let paths: std::collections::BTreeSet<String> = site.paths().into_iter().collect();
+        for path in paths {
+            let attempts = site.asked_for(&path).len();
+            assert!((3..=most).contains(&attempts), "{status}: {path} was tried {attempts} times");
+        }
+    }
+}
+
 /// B40: base 4, eleven seconds slower than without learning: two at once, and others as before.
 #[tokio::test]
 async fn fewer_at_once_where_a_site_became_slow() {

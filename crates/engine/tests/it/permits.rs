@@ -4,7 +4,7 @@ use comity::gate::Permit;
 use comity_core::decision::Limit;
 use comity_core::intent::Intent;
 use comity_core::outcome::Outcome;
-use comity_core::pace::{Departure, Pinned};
+use comity_core::pace::{Departure, LEASE, Passed, Pinned};
 use comity_core::time::Span;
 
 use crate::support::{
@@ -153,12 +153,91 @@ async fn departing_moves_the_charge_later_never_earlier() {
     permit.record(&success());
 }
 
+/// B80: a permit that nobody records froze its site for ten minutes.
+#[tokio::test]
+async fn a_permit_that_nobody_records_keeps_its_place_until_its_lease_ends() {
+    let (gate, hands) = manual_gate(ONE_AT_A_TIME);
+    let host = domain("a.example");
+    gate.acquire(&host, Intent::Fetch).await.unwrap().lend(LEASE);
+    hands.advance(ms(12_000));
+    let (decision, _) = gate.check(&host, Intent::Fetch).await.unwrap();
+    let reason = decision.reason().unwrap();
+    assert_eq!((decision.wait_ms(at(12_000)), reason.limit.as_str()), (48_000, "lease"));
+    let told = "a permit given out 12s ago has not been recorded; its lease ends in 48s";
+    assert_eq!(reason.to_string(), told);
+    let (theirs, there) = (gate.clone(), host.clone());
+    let next = tokio::spawn(async move { theirs.acquire(&there, Intent::Fetch).await.unwrap() });
+    eventually("joining", || waiting(&gate, &host) == 1).await;
+    // Whoever looks on sees what it waits for, and until when.
+    let status = gate.status(5);
+    assert_eq!(status.held_back[0].until(), Some(at(60_000)), "{status:?}");
+    assert!(status.held_back[0].why.contains("not been recorded"), "{status:?}");
+    assert_eq!(gate.look(&host).unwrap().wait, ms(48_000));
+    hands.advance(ms(47_999));
+    a_moment().await;
+    assert!(!next.is_finished());
+    hands.advance(ms(1));
+    assert_eq!(soon("the next one", next).await.unwrap().started_at(), at(60_000));
+}
+
+/// B80: renewed, released by an operator, given back.
+#[tokio::test]
+async fn a_lease_is_renewed_released_and_given_back() {
+    let (gate, hands) = manual_gate(ONE_AT_A_TIME);
+    let host = domain("a.example");
+    let granted = |permit: &Permit| Passed { id: permit.id(), granted_at: permit.started_at(), took: None };
+    let permit = gate.acquire(&host, Intent::Fetch).await.unwrap();
+    let passed = granted(&permit);
+    permit.lend(LEASE);
+    hands.advance(ms(50_000));
+    assert_eq!(gate.renew(&host, passed, ms(90_000)).await.unwrap(), Some(at(140_000)));
+    hands.advance(ms(89_999));
+    assert!(!gate.check(&host, Intent::Fetch).await.unwrap().0.proceeds());
+    hands.advance(ms(1));
+    let (decision, permit) = gate.check(&host, Intent::Fetch).await.unwrap();
+    assert!(decision.proceeds());
+    assert_eq!(gate.renew(&host, passed, LEASE).await.unwrap(), None, "it has expired");
+    let passed = granted(permit.as_ref().unwrap());
+    permit.unwrap().lend(LEASE);
+    hands.advance(ms(1_000));
+    assert_eq!(gate.release(&host).await.unwrap(), 1);
+    let (decision, permit) = gate.check(&host, Intent::Fetch).await.unwrap();
+    assert!(decision.proceeds());
+    // What was released and is recorded after all still says what the server said.
+    let recorded = gate.record_passed(&host, passed, &retry_after(ms(5_000))).await.unwrap();
+    assert_eq!(recorded.server_until, Some(at(146_000)));
+    let passed = granted(permit.as_ref().unwrap());
+    permit.unwrap().lend(LEASE);
+    assert!(gate.give_back(&host, passed).await.unwrap());
+    assert_eq!(gate.look(&host).unwrap().in_flight, 0);
+}
+
+/// B78, B80: what a process sends itself keeps its place for as long as it takes.
+#[tokio::test]
+async fn a_request_that_takes_long_keeps_its_place() {
+    let (gate, hands) = manual_gate(ONE_AT_A_TIME);
+    let host = domain("a.example");
+    let first = gate.acquire(&host, Intent::Fetch).await.unwrap();
+    let (theirs, there) = (gate.clone(), host.clone());
+    let next = tokio::spawn(async move { theirs.acquire(&there, Intent::Fetch).await.unwrap() });
+    eventually("joining", || waiting(&gate, &host) == 1).await;
+    for _ in 0..40 {
+        hands.advance(ms(60_000));
+        a_moment().await;
+        assert!(!next.is_finished());
+    }
+    assert_eq!(gate.release(&host).await.unwrap(), 0, "an operator releases what was given out, not this");
+    assert!(gate.status(5).held_back[0].until().is_none(), "nobody knows when it is answered");
+    first.record(&success());
+    assert_eq!(soon("the next one", next).await.unwrap().started_at(), at(2_400_000));
+}
+
 /// B25: an answer without a permit settles the oldest open one, and without any it is charged for.
 #[tokio::test]
 async fn answers_nobody_asked_about_are_counted() {
     let (gate, hands) = manual_gate(ONE_AT_A_TIME);
     let host = domain("a.example");
-    let id = gate.acquire(&host, Intent::Fetch).await.unwrap().leave_open();
+    let id = gate.acquire(&host, Intent::Fetch).await.unwrap().lend(LEASE);
     assert!(gate.with_pace(&host, move |pace, _, _| pace.permit(id).is_some()).await.unwrap());
     hands.advance(ms(1_000));
     gate.record_unasked(&host, Intent::Fetch, &success()).await.unwrap();

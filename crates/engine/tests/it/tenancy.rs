@@ -12,7 +12,7 @@ use comity_core::decision::Limit;
 use comity_core::domain::Domain;
 use comity_core::intent::Intent;
 use comity_core::outcome::Outcome;
-use comity_core::pace::{Departure, Passed, Pinned};
+use comity_core::pace::{Departure, LEASE, Passed, Pinned};
 use comity_core::time::{Span, Timestamp};
 use tempfile::TempDir;
 
@@ -208,6 +208,57 @@ async fn the_servers_deadline_is_in_the_store_before_the_next_grant() {
     }
 }
 
+/// B78, B80: permits that a service had given out are not forgotten when it is killed, and end with their leases.
+#[tokio::test]
+async fn permits_that_were_given_out_survive_a_death_until_their_leases_end() {
+    let rule = "[default]\nmin_delay = \"1s\"\nlearning = \"off\"\nin_flight = 2\n";
+    let place = Place::new();
+    let (clock, hands) = by_hand();
+    let doomed = place.doomed(rule, &clock);
+    let mut passed = Vec::new();
+    for lease in [ms(60_000), ms(300_000)] {
+        let permit = doomed.process.ask(&host()).await;
+        passed.push(Passed { id: permit.id(), granted_at: permit.started_at(), took: None });
+        soon("keeping it", permit.keep(lease)).await.unwrap();
+        permit.lend(lease);
+        hands.advance(ms(1_000));
+    }
+    let third = doomed.process.gate.check(&host(), Intent::Fetch).await.unwrap().0;
+    assert_eq!(third.reason().unwrap().limit.as_str(), "lease");
+    doomed.die().await;
+    let heir = place.process(rule, &clock).await;
+    let beats = Beats::of(&heir.gate);
+    let told = |wait: u64| format!("lease {wait}");
+    let check = async |now: i64| {
+        let (decision, _) = soon("a check", heir.gate.check(&host(), Intent::Fetch)).await.unwrap();
+        decision.reason().map(|reason| format!("{} {}", reason.limit.as_str(), decision.wait_ms(at(now))))
+    };
+    beats.advance(&hands, ms(4_000)).await;
+    assert_eq!(check(6_000).await, Some(told(54_000)), "two are on the wire, which is all that is allowed");
+    // Recorded at whoever holds the domain now, it makes room at once.
+    soon("a record", heir.gate.record_passed(&host(), passed[1], &success())).await.unwrap();
+    assert_eq!(check(6_000).await, None);
+    // And what was recorded does not come back with the next death.
+    eventually("the row is gone", || rows(&place) == 1).await;
+}
+
+/// B78: where any number may be in flight, nothing is written for it.
+#[tokio::test]
+async fn permits_of_a_domain_without_a_limit_are_not_kept() {
+    let (place, clock) = (Place::new(), Clock::new());
+    let process = place.process(&rule(10), &clock).await;
+    let permit = process.ask(&host()).await;
+    soon("keeping it", permit.keep(LEASE)).await.unwrap();
+    permit.lend(LEASE);
+    assert_eq!(rows(&place), 0);
+}
+
+/// The permits that a store knows of.
+fn rows(place: &Place) -> u32 {
+    let sql = rusqlite::Connection::open(place.0.path().join("comity.db")).unwrap();
+    sql.query_row("SELECT count(*) FROM permits", [], |row| row.get(0)).unwrap()
+}
+
 /// B37, E11: a deadline survives a kill, whoever told of it.
 #[tokio::test]
 async fn the_servers_deadline_survives_a_death() {
@@ -399,7 +450,7 @@ async fn a_record_after_the_lease_was_lost_reaches_whoever_holds_the_domain() {
     let a = place.process(&rule(10), &clock).await;
     let permit = a.ask(&host()).await;
     let passed = Passed { id: permit.id(), granted_at: permit.started_at(), took: None };
-    permit.leave_open();
+    permit.lend(LEASE);
     // Others take it for dead, which it learns when it saves.
     let other = place.open();
     other.deregister(HolderId(1), clock.now()).await.unwrap();

@@ -4,13 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
-use comity::core::decision::{Limit, Reason};
+use comity::core::decision::{Decision, Limit, Reason};
 use comity::core::domain::Domain;
 use comity::core::intent::Intent;
 use comity::core::time::{Span, Timestamp};
 use comity::gate::{self, Gate, GateError};
+use comity::store::StoreError;
 
 use super::host;
+use super::lease::lease;
 use crate::body::{Json, in_time};
 use crate::live::{Arrival, Live};
 use crate::permit::Permit;
@@ -28,7 +30,7 @@ pub(crate) async fn check(
 ) -> Result<Json<wire::Decision>, Problem> {
     let asked = Asked::read(&ask)?;
     let (live, reason, permit) = check_one(&service, &asked, service.now() + HANDOVER).await?;
-    Ok(Json(decision(&live, &asked.host, reason, permit, Span::ZERO)))
+    Ok(Json(decision(&live, &asked, reason, permit, Span::ZERO)))
 }
 
 /// Many at once; answered in the order they were asked.
@@ -52,7 +54,7 @@ pub(crate) async fn check_batch(
     }
     // Permits go out with the whole answer: of a caller that hangs up before, nothing stays on the wire (B11).
     let told = asked.iter().zip(made).map(|(asked, made)| match made {
-        Ok((live, reason, permit)) => decision(&live, &asked.host, reason, permit, Span::ZERO),
+        Ok((live, reason, permit)) => decision(&live, asked, reason, permit, Span::ZERO),
         Err(problem) => undecided(&asked.host, &problem),
     });
     Ok(Json(wire::Decisions { results: told.collect() }))
@@ -65,11 +67,11 @@ pub(crate) async fn peek(
     State(service): State<Service>,
     Json(ask): Json<wire::Ask>,
 ) -> Result<Json<wire::Decision>, Problem> {
-    let Asked { host, intent } = Asked::read(&ask)?;
+    let asked = Asked::read(&ask)?;
     let live = service.live()?;
-    live.recall(&host).await;
-    let (reason, as_of) = live.gate.peek_as_of(&host, intent).await?;
-    Ok(Json(decision(&live, &host, reason, None, Span::ZERO).as_of(as_of)))
+    live.recall(&asked.host).await;
+    let (reason, as_of) = live.gate.peek_as_of(&asked.host, asked.intent).await?;
+    Ok(Json(decision(&live, &asked, reason, None, Span::ZERO).as_of(as_of)))
 }
 
 /// Waits in line until a request may leave, or for as long as the caller allows.
@@ -81,8 +83,8 @@ pub(crate) async fn acquire(
     Json(ask): Json<wire::Acquire>,
 ) -> Result<Json<wire::Decision>, Problem> {
     let max_wait_ms = ask.max_wait_ms.unwrap_or(MAX_WAIT_MS);
-    let wire::Acquire { url, domain, intent, .. } = ask;
-    let asked = Asked::read(&wire::Ask { url, domain, intent })?;
+    let wire::Acquire { url, domain, intent, lease_ms, .. } = ask;
+    let asked = Asked::read(&wire::Ask { url, domain, intent, lease_ms })?;
     let began = service.now();
     let max_wait = Span::from_millis(max_wait_ms).min(service.live()?.config.serve.max_wait);
     let until = began + max_wait;
@@ -95,7 +97,7 @@ pub(crate) async fn acquire(
         // An operator closed the domain until it is resumed: nobody waits in line for that.
         if let Some(reason) = closed {
             service.metrics().decided_as("refuse", reason.limit.as_str());
-            return Ok(Json(decision(&live, &asked.host, Some(reason), None, Span::ZERO)));
+            return Ok(Json(decision(&live, &asked, Some(reason), None, Span::ZERO)));
         }
         let waiting = tokio::time::timeout(left(), live.gate.acquire_since(&asked.host, asked.intent, began));
         let granted = tokio::select! {
@@ -105,11 +107,16 @@ pub(crate) async fn acquire(
         };
         let waited = service.now().since(began);
         match granted {
-            Ok(Ok(permit)) => {
-                service.metrics().decided_as("proceed", "none");
-                service.metrics().waited(waited);
-                return Ok(Json(decision(&live, &asked.host, None, Some(permit), waited)));
-            }
+            Ok(Ok(permit)) => match permit.keep(asked.lease).await {
+                Ok(()) => {
+                    service.metrics().decided_as("proceed", "none");
+                    service.metrics().waited(waited);
+                    return Ok(Json(decision(&live, &asked, None, Some(permit), waited)));
+                }
+                // The domain went to another process this very moment: it is waited for again.
+                Err(GateError::Store(StoreError::Lost)) => {}
+                Err(error) => return Err(error.into()),
+            },
             // Another gate takes its place in a moment, or the service stops.
             Ok(Err(GateError::Closed)) => {
                 if service.next_gate(&live).await.is_err() {
@@ -120,7 +127,7 @@ pub(crate) async fn acquire(
             // The time is up: what is left to wait, or the slot if it came free this very moment.
             Err(_) => {
                 let (live, reason, permit) = check_one(&service, &asked, service.now() + BRIEFLY).await?;
-                return Ok(Json(decision(&live, &asked.host, reason, permit, waited)));
+                return Ok(Json(decision(&live, &asked, reason, permit, waited)));
             }
         }
     }
@@ -142,12 +149,13 @@ async fn closed_for_good(live: &Live, asked: &Asked) -> Result<Option<Reason>, P
 struct Asked {
     host: Domain,
     intent: Intent,
+    lease: Span,
 }
 
 impl Asked {
     fn read(ask: &wire::Ask) -> Result<Self, Problem> {
         let host = host(ask.url.as_deref(), ask.domain.as_deref())?;
-        Ok(Self { host, intent: ask.intent.unwrap_or_default().into() })
+        Ok(Self { host, intent: ask.intent.unwrap_or_default().into(), lease: lease(ask.lease_ms)? })
     }
 }
 
@@ -162,11 +170,13 @@ async fn check_one(
         let live = service.live()?;
         let _room = prepare(&live, &asked.host).await?;
         let left = Duration::from(until.since(service.now()));
-        match in_time(left, live.gate.check(&asked.host, asked.intent)).await {
+        match in_time(left, check_and_keep(&live.gate, asked)).await {
             Ok(Ok((made, permit))) => {
                 service.metrics().decided(&made);
                 return Ok((live.clone(), made.reason().copied(), permit));
             }
+            // The domain went to another process this very moment.
+            Ok(Err(GateError::Store(StoreError::Lost))) => {}
             Ok(Err(GateError::Closed)) => service.next_gate(&live).await?,
             Ok(Err(error)) => return Err(error.into()),
             // Another process holds it and has requests on the wire: it hands it over when they are answered.
@@ -177,6 +187,15 @@ async fn check_one(
             }
         }
     }
+}
+
+/// A decision, and the permit if it says proceed: kept in the store, so that a crash does not forget it.
+async fn check_and_keep(gate: &Gate, asked: &Asked) -> Result<(Decision, Option<gate::Permit>), GateError> {
+    let (made, permit) = gate.check(&asked.host, asked.intent).await?;
+    if let Some(permit) = &permit {
+        permit.keep(asked.lease).await?;
+    }
+    Ok((made, permit))
 }
 
 /// Whether there must be room for a domain that is not held yet.
@@ -226,17 +245,19 @@ async fn prepare<'a>(live: &'a Live, host: &Domain) -> Result<Option<Arrival<'a>
     Ok(arrival)
 }
 
-/// A decision as it is told. A permit that goes out with it stays open until it is recorded or expires.
+/// A decision as it is told. A permit that goes out with it keeps its place until it is recorded or its lease ends.
 fn decision(
     live: &Live,
-    host: &Domain,
+    asked: &Asked,
     reason: Option<Reason>,
     permit: Option<gate::Permit>,
     waited: Span,
 ) -> wire::Decision {
+    let Asked { host, lease, .. } = asked;
     let permit = permit.map(|permit| {
         let (intent, granted_at) = (permit.intent(), permit.started_at());
-        live.mint.write(&Permit { host: host.clone(), id: permit.leave_open(), intent, granted_at })
+        let id = permit.lend(*lease);
+        (live.mint.write(&Permit { host: host.clone(), id, intent, granted_at }), *lease)
     });
     wire::Decision::of(&live.gate.rules().domain(host), reason.as_ref(), permit, waited)
 }

@@ -1,6 +1,6 @@
 //! What can be asked, one file for each kind of thing. Handlers read, ask the engine and write; they decide nothing.
 //!
-//! - `decide`: check, peek, acquire; `record`: what came of it
+//! - `decide`: check, peek, acquire; `record`: what came of it; `lease`: how long permits keep their place
 //! - `domains`, `jobs`, `sources`: looking and steering
 //! - `stream`: server-sent events; `health`: health, metrics, the description of all this
 //!
@@ -10,6 +10,7 @@ pub(crate) mod decide;
 pub(crate) mod domains;
 pub(crate) mod health;
 pub(crate) mod jobs;
+pub(crate) mod lease;
 pub(crate) mod record;
 pub(crate) mod sources;
 pub(crate) mod stream;
@@ -98,6 +99,8 @@ fn router(service: Service) -> Router {
         .route_layer(middleware::from_fn_with_state(service.clone(), known_callers_once));
     let known = Router::new()
         .route("/v1/peek", post(decide::peek))
+        .route("/v1/renew", post(lease::renew))
+        .route("/v1/domains/{domain}/release", post(lease::release))
         .route("/v1/domains", get(domains::list))
         .route("/v1/domains/{domain}", get(domains::show).patch(domains::change).delete(domains::reset))
         .route("/v1/domains/{domain}/explain", get(domains::explain))

@@ -17,6 +17,7 @@ use super::{fits, host};
 use crate::auth::Caller;
 use crate::body::Json;
 use crate::live::Live;
+use crate::permit::Permit;
 use crate::problem::{Kind, Problem};
 use crate::service::Service;
 use crate::wire;
@@ -120,11 +121,15 @@ fn read(live: &Live, caller: Caller, record: &wire::Record, now: Timestamp) -> R
         let what = "a permit alone: it knows its domain and intent";
         return Err(Problem::field("permit", "\"…\"", what));
     }
-    let permit = live.mint.read(text);
-    let permit =
-        permit.ok_or_else(|| Problem::field("permit", "\"…\"", "a permit that this service gave out"))?;
+    let permit = permit(live, text)?;
     let passed = Passed { id: permit.id, granted_at: permit.granted_at, took };
     Ok(Report { host: permit.host, of: Of::Permit(passed), came, took })
+}
+
+/// The permit that a text is.
+pub(super) fn permit(live: &Live, text: &str) -> Result<Permit, Problem> {
+    let expected = "a permit that this service gave out";
+    live.mint.read(text).ok_or_else(|| Problem::field("permit", "\"…\"", expected))
 }
 
 /// The outcome, or what the status and headers come to.

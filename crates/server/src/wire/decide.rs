@@ -47,6 +47,10 @@ pub(crate) struct Ask {
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Intent, required = false)]
     pub(crate) intent: Option<Intent>,
+    /// How long the permit keeps its place, in milliseconds, when nobody records it.
+    #[serde(default, deserialize_with = "whole")]
+    #[schema(value_type = u64, required = false, minimum = 1, maximum = 600000, default = 60000)]
+    pub(crate) lease_ms: Option<u64>,
 }
 
 /// The same, waiting in line.
@@ -65,6 +69,10 @@ pub(crate) struct Acquire {
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Intent, required = false)]
     pub(crate) intent: Option<Intent>,
+    /// How long the permit keeps its place, in milliseconds, when nobody records it.
+    #[serde(default, deserialize_with = "whole")]
+    #[schema(value_type = u64, required = false, minimum = 1, maximum = 600000, default = 60000)]
+    pub(crate) lease_ms: Option<u64>,
     /// How long to wait at most, in milliseconds; the service may allow less.
     #[serde(default, deserialize_with = "whole")]
     #[schema(value_type = u64, required = false, default = 30000)]
@@ -91,6 +99,8 @@ pub struct Decision {
     pub(crate) reason: String,
     /// The right to send it, to record with; null when nothing was reserved.
     pub(crate) permit: Option<String>,
+    /// How long the permit keeps its place when nobody records it; null when nothing was reserved.
+    pub(crate) lease_ms: Option<u64>,
     /// Whose pace it goes by.
     pub(crate) domain: String,
     /// What it waits for, in a word.
@@ -115,15 +125,21 @@ pub(crate) struct Decisions {
 }
 
 impl Decision {
-    /// A decision for `domain`: what keeps the request from leaving, or else its permit, if one was drawn.
-    pub fn of(domain: &Domain, reason: Option<&Reason>, permit: Option<String>, waited: Span) -> Self {
+    /// A decision for `domain`: what keeps the request from leaving, or else its permit and lease, if one was drawn.
+    pub fn of(
+        domain: &Domain,
+        reason: Option<&Reason>,
+        permit: Option<(String, Span)>,
+        waited: Span,
+    ) -> Self {
         let text =
             reason.map_or_else(|| "nothing keeps a request from leaving".to_owned(), Reason::to_string);
         Self {
             proceed: reason.is_none(),
             wait_ms: reason.map_or(0, |reason| reason.wait_ms().max(1)),
             reason: text,
-            permit,
+            lease_ms: permit.as_ref().map(|(_, lease)| lease.as_millis_up()),
+            permit: permit.map(|(permit, _)| permit),
             domain: domain.to_string(),
             limit: reason.map(|reason| reason.limit.as_str()),
             origin: reason.map(|reason| reason.origin().as_str()),
@@ -145,6 +161,7 @@ impl Decision {
             wait_ms: A_MOMENT_MS,
             reason,
             permit: None,
+            lease_ms: None,
             domain: domain.to_string(),
             limit: Some(limit),
             origin: Some("service"),

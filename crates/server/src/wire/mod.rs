@@ -4,6 +4,7 @@
 mod decide;
 mod domains;
 mod jobs;
+mod lease;
 mod record;
 mod sources;
 
@@ -17,6 +18,8 @@ pub(crate) use decide::{Acquire, Ask, Asks, Decisions, Intent};
 pub use domains::Explained;
 pub(crate) use domains::{Domain, DomainChange, Domains, LiveDomain};
 pub(crate) use jobs::{Added, Job, JobUrl, Jobs, NewJob, NewTasks, Trouble};
+pub use lease::Released;
+pub(crate) use lease::{Renew, Renewed};
 pub use record::Recorded;
 pub(crate) use record::{Record, Recordeds, Records, RetryAfter};
 pub(crate) use sources::{Source, Sources};

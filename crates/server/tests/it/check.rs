@@ -16,8 +16,8 @@ async fn a_decision_says_whether_how_long_and_why() {
         yes,
         json!({
             "proceed": true, "wait_ms": 0, "reason": "nothing keeps a request from leaving",
-            "permit": yes["permit"], "domain": "finance.yahoo.com", "limit": null, "origin": null,
-            "refused": false, "waited_ms": 0,
+            "permit": yes["permit"], "lease_ms": 60_000, "domain": "finance.yahoo.com", "limit": null,
+            "origin": null, "refused": false, "waited_ms": 0,
         })
     );
     served.advance(ms(520)).await;
@@ -25,7 +25,7 @@ async fn a_decision_says_whether_how_long_and_why() {
         served.check("finance.yahoo.com").await,
         json!({
             "proceed": false, "wait_ms": 1480, "reason": "minimum delay 2000 ms: last request 520 ms ago",
-            "permit": null, "domain": "finance.yahoo.com", "limit": "min_delay", "origin": "rule",
+            "permit": null, "lease_ms": null, "domain": "finance.yahoo.com", "limit": "min_delay", "origin": "rule",
             "refused": false, "waited_ms": 0,
         })
     );

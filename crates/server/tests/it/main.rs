@@ -18,6 +18,7 @@ mod events;
 mod health;
 mod input;
 mod jobs;
+mod lease;
 mod record;
 mod reload;
 mod restart;

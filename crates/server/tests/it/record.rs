@@ -177,24 +177,20 @@ async fn without_a_permit_the_oldest_of_that_intent_is_settled() {
     assert_eq!(decided(&served.check("a.example").await), "wait 1000 (min_delay)");
 }
 
-/// B25: a permit that is never recorded frees the wire after ten minutes; its slot stays charged.
+/// B25, B80: a permit that is never recorded frees the wire when its lease ends; its slot stays charged.
 #[tokio::test]
 async fn a_permit_expires_and_its_slot_stays_charged() {
     let served =
         serve("[default]\nmin_delay = \"1s\"\nin_flight = 1\nburst = 2\nburst_window = \"20m\"\n").await;
     let permit = served.permit("a.example").await;
     assert_eq!(
-        play(
-            &served,
-            "a.example",
-            "1s check | 599999ms check | 600s check B | 601s success of B | 601s check"
-        )
-        .await,
-        "wait 599000 (in_flight) | wait 1 (in_flight) | proceed | fresh | wait 599000 (burst)"
+        play(&served, "a.example", "1s check | 59999ms check | 60s check B | 61s success of B | 61s check")
+            .await,
+        "wait 59000 (lease) | wait 1 (lease) | proceed | fresh | wait 1139000 (burst)"
     );
-    // Nobody waited for it any more: its failure counts for nothing, but what the server asks for goes.
+    // Nobody waited for it any more, but what it says still counts.
     let late = served.record(json!({ "permit": permit, "status": 429, "retry_after": 1_000 })).await;
-    assert_eq!(recorded(&late), "late, held to 1601s");
+    assert_eq!(recorded(&late), "fresh, held to 1061s");
     let again = served.record(json!({ "permit": permit, "status": 429, "retry_after": 5_000 })).await;
     assert_eq!(recorded(&again), "repeated", "once is enough");
 }

@@ -26,8 +26,8 @@ async fn whoever_waits_in_line_is_answered() {
             decision,
             json!({
                 "proceed": false, "wait_ms": 1_000, "reason": "the service stops; ask again when it is back",
-                "permit": null, "domain": "a.example", "limit": "stopping", "origin": "service",
-                "refused": false, "waited_ms": 0,
+                "permit": null, "lease_ms": null, "domain": "a.example", "limit": "stopping",
+                "origin": "service", "refused": false, "waited_ms": 0,
             })
         );
     }

@@ -193,8 +193,11 @@ fn late_answers_change_nothing_but_a_longer_deadline() {
     let free = || json!({ "in_flight": "unlimited", "min_delay": "0s" });
     let late_success = "start as A | start as B | 1 500 of A | n | 2 200 of B | n";
     assert_eq!(with("archiver", free(), late_success), "0 | 0 | n 1 | n 1");
-    let late_failure = "start as A | start as B | 1 500 of A | 2 timeout of B | n | hold | retries B";
+    let late_failure = "start as A | start as B | 1 500 of A | 2 429 of B | n | hold | retries B";
     assert_eq!(with("archiver", free(), late_failure), "0 | 0 | n 1 | hold 6 | retries 0");
+    // Only a 429 is forgiven (B79).
+    let late_timeout = "start as A | start as B | 1 500 of A | 2 timeout of B | n | hold | retries B";
+    assert_eq!(with("archiver", free(), late_timeout), "0 | 0 | n 1 | hold 6 | retries 1");
     // At the very moment of the penalty a request is no longer before it.
     let same_moment = "start as A | 1 start as B | 1 500 of A | 2 500 of B | n";
     assert_eq!(with("archiver", free(), same_moment), "0 | 1 | n 2");
@@ -233,7 +236,8 @@ fn a_request_starts_when_it_is_written() {
 /// B25: a permit is charged once, whether its answer is recorded or not
 #[test]
 fn an_unrecorded_permit_stays_charged_and_expires() {
-    assert_eq!(run("archiver", ANY, "start | 1 ask | 600 ask"), "0 | wait 599s (in_flight) | proceed");
+    let script = "start as A | lend 600 of A | 1 ask | 600 ask";
+    assert_eq!(run("archiver", ANY, script), "0 | wait 599s (lease) | proceed");
     // Without a permit the oldest open one of that intent is settled; nothing more is charged.
     assert_eq!(run("archiver", ANY, "start | 0.5 unasked 200 | 1 ask"), "0 | proceed");
     // If there is none, it is charged now.
@@ -320,7 +324,7 @@ fn requests_on_the_wire_are_limited() {
     let script = "start as A | start as B | 1 ask | 2 200 of A | ask | 3 ask";
     assert_eq!(
         with("archiver", two(), script),
-        "0 | 0 | wait 599s (in_flight) | proceed | wait 597s (in_flight)"
+        "0 | 0 | wait 59s (in_flight) | proceed | wait 57s (in_flight)"
     );
     assert_eq!(
         with("archiver", json!({ "in_flight": "unlimited", "min_delay": "0s" }), "start x3"),

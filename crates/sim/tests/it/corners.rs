@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 
 use crate::behaviours::{ANY, with};
 
-/// B20, B25, B78: a permit that expired while it waited to depart is on the wire once it does
+/// B20, B25, B78: a permit that is held keeps its place, however long it waits to depart
 #[test]
-fn an_expired_permit_that_departs_counts_again() {
+fn a_permit_that_departs_late_counts() {
     let script = "start as A | 0.5 start as B | 0.6 429 retry-after=900 of B | 1 depart of A | 900.6 start as C \
                   | 902.1 depart of A | 902.2 429 retry-after=900 of A | hold | n";
     assert_eq!(
@@ -21,11 +21,51 @@ fn an_expired_permit_that_departs_counts_again() {
     );
 }
 
-/// B20: an answer that comes after its permit expired still moves the server's deadline, and nothing else
+/// B80: a permit that nobody records keeps its place until its lease ends, and no longer
 #[test]
-fn an_answer_after_the_expiry_is_late() {
-    let script = "start as A | 700 ask as B | 701 429 retry-after=60 of A | hold | n | streaks";
-    assert_eq!(run("standard", ANY, script), "0 | proceed | hold 761 | n 0 | streaks 0/0");
+fn a_lease_that_ends_frees_the_site() {
+    let script = "start as A | lend 60 of A | 12 ask | 59.9 ask | 60 ask as B";
+    assert_eq!(run("standard", ANY, script), "0 | wait 48s (lease) | wait 0.1s (lease) | proceed");
+    let script = "start as A | lend 600 of A | 3 ask | release | ask as B | learned | hold";
+    let said = run("standard", ANY, script);
+    assert_eq!(said, "0 | wait 597s (lease) | released 1 | proceed | learned 0 floor 0 | hold none");
+}
+
+/// B78, B80: what a process holds itself is not shortened by leases
+#[test]
+fn a_request_under_way_keeps_its_place() {
+    let script = "start as A | 59 ask | 61 ask | 700 ask | 701 200 of A | ask";
+    let said = "0 | wait 1s (in_flight) | wait 59s (in_flight) | wait 20s (in_flight) | proceed";
+    assert_eq!(run("standard", ANY, script), said);
+}
+
+/// B80: an operator who releases a site forgets nothing of it
+#[test]
+fn releasing_forgets_nothing() {
+    let script = "start as A | 0.1 429 retry-after=30 of A | 40 start as B | lend 60 of B | 42 release | learned \
+                  | n | spacing | 43 ask";
+    let said = run("standard", ANY, script);
+    assert_eq!(said, "0 | 40 | released 1 | learned 2 floor 0 | n 1 | spacing 2 | proceed");
+}
+
+/// B20, B25, B80: an answer that comes after the lease of its permit ended still counts, once
+#[test]
+fn an_answer_after_the_lease_counts() {
+    let script =
+        "start as A | lend 60 of A | 700 ask as B | 701 429 retry-after=60 of A | hold | n | streaks";
+    assert_eq!(run("standard", ANY, script), "0 | proceed | hold 761 | n 1 | streaks 0/1");
+}
+
+/// B80: a permit that was lent, or that a process held when it passed the site on, ends with its lease for the next
+/// holder too
+#[test]
+fn leases_survive_a_hand_over_and_a_stop() {
+    for how in ["handover", "stop"] {
+        let lent = format!("start as A | lend 60 of A | 20 {how} | ask | 60 ask");
+        assert_eq!(run("standard", ANY, &lent), "0 | wait 40s (lease) | proceed", "{how}");
+        let held = format!("start as A | 20 {how} | ask | 80 ask");
+        assert_eq!(run("standard", ANY, &held), "0 | wait 60s (lease) | proceed", "{how}");
+    }
 }
 
 /// B23, B24: a late failure ends the run of successes, though it changes nothing else
@@ -129,9 +169,11 @@ fn a_pace_goes_idle() {
     let (rule, mut pace) = (Rule::default(), Pace::default());
     let (terms, at) = (Terms::from(&rule), Timestamp::from_secs);
     assert!(pace.is_idle(terms, at(0)));
-    pace.admit(terms, Intent::Fetch, at(0));
-    assert!(!pace.is_idle(terms, at(599)));
-    assert!(pace.is_idle(terms, at(600)));
+    let id = pace.admit(terms, Intent::Fetch, at(0)).permit().unwrap().id();
+    assert!(!pace.is_idle(terms, at(86_400)), "a request that is under way");
+    pace.lend(id, Span::from_secs(60), at(0));
+    assert!(!pace.is_idle(terms, at(59)));
+    assert!(pace.is_idle(terms, at(60)));
     pace.record_unasked(terms, Intent::Fetch, &comity_core::outcome::Outcome::ServerError.into(), at(700));
     assert!(!pace.is_idle(terms, at(3_600)), "the ladder is remembered");
     assert!(pace.is_idle(terms, at(700 + 86_400)));

@@ -207,8 +207,14 @@ impl Tx<'_> {
             };
             let (kept, steering) = kept(row, 3)?;
             let hold = Hold { key: DomainKey(id), epoch: row.get(1)? };
-            Ok(Taken { domain: domain_of(row, 0)?, hold, kept, steering, left })
+            Ok(Taken { domain: domain_of(row, 0)?, hold, kept, steering, left, lent: Vec::new() })
         })?;
+        let lent = match taken.left {
+            // What a pace holds it knows itself.
+            LeftBehind::Died { .. } => self.lent(id, now)?,
+            _ => Vec::new(),
+        };
+        let taken = Taken { lent, ..taken };
         Ok(Take::Taken(Box::new(taken)))
     }
 

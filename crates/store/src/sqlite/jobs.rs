@@ -230,7 +230,7 @@ impl Tx<'_> {
         let gave_up = format!("{GAVE_UP}*");
         for (state, only) in [("failed", "*"), ("skipped", JOB_ENDED), ("skipped", &gave_up)] {
             let sql =
-                "UPDATE tasks SET state = 'waiting', retries = 0, hops = 0, at_url = NULL, ready_us = ?4,
+                "UPDATE tasks SET state = 'waiting', retries = 0, forgiven = 0, hops = 0, at_url = NULL, ready_us = ?4,
                 lane_id = coalesce(home_lane_id, lane_id), home_lane_id = NULL
                 WHERE id IN (SELECT id FROM tasks WHERE job_id = ?1 AND state = ?2
                     AND state IN ('failed', 'skipped') AND coalesce(error, '') GLOB ?5 LIMIT ?3)";

@@ -26,6 +26,7 @@ mod holders;
 mod identity;
 mod items;
 mod jobs;
+mod permits;
 mod place;
 mod reader;
 mod robots;

@@ -56,7 +56,7 @@ fn version(connection: &Connection) -> rusqlite::Result<i64> {
 }
 
 /// What each version added; never changed once released.
-const MIGRATIONS: [&str; 8] = [JOBS, SOURCES, SHARED, WIKIS, STATUS, IDENTITY, LOOKING, TIMELINE];
+const MIGRATIONS: [&str; 9] = [JOBS, SOURCES, SHARED, WIKIS, STATUS, IDENTITY, LOOKING, TIMELINE, LEASES];
 
 /// What everybody on one store shares: secrets, and what was counted.
 const SHARED: &str = "
@@ -133,6 +133,22 @@ INSERT INTO timeline SELECT 'before', 0, last_us, last_us FROM (SELECT max(
     (SELECT coalesce(max(until_us) - 10000000, 0) FROM holders),
     (SELECT coalesce(max(released_us), 0) FROM domains),
     (SELECT coalesce(max(started_us), 0) FROM scrape_logs)) AS last_us) WHERE last_us > 0;
+";
+
+/// Permits that were lent, so that a domain is not asked by more than its rule allows after a crash; how often a failure
+/// of a task spent no retry.
+const LEASES: &str = "
+CREATE TABLE permits (
+    domain_id INTEGER NOT NULL,
+    id INTEGER NOT NULL,
+    intent TEXT NOT NULL,
+    granted_us INTEGER NOT NULL,
+    until_us INTEGER NOT NULL,
+    PRIMARY KEY (domain_id, id)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX permits_until ON permits (until_us);
+
+ALTER TABLE tasks ADD COLUMN forgiven INTEGER NOT NULL DEFAULT 0;
 ";
 
 /// Domains, jobs, tasks.

@@ -203,7 +203,8 @@ impl Tx<'_> {
 
     pub(super) fn read_lane(&self, refill: Refill) -> rusqlite::Result<Vec<TaskRow>> {
         let Refill { lane, after, limit } = refill;
-        let sql = "SELECT id, url, lead, at_url, hops, retries, ready_us, item_id, source_id FROM tasks
+        let sql =
+            "SELECT id, url, lead, at_url, hops, retries, ready_us, item_id, source_id, forgiven FROM tasks
             WHERE lane_id = ?1 AND state = 'waiting' AND (ready_us, id) > (?2, ?3)
             ORDER BY ready_us, id LIMIT ?4";
         let (ready, id) = after.map_or((i64::MIN, 0), |after| (us(after.ready_at), after.task.0 as i64));
@@ -345,10 +346,11 @@ impl Tx<'_> {
             Step::Done { status, bytes, .. } => end("done", Some(*status), Some(*bytes as i64), None)?,
             Step::Failed { error, status } => end("failed", *status, None, Some(error))?,
             Step::Skipped { reason } => end("skipped", None, None, Some(reason))?,
-            Step::Retry { ready_at, retries, error } => {
-                let sql = "UPDATE tasks SET ready_us = ?2, retries = ?3, error = ?4
+            Step::Retry { ready_at, retries, forgiven, error } => {
+                let sql = "UPDATE tasks SET ready_us = ?2, retries = ?3, forgiven = ?4, error = ?5
                     WHERE id = ?1 AND state = 'waiting'";
-                self.sql.prepare_cached(sql)?.execute(params![id, us(*ready_at), retries, error])?
+                let row = params![id, us(*ready_at), retries, forgiven, error];
+                self.sql.prepare_cached(sql)?.execute(row)?
             }
             Step::Postpone { ready_at } => {
                 let sql = "UPDATE tasks SET ready_us = ?2 WHERE id = ?1 AND state = 'waiting'";
@@ -456,6 +458,7 @@ fn task_of(row: &Row<'_>) -> rusqlite::Result<TaskRow> {
         at_url: row.get(3)?,
         hops: row.get(4)?,
         retries: row.get(5)?,
+        forgiven: row.get(9)?,
         ready_at: at(row.get(6)?),
         scrapes: row
             .get::<_, Option<i64>>(7)?

@@ -82,6 +82,7 @@ impl Tx<'_> {
                 floor_confirmed_us = floor_confirmed_us + ?1, released_us = released_us + ?1",
             "UPDATE holders SET since_us = since_us + ?1, until_us = until_us + ?1, died_us = died_us + ?1",
             "UPDATE identity SET restored_us = restored_us + ?1 WHERE restored_us > 0",
+            "UPDATE permits SET granted_us = granted_us + ?1, until_us = until_us + ?1",
         ] {
             self.sql.execute(sql, [by])?;
         }

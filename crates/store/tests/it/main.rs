@@ -17,6 +17,7 @@ mod holders;
 mod holding;
 mod items;
 mod jobs;
+mod lending;
 mod overlap;
 mod private;
 mod process;
@@ -61,6 +62,10 @@ macro_rules! promises {
                     what_somebody_wants_is_handed_over_even_by_one_that_stops,
                     whoever_wanted_it_comes_first,
                     the_wish_of_the_dead_blocks_nobody;
+                lending:
+                    a_permit_that_was_lent_comes_back_after_a_death,
+                    a_permit_that_is_over_does_not_come_back,
+                    a_hold_that_ended_lends_nothing;
                 forgetting:
                     a_domain_with_nothing_learned_is_forgotten,
                     whatever_is_worth_keeping_stays,
@@ -112,6 +117,7 @@ macro_rules! promises {
                     a_hold_that_ended_settles_nothing,
                     a_postponed_task_spends_nothing,
                     one_attempt_that_fails_is_no_retry,
+                    what_was_forgiven_is_remembered,
                     a_moved_task_is_claimed_where_it_went,
                     a_moved_task_is_no_longer_its_former_holders,
                     a_hold_settles_tasks_of_its_own_domain_only,

@@ -198,7 +198,7 @@ pub(crate) fn skipped() -> Step {
 }
 
 pub(crate) fn retry(ready_at: Timestamp) -> Step {
-    Step::Retry { ready_at, retries: 1, error: "status 429".to_owned() }
+    Step::Retry { ready_at, retries: 1, forgiven: 0, error: "status 429".to_owned() }
 }
 
 pub(crate) fn moved(to: &str) -> Step {

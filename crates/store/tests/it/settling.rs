@@ -107,6 +107,19 @@ pub(crate) async fn a_postponed_task_spends_nothing(backend: Backend) {
     assert_eq!((row.retries, row.hops, row.ready_at), (1, 0, at(20)));
 }
 
+/// B79: how often a failure spent no retry is known to whoever goes on with the task.
+pub(crate) async fn what_was_forgiven_is_remembered(backend: Backend) {
+    let (one, job, lane) = claimed(&backend).await;
+    let (hold, task) = (hold_of(&lane), lane.tasks[0].id);
+    assert_eq!((lane.tasks[0].retries, lane.tasks[0].forgiven), (0, 0));
+    let step = Step::Retry { ready_at: at(10), retries: 1, forgiven: 2, error: "status 429".to_owned() };
+    assert_eq!(one.settle(job, hold, task, step, at(1)).await, Settled::Yes);
+    backend.kill(one, at(11)).await;
+    let heir = Process::start(&backend, "heir", at(20)).await;
+    let row = heir.claim_one(job, at(20)).await.tasks.into_iter().find(|row| row.id == task).unwrap();
+    assert_eq!((row.retries, row.forgiven), (1, 2));
+}
+
 /// B45
 pub(crate) async fn one_attempt_that_fails_is_no_retry(backend: Backend) {
     let (one, job, lane) = claimed(&backend).await;

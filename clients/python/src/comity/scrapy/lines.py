@@ -16,7 +16,7 @@ from scrapy.http import Response
 from ..aio import AsyncClient
 from ..errors import ComityError, Unavailable
 from ..permit import Permit, Warm
-from ..protocol import IN_LINE, UNRECORDED
+from ..protocol import IN_LINE, LEASE_MAX, UNRECORDED
 from ..types import Decision, Recorded, Report
 from .engine import Engine
 
@@ -78,6 +78,7 @@ class Lines:
         self._engine = Engine(crawler)
         self._client = AsyncClient(settings.get("COMITY_SERVER"), settings.get("COMITY_TOKEN"))
         self._patience = settings.getfloat("COMITY_PATIENCE", 5.0)
+        self._download_timeout = settings.getfloat("DOWNLOAD_TIMEOUT")
         self._away_max = settings.getfloat("COMITY_MAX_AWAY", 300.0)
         self.waiting_max = settings.getint("COMITY_MAX_WAITING", 200)
         self._lines: Dict[str, Line] = {}
@@ -132,12 +133,13 @@ class Lines:
         try:
             response = await (send() if cold else _sent(permit, send))
         except BaseException as error:
-            await self._settle(line, request, permit, error)
+            # Also when it is cancelled once more meanwhile: a permit that stays open keeps others waiting.
+            await asyncio.shield(self._settle(line, request, permit, error))
             raise
         finally:
             self._on_wire.discard(request)
         permit.answered(response.status, response.headers)
-        await self._settle(line, request, permit, None)
+        await asyncio.shield(self._settle(line, request, permit, None))
         if _refuses(response, request.meta.get(OUTCOME)):
             self._refusals.add(response)
         return response
@@ -216,7 +218,7 @@ class Lines:
 
     def _is_long(self, decision: Decision) -> bool:
         # What depends on others may be over at any moment; the wait is only the longest that it can take.
-        return decision.wait > self._patience and decision.limit not in ("in_flight", "line", "changing_hands")
+        return decision.wait > self._patience and decision.limit not in ("in_flight", "lease", "line", "changing_hands")
 
     def _put_back(self, line: Line, wait: float) -> None:
         line.was_put_back, line.closed_until = True, monotonic() + wait
@@ -229,7 +231,7 @@ class Lines:
             try:
                 await self._say_what_is_left(line)
                 intent = request.meta.get(INTENT, "fetch")
-                decision = await self._client.acquire(request.url, intent, max_wait)
+                decision = await self._client.acquire(request.url, intent, max_wait, self._lease(request))
                 if decision.limit != "stopping":
                     return decision
                 pause = 0.5
@@ -244,6 +246,11 @@ class Lines:
                     raise Postponed(str(away)) from away
                 pause = away.retry_after or min(0.5 + (now - away_since) / 4, 10)
             await asyncio.sleep(pause)
+
+    def _lease(self, request: Request) -> float:
+        """As long as Scrapy lets the request take, and some time to record what came of it."""
+        timeout = request.meta.get("download_timeout") or self._download_timeout
+        return float(timeout or LEASE_MAX) + 10.0
 
     def _give_up(self) -> None:
         if not self._gave_up:

@@ -19,7 +19,7 @@ use comity_core::domain::Domain;
 use comity_core::intent::Intent;
 use comity_core::outcome::Outcome;
 use comity_core::pace::Terms;
-use comity_core::retry;
+use comity_core::retry::{self, Spent};
 use comity_core::task::TaskStep;
 use comity_core::time::Span;
 use comity_store::tasks::Lead;
@@ -268,7 +268,7 @@ impl Api {
     ) -> Result<Answered<T>, WikiError> {
         let began = self.gate.clock().now();
         let is_paced = self.gate.rules().rule(&self.host).enabled();
-        let mut retries = 0;
+        let mut spent = Spent::default();
         loop {
             let mut permit = self.turn().await?;
             let cookies = self.session.cookies();
@@ -295,7 +295,7 @@ impl Api {
             };
             let is_one = self.is_one.load(Ordering::Relaxed);
             let retries_max = self.options.retries_max.min(if is_one { u32::MAX } else { FIRST_RETRIES_MAX });
-            let verdict = retry::judge(ended.outcome, ended.standing, retries, retries_max);
+            let verdict = retry::judge(ended.outcome, ended.standing, spent, retries_max);
             // What never was an API does not become one.
             let is_none = matches!(error, WikiError::NotJson { .. }) && !is_one;
             if verdict.step != TaskStep::Retry || is_none || is_final {
@@ -305,9 +305,9 @@ impl Api {
             // waits for what it is told.
             let is_told = taken.is_told && is_paced && self.gate.clock().now().since(began) <= TOLD_MAX;
             if !is_told {
-                retries = verdict.retries;
+                spent = verdict.spent;
             }
-            tracing::warn!(%error, retries, "the wiki is asked again when its pace allows");
+            tracing::warn!(%error, retries = spent.retries, "the wiki is asked again when its pace allows");
             if !is_paced {
                 self.gate.clock().sleep_until(self.gate.clock().now() + UNPACED).await;
             }

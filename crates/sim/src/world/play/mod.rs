@@ -18,7 +18,7 @@ use comity_core::line::{Lane, Place, Waiter};
 use comity_core::outcome::{Answer, Breakdown};
 use comity_core::pace::{Departure, Kept, Terms};
 use comity_core::paces::DomainId;
-use comity_core::retry;
+use comity_core::retry::{self, Spent};
 use comity_core::rule::{Fields, Profile, Rule, RuleTable};
 use comity_core::task::{JobId, TaskState, TaskStep};
 use comity_core::time::{Span, Timestamp};
@@ -105,7 +105,7 @@ struct Saved {
 struct Task {
     host: usize,
     intent: Intent,
-    retries: u32,
+    spent: Spent,
     /// A retry comes back by the time it is ready, also under the next holder.
     ready_at: Timestamp,
     state: TaskState,
@@ -171,7 +171,7 @@ impl<'a> Play<'a> {
                 tasks.push(Task {
                     host,
                     intent,
-                    retries: 0,
+                    spent: Spent::default(),
                     ready_at: Timestamp::MIN,
                     state: TaskState::Waiting,
                     ended: None,
@@ -350,8 +350,8 @@ impl<'a> Play<'a> {
         let retry_at = pace.retry_at(terms, self.tasks[task].intent, now);
         dispatch.ended(attempt.id, &attempt.place, now);
         let verdict =
-            retry::judge(answer.outcome, recorded.standing, self.tasks[task].retries, self.spec.retries_max);
-        self.tasks[task].retries = verdict.retries;
+            retry::judge(answer.outcome, recorded.standing, self.tasks[task].spent, self.spec.retries_max);
+        self.tasks[task].spent = verdict.spent;
         self.tasks[task].state = step(self.tasks[task].state, verdict.step);
         self.over(nth);
         if verdict.step == TaskStep::Retry {

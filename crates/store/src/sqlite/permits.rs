@@ -1,0 +1,68 @@
+//! Permits that were lent.
+
+use comity_core::intent::Intent;
+use comity_core::pace::Lent;
+use comity_core::time::Timestamp;
+use rusqlite::params;
+
+use super::writer::Tx;
+use super::{Sqlite, at, us};
+use crate::domains::{Hold, HolderId};
+use crate::permits::PermitStore;
+use crate::{Reply, StoreError};
+
+impl PermitStore for Sqlite {
+    fn lend(&self, holder: HolderId, hold: Hold, lent: Lent) -> Reply<'_, ()> {
+        let written = self.writer.run(move |tx| tx.lend(holder, hold, &lent));
+        Box::pin(async move { if written.await? { Ok(()) } else { Err(StoreError::Lost) } })
+    }
+
+    fn forget_lent(&self, holder: HolderId, settled: Vec<(Hold, u32)>) -> Reply<'_, ()> {
+        self.writer
+            .run(move |tx| settled.iter().try_for_each(|(hold, id)| tx.forget_lent(holder, *hold, *id)))
+    }
+}
+
+impl Tx<'_> {
+    /// Keeps a permit; false when the hold is no longer valid.
+    fn lend(&self, holder: HolderId, hold: Hold, lent: &Lent) -> rusqlite::Result<bool> {
+        if !self.is_holder(holder)? || !self.holds(holder, hold)? {
+            return Ok(false);
+        }
+        // Each row that is over goes once, so that there are never many more than permits in force.
+        self.sql
+            .prepare_cached("DELETE FROM permits WHERE until_us <= ?1")?
+            .execute([us(lent.granted_at)])?;
+        let sql =
+            "INSERT INTO permits (domain_id, id, intent, granted_us, until_us) VALUES (?1, ?2, ?3, ?4, ?5)
+            ON CONFLICT DO UPDATE SET granted_us = excluded.granted_us, until_us = excluded.until_us";
+        let row = params![hold.key.0, lent.id, lent.intent.as_str(), us(lent.granted_at), us(lent.until)];
+        self.sql.prepare_cached(sql)?.execute(row)?;
+        Ok(true)
+    }
+
+    fn forget_lent(&self, holder: HolderId, hold: Hold, id: u32) -> rusqlite::Result<()> {
+        if self.holds(holder, hold)? {
+            let sql = "DELETE FROM permits WHERE domain_id = ?1 AND id = ?2";
+            self.sql.prepare_cached(sql)?.execute(params![hold.key.0, id])?;
+        }
+        Ok(())
+    }
+
+    /// The permits of a domain whose leases have not ended.
+    pub(super) fn lent(&self, domain: i64, now: Timestamp) -> rusqlite::Result<Vec<Lent>> {
+        let sql = "SELECT id, intent, granted_us, until_us FROM permits
+            WHERE domain_id = ?1 AND until_us > ?2 ORDER BY granted_us, id LIMIT 1024";
+        let mut statement = self.sql.prepare_cached(sql)?;
+        let rows = statement.query_map([domain, us(now)], |row| {
+            Ok(Lent {
+                id: row.get(0)?,
+                // Whatever it is for, it is on the wire.
+                intent: row.get::<_, String>(1)?.parse().unwrap_or(Intent::Fetch),
+                granted_at: at(row.get(2)?),
+                until: at(row.get(3)?),
+            })
+        })?;
+        rows.collect()
+    }
+}
