@@ -223,6 +223,7 @@ impl Stage {
             &["domains", "list"],
             &["domains", "show", &domain],
             &["domains", "set", &domain, "--delay", "5s"],
+            &["domains", "release", &domain],
             &["domains", "reset", &domain],
             &["check", "other.example"],
             &["record", "other.example", "429"],

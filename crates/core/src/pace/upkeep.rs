@@ -129,7 +129,8 @@ impl Pace {
         if let Left::Stopped(_) = left {
             pace.restarted();
         }
-        pace.lend_held(now);
+        // Whoever held permits when it was last heard of does not hold them any more.
+        pace.lend_held(pace.seen_at);
         pace.seed(terms, kept, now);
         if let Some((until, stated_at)) = kept.server {
             pace.restore_server_until(until, stated_at, now);

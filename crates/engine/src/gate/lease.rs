@@ -1,8 +1,8 @@
 //! Permits that leave this process with a lease (B80), and what a store knows of them (B78).
 //!
 //! Where a rule limits how many requests are in flight, a permit is kept in the store before it goes out. Whoever takes
-//! the domain after a crash waits for those whose leases have not ended. Rows of permits that were recorded or released
-//! go with the next flush, and before the domain is handed over.
+//! the domain after a crash waits for those whose leases have not ended. The row of a permit that is recorded or released goes
+//! before that is answered; what is left of them goes with the next flush, and before the domain is handed over.
 
 use comity_core::domain::Domain;
 use comity_core::pace::{Lent, Passed};
@@ -87,7 +87,21 @@ impl Gate {
     /// An operator ends the leases of all permits of a domain, and learns how many there were. Nothing that was learned is
     /// forgotten.
     pub async fn release(&self, host: &Domain) -> Result<usize, GateError> {
-        self.with_pace(host, |pace, _, now| pace.release(now)).await
+        let released = self.with_pace(host, |pace, _, now| pace.release(now)).await?;
+        self.forget_settled(&self.rules().domain(host)).await?;
+        Ok(released)
+    }
+
+    /// Tells the store which permits of a domain are over: after a crash nobody shall wait for one that was recorded.
+    pub(super) async fn forget_settled(&self, domain: &Domain) -> Result<(), StoreError> {
+        let Some(tenancy) = &self.0.tenancy else { return Ok(()) };
+        let settled = {
+            let mut state = self.lock();
+            let id = state.dispatch.paces().find(domain).filter(|id| state.lent.contains(id));
+            let now = self.now();
+            id.map(|id| state.settled_leases(id, now)).unwrap_or_default()
+        };
+        tenancy.forget_lent(settled).await
     }
 }
 

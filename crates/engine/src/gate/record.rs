@@ -50,6 +50,7 @@ impl Gate {
                 let terms = Terms { rule, crawl_delay: state.crawl_delay(host) };
                 (self.record_in(state, &domain, terms, answer, &record)?, life)
             };
+            self.forget_settled(&domain).await?;
             // Whoever is told that a server's word was heard can rely on it, whatever happens to us (B37).
             if recorded.server_until.is_none() {
                 return Ok(recorded);
@@ -82,11 +83,15 @@ impl Gate {
     /// False when it was recorded or expired before.
     pub async fn give_back(&self, host: &Domain, passed: Passed) -> Result<bool, GateError> {
         let domain = self.0.rules.domain(host);
-        let mut state = self.lock_held(&domain, host).await?;
-        let now = self.now();
-        let pace = state.dispatch.pace_mut(&domain, now).ok_or(GateError::Closed)?;
-        let given_back = pace.abandon_passed(passed, now);
-        self.pump(state);
+        let given_back = {
+            let mut state = self.lock_held(&domain, host).await?;
+            let now = self.now();
+            let pace = state.dispatch.pace_mut(&domain, now).ok_or(GateError::Closed)?;
+            let given_back = pace.abandon_passed(passed, now);
+            self.pump(state);
+            given_back
+        };
+        self.forget_settled(&domain).await?;
         if given_back {
             self.0.events.tell(&Event::Abandoned { domain: &domain });
         }

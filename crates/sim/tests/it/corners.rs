@@ -63,8 +63,8 @@ fn leases_survive_a_hand_over_and_a_stop() {
     for how in ["handover", "stop"] {
         let lent = format!("start as A | lend 60 of A | 20 {how} | ask | 60 ask");
         assert_eq!(run("standard", ANY, &lent), "0 | wait 40s (lease) | proceed", "{how}");
-        let held = format!("start as A | 20 {how} | ask | 80 ask");
-        assert_eq!(run("standard", ANY, &held), "0 | wait 60s (lease) | proceed", "{how}");
+        let held = format!("start as A | 20 {how} | ask | 60 ask");
+        assert_eq!(run("standard", ANY, &held), "0 | wait 40s (lease) | proceed", "{how}");
     }
 }
 
