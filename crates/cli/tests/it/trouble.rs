@@ -59,7 +59,9 @@ fn locked_by_another_program() {
     let lock = world.sql();
     lock.execute_batch("BEGIN EXCLUSIVE").unwrap();
     let sent = nginx.log().len();
-    let starting = world.start(&["fetch", &nginx.url(), "--format", "none", "--robots", "ignore"]);
+    let mut starting = world.command(&["fetch", &nginx.url(), "--format", "none", "--robots", "ignore"]);
+    starting.env("COMITY_UPKEEP_PATIENCE", "4s");
+    let starting = world.begin(starting);
     assert_told(starting.wait(), &PathBuf::from("comity.db"), "locked by another program");
     assert_told(running.wait(), &PathBuf::from("comity.db"), "locked by another program");
     lock.execute_batch("ROLLBACK").unwrap();
@@ -137,7 +139,7 @@ fn full_in_the_middle_of_a_run() {
         "--out",
         "pages",
     ]);
-    fetch.env("COMITY_UPKEEP_PATIENCE", "2s");
+    fetch.env("COMITY_UPKEEP_PATIENCE", "0s");
     let fetch = world.begin(fetch);
     nginx.wait_for(20);
     mount.fill();

@@ -55,10 +55,11 @@ async fn a_domain_is_shown_as_it_is_now() {
         shown,
         json!({
             "domain": "a.example", "adaptive_delay_seconds": 1.5, "adaptive_delay_floor_seconds": 0.0,
-            "pinned": false, "paused": false, "paused_until": null, "server_until": "2026-11-16T10:00:30.1Z",
+            "as_of": "2026-11-16T10:00:00.2Z", "pinned": false, "paused": false, "paused_until": null, "server_until": "2026-11-16T10:00:30.1Z",
             "holder": shown["holder"], "tasks_waiting": 0,
             "live": {
-                "spacing_ms": 1_500, "wait_ms": 29_900, "in_flight": 0, "waiting": 0, "penalties": 1,
+                "spacing_ms": 1_500, "wait_ms": 29_900, "next_available": "2026-11-16T10:00:30.1Z", "in_flight": 0,
+                "waiting": 0, "penalties": 1,
                 "success_streak": 0, "error_streak": 1, "last_request": "2026-11-16T10:00:00Z",
                 "last_success": null,
             },

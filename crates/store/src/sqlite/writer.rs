@@ -399,8 +399,8 @@ impl Run {
 
     /// What was remembered of rows that are not there after all is forgotten.
     fn forget(&mut self) {
-        let Memory { watch, reported, .. } = std::mem::take(&mut self.memory);
-        self.memory = Memory { watch, reported, ..Memory::default() };
+        let Memory { watch, reported, commits, .. } = std::mem::take(&mut self.memory);
+        self.memory = Memory { watch, reported, commits, ..Memory::default() };
     }
 }
 

@@ -64,6 +64,12 @@ fn one_callers_error_fails_that_caller_alone() {
         assert!(matches!(error, StoreError::Rejected { .. }), "{kind}: {error:?}");
         assert!(three.try_recv().unwrap().is_ok(), "{kind}");
         assert_eq!(counted(&run), "first third", "{kind}");
+        let (next, mut four) = piece(|tx| count(tx, "next", 4));
+        run.commit(vec![next]);
+        assert!(four.try_recv().unwrap().is_ok(), "{kind}");
+        let commits =
+            run.connection.query_row("SELECT commits FROM identity", [], |row| row.get::<_, i64>(0));
+        assert_eq!(commits.unwrap(), 2, "{kind}: every transaction counts");
     }
 }
 
