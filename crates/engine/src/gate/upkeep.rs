@@ -111,6 +111,8 @@ async fn begin_anew(inner: &Arc<Inner>, tenancy: &Tenancy, now: Timestamp) -> Re
     tenancy.store.deregister(tenancy.holder(), now).await?;
     let holder = tenancy.store.register(tenancy.name.clone(), now).await?;
     *lock(&tenancy.holder) = holder;
+    // Whoever asked for a domain in between was refused, and asks again.
+    tenancy.changed.notify_waiters();
     Ok(())
 }
 
