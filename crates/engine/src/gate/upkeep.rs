@@ -117,6 +117,8 @@ async fn begin_anew(inner: &Arc<Inner>, tenancy: &Tenancy, now: Timestamp) -> Re
         // Somebody set the store's time meanwhile: whatever waits here does so by another clock.
         return Err(StoreError::Lost);
     }
+    // Whoever asked for a domain in between was refused, and asks again.
+    tenancy.changed.notify_waiters();
     Ok(())
 }
 

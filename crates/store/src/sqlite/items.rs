@@ -25,7 +25,7 @@ impl ItemStore for Sqlite {
     }
 
     fn list_items(&self, items: Items) -> Reply<'_, Vec<Item>> {
-        self.read(move |tx| tx.items(items.clone()))
+        self.read(move |tx| tx.items(items))
     }
 
     fn count_items(&self, source: SourceId) -> Reply<'_, ItemCounts> {

@@ -290,7 +290,7 @@ impl Run {
     }
 
     /// One try. What one caller does wrong is told to that caller, and the others go on without it.
-    fn attempt(&mut self, batch: &mut Vec<Piece>) -> (Vec<After>, Result<(), Failed>) {
+    fn attempt(&mut self, batch: &mut [Piece]) -> (Vec<After>, Result<(), Failed>) {
         let mut afters = Vec::with_capacity(batch.len());
         let many = batch.len() > 1;
         let changes = self.connection.total_changes();
