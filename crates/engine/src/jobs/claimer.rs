@@ -90,7 +90,11 @@ impl Claimer {
         if idle && !self.inner.filling.load(Ordering::Relaxed) {
             return match self.inner.until {
                 Until::Done => self.finish().await,
-                Until::Idle { .. } => self.idle().await,
+                // What was put off is in no lane until it is due.
+                Until::Idle { .. } => match self.idle().await? {
+                    None => self.too_long().await,
+                    ended => Ok(ended),
+                },
             };
         }
         self.too_long().await
@@ -138,7 +142,10 @@ impl Claimer {
             self.quiet_since = None;
         }
         let quiet = now.since(*self.quiet_since.get_or_insert(now)) > patience;
-        let Some(first) = first.filter(|first| quiet || first.since(now) > patience) else {
+        if let Some(first) = first.filter(|_| quiet) {
+            return Ok(Some(Ended::Left(first)));
+        }
+        let Some(first) = first.filter(|first| first.since(now) > patience) else {
             self.stuck_since = None;
             return Ok(None);
         };
