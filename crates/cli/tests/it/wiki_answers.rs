@@ -143,7 +143,7 @@ fn a_wiki_that_lags_is_waited_for() {
     let site = Site::start(move |asked| match asked.before {
         0 => ok(&site_info()),
         1 => ok(&json!({ "query": { "pages": [page(1, "A")] } })),
-        2..42 => ok(&lagging).header("Retry-After", "0"),
+        2..42 => ok(&lagging).header("Retry-After", "0.05"),
         _ => ok(&revisions(&[(11, 1, "A")])),
     });
     let world = World::new();

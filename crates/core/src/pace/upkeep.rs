@@ -125,12 +125,12 @@ impl Pace {
             Left::HandedOver(bytes) | Left::Stopped(bytes) => Self::decode(bytes)?,
             Left::New | Left::Died { .. } => Self::default(),
         };
+        // Whoever held permits when it was last heard of does not hold them any more.
+        pace.lend_held(pace.seen_at);
         pace.meet(now);
         if let Left::Stopped(_) = left {
             pace.restarted();
         }
-        // Whoever held permits when it was last heard of does not hold them any more.
-        pace.lend_held(pace.seen_at);
         pace.seed(terms, kept, now);
         if let Some((until, stated_at)) = kept.server {
             pace.restore_server_until(until, stated_at, now);

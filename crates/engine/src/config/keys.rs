@@ -52,7 +52,7 @@ pub(super) fn reference() -> String {
 }
 
 /// Tables whose keys are settings; `default` and `domains` hold rules.
-pub(super) const TABLES: [&str; 5] = ["job", "scrape", "warc", "http", "serve"];
+pub(super) const TABLES: [&str; 6] = ["job", "scrape", "upkeep", "warc", "http", "serve"];
 
 const HEAD: &str = "\
 # Every setting of Comity with its default. Uncomment a line to change it.

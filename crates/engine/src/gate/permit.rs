@@ -259,7 +259,7 @@ impl Permit {
         let Some(mut recorded) = recorded else {
             let is_lost = was_open && !state.is_closed();
             drop(state);
-            if is_lost && (answer.told != Told::default() || answer.outcome.is_penalty()) {
+            if is_lost && answer.told != Told::default() {
                 self.pass_on(answer);
             }
             return repeated();

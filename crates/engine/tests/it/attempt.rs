@@ -7,6 +7,7 @@ use comity::clock::Clock;
 use comity::event::Events;
 use comity::gate::Gate;
 use comity::limiter::{Limits, RateLimiter};
+use comity::pipeline::{Orders, Scraping};
 use comity::wiki::Api;
 use comity::wiki::api::Options;
 use comity_core::decision::Limit;
@@ -17,7 +18,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use crate::station::{Place, every};
+use crate::station::{Place, every, rss};
 use crate::support::{Asked, Site, at, config, eventually, reply, soon};
 
 const META: &[(&str, &str)] = &[("meta", "siteinfo")];
@@ -136,8 +137,8 @@ async fn one_run_asks_for_a_robots_txt_once() {
     let site = Site::start(|asked: &Asked| match asked.path.as_str() {
         "/robots.txt" => reply(200).body("User-agent: *\nDisallow: /private\n"),
         "/feed" => {
-            let items: String = (0..5).map(|nth| format!("<item><link>/item{nth}</link></item>")).collect();
-            reply(200).body(format!("<rss version=\"2.0\"><channel>{items}</channel></rss>"))
+            let items: Vec<String> = (0..5).map(|nth| format!("/item{nth}")).collect();
+            reply(200).body(rss("", &items.iter().map(String::as_str).collect::<Vec<_>>()))
         }
         _ => reply(200),
     })
@@ -145,7 +146,7 @@ async fn one_run_asks_for_a_robots_txt_once() {
     let place = Place::new();
     let station = place.process(&every("0", "").replace("robots = \"ignore\"", "robots = \"obey\"")).await;
     station.follow(&site.url("/feed")).await;
-    station.run().await;
+    station.run_as(&Orders { scraping: Scraping::On, ..station.orders() }).await;
     station.scrape().await;
     eventually("the items", || site.paths().iter().filter(|path| path.starts_with("/item")).count() == 5)
         .await;

@@ -479,21 +479,6 @@ async fn a_change_after_the_lease_was_lost_is_refused() {
     assert_eq!(row.steering.paused_until, until);
 }
 
-/// B23, B83: a refusal without a word on how long counts too.
-#[tokio::test]
-async fn a_bare_refusal_to_whoever_lost_the_domain_is_passed_on() {
-    let (place, (clock, _)) = (Place::new(), by_hand());
-    let a = place.process(&rule(10), &clock).await;
-    let mut permit = a.ask(&host()).await;
-    assert_eq!(permit.depart(), Departure::Go);
-    place.open().deregister(HolderId(1), clock.now()).await.unwrap();
-    // Something to save, by which it learns that it lost.
-    let pinned = soon("an answer", a.gate.with_pace(&host(), |pace, _, _| pace.pin(Pinned::Yes))).await;
-    assert!(matches!(pinned, Err(GateError::Lost)), "{pinned:?}");
-    permit.record(&Outcome::RateLimited.into());
-    eventually("the word", || a.gate.look(&host()).is_some_and(|live| live.penalties == 1)).await;
-}
-
 /// B20, B37: what a server asked for was told to nobody when the domain went while the request was on the wire.
 #[tokio::test]
 async fn a_refusal_to_whoever_lost_the_domain_is_passed_on() {

@@ -297,7 +297,7 @@ async fn a_database_of_version_1_loses_nothing() {
         INSERT INTO robots VALUES ('https://a.example', 1, 200, x'00');",
     );
     let one = file.process("one").await;
-    assert_eq!(file.query_one("PRAGMA user_version"), "7");
+    assert_eq!(file.query_one("PRAGMA user_version"), "9");
     let job = one.store.find_job("news".to_owned()).await.unwrap().unwrap();
     assert_eq!((job.counts.tasks, job.counts.done, job.counts.waiting()), (3, 1, 2));
     let lane = one.claim_one(job.id, at(0)).await;
@@ -330,7 +330,7 @@ async fn a_database_of_version_5_resumes() {
     file.query(include_str!("version_5.sql"));
     let now = Timestamp::parse("2026-11-17T20:30:00Z").unwrap();
     let one = file.process("one").await;
-    assert_eq!(file.query_one("PRAGMA user_version"), "7");
+    assert_eq!(file.query_one("PRAGMA user_version"), "9");
     assert_eq!(file.query_one("SELECT length(id) FROM identity"), "16");
     let job = one.store.find_job("news".to_owned()).await.unwrap().unwrap();
     assert_eq!((job.counts.tasks, job.counts.done, job.counts.waiting()), (4, 1, 3));

@@ -222,7 +222,7 @@ async fn a_store_of_an_older_version_that_was_ahead_waits_for_nothing() {
     one.release_pace(&left.taken, &left.pace, Parting::Stop, now).await;
     one.store.deregister(one.holder, now).await.unwrap();
     drop(one);
-    place.sql().execute_batch("DROP TABLE timeline; PRAGMA user_version = 6;").unwrap();
+    place.sql().execute_batch(OLDER).unwrap();
     place.pass(5);
     place.step(-3_600);
     let (two, now) = place.start("two").await;
@@ -298,3 +298,9 @@ fn wait(taken: &Taken, now: Timestamp) -> Span {
 fn secs(secs: u64) -> Span {
     Span::from_secs(secs)
 }
+
+/// Takes away what later versions added.
+const OLDER: &str = "DROP TABLE timeline; DROP TABLE looks; DROP TABLE permits;
+    ALTER TABLE holders DROP COLUMN sights; ALTER TABLE sources DROP COLUMN epoch; ALTER TABLE wikis DROP COLUMN epoch;
+    ALTER TABLE identity DROP COLUMN commits; ALTER TABLE identity DROP COLUMN stamp;
+    ALTER TABLE tasks DROP COLUMN forgiven; PRAGMA user_version = 6;";
