@@ -1,5 +1,5 @@
 //! An HTTP client that is polite by itself: every hop waits for the domain it really goes to (B44), and leaves by way of
-//! [`crate::attempt`].
+//! `attempt`, the one way out.
 //!
 //! - here: [`Client`], for whoever wants pages
 //! - `keeper`: robots.txt files, fetched once and kept for a day
