@@ -176,10 +176,10 @@ pub trait DomainStore {
     /// Takes domains that nobody alive holds, and marks the others as wanted. A domain that is new is entered.
     fn take(&self, holder: HolderId, domains: Vec<Domain>, now: Timestamp) -> Reply<'_, Vec<Take>>;
 
-    /// Keeps what must survive a crash. What is no longer held is passed over, and returned.
+    /// Keeps what must survive a crash. What is no longer held is skipped, and returned.
     fn save(&self, holder: HolderId, saved: Vec<Saved>) -> Reply<'_, Vec<Hold>>;
 
-    /// Gives domains back, with the lanes that were served on them. What is no longer held is passed over.
+    /// Gives domains back, with the lanes that were served on them. What is no longer held is skipped.
     fn release(&self, holder: HolderId, released: Vec<Released>, now: Timestamp) -> Reply<'_, ()>;
 
     /// The process stops; it must have released everything, and what it has not counts as left by a death.

@@ -12,6 +12,6 @@ pub trait PermitStore {
     /// under that hold any more.
     fn lend(&self, holder: HolderId, hold: Hold, lent: Lent) -> Reply<'_, ()>;
 
-    /// Permits that were recorded or released. What is no longer held is passed over.
+    /// Permits that were recorded or released. What is no longer held is skipped.
     fn forget_lent(&self, holder: HolderId, settled: Vec<(Hold, u32)>) -> Reply<'_, ()>;
 }

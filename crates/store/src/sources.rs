@@ -265,7 +265,7 @@ pub trait SourceStore {
     /// `holder` is about to ask a source: nobody else does before it leaves it, or dies.
     fn claim_source(&self, id: SourceId, holder: HolderId, now: Timestamp) -> Reply<'_, SourceClaim>;
 
-    /// Whoever asked has done with it. A claim that is not valid any more is passed over.
+    /// Whoever asked has done with it. A claim that is not valid any more is skipped.
     fn leave_source(&self, asking: Asking) -> Reply<'_, ()>;
 
     /// A fetch ended: its row, the cursor (B60) and the failures of its source change together. Whether the source is at

@@ -57,7 +57,7 @@ pub trait StatusStore {
     /// Which domains of `holder` somebody wishes to see, and were not shown since.
     fn wished(&self, holder: HolderId) -> Reply<'_, Vec<DomainKey>>;
 
-    /// A holder shows domains. What it does not hold any more is passed over, and so is what nobody wished to see.
+    /// A holder shows domains. What it does not hold any more is skipped, and so is what nobody wished to see.
     fn show(&self, holder: HolderId, sights: Vec<Sight>, now: Timestamp) -> Reply<'_, ()>;
 
     /// What was last shown of domains by those who hold them still, and when; in the order asked for.

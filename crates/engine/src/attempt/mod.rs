@@ -77,14 +77,24 @@ pub(crate) enum Unsent<S = std::convert::Infallible> {
 /// What an attempt came to. It is recorded.
 #[derive(Debug)]
 pub(crate) struct Ended<E> {
-    /// The head of the answer, if one came.
-    pub(crate) head: Option<Head>,
-    /// How much of the answer is there.
-    pub(crate) read: Read<E>,
+    pub(crate) came: Came<E>,
+    /// When the head of the answer came, if one did.
+    pub(crate) answered_at: Option<Timestamp>,
     pub(crate) outcome: Outcome,
     pub(crate) standing: Standing,
     /// Whether the records of the exchange could be kept.
     pub(crate) kept: Result<(), ArchiveError>,
+}
+
+/// What came back.
+#[derive(Debug)]
+pub(crate) enum Came<E> {
+    /// An answer, as much of it as was wanted.
+    Answer(Head),
+    /// None, or one that broke off.
+    Broken(TransportError),
+    /// One that the sink could not take.
+    Refused(E),
 }
 
 /// The head of an answer.
@@ -96,26 +106,16 @@ pub(crate) struct Head {
     pub(crate) at: Timestamp,
 }
 
-/// How much of an answer is there.
-#[derive(Debug)]
-pub(crate) enum Read<E> {
+/// How much of a body was read.
+enum Read<E> {
     /// All of it, or nothing of it was wanted.
     Whole,
     /// As much as was wanted.
     Cut,
-    /// No answer came, or one that broke off.
+    /// It broke off.
     Broken(TransportError),
     /// The sink could not take it.
     Refused(E),
-}
-
-impl<E> Ended<E> {
-    pub(crate) fn broken(&self) -> Option<&TransportError> {
-        match &self.read {
-            Read::Broken(cause) => Some(cause),
-            Read::Whole | Read::Cut | Read::Refused(_) => None,
-        }
-    }
 }
 
 /// Makes an attempt with a permit, which is settled when it ends.
@@ -136,8 +136,8 @@ pub(crate) async fn attempt<B: Before, S: Sink>(
         Err(SendError::Failed(cause)) => {
             let answer = Answer::of_breakdown(cause.breakdown());
             let standing = permit.settle(&answer).standing;
-            let read = Read::Broken(cause);
-            return Ok(Ended { head: None, read, outcome: answer.outcome, standing, kept: Ok(()) });
+            let (came, outcome) = (Came::Broken(cause), answer.outcome);
+            return Ok(Ended { came, answered_at: None, outcome, standing, kept: Ok(()) });
         }
     };
     permit.answered(answered.written_at.map(|written_at| micros(written_at.elapsed())));
@@ -167,22 +167,25 @@ fn end<S: Sink>(
     sink: &mut S,
 ) -> Ended<S::Error> {
     let Heard { answer, recorded } = heard;
-    // What is no success is told by its head.
-    let read = match read {
-        Read::Broken(cause) if (200..300).contains(&head.status) => Read::Broken(cause),
-        Read::Broken(_) => Read::Whole,
-        read => read,
-    };
-    let learnt = match &read {
-        Read::Whole | Read::Cut => sink.judge(&head, answer),
-        // It answered more than we want: it is not to blame.
-        Read::Broken(cause) if !cause.is_final() => {
-            Answer { told: answer.told, ..Answer::of_breakdown(cause.breakdown()) }
+    let answered_at = Some(head.at);
+    let (came, judged) = match read {
+        Read::Refused(error) => (Came::Refused(error), answer),
+        Read::Broken(cause) if (200..300).contains(&head.status) => {
+            let judged = match cause.is_final() {
+                // It answered more than we want: it is not to blame.
+                true => answer,
+                false => Answer { told: answer.told, ..Answer::of_breakdown(cause.breakdown()) },
+            };
+            (Came::Broken(cause), judged)
         }
-        Read::Broken(_) | Read::Refused(_) => answer,
+        // What is no success is told by its head.
+        Read::Whole | Read::Cut | Read::Broken(_) => {
+            let judged = sink.judge(&head, answer);
+            (Came::Answer(head), judged)
+        }
     };
-    let Recorded { standing, .. } = recorded.unwrap_or_else(|| permit.settle(&learnt));
-    Ended { head: Some(head), read, outcome: learnt.outcome, standing, kept }
+    let Recorded { standing, .. } = recorded.unwrap_or_else(|| permit.settle(&judged));
+    Ended { came, answered_at, outcome: judged.outcome, standing, kept }
 }
 
 /// Sends a request when its connection is open and its permit still says so (B25), and waits for the head of its answer.

@@ -15,7 +15,7 @@ use tokio::sync::{OnceCell, Semaphore};
 use url::Url;
 
 use crate::archive::Archive;
-use crate::attempt::{Collect, Next, Out, Unsent, Wanted, attempt, next_hop, redirected_lead};
+use crate::attempt::{Came, Collect, Next, Out, Unsent, Wanted, attempt, next_hop, redirected_lead};
 use crate::config::{Config, RobotsPolicy};
 use crate::event::Event;
 use crate::gate::{Gate, GateError};
@@ -226,10 +226,9 @@ impl Keeper {
                 // A page whose records cannot be kept ends the work; this is not worth it.
                 tracing::warn!(%error, "robots.txt could not be recorded");
             }
-            let head = match (&ended.head, ended.broken()) {
-                (_, Some(cause)) => return Ok(Tried::broken(cause)),
-                (None, None) => continue,
-                (Some(head), None) => head,
+            let head = match ended.came {
+                Came::Answer(head) => head,
+                Came::Broken(cause) => return Ok(Tried::broken(&cause)),
             };
             match next_hop(&at, head.status, &head.headers) {
                 Some(Next::To(next)) if hops < HOPS_MAX => {

@@ -25,7 +25,7 @@ use http::{HeaderName, HeaderValue};
 use tokio::sync::watch;
 use url::Url;
 
-use crate::attempt::{Collect, Ended, Next, Out, Read, Unsent, Wanted, attempt, next_hop, redirected_lead};
+use crate::attempt::{Came, Collect, Ended, Next, Out, Unsent, Wanted, attempt, next_hop, redirected_lead};
 use crate::clock::Clock;
 use crate::config::{Config, ConfigError, HttpSettings, Sources, environment};
 use crate::event::Events;
@@ -354,11 +354,9 @@ impl Client {
 
 /// The page that an attempt came to.
 fn page(url: &Url, ended: Ended<Infallible>, sink: Collect) -> Result<Page, TransportError> {
-    let head = match (ended.head, ended.read) {
-        (Some(head), Read::Whole | Read::Cut) => head,
-        (_, Read::Broken(cause)) => return Err(cause),
-        // Without a head there is nothing to be whole.
-        (None, Read::Whole | Read::Cut) => return Err(TransportError::GivenUp),
+    let head = match ended.came {
+        Came::Answer(head) => head,
+        Came::Broken(cause) => return Err(cause),
     };
     Ok(Page {
         url: url.clone(),

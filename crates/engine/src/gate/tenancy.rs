@@ -393,7 +393,7 @@ pub(super) async fn register(
     if !clock.runs() {
         return Ok((holder, now));
     }
-    // Only now that others see it live is the time settled. A process that goes on does not see steps of the wall clock.
+    // Only now that others see it live is the time settled. A process that continues does not see steps of the wall clock.
     let time = if clock.take_into_use() { store.time().await? } else { store.join_time(holder).await? };
     clock.follow(time);
     Ok((holder, time.now))

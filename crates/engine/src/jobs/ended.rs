@@ -13,7 +13,7 @@ use super::page::Begun;
 use super::settler::Tenant;
 use super::unwritable;
 use crate::archive::{ArchiveError, Kept};
-use crate::attempt::{Ended, Head, Next, Read, next_hop, redirected_lead};
+use crate::attempt::{Came, Ended, Head, Next, next_hop, redirected_lead};
 use crate::gate::Permit;
 use crate::transport::TransportError;
 
@@ -26,21 +26,20 @@ impl Trip {
         ended: Ended<ArchiveError>,
         page: Option<Begun>,
     ) {
-        let Ended { head, read, outcome, standing, kept } = ended;
+        let Ended { came, answered_at, outcome, standing, kept } = ended;
         if let Err(error) = kept {
             return self.unkept(error);
         }
-        let status = head.as_ref().map(|head| head.status);
-        match read {
-            Read::Refused(error) => self.unkept(error),
-            Read::Broken(cause) => {
+        match came {
+            Came::Refused(error) => self.unkept(error),
+            Came::Broken(cause) if cause.is_final() => {
+                // It answered more than we want: it is fine, and trying again is not.
                 self.note(&permit, outcome, None);
-                if cause.is_final() {
-                    // It answered more than we want: it is fine, and trying again is not.
-                    self.answered_at = head.map(|head| head.at);
-                    let step = Step::Failed { error: cause.to_string(), status: None };
-                    return self.settle(step, Some(tenant));
-                }
+                self.answered_at = answered_at;
+                self.settle(Step::Failed { error: cause.to_string(), status: None }, Some(tenant));
+            }
+            Came::Broken(cause) => {
+                self.note(&permit, outcome, None);
                 let (spent, retries_max) = self.spent();
                 let verdict = match cause {
                     // It did not get its full time, which is not the site's doing.
@@ -49,10 +48,9 @@ impl Trip {
                 };
                 self.judged(&permit, tenant, verdict, None, cause.to_string());
             }
-            Read::Whole | Read::Cut => {
-                self.note(&permit, outcome, status);
-                let Some(head) = head else { return self.put_down() };
-                self.answered_at = Some(head.at);
+            Came::Answer(head) => {
+                self.note(&permit, outcome, Some(head.status));
+                self.answered_at = answered_at;
                 self.answered(&permit, tenant, &head, outcome, standing, page);
             }
         }

@@ -10,6 +10,8 @@ mod guards;
 mod jobs;
 mod layer;
 mod limiter;
+mod looking;
+mod lost;
 mod permits;
 mod pipeline;
 mod robots;

@@ -7,7 +7,6 @@ use comity::clock::{Clock, Hands};
 use comity::event::{Event, Events, Listener};
 use comity::gate::{Gate, GateError, HandsOff, Permit};
 use comity::store::Store;
-use comity::store::domains::HolderId;
 use comity_core::decision::Limit;
 use comity_core::domain::Domain;
 use comity_core::intent::Intent;
@@ -19,17 +18,17 @@ use tempfile::TempDir;
 use crate::support::{Beats, a_moment, at, config, domain, eventually, ms, retry_after, soon, success};
 
 /// A store on disk that several processes open.
-struct Place(TempDir);
+pub(crate) struct Place(TempDir);
 
 /// One of them.
-struct Process {
-    gate: Gate,
-    store: Arc<dyn Store>,
+pub(crate) struct Process {
+    pub(crate) gate: Gate,
+    pub(crate) store: Arc<dyn Store>,
 }
 
-struct Doomed {
-    process: Process,
-    runtime: tokio::runtime::Runtime,
+pub(crate) struct Doomed {
+    pub(crate) process: Process,
+    pub(crate) runtime: tokio::runtime::Runtime,
 }
 
 impl Doomed {
@@ -43,11 +42,11 @@ impl Doomed {
 }
 
 impl Place {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
 
-    async fn process(&self, toml: &str, clock: &Clock) -> Process {
+    pub(crate) async fn process(&self, toml: &str, clock: &Clock) -> Process {
         let store = self.open();
         let rules = config(toml).rules().clone();
         let gate =
@@ -56,7 +55,7 @@ impl Place {
     }
 
     /// A process that will die: what keeps it going is its own.
-    fn doomed(&self, toml: &str, clock: &Clock) -> Doomed {
+    pub(crate) fn doomed(&self, toml: &str, clock: &Clock) -> Doomed {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let process = std::thread::scope(|scope| {
@@ -65,18 +64,18 @@ impl Place {
         Doomed { process, runtime }
     }
 
-    fn open(&self) -> Arc<dyn Store> {
+    pub(crate) fn open(&self) -> Arc<dyn Store> {
         comity::store::open(&format!("sqlite:{}", self.0.path().join("comity.db").display())).unwrap()
     }
 }
 
 impl Process {
-    async fn ask(&self, host: &Domain) -> Permit {
+    pub(crate) async fn ask(&self, host: &Domain) -> Permit {
         soon("a grant", self.gate.acquire(host, Intent::Fetch)).await.unwrap()
     }
 
     /// Sends a request and is answered at once; when it started.
-    async fn send(&self, host: &Domain) -> Timestamp {
+    pub(crate) async fn send(&self, host: &Domain) -> Timestamp {
         let mut permit = self.ask(host).await;
         assert_eq!(permit.depart(), Departure::Go);
         let started_at = permit.started_at();
@@ -89,16 +88,16 @@ impl Process {
     }
 }
 
-fn rule(delay: u64) -> String {
+pub(crate) fn rule(delay: u64) -> String {
     format!("[default]\nmin_delay = \"{delay}ms\"\nlearning = \"off\"\nin_flight = \"unlimited\"\n")
 }
 
-fn host() -> Domain {
+pub(crate) fn host() -> Domain {
     domain("a.example")
 }
 
 /// A clock moved by hand, so that nothing is saved because time went by.
-fn by_hand() -> (Clock, Hands) {
+pub(crate) fn by_hand() -> (Clock, Hands) {
     Clock::manual(at(0))
 }
 
@@ -375,135 +374,6 @@ async fn a_holder_whose_time_ran_out_grants_nothing() {
     assert!(!soon("the end", permit.departs(Span::from_secs(60))).await, "however patient it is");
     let (decision, _) = a.gate.check(&host(), Intent::Fetch).await.unwrap();
     assert!(!decision.proceeds(), "{decision:?}");
-}
-
-/// B81: whoever only looked made the holder hand its domain over.
-#[tokio::test]
-async fn looking_at_a_domain_leaves_it_to_its_holder() {
-    let (place, (clock, _)) = (Place::new(), by_hand());
-    let (a, b) = (place.process(&rule(60_000), &clock).await, place.process(&rule(60_000), &clock).await);
-    a.send(&host()).await;
-    let before = b.store.find_domain(host()).await.unwrap().unwrap();
-    let reason = soon("a look", b.gate.peek(&host(), Intent::Fetch)).await.unwrap();
-    assert_eq!(reason.map(|reason| reason.wait_ms()), Some(60_000));
-    let (reasons, as_of) = soon("a look", b.gate.explain_as_of(&host(), Intent::Fetch)).await.unwrap();
-    assert!(reasons[0].binds() && as_of == Some(clock.now()), "{reasons:?} {as_of:?}");
-    let seen = soon("a look", b.gate.looker().unwrap().look(&host())).await.unwrap().unwrap();
-    assert_eq!(seen.live(b.gate.rules(), clock.now()), a.gate.look(&host()));
-    assert_eq!(b.store.find_domain(host()).await.unwrap().unwrap(), before, "neither taken nor wanted");
-    assert!(a.gate.holds(&host()) && !b.gate.holds(&host()));
-
-    // What nobody holds is not taken either.
-    a.gate.close(HandsOff::Pass).await.unwrap();
-    let reason = soon("a look", b.gate.peek(&host(), Intent::Fetch)).await.unwrap();
-    assert_eq!(reason.map(|reason| reason.wait_ms()), Some(60_000));
-    let left = b.store.find_domain(host()).await.unwrap().unwrap();
-    assert_eq!((left.holder, left.epoch, b.gate.holds(&host())), (None, before.epoch, false));
-    let unknown = soon("a look", b.gate.peek(&domain("unknown.example"), Intent::Fetch)).await.unwrap();
-    assert_eq!(unknown, None);
-    assert_eq!(b.store.find_domain(domain("unknown.example")).await.unwrap(), None, "nor entered");
-}
-
-/// B81: a holder that is silent is not waited for; what was saved is shown, and that it is no more than that.
-#[tokio::test]
-async fn what_a_silent_holder_does_not_show_is_said_to_be_old() {
-    let (place, (clock, _)) = (Place::new(), by_hand());
-    let doomed = place.doomed(&rule(60_000), &clock);
-    doomed.process.send(&host()).await;
-    let b = place.process(&rule(60_000), &clock).await;
-    // It lives, and does nothing any more.
-    doomed.runtime.shutdown_background();
-    let (_, as_of) = soon("a look", b.gate.explain_as_of(&host(), Intent::Fetch)).await.unwrap();
-    assert_eq!(as_of, None);
-}
-
-/// B81: of many domains the slowest are published with each beat, and no more than a hundred.
-#[tokio::test]
-async fn the_slowest_domains_are_published() {
-    let (place, (clock, hands)) = (Place::new(), by_hand());
-    let slow = "[domains.\"slow.example\"]\nmin_delay = \"90s\"\n";
-    let toml = format!("{}\n{slow}", rule(10));
-    let (a, b) = (place.process(&toml, &clock).await, place.process(&toml, &clock).await);
-    for nth in 0..110 {
-        a.send(&domain(&format!("{nth}.example"))).await;
-    }
-    a.send(&domain("slow.example")).await;
-    Beats::of(&a.gate).advance(&hands, ms(2_500)).await;
-    let seen = async {
-        loop {
-            let survey = b.gate.survey_all(3).await;
-            if let Some(slowest) = survey.slowest.first() {
-                return (slowest.domain.clone(), slowest.spacing, survey.slowest.len());
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    assert_eq!(soon("its sights", seen).await, (domain("slow.example"), Span::from_secs(90), 3));
-    let working = b.store.working().await.unwrap();
-    let counts: Vec<usize> = working.iter().filter_map(|one| Some(one.sights.as_array()?.len())).collect();
-    assert_eq!(counts.iter().max(), Some(&100), "{counts:?}");
-}
-
-/// B83: what a server asked for was said to be heard, and was not saved: the domain was somebody else's by then.
-#[tokio::test]
-async fn a_record_after_the_lease_was_lost_reaches_whoever_holds_the_domain() {
-    let (place, (clock, _)) = (Place::new(), by_hand());
-    let a = place.process(&rule(10), &clock).await;
-    let permit = a.ask(&host()).await;
-    let passed = Passed { id: permit.id(), granted_at: permit.started_at(), took: None };
-    permit.lend(LEASE);
-    // Others take it for dead, which it learns when it saves.
-    let other = place.open();
-    other.deregister(HolderId(1), clock.now()).await.unwrap();
-    assert!(a.gate.holds(&host()), "it does not know yet");
-    let answer = retry_after(Span::from_secs(120));
-    let recorded = soon("an answer", a.gate.record_passed(&host(), passed, &answer)).await.unwrap();
-    assert!(recorded.server_until.is_some(), "{recorded:?}");
-    let row = other.find_domain(host()).await.unwrap().unwrap();
-    assert_eq!(row.kept.server.map(|(until, _)| until), recorded.server_until);
-    assert!(row.epoch > 1 && row.holder.is_some(), "under another hold: {row:?}");
-}
-
-/// B83: an operator's word that was not saved is not said to be.
-#[tokio::test]
-async fn a_change_after_the_lease_was_lost_is_refused() {
-    let (place, (clock, _)) = (Place::new(), by_hand());
-    let a = place.process(&rule(10), &clock).await;
-    a.send(&host()).await;
-    place.open().deregister(HolderId(1), clock.now()).await.unwrap();
-    let until = Some(clock.now() + Span::from_secs(60));
-    let paused = soon("an answer", a.gate.with_pace(&host(), |pace, _, _| pace.pause(until))).await;
-    assert!(matches!(paused, Err(GateError::Lost)), "{paused:?}");
-    soon("an answer", a.gate.with_pace(&host(), |pace, _, _| pace.pause(until))).await.unwrap();
-    let row = a.store.find_domain(host()).await.unwrap().unwrap();
-    assert_eq!(row.steering.paused_until, until);
-}
-
-/// B20, B37: what a server asked for was told to nobody when the domain went while the request was on the wire.
-#[tokio::test]
-async fn a_refusal_to_whoever_lost_the_domain_is_passed_on() {
-    let (place, (stopped, its_hands), (clock, hands)) = (Place::new(), by_hand(), by_hand());
-    let (a, b) = (place.process(&rule(10), &stopped).await, place.process(&rule(10), &clock).await);
-    let mut permit = a.ask(&host()).await;
-    assert_eq!(permit.depart(), Departure::Go);
-    // The first one is stopped for so long that it loses its domain.
-    let (gate, there) = (b.gate.clone(), host());
-    let taking = tokio::spawn(async move { gate.acquire(&there, Intent::Fetch).await.map(drop) });
-    let beats = Beats::of(&b.gate);
-    while !taking.is_finished() {
-        beats.advance(&hands, ms(2_500)).await;
-    }
-    taking.await.unwrap().unwrap();
-    its_hands.advance(Span::from_secs(12));
-    eventually("its loss", || !a.gate.holds(&host())).await;
-    permit.record(&retry_after(Span::from_secs(120)));
-    let heard = async {
-        while a.store.find_domain(host()).await.unwrap().is_none_or(|row| row.kept.server.is_none()) {
-            hands.advance(ms(100));
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    soon("the word", heard).await;
 }
 
 /// B11, B78: a request that takes minutes does not close its domain for good.

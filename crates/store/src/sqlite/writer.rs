@@ -289,7 +289,7 @@ impl Run {
         afters.into_iter().for_each(|after| after(result.clone()));
     }
 
-    /// One try. What one caller does wrong is told to that caller, and the others go on without it.
+    /// One try. What one caller does wrong is told to that caller, and the others continue without it.
     fn attempt(&mut self, batch: &mut [Piece]) -> (Vec<After>, Result<(), Failed>) {
         let mut afters = Vec::with_capacity(batch.len());
         let many = batch.len() > 1;
@@ -371,7 +371,7 @@ impl Run {
 
     fn work(&mut self, work: &mut Work) -> rusqlite::Result<After> {
         let mut tx = Tx { sql: &self.connection, memory: &mut self.memory };
-        // What panics is undone like what fails, and the thread goes on for everybody else.
+        // What panics is undone like what fails, and the thread works on for everybody else.
         let done = catch_unwind(AssertUnwindSafe(|| work(&mut tx)));
         done.unwrap_or_else(|_| Err(rusqlite::Error::ToSqlConversionFailure("it panicked".into())))
     }

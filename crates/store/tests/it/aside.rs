@@ -5,9 +5,9 @@ use comity_store::jobs::Counts;
 use comity_store::sources::SourceChange;
 use comity_store::tasks::Rest;
 
+use crate::file::TestFile;
 use crate::following::feed;
 use crate::process::{at, done, hold_of, told};
-use crate::sqlite::TestFile;
 
 /// B82: names that an older build stored, and read back as the name of another site or not at all.
 #[tokio::test]

@@ -10,6 +10,7 @@ mod claiming;
 mod counts;
 mod crash;
 mod fetches;
+mod file;
 mod filling;
 mod following;
 mod forgetting;

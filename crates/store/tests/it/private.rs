@@ -8,8 +8,8 @@ use std::process::Command;
 use comity_store::Store;
 use comity_store::domains::{DomainStore, HolderId};
 
+use crate::file::TestFile;
 use crate::process::at;
-use crate::sqlite::TestFile;
 
 /// B75: in a process of its own, since a umask is the whole process's.
 #[test]

@@ -3,9 +3,9 @@
 use comity_store::items::{ItemId, Items};
 use comity_store::sources::SourceId;
 
+use crate::file::TestFile;
 use crate::following::feed;
 use crate::process::{at, domain};
-use crate::sqlite::TestFile;
 
 /// B81: a list that waited behind everything that was being written, and held it up in turn.
 #[tokio::test]

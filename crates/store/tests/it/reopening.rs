@@ -8,8 +8,8 @@ use comity_store::domains::{LeftBehind, Parting, Released, Saved};
 use comity_store::sqlite::Sqlite;
 use comity_store::{Identity, Store, StoreError};
 
+use crate::file::TestFile;
 use crate::process::{Process, at, died_at, nothing_learnt};
-use crate::sqlite::TestFile;
 
 /// B83: an empty store knows no deadline.
 #[tokio::test]

@@ -1,7 +1,6 @@
 //! What only the store in SQLite promises: which files it takes, what it says of those it does not, and what
 //! people find in them.
 
-use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
@@ -11,17 +10,16 @@ use comity_core::outcome::Outcome;
 use comity_core::pace::Kept;
 use comity_core::task::TaskId;
 use comity_core::time::Timestamp;
+use comity_store::StoreError;
 use comity_store::domains::{DomainStore, LeftBehind, Saved, Take};
 use comity_store::items::{ItemState, Items, Only, Order, ScrapeTerms, Start, StartStep, Started};
 use comity_store::sources::{FetchEnd, FetchResult};
 use comity_store::sqlite::Sqlite;
 use comity_store::tasks::{Attempt, Claim, Lead, Settle};
-use comity_store::{Store, StoreError};
-use rusqlite::Connection;
-use tempfile::TempDir;
 
+use crate::file::TestFile;
 use crate::following::{ended, feed, keep, unclaimed, wish};
-use crate::process::{Process, at, done, hold_of, ms, nothing_learnt, taken};
+use crate::process::{at, done, hold_of, ms, nothing_learnt, taken};
 
 #[test]
 fn a_database_of_a_newer_version_is_refused() {
@@ -166,8 +164,8 @@ async fn whoever_comes_by_another_path_finds_the_same_holders() {
     one.taken("a.example", at(0)).await;
     let link = tempfile::tempdir().unwrap().path().with_extension("link");
     std::os::unix::fs::symlink(file.path.parent().unwrap(), &link).unwrap();
-    let by_folder = TestFile { path: link.join("comity.db"), _folder: None };
-    let by_file = TestFile { path: file.path.with_file_name("link.db"), _folder: None };
+    let by_folder = TestFile::at(link.join("comity.db"));
+    let by_file = TestFile::at(file.path.with_file_name("link.db"));
     std::os::unix::fs::symlink(&file.path, &by_file.path).unwrap();
     for other in [by_folder, by_file] {
         let take = other.process("other").await.take("a.example", at(1)).await;
@@ -447,60 +445,4 @@ async fn an_item_without_its_source_is_refused_and_a_no_op() {
     let item = one.store.find_item(items[0]).await.unwrap().unwrap();
     assert_eq!(item.state, ItemState::None);
     assert_eq!(enqueue().await, [Enqueued::Refused(Refusal::MissingSource)]);
-}
-
-/// A path for a database, in a folder of its own.
-pub(crate) struct TestFile {
-    pub(crate) path: PathBuf,
-    _folder: Option<TempDir>,
-}
-
-impl TestFile {
-    pub(crate) fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        Self { path: folder.path().join("comity.db"), _folder: Some(folder) }
-    }
-
-    pub(crate) fn open(&self) -> Sqlite {
-        Sqlite::open(&self.path).unwrap()
-    }
-
-    pub(crate) async fn process(&self, name: &str) -> Process {
-        Process::with(std::sync::Arc::new(self.open()), name, at(0)).await
-    }
-
-    /// Why it is not opened.
-    pub(crate) fn beside(&self, ending: &str) -> PathBuf {
-        format!("{}{ending}", self.path.display()).into()
-    }
-
-    pub(crate) fn refusal(&self) -> String {
-        match Sqlite::open(&self.path) {
-            Err(StoreError::Unavailable { place, what }) if Path::new(&place) == self.path => what,
-            other => format!("not refused but {:?}", other.map(|store| store.place())),
-        }
-    }
-
-    /// What another program does to it.
-    pub(crate) fn query(&self, sql: &str) {
-        Connection::open(&self.path).unwrap().execute_batch(sql).unwrap();
-    }
-
-    pub(crate) fn query_one(&self, sql: &str) -> String {
-        let value = Connection::open(&self.path)
-            .unwrap()
-            .query_row(sql, [], |row| row.get::<_, rusqlite::types::Value>(0));
-        match value.unwrap() {
-            rusqlite::types::Value::Integer(number) => number.to_string(),
-            rusqlite::types::Value::Text(text) => text,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    /// Another program that is in the middle of writing, until it is dropped.
-    pub(crate) fn lock(&self) -> Connection {
-        let connection = Connection::open(&self.path).unwrap();
-        connection.execute_batch("BEGIN EXCLUSIVE").unwrap();
-        connection
-    }
 }

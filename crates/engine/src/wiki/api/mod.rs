@@ -32,13 +32,13 @@ use url::{Host, Url, form_urlencoded};
 use super::answers::{Answered, Rest};
 use super::error::{Code, WikiError};
 use super::trail::{Listed, Trail};
-use crate::attempt::{Out, Read, Unsent, attempt};
+use crate::attempt::{Came, Out, Unsent, attempt};
 use crate::client::{self, SetupError};
 use crate::config::{Config, Sources, environment};
 use crate::gate::{Gate, Permit};
 use crate::limiter::RateLimiter;
 use crate::shown;
-use crate::transport::{Request, Transport, TransportError};
+use crate::transport::{Request, Transport};
 
 use judge::Taken;
 pub use login::Login;
@@ -286,12 +286,13 @@ impl Api {
             if ended.outcome == Outcome::RateLimited {
                 self.rate_limited.fetch_add(1, Ordering::Relaxed);
             }
-            let is_final = ended.broken().is_some_and(TransportError::is_final);
-            let error = match (ended.read, taken.result) {
-                (Read::Broken(cause), _) => WikiError::Transport { api: self.address(), cause },
-                (_, Some(Ok(answered))) => return Ok(answered),
-                (_, Some(Err(error))) => error,
-                (_, None) => continue,
+            let is_final = matches!(&ended.came, Came::Broken(cause) if cause.is_final());
+            let error = match (ended.came, taken.result) {
+                (Came::Broken(cause), _) => WikiError::Transport { api: self.address(), cause },
+                (Came::Answer(_), Some(Ok(answered))) => return Ok(answered),
+                (Came::Answer(_), Some(Err(error))) => error,
+                // Whatever comes is judged.
+                (Came::Answer(_), None) => continue,
             };
             let is_one = self.is_one.load(Ordering::Relaxed);
             let retries_max = self.options.retries_max.min(if is_one { u32::MAX } else { FIRST_RETRIES_MAX });

@@ -1,0 +1,73 @@
+//! A database in a file, and what other programs do to it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use comity_store::sqlite::Sqlite;
+use comity_store::{Store, StoreError};
+use rusqlite::Connection;
+use tempfile::TempDir;
+
+use crate::process::{Process, at};
+
+/// A path for a database, in a folder of its own.
+pub(crate) struct TestFile {
+    pub(crate) path: PathBuf,
+    _folder: Option<TempDir>,
+}
+
+impl TestFile {
+    pub(crate) fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        Self { path: folder.path().join("comity.db"), _folder: Some(folder) }
+    }
+
+    /// One that somebody else made the folder for.
+    pub(crate) fn at(path: PathBuf) -> Self {
+        Self { path, _folder: None }
+    }
+
+    pub(crate) fn open(&self) -> Sqlite {
+        Sqlite::open(&self.path).unwrap()
+    }
+
+    pub(crate) async fn process(&self, name: &str) -> Process {
+        Process::with(Arc::new(self.open()), name, at(0)).await
+    }
+
+    /// A file beside it.
+    pub(crate) fn beside(&self, ending: &str) -> PathBuf {
+        format!("{}{ending}", self.path.display()).into()
+    }
+
+    /// Why it is not opened.
+    pub(crate) fn refusal(&self) -> String {
+        match Sqlite::open(&self.path) {
+            Err(StoreError::Unavailable { place, what }) if Path::new(&place) == self.path => what,
+            other => format!("not refused but {:?}", other.map(|store| store.place())),
+        }
+    }
+
+    /// What another program does to it.
+    pub(crate) fn query(&self, sql: &str) {
+        Connection::open(&self.path).unwrap().execute_batch(sql).unwrap();
+    }
+
+    pub(crate) fn query_one(&self, sql: &str) -> String {
+        let value = Connection::open(&self.path)
+            .unwrap()
+            .query_row(sql, [], |row| row.get::<_, rusqlite::types::Value>(0));
+        match value.unwrap() {
+            rusqlite::types::Value::Integer(number) => number.to_string(),
+            rusqlite::types::Value::Text(text) => text,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Another program that is in the middle of writing, until it is dropped.
+    pub(crate) fn lock(&self) -> Connection {
+        let connection = Connection::open(&self.path).unwrap();
+        connection.execute_batch("BEGIN EXCLUSIVE").unwrap();
+        connection
+    }
+}
