@@ -300,16 +300,6 @@ impl<W: Waiter> Dispatch<W> {
         gone
     }
 
-    /// How many more tasks of `job` could be in flight on a domain whose spacing is `spacing`, `baseline`
-    /// without what was learnt (B40): what a claim should bring at most.
-    pub fn free_slots(&self, job: JobId, domain: &Domain, spacing: Span, baseline: Span) -> u32 {
-        let Some(room) = self.jobs.get(&job) else { return 0 };
-        let running =
-            self.paces.find(domain).and_then(|id| self.running.get(&(job, id))).copied().unwrap_or(0);
-        let on_domain = guard::concurrency(room.concurrency(), spacing, baseline).saturating_sub(running);
-        on_domain.min(room.free())
-    }
-
     /// How many wait on a domain.
     pub fn waiting(&self, domain: DomainId) -> usize {
         self.lines.get(&domain).map_or(0, |queue| queue.line.len())
@@ -328,17 +318,11 @@ impl<W: Waiter> Dispatch<W> {
         self.wake(domain, now);
     }
 
-    /// Takes a domain out, with its pace and everybody who waits for it, to hand it to another process.
-    /// `None` while one of its requests is on the wire: its answer belongs to the pace. Number and places of a
-    /// released domain mean nothing any more.
-    pub fn release(&mut self, domain: DomainId, now: Timestamp) -> Option<(Pace, Vec<W>)> {
-        (self.paces.pace(domain)?.in_flight(now) == 0).then_some(())?;
-        self.let_go(domain)
-    }
-
-    /// The same although permits are open: those of callers who record them later, by their number, with whoever
-    /// holds the domain then. `None` while a task is in flight.
-    pub fn let_go(&mut self, domain: DomainId) -> Option<(Pace, Vec<W>)> {
+    /// Takes a domain out, with its pace and everybody who waits for it, to hand it to another process. `None` while one
+    /// of its tasks is in flight: that answer belongs to the pace. A permit that is lent to a caller goes along: it is
+    /// recorded later, by its number, with whoever holds the domain then. Number and places of a released domain
+    /// mean nothing any more.
+    pub fn release(&mut self, domain: DomainId) -> Option<(Pace, Vec<W>)> {
         if self.running.keys().any(|(_, id)| *id == domain) {
             return None;
         }

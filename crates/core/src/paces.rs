@@ -5,7 +5,6 @@
 //! owns the table decides what is idle.
 
 use std::hash::{BuildHasher, Hasher};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
@@ -153,74 +152,6 @@ impl Slots {
     }
 }
 
-/// The paces of many domains, shared by threads.
-///
-/// Safe to share: every call locks one of many parts for its own length, callers of different domains seldom
-/// meet, and nobody can hold two. Read the clock inside `change`, so that time does not run backwards between
-/// callers (see [`crate::pace`]).
-#[derive(Debug)]
-pub struct SharedPaces {
-    shards: Box<[Shard]>,
-    hasher: FixedState,
-}
-
-/// Alone on its cache lines: threads that use different parts do not meet there either.
-#[derive(Debug)]
-#[repr(align(128))]
-struct Shard(Mutex<Paces>);
-
-/// The number of a domain in a shared table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct SharedId {
-    shard: u32,
-    id: DomainId,
-}
-
-impl SharedPaces {
-    /// An empty table; `seed` as in [`Paces::new`].
-    pub fn new(seed: u64) -> Self {
-        let shards = (0..SHARDS).map(|_| Shard(Mutex::new(Paces::new(seed)))).collect();
-        Self { shards, hasher: FixedState::with_seed(seed) }
-    }
-
-    /// Changes the pace of `domain`, which starts afresh when it is new, and tells its number.
-    #[inline]
-    pub fn enter<T>(&self, domain: &Domain, change: impl FnOnce(&mut Pace) -> T) -> Option<(SharedId, T)> {
-        let hash = hash(&self.hasher, domain);
-        // The table inside uses the low bits and the top seven, so the shard is taken from between.
-        let shard = (hash >> 32) as usize % SHARDS;
-        let mut paces = self.lock(shard)?;
-        let id = paces.enter_hashed(domain, hash);
-        let changed = change(paces.pace_mut(id)?);
-        Some((SharedId { shard: shard as u32, id }, changed))
-    }
-
-    /// Changes the pace of a domain by its number; `None` after it was removed.
-    #[inline]
-    pub fn change<T>(&self, id: SharedId, change: impl FnOnce(&mut Pace) -> T) -> Option<T> {
-        let mut paces = self.lock(id.shard as usize)?;
-        paces.pace_mut(id.id).map(change)
-    }
-
-    /// How many domains there are.
-    pub fn len(&self) -> usize {
-        (0..SHARDS).filter_map(|shard| self.lock(shard)).map(|paces| paces.len()).sum()
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    #[inline]
-    fn lock(&self, shard: usize) -> Option<MutexGuard<'_, Paces>> {
-        // A caller that panicked inside `change` leaves a pace that is still a pace.
-        self.shards.get(shard).map(|shard| shard.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-/// Parts of a shared table: many more than threads, few enough to cost nothing.
-const SHARDS: usize = 64;
 /// Slots to a chunk: 32 kB, and a power of two, so that finding one takes no division.
 const CHUNK: usize = 256;
 
@@ -262,25 +193,6 @@ mod tests {
         assert_eq!(paces.enter(&domain(2)), a);
         assert_eq!(paces.find(&domain(1)), Some(b));
         assert!(!paces.is_empty());
-    }
-
-    /// B14
-    #[test]
-    fn threads_that_share_a_table_share_the_pace() {
-        let (paces, rule) = (SharedPaces::new(3), Rule::default());
-        let granted = |now: i64| {
-            let ask = |pace: &mut Pace| {
-                pace.admit((&rule).into(), Intent::Api, Timestamp::from_secs(now)).proceeds()
-            };
-            let (id, granted) = paces.enter(&domain(1), ask).unwrap();
-            assert_eq!(paces.change(id, |pace| pace.in_flight(Timestamp::from_secs(now))), Some(1));
-            granted
-        };
-        let one = std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..50).map(|_| scope.spawn(|| granted(10))).collect();
-            threads.into_iter().filter_map(|thread| thread.join().ok()).filter(|granted| *granted).count()
-        });
-        assert_eq!((one, paces.len(), paces.is_empty()), (1, 1, false));
     }
 
     /// A million of them must fit: 200 bytes with name and index is the limit, and the index takes up to 11.

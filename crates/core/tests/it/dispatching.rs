@@ -182,14 +182,9 @@ fn a_jobs_concurrency_is_kept_and_falls_where_a_domain_slows_down() {
         dispatch.join(&host("x.org"), lane(1), at(0.0), Named(name, Arc::clone(&rule))).unwrap();
         dispatch.join(&host("y.org"), lane(1), at(0.0), Named(name, Arc::clone(&rule))).unwrap();
     }
-    let free = |dispatch: &Dispatch<Named>, learned| {
-        dispatch.free_slots(JobId(1), &host("x.org"), Span::from_secs(learned), Span::ZERO)
-    };
-    assert_eq!((free(&dispatch, 0), free(&dispatch, 5), free(&dispatch, 60)), (3, 2, 1));
     let grants: Vec<Grant<Named>> = (0..3).map(|_| go(&mut dispatch, 0.0)).collect();
     let full = dispatch.next(at(0.0));
     assert_eq!(full, Next::Sleep { until: at(1.0) }, "three are in flight, and three may be");
-    assert_eq!(free(&dispatch, 0), 0);
     for grant in grants {
         finish(&mut dispatch, grant, Outcome::Success, at(0.0));
     }
@@ -216,8 +211,10 @@ fn a_jobs_concurrency_is_kept_and_falls_where_a_domain_slows_down() {
     };
     let first = grants(&mut dispatch, [0.0, 10.0, 20.0, 30.0]);
     assert_eq!(first.len(), 2, "three less one for five seconds");
-    let y = host("y.org");
-    assert_eq!(dispatch.free_slots(JobId(1), &y, Span::ZERO, Span::ZERO), 3, "another domain keeps the base");
+    dispatch.join(&host("y.org"), lane(1), at(30.0), Named("y", Arc::clone(&rule))).unwrap();
+    let elsewhere = go(&mut dispatch, 30.0);
+    assert_eq!(elsewhere.waiter.0, "y", "another domain keeps the base: the third goes there");
+    finish(&mut dispatch, elsewhere, Outcome::Success, at(30.0));
     // As the learned delay falls, the third comes back.
     learn(&mut dispatch, 4, 40.0);
     assert_eq!(grants(&mut dispatch, [40.0, 50.0, 60.0, 70.0]).len(), 1);
@@ -297,7 +294,6 @@ fn a_job_that_ended_takes_no_tasks() {
     assert_eq!(dispatch.rejoin(a.domain, a.place, a.waiter.clone(), at(0.0)).unwrap_err().0, "a");
     finish(&mut dispatch, a, Outcome::Success, at(0.0));
     assert_eq!(drain(&mut dispatch, 10.0), "other 1");
-    assert_eq!(dispatch.free_slots(JobId(1), &host("x.org"), Span::ZERO, Span::ZERO), 0);
 }
 
 /// B9: a domain changes hands only when nothing of it is on the wire, and takes its pace along
@@ -305,13 +301,14 @@ fn a_job_that_ended_takes_no_tasks() {
 fn a_domain_changes_hands_with_its_pace() {
     let (mut dispatch, rule) = (Dispatch::new(1), rule(json!({})));
     let named = |name| Named(name, Arc::clone(&rule));
+    dispatch.job(JobId(1), 16);
     for name in ["a", "b"] {
-        dispatch.join(&host("x.org"), FETCH, at(0.0), named(name)).unwrap();
+        dispatch.join(&host("x.org"), lane(1), at(0.0), named(name)).unwrap();
     }
     let a = go(&mut dispatch, 0.0);
     let id = a.domain;
     dispatch.drain(id);
-    assert!(dispatch.release(id, at(0.5)).is_none(), "a is on the wire");
+    assert!(dispatch.release(id).is_none(), "a is on the wire");
     let Decision::Wait { reason, .. } =
         dispatch.check(&host("x.org"), rule.as_ref().into(), Intent::Fetch, at(5.0))
     else {
@@ -323,7 +320,7 @@ fn a_domain_changes_hands_with_its_pace() {
     dispatch.keep(id, at(5.0));
     assert!(dispatch.check(&host("y.org"), rule.as_ref().into(), Intent::Fetch, at(5.0)).proceeds());
     dispatch.drain(id);
-    let (pace, waiters) = dispatch.release(id, at(5.0)).unwrap();
+    let (pace, waiters) = dispatch.release(id).unwrap();
     assert_eq!(pace.last_start(), Some(at(0.0)));
     assert_eq!(waiters.len(), 1);
     assert_eq!(dispatch.paces().find(&host("x.org")), None);

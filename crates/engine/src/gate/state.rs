@@ -294,7 +294,7 @@ impl State {
 
     /// Takes a domain out, unless a task of it is in flight.
     pub(super) fn part(&mut self, id: DomainId) -> Option<(Tenure, Pace, Vec<Waiter>)> {
-        let (pace, waiters) = self.dispatch.let_go(id)?;
+        let (pace, waiters) = self.dispatch.release(id)?;
         let tenure = self.tenures.remove(&id)?;
         self.keys.remove(&tenure.hold.key);
         self.unsaved.remove(&id);

@@ -118,7 +118,7 @@ impl Play<'_> {
         let Some(holder) = held.holder.take() else { return };
         let Some(dispatch) = &mut self.processes[holder].dispatch else { return };
         let Some(id) = dispatch.paces().find(&held.name) else { return };
-        match dispatch.release(id, self.clocks.read(holder, self.now)) {
+        match dispatch.release(id) {
             Some((pace, _)) => held.saved.pace = Some(pace.encode()),
             None => unreachable!("a domain is put down only when nothing is on the wire"),
         }
