@@ -66,7 +66,8 @@ fn something_has_to_be_named() {
     nothing.shows("0 enqueued, 0 already, 0 deferred, 0 refused");
 }
 
-/// B52, B55: what is too soon comes later, each an interval after the other, and the numbers are true.
+/// B52, B55, B72, B73: what is too soon comes later, each an interval after the other, the numbers are true, and each
+/// deferral is logged and counted.
 #[test]
 fn what_is_too_soon_is_deferred() {
     let (world, site) = seen(&[("scrape.min_interval", "60")], 4, &["--min-interval", "2"]);
@@ -91,6 +92,8 @@ fn what_is_too_soon_is_deferred() {
         assert_eq!((2.0 - elapsed).ceil() as u64, first, "{message}");
     }
     assert_eq!(told["tasks"]["fetched"], 3);
+    assert_eq!(done.stderr.matches(" deferred ").count(), 3, "{}", done.stderr);
+    assert_eq!(count(&world, "SELECT value FROM counts WHERE name = 'deferred'"), 3);
     assert_spaced(&pages(&site), 2_000);
     assert_each_once(&site.log(), "p", 4);
 }

@@ -84,9 +84,9 @@ fn log_task(url: &str, step: &TaskEvent<'_>) {
         TaskEvent::Failed { error } => tracing::warn!(url, error, "failed"),
         TaskEvent::Skipped { reason } => tracing::info!(url, reason, "skipped"),
         TaskEvent::Retried { outcome, ready_at } => {
-            tracing::info!(url, outcome = outcome.as_str(), %ready_at, "put off, to be tried again");
+            tracing::info!(url, outcome = outcome.as_str(), %ready_at, "will retry");
         }
-        TaskEvent::Deferred { deferred } => tracing::info!(url, %deferred, "put off"),
+        TaskEvent::Deferred { deferred } => tracing::info!(url, why = %deferred, "deferred"),
         TaskEvent::Moved { domain } => tracing::debug!(url, %domain, "goes on elsewhere"),
         TaskEvent::Fenced => tracing::info!(url, "another process has it now"),
     }

@@ -11,6 +11,7 @@ use comity_store::sources::SourceId;
 use url::Url;
 
 use super::{Orders, Pipeline};
+use crate::event::{self, Event, TaskEvent};
 
 /// How many of the items that were to be enqueued became what.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -65,12 +66,12 @@ impl Counts {
 impl Pipeline {
     /// Enqueues these items, because somebody asks.
     pub async fn enqueue(&self, items: Vec<ItemId>) -> Result<ByHand, StoreError> {
-        let mut wishes = Vec::with_capacity(items.len());
+        let mut asked = Vec::with_capacity(items.len());
         for id in items {
             let url = self.0.store.find_item(id).await?.map(|item| item.url);
-            wishes.push(self.wish(id, url.as_deref().unwrap_or_default()));
+            asked.push((id, url.unwrap_or_default()));
         }
-        let results = self.wishes(wishes, Asker::Manual).await?;
+        let results = self.enqueue_all(&asked, Asker::Manual).await?;
         Ok(ByHand { results, left: None })
     }
 
@@ -89,10 +90,10 @@ impl Pipeline {
         }
         let mut left = (items.len() > limit as usize).then_some(Left::Batch);
         items.truncate(limit as usize);
-        let wishes = items.iter().map(|item| self.wish(item.id, &item.url)).collect();
-        let mut results = self.wishes(wishes, Asker::Manual).await?;
-        // A source that is full says so once.
         let of: HashMap<ItemId, SourceId> = items.iter().map(|item| (item.id, item.source)).collect();
+        let asked: Vec<_> = items.into_iter().map(|item| (item.id, item.url)).collect();
+        let mut results = self.enqueue_all(&asked, Asker::Manual).await?;
+        // A source that is full says so once.
         let mut full: HashSet<SourceId> = HashSet::new();
         let mut told_once =
             |(item, result): &(ItemId, Enqueued)| match of.get(item).filter(|_| is_full(result)) {
@@ -121,8 +122,8 @@ impl Pipeline {
             let items = self.0.store.list_items(page).await?;
             let Some(last) = items.last() else { return Ok(counts) };
             after = last.id;
-            let wishes = items.iter().map(|item| self.wish(item.id, &item.url)).collect();
-            let results = self.wishes(wishes, Asker::Automatic).await?;
+            let asked: Vec<_> = items.into_iter().map(|item| (item.id, item.url)).collect();
+            let results = self.enqueue_all(&asked, Asker::Automatic).await?;
             for (_, result) in &results {
                 counts.count(result);
                 // Those behind are not asked about: they would hear the same.
@@ -174,14 +175,25 @@ impl Pipeline {
         Ok(())
     }
 
-    async fn wishes(&self, wishes: Vec<Wish>, asker: Asker) -> Result<Vec<(ItemId, Enqueued)>, StoreError> {
-        let mut results: Vec<(ItemId, Enqueued)> = Vec::with_capacity(wishes.len());
-        for part in wishes.chunks(BATCH as usize) {
+    /// Enqueues items, given with their URLs. Deferrals are reported as those of a running task are (B72, B73).
+    async fn enqueue_all(
+        &self,
+        items: &[(ItemId, String)],
+        asker: Asker,
+    ) -> Result<Vec<(ItemId, Enqueued)>, StoreError> {
+        let mut results: Vec<(ItemId, Enqueued)> = Vec::with_capacity(items.len());
+        for part in items.chunks(BATCH as usize) {
             let now = self.0.gate.clock().now();
-            let part = part.to_vec();
-            let ids: Vec<ItemId> = part.iter().map(|wish| wish.item).collect();
-            let enqueued = self.0.store.enqueue_items(self.0.job.id, part, asker, self.0.terms, now).await?;
-            results.extend(ids.into_iter().zip(enqueued));
+            let wishes = part.iter().map(|(id, url)| self.wish(*id, url)).collect();
+            let enqueued =
+                self.0.store.enqueue_items(self.0.job.id, wishes, asker, self.0.terms, now).await?;
+            for ((id, url), result) in part.iter().zip(enqueued) {
+                if let Enqueued::Deferred(deferred) = &result {
+                    let step = TaskEvent::Deferred { deferred };
+                    self.0.gate.events().tell(&Event::Task { url: &event::shown_text(url), step });
+                }
+                results.push((*id, result));
+            }
             self.0.pool.poke();
         }
         Ok(results)
