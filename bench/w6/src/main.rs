@@ -81,7 +81,9 @@ fn compare() {
             }
             let gain = 2.0 * gate / gate_by_two;
             let goal = if gain >= 1.5 { "met" } else { "missed" };
-            println!("| {size} | {label} | 2 | gate, decisions/s of two threads to one | {gain:.2} | | | 1.5: {goal} |");
+            println!(
+                "| {size} | {label} | 2 | gate, decisions/s of two threads to one | {gain:.2} | | | 1.5: {goal} |"
+            );
         }
     }
     parts();
@@ -123,7 +125,10 @@ fn parts() {
     println!("| finding the domain | {find:.0} |");
     println!("| deciding and learning | {logic:.0} |");
     println!("| fetching the pace from a farther cache, calls | {:.0} |", core - clock - find - logic);
-    println!("| what the gate adds: the rule's lookup, locks, the permit, events, waking those in line | {:.0} |", gate - core);
+    println!(
+        "| what the gate adds: the rule's lookup, locks, the permit, events, waking those in line | {:.0} |",
+        gate - core
+    );
 }
 
 /// A rule with the linear learner and no limit that would refuse a request.

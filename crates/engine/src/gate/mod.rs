@@ -9,7 +9,8 @@
 //! - `state`: what the lock protects
 //! - `permit`: the right to send, given back by itself when it is dropped; `lease`: permits that leave the process
 //! - `look`: what people and metrics want to know of it; `sight`: the same of domains that others hold, or nobody
-//! - `tenancy`: holding domains in a store that other processes use too; `upkeep`: what that takes all the time
+//! - `tenancy`: holding domains in a store that other processes use too; `taking`: how one becomes ours; `upkeep`: what
+//!   holding them takes all the time
 //!
 //! What is fetched, and how, is not known here.
 
@@ -20,12 +21,14 @@ mod permit;
 mod record;
 mod sight;
 mod state;
+mod taking;
 mod tenancy;
 mod upkeep;
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use std::task::{Context, Poll};
 
 use comity_core::decision::Decision;
@@ -51,8 +54,9 @@ pub use permit::Permit;
 pub(crate) use permit::Recall;
 pub use sight::{Looker, Seen};
 pub(crate) use state::{Errand, Waiter};
+pub(crate) use taking::LaneInHand;
+pub(crate) use tenancy::Parted;
 pub use tenancy::{GateError, HandsOff, Remains};
-pub(crate) use tenancy::{Parted, Taker};
 
 use state::{Keep, State, Who};
 use tenancy::Tenancy;
@@ -96,6 +100,8 @@ struct Inner {
     tenancy: Option<Tenancy>,
     /// What is worked on and how much of it waits for which domain, for whoever looks on.
     work: Mutex<(Option<Work>, Arc<[Backlog]>)>,
+    /// One lock per job that somebody works on.
+    at_work: Mutex<HashMap<JobId, Weak<tokio::sync::Mutex<()>>>>,
 }
 
 impl Gate {
@@ -117,6 +123,7 @@ impl Gate {
             timer,
             tenancy,
             work: Mutex::new((None, Arc::new([]))),
+            at_work: Mutex::default(),
         });
         let weak = Arc::downgrade(&inner);
         let (timer, state, clock) = (inner.timer.clone(), inner.state.clone(), inner.clock.clone());
@@ -301,6 +308,18 @@ impl Gate {
             true => state.crawl_delays.remove(host),
             false => state.crawl_delays.insert(host.clone(), delay),
         };
+    }
+
+    /// Held by whoever works on a job: the next begins when the one before has put everything down.
+    pub(crate) fn work_on(&self, job: JobId) -> Arc<tokio::sync::Mutex<()>> {
+        let mut at_work = lock(&self.0.at_work);
+        if let Some(known) = at_work.get(&job).and_then(Weak::upgrade) {
+            return known;
+        }
+        at_work.retain(|_, work| work.strong_count() > 0);
+        let fresh = Arc::default();
+        at_work.insert(job, Arc::downgrade(&fresh));
+        fresh
     }
 
     /// A job begins; its tasks join with [`Self::send`].

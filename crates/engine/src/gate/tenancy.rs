@@ -1,5 +1,5 @@
-//! Holding domains in a store that other processes use too (B9): taking them, giving them back, and what is kept of
-//! them over the store's absence. What is done all the time is `upkeep`.
+//! Holding domains in a store that other processes use too (B9): giving them back, and what is kept of them over the
+//! store's absence. How they are taken is in `taking`, what is done all the time in `upkeep`.
 //!
 //! A process that cannot beat stops sending well before its time is over, and one whose time ran out while it was
 //! stopped finds so on its own clock before anything leaves.
@@ -7,21 +7,21 @@
 use std::sync::{Arc, Mutex};
 
 use comity_core::domain::Domain;
-use comity_core::pace::{Left, Pace, Pinned, Terms};
+use comity_core::pace::Pace;
 use comity_core::paces::DomainId;
 use comity_core::rule::RuleTable;
 use comity_core::time::Timestamp;
 use comity_core::timeline::Shift;
-use comity_store::domains::{Hold, HolderId, LeftBehind, Parting, Released, Saved, Take, Taken};
+use comity_store::domains::{Hold, HolderId, Parting, Released, Saved};
 use comity_store::{LEASE, Store, StoreError};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, RwLock, mpsc, watch};
 
 use super::state::{self, Tenure};
 use super::upkeep::{MARGIN, upkeep};
-use super::{Gate, lease};
+use super::{Gate, lease, taking};
 use crate::clock::Clock;
-use crate::event::{Event, Events};
+use crate::event::Events;
 use crate::lock;
 
 /// Why nobody can be let go.
@@ -55,14 +55,6 @@ pub struct Remains {
     booted_at: Timestamp,
 }
 
-/// Who asks the store for domains, and in which of its lives: when it lost everything in between, what it got is
-/// somebody else's by now.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Taker {
-    pub(crate) holder: HolderId,
-    life: u64,
-}
-
 /// Domains that are no longer ours, for whoever works on them: named by the hold, so that a domain that was taken
 /// again meanwhile is not meant.
 pub(crate) type Parted = Vec<Hold>;
@@ -78,7 +70,7 @@ pub(super) struct Tenancy {
     /// Another process changed something in the store.
     pub(super) changed: Arc<Notify>,
     /// Held by whoever takes a domain, until it is taken up.
-    takings: RwLock<()>,
+    pub(super) takings: RwLock<()>,
     parted: Mutex<Vec<mpsc::UnboundedSender<Parted>>>,
     pub(super) failure: watch::Sender<Option<StoreError>>,
     runtime: Handle,
@@ -137,7 +129,7 @@ impl Gate {
                 }
             }
             // Taken and taken up in one piece: a caller that gives up in between leaves nothing half done (B11).
-            let taking = take_one(self.clone(), domain.clone(), host.clone());
+            let taking = taking::take_one(self.clone(), domain.clone(), host.clone());
             match tenancy.runtime.spawn(taking).await.unwrap_or(Err(StoreError::Closed)) {
                 Ok(true) => return Ok(()),
                 Ok(false) | Err(StoreError::Lost) => changed.await,
@@ -155,74 +147,6 @@ impl Gate {
     /// Whether the store stopped working.
     pub(super) fn has_failed(&self) -> bool {
         self.0.tenancy.as_ref().is_some_and(|tenancy| tenancy.failure.borrow().is_some())
-    }
-
-    /// Who asks the store for domains. To be known before it is asked.
-    pub(crate) fn taker(&self) -> Option<Taker> {
-        // In this order: a new holder begins after a life has ended.
-        let holder = self.holder()?;
-        Some(Taker { holder, life: self.lock().life })
-    }
-
-    /// Takes up a domain that the store says is ours; nothing when everything was lost since it said so, or the gate was
-    /// closed: then it went with everything else this process held.
-    pub(crate) fn adopt(&self, taker: Taker, taken: Taken, host: &Domain) -> Option<Hold> {
-        self.take_up(taker, taken, host).ok()
-    }
-
-    /// The same; it comes back when it is not taken up.
-    fn take_up(&self, taker: Taker, taken: Taken, host: &Domain) -> Result<Hold, Box<Taken>> {
-        let rule = self.0.rules.rule(host);
-        let mut state = self.lock();
-        if state.is_closed() || state.life != taker.life {
-            return Err(Box::new(taken));
-        }
-        let Taken { domain, hold, kept, steering, left, lent } = taken;
-        let now = self.now();
-        let crawl_delay = state.crawl_delay(host);
-        let terms = Terms { rule, crawl_delay };
-        let told = match &left {
-            LeftBehind::New => Left::New,
-            LeftBehind::HandedOver(pace) => Left::HandedOver(pace),
-            LeftBehind::Stopped(pace) => Left::Stopped(pace),
-            LeftBehind::Died { latest } => Left::Died { latest: *latest },
-        };
-        let lost = Left::Died { latest: now };
-        let remains = state.remains.remove(&domain);
-        let (mut pace, damage) = match Pace::inherit(terms, &kept, told, now) {
-            // Nobody had it since our store went away, or the store lost it: what we knew then still goes, and that
-            // we do not know what left meanwhile comes on top (B77).
-            Ok(_) if let (Left::Died { .. } | Left::New, Some(mut ours)) = (told, remains) => {
-                let latest = if let Left::Died { latest } = told { latest } else { now };
-                if let Some((until, stated_at)) = kept.server {
-                    ours.restore_server_until(until, stated_at, now);
-                }
-                ours.lost(latest.min(now));
-                ours.lend_held(now);
-                (ours, None)
-            }
-            Ok(pace) => (pace, None),
-            // What cannot be read is lost, and lost state costs time, never politeness (B77).
-            Err(error) => (Pace::inherit(terms, &kept, lost, now).unwrap_or_default(), Some(error)),
-        };
-        pace.restore_lent(terms, &lent, now);
-        if steering.pinned {
-            pace.pin(Pinned::Yes);
-        }
-        if let Some(until) = steering.paused_until {
-            pace.pause(Some(until));
-        }
-        state.adopt(&domain, hold, pace, now);
-        self.pump(state);
-        // Whoever else wants it need not look at the store.
-        if let Some(tenancy) = &self.0.tenancy {
-            tenancy.changed.notify_waiters();
-        }
-        if let Some(error) = damage {
-            self.0.events.tell(&Event::PaceDamaged { domain: &domain, error: &error });
-        }
-        self.0.events.tell(&Event::TookOver { domain: &domain, left: &left });
-        Ok(hold)
     }
 
     /// The hold under which a domain is ours.
@@ -339,8 +263,15 @@ impl Gate {
         }
     }
 
-    /// Lets nobody go any more and gives all domains back.
+    /// Lets nobody go any more and gives all domains back. Once begun it is done to its end, also when nobody waits for that.
     pub async fn close(&self, hands_off: HandsOff) -> Result<(), StoreError> {
+        let Some(tenancy) = &self.0.tenancy else { return Ok(()) };
+        let gate = self.clone();
+        let closing = tenancy.runtime.spawn(async move { gate.give_all_back(hands_off).await });
+        closing.await.unwrap_or(Err(StoreError::Closed))
+    }
+
+    async fn give_all_back(&self, hands_off: HandsOff) -> Result<(), StoreError> {
         let Some(tenancy) = &self.0.tenancy else { return Ok(()) };
         let parting = match hands_off {
             HandsOff::Stop => Parting::Stop,
@@ -399,42 +330,6 @@ pub(super) async fn register(
     Ok((holder, time.now))
 }
 
-/// Takes a domain, unless somebody else holds it; whether it is ours now.
-async fn take_one(gate: Gate, domain: Domain, host: Domain) -> Result<bool, StoreError> {
-    let (Some(tenancy), Some(taker)) = (&gate.0.tenancy, gate.taker()) else { return Ok(true) };
-    let _taking = tenancy.takings.read().await;
-    let mut takes = tenancy.store.take(taker.holder, vec![domain.clone()], gate.now()).await?;
-    match takes.pop() {
-        Some(Take::Taken(taken)) => match gate.take_up(taker, *taken, &host) {
-            Ok(_) => Ok(true),
-            // Closed meanwhile: it is passed on as it came. What was lost is not ours to pass on, and the store knows.
-            Err(taken) => {
-                let back = untouched(*taken).into_iter().collect();
-                tenancy.store.release(taker.holder, back, gate.now()).await?;
-                Ok(false)
-            }
-        },
-        Some(Take::Held { by }) => {
-            gate.0.events.tell(&Event::HeldElsewhere { domain: &domain, by: &by });
-            Ok(false)
-        }
-        // It is on its way out, or on its way in: the next look tells.
-        Some(Take::Ours) | None => Ok(false),
-    }
-}
-
-/// A domain that was taken and not taken up, as it was. Of one whose holder died nothing is there to be passed on.
-fn untouched(taken: Taken) -> Option<Released> {
-    let Taken { hold, kept, steering, left, .. } = taken;
-    let (pace, parting) = match left {
-        LeftBehind::New => (Pace::default().encode(), Parting::HandOver),
-        LeftBehind::HandedOver(pace) => (pace, Parting::HandOver),
-        LeftBehind::Stopped(pace) => (pace, Parting::Stop),
-        LeftBehind::Died { .. } => return None,
-    };
-    Some(Released { saved: Saved { hold, kept, steering }, pace, parting })
-}
-
 impl Tenancy {
     pub(super) fn holder(&self) -> HolderId {
         *lock(&self.holder)
@@ -460,32 +355,5 @@ impl Tenancy {
         });
         self.changed.notify_waiters();
         self.saved.notify_waiters();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::gate::upkeep::lose;
-
-    /// B9: a domain that was taken right before the process lost everything was taken up after it, and paced by two.
-    #[tokio::test]
-    async fn what_was_taken_before_everything_was_lost_is_not_taken_up() {
-        let store = comity_store::open("memory:").unwrap();
-        let (rules, events) = (Arc::new(RuleTable::default()), Events::new());
-        let gate = Gate::with_store(rules, Clock::new(), events, store.clone(), "a test").await.unwrap();
-        let (taker, domains) = (gate.taker().unwrap(), ["a.example", "b.example"]);
-        let domains = domains.map(|name| Domain::parse(name).unwrap());
-        let takes = store.take(taker.holder, domains.to_vec(), gate.now()).await.unwrap();
-        let mut taken = takes.into_iter().map(|take| match take {
-            Take::Taken(taken) => *taken,
-            other => panic!("{other:?}"),
-        });
-        let (first, second) = (taken.next().unwrap(), taken.next().unwrap());
-        assert_eq!(gate.adopt(taker, first, &domains[0]), gate.held(&domains[0]));
-        assert!(gate.holds(&domains[0]));
-        lose(&gate.0, gate.0.tenancy.as_ref().unwrap());
-        assert_eq!(gate.adopt(taker, second, &domains[1]), None);
-        assert_eq!(domains.map(|domain| gate.holds(&domain)), [false, false]);
     }
 }

@@ -3,21 +3,18 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use comity_core::domain::Domain;
 use comity_core::guard::FailureGuard;
 use comity_core::task::{JobState, JobStep};
 use comity_core::time::{Span, Timestamp};
 use comity_store::StoreError;
-use comity_store::domains::Take;
 use comity_store::jobs::Stepped;
-use comity_store::tasks::{Claim, Claimed, LaneId};
-use url::Url;
+use comity_store::tasks::{Claim, LaneId};
 
 use super::errand::Trip;
 use super::lanes::GivenUp;
 use super::{Ended, Inner, Until};
 use crate::event::Event;
-use crate::gate::Taker;
+use crate::gate::LaneInHand;
 
 /// Brings in lanes and tasks, and ends the job.
 pub(super) struct Claimer {
@@ -179,22 +176,12 @@ impl Claimer {
 
     async fn claim(&mut self, room: usize) -> Result<(), StoreError> {
         let inner = self.inner.clone();
-        let Some(taker) = inner.gate.taker() else { return Ok(()) };
         let lanes = room.min(CLAIM_LANES);
-        let claim = Claim { job: inner.job.id, lanes: lanes as u32, tasks: CLAIM_TASKS };
         let now = inner.now();
-        let claimed = inner.store.claim(taker.holder, claim, now).await?;
-        let is_all = claimed.len() < lanes;
-        let mut parked = Vec::new();
-        for claimed in claimed {
-            let lane = claimed.lane;
-            if !inner.take_up(taker, claimed) {
-                parked.push((lane, now + AGAIN));
-            }
-        }
-        if !parked.is_empty() {
-            inner.store.park(taker.holder, parked).await?;
-        }
+        let brought =
+            inner.gate.claim(Claim { job: inner.job.id, lanes: lanes as u32, tasks: CLAIM_TASKS }).await?;
+        let is_all = brought.due < lanes;
+        brought.lanes.into_iter().for_each(|lane| inner.take_up(lane));
         if is_all {
             let due_at = inner.store.next_due(inner.job.id).await?;
             self.look_at = due_at.map_or(now + LOOK, |due_at| due_at.min(now + LOOK));
@@ -236,30 +223,18 @@ impl Claimer {
 }
 
 impl Inner {
-    /// A lane was claimed; false when its domain is not ours at the moment.
-    fn take_up(self: &Arc<Self>, taker: Taker, claimed: Claimed) -> bool {
-        let Claimed { lane, domain, take, tasks, .. } = claimed;
-        let hold = match take {
-            Take::Taken(taken) => {
-                let first =
-                    tasks.first().and_then(|task| Url::parse(task.at_url.as_ref().unwrap_or(&task.url)).ok());
-                let host = first.as_ref().and_then(Domain::of).unwrap_or_else(|| domain.clone());
-                self.gate.adopt(taker, *taken, &host)
-            }
-            Take::Ours => self.gate.held(&domain),
-            Take::Held { .. } => None,
-        };
-        let Some(hold) = hold else { return false };
+    /// A lane was claimed.
+    fn take_up(self: &Arc<Self>, claimed: LaneInHand) {
+        let LaneInHand { lane, domain, hold, tasks } = claimed;
         let now = self.now();
         if self.is_left(lane) {
             let mut lanes = self.lanes();
             lanes.open(lane, domain, hold, Vec::new(), CLAIM_TASKS, now);
             lanes.give_up(lane, GivenUp::Leave);
-            return true;
+            return;
         }
         let tasks = self.lanes().open(lane, domain.clone(), hold, tasks, CLAIM_TASKS, now);
         tasks.into_iter().for_each(|task| Trip::begin(self, lane, hold, &domain, task));
-        true
     }
 
     /// Whether a lane was given up, and what waits in it is left for the next run.
@@ -275,8 +250,6 @@ const LANES_MAX: usize = 10_000;
 const CLAIM_LANES: usize = 256;
 /// Tasks of each that come with the claim.
 const CLAIM_TASKS: u32 = 8;
-/// A lane whose domain is on its way out is looked at again after this long.
-const AGAIN: Span = Span::from_millis(50);
 /// When others write, the state of the job is asked for this often,
 const SOON: Span = Span::from_millis(100);
 /// Nothing leaves for long when that was so for this long.

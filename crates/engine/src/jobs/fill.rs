@@ -2,6 +2,7 @@
 
 use std::io::Read;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use comity_core::domain::Domain;
 use comity_core::rule::RuleTable;
@@ -64,14 +65,18 @@ pub enum Go {
 
 impl Pool {
     /// Reads `lines` into the job; work on what was read begins at once. Blank lines and those that begin with
-    /// `#` are passed over.
+    /// `#` are skipped. Whoever drops this ends the reading: what was read by then stays in the job.
     pub async fn fill(&self, lines: Box<dyn Read + Send>, on_bad: OnBad) -> Result<Filled, StoreError> {
         self.set_filling(true);
-        let filled = self.read(lines, on_bad).await;
+        let (pool, reading) = (self.clone(), Reading(self));
+        // In a task of its own, so that the store hears in any case that nobody reads any more. When nobody waits for it,
+        // the pool is not filled any more, and it stops at the next part.
+        let read = self.0.runtime.spawn(async move { pool.read(lines, on_bad).await });
+        let filled = read.await.unwrap_or(Err(StoreError::Closed));
         if let Err(error) = &filled {
             self.0.gate.fail(error.clone());
         }
-        self.set_filling(false);
+        drop(reading);
         filled
     }
 
@@ -80,11 +85,29 @@ impl Pool {
         let holder = inner.gate.holder().ok_or(StoreError::Closed)?;
         inner.store.filling(inner.job.id, holder, Filling::Begun, inner.now()).await?;
         let fill = Fill { gate: inner.gate.clone(), store: inner.store.clone(), job: inner.job.id };
-        let filled = fill.read(lines, on_bad, || self.poke()).await?;
+        let filled = fill.read(lines, on_bad, || self.added()).await?;
         let whole = filled.error.is_none() && !filled.stopped && filled.refused == 0;
         let filling = if whole { Filling::Ended } else { Filling::Broken };
         inner.store.filling(inner.job.id, holder, filling, inner.now()).await?;
         Ok(filled)
+    }
+
+    /// A part of a list was added. Whether to read on.
+    fn added(&self) -> Go {
+        self.poke();
+        match self.0.filling.load(Ordering::Relaxed) {
+            true => Go::On,
+            false => Go::Stop,
+        }
+    }
+}
+
+/// Says that somebody waits for a list to be read.
+struct Reading<'a>(&'a Pool);
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        self.0.set_filling(false);
     }
 }
 
@@ -93,7 +116,7 @@ impl Fill {
         &self,
         lines: Box<dyn Read + Send>,
         on_bad: OnBad,
-        added: impl Fn(),
+        added: impl Fn() -> Go,
     ) -> Result<Filled, StoreError> {
         let (sender, mut receiver) = mpsc::channel(2);
         let rules = self.gate.rules().clone();
@@ -107,8 +130,12 @@ impl Fill {
             filled.new += enqueued.new;
             filled.known += enqueued.known;
             filled.refused += enqueued.refused;
-            added();
+            let go = added();
             if enqueued.refused > 0 {
+                break;
+            }
+            if go == Go::Stop {
+                filled.stopped = true;
                 break;
             }
         }
@@ -117,8 +144,8 @@ impl Fill {
             error: Some("the reader ended by itself".to_owned()),
             ..Filled::default()
         });
-        let Filled { bad, stopped, error, .. } = read;
-        Ok(Filled { bad, stopped, error, ..filled })
+        let stopped = filled.stopped || read.stopped;
+        Ok(Filled { bad: read.bad, stopped, error: read.error, ..filled })
     }
 }
 

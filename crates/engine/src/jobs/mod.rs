@@ -153,7 +153,6 @@ impl Pool {
         let (kept, recorded) = (Some(store.clone()), Some(archive.clone()));
         let keeper = Keeper::new(gate.clone(), transport.clone(), &config, kept, recorded);
         let (settles, settling) = mpsc::unbounded_channel();
-        gate.begin_job(job.id, config.job.concurrency);
         let guards = Guards {
             failures_max: config.job.failure_threshold,
             failures: HashMap::new(),
@@ -192,9 +191,24 @@ impl Pool {
     }
 
     /// Works until the job ends or the pool is stopped. Then nothing of it is on the wire and everything that
-    /// was fetched is settled.
+    /// was fetched is settled. Whoever drops this stops the pool: in the background it finishes what is on the wire,
+    /// settles it and gives back what it had claimed.
     pub async fn run(&self) -> Result<Ended, StoreError> {
+        let (pool, _stop) = (self.clone(), StopOnDrop(self));
+        let work = self.0.runtime.spawn(async move { pool.work().await });
+        work.await.unwrap_or_else(|failed| match failed.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // Its runtime is shutting down.
+            Err(_) => Err(StoreError::Closed),
+        })
+    }
+
+    async fn work(&self) -> Result<Ended, StoreError> {
         let inner = &self.0;
+        // One at a time: a pool that nobody waits for any more may still be putting down what it had in hand.
+        let work = inner.gate.work_on(inner.job.id);
+        let _alone = work.lock().await;
+        inner.gate.begin_job(inner.job.id, inner.settings.concurrency);
         let mut parted = inner.gate.parted();
         let mut failure = inner.gate.failure();
         let changed = inner.gate.store_changed();
@@ -280,6 +294,15 @@ impl Pool {
         if let Some(holder) = inner.gate.holder() {
             let _ = inner.store.park(holder, lanes.into_iter().map(|lane| (lane, now)).collect()).await;
         }
+    }
+}
+
+/// Stops a pool that nobody waits for any more.
+struct StopOnDrop<'a>(&'a Pool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.stop();
     }
 }
 

@@ -35,7 +35,7 @@ use comity_store::jobs::Job;
 use comity_store::sources::{Asking, FetchResult, Source, SourceClaim, SourceId};
 use comity_store::{Store, StoreError};
 use tokio::sync::{oneshot, watch};
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 use url::Url;
 
 use crate::archive::Archive;
@@ -259,7 +259,11 @@ impl Pipeline {
                 Plan::Fetch { .. } => hosts.entry(self.pace_of(&source.url)).or_default().push(source.id),
                 Plan::Held { .. } | Plan::Invalid { .. } => {
                     let (nobody_waits, _) = oneshot::channel();
-                    match self.ask_source(source.id, orders, nobody_waits).await? {
+                    let (tell, asked) = oneshot::channel();
+                    let tell = |seen| drop(tell.send(seen));
+                    let asking = self.spawn_asking(source.id, orders, nobody_waits, tell);
+                    asking.await.unwrap_or(Err(StoreError::Closed))?;
+                    match asked.await.ok() {
                         Some((source, Seen::Ended(fetched))) => {
                             listener.asked(report.take(&source, fetched));
                         }
@@ -303,6 +307,24 @@ impl Pipeline {
         };
         self.end(asking, orders.window, now, &fetched).await?;
         Ok(Seen::Ended(fetched))
+    }
+
+    /// Asks a source in a task of its own: it is left in any case, also when nobody waits for the run any more. What is on
+    /// the wire then is finished.
+    fn spawn_asking(
+        &self,
+        id: SourceId,
+        orders: &Orders,
+        turn: Turn,
+        tell: impl FnOnce((Source, Seen)) + Send + 'static,
+    ) -> JoinHandle<Result<(), StoreError>> {
+        let (pipeline, orders) = (self.clone(), orders.clone());
+        tokio::spawn(async move {
+            if let Some(seen) = pipeline.ask_source(id, &orders, turn).await? {
+                tell(seen);
+            }
+            Ok(())
+        })
     }
 
     /// Asks a source when its turn came, unless another process does, or did meanwhile.
@@ -366,22 +388,22 @@ impl Pipeline {
         for sources in hosts.into_values() {
             let (pipeline, sender, orders) = (self.clone(), sender.clone(), orders.clone());
             asking.spawn(async move {
-                let mut asking = JoinSet::new();
+                let mut asking = Vec::new();
                 for id in sources {
                     if pipeline.is_stopping() {
                         break;
                     }
                     let (turn, ended) = oneshot::channel();
-                    let (pipeline, sender, orders) = (pipeline.clone(), sender.clone(), orders.clone());
-                    asking.spawn(async move {
-                        if let Some(asked) = pipeline.ask_source(id, &orders, turn).await? {
-                            let _ = sender.send(asked);
-                        }
-                        Ok(())
-                    });
+                    let sender = sender.clone();
+                    asking.push(
+                        pipeline.spawn_asking(id, &orders, turn, move |asked| drop(sender.send(asked))),
+                    );
                     let _ = ended.await;
                 }
-                all(asking).await
+                for asking in asking {
+                    asking.await.unwrap_or(Err(StoreError::Closed))?;
+                }
+                Ok(())
             });
         }
         drop(sender);

@@ -46,7 +46,7 @@ impl Worker {
         self.pool_of("job", archive).await
     }
 
-    async fn pool_of(&self, job: &str, archive: Archive) -> Pool {
+    pub(crate) async fn pool_of(&self, job: &str, archive: Archive) -> Pool {
         let opened = self.store.open_job(job.to_owned(), serde_json::Value::Null, self.gate.clock().now());
         let (job, _) = opened.await.unwrap();
         let transport = client::transport(&self.config).unwrap();

@@ -2,6 +2,7 @@
 
 mod archive;
 mod attempt;
+mod cancelled;
 mod client;
 mod events;
 mod forgetting;
