@@ -91,7 +91,9 @@ impl Seen {
         for (working, status) in &self.working {
             lines.push(String::new());
             let since = now.since(working.since).about();
-            lines.push(live::title(&format!("{}, for {since}", working.name), canvas));
+            let age = working.told.as_ref().map(|(_, told_at)| now.since(*told_at).about());
+            let age = age.map_or_else(String::new, |age| format!(", seen {age} ago"));
+            lines.push(live::title(&format!("{}, for {since}{age}", working.name), canvas));
             let Some(status) = status else {
                 lines.push("  has not told anything yet".to_owned());
                 continue;

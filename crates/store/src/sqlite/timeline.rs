@@ -98,7 +98,28 @@ impl Tx<'_> {
         // Scrapes of long ago hold nothing back, and people read them.
         let sql = "UPDATE scrape_logs SET started_us = started_us + ?1 WHERE started_us > ?2";
         self.sql.execute(sql, [by, future.saturating_sub(LATELY_US)])?;
+        self.shift_cursors(shift)?;
         self.shift_paces(shift)
+    }
+
+    /// What a server's caching headers ask a source to wait for counts from when they came.
+    fn shift_cursors(&self, shift: Shift) -> rusqlite::Result<()> {
+        let mut select = self.sql.prepare(
+            "SELECT id, cursor_json ->> '$.not_before' FROM sources
+            WHERE json_valid(cursor_json) AND cursor_json ->> '$.not_before' IS NOT NULL",
+        )?;
+        let rows = select.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let rows: Vec<(i64, String)> = rows.collect::<rusqlite::Result<_>>()?;
+        let sql = "UPDATE sources SET cursor_json = json_set(cursor_json, '$.not_before', ?2) WHERE id = ?1";
+        let mut update = self.sql.prepare(sql)?;
+        for (id, not_before) in rows {
+            // What cannot be read holds nothing back.
+            let Ok(not_before) = Timestamp::parse(&not_before) else { continue };
+            if not_before > shift.from.min(shift.to) {
+                update.execute(params![id, shift.of(not_before).to_string()])?;
+            }
+        }
+        Ok(())
     }
 
     fn shift_paces(&self, shift: Shift) -> rusqlite::Result<()> {

@@ -123,6 +123,9 @@ async fn a_step_between_runs_moves_everything_along() {
             let scraped =
                 "INSERT INTO scrape_logs (source_id, item_id, task_id, started_us) VALUES (1, 1, 1, ?1)";
             place.sql().execute(scraped, [now.as_micros()]).unwrap();
+            let followed = "INSERT INTO sources (name, kind, url, listed_url, lead, scraping, config_json, cursor_json, added_us)
+                VALUES ('news', 'feed', 'u', 'u', 'listed', 1, '{}', json_object('not_before', ?1, 'etag', 'x'), 0)";
+            place.sql().execute(followed, [(now + secs(15)).to_string()]).unwrap();
             place.pass(5);
             place.step(step);
 
@@ -136,6 +139,9 @@ async fn a_step_between_runs_moves_everything_along() {
             let last = "SELECT max(started_us) FROM scrape_logs";
             let last: i64 = place.sql().query_row(last, [], |row| row.get(0)).unwrap();
             assert_eq!(Timestamp::from_micros(last), now - secs(5), "intervals count from where they did");
+            let not_before = "SELECT cursor_json ->> '$.not_before' FROM sources";
+            let not_before: String = place.sql().query_row(not_before, [], |row| row.get(0)).unwrap();
+            assert_eq!(not_before, (now + secs(10)).to_string(), "and so does what caching headers ask for");
         }
     }
 }
