@@ -4,6 +4,8 @@
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
+use comity_conformance::following::{ended, feed, keep, unclaimed, wish};
+use comity_conformance::process::{at, done, hold_of, ms, nothing_learned, taken};
 use comity_core::cadence::RunWindow;
 use comity_core::enqueue::{Asker, Enqueued, Refusal};
 use comity_core::outcome::Outcome;
@@ -18,8 +20,6 @@ use comity_store::sqlite::Sqlite;
 use comity_store::tasks::{Attempt, Claim, Lead, Settle};
 
 use crate::file::TestFile;
-use crate::following::{ended, feed, keep, unclaimed, wish};
-use crate::process::{at, done, hold_of, ms, nothing_learnt, taken};
 
 #[test]
 fn a_database_of_a_newer_version_is_refused() {
@@ -246,7 +246,7 @@ async fn people_find_what_they_rely_on() {
     let lane = one.claim_one(job, at(0)).await;
     let hold = hold_of(&lane);
     let kept = Kept { delay: ms(1_500), floor: ms(250), server: Some((at(60), at(1))), ..Kept::default() };
-    one.save(Saved { kept, ..nothing_learnt(hold) }).await;
+    one.save(Saved { kept, ..nothing_learned(hold) }).await;
     let attempt = |secs, outcome, status| Attempt { started_at: at(secs), took: ms(20), outcome, status };
     let attempts = vec![attempt(1, Outcome::RateLimited, Some(429)), attempt(2, Outcome::Success, Some(200))];
     let settle = Settle { task: lane.tasks[0].id, job, hold, attempts, step: done() };

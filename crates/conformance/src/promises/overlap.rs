@@ -6,7 +6,6 @@ use comity_core::enqueue::{Asker, Enqueued};
 use comity_core::interval::SourceInterval;
 use comity_core::task::{JobId, TaskId};
 use comity_core::time::{Span, Timestamp};
-use comity_store::Store;
 use comity_store::domains::{Hold, Take};
 use comity_store::items::{ItemId, ScrapeTerms, Start, StartStep, Started};
 use comity_store::sources::NewSource;
@@ -19,16 +18,16 @@ use crate::following::{Follower, every, feed, keep, wish};
 use crate::process::{Process, at, done, hold_of, listed, taken};
 
 /// B9
-pub(crate) async fn claims_at_once_bring_each_lane_once(backend: Backend) {
+pub(crate) async fn claims_at_once_bring_each_lane_once(backend: &dyn Backend) {
     const LANES: usize = 200;
-    let one = Process::start(&backend, "one", at(0)).await;
+    let one = Process::start(backend, "one", at(0)).await;
     let urls: Vec<String> = (0..LANES).map(|nth| format!("https://{nth}.example/")).collect();
     let job = one.job_of("job", &urls.iter().map(String::as_str).collect::<Vec<_>>(), at(0)).await;
 
     let both_inside = Arc::new(Barrier::new(2));
     let mut claimers = Vec::new();
     for name in ["first", "second"] {
-        let process = Process::start(&backend, name, at(0)).await;
+        let process = Process::start(backend, name, at(0)).await;
         let both_inside = both_inside.clone();
         claimers.push(async move {
             let claim = || process.store.claim(process.holder, Claim { job, lanes: 2, tasks: 1 }, at(1));
@@ -55,10 +54,10 @@ pub(crate) async fn claims_at_once_bring_each_lane_once(backend: Backend) {
 }
 
 /// B9
-pub(crate) async fn of_takes_at_once_one_succeeds(backend: Backend) {
+pub(crate) async fn of_takes_at_once_one_succeeds(backend: &dyn Backend) {
     let mut takers = Vec::new();
     for name in ["first", "second", "third", "fourth"] {
-        let process = Process::start(&backend, name, at(0)).await;
+        let process = Process::start(backend, name, at(0)).await;
         takers.push(async move {
             let mut won = Vec::new();
             for round in 0..50 {
@@ -75,12 +74,13 @@ pub(crate) async fn of_takes_at_once_one_succeeds(backend: Backend) {
 }
 
 /// B54
-pub(crate) async fn the_same_urls_from_many_are_each_added_once(backend: Backend) {
-    let one = Process::start(&backend, "one", at(0)).await;
+pub(crate) async fn the_same_urls_from_many_are_each_added_once(backend: &dyn Backend) {
+    let one = Process::start(backend, "one", at(0)).await;
     let job = one.open_job("job").await;
-    let fillers = (0..4).map(|nth| {
-        let store = backend.open();
-        async move {
+    let mut fillers = Vec::new();
+    for nth in 0..4 {
+        let store = backend.store().await;
+        fillers.push(async move {
             let (mut new, mut known) = (0, 0);
             // Each begins elsewhere, so that each is first somewhere.
             for piece in (0..40).map(|piece| (piece + nth * 10) % 40) {
@@ -90,40 +90,41 @@ pub(crate) async fn the_same_urls_from_many_are_each_added_once(backend: Backend
                 known += enqueued.known;
             }
             (new, known)
-        }
-    });
-    let enqueued = together(fillers.collect()).await;
+        });
+    }
+    let enqueued = together(fillers).await;
     let sums = enqueued.into_iter().fold((0, 0), |sum, (new, known)| (sum.0 + new, sum.1 + known));
     assert_eq!(sums, (400, 1200));
     assert_eq!(one.counts(job).await.tasks, 400);
 }
 
 /// B74
-pub(crate) async fn of_settles_at_once_one_succeeds(backend: Backend) {
-    let one = Process::start(&backend, "one", at(0)).await;
+pub(crate) async fn of_settles_at_once_one_succeeds(backend: &dyn Backend) {
+    let one = Process::start(backend, "one", at(0)).await;
     let urls: Vec<String> = (0..10).map(|nth| format!("https://a.example/{nth}")).collect();
     let job = one.job_of("job", &urls.iter().map(String::as_str).collect::<Vec<_>>(), at(0)).await;
     let lane = one.claim_one(job, at(0)).await;
     let (holder, hold) = (one.holder, hold_of(&lane));
-    let settlers = (0..4).map(|_| {
-        let (store, tasks) = (backend.open(), lane.tasks.clone());
-        async move {
+    let mut settlers = Vec::new();
+    for _ in 0..4 {
+        let (store, tasks) = (backend.store().await, lane.tasks.clone());
+        settlers.push(async move {
             let mut settled = Vec::new();
             for task in tasks {
                 let settle = Settle { task: task.id, job, hold, attempts: Vec::new(), step: done() };
                 settled.extend(store.settle(holder, vec![settle], at(1)).await.unwrap());
             }
             settled
-        }
-    });
-    let settled = together(settlers.collect()).await.concat();
+        });
+    }
+    let settled = together(settlers).await.concat();
     let yes = settled.into_iter().filter(|settled| *settled == Settled::Yes).count();
     assert_eq!((yes, one.counts(job).await.done), (10, 10));
 }
 
 /// B9
-pub(crate) async fn fifty_callers_share_one_store(backend: Backend) {
-    let one = Arc::new(Process::start(&backend, "one", at(0)).await);
+pub(crate) async fn fifty_callers_share_one_store(backend: &dyn Backend) {
+    let one = Arc::new(Process::start(backend, "one", at(0)).await);
     let job = one.open_job("job").await;
     let hold = one.taken("shared.example", at(0)).await.hold;
     let callers = (0..50).map(|nth| {
@@ -148,9 +149,9 @@ pub(crate) async fn fifty_callers_share_one_store(backend: Backend) {
 }
 
 /// B51: of two tasks of a source, worked on by two processes on two domains, one begins.
-pub(crate) async fn of_two_scrapes_of_a_source_at_once_one_begins(backend: Backend) {
+pub(crate) async fn of_two_scrapes_of_a_source_at_once_one_begins(backend: &dyn Backend) {
     const SOURCES: usize = 100;
-    let one = Process::start(&backend, "one", at(0)).await;
+    let one = Process::start(backend, "one", at(0)).await;
     let job = one.store.scrape_job(at(0)).await.unwrap().id;
     for nth in 0..SOURCES {
         let new = NewSource { interval: every(60_000), ..feed(&format!("https://feeds.example/{nth}")) };
@@ -165,7 +166,7 @@ pub(crate) async fn of_two_scrapes_of_a_source_at_once_one_begins(backend: Backe
     let mut starters = Vec::new();
     let round = Arc::new(Barrier::new(2));
     for name in ["first", "second"] {
-        let process = Process::start(&backend, name, at(0)).await;
+        let process = Process::start(backend, name, at(0)).await;
         let (hold, tasks) = claim_one_lane(&process, job).await;
         assert_eq!(tasks.len(), SOURCES);
         let round = round.clone();
@@ -191,9 +192,9 @@ pub(crate) async fn of_two_scrapes_of_a_source_at_once_one_begins(backend: Backe
 }
 
 /// B54
-pub(crate) async fn an_item_enqueued_by_many_at_once_has_one_task(backend: Backend) {
-    let one = Follower::start(&backend, SourceInterval::Off, 30).await;
-    let enqueued = enqueue_at_once(&backend, &one, |items, nth| {
+pub(crate) async fn an_item_enqueued_by_many_at_once_has_one_task(backend: &dyn Backend) {
+    let one = Follower::start(backend, SourceInterval::Off, 30).await;
+    let enqueued = enqueue_at_once(backend, &one, |items, nth| {
         // Each begins elsewhere, so that each is first somewhere.
         (0..items.len()).map(|place| items[(place + nth * 4) % items.len()]).collect()
     });
@@ -206,10 +207,10 @@ pub(crate) async fn an_item_enqueued_by_many_at_once_has_one_task(backend: Backe
 }
 
 /// B55: wakes that are reserved by many at once are as far apart as those reserved by one.
-pub(crate) async fn wakes_reserved_at_once_are_spaced_by_the_interval(backend: Backend) {
-    let one = Follower::start(&backend, every(60_000), 81).await;
+pub(crate) async fn wakes_reserved_at_once_are_spaced_by_the_interval(backend: &dyn Backend) {
+    let one = Follower::start(backend, every(60_000), 81).await;
     one.scrape(80, at(10)).await;
-    let enqueued = enqueue_at_once(&backend, &one, |items, nth| items[nth * 10..][..10].to_vec()).await;
+    let enqueued = enqueue_at_once(backend, &one, |items, nth| items[nth * 10..][..10].to_vec()).await;
     let wake = |enqueued: &Enqueued| match enqueued {
         Enqueued::Deferred(deferred) => deferred.wake_at,
         other => panic!("{other:?}"),
@@ -221,13 +222,14 @@ pub(crate) async fn wakes_reserved_at_once_are_spaced_by_the_interval(backend: B
 
 /// Eight callers enqueue items of one source at 20, one item a call.
 async fn enqueue_at_once(
-    backend: &Backend,
+    backend: &dyn Backend,
     one: &Follower,
     choose: impl Fn(&[ItemId], usize) -> Vec<ItemId>,
 ) -> Vec<Enqueued> {
-    let callers = (0..8).map(|nth| {
-        let (store, job, items): (Arc<dyn Store>, _, _) = (backend.open(), one.job, choose(&one.items, nth));
-        async move {
+    let mut callers = Vec::new();
+    for nth in 0..8 {
+        let (store, job, items) = (backend.store().await, one.job, choose(&one.items, nth));
+        callers.push(async move {
             let mut enqueued = Vec::new();
             for item in items {
                 let (wishes, terms) = (vec![wish(item, "a.example")], ScrapeTerms::default());
@@ -235,9 +237,9 @@ async fn enqueue_at_once(
                 enqueued.extend(told.unwrap());
             }
             enqueued
-        }
-    });
-    together(callers.collect()).await.concat()
+        });
+    }
+    together(callers).await.concat()
 }
 
 /// Claims one lane, with its domain and all its tasks.
