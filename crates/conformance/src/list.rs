@@ -243,15 +243,43 @@ macro_rules! __each_promise {
                 a_scrape_job_that_ended_is_opened_again_empty,
                 a_reopened_job_has_one_task_an_item,
                 somebody_elses_job_by_that_name_is_left_alone;
-            overlap:
-                claims_at_once_bring_each_lane_once,
-                of_takes_at_once_one_succeeds,
+            crowds:
+                many_claims_at_once_bring_every_lane,
                 the_same_urls_from_many_are_each_added_once,
-                of_settles_at_once_one_succeeds,
-                fifty_callers_share_one_store,
-                of_two_scrapes_of_a_source_at_once_one_begins,
-                an_item_enqueued_by_many_at_once_has_one_task,
-                wakes_reserved_at_once_are_spaced_by_the_interval;
+                fifty_callers_share_one_store;
+            overlap_domains:
+                of_two_takes_one_succeeds,
+                a_wish_that_overlaps_with_a_release_is_granted,
+                a_release_that_overlaps_with_a_wish_hands_over,
+                a_beat_that_overlaps_with_a_takeover_keeps_everything_or_nothing,
+                a_permit_lent_during_a_takeover_is_refused_or_known,
+                permits_lent_at_once_are_both_kept,
+                a_domain_taken_as_it_is_forgotten_is_held;
+            overlap_tasks:
+                two_claims_bring_each_lane_once,
+                claims_of_two_jobs_take_their_domain_once,
+                the_same_urls_from_two_are_each_added_once,
+                of_two_settles_one_counts,
+                a_settle_that_overlaps_with_a_takeover_counts_or_is_fenced,
+                a_task_added_as_its_lane_is_parked_is_not_lost,
+                a_task_added_as_its_job_finishes_is_added_or_refused,
+                a_job_whose_lists_end_at_once_can_finish,
+                the_last_domains_given_up_at_once_leave_nothing,
+                a_job_opened_by_two_is_made_once,
+                of_two_that_make_a_job_one_does;
+            overlap_sources:
+                of_two_scrapes_of_a_source_one_begins,
+                an_item_enqueued_by_two_has_one_task,
+                wakes_reserved_by_two_are_spaced_by_the_interval,
+                items_enqueued_by_two_stay_within_the_cap,
+                a_source_claimed_by_two_is_asked_by_one,
+                a_source_added_by_two_is_one,
+                a_wiki_claimed_by_two_is_archived_by_one,
+                a_secret_made_by_two_is_one,
+                what_two_count_at_once_is_added_up;
+            time:
+                whoever_joins_goes_by_the_time_of_those_who_are_there,
+                two_that_join_at_once_agree;
             robots:
                 what_was_kept_comes_back,
                 what_is_old_is_forgotten_a_part_at_a_time,

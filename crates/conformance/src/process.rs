@@ -10,12 +10,13 @@ use comity_store::domains::{
     DomainKey, DomainRow, Hold, HolderId, LeftBehind, Parting, Released, Saved, Steering, Take, Taken,
 };
 use comity_store::jobs::{Counts, Job, Stepped};
+use comity_store::machine::Machine;
 use comity_store::tasks::{Claim, Claimed, Enqueued, Lead, NewTask, Settle, Settled, Step};
 use comity_store::{LEASE, Store, StoreError};
 use serde_json::Value;
 
 use crate::backend::{Backend, Opened};
-use crate::pause::Pause;
+use crate::pause::{Pause, overlap};
 
 /// A process: a store it opened, and the holder it is.
 pub struct Process {
@@ -33,11 +34,31 @@ impl Process {
         Self::with(backend.open().await, name, now).await
     }
 
+    /// A process on that machine.
+    pub async fn start_on(
+        backend: &dyn Backend,
+        machine: Arc<dyn Machine>,
+        name: &str,
+        now: Timestamp,
+    ) -> Self {
+        Self::with(backend.open_on(machine).await, name, now).await
+    }
+
     /// A process that registers with a store it opened.
     pub async fn with(opened: Opened, name: &str, now: Timestamp) -> Self {
         let Opened { store, pause } = opened;
         let holder = store.register(name.to_owned(), now).await.unwrap();
         Self { store, holder, pause }
+    }
+
+    /// Runs `first`, which this process asks, up to its commit, then `second` until it has answered or waits, and then both
+    /// to their ends. Both must ask only when they are polled: see [`overlap`].
+    pub async fn overlap<A, B>(
+        &self,
+        first: impl Future<Output = A>,
+        second: impl Future<Output = B>,
+    ) -> (A, B) {
+        overlap(&self.pause, first, second).await
     }
 
     /// Reports that it lives.
