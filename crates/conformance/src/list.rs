@@ -49,7 +49,7 @@ macro_rules! __each_promise {
         $crate::$then! { $($backend)?;
             holders:
                 a_holder_that_is_silent_for_its_lease_loses,
-                what_a_lost_holder_writes_is_passed_over,
+                what_a_lost_holder_writes_is_skipped,
                 a_holder_whose_domain_was_taken_overwrites_nothing,
                 a_holder_that_beats_is_never_taken_for_dead,
                 an_observer_that_slept_takes_nobody_for_dead,
@@ -63,8 +63,8 @@ macro_rules! __each_promise {
                 a_pace_comes_back_byte_for_byte,
                 a_wish_reaches_the_holder,
                 the_version_moves_when_another_writes,
-                a_wish_is_told_until_it_is_granted,
-                a_wish_within_one_store_is_told,
+                a_wish_is_reported_until_it_is_granted,
+                a_wish_within_one_store_is_reported,
                 what_somebody_wants_is_handed_over_even_by_one_that_stops,
                 whoever_wanted_it_comes_first,
                 the_wish_of_the_dead_blocks_nobody;
@@ -81,7 +81,7 @@ macro_rules! __each_promise {
                 a_hold_of_a_forgotten_domain_writes_nothing,
                 numbers_of_domains_are_never_given_out_twice;
             status:
-                what_a_holder_told_is_seen_while_it_lives,
+                what_a_holder_reported_is_seen_while_it_lives,
                 a_wish_to_see_a_domain_is_answered_by_its_holder,
                 only_whoever_holds_a_domain_shows_it,
                 wishes_are_forgotten,
@@ -171,8 +171,8 @@ macro_rules! __each_promise {
                 failures_count_up_until_something_was_read,
                 a_source_that_is_gone_is_disabled,
                 a_source_that_moved_is_asked_there,
-                a_move_to_where_another_source_is_is_passed_over,
-                a_fetch_is_told_with_its_numbers,
+                a_move_to_the_url_of_another_source_is_skipped,
+                a_fetch_is_listed_with_its_numbers,
                 old_fetches_are_forgotten,
                 a_fetch_killed_before_its_end_keeps_items_and_moves_nothing;
             asking:
@@ -182,7 +182,7 @@ macro_rules! __each_promise {
                 the_claim_of_the_dead_holds_nobody_up,
                 the_claim_of_the_silent_ends_with_their_lease,
                 what_comes_after_the_claim_was_lost_changes_nothing,
-                only_a_source_that_moved_is_told_to_have,
+                only_a_source_that_moved_is_reported_to_have,
                 held_again_and_again_is_one_row;
             items:
                 the_first_scrape_of_a_source_is_enqueued,
@@ -207,7 +207,7 @@ macro_rules! __each_promise {
                 a_scrape_that_begins_has_a_row_from_its_start,
                 a_task_that_runs_too_soon_is_deferred,
                 a_running_task_goes_by_the_interval_in_force,
-                a_short_wait_is_told_and_changes_nothing,
+                a_short_wait_is_reported_and_changes_nothing,
                 a_wait_beyond_patience_is_deferred,
                 a_retry_that_is_put_off_is_not_ready_sooner,
                 tasks_enqueued_together_wake_spaced_by_the_interval,
@@ -217,7 +217,7 @@ macro_rules! __each_promise {
                 a_task_whose_item_was_deleted_is_a_no_op,
                 a_task_whose_source_was_disabled_is_a_no_op,
                 a_task_whose_source_is_not_scraped_any_more_is_a_no_op,
-                a_task_whose_source_is_not_scraped_by_itself_any_more_goes_on,
+                a_task_whose_source_is_no_longer_scraped_automatically_continues,
                 a_task_whose_job_ended_is_a_no_op,
                 the_end_of_a_no_op_leaves_a_later_wish_alone,
                 a_no_op_that_was_never_settled_does_not_strand_its_item,
@@ -225,7 +225,7 @@ macro_rules! __each_promise {
                 a_start_that_is_not_ours_is_fenced,
                 a_task_that_ended_starts_no_more,
                 a_scrape_called_off_leaves_no_row,
-                a_redirect_goes_on_in_the_same_row,
+                a_redirect_continues_in_the_same_row,
                 a_move_without_a_redirect_is_no_start,
                 an_interrupted_scrape_is_closed_and_counts,
                 a_scrape_interrupted_long_ago_begins_anew_at_once;

@@ -103,7 +103,7 @@ pub(crate) async fn what_comes_after_the_claim_was_lost_changes_nothing(backend:
 }
 
 /// The run told of moves that were none, where another source is already.
-pub(crate) async fn only_a_source_that_moved_is_told_to_have(backend: &dyn Backend) {
+pub(crate) async fn only_a_source_that_moved_is_reported_to_have(backend: &dyn Backend) {
     let (one, _, source) = two(backend).await;
     let (other, _) = one.store.add_source(feed("https://b.example/feed"), at(0)).await.unwrap();
     let ends = async |result| ended(&*one.store, end(source, 10, result)).await;

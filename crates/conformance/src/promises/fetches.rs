@@ -118,7 +118,7 @@ pub(crate) async fn a_source_that_moved_is_asked_there(backend: &dyn Backend) {
     assert!(added, "its old place is free");
 }
 
-pub(crate) async fn a_move_to_where_another_source_is_is_passed_over(backend: &dyn Backend) {
+pub(crate) async fn a_move_to_the_url_of_another_source_is_skipped(backend: &dyn Backend) {
     let (store, source) = added(backend).await;
     let (other, _) = store.add_source(feed("https://b.example/feed"), at(0)).await.unwrap();
     let read = FetchResult::Read {
@@ -134,7 +134,7 @@ pub(crate) async fn a_move_to_where_another_source_is_is_passed_over(backend: &d
 }
 
 /// B61
-pub(crate) async fn a_fetch_is_told_with_its_numbers(backend: &dyn Backend) {
+pub(crate) async fn a_fetch_is_listed_with_its_numbers(backend: &dyn Backend) {
     let (store, source) = added(backend).await;
     let cursor = object(json!({ "etag": "\"1\"" }));
     let end = FetchEnd {

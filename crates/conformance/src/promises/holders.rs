@@ -30,7 +30,7 @@ pub(crate) async fn a_holder_that_is_silent_for_its_lease_loses(backend: &dyn Ba
 }
 
 /// B77: what it writes late must not hide that it was lost, even while nobody else holds the domain.
-pub(crate) async fn what_a_lost_holder_writes_is_passed_over(backend: &dyn Backend) {
+pub(crate) async fn what_a_lost_holder_writes_is_skipped(backend: &dyn Backend) {
     let (silent, other) = (start(backend, "silent").await, start(backend, "other").await);
     let hold = silent.taken("a.example", at(0)).await.hold;
     let now = other.outlive(at(0)).await;

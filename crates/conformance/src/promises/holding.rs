@@ -72,7 +72,7 @@ pub(crate) async fn the_version_moves_when_another_writes(backend: &dyn Backend)
 }
 
 /// B9: a holder that yields after a few grants, or whose first question was lost, hears of it again.
-pub(crate) async fn a_wish_is_told_until_it_is_granted(backend: &dyn Backend) {
+pub(crate) async fn a_wish_is_reported_until_it_is_granted(backend: &dyn Backend) {
     let (holder, other) = (start(backend, "holder").await, start(backend, "other").await);
     let key = holder.taken("a.example", at(0)).await.hold.key;
     other.take("a.example", at(1)).await;
@@ -82,7 +82,7 @@ pub(crate) async fn a_wish_is_told_until_it_is_granted(backend: &dyn Backend) {
 }
 
 /// B9: two holders of one process, such as two gates over one store, are no less strangers.
-pub(crate) async fn a_wish_within_one_store_is_told(backend: &dyn Backend) {
+pub(crate) async fn a_wish_within_one_store_is_reported(backend: &dyn Backend) {
     let opened = backend.open().await;
     let holder = Process::with(opened.clone(), "holder", at(0)).await;
     let other = Process::with(opened, "other", at(0)).await;

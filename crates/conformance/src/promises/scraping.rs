@@ -62,7 +62,7 @@ pub(crate) async fn a_running_task_goes_by_the_interval_in_force(backend: &dyn B
 }
 
 /// B52: a wait that the task may as well spend in line.
-pub(crate) async fn a_short_wait_is_told_and_changes_nothing(backend: &dyn Backend) {
+pub(crate) async fn a_short_wait_is_reported_and_changes_nothing(backend: &dyn Backend) {
     let (one, task) = enqueued_beside_a_scrape_at_10(backend, every(2_500)).await;
     let before = one.ready(at(12)).await;
     for step in [StartStep::Ask, StartStep::Begin] {
@@ -181,7 +181,7 @@ pub(crate) async fn a_task_whose_source_is_not_scraped_any_more_is_a_no_op(backe
 }
 
 /// B56: what was asked for is scraped, although runs would not ask for it any more.
-pub(crate) async fn a_task_whose_source_is_not_scraped_by_itself_any_more_goes_on(backend: &dyn Backend) {
+pub(crate) async fn a_task_whose_source_is_no_longer_scraped_automatically_continues(backend: &dyn Backend) {
     let (one, task) = Follower::enqueued(backend, SourceInterval::Off).await;
     one.change(SourceChange { auto_scrape: Some(false), ..SourceChange::default() }).await;
     assert_eq!(one.begin(task, at(10)).await, "begun");
@@ -309,7 +309,7 @@ pub(crate) async fn a_scrape_called_off_leaves_no_row(backend: &dyn Backend) {
 }
 
 /// B44, B51: a redirect is part of the scrape it belongs to: one row, no interval in between.
-pub(crate) async fn a_redirect_goes_on_in_the_same_row(backend: &dyn Backend) {
+pub(crate) async fn a_redirect_continues_in_the_same_row(backend: &dyn Backend) {
     let (one, task) = Follower::enqueued(backend, every(60_000)).await;
     let log = one.begun(task, at(10)).await;
     one.settle(task, moved("b.example"), at(11)).await;

@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::backend::Backend;
 use crate::process::{Process, at, domain, done, hold_of};
 
-pub(crate) async fn what_a_holder_told_is_seen_while_it_lives(backend: &dyn Backend) {
+pub(crate) async fn what_a_holder_reported_is_seen_while_it_lives(backend: &dyn Backend) {
     let (one, other) =
         (Process::start(backend, "one", at(0)).await, Process::start(backend, "other", at(1)).await);
     one.store.tell(one.holder, json!({ "at": "first" }), json!(["some"]), at(2)).await.unwrap();
