@@ -92,6 +92,14 @@ impl Sqlite {
         Self { machine, ..self }
     }
 
+    /// This store with `hook` called inside each transaction that changed something, after its last statement and before
+    /// its commit, on the thread that writes. For tests that hold a transaction open.
+    #[doc(hidden)]
+    pub fn before_commit(self, hook: impl Fn() + Send + 'static) -> Self {
+        self.writer.before_commit(Box::new(hook));
+        self
+    }
+
     /// Opens a database that was in use before. It is never made, and another one in its place is refused.
     pub fn reopen(path: impl AsRef<Path>, known: &Identity) -> Result<Self, StoreError> {
         Self::open_as(path.as_ref(), Some(known))

@@ -64,9 +64,14 @@ type Work = Box<dyn FnMut(&mut Tx<'_>) -> Result<After, rusqlite::Error> + Send>
 /// Tells whoever asked, after the commit or after its failure.
 type After = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
 
+/// Called inside each transaction that changed something, after its last statement and before its commit. Tests hold a
+/// transaction open there; nobody else sets it.
+pub(super) type BeforeCommit = Box<dyn Fn() + Send>;
+
 enum Message {
     Work(Piece),
     Version(oneshot::Sender<i64>),
+    BeforeCommit(BeforeCommit),
 }
 
 /// What somebody asked for.
@@ -115,6 +120,7 @@ impl Writer {
             patience: patience.clone(),
             locked: false,
             stamp: stamp(),
+            before_commit: None,
             commit,
         };
         let thread = std::thread::Builder::new()
@@ -147,6 +153,11 @@ impl Writer {
         let (sender, receiver) = oneshot::channel();
         self.send(Message::Version(sender));
         Box::pin(async move { receiver.await.map_err(|_| StoreError::Closed) })
+    }
+
+    /// From the next transaction on, `hook` is called before each commit of a change.
+    pub(super) fn before_commit(&self, hook: BeforeCommit) {
+        self.send(Message::BeforeCommit(hook));
     }
 
     fn send(&self, message: Message) {
@@ -196,6 +207,7 @@ struct Run {
     locked: bool,
     /// What the next transaction leaves in the database, to be recognised by.
     stamp: i64,
+    before_commit: Option<BeforeCommit>,
     /// How a transaction is committed; tests have others.
     commit: fn(&Connection) -> rusqlite::Result<()>,
 }
@@ -223,6 +235,7 @@ impl Run {
                     Message::Version(sender) => {
                         let _ = sender.send(self.version());
                     }
+                    Message::BeforeCommit(hook) => self.before_commit = Some(hook),
                 }
             }
             if batch.is_empty() {
@@ -321,6 +334,9 @@ impl Run {
     fn finish(&mut self, changes_before: u64) -> Result<(), Failed> {
         let is_changed = self.connection.total_changes() != changes_before;
         let stamped = if is_changed { self.leave_stamp() } else { Ok(()) };
+        if let Some(hook) = self.before_commit.as_ref().filter(|_| is_changed && stamped.is_ok()) {
+            hook();
+        }
         let Err(error) = stamped.and_then(|()| (self.commit)(&self.connection)) else { return Ok(()) };
         if !self.connection.is_autocommit() || !is_changed {
             return Err(self.undo(&error));

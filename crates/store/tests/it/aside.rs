@@ -1,13 +1,13 @@
 //! Rows that cannot be read, whatever wrote them: an older build, a disk, a person with a shell (B82).
 
+use comity_conformance::following::feed;
+use comity_conformance::process::{at, done, hold_of, urls_of};
 use comity_store::StoreError;
 use comity_store::jobs::Counts;
 use comity_store::sources::SourceChange;
 use comity_store::tasks::Rest;
 
 use crate::file::TestFile;
-use crate::following::feed;
-use crate::process::{at, done, hold_of, told};
 
 /// B82: names that an older build stored, and read back as the name of another site or not at all.
 #[tokio::test]
@@ -36,7 +36,7 @@ async fn a_domain_that_cannot_be_read_costs_its_own_tasks_only() {
         file.query(&format!("UPDATE domains SET domain = '{name}' WHERE domain = '{nth}.bad.example'"));
     }
     let lanes = one.claim(job, at(0)).await;
-    assert_eq!(told(&lanes), "victim/ | good.example/", "everything else continues");
+    assert_eq!(urls_of(&lanes), "victim/ | good.example/", "everything else continues");
     let counts = Counts { tasks: 14, failed: 12, ..Counts::default() };
     assert_eq!(one.counts(job).await, counts);
     let failed = one.store.list_tasks(job, "failed".to_owned(), 20).await.unwrap();

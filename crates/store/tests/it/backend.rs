@@ -1,54 +1,57 @@
-//! The stores that the promises are checked against.
+//! The stores in SQLite as the conformance suite opens them.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
+use comity_conformance::{Backend, BoxFuture, Opened, Pause, Process};
 use comity_core::time::Timestamp;
-use comity_store::Store;
+use comity_store::machine::Machine;
 use comity_store::sqlite::Sqlite;
 use tempfile::TempDir;
 
-use crate::process::Process;
-
-/// A database that several processes share.
-pub(crate) struct Backend {
-    open: Box<dyn Fn() -> Arc<dyn Store> + Send + Sync>,
-    death: Death,
-    _folder: Option<TempDir>,
-}
-
-/// How a process of this backend ends without a word.
-enum Death {
-    /// Its connection goes, and with it its lock.
-    Dropped,
-    /// It shares its one connection with the living; stopping without releasing anything comes to the same.
-    Deregistered,
-}
-
 /// One store in memory, which all processes share.
-pub(crate) fn memory() -> Backend {
-    let store: Arc<dyn Store> = Arc::new(Sqlite::in_memory().unwrap());
-    Backend { open: Box::new(move || store.clone()), death: Death::Deregistered, _folder: None }
+pub(crate) struct Memory(Opened);
+
+pub(crate) async fn memory() -> Memory {
+    Memory(opened(Sqlite::in_memory().unwrap()))
+}
+
+impl Backend for Memory {
+    fn open_on(&self, _machine: Arc<dyn Machine>) -> BoxFuture<'_, Opened> {
+        Box::pin(async { self.0.clone() })
+    }
+
+    fn kill(&self, process: Process, now: Timestamp) -> BoxFuture<'_, ()> {
+        // It shares its one connection with the living.
+        Box::pin(async move { process.store.deregister(process.holder, now).await.unwrap() })
+    }
 }
 
 /// A file, opened anew by each process.
-pub(crate) fn sqlite_file() -> Backend {
-    let folder = tempfile::tempdir().unwrap();
-    let url = format!("sqlite:{}", folder.path().join("comity.db").display());
-    let open = move || comity_store::open(&url).unwrap();
-    Backend { open: Box::new(open), death: Death::Dropped, _folder: Some(folder) }
+pub(crate) struct SqliteFile {
+    path: PathBuf,
+    _folder: TempDir,
 }
 
-impl Backend {
-    /// The store as one more process opens it.
-    pub(crate) fn open(&self) -> Arc<dyn Store> {
-        (self.open)()
+pub(crate) async fn sqlite_file() -> SqliteFile {
+    let folder = tempfile::tempdir().unwrap();
+    SqliteFile { path: folder.path().join("comity.db"), _folder: folder }
+}
+
+impl Backend for SqliteFile {
+    fn open_on(&self, machine: Arc<dyn Machine>) -> BoxFuture<'_, Opened> {
+        Box::pin(async { opened(Sqlite::open(&self.path).unwrap().on(machine)) })
     }
 
-    /// Ends a process in the middle of whatever it does.
-    pub(crate) async fn kill(&self, process: Process, now: Timestamp) {
-        match self.death {
-            Death::Dropped => drop(process),
-            Death::Deregistered => process.store.deregister(process.holder, now).await.unwrap(),
-        }
+    fn kill(&self, process: Process, _now: Timestamp) -> BoxFuture<'_, ()> {
+        // Its connection goes, and with it its lock.
+        Box::pin(async { drop(process) })
     }
+}
+
+/// A store whose transactions can be paused.
+pub(crate) fn opened(store: Sqlite) -> Opened {
+    let pause = Pause::default();
+    let hook = pause.clone();
+    Opened { store: Arc::new(store.before_commit(move || hook.before_commit_blocking())), pause }
 }

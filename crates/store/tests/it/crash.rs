@@ -3,9 +3,10 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::time::Duration;
 
+use comity_conformance::following::{Follower, every, feed, keep, unclaimed};
+use comity_conformance::process::{Process, at, died_at, done, failed, hold_of, listed, ms, retry};
 use comity_core::cadence::RunWindow;
 use comity_core::enqueue::Asker;
 use comity_core::outcome::Outcome;
@@ -13,15 +14,13 @@ use comity_core::task::JobId;
 use comity_core::time::Timestamp;
 use comity_store::domains::{Hold, Parting, Take};
 use comity_store::items::{ScrapeTerms, StartStep, Started};
-use comity_store::sources::{FetchEnd, FetchResult, Kept, NewSource, SourceClaim, SourceId};
+use comity_store::sources::{FetchEnd, FetchResult, Kept, NewSource, SourceId};
 use comity_store::sqlite::Sqlite;
 use comity_store::tasks::{Attempt, Claimed, Settle, Settled, Step};
 use rusqlite::Connection;
 use serde_json::Map;
 
-use crate::backend::Backend;
-use crate::following::{Follower, every, feed, keep, page, unclaimed};
-use crate::process::{Process, at, died_at, done, failed, hold_of, listed, ms, retry};
+use crate::backend::opened;
 
 /// B37, B74, B77: whatever was answered is there, whatever is there fits together, and the rest can go on.
 #[tokio::test]
@@ -48,7 +47,7 @@ async fn child() {
     let (Ok(path), Ok(round)) = (std::env::var(PATH), std::env::var(ROUND)) else { return };
     let round: i64 = round.parse().unwrap();
     let now = at(round * 100);
-    let one = Process::with(Arc::new(Sqlite::open(path).unwrap()), "child", now).await;
+    let one = Process::with(opened(Sqlite::open(path).unwrap()), "child", now).await;
     one.taken(HELD, now).await;
     let job = one.open_job("job").await;
     let counts = one.counts(job).await;
@@ -61,25 +60,6 @@ async fn child() {
         settled += work(&one, job, nth).await;
         tell(tasks, settled);
     }
-}
-
-/// B60: what a fetch found is kept as it is found; that it was fetched is said at its end only.
-pub(crate) async fn a_fetch_killed_before_its_end_keeps_items_and_moves_nothing(backend: Backend) {
-    let one = Process::start(&backend, "one", at(0)).await;
-    let before = one.store.add_source(feed("https://feeds.example/"), at(0)).await.unwrap().0;
-    let found = || (0..3).map(|nth| page(&format!("https://a.example/{nth}"))).collect::<Vec<_>>();
-    let claim = one.store.claim_source(before.id, one.holder, at(1)).await.unwrap();
-    let SourceClaim::Ours(_, asking) = claim else { panic!("{claim:?}") };
-    one.store.keep_items(asking, found(), at(1)).await.unwrap();
-    backend.kill(one, at(2)).await;
-
-    let heir = Process::start(&backend, "heir", at(3)).await;
-    let after = heir.store.find_source(before.id).await.unwrap();
-    assert_eq!(after.as_ref(), Some(&before), "it is due as it was");
-    assert_eq!(heir.store.list_fetches(before.id, 9).await.unwrap(), []);
-    assert_eq!(heir.store.count_items(before.id).await.unwrap().items, 3);
-    let again = crate::following::found(&*heir.store, before.id, found(), at(4)).await;
-    assert_eq!(again, Kept { new: 0, known: 3, changed: 0 }, "fetched again, they are known");
 }
 
 /// B51, B54, B60, B74: killed at any moment, a follower leaves items that follow their tasks, scrapes that are
@@ -104,7 +84,7 @@ async fn a_follower_killed_at_any_moment_leaves_sources_that_fit_together() {
 async fn following_child() {
     let (Ok(path), Ok(round)) = (std::env::var(PATH), std::env::var(ROUND)) else { return };
     let round: i64 = round.parse().unwrap();
-    let one = Process::with(Arc::new(Sqlite::open(path).unwrap()), "child", at(round * 100_000)).await;
+    let one = Process::with(opened(Sqlite::open(path).unwrap()), "child", at(round * 100_000)).await;
     let hold = one.taken("a.example", at(round * 100_000)).await.hold;
     let new = NewSource { interval: every(5_000), ..feed("https://feeds.example/") };
     let source = one.store.add_source(new, at(0)).await.unwrap().0.id;
@@ -133,7 +113,7 @@ async fn following_child() {
             }
             tell(items, ended);
         }
-        crate::following::ended(store, read(source, now)).await;
+        comity_conformance::following::ended(store, read(source, now)).await;
     }
 }
 
@@ -277,7 +257,7 @@ fn check(path: &Path) -> (u64, u64) {
 /// Takes every domain as the next process does: none is held any more, and those that were are left by a death.
 async fn inherit(path: &Path, round: i64) {
     let now = at(round * 100 + 50);
-    let heir = Process::with(Arc::new(Sqlite::open(path).unwrap()), "heir", now).await;
+    let heir = Process::with(opened(Sqlite::open(path).unwrap()), "heir", now).await;
     let mut holds = Vec::new();
     for nth in 0..DOMAINS {
         holds.push(heir.taken(&format!("{nth}.example"), now).await.hold);
@@ -292,7 +272,7 @@ async fn inherit(path: &Path, round: i64) {
 /// Settles everything that is left.
 async fn finish(path: &Path) {
     let now = at(2_000_000);
-    let one = Process::with(Arc::new(Sqlite::open(path).unwrap()), "finisher", now).await;
+    let one = Process::with(opened(Sqlite::open(path).unwrap()), "finisher", now).await;
     one.beat(now).await.unwrap();
     let job = one.open_job("job").await;
     while one.next_due(job).await.is_some() {

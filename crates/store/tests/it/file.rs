@@ -1,14 +1,14 @@
 //! A database in a file, and what other programs do to it.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
+use comity_conformance::process::{Process, at};
 use comity_store::sqlite::Sqlite;
 use comity_store::{Store, StoreError};
 use rusqlite::Connection;
 use tempfile::TempDir;
 
-use crate::process::{Process, at};
+use crate::backend::opened;
 
 /// A path for a database, in a folder of its own.
 pub(crate) struct TestFile {
@@ -32,7 +32,7 @@ impl TestFile {
     }
 
     pub(crate) async fn process(&self, name: &str) -> Process {
-        Process::with(Arc::new(self.open()), name, at(0)).await
+        Process::with(opened(self.open()), name, at(0)).await
     }
 
     /// A file beside it.
@@ -48,15 +48,18 @@ impl TestFile {
         }
     }
 
+    /// Another program opens it.
+    pub(crate) fn connect(&self) -> Connection {
+        Connection::open(&self.path).unwrap()
+    }
+
     /// What another program does to it.
     pub(crate) fn query(&self, sql: &str) {
-        Connection::open(&self.path).unwrap().execute_batch(sql).unwrap();
+        self.connect().execute_batch(sql).unwrap();
     }
 
     pub(crate) fn query_one(&self, sql: &str) -> String {
-        let value = Connection::open(&self.path)
-            .unwrap()
-            .query_row(sql, [], |row| row.get::<_, rusqlite::types::Value>(0));
+        let value = self.connect().query_row(sql, [], |row| row.get::<_, rusqlite::types::Value>(0));
         match value.unwrap() {
             rusqlite::types::Value::Integer(number) => number.to_string(),
             rusqlite::types::Value::Text(text) => text,
@@ -66,7 +69,7 @@ impl TestFile {
 
     /// Another program that is in the middle of writing, until it is dropped.
     pub(crate) fn lock(&self) -> Connection {
-        let connection = Connection::open(&self.path).unwrap();
+        let connection = self.connect();
         connection.execute_batch("BEGIN EXCLUSIVE").unwrap();
         connection
     }

@@ -5,11 +5,11 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use comity_conformance::process::at;
 use comity_store::Store;
 use comity_store::domains::{DomainStore, HolderId};
 
 use crate::file::TestFile;
-use crate::process::at;
 
 /// B75: in a process of its own, since a umask is the whole process's.
 #[test]

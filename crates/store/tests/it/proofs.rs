@@ -3,11 +3,11 @@
 use std::fs;
 use std::path::PathBuf;
 
+use comity_conformance::process::{Process, at, died_at, ms};
 use comity_store::LEASE;
 use comity_store::domains::{LeftBehind, Parting, Take};
 
 use crate::file::TestFile;
-use crate::process::{Process, at, died_at, ms};
 
 /// What is done to the files of holders, of one of them in particular.
 type Harm = (&'static str, fn(&Files, i64));

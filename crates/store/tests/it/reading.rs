@@ -1,11 +1,11 @@
 //! Reading for people: beside whatever is written, and without a say in it.
 
+use comity_conformance::following::feed;
+use comity_conformance::process::{at, domain};
 use comity_store::items::{ItemId, Items};
 use comity_store::sources::SourceId;
 
 use crate::file::TestFile;
-use crate::following::feed;
-use crate::process::{at, domain};
 
 /// B81: a list that waited behind everything that was being written, and held it up in turn.
 #[tokio::test]

@@ -1,15 +1,16 @@
 //! A store that was there is never made anew, and another one in its place is noticed.
 
 use std::path::Path;
-use std::sync::Arc;
 
+use comity_conformance::Opened;
+use comity_conformance::process::{Process, at, died_at, nothing_learned};
 use comity_core::pace::Kept;
 use comity_store::domains::{LeftBehind, Parting, Released, Saved};
 use comity_store::sqlite::Sqlite;
 use comity_store::{Identity, Store, StoreError};
 
+use crate::backend::opened;
 use crate::file::TestFile;
-use crate::process::{Process, at, died_at, nothing_learnt};
 
 /// B83: an empty store knows no deadline.
 #[tokio::test]
@@ -110,8 +111,9 @@ async fn a_copy_that_was_put_back_counts_as_state_that_was_lost() {
 
     // Whoever had it open before takes it, and so does whoever comes new; the second look finds what the first noted.
     let store = comity_store::reopen(&url, &known).unwrap();
-    let one = Process::with(store, "one", at(100)).await;
-    let other = Process::with(comity_store::open(&url).unwrap(), "other", at(100)).await;
+    let one = Process::with(Opened::without_pause(store), "one", at(100)).await;
+    let other =
+        Process::with(Opened::without_pause(comity_store::open(&url).unwrap()), "other", at(100)).await;
     let since = died_at(&one.taken("released.example", at(100)).await);
     assert_eq!(since, at(100));
     assert_eq!(
@@ -149,7 +151,7 @@ async fn a_store_that_was_away_for_a_while_goes_on_as_it_was() {
     let one = file.process("one").await;
     let hold = one.taken("a.example", at(0)).await.hold;
     let kept = Kept { server: Some((at(3_600), at(0))), ..Kept::default() };
-    let saved = Saved { kept, ..nothing_learnt(hold) };
+    let saved = Saved { kept, ..nothing_learned(hold) };
     let released = Released { saved, pace: b"pace".to_vec(), parting: Parting::HandOver };
     one.store.release(one.holder, vec![released], at(1)).await.unwrap();
     let elsewhere = file.path.with_extension("elsewhere");
@@ -157,7 +159,7 @@ async fn a_store_that_was_away_for_a_while_goes_on_as_it_was() {
     one.beat(at(2)).await.unwrap_err();
     let known = one.store.identity();
     std::fs::rename(&elsewhere, &file.path).unwrap();
-    let other = Process::with(Arc::new(Sqlite::reopen(&file.path, &known).unwrap()), "other", at(3)).await;
+    let other = Process::with(opened(Sqlite::reopen(&file.path, &known).unwrap()), "other", at(3)).await;
     let taken = other.taken("a.example", at(3)).await;
     assert_eq!((taken.left, taken.kept), (LeftBehind::HandedOver(b"pace".to_vec()), kept));
 }
@@ -182,7 +184,7 @@ async fn a_log_that_was_deleted_in_use_is_noticed_by_everybody() {
         let known = one.store.identity();
         drop(one);
         let again = Sqlite::reopen(&file.path, &known).unwrap();
-        let other = Process::with(Arc::new(again), "other", at(2)).await;
+        let other = Process::with(opened(again), "other", at(2)).await;
         assert_eq!(died_at(&other.taken("a.example", at(2)).await), at(2), "what was in it may be lost");
     }
 }

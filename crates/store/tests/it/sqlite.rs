@@ -4,22 +4,21 @@
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
+use comity_conformance::following::{ended, feed, keep, unclaimed, wish};
+use comity_conformance::process::{at, done, hold_of, ms, nothing_learned, taken};
 use comity_core::cadence::RunWindow;
 use comity_core::enqueue::{Asker, Enqueued, Refusal};
 use comity_core::outcome::Outcome;
 use comity_core::pace::Kept;
-use comity_core::task::TaskId;
 use comity_core::time::Timestamp;
 use comity_store::StoreError;
 use comity_store::domains::{DomainStore, LeftBehind, Saved, Take};
 use comity_store::items::{ItemState, Items, Only, Order, ScrapeTerms, Start, StartStep, Started};
 use comity_store::sources::{FetchEnd, FetchResult};
 use comity_store::sqlite::Sqlite;
-use comity_store::tasks::{Attempt, Claim, Lead, Settle};
+use comity_store::tasks::{Attempt, Lead, Settle};
 
 use crate::file::TestFile;
-use crate::following::{ended, feed, keep, unclaimed, wish};
-use crate::process::{at, done, hold_of, ms, nothing_learnt, taken};
 
 #[test]
 fn a_database_of_a_newer_version_is_refused() {
@@ -174,69 +173,6 @@ async fn whoever_comes_by_another_path_finds_the_same_holders() {
     std::fs::remove_file(link).unwrap();
 }
 
-/// B9: both are inside their claim before either can go on.
-#[tokio::test]
-async fn claims_that_wait_for_one_lock_bring_each_lane_once() {
-    let file = TestFile::new();
-    let (one, other) = (file.process("one").await, file.process("other").await);
-    for round in 0..5 {
-        let urls: Vec<String> = (0..8).map(|nth| format!("https://{round}-{nth}.example/")).collect();
-        let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
-        let job = one.job_of(&round.to_string(), &urls, at(round)).await;
-        let claim = Claim { job, lanes: 5, tasks: 1 };
-        let lock = file.lock();
-        let claims = [&one, &other].map(|process| process.store.claim(process.holder, claim, at(round)));
-        tokio::time::sleep(Duration::from_millis(30)).await;
-        drop(lock);
-        let [first, second] = claims;
-        let (first, second) = (first.await.unwrap(), second.await.unwrap());
-        let mut lanes: Vec<_> = first.iter().chain(&second).map(|claimed| claimed.lane).collect();
-        assert_eq!(lanes.len(), 8);
-        lanes.sort_unstable();
-        lanes.dedup();
-        assert_eq!(lanes.len(), 8, "a lane was claimed twice");
-    }
-}
-
-/// B51: both are inside their start before either can go on.
-#[tokio::test]
-async fn of_starts_that_wait_for_one_lock_one_begins() {
-    let file = TestFile::new();
-    let (one, other) = (file.process("one").await, file.process("other").await);
-    let job = one.store.scrape_job(at(0)).await.unwrap().id;
-    let holds = [one.taken("a.example", at(0)).await.hold, other.taken("b.example", at(0)).await.hold];
-    for round in 0..5 {
-        let url = format!("https://feeds.example/{round}");
-        let source = one.store.add_source(feed(&url), at(0)).await.unwrap().0.id;
-        let urls = ["a", "b"].map(|name| format!("https://{name}.example/{round}"));
-        let items = keep(&*one.store, source, &urls).await;
-        let wishes = vec![wish(items[0], "a.example"), wish(items[1], "b.example")];
-        let terms = ScrapeTerms::default();
-        one.store.enqueue_items(job, wishes, Asker::Manual, terms, at(0)).await.unwrap();
-        let task = |nth: usize| {
-            let sql = format!("SELECT task_id FROM items WHERE id = {}", items[nth]);
-            TaskId(file.query_one(&sql).parse().unwrap())
-        };
-        let start = |nth: usize| Start {
-            task: task(nth),
-            hold: holds[nth],
-            interval: Some(ms(60_000)),
-            patience: ms(0),
-            step: StartStep::Begin,
-        };
-        let starts = [start(0), start(1)];
-        let lock = file.lock();
-        let first = one.store.start_scrape(one.holder, starts[0], at(1));
-        let second = other.store.start_scrape(other.holder, starts[1], at(1));
-        tokio::time::sleep(Duration::from_millis(30)).await;
-        drop(lock);
-        let started = [first.await.unwrap(), second.await.unwrap()];
-        let begun = started.iter().filter(|started| matches!(started, Started::Begun(_))).count();
-        let deferred = started.iter().filter(|started| matches!(started, Started::Deferred(_))).count();
-        assert_eq!((begun, deferred), (1, 1), "{started:?}");
-    }
-}
-
 /// B35: people and scripts read these tables and columns.
 #[tokio::test]
 async fn people_find_what_they_rely_on() {
@@ -246,7 +182,7 @@ async fn people_find_what_they_rely_on() {
     let lane = one.claim_one(job, at(0)).await;
     let hold = hold_of(&lane);
     let kept = Kept { delay: ms(1_500), floor: ms(250), server: Some((at(60), at(1))), ..Kept::default() };
-    one.save(Saved { kept, ..nothing_learnt(hold) }).await;
+    one.save(Saved { kept, ..nothing_learned(hold) }).await;
     let attempt = |secs, outcome, status| Attempt { started_at: at(secs), took: ms(20), outcome, status };
     let attempts = vec![attempt(1, Outcome::RateLimited, Some(429)), attempt(2, Outcome::Success, Some(200))];
     let settle = Settle { task: lane.tasks[0].id, job, hold, attempts, step: done() };

@@ -1,8 +1,10 @@
 //! All processes on one store share one time, whatever their wall clocks do before they start (B7).
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use comity_conformance::machine::TestMachine;
+use comity_conformance::process::{Process, at, hold_of, retry};
 use comity_core::headers::{RetryAfter, Told};
 use comity_core::intent::Intent;
 use comity_core::outcome::{Answer, Outcome};
@@ -10,43 +12,24 @@ use comity_core::pace::{Left, Pace, Terms};
 use comity_core::rule::Rule;
 use comity_core::task::JobId;
 use comity_core::time::{Span, Timestamp};
-use comity_core::timeline::Reading;
-use comity_store::Store;
-use comity_store::domains::{HolderId, LeftBehind, Parting, Released, Saved, Steering, Taken};
+use comity_store::domains::{LeftBehind, Parting, Released, Saved, Steering, Taken};
 use comity_store::machine::Machine;
 use comity_store::sqlite::Sqlite;
+use comity_store::time::TimeStore;
 use rusqlite::Connection;
 use tempfile::TempDir;
 
-use crate::process::{Process, at, hold_of, retry};
+use crate::backend::opened;
 
 /// A machine, and a store on it.
 struct Place {
     folder: TempDir,
-    machine: Fake,
-}
-
-#[derive(Debug, Clone)]
-struct Fake(Arc<Mutex<Reading>>);
-
-impl Machine for Fake {
-    fn boot(&self) -> String {
-        self.0.lock().unwrap().boot.clone()
-    }
-
-    fn up(&self) -> Span {
-        self.0.lock().unwrap().up
-    }
-
-    fn wall(&self) -> Timestamp {
-        self.0.lock().unwrap().wall
-    }
+    machine: TestMachine,
 }
 
 impl Place {
     fn new() -> Self {
-        let reading = Reading { boot: "one".to_owned(), up: secs(100), wall: at(0) };
-        Self { folder: tempfile::tempdir().unwrap(), machine: Fake(Arc::new(Mutex::new(reading))) }
+        Self { folder: tempfile::tempdir().unwrap(), machine: TestMachine::default() }
     }
 
     fn path(&self) -> PathBuf {
@@ -57,39 +40,18 @@ impl Place {
         Connection::open(self.path()).unwrap()
     }
 
-    /// Time passes, asleep or not.
-    fn pass(&self, time: u64) {
-        let mut reading = self.machine.0.lock().unwrap();
-        (reading.up, reading.wall) = (reading.up + secs(time), reading.wall + secs(time));
-    }
-
-    /// Somebody sets the wall clock.
-    fn step(&self, by: i64) {
-        let mut reading = self.machine.0.lock().unwrap();
-        reading.wall = Timestamp::from_micros(reading.wall.as_micros() + by * 1_000_000);
-    }
-
-    fn boot(&self) {
-        let mut reading = self.machine.0.lock().unwrap();
-        (reading.boot, reading.up) = ("two".to_owned(), secs(7));
-    }
-
-    fn wall(&self) -> Timestamp {
-        self.machine.wall()
-    }
-
-    fn open(&self) -> Arc<dyn Store> {
-        Arc::new(Sqlite::open(self.path()).unwrap().on(Arc::new(self.machine.clone())))
+    fn open(&self) -> Sqlite {
+        Sqlite::open(self.path()).unwrap().on(Arc::new(self.machine.clone()))
     }
 
     /// A process starts; what time it goes by.
     async fn start(&self, name: &str) -> (Process, Timestamp) {
         let store = self.open();
         let now = store.time().await.unwrap().now;
-        let holder = store.register(name.to_owned(), now).await.unwrap();
-        let time = store.join_time(holder).await.unwrap();
+        let one = Process::with(opened(store), name, now).await;
+        let time = one.store.join_time(one.holder).await.unwrap();
         assert_eq!(time.up, self.machine.up());
-        (Process { store, holder }, time.now)
+        (one, time.now)
     }
 }
 
@@ -100,8 +62,8 @@ async fn whoever_joins_reads_the_time_of_those_who_are_there() {
         let place = Place::new();
         let (one, began) = place.start("one").await;
         assert_eq!(began, at(0));
-        place.pass(slept);
-        place.step(step);
+        place.machine.pass(secs(slept));
+        place.machine.step(step);
         let (two, now) = place.start("two").await;
         assert_eq!(now, at(slept as i64), "slept {slept} s, set by {step} s");
         assert_eq!(one.store.time().await.unwrap(), two.store.time().await.unwrap());
@@ -117,7 +79,7 @@ async fn a_step_between_runs_moves_everything_along() {
             let place = Place::new();
             let (one, now) = place.start("one").await;
             let left = Scene::play(&one, now).await;
-            one.release_pace(&left.taken, &left.pace, parting, now).await;
+            release_pace(&one, &left.taken, &left.pace, parting, now).await;
             one.store.deregister(one.holder, now).await.unwrap();
             drop(one);
             let scraped =
@@ -126,11 +88,11 @@ async fn a_step_between_runs_moves_everything_along() {
             let followed = "INSERT INTO sources (name, kind, url, listed_url, lead, scraping, config_json, cursor_json, added_us)
                 VALUES ('news', 'feed', 'u', 'u', 'listed', 1, '{}', json_object('not_before', ?1, 'etag', 'x'), 0)";
             place.sql().execute(followed, [(now + secs(15)).to_string()]).unwrap();
-            place.pass(5);
-            place.step(step);
+            place.machine.pass(secs(5));
+            place.machine.step(step);
 
             let (two, now) = place.start("two").await;
-            assert_eq!(now, place.wall(), "nobody is there: the wall clock is right");
+            assert_eq!(now, place.machine.wall(), "nobody is there: the wall clock is right");
             let taken = two.taken("a.example", now).await;
             let (until, _) = taken.kept.server.unwrap();
             assert_eq!(until, now + secs(10), "set by {step} s");
@@ -156,8 +118,8 @@ async fn a_step_after_a_kill_moves_everything_along() {
         let kept = left.pace.kept();
         one.save(Saved { hold: left.taken.hold, kept, steering: Steering::default() }).await;
         drop(one);
-        place.pass(5);
-        place.step(step);
+        place.machine.pass(secs(5));
+        place.machine.step(step);
         let (two, now) = place.start("two").await;
         let taken = two.taken("a.example", now).await;
         assert_eq!(taken.left, LeftBehind::Died { latest: now }, "its lease lasts");
@@ -174,13 +136,13 @@ async fn after_a_boot_no_wait_is_longer_than_it_was_set_for() {
         let place = Place::new();
         let (one, now) = place.start("one").await;
         let left = Scene::play(&one, now).await;
-        one.release_pace(&left.taken, &left.pace, Parting::HandOver, now).await;
+        release_pace(&one, &left.taken, &left.pace, Parting::HandOver, now).await;
         one.store.deregister(one.holder, now).await.unwrap();
         drop(one);
-        place.boot();
-        place.step(step);
+        place.machine.reboot();
+        place.machine.step(step);
         let (two, now) = place.start("two").await;
-        assert_eq!(now, place.wall());
+        assert_eq!(now, place.machine.wall());
         let taken = two.taken("a.example", now).await;
         assert_eq!(wait(&taken, now), secs(expected), "set by {step} s");
     }
@@ -193,30 +155,16 @@ async fn a_deadline_that_is_read_and_written_stays_where_it_is() {
         let place = Place::new();
         let (one, now) = place.start("one").await;
         let left = Scene::play(&one, now).await;
-        one.release_pace(&left.taken, &left.pace, Parting::HandOver, now).await;
-        place.step(step);
+        release_pace(&one, &left.taken, &left.pace, Parting::HandOver, now).await;
+        place.machine.step(step);
         let (visitor, now) = place.start("check").await;
         let taken = visitor.taken("a.example", now).await;
         let pace = inherited(&taken, now);
-        visitor.release_pace(&taken, &pace, Parting::HandOver, now).await;
+        release_pace(&visitor, &taken, &pace, Parting::HandOver, now).await;
         visitor.store.deregister(visitor.holder, now).await.unwrap();
-        place.step(-step);
+        place.machine.step(-step);
         assert_eq!(one.row("a.example").await.kept.server.unwrap().0, at(15));
     }
-}
-
-/// B7: two that start at once, with clocks that disagree, agree.
-#[tokio::test]
-async fn two_that_start_at_once_agree() {
-    let place = Place::new();
-    let (one, two) = (place.open(), place.open());
-    let holder = |store: Arc<dyn Store>, name: &'static str| async move {
-        store.register(name.to_owned(), at(0)).await.unwrap()
-    };
-    let holders: [HolderId; 2] = [holder(one.clone(), "one").await, holder(two.clone(), "two").await];
-    let first = one.join_time(holders[0]).await.unwrap();
-    place.step(3_600);
-    assert_eq!(two.join_time(holders[1]).await.unwrap(), first);
 }
 
 /// B7: a store of a version that went by the wall clock, written while that was an hour ahead.
@@ -225,14 +173,14 @@ async fn a_store_of_an_older_version_that_was_ahead_waits_for_nothing() {
     let place = Place::new();
     let (one, now) = place.start("one").await;
     let left = Scene::play(&one, now).await;
-    one.release_pace(&left.taken, &left.pace, Parting::Stop, now).await;
+    release_pace(&one, &left.taken, &left.pace, Parting::Stop, now).await;
     one.store.deregister(one.holder, now).await.unwrap();
     drop(one);
     place.sql().execute_batch(OLDER).unwrap();
-    place.pass(5);
-    place.step(-3_600);
+    place.machine.pass(secs(5));
+    place.machine.step(-3_600);
     let (two, now) = place.start("two").await;
-    assert_eq!(now, place.wall());
+    assert_eq!(now, place.machine.wall());
     let taken = two.taken("a.example", now).await;
     assert_eq!(wait(&taken, now), secs(15), "as it was set");
 }
@@ -278,12 +226,10 @@ impl Scene {
     }
 }
 
-impl Process {
-    async fn release_pace(&self, taken: &Taken, pace: &Pace, parting: Parting, now: Timestamp) {
-        let saved = Saved { hold: taken.hold, kept: pace.kept(), steering: Steering::default() };
-        let released = Released { saved, pace: pace.encode(), parting };
-        self.store.release(self.holder, vec![released], now).await.unwrap();
-    }
+async fn release_pace(one: &Process, taken: &Taken, pace: &Pace, parting: Parting, now: Timestamp) {
+    let saved = Saved { hold: taken.hold, kept: pace.kept(), steering: Steering::default() };
+    let released = Released { saved, pace: pace.encode(), parting };
+    one.store.release(one.holder, vec![released], now).await.unwrap();
 }
 
 fn inherited(taken: &Taken, now: Timestamp) -> Pace {

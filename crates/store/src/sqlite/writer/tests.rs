@@ -19,6 +19,7 @@ fn run(commit: fn(&Connection) -> rusqlite::Result<()>) -> Run {
         patience,
         locked: false,
         stamp: 7,
+        before_commit: None,
         commit,
     }
 }

@@ -20,17 +20,22 @@ use crate::backend::Backend;
 use crate::process::{Process, at, done};
 
 /// A process that holds `a.example`, where the items of its source are.
-pub(crate) struct Follower {
-    pub(crate) one: Process,
-    pub(crate) hold: Hold,
-    pub(crate) source: SourceId,
-    pub(crate) items: Vec<ItemId>,
-    pub(crate) job: JobId,
+pub struct Follower {
+    /// The process.
+    pub one: Process,
+    /// Its hold of `a.example`.
+    pub hold: Hold,
+    /// The source it follows.
+    pub source: SourceId,
+    /// The items of that source, which are called by their place in here.
+    pub items: Vec<ItemId>,
+    /// The job that scrapes go into.
+    pub job: JobId,
 }
 
 impl Follower {
     /// Follows a source with that interval and so many items.
-    pub(crate) async fn start(backend: &Backend, interval: SourceInterval, items: usize) -> Self {
+    pub async fn start(backend: &dyn Backend, interval: SourceInterval, items: usize) -> Self {
         let one = Process::start(backend, "one", at(0)).await;
         let hold = one.taken("a.example", at(0)).await.hold;
         let feed = NewSource { interval, ..feed("https://feeds.example/a") };
@@ -42,24 +47,26 @@ impl Follower {
     }
 
     /// A source with four items, and a task of the first that is ready from 0 on.
-    pub(crate) async fn enqueued(backend: &Backend, interval: SourceInterval) -> (Self, TaskId) {
+    pub async fn enqueued(backend: &dyn Backend, interval: SourceInterval) -> (Self, TaskId) {
         let one = Self::start(backend, interval, 4).await;
         assert_eq!(one.enqueue(&[0], at(0)).await, "enqueued");
         let task = one.task(0, at(0)).await;
         (one, task)
     }
 
-    pub(crate) fn store(&self) -> &dyn Store {
+    /// The store.
+    pub fn store(&self) -> &dyn Store {
         &*self.one.store
     }
 
-    /// Enqueues these items by hand, and tells what became of each.
-    pub(crate) async fn enqueue(&self, items: &[usize], now: Timestamp) -> String {
+    /// Enqueues these items by hand, and returns the result of each as a sentence.
+    pub async fn enqueue(&self, items: &[usize], now: Timestamp) -> String {
         let ids: Vec<ItemId> = items.iter().map(|nth| self.items[*nth]).collect();
         self.enqueue_with(&ids, Asker::Manual, ScrapeTerms::default(), now).await
     }
 
-    pub(crate) async fn enqueue_with(
+    /// Enqueues items on those terms, and returns the result of each as a sentence.
+    pub async fn enqueue_with(
         &self,
         items: &[ItemId],
         asker: Asker,
@@ -69,11 +76,11 @@ impl Follower {
         let wishes = items.iter().map(|item| wish(*item, "a.example")).collect();
         let enqueued = self.store().enqueue_items(self.job, wishes, asker, terms, now).await.unwrap();
         assert_eq!(enqueued.len(), items.len());
-        enqueued.iter().map(told_enqueued).collect::<Vec<_>>().join(" | ")
+        enqueued.iter().map(describe_enqueued).collect::<Vec<_>>().join(" | ")
     }
 
     /// The tasks that a claim brings now, of lanes that are given back at once.
-    pub(crate) async fn ready(&self, now: Timestamp) -> Vec<TaskRow> {
+    pub async fn ready(&self, now: Timestamp) -> Vec<TaskRow> {
         let claim = Claim { job: self.job, lanes: 100, tasks: 200 };
         let lanes = self.store().claim(self.one.holder, claim, now).await.unwrap();
         let parked = lanes.iter().map(|lane| (lane.lane, now)).collect();
@@ -82,7 +89,7 @@ impl Follower {
     }
 
     /// The items whose tasks are ready now, by their place: `0 2`.
-    pub(crate) async fn ready_items(&self, now: Timestamp) -> String {
+    pub async fn ready_items(&self, now: Timestamp) -> String {
         let tasks = self.ready(now).await;
         let place = |task: &TaskRow| {
             let (item, source) = task.scrapes.expect("a task of an item");
@@ -93,31 +100,34 @@ impl Follower {
     }
 
     /// The task of an item, which must be ready.
-    pub(crate) async fn task(&self, nth: usize, now: Timestamp) -> TaskId {
+    pub async fn task(&self, nth: usize, now: Timestamp) -> TaskId {
         let tasks = self.ready(now).await;
         let of_item = tasks.iter().find(|task| task.scrapes == Some((self.items[nth], self.source)));
         of_item.unwrap_or_else(|| panic!("no task of item {nth} is ready: {tasks:?}")).id
     }
 
     /// A start of a task without patience, and without an interval but that of its source.
-    pub(crate) fn wants(&self, task: TaskId, step: StartStep) -> Start {
+    pub fn wants(&self, task: TaskId, step: StartStep) -> Start {
         Start { task, hold: self.hold, interval: None, patience: Span::ZERO, step }
     }
 
-    pub(crate) async fn try_start(&self, start: Start, now: Timestamp) -> Started {
+    /// Asks whether a task may start.
+    pub async fn try_start(&self, start: Start, now: Timestamp) -> Started {
         self.store().start_scrape(self.one.holder, start, now).await.unwrap()
     }
 
-    pub(crate) async fn ask(&self, task: TaskId, now: Timestamp) -> String {
-        told_started(&self.try_start(self.wants(task, StartStep::Ask), now).await)
+    /// Asks whether a task may join the line, and returns the answer.
+    pub async fn ask(&self, task: TaskId, now: Timestamp) -> String {
+        describe_started(&self.try_start(self.wants(task, StartStep::Ask), now).await)
     }
 
-    pub(crate) async fn begin(&self, task: TaskId, now: Timestamp) -> String {
-        told_started(&self.try_start(self.wants(task, StartStep::Begin), now).await)
+    /// Begins a scrape, and returns the answer.
+    pub async fn begin(&self, task: TaskId, now: Timestamp) -> String {
+        describe_started(&self.try_start(self.wants(task, StartStep::Begin), now).await)
     }
 
     /// A scrape that must begin.
-    pub(crate) async fn begun(&self, task: TaskId, now: Timestamp) -> LogId {
+    pub async fn begun(&self, task: TaskId, now: Timestamp) -> LogId {
         match self.try_start(self.wants(task, StartStep::Begin), now).await {
             Started::Begun(log) => log,
             other => panic!("expected it to begin, got {other:?}"),
@@ -125,50 +135,54 @@ impl Follower {
     }
 
     /// Settles a task without attempts.
-    pub(crate) async fn settle(&self, task: TaskId, step: Step, now: Timestamp) {
+    pub async fn settle(&self, task: TaskId, step: Step, now: Timestamp) {
         self.settle_with(task, Vec::new(), step, now).await;
     }
 
-    pub(crate) async fn settle_with(&self, task: TaskId, attempts: Vec<Attempt>, step: Step, now: Timestamp) {
+    /// Settles a task with its attempts.
+    pub async fn settle_with(&self, task: TaskId, attempts: Vec<Attempt>, step: Step, now: Timestamp) {
         let settle = Settle { task, job: self.job, hold: self.hold, attempts, step };
         let settled = self.store().settle(self.one.holder, vec![settle], now).await.unwrap();
         assert_eq!(settled, [Settled::Yes]);
     }
 
     /// Enqueues an item and scrapes it at once.
-    pub(crate) async fn scrape(&self, nth: usize, now: Timestamp) {
+    pub async fn scrape(&self, nth: usize, now: Timestamp) {
         assert_eq!(self.enqueue(&[nth], now).await, "enqueued");
         let task = self.task(nth, now).await;
         self.begun(task, now).await;
         self.settle(task, done(), now).await;
     }
 
-    pub(crate) async fn change(&self, change: SourceChange) {
+    /// Changes the source.
+    pub async fn change(&self, change: SourceChange) {
         let changed = self.store().change_source(self.source, change).await.unwrap();
         assert!(matches!(changed, Changed::Yes(_)), "{changed:?}");
     }
 
-    pub(crate) async fn item(&self, nth: usize) -> Item {
+    /// An item as it is now.
+    pub async fn item(&self, nth: usize) -> Item {
         self.store().find_item(self.items[nth]).await.unwrap().unwrap()
     }
 
     /// Where an item is, as a sentence: `waiting until 13.2`.
-    pub(crate) async fn told(&self, nth: usize) -> String {
+    pub async fn state(&self, nth: usize) -> String {
         let item = self.item(nth).await;
         let wake = item.wake_at.map(|wake| format!(" until {}", secs(wake)));
         format!("{}{}", item.state.as_str(), wake.unwrap_or_default())
     }
 
     /// The scrapes of an item, the first first: `10 failed at 11 (status 500) | 20 running`.
-    pub(crate) async fn logs(&self, nth: usize) -> String {
+    pub async fn logs(&self, nth: usize) -> String {
         let mut logs = self.store().list_scrapes(self.items[nth], 100).await.unwrap();
         assert!(logs.iter().all(|log| log.item == self.items[nth]));
         logs.reverse();
-        logs.iter().map(told_log).collect::<Vec<_>>().join(" | ")
+        logs.iter().map(describe_log).collect::<Vec<_>>().join(" | ")
     }
 }
 
-pub(crate) fn feed(url: &str) -> NewSource {
+/// A feed to be added, without an interval of its own.
+pub fn feed(url: &str) -> NewSource {
     NewSource {
         name: "a feed".to_owned(),
         kind: Kind::Feed,
@@ -180,7 +194,8 @@ pub(crate) fn feed(url: &str) -> NewSource {
     }
 }
 
-pub(crate) fn page(url: &str) -> NewItem {
+/// An item to be kept.
+pub fn page(url: &str) -> NewItem {
     NewItem {
         identity: url.to_owned(),
         url: url.to_owned(),
@@ -191,16 +206,18 @@ pub(crate) fn page(url: &str) -> NewItem {
     }
 }
 
-pub(crate) fn wish(item: ItemId, domain: &str) -> Wish {
+/// An item to be enqueued.
+pub fn wish(item: ItemId, domain: &str) -> Wish {
     Wish { item, domain: Domain::parse(domain).unwrap() }
 }
 
-pub(crate) fn every(millis: u64) -> SourceInterval {
+/// A source's own interval, in milliseconds.
+pub fn every(millis: u64) -> SourceInterval {
     SourceInterval::Every(Span::from_millis(millis))
 }
 
 /// Keeps new items at these URLs, and gives their numbers in that order.
-pub(crate) async fn keep(store: &dyn Store, source: SourceId, urls: &[String]) -> Vec<ItemId> {
+pub async fn keep(store: &dyn Store, source: SourceId, urls: &[String]) -> Vec<ItemId> {
     let kept = found(store, source, urls.iter().map(|url| page(url)).collect(), at(0)).await;
     assert_eq!(kept.new as usize, urls.len());
     let all =
@@ -211,7 +228,7 @@ pub(crate) async fn keep(store: &dyn Store, source: SourceId, urls: &[String]) -
 }
 
 /// Keeps items as somebody who asks their source does.
-pub(crate) async fn found(store: &dyn Store, source: SourceId, items: Vec<NewItem>, now: Timestamp) -> Kept {
+pub async fn found(store: &dyn Store, source: SourceId, items: Vec<NewItem>, now: Timestamp) -> Kept {
     let asking = claimed(store, source).await;
     let kept = store.keep_items(asking, items, now).await.unwrap();
     store.deregister(asking.holder, now).await.unwrap();
@@ -219,7 +236,7 @@ pub(crate) async fn found(store: &dyn Store, source: SourceId, items: Vec<NewIte
 }
 
 /// Says how a fetch ended, as somebody who asked its source does.
-pub(crate) async fn ended(store: &dyn Store, end: FetchEnd) -> bool {
+pub async fn ended(store: &dyn Store, end: FetchEnd) -> bool {
     let asking = claimed(store, end.asking.source).await;
     let moved = store.end_fetch(FetchEnd { asking, ..end }).await.unwrap();
     store.deregister(asking.holder, at(0)).await.unwrap();
@@ -241,16 +258,17 @@ async fn claimed(store: &dyn Store, source: SourceId) -> Asking {
 }
 
 /// A claim that is not valid.
-pub(crate) fn unclaimed(source: SourceId) -> Asking {
+pub fn unclaimed(source: SourceId) -> Asking {
     Asking { source, holder: HolderId(0), epoch: 0 }
 }
 
 /// Seconds on the virtual clock.
-pub(crate) fn secs(moment: Timestamp) -> f64 {
+pub fn secs(moment: Timestamp) -> f64 {
     (moment.as_micros() - at(0).as_micros()) as f64 / 1e6
 }
 
-pub(crate) fn told_enqueued(enqueued: &Enqueued) -> String {
+/// What became of an item that was to be enqueued, as a sentence: `wait 3 until 13.2`.
+pub fn describe_enqueued(enqueued: &Enqueued) -> String {
     match enqueued {
         Enqueued::Enqueued => "enqueued".to_owned(),
         Enqueued::Already => "already".to_owned(),
@@ -261,31 +279,32 @@ pub(crate) fn told_enqueued(enqueued: &Enqueued) -> String {
     }
 }
 
-pub(crate) fn told_started(started: &Started) -> String {
+/// What a task heard that wants to start, as a sentence.
+pub fn describe_started(started: &Started) -> String {
     match started {
         Started::MayJoin => "may join".to_owned(),
         Started::Begun(_) => "begun".to_owned(),
         Started::GoesOn(_) => "goes on".to_owned(),
         Started::Soon(at) => format!("soon at {}", secs(*at)),
-        Started::Deferred(deferred) => told_enqueued(&Enqueued::Deferred(*deferred)),
+        Started::Deferred(deferred) => describe_enqueued(&Enqueued::Deferred(*deferred)),
         Started::Gone(why) => format!("gone: {why}"),
         Started::Fenced => "fenced".to_owned(),
     }
 }
 
-fn told_log(log: &ScrapeLog) -> String {
-    let mut told = format!("{} {}", secs(log.started_at), log.status);
+fn describe_log(log: &ScrapeLog) -> String {
+    let mut text = format!("{} {}", secs(log.started_at), log.status);
     if let Some(ended_at) = log.ended_at {
-        told += &format!(" at {}", secs(ended_at));
+        text += &format!(" at {}", secs(ended_at));
     }
     if let Some(status) = log.http_status {
-        told += &format!(" {status}");
+        text += &format!(" {status}");
     }
     if let Some(bytes) = log.bytes {
-        told += &format!(" {bytes} bytes");
+        text += &format!(" {bytes} bytes");
     }
     if let Some(error) = &log.error {
-        told += &format!(" ({error})");
+        text += &format!(" ({error})");
     }
-    told
+    text
 }

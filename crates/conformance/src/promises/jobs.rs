@@ -7,10 +7,10 @@ use comity_store::tasks::{JOB_ENDED, Settled};
 use serde_json::json;
 
 use crate::backend::Backend;
-use crate::process::{Process, at, done, failed, hold_of, listed, moved, skipped, told};
+use crate::process::{Process, at, done, failed, hold_of, listed, moved, skipped, urls_of};
 
-pub(crate) async fn a_job_is_opened_once_with_its_first_options(backend: Backend) {
-    let (one, other) = (backend.open(), backend.open());
+pub(crate) async fn a_job_is_opened_once_with_its_first_options(backend: &dyn Backend) {
+    let (one, other) = (backend.store().await, backend.store().await);
     let options = json!({ "robots": "obey", "delay": 1.5, "name": "schön" });
     let (first, made) = one.open_job("job".to_owned(), options.clone(), at(0)).await.unwrap();
     assert!(made);
@@ -25,8 +25,8 @@ pub(crate) async fn a_job_is_opened_once_with_its_first_options(backend: Backend
 }
 
 /// Between the job and its tasks somebody could find it empty, and finish it.
-pub(crate) async fn a_job_is_made_with_its_tasks_or_not_at_all(backend: Backend) {
-    let (one, other) = (backend.open(), backend.open());
+pub(crate) async fn a_job_is_made_with_its_tasks_or_not_at_all(backend: &dyn Backend) {
+    let (one, other) = (backend.store().await, backend.store().await);
     let urls = ["https://a.example/1", "https://b.example/2"].map(listed).to_vec();
     let made = one.make_job("job".to_owned(), json!({}), urls.clone(), at(0)).await.unwrap().unwrap();
     assert_eq!((made.state, made.counts.tasks, made.counts.waiting()), (JobState::Running, 2, 2));
@@ -36,8 +36,8 @@ pub(crate) async fn a_job_is_made_with_its_tasks_or_not_at_all(backend: Backend)
     assert_eq!(one.find_job("job".to_owned()).await.unwrap(), Some(made), "it is left as it was");
 }
 
-pub(crate) async fn jobs_are_listed_newest_first(backend: Backend) {
-    let one = Process::start(&backend, "one", at(0)).await;
+pub(crate) async fn jobs_are_listed_newest_first(backend: &dyn Backend) {
+    let one = Process::start(backend, "one", at(0)).await;
     for name in ["b", "a", "c"] {
         one.open_job(name).await;
     }
@@ -45,8 +45,8 @@ pub(crate) async fn jobs_are_listed_newest_first(backend: Backend) {
     assert_eq!(names, ["c", "a", "b"]);
 }
 
-pub(crate) async fn a_job_finishes_when_nothing_waits(backend: Backend) {
-    let (one, job) = job_of(&backend, &["https://a.example/1"]).await;
+pub(crate) async fn a_job_finishes_when_nothing_waits(backend: &dyn Backend) {
+    let (one, job) = job_of(backend, &["https://a.example/1"]).await;
     let lane = one.claim_one(job, at(0)).await;
     assert!(matches!(one.step(job, JobStep::Finish, at(1)).await, Stepped::No(_)), "a task is under way");
     one.settle(job, hold_of(&lane), lane.tasks[0].id, failed(), at(1)).await;
@@ -56,11 +56,11 @@ pub(crate) async fn a_job_finishes_when_nothing_waits(backend: Backend) {
 }
 
 /// B74: a job finishes neither while somebody alive reads a list into it, nor before a list was read to its end.
-pub(crate) async fn a_job_does_not_finish_before_its_list_was_read(backend: Backend) {
-    let (one, job) = job_of(&backend, &[]).await;
+pub(crate) async fn a_job_does_not_finish_before_its_list_was_read(backend: &dyn Backend) {
+    let (one, job) = job_of(backend, &[]).await;
     let finish = async || matches!(one.step(job, JobStep::Finish, at(1)).await, Stepped::Yes(_));
-    let first = Process::start(&backend, "first", at(0)).await;
-    let second = Process::start(&backend, "second", at(0)).await;
+    let first = Process::start(backend, "first", at(0)).await;
+    let second = Process::start(backend, "second", at(0)).await;
     let fill = async |process: &Process, filling| {
         one.store.filling(job, process.holder, filling, at(1)).await.unwrap();
     };
@@ -82,8 +82,8 @@ pub(crate) async fn a_job_does_not_finish_before_its_list_was_read(backend: Back
 }
 
 /// B47: whoever comes second changes neither its state nor its message nor when it ended.
-pub(crate) async fn a_job_that_ended_is_left_as_it_is(backend: Backend) {
-    let one = Process::start(&backend, "one", at(0)).await;
+pub(crate) async fn a_job_that_ended_is_left_as_it_is(backend: &dyn Backend) {
+    let one = Process::start(backend, "one", at(0)).await;
     for first in [JobStep::Finish, JobStep::Fail, JobStep::Cancel] {
         let job = one.open_job(first.as_str()).await;
         let message = Some("20 in a row".to_owned());
@@ -102,9 +102,9 @@ pub(crate) async fn a_job_that_ended_is_left_as_it_is(backend: Backend) {
 }
 
 /// B49
-pub(crate) async fn a_cancelled_job_skips_what_waits_in_chunks(backend: Backend) {
+pub(crate) async fn a_cancelled_job_skips_what_waits_in_chunks(backend: &dyn Backend) {
     let urls: Vec<String> = (0..10).map(|nth| format!("https://{}.example/{nth}", nth % 3)).collect();
-    let (one, job) = job_of(&backend, &urls.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    let (one, job) = job_of(backend, &urls.iter().map(String::as_str).collect::<Vec<_>>()).await;
     let untouched = one.job_of("another", &["https://0.example/"], at(0)).await;
     assert!(!one.store.sweep(job, 4, at(0)).await.unwrap(), "nothing to sweep while it runs");
     one.step(job, JobStep::Cancel, at(1)).await;
@@ -123,8 +123,8 @@ pub(crate) async fn a_cancelled_job_skips_what_waits_in_chunks(backend: Backend)
 }
 
 /// B49, B74
-pub(crate) async fn what_was_under_way_when_its_job_ended_is_counted_once(backend: Backend) {
-    let (one, job) = job_of(&backend, &["https://a.example/1", "https://a.example/2"]).await;
+pub(crate) async fn what_was_under_way_when_its_job_ended_is_counted_once(backend: &dyn Backend) {
+    let (one, job) = job_of(backend, &["https://a.example/1", "https://a.example/2"]).await;
     let lane = one.claim_one(job, at(0)).await;
     one.step(job, JobStep::Cancel, at(1)).await;
     let settle = |nth: usize| one.settle(job, hold_of(&lane), lane.tasks[nth].id, done(), at(1));
@@ -135,9 +135,9 @@ pub(crate) async fn what_was_under_way_when_its_job_ended_is_counted_once(backen
 }
 
 /// B49
-pub(crate) async fn a_reopened_job_revives_what_failed_or_ended_with_it(backend: Backend) {
+pub(crate) async fn a_reopened_job_revives_what_failed_or_ended_with_it(backend: &dyn Backend) {
     let urls: Vec<String> = (0..12).map(|nth| format!("https://a.example/{nth}")).collect();
-    let (one, job) = job_of(&backend, &urls.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    let (one, job) = job_of(backend, &urls.iter().map(String::as_str).collect::<Vec<_>>()).await;
     let lane = one.claim_one(job, at(0)).await;
     for (task, step) in std::iter::zip(&lane.tasks, [done(), failed(), failed(), failed(), skipped()]) {
         one.settle(job, hold_of(&lane), task.id, step, at(1)).await;
@@ -169,8 +169,8 @@ pub(crate) async fn a_reopened_job_revives_what_failed_or_ended_with_it(backend:
 }
 
 /// B49: a worker that finds nothing waiting must not end what an operator just reopened.
-pub(crate) async fn a_reopened_job_does_not_finish_before_it_is_swept(backend: Backend) {
-    let (one, job) = job_of(&backend, &["https://a.example/1"]).await;
+pub(crate) async fn a_reopened_job_does_not_finish_before_it_is_swept(backend: &dyn Backend) {
+    let (one, job) = job_of(backend, &["https://a.example/1"]).await;
     let lane = one.claim_one(job, at(0)).await;
     one.settle(job, hold_of(&lane), lane.tasks[0].id, failed(), at(1)).await;
     one.release(hold_of(&lane), b"pace", Parting::Stop, at(1)).await;
@@ -181,12 +181,12 @@ pub(crate) async fn a_reopened_job_does_not_finish_before_it_is_swept(backend: B
         "it still has to be swept"
     );
     one.sweep(job, at(3)).await;
-    assert_eq!(told(&one.claim(job, at(3)).await), "a.example/1");
+    assert_eq!(urls_of(&one.claim(job, at(3)).await), "a.example/1");
 }
 
 /// B44: a task that starts over does so at its own URL, by that URL's pace; else it goes on where it was.
-pub(crate) async fn a_revived_task_is_where_its_url_is(backend: Backend) {
-    let (one, job) = job_of(&backend, &["https://a.example/1"]).await;
+pub(crate) async fn a_revived_task_is_where_its_url_is(backend: &dyn Backend) {
+    let (one, job) = job_of(backend, &["https://a.example/1"]).await;
     let lane = one.claim_one(job, at(0)).await;
     one.settle(job, hold_of(&lane), lane.tasks[0].id, moved("b.example"), at(1)).await;
     let there = one.claim_one(job, at(1)).await;
@@ -204,7 +204,7 @@ pub(crate) async fn a_revived_task_is_where_its_url_is(backend: Backend) {
 }
 
 /// A process with a job of these URLs.
-async fn job_of(backend: &Backend, urls: &[&str]) -> (Process, JobId) {
+async fn job_of(backend: &dyn Backend, urls: &[&str]) -> (Process, JobId) {
     let one = Process::start(backend, "one", at(0)).await;
     let job = one.job_of("job", urls, at(0)).await;
     (one, job)

@@ -3,8 +3,11 @@
 use crate::backend::Backend;
 
 /// Of many who ask at once for a secret that nobody made yet, all get the same; others are others.
-pub(crate) async fn one_is_made_and_everybody_gets_it(backend: Backend) {
-    let stores: Vec<_> = (0..8_u8).map(|nth| (nth, backend.open())).collect();
+pub(crate) async fn one_is_made_and_everybody_gets_it(backend: &dyn Backend) {
+    let mut stores = Vec::new();
+    for nth in 0..8_u8 {
+        stores.push((nth, backend.store().await));
+    }
     let asked = stores.iter().map(|(nth, store)| store.secret("permits".to_owned(), vec![*nth; 32]));
     let mut got = Vec::new();
     for asked in asked.collect::<Vec<_>>() {

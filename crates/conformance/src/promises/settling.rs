@@ -7,11 +7,11 @@ use comity_store::jobs::Counts;
 use comity_store::tasks::{Attempt, Claimed, GAVE_UP, LaneId, Rest, Settle, Settled, Step};
 
 use crate::backend::Backend;
-use crate::process::{Process, at, domain, done, failed, hold_of, moved, ms, retry, skipped, told};
+use crate::process::{Process, at, domain, done, failed, hold_of, moved, ms, retry, skipped, urls_of};
 
 /// B42: each step is counted once, postponing and moving not at all.
-pub(crate) async fn each_step_is_counted(backend: Backend) {
-    let (one, job, lane) = claimed(&backend).await;
+pub(crate) async fn each_step_is_counted(backend: &dyn Backend) {
+    let (one, job, lane) = claimed(backend).await;
     let limited =
         Attempt { started_at: at(1), took: ms(20), outcome: Outcome::RateLimited, status: Some(429) };
     let again = Attempt { started_at: at(2), ..limited.clone() };
@@ -54,8 +54,8 @@ pub(crate) async fn each_step_is_counted(backend: Backend) {
 }
 
 /// B74
-pub(crate) async fn a_finished_task_is_never_settled_twice(backend: Backend) {
-    let (one, job, lane) = claimed(&backend).await;
+pub(crate) async fn a_finished_task_is_never_settled_twice(backend: &dyn Backend) {
+    let (one, job, lane) = claimed(backend).await;
     let every = || {
         [done(), failed(), skipped(), retry(at(9)), Step::Postpone { ready_at: at(9) }, moved("b.example")]
     };
@@ -71,9 +71,9 @@ pub(crate) async fn a_finished_task_is_never_settled_twice(backend: Backend) {
 }
 
 /// B74: of a batch, what is still held is committed and the rest is not.
-pub(crate) async fn a_hold_that_ended_settles_nothing(backend: Backend) {
-    let (one, job, lane) = claimed(&backend).await;
-    let other = Process::start(&backend, "other", at(0)).await;
+pub(crate) async fn a_hold_that_ended_settles_nothing(backend: &dyn Backend) {
+    let (one, job, lane) = claimed(backend).await;
+    let other = Process::start(backend, "other", at(0)).await;
     let old = hold_of(&lane);
     let kept = one.taken("b.example", at(0)).await.hold;
     one.enqueue(job, &["https://b.example/"], at(0)).await;
@@ -92,8 +92,8 @@ pub(crate) async fn a_hold_that_ended_settles_nothing(backend: Backend) {
 }
 
 /// B42
-pub(crate) async fn a_postponed_task_spends_nothing(backend: Backend) {
-    let (one, job, lane) = claimed(&backend).await;
+pub(crate) async fn a_postponed_task_spends_nothing(backend: &dyn Backend) {
+    let (one, job, lane) = claimed(backend).await;
     let hold = hold_of(&lane);
     let task = lane.tasks[0].id;
     one.settle(job, hold, task, retry(at(10)), at(1)).await;
@@ -108,8 +108,8 @@ pub(crate) async fn a_postponed_task_spends_nothing(backend: Backend) {
 }
 
 /// B79: how often a failure spent no retry is known to whoever goes on with the task.
-pub(crate) async fn what_was_forgiven_is_remembered(backend: Backend) {
-    let (one, job, lane) = claimed(&backend).await;
+pub(crate) async fn what_was_forgiven_is_remembered(backend: &dyn Backend) {
+    let (one, job, lane) = claimed(backend).await;
     let (hold, task) = (hold_of(&lane), lane.tasks[0].id);
     assert_eq!((lane.tasks[0].retries, lane.tasks[0].forgiven), (0, 0));
     let step = Step::Retry { ready_at: at(10), retries: 1, forgiven: 2, error: "status 429".to_owned() };
@@ -120,8 +120,8 @@ pub(crate) async fn what_was_forgiven_is_remembered(backend: Backend) {
 }
 
 /// B45
-pub(crate) async fn one_attempt_that_fails_is_no_retry(backend: Backend) {
-    let (one, job, lane) = claimed(&backend).await;
+pub(crate) async fn one_attempt_that_fails_is_no_retry(backend: &dyn Backend) {
+    let (one, job, lane) = claimed(backend).await;
     let attempt = Attempt { started_at: at(1), took: ms(1), outcome: Outcome::Timeout, status: None };
     let step = Step::Failed { error: "no answer in 30s".to_owned(), status: None };
     let task = lane.tasks[0].id;
@@ -132,9 +132,9 @@ pub(crate) async fn one_attempt_that_fails_is_no_retry(backend: Backend) {
 }
 
 /// B44
-pub(crate) async fn a_moved_task_is_claimed_where_it_went(backend: Backend) {
-    let (one, job, lane) = claimed(&backend).await;
-    let other = Process::start(&backend, "other", at(0)).await;
+pub(crate) async fn a_moved_task_is_claimed_where_it_went(backend: &dyn Backend) {
+    let (one, job, lane) = claimed(backend).await;
+    let other = Process::start(backend, "other", at(0)).await;
     let task = lane.tasks[0].id;
     one.settle(job, hold_of(&lane), task, moved("b.example"), at(3)).await;
     assert_eq!(one.next_due(job).await, Some(at(3)));
@@ -154,34 +154,34 @@ pub(crate) async fn a_moved_task_is_claimed_where_it_went(backend: Backend) {
 }
 
 /// B74: another process may be fetching it by now, so a word on it that comes late is not taken.
-pub(crate) async fn a_moved_task_is_no_longer_its_former_holders(backend: Backend) {
-    let (one, job, lane) = claimed(&backend).await;
-    let other = Process::start(&backend, "other", at(0)).await;
+pub(crate) async fn a_moved_task_is_no_longer_its_former_holders(backend: &dyn Backend) {
+    let (one, job, lane) = claimed(backend).await;
+    let other = Process::start(backend, "other", at(0)).await;
     let task = lane.tasks[0].id;
     one.settle(job, hold_of(&lane), task, moved("b.example"), at(1)).await;
     other.claim_one(job, at(1)).await;
     assert_eq!(one.settle(job, hold_of(&lane), task, done(), at(2)).await, Settled::Fenced);
 }
 
-pub(crate) async fn a_hold_settles_tasks_of_its_own_domain_only(backend: Backend) {
-    let (one, job, lane) = claimed(&backend).await;
-    let other = Process::start(&backend, "other", at(0)).await;
+pub(crate) async fn a_hold_settles_tasks_of_its_own_domain_only(backend: &dyn Backend) {
+    let (one, job, lane) = claimed(backend).await;
+    let other = Process::start(backend, "other", at(0)).await;
     let hold = other.taken("b.example", at(0)).await.hold;
     assert_eq!(other.settle(job, hold, lane.tasks[0].id, done(), at(1)).await, Settled::Fenced);
     assert_eq!(one.counts(job).await.done, 0);
 }
 
-pub(crate) async fn a_fenced_settle_leaves_no_trace(backend: Backend) {
-    let (one, job, lane) = claimed(&backend).await;
+pub(crate) async fn a_fenced_settle_leaves_no_trace(backend: &dyn Backend) {
+    let (one, job, lane) = claimed(backend).await;
     let task = lane.tasks[0].id;
     one.settle(job, hold_of(&lane), task, done(), at(1)).await;
     assert_eq!(one.settle(job, hold_of(&lane), task, moved("b.example"), at(2)).await, Settled::Fenced);
     assert_eq!(one.next_due(job).await, None, "no lane is due for a task that did not move");
-    assert_eq!(told(&one.claim(job, at(2)).await), "");
+    assert_eq!(urls_of(&one.claim(job, at(2)).await), "");
 }
 
 /// A process that claimed a lane of six tasks.
-async fn claimed(backend: &Backend) -> (Process, JobId, Claimed) {
+async fn claimed(backend: &dyn Backend) -> (Process, JobId, Claimed) {
     let one = Process::start(backend, "one", at(0)).await;
     let urls: Vec<String> = (0..6).map(|nth| format!("https://a.example/{nth}")).collect();
     let job = one.job_of("job", &urls.iter().map(String::as_str).collect::<Vec<_>>(), at(0)).await;
@@ -190,8 +190,8 @@ async fn claimed(backend: &Backend) -> (Process, JobId, Claimed) {
 }
 
 /// B47, B49: what waits on a domain that was given up is skipped, what comes there later too, and a retry revives it.
-pub(crate) async fn a_domain_that_is_given_up_is_skipped_and_the_rest_continues(backend: Backend) {
-    let one = Process::start(&backend, "one", at(0)).await;
+pub(crate) async fn a_domain_that_is_given_up_is_skipped_and_the_rest_continues(backend: &dyn Backend) {
+    let one = Process::start(backend, "one", at(0)).await;
     let urls = ["https://a.example/0", "https://a.example/1", "https://a.example/2", "https://b.example/0"];
     let job = one.job_of("job", &urls, at(0)).await;
     let lanes = one.claim(job, at(0)).await;
@@ -220,13 +220,13 @@ pub(crate) async fn a_domain_that_is_given_up_is_skipped_and_the_rest_continues(
     one.step(job, JobStep::Reopen, at(6)).await;
     one.sweep(job, at(6)).await;
     let again = one.claim_one(job, at(6)).await;
-    assert_eq!(told(&[again]), "a.example/0 a.example/2 a.example/late");
+    assert_eq!(urls_of(&[again]), "a.example/0 a.example/2 a.example/late");
 }
 
 /// B47: a process that lost a lane has no say in it.
-pub(crate) async fn only_its_server_gives_a_lane_up(backend: Backend) {
-    let (one, job, lane) = claimed(&backend).await;
-    let other = Process::start(&backend, "other", at(0)).await;
+pub(crate) async fn only_its_server_gives_a_lane_up(backend: &dyn Backend) {
+    let (one, job, lane) = claimed(backend).await;
+    let other = Process::start(backend, "other", at(0)).await;
     let given_up = other.store.give_up(other.holder, lane.lane, format!("{GAVE_UP}it")).await.unwrap();
     assert_eq!(given_up, Rest::Tasks);
     one.release(hold_of(&lane), b"pace", Parting::Stop, at(1)).await;

@@ -6,14 +6,14 @@ use comity_store::sources::{Asking, FetchEnd, FetchResult, SourceChange, SourceC
 use comity_store::tasks::Lead;
 use serde_json::{Map, json};
 
+use super::fetches::{end, failed, fetched, object, ok, runs};
 use crate::backend::Backend;
-use crate::fetches::{end, failed, fetched, object, ok, runs};
 use crate::following::{ended, feed, page};
 use crate::process::{Process, at};
 
 /// B60: two runs that were due at once asked the same source twice, the second with a cursor that was old.
-pub(crate) async fn a_source_is_asked_by_one_at_a_time(backend: Backend) {
-    let (one, other, source) = two(&backend).await;
+pub(crate) async fn a_source_is_asked_by_one_at_a_time(backend: &dyn Backend) {
+    let (one, other, source) = two(backend).await;
     assert_eq!(claim(&one, source, at(1)).await, "ours");
     assert_eq!(claim(&other, source, at(1)).await, "taken");
     assert_eq!(claim(&one, source, at(2)).await, "ours", "whoever has it may ask again");
@@ -24,8 +24,8 @@ pub(crate) async fn a_source_is_asked_by_one_at_a_time(backend: Backend) {
 }
 
 /// What was known before the claim may be old: what counts is the row at the claim.
-pub(crate) async fn a_claim_brings_the_source_as_it_is_now(backend: Backend) {
-    let (one, other, source) = two(&backend).await;
+pub(crate) async fn a_claim_brings_the_source_as_it_is_now(backend: &dyn Backend) {
+    let (one, other, source) = two(backend).await;
     assert_eq!(claim(&one, source, at(1)).await, "ours");
     let change = SourceChange { name: Some("renamed".to_owned()), ..SourceChange::default() };
     other.store.change_source(source, change).await.unwrap();
@@ -43,8 +43,8 @@ pub(crate) async fn a_claim_brings_the_source_as_it_is_now(backend: Backend) {
 }
 
 /// Whoever does not ask after all leaves it to others, and only its own.
-pub(crate) async fn a_source_is_left_by_whoever_has_it(backend: Backend) {
-    let (one, other, source) = two(&backend).await;
+pub(crate) async fn a_source_is_left_by_whoever_has_it(backend: &dyn Backend) {
+    let (one, other, source) = two(backend).await;
     let first = asking(&one, source, at(1)).await;
     other.store.leave_source(Asking { holder: other.holder, ..first }).await.unwrap();
     assert_eq!(claim(&other, source, at(1)).await, "taken", "it was not its to leave");
@@ -59,8 +59,8 @@ pub(crate) async fn a_source_is_left_by_whoever_has_it(backend: Backend) {
 }
 
 /// B74
-pub(crate) async fn the_claim_of_the_dead_holds_nobody_up(backend: Backend) {
-    let (one, other, source) = two(&backend).await;
+pub(crate) async fn the_claim_of_the_dead_holds_nobody_up(backend: &dyn Backend) {
+    let (one, other, source) = two(backend).await;
     assert_eq!(claim(&one, source, at(1)).await, "ours");
     assert_eq!(claim(&other, source, at(2)).await, "taken");
     backend.kill(one, at(3)).await;
@@ -68,16 +68,16 @@ pub(crate) async fn the_claim_of_the_dead_holds_nobody_up(backend: Backend) {
 }
 
 /// B74: one that hangs for longer than its lease counts as dead.
-pub(crate) async fn the_claim_of_the_silent_ends_with_their_lease(backend: Backend) {
-    let (one, other, source) = two(&backend).await;
+pub(crate) async fn the_claim_of_the_silent_ends_with_their_lease(backend: &dyn Backend) {
+    let (one, other, source) = two(backend).await;
     assert_eq!(claim(&one, source, at(1)).await, "ours");
     let now = other.outlive(at(1)).await;
     assert_eq!(claim(&other, source, now).await, "ours");
 }
 
 /// B83: one that was silent for too long, and whose source another asks by now, says nothing of it any more.
-pub(crate) async fn what_comes_after_the_claim_was_lost_changes_nothing(backend: Backend) {
-    let (one, other, source) = two(&backend).await;
+pub(crate) async fn what_comes_after_the_claim_was_lost_changes_nothing(backend: &dyn Backend) {
+    let (one, other, source) = two(backend).await;
     let first = asking(&one, source, at(1)).await;
     let again = asking(&one, source, at(1)).await;
     assert!(again.epoch > first.epoch, "each claim is its own");
@@ -103,8 +103,8 @@ pub(crate) async fn what_comes_after_the_claim_was_lost_changes_nothing(backend:
 }
 
 /// The run told of moves that were none, where another source is already.
-pub(crate) async fn only_a_source_that_moved_is_told_to_have(backend: Backend) {
-    let (one, _, source) = two(&backend).await;
+pub(crate) async fn only_a_source_that_moved_is_reported_to_have(backend: &dyn Backend) {
+    let (one, _, source) = two(backend).await;
     let (other, _) = one.store.add_source(feed("https://b.example/feed"), at(0)).await.unwrap();
     let ends = async |result| ended(&*one.store, end(source, 10, result)).await;
     let to = |url: &str| {
@@ -121,8 +121,8 @@ pub(crate) async fn only_a_source_that_moved_is_told_to_have(backend: Backend) {
 }
 
 /// A source that is held for a day filled its history with that.
-pub(crate) async fn held_again_and_again_is_one_row(backend: Backend) {
-    let (one, _, source) = two(&backend).await;
+pub(crate) async fn held_again_and_again_is_one_row(backend: &dyn Backend) {
+    let (one, _, source) = two(backend).await;
     let (other, _) = one.store.add_source(feed("https://b.example/feed"), at(0)).await.unwrap();
     let held = || FetchResult::Held { until: at(99) };
     let told = async |id| {
@@ -145,7 +145,7 @@ pub(crate) async fn held_again_and_again_is_one_row(backend: Backend) {
 }
 
 /// Two processes and a source.
-async fn two(backend: &Backend) -> (Process, Process, SourceId) {
+async fn two(backend: &dyn Backend) -> (Process, Process, SourceId) {
     let one = Process::start(backend, "one", at(0)).await;
     let other = Process::start(backend, "other", at(0)).await;
     let (source, _) = one.store.add_source(feed("https://a.example/feed"), at(0)).await.unwrap();

@@ -7,9 +7,9 @@ use serde_json::json;
 use crate::backend::Backend;
 use crate::process::{Process, at, domain, done, hold_of};
 
-pub(crate) async fn what_a_holder_told_is_seen_while_it_lives(backend: Backend) {
+pub(crate) async fn what_a_holder_reported_is_seen_while_it_lives(backend: &dyn Backend) {
     let (one, other) =
-        (Process::start(&backend, "one", at(0)).await, Process::start(&backend, "other", at(1)).await);
+        (Process::start(backend, "one", at(0)).await, Process::start(backend, "other", at(1)).await);
     one.store.tell(one.holder, json!({ "at": "first" }), json!(["some"]), at(2)).await.unwrap();
     one.store.tell(one.holder, json!({ "at": "second" }), json!(["others"]), at(3)).await.unwrap();
 
@@ -28,9 +28,9 @@ pub(crate) async fn what_a_holder_told_is_seen_while_it_lives(backend: Backend) 
 }
 
 /// B81: who wishes to see a domain is shown it by its holder, who keeps it.
-pub(crate) async fn a_wish_to_see_a_domain_is_answered_by_its_holder(backend: Backend) {
+pub(crate) async fn a_wish_to_see_a_domain_is_answered_by_its_holder(backend: &dyn Backend) {
     let (one, other) =
-        (Process::start(&backend, "one", at(0)).await, Process::start(&backend, "other", at(0)).await);
+        (Process::start(backend, "one", at(0)).await, Process::start(backend, "other", at(0)).await);
     let hold = one.taken("a.example", at(0)).await.hold;
     one.taken("b.example", at(0)).await;
     let names = || ["a.example", "b.example", "unknown.example"].map(domain).to_vec();
@@ -57,9 +57,9 @@ pub(crate) async fn a_wish_to_see_a_domain_is_answered_by_its_holder(backend: Ba
 }
 
 /// B81: what was shown by one that does not hold the domain any more is not what it is.
-pub(crate) async fn only_whoever_holds_a_domain_shows_it(backend: Backend) {
+pub(crate) async fn only_whoever_holds_a_domain_shows_it(backend: &dyn Backend) {
     let (one, other) =
-        (Process::start(&backend, "one", at(0)).await, Process::start(&backend, "other", at(0)).await);
+        (Process::start(backend, "one", at(0)).await, Process::start(backend, "other", at(0)).await);
     let hold = one.taken("a.example", at(0)).await.hold;
     let shown = async || other.store.shown(vec![domain("a.example")]).await.unwrap().remove(0);
     other.store.wish(vec![domain("a.example")], at(1)).await.unwrap();
@@ -78,8 +78,8 @@ pub(crate) async fn only_whoever_holds_a_domain_shows_it(backend: Backend) {
 }
 
 /// B81: what nobody wishes to see any more takes no room.
-pub(crate) async fn wishes_are_forgotten(backend: Backend) {
-    let one = Process::start(&backend, "one", at(0)).await;
+pub(crate) async fn wishes_are_forgotten(backend: &dyn Backend) {
+    let one = Process::start(backend, "one", at(0)).await;
     let keys = [one.taken("a.example", at(0)).await.hold.key, one.taken("b.example", at(0)).await.hold.key];
     one.store.wish(vec![domain("a.example")], at(0)).await.unwrap();
     one.store.wish(vec![domain("b.example")], at(30)).await.unwrap();
@@ -88,8 +88,8 @@ pub(crate) async fn wishes_are_forgotten(backend: Backend) {
     assert_eq!(one.store.wished(one.holder).await.unwrap(), [keys[1]]);
 }
 
-pub(crate) async fn a_backlog_is_counted_by_domain_up_to_a_limit(backend: Backend) {
-    let one = Process::start(&backend, "one", at(0)).await;
+pub(crate) async fn a_backlog_is_counted_by_domain_up_to_a_limit(backend: &dyn Backend) {
+    let one = Process::start(backend, "one", at(0)).await;
     let urls: Vec<String> = (0..5)
         .map(|page| format!("https://a.example/{page}"))
         .chain((0..2).map(|page| format!("https://b.example/{page}")))

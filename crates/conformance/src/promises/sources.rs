@@ -12,13 +12,13 @@ use comity_store::sources::{
 use comity_store::tasks::{Lead, Step};
 use serde_json::{Map, Value, json};
 
+use super::fetches::{added, end, failed, fetched, object, ok, runs};
 use crate::backend::Backend;
-use crate::fetches::{added, end, failed, fetched, object, ok, runs};
 use crate::following::{Follower, ended, every, feed, found, keep, page};
 use crate::process::{at, failed as failed_step, skipped};
 
-pub(crate) async fn a_source_is_added_once_per_url(backend: Backend) {
-    let (one, other) = (backend.open(), backend.open());
+pub(crate) async fn a_source_is_added_once_per_url(backend: &dyn Backend) {
+    let (one, other) = (backend.store().await, backend.store().await);
     let config = object(json!({ "cadence": { "mode": "interval", "every_minutes": 480 } }));
     let new = NewSource { config: config.clone(), interval: every(2_500), ..feed("https://a.example/feed") };
     let (first, added) = one.add_source(new, at(1)).await.unwrap();
@@ -58,8 +58,8 @@ pub(crate) async fn a_source_is_added_once_per_url(backend: Backend) {
     assert_eq!(one.find_source(SourceId(99)).await.unwrap(), None);
 }
 
-pub(crate) async fn a_change_sets_only_what_is_named(backend: Backend) {
-    let (store, mut source) = added(&backend).await;
+pub(crate) async fn a_change_sets_only_what_is_named(backend: &dyn Backend) {
+    let (store, mut source) = added(backend).await;
     let mut expect = async |change: SourceChange, set: &dyn Fn(&mut Source)| {
         set(&mut source);
         let changed = store.change_source(source.id, change).await.unwrap();
@@ -93,8 +93,8 @@ pub(crate) async fn a_change_sets_only_what_is_named(backend: Backend) {
 }
 
 /// B50: `numeric(10,2)`, from its smallest to its largest; null is not zero.
-pub(crate) async fn an_interval_comes_back_exactly(backend: Backend) {
-    let store = backend.open();
+pub(crate) async fn an_interval_comes_back_exactly(backend: &dyn Backend) {
+    let store = backend.store().await;
     let texts = ["default", "0", "-3", "2.5", "0.01", "0.29", "1.15", "4.35", "1", "99999999.99"];
     for (nth, text) in texts.into_iter().enumerate() {
         let interval = SourceInterval::parse(text).unwrap();
@@ -113,8 +113,8 @@ pub(crate) async fn an_interval_comes_back_exactly(backend: Backend) {
 }
 
 /// Another place has another cursor, and what failed there does not count here.
-pub(crate) async fn another_url_clears_the_cursor_and_is_listed_by_the_operator(backend: Backend) {
-    let (store, source) = added(&backend).await;
+pub(crate) async fn another_url_clears_the_cursor_and_is_listed_by_the_operator(backend: &dyn Backend) {
+    let (store, source) = added(backend).await;
     let moved_to = Some(("https://moved.example/feed".to_owned(), Lead::Remote));
     let cursor = object(json!({ "etag": "\"1\"" }));
     fetched(&*store, source.id, 10, FetchResult::Read { whole: true, cursor, moved_to }).await;
@@ -126,8 +126,8 @@ pub(crate) async fn another_url_clears_the_cursor_and_is_listed_by_the_operator(
 }
 
 /// B76: naming the place it moved to makes it the operator's word. Nothing else changes: it is the same place.
-pub(crate) async fn the_operator_may_list_where_a_source_moved(backend: Backend) {
-    let (store, source) = added(&backend).await;
+pub(crate) async fn the_operator_may_list_where_a_source_moved(backend: &dyn Backend) {
+    let (store, source) = added(backend).await;
     let url = "https://moved.example/feed".to_owned();
     let read = FetchResult::Read {
         whole: true,
@@ -142,8 +142,8 @@ pub(crate) async fn the_operator_may_list_where_a_source_moved(backend: Backend)
 }
 
 /// Refused as a whole: what else was to change stays too.
-pub(crate) async fn a_url_that_another_source_has_is_refused(backend: Backend) {
-    let (store, source) = added(&backend).await;
+pub(crate) async fn a_url_that_another_source_has_is_refused(backend: &dyn Backend) {
+    let (store, source) = added(backend).await;
     let (other, _) = store.add_source(feed("https://b.example/feed"), at(0)).await.unwrap();
     let change = SourceChange {
         url: Some("https://b.example/feed".to_owned()),
@@ -157,8 +157,8 @@ pub(crate) async fn a_url_that_another_source_has_is_refused(backend: Backend) {
 }
 
 /// B58
-pub(crate) async fn a_removed_source_takes_everything_with_it(backend: Backend) {
-    let one = Follower::start(&backend, SourceInterval::Off, 2).await;
+pub(crate) async fn a_removed_source_takes_everything_with_it(backend: &dyn Backend) {
+    let one = Follower::start(backend, SourceInterval::Off, 2).await;
     let (other, _) = one.store().add_source(feed("https://b.example/feed"), at(0)).await.unwrap();
     found(one.store(), other.id, vec![page("https://a.example/0")], at(0)).await;
     one.scrape(0, at(1)).await;
@@ -180,14 +180,15 @@ pub(crate) async fn a_removed_source_takes_everything_with_it(backend: Backend) 
 }
 
 /// B58: the tasks of scrapes that ended were left behind for ever.
-pub(crate) async fn settled_tasks_go_with_their_source_and_those_that_wait_stay(backend: Backend) {
-    let one = Follower::start(&backend, SourceInterval::Off, 3).await;
+pub(crate) async fn settled_tasks_go_with_their_source_and_those_that_wait_stay(backend: &dyn Backend) {
+    let one = Follower::start(backend, SourceInterval::Off, 3).await;
     let (other, _) = one.store().add_source(feed("https://b.example/feed"), at(0)).await.unwrap();
     let kept = keep(one.store(), other.id, &["https://a.example/other".to_owned()]).await;
     one.scrape(0, at(1)).await;
+    let (source, items) = (one.source, one.items.clone());
     let theirs = Follower { source: other.id, items: kept, ..one };
     theirs.scrape(0, at(1)).await;
-    let one = Follower { source: SourceId(1), items: vec![ItemId(1), ItemId(2), ItemId(3)], ..theirs };
+    let one = Follower { source, items, ..theirs };
     one.enqueue(&[1], at(2)).await;
     let failing = one.task(1, at(2)).await;
     one.begun(failing, at(2)).await;
@@ -209,8 +210,8 @@ pub(crate) async fn settled_tasks_go_with_their_source_and_those_that_wait_stay(
 }
 
 /// B62, B63: what it failed for is mended; what is merely set anew mends nothing.
-pub(crate) async fn a_config_that_makes_sense_again_forgets_failures(backend: Backend) {
-    let store = backend.open();
+pub(crate) async fn a_config_that_makes_sense_again_forgets_failures(backend: &dyn Backend) {
+    let store = backend.store().await;
     let cadence =
         |minutes: i64| object(json!({ "cadence": { "mode": "interval", "every_minutes": minutes } }));
     let with = |config| SourceChange { config: Some(config), ..SourceChange::default() };
@@ -230,8 +231,8 @@ pub(crate) async fn a_config_that_makes_sense_again_forgets_failures(backend: Ba
 }
 
 /// What was read as a feed makes no request for a sitemap conditional.
-pub(crate) async fn another_kind_clears_the_cursor(backend: Backend) {
-    let (store, source) = added(&backend).await;
+pub(crate) async fn another_kind_clears_the_cursor(backend: &dyn Backend) {
+    let (store, source) = added(backend).await;
     let cursor = object(json!({ "etag": "\"1\"" }));
     let read = FetchResult::Read { whole: true, cursor, moved_to: None };
     let read = fetched(&*store, source.id, 10, read).await;
@@ -243,8 +244,8 @@ pub(crate) async fn another_kind_clears_the_cursor(backend: Backend) {
 }
 
 /// B63
-pub(crate) async fn enabling_forgets_failures(backend: Backend) {
-    let (store, source) = added(&backend).await;
+pub(crate) async fn enabling_forgets_failures(backend: &dyn Backend) {
+    let (store, source) = added(backend).await;
     fetched(&*store, source.id, 10, failed(60)).await;
     let gone = fetched(&*store, source.id, 20, FetchResult::Gone).await;
     assert_eq!((gone.enabled, gone.failures), (false, 2));
@@ -256,8 +257,8 @@ pub(crate) async fn enabling_forgets_failures(backend: Backend) {
 }
 
 /// A fetch that was under way when its source was removed brings nothing of it back.
-pub(crate) async fn a_removed_source_keeps_nothing(backend: Backend) {
-    let (store, source) = added(&backend).await;
+pub(crate) async fn a_removed_source_keeps_nothing(backend: &dyn Backend) {
+    let (store, source) = added(backend).await;
     store.remove_source(source.id).await.unwrap();
     let kept = found(&*store, source.id, vec![page("https://a.example/1")], at(1)).await;
     assert_eq!(kept, Kept::default());
@@ -266,8 +267,8 @@ pub(crate) async fn a_removed_source_keeps_nothing(backend: Backend) {
     assert_eq!(store.list_items(Items { limit: 9, ..Items::default() }).await.unwrap(), []);
 }
 
-pub(crate) async fn items_are_new_known_or_changed_by_their_hash(backend: Backend) {
-    let (store, source) = added(&backend).await;
+pub(crate) async fn items_are_new_known_or_changed_by_their_hash(backend: &dyn Backend) {
+    let (store, source) = added(backend).await;
     let first = NewItem {
         title: Some("Erste".to_owned()),
         published_at: Some(at(-60)),
@@ -304,8 +305,8 @@ pub(crate) async fn items_are_new_known_or_changed_by_their_hash(backend: Backen
     assert!(seen.values().all(|item| item.state == ItemState::None && item.lead == Lead::Remote));
 }
 
-pub(crate) async fn the_same_identity_in_two_sources_is_two_items(backend: Backend) {
-    let (store, source) = added(&backend).await;
+pub(crate) async fn the_same_identity_in_two_sources_is_two_items(backend: &dyn Backend) {
+    let (store, source) = added(backend).await;
     let (other, _) = store.add_source(feed("https://b.example/feed"), at(0)).await.unwrap();
     for id in [source.id, other.id] {
         let kept = found(&*store, id, vec![page("https://a.example/1")], at(1)).await;
@@ -324,8 +325,8 @@ pub(crate) async fn the_same_identity_in_two_sources_is_two_items(backend: Backe
 }
 
 /// What a source says anew about an item does not touch what became of scraping it.
-pub(crate) async fn an_item_that_changed_keeps_its_state(backend: Backend) {
-    let one = Follower::start(&backend, every(60_000), 4).await;
+pub(crate) async fn an_item_that_changed_keeps_its_state(backend: &dyn Backend) {
+    let one = Follower::start(backend, every(60_000), 4).await;
     one.scrape(0, at(1)).await;
     one.enqueue(&[1], at(2)).await;
     for nth in [0, 1, 2] {
@@ -338,14 +339,14 @@ pub(crate) async fn an_item_that_changed_keeps_its_state(backend: Backend) {
         assert_eq!(after, expected, "item {nth}");
     }
     assert_eq!(
-        [one.told(0).await, one.told(1).await, one.told(2).await],
+        [one.state(0).await, one.state(1).await, one.state(2).await],
         ["done", "waiting until 61", "none"]
     );
 }
 
 /// A page is followed for its changes; what was kept of it stays until there is something newer.
-pub(crate) async fn a_page_that_changed_is_to_be_scraped_again(backend: Backend) {
-    let one = Follower::start(&backend, SourceInterval::Off, 4).await;
+pub(crate) async fn a_page_that_changed_is_to_be_scraped_again(backend: &dyn Backend) {
+    let one = Follower::start(backend, SourceInterval::Off, 4).await;
     one.change(SourceChange { kind: Some(Kind::Page), ..SourceChange::default() }).await;
     let kept = Step::Done { status: 200, bytes: 10, file: Some("a page".to_owned()), content_type: None };
     for (nth, step) in [(0, kept), (2, failed_step())] {
@@ -355,7 +356,7 @@ pub(crate) async fn a_page_that_changed_is_to_be_scraped_again(backend: Backend)
         one.settle(task, step, at(2)).await;
     }
     one.enqueue(&[1], at(3)).await;
-    let states = async || [one.told(0).await, one.told(1).await, one.told(2).await, one.told(3).await];
+    let states = async || [one.state(0).await, one.state(1).await, one.state(2).await, one.state(3).await];
     let same = (0..4).map(|nth| page(&format!("https://a.example/{nth}")));
     found(one.store(), one.source, same.clone().collect(), at(4)).await;
     assert_eq!(states().await, ["done", "waiting", "failed", "none"], "they are the same");
@@ -370,8 +371,8 @@ pub(crate) async fn a_page_that_changed_is_to_be_scraped_again(backend: Backend)
 }
 
 /// B57: a source that is not scraped stood before the others in each batch.
-pub(crate) async fn items_that_may_not_be_scraped_are_left_out(backend: Backend) {
-    let store = backend.open();
+pub(crate) async fn items_that_may_not_be_scraped_are_left_out(backend: &dyn Backend) {
+    let store = backend.store().await;
     let mut sources = Vec::new();
     for name in ["disabled", "unscraped", "kept", "by hand"] {
         let (source, _) = store.add_source(feed(&format!("https://a.example/{name}")), at(0)).await.unwrap();
@@ -400,8 +401,8 @@ pub(crate) async fn items_that_may_not_be_scraped_are_left_out(backend: Backend)
 }
 
 /// B57: the first that failed were tried again and again, the others never.
-pub(crate) async fn what_failed_is_listed_by_its_last_try(backend: Backend) {
-    let one = Follower::start(&backend, SourceInterval::Off, 4).await;
+pub(crate) async fn what_failed_is_listed_by_its_last_try(backend: &dyn Backend) {
+    let one = Follower::start(backend, SourceInterval::Off, 4).await;
     let fails = async |nth, secs| {
         one.enqueue(&[nth], at(secs)).await;
         let task = one.task(nth, at(secs)).await;
@@ -425,8 +426,8 @@ pub(crate) async fn what_failed_is_listed_by_its_last_try(backend: Backend) {
     assert_eq!(tried(1).await, [0]);
 }
 
-pub(crate) async fn items_are_listed_in_pages(backend: Backend) {
-    let one = Follower::start(&backend, SourceInterval::Off, 5).await;
+pub(crate) async fn items_are_listed_in_pages(backend: &dyn Backend) {
+    let one = Follower::start(backend, SourceInterval::Off, 5).await;
     let (other, _) = one.store().add_source(feed("https://b.example/feed"), at(0)).await.unwrap();
     found(one.store(), other.id, vec![page("https://b.example/1")], at(0)).await;
     one.scrape(1, at(1)).await;
@@ -451,8 +452,8 @@ pub(crate) async fn items_are_listed_in_pages(backend: Backend) {
 }
 
 /// B56: what a run enqueues by itself.
-pub(crate) async fn runs_find_the_sources_that_have_unscraped_items(backend: Backend) {
-    let one = Follower::start(&backend, SourceInterval::Off, 1).await;
+pub(crate) async fn runs_find_the_sources_that_have_unscraped_items(backend: &dyn Backend) {
+    let one = Follower::start(backend, SourceInterval::Off, 1).await;
     one.store().add_source(feed("https://b.example/feed"), at(0)).await.unwrap();
     let unscraped = async || one.store().sources_with_unscraped().await.unwrap();
     assert_eq!(unscraped().await, [one.source], "the other has no items");

@@ -14,9 +14,9 @@ fn lent(id: u32, granted_at: Timestamp, until: Timestamp) -> Lent {
 }
 
 /// B78: whoever takes the domain of a holder that died knows what may be on the wire.
-pub(crate) async fn a_permit_that_was_lent_comes_back_after_a_death(backend: Backend) {
-    let victim = Process::start(&backend, "victim", at(0)).await;
-    let heir = Process::start(&backend, "heir", at(0)).await;
+pub(crate) async fn a_permit_that_was_lent_comes_back_after_a_death(backend: &dyn Backend) {
+    let victim = Process::start(backend, "victim", at(0)).await;
+    let heir = Process::start(backend, "heir", at(0)).await;
     let hold = victim.taken("a.example", at(0)).await.hold;
     let other = victim.taken("b.example", at(0)).await.hold;
     let (long, short) = (lent(u32::MAX, at(1), at(61)), lent(7, at(2), at(4)));
@@ -30,9 +30,9 @@ pub(crate) async fn a_permit_that_was_lent_comes_back_after_a_death(backend: Bac
 }
 
 /// B80: what was recorded or released keeps nobody waiting after a death, and a lease that was renewed ends later.
-pub(crate) async fn a_permit_that_is_over_does_not_come_back(backend: Backend) {
-    let victim = Process::start(&backend, "victim", at(0)).await;
-    let heir = Process::start(&backend, "heir", at(0)).await;
+pub(crate) async fn a_permit_that_is_over_does_not_come_back(backend: &dyn Backend) {
+    let victim = Process::start(backend, "victim", at(0)).await;
+    let heir = Process::start(backend, "heir", at(0)).await;
     let hold = victim.taken("a.example", at(0)).await.hold;
     for one in [lent(1, at(1), at(61)), lent(2, at(2), at(62)), lent(2, at(2), at(99))] {
         victim.store.lend(victim.holder, hold, one).await.unwrap();
@@ -43,8 +43,8 @@ pub(crate) async fn a_permit_that_is_over_does_not_come_back(backend: Backend) {
 }
 
 /// B77: a hold that ended lends nothing and forgets nothing, and what a pace tells itself is not told twice.
-pub(crate) async fn a_hold_that_ended_lends_nothing(backend: Backend) {
-    let one = Process::start(&backend, "one", at(0)).await;
+pub(crate) async fn a_hold_that_ended_lends_nothing(backend: &dyn Backend) {
+    let one = Process::start(backend, "one", at(0)).await;
     let hold = one.taken("a.example", at(0)).await.hold;
     one.store.lend(one.holder, hold, lent(1, at(1), at(61))).await.unwrap();
     one.release(hold, b"pace", Parting::HandOver, at(2)).await;
@@ -53,7 +53,7 @@ pub(crate) async fn a_hold_that_ended_lends_nothing(backend: Backend) {
     let taken = one.taken("a.example", at(3)).await;
     assert_eq!(taken.lent, [], "the pace that was handed over knows of it");
     one.store.forget_lent(one.holder, vec![(hold, 1)]).await.unwrap();
-    let heir = Process::start(&backend, "heir", at(3)).await;
+    let heir = Process::start(backend, "heir", at(3)).await;
     backend.kill(one, at(4)).await;
     assert_eq!(heir.taken("a.example", at(5)).await.lent, [lent(1, at(1), at(61))]);
 }

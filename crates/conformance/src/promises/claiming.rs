@@ -4,20 +4,20 @@ use comity_store::domains::{LeftBehind, Parting, Take};
 use comity_store::tasks::{Claim, Cursor, Refill, Settled, Step, TaskRow};
 
 use crate::backend::Backend;
-use crate::process::{Process, at, done, hold_of, listed, ms, retry, taken, told};
+use crate::process::{Process, at, done, hold_of, listed, ms, retry, taken, urls_of};
 
-pub(crate) async fn a_claim_brings_lanes_with_their_first_tasks(backend: Backend) {
-    let one = Process::start(&backend, "one", at(0)).await;
+pub(crate) async fn a_claim_brings_lanes_with_their_first_tasks(backend: &dyn Backend) {
+    let one = Process::start(backend, "one", at(0)).await;
     let urls = ["https://a.example/1", "https://a.example/2", "https://a.example/3", "https://b.example/1"];
     let job = one.job_of("job", &urls, at(0)).await;
     one.enqueue(job, &["https://c.example/1"], at(1)).await;
     let claim = |lanes, tasks, now| one.store.claim(one.holder, Claim { job, lanes, tasks }, now);
 
     let first = claim(2, 2, at(1)).await.unwrap();
-    assert_eq!(told(&first), "a.example/1 a.example/2 | b.example/1");
+    assert_eq!(urls_of(&first), "a.example/1 a.example/2 | b.example/1");
     assert!(first.iter().all(|lane| lane.job == job && matches!(lane.take, Take::Taken(_))));
     assert_eq!(first[0].tasks[0].ready_at, at(0));
-    assert_eq!(told(&claim(2, 2, at(1)).await.unwrap()), "c.example/1");
+    assert_eq!(urls_of(&claim(2, 2, at(1)).await.unwrap()), "c.example/1");
     assert_eq!(claim(2, 2, at(1)).await.unwrap(), []);
 
     let again = one.job_of("again", &["https://a.example/1"], at(1)).await;
@@ -25,9 +25,9 @@ pub(crate) async fn a_claim_brings_lanes_with_their_first_tasks(backend: Backend
 }
 
 /// B9: whoever finds a lane served wants nothing of it.
-pub(crate) async fn a_lane_is_served_by_one(backend: Backend) {
-    let one = Process::start(&backend, "one", at(0)).await;
-    let other = Process::start(&backend, "other", at(0)).await;
+pub(crate) async fn a_lane_is_served_by_one(backend: &dyn Backend) {
+    let one = Process::start(backend, "one", at(0)).await;
+    let other = Process::start(backend, "other", at(0)).await;
     let job = one.job_of("job", &["https://a.example/1", "https://a.example/2"], at(0)).await;
     one.claim_one(job, at(0)).await;
     assert_eq!(other.claim(job, at(1)).await, []);
@@ -38,9 +38,9 @@ pub(crate) async fn a_lane_is_served_by_one(backend: Backend) {
 }
 
 /// B9
-pub(crate) async fn a_lane_on_a_held_domain_is_parked_and_the_domain_wanted(backend: Backend) {
-    let one = Process::start(&backend, "one", at(0)).await;
-    let other = Process::start(&backend, "other", at(0)).await;
+pub(crate) async fn a_lane_on_a_held_domain_is_parked_and_the_domain_wanted(backend: &dyn Backend) {
+    let one = Process::start(backend, "one", at(0)).await;
+    let other = Process::start(backend, "other", at(0)).await;
     let hold = one.taken("a.example", at(0)).await.hold;
     let job = other.job_of("job", &["https://a.example/1"], at(0)).await;
 
@@ -54,8 +54,8 @@ pub(crate) async fn a_lane_on_a_held_domain_is_parked_and_the_domain_wanted(back
     assert_eq!(taken(lane.take).left, LeftBehind::HandedOver(b"pace".to_vec()));
 }
 
-pub(crate) async fn a_lane_whose_first_task_is_later_comes_back_then(backend: Backend) {
-    let one = Process::start(&backend, "one", at(0)).await;
+pub(crate) async fn a_lane_whose_first_task_is_later_comes_back_then(backend: &dyn Backend) {
+    let one = Process::start(backend, "one", at(0)).await;
     let job = one.job_of("job", &["https://a.example/1"], at(0)).await;
     let lane = one.claim_one(job, at(0)).await;
     let hold = hold_of(&lane);
@@ -66,11 +66,11 @@ pub(crate) async fn a_lane_whose_first_task_is_later_comes_back_then(backend: Ba
     assert_eq!(one.next_due(job).await, Some(at(30)));
     assert_eq!(one.row("a.example").await.holder, None, "no domain is taken for nothing");
     assert_eq!(one.claim(job, at(30) - ms(1)).await, []);
-    assert_eq!(told(&one.claim(job, at(30)).await), "a.example/1");
+    assert_eq!(urls_of(&one.claim(job, at(30)).await), "a.example/1");
 }
 
-pub(crate) async fn an_empty_lane_goes_and_comes_back_with_a_task(backend: Backend) {
-    let one = Process::start(&backend, "one", at(0)).await;
+pub(crate) async fn an_empty_lane_goes_and_comes_back_with_a_task(backend: &dyn Backend) {
+    let one = Process::start(backend, "one", at(0)).await;
     let job = one.job_of("job", &["https://a.example/1"], at(0)).await;
     let lane = one.claim_one(job, at(0)).await;
     let hold = hold_of(&lane);
@@ -83,13 +83,13 @@ pub(crate) async fn an_empty_lane_goes_and_comes_back_with_a_task(backend: Backe
     assert_eq!(one.next_due(job).await, None, "it is known already");
     one.enqueue(job, &["https://a.example/2"], at(3)).await;
     assert_eq!(one.next_due(job).await, Some(at(3)));
-    assert_eq!(told(&one.claim(job, at(3)).await), "a.example/2");
+    assert_eq!(urls_of(&one.claim(job, at(3)).await), "a.example/2");
 }
 
 /// B10: however few lanes a claim asks for, it comes to those that are free.
-pub(crate) async fn blocked_lanes_do_not_hide_free_ones(backend: Backend) {
-    let one = Process::start(&backend, "one", at(0)).await;
-    let other = Process::start(&backend, "other", at(0)).await;
+pub(crate) async fn blocked_lanes_do_not_hide_free_ones(backend: &dyn Backend) {
+    let one = Process::start(backend, "one", at(0)).await;
+    let other = Process::start(backend, "other", at(0)).await;
     one.taken("a.example", at(0)).await;
     one.taken("b.example", at(0)).await;
     let urls = ["https://a.example/1", "https://b.example/1", "https://c.example/1"];
@@ -100,11 +100,11 @@ pub(crate) async fn blocked_lanes_do_not_hide_free_ones(backend: Backend) {
         let claim = Claim { job, lanes: 1, tasks: 1 };
         brought.extend(other.store.claim(other.holder, claim, at(1)).await.unwrap());
     }
-    assert_eq!(told(&brought), "c.example/1");
+    assert_eq!(urls_of(&brought), "c.example/1");
 }
 
-pub(crate) async fn a_crowded_domain_is_one_lane(backend: Backend) {
-    let one = Process::start(&backend, "one", at(0)).await;
+pub(crate) async fn a_crowded_domain_is_one_lane(backend: &dyn Backend) {
+    let one = Process::start(backend, "one", at(0)).await;
     let job = one.open_job("job").await;
     let crowd = (0..100_000).map(|nth| listed(&format!("https://crowded.example/{nth}"))).collect();
     assert_eq!(one.store.enqueue(job, crowd, at(0)).await.unwrap().new, 100_000);
@@ -118,8 +118,8 @@ pub(crate) async fn a_crowded_domain_is_one_lane(backend: Backend) {
     assert_eq!(sizes, [&[4][..], &[1; 20]].concat());
 }
 
-pub(crate) async fn a_lane_read_in_pieces_brings_each_task_once(backend: Backend) {
-    let one = Process::start(&backend, "one", at(0)).await;
+pub(crate) async fn a_lane_read_in_pieces_brings_each_task_once(backend: &dyn Backend) {
+    let one = Process::start(backend, "one", at(0)).await;
     let job = one.open_job("job").await;
     for batch in 0..5 {
         // Two batches of one moment: the number tells what comes first.
@@ -146,8 +146,8 @@ pub(crate) async fn a_lane_read_in_pieces_brings_each_task_once(backend: Backend
 }
 
 /// B41
-pub(crate) async fn a_retried_task_is_read_after_those_ready_before_it(backend: Backend) {
-    let one = Process::start(&backend, "one", at(0)).await;
+pub(crate) async fn a_retried_task_is_read_after_those_ready_before_it(backend: &dyn Backend) {
+    let one = Process::start(backend, "one", at(0)).await;
     let urls = ["https://a.example/1", "https://a.example/2", "https://a.example/3"];
     let job = one.job_of("job", &urls, at(0)).await;
     let claim = Claim { job, lanes: 1, tasks: 1 };
@@ -163,8 +163,8 @@ pub(crate) async fn a_retried_task_is_read_after_those_ready_before_it(backend: 
     assert_eq!(head, rest, "from the head it is the same");
 }
 
-pub(crate) async fn a_parked_lane_is_due_when_said(backend: Backend) {
-    let one = Process::start(&backend, "one", at(0)).await;
+pub(crate) async fn a_parked_lane_is_due_when_said(backend: &dyn Backend) {
+    let one = Process::start(backend, "one", at(0)).await;
     let job = one.job_of("job", &["https://a.example/1", "https://b.example/1"], at(0)).await;
     assert_eq!(one.next_due(job).await, Some(at(0)));
     let lanes = one.claim(job, at(0)).await;
@@ -173,7 +173,7 @@ pub(crate) async fn a_parked_lane_is_due_when_said(backend: Backend) {
     one.store.park(one.holder, vec![(lanes[0].lane, at(20)), (lanes[1].lane, at(10))]).await.unwrap();
     assert_eq!(one.next_due(job).await, Some(at(10)));
     assert_eq!(one.claim(job, at(10) - ms(1)).await, []);
-    assert_eq!(told(&one.claim(job, at(10)).await), "b.example/1");
+    assert_eq!(urls_of(&one.claim(job, at(10)).await), "b.example/1");
     assert_eq!(one.next_due(job).await, Some(at(20)));
 
     // A lane is not due before its first task is, and not at all without one.
@@ -188,9 +188,9 @@ pub(crate) async fn a_parked_lane_is_due_when_said(backend: Backend) {
     assert_eq!(one.next_due(job).await, None);
 }
 
-pub(crate) async fn only_its_server_parks_a_lane(backend: Backend) {
-    let one = Process::start(&backend, "one", at(0)).await;
-    let other = Process::start(&backend, "other", at(0)).await;
+pub(crate) async fn only_its_server_parks_a_lane(backend: &dyn Backend) {
+    let one = Process::start(backend, "one", at(0)).await;
+    let other = Process::start(backend, "other", at(0)).await;
     let job = one.job_of("job", &["https://a.example/1"], at(0)).await;
     let lane = one.claim_one(job, at(0)).await.lane;
     other.store.park(other.holder, vec![(lane, at(1))]).await.unwrap();

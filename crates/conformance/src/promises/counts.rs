@@ -3,8 +3,11 @@
 use crate::backend::Backend;
 
 /// B73
-pub(crate) async fn what_many_count_is_added_up(backend: Backend) {
-    let stores: Vec<_> = (0..4).map(|_| backend.open()).collect();
+pub(crate) async fn what_many_count_is_added_up(backend: &dyn Backend) {
+    let mut stores = Vec::new();
+    for _ in 0..4 {
+        stores.push(backend.store().await);
+    }
     let adding: Vec<_> =
         stores.iter().map(|store| store.add_counts(vec![("a".to_owned(), 2), ("b".to_owned(), 1)])).collect();
     for added in adding {

@@ -5,8 +5,8 @@ use comity_store::robots::RobotsRow;
 use crate::backend::Backend;
 use crate::process::{at, ms};
 
-pub(crate) async fn what_was_kept_comes_back(backend: Backend) {
-    let (one, other) = (backend.open(), backend.open());
+pub(crate) async fn what_was_kept_comes_back(backend: &dyn Backend) {
+    let (one, other) = (backend.store().await, backend.store().await);
     let every_byte: Vec<u8> = (0..=255).collect();
     for (origin, status, body) in
         [("https://a.example", 200, every_byte), ("http://a.example:8080", 404, Vec::new())]
@@ -18,8 +18,8 @@ pub(crate) async fn what_was_kept_comes_back(backend: Backend) {
     assert_eq!(one.robots("http://a.example".to_owned()).await.unwrap(), None);
 }
 
-pub(crate) async fn a_newer_answer_replaces_the_older(backend: Backend) {
-    let one = backend.open();
+pub(crate) async fn a_newer_answer_replaces_the_older(backend: &dyn Backend) {
+    let one = backend.store().await;
     let origin = "https://a.example".to_owned();
     for (secs, status, body) in [(0, 200, "User-agent: *"), (86_400, 503, "")] {
         let row = RobotsRow { origin: origin.clone(), fetched_at: at(secs), status, body: body.into() };
@@ -29,8 +29,8 @@ pub(crate) async fn a_newer_answer_replaces_the_older(backend: Backend) {
 }
 
 /// Nothing was ever forgotten.
-pub(crate) async fn what_is_old_is_forgotten_a_part_at_a_time(backend: Backend) {
-    let one = backend.open();
+pub(crate) async fn what_is_old_is_forgotten_a_part_at_a_time(backend: &dyn Backend) {
+    let one = backend.store().await;
     for secs in 0..5 {
         let origin = format!("https://{secs}.example");
         let row = RobotsRow { origin, fetched_at: at(secs), status: 200, body: b"User-agent: *".to_vec() };

@@ -3,17 +3,17 @@
 use comity_core::cadence::RunWindow;
 use comity_core::time::{Span, Timestamp};
 use comity_store::Store;
-use comity_store::sources::{FetchEnd, FetchResult, FetchRun, Kept, Source, SourceId};
+use comity_store::sources::{FetchEnd, FetchResult, FetchRun, Kept, Source, SourceClaim, SourceId};
 use comity_store::tasks::Lead;
 use serde_json::{Map, Value, json};
 
 use crate::backend::Backend;
-use crate::following::{ended, feed, unclaimed};
-use crate::process::at;
+use crate::following::{ended, feed, page, unclaimed};
+use crate::process::{Process, at};
 
 /// B60, document 4: only ok and partial move `last_fetch_at`, to the end of the run's window.
-pub(crate) async fn what_was_read_moves_the_last_fetch_to_the_window_end(backend: Backend) {
-    let (store, source) = added(&backend).await;
+pub(crate) async fn what_was_read_moves_the_last_fetch_to_the_window_end(backend: &dyn Backend) {
+    let (store, source) = added(backend).await;
     for (secs, whole) in [(10, true), (20, false)] {
         let read = FetchResult::Read { whole, cursor: Map::new(), moved_to: None };
         let source = fetched(&*store, source.id, secs, read).await;
@@ -24,8 +24,8 @@ pub(crate) async fn what_was_read_moves_the_last_fetch_to_the_window_end(backend
 }
 
 /// B60, document 4
-pub(crate) async fn what_was_not_read_leaves_the_cursor_byte_for_byte(backend: Backend) {
-    let (store, source) = added(&backend).await;
+pub(crate) async fn what_was_not_read_leaves_the_cursor_byte_for_byte(backend: &dyn Backend) {
+    let (store, source) = added(backend).await;
     let fields =
         object(json!({ "z": [1.50, "ä\u{2028}"], "a": { "y": null, "b": 1e300 }, "etag": "W/\"x\"" }));
     let read = FetchResult::Read { whole: true, cursor: fields, moved_to: None };
@@ -39,8 +39,8 @@ pub(crate) async fn what_was_not_read_leaves_the_cursor_byte_for_byte(backend: B
 }
 
 /// B60, B64: a backfilled window, or a slow run that ends after a later one, moves nothing back.
-pub(crate) async fn an_earlier_window_never_moves_the_last_fetch_back(backend: Backend) {
-    let (store, source) = added(&backend).await;
+pub(crate) async fn an_earlier_window_never_moves_the_last_fetch_back(backend: &dyn Backend) {
+    let (store, source) = added(backend).await;
     fetched(&*store, source.id, 100, ok()).await;
     let fields = object(json!({ "etag": "\"old\"" }));
     let read = FetchResult::Read { whole: true, cursor: fields, moved_to: None };
@@ -53,8 +53,8 @@ pub(crate) async fn an_earlier_window_never_moves_the_last_fetch_back(backend: B
 }
 
 /// B60, B66
-pub(crate) async fn other_fields_of_the_cursor_survive(backend: Backend) {
-    let (store, source) = added(&backend).await;
+pub(crate) async fn other_fields_of_the_cursor_survive(backend: &dyn Backend) {
+    let (store, source) = added(backend).await;
     let read = |fields: Value| FetchResult::Read { whole: true, cursor: object(fields), moved_to: None };
     fetched(&*store, source.id, 10, read(json!({ "etag": "W/\"a'b\"", "page": 3, "deep": { "n": null } })))
         .await;
@@ -71,8 +71,8 @@ pub(crate) async fn other_fields_of_the_cursor_survive(backend: Backend) {
 }
 
 /// B63
-pub(crate) async fn failures_count_up_until_something_was_read(backend: Backend) {
-    let (store, source) = added(&backend).await;
+pub(crate) async fn failures_count_up_until_something_was_read(backend: &dyn Backend) {
+    let (store, source) = added(backend).await;
     for nth in 1..=3 {
         let source = fetched(&*store, source.id, nth, failed(nth + 60)).await;
         assert_eq!(i64::from(source.failures), nth);
@@ -88,16 +88,16 @@ pub(crate) async fn failures_count_up_until_something_was_read(backend: Backend)
     }
 }
 
-pub(crate) async fn a_source_that_is_gone_is_disabled(backend: Backend) {
-    let (store, source) = added(&backend).await;
+pub(crate) async fn a_source_that_is_gone_is_disabled(backend: &dyn Backend) {
+    let (store, source) = added(backend).await;
     let gone = fetched(&*store, source.id, 10, FetchResult::Gone).await;
     let expected = Source { enabled: false, failures: 1, error: Some("why".to_owned()), ..source };
     assert_eq!(gone, expected);
 }
 
 /// B76: where a server sent us is not the operator's word, however often it moves.
-pub(crate) async fn a_source_that_moved_is_asked_there(backend: Backend) {
-    let (store, source) = added(&backend).await;
+pub(crate) async fn a_source_that_moved_is_asked_there(backend: &dyn Backend) {
+    let (store, source) = added(backend).await;
     let mut expected = source.clone();
     for (secs, url) in [(10, "https://b.example/feed"), (20, "https://c.example/feed")] {
         let read = FetchResult::Read {
@@ -118,8 +118,8 @@ pub(crate) async fn a_source_that_moved_is_asked_there(backend: Backend) {
     assert!(added, "its old place is free");
 }
 
-pub(crate) async fn a_move_to_where_another_source_is_is_passed_over(backend: Backend) {
-    let (store, source) = added(&backend).await;
+pub(crate) async fn a_move_to_the_url_of_another_source_is_skipped(backend: &dyn Backend) {
+    let (store, source) = added(backend).await;
     let (other, _) = store.add_source(feed("https://b.example/feed"), at(0)).await.unwrap();
     let read = FetchResult::Read {
         whole: true,
@@ -134,8 +134,8 @@ pub(crate) async fn a_move_to_where_another_source_is_is_passed_over(backend: Ba
 }
 
 /// B61
-pub(crate) async fn a_fetch_is_told_with_its_numbers(backend: Backend) {
-    let (store, source) = added(&backend).await;
+pub(crate) async fn a_fetch_is_listed_with_its_numbers(backend: &dyn Backend) {
+    let (store, source) = added(backend).await;
     let cursor = object(json!({ "etag": "\"1\"" }));
     let end = FetchEnd {
         http_status: Some(200),
@@ -171,8 +171,8 @@ pub(crate) async fn a_fetch_is_told_with_its_numbers(backend: Backend) {
 }
 
 /// The history of each source is bounded, and that of one does not cost another its own.
-pub(crate) async fn old_fetches_are_forgotten(backend: Backend) {
-    let (store, source) = added(&backend).await;
+pub(crate) async fn old_fetches_are_forgotten(backend: &dyn Backend) {
+    let (store, source) = added(backend).await;
     let (other, _) = store.add_source(feed("https://b.example/feed"), at(0)).await.unwrap();
     fetched(&*store, other.id, 1, ok()).await;
     for secs in 0..250 {
@@ -184,8 +184,27 @@ pub(crate) async fn old_fetches_are_forgotten(backend: Backend) {
     assert_eq!(runs(&*store, other.id).await.len(), 1);
 }
 
-pub(crate) async fn added(backend: &Backend) -> (std::sync::Arc<dyn Store>, Source) {
-    let store = backend.open();
+/// B60: what a fetch found is kept as it is found; that it was fetched is said at its end only.
+pub(crate) async fn a_fetch_killed_before_its_end_keeps_items_and_moves_nothing(backend: &dyn Backend) {
+    let one = Process::start(backend, "one", at(0)).await;
+    let before = one.store.add_source(feed("https://feeds.example/"), at(0)).await.unwrap().0;
+    let found = || (0..3).map(|nth| page(&format!("https://a.example/{nth}"))).collect::<Vec<_>>();
+    let claim = one.store.claim_source(before.id, one.holder, at(1)).await.unwrap();
+    let SourceClaim::Ours(_, asking) = claim else { panic!("{claim:?}") };
+    one.store.keep_items(asking, found(), at(1)).await.unwrap();
+    backend.kill(one, at(2)).await;
+
+    let heir = Process::start(backend, "heir", at(3)).await;
+    let after = heir.store.find_source(before.id).await.unwrap();
+    assert_eq!(after.as_ref(), Some(&before), "it is due as it was");
+    assert_eq!(heir.store.list_fetches(before.id, 9).await.unwrap(), []);
+    assert_eq!(heir.store.count_items(before.id).await.unwrap().items, 3);
+    let again = crate::following::found(&*heir.store, before.id, found(), at(4)).await;
+    assert_eq!(again, Kept { new: 0, known: 3, changed: 0 }, "fetched again, they are known");
+}
+
+pub(crate) async fn added(backend: &dyn Backend) -> (std::sync::Arc<dyn Store>, Source) {
+    let store = backend.store().await;
     let (source, _) = store.add_source(feed("https://a.example/feed"), at(0)).await.unwrap();
     (store, source)
 }

@@ -11,8 +11,8 @@ use crate::backend::Backend;
 use crate::following::{Follower, every};
 use crate::process::{Process, at, done, failed, ms, retry, skipped};
 
-pub(crate) async fn what_was_fetched_is_done(backend: Backend) {
-    let (one, task) = Follower::enqueued(&backend, SourceInterval::Off).await;
+pub(crate) async fn what_was_fetched_is_done(backend: &dyn Backend) {
+    let (one, task) = Follower::enqueued(backend, SourceInterval::Off).await;
     one.begun(task, at(10)).await;
     let file = Some("a.example/0.html".to_owned());
     one.settle(
@@ -28,8 +28,8 @@ pub(crate) async fn what_was_fetched_is_done(backend: Backend) {
     assert_eq!(one.logs(0).await, "10 ok at 12 203 1234 bytes");
 }
 
-pub(crate) async fn an_empty_answer_is_partial(backend: Backend) {
-    let (one, task) = Follower::enqueued(&backend, SourceInterval::Off).await;
+pub(crate) async fn an_empty_answer_is_partial(backend: &dyn Backend) {
+    let (one, task) = Follower::enqueued(backend, SourceInterval::Off).await;
     one.begun(task, at(10)).await;
     one.settle(task, Step::Done { status: 204, bytes: 0, file: None, content_type: None }, at(12)).await;
     let item = one.item(0).await;
@@ -38,8 +38,8 @@ pub(crate) async fn an_empty_answer_is_partial(backend: Backend) {
 }
 
 /// What an earlier scrape kept is kept.
-pub(crate) async fn what_was_given_up_has_failed(backend: Backend) {
-    let one = Follower::start(&backend, SourceInterval::Off, 1).await;
+pub(crate) async fn what_was_given_up_has_failed(backend: &dyn Backend) {
+    let one = Follower::start(backend, SourceInterval::Off, 1).await;
     one.scrape(0, at(1)).await;
     let before = one.item(0).await;
     one.enqueue(&[0], at(5)).await;
@@ -54,13 +54,13 @@ pub(crate) async fn what_was_given_up_has_failed(backend: Backend) {
 }
 
 /// B42, B51: each attempt of a scrape that left has its row, and is measured from.
-pub(crate) async fn a_retry_waits_again_and_has_its_row(backend: Backend) {
-    let (one, task) = Follower::enqueued(&backend, every(60_000)).await;
+pub(crate) async fn a_retry_waits_again_and_has_its_row(backend: &dyn Backend) {
+    let (one, task) = Follower::enqueued(backend, every(60_000)).await;
     one.begun(task, at(10)).await;
     let attempt =
         Attempt { started_at: at(10), took: ms(500), outcome: Outcome::RateLimited, status: Some(429) };
     one.settle_with(task, vec![attempt], retry(at(30)), at(11)).await;
-    let told = (one.told(0).await, one.logs(0).await);
+    let told = (one.state(0).await, one.logs(0).await);
     assert_eq!(told, ("waiting".to_owned(), "10 retry at 11 429 (status 429)".to_owned()));
     assert_eq!(one.enqueue(&[0], at(12)).await, "already");
     assert_eq!(one.ready_items(at(29)).await, "");
@@ -73,61 +73,61 @@ pub(crate) async fn a_retry_waits_again_and_has_its_row(backend: Backend) {
 }
 
 /// What robots.txt forbids was never asked: it fails with its reason and without a row.
-pub(crate) async fn what_is_not_to_be_fetched_has_failed_with_its_reason(backend: Backend) {
-    let (one, task) = Follower::enqueued(&backend, every(60_000)).await;
+pub(crate) async fn what_is_not_to_be_fetched_has_failed_with_its_reason(backend: &dyn Backend) {
+    let (one, task) = Follower::enqueued(backend, every(60_000)).await;
     one.settle(task, skipped(), at(12)).await;
     let item = one.item(0).await;
     assert_eq!((item.state, item.error.as_deref()), (ItemState::Failed, Some("robots.txt")));
     assert_eq!(one.logs(0).await, "");
 }
 
-pub(crate) async fn a_scrape_that_is_skipped_under_way_is_closed(backend: Backend) {
-    let (one, task) = Follower::enqueued(&backend, SourceInterval::Off).await;
+pub(crate) async fn a_scrape_that_is_skipped_under_way_is_closed(backend: &dyn Backend) {
+    let (one, task) = Follower::enqueued(backend, SourceInterval::Off).await;
     one.begun(task, at(10)).await;
     one.settle(task, skipped(), at(12)).await;
-    let told = (one.told(0).await, one.logs(0).await);
+    let told = (one.state(0).await, one.logs(0).await);
     assert_eq!(told, ("failed".to_owned(), "10 skipped at 12 (robots.txt)".to_owned()));
 }
 
 /// B51: a name that was not found, say: it counts all the same.
-pub(crate) async fn an_attempt_that_failed_before_it_left_has_a_row(backend: Backend) {
-    let one = Follower::start(&backend, every(60_000), 2).await;
+pub(crate) async fn an_attempt_that_failed_before_it_left_has_a_row(backend: &dyn Backend) {
+    let one = Follower::start(backend, every(60_000), 2).await;
     one.enqueue(&[0], at(0)).await;
     let task = one.task(0, at(0)).await;
     let attempt = Attempt { started_at: at(9), took: ms(1), outcome: Outcome::NetworkError, status: None };
     let step = Step::Failed { error: "no such name".to_owned(), status: None };
     one.settle_with(task, vec![attempt], step, at(10)).await;
-    let told = (one.told(0).await, one.logs(0).await);
+    let told = (one.state(0).await, one.logs(0).await);
     assert_eq!(told, ("failed".to_owned(), "9 failed at 10 (no such name)".to_owned()));
     assert_eq!(one.enqueue(&[1], at(11)).await, "wait 58 until 69");
 }
 
 /// B74
-pub(crate) async fn a_fenced_settle_leaves_the_item_alone(backend: Backend) {
-    let (one, task) = Follower::enqueued(&backend, SourceInterval::Off).await;
+pub(crate) async fn a_fenced_settle_leaves_the_item_alone(backend: &dyn Backend) {
+    let (one, task) = Follower::enqueued(backend, SourceInterval::Off).await;
     one.begun(task, at(10)).await;
-    let other = Process::start(&backend, "other", at(0)).await;
+    let other = Process::start(backend, "other", at(0)).await;
     for step in [done(), failed(), skipped(), retry(at(60))] {
         let attempt = Attempt { started_at: at(9), took: ms(1), outcome: Outcome::Timeout, status: None };
         let settle = Settle { task, job: one.job, hold: one.hold, attempts: vec![attempt], step };
         let settled = other.store.settle(other.holder, vec![settle], at(11)).await.unwrap();
         assert_eq!(settled, [Settled::Fenced]);
     }
-    assert_eq!((one.told(0).await, one.logs(0).await), ("running".to_owned(), "10 running".to_owned()));
+    assert_eq!((one.state(0).await, one.logs(0).await), ("running".to_owned(), "10 running".to_owned()));
     assert_eq!(one.item(0).await.scraped_at, None);
 }
 
 /// B49: those that wait and those that are deferred; what was scraped before stays so.
 pub(crate) async fn items_of_a_job_that_ended_have_failed_and_wait_again_when_it_is_reopened(
-    backend: Backend,
+    backend: &dyn Backend,
 ) {
-    let one = Follower::start(&backend, every(60_000), 4).await;
+    let one = Follower::start(backend, every(60_000), 4).await;
     one.enqueue(&[1, 2], at(0)).await;
     let task = one.task(1, at(0)).await;
     one.scrape(0, at(1)).await;
     one.settle(task, skipped(), at(2)).await;
     one.enqueue(&[3], at(2)).await;
-    let told = async || [one.told(0).await, one.told(1).await, one.told(2).await, one.told(3).await];
+    let told = async || [one.state(0).await, one.state(1).await, one.state(2).await, one.state(3).await];
     assert_eq!(told().await, ["done", "failed", "waiting", "waiting until 61"]);
 
     one.one.step(one.job, JobStep::Cancel, at(3)).await;
@@ -146,22 +146,22 @@ pub(crate) async fn items_of_a_job_that_ended_have_failed_and_wait_again_when_it
 }
 
 /// Whoever looks at the log sees no scrape that runs for ever; its worker is fenced by the sweep.
-pub(crate) async fn a_scrape_whose_job_ended_under_way_does_not_run_for_ever(backend: Backend) {
-    let (one, task) = Follower::enqueued(&backend, SourceInterval::Off).await;
+pub(crate) async fn a_scrape_whose_job_ended_under_way_does_not_run_for_ever(backend: &dyn Backend) {
+    let (one, task) = Follower::enqueued(backend, SourceInterval::Off).await;
     one.begun(task, at(10)).await;
     one.one.step(one.job, JobStep::Cancel, at(11)).await;
     one.one.sweep(one.job, at(11)).await;
     let late = Settle { task, job: one.job, hold: one.hold, attempts: vec![], step: done() };
     let settled = one.store().settle(one.one.holder, vec![late], at(12)).await.unwrap();
     assert_eq!(settled, [Settled::Fenced]);
-    assert_eq!(one.told(0).await, "failed");
+    assert_eq!(one.state(0).await, "failed");
     let logs = one.logs(0).await;
     assert!(!logs.contains("running"), "{logs}");
 }
 
 /// What ended is over: new work does not bring it back.
-pub(crate) async fn a_scrape_job_that_ended_is_opened_again_empty(backend: Backend) {
-    let one = Follower::start(&backend, SourceInterval::Off, 3).await;
+pub(crate) async fn a_scrape_job_that_ended_is_opened_again_empty(backend: &dyn Backend) {
+    let one = Follower::start(backend, SourceInterval::Off, 3).await;
     let running = one.store().scrape_job(at(1)).await.unwrap();
     assert_eq!((running.id, running.name.as_str()), (one.job, "scrape"), "there is one");
     one.enqueue(&[0, 1], at(1)).await;
@@ -170,13 +170,13 @@ pub(crate) async fn a_scrape_job_that_ended_is_opened_again_empty(backend: Backe
     // Swept by nobody yet, as when its worker died.
     one.one.step(one.job, JobStep::Cancel, at(2)).await;
 
-    let again = backend.open().scrape_job(at(3)).await.unwrap();
+    let again = backend.store().await.scrape_job(at(3)).await.unwrap();
     assert_eq!(
         (again.id, again.state, again.ended_at, again.message),
         (one.job, JobState::Running, None, None)
     );
     assert_eq!(again.counts.waiting(), 0);
-    assert_eq!([one.told(0).await, one.told(1).await, one.told(2).await], ["failed", "failed", "none"]);
+    assert_eq!([one.state(0).await, one.state(1).await, one.state(2).await], ["failed", "failed", "none"]);
     one.one.sweep(one.job, at(3)).await;
     assert_eq!(one.ready_items(at(4)).await, "");
     assert_eq!(one.enqueue(&[1, 2], at(5)).await, "enqueued | enqueued");
@@ -184,8 +184,8 @@ pub(crate) async fn a_scrape_job_that_ended_is_opened_again_empty(backend: Backe
 }
 
 /// B49: of an item that was enqueued anew, reopening revives nothing older.
-pub(crate) async fn a_reopened_job_has_one_task_an_item(backend: Backend) {
-    let one = Follower::start(&backend, SourceInterval::Off, 1).await;
+pub(crate) async fn a_reopened_job_has_one_task_an_item(backend: &dyn Backend) {
+    let one = Follower::start(backend, SourceInterval::Off, 1).await;
     for secs in 1..4 {
         one.enqueue(&[0], at(secs)).await;
         let task = one.task(0, at(secs)).await;
@@ -196,11 +196,11 @@ pub(crate) async fn a_reopened_job_has_one_task_an_item(backend: Backend) {
     one.one.sweep(one.job, at(6)).await;
     assert_eq!(one.ready_items(at(6)).await, "0");
     assert_eq!(one.one.counts(one.job).await.waiting(), 1);
-    assert_eq!(one.told(0).await, "waiting");
+    assert_eq!(one.state(0).await, "waiting");
 }
 
-pub(crate) async fn somebody_elses_job_by_that_name_is_left_alone(backend: Backend) {
-    let one = Process::start(&backend, "one", at(0)).await;
+pub(crate) async fn somebody_elses_job_by_that_name_is_left_alone(backend: &dyn Backend) {
+    let one = Process::start(backend, "one", at(0)).await;
     let theirs = one.job_of("scrape", &["https://a.example/1"], at(0)).await;
     one.step(theirs, JobStep::Cancel, at(1)).await;
     let before = one.job(theirs).await;

@@ -5,11 +5,11 @@ use comity_store::domains::Parting;
 use comity_store::tasks::{Enqueued, Lead, NewTask};
 
 use crate::backend::Backend;
-use crate::process::{Process, at, hold_of, listed, moved, retry, told};
+use crate::process::{Process, at, hold_of, listed, moved, retry, urls_of};
 
 /// B54
-pub(crate) async fn what_a_job_has_already_is_added_once(backend: Backend) {
-    let one = Process::start(&backend, "one", at(0)).await;
+pub(crate) async fn what_a_job_has_already_is_added_once(backend: &dyn Backend) {
+    let one = Process::start(backend, "one", at(0)).await;
     let job = one.open_job("job").await;
     let (a, b, c) = ("https://a.example/", "https://b.example/", "https://c.example/");
     assert_eq!(one.enqueue(job, &[a, b, a, a], at(0)).await, Enqueued { new: 2, known: 2, refused: 0 });
@@ -20,16 +20,16 @@ pub(crate) async fn what_a_job_has_already_is_added_once(backend: Backend) {
     assert_eq!(one.store.enqueue(job, vec![grouped], at(2)).await.unwrap().known, 1);
     assert_eq!(one.enqueue(job, &[], at(2)).await, Enqueued::default());
     assert_eq!(one.counts(job).await.tasks, 3);
-    assert_eq!(told(&one.claim(job, at(2)).await), "a.example/ | b.example/ | c.example/");
+    assert_eq!(urls_of(&one.claim(job, at(2)).await), "a.example/ | b.example/ | c.example/");
 }
 
-pub(crate) async fn a_lane_keeps_the_order_in_which_it_was_filled(backend: Backend) {
-    let one = Process::start(&backend, "one", at(0)).await;
+pub(crate) async fn a_lane_keeps_the_order_in_which_it_was_filled(backend: &dyn Backend) {
+    let one = Process::start(backend, "one", at(0)).await;
     let job = one.open_job("job").await;
     one.enqueue(job, &["https://a.example/3", "https://b.example/9", "https://a.example/1"], at(0)).await;
     one.enqueue(job, &["https://a.example/2", "https://b.example/8", "https://a.example/0"], at(0)).await;
     one.enqueue(job, &["https://a.example/00"], at(1)).await;
-    let lanes = told(&one.claim(job, at(1)).await);
+    let lanes = urls_of(&one.claim(job, at(1)).await);
     assert_eq!(
         lanes,
         "a.example/3 a.example/1 a.example/2 a.example/0 a.example/00 | b.example/9 b.example/8"
@@ -37,9 +37,9 @@ pub(crate) async fn a_lane_keeps_the_order_in_which_it_was_filled(backend: Backe
 }
 
 /// B49
-pub(crate) async fn a_job_that_ended_takes_no_tasks(backend: Backend) {
+pub(crate) async fn a_job_that_ended_takes_no_tasks(backend: &dyn Backend) {
     use comity_core::task::JobStep;
-    let one = Process::start(&backend, "one", at(0)).await;
+    let one = Process::start(backend, "one", at(0)).await;
     for (name, step) in [("a", JobStep::Finish), ("b", JobStep::Cancel), ("c", JobStep::Fail)] {
         let job = one.open_job(name).await;
         one.step(job, step, at(0)).await;
@@ -53,19 +53,19 @@ pub(crate) async fn a_job_that_ended_takes_no_tasks(backend: Backend) {
     assert_eq!(one.enqueue(JobId(999), &["https://a.example/1"], at(0)).await.refused, 1);
 }
 
-pub(crate) async fn two_jobs_may_have_the_same_url(backend: Backend) {
-    let one = Process::start(&backend, "one", at(0)).await;
+pub(crate) async fn two_jobs_may_have_the_same_url(backend: &dyn Backend) {
+    let one = Process::start(backend, "one", at(0)).await;
     let first = one.job_of("first", &["https://a.example/"], at(0)).await;
     let second = one.job_of("second", &["https://a.example/"], at(0)).await;
-    assert_eq!(told(&one.claim(first, at(0)).await), "a.example/");
-    assert_eq!(told(&one.claim(second, at(0)).await), "a.example/");
+    assert_eq!(urls_of(&one.claim(first, at(0)).await), "a.example/");
+    assert_eq!(urls_of(&one.claim(second, at(0)).await), "a.example/");
     assert_eq!(one.row("a.example").await.waiting, 2);
 }
 
 /// B76: through a retry, a redirect and a change of hands.
-pub(crate) async fn who_led_to_a_url_stays_known(backend: Backend) {
-    let one = Process::start(&backend, "one", at(0)).await;
-    let other = Process::start(&backend, "other", at(0)).await;
+pub(crate) async fn who_led_to_a_url_stays_known(backend: &dyn Backend) {
+    let one = Process::start(backend, "one", at(0)).await;
+    let other = Process::start(backend, "other", at(0)).await;
     let job = one.open_job("job").await;
     let remote = NewTask { lead: Lead::Remote, ..listed("https://a.example/remote") };
     one.store.enqueue(job, vec![listed("https://a.example/listed"), remote], at(0)).await.unwrap();

@@ -6,11 +6,11 @@ use comity_store::tasks::Settled;
 use comity_store::{LEASE, StoreError};
 
 use crate::backend::Backend;
-use crate::process::{Process, at, died_at, done, hold_of, ms, nothing_learnt, told};
+use crate::process::{Process, at, died_at, done, hold_of, ms, nothing_learned, urls_of};
 
 /// B74, B77
-pub(crate) async fn a_holder_that_is_silent_for_its_lease_loses(backend: Backend) {
-    let (silent, other) = (start(&backend, "silent").await, start(&backend, "other").await);
+pub(crate) async fn a_holder_that_is_silent_for_its_lease_loses(backend: &dyn Backend) {
+    let (silent, other) = (start(backend, "silent").await, start(backend, "other").await);
     let job = silent.job_of("job", &["https://a.example/1"], at(0)).await;
     let lane = silent.claim_one(job, at(0)).await;
 
@@ -26,16 +26,16 @@ pub(crate) async fn a_holder_that_is_silent_for_its_lease_loses(backend: Backend
 
     let left = other.taken("a.example", at(11)).await;
     assert!(died_at(&left) >= at(10) && died_at(&left) <= at(11), "{left:?}");
-    assert_eq!(told(&other.claim(job, at(11)).await), "a.example/1");
+    assert_eq!(urls_of(&other.claim(job, at(11)).await), "a.example/1");
 }
 
 /// B77: what it writes late must not hide that it was lost, even while nobody else holds the domain.
-pub(crate) async fn what_a_lost_holder_writes_is_passed_over(backend: Backend) {
-    let (silent, other) = (start(&backend, "silent").await, start(&backend, "other").await);
+pub(crate) async fn what_a_lost_holder_writes_is_skipped(backend: &dyn Backend) {
+    let (silent, other) = (start(backend, "silent").await, start(backend, "other").await);
     let hold = silent.taken("a.example", at(0)).await.hold;
     let now = other.outlive(at(0)).await;
 
-    assert_eq!(silent.save(learnt(hold)).await, [hold], "and is told so");
+    assert_eq!(silent.save(learned(hold)).await, [hold], "and is told so");
     silent.release(hold, b"late", Parting::HandOver, now).await;
 
     let taken = other.taken("a.example", now).await;
@@ -43,14 +43,14 @@ pub(crate) async fn what_a_lost_holder_writes_is_passed_over(backend: Backend) {
     assert_eq!(taken.kept, Kept::default());
 }
 
-pub(crate) async fn a_holder_whose_domain_was_taken_overwrites_nothing(backend: Backend) {
-    let (silent, other) = (start(&backend, "silent").await, start(&backend, "other").await);
+pub(crate) async fn a_holder_whose_domain_was_taken_overwrites_nothing(backend: &dyn Backend) {
+    let (silent, other) = (start(backend, "silent").await, start(backend, "other").await);
     let old = silent.taken("a.example", at(0)).await.hold;
     let now = other.outlive(at(0)).await;
     let new = other.taken("a.example", now).await.hold;
 
-    assert_eq!(silent.save(learnt(old)).await, [old], "and is told so");
-    assert_eq!(other.save(nothing_learnt(new)).await, []);
+    assert_eq!(silent.save(learned(old)).await, [old], "and is told so");
+    assert_eq!(other.save(nothing_learned(new)).await, []);
     silent.release(old, b"late", Parting::HandOver, now).await;
 
     let row = other.row("a.example").await;
@@ -59,11 +59,11 @@ pub(crate) async fn a_holder_whose_domain_was_taken_overwrites_nothing(backend: 
 }
 
 /// B9: two clocks may differ by an hour either way.
-pub(crate) async fn a_holder_that_beats_is_never_taken_for_dead(backend: Backend) {
+pub(crate) async fn a_holder_that_beats_is_never_taken_for_dead(backend: &dyn Backend) {
     for (nth, skew) in [-3600, 0, 3600].into_iter().enumerate() {
         let name = format!("{nth}.example");
-        let holder = Process::start(&backend, "holder", at(skew)).await;
-        let other = start(&backend, "other").await;
+        let holder = Process::start(backend, "holder", at(skew)).await;
+        let other = start(backend, "other").await;
         holder.taken(&name, at(skew)).await;
         for secs in (0..100).step_by(9) {
             holder.beat(at(skew + secs)).await.unwrap();
@@ -77,8 +77,8 @@ pub(crate) async fn a_holder_that_beats_is_never_taken_for_dead(backend: Backend
     }
 }
 
-pub(crate) async fn an_observer_that_slept_takes_nobody_for_dead(backend: Backend) {
-    let (holder, sleeper) = (start(&backend, "holder").await, start(&backend, "sleeper").await);
+pub(crate) async fn an_observer_that_slept_takes_nobody_for_dead(backend: &dyn Backend) {
+    let (holder, sleeper) = (start(backend, "holder").await, start(backend, "sleeper").await);
     holder.taken("a.example", at(0)).await;
     sleeper.beat(at(0)).await.unwrap();
     holder.beat(at(95)).await.unwrap();
@@ -88,8 +88,8 @@ pub(crate) async fn an_observer_that_slept_takes_nobody_for_dead(backend: Backen
 }
 
 /// B74, B77
-pub(crate) async fn a_death_frees_domains_and_lanes_at_once(backend: Backend) {
-    let (victim, heir) = (start(&backend, "victim").await, start(&backend, "heir").await);
+pub(crate) async fn a_death_frees_domains_and_lanes_at_once(backend: &dyn Backend) {
+    let (victim, heir) = (start(backend, "victim").await, start(backend, "heir").await);
     let urls = ["https://a.example/1", "https://a.example/2", "https://b.example/1"];
     let job = heir.job_of("job", &urls, at(0)).await;
     let lanes = victim.claim(job, at(0)).await;
@@ -102,16 +102,16 @@ pub(crate) async fn a_death_frees_domains_and_lanes_at_once(backend: Backend) {
     assert!(died_at(&taken) >= at(2) && died_at(&taken) <= at(3), "{taken:?}");
     heir.beat(at(3)).await.unwrap();
     assert_eq!(
-        told(&heir.claim(job, at(3)).await),
+        urls_of(&heir.claim(job, at(3)).await),
         "a.example/2 | b.example/1",
         "nothing done is done again"
     );
 }
 
 /// B77: on a clock that is an hour behind, its last sending was not an hour ago.
-pub(crate) async fn a_death_is_dated_by_the_clock_of_whoever_notices(backend: Backend) {
-    let victim = Process::start(&backend, "victim", at(-3600)).await;
-    let heir = start(&backend, "heir").await;
+pub(crate) async fn a_death_is_dated_by_the_clock_of_whoever_notices(backend: &dyn Backend) {
+    let victim = Process::start(backend, "victim", at(-3600)).await;
+    let heir = start(backend, "heir").await;
     victim.taken("a.example", at(-3600)).await;
     heir.beat(at(0)).await.unwrap();
     victim.beat(at(-3600 + 4)).await.unwrap();
@@ -121,23 +121,23 @@ pub(crate) async fn a_death_is_dated_by_the_clock_of_whoever_notices(backend: Ba
     assert!(died_at(&taken) >= at(4), "it beat at {} and was seen to, not {}", at(4), died_at(&taken));
 }
 
-pub(crate) async fn whoever_stops_without_releasing_counts_as_dead(backend: Backend) {
-    let (careless, heir) = (start(&backend, "careless").await, start(&backend, "heir").await);
+pub(crate) async fn whoever_stops_without_releasing_counts_as_dead(backend: &dyn Backend) {
+    let (careless, heir) = (start(backend, "careless").await, start(backend, "heir").await);
     careless.taken("a.example", at(0)).await;
     careless.store.deregister(careless.holder, at(1)).await.unwrap();
     assert_eq!(died_at(&heir.taken("a.example", at(2)).await), at(1));
 }
 
-pub(crate) async fn a_clean_stop_leaves_nothing_to_mourn(backend: Backend) {
-    let (clean, heir) = (start(&backend, "clean").await, start(&backend, "heir").await);
+pub(crate) async fn a_clean_stop_leaves_nothing_to_mourn(backend: &dyn Backend) {
+    let (clean, heir) = (start(backend, "clean").await, start(backend, "heir").await);
     let hold = clean.taken("a.example", at(0)).await.hold;
     clean.release(hold, b"pace", Parting::Stop, at(1)).await;
     clean.store.deregister(clean.holder, at(1)).await.unwrap();
     assert_eq!(heir.taken("a.example", at(2)).await.left, LeftBehind::Stopped(b"pace".to_vec()));
 }
 
-pub(crate) async fn numbers_are_never_given_out_twice(backend: Backend) {
-    let store = backend.open();
+pub(crate) async fn numbers_are_never_given_out_twice(backend: &dyn Backend) {
+    let store = backend.store().await;
     let mut given = Vec::new();
     for secs in 0..5 {
         let holder = store.register("one".to_owned(), at(secs)).await.unwrap();
@@ -147,11 +147,11 @@ pub(crate) async fn numbers_are_never_given_out_twice(backend: Backend) {
     }
 }
 
-async fn start(backend: &Backend, name: &str) -> Process {
+async fn start(backend: &dyn Backend, name: &str) -> Process {
     Process::start(backend, name, at(0)).await
 }
 
-fn learnt(hold: comity_store::domains::Hold) -> Saved {
+fn learned(hold: comity_store::domains::Hold) -> Saved {
     let kept = Kept { delay: ms(7_000), ..Kept::default() };
-    Saved { kept, ..nothing_learnt(hold) }
+    Saved { kept, ..nothing_learned(hold) }
 }

@@ -5,26 +5,26 @@ use comity_core::time::{Span, Timestamp};
 use comity_store::domains::{LeftBehind, Parting, Released, Saved, Steering};
 
 use crate::backend::Backend;
-use crate::process::{Process, at, died_at, domain, ms, nothing_learnt};
+use crate::process::{Process, at, died_at, domain, ms, nothing_learned};
 
 /// B35: kept a hundred times, a delay is still the same.
-pub(crate) async fn learned_delays_come_back_to_the_microsecond(backend: Backend) {
-    let one = Process::start(&backend, "one", at(0)).await;
+pub(crate) async fn learned_delays_come_back_to_the_microsecond(backend: &dyn Backend) {
+    let one = Process::start(backend, "one", at(0)).await;
     let hold = one.taken("a.example", at(0)).await.hold;
     let mut random = fastrand::Rng::with_seed(35);
     let some = std::iter::repeat_with(|| random.u64(0..600_000_000)).take(100);
     for micros in [0, 1, 250_000, 999_999, 1_100_000, 3_333_333, 2_007_000].into_iter().chain(some) {
         let (delay, floor) = (Span::from_micros(micros), Span::from_micros(micros / 2));
-        one.save(Saved { kept: Kept { delay, floor, ..Kept::default() }, ..nothing_learnt(hold) }).await;
+        one.save(Saved { kept: Kept { delay, floor, ..Kept::default() }, ..nothing_learned(hold) }).await;
         let kept = one.row("a.example").await.kept;
         assert_eq!((kept.delay, kept.floor), (delay, floor), "{micros} microseconds");
     }
 }
 
 /// B37: what the server stated survives even a kill.
-pub(crate) async fn deadlines_come_back_after_a_death(backend: Backend) {
-    let victim = Process::start(&backend, "victim", at(0)).await;
-    let heir = Process::start(&backend, "heir", at(0)).await;
+pub(crate) async fn deadlines_come_back_after_a_death(backend: &dyn Backend) {
+    let victim = Process::start(backend, "victim", at(0)).await;
+    let heir = Process::start(backend, "heir", at(0)).await;
     let hold = victim.taken("a.example", at(0)).await.hold;
     let kept = Kept {
         delay: ms(1_500),
@@ -32,26 +32,26 @@ pub(crate) async fn deadlines_come_back_after_a_death(backend: Backend) {
         floor_at: Some(at(-7) + ms(1)),
         server: Some((at(3600) + Span::from_micros(1), at(0) + ms(3))),
     };
-    victim.save(Saved { kept, ..nothing_learnt(hold) }).await;
+    victim.save(Saved { kept, ..nothing_learned(hold) }).await;
     backend.kill(victim, at(1)).await;
     let taken = heir.taken("a.example", at(2)).await;
     assert_eq!(taken.kept, kept);
     assert!(died_at(&taken) <= at(2));
 
-    heir.save(nothing_learnt(taken.hold)).await;
+    heir.save(nothing_learned(taken.hold)).await;
     assert_eq!(heir.row("a.example").await.kept, Kept::default(), "what is over is forgotten");
 }
 
 /// B39
-pub(crate) async fn an_operators_word_survives_whoever_holds(backend: Backend) {
-    let one = Process::start(&backend, "one", at(0)).await;
-    let other = Process::start(&backend, "other", at(0)).await;
+pub(crate) async fn an_operators_word_survives_whoever_holds(backend: &dyn Backend) {
+    let one = Process::start(backend, "one", at(0)).await;
+    let other = Process::start(backend, "other", at(0)).await;
     for (pinned, paused_until) in
         [(true, None), (false, Some(at(60))), (true, Some(Timestamp::MAX)), (false, None)]
     {
         let steering = Steering { pinned, paused_until };
         let hold = one.taken("a.example", at(0)).await.hold;
-        let saved = Saved { steering, ..nothing_learnt(hold) };
+        let saved = Saved { steering, ..nothing_learned(hold) };
         let released = Released { saved, pace: b"pace".to_vec(), parting: Parting::Stop };
         one.store.release(one.holder, vec![released], at(0)).await.unwrap();
         assert_eq!(one.row("a.example").await.steering, steering);
@@ -61,17 +61,17 @@ pub(crate) async fn an_operators_word_survives_whoever_holds(backend: Backend) {
     }
 }
 
-pub(crate) async fn a_hold_of_an_earlier_taking_writes_nothing(backend: Backend) {
-    let one = Process::start(&backend, "one", at(0)).await;
-    let other = Process::start(&backend, "other", at(0)).await;
+pub(crate) async fn a_hold_of_an_earlier_taking_writes_nothing(backend: &dyn Backend) {
+    let one = Process::start(backend, "one", at(0)).await;
+    let other = Process::start(backend, "other", at(0)).await;
     let old = one.taken("a.example", at(0)).await.hold;
     one.release(old, b"first", Parting::Stop, at(0)).await;
     let new = one.taken("a.example", at(0)).await.hold;
     let kept = Kept { delay: ms(7_000), ..Kept::default() };
 
-    one.save(Saved { kept, ..nothing_learnt(old) }).await;
+    one.save(Saved { kept, ..nothing_learned(old) }).await;
     one.release(old, b"second", Parting::Stop, at(1)).await;
-    other.save(Saved { kept, ..nothing_learnt(new) }).await;
+    other.save(Saved { kept, ..nothing_learned(new) }).await;
     other.release(new, b"third", Parting::Stop, at(1)).await;
 
     let row = one.row("a.example").await;
@@ -81,8 +81,8 @@ pub(crate) async fn a_hold_of_an_earlier_taking_writes_nothing(backend: Backend)
 }
 
 /// B39
-pub(crate) async fn people_see_domains_in_pages(backend: Backend) {
-    let one = Process::start(&backend, "one", at(0)).await;
+pub(crate) async fn people_see_domains_in_pages(backend: &dyn Backend) {
+    let one = Process::start(backend, "one", at(0)).await;
     let urls = ["https://b.example/1", "https://b.example/2", "https://a.example/1", "https://c.test/1"];
     one.job_of("job", &urls, at(0)).await;
     one.taken("b.example", at(0)).await;

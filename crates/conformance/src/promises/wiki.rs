@@ -44,16 +44,16 @@ fn revision(id: i64, page: i64, parent: i64, text: &str) -> Revision {
     }
 }
 
-async fn open(backend: &Backend) -> (std::sync::Arc<dyn Store>, WikiHold) {
-    let store = backend.open();
+async fn open(backend: &dyn Backend) -> (std::sync::Arc<dyn Store>, WikiHold) {
+    let store = backend.store().await;
     let claim = store.claim_wiki(API.to_owned(), None, Timestamp::from_secs(1)).await.unwrap();
     let WikiClaim::Ours(_, hold) = claim else { panic!("{claim:?}") };
     (store, hold)
 }
 
 /// B69: what was kept comes back as it was, from another process too, with how far the archive is.
-pub(crate) async fn what_an_answer_brought_is_kept_with_how_far_it_is(backend: Backend) {
-    let (store, hold) = open(&backend).await;
+pub(crate) async fn what_an_answer_brought_is_kept_with_how_far_it_is(backend: &dyn Backend) {
+    let (store, hold) = open(backend).await;
     let wiki = hold.wiki;
     assert_eq!(store.find_wiki("https://other.example/api.php".to_owned()).await.unwrap(), None);
     let revisions = vec![revision(11, 1, 0, "one"), revision(12, 1, 11, "two"), revision(21, 2, 0, "one")];
@@ -70,7 +70,7 @@ pub(crate) async fn what_an_answer_brought_is_kept_with_how_far_it_is(backend: B
     // The same again is nothing new.
     let again = Batch { site: None, ..batch };
     assert_eq!(store.keep_wiki(hold, again).await.unwrap(), Kept::default());
-    let other = backend.open();
+    let other = backend.store().await;
     let found = other.find_wiki(API.to_owned()).await.unwrap().unwrap();
     assert_eq!(
         (found.id, &found.progress, &found.site),
@@ -86,8 +86,8 @@ pub(crate) async fn what_an_answer_brought_is_kept_with_how_far_it_is(backend: B
 }
 
 /// Pages lack something until their history was fetched to its end.
-pub(crate) async fn pages_are_whole_when_their_history_is(backend: Backend) {
-    let (store, hold) = open(&backend).await;
+pub(crate) async fn pages_are_whole_when_their_history_is(backend: &dyn Backend) {
+    let (store, hold) = open(backend).await;
     let wiki = hold.wiki;
     let lacking = async || {
         let pages = store.lacking_pages(wiki, 0, 10).await.unwrap();
@@ -136,8 +136,8 @@ pub(crate) async fn pages_are_whole_when_their_history_is(backend: Backend) {
 }
 
 /// Moves, deletions and restorations are noticed, and what was archived of a page stays.
-pub(crate) async fn pages_move_go_and_come_back(backend: Backend) {
-    let (store, hold) = open(&backend).await;
+pub(crate) async fn pages_move_go_and_come_back(backend: &dyn Backend) {
+    let (store, hold) = open(backend).await;
     let wiki = hold.wiki;
     let keep = async |batch: Batch| store.keep_wiki(hold, batch).await.unwrap();
     let there = async || {
@@ -163,8 +163,8 @@ pub(crate) async fn pages_move_go_and_come_back(backend: Backend) {
 }
 
 /// What is hidden later is marked, and its text stays.
-pub(crate) async fn what_is_hidden_is_marked_and_stays(backend: Backend) {
-    let (store, hold) = open(&backend).await;
+pub(crate) async fn what_is_hidden_is_marked_and_stays(backend: &dyn Backend) {
+    let (store, hold) = open(backend).await;
     let wiki = hold.wiki;
     let shown = revision(11, 1, 0, "one");
     let keep = async |revision: Revision| {
@@ -181,8 +181,8 @@ pub(crate) async fn what_is_hidden_is_marked_and_stays(backend: Backend) {
 }
 
 /// B83: who archives a wiki does so alone, for as long as it lives; what comes later is not taken.
-pub(crate) async fn a_wiki_is_archived_by_one_at_a_time(backend: Backend) {
-    let (store, now) = (backend.open(), Timestamp::from_secs(1));
+pub(crate) async fn a_wiki_is_archived_by_one_at_a_time(backend: &dyn Backend) {
+    let (store, now) = (backend.store().await, Timestamp::from_secs(1));
     let one = store.register("one".to_owned(), now).await.unwrap();
     let other = store.register("other".to_owned(), now).await.unwrap();
     let claim = async |holder| store.claim_wiki(API.to_owned(), Some(holder), now).await.unwrap();
@@ -204,8 +204,8 @@ pub(crate) async fn a_wiki_is_archived_by_one_at_a_time(backend: Backend) {
 }
 
 /// Versions of files are fetched once, unless they turn out to be others.
-pub(crate) async fn files_are_fetched_once(backend: Backend) {
-    let (store, hold) = open(&backend).await;
+pub(crate) async fn files_are_fetched_once(backend: &dyn Backend) {
+    let (store, hold) = open(backend).await;
     let wiki = hold.wiki;
     let file = |title: &str, at: i64, sha1: &str| WikiFile {
         title: title.to_owned(),

@@ -8,11 +8,11 @@ use comity_store::domains::{
 use comity_store::tasks::Settled;
 
 use crate::backend::Backend;
-use crate::process::{Process, at, domain, done, hold_of, ms, nothing_learnt};
+use crate::process::{Process, at, domain, done, hold_of, ms, nothing_learned};
 
 /// B82
-pub(crate) async fn a_domain_with_nothing_learned_is_forgotten(backend: Backend) {
-    let one = Process::start(&backend, "one", at(0)).await;
+pub(crate) async fn a_domain_with_nothing_learned_is_forgotten(backend: &dyn Backend) {
+    let one = Process::start(backend, "one", at(0)).await;
     let names: Vec<String> = (0..250).map(|nth| format!("{nth}.example")).collect();
     for name in &names {
         let hold = one.taken(name, at(0)).await.hold;
@@ -38,8 +38,8 @@ pub(crate) async fn a_domain_with_nothing_learned_is_forgotten(backend: Backend)
 }
 
 /// B35, B37, B39
-pub(crate) async fn whatever_is_worth_keeping_stays(backend: Backend) {
-    let (one, other) = (start(&backend, "one").await, start(&backend, "other").await);
+pub(crate) async fn whatever_is_worth_keeping_stays(backend: &dyn Backend) {
+    let (one, other) = (start(backend, "one").await, start(backend, "other").await);
     let kept = Kept::default();
     let server = Some((at(3_600), at(0)));
     let paused = Steering { paused_until: Some(Timestamp::MAX), ..Steering::default() };
@@ -50,8 +50,10 @@ pub(crate) async fn whatever_is_worth_keeping_stays(backend: Backend) {
         ("pinned.example", kept, Steering { pinned: true, ..Steering::default() }),
         ("paused.example", kept, paused),
     ];
+    let mut holds = Vec::new();
     for (name, kept, steering) in cases {
         let hold = one.taken(name, at(0)).await.hold;
+        holds.push(hold);
         let saved = Saved { hold, kept, steering };
         let released = Released { saved, pace: b"pace".to_vec(), parting: Parting::HandOver };
         one.store.release(one.holder, vec![released], at(0)).await.unwrap();
@@ -59,20 +61,21 @@ pub(crate) async fn whatever_is_worth_keeping_stays(backend: Backend) {
     let hold = one.taken("wanted.example", at(0)).await.hold;
     other.take("wanted.example", at(0)).await;
     one.release(hold, b"pace", Parting::HandOver, at(0)).await;
-    one.taken("held.example", at(0)).await;
+    holds.extend([hold, one.taken("held.example", at(0)).await.hold]);
     let job = one.job_of("job", &["https://lane.example/1"], at(0)).await;
     let lane = one.claim_one(job, at(0)).await;
     assert_eq!(one.settle(job, hold_of(&lane), lane.tasks[0].id, done(), at(0)).await, Settled::Yes);
     one.release(hold_of(&lane), b"pace", Parting::HandOver, at(0)).await;
     let hold = one.taken("gone.example", at(0)).await.hold;
     one.release(hold, b"pace", Parting::HandOver, at(0)).await;
-    one.taken("last.example", at(0)).await;
+    holds.extend([hold_of(&lane), hold, one.taken("last.example", at(0)).await.hold]);
 
     let found = idle(&one, at(3_600)).await;
     assert_eq!(found.iter().map(|idle| idle.domain.as_str()).collect::<Vec<_>>(), ["gone.example"]);
     // Whoever judges a pace may be wrong about the row; the store is not.
     let rows = one.store.list_domains(String::new(), String::new(), 1_000).await.unwrap();
-    let all = (0..100).flat_map(|key| (0..3).map(move |epoch| Hold { key: DomainKey(key), epoch })).collect();
+    let any_epoch = |hold: Hold| (0..3).map(move |epoch| Hold { epoch, ..hold });
+    let all = holds.into_iter().flat_map(any_epoch).collect();
     assert_eq!(one.store.forget_domains(all, at(3_600)).await.unwrap(), 1);
     assert_eq!(
         one.store.list_domains(String::new(), String::new(), 1_000).await.unwrap().len(),
@@ -85,8 +88,8 @@ pub(crate) async fn whatever_is_worth_keeping_stays(backend: Backend) {
 }
 
 /// B9: between the look and the deed, somebody uses it.
-pub(crate) async fn a_domain_that_was_taken_since_stays(backend: Backend) {
-    let (one, other) = (start(&backend, "one").await, start(&backend, "other").await);
+pub(crate) async fn a_domain_that_was_taken_since_stays(backend: &dyn Backend) {
+    let (one, other) = (start(backend, "one").await, start(backend, "other").await);
     for name in ["a.example", "b.example", "last.example"] {
         let hold = one.taken(name, at(0)).await.hold;
         one.release(hold, b"pace", Parting::HandOver, at(0)).await;
@@ -101,8 +104,8 @@ pub(crate) async fn a_domain_that_was_taken_since_stays(backend: Backend) {
 }
 
 /// A service that was killed leaves thousands of domains in its name.
-pub(crate) async fn a_domain_left_by_a_death_is_forgotten_after_a_day(backend: Backend) {
-    let (victim, heir) = (start(&backend, "victim").await, start(&backend, "heir").await);
+pub(crate) async fn a_domain_left_by_a_death_is_forgotten_after_a_day(backend: &dyn Backend) {
+    let (victim, heir) = (start(backend, "victim").await, start(backend, "heir").await);
     victim.taken("a.example", at(0)).await;
     heir.taken("last.example", at(0)).await;
     backend.kill(victim, at(1)).await;
@@ -117,8 +120,8 @@ pub(crate) async fn a_domain_left_by_a_death_is_forgotten_after_a_day(backend: B
 }
 
 /// A process that remembered the number of a domain took, or filled, whatever had that number later.
-pub(crate) async fn what_another_process_forgot_is_entered_anew(backend: Backend) {
-    let (one, other) = (start(&backend, "one").await, start(&backend, "other").await);
+pub(crate) async fn what_another_process_forgot_is_entered_anew(backend: &dyn Backend) {
+    let (one, other) = (start(backend, "one").await, start(backend, "other").await);
     for process in [&one, &other] {
         let hold = process.taken("a.example", at(0)).await.hold;
         process.release(hold, b"pace", Parting::HandOver, at(0)).await;
@@ -132,22 +135,22 @@ pub(crate) async fn what_another_process_forgot_is_entered_anew(backend: Backend
 }
 
 /// B83: the row is entered anew and counts its takings from the start.
-pub(crate) async fn a_hold_of_a_forgotten_domain_writes_nothing(backend: Backend) {
-    let one = start(&backend, "one").await;
+pub(crate) async fn a_hold_of_a_forgotten_domain_writes_nothing(backend: &dyn Backend) {
+    let one = start(backend, "one").await;
     let old = one.taken("a.example", at(0)).await.hold;
     one.release(old, b"pace", Parting::HandOver, at(0)).await;
     one.taken("last.example", at(0)).await;
     forget_all(&one).await;
     let new = one.taken("a.example", at(2)).await.hold;
     assert_ne!(old, new);
-    one.save(Saved { kept: Kept { delay: ms(7_000), ..Kept::default() }, ..nothing_learnt(old) }).await;
+    one.save(Saved { kept: Kept { delay: ms(7_000), ..Kept::default() }, ..nothing_learned(old) }).await;
     one.release(old, b"old", Parting::HandOver, at(3)).await;
     let row = one.row("a.example").await;
     assert_eq!((row.kept.delay, row.holder.as_deref()), (ms(0), Some("one")));
 }
 
-pub(crate) async fn numbers_of_domains_are_never_given_out_twice(backend: Backend) {
-    let one = start(&backend, "one").await;
+pub(crate) async fn numbers_of_domains_are_never_given_out_twice(backend: &dyn Backend) {
+    let one = start(backend, "one").await;
     let mut given = Vec::new();
     for round in 0..20 {
         let hold = one.taken(&format!("{round}.example"), at(round)).await.hold;
@@ -156,7 +159,7 @@ pub(crate) async fn numbers_of_domains_are_never_given_out_twice(backend: Backen
         one.release(hold, b"pace", Parting::HandOver, at(round)).await;
         forget_all(&one).await;
         let rows = one.store.list_domains(String::new(), String::new(), 1_000).await.unwrap();
-        assert_eq!(rows.len(), 1, "the latest stays, and it alone");
+        assert!(rows.len() <= 1, "no more than the latest stays: {rows:?}");
     }
 }
 
@@ -179,6 +182,6 @@ async fn forget_all(process: &Process) {
     process.store.forget_domains(holds, before).await.unwrap();
 }
 
-async fn start(backend: &Backend, name: &str) -> Process {
+async fn start(backend: &dyn Backend, name: &str) -> Process {
     Process::start(backend, name, at(0)).await
 }

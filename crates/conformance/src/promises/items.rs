@@ -13,30 +13,30 @@ use crate::following::{Follower, every, feed, keep, page, wish};
 use crate::process::{at, done, failed, ms};
 
 /// Document 0, enqueuer test 1
-pub(crate) async fn the_first_scrape_of_a_source_is_enqueued(backend: Backend) {
-    let one = Follower::start(&backend, every(2_500), 2).await;
+pub(crate) async fn the_first_scrape_of_a_source_is_enqueued(backend: &dyn Backend) {
+    let one = Follower::start(backend, every(2_500), 2).await;
     assert_eq!(one.enqueue(&[0, 1], at(1)).await, "enqueued | enqueued");
-    assert_eq!((one.told(0).await, one.logs(0).await), ("waiting".to_owned(), String::new()));
+    assert_eq!((one.state(0).await, one.logs(0).await), ("waiting".to_owned(), String::new()));
     assert_eq!(one.ready_items(at(1)).await, "0 1");
 }
 
 /// Document 0, enqueuer test 2
-pub(crate) async fn longer_ago_than_the_interval_is_enqueued(backend: Backend) {
-    let one = scraped_at_10(&backend, every(2_500)).await;
+pub(crate) async fn longer_ago_than_the_interval_is_enqueued(backend: &dyn Backend) {
+    let one = scraped_at_10(backend, every(2_500)).await;
     assert_eq!(one.enqueue(&[0], at(12) + ms(501)).await, "enqueued");
 }
 
 /// B52, E10: the interval itself is long enough.
-pub(crate) async fn exactly_the_interval_ago_is_enqueued(backend: Backend) {
-    let one = scraped_at_10(&backend, every(2_500)).await;
+pub(crate) async fn exactly_the_interval_ago_is_enqueued(backend: &dyn Backend) {
+    let one = scraped_at_10(backend, every(2_500)).await;
     assert_eq!(one.enqueue(&[0], at(12) + ms(500)).await, "enqueued");
     let just_before = at(12) + Span::from_micros(499_999);
     assert_eq!(one.enqueue(&[1], just_before).await, "wait 1 until 13.499999");
 }
 
 /// B52, document 0, enqueuer test 3
-pub(crate) async fn too_soon_is_deferred_with_its_numbers(backend: Backend) {
-    let one = scraped_at_10(&backend, every(2_500)).await;
+pub(crate) async fn too_soon_is_deferred_with_its_numbers(backend: &dyn Backend) {
+    let one = scraped_at_10(backend, every(2_500)).await;
     let now = at(11) + ms(200);
     let wishes = vec![wish(one.items[0], "a.example")];
     let terms = ScrapeTerms::default();
@@ -51,24 +51,24 @@ pub(crate) async fn too_soon_is_deferred_with_its_numbers(backend: Backend) {
     };
     assert_eq!(enqueued, [Enqueued::Deferred(expected)]);
     assert_eq!(enqueued[0].to_string(), "scraped 1.2s ago, the interval is 2.5s: deferred for 2s");
-    assert_eq!(one.told(0).await, "waiting until 13.2");
+    assert_eq!(one.state(0).await, "waiting until 13.2");
 }
 
 /// B52, B55, E10
-pub(crate) async fn deferred_tasks_wake_spaced_by_the_interval(backend: Backend) {
-    let one = scraped_at_10(&backend, every(2_500)).await;
+pub(crate) async fn deferred_tasks_wake_spaced_by_the_interval(backend: &dyn Backend) {
+    let one = scraped_at_10(backend, every(2_500)).await;
     let told = one.enqueue(&[0, 1, 2], at(11) + ms(200)).await;
     assert_eq!(told, "wait 2 until 13.2 | wait 5 until 16.2 | wait 8 until 19.2");
     // One that comes later, in another call, is measured from the last wake too.
     assert_eq!(one.enqueue(&[3], at(12) + ms(500)).await, "wait 10 until 22.5");
     for (nth, told) in ["waiting until 13.2", "waiting until 16.2", "waiting until 19.2"].iter().enumerate() {
-        assert_eq!(one.told(nth).await, *told);
+        assert_eq!(one.state(nth).await, *told);
     }
 }
 
 /// B50: a source of its own interval, longer or shorter than the global one.
-pub(crate) async fn a_sources_own_interval_goes_before_the_global_one(backend: Backend) {
-    let shorter = scraped_at_10(&backend, every(2_500)).await;
+pub(crate) async fn a_sources_own_interval_goes_before_the_global_one(backend: &dyn Backend) {
+    let shorter = scraped_at_10(backend, every(2_500)).await;
     assert_eq!(with_global(&shorter, Some(60), at(13)).await, "enqueued");
     shorter.change(SourceChange { interval: Some(every(60_000)), ..SourceChange::default() }).await;
     assert_eq!(with_global(&shorter, Some(1), at(13)).await, "wait 57 until 70");
@@ -76,8 +76,8 @@ pub(crate) async fn a_sources_own_interval_goes_before_the_global_one(backend: B
 }
 
 /// B50
-pub(crate) async fn a_source_without_an_interval_goes_by_the_global_one(backend: Backend) {
-    let one = scraped_at_10(&backend, SourceInterval::Default).await;
+pub(crate) async fn a_source_without_an_interval_goes_by_the_global_one(backend: &dyn Backend) {
+    let one = scraped_at_10(backend, SourceInterval::Default).await;
     assert_eq!(with_global(&one, Some(60), at(13)).await, "wait 57 until 70");
     assert_eq!(
         with_global(&one, Some(1), at(13)).await,
@@ -87,8 +87,8 @@ pub(crate) async fn a_source_without_an_interval_goes_by_the_global_one(backend:
 }
 
 /// B50, document 0, enqueuer test 5
-pub(crate) async fn null_and_zero_switch_the_interval_off(backend: Backend) {
-    let one = scraped_at_10(&backend, SourceInterval::Default).await;
+pub(crate) async fn null_and_zero_switch_the_interval_off(backend: &dyn Backend) {
+    let one = scraped_at_10(backend, SourceInterval::Default).await;
     assert_eq!(with_global(&one, None, at(10)).await, "enqueued", "neither has one");
     one.change(SourceChange { interval: Some(SourceInterval::Off), ..SourceChange::default() }).await;
     assert_eq!(with_global(&one, Some(60), at(10)).await, "enqueued", "the source's own is zero");
@@ -97,8 +97,8 @@ pub(crate) async fn null_and_zero_switch_the_interval_off(backend: Backend) {
 }
 
 /// B52, document 0, enqueuer test 6
-pub(crate) async fn a_deferred_task_is_ready_at_its_wake_and_not_before(backend: Backend) {
-    let one = scraped_at_10(&backend, every(2_500)).await;
+pub(crate) async fn a_deferred_task_is_ready_at_its_wake_and_not_before(backend: &dyn Backend) {
+    let one = scraped_at_10(backend, every(2_500)).await;
     one.enqueue(&[0, 1], at(11) + ms(200)).await;
     let (first, second) = (at(13) + ms(200), at(16) + ms(200));
     assert_eq!(one.one.claim(one.job, first - Span::from_micros(1)).await, []);
@@ -113,8 +113,8 @@ pub(crate) async fn a_deferred_task_is_ready_at_its_wake_and_not_before(backend:
 }
 
 /// B51, B55
-pub(crate) async fn sources_do_not_defer_each_other(backend: Backend) {
-    let one = scraped_at_10(&backend, every(60_000)).await;
+pub(crate) async fn sources_do_not_defer_each_other(backend: &dyn Backend) {
+    let one = scraped_at_10(backend, every(60_000)).await;
     let new = NewSource { interval: every(60_000), ..feed("https://b.example/feed") };
     let other = one.store().add_source(new, at(0)).await.unwrap().0.id;
     let theirs = keep(one.store(), other, &["https://a.example/0".to_owned()]).await[0];
@@ -124,8 +124,8 @@ pub(crate) async fn sources_do_not_defer_each_other(backend: Backend) {
 }
 
 /// B56: each obstacle is taken away in turn, and the next one speaks.
-pub(crate) async fn refusals_come_in_their_order(backend: Backend) {
-    let one = scraped_at_10(&backend, every(60_000)).await;
+pub(crate) async fn refusals_come_in_their_order(backend: &dyn Backend) {
+    let one = scraped_at_10(backend, every(60_000)).await;
     assert_eq!(one.enqueue(&[0], at(11)).await, "wait 59 until 70");
     let full = ScrapeTerms { in_flight_max: Some(0), ..ScrapeTerms::default() };
     let off = Some(false);
@@ -151,8 +151,8 @@ pub(crate) async fn refusals_come_in_their_order(backend: Backend) {
 }
 
 /// B54
-pub(crate) async fn an_item_that_waits_is_deferred_or_runs_is_enqueued_already(backend: Backend) {
-    let one = Follower::start(&backend, every(60_000), 2).await;
+pub(crate) async fn an_item_that_waits_is_deferred_or_runs_is_enqueued_already(backend: &dyn Backend) {
+    let one = Follower::start(backend, every(60_000), 2).await;
     assert_eq!(one.enqueue(&[0, 0], at(1)).await, "enqueued | already", "within one call too");
     assert_eq!(one.enqueue(&[0], at(2)).await, "already");
     let task = one.task(0, at(10)).await;
@@ -160,14 +160,17 @@ pub(crate) async fn an_item_that_waits_is_deferred_or_runs_is_enqueued_already(b
     assert_eq!(one.enqueue(&[0, 1], at(11)).await, "already | wait 59 until 70");
     assert_eq!(one.enqueue(&[0, 1], at(12)).await, "already | already");
     assert_eq!(one.enqueue(&[1], at(100)).await, "already", "its wake has come, but it has not run");
-    assert_eq!((one.told(0).await, one.told(1).await), ("running".to_owned(), "waiting until 70".to_owned()));
+    assert_eq!(
+        (one.state(0).await, one.state(1).await),
+        ("running".to_owned(), "waiting until 70".to_owned())
+    );
     assert_eq!(one.one.counts(one.job).await.tasks, 2);
     assert_eq!(one.ready_items(at(100)).await, "0 1");
 }
 
 /// B56, B57: the numbers are those at the time.
-pub(crate) async fn a_bulk_stops_at_the_in_flight_cap(backend: Backend) {
-    let one = Follower::start(&backend, SourceInterval::Off, 100).await;
+pub(crate) async fn a_bulk_stops_at_the_in_flight_cap(backend: &dyn Backend) {
+    let one = Follower::start(backend, SourceInterval::Off, 100).await;
     let terms = ScrapeTerms { in_flight_max: Some(3), ..ScrapeTerms::default() };
     let told = one.enqueue_with(&one.items, Asker::Automatic, terms, at(1)).await;
     let refused = "refused: 3 items of the source wait or run, and at most 3 may";
@@ -185,8 +188,8 @@ pub(crate) async fn a_bulk_stops_at_the_in_flight_cap(backend: Backend) {
 }
 
 /// B56: a deferred one does not count before its wake came; then it waits like any other.
-pub(crate) async fn deferred_items_do_not_count_for_the_cap_before_their_wake(backend: Backend) {
-    let one = scraped_at_10(&backend, every(60_000)).await;
+pub(crate) async fn deferred_items_do_not_count_for_the_cap_before_their_wake(backend: &dyn Backend) {
+    let one = scraped_at_10(backend, every(60_000)).await;
     let terms = ScrapeTerms { in_flight_max: Some(2), ..ScrapeTerms::default() };
     let ask = async |nth: usize, now| one.enqueue_with(&[one.items[nth]], Asker::Manual, terms, now).await;
     let wakes = ["wait 60 until 70", "wait 120 until 130", "wait 180 until 190"];
@@ -199,8 +202,8 @@ pub(crate) async fn deferred_items_do_not_count_for_the_cap_before_their_wake(ba
 }
 
 /// An item has one task: those of its earlier scrapes do not pile up, and what the job counted stays counted.
-pub(crate) async fn enqueueing_an_item_again_replaces_its_task(backend: Backend) {
-    let one = Follower::start(&backend, SourceInterval::Off, 2).await;
+pub(crate) async fn enqueueing_an_item_again_replaces_its_task(backend: &dyn Backend) {
+    let one = Follower::start(backend, SourceInterval::Off, 2).await;
     one.scrape(1, at(0)).await;
     for secs in 1..=5 {
         one.scrape(0, at(secs)).await;
@@ -221,8 +224,8 @@ pub(crate) async fn enqueueing_an_item_again_replaces_its_task(backend: Backend)
 }
 
 /// B74: whoever still worked on the task of an earlier scrape has no say in the new one.
-pub(crate) async fn a_late_word_on_a_replaced_task_is_not_taken(backend: Backend) {
-    let one = Follower::start(&backend, SourceInterval::Off, 1).await;
+pub(crate) async fn a_late_word_on_a_replaced_task_is_not_taken(backend: &dyn Backend) {
+    let one = Follower::start(backend, SourceInterval::Off, 1).await;
     one.enqueue(&[0], at(1)).await;
     let old = one.task(0, at(1)).await;
     one.begun(old, at(1)).await;
@@ -233,13 +236,13 @@ pub(crate) async fn a_late_word_on_a_replaced_task_is_not_taken(backend: Backend
     let late = Settle { task: old, job: one.job, hold: one.hold, attempts: vec![], step: failed() };
     let settled = one.store().settle(one.one.holder, vec![late], at(4)).await.unwrap();
     assert_eq!(settled, [Settled::Fenced]);
-    assert_eq!(one.told(0).await, "waiting");
+    assert_eq!(one.state(0).await, "waiting");
     assert_ne!(one.task(0, at(4)).await, old, "numbers of tasks are not given out twice");
 }
 
 /// B76
-pub(crate) async fn a_task_knows_its_item_and_who_led_there(backend: Backend) {
-    let one = Follower::start(&backend, SourceInterval::Off, 0).await;
+pub(crate) async fn a_task_knows_its_item_and_who_led_there(backend: &dyn Backend) {
+    let one = Follower::start(backend, SourceInterval::Off, 0).await;
     let found = vec![
         NewItem { identity: "listed".to_owned(), lead: Lead::Listed, ..page("https://a.example/page") },
         // Two items may be one page.
@@ -259,8 +262,8 @@ pub(crate) async fn a_task_knows_its_item_and_who_led_there(backend: Backend) {
 }
 
 /// B49: its job may end between the finding of it and the enqueueing.
-pub(crate) async fn an_item_enqueued_while_its_job_ended_is_not_lost(backend: Backend) {
-    let one = Follower::start(&backend, SourceInterval::Off, 1).await;
+pub(crate) async fn an_item_enqueued_while_its_job_ended_is_not_lost(backend: &dyn Backend) {
+    let one = Follower::start(backend, SourceInterval::Off, 1).await;
     one.one.step(one.job, JobStep::Cancel, at(1)).await;
     one.one.sweep(one.job, at(1)).await;
     one.enqueue(&[0], at(2)).await;
@@ -272,7 +275,7 @@ pub(crate) async fn an_item_enqueued_while_its_job_ended_is_not_lost(backend: Ba
 }
 
 /// A source whose last scrape started at 10, with five items that were never scraped.
-async fn scraped_at_10(backend: &Backend, interval: SourceInterval) -> Follower {
+async fn scraped_at_10(backend: &dyn Backend, interval: SourceInterval) -> Follower {
     let one = Follower::start(backend, interval, 6).await;
     one.scrape(5, at(10)).await;
     one
@@ -282,7 +285,7 @@ async fn scraped_at_10(backend: &Backend, interval: SourceInterval) -> Follower 
 async fn with_global(one: &Follower, global: Option<u64>, now: Timestamp) -> String {
     let terms = ScrapeTerms { interval: global.map(Span::from_secs), ..ScrapeTerms::default() };
     for nth in 0..one.items.len() {
-        if one.told(nth).await == "none" {
+        if one.state(nth).await == "none" {
             return one.enqueue_with(&[one.items[nth]], Asker::Manual, terms, now).await;
         }
     }

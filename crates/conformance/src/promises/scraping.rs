@@ -9,49 +9,49 @@ use comity_store::sources::SourceChange;
 use comity_store::tasks::{Settled, Step};
 
 use crate::backend::Backend;
-use crate::following::{Follower, every, told_started};
+use crate::following::{Follower, describe_started, every};
 use crate::process::{Process, at, domain, done, hold_of, moved, ms, retry, skipped};
 
 /// B51, document 0, job test 1: the row is there before the request leaves.
-pub(crate) async fn a_scrape_that_begins_has_a_row_from_its_start(backend: Backend) {
-    let (one, task) = Follower::enqueued(&backend, every(60_000)).await;
+pub(crate) async fn a_scrape_that_begins_has_a_row_from_its_start(backend: &dyn Backend) {
+    let (one, task) = Follower::enqueued(backend, every(60_000)).await;
     assert_eq!(one.ask(task, at(10)).await, "may join");
     assert_eq!(
-        (one.told(0).await, one.logs(0).await),
+        (one.state(0).await, one.logs(0).await),
         ("waiting".to_owned(), String::new()),
         "it only asked"
     );
     assert_eq!(one.begin(task, at(10) + ms(250)).await, "begun");
-    assert_eq!((one.told(0).await, one.logs(0).await), ("running".to_owned(), "10.25 running".to_owned()));
+    assert_eq!((one.state(0).await, one.logs(0).await), ("running".to_owned(), "10.25 running".to_owned()));
 }
 
 /// B52, B53, document 0, job tests 2 and 3: put off in the store, with no request and no row.
-pub(crate) async fn a_task_that_runs_too_soon_is_deferred(backend: Backend) {
-    let (one, task) = enqueued_beside_a_scrape_at_10(&backend, every(2_500)).await;
+pub(crate) async fn a_task_that_runs_too_soon_is_deferred(backend: &dyn Backend) {
+    let (one, task) = enqueued_beside_a_scrape_at_10(backend, every(2_500)).await;
     for step in [StartStep::Ask, StartStep::Begin] {
         let started = one.try_start(one.wants(task, step), at(11) + ms(200)).await;
         let Started::Deferred(deferred) = started else { panic!("{started:?}") };
         assert_eq!(deferred.to_string(), "scraped 1.2s ago, the interval is 2.5s: deferred for 2s");
-        assert_eq!((one.told(0).await, one.logs(0).await), ("waiting until 13.2".to_owned(), String::new()));
+        assert_eq!((one.state(0).await, one.logs(0).await), ("waiting until 13.2".to_owned(), String::new()));
     }
     let wake = at(13) + ms(200);
     assert_eq!(one.ready_items(wake - Span::from_micros(1)).await, "");
     assert_eq!(one.one.next_due(one.job).await, Some(wake));
     assert_eq!(one.task(0, wake).await, task);
     assert_eq!(one.begin(task, wake).await, "begun");
-    assert_eq!(one.told(0).await, "running", "its wake is used up");
+    assert_eq!(one.state(0).await, "running", "its wake is used up");
     let counts = one.one.counts(one.job).await;
     assert_eq!((counts.retries, counts.waiting()), (0, 1), "nothing was spent");
 }
 
 /// B50: a running task goes by its source's own interval too, and by the global one without.
-pub(crate) async fn a_running_task_goes_by_the_interval_in_force(backend: Backend) {
-    let (one, task) = enqueued_beside_a_scrape_at_10(&backend, SourceInterval::Off).await;
+pub(crate) async fn a_running_task_goes_by_the_interval_in_force(backend: &dyn Backend) {
+    let (one, task) = enqueued_beside_a_scrape_at_10(backend, SourceInterval::Off).await;
     let asks = async |interval, global: Option<u64>| {
         one.change(SourceChange { interval: Some(interval), ..SourceChange::default() }).await;
         let wants = one.wants(task, StartStep::Ask);
         let start = Start { interval: global.map(Span::from_secs), patience: Span::from_secs(99), ..wants };
-        told_started(&one.try_start(start, at(11)).await)
+        describe_started(&one.try_start(start, at(11)).await)
     };
     assert_eq!(asks(SourceInterval::Off, Some(60)).await, "may join");
     assert_eq!(asks(SourceInterval::Default, Some(60)).await, "soon at 70");
@@ -62,28 +62,28 @@ pub(crate) async fn a_running_task_goes_by_the_interval_in_force(backend: Backen
 }
 
 /// B52: a wait that the task may as well spend in line.
-pub(crate) async fn a_short_wait_is_told_and_changes_nothing(backend: Backend) {
-    let (one, task) = enqueued_beside_a_scrape_at_10(&backend, every(2_500)).await;
+pub(crate) async fn a_short_wait_is_reported_and_changes_nothing(backend: &dyn Backend) {
+    let (one, task) = enqueued_beside_a_scrape_at_10(backend, every(2_500)).await;
     let before = one.ready(at(12)).await;
     for step in [StartStep::Ask, StartStep::Begin] {
         let start = Start { patience: ms(500), ..one.wants(task, step) };
-        assert_eq!(told_started(&one.try_start(start, at(12)).await), "soon at 12.5");
-        assert_eq!((one.told(0).await, one.logs(0).await), ("waiting".to_owned(), String::new()));
+        assert_eq!(describe_started(&one.try_start(start, at(12)).await), "soon at 12.5");
+        assert_eq!((one.state(0).await, one.logs(0).await), ("waiting".to_owned(), String::new()));
     }
     assert_eq!(one.ready(at(12)).await, before);
     assert_eq!(one.begin(task, at(12) + ms(500)).await, "begun", "it was told the truth");
 }
 
 /// B52
-pub(crate) async fn a_wait_beyond_patience_is_deferred(backend: Backend) {
-    let (one, task) = enqueued_beside_a_scrape_at_10(&backend, every(2_500)).await;
+pub(crate) async fn a_wait_beyond_patience_is_deferred(backend: &dyn Backend) {
+    let (one, task) = enqueued_beside_a_scrape_at_10(backend, every(2_500)).await;
     let start = Start { patience: Span::from_micros(499_999), ..one.wants(task, StartStep::Begin) };
-    assert_eq!(told_started(&one.try_start(start, at(12)).await), "wait 1 until 13");
+    assert_eq!(describe_started(&one.try_start(start, at(12)).await), "wait 1 until 13");
 }
 
 /// B53, B55: however they were enqueued, one begins and the others wake one after another.
-pub(crate) async fn tasks_enqueued_together_wake_spaced_by_the_interval(backend: Backend) {
-    let one = Follower::start(&backend, every(2_500), 5).await;
+pub(crate) async fn tasks_enqueued_together_wake_spaced_by_the_interval(backend: &dyn Backend) {
+    let one = Follower::start(backend, every(2_500), 5).await;
     assert_eq!(one.enqueue(&[0, 1, 2, 3, 4], at(0)).await, ["enqueued"; 5].join(" | "));
     let tasks: Vec<TaskId> = one.ready(at(10)).await.iter().map(|task| task.id).collect();
     assert_eq!(one.begin(tasks[0], at(10)).await, "begun");
@@ -103,8 +103,8 @@ pub(crate) async fn tasks_enqueued_together_wake_spaced_by_the_interval(backend:
 }
 
 /// B7, B55: a wake that was reserved while the clock was a year ahead deferred all others for a year.
-pub(crate) async fn a_wake_of_a_clock_that_was_ahead_defers_nobody_for_long(backend: Backend) {
-    let one = Follower::start(&backend, every(60_000), 3).await;
+pub(crate) async fn a_wake_of_a_clock_that_was_ahead_defers_nobody_for_long(backend: &dyn Backend) {
+    let one = Follower::start(backend, every(60_000), 3).await;
     let year = at(365 * 86_400);
     one.enqueue(&[0, 1], year).await;
     let task = one.task(0, year).await;
@@ -116,8 +116,8 @@ pub(crate) async fn a_wake_of_a_clock_that_was_ahead_defers_nobody_for_long(back
 }
 
 /// B41, B53: a 429 asked for a minute, and the interval of five seconds made it ready after those.
-pub(crate) async fn a_retry_that_is_put_off_is_not_ready_sooner(backend: Backend) {
-    let one = Follower::start(&backend, every(5_000), 2).await;
+pub(crate) async fn a_retry_that_is_put_off_is_not_ready_sooner(backend: &dyn Backend) {
+    let one = Follower::start(backend, every(5_000), 2).await;
     one.enqueue(&[0, 1], at(0)).await;
     let (task, other) = (one.task(0, at(0)).await, one.task(1, at(0)).await);
     one.begun(task, at(10)).await;
@@ -134,8 +134,8 @@ pub(crate) async fn a_retry_that_is_put_off_is_not_ready_sooner(backend: Backend
 }
 
 /// B55: what is deferred as it runs comes after the wakes that were reserved when others were enqueued.
-pub(crate) async fn a_task_deferred_as_it_runs_comes_after_wakes_reserved(backend: Backend) {
-    let (one, task) = enqueued_beside_a_scrape_at_10(&backend, every(60_000)).await;
+pub(crate) async fn a_task_deferred_as_it_runs_comes_after_wakes_reserved(backend: &dyn Backend) {
+    let (one, task) = enqueued_beside_a_scrape_at_10(backend, every(60_000)).await;
     assert_eq!(one.enqueue(&[2, 3], at(11)).await, "wait 59 until 70 | wait 119 until 130");
     assert_eq!(one.begin(task, at(12)).await, "wait 178 until 190");
     // Asked again meanwhile, it does not move further: the last wake is its own.
@@ -143,21 +143,21 @@ pub(crate) async fn a_task_deferred_as_it_runs_comes_after_wakes_reserved(backen
 }
 
 /// B7, B52
-pub(crate) async fn a_clock_that_stepped_back_waits_one_interval(backend: Backend) {
-    let one = Follower::start(&backend, every(60_000), 3).await;
+pub(crate) async fn a_clock_that_stepped_back_waits_one_interval(backend: &dyn Backend) {
+    let one = Follower::start(backend, every(60_000), 3).await;
     one.enqueue(&[0, 1], at(0)).await;
     let (first, second) = (one.task(0, at(0)).await, one.task(1, at(0)).await);
     one.begun(first, at(5_000)).await;
     let start = Start { patience: Span::from_secs(60), ..one.wants(second, StartStep::Begin) };
-    assert_eq!(told_started(&one.try_start(start, at(10)).await), "soon at 70");
+    assert_eq!(describe_started(&one.try_start(start, at(10)).await), "soon at 70");
     assert_eq!(one.begin(second, at(10)).await, "wait 60 until 70");
     assert_eq!(one.enqueue(&[2], at(10)).await, "wait 120 until 130");
     assert_eq!(one.begin(second, at(70)).await, "begun", "a start in the future counts as now once");
 }
 
 /// B58
-pub(crate) async fn a_task_whose_item_was_deleted_is_a_no_op(backend: Backend) {
-    let (one, task) = Follower::enqueued(&backend, SourceInterval::Off).await;
+pub(crate) async fn a_task_whose_item_was_deleted_is_a_no_op(backend: &dyn Backend) {
+    let (one, task) = Follower::enqueued(backend, SourceInterval::Off).await;
     one.store().remove_source(one.source).await.unwrap();
     assert_eq!(one.ask(task, at(10)).await, "gone: the item is gone");
     assert_eq!(one.begin(task, at(10)).await, "gone: the item is gone");
@@ -169,53 +169,53 @@ pub(crate) async fn a_task_whose_item_was_deleted_is_a_no_op(backend: Backend) {
 }
 
 /// B58
-pub(crate) async fn a_task_whose_source_was_disabled_is_a_no_op(backend: Backend) {
+pub(crate) async fn a_task_whose_source_was_disabled_is_a_no_op(backend: &dyn Backend) {
     let change = SourceChange { enabled: Some(false), ..SourceChange::default() };
-    is_a_no_op(&backend, change, "gone: the source is disabled").await;
+    is_a_no_op(backend, change, "gone: the source is disabled").await;
 }
 
 /// B58
-pub(crate) async fn a_task_whose_source_is_not_scraped_any_more_is_a_no_op(backend: Backend) {
+pub(crate) async fn a_task_whose_source_is_not_scraped_any_more_is_a_no_op(backend: &dyn Backend) {
     let change = SourceChange { scraping: Some(false), ..SourceChange::default() };
-    is_a_no_op(&backend, change, "gone: scraping is disabled for the source").await;
+    is_a_no_op(backend, change, "gone: scraping is disabled for the source").await;
 }
 
 /// B56: what was asked for is scraped, although runs would not ask for it any more.
-pub(crate) async fn a_task_whose_source_is_not_scraped_by_itself_any_more_goes_on(backend: Backend) {
-    let (one, task) = Follower::enqueued(&backend, SourceInterval::Off).await;
+pub(crate) async fn a_task_whose_source_is_no_longer_scraped_automatically_continues(backend: &dyn Backend) {
+    let (one, task) = Follower::enqueued(backend, SourceInterval::Off).await;
     one.change(SourceChange { auto_scrape: Some(false), ..SourceChange::default() }).await;
     assert_eq!(one.begin(task, at(10)).await, "begun");
 }
 
 /// B49, B58
-pub(crate) async fn a_task_whose_job_ended_is_a_no_op(backend: Backend) {
-    let (one, task) = Follower::enqueued(&backend, SourceInterval::Off).await;
+pub(crate) async fn a_task_whose_job_ended_is_a_no_op(backend: &dyn Backend) {
+    let (one, task) = Follower::enqueued(backend, SourceInterval::Off).await;
     one.one.step(one.job, JobStep::Cancel, at(9)).await;
     assert_eq!(one.ask(task, at(10)).await, "gone: the job ended");
     assert_eq!(one.begin(task, at(10)).await, "gone: the job ended");
     assert_eq!(one.logs(0).await, "");
     one.one.sweep(one.job, at(10)).await;
-    assert_eq!(one.told(0).await, "failed");
+    assert_eq!(one.state(0).await, "failed");
     assert_eq!(one.begin(task, at(11)).await, "fenced");
 }
 
 /// B58: an item that was enqueued anew meanwhile belongs to its new task.
-pub(crate) async fn the_end_of_a_no_op_leaves_a_later_wish_alone(backend: Backend) {
-    let (one, task) = Follower::enqueued(&backend, SourceInterval::Off).await;
+pub(crate) async fn the_end_of_a_no_op_leaves_a_later_wish_alone(backend: &dyn Backend) {
+    let (one, task) = Follower::enqueued(backend, SourceInterval::Off).await;
     one.change(SourceChange { enabled: Some(false), ..SourceChange::default() }).await;
     assert_eq!(one.ask(task, at(10)).await, "gone: the source is disabled");
     one.change(SourceChange { enabled: Some(true), ..SourceChange::default() }).await;
     assert_eq!(one.enqueue(&[0], at(11)).await, "enqueued");
     one.settle(task, skipped(), at(12)).await;
-    assert_eq!(one.told(0).await, "waiting");
+    assert_eq!(one.state(0).await, "waiting");
     let new = one.task(0, at(12)).await;
     assert_ne!(new, task);
     assert_eq!(one.begin(new, at(12)).await, "begun");
 }
 
 /// B54, B58, B74: whoever was told died before it could settle, and the source was enabled again.
-pub(crate) async fn a_no_op_that_was_never_settled_does_not_strand_its_item(backend: Backend) {
-    let (one, task) = Follower::enqueued(&backend, SourceInterval::Off).await;
+pub(crate) async fn a_no_op_that_was_never_settled_does_not_strand_its_item(backend: &dyn Backend) {
+    let (one, task) = Follower::enqueued(backend, SourceInterval::Off).await;
     one.change(SourceChange { enabled: Some(false), ..SourceChange::default() }).await;
     assert_eq!(one.ask(task, at(10)).await, "gone: the source is disabled");
     one.change(SourceChange { enabled: Some(true), ..SourceChange::default() }).await;
@@ -230,8 +230,8 @@ pub(crate) async fn a_no_op_that_was_never_settled_does_not_strand_its_item(back
 }
 
 /// B54
-pub(crate) async fn an_item_is_scraped_by_its_latest_task_only(backend: Backend) {
-    let (one, old) = Follower::enqueued(&backend, SourceInterval::Off).await;
+pub(crate) async fn an_item_is_scraped_by_its_latest_task_only(backend: &dyn Backend) {
+    let (one, old) = Follower::enqueued(backend, SourceInterval::Off).await;
     one.change(SourceChange { enabled: Some(false), ..SourceChange::default() }).await;
     assert_eq!(one.ask(old, at(10)).await, "gone: the source is disabled");
     one.change(SourceChange { enabled: Some(true), ..SourceChange::default() }).await;
@@ -244,18 +244,18 @@ pub(crate) async fn an_item_is_scraped_by_its_latest_task_only(backend: Backend)
         one.settle(task, if started == "begun" { done() } else { skipped() }, at(12)).await;
     }
     assert_eq!(begun, 1, "one wish, one request");
-    assert_eq!(one.told(0).await, "done");
+    assert_eq!(one.state(0).await, "done");
 }
 
 /// B74: each of those who may not say so any more, or never might.
-pub(crate) async fn a_start_that_is_not_ours_is_fenced(backend: Backend) {
-    let (one, task) = Follower::enqueued(&backend, SourceInterval::Off).await;
-    let other = Process::start(&backend, "other", at(0)).await;
+pub(crate) async fn a_start_that_is_not_ours_is_fenced(backend: &dyn Backend) {
+    let (one, task) = Follower::enqueued(backend, SourceInterval::Off).await;
+    let other = Process::start(backend, "other", at(0)).await;
     let elsewhere = other.taken("b.example", at(0)).await.hold;
     for step in [StartStep::Ask, StartStep::Begin] {
         let start = one.wants(task, step);
         let ask = async |process: &Process, start| {
-            told_started(&process.store.start_scrape(process.holder, start, at(10)).await.unwrap())
+            describe_started(&process.store.start_scrape(process.holder, start, at(10)).await.unwrap())
         };
         assert_eq!(ask(&other, start).await, "fenced", "another's hold");
         let hold = Hold { epoch: one.hold.epoch - 1, ..one.hold };
@@ -266,7 +266,7 @@ pub(crate) async fn a_start_that_is_not_ours_is_fenced(backend: Backend) {
     let plain = one.one.job_of("plain", &["https://a.example/plain"], at(0)).await;
     let lane = one.one.claim_one(plain, at(1)).await;
     assert_eq!(one.begin(lane.tasks[0].id, at(10)).await, "fenced", "it scrapes no item");
-    assert_eq!((one.told(0).await, one.logs(0).await), ("waiting".to_owned(), String::new()));
+    assert_eq!((one.state(0).await, one.logs(0).await), ("waiting".to_owned(), String::new()));
 
     one.one.release(one.hold, b"pace", Parting::HandOver, at(11)).await;
     assert_eq!(one.begin(task, at(12)).await, "fenced", "it let go");
@@ -274,48 +274,48 @@ pub(crate) async fn a_start_that_is_not_ours_is_fenced(backend: Backend) {
     assert_eq!(one.begin(task, at(12)).await, "fenced", "it was taken");
     let start = Start { hold, ..one.wants(task, StartStep::Begin) };
     let started = other.store.start_scrape(other.holder, start, at(12)).await.unwrap();
-    assert_eq!(told_started(&started), "begun");
+    assert_eq!(describe_started(&started), "begun");
 }
 
 /// B74
-pub(crate) async fn a_task_that_ended_starts_no_more(backend: Backend) {
-    let (one, task) = Follower::enqueued(&backend, SourceInterval::Off).await;
+pub(crate) async fn a_task_that_ended_starts_no_more(backend: &dyn Backend) {
+    let (one, task) = Follower::enqueued(backend, SourceInterval::Off).await;
     one.begun(task, at(10)).await;
     one.settle(task, done(), at(11)).await;
     assert_eq!(one.ask(task, at(12)).await, "fenced");
     assert_eq!(one.begin(task, at(12)).await, "fenced");
     assert_eq!(
-        (one.told(0).await, one.logs(0).await),
+        (one.state(0).await, one.logs(0).await),
         ("done".to_owned(), "10 ok at 11 200 10 bytes".to_owned())
     );
 }
 
 /// B51: what was not sent is not charged.
-pub(crate) async fn a_scrape_called_off_leaves_no_row(backend: Backend) {
-    let one = Follower::start(&backend, every(60_000), 2).await;
+pub(crate) async fn a_scrape_called_off_leaves_no_row(backend: &dyn Backend) {
+    let one = Follower::start(backend, every(60_000), 2).await;
     one.enqueue(&[0, 1], at(0)).await;
     let (first, second) = (one.task(0, at(0)).await, one.task(1, at(0)).await);
     let log = one.begun(first, at(10)).await;
     one.store().call_off_scrape(log).await.unwrap();
-    assert_eq!((one.told(0).await, one.logs(0).await), ("waiting".to_owned(), String::new()));
+    assert_eq!((one.state(0).await, one.logs(0).await), ("waiting".to_owned(), String::new()));
     assert_eq!(one.ready_items(at(10)).await, "0 1");
     assert_eq!(one.begin(second, at(10)).await, "begun", "as if it had never been");
     one.settle(second, done(), at(11)).await;
     let log = one.begun(first, at(70)).await;
     one.settle(first, done(), at(71)).await;
     one.store().call_off_scrape(log).await.unwrap();
-    let told = (one.told(0).await, one.logs(0).await);
+    let told = (one.state(0).await, one.logs(0).await);
     assert_eq!(told, ("done".to_owned(), "70 ok at 71 200 10 bytes".to_owned()), "what ended stays");
 }
 
 /// B44, B51: a redirect is part of the scrape it belongs to: one row, no interval in between.
-pub(crate) async fn a_redirect_goes_on_in_the_same_row(backend: Backend) {
-    let (one, task) = Follower::enqueued(&backend, every(60_000)).await;
+pub(crate) async fn a_redirect_continues_in_the_same_row(backend: &dyn Backend) {
+    let (one, task) = Follower::enqueued(backend, every(60_000)).await;
     let log = one.begun(task, at(10)).await;
     one.settle(task, moved("b.example"), at(11)).await;
-    assert_eq!((one.told(0).await, one.logs(0).await), ("running".to_owned(), "10 running".to_owned()));
+    assert_eq!((one.state(0).await, one.logs(0).await), ("running".to_owned(), "10 running".to_owned()));
 
-    let other = Process::start(&backend, "other", at(0)).await;
+    let other = Process::start(backend, "other", at(0)).await;
     let there = other.claim_one(one.job, at(12)).await;
     assert_eq!((there.domain.as_str(), there.tasks[0].id), ("b.example", task));
     let hold = hold_of(&there);
@@ -325,13 +325,13 @@ pub(crate) async fn a_redirect_goes_on_in_the_same_row(backend: Backend) {
     assert_eq!(ask(StartStep::Begin).await, Started::GoesOn(log));
     assert_eq!(one.begin(task, at(12)).await, "fenced", "it moved on");
     assert_eq!(other.settle(one.job, hold, task, done(), at(13)).await, Settled::Yes);
-    let told = (one.told(0).await, one.logs(0).await);
+    let told = (one.state(0).await, one.logs(0).await);
     assert_eq!(told, ("done".to_owned(), "10 ok at 13 200 10 bytes".to_owned()));
 }
 
 /// B44: a task whose pace is another's, but that was not sent, begins there like any other.
-pub(crate) async fn a_move_without_a_redirect_is_no_start(backend: Backend) {
-    let (one, task) = enqueued_beside_a_scrape_at_10(&backend, every(60_000)).await;
+pub(crate) async fn a_move_without_a_redirect_is_no_start(backend: &dyn Backend) {
+    let (one, task) = enqueued_beside_a_scrape_at_10(backend, every(60_000)).await;
     let step = Step::Moved { domain: domain("b.example"), at_url: None, hops: 0 };
     one.settle(task, step, at(11)).await;
     let hold = one.one.taken("b.example", at(11)).await.hold;
@@ -342,38 +342,41 @@ pub(crate) async fn a_move_without_a_redirect_is_no_start(backend: Backend) {
 }
 
 /// B51, B74: it may have been sent before its holder died, so it counts.
-pub(crate) async fn an_interrupted_scrape_is_closed_and_counts(backend: Backend) {
-    let (one, task) = Follower::enqueued(&backend, every(60_000)).await;
+pub(crate) async fn an_interrupted_scrape_is_closed_and_counts(backend: &dyn Backend) {
+    let (one, task) = Follower::enqueued(backend, every(60_000)).await;
     one.begun(task, at(10)).await;
-    let heir = inherit(&backend, one, at(20)).await;
+    let heir = inherit(backend, one, at(20)).await;
     assert_eq!(heir.task(0, at(20)).await, task);
     assert_eq!(heir.ask(task, at(20)).await, "wait 50 until 70");
-    let told = (heir.told(0).await, heir.logs(0).await);
+    let told = (heir.state(0).await, heir.logs(0).await);
     assert_eq!(told, ("waiting until 70".to_owned(), "10 interrupted at 20".to_owned()));
     assert_eq!(heir.begin(task, at(70)).await, "begun");
     heir.settle(task, done(), at(71)).await;
-    let told = (heir.told(0).await, heir.logs(0).await);
+    let told = (heir.state(0).await, heir.logs(0).await);
     assert_eq!(told, ("done".to_owned(), "10 interrupted at 20 | 70 ok at 71 200 10 bytes".to_owned()));
 }
 
 /// B74
-pub(crate) async fn a_scrape_interrupted_long_ago_begins_anew_at_once(backend: Backend) {
-    let (one, task) = Follower::enqueued(&backend, every(5_000)).await;
+pub(crate) async fn a_scrape_interrupted_long_ago_begins_anew_at_once(backend: &dyn Backend) {
+    let (one, task) = Follower::enqueued(backend, every(5_000)).await;
     one.begun(task, at(10)).await;
-    let heir = inherit(&backend, one, at(20)).await;
+    let heir = inherit(backend, one, at(20)).await;
     assert_eq!(heir.begin(task, at(20)).await, "begun");
-    let told = (heir.told(0).await, heir.logs(0).await);
+    let told = (heir.state(0).await, heir.logs(0).await);
     assert_eq!(told, ("running".to_owned(), "10 interrupted at 20 | 20 running".to_owned()));
 }
 
 /// A task as if it had been enqueued directly: another item of its source was scraped at 10.
-async fn enqueued_beside_a_scrape_at_10(backend: &Backend, interval: SourceInterval) -> (Follower, TaskId) {
+async fn enqueued_beside_a_scrape_at_10(
+    backend: &dyn Backend,
+    interval: SourceInterval,
+) -> (Follower, TaskId) {
     let (one, task) = Follower::enqueued(backend, interval).await;
     one.scrape(1, at(10)).await;
     (one, task)
 }
 
-async fn is_a_no_op(backend: &Backend, change: SourceChange, why: &str) {
+async fn is_a_no_op(backend: &dyn Backend, change: SourceChange, why: &str) {
     let one = Follower::start(backend, every(60_000), 3).await;
     one.enqueue(&[0], at(0)).await;
     one.scrape(2, at(5)).await;
@@ -381,8 +384,8 @@ async fn is_a_no_op(backend: &Backend, change: SourceChange, why: &str) {
     one.change(change).await;
     let (now, tasks) = (at(65), [one.task(0, at(65)).await, one.task(1, at(65)).await]);
     for (nth, (task, step)) in std::iter::zip(tasks, [StartStep::Ask, StartStep::Begin]).enumerate() {
-        assert_eq!(told_started(&one.try_start(one.wants(task, step), now).await), why);
-        assert_eq!((one.told(nth).await, one.logs(nth).await), ("none".to_owned(), String::new()));
+        assert_eq!(describe_started(&one.try_start(one.wants(task, step), now).await), why);
+        assert_eq!((one.state(nth).await, one.logs(nth).await), ("none".to_owned(), String::new()));
         one.settle(task, skipped(), now).await;
         let item = one.item(nth).await;
         assert_eq!((item.state, item.error), (ItemState::None, None), "as if it had never been enqueued");
@@ -395,7 +398,7 @@ async fn is_a_no_op(backend: &Backend, change: SourceChange, why: &str) {
 }
 
 /// The process dies, and another goes on with its work.
-async fn inherit(backend: &Backend, dead: Follower, now: Timestamp) -> Follower {
+async fn inherit(backend: &dyn Backend, dead: Follower, now: Timestamp) -> Follower {
     let Follower { one, source, items, job, .. } = dead;
     backend.kill(one, now).await;
     let one = Process::start(backend, "heir", now).await;

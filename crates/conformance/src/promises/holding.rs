@@ -5,8 +5,8 @@ use comity_store::domains::{LeftBehind, Parting, Take};
 use crate::backend::Backend;
 use crate::process::{Process, at, domain, ms};
 
-pub(crate) async fn a_new_domain_is_new_and_each_taking_has_a_later_epoch(backend: Backend) {
-    let one = Process::start(&backend, "one", at(0)).await;
+pub(crate) async fn a_new_domain_is_new_and_each_taking_has_a_later_epoch(backend: &dyn Backend) {
+    let one = Process::start(backend, "one", at(0)).await;
     let first = one.taken("a.example", at(0)).await;
     assert_eq!((&first.left, first.domain.as_str()), (&LeftBehind::New, "a.example"));
     assert_eq!(one.take("a.example", at(0)).await, Take::Ours);
@@ -22,8 +22,8 @@ pub(crate) async fn a_new_domain_is_new_and_each_taking_has_a_later_epoch(backen
 }
 
 /// B37
-pub(crate) async fn a_pace_comes_back_byte_for_byte(backend: Backend) {
-    let (one, other) = (start(&backend, "one").await, start(&backend, "other").await);
+pub(crate) async fn a_pace_comes_back_byte_for_byte(backend: &dyn Backend) {
+    let (one, other) = (start(backend, "one").await, start(backend, "other").await);
     let every_byte: Vec<u8> = (0..=255).collect();
     for pace in [&every_byte[..], b"", b"\0", "schön".as_bytes()] {
         let hold = one.taken("a.example", at(0)).await.hold;
@@ -38,8 +38,8 @@ pub(crate) async fn a_pace_comes_back_byte_for_byte(backend: Backend) {
 }
 
 /// B9
-pub(crate) async fn a_wish_reaches_the_holder(backend: Backend) {
-    let (holder, other) = (start(&backend, "holder").await, start(&backend, "other").await);
+pub(crate) async fn a_wish_reaches_the_holder(backend: &dyn Backend) {
+    let (holder, other) = (start(backend, "holder").await, start(backend, "other").await);
     let hold = holder.taken("a.example", at(0)).await.hold;
     holder.taken("b.example", at(0)).await;
     assert_eq!(holder.wanted().await, []);
@@ -58,8 +58,8 @@ pub(crate) async fn a_wish_reaches_the_holder(backend: Backend) {
 }
 
 /// B9: whoever asks for this number often asks for the rest only when it is another.
-pub(crate) async fn the_version_moves_when_another_writes(backend: Backend) {
-    let (holder, other) = (start(&backend, "holder").await, start(&backend, "other").await);
+pub(crate) async fn the_version_moves_when_another_writes(backend: &dyn Backend) {
+    let (holder, other) = (start(backend, "holder").await, start(backend, "other").await);
     holder.taken("a.example", at(0)).await;
     let version = || async { holder.store.version().await.unwrap() };
     let mut last = version().await;
@@ -72,8 +72,8 @@ pub(crate) async fn the_version_moves_when_another_writes(backend: Backend) {
 }
 
 /// B9: a holder that yields after a few grants, or whose first question was lost, hears of it again.
-pub(crate) async fn a_wish_is_told_until_it_is_granted(backend: Backend) {
-    let (holder, other) = (start(&backend, "holder").await, start(&backend, "other").await);
+pub(crate) async fn a_wish_is_reported_until_it_is_granted(backend: &dyn Backend) {
+    let (holder, other) = (start(backend, "holder").await, start(backend, "other").await);
     let key = holder.taken("a.example", at(0)).await.hold.key;
     other.take("a.example", at(1)).await;
     for _ in 0..3 {
@@ -82,10 +82,10 @@ pub(crate) async fn a_wish_is_told_until_it_is_granted(backend: Backend) {
 }
 
 /// B9: two holders of one process, such as two gates over one store, are no less strangers.
-pub(crate) async fn a_wish_within_one_store_is_told(backend: Backend) {
-    let store = backend.open();
-    let holder = Process::with(store.clone(), "holder", at(0)).await;
-    let other = Process::with(store, "other", at(0)).await;
+pub(crate) async fn a_wish_within_one_store_is_reported(backend: &dyn Backend) {
+    let opened = backend.open().await;
+    let holder = Process::with(opened.clone(), "holder", at(0)).await;
+    let other = Process::with(opened, "other", at(0)).await;
     let key = holder.taken("a.example", at(0)).await.hold.key;
     assert_eq!(holder.wanted().await, []);
     other.take("a.example", at(1)).await;
@@ -94,8 +94,8 @@ pub(crate) async fn a_wish_within_one_store_is_told(backend: Backend) {
 }
 
 /// B37: a clean handover passes our own guesses on, whatever the one who parts is about to do.
-pub(crate) async fn what_somebody_wants_is_handed_over_even_by_one_that_stops(backend: Backend) {
-    let (stopping, other) = (start(&backend, "stopping").await, start(&backend, "other").await);
+pub(crate) async fn what_somebody_wants_is_handed_over_even_by_one_that_stops(backend: &dyn Backend) {
+    let (stopping, other) = (start(backend, "stopping").await, start(backend, "other").await);
     let hold = stopping.taken("a.example", at(0)).await.hold;
     other.take("a.example", at(1)).await;
     stopping.release(hold, b"pace", Parting::Stop, at(2)).await;
@@ -103,9 +103,9 @@ pub(crate) async fn what_somebody_wants_is_handed_over_even_by_one_that_stops(ba
 }
 
 /// B9: whoever lets go for another does not snatch it back, and no third one comes between.
-pub(crate) async fn whoever_wanted_it_comes_first(backend: Backend) {
-    let (former, other) = (start(&backend, "former").await, start(&backend, "other").await);
-    let third = start(&backend, "third").await;
+pub(crate) async fn whoever_wanted_it_comes_first(backend: &dyn Backend) {
+    let (former, other) = (start(backend, "former").await, start(backend, "other").await);
+    let third = start(backend, "third").await;
     for name in ["a.example", "b.example"] {
         let hold = former.taken(name, at(0)).await.hold;
         other.take(name, at(1)).await;
@@ -118,8 +118,8 @@ pub(crate) async fn whoever_wanted_it_comes_first(backend: Backend) {
     former.taken("b.example", at(9)).await;
 }
 
-pub(crate) async fn the_wish_of_the_dead_blocks_nobody(backend: Backend) {
-    let (holder, victim) = (start(&backend, "holder").await, start(&backend, "victim").await);
+pub(crate) async fn the_wish_of_the_dead_blocks_nobody(backend: &dyn Backend) {
+    let (holder, victim) = (start(backend, "holder").await, start(backend, "victim").await);
     let hold = holder.taken("a.example", at(0)).await.hold;
     victim.take("a.example", at(1)).await;
     backend.kill(victim, at(1)).await;
@@ -127,6 +127,6 @@ pub(crate) async fn the_wish_of_the_dead_blocks_nobody(backend: Backend) {
     holder.taken("a.example", at(2)).await;
 }
 
-async fn start(backend: &Backend, name: &str) -> Process {
+async fn start(backend: &dyn Backend, name: &str) -> Process {
     Process::start(backend, name, at(0)).await
 }
