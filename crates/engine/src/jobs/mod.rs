@@ -322,7 +322,8 @@ impl Inner {
 
 /// An archive that nothing can be written to ends the work, as a store does.
 fn unwritable(error: ArchiveError) -> StoreError {
-    StoreError::Unavailable { place: error.place.display().to_string(), what: error.cause.to_string() }
+    let (place, what) = (error.place.display().to_string(), error.cause.to_string());
+    StoreError::Unavailable { place, what, away: None }
 }
 
 /// The identity of a job's pool, for tests and logs.
