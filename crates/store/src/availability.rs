@@ -7,29 +7,33 @@ use comity_core::decision::Away;
 /// Whether a store can be used at the moment.
 #[derive(Debug, Default)]
 pub struct Availability {
-    /// How often the store went away or came back.
+    /// How often the store went away or came back: odd while it is away.
     turns: AtomicU64,
-    away: AtomicU8,
+    /// Why it went away last.
+    why: AtomicU8,
     /// It was away for long enough that people were told.
     announced: AtomicBool,
 }
 
 impl Availability {
-    /// A number that changes whenever the store goes away and when it comes back. Whoever remembers it and finds the same
-    /// number later knows that the store was available all the time, if it was then.
+    /// A number that changes whenever the store goes away and whenever it comes back.
     pub fn turns(&self) -> u64 {
         self.turns.load(Ordering::SeqCst)
     }
 
-    /// Why it cannot be used at the moment, if it cannot.
-    pub fn away(&self) -> Option<Away> {
-        Some(match self.away.load(Ordering::SeqCst) {
+    /// Why it went away last.
+    pub fn why(&self) -> Away {
+        match self.why.load(Ordering::SeqCst) {
             LOCKED => Away::Locked,
             FULL => Away::Full,
             GONE => Away::Gone,
-            UNREADABLE => Away::Unreadable,
-            _ => return None,
-        })
+            _ => Away::Unreadable,
+        }
+    }
+
+    /// Why it cannot be used at the moment, if it cannot.
+    pub fn away(&self) -> Option<Away> {
+        (self.turns() % 2 == 1).then(|| self.why())
     }
 
     /// The same, once it is more than a moment.
@@ -44,7 +48,9 @@ impl Availability {
             Away::Gone => GONE,
             Away::Unreadable => UNREADABLE,
         };
-        if self.away.swap(code, Ordering::SeqCst) == HERE {
+        self.why.store(code, Ordering::SeqCst);
+        // Only the thread that writes tells of it.
+        if self.turns() % 2 == 0 {
             self.turns.fetch_add(1, Ordering::SeqCst);
         }
     }
@@ -55,13 +61,12 @@ impl Availability {
 
     pub(crate) fn returns(&self) {
         self.announced.store(false, Ordering::SeqCst);
-        if self.away.swap(HERE, Ordering::SeqCst) != HERE {
+        if self.turns() % 2 == 1 {
             self.turns.fetch_add(1, Ordering::SeqCst);
         }
     }
 }
 
-const HERE: u8 = 0;
 const LOCKED: u8 = 1;
 const FULL: u8 = 2;
 const GONE: u8 = 3;

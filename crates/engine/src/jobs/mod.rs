@@ -216,7 +216,10 @@ impl Pool {
             let idle_for = claimer.look_at.since(inner.gate.clock().now()).min(LOOK);
             tokio::select! {
                 () = poked => {}
-                Some(parted) = parted.recv() => inner.part(&parted),
+                Some(parted) = parted.recv() => {
+                    inner.part(&parted);
+                    claimer.others_wrote();
+                }
                 () = changed.notified() => claimer.others_wrote(),
                 () = async { match &mut failure {
                     Some(failure) => drop(failure.changed().await),

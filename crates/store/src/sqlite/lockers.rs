@@ -45,7 +45,9 @@ impl Lock {
         let pid = fields.next()?.parse().ok()?;
         let file = fields.next()?.rsplit(':').next()?.parse().ok()?;
         let from = fields.next()?.parse().ok()?;
-        let to = fields.next().map_or(Some(u64::MAX), |to| if to == "EOF" { Some(u64::MAX) } else { to.parse().ok() })?;
+        let to = fields
+            .next()
+            .map_or(Some(u64::MAX), |to| if to == "EOF" { Some(u64::MAX) } else { to.parse().ok() })?;
         Some(Self { is_exclusive: kind == "WRITE", pid, file, from, to })
     }
 

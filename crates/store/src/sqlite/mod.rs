@@ -94,11 +94,7 @@ impl Sqlite {
         Self::open_as(path.as_ref(), Some(known), PATIENCE)
     }
 
-    pub(crate) fn open_as(
-        path: &Path,
-        known: Option<&Identity>,
-        patience: Span,
-    ) -> Result<Self, StoreError> {
+    pub(crate) fn open_as(path: &Path, known: Option<&Identity>, patience: Span) -> Result<Self, StoreError> {
         let place = Place::File(path.to_owned());
         let Link { connection, identity, opened } =
             patience::opened(&place, patience, || connect(path, &place, known))?;

@@ -61,7 +61,11 @@ pub(super) fn settle_in(
 }
 
 /// A connection to the store that is in use which only reads.
-pub(super) fn connect_to_read(path: &Path, place: &Place, known: &Identity) -> Result<Connection, StoreError> {
+pub(super) fn connect_to_read(
+    path: &Path,
+    place: &Place,
+    known: &Identity,
+) -> Result<Connection, StoreError> {
     let open = || -> rusqlite::Result<Connection> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(path, flags)?;

@@ -92,7 +92,11 @@ impl<'a> Wait<'a> {
             Away::Full => format!("{what}; make room and start again, nothing is lost"),
             Away::Gone | Away::Unreadable => what,
         };
-        let waited = if waited.is_zero() { String::new() } else { format!("; gave up after waiting {}", waited.about()) };
+        let waited = if waited.is_zero() {
+            String::new()
+        } else {
+            format!("; gave up after waiting {}", waited.about())
+        };
         self.place.away(away, what + &waited)
     }
 

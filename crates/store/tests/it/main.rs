@@ -5,6 +5,7 @@
 
 mod aside;
 mod asking;
+mod away;
 mod backend;
 mod claiming;
 mod counts;

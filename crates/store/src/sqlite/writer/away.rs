@@ -8,12 +8,12 @@ use rusqlite::{Connection, TransactionBehavior};
 
 use super::transaction::Failed;
 use super::{After, Memory, Piece, Run, Tx};
+use crate::StoreError;
 use crate::domains::HolderId;
 use crate::sqlite::files::{Opened, Replaced};
 use crate::sqlite::holders::Watch;
 use crate::sqlite::opening::{Link, connect};
 use crate::sqlite::patience::{A_TRY, FIRST_TRY, Wait};
-use crate::StoreError;
 
 impl Run {
     /// Does what was asked for in one transaction, and tells whoever asked. Waits for a database that is away; `is_away`
@@ -54,10 +54,13 @@ impl Run {
             if let Err(error) = wait.failed(away, error, patience) {
                 self.gave_up = true;
                 let place = in_use.place.to_string();
-                break (Vec::new(), Err(match unsure {
-                    Some(_) => StoreError::Uncertain { place, what: error.what() },
-                    None => error,
-                }));
+                break (
+                    Vec::new(),
+                    Err(match unsure {
+                        Some(_) => StoreError::Uncertain { place, what: error.what() },
+                        None => error,
+                    }),
+                );
             }
         };
         if wait.has_begun() {
