@@ -13,7 +13,7 @@ use comity::core::rule::Profile;
 use comity::event::Events;
 use comity::gate::{Gate, GateError};
 use comity::shown;
-use comity::store::{self, Identity, Store};
+use comity::store::{self, Store};
 
 use crate::args::{Format, Global};
 use crate::exit::usage;
@@ -47,39 +47,37 @@ pub(crate) fn config_from(global: &Global, given: Given, unnamed_profile: Profil
     Ok(Config::load(Sources { unnamed_profile, file, env: environment(), given })?)
 }
 
-/// The store that the configuration names.
+/// The store that the configuration names, for a command that is soon over: one that is locked is waited for for 10 seconds.
 pub(crate) fn open_store(config: &Config) -> anyhow::Result<Arc<dyn Store>> {
-    let store = store::open(config.store.as_str())?;
+    Ok(noted(store::open(config.store.as_str())?))
+}
+
+/// The same for work that takes long: a store that is away is waited for as long as `upkeep.patience` says, now and later.
+pub(crate) async fn open_store_to_work(config: &Config) -> anyhow::Result<Arc<dyn Store>> {
+    let (place, patience) = (config.store.clone(), config.upkeep.patience);
+    let opening = tokio::task::spawn_blocking(move || store::open_patiently(place.as_str(), patience));
+    Ok(noted(opening.await??))
+}
+
+fn noted(store: Arc<dyn Store>) -> Arc<dyn Store> {
     store.notes().iter().for_each(|note| tracing::warn!("{note}"));
-    Ok(store)
+    store
 }
 
-/// The same for work that takes long: what keeps the store for a while does not end it.
-pub(crate) fn open_store_to_work(config: &Config) -> anyhow::Result<Arc<dyn Store>> {
-    let store = open_store(config)?;
-    store.set_patience(config.upkeep.patience);
-    Ok(store)
-}
-
-/// Stores that this process has had open, by name: opened again, each must be the same.
+/// Stores that this process has open, by name: a configuration that is read again finds the one it had.
 #[derive(Default)]
-pub(crate) struct Stores(HashMap<String, Identity>);
+pub(crate) struct Stores(HashMap<String, Arc<dyn Store>>);
 
 impl Stores {
-    /// The store that the configuration names; one that was open before is not created again.
-    pub(crate) fn open(&mut self, config: &Config) -> anyhow::Result<Arc<dyn Store>> {
-        let store = match self.0.get(config.store.as_str()) {
-            Some(known) => store::reopen(config.store.as_str(), known)?,
-            None => open_store(config)?,
-        };
-        store.set_patience(config.upkeep.patience);
-        self.closes(config, &*store);
+    /// The store that the configuration names; one that is open is not opened again.
+    pub(crate) async fn open(&mut self, config: &Config) -> anyhow::Result<Arc<dyn Store>> {
+        if let Some(store) = self.0.get(config.store.as_str()) {
+            store.set_patience(config.upkeep.patience);
+            return Ok(store.clone());
+        }
+        let store = open_store_to_work(config).await?;
+        self.0.insert(config.store.as_str().to_owned(), store.clone());
         Ok(store)
-    }
-
-    /// It is about to be closed: now it knows best what may be lost of it.
-    pub(crate) fn closes(&mut self, config: &Config, store: &dyn Store) {
-        self.0.insert(config.store.as_str().to_owned(), store.identity());
     }
 }
 

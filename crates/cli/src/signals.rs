@@ -103,6 +103,19 @@ impl Signals {
 }
 
 impl Signals {
+    /// Waits until a stop is asked for.
+    pub(crate) async fn until_stop(&mut self) {
+        while self.next().await != Asked::Stop {}
+    }
+
+    /// Does what may have to wait for a store that is away; whoever does not want to wait ends it at once.
+    pub(crate) async fn unless_stopped<T>(&mut self, doing: impl Future<Output = T>) -> T {
+        tokio::select! {
+            done = doing => done,
+            () = self.until_stop() => crate::exit::at_once(),
+        }
+    }
+
     /// Whether a stop was asked for since this was made or asked for the last time.
     pub(crate) async fn is_stop_asked(&mut self) -> bool {
         tokio::select! {

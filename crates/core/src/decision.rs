@@ -62,6 +62,8 @@ pub enum Origin {
     Operator,
     /// Others come first: callers in line, or another process.
     Line,
+    /// Nothing may be sent while the store is away.
+    Store,
 }
 
 /// A limit on the next start.
@@ -117,6 +119,21 @@ pub enum Limit {
     },
     /// Another process takes the domain over.
     ChangingHands,
+    /// The store is away: what is fetched now could not be saved.
+    StoreAway(Away),
+}
+
+/// Why a store cannot be used at the moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Away {
+    /// Another program keeps it locked.
+    Locked,
+    /// Its disk is full.
+    Full,
+    /// Its file was deleted, moved or replaced, or its volume is not mounted.
+    Gone,
+    /// It cannot be read or written.
+    Unreadable,
 }
 
 /// A delay counted from a start.
@@ -242,6 +259,7 @@ impl Limit {
             Self::LearnedDelay(_) | Self::LearnedHold => Origin::Learned,
             Self::Paused => Origin::Operator,
             Self::Line { .. } | Self::ChangingHands => Origin::Line,
+            Self::StoreAway(_) => Origin::Store,
         }
     }
 
@@ -266,6 +284,7 @@ impl Limit {
             Self::Paused => "paused",
             Self::Line { .. } => "line",
             Self::ChangingHands => "changing_hands",
+            Self::StoreAway(_) => "store_away",
         }
     }
 }
@@ -280,7 +299,19 @@ impl Origin {
             Self::Learned => "learned",
             Self::Operator => "operator",
             Self::Line => "line",
+            Self::Store => "store",
         }
+    }
+}
+
+impl fmt::Display for Away {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Locked => "locked by another program",
+            Self::Full => "its disk is full",
+            Self::Gone => "its file is gone",
+            Self::Unreadable => "it cannot be read or written",
+        })
     }
 }
 
@@ -320,6 +351,7 @@ impl Reason {
             Limit::Paused => "paused by an operator".to_owned(),
             Limit::Line { .. } => "others come first".to_owned(),
             Limit::ChangingHands => "goes to another process".to_owned(),
+            Limit::StoreAway(away) => format!("waiting for the store: {away}"),
         }
     }
 }
@@ -384,6 +416,7 @@ impl fmt::Display for Reason {
                 write!(f, "{ahead} {callers} in line before; about {left} left")
             }
             Limit::ChangingHands => write!(f, "another process is taking the domain over; about {left} left"),
+            Limit::StoreAway(away) => write!(f, "waiting for the store: {away}"),
         }
     }
 }

@@ -59,7 +59,7 @@ pub struct Work {
 pub struct HeldBack {
     /// Which.
     pub domain: String,
-    /// Where the limit came from: server, robots, rule, learned, operator, line.
+    /// Where the limit came from: server, robots, rule, learned, operator, line, store.
     pub origin: String,
     /// What it is, in a few words.
     pub why: String,
@@ -74,7 +74,8 @@ pub struct HeldBack {
 
 impl HeldBack {
     pub(crate) fn new(domain: &Domain, in_line: usize, reason: &Reason) -> Self {
-        let unknown = reason.until == Timestamp::MAX || matches!(reason.limit, Limit::InFlight { .. });
+        let is_open = matches!(reason.limit, Limit::InFlight { .. } | Limit::StoreAway(_));
+        let unknown = reason.until == Timestamp::MAX || is_open;
         let until = Some(reason.until).filter(|_| !unknown);
         Self {
             domain: domain.to_string(),

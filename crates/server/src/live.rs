@@ -1,5 +1,4 @@
-//! What requests are answered with: a gate on a store, and how one begins. Which one is in force, and what happens when
-//! its store goes away, is `current`.
+//! What requests are answered with: a gate on a store, and how one begins. Which one is in force is `current`.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,7 +9,7 @@ use comity::config::{Config, RobotsPolicy, exposed};
 use comity::core::domain::Domain;
 use comity::event::Events;
 use comity::gate::Gate;
-use comity::store::{self, Identity, Store, StoreError};
+use comity::store::{self, Store, StoreError};
 
 use crate::auth::{self, Door};
 use crate::permit::Mint;
@@ -87,25 +86,12 @@ impl Beginning {
     }
 }
 
-/// Opens the store, which is created when it is not there.
+/// Opens the store, which is created when it is not there. That may take as long as another program keeps it locked: not on
+/// a thread that answers requests.
 async fn open_store(config: &Config) -> Result<Arc<dyn Store>, StoreError> {
-    opened(config, store::open).await
-}
-
-/// Opens the store again that was in use before, and no other.
-pub(crate) async fn reopen_store(config: &Config, identity: &Identity) -> Result<Arc<dyn Store>, StoreError> {
-    let identity = identity.clone();
-    opened(config, move |place| store::reopen(place, &identity)).await
-}
-
-/// Opening may take as long as another program keeps the store locked: not on a thread that answers requests.
-async fn opened(
-    config: &Config,
-    open: impl FnOnce(&str) -> Result<Arc<dyn Store>, StoreError> + Send + 'static,
-) -> Result<Arc<dyn Store>, StoreError> {
-    let place = config.store.clone();
-    let opened = tokio::task::spawn_blocking(move || open(place.as_str())).await;
-    let store = opened.unwrap_or(Err(StoreError::Closed))?;
+    let (place, patience) = (config.store.clone(), config.upkeep.patience);
+    let opening = move || store::open_patiently(place.as_str(), patience);
+    let store = tokio::task::spawn_blocking(opening).await.unwrap_or(Err(StoreError::Closed))?;
     store.notes().iter().for_each(|note| tracing::warn!("{note}"));
     Ok(store)
 }

@@ -55,7 +55,7 @@ pub struct Running {
     listen: SocketAddr,
     open: bool,
     accepting: JoinHandle<()>,
-    watching: JoinHandle<()>,
+    watching: JoinHandle<StoreError>,
 }
 
 /// Why there is no service.
@@ -214,6 +214,11 @@ impl Running {
         }
         config.serve.listen = self.address;
         self.service.0.current.reload(Arc::new(config)).await
+    }
+
+    /// Waits until the store is given up: it was away for longer than `upkeep.patience`, or is damaged.
+    pub async fn until_failed(&mut self) -> StoreError {
+        (&mut self.watching).await.unwrap_or(StoreError::Closed)
     }
 
     /// Answers whoever waits, finishes what is under way, keeps what was learnt and gives all domains back.

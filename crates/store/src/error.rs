@@ -1,5 +1,7 @@
 //! What can go wrong with a store, answering "should the caller try again?".
 
+use comity_core::decision::Away;
+
 /// Why a store did not do what it was asked to.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {
@@ -18,6 +20,8 @@ pub enum StoreError {
         place: String,
         /// What is wrong and what to do about it.
         what: String,
+        /// What may pass without anybody changing the store; nothing for what stays wrong.
+        away: Option<Away>,
     },
     /// The database works, but not with what was asked: a row it needs cannot be read, or a value cannot be stored. Nothing
     /// of it was done, others are not affected, and trying again does not help.
@@ -65,4 +69,28 @@ pub enum StoreError {
     /// The store's thread ended.
     #[error("the store is closed")]
     Closed,
+}
+
+impl StoreError {
+    /// Why the store cannot be used at the moment, where that may pass.
+    pub fn away(&self) -> Option<Away> {
+        match self {
+            Self::Unavailable { away, .. } => *away,
+            _ => None,
+        }
+    }
+
+    /// What is wrong, without which database it is.
+    pub(crate) fn what(&self) -> String {
+        let place = match self {
+            Self::Unavailable { place, .. }
+            | Self::Rejected { place, .. }
+            | Self::Uncertain { place, .. }
+            | Self::Another { place }
+            | Self::Newer { place, .. } => place,
+            Self::Unsupported { .. } | Self::Lost | Self::Closed => return self.to_string(),
+        };
+        let all = self.to_string();
+        all.strip_prefix(place).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(&all).to_owned()
+    }
 }

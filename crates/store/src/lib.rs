@@ -21,6 +21,12 @@
 //! A **source** is followed; what it leads to are **items**. A scrape of an item is a task of the scrape job, and its
 //! row in the scrape log is committed with the check that it may start.
 //!
+//! # A store that is away
+//! While a store is locked, full, gone or unreadable, whoever asked it for something waits: for as long as
+//! [`Store::set_patience`] says, and then hears that it is unavailable. One whose file was moved, or deleted and put back,
+//! is opened again; one that is missing is never created. [`Store::availability`] tells who must not send meanwhile.
+//! When it comes back and something is missing of what this process wrote, its holders are lost.
+//!
 //! # Which store it is
 //! A store has an identity, made at random with it. Whoever opens one again that was in use a moment ago names the
 //! identity ([`reopen`]): nothing is created then, and another store in its place is an error.
@@ -28,6 +34,7 @@
 //! Modules in reading order: [`error`], [`machine`], [`mod@time`], [`domains`], [`permits`], [`jobs`], [`tasks`], [`robots`], [`sources`], [`items`],
 //! [`secrets`], [`counts`], [`wiki`], [`status`]; [`sqlite`].
 
+mod availability;
 pub mod counts;
 pub mod domains;
 pub mod error;
@@ -51,6 +58,7 @@ use std::sync::Arc;
 
 use comity_core::time::Span;
 
+pub use availability::Availability;
 pub use error::StoreError;
 pub use identity::Identity;
 
@@ -84,28 +92,36 @@ pub trait Store:
     /// What was noticed as it was opened and people should know.
     fn notes(&self) -> Vec<String>;
 
-    /// For how long a database that another program keeps locked, or that has no room, is waited for before whoever
-    /// asked hears that it is unavailable; 10 seconds unless said otherwise.
+    /// For how long a store that is locked, full, gone or unreadable is waited for before whoever asked hears that it is
+    /// unavailable; 10 seconds unless said otherwise.
     fn set_patience(&self, patience: Span);
+
+    /// Whether it can be used at the moment.
+    fn availability(&self) -> Arc<Availability>;
 }
 
-/// Opens the store at `url`: `sqlite:PATH` or `memory:`. One that is not there is created.
+/// Opens the store at `url`: `sqlite:PATH` or `memory:`. One that is not there is created, one that is locked is waited for
+/// for 10 seconds.
 pub fn open(url: &str) -> Result<Arc<dyn Store>, StoreError> {
-    open_as(url, None)
+    open_as(url, None, sqlite::PATIENCE)
+}
+
+/// The same for long work: the store is waited for so long, now and later.
+pub fn open_patiently(url: &str, patience: Span) -> Result<Arc<dyn Store>, StoreError> {
+    open_as(url, None, patience)
 }
 
 /// Opens a store again that was in use before. It is never created: one that is missing is
 /// [`StoreError::Unavailable`], another one in its place [`StoreError::Another`]. A store in memory is gone when it is
 /// closed, so there is never one to open again.
 pub fn reopen(url: &str, identity: &Identity) -> Result<Arc<dyn Store>, StoreError> {
-    open_as(url, Some(identity))
+    open_as(url, Some(identity), sqlite::PATIENCE)
 }
 
-fn open_as(url: &str, known: Option<&Identity>) -> Result<Arc<dyn Store>, StoreError> {
+fn open_as(url: &str, known: Option<&Identity>, patience: Span) -> Result<Arc<dyn Store>, StoreError> {
     match (url.split_once(':'), known) {
-        (Some(("sqlite", path)), None) if !path.is_empty() => Ok(Arc::new(sqlite::Sqlite::open(path)?)),
-        (Some(("sqlite", path)), Some(known)) if !path.is_empty() => {
-            Ok(Arc::new(sqlite::Sqlite::reopen(path, known)?))
+        (Some(("sqlite", path)), known) if !path.is_empty() => {
+            Ok(Arc::new(sqlite::Sqlite::open_as(path.as_ref(), known, patience)?))
         }
         (Some(("memory", "")), None) => Ok(Arc::new(sqlite::Sqlite::in_memory()?)),
         (Some(("memory", "")), Some(_)) => Err(StoreError::Another { place: "memory".to_owned() }),

@@ -30,7 +30,7 @@ use crate::{exit, output, setup};
 pub(crate) async fn run(global: &Global, fetch: Fetch) -> anyhow::Result<u8> {
     let config = setup::config(global, given(&fetch, None))?;
     output::log(&config.log, global);
-    let store = setup::open_store_to_work(&config)?;
+    let store = setup::open_store_to_work(&config).await?;
     let known = match &fetch.job {
         Some(name) => store.find_job(name.clone()).await?,
         None => None,
@@ -217,6 +217,7 @@ impl Watched for Fetching<'_> {
     fn stop(&mut self) -> String {
         let count = self.run.pool.in_flight();
         self.run.pool.stop();
+        self.run.gate.hurry();
         let what = if count == 1 { "request is" } else { "requests are" };
         format!("stopping: {count} {what} finished first")
     }

@@ -23,7 +23,7 @@ pub(crate) async fn run(global: &Global, scrape: Scrape) -> anyhow::Result<u8> {
     let mut signals = Signals::new()?;
     let config = config(global, &scrape.keep)?;
     output::log(&config.log, global);
-    let session = Session::begin(config, "scrape").await?;
+    let session = signals.unless_stopped(Session::begin(config, "scrape")).await?;
     let by_hand = enqueue(&session, &scrape).await?;
     let mut counts = Counts::default();
     by_hand.results.iter().for_each(|(_, result)| counts.count(result));

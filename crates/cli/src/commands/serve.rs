@@ -20,9 +20,18 @@ pub(crate) async fn run(global: &Global, serve: Serve) -> anyhow::Result<u8> {
     let mut signals = Signals::new()?.with_reload()?;
     let insecure = if serve.insecure { Insecure::Accepted } else { Insecure::Refused };
     let store = config.store.to_string();
-    let running = Service::start(config, insecure).await?;
+    let mut running = signals.unless_stopped(Service::start(config, insecure)).await?;
     tell(global, &running, &store);
-    while signals.next().await == Asked::Reload {
+    loop {
+        tokio::select! {
+            asked = signals.next() => if asked == Asked::Stop {
+                break;
+            },
+            error = running.until_failed() => {
+                tracing::error!(%error, "stopping: the store does not work");
+                return Err(error.into());
+            }
+        }
         match setup::config(global, given()) {
             Ok(config) => match running.reload(config).await {
                 Ok(()) => tracing::info!("the configuration was read again"),

@@ -50,7 +50,7 @@ pub(crate) fn config(global: &Global, keep: &Keep) -> anyhow::Result<Config> {
 
 impl Session {
     pub(crate) async fn begin(config: Config, name: &str) -> anyhow::Result<Self> {
-        let store = setup::open_store_to_work(&config)?;
+        let store = setup::open_store_to_work(&config).await?;
         Self::on(store, config, name).await
     }
 
@@ -152,6 +152,7 @@ impl<B: Fn() -> Beside> Watched for Scraping<'_, B> {
         let count = pipeline.pool().in_flight();
         pipeline.stop();
         pipeline.pool().stop();
+        self.session.gate.hurry();
         let what = if count == 1 { "scrape" } else { "scrapes" };
         format!("stopping: {count} {what} and requests for sources under way are finished first")
     }

@@ -1,14 +1,15 @@
 //! How far a job is, looked up in its store as often as that is worth it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use comity::core::task::JobId;
 use comity::core::time::{Span, Timestamp};
 use comity::gate::Gate;
 use comity::status::{Status, Work};
-use comity::store::Store;
 use comity::store::jobs::Counts;
 use comity::store::status::Backlog;
+use comity::store::{Reply, Store};
 
 use super::forecast::{Counted, Forecast, Rate};
 
@@ -70,7 +71,7 @@ impl JobView {
     pub(crate) async fn status(&mut self, title: &str, beside: Beside) -> (Status, Timestamp) {
         let now = self.gate.clock().now();
         if now.since(self.counted_at) >= COUNT
-            && let Ok(Some(job)) = self.store.find_job(self.name.clone()).await
+            && let Some(Some(job)) = self.ask(self.store.find_job(self.name.clone())).await
         {
             (self.counts, self.counted_at) = (job.counts, now);
         }
@@ -102,6 +103,14 @@ impl JobView {
         (self.status.clone(), now)
     }
 
+    /// Asks the store; one that is away is not waited for, since somebody watches.
+    async fn ask<T>(&self, reply: Reply<'_, T>) -> Option<T> {
+        if self.gate.store_away().is_some() {
+            return None;
+        }
+        tokio::time::timeout(BRIEFLY, reply).await.ok()?.ok()
+    }
+
     /// When the rest will be done.
     async fn reckon(&mut self, rate: Option<f64>, now: Timestamp) {
         if now.since(self.reckoned_at) < RECKON {
@@ -109,7 +118,7 @@ impl JobView {
         }
         self.reckoned_at = now;
         // One lane more than is looked at tells whether there are more.
-        if let Ok(backlog) = self.store.backlog(self.job, LANES + 1, TASKS).await {
+        if let Some(backlog) = self.ask(self.store.backlog(self.job, LANES + 1, TASKS)).await {
             self.backlog = backlog;
             self.gate.set_backlog(self.backlog.clone());
         }
@@ -135,3 +144,5 @@ const TASKS: u32 = 1_000;
 const SHOWN: usize = 20;
 /// A look takes no more than this part of the time.
 const LOOK_SHARE: u64 = 50;
+/// Whoever watches does not wait longer for the store than this.
+const BRIEFLY: Duration = Duration::from_millis(500);

@@ -21,6 +21,7 @@ mod site;
 mod terminal;
 mod wire;
 
+mod away;
 mod basics;
 mod clock_steps;
 mod config;

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::comity::{Done, World, list};
-use crate::log::{assert_spaced, counts, told, wait_until};
+use crate::log::{counts, told, wait_until};
 use crate::nginx::Nginx;
 
 #[track_caller]
@@ -75,35 +75,6 @@ fn locked_by_another_program() {
     assert_eq!(counts.len(), 60, "{}", told(&log));
 }
 
-/// B83: a fetch ended when another program kept the store locked for ten seconds, and had to be started again.
-#[test]
-fn a_store_that_is_locked_for_a_while_pauses_a_fetch() {
-    let (world, nginx) = (World::new(), Nginx::start(""));
-    let input = world.write("list", &list(&nginx.url(), "p", 60));
-    let input = input.to_str().unwrap();
-    let mut fetch = world.start(&[
-        "fetch", "--input", input, "--job", "one", "--delay", "300ms", "--robots", "ignore", "--format",
-        "none",
-    ]);
-    nginx.wait_for(3);
-    let lock = world.sql();
-    lock.execute_batch("BEGIN IMMEDIATE").unwrap();
-    // Longer than it may send without the store, and longer than anybody waited before.
-    std::thread::sleep(Duration::from_secs(12));
-    let sent = nginx.log().len();
-    std::thread::sleep(Duration::from_secs(4));
-    assert_eq!(nginx.log().len(), sent, "nothing is sent meanwhile:\n{}", told(&nginx.log()));
-    assert!(!fetch.is_over(), "{}", fetch.said());
-    lock.execute_batch("ROLLBACK").unwrap();
-    let done = fetch.wait().expect(0);
-    let notice = "locked by another program; waiting up to 10m for it, and nothing is sent meanwhile";
-    assert_eq!(done.stderr.matches(notice).count(), 1, "{}", done.stderr);
-    let log = nginx.log();
-    assert_spaced(&log, 300);
-    assert_eq!(counts(&log).len(), 60, "{}", told(&log));
-    assert!(log.len() <= 61, "fetched again:\n{}", told(&log));
-}
-
 /// B74
 #[test]
 fn full_at_the_start() {
@@ -111,8 +82,9 @@ fn full_at_the_start() {
     mount.fill();
     let store = mount.path.join("comity.db");
     let url = format!("sqlite:{}", store.display());
-    let done = world.run(&["fetch", "http://127.0.0.1:9/", "--store", &url, "--format", "none"]);
-    assert_told(done, &store, "full");
+    let mut fetch = world.command(&["fetch", "http://127.0.0.1:9/", "--store", &url, "--format", "none"]);
+    fetch.env("COMITY_UPKEEP_PATIENCE", "1s");
+    assert_told(world.begin(fetch).wait(), &store, "full");
     mount.free();
     world.run(&["jobs", "list", "--store", &url]).expect(0).shows("no jobs yet");
 }
@@ -305,7 +277,7 @@ fn written_by_a_newer_version() {
 fn deleted_while_it_is_used() {
     let (world, nginx) = (World::new(), Nginx::start(""));
     let input = world.write("list", &list(&nginx.url(), "p", 1_000));
-    let fetch = world.start(&[
+    let mut fetch = world.command(&[
         "fetch",
         "--input",
         input.to_str().unwrap(),
@@ -316,6 +288,8 @@ fn deleted_while_it_is_used() {
         "--format",
         "none",
     ]);
+    fetch.env("COMITY_UPKEEP_PATIENCE", "3s");
+    let fetch = world.begin(fetch);
     nginx.wait_for(3);
     for name in ["comity.db", "comity.db-wal", "comity.db-shm"] {
         std::fs::remove_file(world.path(name)).unwrap();

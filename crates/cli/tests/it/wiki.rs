@@ -356,7 +356,7 @@ fn full() -> MediaWiki {
 }
 
 /// A wiki with this many revisions, on pages of ten each.
-fn many(revisions: usize) -> MediaWiki {
+pub(crate) fn many(revisions: usize) -> MediaWiki {
     let wiki = MediaWiki::start();
     let pages: String = (0..revisions / 10)
         .map(|page| {
@@ -385,7 +385,7 @@ fn many(revisions: usize) -> MediaWiki {
 }
 
 /// nginx before a wiki, which logs when requests came.
-fn in_front_of(wiki: &MediaWiki, limit: &str) -> Nginx {
+pub(crate) fn in_front_of(wiki: &MediaWiki, limit: &str) -> Nginx {
     in_front_of_with(wiki, limit, "")
 }
 

@@ -105,9 +105,10 @@ impl Gate {
         intent: Intent,
     ) -> Result<(Option<Reason>, Option<Timestamp>), GateError> {
         let (rule, domain) = self.rule_and_domain(host);
-        let here = |state: &State, terms: Terms<'_>, now: Timestamp| match now >= state.valid_until {
-            true => Some(state::changing_hands(now)),
-            false => state.dispatch.peek(&domain, terms, intent, now),
+        let here = |state: &State, terms: Terms<'_>, now: Timestamp| {
+            let lapsed = || (now >= state.valid_until).then(|| state::changing_hands(now));
+            let elsewhere = self.0.store_away(state, now).or_else(lapsed);
+            elsewhere.or_else(|| state.dispatch.peek(&domain, terms, intent, now))
         };
         let elsewhere = |pace: &Seen, terms: Terms<'_>, now: Timestamp| pace.peek(terms, intent, now);
         let unknown = |terms: Terms<'_>, now: Timestamp| Pace::default().peek(terms, intent, now);
@@ -131,7 +132,9 @@ impl Gate {
         let here = |state: &State, terms: Terms<'_>, now: Timestamp| {
             let paces = state.dispatch.paces();
             let pace = paces.find(&domain).and_then(|id| paces.pace(id));
-            pace.map_or_else(|| unknown(terms, now), |pace| pace.explain(terms, intent, now))
+            let constraints =
+                pace.map_or_else(|| unknown(terms, now), |pace| pace.explain(terms, intent, now));
+            self.0.store_away(state, now).into_iter().chain(constraints).collect()
         };
         let elsewhere = |pace: &Seen, terms: Terms<'_>, now: Timestamp| pace.explain(terms, intent, now);
         self.look_wherever(host, rule, &domain, here, elsewhere, unknown).await
@@ -209,8 +212,10 @@ impl Gate {
         let (work, backlog) = lock(&self.0.work).clone();
         let state = self.lock();
         let now = self.now();
+        let away = self.0.store_away(&state, now);
         let (counted, worst, more) = self.walk(&state, now, limit, |terms, pace, in_line| {
-            let reason = (in_line > 0).then(|| pace.peek(terms, Intent::Fetch, now)).flatten()?;
+            let holds = || away.or_else(|| pace.peek(terms, Intent::Fetch, now));
+            let reason = (in_line > 0).then(holds).flatten()?;
             // Nobody knows when an answer comes; what follows it is the spacing.
             let on_the_wire = matches!(reason.limit, Limit::InFlight { .. });
             let weight = if on_the_wire { pace.spacing(terms) } else { reason.weight() };

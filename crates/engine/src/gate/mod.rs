@@ -31,7 +31,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use std::task::{Context, Poll};
 
-use comity_core::decision::Decision;
+use comity_core::decision::{Decision, Reason};
 use comity_core::domain::Domain;
 use comity_core::intent::Intent;
 use comity_core::line::{Lane, Owner, Place};
@@ -216,8 +216,8 @@ impl Gate {
         let (rule, domain) = self.rule_and_domain(host);
         let mut state = self.lock_held(&domain, host).await?;
         let now = self.now();
-        if now >= state.valid_until {
-            let reason = state::changing_hands(now);
+        let lapsed = || (now >= state.valid_until).then(|| state::changing_hands(now));
+        if let Some(reason) = self.0.store_away(&state, now).or_else(lapsed) {
             return Ok((Decision::Wait { until: reason.until, reason }, None));
         }
         let crawl_delay = state.crawl_delay(host);
@@ -450,6 +450,13 @@ impl Gate {
 impl Inner {
     fn lock(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
+    }
+
+    /// Why nobody goes, if the store is away, or was since our time was last renewed: what is fetched could not be saved,
+    /// and whose the domains are is not known.
+    fn store_away(&self, state: &State, now: Timestamp) -> Option<Reason> {
+        let availability = &self.tenancy.as_ref()?.availability;
+        (availability.turns() != state.confirmed).then(|| state::store_away(availability.why(), now))
     }
 
     /// Something of a domain changed: what is to be kept of it is saved, and whoever may go now goes.

@@ -128,6 +128,9 @@ impl Permit {
     pub fn depart(&mut self) -> Departure {
         let mut state = self.inner.lock();
         let now = self.inner.clock.now();
+        if let Some(reason) = self.inner.store_away(&state, now) {
+            return Departure::Wait { until: reason.until, reason };
+        }
         if !state.owns(self.id, self.serial) || now >= state.valid_until {
             // The domain is no longer ours: nothing leaves on this permit.
             let reason = state::changing_hands(now);
@@ -200,14 +203,19 @@ impl Permit {
         Recall { inner: self.inner.clone(), tenure, place, listens_at }
     }
 
-    /// Waits for its departure. False when the domain was lost or a hold began: give the permit up and ask anew.
+    /// Waits for its departure. False when the domain was lost, a hold began or the store is away: give the permit up and
+    /// ask anew.
     pub async fn departs(&mut self, patience: Span) -> bool {
         loop {
             let now = self.inner.clock.now();
             match self.depart() {
                 Departure::Go => return true,
-                // It does not come back to this permit.
-                Departure::Wait { reason, .. } if reason.limit == Limit::ChangingHands => return false,
+                // It does not come back to this permit, or nobody knows when the store does.
+                Departure::Wait { reason, .. }
+                    if matches!(reason.limit, Limit::ChangingHands | Limit::StoreAway(_)) =>
+                {
+                    return false;
+                }
                 Departure::Wait { until, .. } if until.since(now) <= patience => {
                     self.inner.clock.sleep_until(until).await;
                 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 
-use comity_core::decision::{Limit, Reason};
+use comity_core::decision::{Away, Limit, Reason};
 use comity_core::dispatch::{Dispatch, Next};
 use comity_core::domain::Domain;
 use comity_core::line::{Owner, Place, Waiter as InLine};
@@ -109,6 +109,8 @@ pub(super) struct State {
     pub(super) recalls: HashMap<Place, oneshot::Sender<()>>,
     /// Nobody goes from then on: the store may give our domains to others.
     pub(super) valid_until: Timestamp,
+    /// How often the store had gone away or come back when our time was last renewed. Nobody goes once it did so again.
+    pub(super) confirmed: u64,
     pub(super) tenant: bool,
     /// So many domains are held at most without those that nobody uses being let go of sooner.
     pub(super) room: usize,
@@ -168,6 +170,7 @@ impl State {
             jobs: HashMap::new(),
             recalls: HashMap::new(),
             valid_until,
+            confirmed: 0,
             tenant: valid_until != Timestamp::MAX,
             planned_at: None,
             serials: 0,
@@ -178,8 +181,8 @@ impl State {
     /// Forgets all domains; what was there before.
     pub(super) fn start_anew(&mut self, crawl_delays: HashMap<Domain, Span>, valid_until: Timestamp) -> Self {
         // Serials go on: a permit of the old life must not be taken for one of the new.
-        let (serials, life, room) = (self.serials, self.life + 1, self.room);
-        let fresh = Self { crawl_delays, serials, life, room, ..Self::new(valid_until) };
+        let (serials, life, room, confirmed) = (self.serials, self.life + 1, self.room, self.confirmed);
+        let fresh = Self { crawl_delays, serials, life, room, confirmed, ..Self::new(valid_until) };
         let lost = std::mem::replace(self, fresh);
         lost.jobs.iter().for_each(|(job, concurrency)| self.begin_job(*job, *concurrency));
         lost
@@ -327,7 +330,7 @@ pub(super) fn pump(inner: &Arc<Inner>, mut state: MutexGuard<'_, State>) {
     let mut going = Vec::new();
     let now = inner.clock.now();
     let next = loop {
-        if now >= state.valid_until {
+        if now >= state.valid_until || inner.store_away(&state, now).is_some() {
             break None;
         }
         match state.dispatch.next(now) {
@@ -414,4 +417,9 @@ pub(super) fn keep_time(gate: &Weak<Inner>, state: &Mutex<State>, condition: &Co
 pub(super) fn changing_hands(now: Timestamp) -> Reason {
     let until = now + Span::from_secs(1);
     Reason { limit: Limit::ChangingHands, until, asked_at: now }
+}
+
+/// Why nobody goes while the store is away. When it comes back is not known: it is worth asking again soon.
+pub(super) fn store_away(away: Away, now: Timestamp) -> Reason {
+    Reason { limit: Limit::StoreAway(away), until: now + Span::from_secs(1), asked_at: now }
 }

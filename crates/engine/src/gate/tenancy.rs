@@ -6,14 +6,15 @@
 
 use std::sync::{Arc, Mutex};
 
+use comity_core::decision::Reason;
 use comity_core::domain::Domain;
 use comity_core::pace::Pace;
 use comity_core::paces::DomainId;
 use comity_core::rule::RuleTable;
-use comity_core::time::Timestamp;
+use comity_core::time::{Span, Timestamp};
 use comity_core::timeline::Shift;
 use comity_store::domains::{Hold, HolderId, Parting, Released, Saved};
-use comity_store::{LEASE, Store, StoreError};
+use comity_store::{Availability, LEASE, Store, StoreError};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, RwLock, mpsc, watch};
 
@@ -61,6 +62,7 @@ pub(crate) type Parted = Vec<Hold>;
 
 pub(super) struct Tenancy {
     pub(super) store: Arc<dyn Store>,
+    pub(super) availability: Arc<Availability>,
     pub(super) name: String,
     pub(super) holder: Mutex<HolderId>,
     /// Something must be saved before a domain goes on.
@@ -92,9 +94,12 @@ impl Gate {
         store: Arc<dyn Store>,
         name: &str,
     ) -> Result<Self, StoreError> {
+        let availability = store.availability();
+        let confirmed = availability.turns();
         let (holder, now) = register(&*store, name, &clock).await?;
         let tenancy = Tenancy {
             store,
+            availability,
             name: name.to_owned(),
             holder: Mutex::new(holder),
             urgent: Arc::default(),
@@ -106,7 +111,10 @@ impl Gate {
             runtime: Handle::current(),
         };
         let gate = Self::start(rules, clock, events, Some(tenancy));
-        gate.lock().valid_until = now + LEASE.less(MARGIN);
+        {
+            let mut state = gate.lock();
+            (state.valid_until, state.confirmed) = (now + LEASE.less(MARGIN), confirmed);
+        }
         tokio::spawn(upkeep(Arc::downgrade(&gate.0)));
         Ok(gate)
     }
@@ -233,7 +241,20 @@ impl Gate {
 
     /// Whether anybody could be let go: its store works, and it is not closed.
     pub fn is_open(&self) -> bool {
-        !self.has_failed() && self.now() < self.lock().valid_until
+        let (state, now) = (self.lock(), self.now());
+        !self.has_failed() && now < state.valid_until && self.0.store_away(&state, now).is_none()
+    }
+
+    /// Why nobody is let go, while the store is away.
+    pub fn store_away(&self) -> Option<Reason> {
+        self.0.store_away(&self.lock(), self.now())
+    }
+
+    /// Somebody wants to stop: a store that is away is not waited for much longer.
+    pub fn hurry(&self) {
+        if let Some(tenancy) = &self.0.tenancy {
+            tenancy.store.set_patience(HURRIED);
+        }
     }
 
     /// Waits until what must not be lost of a domain is in the store, if it changed in that life. An error when
@@ -357,3 +378,6 @@ impl Tenancy {
         self.saved.notify_waiters();
     }
 }
+
+/// How long a store is waited for by somebody who wants to stop.
+const HURRIED: Span = Span::from_secs(10);

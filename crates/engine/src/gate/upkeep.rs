@@ -31,7 +31,8 @@ pub(super) async fn upkeep(gate: Weak<Inner>) {
         let now = inner.clock.now();
         let urgent = tenancy.urgent.clone();
         let done = async {
-            if now.since(beaten_at) >= BEAT {
+            // When the store comes back, nobody goes before that is done.
+            if now.since(beaten_at) >= BEAT || inner.store_away(&inner.lock(), now).is_some() {
                 beat(&inner, tenancy).await?;
                 beaten_at = now;
                 tell(&inner, tenancy).await?;
@@ -89,7 +90,7 @@ impl Drop for Broken<'_> {
 
 async fn beat(inner: &Arc<Inner>, tenancy: &Tenancy) -> Result<(), StoreError> {
     // Read before the store is asked: however long that takes, our time ends no later than the store's.
-    let now = inner.clock.now();
+    let (now, turns) = (inner.clock.now(), tenancy.availability.turns());
     match tenancy.store.beat(tenancy.holder(), now).await {
         Ok(()) => inner.events.tell(&Event::Beat { took: inner.clock.now().since(now) }),
         // It was closed meanwhile.
@@ -99,7 +100,7 @@ async fn beat(inner: &Arc<Inner>, tenancy: &Tenancy) -> Result<(), StoreError> {
     }
     let mut state = inner.lock();
     if !state.is_closed() {
-        state.valid_until = now + LEASE.less(MARGIN);
+        (state.valid_until, state.confirmed) = (now + LEASE.less(MARGIN), turns);
     }
     state::pump(inner, state);
     Ok(())
@@ -107,6 +108,9 @@ async fn beat(inner: &Arc<Inner>, tenancy: &Tenancy) -> Result<(), StoreError> {
 
 /// What was held is not ours any more, or not as we thought: this process becomes another holder, which holds nothing.
 async fn begin_anew(inner: &Arc<Inner>, tenancy: &Tenancy, now: Timestamp) -> Result<(), StoreError> {
+    let gate = Gate(inner.clone());
+    // A store that was away and lacks something may not know what a server asked for; we do.
+    let remains = gate.store_away().map(|_| gate.remains());
     lose(inner, tenancy);
     // Whatever the former one still held it left as by a death.
     tenancy.store.deregister(tenancy.holder(), now).await?;
@@ -117,6 +121,7 @@ async fn begin_anew(inner: &Arc<Inner>, tenancy: &Tenancy, now: Timestamp) -> Re
         // Somebody set the store's time meanwhile: whatever waits here does so by another clock.
         return Err(StoreError::Lost);
     }
+    remains.into_iter().for_each(|remains| gate.go_on_with(remains));
     // Whoever asked for a domain in between was refused, and asks again.
     tenancy.changed.notify_waiters();
     Ok(())

@@ -66,9 +66,17 @@ impl Claimer {
         if self.inner.now().since(self.asked_at) >= if self.changed { SOON } else { LOOK } {
             self.changed = false;
             self.asked_at = self.inner.now();
-            let job = self.inner.store.find_job(self.inner.job.name.clone()).await?;
-            if let Some(state) = job.map(|job| job.state).filter(|state| state.is_terminal()) {
-                return Ok(Some(Ended::Job(state)));
+            let name = &self.inner.job.name;
+            let job = self.inner.store.find_job(name.clone()).await?;
+            match job.filter(|job| job.id == self.inner.job.id) {
+                Some(job) if job.state.is_terminal() => return Ok(Some(Ended::Job(job.state))),
+                Some(_) => {}
+                None => {
+                    let what = format!(
+                        "job {name} is not in it any more: a copy from before it was started took its place; start it again"
+                    );
+                    return Err(StoreError::Rejected { place: self.inner.store.place(), what });
+                }
             }
         }
         self.refill().await?;

@@ -230,7 +230,10 @@ impl Pool {
             let idle_for = claimer.look_at.since(inner.gate.clock().now()).min(LOOK);
             tokio::select! {
                 () = poked => {}
-                Some(parted) = parted.recv() => inner.part(&parted),
+                Some(parted) = parted.recv() => {
+                    inner.part(&parted);
+                    claimer.others_wrote();
+                }
                 () = changed.notified() => claimer.others_wrote(),
                 () = async { match &mut failure {
                     Some(failure) => drop(failure.changed().await),
@@ -345,7 +348,8 @@ impl Inner {
 
 /// An archive that nothing can be written to ends the work, as a store does.
 fn unwritable(error: ArchiveError) -> StoreError {
-    StoreError::Unavailable { place: error.place.display().to_string(), what: error.cause.to_string() }
+    let (place, what) = (error.place.display().to_string(), error.cause.to_string());
+    StoreError::Unavailable { place, what, away: None }
 }
 
 /// The identity of a job's pool, for tests and logs.

@@ -181,8 +181,8 @@ async fn check_one(
             Ok(Err(error)) => return Err(error.into()),
             // Another process holds it and has requests on the wire: it hands it over when they are answered.
             Err(_) => {
-                service.metrics().decided_as("wait", "changing_hands");
-                let reason = held_elsewhere(&live);
+                let reason = live.gate.store_away().unwrap_or_else(|| held_elsewhere(&live));
+                service.metrics().decided_as("wait", reason.limit.as_str());
                 return Ok((live.clone(), Some(reason), None));
             }
         }

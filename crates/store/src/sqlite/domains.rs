@@ -1,7 +1,5 @@
 //! Taking, keeping and releasing domains.
 
-use std::sync::PoisonError;
-
 use comity_core::domain::Domain;
 use comity_core::pace::Kept;
 use comity_core::time::{Span, Timestamp};
@@ -30,20 +28,17 @@ impl DomainStore for Sqlite {
             let (holder, proof) = registered.await?;
             let proof =
                 proof.map_err(|error| place.unavailable(format!("no lock file beside it: {error}")))?;
-            self.proofs.lock().unwrap_or_else(PoisonError::into_inner).insert(holder, proof);
+            self.in_use.proofs().insert(holder, proof);
             Ok(holder)
         })
     }
 
     fn beat(&self, holder: HolderId, now: Timestamp) -> Reply<'_, ()> {
-        if let Err(gone) = self.check_files() {
-            return Box::pin(async move { Err(gone) });
-        }
-        let (living, proofs, wall) = (self.living.clone(), self.proofs.clone(), self.machine.wall());
-        let beaten = self.writer.run(move |tx| {
+        let (living, in_use, wall) = (self.living.clone(), self.in_use.clone(), self.machine.wall());
+        let beaten = self.writer.run_in_place(move |tx| {
             tx.note_time(now, wall)?;
             let renewed = tx.renew(holder, now)?;
-            if let Some(proof) = proofs.lock().unwrap_or_else(PoisonError::into_inner).get_mut(&holder) {
+            if let Some(proof) = in_use.proofs().get_mut(&holder) {
                 living.renew(holder.0, proof);
                 tx.proved(holder, proof.mark())?;
             }
@@ -94,7 +89,7 @@ impl DomainStore for Sqlite {
 
     fn deregister(&self, holder: HolderId, now: Timestamp) -> Reply<'_, ()> {
         let (living, wall) = (self.living.clone(), self.machine.wall());
-        let proof = self.proofs.lock().unwrap_or_else(PoisonError::into_inner).remove(&holder);
+        let proof = self.in_use.proofs().remove(&holder);
         let left = self.writer.run(move |tx| {
             tx.note_time(now, wall)?;
             tx.leave(&living, holder, now)?;

@@ -41,26 +41,46 @@ pub(super) fn birth(path: &Path) -> String {
 
 /// The files of a database that is open. SQLite keeps all three for as long as anybody has it open.
 #[derive(Debug)]
-pub(super) struct Opened(Vec<(PathBuf, Option<Mark>)>);
+pub(super) struct Opened {
+    files: [(PathBuf, Option<Mark>); 3],
+    /// Which file the database is in, as [`birth`] says it.
+    pub(super) birth: String,
+}
 
 impl Opened {
-    pub(super) fn at(database: &Path) -> Self {
+    pub(super) fn at(database: &Path, birth: String) -> Self {
         let files = [database.to_owned(), beside(database, "-wal"), beside(database, "-shm")];
-        Self(files.map(|path| (path.clone(), Mark::of(&path))).into())
+        Self { files: files.map(|path| (path.clone(), Mark::of(&path))), birth }
     }
 
     /// The first of them that is gone, or another one by now.
-    pub(super) fn replaced(&self) -> Option<Replaced<'_>> {
-        let nth = self.0.iter().position(|(path, mark)| Mark::of(path) != *mark)?;
-        Some(Replaced { path: &self.0[nth].0, is_log: nth > 0 })
+    pub(super) fn replaced(&self) -> Option<Replaced> {
+        let nth = self.files.iter().position(|(path, mark)| Mark::of(path) != *mark)?;
+        let path = self.files[nth].0.clone();
+        Some(Replaced { is_missing: is_missing(&path), path, is_log: nth > 0 })
+    }
+}
+
+impl Opened {
+    /// The log that was opened, or its index, if that is still there.
+    pub(super) fn log_left(&self) -> Option<&Path> {
+        let left = self.files[1..].iter().find(|(path, mark)| mark.is_some() && Mark::of(path) == *mark);
+        left.map(|(path, _)| path.as_path())
     }
 }
 
 /// A file that is gone, or another one by now.
-pub(super) struct Replaced<'a> {
-    pub(super) path: &'a Path,
+pub(super) struct Replaced {
+    pub(super) path: PathBuf,
+    /// Nothing is in its place.
+    pub(super) is_missing: bool,
     /// The database itself is there.
     pub(super) is_log: bool,
+}
+
+/// The number of the file at `path` on its disk.
+pub(super) fn number_at(path: &Path) -> Option<u64> {
+    std::fs::metadata(path).ok().map(|file| number(&file))
 }
 
 /// The path of a file that belongs to a database.

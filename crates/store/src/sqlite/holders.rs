@@ -226,6 +226,16 @@ impl Tx<'_> {
         Ok(())
     }
 
+    /// A holder lost what it held, and becomes another one; whoever takes its domains is told when.
+    pub(super) fn give_up_holder(&self, holder: HolderId) -> rusqlite::Result<()> {
+        let sql = "SELECT until_us FROM holders WHERE id = ?1 AND died_us IS NULL";
+        let until = self.sql.prepare_cached(sql)?.query_row([holder.0], |row| row.get(0)).optional()?;
+        match until.map(at) {
+            Some(until) => self.bury(holder.0, until, until),
+            None => Ok(()),
+        }
+    }
+
     /// Whether a holder may still write.
     pub(super) fn is_holder(&self, holder: HolderId) -> rusqlite::Result<bool> {
         self.sql.prepare_cached("SELECT 1 FROM holders WHERE id = ?1 AND died_us IS NULL")?.exists([holder.0])

@@ -46,6 +46,9 @@ pub(super) fn settle_in(
         if doubtful || !is_first && !is_noted(&transaction)? {
             transaction.execute("UPDATE domains SET left_as = 'lost' WHERE left_as <> 'new'", [])?;
             transaction.execute("UPDATE identity SET restored_us = 0", [])?;
+            // Holders that registered after the copy was made live on, and their numbers are not in it.
+            let sql = "UPDATE sqlite_sequence SET seq = seq + ?1 WHERE name = 'holders'";
+            transaction.execute(sql, [HOLDERS_LOST_MAX])?;
         }
         transaction.execute("UPDATE identity SET file = ?1", [file])?;
         transaction.commit()
@@ -94,3 +97,5 @@ impl Tx<'_> {
 
 /// For this long it matters that something was lost of domains that are not in a copy.
 const LATELY: Span = Span::from_hours(24);
+/// No copy lacks more holders than this.
+const HOLDERS_LOST_MAX: i64 = 1_000_000;

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use comity_core::decision::Away;
 use rusqlite::ErrorCode;
 
 use super::aside::is_of_one;
@@ -17,14 +18,19 @@ pub(super) enum Place {
 
 impl Place {
     pub(super) fn unavailable(&self, what: impl Into<String>) -> StoreError {
-        StoreError::Unavailable { place: self.to_string(), what: what.into() }
+        StoreError::Unavailable { place: self.to_string(), what: what.into(), away: None }
+    }
+
+    /// The same for what may pass.
+    pub(super) fn away(&self, away: Away, what: impl Into<String>) -> StoreError {
+        StoreError::Unavailable { place: self.to_string(), what: what.into(), away: Some(away) }
     }
 
     /// What an error of SQLite means.
     pub(super) fn error(&self, error: &rusqlite::Error) -> StoreError {
         let what = match error.sqlite_error_code() {
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
-                "locked by another program for too long; end that program or wait for it".to_owned()
+                "locked by another program; end that program or wait for it".to_owned()
             }
             Some(ErrorCode::DiskFull) => {
                 "the disk is full; make room and start again, nothing is lost".to_owned()
@@ -49,8 +55,25 @@ impl Place {
             }
             _ => error.to_string(),
         };
-        self.unavailable(what)
+        match passing(error) {
+            Some(away) => self.away(away, what),
+            None => self.unavailable(what),
+        }
     }
+}
+
+/// Why the database cannot be used, if that may pass. What is damaged stays so.
+pub(super) fn passing(error: &rusqlite::Error) -> Option<Away> {
+    Some(match error.sqlite_error_code()? {
+        ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked => Away::Locked,
+        ErrorCode::DiskFull => Away::Full,
+        ErrorCode::ReadOnly
+        | ErrorCode::CannotOpen
+        | ErrorCode::PermissionDenied
+        | ErrorCode::SystemIoFailure
+        | ErrorCode::FileLockingProtocolFailed => Away::Unreadable,
+        _ => return None,
+    })
 }
 
 /// SQLite does not say why it cannot open a file.

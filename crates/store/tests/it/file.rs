@@ -43,7 +43,7 @@ impl TestFile {
     /// Why it is not opened.
     pub(crate) fn refusal(&self) -> String {
         match Sqlite::open(&self.path) {
-            Err(StoreError::Unavailable { place, what }) if Path::new(&place) == self.path => what,
+            Err(StoreError::Unavailable { place, what, .. }) if Path::new(&place) == self.path => what,
             other => format!("not refused but {:?}", other.map(|store| store.place())),
         }
     }

@@ -1,6 +1,7 @@
 //! The stores in SQLite keep what every store promises, and what only they promise, one module per subject.
 
 mod aside;
+mod away;
 mod backend;
 mod crash;
 mod file;

@@ -41,7 +41,7 @@ async fn once(
     mut signals: Signals,
 ) -> anyhow::Result<u8> {
     let limited = config.scrape.max_in_flight_per_source.is_some();
-    let session = Session::begin(config, "run").await?;
+    let session = signals.unless_stopped(Session::begin(config, "run")).await?;
     let orders = orders(run, session.began)?;
     check_sources(&*session.store, run).await?;
     let asked = Arc::new(Asking::default());

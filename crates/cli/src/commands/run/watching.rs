@@ -1,4 +1,4 @@
-//! `comity run --watch`: one run after the other, over configurations that change and stores that go and come back.
+//! `comity run --watch`: one run after the other, over configurations that change.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -26,6 +26,8 @@ enum Over {
     Reloaded(Box<Config>),
     /// It is worth trying again after a while.
     Again,
+    /// The store is given up.
+    Failed(StoreError),
 }
 
 pub(super) async fn run(
@@ -42,13 +44,13 @@ pub(super) async fn run(
         let mut settings = config.clone();
         settings.job.failure_threshold = 0;
         let begun = async {
-            let store = stores.open(&settings)?;
+            let store = stores.open(&settings).await?;
             Session::on(store, settings, "run --watch").await
         };
-        let session = match begun.await {
+        let session = match signals.unless_stopped(begun).await {
             Ok(session) => session,
-            // What does not work from the start is told at once; what worked before may again.
-            Err(error) if !began => return Err(error),
+            // What does not work from the start is told at once; what worked before may again. For the store it was waited.
+            Err(error) if !began || error.is::<StoreError>() => return Err(error),
             Err(error) => {
                 // Once for each reason: it may take days.
                 let why = format!("{error:#}");
@@ -59,7 +61,7 @@ pub(super) async fn run(
                 match pause(global, run, &mut signals).await {
                     Over::Stopped => return Ok(exit::INTERRUPTED),
                     Over::Reloaded(new) => config = *new,
-                    Over::Again => {}
+                    Over::Again | Over::Failed(_) => {}
                 }
                 continue;
             }
@@ -70,13 +72,13 @@ pub(super) async fn run(
         began = true;
         told.clear();
         let mut over = attend(global, run, &session, &mut signals).await?;
-        stores.closes(&config, &*session.store);
         drop(session);
         if let Over::Again = over {
             over = pause(global, run, &mut signals).await;
         }
         match over {
             Over::Stopped => return Ok(exit::INTERRUPTED),
+            Over::Failed(error) => return Err(error.into()),
             Over::Reloaded(new) => config = *new,
             Over::Again => {}
         }
@@ -137,6 +139,7 @@ async fn attend(
             asked = signals.next() => match asked {
                 Asked::Stop => {
                     output::remark("stopping: what is in flight is finished first (Ctrl-C again stops at once)");
+                    session.gate.hurry();
                     break Over::Stopped;
                 }
                 Asked::Reload => if let Some(over) = reload(global, run) {
@@ -145,13 +148,11 @@ async fn attend(
             },
             done = &mut watching => {
                 watched = Some(());
-                troubled("sources", done.ok().and_then(Result::err));
-                break Over::Again;
+                break troubled("sources", done.ok().and_then(Result::err));
             }
             ended = ended(&mut scraping) => {
                 scraping = None;
-                troubled("scraping", ended.err());
-                break Over::Again;
+                break troubled("scraping", ended.err());
             }
         }
     };
@@ -194,9 +195,14 @@ async fn ended(
     }
 }
 
-fn troubled(what: &str, error: Option<StoreError>) {
+/// What was at work ended. A store that was waited for in vain ends everything; the rest is tried again.
+fn troubled(what: &str, error: Option<StoreError>) -> Over {
+    if let Some(error) = error.as_ref().filter(|error| error.away().is_some()) {
+        return Over::Failed(error.clone());
+    }
     let error = error.map_or_else(|| "ended by itself".to_owned(), |error| error.to_string());
     tracing::warn!("{what}: {error}; trying again");
+    Over::Again
 }
 
 /// Tells how the runs go.

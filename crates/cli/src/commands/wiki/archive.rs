@@ -22,7 +22,7 @@ use crate::signals::Signals;
 use crate::{exit, output, setup};
 
 pub(super) async fn run(global: &Global, config: Config, archive: WikiArchive) -> anyhow::Result<u8> {
-    let store = setup::open_store_to_work(&config)?;
+    let store = setup::open_store_to_work(&config).await?;
     let gate = setup::gate(&config, store.clone(), "wiki archive").await?;
     let (stop, stopping) = watch::channel(false);
     let options = Options {
@@ -103,6 +103,7 @@ impl Watched for Archiving {
 
     fn stop(&mut self) -> String {
         self.stop.send_replace(true);
+        self.gate.hurry();
         "stopping: the request under way is finished first".to_owned()
     }
 

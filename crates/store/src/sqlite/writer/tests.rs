@@ -4,20 +4,22 @@ use rusqlite::StatementStatus::RePrepare;
 use rusqlite::{Connection, ErrorCode, ffi, params};
 
 use super::*;
-use crate::sqlite::{schema, tune};
+use crate::sqlite::opening::settle_in;
 
 /// A thread's work, done on this one.
 fn run(commit: fn(&Connection) -> rusqlite::Result<()>) -> Run {
     let mut connection = Connection::open_in_memory().unwrap();
-    schema::migrate(&mut connection, &Place::Memory).unwrap();
-    tune(&connection).unwrap();
-    let patience = Arc::new(AtomicU64::new(10));
+    let identity = settle_in(&mut connection, &Place::Memory, None, "").unwrap();
     Run {
         connection,
-        place: Place::Memory,
+        is_open: true,
+        has_worked: false,
+        in_use: Arc::new(InUse::new(Place::Memory, identity, None)),
+        lost: Vec::new(),
         memory: Memory::default(),
-        patience,
-        locked: false,
+        patience: Patience::new(Span::from_secs(10)),
+        availability: Arc::default(),
+        gave_up: false,
         stamp: 7,
         before_commit: None,
         commit,
@@ -59,14 +61,14 @@ fn one_callers_error_fails_that_caller_alone() {
         let (first, mut one) = piece(|tx| count(tx, "first", 1));
         let (second, mut two) = piece(move |tx| count(tx, "undone", 2).and_then(|()| bad(tx)));
         let (third, mut three) = piece(|tx| count(tx, "third", 3));
-        run.commit(vec![first, second, third]);
+        let _ = run.commit(vec![first, second, third], false);
         assert!(one.try_recv().unwrap().is_ok(), "{kind}");
         let error = two.try_recv().unwrap().unwrap_err();
         assert!(matches!(error, StoreError::Rejected { .. }), "{kind}: {error:?}");
         assert!(three.try_recv().unwrap().is_ok(), "{kind}");
         assert_eq!(counted(&run), "first third", "{kind}");
         let (next, mut four) = piece(|tx| count(tx, "next", 4));
-        run.commit(vec![next]);
+        let _ = run.commit(vec![next], false);
         assert!(four.try_recv().unwrap().is_ok(), "{kind}");
         let commits =
             run.connection.query_row("SELECT commits FROM identity", [], |row| row.get::<_, i64>(0));
@@ -80,7 +82,7 @@ fn an_error_of_the_database_is_everybodys() {
     let mut run = run(super::commit);
     let (first, mut one) = piece(|tx| count(tx, "first", 1));
     let (second, mut two) = piece(|_| Err::<(), _>(broken()));
-    run.commit(vec![first, second]);
+    let _ = run.commit(vec![first, second], false);
     for error in [one.try_recv().unwrap(), two.try_recv().unwrap()] {
         assert!(matches!(error, Err(StoreError::Unavailable { .. })), "{error:?}");
     }
@@ -93,7 +95,7 @@ fn a_commit_whose_answer_was_lost_is_looked_up() {
     let told = |commit: fn(&Connection) -> rusqlite::Result<()>| {
         let mut run = run(commit);
         let (work, mut answer) = piece(|tx| count(tx, "it", 1));
-        run.commit(vec![work]);
+        let _ = run.commit(vec![work], false);
         let answer = match answer.try_recv().unwrap() {
             Ok(()) => "done",
             Err(StoreError::Unavailable { .. }) => "not done",
@@ -137,15 +139,15 @@ fn a_full_disk_is_waited_for() {
             Ok(())
         }
     });
-    run.commit(vec![first, bad, second]);
+    let _ = run.commit(vec![first, bad, second], false);
     assert!(one.try_recv().unwrap().is_ok() && two.try_recv().unwrap().is_ok());
     assert!(matches!(rejected.try_recv().unwrap(), Err(StoreError::Rejected { .. })), "told once");
     assert_eq!(counted(&run), "first second");
 
-    run.patience.store(1, Ordering::Relaxed);
+    run.patience.set(Span::from_secs(1));
     let full = || rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_FULL), None);
     let (work, mut answer) = piece(move |tx| count(tx, "third", 3).and_then(|()| Err::<(), _>(full())));
-    run.commit(vec![work]);
+    let _ = run.commit(vec![work], false);
     assert!(matches!(answer.try_recv().unwrap(), Err(StoreError::Unavailable { .. })), "not for ever");
     assert_eq!(counted(&run), "first second");
 }
@@ -157,7 +159,7 @@ fn what_only_reads_leaves_no_stamp() {
     let (work, mut answer) =
         piece(|tx| tx.sql.query_row("SELECT count(*) FROM counts", [], |row| row.get::<_, i64>(0)));
     let before = run.connection.total_changes();
-    run.commit(vec![work]);
+    let _ = run.commit(vec![work], false);
     assert_eq!(answer.try_recv().unwrap().unwrap(), 0_i64);
     assert_eq!(run.connection.total_changes(), before);
 }

@@ -1,0 +1,156 @@
+//! B83: a database that goes away while it is in use is waited for, and goes on as it was when it comes back.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use comity_conformance::Opened;
+use comity_conformance::process::{Process, at, died_at, domain, nothing_learned};
+use comity_core::decision::Away;
+use comity_core::time::Span;
+use comity_store::domains::{Parting, Take};
+use comity_store::{Store, StoreError};
+
+use crate::file::TestFile;
+
+/// Files of a database that lie elsewhere.
+struct Elsewhere(Vec<(PathBuf, PathBuf)>);
+
+impl Elsewhere {
+    fn move_away(file: &TestFile) -> Self {
+        let names =
+            ["", "-wal", "-shm"].map(|ending| (file.beside(ending), file.beside(&format!("{ending}.away"))));
+        names.iter().for_each(|(here, there)| std::fs::rename(here, there).unwrap());
+        Self(names.into())
+    }
+
+    fn move_back(self) {
+        // The database last: from then on it is there.
+        self.0.iter().rev().for_each(|(here, there)| std::fs::rename(there, here).unwrap());
+    }
+
+    /// A copy of each comes back.
+    fn copy_back(self) {
+        for (here, there) in self.0.iter().rev() {
+            std::fs::copy(there, here.with_extension("part")).unwrap();
+            std::fs::rename(here.with_extension("part"), here).unwrap();
+        }
+    }
+}
+
+/// Waits until the store is known to be away.
+async fn noticed(store: &dyn Store) -> Away {
+    for _ in 0..12_000 {
+        if let Some(away) = store.availability().away() {
+            return away;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("nobody noticed");
+}
+
+#[tokio::test]
+async fn a_database_that_is_moved_back_goes_on_as_it_was() {
+    let file = TestFile::new();
+    let one = file.process("one").await;
+    one.store.set_patience(Span::from_mins(10));
+    let hold = one.taken("a.example", at(0)).await.hold;
+    let turns = one.store.availability().turns();
+    let elsewhere = Elsewhere::move_away(&file);
+    let (store, holder) = (one.store.clone(), one.holder);
+    let beating = tokio::spawn(async move { store.beat(holder, at(1)).await });
+    assert_eq!(noticed(&*one.store).await, Away::Gone);
+    // Whoever asks for anything waits too.
+    let store = one.store.clone();
+    let jobs =
+        tokio::spawn(async move { store.open_job("late".to_owned(), serde_json::Value::Null, at(1)).await });
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    assert!(!beating.is_finished() && !jobs.is_finished() && !file.path.exists());
+    elsewhere.move_back();
+    beating.await.unwrap().unwrap();
+    assert!(jobs.await.unwrap().unwrap().1);
+    assert_eq!((one.store.availability().away(), one.store.availability().turns()), (None, turns + 2));
+    assert!(one.save(nothing_learned(hold)).await.is_empty(), "it is still held");
+}
+
+/// Everything that this process wrote is in the copy: nothing is lost.
+#[tokio::test]
+async fn a_whole_copy_goes_on_as_it_was() {
+    let file = TestFile::new();
+    let one = file.process("one").await;
+    one.store.set_patience(Span::from_mins(10));
+    let hold = one.taken("a.example", at(0)).await.hold;
+    let elsewhere = Elsewhere::move_away(&file);
+    let (store, holder) = (one.store.clone(), one.holder);
+    let beating = tokio::spawn(async move { store.beat(holder, at(1)).await });
+    noticed(&*one.store).await;
+    elsewhere.copy_back();
+    beating.await.unwrap().unwrap();
+    assert!(one.save(nothing_learned(hold)).await.is_empty(), "it is still held");
+    assert!(matches!(file.process("other").await.take("a.example", at(1)).await, Take::Held { .. }));
+    assert_eq!(one.store.list_domains(String::new(), String::new(), 10).await.unwrap().len(), 1);
+}
+
+/// B77: of a copy that lacks something, nobody goes on as if nothing had happened.
+#[tokio::test]
+async fn an_older_copy_costs_what_was_held() {
+    let file = TestFile::new();
+    let first = file.process("first").await;
+    let hold = first.taken("a.example", at(0)).await.hold;
+    first.release(hold, b"pace", Parting::HandOver, at(0)).await;
+    let copy = file.beside(".copy");
+    file.query(&format!("VACUUM INTO '{}'", copy.display()));
+    let late = file.process("late").await;
+    late.store.set_patience(Span::from_mins(10));
+    late.taken("a.example", at(1)).await;
+    let elsewhere = Elsewhere::move_away(&file);
+    let (store, holder) = (late.store.clone(), late.holder);
+    let beating = tokio::spawn(async move { store.beat(holder, at(2)).await });
+    noticed(&*late.store).await;
+    std::fs::rename(&copy, &file.path).unwrap();
+    assert!(matches!(beating.await.unwrap(), Err(StoreError::Lost)));
+    let again = Process::with(Opened::without_pause(late.store.clone()), "again", at(3)).await;
+    assert!(again.holder > late.holder, "a number that is not in the copy is not given out twice");
+    assert_eq!(died_at(&again.taken("a.example", at(3)).await), at(3));
+    let taken = late.store.take(late.holder, vec![domain("b.example")], at(3)).await;
+    assert!(matches!(taken, Err(StoreError::Lost)), "{taken:?}");
+    drop(elsewhere);
+}
+
+/// SQLite would take the old log for changes to the new database.
+#[tokio::test]
+async fn a_copy_beside_the_old_log_is_not_used() {
+    let file = TestFile::new();
+    let one = file.process("one").await;
+    let copy = file.beside(".copy");
+    file.query(&format!("VACUUM INTO '{}'", copy.display()));
+    one.taken("a.example", at(0)).await;
+    one.store.set_patience(Span::from_millis(300));
+    std::fs::rename(&file.path, file.beside(".away")).unwrap();
+    std::fs::rename(&copy, &file.path).unwrap();
+    let error = one.beat(at(1)).await.unwrap_err().to_string();
+    assert!(error.contains("comity.db-wal") && error.contains("delete that too"), "{error}");
+    assert!(error.contains("gave up after waiting"), "{error}");
+    one.store.set_patience(Span::from_mins(10));
+    std::fs::rename(file.beside(".away"), &file.path).unwrap();
+    one.beat(at(2)).await.unwrap();
+}
+
+/// What is given up is told soon to whoever comes after, and works again when it is back.
+#[tokio::test]
+async fn what_was_given_up_works_again_when_it_is_back() {
+    let file = TestFile::new();
+    let one = file.process("one").await;
+    one.store.set_patience(Span::from_millis(500));
+    let elsewhere = Elsewhere::move_away(&file);
+    for _ in 0..3 {
+        let error = one.beat(at(1)).await.unwrap_err();
+        assert_eq!(error.away(), Some(Away::Gone), "{error}");
+        assert!(error.to_string().starts_with(&file.path.display().to_string()), "{error}");
+    }
+    assert!(one.store.version().await.is_err());
+    elsewhere.move_back();
+    one.beat(at(2)).await.unwrap();
+    one.store.version().await.unwrap();
+    let _: Arc<dyn Store> = one.store;
+}
