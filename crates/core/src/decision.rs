@@ -119,6 +119,8 @@ pub enum Limit {
     },
     /// Another process takes the domain over.
     ChangingHands,
+    /// What a server asked for, or an operator set, is being saved: nobody goes before it is.
+    Saving,
     /// The store is away: what is fetched now could not be saved.
     StoreAway(Away),
 }
@@ -259,7 +261,7 @@ impl Limit {
             Self::LearnedDelay(_) | Self::LearnedHold => Origin::Learned,
             Self::Paused => Origin::Operator,
             Self::Line { .. } | Self::ChangingHands => Origin::Line,
-            Self::StoreAway(_) => Origin::Store,
+            Self::Saving | Self::StoreAway(_) => Origin::Store,
         }
     }
 
@@ -284,6 +286,7 @@ impl Limit {
             Self::Paused => "paused",
             Self::Line { .. } => "line",
             Self::ChangingHands => "changing_hands",
+            Self::Saving => "saving",
             Self::StoreAway(_) => "store_away",
         }
     }
@@ -351,6 +354,7 @@ impl Reason {
             Limit::Paused => "paused by an operator".to_owned(),
             Limit::Line { .. } => "others come first".to_owned(),
             Limit::ChangingHands => "goes to another process".to_owned(),
+            Limit::Saving => "waiting for the store: saving".to_owned(),
             Limit::StoreAway(away) => format!("waiting for the store: {away}"),
         }
     }
@@ -416,6 +420,7 @@ impl fmt::Display for Reason {
                 write!(f, "{ahead} {callers} in line before; about {left} left")
             }
             Limit::ChangingHands => write!(f, "another process is taking the domain over; about {left} left"),
+            Limit::Saving => write!(f, "what was asked for is being saved; about {left} left"),
             Limit::StoreAway(away) => write!(f, "waiting for the store: {away}"),
         }
     }

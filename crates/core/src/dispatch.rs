@@ -58,6 +58,8 @@ pub struct Dispatch<W> {
     lines: HashMap<DomainId, Queue<W>, FixedState>,
     /// Domains that are about to be handed to another process: nobody is granted anything on them.
     draining: BTreeSet<DomainId>,
+    /// Domains on which nobody is granted anything until something is saved.
+    saving: BTreeSet<DomainId>,
     /// When to look at which domain.
     wakes: BTreeSet<(Timestamp, DomainId)>,
     jobs: BTreeMap<JobId, Room>,
@@ -92,6 +94,7 @@ impl<W: Waiter> Dispatch<W> {
             hanging: HashSet::with_hasher(FixedState::with_seed(seed)),
             recalls: VecDeque::new(),
             draining: BTreeSet::new(),
+            saving: BTreeSet::new(),
             wakes: BTreeSet::new(),
             jobs: BTreeMap::new(),
             arrivals: 0,
@@ -190,7 +193,12 @@ impl<W: Waiter> Dispatch<W> {
     /// May somebody who is not in line go now? Not while others are (B3).
     pub fn check(&mut self, domain: &Domain, terms: Terms<'_>, intent: Intent, now: Timestamp) -> Decision {
         let id = self.paces.enter(domain);
-        if let Some(reason) = self.changing_hands(id, now) {
+        let saving = || {
+            // Whatever keeps it closed anyway says more.
+            let pace = self.paces.pace(id).filter(|_| self.saving.contains(&id))?;
+            pace.peek(terms, intent, now).or_else(|| self.being_saved(id, now))
+        };
+        if let Some(reason) = self.changing_hands(id, now).or_else(saving) {
             return Decision::Wait { until: reason.until, reason };
         }
         let full = Full { jobs: &self.jobs, running: &self.running, hangs: self.hanging.contains(&id), id };
@@ -211,13 +219,19 @@ impl<W: Waiter> Dispatch<W> {
         let full = Full { jobs: &self.jobs, running: &self.running, hangs: self.hanging.contains(&id), id };
         let open = |lane: &Lane, waiter: &W, pace: &Pace| full.may_send(lane, waiter, pace);
         let line = self.lines.get(&id).and_then(|queue| queue.line.before(pace, terms, intent, now, open));
-        self.changing_hands(id, now).or(line).or_else(|| pace.peek(terms, intent, now))
+        let closed = self.changing_hands(id, now).or(line).or_else(|| pace.peek(terms, intent, now));
+        closed.or_else(|| self.being_saved(id, now))
     }
 
     fn changing_hands(&self, id: DomainId, now: Timestamp) -> Option<Reason> {
         let until = now + HANDOVER;
         let reason = Reason { limit: Limit::ChangingHands, until, asked_at: now };
         self.draining.contains(&id).then_some(reason)
+    }
+
+    fn being_saved(&self, id: DomainId, now: Timestamp) -> Option<Reason> {
+        let reason = Reason { limit: Limit::Saving, until: now + SAVED_IN, asked_at: now };
+        self.saving.contains(&id).then_some(reason)
     }
 
     /// Records an answer; whoever waits is looked at again at once.
@@ -312,9 +326,16 @@ impl<W: Waiter> Dispatch<W> {
         }
     }
 
-    /// Nobody wants the domain any more: it is granted on again.
-    pub fn keep(&mut self, domain: DomainId, now: Timestamp) {
-        self.draining.remove(&domain);
+    /// Something about the domain must be saved: nobody is granted anything on it until it is.
+    pub fn save(&mut self, domain: DomainId) {
+        if self.paces.pace(domain).is_some() {
+            self.saving.insert(domain);
+        }
+    }
+
+    /// It is saved.
+    pub fn saved(&mut self, domain: DomainId, now: Timestamp) {
+        self.saving.remove(&domain);
         self.wake(domain, now);
     }
 
@@ -332,6 +353,7 @@ impl<W: Waiter> Dispatch<W> {
             waiters = queue.line.leave_all();
         }
         self.draining.remove(&domain);
+        self.saving.remove(&domain);
         self.hanging.remove(&domain);
         self.jobs.values_mut().for_each(|room| room.forget(domain));
         Some((self.paces.remove(domain)?, waiters))
@@ -343,7 +365,7 @@ impl<W: Waiter> Dispatch<W> {
         if let Some(at) = queue.wake_at.take() {
             self.wakes.remove(&(at, id));
         }
-        if self.draining.contains(&id) {
+        if self.draining.contains(&id) || self.saving.contains(&id) {
             return None;
         }
         let pace = self.paces.pace_mut(id)?;
@@ -454,3 +476,5 @@ impl Full<'_> {
 
 /// A domain changes hands within about this long (B9).
 const HANDOVER: Span = Span::from_secs(1);
+/// Something is saved within about this time.
+const SAVED_IN: Span = Span::from_millis(100);

@@ -317,13 +317,42 @@ fn a_domain_changes_hands_with_its_pace() {
     assert_eq!(reason.to_string(), "another process is taking the domain over; about 1s left");
     finish(&mut dispatch, a, Outcome::Success, at(0.5));
     assert_eq!(dispatch.next(at(5.0)), Next::Idle, "a draining domain grants nothing");
-    dispatch.keep(id, at(5.0));
     assert!(dispatch.check(&host("y.org"), rule.as_ref().into(), Intent::Fetch, at(5.0)).proceeds());
-    dispatch.drain(id);
     let (pace, waiters) = dispatch.release(id).unwrap();
     assert_eq!(pace.last_start(), Some(at(0.0)));
     assert_eq!(waiters.len(), 1);
     assert_eq!(dispatch.paces().find(&host("x.org")), None);
+}
+
+/// B37: while a server's word is saved nobody goes, and callers hear what they wait for, not that another process takes the
+/// domain; when it is saved, a hand-over that began meanwhile still stands
+#[test]
+fn a_domain_that_is_being_saved_grants_nothing_and_says_why() {
+    let (mut dispatch, rule) = (Dispatch::new(1), rule(json!({})));
+    let terms: Terms<'_> = rule.as_ref().into();
+    let named = |name| Named(name, Arc::clone(&rule));
+    let (id, _) = dispatch.join(&host("x.org"), FETCH, at(0.0), named("a")).unwrap();
+    let a = go(&mut dispatch, 0.0);
+    dispatch.join(&host("x.org"), FETCH, at(0.0), named("b")).unwrap();
+    finish(&mut dispatch, a, Outcome::Success, at(0.5));
+    dispatch.save(id);
+    assert_eq!(dispatch.next(at(9.0)), Next::Idle);
+    let why = |dispatch: &mut Dispatch<Named>, now: f64| match dispatch.check(
+        &host("x.org"),
+        terms,
+        Intent::Fetch,
+        at(now),
+    ) {
+        Decision::Wait { reason, .. } => reason.limit.as_str(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(why(&mut dispatch, 0.6), "min_delay", "the site's own pace says more");
+    assert_eq!(why(&mut dispatch, 9.0), "saving");
+    dispatch.drain(id);
+    assert_eq!(why(&mut dispatch, 9.0), "changing_hands");
+    dispatch.saved(id, at(9.0));
+    assert_eq!(why(&mut dispatch, 9.0), "changing_hands", "another process still waits for it");
+    assert_eq!(dispatch.next(at(9.0)), Next::Idle);
 }
 
 /// B42: a waiter that could not go after all keeps its turn, and has spent nothing but the slot

@@ -291,7 +291,7 @@ impl State {
         self.unsaved.insert(id);
         if keep == Keep::Now {
             tenure.must_save = tenure.changes;
-            self.dispatch.drain(id);
+            self.dispatch.save(id);
         }
     }
 

@@ -196,7 +196,7 @@ async fn save(inner: &Arc<Inner>, tenancy: &Tenancy, flush: bool) -> Result<(), 
         let (all, urgent) = (tenure.changes == changes, tenure.must_save <= changes && tenure.must_save > 0);
         if urgent {
             tenure.must_save = 0;
-            state.dispatch.keep(id, now);
+            state.dispatch.saved(id, now);
         }
         if all {
             state.unsaved.remove(&id);

@@ -218,7 +218,14 @@ class Lines:
 
     def _is_long(self, decision: Decision) -> bool:
         # What depends on others may be over at any moment; the wait is only the longest that it can take.
-        return decision.wait > self._patience and decision.limit not in ("in_flight", "lease", "line", "changing_hands")
+        return decision.wait > self._patience and decision.limit not in (
+            "in_flight",
+            "lease",
+            "line",
+            "changing_hands",
+            "saving",
+            "store_away",
+        )
 
     def _put_back(self, line: Line, wait: float) -> None:
         line.was_put_back, line.closed_until = True, monotonic() + wait
