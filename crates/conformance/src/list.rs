@@ -121,7 +121,6 @@ macro_rules! __each_promise {
                 each_step_is_counted,
                 a_finished_task_is_never_settled_twice,
                 a_hold_that_ended_settles_nothing,
-                a_postponed_task_spends_nothing,
                 one_attempt_that_fails_is_no_retry,
                 what_was_forgiven_is_remembered,
                 a_moved_task_is_claimed_where_it_went,

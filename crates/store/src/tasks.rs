@@ -180,11 +180,6 @@ pub enum Step {
         /// Why.
         error: String,
     },
-    /// Not its time yet: back to waiting, nothing spent.
-    Postpone {
-        /// From when on.
-        ready_at: Timestamp,
-    },
     /// It goes on at another domain.
     Moved {
         /// Whose pace it goes by now.

@@ -1,7 +1,7 @@
 //! Claiming lanes, reading on in them, and giving them back.
 
 use comity_store::domains::{LeftBehind, Parting, Take};
-use comity_store::tasks::{Claim, Cursor, Refill, Settled, Step, TaskRow};
+use comity_store::tasks::{Claim, Cursor, Refill, Settled, TaskRow};
 
 use crate::backend::Backend;
 use crate::process::{Process, at, done, hold_of, listed, ms, retry, taken, urls_of};
@@ -59,7 +59,7 @@ pub(crate) async fn a_lane_whose_first_task_is_later_comes_back_then(backend: &d
     let job = one.job_of("job", &["https://a.example/1"], at(0)).await;
     let lane = one.claim_one(job, at(0)).await;
     let hold = hold_of(&lane);
-    one.settle(job, hold, lane.tasks[0].id, Step::Postpone { ready_at: at(30) }, at(1)).await;
+    one.settle(job, hold, lane.tasks[0].id, retry(at(30)), at(1)).await;
     // With its domain released, the lane may look due; its task is not.
     one.release(hold, b"pace", Parting::Stop, at(2)).await;
     assert_eq!(one.claim(job, at(2)).await, []);

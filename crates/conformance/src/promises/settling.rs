@@ -21,7 +21,7 @@ pub(crate) async fn each_step_is_counted(backend: &dyn Backend) {
         (failed(), vec![]),
         (skipped(), vec![]),
         (retry(at(60)), vec![limited]),
-        (Step::Postpone { ready_at: at(60) }, vec![]),
+        (retry(at(60)), vec![]),
         (moved("b.example"), vec![]),
     ];
     let settles = std::iter::zip(&lane.tasks, steps).map(|(task, (step, attempts))| Settle {
@@ -33,7 +33,7 @@ pub(crate) async fn each_step_is_counted(backend: &dyn Backend) {
     });
     let settled = one.store.settle(one.holder, settles.collect(), at(5)).await.unwrap();
     assert_eq!(settled, [Settled::Yes; 6]);
-    let counts = Counts { tasks: 6, done: 1, failed: 1, skipped: 1, rate_limited: 3, retries: 1 };
+    let counts = Counts { tasks: 6, done: 1, failed: 1, skipped: 1, rate_limited: 3, retries: 2 };
     assert_eq!(one.counts(job).await, counts);
     assert_eq!(counts.waiting(), 3);
 
@@ -56,9 +56,7 @@ pub(crate) async fn each_step_is_counted(backend: &dyn Backend) {
 /// B74
 pub(crate) async fn a_finished_task_is_never_settled_twice(backend: &dyn Backend) {
     let (one, job, lane) = claimed(backend).await;
-    let every = || {
-        [done(), failed(), skipped(), retry(at(9)), Step::Postpone { ready_at: at(9) }, moved("b.example")]
-    };
+    let every = || [done(), failed(), skipped(), retry(at(9)), moved("b.example")];
     for (task, end) in std::iter::zip(&lane.tasks, [done(), failed(), skipped()]) {
         assert_eq!(one.settle(job, hold_of(&lane), task.id, end, at(1)).await, Settled::Yes);
         for step in every() {
@@ -89,22 +87,6 @@ pub(crate) async fn a_hold_that_ended_settles_nothing(backend: &dyn Backend) {
     assert_eq!(other.settle(job, new, first, done(), at(2)).await, Settled::Fenced, "not its hold");
     assert_eq!(one.settle(job, new, first, done(), at(2)).await, Settled::Yes);
     assert_eq!(one.counts(job).await.done, 2);
-}
-
-/// B42
-pub(crate) async fn a_postponed_task_spends_nothing(backend: &dyn Backend) {
-    let (one, job, lane) = claimed(backend).await;
-    let hold = hold_of(&lane);
-    let task = lane.tasks[0].id;
-    one.settle(job, hold, task, retry(at(10)), at(1)).await;
-    for secs in 10..20 {
-        let step = Step::Postpone { ready_at: at(secs + 1) };
-        assert_eq!(one.settle(job, hold, task, step, at(secs)).await, Settled::Yes);
-    }
-    assert_eq!(one.counts(job).await, Counts { tasks: 6, retries: 1, ..Counts::default() });
-    one.release(hold, b"pace", Parting::Stop, at(20)).await;
-    let row = one.claim_one(job, at(20)).await.tasks.into_iter().find(|row| row.id == task).unwrap();
-    assert_eq!((row.retries, row.hops, row.ready_at), (1, 0, at(20)));
 }
 
 /// B79: how often a failure spent no retry is known to whoever goes on with the task.

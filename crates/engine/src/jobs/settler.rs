@@ -160,7 +160,6 @@ fn conclude(pool: &Arc<Inner>, one: One, settled: Settled) -> Concluded {
             }
             None
         }
-        Step::Postpone { .. } => None,
     };
     let tripped = counted.and_then(|counted| pool.guards().settled(lane, counted, answered_at));
     drop(tenant);

@@ -299,7 +299,7 @@ impl Tx<'_> {
                 let last = settle.attempts.last().and_then(|attempt| attempt.status);
                 ("retry", last, None, Some(error.as_str()))
             }
-            Step::Postpone { .. } | Step::Moved { .. } => return Ok(()),
+            Step::Moved { .. } => return Ok(()),
         };
         if let Step::Done { file, content_type, status, bytes } = &settle.step {
             let sql =

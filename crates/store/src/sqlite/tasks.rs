@@ -352,10 +352,6 @@ impl Tx<'_> {
                 let row = params![id, us(*ready_at), retries, forgiven, error];
                 self.sql.prepare_cached(sql)?.execute(row)?
             }
-            Step::Postpone { ready_at } => {
-                let sql = "UPDATE tasks SET ready_us = ?2 WHERE id = ?1 AND state = 'waiting'";
-                self.sql.prepare_cached(sql)?.execute([id, us(*ready_at)])?
-            }
             Step::Moved { domain, at_url, hops } => {
                 let lane = self.lane_id(settle.job.0 as i64, domain.as_str())?;
                 let sql = "UPDATE tasks SET home_lane_id = coalesce(home_lane_id, lane_id), lane_id = ?2,
@@ -442,7 +438,7 @@ impl Tally {
             Step::Failed { .. } => self.failed += 1,
             Step::Skipped { .. } => self.skipped += 1,
             Step::Retry { .. } => self.retries += 1,
-            Step::Postpone { .. } | Step::Moved { .. } => {}
+            Step::Moved { .. } => {}
         }
         let limited = settle.attempts.iter().filter(|attempt| attempt.outcome == Outcome::RateLimited);
         self.rate_limited += limited.count() as i64;

@@ -177,8 +177,7 @@ async fn work(one: &Process, job: JobId, nth: i64) -> u64 {
         let Take::Taken(taken) = take else { continue };
         holds.push(taken.hold);
         for (place, task) in tasks.iter().take(5).enumerate() {
-            let step =
-                [done(), failed(), retry(now), done(), Step::Postpone { ready_at: now }][place].clone();
+            let step = [done(), failed(), retry(now), done(), retry(now)][place].clone();
             let attempts = vec![Attempt {
                 started_at: now,
                 took: ms(1),
