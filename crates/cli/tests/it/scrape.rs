@@ -92,7 +92,7 @@ fn what_is_too_soon_is_deferred() {
         assert_eq!((2.0 - elapsed).ceil() as u64, first, "{message}");
     }
     assert_eq!(told["tasks"]["fetched"], 3);
-    assert_eq!(done.stderr.matches(" deferred ").count(), 3, "{}", done.stderr);
+    assert_eq!(done.stderr.matches(" INFO deferred ").count(), 3, "{}", done.stderr);
     assert_eq!(count(&world, "SELECT value FROM counts WHERE name = 'deferred'"), 3);
     assert_spaced(&pages(&site), 2_000);
     assert_each_once(&site.log(), "p", 4);

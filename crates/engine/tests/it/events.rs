@@ -143,7 +143,7 @@ async fn a_job_logs_its_retries_and_no_secrets() {
     let worker = Worker::start(QUICK).await;
     let url = format!("http://user:hunter2@127.0.0.1:{}/page?token=s3cret", site.port);
     worker.fetch(&[url]).await;
-    assert_eq!(lines.with(Level::INFO, "tried again").len(), 1, "{}", lines.all());
+    assert_eq!(lines.with(Level::INFO, "will retry").len(), 1, "{}", lines.all());
     assert_eq!(lines.with(Level::WARN, "backing off").len(), 1, "{}", lines.all());
     let all = lines.all();
     assert!(!all.contains("hunter2") && !all.contains("s3cret"), "{all}");
