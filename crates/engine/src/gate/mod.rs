@@ -10,10 +10,11 @@
 //! - `permit`: the right to send, given back by itself when it is dropped; `lease`: permits that leave the process
 //! - `look`: what people and metrics want to know of it; `sight`: the same of domains that others hold, or nobody
 //! - `tenancy`: holding domains in a store that other processes use too; `taking`: how one becomes ours; `upkeep`: what
-//!   holding them takes all the time
+//!   holding them takes all the time; `away`: what happens while the store is away
 //!
 //! What is fetched, and how, is not known here.
 
+mod away;
 mod block;
 mod lease;
 mod look;
@@ -31,7 +32,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use std::task::{Context, Poll};
 
-use comity_core::decision::{Decision, Reason};
+use comity_core::decision::Decision;
 use comity_core::domain::Domain;
 use comity_core::intent::Intent;
 use comity_core::line::{Lane, Owner, Place};
@@ -49,6 +50,7 @@ use crate::event::{Event, Events};
 use crate::lock;
 use crate::status::Work;
 
+pub use away::Remains;
 pub use look::{Live, Slow, Survey};
 pub use permit::Permit;
 pub(crate) use permit::Recall;
@@ -56,7 +58,7 @@ pub use sight::{Looker, Seen};
 pub(crate) use state::{Errand, Waiter};
 pub(crate) use taking::LaneInHand;
 pub(crate) use tenancy::Parted;
-pub use tenancy::{GateError, HandsOff, Remains};
+pub use tenancy::{GateError, HandsOff};
 
 use state::{Keep, State, Who};
 use tenancy::Tenancy;
@@ -450,13 +452,6 @@ impl Gate {
 impl Inner {
     fn lock(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
-    }
-
-    /// Why nobody goes, if the store is away, or was since our time was last renewed: what is fetched could not be saved,
-    /// and whose the domains are is not known.
-    fn store_away(&self, state: &State, now: Timestamp) -> Option<Reason> {
-        let availability = &self.tenancy.as_ref()?.availability;
-        (availability.turns() != state.confirmed).then(|| state::store_away(availability.why(), now))
     }
 
     /// Something of a domain changed: what is to be kept of it is saved, and whoever may go now goes.

@@ -1,18 +1,15 @@
-//! Holding domains in a store that other processes use too (B9): giving them back, and what is kept of them over the
-//! store's absence. How they are taken is in `taking`, what is done all the time in `upkeep`.
+//! Holding domains in a store that other processes use too (B9): registering, and giving them back. How they are taken is
+//! in `taking`, what is done all the time in `upkeep`, and what happens while the store is away in `away`.
 //!
 //! A process that cannot beat stops sending well before its time is over, and one whose time ran out while it was
 //! stopped finds so on its own clock before anything leaves.
 
 use std::sync::{Arc, Mutex};
 
-use comity_core::decision::Reason;
 use comity_core::domain::Domain;
-use comity_core::pace::Pace;
 use comity_core::paces::DomainId;
 use comity_core::rule::RuleTable;
-use comity_core::time::{Span, Timestamp};
-use comity_core::timeline::Shift;
+use comity_core::time::Timestamp;
 use comity_store::domains::{Hold, HolderId, Parting, Released, Saved};
 use comity_store::{Availability, LEASE, Store, StoreError};
 use tokio::runtime::Handle;
@@ -46,14 +43,6 @@ pub enum HandsOff {
     Stop,
     /// It was one command of several: the next one goes on where it stopped.
     Pass,
-}
-
-/// What a gate knew of its domains when its store went away.
-#[derive(Debug, Clone)]
-pub struct Remains {
-    paces: Vec<(Domain, Pace)>,
-    /// When the machine booted, by the clock that the gate had.
-    booted_at: Timestamp,
 }
 
 /// Domains that are no longer ours, for whoever works on them: named by the hold, so that a domain that was taken
@@ -94,9 +83,10 @@ impl Gate {
         store: Arc<dyn Store>,
         name: &str,
     ) -> Result<Self, StoreError> {
+        let (holder, now) = register(&*store, name, &clock).await?;
+        // It may have been waited for; by now it works, and the first beat follows at once.
         let availability = store.availability();
         let confirmed = availability.turns();
-        let (holder, now) = register(&*store, name, &clock).await?;
         let tenancy = Tenancy {
             store,
             availability,
@@ -210,51 +200,6 @@ impl Gate {
     /// Where many domains come and go: those that nobody uses are let go of sooner when nearly so many are held.
     pub fn set_room(&self, domains: usize) {
         self.lock().room = domains;
-    }
-
-    /// Waits until the store stops working, and tells why. Whoever wants to go on makes a new gate.
-    pub async fn until_store_fails(&self) -> StoreError {
-        let Some(mut failure) = self.failure() else { return std::future::pending().await };
-        match failure.wait_for(Option::is_some).await {
-            Ok(error) => error.clone().unwrap_or(StoreError::Closed),
-            Err(_) => StoreError::Closed,
-        }
-    }
-
-    /// What is known of the domains held here, for a gate that comes after this one when its store went away.
-    pub fn remains(&self) -> Remains {
-        let state = self.lock();
-        let held = state.dispatch.paces().iter().filter(|(id, ..)| state.tenures.contains_key(id));
-        let paces = held.map(|(_, domain, pace)| (domain.clone(), pace.clone())).collect();
-        Remains { paces, booted_at: self.0.clock.booted_at() }
-    }
-
-    /// Goes on with what a gate before this one knew, wherever its store shows that nobody had a domain meanwhile.
-    pub fn go_on_with(&self, remains: Remains) {
-        let shift = Shift { from: remains.booted_at, to: self.0.clock.booted_at() };
-        let moved = remains.paces.into_iter().map(|(domain, mut pace)| {
-            pace.move_along(shift);
-            (domain, pace)
-        });
-        self.lock().remains = moved.collect();
-    }
-
-    /// Whether anybody could be let go: its store works, and it is not closed.
-    pub fn is_open(&self) -> bool {
-        let (state, now) = (self.lock(), self.now());
-        !self.has_failed() && now < state.valid_until && self.0.store_away(&state, now).is_none()
-    }
-
-    /// Why nobody is let go, while the store is away.
-    pub fn store_away(&self) -> Option<Reason> {
-        self.0.store_away(&self.lock(), self.now())
-    }
-
-    /// Somebody wants to stop: a store that is away is not waited for much longer.
-    pub fn hurry(&self) {
-        if let Some(tenancy) = &self.0.tenancy {
-            tenancy.store.set_patience(HURRIED);
-        }
     }
 
     /// Waits until what must not be lost of a domain is in the store, if it changed in that life. An error when
@@ -378,6 +323,3 @@ impl Tenancy {
         self.saved.notify_waiters();
     }
 }
-
-/// How long a store is waited for by somebody who wants to stop.
-const HURRIED: Span = Span::from_secs(10);

@@ -165,6 +165,11 @@ impl Run {
         self.connection = connection;
         self.is_open = true;
         self.forget();
+        // Whoever goes by what was there before looks again, also when nobody had to wait.
+        if self.availability.away().is_none() {
+            self.availability.leaves(Away::Gone);
+            self.availability.returns();
+        }
         Ok(())
     }
 
