@@ -51,7 +51,7 @@ fn a_volume_that_goes_away_under_a_service_is_not_replaced_by_an_empty_store() {
         "{decision}"
     );
     let said = service.stop().expect(0).stderr;
-    let lines = said.lines().filter(|line| line.contains("still away")).count();
+    let lines = said.lines().filter(|line| line.contains("; waiting up to ")).count();
     assert!(lines <= 4, "one line for each reason:\n{said}");
 }
 
@@ -68,7 +68,7 @@ fn a_run_that_watches_waits_for_its_store() {
     for name in files {
         std::fs::rename(world.path(name), world.path("elsewhere").join(name)).unwrap();
     }
-    wait_until("it tries again", || run.said().contains("is gone; put it back"));
+    wait_until("it tries again", || run.said().contains("while it was in use; put it back"));
     assert!(!world.store().exists(), "it was made anew");
     run.signal("INT");
     run.wait().expect(130);

@@ -35,15 +35,22 @@ impl Patience {
 pub(super) struct Wait<'a> {
     place: &'a Place,
     availability: &'a Availability,
+    /// For how long somebody waited in vain before.
+    before: Span,
     /// When the first try failed, counted since the machine booted.
     since: Option<Span>,
     /// What people were told that it waits for.
-    told: Option<Away>,
+    told: Option<String>,
 }
 
 impl<'a> Wait<'a> {
-    pub(super) fn new(place: &'a Place, availability: &'a Availability) -> Self {
-        Self { place, availability, since: None, told: None }
+    pub(super) fn new(place: &'a Place, availability: &'a Availability, before: Span) -> Self {
+        Self { place, availability, before, since: None, told: None }
+    }
+
+    /// For how long it was waited in vain.
+    pub(super) fn waited(&self) -> Span {
+        self.since.map_or(Span::ZERO, |since| ThisMachine.up().less(since)).max(self.before)
     }
 
     /// Whether a try failed before.
@@ -58,16 +65,10 @@ impl<'a> Wait<'a> {
         let waited = now.less(*self.since.get_or_insert(now));
         self.availability.leaves(away);
         if waited >= patience {
-            return Err(self.given_up(away, error, waited));
+            return Err(self.given_up(away, error));
         }
-        if waited >= A_MOMENT && self.told != Some(away) {
-            self.told = Some(away);
-            self.availability.is_announced();
-            let (what, patience) = (self.what(away, &error), patience.about());
-            tracing::warn!(
-                "{}: {what}; waiting up to {patience} for it, and nothing is sent meanwhile",
-                self.place
-            );
+        if waited >= A_MOMENT {
+            self.tell(away, &error, patience);
         }
         // For a lock SQLite has waited already.
         if away != Away::Locked {
@@ -76,16 +77,38 @@ impl<'a> Wait<'a> {
         Ok(())
     }
 
+    /// Says what is waited for: once, and again when it is something else.
+    fn tell(&mut self, away: Away, error: &StoreError, patience: Span) {
+        let what = match away {
+            // Who has the lock may change every time.
+            Away::Locked if self.told.as_ref().is_some_and(|told| told.starts_with(&away.to_string())) => {
+                return;
+            }
+            _ => self.what(away, error),
+        };
+        if self.told.as_ref() == Some(&what) {
+            return;
+        }
+        self.availability.is_announced();
+        let patience = patience.about();
+        tracing::warn!(
+            "{}: {what}; waiting up to {patience} for it, and nothing is sent meanwhile",
+            self.place
+        );
+        self.told = Some(what);
+    }
+
     /// A try worked.
     pub(super) fn ends(self) {
         self.availability.returns();
-        if let (Some(_), Some(since)) = (self.told, self.since) {
+        if let (Some(_), Some(since)) = (&self.told, self.since) {
             let waited = ThisMachine.up().less(since).about();
             tracing::warn!("{}: available again after {waited}; work continues", self.place);
         }
     }
 
-    fn given_up(&self, away: Away, error: StoreError, waited: Span) -> StoreError {
+    fn given_up(&self, away: Away, error: StoreError) -> StoreError {
+        let waited = self.waited();
         let what = self.what(away, &error);
         let what = match away {
             Away::Locked => format!("{what}; end that program or wait for it"),
@@ -121,7 +144,7 @@ pub(super) fn opened<T>(
     mut open: impl FnMut() -> Result<T, StoreError>,
 ) -> Result<T, StoreError> {
     let availability = Availability::default();
-    let mut wait = Wait::new(place, &availability);
+    let mut wait = Wait::new(place, &availability, Span::ZERO);
     loop {
         let error = match open() {
             Ok(opened) => {

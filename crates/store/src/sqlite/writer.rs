@@ -139,7 +139,7 @@ impl Writer {
             memory: Memory::default(),
             patience: patience.clone(),
             availability: availability.clone(),
-            gave_up: false,
+            gave_up: None,
             stamp: stamp(),
             before_commit: None,
             commit,
@@ -249,8 +249,8 @@ struct Run {
     memory: Memory,
     patience: Patience,
     availability: Arc<Availability>,
-    /// The database was waited for in vain.
-    gave_up: bool,
+    /// The database was waited for in vain, for so long.
+    gave_up: Option<Span>,
     /// What the next transaction leaves in the database, to be recognised by.
     stamp: i64,
     before_commit: Option<BeforeCommit>,

@@ -2,18 +2,22 @@
 //! patience lasts. One whose files were moved goes on when they are moved back; one that was put back, or that its disk
 //! gave up, is opened again. It is never made, and another one in its place is waited out.
 
+use std::path::Path;
+
 use comity_core::decision::Away;
 use comity_core::time::Span;
-use rusqlite::{Connection, TransactionBehavior};
+use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
 use super::transaction::Failed;
 use super::{After, Memory, Piece, Run, Tx};
-use crate::StoreError;
 use crate::domains::HolderId;
-use crate::sqlite::files::{Opened, Replaced};
+use crate::sqlite::files::{self, Opened, Replaced};
 use crate::sqlite::holders::Watch;
-use crate::sqlite::opening::{Link, connect};
+use crate::sqlite::identity;
+use crate::sqlite::opening::{Link, connect, real};
 use crate::sqlite::patience::{A_TRY, FIRST_TRY, Wait};
+use crate::sqlite::place::Place;
+use crate::{Identity, StoreError};
 
 impl Run {
     /// Does what was asked for in one transaction, and tells whoever asked. Waits for a database that is away; `is_away`
@@ -21,7 +25,7 @@ impl Run {
     pub(super) fn commit(&mut self, mut batch: Vec<Piece>, is_away: bool) -> Result<(), StoreError> {
         let mut look = is_away || !self.is_open || batch.iter().any(|piece| piece.in_place);
         let (in_use, availability) = (self.in_use.clone(), self.availability.clone());
-        let mut wait = Wait::new(&in_use.place, &availability);
+        let mut wait = Wait::new(&in_use.place, &availability, self.gave_up.unwrap_or_default());
         let mut unsure: Option<(Vec<After>, String)> = None;
         let (afters, result) = loop {
             let (afters, failed) = match self.try_once(&mut batch, &mut unsure, look) {
@@ -50,9 +54,9 @@ impl Run {
                 let _ = self.connection.busy_timeout(A_TRY);
             }
             // Whoever comes after one that waited in vain does not wait as long again.
-            let patience = if self.gave_up { Span::ZERO } else { self.patience.get() };
+            let patience = if self.gave_up.is_some() { Span::ZERO } else { self.patience.get() };
             if let Err(error) = wait.failed(away, error, patience) {
-                self.gave_up = true;
+                self.gave_up = Some(wait.waited());
                 let place = in_use.place.to_string();
                 break (
                     Vec::new(),
@@ -69,7 +73,7 @@ impl Run {
             let _ = self.connection.busy_timeout(FIRST_TRY);
         }
         if result.is_ok() {
-            self.gave_up = false;
+            self.gave_up = None;
             wait.ends();
         }
         if let Err(error) = &result {
@@ -98,7 +102,7 @@ impl Run {
         }
         match unsure.take() {
             None => self.attempt(batch),
-            Some((afters, why)) => match self.look_up_commit(&why) {
+            Some((afters, why)) => match self.look_up_commit(Away::Unreadable, &why) {
                 Err(Failed::Undone(error)) if error.away().is_some() => self.attempt(batch),
                 looked_up => (afters, looked_up),
             },
@@ -146,7 +150,13 @@ impl Run {
             self.connection = Connection::open_in_memory().map_err(|error| place.error(&error))?;
             in_use.close_reading();
         }
-        let known = in_use.identity();
+        let mut known = in_use.identity();
+        if is_moved && lacks_log(path) {
+            // Which one it is comes first: of another one nothing is lost. A copy without its log may lack something, and
+            // whoever waits for us to let go of the one before would wait for ever.
+            look_at(path, place, &known)?;
+            known.doubtful = true;
+        }
         if known.doubtful {
             // Whoever makes a new log must be alone; others do not take us for somebody who uses the old one.
             self.lost.extend(in_use.proofs().drain().map(|(holder, _)| holder));
@@ -178,6 +188,19 @@ impl Run {
         let sql = "SELECT commits = ?1 AND stamp = ?2 FROM identity";
         connection.query_row(sql, [self.memory.commits, self.memory.stamp], |row| row.get(0))
     }
+}
+
+/// Whether a database has no log, or its log no index: nobody uses it as it is.
+fn lacks_log(path: &Path) -> bool {
+    let real = real(path);
+    ["-wal", "-shm"].iter().any(|ending| !files::beside(&real, ending).exists())
+}
+
+/// Refuses what is another store.
+fn look_at(path: &Path, place: &Place, known: &Identity) -> Result<(), StoreError> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags).map_err(|error| place.error(&error))?;
+    identity::compare(&connection, place, known)
 }
 
 /// Something of what was written is lost: the holders of this process hold nothing any more, and become others.

@@ -19,7 +19,7 @@ fn run(commit: fn(&Connection) -> rusqlite::Result<()>) -> Run {
         memory: Memory::default(),
         patience: Patience::new(Span::from_secs(10)),
         availability: Arc::default(),
-        gave_up: false,
+        gave_up: None,
         stamp: 7,
         before_commit: None,
         commit,

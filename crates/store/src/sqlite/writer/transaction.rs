@@ -59,11 +59,12 @@ impl Run {
         if !self.connection.is_autocommit() || !is_changed {
             return Err(Failed::Undone(self.undo(&error)));
         }
-        self.look_up_commit(&error.to_string())
+        let away = self.in_use.place.error(&error).away().unwrap_or(Away::Unreadable);
+        self.look_up_commit(away, &error.to_string())
     }
 
     /// Whether the last commit, whose answer was lost, was done.
-    pub(super) fn look_up_commit(&mut self, why: &str) -> Result<(), Failed> {
+    pub(super) fn look_up_commit(&mut self, away: Away, why: &str) -> Result<(), Failed> {
         let found = self.find_stamp();
         let (place, what) = (self.in_use.place.to_string(), why.to_owned());
         let uncertain = StoreError::Uncertain { place, what };
@@ -75,7 +76,7 @@ impl Run {
             Ok(Some(false)) => {
                 self.forget();
                 let what = format!("the last changes could not be saved: {why}");
-                Err(Failed::Undone(self.in_use.place.away(Away::Unreadable, what)))
+                Err(Failed::Undone(self.in_use.place.away(away, what)))
             }
             // Others wrote since: it will never be known.
             Ok(None) => {
