@@ -100,6 +100,7 @@ async fn an_older_copy_costs_what_was_held() {
     first.release(hold, b"pace", Parting::HandOver, at(0)).await;
     let copy = file.beside(".copy");
     file.query(&format!("VACUUM INTO '{}'", copy.display()));
+    drop(first);
     let late = file.process("late").await;
     late.store.set_patience(Span::from_mins(10));
     late.taken("a.example", at(1)).await;

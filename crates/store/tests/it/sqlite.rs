@@ -147,7 +147,9 @@ async fn a_beat_notices_that_the_file_was_deleted_or_replaced() {
     let file = TestFile::new();
     let one = file.process("one").await;
     one.beat(at(1)).await.unwrap();
-    let gone = |error: StoreError| assert!(error.to_string().contains("deleted or replaced"), "{error}");
+    one.store.set_patience(ms(300));
+    let gone =
+        |error: StoreError| assert!(error.to_string().contains("deleted, moved or replaced"), "{error}");
     std::fs::rename(&file.path, file.path.with_extension("old")).unwrap();
     gone(one.beat(at(2)).await.unwrap_err());
     std::fs::write(&file.path, "").unwrap();
@@ -277,6 +279,33 @@ async fn a_database_of_version_5_resumes() {
     assert_eq!(one.counts(job.id).await.done, 2);
     let pinned = one.row("reuters.com").await;
     assert_eq!((pinned.kept.delay, pinned.steering.pinned), (ms(3_000), true));
+    let sources = one.store.list_sources().await.unwrap();
+    assert_eq!((sources.len(), sources[0].name.as_str()), (1, "Feed"));
+    let items = Items { source: None, state: None, only: Only::Any, order: Order::Newest, limit: 9 };
+    assert_eq!(one.store.list_items(items).await.unwrap().len(), 2);
+}
+
+/// The same of the release after that; what its servers said and what was lent is there too.
+#[tokio::test]
+async fn a_database_of_version_9_resumes() {
+    let file = TestFile::new();
+    file.query(include_str!("version_9.sql"));
+    let now = Timestamp::parse("2026-11-18T03:36:40Z").unwrap();
+    let one = file.process("one").await;
+    assert_eq!(file.query_one("SELECT hex(id) FROM identity"), "B38E091E0B3B99A9BB5C73E13EB8F891", "as it was");
+    let job = one.store.find_job("news".to_owned()).await.unwrap().unwrap();
+    assert_eq!((job.counts.tasks, job.counts.done, job.counts.waiting()), (4, 1, 3));
+    let lane = one.claim_one(job.id, now).await;
+    let paths: Vec<_> = lane.tasks.iter().map(|task| task.url.rsplit('/').next().unwrap()).collect();
+    assert_eq!(paths, ["p2.html", "missing", "p3.html"]);
+    one.settle(job.id, hold_of(&lane), lane.tasks[0].id, done(), now).await;
+    assert_eq!(one.counts(job.id).await.done, 2);
+    assert!(one.row("reuters.com").await.steering.pinned);
+    let said = one.taken("said.example", now).await;
+    let (until, _) = said.kept.server.unwrap();
+    assert_eq!(until.since(now).as_secs_up(), 3_590, "an hour from when it was said");
+    let lent = one.taken("lent.example", now).await;
+    assert!(matches!(lent.left, LeftBehind::HandedOver(_)), "{lent:?}");
     let sources = one.store.list_sources().await.unwrap();
     assert_eq!((sources.len(), sources[0].name.as_str()), (1, "Feed"));
     let items = Items { source: None, state: None, only: Only::Any, order: Order::Newest, limit: 9 };
