@@ -50,7 +50,7 @@ impl Availability {
         };
         self.why.store(code, Ordering::SeqCst);
         // Only the thread that writes tells of it.
-        if self.turns() % 2 == 0 {
+        if self.away().is_none() {
             self.turns.fetch_add(1, Ordering::SeqCst);
         }
     }

@@ -148,12 +148,11 @@ async fn a_beat_notices_that_the_file_was_deleted_or_replaced() {
     let one = file.process("one").await;
     one.beat(at(1)).await.unwrap();
     one.store.set_patience(ms(300));
-    let gone =
-        |error: StoreError| assert!(error.to_string().contains("deleted, moved or replaced"), "{error}");
+    let gone = |error: StoreError, what| assert!(error.to_string().contains(what), "{error}");
     std::fs::rename(&file.path, file.path.with_extension("old")).unwrap();
-    gone(one.beat(at(2)).await.unwrap_err());
+    gone(one.beat(at(2)).await.unwrap_err(), "was deleted, moved or replaced");
     std::fs::write(&file.path, "").unwrap();
-    gone(one.beat(at(3)).await.unwrap_err());
+    gone(one.beat(at(3)).await.unwrap_err(), "was replaced, but");
 }
 
 /// B9: one database by two names is still one database.
@@ -292,7 +291,11 @@ async fn a_database_of_version_9_resumes() {
     file.query(include_str!("version_9.sql"));
     let now = Timestamp::parse("2026-11-18T03:36:40Z").unwrap();
     let one = file.process("one").await;
-    assert_eq!(file.query_one("SELECT hex(id) FROM identity"), "B38E091E0B3B99A9BB5C73E13EB8F891", "as it was");
+    assert_eq!(
+        file.query_one("SELECT hex(id) FROM identity"),
+        "B38E091E0B3B99A9BB5C73E13EB8F891",
+        "as it was"
+    );
     let job = one.store.find_job("news".to_owned()).await.unwrap().unwrap();
     assert_eq!((job.counts.tasks, job.counts.done, job.counts.waiting()), (4, 1, 3));
     let lane = one.claim_one(job.id, now).await;
