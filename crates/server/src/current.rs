@@ -39,7 +39,8 @@ impl Current {
         }
     }
 
-    fn in_force(&self) -> Arc<Live> {
+    /// The one in force, whether or not its store is there.
+    pub(crate) fn in_force(&self) -> Arc<Live> {
         self.live.borrow().clone()
     }
 

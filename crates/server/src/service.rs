@@ -226,10 +226,10 @@ impl Running {
         self.service.0.stopping.send_replace(true);
         let _ = self.accepting.await;
         self.watching.abort();
-        match self.service.live() {
-            Ok(live) => live.gate.close(HandsOff::Stop).await,
-            Err(_) => Ok(()),
-        }
+        let live = self.service.0.current.in_force();
+        // A store that is away is not waited for much longer.
+        live.gate.hurry();
+        live.gate.close(HandsOff::Stop).await
     }
 }
 

@@ -32,7 +32,9 @@ impl Gate {
     pub fn remains(&self) -> Remains {
         let state = self.lock();
         let held = state.dispatch.paces().iter().filter(|(id, ..)| state.tenures.contains_key(id));
-        let paces = held.map(|(_, domain, pace)| (domain.clone(), pace.clone())).collect();
+        let held = held.map(|(_, domain, pace)| (domain.clone(), pace.clone()));
+        let before = state.remains.iter().map(|(domain, pace)| (domain.clone(), pace.clone()));
+        let paces = before.chain(held).collect();
         Remains { paces, booted_at: self.0.clock.booted_at() }
     }
 
@@ -43,7 +45,7 @@ impl Gate {
             pace.move_along(shift);
             (domain, pace)
         });
-        self.lock().remains = moved.collect();
+        self.lock().remains.extend(moved);
     }
 
     /// Whether anybody could be let go: its store works, and it is not closed.

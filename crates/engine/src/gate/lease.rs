@@ -29,7 +29,13 @@ impl Permit {
         let granted_at = self.started_at();
         let until = self.inner().clock.now() + lease;
         let lent = Lent { id: self.id(), intent: self.intent(), granted_at, until };
-        Ok(tenancy.store.lend(tenancy.holder(), hold, lent).await?)
+        let turns = tenancy.availability.turns();
+        tenancy.store.lend(tenancy.holder(), hold, lent).await?;
+        match tenancy.availability.turns() == turns {
+            true => Ok(()),
+            // It had to wait for the store: a request that leaves only now would be too close to the next one.
+            false => Err(GateError::Lost),
+        }
     }
 
     /// Gives the permit out with a lease, to whoever records it later by its number. Its number.

@@ -182,7 +182,9 @@ impl State {
     pub(super) fn start_anew(&mut self, crawl_delays: HashMap<Domain, Span>, valid_until: Timestamp) -> Self {
         // Serials go on: a permit of the old life must not be taken for one of the new.
         let (serials, life, room, confirmed) = (self.serials, self.life + 1, self.room, self.confirmed);
-        let fresh = Self { crawl_delays, serials, life, room, confirmed, ..Self::new(valid_until) };
+        // What is known of domains that nobody has taken since the store went away stays known.
+        let remains = std::mem::take(&mut self.remains);
+        let fresh = Self { crawl_delays, serials, life, room, confirmed, remains, ..Self::new(valid_until) };
         let lost = std::mem::replace(self, fresh);
         lost.jobs.iter().for_each(|(job, concurrency)| self.begin_job(*job, *concurrency));
         lost

@@ -44,10 +44,10 @@ struct Taker {
 impl Gate {
     /// Claims lanes of a job, and takes up the domains that come with them.
     pub(crate) async fn claim(&self, claim: Claim) -> Result<Brought, StoreError> {
-        let (Some(tenancy), Some(taker)) = (&self.0.tenancy, self.taker()) else {
-            return Ok(Brought::default());
-        };
+        let Some(tenancy) = &self.0.tenancy else { return Ok(Brought::default()) };
         let _taking = tenancy.takings.read().await;
+        // Known only now: whoever becomes another holder waits until nobody takes anything.
+        let Some(taker) = self.taker() else { return Ok(Brought::default()) };
         let now = self.now();
         let claimed = tenancy.store.claim(taker.holder, claim, now).await?;
         let mut brought = Brought { lanes: Vec::with_capacity(claimed.len()), due: claimed.len() };
@@ -142,8 +142,9 @@ impl Gate {
 
 /// Takes a domain, unless somebody else holds it; whether it is ours now.
 pub(super) async fn take_one(gate: Gate, domain: Domain, host: Domain) -> Result<bool, StoreError> {
-    let (Some(tenancy), Some(taker)) = (&gate.0.tenancy, gate.taker()) else { return Ok(true) };
+    let Some(tenancy) = &gate.0.tenancy else { return Ok(true) };
     let _taking = tenancy.takings.read().await;
+    let Some(taker) = gate.taker() else { return Ok(true) };
     let mut takes = tenancy.store.take(taker.holder, vec![domain.clone()], gate.now()).await?;
     match takes.pop() {
         Some(Take::Taken(taken)) => match gate.take_up(taker, *taken, &host) {

@@ -109,6 +109,8 @@ async fn beat(inner: &Arc<Inner>, tenancy: &Tenancy) -> Result<(), StoreError> {
 /// What was held is not ours any more, or not as we thought: this process becomes another holder, which holds nothing.
 async fn begin_anew(inner: &Arc<Inner>, tenancy: &Tenancy, now: Timestamp) -> Result<(), StoreError> {
     let gate = Gate(inner.clone());
+    // Nobody takes anything as the former holder once that is lost.
+    let _nobody = tenancy.takings.write().await;
     // A store that was away and lacks something may not know what a server asked for; we do.
     let remains = gate.store_away().map(|_| gate.remains());
     lose(inner, tenancy);
@@ -117,11 +119,11 @@ async fn begin_anew(inner: &Arc<Inner>, tenancy: &Tenancy, now: Timestamp) -> Re
     let booted_at = inner.clock.booted_at();
     let (holder, _) = register(&*tenancy.store, &tenancy.name, &inner.clock).await?;
     *lock(&tenancy.holder) = holder;
+    remains.into_iter().for_each(|remains| gate.go_on_with(remains));
     if inner.clock.booted_at() != booted_at {
         // Somebody set the store's time meanwhile: whatever waits here does so by another clock.
         return Err(StoreError::Lost);
     }
-    remains.into_iter().for_each(|remains| gate.go_on_with(remains));
     // Whoever asked for a domain in between was refused, and asks again.
     tenancy.changed.notify_waiters();
     Ok(())

@@ -234,7 +234,11 @@ pub(super) async fn with_gate<T, A: Future<Output = Result<T, GateError>>>(
     };
     // A process that has requests of its own on the wire hands the domain over when they are answered.
     let busy = "another process holds the domain and did not hand it over in time; try again";
-    in_time(patience, asking).await.map_err(|_| Problem::new(Kind::Busy, busy))?
+    in_time(patience, asking).await.map_err(|_| match service.live() {
+        Ok(live) if live.gate.store_away().is_none() => Problem::new(Kind::Busy, busy),
+        Ok(_) => Problem::new(Kind::Store, "waiting for the store; nothing leaves until it is back"),
+        Err(problem) => problem,
+    })?
 }
 
 /// Before a domain is taken: is there room for it, and does its robots.txt, if it is known, ask for a delay? The room is

@@ -284,6 +284,9 @@ impl Run {
             }
             let away = !versions.is_empty() && self.present().is_err();
             if !away {
+                if !versions.is_empty() {
+                    self.availability.returns();
+                }
                 let version = self.version();
                 versions.drain(..).for_each(|sender| drop(sender.send(Ok(version))));
             }

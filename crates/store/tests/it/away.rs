@@ -118,6 +118,36 @@ async fn an_older_copy_costs_what_was_held() {
     drop(elsewhere);
 }
 
+/// B9: a process that had given up its proof for a copy it could not open went on as if it held its domains, when the old
+/// database was back; others took them.
+#[tokio::test]
+async fn whoever_gave_its_proof_up_holds_nothing_when_the_old_one_is_back() {
+    let file = TestFile::new();
+    let other = file.process("other").await;
+    let one = file.process("one").await;
+    one.store.set_patience(Span::from_mins(10));
+    one.taken("a.example", at(0)).await;
+    let copy = file.beside(".copy");
+    file.query(&format!("VACUUM INTO '{}'", copy.display()));
+    let elsewhere = Elsewhere::move_away(&file);
+    let (store, holder) = (one.store.clone(), one.holder);
+    let beating = tokio::spawn(async move { store.beat(holder, at(1)).await });
+    noticed(&*one.store).await;
+    // The other one has not let go of the old database: the copy is not opened beside it.
+    std::fs::rename(&copy, &file.path).unwrap();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert!(!beating.is_finished());
+    std::fs::rename(&file.path, &copy).unwrap();
+    elsewhere.move_back();
+    let beaten = beating.await.unwrap();
+    let taken = file.process("newcomer").await.take("a.example", at(2)).await;
+    match (&beaten, &taken) {
+        (Ok(()), Take::Held { .. }) | (Err(StoreError::Lost), Take::Taken(_)) => {}
+        both => panic!("it is one's or the newcomer's: {both:?}"),
+    }
+    drop(other);
+}
+
 /// SQLite would take the old log for changes to the new database.
 #[tokio::test]
 async fn a_copy_beside_the_old_log_is_not_used() {

@@ -50,7 +50,7 @@ pub(super) async fn run(
         let session = match signals.unless_stopped(begun).await {
             Ok(session) => session,
             // What does not work from the start is told at once; what worked before may again. For the store it was waited.
-            Err(error) if !began || error.is::<StoreError>() => return Err(error),
+            Err(error) if !began || is_given_up(&error) => return Err(error),
             Err(error) => {
                 // Once for each reason: it may take days.
                 let why = format!("{error:#}");
@@ -254,3 +254,8 @@ impl RunListener for Teller {
 
 /// What did not work is tried again after this long.
 const PAUSE: Duration = Duration::from_secs(5);
+
+/// Whether the store was waited for in vain.
+fn is_given_up(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<StoreError>().is_some_and(|error| error.away().is_some())
+}

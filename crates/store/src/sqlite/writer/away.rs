@@ -114,7 +114,7 @@ impl Run {
     pub(super) fn present(&mut self) -> Result<(), StoreError> {
         let in_use = self.in_use.clone();
         match in_use.replaced() {
-            None if self.is_open => Ok(()),
+            None if self.is_open => self.disown_lost(),
             // It may be moved back as it is.
             Some((Replaced { is_log: false, is_missing: true, .. }, error)) => Err(error),
             replaced => {
@@ -129,12 +129,26 @@ impl Run {
         }
     }
 
+    /// What lost its proof on the way to another database that was not opened after all holds nothing any more, also in
+    /// this one: others take it for dead.
+    fn disown_lost(&mut self) -> Result<(), StoreError> {
+        if !self.lost.is_empty() {
+            let place = &self.in_use.place;
+            disown(&mut self.connection, &self.lost).map_err(|error| place.error(&error))?;
+            self.lost.clear();
+            self.forget();
+        }
+        Ok(())
+    }
+
     fn reopen(&mut self, replaced: Option<Replaced>) -> Result<(), StoreError> {
         let in_use = self.in_use.clone();
         let Some(path) = &in_use.path else {
             self.is_open = true;
             return Ok(());
         };
+        // From here on nobody goes by what was there before, also when nobody has to wait.
+        self.availability.leaves(if replaced.is_some() { Away::Gone } else { Away::Unreadable });
         let place = &in_use.place;
         let is_moved = replaced.is_some_and(|replaced| !replaced.is_log);
         if is_moved && let Some(log) = in_use.opened().as_ref().and_then(Opened::log_left) {
@@ -162,8 +176,11 @@ impl Run {
             self.lost.extend(in_use.proofs().drain().map(|(holder, _)| holder));
         }
         let mut link = connect(path, place, Some(&known))?;
-        let is_another = in_use.opened().as_ref().is_some_and(|opened| opened.birth != link.opened.birth);
-        if known.doubtful || is_another && !self.is_whole(&link.connection).unwrap_or(false) {
+        // Not every file system knows when a file was made.
+        let is_younger = in_use.opened().as_ref().is_some_and(|opened| opened.birth != link.opened.birth);
+        let is_another = is_moved || is_younger;
+        let lacks_something = is_another && !self.is_whole(&link.connection).unwrap_or(false);
+        if known.doubtful || !self.lost.is_empty() || lacks_something {
             self.lost.extend(in_use.proofs().drain().map(|(holder, _)| holder));
             disown(&mut link.connection, &self.lost).map_err(|error| place.error(&error))?;
             self.lost.clear();
@@ -175,11 +192,6 @@ impl Run {
         self.connection = connection;
         self.is_open = true;
         self.forget();
-        // Whoever goes by what was there before looks again, also when nobody had to wait.
-        if self.availability.away().is_none() {
-            self.availability.leaves(Away::Gone);
-            self.availability.returns();
-        }
         Ok(())
     }
 
