@@ -39,13 +39,15 @@ pub(super) struct Wait<'a> {
     before: Span,
     /// When the first try failed, counted since the machine booted.
     since: Option<Span>,
+    /// What is wrong, and since when.
+    seen: Option<(String, Span)>,
     /// What people were told that it waits for.
     told: Option<String>,
 }
 
 impl<'a> Wait<'a> {
     pub(super) fn new(place: &'a Place, availability: &'a Availability, before: Span) -> Self {
-        Self { place, availability, before, since: None, told: None }
+        Self { place, availability, before, since: None, seen: None, told: None }
     }
 
     /// For how long it was waited in vain.
@@ -67,9 +69,7 @@ impl<'a> Wait<'a> {
         if waited >= patience {
             return Err(self.given_up(away, error));
         }
-        if waited >= A_MOMENT {
-            self.tell(away, &error, patience);
-        }
+        self.tell(away, &error, patience, now);
         // For a lock SQLite has waited already.
         if away != Away::Locked {
             std::thread::sleep(AGAIN.min(patience.less(waited).into()));
@@ -77,25 +77,24 @@ impl<'a> Wait<'a> {
         Ok(())
     }
 
-    /// Says what is waited for: once, and again when it is something else.
-    fn tell(&mut self, away: Away, error: &StoreError, patience: Span) {
-        let what = match away {
-            // Who has the lock may change every time.
-            Away::Locked if self.told.as_ref().is_some_and(|told| told.starts_with(&away.to_string())) => {
-                return;
-            }
-            _ => self.what(away, error),
-        };
-        if self.told.as_ref() == Some(&what) {
+    /// Says what is waited for: once, and again when something else is wrong for more than a moment.
+    fn tell(&mut self, away: Away, error: &StoreError, patience: Span, now: Span) {
+        // Who has the lock may change every time.
+        let what = if away == Away::Locked { away.to_string() } else { self.what(away, error) };
+        let (seen, since) = self.seen.get_or_insert_with(|| (what.clone(), now));
+        if *seen != what {
+            (*seen, *since) = (what.clone(), now);
+        }
+        if now.less(*since) < A_MOMENT || self.told.as_ref() == Some(&what) {
             return;
         }
+        self.told = Some(what);
         self.availability.is_announced();
-        let patience = patience.about();
+        let (what, patience) = (self.what(away, error), patience.about());
         tracing::warn!(
             "{}: {what}; waiting up to {patience} for it, and nothing is sent meanwhile",
             self.place
         );
-        self.told = Some(what);
     }
 
     /// A try worked.
