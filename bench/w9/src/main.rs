@@ -13,7 +13,7 @@ use comity_core::outcome::Outcome;
 use comity_core::time::{Span, Timestamp};
 use comity_store::domains::{HolderId, Take};
 use comity_store::jobs::Job;
-use comity_store::tasks::{Attempt, Claim, Lead, NewTask, Settle, Step};
+use comity_store::tasks::{Attempt, Claim, NewTask, Settle, Step};
 use comity_store::{Store, StoreError};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -83,7 +83,7 @@ async fn fill(store: &dyn Store, job: &Job, size: u64, now: Timestamp) -> Result
                 let host = format!("d{}.invalid", random.u64(0..DOMAINS));
                 let url = format!("http://{host}/{nth}");
                 let domain = Domain::of_url(&url).unwrap_or_else(|_| unreachable!("a valid URL"));
-                NewTask { url, domain, lead: Lead::Listed }
+                NewTask::listed(url, domain)
             })
             .collect();
         added += store.enqueue(job.id, batch, now).await?.new;
@@ -114,7 +114,14 @@ async fn work(
             status: Some(200),
         };
         let step = Step::Done { status: 200, bytes: 1_000, file: None, content_type: None };
-        settles.push(Settle { task: task.id, job: job.id, hold: taken.hold, attempts: vec![attempt], step });
+        settles.push(Settle {
+            task: task.id,
+            job: job.id,
+            hold: taken.hold,
+            attempts: vec![attempt],
+            facts: Arc::default(),
+            step,
+        });
     }
     let began = clock();
     store.settle(holder, settles, now).await?;

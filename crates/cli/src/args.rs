@@ -1,8 +1,15 @@
 //! What can be typed.
 
+mod domains;
+mod fetch;
+mod jobs;
+mod mistakes;
+mod request;
 mod run;
 mod shell;
 mod sources;
+mod upkeep;
+pub(crate) mod urls;
 mod wiki;
 
 #[cfg(test)]
@@ -11,14 +18,20 @@ mod told;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::{Args as Group, Parser, Subcommand, ValueEnum};
+use clap::{ArgAction, Args as Group, Parser, Subcommand};
 
-pub(crate) use run::{Keep, Run, Scrape};
+pub(crate) use domains::{Domains, DomainsSet};
+pub(crate) use fetch::{Fetch, Format};
+pub(crate) use jobs::{Jobs, RowFormat, TaskState};
+pub(crate) use mistakes::{object as mistake, parse, wants_json};
+pub(crate) use run::{Exec, Keep, Run, Scrape};
 pub(crate) use shell::{Completions, Man};
 pub(crate) use sources::{
-    Cadence, Items, ListFormat, Sources, SourcesAdd, SourcesImport, SourcesSet, Switch, Which,
+    Cadence, ExportItems, Items, ListFormat, Sources, SourcesAdd, SourcesImport, SourcesSet, Switch, Table,
+    Which,
 };
 
+pub(crate) use upkeep::{Backup, Prune};
 pub(crate) use wiki::{Wiki, WikiArchive, WikiAssert, WikiExport};
 
 /// Polite fetching: decides for every fetcher you run when the next request to a site may leave, learns from each
@@ -28,7 +41,7 @@ pub(crate) use wiki::{Wiki, WikiArchive, WikiAssert, WikiExport};
 #[command(after_help = "Examples:
   comity demo
   comity fetch https://example.org/ --out pages
-  comity fetch --input urls.txt --job news      # Ctrl-C, then again: goes on where it stopped
+  comity fetch --input urls.txt --job news      # Ctrl-C, then again: resumes where it stopped
   comity sources add https://example.org/ && comity run   # follow a site's feed
   comity wiki archive https://wiki.example/w/api.php   # a wiki with its whole history
   comity explain https://example.org/           # why would a request wait?
@@ -56,15 +69,19 @@ pub(crate) struct Global {
     /// The rules that domains start from: standard, collector, crawler, archiver [default: standard]
     #[arg(long, global = true, help_heading = "Everywhere", value_name = "NAME")]
     pub(crate) profile: Option<String>,
-    /// error, warn, info, debug or trace [default: info]
+    /// error, warn, info, debug or trace; wins over -v and --quiet [default: warn beside a live view, else info]
     #[arg(long, global = true, help_heading = "Everywhere", value_name = "LEVEL")]
     pub(crate) log_level: Option<String>,
     /// text or json [default: text]
     #[arg(long, global = true, help_heading = "Everywhere", value_name = "FORMAT")]
     pub(crate) log_format: Option<String>,
-    /// Neither progress nor logs but errors
+    /// Print errors only; at the end, what failed
     #[arg(long, short, global = true, help_heading = "Everywhere")]
     pub(crate) quiet: bool,
+    /// Log more: -v what changes and what is retried, -vv every wait and answer
+    #[arg(long, short, global = true, help_heading = "Everywhere", action = ArgAction::Count)]
+    #[arg(conflicts_with = "quiet")]
+    pub(crate) verbose: u8,
     /// The result as JSON on stdout, its last line one object
     #[arg(long, global = true, help_heading = "Everywhere")]
     pub(crate) json: bool,
@@ -74,7 +91,7 @@ pub(crate) struct Global {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Fetch URLs politely, as a job that survives restarts
-    Fetch(Fetch),
+    Fetch(Box<Fetch>),
     /// One ingest run: ask the sources that are due, and scrape what they lead to
     Run(Run),
     /// Scrape items by hand
@@ -92,7 +109,8 @@ pub(crate) enum Command {
         subcommand,
         after_help = "Examples:
   comity items list --source 3
-  comity items show 120 --text"
+  comity items show 120 --text
+  comity items export --since 2d > items.jsonl"
     )]
     Items(Items),
     /// Archive MediaWiki wikis with their whole history
@@ -127,18 +145,22 @@ pub(crate) enum Command {
   comity domains set example.org --pause 1h"
     )]
     Domains(Domains),
+    /// Remove what is old from the store
+    Prune(Prune),
+    /// Copy the store to a file, while others work on it
+    Backup(Backup),
     /// May a request leave now? Reserves the slot when it may (exit 0), says how long to wait when not (exit 1)
     Check(Check),
-    /// Tell what a request came to
+    /// Report the outcome of a request
     Record(Record),
-    /// Every constraint on the next request to a URL: its number, where it came from, until when
+    /// Show everything that delays the next request to a URL, and why
     Explain(Explain),
     /// The configuration
     #[command(
         subcommand,
         after_help = "Examples:
-  comity config check
-  comity config reference > comity.toml         # every key, each commented out"
+  comity config init                            # a comity.toml to start from
+  comity config check"
     )]
     Config(ConfigCommand),
     /// The profiles, or one of them as configuration to copy
@@ -195,173 +217,13 @@ pub(crate) struct Top {
     pub(crate) once: bool,
 }
 
-/// Fetch URLs politely, as a job that survives restarts
-#[derive(Debug, Clone, Group)]
-#[command(after_help = "Examples:
-  comity fetch https://example.org/a https://example.org/b --out pages
-  comity fetch --input urls.txt --job news --out news
-  comity fetch --job news                       # go on after Ctrl-C or a crash, or join from another terminal
-  comity fetch --input urls.txt --job news --out archive --format warc
-  zcat urls.gz | comity fetch --input - --format none --json
-
-A URL that is listed twice is fetched once. Pages end up in DIR/HOST/…, DIR/index.jsonl says which is which.
-With --format warc, everything that was answered is in DIR/JOB-….warc.gz; docs/warc.md tells what.")]
-pub(crate) struct Fetch {
-    /// What to fetch
-    #[arg(value_name = "URL")]
-    pub(crate) urls: Vec<String>,
-    /// A file with one URL a line, or - for stdin
-    #[arg(long, short, value_name = "FILE")]
-    pub(crate) input: Option<PathBuf>,
-    /// The name of the job; the same name goes on with it, with the options it had
-    #[arg(long, short, value_name = "NAME")]
-    pub(crate) job: Option<String>,
-    /// Where pages are kept [default: comity-pages]
-    #[arg(long, short, value_name = "DIR")]
-    pub(crate) out: Option<PathBuf>,
-    /// How pages are kept [default: files]
-    #[arg(long, value_enum)]
-    pub(crate) format: Option<Format>,
-    /// Requests in flight at once, over all domains; sites that keep silent leave their place to others [default: 16]
-    #[arg(long, short, value_name = "N")]
-    pub(crate) concurrency: Option<String>,
-    /// Minimum delay of every domain in this run, such as 2s or 250ms
-    #[arg(long, short, value_name = "DURATION")]
-    pub(crate) delay: Option<String>,
-    /// How delays are learnt: linear or off
-    #[arg(long, value_name = "RULE")]
-    pub(crate) learning: Option<String>,
-    /// obey or ignore [default: obey]
-    #[arg(long, value_name = "POLICY")]
-    pub(crate) robots: Option<String>,
-    /// Tries after the first one
-    #[arg(long, value_name = "N")]
-    pub(crate) max_retries: Option<String>,
-    /// Stop at the first line that is no URL, instead of going on with the rest
-    #[arg(long)]
-    pub(crate) strict: bool,
-}
-
-/// How pages are kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
-    /// One file a page, and an index
-    Files,
-    /// Everything that was answered, as it was on the wire, in WARC 1.1 files
-    Warc,
-    /// Not at all
-    None,
-}
-
-/// Look at jobs and steer them
-#[derive(Debug, Clone, Subcommand)]
-pub(crate) enum Jobs {
-    /// All jobs, the newest first
-    #[command(after_help = "Example:
-  comity jobs list")]
-    List,
-    /// One job: how far it is, its options, its last failures
-    #[command(after_help = "Examples:
-  comity jobs show news
-  comity jobs show news --limit 100 --json")]
-    Show {
-        /// Its name
-        name: String,
-        /// Failed and skipped tasks to show
-        #[arg(long, default_value_t = 10)]
-        limit: u32,
-    },
-    /// End a job; what waits is skipped
-    #[command(after_help = "Example:
-  comity jobs cancel news")]
-    Cancel {
-        /// Its name
-        name: String,
-    },
-    /// Reopen a job that ended: what failed, or was skipped with its end, waits again
-    #[command(after_help = "Example:
-  comity jobs retry news && comity fetch --job news")]
-    Retry {
-        /// Its name
-        name: String,
-    },
-}
-
-/// Look at what is known of domains, and steer it
-#[derive(Debug, Clone, Subcommand)]
-pub(crate) enum Domains {
-    /// Domains with what was learnt, who holds them, and how many tasks wait
-    #[command(after_help = "Examples:
-  comity domains list
-  comity domains list example --limit 10")]
-    List {
-        /// Only those whose name contains this
-        #[arg(default_value = "")]
-        like: String,
-        /// How many
-        #[arg(long, default_value_t = 100)]
-        limit: u32,
-    },
-    /// One domain
-    #[command(after_help = "Example:
-  comity domains show example.org")]
-    Show {
-        /// Its name
-        domain: String,
-    },
-    /// Set the learned delay or its floor, pin it, pause the domain
-    #[command(after_help = "Examples:
-  comity domains set example.org --delay 5s --floor 2s
-  comity domains set example.org --pin
-  comity domains set example.org --pause 1h      # or --pause forever, --resume")]
-    Set(DomainsSet),
-    /// Release permits that were given out and never recorded; nothing that was learned is forgotten
-    #[command(after_help = "Example:
-  comity domains release example.org")]
-    Release {
-        /// Its name
-        domain: String,
-    },
-    /// Forget what was learnt and our own guesses; what the server said stays
-    #[command(after_help = "Example:
-  comity domains reset example.org")]
-    Reset {
-        /// Its name
-        domain: String,
-    },
-}
-
-/// Set the learned delay or its floor, pin it, pause the domain
-#[derive(Debug, Clone, Group)]
-pub(crate) struct DomainsSet {
-    /// Its name
-    pub(crate) domain: String,
-    /// The learned delay
-    #[arg(long, value_name = "DURATION")]
-    pub(crate) delay: Option<String>,
-    /// Its floor
-    #[arg(long, value_name = "DURATION")]
-    pub(crate) floor: Option<String>,
-    /// Answers do not change it any more
-    #[arg(long, conflicts_with = "unpin")]
-    pub(crate) pin: bool,
-    /// Answers change it again
-    #[arg(long)]
-    pub(crate) unpin: bool,
-    /// Nothing is sent for this long, or forever
-    #[arg(long, value_name = "DURATION", conflicts_with = "resume")]
-    pub(crate) pause: Option<String>,
-    /// Requests are sent again
-    #[arg(long)]
-    pub(crate) resume: bool,
-}
-
 /// The decision service
 #[derive(Debug, Clone, Group)]
 #[command(after_help = "Examples:
   comity serve
   curl -s localhost:7878/v1/check -H 'Content-Type: application/json' -d '{\"domain\": \"example.org\"}'
   comity serve --make-token use        # a token for programs; put the line it prints under [serve] tokens
+  comity serve --make-token use --tokens-file tokens   # the same into a file, for serve.tokens_file
   comity serve --listen 0.0.0.0:7878   # needs a token
 
 Without tokens everybody on this machine may use it, and nobody else: it listens on loopback only. SIGHUP reads the
@@ -376,6 +238,9 @@ pub(crate) struct Serve {
     /// Make a token for this role, print it and the line that stands for it, and end
     #[arg(long, value_name = "ROLE", value_parser = ["use", "admin"])]
     pub(crate) make_token: Option<String>,
+    /// Add the line of that token to this file (mode 0600) instead of printing it
+    #[arg(long, value_name = "FILE", requires = "make_token")]
+    pub(crate) tokens_file: Option<PathBuf>,
 }
 
 /// A service that is asked instead of the store.
@@ -414,7 +279,7 @@ pub(crate) struct Check {
     pub(crate) server: Server,
 }
 
-/// Tell what a request came to
+/// Report the outcome of a request
 #[derive(Debug, Clone, Group)]
 #[command(after_help = "Examples:
   comity record example.org success
@@ -437,7 +302,7 @@ pub(crate) struct Record {
     pub(crate) server: Server,
 }
 
-/// Every constraint on the next request
+/// Show everything that delays the next request to a URL, and why
 #[derive(Debug, Clone, Group)]
 #[command(after_help = "Examples:
   comity explain https://example.org/
@@ -455,14 +320,23 @@ pub(crate) struct Explain {
 /// The configuration
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum ConfigCommand {
-    /// Read it, and tell everything that is wrong with it
+    /// Write a commented comity.toml to start from
+    #[command(after_help = "Examples:
+  comity config init
+  comity --config /etc/comity/comity.toml config init")]
+    Init {
+        /// Replace a file that is there already
+        #[arg(long)]
+        force: bool,
+    },
+    /// Read the configuration and report everything that is wrong with it
     #[command(after_help = "Examples:
   comity config check
   comity --config other.toml config check")]
     Check,
     /// Every key with its default and what it means
     #[command(after_help = "Examples:
-  comity config reference > comity.toml         # every key, each commented out
+  comity config reference                       # every key, each commented out
   comity config reference --markdown            # docs/config.md")]
     Reference {
         /// As the page docs/config.md, with what each key allows and the variable that sets it

@@ -3,6 +3,7 @@
 //! - `args`: what can be typed
 //! - `setup`: what it means: configuration, store, gate
 //! - `commands`: one file a command
+//! - `hooks`: commands that run for new items
 //! - `live`: what long work looks like while it runs
 //! - `output`: the terminal; nobody else writes to it
 //! - `playground`: sites on loopback to try it on
@@ -15,19 +16,21 @@
 mod args;
 mod commands;
 mod exit;
+mod hooks;
 mod live;
 mod output;
 mod playground;
 mod setup;
 mod signals;
 
-use clap::Parser;
-
 fn main() -> std::process::ExitCode {
-    let args = match args::Args::try_parse() {
+    let args = match args::parse() {
         Ok(args) => args,
         Err(said) => {
             output::parsed(&said);
+            if said.use_stderr() && args::wants_json() {
+                output::object(&args::mistake(&said));
+            }
             let code = u8::try_from(said.exit_code()).unwrap_or(exit::USAGE);
             return output::finish(code).into();
         }

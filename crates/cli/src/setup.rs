@@ -12,6 +12,7 @@ use comity::core::domain::Domain;
 use comity::core::rule::Profile;
 use comity::event::Events;
 use comity::gate::{Gate, GateError};
+use comity::request::JobRequest;
 use comity::shown;
 use comity::store::{self, Store};
 
@@ -29,12 +30,6 @@ pub(crate) fn config_from(global: &Global, given: Given, unnamed_profile: Profil
     let default = PathBuf::from(DEFAULT_FILE);
     let path = global.config.clone().or_else(|| default.exists().then_some(default));
     let text = path.as_deref().map(read_file).transpose()?;
-    if let (Some(path), Some(text)) = (&path, &text)
-        && has_password(text)
-        && let Some(warning) = exposed(path)
-    {
-        output::remark(&format!("warning: {warning}"));
-    }
     let name = path.as_deref().map(Path::display).map(|name| name.to_string());
     let given = Given {
         store: global.store.clone(),
@@ -44,7 +39,13 @@ pub(crate) fn config_from(global: &Global, given: Given, unnamed_profile: Profil
         ..given
     };
     let file = name.as_deref().zip(text.as_deref());
-    Ok(Config::load(Sources { unnamed_profile, file, env: environment(), given })?)
+    let config = Config::load(Sources { unnamed_profile, file, env: environment(), given });
+    let has_secrets =
+        text.as_deref().is_some_and(has_password) || config.as_ref().is_ok_and(|config| config.has_secrets);
+    if let Some(warning) = path.as_deref().filter(|_| has_secrets).and_then(exposed) {
+        output::remark(&format!("warning: {warning}"));
+    }
+    Ok(config?)
 }
 
 /// The store that the configuration names, for a command that is soon over: one that is locked is waited for for 10 seconds.
@@ -85,7 +86,9 @@ impl Stores {
 pub(crate) async fn gate(config: &Config, store: Arc<dyn Store>, name: &str) -> anyhow::Result<Gate> {
     let name = format!("{name}, pid {}", std::process::id());
     // Started here, and only here, the clock takes the store's time.
-    Ok(Gate::with_store(config.rules().clone(), Clock::new(), Events::new(), store, &name).await?)
+    let gate = Gate::with_store(config.rules().clone(), Clock::new(), Events::new(), store, &name).await?;
+    gate.set_keep(config.upkeep.keep);
+    Ok(gate)
 }
 
 /// Waits for a domain that another process holds, but not for ever: a request of it may be on the wire.
@@ -134,8 +137,24 @@ pub(crate) fn warn_without_contact(config: &Config) {
     }
 }
 
+/// What somebody should know who gave secrets, or trusts a host without looking.
+pub(crate) fn warn_of_risks(config: &Config, request: &JobRequest) {
+    let configured = config.request.insecure();
+    for host in request.insecure().iter().cloned().chain(configured) {
+        tracing::warn!(
+            "the certificate of {host} is not checked: anybody on the way can read and change what is sent"
+        );
+    }
+    for warning in request.files().into_iter().filter_map(exposed) {
+        tracing::warn!("{warning}");
+    }
+}
+
 /// The host that a URL or the name of a domain means.
 pub(crate) fn host(text: &str) -> anyhow::Result<Domain> {
+    if text.trim().contains(['\n', '\r']) {
+        return Err(usage("a URL or domain must not contain a line break"));
+    }
     let parsed = if text.contains("://") { Domain::of_url(text) } else { Domain::parse(text) };
     // What is not understood may hold a password.
     parsed.map_err(|error| {
@@ -145,4 +164,5 @@ pub(crate) fn host(text: &str) -> anyhow::Result<Domain> {
 
 /// How long a command waits for a domain.
 const PATIENCE: Duration = Duration::from_secs(15);
-const DEFAULT_FILE: &str = "comity.toml";
+/// The file that is read where none is named.
+pub(crate) const DEFAULT_FILE: &str = "comity.toml";

@@ -5,6 +5,7 @@ use comity_core::enqueue::{Asker, Enqueued};
 use comity_core::interval::SourceInterval;
 use comity_core::task::{JobId, TaskId};
 use comity_core::time::{Span, Timestamp};
+use comity_store::details::Details;
 use comity_store::domains::{Hold, HolderId};
 use comity_store::items::{
     Item, ItemId, Items, LogId, Order, ScrapeLog, ScrapeTerms, Start, StartStep, Started, Wish,
@@ -141,7 +142,8 @@ impl Follower {
 
     /// Settles a task with its attempts.
     pub async fn settle_with(&self, task: TaskId, attempts: Vec<Attempt>, step: Step, now: Timestamp) {
-        let settle = Settle { task, job: self.job, hold: self.hold, attempts, step };
+        let settle =
+            Settle { task, job: self.job, hold: self.hold, attempts, facts: Default::default(), step };
         let settled = self.store().settle(self.one.holder, vec![settle], now).await.unwrap();
         assert_eq!(settled, [Settled::Yes]);
     }
@@ -203,6 +205,9 @@ pub fn page(url: &str) -> NewItem {
         title: None,
         published_at: None,
         content_hash: 1,
+        details: Details::default(),
+        page_key: None,
+        wants_hook: false,
     }
 }
 

@@ -85,7 +85,8 @@ macro_rules! __each_promise {
                 a_wish_to_see_a_domain_is_answered_by_its_holder,
                 only_whoever_holds_a_domain_shows_it,
                 wishes_are_forgotten,
-                a_backlog_is_counted_by_domain_up_to_a_limit;
+                a_backlog_is_counted_by_domain_up_to_a_limit,
+                a_backlog_says_from_when_on_nobody_serves_it;
             wiki:
                 what_an_answer_brought_is_kept_with_how_far_it_is,
                 pages_are_whole_when_their_history_is,
@@ -102,9 +103,11 @@ macro_rules! __each_promise {
             filling:
                 what_a_job_has_already_is_added_once,
                 a_lane_keeps_the_order_in_which_it_was_filled,
-                a_job_that_ended_takes_no_tasks,
+                a_job_that_failed_or_was_cancelled_takes_no_tasks,
                 two_jobs_may_have_the_same_url,
-                who_led_to_a_url_stays_known;
+                who_led_to_a_url_stays_known,
+                which_origins_were_listed_in_a_job_stays_known,
+                what_a_task_sends_is_part_of_it;
             claiming:
                 a_claim_brings_lanes_with_their_first_tasks,
                 a_lane_is_served_by_one,
@@ -141,6 +144,14 @@ macro_rules! __each_promise {
                 a_reopened_job_revives_what_failed_or_ended_with_it,
                 a_reopened_job_does_not_finish_before_it_is_swept,
                 a_revived_task_is_where_its_url_is;
+            results:
+                what_became_of_a_task_comes_back,
+                jobs_come_a_page_at_a_time,
+                a_job_that_is_done_is_reopened_by_what_is_new,
+                who_works_on_a_job_is_known,
+                a_retry_brings_back_what_was_asked_for,
+                what_is_done_is_fetched_again_once,
+                a_job_is_removed_a_part_at_a_time;
             sources:
                 a_source_is_added_once_per_url,
                 a_change_sets_only_what_is_named,
@@ -202,6 +213,25 @@ macro_rules! __each_promise {
                 a_late_word_on_a_replaced_task_is_not_taken,
                 a_task_knows_its_item_and_who_led_there,
                 an_item_enqueued_while_its_job_ended_is_not_lost;
+            details:
+                what_a_source_gives_comes_back_as_it_was,
+                what_is_kept_is_what_the_source_gave_last,
+                it_goes_with_its_source,
+                items_are_listed_since_they_were_first_seen;
+            hooks:
+                a_hook_is_ripe_when_its_item_was_scraped,
+                an_item_that_nobody_scrapes_does_not_wait_for_it,
+                only_new_items_have_a_hook,
+                a_hook_whose_process_died_is_somebody_elses,
+                of_two_that_claim_hooks_at_once_each_item_is_ones;
+            retention:
+                a_job_that_ended_long_ago_loses_its_tasks,
+                a_job_that_runs_or_was_stopped_keeps_everything,
+                a_job_that_was_reopened_is_pruned_again_after_its_next_end,
+                domains_of_pruned_jobs_can_be_forgotten,
+                the_last_scrape_of_a_source_stays,
+                a_scrape_that_runs_stays,
+                the_last_fetch_of_a_source_stays;
             scraping:
                 a_scrape_that_begins_has_a_row_from_its_start,
                 a_task_that_runs_too_soon_is_deferred,
@@ -228,6 +258,18 @@ macro_rules! __each_promise {
                 a_move_without_a_redirect_is_no_start,
                 an_interrupted_scrape_is_closed_and_counts,
                 a_scrape_interrupted_long_ago_begins_anew_at_once;
+            sharing:
+                one_task_brings_the_page_of_both,
+                the_scrape_is_that_of_the_source_whose_task_it_is,
+                what_fails_fails_for_both_and_waits_again_for_both,
+                of_two_that_enqueue_it_at_once_one_has_a_task,
+                an_item_enqueued_as_its_page_arrives_is_not_stranded,
+                a_task_whose_item_is_gone_is_that_of_the_other,
+                a_task_whose_source_was_disabled_is_that_of_the_other,
+                an_item_that_waits_with_another_and_goes_is_forgotten,
+                a_page_that_was_fetched_lately_is_not_fetched_again,
+                a_page_that_was_fetched_long_ago_is_fetched_again,
+                an_item_that_another_led_to_has_its_own_task;
             scraped:
                 what_was_fetched_is_done,
                 an_empty_answer_is_partial,
@@ -261,7 +303,7 @@ macro_rules! __each_promise {
                 of_two_settles_one_counts,
                 a_settle_that_overlaps_with_a_takeover_counts_or_is_fenced,
                 a_task_added_as_its_lane_is_parked_is_not_lost,
-                a_task_added_as_its_job_finishes_is_added_or_refused,
+                a_task_added_as_its_job_finishes_keeps_it_open,
                 a_job_whose_lists_end_at_once_can_finish,
                 the_last_domains_given_up_at_once_leave_nothing,
                 a_job_opened_by_two_is_made_once,

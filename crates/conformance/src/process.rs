@@ -11,7 +11,7 @@ use comity_store::domains::{
 };
 use comity_store::jobs::{Counts, Job, Stepped};
 use comity_store::machine::Machine;
-use comity_store::tasks::{Claim, Claimed, Enqueued, Lead, NewTask, Settle, Settled, Step};
+use comity_store::tasks::{Claim, Claimed, Enqueued, NewTask, Onward, Settle, Settled, Step};
 use comity_store::{LEASE, Store, StoreError};
 use serde_json::Value;
 
@@ -161,7 +161,7 @@ impl Process {
 
     /// Settles one task without attempts.
     pub async fn settle(&self, job: JobId, hold: Hold, task: TaskId, step: Step, now: Timestamp) -> Settled {
-        let settle = Settle { task, job, hold, attempts: Vec::new(), step };
+        let settle = Settle { task, job, hold, attempts: Vec::new(), facts: Arc::default(), step };
         self.store.settle(self.holder, vec![settle], now).await.unwrap()[0]
     }
 
@@ -188,7 +188,7 @@ pub fn domain(name: &str) -> Domain {
 
 /// A task that the operator listed.
 pub fn listed(url: &str) -> NewTask {
-    NewTask { url: url.to_owned(), domain: Domain::of_url(url).unwrap(), lead: Lead::Listed }
+    NewTask::listed(url.to_owned(), Domain::of_url(url).unwrap())
 }
 
 /// What `take` brought, which must be the domain.
@@ -248,5 +248,5 @@ pub fn retry(ready_at: Timestamp) -> Step {
 
 /// A task was redirected to another domain.
 pub fn moved(to: &str) -> Step {
-    Step::Moved { domain: domain(to), at_url: Some(format!("https://{to}/")), hops: 1 }
+    Step::Moved { domain: domain(to), at_url: Some(format!("https://{to}/")), hops: 1, sends: Onward::Kept }
 }

@@ -204,11 +204,12 @@ impl Pattern {
     }
 
     /// The host, or the suffix after `*.`.
-    pub(crate) fn host(&self) -> &str {
+    pub fn host(&self) -> &str {
         &self.host
     }
 
-    pub(crate) fn is_wildcard(&self) -> bool {
+    /// Whether it stands for every host below.
+    pub fn is_wildcard(&self) -> bool {
         self.wildcard
     }
 

@@ -2,7 +2,7 @@
 //! (B40), giving up a domain whose tasks keep failing (B47), and the end of a job that is refused at the slowest
 //! pace (B48).
 
-use crate::outcome::Outcome;
+use crate::outcome::{Contact, Outcome};
 use crate::time::{Span, Timestamp};
 
 /// How many tasks of a job may be in flight on a domain at once: one less for every five seconds that the
@@ -119,6 +119,23 @@ impl CancelGuard {
     }
 }
 
+/// Counts how often in a row a job found nobody there on one domain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ReachGuard {
+    in_a_row: u32,
+}
+
+impl ReachGuard {
+    /// Counts one attempt; how many in a row found nobody there, this one included. Whatever else is heard starts anew.
+    pub fn attempted(&mut self, contact: Contact) -> u32 {
+        self.in_a_row = match contact {
+            Contact::Refused => self.in_a_row.saturating_add(1),
+            Contact::Made => 0,
+        };
+        self.in_a_row
+    }
+}
+
 /// How many failures in a row give up a domain when nobody says otherwise.
 pub const FAILURE_THRESHOLD: u32 = 20;
 /// The spacing from which rate limits count towards cancelling when nobody says otherwise.
@@ -195,6 +212,13 @@ mod tests {
         guard.settled(failed, at(8));
         guard.settled(Settled::Done, at(7));
         assert_eq!(guard.streak(), 1, "one came after the second success");
+    }
+
+    #[test]
+    fn whatever_is_heard_of_a_host_starts_the_count_of_refused_connections_anew() {
+        let mut guard = ReachGuard::default();
+        let told = [Contact::Refused, Contact::Refused, Contact::Made, Contact::Refused];
+        assert_eq!(told.map(|contact| guard.attempted(contact)), [1, 2, 0, 1]);
     }
 
     /// B48

@@ -33,8 +33,21 @@ pub enum Outcome {
 pub enum Breakdown {
     /// Connecting, waiting for the answer or reading it took too long.
     TimedOut,
-    /// The name, the connection, TLS or the protocol failed.
+    /// The connection, TLS or the protocol failed, or the connection broke.
     Disconnected,
+    /// Nothing was sent: the connection was refused, or the name has no address.
+    Unreachable,
+}
+
+/// Whether the host was there at all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Contact {
+    /// A connection was opened, or nobody knows.
+    #[default]
+    Made,
+    /// The connection was refused, or the name has no address: no request left, and asking again soon costs the host
+    /// nothing.
+    Refused,
 }
 
 /// An outcome and what the server said with it.
@@ -44,6 +57,8 @@ pub struct Answer {
     pub outcome: Outcome,
     /// What its headers ask of us.
     pub told: Told,
+    /// Whether the host was there at all.
+    pub contact: Contact,
 }
 
 /// A word that is no outcome.
@@ -104,7 +119,7 @@ impl Outcome {
 impl Answer {
     /// The answer with this status and these headers.
     pub fn of_status(status: u16, told: Told) -> Self {
-        Self { outcome: Outcome::of_status(status, &told), told }
+        Self { outcome: Outcome::of_status(status, &told), told, contact: Contact::Made }
     }
 
     /// No answer at all.
@@ -112,13 +127,14 @@ impl Answer {
         match breakdown {
             Breakdown::TimedOut => Outcome::Timeout.into(),
             Breakdown::Disconnected => Outcome::NetworkError.into(),
+            Breakdown::Unreachable => Self { contact: Contact::Refused, ..Outcome::NetworkError.into() },
         }
     }
 }
 
 impl From<Outcome> for Answer {
     fn from(outcome: Outcome) -> Self {
-        Self { outcome, told: Told::default() }
+        Self { outcome, told: Told::default(), contact: Contact::Made }
     }
 }
 
@@ -159,6 +175,8 @@ mod tests {
         }
         assert_eq!(Answer::of_breakdown(Breakdown::TimedOut).outcome, Outcome::Timeout);
         assert_eq!(Answer::of_breakdown(Breakdown::Disconnected).outcome, Outcome::NetworkError);
+        let unreachable = Answer::of_breakdown(Breakdown::Unreachable);
+        assert_eq!((unreachable.outcome, unreachable.contact), (Outcome::NetworkError, Contact::Refused));
     }
 
     #[test]

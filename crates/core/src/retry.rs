@@ -46,6 +46,18 @@ pub fn judge(outcome: Outcome, standing: Standing, spent: Spent, retries_max: u3
     }
 }
 
+/// Judges an attempt that found nobody there; so many in a row did on its domain, this one included
+/// ([`crate::guard::ReachGuard`]).
+///
+/// A host that refused one connection more than a task may make is not there: every retry says the same, and further
+/// tasks fail with their first attempt.
+pub fn judge_unreachable(in_a_row: u32, spent: Spent, retries_max: u32) -> Verdict {
+    match in_a_row > retries_max.saturating_add(1) || spent.retries >= retries_max {
+        true => Verdict { step: TaskStep::Fail, spent },
+        false => Verdict { step: TaskStep::Retry, spent: Spent { retries: spent.retries + 1, ..spent } },
+    }
+}
+
 /// Judges an attempt whose failure is not the site's doing, such as one that we gave up to make room for others.
 pub fn judge_forgivable(spent: Spent, retries_max: u32) -> Verdict {
     let Spent { retries, forgiven } = spent;
@@ -127,6 +139,21 @@ mod tests {
             }
             proptest::prop_assert!(made <= 2 * retries_max + 1, "{} attempts", made);
         }
+    }
+
+    /// B43, B45, B79
+    #[test]
+    fn a_host_that_is_not_there_fails_every_further_task_at_once() {
+        let fails = |in_a_row, retries, retries_max| {
+            judge_unreachable(in_a_row, Spent { retries, forgiven: 0 }, retries_max).step == TaskStep::Fail
+        };
+        assert!(
+            (1..=4).all(|in_a_row| !fails(in_a_row, 0, 3)),
+            "four tasks may each have met a short outage"
+        );
+        assert!(fails(5, 0, 3) && fails(100, 0, 3));
+        assert!(fails(4, 3, 3), "a task that has spent its retries fails anyway");
+        assert!(fails(1, 0, 0), "no retries means one attempt");
     }
 
     #[test]

@@ -160,8 +160,10 @@ pub enum JobStep {
     Fail,
     /// It is called off.
     Cancel,
-    /// `jobs retry`: the only way back (B49).
+    /// `jobs retry`: the only way back for one that failed or was cancelled (B49).
     Reopen,
+    /// URLs are added to one that is done.
+    Extend,
 }
 
 /// A step that is not legal in that state.
@@ -185,11 +187,12 @@ impl JobState {
             (Self::Running, JobStep::Fail) => Ok(Self::Failed),
             (Self::Running, JobStep::Cancel) => Ok(Self::Cancelled),
             (Self::Done | Self::Failed | Self::Cancelled, JobStep::Reopen) => Ok(Self::Running),
+            (Self::Done, JobStep::Extend) => Ok(Self::Running),
             _ => Err(IllegalJobStep { state: self, step }),
         }
     }
 
-    /// Whether it ended: it takes no new tasks, and those that wait are skipped (B49).
+    /// Whether it ended: those of its tasks that wait are skipped, and only one that is done takes more (B49).
     pub fn is_terminal(self) -> bool {
         self != Self::Running
     }
@@ -207,7 +210,7 @@ impl JobState {
 
 impl JobStep {
     /// Every step there is.
-    pub const ALL: [Self; 4] = [Self::Finish, Self::Fail, Self::Cancel, Self::Reopen];
+    pub const ALL: [Self; 5] = [Self::Finish, Self::Fail, Self::Cancel, Self::Reopen, Self::Extend];
 
     /// The word for it in messages.
     pub fn as_str(self) -> &'static str {
@@ -216,6 +219,7 @@ impl JobStep {
             Self::Fail => "fail",
             Self::Cancel => "be cancelled",
             Self::Reopen => "be reopened",
+            Self::Extend => "take more",
         }
     }
 }
@@ -279,10 +283,11 @@ mod tests {
 
     /// B49
     #[test]
-    fn a_job_that_ended_comes_back_only_by_retry() {
+    fn a_job_that_ended_comes_back_only_by_retry_or_by_more_urls_when_it_is_done() {
         for state in JobState::ALL.into_iter().filter(|state| state.is_terminal()) {
             for step in JobStep::ALL {
-                let reopened = (step == JobStep::Reopen).then_some(JobState::Running);
+                let back = step == JobStep::Reopen || step == JobStep::Extend && state == JobState::Done;
+                let reopened = back.then_some(JobState::Running);
                 assert_eq!(state.after(step).ok(), reopened, "{state} {step}");
             }
         }

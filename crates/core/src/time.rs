@@ -128,15 +128,15 @@ impl Span {
         }
     }
 
-    /// Reads plain decimal seconds as headers and robots.txt write them: digits, perhaps a point and digits.
-    /// Digits past the microsecond round up; a value too large to hold is [`Self::MAX`].
+    /// Reads plain decimal seconds as headers and robots.txt write them: digits, perhaps with a point before, among or
+    /// after them. Digits past the microsecond round up; a value too large to hold is [`Self::MAX`].
     pub fn from_decimal_secs(text: &str) -> Option<Self> {
-        let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
-        let digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-        if !digits(whole) || !digits(fraction) {
+        let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+        let digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
+        if whole.len() + fraction.len() == 0 || !digits(whole) || !digits(fraction) {
             return None;
         }
-        let secs = whole.parse().unwrap_or(u64::MAX);
+        let secs = if whole.is_empty() { 0 } else { whole.parse().unwrap_or(u64::MAX) };
         let (micros, rest) = fraction.split_at(fraction.len().min(6));
         let scale = 10_u64.pow(6 - micros.len() as u32);
         let micros = micros.parse::<u64>().unwrap_or(0) * scale;
@@ -384,10 +384,13 @@ mod tests {
     /// B34
     #[test]
     fn decimal_seconds_round_up_and_saturate() {
-        assert_eq!(Span::from_decimal_secs("0.5"), Some(Span::from_millis(500)));
+        for half in ["0.5", ".5", "0.50", "00.5"] {
+            assert_eq!(Span::from_decimal_secs(half), Some(Span::from_millis(500)), "{half:?}");
+        }
+        assert_eq!(Span::from_decimal_secs("5."), Some(Span::from_secs(5)));
         assert_eq!(Span::from_decimal_secs("1.0000001"), Some(Span(1_000_001)));
         assert_eq!(Span::from_decimal_secs("99999999999999999999999"), Some(Span::MAX));
-        for text in ["", ".5", "5.", "-1", "+1", "1e3", "1,5", "inf", " 1"] {
+        for text in ["", ".", "..5", "5..", "1.2.3", "-1", "-.5", "+1", "1e3", "1,5", "inf", " 1"] {
             assert_eq!(Span::from_decimal_secs(text), None, "{text:?}");
         }
     }

@@ -19,8 +19,8 @@
 //! # }
 //! ```
 //!
-//! Modules in reading order: [`clock`], [`event`], [`shown`]; [`gate`], [`limiter`], [`status`]; [`descriptors`], [`transport`], [`address`],
-//! [`robots`], [`client`], [`layer`]; [`archive`], [`jobs`]; [`connectors`], [`exchange`], [`pipeline`]; [`wiki`]; [`config`].
+//! Modules in reading order: [`clock`], [`event`], [`shown`]; [`gate`], [`limiter`], [`status`]; [`descriptors`], [`request`], [`transport`], [`address`],
+//! [`robots`], [`client`], [`layer`]; [`results`], [`archive`], [`jobs`]; [`connectors`], [`exchange`], [`pipeline`]; [`wiki`]; [`config`].
 
 // Time and what happens,
 pub mod clock;
@@ -38,12 +38,14 @@ mod attempt;
 pub mod client;
 pub mod descriptors;
 pub mod layer;
+pub mod request;
 pub mod robots;
 pub mod transport;
 
 // what becomes of a list of URLs,
 pub mod archive;
 pub mod jobs;
+pub mod results;
 
 // what becomes of sources that are followed,
 pub mod connectors;
@@ -55,6 +57,7 @@ pub mod wiki;
 
 // and what all of it goes by.
 pub mod config;
+pub mod retention;
 
 /// A lock whose last holder panicked protects what is still as it should be: nothing is left half changed under one.
 pub(crate) fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {

@@ -50,6 +50,8 @@ pub struct Work {
     pub rate: Option<f64>,
     /// How long the rest takes at the pace that is kept, in milliseconds.
     pub left_ms: Option<u64>,
+    /// That is the longest it can take: a site does not answer, and may again at any moment.
+    pub left_is_most: bool,
     /// What else there is to say.
     pub note: String,
 }

@@ -57,6 +57,7 @@ impl Beginning {
         let (rules, clock, events) = (config.rules().clone(), self.clock.clone(), self.events.clone());
         let gate = Gate::with_store(rules, clock, events, store.clone(), &name).await?;
         gate.set_room(config.serve.domains_max as usize);
+        gate.set_keep(config.upkeep.keep);
         Ok(Live {
             config,
             store,

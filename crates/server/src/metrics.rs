@@ -214,11 +214,11 @@ fn of_survey(survey: &Survey) -> Vec<MetricFamily> {
 
 fn of_jobs(jobs: &[Job]) -> Vec<MetricFamily> {
     let by_state = gauges("comity_jobs", "Jobs, by state.", &["state"]);
-    for state in [JobState::Running, JobState::Done, JobState::Failed, JobState::Cancelled] {
-        let count = jobs.iter().filter(|job| job.state == state).count();
-        by_state.with_label_values(&[state.as_str()]).set(i64::try_from(count).unwrap_or(i64::MAX));
+    for state in ["running", "stopped", "done", "failed", "cancelled"] {
+        let count = jobs.iter().filter(|job| job.state_word() == state).count();
+        by_state.with_label_values(&[state]).set(i64::try_from(count).unwrap_or(i64::MAX));
     }
-    let waiting = gauge("comity_tasks_waiting", "Tasks of running jobs that are not settled.");
+    let waiting = gauge("comity_tasks_waiting", "Tasks of running and stopped jobs that are not settled.");
     let running = jobs.iter().filter(|job| job.state == JobState::Running);
     waiting.set(running.map(|job| i64::try_from(job.counts.waiting()).unwrap_or(i64::MAX)).sum());
     let mut families = by_state.collect();

@@ -52,6 +52,7 @@ pub fn openapi() -> Value {
     for schema in ["Ask", "Acquire"] {
         whole["components"]["schemas"][schema]["oneOf"] = one_of(&["url", "domain"]);
     }
+    whole["components"]["schemas"]["JobUrl"]["oneOf"][0]["maxLength"] = json!(8192);
     let record = &mut whole["components"]["schemas"]["Record"];
     let without = |fields: &[&str]| json!({ "not": { "anyOf": fields.iter().map(|field| json!({ "required": [field] })).collect::<Vec<_>>() } });
     let mut by_permit = without(&["url", "domain", "intent"]);
@@ -73,6 +74,13 @@ pub fn openapi() -> Value {
     // Nothing is closed until then that is opened.
     whole["components"]["schemas"]["DomainChange"]["not"] =
         json!({ "required": ["paused", "paused_until"], "properties": { "paused": { "const": false } } });
+    // Headers that hold no secret, with values that can be sent.
+    whole["components"]["schemas"]["JobTask"]["properties"]["headers"] = json!({
+        "type": "object",
+        "description": "Headers that hold no secret, such as `content-type`. Credentials come from whoever fetches.",
+        "propertyNames": { "enum": comity::request::header::harmless() },
+        "additionalProperties": { "type": "string", "pattern": "^[\\t -~]+$", "maxLength": 16384 },
+    });
     if let Some(paths) = whole["paths"].as_object_mut() {
         for (path, methods) in paths {
             for (method, operation) in methods.as_object_mut().into_iter().flatten() {
@@ -112,8 +120,9 @@ fn add_problems(path: &str, method: &str, operation: &mut Value) {
     if body || takes(operation) {
         statuses.push((422, "A field is wrong"));
     }
-    if path.contains('{') {
-        statuses.push((404, "There is no such thing"));
+    // A page of jobs begins after one that there is.
+    if path.contains('{') || (path == "/v1/jobs" && method == "get") {
+        statuses.push((404, "Not found"));
     }
     if (path.starts_with("/v1/jobs") || path.starts_with("/v1/domains/") || body)
         && (method != "get" || path.ends_with("explain"))

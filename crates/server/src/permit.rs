@@ -45,6 +45,11 @@ impl Mint {
         bytes.extend(permit.granted_at.as_micros().to_be_bytes());
         bytes.push(permit.intent.index() as u8);
         bytes.extend(permit.host.as_str().as_bytes());
+        self.seal(bytes)
+    }
+
+    /// Bytes as text, with their seal.
+    fn seal(&self, mut bytes: Vec<u8>) -> String {
         let seal = hmac::sign(&self.0, &bytes);
         bytes.extend(&seal.as_ref()[..SEAL]);
         let mut text = String::with_capacity(PREFIX.len() + bytes.len().div_ceil(3) * 4);
@@ -69,6 +74,20 @@ impl Mint {
         let intent = Intent::ALL.into_iter().find(|intent| intent.index() == usize::from(head[12]))?;
         let host = Domain::parse(std::str::from_utf8(host).ok()?).ok()?;
         Some(Permit { host, id, intent, granted_at: Timestamp::from_micros(micros) })
+    }
+}
+
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+impl Mint {
+    /// One that nobody shares.
+    pub fn of_secret(secret: &[u8]) -> Self {
+        Self::new(secret)
+    }
+
+    /// Any bytes, sealed as if they were a permit.
+    pub fn sealed(&self, bytes: &[u8]) -> String {
+        self.seal(bytes.to_vec())
     }
 }
 

@@ -126,7 +126,7 @@ impl Kind {
             Self::Unauthorized => "a token is needed",
             Self::Forbidden => "the token does not allow it",
             Self::Foreign => "not for web pages or other hosts",
-            Self::NotFound => "there is no such thing",
+            Self::NotFound => "not found",
             Self::Method => "the path takes other methods",
             Self::Conflict => "not as things stand",
             Self::Store => "the store does not work",

@@ -384,7 +384,7 @@ fn tasks(spec: &WorldSpec, report: &Report) -> Result<(), Violation> {
         let fits = match task.state {
             TaskState::Done => good == 1,
             TaskState::Failed => {
-                let given_up = heard.len() > spec.retries_max as usize;
+                let given_up = heard.len() > spec.retries_max as usize || is_gone(spec, report, &attempts);
                 good == 0 && (given_up || heard.last() == Some(&Outcome::Answered))
             }
             _ => false,
@@ -405,6 +405,18 @@ fn late(report: &Report, entry: &Entry) -> bool {
         let meanwhile = heard_at.is_some_and(|at| at > entry.start && Some(at) <= entry.end);
         meanwhile && other.task != entry.task && report.domains[other.host] == *domain
     })
+}
+
+/// Whether the last attempt of a task found nobody there, and so had so many on its domain before that every retry says
+/// the same: one more than a task may make.
+fn is_gone(spec: &WorldSpec, report: &Report, attempts: &[&Entry]) -> bool {
+    let Some(last) = attempts.iter().rev().find(|entry| entry.heard) else { return false };
+    let domain = &report.domains[last.host];
+    let mut heard: Vec<&Entry> = report.log.iter().filter(|entry| entry.heard).collect();
+    heard.retain(|entry| report.domains[entry.host] == *domain && entry.end <= last.end);
+    heard.sort_by_key(|entry| entry.end);
+    let in_a_row = heard.iter().rev().take_while(|entry| entry.refused).count();
+    last.refused && in_a_row > spec.retries_max as usize + 1
 }
 
 fn outcome(entry: &Entry) -> Outcome {

@@ -9,7 +9,7 @@
 //! | `peek [intent]` | asks without reserving | the same |
 //! | `start [xN] [intent] [as NAME]` | asks as early as possible, and waits | the times of the starts |
 //! | `429 [retry-after=5] [quota=4/60] [of NAME]` | that answer to NAME, or to the oldest request | |
-//! | `timeout`, `disconnect` | no answer at all | |
+//! | `timeout`, `disconnect`, `refused` | no answer at all; the last: no connection either | |
 //! | `unasked 200` | an answer nobody asked for a permit for | |
 //! | `successes N` | N requests, each as early as possible, each answered 200 at once | |
 //! | `depart of NAME` | the connection is open: may it be written? | `go` or `wait 1s (min_delay)` |
@@ -344,6 +344,7 @@ fn answer_in(words: &[&str]) -> Answer {
     match words[0] {
         "timeout" => Answer::of_breakdown(Breakdown::TimedOut),
         "disconnect" => Answer::of_breakdown(Breakdown::Disconnected),
+        "refused" => Answer::of_breakdown(Breakdown::Unreachable),
         status => {
             let status = status.parse().unwrap_or_else(|_| panic!("{status:?} is no step"));
             Answer::of_status(status, told)

@@ -76,6 +76,7 @@ pub fn line(entry: &Entry) -> String {
     let clock = |at: Timestamp| format!("{:>12.6}", at.since(crate::world::BEGIN).as_secs_f64());
     let answer = match (entry.end, entry.status, entry.heard) {
         (Some(end), Some(status), true) => format!("{status} at {}", clock(end)),
+        (Some(end), None, true) if entry.refused => format!("connection refused at {}", clock(end)),
         (Some(end), None, true) => format!("time-out at {}", clock(end)),
         (Some(end), _, false) => format!("cut off at {}", clock(end)),
         (None, ..) => "still on the wire".to_owned(),

@@ -114,6 +114,8 @@ pub struct Flaky {
     pub unavailable: u8,
     /// Does not answer.
     pub hangs: u8,
+    /// Refuses the connection, and the next ones for a while.
+    pub refuses: u8,
     /// Takes ten times as long.
     pub slow: u8,
     /// Answers 404.
@@ -126,13 +128,17 @@ pub struct Site {
     spec: SiteSpec,
     limit: Limit,
     rng: Rng,
+    /// It refuses connections until then.
+    gone_until: Timestamp,
 }
 
 /// What a site answers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SiteAnswer {
-    /// The status; `None` when it never answers.
+    /// The status; `None` when it never answers, or refuses the connection.
     pub status: Option<u16>,
+    /// The connection was refused.
+    pub refused: bool,
     /// Its headers.
     pub headers: Vec<(&'static str, String)>,
     /// How long after the request arrived.
@@ -144,7 +150,12 @@ pub struct SiteAnswer {
 impl Site {
     /// A fresh site; `seed` decides everything that is random about it.
     pub fn new(spec: &SiteSpec, seed: u64) -> Self {
-        Self { limit: Limit::new(&spec.limit), spec: spec.clone(), rng: Rng::with_seed(seed) }
+        Self {
+            limit: Limit::new(&spec.limit),
+            spec: spec.clone(),
+            rng: Rng::with_seed(seed),
+            gone_until: Timestamp::MIN,
+        }
     }
 
     /// A request arrives.
@@ -155,7 +166,14 @@ impl Site {
         if roll(&mut self.rng, self.spec.flaky.slow) {
             after = after.times(10);
         }
-        let plain = |status| SiteAnswer { status, headers: Vec::new(), after, stated: None };
+        let plain = |status| SiteAnswer { status, refused: false, headers: Vec::new(), after, stated: None };
+        if self.spec.flaky.refuses > 0 && roll(&mut self.rng, self.spec.flaky.refuses) {
+            self.gone_until = self.gone_until.max(now + Span::from_secs(self.rng.u64(0..30)));
+            return SiteAnswer { refused: true, ..plain(None) };
+        }
+        if now < self.gone_until {
+            return SiteAnswer { refused: true, ..plain(None) };
+        }
         if roll(&mut self.rng, self.spec.flaky.hangs) {
             return plain(None);
         }
@@ -194,7 +212,7 @@ impl Site {
                 (headers, Some(Span::from_secs(secs)))
             }
         };
-        SiteAnswer { status: Some(429), headers, after, stated }
+        SiteAnswer { status: Some(429), refused: false, headers, after, stated }
     }
 }
 

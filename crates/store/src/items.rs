@@ -80,6 +80,8 @@ pub struct Item {
     pub file: Option<String>,
     /// Why it failed.
     pub error: Option<String>,
+    /// The item of another source whose scrape brought the page, if it was not its own.
+    pub scraped_as: Option<ItemId>,
 }
 
 /// Which items to list.
@@ -89,6 +91,8 @@ pub struct Items {
     pub source: Option<SourceId>,
     /// In one state only.
     pub state: Option<ItemState>,
+    /// First seen at that time or later only.
+    pub since: Option<Timestamp>,
     /// Which of them only.
     pub only: Only,
     /// In which order.
@@ -233,6 +237,13 @@ pub trait ItemStore {
 
     /// Enqueues items into that job, as far as B56 lets them; what became of each, in the order given. A task that
     /// is made is ready at once or at the wake that was reserved for it (B52, B55).
+    ///
+    /// An item that would be enqueued and whose page another item's task is about to fetch (the same
+    /// [`page_key`](crate::sources::NewItem::page_key) and lead) gets no task of its own: it waits with that one, and whatever
+    /// that task comes to is the result of both. One that was never scraped, enqueued automatically, whose page another item got in
+    /// the last [`SHARED_FOR`] has that result at once. Both are [`Enqueued::Already`]. The scrape is that of the source whose
+    /// task it is: only there is a row in the scrape log, and only there the interval counts from it. When the item of a task
+    /// is not to be scraped any more, the task becomes that of the next item that waits with it.
     fn enqueue_items(
         &self,
         job: JobId,
@@ -286,5 +297,7 @@ impl std::fmt::Display for ItemId {
     }
 }
 
+/// A page that was fetched for an item of one source is that of another source's for so long.
+pub const SHARED_FOR: Span = Span::from_hours(7 * 24);
 /// The name of the job that scrapes go into.
 pub const SCRAPE_JOB: &str = "scrape";

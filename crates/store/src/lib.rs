@@ -31,18 +31,22 @@
 //! A store has an identity, made at random with it. Whoever opens one again that was in use a moment ago names the
 //! identity ([`reopen`]): nothing is created then, and another store in its place is an error.
 //!
-//! Modules in reading order: [`error`], [`machine`], [`mod@time`], [`domains`], [`permits`], [`jobs`], [`tasks`], [`robots`], [`sources`], [`items`],
+//! Modules in reading order: [`error`], [`machine`], [`mod@time`], [`domains`], [`permits`], [`jobs`], [`tasks`], [`robots`], [`sources`], [`items`], [`details`], [`hooks`], [`retention`],
 //! [`secrets`], [`counts`], [`wiki`], [`status`]; [`sqlite`].
 
 mod availability;
+pub mod backup;
 pub mod counts;
+pub mod details;
 pub mod domains;
 pub mod error;
+pub mod hooks;
 mod identity;
 pub mod items;
 pub mod jobs;
 pub mod machine;
 pub mod permits;
+pub mod retention;
 pub mod robots;
 pub mod secrets;
 pub mod sources;
@@ -76,6 +80,9 @@ pub trait Store:
     + counts::CountStore
     + sources::SourceStore
     + items::ItemStore
+    + details::DetailStore
+    + retention::RetentionStore
+    + hooks::HookStore
     + wiki::WikiStore
     + status::StatusStore
     + time::TimeStore
@@ -98,6 +105,16 @@ pub trait Store:
 
     /// Whether it can be used at the moment.
     fn availability(&self) -> Arc<Availability>;
+
+    /// Writes a copy of everything, as it is at one moment, to `file`: whole or not at all, readable by its owner only, and
+    /// checked. Nobody who writes meanwhile is held up. How many bytes it has. Whoever works with the copy later takes every
+    /// domain for lost.
+    fn backup(
+        &self,
+        file: std::path::PathBuf,
+        existing: backup::Existing,
+        progress: Arc<backup::Progress>,
+    ) -> Reply<'_, u64>;
 }
 
 /// Opens the store at `url`: `sqlite:PATH` or `memory:`. One that is not there is created, one that is locked is waited for

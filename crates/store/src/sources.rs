@@ -9,6 +9,7 @@ use comity_core::time::Timestamp;
 use serde_json::{Map, Value};
 
 use crate::Reply;
+use crate::details::Details;
 use crate::domains::HolderId;
 use crate::tasks::Lead;
 
@@ -154,6 +155,12 @@ pub struct NewItem {
     pub published_at: Option<Timestamp>,
     /// A hash of what the source says about it.
     pub content_hash: u64,
+    /// What else the source says about it.
+    pub details: Details,
+    /// What its page is told apart by, whichever source names it; nothing if it is to be fetched for this item alone.
+    pub page_key: Option<[u8; 16]>,
+    /// Whether it is to have a hook, if it is new.
+    pub wants_hook: bool,
 }
 
 /// What became of items that were found.
@@ -258,7 +265,8 @@ pub trait SourceStore {
     /// Removes a source with its items and logs; tasks of its items become no-ops (B58). False when there is none.
     fn remove_source(&self, id: SourceId) -> Reply<'_, bool>;
 
-    /// Keeps items that a fetch found; those that are known are compared. Nothing when the source is gone;
+    /// Keeps items that a fetch found; those that are known are compared by `content_hash`, and their details are always those
+    /// that the source gave last. Nothing when the source is gone;
     /// [`StoreError::Lost`](crate::StoreError::Lost), and nothing, when the claim is not valid any more.
     fn keep_items(&self, asking: Asking, items: Vec<NewItem>, now: Timestamp) -> Reply<'_, Kept>;
 

@@ -37,6 +37,8 @@ pub struct Backlog {
     pub domain: Domain,
     /// How many, counted up to a limit.
     pub waiting: u64,
+    /// Nobody works on them before then, because none may go; `None` when somebody does.
+    pub due_at: Option<Timestamp>,
 }
 
 /// What processes are at.

@@ -1,5 +1,8 @@
 //! Tasks and their lanes: filling, claiming, settling.
 
+use std::borrow::Cow;
+use std::sync::Arc;
+
 use comity_core::domain::Domain;
 use comity_core::outcome::Outcome;
 use comity_core::task::{JobId, TaskId};
@@ -33,6 +36,26 @@ pub struct NewTask {
     pub domain: Domain,
     /// Who led to it.
     pub lead: Lead,
+    /// What is sent there, unless it is a plain GET.
+    pub sends: Option<Box<Sends>>,
+}
+
+/// What a task sends beside its URL.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Sends {
+    /// The method, such as `POST`.
+    pub method: String,
+    /// The body.
+    pub body: Vec<u8>,
+    /// Further headers. They are kept as they are, so none of them may be a secret.
+    pub headers: Vec<(String, String)>,
+}
+
+impl NewTask {
+    /// A plain GET of a URL that the operator listed.
+    pub fn listed(url: String, domain: Domain) -> Self {
+        Self { url, domain, lead: Lead::Listed, sends: None }
+    }
 }
 
 /// What became of tasks that were to be added.
@@ -42,7 +65,7 @@ pub struct Enqueued {
     pub new: u64,
     /// The job had them already.
     pub known: u64,
-    /// The job ended and takes none (B49).
+    /// The job failed or was cancelled and takes none (B49).
     pub refused: u64,
 }
 
@@ -67,6 +90,42 @@ pub struct TaskRow {
     pub ready_at: Timestamp,
     /// It scrapes this item of that source.
     pub scrapes: Option<(ItemId, SourceId)>,
+    /// Requests that were made for it so far.
+    pub attempts: u32,
+    /// The last of them.
+    pub last: Option<Attempt>,
+    /// The page as it was fetched before, when it is fetched again to see whether it changed.
+    pub before: Option<Box<Before>>,
+    /// What it sends, unless it is a plain GET or a redirect made it one.
+    pub sends: Option<Box<Sends>>,
+}
+
+/// A page that was fetched before.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Before {
+    /// The bytes of its body.
+    pub bytes: u64,
+    /// What the answer said it is.
+    pub content_type: Option<String>,
+    /// Everything else.
+    pub facts: Arc<PageFacts>,
+}
+
+/// What is known of a task's last answer.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PageFacts {
+    /// Where redirects led, if they did.
+    pub final_url: Option<String>,
+    /// When the head of the answer came.
+    pub fetched_at: Option<Timestamp>,
+    /// The SHA-256 of the body.
+    pub sha256: Option<[u8; 32]>,
+    /// The file that the body is in, below the folder of the job's pages.
+    pub file: Option<String>,
+    /// The `ETag` of the answer, byte for byte.
+    pub etag: Option<Vec<u8>>,
+    /// Its `Last-Modified`, byte for byte.
+    pub last_modified: Option<Vec<u8>>,
 }
 
 /// A lane that a claim brought.
@@ -139,6 +198,9 @@ pub struct Settle {
     pub hold: Hold,
     /// The attempts since it was last settled.
     pub attempts: Vec<Attempt>,
+    /// What is known of its last answer. Of a task that is not done only where redirects led and when it was answered is
+    /// kept, and the page as it was fetched before stays as it is.
+    pub facts: Arc<PageFacts>,
     /// What becomes of it.
     pub step: Step,
 }
@@ -188,7 +250,19 @@ pub enum Step {
         at_url: Option<String>,
         /// Redirects followed so far.
         hops: u32,
+        /// Whether what it sends goes along.
+        sends: Onward,
     },
+}
+
+/// What becomes of the method and body of a task that was redirected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Onward {
+    /// They are sent to the next address too.
+    #[default]
+    Kept,
+    /// From now on it is a plain GET.
+    Dropped,
 }
 
 /// Whether a settle was taken.
@@ -214,6 +288,8 @@ pub enum Rest {
 /// A task as people look at it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskView {
+    /// Its number.
+    pub id: TaskId,
     /// What was to be fetched.
     pub url: String,
     /// Where it is in its life.
@@ -224,11 +300,36 @@ pub struct TaskView {
     pub error: Option<String>,
     /// When it was last settled.
     pub settled_at: Option<Timestamp>,
+    /// Requests that were made for it since it was added, retried or refreshed.
+    pub attempts: u32,
+    /// When the last of them was sent,
+    pub started_at: Option<Timestamp>,
+    /// how long it took,
+    pub took: Option<Span>,
+    /// and what it came to.
+    pub outcome: Option<Outcome>,
+    /// The bytes of its body, if it is done.
+    pub bytes: Option<u64>,
+    /// What the answer said it is, if it is done.
+    pub content_type: Option<String>,
+    /// What is known of its last answer; of a task that is not done only where redirects led and when it was answered.
+    pub facts: Arc<PageFacts>,
+}
+
+/// Which tasks of a job are wanted.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Which {
+    /// Only those in this state (`waiting`, `done`, `failed`, `skipped`).
+    pub state: Option<String>,
+    /// Only those that were settled then or later.
+    pub settled_since: Option<Timestamp>,
 }
 
 /// Tasks and their lanes.
 pub trait TaskStore {
-    /// Adds tasks to a job; those that it has already are added once only.
+    /// Adds tasks to a job; those that it has already are added once only. A task is the same as another when URL,
+    /// method and body are. A job that is done takes them too, and is reopened by the first that is new; one that failed or
+    /// was cancelled refuses them (B49). The origins of those that the operator listed are remembered for [`Self::lists`].
     fn enqueue(&self, job: JobId, tasks: Vec<NewTask>, now: Timestamp) -> Reply<'_, Enqueued>;
 
     /// Takes lanes that are due and whose domain is free or ours. Lanes whose domain another process holds are
@@ -252,8 +353,32 @@ pub trait TaskStore {
     /// When the first lane of a job that nobody serves is due; `None` when there is none.
     fn next_due(&self, job: JobId) -> Reply<'_, Option<Timestamp>>;
 
+    /// For each of these origins, as [`origin_of`] writes them, whether the operator listed a URL of it in the job. Stays
+    /// true for as long as the job is there.
+    fn lists(&self, job: JobId, origins: Vec<String>) -> Reply<'_, Vec<bool>>;
+
     /// Tasks of a job in that state (`waiting`, `done`, `failed`, `skipped`), the last settled first.
     fn list_tasks(&self, job: JobId, state: String, limit: u32) -> Reply<'_, Vec<TaskView>>;
+
+    /// The tasks of a job in the order they were added, a page at a time: at most `limit` of those behind `after`. Fewer
+    /// than that are the last ones.
+    fn page_tasks(
+        &self,
+        job: JobId,
+        which: Which,
+        after: Option<TaskId>,
+        limit: u32,
+    ) -> Reply<'_, Vec<TaskView>>;
+}
+
+/// The origin of a normalised URL: scheme, host, and the port where it is not the scheme's own. No user, no password.
+pub fn origin_of(url: &str) -> Cow<'_, str> {
+    let start = url.find("://").map_or(0, |at| at + 3);
+    let end = url[start..].find(['/', '?', '#']).map_or(url.len(), |length| start + length);
+    match url[start..end].rfind('@') {
+        Some(at) => format!("{}{}", &url[..start], &url[start + at + 1..end]).into(),
+        None => url[..end].into(),
+    }
 }
 
 impl Lead {
@@ -270,3 +395,20 @@ impl Lead {
 pub const GAVE_UP: &str = "gave up on ";
 /// Why tasks are skipped when their job ends.
 pub const JOB_ENDED: &str = "the job ended";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_origin_has_no_user_and_no_path() {
+        for (url, origin) in [
+            ("https://example.org/a/b?c", "https://example.org"),
+            ("http://me:secret@example.org:8080/@x", "http://example.org:8080"),
+            ("http://[::1]:80/", "http://[::1]:80"),
+            ("https://example.org", "https://example.org"),
+        ] {
+            assert_eq!(origin_of(url), origin);
+        }
+    }
+}

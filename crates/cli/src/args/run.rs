@@ -13,12 +13,13 @@ use super::Format;
   comity run --watch                            # stay, and sleep until the next source is due
   comity run --source 3 --force                 # one source, although it is not due
   comity run --window-end 2026-01-05T12:00:00Z  # as if it were run then (a window that was missed)
+  comity run --exec 'jq -r .url >> new.txt'     # a command for each new item: its row of items export on stdin
 
 A source without a cadence is due in every run (every 15 minutes with --watch). Feeds are asked with ETag and
 Last-Modified, and never sooner than they and their servers say. Ctrl-C finishes what is in flight; what is left waits
 for the next run. With --watch, SIGHUP reads the configuration again.")]
 pub(crate) struct Run {
-    /// The end of the run's window, by which is told what is due [default: now]
+    /// Treat this time as "now" when deciding what is due [default: now]
     #[arg(long, value_name = "TIME")]
     pub(crate) window_end: Option<String>,
     /// Stay, and run whenever a source is due
@@ -35,6 +36,29 @@ pub(crate) struct Run {
     pub(crate) force: bool,
     #[command(flatten)]
     pub(crate) keep: Keep,
+    #[command(flatten)]
+    pub(crate) exec: Exec,
+}
+
+/// A command for each new item.
+#[derive(Debug, Clone, Group)]
+pub(crate) struct Exec {
+    /// Run this command (with sh -c) for each new item, once it was scraped; it reads one line of JSON on its stdin
+    #[arg(long, value_name = "CMD")]
+    pub(crate) exec: Option<String>,
+    /// Commands of --exec that run at once
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=64), requires = "exec")]
+    pub(crate) exec_jobs: u8,
+    /// A command of --exec that takes longer is killed
+    #[arg(long, value_name = "DURATION", default_value = "60s", requires = "exec")]
+    pub(crate) exec_timeout: String,
+}
+
+impl Exec {
+    /// No command.
+    pub(crate) fn none() -> Self {
+        Self { exec: None, exec_jobs: 4, exec_timeout: "60s".to_owned() }
+    }
 }
 
 /// How what is scraped is kept, and how fast.

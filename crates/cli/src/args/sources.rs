@@ -49,6 +49,8 @@ pub(crate) enum Sources {
     /// Add the sources of a list: OPML as feed readers export it, CSV, or one URL a line
     Import(SourcesImport),
     /// Write all sources as OPML, which feed readers and comity sources import understand
+    ///
+    /// Folders, the pages of feeds, cadences and minimum intervals are kept; passwords in URLs are left out.
     #[command(after_help = "Examples:
   comity sources export > sources.opml
   comity sources export --out sources.opml")]
@@ -236,6 +238,17 @@ pub(crate) enum Items {
         #[arg(long, value_name = "ID")]
         after: Option<i64>,
     },
+    /// Write items as JSON Lines or CSV, in the order they were seen
+    #[command(after_help = "Examples:
+  comity items export > items.jsonl
+  comity items export --since 2d --format jsonl | jq -r .url
+  comity items export --source 3 --since 2026-01-05 --format csv > items.csv
+  comity items export --state done --text | jq -r .text
+
+Each row has what the feed gave (author, categories, enclosures, summary, content) and the result of the scrape. JSON Lines
+has one object per line. CSV is plain RFC 4180: lists are JSON, and no value is changed, so import it as text if you open
+it in a spreadsheet (a title may start with =).")]
+    Export(ExportItems),
     /// One item: everything about it, its last scrapes, its text
     #[command(after_help = "Examples:
   comity items show 120
@@ -248,6 +261,35 @@ pub(crate) enum Items {
         #[arg(long)]
         text: bool,
     },
+}
+
+/// Which items to export, and how
+#[derive(Debug, Clone, Group)]
+pub(crate) struct ExportItems {
+    /// Only items first seen since then: a time (RFC 3339), a date (UTC), or an age such as 2d or 12h
+    #[arg(long, value_name = "TIME")]
+    pub(crate) since: Option<String>,
+    /// Only items of this source
+    #[arg(long, value_name = "ID")]
+    pub(crate) source: Option<i64>,
+    /// Only items in this state
+    #[arg(long, value_parser = states(), value_name = "STATE")]
+    pub(crate) state: Option<ItemState>,
+    /// How rows are written
+    #[arg(long, value_enum, default_value = "jsonl")]
+    pub(crate) format: Table,
+    /// Add the readable text: of the scraped page, or else of what the feed gave
+    #[arg(long)]
+    pub(crate) text: bool,
+}
+
+/// How rows are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Table {
+    /// One JSON object per line
+    Jsonl,
+    /// A table with a header
+    Csv,
 }
 
 /// On or off.

@@ -1,14 +1,20 @@
 //! `comity config`, `comity profiles`.
 
+mod init;
+
 use comity::config::{Config, Given};
 use comity::core::rule::Profile;
 use serde_json::json;
 
+use self::init::Existing;
 use crate::args::{ConfigCommand, Global};
 use crate::{exit, output, setup};
 
 pub(crate) fn run(global: &Global, command: &ConfigCommand) -> anyhow::Result<u8> {
     match command {
+        ConfigCommand::Init { force } => {
+            return init::run(global, if *force { Existing::Replaced } else { Existing::Kept });
+        }
         ConfigCommand::Reference { markdown: false } => output::text(&Config::reference()),
         ConfigCommand::Reference { markdown: true } => output::text(&Config::reference_page()),
         ConfigCommand::Check => {
@@ -25,7 +31,7 @@ pub(crate) fn run(global: &Global, command: &ConfigCommand) -> anyhow::Result<u8
                     format!("{domains} domains of its own")
                 };
                 output::line(&format!(
-                    "the configuration is fine: profile {profile}, {rows}, store {}",
+                    "the configuration is valid: profile {profile}, {rows}, store {}",
                     config.store
                 ));
                 if config.http.contact.is_none() {

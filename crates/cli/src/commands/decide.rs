@@ -304,7 +304,7 @@ fn answer(record: &Record, now: Timestamp) -> anyhow::Result<Answer> {
         record.outcome.parse().map_err(|error: comity::core::outcome::UnknownOutcome| {
             exit::usage(format!("{error}, or a status such as 429"))
         })?;
-    Ok(Answer { outcome, told })
+    Ok(Answer { told, ..Answer::from(outcome) })
 }
 
 /// Looks at a domain, whoever holds it, and leaves it to them; with when it was so.

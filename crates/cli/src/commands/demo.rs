@@ -13,7 +13,7 @@ use comity::store::{self, Store};
 use serde_json::{Map, Value, json};
 
 use super::{fetch, playground};
-use crate::args::{Demo, Fetch, Format, Global, Keep, Run};
+use crate::args::{Demo, Exec, Fetch, Format, Global, Keep, Run};
 use crate::playground::{Playground, Tally};
 use crate::signals::Signals;
 use crate::{exit, output};
@@ -60,7 +60,7 @@ async fn play(global: &Global, folder: &Path, signals: &mut Signals) -> anyhow::
         config: Some(config),
         store: Some(place.clone()),
         profile: None,
-        log_level: global.log_level.clone().or_else(|| Some("error".to_owned())),
+        log_level: global.log_level.clone().or_else(|| (global.verbose == 0).then(|| "error".to_owned())),
         ..global.clone()
     };
     if !global.quiet && !global.json {
@@ -130,6 +130,10 @@ fn job(playground: &Playground, folder: &Path) -> Fetch {
     let mut urls: Vec<String> = PAGES.into_iter().flat_map(pages).collect();
     urls.push(format!("{}/private/1", playground.url("robots")));
     Fetch {
+        sitemap: Vec::new(),
+        refresh: false,
+        jsonl: false,
+        with_headers: false,
         urls,
         input: None,
         job: Some("demo".to_owned()),
@@ -141,6 +145,7 @@ fn job(playground: &Playground, folder: &Path) -> Fetch {
         robots: None,
         max_retries: None,
         strict: false,
+        request: Default::default(),
     }
 }
 
@@ -163,7 +168,15 @@ async fn follow(store: &dyn Store, playground: &Playground) -> anyhow::Result<()
 fn ingest(folder: &Path) -> Run {
     let keep =
         Keep { out: Some(folder.join("items")), format: Some(Format::Files), concurrency: None, delay: None };
-    Run { window_end: None, watch: false, source: Vec::new(), no_scrape: false, force: false, keep }
+    Run {
+        window_end: None,
+        watch: false,
+        source: Vec::new(),
+        no_scrape: false,
+        force: false,
+        keep,
+        exec: Exec::none(),
+    }
 }
 
 /// What was learnt of which domain.

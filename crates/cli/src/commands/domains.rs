@@ -159,7 +159,7 @@ fn object(config: &Config, seen: &Seen, now: Timestamp) -> Value {
         "domain": row.domain,
         "adaptive_delay_seconds": delay.as_secs_f64(),
         "adaptive_delay_floor_seconds": floor.as_secs_f64(),
-        "server_until": time(row.kept.server.map(|(until, _)| until)),
+        "server_until": time(row.kept.server.map(|(until, _)| until).filter(|until| *until > now)),
         "pinned": row.steering.pinned,
         "paused": row.steering.paused_at(now).is_some(),
         "paused_until": time(row.steering.paused_at(now).filter(|until| *until != Timestamp::MAX)),
@@ -182,7 +182,7 @@ fn sentence(config: &Config, seen: &Seen, now: Timestamp) -> String {
     let live = shown(config, seen, now);
     let (delay, floor) = live.map_or((row.kept.delay, row.kept.floor), |live| (live.delay, live.floor));
     match delay.is_zero() {
-        true => parts.push("nothing learnt".to_owned()),
+        true => parts.push("nothing learned".to_owned()),
         false => parts.push(format!("learned delay {delay}")),
     }
     if !floor.is_zero() {
@@ -196,11 +196,13 @@ fn sentence(config: &Config, seen: &Seen, now: Timestamp) -> String {
         Some(until) => parts.push(format!("paused until {}", report::moment(until))),
         None => {}
     }
-    if let Some((until, _)) = row.kept.server {
+    // A deadline that is over is of no interest.
+    if let Some((until, _)) = row.kept.server.filter(|(until, _)| *until > now) {
         parts.push(format!("the server asked to wait until {}", report::moment(until)));
     }
     if row.waiting > 0 {
-        parts.push(format!("{} tasks wait", row.waiting));
+        let tasks = if row.waiting == 1 { "task" } else { "tasks" };
+        parts.push(format!("{} {tasks} waiting", row.waiting));
     }
     if let Some(holder) = &row.holder {
         let shown = match seen.as_of {

@@ -11,51 +11,75 @@ use comity::archive::{Archive, Warc};
 use comity::client;
 use comity::clock::Clock;
 use comity::config::{ArchiveFormat, Config, Given};
-use comity::core::task::JobState;
+use comity::core::domain::Domain;
+use comity::core::task::{JobState, JobStep};
 use comity::core::time::Timestamp;
 use comity::gate::{Gate, HandsOff};
-use comity::jobs::{Ended, Filled, Go, OnBad, Parts, Pool, Until};
+use comity::jobs::{Ended, Filled, Go, Lists, OnBad, Parts, Pool, Until};
+use comity::request::JobRequest;
+use comity::shown;
 use comity::status::Status;
 use comity::store::Store;
 use comity::store::items::SCRAPE_JOB;
-use comity::store::jobs::{Counts, Job};
+use comity::store::jobs::{Counts, Job, Revival};
 use serde_json::{Map, Value, json};
+use url::Url;
 
-use super::{jobs, report};
-use crate::args::{Fetch, Global};
-use crate::live::{self, Beside, JobView, Watched};
+use super::{failures, jobs, report, stream};
+use crate::args::{Fetch, Format, Global, urls};
+use crate::live::{self, Beside, JobView, Limits, Watched};
 use crate::signals::Signals;
 use crate::{exit, output, setup};
 
 pub(crate) async fn run(global: &Global, fetch: Fetch) -> anyhow::Result<u8> {
+    urls::check(&fetch.urls)?;
     let config = setup::config(global, given(&fetch, None))?;
     output::log(&config.log, global);
+    if stream::is_stdout(&fetch) && fetch.format.is_some_and(|format| format != Format::None) {
+        return Err(exit::usage(
+            "--out -: prints rows and keeps no pages, so --format has nothing to do there",
+        ));
+    }
     let store = setup::open_store_to_work(&config).await?;
     let known = match &fetch.job {
         Some(name) => store.find_job(name.clone()).await?,
+        None if fetch.refresh => last_job_in(&*store, &fetch).await?,
         None => None,
     };
-    let has_input = !fetch.urls.is_empty() || fetch.input.is_some();
+    let fetch = Fetch { job: fetch.job.or_else(|| known.as_ref().map(|job| job.name.clone())), ..fetch };
+    let has_input = !fetch.urls.is_empty() || fetch.input.is_some() || !fetch.sitemap.is_empty();
     match &known {
         Some(job) if job.options["kind"] == SCRAPE_JOB => {
-            let what = format!("job = {:?}: items are scraped with it; comity run goes on with it", job.name);
+            let what = format!("job = {:?}: it scrapes items; comity run resumes it", job.name);
             return Err(exit::usage(what));
         }
+        // One that is done takes more, and can be refreshed (B49).
+        Some(job) if job.state == JobState::Done && (has_input || fetch.refresh) => {}
         Some(job) if job.state.is_terminal() => {
             close_left_over(job, &config);
-            return ended_before(global, &*store, job, has_input).await;
+            if job.deserted {
+                write_left_out(global, &fetch, &config, &store, job).await?;
+            }
+            return ended_before(global, &fetch, &*store, job, has_input || fetch.refresh).await;
         }
         None if !has_input => return Err(no_input(&fetch)),
         _ => {}
     }
-    let input = open_input(&fetch)?;
+    let input = Input { lines: open_input(&fetch)?, sitemaps: sitemaps(&fetch, known.as_ref())? };
     let options = known.as_ref().map(|job| &job.options);
     let config = match options {
         Some(options) => setup::config(global, given(&fetch, Some(options)))?,
         None => config,
     };
-    let run = Run::begin(global, &fetch, config, store, options).await?;
-    run.finish(input, fetch.strict).await
+    let request = request(&fetch, options)?;
+    let run = Run::begin(global, &fetch, config, store, options, &request).await?;
+    run.finish(input, &fetch).await
+}
+
+/// Where URLs come from.
+struct Input {
+    lines: Option<Box<dyn Read + Send>>,
+    sitemaps: Vec<Url>,
 }
 
 /// One run of `fetch`.
@@ -66,6 +90,7 @@ struct Run<'a> {
     pool: Pool,
     job: Job,
     began: Timestamp,
+    limits: Limits,
 }
 
 impl<'a> Run<'a> {
@@ -75,22 +100,32 @@ impl<'a> Run<'a> {
         config: Config,
         store: Arc<dyn Store>,
         saved: Option<&Value>,
+        request: &JobRequest,
     ) -> anyhow::Result<Self> {
         let name = fetch.job.clone().unwrap_or_else(|| new_name(Clock::new().now()));
-        let options = options(global, fetch, saved);
+        let options = options(global, fetch, saved, request);
+        // What it is sent with is looked up first: without it nothing is begun.
+        let transport = client::transport_for(&config, request)?;
         let archive = archive(&options, &name, &config)?;
-        let transport = client::transport(&config)?;
         let gate = setup::gate(&config, store.clone(), &format!("fetch {name}")).await?;
         let began = gate.clock().now();
         let (job, made) = store.open_job(name, options.clone(), began).await?;
         if !made && job.options != options {
             store.set_options(job.id, options).await?;
         }
+        if fetch.refresh && !made {
+            let revival = Revival { done_before: Some(began), ..Revival::default() };
+            store.reopen_job(job.id, revival).await?;
+        } else if job.state == JobState::Done {
+            store.step_job(job.id, JobStep::Extend, None, began).await?;
+        }
         // What an earlier process did not get to after the job was reopened.
         jobs::sweep(&*store, &job, gate.clock()).await?;
-        let what = if made { "begun" } else { "goes on" };
+        let what = if made { "started" } else { "resumed" };
         tracing::info!(job = job.name, store = store.place(), profile = config.profile, "job {what}");
         setup::warn_without_contact(&config);
+        setup::warn_of_risks(&config, request);
+        let limits = Limits::of(&config);
         let parts = Parts {
             gate: gate.clone(),
             store: store.clone(),
@@ -99,24 +134,28 @@ impl<'a> Run<'a> {
             config,
             job: job.clone(),
             until: Until::Done,
+            rows: stream::rows(fetch),
         };
-        Ok(Self { global, store, gate, pool: Pool::new(parts), job, began })
+        Ok(Self { global, store, gate, pool: Pool::new(parts), job, began, limits })
     }
 
-    async fn finish(self, input: Option<Box<dyn Read + Send>>, strict: bool) -> anyhow::Result<u8> {
+    async fn finish(self, input: Input, fetch: &Fetch) -> anyhow::Result<u8> {
         let mut signals = Signals::new()?;
-        let filling = input.is_some();
+        let strict = fetch.strict;
+        let filling = input.lines.is_some() || !input.sitemaps.is_empty();
         self.pool.set_filling(filling);
         let pool = self.pool.clone();
         let working = tokio::spawn(async move { pool.run().await });
         let pool = self.pool.clone();
         let reading = tokio::spawn(async move {
-            match input {
-                Some(input) => pool.fill(input, on_bad(strict)).await.map(Some),
-                None => Ok(None),
+            if !filling {
+                return Ok(None);
             }
+            let Input { lines, sitemaps } = input;
+            let on_problem = Box::new(|problem: &str| output::remark(problem));
+            pool.fill_from(Lists { lines, on_bad: on_bad(strict), sitemaps, on_problem }).await.map(Some)
         });
-        let view = JobView::new(&self.gate, &self.store, self.job.id, &self.job.name, Counts::default());
+        let view = JobView::new(&self.gate, &self.store, &self.job, Counts::default(), self.limits);
         let mut watched = Fetching { run: &self, view };
         let (ended, interrupted) = live::watch(self.global, &mut watched, working, &mut signals).await;
         let ended = ended.context("the pool ended by itself")?;
@@ -137,10 +176,16 @@ impl<'a> Run<'a> {
             jobs::sweep(&*self.store, &job, self.gate.clock()).await?;
         }
         let job = self.store.find_job(self.job.name.clone()).await?.unwrap_or(job);
-        self.tell(&job, &ended, filled.as_ref());
-        let nothing = filled.as_ref().is_some_and(|filled| filled.bad > 0) && job.counts.tasks == 0;
+        self.tell(&job, &ended, filled.as_ref(), fetch);
+        if self.global.quiet {
+            failures::of_job(&*self.store, &job).await?;
+        }
+        let is_bad = |filled: &Filled| filled.bad + filled.bad_sitemaps > 0;
+        let nothing = filled.as_ref().is_some_and(is_bad) && job.counts.tasks == 0;
         Ok(match ended {
             Ended::Stopped if interrupted => exit::INTERRUPTED,
+            // Whoever read the rows has seen enough; what could not be written is a failure all the same.
+            Ended::Stopped if output::is_lost() => exit::DONE,
             Ended::Unread => exit::USAGE,
             _ if nothing => exit::USAGE,
             Ended::Job(JobState::Done) if job.counts.failed == 0 => exit::DONE,
@@ -148,14 +193,16 @@ impl<'a> Run<'a> {
         })
     }
 
-    fn tell(&self, job: &Job, ended: &Ended, filled: Option<&Filled>) {
+    fn tell(&self, job: &Job, ended: &Ended, filled: Option<&Filled>, fetch: &Fetch) {
         if let Some(error) = filled.and_then(|filled| filled.error.as_ref()) {
             output::remark(&format!("the list could not be read to its end: {error}"));
         }
         if let Some(filled) = filled.filter(|filled| filled.bad > 0) {
-            let what = if filled.bad == 1 { "line is no URL" } else { "lines are no URLs" };
-            let then = if filled.stopped { ": stopped there, as --strict says" } else { ", passed over" };
-            output::remark(&format!("{} {what}{then}", filled.bad));
+            let lines = if filled.bad == 1 { "line" } else { "lines" };
+            output::remark(&match filled.stopped {
+                true => "Stopped at an invalid line (--strict)".to_owned(),
+                false => format!("Skipped {} invalid {lines}", filled.bad),
+            });
         }
         if let Some(refused) = filled.map(|filled| filled.refused).filter(|refused| *refused > 0) {
             output::remark(&format!("{refused} URLs came too late: the job had ended"));
@@ -169,12 +216,9 @@ impl<'a> Run<'a> {
                 Ended::Unread | Ended::Idle | Ended::Left(_) | Ended::Halted(_) => "open".to_owned(),
                 Ended::Job(_) => job.state.to_string(),
             };
-            output::line(&format!(
-                "job {}: {state}, {} in {}",
-                job.name,
-                report::progress(job),
-                elapsed.about()
-            ));
+            let line = format!("job {}: {state}, {} in {}", job.name, report::progress(job), elapsed.about());
+            // Where rows are printed nothing else is.
+            if stream::is_wanted(fetch) { output::remark(&line) } else { output::line(&line) }
         }
         if let Some(message) = &job.message {
             output::remark(message);
@@ -184,7 +228,7 @@ impl<'a> Run<'a> {
         } else if job.counts.failed > 0 && !self.global.quiet {
             let name = &job.name;
             output::remark(&format!(
-                "comity jobs show {name} lists what failed, comity jobs retry {name} reopens it"
+                "comity jobs show {name} lists what failed; comity jobs retry {name} tries it again"
             ));
         }
     }
@@ -192,12 +236,12 @@ impl<'a> Run<'a> {
     fn how_to_resume(&self, unread: bool) -> String {
         let store = match self.store.place().as_str() {
             "comity.db" => String::new(),
-            "memory" => return "the store was in memory: there is nothing to go on with".to_owned(),
+            "memory" => return "the store was in memory: there is nothing to resume".to_owned(),
             place => format!(" --store sqlite:{place}"),
         };
-        let command = format!("to go on: comity fetch{store} --job {}", self.job.name);
+        let command = format!("To resume: comity fetch{store} --job {}", self.job.name);
         match unread {
-            true => format!("the list was not read to its end: give it again\n{command} --input FILE"),
+            true => format!("the list was not read to its end: give it once more\n{command} --input FILE"),
             false => command,
         }
     }
@@ -218,41 +262,108 @@ impl Watched for Fetching<'_> {
         let count = self.run.pool.in_flight();
         self.run.pool.stop();
         self.run.gate.hurry();
-        let what = if count == 1 { "request is" } else { "requests are" };
-        format!("stopping: {count} {what} finished first")
+        let requests = if count == 1 { "request" } else { "requests" };
+        format!("{count} {requests} in flight")
     }
 
     fn stopped_at_once(&self) -> String {
         let how = self.run.how_to_resume(false);
-        format!("stopped at once; what was in flight is fetched again when the job goes on\n{how}")
+        format!("Stopped; what was in flight is fetched again when the job is resumed\n{how}")
     }
 }
 
 /// A job that ended says so and does nothing.
-async fn ended_before(global: &Global, store: &dyn Store, job: &Job, has_input: bool) -> anyhow::Result<u8> {
+async fn ended_before(
+    global: &Global,
+    fetch: &Fetch,
+    store: &dyn Store,
+    job: &Job,
+    is_more: bool,
+) -> anyhow::Result<u8> {
     jobs::sweep(store, job, &Clock::of(store).await?).await?;
     if global.json {
         output::object(&report::summary(job, 0));
-    } else {
-        output::line(&format!("job {} is {} already: {}", job.name, job.state, report::progress(job)));
+    } else if !global.quiet {
+        let line = format!("job {} is {} already: {}", job.name, job.state, report::progress(job));
+        if stream::is_wanted(fetch) { output::remark(&line) } else { output::line(&line) }
     }
-    if has_input {
-        let name = &job.name;
+    if global.quiet {
+        failures::of_job(store, job).await?;
+    }
+    if is_more {
+        let (name, state) = (&job.name, job.state);
         return Err(exit::usage(format!(
-            "job = {name:?}: a job that ended takes no more URLs; name another --job, or reopen it with comity jobs retry {name}"
+            "job = {name:?}: a job that is {state} takes no more URLs; name another --job, or reopen it with comity jobs retry {name}"
         )));
     }
     Ok(if job.state == JobState::Done && job.counts.failed == 0 { exit::DONE } else { exit::FAILURES })
 }
 
+/// The last job that kept its pages in the folder that was typed.
+async fn last_job_in(store: &dyn Store, fetch: &Fetch) -> anyhow::Result<Option<Job>> {
+    let Some(out) = fetch.out.as_ref().filter(|_| !stream::is_stdout(fetch)) else {
+        return Err(exit::usage("--refresh: name the --job to refresh, or the --out folder of its pages"));
+    };
+    let out = absolute(out).display().to_string();
+    let jobs = store.list_jobs().await?;
+    Ok(jobs.into_iter().find(|job| job.options["out"] == out.as_str()))
+}
+
+/// Somebody was killed right after the last page of a job: rows may be missing.
+async fn write_left_out(
+    global: &Global,
+    fetch: &Fetch,
+    config: &Config,
+    store: &Arc<dyn Store>,
+    job: &Job,
+) -> anyhow::Result<()> {
+    let config = setup::config(global, given(fetch, Some(&job.options))).unwrap_or_else(|_| config.clone());
+    let archive = archive(&job.options, &job.name, &config)?;
+    let transport = client::transport(&config)?;
+    let gate = setup::gate(&config, store.clone(), &format!("fetch {}", job.name)).await?;
+    let parts = Parts {
+        gate: gate.clone(),
+        store: store.clone(),
+        transport,
+        archive,
+        config,
+        job: job.clone(),
+        until: Until::Done,
+        rows: stream::rows(fetch),
+    };
+    let caught_up = Pool::new(parts).catch_up().await;
+    gate.close(HandsOff::Stop).await?;
+    Ok(caught_up?)
+}
+
+/// The sitemaps that were typed. A job whose sitemaps were not read to their end reads them again.
+fn sitemaps(fetch: &Fetch, known: Option<&Job>) -> anyhow::Result<Vec<Url>> {
+    let saved = known.filter(|job| job.unread && fetch.sitemap.is_empty());
+    let saved = saved.and_then(|job| job.options["sitemaps"].as_array()).into_iter().flatten();
+    let saved = saved.filter_map(Value::as_str).map(str::to_owned);
+    let wrong = |text: &str| {
+        exit::usage(format!("--sitemap {:?}: expected an http or https URL with a host", shown::text(text)))
+    };
+    fetch
+        .sitemap
+        .iter()
+        .cloned()
+        .chain(saved)
+        .map(|text| match Url::parse(&text) {
+            Ok(url) if Domain::of(&url).is_some() => Ok(url),
+            _ => Err(wrong(&text)),
+        })
+        .collect()
+}
+
 fn no_input(fetch: &Fetch) -> anyhow::Error {
     match &fetch.job {
         Some(name) => {
-            exit::usage(format!("job = {name:?}: there is no such job, and no URLs were given to begin it"))
+            exit::usage(format!("job = {name:?}: there is no such job, and no URLs were given to start it"))
         }
-        None => exit::usage(
-            "no URLs: name some, or a file with --input FILE (- for stdin), or a --job to go on with",
-        ),
+        None => {
+            exit::usage("no URLs: name some, or a file with --input FILE (- for stdin), or a --job to resume")
+        }
     }
 }
 
@@ -271,11 +382,29 @@ fn given(fetch: &Fetch, saved: Option<&Value>) -> Given {
     }
 }
 
+/// What requests are sent with: what was typed, over what the job had.
+fn request(fetch: &Fetch, saved: Option<&Value>) -> anyhow::Result<JobRequest> {
+    let saved = saved.map_or(&Value::Null, |saved| &saved["request"]);
+    JobRequest::new(&fetch.request.typed(), saved).map_err(|wrong| exit::usage(wrong.join("\n")))
+}
+
 /// The options that are kept with the job: what was typed, now or before.
-fn options(global: &Global, fetch: &Fetch, saved: Option<&Value>) -> Value {
+fn options(global: &Global, fetch: &Fetch, saved: Option<&Value>, request: &JobRequest) -> Value {
     let mut options: Map<String, Value> = saved.and_then(Value::as_object).cloned().unwrap_or_default();
-    let out = fetch.out.as_ref().map(|out| absolute(out).display().to_string());
-    let format = fetch.format.map(|format| ArchiveFormat::from(format).as_str().to_owned());
+    let is_stdout = stream::is_stdout(fetch);
+    let out = fetch.out.as_ref().filter(|_| !is_stdout).map(|out| absolute(out).display().to_string());
+    let format = match is_stdout {
+        true => Some(ArchiveFormat::None),
+        // Who names a folder for a job that kept nothing so far wants its pages there.
+        false if fetch.format.is_none() && out.is_some() && options.get("format") == Some(&json!("none")) => {
+            Some(ArchiveFormat::Files)
+        }
+        false => fetch.format.map(ArchiveFormat::from),
+    };
+    let format = format.map(|format| format.as_str().to_owned());
+    if !fetch.sitemap.is_empty() {
+        options.insert("sitemaps".to_owned(), json!(fetch.sitemap));
+    }
     for (key, typed) in [
         ("profile", &global.profile),
         ("delay", &fetch.delay),
@@ -289,6 +418,9 @@ fn options(global: &Global, fetch: &Fetch, saved: Option<&Value>) -> Value {
         if let Some(typed) = typed {
             options.insert(key.to_owned(), json!(typed));
         }
+    }
+    if *request != JobRequest::default() {
+        options.insert("request".to_owned(), request.to_json());
     }
     options.entry("format").or_insert_with(|| json!("files"));
     if options["format"] != "none" {
@@ -350,7 +482,7 @@ fn on_bad(strict: bool) -> OnBad {
         if told <= BAD_SHOWN {
             output::remark(&bad.to_string());
         } else if told == BAD_SHOWN + 1 {
-            output::remark("more lines are no URLs; they are counted from here on");
+            output::remark("more lines are invalid; from here on they are only counted");
         }
         if strict { Go::Stop } else { Go::On }
     })

@@ -1,19 +1,20 @@
-//! `comity items`.
+//! `comity items`: lists, and one item. Exports are in `export`, what they consist of in `row`.
 
-use std::fs::File;
-use std::io::Read;
+mod export;
+pub(crate) mod row;
+mod text;
+
 use std::path::Path;
 
 use comity::clock::Clock;
 use comity::config::Config;
-use comity::connectors::{self, text};
 use comity::core::time::Timestamp;
 use comity::shown::without_user;
 use comity::store::Store;
+use comity::store::details::{Details, Markup, Passage};
 use comity::store::items::{Item, ItemId, ItemState, Order, ScrapeLog};
-use comity::store::sources::{Kind, SourceId};
+use comity::store::sources::SourceId;
 use serde_json::{Value, json};
-use url::Url;
 
 use super::{report, sources, table};
 use crate::args::{Global, Items};
@@ -35,6 +36,7 @@ pub(crate) async fn run(global: &Global, config: &Config, command: Items) -> any
             )
             .await
         }
+        Items::Export(asked) => export::run(&*store, &asked).await,
         Items::Show { id, text: false } => show(global, &*store, id).await,
         Items::Show { id, text: true } => show_text(global, &find(&*store, id).await?),
     }
@@ -99,8 +101,10 @@ async fn show(global: &Global, store: &dyn Store, id: i64) -> anyhow::Result<u8>
     let item = find(store, id).await?;
     let scrapes = store.list_scrapes(item.id, SCRAPES).await?;
     let source = store.find_source(item.source).await?;
+    let details = store.find_details(vec![item.id]).await?.pop().unwrap_or_default();
     if global.json {
         let mut object = object(&item);
+        row::add_details(&mut object, &details);
         object["scrapes"] = scrapes.iter().map(scrape_object).collect();
         output::object(&object);
         return Ok(exit::DONE);
@@ -118,6 +122,7 @@ async fn show(global: &Global, store: &dyn Store, id: i64) -> anyhow::Result<u8>
         ("changed", moment(item.changed_at)),
         ("content hash", Some(format!("{:016x}", item.content_hash))),
         ("scraped", moment(item.scraped_at)),
+        ("as item", item.scraped_as.map(|other| format!("{other}, which has the same page"))),
         ("status", item.status.map(|status| status.to_string())),
         ("bytes", item.bytes.map(|bytes| bytes.to_string())),
         ("file", item.file.clone()),
@@ -128,10 +133,46 @@ async fn show(global: &Global, store: &dyn Store, id: i64) -> anyhow::Result<u8>
             output::line(&format!("  {key:14} {value}"));
         }
     }
+    for (key, value) in told(&details) {
+        output::line(&format!("  {key:14} {value}"));
+    }
     for scrape in &scrapes {
         output::line(&format!("  {}", scrape_line(scrape)));
     }
     Ok(exit::DONE)
+}
+
+/// What its source gave, a line each; of texts their beginning.
+fn told(details: &Details) -> Vec<(&'static str, String)> {
+    let beginning = |passage: &Passage| {
+        let text = match passage.markup {
+            Markup::Html => comity::connectors::text::plain(&passage.text),
+            Markup::Text => passage.text.clone(),
+        };
+        let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        format!(
+            "{} ({}, {} bytes)",
+            table::cut(&line, BEGINNING),
+            passage.markup.as_str(),
+            passage.text.len()
+        )
+    };
+    let mut told = Vec::new();
+    told.extend(details.author.clone().map(|author| ("author", author)));
+    if !details.categories.is_empty() {
+        told.push(("categories", details.categories.join(", ")));
+    }
+    for file in &details.enclosures {
+        let kind = file.media_type.as_deref().map(|kind| format!(", {kind}")).unwrap_or_default();
+        let length = file.length.map(|length| format!(", {length} bytes")).unwrap_or_default();
+        told.push(("enclosure", format!("{}{kind}{length}", without_user(&file.url))));
+    }
+    told.extend(details.summary.as_ref().map(|summary| ("summary", beginning(summary))));
+    told.extend(details.content.as_ref().map(|content| ("content", beginning(content))));
+    if !details.truncated.is_empty() {
+        told.push(("truncated", details.truncated.join(", ")));
+    }
+    told
 }
 
 fn scrape_line(scrape: &ScrapeLog) -> String {
@@ -159,7 +200,9 @@ fn object(item: &Item) -> Value {
         "seen_at": item.seen_at.to_string(),
         "changed_at": time(item.changed_at),
         "scraped_at": time(item.scraped_at),
+        "scraped_as": item.scraped_as.map(|other| other.0),
         "status": item.status,
+        "content_type": item.content_type,
         "bytes": item.bytes,
         "file": item.file,
         "error": item.error,
@@ -179,8 +222,9 @@ fn scrape_object(scrape: &ScrapeLog) -> Value {
 
 fn show_text(global: &Global, item: &Item) -> anyhow::Result<u8> {
     let file = kept(item)?;
-    let body = read(Path::new(file)).map_err(|error| anyhow::anyhow!("item {}: {file}: {error}", item.id))?;
-    let (title, text) = text_of(item, file, &body)?;
+    let body =
+        text::read(Path::new(file)).map_err(|error| anyhow::anyhow!("item {}: {file}: {error}", item.id))?;
+    let (title, text) = text::of_page(item, file, &body)?;
     if global.json {
         let url = without_user(&item.url);
         output::object(&json!({ "id": item.id.0, "url": url, "title": title, "text": text, "file": file }));
@@ -214,51 +258,9 @@ fn kept(item: &Item) -> anyhow::Result<&str> {
     })
 }
 
-fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
-    let mut body = Vec::new();
-    let file = File::open(path).map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => anyhow::anyhow!("the file is gone"),
-        _ => error.into(),
-    })?;
-    file.take(BODY_MAX).read_to_end(&mut body)?;
-    Ok(body)
-}
-
-/// The title and main text of a page, or a text as it stands.
-fn text_of(item: &Item, file: &str, body: &[u8]) -> anyhow::Result<(Option<String>, String)> {
-    let url = Url::parse(&item.url)?;
-    let content_type = item.content_type.as_deref();
-    let main = || text::main_text(body, content_type, &url).map(|main| (Some(main.title), main.text));
-    if connectors::sniff(body, None) == Some(Kind::Page) {
-        let none = || anyhow::anyhow!("item {}: {file} has no main text that could be found", item.id);
-        return main().ok_or_else(none);
-    }
-    let is_text = |kind: &str| ["text/", "json", "xml", "javascript"].iter().any(|part| kind.contains(part));
-    if let Some(kind) = content_type.filter(|kind| !is_text(kind)) {
-        anyhow::bail!("item {}: {file} is {kind}, which is shown by another program", item.id);
-    }
-    let text = String::from_utf8_lossy(&body[..body.len().min(TEXT_MAX)]);
-    let odd = text.chars().filter(|c| matches!(c, '\u{fffd}' | '\0')).count();
-    // A text in another encoding has some of them, a picture or an archive has many.
-    if odd * 10 > text.chars().count() {
-        anyhow::bail!("item {}: {file} is neither HTML nor text", item.id);
-    }
-    let named = Path::new(file).extension().is_some_and(|end| HTML.iter().any(|html| end == *html));
-    if let Some(main) = named.then(main).flatten() {
-        return Ok(main);
-    }
-    if body.len() > TEXT_MAX {
-        output::remark(&format!("{file} is longer: only its first {TEXT_MAX} bytes are shown"));
-    }
-    Ok((None, text.into_owned()))
-}
-
-const HTML: [&str; 3] = ["html", "htm", "xhtml"];
 /// Scrapes that are shown.
 const SCRAPES: u32 = 10;
+/// As much of a text as is shown, in characters.
+const BEGINNING: usize = 200;
 /// Columns that a row takes besides its title.
 const OTHERS: usize = 90;
-/// As much of a page as is looked at.
-const BODY_MAX: u64 = 64 << 20;
-/// As much of a plain text as is shown.
-const TEXT_MAX: usize = 1_000_000;

@@ -1,13 +1,16 @@
 //! One file a command.
 
+mod backup;
 mod config;
 mod decide;
 mod demo;
 mod domains;
+mod failures;
 mod fetch;
-mod items;
+pub(crate) mod items;
 mod jobs;
 mod playground;
+mod prune;
 mod remote;
 mod report;
 mod run;
@@ -16,8 +19,10 @@ mod serve;
 mod session;
 mod shell;
 mod sources;
+mod stream;
 mod table;
 mod top;
+mod typed;
 mod wiki;
 
 use comity::config::Given;
@@ -35,7 +40,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<u8> {
         anyhow::Ok(config)
     };
     Ok(match command {
-        Command::Fetch(fetch) => fetch::run(&global, fetch).await?,
+        Command::Fetch(fetch) => fetch::run(&global, *fetch).await?,
         Command::Run(run) => run::run(&global, run).await?,
         Command::Scrape(scrape) => scrape::run(&global, scrape).await?,
         Command::Demo(demo) => demo::run(&global, &demo).await?,
@@ -50,6 +55,8 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<u8> {
         Command::Domains(command) => domains::run(&global, &config()?, command).await?,
         Command::Sources(command) => sources::run(&global, &config()?, command).await?,
         Command::Items(command) => items::run(&global, &config()?, command).await?,
+        Command::Prune(prune) => prune::run(&global, &config()?, &prune).await?,
+        Command::Backup(backup) => backup::run(&global, &config()?, &backup).await?,
         Command::Check(check) => decide::check(&global, &config()?, check).await?,
         Command::Record(record) => decide::record(&global, &config()?, record).await?,
         Command::Top(top) => top::run(&global, &config()?, &top).await?,

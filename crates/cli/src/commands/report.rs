@@ -10,7 +10,7 @@ pub(crate) fn summary(job: &Job, elapsed_ms: u64) -> Value {
     let counts = &job.counts;
     json!({
         "job": job.name,
-        "state": job.state.as_str(),
+        "state": job.state_word(),
         "tasks": counts.tasks,
         "fetched": counts.done,
         "failed": counts.failed,
@@ -31,7 +31,7 @@ pub(crate) fn progress(job: &Job) -> String {
         (counts.failed, "failed", "failed"),
         (counts.skipped, "skipped", "skipped"),
         (counts.waiting(), "waiting", "waiting"),
-        (counts.rate_limited, "time told to slow down", "times told to slow down"),
+        (counts.rate_limited, "rate limited (429)", "rate limited (429)"),
         (counts.retries, "retry", "retries"),
     ] {
         if count > 0 {

@@ -59,6 +59,9 @@ pub(crate) async fn run(global: &Global, scrape: Scrape) -> anyhow::Result<u8> {
     } else if !global.quiet {
         output::line(&format!("{fetched} scraped, {failed} failed, {skipped} skipped"));
     }
+    if global.quiet {
+        session.failures.print(&session.pipeline.job().name);
+    }
     if let Some(message) = &halted {
         output::remark(&format!("scraping stopped: {message}; what is left waits for the next run"));
     }

@@ -1,5 +1,9 @@
 //! `comity serve`.
 
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::Path;
+
 use comity::config::{Given, Role};
 use comity_server::{Insecure, Running, Service, make_token};
 use serde_json::json;
@@ -10,12 +14,11 @@ use crate::{exit, output, setup};
 
 pub(crate) async fn run(global: &Global, serve: Serve) -> anyhow::Result<u8> {
     if let Some(role) = serve.make_token.as_deref().and_then(Role::parse) {
-        token(global, role);
-        return Ok(exit::DONE);
+        return token(global, role, serve.tokens_file.as_deref());
     }
     let given = || Given { listen: serve.listen.clone(), ..Given::default() };
     let config = setup::config(global, given())?;
-    output::log(&config.log, global);
+    output::log_of_service(&config.log, global);
     // Listened for before anybody is told where it listens.
     let mut signals = Signals::new()?.with_reload()?;
     let insecure = if serve.insecure { Insecure::Accepted } else { Insecure::Refused };
@@ -66,15 +69,36 @@ fn tell(global: &Global, running: &Running, store: &str) {
     tracing::info!(%address, store, open, "the service listens");
 }
 
-fn token(global: &Global, role: Role) {
+fn token(global: &Global, role: Role, file: Option<&Path>) -> anyhow::Result<u8> {
     let (token, line) = make_token(role);
+    if let Some(file) = file {
+        keep(&line, file)
+            .map_err(|error| exit::usage(format!("--tokens-file {}: {error}", file.display())))?;
+    }
     if global.json {
         output::object(&json!({ "token": token, "line": line }));
-        return;
+        return Ok(exit::DONE);
     }
     output::line(&token);
+    if let Some(file) = file {
+        let file = file.display();
+        output::remark(&format!(
+            "the token is on stdout and is not shown again; its line was added to {file}"
+        ));
+        return Ok(exit::DONE);
+    }
     output::remark(
         "the token is on stdout and is not shown again; in comity.toml, its line joins the others in one list:",
     );
     output::remark(&format!("[serve]\ntokens = [\"{line}\"]"));
+    Ok(exit::DONE)
+}
+
+/// Adds a line to a file that nobody else may read.
+fn keep(line: &str, file: &Path) -> std::io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.append(true).create(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(file)?.write_all(format!("{line}\n").as_bytes())
 }

@@ -10,6 +10,7 @@ use comity::core::time::{Span, Timestamp};
 use comity::gate::{Gate, HandsOff};
 use comity::jobs::Ended;
 use comity::pipeline::Pipeline;
+use comity::request::JobRequest;
 use comity::status::Status;
 use comity::store::items::SCRAPE_JOB;
 use comity::store::jobs::Counts;
@@ -17,8 +18,9 @@ use comity::store::{Store, StoreError};
 use serde_json::{Value, json};
 use tokio::task::{JoinError, JoinHandle};
 
+use super::failures::Failures;
 use crate::args::{Global, Keep};
-use crate::live::{self, Beside, JobView, Watched};
+use crate::live::{self, Beside, JobView, Limits, Watched};
 use crate::setup;
 use crate::signals::Signals;
 
@@ -30,6 +32,9 @@ pub(crate) struct Session {
     pub(crate) began: Timestamp,
     /// How far the scrape job was.
     before: Counts,
+    limits: Limits,
+    /// What failed so far.
+    pub(crate) failures: Arc<Failures>,
     /// The site that holds the work back most, and why.
     held_back: Mutex<Option<(String, String)>>,
 }
@@ -62,10 +67,14 @@ impl Session {
         let transport = client::transport(&config)?;
         let gate = setup::gate(&config, store.clone(), name).await?;
         setup::warn_without_contact(&config);
+        setup::warn_of_risks(&config, &JobRequest::default());
         let began = gate.clock().now();
+        let limits = Limits::of(&config);
         let pipeline = Pipeline::new(config, gate.clone(), store.clone(), transport, archive).await?;
         let before = pipeline.job().counts;
-        Ok(Self { store, gate, pipeline, began, before, held_back: Mutex::default() })
+        let failures = Arc::new(Failures::default());
+        gate.events().listen(failures.clone());
+        Ok(Self { store, gate, pipeline, began, before, limits, failures, held_back: Mutex::default() })
     }
 
     /// The workers begin; they do not end before nothing is left and nobody adds anything.
@@ -120,7 +129,7 @@ impl Session {
         beside: impl Fn() -> Beside,
     ) -> (Result<T, JoinError>, bool) {
         let job = self.pipeline.job();
-        let view = JobView::new(&self.gate, &self.store, job.id, &job.name, self.before);
+        let view = JobView::new(&self.gate, &self.store, job, self.before, self.limits);
         let mut watched = Scraping { session: self, title, beside, view };
         live::watch(global, &mut watched, working, signals).await
     }
@@ -154,11 +163,11 @@ impl<B: Fn() -> Beside> Watched for Scraping<'_, B> {
         pipeline.pool().stop();
         self.session.gate.hurry();
         let what = if count == 1 { "scrape" } else { "scrapes" };
-        format!("stopping: {count} {what} and requests for sources under way are finished first")
+        format!("{count} {what} in flight, and requests for sources")
     }
 
     fn stopped_at_once(&self) -> String {
-        "stopped at once; what was in flight is done again by the next run".to_owned()
+        "Stopped; what was in flight is done again by the next run".to_owned()
     }
 }
 

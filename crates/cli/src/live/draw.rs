@@ -110,13 +110,13 @@ impl Canvas {
     fn counts(self, work: &Work, status: &Status) -> String {
         let mut parts = tally(work);
         if status.in_flight > 0 {
-            parts.push(format!("{} on the wire", status.in_flight));
+            parts.push(format!("{} in flight", status.in_flight));
         }
         if !work.note.is_empty() {
             parts.push(self.legible(&work.note));
         }
         if parts.is_empty() {
-            parts.push("nothing went wrong so far".to_owned());
+            parts.push("no failures so far".to_owned());
         }
         let text = self.fit(&format!("  {}", parts.join(if self.unicode { " · " } else { ", " })));
         if work.failed > 0 { self.paint(RED, &text) } else { self.paint(DIM, &text) }
@@ -205,14 +205,15 @@ fn rate(work: &Work) -> Option<String> {
 fn left(work: &Work) -> Option<String> {
     let left = work.left_ms.filter(|_| work.all.is_none_or(|all| work.done < all))?;
     // Nobody knows it to the millisecond.
-    Some(format!("about {} left", Span::from_secs(left.div_ceil(1_000).max(1)).about()))
+    let left = Span::from_secs(left.div_ceil(1_000).max(1)).about();
+    Some(if work.left_is_most { format!("up to {left} left") } else { format!("about {left} left") })
 }
 
 fn tally(work: &Work) -> Vec<String> {
     let counts = [
         (work.failed, "failed", "failed"),
         (work.skipped, "skipped", "skipped"),
-        (work.refused, "refusal", "refusals"),
+        (work.refused, "rate limited", "rate limited"),
         (work.retries, "retry", "retries"),
     ];
     let some = counts.into_iter().filter(|(count, ..)| *count > 0);

@@ -7,11 +7,11 @@ use comity::core::task::JobId;
 use comity::core::time::{Span, Timestamp};
 use comity::gate::Gate;
 use comity::status::{Status, Work};
-use comity::store::jobs::Counts;
+use comity::store::jobs::{Counts, Job};
 use comity::store::status::Backlog;
 use comity::store::{Reply, Store};
 
-use super::forecast::{Counted, Forecast, Rate};
+use super::forecast::{Counted, Forecast, Left, Limits, Rate};
 
 /// A job that is watched.
 pub(crate) struct JobView {
@@ -24,10 +24,11 @@ pub(crate) struct JobView {
     counts: Counts,
     counted_at: Timestamp,
     backlog: Vec<Backlog>,
-    forecast: Arc<Forecast>,
+    forecast: Forecast,
     rate: Rate,
-    /// When the rest will be done, and when that was reckoned.
+    /// When the rest will be done, whether that is the latest it can be, and when it was reckoned.
     ends_at: Option<Timestamp>,
+    is_latest: bool,
     reckoned_at: Timestamp,
     status: Status,
     looked_at: Timestamp,
@@ -44,15 +45,20 @@ pub(crate) struct Beside {
 }
 
 impl JobView {
-    /// A job called `name` in the store; what was settled in `before` is not counted.
-    pub(crate) fn new(gate: &Gate, store: &Arc<dyn Store>, job: JobId, name: &str, before: Counts) -> Self {
-        let forecast = Arc::new(Forecast::new(gate.clock().clone()));
-        gate.events().listen(forecast.clone());
+    /// A job in the store; what was settled in `before` is not counted.
+    pub(crate) fn new(
+        gate: &Gate,
+        store: &Arc<dyn Store>,
+        job: &Job,
+        before: Counts,
+        limits: Limits,
+    ) -> Self {
+        let forecast = Forecast::new(gate, limits);
         Self {
             gate: gate.clone(),
             store: store.clone(),
-            job,
-            name: name.to_owned(),
+            job: job.id,
+            name: job.name.clone(),
             before,
             counts: before,
             counted_at: Timestamp::MIN,
@@ -60,6 +66,7 @@ impl JobView {
             forecast,
             rate: Rate::default(),
             ends_at: None,
+            is_latest: false,
             reckoned_at: Timestamp::MIN,
             status: Status::default(),
             looked_at: Timestamp::MIN,
@@ -91,6 +98,7 @@ impl JobView {
             retries: since(|counts| counts.retries),
             rate,
             left_ms: self.ends_at.map(|ends_at| ends_at.since(now).as_millis_up()),
+            left_is_most: self.is_latest,
             note: beside.doing,
         };
         self.gate.set_work(work.clone());
@@ -128,7 +136,12 @@ impl JobView {
             is_all: self.backlog.len() <= LANES as usize,
             waiting: self.counts.waiting(),
         };
-        self.ends_at = self.forecast.left(&self.gate, &counted, rate).map(|left| now + left);
+        self.forecast.look_elsewhere(&self.gate, &self.backlog);
+        (self.ends_at, self.is_latest) = match self.forecast.left(&self.gate, &counted, rate) {
+            Some(Left::About(left)) => (Some(now + left), false),
+            Some(Left::AtMost(left)) => (Some(now + left), true),
+            Some(Left::Unknown) | None => (None, false),
+        };
     }
 }
 

@@ -19,6 +19,7 @@ use comity::core::time::{Span, Timestamp};
 use comity::status::Status;
 
 pub(crate) use draw::{Canvas, draw, plain, title};
+pub(crate) use forecast::Limits;
 pub(crate) use job::{Beside, JobView};
 
 use crate::args::Global;
@@ -30,7 +31,7 @@ pub(crate) trait Watched {
     /// What it is at.
     async fn status(&mut self) -> (Status, Timestamp);
 
-    /// Asks it to stop; what is said about that.
+    /// Asks it to stop; what is finished first, such as "2 requests in flight".
     fn stop(&mut self) -> String;
 
     /// What is said when somebody does not want to wait for that.
@@ -65,7 +66,7 @@ pub(crate) async fn watch<T>(
                 }
                 Asked::Stop => {
                     interrupted = true;
-                    output::remark(&format!("{} (Ctrl-C again stops at once)", watched.stop()));
+                    output::stopping(&watched.stop());
                 }
             },
         }

@@ -1,27 +1,25 @@
 //! The terminal: logs and the live view on stderr, results on stdout. Nobody else writes to either.
 //!
-//! - here: lines, remarks, errors, the log
+//! - here: lines, remarks, errors
+//! - `log`: the log
 //! - `results`: stdout, and whether everything got there
 //! - `screen`: where the live view is drawn
 //!
 //! Control characters never reach a terminal: what strangers wrote is shown with marks in their place.
 
+mod log;
 mod results;
 mod screen;
 
 use std::io::{IsTerminal, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use comity::config::{LogFormat, LogLevel, LogSettings};
 use comity::shown;
-use serde_json::{Value, json};
-use tracing_subscriber::filter::Targets;
-use tracing_subscriber::fmt::MakeWriter;
-use tracing_subscriber::layer::SubscriberExt;
-use tracing_subscriber::util::SubscriberInitExt;
+use serde_json::Value;
 
-use crate::args::Global;
+pub(crate) use log::{log, log_of_service};
 use results::show;
+use results::stream;
 pub(crate) use results::{Results, finish, is_lost};
 use screen::Screen;
 
@@ -37,7 +35,35 @@ pub(crate) fn text(text: &str) {
 
 /// A result for a machine: one object on one line.
 pub(crate) fn object(value: &Value) {
-    show(|stdout| writeln!(stdout, "{}", escaped(&value.to_string())));
+    show(|stdout| writeln!(stdout, "{}", json(value)));
+}
+
+/// One object for a machine, to be written on one line.
+pub(crate) fn json(value: &Value) -> String {
+    escaped(&value.to_string())
+}
+
+/// Results for a machine, an object on each line, however many they are. Whoever reads them may be slow: only a terminal,
+/// which is not, is locked meanwhile.
+pub(crate) fn json_lines(lines: impl Iterator<Item = String>) {
+    let text: String = lines.map(|line| escaped(&line) + "\n").collect();
+    stream(&text);
+}
+
+/// Rows of a table as CSV. Cells are one line each, and nothing in them is a formula.
+pub(crate) fn csv_lines<const N: usize>(rows: impl Iterator<Item = [String; N]>) {
+    let text: String = rows.map(|row| row.map(|cell| csv_cell(&cell)).join(",") + "\n").collect();
+    stream(&text);
+}
+
+fn csv_cell(cell: &str) -> String {
+    let cell = legible(cell);
+    // A spreadsheet would calculate it, whoever wrote it.
+    let cell = if cell.starts_with(['=', '+', '-', '@', '\t']) { format!("'{cell}") } else { cell };
+    match cell.contains(['"', ',', '\n', '\r']) {
+        true => format!("\"{}\"", cell.replace('"', "\"\"")),
+        false => cell,
+    }
 }
 
 /// A result as XML. Names in it are strangers' words: what a terminal would act on is written by its number.
@@ -66,6 +92,12 @@ pub(crate) fn remark(text: &str) {
     say(&text.lines().map(|line| legible(line) + "\n").collect::<String>());
 }
 
+/// Says that a stop was asked for, and what is finished first.
+pub(crate) fn stopping(first: &str) {
+    let ellipsis = if is_unicode() || !std::io::stderr().is_terminal() { "…" } else { "..." };
+    remark(&format!("Stopping{ellipsis} ({first}; press Ctrl-C again to quit now)"));
+}
+
 /// An error, with what led to it.
 pub(crate) fn error(error: &anyhow::Error, json: bool, code: u8) {
     end_view();
@@ -79,7 +111,7 @@ pub(crate) fn error(error: &anyhow::Error, json: bool, code: u8) {
     let message = causes.join(": ");
     say(&error_lines(&message));
     if json {
-        object(&json!({ "error": message, "code": code }));
+        object(&serde_json::json!({ "error": message, "code": code }));
     }
 }
 
@@ -110,74 +142,6 @@ fn escaped(json: &str) -> String {
 fn is_acted_on(c: char) -> bool {
     // Marks that turn the direction of text could make a line say something else.
     c.is_control() && c != '\t' || shown::turns(c)
-}
-
-/// Sets up the log.
-pub(crate) fn log(settings: &LogSettings, global: &Global) {
-    let level = match settings.level {
-        _ if global.quiet => tracing::Level::ERROR,
-        LogLevel::Error => tracing::Level::ERROR,
-        LogLevel::Warn => tracing::Level::WARN,
-        LogLevel::Info => tracing::Level::INFO,
-        LogLevel::Debug => tracing::Level::DEBUG,
-        LogLevel::Trace => tracing::Level::TRACE,
-    };
-    let writer = match settings.format {
-        LogFormat::Json => Stderr::Json,
-        LogFormat::Text if coloured() => Stderr::Coloured,
-        LogFormat::Text => Stderr::Plain,
-    };
-    let builder = tracing_subscriber::fmt().with_max_level(level).with_writer(writer).with_target(false);
-    // What libraries tell is for those who mend them: a line for each frame of HTTP/2, which a site may send by millions.
-    let ours = Targets::new().with_target("comity", level).with_default(level.min(tracing::Level::WARN));
-    // A second set-up in one process keeps the first.
-    let _ = match settings.format {
-        LogFormat::Json => builder.json().flatten_event(true).finish().with(ours).try_init(),
-        LogFormat::Text => builder.with_ansi(coloured()).finish().with(ours).try_init(),
-    };
-}
-
-/// Writes the log, a line at a time, above the live view; passes on nothing that a terminal would act on.
-#[derive(Debug, Clone, Copy)]
-enum Stderr {
-    Json,
-    Plain,
-    /// The escapes of colours are the log's own: those of values it writes out.
-    Coloured,
-}
-
-impl MakeWriter<'_> for Stderr {
-    type Writer = Self;
-
-    fn make_writer(&self) -> Self {
-        *self
-    }
-}
-
-impl Stderr {
-    /// A line of the log, fit for a terminal. What it tells of cannot make it look like two.
-    fn fit(self, line: &str) -> String {
-        let line = line.strip_suffix('\n').unwrap_or(line);
-        let keeps = |c| matches!(self, Self::Coloured) && c == '\u{1b}';
-        let mut fit = match self {
-            Self::Json => escaped(line),
-            _ => line.chars().map(|c| if is_acted_on(c) && !keeps(c) { '\u{fffd}' } else { c }).collect(),
-        };
-        fit.push('\n');
-        fit
-    }
-}
-
-impl Write for Stderr {
-    fn write(&mut self, buffer: &[u8]) -> std::io::Result<usize> {
-        // The log writes line by line.
-        say(&self.fit(&String::from_utf8_lossy(buffer)));
-        Ok(buffer.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        std::io::stderr().flush()
-    }
 }
 
 /// The live view, while there is one. Whoever writes to the terminal locks it, so that nothing is torn.
@@ -244,19 +208,21 @@ mod tests {
 
     #[test]
     fn json_says_the_same_in_characters_that_are_shown() {
-        let json = escaped(&json!({ "title": ODD }).to_string());
+        let json = json(&serde_json::json!({ "title": ODD }));
         assert!(!json.contains(is_acted_on), "{json:?}");
         assert_eq!(serde_json::from_str::<Value>(&json).unwrap()["title"], ODD);
     }
 
     #[test]
-    fn the_log_passes_on_nothing_that_a_terminal_acts_on_but_its_own_colours() {
-        for (writer, kept) in [(Stderr::Json, ""), (Stderr::Plain, ""), (Stderr::Coloured, "\u{1b}")] {
-            let line = writer.fit(&format!("{ODD}\n"));
-            assert!(
-                line.strip_suffix('\n')
-                    .is_some_and(|line| !line.contains(|c| is_acted_on(c) && !kept.contains(c)))
-            );
+    fn cells_of_a_table_are_quoted_and_calculate_nothing() {
+        for (cell, expected) in [
+            ("plain", "plain"),
+            ("a,b", "\"a,b\""),
+            ("say \"hi\"", "\"say \"\"hi\"\"\""),
+            ("=1+1", "'=1+1"),
+            ("a\nb", "a\u{fffd}b"),
+        ] {
+            assert_eq!(csv_cell(cell), expected);
         }
     }
 }

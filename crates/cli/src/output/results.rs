@@ -54,6 +54,17 @@ pub(super) fn show(write: impl FnOnce(&mut StdoutLock<'_>) -> io::Result<()>) {
     heed(written);
 }
 
+/// Writes to stdout what may be long. Unless that is a terminal, whoever logs meanwhile does not wait for its reader.
+pub(super) fn stream(text: &str) {
+    if stdout().is_terminal() {
+        return show(|stdout| stdout.write_all(text.as_bytes()));
+    }
+    if !is_lost() {
+        // What goes wrong is noted on the way.
+        let _ = Results.write_all(text.as_bytes()).and_then(|()| Results.flush());
+    }
+}
+
 /// A result that is written as it is made, such as a dump.
 #[derive(Debug)]
 pub(crate) struct Results;

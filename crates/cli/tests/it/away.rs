@@ -382,7 +382,7 @@ fn ctrl_c_ends_the_wait() {
     wait_until("it notices", || fetch.said().contains(Absence::Moved.notice()));
     fetch.signal("INT");
     let done = fetch.wait().expect(130);
-    for part in [Absence::Moved.notice(), "; gave up after waiting ", "to go on: comity fetch"] {
+    for part in [Absence::Moved.notice(), "; gave up after waiting ", "To resume: comity fetch"] {
         done.says(part);
     }
 }

@@ -36,8 +36,9 @@ fn twenty_pages_are_fetched_spaced_and_kept() {
     let index = world.index("pages");
     assert_eq!(index.len(), 20);
     for line in &index {
-        let keys: Vec<&String> = line.as_object().unwrap().keys().collect();
-        assert_eq!(keys, ["bytes", "fetched_at", "file", "final_url", "status", "url"]);
+        for key in ["bytes", "fetched_at", "file", "final_url", "status", "url"] {
+            assert!(!line[key].is_null(), "{key}: {line}");
+        }
         let url = line["url"].as_str().unwrap();
         assert_eq!(line["final_url"], url);
         assert_eq!(line["status"], 200);
@@ -104,6 +105,63 @@ fn a_host_that_is_not_there_fails() {
     let done = world.run(&args).expect(1);
     assert_eq!(done.json()["failed"], 1);
     assert_eq!(done.json()["state"], "done");
+}
+
+/// B43, B47, B79: a host that refuses connections is over in seconds, also when a hundred pages of it are wanted. Judged by
+/// the attempts that were made and the waits between them, not by how long the machine took.
+#[test]
+fn a_host_that_refuses_connections_is_given_up_soon() {
+    let world = World::new();
+    let args = ["--json", "fetch", "--robots", "ignore", "--format", "none"];
+    let one = world.run(&[&args[..], &["http://127.0.0.1:9/"]].concat()).expect(1);
+    assert_eq!((&one.json()["failed"], &one.json()["retries"]), (&1.into(), &3.into()));
+    assert_eq!(one.stderr.matches("WARN backing off").count(), 4, "{}", one.stderr);
+    assert!(one.took_us >= 4_000_000, "1 s, and 1.5 s twice: {}", one.took_us);
+    one.says("connection refused by 127.0.0.1:9 after 4 attempts");
+
+    let world = World::new();
+    let input = world.write("list", &list("http://127.0.0.1:9", "p", 100));
+    let all = world.run(&[&args[..], &["--input", input.to_str().unwrap()]].concat()).expect(1);
+    let told = all.json();
+    assert_eq!(
+        (&told["failed"], &told["skipped"], &told["state"]),
+        (&20.into(), &80.into(), &"failed".into())
+    );
+    // Four refusals are needed to know; every further task fails with its first.
+    let attempts: i64 = world.sql().query_row("SELECT count(*) FROM attempts", [], |row| row.get(0)).unwrap();
+    assert_eq!(attempts, 24, "{}", all.stderr);
+    all.says("20 tasks in a row failed; the last error: connection refused by 127.0.0.1:9");
+}
+
+/// A site that cannot be reached is the problem, not its robots.txt.
+#[test]
+fn names_and_connections_that_fail_are_called_that() {
+    let world = World::new();
+    let args =
+        ["fetch", "http://127.0.0.1:9/", "http://x.invalid/", "--max-retries", "0", "--format", "none"];
+    let done = world.run(&args).expect(1);
+    done.says("connection refused by 127.0.0.1:9 (while fetching robots.txt)");
+    done.says("DNS lookup failed for x.invalid (while fetching robots.txt)");
+}
+
+/// Cron mails what is printed: `--quiet` prints what failed, and nothing when nothing did.
+#[test]
+fn quiet_prints_what_failed_one_line_per_url() {
+    let world = World::new();
+    let nginx = Nginx::start("location /gone { return 404; }");
+    let quick = ["--quiet", "--delay", "5ms", "--robots", "ignore", "--format", "none"];
+    let fetch = |input: &str, job: &str| {
+        let file = world.write("list", input);
+        world.run(&[&["fetch", "--input", file.to_str().unwrap(), "--job", job][..], &quick].concat())
+    };
+    let two = fetch(&format!("{0}/gone?a=1\n{0}/here\n", nginx.url()), "two").expect(1);
+    assert_eq!(two.stdout, "");
+    assert_eq!(two.stderr, format!("failed: {}/gone?a=1: status 404\n", nginx.url()));
+    let many = fetch(&list(&nginx.url(), "gone", 50), "many").expect(1);
+    assert_eq!(many.stderr.lines().filter(|line| line.starts_with("failed: ")).count(), 20);
+    assert!(many.stderr.ends_with("and 30 more; comity jobs show many --failed\n"), "{}", many.stderr);
+    let fine = fetch(&list(&nginx.url(), "here", 3), "fine").expect(0);
+    assert_eq!((fine.stdout.as_str(), fine.stderr.as_str()), ("", ""));
 }
 
 /// B75: what a URL is called does not lead out of the folder.

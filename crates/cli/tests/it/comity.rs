@@ -86,8 +86,13 @@ impl World {
         Some((folder, connection))
     }
 
-    /// The lines of `index.jsonl` in `folder`.
+    /// The pages that `index.jsonl` in `folder` names.
     pub(crate) fn index(&self, folder: &str) -> Vec<Value> {
+        self.rows(folder).into_iter().filter(|row| row["file"].is_string()).collect()
+    }
+
+    /// All rows of `index.jsonl` in `folder`.
+    pub(crate) fn rows(&self, folder: &str) -> Vec<Value> {
         let text = std::fs::read_to_string(self.path(folder).join("index.jsonl")).unwrap();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
@@ -201,6 +206,12 @@ impl Done {
     pub(crate) fn expect(self, code: i32) -> Self {
         assert_eq!(self.code, Some(code), "stdout:\n{}stderr:\n{}", self.stdout, self.stderr);
         self
+    }
+
+    /// The objects on all lines.
+    #[track_caller]
+    pub(crate) fn objects(&self) -> Vec<Value> {
+        self.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
     /// The object on the last line.

@@ -55,7 +55,7 @@ fn profiles_are_configuration_to_copy() {
     for name in names["profiles"].as_array().unwrap() {
         let printed = world.run(&["profiles", name.as_str().unwrap()]).expect(0);
         world.write("comity.toml", &printed.stdout);
-        world.run(&["config", "check"]).expect(0).shows("fine");
+        world.run(&["config", "check"]).expect(0).shows("the configuration is valid");
     }
     world.run(&["profiles", "fancy"]).expect(2).says("fancy");
     world.run(&["config", "reference"]).expect(0).shows("min_delay");

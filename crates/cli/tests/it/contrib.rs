@@ -6,6 +6,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::comity::World;
+use crate::log::wait_until;
 use crate::service::{Service, ask};
 
 /// B73
@@ -44,6 +45,108 @@ fn the_dashboard_is_whole() {
             assert!(target["expr"].as_str().unwrap().contains("comity_"), "{target}");
         }
     }
+}
+
+/// A machine on which only contrib/README.md was followed has a service that starts, with a token that it asks for. Everything
+/// happens below a folder that stands for the root of that machine, as the user that systemd would make up.
+#[test]
+fn the_unit_starts_where_only_the_readme_was_followed() {
+    let world = World::new();
+    let root = world.path("root");
+    for folder in ["usr/local/bin", "etc/systemd/system", "var/lib/comity", "run/credentials"] {
+        std::fs::create_dir_all(root.join(folder)).unwrap();
+    }
+    let below = |text: &str| {
+        ["/usr/local/", "/etc/", "/var/lib/"]
+            .iter()
+            .fold(text.to_owned(), |text, path| text.replace(path, &format!("{}{path}", root.display())))
+    };
+    let readme = read("README.md");
+    let commands = readme.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let mut token = String::new();
+    for line in commands.lines().map(|line| line.split(" #").next().unwrap().trim()) {
+        if line.starts_with("systemctl") {
+            continue;
+        }
+        let line =
+            below(line).replacen("0755 comity ", &format!("0755 {} ", env!("CARGO_BIN_EXE_comity")), 1);
+        let mut shell = std::process::Command::new("/bin/sh");
+        let path = format!("{}/usr/local/bin:/usr/bin:/bin", root.display());
+        shell.args(["-c", &format!("umask 077; {line}")]).env_clear().env("PATH", path);
+        shell.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../contrib"));
+        let done = shell.output().unwrap();
+        assert!(done.status.success(), "{line}: {}", String::from_utf8_lossy(&done.stderr));
+        if line.contains("--make-token") {
+            token = String::from_utf8(done.stdout).unwrap().trim().to_owned();
+        }
+    }
+    assert!(!token.is_empty(), "a token was printed:\n{commands}");
+    let mode = |path: &str| {
+        std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(root.join(path)).unwrap().permissions())
+            & 0o777
+    };
+    assert_eq!((mode("etc/comity/tokens"), mode("etc/comity/comity.toml")), (0o600, 0o644));
+
+    let unit = std::fs::read_to_string(root.join("etc/systemd/system/comity.service")).unwrap();
+    let settings = |key: &str| {
+        let values = unit.lines().filter_map(|line| line.strip_prefix(&format!("{key}=")).map(str::to_owned));
+        values.collect::<Vec<String>>()
+    };
+    // What LoadCredential does: a copy for the service alone.
+    let (name, from) =
+        settings("LoadCredential")[0].split_once(':').map(|(a, b)| (a.to_owned(), below(b))).unwrap();
+    let credentials = root.join("run/credentials");
+    std::fs::copy(from, credentials.join(name)).unwrap();
+    let exec = below(&settings("ExecStart")[0]) + " --listen 127.0.0.1:0 --json";
+    let words: Vec<&str> = exec.split(' ').collect();
+    let mut service = std::process::Command::new(words[0]);
+    service.args(&words[1..]).env_clear().stdin(std::process::Stdio::null());
+    for (key, value) in settings("Environment").iter().filter_map(|one| one.split_once('=')) {
+        service.env(key, value.replace("%d", credentials.to_str().unwrap()));
+    }
+    service.current_dir(below(&settings("WorkingDirectory")[0]));
+    as_nobody(&mut service, &world.path(""), &[&credentials, &root.join("var/lib/comity")]);
+    let running = world.begin(service);
+    wait_until("the service listens", || running.shown().contains("listening"));
+    let told: Value = serde_json::from_str(running.shown().lines().next().unwrap()).unwrap();
+    assert_eq!(told["open"], false, "it asks for a token: {told}");
+    let address = told["listening"].as_str().unwrap().trim_start_matches("http://").parse().unwrap();
+    let check = json!({ "domain": "a.example" }).to_string();
+    assert_eq!(ask(address, "POST", "/v1/check", KIND, &check).unwrap().status, 401);
+    let bearer = format!("{KIND}Authorization: Bearer {token}\r\n");
+    let answer = ask(address, "POST", "/v1/check", &bearer, &check).unwrap();
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    assert!(root.join("var/lib/comity/comity.db").exists());
+}
+
+/// Where tests run as root, the service runs as somebody who owns nothing but what systemd gives to it.
+fn as_nobody(command: &mut std::process::Command, world: &Path, owned: &[&Path]) {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+    use std::os::unix::process::CommandExt;
+    if std::fs::metadata(world).unwrap().uid() != 0 {
+        return;
+    }
+    std::fs::set_permissions(world, std::fs::Permissions::from_mode(0o755)).unwrap();
+    for folder in owned {
+        chown(folder, Some(NOBODY), Some(NOBODY)).unwrap();
+        for entry in std::fs::read_dir(folder).unwrap() {
+            chown(entry.unwrap().path(), Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+    }
+    command.uid(NOBODY).gid(NOBODY);
+}
+
+const KIND: &str = "Content-Type: application/json\r\n";
+/// A user that owns nothing.
+const NOBODY: u32 = 65_534;
+
+/// The unit is one that systemd takes, and which does not stop the service from what it needs.
+#[test]
+fn systemd_takes_the_unit() {
+    let world = World::new();
+    let unit = read("systemd/comity.service").replace("/usr/local/bin/comity", env!("CARGO_BIN_EXE_comity"));
+    let file = world.write("comity.service", &unit);
+    crate::documents::verify_unit(&file).unwrap_or_else(|said| panic!("{said}"));
 }
 
 /// The names of all samples after some of everything happened.

@@ -183,7 +183,7 @@ fn oddities() -> Vec<Dialect> {
             rss("<item><guid>g</guid><title>First</title><link>/1</link></item>\
                  <item><guid>g</guid><title>Second</title><link>/2</link></item>\
                  <item><guid>h</guid><title>Third</title><link>/1</link></item>"),
-            &[("First", "/1"), ("Third", "/1")],
+            &[("First", "/1"), ("Second", "/2"), ("Third", "/1")],
         ),
         ("nothing-yet.rss", rss("<title>Nothing yet</title>"), &[]),
     ]

@@ -27,14 +27,14 @@ fn arguments_a_file_and_stdin() {
 
 /// B71
 #[test]
-fn lines_that_are_no_urls_are_told_and_passed_over() {
+fn invalid_lines_are_reported_and_skipped() {
     let (world, nginx) = (World::new(), Nginx::start(""));
     let at = |path: &str| format!("{}/{path}", nginx.url());
     let text = format!("{}\nnot a url\nftp://example.org/x\nhttp://\n{}\n", at("a"), at("b"));
     let file = world.write("list", &text);
     let done = world.run(&[&["--json", "fetch", "--input", file.to_str().unwrap()][..], &QUICK].concat());
     assert_eq!(done.json()["fetched"], 2);
-    for line in ["line 2: \"not a url\"", "line 3: ", "line 4: ", "3 lines"] {
+    for line in ["line 2: \"not a url\"", "line 3: ", "line 4: ", "Skipped 3 invalid lines"] {
         done.says(line);
     }
     done.expect(0);
@@ -64,7 +64,7 @@ fn a_repaired_list_goes_on_with_the_job() {
         world.run(&[&["--json", "fetch", "--strict", "--job", "one", "--input", &file][..], &QUICK].concat())
     };
     let broken = fetch(&format!("{0}/a\nnot a url\n{0}/b\n", nginx.url())).expect(2);
-    assert_eq!(broken.json()["state"], "running");
+    assert_eq!(broken.json()["state"], "stopped");
     broken.says("the list was not read to its end");
     let whole = fetch(&format!("{0}/a\n{0}/b\n", nginx.url())).expect(0);
     assert_eq!((&whole.json()["state"], &whole.json()["fetched"]), (&"done".into(), &2.into()));
@@ -93,7 +93,64 @@ fn half_a_list_is_fetched_and_the_job_stays_open_for_the_rest() {
 #[test]
 fn nothing_but_bad_lines_is_a_mistake() {
     let world = World::new();
-    world.run(&["fetch", "example", "file:///etc/passwd", "--format", "none"]).expect(2).says("line 2");
+    let list = world.write("list", "example\nfile:///etc/passwd\n");
+    let bad = world.run(&["fetch", "--input", list.to_str().unwrap(), "--format", "none"]).expect(2);
+    bad.says("line 2");
+    bad.says("Skipped 2 invalid lines");
+}
+
+/// What was typed wrongly is reported before anything starts, with what to type instead.
+#[test]
+fn arguments_that_are_no_urls_are_refused_before_anything_starts() {
+    let (world, nginx) = (World::new(), Nginx::start(""));
+    let good = format!("{}/good", nginx.url());
+    world.write("urls.txt", &format!("{good}\n"));
+    let long = format!("{}/{}", nginx.url(), "x".repeat(100_000));
+    let two = format!("{good}\n{good}2");
+    for (typed, expected) in [
+        (
+            "urls.txt",
+            "\"urls.txt\" is a file, not a URL; to fetch the URLs listed in it: comity fetch --input urls.txt",
+        ),
+        ("", "argument 2 is empty: expected a URL such as https://example.org/"),
+        (two.as_str(), "argument 2 contains a line break"),
+        (long.as_str(), "argument 2 is too long for a URL: 1000"),
+        ("example.org/a", "did you mean https://example.org/a ?"),
+    ] {
+        let done = world.run(&["--json", "fetch", &good, typed]).expect(2);
+        done.says(expected);
+        assert!(done.stderr.len() < 400, "{}", done.stderr);
+        assert_eq!(done.stdout.lines().count(), 1, "one object: {}", done.stdout);
+        let object = done.json();
+        assert_eq!(object["code"], 2);
+        assert!(object["error"].as_str().unwrap().contains(expected), "{object}");
+    }
+    assert!(nginx.log().is_empty(), "nothing was fetched");
+    assert!(!world.store().exists(), "no job was begun");
+}
+
+/// B71: what the parser itself refuses is an object too.
+#[test]
+fn usage_errors_are_json_when_json_is_wanted() {
+    let world = World::new();
+    for (args, error) in [
+        (&["--json", "fetch", "--output", "x"][..], "unexpected argument '--output' found"),
+        (&["fetch", "--format", "paper", "--json"], "invalid value 'paper'"),
+        (&["--json", "check"], "required arguments were not provided"),
+        (&["--json", "fetsh"], "unrecognized subcommand 'fetsh'"),
+        (&["--json"], "a command is missing"),
+    ] {
+        let done = world.run(args).expect(2);
+        assert_eq!(done.stdout.lines().count(), 1, "{}", done.stdout);
+        let object = done.json();
+        assert_eq!(object["code"], 2, "{object}");
+        assert!(object["error"].as_str().unwrap().contains(error), "{args:?}: {object}");
+        assert!(!done.stderr.is_empty(), "people are told too");
+    }
+    let done = world.run(&["fetch", "--output", "x"]).expect(2);
+    assert_eq!(done.stdout, "");
+    done.says("this command has --out");
+    assert_eq!(world.run(&["fetch", "--", "--json"]).expect(2).stdout, "", "that is no flag");
 }
 
 #[test]

@@ -51,7 +51,7 @@ fn a_terminal_shows_what_waits_why_and_how_long() {
     assert!(line.ends_with("23 wait"), "{line}");
     assert!(shown.contains("━"), "{shown}");
     terminal.until("about 60m");
-    let shown = terminal.until("1 refusal · 1 retry").join("\n");
+    let shown = terminal.until("1 rate limited · 1 retry").join("\n");
     // What was logged stands above it, whole.
     let warned = shown.lines().position(|line| line.contains("WARN backing off")).unwrap();
     let head = shown.lines().position(|line| line.starts_with("news")).unwrap();
@@ -78,7 +78,7 @@ fn a_terminal_shows_what_waits_why_and_how_long() {
 
     terminal.press("C-c");
     let shown = terminal.until("ended 130").join("\n");
-    assert!(shown.contains("stopping: 0 requests are finished first"), "{shown}");
+    assert!(shown.contains("Stopping… (0 requests in flight; press Ctrl-C again to quit now)"), "{shown}");
     assert!(shown.contains("job news: stopped, 7 of 30 fetched"), "{shown}");
     assert!(!shown.contains("of 30 pages"), "the view is gone:\n{shown}");
     let top = world.run(&["top"]).expect(0);
@@ -155,6 +155,80 @@ fn the_log_does_not_tear_it() {
     let logged = history.lines().filter(|line| line.contains("DEBUG") && line.contains("fetched"));
     let logged: Vec<&str> = logged.collect();
     assert_eq!(logged.len(), 30, "{history}");
-    assert!(logged.iter().all(|line| line.starts_with("20") && !line.contains("of 30")), "{logged:#?}");
+    // In local time, without microseconds.
+    let is_time = |line: &&str| {
+        line.len() > 9
+            && line[..9].chars().enumerate().all(|(nth, c)| match nth {
+                2 | 5 => c == ':',
+                8 => c == ' ',
+                _ => c.is_ascii_digit(),
+            })
+    };
+    assert!(logged.iter().all(|line| is_time(line) && !line.contains("of 30")), "{logged:#?}");
     assert!(!history.lines().any(|line| line.starts_with("news")), "nothing of the view is left:\n{history}");
+}
+
+/// B72: beside a live view only warnings are logged, unless more is asked for; without a terminal everything from info on.
+#[test]
+fn a_terminal_shows_warnings_and_a_pipe_everything() {
+    let (world, site) = (World::new(), Site::start(|asked| Answer::page(asked.path)));
+    let terminal = Terminal::open(&world, 120, 30, &[], &fetch(&world, &site, ""));
+    terminal.until("ended 0");
+    let history = terminal.history();
+    assert!(!history.contains("INFO"), "{history}");
+    assert!(history.contains("no contact is set"), "a warning: {history}");
+    let world = World::new();
+    let terminal = Terminal::open(&world, 120, 30, &[], &fetch(&world, &site, "-v"));
+    terminal.until("ended 0");
+    let history = terminal.history();
+    assert!(history.contains("job started") && !history.contains("DEBUG"), "{history}");
+    let args = ["fetch", "--input", "urls", "--robots", "ignore", "--delay", "10ms", "--format", "none"];
+    let piped = world.run(&args).expect(0).stderr;
+    let line = piped.lines().find(|line| line.contains("job started")).unwrap();
+    assert!(line.starts_with("20") && line.contains("Z  INFO") && line.contains('.'), "UTC, in full: {line}");
+}
+
+/// Time left is true for a site that does not answer: it says how long that can take at most.
+#[test]
+fn a_site_that_hangs_takes_as_long_as_its_attempts() {
+    let world = World::new();
+    let site = Site::start(|asked| Answer::page(asked.path).after(Duration::from_secs(3_600)));
+    world.write("comity.toml", "[http]\nfirst_byte_timeout = \"20s\"\n");
+    let line = format!("comity fetch {}/page --robots ignore --format none --max-retries 1", site.url());
+    let terminal = Terminal::open(&world, 120, 30, &[], &line);
+    // Two attempts of twenty seconds, and five between them.
+    let shown = terminal.until("up to ").join("\n");
+    assert!(shown.contains("up to 4") || shown.contains("up to 3"), "{shown}");
+    terminal.until("ended 1");
+}
+
+/// The same for a site that refused its robots.txt: nothing of it is asked for in the next five minutes.
+#[test]
+fn a_site_that_refuses_its_robots_txt_takes_until_it_is_asked_again() {
+    let world = World::new();
+    let site = Site::start(|asked| match asked.path {
+        "/robots.txt" => Answer::status(503).header("Retry-After", "1"),
+        path => Answer::page(path),
+    });
+    let line = format!("comity fetch {}/page --format none --delay 10ms --max-retries 1", site.url());
+    let terminal = Terminal::open(&world, 120, 30, &[], &line);
+    let shown = terminal.until("about 4m").join("\n");
+    assert!(!shown.contains("about 1s left"), "{shown}");
+    terminal.press("C-c");
+    terminal.until("ended 130");
+}
+
+/// B80: the same for a permit that somebody else holds.
+#[test]
+fn a_lent_permit_is_part_of_the_time_left() {
+    let (world, site) = (World::new(), Site::start(|asked| Answer::page(asked.path)));
+    world.run(&["check", &site.url(), "--lease", "10m"]).expect(0);
+    let terminal = Terminal::open(&world, 120, 30, &[], &fetch(&world, &site, ""));
+    // Ten minutes, less what it took to get here.
+    let minutes = (5..=10).map(|minutes| format!("about {minutes}m")).collect::<Vec<_>>();
+    wait_until("the lease is part of the time left", || {
+        terminal.lines().iter().any(|line| minutes.iter().any(|left| line.contains(left)))
+    });
+    terminal.press("C-c");
+    terminal.until("ended 130");
 }

@@ -275,7 +275,7 @@ fn a_failing_source_is_left_alone_for_a_while() {
     let began = now_us();
     let ran = run(&world, &[], 1);
     assert_eq!((&ran["sources"]["failed"], &ran["sources"]["fetched"]), (&json!(3), &json!(0)), "{ran}");
-    for (id, why) in [(id, "answered 404"), (five, "answered 500"), (nobody, "could not connect")] {
+    for (id, why) in [(id, "answered 404"), (five, "answered 500"), (nobody, "connection refused by ")] {
         let detail = detail(&ran, id);
         assert!(detail["why"].as_str().unwrap().contains(why), "{detail}");
         let wait = micros(&detail["again_at"]) - began;

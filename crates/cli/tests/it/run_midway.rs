@@ -31,8 +31,8 @@ fn ctrl_c_leaves_the_rest_for_the_next_run() {
     site.wait_for(3);
     running.signal("INT");
     let done = running.wait().expect(130);
-    done.says("stopping: 1 scrape and requests for sources under way are finished first (Ctrl-C again stops at once)");
-    done.says("interrupted: comity run goes on with what is left");
+    done.says("Stopping… (1 scrape in flight, and requests for sources; press Ctrl-C again to quit now)");
+    done.says("interrupted: comity run continues with what is left");
     assert_eq!(done.json()["tasks"]["fetched"], 2, "{}", done.stdout);
     assert_eq!((site.log().len(), world.index("kept").len()), (3, 2));
     let rest = run(&world, &["--out", "kept"], 0);

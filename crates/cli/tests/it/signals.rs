@@ -40,7 +40,7 @@ fn the_first_signal_finishes_what_is_in_flight() {
         let running = fetch(&world, &site);
         site.wait_for(1);
         running.signal(name);
-        wait_until("it finishes first", || running.said().contains("1 request is finished first"));
+        wait_until("it finishes first", || running.said().contains("1 request in flight"));
         held.release();
         let done = running.wait().expect(130);
         done.says("--job one");
@@ -61,7 +61,7 @@ fn the_second_signal_stops_at_once() {
     let running = fetch(&world, &site);
     site.wait_for(1);
     running.signal("INT");
-    wait_until("it says that it stops", || running.said().contains("stopping"));
+    wait_until("it says that it stops", || running.said().contains("Stopping"));
     running.signal("INT");
     // The page does not come: whoever waited for it would not end.
     let done = running.wait().expect(130);
@@ -96,7 +96,7 @@ fn hanging_up_twice_still_finishes_what_is_in_flight() {
     site.wait_for(1);
     for _ in 0..3 {
         running.signal("HUP");
-        wait_until("it says that it stops", || running.said().contains("stopping"));
+        wait_until("it says that it stops", || running.said().contains("Stopping"));
     }
     held.release();
     running.wait().expect(130);

@@ -15,6 +15,8 @@ use crate::log::{Hit, now_us, wait_until};
 /// What is asked for.
 pub(crate) struct Asked<'a> {
     pub(crate) path: &'a str,
+    /// Its headers, a line each.
+    pub(crate) headers: &'a str,
     /// How many requests came before this one.
     pub(crate) before: usize,
 }
@@ -148,10 +150,10 @@ fn serve(shared: &Shared, mut stream: TcpStream, connection: u64) {
             return;
         }
         let start = reader.get_ref().arrived;
-        let Some(Head { path, is_last }) = read_head(&mut reader) else { return };
+        let Some(Head { path, headers, is_last }) = read_head(&mut reader) else { return };
         let (nth, answer) = {
             let mut log = shared.log.lock().unwrap_or_else(PoisonError::into_inner);
-            let answer = (shared.answer)(&Asked { path: &path, before: log.len() });
+            let answer = (shared.answer)(&Asked { path: &path, headers: &headers, before: log.len() });
             let hit =
                 Hit { start, answered: i64::MAX, done: i64::MAX, path, status: answer.status, connection };
             log.push(hit);
@@ -183,21 +185,23 @@ fn serve(shared: &Shared, mut stream: TcpStream, connection: u64) {
 
 struct Head {
     path: String,
+    headers: String,
     is_last: bool,
 }
 
 /// What a request asks for, once its head was read.
 fn read_head(reader: &mut impl BufRead) -> Option<Head> {
-    let mut is_last = false;
+    let (mut is_last, mut headers) = (false, String::new());
     let mut first = String::new();
     reader.read_line(&mut first).ok().filter(|read| *read > 0)?;
     loop {
         let mut line = String::new();
         reader.read_line(&mut line).ok().filter(|read| *read > 0)?;
         if line == "\r\n" {
-            return first.split(' ').nth(1).map(|path| Head { path: path.to_owned(), is_last });
+            return first.split(' ').nth(1).map(|path| Head { path: path.to_owned(), headers, is_last });
         }
         is_last |= line.trim_end().eq_ignore_ascii_case("connection: close");
+        headers += &line;
     }
 }
 

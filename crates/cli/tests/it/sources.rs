@@ -119,7 +119,7 @@ fn what_cannot_be_looked_at_is_not_added() {
     for (url, said) in [
         (site.url() + "/gone", "/gone: answered 404"),
         (site.url() + "/data.json", "no feed, page, sitemap or list of URLs"),
-        ("http://127.0.0.1:1/".to_owned(), "could not connect"),
+        ("http://127.0.0.1:1/".to_owned(), "connection refused by 127.0.0.1:1"),
     ] {
         let done = world.run(&["sources", "add", &url]).expect(1);
         done.says(said);
@@ -397,6 +397,39 @@ fn what_is_exported_is_imported_elsewhere() {
         }
     }
     assert_eq!(listed["sources"][0]["lead"], "remote");
+}
+
+/// Folders, pages and cadences were lost on the way out.
+#[test]
+fn an_exported_list_keeps_folders_pages_cadences_and_intervals() {
+    let world = world();
+    let opml = "<opml version='2.0'><body><outline text='News'><outline text='Local &amp; near'>
+        <outline type='rss' text='A' xmlUrl='https://a.example/feed' htmlUrl='https://u:secret@a.example/'/></outline>
+        <outline type='rss' text='B' xmlUrl='https://b.example/feed' comityCadence='90m' comityMinInterval='2.5'/></outline>
+        <outline type='rss' text='C' xmlUrl='https://c.example/feed' comityMinInterval='0'/></body></opml>";
+    import(&world, "in.opml", opml, &["--cadence", "8h"]).expect(0);
+    let configs = |sources: &[Value]| -> Vec<Value> {
+        let keys = ["name", "url", "config", "every_minutes", "min_scrape_interval"];
+        sources.iter().map(|source| Value::from(keys.map(|key| source[key].clone()).to_vec())).collect()
+    };
+    let here = configs(&sources(&world));
+    let every = |minutes: u64| json!({ "mode": "interval", "every_minutes": minutes });
+    assert_eq!(
+        here[0][2],
+        json!({ "cadence": every(480), "folder": ["News", "Local & near"], "html_url": "https://a.example/" })
+    );
+    assert_eq!(here[1][2], json!({ "cadence": every(90), "folder": ["News"] }));
+    assert_eq!(here[2][2], json!({ "cadence": every(480) }));
+    let first = world.run(&["sources", "export"]).expect(0).stdout;
+    assert!(!first.contains("secret"), "{first}");
+    world.write("out.opml", &first);
+    let elsewhere =
+        |args: &[&str]| world.run(&[&["--json", "--store", "sqlite:other.db", "sources"], args].concat());
+    elsewhere(&["import", "out.opml"]).expect(0);
+    let there = elsewhere(&["list"]).expect(0).json();
+    assert_eq!(configs(there["sources"].as_array().unwrap()), here);
+    let second = world.run(&["--store", "sqlite:other.db", "sources", "export"]).expect(0).stdout;
+    assert_eq!(second, first);
 }
 
 #[test]

@@ -151,7 +151,7 @@ fn full_for_a_while() {
 /// B74: the pages have no room, the store has.
 #[test]
 fn no_room_for_pages() {
-    let (world, mount, nginx) = (World::new(), Mount::tmpfs("256k"), Nginx::start(""));
+    let (world, mount, nginx) = (World::new(), Mount::tmpfs("512k"), Nginx::start(""));
     let out = mount.path.join("pages");
     let input = world.write("list", &list(&nginx.url(), "p", 60));
     let fetch = world.start(&[

@@ -2,7 +2,7 @@
 
 use comity_core::task::JobId;
 use comity_store::domains::Parting;
-use comity_store::tasks::{Enqueued, Lead, NewTask};
+use comity_store::tasks::{Enqueued, Lead, NewTask, Onward, Sends, Step};
 
 use crate::backend::Backend;
 use crate::process::{Process, at, hold_of, listed, moved, retry, urls_of};
@@ -37,10 +37,10 @@ pub(crate) async fn a_lane_keeps_the_order_in_which_it_was_filled(backend: &dyn 
 }
 
 /// B49
-pub(crate) async fn a_job_that_ended_takes_no_tasks(backend: &dyn Backend) {
+pub(crate) async fn a_job_that_failed_or_was_cancelled_takes_no_tasks(backend: &dyn Backend) {
     use comity_core::task::JobStep;
     let one = Process::start(backend, "one", at(0)).await;
-    for (name, step) in [("a", JobStep::Finish), ("b", JobStep::Cancel), ("c", JobStep::Fail)] {
+    for (name, step) in [("b", JobStep::Cancel), ("c", JobStep::Fail)] {
         let job = one.open_job(name).await;
         one.step(job, step, at(0)).await;
         let refused = one.enqueue(job, &["https://a.example/1", "https://a.example/2"], at(1)).await;
@@ -80,4 +80,77 @@ pub(crate) async fn who_led_to_a_url_stays_known(backend: &dyn Backend) {
     }
     one.release(hold_of(&lane), b"pace", Parting::Stop, at(1)).await;
     assert_eq!(leads(&other.claim_one(job, at(2)).await), [Lead::Listed, Lead::Remote]);
+}
+
+/// B76: the very origin, through the end of the task, a redirect and a change of hands.
+pub(crate) async fn which_origins_were_listed_in_a_job_stays_known(backend: &dyn Backend) {
+    let one = Process::start(backend, "one", at(0)).await;
+    let other = Process::start(backend, "other", at(0)).await;
+    let (job, beside) = (one.open_job("job").await, one.open_job("beside").await);
+    let remote = NewTask { lead: Lead::Remote, ..listed("https://remote.example/") };
+    let tasks = vec![listed("https://a.example/1"), listed("http://me:secret@b.example:8080/"), remote];
+    one.store.enqueue(job, tasks, at(0)).await.unwrap();
+    let asked = [
+        ("https://a.example", true),
+        ("http://a.example", false),
+        ("https://www.a.example", false),
+        ("https://a.example:8443", false),
+        ("http://b.example:8080", true),
+        ("http://me:secret@b.example:8080", false),
+        ("https://remote.example", false),
+    ];
+    let origins: Vec<String> = asked.iter().map(|(origin, _)| (*origin).to_owned()).collect();
+    let expected: Vec<bool> = asked.iter().map(|(_, listed)| *listed).collect();
+    assert_eq!(one.store.lists(job, origins.clone()).await.unwrap(), expected);
+    assert_eq!(one.store.lists(beside, origins.clone()).await.unwrap(), vec![false; asked.len()]);
+
+    for lane in one.claim(job, at(0)).await {
+        for task in &lane.tasks {
+            one.settle(job, hold_of(&lane), task.id, moved("c.example"), at(1)).await;
+        }
+        one.release(hold_of(&lane), b"pace", Parting::Stop, at(1)).await;
+    }
+    assert_eq!(other.store.lists(job, origins).await.unwrap(), expected);
+    assert_eq!(other.store.lists(job, vec!["https://c.example".to_owned()]).await.unwrap(), [false]);
+}
+
+/// A task is its URL, method and body; a redirect may make it a plain GET, for whoever goes on with it too.
+pub(crate) async fn what_a_task_sends_is_part_of_it(backend: &dyn Backend) {
+    let one = Process::start(backend, "one", at(0)).await;
+    let job = one.open_job("job").await;
+    let posted = |body: &str| {
+        let headers = vec![("content-type".to_owned(), "text/plain".to_owned())];
+        let sends = Sends { method: "POST".to_owned(), body: body.as_bytes().to_vec(), headers };
+        NewTask { sends: Some(Box::new(sends)), ..listed("https://a.example/form") }
+    };
+    let put = NewTask {
+        sends: Some(Box::new(Sends { method: "PUT".to_owned(), body: b"x".to_vec(), headers: Vec::new() })),
+        ..listed("https://a.example/form")
+    };
+    let tasks = vec![posted("x"), listed("https://a.example/form"), posted("y"), posted("x"), put.clone()];
+    let enqueued = one.store.enqueue(job, tasks, at(0)).await.unwrap();
+    assert_eq!(enqueued, Enqueued { new: 4, known: 1, refused: 0 });
+    assert_eq!(one.store.enqueue(job, vec![posted("y"), put], at(1)).await.unwrap().known, 2);
+
+    let lane = one.claim_one(job, at(1)).await;
+    let sent: Vec<_> = lane.tasks.iter().map(|task| task.sends.clone()).collect();
+    assert_eq!((&sent[0], &sent[1], &sent[2]), (&posted("x").sends, &None, &posted("y").sends));
+
+    let onward = |sends| {
+        let (domain, at_url) = (listed("https://b.example/").domain, Some("https://b.example/".to_owned()));
+        Step::Moved { domain, at_url, hops: 1, sends }
+    };
+    one.settle(job, hold_of(&lane), lane.tasks[0].id, onward(Onward::Dropped), at(2)).await;
+    one.settle(job, hold_of(&lane), lane.tasks[2].id, onward(Onward::Kept), at(2)).await;
+    let there = one.claim_one(job, at(2)).await;
+    let sent: Vec<_> = there.tasks.iter().map(|task| task.sends.clone()).collect();
+    assert_eq!(sent, [None, posted("y").sends]);
+    one.settle(job, hold_of(&there), there.tasks[0].id, moved("a.example"), at(3)).await;
+    assert!(
+        one.claim(job, at(3))
+            .await
+            .iter()
+            .flat_map(|lane| &lane.tasks)
+            .all(|task| task.sends.is_none() || task.sends == posted("y").sends)
+    );
 }

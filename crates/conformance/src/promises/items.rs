@@ -233,7 +233,14 @@ pub(crate) async fn a_late_word_on_a_replaced_task_is_not_taken(backend: &dyn Ba
     one.store().scrape_job(at(2)).await.unwrap();
     assert_eq!(one.enqueue(&[0], at(3)).await, "enqueued");
 
-    let late = Settle { task: old, job: one.job, hold: one.hold, attempts: vec![], step: failed() };
+    let late = Settle {
+        task: old,
+        job: one.job,
+        hold: one.hold,
+        attempts: vec![],
+        facts: Default::default(),
+        step: failed(),
+    };
     let settled = one.store().settle(one.one.holder, vec![late], at(4)).await.unwrap();
     assert_eq!(settled, [Settled::Fenced]);
     assert_eq!(one.state(0).await, "waiting");

@@ -109,7 +109,14 @@ pub(crate) async fn a_fenced_settle_leaves_the_item_alone(backend: &dyn Backend)
     let other = Process::start(backend, "other", at(0)).await;
     for step in [done(), failed(), skipped(), retry(at(60))] {
         let attempt = Attempt { started_at: at(9), took: ms(1), outcome: Outcome::Timeout, status: None };
-        let settle = Settle { task, job: one.job, hold: one.hold, attempts: vec![attempt], step };
+        let settle = Settle {
+            task,
+            job: one.job,
+            hold: one.hold,
+            attempts: vec![attempt],
+            facts: Default::default(),
+            step,
+        };
         let settled = other.store.settle(other.holder, vec![settle], at(11)).await.unwrap();
         assert_eq!(settled, [Settled::Fenced]);
     }
@@ -151,7 +158,14 @@ pub(crate) async fn a_scrape_whose_job_ended_under_way_does_not_run_for_ever(bac
     one.begun(task, at(10)).await;
     one.one.step(one.job, JobStep::Cancel, at(11)).await;
     one.one.sweep(one.job, at(11)).await;
-    let late = Settle { task, job: one.job, hold: one.hold, attempts: vec![], step: done() };
+    let late = Settle {
+        task,
+        job: one.job,
+        hold: one.hold,
+        attempts: vec![],
+        facts: Default::default(),
+        step: done(),
+    };
     let settled = one.store().settle(one.one.holder, vec![late], at(12)).await.unwrap();
     assert_eq!(settled, [Settled::Fenced]);
     assert_eq!(one.state(0).await, "failed");

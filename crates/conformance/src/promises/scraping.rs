@@ -6,7 +6,7 @@ use comity_core::time::{Span, Timestamp};
 use comity_store::domains::{Hold, Parting};
 use comity_store::items::{ItemState, Start, StartStep, Started};
 use comity_store::sources::SourceChange;
-use comity_store::tasks::{Settled, Step};
+use comity_store::tasks::{Onward, Settled, Step};
 
 use crate::backend::Backend;
 use crate::following::{Follower, describe_started, every};
@@ -332,7 +332,7 @@ pub(crate) async fn a_redirect_continues_in_the_same_row(backend: &dyn Backend) 
 /// B44: a task whose pace is another's, but that was not sent, begins there like any other.
 pub(crate) async fn a_move_without_a_redirect_is_no_start(backend: &dyn Backend) {
     let (one, task) = enqueued_beside_a_scrape_at_10(backend, every(60_000)).await;
-    let step = Step::Moved { domain: domain("b.example"), at_url: None, hops: 0 };
+    let step = Step::Moved { domain: domain("b.example"), at_url: None, hops: 0, sends: Onward::Kept };
     one.settle(task, step, at(11)).await;
     let hold = one.one.taken("b.example", at(11)).await.hold;
     let there = Follower { hold, ..one };

@@ -4,7 +4,7 @@ use comity_core::outcome::Outcome;
 use comity_core::task::{JobId, JobStep};
 use comity_store::domains::{Hold, Parting};
 use comity_store::jobs::Counts;
-use comity_store::tasks::{Attempt, Claimed, GAVE_UP, LaneId, Rest, Settle, Settled, Step};
+use comity_store::tasks::{Attempt, Claimed, GAVE_UP, LaneId, Onward, Rest, Settle, Settled, Step};
 
 use crate::backend::Backend;
 use crate::process::{Process, at, domain, done, failed, hold_of, moved, ms, retry, skipped, urls_of};
@@ -29,6 +29,7 @@ pub(crate) async fn each_step_is_counted(backend: &dyn Backend) {
         job,
         hold: hold_of(&lane),
         attempts,
+        facts: Default::default(),
         step,
     });
     let settled = one.store.settle(one.holder, settles.collect(), at(5)).await.unwrap();
@@ -80,7 +81,14 @@ pub(crate) async fn a_hold_that_ended_settles_nothing(backend: &dyn Backend) {
     let new = one.taken("a.example", at(1)).await.hold;
 
     let first = lane.tasks[0].id;
-    let settle = |task, hold: Hold| Settle { task, job, hold, attempts: Vec::new(), step: done() };
+    let settle = |task, hold: Hold| Settle {
+        task,
+        job,
+        hold,
+        attempts: Vec::new(),
+        facts: Default::default(),
+        step: done(),
+    };
     let batch = vec![settle(first, old), settle(task_b, kept), settle(first, Hold { epoch: 99, ..new })];
     let settled = one.store.settle(one.holder, batch, at(2)).await.unwrap();
     assert_eq!(settled, [Settled::Fenced, Settled::Yes, Settled::Fenced]);
@@ -107,7 +115,8 @@ pub(crate) async fn one_attempt_that_fails_is_no_retry(backend: &dyn Backend) {
     let attempt = Attempt { started_at: at(1), took: ms(1), outcome: Outcome::Timeout, status: None };
     let step = Step::Failed { error: "no answer in 30s".to_owned(), status: None };
     let task = lane.tasks[0].id;
-    let settle = Settle { task, job, hold: hold_of(&lane), attempts: vec![attempt], step };
+    let settle =
+        Settle { task, job, hold: hold_of(&lane), attempts: vec![attempt], facts: Default::default(), step };
     one.store.settle(one.holder, vec![settle], at(2)).await.unwrap();
     assert_eq!(one.counts(job).await, Counts { tasks: 6, failed: 1, ..Counts::default() });
     assert_eq!(one.store.list_tasks(job, "failed".to_owned(), 1).await.unwrap()[0].status, None);
@@ -127,7 +136,7 @@ pub(crate) async fn a_moved_task_is_claimed_where_it_went(backend: &dyn Backend)
     assert_eq!((row.at_url.as_deref(), row.hops), (Some("https://b.example/"), 1));
 
     // Whose pace it goes by can change without a redirect; where it stands is kept.
-    let step = Step::Moved { domain: domain("c.example"), at_url: None, hops: 1 };
+    let step = Step::Moved { domain: domain("c.example"), at_url: None, hops: 1, sends: Onward::Kept };
     assert_eq!(other.settle(job, hold_of(&there), task, step, at(4)).await, Settled::Yes);
     let again = one.claim_one(job, at(4)).await;
     assert_eq!(again.tasks[0].at_url.as_deref(), Some("https://b.example/"));

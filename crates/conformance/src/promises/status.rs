@@ -2,6 +2,7 @@
 
 use comity_store::domains::{Hold, Parting, Take};
 use comity_store::status::Sight;
+use comity_store::tasks::Step;
 use serde_json::json;
 
 use crate::backend::Backend;
@@ -111,4 +112,17 @@ pub(crate) async fn a_backlog_is_counted_by_domain_up_to_a_limit(backend: &dyn B
     let lane = claimed.iter().find(|lane| lane.domain.as_str() == "a.example").unwrap();
     one.settle(job, hold_of(lane), lane.tasks[0].id, done(), at(2)).await;
     assert_eq!(backlog(10, 100).await, "a.example 4, b.example 2");
+}
+
+pub(crate) async fn a_backlog_says_from_when_on_nobody_serves_it(backend: &dyn Backend) {
+    let one = Process::start(backend, "one", at(0)).await;
+    let job = one.job_of("job", &["https://a.example/"], at(0)).await;
+    let due_at = async || one.store.backlog(job, 10, 100).await.unwrap()[0].due_at;
+    assert!(due_at().await.is_some_and(|due_at| due_at <= at(0)), "it may be served");
+    let claimed = one.claim(job, at(1)).await;
+    assert_eq!(due_at().await, None, "it is served");
+    let retry = Step::Retry { ready_at: at(300), retries: 1, forgiven: 0, error: "status 503".to_owned() };
+    one.settle(job, hold_of(&claimed[0]), claimed[0].tasks[0].id, retry, at(2)).await;
+    one.store.park(one.holder, vec![(claimed[0].lane, at(300))]).await.unwrap();
+    assert_eq!(due_at().await, Some(at(300)), "nobody serves it before its task may go");
 }

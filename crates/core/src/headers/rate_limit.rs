@@ -1,7 +1,8 @@
 //! The rate limit headers in the spellings that sites use (B27).
 //!
-//! - `RateLimit` and `RateLimit-Policy` as structured fields (`"default";r=4;t=60`), and the one-header form
-//!   that an earlier draft had (`limit=10, remaining=4, reset=60`);
+//! - `RateLimit` and `RateLimit-Policy` as structured fields: `"default";r=4;t=60`, and `"default";a=4;w=60` with the
+//!   names that the drafts are moving to (available quota and effective window, as in `RateLimit-Policy`);
+//! - the one-header form that an earlier draft had (`limit=10, remaining=4, reset=60`);
 //! - the older triple `RateLimit-Limit`, `-Remaining`, `-Reset`;
 //! - `X-RateLimit-*` (GitHub, Reddit, Discord with its `-Reset-After`) and `X-Rate-Limit-*` (X).
 //!
@@ -70,8 +71,11 @@ fn structured(said: &Said<'_>, date: Timestamp) -> Vec<Stated> {
         same.and_then(|(_, params)| span(params.get("w")?))
     };
     let current = members(&value).into_iter().filter_map(|(name, params)| {
-        let remaining = span(params.get("r")?)?.as_micros() / 1_000_000;
-        let reset = match params.get("t") {
+        // A server that writes both spellings means one number; should they differ, the stricter one counts.
+        let left = ["r", "a"].into_iter().filter_map(|key| params.get(key)).map(span);
+        let remaining = left.collect::<Option<Vec<Span>>>()?.into_iter().min()?.as_micros() / 1_000_000;
+        // Beside `t`, `w` is the whole window and not what is left of it.
+        let reset = match params.get("t").or_else(|| params.get("w")) {
             Some(reset) => from_now(span(reset)?, date)?,
             None => window(&name)?,
         };
@@ -178,6 +182,13 @@ mod tests {
         for lines in [
             "RateLimit: \"default\";r=4;t=60",
             "RateLimit: default;r=4;t=60",
+            "RateLimit: \"default\";a=4;w=60",
+            "RateLimit-Policy: \"burst\";q=100;w=90\nRateLimit: \"burst\";a=4;w=60",
+            "RateLimit-Policy: \"burst\";q=100;w=60\nRateLimit: \"burst\";a=4",
+            "RateLimit: \"default\";a=4;t=60",
+            "RateLimit: \"default\";r=4;w=60",
+            "RateLimit: \"default\";r=4;t=60;w=3600",
+            "RateLimit: \"default\";r=5;a=4;t=60;w=3600;pk=:cHsdsRa894==:",
             "RateLimit-Policy: \"hour\";q=100;w=60\nRateLimit: \"hour\";r=4",
             "RateLimit: limit=10, remaining=4, reset=60",
             "RateLimit: limit=10, remaining=4, reset=1794744060",
@@ -203,6 +214,7 @@ mod tests {
             Some((0, 5))
         );
         assert_eq!(quota("RateLimit: \"a\";r=0;t=5, \"b\";r=0;t=50"), Some((0, 50)));
+        assert_eq!(quota("RateLimit: \"a\";r=0;t=5, \"b\";a=0;w=50"), Some((0, 50)));
         // One is used up, and another has little left: both count.
         let both = told("RateLimit: \"minute\";r=0;t=60, \"day\";r=10;t=86000");
         assert_eq!(both.spent, Some(Span::from_secs(60)));
@@ -223,6 +235,10 @@ mod tests {
             "RateLimit: \"default\";t=4",
             "RateLimit: \"default\";r=-1;t=60",
             "RateLimit: \"default\";r=1;t=0",
+            "RateLimit: \"default\";a=1;w=0",
+            "RateLimit: \"default\";a=many;w=60",
+            "RateLimit: \"default\";r=1;a=-1;t=60",
+            "RateLimit: \"default\";w=60",
             "RateLimit-Policy: \"d\";q=1;w=3600\nRateLimit: \"d\";r=0;t=0",
             "RateLimit: ((((",
             "RateLimit: (\"a\" \"b\");r=1;t=1",

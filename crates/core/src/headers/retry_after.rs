@@ -48,6 +48,8 @@ mod tests {
         let after = |lines: &str| told(lines).retry_after;
         assert_eq!(after("Retry-After: 120"), RetryAfter::After(Span::from_secs(120)));
         assert_eq!(after("retry-after: 0.5"), RetryAfter::After(Span::from_millis(500)));
+        assert_eq!(after("Retry-After: .5"), RetryAfter::After(Span::from_millis(500)));
+        assert_eq!(after("Retry-After: 5."), RetryAfter::After(Span::from_secs(5)));
         assert_eq!(after("Retry-After:  7 "), RetryAfter::After(Span::from_secs(7)));
         let half_minute = RetryAfter::After(Span::from_secs(30));
         assert_eq!(after("Retry-After: Sun, 15 Nov 2026 12:00:30 GMT"), half_minute);
@@ -65,9 +67,21 @@ mod tests {
     /// B21
     #[test]
     fn what_makes_no_sense_is_kept_as_unusable() {
-        for value in
-            ["0", "0.0", "-5", "soon", "1e9", "inf", "NaN", "5s", "Sat, 14 Nov 2026 12:00:00 GMT", "5, 6"]
-        {
+        for value in [
+            "0",
+            "0.0",
+            ".0",
+            "0.",
+            ".",
+            "-5",
+            "soon",
+            "1e9",
+            "inf",
+            "NaN",
+            "5s",
+            "Sat, 14 Nov 2026 12:00:00 GMT",
+            "5, 6",
+        ] {
             assert_eq!(told(&format!("Retry-After: {value}")).retry_after, RetryAfter::Unusable, "{value}");
         }
         assert_eq!(RetryAfter::parse("", Timestamp::from_secs(0)), RetryAfter::Unusable);

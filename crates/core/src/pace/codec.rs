@@ -378,7 +378,7 @@ mod tests {
             quota: Some(Quota { remaining: 4.try_into().unwrap(), reset: Span::from_secs(60) }),
             ..Told::default()
         };
-        let answer = Answer { outcome: Outcome::RateLimited, told };
+        let answer = Answer { told, ..Outcome::RateLimited.into() };
         pace.record_unasked((&rule).into(), Intent::Fetch, &answer, Timestamp::from_secs(181));
         pace.lost(Timestamp::from_secs(3));
         pace.pause(None);

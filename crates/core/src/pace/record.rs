@@ -1,11 +1,12 @@
 //! What an answer changes (B20–B25, B27, B29–B33 and the table of outcomes).
 
 use super::{Guess, Pace, ServerWord, Terms};
+use crate::backoff::Ladder;
 use crate::decision::Permit;
 use crate::headers::RetryAfter;
 use crate::intent::Intent;
 use crate::learn::{DelayChange, Learning, Sent};
-use crate::outcome::{Answer, Outcome};
+use crate::outcome::{Answer, Contact, Outcome};
 use crate::rule::WaitOn429;
 use crate::time::{Span, Timestamp};
 
@@ -211,7 +212,7 @@ impl Pace {
         }
         let stated = !answer.told.is_silent() && self.heed_server(terms, answer, now, &mut recorded);
         if answer.outcome.is_penalty() && fresh && !stated {
-            self.hold_by_rule(terms, answer.outcome, now, &mut recorded);
+            self.hold_by_rule(terms, answer, now, &mut recorded);
         }
         recorded
     }
@@ -264,18 +265,20 @@ impl Pace {
         }
     }
 
-    /// The rule's own wait: after a 429 what `wait_on_429` says, after another failure the ladder.
-    fn hold_by_rule(&mut self, terms: Terms<'_>, outcome: Outcome, now: Timestamp, recorded: &mut Recorded) {
+    /// The rule's own wait: after a 429 what `wait_on_429` says, after another failure the ladder. A host that was not
+    /// there is asked again soon: nothing was sent, so there is nothing to spare it.
+    fn hold_by_rule(&mut self, terms: Terms<'_>, answer: &Answer, now: Timestamp, recorded: &mut Recorded) {
         let ladder = terms.rule.ladder().wait(self.penalties);
         let by_ladder = || (ladder.unwrap_or(NO_LADDER_WAIT), Guess::Backoff);
         let pinned = self.learned.pinned && !self.learned.delay.is_zero();
         let learns = pinned || !matches!(terms.rule.learning(), Learning::Off);
         let learned = self.learned_delay(terms).max(terms.learn_base());
-        let wait = match (outcome, terms.rule.wait_on_429()) {
+        let soon = UNREACHABLE.wait(self.penalties).filter(|_| answer.contact == Contact::Refused);
+        let wait = match (answer.outcome, terms.rule.wait_on_429()) {
             (Outcome::RateLimited, WaitOn429::Fixed(span)) => Some((span, Guess::WaitOn429)),
             (Outcome::RateLimited, WaitOn429::Learned) if learns => Some((learned, Guess::Learned)),
             (Outcome::RateLimited, WaitOn429::Learned | WaitOn429::Backoff) => Some(by_ladder()),
-            _ => ladder.map(|span| (span, Guess::Backoff)),
+            _ => ladder.map(|span| (soon.map_or(span, |soon| span.min(soon)), Guess::Backoff)),
         };
         if let Some((span, guess)) = wait
             && self.hold_by_guess(span, guess, now)
@@ -315,5 +318,7 @@ pub(super) fn whole_ms(span: Span) -> u32 {
     u32::try_from(span.as_micros() / 1_000).unwrap_or(u32::MAX)
 }
 
+/// How long a host is left alone that refused the connection or has no address, unless its rule waits for less.
+const UNREACHABLE: Ladder = Ladder::Linear { base: Span::from_secs(1), max: Span::from_millis(1_500) };
 /// What a 429 waits when the rule says "backoff" and has no ladder.
 const NO_LADDER_WAIT: Span = Span::from_secs(60);

@@ -10,7 +10,7 @@ mod table;
 
 pub use fields::{Fields, IntentFields, KEYS, LearnFields};
 pub use profile::Profile;
-pub use table::RuleTable;
+pub use table::{Rows, RuleTable};
 
 use std::fmt;
 

@@ -71,7 +71,8 @@ impl RuleTable {
         let rules: HashMap<_, _> = rules.into_iter().map(|(key, rule)| (key, Arc::new(rule))).collect();
         let fallback = rules.get(&(0, 0)).cloned().unwrap_or_default();
         let groups = slowest_of_groups(rules.values());
-        Ok(Self { config: Rows::new(rows), profile: Rows::new(&profile.rows), rules, fallback, groups })
+        let of = |rows: &[(Pattern, Fields)]| Rows::new(rows.iter().map(|(pattern, _)| pattern));
+        Ok(Self { config: of(rows), profile: of(&profile.rows), rules, fallback, groups })
     }
 
     /// The rule that `host` goes by.
@@ -158,22 +159,33 @@ fn share_history(rules: &mut HashMap<(usize, usize), Rule>) {
     }
 }
 
-/// Rows by what they match. Values are row numbers counted from 1.
+/// Rows by the hosts that they match: how every table that is keyed by hosts is looked up.
 #[derive(Debug, Clone, Default)]
-struct Rows {
+pub struct Rows {
+    // Values are row numbers counted from 1.
     hosts: HashMap<(CompactString, Option<u16>), usize>,
     suffixes: HashMap<(CompactString, Option<u16>), usize>,
 }
 
 impl Rows {
-    fn new(rows: &[(Pattern, Fields)]) -> Self {
+    /// Rows with these patterns, in this order.
+    pub fn new<'a>(patterns: impl Iterator<Item = &'a Pattern>) -> Self {
         let mut found = Self::default();
-        for (nth, (pattern, _)) in rows.iter().enumerate() {
+        for (nth, pattern) in patterns.enumerate() {
             let map = if pattern.is_wildcard() { &mut found.suffixes } else { &mut found.hosts };
             // The same row written twice: the later one goes.
             map.insert((pattern.host().into(), pattern.port()), nth + 1);
         }
         found
+    }
+
+    /// The number of the row that a host goes by, counted from 0: an exact host, else the longest suffix.
+    pub fn row(&self, host: &Domain) -> Option<usize> {
+        if self.is_empty() {
+            return None;
+        }
+        let (name, port) = host.parts();
+        self.find(name, port).checked_sub(1)
     }
 
     fn is_empty(&self) -> bool {

@@ -86,7 +86,7 @@ fn waiters_are_served_in_order_when_a_hold_ends() {
         dispatch.join(&host("x.org"), FETCH, at(0.0), waiter).unwrap();
     }
     let told = comity_core::headers::Told::retry_after(Span::from_secs(30));
-    let answer = comity_core::outcome::Answer { outcome: Outcome::RateLimited, told };
+    let answer = comity_core::outcome::Answer { told, ..Outcome::RateLimited.into() };
     dispatch.record(grant.domain, rule.as_ref().into(), &grant.permit, &answer, at(0.5)).unwrap();
     assert_eq!(dispatch.waiting(grant.domain), 3);
     dispatch.ended(grant.domain, &grant.place, at(0.5));

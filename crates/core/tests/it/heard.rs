@@ -46,7 +46,7 @@ fn telling_twice_is_harmless_also_after_others_expired() {
         pace.lend(id, LEASE, at(secs));
         Passed { id, granted_at: at(secs), took: None }
     });
-    let limited = Answer { outcome: Outcome::RateLimited, told: Told::retry_after(Span::from_secs(60)) };
+    let limited = Answer { told: Told::retry_after(Span::from_secs(60)), ..Outcome::RateLimited.into() };
     assert_eq!(
         pace.record_passed(terms, passed[0], &Outcome::Success.into(), at(21)).standing,
         Standing::Fresh
@@ -77,7 +77,7 @@ fn what_was_lost_is_heard_once() {
     let (terms, mut pace, at) = (Terms::from(&rule), Pace::default(), Timestamp::from_secs);
     pace.lost(at(100));
     let passed = [3, 4].map(|id| Passed { id, granted_at: at(99), took: None });
-    let limited = Answer { outcome: Outcome::RateLimited, told: Told::retry_after(Span::from_secs(60)) };
+    let limited = Answer { told: Told::retry_after(Span::from_secs(60)), ..Outcome::RateLimited.into() };
     for standing in [Standing::Late, Standing::Repeated, Standing::Repeated] {
         for passed in passed {
             assert_eq!(pace.record_passed(terms, passed, &limited, at(101)).standing, standing);
@@ -137,7 +137,7 @@ fn what_a_head_said_is_no_news_when_its_answer_is_recorded() {
         pace.heed(terms, &Answer::of_status(200, told), at(begins));
         let ended = at(begins + takes);
         let refused =
-            Answer { outcome: Outcome::RateLimited, told: told.aged(Span::from_secs(takes as u64)) };
+            Answer { told: told.aged(Span::from_secs(takes as u64)), ..Outcome::RateLimited.into() };
         pace.record(terms, &permit, &refused, ended);
         assert_eq!(
             pace.server_until(),

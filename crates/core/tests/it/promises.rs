@@ -103,7 +103,7 @@ fn answers() -> impl Strategy<Value = Answer> {
     (outcome, retry_after, quota).prop_map(|(outcome, retry_after, quota)| {
         let spent = quota.filter(|(left, _)| *left == 0).map(|(_, reset)| reset);
         let left = |(left, reset)| Some(Quota { remaining: NonZeroU64::new(left)?, reset });
-        Answer { outcome, told: Told { retry_after, spent, quota: quota.and_then(left) } }
+        Answer { told: Told { retry_after, spent, quota: quota.and_then(left) }, ..outcome.into() }
     })
 }
 

@@ -41,7 +41,10 @@ pub(crate) fn read_below(root: &Path, name: &str) -> io::Result<Vec<u8>> {
 
 #[cfg(unix)]
 mod system {
-    use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, mkdirat, openat, renameat, statat, unlinkat};
+    use rustix::fs::{
+        AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, mkdirat, openat, renameat, renameat_with, statat,
+        unlinkat,
+    };
     use rustix::io::Errno;
 
     use std::fs;
@@ -90,6 +93,27 @@ mod system {
         ) -> io::Result<()> {
             let folder = self.walk(Missing::IsAnError)?;
             Ok(renameat(&folder, from.as_ref(), &folder, to.as_ref())?)
+        }
+
+        /// Gives a file in it a name that nothing has; an error of the kind `AlreadyExists` if something does.
+        pub(in super::super) fn rename_new(
+            &self,
+            from: impl AsRef<Path>,
+            to: impl AsRef<Path>,
+        ) -> io::Result<()> {
+            let folder = self.walk(Missing::IsAnError)?;
+            let (from, to) = (from.as_ref(), to.as_ref());
+            match renameat_with(&folder, from, &folder, to, RenameFlags::NOREPLACE) {
+                // Not every file system knows that: there it is looked first.
+                Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
+                    match statat(&folder, to, AtFlags::SYMLINK_NOFOLLOW) {
+                        Ok(_) => Err(io::ErrorKind::AlreadyExists.into()),
+                        Err(Errno::NOENT) => Ok(renameat(&folder, from, &folder, to)?),
+                        Err(errno) => Err(errno.into()),
+                    }
+                }
+                renamed => Ok(renamed?),
+            }
         }
 
         pub(in super::super) fn remove(&self, name: impl AsRef<Path>) -> io::Result<()> {
@@ -173,6 +197,18 @@ mod system {
             to: impl AsRef<Path>,
         ) -> io::Result<()> {
             fs::rename(self.path().join(from), self.path().join(to))
+        }
+
+        pub(in super::super) fn rename_new(
+            &self,
+            from: impl AsRef<Path>,
+            to: impl AsRef<Path>,
+        ) -> io::Result<()> {
+            let to = self.path().join(to);
+            if fs::symlink_metadata(&to).is_ok() {
+                return Err(io::ErrorKind::AlreadyExists.into());
+            }
+            fs::rename(self.path().join(from), to)
         }
 
         pub(in super::super) fn remove(&self, name: impl AsRef<Path>) -> io::Result<()> {

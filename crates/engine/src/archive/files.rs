@@ -1,25 +1,26 @@
 //! Bodies as files in a folder, and `index.jsonl` that says which is which.
 //!
-//! A body is written beside its place and moved there when it is whole; its line in the index follows. After a
-//! kill a page may be fetched again and have two lines: the last one counts.
+//! A body is written beside its place and moved there when it is whole; its row follows when its task is settled. No file is
+//! ever overwritten, because an older row points at it: another body of the same page gets a name with its hash, and the same
+//! body keeps the file it has. After a kill a page may have two rows: the last one counts.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
-
-use serde_json::json;
+use std::sync::Mutex;
 
 use super::below::Below;
 use super::names::file_name;
-use super::{ArchiveError, Head, Kept, WholeFile};
+use super::whole::Put;
+use super::{ArchiveError, Head, WholeFile};
 use crate::lock;
+use crate::results::Row;
 
 /// A folder of bodies.
 #[derive(Debug)]
 pub struct Files {
     folder: PathBuf,
-    index: Arc<Index>,
+    index: Index,
 }
 
 #[derive(Debug)]
@@ -38,16 +39,10 @@ struct Lines {
 
 /// A body that is being written. Dropped unfinished, it leaves nothing behind.
 #[derive(Debug)]
-pub struct Draft {
+pub(super) struct Draft {
     file: WholeFile,
-    path: PathBuf,
+    folder: PathBuf,
     name: String,
-    url: String,
-    final_url: String,
-    status: u16,
-    fetched_at: String,
-    bytes: u64,
-    index: Arc<Index>,
 }
 
 impl Files {
@@ -57,24 +52,27 @@ impl Files {
         let (below, path) = (Below::new(&folder, &[]), folder.join(INDEX));
         below.make().map_err(at(&folder))?;
         let file = Lines::open(&below).map_err(at(&path))?;
-        Ok(Self { folder, index: Arc::new(Index { path, file: Mutex::new(file) }) })
+        Ok(Self { folder, index: Index { path, file: Mutex::new(file) } })
     }
 
     pub(super) fn begin(&self, head: Head<'_>) -> Result<Draft, ArchiveError> {
         let name = file_name(head.final_url, head.content_type);
-        let path = self.folder.join(&name);
-        let file = WholeFile::create_below(&self.folder, &name).map_err(at(&path))?;
-        Ok(Draft {
-            file,
-            path,
-            name,
-            url: head.url.to_string(),
-            final_url: head.final_url.to_string(),
-            status: head.status,
-            fetched_at: head.fetched_at.to_string(),
-            bytes: 0,
-            index: self.index.clone(),
-        })
+        let file = WholeFile::create_below(&self.folder, &name).map_err(at(&self.folder.join(&name)))?;
+        Ok(Draft { file, folder: self.folder.clone(), name })
+    }
+
+    /// Writes rows into the index.
+    pub(super) fn note(&self, rows: &[Row]) -> Result<(), ArchiveError> {
+        let lines: String = rows.iter().map(|row| row.to_json() + "\n").collect();
+        lock(&self.index.file).add(&lines).map_err(at(&self.index.path))
+    }
+
+    /// Whether a file of that name is here.
+    pub(super) fn has(&self, name: &str) -> bool {
+        let mut way: Vec<&str> = name.split('/').collect();
+        let name = way.pop().unwrap_or_default();
+        let is_plain = way.iter().chain([&name]).all(|part| !matches!(*part, "" | "." | ".."));
+        is_plain && Below::new(&self.folder, &way).open(name).is_ok()
     }
 }
 
@@ -87,12 +85,12 @@ impl Lines {
         Ok(lines)
     }
 
-    /// Adds a line with one write: lines of other processes do not come in between.
-    fn add(&mut self, line: &str) -> io::Result<()> {
+    /// Adds whole lines with one write: lines of other processes do not come in between.
+    fn add(&mut self, lines: &str) -> io::Result<()> {
         self.mend()?;
         // A full disk may take half of it.
         self.is_torn = true;
-        self.file.write_all(format!("{line}\n").as_bytes())?;
+        self.file.write_all(lines.as_bytes())?;
         self.is_torn = false;
         Ok(())
     }
@@ -114,23 +112,32 @@ impl Lines {
 
 impl Draft {
     pub(super) fn write(&mut self, chunk: &[u8]) -> Result<(), ArchiveError> {
-        self.bytes += chunk.len() as u64;
         self.file.write_all(chunk).map_err(at(&self.file.part()))
     }
 
-    pub(super) fn finish(self) -> Result<Kept, ArchiveError> {
+    /// The body is whole: where it is, and its name below the folder. What is there already is left alone.
+    pub(super) fn finish(mut self, sha256: &[u8; 32]) -> Result<(PathBuf, String), ArchiveError> {
         let part = at(&self.file.part());
-        self.file.finish().map_err(part)?;
-        let line = json!({
-            "url": self.url,
-            "final_url": self.final_url,
-            "status": self.status,
-            "fetched_at": self.fetched_at,
-            "file": self.name,
-            "bytes": self.bytes,
+        let name = self.put(sha256).map_err(part)?;
+        Ok((self.folder.join(&name), name))
+    }
+
+    fn put(&mut self, sha256: &[u8; 32]) -> io::Result<String> {
+        let (way, file) = self.name.rsplit_once('/').unwrap_or(("", &self.name));
+        let (stem, extension) = file.rsplit_once('.').unwrap_or((file, "bin"));
+        let short: String = sha256[..8].iter().map(|byte| format!("{byte:02x}")).collect();
+        // One name for each body, and more only for bodies whose hashes begin alike.
+        let others = (1..ALIKE_MAX).map(|nth| match nth {
+            1 => format!("{stem}-{short}.{extension}"),
+            _ => format!("{stem}-{short}-{nth}.{extension}"),
         });
-        lock(&self.index.file).add(&line.to_string()).map_err(at(&self.index.path))?;
-        Ok(Kept { bytes: self.bytes, file: Some(self.path), content_type: None })
+        for name in std::iter::once(file.to_owned()).chain(others) {
+            match self.file.put_as(&name, sha256)? {
+                Put::There => return Ok(format!("{way}/{name}")),
+                Put::Taken => {}
+            }
+        }
+        Err(io::Error::new(io::ErrorKind::AlreadyExists, "too many files of that name"))
     }
 }
 
@@ -140,3 +147,5 @@ fn at(place: &Path) -> impl FnOnce(io::Error) -> ArchiveError + use<> {
 }
 
 const INDEX: &str = "index.jsonl";
+/// Bodies of one page whose hashes begin alike.
+const ALIKE_MAX: u32 = 100;

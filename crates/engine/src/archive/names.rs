@@ -10,11 +10,14 @@ use xxhash_rust::xxh3::xxh3_64;
 
 /// The name for what was fetched from `url` as `content_type`: two components with a `/` between them.
 ///
-/// The same URL and type get the same name for ever, and the hash of all of the URL but its fragment keeps apart
+/// The same URL and type get the same name for ever, and the hash of all of the URL but user, password and fragment keeps apart
 /// what only looks alike: other queries, other cases on a disk that does not see case, names that were cut. It
 /// withstands chance, not malice; but a site that makes two of its URLs collide only harms its own folder.
 pub(super) fn file_name(url: &Url, content_type: Option<&str>) -> String {
-    let hash = xxh3_64(url[..Position::AfterQuery].as_bytes());
+    // Without user and password: of a short one, the hash would tell.
+    let mut bare = url.clone();
+    let _ = (bare.set_username(""), bare.set_password(None));
+    let hash = xxh3_64(bare[..Position::AfterQuery].as_bytes());
     let segment = url.path().rsplit('/').find(|segment| !segment.is_empty()).unwrap_or_default();
     let (stem, own) = split_extension(segment);
     let extension = content_type.and_then(extension_of).map(str::to_owned).or(own);

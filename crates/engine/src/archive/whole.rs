@@ -3,9 +3,11 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use ring::digest::{Context, SHA256};
 
 use super::below::Below;
 
@@ -17,6 +19,15 @@ pub struct WholeFile {
     part: OsString,
     name: OsString,
     is_moved: bool,
+}
+
+/// What became of putting a file in its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Put {
+    /// It is there, or one with the same bytes was.
+    There,
+    /// Another file is there, and stays.
+    Taken,
 }
 
 impl WholeFile {
@@ -73,6 +84,41 @@ impl WholeFile {
         self.put()
     }
 
+    /// It is whole, and put at `name` in its folder unless another file is there.
+    pub(super) fn put_as(&mut self, name: &str, sha256: &[u8; 32]) -> io::Result<Put> {
+        self.file.flush()?;
+        match self.folder.rename_new(&self.part, name) {
+            Ok(()) => {
+                self.is_moved = true;
+                Ok(Put::There)
+            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                let bytes = self.file.get_ref().metadata()?.len();
+                // What was begun is removed when this is dropped.
+                Ok(if self.is_same(name, bytes, sha256) { Put::There } else { Put::Taken })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether the file at `name` in its folder has these bytes. One that cannot be read has others.
+    fn is_same(&self, name: &str, bytes: u64, sha256: &[u8; 32]) -> bool {
+        let read = || -> io::Result<bool> {
+            let mut there = self.folder.open(name)?;
+            if there.metadata()?.len() != bytes {
+                return Ok(false);
+            }
+            let (mut hash, mut buffer) = (Context::new(&SHA256), vec![0; READ]);
+            loop {
+                match there.read(&mut buffer)? {
+                    0 => return Ok(hash.finish().as_ref() == sha256),
+                    read => hash.update(&buffer[..read]),
+                }
+            }
+        };
+        read().unwrap_or(false)
+    }
+
     fn put(&mut self) -> io::Result<()> {
         self.folder.rename(&self.part, &self.name)?;
         self.is_moved = true;
@@ -98,6 +144,8 @@ impl Drop for WholeFile {
     }
 }
 
+/// Bytes of a file that are compared at once.
+const READ: usize = 64 << 10;
 /// Files begun by this process.
 static BEGUN: AtomicU64 = AtomicU64::new(0);
 

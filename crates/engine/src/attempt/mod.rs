@@ -13,35 +13,43 @@
 //! - here: the way
 //! - `head`: what the head of an answer says, for layers around other clients too
 //! - `sink`: where bodies go
-//! - `hop`: where an answer leads
+//! - `hop`: where an answer leads, who leads there, and what goes along
+//! - `again`: whether it may be sent once more
 //!
 //! Deliberately absent: waiting in line ([`crate::gate`]), trying again and following redirects (whoever sends).
 
+mod again;
 mod head;
 mod hop;
 mod sink;
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use comity_core::outcome::{Answer, Outcome};
 use comity_core::pace::{Recorded, Standing};
 use comity_core::time::{Span, Timestamp};
-use http::HeaderMap;
+use http::header::COOKIE;
+use http::{HeaderMap, HeaderName, HeaderValue};
 use tokio::time::timeout;
 
 use crate::archive::{ArchiveError, Ending, Recording};
 use crate::clock::micros;
 use crate::gate::{Permit, Recall};
+use crate::request::Trust;
 use crate::transport::{Answered, Body, Depart, Line, Request, SendError, Transport, TransportError};
 
+pub(crate) use again::{NOT_REPEATED, may_repeat};
 pub(crate) use head::{Heard, hear, told};
-pub(crate) use hop::{Next, lead as redirected_lead, next_hop};
+pub(crate) use hop::{Footing, Lists, Next, footing, lead as redirected_lead, next_hop, onward, origins};
 pub(crate) use sink::{Collect, Sink, Wanted};
 
 /// What is sent, and who sees it pass.
 pub(crate) struct Out<'a> {
     pub(crate) transport: &'a Transport,
     pub(crate) request: Request<'a>,
+    /// How far it is trusted with credentials.
+    pub(crate) trust: Trust,
     pub(crate) recording: Option<Recording>,
 }
 
@@ -125,8 +133,13 @@ pub(crate) async fn attempt<B: Before, S: Sink>(
     before: B,
     sink: &mut S,
 ) -> Result<Ended<S::Error>, Unsent<B::Stays>> {
-    let Out { transport, request, recording } = out;
-    let request = Request { witness: recording.as_ref().map(Recording::witness), ..request };
+    let Out { transport, request, trust, recording } = out;
+    let requests = transport.requests();
+    let url = request.url;
+    let prepared = requests.prepare(url, trust, permit.now());
+    let headers = with_own(prepared.headers, request.headers);
+    let witness = recording.as_ref().map(Recording::witness);
+    let request = Request { witness, headers: &headers, way: prepared.way.as_deref(), ..request };
     let mut answered = match send(transport, request, permit, before).await {
         Ok(answered) => answered,
         Err(SendError::Withheld(unsent)) => return Err(unsent),
@@ -144,6 +157,7 @@ pub(crate) async fn attempt<B: Before, S: Sink>(
     let (status, headers) = (answered.status, std::mem::take(&mut answered.headers));
     let head = Head { status, headers, at: permit.now() };
     let heard = hear(permit, status, &head.headers);
+    requests.heard(url, &head.headers, head.at).await;
     // The page of a refusal is read for a while only, unless it is recorded: then as a whole.
     let taking = take(&mut answered, &head, permit, sink);
     let read = match heard.recorded.is_some() && recording.is_none() {
@@ -155,6 +169,28 @@ pub(crate) async fn attempt<B: Before, S: Sink>(
         None => Ok(()),
     };
     Ok(end(head, heard, read, kept, permit, sink))
+}
+
+/// The headers of a request over those that all requests to its site have; cookies are sent together.
+fn with_own<'a>(
+    mut all: Vec<(HeaderName, HeaderValue)>,
+    own: &'a [(HeaderName, HeaderValue)],
+) -> Cow<'a, [(HeaderName, HeaderValue)]> {
+    if all.is_empty() {
+        return Cow::Borrowed(own);
+    }
+    for (name, value) in own {
+        let known = all.iter_mut().find(|(known, _)| known == name);
+        match known {
+            Some((_, known)) if *name == COOKIE => {
+                let both = [known.as_bytes(), b"; ", value.as_bytes()].concat();
+                *known = HeaderValue::from_bytes(&both).unwrap_or_else(|_| value.clone());
+            }
+            Some((_, known)) => *known = value.clone(),
+            None => all.push((name.clone(), value.clone())),
+        }
+    }
+    Cow::Owned(all)
 }
 
 /// The answer is as whole as it will be: it is judged and recorded, unless that was done when its head came.

@@ -20,12 +20,13 @@ use crate::config::{Config, RobotsPolicy};
 use crate::event::Event;
 use crate::gate::{Gate, GateError};
 use crate::lock;
+use crate::request::{Freely, Trust};
 use crate::robots::{BODY_MAX, Robots, Verdict, verdict};
 use crate::transport::{Request, Transport, TransportError};
 
 /// A robots.txt that could not be had: everything is forbidden for now.
 #[derive(Debug, Clone, thiserror::Error)]
-#[error("robots.txt of {origin} cannot be had ({why}), which counts as forbidden for now")]
+#[error("{}", unavailable(origin, why, *again_at))]
 pub struct RobotsUnavailable {
     /// Whose.
     pub origin: String,
@@ -35,12 +36,23 @@ pub struct RobotsUnavailable {
     pub again_at: Option<Timestamp>,
 }
 
+/// A site that cannot be reached is the problem, not its robots.txt; one that refuses the file forbids everything.
+fn unavailable(origin: &str, why: &str, again_at: Option<Timestamp>) -> String {
+    match again_at {
+        None => format!("{why} (while fetching robots.txt)"),
+        Some(_) => {
+            format!("robots.txt of {origin} could not be fetched ({why}), so nothing may be fetched for now")
+        }
+    }
+}
+
 /// The robots.txt files of origins.
 pub(crate) struct Keeper {
     gate: Gate,
     transport: Transport,
     store: Option<Arc<dyn Store>>,
     archive: Option<Arc<Archive>>,
+    /// What robots.txt files know us by, where a site is not told another name.
     product: String,
     retries_max: u32,
     /// So many files that are no job's are fetched at once, at most.
@@ -75,7 +87,7 @@ impl Keeper {
         archive: Option<Arc<Archive>>,
     ) -> Option<Arc<Self>> {
         let keeper = || Self {
-            product: product(config),
+            product: product(&config.http.user_agent),
             slots: Semaphore::new(config.job.concurrency as usize),
             retries_max: config.job.max_retries,
             known: Mutex::default(),
@@ -124,7 +136,7 @@ impl Keeper {
         let known = match row {
             Ok(row) => {
                 let rules = match verdict(row.status) {
-                    Verdict::Read => Robots::parse(&row.body, &self.product),
+                    Verdict::Read => Robots::parse(&row.body, &self.product_for(url)),
                     _ => Robots::allow_all(),
                 };
                 Known { rules: Ok(Arc::new(rules)), until: row.fetched_at + KEPT }
@@ -144,6 +156,13 @@ impl Keeper {
         };
         self.gate.events().tell(&Event::Robots { origin, what });
         Ok(known)
+    }
+
+    /// The name by which the robots.txt of a site knows us.
+    fn product_for(&self, url: &Url) -> String {
+        let host = Domain::of(url);
+        let own = host.as_ref().and_then(|host| self.transport.requests().agent(host));
+        own.map_or_else(|| self.product.clone(), product)
     }
 
     /// What the store has, if it is young enough.
@@ -212,11 +231,14 @@ impl Keeper {
                 None => self.slots.acquire().await.ok(),
             };
             let recording = self.archive.as_ref().and_then(|archive| archive.record(&at));
-            // However long a file is, it is obeyed as far as this.
-            let wanted = Wanted::Cut(BODY_MAX as u64);
+            // However long a file is, it is obeyed as far as this. The octet past the limit shows that there is more, so
+            // that the line which the limit cuts in two is not taken for a whole one.
+            let wanted = Wanted::Cut(BODY_MAX as u64 + 1);
             let otherwise = if recording.is_some() { wanted } else { Wanted::Nothing };
             let mut sink = Collect::new(wanted).otherwise(otherwise);
-            let out = Out { transport: &self.transport, request: Request::new(&at, lead), recording };
+            let freely = if lead == Lead::Listed { Freely::Listed } else { Freely::Led };
+            let (request, trust) = (Request::new(&at, lead), Trust::Robots(freely));
+            let out = Out { transport: &self.transport, request, trust, recording };
             let ended = match attempt(out, &mut permit, (), &mut sink).await {
                 Ok(ended) => ended,
                 Err(Unsent::Withheld) => continue,
@@ -307,7 +329,8 @@ pub async fn known_crawl_delay(
     for origin in spellings.map(|scheme| format!("{scheme}{host}")) {
         let Some(row) = store.robots(origin).await? else { continue };
         if row.fetched_at <= now && now.since(row.fetched_at) < KEPT && verdict(row.status) == Verdict::Read {
-            let rules = Robots::parse(&row.body, &product(config));
+            let agent = config.request.user_agent(host).unwrap_or(&config.http.user_agent);
+            let rules = Robots::parse(&row.body, &product(agent));
             delay = delay.max(rules.crawl_delay().unwrap_or_default());
         }
     }
@@ -315,9 +338,9 @@ pub async fn known_crawl_delay(
 }
 
 /// The name by which robots.txt files know us.
-fn product(config: &Config) -> String {
+fn product(agent: &str) -> String {
     let letters = |c: &char| c.is_ascii_alphabetic() || matches!(c, '-' | '_');
-    config.http.user_agent.chars().take_while(letters).collect()
+    agent.chars().take_while(letters).collect()
 }
 
 /// A file is kept for a day.

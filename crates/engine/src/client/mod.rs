@@ -2,8 +2,10 @@
 //! `attempt`, the one way out.
 //!
 //! - here: [`Client`], for whoever wants pages
+//! - `ask`: what is asked for, and how
 //! - `keeper`: robots.txt files, fetched once and kept for a day
 
+mod ask;
 mod keeper;
 
 use std::convert::Infallible;
@@ -20,19 +22,23 @@ use comity_core::retry::{self, Spent};
 use comity_core::task::{JobId, TaskStep};
 use comity_core::time::Span;
 use comity_store::Store;
-use comity_store::tasks::Lead;
-use http::{HeaderName, HeaderValue};
-use tokio::sync::watch;
+use comity_store::tasks::{Lead, Onward};
+use http::Method;
 use url::Url;
 
-use crate::attempt::{Came, Collect, Ended, Next, Out, Unsent, Wanted, attempt, next_hop, redirected_lead};
+use crate::attempt::{
+    Came, Collect, Ended, Footing, Lists, Next, Out, Unsent, Wanted, attempt, footing, may_repeat, next_hop,
+    onward,
+};
 use crate::clock::Clock;
 use crate::config::{Config, ConfigError, HttpSettings, Sources, environment};
 use crate::event::Events;
 use crate::gate::{Gate, GateError, Permit};
+use crate::request::{JobRequest, RequestError, Requests, Trust, header};
 use crate::shown;
 use crate::transport::{self, Proxies, ProxyError, Transport, TransportError};
 
+pub use ask::Ask;
 use keeper::GIVEN_UP_MAX;
 pub(crate) use keeper::{Asker, Keeper, LATER, place};
 pub use keeper::{RobotsUnavailable, known_crawl_delay, recall_crawl_delay};
@@ -100,28 +106,6 @@ pub struct Hop {
     pub to: Url,
 }
 
-/// What to ask for, and how.
-#[derive(Debug, Clone)]
-pub struct Ask {
-    /// What to ask for.
-    pub url: Url,
-    /// Who led to it.
-    pub lead: Lead,
-    /// The media types wanted.
-    pub accept: Option<HeaderValue>,
-    /// Headers that make the request conditional, and the address they were told by: no other is asked with them.
-    pub conditions: Option<(Url, Vec<(HeaderName, HeaderValue)>)>,
-    /// A larger body is an error.
-    pub body_max: Option<u64>,
-    /// How often a failure is tried again.
-    pub retries_max: u32,
-    /// Gives up when the domain is held back (by its server, a backoff, an operator) for longer than this;
-    /// [`Span::MAX`] waits however long that takes.
-    pub patience: Span,
-    /// Gives up waiting when this becomes true; what is on the wire is finished.
-    pub stop: Option<watch::Receiver<bool>>,
-}
-
 /// Why there is no page.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
@@ -147,6 +131,20 @@ pub enum ClientError {
         url: String,
         /// How many are allowed.
         max: u32,
+    },
+    /// What was to be sent is not meant for where the redirect leads.
+    #[error("{url}: the redirect leads to another host, where the body is not sent")]
+    Body {
+        /// Where it led.
+        url: String,
+    },
+    /// A header that cannot be sent that way.
+    #[error("header {name}: {why}")]
+    Header {
+        /// Which.
+        name: String,
+        /// Why not.
+        why: String,
     },
     /// The redirect leads where nobody may follow.
     #[error("{url}: redirected to something that isn't a valid http or https URL")]
@@ -188,6 +186,9 @@ pub enum SetupError {
     /// A proxy in the environment has one.
     #[error(transparent)]
     Proxy(#[from] ProxyError),
+    /// What requests are to be sent with cannot be looked up.
+    #[error(transparent)]
+    Request(#[from] RequestError),
     /// The connections cannot be set up.
     #[error(transparent)]
     Transport(#[from] TransportError),
@@ -242,7 +243,17 @@ impl Client {
 
     /// The same, asked in a particular way.
     pub async fn ask(&self, ask: &Ask) -> Result<Page, ClientError> {
-        let (mut url, mut lead, mut spent, mut given_up) = (ask.url.clone(), ask.lead, Spent::default(), 0);
+        let (mut url, mut spent, mut given_up) = (ask.url.clone(), Spent::default(), 0);
+        let mut on = match ask.lead {
+            Lead::Listed => Footing { lead: Lead::Listed, trust: Trust::Listed },
+            Lead::Remote => Footing { lead: Lead::Remote, trust: Trust::Led },
+        };
+        for (name, _) in &ask.headers {
+            let wrong = |why| ClientError::Header { name: name.to_string(), why };
+            header::name(name.as_str()).map_err(wrong)?;
+        }
+        // Whether its own headers, and its method and body, go to where it is now.
+        let (mut own, mut sends) = (true, true);
         let mut hops: Vec<Hop> = Vec::new();
         loop {
             let host = Domain::of(&url).ok_or_else(|| ClientError::Url { url: shown::text(url.as_str()) })?;
@@ -250,7 +261,8 @@ impl Client {
                 // A robots.txt that fails is tried again at the pace of the ladder, and what comes of it is kept.
                 let patience = ask.patience.max(ROBOTS_PATIENCE);
                 // On the heap, as the attempt below: a request takes much room, and callers have little on their stack.
-                let rules = Box::pin(keeper.rules(&url, lead, Asker { job: self.job, owner: Owner::NONE }));
+                let rules =
+                    Box::pin(keeper.rules(&url, on.lead, Asker { job: self.job, owner: Owner::NONE }));
                 let rules = self.patiently(&host, patience, ask, rules).await???;
                 if !rules.allows(path_and_query(&url)) {
                     return Err(ClientError::Robots { url: shown::url(&url) });
@@ -258,7 +270,10 @@ impl Client {
             }
             let acquiring = self.acquire(&host);
             let mut permit = self.patiently(&host, ask.patience, ask, acquiring).await??;
-            let out = Out { transport: &self.transport, request: ask.request(&url, lead), recording: None };
+            let headers = ask.headers_for(&url, own);
+            let request = transport::Request { headers: &headers, ..ask.request(&url, on.lead, sends) };
+            let (trust, recording) = (on.trust, None);
+            let out = Out { transport: &self.transport, request, trust, recording };
             let mut sink = Collect::new(Wanted::Whole { max: ask.body_max.unwrap_or(u64::MAX) });
             let ended = match Box::pin(attempt(out, &mut permit, (), &mut sink)).await {
                 Ok(ended) => ended,
@@ -281,12 +296,24 @@ impl Client {
                         });
                     }
                     Next::To(next) => {
-                        lead = redirected_lead(&ask.url, ask.lead, &next);
+                        on = footing(&ask.url, ask.lead, &next, Lists::default());
+                        let own_footing = footing(&ask.url, Lead::Listed, &next, Lists::default());
+                        own = own_footing.trust == Trust::Listed;
+                        match onward(&ask.method, page.status, own_footing) {
+                            Some(Onward::Kept) => {}
+                            Some(Onward::Dropped) => sends = false,
+                            None if !sends || ask.method == Method::GET && ask.body.is_empty() => {}
+                            None => return Err(ClientError::Body { url: shown::url(&next) }),
+                        }
                         hops.push(Hop { status: page.status, to: next.clone() });
                         url = next;
                         continue;
                     }
                 }
+            }
+            let cause = page.as_ref().err();
+            if sends && !may_repeat(&ask.method, outcome, cause) && cause.is_some() {
+                return page.map_err(|cause| ClientError::Transport { url: shown::url(&url), cause });
             }
             let verdict = match page {
                 // It made way for others, and waits in line again, also where no failure is tried again.
@@ -299,7 +326,8 @@ impl Client {
             };
             spent = verdict.spent;
             let is_final = page.as_ref().is_err_and(TransportError::is_final);
-            if verdict.step == TaskStep::Retry && !is_final {
+            let again = !sends || may_repeat(&ask.method, outcome, page.as_ref().err());
+            if verdict.step == TaskStep::Retry && !is_final && again {
                 continue;
             }
             return match page {
@@ -368,39 +396,6 @@ fn page(url: &Url, ended: Ended<Infallible>, sink: Collect) -> Result<Page, Tran
     })
 }
 
-impl Ask {
-    /// A plain question for `url`, asked once, however long it takes.
-    pub fn new(url: Url, lead: Lead) -> Self {
-        Self {
-            url,
-            lead,
-            accept: None,
-            conditions: None,
-            body_max: None,
-            retries_max: 0,
-            patience: Span::MAX,
-            stop: None,
-        }
-    }
-
-    /// Comes when nobody wants it any more.
-    async fn stopped(&self) {
-        if let Some(mut stop) = self.stop.clone()
-            && stop.wait_for(|stop| *stop).await.is_ok()
-        {
-            return;
-        }
-        // Nobody may be there any more to stop it: then it is not.
-        std::future::pending().await
-    }
-
-    fn request<'a>(&'a self, url: &'a Url, lead: Lead) -> transport::Request<'a> {
-        let conditions = self.conditions.as_ref().filter(|(told_by, _)| told_by == url);
-        let headers = conditions.map_or(&[][..], |(_, headers)| headers);
-        transport::Request { accept: self.accept.as_ref(), headers, ..transport::Request::new(url, lead) }
-    }
-}
-
 /// Whether it keeps everybody away for a while, rather than requests apart.
 pub(crate) fn is_hold(reason: &Reason) -> bool {
     matches!(
@@ -421,6 +416,11 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// The connections that a configuration describes, with the proxies of the environment.
 pub fn transport(config: &Config) -> Result<Transport, SetupError> {
+    transport_for(config, &JobRequest::default())
+}
+
+/// The same for a job whose requests have headers, cookies or credentials of their own; where they come from is looked up.
+pub fn transport_for(config: &Config, job: &JobRequest) -> Result<Transport, SetupError> {
     let HttpSettings { connect_timeout, first_byte_timeout, total_timeout, body_max, header_max, .. } =
         config.http;
     let settings = transport::Settings {
@@ -434,7 +434,9 @@ pub fn transport(config: &Config) -> Result<Transport, SetupError> {
         proxies: Proxies::from_env(std::env::vars())?,
         ..transport::Settings::default()
     };
-    Ok(Transport::new(settings)?)
+    let env = |name: &str| std::env::var(name).ok();
+    let requests = Requests::open(config, job, &env)?;
+    Ok(Transport::new(settings)?.with(requests))
 }
 
 /// What robots.txt rules are asked about.

@@ -85,7 +85,7 @@ fn unknown(name: &str, known: &[(String, &str)]) -> String {
 }
 
 const PREFIX: &str = "COMITY_";
-const DOMAINS: &str = "COMITY_DOMAINS";
+pub(super) const DOMAINS: &str = "COMITY_DOMAINS";
 const ALIASED: &str = "COMITY_JOB_FAILURE_THRESHOLD";
 const ALIAS: &str = "BBB_JOB_FAILURE_THRESHOLD";
 /// They say where the configuration and the server are, by which token the server knows us, and by which password a wiki.

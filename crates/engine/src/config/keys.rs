@@ -70,6 +70,16 @@ const DOMAINS: &str = "
 #
 #   [domains.\"reuters.com\".intent.search]
 #   min_delay = \"10s\"
+#
+# One host, or all below it, may also get credentials. ${NAME} stands for a variable, ${file:PATH} for what a file holds;
+# docs/requests.md tells who gets them.
+#
+#   [domains.\"api.example.org\".request]
+#   bearer_env = \"API_TOKEN\"                        # or bearer_file, basic_env, basic_file (user:password)
+#   headers = { \"X-Api-Key\" = \"${API_KEY}\" }
+#   cookies = { session = \"${file:session.txt}\" }
+#   robots_credentials = true                        # robots.txt is asked for with them, too
+#   insecure = true                                  # its certificate is not checked; one host only
 ";
 
 const fn key(path: &'static str, default: &'static str, meaning: &'static str) -> Key {
@@ -77,7 +87,7 @@ const fn key(path: &'static str, default: &'static str, meaning: &'static str) -
 }
 
 /// Every key, in the order of the reference. Those of `default` are also those of a domain.
-pub const KEYS: [Key; 62] = [
+pub const KEYS: [Key; 69] = [
     key("store", r#""sqlite:comity.db""#, r#"Where everything is kept: "sqlite:FILE" or "memory:"."#),
     key(
         "profile",
@@ -88,7 +98,7 @@ pub const KEYS: [Key; 62] = [
     key(
         "log_level",
         r#""info""#,
-        r#"What is worth a line in the log: "error", "warn", "info", "debug" or "trace"."#,
+        r#"What is worth a line in the log: "error", "warn", "info", "debug" or "trace". Unset, it is "warn" while a terminal shows progress."#,
     ),
     key("log_format", r#""text""#, r#"How a line of the log looks: "text" or "json"."#),
     key("default.enabled", "true", "Whether requests are paced at all; false is the only way to be unpaced."),
@@ -151,6 +161,32 @@ pub const KEYS: [Key; 62] = [
         "Least time between two API calls, in addition to min_delay.",
     ),
     key("default.intent.api.burst", r#""none""#, r#"Most API calls in any burst_window, or "none"."#),
+    key(
+        "default.request.headers",
+        "{}",
+        "Headers that hold no secret, such as Accept-Language, for every site; a site's own are under [domains].",
+    ),
+    key("default.request.user_agent", r#""""#, r#"The user agent; "" is http.user_agent."#),
+    key(
+        "default.request.connect_timeout",
+        r#""""#,
+        r#"How long a connection may take; "" is as [http] says."#,
+    ),
+    key(
+        "default.request.first_byte_timeout",
+        r#""""#,
+        r#"How long an answer may take to begin; "" is as [http] says."#,
+    ),
+    key(
+        "default.request.total_timeout",
+        r#""""#,
+        r#"How long a request may take in all; "" is as [http] says."#,
+    ),
+    key(
+        "default.request.proxy",
+        r#""""#,
+        r#"The proxy: http, https, socks5 or socks5h, or "none"; "" is as the environment says."#,
+    ),
     key("job.concurrency", "16", "Most tasks of a job in flight at once."),
     key("job.max_retries", "3", "How often a failed task is tried again."),
     key(
@@ -186,6 +222,11 @@ pub const KEYS: [Key; 62] = [
         "upkeep.patience",
         r#""10m""#,
         "How long work waits for a store that is locked, full or away before it ends.",
+    ),
+    key(
+        "upkeep.keep",
+        r#""none""#,
+        r#"How long to keep tasks of ended jobs, scrape logs and fetch runs, such as "30d"; "none" keeps everything."#,
     ),
     key("warc.file_max", r#""1GiB""#, "The size from which a WARC file is followed by another."),
     key("http.user_agent", r#""Comity/0.1""#, "What we call ourselves to sites."),

@@ -43,6 +43,11 @@ pub(super) struct Entry {
 }
 
 impl Origin {
+    /// Whether it is a file, and no variable or flag.
+    pub(super) fn is_file(&self) -> bool {
+        matches!(self, Self::Tables(name) if name != super::env::DOMAINS)
+    }
+
     /// How a message calls the setting at `path` from here.
     pub(super) fn label(&self, path: &str) -> String {
         match self {

@@ -11,6 +11,8 @@ use serde_json::{Map, Value};
 use super::Config;
 use super::error::{ConfigError, Faults};
 use super::layer::{Entry, Origin, Place};
+use super::request::{self, Whose};
+use crate::request::{RequestTable, SiteRequest};
 
 /// The layers taken so far.
 #[derive(Default)]
@@ -22,6 +24,9 @@ pub(super) struct Merge {
     /// How a message calls a rule's key that was set, by its canonical path.
     labels: BTreeMap<String, String>,
     rules_broken: bool,
+    /// What requests are sent with, for all and by row.
+    request: SiteRequest,
+    requests: BTreeMap<Pattern, SiteRequest>,
 }
 
 impl Merge {
@@ -34,11 +39,16 @@ impl Merge {
 
     /// Checks what holds only between settings and makes the rules.
     pub(super) fn finish(self, unnamed: Profile) -> Result<Config, ConfigError> {
-        let Self { mut faults, mut config, profile, domains, labels, rules_broken } = self;
+        let Self { mut faults, mut config, profile, domains, labels, rules_broken, request, mut requests } =
+            self;
         config.profile_named = profile.is_some();
         let profile = profile.unwrap_or(unnamed);
         config.profile = profile.name;
         config.domains = domains.into_iter().collect();
+        // The same rows as rules have, so that both match alike.
+        let rows =
+            config.domains.iter().map(|(row, _)| (row.clone(), requests.remove(row).unwrap_or_default()));
+        config.request = Arc::new(RequestTable::new(request, rows.collect()));
         // Where a setting is missing because it could not be read, what the others come to means nothing.
         if !rules_broken && !faults.unread {
             match rules(&config, profile) {
@@ -65,6 +75,7 @@ impl Merge {
                 }
             }
             Place::Row(row) => _ = self.domains.entry(row).or_default(),
+            Place::Rule { row, key } if key == "request" => self.set_request(&origin, &path, row, &value),
             Place::Rule { row, key } => self.set_rule(&origin, &path, row, key, value),
             Place::Delay => {
                 self.config.delay =
@@ -97,6 +108,26 @@ impl Merge {
             None => &mut self.config.default,
         };
         *fields = read.over(fields);
+    }
+
+    fn set_request(&mut self, origin: &Origin, path: &str, row: Option<Pattern>, value: &Value) {
+        let whose = match &row {
+            None => Whose::Everybodys,
+            Some(row) if row.is_wildcard() => Whose::Wildcards,
+            Some(_) => Whose::Hosts,
+        };
+        let site = match row {
+            Some(row) => self.requests.entry(row).or_default(),
+            None => &mut self.request,
+        };
+        site.www |= path.starts_with("domains.\"www.");
+        for wrong in request::read(site, value, whose) {
+            let key = if wrong.key.is_empty() { String::new() } else { format!(".{}", wrong.key) };
+            let label = origin.label(&format!("{path}.request{key}"));
+            self.faults.value(&label, &wrong.value, &wrong.expected);
+        }
+        // What a variable holds stands in no file.
+        self.config.has_secrets |= site.has_literal_secret() && origin.is_file();
     }
 
     /// Reads one key of a rule that stands in the table at `path`.

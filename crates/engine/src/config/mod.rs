@@ -3,7 +3,7 @@
 //!
 //! Modules in reading order: `settings` (what there is to set), `keys` (its names, defaults and meaning),
 //! `file`, `env` and `given` (where it is read), `layer` (what they have in common), `merge` (one over the
-//! other); `value`, `size`, `private`, `token` and `secret` read single values, `error` tells what is wrong with them;
+//! other); `value`, `size`, `private`, `token`, `request` and `secret` read single values, `error` tells what is wrong with them;
 //! `page` is the keys as a page of the documentation.
 //!
 //! What a rule's settings mean is not here but in [`comity_core::rule`]; nothing here opens a store or a
@@ -18,6 +18,7 @@ mod layer;
 mod merge;
 mod page;
 mod private;
+mod request;
 mod secret;
 mod settings;
 mod size;
@@ -46,6 +47,8 @@ use std::sync::Arc;
 use comity_core::domain::Pattern;
 use comity_core::rule::{Fields, LearningName, Profile, RuleTable};
 use comity_core::time::Span;
+
+use crate::request::RequestTable;
 
 /// What everything runs by: merged from all sources and checked.
 ///
@@ -83,6 +86,10 @@ pub struct Config {
     pub serve: ServeSettings,
     /// `log_level` and `log_format`.
     pub log: LogSettings,
+    /// `[default.request]` and `[domains."X".request]`
+    pub request: Arc<RequestTable>,
+    /// A secret itself stands in the file.
+    pub has_secrets: bool,
     rules: Arc<RuleTable>,
 }
 
@@ -129,9 +136,14 @@ impl Config {
 
     /// The `User-Agent` to send: the agent, and the contact where there is one (B66).
     pub fn user_agent(&self) -> String {
+        self.named(&self.http.user_agent)
+    }
+
+    /// The same for an agent of its own.
+    pub(crate) fn named(&self, agent: &str) -> String {
         match &self.http.contact {
-            Some(contact) => format!("{} (+{contact})", self.http.user_agent),
-            None => self.http.user_agent.clone(),
+            Some(contact) if !agent.contains(contact.as_str()) => format!("{agent} (+{contact})"),
+            _ => agent.to_owned(),
         }
     }
 }
@@ -156,6 +168,8 @@ impl Default for Config {
             http: HttpSettings::default(),
             serve: ServeSettings::default(),
             log: LogSettings::default(),
+            request: Arc::default(),
+            has_secrets: false,
             rules: Arc::default(),
         }
     }

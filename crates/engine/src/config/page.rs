@@ -58,6 +58,9 @@ fn expected(key: &Key, value: &Value) -> Option<String> {
     let Some(rule) = key.path.strip_prefix("default.") else {
         return Config::default().set(key.path, value).err();
     };
+    if let Some(request) = rule.strip_prefix("request.") {
+        return Some(super::request::allowed(request));
+    }
     // A key of a rule may lie in tables inside it.
     let table = rule.rsplit('.').fold(value.clone(), |inner, name| json!({ name: inner }));
     let table: Map<String, Value> = table.as_object().cloned().unwrap_or_default();
@@ -143,6 +146,25 @@ group = \"example\"
 in_flight = 2
 ```
 
+A host may also have a table `request`, with what only this host gets; [requests.md](requests.md) tells how it is used:
+
+| key | what it means |
+|---|---|
+| `headers` | headers by name; `${NAME}` in a value is a variable, `${file:PATH}` what a file holds |
+| `cookies` | cookies by name, with the same references |
+| `bearer_env`, `bearer_file` | the variable, or the file, with the token of `Authorization: Bearer` |
+| `basic_env`, `basic_file` | the variable, or the file, with `user:password` |
+| `robots_credentials` | `true`: its robots.txt is asked for with these headers and cookies, too |
+| `insecure` | `true`: its certificate is not checked; for one host only |
+| `user_agent`, `connect_timeout`, `first_byte_timeout`, `total_timeout`, `proxy` | as in `[default.request]` |
+
+```toml
+[domains.\"api.example.org\".request]
+bearer_env = \"API_TOKEN\"
+headers = { \"Accept-Language\" = \"de\" }
+total_timeout = \"20s\"
+```
+
 The variable `COMITY_DOMAINS` holds such rows as one line of TOML, over those of the file, key by key:
 `{ \"reuters.com\" = { min_delay = \"3s\" } }`.
 ";
@@ -150,7 +172,7 @@ The variable `COMITY_DOMAINS` holds such rows as one line of TOML, over those of
 const PROFILES: &str = "
 ## Profiles
 
-What each profile sets for every domain. Where nothing stands, `standard` goes.
+What each profile sets for every domain. Blank cells inherit from `standard`.
 
 ";
 

@@ -86,6 +86,8 @@ impl ArchiveFormat {
 pub struct UpkeepSettings {
     /// How long work waits for a store that is locked, full or away.
     pub patience: Span,
+    /// How long rows that nobody needs any more are kept; for ever without.
+    pub keep: Option<Span>,
 }
 
 /// `[warc]`
@@ -148,8 +150,8 @@ pub struct ServeSettings {
 /// `log_level` and `log_format`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LogSettings {
-    /// What is worth a line.
-    pub level: LogLevel,
+    /// What is worth a line; `None` when nobody said, and whoever logs takes what fits.
+    pub level: Option<LogLevel>,
     /// How a line looks.
     pub format: LogFormat,
 }
@@ -209,7 +211,7 @@ impl Config {
         match path {
             "store" => self.store = value::store(value)?,
             "robots" => self.robots = value::word(value, &ROBOTS)?,
-            "log_level" => self.log.level = value::word(value, &LogLevel::WORDS)?,
+            "log_level" => self.log.level = Some(value::word(value, &LogLevel::WORDS)?),
             "log_format" => self.log.format = value::word(value, &FORMATS)?,
             "job.concurrency" => job.concurrency = value::whole(value, 1..=10_000)?,
             "job.max_retries" => job.max_retries = value::whole(value, 0..=1_000)?,
@@ -225,6 +227,7 @@ impl Config {
             "scrape.out" => scrape.out = value::folder(value)?,
             "scrape.format" => scrape.format = value::word(value, &ARCHIVES)?,
             "upkeep.patience" => self.upkeep.patience = value::span(value, A_DAY)?,
+            "upkeep.keep" => self.upkeep.keep = value::age(value, KEEP_MAX)?,
             "warc.file_max" => self.warc.file_max = value::size(value, FILE_MIN..=FILE_MAX)?,
             "http.user_agent" => http.user_agent = value::agent(value)?,
             "http.contact" => http.contact = value::contact(value)?,
@@ -279,7 +282,7 @@ impl Default for ScrapeSettings {
 
 impl Default for UpkeepSettings {
     fn default() -> Self {
-        Self { patience: Span::from_mins(10) }
+        Self { patience: Span::from_mins(10), keep: None }
     }
 }
 
@@ -330,6 +333,8 @@ const FORMATS: [(&str, LogFormat); 2] = [("text", LogFormat::Text), ("json", Log
 const AGENT: &str = concat!("Comity/", env!("CARGO_PKG_VERSION_MAJOR"), ".", env!("CARGO_PKG_VERSION_MINOR"));
 const STREAK_MAX: u32 = 1_000_000;
 const A_DAY: Span = Span::from_hours(24);
+/// A hundred years.
+const KEEP_MAX: Span = Span::from_hours(24 * 36_525);
 const BODY_MAX: Size = Size::from_mib(1 << 20);
 const FILE_MIN: Size = Size::from_kib(64);
 const FILE_MAX: Size = Size::from_mib(1 << 20);

@@ -57,7 +57,7 @@ fn what_was_not_given_overrides_nothing() {
     let config =
         of_file("store = \"memory:\"\nprofile = \"crawler\"\nrobots = \"ignore\"\nlog_level = \"debug\"");
     assert_eq!((config.store.as_str(), config.profile), ("memory:", "crawler"));
-    assert_eq!((config.robots, config.log.level), (RobotsPolicy::Ignore, LogLevel::Debug));
+    assert_eq!((config.robots, config.log.level), (RobotsPolicy::Ignore, Some(LogLevel::Debug)));
 }
 
 /// B71, B76
@@ -81,7 +81,7 @@ fn every_given_setting_arrives() {
     assert_eq!((config.store.as_str(), config.profile), ("postgres://h/d", "archiver"));
     assert_eq!((config.job.concurrency, config.job.max_retries), (1, 0));
     assert_eq!(config.user_agent(), "Mine/2 (+me@example.org)");
-    assert_eq!(config.log, LogSettings { level: LogLevel::Trace, format: LogFormat::Json });
+    assert_eq!(config.log, LogSettings { level: Some(LogLevel::Trace), format: LogFormat::Json });
     assert_eq!(config.robots, RobotsPolicy::Ignore);
     assert_eq!(config.serve.listen.to_string(), "[::1]:1234");
     assert_eq!(rule(&config, "a.org").min_delay(), Span::from_secs(7));
@@ -233,7 +233,8 @@ fn every_key_has_a_variable() {
 #[test]
 fn no_key_of_a_rule_is_forgotten() {
     let names = KEYS.iter().filter_map(|key| key.path.strip_prefix("default.")?.split('.').next());
-    let (names, rules) = (BTreeSet::from_iter(names), BTreeSet::from(comity_core::rule::KEYS));
+    let (names, mut rules) = (BTreeSet::from_iter(names), BTreeSet::from(comity_core::rule::KEYS));
+    rules.insert("request");
     assert_eq!(names, rules);
 }
 
@@ -465,7 +466,8 @@ fn the_reference_tells_the_defaults() {
     );
     let (told, plain) = (of_file(&lines.join("\n")), Config::default());
     assert_eq!(told.store, plain.store);
-    assert_eq!((told.profile, told.robots, told.log), (plain.profile, plain.robots, plain.log));
+    assert_eq!((told.profile, told.robots, told.log.format), (plain.profile, plain.robots, plain.log.format));
+    assert_eq!((told.log.level, plain.log.level), (Some(LogLevel::default()), None));
     assert_eq!((&told.job, &told.scrape, &told.http), (&plain.job, &plain.scrape, &plain.http));
     assert_eq!(rule(&told, "example.org"), rule(&plain, "example.org"));
     for key in &KEYS {

@@ -87,6 +87,17 @@ pub(super) fn wait(value: &Value, longest: Span) -> Result<Option<Span>, Expecte
     }
 }
 
+/// A duration above zero and of at most `longest`, or `"none"`.
+pub(super) fn age(value: &Value, longest: Span) -> Result<Option<Span>, Expected> {
+    match value.as_str() {
+        Some("none" | "unlimited") => Ok(None),
+        _ => match span(value, longest) {
+            Ok(span) if !span.is_zero() => Ok(Some(span)),
+            _ => Err(format!("a duration such as \"30d\", above zero and of at most {longest}, or \"none\"")),
+        },
+    }
+}
+
 /// A folder.
 pub(super) fn folder(value: &Value) -> Result<PathBuf, Expected> {
     let text = value.as_str().filter(|text| !text.trim().is_empty() && !text.contains('\0'));

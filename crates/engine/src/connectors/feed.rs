@@ -4,9 +4,11 @@
 //! problem of that entry and never of the feed. No identity is made up: an entry has the one it was given, or
 //! its link.
 
+use comity_store::details::Markup;
 use url::Url;
 use xxhash_rust::xxh3::Xxh3;
 
+use super::details::Gathered;
 use super::gather::Gather;
 use super::{Found, Harvest, Kind, Unreadable, date, expected, feed_json, feed_xml, glance, normalise};
 
@@ -17,14 +19,29 @@ pub(super) struct Entry {
     pub(super) guid: Option<String>,
     /// Whether `guid` may be used as the link: by RSS it is one unless it says otherwise.
     pub(super) guid_is_link: bool,
+    /// `rdf:about` of RDF, for entries that have no `guid`.
+    pub(super) about: Option<String>,
     /// The first link that can be fetched, resolved.
     pub(super) link: Option<Url>,
     /// One line of plain text.
     pub(super) title: Option<String>,
+    /// The title by another vocabulary, for entries that have no other.
+    pub(super) other_title: Option<String>,
     pub(super) published: String,
     pub(super) updated: String,
     pub(super) summary: String,
+    /// HTML where nobody says how it is written.
+    pub(super) summary_markup: Option<Markup>,
+    /// A summary for want of a better one.
+    pub(super) caption: String,
+    /// As it is compared with what it was before,
     pub(super) content: String,
+    /// and as it is kept; not at all when nobody could read it.
+    pub(super) content_markup: Option<Markup>,
+    /// The author of RSS: an address, with or without a name.
+    pub(super) address: String,
+    /// Everything else that is kept.
+    pub(super) gathered: Gathered,
 }
 
 /// Reads the text of a feed whose address is `base`.
@@ -50,7 +67,12 @@ pub(super) fn not_a_feed(found: String) -> Unreadable {
 
 impl Entry {
     /// Puts the item that this entry is into `gather`, or says why it is none.
-    pub(super) fn settle(self, gather: &mut Gather) {
+    pub(super) fn settle(mut self, gather: &mut Gather) {
+        self.title = self.title.take().or(self.other_title.take());
+        let said = |text: &Option<String>| text.as_deref().is_some_and(|text| !text.trim().is_empty());
+        if !said(&self.guid) && said(&self.about) {
+            (self.guid, self.guid_is_link) = (self.about.take(), true);
+        }
         let guid = self.guid.as_deref().map(str::trim).filter(|guid| !guid.is_empty());
         // A guid is a whole address or none: one that looks relative is a name.
         let guid_link =
@@ -65,7 +87,18 @@ impl Entry {
         };
         let published_at = date::read(&self.published).or_else(|| date::read(&self.updated));
         let hash = self.hash(&url);
-        gather.found(Found { identity, url, title: self.title, published_at, hash });
+        let summary = match self.summary.is_empty() {
+            true => (self.caption.as_str(), Markup::Text),
+            false => (self.summary.as_str(), self.summary_markup.unwrap_or(Markup::Html)),
+        };
+        let content =
+            self.content_markup.map_or(("", Markup::Text), |markup| (self.content.as_str(), markup));
+        let mut gathered = self.gathered;
+        if !gathered.has_author() {
+            gathered.author(&self.address);
+        }
+        let details = gathered.done(summary, content);
+        gather.found(Found { identity, url, title: self.title, published_at, hash, details });
     }
 
     fn hash(&self, url: &Url) -> u64 {
@@ -97,7 +130,7 @@ pub(super) mod told {
         read(text, &Url::parse("https://a.example/dir/feed.xml").unwrap()).unwrap()
     }
 
-    /// Title, then identity, address, title and date of each item, then problems; or the error.
+    /// Title, then identity, address, title and date of each item, then problems and notes; or the error.
     pub(in crate::connectors) fn told(text: &str) -> String {
         let harvest = match read(text, &Url::parse("https://a.example/dir/feed.xml").unwrap()) {
             Ok(harvest) => harvest,
@@ -109,7 +142,12 @@ pub(super) mod told {
             format!("{} {} {title} {date}", found.identity, found.url)
         });
         let title = harvest.title.clone().unwrap_or("-".to_owned());
-        std::iter::once(title).chain(items).chain(harvest.problems.clone()).collect::<Vec<_>>().join(" | ")
+        std::iter::once(title)
+            .chain(items)
+            .chain(harvest.problems.clone())
+            .chain(harvest.notes.clone())
+            .collect::<Vec<_>>()
+            .join(" | ")
     }
 }
 
@@ -159,12 +197,40 @@ mod tests {
 
     #[test]
     fn an_identity_stands_once() {
-        let items = "<item><guid>g</guid><link>/1</link></item><item><guid>g</guid><link>/2</link></item>\
+        let items = "<item><guid>g</guid><link>/1?utm_source=x</link></item><item><guid>g</guid><link>/1#top</link></item>\
                      <item><link>/3?utm_source=x</link></item><item><link>/3#top</link></item>";
         assert_eq!(
             told(&rss(items)),
-            "T | guid:g https://a.example/1 - - | link:https://a.example/3 https://a.example/3?utm_source=x - -"
+            "T | guid:g https://a.example/1?utm_source=x - - | link:https://a.example/3 https://a.example/3?utm_source=x - -"
         );
+    }
+
+    /// Only the first of such entries was found, and the others never.
+    #[test]
+    fn a_guid_with_several_links_is_no_identity() {
+        let items = |order: [u8; 4]| {
+            let item = |n: u8| match n {
+                3 => "<item><guid>h</guid><link>/3</link></item>".to_owned(),
+                _ => format!("<item><guid>g</guid><link>/{n}</link></item>"),
+            };
+            order.map(item).concat()
+        };
+        let note = "guid:g stands for 2 links: its entries are told apart by their links";
+        assert_eq!(
+            told(&rss(&items([1, 2, 3, 1]))),
+            format!(
+                "T | link:https://a.example/1 https://a.example/1 - - | link:https://a.example/2 https://a.example/2 - - \
+                 | guid:h https://a.example/3 - - | {note}"
+            )
+        );
+        // Whichever comes first, each keeps its identity.
+        let identities = |text: &str| {
+            let mut all: Vec<_> =
+                harvest(text).items.into_iter().map(|found| (found.url, found.identity)).collect();
+            all.sort();
+            all
+        };
+        assert_eq!(identities(&rss(&items([1, 2, 3, 1]))), identities(&rss(&items([2, 1, 1, 3]))));
     }
 
     #[test]

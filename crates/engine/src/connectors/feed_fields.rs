@@ -1,5 +1,4 @@
-//! What the tags of RSS and Atom are called, and what of theirs is read. People, media and categories are
-//! not.
+//! What the tags of RSS and Atom are called, and what of theirs is read. What they say in attributes is for `feed_xml`.
 
 use super::xml::{Space, Tag};
 
@@ -12,20 +11,31 @@ pub(super) enum Field {
     Frequency,
     SkipHours,
     SkipDays,
-    Guid { is_link: bool },
+    Guid {
+        is_link: bool,
+    },
     Link,
     Title,
+    /// The title by another vocabulary, for entries that have no other.
+    OtherTitle,
     Published,
     Updated,
     Summary,
     Content,
+    /// A person, with or without tags of its own inside.
+    Author,
+    Creator,
+    Category,
+    /// What belongs to a picture or film: a summary for want of one.
+    Caption,
 }
 
 /// What a tag right inside a channel holds, if it matters.
 pub(super) fn channel_field(tag: &Tag<'_>) -> Option<Field> {
     match (tag.space, tag.name()) {
-        (Space::Core, "title") => Some(Field::ChannelTitle),
+        (Space::Core | Space::DublinCore, "title") => Some(Field::ChannelTitle),
         (Space::Core, "ttl") => Some(Field::Ttl),
+        (Space::Core, "author") => Some(Field::Author),
         (Space::Core, "skipHours") => Some(Field::SkipHours),
         (Space::Core, "skipDays") => Some(Field::SkipDays),
         (Space::Syndication, "updatePeriod") => Some(Field::Period),
@@ -45,11 +55,16 @@ pub(super) fn entry_field(tag: &Tag<'_>) -> Option<Field> {
         (Space::Core, "id") => Some(Field::Guid { is_link: false }),
         (Space::Core, "link") => Some(Field::Link),
         (Space::Core, "title") => Some(Field::Title),
+        (Space::DublinCore, "title") => Some(Field::OtherTitle),
         (Space::Core, "pubDate" | "published" | "issued" | "created") => Some(Field::Published),
         (Space::DublinCore, "date" | "issued" | "created") => Some(Field::Published),
         (Space::Core, "updated" | "modified") | (Space::DublinCore, "modified") => Some(Field::Updated),
         (Space::Core, "description" | "summary") | (Space::DublinCore, "description") => Some(Field::Summary),
         (Space::Core, "content") | (Space::Content, "encoded") => Some(Field::Content),
+        (Space::Core, "author") => Some(Field::Author),
+        (Space::DublinCore, "creator") | (Space::Podcast, "author") => Some(Field::Creator),
+        (Space::Core, "category") | (Space::DublinCore, "subject") => Some(Field::Category),
+        (Space::Media, "description") => Some(Field::Caption),
         _ => None,
     }
 }
@@ -60,9 +75,10 @@ mod tests {
     use crate::connectors::xml::{Part, Xml};
 
     fn field(tag: &str, of: fn(&Tag<'_>) -> Option<Field>) -> Option<Field> {
-        let text = format!("{tag}</x>");
-        match Xml::new(&text).next() {
-            Ok(Part::Open(tag)) => of(&tag),
+        let text = format!("<item>{tag}");
+        let mut xml = Xml::new(&text);
+        match (xml.next(), xml.next()) {
+            (Ok(Part::Open(_)), Ok(Part::Open(tag))) => of(&tag),
             _ => None,
         }
     }
@@ -80,7 +96,10 @@ mod tests {
             ("<content:encoded>", Some(Field::Content)),
             ("<media:title>", None),
             ("<itunes:summary>", None),
-            ("<author>", None),
+            ("<dc:title>", Some(Field::OtherTitle)),
+            ("<author>", Some(Field::Author)),
+            ("<dc:creator>", Some(Field::Creator)),
+            ("<media:description>", Some(Field::Caption)),
         ] {
             assert_eq!(field(tag, entry_field), expected, "{tag}");
         }

@@ -1,9 +1,11 @@
 //! Reading JSON Feed 1.0 and 1.1. A field of the wrong type is a field that is not there, so that one odd
 //! entry does not lose the rest.
 
+use comity_store::details::Markup;
 use serde_json::Value;
 use url::Url;
 
+use super::details::Gathered;
 use super::feed::{self, Entry, LOOK};
 use super::gather::{Gather, Room};
 use super::{Kind, Unreadable, expected, normalise};
@@ -16,23 +18,28 @@ pub(super) fn read(text: &str, base: &Url, gather: &mut Gather) -> Result<(), Un
         return Err(feed::not_a_feed(format!("JSON that is no JSON Feed; {LOOK}")));
     }
     gather.title(shown::line(words(&feed, "title")));
+    let authors = authors(&feed);
     for item in feed.get("items").and_then(Value::as_array).into_iter().flatten() {
         if gather.next_entry() == Room::None {
             break;
         }
-        entry(item, base).settle(gather);
+        entry(item, base, &authors).settle(gather);
     }
     Ok(())
 }
 
-fn entry(item: &Value, base: &Url) -> Entry {
+fn entry(item: &Value, base: &Url, feed_authors: &[String]) -> Entry {
     let guid = match item.get("id") {
         Some(Value::String(id)) => Some(id.clone()),
         Some(Value::Number(id)) => Some(id.to_string()),
         _ => None,
     };
     let link = |key| normalise::fetchable(words(item, key), Some(base));
-    let both = |first, second| [words(item, first), words(item, second)].join("\n");
+    let (html, text) = (words(item, "content_html"), words(item, "content_text"));
+    let (content, content_markup) = match html.trim().is_empty() {
+        true => (text, Markup::Text),
+        false => (html, Markup::Html),
+    };
     Entry {
         guid,
         // By its own rules an id is ideally the address.
@@ -42,8 +49,44 @@ fn entry(item: &Value, base: &Url) -> Entry {
         published: words(item, "date_published").to_owned(),
         updated: words(item, "date_modified").to_owned(),
         summary: words(item, "summary").to_owned(),
-        content: both("content_html", "content_text"),
+        summary_markup: Some(Markup::Text),
+        content: content.to_owned(),
+        content_markup: Some(content_markup),
+        gathered: gathered(item, base, feed_authors),
+        ..Entry::default()
     }
+}
+
+/// Authors, tags and attachments; those of the feed wrote what has no author of its own.
+fn gathered(item: &Value, base: &Url, feed_authors: &[String]) -> Gathered {
+    let mut gathered = Gathered::default();
+    let own = authors(item);
+    let named = if own.is_empty() { feed_authors } else { &own };
+    named.iter().for_each(|name| gathered.author(name));
+    list(item, "tags").filter_map(Value::as_str).for_each(|tag| gathered.category(tag));
+    for file in list(item, "attachments") {
+        if let Some(url) = normalise::fetchable(words(file, "url"), Some(base)) {
+            let media_type = file.get("mime_type").and_then(Value::as_str);
+            gathered.enclosure(&url, media_type, file.get("size_in_bytes").and_then(Value::as_u64));
+        }
+    }
+    gathered
+}
+
+/// The names of authors, as version 1.1 or 1 has them.
+fn authors(value: &Value) -> Vec<String> {
+    let many = list(value, "authors").map(|author| words(author, "name"));
+    let one = value.get("author").map(|author| words(author, "name"));
+    let named = |name: &&str| !name.trim().is_empty();
+    let many: Vec<String> = many.filter(named).take(100).map(str::to_owned).collect();
+    match many.is_empty() {
+        true => one.into_iter().filter(named).map(str::to_owned).collect(),
+        false => many,
+    }
+}
+
+fn list<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
+    value.get(key).and_then(Value::as_array).into_iter().flatten()
 }
 
 fn words<'a>(value: &'a Value, key: &str) -> &'a str {

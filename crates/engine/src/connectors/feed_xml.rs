@@ -4,6 +4,7 @@
 //! A feed that breaks off after its first entry gives the entries before the break and a problem, because one
 //! bad letter should not hide a whole site for weeks.
 
+use comity_store::details::Markup;
 use url::Url;
 
 use super::feed::{self, Entry, LOOK};
@@ -19,8 +20,11 @@ pub(super) fn read(text: &str, base: &Url, gather: &mut Gather) -> Result<(), Un
     let mut reading = Reading {
         gather,
         bases: vec![(0, base.clone())],
+        dialect: Dialect::Rss,
         channel: Channel::Unseen,
+        authors: Vec::new(),
         entry: None,
+        group: None,
         field: None,
         said: Said::default(),
     };
@@ -67,8 +71,13 @@ struct Reading<'g> {
     gather: &'g mut Gather,
     /// The address that relative links start from, by the depth of the tag that set it.
     bases: Vec<(usize, Url)>,
+    dialect: Dialect,
     channel: Channel,
+    /// Who wrote what does not say who wrote it.
+    authors: Vec<String>,
     entry: Option<(usize, Entry)>,
+    /// The depth of a `media:group`, whose tags are those of its entry.
+    group: Option<usize>,
     field: Option<Open>,
     said: Said,
 }
@@ -82,11 +91,43 @@ enum Channel {
     Closed,
 }
 
+/// Two families of dialects: in Atom a text says how it is written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Dialect {
+    Rss,
+    Atom,
+}
+
 /// A field being read.
 struct Open {
     depth: usize,
     field: Field,
     text: String,
+    written: Written,
+    /// The tags that are open inside it, of a text that is marked up by them.
+    tags: Vec<String>,
+    /// Of a person, only the name is read.
+    reads: Reads,
+}
+
+/// How the text of a field is written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Written {
+    /// As it is read.
+    Text,
+    /// As HTML in a text.
+    Html,
+    /// As HTML in tags of its own.
+    Xhtml,
+    /// Not in words.
+    Otherwise,
+}
+
+/// Whether the text that comes now belongs to a field.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reads {
+    All,
+    Nothing,
 }
 
 impl Reading<'_> {
@@ -94,7 +135,8 @@ impl Reading<'_> {
     fn root(&mut self, tag: &Tag<'_>, text: &str) -> Result<(), Unreadable> {
         match tag.name() {
             "rss" | "RDF" => {}
-            "feed" | "channel" => self.channel = Channel::Open(1),
+            "feed" => (self.channel, self.dialect) = (Channel::Open(1), Dialect::Atom),
+            "channel" => self.channel = Channel::Open(1),
             "html" | "HTML" | "head" | "body" | "title" | "meta" | "script" | "div" | "p" => {
                 return Err(feed::html_instead(text));
             }
@@ -115,7 +157,7 @@ impl Reading<'_> {
         if let Some(open) = &mut self.field {
             open.nested(tag);
         } else if let Some((entry_depth, _)) = self.entry {
-            if depth == entry_depth + 1 {
+            if depth == entry_depth + 1 || self.group == Some(depth - 1) {
                 self.open_entry_field(tag, depth);
             }
         } else if depth <= ENTRY_DEPTH_MAX
@@ -128,39 +170,77 @@ impl Reading<'_> {
             if self.gather.next_entry() == Room::None {
                 return Room::None;
             }
-            self.entry = Some((depth, Entry::default()));
+            self.entry = Some((depth, named(tag)));
         } else if depth == 2 && tag.name() == "channel" {
             self.channel = Channel::Open(2);
         } else if self.channel == Channel::Open(depth - 1) {
-            self.field = channel_field(tag).map(|field| Open { depth, field, text: String::new() });
+            self.field = channel_field(tag).map(|field| Open::new(depth, field, Written::Text));
         }
         Room::Left
     }
 
     fn open_entry_field(&mut self, tag: &Tag<'_>, depth: usize) {
-        if let (Space::Core, "link", Some(href)) = (tag.space, tag.name(), tag.attribute("href")) {
+        if (tag.space, tag.name()) == (Space::Core, "link") {
             // Only the alternate is the page itself; others are its comments, its sound, its feed.
-            let rel = tag.attribute("rel");
-            if rel.is_none_or(|rel| rel.trim().is_empty() || rel.trim().eq_ignore_ascii_case("alternate")) {
-                self.link(&href);
+            let rel = tag.attribute("rel").unwrap_or_default();
+            match rel.trim().to_ascii_lowercase().as_str() {
+                "" | "alternate" => {}
+                "enclosure" => return self.enclosure(tag, "href", "length"),
+                _ => return,
             }
-            return;
+            if let Some(href) = tag.attribute("href") {
+                return self.link(&href);
+            }
         }
-        self.field = entry_field(tag).map(|field| Open { depth, field, text: String::new() });
+        match (tag.space, tag.name()) {
+            (Space::Core, "enclosure") => return self.enclosure(tag, "url", "length"),
+            (Space::Media, "content") => return self.enclosure(tag, "url", "fileSize"),
+            (Space::Media, "group") => return self.group = Some(depth),
+            (Space::Core, "category") => {
+                let name = |key| tag.attribute(key).filter(|name| !name.trim().is_empty());
+                if let (Some(name), Some((_, entry))) =
+                    (name("label").or_else(|| name("term")), &mut self.entry)
+                {
+                    return entry.gathered.category(&name);
+                }
+            }
+            _ => {}
+        }
+        let written = written(tag, self.dialect);
+        self.field = entry_field(tag).map(|field| Open::new(depth, field, written));
+    }
+
+    /// A file that belongs to the entry.
+    fn enclosure(&mut self, tag: &Tag<'_>, address: &str, length: &str) {
+        let base = self.bases.last().map(|(_, base)| base);
+        let url = tag.attribute(address).and_then(|text| normalise::fetchable(&text, base));
+        if let (Some(url), Some((_, entry))) = (url, &mut self.entry) {
+            let length = tag.attribute(length).and_then(|text| text.trim().parse().ok());
+            entry.gathered.enclosure(&url, tag.attribute("type").as_deref(), length);
+        }
     }
 
     fn text(&mut self, text: &str) {
         if let Some(open) = &mut self.field {
-            open.text.push_str(text);
+            open.words(text);
         }
     }
 
     /// The tag at `depth` closes.
     fn close(&mut self, depth: usize) {
+        if let Some(open) = &mut self.field {
+            open.close(depth);
+        }
         if let Some(open) = self.field.take_if(|open| open.depth == depth) {
             self.settle_field(open);
         }
-        if let Some((_, entry)) = self.entry.take_if(|(entry_depth, _)| *entry_depth == depth) {
+        if self.group == Some(depth) {
+            self.group = None;
+        }
+        if let Some((_, mut entry)) = self.entry.take_if(|(entry_depth, _)| *entry_depth == depth) {
+            if !entry.gathered.has_author() {
+                self.authors.iter().for_each(|name| entry.gathered.author(name));
+            }
             entry.settle(self.gather);
         }
         if self.channel == Channel::Open(depth) {
@@ -169,7 +249,7 @@ impl Reading<'_> {
         self.bases.pop_if(|(base_depth, _)| *base_depth == depth);
     }
 
-    fn settle_field(&mut self, Open { field, text, .. }: Open) {
+    fn settle_field(&mut self, Open { field, text, written, .. }: Open) {
         match field {
             Field::ChannelTitle => self.gather.title(plain::markup_line(&text)),
             Field::Ttl => self.said.ttl = Some(text),
@@ -178,12 +258,18 @@ impl Reading<'_> {
             Field::SkipHours => self.said.skip_hours = text,
             Field::SkipDays => self.said.skip_days = text,
             Field::Link => self.link(&text),
-            _ => self.settle_entry_field(field, text),
+            Field::Author if self.entry.is_none() => {
+                // By Atom they wrote what has no author of its own. They are few, or a joke.
+                if self.dialect == Dialect::Atom && self.authors.len() < 100 {
+                    self.authors.push(text);
+                }
+            }
+            _ => self.settle_entry_field(field, text, written),
         }
     }
 
     /// Where an entry has a field twice, the first that says something counts.
-    fn settle_entry_field(&mut self, field: Field, text: String) {
+    fn settle_entry_field(&mut self, field: Field, text: String, written: Written) {
         let Some((_, entry)) = &mut self.entry else { return };
         let first = |slot: &mut String| {
             if slot.is_empty() {
@@ -192,13 +278,28 @@ impl Reading<'_> {
         };
         match field {
             Field::Guid { is_link } if entry.guid.is_none() => {
-                (entry.guid, entry.guid_is_link) = (Some(text), is_link)
+                (entry.guid, entry.guid_is_link) = (Some(text), is_link);
             }
             Field::Title => entry.title = entry.title.take().or_else(|| plain::markup_line(&text)),
+            Field::OtherTitle => {
+                entry.other_title = entry.other_title.take().or_else(|| plain::markup_line(&text));
+            }
             Field::Published => first(&mut entry.published),
             Field::Updated => first(&mut entry.updated),
-            Field::Summary => first(&mut entry.summary),
-            Field::Content => first(&mut entry.content),
+            Field::Summary if entry.summary.is_empty() => {
+                first(&mut entry.summary);
+                entry.summary_markup = written.markup().or(Some(Markup::Text));
+            }
+            Field::Content if entry.content.is_empty() => {
+                first(&mut entry.content);
+                entry.content_markup = written.markup();
+            }
+            Field::Caption => first(&mut entry.caption),
+            // Atom has people, RSS an address; who is named is better than either.
+            Field::Author if self.dialect == Dialect::Atom => entry.gathered.author(&text),
+            Field::Author => first(&mut entry.address),
+            Field::Creator => entry.gathered.author(&text),
+            Field::Category => entry.gathered.category(&text),
             _ => {}
         }
     }
@@ -218,23 +319,90 @@ impl Reading<'_> {
     }
 }
 
+impl Written {
+    /// How what is kept of it is written; nothing is kept of what is not in words.
+    fn markup(self) -> Option<Markup> {
+        match self {
+            Self::Text => Some(Markup::Text),
+            Self::Html | Self::Xhtml => Some(Markup::Html),
+            Self::Otherwise => None,
+        }
+    }
+}
+
+/// How the text of a tag is written: in RSS as HTML, in Atom as it says.
+fn written(tag: &Tag<'_>, dialect: Dialect) -> Written {
+    let kind = tag.attribute("type").filter(|_| tag.space == Space::Core);
+    match (kind.as_deref().map(str::trim), dialect) {
+        (Some("xhtml" | "application/xhtml+xml"), _) => Written::Xhtml,
+        (Some("html" | "text/html"), _) | (None | Some(""), Dialect::Rss) => Written::Html,
+        (None | Some("" | "text"), _) => Written::Text,
+        (Some(kind), _) if kind.starts_with("text/") => Written::Text,
+        (Some(_), Dialect::Rss) => Written::Html,
+        (Some(_), Dialect::Atom) => Written::Otherwise,
+    }
+}
+
 impl Open {
+    fn new(depth: usize, field: Field, written: Written) -> Self {
+        Self { depth, field, text: String::new(), written, tags: Vec::new(), reads: Reads::All }
+    }
+
+    fn words(&mut self, text: &str) {
+        match (self.written, self.field) {
+            _ if self.reads == Reads::Nothing => {}
+            // References were resolved: as markup they are needed again.
+            (Written::Xhtml, Field::Summary | Field::Content) => {
+                html_escape::encode_text_to_string(text, &mut self.text);
+            }
+            _ => self.text.push_str(text),
+        }
+    }
+
+    /// A tag inside the field closes, or the field itself.
+    fn close(&mut self, depth: usize) {
+        if self.field == Field::Author && depth > self.depth {
+            self.reads = Reads::Nothing;
+        }
+        if let Some(name) = self.tags.pop()
+            && !VOID.contains(&name.as_str())
+        {
+            self.text.push_str("</");
+            self.text.push_str(&name);
+            self.text.push('>');
+        }
+    }
+
     /// A tag inside a field: a space between numbers, part of what marked-up text says, nothing in a title.
     fn nested(&mut self, tag: &Tag<'_>) {
         match self.field {
+            Field::Author if tag.name() == "name" => {
+                self.text.clear();
+                self.reads = Reads::All;
+            }
+            Field::Author => self.reads = Reads::Nothing,
             Field::SkipHours | Field::SkipDays => self.text.push(' '),
             Field::Summary | Field::Content => {
                 self.text.push('<');
-                self.text.push_str(tag.raw());
+                self.text.push_str(tag.unprefixed());
                 self.text.push('>');
+                self.tags.push(tag.name().to_owned());
             }
             _ => {}
         }
     }
 }
 
+/// An entry that opens. RDF names what it describes in the tag itself, by its address as a rule.
+fn named(tag: &Tag<'_>) -> Entry {
+    Entry { about: tag.attribute_of_any("about"), ..Entry::default() }
+}
+
 /// Entries stand in the root or in the channel in it.
 const ENTRY_DEPTH_MAX: usize = 3;
+/// Tags of HTML that have no end.
+const VOID: [&str; 13] =
+    ["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"];
 
 #[cfg(test)]
 mod tests {
@@ -286,6 +454,17 @@ mod tests {
             assert_eq!(told(text), "T | link:https://a.example/1 https://a.example/1 One -", "{dialect}");
         }
         for (dialect, text) in [
+            (
+                "prefixed RSS",
+                "<r:rss version='2.0' xmlns:r='http://backend.userland.com/rss2' xmlns:x='urn:x'><r:channel><r:title>T</r:title>\
+              <r:item><x:title>No</x:title><r:title>One</r:title><r:link>https://a.example/1</r:link>\
+              <r:guid isPermaLink='false'>g</r:guid><r:pubDate>DATE</r:pubDate></r:item></r:channel></r:rss>",
+            ),
+            (
+                "RSS with another prefix, nowhere declared",
+                "<r:rss><r:channel><r:title>T</r:title><r:item><r:title>One</r:title><r:link>https://a.example/1</r:link>\
+              <r:guid isPermaLink='false'>g</r:guid><r:pubDate>DATE</r:pubDate></r:item></r:channel></r:rss>",
+            ),
             (
                 "RSS 1.0",
                 "<rdf:RDF xmlns:rdf='http://www.w3.org/1999/02/22-rdf-syntax-ns#' xmlns='http://purl.org/rss/1.0/' \
@@ -349,6 +528,73 @@ mod tests {
             harvest(&rss("<ttl>x</ttl><item><ttl>5</ttl><link>/1</link></item>")).hints,
             Hints::default()
         );
+    }
+
+    #[test]
+    fn what_rdf_describes_is_known_by_its_name() {
+        let rdf = |items: &str| {
+            format!(
+                "<rdf:RDF xmlns:rdf='http://www.w3.org/1999/02/22-rdf-syntax-ns#' xmlns='http://purl.org/rss/1.0/' \
+                 xmlns:dc='http://purl.org/dc/elements/1.1/'><channel><title>T</title></channel>{items}</rdf:RDF>"
+            )
+        };
+        for (items, expected) in [
+            (
+                "<item rdf:about='urn:1'><title>One</title><link>/1</link></item>",
+                "T | guid:urn:1 https://a.example/1 One -",
+            ),
+            (
+                "<item rdf:about=' https://a.example/1 '/>",
+                "T | guid:https://a.example/1 https://a.example/1 - -",
+            ),
+            (
+                "<item rdf:about='urn:1'><link>/x</link></item><item rdf:about='urn:2'><link>/x</link></item>",
+                "T | guid:urn:1 https://a.example/x - - | guid:urn:2 https://a.example/x - -",
+            ),
+            (
+                "<item rdf:about='urn:1'><guid isPermaLink='false'>g</guid><link>/1</link></item>",
+                "T | guid:g https://a.example/1 - -",
+            ),
+            (
+                "<item rdf:about=''><link>/1</link></item>",
+                "T | link:https://a.example/1 https://a.example/1 - -",
+            ),
+            (
+                "<item rdf:about='urn:1'><dc:title>Two</dc:title><link>/1</link></item>",
+                "T | guid:urn:1 https://a.example/1 Two -",
+            ),
+            (
+                "<item rdf:about='urn:1'><dc:title>Two</dc:title><title>One</title><link>/1</link></item>",
+                "T | guid:urn:1 https://a.example/1 One -",
+            ),
+        ] {
+            assert_eq!(told(&rdf(items)), expected, "{items}");
+        }
+    }
+
+    /// The sound of an entry was taken for its page.
+    #[test]
+    fn only_the_alternate_link_is_the_page_with_href_or_without() {
+        for (items, expected) in [
+            (
+                "<item><link rel='enclosure'>https://a.example/x.mp3</link><link>https://a.example/1</link></item>",
+                "T | link:https://a.example/1 https://a.example/1 - -",
+            ),
+            (
+                "<item><link rel='enclosure'>https://a.example/x.mp3</link></item>",
+                "T | entry 1: no http or https link",
+            ),
+            (
+                "<item><link rel=' Alternate '>https://a.example/1</link></item>",
+                "T | link:https://a.example/1 https://a.example/1 - -",
+            ),
+            (
+                "<item><link rel='enclosure'/><link rel=''>https://a.example/1</link></item>",
+                "T | link:https://a.example/1 https://a.example/1 - -",
+            ),
+        ] {
+            assert_eq!(told(&rss(items)), expected, "{items}");
+        }
     }
 
     /// Hosts append scripts to whatever they serve.

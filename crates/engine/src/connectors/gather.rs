@@ -1,15 +1,18 @@
 //! Collecting items and problems within their limits: every reader of a format puts what it finds in here.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use url::Url;
 
-use super::{Found, Harvest, Hints, ITEMS_MAX};
+use super::{Found, Harvest, Hints, ITEMS_MAX, PROBLEMS_KEPT, normalise};
+use crate::shown;
 
 /// A harvest in the making.
 #[derive(Default)]
 pub(super) struct Gather {
     harvest: Harvest,
+    /// The links that were found under each identity.
+    links: HashMap<String, HashSet<String>>,
     seen: HashSet<String>,
     entries: usize,
 }
@@ -46,9 +49,10 @@ impl Gather {
         self.entries
     }
 
-    /// Adds an item unless one with its identity is there.
+    /// Adds an item unless one with its identity and link is there.
     pub(super) fn found(&mut self, found: Found) {
-        if self.seen.insert(found.identity.clone()) {
+        let links = self.links.entry(found.identity.clone()).or_default();
+        if links.insert(normalise::normalised(&found.url)) {
             self.harvest.items.push(found);
         }
     }
@@ -76,15 +80,41 @@ impl Gather {
         self.problem(sentence);
     }
 
-    pub(super) fn done(self) -> Harvest {
+    pub(super) fn done(mut self) -> Harvest {
+        self.tell_apart();
         self.harvest
+    }
+
+    /// An identity that several links share is none. All of them go by their links then, so that none depends on
+    /// which of them comes first.
+    fn tell_apart(&mut self) {
+        self.links.retain(|_, links| links.len() > 1);
+        if self.links.is_empty() {
+            return;
+        }
+        let mut shared = BTreeMap::new();
+        for found in &mut self.harvest.items {
+            if let Some(links) = self.links.get(&found.identity) {
+                let by_link = normalise::by_link(&found.url);
+                shared.insert(std::mem::replace(&mut found.identity, by_link), links.len());
+            }
+        }
+        let mut seen = HashSet::new();
+        self.harvest.items.retain(|found| seen.insert(found.identity.clone()));
+        let note = |(identity, count): (String, usize)| {
+            format!(
+                "{} stands for {count} links: its entries are told apart by their links",
+                shown::text(&identity)
+            )
+        };
+        self.harvest.notes.extend(shared.into_iter().take(PROBLEMS_KEPT).map(note));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connectors::PROBLEMS_KEPT;
+    use crate::connectors::Details;
 
     #[test]
     fn the_first_of_an_identity_stays_and_problems_are_counted_past_those_kept() {
@@ -92,7 +122,14 @@ mod tests {
         for hash in 1..=3 {
             let url = Url::parse("https://a.example/").unwrap();
             let identity = format!("guid:{}", hash / 2);
-            gather.found(Found { identity, url, title: None, published_at: None, hash });
+            gather.found(Found {
+                identity,
+                url,
+                title: None,
+                published_at: None,
+                hash,
+                details: Details::default(),
+            });
         }
         for number in 0..30 {
             gather.problem(format!("problem {number}"));

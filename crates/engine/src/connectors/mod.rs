@@ -5,12 +5,13 @@
 //! said about its own rhythm is passed on in [`Hints`]; whether to follow it is not decided here.
 //!
 //! Reading order: `decode` makes text of bytes, `xml` reads tags from it within limits, `feed` (with
-//! `feed_xml`, `feed_fields`, `feed_json`, `hints` and `date`), `sitemap`, `urls` and `page` make items of
+//! `feed_xml`, `feed_fields`, `feed_json`, `details`, `hints` and `date`), `sitemap`, `urls` and `page` make items of
 //! it, `gather` collects them. [`discover`] finds the feeds of a page and [`text`] its main text; both parse
 //! through `html`, which limits what is parsed. `hostile` is tests only.
 
 mod date;
 mod decode;
+mod details;
 pub mod discover;
 mod feed;
 mod feed_fields;
@@ -33,9 +34,11 @@ mod xml;
 mod hostile;
 
 use comity_core::time::{Span, Timestamp};
+use comity_store::details::Details;
 use comity_store::sources::Kind;
 use url::Url;
 
+pub use details::{CONTENT_MAX, SUMMARY_MAX};
 pub use sniff::sniff;
 
 /// What one answer of a source held.
@@ -49,6 +52,8 @@ pub struct Harvest {
     pub problems: Vec<String>,
     /// How many problems there were, kept or not.
     pub problems_count: u64,
+    /// What is odd about it, though everything could be used; at most [`PROBLEMS_KEPT`] sentences.
+    pub notes: Vec<String>,
     /// The answer broke off: what stood behind is not known, and asking with its ETag would not tell.
     pub is_cut: bool,
     /// What the feed itself says about when to ask again.
@@ -70,6 +75,8 @@ pub struct Found {
     pub published_at: Option<Timestamp>,
     /// Equal while the item says the same, different once it says something else.
     pub hash: u64,
+    /// What else the source says about it.
+    pub details: Details,
 }
 
 /// What a feed says about when to ask again; spans are at most 30 days.
@@ -158,6 +165,13 @@ pub fn read(kind: Kind, body: &[u8], content_type: Option<&str>, base: &Url) -> 
         Kind::Sitemap => sitemap::read(&decode::xml(&body, content_type)),
         Kind::Urls => Ok(urls::read(&decode::xml(&body, content_type))),
     }
+}
+
+/// The moment that a date of a feed names.
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub fn read_date(text: &str) -> Option<Timestamp> {
+    date::read(text)
 }
 
 /// How many problems of one answer are kept word for word.

@@ -22,6 +22,19 @@ pub fn normalised(url: &Url) -> String {
     url.into()
 }
 
+/// What a page is told apart by, whoever names it: its normalised address, and the user and password it is asked with. A
+/// digest that nobody can make another address have.
+pub fn page_key(url: &Url) -> [u8; 16] {
+    let mut digest = ring::digest::Context::new(&ring::digest::SHA256);
+    for part in [url.username(), url.password().unwrap_or_default(), &normalised(url)] {
+        digest.update(&(part.len() as u64).to_le_bytes());
+        digest.update(part.as_bytes());
+    }
+    let mut key = [0; 16];
+    key.iter_mut().zip(digest.finish().as_ref()).for_each(|(to, from)| *to = *from);
+    key
+}
+
 /// `guid:` and the publisher's own name for the item.
 pub(super) fn by_guid(guid: &str) -> String {
     limited(format!("guid:{guid}"))

@@ -4,7 +4,7 @@ use dom_query::Document;
 use url::Url;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{Found, Harvest, decode, glance, html, text};
+use super::{Details, Found, Harvest, decode, glance, html, text};
 use crate::shown;
 
 /// Reads the page at `base`.
@@ -22,6 +22,7 @@ pub(super) fn read(body: &[u8], content_type: Option<&str>, base: &Url) -> Harve
         title: title.clone(),
         published_at: None,
         hash: xxh3_64(text.as_bytes()),
+        details: Details::default(),
     };
     Harvest { title, items: vec![item], ..Harvest::default() }
 }

@@ -8,7 +8,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::gather::{Gather, Room};
 use super::xml::{Broken, Part, Space, Xml};
-use super::{Found, Harvest, Kind, Unreadable, date, expected, glance, normalise, urls};
+use super::{Details, Found, Harvest, Kind, Unreadable, date, expected, glance, normalise, urls};
 use crate::shown;
 
 /// Reads the text of a sitemap. One that breaks off gives the addresses before the break and a problem.
@@ -45,16 +45,33 @@ enum Of {
 
 /// One `url` or `sitemap` while it is read.
 #[derive(Default)]
-struct Place {
-    loc: String,
+struct Entry {
+    /// One by the protocol; some sites write more.
+    locs: Vec<String>,
     lastmod: String,
+}
+
+/// The part of an entry that text belongs to.
+#[derive(Clone, Copy)]
+enum Field {
+    Loc,
+    Lastmod,
+}
+
+impl Entry {
+    fn push(&mut self, field: Field, text: &str) {
+        match field {
+            Field::Loc => self.locs.last_mut().unwrap_or(&mut self.lastmod).push_str(text),
+            Field::Lastmod => self.lastmod.push_str(text),
+        }
+    }
 }
 
 fn read_xml(text: &str, gather: &mut Gather) -> Result<(), Stop> {
     let mut xml = Xml::new(text);
     let mut of = None;
-    let mut place = Place::default();
-    let mut field: Option<fn(&mut Place) -> &mut String> = None;
+    let mut entry = Entry::default();
+    let mut field: Option<Field> = None;
     loop {
         match xml.next().map_err(Stop::Broken)? {
             Part::Open(tag) => match (xml.depth(), tag.space, tag.name()) {
@@ -65,20 +82,26 @@ fn read_xml(text: &str, gather: &mut Gather) -> Result<(), Stop> {
                     if gather.next_entry() == Room::None {
                         return Ok(());
                     }
-                    place = Place::default();
+                    entry = Entry::default();
                 }
-                (3, Space::Core, "loc") => field = Some(|place| &mut place.loc),
-                (3, Space::Core, "lastmod") => field = Some(|place| &mut place.lastmod),
+                (3, Space::Core, "loc") => {
+                    if !entry.locs.is_empty() && gather.next_entry() == Room::None {
+                        return Ok(());
+                    }
+                    entry.locs.push(String::new());
+                    field = Some(Field::Loc);
+                }
+                (3, Space::Core, "lastmod") => field = Some(Field::Lastmod),
                 _ => {}
             },
             Part::Text(text) => {
                 if let Some(field) = field {
-                    field(&mut place).push_str(&text);
+                    entry.push(field, &text);
                 }
             }
             Part::Close => match (xml.depth(), of) {
                 (2, _) => field = None,
-                (1, Some(of)) => settle(std::mem::take(&mut place), of, gather),
+                (1, Some(of)) => settle(std::mem::take(&mut entry), of, gather),
                 // What follows the root was put there by the host.
                 (0, _) => return Ok(()),
                 _ => {}
@@ -89,24 +112,32 @@ fn read_xml(text: &str, gather: &mut Gather) -> Result<(), Stop> {
     }
 }
 
-fn settle(place: Place, of: Of, gather: &mut Gather) {
-    let Some(url) = normalise::fetchable(&place.loc, None) else {
-        // A tag that is neither `url` nor `sitemap` has no address and needs none.
-        if !place.loc.is_empty() || !place.lastmod.is_empty() {
-            let shown = shown::text(&place.loc);
-            gather.problem(format!("entry {}: {shown:?} is not an http or https URL", gather.number()));
+fn settle(entry: Entry, of: Of, gather: &mut Gather) {
+    // A tag that is neither `url` nor `sitemap` has no address and needs none.
+    if entry.locs.is_empty() && !entry.lastmod.is_empty() {
+        gather.problem(format!("entry {}: no address", gather.number()));
+    }
+    if entry.locs.len() > 1 {
+        let (number, count) = (gather.number(), entry.locs.len());
+        gather.problem(format!("entry {number}: {count} addresses in one entry, each was read as its own"));
+    }
+    for loc in entry.locs {
+        match (normalise::fetchable(&loc, None), of) {
+            (Some(url), Of::Pages) => gather.found(page(url, entry.lastmod.trim())),
+            (Some(url), Of::Sitemaps) => gather.more(url),
+            (None, _) => {
+                let shown = shown::text(&loc);
+                gather.problem(format!("entry {}: {shown:?} is not an http or https URL", gather.number()));
+            }
         }
-        return;
-    };
-    match of {
-        Of::Pages => gather.found(page(url, place.lastmod.trim())),
-        Of::Sitemaps => gather.more(url),
     }
 }
 
 fn page(url: Url, lastmod: &str) -> Found {
     let hash = xxh3_64(format!("{url}\n{lastmod}").as_bytes());
-    Found { identity: normalise::by_link(&url), url, title: None, published_at: date::read(lastmod), hash }
+    let published_at = date::read(lastmod);
+    let details = Details::default();
+    Found { identity: normalise::by_link(&url), url, title: None, published_at, hash, details }
 }
 
 /// A sitemap of plain lines, if a line of it is an address.
@@ -163,6 +194,42 @@ mod tests {
         let later = read(&URLSET.replace("2026-01-05", "2026-01-06")).unwrap();
         let changed: Vec<_> = harvest.items.iter().zip(&later.items).map(|(a, b)| a.hash != b.hash).collect();
         assert_eq!(changed, [true, false]);
+    }
+
+    /// The two were read as one address, which was neither.
+    #[test]
+    fn two_addresses_in_one_entry_are_two() {
+        let text = "<urlset><url><loc>https://a.example/1</loc><loc>https://a.example/<![CDATA[2]]></loc></url>\
+                    <url><loc>https://a.example/3</loc></url></urlset>";
+        assert_eq!(
+            told(text),
+            "https://a.example/1 | https://a.example/2 | https://a.example/3 \
+             | entry 2: 2 addresses in one entry, each was read as its own"
+        );
+        let index = "<sitemapindex><sitemap><loc>https://a.example/1</loc><loc>https://a.example/2</loc></sitemap></sitemapindex>";
+        assert!(
+            told(index).starts_with("more https://a.example/1 | more https://a.example/2 | "),
+            "{}",
+            told(index)
+        );
+        let many = "<loc>https://a.example/</loc>".repeat(60_000);
+        let harvest = read(&format!("<urlset><url>{many}</url></urlset>")).unwrap();
+        assert_eq!(harvest.problems, ["more than 50000 entries: only the first 50000 were read"]);
+    }
+
+    #[test]
+    fn a_prefixed_sitemap_is_read() {
+        let declared = "xmlns:s='http://www.sitemaps.org/schemas/sitemap/0.9' xmlns:image='urn:x'";
+        for declared in [declared, ""] {
+            let text = format!(
+                "<s:urlset {declared}><s:url><s:loc>https://a.example/1</s:loc><s:lastmod>2026-01-05</s:lastmod>\
+                 <image:loc>https://i.example/</image:loc></s:url></s:urlset>"
+            );
+            assert_eq!(told(&text), "https://a.example/1", "{text}");
+            assert!(read(&text).unwrap().items[0].published_at.is_some());
+        }
+        let index = "<s:sitemapindex xmlns:s='urn:s'><s:sitemap><s:loc>https://a.example/1</s:loc></s:sitemap></s:sitemapindex>";
+        assert_eq!(told(index), "more https://a.example/1");
     }
 
     #[test]

@@ -23,6 +23,13 @@ pub fn main_text(html: &[u8], content_type: Option<&str>, url: &Url) -> Option<M
     of_parsed(html::parse(&decode::html(html, content_type)), url)
 }
 
+/// The text of a piece of HTML, all of it: what a feed gives has no menus to leave out.
+pub fn plain(html: &str) -> String {
+    let document = html::parse(html).document;
+    document.select(UNREAD).remove();
+    paragraphs(&document.formatted_text())
+}
+
 /// The main text of a page that was parsed whole.
 pub(super) fn of_parsed(parsed: html::Parsed, url: &Url) -> Option<MainText> {
     if !parsed.whole {
@@ -67,6 +74,8 @@ fn paragraphs(text: &str) -> String {
 }
 
 const UNREADABLE: &str = "iframe, embed, object, video, audio, canvas, svg, math";
+const UNREAD: &str =
+    "script, style, template, noscript, iframe, embed, object, video, audio, canvas, svg, math";
 const ELEMENTS_MAX: usize = 200_000;
 
 #[cfg(test)]
@@ -79,6 +88,18 @@ mod tests {
 
     const PARAGRAPH: &str = "The harbour, which had been closed since the storm, opened again on Monday, and the first \
                              ships, laden with timber and with salt, came in before noon.";
+
+    #[test]
+    fn a_piece_of_html_becomes_its_text() {
+        for (html, expected) in [
+            ("<p>One &amp; <b>two</b></p><script>x()</script><p>three", "One & two\n\nthree"),
+            ("plain &lt;text", "plain <text"),
+            ("<ul><li>a<li>b</ul>", "a\nb"),
+            ("", ""),
+        ] {
+            assert_eq!(plain(html).replace("- ", ""), expected, "{html}");
+        }
+    }
 
     fn page(advert: &str) -> String {
         format!(

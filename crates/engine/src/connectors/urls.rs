@@ -3,7 +3,7 @@
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::gather::{Gather, Room};
-use super::{Found, Harvest, normalise};
+use super::{Details, Found, Harvest, normalise};
 use crate::shown;
 
 /// Reads a list; a line that is no address is a problem of that line.
@@ -23,7 +23,14 @@ pub(super) fn read(text: &str) -> Harvest {
             continue;
         };
         let (identity, hash) = (normalise::by_link(&url), xxh3_64(url.as_str().as_bytes()));
-        gather.found(Found { identity, url, title: None, published_at: None, hash });
+        gather.found(Found {
+            identity,
+            url,
+            title: None,
+            published_at: None,
+            hash,
+            details: Details::default(),
+        });
     }
     gather.done()
 }

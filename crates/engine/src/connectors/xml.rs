@@ -9,12 +9,21 @@ use std::borrow::Cow;
 
 use quick_xml::NsReader;
 use quick_xml::events::{BytesStart, Event};
-use quick_xml::name::ResolveResult;
+use quick_xml::name::{QName, ResolveResult};
 
 /// A document being read.
 pub(super) struct Xml<'a> {
     reader: NsReader<&'a [u8]>,
     depth: usize,
+    /// The namespace or the undeclared prefix that the root is of, if it is of one.
+    root: Option<Of>,
+}
+
+/// Where a name is from.
+#[derive(Debug, PartialEq, Eq)]
+enum Of {
+    Namespace(String),
+    Prefix(String),
 }
 
 /// What comes next in a document.
@@ -44,6 +53,10 @@ pub(super) enum Space {
     DublinCore,
     Content,
     Syndication,
+    /// Media RSS.
+    Media,
+    /// The podcasts of iTunes.
+    Podcast,
     Other,
 }
 
@@ -60,7 +73,7 @@ impl<'a> Xml<'a> {
         let config = reader.config_mut();
         config.expand_empty_elements = true;
         config.allow_dangling_amp = true;
-        Self { reader, depth: 0 }
+        Self { reader, depth: 0, root: None }
     }
 
     /// How many tags are open: 1 right after the root opened.
@@ -82,7 +95,10 @@ impl<'a> Xml<'a> {
             };
             match event {
                 Event::Start(start) => {
-                    let space = space(&namespace, &start);
+                    if self.depth == 0 {
+                        self.root = Of::read(&namespace);
+                    }
+                    let space = space(&namespace, &start, self.root.as_ref());
                     self.depth += 1;
                     if self.depth > DEPTH_MAX {
                         return Err(self.broken(format!("tags nested more than {DEPTH_MAX} deep")));
@@ -120,22 +136,51 @@ impl Tag<'_> {
         self.start.local_name().into_inner()
     }
 
-    /// The name as written, with its attributes.
-    pub(super) fn raw(&self) -> &str {
-        &self.start
+    /// The name without its prefix, with its attributes as written.
+    pub(super) fn unprefixed(&self) -> &str {
+        let prefix = self.start.name().prefix().map_or(0, |prefix| prefix.into_inner().len() + 1);
+        self.start.get(prefix..).unwrap_or_default()
     }
 
     /// The attribute with exactly this name, references resolved.
     pub(super) fn attribute(&self, name: &str) -> Option<String> {
+        self.attribute_where(|known| known.0 == name)
+    }
+
+    /// The first attribute with this name after any prefix or none.
+    pub(super) fn attribute_of_any(&self, name: &str) -> Option<String> {
+        self.attribute_where(|known| known.local_name().into_inner() == name)
+    }
+
+    fn attribute_where(&self, is_it: impl Fn(QName<'_>) -> bool) -> Option<String> {
         // Looking for doubles would take time that grows with the square of their number.
         let mut attributes = self.start.attributes();
-        let found = attributes.with_checks(false).flatten().find(|attribute| attribute.key.0 == name)?;
+        let found = attributes.with_checks(false).flatten().find(|attribute| is_it(attribute.key))?;
         Some(html_escape::decode_html_entities(&found.value).into_owned())
     }
 }
 
-/// A prefix that was never declared still means what it always means.
-fn space(namespace: &ResolveResult<'_>, start: &BytesStart<'_>) -> Space {
+impl Of {
+    fn read(namespace: &ResolveResult<'_>) -> Option<Self> {
+        match namespace {
+            ResolveResult::Bound(namespace) => Some(Self::Namespace(namespace.0.to_owned())),
+            ResolveResult::Unknown(prefix) => Some(Self::Prefix(prefix.clone())),
+            ResolveResult::Unbound => None,
+        }
+    }
+
+    fn is(&self, namespace: &ResolveResult<'_>) -> bool {
+        match (self, namespace) {
+            (Self::Namespace(root), ResolveResult::Bound(namespace)) => root == namespace.0,
+            (Self::Prefix(root), ResolveResult::Unknown(prefix)) => root == prefix,
+            _ => false,
+        }
+    }
+}
+
+/// A prefix that was never declared still means what it always means, and whatever the root is of is the document's
+/// own, prefixed or not.
+fn space(namespace: &ResolveResult<'_>, start: &BytesStart<'_>, root: Option<&Of>) -> Space {
     match namespace {
         ResolveResult::Unbound => Space::Core,
         ResolveResult::Bound(namespace) => match namespace.0 {
@@ -145,16 +190,27 @@ fn space(namespace: &ResolveResult<'_>, start: &BytesStart<'_>) -> Space {
             "http://www.w3.org/2005/Atom" | "http://purl.org/atom/ns#" | "http://purl.org/rss/1.0/" => {
                 Space::Core
             }
-            "http://search.yahoo.com/mrss/" | "http://www.itunes.com/dtds/podcast-1.0.dtd" => Space::Other,
+            "http://search.yahoo.com/mrss/" | "http://search.yahoo.com/mrss" => Space::Media,
+            other if other.eq_ignore_ascii_case("http://www.itunes.com/dtds/podcast-1.0.dtd") => {
+                Space::Podcast
+            }
+            "http://www.w3.org/1999/02/22-rdf-syntax-ns#" => Space::Other,
             // Dialects of RSS differ in their default namespace, and some servers invent their own.
-            _ if start.name().prefix().is_none() => Space::Core,
+            _ if start.name().prefix().is_none()
+                || root.is_some_and(|root| root.is(&ResolveResult::Bound(*namespace))) =>
+            {
+                Space::Core
+            }
             _ => Space::Other,
         },
         ResolveResult::Unknown(prefix) => match prefix.as_str() {
             "dc" => Space::DublinCore,
             "content" => Space::Content,
             "sy" => Space::Syndication,
+            "media" => Space::Media,
+            "itunes" => Space::Podcast,
             "atom" | "rss" => Space::Core,
+            _ if root.is_some_and(|root| root.is(namespace)) => Space::Core,
             _ => Space::Other,
         },
     }
@@ -188,6 +244,8 @@ mod tests {
             Space::DublinCore => "(dc)",
             Space::Content => "(content)",
             Space::Syndication => "(sy)",
+            Space::Media => "(media)",
+            Space::Podcast => "(itunes)",
             Space::Other => "(other)",
         }
     }
@@ -199,7 +257,13 @@ mod tests {
             ("<a>x<![CDATA[<b>&amp;]]></a>", "a 'x' '<b>&amp;' /"),
             ("<a>R&D &amp; &nbsp;&eacute;&#65;&#x42;</a>", "a 'R' '&D ' '&' ' ' '\u{a0}' 'é' 'A' 'B' /"),
             ("<a>&nosuch;&#0;&#xFFFFFFFF;</a>", "a '&nosuch;' '&#0;' '&#xFFFFFFFF;' /"),
-            ("<dc:date/><x:y/><content:encoded/>", "date(dc) / y(other) / encoded(content) /"),
+            ("<a><dc:date/><x:y/><content:encoded/></a>", "a date(dc) / y(other) / encoded(content) / /"),
+            ("<s:a xmlns:s='http://s.example/' xmlns:t='t'><s:b/><t:b/></s:a>", "a b / b(other) / /"),
+            ("<s:a><s:b/><t:b/></s:a>", "a b / b(other) / /"),
+            (
+                "<rdf:RDF xmlns:rdf='http://www.w3.org/1999/02/22-rdf-syntax-ns#'><rdf:li/></rdf:RDF>",
+                "RDF(other) li(other) / /",
+            ),
             ("<r xmlns:d='http://purl.org/dc/elements/1.1/'><d:date/></r>", "r date(dc) / /"),
         ] {
             assert_eq!(parts(text), expected, "{text}");

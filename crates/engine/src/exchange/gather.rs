@@ -1,6 +1,7 @@
 //! Gathering the rows of a list, whatever its form: URLs are checked, each is kept once, problems are limited.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use comity_core::domain::Domain;
 use comity_store::sources::Kind;
@@ -18,6 +19,8 @@ pub(super) struct Row<'a> {
     pub(super) name: &'a str,
     pub(super) kind: &'a str,
     pub(super) lead: Lead,
+    pub(super) html_url: &'a str,
+    pub(super) folder: &'a [Arc<str>],
     pub(super) cadence: &'a str,
     pub(super) min_interval: &'a str,
 }
@@ -57,6 +60,8 @@ impl Gather {
             url,
             kind,
             lead: row.lead,
+            html_url: address(row.html_url.trim()).map(|page| shown::without_user(page.as_str())),
+            folder: row.folder.to_vec(),
             cadence: tidied(row.cadence),
             min_interval: tidied(row.min_interval),
             line: row.line,

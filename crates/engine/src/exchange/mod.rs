@@ -16,6 +16,7 @@ mod write;
 mod tests;
 
 use std::fmt;
+use std::sync::Arc;
 
 use comity_store::sources::Kind;
 use comity_store::tasks::Lead;
@@ -35,6 +36,10 @@ pub struct Entry {
     pub kind: Option<Kind>,
     /// Who led to it: the operator whose list this is, or whom an OPML of ours says (B76).
     pub lead: Lead,
+    /// The page that a feed belongs to: an http or https URL without user and password.
+    pub html_url: Option<String>,
+    /// The folders it is in, the outermost first; none of them is empty.
+    pub folder: Vec<Arc<str>>,
     /// How often it is worth asking, as it was written: `8h`.
     pub cadence: Option<String>,
     /// The least time between two scrapes, as it was written.
@@ -112,5 +117,7 @@ impl fmt::Display for Problem {
     }
 }
 
+/// How deep folders go; what is deeper belongs to the innermost of these.
+pub const FOLDERS_MAX: usize = 16;
 /// The longest list that is read, 64 MiB.
 pub const BYTES_MAX: usize = 64 << 20;

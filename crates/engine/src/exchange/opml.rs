@@ -1,6 +1,7 @@
-//! OPML as feed readers export it: outlines with an `xmlUrl`, in folders of any depth.
+//! OPML as feed readers export it: outlines with an `xmlUrl`, in folders, which are outlines without one.
 //!
-//! Tags are looked at one after another, so no depth of folders costs a stack. Entities that a document declares
+//! Tags are looked at one after another, so no depth of folders costs a stack; of those past [`FOLDERS_MAX`] no name is
+//! kept. Entities that a document declares
 //! are never expanded. What is broken costs the outline it is in, rarely more: reading resumes at the next one.
 //! Writing is in `write`.
 
@@ -8,6 +9,7 @@
 mod tests;
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use comity_store::tasks::Lead;
 use quick_xml::escape::unescape;
@@ -15,19 +17,31 @@ use quick_xml::events::attributes::Attribute;
 use quick_xml::events::{BytesStart, Event};
 use quick_xml::{Error, Reader, XmlVersion};
 
-use super::ReadError;
-use super::gather::{Gather, Row};
+use super::gather::{Gather, Row, tidied};
 use super::text::Lines;
+use super::{FOLDERS_MAX, ReadError};
 use crate::shown;
 
 /// The attribute that keeps what a source is when it is no feed.
 pub(super) const KIND: &str = "comityKind";
 /// The attribute that keeps who led to a source when it was not the operator.
 pub(super) const LEAD: &str = "comityLead";
+/// The attribute that keeps how often a source is asked.
+pub(super) const CADENCE: &str = "comityCadence";
+/// The attribute that keeps the least time between two scrapes of a source.
+pub(super) const MIN_INTERVAL: &str = "comityMinInterval";
 
 pub(super) fn read(text: &str, gather: &mut Gather) -> Result<(), ReadError> {
-    let mut pass =
-        Pass { text, lines: Lines::new(text), gather, root: None, outlines: 0, ended: false, bare: vec![] };
+    let mut pass = Pass {
+        text,
+        lines: Lines::new(text),
+        gather,
+        root: None,
+        outlines: 0,
+        ended: false,
+        bare: vec![],
+        folders: Folders::default(),
+    };
     let mut from = Some(0);
     for _ in 0..=RESUMES_MAX {
         from = from.and_then(|from| pass.run(from));
@@ -48,6 +62,45 @@ struct Pass<'a> {
     ended: bool,
     /// Lines with an ampersand that stands for itself, of which only the first is told.
     bare: Vec<u64>,
+    folders: Folders,
+}
+
+/// The outlines that are open.
+#[derive(Default)]
+struct Folders {
+    /// The names of those that are folders.
+    names: Vec<Arc<str>>,
+    /// Of each outline that is open, whether it has a name in `names`.
+    open: Vec<Named>,
+    /// Whether it was told that there are too many.
+    told: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Named {
+    Yes,
+    No,
+}
+
+impl Folders {
+    fn open(&mut self, name: Option<&str>) {
+        let name = name.and_then(tidied).filter(|_| self.names.len() < FOLDERS_MAX);
+        self.open.push(if name.is_some() { Named::Yes } else { Named::No });
+        self.names.extend(name.map(Arc::from));
+    }
+
+    fn close(&mut self) {
+        if self.open.pop() == Some(Named::Yes) {
+            self.names.pop();
+        }
+    }
+}
+
+/// What the outline of a tag is.
+enum Outline<'t> {
+    Source,
+    /// Of this name.
+    Folder(Cow<'t, str>),
 }
 
 impl Pass<'_> {
@@ -64,12 +117,21 @@ impl Pass<'_> {
                 Ok(Event::Start(tag) | Event::Empty(tag)) if tag.contains(OUTLINE) => {
                     return self.resume(start, "quotation marks of this tag do not match");
                 }
-                Ok(Event::Start(tag)) => self.tag(&tag, start),
+                Ok(Event::Start(tag)) => match self.tag(&tag, start) {
+                    Some(Outline::Source) => self.folders.open(None),
+                    Some(Outline::Folder(name)) => self.open_folder(&name, start),
+                    None => {}
+                },
                 Ok(Event::Empty(tag)) => {
                     self.tag(&tag, start);
                     self.ended |= is(tag.local_name().as_ref(), "opml");
                 }
-                Ok(Event::End(tag)) => self.ended |= is(tag.local_name().as_ref(), "opml"),
+                Ok(Event::End(tag)) => {
+                    self.ended |= is(tag.local_name().as_ref(), "opml");
+                    if is(tag.local_name().as_ref(), "outline") {
+                        self.folders.close();
+                    }
+                }
                 Ok(Event::Eof) => return None,
                 Ok(_) => {}
                 Err(Error::IllFormed(_)) => self.problem(start, "what stands here is not XML"),
@@ -89,21 +151,37 @@ impl Pass<'_> {
         self.gather.problem(line, what.to_owned());
     }
 
-    fn tag(&mut self, tag: &BytesStart<'_>, start: usize) {
+    fn open_folder(&mut self, name: &str, start: usize) {
+        self.folders.open(Some(name));
+        if self.folders.names.len() == FOLDERS_MAX
+            && !self.folders.told
+            && self.folders.open.len() > FOLDERS_MAX
+        {
+            self.folders.told = true;
+            self.problem(
+                start,
+                &format!("folders more than {FOLDERS_MAX} deep count as the one around them"),
+            );
+        }
+    }
+
+    fn tag<'t>(&mut self, tag: &'t BytesStart<'_>, start: usize) -> Option<Outline<'t>> {
         let name = tag.local_name();
         if self.root.is_none() {
             self.root = Some(name.as_ref().to_owned());
         }
-        if is(name.as_ref(), "outline") {
-            self.outlines += 1;
-            let line = self.lines.line_at(start);
-            self.outline(tag, line);
+        if !is(name.as_ref(), "outline") {
+            return None;
         }
+        self.outlines += 1;
+        let line = self.lines.line_at(start);
+        Some(self.outline(tag, line))
     }
 
-    fn outline(&mut self, tag: &BytesStart<'_>, line: u64) {
+    fn outline<'t>(&mut self, tag: &'t BytesStart<'_>, line: u64) -> Outline<'t> {
         let [mut feed, mut address, mut title, mut text, mut kind, mut lead] =
             [const { Cow::Borrowed("") }; 6];
+        let [mut page, mut cadence, mut min_interval] = [const { Cow::Borrowed("") }; 3];
         let mut attributes = tag.attributes();
         for attribute in attributes.with_checks(false) {
             let Ok(attribute) = attribute else {
@@ -117,6 +195,9 @@ impl Pass<'_> {
                 name if is(name, "text") => &mut text,
                 name if is(name, KIND) => &mut kind,
                 name if is(name, LEAD) => &mut lead,
+                name if is(name, "htmlUrl") => &mut page,
+                name if is(name, CADENCE) => &mut cadence,
+                name if is(name, MIN_INTERVAL) => &mut min_interval,
                 _ => continue,
             };
             if slot.is_empty() {
@@ -127,12 +208,15 @@ impl Pass<'_> {
         let (url, kind) = match (feed.trim(), kind.trim()) {
             // Other readers would take any xmlUrl for a feed, so what is none is written as a link.
             ("", kind) if !kind.is_empty() => (address.trim(), kind),
-            ("", _) => return,
+            ("", _) => return Outline::Folder(name),
             (feed, "") => (feed, "feed"),
             (feed, kind) => (feed, kind),
         };
         let lead = if is(lead.trim(), Lead::Remote.as_str()) { Lead::Remote } else { Lead::Listed };
-        self.gather.add(Row { line, url, name: &name, kind, lead, ..Row::default() });
+        let (html_url, cadence, min_interval) = (&*page, &*cadence, &*min_interval);
+        let folder = &self.folders.names;
+        self.gather.add(Row { line, url, name: &name, kind, lead, html_url, folder, cadence, min_interval });
+        Outline::Source
     }
 
     fn value<'t>(&mut self, attribute: &Attribute<'t>, line: u64) -> Cow<'t, str> {

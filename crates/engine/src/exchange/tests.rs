@@ -82,29 +82,48 @@ proptest! {
     #[test]
     fn what_is_written_is_read_back(
         sources in prop::collection::vec(
-            ("[a-z]{1,9}", "[ -~é]{0,9}", prop::option::of("\\PC{0,9}|[\\x00-\\x7f]{0,9}|.{0,9}"), 0_usize..5), 0..9,
+            (
+                "[a-z]{1,9}",
+                "[ -~é]{0,9}",
+                prop::option::of("\\PC{0,9}|[\\x00-\\x7f]{0,9}|.{0,9}"),
+                0_usize..5,
+                prop::collection::vec("[ab]|.{0,3}", 0..4),
+                prop::option::of("[1-9]{1,3}[smh]"),
+            ),
+            0..9,
         ),
         title in ".{0,9}",
     ) {
-        let listed = |(host, path, name, kind): (String, String, Option<String>, usize)| {
+        type Said = (String, String, Option<String>, usize, Vec<String>, Option<String>);
+        let listed = |(host, path, name, kind, folder, cadence): Said| {
             let url = url::Url::parse(&format!("https://{host}.example/{}", path.replace(['#', '\\'], ""))).ok()?;
             let lead = if path.len() > 4 { Lead::Remote } else { Lead::Listed };
             let kind = Kind::ALL.get(kind).copied();
-            Some(Listed { url: url.into(), name, kind, lead, ..Listed::default() })
+            let html_url = cadence.is_some().then(|| format!("https://{host}.example/"));
+            let min_interval = cadence.as_ref().map(|_| "2.5".to_owned());
+            let folder = folder.iter().map(|name| Arc::from(name.as_str())).collect();
+            Some(Listed { url: url.into(), name, kind, lead, html_url, folder, cadence, min_interval })
         };
         let mut sources: Vec<Listed> = sources.into_iter().filter_map(listed).collect();
         sources.sort_by(|a, b| a.url.cmp(&b.url));
         sources.dedup_by(|a, b| a.url == b.url);
         let mut out = Vec::new();
         write_opml(&sources, &title, &mut out)?;
-        let read = read(&out, None)?;
+        let mut read = read(&out, None)?;
         prop_assert_eq!(&read.problems, &[]);
+        // Those of a folder stand together.
+        read.entries.sort_by(|a, b| a.url.cmp(&b.url));
         prop_assert_eq!(read.entries.len(), sources.len());
         for (entry, source) in read.entries.iter().zip(&sources) {
             prop_assert_eq!(&entry.url, &source.url);
             prop_assert_eq!(&entry.name, &source.name.as_deref().and_then(tidied));
             prop_assert_eq!(entry.kind, Some(source.kind.unwrap_or(Kind::Feed)));
             prop_assert_eq!(entry.lead, source.lead);
+            prop_assert_eq!(&entry.html_url, &source.html_url);
+            prop_assert_eq!(&entry.cadence, &source.cadence);
+            prop_assert_eq!(&entry.min_interval, &source.min_interval);
+            let folder: Vec<Arc<str>> = source.folder.iter().filter_map(|name| tidied(name)).map(Arc::from).collect();
+            prop_assert_eq!(&entry.folder, &folder);
         }
     }
 }

@@ -29,6 +29,7 @@ mod upkeep;
 use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use std::task::{Context, Poll};
 
@@ -102,6 +103,8 @@ struct Inner {
     tenancy: Option<Tenancy>,
     /// What is worked on and how much of it waits for which domain, for whoever looks on.
     work: Mutex<(Option<Work>, Arc<[Backlog]>)>,
+    /// How long old rows are kept, in microseconds; for ever if it is 0.
+    keep: AtomicU64,
     /// One lock per job that somebody works on.
     at_work: Mutex<HashMap<JobId, Weak<tokio::sync::Mutex<()>>>>,
 }
@@ -125,6 +128,7 @@ impl Gate {
             timer,
             tenancy,
             work: Mutex::new((None, Arc::new([]))),
+            keep: AtomicU64::new(0),
             at_work: Mutex::default(),
         });
         let weak = Arc::downgrade(&inner);

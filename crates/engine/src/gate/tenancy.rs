@@ -4,12 +4,13 @@
 //! A process that cannot beat stops sending well before its time is over, and one whose time ran out while it was
 //! stopped finds so on its own clock before anything leaves.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use comity_core::domain::Domain;
 use comity_core::paces::DomainId;
 use comity_core::rule::RuleTable;
-use comity_core::time::Timestamp;
+use comity_core::time::{Span, Timestamp};
 use comity_store::domains::{Hold, HolderId, Parting, Released, Saved};
 use comity_store::{Availability, LEASE, Store, StoreError};
 use tokio::runtime::Handle;
@@ -155,7 +156,7 @@ impl Gate {
     }
 
     /// Who this process is in the store.
-    pub(crate) fn holder(&self) -> Option<HolderId> {
+    pub fn holder(&self) -> Option<HolderId> {
         self.0.tenancy.as_ref().map(Tenancy::holder)
     }
 
@@ -195,6 +196,11 @@ impl Gate {
         if wanted && let Some(tenancy) = &self.0.tenancy {
             tenancy.urgent.notify_one();
         }
+    }
+
+    /// How long upkeep keeps rows that nobody needs any more ([`crate::retention`]); for ever without.
+    pub fn set_keep(&self, keep: Option<Span>) {
+        self.0.keep.store(keep.map_or(0, Span::as_micros), Ordering::Relaxed);
     }
 
     /// Where many domains come and go: those that nobody uses are let go of sooner when nearly so many are held.

@@ -1,13 +1,13 @@
 //! What a gate on a store does all the time: it beats, saves what must survive, lets go of what nobody uses, and hands
 //! over what others want.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use comity_core::pace::{Left, Pace, Terms};
 use comity_core::paces::DomainId;
 use comity_core::time::{Span, Timestamp};
-use comity_store::domains::{DomainKey, Hold, IdleDomain, LeftBehind, Parting, Released, Saved};
+use comity_store::domains::{DomainKey, Parting, Released, Saved};
 use comity_store::{LEASE, StoreError};
 
 use super::state::{self, State};
@@ -15,6 +15,7 @@ use super::tenancy::{Tenancy, register};
 use super::{Gate, Inner, lease};
 use crate::event::Event;
 use crate::lock;
+use crate::retention::{More, Sweep, Swept};
 
 /// Keeps our time in the store, saves what must be kept, and hands domains over.
 pub(super) async fn upkeep(gate: Weak<Inner>) {
@@ -24,7 +25,7 @@ pub(super) async fn upkeep(gate: Weak<Inner>) {
     let mut swept_at = Timestamp::MIN;
     let mut told_at = Timestamp::MIN;
     let mut prune_at: Option<Timestamp> = None;
-    let mut forgetting = Forgetting::default();
+    let mut retention = Retention::default();
     let mut version = -1;
     while let Some(inner) = gate.upgrade() {
         let Some(tenancy) = &inner.tenancy else { return };
@@ -55,7 +56,7 @@ pub(super) async fn upkeep(gate: Weak<Inner>) {
             // Not in the first moments: most commands are over by then.
             if now >= *prune_at.get_or_insert(now + PRUNE_FIRST) {
                 let more = tenancy.store.prune_robots(now - ROBOTS_KEPT, PRUNE_AT_ONCE).await?;
-                let more = forgetting.some(&inner, tenancy).await? || more;
+                let more = retention.some(&inner, tenancy, now).await? == More::Yes || more;
                 prune_at = Some(now + if more { PRUNE_MORE } else { PRUNE });
             }
             hand_over(&inner, tenancy, &mut swept_at).await
@@ -286,46 +287,28 @@ async fn hand_over(
     Ok(())
 }
 
-/// Forgets domains of which nothing is worth keeping, some at a time: names that were asked about once would stay for ever.
+/// A sweep over what is old, some at a time, and what went in it so far.
 #[derive(Default)]
-struct Forgetting {
-    /// How far it is.
-    after: Option<DomainKey>,
+struct Retention {
+    sweep: Sweep,
+    swept: Swept,
 }
 
-impl Forgetting {
-    /// Looks at the next rows. Whether there are more.
-    async fn some(&mut self, inner: &Arc<Inner>, tenancy: &Tenancy) -> Result<bool, StoreError> {
-        let now = inner.clock.now();
-        let before = now - DOMAINS_KEPT;
-        let after = self.after.unwrap_or(DomainKey(0));
-        let found = tenancy.store.idle_domains(after, before, FORGET_AT_ONCE).await?;
-        self.after = found.next;
-        let idle: Vec<Hold> = found
-            .domains
-            .into_iter()
-            .filter(|idle| is_worth_nothing(inner, idle, now))
-            .map(|idle| idle.hold)
-            .collect();
-        if !idle.is_empty() {
-            tenancy.store.forget_domains(idle, before).await?;
+impl Retention {
+    /// Looks at the next rows.
+    async fn some(&mut self, inner: &Inner, tenancy: &Tenancy, now: Timestamp) -> Result<More, StoreError> {
+        let keep = Some(Span::from_micros(inner.keep.load(Ordering::Relaxed))).filter(|keep| !keep.is_zero());
+        let (swept, more) = self.sweep.step(&*tenancy.store, &inner.rules, keep, now).await?;
+        self.swept += swept;
+        if more == More::No {
+            let Swept { rows, domains } = std::mem::take(&mut self.swept);
+            let (tasks, scrapes, fetches) = (rows.tasks, rows.scrapes, rows.fetches);
+            if tasks + scrapes + fetches > 0 {
+                tracing::info!(tasks, scrapes, fetches, domains, "removed what is older than upkeep.keep");
+            }
         }
-        Ok(self.after.is_some())
+        Ok(more)
     }
-}
-
-/// Whether whoever takes a domain waits no longer than if it had never been seen.
-fn is_worth_nothing(inner: &Arc<Inner>, idle: &IdleDomain, now: Timestamp) -> bool {
-    // No robots.txt asks for more than this, and it may come to be known again.
-    let terms = Terms { rule: inner.rules.rule_of(&idle.domain), crawl_delay: DOMAINS_KEPT };
-    let left = match &idle.left {
-        LeftBehind::New => Left::New,
-        LeftBehind::HandedOver(pace) => Left::HandedOver(pace),
-        LeftBehind::Stopped(pace) => Left::Stopped(pace),
-        LeftBehind::Died { latest } => Left::Died { latest: *latest },
-    };
-    // What cannot be read stays: whoever takes it is told.
-    Pace::inherit(terms, &idle.kept, left, now).is_ok_and(|pace| pace.is_idle(terms, now))
 }
 
 /// A holder beats this often,
@@ -339,10 +322,6 @@ const PRUNE: Span = Span::from_hours(1);
 /// and so many go at once, a moment apart.
 const PRUNE_AT_ONCE: u32 = 100;
 const PRUNE_MORE: Span = Span::from_secs(1);
-/// Domains that nobody used for so long are forgotten, when nothing is known of them;
-const DOMAINS_KEPT: Span = Span::from_hours(24);
-/// so many are looked at together.
-const FORGET_AT_ONCE: u32 = 1_000;
 /// A robots.txt is good for a day; a clock that was set does not cost it.
 const ROBOTS_KEPT: Span = Span::from_hours(48);
 /// Whoever looks on is told of so many domains that hold the work back.

@@ -117,12 +117,12 @@ impl Claimer {
         self.end(JobStep::Finish, None).await
     }
 
-    /// Whether nothing waits any more, here or elsewhere, but what was given up.
+    /// Whether nothing waits any more, here or elsewhere, but what is left for the next run.
     async fn idle(&mut self) -> Result<Option<Ended>, StoreError> {
         let job = self.inner.store.find_job(self.inner.job.name.clone()).await?;
         let waits = job.is_some_and(|job| job.counts.waiting() > 0);
-        let given_up = self.inner.guards().given_up.clone();
-        match given_up {
+        let left = self.inner.guards().left.clone();
+        match left {
             Some(message) if waits && self.inner.store.next_due(self.inner.job.id).await?.is_none() => {
                 Ok(Some(Ended::Halted(message)))
             }

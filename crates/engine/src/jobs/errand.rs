@@ -20,23 +20,26 @@ use comity_core::outcome::Outcome;
 use comity_core::task::TaskId;
 use comity_core::time::Timestamp;
 use comity_store::domains::Hold;
-use comity_store::tasks::{Attempt, LaneId, Lead, Settle, Step, TaskRow};
+use comity_store::tasks::{Attempt, LaneId, Lead, Onward, PageFacts, Settle, Step, TaskRow};
+use serde_json::{Map, Value};
 use url::Url;
 
 use super::Inner;
 use super::page::Page;
 use super::scrape::{Beginning, Key, Scrape, may_start, take_turn};
+use super::sending::Sending;
 use super::settler::{One, Settling, Tenant};
-use crate::attempt::{Out, Unsent, attempt, redirected_lead};
+use crate::attempt::{Came, Ended, Footing, Lists, Next, Out, Unsent, attempt, footing, next_hop, origins};
 use crate::client::{Asker, LATER, RobotsUnavailable, path_and_query, place};
 use crate::gate::{Errand, Permit};
+use crate::request::Trust;
 use crate::transport::Request;
 
 /// A task on its way.
 pub(super) struct Trip {
     pub(super) pool: Arc<Inner>,
     pub(super) row: TaskRow,
-    lane: LaneId,
+    pub(super) lane: LaneId,
     hold: Hold,
     /// The domain whose line it stands in.
     pub(super) domain: Domain,
@@ -45,12 +48,22 @@ pub(super) struct Trip {
     /// where it is now,
     pub(super) url: Url,
     pub(super) host: Domain,
-    /// and who led there.
-    pub(super) lead: Lead,
+    /// who led there, and what it is trusted with.
+    pub(super) on: Footing,
+    /// Where the last answer leads is listed in the job, too.
+    pub(super) lists: Lists,
+    /// What it sends beside a plain GET.
+    pub(super) sends: Option<Sending>,
+    /// A redirect made it a plain GET.
+    pub(super) onward: Onward,
     pub(super) hops: u32,
     pub(super) attempts: Vec<Attempt>,
     /// When the head of the last answer came.
     pub(super) answered_at: Option<Timestamp>,
+    /// What is known of that answer,
+    pub(super) facts: PageFacts,
+    /// and its headers, if the row is to have them.
+    pub(super) headers: Option<Map<String, Value>>,
     /// It scrapes an item of a source.
     pub(super) scrape: Option<Scrape>,
 }
@@ -66,15 +79,21 @@ impl Trip {
             let step = Step::Failed { error: "not a URL".to_owned(), status: None };
             let nowhere =
                 Url::parse("http://unreadable.invalid/").unwrap_or_else(|_| unreachable!("a valid URL"));
-            let settle = Settle { task: row.id, job: pool.job.id, hold, attempts: Vec::new(), step };
+            let facts = Arc::default();
+            let settle = Settle { task: row.id, job: pool.job.id, hold, attempts: Vec::new(), facts, step };
             let answered_at = pool.now();
-            let one = One { settle, row, lane, url: nowhere, answered: false, answered_at, tenant: None };
+            let (tenant, headers) = (None, None);
+            let one = One { settle, row, lane, url: nowhere, answered: false, answered_at, tenant, headers };
             let _ = pool.settles.send(Settling::One(Box::new(one)));
             return;
         };
         let (listed, url) = (listed.clone(), url.clone());
-        let lead = if row.at_url.is_some() { redirected_lead(&listed, row.lead, &url) } else { row.lead };
-        let hops = row.hops;
+        let lists = Lists::default();
+        let on = match row.lead {
+            Lead::Listed if row.at_url.is_none() => Footing { lead: Lead::Listed, trust: Trust::Listed },
+            _ => footing(&listed, row.lead, &url, lists),
+        };
+        let (hops, sends) = (row.hops, row.sends.as_deref().map(Sending::of));
         let scrape = row.scrapes.map(|_| Scrape::default());
         let trip = Self {
             pool: pool.clone(),
@@ -85,13 +104,31 @@ impl Trip {
             listed,
             url,
             host,
-            lead,
+            on,
+            lists,
+            sends,
+            onward: Onward::Kept,
             hops,
             attempts: Vec::new(),
             answered_at: None,
+            facts: PageFacts::default(),
+            headers: None,
             scrape,
         };
-        Box::new(trip).set_out();
+        Box::new(trip).find_footing();
+    }
+
+    /// Where redirects led before may be listed in the job as well; then it is as good as where it began.
+    fn find_footing(mut self: Box<Self>) {
+        if self.row.at_url.is_none() || self.row.lead == Lead::Remote {
+            return self.set_out();
+        }
+        let pool = self.pool.clone();
+        pool.runtime.clone().spawn(async move {
+            let lists = pool.lists(&self.url).await;
+            self.on = footing(&self.listed, self.row.lead, &self.url, lists);
+            self.set_out();
+        });
     }
 
     /// Asks robots.txt, and joins the line.
@@ -101,7 +138,7 @@ impl Trip {
             return;
         }
         let Some(keeper) = self.pool.keeper.clone() else { return self.line_up() };
-        match keeper.known(&self.url, self.lead) {
+        match keeper.known(&self.url, self.on.lead) {
             Some(Ok(rules)) => match rules.allows(path_and_query(&self.url)) {
                 true => self.line_up(),
                 false => self.settle(Step::Skipped { reason: "robots".to_owned() }, None),
@@ -144,7 +181,7 @@ impl Trip {
 
     /// Waits for robots.txt with everybody else of its origin, in no line and on no worker.
     fn wait_for_robots(self: Box<Self>) {
-        let (pool, url, lead) = (self.pool.clone(), self.url.clone(), self.lead);
+        let (pool, url, lead) = (self.pool.clone(), self.url.clone(), self.on.lead);
         let asker = Asker { job: Some(pool.job.id), owner: self.owner() };
         let Some(keeper) = pool.keeper.clone() else { return };
         let place = place(&url, lead);
@@ -194,7 +231,8 @@ impl Trip {
         }
         let mine = self.pool.gate.rules().domain(&self.host);
         if mine != self.domain {
-            let step = Step::Moved { domain: mine, at_url: self.at_url(), hops: self.hops };
+            let (at_url, hops) = (self.at_url(), self.hops);
+            let step = Step::Moved { domain: mine, at_url, hops, sends: self.onward };
             return self.settle(step, None);
         }
         let (pool, host, domain) = (self.pool.clone(), self.host.clone(), self.domain.clone());
@@ -215,11 +253,19 @@ impl Trip {
         let pool = self.pool.clone();
         let (task, hold) = self.task();
         let recording = pool.archive.record(&self.url);
-        let mut page = Page::new(&pool, &self.listed, &self.url, recording.is_some());
+        let mut page = Page::new(&pool, &self.url, recording.is_some());
+        let headers = self.headers_to_send();
         let before = Beginning { pool: &pool, scrape: self.scrape.as_mut(), task, hold };
-        let out = Out { transport: &pool.transport, request: Request::new(&self.url, self.lead), recording };
+        let request = Request { headers: &headers, ..Request::new(&self.url, self.on.lead) };
+        let request = self.sends.as_ref().map_or(request, |sends| sends.request(request));
+        let out = Out { transport: &pool.transport, request, trust: self.on.trust, recording };
         let sent = attempt(out, &mut permit, before, &mut page).await;
         let page = page.into_entry();
+        if let Ok(Ended { came: Came::Answer(head), .. }) = &sent
+            && let Some(Next::To(next)) = next_hop(&self.url, head.status, &head.headers)
+        {
+            self.lists = pool.lists(&next).await;
+        }
         if let (Some(scrape), Ok(_) | Err(Unsent::Never(_))) = (&mut self.scrape, &sent) {
             scrape.sent();
         }
@@ -268,11 +314,13 @@ impl Trip {
     }
 
     pub(super) fn settle(self: Box<Self>, step: Step, tenant: Option<Tenant>) {
-        let Self { pool, row, lane, hold, url, attempts, answered_at, .. } = *self;
+        let Self { pool, row, lane, hold, listed, url, attempts, answered_at, facts, headers, .. } = *self;
         let answered = attempts.last().is_some_and(|attempt| attempt.outcome == Outcome::Answered);
-        let settle = Settle { task: row.id, job: pool.job.id, hold, attempts, step };
+        let final_url = (url != listed).then(|| url.to_string());
+        let facts = Arc::new(PageFacts { final_url, ..facts });
+        let settle = Settle { task: row.id, job: pool.job.id, hold, attempts, facts, step };
         let answered_at = answered_at.unwrap_or_else(|| pool.now());
-        let one = One { settle, row, lane, url, answered, answered_at, tenant };
+        let one = One { settle, row, lane, url, answered, answered_at, tenant, headers };
         let _ = pool.settles.send(Settling::One(Box::new(one)));
     }
 
@@ -296,6 +344,15 @@ impl Errand for Trip {
 
     fn into_any(self: Box<Self>) -> Box<dyn std::any::Any + Send> {
         self
+    }
+}
+
+impl Inner {
+    /// Whether the operator listed the origin of `url` in this job. When the store cannot tell, it was not.
+    async fn lists(&self, url: &Url) -> Lists {
+        let found = self.store.lists(self.job.id, origins(url)).await.unwrap_or_default();
+        let nth = |nth: usize| found.get(nth).copied().unwrap_or(false);
+        Lists { exactly: nth(0), by_other_scheme: nth(1) }
     }
 }
 

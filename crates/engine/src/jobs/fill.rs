@@ -8,20 +8,33 @@ use comity_core::domain::Domain;
 use comity_core::rule::RuleTable;
 use comity_core::task::JobId;
 use comity_store::jobs::Filling;
-use comity_store::tasks::{Lead, NewTask};
+use comity_store::tasks::{Enqueued, NewTask};
 use comity_store::{Store, StoreError};
 use tokio::sync::mpsc;
 use url::Url;
 
 use super::Pool;
+use super::sitemaps::{OnProblem, Walk};
 use crate::gate::Gate;
 use crate::shown;
 
 /// Adds URLs to a job.
-struct Fill {
+pub(super) struct Fill {
     gate: Gate,
     store: Arc<dyn Store>,
     job: JobId,
+}
+
+/// Where the URLs of a job come from, in this order.
+pub struct Lists {
+    /// Lines with one URL each.
+    pub lines: Option<Box<dyn Read + Send>>,
+    /// What to do about lines that are no URL.
+    pub on_bad: OnBad,
+    /// Sitemaps, or the roots of sites whose robots.txt names them.
+    pub sitemaps: Vec<Url>,
+    /// Who hears of sitemaps that cannot be read.
+    pub on_problem: OnProblem,
 }
 
 /// What was read.
@@ -35,6 +48,8 @@ pub struct Filled {
     pub refused: u64,
     /// Lines that are no URL.
     pub bad: u64,
+    /// Sitemaps that cannot be read, now or later.
+    pub bad_sitemaps: u64,
     /// A line that is no URL ended the reading.
     pub stopped: bool,
     /// The list could not be read to its end.
@@ -67,11 +82,17 @@ impl Pool {
     /// Reads `lines` into the job; work on what was read begins at once. Blank lines and those that begin with
     /// `#` are skipped. Whoever drops this ends the reading: what was read by then stays in the job.
     pub async fn fill(&self, lines: Box<dyn Read + Send>, on_bad: OnBad) -> Result<Filled, StoreError> {
+        let lists = Lists { lines: Some(lines), on_bad, sitemaps: Vec::new(), on_problem: Box::new(|_| {}) };
+        self.fill_from(lists).await
+    }
+
+    /// The same, from several places.
+    pub async fn fill_from(&self, lists: Lists) -> Result<Filled, StoreError> {
         self.set_filling(true);
         let (pool, reading) = (self.clone(), Reading(self));
         // In a task of its own, so that the store hears in any case that nobody reads any more. When nobody waits for it,
         // the pool is not filled any more, and it stops at the next part.
-        let read = self.0.runtime.spawn(async move { pool.read(lines, on_bad).await });
+        let read = self.0.runtime.spawn(async move { pool.read(lists).await });
         let filled = read.await.unwrap_or(Err(StoreError::Closed));
         if let Err(error) = &filled {
             self.0.gate.fail(error.clone());
@@ -80,12 +101,20 @@ impl Pool {
         filled
     }
 
-    async fn read(&self, lines: Box<dyn Read + Send>, on_bad: OnBad) -> Result<Filled, StoreError> {
+    async fn read(&self, lists: Lists) -> Result<Filled, StoreError> {
+        let Lists { lines, on_bad, sitemaps, on_problem } = lists;
         let inner = &self.0;
         let holder = inner.gate.holder().ok_or(StoreError::Closed)?;
         inner.store.filling(inner.job.id, holder, Filling::Begun, inner.now()).await?;
         let fill = Fill { gate: inner.gate.clone(), store: inner.store.clone(), job: inner.job.id };
-        let filled = fill.read(lines, on_bad, || self.added()).await?;
+        let mut filled = match lines {
+            Some(lines) => fill.read(lines, on_bad, || self.added()).await?,
+            None => Filled::default(),
+        };
+        if !sitemaps.is_empty() && !filled.stopped && filled.refused == 0 {
+            let walked = Walk::new(inner, &fill, on_problem).run(sitemaps, || self.added()).await?;
+            filled.add(walked);
+        }
         let whole = filled.error.is_none() && !filled.stopped && filled.refused == 0;
         let filling = if whole { Filling::Ended } else { Filling::Broken };
         inner.store.filling(inner.job.id, holder, filling, inner.now()).await?;
@@ -111,7 +140,23 @@ impl Drop for Reading<'_> {
     }
 }
 
+impl Filled {
+    fn add(&mut self, other: Self) {
+        self.new += other.new;
+        self.known += other.known;
+        self.refused += other.refused;
+        self.bad += other.bad;
+        self.bad_sitemaps += other.bad_sitemaps;
+        self.stopped |= other.stopped;
+        self.error = self.error.take().or(other.error);
+    }
+}
+
 impl Fill {
+    pub(super) async fn enqueue(&self, tasks: Vec<NewTask>) -> Result<Enqueued, StoreError> {
+        self.store.enqueue(self.job, tasks, self.gate.clock().now()).await
+    }
+
     async fn read(
         &self,
         lines: Box<dyn Read + Send>,
@@ -126,7 +171,7 @@ impl Fill {
         });
         let mut filled = Filled::default();
         while let Some(batch) = receiver.recv().await {
-            let enqueued = self.store.enqueue(self.job, batch, self.gate.clock().now()).await?;
+            let enqueued = self.enqueue(batch).await?;
             filled.new += enqueued.new;
             filled.known += enqueued.known;
             filled.refused += enqueued.refused;
@@ -228,7 +273,7 @@ impl Lines {
                 Some(at) => (at + 1, true),
                 None => (rest.len(), false),
             };
-            let room = LINE_MAX.saturating_sub(line.len());
+            let room = URL_MAX.saturating_sub(line.len());
             line.extend_from_slice(&rest[..used.min(room)]);
             self.from += used;
             read = true;
@@ -245,15 +290,15 @@ pub fn read_url(text: &str, rules: &RuleTable) -> Option<NewTask> {
 }
 
 fn parse(text: &str, domain_of: impl Fn(&Url) -> Option<Domain>) -> Option<NewTask> {
-    let mut url = Url::parse(text).ok().filter(|_| text.len() < LINE_MAX)?;
+    let mut url = Url::parse(text).ok().filter(|_| text.len() < URL_MAX)?;
     url.set_fragment(None);
     let domain = domain_of(&url)?;
-    Some(NewTask { url: url.into(), domain, lead: Lead::Listed })
+    Some(NewTask::listed(url.into(), domain))
 }
 
 /// Tasks that go to the store at once, at most.
 const BATCH: usize = 20_000;
 /// Bytes of a list that are read at once.
 const READ: usize = 1 << 20;
-/// Longer lines are no URLs.
-const LINE_MAX: usize = 64 << 10;
+/// A URL is shorter than this, in bytes.
+pub const URL_MAX: usize = 64 << 10;

@@ -7,10 +7,11 @@
 //! - here: starting, running and stopping
 //! - `claimer`: brings in lanes and tasks, and ends the work
 //! - `lanes`: the lanes in hand and what is known of them
+//! - `sending`: what a task sends beside a plain GET
 //! - `errand`: one task on its way; `page`: where its page goes; `ended`: what became of its request
 //! - `scrape`: what is special about the task of an item
-//! - `settler`: commits what became of tasks, many at a time
-//! - `fill`: reading a list of URLs into a job
+//! - `settler`: commits what became of tasks, many at a time; `rows`: tells it to whoever wants rows
+//! - `fill`: reading a list of URLs into a job; `sitemaps`: the pages that sitemaps lead to
 
 mod claimer;
 mod ended;
@@ -18,14 +19,17 @@ mod errand;
 mod fill;
 mod lanes;
 mod page;
+mod rows;
 mod scrape;
+mod sending;
 mod settler;
+mod sitemaps;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use comity_core::guard::{CancelGuard, FailureGuard};
+use comity_core::guard::{CancelGuard, FailureGuard, ReachGuard};
 use comity_core::task::{JobState, JobStep};
 use comity_core::time::{Span, Timestamp};
 use comity_store::jobs::Job;
@@ -37,7 +41,7 @@ use tokio::task::JoinHandle;
 use tokio_util::task::TaskTracker;
 
 use crate::archive::{Archive, ArchiveError};
-use crate::client::Keeper;
+use crate::client::{Client, Keeper};
 use crate::config::{Config, JobSettings};
 use crate::gate::{Gate, Parted};
 use crate::lock;
@@ -45,10 +49,13 @@ use crate::transport::Transport;
 
 use claimer::{Claimer, LOOK};
 use errand::Trip;
-pub use fill::{BadLine, Filled, Go, OnBad, read_url};
+pub use fill::{BadLine, Filled, Go, Lists, OnBad, URL_MAX, read_url};
 use lanes::Lanes;
+use rows::Telling;
+pub use rows::{Extras, RowSink, Rows};
 use scrape::Turns;
 use settler::Settling;
+pub use sitemaps::OnProblem;
 
 /// Works on one job. Clones are the same pool.
 #[derive(Clone)]
@@ -70,6 +77,8 @@ pub struct Parts {
     pub job: Job,
     /// When the work is over.
     pub until: Until,
+    /// Who wants to hear what became of URLs, besides the archive.
+    pub rows: Rows,
 }
 
 /// When the work on a job is over.
@@ -107,12 +116,17 @@ struct Inner {
     store: Arc<dyn Store>,
     transport: Transport,
     keeper: Option<Arc<Keeper>>,
+    /// Asks for sitemaps.
+    client: Client,
     archive: Arc<Archive>,
     job: Job,
     settings: JobSettings,
     until: Until,
     scrape_interval: Option<Span>,
     redirects_max: u32,
+    rows: Rows,
+    /// Which rows are still to be written.
+    telling: Mutex<Telling>,
     lanes: Mutex<Lanes>,
     /// Tasks that wait for the robots.txt of their origin, in the order they came.
     asking: Mutex<HashMap<String, Vec<Trip>>>,
@@ -138,8 +152,12 @@ struct Guards {
     /// How many failures in a row give a domain up; 0 is off.
     failures_max: u32,
     failures: HashMap<LaneId, FailureGuard>,
+    /// Domains where nobody was there lately.
+    unreached: HashMap<LaneId, ReachGuard>,
     /// Why the last domain was given up, while nothing of another one was settled since and more may come.
     given_up: Option<String>,
+    /// Why a domain was last left for the next run, by a job that stays open.
+    left: Option<String>,
     limits: CancelGuard,
     /// The step that a guard asks for.
     tripped: Option<(JobStep, String)>,
@@ -148,15 +166,18 @@ struct Guards {
 impl Pool {
     /// A pool for a job. Must be made inside a tokio runtime.
     pub fn new(parts: Parts) -> Self {
-        let Parts { gate, store, transport, archive, config, job, until } = parts;
+        let Parts { gate, store, transport, archive, config, job, until, rows } = parts;
         let archive = Arc::new(archive);
         let (kept, recorded) = (Some(store.clone()), Some(archive.clone()));
         let keeper = Keeper::new(gate.clone(), transport.clone(), &config, kept, recorded);
+        let client = Client::keeping(&config, gate.clone(), transport.clone(), keeper.clone(), None);
         let (settles, settling) = mpsc::unbounded_channel();
         let guards = Guards {
             failures_max: config.job.failure_threshold,
             failures: HashMap::new(),
+            unreached: HashMap::new(),
             given_up: None,
+            left: None,
             limits: CancelGuard::new(config.job.cancel_streak, config.job.cancel_delay),
             tripped: None,
         };
@@ -165,12 +186,15 @@ impl Pool {
             store,
             transport,
             keeper,
+            client,
             archive,
             job,
             settings: config.job,
             until,
             scrape_interval: config.scrape.min_interval,
             redirects_max: config.http.redirects_max,
+            rows,
+            telling: Mutex::default(),
             lanes: Mutex::default(),
             asking: Mutex::default(),
             turns: Mutex::default(),
@@ -213,9 +237,14 @@ impl Pool {
         let mut failure = inner.gate.failure();
         let changed = inner.gate.store_changed();
         let mut claimer = Claimer::new(inner);
+        let began = inner.now();
         let ended = loop {
             if inner.is_over() {
                 break Ok(Ended::Stopped);
+            }
+            match inner.register().await {
+                Ok(()) | Err(StoreError::Lost) => {}
+                Err(error) => break Err(error),
             }
             if let Some(error) = failure.as_ref().and_then(|failure| failure.borrow().clone()) {
                 break Err(error);
@@ -244,8 +273,22 @@ impl Pool {
             }
         };
         self.put_down(ended.is_ok()).await;
+        let told = match &ended {
+            Ok(ended) => inner.last_rows(ended, began).await,
+            // What is not told is told by whoever works on the job next.
+            Err(_) => Ok(()),
+        };
         let closed = inner.archive.close().map_err(unwritable);
-        ended.and_then(|ended| closed.map(|()| ended))
+        ended.and_then(|ended| told.and(closed).map(|()| ended))
+    }
+
+    /// Writes the rows that somebody who died did not get to, of a job that is not worked on any more.
+    pub async fn catch_up(&self) -> Result<(), StoreError> {
+        let inner = &self.0;
+        let work = inner.gate.work_on(inner.job.id);
+        let _alone = work.lock().await;
+        inner.register().await?;
+        inner.leave().await
     }
 
     /// The robots.txt files that it goes by.

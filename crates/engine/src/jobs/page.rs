@@ -12,7 +12,6 @@ use crate::descriptors;
 /// Keeps a page in the archive; of what is no page nothing is kept.
 pub(super) struct Page<'a> {
     pool: &'a Inner,
-    listed: &'a Url,
     url: &'a Url,
     /// What passes is recorded, and therefore read as a whole.
     is_recorded: bool,
@@ -26,8 +25,8 @@ pub(super) struct Begun {
 }
 
 impl<'a> Page<'a> {
-    pub(super) fn new(pool: &'a Inner, listed: &'a Url, url: &'a Url, is_recorded: bool) -> Self {
-        Self { pool, listed, url, is_recorded, begun: None }
+    pub(super) fn new(pool: &'a Inner, url: &'a Url, is_recorded: bool) -> Self {
+        Self { pool, url, is_recorded, begun: None }
     }
 
     pub(super) fn into_entry(self) -> Option<Begun> {
@@ -64,13 +63,7 @@ impl Sink for Page<'_> {
             return Ok(if self.is_recorded { Wanted::Whole { max: u64::MAX } } else { Wanted::Nothing });
         }
         let content_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-        let entry = self.open(archive::Head {
-            url: self.listed,
-            final_url: self.url,
-            status: head.status,
-            content_type,
-            fetched_at: head.at,
-        });
+        let entry = self.open(archive::Head { final_url: self.url, content_type });
         let entry = entry.await?;
         self.begun = Some(Begun { entry, content_type: content_type.map(str::to_owned) });
         Ok(Wanted::Whole { max: u64::MAX })

@@ -10,11 +10,13 @@ use comity_core::task::{JobStep, TaskId};
 use comity_core::time::Timestamp;
 use comity_store::domains::{Hold, HolderId};
 use comity_store::tasks::{GAVE_UP, LaneId, Rest, Settle, Settled, Step, TaskRow};
+use serde_json::{Map, Value};
 use tokio::sync::mpsc;
 use url::Url;
 
 use super::errand::{Trip, put_back};
 use super::lanes::GivenUp;
+use super::rows::row_of;
 use super::{Guards, Inner, Until};
 use crate::event::{Event, TaskEvent};
 use crate::gate::Gate;
@@ -38,6 +40,8 @@ pub(super) struct One {
     /// When the answer came, or that there is none was known.
     pub(super) answered_at: Timestamp,
     pub(super) tenant: Option<Tenant>,
+    /// The headers of the last answer, if its row is to have them.
+    pub(super) headers: Option<Map<String, Value>>,
 }
 
 /// Says that a task of a domain is not settled yet: the domain does not change hands before.
@@ -85,9 +89,17 @@ async fn commit(pool: &Arc<Inner>, ones: Vec<One>) {
         return;
     }
     let settles = ones.iter().map(|one| one.settle.clone()).collect();
-    match pool.store.settle(holder, settles, pool.now()).await {
+    let now = pool.begin_telling();
+    match pool.store.settle(holder, settles, now).await {
         Ok(results) => {
             pool.settled.fetch_add(results.len() as u64, Ordering::Relaxed);
+            let rows = match pool.wants_rows() {
+                true => std::iter::zip(&ones, &results)
+                    .filter(|(_, settled)| **settled == Settled::Yes)
+                    .filter_map(|(one, _)| row_of(one, now))
+                    .collect(),
+                false => Vec::new(),
+            };
             let mut poke = false;
             let mut given_up = Vec::new();
             for (one, settled) in ones.into_iter().zip(results) {
@@ -103,6 +115,9 @@ async fn commit(pool: &Arc<Inner>, ones: Vec<One>) {
             }
             if poke {
                 pool.poke.notify_one();
+            }
+            if let Err(error) = pool.tell(rows).await {
+                pool.gate.fail(error);
             }
         }
         Err(error) => pool.gate.fail(error),
@@ -129,7 +144,7 @@ struct GivingUp {
 /// What follows from a settled task.
 fn conclude(pool: &Arc<Inner>, one: One, settled: Settled) -> Concluded {
     let look = |look: bool| if look { Concluded::Look } else { Concluded::Fine };
-    let One { settle, row, lane, url, answered, answered_at, tenant } = one;
+    let One { settle, row, lane, url, answered, answered_at, tenant, headers: _ } = one;
     let url = shown::url(&url);
     let tell = |step| pool.gate.events().tell(&Event::Task { url: &url, step });
     if settled == Settled::Fenced {
@@ -170,7 +185,9 @@ fn conclude(pool: &Arc<Inner>, one: One, settled: Settled) -> Concluded {
         && !pool.is_over()
         && let Some((hold, domain)) = kept(pool, lane, settle.hold)
     {
-        let row = TaskRow { ready_at, retries, forgiven, ..row };
+        let attempts = row.attempts + settle.attempts.len() as u32;
+        let last = settle.attempts.last().cloned().or(row.last);
+        let row = TaskRow { ready_at, retries, forgiven, attempts, last, ..row };
         Trip::begin(pool, lane, hold, &domain, row);
         return Concluded::Fine;
     }
@@ -214,15 +231,14 @@ async fn give_up(pool: &Arc<Inner>, holder: HolderId, up: GivingUp) {
     let message = format!("{GAVE_UP}{domain}: {message}");
     tracing::warn!(job = pool.job.name, "{message}");
     pool.gate.leave_domain(pool.job.id, &domain).into_iter().for_each(put_back);
-    let rest = match given_up {
-        GivenUp::Leave => Ok(Rest::List),
-        GivenUp::Skip => pool.store.give_up(holder, lane, message.clone()).await,
-    };
-    match rest {
-        Ok(Rest::Tasks) => {}
-        Ok(Rest::List) => pool.guards().given_up = Some(message),
-        Ok(Rest::Nothing) => drop(pool.guards().tripped.get_or_insert((JobStep::Fail, message))),
-        Err(error) => pool.gate.fail(error),
+    match given_up {
+        GivenUp::Leave => pool.guards().left = Some(message),
+        GivenUp::Skip => match pool.store.give_up(holder, lane, message.clone()).await {
+            Ok(Rest::Tasks) => {}
+            Ok(Rest::List) => pool.guards().given_up = Some(message),
+            Ok(Rest::Nothing) => drop(pool.guards().tripped.get_or_insert((JobStep::Fail, message))),
+            Err(error) => pool.gate.fail(error),
+        },
     }
     pool.lanes().put_down(lane, hold, task);
 }

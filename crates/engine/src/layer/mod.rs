@@ -249,11 +249,11 @@ fn judge(error: &(dyn Error + 'static)) -> Option<Option<Breakdown>> {
         return if error.is_user() { Some(None) } else { late(error.is_timeout()) };
     }
     if let Some(error) = error.downcast_ref::<io::Error>() {
-        // Without a descriptor nothing was sent.
-        return if descriptors::ran_out(error) {
-            Some(None)
-        } else {
-            late(error.kind() == io::ErrorKind::TimedOut)
+        return match error.kind() {
+            // Without a descriptor nothing was sent.
+            _ if descriptors::ran_out(error) => Some(None),
+            io::ErrorKind::ConnectionRefused => Some(Some(Breakdown::Unreachable)),
+            kind => late(kind == io::ErrorKind::TimedOut),
         };
     }
     late(error.is::<tokio::time::error::Elapsed>())
@@ -278,6 +278,7 @@ mod tests {
         let of = |kind: io::ErrorKind| breakdown(&Outer(kind.into()));
         assert_eq!(of(io::ErrorKind::TimedOut), Some(Breakdown::TimedOut));
         assert_eq!(of(io::ErrorKind::ConnectionReset), Some(Breakdown::Disconnected));
+        assert_eq!(of(io::ErrorKind::ConnectionRefused), Some(Breakdown::Unreachable));
         #[cfg(unix)]
         assert_eq!(breakdown(&Outer(rustix::io::Errno::MFILE.into())), None, "nothing was sent");
         let text = io::Error::other("timed out");

@@ -85,7 +85,7 @@ impl Pipeline {
             let more = limit + 1 - (items.len() as u32).min(limit + 1);
             // One that may not be scraped would stand before the others for ever.
             let only = if source.is_some() { Only::Any } else { Only::Scrapable };
-            let page = Items { source, state: Some(state), only, order, limit: more };
+            let page = Items { source, state: Some(state), only, order, limit: more, ..Items::default() };
             items.extend(self.0.store.list_items(page).await?);
         }
         let mut left = (items.len() > limit as usize).then_some(Left::Batch);

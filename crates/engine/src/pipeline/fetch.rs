@@ -3,6 +3,8 @@
 //! A fetch is one attempt: what fails is asked again in a later run, no sooner than the backoff says (B63), and a
 //! domain that is held back for long is not waited for (B61).
 
+use std::sync::atomic::Ordering;
+
 use comity_core::cadence::RunWindow;
 use comity_core::domain::Domain;
 use comity_core::headers::RetryAfter;
@@ -20,7 +22,7 @@ use super::later::{backoff, jitter};
 use super::{Turn, caching, hints};
 use crate::attempt::{redirected_lead, told};
 use crate::client::{Ask, ClientError, Page};
-use crate::connectors::{self, Harvest};
+use crate::connectors::{self, Harvest, normalise};
 use crate::gate::GateError;
 
 /// What became of asking a source.
@@ -190,16 +192,27 @@ impl Pipeline {
         tally.found += harvest.items.len() as u64;
         harvest.problems.into_iter().for_each(|problem| tally.problems.push(problem));
         tally.problems_count += harvest.problems_count;
-        for part in harvest.items.chunks(KEEP) {
-            let items = part.iter().map(|found| NewItem {
-                identity: found.identity.clone(),
-                url: found.url.to_string(),
-                lead: lead_to(source, &found.url),
-                title: found.title.clone(),
-                published_at: found.published_at,
-                content_hash: found.hash,
-            });
-            let part = self.0.store.keep_items(asking, items.collect(), now).await?;
+        for note in &harvest.notes {
+            tracing::info!(source = source.id.0, name = source.name, "{note}");
+        }
+        let mut items = harvest.items.into_iter().peekable();
+        while items.peek().is_some() {
+            let (mut part, mut size) = (Vec::new(), 0);
+            while let Some(found) = items.next_if(|_| part.len() < KEEP && size < KEEP_BYTES) {
+                size += found.details.size();
+                part.push(NewItem {
+                    identity: found.identity,
+                    lead: lead_to(source, &found.url),
+                    page_key: Some(normalise::page_key(&found.url)),
+                    wants_hook: self.0.hooks.load(Ordering::Relaxed),
+                    url: found.url.into(),
+                    title: found.title,
+                    published_at: found.published_at,
+                    content_hash: found.hash,
+                    details: found.details,
+                });
+            }
+            let part = self.0.store.keep_items(asking, part, now).await?;
             tally.kept.new += part.new;
             tally.kept.known += part.known;
             tally.kept.changed += part.changed;
@@ -311,5 +324,7 @@ fn body_max(kind: Kind) -> u64 {
 
 /// A domain that is held back for longer than this is not waited for.
 const PATIENCE: Span = Span::from_secs(10);
-/// Items kept in one transaction.
+/// Items kept in one transaction,
 const KEEP: usize = 2_000;
+/// and about so many bytes of what is said about them.
+const KEEP_BYTES: usize = 4 << 20;

@@ -25,6 +25,7 @@ mod watching;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use comity_core::cadence::RunWindow;
 use comity_core::domain::Domain;
@@ -42,7 +43,7 @@ use crate::archive::Archive;
 use crate::client::Client;
 use crate::config::Config;
 use crate::gate::Gate;
-use crate::jobs::{self, Pool, Until};
+use crate::jobs::{self, Pool, Rows, Until};
 use crate::transport::Transport;
 
 pub use enqueue::{ByHand, Counts, Left};
@@ -66,6 +67,8 @@ struct Inner {
     batch_max: u32,
     stopping: watch::Sender<bool>,
     nowhere: Domain,
+    /// Whether new items are to have a hook.
+    hooks: AtomicBool,
 }
 
 /// What a run is to do.
@@ -220,10 +223,12 @@ impl Pipeline {
             config: config.clone(),
             job: job.clone(),
             until: Until::Idle { patience },
+            rows: Rows::default(),
         };
         let pool = Pool::new(parts);
         let client = Client::keeping(&config, gate.clone(), transport, pool.keeper(), Some(ASKING));
-        let inner = Inner { gate, store, client, pool, job, terms, batch_max, stopping, nowhere };
+        let hooks = AtomicBool::new(false);
+        let inner = Inner { gate, store, client, pool, job, terms, batch_max, stopping, nowhere, hooks };
         Ok(Self(Arc::new(inner)))
     }
 
@@ -235,6 +240,11 @@ impl Pipeline {
     /// The job that scrapes go into.
     pub fn job(&self) -> &Job {
         &self.0.job
+    }
+
+    /// Items that are new from now on are to have a hook ([`comity_store::hooks`]); whoever asks for that runs them.
+    pub fn want_hooks(&self) {
+        self.0.hooks.store(true, Ordering::Relaxed);
     }
 
     /// Asks no further source; requests on the wire are finished.

@@ -5,15 +5,18 @@
 //! all.
 //!
 //! A robots.txt is written by a stranger, so everything here is limited: the octets read ([`BODY_MAX`]), the
-//! octets of a pattern ([`PATTERN_MAX`]) and the work of one answer ([`WORK_MAX`]). Whatever a limit cuts off
-//! is taken to forbid, never to allow.
+//! octets of a pattern ([`PATTERN_MAX`]) and the work of one answer ([`WORK_MAX`]). What the last two cut off is
+//! taken to forbid, never to allow. Lines past the first are as if they were not there: a `Disallow` among
+//! them does not forbid anything.
 
 mod parse;
 mod pattern;
+mod sitemaps;
 
 use comity_core::time::Span;
 
-use pattern::Pattern;
+use pattern::{Path, Pattern};
+pub use sitemaps::sitemaps;
 
 /// The rules of a robots.txt that apply to one product token.
 #[derive(Clone, Debug, PartialEq)]
@@ -72,10 +75,10 @@ impl Robots {
     /// `/robots.txt` itself is always allowed.
     pub fn allows(&self, path_and_query: &str) -> bool {
         let path = match path_and_query {
-            "" => pattern::decode(b"/"),
-            path => pattern::decode(path.as_bytes()),
+            "" => Path::read(b"/"),
+            path => Path::read(path.as_bytes()),
         };
-        if path == b"/robots.txt" {
+        if path.is(b"/robots.txt") {
             return true;
         }
         let mut work = WORK_MAX;
@@ -134,7 +137,9 @@ impl PartialOrd for Rule {
     }
 }
 
-/// How many octets of a robots.txt are read, as much as the RFC demands. A line cut in two there is dropped.
+/// How many octets of a robots.txt are read, as much as RFC 9309 (section 2.5) demands. Whatever lies past them is
+/// ignored, `Disallow` lines too, and so is the line that the limit cuts in two: half of it may say the opposite
+/// of the whole.
 pub const BODY_MAX: usize = 500 * 1024;
 /// How many octets of a pattern count. A longer `Disallow` is cut, which forbids more; a longer `Allow` is
 /// dropped, which allows less.
@@ -161,6 +166,35 @@ mod tests {
         assert!(!read("Allow: /p\nDisallow: /*.html").allows("/page.html"));
         assert!(read("Allow: /$\nDisallow: /").allows("/"));
         assert!(!read("Allow: /$\nDisallow: /").allows("/x"));
+    }
+
+    /// RFC 9309, sections 2.2.1, 5.1 and 5.2.
+    #[test]
+    fn the_examples_of_the_rfc_are_decided_as_it_says() {
+        let simple = "User-Agent: *\nDisallow: *.gif$\nDisallow: /example/\nAllow: /publications/\n\n\
+                      User-Agent: foobot\nDisallow:/\nAllow:/example/page.html\nAllow:/example/allowed.gif\n\n\
+                      User-Agent: barbot\nUser-Agent: bazbot\nDisallow: /example/page.html\n\n\
+                      User-Agent: quxbot\n\n";
+        let longest = "User-Agent: foobot\nAllow: /example/page/\nDisallow: /example/page/disallowed.gif";
+        let merged = "user-agent: ExampleBot\ndisallow: /foo\ndisallow: /bar\n\nuser-agent: ExampleBot\ndisallow: /baz";
+        for (body, agent, allowed, forbidden) in [
+            (simple, "comity", "/ /publications/a.gif /a.gif?x", "/a.gif /example/ /example/page.html"),
+            (
+                simple,
+                "foobot",
+                "/example/page.html /example/allowed.gif",
+                "/ /publications/ /example/ /a.gif",
+            ),
+            (simple, "barbot", "/ /example/ /a.gif", "/example/page.html"),
+            (simple, "BazBot/1.0", "/ /example/ /a.gif", "/example/page.html"),
+            (simple, "quxbot", "/ /example/page.html /a.gif", ""),
+            (longest, "foobot", "/example/page/ /example/page/x.gif", "/example/page/disallowed.gif"),
+            (merged, "ExampleBot", "/", "/foo /bar /baz"),
+        ] {
+            let robots = Robots::parse(body.as_bytes(), agent);
+            assert!(allowed.split_whitespace().all(|path| robots.allows(path)), "{agent}");
+            assert!(!forbidden.split_whitespace().any(|path| robots.allows(path)), "{agent}");
+        }
     }
 
     #[test]

@@ -12,25 +12,26 @@ use super::{BODY_MAX, Robots, Rule};
 pub(super) fn read(body: &[u8], product: &str) -> Robots {
     let product = token(product.as_bytes());
     let (mut ours, mut everyones) = (Group::default(), Group::default());
-    let mut among_agents = false;
+    let mut before = Before::Agent;
     for line in lines(body) {
         match line {
             Line::Agent(agent) => {
-                // The first agent after a rule starts a new group; those that follow it share that group.
-                if !among_agents {
-                    (ours.open, everyones.open) = (false, false);
-                }
-                among_agents = true;
+                ours.next_agent(before);
+                everyones.next_agent(before);
                 if is_everyone(agent) {
-                    everyones.open = true;
+                    everyones.name();
                 } else if !product.is_empty() && token(agent).eq_ignore_ascii_case(product) {
-                    (ours.open, ours.named) = (true, true);
+                    ours.name();
                 }
+                before = Before::Agent;
             }
             Line::Rule(key, value) => {
-                among_agents = false;
                 ours.add(key, value);
                 everyones.add(key, value);
+                before = match (before, key) {
+                    (Before::Agent | Before::Delay, Key::CrawlDelay) => Before::Delay,
+                    _ => Before::Rule,
+                };
             }
         }
     }
@@ -38,11 +39,21 @@ pub(super) fn read(body: &[u8], product: &str) -> Robots {
     Robots::new(group.rules, group.crawl_delay)
 }
 
+/// What stood since the last agent, if anything that matters.
+#[derive(Clone, Copy)]
+enum Before {
+    Agent,
+    Delay,
+    Rule,
+}
+
 /// The rules gathered for one agent out of all its groups.
 #[derive(Default)]
 struct Group {
     /// Whether the group being read is this agent's.
     open: bool,
+    /// Whether a crawl delay that comes next is this agent's.
+    paced: bool,
     /// Whether the agent was named at all: a group without rules allows everything.
     named: bool,
     rules: Vec<Rule>,
@@ -50,14 +61,30 @@ struct Group {
 }
 
 impl Group {
-    fn add(&mut self, key: Key, value: &[u8]) {
-        if !self.open {
-            return;
+    /// An agent is named, perhaps another one.
+    ///
+    /// Agents in a row share a group, and only a rule ends the row (RFC 9309, section 2.2.1): lines that the RFC does
+    /// not know stand in it as if they were not there (section 2.2.4). A crawl delay is such a line, so the rules
+    /// below it are for the agents above it too. But the delay is for those agents only: files that give
+    /// each crawler its own are common.
+    fn next_agent(&mut self, before: Before) {
+        match before {
+            Before::Agent => {}
+            Before::Delay => self.paced = false,
+            Before::Rule => (self.open, self.paced) = (false, false),
         }
+    }
+
+    fn name(&mut self) {
+        (self.open, self.paced, self.named) = (true, true, true);
+    }
+
+    fn add(&mut self, key: Key, value: &[u8]) {
         match key {
-            Key::Allow => self.rules.extend(Pattern::read(value).map(Rule::allow)),
-            Key::Disallow => self.rules.extend(Pattern::read_cut(value).map(Rule::disallow)),
-            Key::CrawlDelay => self.crawl_delay = self.crawl_delay.max(crawl_delay(value)),
+            Key::Allow if self.open => self.rules.extend(Pattern::read(value).map(Rule::allow)),
+            Key::Disallow if self.open => self.rules.extend(Pattern::read_cut(value).map(Rule::disallow)),
+            Key::CrawlDelay if self.paced => self.crawl_delay = self.crawl_delay.max(crawl_delay(value)),
+            _ => {}
         }
     }
 }
@@ -86,9 +113,16 @@ fn lines(body: &[u8]) -> impl Iterator<Item = Line<'_>> {
 }
 
 fn line(text: &[u8]) -> Option<Line<'_>> {
-    let text = text.split(|octet| *octet == b'#').next()?;
-    let colon = text.iter().position(|octet| *octet == b':')?;
-    let (key, value) = (text[..colon].trim_ascii(), text[colon + 1..].trim_ascii());
+    let text = text.split(|octet| *octet == b'#').next()?.trim_ascii();
+    let (key, value) = match text.iter().position(|octet| *octet == b':') {
+        Some(colon) => (text[..colon].trim_ascii(), text[colon + 1..].trim_ascii()),
+        // A colon is forgotten now and then; two words are meant as key and value.
+        None => {
+            let (key, value) = text.split_at(text.iter().position(u8::is_ascii_whitespace)?);
+            let value = value.trim_ascii();
+            (key, Some(value).filter(|value| !value.iter().any(u8::is_ascii_whitespace))?)
+        }
+    };
     if key.len() > KEY_MAX {
         return None;
     }
@@ -169,7 +203,17 @@ mod tests {
             ("User-agent: x\nUser-agent: comity\nUser-agent: y\nDisallow: /a", "bcdef"),
             ("User-agent: comity\n\n# hi\nSitemap: /s\nHost: h\nUser-agent: x\nDisallow: /a", "bcdef"),
             ("User-agent: comity\nDisallow: /a\nSitemap: /s\nNoindex: /x\n\nDisallow: /b", "cdef"),
-            ("User-agent: comity\nCrawl-delay: 5\nUser-agent: x\nDisallow: /a", "abcdef 5s"),
+            ("User-agent: comity\nNoindex: /x\nnonsense\nUser-agent: x\nDisallow: /a", "bcdef"),
+            ("User-agent: comity\nCrawl-delay: 5\nUser-agent: x\nDisallow: /a", "bcdef 5s"),
+            ("User-agent: x\nCrawl-delay: 5\nUser-agent: comity\nDisallow: /a", "bcdef"),
+            ("User-agent: *\nCrawl-delay: 5\nSitemap: /s\nUser-agent: x\nDisallow: /a", "bcdef 5s"),
+            (
+                "User-agent: x\nCrawl-delay: 9\nUser-agent: comity\nCrawl-delay: 5\nUser-agent: y\nCrawl-delay: 7\n\
+                 User-agent: *\nDisallow: /a",
+                "bcdef 5s",
+            ),
+            ("User-agent: comity\nDisallow: /a\nCrawl-delay: 5\nUser-agent: x\nDisallow: /b", "bcdef 5s"),
+            ("User-agent: comity\nAllow: /a\nUser-agent: x\nDisallow: /a", "abcdef"),
             ("User-agent: comity\nUser-agent: *\nDisallow: /a\nUser-agent: *\nDisallow: /b", "bcdef"),
         ] {
             assert_eq!(told(body), expected, "{body}");
@@ -184,7 +228,8 @@ mod tests {
             "User-agent: *\rDisallow: /a\r",
             " \t User-agent \t : \t * \t\n  Disallow  :  /a  # /b\n#Disallow: /b",
             "useragent: *\ndissallow: /a",
-            "User-agent: * # everyone\nDisallow /b\nDisallow: c\nDisallow:\nnonsense\n: /d\nDisallow: /a",
+            "User-agent: * # everyone\nDisallow: c\nDisallow:\nDisallow\nnonsense\n: /d\nDisallow: /a",
+            "User-agent *\nDisallow \t /a # /b\nDisallow /b or /c",
         ] {
             assert_eq!(told(body), "bcdef", "{body:?}");
         }
@@ -198,8 +243,10 @@ mod tests {
         for (values, expected) in [
             ("10", "10s"),
             ("0.5", "500ms"),
+            (".5", "500ms"),
+            ("5.", "5s"),
             ("2 7 3", "7s"),
-            ("-1 NaN inf 1e3 5s soon 3,5 ٣ 4", "4s"),
+            ("-1 NaN inf 1e3 5s soon 3,5 ٣ . 4", "4s"),
             ("86401", "24h"),
             ("99999999999999999999999999999", "24h"),
         ] {

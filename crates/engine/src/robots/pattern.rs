@@ -2,13 +2,16 @@
 //!
 //! Which of several matching patterns wins is decided in [`super`].
 //!
-//! Patterns and paths are compared by the octets they stand for: percent-encoding is taken off both, so that
-//! `/ü`, `/%C3%BC` and `/%c3%bc` are one path, and so are `=` and `%3D`. RFC 9309 (section 2.2.2) says the same
-//! the other way round and puts percent-encoding on. Only a `*` or `$` that is written out is special; `%2A`
-//! and `%24` stand for themselves.
+//! Patterns and paths are compared in one form, that of RFC 9309 (section 2.2.2): what needs no percent-encoding has
+//! none, and what does has it in upper case, so that `/ü`, `/%C3%BC` and `/%c3%bc` are one path, and so are `/a` and
+//! `/%61`. Reserved characters (RFC 3986, section 2.2) stay as they are written, because `/a%2Fb` is one segment and
+//! `/a/b` two. Only `*` and `$` are always encoded, so that `%2A` and `%24` in a pattern stand for themselves
+//! (section 2.2.3). In a query `:`, `/`, `?` and `@` separate nothing; [`Path`] tries both of their spellings there.
 //!
 //! Matching is greedy: each literal goes to the leftmost place after the one before, and no choice is ever
 //! taken back. Each search is linear, so a match costs at most the length of the path plus that of the pattern.
+
+use std::borrow::Cow;
 
 use memchr::memmem;
 
@@ -23,7 +26,7 @@ pub(super) struct Pattern {
     stars: Box<[u16]>,
     /// Whether the last literal has to end the path.
     anchored: bool,
-    /// How many octets the pattern had, stars and `$` included.
+    /// How many octets the pattern has in the form that is compared, stars and `$` included.
     len: u16,
 }
 
@@ -40,13 +43,18 @@ impl Pattern {
         Self::read_start(text).map(|(pattern, _)| pattern)
     }
 
-    /// How specific the pattern is: how many octets it had, percent-encoded ones counted once.
+    /// How specific the pattern is: how many octets it has in the form that is compared.
     pub(super) fn len(&self) -> u16 {
         self.len
     }
 
-    /// Whether the octets of `path` start with this pattern. A search takes the length of the path off `work`.
-    pub(super) fn matches(&self, path: &[u8], work: &mut usize) -> bool {
+    /// Whether `path` starts with this pattern. A search takes the length of the path off `work`.
+    pub(super) fn matches(&self, path: &Path, work: &mut usize) -> bool {
+        self.starts(&path.octets, work)
+            || path.plain_query.as_ref().is_some_and(|octets| self.starts(octets, work))
+    }
+
+    fn starts(&self, path: &[u8], work: &mut usize) -> bool {
         let Some((first_end, stars)) = self.stars.split_first() else {
             return if self.anchored { *path == *self.octets } else { path.starts_with(&self.octets) };
         };
@@ -73,45 +81,95 @@ impl Pattern {
             return None;
         };
         let (mut octets, mut stars, mut anchored, mut len) = (Vec::new(), Vec::new(), false, 0);
-        while len < PATTERN_MAX && !text.is_empty() {
-            let (octet, rest) = first_octet(text);
+        while !text.is_empty() {
+            let (form, rest) = first(text);
+            let form = if matches!(text, [b'*', ..] | [b'$']) { &text[..1] } else { &*form };
+            if len + form.len() > PATTERN_MAX {
+                break;
+            }
             match text {
                 [b'$'] => anchored = true,
                 // A star right after another adds nothing but its octet.
                 [b'*', ..] if stars.last() == Some(&(octets.len() as u16)) => {}
                 [b'*', ..] => stars.push(octets.len() as u16),
-                _ => octets.push(octet),
+                _ => octets.extend_from_slice(form),
             }
+            len += form.len();
             text = rest;
-            len += 1;
         }
         let (octets, stars) = (octets.into_boxed_slice(), stars.into_boxed_slice());
         Some((Self { octets, stars, anchored, len: len as u16 }, !text.is_empty()))
     }
 }
 
-/// The octets that `path` stands for.
-pub(super) fn decode(mut path: &[u8]) -> Vec<u8> {
-    let mut octets = Vec::with_capacity(path.len());
-    while !path.is_empty() {
-        let (octet, rest) = first_octet(path);
-        octets.push(octet);
-        path = rest;
-    }
-    octets
+/// The path and query of a URL in the form that is compared.
+pub(super) struct Path {
+    octets: Vec<u8>,
+    /// The same with what separates nothing in a query written plainly there, if it is not: a rule for
+    /// `/?to=https://` is meant for `/?to=https%3A%2F%2F` too, as the table of RFC 9309, section 2.2.2, has it.
+    plain_query: Option<Vec<u8>>,
 }
 
-/// The octet that `text`, which is not empty, starts with, and the text after it. A `%` without two hexadecimal
-/// digits stands for itself.
-fn first_octet(text: &[u8]) -> (u8, &[u8]) {
+impl Path {
+    pub(super) fn read(mut text: &[u8]) -> Self {
+        let mut octets = Vec::with_capacity(text.len());
+        let (mut plain, mut in_query, mut differs) = (Vec::new(), false, false);
+        while !text.is_empty() {
+            let (form, rest) = first(text);
+            if form.as_ref() == b"?" && !in_query {
+                in_query = true;
+                plain.clone_from(&octets);
+            }
+            octets.extend_from_slice(&form);
+            if in_query {
+                let separator = IN_QUERY.iter().find(|(encoded, _)| *encoded == form.as_ref());
+                differs |= separator.is_some();
+                plain.extend_from_slice(separator.map_or(&form, |(_, plain)| *plain));
+            }
+            text = rest;
+        }
+        Self { octets, plain_query: differs.then_some(plain) }
+    }
+
+    pub(super) fn is(&self, path: &[u8]) -> bool {
+        self.octets == path
+    }
+}
+
+/// The form of the octet that `text`, which is not empty, starts with, and the text after it. A `%` without two
+/// hexadecimal digits stands for itself.
+fn first(text: &[u8]) -> (Cow<'_, [u8]>, &[u8]) {
     let digit = |octet: u8| char::from(octet).to_digit(16).map(|digit| digit as u8);
     if let [b'%', high, low, rest @ ..] = text
         && let (Some(high), Some(low)) = (digit(*high), digit(*low))
     {
-        return (high * 16 + low, rest);
+        let octet = high * 16 + low;
+        return (if is_unreserved(octet) { Cow::Owned(vec![octet]) } else { encoded(octet) }, rest);
     }
-    (text[0], &text[1..])
+    let (octet, rest) = (text[0], &text[1..]);
+    (
+        if is_unreserved(octet) || STAYS.contains(&octet) {
+            Cow::Borrowed(&text[..1])
+        } else {
+            encoded(octet)
+        },
+        rest,
+    )
 }
+
+fn encoded(octet: u8) -> Cow<'static, [u8]> {
+    Cow::Borrowed(percent_encoding::percent_encode_byte(octet).as_bytes())
+}
+
+/// RFC 3986, section 2.3.
+fn is_unreserved(octet: u8) -> bool {
+    octet.is_ascii_alphanumeric() || matches!(octet, b'-' | b'.' | b'_' | b'~')
+}
+
+/// What is compared as it is written: the reserved characters but `*` and `$`, and a `%` that encodes nothing.
+const STAYS: &[u8] = b":/?#[]@!&'()+,;=%";
+/// What separates nothing in a query.
+const IN_QUERY: [(&[u8], &[u8]); 4] = [(b"%3A", b":"), (b"%2F", b"/"), (b"%3F", b"?"), (b"%40", b"@")];
 
 #[cfg(test)]
 mod tests {
@@ -121,7 +179,7 @@ mod tests {
 
     fn matches(pattern: &str, path: &str) -> bool {
         Pattern::read(pattern.as_bytes())
-            .is_some_and(|pattern| pattern.matches(&decode(path.as_bytes()), &mut usize::MAX.clone()))
+            .is_some_and(|pattern| pattern.matches(&Path::read(path.as_bytes()), &mut usize::MAX.clone()))
     }
 
     /// The definition, tried out every way: a star takes nothing, or one octet and stays.
@@ -133,9 +191,9 @@ mod tests {
                 matches_by_definition(after, path) || matches_by_definition(pattern, rest)
             }
             ([b'$'], _) | (_, []) => false,
-            (_, [octet, rest @ ..]) => {
-                let (expected, pattern) = first_octet(pattern);
-                expected == *octet && matches_by_definition(pattern, rest)
+            _ => {
+                let (form, pattern) = first(pattern);
+                path.strip_prefix(&*form).is_some_and(|rest| matches_by_definition(pattern, rest))
             }
         }
     }
@@ -166,36 +224,57 @@ mod tests {
         assert!(!matches("", "/"));
     }
 
-    /// The table of RFC 9309, section 2.2.2, and what follows from it.
+    /// The tables of RFC 9309, sections 2.2.2 and 2.2.3, and what follows from them.
     #[test]
-    fn percent_encoding_makes_no_difference() {
+    fn percent_encoding_that_is_not_needed_makes_no_difference() {
         for (pattern, path) in [
             ("/foo/bar?baz=quz", "/foo/bar?baz=quz"),
+            ("/foo/bar?baz=https://foo.bar", "/foo/bar?baz=https://foo.bar"),
             ("/foo/bar?baz=https://foo.bar", "/foo/bar?baz=https%3A%2F%2Ffoo.bar"),
+            ("/foo/bar?baz=https%3A%2F%2Ffoo.bar", "/foo/bar?baz=https%3a%2f%2ffoo.bar"),
+            ("/*=https://foo.bar", "/foo/bar?baz=https%3A%2F%2Ffoo.bar"),
             ("/foo/bar/ツ", "/foo/bar/%E3%83%84"),
             ("/foo/bar/%E3%83%84", "/foo/bar/%e3%83%84"),
             ("/foo/bar/%62%61%7A", "/foo/bar/baz"),
             ("/foo/bar/baz", "/foo/bar/%62%61%7a"),
             ("/path/file-with-a-%2A.html", "/path/file-with-a-*.html"),
+            ("/path/file-with-a-%2A.html", "/path/file-with-a-%2a.html"),
             ("/path/foo-%24", "/path/foo-$"),
+            ("/path/foo-%24", "/path/foo-%24"),
+            ("/%7Euser", "/~user"),
             ("/50%", "/50%25"),
             ("/a b", "/a%20b"),
+            ("/{x}|\"", "/%7Bx%7d%7C%22"),
             ("/%zz%", "/%zz%2"),
+            ("/*%20", "/a b"),
+            ("/*%", "/caf%C3%A9"),
         ] {
             assert!(matches(pattern, path), "{pattern} {path}");
         }
         assert!(!matches("/a-%2A", "/a-b"));
         assert!(!matches("/a%24", "/a"));
-        // Half of an encoded octet is nothing that could be found.
-        assert!(!matches("/*E3", "/%E3"));
         assert!(!matches("/%2561", "/a"));
+    }
+
+    /// RFC 9309, section 2.2.2: an encoded reserved character is another one than the character itself.
+    #[test]
+    fn reserved_characters_stay_encoded() {
+        for reserved in ":/?#[]@!&'()+,;=".chars() {
+            let encoded = format!("/a%{:02X}b", u32::from(reserved));
+            let plain = format!("/a{reserved}b");
+            assert!(matches(&encoded, &encoded) && matches(&encoded, &encoded.to_lowercase()), "{encoded}");
+            assert!(matches(&plain, &plain), "{plain}");
+            assert!(!matches(&encoded, &plain) && !matches(&plain, &encoded), "{encoded}");
+        }
+        assert!(!matches("/a/b", "/a%2Fb?c=%2F"));
+        assert!(!matches("/?a=b&c", "/?a=b%26c") && !matches("/?a=b", "/?a%3Db"));
     }
 
     #[test]
     fn specific_means_many_octets_however_they_are_written() {
         let len = |text: &str| Pattern::read(text.as_bytes()).unwrap().len();
-        assert_eq!((len("/a"), len("/%61"), len("/%E3%83%84"), len("/ツ")), (2, 2, 4, 4));
-        assert_eq!((len("/a*"), len("/a**$"), len("*")), (3, 5, 1));
+        assert_eq!((len("/a"), len("/%61"), len("/%E3%83%84"), len("/ツ")), (2, 2, 10, 10));
+        assert_eq!((len("/a*"), len("/a**$"), len("*"), len("/%2f"), len("/%24")), (3, 5, 1, 4, 4));
     }
 
     #[test]
@@ -206,14 +285,17 @@ mod tests {
         assert_eq!(Pattern::read(long.as_bytes()), None);
         let cut = Pattern::read_cut(long.as_bytes()).unwrap();
         assert_eq!(cut, Pattern::read(fits.as_bytes()).unwrap());
-        assert!(cut.matches(format!("{fits}y").as_bytes(), &mut usize::MAX.clone()));
+        assert!(cut.matches(&Path::read(format!("{fits}y").as_bytes()), &mut usize::MAX.clone()));
+        // What is encoded is cut off whole.
+        let cut = Pattern::read_cut(format!("{}ü", &fits[1..]).as_bytes()).unwrap();
+        assert_eq!(cut, Pattern::read(&fits.as_bytes()[1..]).unwrap());
     }
 
     #[test]
     fn a_search_is_paid_for_once_however_many_stars_it_has() {
         let spent = |pattern: &str| {
             let mut work = 1_000;
-            Pattern::read(pattern.as_bytes()).unwrap().matches(&[b'/'; 300], &mut work);
+            Pattern::read(pattern.as_bytes()).unwrap().matches(&Path::read(&[b'/'; 300]), &mut work);
             1_000 - work
         };
         assert_eq!((spent("/a"), spent("/a*"), spent("/*"), spent("/*/*/*/*/*a")), (0, 0, 300, 300));
@@ -230,11 +312,20 @@ mod tests {
 
         #[test]
         fn odd_octets_keep_the_definition(
-            pattern in "[/*]([a*$%2]|%2A|%24|%61){0,6}",
-            path in "/([a*$%2]|%2a|%24|%61){0,6}",
+            pattern in "[/*]([a*$%2/]|%2A|%24|%61|%2F){0,6}",
+            path in "/([a*$%2/]|%2a|%24|%61|%2f){0,6}",
         ) {
-            let expected = matches_by_definition(pattern.as_bytes(), &decode(path.as_bytes()));
+            let expected = matches_by_definition(pattern.as_bytes(), &Path::read(path.as_bytes()).octets);
             prop_assert_eq!(matches(&pattern, &path), expected);
+        }
+
+        /// A path is its own pattern, whatever stands in it, once `*` and `$` are encoded.
+        #[test]
+        fn a_path_matches_itself(path in "/\\PC{0,30}") {
+            let pattern = path.replace('*', "%2A").replace('$', "%24");
+            prop_assert!(matches(&pattern, &path));
+            let whole = format!("{pattern}$");
+            prop_assert!(matches(&whole, &path));
         }
     }
 }

@@ -26,10 +26,11 @@ use super::error::TransportError;
 use super::guard::{self, Allowance};
 use super::noticed::Noticed;
 use super::origin::{Form, Hops, Origin, Route};
-use super::proxy::Proxies;
+use super::proxy::{Kind, Proxies, Proxy};
 use super::slots::Slot;
 use super::tunnel::tunnel;
-use super::{Settings, tls};
+use super::way::{Verify, Via};
+use super::{Lead, Settings, socks, tls};
 use crate::descriptors;
 
 /// Opens connections.
@@ -37,6 +38,9 @@ pub(super) struct Dialer {
     tls: TlsConnector,
     /// For requests that are seen as they pass, which HTTP/2 does not let anybody.
     tls_http1: TlsConnector,
+    /// The same for hosts whose certificate does not count.
+    unverified: TlsConnector,
+    unverified_http1: TlsConnector,
     http1: http1::Builder,
     header_max: u32,
     allowance: Arc<dyn Allowance>,
@@ -51,7 +55,10 @@ impl Dialer {
         http1.ignore_invalid_headers_in_responses(true);
         http1.max_header_size(settings.header_max).max_buf_size(settings.header_max.max(BUFFER_MIN));
         let tls = tls::client(&settings.roots_extra)?;
+        let unverified = tls::unverified()?;
         Ok(Self {
+            unverified_http1: TlsConnector::from(tls::only_http1(&unverified)),
+            unverified: TlsConnector::from(unverified),
             tls_http1: TlsConnector::from(tls::only_http1(&tls)),
             tls: TlsConnector::from(tls),
             http1,
@@ -64,28 +71,55 @@ impl Dialer {
 
     /// A new connection to `origin`, ready for a request.
     pub(super) async fn open(&self, origin: Arc<Origin>, slot: Slot) -> Result<Connection, TransportError> {
-        let Some(proxy) = self.proxies.toward(&origin) else {
+        let proxy = match &origin.via {
+            Via::Settings => self.proxies.toward(&origin).cloned(),
+            Via::Direct => None,
+            Via::Proxy(proxy) => Some(Proxy::clone(proxy)),
+        };
+        let Some(proxy) = proxy else {
             let addresses = guard::addresses(&origin, &*self.allowance).await?;
             let (stream, remote) = connect(&origin.host, addresses).await?;
-            return match origin.secure {
-                true => self.start_secure(stream, slot, remote, origin, Hops::Direct).await,
-                false => {
-                    self.start_http1(stream, slot, Route::new(origin, remote, Form::Path, Hops::Direct)?)
-                        .await
-                }
-            };
+            return self.start(stream, slot, remote, origin, Hops::Direct).await;
         };
-        guard::vouch(&origin, &*self.allowance).await?;
-        let (stream, remote) = connect(&proxy.host, guard::lookup(&proxy.host, proxy.port).await?).await?;
-        if !origin.secure {
-            let form = Form::Forwarded(proxy.authorization.clone());
-            return self.start_http1(stream, slot, Route::new(origin, remote, form, Hops::Proxied)?).await;
+        let target = match proxy.kind {
+            Kind::Http | Kind::Https => {
+                guard::vouch(&origin, &*self.allowance).await?;
+                None
+            }
+            Kind::Socks5 | Kind::Socks5Names => Some(self.target(&origin, proxy.kind).await?),
+        };
+        let (mut stream, remote) =
+            connect(&proxy.host, guard::lookup(&proxy.host, proxy.port).await?).await?;
+        match (target, proxy.kind) {
+            (Some(target), _) => {
+                socks::tunnel(&mut stream, &proxy, target, origin.port).await?;
+                self.start(stream, slot, remote, origin, Hops::Proxied).await
+            }
+            (None, Kind::Https) => {
+                let stream = handshake(&self.tls_http1, stream, &proxy.host).await?;
+                self.start_forwarded(stream, slot, remote, origin, &proxy).await
+            }
+            (None, _) => self.start_forwarded(stream, slot, remote, origin, &proxy).await,
         }
-        let stream = tunnel(stream, proxy, &origin, &self.user_agent, &self.http1).await?;
-        self.start_secure(stream, slot, remote, origin, Hops::Proxied).await
     }
 
-    async fn start_secure(
+    /// Where a SOCKS5 proxy is to connect to. Only a name that the operator listed is left to it, and only if it is said to
+    /// resolve names: of anything else it is told an address that passed.
+    async fn target(&self, origin: &Origin, kind: Kind) -> Result<socks::Target, TransportError> {
+        if kind == Kind::Socks5Names && origin.lead == Lead::Listed && origin.literal().is_none() {
+            guard::vouch(origin, &*self.allowance).await?;
+            return Ok(socks::Target::Name(origin.bare_host().to_owned()));
+        }
+        let addresses = guard::addresses(origin, &*self.allowance).await?;
+        // A proxy often has no IPv6, and nobody can tell.
+        let first = addresses.iter().find(|address| address.is_ipv4()).or(addresses.first());
+        let missing =
+            || TransportError::Resolve { host: origin.host.clone(), source: io::ErrorKind::NotFound.into() };
+        Ok(socks::Target::Address(first.ok_or_else(missing)?.ip()))
+    }
+
+    /// Speaks to a server at the other end of `stream`.
+    async fn start(
         &self,
         stream: TcpStream,
         slot: Slot,
@@ -93,6 +127,43 @@ impl Dialer {
         origin: Arc<Origin>,
         hops: Hops,
     ) -> Result<Connection, TransportError> {
+        match origin.secure {
+            true => self.start_secure(stream, slot, remote, origin, hops).await,
+            false => self.start_http1(stream, slot, Route::new(origin, remote, Form::Path, hops)?).await,
+        }
+    }
+
+    /// Speaks to an HTTP proxy at the other end of `stream`, and to a server behind it.
+    async fn start_forwarded<T>(
+        &self,
+        stream: T,
+        slot: Slot,
+        remote: SocketAddr,
+        origin: Arc<Origin>,
+        proxy: &Proxy,
+    ) -> Result<Connection, TransportError>
+    where
+        T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        if !origin.secure {
+            let form = Form::Forwarded(proxy.authorization());
+            return self.start_http1(stream, slot, Route::new(origin, remote, form, Hops::Proxied)?).await;
+        }
+        let stream = tunnel(stream, proxy, &origin, &self.user_agent, &self.http1).await?;
+        self.start_secure(stream, slot, remote, origin, Hops::Proxied).await
+    }
+
+    async fn start_secure<T>(
+        &self,
+        stream: T,
+        slot: Slot,
+        remote: SocketAddr,
+        origin: Arc<Origin>,
+        hops: Hops,
+    ) -> Result<Connection, TransportError>
+    where
+        T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
         let stream = self.secure(stream, &origin).await?;
         if stream.get_ref().1.alpn_protocol() == Some(tls::H2) {
             return self.start_http2(stream, slot, Route::new(origin, remote, Form::Fields, hops)?).await;
@@ -100,16 +171,17 @@ impl Dialer {
         self.start_http1(stream, slot, Route::new(origin, remote, Form::Path, hops)?).await
     }
 
-    async fn secure(
-        &self,
-        stream: TcpStream,
-        origin: &Origin,
-    ) -> Result<TlsStream<TcpStream>, TransportError> {
-        let wrong = |source| TransportError::Tls { host: origin.host.clone(), source };
-        let name = ServerName::try_from(origin.bare_host().to_owned());
-        let name = name.map_err(|error| wrong(io::Error::new(io::ErrorKind::InvalidInput, error)))?;
-        let tls = if origin.witnessed { &self.tls_http1 } else { &self.tls };
-        tls.connect(name, stream).await.map_err(wrong)
+    async fn secure<T>(&self, stream: T, origin: &Origin) -> Result<TlsStream<T>, TransportError>
+    where
+        T: AsyncRead + AsyncWrite + Unpin,
+    {
+        let tls = match (origin.verify, origin.witnessed) {
+            (Verify::Certificate, false) => &self.tls,
+            (Verify::Certificate, true) => &self.tls_http1,
+            (Verify::Nothing, false) => &self.unverified,
+            (Verify::Nothing, true) => &self.unverified_http1,
+        };
+        handshake(tls, stream, origin.bare_host()).await
     }
 
     async fn start_http1<T>(
@@ -147,6 +219,17 @@ impl Dialer {
     }
 }
 
+/// Secures a connection to `host`.
+async fn handshake<T>(tls: &TlsConnector, stream: T, host: &str) -> Result<TlsStream<T>, TransportError>
+where
+    T: AsyncRead + AsyncWrite + Unpin,
+{
+    let wrong = |source| TransportError::Tls { host: host.to_owned(), source };
+    let name = ServerName::try_from(host.to_owned());
+    let name = name.map_err(|error| wrong(io::Error::new(io::ErrorKind::InvalidInput, error)))?;
+    tls.connect(name, stream).await.map_err(wrong)
+}
+
 /// Drives a connection for as long as somebody uses it, and a moment longer for a good-bye. A server that does not
 /// read could put that off for ever.
 #[derive(Clone)]
@@ -167,6 +250,10 @@ impl<F: Future<Output: Send> + Send + 'static> Executor<F> for Driver {
 
 /// A connection to whichever of the addresses answers first.
 async fn connect(host: &str, addresses: Vec<SocketAddr>) -> Result<(TcpStream, SocketAddr), TransportError> {
+    let host = &match addresses.first().map(SocketAddr::port) {
+        Some(80 | 443) | None => host.to_owned(),
+        Some(port) => format!("{host}:{port}"),
+    };
     if let [address] = addresses[..] {
         return connect_one(address).await.map_err(|failure| failure.of(host));
     }

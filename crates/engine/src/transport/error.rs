@@ -3,6 +3,7 @@
 //! A text here may name a host and a limit; it never holds user info, a path, a query or a header's value (B75).
 //! What an error means for a domain's pace is decided in `comity_core`; whether to try again, by the caller.
 
+use std::net::IpAddr;
 use std::{fmt, io};
 
 use comity_core::outcome::Breakdown;
@@ -15,7 +16,7 @@ use super::tls;
 #[non_exhaustive]
 pub enum TransportError {
     /// The host's name did not lead to an address.
-    #[error("{host}: the name could not be resolved")]
+    #[error("DNS lookup failed for {host}")]
     Resolve {
         /// The host.
         host: String,
@@ -23,9 +24,9 @@ pub enum TransportError {
         source: io::Error,
     },
     /// None of the host's addresses took the connection.
-    #[error("{host}: could not connect")]
+    #[error("{}", not_connected(host, source))]
     Connect {
-        /// The host, or the proxy's.
+        /// The host, or the proxy's, with its port unless that is the usual one.
         host: String,
         /// What the last address tried said.
         source: io::Error,
@@ -38,7 +39,7 @@ pub enum TransportError {
         source: Option<io::Error>,
     },
     /// The connection could not be secured: a certificate that does not hold, or no common version.
-    #[error("{host}: no secure connection: {}", tls::why_not(source))]
+    #[error("{host}: TLS handshake failed: {}", tls::why_not(source))]
     Tls {
         /// The host.
         host: String,
@@ -81,7 +82,7 @@ pub enum TransportError {
         source: io::Error,
     },
     /// We do not go there (B76).
-    #[error("{host}: {refusal}")]
+    #[error("{}", refused(host, *refusal))]
     Refused {
         /// The host.
         host: String,
@@ -106,6 +107,14 @@ pub enum TransportError {
         proxy: String,
         /// Its status.
         status: u16,
+    },
+    /// A SOCKS5 proxy did not let us through.
+    #[error("proxy {proxy}: {what}")]
+    Socks {
+        /// The proxy's host and port.
+        proxy: String,
+        /// What it said.
+        what: &'static str,
     },
     /// The transport's own settings do not work.
     #[error("{0}")]
@@ -137,8 +146,8 @@ pub enum Phase {
 /// Why an address is not gone to (B76).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
-    /// A remote answer led to an address that is not public.
-    NotPublic,
+    /// A remote answer led to this address, which is not public.
+    NotPublic(IpAddr),
     /// A cloud's metadata endpoint.
     Metadata,
 }
@@ -153,6 +162,11 @@ impl TransportError {
             {
                 Breakdown::TimedOut
             }
+            // Whatever a resolver says, no request left.
+            Self::Resolve { .. } => Breakdown::Unreachable,
+            Self::Connect { source, .. } if source.kind() == io::ErrorKind::ConnectionRefused => {
+                Breakdown::Unreachable
+            }
             _ => Breakdown::Disconnected,
         }
     }
@@ -160,6 +174,24 @@ impl TransportError {
     /// Whether it is our own trouble: nothing was asked of the site, so no retry is spent and nothing is recorded.
     pub fn is_ours(&self) -> bool {
         matches!(self, Self::Exhausted { .. })
+    }
+
+    /// Whether the server may have received the request.
+    pub fn may_have_arrived(&self) -> bool {
+        !matches!(
+            self,
+            Self::Resolve { .. }
+                | Self::Connect { .. }
+                | Self::Exhausted { .. }
+                | Self::Tls { .. }
+                | Self::TimedOut(Phase::Connect)
+                | Self::Refused { .. }
+                | Self::UnsupportedScheme(_)
+                | Self::Unsendable { .. }
+                | Self::ProxyRefused { .. }
+                | Self::Socks { .. }
+                | Self::Settings(_)
+        )
     }
 
     /// Whether trying the same again cannot help.
@@ -197,13 +229,27 @@ impl fmt::Display for Phase {
     }
 }
 
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NotPublic => {
-                "a remote answer led to an address that is not public; http.allow_private may allow it"
-            }
-            Self::Metadata => "a cloud metadata endpoint; http.allow_private may allow it",
-        })
+/// Why there is no connection, in the words people search for.
+fn not_connected(host: &str, cause: &io::Error) -> String {
+    match cause.kind() {
+        io::ErrorKind::ConnectionRefused => format!("connection refused by {host}"),
+        io::ErrorKind::HostUnreachable => format!("no route to {host}"),
+        io::ErrorKind::NetworkUnreachable => format!("network unreachable, connecting to {host}"),
+        io::ErrorKind::TimedOut => format!("timed out connecting to {host}"),
+        _ => format!("could not connect to {host}"),
+    }
+}
+
+fn refused(host: &str, refusal: Refusal) -> String {
+    let (what, address) = match refusal {
+        Refusal::NotPublic(address) => ("private address", address.to_string()),
+        Refusal::Metadata => ("cloud metadata endpoint", host.to_owned()),
+    };
+    let of = if address == host.trim_matches(['[', ']']) { String::new() } else { format!(" (of {host})") };
+    match refusal {
+        Refusal::NotPublic(_) => {
+            format!("blocked redirect or link to {what} {address}{of}; allow it with http.allow_private")
+        }
+        Refusal::Metadata => format!("blocked {what} {address}; allow it with http.allow_private"),
     }
 }

@@ -96,7 +96,7 @@ fn refuse(origin: &Origin, address: IpAddr, allowance: &dyn Allowance) -> Option
     let refusal = if is_metadata(address) {
         Refusal::Metadata
     } else if origin.lead == Lead::Remote && !is_public(address) {
-        Refusal::NotPublic
+        Refusal::NotPublic(address)
     } else {
         return None;
     };

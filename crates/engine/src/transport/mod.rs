@@ -4,8 +4,8 @@
 //! and hands back the answer's head and a body that is read chunk by chunk. It deliberately knows nothing of
 //! pacing, retries, redirects, cookies or robots.txt: whoever calls it decides those, hop by hop (B44).
 //!
-//! Reading order: this file (what is asked and answered), [`mod@error`] (what can go wrong), `origin` (where a
-//! request goes and how it is written), `guard` (where we refuse to go), `proxy`, `dial` (from a name to an open
+//! Reading order: this file (what is asked and answered), [`mod@error`] (what can go wrong), `way` (how a
+//! single site is asked), `origin` (where a request goes and how it is written), `guard` (where we refuse to go), `proxy`, `socks`, `dial` (from a name to an open
 //! connection), `connection` and `pool` (connections in use and at rest), `slots` (how many there may be), `line` (when one is
 //! closed), `body` and `coding` (what comes back), `noticed` (what is noticed on the way: `stamp`, `tape`, and in
 //! `meter` what comes that is no answer).
@@ -23,10 +23,12 @@ mod origin;
 mod pool;
 mod proxy;
 mod slots;
+mod socks;
 mod stamp;
 mod tape;
 mod tls;
 mod tunnel;
+mod way;
 
 use std::io;
 use std::net::SocketAddr;
@@ -35,7 +37,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use comity_core::time::Span;
-use http::{HeaderMap, HeaderName, HeaderValue, Version};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Version};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use url::Url;
@@ -45,8 +47,11 @@ pub use self::coding::Coding;
 pub use self::error::{Phase, Refusal, SendError, TransportError};
 pub use self::guard::{AllowNone, Allowance};
 pub use self::line::Line;
-pub use self::proxy::{Proxies, ProxyError};
+pub(crate) use self::origin::basic_of;
+pub(crate) use self::proxy::PROXY_EXPECTED;
+pub use self::proxy::{Proxies, Proxy, ProxyError};
 pub use self::tape::Witness;
+pub use self::way::{Verify, Via, Way};
 
 use self::connection::{Connection, Unanswered};
 use self::dial::Dialer;
@@ -54,10 +59,11 @@ use self::origin::{Origin, Writer};
 use self::pool::Pool;
 use self::slots::Slots;
 use crate::descriptors;
+use crate::request::Requests;
 
 /// How requests are sent. Cheap to clone; all tasks share one.
 #[derive(Clone)]
-pub struct Transport(Arc<Inner>);
+pub struct Transport(Arc<Inner>, Arc<Requests>);
 
 /// What a [`Transport`] goes by.
 pub struct Settings {
@@ -92,7 +98,7 @@ pub struct Settings {
 /// Who led us to a URL (B76). Requests with different leads never share a connection.
 pub use comity_store::tasks::Lead;
 
-/// A request: a GET, or the POST of a form.
+/// A request: a GET unless something else is said.
 #[derive(Clone, Copy)]
 pub struct Request<'a> {
     /// Where to. User info becomes Basic authorization if the URL is listed, and is left out otherwise.
@@ -105,6 +111,12 @@ pub struct Request<'a> {
     pub headers: &'a [(HeaderName, HeaderValue)],
     /// The fields of a form, encoded as URLs are; they are posted.
     pub posted: Option<&'a Bytes>,
+    /// The method, where it is neither a GET nor the POST of a form.
+    pub method: Option<&'a Method>,
+    /// What is sent with that method.
+    pub body: Option<&'a Bytes>,
+    /// How it is sent, where that differs from the transport's settings.
+    pub way: Option<&'a Way>,
     /// Who sees the exchange as it passes. Such requests speak HTTP/1.1, on connections that no others use.
     pub witness: Option<&'a Arc<dyn Witness>>,
 }
@@ -136,6 +148,14 @@ struct Inner {
     body_max: u64,
 }
 
+/// How long the phases of one request may take.
+#[derive(Clone, Copy)]
+struct Limits {
+    connect: Duration,
+    first_byte: Duration,
+    total: Duration,
+}
+
 /// Who says whether a request may be written, now that its connection is open.
 pub trait Depart<E> {
     /// `Ok` to write now; an error to write nothing. It may be asked more than once.
@@ -159,7 +179,7 @@ impl Transport {
     /// A transport that goes by `settings`.
     pub fn new(settings: Settings) -> Result<Self, TransportError> {
         let writer = Writer::new(&settings.user_agent)?;
-        Ok(Self(Arc::new(Inner {
+        let inner = Inner {
             connect_timeout: settings.connect_timeout.into(),
             first_byte_timeout: settings.first_byte_timeout.min(settings.total_timeout).into(),
             total_timeout: settings.total_timeout.into(),
@@ -168,7 +188,19 @@ impl Transport {
             slots: Slots::new(settings.connections_max),
             dialer: Dialer::new(settings, writer.user_agent.clone())?,
             writer,
-        })))
+        };
+        Ok(Self(Arc::new(inner), Arc::default()))
+    }
+
+    /// The same connections, for requests that are sent with these headers, cookies and credentials. They are added by
+    /// whoever knows how far an address is trusted; [`Self::send`] adds nothing.
+    pub fn with(self, requests: Requests) -> Self {
+        Self(self.0, Arc::new(requests))
+    }
+
+    /// What requests are sent with.
+    pub(crate) fn requests(&self) -> &Arc<Requests> {
+        &self.1
     }
 
     /// Opens or reuses a connection, awaits `depart`, and writes the request the moment that says yes (B25).
@@ -183,7 +215,8 @@ impl Transport {
     ) -> Result<Answered, SendError<E>> {
         let inner = &*self.0;
         let origin = Origin::of(&request)?;
-        let mut connection = inner.connect(origin).await?;
+        let limits = inner.limits(request.way);
+        let mut connection = inner.connect(origin, limits.connect).await?;
         let mut reopened = 0;
         loop {
             let message = inner.writer.message(&request, &connection.route)?;
@@ -198,11 +231,10 @@ impl Transport {
                 depart.takes(line);
             }
             let departed_at = Instant::now();
-            let answer =
-                timeout_at(departed_at + inner.first_byte_timeout, connection.exchange(message)).await;
+            let answer = timeout_at(departed_at + limits.first_byte, connection.exchange(message)).await;
             match answer {
                 Ok(Ok(response)) => {
-                    let body_until = departed_at + inner.total_timeout;
+                    let body_until = departed_at + limits.total;
                     return Ok(inner.answered(response, connection, body_until)?);
                 }
                 // Closed while at rest or while departure was awaited; a new connection is no second attempt.
@@ -213,7 +245,7 @@ impl Transport {
                 Ok(Err(Unanswered::Unsent(_))) if reopened < REOPENED_MAX => {
                     reopened += 1;
                     let origin = inner.pool.forget(connection);
-                    connection = Box::pin(inner.open(origin)).await?;
+                    connection = Box::pin(inner.open(origin, limits.connect)).await?;
                 }
                 Ok(Err(Unanswered::Unsent(error) | Unanswered::Lost(error))) => {
                     return Err(TransportError::of_exchange(error).into());
@@ -236,24 +268,43 @@ impl Transport {
 }
 
 impl Inner {
+    /// How long the phases of a request may take.
+    fn limits(&self, way: Option<&Way>) -> Limits {
+        let or = |own: Option<Span>, usual: Duration| own.map_or(usual, Duration::from);
+        let total = or(way.and_then(|way| way.total_timeout), self.total_timeout);
+        Limits {
+            connect: or(way.and_then(|way| way.connect_timeout), self.connect_timeout),
+            first_byte: or(way.and_then(|way| way.first_byte_timeout), self.first_byte_timeout).min(total),
+            total,
+        }
+    }
+
     /// A connection at rest or a new one.
-    async fn connect(&self, origin: Arc<Origin>) -> Result<Connection, TransportError> {
-        let at_rest = timeout(self.connect_timeout, self.pool.take(&origin)).await;
+    async fn connect(
+        &self,
+        origin: Arc<Origin>,
+        connect_timeout: Duration,
+    ) -> Result<Connection, TransportError> {
+        let at_rest = timeout(connect_timeout, self.pool.take(&origin)).await;
         match at_rest.map_err(|_| TransportError::TimedOut(Phase::Connect))? {
             Some(connection) => Ok(connection),
             // Boxed, as it is large and rare: whoever waits for a page need not have room for a handshake.
-            None => Box::pin(self.open(origin)).await,
+            None => Box::pin(self.open(origin, connect_timeout)).await,
         }
     }
 
     /// A new connection. Waits a while for the descriptors that it takes; that is not the site's time.
-    async fn open(&self, origin: Arc<Origin>) -> Result<Connection, TransportError> {
+    async fn open(
+        &self,
+        origin: Arc<Origin>,
+        connect_timeout: Duration,
+    ) -> Result<Connection, TransportError> {
         let until = Instant::now() + EXHAUSTED_MAX;
         loop {
             let opened = match self.slots.take(&self.pool, until).await {
                 Ok(slot) => {
                     let opening = self.dialer.open(Arc::clone(&origin), slot);
-                    let opened = timeout(self.connect_timeout, opening).await;
+                    let opened = timeout(connect_timeout, opening).await;
                     opened.unwrap_or(Err(TransportError::TimedOut(Phase::Connect)))
                 }
                 Err(error) => {
@@ -319,7 +370,17 @@ impl Default for Settings {
 impl<'a> Request<'a> {
     /// A plain request for `url`.
     pub fn new(url: &'a Url, lead: Lead) -> Self {
-        Self { url, lead, accept: None, headers: &[], posted: None, witness: None }
+        Self {
+            url,
+            lead,
+            accept: None,
+            headers: &[],
+            posted: None,
+            method: None,
+            body: None,
+            way: None,
+            witness: None,
+        }
     }
 }
 

@@ -22,6 +22,7 @@ use super::line::Line;
 use super::meter::Meter;
 use super::stamp::Stamp;
 use super::tape::Tape;
+use super::way::{Verify, Via};
 use super::{Lead, Request};
 
 /// What the requests of one connection have in common.
@@ -34,6 +35,12 @@ pub(super) struct Origin {
     pub(super) lead: Lead,
     /// Whether what passes is seen by somebody.
     pub(super) witnessed: bool,
+    /// Through which proxy it leads,
+    pub(super) via: Via,
+    /// and whether its certificate counts: connections that differ in either are never shared.
+    pub(super) verify: Verify,
+    /// Tells apart who is let in: some servers let in a connection, not a request. None is 0.
+    pub(super) account: u64,
 }
 
 /// Which way a connection leads, and how requests are written to it.
@@ -92,7 +99,9 @@ impl Origin {
         };
         let host = url.host_str().ok_or_else(unsupported)?.to_owned();
         let port = url.port_or_known_default().ok_or_else(unsupported)?;
-        Ok(Arc::new(Self { secure, host, port, lead, witnessed: request.witness.is_some() }))
+        let (via, verify) = request.way.map_or_else(Default::default, |way| (way.proxy.clone(), way.verify));
+        let witnessed = request.witness.is_some();
+        Ok(Arc::new(Self { secure, host, port, lead, witnessed, via, verify, account: account(request) }))
     }
 
     /// The host as configurations and certificates write it: without an IPv6 address's brackets or a last dot.
@@ -157,13 +166,14 @@ impl Writer {
 
     /// The request as it is written to a connection with this route.
     pub(super) fn message(&self, request: &Request<'_>, route: &Route) -> Result<Message, TransportError> {
-        let mut message = Message::new(request.posted.cloned().unwrap_or_default().into());
+        let mut message = Message::new(request.body.or(request.posted).cloned().unwrap_or_default().into());
         *message.uri_mut() = uri(request.url, route).map_err(|error| route.origin.unsendable(error))?;
         let mut headers = HeaderMap::with_capacity(8);
         if !matches!(route.form, Form::Fields) {
             headers.insert(HOST, route.host.clone());
         }
-        headers.insert(USER_AGENT, self.user_agent.clone());
+        let own = request.way.and_then(|way| way.user_agent.as_ref());
+        headers.insert(USER_AGENT, own.unwrap_or(&self.user_agent).clone());
         headers.insert(ACCEPT, request.accept.cloned().unwrap_or(HeaderValue::from_static("*/*")));
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip, br, zstd"));
         if request.lead == Lead::Listed
@@ -174,6 +184,9 @@ impl Writer {
         if request.posted.is_some() {
             *message.method_mut() = Method::POST;
             headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-www-form-urlencoded"));
+        }
+        if let Some(method) = request.method {
+            *message.method_mut() = method.clone();
         }
         for (name, value) in request.headers {
             headers.insert(name, value.clone());
@@ -186,6 +199,15 @@ impl Writer {
     }
 }
 
+/// A number for whoever is let in with a request.
+fn account(request: &Request<'_>) -> u64 {
+    let given = request.headers.iter().rev().find(|(name, _)| *name == AUTHORIZATION);
+    let of_url = || basic(request.url).filter(|_| request.lead == Lead::Listed);
+    let value = given.map(|(_, value)| value.clone()).or_else(of_url);
+    // Never the same as nobody's.
+    value.map_or(0, |value| xxhash_rust::xxh3::xxh3_64(value.as_bytes()) | 1)
+}
+
 /// The Basic authorization that a URL's user info asks for.
 pub(super) fn basic(url: &Url) -> Option<HeaderValue> {
     if url.username().is_empty() && url.password().is_none() {
@@ -194,6 +216,11 @@ pub(super) fn basic(url: &Url) -> Option<HeaderValue> {
     let mut pair: Vec<u8> = percent_decode_str(url.username()).collect();
     pair.push(b':');
     pair.extend(percent_decode_str(url.password().unwrap_or_default()));
+    basic_of(&pair)
+}
+
+/// The Basic authorization of `user:password`.
+pub(crate) fn basic_of(pair: &[u8]) -> Option<HeaderValue> {
     let mut value = HeaderValue::try_from(format!("Basic {}", BASE64_STANDARD.encode(pair))).ok()?;
     value.set_sensitive(true);
     Some(value)

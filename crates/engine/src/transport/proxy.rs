@@ -1,15 +1,16 @@
-//! Which proxy leads to an origin, as the environment says.
+//! Which proxy leads to an origin, as the environment says, and how the address of a proxy is read.
 //!
 //! `http_proxy` counts in lower case only: a CGI program's `HTTP_PROXY` is whatever a client sent as `Proxy:`.
-//! Going through a proxy is done in [`super::dial`] and [`super::tunnel`].
+//! Going through a proxy is done in [`super::dial`], [`super::tunnel`] and [`super::socks`].
 
 use std::fmt;
 use std::net::IpAddr;
 
 use http::HeaderValue;
+use percent_encoding::percent_decode_str;
 use url::Url;
 
-use super::origin::{Origin, basic};
+use super::origin::{Origin, basic_of};
 
 /// The proxies to go through; none by default.
 #[derive(Debug, Clone, Default)]
@@ -21,18 +22,33 @@ pub struct Proxies {
 
 /// A proxy that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{variable}: expected the address of an HTTP proxy such as \"http://proxy.example:3128\"")]
+#[error("{variable}: expected {PROXY_EXPECTED}")]
 pub struct ProxyError {
     /// The variable that names it. Its value may hold a password and is not repeated.
     pub variable: String,
 }
 
-/// An HTTP proxy.
-#[derive(Clone)]
-pub(super) struct Proxy {
+/// A proxy. Shown without its user and password.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Proxy {
+    pub(super) kind: Kind,
     pub(super) host: String,
     pub(super) port: u16,
-    pub(super) authorization: Option<HeaderValue>,
+    /// The user and the password.
+    pub(super) user: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+/// How a proxy is spoken to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Kind {
+    /// HTTP, in plain.
+    Http,
+    /// HTTP over TLS.
+    Https,
+    /// SOCKS5, with names resolved here.
+    Socks5,
+    /// SOCKS5, with names that the operator listed resolved by the proxy (`socks5h`).
+    Socks5Names,
 }
 
 /// Where no proxy is used: an entry of `no_proxy`.
@@ -74,14 +90,37 @@ impl Proxies {
 }
 
 impl Proxy {
-    fn parse(variable: &str, value: &str) -> Result<Self, ProxyError> {
-        let wrong = || ProxyError { variable: variable.to_owned() };
+    /// Reads `http://host:port`, `https://…`, `socks5://…` or `socks5h://…`, perhaps with `user:password@`; without a
+    /// scheme it is an HTTP proxy. `None` when it is no proxy.
+    pub fn read(value: &str) -> Option<Self> {
         let value = value.trim();
         let with_scheme = if value.contains("://") { value.to_owned() } else { format!("http://{value}") };
-        let url = Url::parse(&with_scheme).map_err(|_| wrong())?;
-        let host = url.host_str().filter(|_| url.scheme() == "http").ok_or_else(wrong)?;
+        let url = Url::parse(&with_scheme).ok()?;
+        let (kind, usual) = match url.scheme() {
+            "http" => (Kind::Http, 80),
+            "https" => (Kind::Https, 443),
+            "socks5" => (Kind::Socks5, 1080),
+            "socks5h" => (Kind::Socks5Names, 1080),
+            _ => return None,
+        };
+        let nothing_more =
+            matches!(url.path(), "" | "/") && url.query().is_none() && url.fragment().is_none();
+        let host = url.host_str().filter(|host| !host.is_empty() && nothing_more)?;
         let host = host.trim_matches(['[', ']']).to_owned();
-        Ok(Self { host, port: url.port_or_known_default().ok_or_else(wrong)?, authorization: basic(&url) })
+        let named = !url.username().is_empty() || url.password().is_some();
+        let decoded = |text: &str| percent_decode_str(text).collect();
+        let user = named.then(|| (decoded(url.username()), decoded(url.password().unwrap_or_default())));
+        Some(Self { kind, host, port: url.port().unwrap_or(usual), user })
+    }
+
+    fn parse(variable: &str, value: &str) -> Result<Self, ProxyError> {
+        Self::read(value).ok_or_else(|| ProxyError { variable: variable.to_owned() })
+    }
+
+    /// What an HTTP proxy wants to see of us.
+    pub(super) fn authorization(&self) -> Option<HeaderValue> {
+        let (user, password) = self.user.as_ref()?;
+        basic_of(&[&user[..], b":", password].concat())
     }
 }
 
@@ -152,6 +191,10 @@ impl fmt::Display for Proxy {
     }
 }
 
+/// What would have been understood as a proxy.
+pub(crate) const PROXY_EXPECTED: &str =
+    "the address of a proxy such as \"http://proxy.example:3128\" or \"socks5h://127.0.0.1:1080\"";
+
 #[cfg(test)]
 mod tests {
     use super::super::{Lead, Request};
@@ -201,7 +244,7 @@ mod tests {
     /// B75
     #[test]
     fn other_proxies_are_an_error_and_passwords_are_not_shown() {
-        let error = proxies(&[("ALL_PROXY", "socks5://me:secret@host:1080")]).unwrap_err().to_string();
+        let error = proxies(&[("ALL_PROXY", "socks4://me:secret@host:1080")]).unwrap_err().to_string();
         assert!(error.starts_with("ALL_PROXY: expected") && !error.contains("secret"), "{error}");
         let fine = proxies(&[("ALL_PROXY", "http://me:secret@host:1080")]).unwrap();
         assert!(!format!("{fine:?}").contains("secret") && !format!("{fine:?}").contains("c2Vjc"));

@@ -1,13 +1,16 @@
 //! Whom we trust: the system's certificate authorities, or Mozilla's list where the system has none.
 //!
-//! There is no way to switch verification off.
+//! Verification is switched off only for a single host that the operator named ([`unverified`]).
 
 use std::io;
 use std::sync::Arc;
 
-use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::pki_types::CertificateDer;
-use tokio_rustls::rustls::{CertificateError, ClientConfig, Error, RootCertStore};
+use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use tokio_rustls::rustls::crypto::{WebPkiSupportedAlgorithms, ring};
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use tokio_rustls::rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+};
 
 use super::error::TransportError;
 
@@ -28,6 +31,58 @@ pub(super) fn client(roots_extra: &[CertificateDer<'static>]) -> Result<Arc<Clie
     let mut config = builder.with_root_certificates(roots).with_no_client_auth();
     config.alpn_protocols = vec![H2.to_vec(), HTTP1.to_vec()];
     Ok(Arc::new(config))
+}
+
+/// The client side of TLS for a host that need not prove who it is.
+pub(super) fn unverified() -> Result<Arc<ClientConfig>, TransportError> {
+    let wrong = |error| TransportError::Settings(format!("TLS: {error}"));
+    let provider = ring::default_provider();
+    let anybody = Anybody(provider.signature_verification_algorithms);
+    let builder = ClientConfig::builder_with_provider(Arc::new(provider));
+    let builder = builder.with_safe_default_protocol_versions().map_err(wrong)?;
+    let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(anybody));
+    let mut config = builder.with_no_client_auth();
+    config.alpn_protocols = vec![H2.to_vec(), HTTP1.to_vec()];
+    Ok(Arc::new(config))
+}
+
+/// Takes every certificate.
+#[derive(Debug)]
+struct Anybody(WebPkiSupportedAlgorithms);
+
+impl ServerCertVerifier for Anybody {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _cert: &CertificateDer<'_>,
+        _dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _message: &[u8],
+        _cert: &CertificateDer<'_>,
+        _dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_schemes()
+    }
 }
 
 /// The same, offering HTTP/1.1 only.
@@ -51,12 +106,12 @@ pub(super) fn why_not(error: &io::Error) -> &'static str {
                 "its certificate is for another name"
             }
             CertificateError::UnknownIssuer | CertificateError::BadSignature => {
-                "its certificate is signed by nobody we trust"
+                "its certificate is not signed by a trusted authority"
             }
             CertificateError::Revoked => "its certificate was revoked",
-            _ => "its certificate does not hold",
+            _ => "its certificate is invalid",
         },
-        Some(Error::InvalidMessage(_)) => "what it speaks is not TLS",
+        Some(Error::InvalidMessage(_)) => "the server doesn't speak TLS on this port",
         Some(Error::PeerIncompatible(_)) => "it has no version of TLS in common with us",
         Some(Error::AlertReceived(_)) => "it refused",
         Some(_) => "the handshake failed",

@@ -8,20 +8,23 @@ use http::{HeaderValue, Method, Uri};
 use http_body_util::Full;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::error::TransportError;
 use super::origin::{Message, Origin};
 use super::proxy::Proxy;
 
 /// Asks the proxy at the other end of `stream` for a tunnel to `origin`.
-pub(super) async fn tunnel(
-    stream: TcpStream,
+pub(super) async fn tunnel<T>(
+    stream: T,
     proxy: &Proxy,
     origin: &Origin,
     user_agent: &HeaderValue,
     http1: &http1::Builder,
-) -> Result<TcpStream, TransportError> {
+) -> Result<T, TransportError>
+where
+    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let (mut sender, connection) =
         http1.handshake::<_, Full<Bytes>>(TokioIo::new(stream)).await.map_err(TransportError::of_exchange)?;
     tokio::spawn(connection.with_upgrades());
@@ -33,7 +36,7 @@ pub(super) async fn tunnel(
         return Err(refused());
     }
     let upgraded = hyper::upgrade::on(response).await.map_err(TransportError::of_exchange)?;
-    match upgraded.downcast::<TokioIo<TcpStream>>() {
+    match upgraded.downcast::<TokioIo<T>>() {
         // The server speaks second in TLS: bytes that are here already are not from it.
         Ok(parts) if parts.read_buf.is_empty() => Ok(parts.io.into_inner()),
         _ => Err(refused()),
@@ -49,8 +52,8 @@ fn message(proxy: &Proxy, origin: &Origin, user_agent: &HeaderValue) -> Result<M
     *message.uri_mut() = Uri::try_from(target).map_err(|error| wrong(error.into()))?;
     message.headers_mut().insert(HOST, host);
     message.headers_mut().insert(USER_AGENT, user_agent.clone());
-    if let Some(value) = &proxy.authorization {
-        message.headers_mut().insert(PROXY_AUTHORIZATION, value.clone());
+    if let Some(value) = proxy.authorization() {
+        message.headers_mut().insert(PROXY_AUTHORIZATION, value);
     }
     Ok(message)
 }

@@ -1,10 +1,13 @@
 //! Bodies as files, and the index that says which is which.
 
 use std::fs;
+use std::sync::Arc;
 
-use comity::archive::{Archive, Entry, Files, Head};
+use comity::archive::{Archive, Entry, Files, Head, Kept};
 use comity::jobs::Ended;
-use comity_core::task::JobState;
+use comity::results::Row;
+use comity::store::tasks::{PageFacts, TaskView};
+use comity_core::task::{JobState, TaskId};
 use url::Url;
 
 use crate::client::QUICK;
@@ -13,9 +16,26 @@ use crate::support::{Asked, Site, at, reply, soon};
 
 fn begin(archive: &Archive, url: &str) -> Entry {
     let url = Url::parse(url).unwrap();
-    let head =
-        Head { url: &url, final_url: &url, status: 200, content_type: Some("text/html"), fetched_at: at(0) };
-    archive.begin(head).unwrap()
+    archive.begin(Head { final_url: &url, content_type: Some("text/html") }).unwrap()
+}
+
+/// The row of a page that was kept.
+fn row(url: &str, kept: &Kept) -> Row {
+    Row::of(&TaskView {
+        id: TaskId(1),
+        url: url.to_owned(),
+        state: "done".to_owned(),
+        status: Some(200),
+        error: None,
+        settled_at: Some(at(0)),
+        attempts: 1,
+        started_at: None,
+        took: None,
+        outcome: None,
+        bytes: Some(kept.bytes),
+        content_type: None,
+        facts: Arc::new(PageFacts { file: kept.name.clone(), sha256: kept.sha256, ..PageFacts::default() }),
+    })
 }
 
 /// The lines of the index that are whole.
@@ -45,9 +65,12 @@ fn a_line_that_was_cut_short_is_ended() {
         .unwrap();
     for round in 0..2 {
         let archive = Archive::Files(Files::open(folder.path()).unwrap());
-        let mut entry = begin(&archive, &format!("http://a.example/page{round}"));
+        let url = format!("http://a.example/page{round}");
+        let mut entry = begin(&archive, &url);
         entry.write(b"a body").unwrap();
-        assert_eq!(entry.finish().unwrap().bytes, 6);
+        let kept = entry.finish().unwrap();
+        assert_eq!(kept.bytes, 6);
+        archive.note(&[row(&url, &kept)]).unwrap();
     }
     let index = index(folder.path());
     let urls: Vec<&str> = index.iter().map(|line| line["url"].as_str().unwrap()).collect();
@@ -78,7 +101,7 @@ fn links_below_the_folder_are_not_followed_out_of_it() {
     // A host whose folder leads away,
     symlink(elsewhere.path(), named.join("a.example")).unwrap();
     let url = Url::parse("http://a.example/page").unwrap();
-    let head = Head { url: &url, final_url: &url, status: 200, content_type: None, fetched_at: at(0) };
+    let head = Head { final_url: &url, content_type: None };
     let error = archive.begin(head).unwrap_err().to_string();
     assert!(error.contains("a.example is a symbolic link"), "{error}");
     // a page whose name does,
@@ -93,9 +116,10 @@ fn links_below_the_folder_are_not_followed_out_of_it() {
     symlink(elsewhere.path(), named.join("c.example")).unwrap();
     assert!(late.finish().is_err());
     entry.write(b"a body").unwrap();
-    entry.finish().unwrap();
-    assert_eq!(fs::read(&first).unwrap(), b"a body");
-    assert!(fs::symlink_metadata(&first).unwrap().is_file());
+    let kept = entry.finish().unwrap().file.unwrap();
+    assert_eq!(fs::read(&kept).unwrap(), b"a body");
+    assert!(fs::symlink_metadata(&kept).unwrap().is_file());
+    assert!(fs::symlink_metadata(&first).unwrap().is_symlink(), "what is there is left alone");
     assert_eq!(fs::read(&victim).unwrap(), b"untouched");
     assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 1);
 }
@@ -120,13 +144,28 @@ fn two_bodies_of_one_page_at_once_do_not_meet() {
     one.write(b"the same body").unwrap();
     two.write(b"the same").unwrap();
     two.write(b" body").unwrap();
-    one.finish().unwrap();
-    two.finish().unwrap();
-    for line in index(folder.path()) {
-        let file = folder.path().join(line["file"].as_str().unwrap());
-        assert_eq!(fs::read(file).unwrap(), b"the same body");
+    let (one, two) = (one.finish().unwrap(), two.finish().unwrap());
+    assert_eq!(one, two, "the same body is kept once");
+    assert_eq!(fs::read(one.file.unwrap()).unwrap(), b"the same body");
+    assert_eq!(files(folder.path()).len(), 1);
+}
+
+/// An older row points at the file: it stays as it is.
+#[test]
+fn another_body_of_a_page_has_another_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let archive = Archive::Files(Files::open(folder.path()).unwrap());
+    let keep = |body: &[u8]| {
+        let mut entry = begin(&archive, "http://a.example/page");
+        entry.write(body).unwrap();
+        entry.finish().unwrap().file.unwrap()
+    };
+    let kept: Vec<_> = [&b"one"[..], b"two", b"one", b"two", b"three"].map(keep).to_vec();
+    assert_eq!((&kept[0], &kept[1]), (&kept[2], &kept[3]));
+    for (file, body) in std::iter::zip(&kept, ["one", "two", "one", "two", "three"]) {
+        assert_eq!(fs::read_to_string(file).unwrap(), body);
     }
-    assert_eq!(index(folder.path()).len(), 2);
+    assert_eq!(files(folder.path()).len(), 3, "and nothing else is left behind");
 }
 
 /// B74: what a job fetched is there, and a body that broke off is not.
@@ -142,8 +181,10 @@ async fn a_job_keeps_what_it_fetched() {
     let pool = worker.pool(Archive::Files(Files::open(folder.path()).unwrap())).await;
     fill(&pool, &["/one", "/large", "/two"].map(|path| site.url(path))).await;
     assert_eq!(soon("the job", pool.run()).await.unwrap(), Ended::Job(JobState::Done));
-    let index = index(folder.path());
-    assert_eq!((index.len(), files(folder.path()).len()), (2, 2));
+    let mut index = index(folder.path());
+    assert_eq!((index.len(), files(folder.path()).len()), (3, 2), "what failed has a row, too");
+    index.retain(|line| line["state"] == "done");
+    assert_eq!(index.len(), 2);
     for line in index {
         let url = Url::parse(line["url"].as_str().unwrap()).unwrap();
         let body = fs::read_to_string(folder.path().join(line["file"].as_str().unwrap())).unwrap();

@@ -336,3 +336,45 @@ async fn a_client_shares_its_gate() {
     assert!(decision.wait_ms(client.gate().clock().now()) > 0);
     assert!(Span::from_millis(decision.wait_ms(client.gate().clock().now())) <= ms(60_000));
 }
+
+/// B86: what a request sends, and its own headers, stay with the host it was meant for.
+#[tokio::test]
+async fn a_method_a_body_and_headers_are_sent_where_they_were_meant_for() {
+    let site = Site::start(|asked: &Asked| match asked.path.as_str() {
+        "/again" => reply(307).header("location", "/form"),
+        "/see" => reply(303).header("location", "/form"),
+        "/away" => reply(307).header("location", &asked.url_on(2, "/form")),
+        "/led" => reply(302).header("location", &asked.url_on(2, "/page")),
+        "/broken" => reply(500),
+        _ => reply(200),
+    })
+    .await;
+    let ask = |path: &str| Ask {
+        method: http::Method::POST,
+        body: "a=b".into(),
+        headers: vec![(http::HeaderName::from_static("x-key"), http::HeaderValue::from_static("secret"))],
+        retries_max: 3,
+        ..Ask::new(site.url(path).parse().unwrap(), Lead::Listed)
+    };
+    // A client each: what was posted is not read by the site, and would precede the next request.
+    for (path, expected) in [("/form", "POST /form "), ("/again", "POST /form "), ("/see", "GET /form ")] {
+        let page = soon("the answer", quick(LOOPBACK).ask(&ask(path))).await.unwrap();
+        assert_eq!(page.status, 200);
+        let last = site.asked().pop().unwrap();
+        assert!(last.head.contains(expected), "{path}: {}", last.head);
+        let length = if expected.starts_with("POST") { Some("3") } else { None };
+        assert_eq!((last.header("content-length"), last.header("x-key")), (length, Some("secret")));
+    }
+    let error = soon("the answer", quick(LOOPBACK).ask(&ask("/away"))).await.unwrap_err();
+    assert!(matches!(error, ClientError::Body { .. }), "{error}");
+    let plain = Ask { method: http::Method::GET, body: Default::default(), ..ask("/led") };
+    soon("the answer", quick(LOOPBACK).ask(&plain)).await.unwrap();
+    let there = site.asked().pop().unwrap();
+    assert_eq!((there.path.as_str(), there.header("x-key")), ("/page", None));
+
+    let before = site.asked().len();
+    let page = soon("the answer", quick(LOOPBACK).ask(&ask("/broken"))).await.unwrap();
+    assert_eq!((page.status, site.asked().len() - before), (500, 1), "a POST that arrived is not sent again");
+    let wrong = Ask { headers: vec![(http::header::HOST, "evil".parse().unwrap())], ..ask("/form") };
+    assert!(matches!(quick("").ask(&wrong).await, Err(ClientError::Header { .. })));
+}

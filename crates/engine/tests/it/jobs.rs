@@ -11,7 +11,7 @@ use comity::clock::Clock;
 use comity::config::Config;
 use comity::event::Events;
 use comity::gate::{Gate, HandsOff};
-use comity::jobs::{Ended, Filled, Go, Parts, Pool, Until};
+use comity::jobs::{Ended, Filled, Go, Parts, Pool, Rows, Until};
 use comity::store::Store;
 use comity::store::jobs::Job;
 use comity_core::intent::Intent;
@@ -51,7 +51,16 @@ impl Worker {
         let (job, _) = opened.await.unwrap();
         let transport = client::transport(&self.config).unwrap();
         let (gate, store, config) = (self.gate.clone(), self.store.clone(), self.config.clone());
-        Pool::new(Parts { gate, store, transport, archive, config, job, until: Until::Done })
+        Pool::new(Parts {
+            gate,
+            store,
+            transport,
+            archive,
+            config,
+            job,
+            until: Until::Done,
+            rows: Rows::default(),
+        })
     }
 
     /// Fetches `urls` to their end.

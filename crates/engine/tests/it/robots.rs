@@ -125,6 +125,22 @@ async fn a_file_of_any_length_is_obeyed_as_far_as_it_is_read() {
     assert_eq!(site.paths(), ["/robots.txt", "/late"]);
 }
 
+/// The limit cut `Allow: /open` out of `Allow: /opening-hours`, and that was obeyed.
+#[tokio::test]
+async fn the_line_that_the_limit_cuts_in_two_is_not_obeyed() {
+    let rules = "User-agent: *\nDisallow: /open\n#";
+    let last = "\nAllow: /opening-hours\n";
+    let filler = (500 << 10) - rules.len() - "\nAllow: /open".len();
+    let long = format!("{rules}{}{last}", "x".repeat(filler));
+    let site = Site::start(move |asked: &Asked| match asked.path.as_str() {
+        "/robots.txt" => reply(200).body(long.clone()),
+        _ => reply(200),
+    })
+    .await;
+    let error = soon("the refusal", client(&obeying()).get(&site.url("/open"))).await.unwrap_err();
+    assert!(matches!(error, ClientError::Robots { .. }), "{error}");
+}
+
 /// B74: that our own gate lets nobody go was kept as a refusal of the site, and counted against it.
 #[tokio::test]
 async fn a_gate_that_lets_nobody_go_is_no_refusal_of_the_site() {

@@ -10,6 +10,7 @@ use comity::gate::{Gate, HandsOff};
 use comity::jobs::Ended;
 use comity::pipeline::{Cadences, Note, Orders, Pipeline, Report, RunListener, Scraping, SourceEnd};
 use comity::store::Store;
+use comity::store::details::Details;
 use comity::store::items::{Item, ItemId, Items, Order, ScrapeLog};
 use comity::store::jobs::Job;
 use comity::store::sources::{
@@ -177,6 +178,9 @@ impl Station {
             title: None,
             published_at: None,
             content_hash: 1,
+            details: Details::default(),
+            page_key: None,
+            wants_hook: false,
         });
         let asking = self.claimed(source).await;
         let kept = self.store.keep_items(asking, items.collect(), self.now()).await.unwrap();

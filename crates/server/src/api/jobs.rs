@@ -6,10 +6,11 @@ use axum::response::{IntoResponse, Response};
 use comity::core::task::{JobState, JobStep};
 use comity::event::shown;
 use comity::jobs::read_url;
+use comity::request::header;
 use comity::store::StoreError;
 use comity::store::items::SCRAPE_JOB;
 use comity::store::jobs::{Job, Stepped};
-use comity::store::tasks::{Enqueued, NewTask, TaskView};
+use comity::store::tasks::{Enqueued, NewTask, Sends, TaskView};
 use http::header::LOCATION;
 use http::{HeaderValue, StatusCode};
 use serde::Deserialize;
@@ -32,6 +33,9 @@ pub(crate) struct Listed {
     /// At most so many.
     #[param(required = false, nullable = false, value_type = u32, minimum = 1, maximum = 1000, default = 100)]
     limit: Option<u32>,
+    /// Only jobs older than the one of this name.
+    #[param(required = false, nullable = false, value_type = String, min_length = 1, max_length = 200)]
+    after: Option<String>,
 }
 
 /// Jobs, the newest first.
@@ -40,15 +44,24 @@ pub(crate) async fn list(
     State(service): State<Service>,
     Query(listed): Query<Listed>,
 ) -> Result<Json<wire::Jobs>, Problem> {
-    let limit = limit(listed.limit)? as usize;
-    let jobs = service.live()?.store.list_jobs().await?;
-    Ok(Json(wire::Jobs { jobs: jobs.iter().take(limit).map(|job| told(job, &[])).collect() }))
+    let limit = limit(listed.limit)?;
+    let live = service.live()?;
+    let older_than = match &listed.after {
+        Some(name) => Some(find(&live, name).await?.id),
+        None => None,
+    };
+    // One more says whether there are more.
+    let mut jobs = live.store.page_jobs(older_than, limit + 1).await?;
+    let more = jobs.len() > limit as usize;
+    jobs.truncate(limit as usize);
+    let next = jobs.last().filter(|_| more).map(|job| job.name.clone());
+    Ok(Json(wire::Jobs { jobs: jobs.iter().map(|job| told(job, &[])).collect(), more, next }))
 }
 
-/// Makes a job.
+/// Makes a job. One of that name that is done takes the URLs and is reopened.
 #[utoipa::path(post, path = "/v1/jobs", operation_id = "create_job", tag = "jobs", request_body = wire::NewJob,
     params(("Idempotency-Key" = Option<String>, Header, description = "The same key gets the same answer", min_length = 1, max_length = 200, pattern = "^[!-~]+$")),
-    responses((status = 201, body = wire::Job, headers(("Location", description = "Where it is")))))]
+    responses((status = 201, body = wire::Job, headers(("Location", description = "Where it is"))), (status = 200, body = wire::Job, description = "It was done, and is reopened")))]
 pub(crate) async fn create(
     State(service): State<Service>,
     caller: Caller,
@@ -58,9 +71,15 @@ pub(crate) async fn create(
     let live = service.live()?;
     let name = name(&new.name)?;
     let tasks = tasks(&live, &new.urls)?;
-    let made = live.store.make_job(name.to_owned(), serde_json::json!({}), tasks, service.now()).await?;
+    let now = service.now();
+    let made = live.store.make_job(name.to_owned(), serde_json::json!({}), tasks.clone(), now).await?;
     let Some(job) = made else {
-        return Err(Problem::new(Kind::Conflict, format!("there is a job called {name} already")));
+        let job = find(&live, name).await?;
+        if job.state != JobState::Done || tasks.is_empty() || job.options["kind"] == SCRAPE_JOB {
+            return Err(Problem::new(Kind::Conflict, format!("there is a job called {name} already")));
+        }
+        live.store.enqueue(job.id, tasks, now).await?;
+        return Ok(Json(told(&find(&live, name).await?, &[])).into_response());
     };
     let mut response = (StatusCode::CREATED, Json(told(&job, &[]))).into_response();
     if let Ok(location) = HeaderValue::from_str(&format!("/v1/jobs/{name}")) {
@@ -85,7 +104,7 @@ pub(crate) async fn show(
     Ok(Json(told(&job, &troubles)))
 }
 
-/// Adds URLs to a job; those that it has are not added again.
+/// Adds URLs to a job; those that it has are not added again. A job that is done is reopened by them.
 #[utoipa::path(post, path = "/v1/jobs/{name}/tasks", operation_id = "add_tasks", tag = "jobs", request_body = wire::NewTasks,
     params(("name" = String, Path, description = "Its name", min_length = 1, max_length = 200, pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$"), ("Idempotency-Key" = Option<String>, Header, description = "The same key gets the same answer", min_length = 1, max_length = 200, pattern = "^[!-~]+$")),
     responses((status = 200, body = wire::Added)))]
@@ -186,12 +205,46 @@ fn tasks(live: &Live, urls: &[wire::JobUrl]) -> Result<Vec<NewTask>, Problem> {
         return Err(Problem::field("urls", &format!("{} of them", urls.len()), &allowed));
     }
     let rules = live.gate.rules();
-    let read = |(nth, wire::JobUrl(text)): (usize, &wire::JobUrl)| {
+    let read = |(nth, asked): (usize, &wire::JobUrl)| {
+        let (text, field, task) = match asked {
+            wire::JobUrl::Url(text) => (text, format!("urls[{nth}]"), None),
+            wire::JobUrl::Task(task) => (&task.url, format!("urls[{nth}].url"), Some(task)),
+        };
         let allowed = "an http or https URL with a host";
-        fits(&format!("urls[{nth}]"), text, URL_MAX)?;
-        read_url(text, rules).ok_or_else(|| Problem::field(&format!("urls[{nth}]"), "\"…\"", allowed))
+        fits(&field, text, URL_MAX)?;
+        let plain = read_url(text, rules).ok_or_else(|| Problem::field(&field, "\"…\"", allowed))?;
+        let sends = task.map(|task| sends(&format!("urls[{nth}]"), task)).transpose()?.flatten();
+        Ok(NewTask { sends: sends.map(Box::new), ..plain })
     };
     urls.iter().enumerate().map(read).collect()
+}
+
+/// What a task sends; nothing for a plain GET.
+fn sends(field: &str, task: &wire::JobTask) -> Result<Option<Sends>, Problem> {
+    let usual = if task.body.is_some() { "POST" } else { "GET" };
+    let method = task.method.as_deref().unwrap_or(usual);
+    if !METHODS.contains(&method) {
+        let allowed = format!("one of {}", METHODS.join(", "));
+        return Err(Problem::field(&format!("{field}.method"), &format!("{method:?}"), &allowed));
+    }
+    let mut headers = Vec::new();
+    for (name, value) in &task.headers {
+        // A value that is refused may be a secret.
+        let wrong = |why: String| Problem::field(&format!("{field}.headers"), &format!("{name:?}"), &why);
+        let name = header::name(name).map_err(|why| wrong(format!("another header: {why}")))?;
+        if !header::is_harmless(&name) {
+            let why = "a header that holds no secret, such as Content-Type; credentials are not stored, and come from \
+                whoever fetches: comity fetch --job NAME -H …, or its [domains.\"HOST\".request]";
+            return Err(wrong(why.to_owned()));
+        }
+        header::value(value).map_err(|why| wrong(format!("a value that can be sent: {why}")))?;
+        headers.push((name.to_string(), value.clone()));
+    }
+    let body = task.body.clone().unwrap_or_default().into_bytes();
+    if method == "GET" && body.is_empty() && headers.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(Sends { method: method.to_owned(), body, headers }))
 }
 
 fn told(job: &Job, troubles: &[TaskView]) -> wire::Job {
@@ -199,7 +252,7 @@ fn told(job: &Job, troubles: &[TaskView]) -> wire::Job {
     let url = |text: &str| Url::parse(text).map_or_else(|_| String::new(), |url| shown(&url));
     wire::Job {
         job: job.name.clone(),
-        state: job.state.as_str(),
+        state: job.state_word(),
         tasks: counts.tasks,
         fetched: counts.done,
         failed: counts.failed,
@@ -227,6 +280,8 @@ fn told(job: &Job, troubles: &[TaskView]) -> wire::Job {
     }
 }
 
+/// What a task may be sent with.
+const METHODS: [&str; 5] = ["GET", "POST", "PUT", "PATCH", "DELETE"];
 const NAME_MAX: usize = 200;
 const URLS_MAX: usize = 10_000;
 const TROUBLES: u32 = 20;

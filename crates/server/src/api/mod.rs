@@ -252,7 +252,7 @@ impl<T: DeserializeOwned + Send> FromRequestParts<Service> for Path<T> {
     async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Problem> {
         match axum::extract::Path::<T>::from_request_parts(parts, service).await {
             Ok(axum::extract::Path(path)) => Ok(Self(path)),
-            Err(_) => Err(Problem::new(Kind::NotFound, "there is no such thing: the path cannot be read")),
+            Err(_) => Err(Problem::new(Kind::NotFound, "not found: the path cannot be read")),
         }
     }
 }

@@ -153,7 +153,7 @@ fn came(record: &wire::Record, now: Timestamp) -> Result<Came, Problem> {
     let told = if headers.is_empty() { Told::default() } else { Told::read(headers.into_iter(), now) };
     match (record.outcome, record.status) {
         (Some(outcome), None) => Ok(match outcome.known() {
-            Some(outcome) => Came::Answered(Answer { outcome, told }),
+            Some(outcome) => Came::Answered(Answer { told, ..Answer::from(outcome) }),
             None => Came::Abandoned,
         }),
         (None, Some(status)) => match u16::try_from(status) {

@@ -1,5 +1,10 @@
 //! Jobs and their URLs.
 
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{self, Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -25,11 +30,61 @@ pub(crate) struct NewTasks {
     pub(crate) urls: Vec<JobUrl>,
 }
 
-/// A URL of a job.
-#[derive(Debug, Clone, Deserialize, ToSchema)]
-#[serde(transparent)]
-#[schema(format = "http-url", max_length = 8192)]
-pub(crate) struct JobUrl(pub(crate) String);
+/// A URL of a job, or what is sent there.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+#[serde(untagged)]
+pub(crate) enum JobUrl {
+    /// A plain GET.
+    #[schema(format = "http-url")]
+    Url(String),
+    /// Anything else.
+    Task(JobTask),
+}
+
+/// A request of a job.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct JobTask {
+    /// Where to.
+    #[schema(format = "http-url", max_length = 8192)]
+    pub(crate) url: String,
+    /// `GET`, `POST`, `PUT`, `PATCH` or `DELETE`; `GET` when it is left out, and `POST` when there is a body.
+    #[serde(default)]
+    #[schema(required = false, pattern = "^(GET|POST|PUT|PATCH|DELETE)$")]
+    pub(crate) method: Option<String>,
+    /// What is sent. Two tasks with the same URL are the same when method and body are.
+    #[serde(default)]
+    #[schema(required = false)]
+    pub(crate) body: Option<String>,
+    /// Headers that hold no secret, such as `Content-Type`. Credentials come from whoever fetches.
+    #[serde(default)]
+    #[schema(required = false)]
+    pub(crate) headers: BTreeMap<String, String>,
+}
+
+impl<'de> Deserialize<'de> for JobUrl {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+
+        impl<'de> Visitor<'de> for Either {
+            type Value = JobUrl;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a URL as a string, or an object with url, method, body and headers")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<JobUrl, E> {
+                Ok(JobUrl::Url(text.to_owned()))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<JobUrl, A::Error> {
+                JobTask::deserialize(MapAccessDeserializer::new(map)).map(JobUrl::Task)
+            }
+        }
+
+        deserializer.deserialize_any(Either)
+    }
+}
 
 /// What became of URLs that were added.
 #[derive(Debug, Serialize, ToSchema)]
@@ -45,7 +100,7 @@ pub(crate) struct Added {
 pub(crate) struct Job {
     /// Its name.
     pub(crate) job: String,
-    /// `running`, `done`, `failed` or `cancelled`.
+    /// `running`, `stopped` (not over, but nobody works on it), `done`, `failed` or `cancelled`.
     pub(crate) state: &'static str,
     /// Its URLs.
     pub(crate) tasks: u64,
@@ -91,4 +146,8 @@ pub(crate) struct Trouble {
 pub(crate) struct Jobs {
     /// Some of them.
     pub(crate) jobs: Vec<Job>,
+    /// Whether there are older ones.
+    pub(crate) more: bool,
+    /// What to give as `after` to get those.
+    pub(crate) next: Option<String>,
 }

@@ -17,7 +17,7 @@ pub use decide::Decision;
 pub(crate) use decide::{Acquire, Ask, Asks, Decisions, Intent};
 pub use domains::Explained;
 pub(crate) use domains::{Domain, DomainChange, Domains, LiveDomain};
-pub(crate) use jobs::{Added, Job, JobUrl, Jobs, NewJob, NewTasks, Trouble};
+pub(crate) use jobs::{Added, Job, JobTask, JobUrl, Jobs, NewJob, NewTasks, Trouble};
 pub use lease::Released;
 pub(crate) use lease::{Renew, Renewed};
 pub use record::Recorded;

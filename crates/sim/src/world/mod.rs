@@ -142,6 +142,8 @@ pub struct Entry {
     pub end: Option<Timestamp>,
     /// The answer; `None` when there was none.
     pub status: Option<u16>,
+    /// The connection was refused.
+    pub refused: bool,
     /// Whether somebody lived to hear it.
     pub heard: bool,
     /// For how long the answer asked to stay away.

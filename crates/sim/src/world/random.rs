@@ -62,6 +62,7 @@ fn site(rng: &mut Rng) -> SiteSpec {
             errors: percent(rng),
             unavailable: percent(rng),
             hangs: percent(rng) / 3,
+            refuses: percent(rng) / 3,
             slow: percent(rng),
             missing: percent(rng),
         },

@@ -211,9 +211,35 @@ fn what_resets_the_ladder() {
     assert_eq!(after("200"), "0 | 5 | n 2 | 15 | n 0");
     assert_eq!(after("404"), "0 | 5 | n 2 | 15 | n 0");
     assert_eq!(after("304"), "0 | 5 | n 2 | 15 | n 0");
-    for last in ["403", "503", "429", "502", "timeout", "disconnect"] {
+    for last in ["403", "503", "429", "502", "timeout", "disconnect", "refused"] {
         assert_eq!(after(last), "0 | 5 | n 2 | 15 | n 3", "{last}");
     }
+}
+
+/// B18, B22, B24, B43: a host that refuses connections climbs the ladder, but is asked again soon, because nothing was sent
+#[test]
+fn a_host_that_is_not_there_is_asked_again_soon() {
+    let refused = "start | refused | start | refused | start | refused | start | refused | n | hold";
+    assert_eq!(run("archiver", ANY, refused), "0 | 1 | 2.5 | 4 | n 4 | hold 5.5");
+    assert_eq!(run("standard", ANY, refused), "0 | 1 | 2.5 | 4 | n 4 | hold 5.5");
+    // Every other failure of a connection has the ladder's own wait, at the rung that was reached.
+    for last in ["disconnect", "timeout", "500"] {
+        let script = format!("start | refused | start | refused | start | {last} | n | hold");
+        assert_eq!(run("archiver", ANY, &script), "0 | 1 | 2.5 | n 3 | hold 22.5", "{last}");
+    }
+    // A longer hold stays, whoever set it.
+    let held = "start as A | start as B | 0.5 503 retry-after=30 of A | 0.6 refused of B | hold";
+    assert_eq!(
+        with(
+            "archiver",
+            json!({ "min_delay": "0s", "requests_per_second": "none", "in_flight": "unlimited" }),
+            held
+        ),
+        "0 | 0 | hold 30.5"
+    );
+    // Where the rule does not wait after failures, nobody does.
+    let none = json!({ "backoff": "none" });
+    assert_eq!(with("archiver", none, "start | refused | start"), "0 | 1");
 }
 
 /// B25: the start is when the request is written; it moves the charge later, never earlier

@@ -173,19 +173,21 @@ fn a_seed_plays_the_same_world_every_time() {
 /// The worlds are worth checking: everything that can happen happens in them
 #[test]
 fn worlds_are_varied() {
+    let mut unreached = 0;
     let (mut refusals, mut timeouts, mut cut_off, mut retried, mut grouped, mut changes, mut probes) =
         (0, 0, 0, 0, 0, 0, 0);
     for seed in 0..500 {
         let Ok(report) = WorldSpec::random(seed).run() else { continue };
         refusals += report.log.iter().filter(|entry| entry.status == Some(429)).count();
         timeouts += report.log.iter().filter(|entry| entry.status.is_none() && entry.heard).count();
+        unreached += report.log.iter().filter(|entry| entry.refused && entry.heard).count();
         cut_off += report.log.iter().filter(|entry| !entry.heard).count();
         retried += report.log.len().saturating_sub(report.tasks.len());
         grouped += report.domains.iter().filter(|domain| domain.as_str().starts_with("group:")).count();
         changes += report.changes.len();
         probes += report.changes.iter().filter(|change| change.to < change.from).count();
     }
-    let seen = [refusals, timeouts, cut_off, retried, grouped, changes, probes];
+    let seen = [refusals, timeouts, unreached, cut_off, retried, grouped, changes, probes];
     assert!(seen.iter().all(|count| *count >= 20), "{seen:?}");
 }
 

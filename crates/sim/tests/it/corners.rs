@@ -238,7 +238,7 @@ fn recording_again_is_harmless_however_late() {
     let terms = Terms::from(&rule);
     let Decision::Proceed(permit) = pace.admit(terms, Intent::Fetch, at(0)) else { panic!() };
     let told = comity_core::headers::Told::retry_after(Span::from_secs(1_000));
-    let answer = comity_core::outcome::Answer { outcome: comity_core::outcome::Outcome::RateLimited, told };
+    let answer = comity_core::outcome::Answer { told, ..comity_core::outcome::Outcome::RateLimited.into() };
     pace.record(terms, &permit, &answer, at(1));
     let again = pace.record(terms, &permit, &answer, at(700));
     assert_eq!(again.standing, comity_core::pace::Standing::Repeated);

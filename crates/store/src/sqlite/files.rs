@@ -230,7 +230,7 @@ pub(super) fn tighten(_database: &Path) -> Vec<String> {
 }
 
 #[cfg(unix)]
-fn new_file(path: &Path, mode: u32) -> io::Result<File> {
+pub(super) fn new_file(path: &Path, mode: u32) -> io::Result<File> {
     use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
     let file = File::options().write(true).create_new(true).mode(mode).open(path)?;
     // A umask may have taken more away than nobody else's rights.
@@ -239,7 +239,7 @@ fn new_file(path: &Path, mode: u32) -> io::Result<File> {
 }
 
 #[cfg(not(unix))]
-fn new_file(path: &Path, _mode: u32) -> io::Result<File> {
+pub(super) fn new_file(path: &Path, _mode: u32) -> io::Result<File> {
     File::options().write(true).create_new(true).open(path)
 }
 

@@ -263,6 +263,22 @@ impl Tx<'_> {
         Ok(false)
     }
 
+    /// Whether a holder lives, as far as can be seen; nothing is noted. One of whom nothing is to be seen does while its
+    /// time lasts.
+    pub(super) fn seems_alive(&self, living: &Living, holder: i64) -> rusqlite::Result<bool> {
+        let sql = "SELECT proof, until_us > CAST(unixepoch('subsec') * 1000000 AS INTEGER) FROM holders
+            WHERE id = ?1 AND died_us IS NULL";
+        let row = self
+            .sql
+            .prepare_cached(sql)?
+            .query_row([holder], |row| Ok((row.get::<_, Option<String>>(0)?, row.get::<_, bool>(1)?)));
+        Ok(row.optional()?.is_some_and(|(proof, lasts)| match living.sign_of(holder, proof.as_deref()) {
+            Sign::Lives => true,
+            Sign::Died => false,
+            Sign::Unknown => lasts,
+        }))
+    }
+
     /// Looks whether a holder lives; notes its death when it does not.
     pub(super) fn look_at(
         &mut self,

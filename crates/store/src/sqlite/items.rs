@@ -7,9 +7,10 @@ use rusqlite::types::Value as Sql;
 use rusqlite::{OptionalExtension, Row, params};
 use serde_json::json;
 
+use super::holders::Living;
 use super::tasks::lead_of;
 use super::writer::Tx;
-use super::{Sqlite, at};
+use super::{Sqlite, at, us};
 use crate::Reply;
 use crate::domains::HolderId;
 use crate::items::{
@@ -37,7 +38,8 @@ impl ItemStore for Sqlite {
     }
 
     fn scrape_job(&self, now: Timestamp) -> Reply<'_, Job> {
-        self.writer.run(move |tx| tx.scrape_job(now))
+        let living = self.living.clone();
+        self.writer.run(move |tx| tx.scrape_job(&living, now))
     }
 
     fn enqueue_items(
@@ -83,6 +85,9 @@ impl Tx<'_> {
         if let Order::After(after) = items.order {
             only("id >", after.0.into());
         }
+        if let Some(since) = items.since {
+            only("seen_us >=", us(since).into());
+        }
         if items.only == Only::Scrapable {
             wheres.push("source_id IN (SELECT id FROM sources WHERE enabled AND scraping)".to_owned());
         }
@@ -125,11 +130,11 @@ impl Tx<'_> {
         self.sql.prepare_cached(sql)?.query_map([], |row| row.get(0).map(SourceId))?.collect()
     }
 
-    pub(super) fn scrape_job(&self, now: Timestamp) -> rusqlite::Result<Job> {
+    pub(super) fn scrape_job(&mut self, living: &Living, now: Timestamp) -> rusqlite::Result<Job> {
         let options = json!({ "kind": SCRAPE_JOB });
         let mut name = SCRAPE_JOB.to_owned();
         for nth in 2.. {
-            let (job, _) = self.open_job(&name, &options, now)?;
+            let (job, _) = self.open_job(living, &name, &options, now)?;
             if job.options != options {
                 // Somebody else's job by that name.
                 name = format!("{SCRAPE_JOB}-{nth}");
@@ -140,7 +145,7 @@ impl Tx<'_> {
             let sql = "UPDATE jobs SET state = 'running', ended_us = NULL, message = NULL, swept = 1
                 WHERE id = ?1 AND state <> 'running'";
             self.sql.prepare_cached(sql)?.execute([job.id.0 as i64])?;
-            return Ok(self.job(job.id)?.unwrap_or(job));
+            return Ok(self.job(living, job.id)?.unwrap_or(job));
         }
         Err(rusqlite::Error::QueryReturnedNoRows)
     }
@@ -184,9 +189,10 @@ fn item_of(row: &Row<'_>) -> rusqlite::Result<Item> {
         file: row.get(15)?,
         error: row.get(16)?,
         content_type: row.get(17)?,
+        scraped_as: row.get::<_, Option<i64>>(18)?.map(ItemId),
     })
 }
 
 const ITEMS: &str =
     "SELECT id, source_id, identity, url, lead, title, published_us, state, content_hash, seen_us,
-    changed_us, wake_us, scraped_us, status, bytes, file, error, content_type FROM items";
+    changed_us, wake_us, scraped_us, status, bytes, file, error, content_type, scraped_as FROM items";

@@ -14,31 +14,42 @@
 //! - `holders`: who lives
 //! - `timeline`: which time it is
 //! - `aside`: rows that cannot be read
-//! - `forgetting`: domains of which nothing is worth keeping
-//! - `domains`, `jobs`, `tasks`, `sources`, `items`, `scrapes`, `wiki`, `wiki_files`, `status`, `robots`, `shared`: what
+//! - `backup`: a copy of it
+//! - `forgetting`: domains of which nothing is worth keeping; `retention`: rows that are old
+//! - `results`: what became of tasks; `reopening`: which of them wait again, and jobs that are removed
+//! - `domains`, `jobs`, `tasks`, `sources`, `items`, `details`, `scrapes`, `sharing`, `hooks`, `wiki`, `wiki_files`, `status`, `robots`, `shared`: what
 //!   each part of the contract does, beside its SQL
 //!
 //! Here: opening and closing.
 
 mod aside;
+mod backup;
+mod details;
 mod domains;
 mod files;
 mod forgetting;
 mod holders;
+mod hooks;
 mod identity;
 mod in_use;
 mod items;
 mod jobs;
 mod lockers;
 mod opening;
+mod origins;
 mod patience;
 mod permits;
 mod place;
 mod reader;
+mod reopening;
+mod results;
+mod retention;
 mod robots;
 mod schema;
 mod scrapes;
+mod sends;
 mod shared;
+mod sharing;
 mod sources;
 mod status;
 mod tasks;
@@ -48,12 +59,13 @@ mod wiki_files;
 mod writer;
 
 use std::collections::HashSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use comity_core::time::{Span, Timestamp};
 use rusqlite::Connection;
 
+use crate::backup::{Existing, Progress};
 use crate::machine::{Machine, ThisMachine};
 use crate::{Availability, Identity, Reply, Store, StoreError};
 use holders::Living;
@@ -171,6 +183,10 @@ impl Store for Sqlite {
 
     fn availability(&self) -> Arc<Availability> {
         self.writer.availability()
+    }
+
+    fn backup(&self, file: PathBuf, existing: Existing, progress: Arc<Progress>) -> Reply<'_, u64> {
+        backup::backup(self.in_use.clone(), file, existing, progress)
     }
 }
 

@@ -116,7 +116,7 @@ fn refuse_second_name(path: &Path, place: &Place) -> Result<(), StoreError> {
         0 | 1 => Ok(()),
         names => Err(place.unavailable(format!(
             "has {names} names (hard links), and processes that use different ones do not see each other: \
-             delete all but one (a copy is made with: sqlite3 STORE '.backup COPY')"
+             delete all but one (comity backup FILE makes a copy)"
         ))),
     }
 }

@@ -56,7 +56,10 @@ fn version(connection: &Connection) -> rusqlite::Result<i64> {
 }
 
 /// What each version added; never changed once released.
-const MIGRATIONS: [&str; 9] = [JOBS, SOURCES, SHARED, WIKIS, STATUS, IDENTITY, LOOKING, TIMELINE, LEASES];
+const MIGRATIONS: [&str; 15] = [
+    JOBS, SOURCES, SHARED, WIKIS, STATUS, IDENTITY, LOOKING, TIMELINE, LEASES, RESULTS, DETAILS, RETENTION,
+    SHARING, HOOKS, REQUESTS,
+];
 
 /// What everybody on one store shares: secrets, and what was counted.
 const SHARED: &str = "
@@ -149,6 +152,145 @@ CREATE TABLE permits (
 CREATE INDEX permits_until ON permits (until_us);
 
 ALTER TABLE tasks ADD COLUMN forgiven INTEGER NOT NULL DEFAULT 0;
+";
+
+/// What became of tasks, as people get it; who works on jobs; which tasks wait again.
+const RESULTS: &str = "
+-- How many requests were sent since it was added, retried or refreshed, and the last of them. Named otherwise than in
+-- attempts: people join the two.
+ALTER TABLE tasks ADD COLUMN requests INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE tasks ADD COLUMN last_us INTEGER;
+ALTER TABLE tasks ADD COLUMN last_took_us INTEGER;
+ALTER TABLE tasks ADD COLUMN last_outcome TEXT;
+-- When its answer came, and where redirects led, if they did.
+ALTER TABLE tasks ADD COLUMN fetched_us INTEGER;
+ALTER TABLE tasks ADD COLUMN final_url TEXT;
+-- The page as it was last fetched; stays while it is fetched again.
+ALTER TABLE tasks ADD COLUMN content_type TEXT;
+ALTER TABLE tasks ADD COLUMN sha256 BLOB;
+ALTER TABLE tasks ADD COLUMN file TEXT;
+ALTER TABLE tasks ADD COLUMN etag BLOB;
+ALTER TABLE tasks ADD COLUMN last_modified BLOB;
+UPDATE tasks SET last_outcome = (SELECT outcome FROM attempts WHERE task_id = tasks.id ORDER BY started_us DESC LIMIT 1)
+    WHERE state = 'failed' AND state IN ('failed', 'skipped');
+
+-- Which tasks wait again, while a job that was reopened is not swept; as JSON.
+ALTER TABLE jobs ADD COLUMN revival TEXT;
+-- The highest number of a job that was removed: it is not given out again.
+ALTER TABLE identity ADD COLUMN removed_job INTEGER NOT NULL DEFAULT 0;
+
+-- Who works on a job. The rows of what it settled before told_us are written.
+CREATE TABLE workers (
+    job_id INTEGER NOT NULL,
+    holder INTEGER NOT NULL,
+    told_us INTEGER NOT NULL,
+    PRIMARY KEY (job_id, holder)
+) STRICT, WITHOUT ROWID;
+";
+
+/// What sources said about items, beside them: lists of items do not read it.
+const DETAILS: &str = "
+CREATE TABLE item_details (
+    item_id INTEGER PRIMARY KEY,
+    -- Of everything that follows.
+    hash INTEGER NOT NULL,
+    summary TEXT,
+    summary_html INTEGER NOT NULL,
+    content TEXT,
+    content_html INTEGER NOT NULL,
+    author TEXT,
+    -- Lists in JSON.
+    categories TEXT NOT NULL,
+    enclosures TEXT NOT NULL,
+    truncated TEXT NOT NULL
+) STRICT;
+-- The items of one source, in the order they were seen.
+CREATE INDEX items_source ON items (source_id, id);
+CREATE TRIGGER details_follow_items AFTER DELETE ON items
+BEGIN
+    DELETE FROM item_details WHERE item_id = OLD.id;
+END;
+";
+
+/// Items of several sources that name one page have one task.
+const SHARING: &str = "
+-- What the page is told apart by, whoever names it.
+ALTER TABLE items ADD COLUMN page_key BLOB;
+-- The item whose scrape brought the page, where that is another one.
+ALTER TABLE items ADD COLUMN scraped_as INTEGER;
+CREATE INDEX items_page ON items (page_key) WHERE page_key IS NOT NULL;
+
+-- Items that a task scrapes beside its own.
+CREATE TABLE sharers (
+    task_id INTEGER NOT NULL,
+    item_id INTEGER NOT NULL,
+    PRIMARY KEY (task_id, item_id)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX sharers_item ON sharers (item_id);
+CREATE TRIGGER sharers_follow_tasks AFTER DELETE ON tasks WHEN OLD.item_id IS NOT NULL
+BEGIN
+    DELETE FROM sharers WHERE task_id = OLD.id;
+END;
+CREATE TRIGGER sharers_follow_items AFTER DELETE ON items
+BEGIN
+    DELETE FROM sharers WHERE item_id = OLD.id;
+END;
+
+-- As before, for all items that a task scrapes.
+DROP TRIGGER items_follow_tasks;
+CREATE TRIGGER items_follow_tasks AFTER UPDATE OF state ON tasks
+WHEN NEW.item_id IS NOT NULL AND NEW.state <> OLD.state
+BEGIN
+    UPDATE items SET wake_us = NULL, error = iif(NEW.state = 'waiting', NULL, NEW.error), state = CASE NEW.state
+        WHEN 'waiting' THEN 'waiting'
+        WHEN 'done' THEN iif(coalesce(NEW.bytes, 0) = 0, 'partial', 'done')
+        ELSE 'failed' END
+    WHERE id IN (SELECT NEW.item_id UNION ALL SELECT item_id FROM sharers WHERE task_id = NEW.id)
+        AND task_id = NEW.id;
+    UPDATE scrape_logs SET ended_us = NEW.settled_us, status = 'interrupted'
+    WHERE task_id = NEW.id AND ended_us IS NULL AND NEW.state = 'skipped' AND NEW.error = 'the job ended';
+END;
+";
+
+/// Items whose hooks have not run yet.
+const HOOKS: &str = "
+CREATE TABLE hooks (
+    item_id INTEGER PRIMARY KEY,
+    -- Who runs it.
+    holder INTEGER
+) STRICT;
+CREATE TRIGGER hooks_follow_items AFTER DELETE ON items
+BEGIN
+    DELETE FROM hooks WHERE item_id = OLD.id;
+END;
+";
+
+/// Which jobs lost their tasks because they are old.
+const RETENTION: &str = "
+-- The end after which they went: a job that was reopened since and ended again is looked at again.
+ALTER TABLE jobs ADD COLUMN pruned_us INTEGER;
+";
+
+/// Which origins the operator listed in a job; what a task sends beside a plain GET.
+const REQUESTS: &str = "
+CREATE TABLE origins (
+    job_id INTEGER NOT NULL,
+    origin TEXT NOT NULL,
+    PRIMARY KEY (job_id, origin)
+) STRICT, WITHOUT ROWID;
+INSERT OR IGNORE INTO origins SELECT job_id, scheme || substr(authority, instr(authority, '@') + 1) FROM (
+    SELECT job_id, substr(url, 1, after) AS scheme, substr(rest, 1, instr(rest || '/', '/') - 1) AS authority FROM (
+        SELECT job_id, url, instr(url, '://') + 2 AS after, substr(url, instr(url, '://') + 3) AS rest
+        FROM tasks WHERE lead = 'listed'));
+CREATE TRIGGER origins_follow_jobs AFTER DELETE ON jobs BEGIN
+    DELETE FROM origins WHERE job_id = OLD.id;
+END;
+
+ALTER TABLE tasks ADD COLUMN method TEXT;
+ALTER TABLE tasks ADD COLUMN body BLOB;
+ALTER TABLE tasks ADD COLUMN headers TEXT;
+-- A redirect made it a plain GET.
+ALTER TABLE tasks ADD COLUMN bodiless INTEGER NOT NULL DEFAULT 0;
 ";
 
 /// Domains, jobs, tasks.

@@ -15,7 +15,7 @@ use super::{at, us};
 use crate::domains::HolderId;
 use crate::items::{Item, ItemId, LogId, ScrapeTerms, Start, StartStep, Started, Wish};
 use crate::sources::{Source, SourceId};
-use crate::tasks::{Attempt, Settle, Step};
+use crate::tasks::{Attempt, Lead, Settle, Step, origin_of};
 
 impl Tx<'_> {
     pub(super) fn enqueue_items(
@@ -55,6 +55,10 @@ impl Tx<'_> {
                 Enqueued::Already | Enqueued::Refused(_) => None,
             };
             if let (Some(wake_at), Some(item)) = (wake_at, &item) {
+                if self.share(job, item, asker, now)? {
+                    results.push(Enqueued::Already);
+                    continue;
+                }
                 if let Some(Some(facts)) = sources.get_mut(&item.source) {
                     match wake_at {
                         None => facts.in_flight += 1,
@@ -83,7 +87,8 @@ impl Tx<'_> {
             None => 0,
             Some(_) => {
                 let sql = "SELECT count(*) FROM items WHERE source_id = ?1
-                    AND state IN ('waiting', 'running') AND (wake_us IS NULL OR wake_us <= ?2)";
+                    AND state IN ('waiting', 'running') AND (wake_us IS NULL OR wake_us <= ?2)
+                    AND id NOT IN (SELECT item_id FROM sharers)";
                 self.sql.prepare_cached(sql)?.query_row([id.0, us(now)], |row| row.get(0))?
             }
         };
@@ -156,11 +161,10 @@ impl Tx<'_> {
         }
         let task = self.sql.last_insert_rowid();
         drop(insert);
-        // An item has one task: that of its last scrape goes.
-        let sql = "DELETE FROM attempts WHERE task_id = (SELECT task_id FROM items WHERE id = ?1)";
-        self.sql.prepare_cached(sql)?.execute([item.id.0])?;
-        let sql = "DELETE FROM tasks WHERE id = (SELECT task_id FROM items WHERE id = ?1) AND item_id = ?1";
-        self.sql.prepare_cached(sql)?.execute([item.id.0])?;
+        if item.lead == Lead::Listed {
+            self.list_origins(job, [origin_of(&item.url)].into())?;
+        }
+        self.forget_task(item.id)?;
         let sql =
             "UPDATE items SET state = 'waiting', wake_us = ?2, task_id = ?3, error = NULL WHERE id = ?1";
         self.sql.prepare_cached(sql)?.execute(params![item.id.0, wake_at.map(us), task])?;
@@ -174,37 +178,29 @@ impl Tx<'_> {
         now: Timestamp,
     ) -> rusqlite::Result<Started> {
         let Start { task, hold, interval, patience, step } = start;
-        let sql = "SELECT item_id, hops > 0, jobs.state = 'running' FROM tasks
+        let sql = "SELECT item_id IS NOT NULL, hops > 0, jobs.state = 'running' FROM tasks
             JOIN lanes ON lanes.id = lane_id JOIN jobs ON jobs.id = tasks.job_id
             WHERE tasks.id = ?1 AND tasks.state = 'waiting' AND domain_id = ?2";
         let mut statement = self.sql.prepare_cached(sql)?;
         let row = statement.query_row([task.0 as i64, hold.key.0], |row| {
-            Ok((row.get::<_, Option<i64>>(0)?, row.get::<_, bool>(1)?, row.get::<_, bool>(2)?))
+            Ok((row.get::<_, bool>(0)?, row.get::<_, bool>(1)?, row.get::<_, bool>(2)?))
         });
         let row = row.optional()?;
         drop(statement);
-        let Some((Some(item), hopped, job_runs)) = row else { return Ok(Started::Fenced) };
+        let Some((true, hopped, job_runs)) = row else { return Ok(Started::Fenced) };
         if !self.is_holder(holder)? || !self.holds(holder, hold)? {
             return Ok(Started::Fenced);
         }
         if !job_runs {
             return Ok(Started::Gone("the job ended"));
         }
-        let item = match self.item(ItemId(item))? {
-            Some(item) => item,
-            None => return Ok(Started::Gone("the item is gone")),
-        };
-        let sql = "SELECT 1 FROM items WHERE id = ?1 AND task_id = ?2";
-        if !self.sql.prepare_cached(sql)?.exists([item.id.0, task.0 as i64])? {
-            return Ok(Started::Gone("the item has another task, or none"));
-        }
-        let source = match self.source(item.source)? {
-            None => return self.gone(&item, "the source is gone"),
-            Some(source) if !source.enabled => return self.gone(&item, "the source is disabled"),
-            Some(source) if !source.scraping => {
-                return self.gone(&item, "scraping is disabled for the source");
+        let (item, source) = loop {
+            match self.scraped_by(task)? {
+                Ok(found) => break found,
+                // Others may wait for the same page.
+                Err(why) if !self.pass_on(task)? => return Ok(Started::Gone(why)),
+                Err(_) => {}
             }
-            Some(source) => source,
         };
         let open = self.open_log(task)?;
         if let Some(log) = open.filter(|_| hopped) {
@@ -217,13 +213,6 @@ impl Tx<'_> {
             self.sql.prepare_cached(sql)?.execute([log.0, us(now)])?;
         }
         self.start_checked(&item, &source, task, interval, patience, step, now)
-    }
-
-    /// The item is as if it had never been enqueued.
-    fn gone(&self, item: &Item, why: &'static str) -> rusqlite::Result<Started> {
-        let sql = "UPDATE items SET state = 'none', wake_us = NULL, task_id = NULL WHERE id = ?1";
-        self.sql.prepare_cached(sql)?.execute([item.id.0])?;
-        Ok(Started::Gone(why))
     }
 
     /// The interval, and what follows from it.
@@ -303,10 +292,11 @@ impl Tx<'_> {
         };
         if let Step::Done { file, content_type, status, bytes } = &settle.step {
             let sql =
-                "UPDATE items SET scraped_us = ?2, status = ?3, bytes = ?4, file = ?5, content_type = ?6
+                "UPDATE items SET scraped_us = ?2, status = ?3, bytes = ?4, file = ?5, content_type = ?6, scraped_as = NULL
                 WHERE id = ?1";
             let mut statement = self.sql.prepare_cached(sql)?;
             statement.execute(params![item, us(now), status, *bytes as i64, file, content_type])?;
+            self.share_result(settle.task, item)?;
         }
         if let Step::Retry { .. } = settle.step {
             let sql = "UPDATE items SET state = 'waiting' WHERE id = ?1 AND state = 'running'";

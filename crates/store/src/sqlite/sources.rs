@@ -155,7 +155,7 @@ impl Tx<'_> {
         for (table, key) in [("attempts", "task_id"), ("tasks", "id")] {
             let sql = format!(
                 "DELETE FROM {table} WHERE {key} IN (SELECT tasks.id FROM items JOIN tasks ON tasks.id = items.task_id
-                WHERE items.source_id = ?1 AND tasks.state <> 'waiting')"
+                WHERE items.source_id = ?1 AND tasks.item_id = items.id AND tasks.state <> 'waiting')"
             );
             self.sql.prepare_cached(&sql)?.execute([id.0])?;
         }
@@ -174,12 +174,13 @@ impl Tx<'_> {
     ) -> rusqlite::Result<Kept> {
         let mut kept = Kept::default();
         let Some(of) = self.source(source)? else { return Ok(kept) };
-        let find = "SELECT content_hash FROM items WHERE source_id = ?1 AND identity = ?2";
+        let find =
+            "SELECT content_hash, id, page_key IS NULL FROM items WHERE source_id = ?1 AND identity = ?2";
         let insert =
-            "INSERT INTO items (source_id, identity, url, lead, title, published_us, content_hash, seen_us)
-            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+            "INSERT INTO items (source_id, identity, url, lead, title, published_us, content_hash, seen_us, page_key)
+            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
         let change = "UPDATE items SET url = ?3, lead = ?4, title = ?5, published_us = ?6, content_hash = ?7,
-            changed_us = ?8, state = iif(?9 AND state IN ('done', 'partial', 'failed'), 'none', state)
+            changed_us = ?8, page_key = ?9, state = iif(?10 AND state IN ('done', 'partial', 'failed'), 'none', state)
             WHERE source_id = ?1 AND identity = ?2";
         let mut find = self.sql.prepare_cached(find)?;
         let (mut insert, mut change) = (self.sql.prepare_cached(insert)?, self.sql.prepare_cached(change)?);
@@ -187,22 +188,44 @@ impl Tx<'_> {
             let (published, hash) = (item.published_at.map(us), item.content_hash as i64);
             let NewItem { identity, url, title, .. } = item;
             let lead = item.lead.as_str();
-            let values = params![source.0, identity, url, lead, title, published, hash, us(now)];
+            let key = item.page_key;
+            let values = params![source.0, identity, url, lead, title, published, hash, us(now), key];
             // A page that is followed is followed for its changes: it is to be scraped again.
             let is_page = of.kind == Kind::Page;
-            let with_kind = params![source.0, identity, url, lead, title, published, hash, us(now), is_page];
-            let known: Option<i64> =
-                find.query_row(params![source.0, item.identity], |row| row.get(0)).optional()?;
-            match known {
+            let with_kind =
+                params![source.0, identity, url, lead, title, published, hash, us(now), key, is_page];
+            let known = find.query_row(params![source.0, item.identity], |row| {
+                Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?, row.get::<_, bool>(2)?))
+            });
+            let known = known.optional()?;
+            let id = match known {
                 None => {
                     insert.execute(values)?;
                     kept.new += 1;
+                    let id = self.sql.last_insert_rowid();
+                    if item.wants_hook {
+                        self.sql.prepare_cached("INSERT INTO hooks (item_id) VALUES (?1)")?.execute([id])?;
+                    }
+                    id
                 }
-                Some(hash) if hash != item.content_hash as i64 => {
+                Some((hash, id, _)) if hash != item.content_hash as i64 => {
                     change.execute(with_kind)?;
                     kept.changed += 1;
+                    id
                 }
-                Some(_) => kept.known += 1,
+                Some((_, id, lacks_key)) => {
+                    kept.known += 1;
+                    if let (true, Some(key)) = (lacks_key, key) {
+                        // Of a version that had none.
+                        let sql = "UPDATE items SET page_key = ?2 WHERE id = ?1";
+                        self.sql.prepare_cached(sql)?.execute(params![id, key])?;
+                    }
+                    id
+                }
+            };
+            // New ones without any have nothing to look for.
+            if known.is_some() || !item.details.is_empty() {
+                self.keep_details(id, &item.details)?;
             }
         }
         Ok(kept)

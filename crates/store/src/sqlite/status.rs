@@ -111,14 +111,15 @@ impl Tx<'_> {
     pub(super) fn backlog(&self, job: JobId, lanes: u32, tasks: u32) -> rusqlite::Result<Vec<Backlog>> {
         // Lanes that are served, and those that will be: the others are empty. Two indexes, so two halves.
         let sql = "SELECT domains.id, domains.domain, (SELECT count(*) FROM (SELECT 1 FROM tasks
-                WHERE lane_id = open.id AND state = 'waiting' LIMIT ?3))
-            FROM (SELECT id, domain_id FROM lanes WHERE holder IS NOT NULL AND job_id = ?1
+                WHERE lane_id = open.id AND state = 'waiting' LIMIT ?3)), open.due_us
+            FROM (SELECT id, domain_id, NULL AS due_us FROM lanes WHERE holder IS NOT NULL AND job_id = ?1
                 UNION ALL
-                SELECT id, domain_id FROM lanes WHERE holder IS NULL AND due_us IS NOT NULL AND job_id = ?1
+                SELECT id, domain_id, due_us FROM lanes WHERE holder IS NULL AND due_us IS NOT NULL AND job_id = ?1
                 LIMIT ?2) AS open
             JOIN domains ON domains.id = open.domain_id";
         self.readable("domains", sql, params![job.0 as i64, lanes, tasks], |row| {
-            Ok(Backlog { domain: domain_of(row, 1)?, waiting: row.get::<_, i64>(2)?.max(0) as u64 })
+            let due_at = row.get::<_, Option<i64>>(3)?.map(Timestamp::from_micros);
+            Ok(Backlog { domain: domain_of(row, 1)?, waiting: row.get::<_, i64>(2)?.max(0) as u64, due_at })
         })
     }
 }

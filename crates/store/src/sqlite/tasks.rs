@@ -5,20 +5,18 @@ use std::collections::{BTreeMap, HashMap};
 use comity_core::outcome::Outcome;
 use comity_core::task::{JobId, TaskId};
 use comity_core::time::{Span, Timestamp};
-use rusqlite::{OptionalExtension, Row, params};
-use xxhash_rust::xxh3::xxh3_64_with_seed;
+use rusqlite::{OptionalExtension, params};
 
 use super::domains::{REMEMBERED_MAX, domain_of};
 use super::holders::Living;
+use super::results::{Ended, task_of};
 use super::writer::Tx;
 use super::{Sqlite, at, us};
 use crate::Reply;
 use crate::domains::{Hold, HolderId, Take};
-use crate::items::ItemId;
-use crate::sources::SourceId;
 use crate::tasks::{
-    Attempt, Claim, Claimed, Enqueued, LaneId, Lead, NewTask, Refill, Rest, Settle, Settled, Step, TaskRow,
-    TaskStore, TaskView,
+    Attempt, Claim, Claimed, Enqueued, LaneId, Lead, NewTask, Onward, Refill, Rest, Settle, Settled, Step,
+    TaskRow, TaskStore, TaskView, Which, origin_of,
 };
 
 impl TaskStore for Sqlite {
@@ -52,8 +50,22 @@ impl TaskStore for Sqlite {
         self.writer.run(move |tx| tx.next_due(job))
     }
 
+    fn lists(&self, job: JobId, origins: Vec<String>) -> Reply<'_, Vec<bool>> {
+        self.read(move |tx| origins.iter().map(|origin| tx.lists(job, origin)).collect())
+    }
+
     fn list_tasks(&self, job: JobId, state: String, limit: u32) -> Reply<'_, Vec<TaskView>> {
         self.read(move |tx| tx.views(job, &state, limit))
+    }
+
+    fn page_tasks(
+        &self,
+        job: JobId,
+        which: Which,
+        after: Option<TaskId>,
+        limit: u32,
+    ) -> Reply<'_, Vec<TaskView>> {
+        self.read(move |tx| tx.page(job, &which, after, limit))
     }
 }
 
@@ -66,11 +78,13 @@ impl Tx<'_> {
     ) -> rusqlite::Result<Enqueued> {
         let job = job.0 as i64;
         let mut enqueued = Enqueued::default();
-        let sql = "SELECT 1 FROM jobs WHERE id = ?1 AND state = 'running'";
+        let sql = "SELECT 1 FROM jobs WHERE id = ?1 AND state IN ('running', 'done')";
         if !self.sql.prepare_cached(sql)?.exists([job])? {
             enqueued.refused = tasks.len() as u64;
             return Ok(enqueued);
         }
+        let listed = tasks.iter().filter(|task| task.lead == Lead::Listed).map(|task| origin_of(&task.url));
+        self.list_origins(job, listed.collect())?;
         // Lane by lane, each in the order given: neighbours in the index are neighbours in time.
         let mut lanes: BTreeMap<i64, Vec<NewTask>> = BTreeMap::new();
         for task in tasks {
@@ -90,29 +104,12 @@ impl Tx<'_> {
                 enqueued.new += new;
             }
         }
-        let sql = "UPDATE jobs SET tasks = tasks + ?2 WHERE id = ?1";
-        self.sql.prepare_cached(sql)?.execute(params![job, enqueued.new as i64])?;
-        Ok(enqueued)
-    }
-
-    /// Adds a task unless the job has its URL. Different URLs with one key take the next one that is free.
-    fn insert(&self, job: i64, lane: i64, task: &NewTask, now: Timestamp) -> rusqlite::Result<bool> {
-        let mut key = xxh3_64_with_seed(task.url.as_bytes(), job as u64) as i64;
-        loop {
-            let sql = "INSERT INTO tasks (job_id, lane_id, url, url_key, lead, ready_us)
-                VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT (job_id, url_key) DO NOTHING";
-            let lead = task.lead.as_str();
-            let mut insert = self.sql.prepare_cached(sql)?;
-            if insert.execute(params![job, lane, task.url, key, lead, us(now)])? == 1 {
-                return Ok(true);
-            }
-            let sql = "SELECT url FROM tasks WHERE job_id = ?1 AND url_key = ?2";
-            let there: String = self.sql.prepare_cached(sql)?.query_row([job, key], |row| row.get(0))?;
-            if there == task.url {
-                return Ok(false);
-            }
-            key = key.wrapping_add(1);
+        if enqueued.new > 0 {
+            // One that is done is reopened by what is new (B49).
+            let sql = "UPDATE jobs SET tasks = tasks + ?2, state = 'running', ended_us = NULL, message = NULL WHERE id = ?1";
+            self.sql.prepare_cached(sql)?.execute(params![job, enqueued.new as i64])?;
         }
+        Ok(enqueued)
     }
 
     pub(super) fn lane_id(&mut self, job: i64, domain: &str) -> rusqlite::Result<i64> {
@@ -204,7 +201,9 @@ impl Tx<'_> {
     pub(super) fn read_lane(&self, refill: Refill) -> rusqlite::Result<Vec<TaskRow>> {
         let Refill { lane, after, limit } = refill;
         let sql =
-            "SELECT id, url, lead, at_url, hops, retries, ready_us, item_id, source_id, forgiven FROM tasks
+            "SELECT id, url, lead, at_url, hops, retries, ready_us, item_id, source_id, forgiven, requests,
+            last_us, last_took_us, last_outcome, status, etag IS NOT NULL OR last_modified IS NOT NULL,
+            iif(bodiless, NULL, method), body, headers FROM tasks
             WHERE lane_id = ?1 AND state = 'waiting' AND (ready_us, id) > (?2, ?3)
             ORDER BY ready_us, id LIMIT ?4";
         let (ready, id) = after.map_or((i64::MIN, 0), |after| (us(after.ready_at), after.task.0 as i64));
@@ -212,7 +211,7 @@ impl Tx<'_> {
             let (tasks, unreadable) =
                 self.sorted("tasks", sql, params![lane.0, ready, id, limit], task_of)?;
             if unreadable.is_empty() {
-                return Ok(tasks);
+                return tasks.into_iter().map(|task| self.with_page(task)).collect();
             }
             for (task, why) in unreadable {
                 let sql = "UPDATE tasks SET state = 'failed', error = ?2 WHERE id = ?1 RETURNING job_id";
@@ -336,29 +335,54 @@ impl Tx<'_> {
         let row = statement.query_row([id, settle.job.0 as i64, settle.hold.key.0], |row| row.get(0));
         let Some(item): Option<Option<i64>> = row.optional()? else { return Ok(false) };
         drop(statement);
-        let end = "UPDATE tasks SET state = ?2, status = ?3, bytes = ?4, error = ?5, settled_us = ?6
-            WHERE id = ?1 AND state = 'waiting'";
-        let end = |state, status: Option<u16>, bytes: Option<i64>, error: Option<&str>| {
-            let mut statement = self.sql.prepare_cached(end)?;
-            statement.execute(params![id, state, status, bytes, error, us(now)])
-        };
+        let last = settle.attempts.last();
+        let (started, took, outcome) = (
+            last.map(|attempt| us(attempt.started_at)),
+            last.map(|attempt| micros(attempt.took)),
+            last.map(|attempt| attempt.outcome.as_str()),
+        );
+        let attempts = settle.attempts.len() as i64;
         let changed = match &settle.step {
-            Step::Done { status, bytes, .. } => end("done", Some(*status), Some(*bytes as i64), None)?,
-            Step::Failed { error, status } => end("failed", *status, None, Some(error))?,
-            Step::Skipped { reason } => end("skipped", None, None, Some(reason))?,
+            Step::Done { status, bytes, content_type, .. } => {
+                self.end_done(settle, *status, *bytes, content_type.as_deref(), now)?
+            }
+            Step::Failed { error, status } => {
+                self.end_otherwise(settle, Ended { state: "failed", status: *status, error }, now)?
+            }
+            Step::Skipped { reason } => {
+                self.end_otherwise(settle, Ended { state: "skipped", status: None, error: reason }, now)?
+            }
             Step::Retry { ready_at, retries, forgiven, error } => {
-                let sql = "UPDATE tasks SET ready_us = ?2, retries = ?3, forgiven = ?4, error = ?5
-                    WHERE id = ?1 AND state = 'waiting'";
-                let row = params![id, us(*ready_at), retries, forgiven, error];
+                let status = last.and_then(|attempt| attempt.status);
+                let sql = "UPDATE tasks SET ready_us = ?2, retries = ?3, forgiven = ?4, error = ?5,
+                    requests = requests + ?6, last_us = coalesce(?7, last_us), last_took_us = coalesce(?8, last_took_us),
+                    last_outcome = coalesce(?9, last_outcome), status = coalesce(?10, status) WHERE id = ?1 AND state = 'waiting'";
+                let row = params![
+                    id,
+                    us(*ready_at),
+                    retries,
+                    forgiven,
+                    error,
+                    attempts,
+                    started,
+                    took,
+                    outcome,
+                    status
+                ];
                 self.sql.prepare_cached(sql)?.execute(row)?
             }
-            Step::Moved { domain, at_url, hops } => {
+            Step::Moved { domain, at_url, hops, sends } => {
                 let lane = self.lane_id(settle.job.0 as i64, domain.as_str())?;
                 let sql = "UPDATE tasks SET home_lane_id = coalesce(home_lane_id, lane_id), lane_id = ?2,
-                    at_url = coalesce(?3, at_url), hops = ?4, ready_us = ?5
+                    at_url = coalesce(?3, at_url), hops = ?4, ready_us = ?5, requests = requests + ?6,
+                    last_us = coalesce(?7, last_us), last_took_us = coalesce(?8, last_took_us),
+                    last_outcome = coalesce(?9, last_outcome), bodiless = bodiless OR ?10
                     WHERE id = ?1 AND state = 'waiting'";
                 let mut statement = self.sql.prepare_cached(sql)?;
-                let changed = statement.execute(params![id, lane, at_url, hops, us(now)])?;
+                let bodiless = *sends == Onward::Dropped;
+                let row =
+                    params![id, lane, at_url, hops, us(now), attempts, started, took, outcome, bodiless];
+                let changed = statement.execute(row)?;
                 drop(statement);
                 self.make_due(lane, now)?;
                 changed
@@ -379,28 +403,9 @@ impl Tx<'_> {
         let Attempt { started_at, took, outcome, status } = attempt;
         let sql = "INSERT OR REPLACE INTO attempts (task_id, started_us, took_us, outcome, status)
             VALUES (?1, ?2, ?3, ?4, ?5)";
-        let took = i64::try_from(took.as_micros()).unwrap_or(i64::MAX);
+        let took = micros(*took);
         let mut statement = self.sql.prepare_cached(sql)?;
         statement.execute(params![task, us(*started_at), took, outcome.as_str(), status]).map(|_| ())
-    }
-
-    pub(super) fn views(&self, job: JobId, state: &str, limit: u32) -> rusqlite::Result<Vec<TaskView>> {
-        // Said so that the index of what failed or was skipped serves: a large job is not read through.
-        let trouble = matches!(state, "failed" | "skipped");
-        let only = if trouble { "AND state IN ('failed', 'skipped')" } else { "" };
-        let sql = format!(
-            "SELECT id, url, state, status, error, settled_us FROM tasks WHERE job_id = ?1 AND state = ?2 {only}
-            ORDER BY settled_us DESC LIMIT ?3"
-        );
-        self.readable("tasks", &sql, params![job.0 as i64, state, limit], |row| {
-            Ok(TaskView {
-                url: row.get(1)?,
-                state: row.get(2)?,
-                status: row.get(3)?,
-                error: row.get(4)?,
-                settled_at: row.get::<_, Option<i64>>(5)?.map(at),
-            })
-        })
     }
 }
 
@@ -445,22 +450,9 @@ impl Tally {
     }
 }
 
-fn task_of(row: &Row<'_>) -> rusqlite::Result<TaskRow> {
-    let lead: String = row.get(2)?;
-    Ok(TaskRow {
-        id: TaskId(row.get::<_, i64>(0)? as u64),
-        url: row.get(1)?,
-        lead: lead_of(&lead),
-        at_url: row.get(3)?,
-        hops: row.get(4)?,
-        retries: row.get(5)?,
-        forgiven: row.get(9)?,
-        ready_at: at(row.get(6)?),
-        scrapes: row
-            .get::<_, Option<i64>>(7)?
-            .zip(row.get::<_, Option<i64>>(8)?)
-            .map(|(item, source)| (ItemId(item), SourceId(source))),
-    })
+/// A span as it stands in a column.
+pub(super) fn micros(span: Span) -> i64 {
+    i64::try_from(span.as_micros()).unwrap_or(i64::MAX)
 }
 
 /// Whatever is not known to be listed is not trusted.

@@ -184,7 +184,14 @@ async fn work(one: &Process, job: JobId, nth: i64) -> u64 {
                 outcome: Outcome::RateLimited,
                 status: Some(429),
             }];
-            settles.push(Settle { task: task.id, job, hold: taken.hold, attempts, step });
+            settles.push(Settle {
+                task: task.id,
+                job,
+                hold: taken.hold,
+                attempts,
+                facts: Default::default(),
+                step,
+            });
         }
     }
     let ended: Vec<bool> =

@@ -7,7 +7,7 @@ use comity_conformance::machine::TestMachine;
 use comity_conformance::process::{Process, at, hold_of, retry};
 use comity_core::headers::{RetryAfter, Told};
 use comity_core::intent::Intent;
-use comity_core::outcome::{Answer, Outcome};
+use comity_core::outcome::Answer;
 use comity_core::pace::{Left, Pace, Terms};
 use comity_core::rule::Rule;
 use comity_core::task::JobId;
@@ -207,7 +207,7 @@ impl Scene {
         let (rule, mut pace) = (Rule::default(), Pace::default());
         let permit = *pace.admit(Terms::from(&rule), Intent::Fetch, now).permit().unwrap();
         let told = Told { retry_after: RetryAfter::After(secs(15)), ..Told::default() };
-        let answer = Answer { outcome: Outcome::RateLimited, told };
+        let answer = Answer::of_status(429, told);
         pace.record(Terms::from(&rule), &permit, &answer, now);
         Self { taken, pace, job }
     }
@@ -255,4 +255,17 @@ fn secs(secs: u64) -> Span {
 const OLDER: &str = "DROP TABLE timeline; DROP TABLE looks; DROP TABLE permits;
     ALTER TABLE holders DROP COLUMN sights; ALTER TABLE sources DROP COLUMN epoch; ALTER TABLE wikis DROP COLUMN epoch;
     ALTER TABLE identity DROP COLUMN commits; ALTER TABLE identity DROP COLUMN stamp;
-    ALTER TABLE tasks DROP COLUMN forgiven; PRAGMA user_version = 6;";
+    ALTER TABLE tasks DROP COLUMN forgiven; ALTER TABLE tasks DROP COLUMN requests; ALTER TABLE tasks DROP COLUMN last_us;
+    ALTER TABLE tasks DROP COLUMN last_took_us; ALTER TABLE tasks DROP COLUMN last_outcome;
+    ALTER TABLE tasks DROP COLUMN fetched_us; ALTER TABLE tasks DROP COLUMN final_url;
+    ALTER TABLE tasks DROP COLUMN content_type; ALTER TABLE tasks DROP COLUMN sha256; ALTER TABLE tasks DROP COLUMN file;
+    ALTER TABLE tasks DROP COLUMN etag; ALTER TABLE tasks DROP COLUMN last_modified; ALTER TABLE jobs DROP COLUMN revival;
+    ALTER TABLE identity DROP COLUMN removed_job; DROP TABLE workers;
+    DROP TRIGGER hooks_follow_items; DROP TABLE hooks; DROP TRIGGER details_follow_items; DROP TABLE item_details;
+    DROP TRIGGER sharers_follow_items; DROP TRIGGER sharers_follow_tasks; DROP TRIGGER items_follow_tasks; DROP TABLE sharers;
+    DROP INDEX items_page; ALTER TABLE items DROP COLUMN page_key; ALTER TABLE items DROP COLUMN scraped_as;
+    CREATE TRIGGER items_follow_tasks AFTER UPDATE OF state ON tasks BEGIN SELECT 1; END;
+    DROP INDEX items_source; ALTER TABLE jobs DROP COLUMN pruned_us;
+    DROP TRIGGER origins_follow_jobs; DROP TABLE origins;
+    ALTER TABLE tasks DROP COLUMN method; ALTER TABLE tasks DROP COLUMN body; ALTER TABLE tasks DROP COLUMN headers;
+    ALTER TABLE tasks DROP COLUMN bodiless; PRAGMA user_version = 6;";

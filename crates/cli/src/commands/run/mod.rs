@@ -11,6 +11,7 @@ use comity::core::cadence::RunWindow;
 use comity::core::time::Timestamp;
 use comity::jobs::Ended;
 use comity::pipeline::{Cadences, Note, Orders, Pipeline, Report, RunListener, Scraping};
+use comity::store::hooks::Ripe;
 use comity::store::sources::SourceId;
 use comity::store::{Store, StoreError};
 
@@ -19,24 +20,28 @@ pub(super) use tell::left;
 use super::session::{self, Session, config};
 use super::sources;
 use crate::args::{Global, Run};
+use crate::hooks::{self, Hook, Tally};
 use crate::live::Beside;
 use crate::signals::Signals;
 use crate::{exit, output};
 
 pub(crate) async fn run(global: &Global, run: Run) -> anyhow::Result<u8> {
     let signals = Signals::new()?;
+    let hook = Hook::of(&run.exec)?;
     let config = config(global, &run.keep)?;
-    output::log(&config.log, global);
     if run.watch {
-        return watching::run(global, &run, config, signals.with_reload()?).await;
+        output::log_of_service(&config.log, global);
+        return watching::run(global, &run, hook, config, signals.with_reload()?).await;
     }
-    once(global, &run, config, signals).await
+    output::log(&config.log, global);
+    once(global, &run, hook, config, signals).await
 }
 
 /// One run.
 async fn once(
     global: &Global,
     run: &Run,
+    hook: Option<Hook>,
     config: comity::config::Config,
     mut signals: Signals,
 ) -> anyhow::Result<u8> {
@@ -44,6 +49,7 @@ async fn once(
     let session = signals.unless_stopped(Session::begin(config, "run")).await?;
     let orders = orders(run, session.began)?;
     check_sources(&*session.store, run).await?;
+    let hooks = hook.map(|hook| start_hooks(hook, &session, run));
     let asked = Arc::new(Asking::default());
     let working = tokio::spawn(work(session.pipeline.clone(), orders.clone(), limited, asked.clone()));
     let beside = || asked.so_far();
@@ -51,18 +57,47 @@ async fn once(
     let (report, ended) = match done.context("the run ended by itself")? {
         Ok(done) => done,
         Err(error) => {
+            if let Some(hooks) = hooks {
+                let _ = hooks.stop().await;
+            }
             session.abandon().await;
             return Err(error.into());
         }
     };
+    let hooks = match hooks {
+        None => None,
+        Some(hooks) => {
+            Some(if interrupted { hooks.stop().await? } else { finished(hooks, &mut signals).await? })
+        }
+    };
     session.end().await?;
-    tell::summary(global, &session, orders.scraping, &report, ended.as_ref(), interrupted).await;
+    let end = tell::End { ended: ended.as_ref(), interrupted, hooks: hooks.map(|(tally, _)| tally) };
+    tell::summary(global, &session, orders.scraping, &report, &end).await;
+    let interrupted = interrupted || hooks.is_some_and(|(_, stopped)| stopped);
     Ok(match ended {
         _ if interrupted => exit::INTERRUPTED,
         Some(Ended::Halted(_) | Ended::Job(_)) => exit::FAILURES,
         _ if report.failed > 0 || session.tasks().1 > 0 => exit::FAILURES,
+        _ if hooks.is_some_and(|(tally, _)| tally.failed > 0) => exit::FAILURES,
         _ => exit::DONE,
     })
+}
+
+/// Hooks begin to run beside a session.
+fn start_hooks(hook: Hook, session: &Session, run: &Run) -> hooks::Running {
+    session.pipeline.want_hooks();
+    let ripe = if run.no_scrape { Ripe::Seen } else { Ripe::Scraped };
+    hook.start(session.store.clone(), session.gate.clone(), ripe)
+}
+
+/// Runs the hooks that are left; whether somebody asked to stop meanwhile.
+async fn finished(mut hooks: hooks::Running, signals: &mut Signals) -> Result<(Tally, bool), StoreError> {
+    hooks.over();
+    tokio::select! {
+        tally = hooks.ended() => return Ok((tally?, false)),
+        _ = signals.next() => {}
+    }
+    Ok((hooks.stop().await?.0, true))
 }
 
 /// Asks sources, while workers scrape what they lead to.

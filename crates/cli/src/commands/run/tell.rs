@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::Session;
 use crate::args::Global;
 use crate::commands::report::moment;
+use crate::hooks::Tally;
 use crate::output;
 
 /// What became of one source, in the log.
@@ -39,31 +40,49 @@ fn until_when(until: Timestamp) -> String {
     if until == Timestamp::MAX { "somebody lifts that".to_owned() } else { moment(until) }
 }
 
+/// How a run ended.
+#[derive(Clone, Copy)]
+pub(super) struct End<'a> {
+    pub(super) ended: Option<&'a Ended>,
+    pub(super) interrupted: bool,
+    pub(super) hooks: Option<Tally>,
+}
+
 /// What a run came to.
 pub(super) async fn summary(
     global: &Global,
     session: &Session,
     scraping: Scraping,
     report: &Report,
-    ended: Option<&Ended>,
-    interrupted: bool,
+    end: &End<'_>,
 ) {
+    let End { ended, interrupted, hooks } = *end;
     if global.json {
         let mut object = object(report);
         object["tasks"] = session.tasks_json().await;
         object["elapsed_ms"] = json!(session.elapsed().as_millis_up());
+        if let Some(Tally { ran, failed }) = hooks {
+            object["hooks"] = json!({ "run": ran, "failed": failed });
+        }
         output::object(&object);
     } else if !global.quiet {
         lines(report).iter().for_each(|line| output::line(line));
         if scraping == Scraping::On {
             output::line(&scraped(session, report));
         }
+        if let Some(Tally { ran, failed }) = hooks {
+            output::line(&format!("hooks: {ran} run, {failed} failed"));
+        }
         output::line(&format!("done in {}", session.elapsed().about()));
     }
-    if global.quiet && !global.json {
+    if global.quiet {
         // Quiet is not silent about what went wrong.
-        let failed = report.notes.iter().filter(|note| matches!(note.outcome, SourceEnd::Failed { .. }));
-        failed.filter_map(line).for_each(|line| output::remark(line.trim_start()));
+        let failed = || report.notes.iter().filter(|note| matches!(note.outcome, SourceEnd::Failed { .. }));
+        failed().filter_map(line).take(SHOWN).for_each(|line| output::remark(line.trim_start()));
+        if let more @ 1.. = failed().count().saturating_sub(SHOWN) {
+            output::remark(&format!("and {more} more; comity sources list --failing"));
+        }
+        session.failures.print(&session.pipeline.job().name);
     }
     if let Some(Ended::Halted(message)) = ended {
         output::remark(&format!("scraping stopped: {message}; what is left waits for the next run"));
@@ -75,7 +94,7 @@ pub(super) async fn summary(
         output::remark(&format!("the job that scrapes items is {state}: what waited was skipped"));
     }
     if interrupted {
-        output::remark("interrupted: comity run goes on with what is left");
+        output::remark("interrupted: comity run continues with what is left");
     }
 }
 

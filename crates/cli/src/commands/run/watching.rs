@@ -11,10 +11,11 @@ use comity::pipeline::{Note, Report, RunListener, Scraping};
 use comity::store::StoreError;
 use serde_json::{Value, json};
 
-use super::{check_sources, orders, tell};
+use super::{check_sources, orders, start_hooks, tell};
 use crate::args::{Global, Run};
 use crate::commands::report::moment;
 use crate::commands::session::{Session, config, tasks};
+use crate::hooks::{self, Hook};
 use crate::signals::{Asked, Signals};
 use crate::{exit, output, setup};
 
@@ -33,6 +34,7 @@ enum Over {
 pub(super) async fn run(
     global: &Global,
     run: &Run,
+    hook: Option<Hook>,
     mut config: Config,
     mut signals: Signals,
 ) -> anyhow::Result<u8> {
@@ -71,7 +73,8 @@ pub(super) async fn run(
         }
         began = true;
         told.clear();
-        let mut over = attend(global, run, &session, &mut signals).await?;
+        let hooks = hook.clone().map(|hook| start_hooks(hook, &session, run));
+        let mut over = attend(global, run, &session, hooks, &mut signals).await?;
         drop(session);
         if let Over::Again = over {
             over = pause(global, run, &mut signals).await;
@@ -121,6 +124,7 @@ async fn attend(
     global: &Global,
     run: &Run,
     session: &Session,
+    hooks: Option<hooks::Running>,
     signals: &mut Signals,
 ) -> anyhow::Result<Over> {
     let orders = orders(run, session.began)?;
@@ -138,7 +142,7 @@ async fn attend(
         tokio::select! {
             asked = signals.next() => match asked {
                 Asked::Stop => {
-                    output::remark("stopping: what is in flight is finished first (Ctrl-C again stops at once)");
+                    output::stopping("requests in flight are finished first");
                     session.gate.hurry();
                     break Over::Stopped;
                 }
@@ -165,6 +169,10 @@ async fn attend(
         }
         if watched.is_none() {
             let _ = watching.await;
+        }
+        if let Some(hooks) = hooks {
+            // What is ended here runs again with the next session.
+            let _ = hooks.stop().await;
         }
         if passes { session.pass().await } else { session.abandon().await }
     };

@@ -18,6 +18,7 @@ use comity::store::tasks::Lead;
 use serde_json::{Map, json};
 use url::Url;
 
+use super::exchange::HTML_URL;
 use super::{known, remark, typed, view};
 use crate::args::{Global, SourcesAdd};
 use crate::{exit, output, setup};
@@ -32,7 +33,11 @@ pub(super) async fn run(global: &Global, config: &Config, add: &SourcesAdd) -> a
         Some(kind) => Seen::unasked(kind, wish.url.clone()),
         None => look(config, store.clone(), &wish.url).await?,
     };
-    let cadence = wish.cadence.map(|cadence| ("cadence".to_owned(), cadence.to_json()));
+    let mut own = Map::new();
+    own.extend(wish.cadence.map(|cadence| ("cadence".to_owned(), cadence.to_json())));
+    // The page that named the feed is the one it belongs to.
+    let page = (seen.url != wish.url && seen.kind == Kind::Feed).then(|| without_user(wish.url.as_str()));
+    own.extend(page.map(|page| (HTML_URL.to_owned(), page.into())));
     let new = NewSource {
         name: wish.name.clone().or(seen.title).unwrap_or_else(|| typed::name_of(&seen.url)),
         kind: seen.kind,
@@ -40,7 +45,7 @@ pub(super) async fn run(global: &Global, config: &Config, add: &SourcesAdd) -> a
         lead: seen.lead,
         scraping: !add.no_scrape,
         interval: wish.interval.unwrap_or_default(),
-        config: cadence.into_iter().collect::<Map<_, _>>(),
+        config: own,
     };
     // A page that is added again names a feed that may be there, perhaps moved since.
     if let Some(source) = known(&store.list_sources().await?, &new.url) {

@@ -4,16 +4,18 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::Context;
 use comity::archive::WholeFile;
 use comity::clock::Clock;
 use comity::config::Config;
 use comity::core::cadence::Cadence;
+use comity::core::interval::SourceInterval;
 use comity::exchange::{self, BYTES_MAX, Entry, Form, Listed, Problem};
 use comity::shown::without_user;
 use comity::store::Store;
-use comity::store::sources::{Kind, NewSource};
+use comity::store::sources::{Kind, NewSource, Source};
 use serde_json::{Map, Value, json};
 use url::Url;
 
@@ -85,7 +87,17 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
 fn source_of(entry: &Entry, kind: Option<Kind>, cadence: Option<Cadence>) -> Result<NewSource, String> {
     let own = entry.cadence.as_deref().map(|text| typed::cadence("cadence", text)).transpose()?;
     let interval = entry.min_interval.as_deref().map(|text| typed::interval("min_interval", text));
-    let cadence = own.or(cadence).map(|cadence| ("cadence".to_owned(), cadence.to_json()));
+    let mut config = Map::new();
+    let said = [
+        (CADENCE, own.or(cadence).map(Cadence::to_json)),
+        (
+            FOLDER,
+            (!entry.folder.is_empty())
+                .then(|| json!(entry.folder.iter().map(|name| &**name).collect::<Vec<_>>())),
+        ),
+        (HTML_URL, entry.html_url.clone().map(Value::from)),
+    ];
+    config.extend(said.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))));
     let name = entry.name.clone().or_else(|| Url::parse(&entry.url).ok().map(|url| typed::name_of(&url)));
     Ok(NewSource {
         name: name.unwrap_or_default(),
@@ -94,7 +106,7 @@ fn source_of(entry: &Entry, kind: Option<Kind>, cadence: Option<Cadence>) -> Res
         lead: entry.lead,
         scraping: true,
         interval: interval.transpose()?.unwrap_or_default(),
-        config: cadence.into_iter().collect::<Map<_, _>>(),
+        config,
     })
 }
 
@@ -165,8 +177,7 @@ pub(super) async fn export(global: &Global, store: &dyn Store, out: Option<&Path
         .map(|source| {
             let url = without_user(&source.url);
             stripped += u64::from(url != source.url);
-            let (name, kind) = (Some(source.name.clone()), Some(source.kind));
-            Listed { url, name, kind, lead: source.lead, html_url: None }
+            Listed { url, ..listed(source) }
         })
         .collect();
     let mut text = Vec::new();
@@ -196,11 +207,37 @@ pub(super) async fn export(global: &Global, store: &dyn Store, out: Option<&Path
     Ok(exit::DONE)
 }
 
+/// A source as a list has it, with everything that an import reads back.
+fn listed(source: &Source) -> Listed {
+    let config: Map<String, Value> = serde_json::from_str(&source.config_json).unwrap_or_default();
+    let folder = config.get(FOLDER).and_then(Value::as_array).into_iter().flatten();
+    // One that cannot be read is told wherever its source is asked; a list can do without it.
+    let cadence = Cadence::of_config(&config).ok().flatten();
+    Listed {
+        url: source.url.clone(),
+        name: Some(source.name.clone()),
+        kind: Some(source.kind),
+        lead: source.lead,
+        html_url: config.get(HTML_URL).and_then(Value::as_str).map(without_user),
+        folder: folder.filter_map(Value::as_str).map(Arc::from).collect(),
+        cadence: cadence.map(|cadence| cadence.every().to_string()),
+        min_interval: match source.interval {
+            SourceInterval::Default => None,
+            SourceInterval::Off => Some("0".to_owned()),
+            SourceInterval::Every(span) => Some(span.as_secs_f64().to_string()),
+        },
+    }
+}
+
 /// Writes a file that is whole or not there.
 fn fill(mut file: WholeFile, bytes: &[u8]) -> io::Result<()> {
     file.write_all(bytes)?;
     file.finish_synced()
 }
 
+/// What a source's configuration calls how often it is asked, its folders, and the page it belongs to.
+const CADENCE: &str = "cadence";
+const FOLDER: &str = "folder";
+pub(super) const HTML_URL: &str = "html_url";
 /// Problems that are shown one by one.
 const PROBLEMS_SHOWN: usize = 20;

@@ -104,11 +104,11 @@ impl Watched for Archiving {
     fn stop(&mut self) -> String {
         self.stop.send_replace(true);
         self.gate.hurry();
-        "stopping: the request under way is finished first".to_owned()
+        "1 request in flight".to_owned()
     }
 
     fn stopped_at_once(&self) -> String {
-        "stopped at once; what was archived is kept".to_owned()
+        "Stopped; what was archived is kept".to_owned()
     }
 }
 

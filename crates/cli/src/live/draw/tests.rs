@@ -25,6 +25,7 @@ fn status() -> Status {
             retries: 1,
             rate: Some(12.34),
             left_ms: Some(379_500),
+            left_is_most: false,
             note: String::new(),
         }),
         domains: 40,
@@ -49,7 +50,7 @@ fn a_wide_terminal_shows_all_of_it() {
         drawn(WIDE),
         "\
 news  ━━━━━━━╸──────────────────────  1,250 of 5,000 pages  12.3/s  about 6m 20s left
-  12 skipped · 9 refusals · 1 retry · 4 on the wire
+  12 skipped · 9 rate limited · 1 retry · 4 in flight
   strict.example    the server asked to wait      99s  1,841 wait
   hidden.example    learned delay 1.5s           0.9s  12 wait
   slow.example      a request is on the wire           2 wait
@@ -87,7 +88,7 @@ fn every_width_and_height_is_kept_to() {
         drawn(canvas),
         "\
 1,250 of 5,000
-  12 skipped · 9 refusals · …
+  12 skipped · 9 rate limite…
   strict.example        99s
   hidden.example       0.9s
   slow.example
@@ -120,7 +121,7 @@ fn what_strangers_wrote_does_not_reach_the_terminal() {
 fn elsewhere_it_is_a_line() {
     assert_eq!(
         line(&status(), Timestamp::from_micros(0)),
-        "1250/5000 pages, 12.3/s, about 6m 20s left, 12 skipped, 9 refusals, 1 retry; \
+        "1250/5000 pages, 12.3/s, about 6m 20s left, 12 skipped, 9 rate limited, 1 retry; \
          strict.example: the server asked to wait, 98.4s left (1841 wait)"
     );
 }

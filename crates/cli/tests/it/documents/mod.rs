@@ -26,6 +26,7 @@ mod units;
 
 use self::page::Page;
 use self::reader::Reader;
+pub(crate) use self::units::verify as verify_unit;
 use crate::comity::World;
 
 /// A test for each page that has something to run.
@@ -49,6 +50,7 @@ pages! {
     jobs: "docs/jobs.md",
     readme: "README.md",
     recipes: "docs/recipes.md",
+    requests: "docs/requests.md",
     rules: "docs/rules.md",
     service: "docs/service.md",
     sources: "docs/sources.md",

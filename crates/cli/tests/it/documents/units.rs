@@ -27,7 +27,7 @@ pub(super) fn here(unit: &str, folder: &Path) -> String {
 }
 
 /// Asks systemd whether it would take a unit.
-pub(super) fn verify(unit: &Path) -> Result<(), String> {
+pub(crate) fn verify(unit: &Path) -> Result<(), String> {
     let mut command = Command::new("systemd-analyze");
     command.args(["verify", "--man=no", "--recursive-errors=no"]).arg(unit);
     let done = command

@@ -23,7 +23,7 @@ pub(super) fn circles() -> Vec<Planned> {
 /// Sites that lead where a stranger must not lead us (B76); `canary` must not hear of it.
 pub(super) fn inwards(canary: &Host, canary6: &Host) -> Vec<Planned> {
     let (port, port6) = (canary.address.port(), canary6.address.port());
-    let private = "a remote answer led to an address that is not public";
+    let private = "blocked redirect or link to private address ";
     let places = [
         (format!("http://127.0.0.1:{port}/secret"), private),
         (format!("http://127.1:{port}/secret"), private),
@@ -41,9 +41,9 @@ pub(super) fn inwards(canary: &Host, canary6: &Host) -> Vec<Planned> {
         ("http://10.0.0.1/".to_owned(), private),
         ("http://192.168.1.1/".to_owned(), private),
         ("http://[fd00::1]/".to_owned(), private),
-        ("http://169.254.169.254/latest/meta-data/".to_owned(), "a cloud metadata endpoint"),
-        ("http://[::ffff:a9fe:a9fe]/latest/meta-data/".to_owned(), "a cloud metadata endpoint"),
-        ("http://metadata.google.internal/".to_owned(), "a cloud metadata endpoint"),
+        ("http://169.254.169.254/latest/meta-data/".to_owned(), "blocked cloud metadata endpoint "),
+        ("http://[::ffff:a9fe:a9fe]/latest/meta-data/".to_owned(), "blocked cloud metadata endpoint "),
+        ("http://metadata.google.internal/".to_owned(), "blocked cloud metadata endpoint "),
         ("file:///etc/passwd".to_owned(), ASTRAY),
         ("FILE://localhost/etc/passwd".to_owned(), ASTRAY),
         ("ftp://127.0.0.1/".to_owned(), ASTRAY),

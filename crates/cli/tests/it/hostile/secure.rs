@@ -20,26 +20,26 @@ pub(super) fn sites() -> Vec<Planned> {
         certified(
             "expired",
             Certificate { years: (2000, 2001), ..good },
-            wrong("127.0.0.1: no secure connection: its certificate has expired"),
+            wrong("127.0.0.1: TLS handshake failed: its certificate has expired"),
         ),
         certified(
             "not valid yet",
             Certificate { years: (2900, 3000), ..good },
-            wrong("127.0.0.1: no secure connection: its certificate is not valid yet"),
+            wrong("127.0.0.1: TLS handshake failed: its certificate is not valid yet"),
         ),
         certified(
             "another name",
             Certificate { name: "example.org", ..good },
-            wrong("127.0.0.1: no secure connection: its certificate is for another name"),
+            wrong("127.0.0.1: TLS handshake failed: its certificate is for another name"),
         ),
         certified(
             "signed by itself",
             Certificate { signed: false, ..good },
-            wrong("127.0.0.1: no secure connection: its certificate is signed by nobody we trust"),
+            wrong("127.0.0.1: TLS handshake failed: its certificate is not signed by a trusted authority"),
         ),
         raw(
             "no TLS",
-            wrong("127.0.0.1: no secure connection: what it speaks is not TLS"),
+            wrong("127.0.0.1: TLS handshake failed: the server doesn't speak TLS on this port"),
             async |mut peer| {
                 peer.write("HTTP/1.1 400 Bad Request\r\n\r\n").await;
                 peer.linger().await;
@@ -47,18 +47,18 @@ pub(super) fn sites() -> Vec<Planned> {
         ),
         raw(
             "noise for a handshake",
-            wrong("127.0.0.1: no secure connection: what it speaks is not TLS"),
+            wrong("127.0.0.1: TLS handshake failed: the server doesn't speak TLS on this port"),
             async |mut peer| {
                 while peer.write([0xff; 1_024]).await {}
             },
         ),
-        raw("an alert", wrong("127.0.0.1: no secure connection: it refused"), async |mut peer| {
+        raw("an alert", wrong("127.0.0.1: TLS handshake failed: it refused"), async |mut peer| {
             peer.write(b"\x15\x03\x03\x00\x02\x02\x28").await;
             peer.linger().await;
         }),
         raw(
             "gone in the handshake",
-            wrong("127.0.0.1: no secure connection: the connection broke in the handshake"),
+            wrong("127.0.0.1: TLS handshake failed: the connection broke in the handshake"),
             async |mut peer: Peer| {
                 sleep(Duration::from_millis(20)).await;
                 peer.write("").await;

@@ -3,6 +3,10 @@
 //!
 //! Only what is needed for that is read; a head that makes no sense to hyper does not come to be kept.
 
+use http::HeaderName;
+
+use crate::request::header::is_harmless;
+
 /// What follows the head of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Framing {
@@ -78,6 +82,22 @@ pub(super) fn without_credentials(head: &[u8]) -> Vec<u8> {
     kept
 }
 
+/// The head of a request with the lines that are known to hold no secret: people add headers of their own (B75).
+pub(super) fn harmless(head: &[u8]) -> Vec<u8> {
+    let known = |name: &[u8]| {
+        let name = HeaderName::from_bytes(name.trim_ascii());
+        name.is_ok_and(|name| is_harmless(&name) || OWN.contains(&name.as_str()))
+    };
+    let mut kept = Vec::with_capacity(head.len());
+    for (nth, line) in lines(head).enumerate() {
+        let is_blank = line.trim_ascii().is_empty();
+        if nth == 0 || is_blank || field(line).is_some_and(|(name, _)| known(name)) {
+            push_without_user_info(&mut kept, line);
+        }
+    }
+    kept
+}
+
 fn is_secret(name: &[u8]) -> bool {
     SECRETS.iter().any(|secret| name.trim_ascii().eq_ignore_ascii_case(secret.as_bytes()))
 }
@@ -113,6 +133,8 @@ fn field(line: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((&line[..at], line[at + 1..].trim_ascii()))
 }
 
+/// Headers that we make ourselves.
+const OWN: [&str; 3] = ["host", "content-length", "accept-encoding"];
 /// What follows a line: its own end, and the blank line without its last byte.
 const LINE_END_MAX: usize = 3;
 /// What we were let in with, what a server would let others in with, and what it says about either.

@@ -11,6 +11,9 @@
 //! standard means the payload alone; whether two payloads are the same is decided by the payload alone. And a file is
 //! not synchronised to the disk by us: as with files of single pages, that is the system's.
 
+#[cfg(feature = "fuzzing")]
+pub use self::reading::{WarcRead, read_warc};
+
 mod chunks;
 mod digest;
 mod exchange;

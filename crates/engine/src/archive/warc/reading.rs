@@ -37,6 +37,28 @@ pub(super) fn read(file: impl Read, mut tell: impl FnMut(Payload, Original)) -> 
     whole
 }
 
+/// What a file in memory holds.
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WarcRead {
+    /// Records that are whole.
+    pub records: u64,
+    /// How far they go.
+    pub bytes: u64,
+    /// How many of them others can refer to.
+    pub originals: u64,
+}
+
+/// Reads a file in memory.
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub fn read_warc(file: &[u8]) -> WarcRead {
+    let mut originals = 0;
+    let Whole { records, bytes } = read(file, |_, _| originals += 1);
+    WarcRead { records, bytes, originals }
+}
+
 /// What a record that begins like this can be referred to by.
 fn original(start: &[u8]) -> Option<(Payload, Original)> {
     let end = head::end(start, 0)?;

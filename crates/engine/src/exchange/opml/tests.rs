@@ -12,7 +12,9 @@ fn told(text: &str) -> String {
     let read = gather.finish();
     let entries = read.entries.iter().map(|entry| {
         let name = entry.name.as_deref().unwrap_or("-");
-        format!("{} {} {name} {}", entry.line, entry.url, entry.kind.map_or("-", Kind::as_str))
+        let folder: String = entry.folder.iter().map(|name| format!("{name}/")).collect();
+        let page = entry.html_url.as_deref().map(|page| format!(" of {page}")).unwrap_or_default();
+        format!("{} {} {folder}{name} {}{page}", entry.line, entry.url, entry.kind.map_or("-", Kind::as_str))
     });
     entries.chain(read.problems.iter().map(ToString::to_string)).collect::<Vec<_>>().join(" | ")
 }
@@ -34,8 +36,8 @@ fn outlines_in_folders_are_read() {
 </body></opml>\n";
     assert_eq!(
         told(text),
-        "3 http://a.example/?x=1&y=2 A feed | 5 http://b.example/ A\" feed | 6 http://c.example/ - feed \
-         | 8 http://d.example/ D page"
+        "3 http://a.example/?x=1&y=2 News & more/A feed of http://a.example/ | 5 http://b.example/ News & more/A\" feed \
+         | 6 http://c.example/ News & more/folder/- feed | 8 http://d.example/ D page"
     );
     assert_eq!(told("<opml/>"), "");
 }
@@ -45,7 +47,47 @@ fn folders_may_be_a_million_deep() {
     let deep = "<outline text='x'>".repeat(1_000_000);
     let end = "</outline>".repeat(1_000_000);
     let text = body(&format!("{deep}<outline xmlUrl='http://a.example/'/>{end}"));
-    assert_eq!(told(&text), "2 http://a.example/ - feed");
+    let folder = "x/".repeat(FOLDERS_MAX);
+    assert_eq!(
+        told(&text),
+        format!(
+            "2 http://a.example/ {folder}- feed | line 2: folders more than 16 deep count as the one around them"
+        )
+    );
+}
+
+#[test]
+fn folders_are_the_outlines_around_a_source() {
+    for (outlines, expected) in [
+        ("<outline text='A'><outline title='B'>FEED</outline></outline>", "2 http://f.example/ A/B/- feed"),
+        ("<outline text='A'></outline>FEED", "2 http://f.example/ - feed"),
+        ("<outline text='A'/>FEED", "2 http://f.example/ - feed"),
+        ("<outline text=' '><outline text='B'>FEED</outline></outline>", "2 http://f.example/ B/- feed"),
+        ("</outline></outline><outline text='A'>FEED</outline>", "2 http://f.example/ A/- feed"),
+        (
+            "<outline text='A'><outline xmlUrl='http://e.example/' text='E'>FEED</outline>FEED</outline>",
+            "2 http://e.example/ A/E feed | 2 http://f.example/ A/- feed",
+        ),
+        ("<outline text='A'><b/></b></outline>FEED", "2 http://f.example/ - feed"),
+    ] {
+        let text = outlines.replace("FEED", "<outline xmlUrl='http://f.example/'/>");
+        assert_eq!(told(&body(&text)), expected, "{outlines}");
+    }
+}
+
+/// B75
+#[test]
+fn a_page_is_an_address_without_a_password() {
+    for (page, expected) in [
+        ("https://u:p@a.example/x?y#z", Some("https://a.example/x?y")),
+        ("javascript:x", None),
+        ("a.example", None),
+        ("", None),
+    ] {
+        let mut gather = Gather::default();
+        read(&body(&format!("<outline xmlUrl='http://a.example/' htmlUrl='{page}'/>")), &mut gather).unwrap();
+        assert_eq!(gather.finish().entries[0].html_url.as_deref(), expected, "{page}");
+    }
 }
 
 #[test]
@@ -87,7 +129,7 @@ fn what_is_broken_costs_little() {
             format!("<outline text='x' xmlUrl=http://a.example/ />\n{GOOD}"),
             "3 http://b.example/ - feed | line 2: an attribute of this outline cannot be read",
         ),
-        (format!("</b></outline>\n<outline text='<3'>{GOOD}"), "3 http://b.example/ - feed"),
+        (format!("</b></outline>\n<outline text='<3'>{GOOD}"), "3 http://b.example/ <3/- feed"),
         (
             format!("<!-- \n{GOOD}"),
             "3 http://b.example/ - feed | line 2: the tag, comment or quotation mark here does not end",

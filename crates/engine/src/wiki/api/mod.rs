@@ -37,6 +37,7 @@ use crate::client::{self, SetupError};
 use crate::config::{Config, Sources, environment};
 use crate::gate::{Gate, Permit};
 use crate::limiter::RateLimiter;
+use crate::request::Trust;
 use crate::shown;
 use crate::transport::{Request, Transport};
 
@@ -273,7 +274,9 @@ impl Api {
             let mut permit = self.turn().await?;
             let cookies = self.session.cookies();
             let mut taken = Taken::<T>::new(self, &asked.url);
-            let out = Out { transport: &self.transport, request: asked.request(&cookies), recording: None };
+            let request = asked.request(&cookies);
+            let (trust, recording) = (Trust::Listed, None);
+            let out = Out { transport: &self.transport, request, trust, recording };
             let ended = match attempt(out, &mut permit, (), &mut taken).await {
                 Ok(ended) => ended,
                 Err(Unsent::Withheld) => continue,

@@ -222,6 +222,29 @@ async fn a_dead_host_is_left_for_the_next_run_and_the_others_are_scraped() {
     assert_eq!(site.asked().len(), 20);
 }
 
+/// B47: a domain that is given up while others still work does not keep the run from ending.
+#[tokio::test]
+async fn a_run_ends_when_a_host_was_given_up_before_the_others_were_done() {
+    let site = Site::start(|asked| match asked.host.as_str() {
+        "127.0.0.2" => reply(500),
+        _ => reply(200).after(50),
+    })
+    .await;
+    let toml = every("0", "backoff = \"none\"\n[job]\nmax_retries = 0\nfailure_threshold = 3\n");
+    let station = Station::start(&toml).await;
+    let source = station.follow(&site.url("/feed")).await;
+    let dead = (0..10).map(|nth| site.url_on(2, &format!("/dead/{nth}")));
+    let links: Vec<String> = dead.chain((0..20).map(|nth| site.url_on(3, &format!("/{nth}")))).collect();
+    let items = station.found(source, &links).await;
+    station.enqueue(&items).await;
+    let ended = station.scrape().await;
+    assert!(
+        matches!(&ended, Ended::Halted(message) if message.starts_with("gave up on 127.0.0.2:")),
+        "{ended:?}"
+    );
+    assert_eq!(station.states(source).await.matches("done").count(), 20);
+}
+
 /// B74: stopped in the middle, the next pool of the process finishes the rest, and nothing twice.
 #[tokio::test]
 async fn scrapes_that_were_stopped_go_on() {

@@ -53,7 +53,8 @@ async fn a_remote_answer_leads_to_no_private_address() {
     let port = server.address.port();
     for host in ["127.0.0.1", "localhost", "2130706433", "0x7f.1", "[::ffff:127.0.0.1]", "10.0.0.1"] {
         let url = format!("http://{host}:{port}/");
-        assert_eq!(refusal(get(&transport(), &url, Lead::Remote).await), Refusal::NotPublic, "{host}");
+        let refused = refusal(get(&transport(), &url, Lead::Remote).await);
+        assert!(matches!(refused, Refusal::NotPublic(_)), "{host}");
     }
     assert!(server.heads().is_empty());
     for host in ["127.0.0.1", "localhost"] {

@@ -7,6 +7,7 @@ mod proxies;
 mod secure;
 mod servers;
 mod tape;
+mod ways;
 
 use std::convert::Infallible;
 

@@ -53,7 +53,10 @@ async fn where_a_remote_answer_leads_is_checked_before_a_proxy_is_asked() {
     let transport = through(&proxy, settings());
     for url in ["http://localhost/", "http://127.0.0.1/", "https://127.0.0.1/"] {
         let refused = get(&transport, url, Lead::Remote).await;
-        assert!(matches!(refused, Err(TransportError::Refused { refusal: Refusal::NotPublic, .. })), "{url}");
+        assert!(
+            matches!(refused, Err(TransportError::Refused { refusal: Refusal::NotPublic(_), .. })),
+            "{url}"
+        );
     }
     let listed = get(&transport, "http://169.254.169.254/", Lead::Listed).await;
     assert!(matches!(listed, Err(TransportError::Refused { refusal: Refusal::Metadata, .. })));

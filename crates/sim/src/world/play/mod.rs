@@ -12,10 +12,11 @@ use std::sync::Arc;
 use comity_core::decision::Permit;
 use comity_core::dispatch::{Dispatch, Next};
 use comity_core::domain::{Domain, Pattern};
+use comity_core::guard::ReachGuard;
 use comity_core::headers::Told;
 use comity_core::intent::Intent;
 use comity_core::line::{Lane, Place, Waiter};
-use comity_core::outcome::{Answer, Breakdown};
+use comity_core::outcome::{Answer, Breakdown, Contact};
 use comity_core::pace::{Departure, Kept, Terms};
 use comity_core::paces::DomainId;
 use comity_core::retry::{self, Spent};
@@ -93,6 +94,8 @@ struct Held {
     /// The process that wants it.
     wanted: Option<usize>,
     saved: Saved,
+    /// How often in a row nobody was there.
+    unreached: ReachGuard,
 }
 
 /// What the store keeps of a domain.
@@ -157,6 +160,7 @@ impl<'a> Play<'a> {
                 holder: None,
                 wanted: None,
                 saved: Saved::default(),
+                unreached: ReachGuard::default(),
             };
             domains.entry(name.clone()).or_insert_with(held).hosts.push(host);
         }
@@ -294,7 +298,9 @@ impl<'a> Play<'a> {
         self.tasks[task].state = step(self.tasks[task].state, TaskStep::Send);
         let (host, intent) = (self.tasks[task].host, self.tasks[task].intent);
         let answer = self.sites[host].arrive(self.now);
-        let after = if answer.status.is_some() { answer.after.min(TIMEOUT) } else { TIMEOUT };
+        let heard = answer.status.is_some() || answer.refused;
+        let after = if heard { answer.after.min(TIMEOUT) } else { TIMEOUT };
+        let refused = answer.refused && answer.after <= TIMEOUT;
         let status = answer.status.filter(|_| answer.after <= TIMEOUT);
         let received = self.now + after;
         let headers = answer.headers.iter().map(|(name, value)| (*name, value.as_bytes()));
@@ -304,6 +310,7 @@ impl<'a> Play<'a> {
                 let read_at = self.clocks.read(attempt.process, received);
                 Answer::of_status(status, Told::read(headers, read_at))
             }
+            None if refused => Answer::of_breakdown(Breakdown::Unreachable),
             None => Answer::of_breakdown(Breakdown::TimedOut),
         });
         let stated = answer.stated.filter(|_| status.is_some());
@@ -316,6 +323,7 @@ impl<'a> Play<'a> {
             start: self.now,
             end: None,
             status,
+            refused,
             heard: false,
             stated,
         });
@@ -349,8 +357,12 @@ impl<'a> Play<'a> {
         }
         let retry_at = pace.retry_at(terms, self.tasks[task].intent, now);
         dispatch.ended(attempt.id, &attempt.place, now);
-        let verdict =
-            retry::judge(answer.outcome, recorded.standing, self.tasks[task].spent, self.spec.retries_max);
+        let (spent, retries_max) = (self.tasks[task].spent, self.spec.retries_max);
+        let in_a_row = self.domains[attempt.domain].unreached.attempted(answer.contact);
+        let verdict = match answer.contact {
+            Contact::Refused => retry::judge_unreachable(in_a_row, spent, retries_max),
+            Contact::Made => retry::judge(answer.outcome, recorded.standing, spent, retries_max),
+        };
         self.tasks[task].spent = verdict.spent;
         self.tasks[task].state = step(self.tasks[task].state, verdict.step);
         self.over(nth);

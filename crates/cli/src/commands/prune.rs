@@ -1,0 +1,84 @@
+//! `comity prune`.
+
+use std::time::Duration;
+
+use comity::clock::Clock;
+use comity::config::Config;
+use comity::core::time::Span;
+use comity::retention::{self, More, Sweep, Swept};
+use serde_json::json;
+
+use crate::args::{Global, Prune};
+use crate::{exit, output, setup};
+
+pub(crate) async fn run(global: &Global, config: &Config, prune: &Prune) -> anyhow::Result<u8> {
+    let keep = keep(config, prune)?;
+    let store = setup::open_store_to_work(config).await?;
+    let (rules, clock) = (config.rules(), Clock::of(&*store).await?);
+    let swept = match prune.dry_run {
+        true => retention::count(&*store, rules, Some(keep), clock.now()).await?,
+        false => {
+            let (mut sweep, mut swept, now) = (Sweep::default(), Swept::default(), clock.now());
+            loop {
+                let (more, left) = sweep.step(&*store, rules, Some(keep), now).await?;
+                swept += more;
+                if left == More::No {
+                    break swept;
+                }
+                // Others want to write too.
+                tokio::time::sleep(BETWEEN).await;
+            }
+        }
+    };
+    tell(global, prune, keep, &swept);
+    Ok(exit::DONE)
+}
+
+fn keep(config: &Config, prune: &Prune) -> anyhow::Result<Span> {
+    let Some(text) = &prune.keep else {
+        return config.upkeep.keep.ok_or_else(|| {
+            exit::usage(
+                "how long to keep rows is not set: give --keep 30d, or set upkeep.keep in comity.toml"
+                    .to_owned(),
+            )
+        });
+    };
+    Span::parse(text).ok().filter(|keep| !keep.is_zero()).ok_or_else(|| {
+        exit::usage(format!("--keep {text:?}: expected a duration above zero such as 30d or 12h"))
+    })
+}
+
+fn tell(global: &Global, prune: &Prune, keep: Span, swept: &Swept) {
+    let Swept { rows, domains } = swept;
+    if global.json {
+        output::object(&json!({
+            "dry_run": prune.dry_run,
+            "keep": keep.to_string(),
+            "jobs": rows.jobs,
+            "tasks": rows.tasks,
+            "attempts": rows.attempts,
+            "scrape_logs": rows.scrapes,
+            "fetch_runs": rows.fetches,
+            "domains": domains,
+        }));
+        return;
+    }
+    if global.quiet {
+        return;
+    }
+    let verb = if prune.dry_run { "Would remove" } else { "Removed" };
+    output::line(&format!("{verb} what is older than {keep}:"));
+    let counts = [
+        (rows.tasks, format!("tasks of {} ended {}", rows.jobs, if rows.jobs == 1 { "job" } else { "jobs" })),
+        (rows.attempts, "attempts at them".to_owned()),
+        (rows.scrapes, "scrape log rows".to_owned()),
+        (rows.fetches, "fetch runs".to_owned()),
+        (*domains, "idle sites about which nothing was learned".to_owned()),
+    ];
+    for (count, what) in counts {
+        output::line(&format!("  {count:>9} {what}"));
+    }
+}
+
+/// A moment between two transactions.
+const BETWEEN: Duration = Duration::from_millis(2);

@@ -1,0 +1,104 @@
+//! `fetch --refresh`: what changed is fetched again.
+
+use serde_json::Value;
+
+use crate::comity::World;
+use crate::site::{Answer, Site};
+
+/// A site whose pages have validators: `/same` never changes, `/new` is another one each time, `/moved` leads to `/same`.
+fn site() -> Site {
+    Site::start(|asked| match asked.path {
+        "/same" if asked.headers.to_lowercase().contains("if-none-match: \"caf\u{e9}\"") => {
+            Answer::status(304)
+        }
+        "/same" if asked.headers.to_lowercase().contains("if-modified-since: about noon") => {
+            Answer::status(304)
+        }
+        "/same" => Answer::page("same").header("ETag", "\"caf\u{e9}\"").header("Last-Modified", "about noon"),
+        "/moved" => Answer::status(301).header("Location", "/same"),
+        "/new" => {
+            Answer::page(&format!("new {}", asked.before)).header("ETag", &format!("\"{}\"", asked.before))
+        }
+        path => Answer::page(path),
+    })
+}
+
+fn rows(world: &World, path: &str) -> Vec<Value> {
+    world.rows("pages").into_iter().filter(|row| row["url"].as_str().unwrap().ends_with(path)).collect()
+}
+
+/// B74: a finished task is fetched again by `--refresh`, and only then; validators go back as they came.
+#[test]
+fn what_changed_is_fetched_again_and_the_rest_keeps_its_file() {
+    let (world, site) = (World::new(), site());
+    let urls = ["/same", "/moved", "/new", "/plain"].map(|path| format!("{}{path}", site.url()));
+    let mut args = vec!["fetch", "--job", "news", "--out", "pages", "--delay", "20ms", "--robots", "ignore"];
+    args.extend(urls.iter().map(String::as_str));
+    world.run(&args).expect(0);
+    let asked = site.log().len();
+    world.run(&["fetch", "--job", "news"]).expect(0).shows("done already");
+    assert_eq!(site.log().len(), asked);
+
+    let again = world.run(&["--json", "fetch", "--job", "news", "--refresh"]).expect(0).json();
+    assert_eq!((&again["state"], &again["fetched"], &again["tasks"]), (&"done".into(), &4.into(), &4.into()));
+    for path in ["/same", "/moved"] {
+        let rows = rows(&world, path);
+        let (first, last) = (&rows[0], &rows[1]);
+        assert_eq!(
+            (&last["status"], &last["outcome"], &last["state"]),
+            (&304.into(), &"unchanged".into(), &"done".into())
+        );
+        for key in ["file", "sha256", "bytes", "content_type", "final_url"] {
+            assert_eq!(last[key], first[key], "{path} {key}");
+        }
+    }
+    let new = rows(&world, "/new");
+    assert_eq!((&new[1]["status"], new.len()), (&200.into(), 2));
+    assert_ne!(new[0]["file"], new[1]["file"], "what the older row points at is still there");
+    assert_eq!(rows(&world, "/plain")[1]["file"], rows(&world, "/plain")[0]["file"], "the same body");
+
+    // A page whose file is gone is fetched, whatever its validators say.
+    let same = rows(&world, "/same");
+    std::fs::remove_file(world.path("pages").join(same[0]["file"].as_str().unwrap())).unwrap();
+    world.run(&["fetch", "--out", "pages", "--refresh"]).expect(0).shows("job news");
+    let same = rows(&world, "/same");
+    assert_eq!((same.len(), &same[2]["status"]), (3, &200.into()));
+    assert!(world.path("pages").join(same[2]["file"].as_str().unwrap()).exists());
+}
+
+/// A refresh that was stopped goes on by name, and asks nothing twice.
+#[test]
+fn a_refresh_that_was_stopped_goes_on() {
+    let world = World::new();
+    let site = Site::start(|asked| Answer::page(asked.path).header("ETag", "\"1\""));
+    let input = world.write("list", &crate::comity::list(&site.url(), "p", 20));
+    world
+        .run(&[
+            "fetch",
+            "--input",
+            input.to_str().unwrap(),
+            "--job",
+            "one",
+            "--out",
+            "pages",
+            "--delay",
+            "1ms",
+            "--robots",
+            "ignore",
+        ])
+        .expect(0);
+    let run = world.start(&["fetch", "--job", "one", "--refresh", "--delay", "200ms"]);
+    site.wait_for(23);
+    run.signal("INT");
+    run.wait().expect(130);
+    world.run(&["fetch", "--job", "one", "--delay", "1ms"]).expect(0);
+    assert_eq!(site.log().len(), 40);
+}
+
+#[test]
+fn there_must_be_something_to_refresh() {
+    let world = World::new();
+    world.run(&["fetch", "--refresh"]).expect(2).says("--refresh");
+    world.run(&["fetch", "--refresh", "--out", "pages"]).expect(2).says("no URLs");
+    world.run(&["fetch", "--refresh", "--job", "none"]).expect(2).says("none");
+}

@@ -1,0 +1,468 @@
+//! What requests are sent with, and who never gets it: judged by what hosts received.
+//!
+//! - here: headers, cookies, credentials, timeouts, certificates; what a job keeps of them
+//! - `leaks`: where redirects lead
+//! - `proxies`: through which they go
+//! - `sent`: methods and bodies
+//! - `hosts`: the hosts
+
+mod hosts;
+mod leaks;
+mod proxies;
+mod sent;
+
+use std::io::Read;
+use std::path::Path;
+use std::process::Command;
+
+use crate::comity::{Done, World};
+use hosts::{Speech, Town, ok};
+
+/// A secret that must turn up nowhere.
+const CANARY: &str = "canary-7f3a9c";
+
+const QUICK: [&str; 6] = ["--delay", "20ms", "--learning", "off", "--max-retries", "0"];
+
+/// The command, which trusts the authority of the town.
+fn command(world: &World, town: &Town, args: &[&str]) -> Command {
+    let root = world.write("root.pem", &town.root);
+    let mut command = world.command(&[args, &QUICK].concat());
+    command.env("SSL_CERT_FILE", root);
+    command
+}
+
+fn fetch(world: &World, town: &Town, args: &[&str]) -> Done {
+    world.begin(command(world, town, &[&["--json", "fetch"], args].concat())).wait()
+}
+
+/// Nothing that was left behind holds the secret: store, logs, pages, index, WARC files. `but` is where the test put it.
+#[track_caller]
+fn assert_nowhere(world: &World, but: &[&str]) {
+    fn walk(folder: &Path, but: &[&str]) {
+        for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
+            let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
+            if path.is_dir() {
+                walk(&path, but);
+            } else if !but.contains(&name.as_str()) {
+                let bytes = std::fs::read(&path).unwrap();
+                let mut whole = Vec::new();
+                let _ = flate2::read::MultiGzDecoder::new(&bytes[..]).read_to_end(&mut whole);
+                for bytes in [&bytes, &whole] {
+                    let text = String::from_utf8_lossy(bytes);
+                    assert!(!text.contains(CANARY), "in {}", path.display());
+                }
+            }
+        }
+    }
+    walk(&world.path(""), but);
+}
+
+/// B75, B86
+#[test]
+fn headers_cookies_and_credentials_reach_the_listed_hosts_and_nothing_else() {
+    let (world, town) = (World::new(), Town::new());
+    let one = town.host(Speech::Plain, |_, _| ok());
+    let two = town.host(Speech::Tls, |_, _| ok());
+    let urls = [one.url("127.0.0.1", "/a"), two.url("site.localhost", "/b")];
+    let mut command = command(
+        &world,
+        &town,
+        &[
+            "--json",
+            "fetch",
+            &urls[0],
+            &urls[1],
+            "--format",
+            "warc",
+            "--out",
+            "archive",
+            "-H",
+            "Accept-Language: de",
+            "-H",
+            "X-Api-Key: key ${KEY}",
+            "--cookie",
+            "a=${KEY}; b=2",
+            "--auth-bearer-env",
+            "TOKEN",
+            "-A",
+            "Reader/2.0",
+        ],
+    );
+    command.env("KEY", CANARY).env("TOKEN", format!("t-{CANARY}"));
+    let done = world.begin(command).wait().expect(0);
+    assert_eq!(done.json()["fetched"], 2);
+    for host in [&one, &two] {
+        let page = &host.pages()[0];
+        for line in [
+            "accept-language: de",
+            &format!("x-api-key: key {CANARY}"),
+            &format!("cookie: a={CANARY}; b=2"),
+            &format!("authorization: Bearer t-{CANARY}"),
+            "user-agent: Reader/2.0",
+        ] {
+            assert!(page.has(line), "{line}\n{}", page.head);
+        }
+        let robots = &host.received()[0];
+        assert_eq!(robots.path, "/robots.txt");
+        assert!(robots.has("user-agent: Reader/2.0") && !robots.head.contains(CANARY), "{}", robots.head);
+    }
+    let warc = std::fs::read_dir(world.path("archive")).unwrap().next().unwrap().unwrap().path();
+    let mut text = String::new();
+    flate2::read::MultiGzDecoder::new(std::fs::File::open(warc).unwrap()).read_to_string(&mut text).unwrap();
+    assert!(text.contains("accept-language: de") && !text.contains("x-api-key"), "{text}");
+    assert_nowhere(&world, &[]);
+}
+
+/// B71, B86: a site's own section, matched as rules are.
+#[test]
+fn a_sites_section_goes_to_that_host_only() {
+    let (world, town) = (World::new(), Town::new());
+    let host = town.host(Speech::Tls, |_, _| ok());
+    let port = host.address.port();
+    world.write("secret-basic", &format!("me:{CANARY}\n"));
+    let config = format!(
+        "[default.request]\nheaders = {{ \"Accept-Language\" = \"fr\" }}\n\
+         [domains.\"site.localhost:{port}\".request]\nbasic_file = \"secret-basic\"\nuser_agent = \"Own/1\"\n\
+         headers = {{ \"X-Key\" = \"${{KEY}}\" }}\ncookies = {{ id = \"${{KEY}}\" }}\nrobots_credentials = true\n\
+         [domains.\"*.example.localhost\".request]\nheaders = {{ \"X-Key\" = \"${{KEY}}\" }}\n"
+    );
+    world.write("comity.toml", &config);
+    let urls = ["site.localhost", "www.site.localhost", "other.localhost"].map(|name| host.url(name, "/"));
+    let args = ["--json", "fetch", &urls[0], &urls[1], &urls[2], "--format", "none"];
+    let mut lacking = command(&world, &town, &args);
+    lacking.env_remove("KEY");
+    let lacking = world.begin(lacking).wait().expect(2);
+    lacking.says(&format!(
+        "domains.\"site.localhost:{port}\".request.headers.x-key: the variable KEY is not set"
+    ));
+    let mut given = command(&world, &town, &args);
+    given.env("KEY", CANARY);
+    world.begin(given).wait().expect(0);
+    let requests = host.received();
+    let named = |name: &str, path: &str| {
+        let line = format!("host: {name}:{port}");
+        requests.iter().find(|request| request.path == path && request.has(&line)).unwrap().clone()
+    };
+    let own = named("site.localhost", "/");
+    let basic = format!("authorization: Basic {}", base64(&format!("me:{CANARY}")));
+    for line in [&basic, &format!("x-key: {CANARY}"), &format!("cookie: id={CANARY}")] {
+        assert!(own.has(line), "{line}\n{}", own.head);
+        assert!(named("site.localhost", "/robots.txt").has(line), "{line}");
+    }
+    assert!(own.has("user-agent: Own/1") && own.has("accept-language: fr"));
+    // `www.` shares its pace and its user agent, but is another host.
+    let www = named("www.site.localhost", "/");
+    assert!(www.has("user-agent: Own/1") && !www.head.contains(CANARY) && !www.has(&basic), "{}", www.head);
+    let other = named("other.localhost", "/");
+    assert!(other.has("accept-language: fr") && !other.has("user-agent: Own/1"), "{}", other.head);
+    assert!(!other.head.contains(CANARY) && !other.head.contains("authorization"));
+    assert_nowhere(&world, &["secret-basic"]);
+}
+
+fn base64(text: &str) -> String {
+    let alphabet = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut out = String::new();
+    for part in text.as_bytes().chunks(3) {
+        let bits =
+            part.iter().fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte)) << (8 * (3 - part.len()));
+        for nth in 0..4 {
+            let letter = alphabet[(bits >> (18 - 6 * nth)) as usize & 63];
+            out.push(if nth <= part.len() { char::from(letter) } else { '=' });
+        }
+    }
+    out
+}
+
+/// B75: a job keeps names; a resume that lacks a value says which.
+#[test]
+fn a_resume_needs_what_was_not_stored() {
+    let (world, town) = (World::new(), Town::new());
+    // It is killed while the page is asked for.
+    let host = town.host(Speech::Plain, |request, _| match request.path.as_str() {
+        "/slow" => None,
+        _ => ok(),
+    });
+    let slow = host.url("127.0.0.1", "/slow");
+    world.write("secret-token", &format!("{CANARY}\n"));
+    let literal = format!("X-Literal: {CANARY}");
+    let cookie = format!("c={CANARY}");
+    let args = [
+        "fetch",
+        &slow,
+        "--job",
+        "j",
+        "-H",
+        "X-Key: ${KEY}",
+        "-H",
+        &literal,
+        "-H",
+        "Accept-Language: de",
+        "--cookie",
+        &cookie,
+        "--auth-bearer-file",
+        "secret-token",
+        "--format",
+        "none",
+    ];
+    let mut first = command(&world, &town, &args);
+    first.env("KEY", CANARY);
+    let running = world.begin(first);
+    host.wait_for(2);
+    running.kill();
+    assert_nowhere(&world, &["secret-token"]);
+
+    let resumed = fetch(&world, &town, &["--job", "j"]).expect(2);
+    for said in [
+        "-H x-key: the variable KEY is not set",
+        "the header x-literal is needed again",
+        "the cookie c is needed again",
+    ] {
+        resumed.says(said);
+    }
+    std::fs::rename(world.path("secret-token"), world.path("secret-moved")).unwrap();
+    resumed_without(&world, &town, &["-H", &literal, "--cookie", &cookie], "secret-token cannot be read");
+    std::fs::rename(world.path("secret-moved"), world.path("secret-token")).unwrap();
+
+    let more = host.url("127.0.0.1", "/more");
+    let mut again =
+        command(&world, &town, &["fetch", &more, "--job", "j", "-H", &literal, "--cookie", &cookie]);
+    again.env("KEY", CANARY);
+    let running = world.begin(again);
+    crate::log::wait_until("the rest is asked for", || host.pages().len() >= 3);
+    running.kill();
+    for page in &host.pages()[1..] {
+        for line in [
+            format!("x-key: {CANARY}"),
+            format!("x-literal: {CANARY}"),
+            format!("cookie: c={CANARY}"),
+            format!("authorization: Bearer {CANARY}"),
+            "accept-language: de".to_owned(),
+        ] {
+            assert!(page.has(&line), "{line}\n{}", page.head);
+        }
+    }
+    assert_nowhere(&world, &["secret-token"]);
+}
+
+fn resumed_without(world: &World, town: &Town, args: &[&str], said: &str) {
+    let mut resumed = command(world, town, &[&["fetch", "--job", "j"], args].concat());
+    resumed.env("KEY", CANARY);
+    world.begin(resumed).wait().expect(2).says(said);
+}
+
+/// RFC 6265; the jar is private, survives a kill -9, and nobody else's cookies get into it.
+#[test]
+fn a_jar_keeps_what_sites_set() {
+    use std::os::unix::fs::PermissionsExt;
+    let (world, town) = (World::new(), Town::new());
+    let set = |pair: &str| format!("Set-Cookie: {pair}\r\n");
+    let cookies = [
+        format!("id={CANARY}; Path=/; HttpOnly"),
+        "deep=1; Path=/deep".to_owned(),
+        "wide=1; Domain=localhost".to_owned(),
+        "foreign=1; Domain=other.localhost".to_owned(),
+        "safe=1; Secure".to_owned(),
+        "gone=1; Max-Age=0".to_owned(),
+    ];
+    let login: String = cookies.iter().map(|cookie| set(cookie)).collect();
+    let host = town.host(Speech::Plain, move |request, _| match request.path.as_str() {
+        "/login" => Some((200, login.clone())),
+        "/slow" => None,
+        _ => ok(),
+    });
+    let url = |path: &str| host.url("site.localhost", path);
+    let args =
+        ["fetch", &url("/login"), &url("/slow"), "--job", "j", "--cookie-jar", "jar", "--format", "none"];
+    let running = world.begin(command(&world, &town, &args));
+    crate::log::wait_until("it is logged in", || host.pages().len() == 2);
+    running.kill();
+    let jar = world.path("jar");
+    assert_eq!(std::fs::metadata(&jar).unwrap().permissions().mode() & 0o777, 0o600);
+    let text = std::fs::read_to_string(&jar).unwrap();
+    assert_eq!(text.lines().filter(|line| line.contains("\t")).count(), 2, "{text}");
+
+    let deep = url("/deep/er");
+    let other = host.url("other.localhost", "/");
+    let running = world.begin(command(&world, &town, &["fetch", &deep, &other, "--job", "j"]));
+    crate::log::wait_until("the rest is asked for", || host.pages().len() >= 5);
+    running.kill();
+    for page in host.pages() {
+        let expected = match page.path.as_str() {
+            "/deep/er" => Some(format!("cookie: deep=1; id={CANARY}")),
+            "/slow" => Some(format!("cookie: id={CANARY}")),
+            _ => None,
+        };
+        let sent = page.head.lines().find(|line| line.starts_with("cookie:")).map(str::to_owned);
+        assert_eq!(sent, expected, "{}", page.path);
+    }
+    assert!(
+        host.received()
+            .iter()
+            .all(|request| request.path != "/robots.txt" || !request.head.contains("cookie"))
+    );
+    assert_nowhere(&world, &["jar"]);
+}
+
+#[test]
+fn a_file_of_cookies_is_read_as_browsers_write_it() {
+    let (world, town) = (World::new(), Town::new());
+    let host = town.host(Speech::Plain, |_, _| ok());
+    let file = format!(
+        "# Netscape HTTP Cookie File\n.site.localhost\tTRUE\t/\tFALSE\t0\ta\t{CANARY}\n\
+         #HttpOnly_site.localhost\tFALSE\t/x\tFALSE\t4000000000\tb\t2\n\
+         site.localhost\tFALSE\t/\tTRUE\t0\tsecure\t3\nsite.localhost\tFALSE\t/\tFALSE\t100\told\t4\n"
+    );
+    world.write("cookies.txt", &file);
+    let urls = [host.url("site.localhost", "/x"), host.url("other.localhost", "/")];
+    fetch(&world, &town, &[&urls[0], &urls[1], "--cookies", "cookies.txt", "--format", "none"]).expect(0);
+    let sent: Vec<_> = host.pages().iter().map(|page| page.head.contains("cookie:")).collect();
+    assert_eq!(sent.iter().filter(|sent| **sent).count(), 1);
+    let page = host.pages().into_iter().find(|page| page.path == "/x").unwrap();
+    assert!(page.has(&format!("cookie: a={CANARY}; b=2")), "{}", page.head);
+    assert_nowhere(&world, &["cookies.txt"]);
+    world.write("cookies.txt", "what is this\n");
+    let wrong = fetch(&world, &town, &[&urls[0], "--cookies", "cookies.txt", "--format", "none"]).expect(2);
+    wrong.says("line 1: expected seven columns");
+}
+
+#[test]
+fn one_host_may_have_any_certificate() {
+    let (world, town) = (World::new(), Town::new());
+    let trusted = town.host(Speech::Unsigned, |_, _| ok());
+    let other = town.host(Speech::Unsigned, |_, _| ok());
+    let urls = [
+        trusted.url("127.0.0.1", "/"),
+        other.url("site.localhost", "/"),
+        trusted.url("other.localhost", "/"),
+    ];
+    let args =
+        [&urls[0], &urls[1], &urls[2], "--format", "none", "--robots", "ignore", "--insecure", "127.0.0.1"];
+    let done = fetch(&world, &town, &args.map(|arg| arg as &str)).expect(1);
+    assert_eq!((&done.json()["fetched"], &done.json()["failed"]), (&1.into(), &2.into()));
+    assert_eq!((trusted.received().len(), other.received().len()), (1, 0));
+    done.says("the certificate of 127.0.0.1 is not checked");
+
+    let port = trusted.address.port();
+    world.write("comity.toml", &format!("[domains.\"127.0.0.1:{port}\".request]\ninsecure = true\n"));
+    fetch(&world, &town, &[&urls[0], "--format", "none", "--job", "b"]).expect(0).says("is not checked");
+    for config in
+        ["[default.request]\ninsecure = true\n", "[domains.\"*.localhost\".request]\ninsecure = true\n"]
+    {
+        world.write("comity.toml", config);
+        world
+            .run(&["config", "check"])
+            .expect(2)
+            .says("request.insecure = true: expected this for a single host");
+    }
+}
+
+#[test]
+fn timeouts_and_user_agents_are_a_jobs_own() {
+    let (world, town) = (World::new(), Town::new());
+    let slow = town.host(Speech::Plain, |_, _| None);
+    let url = slow.url("127.0.0.1", "/");
+    let args = ["--format", "none", "--robots", "ignore", "--timeout", "300ms", "--job", "slow"];
+    fetch(&world, &town, &[&[&url as &str], &args[..]].concat()).expect(1);
+    world.run(&["jobs", "show", "slow"]).expect(0).shows("timed out");
+
+    // Its robots.txt has a group for one of the names.
+    let site = crate::site::Site::start(|asked| match asked.path {
+        "/robots.txt" => crate::site::Answer {
+            body: "User-agent: Reader\nDisallow: /no\n\nUser-agent: *\nAllow: /\n".to_owned(),
+            ..crate::site::Answer::status(200)
+        },
+        path => crate::site::Answer::page(path),
+    });
+    let urls = ["/no", "/yes"].map(|path| format!("{}{path}", site.url()));
+    let done = fetch(&world, &town, &[&urls[0], &urls[1], "--format", "none", "-A", "Reader/1.0"]).expect(0);
+    assert_eq!((&done.json()["fetched"], &done.json()["skipped"]), (&1.into(), &1.into()));
+    let authority = site.authority();
+    let config = format!("[domains.\"{authority}\".request]\nuser_agent = \"Other/1\"\n");
+    world.write("comity.toml", &config);
+    let done = fetch(&world, &town, &[&urls[0], "--format", "none"]).expect(0);
+    assert_eq!(done.json()["fetched"], 1);
+}
+
+/// B71, B75: everything at once, with key and value, and without secrets.
+#[test]
+fn what_cannot_be_sent_is_told_at_once() {
+    let (world, town) = (World::new(), Town::new());
+    let line_break = format!("X-Key: a\r\nHost: {CANARY}");
+    let args = [
+        "http://127.0.0.1:9/",
+        "-H",
+        "Host: evil",
+        "-H",
+        "Transfer-Encoding: chunked",
+        "-H",
+        &line_break,
+        "--cookie",
+        CANARY,
+        "--auth-basic-env",
+        "not a name",
+        "--timeout",
+        "soon",
+        "--insecure",
+        "*",
+    ];
+    let wrong = fetch(&world, &town, &args).expect(2);
+    for said in [
+        "Host is made of the URL",
+        "Transfer-Encoding is made of the body",
+        "a line break in a value would begin another header",
+        "--cookie: expected NAME=VALUE",
+        "--auth-basic-env: expected the name of a variable",
+        "expected a duration above zero",
+        "expected the name of one host",
+    ] {
+        assert!(wrong.stderr.contains(said) || wrong.stdout.contains(said), "{said}\n{wrong:?}");
+    }
+    world.write(
+        "comity.toml",
+        &format!(
+            "[default.request]\nbearer_env = \"TOKEN\"\nheaders = {{ \"X-Key\" = \"{CANARY}\" }}\n\
+             [domains.\"a.example\".request]\nuser_agnt = \"x\"\nbearer_env = \"{CANARY}.x\"\ntotal_timeout = \"soon\"\n\
+             headers = {{ Host = \"{CANARY}\" }}\nproxy = \"ftp://{CANARY}\"\n"
+        ),
+    );
+    let wrong = world.run(&["config", "check"]).expect(2);
+    for said in [
+        "default.request.bearer_env = ***: expected credentials under",
+        "default.request.headers.X-Key = ***: expected credentials under",
+        "domains.\"a.example\".request.user_agnt = \"***\": expected a key that exists; did you mean user_agent?",
+        "domains.\"a.example\".request.total_timeout = \"soon\": expected a duration",
+        "domains.\"a.example\".request.headers.Host = \"***\": expected another header: Host is made of the URL",
+        "domains.\"a.example\".request.proxy = \"***\": expected the address of a proxy",
+        "expected the name of a variable such as",
+    ] {
+        let said = said.replace("= ***", "= \"***\"");
+        assert!(wrong.stderr.contains(&said), "{said}\n{}", wrong.stderr);
+    }
+    std::fs::remove_file(world.path("comity.toml")).unwrap();
+    assert_nowhere(&world, &[]);
+}
+
+/// B75
+#[test]
+fn a_configuration_with_a_secret_in_it_should_be_private() {
+    use std::os::unix::fs::PermissionsExt;
+    let world = World::new();
+    let warns = |text: &str, mode: u32| {
+        let file = world.write("comity.toml", text);
+        std::fs::set_permissions(file, std::fs::Permissions::from_mode(mode)).unwrap();
+        world.run(&["config", "check"]).expect(0).stderr.contains("can be read by every user")
+    };
+    let section = |line: &str| format!("[domains.\"a.example\".request]\n{line}\n");
+    let literal = section("headers = { \"X-Key\" = \"hunter2\" }");
+    assert!(warns(&literal, 0o644));
+    assert!(!warns(&literal, 0o600));
+    assert!(warns(&section("cookies = { id = \"hunter2\" }"), 0o644));
+    assert!(warns(&section("proxy = \"http://me:hunter2@proxy:1\""), 0o644));
+    for harmless in [
+        "headers = { \"X-Key\" = \"${KEY}\" }",
+        "headers = { Accept = \"text/html\" }",
+        "bearer_env = \"KEY\"",
+    ] {
+        assert!(!warns(&section(harmless), 0o644), "{harmless}");
+    }
+}

@@ -1,0 +1,80 @@
+//! Through which proxies requests go.
+
+use crate::comity::World;
+
+use super::hosts::{Speech, Town, moved, ok};
+use super::{CANARY, assert_nowhere, command, fetch};
+
+/// B75, B76: the proxy resolves what the operator listed, and is never told where a stranger leads.
+#[test]
+fn a_socks_proxy_is_gone_through() {
+    let (world, town) = (World::new(), Town::new());
+    let (proxy, asked) = town.socks("me", CANARY);
+    let inside = town.host(Speech::Plain, |_, _| ok());
+    let to = inside.url("127.0.0.1", "/inside");
+    let site = town.host(Speech::Plain, move |request, _| match request.path.as_str() {
+        "/away" => moved(302, &to),
+        _ => ok(),
+    });
+    let secure = town.host(Speech::Tls, |_, _| ok());
+    let urls = [
+        site.url("listed.invalid", "/a"),
+        site.url("listed.invalid", "/away"),
+        secure.url("site.localhost", "/b"),
+    ];
+    let through = format!("socks5h://me:${{PASSWORD}}@{proxy}");
+    let args = [
+        "--json", "fetch", &urls[0], &urls[1], &urls[2], "--job", "j", "--format", "none", "--proxy",
+        &through,
+    ];
+    let mut given = command(&world, &town, &args);
+    given.env("PASSWORD", CANARY);
+    let done = world.begin(given).wait().expect(1);
+    assert_eq!((&done.json()["fetched"], &done.json()["failed"]), (&2.into(), &1.into()), "{}", done.stdout);
+    let asked = asked.lock().unwrap().clone();
+    let names = [
+        format!("listed.invalid:{}", site.address.port()),
+        format!("site.localhost:{}", secure.address.port()),
+    ];
+    assert!(
+        asked.iter().all(|asked| names.contains(asked)) && names.iter().all(|name| asked.contains(name)),
+        "{asked:?}"
+    );
+    assert_eq!(inside.received().len(), 0);
+    world
+        .run(&["jobs", "show", "j"])
+        .expect(0)
+        .shows("blocked redirect or link to private address 127.0.0.1");
+    assert_nowhere(&world, &[]);
+    let wrong = format!("socks5h://me:{CANARY}-not@{proxy}");
+    let args = [&urls[0], "--job", "k", "--format", "none", "--robots", "ignore", "--proxy", &wrong];
+    fetch(&world, &town, &args.map(|arg| arg as &str)).expect(1);
+    world.run(&["jobs", "show", "k"]).expect(0).shows("refused the user name or password");
+    assert_nowhere(&world, &[]);
+}
+
+/// A proxy may be that of one site; `none` is none, whatever the environment says.
+#[test]
+fn a_site_has_its_own_proxy() {
+    let (world, town) = (World::new(), Town::new());
+    let proxy = town.host(Speech::Plain, |_, _| ok());
+    let direct = town.host(Speech::Plain, |_, _| ok());
+    let config =
+        format!("[domains.\"far.invalid\".request]\nproxy = \"http://me:${{PASSWORD}}@{}\"\n", proxy.address);
+    world.write("comity.toml", &config);
+    let near = direct.url("127.0.0.1", "/near");
+    let args = ["--json", "fetch", "http://far.invalid/far", &near, "--format", "none"];
+    let mut given = command(&world, &town, &args);
+    given.env("PASSWORD", CANARY);
+    assert_eq!(world.begin(given).wait().expect(0).json()["fetched"], 2);
+    let far = &proxy.pages()[0];
+    assert_eq!(far.path, "http://far.invalid/far");
+    assert!(far.head.contains("proxy-authorization: Basic "), "{}", far.head);
+    assert!(direct.received().iter().all(|request| !request.head.contains("proxy-authorization")));
+
+    let mut none = command(&world, &town, &["--json", "fetch", &near, "--format", "none", "--proxy", "none"]);
+    none.env("PASSWORD", "x").env("http_proxy", format!("http://{}", proxy.address));
+    world.begin(none).wait().expect(0);
+    assert_eq!((proxy.pages().len(), direct.pages().len()), (1, 2));
+    assert_nowhere(&world, &[]);
+}

@@ -1,0 +1,188 @@
+//! Cookies that servers set, kept in a file that only its owner can read. Several processes may work with one jar: whoever
+//! writes puts its own changes over what is there.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use comity_core::time::Timestamp;
+use http::HeaderMap;
+use http::header::SET_COOKIE;
+use url::Url;
+
+use super::cookie::{Cookie, Key};
+use super::netscape;
+use crate::lock;
+
+/// Cookies that are kept.
+pub(crate) struct Jar {
+    path: PathBuf,
+    held: Mutex<Held>,
+}
+
+#[derive(Default)]
+struct Held {
+    cookies: BTreeMap<Key, Cookie>,
+    /// What changed since it was last written; none is gone.
+    changes: BTreeMap<Key, Option<Cookie>>,
+}
+
+impl Jar {
+    /// Opens a jar; one that is not there is empty, and made when the first cookie comes.
+    pub(crate) fn open(path: &Path) -> Result<Self, String> {
+        let cookies = read(path)?;
+        Ok(Self { path: path.to_owned(), held: Mutex::new(Held { cookies, ..Held::default() }) })
+    }
+
+    /// The cookies for `url`, those with the longest path first.
+    pub(crate) fn cookies(&self, url: &Url, now: Timestamp) -> Vec<(String, String)> {
+        let held = lock(&self.held);
+        let mut found: Vec<&Cookie> =
+            held.cookies.values().filter(|cookie| cookie.is_for(url, now)).collect();
+        found.sort_by_key(|cookie| std::cmp::Reverse(cookie.path.len()));
+        found.into_iter().map(|cookie| (cookie.name.clone(), cookie.value.clone())).collect()
+    }
+
+    /// Takes what an answer from `url` sets. Whether anything changed.
+    pub(crate) fn hear(&self, url: &Url, headers: &HeaderMap, now: Timestamp) -> bool {
+        let lines = headers.get_all(SET_COOKIE).iter().filter_map(|line| line.to_str().ok());
+        let set: Vec<Cookie> =
+            lines.take(PER_ANSWER_MAX).filter_map(|line| Cookie::read(line, url, now)).collect();
+        if set.is_empty() {
+            return false;
+        }
+        let mut held = lock(&self.held);
+        for cookie in set {
+            let kept = (!cookie.is_over(now)).then_some(cookie.clone());
+            held.change(cookie.key(), kept);
+        }
+        held.limit(now);
+        !held.changes.is_empty()
+    }
+
+    /// Writes what changed over what is there by now. What cannot be written is tried again with the next change.
+    pub(crate) fn save(&self) -> io::Result<()> {
+        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        // Others write it too: one at a time. The folder is locked, as the file itself is replaced.
+        let guard = File::open(folder.unwrap_or(Path::new(".")))?;
+        guard.lock()?;
+        let mut held = lock(&self.held);
+        let mut cookies = read(&self.path).map_err(io::Error::other)?;
+        for (key, change) in &held.changes {
+            match change {
+                Some(cookie) => _ = cookies.insert(key.clone(), cookie.clone()),
+                None => _ = cookies.remove(key),
+            }
+        }
+        replace(&self.path, &netscape::write(cookies.values()))?;
+        *held = Held { cookies, ..Held::default() };
+        Ok(())
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Held {
+    fn change(&mut self, key: Key, cookie: Option<Cookie>) {
+        if self.cookies.get(&key) == cookie.as_ref() {
+            return;
+        }
+        match &cookie {
+            Some(cookie) => _ = self.cookies.insert(key.clone(), cookie.clone()),
+            None => _ = self.cookies.remove(&key),
+        }
+        self.changes.insert(key, cookie);
+    }
+
+    /// A server must not fill our memory: what is over goes first, then whatever comes first by name.
+    fn limit(&mut self, now: Timestamp) {
+        while self.cookies.len() > COOKIES_MAX {
+            let over =
+                self.cookies.iter().find(|(_, cookie)| cookie.is_over(now)).map(|(key, _)| key.clone());
+            let Some(key) = over.or_else(|| self.cookies.keys().next().cloned()) else { return };
+            self.change(key, None);
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<BTreeMap<Key, Cookie>, String> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok(netscape::read(&text)?.into_iter().map(|cookie| (cookie.key(), cookie)).collect()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(BTreeMap::new()),
+        Err(error) => Err(format!("cannot be read: {error}")),
+    }
+}
+
+/// Puts a file that only its owner can read in the place of the one that is there.
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let draft = path.with_file_name(format!(".{name}.{}.new", std::process::id()));
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let mut file = options.open(&draft)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_data()?;
+    std::fs::rename(&draft, path)
+}
+
+/// As many as one answer may set, and as many as are kept, as browsers do.
+const PER_ANSWER_MAX: usize = 50;
+const COOKIES_MAX: usize = 3_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hear(jar: &Jar, url: &str, line: &str) {
+        let mut headers = HeaderMap::new();
+        headers.insert(SET_COOKIE, line.parse().unwrap());
+        jar.hear(&Url::parse(url).unwrap(), &headers, Timestamp::from_secs(1_000));
+        jar.save().unwrap();
+    }
+
+    fn cookies(jar: &Jar, url: &str) -> Vec<(String, String)> {
+        jar.cookies(&Url::parse(url).unwrap(), Timestamp::from_secs(1_000))
+    }
+
+    #[test]
+    fn a_jar_is_private_and_two_processes_share_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("jar");
+        let (one, other) = (Jar::open(&path).unwrap(), Jar::open(&path).unwrap());
+        hear(&one, "https://a.example/", "one=1");
+        hear(&other, "https://a.example/", "other=2");
+        hear(&one, "https://a.example/", "one=3");
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        }
+        let again = Jar::open(&path).unwrap();
+        let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        assert_eq!(cookies(&again, "https://a.example/"), [pair("one", "3"), pair("other", "2")]);
+        assert_eq!(cookies(&again, "https://b.example/"), []);
+        hear(&again, "https://a.example/", "one=; Max-Age=0");
+        assert_eq!(cookies(&Jar::open(&path).unwrap(), "https://a.example/"), [pair("other", "2")]);
+    }
+
+    #[test]
+    fn a_site_cannot_fill_the_jar() {
+        let folder = tempfile::tempdir().unwrap();
+        let jar = Jar::open(&folder.path().join("jar")).unwrap();
+        let url = Url::parse("https://a.example/").unwrap();
+        for nth in 0..100 {
+            let mut headers = HeaderMap::new();
+            for more in 0..60 {
+                headers.append(SET_COOKIE, format!("n{nth}-{more}=v").parse().unwrap());
+            }
+            jar.hear(&url, &headers, Timestamp::from_secs(0));
+        }
+        assert_eq!(jar.cookies(&url, Timestamp::from_secs(0)).len(), COOKIES_MAX);
+    }
+}

@@ -1,0 +1,249 @@
+//! What became of a URL, as people get it: one row, which is the same in `index.jsonl`, in what `fetch --jsonl` prints and
+//! in what `jobs export` writes.
+//!
+//! Deliberately absent: secrets. A row has no user, no password, and of headers that carry credentials only the name.
+
+use comity_core::outcome::Outcome;
+use comity_core::time::Span;
+use comity_store::tasks::TaskView;
+use http::{HeaderMap, HeaderName};
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::shown::without_user;
+
+/// What became of a URL.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Row {
+    /// What was to be fetched, without user and password.
+    pub url: String,
+    /// Where redirects led; the same if nowhere.
+    pub final_url: String,
+    /// `done`, `failed`, `skipped` or `waiting`.
+    pub state: String,
+    /// The status of the last answer.
+    pub status: Option<u16>,
+    /// What the last request came to: `success`, `unchanged` (304), `answered` (404 and others that a retry does not
+    /// change), `rate_limited`, `blocked`, `unavailable`, `server_error`, `timeout`, `network_error`; nothing if none was
+    /// sent.
+    pub outcome: Option<&'static str>,
+    /// Why it failed or was skipped.
+    pub error: Option<String>,
+    /// How many requests were sent for it, redirects included.
+    pub attempts: u32,
+    /// When the last request was sent.
+    pub started_at: Option<String>,
+    /// When the head of the last answer came.
+    pub fetched_at: Option<String>,
+    /// How long the last request took, its body included.
+    pub elapsed_ms: Option<u64>,
+    /// The `Content-Type` of the page.
+    pub content_type: Option<String>,
+    /// The bytes of its body.
+    pub bytes: Option<u64>,
+    /// The SHA-256 of its body, in hexadecimal.
+    pub sha256: Option<String>,
+    /// The file that its body is in, below the folder of the job's pages.
+    pub file: Option<String>,
+    /// The headers of the last answer, when they were asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub headers: Option<Map<String, Value>>,
+}
+
+impl Row {
+    /// The row of a task.
+    pub fn of(task: &TaskView) -> Self {
+        let facts = &*task.facts;
+        let url = without_user(&task.url);
+        Self {
+            final_url: facts.final_url.as_deref().map_or_else(|| url.clone(), without_user),
+            url,
+            state: task.state.clone(),
+            status: task.status,
+            outcome: task.outcome.map(|outcome| word(outcome, task.status)),
+            error: task.error.clone(),
+            attempts: task.attempts,
+            started_at: task.started_at.map(|at| at.to_string()),
+            fetched_at: facts.fetched_at.map(|at| at.to_string()),
+            elapsed_ms: task.took.map(Span::as_millis_up),
+            content_type: task.content_type.clone(),
+            bytes: task.bytes,
+            sha256: facts.sha256.as_ref().map(|hash| hex(hash)),
+            file: facts.file.clone(),
+            headers: None,
+        }
+    }
+
+    /// As one line of JSON, without its end.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string(self).unwrap_or_else(|_| unreachable!("texts and numbers are JSON"))
+    }
+
+    /// The names of its columns in a table, in their order. Headers have none.
+    pub const COLUMNS: [&str; 14] = [
+        "url",
+        "final_url",
+        "state",
+        "status",
+        "outcome",
+        "error",
+        "attempts",
+        "started_at",
+        "fetched_at",
+        "elapsed_ms",
+        "content_type",
+        "bytes",
+        "sha256",
+        "file",
+    ];
+
+    /// Its cells, in the order of [`Self::COLUMNS`]; what there is not is empty.
+    pub fn cells(&self) -> [String; 14] {
+        fn or_empty(cell: Option<impl ToString>) -> String {
+            cell.map(|cell| cell.to_string()).unwrap_or_default()
+        }
+        [
+            self.url.clone(),
+            self.final_url.clone(),
+            self.state.clone(),
+            or_empty(self.status),
+            or_empty(self.outcome),
+            or_empty(self.error.as_deref()),
+            self.attempts.to_string(),
+            or_empty(self.started_at.as_deref()),
+            or_empty(self.fetched_at.as_deref()),
+            or_empty(self.elapsed_ms),
+            or_empty(self.content_type.as_deref()),
+            or_empty(self.bytes),
+            or_empty(self.sha256.as_deref()),
+            or_empty(self.file.as_deref()),
+        ]
+    }
+}
+
+/// Headers as they may be shown: by name, those that came several times with `, ` between them. Of those that carry
+/// credentials only the name is left, and addresses lose user and password.
+pub fn shown_headers(headers: &HeaderMap) -> Map<String, Value> {
+    let mut shown: Map<String, Value> = Map::new();
+    for name in headers.keys() {
+        let values = headers.get_all(name).iter().map(|value| match is_secret(name) {
+            true => REDACTED.to_owned(),
+            false => without_user_if_url(&String::from_utf8_lossy(value.as_bytes())),
+        });
+        shown.insert(name.as_str().to_owned(), Value::String(values.collect::<Vec<_>>().join(", ")));
+    }
+    shown
+}
+
+/// Whether a header carries credentials, by its name: what is not known to be harmless but sounds like it is hidden.
+fn is_secret(name: &HeaderName) -> bool {
+    let name = name.as_str();
+    SECRET.iter().any(|part| name.contains(part))
+}
+
+fn without_user_if_url(value: &str) -> String {
+    if value.contains("://") && value.contains('@') { without_user(value.trim()) } else { value.to_owned() }
+}
+
+fn word(outcome: Outcome, status: Option<u16>) -> &'static str {
+    match (outcome, status) {
+        (Outcome::Success, Some(304)) => "unchanged",
+        _ => outcome.as_str(),
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+const REDACTED: &str = "(redacted)";
+/// Parts of the names of headers that carry credentials.
+const SECRET: [&str; 9] = [
+    "cookie",
+    "authorization",
+    "authentication-info",
+    "token",
+    "secret",
+    "password",
+    "api-key",
+    "apikey",
+    "session",
+];
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use comity_core::task::TaskId;
+    use comity_core::time::Timestamp;
+    use comity_store::tasks::PageFacts;
+
+    use super::*;
+
+    fn task() -> TaskView {
+        TaskView {
+            id: TaskId(1),
+            url: "http://alice:secret@a.example/?q=1".to_owned(),
+            state: "done".to_owned(),
+            status: Some(304),
+            error: None,
+            settled_at: None,
+            attempts: 2,
+            started_at: Some(Timestamp::from_secs(0)),
+            took: Some(Span::from_micros(1_500)),
+            outcome: Some(Outcome::Success),
+            bytes: Some(3),
+            content_type: Some("text/plain".to_owned()),
+            facts: Arc::new(PageFacts {
+                final_url: Some("http://bob:hidden@b.example/".to_owned()),
+                sha256: Some([0xab; 32]),
+                ..PageFacts::default()
+            }),
+        }
+    }
+
+    /// B75
+    #[test]
+    fn a_row_has_no_passwords() {
+        let row = Row::of(&task());
+        assert_eq!(
+            (row.url.as_str(), row.final_url.as_str()),
+            ("http://a.example/?q=1", "http://b.example/")
+        );
+        assert_eq!((row.outcome, row.elapsed_ms), (Some("unchanged"), Some(2)));
+        let json = row.to_json();
+        assert!(!json.contains("secret") && !json.contains("hidden") && !json.contains("headers"), "{json}");
+        assert!(json.starts_with("{\"url\":"), "{json}");
+        let table: Vec<String> =
+            serde_json::from_str::<Map<String, Value>>(&json).unwrap().keys().cloned().collect();
+        let mut columns = Row::COLUMNS.map(str::to_owned).to_vec();
+        columns.sort();
+        assert_eq!(table, columns, "a table has the same columns");
+        assert_eq!(row.cells()[12], "ab".repeat(32));
+    }
+
+    /// B75, B86
+    #[test]
+    fn headers_that_carry_credentials_are_redacted() {
+        let mut headers = HeaderMap::new();
+        for (name, value) in [
+            ("set-cookie", "a=1"),
+            ("set-cookie", "b=2"),
+            ("x-auth-token", "hidden"),
+            ("location", "http://u:p@a.example/"),
+            ("vary", "a"),
+            ("vary", "b"),
+        ] {
+            headers.append(name, value.parse().unwrap());
+        }
+        let shown = Value::Object(shown_headers(&headers)).to_string();
+        assert_eq!(
+            shown,
+            "{\"location\":\"http://a.example/\",\"set-cookie\":\"(redacted), (redacted)\",\"vary\":\"a, b\",\"x-auth-token\":\"(redacted)\"}"
+        );
+    }
+}

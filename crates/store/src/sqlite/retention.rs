@@ -1,0 +1,150 @@
+//! Removing old rows, a few in a transaction. Domains are in `forgetting`.
+
+use comity_core::time::Timestamp;
+use rusqlite::{OptionalExtension, params};
+
+use super::writer::Tx;
+use super::{Sqlite, us};
+use crate::Reply;
+use crate::retention::{PruneFrom, Pruned, RetentionStore};
+
+impl RetentionStore for Sqlite {
+    fn prune(
+        &self,
+        from: PruneFrom,
+        before: Timestamp,
+        limit: u32,
+    ) -> Reply<'_, (Pruned, Option<PruneFrom>)> {
+        self.writer.run(move |tx| match from {
+            PruneFrom::Jobs => tx.prune_a_job(before, limit),
+            PruneFrom::Scrapes(after) => {
+                let (scrapes, next) = tx.prune_log(&SCRAPES, after, before, limit)?;
+                let pruned = Pruned { scrapes, ..Pruned::default() };
+                Ok((pruned, Some(next.map_or(PruneFrom::Fetches(0), PruneFrom::Scrapes))))
+            }
+            PruneFrom::Fetches(after) => {
+                let (fetches, next) = tx.prune_log(&FETCHES, after, before, limit)?;
+                Ok((Pruned { fetches, ..Pruned::default() }, next.map(PruneFrom::Fetches)))
+            }
+        })
+    }
+
+    fn count_prunable(&self, before: Timestamp) -> Reply<'_, Pruned> {
+        self.read(move |tx| tx.count_prunable(before))
+    }
+}
+
+/// A log of which the last row of each source stays.
+struct Log {
+    table: &'static str,
+    /// What is true of a row that may go, apart from its age.
+    over: &'static str,
+}
+
+const SCRAPES: Log = Log {
+    table: "scrape_logs",
+    over: "ended_us IS NOT NULL AND started_us <
+        (SELECT max(started_us) FROM scrape_logs AS latest WHERE latest.source_id = scrape_logs.source_id)",
+};
+const FETCHES: Log = Log {
+    table: "fetch_runs",
+    over: "id < (SELECT max(id) FROM fetch_runs AS latest WHERE latest.source_id = fetch_runs.source_id)",
+};
+
+impl Tx<'_> {
+    /// Some tasks of one job that ended, or, when it has none left, its lanes.
+    fn prune_a_job(
+        &mut self,
+        before: Timestamp,
+        limit: u32,
+    ) -> rusqlite::Result<(Pruned, Option<PruneFrom>)> {
+        let sql = format!("SELECT id FROM jobs WHERE {ENDED} ORDER BY id LIMIT 1");
+        let job = self.sql.prepare_cached(&sql)?.query_row([us(before)], |row| row.get(0)).optional()?;
+        let Some(job): Option<i64> = job else { return Ok((Pruned::default(), Some(PruneFrom::Scrapes(0)))) };
+        let mut pruned = Pruned::default();
+        let sql = format!("SELECT id FROM tasks WHERE job_id = ?1 AND {NOT_THE_LAST} LIMIT ?2");
+        let tasks: Vec<i64> = self
+            .sql
+            .prepare_cached(&sql)?
+            .query_map(params![job, limit], |row| row.get(0))?
+            .collect::<rusqlite::Result<_>>()?;
+        let mut attempts = self.sql.prepare_cached("DELETE FROM attempts WHERE task_id = ?1")?;
+        let mut delete = self.sql.prepare_cached("DELETE FROM tasks WHERE id = ?1")?;
+        for task in tasks {
+            pruned.attempts += attempts.execute([task])? as u64;
+            pruned.tasks += delete.execute([task])? as u64;
+        }
+        drop((attempts, delete));
+        if pruned.tasks < u64::from(limit) && self.prune_lanes(job, limit)? < u64::from(limit) {
+            let sql = "UPDATE jobs SET pruned_us = ended_us WHERE id = ?1";
+            self.sql.prepare_cached(sql)?.execute([job])?;
+            pruned.jobs = 1;
+        }
+        Ok((pruned, Some(PruneFrom::Jobs)))
+    }
+
+    /// Lanes keep their domains from being forgotten; those without tasks go.
+    fn prune_lanes(&mut self, job: i64, limit: u32) -> rusqlite::Result<u64> {
+        let sql = "DELETE FROM lanes WHERE id IN (SELECT id FROM lanes WHERE job_id = ?1 AND holder IS NULL
+            AND id NOT IN (SELECT lane_id FROM tasks WHERE job_id = ?1)
+            AND id NOT IN (SELECT home_lane_id FROM tasks WHERE job_id = ?1 AND home_lane_id IS NOT NULL)
+            AND id < (SELECT max(id) FROM lanes) LIMIT ?2)";
+        let gone = self.sql.prepare_cached(sql)?.execute(params![job, limit])? as u64;
+        if gone > 0 {
+            // Other processes remember numbers too.
+            self.sql.prepare_cached("UPDATE identity SET forgotten = forgotten + 1")?.execute([])?;
+            self.memory.lane_ids.clear();
+        }
+        Ok(gone)
+    }
+
+    /// Old rows of a log. Rows are made in the order of their numbers, so it is over where they are young.
+    fn prune_log(
+        &self,
+        log: &Log,
+        after: i64,
+        before: Timestamp,
+        limit: u32,
+    ) -> rusqlite::Result<(u64, Option<i64>)> {
+        let Log { table, over } = log;
+        let sql = format!(
+            "SELECT max(id), count(*), sum(started_us < ?3) FROM
+            (SELECT id, started_us FROM {table} WHERE id > ?1 ORDER BY id LIMIT ?2)"
+        );
+        let seen = self.sql.prepare_cached(&sql)?.query_row(params![after, limit, us(before)], |row| {
+            Ok((row.get::<_, Option<i64>>(0)?, row.get::<_, i64>(1)?, row.get::<_, Option<i64>>(2)?))
+        })?;
+        let (Some(last), count, old) = seen else { return Ok((0, None)) };
+        let sql = format!("DELETE FROM {table} WHERE id > ?1 AND id <= ?2 AND started_us < ?3 AND {over}");
+        let gone = self.sql.prepare_cached(&sql)?.execute(params![after, last, us(before)])?;
+        let more = count == i64::from(limit) && old.is_some_and(|old| old > 0);
+        Ok((gone as u64, more.then_some(last)))
+    }
+
+    fn count_prunable(&self, before: Timestamp) -> rusqlite::Result<Pruned> {
+        let count = |sql: &str| -> rusqlite::Result<u64> {
+            let count: i64 = self.sql.prepare_cached(sql)?.query_row([us(before)], |row| row.get(0))?;
+            Ok(count.max(0) as u64)
+        };
+        let jobs = format!("SELECT id FROM jobs WHERE {ENDED}");
+        let tasks = format!("FROM tasks WHERE job_id IN ({jobs}) AND {NOT_THE_LAST}");
+        let log = |log: &Log| {
+            let Log { table, over } = log;
+            count(&format!("SELECT count(*) FROM {table} WHERE started_us < ?1 AND {over}"))
+        };
+        Ok(Pruned {
+            jobs: count(&format!("SELECT count(*) FROM jobs WHERE {ENDED}"))?,
+            tasks: count(&format!("SELECT count(*) {tasks}"))?,
+            attempts: count(&format!("SELECT count(*) FROM attempts WHERE task_id IN (SELECT id {tasks})"))?,
+            scrapes: log(&SCRAPES)?,
+            fetches: log(&FETCHES)?,
+        })
+    }
+}
+
+/// What is true of a job that ended before ?1, and that was not looked at since: not of one that runs, was stopped, or has
+/// tasks that are still to be skipped.
+const ENDED: &str =
+    "state <> 'running' AND swept AND ended_us < ?1 AND (pruned_us IS NULL OR pruned_us < ended_us)";
+/// The latest row stays, so that no number is given out twice and what is left of a task is never taken for another's.
+const NOT_THE_LAST: &str = "id < (SELECT max(id) FROM tasks)";
