@@ -13,7 +13,7 @@ use comity_core::time::Span;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
 
-use crate::support::{Asked, Reply, Site, config, domain, eventually, ms, reply, soon, waiting};
+use crate::support::{Asked, ClosedPort, Reply, Site, config, domain, eventually, ms, reply, soon, waiting};
 
 /// Quick, and allowed on loopback.
 pub(crate) const QUICK: &str = "robots = \"ignore\"\n[default]\nmin_delay = \"10ms\"\nlearning = \"off\"\n\
@@ -125,9 +125,8 @@ async fn timeouts_and_broken_connections_are_tried_again() {
     assert_eq!(soon("the page", client.get(&site.url("/"))).await.unwrap().status, 200);
     assert_eq!(site.asked().len(), 3);
     assert_eq!(client.gate().events().counters().outcome(Outcome::Timeout), 2);
-    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}/", closed.local_addr().unwrap());
-    drop(closed);
+    let closed = ClosedPort::new();
+    let url = closed.url("/");
     let client = quick("[job]\nmax_retries = 2\n");
     let error = soon("the failure", client.get(&url)).await.unwrap_err();
     assert!(matches!(error, ClientError::Transport { .. }), "{error}");

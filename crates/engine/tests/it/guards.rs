@@ -11,7 +11,7 @@ use comity_core::task::{JobState, JobStep};
 
 use crate::client::{LOOPBACK, QUICK};
 use crate::jobs::{Worker, fill};
-use crate::support::{Asked, Site, eventually, reply, soon};
+use crate::support::{Asked, ClosedPort, Site, eventually, reply, soon};
 
 /// Each page answers with the status that its path begins with.
 async fn site() -> Site {
@@ -40,7 +40,8 @@ async fn failures_in_a_row_fail_the_job_and_answers_neither_count_nor_reset() {
 #[tokio::test]
 async fn one_dead_host_does_not_end_a_job_of_many() {
     let site = Site::start(|_: &Asked| reply(200).after(5)).await;
-    let dead = closed_port();
+    let closed = ClosedPort::new();
+    let dead = closed.port();
     let mut urls: Vec<String> = (0..40).map(|nth| format!("http://127.0.0.1:{dead}/{nth}")).collect();
     urls.extend((0..100).map(|nth| site.url_on(2 + nth % 4, &format!("/200/{nth}"))));
     let worker = Worker::start(&format!("{QUICK}[job]\nmax_retries = 0\n{LOOPBACK}")).await;
@@ -63,7 +64,8 @@ async fn one_dead_host_does_not_end_a_job_of_many() {
 async fn a_domain_that_is_given_up_while_a_list_is_read_leaves_the_job_to_the_rest() {
     for (rest, expected) in [(3, JobState::Done), (0, JobState::Failed)] {
         let site = site().await;
-        let dead = closed_port();
+        let closed = ClosedPort::new();
+        let dead = closed.port();
         let worker = Worker::start(&format!("{QUICK}[job]\nmax_retries = 0\nfailure_threshold = 5\n")).await;
         let pool = worker.pool(Archive::Nothing).await;
         let (more, lines) = std::sync::mpsc::channel::<String>();
@@ -117,7 +119,8 @@ async fn explains(worker: &Worker, job: &Job, dead: u16) {
 #[tokio::test]
 async fn a_job_whose_last_domains_are_given_up_failed() {
     let site = site().await;
-    let (dead, down) = (closed_port(), closed_port());
+    let closed = [ClosedPort::new(), ClosedPort::new()];
+    let [dead, down] = closed.each_ref().map(ClosedPort::port);
     let mut urls: Vec<String> = (0..10).map(|nth| format!("http://127.0.0.1:{dead}/{nth}")).collect();
     urls.extend((0..10).map(|nth| format!("http://127.0.0.1:{down}/{nth}")));
     urls.push(site.url("/200/first"));
@@ -155,11 +158,6 @@ async fn what_was_given_up_is_tried_again_by_a_retry() {
     while worker.store.sweep(job.id, 100, now).await.unwrap() {}
     let (ended, job) = worker.fetch(&[]).await;
     assert_eq!((ended, job.counts.done), (Ended::Job(JobState::Done), 30));
-}
-
-/// A port on which nobody listens.
-fn closed_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 /// B47

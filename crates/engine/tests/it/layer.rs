@@ -22,7 +22,7 @@ use reqwest_middleware::ClientWithMiddleware;
 use tower::{Layer, Service, ServiceExt};
 
 use crate::client::QUICK;
-use crate::support::{Asked, Site, a_moment, config, eventually, ms, reply, soon, waiting};
+use crate::support::{Asked, ClosedPort, Site, a_moment, config, eventually, ms, reply, soon, waiting};
 
 fn gate(toml: &str) -> Gate {
     Gate::new(config(toml).rules().clone(), Clock::new(), Events::new())
@@ -375,8 +375,8 @@ async fn what_a_head_says_counts_before_the_body_ended() {
 async fn failures_are_recorded_by_their_types() {
     let gate = quick("1ms");
     let layer = PoliteLayer::new(gate.clone());
-    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    asked(&layer, &format!("http://{closed}/")).await.unwrap_err();
+    let closed = ClosedPort::new();
+    asked(&layer, &closed.url("/")).await.unwrap_err();
     assert_eq!(counted(&gate, Outcome::NetworkError), 1);
     let site = Site::start(|asked: &Asked| match asked.path.as_str() {
         "/cut" => reply(200).cut(),

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::future::Future;
 use std::io::IoSliceMut;
+use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -20,7 +21,7 @@ use comity_core::time::{Span, Timestamp};
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt, sockopt};
 use nix::sys::time::TimeSpec;
 use tokio::io::{AsyncWriteExt, Interest};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 pub(crate) fn config(toml: &str) -> Config {
     Config::load(Sources { file: Some(("test.toml", toml)), ..Sources::default() }).unwrap()
@@ -30,6 +31,32 @@ pub(crate) fn config(toml: &str) -> Config {
 pub(crate) fn manual_gate(toml: &str) -> (Gate, Hands) {
     let (clock, hands) = Clock::manual(Timestamp::from_secs(0));
     (Gate::new(config(toml).rules().clone(), clock, Events::new()), hands)
+}
+
+/// A port that refuses connections for as long as this lives. A port that was only given back would soon be another test's.
+pub(crate) struct ClosedPort {
+    // Bound and not listening: nobody else gets the port, and the kernel refuses whoever connects.
+    socket: TcpSocket,
+}
+
+impl ClosedPort {
+    pub(crate) fn new() -> Self {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        Self { socket }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.socket.local_addr().unwrap()
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.address().port()
+    }
+
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address())
+    }
 }
 
 pub(crate) fn domain(name: &str) -> Domain {

@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::client::QUICK;
 use crate::station::{Station, every, memory, quick, rss};
-use crate::support::{Asked, Site, eventually, ms, reply, soon};
+use crate::support::{Asked, ClosedPort, Site, eventually, ms, reply, soon};
 
 /// One item at `path`, scraped to its end.
 async fn scraped(toml: &str, site: &Site, path: &str) -> (Station, Item) {
@@ -157,9 +157,8 @@ async fn an_empty_answer_is_partial() {
 /// B43, B51: a connection that cannot be made was an attempt all the same.
 #[tokio::test]
 async fn an_attempt_without_a_connection_has_a_row() {
-    let closed = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}/page", closed.local_addr().unwrap());
-    drop(closed);
+    let closed = ClosedPort::new();
+    let url = closed.url("/page");
     let station = Station::start(&every("0", "[job]\nmax_retries = 1\n")).await;
     let source = station.follow("http://127.0.0.1:9/feed").await;
     let items = station.found(source, &[url]).await;

@@ -8,6 +8,7 @@ use comity_core::time::Span;
 
 use super::servers::{Server, answer};
 use super::{get, read, settings, transport};
+use crate::support::ClosedPort;
 
 /// Allows all there is.
 pub(super) struct Everything;
@@ -92,13 +93,13 @@ async fn user_info_is_not_sent_where_a_remote_answer_leads() {
 /// B75
 #[tokio::test]
 async fn errors_hold_no_secrets() {
-    let dropped = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let closed = ClosedPort::new();
     let broken = Server::answering_once("HTTP/1.1 200 OK\r\nset-cookie: secret\r\nsecret").await;
     let large = Server::answering(answer(&"set-cookie: secret\r\n".repeat(9_000), b"")).await;
     // Nobody here answers to TLS.
     let transport =
         Transport::new(Settings { connect_timeout: Span::from_millis(800), ..settings() }).unwrap();
-    for address in [dropped, broken.address, large.address] {
+    for address in [closed.address(), broken.address, large.address] {
         for (scheme, lead) in [("http", Lead::Listed), ("https", Lead::Listed), ("http", Lead::Remote)] {
             let url = format!("{scheme}://me:secret@{address}/secret?token=secret");
             let Err(error) = get(&transport, &url, lead).await else { panic!("{url}") };
