@@ -5,16 +5,16 @@ from .bench import Bench
 
 PAGES, IDEAL_SECONDS = 100, 45.0
 LIMIT_SECONDS = 300
-# At the default, ours takes one request a second at most, waits on each 429 and learns: slow by design.
+# With default settings, Comity sends at most one request per second, waits after each 429 and learns: slow by design.
 LIMIT_SLOW_SECONDS = 2400
 
 INTRODUCTION = f"""
-Storm: {PAGES} pages of a host that allows 10 requests, then answers 429 with `Retry-After: 5` until 5 s have passed
-(robots.txt not counted). The ideal is nine refusals and {IDEAL_SECONDS:.0f} s. Goal: all pages and at most 10 refusals, at the
-default too; at our best at most 1.05 × the ideal time.
+Storm: fetch {PAGES} pages of a host that allows 10 requests, then answers 429 with `Retry-After: 5` until 5 s have passed
+(robots.txt not counted). The ideal is nine 429s and {IDEAL_SECONDS:.0f} s. Goal: all pages and at most ten 429s, also with default settings;
+with the best settings, at most 1.05 × the ideal time.
 
-Judged by the server's log: time is from the first request's start to the last page's; medians of the runs, refusals and pages
-the worst of them. A request is early when it came more than 10 ms before a deadline that an answer complete 10 ms earlier had stated.
+Measured in the server's log. Time runs from the start of the first request to the start of the last page. Times are medians of the runs; 429s and pages
+are from the worst run. A request is early if it came more than 10 ms before a deadline stated in a response that was complete 10 ms earlier.
 """
 
 

@@ -31,13 +31,13 @@ allow_private = ["127.0.0.0/8"]
 
 INTRODUCTION = f"""
 Sources: {followed.SOURCES:,} sources on {followed.HOSTS} hosts, {followed.DUE} of them due, in a store with {SMALL:,} items and in one with {LARGE:,}. Goal:
-planning takes less than a second (the whole process, when nothing is due) and memory stays flat (at most 1.5 times);
-{LARGE:,} items cost a run at most 1.5 times what {SMALL:,} cost, in time and in CPU.
+if nothing is due, the whole process takes less than a second; memory stays flat (at most 1.5 times);
+with {LARGE:,} items, a run takes at most 1.5 times as long, and as much CPU, as with {SMALL:,}.
 
-`comity run`, robots.txt ignored, no delays. A feed that is due names {followed.KNOWN} known items and {followed.NEW_A_RUN} new one. Old items were scraped:
-each has its task, attempt and log in the store. The stores take turns, the order changing each time. nginx's log says that each feed and
-page was asked for once, and when the last was answered, counted from the start of the process; that time is compared, so that what the
-process does after its last answer does not blur it. Medians of the runs; memory is the peak of the process.
+`comity run`, robots.txt ignored, no delays. A feed that is due lists {followed.KNOWN} known items and {followed.NEW_A_RUN} new one. Old items were scraped:
+each has its task, attempt and scrape log in the store. The stores take turns, in alternating order. nginx's log proves that each feed and
+page was requested once, and shows when the last response was sent, measured from the start of the process. That time is compared, so that it doesn't
+include what the process does after its last response. Medians of the runs; memory is the peak of the process.
 """
 
 VARIANTS = (

@@ -1,4 +1,4 @@
-"""W12 wiki: a MediaWiki with many pages and revisions, archived whole; requests it takes, and revisions a second without a pace."""
+"""W12 wiki: a MediaWiki with many pages and revisions, archived whole; requests it takes, and revisions per second without a pace."""
 
 import contextlib
 import os
@@ -22,11 +22,11 @@ enabled = false
 """
 
 INTRODUCTION = f"""
-Wiki: {PAGES:,} pages with {REVISIONS} revisions each, on Debian's MediaWiki with SQLite behind nginx, every revision with its text. Goal: at most half
-the requests of the better peer, and at least twice its revisions a second with the pace off.
+Wiki: archive {PAGES:,} pages with {REVISIONS} revisions each, with every revision's text, from Debian's MediaWiki with SQLite behind nginx. Goal: at most half
+the requests of the better peer, and at least twice its revisions per second with pacing off.
 
-`comity wiki archive` without a pace (`enabled = false`), durable; mwclient and pywikibot by their own iterators (all pages, and of each page
-all revisions), as they come and asking for as many at once as the wiki gives, keeping nothing. Requests are counted in nginx's log; whoever
+`comity wiki archive` runs with pacing off (`enabled = false`) and saves everything. mwclient and pywikibot use their own iterators (all pages, and for each page
+all revisions), with default settings and with the largest batches the wiki allows, and save nothing. Requests are counted in nginx's log. A client that
 did not read every revision fails. Medians of the runs.
 """
 

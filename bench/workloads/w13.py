@@ -30,19 +30,19 @@ learning = "off"
 """
 
 INTRODUCTION = f"""
-Service: `check`, then `record` with the permit that it brought, over {CONNECTIONS} connections that stay open, {SIZES[0]:,} and {SIZES[1]:,}
-domains in random order. Goal: server CPU a request at most 1.7 times that of a bare axum service, which reads and writes the
-same JSON and decides nothing; at least 10 times the requests a second of pyrate-limiter behind HTTP (the fastest of the four).
+Service: `check`, then `record` with the permit it returned, over {CONNECTIONS} open connections, with {SIZES[0]:,} and {SIZES[1]:,}
+domains in random order. Goal: at most 1.7 times the server CPU per request of a bare axum service that reads and writes the
+same JSON and decides nothing; at least 10 times the requests per second of pyrate-limiter behind HTTP (the fastest of the four).
 
 `comity serve` with its SQLite store on disk, no delay, `in_flight` unlimited, learning off, so that each check proceeds.
-pyrate-limiter: one process of uvicorn with uvloop and httptools; a bucket for each domain, whose limit is never reached; recording
-costs it nothing, since it has nothing to record. Redis runs beside it on its core and counts to its CPU.
+pyrate-limiter: one uvicorn process with uvloop and httptools, and one bucket per domain whose limit is never reached. It has nothing to record, so recording
+costs it nothing. Redis runs on the same core, and its CPU time counts too.
 
-Each server gets {SECONDS} s of load from wrk, after one walk over all domains (the peers' ends after {PEERS_WALK_SECONDS} s); the servers take
-turns, the order changing each time. Every answer is looked at: a check that does not proceed with a permit, a record that is not
-fresh, or a broken connection ends the benchmark; and by ours' own count afterwards, permits granted less those recorded are those still
-in flight. CPU is that of the whole process, user and system. Medians of the runs. Where the server's core is not busy, the load
-was the limit of the requests a second.
+Each server gets {SECONDS} s of load from wrk, after one pass over all domains (stopped after {PEERS_WALK_SECONDS} s for the peers). The servers take
+turns, in alternating order. Every response is checked: a check that doesn't proceed with a permit, a record that isn't
+fresh, or a broken connection aborts the benchmark. Afterwards, Comity's own counters must add up: permits granted minus permits recorded are the permits
+in flight. CPU is that of the whole process, user and system. Medians of the runs. If the server's core is not fully busy, the load generator
+was the limit.
 """
 
 BARE, OURS = "bare axum service", "comity serve"
@@ -54,7 +54,7 @@ PEERS = (
 )
 PACKAGES = ("pyrate-limiter", "uvicorn", "uvloop", "httptools", "redis", "hiredis")
 WHATS = ("rate", "cpu_us", "busy", "walk_rate", "p50_ms", "p99_ms")
-COLUMNS = ["server", "domains", "runs", "requests/s", "÷ fastest peer", "CPU a request, µs", "÷ bare", "core busy", "median, ms", "99 %, ms",
+COLUMNS = ["server", "domains", "runs", "requests/s", "÷ fastest peer", "CPU per request, µs", "÷ bare", "core busy", "median, ms", "99 %, ms",
            "first walk, domains/s", "goal"]
 
 

@@ -9,11 +9,11 @@ DELAY_MS, PAGES, PROCESSES = 200, 120, 3
 LIMIT_SECONDS = 120
 
 INTRODUCTION = f"""
-Accuracy: {PAGES} pages of one host at {DELAY_MS} ms, by one process and by three at once. Goal: no gap below the delay, rate at least
-0.98 of the ideal ({(PAGES - 1) * DELAY_MS / 1000:.1f} s from the first start to the last).
+Accuracy: fetch {PAGES} pages of one host {DELAY_MS} ms apart, with one process and with three at once. Goal: no gap shorter than the delay, and a rate of at
+least 0.98 of the ideal ({(PAGES - 1) * DELAY_MS / 1000:.1f} s from the first start to the last).
 
-Judged by nginx's log at the start of each request: a gap is early when it is shorter than the delay by more than max(10 ms, 1 %).
-Medians of the runs; early gaps and pages the worst of them. Scrapy has no way to share a pace between processes.
+Measured in nginx's log at the start of each request. A gap is early if it is shorter than the delay by more than max(10 ms, 1 %).
+Medians of the runs; early gaps and pages are from the worst run. Scrapy can't share a pace between processes.
 """
 
 

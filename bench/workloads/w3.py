@@ -14,13 +14,13 @@ SETTLED_US = 50_000
 """An answer counts as received when it was complete this long before the kill."""
 
 INTRODUCTION = f"""
-Restart: the storm site of W1 with {PAGES} pages; {KILLS} times, at a random moment inside a `Retry-After` window, the process is killed with
--9 and started again at once; the last start runs to its end (at most {LIMIT_SECONDS} s in all). Goal: no early request, no page lost,
-none fetched twice beyond those in flight.
+Restart: fetch {PAGES} pages of the storm site of W1. The process is killed with kill -9 {KILLS} times, each time at a random moment inside a
+`Retry-After` window, and restarted at once; the last start runs to its end (at most {LIMIT_SECONDS} s in total). Goal: no early request, no page lost,
+and none fetched twice except those in flight.
 
-Judged by the server's log. Early: a request after a restart, more than 10 ms before a deadline whose answer was complete
-50 ms before the kill. Twice: a page served again although its first answer was complete 50 ms before a kill. The worst of the runs.
-The moments come from the seed {{seed}} (`W3_SEED` sets another). Kills are fewer when a contestant ended by itself before.
+Measured in the server's log. Early: a request after a restart, more than 10 ms before a deadline whose response was complete
+50 ms before the kill. Fetched twice: a page served again although its first response was complete 50 ms before a kill. All numbers are from the worst run.
+The moments of the kills are derived from the seed {{seed}} (set another with `W3_SEED`). There are fewer kills if a contestant finished before them.
 """
 
 

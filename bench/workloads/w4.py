@@ -9,13 +9,13 @@ SHAPES = [(200, 20, 250), (2000, 10, 1000)]
 LIMIT_SECONDS = 120
 
 INTRODUCTION = f"""
-Polite breadth: 200 hosts × 20 pages at 250 ms and 2,000 hosts × 10 pages at 1 s. The ideal is (pages − 1) × delay: 4.75 s and
+Polite breadth: fetch 200 hosts × 20 pages with 250 ms between requests, and 2,000 hosts × 10 pages with 1 s. The ideal is (pages − 1) × delay: 4.75 s and
 9 s. Goal: at least 0.95 of the ideal, no early request.
 
-Judged by nginx's log: the span is from the first start to the last of all; early gaps are counted host by host (shorter than the delay
-by more than max(10 ms, 1 %)). Medians of the runs; early gaps and pages the worst of them. No robots.txt for anyone. A contestant that
-was not done after {LIMIT_SECONDS} s was ended then. Crawlee has no delay setting: it is given one as robots.txt would (ThrottlingRequestManager).
-With 2,000 hosts the peers run once: they take minutes.
+Measured in nginx's log. The span runs from the first start to the last one overall. Early gaps are counted per host (shorter than the delay
+by more than max(10 ms, 1 %)). Medians of the runs; early gaps and pages are from the worst run. Nobody fetches robots.txt. A contestant that
+was not finished after {LIMIT_SECONDS} s was stopped. Crawlee has no delay setting, so it gets the delay the way robots.txt would set it (ThrottlingRequestManager).
+With 2,000 hosts the peers run only once, because they take minutes.
 """
 
 

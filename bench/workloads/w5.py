@@ -15,11 +15,11 @@ learning = "off"
 """
 
 INTRODUCTION = f"""
-Raw: {HOSTS} hosts × {PAGES_A_HOST:,} pages, no delay, `in_flight` unlimited, concurrency {CONCURRENCY}, durable bookkeeping on. Goal: at least 0.5 of
-a bare reqwest loop's pages a second, at least 20 × Scrapy's (the faster of the two).
+Raw speed: fetch {HOSTS} hosts × {PAGES_A_HOST:,} pages with no delay, `in_flight` unlimited, concurrency {CONCURRENCY}, and every result saved in the store. Goal: at
+least 0.5 of the pages per second of a bare reqwest loop, and at least 20 × Scrapy's (the faster of the two).
 
-Judged by nginx's log: pages ÷ time from the first start to the last; beside it pages ÷ time of the whole process, with its start and
-ours filling the queue. Medians of the runs. Scrapy and Crawlee are slower, so they get fewer pages ({PAGES_SCRAPY:,} and {PAGES_CRAWLEE:,}) of
+Measured in nginx's log: pages ÷ time from the first start to the last. The whole process also includes its start and, for Comity, filling the
+queue. Medians of the runs. Scrapy and Crawlee are slower, so they get fewer pages ({PAGES_SCRAPY:,} and {PAGES_CRAWLEE:,}) of
 the same hosts. Each contestant has one core, nginx the other.
 """
 
@@ -44,7 +44,7 @@ def run(bench: Bench) -> str:
                      to_bare, to_bare_whole, to_scrapy, row["cpu_seconds"], row["cpu_us"], goal])
     return report.section(bench, INTRODUCTION, rows, [
         "contestant", "runs", "pages", "missing", "pages/s", "pages/s, whole process", "÷ bare", "÷ bare, whole process",
-        "÷ Scrapy", "CPU, s", "CPU a page, µs", "goal"])
+        "÷ Scrapy", "CPU, s", "CPU per page, µs", "goal"])
 
 
 def contestants(bench: Bench, nginx: servers.Nginx):

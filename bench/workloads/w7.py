@@ -10,13 +10,13 @@ FREE_PAGES = FREE_HOSTS * PAGES
 LIMIT_SECONDS = 120
 
 INTRODUCTION = f"""
-Head of line: {FREE_HOSTS} free hosts × {PAGES} pages at {DELAY_MS} ms (ideal {(PAGES - 1) * DELAY_MS / 1000} s), without and with {BLOCKED_TASKS:,} tasks
-of one host that answers each request with 429 and `Retry-After: 600`; those come first in the list. Goal: the last request to a free
-host within 1.05 of the run without the blocked host.
+Head-of-line blocking: fetch {FREE_HOSTS} free hosts × {PAGES} pages {DELAY_MS} ms apart (ideal {(PAGES - 1) * DELAY_MS / 1000} s), without and with {BLOCKED_TASKS:,} tasks
+of one blocked host that answers every request with 429 and `Retry-After: 600`; these come first in the list. Goal: the last request to a free
+host within 1.05 of the time without the blocked host.
 
-Judged by nginx's log: time is from the first request of the run, to whichever host, to the last one to a free host. Medians of the runs. Once
-the free hosts are done, or after {LIMIT_SECONDS} s, the contestant is interrupted (SIGINT): the blocked host would never end. Without a blocked
-host it ends by itself. Ours should ask the blocked host about once.
+Measured in nginx's log. Time runs from the first request of the run, to any host, to the last one to a free host. Medians of the runs. When
+the free hosts are done, or after {LIMIT_SECONDS} s, the contestant is interrupted (SIGINT), because the blocked host would never finish. Without the blocked
+host it ends on its own. Comity should send the blocked host about one request.
 """
 
 

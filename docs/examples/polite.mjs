@@ -1,5 +1,5 @@
 // Fetches URLs politely: node polite.mjs URL…
-// COMITY_SERVER says where the service is, COMITY_TOKEN holds a token where it wants one.
+// COMITY_SERVER is the URL of the service, COMITY_TOKEN its token if it requires one.
 const server = process.env.COMITY_SERVER ?? 'http://127.0.0.1:7878'
 const token = process.env.COMITY_TOKEN
 
@@ -14,23 +14,23 @@ async function ask(path, body) {
 for (const url of process.argv.slice(2)) {
   let decision
   do {
-    decision = await ask('/v1/acquire', { url }) // the service waits for us, up to half a minute each time
-    if (decision.refused) throw new Error(decision.reason) // an operator closed the site: waiting does not help
+    decision = await ask('/v1/acquire', { url }) // blocks until it is our turn, for up to 30 s per call
+    if (decision.refused) throw new Error(decision.reason) // an operator closed the site: waiting won't help
   } while (!decision.proceed)
 
-  const told = { permit: decision.permit }
+  const report = { permit: decision.permit }
   try {
     const answer = await fetch(url, { redirect: 'manual', signal: AbortSignal.timeout(30_000) })
-    told.status = answer.status
-    told.latency_ms = 0 // when it was written is not known here: the pace counts from the answer
-    told.headers = Object.fromEntries(answer.headers) // those that say nothing about waiting are not read
+    report.status = answer.status
+    report.latency_ms = 0 // we don't know when it was sent, so the pace counts from the response
+    report.headers = Object.fromEntries(answer.headers) // the service ignores headers that are not about waiting
     await answer.arrayBuffer()
   } catch (error) {
-    told.outcome = error.name === 'TimeoutError' ? 'timeout' : 'network_error'
-    delete told.status
-    delete told.headers
-    delete told.latency_ms
+    report.outcome = error.name === 'TimeoutError' ? 'timeout' : 'network_error'
+    delete report.status
+    delete report.headers
+    delete report.latency_ms
   }
-  await ask('/v1/record', told)
-  console.log(told.status ?? told.outcome, url)
+  await ask('/v1/record', report)
+  console.log(report.status ?? report.outcome, url)
 }

@@ -1,6 +1,6 @@
 <?php
 // Fetches URLs politely: php polite.php URL…
-// COMITY_SERVER says where the service is, COMITY_TOKEN holds a token where it wants one.
+// COMITY_SERVER is the URL of the service, COMITY_TOKEN its token if it requires one.
 
 function ask(string $path, array $body): array
 {
@@ -21,27 +21,27 @@ function ask(string $path, array $body): array
 }
 
 foreach (array_slice($argv, 1) as $url) {
-    do { // the service waits for us, up to half a minute each time
+    do { // blocks until it is our turn, for up to 30 s per call
         $decision = ask('/v1/acquire', ['url' => $url]);
-        if ($decision['refused']) { // an operator closed the site: waiting does not help
+        if ($decision['refused']) { // an operator closed the site: waiting won't help
             throw new RuntimeException($decision['reason']);
         }
     } while (!$decision['proceed']);
 
     $context = stream_context_create(['http' => ['ignore_errors' => true, 'follow_location' => 0]]);
     $body = @file_get_contents($url, false, $context);
-    $told = ['permit' => $decision['permit']];
+    $report = ['permit' => $decision['permit']];
     if ($body === false) {
-        $told['outcome'] = 'network_error';
+        $report['outcome'] = 'network_error';
     } else {
-        $told['status'] = (int) explode(' ', $http_response_header[0])[1];
-        $told['latency_ms'] = 0; // when it was written is not known here: the pace counts from the answer
+        $report['status'] = (int) explode(' ', $http_response_header[0])[1];
+        $report['latency_ms'] = 0; // we don't know when it was sent, so the pace counts from the response
         foreach ($http_response_header as $line) {
             if (stripos($line, 'retry-after:') === 0) {
-                $told['retry_after'] = trim(substr($line, 12));
+                $report['retry_after'] = trim(substr($line, 12));
             }
         }
     }
-    ask('/v1/record', $told);
-    echo $told['status'] ?? $told['outcome'], " $url\n";
+    ask('/v1/record', $report);
+    echo $report['status'] ?? $report['outcome'], " $url\n";
 }

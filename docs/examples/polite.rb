@@ -1,5 +1,5 @@
 # Fetches URLs politely: ruby polite.rb URL…
-# COMITY_SERVER says where the service is, COMITY_TOKEN holds a token where it wants one.
+# COMITY_SERVER is the URL of the service, COMITY_TOKEN its token if it requires one.
 require 'json'
 require 'net/http'
 
@@ -15,16 +15,16 @@ def ask(path, body)
 end
 
 ARGV.each do |url|
-  # The service waits for us, up to half a minute each time.
+  # Blocks until it is our turn, for up to 30 s per call.
   decision = {}
   until decision['proceed']
     decision = ask('/v1/acquire', { url: url })
-    raise decision['reason'] if decision['refused'] # an operator closed the site: waiting does not help
+    raise decision['reason'] if decision['refused'] # an operator closed the site: waiting won't help
   end
 
-  told = begin
+  report = begin
     at = URI(url)
-    # Without tries of its own: each would need a permit.
+    # No automatic retries: each would need its own permit.
     options = { use_ssl: at.scheme == 'https', max_retries: 0 }
     Net::HTTP.start(at.hostname, at.port, options) do |site|
       began = Process.clock_gettime(Process::CLOCK_MONOTONIC)
@@ -37,6 +37,6 @@ ARGV.each do |url|
   rescue StandardError
     { outcome: 'network_error' }
   end
-  ask('/v1/record', told.merge(permit: decision['permit']))
-  puts "#{told[:status] || told[:outcome]} #{url}"
+  ask('/v1/record', report.merge(permit: decision['permit']))
+  puts "#{report[:status] || report[:outcome]} #{url}"
 end

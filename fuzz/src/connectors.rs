@@ -2,47 +2,49 @@
 
 use std::collections::HashSet;
 
-use comity::connectors::{Found, Harvest, ITEMS_MAX, PROBLEMS_KEPT, Unreadable, read, read_date, sniff};
+use comity::connectors::{
+    FoundItem, ITEMS_MAX, PROBLEMS_KEPT, ParsedSource, Unreadable, read, read_date, sniff,
+};
 use comity_core::time::Timestamp;
 use comity_store::sources::Kind;
 use url::Url;
 
-/// Items of a feed have what is promised of them, and written plainly they are read back as the same.
+/// Items of a feed have the promised properties, and survive being written plainly and read back.
 pub fn feeds(data: &[u8]) {
-    let Some(mut harvest) = harvested(Kind::Feed, data) else { return };
-    assert!(harvest.more.is_empty());
-    harvest.items.retain(|found| is_short(&found.url));
-    let items: String = harvest.items.iter().map(rss_item).collect();
+    let Some(mut parsed) = parse(Kind::Feed, data) else { return };
+    assert!(parsed.sitemaps.is_empty());
+    parsed.items.retain(|found| is_short(&found.url));
+    let items: String = parsed.items.iter().map(rss_item).collect();
     let again = read_plainly(Kind::Feed, &format!("<rss version='2.0'><channel>{items}</channel></rss>"));
-    let told = |found: &Found| (found.identity.clone(), found.url.clone(), found.published_at);
+    let summary = |found: &FoundItem| (found.identity.clone(), found.url.clone(), found.published_at);
     assert_eq!(
-        again.items.iter().map(told).collect::<Vec<_>>(),
-        harvest.items.iter().map(told).collect::<Vec<_>>()
+        again.items.iter().map(summary).collect::<Vec<_>>(),
+        parsed.items.iter().map(summary).collect::<Vec<_>>()
     );
 }
 
-/// The same of a sitemap.
+/// Entries of a sitemap have the promised properties, and survive being written plainly and read back.
 pub fn sitemaps(data: &[u8]) {
-    let Some(mut harvest) = harvested(Kind::Sitemap, data) else { return };
-    harvest.items.retain(|found| is_short(&found.url));
-    harvest.more.retain(is_short);
-    let urls: String = harvest.items.iter().map(|found| entry("url", &found.url)).collect();
+    let Some(mut parsed) = parse(Kind::Sitemap, data) else { return };
+    parsed.items.retain(|found| is_short(&found.url));
+    parsed.sitemaps.retain(is_short);
+    let urls: String = parsed.items.iter().map(|found| entry("url", &found.url)).collect();
     let again = read_plainly(Kind::Sitemap, &format!("<urlset>{urls}</urlset>"));
-    let told = |found: &Found| (found.identity.clone(), found.url.clone());
+    let summary = |found: &FoundItem| (found.identity.clone(), found.url.clone());
     assert_eq!(
-        again.items.iter().map(told).collect::<Vec<_>>(),
-        harvest.items.iter().map(told).collect::<Vec<_>>()
+        again.items.iter().map(summary).collect::<Vec<_>>(),
+        parsed.items.iter().map(summary).collect::<Vec<_>>()
     );
-    let more: String = harvest.more.iter().map(|url| entry("sitemap", url)).collect();
+    let more: String = parsed.sitemaps.iter().map(|url| entry("sitemap", url)).collect();
     let again = read_plainly(Kind::Sitemap, &format!("<s:sitemapindex>{more}</s:sitemapindex>"));
-    assert_eq!(again.more, harvest.more);
+    assert_eq!(again.sitemaps, parsed.sitemaps);
 }
 
-/// A date is the same however it is surrounded and capitalised, and as RFC 3339 writes it.
+/// A date is read the same with white space around it, in any case, and when written as RFC 3339.
 pub fn dates(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let date = read_date(text);
-    // Uppercase letters of ASCII are no others.
+    // ASCII case does not matter.
     assert_eq!(read_date(&text.to_ascii_uppercase()), date, "{text:?} in upper case");
     if text.len() < 50 {
         assert_eq!(read_date(&format!(" \n{text}\t ")), date, "{text:?} with spaces");
@@ -50,44 +52,44 @@ pub fn dates(data: &[u8]) {
     let Some(date) = date else { return };
     assert!(date >= Timestamp::from_micros(0) && date < Timestamp::from_secs(7_258_118_400), "{text:?}");
     assert_eq!(read_date(&date.to_string()), Some(date), "{text:?}");
-    // A zone that nobody knows makes it none, never another.
+    // With an unknown time zone it is not a date, and never a different one.
     let odd = read_date(&format!("{text} QQQ"));
     assert_eq!(odd, None, "{text:?} QQQ");
 }
 
-/// What an answer holds, if it can be read, with everything checked that is promised of it.
-fn harvested(kind: Kind, data: &[u8]) -> Option<Harvest> {
+/// Reads a response, if possible, and checks everything that is promised of it.
+fn parse(kind: Kind, data: &[u8]) -> Option<ParsedSource> {
     let base = base();
     sniff(data, None);
-    let harvest = match read(kind, data, None, &base) {
-        Ok(harvest) => harvest,
+    let parsed = match read(kind, data, None, &base) {
+        Ok(parsed) => parsed,
         Err(error) => {
             assert!(!error.to_string().is_empty());
             assert_eq!(read(kind, data, None, &base), Err(error));
             return None;
         }
     };
-    assert_eq!(read(kind, data, None, &base).as_ref(), Ok(&harvest), "read twice");
-    assert!(harvest.items.len() <= ITEMS_MAX && harvest.problems.len() <= PROBLEMS_KEPT);
-    assert!(harvest.problems_count >= harvest.problems.len() as u64);
-    assert!(harvest.title.as_deref().is_none_or(is_line));
+    assert_eq!(read(kind, data, None, &base).as_ref(), Ok(&parsed), "read twice");
+    assert!(parsed.items.len() <= ITEMS_MAX && parsed.problems.len() <= PROBLEMS_KEPT);
+    assert!(parsed.problems_count >= parsed.problems.len() as u64);
+    assert!(parsed.title.as_deref().is_none_or(is_line));
     let mut identities = HashSet::new();
-    for found in &harvest.items {
+    for found in &parsed.items {
         assert!(is_web(&found.url), "{}", found.url);
         assert!(!found.identity.is_empty() && found.identity.len() <= 500, "{}", found.identity);
         assert!(identities.insert(&found.identity), "{} twice", found.identity);
         assert!(found.title.as_deref().is_none_or(is_line), "{:?}", found.title);
     }
-    assert!(harvest.more.iter().all(is_web));
-    Some(harvest)
+    assert!(parsed.sitemaps.iter().all(is_web));
+    Some(parsed)
 }
 
-fn read_plainly(kind: Kind, text: &str) -> Harvest {
-    let read: Result<Harvest, Unreadable> = read(kind, text.as_bytes(), None, &base());
+fn read_plainly(kind: Kind, text: &str) -> ParsedSource {
+    let read: Result<ParsedSource, Unreadable> = read(kind, text.as_bytes(), None, &base());
     read.unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
-fn rss_item(found: &Found) -> String {
+fn rss_item(found: &FoundItem) -> String {
     let guid = found
         .identity
         .strip_prefix("guid:")
@@ -113,7 +115,7 @@ fn is_web(url: &Url) -> bool {
     matches!(url.scheme(), "http" | "https") && url.host_str().is_some_and(|host| !host.is_empty())
 }
 
-/// Whether an address can be read back: percent-encoding makes some longer than what is read.
+/// Whether a URL can be read back: percent-encoding makes some longer than the limit.
 fn is_short(url: &Url) -> bool {
     url.as_str().len() <= 8 * 1024
 }

@@ -1,10 +1,10 @@
-//! What a server says about waiting, and what a database keeps of a site.
+//! Headers by which a server asks to wait, and the saved state of a site.
 
-use comity_core::headers::{RetryAfter, Told};
+use comity_core::headers::{PacingHints, RetryAfter};
 use comity_core::pace::Pace;
 use comity_core::time::{Span, Timestamp};
 
-/// Header lines: what they ask for is never zero, and the same whatever the case of their names and the lines beside.
+/// Whatever header lines ask for, it is never zero, and does not depend on the case of names or on other lines.
 pub fn headers(data: &[u8]) {
     let now = Timestamp::from_secs(1_794_744_000);
     let lines: Vec<(&str, &[u8])> = data
@@ -14,22 +14,22 @@ pub fn headers(data: &[u8]) {
             Some((std::str::from_utf8(&line[..colon]).ok()?, &line[colon + 1..]))
         })
         .collect();
-    let told = Told::read(lines.iter().copied(), now);
-    assert_ne!(told.retry_after, RetryAfter::After(Span::ZERO));
-    assert_ne!(told.spent, Some(Span::ZERO));
-    if let Some(quota) = told.quota {
+    let hints = PacingHints::read(lines.iter().copied(), now);
+    assert_ne!(hints.retry_after, RetryAfter::After(Span::ZERO));
+    assert_ne!(hints.exhausted_for, Some(Span::ZERO));
+    if let Some(quota) = hints.quota {
         assert!(!quota.reset.is_zero() && quota.spacing() <= quota.reset);
         assert!(quota.spacing().times(quota.remaining.get()) >= quota.reset, "a quota spent too early");
     }
     let upper: Vec<(String, &[u8])> =
         lines.iter().map(|(name, value)| (name.to_ascii_uppercase(), *value)).collect();
-    assert_eq!(Told::read(upper.iter().map(|(name, value)| (name.as_str(), *value)), now), told);
+    assert_eq!(PacingHints::read(upper.iter().map(|(name, value)| (name.as_str(), *value)), now), hints);
     if lines.len() < 50 {
         let more = [("server", &b"x"[..]), ("x-powered-by", b"1")];
-        assert_eq!(Told::read(more.into_iter().chain(lines.iter().copied()), now), told);
+        assert_eq!(PacingHints::read(more.into_iter().chain(lines.iter().copied()), now), hints);
     }
-    let aged = told.aged(Span::from_secs(1));
-    assert_eq!(aged.names_a_time(), told.names_a_time());
+    let aged = hints.aged(Span::from_secs(1));
+    assert_eq!(aged.has_deadline(), hints.has_deadline());
     for (_, value) in &lines {
         let Ok(text) = std::str::from_utf8(value) else { continue };
         let Some(span) = Span::from_decimal_secs(text.trim()) else { continue };
@@ -40,10 +40,10 @@ pub fn headers(data: &[u8]) {
     }
 }
 
-/// What is read from a database is written as something that reads the same, and from then on as the same bytes.
+/// State read from a database is written as something that reads the same, and from then on as the same bytes.
 pub fn paces(data: &[u8]) {
     let _ = Pace::decode(data);
-    // The sum at the end would keep all but one input in four thousand million out.
+    // Without a valid checksum, all but one in four billion inputs would be rejected.
     let sum =
         data.iter().fold(0x811c_9dc5_u32, |sum, byte| (sum ^ u32::from(*byte)).wrapping_mul(0x0100_0193));
     let Ok(pace) = Pace::decode(&[data, &sum.to_le_bytes()].concat()) else { return };

@@ -1,15 +1,15 @@
 //! Lists of sources.
 
-use comity::exchange::{Entry, Form, Listed, read, write_opml};
+use comity::exchange::{ExportedSource, Format, ListedSource, read, write_opml};
 
-/// What was read from a list is written as OPML and read back as the same; no form loses a row of another.
+/// Sources read from a list survive being written as OPML and read back. The other formats must not panic.
 pub fn opml(data: &[u8]) {
-    for form in [Form::Csv, Form::List] {
+    for form in [Format::Csv, Format::List] {
         let _ = read(data, Some(form));
     }
-    let Ok(first) = read(data, Some(Form::Opml)) else { return };
+    let Ok(first) = read(data, Some(Format::Opml)) else { return };
     assert!(first.entries.iter().all(|entry| entry.folder.iter().all(|name| !name.trim().is_empty())));
-    let listed: Vec<Listed> = first.entries.iter().map(listed).collect();
+    let listed: Vec<ExportedSource> = first.entries.iter().map(listed).collect();
     let mut text = Vec::new();
     write_opml(&listed, "T", &mut text).expect("memory can be written to");
     let again = read(&text, None).unwrap_or_else(|error| panic!("{error}"));
@@ -18,8 +18,8 @@ pub fn opml(data: &[u8]) {
     assert_eq!(sorted(again.entries), sorted(first.entries));
 }
 
-fn listed(entry: &Entry) -> Listed {
-    Listed {
+fn listed(entry: &ListedSource) -> ExportedSource {
+    ExportedSource {
         url: entry.url.clone(),
         name: entry.name.clone(),
         kind: entry.kind,
@@ -31,8 +31,8 @@ fn listed(entry: &Entry) -> Listed {
     }
 }
 
-/// Those of a folder stand together once they were written, so lines and order differ.
-fn sorted(mut entries: Vec<Entry>) -> Vec<Entry> {
+/// Writing groups the sources of a folder, so lines and order differ.
+fn sorted(mut entries: Vec<ListedSource>) -> Vec<ListedSource> {
     entries.iter_mut().for_each(|entry| entry.line = 0);
     entries.sort_by(|a, b| a.url.cmp(&b.url));
     entries

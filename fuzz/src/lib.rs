@@ -1,8 +1,8 @@
-//! Coverage-guided fuzzing of everything that strangers supply: what each target feeds its bytes to, and what has to
-//! hold whatever they are. A target panics when it does not; libFuzzer keeps the input then.
+//! Coverage-guided fuzzing of everything that strangers supply. Each target feeds its bytes to a parser and checks what
+//! has to hold for any input. If it does not hold, the target panics, and libFuzzer saves the input.
 //!
-//! `./test fuzz` runs all of them for a short while, from the inputs in `seeds`. CONTRIBUTING.md tells how to run one for
-//! longer. Nothing here opens a socket or a file.
+//! `./test fuzz` runs all targets for a short while, starting from the inputs in `seeds`. CONTRIBUTING.md describes how
+//! to run one for longer. Nothing here opens a socket or a file.
 #![forbid(unsafe_code)]
 
 mod connectors;

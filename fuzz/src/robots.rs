@@ -1,8 +1,8 @@
-//! robots.txt: the path up to the first line end is asked for, the rest is the file.
+//! robots.txt: the first line of the input is the path to check, and the rest is the file.
 
 use comity::robots::{BODY_MAX, Robots};
 
-/// What may stand in a file without changing its meaning changes no answer, and neither does the way a path is written.
+/// Neither changes to the file that do not affect its meaning nor the spelling of the path change the answer.
 pub fn robots(data: &[u8]) {
     let (path, body) = match data.iter().position(|octet| *octet == b'\n') {
         Some(end) => (&data[..end], &data[end + 1..]),
@@ -17,20 +17,20 @@ pub fn robots(data: &[u8]) {
     if body.len() * 20 > BODY_MAX || body.starts_with(b"\xef\xbb\xbf") {
         return;
     }
-    // Lines that nobody knows do not split a group, nor do line ends of another kind.
+    // Neither unknown lines nor other line endings split a group.
     let noisy = body.split(|octet| *octet == b'\n').collect::<Vec<_>>().join(&b"\nNoindex: /\r\nzz\n"[..]);
     assert_eq!(Robots::parse(&noisy, "comity"), file, "unknown lines");
     let ended = body.split(|octet| *octet == b'\n').collect::<Vec<_>>().join(&b"\r"[..]);
     assert_eq!(Robots::parse(&ended, "comity"), file, "line ends");
-    // What is said to others does not concern us, before and after.
+    // Groups for other user agents do not concern us, before or after ours.
     let others =
         [b"User-agent: zz\nDisallow: /\n", body, b"\nDisallow:\nUser-agent: zz\nDisallow: /"].concat();
     assert_eq!(Robots::parse(&others, "comity"), file, "other groups");
-    // What is allowed where everything is forbidden is the file itself, and that is allowed everywhere.
+    // If everything is disallowed, only robots.txt itself is allowed, and that is always allowed.
     assert!(allowed || !Robots::disallow_all().allows(&path));
 }
 
-/// The same path with every letter and digit percent-encoded, and encoded octets in the other case.
+/// The same path with every letter and digit percent-encoded, and hex digits in the other case.
 fn rewritten(path: &str) -> String {
     let mut text = String::new();
     let mut rest = path;

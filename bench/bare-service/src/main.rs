@@ -1,7 +1,7 @@
-//! The limit of W13: an axum service that reads and writes the JSON of `comity serve` and decides nothing. No pace, no
-//! store, no permits to check, no metrics, no limits. What Comity adds is measured against this.
+//! The baseline of W13: an axum service that reads and writes the JSON of `comity serve` and decides nothing. It has no
+//! pace, no store, no permits to check, no metrics and no limits. The cost of Comity is measured against it.
 //!
-//! Usage: `bench-bare-service`. Listens on a free port of loopback and prints it.
+//! Usage: `bench-bare-service`. It listens on a free loopback port and prints it.
 
 use axum::Router;
 use axum::body::Bytes;
@@ -13,7 +13,7 @@ use axum::serve::ListenerExt;
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 
-// The same runtime as ours.
+// The same runtime as Comity's.
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let router = Router::new().route("/v1/check", post(check)).route("/v1/record", post(record));
@@ -31,7 +31,7 @@ async fn check(body: Bytes) -> Response {
     answer(&Decision {
         proceed: true,
         wait_ms: 0,
-        reason: "nothing keeps a request from leaving".to_owned(),
+        reason: "nothing delays this request".to_owned(),
         permit: Some(PERMIT.to_owned()),
         domain,
         limit: None,
@@ -100,5 +100,5 @@ struct Recorded {
     wait_ms: u64,
 }
 
-/// As long as one of ours.
+/// As long as one of Comity's permits.
 const PERMIT: &str = "p1.AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";

@@ -1,7 +1,7 @@
-//! The limit of W5: N workers take URLs from a list and fetch them with reqwest, and nothing else. No pace, no store, no
-//! retry, no robots.txt. What Comity adds is measured against this.
+//! The baseline of W5: N workers take URLs from a list and fetch them with reqwest, and nothing else. It has no pace,
+//! no store, no retries and no robots.txt. The cost of Comity is measured against it.
 //!
-//! Usage: `bench-bare FILE CONCURRENCY`, FILE with one URL a line. Prints `{"pages":…,"failed":…}`.
+//! Usage: `bench-bare FILE CONCURRENCY`, where FILE has one URL per line. Prints `{"pages":…,"failed":…}`.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -9,7 +9,7 @@ use std::rc::Rc;
 use reqwest::{Client, Url};
 use tokio::task::LocalSet;
 
-// One thread: the clients of W5 are pinned to one core.
+// One thread, because the clients of W5 are pinned to one core.
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
@@ -38,7 +38,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// One page, its whole body read.
+/// Fetches one page and reads its whole body.
 async fn fetch(client: &Client, url: Url) -> reqwest::Result<()> {
     client.get(url).send().await?.error_for_status()?.bytes().await?;
     Ok(())

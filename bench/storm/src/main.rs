@@ -1,14 +1,15 @@
-//! A site that nginx cannot express: it allows ten requests, then answers 429 with `Retry-After: 5`
-//! until five seconds have passed, then allows ten again. W1 and W3 fetch from it and are judged by its log.
+//! A site that nginx cannot express: it allows ten requests, then answers 429 with `Retry-After: 5` until five seconds
+//! have passed, then allows ten again. W1 and W3 fetch from it and are judged by its log.
 //!
-//! The rules are in [`site`]; HTTP, threads and the log are here. There is no TLS, no chunked body, no pipelining:
-//! one thread a connection, one request after the other, kept alive until the client closes.
+//! The rules are in [`site`]; HTTP, threads and the log are here. There is no TLS, no chunked body and no pipelining:
+//! one thread per connection, one request after the other, kept alive until the client closes.
 //!
-//! Usage: `bench-storm LOG`. The first line on standard output is the port; it serves 127.0.0.1 until killed.
+//! Usage: `bench-storm LOG`. The first line on standard output is the port; it serves 127.0.0.1 until it is killed.
 //!
-//! One line a request in LOG, written once the answer has been handed to the kernel, times in UTC microseconds:
-//! `start done status deadline early path`. `start` is when the request arrived, `done` when its answer was
-//! complete, `deadline` the latest moment an earlier answer asked to wait for (0: none), `early` 1 if `start` is before it.
+//! LOG has one line per request, written once the response was handed to the kernel, with times in UTC microseconds:
+//! `start done status deadline early path`. `start` is when the request arrived, `done` when its response was complete,
+//! `deadline` the latest time an earlier response asked to wait for (0: none), and `early` is 1 if `start` is before
+//! it.
 
 mod site;
 
@@ -35,7 +36,7 @@ fn main() -> io::Result<()> {
     println!("{}", listener.local_addr()?.port());
     for stream in listener.incoming() {
         let (stream, shared) = (stream?, Arc::clone(&shared));
-        // A client that goes away in the middle is the client's business: the connection ends, the site stays.
+        // If a client disconnects in the middle, only its connection ends.
         std::thread::spawn(move || serve(stream, &shared));
     }
     Ok(())
@@ -96,7 +97,7 @@ fn respond(stream: &mut TcpStream, answer: Answer, counted: bool) -> io::Result<
     Ok(status)
 }
 
-/// UTC microseconds, the same clock the driver kills by.
+/// UTC microseconds, from the same clock that the driver uses for its kills.
 #[allow(clippy::disallowed_methods, reason = "a server's log is made of the real time")]
 fn now() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -1,21 +1,21 @@
-//! What the site allows, as a function of the time it is asked: no clock, no network.
+//! What the site allows, as a function of when it is asked: no clock, no network.
 //!
-//! The site is *open* with ten pages left, or *closed* until a moment. A request
-//! - while open with pages left takes one: 200;
-//! - while open with none left closes the site for 5 s from that request: 429;
-//! - while closed is refused: 429, and the closing does not move;
-//! - at the end of the closing or later finds the site open with ten pages again.
+//! The site is either *open* with up to ten pages left, or *closed* until a point in time. A request
+//! - while it is open with pages left takes one: 200;
+//! - while it is open with none left closes the site for 5 s: 429;
+//! - while it is closed is refused and does not extend that time: 429;
+//! - at the end of that time or later finds it open with ten pages again.
 //!
-//! Each 429 says `Retry-After: 5`, so it states the deadline "its own start + 5 s". Whoever waits as told comes after
-//! the opening. **The ideal time for 100 pages is 45 s**: ten at once, the 11th request is refused and the wait begins;
-//! nine such waits of 5 s, nine answers 429.
+//! Each 429 has `Retry-After: 5`, so it states the deadline "its own start + 5 s". A client that waits that long
+//! arrives after the site has opened. **The ideal time for 100 pages is 45 s**: ten pages at once, then the 11th
+//! request is refused and the wait starts; nine such waits of 5 s, and nine 429 responses.
 
 /// The seconds in each `Retry-After`.
 pub(crate) const RETRY_AFTER_SECONDS: u64 = 5;
 const CLOSED_US: u64 = RETRY_AFTER_SECONDS * 1_000_000;
 const ALLOWANCE: u32 = 10;
 
-/// What a request gets.
+/// The response to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// 200 with a page.
@@ -24,7 +24,7 @@ pub(crate) enum Answer {
     Refused,
 }
 
-/// Where the site stands; times are microseconds.
+/// The state of the site; times are in microseconds.
 pub(crate) struct Site {
     left: u32,
     closed_until: u64,
@@ -38,7 +38,7 @@ impl Default for Site {
 }
 
 impl Site {
-    /// The answer to a request that arrived at `now`, and the latest deadline stated before it.
+    /// The response to a request that arrived at `now`, and the latest deadline stated before it.
     pub(crate) fn request(&mut self, now: u64) -> (Answer, u64) {
         let deadline = self.stated_deadline;
         if self.left == 0 && self.closed_until != 0 && now >= self.closed_until {
@@ -52,7 +52,7 @@ impl Site {
         if self.closed_until == 0 {
             self.closed_until = now + CLOSED_US;
         }
-        // Two connections may hand in their arrivals in the other order: a deadline never moves back.
+        // Two connections may report their arrivals out of order: a deadline never moves back.
         self.stated_deadline = deadline.max(now + CLOSED_US);
         (Answer::Refused, deadline)
     }

@@ -1,11 +1,11 @@
-//! W6: the cost of a decision: `admit` + `record` on the core's table of domains and `check` + `record` of a
-//! gate, against governor's keyed `check_key`, in one run.
+//! W6: the cost of a decision, measured in one run: `admit` + `record` on the core's table of domains, and `check` +
+//! `record` of a gate, compared with governor's keyed `check_key`.
 //!
-//! All are warm, hold the same names, see the same sequence of accesses and read a clock for every call (the core
-//! and governor quanta's, which is governor's own default; the gate its own; Comity reads it twice, once to ask and
-//! once to record). Every request is granted. The core's table belongs to one thread; a gate is shared by all of
-//! them. Figures are medians of several rounds, all taking turns. Memory is what the process grew by, measured in a
-//! process of its own.
+//! All are warm, hold the same names, see the same sequence of accesses and read a clock on every call. The core and
+//! governor use quanta's clock, governor's default; the gate uses its own. Comity reads the clock twice, once to ask
+//! and once to record. Every request is granted. The core's table belongs to one thread; a gate is shared by all.
+//! Figures are medians of several rounds in which all take turns. Memory is how much the process grew, measured in a
+//! separate process.
 
 use std::num::NonZeroU32;
 use std::process::Command;
@@ -40,11 +40,11 @@ fn main() {
     }
 }
 
-/// How accesses are spread over the names.
+/// How accesses are distributed over the names.
 #[derive(Clone, Copy)]
 enum Access {
     Uniform,
-    /// A few names get most of them: the nth most frequent about 1/n as many as the first.
+    /// A few names get most accesses: the nth most frequent gets about 1/n as many as the first.
     Skewed,
 }
 
@@ -96,7 +96,7 @@ fn compare() {
     }
 }
 
-/// Where the time of one cycle goes while everything is in the cache.
+/// Where the time of one cycle is spent while everything is in the cache.
 fn parts() {
     let names = names(1_000);
     let domains: Vec<Domain> = names.iter().filter_map(|name| Domain::parse(name).ok()).collect();
@@ -119,12 +119,12 @@ fn parts() {
         times[4].push(time_one(&orders, |nth| gate.cycle(&domains[nth])));
     }
     let [clock, find, logic, core, gate] = times.map(median);
-    println!("\n| where it goes at 1000 domains | ns |");
+    println!("\n| where the time goes with 1000 domains | ns |");
     println!("|---|---|");
     println!("| reading the clock twice (governor: once) | {clock:.0} |");
     println!("| finding the domain | {find:.0} |");
     println!("| deciding and learning | {logic:.0} |");
-    println!("| fetching the pace from a farther cache, calls | {:.0} |", core - clock - find - logic);
+    println!("| fetching the pace from a slower cache, calls | {:.0} |", core - clock - find - logic);
     println!(
         "| what the gate adds: the rule's lookup, locks, the permit, events, waking those in line | {:.0} |",
         gate - core
@@ -140,7 +140,7 @@ fn open_fields() -> Fields {
     Fields { min_delay: Some(Span::ZERO), in_flight: Some(None), ..Fields::default() }
 }
 
-/// A table of paces that one thread owns, and the rule they go by.
+/// A table of paces that one thread owns, and their rule.
 struct Core {
     paces: Paces,
     rule: Rule,
@@ -154,7 +154,7 @@ impl Core {
         core
     }
 
-    /// Asks, and records a success: what one request costs.
+    /// Asks, and records a success: the cost of one request.
     #[inline]
     fn cycle(&mut self, domain: &Domain) -> bool {
         let terms: Terms<'_> = (&self.rule).into();
@@ -166,7 +166,7 @@ impl Core {
     }
 }
 
-/// A gate of this process, as everybody who asks uses it.
+/// A gate of this process, as all callers use it.
 struct Shared(Gate);
 
 impl Shared {
@@ -177,7 +177,7 @@ impl Shared {
         gate
     }
 
-    /// Asks, and records a success. A gate that holds nothing in a store answers at once.
+    /// Asks, and records a success. A gate without a store answers at once.
     #[inline]
     fn cycle(&self, domain: &Domain) -> bool {
         let Some(Ok((_, Some(permit)))) = self.0.check(domain, Intent::Fetch).now_or_never() else {
@@ -218,7 +218,7 @@ fn names(size: usize) -> Vec<String> {
     (0..size).map(|nth| format!("host-{nth:07}.example")).collect()
 }
 
-/// Which names are accessed, in order.
+/// The sequence of names that are accessed.
 fn order(size: usize, access: Access, seed: u64) -> Vec<u32> {
     let mut rng = Rng::with_seed(seed);
     let mut places: Vec<u32> = (0..size as u32).collect();
@@ -230,7 +230,7 @@ fn order(size: usize, access: Access, seed: u64) -> Vec<u32> {
     (0..OPERATIONS).map(|_| places[place(&mut rng)]).collect()
 }
 
-/// Nanoseconds of one thread for one operation.
+/// Nanoseconds per operation and thread.
 fn time(orders: &[Vec<u32>], operation: impl Fn(usize) -> bool + Sync) -> f64 {
     let run = |order: &Vec<u32>| time_one(order, &operation);
     std::thread::scope(|scope| {
@@ -241,7 +241,7 @@ fn time(orders: &[Vec<u32>], operation: impl Fn(usize) -> bool + Sync) -> f64 {
     })
 }
 
-/// The same without threads.
+/// Nanoseconds per operation, on the current thread.
 fn time_one(order: &[u32], mut operation: impl FnMut(usize) -> bool) -> f64 {
     let clock = Clock::new();
     let began = clock.now();
@@ -255,7 +255,7 @@ fn median(mut times: Vec<f64>) -> f64 {
     times[times.len() / 2]
 }
 
-/// Bytes per domain, measured by a process of its own.
+/// Bytes per domain, measured in a separate process.
 fn memory(who: &str, size: usize) -> f64 {
     let output = std::env::current_exe()
         .and_then(|this| Command::new(this).args(["memory", who, &size.to_string()]).output());
@@ -264,8 +264,8 @@ fn memory(who: &str, size: usize) -> f64 {
     bytes.map_or(f64::NAN, |bytes| bytes / size as f64)
 }
 
-/// How many bytes the process grew by while it took in `size` domains. The names are made one by one, so that
-/// only what the table keeps of them is counted.
+/// How many bytes the process grew by while it added `size` domains. The names are created one by one, so that only
+/// what the table keeps of them is counted.
 fn grown(who: &str, size: usize) -> u64 {
     let warm = names(1_000);
     let domains: Vec<Domain> = warm.iter().filter_map(|name| Domain::parse(name).ok()).collect();

@@ -1,9 +1,9 @@
-//! W9: what a claim costs as the queue grows from 10 k to 10 M tasks over 100 k domains.
+//! W9: the cost of a claim as the queue grows from 10 k to 10 M tasks over 100 k domains.
 //!
-//! For each size: fill a new SQLite store as `comity fetch` does (batches of 20,000), then work on it in rounds of
-//! claim, settle and park, and take the median. Each lane is claimed with one task, so that every size does the
-//! same work; a small queue has no more than that in a lane. URLs come in random order of domains. Memory is the peak of the
-//! whole process up to then. Times are of this process; the ratio to the smallest size is the figure that counts.
+//! For each size: fill a new SQLite store as `comity fetch` does (in batches of 20,000), then work on it in rounds of
+//! claim, settle and park, and take the median. Each lane is claimed with one task, so that every size does the same
+//! work; in a small queue, a lane has no more than that. URLs are in random order of domains. Memory is the peak of the
+//! whole process so far. Times are those of this process; what counts is the ratio to the smallest size.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -72,7 +72,7 @@ async fn measure(size: u64) -> Result<Measured, Box<dyn std::error::Error>> {
     Ok(Measured { fill_rate, claim: median(claims), settle: median(settles), bytes })
 }
 
-/// Adds `size` tasks, of domains in random order.
+/// Adds `size` tasks, for domains in random order.
 async fn fill(store: &dyn Store, job: &Job, size: u64, now: Timestamp) -> Result<f64, StoreError> {
     let mut random = fastrand::Rng::with_seed(9);
     let began = clock();
@@ -91,7 +91,7 @@ async fn fill(store: &dyn Store, job: &Job, size: u64, now: Timestamp) -> Result
     Ok(size as f64 / began.elapsed().as_secs_f64())
 }
 
-/// One round: lanes with their first tasks are claimed, one task of each is settled, and the lanes are given back.
+/// One round: claims lanes with their first tasks, settles one task of each, and gives the lanes back.
 async fn work(
     store: &dyn Store,
     holder: HolderId,
@@ -141,7 +141,7 @@ fn median(mut times: Vec<Duration>) -> Duration {
     times[times.len() / 2]
 }
 
-/// The most memory this process ever had, as the kernel counts it.
+/// The peak memory of this process, as counted by the kernel.
 fn peak_kib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

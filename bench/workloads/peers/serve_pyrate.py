@@ -94,7 +94,7 @@ class Service:
         asked = orjson.loads(body)
         if scope["path"] == "/v1/check":
             proceed = await self.acquire(asked["domain"])
-            answer = {"proceed": proceed, "wait_ms": 0, "reason": "nothing keeps a request from leaving",
+            answer = {"proceed": proceed, "wait_ms": 0, "reason": "nothing delays this request",
                       "permit": PERMIT if proceed else None, "domain": asked["domain"], "limit": None, "origin": None,
                       "refused": False, "waited_ms": 0}
         else:

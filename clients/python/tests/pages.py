@@ -1,4 +1,4 @@
-"""The spider of the tests: fetches what it is given, and leaves behind what it got."""
+"""The spider that the tests run: fetches the URLs it is given, and writes what it got to a file."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class Pages(scrapy.Spider):
     def parse(self, response: Any) -> Iterator[Any]:
         self.got.append([response.url, response.status])
         if response.request.dont_filter:
-            self.failed.append("is not filtered any more")
+            self.failed.append("dont_filter was not restored")
         yield {"url": response.url}
 
     def fail(self, failure: Any) -> None:
         self.failed.append(type(failure.value).__name__)
 
     def closed(self, reason: str) -> None:
-        said = {"got": self.got, "failed": self.failed, "reason": reason, "stats": self.crawler.stats.get_stats()}
-        self.out.write_text(json.dumps(said, default=str))
+        result = {"got": self.got, "failed": self.failed, "reason": reason, "stats": self.crawler.stats.get_stats()}
+        self.out.write_text(json.dumps(result, default=str))

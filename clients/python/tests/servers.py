@@ -1,7 +1,8 @@
-"""The real things, each started on a free port in a temporary folder: the decision service, and nginx as the site.
+"""Real servers for the tests, each on a free port in a temporary folder: the decision service, and nginx as the site.
 
-What came to the site is the judge; a server that is missing fails the test. When a request came is what the kernel noted
-as it arrived: nginx notes when it got around to it, and on a busy machine that is later for one request than for the next.
+Tests are judged by what arrived at the site; a missing server fails the test. The time of a request is the kernel's
+timestamp of its arrival. The times in nginx's log are less exact: on a busy machine, nginx handles some requests
+later than others.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ RULES = """
 min_delay = "200ms"
 learning = "off"
 
-# Nothing that is looked at afterwards may be over by then.
+# Long enough that nothing ends before a test looks at it.
 [domains."*.long.example"]
 min_delay = "5m"
 backoff_base = "10m"
@@ -40,9 +41,10 @@ def free_port() -> int:
         return port
 
 
-def until(true: Callable[[], bool], what: str, seconds: float = 120.0) -> None:
+def until(condition: Callable[[], bool], what: str, seconds: float = 120.0) -> None:
+    """Waits until a condition is true, and fails the test if that takes too long."""
     end = time.monotonic() + seconds
-    while not true():
+    while not condition():
         assert time.monotonic() < end, f"not within {seconds} s: {what}"
         time.sleep(0.02)
 
@@ -52,7 +54,7 @@ class Service:
 
     def __init__(self, folder: Path, rules: str = RULES) -> None:
         self.binary = os.environ.get("COMITY_BIN", "")
-        assert self.binary and Path(self.binary).is_file(), "COMITY_BIN has to name the comity binary"
+        assert self.binary and Path(self.binary).is_file(), "COMITY_BIN must be the path of the comity binary"
         self.folder = folder
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
@@ -63,7 +65,7 @@ class Service:
         self.folder.mkdir(parents=True, exist_ok=True)
         config = self.folder / "comity.toml"
         config.write_text(self.rules)
-        # The tests' own variables are not settings of the service.
+        # The service must not inherit the tests' own COMITY_ variables.
         env = {name: value for name, value in os.environ.items() if not name.startswith("COMITY_")}
         store = f"sqlite:{self.folder / 'comity.db'}"
         command = [self.binary, "--config", config, "--store", store, "serve", "--listen", f"127.0.0.1:{self.port}"]
@@ -85,7 +87,7 @@ class Service:
             self._running = None
 
     def waiting(self, domain: str) -> int:
-        """How many wait in line for a domain."""
+        """How many callers wait in line for a domain."""
         answer = httpx.get(f"{self.url}/v1/domains/{domain}", trust_env=False, timeout=60)
         return int((answer.json().get("live") or {}).get("waiting", 0)) if answer.status_code == 200 else 0
 
@@ -98,8 +100,8 @@ class Service:
 
 
 @dataclass(frozen=True)
-class Seen:
-    """One request: when it arrived, when its answer was on its way, and what that was."""
+class SiteRequest:
+    """One request to the site: when it arrived, when its response was ready, and the status of that."""
 
     start: float
     end: float
@@ -107,14 +109,14 @@ class Seen:
     path: str
 
 
-class Watch:
-    """Stands before a site, passes on what comes, and notes it with the kernel's time of its arrival."""
+class RecordingProxy:
+    """A proxy in front of a site that records each request with the kernel's timestamp of its arrival."""
 
     def __init__(self, to: int) -> None:
         self.to = to
-        self.seen: List[Seen] = []
+        self.requests: List[SiteRequest] = []
         self._listener = socket.socket()
-        # Connections inherit it: what comes before they are accepted has a time, too.
+        # Connections inherit this, so data that arrives before they are accepted has a timestamp too.
         self._listener.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
         self._listener.bind(("127.0.0.1", 0))
         self._listener.listen(100)
@@ -125,7 +127,7 @@ class Watch:
 
     def stop(self) -> None:
         self._over = True
-        # Wakes the thread, which then ends.
+        # Wakes up the accepting thread, which then ends.
         with socket.socket() as waker:
             waker.connect_ex(("127.0.0.1", self.port))
         self._accepting.join()
@@ -137,9 +139,9 @@ class Watch:
             if self._over:
                 client.close()
                 return
-            threading.Thread(target=self._pass_on, args=(client,), daemon=True).start()
+            threading.Thread(target=self._forward, args=(client,), daemon=True).start()
 
-    def _pass_on(self, client: socket.socket) -> None:
+    def _forward(self, client: socket.socket) -> None:
         with client, socket.create_connection(("127.0.0.1", self.to)) as site:
             try:
                 while self._exchange(client, site):
@@ -148,7 +150,7 @@ class Watch:
                 return
 
     def _exchange(self, client: socket.socket, site: socket.socket) -> bool:
-        """One request and its answer; whether there may be another."""
+        """Forwards one request and its response. Returns whether there may be another request."""
         request, start = b"", 0.0
         while not request.endswith(b"\r\n\r\n"):
             more, notes, _, _ = client.recvmsg(65_536, 256)
@@ -158,13 +160,13 @@ class Watch:
                 start = _arrived(notes)
             request += more
         site.sendall(request)
-        answer = _read_answer(site)
-        # nginx closes without a word where it is told to answer 444.
-        status = int(answer.split(b" ", 2)[1]) if answer else 444
+        response = _read_response(site)
+        # For the status 444, nginx closes the connection without a response.
+        status = int(response.split(b" ", 2)[1]) if response else 444
         path = request.split(b" ", 2)[1].decode()
-        self.seen.append(Seen(start, time.time(), status, path))
-        client.sendall(answer)
-        return bool(answer)
+        self.requests.append(SiteRequest(start, time.time(), status, path))
+        client.sendall(response)
+        return bool(response)
 
 
 def _arrived(notes: List[Tuple[int, int, bytes]]) -> float:
@@ -172,30 +174,30 @@ def _arrived(notes: List[Tuple[int, int, bytes]]) -> float:
         if (level, kind) == (socket.SOL_SOCKET, SO_TIMESTAMPNS):
             seconds, nanoseconds = struct.unpack("qq", value[:16])
             return float(seconds) + float(nanoseconds) / 1e9
-    # The kernel begins to note it a moment after the first socket asked it to.
+    # The kernel starts to record timestamps shortly after the first socket has asked for them.
     return time.time()
 
 
-def _read_answer(site: socket.socket) -> bytes:
-    """A whole answer, which says how long it is; nothing when there is none."""
-    answer = b""
-    while b"\r\n\r\n" not in answer:
+def _read_response(site: socket.socket) -> bytes:
+    """Reads a complete response with a Content-Length; empty if there is none."""
+    response = b""
+    while b"\r\n\r\n" not in response:
         more = site.recv(65_536)
         if not more:
             return b""
-        answer += more
-    head, _, body = answer.partition(b"\r\n\r\n")
+        response += more
+    head, _, body = response.partition(b"\r\n\r\n")
     lengths = [line.split(b":")[1] for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
     left = int(lengths[0]) - len(body) if lengths else 0
     while left > 0:
         more = site.recv(65_536)
-        assert more, "nginx ended in the middle of an answer"
-        answer, left = answer + more, left - len(more)
-    return answer
+        assert more, "nginx closed the connection in the middle of a response"
+        response, left = response + more, left - len(more)
+    return response
 
 
 class Site:
-    """nginx on 127.0.0.1, with `locations` of the caller."""
+    """nginx on 127.0.0.1, with these `locations`."""
 
     def __init__(self, folder: Path, locations: str, http: str = "") -> None:
         self.folder = folder
@@ -206,48 +208,48 @@ class Site:
         assert nginx, "nginx is not installed"
         self._running = subprocess.Popen([nginx, "-p", folder, "-e", folder / "error.log", "-c", folder / "nginx.conf"])
         until(self._is_up, "nginx is up")
-        self._watch = Watch(self.port)
-        self.url = f"http://127.0.0.1:{self._watch.port}"
+        self._proxy = RecordingProxy(self.port)
+        self.url = f"http://127.0.0.1:{self._proxy.port}"
 
     def stop(self) -> None:
-        self._watch.stop()
+        self._proxy.stop()
         self._running.terminate()
         self._running.wait(120)
 
-    def seen(self) -> List[Seen]:
-        """Every request so far, in the order in which they started."""
-        return sorted(self._watch.seen, key=lambda one: one.start)
+    def requests(self) -> List[SiteRequest]:
+        """All requests so far, in the order in which they arrived."""
+        return sorted(self._proxy.requests, key=lambda one: one.start)
 
     def pages(self) -> List[str]:
         """The paths that were answered with 200."""
-        return [one.path for one in self.seen() if one.status == 200]
+        return [one.path for one in self.requests() if one.status == 200]
 
     def _is_up(self) -> bool:
         with socket.socket() as probe:
             return probe.connect_ex(("127.0.0.1", self.port)) == 0
 
 
-def early(seen: List[Seen], delay: float, hold: float = 0.0) -> List[str]:
-    """The starts that came too soon: after another start, or after a 429 that asked for `hold` seconds."""
+def early(requests: List[SiteRequest], delay: float, hold: float = 0.0) -> List[str]:
+    """The requests that came too early: after the request before, or after a 429 that asked for `hold` seconds."""
     found = []
-    for before, this in zip(seen, seen[1:]):
+    for before, this in zip(requests, requests[1:]):
         gap = this.start - before.start
         if gap < delay - max(0.010, delay / 100):
             found.append(f"{this.path}: {gap:.3f} s after {before.path}")
-    for refusal in (one for one in seen if one.status == 429):
-        for this in seen:
-            gap = this.start - refusal.end
+    for limited in (one for one in requests if one.status == 429):
+        for this in requests:
+            gap = this.start - limited.end
             if 0 < gap < hold - max(0.010, hold / 100):
-                found.append(f"{this.path}: {gap:.3f} s after the refusal of {refusal.path}")
+                found.append(f"{this.path}: {gap:.3f} s after the 429 for {limited.path}")
     return found
 
 
-#: Python has no name for it: every message comes with the time of its arrival, in nanoseconds.
+#: Every message gets the time of its arrival, in nanoseconds. Python has no name for this option.
 SO_TIMESTAMPNS = 35
 
-#: A page from memory: the workers of nginx may not read a temporary folder.
+#: A page from memory, because the workers of nginx may not read a temporary folder.
 OPEN = "location / { empty_gif; }"
-#: At most so much at once, then 429 with `Retry-After`.
+#: A burst of four, then 429 with `Retry-After`.
 LIMITED = """
     location / {
         limit_req zone=pages burst=4 nodelay;

@@ -24,13 +24,13 @@ REFUSING = "location / { add_header Retry-After 600 always; return 429; }"
 
 
 def test_threads_share_one_client_and_one_pace(service: Service, site: Sites) -> None:
-    usual = site(OPEN)
+    fast = site(OPEN)
     errors: List[BaseException] = []
 
     def fetch(client: comity.Client, number: int) -> None:
         try:
             for page in range(2):
-                url = f"{usual.url}/{number}/{page}"
+                url = f"{fast.url}/{number}/{page}"
                 with client.permit(url) as permit:
                     permit.response(httpx.get(url, trust_env=False))
         except BaseException as error:
@@ -43,35 +43,35 @@ def test_threads_share_one_client_and_one_pace(service: Service, site: Sites) ->
         for thread in threads:
             thread.join()
     assert errors == []
-    assert len(usual.pages()) == 12
-    assert early(usual.seen(), delay=0.2) == []
+    assert len(fast.pages()) == 12
+    assert early(fast.requests(), delay=0.2) == []
 
 
 def test_tasks_share_one_client_and_one_pace(service: Service, site: Sites) -> None:
-    usual = site(OPEN)
+    fast = site(OPEN)
 
     async def main() -> None:
         async with comity.AsyncClient(service.url) as client, httpx.AsyncClient(trust_env=False) as http:
 
             async def fetch(page: int) -> None:
-                url = f"{usual.url}/{page}"
+                url = f"{fast.url}/{page}"
                 async with client.permit(url) as permit:
                     permit.response(await http.get(url))
 
             await asyncio.gather(*map(fetch, range(8)))
 
     asyncio.run(main())
-    assert len(usual.pages()) == 8
-    assert early(usual.seen(), delay=0.2) == []
+    assert len(fast.pages()) == 8
+    assert early(fast.requests(), delay=0.2) == []
 
 
-def test_what_the_site_asks_for_is_obeyed(service: Service, site: Sites) -> None:
+def test_retry_after_is_respected(service: Service, site: Sites) -> None:
     refusing = site(REFUSING)
     with comity.Client(service.url) as client:
         with pytest.raises(httpx.HTTPStatusError):
             with client.permit(refusing.url):
                 httpx.get(refusing.url, trust_env=False).raise_for_status()
-        until(lambda: client.peek(refusing.url).limit == "retry_after", "the answer is on disk")
+        until(lambda: client.peek(refusing.url).limit == "retry_after", "the response is saved")
         decision = client.peek(refusing.url)
         assert not decision.proceed and 300 < decision.wait <= 600
         assert decision.origin == "server"
@@ -81,7 +81,7 @@ def test_what_the_site_asks_for_is_obeyed(service: Service, site: Sites) -> None
         assert caught.value.decision.limit == "retry_after"
 
 
-def test_an_exception_is_recorded_and_goes_on(service: Service) -> None:
+def test_an_exception_is_recorded_and_propagates(service: Service) -> None:
     with comity.Client(service.url) as client:
         with pytest.raises(httpx.ConnectError):
             with client.permit("http://broken.long.example/"):
@@ -90,7 +90,7 @@ def test_an_exception_is_recorded_and_goes_on(service: Service) -> None:
         with pytest.raises(ZeroDivisionError):
             with client.permit("http://fine.long.example/"):
                 1 / 0
-        assert client.peek("fine.long.example").limit == "min_delay", "our own mistake is not the site's"
+        assert client.peek("fine.long.example").limit == "min_delay", "a bug in our own code is not the site's fault"
 
 
 def test_check_and_record_by_hand(service: Service) -> None:
@@ -119,7 +119,7 @@ def test_batches(service: Service) -> None:
         assert client.check_many([]) == []
 
 
-def test_what_is_known_and_why(service: Service) -> None:
+def test_domain_and_explain(service: Service) -> None:
     with comity.Client(service.url) as client:
         assert client.domain("http://nobody.example/") is None
         client.record(comity.Report(client.check("example.org"), status=200))
@@ -141,7 +141,7 @@ def test_a_paused_domain_is_refused(service: Service) -> None:
     assert caught.value.decision.refused
 
 
-def test_a_call_that_makes_no_sense(service: Service) -> None:
+def test_an_invalid_call_is_refused(service: Service) -> None:
     with comity.Client(service.url) as client:
         with pytest.raises(comity.Invalid) as caught:
             client.check("example.org", intent="guess")  # type: ignore[arg-type]
@@ -158,9 +158,9 @@ def test_a_token_is_sent(tmp_path: Path) -> None:
     service.start()
     try:
         with comity.Client(service.url, token=made.stdout.strip()) as client:
-            with client.permit("http://told.long.example/"):
+            with client.permit("http://recorded.long.example/"):
                 pass
-            assert client.peek("told.long.example").limit == "min_delay", "it was recorded"
+            assert client.peek("recorded.long.example").limit == "min_delay", "it was recorded"
         with comity.Client(service.url, token="guessed") as client:
             with pytest.raises(comity.Invalid) as caught:
                 client.check("example.org")
@@ -169,7 +169,7 @@ def test_a_token_is_sent(tmp_path: Path) -> None:
         service.stop()
 
 
-def test_no_service_no_request() -> None:
+def test_without_a_service_nothing_is_sent() -> None:
     nobody = f"http://127.0.0.1:{free_port()}"
     with comity.Client(nobody) as client:
         with pytest.raises(comity.Unavailable, match=nobody):
@@ -177,7 +177,7 @@ def test_no_service_no_request() -> None:
                 pytest.fail("nothing may be sent")
 
 
-def test_a_service_that_went_away_hides_nothing(service: Service, caplog: Any) -> None:
+def test_a_service_that_went_down_hides_neither_results_nor_exceptions(service: Service, caplog: Any) -> None:
     with comity.Client(service.url) as client:
         with client.permit("http://one.example/") as permit:
             permit.answered(200)
@@ -188,10 +188,10 @@ def test_a_service_that_went_away_hides_nothing(service: Service, caplog: Any) -
                 service.stop()
                 1 / 0
     warnings = [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING]
-    assert len(warnings) == 2 and warnings[1].startswith("two.example: what became of a request was not recorded")
+    assert len(warnings) == 2 and warnings[1].startswith("two.example: could not record the outcome of a request")
 
 
-def test_a_restart_is_waited_for_in_line(service: Service) -> None:
+def test_callers_in_line_wait_for_a_restart(service: Service) -> None:
     with comity.Client(service.url) as client:
         held_until = client.record(comity.Report("example.org", status=429, retry_after=15)).held_until
         assert held_until is not None
@@ -203,13 +203,13 @@ def test_a_restart_is_waited_for_in_line(service: Service) -> None:
 
         waiting = threading.Thread(target=wait)
         waiting.start()
-        until(lambda: service.waiting("example.org") == 1, "it is in line")
+        until(lambda: service.waiting("example.org") == 1, "the caller is in line")
         service.stop()
         time.sleep(0.5)
         service.start()
         waiting.join(240)
-    over = datetime.fromisoformat(held_until.replace("Z", "+00:00")).timestamp()
-    assert granted_at and granted_at[0] >= over - 0.01, "and what the site asked for still holds"
+    hold_end = datetime.fromisoformat(held_until.replace("Z", "+00:00")).timestamp()
+    assert granted_at and granted_at[0] >= hold_end - 0.01, "Retry-After still applies"
 
 
 def test_a_cancelled_task_leaves_the_line(service: Service) -> None:
@@ -226,26 +226,26 @@ def test_a_cancelled_task_leaves_the_line(service: Service) -> None:
             first.cancel()
             await in_line(1)
             await client.record(comity.Report(on_the_wire, status=200))
-            # Had the first kept its place, it would have got the only slot on the wire, for nobody.
+            # If the first had kept its place, it would have got the only permit, and nobody would use it.
             assert (await asyncio.wait_for(second, 60)).proceed
 
     asyncio.run(main())
 
 
 def test_an_interrupted_script_leaves_the_line(service: Service) -> None:
-    # Whatever started these tests may have told its children to ignore Ctrl-C.
-    heeds = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    # The parent process of these tests may have set SIGINT to be ignored.
+    handle_sigint = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
     script = f"import comity\nprint('asks', flush=True)\ncomity.Client({service.url!r}).acquire('example.org')"
-    script = heeds + script
+    script = handle_sigint + script
     with comity.Client(service.url) as client:
         on_the_wire = client.check("example.org")
         waiting = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         assert waiting.stdout is not None
         waiting.stdout.readline()
-        until(lambda: service.waiting("example.org") == 1, "it is in line")
+        until(lambda: service.waiting("example.org") == 1, "the script is in line")
         waiting.send_signal(signal.SIGINT)
-        _, said = waiting.communicate(timeout=120)
-        assert b"KeyboardInterrupt" in said
+        _, stderr = waiting.communicate(timeout=120)
+        assert b"KeyboardInterrupt" in stderr
         client.record(comity.Report(on_the_wire, status=200))
         assert client.acquire("example.org", max_wait=30).proceed
 
@@ -256,24 +256,24 @@ def in_flight(client: comity.Client, domain: str) -> Any:
     return known.live["in_flight"]
 
 
-def test_a_permit_has_the_lease_that_was_asked_for(service: Service) -> None:
+def test_a_permit_has_the_requested_lease(service: Service) -> None:
     """B80"""
     with comity.Client(service.url, lease=30) as client:
         decision = client.check("leased.long.example")
         assert decision.lease_ms == 30_000
         waits = client.check("leased.long.example")
         assert waits.permit is None and waits.lease_ms is None
-        assert client.renew(decision, lease=900), "no more than the service allows is asked for"
+        assert client.renew(decision, lease=900), "the lease is capped at what the service allows"
         assert any(one.limit == "lease" and one.wait_ms > 300_000 for one in client.explain("leased.long.example").constraints)
         assert client.release(decision).outcome == "abandoned"
-        assert not client.renew(decision), "it lost its place"
+        assert not client.renew(decision), "the permit was released"
         assert in_flight(client, "leased.long.example") == 0
         with client.permit("http://own.long.example/", lease=120) as permit:
             assert permit.decision.lease_ms == 120_000
 
 
 @pytest.mark.parametrize("error", [KeyError("ours"), KeyboardInterrupt(), SystemExit(1), httpx.ReadTimeout("late")])
-def test_a_block_that_is_left_by_an_exception_keeps_no_place(service: Service, error: BaseException) -> None:
+def test_a_block_that_ends_with_an_exception_leaves_no_permit_open(service: Service, error: BaseException) -> None:
     """B80"""
     with comity.Client(service.url) as client:
         with pytest.raises(type(error)):
@@ -282,8 +282,8 @@ def test_a_block_that_is_left_by_an_exception_keeps_no_place(service: Service, e
         assert in_flight(client, "left.example") == 0
 
 
-def test_a_task_that_is_cancelled_keeps_no_place(service: Service) -> None:
-    """B80: in its block, once more while it records, and just as its permit comes."""
+def test_a_cancelled_task_leaves_no_permit_open(service: Service) -> None:
+    """B80: cancelled in its block, again while it records, and just as its permit arrives."""
 
     async def fetch(client: comity.AsyncClient, url: str, entered: asyncio.Event) -> None:
         async with client.permit(url):
@@ -322,4 +322,4 @@ def test_a_task_that_is_cancelled_keeps_no_place(service: Service) -> None:
     asyncio.run(main())
     with comity.Client(service.url) as client:
         for domain in ("twice.example", "as-it-comes.example"):
-            until(lambda: in_flight(client, domain) == 0, f"{domain} is free")
+            until(lambda: in_flight(client, domain) == 0, f"{domain} has no open permit")

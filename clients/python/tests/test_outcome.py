@@ -1,4 +1,4 @@
-"""What a fetch came to, by real libraries against real sockets."""
+"""Outcomes of fetches, with real HTTP libraries and real sockets."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ import requests
 from servers import free_port
 
 from comity import Decision, Permit, TimedOut
-from comity.outcome import headers_about_waiting, of_exception, of_response
-from comity.permit import Warm
+from comity.outcome import rate_limit_headers, of_exception, of_response
+from comity.permit import WarmConnections
 
 Fetch = Callable[[str], Any]
 
@@ -58,7 +58,7 @@ EVERY = pytest.mark.parametrize("fetch", [with_requests, with_httpx, with_urllib
 
 @contextlib.contextmanager
 def server(answer: bytes) -> Iterator[str]:
-    """Answers every connection with these bytes and hangs up; without any, it keeps silent."""
+    """A server that answers every connection with these bytes and closes it. Without bytes, it never answers."""
     listener = socket.create_server(("127.0.0.1", 0))
     kept = []
 
@@ -70,7 +70,7 @@ def server(answer: bytes) -> Iterator[str]:
                 return
             kept.append(connection)
             if answer:
-                # Who has seen enough may be gone, and the test over, before this thread gets on.
+                # The client may already be gone, and the test over, when this thread gets to run.
                 with contextlib.suppress(OSError):
                     connection.recv(65536)
                     connection.sendall(answer)
@@ -90,32 +90,32 @@ def caught(fetch: Fetch, url: str) -> BaseException:
 
 
 @EVERY
-def test_no_answer_in_time(fetch: Fetch) -> None:
+def test_no_response_in_time_is_a_timeout(fetch: Fetch) -> None:
     with server(b"") as url:
         assert of_exception(caught(fetch, url)) == "timeout"
 
 
 @EVERY
-def test_nobody_listens(fetch: Fetch) -> None:
+def test_a_refused_connection_is_a_network_error(fetch: Fetch) -> None:
     assert of_exception(caught(fetch, f"http://127.0.0.1:{free_port()}/")) == "network_error"
 
 
 @EVERY
 @pytest.mark.parametrize("answer", [b"\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf"])
-def test_the_connection_breaks(fetch: Fetch, answer: bytes) -> None:
+def test_a_broken_connection_is_a_network_error(fetch: Fetch, answer: bytes) -> None:
     with server(answer) as url:
         assert of_exception(caught(fetch, url)) == "network_error"
 
 
 @EVERY
-def test_an_error_that_carries_the_answer(fetch: Fetch) -> None:
+def test_an_exception_with_a_response_is_recorded_as_that_response(fetch: Fetch) -> None:
     answer = b"HTTP/1.1 429 Slow\r\nRetry-After: 7\r\nSet-Cookie: a=b\r\nContent-Length: 0\r\n\r\n"
     with server(answer) as url:
         assert of_exception(caught(fetch, url)) == (429, {"retry-after": "7"})
 
 
 @EVERY
-def test_a_response(fetch: Fetch) -> None:
+def test_status_and_rate_limit_headers_are_read(fetch: Fetch) -> None:
     with server(b"HTTP/1.1 200 OK\r\nRateLimit: a;r=1;t=2\r\nRateLimit: b;r=3;t=4\r\nContent-Length: 0\r\n\r\n") as url:
         assert of_response(fetch(url)) == (200, {"ratelimit": "a;r=1;t=2, b;r=3;t=4"})
 
@@ -130,7 +130,7 @@ def test_a_response(fetch: Fetch) -> None:
         (socket.gaierror(), "network_error"),
         (ssl.SSLError(), "network_error"),
         (OSError(113, "no route to host"), "network_error"),
-        # About the caller's own affairs, whatever the words say.
+        # Not about the site, whatever the message says.
         (ValueError("connection timed out"), "abandoned"),
         (FileNotFoundError("timeout"), "abandoned"),
         (asyncio.CancelledError(), "abandoned"),
@@ -140,11 +140,11 @@ def test_a_response(fetch: Fetch) -> None:
         (requests.exceptions.InvalidURL("no host"), "abandoned"),
     ],
 )
-def test_types_and_not_words(error: BaseException, outcome: str) -> None:
+def test_exceptions_are_classified_by_type_not_by_message(error: BaseException, outcome: str) -> None:
     assert of_exception(error) == outcome
 
 
-def test_our_own_trouble_says_nothing_about_the_site() -> None:
+def test_errors_of_comity_are_not_blamed_on_the_site() -> None:
     assert of_exception(TimedOut(decision())) == "abandoned"
 
 
@@ -155,29 +155,30 @@ def test_headers_of_every_shape() -> None:
         [("RETRY-AFTER", "5"), ("Cookie", "no")],
         httpx.Headers({"retry-after": "5"}),
     ]
-    assert [headers_about_waiting(shape) for shape in shapes] == [{"retry-after": "5"}] * 4
-    assert headers_about_waiting(None) == {}
+    assert [rate_limit_headers(shape) for shape in shapes] == [{"retry-after": "5"}] * 4
+    assert rate_limit_headers(None) == {}
 
 
 def decision() -> Decision:
     return Decision(True, "example.org", "", 0, 0, "p1.x", None, None, False)
 
 
-def told(permit: Permit, error: Any = None) -> Dict[str, Any]:
+def reported(permit: Permit, error: Any = None) -> Dict[str, Any]:
     report = permit.report(error)
     return {name: value for name, value in vars(report).items() if value and name not in ("target", "latency_ms")}
 
 
 def test_what_a_permit_reports() -> None:
-    assert told(Permit(decision())) == {"outcome": "success"}
-    assert told(Permit(decision()), TimeoutError()) == {"outcome": "timeout"}
+    assert reported(Permit(decision())) == {"outcome": "success"}
+    assert reported(Permit(decision()), TimeoutError()) == {"outcome": "timeout"}
     permit = Permit(decision())
     permit.answered(503, {"Retry-After": "9"})
-    assert told(permit, ValueError()) == {"status": 503, "headers": {"retry-after": "9"}}, "what was told counts"
+    expected = {"status": 503, "headers": {"retry-after": "9"}}
+    assert reported(permit, ValueError()) == expected, "what was reported wins over the exception"
     permit.outcome("rate_limited")
-    assert told(permit) == {"outcome": "rate_limited"}, "what was told last counts"
+    assert reported(permit) == {"outcome": "rate_limited"}, "what was reported last wins"
     permit.answered(999)
-    assert told(permit) == {"outcome": "server_error"}
+    assert reported(permit) == {"outcome": "server_error"}
     with pytest.raises(ValueError, match="expected one of success, "):
         permit.outcome("fine")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="got str"):
@@ -191,16 +192,16 @@ class Clock:
         return self.now
 
 
-def test_the_pace_is_counted_from_the_permit() -> None:
+def test_the_pace_counts_from_the_permit() -> None:
     clock = Clock()
     permit = Permit(decision(), clock=clock)
     clock.now += 0.25
     permit.answered(200)
     clock.now += 3
-    assert permit.report().latency_ms == 3250, "what the caller does with the page is no reason to wait longer"
+    assert permit.report().latency_ms == 3250, "processing the page is no reason to wait longer"
 
 
-def test_the_pace_is_counted_from_where_the_response_says() -> None:
+def test_the_pace_counts_from_the_start_that_the_response_states() -> None:
     clock = Clock()
     permit = Permit(decision(), clock=clock)
     clock.now += 0.25
@@ -210,7 +211,7 @@ def test_the_pace_is_counted_from_where_the_response_says() -> None:
     assert permit.report().latency_ms == round(response.elapsed.total_seconds() * 1000)
 
 
-def test_the_pace_is_counted_from_the_answer_when_a_connection_had_to_be_opened() -> None:
+def test_the_pace_counts_from_the_response_if_a_connection_had_to_be_opened() -> None:
     clock = Clock()
     permit = Permit(decision(), cold=True, clock=clock)
     clock.now += 0.25
@@ -218,10 +219,10 @@ def test_the_pace_is_counted_from_the_answer_when_a_connection_had_to_be_opened(
     clock.now += 3
     assert permit.report().latency_ms == 3000
     permit.answered(429)
-    assert permit.report().latency_ms == 3250, "a failure must not look younger than it is"
+    assert permit.report().latency_ms == 3250, "a failure must not look more recent than it is"
 
 
-def test_the_pace_is_counted_from_where_the_caller_says() -> None:
+def test_the_pace_counts_from_sent_if_the_caller_reports_it() -> None:
     clock = Clock()
     permit = Permit(decision(), cold=True, clock=clock)
     clock.now += 0.25
@@ -233,7 +234,7 @@ def test_the_pace_is_counted_from_where_the_caller_says() -> None:
 
 def test_connections_are_warm_for_a_while() -> None:
     clock = Clock()
-    warm = Warm(clock)
+    warm = WarmConnections(clock)
     assert "a.example" not in warm
     warm.add("a.example")
     clock.now += 4
@@ -243,4 +244,4 @@ def test_connections_are_warm_for_a_while() -> None:
     for number in range(100):
         warm.add(f"{number}.example")
         clock.now += 1
-    assert len(vars(warm)["_answered_at"]) < 10, "nothing is kept for ever"
+    assert len(vars(warm)["_answered_at"]) < 10, "old entries are removed"

@@ -1,4 +1,4 @@
-"""The flows, in virtual time: a script of what the service does in, a sentence of what was done out."""
+"""The flows in virtual time, against a script of what the service does."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from comity.protocol import Call, Flow, Pause, Reply
 
 
 class World:
-    """Performs a flow: answers calls from a script, and lets time pass as it would."""
+    """Performs a flow: answers its calls from a script, and advances the time as the real service would."""
 
     def __init__(self, *script: Any) -> None:
         self.script = list(script)
@@ -30,8 +30,8 @@ class World:
             while True:
                 try:
                     reply = self.perform(step)
-                except Unavailable as trouble:
-                    step = flow.throw(trouble)
+                except Unavailable as error:
+                    step = flow.throw(error)
                 else:
                     step = flow.send(reply)
         except StopIteration as end:
@@ -44,12 +44,12 @@ class World:
             self.pauses.append(step.seconds)
             return None
         self.calls.append(step)
-        does = self.script.pop(0) if len(self.script) > 1 else self.script[0]
-        if isinstance(does, Unavailable):
-            raise Unavailable(str(does), retry_after=does.retry_after, met=does.met)
-        if does.get("in_line"):
-            self.now += step.in_line
-        return Reply(does.get("status", 200), does.get("headers", {}), json.dumps(does["body"]).encode())
+        action = self.script.pop(0) if len(self.script) > 1 else self.script[0]
+        if isinstance(action, Unavailable):
+            raise Unavailable(str(action), retry_after=action.retry_after, met=action.met)
+        if action.get("in_line"):
+            self.now += step.max_wait
+        return Reply(action.get("status", 200), action.get("headers", {}), json.dumps(action["body"]).encode())
 
 
 def decided(proceed: bool, **more: Any) -> Any:
@@ -63,94 +63,95 @@ def problem(status: int, **members: Any) -> Any:
     return {"status": status, "body": {"type": "about:blank", "title": "no", "status": status, **members}}
 
 
-GONE = Unavailable("refused")
-BROKE = Unavailable("broke", met=True)
+UNREACHABLE = Unavailable("refused")
+CONNECTION_BROKE = Unavailable("broke", met=True)
 URL = "https://example.org/"
 
 
-def obtain(world: World, timeout: Optional[float] = None) -> Any:
-    return world.run(protocol.obtain(URL, "fetch", timeout, world.clock))
+def wait_for_permit(world: World, timeout: Optional[float] = None) -> Any:
+    return world.run(protocol.wait_for_permit(URL, "fetch", timeout, world.clock))
 
 
-def test_a_permit_is_waited_for_over_several_calls() -> None:
+def test_waiting_for_a_permit_may_take_several_calls() -> None:
     world = World(decided(False), decided(False), decided(True))
-    assert obtain(world).permit == "p1.x"
+    assert wait_for_permit(world).permit == "p1.x"
     assert [call.body["max_wait_ms"] for call in world.calls] == [0, 120_000, 120_000]
     assert world.pauses == []
-    assert len({call.key for call in world.calls}) == 3, "each is a question of its own"
+    assert len({call.key for call in world.calls}) == 3, "each call has its own idempotency key"
 
 
-def test_the_callers_time_is_kept() -> None:
+def test_the_callers_timeout_is_respected() -> None:
     world = World(decided(False))
     with pytest.raises(TimedOut) as caught:
-        obtain(world, timeout=150)
+        wait_for_permit(world, timeout=150)
     assert [call.body["max_wait_ms"] for call in world.calls] == [0, 120_000, 30_000]
     assert world.now == 150
     assert caught.value.decision.wait == 1.48
     assert isinstance(caught.value, TimeoutError)
 
 
-def test_no_time_at_all_is_one_question() -> None:
+def test_a_zero_timeout_makes_one_call() -> None:
     world = World(decided(False))
     with pytest.raises(TimedOut):
-        obtain(world, timeout=0)
+        wait_for_permit(world, timeout=0)
     assert [call.body["max_wait_ms"] for call in world.calls] == [0]
 
 
 def test_a_paused_domain_is_not_waited_for() -> None:
     world = World(decided(False, refused=True, reason="paused by an operator"))
     with pytest.raises(Refused, match="example.org: paused"):
-        obtain(world)
-    assert world.now == 0, "and it is said at once"
+        wait_for_permit(world)
+    assert world.now == 0, "it is reported at once"
 
 
-def test_a_service_that_was_never_there_is_an_error_at_once() -> None:
-    world = World(GONE)
+def test_an_unreachable_service_is_an_error_at_once() -> None:
+    world = World(UNREACHABLE)
     with pytest.raises(Unavailable):
-        obtain(world)
+        wait_for_permit(world)
     assert (len(world.calls), world.now) == (1, 0)
 
 
-def test_a_service_that_restarts_is_waited_for() -> None:
+def test_a_restart_of_the_service_is_waited_for() -> None:
     stopping = decided(False, limit="stopping", in_line=False)
-    assert obtain(World(stopping, GONE, GONE, decided(True))).proceed
-    assert obtain(World(BROKE, GONE, GONE, decided(True))).proceed, "it was killed"
+    assert wait_for_permit(World(stopping, UNREACHABLE, UNREACHABLE, decided(True))).proceed
+    killed = World(CONNECTION_BROKE, UNREACHABLE, UNREACHABLE, decided(True))
+    assert wait_for_permit(killed).proceed
 
 
 def test_a_service_that_does_not_come_back_is_an_error() -> None:
-    world = World(decided(False), GONE)
+    world = World(decided(False), UNREACHABLE)
     with pytest.raises(Unavailable):
-        obtain(world)
+        wait_for_permit(world)
     assert 30 <= world.now <= 32
 
 
-def test_away_is_counted_from_when_it_went_and_not_from_when_it_was_asked_first() -> None:
-    world = World(decided(False), GONE, decided(False), GONE, decided(True))
-    assert obtain(world).proceed
+def test_an_outage_counts_from_its_start_not_from_the_first_call() -> None:
+    world = World(decided(False), UNREACHABLE, decided(False), UNREACHABLE, decided(True))
+    assert wait_for_permit(world).proceed
 
 
-def test_a_service_without_room_says_when_to_come_back() -> None:
+def test_retry_after_of_a_full_service_is_respected() -> None:
     full = {**problem(503, detail="too many connections"), "headers": {"retry-after": "7"}}
     world = World(full, decided(True))
-    assert obtain(world).proceed
+    assert wait_for_permit(world).proceed
     assert world.pauses == [7]
 
 
-def test_who_answers_at_once_is_not_asked_in_a_busy_loop() -> None:
+def test_a_service_that_answers_at_once_is_not_polled_in_a_busy_loop() -> None:
     world = World(decided(False, in_line=False))
     with pytest.raises(TimedOut):
-        obtain(world, timeout=10)
+        wait_for_permit(world, timeout=10)
     assert len(world.calls) <= 25
 
 
-def test_a_broken_connection_costs_no_second_slot() -> None:
-    world = World(BROKE, decided(True))
+def test_a_broken_connection_reserves_no_second_slot() -> None:
+    world = World(CONNECTION_BROKE, decided(True))
     assert world.run(protocol.check("example.org", "fetch")).proceed
     first, second = world.calls
     assert first.key and first == second
 
 
-def test_a_problem_is_read() -> None:
+def test_problem_details_are_read() -> None:
     wrong = problem(422, detail="intent: not one", field="intent", value="x", allowed=["fetch"])
     with pytest.raises(Invalid, match="intent: not one") as caught:
         World(wrong).run(protocol.check("example.org", "fetch"))
@@ -158,7 +159,7 @@ def test_a_problem_is_read() -> None:
     assert (error.status, error.field, error.value, error.allowed) == (422, "intent", "x", ["fetch"])
 
 
-def test_a_domain_that_nobody_knows_is_none() -> None:
+def test_an_unknown_domain_is_none() -> None:
     assert World(problem(404)).run(protocol.domain("example.org")) is None
     with pytest.raises(Invalid):
         World(problem(401)).run(protocol.domain("example.org"))
@@ -175,12 +176,12 @@ def test_large_batches_are_sent_in_parts() -> None:
     assert world.calls[1].body["checks"][0] == {"url": URL, "intent": "api"}
 
 
-def test_what_is_recorded() -> None:
+def test_the_body_of_a_record() -> None:
     answer = {"domain": "example.org", "outcome": "rate_limited", "standing": "fresh", "wait_ms": 5}
     world = World({"body": answer})
-    let_go = Decision.read(decided(True)["body"])
+    granted = Decision.read(decided(True)["body"])
     headers = {"Retry-After": "5", "Set-Cookie": "secret"}
-    recorded = world.run(protocol.record(Report(let_go, status=429, headers=headers, latency_ms=12)))
+    recorded = world.run(protocol.record(Report(granted, status=429, headers=headers, latency_ms=12)))
     assert (recorded.outcome, recorded.held_until) == ("rate_limited", None)
     assert world.calls[0].body == {
         "permit": "p1.x",
@@ -188,15 +189,15 @@ def test_what_is_recorded() -> None:
         "headers": {"retry-after": "5"},
         "latency_ms": 12,
     }
-    assert world.calls[0].key is None, "a permit is recorded once anyway"
+    assert world.calls[0].key is None, "a permit is recorded only once anyway"
     world.run(protocol.record(Report(URL, outcome="timeout", intent="api")))
     assert world.calls[1].body == {"url": URL, "intent": "api", "outcome": "timeout"}
     assert world.calls[1].key is not None
 
 
-def test_reports_that_say_nothing_or_too_much_are_refused_here() -> None:
-    held = Decision.read(decided(False)["body"])
-    for report in (Report(URL), Report(URL, status=200, outcome="success"), Report(held, status=200)):
+def test_invalid_reports_are_refused_by_the_client() -> None:
+    without_permit = Decision.read(decided(False)["body"])
+    for report in (Report(URL), Report(URL, status=200, outcome="success"), Report(without_permit, status=200)):
         with pytest.raises(ValueError):
             World(None).run(protocol.record(report))
 
@@ -217,7 +218,7 @@ def test_the_domain_of_a_url(target: str, path: str) -> None:
     assert world.calls[0].path == f"{path}/explain?intent=fetch"
 
 
-def test_where_the_service_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_server_and_token_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COMITY_SERVER", raising=False)
     monkeypatch.delenv("COMITY_TOKEN", raising=False)
     assert protocol.server_and_token(None, None) == ("http://127.0.0.1:7878", None)
@@ -227,24 +228,24 @@ def test_where_the_service_is(monkeypatch: pytest.MonkeyPatch) -> None:
     assert protocol.server_and_token("https://other", "mine") == ("https://other", "mine")
 
 
-def test_the_callers_time_is_kept_although_the_service_asks_for_more() -> None:
-    """A `Retry-After` outlived the caller's timeout."""
+def test_the_callers_timeout_is_respected_even_if_retry_after_is_longer() -> None:
+    """A long `Retry-After` made the call exceed the caller's timeout."""
     world = World({**problem(503, detail="full"), "headers": {"retry-after": "30"}})
     with pytest.raises(Unavailable):
-        obtain(world, timeout=1)
+        wait_for_permit(world, timeout=1)
     assert world.now == 1
 
 
 @pytest.mark.parametrize("body", ["<html>", {}, [], None, 7, {"results": 1}])
-def test_whoever_is_not_comity_is_an_error_of_ours(body: Any) -> None:
-    """What another web server answered was a `JSONDecodeError` or a `KeyError`, which nobody catches around a page."""
+def test_another_server_at_the_address_raises_invalid(body: Any) -> None:
+    """Responses of other web servers raised `JSONDecodeError` or `KeyError`, which callers don't expect."""
     for flow in (protocol.check(URL, "fetch"), protocol.record(Report(URL, status=200)), protocol.explain(URL, "fetch"),
                  protocol.record_many([Report(URL, status=200)]), protocol.domain(URL)):
         with pytest.raises(Invalid, match="is it Comity"):
             World({"body": body}).run(flow)
 
 
-def test_what_is_no_json_at_all_is_one_too() -> None:
+def test_a_response_that_is_not_json_raises_invalid() -> None:
     flow = protocol.peek(URL, "fetch")
     next(flow)
     with pytest.raises(Invalid, match="is it Comity"):
@@ -256,18 +257,18 @@ def recorded(*standings: str) -> Any:
     return {"body": {"results": [{**one, "standing": standing} for standing in standings]}}
 
 
-def test_reports_that_were_not_heard_are_told_again() -> None:
-    """The service says of some of a batch that it could not hear them, and they were dropped."""
+def test_unheard_reports_are_retried() -> None:
+    """Reports of a batch that the service could not record at the moment were dropped."""
     world = World(recorded("fresh", "unheard", "late", "unheard"), recorded("unheard", "repeated"), recorded("fresh"))
     reports = [Report(f"{nth}.example", status=200) for nth in range(4)]
-    told = world.run(protocol.record_many(reports))
-    assert [one.standing for one in told] == ["fresh", "fresh", "late", "repeated"]
-    asked = [[record["domain"] for record in call.body["records"]] for call in world.calls]
-    assert asked == [["0.example", "1.example", "2.example", "3.example"], ["1.example", "3.example"], ["1.example"]]
+    results = world.run(protocol.record_many(reports))
+    assert [one.standing for one in results] == ["fresh", "fresh", "late", "repeated"]
+    sent = [[record["domain"] for record in call.body["records"]] for call in world.calls]
+    assert sent == [["0.example", "1.example", "2.example", "3.example"], ["1.example", "3.example"], ["1.example"]]
     assert len({call.key for call in world.calls}) == 3
 
 
-def test_reports_that_are_never_heard_are_an_error() -> None:
+def test_reports_that_stay_unheard_are_an_error() -> None:
     world = World(recorded("unheard"))
     with pytest.raises(Unavailable, match="1 of 1 reports"):
         world.run(protocol.record_many([Report(URL, status=200)]))

@@ -1,5 +1,5 @@
-//! Exit codes, which scripts rely on: 0 done, 1 finished with failures, 2 usage or configuration, 3 store
-//! unavailable, 130 interrupted. And how to end at once.
+//! Exit codes, which scripts rely on: 0 done, 1 finished with failures, 2 usage or configuration error, 3 store
+//! unavailable, 130 interrupted. Also quitting immediately, and cleaning up before that.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -10,16 +10,16 @@ use comity_server::ServeError;
 
 /// Done.
 pub(crate) const DONE: u8 = 0;
-/// Finished with failures, or "wait" as the answer of `check`.
+/// Finished with failures, or `check` answered "wait".
 pub(crate) const FAILURES: u8 = 1;
-/// What was typed or configured cannot be used.
+/// Usage or configuration error.
 pub(crate) const USAGE: u8 = 2;
-/// The store does not work.
+/// The store is unavailable.
 pub(crate) const STORE: u8 = 3;
 /// Interrupted.
 pub(crate) const INTERRUPTED: u8 = 130;
 
-/// What was typed cannot be used.
+/// A usage error: an argument can't be used.
 #[derive(Debug)]
 pub(crate) struct Usage(pub(crate) String);
 
@@ -31,36 +31,36 @@ impl std::fmt::Display for Usage {
 
 impl std::error::Error for Usage {}
 
-/// An error that says what was typed wrongly.
-pub(crate) fn usage(what: impl Into<String>) -> anyhow::Error {
-    Usage(what.into()).into()
+/// A usage error with this message.
+pub(crate) fn usage(message: impl Into<String>) -> anyhow::Error {
+    Usage(message.into()).into()
 }
 
-/// Tells an error, and which code it ends with.
+/// Prints an error, and returns the exit code for it.
 pub(crate) fn failed(error: &anyhow::Error, json: bool) -> u8 {
     let code = code_of(error);
     crate::output::error(error, json, code);
     code
 }
 
-/// A folder that is to go with this process, however it ends, short of a kill.
-static CLEARED: Mutex<Option<PathBuf>> = Mutex::new(None);
+/// A temporary folder to delete when this process ends, however it ends, short of a kill.
+static TEMP_FOLDER: Mutex<Option<PathBuf>> = Mutex::new(None);
 
-/// This folder goes with this process.
-pub(crate) fn clears(folder: &Path) {
-    *CLEARED.lock().unwrap_or_else(PoisonError::into_inner) = Some(folder.to_owned());
+/// Has this folder deleted when the process ends.
+pub(crate) fn remove_on_exit(folder: &Path) {
+    *TEMP_FOLDER.lock().unwrap_or_else(PoisonError::into_inner) = Some(folder.to_owned());
 }
 
-/// What goes with this process goes.
-pub(crate) fn clear() {
-    if let Some(folder) = CLEARED.lock().unwrap_or_else(PoisonError::into_inner).take() {
+/// Deletes the folder that was given to [`remove_on_exit`], if any.
+pub(crate) fn remove_temp_folder() {
+    if let Some(folder) = TEMP_FOLDER.lock().unwrap_or_else(PoisonError::into_inner).take() {
         let _ = std::fs::remove_dir_all(folder);
     }
 }
 
-/// Ends at once: whoever asks for it a second time does not want to wait.
-pub(crate) fn at_once() -> ! {
-    clear();
+/// Quits immediately, as after a second Ctrl-C.
+pub(crate) fn quit_now() -> ! {
+    remove_temp_folder();
     std::process::exit(INTERRUPTED.into())
 }
 
@@ -73,16 +73,17 @@ fn code_of(error: &anyhow::Error) -> u8 {
     }
     match error.downcast_ref::<StoreError>() {
         Some(StoreError::Unsupported { .. }) => USAGE,
+        Some(StoreError::Output { .. }) => FAILURES,
         Some(_) => STORE,
         None if error.is::<crate::commands::Unreachable>() => STORE,
         None if let Some(error) = error.downcast_ref::<ServeError>() => match error {
             ServeError::Store(StoreError::Unsupported { .. }) => USAGE,
-            ServeError::Store(_) | ServeError::Away => STORE,
+            ServeError::Store(_) | ServeError::StoreUnavailable => STORE,
             ServeError::Tokens(_)
-            | ServeError::Open(_)
+            | ServeError::NoTokens(_)
             | ServeError::Listen { .. }
-            | ServeError::Opens
-            | ServeError::OtherStore => USAGE,
+            | ServeError::TokensRemoved
+            | ServeError::StoreChanged => USAGE,
         },
         None if matches!(error.downcast_ref::<GateError>(), Some(GateError::Store(_))) => STORE,
         None => FAILURES,

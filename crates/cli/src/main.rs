@@ -1,16 +1,16 @@
-//! The command `comity`: what was typed, what it means, run.
+//! The `comity` command: parses the command line, loads the configuration, runs the command.
 //!
-//! - `args`: what can be typed
-//! - `setup`: what it means: configuration, store, gate
-//! - `commands`: one file a command
-//! - `hooks`: commands that run for new items
-//! - `live`: what long work looks like while it runs
-//! - `output`: the terminal; nobody else writes to it
-//! - `playground`: sites on loopback to try it on
-//! - `signals`: Ctrl-C and its like
+//! - `args`: commands, flags and their help
+//! - `setup`: from flags to configuration, store and gate
+//! - `commands`: one file per command
+//! - `hooks`: commands that run for new items (`run --exec`)
+//! - `live`: the live view and progress lines
+//! - `output`: stdout and stderr; no other module writes to them
+//! - `playground`: test sites on loopback
+//! - `signals`: Ctrl-C, SIGTERM and SIGHUP
 //! - `exit`: exit codes
 
-// `output` writes results and remarks, and checks that they got where they belong; these macros would panic.
+// All printing goes through `output`, which checks that writes succeed; these macros would panic instead.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod args;
@@ -24,19 +24,22 @@ mod setup;
 mod signals;
 
 fn main() -> std::process::ExitCode {
+    if args::wants_json_log() {
+        output::set_json_log();
+    }
     let args = match args::parse() {
         Ok(args) => args,
-        Err(said) => {
-            output::parsed(&said);
-            if said.use_stderr() && args::wants_json() {
-                output::object(&args::mistake(&said));
+        Err(error) => {
+            output::clap_message(&error);
+            if error.use_stderr() && args::wants_json() {
+                output::object(&args::parse_error_json(&error));
             }
-            let code = u8::try_from(said.exit_code()).unwrap_or(exit::USAGE);
+            let code = u8::try_from(error.exit_code()).unwrap_or(exit::USAGE);
             return output::finish(code).into();
         }
     };
     let json = args.global.json;
-    // Each site has a connection of its own: the usual soft limit of 1,024 open files is soon reached.
+    // Each site has its own connection, so the usual soft limit of 1,024 open files is soon reached.
     comity::descriptors::raise_limit();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -46,7 +49,7 @@ fn main() -> std::process::ExitCode {
         Ok(code) => code,
         Err(error) => exit::failed(&error, json),
     };
-    // What still runs (a name being looked up, a list being read) has nothing to say any more.
+    // Nobody needs what is still running, such as a DNS lookup or reading a list.
     runtime.shutdown_background();
     output::finish(code).into()
 }

@@ -1,46 +1,45 @@
-//! What the system and people at the keyboard ask for while a command runs. Listened for from the beginning, so that
-//! nothing is lost.
+//! Unix signals: Ctrl-C, SIGTERM and SIGHUP. Commands listen before they start to work, so that no signal is lost.
 
-/// What was asked for.
+/// What a signal asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Asked {
-    /// Ctrl-C, a terminal that closed, or the system: stop.
+pub(crate) enum Signal {
+    /// Stop: Ctrl-C, SIGTERM, or SIGHUP because the terminal was closed.
     Stop,
-    /// SIGHUP, for a service: read the configuration again.
+    /// Reload the configuration: SIGHUP, for a service.
     Reload,
 }
 
-/// Ctrl-C, the terminal closing, the system asking to stop, or to read the configuration again.
+/// Listens for signals.
 #[cfg(unix)]
 pub(crate) struct Signals {
     interrupt: tokio::signal::unix::Signal,
     terminate: tokio::signal::unix::Signal,
-    /// Not listened for where it is to be ignored, as under nohup.
+    /// None if SIGHUP is to be ignored, as under nohup.
     hangup: Option<tokio::signal::unix::Signal>,
-    /// What a hang-up asks for.
-    hangup_asks: Asked,
+    /// What SIGHUP means.
+    hangup_means: Signal,
     is_stopping: bool,
 }
 
 #[cfg(unix)]
 impl Signals {
-    /// Listens for what stops a command.
+    /// Listens for the signals that stop a command.
     pub(crate) fn new() -> std::io::Result<Self> {
         use tokio::signal::unix::{SignalKind, signal};
         let hangup = if ignores_hangup() { None } else { Some(signal(SignalKind::hangup())?) };
         let (interrupt, terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-        Ok(Self { interrupt, terminate, hangup, hangup_asks: Asked::Stop, is_stopping: false })
+        Ok(Self { interrupt, terminate, hangup, hangup_means: Signal::Stop, is_stopping: false })
     }
 
-    /// Takes SIGHUP for the wish to read the configuration again, as services do.
+    /// Treats SIGHUP as a request to reload the configuration, as services do.
     pub(crate) fn with_reload(mut self) -> std::io::Result<Self> {
         use tokio::signal::unix::{SignalKind, signal};
         self.hangup = Some(signal(SignalKind::hangup())?);
-        self.hangup_asks = Asked::Reload;
+        self.hangup_means = Signal::Reload;
         Ok(self)
     }
 
-    pub(crate) async fn next(&mut self) -> Asked {
+    pub(crate) async fn next(&mut self) -> Signal {
         loop {
             let hangup = async {
                 match &mut self.hangup {
@@ -48,34 +47,34 @@ impl Signals {
                     None => std::future::pending().await,
                 }
             };
-            let asked = tokio::select! {
-                _ = self.interrupt.recv() => Asked::Stop,
-                _ = self.terminate.recv() => Asked::Stop,
-                _ = hangup => match self.hangup_asks {
-                    // Shell and system both report that a terminal closed. That nobody watches any more is no reason to
-                    // hurry.
-                    Asked::Stop if self.is_stopping => continue,
-                    asked => asked,
+            let signal = tokio::select! {
+                _ = self.interrupt.recv() => Signal::Stop,
+                _ = self.terminate.recv() => Signal::Stop,
+                _ = hangup => match self.hangup_means {
+                    // Both the shell and the kernel send SIGHUP when a terminal closes. The second one must not count
+                    // as a second Ctrl-C.
+                    Signal::Stop if self.is_stopping => continue,
+                    signal => signal,
                 },
             };
-            self.is_stopping |= asked == Asked::Stop;
-            return asked;
+            self.is_stopping |= signal == Signal::Stop;
+            return signal;
         }
     }
 }
 
-/// Whether this process was started to outlive its terminal.
+/// Whether this process was started to outlive its terminal, as with nohup.
 #[cfg(target_os = "linux")]
 fn ignores_hangup() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    // The first bit is that of the first signal, which is SIGHUP.
+    // SIGHUP is signal 1, the lowest bit.
     mask.is_some_and(|mask| mask & 1 == 1)
 }
 
-/// Whether this process was started to outlive its terminal. What is ignored cannot be asked for here, but nohup takes
-/// the terminal away from what it starts.
+/// Whether this process was started to outlive its terminal, as with nohup. Which signals are ignored can't be read
+/// here, but nohup redirects output away from the terminal.
 #[cfg(all(unix, not(target_os = "linux")))]
 fn ignores_hangup() -> bool {
     use std::io::IsTerminal;
@@ -96,31 +95,31 @@ impl Signals {
         Ok(self)
     }
 
-    pub(crate) async fn next(&mut self) -> Asked {
+    pub(crate) async fn next(&mut self) -> Signal {
         let _ = tokio::signal::ctrl_c().await;
-        Asked::Stop
+        Signal::Stop
     }
 }
 
 impl Signals {
-    /// Waits until a stop is asked for.
+    /// Waits for a stop signal.
     pub(crate) async fn until_stop(&mut self) {
-        while self.next().await != Asked::Stop {}
+        while self.next().await != Signal::Stop {}
     }
 
-    /// Does what may have to wait for a store that is away; whoever does not want to wait ends it at once.
+    /// Awaits work that may block on an unavailable store; a stop signal quits immediately.
     pub(crate) async fn unless_stopped<T>(&mut self, doing: impl Future<Output = T>) -> T {
         tokio::select! {
             done = doing => done,
-            () = self.until_stop() => crate::exit::at_once(),
+            () = self.until_stop() => crate::exit::quit_now(),
         }
     }
 
-    /// Whether a stop was asked for since this was made or asked for the last time.
-    pub(crate) async fn is_stop_asked(&mut self) -> bool {
+    /// Whether a stop signal has arrived since the last call.
+    pub(crate) async fn stop_requested(&mut self) -> bool {
         tokio::select! {
             biased;
-            asked = self.next() => asked == Asked::Stop,
+            signal = self.next() => signal == Signal::Stop,
             () = std::future::ready(()) => false,
         }
     }

@@ -1,7 +1,7 @@
 //! The conformance suite for stores: what the traits of [`comity_store`] promise, as tests that a backend imports.
 //!
-//! It is for whoever writes a store backend. The traits' doc comments are the contract; here is one function per
-//! promise of it, and a backend runs all of them. Its test file is a [`Backend`] and one line:
+//! It is for people who write a store backend. The doc comments of the traits are the contract. There is one function
+//! per promise here, and a backend runs all of them. Its test file implements [`Backend`] and adds one line:
 //!
 //! ```ignore
 //! struct Database { /* … */ }
@@ -18,16 +18,16 @@
 //! `rt-multi-thread`.
 //!
 //! Time is virtual: `now` is a parameter of the store, so no promise sleeps. Overlap is forced: a [`Pause`] stops the
-//! first caller inside its transaction until the second has answered or waits for it. Promises are about results. Whether
-//! the second caller waits, or goes around what the first has locked, is up to the backend.
+//! first caller inside its transaction until the second has an answer or is blocked. Promises are about results.
+//! Whether the second caller waits, or works around what the first has locked, is up to the backend.
 //!
-//! Deliberately not here: what only one backend promises (files, permissions, schema versions, clocks of one machine),
-//! which that backend's own tests check; how fast a store is, which `bench/` measures; and any database to run against.
+//! Not included are promises of a single backend (files, permissions, schema versions, the clocks of one machine),
+//! which that backend's own tests check; performance, which `bench/` measures; and a database to run against.
 //!
-//! Modules in reading order: [`backend`], [`pause`], [`process`], [`following`], [`machine`], `list`, `promises`.
+//! Modules in reading order: [`backend`], [`pause`], [`process`], [`follower`], [`machine`], `list`, `promises`.
 
 pub mod backend;
-pub mod following;
+pub mod follower;
 mod list;
 pub mod machine;
 pub mod pause;
@@ -38,8 +38,8 @@ pub use backend::{Backend, BoxFuture, Opened};
 pub use pause::Pause;
 pub use process::Process;
 
-/// Every promise, as the tests of [`promises!`] call it. A promise that is missing in the list is dead code, which the
-/// compiler reports.
+/// All promises, as called by the tests of [`promises!`]. A promise that is missing from the list is dead code, which
+/// the compiler reports.
 #[doc(hidden)]
 #[allow(missing_docs, reason = "a promise's name says what it is")]
 pub mod listed {

@@ -1,10 +1,10 @@
-//! The list of all promises, once. What is made of it is up to the macro that it is handed to: tests for a backend, or
-//! the functions that they call.
+//! The list of all promises. The macro that receives it turns it into tests for a backend, or into the functions that
+//! they call.
 
 /// Runs every promise against a backend, one test per promise: `promises!(NAME, PATH)`.
 ///
-/// `NAME` is the module that the tests are in. `PATH` is an async function without parameters, by its full path
-/// (`crate::…`), that returns a new, empty [`Backend`](crate::Backend) for each test.
+/// `NAME` is the module for the tests. `PATH` is the full path (`crate::…`) of an async function without parameters
+/// that returns a new, empty [`Backend`](crate::Backend) for each test.
 #[macro_export]
 macro_rules! promises {
     ($name:ident, $backend:path) => {
@@ -14,7 +14,7 @@ macro_rules! promises {
     };
 }
 
-/// A module for each area, and a test for each promise in it.
+/// Generates a module per area, with a test per promise.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __tests {
@@ -28,7 +28,7 @@ macro_rules! __tests {
     };
 }
 
-/// A module for each area, and a function for each promise in it.
+/// Generates a module per area, with a function per promise.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __functions {
@@ -41,294 +41,297 @@ macro_rules! __functions {
     };
 }
 
-/// Hands the list to a macro.
+/// Passes the list to a macro.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __each_promise {
     ($then:ident $($backend:path)?) => {
         $crate::$then! { $($backend)?;
             holders:
-                a_holder_that_is_silent_for_its_lease_loses,
-                what_a_lost_holder_writes_is_skipped,
+                a_holder_without_heartbeats_loses_its_domains_after_its_lease,
+                writes_of_a_lost_holder_are_skipped,
                 a_holder_whose_domain_was_taken_overwrites_nothing,
-                a_holder_that_beats_is_never_taken_for_dead,
-                an_observer_that_slept_takes_nobody_for_dead,
+                a_holder_that_sends_heartbeats_is_never_declared_dead,
+                an_observer_that_slept_declares_nobody_dead,
                 a_death_frees_domains_and_lanes_at_once,
-                a_death_is_dated_by_the_clock_of_whoever_notices,
-                whoever_stops_without_releasing_counts_as_dead,
-                a_clean_stop_leaves_nothing_to_mourn,
-                numbers_are_never_given_out_twice;
+                a_death_is_dated_by_the_clock_of_the_process_that_notices,
+                a_holder_that_stops_without_releasing_counts_as_dead,
+                a_clean_stop_does_not_count_as_a_death,
+                holder_ids_are_never_reused;
             holding:
-                a_new_domain_is_new_and_each_taking_has_a_later_epoch,
+                a_new_domain_has_no_last_holder_and_each_take_has_a_later_epoch,
                 a_pace_comes_back_byte_for_byte,
-                a_wish_reaches_the_holder,
-                the_version_moves_when_another_writes,
-                a_wish_is_reported_until_it_is_granted,
-                a_wish_within_one_store_is_reported,
-                what_somebody_wants_is_handed_over_even_by_one_that_stops,
-                whoever_wanted_it_comes_first,
-                the_wish_of_the_dead_blocks_nobody;
+                the_holder_sees_that_a_domain_is_wanted,
+                the_version_changes_when_another_process_writes,
+                a_domain_is_reported_as_wanted_until_it_is_released,
+                a_domain_wanted_by_a_holder_on_the_same_store_is_reported,
+                a_wanted_domain_is_handed_over_even_if_its_holder_stops,
+                the_process_that_wanted_a_domain_gets_it_first,
+                a_domain_wanted_by_a_dead_process_is_free_for_others;
             lending:
-                a_permit_that_was_lent_comes_back_after_a_death,
-                a_permit_that_is_over_does_not_come_back,
-                a_hold_that_ended_lends_nothing;
-            forgetting:
-                a_domain_with_nothing_learned_is_forgotten,
-                whatever_is_worth_keeping_stays,
-                a_domain_that_was_taken_since_stays,
-                a_domain_left_by_a_death_is_forgotten_after_a_day,
-                what_another_process_forgot_is_entered_anew,
-                a_hold_of_a_forgotten_domain_writes_nothing,
-                numbers_of_domains_are_never_given_out_twice;
+                a_lent_permit_is_known_after_a_death,
+                a_settled_permit_is_not_reported_after_a_death,
+                an_expired_hold_cannot_lend_permits;
+            idle_domains:
+                a_domain_with_nothing_learned_is_deleted,
+                domains_with_anything_worth_keeping_stay,
+                a_domain_taken_meanwhile_stays,
+                a_domain_of_a_dead_holder_can_be_deleted,
+                a_domain_deleted_by_another_process_is_created_again,
+                a_hold_on_a_deleted_domain_cannot_write,
+                domain_ids_are_never_reused;
             status:
-                what_a_holder_reported_is_seen_while_it_lives,
-                a_wish_to_see_a_domain_is_answered_by_its_holder,
-                only_whoever_holds_a_domain_shows_it,
-                wishes_are_forgotten,
+                a_status_report_is_visible_while_its_holder_lives,
+                a_requested_snapshot_is_published_by_the_holder,
+                only_the_holder_can_publish_a_snapshot,
+                snapshot_requests_expire,
                 a_backlog_is_counted_by_domain_up_to_a_limit,
-                a_backlog_says_from_when_on_nobody_serves_it;
+                a_backlog_shows_when_it_is_due;
             wiki:
-                what_an_answer_brought_is_kept_with_how_far_it_is,
-                pages_are_whole_when_their_history_is,
-                pages_move_go_and_come_back,
-                what_is_hidden_is_marked_and_stays,
-                a_wiki_is_archived_by_one_at_a_time,
+                content_is_saved_together_with_progress,
+                a_page_is_complete_when_its_history_is,
+                moved_deleted_and_restored_pages_are_noticed,
+                hidden_content_is_marked_and_kept,
+                a_wiki_is_archived_by_one_process_at_a_time,
                 files_are_fetched_once;
-            stored:
+            saved_state:
                 learned_delays_come_back_to_the_microsecond,
                 deadlines_come_back_after_a_death,
-                an_operators_word_survives_whoever_holds,
-                a_hold_of_an_earlier_taking_writes_nothing,
-                people_see_domains_in_pages;
-            filling:
-                what_a_job_has_already_is_added_once,
+                operator_settings_survive_a_change_of_holder,
+                a_hold_from_an_earlier_take_cannot_write,
+                domains_are_listed_in_pages;
+            enqueueing:
+                a_url_is_added_to_a_job_once,
                 a_lane_keeps_the_order_in_which_it_was_filled,
-                a_job_that_failed_or_was_cancelled_takes_no_tasks,
+                a_job_that_failed_or_was_cancelled_refuses_tasks,
                 two_jobs_may_have_the_same_url,
-                who_led_to_a_url_stays_known,
-                which_origins_were_listed_in_a_job_stays_known,
-                what_a_task_sends_is_part_of_it;
+                a_task_remembers_where_its_url_comes_from,
+                a_job_remembers_which_origins_were_listed,
+                a_task_is_identified_by_url_method_and_body;
             claiming:
-                a_claim_brings_lanes_with_their_first_tasks,
-                a_lane_is_served_by_one,
+                a_claim_returns_lanes_with_their_first_tasks,
+                a_lane_is_served_by_one_process,
                 a_lane_on_a_held_domain_is_parked_and_the_domain_wanted,
-                a_lane_whose_first_task_is_later_comes_back_then,
-                an_empty_lane_goes_and_comes_back_with_a_task,
+                a_lane_is_due_when_its_first_task_is_ready,
+                retries_of_a_domain_can_be_made_ready,
+                an_empty_lane_is_due_again_when_a_task_is_added,
                 blocked_lanes_do_not_hide_free_ones,
                 a_crowded_domain_is_one_lane,
-                a_lane_read_in_pieces_brings_each_task_once,
+                reading_a_lane_in_batches_returns_each_task_once,
                 a_retried_task_is_read_after_those_ready_before_it,
-                a_parked_lane_is_due_when_said,
-                only_its_server_parks_a_lane;
+                a_parked_lane_is_due_at_the_given_time,
+                only_the_process_that_serves_a_lane_can_park_it;
             settling:
                 each_step_is_counted,
                 a_finished_task_is_never_settled_twice,
-                a_hold_that_ended_settles_nothing,
-                one_attempt_that_fails_is_no_retry,
-                what_was_forgiven_is_remembered,
-                a_moved_task_is_claimed_where_it_went,
-                a_moved_task_is_no_longer_its_former_holders,
+                an_expired_hold_cannot_settle,
+                a_failed_attempt_alone_is_not_a_retry,
+                failures_that_used_no_retry_are_remembered,
+                a_moved_task_is_claimed_on_its_new_domain,
+                a_moved_task_cannot_be_settled_by_its_former_holder,
                 a_hold_settles_tasks_of_its_own_domain_only,
                 a_fenced_settle_leaves_no_trace,
                 a_domain_that_is_given_up_is_skipped_and_the_rest_continues,
-                only_its_server_gives_a_lane_up;
+                only_the_process_that_serves_a_lane_can_give_it_up;
             jobs:
                 a_job_is_opened_once_with_its_first_options,
-                a_job_is_made_with_its_tasks_or_not_at_all,
+                a_job_is_created_with_its_tasks_or_not_at_all,
                 jobs_are_listed_newest_first,
-                a_job_finishes_when_nothing_waits,
+                a_job_finishes_when_no_task_is_waiting,
                 a_job_does_not_finish_before_its_list_was_read,
-                a_job_that_ended_is_left_as_it_is,
-                a_cancelled_job_skips_what_waits_in_chunks,
-                what_was_under_way_when_its_job_ended_is_counted_once,
-                a_reopened_job_revives_what_failed_or_ended_with_it,
+                a_job_that_ended_does_not_change,
+                a_cancelled_job_skips_waiting_tasks_in_batches,
+                a_task_in_flight_when_its_job_ends_is_counted_once,
+                a_reopened_job_retries_tasks_that_failed_or_were_skipped_at_its_end,
                 a_reopened_job_does_not_finish_before_it_is_swept,
-                a_revived_task_is_where_its_url_is;
+                a_retried_task_is_on_the_domain_of_its_url;
             results:
-                what_became_of_a_task_comes_back,
-                jobs_come_a_page_at_a_time,
-                a_job_that_is_done_is_reopened_by_what_is_new,
-                who_works_on_a_job_is_known,
-                a_retry_brings_back_what_was_asked_for,
-                what_is_done_is_fetched_again_once,
-                a_job_is_removed_a_part_at_a_time;
+                task_results_come_back_unchanged,
+                jobs_are_listed_in_pages,
+                a_new_task_reopens_a_job_that_is_done,
+                workers_of_a_job_are_known,
+                a_retry_selects_tasks_by_failure_and_url,
+                a_job_with_nothing_to_retry_is_not_reopened,
+                a_stopped_job_is_retried_and_one_that_is_worked_on_is_not,
+                tasks_that_are_done_can_be_fetched_again_once,
+                a_job_is_removed_in_batches;
             sources:
                 a_source_is_added_once_per_url,
-                a_change_sets_only_what_is_named,
+                a_change_sets_only_the_given_fields,
                 an_interval_comes_back_exactly,
-                another_url_clears_the_cursor_and_is_listed_by_the_operator,
-                the_operator_may_list_where_a_source_moved,
+                a_new_url_clears_the_cursor_and_counts_as_listed,
+                the_operator_can_list_the_url_that_a_source_moved_to,
                 a_url_that_another_source_has_is_refused,
                 a_removed_source_takes_everything_with_it,
-                settled_tasks_go_with_their_source_and_those_that_wait_stay,
-                enabling_forgets_failures,
-                a_config_that_makes_sense_again_forgets_failures,
-                another_kind_clears_the_cursor,
-                a_removed_source_keeps_nothing,
+                settled_tasks_are_removed_with_their_source_and_waiting_ones_stay,
+                enabling_a_source_clears_its_failures,
+                fixing_an_invalid_config_clears_failures,
+                changing_the_kind_clears_the_cursor,
+                a_fetch_of_a_removed_source_saves_nothing,
                 items_are_new_known_or_changed_by_their_hash,
                 the_same_identity_in_two_sources_is_two_items,
                 an_item_that_changed_keeps_its_state,
-                a_page_that_changed_is_to_be_scraped_again,
+                a_changed_page_is_scraped_again,
                 items_are_listed_in_pages,
                 items_that_may_not_be_scraped_are_left_out,
-                what_failed_is_listed_by_its_last_try,
+                failed_items_are_listed_by_their_last_attempt,
                 runs_find_the_sources_that_have_unscraped_items;
             fetches:
-                what_was_read_moves_the_last_fetch_to_the_window_end,
-                what_was_not_read_leaves_the_cursor_byte_for_byte,
+                a_successful_fetch_moves_last_fetch_at_to_the_window_end,
+                a_failed_fetch_leaves_the_cursor_byte_for_byte,
                 an_earlier_window_never_moves_the_last_fetch_back,
                 other_fields_of_the_cursor_survive,
                 failures_count_up_until_something_was_read,
                 a_source_that_is_gone_is_disabled,
-                a_source_that_moved_is_asked_there,
+                a_source_that_moved_is_fetched_at_its_new_url,
                 a_move_to_the_url_of_another_source_is_skipped,
                 a_fetch_is_listed_with_its_numbers,
-                old_fetches_are_forgotten,
+                old_fetches_are_deleted,
                 a_fetch_killed_before_its_end_keeps_items_and_moves_nothing;
-            asking:
-                a_source_is_asked_by_one_at_a_time,
-                a_claim_brings_the_source_as_it_is_now,
-                a_source_is_left_by_whoever_has_it,
-                the_claim_of_the_dead_holds_nobody_up,
-                the_claim_of_the_silent_ends_with_their_lease,
-                what_comes_after_the_claim_was_lost_changes_nothing,
-                only_a_source_that_moved_is_reported_to_have,
-                held_again_and_again_is_one_row;
+            source_claims:
+                a_source_is_fetched_by_one_process_at_a_time,
+                a_claim_returns_the_source_as_it_is_now,
+                only_the_owner_of_a_claim_can_end_it,
+                a_claim_of_a_dead_process_blocks_nobody,
+                a_claim_of_a_silent_process_ends_with_its_lease,
+                a_report_after_losing_the_claim_changes_nothing,
+                a_move_is_reported_only_if_the_source_moved,
+                repeated_holds_are_one_row;
             items:
                 the_first_scrape_of_a_source_is_enqueued,
-                longer_ago_than_the_interval_is_enqueued,
-                exactly_the_interval_ago_is_enqueued,
-                too_soon_is_deferred_with_its_numbers,
+                a_scrape_after_the_interval_is_enqueued,
+                a_scrape_exactly_at_the_interval_is_enqueued,
+                a_scrape_before_the_interval_is_deferred_with_its_numbers,
                 deferred_tasks_wake_spaced_by_the_interval,
-                a_sources_own_interval_goes_before_the_global_one,
-                a_source_without_an_interval_goes_by_the_global_one,
+                a_sources_own_interval_overrides_the_global_one,
+                a_source_without_an_interval_uses_the_global_one,
                 null_and_zero_switch_the_interval_off,
-                a_deferred_task_is_ready_at_its_wake_and_not_before,
+                a_deferred_task_is_ready_exactly_at_its_wake_time,
                 sources_do_not_defer_each_other,
                 refusals_come_in_their_order,
-                an_item_that_waits_is_deferred_or_runs_is_enqueued_already,
-                a_bulk_stops_at_the_in_flight_cap,
-                deferred_items_do_not_count_for_the_cap_before_their_wake,
+                an_item_that_is_waiting_deferred_or_running_is_already_enqueued,
+                a_bulk_enqueue_stops_at_the_in_flight_limit,
+                deferred_items_do_not_count_towards_the_limit_before_their_wake_time,
                 enqueueing_an_item_again_replaces_its_task,
-                a_late_word_on_a_replaced_task_is_not_taken,
-                a_task_knows_its_item_and_who_led_there,
+                a_late_result_of_a_replaced_task_is_refused,
+                a_task_knows_its_item_and_where_its_url_comes_from,
                 an_item_enqueued_while_its_job_ended_is_not_lost;
             details:
-                what_a_source_gives_comes_back_as_it_was,
-                what_is_kept_is_what_the_source_gave_last,
-                it_goes_with_its_source,
-                items_are_listed_since_they_were_first_seen;
+                details_come_back_unchanged,
+                the_latest_details_are_kept,
+                details_are_removed_with_their_source,
+                items_can_be_listed_by_when_they_were_first_seen;
             hooks:
-                a_hook_is_ripe_when_its_item_was_scraped,
-                an_item_that_nobody_scrapes_does_not_wait_for_it,
+                a_hook_may_run_after_its_item_was_scraped,
+                a_hook_does_not_wait_for_an_item_that_nobody_scrapes,
                 only_new_items_have_a_hook,
-                a_hook_whose_process_died_is_somebody_elses,
-                of_two_that_claim_hooks_at_once_each_item_is_ones;
+                a_hook_of_a_dead_process_goes_to_another,
+                two_concurrent_claims_share_no_hook;
             retention:
                 a_job_that_ended_long_ago_loses_its_tasks,
-                a_job_that_runs_or_was_stopped_keeps_everything,
+                a_running_or_stopped_job_keeps_everything,
                 a_job_that_was_reopened_is_pruned_again_after_its_next_end,
-                domains_of_pruned_jobs_can_be_forgotten,
+                domains_of_pruned_jobs_can_be_deleted,
                 the_last_scrape_of_a_source_stays,
-                a_scrape_that_runs_stays,
+                a_running_scrape_stays,
                 the_last_fetch_of_a_source_stays;
             scraping:
                 a_scrape_that_begins_has_a_row_from_its_start,
                 a_task_that_runs_too_soon_is_deferred,
-                a_running_task_goes_by_the_interval_in_force,
+                a_running_task_obeys_the_interval_in_force,
                 a_short_wait_is_reported_and_changes_nothing,
                 a_wait_beyond_patience_is_deferred,
-                a_retry_that_is_put_off_is_not_ready_sooner,
+                a_deferred_retry_is_not_ready_earlier,
                 tasks_enqueued_together_wake_spaced_by_the_interval,
-                a_wake_of_a_clock_that_was_ahead_defers_nobody_for_long,
-                a_task_deferred_as_it_runs_comes_after_wakes_reserved,
-                a_clock_that_stepped_back_waits_one_interval,
+                a_wake_time_from_a_clock_that_was_ahead_defers_nobody_for_long,
+                a_task_deferred_while_running_comes_after_reserved_wake_times,
+                after_a_clock_step_back_a_task_waits_one_interval,
                 a_task_whose_item_was_deleted_is_a_no_op,
                 a_task_whose_source_was_disabled_is_a_no_op,
                 a_task_whose_source_is_not_scraped_any_more_is_a_no_op,
                 a_task_whose_source_is_no_longer_scraped_automatically_continues,
                 a_task_whose_job_ended_is_a_no_op,
-                the_end_of_a_no_op_leaves_a_later_wish_alone,
+                settling_a_no_op_does_not_affect_a_later_request,
                 a_no_op_that_was_never_settled_does_not_strand_its_item,
                 an_item_is_scraped_by_its_latest_task_only,
-                a_start_that_is_not_ours_is_fenced,
-                a_task_that_ended_starts_no_more,
-                a_scrape_called_off_leaves_no_row,
+                a_start_without_a_valid_hold_is_fenced,
+                a_task_that_ended_cannot_start,
+                a_cancelled_scrape_leaves_no_row,
                 a_redirect_continues_in_the_same_row,
-                a_move_without_a_redirect_is_no_start,
+                a_move_without_a_redirect_does_not_count_as_a_start,
                 an_interrupted_scrape_is_closed_and_counts,
-                a_scrape_interrupted_long_ago_begins_anew_at_once;
+                a_scrape_interrupted_long_ago_restarts_at_once;
             sharing:
-                one_task_brings_the_page_of_both,
-                the_scrape_is_that_of_the_source_whose_task_it_is,
-                what_fails_fails_for_both_and_waits_again_for_both,
-                of_two_that_enqueue_it_at_once_one_has_a_task,
+                one_task_fetches_the_page_for_both_items,
+                the_scrape_belongs_to_the_source_that_owns_the_task,
+                a_failure_or_a_retry_applies_to_both_items,
+                two_concurrent_enqueues_create_one_task,
                 an_item_enqueued_as_its_page_arrives_is_not_stranded,
-                a_task_whose_item_is_gone_is_that_of_the_other,
-                a_task_whose_source_was_disabled_is_that_of_the_other,
-                an_item_that_waits_with_another_and_goes_is_forgotten,
-                a_page_that_was_fetched_lately_is_not_fetched_again,
+                a_task_whose_item_is_gone_passes_to_the_other,
+                a_task_whose_source_was_disabled_passes_to_the_other,
+                a_sharing_item_that_is_removed_is_dropped,
+                a_recently_fetched_page_is_not_fetched_again,
                 a_page_that_was_fetched_long_ago_is_fetched_again,
-                an_item_that_another_led_to_has_its_own_task;
-            scraped:
-                what_was_fetched_is_done,
-                an_empty_answer_is_partial,
-                what_was_given_up_has_failed,
+                items_with_different_leads_do_not_share_a_task;
+            scrape_results:
+                a_fetched_item_is_done,
+                an_empty_response_is_partial,
+                an_item_that_was_given_up_has_failed,
                 a_retry_waits_again_and_has_its_row,
-                what_is_not_to_be_fetched_has_failed_with_its_reason,
-                a_scrape_that_is_skipped_under_way_is_closed,
-                an_attempt_that_failed_before_it_left_has_a_row,
+                an_item_that_must_not_be_fetched_fails_with_the_reason,
+                a_scrape_skipped_while_running_is_closed,
+                an_attempt_that_failed_before_sending_has_a_row,
                 a_fenced_settle_leaves_the_item_alone,
-                items_of_a_job_that_ended_have_failed_and_wait_again_when_it_is_reopened,
-                a_scrape_whose_job_ended_under_way_does_not_run_for_ever,
-                a_scrape_job_that_ended_is_opened_again_empty,
-                a_reopened_job_has_one_task_an_item,
-                somebody_elses_job_by_that_name_is_left_alone;
-            crowds:
-                many_claims_at_once_bring_every_lane,
-                the_same_urls_from_many_are_each_added_once,
+                items_fail_when_their_job_ends_and_wait_again_when_it_is_reopened,
+                a_scrape_whose_job_ended_does_not_stay_running,
+                a_scrape_job_that_ended_is_reopened_empty,
+                a_reopened_job_has_one_task_per_item,
+                another_job_named_scrape_is_left_alone;
+            many_callers:
+                many_concurrent_claims_return_every_lane,
+                many_callers_adding_the_same_urls_add_each_once,
                 fifty_callers_share_one_store;
             overlap_domains:
-                of_two_takes_one_succeeds,
-                a_wish_that_overlaps_with_a_release_is_granted,
-                a_release_that_overlaps_with_a_wish_hands_over,
-                a_beat_that_overlaps_with_a_takeover_keeps_everything_or_nothing,
+                of_two_concurrent_takes_one_succeeds,
+                a_take_during_a_release_gets_the_domain,
+                a_release_during_a_take_hands_over,
+                a_heartbeat_during_a_takeover_keeps_everything_or_nothing,
                 a_permit_lent_during_a_takeover_is_refused_or_known,
                 permits_lent_at_once_are_both_kept,
-                a_domain_taken_as_it_is_forgotten_is_held;
+                a_domain_taken_while_it_is_deleted_is_held;
             overlap_tasks:
-                two_claims_bring_each_lane_once,
+                two_concurrent_claims_return_each_lane_once,
                 claims_of_two_jobs_take_their_domain_once,
-                the_same_urls_from_two_are_each_added_once,
-                of_two_settles_one_counts,
-                a_settle_that_overlaps_with_a_takeover_counts_or_is_fenced,
-                a_task_added_as_its_lane_is_parked_is_not_lost,
-                a_task_added_as_its_job_finishes_keeps_it_open,
-                a_job_whose_lists_end_at_once_can_finish,
-                the_last_domains_given_up_at_once_leave_nothing,
-                a_job_opened_by_two_is_made_once,
-                of_two_that_make_a_job_one_does;
+                two_callers_adding_the_same_urls_add_each_once,
+                of_two_concurrent_settles_one_counts,
+                a_settle_during_a_takeover_counts_or_is_fenced,
+                a_task_added_while_its_lane_is_parked_is_not_lost,
+                a_task_added_while_its_job_finishes_keeps_it_open,
+                a_job_whose_lists_end_at_the_same_time_can_finish,
+                giving_up_the_last_two_domains_at_once_leaves_nothing,
+                a_job_opened_by_two_is_created_once,
+                of_two_that_create_a_job_one_succeeds;
             overlap_sources:
-                of_two_scrapes_of_a_source_one_begins,
+                of_two_scrapes_of_a_source_one_starts,
                 an_item_enqueued_by_two_has_one_task,
                 wakes_reserved_by_two_are_spaced_by_the_interval,
-                items_enqueued_by_two_stay_within_the_cap,
-                a_source_claimed_by_two_is_asked_by_one,
-                a_source_added_by_two_is_one,
+                items_enqueued_by_two_stay_within_the_limit,
+                a_source_claimed_by_two_is_fetched_by_one,
+                a_source_added_by_two_exists_once,
                 a_wiki_claimed_by_two_is_archived_by_one,
-                a_secret_made_by_two_is_one,
-                what_two_count_at_once_is_added_up;
+                a_secret_created_by_two_is_the_same,
+                concurrent_counts_are_summed;
             time:
-                whoever_joins_goes_by_the_time_of_those_who_are_there,
-                two_that_join_at_once_agree;
+                a_new_process_adopts_the_time_of_the_running_ones,
+                two_processes_that_join_at_once_agree;
             robots:
-                what_was_kept_comes_back,
-                what_is_old_is_forgotten_a_part_at_a_time,
-                a_newer_answer_replaces_the_older;
+                a_saved_file_comes_back_unchanged,
+                old_files_are_deleted_in_batches,
+                a_newer_response_replaces_the_older_one;
             counts:
-                what_many_count_is_added_up;
+                counts_of_many_processes_are_summed;
             secrets:
-                one_is_made_and_everybody_gets_it;
+                a_secret_is_created_once_and_everybody_gets_it;
         }
     };
 }

@@ -1,7 +1,7 @@
-//! The hook that stops one caller inside its transaction, so that another overlaps with it.
+//! The hook that pauses one caller inside its transaction, so that another overlaps with it.
 //!
 //! A store under test calls it in each transaction that changed something, after the last statement and before the
-//! commit. It returns at once unless a promise has asked for a stop.
+//! commit. It returns at once unless a promise has asked for a pause.
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,20 +9,20 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-/// Stops transactions of one store before their commit. Clones are the same hook.
+/// Pauses transactions of one store before they commit. Clones are the same hook.
 ///
-/// A store calls [`Pause::before_commit`], or [`Pause::before_commit_blocking`] on a thread of its own.
+/// A store calls [`Pause::before_commit`], or [`Pause::before_commit_blocking`] if it has its own thread.
 #[derive(Debug, Clone, Default)]
 pub struct Pause(Arc<Mutex<Option<Stop>>>);
 
-/// A stop that was asked for.
+/// A requested pause.
 #[derive(Debug)]
 struct Stop {
     reached: oneshot::Sender<()>,
     resumed: oneshot::Receiver<()>,
 }
 
-/// A transaction that stops, or will. It continues when this is dropped.
+/// A transaction that is paused, or will be. It continues when this is dropped.
 #[derive(Debug)]
 pub struct Paused {
     reached: oneshot::Receiver<()>,
@@ -30,7 +30,7 @@ pub struct Paused {
 }
 
 impl Pause {
-    /// The next transaction that changes something stops before its commit.
+    /// Pauses the next transaction that changes something, before its commit.
     pub fn next(&self) -> Paused {
         let (reached, is_reached) = oneshot::channel();
         let (resume, resumed) = oneshot::channel();
@@ -38,7 +38,7 @@ impl Pause {
         Paused { reached: is_reached, resume }
     }
 
-    /// A transaction has run its statements and is about to commit.
+    /// To be called when a transaction has run its statements and is about to commit.
     pub async fn before_commit(&self) {
         if let Some(resumed) = self.reach() {
             // An error means that nobody waits for it any more.
@@ -46,7 +46,7 @@ impl Pause {
         }
     }
 
-    /// The same on a thread that may block.
+    /// Like [`Self::before_commit`], for a thread that may block.
     pub fn before_commit_blocking(&self) {
         if let Some(resumed) = self.reach() {
             let _ = resumed.blocking_recv();
@@ -55,34 +55,35 @@ impl Pause {
 
     fn reach(&self) -> Option<oneshot::Receiver<()>> {
         let stop = self.0.lock().unwrap_or_else(PoisonError::into_inner).take()?;
-        // Whoever asked for the stop may have given up: then nothing stops.
+        // If whoever asked for the pause has given up, nothing stops.
         stop.reached.send(()).ok().map(|()| stop.resumed)
     }
 }
 
 impl Paused {
-    /// Waits until the transaction has stopped.
+    /// Waits until the transaction has paused.
     ///
     /// # Panics
-    /// After a minute: the store never called its hook, or nothing was changed.
+    /// After a minute, because the store never called its hook or changed nothing.
     pub async fn reached(&mut self) {
         let reached = tokio::time::timeout(REACHED, &mut self.reached).await;
         reached
-            .expect("no transaction came to its commit within a minute")
-            .expect("another stop took its place");
+            .expect("no transaction reached its commit within a minute")
+            .expect("another pause replaced it");
     }
 
     /// Lets the transaction commit.
     pub fn resume(self) {
-        // It is gone when its caller is; then there is nothing to resume.
+        // If its caller is gone, there is nothing to resume.
         let _ = self.resume.send(());
     }
 }
 
-/// Runs `first` up to its commit, then `second` until it has answered or waits, then lets `first` go. What both returned.
+/// Runs `first` up to its commit, then `second` until it has an answer or is blocked, then lets `first` continue.
+/// Returns the results of both.
 ///
-/// `first` is what the store of `pause` is asked. Both must ask only when they are polled: a method of a store may send
-/// its request when it is called, so calls belong into `async` blocks or functions.
+/// `first` must call the store that `pause` belongs to. Neither may call a store before it is polled: a store method
+/// may send its request as soon as it is called, so calls belong in `async` blocks or functions.
 ///
 /// # Panics
 /// If `first` returns without having changed anything.
@@ -106,9 +107,10 @@ pub async fn overlap<A, B>(
     }
 }
 
-/// A transaction comes to its commit within this time, however busy the machine is.
+/// A transaction reaches its commit within this time, however busy the machine is.
 const REACHED: Duration = Duration::from_secs(60);
-/// Whoever has not answered by then waits. One that is slower than this overlaps less, and no promise fails for it.
+/// Whoever has no answer by then is considered blocked. A caller that is just slow overlaps less, but no promise fails
+/// because of that.
 const WAITS: Duration = Duration::from_millis(100);
 
 #[cfg(test)]

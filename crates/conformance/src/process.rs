@@ -1,40 +1,40 @@
-//! A process as the promises play it: a store it opened, the holder it is, and short names for what it does.
+//! A simulated process: the store it opened, its holder, and short names for what it does.
 
 use std::sync::Arc;
 
 use comity_core::domain::Domain;
-use comity_core::pace::Kept;
+use comity_core::pace::SavedLimits;
 use comity_core::task::{JobId, JobStep, TaskId};
 use comity_core::time::{Span, Timestamp};
 use comity_store::domains::{
-    DomainKey, DomainRow, Hold, HolderId, LeftBehind, Parting, Released, Saved, Steering, Take, Taken,
+    DomainKey, DomainRow, Hold, HolderId, LastHolderBuf, ReleaseMode, Released, Saved, Steering, Take, Taken,
 };
 use comity_store::jobs::{Counts, Job, Stepped};
 use comity_store::machine::Machine;
-use comity_store::tasks::{Claim, Claimed, Enqueued, NewTask, Onward, Settle, Settled, Step};
+use comity_store::tasks::{Claim, Claimed, Enqueued, NewTask, RedirectBody, Settle, Settled, Step};
 use comity_store::{LEASE, Store, StoreError};
 use serde_json::Value;
 
 use crate::backend::{Backend, Opened};
 use crate::pause::{Pause, overlap};
 
-/// A process: a store it opened, and the holder it is.
+/// A process: a store it opened, and its holder.
 pub struct Process {
     /// The store, as this process opened it.
     pub store: Arc<dyn Store>,
-    /// The holder it is.
+    /// The process's holder.
     pub holder: HolderId,
-    /// Stops its transactions.
+    /// Pauses its transactions.
     pub pause: Pause,
 }
 
 impl Process {
-    /// A process that opens the store of `backend` and registers.
+    /// Starts a process that opens the store of `backend` and registers.
     pub async fn start(backend: &dyn Backend, name: &str, now: Timestamp) -> Self {
         Self::with(backend.open().await, name, now).await
     }
 
-    /// A process on that machine.
+    /// Starts a process on that machine.
     pub async fn start_on(
         backend: &dyn Backend,
         machine: Arc<dyn Machine>,
@@ -44,15 +44,15 @@ impl Process {
         Self::with(backend.open_on(machine).await, name, now).await
     }
 
-    /// A process that registers with a store it opened.
+    /// Registers a process with a store it has opened.
     pub async fn with(opened: Opened, name: &str, now: Timestamp) -> Self {
         let Opened { store, pause } = opened;
         let holder = store.register(name.to_owned(), now).await.unwrap();
         Self { store, holder, pause }
     }
 
-    /// Runs `first`, which this process asks, up to its commit, then `second` until it has answered or waits, and then both
-    /// to their ends. Both must ask only when they are polled: see [`overlap`].
+    /// Runs `first`, a call of this process, up to its commit, then `second` until it has an answer or is blocked, and
+    /// then both to the end. Neither may call a store before it is polled: see [`overlap`].
     pub async fn overlap<A, B>(
         &self,
         first: impl Future<Output = A>,
@@ -61,19 +61,19 @@ impl Process {
         overlap(&self.pause, first, second).await
     }
 
-    /// Reports that it lives.
+    /// Sends a heartbeat.
     pub async fn beat(&self, now: Timestamp) -> Result<(), StoreError> {
         self.store.beat(self.holder, now).await
     }
 
-    /// Looks at the others twice, a lease apart: whoever is silent meanwhile is lost.
+    /// Checks on the others twice, a lease apart: whoever is silent meanwhile is lost. Returns the time.
     pub async fn outlive(&self, from: Timestamp) -> Timestamp {
         self.beat(from).await.unwrap();
         self.beat(from + LEASE).await.unwrap();
         from + LEASE
     }
 
-    /// Asks for one domain.
+    /// Tries to take a domain.
     pub async fn take(&self, name: &str, now: Timestamp) -> Take {
         let mut taken = self.store.take(self.holder, vec![domain(name)], now).await.unwrap();
         assert_eq!(taken.len(), 1);
@@ -95,23 +95,23 @@ impl Process {
         self.store.save(self.holder, vec![saved]).await.unwrap()
     }
 
-    /// Gives a domain back with that pace, and nothing learned.
-    pub async fn release(&self, hold: Hold, pace: &[u8], parting: Parting, now: Timestamp) {
-        let released = Released { saved: nothing_learned(hold), pace: pace.to_owned(), parting };
+    /// Releases a domain with that pace, and nothing learned.
+    pub async fn release(&self, hold: Hold, pace: &[u8], mode: ReleaseMode, now: Timestamp) {
+        let released = Released { saved: nothing_learned(hold), pace: pace.to_owned(), mode };
         self.store.release(self.holder, vec![released], now).await.unwrap();
     }
 
-    /// A domain as people see it.
+    /// A domain as shown to people.
     pub async fn row(&self, name: &str) -> DomainRow {
         self.store.find_domain(domain(name)).await.unwrap().unwrap()
     }
 
-    /// Opens a job, making it if needed.
+    /// Opens a job, creating it if needed.
     pub async fn open_job(&self, name: &str) -> JobId {
         self.store.open_job(name.to_owned(), Value::Null, at(0)).await.unwrap().0.id
     }
 
-    /// A job with these URLs.
+    /// Creates a job with these URLs.
     pub async fn job_of(&self, name: &str, urls: &[&str], now: Timestamp) -> JobId {
         let job = self.open_job(name).await;
         let enqueued = self.enqueue(job, urls, now).await;
@@ -125,17 +125,17 @@ impl Process {
         jobs.into_iter().find(|found| found.id == job).unwrap()
     }
 
-    /// How far a job is.
+    /// The progress of a job.
     pub async fn counts(&self, job: JobId) -> Counts {
         self.job(job).await.counts
     }
 
-    /// A job ends or is reopened.
+    /// Ends or reopens a job.
     pub async fn step(&self, job: JobId, step: JobStep, now: Timestamp) -> Stepped {
         self.store.step_job(job, step, None, now).await.unwrap()
     }
 
-    /// Sweeps until there is no more to do.
+    /// Sweeps until nothing is left to do.
     pub async fn sweep(&self, job: JobId, now: Timestamp) {
         while self.store.sweep(job, 100, now).await.unwrap() {}
     }
@@ -146,13 +146,13 @@ impl Process {
         self.store.enqueue(job, tasks, now).await.unwrap()
     }
 
-    /// Claims every lane that is due, with up to ten tasks of each.
+    /// Claims every lane that is due, with up to ten tasks each.
     pub async fn claim(&self, job: JobId, now: Timestamp) -> Vec<Claimed> {
         let claim = Claim { job, lanes: 100, tasks: 10 };
         self.store.claim(self.holder, claim, now).await.unwrap()
     }
 
-    /// Claims the one lane that is due.
+    /// Claims the only lane that is due.
     pub async fn claim_one(&self, job: JobId, now: Timestamp) -> Claimed {
         let mut claimed = self.claim(job, now).await;
         assert_eq!(claimed.len(), 1, "{claimed:?}");
@@ -171,7 +171,7 @@ impl Process {
     }
 }
 
-/// A moment of the virtual clock.
+/// A time on the virtual clock.
 pub fn at(secs: i64) -> Timestamp {
     Timestamp::from_secs(1_800_000_000 + secs)
 }
@@ -191,7 +191,7 @@ pub fn listed(url: &str) -> NewTask {
     NewTask::listed(url.to_owned(), Domain::of_url(url).unwrap())
 }
 
-/// What `take` brought, which must be the domain.
+/// The result of a take that must have succeeded.
 pub fn taken(take: Take) -> Taken {
     match take {
         Take::Taken(taken) => *taken,
@@ -199,20 +199,20 @@ pub fn taken(take: Take) -> Taken {
     }
 }
 
-/// The hold that a claim took with its lane.
+/// The hold that came with a claimed lane.
 pub fn hold_of(claimed: &Claimed) -> Hold {
     taken(claimed.take.clone()).hold
 }
 
 /// When the last holder of a domain died, which it must have.
 pub fn died_at(taken: &Taken) -> Timestamp {
-    match taken.left {
-        LeftBehind::Died { latest } => latest,
+    match taken.last_holder {
+        LastHolderBuf::Died { latest } => latest,
         ref other => panic!("expected a death, got {other:?}"),
     }
 }
 
-/// The URLs that a claim brought, lane by lane: `a.example/1 a.example/2 | b.example/1`.
+/// The URLs of claimed lanes: `a.example/1 a.example/2 | b.example/1`.
 pub fn urls_of(claimed: &[Claimed]) -> String {
     let lane = |claimed: &Claimed| {
         let urls = claimed.tasks.iter().map(|task| task.url.trim_start_matches("https://"));
@@ -221,32 +221,37 @@ pub fn urls_of(claimed: &[Claimed]) -> String {
     claimed.iter().map(lane).collect::<Vec<_>>().join(" | ")
 }
 
-/// What a holder saves that learned nothing.
+/// What a holder saves if nothing was learned.
 pub fn nothing_learned(hold: Hold) -> Saved {
-    Saved { hold, kept: Kept::default(), steering: Steering::default() }
+    Saved { hold, kept: SavedLimits::default(), steering: Steering::default() }
 }
 
-/// A task was fetched.
+/// The task was fetched.
 pub fn done() -> Step {
     Step::Done { status: 200, bytes: 10, file: None, content_type: None }
 }
 
-/// A task was given up.
+/// The task was given up.
 pub fn failed() -> Step {
     Step::Failed { error: "status 500".to_owned(), status: Some(500) }
 }
 
-/// A task is not to be fetched.
+/// The task is not to be fetched.
 pub fn skipped() -> Step {
     Step::Skipped { reason: "robots.txt".to_owned() }
 }
 
-/// A task is retried, for the first time.
+/// The task is retried for the first time.
 pub fn retry(ready_at: Timestamp) -> Step {
     Step::Retry { ready_at, retries: 1, forgiven: 0, error: "status 429".to_owned() }
 }
 
-/// A task was redirected to another domain.
+/// The task was redirected to another domain.
 pub fn moved(to: &str) -> Step {
-    Step::Moved { domain: domain(to), at_url: Some(format!("https://{to}/")), hops: 1, sends: Onward::Kept }
+    Step::Moved {
+        domain: domain(to),
+        at_url: Some(format!("https://{to}/")),
+        hops: 1,
+        body: RedirectBody::Kept,
+    }
 }

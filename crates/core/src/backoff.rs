@@ -1,10 +1,10 @@
-//! How long to wait after the nth failure in a row: the ladders of B18 and the facade's `backoff` of B19.
+//! How long to wait after the nth consecutive failure: exponential or linear backoff, or none.
 //!
-//! A ladder only computes; who climbs it and when it is left is in [`crate::pace`].
+//! A ladder only computes waits. Counting failures, and resetting the count, happens in [`crate::pace`].
 
 use crate::time::Span;
 
-/// How a rule's wait grows with every penalty.
+/// How the wait grows with each consecutive penalty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ladder {
     /// `base`, twice `base`, four times `base` …, at most `max`.
@@ -14,19 +14,19 @@ pub enum Ladder {
         /// The longest wait.
         max: Span,
     },
-    /// `base`, two `base`, three `base` …, at most `max`.
+    /// `base`, twice `base`, three times `base` …, at most `max`.
     Linear {
-        /// The first wait, and what each further penalty adds.
+        /// The first wait, and how much each further penalty adds.
         base: Span,
         /// The longest wait.
         max: Span,
     },
-    /// No escalation: a failure holds nobody.
+    /// No wait after failures.
     None,
 }
 
 impl Ladder {
-    /// The wait after the `penalties`th penalty in a row, counted from 1; `None` when this ladder holds nobody.
+    /// The wait after the `penalties`th consecutive penalty, counted from 1; `None` if this ladder never waits.
     pub fn wait(self, penalties: u32) -> Option<Span> {
         let rungs = penalties.saturating_sub(1);
         match self {
@@ -36,7 +36,7 @@ impl Ladder {
         }
     }
 
-    /// The wait of `backoff(attempt)`, attempts counted from 0: the same ladder, one rung up.
+    /// The wait of the limiter's `backoff(attempt)`: the same ladder, with attempts counted from 0.
     pub fn backoff(self, attempt: u32) -> Option<Span> {
         self.wait(attempt.saturating_add(1))
     }
@@ -59,7 +59,7 @@ mod tests {
 
     /// B18, document 3
     #[test]
-    fn the_ladders_of_the_table() {
+    fn each_ladder_has_the_documented_waits() {
         let (base, five_minutes) = (Span::from_secs(5), Span::from_secs(300));
         let exponential = Ladder::Exponential { base, max: Span::from_secs(60) };
         assert_eq!(waits(exponential), [5, 10, 20, 40, 60, 60, 60, 60, 60]);

@@ -1,41 +1,41 @@
-//! When a source is due, and what a run writes into its cursor (B59, B60, B62, B64).
+//! When a source is due, and how a run updates its cursor.
 //!
-//! The `now` of the due rule is the end of the run's window; the wall clock only tells whether that and the
-//! last fetch can be true. How a source is asked politely once it is due is not decided here.
+//! Whether a source is due depends on the end of the run's window; the clock is only used to check that the window and
+//! the last fetch aren't in the future. How a source is fetched once it is due is decided elsewhere.
 
 use serde_json::{Map, Value};
 
 use crate::time::{Span, Timestamp};
 
-/// How often a source is worth asking.
+/// How often a source should be fetched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cadence {
     every: Span,
 }
 
-/// A cadence or cursor that cannot be used: the source fails, it is never silently always due.
+/// An invalid cadence or cursor. The source then fails, rather than silently being always due.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{key} = {value}: expected {expected}")]
 pub struct CadenceError {
-    /// Where it stands.
+    /// The key.
     pub key: &'static str,
-    /// What stands there.
+    /// The value that was given.
     pub value: String,
-    /// What would have been understood.
+    /// What is accepted instead.
     pub expected: &'static str,
 }
 
-/// A window that ends in the future: a usage error.
+/// A window that ends in the future, which is a usage error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("window end {window_end}: expected a time that is not in the future, and it is {now}")]
+#[error("window end {window_end}: expected a time that is not in the future (it is now {now})")]
 pub struct WindowInFuture {
     /// The end that was given.
     pub window_end: Timestamp,
-    /// The wall clock.
+    /// The current time.
     pub now: Timestamp,
 }
 
-/// The end of a run's window, which is not in the future.
+/// The end of a run's window, which isn't in the future.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunWindow {
     end: Timestamp,
@@ -45,16 +45,16 @@ pub struct RunWindow {
 /// Whether a source is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Due {
-    /// Fetch it.
+    /// It is due.
     Due,
-    /// Fetch it, and warn: its last fetch lies in the future, so a clock was wrong.
+    /// It is due, with a warning: its last fetch is in the future, so a clock was wrong.
     DueDespiteFuture {
-        /// The impossible last fetch.
+        /// The last fetch, according to the cursor.
         last_fetch_at: Timestamp,
     },
-    /// Not in this run.
+    /// It isn't due in this run.
     NotDue {
-        /// The first window end at which it is due.
+        /// The earliest window end at which it is due.
         due_at: Timestamp,
     },
 }
@@ -68,12 +68,12 @@ pub enum FetchStatus {
     Partial,
     /// Nothing was read.
     Error,
-    /// It was not asked.
+    /// It wasn't fetched.
     Skipped,
 }
 
 impl Cadence {
-    /// A cadence of so many minutes, finite and above zero.
+    /// A cadence of this many minutes, finite and above zero.
     pub fn every_minutes(minutes: f64) -> Result<Self, CadenceError> {
         Self::read(&Value::from(minutes)).ok_or_else(|| CadenceError {
             key: "cadence.every_minutes",
@@ -82,7 +82,7 @@ impl Cadence {
         })
     }
 
-    /// Reads the `cadence` of a source's `config_json`; without one the source is always due.
+    /// Reads the `cadence` of a source's `config_json`. Without one, the source is always due.
     pub fn of_config(config: &Map<String, Value>) -> Result<Option<Self>, CadenceError> {
         let Some(cadence) = config.get("cadence") else { return Ok(None) };
         let wrong = |key, value: &Value, expected| CadenceError { key, value: value.to_string(), expected };
@@ -107,7 +107,7 @@ impl Cadence {
         Self::read(every).map(Some).ok_or_else(|| wrong("cadence.every_minutes", every, A_NUMBER_OF_MINUTES))
     }
 
-    /// The cadence as it stands in `config_json`.
+    /// The cadence as written in `config_json`.
     pub fn to_json(self) -> Value {
         let minutes = self.every.as_secs_f64() / 60.0;
         let whole = minutes.fract() == 0.0 && minutes < 1e15;
@@ -122,19 +122,19 @@ impl Cadence {
 
     fn read(minutes: &Value) -> Option<Self> {
         let secs = minutes.as_f64().filter(|minutes| *minutes > 0.0)? * 60.0;
-        // Seven seconds are no whole fraction of a minute, and still seven seconds.
+        // A cadence of seven seconds has no exact value in minutes, so round to the nearest microsecond.
         let nearest = (secs * 1e6).round() / 1e6;
         Span::from_secs_f64(if nearest > 0.0 { nearest } else { secs }).ok().map(|every| Self { every })
     }
 }
 
 impl RunWindow {
-    /// A run's window that ends at `end`, looked at when the wall clock reads `now`.
+    /// The window of a run that ends at `end`; `now` is the current time.
     pub fn ending(end: Timestamp, now: Timestamp) -> Result<Self, WindowInFuture> {
         if end > now { Err(WindowInFuture { window_end: end, now }) } else { Ok(Self { end, now }) }
     }
 
-    /// The same window, looked at later: what is in the future is told by the clock of that moment.
+    /// The same window at a later `now`.
     pub fn looked_at(self, now: Timestamp) -> Self {
         Self { now: self.now.max(now), ..self }
     }
@@ -144,7 +144,7 @@ impl RunWindow {
         self.end
     }
 
-    /// Is a source with this cadence, last fetched then, due in this window?
+    /// Whether a source with this cadence and last fetch is due in this window.
     pub fn due(self, cadence: Option<Cadence>, last_fetch_at: Option<Timestamp>) -> Due {
         let (Some(cadence), Some(last_fetch_at)) = (cadence, last_fetch_at) else { return Due::Due };
         if last_fetch_at > self.now {
@@ -154,12 +154,12 @@ impl RunWindow {
         if due_at <= self.end { Due::Due } else { Due::NotDue { due_at } }
     }
 
-    /// The cursor after a fetch in this window: `last_fetch_at` moves only after ok or partial and never back,
-    /// everything else in it stays.
+    /// The cursor after a fetch in this window. `last_fetch_at` changes only after an ok or partial fetch and never
+    /// goes back; everything else in the cursor stays.
     pub fn advance(self, cursor: &Map<String, Value>, status: FetchStatus) -> Map<String, Value> {
         let mut cursor = cursor.clone();
         if matches!(status, FetchStatus::Ok | FetchStatus::Partial) {
-            // What cannot be read, or lies in the future, was never a fetch, so replacing it moves nothing back.
+            // An invalid time, or one in the future, was never a fetch, so replacing it doesn't go back.
             let known = last_fetch_at(&cursor).ok().flatten().filter(|known| *known <= self.now);
             let latest = known.map_or(self.end, |known| known.max(self.end));
             cursor.insert(LAST_FETCH_AT.to_owned(), Value::from(latest.to_string()));

@@ -1,6 +1,6 @@
-//! The answer to "may I fetch from this domain now?", and why.
+//! The answer to "may I fetch from this domain now?", and the reason for it.
 //!
-//! Reasons are data; the sentences a person reads are made here and nowhere else.
+//! Reasons are data; the text that people read is made here and nowhere else.
 
 use std::fmt;
 
@@ -13,18 +13,24 @@ use crate::time::{Span, Timestamp};
 pub enum Decision {
     /// Fetch now. The pace has already been charged for this request.
     Proceed(Permit),
-    /// Ask again at `until`; asking earlier gets the same answer, unless something is recorded meanwhile.
+    /// Ask again at `until`; asking earlier gives the same answer, unless something is recorded meanwhile.
     Wait {
-        /// The first moment at which asking may be answered with proceed.
+        /// The earliest time at which a request may proceed.
         until: Timestamp,
-        /// What binds until then.
+        /// What delays the request until then.
         reason: Reason,
     },
-    /// Asking again does not help before somebody acts: an operator closed the domain.
+    /// Asking again doesn't help until somebody acts: an operator paused the domain.
     Refuse(Reason),
 }
 
-/// The right to send one request, and what is needed to judge its answer however late it comes.
+/// The right to send one request, drawn from the pace of its domain.
+///
+/// It carries what is needed to judge the response, however late it comes. Other types build on it: the engine's
+/// `gate::Permit` is a guard around one of these for requests sent by its own process, [`PermitRef`] refers to one by
+/// its number, and the server's `PermitClaims` is the content of the signed token that callers of the HTTP API get.
+///
+/// [`PermitRef`]: crate::pace::PermitRef
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Permit {
     pub(crate) started_at: Timestamp,
@@ -32,78 +38,78 @@ pub struct Permit {
     pub(crate) id: u32,
     pub(crate) probe: u16,
     pub(crate) intent: Intent,
-    /// Whether its request was written to an open connection.
+    /// Whether its request was written to a connection.
     pub(crate) departed: bool,
 }
 
-/// One constraint on the next start: what it is, where it came from, until when it binds.
+/// One constraint on the next request: which limit it is, and until when it applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reason {
-    /// Which limit it is, with its numbers.
+    /// The limit, with its numbers.
     pub limit: Limit,
-    /// The first moment at which it no longer binds.
+    /// The earliest time at which it allows a request.
     pub until: Timestamp,
-    /// When it was asked about; sentences count from here.
+    /// When the question was asked; remaining times in messages are relative to this.
     pub asked_at: Timestamp,
 }
 
-/// Where a constraint came from; on a tie the earlier one here is named (B2).
+/// Where a constraint comes from. On a tie, the origin that is listed first here is reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Origin {
-    /// The server said so.
+    /// The server's response headers.
     Server,
-    /// The site's robots.txt says so.
+    /// The site's robots.txt.
     Robots,
-    /// The configured rule says so.
+    /// The configured rule.
     Rule,
-    /// Learnt from answers.
+    /// Learned from responses.
     Learned,
-    /// An operator said so.
+    /// An operator.
     Operator,
-    /// Others come first: callers in line, or another process.
+    /// Other callers in line, or another process.
     Line,
-    /// Nothing may be sent while the store is away.
+    /// The store is unavailable or still saving.
     Store,
 }
 
-/// A limit on the next start.
+/// A limit on the next request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limit {
-    /// The server asked to wait with `Retry-After`.
+    /// The server sent `Retry-After`.
     RetryAfter,
-    /// The server said that its quota is used up until the reset.
+    /// The server's quota is used up until it resets.
     QuotaSpent,
-    /// What is left of the server's quota, spread evenly until the reset.
+    /// The remaining requests of the server's quota are spread evenly until it resets.
     QuotaSpacing(Spacing),
     /// The `Crawl-delay` of robots.txt.
     CrawlDelay(Spacing),
     /// The rule's minimum delay.
     MinDelay(Spacing),
-    /// The rule's requests per second.
+    /// The rule's `requests_per_second`.
     Rate(Spacing),
     /// The rule's burst is used up.
     Burst(Burst),
-    /// The rule's minimum delay of one intent.
+    /// The rule's minimum delay for one intent.
     IntentDelay(Intent, Spacing),
-    /// The rule's burst of one intent is used up.
+    /// The rule's burst for one intent is used up.
     IntentBurst(Intent, Burst),
-    /// The ladder, after so many penalties in a row.
+    /// Backoff after consecutive penalties.
     Backoff {
-        /// How many.
+        /// Number of consecutive penalties.
         penalties: u32,
     },
     /// The rule's own wait after a 429.
     WaitOn429,
-    /// As many requests are on the wire as the rule allows.
+    /// The rule's limit on requests in flight is reached.
     InFlight {
         /// How many the rule allows.
         limit: u32,
     },
-    /// As many requests may be on the wire as the rule allows: a permit was given out and has not been recorded.
+    /// The rule's limit on requests in flight is reached, and one of them is a lent permit that has not been recorded.
     Lease {
         /// How many the rule allows.
         limit: u32,
-        /// When the permit was given out whose lease ends next.
+        /// When the permit whose lease ends next was given out.
         since: Timestamp,
     },
     /// The learned delay.
@@ -112,50 +118,50 @@ pub enum Limit {
     LearnedHold,
     /// An operator paused the domain.
     Paused,
-    /// Callers wait in line for the same domain.
+    /// Other callers wait in line for the same domain.
     Line {
-        /// How many are before.
+        /// How many of them are ahead.
         ahead: usize,
     },
-    /// Another process takes the domain over.
+    /// Another process is taking over the domain.
     ChangingHands,
-    /// What a server asked for, or an operator set, is being saved: nobody goes before it is.
+    /// A server's deadline or an operator's setting is being saved; no request is sent before it is.
     Saving,
-    /// The store is away: what is fetched now could not be saved.
-    StoreAway(Away),
+    /// The store is unavailable, so results could not be saved.
+    StoreUnavailable(Outage),
 }
 
-/// Why a store cannot be used at the moment.
+/// Why the store is unavailable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Away {
-    /// Another program keeps it locked.
+pub enum Outage {
+    /// Another program has locked it.
     Locked,
-    /// Its disk is full.
+    /// The disk is full.
     Full,
-    /// Its file was deleted, moved or replaced, or its volume is not mounted.
+    /// The file was deleted, moved or replaced, or its volume isn't mounted.
     Gone,
-    /// It cannot be read or written.
+    /// The file cannot be read or written.
     Unreadable,
 }
 
-/// A delay counted from a start.
+/// A delay counted from the previous request start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Spacing {
-    /// How long.
+    /// Length of the delay.
     pub delay: Span,
-    /// Since which start.
+    /// The previous start.
     pub last: Timestamp,
-    /// Whether that start is only assumed, because state was lost (B77).
+    /// Whether that start is only assumed, because state was lost.
     pub assumed: bool,
 }
 
 impl Decision {
-    /// Whether the caller may fetch.
+    /// Whether the caller may fetch now.
     pub fn proceeds(&self) -> bool {
         matches!(self, Self::Proceed(_))
     }
 
-    /// The permit of a caller that may.
+    /// The permit, if the caller may fetch now.
     pub fn permit(&self) -> Option<&Permit> {
         match self {
             Self::Proceed(permit) => Some(permit),
@@ -163,8 +169,8 @@ impl Decision {
         }
     }
 
-    /// How long to wait in whole milliseconds, rounded up; 0 when proceeding, at least 1 when not (B1). What holds until
-    /// somebody acts is looked at again in a minute.
+    /// How long to wait, in milliseconds rounded up: 0 when proceeding, otherwise at least 1. If the wait lasts until
+    /// somebody acts, this is a minute.
     pub fn wait_ms(&self, now: Timestamp) -> u64 {
         match self {
             Self::Proceed(_) => 0,
@@ -173,7 +179,7 @@ impl Decision {
         }
     }
 
-    /// Why the caller waits.
+    /// Why the caller has to wait.
     pub fn reason(&self) -> Option<&Reason> {
         match self {
             Self::Proceed(_) => None,
@@ -183,12 +189,12 @@ impl Decision {
 }
 
 impl Permit {
-    /// When its request started, as far as is known.
+    /// When its request started, as far as known.
     pub fn started_at(&self) -> Timestamp {
         self.started_at
     }
 
-    /// The spacing that was in force when it started.
+    /// The spacing that applied when it started.
     pub fn spacing(&self) -> Span {
         self.spacing
     }
@@ -205,24 +211,23 @@ impl Permit {
 }
 
 impl Reason {
-    /// Where the constraint came from.
+    /// Where the constraint comes from.
     pub fn origin(&self) -> Origin {
         self.limit.origin()
     }
 
-    /// Whether it kept the caller that asked from going.
+    /// Whether it delays a request that could otherwise be sent at `asked_at`.
     pub fn binds(&self) -> bool {
         self.until > self.asked_at
     }
 
-    /// How long it kept the caller that asked, in milliseconds, rounded up. What holds until somebody acts is looked at
-    /// again in a minute.
+    /// How long it delays the request, in milliseconds rounded up. If it lasts until somebody acts, this is a minute.
     pub fn wait_ms(&self) -> u64 {
         wait_until(self.until, self.asked_at).as_millis_up()
     }
 
-    /// How much it holds back: for a delay between requests that delay, otherwise what is left of it. Does not change
-    /// from one request to the next, so that what is sorted by it stays in its place.
+    /// How severe the constraint is, for sorting: the delay for delays between requests, the remaining time for
+    /// everything else. A delay counts in full, so that a sorted list doesn't change with every request.
     pub fn weight(&self) -> Span {
         match &self.limit {
             Limit::QuotaSpacing(spacing)
@@ -236,15 +241,16 @@ impl Reason {
     }
 }
 
-/// How long it is until then. What holds until somebody acts is looked at again in a minute.
+/// Time from `now` to `until`; a minute if `until` is [`Timestamp::MAX`], which means until somebody acts.
 pub(crate) fn wait_until(until: Timestamp, now: Timestamp) -> Span {
-    if until == Timestamp::MAX { LOOK_AGAIN } else { until.since(now) }
+    if until == Timestamp::MAX { ASK_AGAIN_AFTER } else { until.since(now) }
 }
 
-const LOOK_AGAIN: Span = Span::from_secs(60);
+/// How long to wait before asking again if only a person can end the wait.
+const ASK_AGAIN_AFTER: Span = Span::from_secs(60);
 
 impl Limit {
-    /// Where such a limit comes from.
+    /// Where the limit comes from.
     pub fn origin(&self) -> Origin {
         match self {
             Self::RetryAfter | Self::QuotaSpent | Self::QuotaSpacing(_) => Origin::Server,
@@ -261,11 +267,11 @@ impl Limit {
             Self::LearnedDelay(_) | Self::LearnedHold => Origin::Learned,
             Self::Paused => Origin::Operator,
             Self::Line { .. } | Self::ChangingHands => Origin::Line,
-            Self::Saving | Self::StoreAway(_) => Origin::Store,
+            Self::Saving | Self::StoreUnavailable(_) => Origin::Store,
         }
     }
 
-    /// A word for it, for metrics and short reports.
+    /// Its name in JSON, metrics and short reports.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::RetryAfter => "retry_after",
@@ -287,13 +293,13 @@ impl Limit {
             Self::Line { .. } => "line",
             Self::ChangingHands => "changing_hands",
             Self::Saving => "saving",
-            Self::StoreAway(_) => "store_away",
+            Self::StoreUnavailable(_) => "store_unavailable",
         }
     }
 }
 
 impl Origin {
-    /// A word for it.
+    /// Its name in JSON and reports.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Server => "server",
@@ -307,13 +313,13 @@ impl Origin {
     }
 }
 
-impl fmt::Display for Away {
+impl fmt::Display for Outage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Locked => "locked by another program",
-            Self::Full => "its disk is full",
-            Self::Gone => "its file is gone",
-            Self::Unreadable => "it cannot be read or written",
+            Self::Full => "the disk is full",
+            Self::Gone => "the file is gone",
+            Self::Unreadable => "the file cannot be read or written",
         })
     }
 }
@@ -324,10 +330,10 @@ impl fmt::Display for Origin {
     }
 }
 
-// Every limit in a few words, and as a sentence with its numbers: what one says, the other must.
+// The two texts of each limit, short and complete, have to agree.
 
 impl Reason {
-    /// What it is in a few words, without the time that is left.
+    /// The reason in a few words, without the remaining time.
     pub fn brief(&self) -> String {
         match &self.limit {
             Limit::RetryAfter => "the server asked to wait".to_owned(),
@@ -335,27 +341,27 @@ impl Reason {
             Limit::QuotaSpacing(spacing) => {
                 format!("the server's quota allows one per {}", spacing.delay.about())
             }
-            Limit::CrawlDelay(spacing) => format!("crawl-delay {} of robots.txt", spacing.delay),
+            Limit::CrawlDelay(spacing) => format!("robots.txt crawl-delay {}", spacing.delay),
             Limit::MinDelay(spacing) => format!("minimum delay {}", spacing.delay),
             Limit::Rate(spacing) => format!("one request per {}", spacing.delay),
             Limit::Burst(Burst { count, window }) => format!("burst of {count} per {window} used up"),
-            Limit::IntentDelay(intent, spacing) => format!("minimum delay {} of {intent}", spacing.delay),
+            Limit::IntentDelay(intent, spacing) => format!("minimum delay {} for {intent}", spacing.delay),
             Limit::IntentBurst(intent, Burst { count, window }) => {
-                format!("burst of {count} {intent} per {window} used up")
+                format!("burst of {count} per {window} for {intent} used up")
             }
             Limit::Backoff { penalties: 0 | 1 } => "backing off after a failure".to_owned(),
             Limit::Backoff { penalties } => format!("backing off after {penalties} failures"),
-            Limit::WaitOn429 => "waits after a 429, as its rule says".to_owned(),
-            Limit::InFlight { limit: 1 } => "a request is on the wire".to_owned(),
-            Limit::InFlight { limit } => format!("{limit} requests are on the wire"),
+            Limit::WaitOn429 => "waiting after a 429 (wait_on_429)".to_owned(),
+            Limit::InFlight { limit: 1 } => "1 request in flight".to_owned(),
+            Limit::InFlight { limit } => format!("{limit} requests in flight"),
             Limit::Lease { .. } => "a permit has not been recorded; its lease ends".to_owned(),
             Limit::LearnedDelay(spacing) => format!("learned delay {}", spacing.delay),
-            Limit::LearnedHold => "waits its learned delay after a 429".to_owned(),
+            Limit::LearnedHold => "learned delay after a 429".to_owned(),
             Limit::Paused => "paused by an operator".to_owned(),
-            Limit::Line { .. } => "others come first".to_owned(),
-            Limit::ChangingHands => "goes to another process".to_owned(),
+            Limit::Line { .. } => "others are ahead in line".to_owned(),
+            Limit::ChangingHands => "moving to another process".to_owned(),
             Limit::Saving => "waiting for the store: saving".to_owned(),
-            Limit::StoreAway(away) => format!("waiting for the store: {away}"),
+            Limit::StoreUnavailable(away) => format!("waiting for the store: {away}"),
         }
     }
 }
@@ -364,14 +370,17 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let left = self.until.since(self.asked_at).about();
         let since = |spacing: &Spacing| {
+            if spacing.last == Timestamp::NEVER {
+                return format!("{} ms: no requests so far", spacing.delay.as_millis_up());
+            }
             let ago = self.asked_at.since(spacing.last).as_millis_up();
-            let may = if spacing.assumed { "may have left " } else { "" };
+            let may = if spacing.assumed { "may have been " } else { "" };
             format!("{} ms: last request {may}{ago} ms ago", spacing.delay.as_millis_up())
         };
         let reached = |burst: &Burst| {
             let Burst { count, window } = burst;
             match self.binds() {
-                true => format!("burst {count} per {window} reached; oldest leaves in {left}"),
+                true => format!("burst {count} per {window} reached; next slot in {left}"),
                 false => format!("burst {count} per {window}"),
             }
         };
@@ -381,47 +390,49 @@ impl fmt::Display for Reason {
                 write!(f, "the server's quota is used up until {}; {left} left", self.until)
             }
             Limit::QuotaSpacing(spacing) => write!(f, "the server's quota allows one per {}", since(spacing)),
-            Limit::CrawlDelay(spacing) => write!(f, "crawl-delay of robots.txt {}", since(spacing)),
+            Limit::CrawlDelay(spacing) => write!(f, "robots.txt crawl-delay {}", since(spacing)),
             Limit::MinDelay(spacing) => write!(f, "minimum delay {}", since(spacing)),
             Limit::Rate(spacing) => write!(f, "requests per second: one per {}", since(spacing)),
             Limit::Burst(burst) => f.write_str(&reached(burst)),
             Limit::IntentDelay(intent, spacing) => {
-                write!(f, "minimum delay of {intent} {}", since(spacing))
+                write!(f, "minimum delay for {intent} {}", since(spacing))
             }
             Limit::IntentBurst(intent, burst) => write!(f, "{intent}: {}", reached(burst)),
             Limit::Backoff { penalties } => {
                 match penalties {
-                    // A success since then took the ladder down, but ended no hold.
+                    // Zero means that there was a success since: it resets the count, but doesn't end the hold.
                     0 | 1 => write!(f, "backing off after a failure; {left} left"),
                     _ => write!(f, "backing off after {penalties} failures in a row; {left} left"),
                 }
             }
-            Limit::WaitOn429 => write!(f, "the rule's wait after a 429; {left} left"),
+            Limit::WaitOn429 => write!(f, "waiting after a 429 (wait_on_429); {left} left"),
             Limit::InFlight { limit } => {
-                let requests = if *limit == 1 { "request is" } else { "requests are" };
-                write!(f, "{limit} {requests} on the wire, which is all that is allowed at once")
+                let requests = if *limit == 1 { "request" } else { "requests" };
+                write!(f, "{limit} {requests} in flight, which is the limit")
             }
             Limit::Lease { limit, since } => {
                 let ago = self.asked_at.since(*since).about();
                 write!(f, "a permit given out {ago} ago has not been recorded; its lease ends in {left}")?;
                 match limit {
                     1 => Ok(()),
-                    _ => write!(f, " ({limit} requests are allowed at once)"),
+                    _ => write!(f, " (up to {limit} requests may be in flight)"),
                 }
             }
             Limit::LearnedDelay(spacing) => write!(f, "learned delay {}", since(spacing)),
-            Limit::LearnedHold => write!(f, "the learned delay after a 429; {left} left"),
+            Limit::LearnedHold => write!(f, "learned delay after a 429; {left} left"),
             Limit::Paused if self.until == Timestamp::MAX => {
                 f.write_str("paused by an operator until resumed")
             }
             Limit::Paused => write!(f, "paused by an operator until {}; {left} left", self.until),
             Limit::Line { ahead } => {
-                let callers = if *ahead == 1 { "caller waits" } else { "callers wait" };
-                write!(f, "{ahead} {callers} in line before; about {left} left")
+                let callers = if *ahead == 1 { "caller" } else { "callers" };
+                write!(f, "{ahead} {callers} ahead in line; about {left} left")
             }
-            Limit::ChangingHands => write!(f, "another process is taking the domain over; about {left} left"),
-            Limit::Saving => write!(f, "what was asked for is being saved; about {left} left"),
-            Limit::StoreAway(away) => write!(f, "waiting for the store: {away}"),
+            Limit::ChangingHands => write!(f, "another process is taking over the domain; about {left} left"),
+            Limit::Saving => {
+                write!(f, "waiting for the store: saving a deadline or setting; about {left} left")
+            }
+            Limit::StoreUnavailable(away) => write!(f, "waiting for the store: {away}"),
         }
     }
 }

@@ -1,77 +1,78 @@
-//! Which task goes next: the lines of all domains, the jobs they belong to, and one list of times to look.
+//! Which request goes next, over all domains and jobs.
 //!
-//! A pure state machine. The engine and the simulator drive the same one: they tell it who waits and what was
-//! answered, ask [`Dispatch::next`] whenever a worker is free, and sleep until the time it names. A domain that
-//! waits costs one entry in the list of times, however many wait for it; waiting on one never delays another
-//! (B10), and neither do requests that nobody answers: how they make way for others is in `room`. Workers, sockets
-//! and stores are not known here, and `now` does not step back, as the engine's clock does not (B7).
+//! A pure state machine, used by the engine and by the simulator. They add waiters, record responses, call
+//! [`Dispatch::next`] whenever a worker is free, and sleep until the time it returns. A domain with waiters costs one
+//! entry in the list of wake-ups, however many wait for it. Waiting for one domain never delays another, and neither do
+//! requests to hosts that hang (see `capacity`). Workers, sockets and stores don't exist here, and `now` must never
+//! step back.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
 use foldhash::fast::FixedState;
 
+use crate::capacity::{Capacity, Flight, Flights};
 use crate::decision::{Decision, Limit, Permit, Reason};
 use crate::domain::Domain;
 use crate::guard;
 use crate::intent::Intent;
-use crate::line::{Lane, Line, Place, Turn, Waiter};
+use crate::line::{Lane, Line, Ticket, Turn, Waiter};
 use crate::outcome::{Answer, Outcome};
 use crate::pace::{Pace, Recorded, Terms};
 use crate::paces::{DomainId, Paces};
-use crate::room::{Flight, Flights, Room};
 use crate::task::JobId;
 use crate::time::{Span, Timestamp};
 
-pub use crate::room::{PATIENCE, SHARE, WHOLE};
+pub use crate::capacity::{IN_FLIGHT_FACTOR, SILENT_AFTER, SOURCE_FACTOR};
 
-/// What [`Dispatch::next`] says.
+/// The result of [`Dispatch::next`].
 #[derive(Debug, PartialEq, Eq)]
 pub enum Next<W> {
-    /// This one goes now.
+    /// This waiter goes now.
     Go(Grant<W>),
-    /// Nobody before `until`, unless something is recorded, joins or ends.
+    /// Nobody may go before `until`, unless a response is recorded, a waiter joins or a task ends.
     Sleep {
         /// When to ask again.
         until: Timestamp,
     },
-    /// Nobody waits, or all who do wait for a task of their job to end.
+    /// Nobody waits, or all waiters need a task of their job to end first.
     Idle,
 }
 
-/// Somebody may go.
+/// A waiter that may go.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Grant<W> {
-    /// Who.
+    /// The waiter.
     pub waiter: W,
-    /// On which domain.
+    /// Its domain.
     pub domain: DomainId,
-    /// From which place in line.
-    pub place: Place,
-    /// The right to send.
+    /// Its ticket.
+    pub ticket: Ticket,
+    /// Its permit.
     pub permit: Permit,
 }
 
-/// The lines of all domains and the jobs they belong to.
+/// The lines of all domains, and the capacities of all jobs.
 #[derive(Debug)]
 pub struct Dispatch<W> {
     paces: Paces,
     lines: HashMap<DomainId, Queue<W>, FixedState>,
-    /// Domains that are about to be handed to another process: nobody is granted anything on them.
+    /// Domains that are about to be handed over to another process; they grant no permits.
     draining: BTreeSet<DomainId>,
-    /// Domains on which nobody is granted anything until something is saved.
+    /// Domains that grant no permits until something is saved.
     saving: BTreeSet<DomainId>,
-    /// When to look at which domain.
+    /// When to check which domain.
     wakes: BTreeSet<(Timestamp, DomainId)>,
-    jobs: BTreeMap<JobId, Room>,
-    /// How many joined so far: the number of the next place.
+    jobs: BTreeMap<JobId, Capacity>,
+    /// How many waiters have joined so far.
     arrivals: u64,
-    /// Tasks in flight of each job on each domain.
+    /// Tasks in flight per job and domain.
     running: Running,
     flights: Flights,
-    /// Domains whose latest request got no answer in time, or that never answered and are silent now: tried last.
+    /// Domains that are tried last, because their latest request timed out, or because they never answered and are
+    /// silent now.
     hanging: HashSet<DomainId, FixedState>,
-    /// Requests that are to be given up.
-    recalls: VecDeque<Place>,
+    /// Requests that should be given up.
+    recalls: VecDeque<Ticket>,
 }
 
 type Running = HashMap<(JobId, DomainId), u32, FixedState>;
@@ -83,11 +84,11 @@ struct Queue<W> {
 }
 
 impl<W: Waiter> Dispatch<W> {
-    /// An empty dispatch; `seed` is that of [`Paces::new`].
+    /// An empty dispatch; `seed` is passed to [`Paces::new`].
     pub fn new(seed: u64) -> Self {
         Self {
             paces: Paces::new(seed),
-            // Numbers, not strangers' names, and the same order in every run of a simulated world.
+            // The keys are numbers, not names from strangers; a fixed seed keeps simulated worlds deterministic.
             lines: HashMap::with_hasher(FixedState::with_seed(seed)),
             running: HashMap::with_hasher(FixedState::with_seed(seed)),
             flights: HashMap::with_hasher(FixedState::with_seed(seed)),
@@ -106,68 +107,69 @@ impl<W: Waiter> Dispatch<W> {
         &self.paces
     }
 
-    /// The pace of one domain, to seed, restore or steer. It is looked at again at once.
+    /// The pace of one domain, to seed, restore or control it. Its line is checked again immediately.
     pub fn pace_mut(&mut self, domain: &Domain, now: Timestamp) -> Option<&mut Pace> {
         let id = self.paces.enter(domain);
         self.pace_of(id, now)
     }
 
-    /// The same by number, to depart with a permit or to give it up.
+    /// Like [`Self::pace_mut`], by number: to depart with a permit, or to give it up.
     pub fn pace_of(&mut self, domain: DomainId, now: Timestamp) -> Option<&mut Pace> {
         self.wake(domain, now);
         self.paces.pace_mut(domain)
     }
 
-    /// A job begins, or its concurrency changes.
+    /// Starts a job, or changes its concurrency.
     pub fn job(&mut self, job: JobId, concurrency: u32) {
         let flights = &self.flights;
-        let room = self.jobs.entry(job).or_insert_with(|| Room::new(job, concurrency, flights));
-        let more = concurrency.max(1) > room.concurrency();
-        room.set_concurrency(concurrency);
+        let capacity = self.jobs.entry(job).or_insert_with(|| Capacity::new(job, concurrency, flights));
+        let more = concurrency.max(1) > capacity.concurrency();
+        capacity.set_concurrency(concurrency);
         if more {
             // Lanes that were closed may be open now.
             self.wake_all();
         }
     }
 
-    /// Joins the line of `domain`; the waiter may go from `ready_at` on. A job that ended, or never began,
-    /// takes no tasks: the waiter comes back (B49).
+    /// Adds a waiter to the line of `domain`; it may go from `ready_at` on. The waiter is returned if its job has ended
+    /// or was never started.
     pub fn join(
         &mut self,
         domain: &Domain,
         lane: Lane,
         ready_at: Timestamp,
         waiter: W,
-    ) -> Result<(DomainId, Place), W> {
+    ) -> Result<(DomainId, Ticket), W> {
         if lane.job.is_some_and(|job| !self.jobs.contains_key(&job)) {
             return Err(waiter);
         }
         let id = self.paces.enter(domain);
         let queue = self.lines.entry(id).or_insert_with(|| Queue { line: Line::default(), wake_at: None });
         self.arrivals += 1;
-        let place = queue.line.join(self.arrivals, lane, ready_at, waiter);
+        let ticket = queue.line.join(self.arrivals, lane, ready_at, waiter);
         self.wake(id, ready_at);
-        Ok((id, place))
+        Ok((id, ticket))
     }
 
-    /// A waiter that could not go after all, because a hold began between permit and departure, takes the
-    /// place it had; end its grant with [`Self::ended`] first. The waiter comes back if its job ended or its domain was released.
-    pub fn rejoin(&mut self, domain: DomainId, place: Place, waiter: W, now: Timestamp) -> Result<(), W> {
-        let ended = place.lane().job.is_some_and(|job| !self.jobs.contains_key(&job));
+    /// Puts a waiter back into its old place because it could not go after all: a hold began between permit and
+    /// departure. Call [`Self::ended`] for its grant first. The waiter is returned if its job has ended or its domain
+    /// was released.
+    pub fn rejoin(&mut self, domain: DomainId, ticket: Ticket, waiter: W, now: Timestamp) -> Result<(), W> {
+        let ended = ticket.lane().job.is_some_and(|job| !self.jobs.contains_key(&job));
         if ended || self.paces.pace(domain).is_none() {
             return Err(waiter);
         }
         let queue =
             self.lines.entry(domain).or_insert_with(|| Queue { line: Line::default(), wake_at: None });
-        queue.line.rejoin(place, waiter);
+        queue.line.rejoin(ticket, waiter);
         self.wake(domain, now);
         Ok(())
     }
 
-    /// A waiter gives up; its place is free at once and nothing is charged (B11).
-    pub fn leave(&mut self, domain: DomainId, place: &Place) -> Option<W> {
-        let waiter = self.lines.get_mut(&domain)?.line.leave(place);
-        // Whoever stands first now may have to be looked at earlier.
+    /// Removes a waiter that gives up. Nothing is charged.
+    pub fn leave(&mut self, domain: DomainId, ticket: &Ticket) -> Option<W> {
+        let waiter = self.lines.get_mut(&domain)?.line.leave(ticket);
+        // The waiter that is first now may be able to go earlier.
         self.wake(domain, Timestamp::MIN);
         waiter
     }
@@ -175,36 +177,37 @@ impl<W: Waiter> Dispatch<W> {
     /// Who goes next?
     pub fn next(&mut self, now: Timestamp) -> Next<W> {
         loop {
-            self.look_around(now);
+            self.check_silent(now);
             let due = self.wakes.first().copied().filter(|(at, _)| *at <= now).map(|(_, id)| id);
-            // Who waited for room in its job goes before who is due: else a domain whose task just ended would
-            // take the room again, every time.
+            // Parked domains go before domains that are due. Otherwise, a domain whose task just ended would get the
+            // capacity again every time.
             let Some(id) = self.unpark().or(due) else {
-                let looks = self.jobs.values().filter_map(Room::look_at);
+                let looks = self.jobs.values().filter_map(Capacity::check_at);
                 let until = self.wakes.first().map(|(at, _)| *at).into_iter().chain(looks).min();
                 return until.map_or(Next::Idle, |until| Next::Sleep { until });
             };
-            if let Some(grant) = self.look(id, now) {
+            if let Some(grant) = self.try_domain(id, now) {
                 return Next::Go(grant);
             }
         }
     }
 
-    /// May somebody who is not in line go now? Not while others are (B3).
+    /// May a caller that isn't in line go now? Not while others are ahead.
     pub fn check(&mut self, domain: &Domain, terms: Terms<'_>, intent: Intent, now: Timestamp) -> Decision {
         let id = self.paces.enter(domain);
         let saving = || {
-            // Whatever keeps it closed anyway says more.
+            // Any other reason to wait is more informative.
             let pace = self.paces.pace(id).filter(|_| self.saving.contains(&id))?;
             pace.peek(terms, intent, now).or_else(|| self.being_saved(id, now))
         };
         if let Some(reason) = self.changing_hands(id, now).or_else(saving) {
             return Decision::Wait { until: reason.until, reason };
         }
-        let full = Full { jobs: &self.jobs, running: &self.running, hangs: self.hanging.contains(&id), id };
+        let limits =
+            JobLimits { jobs: &self.jobs, running: &self.running, hangs: self.hanging.contains(&id), id };
         match (self.paces.pace_mut(id), self.lines.get(&id)) {
             (Some(pace), Some(queue)) => {
-                let open = |lane: &Lane, waiter: &W, pace: &Pace| full.may_send(lane, waiter, pace);
+                let open = |lane: &Lane, waiter: &W, pace: &Pace| limits.may_send(lane, waiter, pace);
                 queue.line.check(pace, terms, intent, now, open)
             }
             (Some(pace), None) => pace.admit(terms, intent, now),
@@ -212,12 +215,13 @@ impl<W: Waiter> Dispatch<W> {
         }
     }
 
-    /// What would keep somebody who is not in line from going now; `None` when nothing would. Nothing is reserved.
+    /// What would delay a caller that isn't in line now, or `None`. Nothing is reserved.
     pub fn peek(&self, domain: &Domain, terms: Terms<'_>, intent: Intent, now: Timestamp) -> Option<Reason> {
         let id = self.paces.find(domain)?;
         let pace = self.paces.pace(id)?;
-        let full = Full { jobs: &self.jobs, running: &self.running, hangs: self.hanging.contains(&id), id };
-        let open = |lane: &Lane, waiter: &W, pace: &Pace| full.may_send(lane, waiter, pace);
+        let limits =
+            JobLimits { jobs: &self.jobs, running: &self.running, hangs: self.hanging.contains(&id), id };
+        let open = |lane: &Lane, waiter: &W, pace: &Pace| limits.may_send(lane, waiter, pace);
         let line = self.lines.get(&id).and_then(|queue| queue.line.before(pace, terms, intent, now, open));
         let closed = self.changing_hands(id, now).or(line).or_else(|| pace.peek(terms, intent, now));
         closed.or_else(|| self.being_saved(id, now))
@@ -234,7 +238,7 @@ impl<W: Waiter> Dispatch<W> {
         self.saving.contains(&id).then_some(reason)
     }
 
-    /// Records an answer; whoever waits is looked at again at once.
+    /// Records a response. The line of the domain is checked again immediately.
     pub fn record(
         &mut self,
         domain: DomainId,
@@ -246,7 +250,7 @@ impl<W: Waiter> Dispatch<W> {
         let recorded = self.paces.pace_mut(domain)?.record(terms, permit, answer, now);
         match answer.outcome {
             Outcome::Timeout => drop(self.hanging.insert(domain)),
-            // Nobody answered, but nobody was kept waiting either.
+            // There was no response, but the host didn't hang either.
             Outcome::NetworkError => {}
             _ => drop(self.hanging.remove(&domain)),
         }
@@ -254,13 +258,13 @@ impl<W: Waiter> Dispatch<W> {
         Some(recorded)
     }
 
-    /// A task that went is no longer in flight, whatever became of it.
-    pub fn ended(&mut self, domain: DomainId, place: &Place, now: Timestamp) {
-        if let Some(job) = place.lane().job {
-            if let Some(flight) = self.flights.remove(&place.arrival())
-                && let Some(room) = self.jobs.get_mut(&job)
+    /// A task that was granted a permit is no longer in flight, whatever the outcome.
+    pub fn ended(&mut self, domain: DomainId, ticket: &Ticket, now: Timestamp) {
+        if let Some(job) = ticket.lane().job {
+            if let Some(flight) = self.flights.remove(&ticket.arrival())
+                && let Some(capacity) = self.jobs.get_mut(&job)
             {
-                room.leave(&flight);
+                capacity.leave(&flight);
             }
             if let Some(running) = self.running.get_mut(&(job, domain)) {
                 *running = running.saturating_sub(1);
@@ -272,33 +276,33 @@ impl<W: Waiter> Dispatch<W> {
         self.wake(domain, now);
     }
 
-    /// Something was heard of a request in flight: the head of its answer, or a good part of the body. Until it is
-    /// silent for long again it takes a slot of its job.
-    pub fn heard(&mut self, place: &Place, now: Timestamp) {
-        let Some(flight) = self.flights.get_mut(&place.arrival()) else { return };
+    /// A request in flight made progress: response headers or a good part of the body arrived. It takes a slot of its
+    /// job again, until it has been silent for too long.
+    pub fn note_progress(&mut self, ticket: &Ticket, now: Timestamp) {
+        let Some(flight) = self.flights.get_mut(&ticket.arrival()) else { return };
         self.hanging.remove(&flight.domain);
-        if let Some(room) = self.jobs.get_mut(&flight.job) {
-            room.heard(flight, now);
+        if let Some(capacity) = self.jobs.get_mut(&flight.job) {
+            capacity.note_progress(flight, now);
         }
     }
 
-    /// A request in flight that is to be given up, because nothing was heard of it for long and others wait. It is in
-    /// flight until it is [ended](Self::ended); whoever cannot give it up may go on with it.
-    pub fn next_recalled(&mut self) -> Option<Place> {
+    /// The next request that should be given up, because it has been silent for long and others wait. It counts as in
+    /// flight until it is [ended](Self::ended); a sender that cannot give it up may continue.
+    pub fn next_recalled(&mut self) -> Option<Ticket> {
         self.recalls.pop_front()
     }
 
-    /// Whether a request in flight is to be given up.
-    pub fn is_recalled(&self, place: &Place) -> bool {
-        self.flights.get(&place.arrival()).is_some_and(|flight| flight.recalled)
+    /// Whether a request in flight should be given up.
+    pub fn is_recalled(&self, ticket: &Ticket) -> bool {
+        self.flights.get(&ticket.arrival()).is_some_and(|flight| flight.recalled)
     }
 
-    /// Whether a domain is known to hang: it is tried last.
+    /// Whether a domain is known to hang, so that it is tried last.
     pub fn hangs(&self, domain: DomainId) -> bool {
         self.hanging.contains(&domain)
     }
 
-    /// A job ended: its waiters are sent away (B49). Those in flight still have to be ended.
+    /// Ends a job and returns its waiters. Its tasks in flight still have to be [ended](Self::ended).
     pub fn end_job(&mut self, job: JobId) -> Vec<W> {
         self.jobs.remove(&job);
         let gone = self.lines.values_mut().flat_map(|queue| queue.line.leave_job(job)).collect();
@@ -306,7 +310,7 @@ impl<W: Waiter> Dispatch<W> {
         gone
     }
 
-    /// A job gives a domain up: its waiters there are sent away (B47). Those in flight still have to be ended.
+    /// A job gives up a domain: returns its waiters there. Its tasks in flight still have to be [ended](Self::ended).
     pub fn leave_domain(&mut self, job: JobId, domain: &Domain) -> Vec<W> {
         let Some(id) = self.paces.find(domain) else { return Vec::new() };
         let gone = self.lines.get_mut(&id).map(|queue| queue.line.leave_job(job)).unwrap_or_default();
@@ -314,35 +318,36 @@ impl<W: Waiter> Dispatch<W> {
         gone
     }
 
-    /// How many wait on a domain.
+    /// Number of waiters of a domain.
     pub fn waiting(&self, domain: DomainId) -> usize {
         self.lines.get(&domain).map_or(0, |queue| queue.line.len())
     }
 
-    /// Another process wants the domain: nobody is granted anything on it until it is released.
+    /// Grants no more permits for the domain until it is released, because another process wants it.
     pub fn drain(&mut self, domain: DomainId) {
         if self.paces.pace(domain).is_some() {
             self.draining.insert(domain);
         }
     }
 
-    /// Something about the domain must be saved: nobody is granted anything on it until it is.
+    /// Grants no more permits for the domain until [`Self::saved`], because something has to be saved first.
     pub fn save(&mut self, domain: DomainId) {
         if self.paces.pace(domain).is_some() {
             self.saving.insert(domain);
         }
     }
 
-    /// It is saved.
+    /// What had to be saved for the domain is saved.
     pub fn saved(&mut self, domain: DomainId, now: Timestamp) {
         self.saving.remove(&domain);
         self.wake(domain, now);
     }
 
-    /// Takes a domain out, with its pace and everybody who waits for it, to hand it to another process. `None` while one
-    /// of its tasks is in flight: that answer belongs to the pace. A permit that is lent to a caller goes along: it is
-    /// recorded later, by its number, with whoever holds the domain then. Number and places of a released domain
-    /// mean nothing any more.
+    /// Removes a domain and returns its pace and its waiters, to hand it over to another process.
+    ///
+    /// `None` while one of its tasks is in flight, because the response has to be recorded first. Lent permits don't
+    /// matter: they are part of the pace, and recorded later with the next holder. The domain's number and tickets
+    /// become invalid.
     pub fn release(&mut self, domain: DomainId) -> Option<(Pace, Vec<W>)> {
         if self.running.keys().any(|(_, id)| *id == domain) {
             return None;
@@ -355,12 +360,12 @@ impl<W: Waiter> Dispatch<W> {
         self.draining.remove(&domain);
         self.saving.remove(&domain);
         self.hanging.remove(&domain);
-        self.jobs.values_mut().for_each(|room| room.forget(domain));
+        self.jobs.values_mut().for_each(|capacity| capacity.forget(domain));
         Some((self.paces.remove(domain)?, waiters))
     }
 
-    /// Looks at one domain: somebody goes, or the domain is looked at again later.
-    fn look(&mut self, id: DomainId, now: Timestamp) -> Option<Grant<W>> {
+    /// Lets a waiter of one domain go, or schedules the next check of the domain.
+    fn try_domain(&mut self, id: DomainId, now: Timestamp) -> Option<Grant<W>> {
         let queue = self.lines.get_mut(&id)?;
         if let Some(at) = queue.wake_at.take() {
             self.wakes.remove(&(at, id));
@@ -370,33 +375,34 @@ impl<W: Waiter> Dispatch<W> {
         }
         let pace = self.paces.pace_mut(id)?;
         let hangs = self.hanging.contains(&id);
-        let full = Full { jobs: &self.jobs, running: &self.running, hangs, id };
-        let open = |lane: &Lane, waiter: &W, pace: &Pace| full.may_send(lane, waiter, pace);
+        let limits = JobLimits { jobs: &self.jobs, running: &self.running, hangs, id };
+        let open = |lane: &Lane, waiter: &W, pace: &Pace| limits.may_send(lane, waiter, pace);
         match queue.line.turn(pace, now, open) {
-            Turn::Go { waiter, place, permit } => {
-                if let Some(job) = place.lane().job {
+            Turn::Go { waiter, ticket, permit } => {
+                if let Some(job) = ticket.lane().job {
                     *self.running.entry((job, id)).or_default() += 1;
                     let owner = waiter.owner();
-                    if let Some(room) = self.jobs.get_mut(&job) {
-                        let seat = room.enter(hangs, owner, now);
+                    if let Some(capacity) = self.jobs.get_mut(&job) {
+                        let slot_use = capacity.enter(hangs, owner, now);
                         let recalled = false;
-                        let flight = Flight { job, domain: id, place, owner, seat, heard_at: now, recalled };
-                        self.flights.insert(place.arrival(), flight);
+                        let flight =
+                            Flight { job, domain: id, ticket, owner, slot_use, progress_at: now, recalled };
+                        self.flights.insert(ticket.arrival(), flight);
                     }
                 }
                 self.wake(id, now);
-                Some(Grant { waiter, domain: id, place, permit })
+                Some(Grant { waiter, domain: id, ticket, permit })
             }
             Turn::Wait { until, closed, .. } => {
                 if let Some(until) = until {
                     self.wake(id, until);
                 }
                 for (lane, owner) in closed {
-                    // A lane that is closed by its domain's own limit opens when a task on this domain ends.
-                    if let Some(room) = lane.job.and_then(|job| self.jobs.get_mut(&job))
-                        && !room.admits(hangs, owner)
+                    // If only the limit per domain closes the lane, it opens again when a task on this domain ends.
+                    if let Some(capacity) = lane.job.and_then(|job| self.jobs.get_mut(&job))
+                        && !capacity.admits(hangs, owner)
                     {
-                        room.park(id, hangs, owner);
+                        capacity.park(id, hangs, owner);
                     }
                 }
                 None
@@ -408,33 +414,33 @@ impl<W: Waiter> Dispatch<W> {
         }
     }
 
-    /// A domain that waited for a job to have room, where it has some now.
+    /// The next parked domain for which its job has capacity now.
     fn unpark(&mut self) -> Option<DomainId> {
         let hanging = &self.hanging;
-        self.jobs.values_mut().find_map(|room| room.unpark(|id| hanging.contains(&id)))
+        self.jobs.values_mut().find_map(|capacity| capacity.unpark(|id| hanging.contains(&id)))
     }
 
-    /// Finds requests that nothing was heard of for long; they leave their room to others.
-    fn look_around(&mut self, now: Timestamp) {
+    /// Frees the slots of silent requests, and recalls requests if necessary.
+    fn check_silent(&mut self, now: Timestamp) {
         let (paces, hanging, recalls) = (&self.paces, &mut self.hanging, &mut self.recalls);
-        for (job, room) in &mut self.jobs {
-            let aside = |id| {
-                // One that answered before is slow for now; one that never did may never do.
+        for (job, capacity) in &mut self.jobs {
+            let silent = |id| {
+                // A domain that has answered before is only slow; one that never has may never answer.
                 if paces.pace(id).is_none_or(|pace| pace.last_success().is_none()) {
                     hanging.insert(id);
                 }
             };
-            room.look(*job, &mut self.flights, now, aside, |place| recalls.push_back(place));
+            capacity.check_silent(*job, &mut self.flights, now, silent, |ticket| recalls.push_back(ticket));
         }
     }
 
-    /// Looks at every domain that anybody waits for.
+    /// Checks all domains that have waiters.
     fn wake_all(&mut self) {
         let ids: Vec<DomainId> = self.lines.keys().copied().collect();
         ids.into_iter().for_each(|id| self.wake(id, Timestamp::MIN));
     }
 
-    /// Looks at a domain at `at`, if anybody waits for it, or earlier if that was planned.
+    /// Schedules a check of a domain that has waiters, at `at` or at an earlier time that is already planned.
     fn wake(&mut self, id: DomainId, at: Timestamp) {
         let Some(queue) = self.lines.get_mut(&id) else { return };
         if let Some(planned) = queue.wake_at.filter(|planned| *planned > at) {
@@ -448,33 +454,33 @@ impl<W: Waiter> Dispatch<W> {
     }
 }
 
-/// What there is of a job in flight, in all and on one domain.
-struct Full<'a> {
-    jobs: &'a BTreeMap<JobId, Room>,
+/// The limits on requests in flight, per job and per domain.
+struct JobLimits<'a> {
+    jobs: &'a BTreeMap<JobId, Capacity>,
     running: &'a Running,
     id: DomainId,
     hangs: bool,
 }
 
-impl Full<'_> {
-    /// Whether a job may have one more task in flight, in all and on this domain (B40).
+impl JobLimits<'_> {
+    /// Whether the waiter's job may have one more task in flight, in total and on this domain.
     fn may_send<W: Waiter>(&self, lane: &Lane, waiter: &W, pace: &Pace) -> bool {
         let Some(job) = lane.job else { return true };
-        let Some(room) = self.jobs.get(&job) else { return false };
+        let Some(capacity) = self.jobs.get(&job) else { return false };
         let running = self.running.get(&(job, self.id)).copied().unwrap_or(0);
-        // Where others wait, a domain that hangs is tried with one request at a time.
-        let cap = match self.hangs && room.is_wanted() {
+        // While other domains wait, a hanging domain gets one request at a time.
+        let cap = match self.hangs && capacity.has_parked() {
             true => 1,
             false => {
                 let terms = waiter.terms();
-                guard::concurrency(room.concurrency(), pace.spacing(terms), terms.baseline())
+                guard::concurrency(capacity.concurrency(), pace.spacing(terms), terms.baseline())
             }
         };
-        running < cap && room.admits(self.hangs, waiter.owner())
+        running < cap && capacity.admits(self.hangs, waiter.owner())
     }
 }
 
-/// A domain changes hands within about this long (B9).
+/// About how long a handover takes.
 const HANDOVER: Span = Span::from_secs(1);
-/// Something is saved within about this time.
+/// About how long saving takes.
 const SAVED_IN: Span = Span::from_millis(100);

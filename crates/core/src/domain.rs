@@ -1,8 +1,9 @@
-//! Which requests share one pace: a host, its port when that is not the scheme's own, or a named group.
+//! Which requests share one pace: those to one host (and port, unless it is the scheme's default), or to a named group
+//! of hosts.
 //!
-//! A [`Domain`] is canonical: lower case, no trailing dot, IDN names in their ASCII form, `www.` taken off
-//! (B15). Whatever is accepted here is read back as the same, so a name that a stranger sends can be stored and
-//! never turns into the name of another site (B82). Which rule a domain goes by is decided in [`crate::rule`].
+//! A [`Domain`] is canonical: lower case, no trailing dot, IDN names in ASCII (punycode), without `www.`. Every
+//! accepted name parses back to the same domain, so a name sent by a stranger can be stored and never turns into the
+//! name of another site. Which rule applies to a domain is decided in [`crate::rule`].
 
 use std::fmt;
 
@@ -11,17 +12,17 @@ use url::{Host, Url};
 
 use crate::problem::shortened;
 
-/// What shares one pace.
+/// A host, a host with a port, or a group of hosts: everything that shares one pace.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Domain(CompactString);
 
-/// Text that names no domain.
+/// Text that isn't a domain.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("domain = {value:?}: expected {expected}")]
 pub struct DomainError {
-    /// What was given.
+    /// The text that was given.
     pub value: String,
-    /// What would have been understood.
+    /// What is accepted instead.
     pub expected: &'static str,
 }
 
@@ -42,7 +43,7 @@ impl Domain {
         Self::new(url.host()?, url.port())
     }
 
-    /// Reads the canonical text of a domain, as [`Self::as_str`] gives it; any other spelling is refused.
+    /// Parses the canonical text of a domain, as returned by [`Self::as_str`]; any other spelling is an error.
     pub fn read_back(text: &str) -> Result<Self, DomainError> {
         let canonical = Self::parse(text)?;
         if canonical.as_str() == text {
@@ -51,7 +52,7 @@ impl Domain {
         Err(DomainError { value: shortened(text), expected: "the canonical name of a domain" })
     }
 
-    /// Reads `host` or `host:port`, in any spelling, or `group:name`.
+    /// Parses `host` or `host:port`, in any spelling, or `group:name`.
     pub fn parse(text: &str) -> Result<Self, DomainError> {
         if let Some(name) = text.strip_prefix(GROUP).filter(|name| name.parse::<u16>().is_err()) {
             return Self::group(name);
@@ -67,7 +68,7 @@ impl Domain {
     /// The domain that the hosts of group `name` share.
     pub fn group(name: &str) -> Result<Self, DomainError> {
         let fits = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.');
-        // A number would read as the port of a host called `group`.
+        // A number would be parsed as the port of a host called `group`.
         let number = name.bytes().all(|byte| byte.is_ascii_digit());
         if number || name.len() > GROUP_NAME_MAX || !name.chars().all(fits) {
             let expected =
@@ -87,7 +88,7 @@ impl Domain {
         self.parts().0
     }
 
-    /// The port, where it is not the scheme's own.
+    /// The port, unless it is the scheme's default.
     pub fn port(&self) -> Option<u16> {
         self.parts().1
     }
@@ -97,12 +98,12 @@ impl Domain {
         split_port(&self.0).unwrap_or((self.as_str(), None))
     }
 
-    /// The one constructor of hosts: [`Self::parse`] reads whatever it accepts back as the same.
+    /// The only constructor for hosts. [`Self::parse`] turns its result back into the same domain.
     fn new<S: AsRef<str>>(host: Host<S>, port: Option<u16>) -> Option<Self> {
         let host = match host {
             Host::Domain(name) => CompactString::from(host_name(name.as_ref())?),
             Host::Ipv4(address) => format_compact!("{address}"),
-            // The same server, by another spelling of its address.
+            // An IPv4-mapped address is another spelling of the same server's address.
             Host::Ipv6(address) => match address.to_ipv4_mapped() {
                 Some(address) => format_compact!("{address}"),
                 None => format_compact!("[{address}]"),
@@ -117,15 +118,15 @@ impl Domain {
     }
 }
 
-/// Reads a host in any spelling; IPv6 addresses stand in brackets.
+/// Parses a host in any spelling; IPv6 addresses need brackets.
 fn parse_host(text: &str) -> Option<Host> {
     // The URL parser decodes percent-encoding; a name that needs it isn't a domain name.
     Host::parse(text).ok().filter(|_| !text.contains('%'))
 }
 
-/// The canonical form of a name that the URL parser accepted; `None` when it cannot be the name of a host.
+/// The canonical form of a name that the URL parser accepted; `None` if it cannot be a host name.
 fn host_name(name: &str) -> Option<&str> {
-    // No resolver knows a longer name, and a stranger must not fill our memory.
+    // DNS doesn't allow longer names, and strangers must not fill our memory.
     if name.len() > HOST_NAME_MAX {
         return None;
     }
@@ -133,7 +134,7 @@ fn host_name(name: &str) -> Option<&str> {
     (is_plain(name) || reads_back(name)).then_some(name)
 }
 
-/// Whether the URL parser certainly leaves a name as it is: nothing to decode, no address, no empty label.
+/// Whether the URL parser certainly keeps a name as it is: nothing to decode, not an address, no empty label.
 fn is_plain(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'_');
     let label =
@@ -142,15 +143,15 @@ fn is_plain(name: &str) -> bool {
     name.split('.').all(label) && !last.starts_with(|first: char| first.is_ascii_digit())
 }
 
-/// Whether the URL parser reads a name as that very name.
+/// Whether the URL parser returns exactly this name.
 fn reads_back(name: &str) -> bool {
-    // Stars stand for other names in rules, and an empty label for whatever is left when a dot is taken off.
+    // A star is a wildcard in rules, and a name with an empty label would change when its trailing dot is removed.
     !name.contains('*')
         && !name.split('.').any(str::is_empty)
         && matches!(Host::parse(name), Ok(Host::Domain(again)) if again == name)
 }
 
-/// Splits `host:port`, where the host may be an IPv6 address in brackets. `None`: that is no port.
+/// Splits `host:port`, where the host may be an IPv6 address in brackets. `None` if the port isn't valid.
 fn split_port(text: &str) -> Option<(&str, Option<u16>)> {
     let host_end = text.rfind(']').map_or(0, |bracket| bracket + 1);
     let Some(colon) = text[host_end..].find(':').map(|at| at + host_end) else {
@@ -162,7 +163,7 @@ fn split_port(text: &str) -> Option<(&str, Option<u16>)> {
     Some((&text[..colon], Some(port)))
 }
 
-/// Takes off `www.`, however often it stands there, so that the result is stable.
+/// Removes every leading `www.`, so that removing it again changes nothing.
 fn without_www(mut name: &str) -> &str {
     while let Some(rest) = name.strip_prefix("www.").filter(|rest| !rest.is_empty()) {
         name = rest;
@@ -170,7 +171,7 @@ fn without_www(mut name: &str) -> &str {
     name
 }
 
-/// A row of the rule table: an exact host or `*.suffix`, perhaps with a port.
+/// The key of a rule: an exact host or `*.suffix`, optionally with a port.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pattern {
     host: CompactString,
@@ -179,7 +180,7 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// Reads `example.org`, `*.example.org`, either with a port.
+    /// Parses `example.org` or `*.example.org`, optionally with a port.
     pub fn parse(text: &str) -> Result<Self, DomainError> {
         let wrong = || DomainError {
             value: shortened(text),
@@ -194,7 +195,7 @@ impl Pattern {
         let domain = Domain::new(host.clone(), None).ok_or_else(wrong)?;
         match (host, wildcard) {
             (Host::Ipv4(_) | Host::Ipv6(_), true) => Err(wrong()),
-            // A name that is only `www` under a wildcard is part of the suffix, not a spelling of it.
+            // After `*.`, a leading `www.` is part of the suffix, so it is kept.
             (Host::Domain(name), true) => {
                 let host = name.strip_suffix('.').unwrap_or(&name).into();
                 Ok(Self { host, wildcard, port })
@@ -208,7 +209,7 @@ impl Pattern {
         &self.host
     }
 
-    /// Whether it stands for every host below.
+    /// Whether the pattern matches all hosts below its suffix.
     pub fn is_wildcard(&self) -> bool {
         self.wildcard
     }
@@ -267,7 +268,7 @@ mod tests {
 
     /// B15
     #[test]
-    fn one_domain_has_one_name_however_it_is_spelt() {
+    fn all_spellings_of_a_domain_have_one_canonical_name() {
         assert_eq!(name("Finance.Yahoo.COM"), "finance.yahoo.com");
         assert_eq!(name("reuters.com."), "reuters.com");
         assert_eq!(name("www.reuters.com"), "reuters.com");
@@ -284,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn the_port_counts_when_it_is_not_the_schemes_own() {
+    fn a_port_other_than_the_schemes_default_is_part_of_the_domain() {
         for (url, domain) in [
             ("http://example.org/a?b", "example.org"),
             ("https://www.Example.org:443/", "example.org"),
@@ -299,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn host_and_port_come_apart_again() {
+    fn host_and_port_can_be_split() {
         for (text, host, port) in [
             ("example.org", "example.org", None),
             ("example.org:8080", "example.org", Some(8080)),
@@ -313,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_domain_is_a_clear_error() {
+    fn text_that_is_not_a_domain_is_a_clear_error() {
         for text in
             ["", ".", "a b", "a:b", "a:0", "a:99999", "a:+1", "%61.org", "a..b", "[::1", "http://a", "\u{0}"]
         {

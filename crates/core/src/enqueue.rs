@@ -1,88 +1,88 @@
-//! Whether an item of a source may be enqueued to be scraped, and what to say when not (B56).
+//! Whether an item of a source may be enqueued for scraping, and the message if not.
 //!
-//! The facts come from a store, the interval from [`crate::interval`]; the order of the checks is the whole
-//! point of this module.
+//! The facts come from the store, the interval from [`crate::interval`]. What this module defines is the order of the
+//! checks.
 
 use std::fmt;
 
 use crate::interval::{self, Deferred};
 use crate::time::{Span, Timestamp};
 
-/// Who asks for the scrape.
+/// What requested the scrape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Asker {
-    /// An ingest run, by itself.
+pub enum Trigger {
+    /// A run that fetched the source.
     Automatic,
     /// A person.
     Manual,
 }
 
-/// What is known of an item and its source when it is to be enqueued.
+/// What is known about an item and its source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Facts {
     /// Whether the item exists.
     pub item_exists: bool,
     /// Its source, if that exists.
     pub source: Option<SourceFacts>,
-    /// Whether the item waits, is deferred or runs already.
+    /// Whether the item is already waiting, deferred or running.
     pub item_in_flight: bool,
-    /// Who asks.
-    pub asker: Asker,
+    /// What requested the scrape.
+    pub trigger: Trigger,
 }
 
-/// What is known of a source when an item of it is to be enqueued.
+/// What is known about the source of an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SourceFacts {
     /// Whether the source's items are scraped at all.
     pub scraping: bool,
-    /// Whether an ingest run may enqueue them by itself.
+    /// Whether runs enqueue them automatically.
     pub auto_scrape: bool,
-    /// Items of the source that wait or run; deferred ones are not counted.
+    /// Items of the source that are waiting or running; deferred ones don't count.
     pub in_flight: u32,
-    /// How many may; `None` is unlimited.
+    /// Maximum of `in_flight`; `None` is unlimited.
     pub in_flight_max: Option<u32>,
-    /// The interval in force.
+    /// The interval that applies.
     pub interval: Option<Span>,
-    /// The last scrape of the source.
+    /// When the source was last scraped.
     pub last_scrape_at: Option<Timestamp>,
-    /// The latest wake reserved for the source.
+    /// The latest time that is reserved for a scrape of the source.
     pub last_wake: Option<Timestamp>,
 }
 
-/// What became of the wish.
+/// Whether a task is created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Enqueued {
-    /// A task is to be made, ready now.
+    /// A task is created that is ready now.
     Enqueued,
-    /// There is one already (B54).
+    /// The item already has a task.
     Already,
-    /// A task is to be made, ready later.
+    /// A task is created that is ready later.
     Deferred(Deferred),
-    /// No task is to be made.
+    /// No task is created.
     Refused(Refusal),
 }
 
-/// Why no task is made.
+/// Why no task is created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
-    /// The item does not exist.
+    /// The item doesn't exist.
     MissingItem,
-    /// Its source does not exist.
+    /// Its source doesn't exist.
     MissingSource,
-    /// The source's items are not scraped.
+    /// Items of the source aren't scraped.
     ScrapingDisabled,
-    /// An ingest run may not enqueue them by itself.
+    /// Runs don't enqueue items of the source automatically.
     AutoScrapeDisabled,
-    /// As many items of the source wait or run as may.
+    /// Too many items of the source are waiting or running.
     InFlightMax {
-        /// How many do.
+        /// How many are.
         in_flight: u32,
-        /// How many may.
+        /// How many may be.
         max: u32,
     },
 }
 
-/// Decides, the first refusal in the order of B56 counting.
+/// Decides whether to create a task. If several refusals apply, the first in the order of the checks is returned.
 pub fn enqueue(facts: &Facts, now: Timestamp) -> Enqueued {
     let refused = Enqueued::Refused;
     let Some(source) = facts.source.filter(|_| facts.item_exists) else {
@@ -91,7 +91,7 @@ pub fn enqueue(facts: &Facts, now: Timestamp) -> Enqueued {
     if !source.scraping {
         return refused(Refusal::ScrapingDisabled);
     }
-    if facts.asker == Asker::Automatic && !source.auto_scrape {
+    if facts.trigger == Trigger::Automatic && !source.auto_scrape {
         return refused(Refusal::AutoScrapeDisabled);
     }
     if facts.item_in_flight {
@@ -128,7 +128,7 @@ impl fmt::Display for Refusal {
             Self::ScrapingDisabled => f.write_str("scraping is disabled for the source"),
             Self::AutoScrapeDisabled => f.write_str("automatic scraping is disabled for the source"),
             Self::InFlightMax { in_flight, max } => {
-                write!(f, "{in_flight} items of the source wait or run, and at most {max} may")
+                write!(f, "{in_flight} items of the source are waiting or running, and at most {max} may")
             }
         }
     }
@@ -140,8 +140,8 @@ mod tests {
 
     const NOW: Timestamp = Timestamp::from_secs(100);
 
-    /// Everything speaks against it.
-    fn hopeless() -> Facts {
+    /// Facts for which every refusal applies.
+    fn refused_for_every_reason() -> Facts {
         let source = SourceFacts {
             scraping: false,
             auto_scrape: false,
@@ -151,7 +151,7 @@ mod tests {
             last_scrape_at: Some(Timestamp::from_secs(90)),
             last_wake: None,
         };
-        Facts { item_exists: false, source: None, item_in_flight: true, asker: Asker::Automatic }
+        Facts { item_exists: false, source: None, item_in_flight: true, trigger: Trigger::Automatic }
             .with(|facts| facts.source = Some(source))
     }
 
@@ -169,10 +169,10 @@ mod tests {
         }
     }
 
-    /// B54, B56: each obstacle is taken away in turn, and the next one speaks.
+    /// B54, B56: each obstacle is removed in turn, and the next refusal shows up.
     #[test]
-    fn refusals_come_in_their_order() {
-        let facts = hopeless();
+    fn refusals_come_in_the_documented_order() {
+        let facts = refused_for_every_reason();
         assert_eq!(enqueue(&facts, NOW).to_string(), "the item does not exist");
         let facts = facts.with(|facts| facts.item_exists = true);
         let missing = facts.with(|facts| facts.source = None);
@@ -181,13 +181,16 @@ mod tests {
         let source = facts.source.unwrap().with(|source| source.scraping = true);
         let facts = facts.with(|facts| facts.source = Some(source));
         assert_eq!(enqueue(&facts, NOW).to_string(), "automatic scraping is disabled for the source");
-        let manual = facts.with(|facts| facts.asker = Asker::Manual);
+        let manual = facts.with(|facts| facts.trigger = Trigger::Manual);
         assert_eq!(enqueue(&manual, NOW), Enqueued::Already);
         let source = source.with(|source| source.auto_scrape = true);
         let facts = facts.with(|facts| facts.source = Some(source));
         assert_eq!(enqueue(&facts, NOW).to_string(), "already waiting or running");
         let facts = facts.with(|facts| facts.item_in_flight = false);
-        assert_eq!(enqueue(&facts, NOW).to_string(), "2 items of the source wait or run, and at most 2 may");
+        assert_eq!(
+            enqueue(&facts, NOW).to_string(),
+            "2 items of the source are waiting or running, and at most 2 may"
+        );
         let source = source.with(|source| source.in_flight_max = None);
         let facts = facts.with(|facts| facts.source = Some(source));
         assert_eq!(

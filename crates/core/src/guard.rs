@@ -1,56 +1,56 @@
-//! What protects a site and a job from a job that goes wrong: fewer tasks at once where a domain slows down
-//! (B40), giving up a domain whose tasks keep failing (B47), and the end of a job that is refused at the slowest
-//! pace (B48).
+//! Guards against jobs that go wrong: lower concurrency on domains that slow down, giving up domains whose tasks keep
+//! failing, and cancelling a job that is rate limited even at the slowest pace.
 
-use crate::outcome::{Contact, Outcome};
+use crate::outcome::{Outcome, Reach};
 use crate::time::{Span, Timestamp};
 
-/// How many tasks of a job may be in flight on a domain at once: one less for every five seconds that the
-/// learned delay adds to the spacing, but one at least (B40).
+/// How many tasks of a job may be in flight on a domain: one less for every five seconds that the learned delay adds to
+/// the spacing, but at least one.
 pub fn concurrency(base: u32, spacing: Span, baseline: Span) -> u32 {
-    base.saturating_sub(fewer(spacing, baseline)).max(1)
+    base.saturating_sub(concurrency_reduction(spacing, baseline)).max(1)
 }
 
-/// By how many tasks the learned delay lowers the concurrency of a job on a domain (B40).
-pub fn fewer(spacing: Span, baseline: Span) -> u32 {
+/// By how much the learned delay lowers the concurrency of a job on a domain.
+pub fn concurrency_reduction(spacing: Span, baseline: Span) -> u32 {
     u32::try_from(spacing.less(baseline).whole_times(SLOWER_BY)).unwrap_or(u32::MAX)
 }
 
-/// How a task of a job was settled, as the failure guard counts it.
+/// How a task was settled, as far as the failure guard is concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Settled<'a> {
     /// It was fetched.
     Done,
-    /// It failed for this reason.
+    /// It failed with this error.
     Failed(&'a str),
-    /// The site answered that it has no such page: the list is stale, the site is fine.
+    /// The site answered with another 4xx such as 404: the URL is wrong, but the site works.
     Answered,
-    /// It was not to be fetched.
+    /// It was skipped.
     Skipped,
 }
 
-/// Counts the failures in a row of a job on one domain; at the threshold the job gives the domain up, once (B47).
+/// Counts the consecutive failures of a job on one domain; at the threshold, the job gives up the domain, once.
 ///
-/// Tasks may be settled in another order than their answers came, because one body takes longer than another; what
-/// counts is the order of the answers.
+/// Tasks may be settled in a different order than their responses arrived, because some bodies take longer than others.
+/// What counts is the order of the responses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FailureGuard {
-    /// How many in a row are too many; 0 is off.
+    /// How many consecutive failures are too many; 0 turns the guard off.
     threshold: u32,
-    /// When the failures since the last success were answered, the first of them first; never more than the threshold.
+    /// When the failures since the last success were received, in order; never more than the threshold.
     failed_at: Vec<Timestamp>,
-    /// When the last success was answered.
+    /// When the last success was received.
     done_at: Timestamp,
     tripped: bool,
 }
 
 impl FailureGuard {
-    /// A guard that trips at `threshold` failures in a row; 0 never trips.
+    /// A guard that trips after `threshold` consecutive failures; 0 turns it off.
     pub fn new(threshold: u32) -> Self {
         Self { threshold, failed_at: Vec::new(), done_at: Timestamp::NEVER, tripped: false }
     }
 
-    /// Counts one settled task, whose answer came at `answered_at`; the message when the domain is given up by it.
+    /// Counts one settled task, whose response arrived at `answered_at`; returns a message if the job gives up the
+    /// domain now.
     pub fn settled(&mut self, settled: Settled<'_>, answered_at: Timestamp) -> Option<String> {
         if self.threshold == 0 || self.tripped {
             return None;
@@ -69,7 +69,7 @@ impl FailureGuard {
                     return Some(format!("{} tasks in a row failed; the last error: {error}", self.streak()));
                 }
             }
-            // It was answered before a success that was settled earlier.
+            // The failure is older than a success that was settled before it.
             Settled::Failed(_) => {}
         }
         None
@@ -80,29 +80,29 @@ impl FailureGuard {
         self.tripped
     }
 
-    /// Failures in a row so far.
+    /// Consecutive failures so far.
     pub fn streak(&self) -> u32 {
         u32::try_from(self.failed_at.len()).unwrap_or(u32::MAX)
     }
 }
 
-/// Counts a job's rate limits in a row at the slowest pace; at the limit the job is cancelled (B48).
+/// Counts consecutive 429s of a job at the slowest pace; at the limit, the job is cancelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CancelGuard {
-    /// How many in a row cancel the job; 0 is off.
+    /// How many consecutive 429s cancel the job; 0 turns the guard off.
     limit: u32,
-    /// Only requests that started under a spacing this long count.
+    /// Only requests that started with a spacing of at least this count.
     delay: Span,
     streak: u32,
 }
 
 impl CancelGuard {
-    /// A guard that trips at `limit` rate limits in a row of requests spaced by at least `delay`; 0 is off.
+    /// A guard that trips after `limit` consecutive 429s of requests at least `delay` apart; 0 turns it off.
     pub fn new(limit: u32, delay: Span) -> Self {
         Self { limit, delay, streak: 0 }
     }
 
-    /// Counts one attempt, whose request started under `spacing`; the message when the job is cancelled by it.
+    /// Counts one attempt, whose request started with `spacing`; returns a message if the job should be cancelled now.
     pub fn attempted(&mut self, outcome: Outcome, spacing: Span) -> Option<String> {
         if outcome != Outcome::RateLimited || spacing < self.delay {
             self.streak = 0;
@@ -112,37 +112,37 @@ impl CancelGuard {
         let trips = self.limit > 0 && self.streak == self.limit;
         trips.then(|| {
             format!(
-                "rate limited {} times in a row although requests were {} apart or more",
+                "rate limited (429) {} times in a row although requests were at least {} apart",
                 self.streak, self.delay
             )
         })
     }
 }
 
-/// Counts how often in a row a job found nobody there on one domain.
+/// Counts consecutive attempts of a job on one domain for which the host was unreachable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReachGuard {
     in_a_row: u32,
 }
 
 impl ReachGuard {
-    /// Counts one attempt; how many in a row found nobody there, this one included. Whatever else is heard starts anew.
-    pub fn attempted(&mut self, contact: Contact) -> u32 {
-        self.in_a_row = match contact {
-            Contact::Refused => self.in_a_row.saturating_add(1),
-            Contact::Made => 0,
+    /// Counts one attempt, and returns the number of consecutive unreachable ones. Any other result resets the count.
+    pub fn attempted(&mut self, reach: Reach) -> u32 {
+        self.in_a_row = match reach {
+            Reach::Unreachable => self.in_a_row.saturating_add(1),
+            Reach::Reached => 0,
         };
         self.in_a_row
     }
 }
 
-/// How many failures in a row give up a domain when nobody says otherwise.
+/// By default, a job gives up a domain after this many consecutive failures.
 pub const FAILURE_THRESHOLD: u32 = 20;
-/// The spacing from which rate limits count towards cancelling when nobody says otherwise.
+/// By default, 429s count toward cancelling a job if requests are at least this far apart.
 pub const CANCEL_DELAY: Span = Span::from_secs(60);
-/// Tasks of a job in flight at once when nobody says otherwise.
+/// The default concurrency of a job.
 pub const CONCURRENCY: u32 = 16;
-/// This much slower costs one task in flight.
+/// Each time the spacing grows by this much, the concurrency on the domain is lowered by one.
 const SLOWER_BY: Span = Span::from_secs(5);
 
 #[cfg(test)]
@@ -151,7 +151,7 @@ mod tests {
 
     /// B40, E9
     #[test]
-    fn a_slower_domain_gets_fewer_tasks_at_once() {
+    fn concurrency_falls_as_a_domain_slows_down() {
         let at = |base, spacing: u64, baseline: u64| {
             concurrency(base, Span::from_millis(spacing), Span::from_millis(baseline))
         };
@@ -167,7 +167,7 @@ mod tests {
 
     /// B47
     #[test]
-    fn a_domain_is_given_up_once_after_so_many_failures_in_a_row() {
+    fn a_domain_is_given_up_once_after_too_many_consecutive_failures() {
         let mut guard = FailureGuard::new(3);
         let mut now = Timestamp::MIN;
         let mut settle = |guard: &mut FailureGuard, settled| {
@@ -193,9 +193,9 @@ mod tests {
         assert!((0..100).all(|_| settle(&mut off, Settled::Failed("refused")).is_none()));
     }
 
-    /// B47: a page whose body took long is settled late, and still does not interrupt the failures that came after it.
+    /// B47: a page with a slow body is settled late, but doesn't interrupt the failures that were received after it.
     #[test]
-    fn the_order_of_the_answers_counts_and_not_that_of_their_settling() {
+    fn failures_are_counted_in_the_order_of_responses_not_of_settling() {
         let at = |secs| Timestamp::MIN + Span::from_secs(secs);
         let failed = Settled::Failed("refused");
         let mut guard = FailureGuard::new(3);
@@ -215,15 +215,15 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_heard_of_a_host_starts_the_count_of_refused_connections_anew() {
+    fn reaching_a_host_resets_the_count_of_unreachable_attempts() {
         let mut guard = ReachGuard::default();
-        let told = [Contact::Refused, Contact::Refused, Contact::Made, Contact::Refused];
-        assert_eq!(told.map(|contact| guard.attempted(contact)), [1, 2, 0, 1]);
+        let reaches = [Reach::Unreachable, Reach::Unreachable, Reach::Reached, Reach::Unreachable];
+        assert_eq!(reaches.map(|reach| guard.attempted(reach)), [1, 2, 0, 1]);
     }
 
     /// B48
     #[test]
-    fn a_job_is_cancelled_when_the_slowest_pace_is_refused() {
+    fn a_job_is_cancelled_if_it_is_rate_limited_at_the_slowest_pace() {
         let (slow, fast) = (Span::from_secs(60), Span::from_millis(59_999));
         let mut guard = CancelGuard::new(2, slow);
         assert_eq!(guard.attempted(Outcome::RateLimited, slow), None);

@@ -1,4 +1,4 @@
-//! What a request is for. A rule may slow one intent more than the domain as a whole (B26).
+//! What a request is for. A rule may set stricter limits for one intent than for the domain as a whole.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,11 +11,11 @@ pub enum Intent {
     Fetch,
     /// A search on the site.
     Search,
-    /// A call of the site's API.
+    /// A call to the site's API.
     Api,
 }
 
-/// A word that is no intent.
+/// A word that isn't an intent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("intent = {0:?}: expected fetch, search or api")]
 pub struct UnknownIntent(pub String);
@@ -24,7 +24,7 @@ impl Intent {
     /// Every intent, in the order of [`Intent::index`].
     pub const ALL: [Self; 3] = [Self::Fetch, Self::Search, Self::Api];
 
-    /// The word for it in configuration and JSON.
+    /// Its name in configuration and JSON.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Fetch => "fetch",
@@ -33,7 +33,7 @@ impl Intent {
         }
     }
 
-    /// Its place in a table of all intents.
+    /// Its index in [`Intent::ALL`].
     pub const fn index(self) -> usize {
         self as usize
     }

@@ -1,7 +1,7 @@
-//! The minimum interval between two scrapes of a source (B50, B52, B55).
+//! The minimum interval between two scrapes of a source.
 //!
-//! The interval is measured between starts of scrapes, not between requests: pacing of the site itself goes
-//! on top and is in [`crate::pace`].
+//! The interval is measured between the starts of scrapes, not between requests. The pace of the site, which applies in
+//! addition, is in [`crate::pace`].
 
 use std::fmt;
 
@@ -10,47 +10,47 @@ use crate::time::{Span, Timestamp};
 /// A source's own setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SourceInterval {
-    /// Null: the global one goes.
+    /// Not set (null): the global interval applies.
     #[default]
     Default,
-    /// Its own zero or negative: no interval for this source.
+    /// Zero or negative: no interval for this source.
     Off,
-    /// Its own.
+    /// An interval of its own.
     Every(Span),
 }
 
-/// A value that is no interval.
+/// A value that isn't an interval.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{key} = {value:?}: expected {expected}")]
 pub struct IntervalError {
     /// The setting.
     pub key: &'static str,
-    /// What was given.
+    /// The text that was given.
     pub value: String,
-    /// What would have been understood.
+    /// What is accepted instead.
     pub expected: &'static str,
 }
 
-/// Too soon: what a deferred task is told.
+/// A scrape that is too soon after the previous one, and when it will run instead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deferred {
-    /// Whole seconds from now to the wake, rounded up.
+    /// Seconds until the task runs, rounded up.
     pub wait_seconds: u64,
-    /// The interval in force.
+    /// The interval that applies.
     pub interval: Span,
-    /// The last scrape.
+    /// When the source was last scraped.
     pub last_scrape_at: Option<Timestamp>,
-    /// How long ago that was.
+    /// Time since the last scrape.
     pub elapsed: Span,
-    /// How long from now another scrape of the source is due first, if one is.
+    /// Time until another scrape of the source that is due before this one, if any.
     pub due_first: Option<Span>,
-    /// When the task runs: reserved, so that the next one is measured from it (B55).
+    /// When the task runs. This time is reserved: the interval before the next task is measured from it.
     pub wake_at: Timestamp,
 }
 
 impl SourceInterval {
-    /// Reads `min_scrape_interval` of a source: decimal seconds with at most two places; `default` or nothing
-    /// goes back to the global one.
+    /// Parses `min_scrape_interval` of a source: decimal seconds with at most two decimal places; `default` or an empty
+    /// text means the global interval.
     pub fn parse(text: &str) -> Result<Self, IntervalError> {
         if matches!(text.trim(), "" | "default" | "null") {
             return Ok(Self::Default);
@@ -58,7 +58,7 @@ impl SourceInterval {
         Ok(read("min_scrape_interval", text)?.map_or(Self::Off, Self::Every))
     }
 
-    /// The interval in force, where `global` is the one of the configuration.
+    /// The interval that applies; `global` is the configured one.
     pub fn effective(self, global: Option<Span>) -> Option<Span> {
         match self {
             Self::Default => global,
@@ -68,13 +68,13 @@ impl SourceInterval {
     }
 }
 
-/// Reads the global `scrape.min_interval`: decimal seconds; empty, zero and negative switch it off.
+/// Parses the global `scrape.min_interval`: decimal seconds; empty, zero and negative values turn it off.
 pub fn parse_global(text: &str) -> Result<Option<Span>, IntervalError> {
     if text.trim().is_empty() { Ok(None) } else { read("scrape.min_interval", text) }
 }
 
-/// May a task of the source be enqueued to run at `now`? `last_wake` is the latest wake already reserved for
-/// the source. A task that runs asks with [`check_running`]: the wakes reserved may be its own.
+/// May a task of the source be enqueued to run at `now`? `last_wake` is the latest time that is already reserved for
+/// the source. For a task that is already running, use [`check_running`], because the reserved time may be its own.
 pub fn check(
     interval: Option<Span>,
     last_scrape_at: Option<Timestamp>,
@@ -82,7 +82,7 @@ pub fn check(
     now: Timestamp,
 ) -> Result<(), Deferred> {
     let Some(interval) = interval else { return Ok(()) };
-    // A scrape cannot have been in the future: the clock stepped back, and the wait must not grow by that.
+    // A scrape in the future means that the clock stepped back, which must not make the wait longer.
     let scraped = last_scrape_at.map(|at| at.min(now));
     let Some(anchor) = scraped.max(last_wake) else { return Ok(()) };
     let due_at = anchor + interval;
@@ -100,7 +100,7 @@ pub fn check(
     })
 }
 
-/// May a task that runs scrape its source at `now` (B53)?
+/// May a running task scrape its source at `now`?
 pub fn check_running(
     interval: Option<Span>,
     last_scrape_at: Option<Timestamp>,
@@ -109,13 +109,14 @@ pub fn check_running(
     check(interval, last_scrape_at, None, now)
 }
 
-/// The latest wake that so many deferred scrapes of a source can have reserved at `now`: each comes an interval, rounded up
-/// to a second, after the one before. A later one was reserved while the clock was ahead, and must not defer others (B7).
+/// The latest time that `deferred` deferred scrapes of a source can have reserved at `now`: each is an interval,
+/// rounded up to a second, after the previous one. A later time was reserved while the clock was ahead, and must not
+/// defer others.
 pub fn latest_wake(interval: Span, deferred: u64, now: Timestamp) -> Timestamp {
     now + (interval + Span::from_secs(1)).times(deferred)
 }
 
-/// Decimal seconds with at most two places, as `numeric(10,2)` holds them; zero and negative are off.
+/// Parses decimal seconds that fit into `numeric(10,2)`; `None` for zero and negative values, which mean off.
 fn read(key: &'static str, text: &str) -> Result<Option<Span>, IntervalError> {
     let expected = "decimal seconds with at most two places and eight digits before the point, such as 2.5";
     let wrong = || IntervalError { key, value: text.to_owned(), expected };
@@ -126,7 +127,7 @@ fn read(key: &'static str, text: &str) -> Result<Option<Span>, IntervalError> {
     };
     let (whole, places) = digits.split_once('.').unwrap_or((digits, ""));
     let span = Span::from_decimal_secs(digits).ok_or_else(wrong)?;
-    // Trailing zeros are no further places: 2.500 is 2.5.
+    // Trailing zeros don't count: 2.500 is 2.5.
     if whole.trim_start_matches('0').len() > 8 || places.trim_end_matches('0').len() > 2 {
         return Err(wrong());
     }
@@ -145,12 +146,12 @@ impl fmt::Display for Deferred {
     }
 }
 
-/// Seconds with at most two places; elapsed time is cut, never made longer than it was.
+/// Seconds with at most two decimal places, rounded down so that elapsed time is never exaggerated.
 fn hundredths(span: Span) -> f64 {
     (span.as_micros() / 10_000) as f64 / 100.0
 }
 
-/// The global interval when nobody says otherwise.
+/// The default global interval.
 pub const MIN_INTERVAL: Span = Span::from_secs(1);
 
 #[cfg(test)]
@@ -163,7 +164,7 @@ mod tests {
 
     /// B50
     #[test]
-    fn settings_are_read_as_documented() {
+    fn settings_are_parsed_as_documented() {
         let source = |text| SourceInterval::parse(text);
         assert_eq!(source("2.5"), Ok(SourceInterval::Every(Span::from_millis(2_500))));
         assert_eq!(source("2.500"), Ok(SourceInterval::Every(Span::from_millis(2_500))));
@@ -193,16 +194,16 @@ mod tests {
         assert_eq!(SourceInterval::Off.effective(global), None);
     }
 
-    /// B52, B7: a clock that stepped back does not defer for longer than the interval.
+    /// B52, B7: after the clock stepped back, a scrape isn't deferred for longer than the interval.
     #[test]
-    fn a_scrape_from_the_future_waits_one_interval() {
+    fn a_last_scrape_in_the_future_defers_by_one_interval() {
         let deferred = check(Some(Span::from_secs(2)), Some(at(1_000.0)), None, at(10.0)).unwrap_err();
         assert_eq!((deferred.wait_seconds, deferred.elapsed), (2, Span::ZERO));
     }
 
-    /// B7, B55: what was reserved while the clock was a year ahead deferred its source for a year.
+    /// B7, B55. Regression: a time reserved while the clock was a year ahead deferred its source for a year.
     #[test]
-    fn a_wake_lies_no_further_ahead_than_those_who_wait_can_have_reserved() {
+    fn reserved_times_are_never_beyond_the_latest_possible_one() {
         let (interval, now) = (Span::from_millis(2_500), at(11.2));
         let mut last = None;
         for deferred in 0..50 {
@@ -212,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deferral_tells_its_numbers() {
+    fn a_deferral_message_has_its_numbers() {
         let deferred = check(Some(Span::from_millis(2_500)), Some(at(10.0)), None, at(11.2)).unwrap_err();
         assert_eq!(deferred.to_string(), "scraped 1.2s ago, the interval is 2.5s: deferred for 2s");
         let reserved = check(Some(Span::from_secs(2)), None, Some(at(12.0)), at(11.0)).unwrap_err();
@@ -221,9 +222,9 @@ mod tests {
         assert!(both.to_string().starts_with("scraped 1s ago, another scrape is due in 1s, "));
     }
 
-    /// B53: the wakes that are reserved may be the running task's own
+    /// B53: reserved times may be the running task's own
     #[test]
-    fn a_running_task_is_measured_from_the_last_scrape_only() {
+    fn for_a_running_task_only_the_last_scrape_counts() {
         let interval = Some(Span::from_millis(2_500));
         assert_eq!(check_running(interval, Some(at(10.0)), at(13.2)), Ok(()));
         assert_eq!(check_running(interval, Some(at(13.2)), at(16.2)), Ok(()));

@@ -1,7 +1,7 @@
-//! The pure pacing core of Comity.
+//! The pacing core of Comity, without I/O.
 //!
-//! Time comes in, a decision goes out. Nothing here reads a clock, opens a socket, sleeps, draws a random
-//! number or touches a disk; every method that depends on the time takes `now`. Nothing panics on any input.
+//! Time goes in, a decision comes out. Nothing here reads a clock, opens a socket, sleeps, draws a random number or
+//! touches a disk; every method that depends on time takes `now`. Nothing panics, whatever the input.
 //!
 //! ```
 //! use comity_core::decision::Decision;
@@ -11,7 +11,7 @@
 //! use comity_core::rule::Rule;
 //! use comity_core::time::{Span, Timestamp};
 //!
-//! let rule = Rule::default(); // one request a second, one at a time
+//! let rule = Rule::default(); // one request per second, one at a time
 //! let terms = Terms::from(&rule);
 //! let mut pace = Pace::default();
 //! let now = Timestamp::from_secs(0);
@@ -25,43 +25,43 @@
 //! assert_eq!(decision.reason().unwrap().to_string(), "minimum delay 1000 ms: last request 520 ms ago");
 //! ```
 //!
-//! Modules in reading order: [`time`], [`timeline`], [`problem`], [`intent`], [`domain`]; [`headers`], [`outcome`]; [`backoff`],
-//! [`rule`]; [`decision`], [`learn`], [`pace`], [`paces`]; [`mod@line`], [`dispatch`]; [`task`], [`retry`],
-//! [`guard`]; [`interval`], [`enqueue`], [`cadence`].
+//! Modules in reading order: [`time`], [`timeline`], [`problem`], [`intent`], [`domain`]; [`headers`], [`outcome`];
+//! [`backoff`], [`rule`]; [`decision`], [`learn`], [`pace`], [`paces`]; [`mod@line`], [`dispatch`]; [`task`],
+//! [`retry`], [`guard`]; [`interval`], [`enqueue`], [`cadence`].
 
-// What everything is made of,
+// Basic types.
 pub mod domain;
 pub mod intent;
 pub mod problem;
 pub mod time;
 pub mod timeline;
 
-// what a server says and what an attempt comes to,
+// Response headers and outcomes.
 pub mod headers;
 pub mod outcome;
 
-// what a domain is fetched by,
+// Configured limits.
 pub mod backoff;
 pub mod rule;
 
-// what is remembered about it and decided from that,
+// State per domain, and the decisions made from it.
 pub mod decision;
 pub mod learn;
 pub mod pace;
 pub mod paces;
 mod window;
 
-// who waits for it and goes next,
+// Queues: who waits for a domain, and who goes next.
+mod capacity;
 pub mod dispatch;
 pub mod line;
-mod room;
 
-// what becomes of tasks and jobs,
+// Tasks and jobs: states, retries, guards.
 pub mod guard;
 pub mod retry;
 pub mod task;
 
-// and when sources are asked.
+// Sources: when they are fetched and scraped.
 pub mod cadence;
 pub mod enqueue;
 pub mod interval;

@@ -1,11 +1,10 @@
-//! Who waits for one domain, and whose turn it is (B3, B12).
+//! The waiting line of one domain, and whose turn it is.
 //!
-//! Waiters of one intent are served in the order in which they are ready, then in which they came; a retry
-//! comes back by the time it is ready and so stands behind those who waited before (B41). Waiters stand in
-//! lanes, one for each job and intent, so that a job that may not send right now is passed over at the cost of
-//! one look, however many of its tasks wait. Nobody here sleeps: [`Line::turn`] tells when to look again.
-//! The times of a line are those of a clock that does not step back, as the engine's does not (B7); a pace
-//! looks after itself.
+//! Waiters of one intent are served in the order in which they became ready, and then in the order in which they
+//! joined. A retry joins with the time at which it is ready, so it is behind those that were ready before. There is one
+//! lane per job and intent, so that a job that may not send right now is skipped with one check, however many of its
+//! tasks wait. Nothing here sleeps: [`Line::turn`] returns when to check again. A line needs a clock that never steps
+//! back, such as the engine's; only a pace handles clock steps.
 
 use std::collections::BTreeMap;
 
@@ -15,38 +14,38 @@ use crate::pace::{Pace, Terms};
 use crate::task::JobId;
 use crate::time::{Span, Timestamp};
 
-/// What waits in a line.
+/// Something that waits in a line: a task, or a caller.
 pub trait Waiter {
-    /// What its host is fetched on.
+    /// The limits that apply to its host.
     fn terms(&self) -> Terms<'_>;
 
-    /// On whose behalf it waits: those of one job take turns when they wait for room.
+    /// The source it belongs to: sources of one job take turns when they wait for capacity.
     fn owner(&self) -> Owner {
         Owner::NONE
     }
 }
 
-/// On whose behalf a task of a job waits: the number of its source, or nobody's.
+/// The source that a task of a job belongs to, by its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Owner(pub u64);
 
 impl Owner {
-    /// The tasks of a list belong to nobody in particular.
+    /// The task doesn't belong to a source, as in a job with a list of URLs.
     pub const NONE: Self = Self(0);
 }
 
-/// Which waiters belong together: those of one job and intent. Callers of the gate have no job.
+/// Waiters that belong together: those with the same job and intent. Direct callers of the gate have no job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Lane {
-    /// The job, if it is one's.
+    /// The job, if any.
     pub job: Option<JobId>,
     /// What its requests are for.
     pub intent: Intent,
 }
 
-/// A place in line, to give it up by.
+/// Identifies a waiter and its place in line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Place {
+pub struct Ticket {
     lane: Lane,
     ready_at: Timestamp,
     arrival: u64,
@@ -55,45 +54,45 @@ pub struct Place {
 /// Whose turn it is.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Turn<W> {
-    /// This waiter goes; its slot is charged.
+    /// This waiter goes; its slot has been charged.
     Go {
-        /// Who goes.
+        /// The waiter.
         waiter: W,
-        /// From which place.
-        place: Place,
+        /// Its ticket, to rejoin the line in the same place.
+        ticket: Ticket,
         /// Its permit.
         permit: Permit,
     },
-    /// Nobody yet.
+    /// Nobody may go yet.
     Wait {
-        /// The first moment at which somebody may go, unless something is recorded or a lane opens before;
-        /// `None` when that is all there is to wait for.
+        /// The earliest time at which a waiter may go, unless something is recorded or a lane opens before that; `None`
+        /// if only such an event can help.
         until: Option<Timestamp>,
-        /// What the first in line waits for; `None` when nobody is ready.
+        /// What delays the first in line; `None` if nobody is ready.
         reason: Option<Reason>,
-        /// Lanes with somebody ready that may not send now, and who stands first in each.
+        /// Lanes with a ready waiter that may not send now, with the owner of the first waiter in each.
         closed: Vec<(Lane, Owner)>,
     },
     /// Nobody waits.
     Empty,
 }
 
-/// The waiters of a lane, by the time they are ready and the order in which they came.
+/// The waiters of a lane, ordered by when they are ready and when they joined.
 type Waiting<W> = BTreeMap<(Timestamp, u64), W>;
 
-/// Who waits for one domain.
+/// The waiting line of one domain.
 #[derive(Debug)]
 pub struct Line<W> {
     lanes: Vec<(Lane, Waiting<W>)>,
 }
 
-impl Place {
-    /// The lane it is in.
+impl Ticket {
+    /// The lane of the waiter.
     pub fn lane(&self) -> Lane {
         self.lane
     }
 
-    /// The number of its waiter among all that ever joined.
+    /// The number of the waiter among all that ever joined.
     pub(crate) fn arrival(&self) -> u64 {
         self.arrival
     }
@@ -106,17 +105,17 @@ impl<W> Default for Line<W> {
 }
 
 impl<W: Waiter> Line<W> {
-    /// Joins the line; the waiter may go from `ready_at` on. Arrivals are numbered by whoever owns the line,
-    /// each number once: a place stays unique when an empty line is dropped and made anew.
-    pub fn join(&mut self, arrival: u64, lane: Lane, ready_at: Timestamp, waiter: W) -> Place {
-        let place = Place { lane, ready_at, arrival };
-        self.rejoin(place, waiter);
-        place
+    /// Adds a waiter that may go from `ready_at` on. The owner of the line passes a new `arrival` number each time, so
+    /// that tickets stay unique when an empty line is dropped and created again.
+    pub fn join(&mut self, arrival: u64, lane: Lane, ready_at: Timestamp, waiter: W) -> Ticket {
+        let ticket = Ticket { lane, ready_at, arrival };
+        self.rejoin(ticket, waiter);
+        ticket
     }
 
-    /// Takes a place again that was left: a waiter that could not go after all keeps its turn.
-    pub fn rejoin(&mut self, place: Place, waiter: W) {
-        let Place { lane, ready_at, arrival } = place;
+    /// Puts a waiter that could not go after all back into its old place.
+    pub fn rejoin(&mut self, ticket: Ticket, waiter: W) {
+        let Ticket { lane, ready_at, arrival } = ticket;
         let index = self.lanes.iter().position(|(known, _)| *known == lane).unwrap_or_else(|| {
             self.lanes.push((lane, BTreeMap::new()));
             self.lanes.len() - 1
@@ -124,20 +123,20 @@ impl<W: Waiter> Line<W> {
         self.lanes[index].1.insert((ready_at, arrival), waiter);
     }
 
-    /// Gives a place up; `None` when the waiter has gone already.
-    pub fn leave(&mut self, place: &Place) -> Option<W> {
-        let index = self.lanes.iter().position(|(lane, _)| *lane == place.lane)?;
-        let waiter = self.lanes[index].1.remove(&(place.ready_at, place.arrival));
+    /// Removes a waiter; `None` if it has already gone.
+    pub fn leave(&mut self, ticket: &Ticket) -> Option<W> {
+        let index = self.lanes.iter().position(|(lane, _)| *lane == ticket.lane)?;
+        let waiter = self.lanes[index].1.remove(&(ticket.ready_at, ticket.arrival));
         self.drop_if_empty(index);
         waiter
     }
 
-    /// Sends everybody away.
+    /// Removes all waiters.
     pub fn leave_all(&mut self) -> Vec<W> {
         self.lanes.drain(..).flat_map(|(_, waiting)| waiting.into_values()).collect()
     }
 
-    /// Sends everybody of a job away.
+    /// Removes all waiters of a job.
     pub fn leave_job(&mut self, job: JobId) -> Vec<W> {
         let (gone, stay): (Vec<_>, Vec<_>) =
             self.lanes.drain(..).partition(|(lane, _)| lane.job == Some(job));
@@ -145,7 +144,7 @@ impl<W: Waiter> Line<W> {
         gone.into_iter().flat_map(|(_, waiting)| waiting.into_values()).collect()
     }
 
-    /// Lets the next waiter go if one may; `open` tells which lanes may send now.
+    /// Lets the next waiter go, if one may; `open` returns whether a lane may send now.
     pub fn turn(
         &mut self,
         pace: &mut Pace,
@@ -154,7 +153,8 @@ impl<W: Waiter> Line<W> {
     ) -> Turn<W> {
         let mut closed = Vec::new();
         let mut later: Option<Timestamp> = None;
-        // The first ready waiter of each intent: nobody overtakes within an intent, nobody waits for another.
+        // The first ready waiter of each intent. Nobody overtakes within an intent, and intents don't wait for each
+        // other.
         let mut firsts: [Option<(Timestamp, u64, usize)>; 3] = [None; 3];
         for (index, (lane, waiting)) in self.lanes.iter().enumerate() {
             let Some((&(ready_at, arrival), waiter)) = waiting.first_key_value() else { continue };
@@ -180,7 +180,7 @@ impl<W: Waiter> Line<W> {
                 Decision::Proceed(permit) => {
                     let Some(waiter) = waiting.remove(&(ready_at, arrival)) else { continue };
                     self.drop_if_empty(index);
-                    return Turn::Go { waiter, place: Place { lane, ready_at, arrival }, permit };
+                    return Turn::Go { waiter, ticket: Ticket { lane, ready_at, arrival }, permit };
                 }
                 Decision::Wait { reason, .. } | Decision::Refuse(reason) => {
                     if binding.is_none_or(|known| reason.until < known.until) {
@@ -196,9 +196,9 @@ impl<W: Waiter> Line<W> {
         Turn::Wait { until, reason: binding, closed }
     }
 
-    /// May somebody who is not in line go now? Not before those who wait for the same slot (B3): those of the
-    /// same intent, and those of another that are not kept by that intent's own limits. Lanes that are not
-    /// `open` keep nobody.
+    /// May a caller that isn't in line go now? Not before waiters for the same slot: those with the same intent, and
+    /// those with another intent unless they are delayed by limits of that intent. Lanes that aren't `open` don't
+    /// count.
     pub fn check(
         &self,
         pace: &mut Pace,
@@ -213,7 +213,7 @@ impl<W: Waiter> Line<W> {
         }
     }
 
-    /// Why somebody who is not in line would have to wait for those who are; `None` when nobody comes before.
+    /// Why a caller that isn't in line has to wait for those who are; `None` if nobody is ahead.
     pub fn before(
         &self,
         pace: &Pace,
@@ -229,8 +229,8 @@ impl<W: Waiter> Line<W> {
                 continue;
             }
             let reason = pace.peek(first.terms(), lane.intent, now).map(|reason| reason.limit);
-            let elsewhere = matches!(reason, Some(Limit::IntentDelay(..) | Limit::IntentBurst(..)));
-            if lane.intent == intent || !elsewhere {
+            let own_limit = matches!(reason, Some(Limit::IntentDelay(..) | Limit::IntentBurst(..)));
+            if lane.intent == intent || !own_limit {
                 ahead += ready(waiting, now);
             }
         }
@@ -241,12 +241,12 @@ impl<W: Waiter> Line<W> {
         })
     }
 
-    /// How many are in line, ready or not.
+    /// Number of waiters, ready or not.
     pub fn len(&self) -> usize {
         self.lanes.iter().map(|(_, waiting)| waiting.len()).sum()
     }
 
-    /// Whether nobody is.
+    /// Whether nobody waits.
     pub fn is_empty(&self) -> bool {
         self.lanes.is_empty()
     }
@@ -258,14 +258,14 @@ impl<W: Waiter> Line<W> {
     }
 }
 
-/// How many of a lane are ready. A retry that comes back in an hour keeps nobody now.
+/// Number of ready waiters in a lane. A retry that is due in an hour isn't ahead of anybody now.
 fn ready<W>(waiting: &Waiting<W>, now: Timestamp) -> usize {
     match waiting.last_key_value() {
-        // As nearly always: nobody needs to be counted.
+        // The usual case: all are ready.
         Some(((last, _), _)) if *last <= now => waiting.len(),
         _ => waiting.range(..=(now, u64::MAX)).count(),
     }
 }
 
-/// Somebody behind a line is told to come back no sooner than this.
+/// The shortest wait for a caller behind a line.
 const SOON: Span = Span::from_millis(1);

@@ -1,67 +1,67 @@
-//! What an attempt came to: the closed list of things a fetch can teach (B24).
+//! The outcome of an attempt.
 //!
-//! Classification goes by status codes, headers and typed errors, never by words in a message (B46).
+//! Attempts are classified by status codes, headers and typed errors, never by the text of a message.
 
 use std::fmt;
 use std::str::FromStr;
 
-use crate::headers::Told;
+use crate::headers::PacingHints;
 
-/// What an attempt came to.
+/// The outcome of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Outcome {
     /// 2xx, a redirect, or 304.
     Success,
-    /// Another 4xx: the site is fine, the address is not.
+    /// Any other 4xx: the site works, but the request or the URL is wrong.
     Answered,
-    /// 429, or told so by headers or an API's error code.
+    /// 429, or rate limited according to headers or an API's error code.
     RateLimited,
     /// 403.
     Blocked,
     /// 503.
     Unavailable,
-    /// Another 5xx, or a status that does not exist.
+    /// Any other 5xx, or a status above 599.
     ServerError,
-    /// No answer in time.
+    /// No response in time.
     Timeout,
-    /// No connection, or one that broke.
+    /// The connection failed or broke.
     NetworkError,
 }
 
-/// Why there was no answer, as the HTTP client knows it by type.
+/// Why there was no response, by the type of the HTTP client's error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Breakdown {
-    /// Connecting, waiting for the answer or reading it took too long.
+pub enum TransportFailure {
+    /// Connecting, waiting for the response or reading it took too long.
     TimedOut,
-    /// The connection, TLS or the protocol failed, or the connection broke.
+    /// The connection broke, or TLS or the protocol failed.
     Disconnected,
-    /// Nothing was sent: the connection was refused, or the name has no address.
+    /// Nothing was sent: the connection was refused, or the DNS lookup failed.
     Unreachable,
 }
 
-/// Whether the host was there at all.
+/// Whether the host could be reached at all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Contact {
-    /// A connection was opened, or nobody knows.
+pub enum Reach {
+    /// A connection was opened, or it isn't known whether one was.
     #[default]
-    Made,
-    /// The connection was refused, or the name has no address: no request left, and asking again soon costs the host
+    Reached,
+    /// The connection was refused, or the DNS lookup failed. No request was sent, so retrying soon costs the host
     /// nothing.
-    Refused,
+    Unreachable,
 }
 
-/// An outcome and what the server said with it.
+/// The result of an attempt, with or without a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Answer {
-    /// What the attempt came to.
+    /// The outcome of the attempt.
     pub outcome: Outcome,
-    /// What its headers ask of us.
-    pub told: Told,
-    /// Whether the host was there at all.
-    pub contact: Contact,
+    /// What the response headers say about waiting.
+    pub hints: PacingHints,
+    /// Whether the host could be reached at all.
+    pub reach: Reach,
 }
 
-/// A word that is no outcome.
+/// A word that isn't an outcome.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "outcome = {0:?}: expected success, answered, rate_limited, blocked, unavailable, server_error, timeout or \
@@ -70,7 +70,7 @@ pub struct Answer {
 pub struct UnknownOutcome(pub String);
 
 impl Outcome {
-    /// Every outcome there is.
+    /// All outcomes.
     pub const ALL: [Self; 8] = [
         Self::Success,
         Self::Answered,
@@ -82,7 +82,7 @@ impl Outcome {
         Self::NetworkError,
     ];
 
-    /// The word for it in logs, metrics and JSON.
+    /// Its name in logs, metrics and JSON.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Success => "success",
@@ -101,12 +101,12 @@ impl Outcome {
         !matches!(self, Self::Success | Self::Answered)
     }
 
-    fn of_status(status: u16, told: &Told) -> Self {
+    fn of_status(status: u16, hints: &PacingHints) -> Self {
         match status {
             200..=399 => Self::Success,
             429 => Self::RateLimited,
-            // GitHub and others refuse with 403 and say in the headers that it is the quota.
-            403 | 503 if told.spent.is_some() => Self::RateLimited,
+            // GitHub and others answer 403 when a quota is exhausted, and state the quota in the headers.
+            403 | 503 if hints.exhausted_for.is_some() => Self::RateLimited,
             403 => Self::Blocked,
             400..=499 => Self::Answered,
             503 => Self::Unavailable,
@@ -117,24 +117,26 @@ impl Outcome {
 }
 
 impl Answer {
-    /// The answer with this status and these headers.
-    pub fn of_status(status: u16, told: Told) -> Self {
-        Self { outcome: Outcome::of_status(status, &told), told, contact: Contact::Made }
+    /// The result of an attempt that got a response.
+    pub fn of_status(status: u16, hints: PacingHints) -> Self {
+        Self { outcome: Outcome::of_status(status, &hints), hints, reach: Reach::Reached }
     }
 
-    /// No answer at all.
-    pub fn of_breakdown(breakdown: Breakdown) -> Self {
-        match breakdown {
-            Breakdown::TimedOut => Outcome::Timeout.into(),
-            Breakdown::Disconnected => Outcome::NetworkError.into(),
-            Breakdown::Unreachable => Self { contact: Contact::Refused, ..Outcome::NetworkError.into() },
+    /// The result of an attempt that got no response.
+    pub fn of_failure(failure: TransportFailure) -> Self {
+        match failure {
+            TransportFailure::TimedOut => Outcome::Timeout.into(),
+            TransportFailure::Disconnected => Outcome::NetworkError.into(),
+            TransportFailure::Unreachable => {
+                Self { reach: Reach::Unreachable, ..Outcome::NetworkError.into() }
+            }
         }
     }
 }
 
 impl From<Outcome> for Answer {
     fn from(outcome: Outcome) -> Self {
-        Self { outcome, told: Told::default(), contact: Contact::Made }
+        Self { outcome, hints: PacingHints::default(), reach: Reach::Reached }
     }
 }
 
@@ -160,8 +162,8 @@ mod tests {
 
     /// B24, B46
     #[test]
-    fn statuses_and_breakdowns_are_classified_by_the_table() {
-        let of = |status| Answer::of_status(status, Told::default()).outcome;
+    fn statuses_and_transport_failures_have_the_documented_outcomes() {
+        let of = |status| Answer::of_status(status, PacingHints::default()).outcome;
         for (statuses, outcome) in [
             (&[200, 204, 206, 301, 302, 304, 308][..], Outcome::Success),
             (&[400, 401, 404, 408, 410, 451], Outcome::Answered),
@@ -173,22 +175,25 @@ mod tests {
         ] {
             assert!(statuses.iter().all(|status| of(*status) == outcome), "{outcome}");
         }
-        assert_eq!(Answer::of_breakdown(Breakdown::TimedOut).outcome, Outcome::Timeout);
-        assert_eq!(Answer::of_breakdown(Breakdown::Disconnected).outcome, Outcome::NetworkError);
-        let unreachable = Answer::of_breakdown(Breakdown::Unreachable);
-        assert_eq!((unreachable.outcome, unreachable.contact), (Outcome::NetworkError, Contact::Refused));
+        assert_eq!(Answer::of_failure(TransportFailure::TimedOut).outcome, Outcome::Timeout);
+        assert_eq!(Answer::of_failure(TransportFailure::Disconnected).outcome, Outcome::NetworkError);
+        let unreachable = Answer::of_failure(TransportFailure::Unreachable);
+        assert_eq!((unreachable.outcome, unreachable.reach), (Outcome::NetworkError, Reach::Unreachable));
     }
 
     #[test]
-    fn a_refusal_that_names_an_empty_quota_is_a_rate_limit() {
-        let told = |left: u64| Told { spent: (left == 0).then_some(Span::from_secs(60)), ..Told::default() };
-        assert_eq!(Answer::of_status(403, told(0)).outcome, Outcome::RateLimited);
-        assert_eq!(Answer::of_status(403, told(1)).outcome, Outcome::Blocked);
-        assert_eq!(Answer::of_status(200, told(0)).outcome, Outcome::Success);
+    fn a_403_with_an_exhausted_quota_is_a_rate_limit() {
+        let hints = |left: u64| PacingHints {
+            exhausted_for: (left == 0).then_some(Span::from_secs(60)),
+            ..PacingHints::default()
+        };
+        assert_eq!(Answer::of_status(403, hints(0)).outcome, Outcome::RateLimited);
+        assert_eq!(Answer::of_status(403, hints(1)).outcome, Outcome::Blocked);
+        assert_eq!(Answer::of_status(200, hints(0)).outcome, Outcome::Success);
     }
 
     #[test]
-    fn words_for_outcomes_go_both_ways() {
+    fn outcome_names_parse_back() {
         assert!(Outcome::ALL.iter().all(|outcome| outcome.as_str().parse() == Ok(*outcome)));
         let error = "Success".parse::<Outcome>().unwrap_err().to_string();
         assert!(error.starts_with("outcome = \"Success\": expected success, answered"), "{error}");

@@ -1,8 +1,8 @@
-//! The paces of many domains: a flat table, found by name and from then on by number.
+//! The paces of many domains, in a flat table: found by name once, and then by number.
 //!
-//! A name is hashed once; after that a domain is an index. Slots are given out in chunks, so that growing
-//! never copies a million paces and wastes at most one chunk. Nothing is ever dropped here by itself: whoever
-//! owns the table decides what is idle.
+//! A name is hashed once; after that, a domain is an index. Slots are allocated in chunks, so that growing never copies
+//! a million paces and wastes at most one chunk. Nothing is removed automatically: the owner of the table decides which
+//! domains are idle.
 
 use std::hash::{BuildHasher, Hasher};
 
@@ -12,7 +12,7 @@ use hashbrown::HashTable;
 use crate::domain::Domain;
 use crate::pace::Pace;
 
-/// The number of a domain in one table. Numbers of removed domains are given out again.
+/// The number of a domain in one table. Numbers of removed domains are reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DomainId(u32);
 
@@ -28,7 +28,7 @@ pub struct Paces {
 #[derive(Debug, Default)]
 struct Slots(Vec<Vec<Option<Slot>>>);
 
-/// Two cache lines, and never three: what one decision touches.
+/// Two cache lines, so that one decision never touches three.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Slot {
@@ -37,24 +37,24 @@ struct Slot {
 }
 
 impl Paces {
-    /// An empty table. The core has no randomness of its own and names come from strangers, so the caller
-    /// gives a `seed` that strangers do not know; in tests any number will do.
+    /// An empty table. Names come from strangers and the core has no source of randomness, so the caller passes a
+    /// `seed` that strangers don't know (hash flooding); in tests, any number will do.
     pub fn new(seed: u64) -> Self {
         let hasher = FixedState::with_seed(seed);
         Self { ids: HashTable::new(), slots: Slots::default(), free: Vec::new(), hasher }
     }
 
-    /// The number of `domain`, if it is here.
+    /// The number of `domain`, if it is in the table.
     pub fn find(&self, domain: &Domain) -> Option<DomainId> {
         self.find_hashed(domain, hash(&self.hasher, domain))
     }
 
-    /// The number of `domain`, which starts with a fresh pace when it is new.
+    /// The number of `domain`, which is added with a fresh pace if it is new.
     pub fn enter(&mut self, domain: &Domain) -> DomainId {
         self.enter_hashed(domain, hash(&self.hasher, domain))
     }
 
-    /// Forgets a domain and gives its pace back.
+    /// Removes a domain and returns its pace.
     pub fn remove(&mut self, id: DomainId) -> Option<Pace> {
         let hash = hash(&self.hasher, &self.slots.get(id.0)?.domain);
         self.ids.find_entry(hash, |known| *known == id.0).ok()?.remove();
@@ -62,12 +62,12 @@ impl Paces {
         self.slots.get_mut(id.0)?.take().map(|slot| slot.pace)
     }
 
-    /// The pace of a domain; `None` after it was removed.
+    /// The pace of a domain; `None` if it was removed.
     pub fn pace(&self, id: DomainId) -> Option<&Pace> {
         self.slots.get(id.0).map(|slot| &slot.pace)
     }
 
-    /// The pace of a domain, to change.
+    /// The pace of a domain, to change it.
     pub fn pace_mut(&mut self, id: DomainId) -> Option<&mut Pace> {
         self.slots.get_mut(id.0)?.as_mut().map(|slot| &mut slot.pace)
     }
@@ -77,7 +77,7 @@ impl Paces {
         self.slots.get(id.0).map(|slot| &slot.domain)
     }
 
-    /// Every domain with its pace, in no particular order.
+    /// All domains with their paces, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = (DomainId, &Domain, &Pace)> {
         let slots = self.slots.0.iter().flatten().zip(0..);
         slots.filter_map(|(slot, id)| slot.as_ref().map(|slot| (DomainId(id), &slot.domain, &slot.pace)))
@@ -120,7 +120,7 @@ impl Paces {
     }
 }
 
-/// Names are hashed as the bytes they are.
+/// Hashes the bytes of the name.
 #[inline]
 fn hash(hasher: &FixedState, domain: &Domain) -> u64 {
     let mut hash = hasher.build_hasher();
@@ -139,7 +139,7 @@ impl Slots {
         self.0.get_mut(id as usize / CHUNK)?.get_mut(id as usize % CHUNK)
     }
 
-    /// Makes room for one more and tells its number.
+    /// Adds an empty slot and returns its number.
     fn push(&mut self) -> u32 {
         if self.0.last().is_none_or(|chunk| chunk.len() == CHUNK) {
             self.0.push(Vec::with_capacity(CHUNK));
@@ -152,7 +152,7 @@ impl Slots {
     }
 }
 
-/// Slots to a chunk: 32 kB, and a power of two, so that finding one takes no division.
+/// Slots per chunk: 32 kB, and a power of two, so that finding a slot needs no division.
 const CHUNK: usize = 256;
 
 #[cfg(test)]
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_removed_domain_is_gone_and_its_number_serves_again() {
+    fn the_number_of_a_removed_domain_is_reused() {
         let mut paces = Paces::new(7);
         let [a, b] = [0, 1].map(|nth| paces.enter(&domain(nth)));
         assert_eq!(paces.remove(a), Some(Pace::default()));
@@ -195,9 +195,9 @@ mod tests {
         assert!(!paces.is_empty());
     }
 
-    /// A million of them must fit: 200 bytes with name and index is the limit, and the index takes up to 11.
+    /// A million domains must fit: the limit is 200 bytes per domain with name and index, and the index takes up to 11.
     #[test]
-    fn a_domain_is_two_cache_lines() {
+    fn a_domain_takes_two_cache_lines() {
         assert_eq!((size_of::<Pace>(), size_of::<Option<Slot>>()), (104, 128));
     }
 }

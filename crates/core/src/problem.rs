@@ -1,7 +1,7 @@
 //! What is wrong with a setting: its key, the value that was given, and what is allowed.
 //!
-//! Problems are collected, not thrown one by one, so that a person mends a file once. Where the setting came
-//! from (a file, a flag, a request) is for the caller to say.
+//! Problems are collected rather than reported one at a time, so that people can fix a file in one go. Callers add
+//! where the setting came from (a file, a flag, a request).
 
 use std::fmt;
 
@@ -12,23 +12,23 @@ use serde_json::Value;
 pub struct Problem {
     /// The setting, such as `domains."reuters.com".min_delay`.
     pub key: String,
-    /// The value as it was written.
+    /// The value as written.
     pub value: String,
     /// What is allowed, such as `a duration such as "3s" or "250ms"`.
     pub expected: String,
 }
 
-/// Every problem found, in the order found; never empty inside an `Err`.
+/// All problems, in the order in which they were found; never empty inside an `Err`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, thiserror::Error)]
 pub struct Problems(pub Vec<Problem>);
 
 impl Problem {
-    /// `key = value: expected …`.
+    /// A problem that reads `key = value: expected …`.
     pub fn new(key: impl Into<String>, value: impl fmt::Display, expected: impl Into<String>) -> Self {
         Self { key: key.into(), value: value.to_string(), expected: expected.into() }
     }
 
-    /// A key that does not exist, with the nearest one that does.
+    /// A key that doesn't exist, with a suggestion if a known key looks similar.
     pub fn unknown_key(key: &str, value: &Value, known: &[&str]) -> Self {
         let nearest = known
             .iter()
@@ -42,7 +42,7 @@ impl Problem {
         Self::new(key, value, expected)
     }
 
-    /// The same problem of a key inside `table`.
+    /// The same problem, with the key prefixed by its `table`.
     pub fn inside(mut self, table: &str) -> Self {
         self.key = format!("{table}.{}", self.key);
         self
@@ -50,12 +50,12 @@ impl Problem {
 }
 
 impl Problems {
-    /// `Ok` when nothing was found.
+    /// `Ok` if there are no problems.
     pub fn into_result(self) -> Result<(), Self> {
         if self.0.is_empty() { Ok(()) } else { Err(self) }
     }
 
-    /// Keeps the value of `result`, or its problem.
+    /// Returns the value of `result`, or collects its problem.
     pub(crate) fn take<T>(&mut self, result: Result<T, Problem>) -> Option<T> {
         result.map_err(|problem| self.0.push(problem)).ok()
     }
@@ -76,7 +76,7 @@ impl fmt::Display for Problems {
     }
 }
 
-/// At most as much of a hostile value as a message should repeat, with no control characters in it.
+/// Untrusted text for use in a message: cut to a sensible length, control characters replaced.
 pub fn shortened(text: &str) -> String {
     let mut shown: String =
         text.chars().take(SHOWN).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();

@@ -1,4 +1,4 @@
-//! The life of a task and of a job: which states there are, and which steps between them are legal.
+//! The life cycle of tasks and jobs: their states, and which steps are legal in each state.
 //!
 //! ```text
 //!            claim           send            settle
@@ -7,71 +7,71 @@
 //!     │ └─ postpone ─┘ └─ settle ─►  │   (a task that must not be sent: robots, job ended)
 //!     └─────── retry, moved, rescue ─┘
 //! ```
-//! Only a `retry` spends an attempt's worth of patience; *postpone*, *moved* and *rescue* do not (B42). When a
-//! step is due is decided elsewhere ([`crate::retry`], [`crate::guard`], [`crate::dispatch`]).
+//! Only *retry* uses up one of the task's retries; *postpone*, *moved* and *rescue* don't. When a step is due is
+//! decided elsewhere ([`crate::retry`], [`crate::guard`], [`crate::dispatch`]).
 
 use std::fmt;
 
-/// A task, as its store numbers it.
+/// The number of a task in its store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskId(pub u64);
 
-/// A job, as its store numbers it.
+/// The number of a job in its store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobId(pub u64);
 
-/// Where a task is in its life.
+/// The state of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TaskState {
     /// In its lane; nobody works on it.
     Waiting,
     /// Claimed by the holder of its domain.
     Held,
-    /// An attempt is on the wire.
+    /// An attempt is in flight.
     Sent,
     /// Fetched.
     Done,
     /// Given up.
     Failed,
-    /// Not to be fetched.
+    /// Won't be fetched.
     Skipped,
 }
 
 /// What can happen to a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TaskStep {
-    /// The holder of its domain takes it.
+    /// The holder of its domain claims it.
     Claim,
-    /// It is not its time yet: back to waiting, nothing spent.
+    /// It cannot be sent yet: it goes back to waiting, and no retry is used.
     Postpone,
-    /// Its request leaves.
+    /// Its request is sent.
     Send,
-    /// The attempt failed and another is allowed: back to waiting, one retry spent or forgiven.
+    /// The attempt failed and another one is allowed: it goes back to waiting, and a retry is used or forgiven.
     Retry,
-    /// A redirect leads to another domain: back to waiting there.
+    /// A redirect leads to another domain: it waits there.
     Moved,
-    /// Its holder died: back to waiting.
+    /// Its holder died: it goes back to waiting.
     Rescue,
     /// It was fetched.
     Finish,
     /// It is given up.
     Fail,
-    /// It is not to be fetched: robots, a job that ended, a source that went.
+    /// It won't be fetched: robots.txt forbids it, its job ended, or its source was removed.
     Skip,
 }
 
-/// A step that is not legal in that state.
+/// A step that isn't legal in the task's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a task that is {state} cannot {step}")]
 pub struct IllegalTaskStep {
-    /// The state it was in.
+    /// The state of the task.
     pub state: TaskState,
-    /// What was asked of it.
+    /// The step that was tried.
     pub step: TaskStep,
 }
 
 impl TaskState {
-    /// Every state there is.
+    /// All states.
     pub const ALL: [Self; 6] =
         [Self::Waiting, Self::Held, Self::Sent, Self::Done, Self::Failed, Self::Skipped];
 
@@ -90,12 +90,12 @@ impl TaskState {
         }
     }
 
-    /// Whether nothing can happen to it any more.
+    /// Whether no further step is possible.
     pub fn is_terminal(self) -> bool {
         matches!(self, Self::Done | Self::Failed | Self::Skipped)
     }
 
-    /// The word for it in SQL and JSON.
+    /// Its name in SQL and JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Waiting => "waiting",
@@ -109,7 +109,7 @@ impl TaskState {
 }
 
 impl TaskStep {
-    /// Every step there is.
+    /// All steps.
     pub const ALL: [Self; 9] = [
         Self::Claim,
         Self::Postpone,
@@ -122,7 +122,7 @@ impl TaskStep {
         Self::Skip,
     ];
 
-    /// The word for it in messages.
+    /// Its name in messages, after "cannot".
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Claim => "be claimed",
@@ -138,16 +138,16 @@ impl TaskStep {
     }
 }
 
-/// Where a job is in its life.
+/// The state of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum JobState {
-    /// It takes tasks and works on them.
+    /// It accepts tasks and works on them.
     Running,
     /// All its tasks are settled.
     Done,
-    /// Too many of its tasks failed in a row.
+    /// Too many consecutive tasks failed.
     Failed,
-    /// Somebody, or the cancel guard, ended it.
+    /// It was cancelled by a person or by the cancel guard.
     Cancelled,
 }
 
@@ -158,26 +158,26 @@ pub enum JobStep {
     Finish,
     /// The failure guard ends it.
     Fail,
-    /// It is called off.
+    /// It is cancelled.
     Cancel,
-    /// `jobs retry`: the only way back for one that failed or was cancelled (B49).
+    /// It is reopened with `jobs retry`, the only way to continue a job that failed or was cancelled.
     Reopen,
-    /// URLs are added to one that is done.
+    /// URLs are added to a job that is done.
     Extend,
 }
 
-/// A step that is not legal in that state.
+/// A step that isn't legal in the job's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a job that is {state} cannot {step}")]
 pub struct IllegalJobStep {
-    /// The state it was in.
+    /// The state of the job.
     pub state: JobState,
-    /// What was asked of it.
+    /// The step that was tried.
     pub step: JobStep,
 }
 
 impl JobState {
-    /// Every state there is.
+    /// All states.
     pub const ALL: [Self; 4] = [Self::Running, Self::Done, Self::Failed, Self::Cancelled];
 
     /// The state after `step`.
@@ -192,12 +192,12 @@ impl JobState {
         }
     }
 
-    /// Whether it ended: those of its tasks that wait are skipped, and only one that is done takes more (B49).
+    /// Whether it has ended: its waiting tasks are skipped, and only a job that is done accepts more tasks.
     pub fn is_terminal(self) -> bool {
         self != Self::Running
     }
 
-    /// The word for it in SQL and JSON.
+    /// Its name in SQL and JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Running => "running",
@@ -209,17 +209,17 @@ impl JobState {
 }
 
 impl JobStep {
-    /// Every step there is.
+    /// All steps.
     pub const ALL: [Self; 5] = [Self::Finish, Self::Fail, Self::Cancel, Self::Reopen, Self::Extend];
 
-    /// The word for it in messages.
+    /// Its name in messages, after "cannot".
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Finish => "finish",
             Self::Fail => "fail",
             Self::Cancel => "be cancelled",
             Self::Reopen => "be reopened",
-            Self::Extend => "take more",
+            Self::Extend => "take more URLs",
         }
     }
 }
@@ -253,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_drawn_steps_of_a_task_are_legal() {
+    fn only_the_steps_in_the_diagram_are_legal() {
         let legal: Vec<String> = TaskState::ALL
             .into_iter()
             .flat_map(|state| TaskStep::ALL.map(|step| (state, state.after(step).ok())))
@@ -283,7 +283,7 @@ mod tests {
 
     /// B49
     #[test]
-    fn a_job_that_ended_comes_back_only_by_retry_or_by_more_urls_when_it_is_done() {
+    fn an_ended_job_continues_only_by_retry_or_if_done_with_more_urls() {
         for state in JobState::ALL.into_iter().filter(|state| state.is_terminal()) {
             for step in JobStep::ALL {
                 let back = step == JobStep::Reopen || step == JobStep::Extend && state == JobState::Done;

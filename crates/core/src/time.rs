@@ -1,43 +1,43 @@
-//! Instants and spans of time: whole microseconds, saturating, rounded to the polite side.
+//! Timestamps and time spans in whole microseconds: saturating, and rounded up so that nobody is early.
 //!
-//! Nothing here reads a clock. A [`Timestamp`] is wall-clock UTC that somebody else measured; a [`Span`] is a
-//! length of time that is never negative. A span that is turned into a coarser unit rounds up, so that whoever
-//! sleeps for it never wakes early.
+//! Nothing here reads a clock. A [`Timestamp`] is a point in UTC that the caller measured; a [`Span`] is a length of
+//! time and never negative. Converting a span to a coarser unit rounds up, so that a caller who sleeps for it never
+//! wakes early.
 
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub};
 use std::time::{Duration, SystemTime};
 
-/// A moment in UTC, in microseconds since 1970.
+/// A point in time, in microseconds since 1970-01-01 UTC.
 ///
-/// Arithmetic saturates at [`Timestamp::MIN`] and [`Timestamp::MAX`]. [`Timestamp::NEVER`] lies before every
-/// other moment and stays there whatever is added to it: "the last start" of a domain that was never asked.
+/// Arithmetic saturates at [`Timestamp::MIN`] and [`Timestamp::MAX`]. [`Timestamp::NEVER`] is earlier than every other
+/// timestamp, and adding to it doesn't change it: it is the last request start of a domain that was never fetched.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(i64);
 
-/// A length of time of whole microseconds, never negative.
+/// A length of time in whole microseconds, never negative.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Span(u64);
 
-/// Text that is no span or no timestamp.
+/// Text that isn't a span or a timestamp.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{value}: expected {expected}")]
 pub struct TimeError {
-    /// What was given.
+    /// The text that was given.
     pub value: String,
-    /// What would have been understood.
+    /// What is accepted instead.
     pub expected: &'static str,
 }
 
 impl Timestamp {
-    /// Before every other moment, for ever: adding a span to it changes nothing.
+    /// Earlier than every other timestamp. Adding a span to it changes nothing.
     pub const NEVER: Self = Self(i64::MIN);
-    /// The earliest moment that can be told.
+    /// The earliest timestamp that can be represented.
     pub const MIN: Self = Self(-(LIMIT_MICROS as i64));
-    /// The latest moment that can be told.
+    /// The latest timestamp that can be represented.
     pub const MAX: Self = Self(LIMIT_MICROS as i64);
 
-    /// The moment `micros` microseconds after 1970 began, limited to [`Self::MIN`]..=[`Self::MAX`].
+    /// `micros` microseconds after the start of 1970, limited to [`Self::MIN`]..=[`Self::MAX`].
     pub const fn from_micros(micros: i64) -> Self {
         if micros < Self::MIN.0 {
             Self::MIN
@@ -48,17 +48,17 @@ impl Timestamp {
         }
     }
 
-    /// The moment `millis` milliseconds after 1970 began.
+    /// `millis` milliseconds after the start of 1970.
     pub const fn from_millis(millis: i64) -> Self {
         Self::from_micros(millis.saturating_mul(1_000))
     }
 
-    /// The moment `secs` seconds after 1970 began.
+    /// `secs` seconds after the start of 1970.
     pub const fn from_secs(secs: i64) -> Self {
         Self::from_micros(secs.saturating_mul(1_000_000))
     }
 
-    /// Reads an RFC 3339 timestamp such as `2026-01-05T12:00:00Z`.
+    /// Parses an RFC 3339 timestamp such as `2026-01-05T12:00:00Z`.
     pub fn parse(text: &str) -> Result<Self, TimeError> {
         text.trim()
             .parse::<jiff::Timestamp>()
@@ -66,31 +66,31 @@ impl Timestamp {
             .map_err(|_| TimeError { value: format!("{text:?}"), expected: A_TIMESTAMP })
     }
 
-    /// Microseconds since 1970 began.
+    /// Microseconds since the start of 1970.
     pub const fn as_micros(self) -> i64 {
         self.0
     }
 
-    /// How long after `earlier` this is; zero when it is not later.
+    /// How long after `earlier` this is; zero if it isn't later.
     pub const fn since(self, earlier: Self) -> Span {
         if self.0 <= earlier.0 { Span::ZERO } else { Span::from_micros(self.0.abs_diff(earlier.0)) }
     }
 
-    /// This moment and `span` earlier; [`Self::NEVER`] stays where it is.
+    /// This timestamp minus `span`; [`Self::NEVER`] doesn't change.
     pub(crate) const fn earlier_by(self, span: Span) -> Self {
         if self.0 == i64::MIN { self } else { Self::from_micros(self.0 - span.0 as i64) }
     }
 
-    /// Whether anything ever happened at this moment, that is, whether it is not [`Self::NEVER`].
+    /// `None` if this is [`Self::NEVER`].
     pub const fn ever(self) -> Option<Self> {
         if self.0 == i64::MIN { None } else { Some(self) }
     }
 }
 
 impl Span {
-    /// No time at all.
+    /// Zero length.
     pub const ZERO: Self = Self(0);
-    /// The longest span that can be told, tens of thousands of years.
+    /// The longest span that can be represented: tens of thousands of years.
     pub const MAX: Self = Self(LIMIT_MICROS);
 
     /// A span of `micros` microseconds, limited to [`Self::MAX`].
@@ -118,7 +118,7 @@ impl Span {
         Self::from_mins(hours.saturating_mul(60))
     }
 
-    /// A span of decimal seconds. Not a number, infinite, negative and immense values are errors.
+    /// A span of decimal seconds, rounded up. NaN, infinite, negative and too large values are errors.
     pub fn from_secs_f64(secs: f64) -> Result<Self, TimeError> {
         let micros = (secs * 1e6).ceil();
         if secs.is_finite() && secs >= 0.0 && micros <= LIMIT_MICROS as f64 {
@@ -128,8 +128,8 @@ impl Span {
         }
     }
 
-    /// Reads plain decimal seconds as headers and robots.txt write them: digits, perhaps with a point before, among or
-    /// after them. Digits past the microsecond round up; a value too large to hold is [`Self::MAX`].
+    /// Parses plain decimal seconds as headers and robots.txt write them: digits, optionally with a point before, among
+    /// or after them. Digits past the microsecond round up; a value that is too large becomes [`Self::MAX`].
     pub fn from_decimal_secs(text: &str) -> Option<Self> {
         let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
         let digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
@@ -144,7 +144,7 @@ impl Span {
         Some(Self::from_secs(secs) + Self(micros + up))
     }
 
-    /// Reads a duration as people write it: `3s`, `250ms`, `1.5s`, `2m`, `8h`, `7d`, `1h 30m`, or `0`.
+    /// Parses a duration as people write it: `3s`, `250ms`, `1.5s`, `2m`, `8h`, `7d`, `1h 30m`, or `0`.
     pub fn parse(text: &str) -> Result<Self, TimeError> {
         let wrong = || TimeError { value: format!("{text:?}"), expected: A_DURATION };
         if text.trim() == "0" {
@@ -177,7 +177,7 @@ impl Span {
         self.0 as f64 / 1e6
     }
 
-    /// Whether this is no time at all.
+    /// Whether the span has zero length.
     pub const fn is_zero(self) -> bool {
         self.0 == 0
     }
@@ -187,17 +187,17 @@ impl Span {
         Self::from_micros(self.0.saturating_mul(factor))
     }
 
-    /// One `parts`th of this, rounded up; dividing by zero gives [`Self::MAX`].
+    /// This span divided by `parts`, rounded up; dividing by zero gives [`Self::MAX`].
     pub const fn split(self, parts: u64) -> Self {
         if parts == 0 { Self::MAX } else { Self(self.0.div_ceil(parts)) }
     }
 
-    /// This less `other`, or zero.
+    /// This span minus `other`, or zero if `other` is longer.
     pub const fn less(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
     }
 
-    /// How often `other` fits into this, whole times; zero when `other` is no time at all.
+    /// How many whole times `other` fits into this span; zero if `other` is zero.
     pub const fn whole_times(self, other: Self) -> u64 {
         match self.0.checked_div(other.0) {
             Some(times) => times,
@@ -205,7 +205,7 @@ impl Span {
         }
     }
 
-    /// This span for a sentence: short, and rounded up where it would be long, as in `12.4s` or `3h 20m`.
+    /// This span as text for people: short and rounded up, as in `12.4s` or `3h 20m`.
     pub fn about(self) -> impl fmt::Display {
         About(self)
     }
@@ -264,7 +264,7 @@ impl From<SystemTime> for Timestamp {
     }
 }
 
-/// RFC 3339, or `never`; the far ends of time, which have no date, as microseconds.
+/// RFC 3339, or `never`. Times too far away to have a date are shown as microseconds.
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.ever(), jiff::Timestamp::from_microsecond(self.0)) {
@@ -281,7 +281,7 @@ impl fmt::Debug for Timestamp {
     }
 }
 
-/// The exact value in its largest fitting unit, as configuration writes it: `500ms`, `1.5s`, `24h`, `7d`.
+/// The exact value in the largest unit that fits, as in configuration files: `500ms`, `1.5s`, `24h`, `7d`.
 impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const UNITS: [(u64, &str); 4] =
@@ -289,7 +289,7 @@ impl fmt::Display for Span {
         let whole = |(size, _): &&(u64, &str)| self.0 >= *size * 2 && self.0.is_multiple_of(*size);
         match (UNITS.iter().find(whole), self.0) {
             (_, 0) => f.write_str("0s"),
-            // People say 60 s and 24 h where 1 m and 1 d would do, so a unit is used from two on.
+            // People write 60s and 24h rather than 1m and 1d, so a unit is used from two on.
             (Some((size, unit)), micros) => write!(f, "{}{unit}", micros / size),
             (None, micros) if micros >= 1_000_000 => {
                 write!(f, "{}s", decimal(micros, 1_000_000))
@@ -327,7 +327,7 @@ impl fmt::Display for About {
     }
 }
 
-/// Writes `secs` as so many of a large unit and the rest in a small one, the rest rounded up.
+/// Writes `secs` in two units, as in `3m 20s`, rounded up to the smaller one.
 fn pair(f: &mut fmt::Formatter<'_>, secs: u64, large: u64, l: &str, small: u64, s: &str) -> fmt::Result {
     let smalls = secs.div_ceil(small);
     let (count, rest) = (smalls / (large / small), smalls % (large / small));
@@ -345,7 +345,7 @@ fn decimal(value: u64, unit: u64) -> String {
     text.trim_end_matches('0').to_owned()
 }
 
-/// A quarter of what fits, so that adding any span to any moment cannot overflow.
+/// A quarter of what fits, so that adding any span to any timestamp cannot overflow.
 const LIMIT_MICROS: u64 = (i64::MAX / 4) as u64;
 const A_DURATION: &str = "a duration such as \"3s\" or \"250ms\"";
 const A_TIMESTAMP: &str = "a timestamp such as \"2026-01-05T12:00:00Z\"";
@@ -355,7 +355,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_read_as_people_write_them() {
+    fn durations_are_parsed_as_people_write_them() {
         for (text, micros) in [
             ("0", 0),
             ("0s", 0),
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_duration_is_an_error_that_says_so() {
+    fn text_that_is_not_a_duration_is_an_error_with_an_example() {
         for text in ["", "fast", "3", "-3s", "NaN", "inf", "3 parsecs", "1mo", "9999999999h", "3s ago"] {
             let error = Span::parse(text).unwrap_err().to_string();
             assert_eq!(error, format!("{text:?}: expected a duration such as \"3s\" or \"250ms\""));
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_are_shown_exactly_in_config_and_shortly_in_sentences() {
+    fn spans_are_exact_in_config_and_short_in_messages() {
         let show = |span: Span| format!("{span} | {}", span.about());
         assert_eq!(show(Span::ZERO), "0s | 0s");
         assert_eq!(show(Span::from_millis(500)), "500ms | 500ms");

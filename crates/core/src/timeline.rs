@@ -1,95 +1,95 @@
-//! The time that all processes on one store share (B7).
+//! The clock that all processes on one store share.
 //!
-//! The wall clock may be set while processes run, and a machine may sleep; the time since it booted knows neither mistake.
-//! So a store remembers when, on its timeline, the machine booted: within one boot every process reads the same time,
-//! whatever the wall clock does. Only a process that is alone on the store sets the timeline by the wall clock again, and
-//! whatever is remembered there moves along, so that what was left to wait is still left.
+//! The wall clock may be set while processes run, and the machine may be suspended; the time since boot is immune to
+//! both. A store therefore remembers when the machine booted, on its own timeline: within one boot all processes agree
+//! on the time, whatever the wall clock does. Only a process that is alone on the store sets the timeline to the wall
+//! clock again. Everything stored then shifts by the same amount, so that remaining waits stay the same.
 //!
-//! Nothing here reads a clock, and nothing writes rows: a store does, and the simulator.
+//! Nothing here reads a clock or writes rows: the store and the simulator do.
 
 use crate::time::{Span, Timestamp};
 
-/// What a machine reads at one moment.
+/// The clocks of a machine, read at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reading {
-    /// Which boot of which machine; empty where nothing tells.
+pub struct ClockReading {
+    /// Identifies the boot and the machine; empty if the system doesn't provide an id.
     pub boot: String,
-    /// The time since then, sleep included.
+    /// Time since boot, including suspend.
     pub up: Span,
     /// The wall clock.
     pub wall: Timestamp,
 }
 
-/// Which time it is, for everybody on a store.
+/// The shared clock of a store, as it is saved there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Timeline {
-    /// Which boot of which machine the timeline was set in.
+    /// The boot (and machine) in which the timeline was set.
     pub boot: String,
     /// When that machine booted, on this timeline.
     pub booted_at: Timestamp,
-    /// The latest moment that anybody is known to have read on it,
+    /// The latest time that any process is known to have read on this timeline.
     pub last: Timestamp,
-    /// and what the wall clock read then.
+    /// What the wall clock read at `last`.
     pub wall: Timestamp,
 }
 
-/// Who else uses the store.
+/// Whether other processes use the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Company {
-    /// Nobody: the timeline may be set.
+pub enum Occupancy {
+    /// No other process uses it, so the timeline may be set.
     Alone,
-    /// Somebody goes by the timeline as it is.
-    Others,
+    /// Other processes rely on the timeline as it is.
+    Shared,
 }
 
-/// The timeline was set: what was `from` on it is `to` now.
+/// A correction of the timeline: what used to be `from` is now `to`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shift {
-    /// What the time was,
+    /// The time before the correction.
     pub from: Timestamp,
-    /// and what it is.
+    /// The same moment after the correction.
     pub to: Timestamp,
 }
 
-/// What a process goes by that joins a store.
+/// The clock of a process that joined a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Joined {
-    /// What the time is.
+    /// The current time.
     pub now: Timestamp,
-    /// The timeline from now on.
+    /// The timeline to save.
     pub timeline: Timeline,
-    /// How everything that is remembered moves, if it does.
+    /// By how much all stored times have to be shifted, if they do.
     pub shift: Option<Shift>,
 }
 
 impl Timeline {
-    /// What the time is on a store that knows `known`, for somebody who only looks.
-    pub fn now(known: Option<&Self>, reading: &Reading) -> Timestamp {
+    /// The current time on a store whose saved timeline is `known`, for a process that only reads.
+    pub fn now(known: Option<&Self>, reading: &ClockReading) -> Timestamp {
         match known {
             None => reading.wall,
-            Some(known) if known.is_of(reading) => known.booted_at + reading.up,
+            Some(known) if known.is_same_boot(reading) => known.booted_at + reading.up,
             Some(known) => known.after_boot(reading),
         }
     }
 
-    /// A process joins a store that knows `known`.
-    pub fn join(known: Option<&Self>, reading: &Reading, company: Company) -> Joined {
+    /// A process joins a store whose saved timeline is `known`.
+    pub fn join(known: Option<&Self>, reading: &ClockReading, company: Occupancy) -> Joined {
         let wall = reading.wall;
         let (now, shift) = match (known, company) {
             (None, _) => (wall, None),
-            (Some(known), Company::Others) if !known.is_of(reading) => {
-                // The others are on another machine: their time is what they wrote last, and stays theirs.
+            (Some(known), Occupancy::Shared) if !known.is_same_boot(reading) => {
+                // The others are on another machine: the best guess of their time is what they wrote last.
                 return Joined { now: known.last, timeline: known.clone(), shift: None };
             }
-            (Some(known), Company::Others) => {
+            (Some(known), Occupancy::Shared) => {
                 let now = known.booted_at + reading.up;
                 let timeline = Self { last: now, wall, ..known.clone() };
                 return Joined { now, timeline, shift: None };
             }
-            (Some(known), Company::Alone) => {
+            (Some(known), Occupancy::Alone) => {
                 let now = Self::now(Some(known), reading);
                 let off = wall.since(now).max(now.since(wall));
-                if off < TOLERATED { (now, None) } else { (wall, Some(Shift { from: now, to: wall })) }
+                if off < TOLERANCE { (now, None) } else { (wall, Some(Shift { from: now, to: wall })) }
             }
         };
         let (boot, booted_at) = (reading.boot.clone(), now - reading.up);
@@ -97,33 +97,33 @@ impl Timeline {
         Joined { now, timeline, shift }
     }
 
-    /// What the time is after another boot. How long the machine was off nobody knows but the wall clock; one that is
-    /// behind what it was cannot be right.
-    fn after_boot(&self, reading: &Reading) -> Timestamp {
+    /// The time after a reboot. Only the wall clock knows how long the machine was off; a wall clock that is behind its
+    /// last known value is not believed.
+    fn after_boot(&self, reading: &ClockReading) -> Timestamp {
         self.last + reading.wall.since(self.wall)
     }
 
-    /// Whether a reading is of the boot in which the timeline was set. Where nothing tells, a machine that has been up for
-    /// a shorter time than it was has been booted since.
-    fn is_of(&self, reading: &Reading) -> bool {
-        self.boot == reading.boot && self.booted_at + reading.up + TOLERATED >= self.last
+    /// Whether the reading is from the boot in which the timeline was set. Without boot ids, a machine whose uptime
+    /// went down must have rebooted.
+    fn is_same_boot(&self, reading: &ClockReading) -> bool {
+        self.boot == reading.boot && self.booted_at + reading.up + TOLERANCE >= self.last
     }
 }
 
 impl Shift {
-    /// A moment as it reads after the shift; [`Timestamp::NEVER`] and the end of time stay where they are.
+    /// A timestamp after the shift; [`Timestamp::NEVER`] and [`Timestamp::MAX`] don't change.
     pub fn of(self, at: Timestamp) -> Timestamp {
         if at == Timestamp::MAX { at } else { at + self.to.since(self.from) - self.from.since(self.to) }
     }
 
-    /// Microseconds to add to a moment.
+    /// Microseconds to add to a timestamp.
     pub fn micros(self) -> i64 {
         self.to.as_micros().saturating_sub(self.from.as_micros())
     }
 }
 
-/// A wall clock that is off by less than this is not worth setting anything by.
-const TOLERATED: Span = Span::from_secs(1);
+/// Differences from the wall clock below this are ignored.
+const TOLERANCE: Span = Span::from_secs(1);
 
 #[cfg(test)]
 mod tests {
@@ -133,17 +133,17 @@ mod tests {
         Timestamp::from_secs(secs)
     }
 
-    fn reading(boot: &str, up: u64, wall: i64) -> Reading {
-        Reading { boot: boot.to_owned(), up: Span::from_secs(up), wall: at(wall) }
+    fn reading(boot: &str, up: u64, wall: i64) -> ClockReading {
+        ClockReading { boot: boot.to_owned(), up: Span::from_secs(up), wall: at(wall) }
     }
 
     /// B7
     #[test]
-    fn whoever_joins_others_reads_their_time_whatever_the_wall_clock_says() {
-        let first = Timeline::join(None, &reading("a", 100, 5_000), Company::Alone);
+    fn a_process_that_joins_others_uses_their_time_whatever_its_wall_clock_says() {
+        let first = Timeline::join(None, &reading("a", 100, 5_000), Occupancy::Alone);
         assert_eq!((first.now, first.shift), (at(5_000), None));
         for wall in [0, 1_400, 5_060, 8_600, 1_000_000] {
-            let joined = Timeline::join(Some(&first.timeline), &reading("a", 160, wall), Company::Others);
+            let joined = Timeline::join(Some(&first.timeline), &reading("a", 160, wall), Occupancy::Shared);
             assert_eq!((joined.now, joined.shift), (at(5_060), None), "{wall}");
             assert_eq!(Timeline::now(Some(&joined.timeline), &reading("a", 170, wall)), at(5_070));
         }
@@ -151,43 +151,43 @@ mod tests {
 
     /// B7
     #[test]
-    fn whoever_is_alone_sets_the_time_and_everything_moves_along() {
-        let first = Timeline::join(None, &reading("a", 100, 5_000), Company::Alone).timeline;
+    fn a_process_alone_on_the_store_sets_the_clock_and_stored_times_shift_with_it() {
+        let first = Timeline::join(None, &reading("a", 100, 5_000), Occupancy::Alone).timeline;
         for wall in [1_400, 8_600] {
-            let joined = Timeline::join(Some(&first), &reading("a", 160, wall), Company::Alone);
+            let joined = Timeline::join(Some(&first), &reading("a", 160, wall), Occupancy::Alone);
             let shift = joined.shift.unwrap();
             assert_eq!((joined.now, shift), (at(wall), Shift { from: at(5_060), to: at(wall) }));
-            assert_eq!(shift.of(at(5_075)), at(wall + 15), "what was left is left");
+            assert_eq!(shift.of(at(5_075)), at(wall + 15), "the remaining wait stays the same");
             assert_eq!(shift.of(Timestamp::NEVER), Timestamp::NEVER);
             assert_eq!(shift.of(Timestamp::MAX), Timestamp::MAX);
         }
-        let slewed = Timeline::join(Some(&first), &reading("a", 160, 5_060), Company::Alone);
+        let slewed = Timeline::join(Some(&first), &reading("a", 160, 5_060), Occupancy::Alone);
         assert_eq!((slewed.now, slewed.shift), (at(5_060), None));
     }
 
     /// B7
     #[test]
-    fn another_boot_goes_by_the_wall_clock_but_never_back() {
+    fn after_a_reboot_the_wall_clock_counts_but_never_backwards() {
         let known = Timeline { boot: "a".to_owned(), booted_at: at(4_900), last: at(6_000), wall: at(6_000) };
-        let later = Timeline::join(Some(&known), &reading("b", 10, 9_000), Company::Alone);
+        let later = Timeline::join(Some(&known), &reading("b", 10, 9_000), Occupancy::Alone);
         assert_eq!((later.now, later.shift), (at(9_000), None));
-        let behind = Timeline::join(Some(&known), &reading("b", 10, 2_000), Company::Alone);
+        let behind = Timeline::join(Some(&known), &reading("b", 10, 2_000), Occupancy::Alone);
         assert_eq!((behind.now, behind.shift), (at(2_000), Some(Shift { from: at(6_000), to: at(2_000) })));
         assert_eq!(Timeline::now(Some(&known), &reading("b", 10, 2_000)), at(6_000));
-        // Somebody had set the wall clock an hour ahead while processes ran, and the machine was off for a minute.
+        // The wall clock was set an hour ahead while processes ran, and the machine was off for a minute.
         let set = Timeline { wall: at(9_600), ..known.clone() };
-        let ahead = Timeline::join(Some(&set), &reading("b", 10, 9_660), Company::Alone);
+        let ahead = Timeline::join(Some(&set), &reading("b", 10, 9_660), Occupancy::Alone);
         assert_eq!((ahead.now, ahead.shift), (at(9_660), Some(Shift { from: at(6_060), to: at(9_660) })));
-        let with_others = Timeline::join(Some(&known), &reading("b", 10, 9_000), Company::Others);
+        let with_others = Timeline::join(Some(&known), &reading("b", 10, 9_000), Occupancy::Shared);
         assert_eq!((with_others.now, with_others.timeline), (at(6_000), known));
     }
 
     #[test]
-    fn a_machine_that_does_not_name_its_boots_is_seen_to_have_booted() {
+    fn without_boot_ids_a_reboot_is_detected_by_the_uptime() {
         let known = Timeline { boot: String::new(), booted_at: at(4_900), last: at(6_000), wall: at(6_000) };
-        let same = Timeline::join(Some(&known), &reading("", 1_200, 100), Company::Others);
+        let same = Timeline::join(Some(&known), &reading("", 1_200, 100), Occupancy::Shared);
         assert_eq!(same.now, at(6_100));
-        let booted = Timeline::join(Some(&known), &reading("", 10, 9_000), Company::Alone);
+        let booted = Timeline::join(Some(&known), &reading("", 10, 9_000), Occupancy::Alone);
         assert_eq!((booted.now, booted.shift), (at(9_000), None));
     }
 }

@@ -1,8 +1,8 @@
-//! The sliding window of a burst limit: at most N starts in any span of a given length (B17).
+//! The sliding window of a burst limit: at most N starts in any window of a given length.
 //!
-//! Only the latest N starts matter: the next may go when the Nth latest has left the window. One more is kept,
-//! because a start that moves later is not counted against itself. Starts that were forgotten because state was
-//! lost are assumed to have happened as late as possible (B77).
+//! Only the latest N starts matter: the next request may start when the Nth latest has left the window. One more is
+//! remembered, because a start that moves to a later time doesn't count against itself. Starts that were forgotten
+//! because state was lost are assumed to be as late as possible.
 
 use std::collections::VecDeque;
 
@@ -16,37 +16,37 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// The first moment at which one more start fits; `lost_at` stands for every start not remembered.
+    /// The earliest time at which one more start fits; starts that aren't remembered count as having been at `lost_at`.
     ///
-    /// `except` is a start that is not to be counted: the one that is about to be moved.
+    /// `except` is a start that doesn't count, because it is about to be moved.
     pub(crate) fn free_at(&self, burst: Burst, lost_at: Timestamp, except: Option<Timestamp>) -> Timestamp {
-        let place = except.and_then(|except| self.starts.iter().rposition(|start| *start == except));
-        let others = self.starts.len() - usize::from(place.is_some());
+        let left_out = except.and_then(|except| self.starts.iter().rposition(|start| *start == except));
+        let others = self.starts.len() - usize::from(left_out.is_some());
         let count = burst.count as usize;
         let Some(nth) = others.checked_sub(count) else { return lost_at + burst.window };
-        // Counting from the oldest, the place of the left-out start shifts those behind it.
-        let nth = if place.is_some_and(|place| place <= nth) { nth + 1 } else { nth };
+        // Skip the start that is left out.
+        let nth = if left_out.is_some_and(|index| index <= nth) { nth + 1 } else { nth };
         self.starts.get(nth).map_or(lost_at, |start| *start) + burst.window
     }
 
-    /// Notes a start and forgets all that a burst of `count` does not need.
+    /// Adds a start and forgets those that a burst of `count` doesn't need.
     pub(crate) fn push(&mut self, start: Timestamp, count: u32) {
-        let place = self.starts.partition_point(|known| *known <= start);
-        self.starts.insert(place, start);
+        let index = self.starts.partition_point(|known| *known <= start);
+        self.starts.insert(index, start);
         while self.starts.len() > count as usize + 1 {
             self.starts.pop_front();
         }
     }
 
-    /// A start turned out to be later than noted, or than what is still remembered.
+    /// Moves a start to a later time; if it was already forgotten, it is added again.
     pub(crate) fn shift_start(&mut self, from: Timestamp, to: Timestamp, count: u32) {
-        if let Some(place) = self.starts.iter().rposition(|start| *start == from) {
-            self.starts.remove(place);
+        if let Some(index) = self.starts.iter().rposition(|start| *start == from) {
+            self.starts.remove(index);
         }
         self.push(to, count);
     }
 
-    /// Every start, to be moved with the clock; their order stays.
+    /// All starts, to shift them with the clock; their order must not change.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Timestamp> {
         self.starts.iter_mut()
     }
@@ -74,7 +74,7 @@ mod tests {
 
     /// B17, B6
     #[test]
-    fn the_next_fits_exactly_when_the_oldest_leaves() {
+    fn the_next_start_fits_exactly_when_the_oldest_leaves_the_window() {
         let mut window = Window::default();
         for (start, free) in [(0, None), (2, None), (4, Some(60)), (60, Some(62)), (70, Some(64))] {
             window.push(at(start), 3);
@@ -85,7 +85,7 @@ mod tests {
 
     /// B77
     #[test]
-    fn lost_starts_count_as_late_as_possible() {
+    fn lost_starts_are_assumed_as_late_as_possible() {
         let mut window = Window::default();
         assert_eq!(window.free_at(THREE, at(10), None), at(70));
         window.push(at(70), 3);
@@ -97,7 +97,7 @@ mod tests {
 
     /// B25
     #[test]
-    fn a_start_moves_later_and_is_not_counted_against_itself() {
+    fn a_start_that_moves_later_does_not_count_against_itself() {
         let mut window = Window::default();
         [0, 2, 4, 60].iter().for_each(|start| window.push(at(*start), 3));
         assert_eq!(window.free_at(THREE, Timestamp::NEVER, Some(at(0))), at(62));

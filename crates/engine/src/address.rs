@@ -1,15 +1,15 @@
-//! Which addresses a fetch may lead to: public ones, and never a cloud's metadata endpoint unasked (B76).
+//! Which IP addresses are public, and which are cloud metadata endpoints.
 //!
-//! Nothing here resolves a name or knows what the operator listed or allowed. Whoever connects asks about every
-//! address a name resolved to, and about IP literals alike.
+//! Nothing here does DNS lookups or knows what the operator listed or allowed. The transport checks every address that
+//! a name resolves to, and IP literals as well.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Whether `address` is one that anybody on the internet could reach.
+/// Whether `address` is reachable by anybody on the internet.
 ///
-/// Everything in the IANA special-purpose registries is not, including the few anycast services in there that
-/// are routed, and neither is what IANA has never handed out. An IPv6 address that carries an IPv4 one is as
-/// public as that.
+/// Addresses in the IANA special-purpose registries are not public, including the few anycast services among them that
+/// are routed, and neither is unallocated space. An IPv6 address that embeds an IPv4 address is as public as that
+/// address.
 pub fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_public_v4(address),
@@ -24,7 +24,7 @@ pub fn is_public(address: IpAddr) -> bool {
     }
 }
 
-/// Whether `address` is where a cloud hands out a machine's credentials, also when it is wrapped in IPv6.
+/// Whether `address` is a cloud metadata endpoint, which hands out a machine's credentials; also when embedded in IPv6.
 pub fn is_metadata(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => METADATA_V4.contains(&address),
@@ -35,8 +35,7 @@ pub fn is_metadata(address: IpAddr) -> bool {
     }
 }
 
-/// Whether `host` is a name of a cloud's metadata endpoint, in any spelling. Addresses are for
-/// [`is_metadata`] to judge.
+/// Whether `host` is the name of a cloud metadata endpoint, in any spelling. For addresses, use [`is_metadata`].
 pub fn is_metadata_host(host: &str) -> bool {
     let host = host.trim_end_matches('.');
     METADATA_HOSTS.iter().any(|name| host.eq_ignore_ascii_case(name))
@@ -50,15 +49,15 @@ fn within_v6(address: Ipv6Addr, (network, bits): (Ipv6Addr, u32)) -> bool {
     (address.to_bits() ^ network.to_bits()).leading_zeros() >= bits
 }
 
-/// How an IPv6 address with an IPv4 address in it gets there.
+/// How packets to an IPv6 address that embeds an IPv4 address are delivered.
 enum Carrier {
-    /// Translated or tunnelled to the IPv4 address itself.
+    /// Translated or tunneled to the IPv4 address itself.
     Routed,
-    /// At best by a translator of the local network.
+    /// By a translator in the local network, if at all.
     Local,
 }
 
-/// The IPv4 address in an IPv6 one.
+/// The IPv4 address embedded in an IPv6 address.
 fn carried(address: Ipv6Addr) -> Option<(Carrier, Ipv4Addr)> {
     let last = Ipv4Addr::from_bits(address.to_bits() as u32);
     if within_v6(address, MAPPED) || within_v6(address, NAT64) {
@@ -95,10 +94,10 @@ const SPECIAL_V4: [(Ipv4Addr, u32); 16] = [
     (Ipv4Addr::BROADCAST, 32),
 ];
 
-/// All that IANA has handed out. Loopback, unique local, link-local, site-local and multicast addresses, the
-/// discard-only block and segment routing lie outside.
+/// All IPv6 space that IANA has allocated. Loopback, unique local, link-local, site-local and multicast addresses, the
+/// discard-only block and segment routing are outside of it.
 const GLOBAL_V6: (Ipv6Addr, u32) = v6(0x2000, 0, 0, 3);
-/// What is not public within [`GLOBAL_V6`].
+/// The ranges within [`GLOBAL_V6`] that aren't public.
 const SPECIAL_V6: [(Ipv6Addr, u32); 3] = [
     v6(0x2001, 0, 0, 23),     // protocol assignments, with Teredo and benchmarks
     v6(0x2001, 0xdb8, 0, 32), // documentation
@@ -106,7 +105,7 @@ const SPECIAL_V6: [(Ipv6Addr, u32); 3] = [
 ];
 
 const MAPPED: (Ipv6Addr, u32) = (Ipv6Addr::new(0, 0, 0, 0, 0, 0xffff, 0, 0), 96);
-/// Deprecated; with it `::` and `::1`.
+/// IPv4-compatible addresses: deprecated, and including `::` and `::1`.
 const COMPATIBLE: (Ipv6Addr, u32) = v6(0, 0, 0, 96);
 const NAT64: (Ipv6Addr, u32) = v6(0x64, 0xff9b, 0, 96);
 const NAT64_LOCAL: (Ipv6Addr, u32) = v6(0x64, 0xff9b, 1, 48);
@@ -119,7 +118,7 @@ const METADATA_V4: [Ipv4Addr; 8] = [
     Ipv4Addr::new(169, 254, 0, 23),    // Tencent
     Ipv4Addr::new(169, 254, 42, 42),   // Scaleway
     Ipv4Addr::new(100, 100, 100, 200), // Alibaba
-    Ipv4Addr::new(168, 63, 129, 16),   // Azure, in the midst of public addresses
+    Ipv4Addr::new(168, 63, 129, 16),   // Azure, in public address space
     Ipv4Addr::new(192, 0, 0, 192),     // Oracle
 ];
 const METADATA_V6: [Ipv6Addr; 5] = [
@@ -148,7 +147,7 @@ mod tests {
         }
     }
 
-    /// B76: first and last of every range, and what lies just outside.
+    /// B76: the first and last address of every range, and those just outside.
     #[test]
     fn special_ipv4_ranges_are_not_public_and_their_neighbours_are() {
         for (outside, inside) in [
@@ -212,7 +211,7 @@ mod tests {
 
     /// B76
     #[test]
-    fn metadata_endpoints_are_known_in_every_wrapping() {
+    fn metadata_endpoints_are_recognized_however_they_are_embedded() {
         all(
             "169.254.169.254 169.254.170.2 169.254.170.23 100.100.100.200 168.63.129.16 192.0.0.192
              fd00:ec2::254 fd00:ec2::23 fd20:ce::254 fe80::a9fe:a9fe

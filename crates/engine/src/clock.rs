@@ -1,6 +1,7 @@
-//! The engine's clock: the time of a store, or the wall clock where there is none, when it was made, plus the time that
-//! this machine was up since, sleep included. Steps of the wall clock while a process runs are not seen (B7). The only
-//! module that reads the time that anything is decided by; the transport measures its own time-outs.
+//! The engine's clock: the store's time (without a store, the wall clock) when the clock was created, plus the time
+//! since boot that has passed since then, suspend included. It ignores steps of the wall clock while the process runs.
+//!
+//! This is the only module that provides the time for decisions. The transport measures its own timeouts.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -13,7 +14,7 @@ use comity_store::{Store, StoreError};
 
 use crate::lock;
 
-/// A clock; clones read the same.
+/// A clock. Clones show the same time.
 #[derive(Debug, Clone)]
 pub struct Clock(Kind);
 
@@ -26,61 +27,61 @@ enum Kind {
 #[derive(Debug)]
 struct Real {
     machine: Arc<dyn Machine>,
-    /// What this clock would have read when the machine booted, in microseconds.
+    /// The time this clock would have shown when the machine booted, in microseconds.
     booted_us: AtomicI64,
-    /// A gate on a store goes by it.
+    /// Whether a gate on a store already uses this clock.
     in_use: AtomicBool,
 }
 
 #[derive(Debug)]
 struct Manual {
     now: Mutex<Timestamp>,
-    /// Whoever sleeps moves it.
+    /// Whether sleeping advances the clock.
     automatic: bool,
     sleepers: Mutex<Vec<Arc<Condvar>>>,
 }
 
-/// The hands of a clock that moves only when told to, for tests.
+/// Advances a manual clock, in tests.
 #[derive(Debug, Clone)]
-pub struct Hands(Arc<Manual>);
+pub struct ClockControl(Arc<Manual>);
 
 impl Clock {
-    /// A clock that runs, from what the wall clock reads now.
+    /// A real clock that starts at the current wall clock time.
     pub fn new() -> Self {
         Self::on(Arc::new(ThisMachine))
     }
 
-    /// A clock that reads the time of a store.
+    /// A real clock that shows the time of a store.
     pub async fn of(store: &dyn Store) -> Result<Self, StoreError> {
         let clock = Self::new();
         clock.follow(store.time().await?);
         Ok(clock)
     }
 
-    /// A clock that runs as a machine says.
+    /// A real clock that takes its time from `machine`.
     #[doc(hidden)]
     pub fn on(machine: Arc<dyn Machine>) -> Self {
         let booted_us = AtomicI64::new((machine.wall() - machine.up()).as_micros());
         Self(Kind::Real(Arc::new(Real { machine, booted_us, in_use: AtomicBool::new(false) })))
     }
 
-    /// A clock that reads `now` until its hands are moved.
-    pub fn manual(now: Timestamp) -> (Self, Hands) {
-        Self::moved_by_hand(now, false)
+    /// A clock that stands at `now` until its control advances it.
+    pub fn manual(now: Timestamp) -> (Self, ClockControl) {
+        Self::new_manual(now, false)
     }
 
-    /// The same, but whoever sleeps moves its hands to when that ends: one thread can wait for itself.
-    pub fn automatic(now: Timestamp) -> (Self, Hands) {
-        Self::moved_by_hand(now, true)
+    /// A manual clock that jumps to the end of every sleep, so that a single thread can wait for itself.
+    pub fn automatic(now: Timestamp) -> (Self, ClockControl) {
+        Self::new_manual(now, true)
     }
 
-    fn moved_by_hand(now: Timestamp, automatic: bool) -> (Self, Hands) {
+    fn new_manual(now: Timestamp, automatic: bool) -> (Self, ClockControl) {
         let manual = Arc::new(Manual { now: Mutex::new(now), automatic, sleepers: Mutex::default() });
-        (Self(Kind::Manual(manual.clone())), Hands(manual))
+        (Self(Kind::Manual(manual.clone())), ClockControl(manual))
     }
 
-    /// Moves the hands of a clock that moves by itself to `until`; false for any other.
-    pub(crate) fn skips_to(&self, until: Timestamp) -> bool {
+    /// Advances an automatic clock to `until`; returns false for any other clock.
+    pub(crate) fn skip_to(&self, until: Timestamp) -> bool {
         let Kind::Manual(manual) = &self.0 else { return false };
         if manual.automatic {
             let mut now = lock(&manual.now);
@@ -89,7 +90,7 @@ impl Clock {
         manual.automatic
     }
 
-    /// What it reads.
+    /// The current time.
     pub fn now(&self) -> Timestamp {
         match &self.0 {
             Kind::Real(real) => real.booted_at() + real.machine.up(),
@@ -97,28 +98,29 @@ impl Clock {
         }
     }
 
-    /// Whether it runs by itself, so that it can go by the time of a store.
-    pub(crate) fn runs(&self) -> bool {
+    /// Whether this is a real clock, which can follow a store's time.
+    pub(crate) fn is_real(&self) -> bool {
         matches!(self.0, Kind::Real(_))
     }
 
-    /// A gate on a store goes by it from now on; whether one did before, so that it must not be set by the wall clock.
-    pub(crate) fn take_into_use(&self) -> bool {
+    /// Marks the clock as used by a gate on a store. Returns whether one used it before: then it must not be set by the
+    /// wall clock.
+    pub(crate) fn mark_in_use(&self) -> bool {
         match &self.0 {
             Kind::Real(real) => real.in_use.swap(true, Ordering::Relaxed),
             Kind::Manual(_) => true,
         }
     }
 
-    /// From now on it reads the time of a store.
+    /// Shows the time of a store from now on.
     pub(crate) fn follow(&self, time: StoreTime) {
         if let Kind::Real(real) = &self.0 {
             real.booted_us.store((time.now - time.up).as_micros(), Ordering::Relaxed);
         }
     }
 
-    /// What it would have read when the machine booted: moments that were read before it followed a store move by how
-    /// much this has changed.
+    /// The time this clock would have shown when the machine booted. Times that were read before the clock followed a
+    /// store must be shifted by the change of this value.
     pub(crate) fn booted_at(&self) -> Timestamp {
         match &self.0 {
             Kind::Real(real) => real.booted_at(),
@@ -126,15 +128,15 @@ impl Clock {
         }
     }
 
-    /// Sleeps until `until`, as this clock reads it.
+    /// Sleeps until this clock shows `until`.
     pub async fn sleep_until(&self, until: Timestamp) {
         match &self.0 {
             Kind::Real(_) => {
-                while let Some(left) = self.left(until) {
-                    tokio::time::sleep(left).await;
+                while let Some(remaining) = self.remaining(until) {
+                    tokio::time::sleep(remaining).await;
                 }
             }
-            Kind::Manual(_) if self.skips_to(until) => {}
+            Kind::Manual(_) if self.skip_to(until) => {}
             Kind::Manual(manual) => {
                 while *lock(&manual.now) < until {
                     tokio::time::sleep(Duration::from_millis(1)).await;
@@ -143,15 +145,15 @@ impl Clock {
         }
     }
 
-    /// The same for a thread.
+    /// Like [`Self::sleep_until`], but blocks the thread.
     pub fn sleep_until_blocking(&self, until: Timestamp) {
         match &self.0 {
             Kind::Real(_) => {
-                while let Some(left) = self.left(until) {
-                    std::thread::sleep(left);
+                while let Some(remaining) = self.remaining(until) {
+                    std::thread::sleep(remaining);
                 }
             }
-            Kind::Manual(_) if self.skips_to(until) => {}
+            Kind::Manual(_) if self.skip_to(until) => {}
             Kind::Manual(manual) => {
                 while *lock(&manual.now) < until {
                     std::thread::sleep(Duration::from_millis(1));
@@ -160,21 +162,21 @@ impl Clock {
         }
     }
 
-    /// How long to sleep until a moment. What sleepers sleep by stands still while the machine sleeps, and this clock does
-    /// not: they look again now and then.
-    fn left(&self, until: Timestamp) -> Option<Duration> {
-        let left = until.since(self.now());
-        (!left.is_zero()).then(|| left.min(NAP).into())
+    /// How long to sleep before checking the clock again; `None` once `until` has been reached. OS timers stop while
+    /// the machine is suspended and this clock doesn't, so sleepers check it now and then.
+    fn remaining(&self, until: Timestamp) -> Option<Duration> {
+        let remaining = until.since(self.now());
+        (!remaining.is_zero()).then(|| remaining.min(SLEEP_MAX).into())
     }
 
-    /// A condition that is to be waited on with this clock is told when its hands move.
-    pub(crate) fn wakes(&self, condition: &Arc<Condvar>) {
+    /// Notifies `condition` whenever a manual clock is advanced.
+    pub(crate) fn notify_on_advance(&self, condition: &Arc<Condvar>) {
         if let Kind::Manual(manual) = &self.0 {
             lock(&manual.sleepers).push(condition.clone());
         }
     }
 
-    /// Waits on a condition until it is told or the clock reads `until`.
+    /// Waits until `condition` is notified or the clock shows `until`.
     pub(crate) fn wait<'a, T>(
         &self,
         condition: &Condvar,
@@ -183,11 +185,11 @@ impl Clock {
     ) -> MutexGuard<'a, T> {
         match (&self.0, until) {
             (Kind::Real(_), Some(until)) => {
-                let left = self.left(until).unwrap_or_default();
-                condition.wait_timeout(guard, left).unwrap_or_else(PoisonError::into_inner).0
+                let remaining = self.remaining(until).unwrap_or_default();
+                condition.wait_timeout(guard, remaining).unwrap_or_else(PoisonError::into_inner).0
             }
             (Kind::Real(_), None) => condition.wait(guard).unwrap_or_else(PoisonError::into_inner),
-            // The hands may move between reading them and waiting: look again soon.
+            // The clock may be advanced between reading it and waiting, so check again soon.
             (Kind::Manual(_), _) => {
                 let soon = Duration::from_millis(5);
                 condition.wait_timeout(guard, soon).unwrap_or_else(PoisonError::into_inner).0
@@ -208,8 +210,8 @@ impl Default for Clock {
     }
 }
 
-impl Hands {
-    /// Moves the clock ahead.
+impl ClockControl {
+    /// Advances the clock.
     pub fn advance(&self, span: Span) {
         let mut now = lock(&self.0.now);
         *now = *now + span;
@@ -218,10 +220,10 @@ impl Hands {
     }
 }
 
-/// A duration as the core has it.
-pub(crate) fn micros(duration: Duration) -> Span {
+/// Converts a duration to a [`Span`].
+pub(crate) fn to_span(duration: Duration) -> Span {
     Span::from_micros(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX))
 }
 
-/// Whoever sleeps looks at the clock this often.
-const NAP: Span = Span::from_secs(10);
+/// Sleepers check the clock at least this often.
+const SLEEP_MAX: Span = Span::from_secs(10);

@@ -1,38 +1,40 @@
-//! Polite fetching: when the next request to a site may leave, for whatever fetches in this process and beside it.
+//! Polite fetching: decides when the next request to a site may leave, for everything that fetches in this process and
+//! in other processes on the same store.
 //!
-//! - [`limiter::RateLimiter`]: one pace, waited for before each request.
-//! - [`gate::Gate`]: a line for each domain, rules, learning; `acquire`, send, `record`.
-//! - [`client::Client`]: an HTTP client that does that by itself, redirects and robots.txt included.
-//! - [`layer::PoliteLayer`]: makes a client that you have polite: a tower layer, and a reqwest-middleware.
-//! - [`jobs`]: lists of URLs that are fetched to their end, over restarts and beside other processes.
-//! - [`pipeline`]: sources that are followed, and the pages they lead to.
-//! - [`wiki`]: MediaWiki wikis, asked politely and archived with their whole history.
+//! - [`limiter::RateLimiter`]: one pace; call `wait` before each request.
+//! - [`gate::Gate`]: one line per domain, rules, learning: `acquire`, send, `record`.
+//! - [`client::Client`]: an HTTP client that does this automatically, including redirects and robots.txt.
+//! - [`layer::PoliteLayer`]: makes your existing client polite: a tower layer and a reqwest middleware.
+//! - [`jobs`]: lists of URLs that are fetched to the end, across restarts and together with other processes.
+//! - [`pipeline`]: sources to follow, and the pages they link to.
+//! - [`wiki`]: archives MediaWiki wikis politely, with their complete history.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! use comity::client::Client;
 //!
-//! let client = Client::new()?; // one request a second and site, robots.txt obeyed
+//! let client = Client::new()?; // one request per second per site, robots.txt obeyed
 //! let page = client.get("https://example.org/").await?;
 //! println!("{} {} bytes", page.status, page.body.len());
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! Modules in reading order: [`clock`], [`event`], [`shown`]; [`gate`], [`limiter`], [`status`]; [`descriptors`], [`request`], [`transport`], [`address`],
+//! Modules in reading order: [`clock`], [`event`], [`redact`]; [`gate`], [`limiter`], [`status`]; [`descriptors`],
+//! [`request`], [`transport`], [`address`],
 //! [`robots`], [`client`], [`layer`]; [`results`], [`archive`], [`jobs`]; [`connectors`], [`exchange`], [`pipeline`]; [`wiki`]; [`config`].
 
-// Time and what happens,
+// Time and events.
 pub mod clock;
 pub mod event;
-pub mod shown;
+pub mod redact;
 
-// who may send,
+// Deciding who may send.
 pub mod gate;
 pub mod limiter;
 pub mod status;
 
-// how it is sent,
+// Sending requests.
 pub mod address;
 mod attempt;
 pub mod client;
@@ -42,24 +44,24 @@ pub mod request;
 pub mod robots;
 pub mod transport;
 
-// what becomes of a list of URLs,
+// Jobs: lists of URLs.
 pub mod archive;
 pub mod jobs;
 pub mod results;
 
-// what becomes of sources that are followed,
+// Sources.
 pub mod connectors;
 pub mod exchange;
 pub mod pipeline;
 
-// of wikis,
+// Wikis.
 pub mod wiki;
 
-// and what all of it goes by.
+// Configuration.
 pub mod config;
 pub mod retention;
 
-/// A lock whose last holder panicked protects what is still as it should be: nothing is left half changed under one.
+/// Locks a mutex, even if its last holder panicked: no lock here is ever released with its data half changed.
 pub(crate) fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
@@ -67,12 +69,12 @@ pub(crate) fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, 
 pub use comity_core as core;
 pub use comity_store as store;
 
-/// The examples of the README are tests.
+/// Runs the examples of the README as tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
-/// And so are those of its pages.
+/// Runs the examples of docs/layers.md as tests.
 #[cfg(all(doctest, feature = "reqwest"))]
 #[doc = include_str!("../../../docs/layers.md")]
 struct Layers;

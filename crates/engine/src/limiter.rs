@@ -1,6 +1,7 @@
-//! The small facade: one pace, waited for before each request.
+//! A simple rate limiter: one pace, to wait for before each request.
 //!
-//! A thin coat over a [`Gate`] of one domain; lines, spacing and ladder are the gate's. It fetches nothing.
+//! A thin wrapper around a [`Gate`] with a single domain, which does the queueing, spacing and backoff. It fetches
+//! nothing.
 
 use std::sync::Arc;
 
@@ -15,23 +16,23 @@ use crate::clock::Clock;
 use crate::event::Events;
 use crate::gate::{Gate, Permit};
 
-/// Keeps requests apart: call [`wait`](Self::wait) before each, and [`backoff`](Self::backoff) after one that was
-/// refused.
+/// Keeps requests apart: call [`wait`](Self::wait) before each request, and [`backoff`](Self::backoff) after one that
+/// was rate limited or refused.
 ///
-/// Clones share one pace, and so do threads and async tasks that use them: any number of callers get one slot
-/// an interval each, in the order they came.
+/// Clones share one pace, and so do all threads and async tasks that use them: each caller gets one slot per interval,
+/// in the order of their calls.
 ///
 /// ```
 /// use comity::limiter::RateLimiter;
 ///
-/// let limiter = RateLimiter::new(50.0)?; // requests a second
+/// let limiter = RateLimiter::new(50.0)?; // requests per second
 /// for page in 1..=3 {
 ///     limiter.wait();
-///     // … fetch the page; if it was refused: limiter.backoff(attempt) …
+///     // … fetch the page; if it was rate limited: limiter.backoff(attempt) …
 /// }
 /// # Ok::<(), comity_core::problem::Problems>(())
 /// ```
-/// The same from async code:
+/// From async code:
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
 /// use comity::limiter::{Limits, RateLimiter};
@@ -48,20 +49,20 @@ pub struct RateLimiter {
     rule: Arc<Rule>,
 }
 
-/// What a [`RateLimiter`] goes by.
+/// The settings of a [`RateLimiter`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limits {
-    /// Most requests a second.
+    /// Maximum requests per second.
     pub requests_per_second: f64,
-    /// The first wait of [`RateLimiter::backoff`].
+    /// The wait of the first [`RateLimiter::backoff`].
     pub backoff_base: Span,
-    /// Its longest.
+    /// The longest wait of [`RateLimiter::backoff`].
     pub backoff_max: Span,
-    /// False makes waiting and backing off no-ops; the only way to be unpaced (B13).
+    /// False turns `wait` and `backoff` into no-ops. There is no other way to turn pacing off.
     pub enabled: bool,
 }
 
-/// One request a second; waits of 5 s, doubling up to 5 min.
+/// One request per second; a backoff that starts at 5 s and doubles up to 5 min.
 impl Default for Limits {
     fn default() -> Self {
         Self {
@@ -73,7 +74,7 @@ impl Default for Limits {
     }
 }
 
-/// One request a second (B13).
+/// One request per second.
 impl Default for RateLimiter {
     fn default() -> Self {
         Self::with(Limits::default()).unwrap_or_else(|_| unreachable!("the defaults are valid"))
@@ -81,23 +82,23 @@ impl Default for RateLimiter {
 }
 
 impl RateLimiter {
-    /// A limiter of so many requests a second.
+    /// A limiter with this many requests per second.
     pub fn new(requests_per_second: f64) -> Result<Self, Problems> {
         Self::with(Limits { requests_per_second, ..Limits::default() })
     }
 
-    /// A limiter that goes by `limits`. Every problem with them is reported.
+    /// A limiter with these limits. Reports every problem with them at once.
     pub fn with(limits: Limits) -> Result<Self, Problems> {
         Self::with_clock(limits, Clock::new())
     }
 
-    /// One that lets everything pass at once.
+    /// A limiter that never waits.
     pub fn disabled() -> Self {
         let limits = Limits { enabled: false, ..Limits::default() };
         Self::with(limits).unwrap_or_else(|_| unreachable!("the defaults are valid"))
     }
 
-    /// The same on another clock, for tests.
+    /// A limiter on the given clock, for tests.
     pub fn with_clock(limits: Limits, clock: Clock) -> Result<Self, Problems> {
         let fields = Fields {
             enabled: Some(limits.enabled),
@@ -115,43 +116,44 @@ impl RateLimiter {
         let host = Domain::parse("limiter.invalid").unwrap_or_else(|_| unreachable!("a valid name"));
         let rule = rules.rule(&host).clone();
         let Limits { requests_per_second, enabled, .. } = limits;
-        tracing::info!(requests_per_second, enabled, interval = %Terms::from(&*rule).baseline(), "rate limiter");
+        tracing::info!(requests_per_second, enabled, interval = %Terms::from(&*rule).baseline(), "rate limiter created");
         Ok(Self { gate: Gate::new(Arc::new(rules), clock, Events::new()), host, rule })
     }
 
-    /// Waits until the next request may leave. The thread sleeps meanwhile.
+    /// Blocks the thread until the next request may leave.
     pub fn wait(&self) {
-        self.tell_wait();
+        self.log_wait();
         while !sent(self.gate.acquire_blocking(&self.host, Intent::Fetch).ok()) {}
     }
 
-    /// Waits until the next request may leave. Dropping the future gives the place up.
+    /// Waits until the next request may leave. Dropping the future gives up the place in line.
     pub async fn wait_async(&self) {
-        self.tell_wait();
+        self.log_wait();
         while !sent(self.gate.acquire(&self.host, Intent::Fetch).await.ok()) {}
     }
 
-    /// Stays away after a refusal, for longer with each `attempt`, counted from 0: 5, 10, 20 … s. All users of this
-    /// limiter stay away; the next [`wait`](Self::wait) takes one more interval (B19).
+    /// Backs off after a refused request: 5, 10, 20 … s for `attempt` 0, 1, 2 …. All users of this limiter wait, and
+    /// the next
+    /// [`wait`](Self::wait) takes one more interval.
     pub fn backoff(&self, attempt: u32) {
         let until = self.hold(attempt);
         self.gate.clock().sleep_until_blocking(until);
         self.charge();
     }
 
-    /// The same from async code.
+    /// Like [`Self::backoff`], for async code.
     pub async fn backoff_async(&self, attempt: u32) {
         let until = self.hold(attempt);
         self.gate.clock().sleep_until(until).await;
         self.charge();
     }
 
-    /// The gate it is a coat of, and whose pace it keeps there.
-    pub(crate) fn line(&self) -> (&Gate, &Domain) {
+    /// The gate behind this limiter, and the one host in it.
+    pub(crate) fn gate_and_host(&self) -> (&Gate, &Domain) {
         (&self.gate, &self.host)
     }
 
-    fn tell_wait(&self) {
+    fn log_wait(&self) {
         if tracing::enabled!(tracing::Level::DEBUG) {
             let wait =
                 self.gate.change_pace(&self.host, |pace, terms, now| pace.wait(terms, Intent::Fetch, now));
@@ -179,13 +181,13 @@ impl RateLimiter {
     }
 }
 
-/// The caller sends now, unless somebody backed off meanwhile. What comes back is not known here, so that it is no success
-/// and no failure; who was refused backs off.
+/// Starts the caller's request; false if somebody backed off in the meantime. Its outcome is never reported here, so it
+/// counts neither as a success nor as a failure: after a refusal the caller calls `backoff`.
 fn sent(permit: Option<Permit>) -> bool {
     let Some(mut permit) = permit else { return true };
     if permit.depart() != Departure::Go {
         return false;
     }
-    permit.left();
+    permit.sent_unrecorded();
     true
 }

@@ -1,7 +1,7 @@
-//! What became of a URL, as people get it: one row, which is the same in `index.jsonl`, in what `fetch --jsonl` prints and
-//! in what `jobs export` writes.
+//! The result of a URL as users see it: one row, the same in `index.jsonl`, in the output of `fetch --jsonl` and in
+//! that of `jobs export`.
 //!
-//! Deliberately absent: secrets. A row has no user, no password, and of headers that carry credentials only the name.
+//! Rows contain no secrets: no user names or passwords, and only the names of headers that carry credentials.
 
 use comity_core::outcome::Outcome;
 use comity_core::time::Span;
@@ -10,42 +10,42 @@ use http::{HeaderMap, HeaderName};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::shown::without_user;
+use crate::redact::without_user;
 
-/// What became of a URL.
+/// The result of a URL.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Row {
-    /// What was to be fetched, without user and password.
+    /// The requested URL, without user and password.
     pub url: String,
-    /// Where redirects led; the same if nowhere.
+    /// The URL after redirects; the same as `url` if there were none.
     pub final_url: String,
     /// `done`, `failed`, `skipped` or `waiting`.
     pub state: String,
-    /// The status of the last answer.
+    /// The HTTP status of the last response.
     pub status: Option<u16>,
-    /// What the last request came to: `success`, `unchanged` (304), `answered` (404 and others that a retry does not
-    /// change), `rate_limited`, `blocked`, `unavailable`, `server_error`, `timeout`, `network_error`; nothing if none was
-    /// sent.
+    /// The outcome of the last request: `success`, `unchanged` (304), `answered` (404, and other responses without a
+    /// usable page that a retry doesn't change), `rate_limited`, `blocked`, `unavailable`, `server_error`, `timeout` or `network_error`; `None`
+    /// if no request was sent.
     pub outcome: Option<&'static str>,
     /// Why it failed or was skipped.
     pub error: Option<String>,
-    /// How many requests were sent for it, redirects included.
+    /// How many requests were sent, including redirects.
     pub attempts: u32,
     /// When the last request was sent.
     pub started_at: Option<String>,
-    /// When the head of the last answer came.
+    /// When the headers of the last response arrived.
     pub fetched_at: Option<String>,
-    /// How long the last request took, its body included.
+    /// How long the last request took, including its body.
     pub elapsed_ms: Option<u64>,
     /// The `Content-Type` of the page.
     pub content_type: Option<String>,
-    /// The bytes of its body.
+    /// The size of its body in bytes.
     pub bytes: Option<u64>,
     /// The SHA-256 of its body, in hexadecimal.
     pub sha256: Option<String>,
-    /// The file that its body is in, below the folder of the job's pages.
+    /// The file that contains its body, relative to the job's output folder.
     pub file: Option<String>,
-    /// The headers of the last answer, when they were asked for.
+    /// The headers of the last response, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub headers: Option<Map<String, Value>>,
 }
@@ -60,7 +60,7 @@ impl Row {
             url,
             state: task.state.clone(),
             status: task.status,
-            outcome: task.outcome.map(|outcome| word(outcome, task.status)),
+            outcome: task.outcome.map(|outcome| outcome_name(outcome, task)),
             error: task.error.clone(),
             attempts: task.attempts,
             started_at: task.started_at.map(|at| at.to_string()),
@@ -74,12 +74,12 @@ impl Row {
         }
     }
 
-    /// As one line of JSON, without its end.
+    /// The row as one line of JSON, without a newline.
     pub fn to_json(&self) -> String {
         serde_json::to_string(self).unwrap_or_else(|_| unreachable!("texts and numbers are JSON"))
     }
 
-    /// The names of its columns in a table, in their order. Headers have none.
+    /// The column names of a table of rows, in order. Headers have no column.
     pub const COLUMNS: [&str; 14] = [
         "url",
         "final_url",
@@ -97,7 +97,7 @@ impl Row {
         "file",
     ];
 
-    /// Its cells, in the order of [`Self::COLUMNS`]; what there is not is empty.
+    /// The cells of the row, in the order of [`Self::COLUMNS`]; missing values are empty.
     pub fn cells(&self) -> [String; 14] {
         fn or_empty(cell: Option<impl ToString>) -> String {
             cell.map(|cell| cell.to_string()).unwrap_or_default()
@@ -121,8 +121,8 @@ impl Row {
     }
 }
 
-/// Headers as they may be shown: by name, those that came several times with `, ` between them. Of those that carry
-/// credentials only the name is left, and addresses lose user and password.
+/// Response headers that are safe to show, by name; repeated ones are joined with `, `. Values that carry credentials
+/// are redacted, and URLs lose their user and password.
 pub fn shown_headers(headers: &HeaderMap) -> Map<String, Value> {
     let mut shown: Map<String, Value> = Map::new();
     for name in headers.keys() {
@@ -135,19 +135,21 @@ pub fn shown_headers(headers: &HeaderMap) -> Map<String, Value> {
     shown
 }
 
-/// Whether a header carries credentials, by its name: what is not known to be harmless but sounds like it is hidden.
+/// Whether a header may carry credentials, judging by its name; in doubt it counts as secret.
 fn is_secret(name: &HeaderName) -> bool {
     let name = name.as_str();
-    SECRET.iter().any(|part| name.contains(part))
+    SECRET_NAME_PARTS.iter().any(|part| name.contains(part))
 }
 
 fn without_user_if_url(value: &str) -> String {
     if value.contains("://") && value.contains('@') { without_user(value.trim()) } else { value.to_owned() }
 }
 
-fn word(outcome: Outcome, status: Option<u16>) -> &'static str {
-    match (outcome, status) {
-        (Outcome::Success, Some(304)) => "unchanged",
+fn outcome_name(outcome: Outcome, task: &TaskView) -> &'static str {
+    match (outcome, task.state.as_str(), task.status) {
+        // A redirect that led nowhere, for example: the site answered, but there is no page.
+        (Outcome::Success, "failed" | "skipped", _) => Outcome::Answered.as_str(),
+        (Outcome::Success, _, Some(304)) => "unchanged",
         _ => outcome.as_str(),
     }
 }
@@ -161,8 +163,8 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 const REDACTED: &str = "(redacted)";
-/// Parts of the names of headers that carry credentials.
-const SECRET: [&str; 9] = [
+/// A header whose name contains one of these carries credentials.
+const SECRET_NAME_PARTS: [&str; 9] = [
     "cookie",
     "authorization",
     "authentication-info",
@@ -208,7 +210,7 @@ mod tests {
 
     /// B75
     #[test]
-    fn a_row_has_no_passwords() {
+    fn rows_contain_no_passwords() {
         let row = Row::of(&task());
         assert_eq!(
             (row.url.as_str(), row.final_url.as_str()),

@@ -1,20 +1,21 @@
-//! What is old goes: tasks and attempts of jobs that ended, scrapes, fetches of sources (`upkeep.keep`), and domains of
-//! which nothing is worth keeping, whatever that says. A few rows at a time; upkeep and `comity prune` do the same.
+//! Deletes old rows: tasks and attempts of finished jobs, scrapes and source fetches older than `upkeep.keep`. Also
+//! deletes domains about which nothing worth keeping is known, independent of that setting. Works in small steps;
+//! background upkeep and `comity prune` share this code.
 
-use comity_core::pace::{Left, Pace, Terms};
+use comity_core::pace::{LastHolder, Pace, Terms};
 use comity_core::rule::RuleTable;
 use comity_core::time::{Span, Timestamp};
-use comity_store::domains::{DomainKey, Hold, IdleDomain, LeftBehind};
+use comity_store::domains::{DomainKey, Hold, IdleDomain, LastHolderBuf};
 use comity_store::retention::{PruneFrom, Pruned};
 use comity_store::{Store, StoreError};
 
-/// A sweep over everything that may be old.
+/// A sweep over all rows that may be old.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Sweep {
     stage: Stage,
 }
 
-/// How far a sweep is.
+/// The position of a sweep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Rows(PruneFrom),
@@ -27,12 +28,12 @@ impl Default for Stage {
     }
 }
 
-/// What went, or would go.
+/// What was deleted, or would be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Swept {
-    /// Rows.
+    /// Deleted rows.
     pub rows: Pruned,
-    /// Domains that were forgotten.
+    /// Deleted domains.
     pub domains: u64,
 }
 
@@ -43,17 +44,17 @@ impl std::ops::AddAssign for Swept {
     }
 }
 
-/// Whether a sweep goes on.
+/// Whether a sweep has more to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum More {
-    /// There is more to look at.
+    /// There is more to check.
     Yes,
-    /// It was looked at everything; the next step begins anew.
+    /// Everything has been checked; the next step starts over.
     No,
 }
 
 impl Sweep {
-    /// Looks at the next rows, in one short transaction. Without `keep` only domains are looked at.
+    /// Checks the next rows in one short transaction. Without `keep`, checks domains only.
     pub async fn step(
         &mut self,
         store: &dyn Store,
@@ -70,20 +71,20 @@ impl Sweep {
             }
             (Stage::Rows(_), None) => {
                 self.stage = first;
-                self.domains(store, rules, DomainKey(0), now).await
+                self.sweep_domains(store, rules, DomainKey(0), now).await
             }
-            (Stage::Domains(after), _) => self.domains(store, rules, after, now).await,
+            (Stage::Domains(after), _) => self.sweep_domains(store, rules, after, now).await,
         }
     }
 
-    async fn domains(
+    async fn sweep_domains(
         &mut self,
         store: &dyn Store,
         rules: &RuleTable,
         after: DomainKey,
         now: Timestamp,
     ) -> Result<(Swept, More), StoreError> {
-        let (idle, next) = idle(store, rules, after, now).await?;
+        let (idle, next) = idle_domains(store, rules, after, now).await?;
         let domains = match idle.is_empty() {
             true => 0,
             false => store.forget_domains(idle, now - DOMAINS_KEPT).await?,
@@ -94,7 +95,8 @@ impl Sweep {
     }
 }
 
-/// How much a whole sweep would remove; more domains may be forgotten once the jobs that used them lost their tasks.
+/// Counts what a complete sweep would delete. A real sweep may delete more domains, once the tasks that used them are
+/// gone.
 pub async fn count(
     store: &dyn Store,
     rules: &RuleTable,
@@ -107,7 +109,7 @@ pub async fn count(
     };
     let (mut domains, mut after) = (0, DomainKey(0));
     loop {
-        let (found, next) = idle(store, rules, after, now).await?;
+        let (found, next) = idle_domains(store, rules, after, now).await?;
         domains += found.len() as u64;
         match next {
             Some(next) => after = next,
@@ -116,35 +118,35 @@ pub async fn count(
     }
 }
 
-/// Some of the domains of which nothing is worth keeping, and where to look on.
-async fn idle(
+/// A batch of deletable domains, and where the next batch starts.
+async fn idle_domains(
     store: &dyn Store,
     rules: &RuleTable,
     after: DomainKey,
     now: Timestamp,
 ) -> Result<(Vec<Hold>, Option<DomainKey>), StoreError> {
     let found = store.idle_domains(after, now - DOMAINS_KEPT, DOMAINS_AT_ONCE).await?;
-    let idle = found.domains.into_iter().filter(|idle| is_worth_nothing(rules, idle, now));
+    let idle = found.domains.into_iter().filter(|idle| is_forgettable(rules, idle, now));
     Ok((idle.map(|idle| idle.hold).collect(), found.next))
 }
 
-/// Whether whoever takes a domain waits no longer than if it had never been seen.
-fn is_worth_nothing(rules: &RuleTable, idle: &IdleDomain, now: Timestamp) -> bool {
-    // No robots.txt asks for more than this, and it may come to be known again.
+/// Whether deleting the domain delays nobody less: its next holder would wait no longer than for a new domain.
+fn is_forgettable(rules: &RuleTable, idle: &IdleDomain, now: Timestamp) -> bool {
+    // The longest crawl-delay there is, because the one in its robots.txt may become known again.
     let terms = Terms { rule: rules.rule_of(&idle.domain), crawl_delay: DOMAINS_KEPT };
-    let left = match &idle.left {
-        LeftBehind::New => Left::New,
-        LeftBehind::HandedOver(pace) => Left::HandedOver(pace),
-        LeftBehind::Stopped(pace) => Left::Stopped(pace),
-        LeftBehind::Died { latest } => Left::Died { latest: *latest },
+    let left = match &idle.last_holder {
+        LastHolderBuf::None => LastHolder::None,
+        LastHolderBuf::HandedOver(pace) => LastHolder::HandedOver(pace),
+        LastHolderBuf::Stopped(pace) => LastHolder::Stopped(pace),
+        LastHolderBuf::Died { latest } => LastHolder::Died { latest: *latest },
     };
-    // What cannot be read stays: whoever takes it is told.
+    // Keep a pace that can't be decoded: its next holder reports the problem.
     Pace::inherit(terms, &idle.kept, left, now).is_ok_and(|pace| pace.is_idle(terms, now))
 }
 
-/// Rows that are looked at together.
+/// Rows checked per step.
 const ROWS_AT_ONCE: u32 = 1_000;
-/// Domains that nobody used for so long are forgotten, when nothing is known of them;
+/// Domains unused for this long are deleted if nothing worth keeping is known about them.
 const DOMAINS_KEPT: Span = Span::from_hours(24);
-/// so many are looked at together.
+/// Domains checked per step.
 const DOMAINS_AT_ONCE: u32 = 1_000;

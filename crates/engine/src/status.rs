@@ -1,82 +1,82 @@
-//! What a process is at, for whoever looks on: the live view of a command, or another process on the same store.
+//! What a process is doing, for observers: the live view of a command, or another process on the same store.
 //!
-//! A gate on a store tells it there now and then, with what [`crate::gate::Gate::set_work`] was given last, so that
-//! whoever looks need not ask the process itself. How it is drawn is not known here.
+//! A gate on a store publishes this regularly, including what [`crate::gate::Gate::set_work`] last received, so
+//! observers don't need to ask the process itself. How it is displayed is decided elsewhere.
 
 use comity_core::decision::{Limit, Reason};
 use comity_core::domain::Domain;
 use comity_core::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// What a process is at.
+/// What a process is doing.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Status {
-    /// What it works on, if it is one thing.
+    /// The work in progress, if it is a single thing.
     pub work: Option<Work>,
     /// Domains it holds.
     pub domains: usize,
-    /// Requests on the wire.
+    /// Requests in flight.
     pub in_flight: usize,
     /// Callers and tasks in line.
     pub in_line: usize,
-    /// The domains that hold the work back, those that do it longest first.
+    /// The domains that hold the work back, the longest waits first.
     pub held_back: Vec<HeldBack>,
-    /// How many more there are.
+    /// How many more domains hold the work back.
     pub more: usize,
 }
 
-/// How far a piece of work is.
+/// The progress of a piece of work.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Work {
-    /// What it is, such as the name of a job.
+    /// Its name, such as that of a job.
     pub name: String,
-    /// What is counted: pages, revisions.
+    /// What is counted, such as pages or revisions.
     pub unit: String,
-    /// So many are done, whatever came of them,
+    /// How many are finished, with whatever result.
     pub done: u64,
-    /// of so many, as far as is known.
+    /// How many there are in total, as far as known.
     pub all: Option<u64>,
-    /// How many of them were given up,
+    /// How many of the finished ones failed.
     pub failed: u64,
-    /// or not to be fetched.
+    /// How many of the finished ones were skipped.
     pub skipped: u64,
-    /// Answers that said "too many requests".
+    /// Rate limited responses (429).
     pub refused: u64,
-    /// Attempts that were followed by another.
+    /// Attempts that were retried.
     pub retries: u64,
-    /// How many are done a second, lately.
+    /// How many have recently been finished per second.
     pub rate: Option<f64>,
-    /// How long the rest takes at the pace that is kept, in milliseconds.
+    /// The estimated remaining time at the current pace, in milliseconds.
     pub left_ms: Option<u64>,
-    /// That is the longest it can take: a site does not answer, and may again at any moment.
+    /// Whether `left_ms` is an upper bound: a site isn't responding, and may recover at any moment.
     pub left_is_most: bool,
-    /// What else there is to say.
+    /// Any other remark.
     pub note: String,
 }
 
-/// A domain that holds work back.
+/// A domain that holds the work back.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HeldBack {
-    /// Which.
+    /// The domain.
     pub domain: String,
-    /// Where the limit came from: server, robots, rule, learned, operator, line, store.
+    /// Where the limit comes from: server, robots, rule, learned, operator, line, store.
     pub origin: String,
-    /// What it is, in a few words.
+    /// The limit, in a few words.
     pub why: String,
-    /// Until when, in microseconds since 1970; none when that is not known.
+    /// Until when it applies, in microseconds since 1970; `None` if unknown.
     pub until_us: Option<i64>,
-    /// Callers and tasks in line for it.
+    /// Callers and tasks in line for this domain.
     pub in_line: usize,
-    /// Tasks that wait for it altogether, as far as was counted.
+    /// All tasks waiting for this domain, as far as counted.
     #[serde(default)]
     pub backlog: Option<u64>,
 }
 
 impl HeldBack {
     pub(crate) fn new(domain: &Domain, in_line: usize, reason: &Reason) -> Self {
-        let is_open = matches!(reason.limit, Limit::InFlight { .. } | Limit::StoreAway(_));
+        let is_open = matches!(reason.limit, Limit::InFlight { .. } | Limit::StoreUnavailable(_));
         let unknown = reason.until == Timestamp::MAX || is_open;
         let until = Some(reason.until).filter(|_| !unknown);
         Self {
@@ -89,7 +89,7 @@ impl HeldBack {
         }
     }
 
-    /// Until when, as far as is known.
+    /// Until when the limit applies, if known.
     pub fn until(&self) -> Option<Timestamp> {
         self.until_us.map(Timestamp::from_micros)
     }

@@ -1,8 +1,8 @@
-//! Who asks, and what they may do.
+//! Authentication: who is calling, and what they may do.
 //!
-//! With tokens, whoever has one may do what its role allows. Without, everybody may do everything, and that only on
-//! loopback: there the name that the service was called by is checked, and whether a web page asks, so that no page in
-//! somebody's browser can drive it.
+//! With tokens, each request needs one, and its role decides what is allowed. Without tokens, every caller may do
+//! everything, so the service listens on loopback only. The Host header and the origin are checked then, so that no web
+//! page in somebody's browser can use the service (DNS rebinding, cross-site requests).
 
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -17,72 +17,75 @@ use ring::rand::{SecureRandom, SystemRandom};
 
 use crate::problem::{Kind, Problem};
 
-/// Who asks.
+/// An authenticated caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Caller {
     pub(crate) role: Role,
-    /// Tells callers apart.
+    /// The fingerprint of the caller's token; 0 without tokens.
     pub(crate) id: u64,
 }
 
-/// Who may ask.
+/// Who may use the service.
 #[derive(Debug, Clone)]
-pub(crate) struct Door {
+pub(crate) struct Access {
     tokens: Vec<Token>,
-    /// Names that it may be called by, without tokens.
+    /// Host names it answers to when there are no tokens, besides `localhost`.
     hosts: Vec<String>,
-    /// Whether it may be called by any address, not only by those of loopback.
-    everywhere: bool,
+    /// Whether the Host header may be any IP address. Otherwise it must be a loopback address.
+    any_address: bool,
 }
 
-/// A file of tokens that cannot be used.
+/// Why a file of tokens can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TokensError {
-    /// It cannot be read.
+    /// The file can't be read.
     #[error("serve.tokens_file = {path}: {error}")]
     Unreadable {
-        /// Which file.
+        /// The file.
         path: String,
-        /// Why.
+        /// The cause.
         error: std::io::Error,
     },
-    /// Nothing is in it, and without tokens everybody may do everything.
+    /// The file has no tokens. Starting without tokens would give everybody access.
     #[error(
-        "serve.tokens_file = {path}: no token is in it: add one of `comity serve --make-token use`, or leave the key out"
+        "serve.tokens_file = {path}: the file has no tokens; create one with comity serve --make-token use, or remove the \
+         setting"
     )]
     Empty {
-        /// Which file.
+        /// The file.
         path: String,
     },
-    /// A line is no token.
+    /// A line is not a valid token.
     #[error(
-        "serve.tokens_file = {path}: line {line} is no token: expected use:TOKEN or admin:TOKEN, with a token of at \
-         least 16 visible characters or as sha256:HEX"
+        "serve.tokens_file = {path}: line {line} is not a valid token: expected use:TOKEN or admin:TOKEN, where TOKEN has \
+         at least 16 visible characters or is sha256:HEX"
     )]
     Line {
-        /// Which file.
+        /// The file.
         path: String,
-        /// Which line, counted from 1.
+        /// The line number, counted from 1.
         line: usize,
     },
 }
 
-/// A new token, and the line that stands for it in a configuration.
+/// Makes a new token. Returns the token, and the line with its hash for the configuration.
 pub fn make_token(role: Role) -> (String, String) {
     let token = URL_SAFE_NO_PAD.encode(random());
     let line = Token::of(role, &token).line();
     (token, line)
 }
 
-/// Bytes that nobody can guess.
+/// Random bytes, suitable as a secret.
 pub(crate) fn random() -> [u8; 32] {
     let mut bytes = [0; 32];
-    // A system without randomness is broken beyond what a program can mend.
-    SystemRandom::new().fill(&mut bytes).unwrap_or_else(|_| unreachable!("the system gives random numbers"));
+    // A system without a random number generator is beyond what a program can handle.
+    SystemRandom::new()
+        .fill(&mut bytes)
+        .unwrap_or_else(|_| unreachable!("the system has a random number generator"));
     bytes
 }
 
-/// The tokens in a file: one a line, blank lines and those that begin with `#` passed over.
+/// Reads a file of tokens, one per line. Blank lines and lines that start with `#` are skipped.
 pub(crate) fn read_tokens(path: &Path) -> Result<Vec<Token>, TokensError> {
     let shown = path.display().to_string();
     let text = std::fs::read_to_string(path)
@@ -100,83 +103,85 @@ pub(crate) fn read_tokens(path: &Path) -> Result<Vec<Token>, TokensError> {
     Ok(tokens)
 }
 
-impl Door {
+impl Access {
     pub(crate) fn new(tokens: Vec<Token>, hosts: Vec<String>, listens_on: IpAddr) -> Self {
-        Self { tokens, hosts, everywhere: !listens_on.is_loopback() }
+        Self { tokens, hosts, any_address: !listens_on.is_loopback() }
     }
 
-    /// Whether everybody may do everything.
+    /// Whether there are no tokens, so that every caller may do everything.
     pub(crate) fn is_open(&self) -> bool {
         self.tokens.is_empty()
     }
 
-    /// Who asks for `uri` with these headers.
-    pub(crate) fn admit(&self, uri: &Uri, headers: &HeaderMap) -> Result<Caller, Problem> {
-        let host = only_host(uri, headers)?;
+    /// Authenticates a request by its URI and headers.
+    pub(crate) fn authenticate(&self, uri: &Uri, headers: &HeaderMap) -> Result<Caller, Problem> {
+        let host = single_host(uri, headers)?;
         if self.is_open() {
-            self.is_for_us(&host, headers)?;
+            self.check_origin(&host, headers)?;
             return Ok(Caller { role: Role::Admin, id: 0 });
         }
-        let missing = || {
+        let unauthorized = || {
             Problem::new(
                 Kind::Unauthorized,
-                "expected Authorization: Bearer TOKEN with a token that is known",
+                "missing or unknown token: expected the header Authorization: Bearer TOKEN",
             )
         };
-        let said = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()).ok_or_else(missing)?;
-        let (scheme, token) = said.split_once(' ').ok_or_else(missing)?;
+        let header =
+            headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()).ok_or_else(unauthorized)?;
+        let (scheme, token) = header.split_once(' ').ok_or_else(unauthorized)?;
         if !scheme.eq_ignore_ascii_case("bearer") {
-            return Err(missing());
+            return Err(unauthorized());
         }
-        let found = self.tokens.iter().find(|known| known.is(token.trim()));
-        found.map(|known| Caller { role: known.role, id: known.fingerprint() }).ok_or_else(missing)
+        let found = self.tokens.iter().find(|known| known.matches(token.trim()));
+        found.map(|known| Caller { role: known.role, id: known.fingerprint() }).ok_or_else(unauthorized)
     }
 
-    /// Whether a caller that was admitted, perhaps by another door, would still be: the token is known, in the same role.
-    pub(crate) fn still_admits(&self, caller: Caller) -> bool {
-        let is_theirs = |known: &Token| known.fingerprint() == caller.id && known.role == caller.role;
-        self.is_open() || self.tokens.iter().any(is_theirs)
+    /// Whether a caller that was authenticated, perhaps before a reload, still has access: its token exists and has the
+    /// same role.
+    pub(crate) fn still_allows(&self, caller: Caller) -> bool {
+        let is_callers = |known: &Token| known.fingerprint() == caller.id && known.role == caller.role;
+        self.is_open() || self.tokens.iter().any(is_callers)
     }
 
-    /// Called by a name of ours, and not by a web page.
-    fn is_for_us(&self, host: &str, headers: &HeaderMap) -> Result<(), Problem> {
-        if !Name::parse(host).is_some_and(|name| self.is_ours(&name)) {
+    /// Refuses a Host header that names another host, and requests from web pages of other sites.
+    fn check_origin(&self, host: &str, headers: &HeaderMap) -> Result<(), Problem> {
+        if !HostName::parse(host).is_some_and(|name| self.answers_to(&name)) {
             return Err(Problem::new(
                 Kind::Foreign,
-                "the Host of the request is not a name of this service; serve.hosts lists more names",
+                "the Host header does not name this service; add the name to serve.hosts to allow it",
             ));
         }
-        let same = |origin: &str| {
+        let is_same = |origin: &str| {
             let origin = origin.to_ascii_lowercase();
             origin.strip_prefix("http://").or(origin.strip_prefix("https://")) == Some(host)
         };
-        let is_foreign = headers.get_all(ORIGIN).iter().any(|origin| !origin.to_str().is_ok_and(same));
+        let is_foreign = headers.get_all(ORIGIN).iter().any(|origin| !origin.to_str().is_ok_and(is_same));
         let mut sites = headers.get_all(SEC_FETCH_SITE).iter();
         if is_foreign || sites.any(|site| !matches!(site.as_bytes(), b"same-origin" | b"none")) {
-            return Err(Problem::new(Kind::Foreign, "web pages of other sites may not use this service"));
+            return Err(Problem::new(Kind::Foreign, "requests from web pages of other sites are refused"));
         }
         Ok(())
     }
 
-    fn is_ours(&self, name: &Name<'_>) -> bool {
+    fn answers_to(&self, name: &HostName<'_>) -> bool {
         match name {
-            Name::Address(address) => address.is_loopback() || self.everywhere,
-            Name::Text(name) => *name == "localhost" || self.hosts.iter().any(|host| host == name),
+            HostName::Address(address) => address.is_loopback() || self.any_address,
+            HostName::Text(name) => *name == "localhost" || self.hosts.iter().any(|host| host == name),
         }
     }
 }
 
 impl Caller {
-    /// Refuses whoever may only use the service.
-    pub(crate) fn must_steer(self) -> Result<(), Problem> {
+    /// Refuses callers without the role `admin`.
+    pub(crate) fn require_admin(self) -> Result<(), Problem> {
         match self.role {
             Role::Admin => Ok(()),
-            Role::Use => Err(Problem::new(Kind::Forbidden, "this needs a token with the role admin")),
+            Role::Use => Err(Problem::new(Kind::Forbidden, "this requires a token with the role admin")),
         }
     }
 }
 
-/// As it is, for nearly all.
+/// Lower-cases a text, without copying it in the usual case that it is lower-case already.
 fn lower_case(text: &str) -> Cow<'_, str> {
     match text.bytes().any(|byte| byte.is_ascii_uppercase()) {
         true => Cow::Owned(text.to_ascii_lowercase()),
@@ -184,30 +189,32 @@ fn lower_case(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// What the service was called by, in lower case; empty if nobody said. Whoever says it twice, or one thing in the
-/// request line and another below it, may mean anything.
-fn only_host<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Result<Cow<'a, str>, Problem> {
-    let mut said = headers.get_all(HOST).iter();
-    let host = match (said.next(), said.next()) {
+/// The Host header in lower case; empty if there is none. Two Host headers, or one that contradicts the request line,
+/// are ambiguous and refused.
+fn single_host<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Result<Cow<'a, str>, Problem> {
+    let mut values = headers.get_all(HOST).iter();
+    let host = match (values.next(), values.next()) {
         (None, _) => Cow::Borrowed(""),
         (Some(host), None) => lower_case(host.to_str().unwrap_or_default()),
-        (Some(_), Some(_)) => return Err(Problem::new(Kind::Foreign, "the request has more than one Host")),
+        (Some(_), Some(_)) => {
+            return Err(Problem::new(Kind::Foreign, "the request has more than one Host header"));
+        }
     };
     if uri.authority().is_some_and(|authority| !authority.as_str().eq_ignore_ascii_case(&host)) {
-        return Err(Problem::new(Kind::Foreign, "the Host of the request is not that of its request line"));
+        return Err(Problem::new(Kind::Foreign, "the Host header differs from the host in the request line"));
     }
     Ok(host)
 }
 
-/// A host as a `Host` header names it.
+/// The host in a Host header, without its port.
 #[derive(Debug, PartialEq, Eq)]
-enum Name<'a> {
+enum HostName<'a> {
     Address(IpAddr),
     Text(&'a str),
 }
 
-impl<'a> Name<'a> {
-    /// Reads a host with or without a port: all of the text, or nothing.
+impl<'a> HostName<'a> {
+    /// Parses a host with or without a port. The whole text must match.
     fn parse(host: &'a str) -> Option<Self> {
         let (name, after) = match host.strip_prefix('[') {
             Some(bracketed) => {
@@ -241,29 +248,30 @@ mod tests {
         pairs.iter().map(pair).collect()
     }
 
-    /// Who asks for a path.
-    fn admit(door: &Door, headers: &HeaderMap) -> Result<Caller, Problem> {
-        door.admit(&Uri::from_static("/v1/check"), headers)
+    fn authenticate(access: &Access, headers: &HeaderMap) -> Result<Caller, Problem> {
+        access.authenticate(&Uri::from_static("/v1/check"), headers)
     }
 
-    fn open(listens_on: &str) -> Door {
-        Door::new(Vec::new(), vec!["comity.internal".to_owned()], listens_on.parse().unwrap())
+    fn open(listens_on: &str) -> Access {
+        Access::new(Vec::new(), vec!["comity.internal".to_owned()], listens_on.parse().unwrap())
     }
 
     #[test]
-    fn on_loopback_it_must_be_called_by_its_name_and_by_no_web_page() {
-        let door = open("127.0.0.1");
+    fn on_loopback_other_host_names_and_web_pages_are_refused() {
+        let access = open("127.0.0.1");
         for host in
             ["127.0.0.1:7878", "localhost:7878", "[::1]:7878", "127.9.9.9", "comity.internal", "LOCALHOST"]
         {
-            assert!(admit(&door, &headers(&[("host", host)])).is_ok(), "{host}");
+            assert!(authenticate(&access, &headers(&[("host", host)])).is_ok(), "{host}");
         }
         for host in ["evil.example", "10.0.0.1:7878", "127.0.0.1.evil.example", "localhost.evil.example", ""]
         {
-            assert!(admit(&door, &headers(&[("host", host)])).is_err(), "{host}");
+            assert!(authenticate(&access, &headers(&[("host", host)])).is_err(), "{host}");
         }
-        assert!(admit(&door, &HeaderMap::new()).is_err());
-        let from = |name, value| admit(&door, &headers(&[("host", "localhost:7878"), (name, value)])).is_ok();
+        assert!(authenticate(&access, &HeaderMap::new()).is_err());
+        let from = |name, value| {
+            authenticate(&access, &headers(&[("host", "localhost:7878"), (name, value)])).is_ok()
+        };
         assert!(from("origin", "http://localhost:7878") && from("sec-fetch-site", "same-origin"));
         for origin in ["https://evil.example", "null", "http://localhost:1234", "http://localhost"] {
             assert!(!from("origin", origin), "{origin}");
@@ -271,13 +279,13 @@ mod tests {
         assert!(!from("sec-fetch-site", "cross-site") && !from("sec-fetch-site", "same-site"));
     }
 
-    /// B82: what begins like a name of ours and goes on is another name.
+    /// B82: a name that only starts with an allowed one is another name.
     #[test]
-    fn a_host_is_read_to_its_end() {
-        let door = open("127.0.0.1");
+    fn the_whole_host_header_must_match() {
+        let access = open("127.0.0.1");
         for ours in ["[::1]", "127.0.0.1", "localhost", "comity.internal"] {
-            assert!(admit(&door, &headers(&[("host", ours)])).is_ok(), "{ours}");
-            assert!(admit(&door, &headers(&[("host", &format!("{ours}:65535"))])).is_ok(), "{ours}");
+            assert!(authenticate(&access, &headers(&[("host", ours)])).is_ok(), "{ours}");
+            assert!(authenticate(&access, &headers(&[("host", &format!("{ours}:65535"))])).is_ok(), "{ours}");
             for more in [
                 ".evil",
                 ":7878.evil",
@@ -294,51 +302,53 @@ mod tests {
                 ",evil",
             ] {
                 let host = format!("{ours}{more}");
-                assert!(admit(&door, &headers(&[("host", &host)])).is_err(), "{host}");
+                assert!(authenticate(&access, &headers(&[("host", &host)])).is_err(), "{host}");
             }
             for before in ["evil@", "evil:80@", "evil.", "[", "http://"] {
                 let host = format!("{before}{ours}");
-                assert!(admit(&door, &headers(&[("host", &host)])).is_err(), "{host}");
+                assert!(authenticate(&access, &headers(&[("host", &host)])).is_err(), "{host}");
             }
         }
         for other in ["::1", "[127.0.0.1]", "[localhost]", "[::1", "[::1%25lo]", "127.1", "0x7f.0.0.1"] {
-            assert!(admit(&door, &headers(&[("host", other)])).is_err(), "{other}");
+            assert!(authenticate(&access, &headers(&[("host", other)])).is_err(), "{other}");
         }
     }
 
-    /// Whatever is accepted is one of our names with an optional port, and nothing else.
+    /// Tries all combinations of up to four pieces. Only an allowed name with an optional port is accepted.
     #[test]
-    fn no_text_put_together_from_pieces_gets_past() {
-        let door = open("127.0.0.1");
-        // Nothing is a longer address.
+    fn no_combination_of_host_pieces_gets_past_the_check() {
+        let access = open("127.0.0.1");
+        // No digits can be appended that make this a longer address.
         let ours = ["[::1]", "127.0.0.255", "localhost"];
         let pieces = ["[::1]", "127.0.0.255", "localhost", ":", "80", ".", "evil", "@", "[", "]"];
         let mut texts = vec![String::new()];
         let mut accepted = 0;
         for _ in 0..4 {
             texts = texts.iter().flat_map(|text| pieces.map(|piece| format!("{text}{piece}"))).collect();
-            for text in texts.iter().filter(|text| admit(&door, &headers(&[("host", text)])).is_ok()) {
+            for text in texts.iter().filter(|text| authenticate(&access, &headers(&[("host", text)])).is_ok())
+            {
                 let rest = ours.iter().find_map(|name| text.strip_prefix(name)).unwrap();
                 let port = rest.strip_prefix(':').map(|port| port.bytes().all(|byte| byte.is_ascii_digit()));
                 assert!(rest.is_empty() || port == Some(true), "{text}");
                 accepted += 1;
             }
         }
-        assert_eq!(accepted, 3 * 3, "bare, with a port of two digits and with one of four");
+        assert_eq!(accepted, 3 * 3, "each name bare, with a two-digit port and with a four-digit port");
     }
 
     #[test]
-    fn two_hosts_or_two_opinions_about_it_are_refused() {
+    fn duplicate_or_contradicting_host_headers_are_refused() {
         let tokens =
-            Door::new(vec![Token::of(Role::Use, "a-token-to-use-it")], Vec::new(), IpAddr::from([0; 4]));
+            Access::new(vec![Token::of(Role::Use, "a-token-to-use-it")], Vec::new(), IpAddr::from([0; 4]));
         let token = ("authorization", "Bearer a-token-to-use-it");
-        for door in [open("127.0.0.1"), tokens] {
+        for access in [open("127.0.0.1"), tokens] {
             for two in [["localhost", "localhost"], ["localhost", "evil"], ["evil", "localhost"]] {
                 let both = headers(&[("host", two[0]), ("host", two[1]), token]);
-                assert!(admit(&door, &both).is_err(), "{two:?}");
+                assert!(authenticate(&access, &both).is_err(), "{two:?}");
             }
-            let by =
-                |uri: &str| door.admit(&uri.parse().unwrap(), &headers(&[("host", "localhost:7878"), token]));
+            let by = |uri: &str| {
+                access.authenticate(&uri.parse().unwrap(), &headers(&[("host", "localhost:7878"), token]))
+            };
             assert!(by("http://LOCALHOST:7878/v1/check").is_ok());
             for uri in ["http://evil/v1/check", "http://localhost/v1/check", "http://me@localhost:7878/"] {
                 assert!(by(uri).is_err(), "{uri}");
@@ -346,23 +356,24 @@ mod tests {
         }
         let pages =
             headers(&[("host", "localhost"), ("origin", "http://localhost"), ("origin", "http://evil")]);
-        assert!(admit(&open("127.0.0.1"), &pages).is_err());
+        assert!(authenticate(&open("127.0.0.1"), &pages).is_err());
     }
 
     #[test]
-    fn elsewhere_any_address_will_do_but_no_name_that_others_gave_us() {
-        let door = open("0.0.0.0");
-        assert!(admit(&door, &headers(&[("host", "10.0.0.1:7878")])).is_ok());
-        assert!(admit(&door, &headers(&[("host", "evil.example")])).is_err());
+    fn beyond_loopback_any_address_is_accepted_but_no_unlisted_name() {
+        let access = open("0.0.0.0");
+        assert!(authenticate(&access, &headers(&[("host", "10.0.0.1:7878")])).is_ok());
+        assert!(authenticate(&access, &headers(&[("host", "evil.example")])).is_err());
     }
 
     #[test]
-    fn with_tokens_the_token_decides() {
+    fn with_tokens_the_role_comes_from_the_token() {
         let (use_token, admin) = ("a-token-to-use-it", "a-token-to-steer-it");
         let tokens = vec![Token::of(Role::Use, use_token), Token::of(Role::Admin, admin)];
-        let door = Door::new(tokens, Vec::new(), "0.0.0.0".parse().unwrap());
-        let role =
-            |value: &str| admit(&door, &headers(&[("authorization", value)])).map(|caller| caller.role).ok();
+        let access = Access::new(tokens, Vec::new(), "0.0.0.0".parse().unwrap());
+        let role = |value: &str| {
+            authenticate(&access, &headers(&[("authorization", value)])).map(|caller| caller.role).ok()
+        };
         assert_eq!(role(&format!("Bearer {use_token}")), Some(Role::Use));
         assert_eq!(role(&format!("bearer  {admin} ")), Some(Role::Admin));
         for value in
@@ -370,31 +381,32 @@ mod tests {
         {
             assert_eq!(role(value), None, "{value}");
         }
-        assert!(admit(&door, &headers(&[("host", "127.0.0.1")])).is_err());
+        assert!(authenticate(&access, &headers(&[("host", "127.0.0.1")])).is_err());
     }
 
     #[test]
-    fn whoever_was_admitted_stays_for_as_long_as_the_token_is_known_in_its_role() {
+    fn a_caller_keeps_access_while_its_token_exists_with_the_same_role() {
         let (kept, gone, changed) = ("a-token-that-stays", "a-token-that-goes", "a-token-that-changes");
-        let door = |tokens: &[(Role, &str)]| {
+        let access = |tokens: &[(Role, &str)]| {
             let tokens = tokens.iter().map(|(role, plain)| Token::of(*role, plain)).collect();
-            Door::new(tokens, Vec::new(), "127.0.0.1".parse().unwrap())
+            Access::new(tokens, Vec::new(), "127.0.0.1".parse().unwrap())
         };
-        let before = door(&[(Role::Use, kept), (Role::Use, gone), (Role::Admin, changed)]);
-        let caller =
-            |token: &str| admit(&before, &headers(&[("authorization", &format!("Bearer {token}"))])).unwrap();
-        let after = door(&[(Role::Use, changed), (Role::Use, kept)]);
-        assert!(after.still_admits(caller(kept)));
-        assert!(!after.still_admits(caller(gone)) && !after.still_admits(caller(changed)));
-        let anybody = admit(&open("127.0.0.1"), &headers(&[("host", "localhost")])).unwrap();
-        assert!(!after.still_admits(anybody), "tokens are asked for now");
-        assert!(open("127.0.0.1").still_admits(caller(gone)), "nothing is asked for any more");
+        let before = access(&[(Role::Use, kept), (Role::Use, gone), (Role::Admin, changed)]);
+        let caller = |token: &str| {
+            authenticate(&before, &headers(&[("authorization", &format!("Bearer {token}"))])).unwrap()
+        };
+        let after = access(&[(Role::Use, changed), (Role::Use, kept)]);
+        assert!(after.still_allows(caller(kept)));
+        assert!(!after.still_allows(caller(gone)) && !after.still_allows(caller(changed)));
+        let anybody = authenticate(&open("127.0.0.1"), &headers(&[("host", "localhost")])).unwrap();
+        assert!(!after.still_allows(anybody), "a token is required now");
+        assert!(open("127.0.0.1").still_allows(caller(gone)), "no token is required any more");
     }
 
     #[test]
-    fn a_token_that_was_made_is_known() {
+    fn a_new_token_matches_its_hash() {
         let (token, line) = make_token(Role::Use);
-        assert!(Token::parse_hashed(&line).unwrap().is(&token) && token.len() >= 40);
+        assert!(Token::parse_hashed(&line).unwrap().matches(&token) && token.len() >= 40);
         assert_ne!(make_token(Role::Use).0, token);
     }
 }

@@ -1,31 +1,41 @@
-//! The decision service: any program, in any language, asks before it fetches and tells what happened.
+//! The decision service: programs in any language ask it before they fetch, and report the outcome.
 //!
-//! The same engine, store, gate and rules as every other command; this crate only speaks HTTP. It decides nothing and
-//! fetches nothing.
+//! It uses the same engine, store, gate and rules as every other command. This crate only speaks HTTP: it makes no
+//! decisions of its own and fetches nothing.
 //!
-//! Modules in reading order: `wire` (the only types that become JSON), `problem` (how a request is refused), `body`
-//! (reading JSON), `auth` (who asks), `permit` (the right to send, as text), `again` (idempotency keys), `live` (a gate on
-//! a store), `current` (the one in force; its store may go away and come back), `metrics`, `happenings` (events, for whoever listens), `api` (one file for
-//! each kind of thing), `openapi`, `patient`, `listen` (sockets and their limits), `service` (all of it together).
+//! Modules in reading order:
+//!
+//! - `wire`: the JSON objects of the API
+//! - `problem`, `body`: error responses (RFC 9457); reading JSON with clear errors
+//! - `auth`: tokens, roles, and protection against web pages
+//! - `permit`: permits as signed text
+//! - `idempotency`: idempotency keys
+//! - `state`: what requests are served with, a gate on a store
+//! - `supervisor`: replaces that state on a reload, and restarts it when its gate fails
+//! - `metrics`, `sse`: Prometheus metrics; engine events as server-sent events
+//! - `api`: the handlers, one file per kind of resource
+//! - `openapi`: the API description
+//! - `slow_readers`, `listen`: a timeout for clients that don't read; sockets and their limits
+//! - `service`: start, reload and stop
 
-mod again;
 mod api;
 mod auth;
 mod body;
-mod current;
-mod happenings;
+mod idempotency;
 mod listen;
-mod live;
 mod metrics;
 mod openapi;
-mod patient;
 mod permit;
 mod problem;
 mod service;
+mod slow_readers;
+mod sse;
+mod state;
+mod supervisor;
 mod wire;
 
 pub use auth::{TokensError, make_token};
 pub use openapi::openapi;
-pub use permit::{Mint, Permit, is_permit};
+pub use permit::{PermitClaims, PermitSigner, looks_like_permit};
 pub use service::{Insecure, Running, ServeError, Service};
-pub use wire::{Decision, Explained, Recorded, Released};
+pub use wire::{DecisionResponse, ExplainResponse, RecordResponse, ReleaseResponse};

@@ -1,6 +1,5 @@
-//! Sockets and their limits: how many connections, how large a head, how long one may be idle, or take
-//! nothing of what is written. What is asked on them
-//! is not known here.
+//! Sockets and their limits: the number of connections, the size of request headers, timeouts for idle clients and for
+//! clients that don't read. What the requests mean is left to `api`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,16 +13,16 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::api::Api;
-use crate::patient::Patient;
 use crate::service::{Limits, Service};
+use crate::slow_readers::WriteTimeout;
 
-/// Accepts connections until the service stops, and then waits for those that are there.
+/// Accepts connections until the service stops, then waits for open connections to finish.
 pub(crate) async fn accept(service: Service, listener: TcpListener) {
     let api = Arc::new(Api::new(service.clone()));
     let limits = service.limits();
     let graceful = GracefulShutdown::new();
     let http = http(&limits);
-    let mut told_at = Timestamp::MIN;
+    let mut warned_at = Timestamp::MIN;
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -32,33 +31,33 @@ pub(crate) async fn accept(service: Service, listener: TcpListener) {
         match accepted {
             Ok((stream, _)) if graceful.count() >= limits.connections_max => {
                 service.metrics().connections_refused.inc();
-                tokio::spawn(turn_away(stream));
+                tokio::spawn(refuse(stream));
             }
             Ok((stream, _)) => serve(&service, &http, &graceful, api.clone(), stream),
-            // Too many files are open, say: others may be closed in a moment.
+            // For example, too many open files. That may be over in a moment.
             Err(error) => {
-                if service.now().since(told_at) >= TOLD_AGAIN {
-                    told_at = service.now();
-                    tracing::warn!(%error, "connections could not be accepted");
+                if service.now().since(warned_at) >= WARN_INTERVAL {
+                    warned_at = service.now();
+                    tracing::warn!(%error, "could not accept a connection");
                 }
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         }
     }
     drop(listener);
-    if tokio::time::timeout(LAST, graceful.shutdown()).await.is_err() {
-        tracing::warn!("some connections did not end in time");
+    if tokio::time::timeout(SHUTDOWN_TIMEOUT, graceful.shutdown()).await.is_err() {
+        tracing::warn!("shutdown timed out with connections still open");
     }
 }
 
 fn http(limits: &Limits) -> http1::Builder {
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new());
-    // The time to send a head runs while a connection is idle, too.
+    // This timeout also runs while a connection is idle between requests.
     http.header_read_timeout(limits.idle_timeout);
     http.max_buf_size(limits.head_max);
     http.max_headers(HEADERS_MAX);
-    // Who closes its side has gone: its place in line is given to the next (B11).
+    // A client that closes its side has hung up, so it leaves the line.
     http.half_close(false);
     http
 }
@@ -75,62 +74,62 @@ fn serve(
         let api = api.clone();
         async move { api.answer(request).await }
     });
-    let connection = http.serve_connection(Patient::new(TokioIo::new(stream), WRITTEN), answer);
+    let connection = http.serve_connection(WriteTimeout::new(TokioIo::new(stream), WRITE_TIMEOUT), answer);
     let connection = graceful.watch(connection);
-    let open = Open::new(service.clone());
+    let counted = CountedConnection::new(service.clone());
     tokio::spawn(async move {
-        let _open = open;
-        // How a connection ends, and whether its head was one, is of interest to whoever looks for trouble only.
+        let _counted = counted;
+        // Broken connections and malformed requests matter only when debugging.
         if let Err(error) = connection.await {
-            tracing::debug!(%error, "a connection broke");
+            tracing::debug!(%error, "connection failed");
         }
     });
 }
 
-/// A connection that is counted until it ends, also by a panic.
-struct Open(Service);
+/// Counts a connection as open until it is dropped, even after a panic.
+struct CountedConnection(Service);
 
-impl Open {
+impl CountedConnection {
     fn new(service: Service) -> Self {
         service.metrics().connections.inc();
         Self(service)
     }
 }
 
-impl Drop for Open {
+impl Drop for CountedConnection {
     fn drop(&mut self) {
         self.0.metrics().connections.dec();
     }
 }
 
-/// There is no room: said in as few bytes as possible, without reading anything.
-async fn turn_away(mut stream: TcpStream) {
+/// Answers 503 because there are too many connections, without reading the request.
+async fn refuse(mut stream: TcpStream) {
     let answer = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 2\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
     let _ = tokio::time::timeout(Duration::from_secs(1), stream.write_all(answer)).await;
 }
 
-/// So many connections at most, and no more than the system gives us files for: the limit is raised as far as we
-/// may, and some are left for the store.
+/// The maximum number of connections: what is wanted, or what the limit on open files allows if that is less. That
+/// limit is raised as far as possible first, and some files are reserved for the store.
 pub(crate) fn connections_max(wanted: usize) -> usize {
     let files = comity::descriptors::raise_limit();
-    let fit = usize::try_from(files.saturating_sub(FILES_BESIDE)).unwrap_or(usize::MAX).max(1);
-    // A few less make no difference to anybody.
+    let fit = usize::try_from(files.saturating_sub(FILES_RESERVED)).unwrap_or(usize::MAX).max(1);
+    // Slightly fewer than wanted are not worth a warning.
     if fit < wanted / 2 {
         tracing::warn!(
             wanted,
             fit,
-            "serve.connections_max: the system allows fewer open files (ulimit -n, LimitNOFILE)"
+            "serve.connections_max: the limit on open files is too low for this; raise it (ulimit -n, LimitNOFILE)"
         );
     }
     wanted.min(fit)
 }
 
-/// Files that are open beside connections.
-const FILES_BESIDE: u64 = 128;
-/// That connections cannot be accepted is told this often.
-const TOLD_AGAIN: Span = Span::from_secs(10);
+/// Open files that are not connections, such as those of the store.
+const FILES_RESERVED: u64 = 128;
+/// The minimum time between two warnings that connections can't be accepted.
+const WARN_INTERVAL: Span = Span::from_secs(10);
 const HEADERS_MAX: usize = 64;
-/// Who takes nothing of an answer for this long is given up.
-const WRITTEN: Duration = Duration::from_secs(30);
-/// What is under way when the service stops has this long.
-const LAST: Duration = Duration::from_secs(10);
+/// A client that reads nothing of its response for this long is disconnected.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long requests in progress may take when the service stops.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);

@@ -1,5 +1,6 @@
-//! Prometheus metrics (B73). What the engine counts is read when somebody asks; what only the service knows is counted
-//! here. Labels are words of ours, and the names of a few slowest domains: their number is bounded.
+//! Prometheus metrics. What the engine counts is read when `/metrics` is scraped; what only the service knows is
+//! counted here. The number of series is bounded: label values are fixed words, routes, and the names of the few
+//! slowest domains.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -7,8 +8,8 @@ use comity::core::decision::Decision;
 use comity::core::outcome::Outcome;
 use comity::core::task::JobState;
 use comity::core::time::Span;
-use comity::event::{Counted, Event, Listener};
-use comity::gate::Survey;
+use comity::event::{CounterValues, Event, Listener};
+use comity::gate::Overview;
 use comity::store::jobs::Job;
 use prometheus::core::Collector;
 use prometheus::proto::MetricFamily;
@@ -16,7 +17,7 @@ use prometheus::{
     GaugeVec, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, TextEncoder,
 };
 
-/// What the service counts by itself.
+/// The metrics that the service counts itself.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     decisions: IntCounterVec,
@@ -24,19 +25,19 @@ pub(crate) struct Metrics {
     fetches: Histogram,
     requests: IntCounterVec,
     store: Histogram,
-    /// What was last read of the counters in the store: they do not begin anew while it is away.
-    last: Mutex<Counted>,
+    /// The store's counters as last read. They are shown while the store is unavailable, so that counters never reset.
+    last_counters: Mutex<CounterValues>,
     pub(crate) connections: IntGauge,
     pub(crate) connections_refused: IntCounter,
 }
 
-/// What is read when somebody asks.
-pub(crate) struct Reading {
-    /// By all processes on the store.
-    pub(crate) counted: Counted,
-    /// `None` while the store is away.
-    pub(crate) survey: Option<Survey>,
-    /// `None` when the store did not tell.
+/// What is read from the engine and the store at each scrape.
+pub(crate) struct Snapshot {
+    /// The counters of all processes on the store.
+    pub(crate) counters: CounterValues,
+    /// `None` while the store is unavailable.
+    pub(crate) overview: Option<Overview>,
+    /// `None` if the store did not answer.
     pub(crate) jobs: Option<Vec<Job>>,
 }
 
@@ -45,30 +46,34 @@ impl Metrics {
         Self {
             decisions: counters(
                 "comity_decisions_total",
-                "Decisions, by answer and by what binds.",
+                "Decisions by answer and by the limit that caused a wait.",
                 &["answer", "reason"],
             ),
             waits: histogram(
                 "comity_wait_seconds",
-                "How long callers waited in line for their permit.",
+                "Time that callers of acquire waited in line for a permit.",
                 &WAITS,
             ),
             fetches: histogram(
                 "comity_fetch_seconds",
-                "How long requests took, as callers told.",
+                "Duration of requests to sites, as reported by callers (latency_ms).",
                 &LATENCIES,
             ),
             requests: counters(
                 "comity_http_requests_total",
-                "Requests to this service.",
+                "HTTP requests to this service by route and status.",
                 &["route", "status"],
             ),
-            store: histogram("comity_store_seconds", "How long the store took to answer a beat.", &LATENCIES),
-            last: Mutex::default(),
-            connections: gauge("comity_http_connections", "Connections to this service."),
+            store: histogram(
+                "comity_store_seconds",
+                "Time the store took to answer a heartbeat.",
+                &LATENCIES,
+            ),
+            last_counters: Mutex::default(),
+            connections: gauge("comity_http_connections", "Open connections to this service."),
             connections_refused: counter(
                 "comity_http_connections_refused_total",
-                "Connections beyond the limit.",
+                "Connections refused because serve.connections_max was reached.",
             ),
         }
     }
@@ -99,17 +104,17 @@ impl Metrics {
         self.requests.with_label_values(&[route, status.as_str()]).inc();
     }
 
-    /// The counters of all processes as they were just read, or else as they last were.
-    pub(crate) fn counted(&self, read: Option<&[(String, u64)]>) -> Counted {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+    /// The counters of all processes as just read, or as last read if the store did not answer.
+    pub(crate) fn counters(&self, read: Option<&[(String, u64)]>) -> CounterValues {
+        let mut last = self.last_counters.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(read) = read {
-            *last = Counted::of_store(read);
+            *last = CounterValues::from_store(read);
         }
         *last
     }
 
-    /// All of it, as text.
-    pub(crate) fn render(&self, reading: &Reading) -> String {
+    /// All metrics in the Prometheus text format.
+    pub(crate) fn render(&self, snapshot: &Snapshot) -> String {
         let mut families = Vec::new();
         let mut take = |collector: &dyn Collector| families.extend(collector.collect());
         for own in [&self.decisions, &self.requests] {
@@ -120,18 +125,18 @@ impl Metrics {
         }
         take(&self.connections);
         take(&self.connections_refused);
-        families.extend(of_counted(&reading.counted));
-        if let Some(survey) = &reading.survey {
-            families.extend(of_survey(survey));
+        families.extend(counter_families(&snapshot.counters));
+        if let Some(overview) = &snapshot.overview {
+            families.extend(overview_families(overview));
         }
-        families.extend(reading.jobs.iter().flat_map(|jobs| of_jobs(jobs)));
-        let up = gauge("comity_store_up", "Whether the store works.");
-        up.set(i64::from(reading.survey.is_some() && reading.jobs.is_some()));
+        families.extend(snapshot.jobs.iter().flat_map(|jobs| job_families(jobs)));
+        let up = gauge("comity_store_up", "1 if the store is available, 0 if not.");
+        up.set(i64::from(snapshot.overview.is_some() && snapshot.jobs.is_some()));
         families.extend(up.collect());
-        let info = gauges("comity_build_info", "What runs here.", &["version"]);
+        let info = gauges("comity_build_info", "The version of this service.", &["version"]);
         info.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
         families.extend(info.collect());
-        // A family without a sample has nothing to say.
+        // Families without samples are left out.
         families.retain(|family: &MetricFamily| !family.get_metric().is_empty());
         families.sort_by(|a, b| a.name().cmp(b.name()));
         TextEncoder::new().encode_to_string(&families).unwrap_or_default()
@@ -139,22 +144,21 @@ impl Metrics {
 }
 
 impl Listener for Metrics {
-    fn hear(&self, event: &Event<'_>) {
-        if let Event::Beat { took } = event {
+    fn on_event(&self, event: &Event<'_>) {
+        if let Event::Heartbeat { took } = event {
             self.store.observe(took.as_secs_f64());
         }
     }
 }
 
-fn of_counted(counted: &Counted) -> Vec<MetricFamily> {
-    let requests =
-        self::counters("comity_requests_total", "Requests to sites, by what they came to.", &["outcome"]);
+fn counter_families(counters: &CounterValues) -> Vec<MetricFamily> {
+    let requests = self::counters("comity_requests_total", "Requests to sites by outcome.", &["outcome"]);
     let retries =
-        self::counters("comity_retries_total", "Attempts followed by another, by why.", &["reason"]);
+        self::counters("comity_retries_total", "Failed attempts that were retried, by outcome.", &["reason"]);
     for outcome in Outcome::ALL {
-        requests.with_label_values(&[outcome.as_str()]).inc_by(counted.outcome(outcome));
+        requests.with_label_values(&[outcome.as_str()]).inc_by(counters.outcome(outcome));
         if outcome.is_penalty() {
-            retries.with_label_values(&[outcome.as_str()]).inc_by(counted.retried(outcome));
+            retries.with_label_values(&[outcome.as_str()]).inc_by(counters.retried(outcome));
         }
     }
     let mut families = requests.collect();
@@ -162,24 +166,24 @@ fn of_counted(counted: &Counted) -> Vec<MetricFamily> {
     for (name, help, value) in [
         (
             "comity_rate_limited_total",
-            "Answers that said \"too many requests\".",
-            counted.outcome(Outcome::RateLimited),
+            "Rate-limited responses (429).",
+            counters.outcome(Outcome::RateLimited),
         ),
-        ("comity_grants_total", "Permits granted.", counted.other("granted")),
+        ("comity_grants_total", "Permits granted.", counters.other("granted")),
         (
             "comity_deferrals_total",
-            "Scrapes put off because their source was scraped a short time ago.",
-            counted.other("deferred"),
+            "Scrapes deferred because their source was scraped too recently.",
+            counters.other("deferred"),
         ),
-        ("comity_skips_total", "Tasks not to be fetched.", counted.other("skipped")),
-        ("comity_cancellations_total", "Jobs cancelled.", counted.other("cancelled")),
+        ("comity_skips_total", "Tasks skipped.", counters.other("skipped")),
+        ("comity_cancellations_total", "Jobs cancelled.", counters.other("cancelled")),
         (
             "comity_concurrency_overrides_total",
-            "Times that a learned delay lowered the concurrency of a job.",
-            counted.other("overridden"),
+            "How often a learned delay lowered the concurrency of a job.",
+            counters.other("overridden"),
         ),
-        ("comity_handovers_total", "Domains handed to other processes.", counted.other("handed_over")),
-        ("comity_store_errors_total", "Times that the store did not work.", counted.other("store_failed")),
+        ("comity_handovers_total", "Domains handed over to other processes.", counters.other("handed_over")),
+        ("comity_store_errors_total", "How often the store failed.", counters.other("store_failed")),
     ] {
         let counter = counter(name, help);
         counter.inc_by(value);
@@ -188,20 +192,24 @@ fn of_counted(counted: &Counted) -> Vec<MetricFamily> {
     families
 }
 
-fn of_survey(survey: &Survey) -> Vec<MetricFamily> {
+fn overview_families(overview: &Overview) -> Vec<MetricFamily> {
     let mut families = Vec::new();
     for (name, help, value) in [
-        ("comity_domains", "Domains that this service decides for at the moment.", survey.domains),
-        ("comity_in_flight", "Permits neither recorded nor expired.", survey.in_flight),
-        ("comity_waiting", "Callers and tasks in line.", survey.waiting),
+        ("comity_domains", "Domains that this service holds.", overview.domains),
+        ("comity_in_flight", "Permits that are neither recorded nor expired.", overview.in_flight),
+        ("comity_waiting", "Callers and tasks waiting in line.", overview.waiting),
     ] {
         let gauge = gauge(name, help);
         gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
         families.extend(gauge.collect());
     }
-    let delay = by_domain("comity_domain_delay_seconds", "The time between requests of the slowest domains.");
-    let backoff = by_domain("comity_domain_backoff_seconds", "How long the slowest domains still wait.");
-    for slow in &survey.slowest {
+    let delay =
+        by_domain("comity_domain_delay_seconds", "Minimum time between requests, for the slowest domains.");
+    let backoff = by_domain(
+        "comity_domain_backoff_seconds",
+        "Time until the next request may be sent, for the slowest domains.",
+    );
+    for slow in &overview.slowest {
         let set =
             |of: &GaugeVec, span: Span| of.with_label_values(&[slow.domain.as_str()]).set(span.as_secs_f64());
         set(&delay, slow.spacing);
@@ -212,13 +220,13 @@ fn of_survey(survey: &Survey) -> Vec<MetricFamily> {
     families
 }
 
-fn of_jobs(jobs: &[Job]) -> Vec<MetricFamily> {
-    let by_state = gauges("comity_jobs", "Jobs, by state.", &["state"]);
+fn job_families(jobs: &[Job]) -> Vec<MetricFamily> {
+    let by_state = gauges("comity_jobs", "Jobs by state.", &["state"]);
     for state in ["running", "stopped", "done", "failed", "cancelled"] {
         let count = jobs.iter().filter(|job| job.state_word() == state).count();
         by_state.with_label_values(&[state]).set(i64::try_from(count).unwrap_or(i64::MAX));
     }
-    let waiting = gauge("comity_tasks_waiting", "Tasks of running and stopped jobs that are not settled.");
+    let waiting = gauge("comity_tasks_waiting", "Tasks of running and stopped jobs that are not finished.");
     let running = jobs.iter().filter(|job| job.state == JobState::Running);
     waiting.set(running.map(|job| i64::try_from(job.counts.waiting()).unwrap_or(i64::MAX)).sum());
     let mut families = by_state.collect();
@@ -226,7 +234,7 @@ fn of_jobs(jobs: &[Job]) -> Vec<MetricFamily> {
     families
 }
 
-// Names and labels here are constants: making a metric of them cannot fail.
+// Names and labels are constants here, so creating a metric can't fail.
 
 fn counters(name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
     IntCounterVec::new(Opts::new(name, help), labels).unwrap_or_else(|error| unreachable!("{name}: {error}"))

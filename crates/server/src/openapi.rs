@@ -1,5 +1,5 @@
-//! What can be asked, as OpenAPI describes it: made of the types and handlers themselves. What a type cannot say
-//! (exactly one of two fields, the problems that every path may answer with) is added here.
+//! The OpenAPI description of the API, generated from the handlers and their types. Their doc comments are its text.
+//! What types can't express is added here: exactly one of two fields, and the error responses of every path.
 
 use serde_json::{Map, Value, json};
 use utoipa::OpenApi;
@@ -12,7 +12,7 @@ use crate::wire;
 #[openapi(
     info(
         title = "Comity",
-        description = "Ask before you fetch, tell what came of it: one brain that decides when the next request to a site may leave."
+        description = "Decides when the next request to a site may be sent. Ask before you fetch, and report the outcome: all programs that do so share one pace per site."
     ),
     paths(
         decide::check,
@@ -42,13 +42,13 @@ use crate::wire;
         health::metrics,
         health::description,
     ),
-    components(schemas(wire::Problem))
+    components(schemas(wire::ProblemDetails))
 )]
-struct Described;
+struct Description;
 
-/// What can be asked, as OpenAPI describes it.
+/// The OpenAPI description of the API.
 pub fn openapi() -> Value {
-    let mut whole = serde_json::to_value(Described::openapi()).unwrap_or_default();
+    let mut whole = serde_json::to_value(Description::openapi()).unwrap_or_default();
     for schema in ["Ask", "Acquire"] {
         whole["components"]["schemas"][schema]["oneOf"] = one_of(&["url", "domain"]);
     }
@@ -65,19 +65,19 @@ pub fn openapi() -> Value {
             { "required": ["domain"], "not": { "anyOf": [{ "required": ["permit"] }, { "required": ["url"] }] } },
         ] },
     ]);
-    // What is given up is the permit.
+    // "abandoned" requires a permit.
     record["not"] = json!({
         "required": ["outcome"],
         "properties": { "outcome": { "const": "abandoned" } },
         "not": { "required": ["permit"] },
     });
-    // Nothing is closed until then that is opened.
+    // `paused_until` contradicts `paused: false`.
     whole["components"]["schemas"]["DomainChange"]["not"] =
         json!({ "required": ["paused", "paused_until"], "properties": { "paused": { "const": false } } });
-    // Headers that hold no secret, with values that can be sent.
+    // Only headers that are never secret are accepted, with values that are valid in HTTP.
     whole["components"]["schemas"]["JobTask"]["properties"]["headers"] = json!({
         "type": "object",
-        "description": "Headers that hold no secret, such as `content-type`. Credentials come from whoever fetches.",
+        "description": "Request headers, such as `content-type`. Headers that may contain secrets are refused: credentials are not stored with a job, but configured where `comity fetch` runs.",
         "propertyNames": { "enum": comity::request::header::harmless() },
         "additionalProperties": { "type": "string", "pattern": "^[\\t -~]+$", "maxLength": 16384 },
     });
@@ -97,40 +97,43 @@ fn one_of(fields: &[&str]) -> Value {
     fields.iter().map(|field| json!({ "required": [field] })).collect()
 }
 
-/// The problems that a path may answer with.
+/// Adds the error responses of an operation.
 fn add_problems(path: &str, method: &str, operation: &mut Value) {
-    let open = matches!(path, "/healthz" | "/readyz" | "/openapi.json");
-    let body = operation.get("requestBody").is_some();
-    let takes = |operation: &Value| operation.get("parameters").is_some();
+    let is_public = matches!(path, "/healthz" | "/readyz" | "/openapi.json");
+    let has_body = operation.get("requestBody").is_some();
+    let has_parameters = operation.get("parameters").is_some();
     let mut statuses: Vec<(u16, &str)> = Vec::new();
-    if !open {
+    if !is_public {
         statuses.extend([
-            (401, "No token, or one that is not known"),
-            (403, "The token, or the page that asks, may not"),
+            (401, "The token is missing or unknown"),
+            (403, "The token's role does not allow this, the Host header names another host, or a web page of another site sent the request"),
         ]);
     }
-    if body {
+    if has_body {
         statuses.extend([
-            (400, "Not JSON"),
-            (408, "The body did not come in time"),
-            (413, "The body is too large"),
-            (415, "The body is not said to be JSON"),
+            (400, "The request body is not valid JSON"),
+            (408, "The request body took too long to arrive"),
+            (413, "The request body is too large"),
+            (415, "The Content-Type is not application/json"),
         ]);
     }
-    if body || takes(operation) {
-        statuses.push((422, "A field is wrong"));
+    if has_body || has_parameters {
+        statuses.push((
+            422,
+            "A field or parameter is invalid; `field`, `value` and `allowed` say which, and what is expected",
+        ));
     }
-    // A page of jobs begins after one that there is.
+    // The `after` of a page of jobs must name an existing job.
     if path.contains('{') || (path == "/v1/jobs" && method == "get") {
         statuses.push((404, "Not found"));
     }
-    if (path.starts_with("/v1/jobs") || path.starts_with("/v1/domains/") || body)
+    if (path.starts_with("/v1/jobs") || path.starts_with("/v1/domains/") || has_body)
         && (method != "get" || path.ends_with("explain"))
     {
-        statuses.push((409, "Not as things stand"));
+        statuses.push((409, "The current state does not allow this, such as a job that has ended or an Idempotency-Key that is still in progress"));
     }
     if path != "/healthz" && path != "/openapi.json" && path != "/metrics" {
-        statuses.push((503, "The store does not work, or there is no room"));
+        statuses.push((503, "The store is unavailable, a limit is reached, another process holds the domain, or the service is shutting down; retry after the seconds in `Retry-After`"));
     }
     let Some(responses) = operation["responses"].as_object_mut() else { return };
     for (status, description) in statuses {
@@ -144,9 +147,9 @@ fn add_problems(path: &str, method: &str, operation: &mut Value) {
 mod tests {
     use super::*;
 
-    /// Names of operations that are not their own lead generated clients astray.
+    /// Duplicate operation ids break generated clients.
     #[test]
-    fn every_operation_has_a_name_of_its_own() {
+    fn every_operation_id_is_unique() {
         let described = openapi();
         let methods = described["paths"].as_object().unwrap().values();
         let operations = methods.flat_map(|methods| methods.as_object().unwrap().values());
@@ -159,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn every_path_is_described_once_and_refuses_with_problems() {
+    fn every_path_is_described_with_its_error_responses() {
         let described = openapi();
         let paths = described["paths"].as_object().unwrap();
         assert_eq!(paths.len(), 23, "{:?}", paths.keys());

@@ -1,5 +1,5 @@
-//! The right to send, as text that nobody can make up: who holds it can record with it, at any process on the same
-//! store, before and after a restart.
+//! Permits as signed text that can't be forged. Whoever has one can record with it, at any process on the same store,
+//! also after a restart. Whether the permit is still open is not decided here, but by the gate that holds its domain.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -11,24 +11,24 @@ use ring::hmac;
 
 use crate::auth;
 
-/// What a permit says.
+/// What the text of a permit contains.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Permit {
+pub struct PermitClaims {
     /// The host that was asked for.
     pub host: Domain,
-    /// Its number among the permits of its domain.
+    /// The permit's number within its domain.
     pub id: u32,
-    /// What its request is for.
+    /// What the request is for.
     pub intent: Intent,
-    /// When it was granted.
+    /// When the permit was granted.
     pub granted_at: Timestamp,
 }
 
-/// What makes permits and knows them again.
-pub struct Mint(hmac::Key);
+/// Signs permits, and verifies permits it has signed.
+pub struct PermitSigner(hmac::Key);
 
-impl Mint {
-    /// The one that everybody on `store` shares.
+impl PermitSigner {
+    /// The signer shared by all processes on `store`. Its key is kept in the store, and created on first use.
     pub async fn of(store: &dyn Store) -> Result<Self, StoreError> {
         let secret = store.secret("permits".to_owned(), auth::random().to_vec()).await?;
         Ok(Self::new(&secret))
@@ -38,9 +38,9 @@ impl Mint {
         Self(hmac::Key::new(hmac::HMAC_SHA256, secret))
     }
 
-    /// The permit as text.
-    pub fn write(&self, permit: &Permit) -> String {
-        let mut bytes = Vec::with_capacity(HEAD + permit.host.as_str().len() + SEAL);
+    /// The permit as signed text.
+    pub fn sign(&self, permit: &PermitClaims) -> String {
+        let mut bytes = Vec::with_capacity(HEAD + permit.host.as_str().len() + SIGNATURE);
         bytes.extend(permit.id.to_be_bytes());
         bytes.extend(permit.granted_at.as_micros().to_be_bytes());
         bytes.push(permit.intent.index() as u8);
@@ -48,89 +48,95 @@ impl Mint {
         self.seal(bytes)
     }
 
-    /// Bytes as text, with their seal.
+    /// Appends the signature and encodes the result as text.
     fn seal(&self, mut bytes: Vec<u8>) -> String {
-        let seal = hmac::sign(&self.0, &bytes);
-        bytes.extend(&seal.as_ref()[..SEAL]);
+        let signature = hmac::sign(&self.0, &bytes);
+        bytes.extend(&signature.as_ref()[..SIGNATURE]);
         let mut text = String::with_capacity(PREFIX.len() + bytes.len().div_ceil(3) * 4);
         text.push_str(PREFIX);
         URL_SAFE_NO_PAD.encode_string(&bytes, &mut text);
         text
     }
 
-    /// The permit that a text is; `None` when it was not made here.
-    pub fn read(&self, text: &str) -> Option<Permit> {
+    /// Reads a permit. `None` if the text was not signed with this store's key.
+    pub fn verify(&self, text: &str) -> Option<PermitClaims> {
         let bytes = URL_SAFE_NO_PAD.decode(text.strip_prefix(PREFIX)?).ok()?;
-        let (said, seal) = bytes.split_at_checked(bytes.len().checked_sub(SEAL)?)?;
-        let right = hmac::sign(&self.0, said);
-        // All bytes are looked at, so that the time this takes tells nothing.
-        let differs = right.as_ref().iter().zip(seal).fold(0, |sum, (a, b)| sum | (a ^ b));
+        let (claims, signature) = bytes.split_at_checked(bytes.len().checked_sub(SIGNATURE)?)?;
+        let expected = hmac::sign(&self.0, claims);
+        // A constant-time comparison: how long it takes reveals nothing about the signature.
+        let differs = expected.as_ref().iter().zip(signature).fold(0, |sum, (a, b)| sum | (a ^ b));
         if differs != 0 {
             return None;
         }
-        let (head, host) = said.split_at_checked(HEAD)?;
+        let (head, host) = claims.split_at_checked(HEAD)?;
         let id = u32::from_be_bytes(head[..4].try_into().ok()?);
         let micros = i64::from_be_bytes(head[4..12].try_into().ok()?);
         let intent = Intent::ALL.into_iter().find(|intent| intent.index() == usize::from(head[12]))?;
         let host = Domain::parse(std::str::from_utf8(host).ok()?).ok()?;
-        Some(Permit { host, id, intent, granted_at: Timestamp::from_micros(micros) })
+        Some(PermitClaims { host, id, intent, granted_at: Timestamp::from_micros(micros) })
     }
 }
 
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
-impl Mint {
-    /// One that nobody shares.
+impl PermitSigner {
+    /// A signer with this key.
     pub fn of_secret(secret: &[u8]) -> Self {
         Self::new(secret)
     }
 
-    /// Any bytes, sealed as if they were a permit.
+    /// Signs any bytes, as if they were a permit.
     pub fn sealed(&self, bytes: &[u8]) -> String {
         self.seal(bytes.to_vec())
     }
 }
 
-/// Whether a text is meant as a permit, and not as the name of a host.
-pub fn is_permit(text: &str) -> bool {
-    let least = (HEAD + 1 + SEAL) * 4 / 3;
-    let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-    text.strip_prefix(PREFIX).is_some_and(|sealed| sealed.len() >= least && sealed.bytes().all(fits))
+/// Whether a text has the form of a permit rather than that of a host name. The signature is not verified.
+pub fn looks_like_permit(text: &str) -> bool {
+    let length_min = (HEAD + 1 + SIGNATURE) * 4 / 3;
+    let is_base64 = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    text.strip_prefix(PREFIX)
+        .is_some_and(|encoded| encoded.len() >= length_min && encoded.bytes().all(is_base64))
 }
 
 const PREFIX: &str = "p1.";
-/// Number, time, intent.
+/// Bytes before the host: the permit's number, its time and its intent.
 const HEAD: usize = 4 + 8 + 1;
-const SEAL: usize = 16;
+/// Bytes of the signature, which is truncated.
+const SIGNATURE: usize = 16;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_permit_is_known_again_and_cannot_be_made_up() {
-        let mint = Mint::new(b"secret");
+    fn a_signed_permit_is_verified_and_a_forged_one_is_rejected() {
+        let signer = PermitSigner::new(b"secret");
         for host in ["example.org", "127.0.0.1:8080", "[::1]:1", "group:press"] {
             let host = Domain::parse(host).unwrap();
-            let permit =
-                Permit { host, id: u32::MAX, intent: Intent::Search, granted_at: Timestamp::from_secs(7) };
-            let text = mint.write(&permit);
-            assert_eq!(mint.read(&text), Some(permit));
-            assert!(is_permit(&text), "{text}");
-            assert_eq!(Mint::new(b"other").read(&text), None);
+            let permit = PermitClaims {
+                host,
+                id: u32::MAX,
+                intent: Intent::Search,
+                granted_at: Timestamp::from_secs(7),
+            };
+            let text = signer.sign(&permit);
+            assert_eq!(signer.verify(&text), Some(permit));
+            assert!(looks_like_permit(&text), "{text}");
+            assert_eq!(PermitSigner::new(b"other").verify(&text), None);
             for at in PREFIX.len()..text.len() - 1 {
                 let mut forged = text.clone().into_bytes();
                 forged[at] = if forged[at] == b'A' { b'B' } else { b'A' };
-                assert_eq!(mint.read(std::str::from_utf8(&forged).unwrap()), None, "{at}");
+                assert_eq!(signer.verify(std::str::from_utf8(&forged).unwrap()), None, "{at}");
             }
         }
         for text in
             ["", "p1.", "p1.AAAA", "p2.AAAAAAAAAAAAAAAAAAAAAAAAAAAA", "p1.é", "p1.AA==", &"p1.A".repeat(999)]
         {
-            assert_eq!(mint.read(text), None, "{text}");
+            assert_eq!(signer.verify(text), None, "{text}");
         }
         for host in ["p1.example.org", "p1.fr", "p1.", "p1.localhost:8080"] {
-            assert!(!is_permit(host), "{host}");
+            assert!(!looks_like_permit(host), "{host}");
         }
     }
 }

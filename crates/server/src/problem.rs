@@ -1,4 +1,4 @@
-//! How a request is refused: problem details (RFC 9457) that name the field, the value and what is allowed.
+//! Error responses: problem details (RFC 9457) that name the field, its value and what is allowed.
 
 use axum::response::{IntoResponse, Response};
 use comity::core::problem::shortened;
@@ -19,38 +19,38 @@ pub(crate) struct Problem {
     allowed: Option<String>,
 }
 
-/// The kinds of problems there are.
+/// The kinds of problems. Each has an HTTP status, a stable name and a title.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// The body is not JSON.
+    /// The body is not valid JSON.
     NotJson,
     /// A field has a wrong type or value, is missing, or is unknown.
     Invalid,
-    /// The body is not said to be JSON.
+    /// The Content-Type is not JSON.
     MediaType,
     /// The body is too large.
     TooLarge,
-    /// The body did not come in time.
+    /// The body took too long to arrive.
     TooSlow,
-    /// No token, or one that is not known.
+    /// The token is missing or unknown.
     Unauthorized,
-    /// The token's role does not go so far.
+    /// The token's role doesn't allow this.
     Forbidden,
-    /// A web page, or somebody who takes us for another host.
+    /// The request comes from a web page of another site, or its Host header names another host.
     Foreign,
-    /// There is no such thing.
+    /// The resource or path doesn't exist.
     NotFound,
-    /// The path takes other methods.
+    /// The path doesn't support this method.
     Method,
-    /// It cannot be done as things stand.
+    /// The current state doesn't allow this.
     Conflict,
-    /// The store does not work.
+    /// The store is unavailable.
     Store,
-    /// There is no room for more.
+    /// A limit is reached.
     Full,
-    /// Another process has the domain.
+    /// Another process holds the domain.
     Busy,
-    /// The service stops.
+    /// The service is shutting down.
     Stopping,
 }
 
@@ -59,7 +59,7 @@ impl Problem {
         Self { kind, detail: detail.into(), field: None, value: None, allowed: None }
     }
 
-    /// A field with something else than is allowed there.
+    /// A field whose value is not allowed. An empty `value` is not shown.
     pub(crate) fn field(field: &str, value: &str, allowed: &str) -> Self {
         let value = shortened(value);
         let detail = match value.is_empty() {
@@ -71,7 +71,7 @@ impl Problem {
         Self { kind: Kind::Invalid, detail, field, value, allowed }
     }
 
-    /// The same, below another field.
+    /// The same problem, with the field as part of `parent`.
     pub(crate) fn under(mut self, parent: &str) -> Self {
         self.field = self.field.map(|field| format!("{parent}.{field}"));
         self.detail = format!("{parent}.{}", self.detail);
@@ -118,21 +118,21 @@ impl Kind {
 
     fn title(self) -> &'static str {
         match self {
-            Self::NotJson => "the body is not JSON",
-            Self::Invalid => "a field is wrong",
-            Self::MediaType => "the body is not said to be JSON",
-            Self::TooLarge => "the body is too large",
-            Self::TooSlow => "the body did not come in time",
-            Self::Unauthorized => "a token is needed",
-            Self::Forbidden => "the token does not allow it",
-            Self::Foreign => "not for web pages or other hosts",
+            Self::NotJson => "invalid JSON",
+            Self::Invalid => "invalid field",
+            Self::MediaType => "unsupported media type",
+            Self::TooLarge => "request body too large",
+            Self::TooSlow => "request timed out",
+            Self::Unauthorized => "missing or unknown token",
+            Self::Forbidden => "not allowed with this token",
+            Self::Foreign => "wrong Host or cross-site request",
             Self::NotFound => "not found",
-            Self::Method => "the path takes other methods",
-            Self::Conflict => "not as things stand",
-            Self::Store => "the store does not work",
-            Self::Full => "there is no room for more",
-            Self::Busy => "another process has the domain",
-            Self::Stopping => "the service stops",
+            Self::Method => "method not allowed",
+            Self::Conflict => "conflict with the current state",
+            Self::Store => "store unavailable",
+            Self::Full => "limit reached",
+            Self::Busy => "domain held by another process",
+            Self::Stopping => "service shutting down",
         }
     }
 }
@@ -140,7 +140,7 @@ impl Kind {
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let status = self.kind.status();
-        let problem = wire::Problem {
+        let problem = wire::ProblemDetails {
             r#type: format!("urn:comity:problem:{}", self.kind.name()),
             title: self.kind.title(),
             status: status.as_u16(),
@@ -174,9 +174,12 @@ impl std::fmt::Display for Problem {
 
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
-        // Where the store is, is nobody's business who may only ask.
-        tracing::debug!(%error, "the store does not work");
-        Self::new(Kind::Store, "the store does not work at the moment; nothing leaves until it does")
+        // The error may name the store's path, which callers needn't know. So it goes to the log only.
+        tracing::debug!(%error, "the store is unavailable");
+        Self::new(
+            Kind::Store,
+            "the store is unavailable at the moment; no request may be sent until it is back",
+        )
     }
 }
 
@@ -186,11 +189,11 @@ impl From<GateError> for Problem {
             GateError::Store(error) => error.into(),
             GateError::Lost => Self::new(Kind::Store, error.to_string()),
             GateError::Closed => {
-                Self::new(Kind::Stopping, "the service stops or reads its configuration again")
+                Self::new(Kind::Stopping, "the service is shutting down or reloading its configuration")
             }
         }
     }
 }
 
-/// What problems are sent as.
+/// The content type of problem details.
 pub(crate) const MEDIA_TYPE: &str = "application/problem+json";

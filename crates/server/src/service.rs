@@ -1,4 +1,4 @@
-//! All of it together: what requests share, and its life from start to stop.
+//! The service as a whole: what all requests share, and how it starts, reloads and stops.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -8,37 +8,37 @@ use comity::clock::Clock;
 use comity::config::Config;
 use comity::core::time::Timestamp;
 use comity::event::Events;
-use comity::gate::{GateError, HandsOff};
+use comity::gate::{CloseMode, GateError};
 use comity::store::StoreError;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::again::Answers;
 use crate::auth::TokensError;
-use crate::current::Current;
-use crate::happenings::Happenings;
+use crate::idempotency::IdempotencyCache;
 use crate::listen;
-use crate::live::{Beginning, Live};
 use crate::metrics::Metrics;
 use crate::problem::Problem;
+use crate::sse::SseBroadcast;
+use crate::state::{ServingState, StateBuilder};
+use crate::supervisor::Supervisor;
 
-/// The decision service. Clones are the same service.
+/// The decision service. Clones share the same service.
 #[derive(Clone)]
 pub struct Service(Arc<Inner>);
 
 struct Inner {
     clock: Clock,
     events: Events,
-    current: Current,
-    answers: Arc<Answers>,
+    supervisor: Supervisor,
+    idempotency: Arc<IdempotencyCache>,
     metrics: Arc<Metrics>,
-    happenings: Arc<Happenings>,
+    sse: Arc<SseBroadcast>,
     limits: Limits,
     stopping: watch::Sender<bool>,
 }
 
-/// What a request may be at most.
+/// Limits on connections and requests. They stay as they were at the start.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     pub(crate) body_max: usize,
@@ -47,68 +47,73 @@ pub(crate) struct Limits {
     pub(crate) idle_timeout: Duration,
 }
 
-/// A service that listens.
+/// A running service.
 pub struct Running {
     service: Service,
     address: SocketAddr,
-    /// What the configuration said of that.
+    /// `serve.listen` as configured; the port may be 0.
     listen: SocketAddr,
     open: bool,
     accepting: JoinHandle<()>,
     watching: JoinHandle<StoreError>,
 }
 
-/// Why there is no service.
+/// Why the service can't start, or can't reload its configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// The store does not work.
+    /// The store can't be opened or used.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The tokens cannot be read.
+    /// The tokens can't be read.
     #[error(transparent)]
     Tokens(#[from] TokensError),
-    /// It may not listen there.
+    /// The address is not loopback, and there are no tokens.
     #[error(
-        "serve.listen = {0}: without tokens only loopback is listened on; make one with comity serve --make-token use, \
-         or say --insecure"
+        "serve.listen = {0}: listening beyond loopback requires tokens; create one with comity serve --make-token use, \
+         or pass --insecure"
     )]
-    Open(SocketAddr),
-    /// It cannot listen there.
+    NoTokens(SocketAddr),
+    /// Binding the address failed.
     #[error("serve.listen = {address}: {error}")]
     Listen {
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// Why not.
+        /// The cause.
         error: std::io::Error,
     },
-    /// The store is away at the moment.
-    #[error("the store is away at the moment")]
-    Away,
-    /// All tokens went while it runs.
-    #[error("serve.tokens: none is left, so that everybody could use it; that takes a restart")]
-    Opens,
-    /// Another store was named while it runs.
-    #[error("store: another store is used after a restart only")]
-    OtherStore,
+    /// A reload failed because the store is unavailable.
+    #[error("the store is unavailable at the moment; reload again when it is back")]
+    StoreUnavailable,
+    /// A reload would remove all tokens, and thereby give everybody access.
+    #[error("serve.tokens: removing all tokens would give everybody access; restart the service to do that")]
+    TokensRemoved,
+    /// A reload names another store.
+    #[error("store: a reload can't switch to another store; restart the service to do that")]
+    StoreChanged,
 }
 
-/// Whether everybody may use a service that listens elsewhere than on loopback.
+/// Whether a service without tokens may listen beyond loopback.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Insecure {
-    /// Never.
+    /// It may not.
     Refused,
-    /// Whoever started it said so.
+    /// It may: `--insecure` was given.
     Accepted,
 }
 
 impl Service {
-    /// Opens the store, listens and serves. Must be called inside a tokio runtime.
+    /// Opens the store and starts serving. Must be called inside a tokio runtime.
     pub async fn start(config: Config, insecure: Insecure) -> Result<Running, ServeError> {
-        Self::start_by(config, insecure, Clock::new()).await
+        Self::start_with_clock(config, insecure, Clock::new()).await
     }
 
-    /// The same by another clock; only its decisions go by it, sockets and `acquire` have their own time.
-    pub async fn start_by(config: Config, insecure: Insecure, clock: Clock) -> Result<Running, ServeError> {
+    /// Like [`start`](Self::start), with another clock. Only decisions use it; socket timeouts and the `max_wait_ms` of
+    /// `acquire` run in real time.
+    pub async fn start_with_clock(
+        config: Config,
+        insecure: Insecure,
+        clock: Clock,
+    ) -> Result<Running, ServeError> {
         let (address, listen) = (config.serve.listen, config.serve.listen);
         let serve = &config.serve;
         let limits = Limits {
@@ -118,49 +123,50 @@ impl Service {
             idle_timeout: Duration::from(serve.idle_timeout),
         };
         let events = Events::new();
-        let (metrics, happenings) = (Arc::new(Metrics::new()), Arc::new(Happenings::new()));
+        let (metrics, sse) = (Arc::new(Metrics::new()), Arc::new(SseBroadcast::new()));
         events.listen(metrics.clone());
-        events.listen(happenings.clone());
+        events.listen(sse.clone());
         let listener =
             TcpListener::bind(address).await.map_err(|error| ServeError::Listen { address, error })?;
         let address = listener.local_addr().unwrap_or(address);
-        let beginning = Beginning { clock: clock.clone(), events: events.clone(), insecure };
-        let live = beginning.open(Arc::new(config)).await?;
-        let open = live.door.is_open();
+        let builder = StateBuilder { clock: clock.clone(), events: events.clone(), insecure };
+        let state = builder.open(Arc::new(config)).await?;
+        let open = state.access.is_open();
         let service = Self(Arc::new(Inner {
-            current: Current::new(beginning, live),
+            supervisor: Supervisor::new(builder, state),
             clock,
             events,
-            answers: Arc::default(),
+            idempotency: Arc::default(),
             metrics,
-            happenings,
+            sse,
             limits,
             stopping: watch::Sender::new(false),
         }));
         let accepting = tokio::spawn(listen::accept(service.clone(), listener));
         let watched = service.clone();
-        let watching = tokio::spawn(async move { watched.0.current.watch().await });
+        let watching = tokio::spawn(async move { watched.0.supervisor.watch().await });
         Ok(Running { service, address, listen, open, accepting, watching })
     }
 
-    pub(crate) fn live(&self) -> Result<Arc<Live>, Problem> {
-        self.0.current.live()
+    /// What to serve the next request with, or an error while the store is unavailable.
+    pub(crate) fn state(&self) -> Result<Arc<ServingState>, Problem> {
+        self.0.supervisor.state()
     }
 
-    pub(crate) fn current(&self) -> &Current {
-        &self.0.current
+    pub(crate) fn supervisor(&self) -> &Supervisor {
+        &self.0.supervisor
     }
 
-    pub(crate) fn answers(&self) -> &Arc<Answers> {
-        &self.0.answers
+    pub(crate) fn idempotency(&self) -> &Arc<IdempotencyCache> {
+        &self.0.idempotency
     }
 
     pub(crate) fn metrics(&self) -> &Metrics {
         &self.0.metrics
     }
 
-    pub(crate) fn happenings(&self) -> &Happenings {
-        &self.0.happenings
+    pub(crate) fn sse(&self) -> &SseBroadcast {
+        &self.0.sse
     }
 
     pub(crate) fn events(&self) -> &Events {
@@ -179,59 +185,60 @@ impl Service {
         *self.0.stopping.borrow()
     }
 
-    /// The gate was closed: waits for the one that takes its place. An error when none does.
-    pub(crate) async fn next_gate(&self, closed: &Arc<Live>) -> Result<(), Problem> {
+    /// Waits for the gate that replaces a closed one. Returns an error if the service stops or none comes in time.
+    pub(crate) async fn next_gate(&self, closed: &Arc<ServingState>) -> Result<(), Problem> {
         tokio::select! {
             biased;
             () = self.stopping() => Err(GateError::Closed.into()),
-            changed = tokio::time::timeout(CHANGE, self.current().until_other(closed)) => {
-                changed.map_err(|_| GateError::Closed.into())
+            replaced = tokio::time::timeout(REPLACE_TIMEOUT, self.supervisor().until_replaced(closed)) => {
+                replaced.map_err(|_| GateError::Closed.into())
             }
         }
     }
 
-    /// Waits until the service stops.
+    /// Waits until the service begins to stop.
     pub(crate) async fn stopping(&self) {
         let _ = self.0.stopping.subscribe().wait_for(|stopping| *stopping).await;
     }
 }
 
 impl Running {
-    /// Where it listens.
+    /// The address it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Whether everybody may use it.
+    /// Whether it can be used without a token.
     pub fn is_open(&self) -> bool {
         self.open
     }
 
-    /// Goes on with another configuration: rules and tokens. Where it listens, and its limits, stay.
+    /// Applies the rules and tokens of another configuration. Address and limits stay as they were at the start.
     pub async fn reload(&self, mut config: Config) -> Result<(), ServeError> {
         if config.serve.listen != self.listen {
-            tracing::warn!(listen = %config.serve.listen, "serve.listen: another address is used after a restart only");
+            tracing::warn!(listen = %config.serve.listen, "serve.listen: a new address takes effect after a restart");
         }
         config.serve.listen = self.address;
-        self.service.0.current.reload(Arc::new(config)).await
+        self.service.0.supervisor.reload(Arc::new(config)).await
     }
 
-    /// Waits until the store is given up: it was away for longer than `upkeep.patience`, or is damaged.
+    /// Waits until the store has failed for good: unavailable for longer than `upkeep.patience`, or damaged.
     pub async fn until_failed(&mut self) -> StoreError {
         (&mut self.watching).await.unwrap_or(StoreError::Closed)
     }
 
-    /// Answers whoever waits, finishes what is under way, keeps what was learnt and gives all domains back.
+    /// Shuts down: answers waiting callers, finishes requests in progress, saves what was learned and releases all
+    /// domains.
     pub async fn stop(self) -> Result<(), StoreError> {
         self.service.0.stopping.send_replace(true);
         let _ = self.accepting.await;
         self.watching.abort();
-        let live = self.service.0.current.in_force();
-        // A store that is away is not waited for much longer.
-        live.gate.hurry();
-        live.gate.close(HandsOff::Stop).await
+        let state = self.service.0.supervisor.snapshot();
+        // Don't wait much longer for a store that is unavailable.
+        state.gate.hurry();
+        state.gate.close(CloseMode::Stop).await
     }
 }
 
-/// No change of gates takes longer.
-const CHANGE: Duration = Duration::from_secs(10);
+/// How long to wait for the gate that replaces a closed one.
+const REPLACE_TIMEOUT: Duration = Duration::from_secs(10);

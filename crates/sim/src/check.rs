@@ -1,7 +1,7 @@
-//! What must hold in every world, judged by what the sites saw.
+//! What must hold in every world, checked against the logs of the sites.
 //!
-//! The rules are read again here, plainly and from the log alone, so that a mistake in the core is not made
-//! twice.
+//! The rules are implemented again here, in a simple way and from the logs alone, so that a mistake in the core isn't
+//! repeated.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,45 +17,45 @@ use comity_core::time::{Span, Timestamp};
 
 use crate::world::{Entry, Report, WorldSpec};
 
-/// Something that must hold and did not.
+/// A promise that was broken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// Which promise was broken.
+    /// The promise.
     pub promise: Promise,
-    /// On which domain.
+    /// The domain on which it was broken.
     pub domain: Domain,
-    /// When.
+    /// When it was broken.
     pub at: Timestamp,
-    /// In numbers.
+    /// What happened, in numbers.
     pub detail: String,
 }
 
-/// A promise about what the sites see.
+/// A promise about the requests that sites receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Promise {
-    /// Starts are spaced by rule and robots (B4).
+    /// Starts are spaced as rule and robots.txt demand.
     Spacing,
-    /// At most so many starts in any window (B17).
+    /// No window has more starts than the burst allows.
     Burst,
-    /// An intent is slowed in addition (B26).
+    /// The additional limits of intents are kept.
     Intent,
-    /// Nobody comes before the server said (B20, B23, B37).
+    /// No request starts before the server's deadline.
     Deadline,
-    /// At most so many on the wire at once (B78).
+    /// The limit on requests in flight is kept.
     InFlight,
-    /// A job has fewer tasks in flight on a domain that slowed down (B40).
+    /// A job has fewer tasks in flight on a domain that slowed down.
     Concurrency,
-    /// Waiters are served in order (B12).
+    /// Waiters are served in order.
     Order,
     /// Every task ends, and none is fetched after it ended.
     Lost,
-    /// A domain that has work and may be asked is asked.
+    /// A domain that has tasks and may be fetched is fetched.
     Starved,
-    /// The learned delay stays within base and ceiling (B29).
+    /// The learned delay stays between base and ceiling.
     LearnedRange,
-    /// At most one step per penalty episode (B23, B29).
+    /// The learned delay rises by at most one step per penalty episode.
     LearnedStep,
-    /// A task is tried as often as allowed and no more (B41, B45, B79).
+    /// A task is retried as often as allowed, and no more.
     Retries,
 }
 
@@ -75,28 +75,28 @@ pub fn check(spec: &WorldSpec, report: &Report) -> Result<(), Violation> {
         domains.entry(&report.domains[entry.host]).or_default().push(entry);
     }
     for (domain, log) in domains {
-        let seen = Seen { spec, report, domain, log };
-        seen.spacing()?;
-        seen.bursts()?;
-        seen.deadlines()?;
-        seen.in_flight()?;
-        seen.concurrency()?;
-        seen.order()?;
-        seen.starvation()?;
-        seen.learning()?;
+        let domain_log = DomainLog { spec, report, domain, log };
+        domain_log.spacing()?;
+        domain_log.bursts()?;
+        domain_log.deadlines()?;
+        domain_log.in_flight()?;
+        domain_log.concurrency()?;
+        domain_log.order()?;
+        domain_log.starvation()?;
+        domain_log.learning()?;
     }
     tasks(spec, report)
 }
 
-/// What was seen on one domain.
-struct Seen<'a> {
+/// The requests to one domain, and what is needed to check them.
+struct DomainLog<'a> {
     spec: &'a WorldSpec,
     report: &'a Report,
     domain: &'a Domain,
     log: Vec<&'a Entry>,
 }
 
-impl Seen<'_> {
+impl DomainLog<'_> {
     fn rule(&self, entry: &Entry) -> &Arc<Rule> {
         rule(self.report, entry.host)
     }
@@ -113,7 +113,7 @@ impl Seen<'_> {
         for pair in self.log.windows(2) {
             let (gap, least) = (pair[1].start.since(pair[0].start), self.baseline(pair[1]));
             if gap < least {
-                let detail = format!("two starts {gap} apart, where {least} is the least");
+                let detail = format!("two starts {gap} apart, but the minimum is {least}");
                 return Err(self.broken(Promise::Spacing, pair[1].start, detail));
             }
         }
@@ -123,7 +123,7 @@ impl Seen<'_> {
                 let least = self.rule(pair[1]).intent(intent).min_delay;
                 let gap = pair[1].start.since(pair[0].start);
                 if gap < least {
-                    let detail = format!("two starts of {intent} {gap} apart, where {least} is the least");
+                    let detail = format!("two {intent} starts {gap} apart, but the minimum is {least}");
                     return Err(self.broken(Promise::Intent, pair[1].start, detail));
                 }
             }
@@ -153,7 +153,7 @@ impl Seen<'_> {
             let within = entry.start.since(oldest.start);
             if within < window {
                 let detail =
-                    format!("{} starts within {within}, where {count} in {window} are allowed", count + 1);
+                    format!("{} starts within {within}, but the limit is {count} per {window}", count + 1);
                 return Err(self.broken(promise, entry.start, detail));
             }
         }
@@ -161,13 +161,13 @@ impl Seen<'_> {
     }
 
     fn deadlines(&self) -> Result<(), Violation> {
-        for refusal in self.log.iter().filter(|entry| entry.heard) {
+        for refusal in self.log.iter().filter(|entry| entry.received) {
             let (Some(stated), Some(received)) = (refusal.stated, refusal.end) else { continue };
             let until = received + stated.min(self.rule(refusal).retry_after_max());
             let early = self.log.iter().find(|entry| entry.start > received && entry.start < until);
             if let Some(early) = early {
                 let detail = format!(
-                    "started {} before the end of what the server asked for at {received}",
+                    "started {} before the deadline that the server stated at {received}",
                     until.since(early.start)
                 );
                 return Err(self.broken(Promise::Deadline, early.start, detail));
@@ -182,14 +182,14 @@ impl Seen<'_> {
             let on_wire = |other: &&&Entry| other.end.is_none_or(|end| end > entry.start);
             let others = self.log[..nth].iter().filter(on_wire).count();
             if others >= limit as usize {
-                let detail = format!("{} requests at once, where {limit} are allowed", others + 1);
+                let detail = format!("{} requests in flight, but the limit is {limit}", others + 1);
                 return Err(self.broken(Promise::InFlight, entry.start, detail));
             }
         }
         Ok(())
     }
 
-    /// Where connecting takes no time, a start is a grant, and what is in flight then is known.
+    /// Only checked if connecting takes no time: then a start is a grant, and it is known what is in flight.
     fn concurrency(&self) -> Result<(), Violation> {
         for (nth, entry) in self.log.iter().enumerate() {
             let learns = matches!(self.rule(entry).learning(), Learning::Linear(_));
@@ -205,15 +205,15 @@ impl Seen<'_> {
             let less = (slower.as_micros() / 5_000_000) as usize;
             let most = (self.spec.concurrency as usize).saturating_sub(less).max(1);
             if others >= most {
-                let detail = format!("{} tasks in flight, where {most} are allowed", others + 1);
+                let detail = format!("{} tasks in flight, but the limit is {most}", others + 1);
                 return Err(self.broken(Promise::Concurrency, entry.start, detail));
             }
         }
         Ok(())
     }
 
-    /// Where connecting takes no time, first attempts start in the order of the tasks, but for those that a
-    /// change of hands put back into line.
+    /// Only checked without faults and if connecting takes no time: then first attempts start in the order of the
+    /// tasks.
     fn order(&self) -> Result<(), Violation> {
         let instant = |entry: &&Entry| self.spec.hosts[entry.host].connect.is_zero();
         if !self.spec.faults.is_empty() || !self.log.iter().all(instant) {
@@ -221,9 +221,9 @@ impl Seen<'_> {
         }
         for intent in Intent::ALL {
             let mut latest = None;
-            let mut begun = std::collections::BTreeSet::new();
+            let mut started = std::collections::BTreeSet::new();
             for entry in self.log.iter().filter(|entry| entry.intent == intent) {
-                if begun.insert(entry.task) {
+                if started.insert(entry.task) {
                     if latest > Some(entry.task) {
                         let detail = format!("task {} started after task {latest:?}", entry.task);
                         return Err(self.broken(Promise::Order, entry.start, detail));
@@ -235,7 +235,7 @@ impl Seen<'_> {
         Ok(())
     }
 
-    /// With workers for everybody, the time between two starts is explained by something.
+    /// If there are enough workers, the time between two starts has to be explained by something.
     fn starvation(&self) -> Result<(), Violation> {
         let room = self.spec.workers.min(self.spec.concurrency) as usize >= 4 * self.spec.hosts.len();
         if !room {
@@ -243,28 +243,28 @@ impl Seen<'_> {
         }
         for (nth, pair) in self.log.windows(2).enumerate() {
             let (last, next) = (pair[0], pair[1]);
-            let holds = self.log[..=nth].iter().filter(|entry| entry.heard).filter_map(|entry| {
+            let holds = self.log[..=nth].iter().filter(|entry| entry.received).filter_map(|entry| {
                 let stated = entry.stated?.min(self.rule(entry).retry_after_max());
                 Some(entry.end? + stated)
             });
             let on_wire = self.log[..=nth].iter().filter_map(|entry| entry.end);
-            // A new holder that knows nothing goes on as if the last one had sent a moment ago (B77).
-            let takes = self.report.takes.iter().map(|taken| taken.at).filter(|at| *at < next.start);
-            // Nothing leaves a machine that sleeps.
+            // After lost state, the new holder assumes that the last one has just sent a request.
+            let takeovers = self.report.takeovers.iter().map(|taken| taken.at).filter(|at| *at < next.start);
+            // A suspended machine sends nothing.
             let wakes = self.report.wakes.iter().copied().filter(|at| *at <= next.start);
-            let excuse = holds.chain(on_wire).chain(takes).chain(wakes).chain([last.start]).max();
+            let excuse = holds.chain(on_wire).chain(takeovers).chain(wakes).chain([last.start]).max();
             let excuse = excuse.unwrap_or(last.start);
             let most = self.log.iter().map(|entry| self.slowest(entry)).max().unwrap_or_default();
             let idle = next.start.since(excuse);
             if idle > most + SLACK {
-                let detail = format!("idle for {idle}, where {most} would be explained");
+                let detail = format!("idle for {idle}, but only {most} can be explained");
                 return Err(self.broken(Promise::Starved, next.start, detail));
             }
         }
         Ok(())
     }
 
-    /// The longest that rule and learning may keep a domain closed by themselves.
+    /// The longest time for which the rule and the learned delay can delay the next request.
     fn slowest(&self, entry: &Entry) -> Span {
         let rule = self.rule(entry);
         let ladder = rule.ladder().wait(u32::MAX).unwrap_or(Span::from_secs(60)).max(Span::from_secs(60));
@@ -290,7 +290,7 @@ impl Seen<'_> {
         let mut events: Vec<(Timestamp, &Entry)> = self
             .log
             .iter()
-            .filter(|entry| entry.heard)
+            .filter(|entry| entry.received)
             .filter_map(|entry| Some((entry.end?, *entry)))
             .collect();
         events.sort_by_key(|(end, _)| *end);
@@ -300,7 +300,7 @@ impl Seen<'_> {
             .iter()
             .filter(|change| self.report.domains[change.host] == *self.domain)
             .collect();
-        // Hosts of a group have ranges of their own, and one may be changed under another's.
+        // Each host of a group has its own range, and the learned delay is shared.
         let hosts = (0..self.spec.hosts.len()).filter(|host| self.report.domains[*host] == *self.domain);
         let ranges: Vec<(Span, Span)> =
             hosts.filter_map(|host| learned_range(self.spec, self.report, host)).collect();
@@ -308,12 +308,12 @@ impl Seen<'_> {
         let most = ranges.iter().map(|(_, most)| *most).max().unwrap_or(Span::MAX);
         for change in &changes {
             if !(least..=most).contains(&change.to) {
-                let detail = format!("learned {}, which is not within {least} and {most}", change.to);
+                let detail = format!("learned {}, which isn't between {least} and {most}", change.to);
                 return Err(self.broken(Promise::LearnedRange, change.at, detail));
             }
         }
         for (at, entry) in events {
-            let lost = self.report.takes.iter().any(|taken| {
+            let lost = self.report.takeovers.iter().any(|taken| {
                 self.report.domains[taken.host] == *self.domain && taken.at > episode && taken.at <= at
             });
             if lost {
@@ -324,8 +324,8 @@ impl Seen<'_> {
             for change in raised {
                 let Some((base, _)) = learned_range(self.spec, self.report, entry.host) else { continue };
                 let fresh = entry.start >= episode;
-                // One step more than what was in force, or than what the request itself had; a broken probe
-                // goes back to where it began.
+                // At most one step more than the current delay, or than the delay when the request started; a failed
+                // probe returns to the delay before it.
                 let before = changes.iter().rev().filter(|known| known.at < at);
                 let had =
                     before.clone().find(|known| known.at <= entry.start).map_or(Span::ZERO, |known| known.to);
@@ -333,7 +333,7 @@ impl Seen<'_> {
                 let most = (change.from.max(had).max(base) + self.longest_step()).max(probed);
                 if !fresh || change.to > most {
                     let detail = format!(
-                        "raised from {} to {} by a request of {}",
+                        "raised from {} to {} by a request that started at {}",
                         change.from, change.to, entry.start
                     );
                     return Err(self.broken(Promise::LearnedStep, at, detail));
@@ -347,7 +347,7 @@ impl Seen<'_> {
     }
 }
 
-/// Every task ends once, as often tried as allowed, and is left alone from then on.
+/// Every task ends once, with as many attempts as allowed, and isn't fetched again.
 fn tasks(spec: &WorldSpec, report: &Report) -> Result<(), Violation> {
     let mut attempts: Vec<Vec<&Entry>> = vec![Vec::new(); report.tasks.len()];
     for entry in &report.log {
@@ -367,61 +367,61 @@ fn tasks(spec: &WorldSpec, report: &Report) -> Result<(), Violation> {
             let detail = format!("task {nth} was {} and fetched again at {}", task.state, late.start);
             return Err(broken(Promise::Lost, detail));
         }
-        let heard: Vec<Outcome> =
-            attempts.iter().filter(|entry| entry.heard).map(|entry| outcome(entry)).collect();
-        let good = heard.iter().filter(|outcome| **outcome == Outcome::Success).count();
-        // 429s to requests that started before another's penalty was heard are forgiven (B23), but not for ever (B79).
-        let counted = attempts.iter().filter(|entry| entry.heard && outcome(entry).is_penalty());
+        let received: Vec<Outcome> =
+            attempts.iter().filter(|entry| entry.received).map(|entry| outcome(entry)).collect();
+        let good = received.iter().filter(|outcome| **outcome == Outcome::Success).count();
+        // 429s of requests that started before another penalty was received are forgiven, but not forever.
+        let counted = attempts.iter().filter(|entry| entry.received && outcome(entry).is_penalty());
         let forgiven = |entry: &&&Entry| outcome(entry) == Outcome::RateLimited && late(report, entry);
         let counted = counted.filter(|entry| !forgiven(entry)).count();
         let (most, most_in_all) = (spec.retries_max as usize + 1, 2 * spec.retries_max as usize + 1);
-        if counted > most || heard.len() > most_in_all {
+        if counted > most || received.len() > most_in_all {
             let detail = format!(
-                "task {nth} failed {counted} times, where {most} of {most_in_all} are allowed: {heard:?}"
+                "task {nth} failed {counted} times, but only {most} of {most_in_all} are allowed: {received:?}"
             );
             return Err(broken(Promise::Retries, detail));
         }
         let fits = match task.state {
             TaskState::Done => good == 1,
             TaskState::Failed => {
-                let given_up = heard.len() > spec.retries_max as usize || is_gone(spec, report, &attempts);
-                good == 0 && (given_up || heard.last() == Some(&Outcome::Answered))
+                let given_up = received.len() > spec.retries_max as usize || is_gone(spec, report, &attempts);
+                good == 0 && (given_up || received.last() == Some(&Outcome::Answered))
             }
             _ => false,
         };
         if !fits {
-            let detail = format!("task {nth} is {} after {heard:?}", task.state);
+            let detail = format!("task {nth} is {} after {received:?}", task.state);
             return Err(broken(Promise::Retries, detail));
         }
     }
     Ok(())
 }
 
-/// Whether another penalty was heard on the domain while this request was on the wire, or at its very end.
+/// Whether another penalty was received on the domain while this request was in flight, or exactly when it ended.
 fn late(report: &Report, entry: &Entry) -> bool {
     let domain = &report.domains[entry.host];
     report.log.iter().any(|other| {
-        let heard_at = other.end.filter(|_| other.heard && outcome(other).is_penalty());
-        let meanwhile = heard_at.is_some_and(|at| at > entry.start && Some(at) <= entry.end);
+        let received_at = other.end.filter(|_| other.received && outcome(other).is_penalty());
+        let meanwhile = received_at.is_some_and(|at| at > entry.start && Some(at) <= entry.end);
         meanwhile && other.task != entry.task && report.domains[other.host] == *domain
     })
 }
 
-/// Whether the last attempt of a task found nobody there, and so had so many on its domain before that every retry says
-/// the same: one more than a task may make.
+/// Whether the host is considered down: the last attempt of the task found it unreachable, and so did more consecutive
+/// attempts on the domain than one task may make.
 fn is_gone(spec: &WorldSpec, report: &Report, attempts: &[&Entry]) -> bool {
-    let Some(last) = attempts.iter().rev().find(|entry| entry.heard) else { return false };
+    let Some(last) = attempts.iter().rev().find(|entry| entry.received) else { return false };
     let domain = &report.domains[last.host];
-    let mut heard: Vec<&Entry> = report.log.iter().filter(|entry| entry.heard).collect();
-    heard.retain(|entry| report.domains[entry.host] == *domain && entry.end <= last.end);
-    heard.sort_by_key(|entry| entry.end);
-    let in_a_row = heard.iter().rev().take_while(|entry| entry.refused).count();
+    let mut received: Vec<&Entry> = report.log.iter().filter(|entry| entry.received).collect();
+    received.retain(|entry| report.domains[entry.host] == *domain && entry.end <= last.end);
+    received.sort_by_key(|entry| entry.end);
+    let in_a_row = received.iter().rev().take_while(|entry| entry.refused).count();
     last.refused && in_a_row > spec.retries_max as usize + 1
 }
 
 fn outcome(entry: &Entry) -> Outcome {
     entry.status.map_or(Outcome::Timeout, |status| {
-        Answer::of_status(status, comity_core::headers::Told::default()).outcome
+        Answer::of_status(status, comity_core::headers::PacingHints::default()).outcome
     })
 }
 
@@ -435,12 +435,12 @@ fn baseline(spec: &WorldSpec, report: &Report, host: usize) -> Span {
     rule.min_delay().max(rule.rate_delay()).max(spec.hosts[host].crawl_delay)
 }
 
-/// Base and ceiling of what may be learnt on a host.
+/// Base and ceiling of the learned delay of a host.
 fn learned_range(spec: &WorldSpec, report: &Report, host: usize) -> Option<(Span, Span)> {
     let Learning::Linear(linear) = rule(report, host).learning() else { return None };
     let base = baseline(spec, report, host).max(linear.base);
     Some((base, linear.ceiling.max(base)))
 }
 
-/// Connecting, noticing a death and taking over take a while.
+/// Extra time for connecting, noticing that a process died, and taking over.
 const SLACK: Span = Span::from_secs(30);

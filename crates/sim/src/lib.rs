@@ -1,12 +1,12 @@
-//! A deterministic world in which Comity's core is proven: virtual time, simulated sites, faults, checkers.
+//! A deterministic simulator for Comity's core: virtual time, simulated sites, faults, checkers.
 //!
-//! - [`scenario`]: a short language for examples: a script goes in, a sentence comes out
-//! - [`site`]: sites that limit, refuse, ban, break and dawdle
-//! - [`world`]: processes, workers and faults around the core's own dispatch; a seed makes one exactly
-//! - [`check`]: what must hold, judged by what the sites saw, not by what the core thinks
-//! - [`shrink`]: a world that fails, made as small as it can be, and told as a story
+//! - [`scenario`]: a small language for examples with one domain: a script in, a line of results out
+//! - [`site`]: simulated sites that rate limit, ban, fail and respond slowly
+//! - [`world`]: processes, workers and faults around the core's own dispatch; the same seed gives the same run
+//! - [`check`]: checks every promise against the sites' logs, independently of the core
+//! - [`shrink`]: reduces a failing world and describes what happened in it
 //!
-//! Nothing here sleeps or touches the network.
+//! Nothing here sleeps or uses the network.
 
 pub mod check;
 pub mod scenario;

@@ -1,4 +1,5 @@
-//! `comity-sim`: the simulated world from a shell. `demo` plays a storm, `world` and `worlds` replay seeds.
+//! `comity-sim`: the simulator as a command. `demo` plays sites with strict rate limits, `world` and `worlds` play
+//! seeds.
 
 use std::process::ExitCode;
 
@@ -6,23 +7,23 @@ use comity_core::rule::{Fields, LearningName};
 use comity_core::task::TaskState;
 use comity_core::time::Span;
 use comity_sim::shrink;
-use comity_sim::site::{Flaky, LimitSpec, SiteSpec, Words};
+use comity_sim::site::{Flaky, HintStyle, LimitSpec, SiteSpec};
 use comity_sim::world::{HostSpec, Report, WorldSpec};
 
 const HELP: &str = "\
-Comity's pacing core in virtual time: nothing sleeps, nothing touches the network.
+Simulates Comity's pacing core in virtual time, without sleeping and without the network.
 
 Usage:
-  comity-sim demo                 play two sites that limit without mercy, and tell what happened
-  comity-sim world SEED           play the random world of a seed, and tell its story
-  comity-sim worlds FROM COUNT    play many; the first that breaks a promise is made small and told
-  comity-sim help                 this
+  comity-sim demo                 Play sites with strict rate limits, and show the results
+  comity-sim world SEED           Play the random world of a seed, and show every request
+  comity-sim worlds FROM COUNT    Play many random worlds; reduce and show the first one that breaks a promise
+  comity-sim help                 Print this help
 
 Examples:
   cargo run --release -p comity-sim -- demo
   cargo run --release -p comity-sim -- worlds 0 100000
 
-Exit codes: 0 every promise held, 1 one was broken, 2 usage.
+Exit codes: 0 if all promises held, 1 if one was broken, 2 for usage errors.
 ";
 
 fn main() -> ExitCode {
@@ -45,7 +46,7 @@ fn main() -> ExitCode {
         [] => usage("expected a command"),
         ["world"] => usage("world: expected SEED"),
         ["worlds", ..] => usage("worlds: expected FROM and COUNT"),
-        [word, ..] => usage(&format!("{word:?} is not a command with these arguments")),
+        [word, ..] => usage(&format!("unknown command or wrong arguments: {word:?}")),
     }
 }
 
@@ -54,31 +55,31 @@ fn usage(problem: &str) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// Plays two sites and prints what a person would want to know of each.
+/// Plays sites with strict rate limits and prints one line for each run.
 fn demo() -> ExitCode {
-    println!("A site that answers ten requests and then says 429 with Retry-After: 5. A hundred pages.\n");
+    println!("A site that answers 10 requests and then 429 with Retry-After: 5. 100 pages.\n");
     let storm = || LimitSpec::Storm { count: 10, closed: Span::from_secs(5) };
     let free = Fields { min_delay: Some(Span::ZERO), learning: Some(LearningName::Off), ..Fields::default() };
-    let mut fine = show("as fast as the site allows", &demo_world(storm(), Words::Seconds, free));
-    fine &= show("profile standard", &demo_world(storm(), Words::Seconds, Fields::default()));
-    println!("\nA hidden limit of one request in three seconds, never told. The delay is learnt.\n");
+    let mut fine = show("as fast as the site allows", &demo_world(storm(), HintStyle::Seconds, free));
+    fine &= show("profile standard", &demo_world(storm(), HintStyle::Seconds, Fields::default()));
+    println!("\nA hidden limit of one request per 3 seconds, without any headers. The delay is learned.\n");
     let hidden = LimitSpec::LeakyBucket { rate: 1.0 / 3.0, burst: 2 };
-    fine &= show("profile standard", &demo_world(hidden, Words::Absent, Fields::default()));
+    fine &= show("profile standard", &demo_world(hidden, HintStyle::Absent, Fields::default()));
     if !fine {
         return ExitCode::FAILURE;
     }
-    println!("\nEvery request was checked against the site's own log: none was early, nothing was lost.");
+    println!("\nEvery request was checked against the site's own log: none was early, no page was lost.");
     ExitCode::SUCCESS
 }
 
-fn demo_world(limit: LimitSpec, words: Words, fields: Fields) -> WorldSpec {
+fn demo_world(limit: LimitSpec, hint_style: HintStyle, fields: Fields) -> WorldSpec {
     let latency = (Span::from_millis(1), Span::from_millis(1));
-    let site = SiteSpec { limit, words, latency, flaky: Flaky::default(), clock_ahead: 0 };
+    let site = SiteSpec { limit, hint_style, latency, flaky: Flaky::default(), clock_ahead: 0 };
     let (crawl_delay, connect) = (Span::ZERO, Span::ZERO);
     WorldSpec::of(HostSpec { site, fields, crawl_delay, connect, tasks: 100, searches: false })
 }
 
-/// Plays a world and prints a line; false when a promise was broken.
+/// Plays a world and prints one line; false if a promise was broken.
 fn show(name: &str, spec: &WorldSpec) -> bool {
     match spec.run() {
         Ok(report) => {
@@ -100,7 +101,7 @@ fn summary(report: &Report) -> String {
     let learned =
         report.changes.last().map_or(String::new(), |change| format!(", learned delay {}", change.to));
     let (pages, requests) = (report.tasks.len(), report.log.len());
-    format!("{done} of {pages} pages, {requests} requests, {refused} refused, {took}{learned}")
+    format!("{done} of {pages} pages, {requests} requests, {refused} rate limited (429), {took}{learned}")
 }
 
 fn world(seed: u64) -> ExitCode {
@@ -111,7 +112,7 @@ fn world(seed: u64) -> ExitCode {
             for entry in &report.log {
                 println!("{}", shrink::line(entry));
             }
-            println!("\nseed {seed}: every promise held: {}", summary(&report));
+            println!("\nseed {seed}: all promises held: {}", summary(&report));
             ExitCode::SUCCESS
         }
         Err(failed) => {
@@ -131,9 +132,9 @@ fn worlds(from: u64, count: u64) -> ExitCode {
         }
         let played = seed - from + 1;
         if played.is_multiple_of(10_000) {
-            eprintln!("{played} of {count} worlds, {requests} requests, every promise held");
+            eprintln!("{played} of {count} worlds, {requests} requests, all promises held");
         }
     }
-    println!("{count} worlds, {requests} requests, every promise held");
+    println!("{count} worlds, {requests} requests, all promises held");
     ExitCode::SUCCESS
 }

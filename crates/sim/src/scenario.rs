@@ -1,23 +1,23 @@
-//! A short language for examples about one domain: a script goes in, a sentence comes out.
+//! A small language for examples with one domain: a script in, a line of results out.
 //!
-//! Steps are separated by `|`. A step may begin with a time in seconds (`2.3` or `2.3s`) or one relative to the step
-//! before (`+0.1`); what can happen as early as possible needs none.
+//! Steps are separated by `|`. A step may begin with a time in seconds (`2.3` or `2.3s`), or with a time relative to
+//! the previous step (`+0.1`). Steps that happen as early as possible need no time.
 //!
-//! | step | does | says |
+//! | step | does | prints |
 //! |---|---|---|
-//! | `ask [intent] [as NAME]` | asks now | `proceed` or `wait 4.4s (backoff)` |
+//! | `ask [intent] [as NAME]` | asks for a permit now | `proceed` or `wait 4.4s (backoff)` |
 //! | `peek [intent]` | asks without reserving | the same |
-//! | `start [xN] [intent] [as NAME]` | asks as early as possible, and waits | the times of the starts |
-//! | `429 [retry-after=5] [quota=4/60] [of NAME]` | that answer to NAME, or to the oldest request | |
-//! | `timeout`, `disconnect`, `refused` | no answer at all; the last: no connection either | |
-//! | `unasked 200` | an answer nobody asked for a permit for | |
-//! | `successes N` | N requests, each as early as possible, each answered 200 at once | |
-//! | `depart of NAME` | the connection is open: may it be written? | `go` or `wait 1s (min_delay)` |
-//! | `lend 60 of NAME`, `release` | the permit is given out with a lease; an operator ends all leases | nothing, or how many |
-//! | `charge`, `backoff N` | what the facade's `wait` and `backoff` do | the time it ends |
-//! | `learned`, `n`, `streaks`, `hold`, `spacing`, `retries NAME` | | what is known |
-//! | `stop`, `kill`, `handover` | a restart after a clean stop, after a kill -9, a new living holder | |
-//! | `set 5 [floor 2]`, `pin`, `unpin`, `reset`, `pause [60]`, `resume` | an operator's hand | |
+//! | `start [xN] [intent] [as NAME]` | starts a request as early as possible | the times of the starts |
+//! | `429 [retry-after=5] [quota=4/60] [of NAME]` | this response to NAME, or to the oldest request | |
+//! | `timeout`, `disconnect`, `refused` | no response; for the last one, no connection either | |
+//! | `unasked 200` | a response to a request that was sent without a permit | |
+//! | `successes N` | N requests, each as early as possible, each answered 200 immediately | |
+//! | `depart of NAME` | the connection is open: may the request be written? | `go` or `wait 1s (min_delay)` |
+//! | `lend 60 of NAME`, `release` | lends the permit; an operator ends all leases | nothing, or how many |
+//! | `charge`, `backoff N` | the limiter's `wait` and `backoff` | the time at which they end |
+//! | `learned`, `n`, `streaks`, `hold`, `spacing`, `retries NAME`, `next` | | the current state |
+//! | `stop`, `kill`, `handover` | a new holder after a clean stop, after kill -9, from a running process | |
+//! | `set 5 [floor 2]`, `pin`, `unpin`, `reset`, `pause [60]`, `resume` | operator commands | |
 //! | `clock T` | the clock is set | |
 
 use std::collections::BTreeMap;
@@ -26,16 +26,16 @@ use std::num::NonZeroU64;
 
 use comity_core::decision::{Decision, Permit, Reason};
 use comity_core::domain::{Domain, Pattern};
-use comity_core::headers::{Quota, RetryAfter, Told};
+use comity_core::headers::{PacingHints, Quota, RetryAfter};
 use comity_core::intent::Intent;
-use comity_core::outcome::{Answer, Breakdown};
-use comity_core::pace::{Departure, Kept, Left, Pace, Pinned, Recorded, Terms};
-use comity_core::retry::{self, Spent};
+use comity_core::outcome::{Answer, TransportFailure};
+use comity_core::pace::{Departure, LastHolder, Pace, Pinned, Recorded, SavedLimits, Terms};
+use comity_core::retry::{self, RetriesUsed};
 use comity_core::rule::{Fields, Profile, Rule, RuleTable};
 use comity_core::time::{Span, Timestamp};
 use serde_json::Value;
 
-/// One domain under one rule, before anything happened.
+/// One domain with one rule.
 #[derive(Debug, Clone)]
 pub struct Scenario {
     rule: Rule,
@@ -44,10 +44,10 @@ pub struct Scenario {
 }
 
 impl Scenario {
-    /// The rule that `host` has in a built-in profile, with settings of its own on top.
+    /// A scenario with the rule that `host` has in a built-in profile, overridden by `settings`.
     ///
     /// # Panics
-    /// When profile, host or settings do not exist: a scenario is a test.
+    /// If profile, host or settings are invalid: a scenario is a test.
     pub fn of(profile: &str, host: &str, settings: &Value) -> Self {
         let profile = Profile::named(profile).unwrap_or_else(|error| panic!("{error}"));
         let host = Domain::parse(host).unwrap_or_else(|error| panic!("{error}"));
@@ -60,21 +60,21 @@ impl Scenario {
         Self { rule, crawl_delay: Span::ZERO, retries_max: retry::RETRIES_MAX }
     }
 
-    /// The host's robots.txt asks for a delay.
+    /// Sets the crawl-delay of the host's robots.txt.
     pub fn robots(mut self, delay: &str) -> Self {
         self.crawl_delay = Span::parse(delay).unwrap_or_else(|error| panic!("{error}"));
         self
     }
 
-    /// The rule in force.
+    /// The rule of the scenario.
     pub fn rule(&self) -> &Rule {
         &self.rule
     }
 
-    /// Plays a script and tells what came of it.
+    /// Plays a script and returns what it prints.
     ///
     /// # Panics
-    /// When the script makes no sense.
+    /// If the script is invalid.
     pub fn run(&self, script: &str) -> String {
         let mut play = Play {
             scenario: self,
@@ -82,17 +82,17 @@ impl Scenario {
             now: Timestamp::from_secs(0),
             open: Vec::new(),
             retries: BTreeMap::new(),
-            kept: Kept::default(),
-            said: Vec::new(),
+            saved: SavedLimits::default(),
+            output: Vec::new(),
         };
         for step in script.split('|') {
             play.step(step.trim());
         }
-        play.said.join(" | ")
+        play.output.join(" | ")
     }
 }
 
-/// A profile's rule for a host.
+/// Plays a script with a profile's rule for a host.
 pub fn run(profile: &str, host: &str, script: &str) -> String {
     Scenario::of(profile, host, &Value::Null).run(script)
 }
@@ -102,9 +102,9 @@ struct Play<'a> {
     pace: Pace,
     now: Timestamp,
     open: Vec<(String, Permit)>,
-    retries: BTreeMap<String, Spent>,
-    kept: Kept,
-    said: Vec<String>,
+    retries: BTreeMap<String, RetriesUsed>,
+    saved: SavedLimits,
+    output: Vec<String>,
 }
 
 impl Play<'_> {
@@ -114,7 +114,7 @@ impl Play<'_> {
 
     fn step(&mut self, step: &str) {
         let mut words: Vec<&str> = step.split_whitespace().collect();
-        // A number is a time unless what follows makes it a status.
+        // A number is a time, unless the next word makes it a status.
         let status = |word: &str| word == "of" || word.contains('=');
         let timed =
             words.first().copied().filter(|word| is_time(word) && words.get(1).is_some_and(|w| !status(w)));
@@ -131,30 +131,32 @@ impl Play<'_> {
                 let intent = intent_in(&words);
                 let decision = admit(self.scenario, &mut self.pace, intent, self.now);
                 self.note(name, &decision);
-                self.say_decision(decision.reason());
+                self.print_decision(decision.reason());
             }
             "peek" => {
                 let reason = self.pace.peek(self.terms(), intent_in(&words), self.now);
-                self.say_decision(reason.as_ref());
+                self.print_decision(reason.as_ref());
             }
             "start" => {
                 for _ in 0..count_in(&words) {
                     let at = self.start(intent_in(&words), name);
-                    self.said.push(time(at));
+                    self.output.push(time(at));
                 }
             }
             "successes" => {
-                for _ in 0..words[1].parse().unwrap_or_else(|_| panic!("how many? {step}")) {
+                for _ in
+                    0..words[1].parse().unwrap_or_else(|_| panic!("{step:?}: expected a number of successes"))
+                {
                     self.start(Intent::Fetch, "(success)");
-                    self.answer("(success)", &Answer::of_status(200, Told::default()));
+                    self.answer("(success)", &Answer::of_status(200, PacingHints::default()));
                 }
             }
             "depart" => self.depart(name),
             "lend" => self.lend(name, words[1]),
-            "release" => self.said.push(format!("released {}", self.pace.release(self.now))),
+            "release" => self.output.push(format!("released {}", self.pace.release(self.now))),
             "charge" => {
                 admit(self.scenario, &mut self.pace, Intent::Fetch, self.now);
-                self.said.push(time(self.now));
+                self.output.push(time(self.now));
             }
             "backoff" => self.backoff(words[1]),
             "unasked" => {
@@ -164,14 +166,14 @@ impl Play<'_> {
                 self.keep(&recorded);
             }
             "clock" => self.now = Timestamp::from_secs(0) + secs(words[1]),
-            "stop" | "kill" | "handover" => self.change_hands(words[0]),
-            "set" | "pin" | "unpin" | "reset" | "pause" | "resume" => self.steer(&words),
-            "learned" | "n" | "streaks" | "hold" | "spacing" | "retries" | "next" => self.look(&words),
+            "stop" | "kill" | "handover" => self.change_holder(words[0]),
+            "set" | "pin" | "unpin" | "reset" | "pause" | "resume" => self.operate(&words),
+            "learned" | "n" | "streaks" | "hold" | "spacing" | "retries" | "next" => self.inspect(&words),
             _ => self.answer(name, &answer_in(&words)),
         }
     }
 
-    /// Asks until the answer is proceed, sleeping exactly as long as it says.
+    /// Asks until the decision is to proceed, waiting exactly as long as each decision says.
     fn start(&mut self, intent: Intent, name: &str) -> Timestamp {
         loop {
             let decision = admit(self.scenario, &mut self.pace, intent, self.now);
@@ -191,23 +193,23 @@ impl Play<'_> {
     }
 
     fn answer(&mut self, name: &str, answer: &Answer) {
-        let place = self.open.iter().position(|(known, _)| name.is_empty() || known == name);
-        let place = place.unwrap_or_else(|| panic!("no request called {name:?} is open"));
-        let (name, permit) = self.open.remove(place);
+        let index = self.open.iter().position(|(known, _)| name.is_empty() || known == name);
+        let index = index.unwrap_or_else(|| panic!("no request called {name:?} is open"));
+        let (name, permit) = self.open.remove(index);
         let recorded = self.pace.record(self.scenario.terms(), &permit, answer, self.now);
-        let spent = self.retries.entry(name).or_default();
-        *spent = retry::judge(answer.outcome, recorded.standing, *spent, self.scenario.retries_max).spent;
+        let used = self.retries.entry(name).or_default();
+        *used = retry::judge(answer.outcome, recorded.freshness, *used, self.scenario.retries_max).used;
         self.keep(&recorded);
     }
 
-    /// What a store commits when an answer is recorded.
+    /// Saves what a store saves when a response is recorded.
     fn keep(&mut self, recorded: &Recorded) {
         if let Some(until) = recorded.server_until {
-            self.kept.server = Some((until, self.now));
+            self.saved.server = Some((until, self.now));
         }
         let learned = self.pace.learned();
-        (self.kept.delay, self.kept.floor) = (learned.delay(), learned.floor());
-        self.kept.floor_at = learned.floor_confirmed_at();
+        (self.saved.delay, self.saved.floor) = (learned.delay(), learned.floor());
+        self.saved.floor_at = learned.floor_confirmed_at();
     }
 
     fn depart(&mut self, name: &str) {
@@ -215,44 +217,45 @@ impl Play<'_> {
         let open = self.open.iter_mut().find(|(known, _)| known == name);
         let (_, permit) = open.unwrap_or_else(|| panic!("no request called {name:?} is open"));
         match self.pace.depart(scenario.terms(), permit, now) {
-            Departure::Go => self.said.push("go".to_owned()),
-            Departure::Wait { reason, .. } => self.say_decision(Some(&reason)),
+            Departure::Go => self.output.push("go".to_owned()),
+            Departure::Wait { reason, .. } => self.print_decision(Some(&reason)),
         }
     }
 
-    /// Gives a permit out, with a lease of so many seconds.
+    /// Lends a permit, with a lease in seconds.
     fn lend(&mut self, name: &str, lease: &str) {
         let open = self.open.iter().find(|(known, _)| known == name);
         let (_, permit) = open.unwrap_or_else(|| panic!("no request called {name:?} is open"));
         self.pace.lend(permit.id(), secs(lease), self.now);
     }
 
-    /// The facade: sleep for the rung, then let the last request be now.
+    /// The limiter's `backoff`: waits, then counts as a request.
     fn backoff(&mut self, attempt: &str) {
-        let attempt = attempt.parse().unwrap_or_else(|_| panic!("which attempt? {attempt}"));
+        let attempt =
+            attempt.parse().unwrap_or_else(|_| panic!("{attempt:?}: expected the number of an attempt"));
         self.now = self.now + self.scenario.rule.backoff(attempt);
         self.pace.charge_now(self.scenario.terms(), Intent::Fetch, self.now);
-        self.said.push(time(self.now));
+        self.output.push(time(self.now));
     }
 
-    fn change_hands(&mut self, how: &str) {
+    fn change_holder(&mut self, how: &str) {
         let (scenario, now) = (self.scenario, self.now);
         let bytes = self.pace.encode();
-        let left = match how {
-            "handover" => Left::HandedOver(&bytes),
-            "stop" => Left::Stopped(&bytes),
-            _ => Left::Died { latest: now },
+        let last_holder = match how {
+            "handover" => LastHolder::HandedOver(&bytes),
+            "stop" => LastHolder::Stopped(&bytes),
+            _ => LastHolder::Died { latest: now },
         };
-        let inherited = Pace::inherit(scenario.terms(), &self.kept, left, now);
+        let inherited = Pace::inherit(scenario.terms(), &self.saved, last_holder, now);
         self.pace = inherited.unwrap_or_else(|error| panic!("{error}"));
     }
 
-    fn steer(&mut self, words: &[&str]) {
+    fn operate(&mut self, words: &[&str]) {
         let (scenario, now) = (self.scenario, self.now);
         match words[0] {
             "set" => {
                 let floor =
-                    words.iter().position(|word| *word == "floor").map(|place| secs(words[place + 1]));
+                    words.iter().position(|word| *word == "floor").map(|index| secs(words[index + 1]));
                 self.pace.set_learned(scenario.terms(), secs(words[1]), floor.unwrap_or_default(), now);
             }
             "pin" => self.pace.pin(Pinned::Yes),
@@ -263,9 +266,9 @@ impl Play<'_> {
         }
     }
 
-    fn look(&mut self, words: &[&str]) {
+    fn inspect(&mut self, words: &[&str]) {
         let learned = self.pace.learned();
-        let said = match words[0] {
+        let output = match words[0] {
             "learned" => format!("learned {} floor {}", plain(learned.delay()), plain(learned.floor())),
             "n" => format!("n {}", self.pace.penalties()),
             "streaks" => format!("streaks {}/{}", learned.success_streak(), learned.error_streak()),
@@ -282,11 +285,11 @@ impl Play<'_> {
                 hold.map_or("hold none".to_owned(), |hold| format!("hold {}", time(hold.until)))
             }
         };
-        self.said.push(said);
+        self.output.push(output);
     }
 
-    fn say_decision(&mut self, reason: Option<&Reason>) {
-        self.said.push(match reason {
+    fn print_decision(&mut self, reason: Option<&Reason>) {
+        self.output.push(match reason {
             None => "proceed".to_owned(),
             Some(reason) if reason.until == Timestamp::MAX => format!("refused ({})", reason.limit.as_str()),
             Some(reason) => {
@@ -315,12 +318,12 @@ fn is_time(word: &str) -> bool {
 
 fn secs(word: &str) -> Span {
     let number = word.strip_suffix('s').unwrap_or(word);
-    Span::from_decimal_secs(number).unwrap_or_else(|| panic!("{word:?} is no time"))
+    Span::from_decimal_secs(number).unwrap_or_else(|| panic!("{word:?} isn't a time"))
 }
 
 fn name_in<'a>(words: &[&'a str]) -> &'a str {
     let marker = words.iter().position(|word| matches!(*word, "as" | "of"));
-    marker.and_then(|place| words.get(place + 1)).copied().unwrap_or_default()
+    marker.and_then(|index| words.get(index + 1)).copied().unwrap_or_default()
 }
 
 fn intent_in(words: &[&str]) -> Intent {
@@ -335,19 +338,19 @@ fn answer_in(words: &[&str]) -> Answer {
     let value = |key: &str| words.iter().find_map(|word| word.strip_prefix(key));
     let retry_after = value("retry-after=").map(|text| RetryAfter::parse(text, Timestamp::from_secs(0)));
     let stated = value("quota=").and_then(|text| text.split_once('/')).map(|(left, reset)| {
-        let left: u64 = left.parse().unwrap_or_else(|_| panic!("{left:?} is no count"));
+        let left: u64 = left.parse().unwrap_or_else(|_| panic!("{left:?} isn't a number of requests"));
         (NonZeroU64::new(left), secs(reset))
     });
-    let spent = stated.filter(|(left, _)| left.is_none()).map(|(_, reset)| reset);
+    let exhausted_for = stated.filter(|(left, _)| left.is_none()).map(|(_, reset)| reset);
     let quota = stated.and_then(|(left, reset)| Some(Quota { remaining: left?, reset }));
-    let told = Told { retry_after: retry_after.unwrap_or_default(), spent, quota };
+    let hints = PacingHints { retry_after: retry_after.unwrap_or_default(), exhausted_for, quota };
     match words[0] {
-        "timeout" => Answer::of_breakdown(Breakdown::TimedOut),
-        "disconnect" => Answer::of_breakdown(Breakdown::Disconnected),
-        "refused" => Answer::of_breakdown(Breakdown::Unreachable),
+        "timeout" => Answer::of_failure(TransportFailure::TimedOut),
+        "disconnect" => Answer::of_failure(TransportFailure::Disconnected),
+        "refused" => Answer::of_failure(TransportFailure::Unreachable),
         status => {
-            let status = status.parse().unwrap_or_else(|_| panic!("{status:?} is no step"));
-            Answer::of_status(status, told)
+            let status = status.parse().unwrap_or_else(|_| panic!("{status:?} isn't a step"));
+            Answer::of_status(status, hints)
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A world that fails, made as small as it can be, and told as a story.
+//! Reduces a world that breaks a promise, and describes what happened in it.
 
 use std::fmt::Write as _;
 
@@ -7,12 +7,12 @@ use comity_core::time::{Span, Timestamp};
 use crate::site::Flaky;
 use crate::world::{Entry, Failed, Fault, HostSpec, WorldSpec};
 
-/// Makes a failing world smaller, as long as the same promise is broken in it.
+/// Makes a failing world as small as possible while it still breaks the same promise.
 pub fn shrink(spec: &WorldSpec, failed: &Failed) -> (WorldSpec, Box<Failed>) {
     shrink_by(spec, failed, |spec| spec.run().err())
 }
 
-/// The same with a judge of one's own.
+/// Like [`shrink`], with a custom check.
 pub fn shrink_by(
     spec: &WorldSpec,
     failed: &Failed,
@@ -33,7 +33,7 @@ pub fn shrink_by(
     best
 }
 
-/// Tells what broke, in which world, and what its domain saw just before.
+/// Describes the broken promise, the world, and the last requests to the domain before it happened.
 pub fn story(spec: &WorldSpec, failed: &Failed) -> String {
     let Failed { violation, report } = failed;
     let mut text = format!("seed {}: {violation}\n\n{}\n", spec.seed, describe(spec));
@@ -42,22 +42,23 @@ pub fn story(spec: &WorldSpec, failed: &Failed) -> String {
     for entry in &seen[seen.len().saturating_sub(LINES)..] {
         _ = writeln!(text, "{}", line(entry));
     }
-    _ = write!(text, "\nto see it again: cargo run -p comity-sim -- world {}", spec.seed);
+    _ = write!(text, "\nto reproduce: cargo run -p comity-sim -- world {}", spec.seed);
     text
 }
 
-/// A world in a few lines.
+/// Describes a world in a few lines.
 pub fn describe(spec: &WorldSpec) -> String {
     let WorldSpec { profile, processes, workers, concurrency, retries_max, .. } = spec;
     let mut text = format!(
-        "profile {profile}, {processes} processes of {workers} workers, {concurrency} at once, {retries_max} retries\n"
+        "profile {profile}, {processes} processes with {workers} workers each, concurrency {concurrency}, \
+         up to {retries_max} retries\n"
     );
     for (nth, host) in spec.hosts.iter().enumerate() {
         let HostSpec { site, crawl_delay, connect, tasks, searches, .. } = host;
         let settings = host.fields.to_toml().trim_end().replace('\n', ", ");
         _ = writeln!(
             text,
-            "host {nth}: {tasks} tasks, robots {crawl_delay}, connect {connect}, searches {searches}"
+            "host {nth}: {tasks} tasks, crawl-delay {crawl_delay}, connect {connect}, searches {searches}"
         );
         _ = writeln!(text, "  rule {{ {settings} }}");
         _ = writeln!(text, "  {site:?}");
@@ -71,23 +72,22 @@ pub fn describe(spec: &WorldSpec) -> String {
     text
 }
 
-/// One request as a line of a story.
+/// Describes one request in one line.
 pub fn line(entry: &Entry) -> String {
     let clock = |at: Timestamp| format!("{:>12.6}", at.since(crate::world::BEGIN).as_secs_f64());
-    let answer = match (entry.end, entry.status, entry.heard) {
+    let answer = match (entry.end, entry.status, entry.received) {
         (Some(end), Some(status), true) => format!("{status} at {}", clock(end)),
         (Some(end), None, true) if entry.refused => format!("connection refused at {}", clock(end)),
-        (Some(end), None, true) => format!("time-out at {}", clock(end)),
-        (Some(end), _, false) => format!("cut off at {}", clock(end)),
-        (None, ..) => "still on the wire".to_owned(),
+        (Some(end), None, true) => format!("timeout at {}", clock(end)),
+        (Some(end), _, false) => format!("sender killed at {}", clock(end)),
+        (None, ..) => "still in flight".to_owned(),
     };
-    let stated =
-        entry.stated.map_or(String::new(), |span| format!(", asked to stay away for {}", span.about()));
+    let stated = entry.stated.map_or(String::new(), |span| format!(", asked to wait {}", span.about()));
     let Entry { host, task, process, intent, .. } = entry;
     format!("{} host {host} task {task} ({intent}, process {process}): {answer}{stated}", clock(entry.start))
 }
 
-/// Every world that is one step smaller.
+/// All worlds that are one step smaller.
 fn smaller(spec: &WorldSpec) -> Vec<WorldSpec> {
     let mut worlds = Vec::new();
     let mut with = |change: &dyn Fn(&mut WorldSpec)| {

@@ -1,120 +1,120 @@
-//! Sites that limit, refuse, ban, break and dawdle.
+//! Simulated sites that rate limit, ban, fail and respond slowly.
 //!
-//! A site sees requests arrive and answers them; it knows nothing of Comity. What it states in `Retry-After`
-//! it writes as a real header, so that the core's own parser reads it.
+//! A site receives requests and answers them; it knows nothing about Comity. `Retry-After` and quotas are real headers,
+//! so that the core's own parsers are used.
 
 use std::collections::VecDeque;
 
 use comity_core::time::{Span, Timestamp};
 use fastrand::Rng;
 
-/// A site, before anything happened.
+/// The description of a site.
 #[derive(Debug, Clone)]
 pub struct SiteSpec {
-    /// What it limits.
+    /// Its rate limit.
     pub limit: LimitSpec,
-    /// How it says when to come back.
-    pub words: Words,
-    /// How long an answer takes: from, to.
+    /// How its 429s say when to come back.
+    pub hint_style: HintStyle,
+    /// Minimum and maximum time until the response.
     pub latency: (Span, Span),
-    /// How it breaks.
+    /// How often it fails.
     pub flaky: Flaky,
-    /// How far its clock is ahead of ours, in seconds.
+    /// How far its clock is ahead of the true time, in seconds.
     pub clock_ahead: i64,
 }
 
-/// What a site limits.
+/// The rate limit of a site.
 #[derive(Debug, Clone)]
 pub enum LimitSpec {
-    /// Nothing.
+    /// No limit.
     Open,
-    /// Tokens come at a rate and are kept up to a burst.
+    /// A token bucket.
     TokenBucket {
-        /// Tokens a second.
+        /// Tokens per second.
         rate: f64,
-        /// Tokens kept.
+        /// Capacity of the bucket.
         burst: u32,
     },
-    /// Requests leak out at a rate; one that finds more than the burst inside is refused.
+    /// A leaky bucket: a request that finds more than `burst` requests in it is refused.
     LeakyBucket {
-        /// Requests a second.
+        /// Requests that leak out per second.
         rate: f64,
-        /// Requests that may stand inside.
+        /// Capacity of the bucket.
         burst: u32,
     },
-    /// So many in each window of the clock.
+    /// A maximum number of requests per fixed window.
     FixedWindow {
-        /// How many.
+        /// Maximum per window.
         count: u32,
-        /// How long a window.
+        /// Length of a window.
         window: Span,
     },
-    /// So many in any window.
+    /// A maximum number of requests per sliding window.
     SlidingLog {
-        /// How many.
+        /// Maximum per window.
         count: u32,
-        /// How long a window.
+        /// Length of a window.
         window: Span,
-        /// Whether a refused request counts too.
+        /// Whether refused requests count too.
         refused_count: bool,
     },
-    /// So many at once.
+    /// A maximum number of concurrent requests.
     Concurrency {
-        /// How many.
+        /// Maximum number of concurrent requests.
         count: u32,
     },
-    /// So many, then closed for a while from the first refusal on.
+    /// A number of requests, after which everything is refused for a while, counted from the first refusal.
     Storm {
-        /// How many.
+        /// Number of requests.
         count: u32,
-        /// For how long.
+        /// How long everything is refused.
         closed: Span,
     },
-    /// As `inner`, but whoever is refused too often is shut out.
+    /// Like `inner`, but with a ban after too many refusals.
     Ban {
-        /// After so many refusals.
+        /// Number of refusals before the ban.
         after: u32,
-        /// For how long.
+        /// Length of the ban.
         banned: Span,
-        /// What it limits otherwise.
+        /// The limit without the ban.
         inner: Box<LimitSpec>,
     },
-    /// One limit after the other, each for a while, over and over.
+    /// Several limits in turn, over and over.
     Steps {
-        /// For how long each.
+        /// How long each limit applies.
         each: Span,
-        /// Which.
+        /// The limits.
         limits: Vec<LimitSpec>,
     },
 }
 
-/// How a refusing site says when to come back.
+/// How the 429s of a site say when to come back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Words {
+pub enum HintStyle {
     /// Not at all.
     Absent,
     /// In whole seconds, rounded up.
     Seconds,
     /// As a date.
     Date,
-    /// In words that mean nothing.
+    /// With an invalid `Retry-After`.
     Wrong,
-    /// In thousands of years.
+    /// With a `Retry-After` of thousands of years.
     Absurd,
-    /// With an empty quota and its reset.
+    /// With an exhausted quota and its reset.
     Quota,
 }
 
-/// How often a site breaks, in percent.
+/// How often a site fails, in percent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Flaky {
     /// Answers 500.
     pub errors: u8,
     /// Answers 503.
     pub unavailable: u8,
-    /// Does not answer.
+    /// Never answers.
     pub hangs: u8,
-    /// Refuses the connection, and the next ones for a while.
+    /// Refuses this connection and all others for a while.
     pub refuses: u8,
     /// Takes ten times as long.
     pub slow: u8,
@@ -128,27 +128,27 @@ pub struct Site {
     spec: SiteSpec,
     limit: Limit,
     rng: Rng,
-    /// It refuses connections until then.
+    /// It refuses connections until this time.
     gone_until: Timestamp,
 }
 
-/// What a site answers.
+/// The response of a site.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SiteAnswer {
-    /// The status; `None` when it never answers, or refuses the connection.
+    /// The status; `None` if the site never answers or refuses the connection.
     pub status: Option<u16>,
-    /// The connection was refused.
+    /// Whether the connection was refused.
     pub refused: bool,
-    /// Its headers.
+    /// The headers.
     pub headers: Vec<(&'static str, String)>,
-    /// How long after the request arrived.
+    /// Time from the request to the response.
     pub after: Span,
-    /// For how long it asked to stay away, in a form that counts.
+    /// How long it validly asked us to wait.
     pub stated: Option<Span>,
 }
 
 impl Site {
-    /// A fresh site; `seed` decides everything that is random about it.
+    /// A new site; `seed` determines everything random about it.
     pub fn new(spec: &SiteSpec, seed: u64) -> Self {
         Self {
             limit: Limit::new(&spec.limit),
@@ -195,18 +195,18 @@ impl Site {
             let secs = (now.as_micros() / 1_000_000 + self.spec.clock_ahead) as u64 + ahead;
             httpdate::fmt_http_date(std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(secs))
         };
-        let (headers, stated) = match self.spec.words {
-            Words::Absent => (Vec::new(), None),
-            Words::Seconds => (vec![("Retry-After", secs.to_string())], Some(Span::from_secs(secs))),
-            Words::Date => {
+        let (headers, stated) = match self.spec.hint_style {
+            HintStyle::Absent => (Vec::new(), None),
+            HintStyle::Seconds => (vec![("Retry-After", secs.to_string())], Some(Span::from_secs(secs))),
+            HintStyle::Date => {
                 (vec![("Date", date(0)), ("Retry-After", date(secs))], Some(Span::from_secs(secs)))
             }
-            Words::Wrong => {
+            HintStyle::Wrong => {
                 let wrong = ["soon", "-5", "0", "", "1e9", "Mon, 99 Foo 2026", "\u{1}"];
                 (vec![("Retry-After", wrong[self.rng.usize(..wrong.len())].to_owned())], None)
             }
-            Words::Absurd => (vec![("Retry-After", "99999999999999".to_owned())], Some(Span::MAX)),
-            Words::Quota => {
+            HintStyle::Absurd => (vec![("Retry-After", "99999999999999".to_owned())], Some(Span::MAX)),
+            HintStyle::Quota => {
                 let headers =
                     vec![("X-RateLimit-Remaining", "0".to_owned()), ("X-RateLimit-Reset", secs.to_string())];
                 (headers, Some(Span::from_secs(secs)))
@@ -270,7 +270,7 @@ impl Limit {
         }
     }
 
-    /// A request arrives and will take `busy`; refused, the time after which it would not have been.
+    /// A request arrives that will take `busy`. If it is refused, returns how long it should have waited.
     fn arrive(&mut self, now: Timestamp, busy: Span) -> Result<(), Span> {
         let after = |secs: f64| Span::from_secs_f64(secs.max(0.0)).unwrap_or(Span::MAX);
         match self {
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_do_what_they_are_called() {
+    fn every_limit_works_as_its_name_says() {
         let token = LimitSpec::TokenBucket { rate: 1.0, burst: 2 };
         assert_eq!(accepted(&token, &[0.0, 0.0, 0.0, 0.5, 1.0, 1.0]), "ok ok 1s 500ms ok 1s");
         let leaky = LimitSpec::LeakyBucket { rate: 1.0, burst: 1 };

@@ -1,65 +1,65 @@
-//! Whether a store can be used at the moment. A gate looks here before each request, so looking costs one load.
+//! Whether a store can be used right now. A gate checks this before each request, so it costs a single atomic load.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
-use comity_core::decision::Away;
+use comity_core::decision::Outage;
 
-/// Whether a store can be used at the moment.
+/// Whether a store can be used right now.
 #[derive(Debug, Default)]
 pub struct Availability {
-    /// How often the store went away or came back: odd while it is away.
+    /// How many times the store became unavailable or available again: odd while it is unavailable.
     turns: AtomicU64,
-    /// Why it went away last.
+    /// The cause of the latest outage.
     why: AtomicU8,
-    /// It was away for long enough that people were told.
+    /// The outage lasted long enough to be logged.
     announced: AtomicBool,
 }
 
 impl Availability {
-    /// A number that changes whenever the store goes away and whenever it comes back.
+    /// A number that changes whenever the store becomes unavailable or available again.
     pub fn turns(&self) -> u64 {
         self.turns.load(Ordering::SeqCst)
     }
 
-    /// Why it went away last.
-    pub fn why(&self) -> Away {
+    /// The cause of the latest outage.
+    pub fn why(&self) -> Outage {
         match self.why.load(Ordering::SeqCst) {
-            LOCKED => Away::Locked,
-            FULL => Away::Full,
-            GONE => Away::Gone,
-            _ => Away::Unreadable,
+            LOCKED => Outage::Locked,
+            FULL => Outage::Full,
+            GONE => Outage::Gone,
+            _ => Outage::Unreadable,
         }
     }
 
-    /// Why it cannot be used at the moment, if it cannot.
-    pub fn away(&self) -> Option<Away> {
+    /// The cause of the current outage, if there is one.
+    pub fn outage(&self) -> Option<Outage> {
         (self.turns() % 2 == 1).then(|| self.why())
     }
 
-    /// The same, once it is more than a moment.
-    pub fn away_for_long(&self) -> Option<Away> {
-        self.away().filter(|_| self.announced.load(Ordering::SeqCst))
+    /// The cause of the current outage, if it has lasted more than a moment.
+    pub fn long_outage(&self) -> Option<Outage> {
+        self.outage().filter(|_| self.announced.load(Ordering::SeqCst))
     }
 
-    pub(crate) fn leaves(&self, away: Away) {
-        let code = match away {
-            Away::Locked => LOCKED,
-            Away::Full => FULL,
-            Away::Gone => GONE,
-            Away::Unreadable => UNREADABLE,
+    pub(crate) fn set_unavailable(&self, outage: Outage) {
+        let code = match outage {
+            Outage::Locked => LOCKED,
+            Outage::Full => FULL,
+            Outage::Gone => GONE,
+            Outage::Unreadable => UNREADABLE,
         };
         self.why.store(code, Ordering::SeqCst);
-        // Only the thread that writes tells of it.
-        if self.away().is_none() {
+        // Only the writer thread reports outages.
+        if self.outage().is_none() {
             self.turns.fetch_add(1, Ordering::SeqCst);
         }
     }
 
-    pub(crate) fn is_announced(&self) {
+    pub(crate) fn set_announced(&self) {
         self.announced.store(true, Ordering::SeqCst);
     }
 
-    pub(crate) fn returns(&self) {
+    pub(crate) fn set_available(&self) {
         self.announced.store(false, Ordering::SeqCst);
         if self.turns() % 2 == 1 {
             self.turns.fetch_add(1, Ordering::SeqCst);

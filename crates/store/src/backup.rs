@@ -1,17 +1,17 @@
-//! A copy of a store, as it was at one moment.
+//! Backups: consistent copies of a store.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// What a copy does to a file that is there already.
+/// What to do if the target file exists already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Existing {
-    /// Nothing: it is refused.
+    /// Keep the existing file and fail.
     Keep,
-    /// It takes its place, when it is whole.
+    /// Replace it once the copy is complete.
     Replace,
 }
 
-/// How far a copy is; shared with whoever makes it.
+/// The progress of a backup, shared with whoever makes it.
 #[derive(Debug, Default)]
 pub struct Progress {
     written: AtomicU64,
@@ -20,12 +20,12 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Bytes written so far, and about how many there will be. A copy has no gaps, so it may be over sooner.
+    /// Bytes written so far, and roughly how many there will be. The copy is compacted, so it may finish earlier.
     pub fn bytes(&self) -> (u64, u64) {
         (self.written.load(Ordering::Relaxed), self.all.load(Ordering::Relaxed))
     }
 
-    /// Gives it up: nothing is left of it.
+    /// Aborts the backup and leaves nothing behind.
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::Relaxed);
     }

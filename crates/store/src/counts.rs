@@ -1,10 +1,10 @@
-//! What processes on one store counted, added up.
+//! Counters, summed over all processes on one store.
 
 use crate::Reply;
 
-/// Counters that everybody on one store shares.
+/// Storage of counters that all processes on a store share.
 pub trait CountStore {
-    /// Adds to counters, by name; new ones begin at zero.
+    /// Adds to counters, by name; a new counter starts at zero.
     fn add_counts(&self, added: Vec<(String, u64)>) -> Reply<'_, ()>;
 
     /// All counters.

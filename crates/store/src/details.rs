@@ -1,25 +1,25 @@
-//! What a source said about an item beside its link, title and date: its text, its author, its categories, its files.
+//! What a source says about an item besides its link, title and date: text, author, categories, enclosures.
 //!
-//! Kept beside the items, so that listing them stays fast. How much of it is kept is decided by whoever reads the source;
-//! what was cut is named.
+//! Stored apart from the items, so that listing items stays fast. Whoever reads the source decides how much to keep;
+//! the names of truncated fields are kept.
 
 use crate::Reply;
 use crate::items::ItemId;
 
-/// What a source said about an item.
+/// What a source says about an item.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Details {
-    /// What it is about, in short.
+    /// A short summary.
     pub summary: Option<Passage>,
-    /// All of it.
+    /// The full content.
     pub content: Option<Passage>,
-    /// Who wrote it.
+    /// The author.
     pub author: Option<String>,
-    /// What it is filed under.
+    /// The item's categories.
     pub categories: Vec<String>,
-    /// Files that belong to it: sound, pictures.
+    /// Files attached to the item, such as audio or pictures.
     pub enclosures: Vec<Enclosure>,
-    /// The fields that were cut because they were too long or too many, such as `content`.
+    /// The fields that were truncated because they were too long or had too many entries, such as `content`.
     pub truncated: Vec<String>,
 }
 
@@ -28,45 +28,45 @@ pub struct Details {
 pub struct Passage {
     /// The text.
     pub text: String,
-    /// How it is written.
+    /// The format of the text.
     pub markup: Markup,
 }
 
-/// How a text is written.
+/// The format of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Markup {
-    /// As it is to be read.
+    /// Plain text.
     Text,
-    /// As HTML, which nobody has checked.
+    /// HTML, not sanitized.
     Html,
 }
 
-/// A file that belongs to an item.
+/// A file attached to an item.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Enclosure {
-    /// Where it is.
+    /// The file's URL.
     pub url: String,
-    /// What the source says it is, such as `audio/mpeg`.
+    /// The media type the source states, such as `audio/mpeg`.
     pub media_type: Option<String>,
-    /// How many bytes the source says it has.
+    /// The size in bytes the source states.
     pub length: Option<u64>,
 }
 
-/// What sources said about items. It is written with the items, by
-/// [`SourceStore::keep_items`](crate::sources::SourceStore::keep_items), and goes with them.
+/// Storage of item details. They are written together with the items by
+/// [`SourceStore::keep_items`](crate::sources::SourceStore::keep_items), and deleted with them.
 pub trait DetailStore {
-    /// What is kept about each of these items, in the order given; nothing where nothing is. Whoever asks for many asks
-    /// for a few at a time: one of them may have a mebibyte.
+    /// The details of each of these items, in the order given; empty for items without any. Ask for a few items at a
+    /// time: the details of one may take a mebibyte.
     fn find_details(&self, items: Vec<ItemId>) -> Reply<'_, Vec<Details>>;
 }
 
 impl Details {
-    /// Whether there is nothing to keep.
+    /// Whether there is nothing to store.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// About how many bytes it takes.
+    /// The approximate size in bytes.
     pub fn size(&self) -> usize {
         let passage = |passage: &Option<Passage>| passage.as_ref().map_or(0, |passage| passage.text.len());
         let kind = |file: &Enclosure| file.url.len() + file.media_type.as_ref().map_or(0, String::len);
@@ -79,7 +79,7 @@ impl Details {
 }
 
 impl Markup {
-    /// The word for it.
+    /// The name of the format.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Text => "text",

@@ -1,200 +1,202 @@
-//! Who holds which domain, and what must outlive a holder.
+//! Which process holds which domain, and what must outlive the holder.
 
 use comity_core::domain::Domain;
-use comity_core::pace::{Kept, Lent};
+use comity_core::pace::{LentPermit, SavedLimits};
 use comity_core::time::Timestamp;
 
 use crate::Reply;
 
-/// A process that holds domains, as the store numbers it; numbers are never given out twice.
+/// The id of a process that holds domains. Ids are never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct HolderId(pub i64);
 
-/// A domain, as the store numbers it.
+/// The id of a domain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DomainKey(pub i64);
 
-/// The right to write about a domain: valid while its holder is and nobody took it since.
+/// The right to write to a domain. It is valid while its holder is alive and nobody else has taken the domain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Hold {
-    /// Which domain.
+    /// The domain.
     pub key: DomainKey,
-    /// Which taking of it.
+    /// Which take of the domain this is.
     pub epoch: i64,
 }
 
 /// A domain that was taken.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Taken {
-    /// Its name.
+    /// The domain's name.
     pub domain: Domain,
-    /// The right to write about it.
+    /// The right to write to it.
     pub hold: Hold,
-    /// What was kept of it.
-    pub kept: Kept,
-    /// An operator's word on it.
+    /// The limits that were saved for it.
+    pub kept: SavedLimits,
+    /// The operator's settings for it.
     pub steering: Steering,
-    /// How its last holder left it.
-    pub left: LeftBehind,
-    /// If that died: the permits it had lent and whose leases have not ended.
-    pub lent: Vec<Lent>,
+    /// How the last holder left it.
+    pub last_holder: LastHolderBuf,
+    /// If the last holder died, the permits it had lent whose leases have not ended.
+    pub lent: Vec<LentPermit>,
 }
 
-/// What an operator said about a domain; it survives whoever holds it.
+/// An operator's settings for a domain. They stay in force whoever holds the domain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Steering {
-    /// The learned state stays as it is.
+    /// The learned delay stays as it is.
     pub pinned: bool,
-    /// No request leaves before, past or not; [`Timestamp::MAX`] is until resumed.
+    /// No request leaves before this time, which may be in the past; [`Timestamp::MAX`] means until resumed.
     pub paused_until: Option<Timestamp>,
 }
 
 impl Steering {
-    /// Until when the domain is closed, if it is at `now`.
+    /// Until when the domain is paused, if it is at `now`.
     pub fn paused_at(&self, now: Timestamp) -> Option<Timestamp> {
         self.paused_until.filter(|until| *until > now)
     }
 }
 
-/// How the last holder left a domain; the owned form of [`comity_core::pace::Left`].
+/// How the last holder left a domain; the owned form of [`comity_core::pace::LastHolder`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum LeftBehind {
+pub enum LastHolderBuf {
     /// Nobody ever held it.
-    New,
-    /// A living process passed its pace on.
+    None,
+    /// A live process handed over its pace.
     HandedOver(Vec<u8>),
-    /// Its holder stopped cleanly and left its pace.
+    /// The holder stopped cleanly and left its pace.
     Stopped(Vec<u8>),
-    /// Its holder died.
+    /// The holder died.
     Died {
-        /// The last moment at which it may have sent.
+        /// The latest time at which it may have sent a request.
         latest: Timestamp,
     },
 }
 
-/// What became of the wish to hold a domain.
+/// The result of trying to take a domain.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Take {
-    /// It is ours now.
+    /// It was taken.
     Taken(Box<Taken>),
-    /// It was ours before.
+    /// It was held by this process already.
     Ours,
-    /// A living process holds it and has been told that it is wanted.
+    /// A live process holds it and can see that it is wanted.
     Held {
-        /// Who, for people.
+        /// The holder's name.
         by: String,
     },
 }
 
-/// What a holder keeps of a domain it goes on holding.
+/// What a holder saves of a domain that it keeps holding.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Saved {
-    /// The right to.
+    /// The right to save it.
     pub hold: Hold,
-    /// What must survive a crash.
-    pub kept: Kept,
-    /// An operator's word.
+    /// The limits that must survive a crash.
+    pub kept: SavedLimits,
+    /// The operator's settings.
     pub steering: Steering,
 }
 
-/// A domain that is given back.
+/// A domain that is released.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Released {
-    /// What is kept of it.
+    /// What to save of it.
     pub saved: Saved,
-    /// Its whole pace, as [`comity_core::pace::Pace::encode`] writes it.
+    /// Its complete pace, as written by [`comity_core::pace::Pace::encode`].
     pub pace: Vec<u8>,
-    /// How it is left.
-    pub parting: Parting,
+    /// Whether others continue with this pace.
+    pub mode: ReleaseMode,
 }
 
-/// How a holder parts from a domain.
+/// How a holder releases a domain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Parting {
-    /// Others go on where it stopped.
+pub enum ReleaseMode {
+    /// The next holder continues with the same pace.
     HandOver,
-    /// It stops, and whoever takes the domain later starts anew.
+    /// The process stops; whoever takes the domain later starts fresh.
     Stop,
 }
 
-/// A domain as people look at it.
+/// A domain as shown to people.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DomainRow {
-    /// Its name.
+    /// The domain's name.
     pub domain: String,
-    /// What is kept of it.
-    pub kept: Kept,
-    /// An operator's word on it.
+    /// The limits saved for it.
+    pub kept: SavedLimits,
+    /// The operator's settings for it.
     pub steering: Steering,
-    /// Who holds it, if somebody alive does.
+    /// The name of the live process that holds it, if any.
     pub holder: Option<String>,
-    /// How often it was taken.
+    /// How many times it has been taken.
     pub epoch: i64,
     /// How its last holder left it, if nobody holds it.
-    pub left: Option<LeftBehind>,
-    /// Tasks that wait for it, counted up to 1,000.
+    pub last_holder: Option<LastHolderBuf>,
+    /// Tasks waiting for it, counted up to 1,000.
     pub waiting: u64,
 }
 
-/// A domain that nobody has used for a while, and of which a store knows nothing that is worth keeping.
+/// A domain that nobody has used for a while, and for which nothing worth keeping is stored.
 #[derive(Debug, Clone, PartialEq)]
 pub struct IdleDomain {
-    /// Its name.
+    /// The domain's name.
     pub domain: Domain,
-    /// Which row is meant; it is another one when the domain was taken since.
+    /// Identifies the row; it changes if the domain is taken meanwhile.
     pub hold: Hold,
-    /// What was kept of it.
-    pub kept: Kept,
+    /// The limits saved for it.
+    pub kept: SavedLimits,
     /// How its last holder left it.
-    pub left: LeftBehind,
+    pub last_holder: LastHolderBuf,
 }
 
-/// Some of the domains that may be forgotten.
+/// Some of the domains that may be deleted.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct IdleDomains {
     /// The domains.
     pub domains: Vec<IdleDomain>,
-    /// Where to look on; nothing when all rows were looked at.
+    /// Where to continue; `None` when all rows were looked at.
     pub next: Option<DomainKey>,
 }
 
-/// Who holds which domain.
+/// Storage of domains and their holders.
 pub trait DomainStore {
-    /// A process becomes a holder; `name` is for people. Its time runs from `now`.
+    /// Registers a process as a holder and starts its lease. `name` is shown to people.
     fn register(&self, name: String, now: Timestamp) -> Reply<'_, HolderId>;
 
-    /// A holder says that it lives: its time is [`crate::LEASE`] from `now`. Holders that died are noticed here
-    /// too, and what they worked on waits again. [`crate::StoreError::Lost`] when it came too late.
+    /// Sends a heartbeat, which renews the holder's lease to [`crate::LEASE`] from `now`. It also detects dead holders
+    /// and frees what they were working on. [`crate::StoreError::Lost`] if the heartbeat came too late.
     fn beat(&self, holder: HolderId, now: Timestamp) -> Reply<'_, ()>;
 
-    /// A number that changes when another process has written something. Cheap enough to ask many times a second.
+    /// A number that changes when another process has written something. Cheap enough to read many times per second.
     fn version(&self) -> Reply<'_, i64>;
 
-    /// Which of its domains others want.
+    /// The holder's domains that others want.
     fn wanted(&self, holder: HolderId) -> Reply<'_, Vec<DomainKey>>;
 
-    /// Takes domains that nobody alive holds, and marks the others as wanted. A domain that is new is entered.
+    /// Takes domains that no live process holds, and marks the others as wanted. New domains are created.
     fn take(&self, holder: HolderId, domains: Vec<Domain>, now: Timestamp) -> Reply<'_, Vec<Take>>;
 
-    /// Keeps what must survive a crash. What is no longer held is skipped, and returned.
+    /// Saves what must survive a crash. Domains that are no longer held are skipped and returned.
     fn save(&self, holder: HolderId, saved: Vec<Saved>) -> Reply<'_, Vec<Hold>>;
 
-    /// Gives domains back, with the lanes that were served on them. What is no longer held is skipped.
+    /// Releases domains, together with the lanes served on them. Domains that are no longer held are skipped.
     fn release(&self, holder: HolderId, released: Vec<Released>, now: Timestamp) -> Reply<'_, ()>;
 
-    /// The process stops; it must have released everything, and what it has not counts as left by a death.
+    /// Unregisters a process that stops. It should have released everything; a domain it has not counts as left by a
+    /// dead holder.
     fn deregister(&self, holder: HolderId, now: Timestamp) -> Reply<'_, ()>;
 
-    /// Domains by name, from `after` on, whose name contains `like`.
+    /// Domains after `after` whose name contains `like`, sorted by name.
     fn list_domains(&self, like: String, after: String, limit: u32) -> Reply<'_, Vec<DomainRow>>;
 
-    /// One domain.
+    /// The domain with this name.
     fn find_domain(&self, domain: Domain) -> Reply<'_, Option<DomainRow>>;
 
-    /// Domains that may be forgotten, if their pace agrees: nobody holds or wants them or has tasks for them, nothing was
-    /// learned, pinned or paused, and they were last used before `before`. Looks at `limit` rows from `after` on.
+    /// Domains that may be deleted, provided their pace would delay nobody: nobody holds them, wants them or has tasks
+    /// for them, nothing is learned, pinned or paused, and they were last used before `before`. Looks at `limit` rows
+    /// after `after`.
     fn idle_domains(&self, after: DomainKey, before: Timestamp, limit: u32) -> Reply<'_, IdleDomains>;
 
-    /// Forgets domains, and says how many. What was taken since, or may not be forgotten any more, stays.
+    /// Deletes idle domains and returns how many. Domains that were taken meanwhile, or that are no longer idle, stay.
     fn forget_domains(&self, idle: Vec<Hold>, before: Timestamp) -> Reply<'_, u64>;
 }

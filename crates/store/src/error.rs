@@ -1,96 +1,106 @@
-//! What can go wrong with a store, answering "should the caller try again?".
+//! Store errors. Each variant tells the caller whether retrying makes sense.
 
-use comity_core::decision::Away;
+use comity_core::decision::Outage;
 
 /// Why a store did not do what it was asked to.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {
-    /// No store is opened by such a URL.
+    /// The URL does not name a supported store.
     #[error("store = {url:?}: expected {expected}")]
     Unsupported {
-        /// What was given.
+        /// The URL that was given.
         url: String,
-        /// What is allowed.
+        /// What is supported.
         expected: &'static str,
     },
-    /// The database cannot be opened, read or written. Nothing of what was asked is in it.
-    #[error("{place}: {what}")]
+    /// The database could not be opened, read or written. Nothing was changed.
+    #[error("{location}: {what}")]
     Unavailable {
-        /// Which database.
-        place: String,
-        /// What is wrong and what to do about it.
+        /// Where the database is.
+        location: String,
+        /// What is wrong, and what to do about it.
         what: String,
-        /// What may pass without anybody changing the store; nothing for what stays wrong.
-        away: Option<Away>,
+        /// The kind of outage, if it may end without anybody fixing the store; `None` if the problem is permanent.
+        outage: Option<Outage>,
     },
-    /// The database works, but not with what was asked: a row it needs cannot be read, or a value cannot be stored. Nothing
-    /// of it was done, others are not affected, and trying again does not help.
-    #[error("{place}: {what}")]
+    /// The database works, but this request failed: a row it needs cannot be read, or a value cannot be stored. Nothing
+    /// was changed, other requests are not affected, and retrying does not help.
+    #[error("{location}: {what}")]
     Rejected {
-        /// Which database.
-        place: String,
+        /// Where the database is.
+        location: String,
         /// What is wrong.
         what: String,
     },
-    /// The answer to a commit was lost, and the database could not be asked whether it was done. Look again before doing
-    /// it a second time.
-    #[error("{place}: it is not known whether the last changes were saved: {what}")]
-    Uncertain {
-        /// Which database.
-        place: String,
-        /// Why.
+    /// The store works, but pages or rows could not be written to their folder. It is not the store's error, but it ends the
+    /// same work.
+    #[error("{location}: {what}")]
+    Output {
+        /// The file.
+        location: String,
+        /// What is wrong.
         what: String,
     },
-    /// Another store is where the one in use was. Nothing was changed in it.
+    /// The answer to a commit was lost, and the database could not be asked whether the commit succeeded. Check before
+    /// repeating the request.
+    #[error("{location}: could not determine whether the last changes were saved: {what}")]
+    Uncertain {
+        /// Where the database is.
+        location: String,
+        /// Why the outcome is unknown.
+        what: String,
+    },
+    /// A different store is in the place of the one that was in use. Nothing was changed in it.
     #[error(
-        "{place}: this is not the store that was in use before: it was deleted, replaced, or its volume is not mounted; \
-         put that one back, or restart to work with this one"
+        "{location}: this is not the store that was in use before: it was deleted or replaced, or its volume isn't mounted; \
+         put the right one back, or restart to use this one"
     )]
     Another {
-        /// Which database.
-        place: String,
+        /// Where the database is.
+        location: String,
     },
-    /// A newer version of Comity wrote the database.
+    /// The database was written by a newer version of Comity.
     #[error(
-        "{place}: written by a newer version of Comity (schema {found}, this one knows up to {known}); use that \
-         version, or another --store"
+        "{location}: written by a newer version of Comity (schema {found}; this version supports up to {known}); \
+         upgrade, or use another --store"
     )]
     Newer {
-        /// Which database.
-        place: String,
-        /// Its schema.
+        /// Where the database is.
+        location: String,
+        /// The schema version of the database.
         found: i64,
-        /// The newest schema known here.
+        /// The newest schema version supported here.
         known: i64,
     },
-    /// This process was silent for so long that its domains were given to others.
-    #[error("this process was silent for too long and lost its domains to others")]
+    /// This process sent no heartbeat for so long that its domains may have been taken by others.
+    #[error("this process missed its heartbeats for too long and lost its domains to other processes")]
     Lost,
-    /// The store's thread ended.
+    /// The store's thread has ended.
     #[error("the store is closed")]
     Closed,
 }
 
 impl StoreError {
-    /// Why the store cannot be used at the moment, where that may pass.
-    pub fn away(&self) -> Option<Away> {
+    /// Why the store is unavailable, if that may end without anybody fixing it.
+    pub fn outage(&self) -> Option<Outage> {
         match self {
-            Self::Unavailable { away, .. } => *away,
+            Self::Unavailable { outage, .. } => *outage,
             _ => None,
         }
     }
 
-    /// What is wrong, without which database it is.
+    /// The message without the location of the database.
     pub(crate) fn what(&self) -> String {
-        let place = match self {
-            Self::Unavailable { place, .. }
-            | Self::Rejected { place, .. }
-            | Self::Uncertain { place, .. }
-            | Self::Another { place }
-            | Self::Newer { place, .. } => place,
+        let location = match self {
+            Self::Unavailable { location, .. }
+            | Self::Rejected { location, .. }
+            | Self::Output { location, .. }
+            | Self::Uncertain { location, .. }
+            | Self::Another { location }
+            | Self::Newer { location, .. } => location,
             Self::Unsupported { .. } | Self::Lost | Self::Closed => return self.to_string(),
         };
         let all = self.to_string();
-        all.strip_prefix(place).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(&all).to_owned()
+        all.strip_prefix(location).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(&all).to_owned()
     }
 }

@@ -1,7 +1,7 @@
-//! Hooks: what is to be done for each new item once its page was scraped, or at once where that does not happen.
+//! Hooks: what has to run for each new item, once its page was scraped, or right away if it will not be scraped.
 //!
-//! An item that was kept with [`wants_hook`](crate::sources::NewItem::wants_hook) has a hook until somebody says that it
-//! ran: a process that dies before leaves it to the next. What a hook is, others know.
+//! An item saved with [`wants_hook`](crate::sources::NewItem::wants_hook) has a pending hook until somebody reports
+//! that it ran. If a process dies before that, the next one runs it. What a hook does is not known here.
 
 use crate::Reply;
 use crate::domains::HolderId;
@@ -9,23 +9,23 @@ use crate::items::{Item, ItemId};
 
 /// When the hook of an item may run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ripe {
-    /// When it was scraped, with whatever result, or when nobody is going to scrape it: its source is disabled, or is not
-    /// scraped automatically.
-    Scraped,
-    /// Also when it was not scraped yet and is not being scraped.
-    Seen,
+pub enum HookTiming {
+    /// After the item was scraped, whatever the result, or if nobody will scrape it because its source is disabled or
+    /// is not scraped automatically.
+    AfterScrape,
+    /// As soon as the item was seen, unless it is being scraped right now.
+    OnceSeen,
 }
 
-/// Hooks of items.
+/// Storage of pending hooks.
 pub trait HookStore {
-    /// Items whose hooks may run, in the order they were seen, at most `limit`. They are the holder's from now on: nobody else
-    /// gets them while it lives, and it does not get them again.
-    fn claim_hooks(&self, holder: HolderId, ripe: Ripe, limit: u32) -> Reply<'_, Vec<Item>>;
+    /// Claims at most `limit` items whose hooks may run, in the order they were first seen. While the holder lives,
+    /// nobody else gets them, and neither does it a second time.
+    fn claim_hooks(&self, holder: HolderId, timing: HookTiming, limit: u32) -> Reply<'_, Vec<Item>>;
 
-    /// The hooks of these items ran. Those that are not the holder's any more are skipped.
+    /// Records that the hooks of these items ran. Items that the holder no longer owns are skipped.
     fn end_hooks(&self, holder: HolderId, items: Vec<ItemId>) -> Reply<'_, ()>;
 
-    /// How many hooks have not run yet.
+    /// The number of hooks that have not run yet.
     fn count_hooks(&self) -> Reply<'_, u64>;
 }

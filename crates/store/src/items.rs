@@ -1,11 +1,11 @@
-//! Items that sources led to, and their scrapes.
+//! Items found via sources, and their scrapes.
 //!
-//! A scrape of an item is a task of the scrape job ([`ItemStore::scrape_job`]); the item's state follows its task.
-//! Whether one may be enqueued or may start is decided by [`comity_core::enqueue`] and [`comity_core::interval`],
-//! on rows that nobody else changes meanwhile.
+//! Scraping an item is a task of the scrape job ([`ItemStore::scrape_job`]), and the item's state follows its task.
+//! [`comity_core::enqueue`] and [`comity_core::interval`] decide whether an item may be enqueued and whether a scrape
+//! may start, inside the transaction that reads the rows.
 
 use comity_core::domain::Domain;
-use comity_core::enqueue::{Asker, Enqueued};
+use comity_core::enqueue::{Enqueued, Trigger};
 use comity_core::interval::Deferred;
 use comity_core::task::{JobId, TaskId};
 use comity_core::time::{Span, Timestamp};
@@ -16,259 +16,262 @@ use crate::jobs::Job;
 use crate::sources::SourceId;
 use crate::tasks::Lead;
 
-/// The number of an item.
+/// The id of an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ItemId(pub i64);
 
-/// The number of a row of the scrape log.
+/// The id of a row in the scrape log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LogId(pub i64);
 
-/// Where an item is in its life.
+/// The state of an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ItemState {
-    /// Not scraped, and not to be yet.
+    /// Not scraped, and not enqueued.
     None,
-    /// A task of it waits; with a wake reserved it is deferred.
+    /// Its task is waiting; with a reserved wake time it is deferred.
     Waiting,
     /// It is being scraped.
     Running,
-    /// Its page is kept.
+    /// Its page was saved.
     Done,
-    /// It was answered with nothing to keep.
+    /// The response had no content to save.
     Partial,
     /// It was given up, or is not to be fetched.
     Failed,
 }
 
-/// An item as the store keeps it.
+/// An item as stored.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Item {
-    /// Its number.
+    /// The item's id.
     pub id: ItemId,
-    /// Of which source.
+    /// The source it was found via.
     pub source: SourceId,
-    /// What tells it apart from others of its source.
+    /// What distinguishes it from other items of its source.
     pub identity: String,
-    /// Where its page is.
+    /// The URL of its page.
     pub url: String,
-    /// Who led there.
+    /// Where the URL comes from.
     pub lead: Lead,
-    /// Its title.
+    /// The title.
     pub title: Option<String>,
     /// When it was published.
     pub published_at: Option<Timestamp>,
-    /// Where it is in its life.
+    /// The item's state.
     pub state: ItemState,
     /// A hash of what the source says about it.
     pub content_hash: u64,
     /// When it was first seen.
     pub seen_at: Timestamp,
-    /// When the source last said something new about it.
+    /// When the source last changed what it says about it.
     pub changed_at: Option<Timestamp>,
-    /// Its scrape is deferred until then.
+    /// Its scrape is deferred until this time.
     pub wake_at: Option<Timestamp>,
-    /// When its page was last kept.
+    /// When its page was last saved.
     pub scraped_at: Option<Timestamp>,
-    /// The status of that answer,
+    /// The HTTP status of that response.
     pub status: Option<u16>,
-    /// its bytes,
+    /// The size of that response in bytes.
     pub bytes: Option<u64>,
-    /// what it said it is,
+    /// The `Content-Type` of that response.
     pub content_type: Option<String>,
-    /// and the file it is kept in.
+    /// The file that response was saved to.
     pub file: Option<String>,
-    /// Why it failed.
+    /// Why the scrape failed.
     pub error: Option<String>,
-    /// The item of another source whose scrape brought the page, if it was not its own.
+    /// The item of another source whose scrape fetched the page, if it was not this item's own.
     pub scraped_as: Option<ItemId>,
 }
 
 /// Which items to list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Items {
-    /// Of one source only.
+pub struct ItemQuery {
+    /// Only items of this source.
     pub source: Option<SourceId>,
-    /// In one state only.
+    /// Only items in this state.
     pub state: Option<ItemState>,
-    /// First seen at that time or later only.
+    /// Only items first seen at this time or later.
     pub since: Option<Timestamp>,
-    /// Which of them only.
-    pub only: Only,
-    /// In which order.
+    /// Only items of these sources.
+    pub sources: SourceScope,
+    /// The order of the list.
     pub order: Order,
-    /// At most so many.
+    /// The maximum number of items.
     pub limit: u32,
 }
 
-/// Which items are listed only.
+/// Which sources' items to list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Only {
-    /// All.
+pub enum SourceScope {
+    /// All sources.
     #[default]
     Any,
-    /// Those of sources that may be scraped.
+    /// Sources that may be scraped.
     Scrapable,
 }
 
-/// In which order items are listed.
+/// The order in which items are listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Order {
-    /// The last seen first.
+    /// Newest first.
     #[default]
     Newest,
-    /// In the order they were seen, after this one.
+    /// In the order they were first seen, starting after this item.
     After(ItemId),
-    /// Those whose last try is the longest ago first.
+    /// The longest without an attempt first.
     LeastTried,
 }
 
-/// An item that is to be enqueued.
+/// An item to enqueue.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wish {
-    /// Which.
+pub struct ScrapeRequest {
+    /// The item.
     pub item: ItemId,
-    /// Whose pace its page goes by.
+    /// The domain whose pace applies to its page.
     pub domain: Domain,
 }
 
-/// What scrapes go by.
+/// Limits on scrapes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ScrapeTerms {
-    /// The least time between two scrapes of a source without one of its own.
+    /// The minimum interval between two scrapes of a source that has none of its own.
     pub interval: Option<Span>,
-    /// Most items of a source that wait or run; `None` is unlimited.
+    /// The maximum number of waiting or running items per source; `None` is unlimited.
     pub in_flight_max: Option<u32>,
 }
 
-/// A task of an item that wants to start.
+/// A request to start the scrape of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Start {
-    /// Which task.
+    /// The task.
     pub task: TaskId,
     /// The hold under which it is worked on.
     pub hold: Hold,
-    /// The global interval.
+    /// The global minimum interval.
     pub interval: Option<Span>,
-    /// A wait no longer than this is waited for by the task itself: it is not deferred.
+    /// If the wait is no longer than this, the task waits itself and is not deferred.
     pub patience: Span,
-    /// Whether the scrape begins, or it is only asked whether it may.
+    /// Whether to start the scrape, or only to ask whether it may start.
     pub step: StartStep,
 }
 
 /// How far a task is that wants to start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StartStep {
-    /// It asks before it joins the line of its domain.
+    /// It asks before it joins its domain's queue.
     Ask,
-    /// Its request is about to leave.
+    /// Its request is about to be sent.
     Begin,
 }
 
 /// Whether a scrape may start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Started {
-    /// It may join the line.
+    /// It may join the queue.
     MayJoin,
-    /// It has begun: its row is committed.
+    /// It has started, and its log row is committed.
     Begun(LogId),
-    /// It has begun before, and this is a redirect of it.
-    GoesOn(LogId),
-    /// Not quite yet: then.
+    /// It started earlier; this is a redirect of the same scrape.
+    Continues(LogId),
+    /// Not quite yet; it may start at this time.
     Soon(Timestamp),
-    /// Too soon: it was put off in the store, and its item does not run any more (B53).
+    /// Too soon: its task was postponed in the store, and its item is no longer running.
     Deferred(Deferred),
-    /// Its item or source is gone, or not to be scraped any more: a clean no-op (B58).
+    /// Its item or source is gone, or must not be scraped any more. There is nothing to do.
     Gone(&'static str),
-    /// It is not ours any more.
+    /// The task no longer belongs to this holder.
     Fenced,
 }
 
-/// A scrape as people look at it.
+/// A scrape as shown to people.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ScrapeLog {
-    /// Of which item.
+    /// The item that was scraped.
     pub item: ItemId,
-    /// When it began.
+    /// When the scrape started.
     pub started_at: Timestamp,
     /// When it ended.
     pub ended_at: Option<Timestamp>,
     /// `running`, `ok`, `partial`, `failed`, `retry`, `skipped` or `interrupted`.
     pub status: String,
-    /// The status of the answer.
+    /// The HTTP status of the response.
     pub http_status: Option<u16>,
-    /// The bytes of its body.
+    /// The size of the response in bytes.
     pub bytes: Option<u64>,
     /// Why it failed.
     pub error: Option<String>,
 }
 
-/// How far the items of a source are.
+/// Items of a source, counted by state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ItemCounts {
-    /// In all.
+    /// All items.
     pub items: u64,
-    /// Not scraped.
+    /// Items that were not scraped.
     pub none: u64,
-    /// Waiting or running.
+    /// Items that are waiting or running.
     pub in_flight: u64,
-    /// Scraped.
+    /// Items that were scraped.
     pub done: u64,
-    /// Given up.
+    /// Items that were given up.
     pub failed: u64,
 }
 
-/// Items that sources led to.
+/// Storage of items and their scrapes.
 pub trait ItemStore {
-    /// The item with that number.
+    /// The item with this id.
     fn find_item(&self, id: ItemId) -> Reply<'_, Option<Item>>;
 
-    /// Items, in pages.
-    fn list_items(&self, items: Items) -> Reply<'_, Vec<Item>>;
+    /// Items in pages.
+    fn list_items(&self, items: ItemQuery) -> Reply<'_, Vec<Item>>;
 
-    /// How far the items of a source are.
+    /// Counts the items of a source by state.
     fn count_items(&self, source: SourceId) -> Reply<'_, ItemCounts>;
 
-    /// Sources whose items runs scrape by themselves and that have some which were not enqueued yet.
+    /// Sources that are scraped automatically and have items that were not enqueued yet.
     fn sources_with_unscraped(&self) -> Reply<'_, Vec<SourceId>>;
 
-    /// The job that scrapes go into, open to more: after it ended it is opened again, empty.
+    /// The job that scrapes are added to. If it has ended, it is reopened without its old tasks.
     fn scrape_job(&self, now: Timestamp) -> Reply<'_, Job>;
 
-    /// Enqueues items into that job, as far as B56 lets them; what became of each, in the order given. A task that
-    /// is made is ready at once or at the wake that was reserved for it (B52, B55).
+    /// Enqueues items into the scrape job if [`comity_core::enqueue`] allows it, and returns the result for each, in
+    /// the order given. A new task is ready at once, or at the wake time reserved for it.
     ///
-    /// An item that would be enqueued and whose page another item's task is about to fetch (the same
-    /// [`page_key`](crate::sources::NewItem::page_key) and lead) gets no task of its own: it waits with that one, and whatever
-    /// that task comes to is the result of both. One that was never scraped, enqueued automatically, whose page another item got in
-    /// the last [`SHARED_FOR`] has that result at once. Both are [`Enqueued::Already`]. The scrape is that of the source whose
-    /// task it is: only there is a row in the scrape log, and only there the interval counts from it. When the item of a task
-    /// is not to be scraped any more, the task becomes that of the next item that waits with it.
+    /// Several items may point to the same page, with the same [`page_key`](crate::sources::NewItem::page_key) and
+    /// lead. If another item's task is about to fetch that page, the item gets no task of its own: it shares that one
+    /// and its result. If the page was fetched for another item within [`SHARED_FOR`], an item that was never scraped
+    /// and is enqueued automatically gets that result at once. In both cases the answer is [`Enqueued::Already`].
+    ///
+    /// The scrape belongs to the source that owns the task: only that source gets a row in the scrape log, and only its
+    /// interval counts from it. If the item of a task must not be scraped any more, the task passes to the next item
+    /// that shares it.
     fn enqueue_items(
         &self,
         job: JobId,
-        wishes: Vec<Wish>,
-        asker: Asker,
+        requests: Vec<ScrapeRequest>,
+        trigger: Trigger,
         terms: ScrapeTerms,
         now: Timestamp,
     ) -> Reply<'_, Vec<Enqueued>>;
 
-    /// A task of an item wants to start. Checked and committed at once: of two tasks of a source one begins (B51).
+    /// Starts the scrape of a task, checking and committing in one transaction: of two tasks of a source, only one
+    /// starts.
     fn start_scrape(&self, holder: HolderId, start: Start, now: Timestamp) -> Reply<'_, Started>;
 
-    /// A scrape that began was not sent after all: its row goes, and its item waits again.
-    fn call_off_scrape(&self, log: LogId) -> Reply<'_, ()>;
+    /// Cancels a scrape that started but was not sent after all: its log row is deleted, and its item waits again.
+    fn cancel_scrape(&self, log: LogId) -> Reply<'_, ()>;
 
-    /// The latest scrapes of an item, the last first.
+    /// The latest scrapes of an item, newest first.
     fn list_scrapes(&self, item: ItemId, limit: u32) -> Reply<'_, Vec<ScrapeLog>>;
 }
 
 impl ItemState {
-    /// Every state there is.
+    /// All states.
     pub const ALL: [Self; 6] =
         [Self::None, Self::Waiting, Self::Running, Self::Done, Self::Partial, Self::Failed];
 
-    /// The word for it.
+    /// The name of the state.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -280,12 +283,12 @@ impl ItemState {
         }
     }
 
-    /// The state that a word means.
+    /// The state with this name.
     pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.as_str() == word)
     }
 
-    /// Whether a task of it waits or runs.
+    /// Whether its task is waiting or running.
     pub fn is_in_flight(self) -> bool {
         matches!(self, Self::Waiting | Self::Running)
     }
@@ -297,7 +300,7 @@ impl std::fmt::Display for ItemId {
     }
 }
 
-/// A page that was fetched for an item of one source is that of another source's for so long.
+/// For how long a page that was fetched for one source's item is reused for another source's item.
 pub const SHARED_FOR: Span = Span::from_hours(7 * 24);
-/// The name of the job that scrapes go into.
+/// The name of the scrape job.
 pub const SCRAPE_JOB: &str = "scrape";

@@ -1,4 +1,4 @@
-//! Named batches of tasks.
+//! Jobs: named batches of tasks.
 
 use comity_core::outcome::Outcome;
 use comity_core::task::{JobId, JobState, JobStep};
@@ -9,38 +9,39 @@ use crate::Reply;
 use crate::domains::HolderId;
 use crate::tasks::NewTask;
 
-/// A job as the store keeps it.
+/// A job as stored.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Job {
-    /// Its number.
+    /// The job's id.
     pub id: JobId,
-    /// Its name.
+    /// The job's name.
     pub name: String,
-    /// Where it is in its life.
+    /// The job's current state.
     pub state: JobState,
-    /// What it runs by, as whoever made it wrote it.
+    /// The job's options, exactly as its creator wrote them.
     pub options: Value,
-    /// When it was made.
+    /// When the job was created.
     pub created_at: Timestamp,
-    /// When it ended.
+    /// When the job ended.
     pub ended_at: Option<Timestamp>,
-    /// Why it failed or was cancelled.
+    /// Why the job failed or was cancelled.
     pub message: Option<String>,
-    /// A list of its tasks was not read to its end: it does not finish before one was.
+    /// A list of its URLs was not read to the end. The job does not finish until one has been.
     pub unread: bool,
-    /// Somebody who was alive when last looked at reads a list into it.
-    pub filled: bool,
-    /// Somebody who was alive when last looked at works on it, or reads a list into it.
+    /// A process that was alive at last check is reading a list into the job.
+    pub being_filled: bool,
+    /// A process that was alive at last check is working on the job, or reading a list into it.
     pub worked_on: bool,
-    /// Somebody worked on it and died before the rows of what it settled were written for sure.
-    pub deserted: bool,
-    /// How far it is.
+    /// A worker died before it was certain that the result rows of its settled tasks were written.
+    pub abandoned: bool,
+    /// Old rows of the job were deleted: its counts include tasks that are no longer stored.
+    pub pruned: bool,
+    /// The job's progress.
     pub counts: Counts,
 }
 
 impl Job {
-    /// Where it is in its life, in a word, as people and machines are told: one that is not over but that nobody works on
-    /// is `stopped`.
+    /// The state as shown to people and in JSON. A job that is not over and that nobody works on is `stopped`.
     pub fn state_word(&self) -> &'static str {
         match self.state {
             JobState::Running if !self.worked_on => "stopped",
@@ -49,98 +50,98 @@ impl Job {
     }
 }
 
-/// What waits again when a job is reopened. What robots.txt forbids never does.
+/// Which tasks wait again when a job is reopened. Tasks that robots.txt forbids never do.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Revival {
-    /// Those that failed like one of these; empty: whatever failed but with 404 or 410, and whatever was skipped with the
-    /// end of the job or because it gave up a domain.
-    pub troubles: Vec<Trouble>,
-    /// Only URLs that match this pattern: `*` is anything, `?` a character, `[a-z]` one of several. Without `troubles`,
-    /// whatever failed or was skipped with the end of the job.
+pub struct RetryFilter {
+    /// Tasks that failed in one of these ways. Empty means everything that failed, except with 404 or 410, plus
+    /// everything skipped because the job ended or gave up on a domain.
+    pub failures: Vec<FailureKind>,
+    /// Only URLs that match this glob: `*` matches anything, `?` one character, `[a-z]` one of a set. Without
+    /// `failures`, it applies to everything that failed or was skipped because the job ended.
     pub matching: Option<String>,
-    /// Those that are done, too: every one that was settled before then. Nothing else, if there is nothing else.
+    /// If set, exactly the tasks that were done before this time; `failures` and `matching` are ignored.
     pub done_before: Option<Timestamp>,
 }
 
 /// How a task failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Trouble {
-    /// In whichever way, or it was skipped with the end of the job.
+pub enum FailureKind {
+    /// Any failure, or skipped because the job ended.
     Any,
-    /// With this status.
+    /// The last response had this status.
     Status(u16),
-    /// With a status of this class: 5 is 500 to 599.
+    /// The last response had a status of this class: 5 is 500 to 599.
     Class(u8),
-    /// Its last request came to this.
+    /// The last attempt had this outcome.
     Outcome(Outcome),
-    /// It was skipped with the end of the job, or because the job gave up its domain.
+    /// Skipped because the job ended, or because it gave up on the domain.
     Skipped,
 }
 
-/// What became of removing a job.
+/// The result of removing a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Removed {
-    /// It is gone, or never was.
+    /// The job is gone, or never existed.
     Gone,
-    /// A part of it is gone; there is more.
+    /// A part of the job was removed; call again for the rest.
     More,
-    /// Somebody works on it: nothing was removed.
+    /// Somebody is working on the job: nothing was removed.
     Busy,
 }
 
-/// How the reading of a list into a job goes.
+/// Progress of reading a list of URLs into a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Filling {
-    /// It begins.
-    Begun,
-    /// It came to the end of the list.
-    Ended,
-    /// It stopped before.
-    Broken,
+pub enum FillStep {
+    /// Reading has started.
+    Started,
+    /// The list was read to its end.
+    Finished,
+    /// Reading stopped before the end of the list.
+    Interrupted,
 }
 
-/// How far a job is.
+/// The progress of a job in numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
-    /// Tasks in all.
+    /// All tasks.
     pub tasks: u64,
-    /// Fetched.
+    /// Tasks that were fetched.
     pub done: u64,
-    /// Given up.
+    /// Tasks that were given up.
     pub failed: u64,
-    /// Not to be fetched.
+    /// Tasks that are not to be fetched.
     pub skipped: u64,
-    /// Answers that said "too many requests".
+    /// Responses that were rate limited (429).
     pub rate_limited: u64,
-    /// Attempts that were followed by another.
+    /// Attempts that were followed by a retry.
     pub retries: u64,
 }
 
 impl Counts {
-    /// Tasks not settled yet.
+    /// Tasks that are not settled yet.
     pub fn waiting(&self) -> u64 {
         self.tasks.saturating_sub(self.done + self.failed + self.skipped)
     }
 }
 
-/// What became of a step of a job.
+/// The result of a job's state transition.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Stepped {
-    /// It took the step.
+    /// The transition was made.
     Yes(Job),
-    /// The step is not legal where it is; it is left as it is (B47).
+    /// The transition is not allowed from the current state; the job is unchanged.
     No(Job),
     /// There is no such job.
     Missing,
 }
 
-/// Named batches of tasks.
+/// Storage of jobs.
 pub trait JobStore {
-    /// The job called `name`, made with `options` if there is none. True when it was made.
+    /// Returns the job called `name`, creating it with `options` if there is none. True if it was created.
     fn open_job(&self, name: String, options: Value, now: Timestamp) -> Reply<'_, (Job, bool)>;
 
-    /// A job with its first tasks, made in one piece: nobody finds it without them. `None` when there is one called
-    /// `name` already.
+    /// Creates a job and its first tasks in one transaction, so that nobody ever sees it without them. `None` if a job
+    /// called `name` exists already.
     fn make_job(
         &self,
         name: String,
@@ -152,20 +153,20 @@ pub trait JobStore {
     /// The job called `name`.
     fn find_job(&self, name: String) -> Reply<'_, Option<Job>>;
 
-    /// All jobs, the newest first.
+    /// All jobs, newest first.
     fn list_jobs(&self) -> Reply<'_, Vec<Job>>;
 
-    /// The same, a page at a time: at most `limit` of those that are older than `older_than`.
+    /// Jobs in pages, newest first: at most `limit` that are older than `older_than`.
     fn page_jobs(&self, older_than: Option<JobId>, limit: u32) -> Reply<'_, Vec<Job>>;
 
-    /// Changes what a job runs by.
+    /// Replaces the job's options.
     fn set_options(&self, job: JobId, options: Value) -> Reply<'_, ()>;
 
-    /// `holder` reads a list into the job. A job does not finish while somebody alive does, nor after the last one
-    /// stopped or died before the end of its list.
-    fn filling(&self, job: JobId, holder: HolderId, filling: Filling, now: Timestamp) -> Reply<'_, ()>;
+    /// Records that `holder` reads a list of URLs into the job. A job does not finish while a live process does so, nor
+    /// after the last one stopped or died before the end of its list.
+    fn note_fill(&self, job: JobId, holder: HolderId, step: FillStep, now: Timestamp) -> Reply<'_, ()>;
 
-    /// A job ends or is reopened. [`JobStep::Finish`] is taken only when no task waits and its lists were read.
+    /// Ends or reopens a job. [`JobStep::Finish`] succeeds only if no task is waiting and all lists were read.
     fn step_job(
         &self,
         job: JobId,
@@ -174,29 +175,30 @@ pub trait JobStore {
         now: Timestamp,
     ) -> Reply<'_, Stepped>;
 
-    /// A job that ended is reopened, and what `revival` names waits again, by and by (see [`Self::sweep`]). A job that is
-    /// running is not reopened, unless only what is done is named: its tasks wait again then. Neither is one of which
-    /// nothing matches, when `revival` says what must.
-    fn reopen_job(&self, job: JobId, revival: Revival) -> Reply<'_, Stepped>;
+    /// Reopens a job that ended or is stopped. The tasks selected by `filter` wait again, a batch at a time (see
+    /// [`Self::sweep`]). A job that somebody works on or that has nothing to retry is left as it is, unless `filter`
+    /// selects tasks that are done.
+    fn reopen_job(&self, job: JobId, filter: RetryFilter) -> Reply<'_, Stepped>;
 
-    /// `holder` works on the job, and the rows of everything that it settled before `told_at` are written. When another
-    /// who worked on it died, from when on rows may be missing: they are this holder's to write then.
+    /// Records that `holder` works on the job and has written the result rows of everything it settled before
+    /// `written_until`. If another worker died, returns the time from which its rows may be missing; this holder has to
+    /// write them.
     fn work_on(
         &self,
         job: JobId,
         holder: HolderId,
-        told_at: Timestamp,
+        written_until: Timestamp,
         now: Timestamp,
     ) -> Reply<'_, Option<Timestamp>>;
 
-    /// `holder` does not work on the job any more, and all its rows are written.
+    /// Records that `holder` has stopped working on the job and has written all its result rows.
     fn leave_job(&self, job: JobId, holder: HolderId) -> Reply<'_, ()>;
 
-    /// Removes a job that nobody works on, with its tasks, at most `limit` of them at once. One that is removed in part
-    /// is cancelled, and its number is never given out again.
+    /// Removes a job that nobody works on, deleting at most `limit` tasks per call. A partly removed job is cancelled,
+    /// and its id is never reused.
     fn remove_job(&self, job: JobId, limit: u32, now: Timestamp) -> Reply<'_, Removed>;
 
-    /// After a job ended, its waiting tasks are skipped (B49); after it was reopened, those that its [`Revival`] names
-    /// wait again. At most `limit` at once: true when there may be more.
+    /// Brings tasks in line with the state of their job: skips waiting tasks after it ended, and makes those named by
+    /// its [`RetryFilter`] wait again after it was reopened. Changes at most `limit` tasks; true if there may be more.
     fn sweep(&self, job: JobId, limit: u32, now: Timestamp) -> Reply<'_, bool>;
 }

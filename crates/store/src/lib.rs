@@ -1,38 +1,42 @@
-//! Rows and atomicity for Comity. A store says who holds a domain, which tasks wait and what was learnt; it
-//! never decides when a request may leave.
+//! Persistent state for Comity, with atomic updates. A store records who holds a domain, which tasks are waiting and
+//! what was learned. It never decides when a request may leave.
 //!
 //! # Holding a domain
-//! A process *registers* and becomes a **holder**, whose time runs out unless it *beats* ([`LEASE`]). It *takes*
-//! domains; while it holds one, its gate in memory is the only authority over that domain's pace. Each taking has
-//! a new **epoch**, and what a holder writes is checked against it: one that was silent for too long, and whose
-//! domains were taken, writes nothing any more. A process that finds a domain held marks it *wanted*; the holder
-//! sees that and *releases* it with its whole pace. A holder that died is noticed at once where the operating
-//! system tells (a lock file that is free again), and otherwise when its time has run out.
+//! A process *registers* and becomes a **holder**. Its lease expires unless it sends heartbeats ([`LEASE`]). It *takes*
+//! domains; while it holds one, its in-memory gate alone decides that domain's pace. Each take starts a new **epoch**,
+//! and every write by a holder is checked against it: a holder that was silent for too long and whose domains were
+//! taken can no longer write. A process that finds a domain held marks it as *wanted*; the holder sees that and
+//! *releases* the domain with its complete pace. A dead holder is noticed at once where the operating system helps (its
+//! lock file is free again), and otherwise when its lease has expired.
 //!
 //! # Lanes
-//! A **lane** is the tasks of one job on one domain. A *claim* reads lanes that are due, never tasks: a blocked
-//! domain with a million tasks costs one row. Tasks of a lane are read a few at a time and stay `waiting` in
-//! their row until they are *settled*; the holder's epoch protects them, and a crash frees them with the hold.
+//! A **lane** is the tasks of one job on one domain. A *claim* reads lanes that are due, never tasks, so a blocked
+//! domain with a million tasks costs one row. The tasks of a lane are read a few at a time, and their rows stay
+//! `waiting` until they are *settled*. The holder's epoch protects them, and a crash frees them together with the
+//! domain.
 //!
-//! A store owns the time ([`mod@time`]): a process that registers asks for it and makes a clock of it, and what comes in as
-//! `now` is read from that. Everything returns a future; nothing here needs a particular runtime.
+//! # Time
+//! The store owns the time ([`mod@time`]). A process asks for it when it registers and builds its clock from the
+//! answer; every `now` passed to the store is read from that clock. All methods return futures, and none needs a
+//! particular async runtime.
 //!
 //! # Sources and items
-//! A **source** is followed; what it leads to are **items**. A scrape of an item is a task of the scrape job, and its
-//! row in the scrape log is committed with the check that it may start.
+//! A **source** is followed, and what is found via it are **items**. Scraping an item is a task of the scrape job. Its
+//! row in the scrape log is committed together with the check that the scrape may start.
 //!
-//! # A store that is away
-//! While a store is locked, full, gone or unreadable, whoever asked it for something waits: for as long as
-//! [`Store::set_patience`] says, and then hears that it is unavailable. One whose file was moved, or deleted and put back,
-//! is opened again; one that is missing is never created. [`Store::availability`] tells who must not send meanwhile.
-//! When it comes back and something is missing of what this process wrote, its holders are lost.
+//! # When the store is unavailable
+//! While a store is locked, full, gone or unreadable, callers wait for up to [`Store::set_patience`] and then get an
+//! error. A file that was moved away, or deleted and put back, is reopened; a missing one is never created.
+//! [`Store::availability`] shows when sending has to stop. If some of this process's writes are missing when the
+//! store is back, its holders are lost.
 //!
-//! # Which store it is
-//! A store has an identity, made at random with it. Whoever opens one again that was in use a moment ago names the
-//! identity ([`reopen`]): nothing is created then, and another store in its place is an error.
+//! # Store identity
+//! Every store gets a random identity when it is created. To reopen a store that was in use, pass its identity to
+//! [`reopen`]: nothing is created then, and finding a different store is an error.
 //!
-//! Modules in reading order: [`error`], [`machine`], [`mod@time`], [`domains`], [`permits`], [`jobs`], [`tasks`], [`robots`], [`sources`], [`items`], [`details`], [`hooks`], [`retention`],
-//! [`secrets`], [`counts`], [`wiki`], [`status`]; [`sqlite`].
+//! Modules in reading order: [`error`], [`machine`], [`mod@time`], [`domains`], [`permits`], [`jobs`], [`tasks`],
+//! [`robots`], [`sources`], [`items`], [`details`], [`hooks`], [`retention`], [`secrets`], [`counts`], [`wiki`],
+//! [`status`], [`backup`]; [`sqlite`].
 
 mod availability;
 pub mod backup;
@@ -66,7 +70,7 @@ pub use availability::Availability;
 pub use error::StoreError;
 pub use identity::Identity;
 
-/// What a store's methods return.
+/// The return type of all store methods.
 pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
 
 /// Everything a store can do.
@@ -89,26 +93,26 @@ pub trait Store:
     + Send
     + Sync
 {
-    /// Where it is, for people.
-    fn place(&self) -> String;
+    /// Where the store is, for messages to people.
+    fn location(&self) -> String;
 
-    /// Which store it is, to open it again with [`reopen`]. To be asked after it failed, not before: then it knows
-    /// whether something may be lost.
+    /// The identity to pass to [`reopen`]. Ask for it after a failure, not before: only then does it know whether
+    /// writes may be lost.
     fn identity(&self) -> Identity;
 
-    /// What was noticed as it was opened and people should know.
+    /// Notes for people from opening the store, for example that its file permissions were changed.
     fn notes(&self) -> Vec<String>;
 
-    /// For how long a store that is locked, full, gone or unreadable is waited for before whoever asked hears that it is
-    /// unavailable; 10 seconds unless said otherwise.
+    /// How long callers wait for a store that is locked, full, gone or unreadable before they get an error. The default
+    /// is 10 seconds.
     fn set_patience(&self, patience: Span);
 
-    /// Whether it can be used at the moment.
+    /// Whether the store can be used right now.
     fn availability(&self) -> Arc<Availability>;
 
-    /// Writes a copy of everything, as it is at one moment, to `file`: whole or not at all, readable by its owner only, and
-    /// checked. Nobody who writes meanwhile is held up. How many bytes it has. Whoever works with the copy later takes every
-    /// domain for lost.
+    /// Writes a consistent copy of the store to `file` and returns its size in bytes. The copy is complete or absent,
+    /// readable by its owner only, and verified. Writers are not blocked meanwhile. Whoever opens the copy later treats
+    /// every domain as lost.
     fn backup(
         &self,
         file: std::path::PathBuf,
@@ -117,20 +121,20 @@ pub trait Store:
     ) -> Reply<'_, u64>;
 }
 
-/// Opens the store at `url`: `sqlite:PATH` or `memory:`. One that is not there is created, one that is locked is waited for
-/// for 10 seconds.
+/// Opens the store at `url`: `sqlite:PATH` or `memory:`. A missing one is created; a locked one is retried for up to 10
+/// seconds.
 pub fn open(url: &str) -> Result<Arc<dyn Store>, StoreError> {
     open_as(url, None, sqlite::PATIENCE)
 }
 
-/// The same for long work: the store is waited for so long, now and later.
-pub fn open_patiently(url: &str, patience: Span) -> Result<Arc<dyn Store>, StoreError> {
+/// Like [`open`], with its own limit on how long to wait for the store, both now and later.
+pub fn open_with_patience(url: &str, patience: Span) -> Result<Arc<dyn Store>, StoreError> {
     open_as(url, None, patience)
 }
 
-/// Opens a store again that was in use before. It is never created: one that is missing is
-/// [`StoreError::Unavailable`], another one in its place [`StoreError::Another`]. A store in memory is gone when it is
-/// closed, so there is never one to open again.
+/// Reopens a store that was in use before, and never creates one. A missing store is [`StoreError::Unavailable`], and a
+/// different one in its place is [`StoreError::Another`]. A `memory:` store disappears when it is closed, so it can
+/// never be reopened.
 pub fn reopen(url: &str, identity: &Identity) -> Result<Arc<dyn Store>, StoreError> {
     open_as(url, Some(identity), sqlite::PATIENCE)
 }
@@ -141,12 +145,12 @@ fn open_as(url: &str, known: Option<&Identity>, patience: Span) -> Result<Arc<dy
             Ok(Arc::new(sqlite::Sqlite::open_as(path.as_ref(), known, patience)?))
         }
         (Some(("memory", "")), None) => Ok(Arc::new(sqlite::Sqlite::in_memory()?)),
-        (Some(("memory", "")), Some(_)) => Err(StoreError::Another { place: "memory".to_owned() }),
+        (Some(("memory", "")), Some(_)) => Err(StoreError::Another { location: "memory".to_owned() }),
         (Some(("postgres" | "postgresql", _)), _) => Err(StoreError::Unsupported {
             url: "postgres://…".to_owned(),
-            expected: "sqlite:PATH or memory: (this version has no PostgreSQL)",
+            expected: "sqlite:PATH or memory: (this version does not support PostgreSQL)",
         }),
-        // What is no store may be anything, passwords included: only its beginning is repeated.
+        // An invalid URL may contain anything, including a password: only its scheme is repeated.
         _ => {
             let scheme = url.split(':').next().unwrap_or_default();
             Err(StoreError::Unsupported { url: format!("{scheme}:…"), expected: "sqlite:PATH or memory:" })
@@ -154,5 +158,5 @@ fn open_as(url: &str, known: Option<&Identity>, patience: Span) -> Result<Arc<dy
     }
 }
 
-/// A holder that did not beat for this long may be taken for gone.
+/// A holder that sent no heartbeat for this long may be treated as dead.
 pub const LEASE: Span = Span::from_secs(10);

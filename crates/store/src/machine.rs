@@ -1,31 +1,31 @@
-//! What the machine says of the time: the wall clock, the time since it booted, and which boot that was. A seam, so that
-//! tests can say what a process sees; everybody else uses [`ThisMachine`].
+//! Reads the machine's clocks: the wall clock, the time since boot, and which boot that was. It is a trait so that
+//! tests can supply clocks; everybody else uses [`ThisMachine`].
 
 use std::fmt::Debug;
 use std::sync::LazyLock;
 use std::time::SystemTime;
 
 use comity_core::time::{Span, Timestamp};
-use comity_core::timeline::Reading;
+use comity_core::timeline::ClockReading;
 
-/// What a process can read of the time.
+/// The clocks that a process can read.
 pub trait Machine: Debug + Send + Sync {
-    /// Which boot of which machine this is; empty where nothing tells.
+    /// Identifies the machine and its current boot; empty if the platform does not provide that.
     fn boot(&self) -> String;
 
-    /// The time since it booted, sleep included. It never steps.
+    /// The time since boot, including suspend. It never steps.
     fn up(&self) -> Span;
 
-    /// The wall clock, which may be set at any moment.
+    /// The wall clock, which may be set at any time.
     fn wall(&self) -> Timestamp;
 
-    /// All of it.
-    fn read(&self) -> Reading {
-        Reading { boot: self.boot(), up: self.up(), wall: self.wall() }
+    /// Reads all clocks.
+    fn read(&self) -> ClockReading {
+        ClockReading { boot: self.boot(), up: self.up(), wall: self.wall() }
     }
 }
 
-/// The machine that this process runs on.
+/// The machine this process runs on.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ThisMachine;
 
@@ -45,7 +45,7 @@ impl Machine for ThisMachine {
     }
 }
 
-/// A namespace of its own may have a time since boot of its own.
+/// The time namespace is included, because a namespace may have its own time since boot.
 fn boot() -> String {
     let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let namespace = std::fs::read_link("/proc/self/ns/time").unwrap_or_default();
@@ -63,7 +63,7 @@ fn up() -> Span {
     Span::from_secs(up.tv_sec.max(0) as u64) + Span::from_micros(up.tv_nsec.max(0) as u64 / 1_000)
 }
 
-/// Where nothing tells, the wall clock is all there is.
+/// Platforms without a clock since boot fall back to the wall clock.
 #[cfg(not(unix))]
 fn up() -> Span {
     ThisMachine.wall().since(Timestamp::from_secs(0))

@@ -1,17 +1,17 @@
-//! Permits that were given out of the process which drew them, so that whoever takes its domain after a crash knows
-//! what may be on the wire.
+//! Permits handed out to other processes. After a crash, the next holder of the domain learns from them which requests
+//! may still be in flight.
 
-use comity_core::pace::Lent;
+use comity_core::pace::LentPermit;
 
 use crate::Reply;
 use crate::domains::{Hold, HolderId};
 
-/// Permits that were lent. Rows whose leases have ended go away with the next one that is written.
+/// Storage of lent permits. Rows whose lease has ended are deleted when the next one is written.
 pub trait PermitStore {
-    /// Keeps a permit until its lease ends, or anew until then. [`crate::StoreError::Lost`] when its domain is not held
-    /// under that hold any more.
-    fn lend(&self, holder: HolderId, hold: Hold, lent: Lent) -> Reply<'_, ()>;
+    /// Saves a permit until its lease ends; saving it again renews the lease. [`crate::StoreError::Lost`] if the hold
+    /// is no longer valid.
+    fn lend(&self, holder: HolderId, hold: Hold, lent: LentPermit) -> Reply<'_, ()>;
 
-    /// Permits that were recorded or released. What is no longer held is skipped.
+    /// Deletes permits that were recorded or released. Those of domains no longer held are skipped.
     fn forget_lent(&self, holder: HolderId, settled: Vec<(Hold, u32)>) -> Reply<'_, ()>;
 }

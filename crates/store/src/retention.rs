@@ -1,48 +1,49 @@
-//! Rows that nobody needs any more once they are old: tasks and attempts of jobs that ended, scrapes, fetches of sources.
+//! Deletes rows that nobody needs once they are old: tasks and attempts of jobs that ended, scrapes, and fetches of
+//! sources.
 //!
-//! What a resume needs is never among them: a job that runs or was stopped, the last scrape of a source (its minimum
-//! interval counts from there), the last fetch of a source, sources and items. How old is old is for others to say.
+//! Nothing that is needed to resume is deleted: running and stopped jobs, the last scrape of a source (its minimum
+//! interval counts from it), the last fetch of a source, sources and items. How old is old is decided elsewhere.
 
 use comity_core::time::Timestamp;
 
 use crate::Reply;
 
-/// How many rows went, or would go.
+/// How many rows were deleted, or would be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Pruned {
-    /// Jobs that ended and lost their tasks. Their rows stay, with their counts.
+    /// Jobs that ended and lost their tasks. Their own rows stay, with their counts.
     pub jobs: u64,
-    /// Tasks of such jobs,
+    /// Tasks of such jobs.
     pub tasks: u64,
-    /// and the attempts at them.
+    /// Attempts at those tasks.
     pub attempts: u64,
     /// Rows of the scrape log.
     pub scrapes: u64,
-    /// Fetches of sources.
+    /// Rows of the fetch log.
     pub fetches: u64,
 }
 
-/// How far a sweep over old rows is. One begins with the default.
+/// Where to continue pruning. Start with the default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PruneFrom {
-    /// The next job that ended and has tasks.
+    /// The next job that ended and still has tasks.
     #[default]
     Jobs,
-    /// Scrapes after that number.
+    /// Scrapes with an id greater than this.
     Scrapes(i64),
-    /// Fetches after that number.
+    /// Fetches with an id greater than this.
     Fetches(i64),
 }
 
-/// Rows that are old.
+/// Deletion of old rows.
 pub trait RetentionStore {
-    /// Removes rows that are older than `before`: of the jobs those that ended before, of the others those that began
-    /// before. Looks at about `limit` rows and no more, so that nobody waits long. What went, and where to continue; nothing
-    /// when the sweep is over. A job that is reopened meanwhile keeps what it still has.
+    /// Deletes rows older than `before`: tasks of jobs that ended before then, and log rows that started before then.
+    /// Looks at no more than about `limit` rows, so that nobody waits long. Returns what was deleted and where to
+    /// continue; `None` when everything was looked at. A job that is reopened meanwhile keeps what is left of it.
     fn prune(&self, from: PruneFrom, before: Timestamp, limit: u32)
     -> Reply<'_, (Pruned, Option<PruneFrom>)>;
 
-    /// How many rows a whole sweep would remove.
+    /// How many rows a complete run would delete.
     fn count_prunable(&self, before: Timestamp) -> Reply<'_, Pruned>;
 }
 

@@ -1,30 +1,30 @@
-//! The robots.txt files of origins. How long one is good for is decided elsewhere.
+//! Cached robots.txt files, one per origin. How long one is valid is decided elsewhere.
 
 use comity_core::time::Timestamp;
 
 use crate::Reply;
 
-/// A robots.txt as it was answered.
+/// A robots.txt response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RobotsRow {
-    /// Whose it is: scheme, host and port.
+    /// The origin: scheme, host and port.
     pub origin: String,
     /// When it was fetched.
     pub fetched_at: Timestamp,
-    /// The status of the answer.
+    /// The HTTP status.
     pub status: u16,
-    /// What it said.
+    /// The response body.
     pub body: Vec<u8>,
 }
 
-/// The robots.txt files of origins.
+/// Storage of robots.txt files.
 pub trait RobotsStore {
-    /// What is kept of `origin`, however old.
+    /// The stored robots.txt of `origin`, however old it is.
     fn robots(&self, origin: String) -> Reply<'_, Option<RobotsRow>>;
 
-    /// Keeps what was answered.
+    /// Saves a robots.txt response.
     fn keep_robots(&self, row: RobotsRow) -> Reply<'_, ()>;
 
-    /// Forgets what was fetched before a moment, at most `limit` at once: true when there may be more.
+    /// Deletes files fetched before this time, at most `limit` per call. True if there may be more.
     fn prune_robots(&self, before: Timestamp, limit: u32) -> Reply<'_, bool>;
 }

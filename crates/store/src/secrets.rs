@@ -1,10 +1,10 @@
-//! Secrets that everybody on one store shares: made once, never shown.
+//! Secrets that all processes on one store share: created once, never shown.
 
 use crate::Reply;
 
-/// Secrets that everybody on one store shares.
+/// Storage of shared secrets.
 pub trait SecretStore {
-    /// The secret called `name`; when there is none yet, `fresh` becomes it. Of any number who ask at once all get the
-    /// same.
+    /// Returns the secret called `name`, creating it from `fresh` if there is none. Concurrent callers all get the same
+    /// one.
     fn secret(&self, name: String, fresh: Vec<u8>) -> Reply<'_, Vec<u8>>;
 }

@@ -1,6 +1,6 @@
-//! Sources that are followed, and what became of fetching them.
+//! Sources, and the results of fetching them.
 //!
-//! When a source is due, and what its answer means, is decided elsewhere; here its row, its items and its cursor
+//! When a source is due, and what its response means, is decided elsewhere. Here, a source's row, items and cursor
 //! change together or not at all.
 
 use comity_core::cadence::{FetchStatus, RunWindow};
@@ -13,11 +13,11 @@ use crate::details::Details;
 use crate::domains::HolderId;
 use crate::tasks::Lead;
 
-/// The number of a source.
+/// The id of a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SourceId(pub i64);
 
-/// What a source is.
+/// The kind of a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// RSS, Atom or JSON Feed: its entries are items.
@@ -26,91 +26,93 @@ pub enum Kind {
     Page,
     /// A sitemap: the pages it lists are items.
     Sitemap,
-    /// A list of URLs, one a line.
+    /// A list of URLs, one per line.
     Urls,
 }
 
-/// A source as the store keeps it.
+/// A source as stored.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Source {
-    /// Its number.
+    /// The source's id.
     pub id: SourceId,
-    /// What people call it.
+    /// Its display name.
     pub name: String,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
-    /// Where it is asked.
+    /// The URL that is fetched.
     pub url: String,
-    /// Where it was when it was added: another place than `url` once it moved for good.
+    /// The URL it was added with; it differs from `url` after a permanent redirect.
     pub listed_url: String,
-    /// Who led to `url`: the operator, or the server that moved it (B76).
+    /// Where `url` comes from: the operator, or the server that redirected it.
     pub lead: Lead,
     /// Whether runs fetch it.
     pub enabled: bool,
     /// Whether its items may be scraped.
     pub scraping: bool,
-    /// Whether runs scrape them by themselves.
+    /// Whether runs scrape its items automatically.
     pub auto_scrape: bool,
-    /// The least time between two scrapes.
+    /// The minimum interval between two scrapes.
     pub interval: SourceInterval,
-    /// `config_json` as it stands: the cadence is in it.
+    /// `config_json` as stored; it contains the cadence.
     pub config_json: String,
-    /// `cursor_json` as it stands: `last_fetch_at` and what the next request wants to know.
+    /// `cursor_json` as stored: `last_fetch_at` and what the next request needs.
     pub cursor_json: String,
     /// When it was added.
     pub added_at: Timestamp,
-    /// Fetches that failed since the last one that did not.
+    /// Consecutive failed fetches.
     pub failures: u32,
-    /// It is not asked again before then, because it failed.
+    /// After a failure, it is not fetched again before this time.
     pub retry_at: Option<Timestamp>,
-    /// Why it failed, was disabled, or was read in part only.
+    /// Why it failed, was disabled, or was only partly read.
     pub error: Option<String>,
 }
 
-/// A source to be added.
+/// A source to add.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewSource {
-    /// What people call it.
+    /// Its display name.
     pub name: String,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
-    /// Where it is asked.
+    /// The URL to fetch.
     pub url: String,
-    /// Who led there: the operator, or the page that named it.
+    /// Where the URL comes from: the operator, or the page that linked to it.
     pub lead: Lead,
     /// Whether its items may be scraped.
     pub scraping: bool,
-    /// The least time between two scrapes.
+    /// The minimum interval between two scrapes.
     pub interval: SourceInterval,
     /// Its configuration.
     pub config: Map<String, Value>,
 }
 
-/// What is to change about a source; what is `None` stays.
+/// Changes to a source; `None` leaves a field as it is.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SourceChange {
-    /// What people call it.
+    /// Its display name.
     pub name: Option<String>,
-    /// Where it is asked, from now on listed by the operator; its cursor is cleared, because it is another place.
+    /// The URL to fetch, now listed by the operator. A different URL clears the cursor.
     pub url: Option<String>,
-    /// What it is; its cursor is cleared, because it is read anew.
+    /// Its kind. A different kind clears the cursor.
     pub kind: Option<Kind>,
-    /// Whether runs fetch it. Enabling forgets its failures, and until when its server said not to ask.
+    /// Whether runs fetch it. Enabling a source clears its failures and the time before which its server asked not to
+    /// be fetched.
     pub enabled: Option<bool>,
     /// Whether its items may be scraped.
     pub scraping: Option<bool>,
-    /// Whether runs scrape them by themselves.
+    /// Whether runs scrape its items automatically.
     pub auto_scrape: Option<bool>,
-    /// The least time between two scrapes.
+    /// The minimum interval between two scrapes.
     pub interval: Option<SourceInterval>,
-    /// Its configuration, as a whole. Where the old one made no sense, its failures are forgotten: they were due to it.
+    /// The complete new configuration. If the old one was invalid, the source's failures are cleared, because that was
+    /// their cause.
     pub config: Option<Map<String, Value>>,
 }
 
-/// What became of a change.
+/// The result of a change.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Changed {
-    /// It is made.
+    /// The change was made.
     Yes(Source),
     /// Another source has that URL already.
     Taken(SourceId),
@@ -118,38 +120,39 @@ pub enum Changed {
     Missing,
 }
 
-/// The right to report what came of asking a source: valid until somebody else claims it, or its holder is lost.
+/// The right to report the result of fetching a source. It is valid until somebody else claims the source or the holder
+/// is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Asking {
-    /// Which source.
+pub struct SourceHold {
+    /// The source.
     pub source: SourceId,
-    /// Who asks.
+    /// The process that fetches it.
     pub holder: HolderId,
-    /// Which claim of it.
+    /// Which claim of the source this is.
     pub epoch: i64,
 }
 
-/// Whether a source may be asked.
+/// Whether a source may be fetched.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SourceClaim {
-    /// It may; this is what is known of it now, and the right to say what came of it.
-    Ours(Box<Source>, Asking),
-    /// Another process is about to ask it, or does.
+    /// It may. The source as it is now, and the right to report the result.
+    Ours(Box<Source>, SourceHold),
+    /// Another process is fetching it.
     Taken,
     /// There is no such source.
     Missing,
 }
 
-/// An item that a fetch found.
+/// An item found by a fetch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewItem {
-    /// What tells it apart from others of its source.
+    /// What distinguishes it from other items of its source.
     pub identity: String,
-    /// Where its page is.
+    /// The URL of its page.
     pub url: String,
-    /// Who led there.
+    /// Where the URL comes from.
     pub lead: Lead,
-    /// Its title.
+    /// The title.
     pub title: Option<String>,
     /// When it was published.
     pub published_at: Option<Timestamp>,
@@ -157,76 +160,76 @@ pub struct NewItem {
     pub content_hash: u64,
     /// What else the source says about it.
     pub details: Details,
-    /// What its page is told apart by, whichever source names it; nothing if it is to be fetched for this item alone.
+    /// Identifies its page across all sources; `None` if the page is to be fetched for this item alone.
     pub page_key: Option<[u8; 16]>,
-    /// Whether it is to have a hook, if it is new.
+    /// Whether a hook has to run for it if it is new.
     pub wants_hook: bool,
 }
 
-/// What became of items that were found.
+/// Items found by a fetch, compared with what was stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Kept {
+pub struct ItemChanges {
     /// Not seen before.
     pub new: u64,
-    /// Known, and the same.
+    /// Known and unchanged.
     pub known: u64,
-    /// Known, and changed.
+    /// Known and changed.
     pub changed: u64,
 }
 
 /// How a fetch ended, or why there was none.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FetchEnd {
-    /// Of which source, and by what right.
-    pub asking: Asking,
-    /// In which run's window.
+    /// The source, and the right to report about it.
+    pub hold: SourceHold,
+    /// The window of the run.
     pub window: RunWindow,
-    /// When it began.
+    /// When the fetch started.
     pub started_at: Timestamp,
     /// When it ended.
     pub ended_at: Timestamp,
-    /// How.
+    /// The result.
     pub result: FetchResult,
-    /// The status of the last answer.
+    /// The status of the last response.
     pub http_status: Option<u16>,
-    /// Items found.
+    /// The number of items found.
     pub found: u64,
-    /// What became of them.
-    pub kept: Kept,
-    /// Why it failed, was held, or was read in part only.
+    /// The items found, compared with what was stored.
+    pub changes: ItemChanges,
+    /// Why it failed, was held, or was only partly read.
     pub error: Option<String>,
 }
 
-/// How a fetch ended, with what that changes.
+/// The result of a fetch, with what it changes.
 #[derive(Debug, Clone, PartialEq)]
 pub enum FetchResult {
-    /// It was read, in whole or in part. The cursor advances.
+    /// It was read, completely or in part. The cursor advances.
     Read {
-        /// Whether all of it was read.
+        /// Whether it was read completely.
         whole: bool,
-        /// Fields of the cursor to set; null takes one out.
+        /// Cursor fields to set; null removes a field.
         cursor: Map<String, Value>,
-        /// It moved there for good, and who leads there.
+        /// Its new URL after a permanent redirect, and where that URL comes from.
         moved_to: Option<(String, Lead)>,
     },
-    /// It was not: the cursor stays, and it is not asked again before then.
+    /// It could not be read. The cursor stays as it is.
     Failed {
-        /// When it is asked again.
+        /// It is not fetched again before this time.
         retry_at: Timestamp,
     },
-    /// It is gone for good: it is disabled.
+    /// It is gone for good and gets disabled.
     Gone,
-    /// It was due but not asked, until then.
+    /// It was due, but is not fetched for now.
     Held {
-        /// Until when.
+        /// When it may be fetched.
         until: Timestamp,
     },
 }
 
-/// A fetch as people look at it.
+/// A fetch as shown to people.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FetchRun {
-    /// When it began.
+    /// When it started.
     pub started_at: Timestamp,
     /// When it ended.
     pub ended_at: Timestamp,
@@ -234,26 +237,26 @@ pub struct FetchRun {
     pub status: String,
     /// The end of the run's window.
     pub window_end: Timestamp,
-    /// The cursor before.
+    /// The cursor before the fetch.
     pub cursor_in: String,
-    /// The cursor after.
+    /// The cursor after the fetch.
     pub cursor_out: String,
-    /// The status of the last answer.
+    /// The status of the last response.
     pub http_status: Option<u16>,
-    /// Items found.
+    /// The number of items found.
     pub found: u64,
-    /// What became of them.
-    pub kept: Kept,
-    /// Why it failed, was held, or was read in part only.
+    /// The items found, compared with what was stored.
+    pub changes: ItemChanges,
+    /// Why it failed, was held, or was only partly read.
     pub error: Option<String>,
 }
 
-/// Sources that are followed.
+/// Storage of sources.
 pub trait SourceStore {
-    /// Adds a source; the one that has its URL already, and false, when there is one.
+    /// Adds a source. If a source with that URL exists, returns that one and false.
     fn add_source(&self, source: NewSource, now: Timestamp) -> Reply<'_, (Source, bool)>;
 
-    /// The source with that number.
+    /// The source with this id.
     fn find_source(&self, id: SourceId) -> Reply<'_, Option<Source>>;
 
     /// All sources, in the order they were added.
@@ -262,33 +265,35 @@ pub trait SourceStore {
     /// Changes a source.
     fn change_source(&self, id: SourceId, change: SourceChange) -> Reply<'_, Changed>;
 
-    /// Removes a source with its items and logs; tasks of its items become no-ops (B58). False when there is none.
+    /// Removes a source with its items and logs. Waiting tasks of its items become no-ops. False if there is no such
+    /// source.
     fn remove_source(&self, id: SourceId) -> Reply<'_, bool>;
 
-    /// Keeps items that a fetch found; those that are known are compared by `content_hash`, and their details are always those
-    /// that the source gave last. Nothing when the source is gone;
-    /// [`StoreError::Lost`](crate::StoreError::Lost), and nothing, when the claim is not valid any more.
-    fn keep_items(&self, asking: Asking, items: Vec<NewItem>, now: Timestamp) -> Reply<'_, Kept>;
+    /// Saves items found by a fetch. Known items are compared by `content_hash`, and their details are always replaced
+    /// by the latest ones. Saves nothing if the source is gone. [`StoreError::Lost`](crate::StoreError::Lost) if the
+    /// claim is no longer valid.
+    fn keep_items(&self, hold: SourceHold, items: Vec<NewItem>, now: Timestamp) -> Reply<'_, ItemChanges>;
 
-    /// `holder` is about to ask a source: nobody else does before it leaves it, or dies.
+    /// Claims a source for `holder`, which is about to fetch it. Nobody else can until it leaves the source or dies.
     fn claim_source(&self, id: SourceId, holder: HolderId, now: Timestamp) -> Reply<'_, SourceClaim>;
 
-    /// Whoever asked has done with it. A claim that is not valid any more is skipped.
-    fn leave_source(&self, asking: Asking) -> Reply<'_, ()>;
+    /// Ends a claim. A claim that is no longer valid is ignored.
+    fn leave_source(&self, hold: SourceHold) -> Reply<'_, ()>;
 
-    /// A fetch ended: its row, the cursor (B60) and the failures of its source change together. Whether the source is at
-    /// another place now. [`StoreError::Lost`](crate::StoreError::Lost), and nothing, when the claim is not valid any more.
+    /// Records the end of a fetch: log row, cursor and failures of the source change together. Returns whether the
+    /// source moved to another URL. [`StoreError::Lost`](crate::StoreError::Lost) if the claim is no longer valid; then
+    /// nothing changes.
     fn end_fetch(&self, end: FetchEnd) -> Reply<'_, bool>;
 
-    /// The latest fetches of a source, the last first.
+    /// The latest fetches of a source, newest first.
     fn list_fetches(&self, source: SourceId, limit: u32) -> Reply<'_, Vec<FetchRun>>;
 }
 
 impl Kind {
-    /// Every kind there is.
+    /// All kinds.
     pub const ALL: [Self; 4] = [Self::Feed, Self::Page, Self::Sitemap, Self::Urls];
 
-    /// The word for it.
+    /// The name of the kind.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Feed => "feed",
@@ -298,14 +303,14 @@ impl Kind {
         }
     }
 
-    /// The kind that a word means.
+    /// The kind with this name.
     pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.as_str() == word)
     }
 }
 
 impl FetchResult {
-    /// The word for it in SQL.
+    /// The value stored in SQL.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Read { whole: true, .. } => "ok",
@@ -315,7 +320,7 @@ impl FetchResult {
         }
     }
 
-    /// How it counts for the cursor.
+    /// What it means for the cursor.
     pub fn status(&self) -> FetchStatus {
         match self {
             Self::Read { whole: true, .. } => FetchStatus::Ok,

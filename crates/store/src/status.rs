@@ -1,4 +1,4 @@
-//! What processes on one store are at, and how much is left for them: for whoever looks on. Nothing is decided by it.
+//! What the processes on a store are doing, and how much work is left. For display only: no decision depends on it.
 
 use comity_core::domain::Domain;
 use comity_core::task::JobId;
@@ -8,60 +8,67 @@ use serde_json::Value;
 use crate::Reply;
 use crate::domains::{DomainKey, Hold, HolderId};
 
-/// A process that lives.
+/// A live process.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Working {
-    /// Who it is, for people.
+pub struct LiveProcess {
+    /// The name it registered with.
     pub name: String,
-    /// Since when.
+    /// When it registered.
     pub since: Timestamp,
-    /// What it told last, as it wrote it, and when.
-    pub told: Option<(Value, Timestamp)>,
-    /// What it published of its domains then, as it wrote it.
+    /// The status it last reported, exactly as it wrote it, and when.
+    pub status: Option<(Value, Timestamp)>,
+    /// The domains it published with that status, exactly as it wrote them.
     pub sights: Value,
 }
 
-/// A domain as its holder saw it.
+/// The state of a domain, published by its holder.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Sight {
-    /// By what right.
+pub struct DomainSnapshot {
+    /// The hold under which it was published.
     pub hold: Hold,
-    /// What it saw, as it wrote it.
-    pub told: Value,
+    /// The state, exactly as the holder wrote it.
+    pub value: Value,
 }
 
-/// Tasks of a job that wait for one domain.
+/// Tasks of a job that are waiting for one domain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Backlog {
-    /// Which domain.
+    /// The domain.
     pub domain: Domain,
-    /// How many, counted up to a limit.
+    /// How many are waiting, counted up to a limit.
     pub waiting: u64,
-    /// Nobody works on them before then, because none may go; `None` when somebody does.
+    /// No task may go before this time, so nobody works on them; `None` if somebody does.
     pub due_at: Option<Timestamp>,
 }
 
-/// What processes are at.
+/// Storage of status reports.
 pub trait StatusStore {
-    /// A holder tells what it is at, and publishes some of its domains. Its last word counts, and is gone when it is.
-    fn tell(&self, holder: HolderId, status: Value, sights: Value, now: Timestamp) -> Reply<'_, ()>;
+    /// A holder reports its status and publishes some of its domains. Only the latest report is kept, for as long as
+    /// the holder exists.
+    fn report_status(&self, holder: HolderId, status: Value, sights: Value, now: Timestamp) -> Reply<'_, ()>;
 
-    /// Who lives, as far as can be seen without asking them, the oldest first.
-    fn working(&self) -> Reply<'_, Vec<Working>>;
+    /// Live processes, oldest first, as far as can be determined without contacting them.
+    fn live_processes(&self) -> Reply<'_, Vec<LiveProcess>>;
 
-    /// How many tasks of a job wait for which domain: at most `lanes` of them, each counted up to `tasks`, so that the
-    /// cost does not grow with the queue.
+    /// How many tasks of a job are waiting, per domain. Returns at most `lanes` domains and counts each up to `tasks`,
+    /// so that the cost does not grow with the queue.
     fn backlog(&self, job: JobId, lanes: u32, tasks: u32) -> Reply<'_, Vec<Backlog>>;
 
-    /// Somebody wishes to see domains that others hold. Nothing changes for those; wishes are forgotten after a while.
-    fn wish(&self, domains: Vec<Domain>, now: Timestamp) -> Reply<'_, ()>;
+    /// Asks the holders of these domains to publish snapshots of them. The domains themselves are not affected.
+    /// Requests expire after a while.
+    fn request_snapshots(&self, domains: Vec<Domain>, now: Timestamp) -> Reply<'_, ()>;
 
-    /// Which domains of `holder` somebody wishes to see, and were not shown since.
-    fn wished(&self, holder: HolderId) -> Reply<'_, Vec<DomainKey>>;
+    /// The domains of `holder` whose snapshots were requested and not published since.
+    fn requested_snapshots(&self, holder: HolderId) -> Reply<'_, Vec<DomainKey>>;
 
-    /// A holder shows domains. What it does not hold any more is skipped, and so is what nobody wished to see.
-    fn show(&self, holder: HolderId, sights: Vec<Sight>, now: Timestamp) -> Reply<'_, ()>;
+    /// Publishes snapshots. Those of domains that the holder no longer holds, or that nobody requested, are skipped.
+    fn publish_snapshots(
+        &self,
+        holder: HolderId,
+        snapshots: Vec<DomainSnapshot>,
+        now: Timestamp,
+    ) -> Reply<'_, ()>;
 
-    /// What was last shown of domains by those who hold them still, and when; in the order asked for.
-    fn shown(&self, domains: Vec<Domain>) -> Reply<'_, Vec<Option<(Value, Timestamp)>>>;
+    /// The latest snapshots of domains by their current holders, with the time they were taken, in the order asked for.
+    fn snapshots(&self, domains: Vec<Domain>) -> Reply<'_, Vec<Option<(Value, Timestamp)>>>;
 }

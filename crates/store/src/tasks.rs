@@ -1,4 +1,4 @@
-//! Tasks and their lanes: filling, claiming, settling.
+//! Tasks and their lanes: adding, claiming and settling tasks.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -13,41 +13,41 @@ use crate::domains::{Hold, HolderId, Take};
 use crate::items::ItemId;
 use crate::sources::SourceId;
 
-/// The tasks of one job on one domain, as the store numbers them.
+/// The id of a lane: the tasks of one job on one domain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LaneId(pub i64);
 
-/// Who led to a URL (B76).
+/// Where a URL comes from. A URL found in a response is trusted less than one the operator listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Lead {
     /// The operator listed it.
     #[default]
     Listed,
-    /// A remote answer did: a redirect, a feed, a sitemap.
+    /// It was found in a remote response: a redirect, a feed or a sitemap.
     Remote,
 }
 
-/// A task to be added.
+/// A task to add.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewTask {
-    /// What to fetch.
+    /// The URL to fetch.
     pub url: String,
-    /// Whose pace it goes by.
+    /// The domain whose pace applies.
     pub domain: Domain,
-    /// Who led to it.
+    /// Where the URL comes from.
     pub lead: Lead,
-    /// What is sent there, unless it is a plain GET.
-    pub sends: Option<Box<Sends>>,
+    /// Method, body and headers; `None` for a plain GET.
+    pub sends: Option<Box<RequestParts>>,
 }
 
-/// What a task sends beside its URL.
+/// What a task sends besides its URL.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Sends {
+pub struct RequestParts {
     /// The method, such as `POST`.
     pub method: String,
-    /// The body.
+    /// The request body.
     pub body: Vec<u8>,
-    /// Further headers. They are kept as they are, so none of them may be a secret.
+    /// Additional headers. They are stored in plain text, so they must not contain secrets.
     pub headers: Vec<(String, String)>,
 }
 
@@ -58,320 +58,324 @@ impl NewTask {
     }
 }
 
-/// What became of tasks that were to be added.
+/// The result of adding tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Enqueued {
-    /// Added.
+    /// Tasks that were added.
     pub new: u64,
-    /// The job had them already.
+    /// Tasks that the job had already.
     pub known: u64,
-    /// The job failed or was cancelled and takes none (B49).
+    /// Tasks refused because the job failed or was cancelled.
     pub refused: u64,
 }
 
-/// A task that waits.
+/// A waiting task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskRow {
-    /// Its number.
+    /// The task's id.
     pub id: TaskId,
-    /// What to fetch.
+    /// The URL to fetch.
     pub url: String,
-    /// Who led to it.
+    /// Where the URL comes from.
     pub lead: Lead,
-    /// Where redirects led so far.
+    /// The URL that redirects have led to so far.
     pub at_url: Option<String>,
-    /// How many redirects that were.
+    /// The number of redirects followed so far.
     pub hops: u32,
-    /// Retries spent.
+    /// Retries used.
     pub retries: u32,
-    /// Failures that spent no retry.
+    /// Failures that did not use up a retry.
     pub forgiven: u32,
-    /// It may go from then on.
+    /// The task may be fetched from this time on.
     pub ready_at: Timestamp,
-    /// It scrapes this item of that source.
+    /// The item that this task scrapes, and its source.
     pub scrapes: Option<(ItemId, SourceId)>,
-    /// Requests that were made for it so far.
+    /// Requests made for it so far.
     pub attempts: u32,
-    /// The last of them.
+    /// The latest attempt.
     pub last: Option<Attempt>,
-    /// The page as it was fetched before, when it is fetched again to see whether it changed.
-    pub before: Option<Box<Before>>,
-    /// What it sends, unless it is a plain GET or a redirect made it one.
-    pub sends: Option<Box<Sends>>,
+    /// The page as fetched before, if this task fetches it again to see whether it changed.
+    pub previous: Option<Box<PreviousPage>>,
+    /// Method, body and headers; `None` for a plain GET, and for a task that a redirect turned into one.
+    pub sends: Option<Box<RequestParts>>,
 }
 
 /// A page that was fetched before.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Before {
-    /// The bytes of its body.
+pub struct PreviousPage {
+    /// The size of the body in bytes.
     pub bytes: u64,
-    /// What the answer said it is.
+    /// The `Content-Type` of the response.
     pub content_type: Option<String>,
-    /// Everything else.
+    /// Everything else known about it.
     pub facts: Arc<PageFacts>,
 }
 
-/// What is known of a task's last answer.
+/// What is known about a task's last response.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PageFacts {
-    /// Where redirects led, if they did.
+    /// The URL that redirects led to, if there were any.
     pub final_url: Option<String>,
-    /// When the head of the answer came.
+    /// When the response headers arrived.
     pub fetched_at: Option<Timestamp>,
     /// The SHA-256 of the body.
     pub sha256: Option<[u8; 32]>,
-    /// The file that the body is in, below the folder of the job's pages.
+    /// The file with the body, relative to the job's folder of pages.
     pub file: Option<String>,
-    /// The `ETag` of the answer, byte for byte.
+    /// The `ETag`, byte for byte.
     pub etag: Option<Vec<u8>>,
-    /// Its `Last-Modified`, byte for byte.
+    /// The `Last-Modified` header, byte for byte.
     pub last_modified: Option<Vec<u8>>,
 }
 
-/// A lane that a claim brought.
+/// A lane that was claimed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Claimed {
-    /// Which lane.
+    /// The lane.
     pub lane: LaneId,
-    /// Of which job.
+    /// The lane's job.
     pub job: JobId,
-    /// On which domain.
+    /// The lane's domain.
     pub domain: Domain,
-    /// What became of the domain: taken with this claim, or ours before.
+    /// Whether the domain was taken with this claim or was held before.
     pub take: Take,
-    /// Its first tasks.
+    /// The first tasks of the lane.
     pub tasks: Vec<TaskRow>,
 }
 
-/// Up to where a lane was read.
+/// How far a lane was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cursor {
-    /// The time of the last task read.
+    /// The `ready_at` of the last task read.
     pub ready_at: Timestamp,
-    /// Its number.
+    /// The id of the last task read.
     pub task: TaskId,
 }
 
-/// More tasks of a lane are wanted.
+/// A request for more tasks of a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refill {
-    /// Which lane.
+    /// The lane.
     pub lane: LaneId,
-    /// Those after this one; from the head without it.
+    /// Read after this task; from the start if `None`.
     pub after: Option<Cursor>,
-    /// At most so many.
+    /// The maximum number of tasks.
     pub limit: u32,
 }
 
 /// What to claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Claim {
-    /// Of which job.
+    /// The job to claim lanes of.
     pub job: JobId,
-    /// At most so many lanes.
+    /// The maximum number of lanes.
     pub lanes: u32,
-    /// And so many tasks of each.
+    /// The maximum number of tasks per lane.
     pub tasks: u32,
 }
 
-/// An attempt that was made.
+/// One request that was made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attempt {
-    /// When it was sent.
+    /// When the request was sent.
     pub started_at: Timestamp,
     /// How long it took.
     pub took: Span,
-    /// What it came to.
+    /// The outcome.
     pub outcome: Outcome,
-    /// The status of the answer, if there was one.
+    /// The HTTP status, if there was a response.
     pub status: Option<u16>,
 }
 
-/// What becomes of a task.
+/// The result of working on a task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settle {
-    /// Which task.
+    /// The task.
     pub task: TaskId,
-    /// Of which job.
+    /// The task's job.
     pub job: JobId,
     /// The hold under which it was worked on.
     pub hold: Hold,
     /// The attempts since it was last settled.
     pub attempts: Vec<Attempt>,
-    /// What is known of its last answer. Of a task that is not done only where redirects led and when it was answered is
-    /// kept, and the page as it was fetched before stays as it is.
+    /// What is known about its last response. If the task is not done, only `final_url` and `fetched_at` are saved, and
+    /// what is stored about an earlier fetch of the page stays unchanged.
     pub facts: Arc<PageFacts>,
-    /// What becomes of it.
+    /// What happens to the task.
     pub step: Step,
 }
 
-/// The step a task takes.
+/// What happens to a task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// Fetched.
+    /// It was fetched.
     Done {
-        /// The status of the last answer.
+        /// The status of the last response.
         status: u16,
-        /// The bytes of its body.
+        /// The size of its body in bytes.
         bytes: u64,
-        /// The file it is kept in.
+        /// The file the body was written to.
         file: Option<String>,
-        /// What the answer said it is.
+        /// The `Content-Type` of the response.
         content_type: Option<String>,
     },
-    /// Given up.
+    /// It was given up.
     Failed {
-        /// Why.
+        /// Why it failed.
         error: String,
-        /// The status of the last answer, if there was one.
+        /// The status of the last response, if there was one.
         status: Option<u16>,
     },
-    /// Not to be fetched.
+    /// It is not to be fetched.
     Skipped {
-        /// Why.
+        /// Why it was skipped.
         reason: String,
     },
-    /// Tried again.
+    /// It will be retried.
     Retry {
-        /// From when on.
+        /// When the retry is ready.
         ready_at: Timestamp,
-        /// Retries spent from now on.
+        /// The number of retries used, including this one.
         retries: u32,
-        /// Failures that spent no retry, from now on.
+        /// The number of failures that did not use up a retry.
         forgiven: u32,
-        /// Why.
+        /// Why it is retried.
         error: String,
     },
-    /// It goes on at another domain.
+    /// It continues on another domain.
     Moved {
-        /// Whose pace it goes by now.
+        /// The domain whose pace applies from now on.
         domain: Domain,
-        /// Where it goes on, unless at its own URL.
+        /// The URL to continue with, unless it is the task's own.
         at_url: Option<String>,
         /// Redirects followed so far.
         hops: u32,
-        /// Whether what it sends goes along.
-        sends: Onward,
+        /// Whether method and body are sent there too.
+        body: RedirectBody,
     },
 }
 
-/// What becomes of the method and body of a task that was redirected.
+/// What happens to the method and body of a task when it is redirected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Onward {
-    /// They are sent to the next address too.
+pub enum RedirectBody {
+    /// They are sent to the next URL too.
     #[default]
     Kept,
-    /// From now on it is a plain GET.
+    /// The task becomes a plain GET.
     Dropped,
 }
 
-/// Whether a settle was taken.
+/// Whether a result was accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Settled {
-    /// It is committed.
+    /// It was committed.
     Yes,
     /// The hold is no longer valid, or the task was settled before: nothing was written.
     Fenced,
 }
 
-/// What a job has left beside the domains that it gave up.
+/// The work left in a job, apart from the domains it gave up on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rest {
-    /// Tasks on other domains wait.
+pub enum RemainingWork {
+    /// Tasks on other domains are waiting.
     Tasks,
-    /// None wait, but a list is still being read.
+    /// No tasks are waiting, but a list is still being read.
     List,
-    /// Nothing.
+    /// Nothing is left.
     Nothing,
 }
 
-/// A task as people look at it.
+/// A task as shown to people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskView {
-    /// Its number.
+    /// The task's id.
     pub id: TaskId,
-    /// What was to be fetched.
+    /// The task's URL.
     pub url: String,
-    /// Where it is in its life.
+    /// The task's state.
     pub state: String,
-    /// The last status.
+    /// The status of the last response.
     pub status: Option<u16>,
     /// The last error, or why it was skipped.
     pub error: Option<String>,
     /// When it was last settled.
     pub settled_at: Option<Timestamp>,
-    /// Requests that were made for it since it was added, retried or refreshed.
+    /// Requests made for it since it was added, retried or refreshed.
     pub attempts: u32,
-    /// When the last of them was sent,
+    /// When the latest request was sent.
     pub started_at: Option<Timestamp>,
-    /// how long it took,
+    /// How long the latest request took.
     pub took: Option<Span>,
-    /// and what it came to.
+    /// The outcome of the latest request.
     pub outcome: Option<Outcome>,
-    /// The bytes of its body, if it is done.
+    /// The size of the body in bytes, if it is done.
     pub bytes: Option<u64>,
-    /// What the answer said it is, if it is done.
+    /// The `Content-Type`, if it is done.
     pub content_type: Option<String>,
-    /// What is known of its last answer; of a task that is not done only where redirects led and when it was answered.
+    /// What is known about its last response. If it is not done, only `final_url` and `fetched_at`.
     pub facts: Arc<PageFacts>,
 }
 
-/// Which tasks of a job are wanted.
+/// Which tasks of a job to return.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Which {
-    /// Only those in this state (`waiting`, `done`, `failed`, `skipped`).
+pub struct TaskFilter {
+    /// Only tasks in this state (`waiting`, `done`, `failed`, `skipped`).
     pub state: Option<String>,
-    /// Only those that were settled then or later.
+    /// Only tasks settled at this time or later.
     pub settled_since: Option<Timestamp>,
 }
 
-/// Tasks and their lanes.
+/// Storage of tasks and lanes.
 pub trait TaskStore {
-    /// Adds tasks to a job; those that it has already are added once only. A task is the same as another when URL,
-    /// method and body are. A job that is done takes them too, and is reopened by the first that is new; one that failed or
-    /// was cancelled refuses them (B49). The origins of those that the operator listed are remembered for [`Self::lists`].
+    /// Adds tasks to a job, without duplicates: two tasks are the same if URL, method and body are. A job that is done
+    /// is reopened by the first new task; one that failed or was cancelled refuses tasks. The origins of URLs the
+    /// operator listed are remembered for [`Self::lists`].
     fn enqueue(&self, job: JobId, tasks: Vec<NewTask>, now: Timestamp) -> Reply<'_, Enqueued>;
 
-    /// Takes lanes that are due and whose domain is free or ours. Lanes whose domain another process holds are
-    /// parked, and the domain is marked as wanted.
+    /// Claims lanes that are due and whose domain is free or held by this holder. Lanes of domains that another process
+    /// holds are parked, and those domains are marked as wanted.
     fn claim(&self, holder: HolderId, claim: Claim, now: Timestamp) -> Reply<'_, Vec<Claimed>>;
 
-    /// Reads more tasks of lanes that were claimed.
+    /// Reads more tasks of claimed lanes.
     fn refill(&self, refills: Vec<Refill>) -> Reply<'_, Vec<(LaneId, Vec<TaskRow>)>>;
 
-    /// Commits what became of tasks, all in one transaction.
+    /// Commits the results of tasks in one transaction.
     fn settle(&self, holder: HolderId, settles: Vec<Settle>, now: Timestamp) -> Reply<'_, Vec<Settled>>;
 
-    /// Gives lanes back that are not worked on any more, to be looked at again at that time if tasks wait in
-    /// them.
+    /// Gives back lanes that are no longer worked on. If tasks are waiting in a lane, it becomes due again at the given
+    /// time.
     fn park(&self, holder: HolderId, lanes: Vec<(LaneId, Timestamp)>) -> Reply<'_, ()>;
 
-    /// A job gives up on the domain of a lane that this holder serves: the tasks that wait there are skipped for
-    /// `reason`, which begins with [`GAVE_UP`], as soon as the lane is claimed again. What the job has left.
-    fn give_up(&self, holder: HolderId, lane: LaneId, reason: String) -> Reply<'_, Rest>;
+    /// Gives up on the domain of a lane that this holder serves. The tasks waiting there are skipped with `reason`,
+    /// which starts with [`GAVE_UP`], as soon as the lane is claimed again. Returns what is left in the job.
+    fn give_up(&self, holder: HolderId, lane: LaneId, reason: String) -> Reply<'_, RemainingWork>;
 
-    /// When the first lane of a job that nobody serves is due; `None` when there is none.
+    /// When the first lane of a job that nobody serves is due; `None` if there is none.
     fn next_due(&self, job: JobId) -> Reply<'_, Option<Timestamp>>;
 
-    /// For each of these origins, as [`origin_of`] writes them, whether the operator listed a URL of it in the job. Stays
-    /// true for as long as the job is there.
+    /// Makes tasks of a domain ready at `now` that wait for a later retry, in all jobs. Returns how many.
+    fn retry_now(&self, domain: Domain, now: Timestamp) -> Reply<'_, u64>;
+
+    /// For each of these origins, in the form that [`origin_of`] returns, whether the operator listed one of its URLs
+    /// in the job. This stays true for as long as the job exists.
     fn lists(&self, job: JobId, origins: Vec<String>) -> Reply<'_, Vec<bool>>;
 
-    /// Tasks of a job in that state (`waiting`, `done`, `failed`, `skipped`), the last settled first.
+    /// Tasks of a job in this state (`waiting`, `done`, `failed`, `skipped`), the latest settled first.
     fn list_tasks(&self, job: JobId, state: String, limit: u32) -> Reply<'_, Vec<TaskView>>;
 
-    /// The tasks of a job in the order they were added, a page at a time: at most `limit` of those behind `after`. Fewer
-    /// than that are the last ones.
+    /// The tasks of a job in the order they were added, in pages of at most `limit` after `after`. A shorter page is
+    /// the last one.
     fn page_tasks(
         &self,
         job: JobId,
-        which: Which,
+        which: TaskFilter,
         after: Option<TaskId>,
         limit: u32,
     ) -> Reply<'_, Vec<TaskView>>;
 }
 
-/// The origin of a normalised URL: scheme, host, and the port where it is not the scheme's own. No user, no password.
+/// The origin of a normalized URL: scheme, host, and the port unless it is the scheme's default. User and password are
+/// left out.
 pub fn origin_of(url: &str) -> Cow<'_, str> {
     let start = url.find("://").map_or(0, |at| at + 3);
     let end = url[start..].find(['/', '?', '#']).map_or(url.len(), |length| start + length);
@@ -382,7 +386,7 @@ pub fn origin_of(url: &str) -> Cow<'_, str> {
 }
 
 impl Lead {
-    /// The word for it in SQL.
+    /// The value stored in SQL.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Listed => "listed",
@@ -391,9 +395,11 @@ impl Lead {
     }
 }
 
-/// How the reason begins for which tasks are skipped on a domain that their job gave up.
+/// How the reason starts for which tasks are skipped on a domain that their job gave up on.
 pub const GAVE_UP: &str = "gave up on ";
-/// Why tasks are skipped when their job ends.
+/// Why a task is skipped that robots.txt forbids.
+pub const FORBIDDEN: &str = "forbidden by robots.txt";
+/// Why waiting tasks are skipped when their job ends.
 pub const JOB_ENDED: &str = "the job ended";
 
 #[cfg(test)]

@@ -1,27 +1,28 @@
-//! The time that everybody on one store shares. A store owns it; each process makes a clock of it.
+//! The time that all processes on a store share. The store owns it, and each process builds a clock from it.
 
 use comity_core::time::{Span, Timestamp};
 
 use crate::Reply;
 use crate::domains::HolderId;
 
-/// What the time on a store was when this machine had been up for so long: a clock is made of both, so that it does not
-/// matter how long the answer took.
+/// The store's time, and the machine's uptime at that moment. A clock needs both, so that it does not matter how long
+/// the answer took.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoreTime {
-    /// The time.
+    /// The store's time.
     pub now: Timestamp,
-    /// How long this machine had been up, by [`crate::machine::ThisMachine`].
+    /// The machine's uptime at that moment, from [`crate::machine::ThisMachine`].
     pub up: Span,
 }
 
-/// Which time it is. Whatever a store is told as `now` is this time.
+/// The store's time. Every `now` that is passed to a store is on this timeline.
 pub trait TimeStore {
-    /// What the time is, for whoever only looks or is about to register.
+    /// Returns the current time, for processes that only read or are about to register.
     fn time(&self) -> Reply<'_, StoreTime>;
 
-    /// A holder that has just registered asks which time it goes by. While anybody else lives on the store, that is
-    /// theirs, whatever the wall clock says. A holder that is alone sets it by the wall clock, and everything in the store
-    /// that is waited for or counts from a moment moves along. Its own time in the store begins anew.
+    /// Joins the store's timeline right after registering. While any other process is alive on the store, the time is
+    /// theirs, whatever the wall clock reads. A holder that is alone sets the time from the wall clock, and every
+    /// deadline and start time in the store that matters to a decision is moved by the difference. The holder's own
+    /// lease starts over.
     fn join_time(&self, holder: HolderId) -> Reply<'_, StoreTime>;
 }

@@ -1,8 +1,8 @@
-//! Wikis that are archived: their pages, every revision of these, and how far an archive got.
+//! Archived wikis: their pages, all revisions, and the progress of each archive.
 //!
-//! What an answer brought and how far the archive is with it are kept in one transaction ([`WikiStore::keep_wiki`]):
-//! whatever happens, it goes on where it was, and has nothing twice (B69). How far that is, is the archive's own
-//! business: the store keeps it as it is.
+//! The content of a response and the progress it makes are saved in one transaction ([`WikiStore::keep_wiki`]), so
+//! after a crash an archive resumes where it was and has nothing twice. The meaning of the progress is known to the
+//! archiver only: the store saves it as it is.
 
 use comity_core::time::Timestamp;
 use serde_json::Value;
@@ -10,253 +10,254 @@ use serde_json::Value;
 use crate::Reply;
 use crate::domains::HolderId;
 
-/// The number of a wiki.
+/// The id of a wiki.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct WikiId(pub i64);
 
-/// A wiki as the store keeps it.
+/// A wiki as stored.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Wiki {
-    /// Its number.
+    /// The wiki's id.
     pub id: WikiId,
-    /// Where its API is.
+    /// The URL of its API.
     pub api: String,
-    /// What it says of itself; null before it was asked.
+    /// What the wiki says about itself; null before it was asked.
     pub site: Value,
-    /// How far its archive is; null before it began.
+    /// The progress of its archive; null before it started.
     pub progress: Value,
 }
 
-/// A page.
+/// A page of a wiki.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WikiPage {
-    /// Its number in the wiki.
+    /// The page's id in the wiki.
     pub id: i64,
-    /// The number of its namespace.
+    /// The id of its namespace.
     pub namespace: i64,
-    /// Its title, with the name of the namespace.
+    /// The title, including the name of the namespace.
     pub title: String,
-    /// What its text is, such as `wikitext`.
+    /// The content model, such as `wikitext`.
     pub model: String,
-    /// Whether it leads to another page.
+    /// Whether it redirects to another page.
     pub redirect: bool,
-    /// The number of its newest revision.
+    /// The id of its newest revision.
     pub newest: i64,
-    /// Whether it was deleted from the wiki; what is known of it stays.
+    /// Whether it was deleted from the wiki. What was archived of it stays.
     pub deleted: bool,
-    /// Whether its history was fetched to its end.
+    /// Whether its history was fetched completely.
     pub whole: bool,
 }
 
 /// A revision of a page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Revision {
-    /// Its number in the wiki.
+    /// The revision's id in the wiki.
     pub id: i64,
-    /// Of which page.
+    /// The id of its page.
     pub page: i64,
-    /// The one before it; 0 when it is the first.
+    /// The id of the revision before it; 0 for the first one.
     pub parent: i64,
     /// When it was made.
     pub at: Timestamp,
-    /// Who made it; `None` when that is hidden.
+    /// Who made it; `None` if hidden.
     pub user: Option<String>,
-    /// The number of whoever made it; 0 for an address.
+    /// The user's id; 0 for an IP address.
     pub user_id: i64,
-    /// What was said of it; `None` when that is hidden.
+    /// The edit summary; `None` if hidden.
     pub comment: Option<String>,
-    /// The wiki's SHA-1 of all its content, in hexadecimal; `None` when that is hidden.
+    /// The wiki's SHA-1 of all its content, in hexadecimal; `None` if hidden.
     pub sha1: Option<String>,
-    /// Bytes of its content.
+    /// The size of its content in bytes.
     pub size: u64,
-    /// Whether it was called minor.
+    /// Whether it is marked as a minor edit.
     pub minor: bool,
-    /// What the wiki does not show.
+    /// What the wiki hides.
     pub hidden: Hidden,
-    /// Tags, as the wiki wrote them.
+    /// The tags, as the wiki wrote them.
     pub tags: Vec<String>,
-    /// Its content, by role; the first is `main`.
+    /// The content by role; the first slot is `main`.
     pub slots: Vec<Slot>,
 }
 
-/// What a wiki does not show of a revision.
+/// What a wiki hides of a revision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Hidden {
     /// The content.
     pub text: bool,
-    /// Who made it.
+    /// The user.
     pub user: bool,
-    /// What was said of it.
+    /// The edit summary.
     pub comment: bool,
-    /// All that, from administrators too.
+    /// Hidden from administrators too.
     pub suppressed: bool,
 }
 
-/// A piece of content of a revision.
+/// A content slot of a revision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Slot {
-    /// What it is for: `main`, mostly.
+    /// The role, usually `main`.
     pub role: String,
-    /// What it is, such as `wikitext`.
+    /// The content model, such as `wikitext`.
     pub model: String,
-    /// How it is written, such as `text/x-wiki`.
+    /// The content format, such as `text/x-wiki`.
     pub format: String,
-    /// The content; `None` when the wiki did not give it.
+    /// The content; `None` if the wiki did not provide it.
     pub content: Option<Content>,
 }
 
-/// Content, packed. Whatever has the same SHA-1 is kept once.
+/// Content, possibly compressed. Content with the same SHA-1 is stored once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Content {
-    /// The SHA-1 of the content as it is.
+    /// The SHA-1 of the uncompressed content.
     pub sha1: [u8; 20],
-    /// Its bytes.
+    /// The uncompressed size in bytes.
     pub size: u64,
-    /// How it is packed.
-    pub packing: Packing,
-    /// The packed bytes.
+    /// How `bytes` is compressed.
+    pub compression: Compression,
+    /// The bytes as stored.
     pub bytes: Vec<u8>,
 }
 
-/// How content is packed.
+/// How content is compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Packing {
-    /// As it is.
+pub enum Compression {
+    /// Not compressed.
     Plain,
-    /// By Zstandard.
+    /// Zstandard.
     Zstd,
 }
 
-/// What answers brought.
+/// The content of one or more responses, to be saved in one transaction.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Batch {
-    /// Pages as they are now. One whose history is known as a whole stays so, unless it was gone meanwhile.
+    /// Pages as they are now. A page whose history is complete stays complete, unless it had been deleted.
     pub pages: Vec<WikiPage>,
-    /// Pages that came up beside what was asked for: kept if they are new. Nothing says that all of them was seen.
-    pub sighted: Vec<WikiPage>,
-    /// Titles at which there is no page any more.
+    /// Pages mentioned in a response that did not ask for them; saved only if they are new. They may not be all there
+    /// are.
+    pub mentioned: Vec<WikiPage>,
+    /// Titles that have no page any more.
     pub missing: Vec<String>,
-    /// Pages that are elsewhere now, where nothing is archived.
-    pub left: Vec<i64>,
-    /// Whether whoever else had the title of one of `pages` is gone.
-    pub titles_are_theirs: bool,
-    /// Pages whose past is another than what is kept of it: their history has to be fetched again as a whole.
-    pub reworked: Vec<i64>,
-    /// Versions of files, as they are now.
+    /// Pages that moved to a namespace that is not archived.
+    pub moved_away: Vec<i64>,
+    /// Whether any other page stored under the title of one of `pages` is gone.
+    pub titles_are_exclusive: bool,
+    /// Pages whose history differs from what is stored; it has to be fetched again completely.
+    pub history_changed: Vec<i64>,
+    /// File versions, as they are now.
     pub files: Vec<WikiFile>,
-    /// Revisions; those that are there already are as these say from now on, but what was kept of their content stays.
+    /// Revisions. The fields of known ones are updated, but content that was saved stays.
     pub revisions: Vec<Revision>,
-    /// The round in which pages are looked through; those seen in it are known to be there.
+    /// The current round of listing pages. Pages seen in it are known to exist.
     pub round: i64,
-    /// Namespaces that were looked through to their end: what was not seen in this round is gone.
-    pub looked_through: Vec<i64>,
-    /// Which pages of this round are whole with it, if their newest revision is there.
-    pub walked: Walked,
-    /// What the wiki says of itself, when it was asked.
+    /// Namespaces that were listed to the end: their pages that were not seen in this round are gone.
+    pub fully_listed: Vec<i64>,
+    /// Which pages of this round have their complete history with this batch, provided their newest revision is stored.
+    pub completed: CompletedPages,
+    /// What the wiki says about itself, if it was asked.
     pub site: Option<Value>,
-    /// How far the archive is with all this.
+    /// The progress of the archive, including this batch.
     pub progress: Value,
 }
 
-/// A version of a file that was uploaded.
+/// A version of an uploaded file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WikiFile {
-    /// The title of its page, with the name of the namespace.
+    /// The title of its page, including the name of the namespace.
     pub title: String,
     /// When it was uploaded.
     pub at: Timestamp,
-    /// Its SHA-1 in hexadecimal; `None` when the wiki does not show it.
+    /// Its SHA-1 in hexadecimal; `None` if the wiki does not show it.
     pub sha1: Option<String>,
-    /// Its bytes.
+    /// The size in bytes.
     pub size: u64,
-    /// What it is, such as `image/png`.
+    /// The MIME type, such as `image/png`.
     pub mime: String,
-    /// Where it is; `None` when the wiki does not show it.
+    /// The URL; `None` if the wiki does not show it.
     pub url: Option<String>,
-    /// Who uploaded it; `None` when that is hidden.
+    /// Who uploaded it; `None` if hidden.
     pub user: Option<String>,
-    /// What was said of it; `None` when that is hidden.
+    /// The upload comment; `None` if hidden.
     pub comment: Option<String>,
-    /// Whether a newer version took its place.
+    /// Whether a newer version replaced it.
     pub superseded: bool,
 }
 
-/// A version of a file, and what became of it here.
+/// A file version, and whether it was fetched.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedFile {
-    /// Its number in the store.
+    /// Its id in the store.
     pub id: i64,
-    /// What the wiki says of it.
+    /// What the wiki says about it.
     pub file: WikiFile,
     /// Whether it was fetched.
     pub kept: bool,
-    /// Why it was not, when that was tried.
+    /// Why the last attempt to fetch it failed.
     pub problem: Option<String>,
     /// Whether its page was deleted from the wiki.
     pub deleted: bool,
 }
 
-/// What is known of the files of a wiki.
+/// Counts of a wiki's file versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FileTally {
-    /// Versions of files that are kept or that the wiki shows.
+    /// File versions that were fetched or that the wiki still offers.
     pub files: u64,
-    /// Those that were fetched,
+    /// File versions that were fetched.
     pub kept: u64,
-    /// and their bytes.
+    /// The size of the fetched ones in bytes.
     pub bytes: u64,
 }
 
-/// The right to add to the archive of a wiki: valid until somebody else claims it, or its holder is lost.
+/// The right to add to the archive of a wiki. It is valid until somebody else claims the wiki or the holder is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WikiHold {
-    /// Which wiki.
+    /// The wiki.
     pub wiki: WikiId,
-    /// Who archives it, if that is a holder.
+    /// The process that archives it, if it is registered.
     pub holder: Option<HolderId>,
-    /// Which claim of it.
+    /// Which claim of the wiki this is.
     pub epoch: i64,
 }
 
 /// Whether a wiki may be archived.
 #[derive(Debug, Clone, PartialEq)]
 pub enum WikiClaim {
-    /// It may; this is what is known of it now, and the right to add to it.
+    /// It may. The wiki as it is now, and the right to add to its archive.
     Ours(Wiki, WikiHold),
-    /// Another process archives it.
+    /// Another process is archiving it.
     Taken,
 }
 
-/// Which pages are whole, because revisions of all of them were fetched.
+/// Which pages have their complete history, because all their revisions were fetched.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Walked {
-    /// None more than before.
+pub enum CompletedPages {
+    /// No more than before.
     #[default]
     None,
-    /// Those whose first revision is there: the later ones were fetched.
-    SinceTheirFirst,
-    /// All.
+    /// Pages whose first revision is stored; the later ones were fetched.
+    WithFirstRevision,
+    /// All pages.
     All,
 }
 
-/// What of a batch was new.
+/// What a batch changed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Kept {
-    /// Pages that were not there before.
+pub struct BatchChanges {
+    /// Pages that are new.
     pub pages: u64,
-    /// Pages whose title is another than before.
+    /// Pages whose title changed.
     pub moved: u64,
-    /// Pages that were gone and are back.
+    /// Pages that had been deleted and are back.
     pub restored: u64,
     /// Pages that are gone.
     pub deleted: u64,
-    /// Revisions that were not there before.
+    /// Revisions that are new.
     pub revisions: u64,
-    /// Revisions whose text the wiki did not give, although it is not hidden.
+    /// Revisions whose text the wiki did not provide, although it is not hidden.
     pub textless: u64,
 }
 
-impl std::ops::AddAssign for Kept {
+impl std::ops::AddAssign for BatchChanges {
     fn add_assign(&mut self, more: Self) {
         let Self { pages, moved, restored, deleted, revisions, textless } = more;
         self.pages += pages;
@@ -268,81 +269,81 @@ impl std::ops::AddAssign for Kept {
     }
 }
 
-/// What is kept of a namespace.
+/// Counts of a namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct NamespaceTally {
-    /// Its number.
+    /// The id of the namespace.
     pub namespace: i64,
-    /// Pages that the wiki has.
+    /// Pages that exist in the wiki.
     pub pages: u64,
-    /// Of those, pages that lead to others.
+    /// Existing pages that are redirects.
     pub redirects: u64,
-    /// Pages that it had.
+    /// Pages that were deleted from the wiki.
     pub deleted: u64,
-    /// Revisions of all of them.
+    /// Revisions of all these pages.
     pub revisions: u64,
-    /// Pages that lack something.
+    /// Pages whose history is incomplete.
     pub lacking: u64,
 }
 
-/// What is kept of content that a wiki was the first to bring.
+/// Counts of the content that was first stored for this wiki.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ContentTally {
-    /// Different pieces.
+    /// Distinct pieces of content.
     pub pieces: u64,
-    /// Their bytes as they are,
+    /// Their uncompressed size in bytes.
     pub bytes: u64,
-    /// and packed.
+    /// Their compressed size in bytes.
     pub packed: u64,
 }
 
-/// Archives of wikis.
+/// Storage of wiki archives.
 pub trait WikiStore {
-    /// `holder` is about to archive the wiki with this API, which is made when it is not there: nobody else does before
-    /// it dies. Without a holder, whoever comes next takes it.
+    /// Claims the wiki with this API for `holder`, creating it if needed. Nobody else can claim it while the holder
+    /// lives. Without a holder, the next process to claim it gets it.
     fn claim_wiki(&self, api: String, holder: Option<HolderId>, now: Timestamp) -> Reply<'_, WikiClaim>;
 
     /// The wiki with this API.
     fn find_wiki(&self, api: String) -> Reply<'_, Option<Wiki>>;
 
-    /// Keeps what answers brought, and how far the archive is with it: all of it or nothing. Whoever does not hold
-    /// the wiki any more is [`StoreError::Lost`](crate::StoreError::Lost).
-    fn keep_wiki(&self, hold: WikiHold, batch: Batch) -> Reply<'_, Kept>;
+    /// Saves the content of responses together with the progress, all or nothing.
+    /// [`StoreError::Lost`](crate::StoreError::Lost) if the claim is no longer valid.
+    fn keep_wiki(&self, hold: WikiHold, batch: Batch) -> Reply<'_, BatchChanges>;
 
-    /// Pages after `after` that lack something: they are not whole or their past changed, their newest revision is not
-    /// there, or the parent of one that came later. In the order of their numbers.
+    /// Pages after `after` with an incomplete history, by id: it was not fetched completely or has changed, the newest
+    /// revision is missing, or the parent of a later revision is missing.
     fn lacking_pages(&self, wiki: WikiId, after: i64, limit: u32) -> Reply<'_, Vec<WikiPage>>;
 
-    /// Those of `revisions` that are not there.
+    /// Those of `revisions` that are not stored.
     fn unknown_revisions(&self, wiki: WikiId, revisions: Vec<i64>) -> Reply<'_, Vec<i64>>;
 
-    /// The newest revisions of those of `pages` that are there, as pairs.
+    /// The newest revision of each of `pages` that exists, as (page, revision) pairs.
     fn newest_of(&self, wiki: WikiId, pages: Vec<i64>) -> Reply<'_, Vec<(i64, i64)>>;
 
-    /// Pages after `after`, in the order of their numbers.
+    /// Pages after `after`, by id.
     fn wiki_pages(&self, wiki: WikiId, after: i64, limit: u32) -> Reply<'_, Vec<WikiPage>>;
 
-    /// Revisions of a page after `after`, in the order of their numbers, with their content: as many as fit in about
-    /// `bytes`, packed, and one at least.
+    /// Revisions of a page after `after`, by id, with their content: as many as fit in about `bytes` compressed, and at
+    /// least one.
     fn page_history(&self, wiki: WikiId, page: i64, after: i64, bytes: u64) -> Reply<'_, Vec<Revision>>;
 
-    /// Versions of files after `after` that can be fetched and were not, in the order of their numbers. Those whose page
-    /// was deleted are gone.
+    /// File versions after `after` that were not fetched yet and can be, by id. Those whose page was deleted are left
+    /// out.
     fn files_to_fetch(&self, wiki: WikiId, after: i64, limit: u32) -> Reply<'_, Vec<ListedFile>>;
 
-    /// A version of a file of that wiki was fetched, or there was a problem. Whoever does not hold the wiki any more is
-    /// [`StoreError::Lost`](crate::StoreError::Lost).
+    /// Records that a file version was fetched, or what went wrong. [`StoreError::Lost`](crate::StoreError::Lost) if
+    /// the claim is no longer valid.
     fn settle_file(&self, hold: WikiHold, file: i64, problem: Option<String>) -> Reply<'_, ()>;
 
-    /// Versions of files after `after`, in the order of their numbers.
+    /// File versions after `after`, by id.
     fn wiki_files(&self, wiki: WikiId, after: i64, limit: u32) -> Reply<'_, Vec<ListedFile>>;
 
-    /// What is known of files.
+    /// Counts the file versions.
     fn tally_files(&self, wiki: WikiId) -> Reply<'_, FileTally>;
 
-    /// How many revisions are there.
+    /// The number of revisions stored.
     fn count_revisions(&self, wiki: WikiId) -> Reply<'_, u64>;
 
-    /// What is there, by namespace, and of content.
+    /// Counts what is stored, per namespace and for content.
     fn tally_wiki(&self, wiki: WikiId) -> Reply<'_, (Vec<NamespaceTally>, ContentTally)>;
 }

@@ -1,8 +1,8 @@
-"""Asks a Comity service before a request leaves, and tells it what came back.
+"""Client for the decision service of Comity: ask before you fetch, and report the outcome.
 
-In reading order: `types` (what the service says), `errors`, `outcome` (what a fetch came to), `permit` (the right to
-send one request), `protocol` (every call and every loop, without any input or output), `client` and `aio` (the same,
-over HTTP), `scrapy` (an add-on; imported only by those who use it).
+Modules in reading order: `types` (requests and responses of the service), `errors`, `outcome` (the outcome of a
+fetch), `permit` (the right to send one request), `protocol` (all calls, retries and waits, without I/O), `client` and
+`aio` (the same over HTTP, for threads and for asyncio), `scrapy` (an add-on, imported only if you use it).
 """
 
 from .aio import AsyncClient

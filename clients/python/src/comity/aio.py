@@ -1,4 +1,4 @@
-"""The client for asyncio. What it says and how it goes on is in `protocol`; this performs it."""
+"""The client for asyncio. It does the I/O; what to send, and when to retry, is decided in `protocol`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import httpx
 
 from . import protocol
 from .errors import ComityError, Unavailable
-from .permit import Permit, Warm
+from .permit import Permit, WarmConnections
 from .protocol import Flow, Pause, Reply, Step
 from .types import Decision, Domain, Explanation, Intent, Recorded, Report
 
@@ -21,7 +21,7 @@ log = logging.getLogger("comity")
 
 
 class AsyncClient:
-    """Talks to one service. May be shared by any number of tasks of one loop."""
+    """A client for one service. Any number of tasks of one event loop may share it."""
 
     def __init__(
         self,
@@ -30,73 +30,79 @@ class AsyncClient:
         timeout: float = 10.0,
         lease: Optional[float] = None,
     ) -> None:
-        """`timeout` is for one answer of the service, on top of the time in line. `lease` is how long a request of yours may
-        take: a permit that nobody records, because the program died, keeps its place for so many seconds. By default the
-        service decides (a minute)."""
+        """`server` defaults to `COMITY_SERVER` or http://127.0.0.1:7878, `token` to `COMITY_TOKEN`.
+
+        `timeout` limits how long the service may take to answer, in seconds, on top of the time in line. `lease` is
+        how long your requests may take, in seconds: if your program dies, its permits count as in flight for that
+        long. By default the service decides (a minute)."""
         self.server, self._token = protocol.server_and_token(server, token)
         self._timeout = timeout
         self._lease = lease
-        self._warm = Warm()
+        self._warm = WarmConnections()
         self._http = httpx.AsyncClient(base_url=self.server, **protocol.CONNECTIONS)
 
     @asynccontextmanager
     async def permit(
         self, url: str, intent: Intent = "fetch", timeout: Optional[float] = None, lease: Optional[float] = None
     ) -> AsyncIterator[Permit]:
-        """Waits until a request to `url` may leave, and records what became of it when the block is left, in whatever way."""
-        decision = await self._obtain(protocol.obtain(url, intent, timeout, lease=self._lease if lease is None else lease))
+        """Waits until a request to `url` may be sent. When the block ends, for whatever reason, the outcome is
+        recorded.
+
+        `timeout` is the maximum time to wait, in seconds; by default there is no limit."""
+        lease = self._lease if lease is None else lease
+        decision = await self._wait_for_permit(protocol.wait_for_permit(url, intent, timeout, lease=lease))
         permit = Permit(decision, cold=decision.domain not in self._warm)
         try:
             yield permit
         except BaseException as error:
-            # A task that is cancelled once more still records.
+            # Shielded, so that the outcome is recorded even if the task is cancelled again.
             await asyncio.shield(self._settle(permit, error))
             raise
         await asyncio.shield(self._settle(permit, None))
 
     async def check(self, target: str, intent: Intent = "fetch", lease: Optional[float] = None) -> Decision:
-        """May a request leave now? When it may, the slot is taken."""
+        """Asks whether a request may be sent now, without waiting. If it may, the slot is reserved."""
         return await self._run(protocol.check(target, intent, self._lease if lease is None else lease))
 
     async def peek(self, target: str, intent: Intent = "fetch") -> Decision:
-        """The same, and takes nothing."""
+        """Like `check`, but reserves nothing."""
         return await self._run(protocol.peek(target, intent))
 
     async def acquire(
         self, target: str, intent: Intent = "fetch", max_wait: float = 30.0, lease: Optional[float] = None
     ) -> Decision:
-        """Waits in line for at most `max_wait` seconds. The decision may still be not to proceed."""
+        """Waits in line for at most `max_wait` seconds. After that, the decision may still be to wait."""
         return await self._run(protocol.acquire(target, intent, max_wait, self._lease if lease is None else lease))
 
     async def renew(self, decision: Decision, lease: Optional[float] = None) -> bool:
-        """The request takes longer than expected: its permit keeps its place from now on for `lease` seconds. False when
-        it lost its place already."""
+        """Extends the lease of a permit to `lease` seconds from now, for a request that takes longer than expected.
+        Returns False if the lease had already ended."""
         return await self._run(protocol.renew(decision, self._lease if lease is None else lease))
 
     async def release(self, decision: Decision) -> Recorded:
-        """The request is not sent after all: others need not wait for it."""
+        """Returns the permit of a request that is not sent after all, so that others need not wait for it."""
         return await self.record(Report(decision, outcome="abandoned"))
 
     async def record(self, report: Report) -> Recorded:
-        """Tells what became of a request."""
+        """Reports the outcome of a request."""
         return await self._run(protocol.record(report))
 
     async def check_many(
         self, targets: Iterable[str], intent: Intent = "fetch", lease: Optional[float] = None
     ) -> List[Decision]:
-        """Many checks, in order."""
+        """Checks any number of targets. The decisions are in the order of the targets."""
         return await self._run(protocol.check_many(targets, intent, self._lease if lease is None else lease))
 
     async def record_many(self, reports: Iterable[Report]) -> List[Recorded]:
-        """Many reports, in order."""
+        """Records any number of reports, in order."""
         return await self._run(protocol.record_many(reports))
 
     async def explain(self, target: str, intent: Intent = "fetch") -> Explanation:
-        """Every limit on the next request."""
+        """Everything that delays the next request, and why."""
         return await self._run(protocol.explain(target, intent))
 
     async def domain(self, target: str) -> Optional[Domain]:
-        """What is known of a domain; None when nothing is."""
+        """What is known about a domain, or None."""
         return await self._run(protocol.domain(target))
 
     async def close(self) -> None:
@@ -111,8 +117,8 @@ class AsyncClient:
     ) -> None:
         await self.close()
 
-    async def _obtain(self, flow: Flow[Decision]) -> Decision:
-        """A permit that comes just as its caller is cancelled is given back."""
+    async def _wait_for_permit(self, flow: Flow[Decision]) -> Decision:
+        """Waits for a permit. If the task is cancelled just as the permit arrives, the permit is returned."""
         asking = asyncio.ensure_future(self._run(flow))
         try:
             return await asyncio.shield(asking)
@@ -127,9 +133,9 @@ class AsyncClient:
         self._warm.add(permit.domain)
         try:
             await self.record(permit.report(error))
-        except ComityError as trouble:
-            # The fetch is over, and its result or its error is what the caller came for.
-            log.warning(protocol.UNRECORDED, permit.domain, trouble)
+        except ComityError as failure:
+            # The caller's own result or exception matters more, so this is only logged.
+            log.warning(protocol.NOT_RECORDED, permit.domain, failure)
 
     async def _run(self, flow: Flow[T]) -> T:
         try:
@@ -137,8 +143,8 @@ class AsyncClient:
             while True:
                 try:
                     reply = await self._perform(step)
-                except Unavailable as trouble:
-                    step = flow.throw(trouble)
+                except Unavailable as failure:
+                    step = flow.throw(failure)
                 else:
                     step = flow.send(reply)
         except StopIteration as end:
@@ -150,6 +156,7 @@ class AsyncClient:
             await asyncio.sleep(step.seconds)
             return None
         try:
-            return protocol.received(await self._http.request(**protocol.send(step, self._token, self._timeout)))
+            arguments = protocol.request_arguments(step, self._token, self._timeout)
+            return protocol.to_reply(await self._http.request(**arguments))
         except httpx.HTTPError as error:
             raise protocol.unreachable(error, self.server) from error

@@ -1,4 +1,4 @@
-"""What can go wrong between a program and the service. Trouble with the site itself is an outcome, not an error."""
+"""Errors in the communication with the service. A problem with the site itself is an outcome, not an error."""
 
 from __future__ import annotations
 
@@ -9,37 +9,39 @@ if TYPE_CHECKING:
 
 
 class ComityError(Exception):
-    """Every error of this package."""
+    """Base class of all errors of this package."""
 
 
 class Unavailable(ComityError):
-    """The service cannot be reached, did not answer in time, or said 503. Asking again later may help."""
+    """The service can't be reached, did not answer in time, or answered 503. Retry later."""
 
     def __init__(self, message: str, *, retry_after: Optional[float] = None, met: bool = False) -> None:
         super().__init__(message)
-        #: Seconds to wait before asking again, when the service said so.
+        #: Seconds to wait before retrying, if the service sent `Retry-After`.
         self.retry_after = retry_after
-        #: Whether somebody was there: a 503, or a connection that broke. False when nobody answered at all.
+        #: Whether a service was there: it answered 503, or the connection broke. False if nothing answered at all.
         self.met = met
 
 
 class Invalid(ComityError):
-    """The service refused a call (4xx), or what answered is no service of ours. Asking again with the same words does
-    not help."""
+    """The service refused a call (4xx), or the server at this address is not a Comity service. Retrying the same call
+    does not help."""
 
     def __init__(self, status: int, problem: Mapping[str, Any]) -> None:
         self.status = status
         self.title = str(problem.get("title", ""))
         self.detail = str(problem.get("detail", ""))
-        #: The field that is wrong, its value, and what it may be; where the service names them.
+        #: The invalid field, if the service names one.
         self.field: Optional[str] = problem.get("field")
+        #: The value of that field.
         self.value: Any = problem.get("value")
+        #: What is allowed in that field.
         self.allowed: Any = problem.get("allowed")
-        super().__init__(self.detail or self.title or f"the service answered {status}")
+        super().__init__(self.detail or self.title or f"the service answered HTTP {status}")
 
 
 class Refused(ComityError):
-    """An operator paused the domain. It stays so until somebody resumes it; waiting does not help."""
+    """An operator paused the domain until further notice. Waiting does not help until somebody resumes it."""
 
     def __init__(self, decision: Decision) -> None:
         super().__init__(f"{decision.domain}: {decision.reason}")
@@ -47,8 +49,9 @@ class Refused(ComityError):
 
 
 class TimedOut(ComityError, TimeoutError):
-    """The slot did not come within the time that the caller gave."""
+    """No permit was granted within the caller's timeout."""
 
     def __init__(self, decision: Decision) -> None:
-        super().__init__(f"{decision.domain}: {decision.wait:.1f} s left: {decision.reason}")
+        remaining = f"{decision.wait:.1f} s remaining"
+        super().__init__(f"{decision.domain}: timed out waiting for a permit, {remaining}: {decision.reason}")
         self.decision = decision

@@ -1,6 +1,6 @@
-"""What a fetch came to, told from a response or an exception by its type, never by words in a message.
+"""The outcome of a fetch, derived from a response or from the type of an exception, never from the text of a message.
 
-No HTTP library is imported for this: whoever raised an exception has loaded its module already.
+No HTTP library is imported for this: if one of its exceptions was raised, its module is loaded already.
 """
 
 from __future__ import annotations
@@ -18,34 +18,35 @@ from typing import Any, Dict, Iterable, List, Literal, Mapping, Optional, Tuple,
 from .errors import ComityError
 from .types import Outcome
 
-#: Status and headers of an answer; or a word, where there is none.
-Told = Union[Tuple[int, Dict[str, str]], Outcome]
+#: Status and headers of a response; or an outcome, if there was no response.
+Result = Union[Tuple[int, Dict[str, str]], Outcome]
 
 
-def of_exception(error: BaseException) -> Told:
-    """What is to be recorded when nothing was told and `error` came out of the fetch.
+def of_exception(error: BaseException) -> Result:
+    """What to record if the fetch raised `error` and the caller reported nothing.
 
-    A cancelled task and a mistake in the caller's own code are "abandoned": nothing is known of the request, nothing
-    is learnt from it, and the domain's next one need not wait for it.
+    A cancelled task and a bug in the caller's own code are "abandoned": the outcome is unknown, nothing is learned
+    from it, and the domain's next request need not wait for it.
     """
     if isinstance(error, ComityError):
         return "abandoned"
-    answer = _answer_in(error)
-    if answer is not None:
-        return answer
-    return _breakdown(error) or "abandoned"
+    response = _response_in(error)
+    if response is not None:
+        return response
+    return _failure(error) or "abandoned"
 
 
 def of_response(response: Any) -> Tuple[int, Dict[str, str]]:
-    """Status and headers of a response of requests, httpx, urllib, aiohttp, Scrapy or anything of their shape."""
+    """Status and headers of a response from requests, httpx, urllib, aiohttp, Scrapy or anything with the same
+    attributes."""
     status = _status(response)
     if status is None:
         raise TypeError(f"expected a response with status_code or status, got {type(response).__name__}")
-    return status, headers_about_waiting(getattr(response, "headers", None))
+    return status, rate_limit_headers(getattr(response, "headers", None))
 
 
-def headers_about_waiting(headers: Optional[Any]) -> Dict[str, str]:
-    """The headers that the service reads; cookies and the rest never leave the process."""
+def rate_limit_headers(headers: Optional[Any]) -> Dict[str, str]:
+    """The headers about rate limits and waiting. Cookies and all others never leave the process."""
     kept: Dict[str, str] = {}
     for name, value in _pairs(headers):
         name = _text(name).lower()
@@ -58,7 +59,7 @@ def _pairs(headers: Optional[Any]) -> Iterable[Tuple[Any, str]]:
     if headers is None:
         return
     for name, value in headers.items() if hasattr(headers, "items") else headers:
-        # Scrapy keeps a list for each name; the others repeat the pair or have joined it.
+        # Scrapy has a list of values per name; the others repeat the pair, or have joined the values.
         for one in value if isinstance(value, (list, tuple)) else [value]:
             yield name, _text(one)
 
@@ -75,32 +76,33 @@ def _status(thing: Any) -> Optional[int]:
     return None
 
 
-def _answer_in(error: BaseException) -> Optional[Tuple[int, Dict[str, str]]]:
-    # A response that a library hangs on its exception is falsy for a 4xx in requests: compare with None.
+def _response_in(error: BaseException) -> Optional[Tuple[int, Dict[str, str]]]:
+    # In requests, a response with a 4xx status is falsy: compare with None.
     response = getattr(error, "response", None)
     if response is not None and _status(response) is not None:
         return of_response(response)
-    if isinstance(error, (urllib.error.HTTPError, *_loaded(_ANSWERED))) and _status(error):
+    if isinstance(error, (urllib.error.HTTPError, *_loaded(_WITH_STATUS))) and _status(error):
         return of_response(error)
     return None
 
 
-def _breakdown(error: BaseException) -> Optional[Literal["timeout", "network_error"]]:
+def _failure(error: BaseException) -> Optional[Literal["timeout", "network_error"]]:
     if isinstance(error, urllib.error.URLError) and isinstance(error.reason, BaseException):
-        return _breakdown(error.reason) or "network_error"
-    if isinstance(error, _loaded(_NEVER_LEFT)):
+        return _failure(error.reason) or "network_error"
+    if isinstance(error, _loaded(_NOT_SENT)):
         return None
     if isinstance(error, (*_TIMEOUTS, *_loaded(_TIMEOUT_NAMES))):
         return "timeout"
-    if isinstance(error, (*_BREAKS, *_loaded(_BREAK_NAMES))):
+    if isinstance(error, (*_NETWORK_ERRORS, *_loaded(_NETWORK_ERROR_NAMES))):
         return "network_error"
-    # Other OSErrors may well be about the caller's own files.
+    # Any other OSError may be about the caller's own files.
     if isinstance(error, OSError) and error.errno in _ERRNOS:
         return "network_error"
     return None
 
 
 def _loaded(names: Mapping[str, Tuple[str, ...]]) -> Tuple[Type[BaseException], ...]:
+    """The exception classes with these names, by module, as far as the modules are loaded."""
     found: List[Type[BaseException]] = []
     for module, classes in names.items():
         here = sys.modules.get(module)
@@ -109,7 +111,7 @@ def _loaded(names: Mapping[str, Tuple[str, ...]]) -> Tuple[Type[BaseException], 
 
 
 _TIMEOUTS = (TimeoutError, socket.timeout, asyncio.TimeoutError, concurrent.futures.TimeoutError)
-_BREAKS = (
+_NETWORK_ERRORS = (
     ConnectionError,
     socket.gaierror,
     socket.herror,
@@ -119,14 +121,15 @@ _BREAKS = (
 )
 _ERRNOS = {errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTDOWN, errno.EHOSTUNREACH}
 
-# Some derive from a class below, and yet no request left: the caller's pool was full, or the URL made no sense.
-_NEVER_LEFT = {
+# Some of these derive from a class below, but no request was sent: the connection pool was full, or the URL was
+# invalid.
+_NOT_SENT = {
     "httpx": ("PoolTimeout", "UnsupportedProtocol", "LocalProtocolError"),
     "http.client": ("InvalidURL", "CannotSendRequest", "ImproperConnectionState"),
     "aiohttp": ("InvalidURL",),
     "requests.exceptions": ("InvalidURL",),
 }
-_ANSWERED = {"aiohttp": ("ClientResponseError",)}
+_WITH_STATUS = {"aiohttp": ("ClientResponseError",)}
 _TIMEOUT_NAMES = {
     "httpx": ("TimeoutException",),
     "requests.exceptions": ("Timeout",),
@@ -135,7 +138,7 @@ _TIMEOUT_NAMES = {
     "twisted.internet.error": ("TimeoutError", "TCPTimedOutError"),
     "twisted.internet.defer": ("TimeoutError",),
 }
-_BREAK_NAMES = {
+_NETWORK_ERROR_NAMES = {
     "httpx": ("TransportError",),
     "requests.exceptions": ("ConnectionError", "ChunkedEncodingError"),
     "urllib3.exceptions": ("ProtocolError", "NewConnectionError", "SSLError", "ProxyError", "MaxRetryError"),

@@ -1,4 +1,4 @@
-"""What the service says, and what it is told. Fields that a newer service adds are ignored."""
+"""The objects exchanged with the service. Fields added by a newer service are ignored."""
 
 from __future__ import annotations
 
@@ -15,33 +15,37 @@ OUTCOMES: Tuple[str, ...] = get_args(Outcome)
 
 @dataclass(frozen=True)
 class Decision:
-    """May a request leave now?"""
+    """Whether a request may be sent now, or else how long to wait and why."""
 
-    #: Yes, and the slot is taken. Of a peek: it could.
+    #: Whether the request may be sent now. `check` and `acquire` have then reserved the slot.
     proceed: bool
+    #: The domain whose pace applies: a host, or a group of hosts.
     domain: str
-    #: Why, in words.
+    #: The reason, as a sentence.
     reason: str
+    #: Milliseconds to wait before asking again.
     wait_ms: int
+    #: Milliseconds that the call waited in line.
     waited_ms: int
-    #: What names this request when it is recorded.
+    #: The permit, to record the outcome with; None if nothing was reserved.
     permit: Optional[str]
-    #: What holds the request back, such as "min_delay", and whose limit that is, such as "rule" or "server".
+    #: What delays the request, such as "min_delay"; None if nothing does.
     limit: Optional[str]
+    #: Where that limit comes from, such as "rule" or "server".
     origin: Optional[str]
-    #: An operator paused the domain until it is resumed.
+    #: Whether an operator paused the domain until further notice.
     refused: bool
-    #: How long the permit keeps its place when nobody records it.
+    #: How long the permit counts as in flight if it is not recorded.
     lease_ms: Optional[int] = None
 
     @property
     def wait(self) -> float:
-        """Seconds until asking again makes sense."""
+        """Seconds to wait before asking again."""
         return self.wait_ms / 1000
 
     @property
     def waited(self) -> float:
-        """Seconds that were spent in line."""
+        """Seconds that the call waited in line."""
         return self.waited_ms / 1000
 
     @classmethod
@@ -62,33 +66,43 @@ class Decision:
 
 @dataclass(frozen=True)
 class Report:
-    """What became of a request: exactly one of `status` and `outcome`."""
+    """The outcome of a request. Set exactly one of `status` and `outcome`."""
 
-    #: The decision that let it go; or a URL or domain, for a request that nobody asked for.
+    #: The decision that granted the request; or a URL or domain, for a request sent without asking.
     target: Union[Decision, str]
+    #: The HTTP status of the response.
     status: Optional[int] = None
+    #: The outcome, for example if there was no response.
     outcome: Optional[Outcome] = None
+    #: What the request was for, if `target` is a URL or domain.
     intent: Optional[Intent] = None
-    #: Those that say nothing about waiting stay here; they are nobody else's business.
+    #: The headers of the response. Only those about rate limits and waiting are sent to the service.
     headers: Optional[Mapping[str, str]] = None
+    #: The `Retry-After` header of the response.
     retry_after: Union[str, int, None] = None
+    #: The `RateLimit` header of the response.
     ratelimit: Optional[str] = None
-    #: How long ago the request was sent: the pace is counted from there.
+    #: How long ago the request was sent, in milliseconds: the pace counts from there.
     latency_ms: Optional[int] = None
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """What the service made of a report."""
+    """What recording a report changed."""
 
+    #: The domain whose pace was updated.
     domain: str
+    #: The outcome that was recorded.
     outcome: str
-    #: "fresh"; "late" for a request that left before the latest trouble; "repeated" for a permit already recorded.
-    #: What a batch calls "unheard" is told again, and does not come out here.
+    #: "fresh" if it counted; "late" if the request was sent before the latest failure; "repeated" if the permit was
+    #: already recorded. (Reports of a batch that the service calls "unheard" are retried, so that value does not
+    #: occur here.)
     standing: str
-    #: RFC 3339, or None.
+    #: Until when this closes the domain (RFC 3339), or None.
     held_until: Optional[str]
+    #: The new learned delay, or None if it did not change.
     adaptive_delay_seconds: Optional[float]
+    #: Milliseconds until the next request may be sent.
     wait_ms: int
 
     @classmethod
@@ -105,14 +119,19 @@ class Recorded:
 
 @dataclass(frozen=True)
 class Constraint:
-    """One limit on the next request."""
+    """One constraint on the next request."""
 
+    #: The constraint, in one word such as "min_delay".
     limit: str
+    #: Where it comes from, such as "rule" or "server".
     origin: str
-    #: Whether it is this one that makes the request wait.
+    #: Whether it delays a request now.
     binds: bool
+    #: When it ends or ended (RFC 3339); None if the domain is paused until it is resumed.
     until: Optional[str]
+    #: Milliseconds until it ends.
     wait_ms: int
+    #: The constraint as a sentence.
     text: str
 
     @classmethod
@@ -129,10 +148,13 @@ class Constraint:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Every limit on the next request to a domain."""
+    """Everything that delays, or could delay, the next request to a domain."""
 
+    #: The domain whose pace applies: a host, or a group of hosts.
     domain: str
+    #: Milliseconds until the next request may be sent.
     wait_ms: int
+    #: All constraints; the one that decides comes first.
     constraints: Tuple[Constraint, ...]
 
     @classmethod
@@ -143,20 +165,23 @@ class Explanation:
 
 @dataclass(frozen=True)
 class Domain:
-    """What the service knows of a domain."""
+    """What the service knows about a domain."""
 
+    #: The name of the domain: a host, or a group of hosts.
     domain: str
-    #: The learned delay, and the shortest that was found safe; 0 is nothing learnt.
+    #: The learned delay; 0 if nothing was learned.
     adaptive_delay_seconds: float
+    #: The lowest learned delay known to be safe.
     adaptive_delay_floor_seconds: float
-    #: Whether answers leave the learned delay as it is.
+    #: Whether the learned delay is pinned, so that responses don't change it.
     pinned: bool
-    #: Whether an operator closed it, and until when; None is until it is resumed.
+    #: Whether an operator paused the domain.
     paused: bool
+    #: When the pause ends (RFC 3339); None if it is not paused, or paused until it is resumed.
     paused_until: Optional[str]
-    #: Until when its server asked to be left alone.
+    #: Until when the site's server asked not to be sent requests (RFC 3339), or None.
     server_until: Optional[str]
-    #: What its pace is at the moment, as the service says it; None when another process decides for it.
+    #: The current pace, as in the API; None if another process holds the domain and did not publish it.
     live: Optional[Mapping[str, Any]]
 
     @classmethod

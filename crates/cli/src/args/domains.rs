@@ -1,72 +1,76 @@
-//! What `comity domains` takes.
+//! Arguments of `comity domains`.
 
 use clap::{Args as Group, Subcommand};
 
-/// Look at what is known of domains, and steer it
+/// Show what is known about domains, and adjust it
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum Domains {
-    /// Domains with what was learnt, who holds them, and how many tasks wait
+    /// List domains: learned delay, holder, waiting tasks
     #[command(after_help = "Examples:
   comity domains list
   comity domains list example --limit 10")]
     List {
-        /// Only those whose name contains this
+        /// Only domains whose name contains this
         #[arg(default_value = "")]
         like: String,
-        /// How many
+        /// Maximum number of domains to list
         #[arg(long, default_value_t = 100)]
         limit: u32,
     },
-    /// One domain
+    /// Show one domain
     #[command(after_help = "Example:
   comity domains show example.org")]
     Show {
-        /// Its name
+        /// Domain to show
         domain: String,
     },
-    /// Set the learned delay or its floor, pin it, pause the domain
+    /// Set or pin the learned delay, or pause the domain
     #[command(after_help = "Examples:
   comity domains set example.org --delay 5s --floor 2s
   comity domains set example.org --pin
   comity domains set example.org --pause 1h      # or --pause forever, --resume")]
     Set(DomainsSet),
-    /// Release permits that were given out and never recorded; nothing that was learned is forgotten
+    /// Release permits that were never recorded; learned delays are kept
     #[command(after_help = "Example:
   comity domains release example.org")]
     Release {
-        /// Its name
+        /// Domain whose permits to release
         domain: String,
     },
-    /// Forget what was learnt and our own guesses; what the server said stays
-    #[command(after_help = "Example:
-  comity domains reset example.org")]
+    /// Forget the learned delay and backoff; waits the server asked for stay
+    #[command(after_help = "Examples:
+  comity domains reset example.org
+  comity domains reset example.org --deadline    # the site asked for a day by mistake")]
     Reset {
-        /// Its name
+        /// Domain to reset
         domain: String,
+        /// Also drop a deadline the server stated, such as Retry-After; the server may still refuse
+        #[arg(long)]
+        deadline: bool,
     },
 }
 
-/// Set the learned delay or its floor, pin it, pause the domain
+/// Set or pin the learned delay, or pause the domain
 #[derive(Debug, Clone, Group)]
 pub(crate) struct DomainsSet {
-    /// Its name
+    /// Domain to change
     pub(crate) domain: String,
-    /// The learned delay
+    /// Set the learned delay, such as 5s
     #[arg(long, value_name = "DURATION")]
     pub(crate) delay: Option<String>,
-    /// Its floor
+    /// Set the floor of the learned delay
     #[arg(long, value_name = "DURATION")]
     pub(crate) floor: Option<String>,
-    /// Answers do not change it any more
+    /// Pin the learned delay: responses no longer change it
     #[arg(long, conflicts_with = "unpin")]
     pub(crate) pin: bool,
-    /// Answers change it again
+    /// Let responses change the learned delay again
     #[arg(long)]
     pub(crate) unpin: bool,
-    /// Nothing is sent for this long, or forever
+    /// Send nothing for this long, such as 1h, or forever
     #[arg(long, value_name = "DURATION", conflicts_with = "resume")]
     pub(crate) pause: Option<String>,
-    /// Requests are sent again
+    /// End a pause
     #[arg(long)]
     pub(crate) resume: bool,
 }

@@ -1,4 +1,4 @@
-//! What `comity fetch` takes.
+//! Arguments of `comity fetch`.
 
 use std::path::PathBuf;
 
@@ -15,70 +15,74 @@ use super::request::Request;
   comity fetch --input urls.txt --job news --out archive --format warc
   zcat urls.gz | comity fetch --input - --format none --json
   comity fetch --input urls.txt --out - | jq -r 'select(.state == \"failed\") | .url'
-  comity fetch --job news --refresh             # fetch again what changed since
+  comity fetch --job news --max-wait 10m        # don't wait for a site that asks you to come back tomorrow
+  comity fetch --job news --refresh             # fetch what has changed since
   comity fetch --sitemap https://example.org/ --job site --out site
   comity fetch --input urls.txt --auth-bearer-env API_TOKEN -H 'X-Client: ${CLIENT_ID}' --timeout 20s
 
-A URL that is listed twice is fetched once. Pages end up in DIR/HOST/…, and DIR/index.jsonl has a row for each URL.
-Credentials go to the hosts you list and to no other, whatever redirects say; docs/requests.md tells how to give them.
-With --format warc, everything that was answered is in DIR/JOB-….warc.gz; docs/warc.md tells what.")]
+A URL that is listed twice is fetched once. Pages are saved to DIR/HOST/…, and DIR/index.jsonl has one row per URL.
+Credentials are sent only to the hosts you list, wherever redirects lead; see docs/requests.md. With --format warc, all
+responses go to DIR/JOB-….warc.gz; see docs/warc.md.")]
 pub(crate) struct Fetch {
-    /// What to fetch
+    /// URLs to fetch
     #[arg(value_name = "URL")]
     pub(crate) urls: Vec<String>,
-    /// A file with one URL per line, or - for stdin
+    /// File with one URL per line, or - for stdin
     #[arg(long, short, value_name = "FILE")]
     pub(crate) input: Option<PathBuf>,
-    /// The name of the job; the same name resumes it, with the options it had
+    /// Name of the job; an existing job is resumed with the options it had
     #[arg(long, short, value_name = "NAME")]
     pub(crate) job: Option<String>,
-    /// A sitemap whose pages to fetch, or the root of a site whose robots.txt names its sitemaps; may be repeated
+    /// Fetch the pages of a sitemap, or of a site whose robots.txt lists sitemaps; may be repeated
     #[arg(long, value_name = "URL")]
     pub(crate) sitemap: Vec<String>,
-    /// Fetch again what the job has already fetched, if it changed since; a page that did not keeps its file
+    /// Fetch the job's pages again if they have changed
     #[arg(long)]
     pub(crate) refresh: bool,
     /// Print one JSON object per finished URL on stdout while it runs, ready for jq
     #[arg(long)]
     pub(crate) jsonl: bool,
-    /// Include response headers in these objects and in index.jsonl, without cookies and other secrets
+    /// Include response headers in those objects and in index.jsonl, without cookies and other secrets
     #[arg(long)]
     pub(crate) with_headers: bool,
-    /// Where pages are kept; - keeps none and prints JSON objects like --jsonl [default: comity-pages]
+    /// Folder for pages; - saves none and prints JSON objects like --jsonl [default: comity-pages]
     #[arg(long, short, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
-    /// How pages are kept [default: files]
+    /// How to save pages [default: files]
     #[arg(long, value_enum)]
     pub(crate) format: Option<Format>,
-    /// Requests in flight at once, over all domains; sites that keep silent leave their place to others [default: 16]
+    /// Maximum requests in flight, over all domains; requests to unresponsive sites don't count [default: 16]
     #[arg(long, short, value_name = "N")]
     pub(crate) concurrency: Option<String>,
-    /// Minimum delay of every domain in this run, such as 2s or 250ms
+    /// Minimum delay between requests to a domain in this run, such as 2s or 250ms
     #[arg(long, short, value_name = "DURATION")]
     pub(crate) delay: Option<String>,
     /// How delays are learned: linear or off
     #[arg(long, value_name = "RULE")]
     pub(crate) learning: Option<String>,
-    /// obey or ignore [default: obey]
+    /// Whether to obey or ignore robots.txt [default: obey]
     #[arg(long, value_name = "POLICY")]
     pub(crate) robots: Option<String>,
-    /// Maximum retries per URL
+    /// Maximum retries per URL [default: 3]
     #[arg(long, value_name = "N")]
     pub(crate) max_retries: Option<String>,
-    /// Stop at the first line that isn't a URL, instead of skipping it
+    /// Stop if every remaining site has to wait longer than this, such as 10m; the rest stays waiting [default: no limit]
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) max_wait: Option<String>,
+    /// Stop at the first invalid line of the input instead of skipping it
     #[arg(long)]
     pub(crate) strict: bool,
     #[command(flatten)]
     pub(crate) request: Request,
 }
 
-/// How pages are kept.
+/// How pages are saved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// One file a page, and an index
+    /// One file per page, and an index
     Files,
-    /// Everything that was answered, as it was on the wire, in WARC 1.1 files
+    /// WARC 1.1 files with every response as it was on the wire
     Warc,
-    /// Not at all
+    /// Don't save pages
     None,
 }

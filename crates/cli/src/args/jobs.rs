@@ -1,106 +1,108 @@
-//! What `comity jobs` takes.
+//! Arguments of `comity jobs`.
 
 use clap::{Subcommand, ValueEnum};
 
-/// Look at jobs and steer them
+/// List, show, export and manage jobs
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum Jobs {
-    /// List jobs, the newest first
+    /// List jobs, newest first
     #[command(after_help = "Examples:
   comity jobs list
   comity jobs list --limit 20
-  comity jobs list --after news                 # the jobs older than news")]
+  comity jobs list --after news                 # jobs older than news")]
     List {
-        /// Jobs to list at most
+        /// Maximum number of jobs to list
         #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
         limit: u32,
-        /// Continue behind this job
+        /// List jobs older than this one
         #[arg(long, value_name = "NAME")]
         after: Option<String>,
     },
-    /// Show one job: how far it is, its options, what failed
+    /// Show a job: progress, options, failed URLs
     #[command(after_help = "Examples:
   comity jobs show news
   comity jobs show news --failed                # every URL that failed
   comity jobs show news --limit 100 --json")]
     Show {
-        /// Its name
+        /// Name of the job
         name: String,
-        /// Show every URL that failed, and nothing of those that were skipped
+        /// Show every failed URL, and no skipped ones
         #[arg(long)]
         failed: bool,
-        /// Failed and skipped URLs to show at most [default: 10, or all with --failed]
+        /// Maximum number of failed and of skipped URLs to show [default: 10, or all with --failed]
         #[arg(long)]
         limit: Option<u32>,
     },
-    /// Write a job's results, one row per URL
+    /// Print a job's results, one row per URL
     #[command(after_help = "Examples:
   comity jobs export news --format csv > news.csv
   comity jobs export news --state failed | jq -r .url
 
-The rows are those of index.jsonl and of fetch --jsonl; docs/jobs.md describes them.")]
+The rows are the same as in index.jsonl and fetch --jsonl; see docs/jobs.md.")]
     Export {
-        /// Its name
+        /// Name of the job
         name: String,
-        /// How rows are written
+        /// Output format
         #[arg(long, value_enum, default_value_t = RowFormat::Jsonl)]
         format: RowFormat,
         /// Only URLs in this state
         #[arg(long, value_enum)]
         state: Option<TaskState>,
     },
-    /// End a job; what waits is skipped
+    /// Cancel a job; waiting URLs are skipped
     #[command(after_help = "Example:
   comity jobs cancel news")]
     Cancel {
-        /// Its name
+        /// Name of the job
         name: String,
     },
-    /// Reopen a job that ended: what failed, or was skipped with its end, waits again
+    /// Retry what failed in a job that has ended or is stopped
     #[command(after_help = "Examples:
   comity jobs retry news && comity fetch --job news
   comity jobs retry news --status 5xx,timeout
   comity jobs retry news --match '*/archive/*'
 
-Without --status and --match, URLs that were answered 404 or 410 stay failed.")]
+Without --status and --match, everything that failed is retried except 404 and 410, and so is what was skipped because
+the job ended. --status takes statuses (404), classes (5xx), outcomes (timeout, network_error, rate_limited, blocked,
+unavailable, server_error, answered), skipped (because the job ended), or all.")]
     Retry {
-        /// Its name
+        /// Name of the job
         name: String,
-        /// Retry only what failed like this: 404, 5xx, timeout, network_error, rate_limited, blocked, unavailable, server_error, answered, skipped (with the end of the job) or all
+        /// Retry only URLs that failed this way, such as 404, 5xx, timeout or all
         #[arg(long, value_name = "LIST", value_delimiter = ',')]
         status: Vec<String>,
-        /// Retry only URLs that match this pattern, in which * stands for anything
+        /// Retry only URLs that match this pattern; * matches anything
         #[arg(long = "match", value_name = "GLOB")]
         matching: Option<String>,
     },
-    /// Remove a job with everything known of its URLs; the pages it fetched stay
+    /// Delete a job and its results from the store; fetched pages are kept
     #[command(after_help = "Example:
   comity jobs remove news")]
     Remove {
-        /// Its name
+        /// Name of the job
         name: String,
     },
 }
 
-/// How rows are written.
+/// Output formats of `jobs export`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum RowFormat {
     /// One JSON object per line
     Jsonl,
-    /// A table with a header line
+    /// CSV with a header row
     Csv,
 }
 
-/// Where a URL of a job is in its life.
+/// The states of a URL in a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum TaskState {
     /// Not fetched yet
     Waiting,
     /// Fetched
     Done,
-    /// Given up
+    /// Given up after an error
     Failed,
-    /// Not to be fetched
+    /// Skipped, such as by robots.txt
     Skipped,
 }
 

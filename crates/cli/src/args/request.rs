@@ -1,54 +1,53 @@
-//! What requests are sent with, as `comity fetch` takes it.
+//! Request options of `comity fetch`: headers, cookies, credentials, timeouts, proxy.
 
 use std::path::PathBuf;
 
 use clap::Args as Group;
-use comity::request::Typed;
+use comity::request::RequestFlags;
 
-/// What requests are sent with: headers, cookies, credentials, timeouts, proxy
+/// Request options: headers, cookies, credentials, timeouts, proxy
 #[derive(Clone, Default, Group)]
 pub(crate) struct Request {
-    /// Send this header, such as 'Accept-Language: de'. ${NAME} in it is the variable NAME, ${file:PATH} what a file
-    /// holds: in single quotes, secrets stay out of the list of processes
-    #[arg(long, short = 'H', value_name = "HEADER", help_heading = "Requests")]
+    /// Send this header, such as 'X-Key: ${KEY}'; ${NAME} is a variable, ${file:PATH} a file's content
+    #[arg(long, short = 'H', value_name = "HEADER", help_heading = "Request Options")]
     header: Vec<String>,
-    /// Send these cookies to the hosts you list, such as 'session=${SESSION}'
-    #[arg(long, value_name = "NAME=VALUE", help_heading = "Requests")]
+    /// Send this cookie to the hosts you list, such as 'session=${SESSION}'
+    #[arg(long, value_name = "NAME=VALUE", help_heading = "Request Options")]
     cookie: Vec<String>,
-    /// Send the cookies of this file, as browsers and curl write it (Netscape format)
-    #[arg(long, value_name = "FILE", help_heading = "Requests")]
+    /// Send the cookies in this file (Netscape format, as browsers and curl write it)
+    #[arg(long, value_name = "FILE", help_heading = "Request Options")]
     cookies: Option<PathBuf>,
-    /// Keep the cookies that sites set in this file, and send them back
-    #[arg(long, value_name = "FILE", help_heading = "Requests")]
+    /// Save the cookies that sites set to this file, and send them back
+    #[arg(long, value_name = "FILE", help_heading = "Request Options")]
     cookie_jar: Option<PathBuf>,
-    /// Log in with the user:password in this variable
-    #[arg(long, value_name = "NAME", help_heading = "Requests", group = "auth")]
+    /// Basic authentication with the user:password in this variable
+    #[arg(long, value_name = "NAME", help_heading = "Request Options", group = "auth")]
     auth_basic_env: Option<String>,
-    /// Log in with the user:password in this file
-    #[arg(long, value_name = "FILE", help_heading = "Requests", group = "auth")]
+    /// Basic authentication with the user:password in this file
+    #[arg(long, value_name = "FILE", help_heading = "Request Options", group = "auth")]
     auth_basic_file: Option<PathBuf>,
-    /// Log in with the token in this variable (Authorization: Bearer)
-    #[arg(long, value_name = "NAME", help_heading = "Requests", group = "auth")]
+    /// Bearer authentication with the token in this variable
+    #[arg(long, value_name = "NAME", help_heading = "Request Options", group = "auth")]
     auth_bearer_env: Option<String>,
-    /// Log in with the token in this file
-    #[arg(long, value_name = "FILE", help_heading = "Requests", group = "auth")]
+    /// Bearer authentication with the token in this file
+    #[arg(long, value_name = "FILE", help_heading = "Request Options", group = "auth")]
     auth_bearer_file: Option<PathBuf>,
-    /// The user agent; robots.txt is read for its first word [default: Comity/0.1]
-    #[arg(long, short = 'A', value_name = "NAME", help_heading = "Requests")]
+    /// User agent; its first word is matched against robots.txt [default: Comity/0.1]
+    #[arg(long, short = 'A', value_name = "NAME", help_heading = "Request Options")]
     user_agent: Option<String>,
-    /// How long a request may take, such as 20s [default: 30s until an answer begins, 5m in all]
-    #[arg(long, value_name = "DURATION", help_heading = "Requests")]
+    /// Timeout per request, such as 20s [default: 30s until the response starts, 5m in total]
+    #[arg(long, value_name = "DURATION", help_heading = "Request Options")]
     timeout: Option<String>,
-    /// Go through this proxy: http://, https://, socks5:// or socks5h://HOST:PORT, or none [default: as http_proxy,
-    /// https_proxy and all_proxy say]
-    #[arg(long, value_name = "URL", help_heading = "Requests")]
+    /// Proxy: http://, https://, socks5:// or socks5h://HOST:PORT, or none [default: from http_proxy, https_proxy and
+    /// all_proxy]
+    #[arg(long, value_name = "URL", help_heading = "Request Options")]
     proxy: Option<String>,
-    /// Do not check the certificate of this one host
-    #[arg(long, value_name = "HOST", help_heading = "Requests")]
+    /// Don't verify the TLS certificate of this host; may be repeated
+    #[arg(long, value_name = "HOST", help_heading = "Request Options")]
     insecure: Vec<String>,
 }
 
-/// What was typed may be a secret.
+/// Prints no values: they may be secrets.
 impl std::fmt::Debug for Request {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Request")
@@ -56,9 +55,9 @@ impl std::fmt::Debug for Request {
 }
 
 impl Request {
-    /// As it was typed.
-    pub(crate) fn typed(&self) -> Typed {
-        Typed {
+    /// The options as the engine takes them.
+    pub(crate) fn typed(&self) -> RequestFlags {
+        RequestFlags {
             headers: self.header.clone(),
             cookies: self.cookie.clone(),
             cookies_file: self.cookies.clone(),

@@ -1,4 +1,4 @@
-//! What can be typed about sources and items.
+//! Arguments of `comity sources` and `comity items`.
 
 use std::path::PathBuf;
 
@@ -7,59 +7,59 @@ use clap::{ArgGroup, Args as Group, Subcommand, ValueEnum};
 use comity::store::items::ItemState;
 use comity::store::sources::Kind;
 
-/// Manage the sources that are followed: feeds, pages, sitemaps, URL lists
+/// Manage the sources you follow: feeds, pages, sitemaps, URL lists
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum Sources {
-    /// Follow a feed, a page, a sitemap or a URL list
+    /// Follow a feed, page, sitemap or URL list
     Add(SourcesAdd),
-    /// Sources with when they were fetched, when they are due, and how they are
+    /// List sources: last fetch, next due, state
     #[command(after_help = "Examples:
   comity sources list
   comity sources list news --kind feed
   comity sources list --failing --json")]
     List {
-        /// Only those whose name or URL contains this
+        /// Only sources whose name or URL contains this
         #[arg(value_name = "MATCH", default_value = "")]
         like: String,
-        /// Only those of this kind
+        /// Only sources of this kind
         #[arg(long, value_parser = kinds(), value_name = "KIND")]
         kind: Option<Kind>,
-        /// Only those that failed, or cannot be fetched as they are
+        /// Only sources that are failing or misconfigured
         #[arg(long)]
         failing: bool,
     },
-    /// One source: everything about it, and its last fetches
+    /// Show a source and its latest fetches
     #[command(after_help = "Example:
   comity sources show 3")]
     Show {
-        /// Its number, as comity sources list shows it
+        /// Number of the source, from comity sources list
         #[arg(value_name = "ID")]
         id: i64,
     },
     /// Change a source
     Set(SourcesSet),
-    /// Follow sources no longer; their items and logs go with them
+    /// Remove sources with their items and logs
     #[command(after_help = "Example:
   comity sources remove 3 4")]
     Remove {
-        /// Their numbers
+        /// Numbers of the sources, from comity sources list
         #[arg(value_name = "ID", required = true)]
         ids: Vec<i64>,
     },
-    /// Add the sources of a list: OPML as feed readers export it, CSV, or one URL a line
+    /// Import sources from OPML (as feed readers export it), CSV, or a list with one URL per line
     Import(SourcesImport),
-    /// Write all sources as OPML, which feed readers and comity sources import understand
+    /// Export all sources as OPML, for feed readers and comity sources import
     ///
-    /// Folders, the pages of feeds, cadences and minimum intervals are kept; passwords in URLs are left out.
+    /// Folders, feed home pages, cadences and minimum intervals are included; passwords in URLs are not.
     #[command(after_help = "Examples:
   comity sources export > sources.opml
   comity sources export --out sources.opml")]
     Export {
-        /// Into a file, which is replaced when all is written [default: stdout]
+        /// File to write; an existing file is replaced once the export is complete [default: stdout]
         #[arg(long, short, value_name = "FILE")]
         out: Option<PathBuf>,
     },
-    /// How often sources are worth asking, for one or many of them
+    /// Set how often sources are fetched, one or many at once
     #[command(
         subcommand,
         after_help = "Examples:
@@ -69,31 +69,31 @@ pub(crate) enum Sources {
     Cadence(Cadence),
 }
 
-/// Follow a feed, a page, a sitemap or a URL list
+/// Follow a feed, page, sitemap or URL list
 #[derive(Debug, Clone, Group)]
 #[command(after_help = "Examples:
-  comity sources add https://example.org/               # finds the feed that the page names
+  comity sources add https://example.org/               # finds the page's feed
   comity sources add https://example.org/feed.xml --cadence 8h
   comity sources add https://example.org/sitemap.xml --kind sitemap --min-interval 2.5 --no-scrape
 
-Without --kind the URL is asked once, politely, to see what it is.")]
+Without --kind, the URL is fetched once, politely, to detect what it is.")]
 pub(crate) struct SourcesAdd {
-    /// Where it is
+    /// URL of the source, or of a page that links to a feed
     #[arg(value_name = "URL")]
     pub(crate) url: String,
-    /// What it is; then nothing is asked
+    /// Kind of source; skips detection
     #[arg(long, value_parser = kinds(), value_name = "KIND")]
     pub(crate) kind: Option<Kind>,
-    /// What to call it [default: its title, or its host and path]
+    /// Name to show [default: its title, or its host and path]
     #[arg(long)]
     pub(crate) name: Option<String>,
-    /// How often it is worth asking, such as 8h, 90m or 480 (minutes) [default: in every run]
+    /// How often to fetch it, such as 8h, 90m or 480 (minutes) [default: in every run]
     #[arg(long, value_name = "EVERY", allow_negative_numbers = true)]
     pub(crate) cadence: Option<String>,
-    /// The least time between two scrapes of its items in seconds, such as 2.5; 0 for none [default: the configured one]
+    /// Minimum seconds between scrapes of its items, such as 2.5; 0 for none [default: scrape.min_interval]
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     pub(crate) min_interval: Option<String>,
-    /// Only note its items, do not fetch their pages
+    /// List its items without fetching their pages
     #[arg(long)]
     pub(crate) no_scrape: bool,
 }
@@ -107,36 +107,36 @@ pub(crate) struct SourcesAdd {
 #[command(override_usage = "comity sources set [OPTIONS] <ID> --KEY VALUE...")]
 #[command(group = ArgGroup::new("change").required(true).multiple(true))]
 pub(crate) struct SourcesSet {
-    /// Its number, as comity sources list shows it
+    /// Number of the source, from comity sources list
     #[arg(value_name = "ID")]
     pub(crate) id: i64,
-    /// What to call it
+    /// Set its name
     #[arg(long, group = "change")]
     pub(crate) name: Option<String>,
-    /// Where it is; what is known of its last answer is forgotten
+    /// Set its URL, and forget what is known from the last fetch
     #[arg(long, group = "change")]
     pub(crate) url: Option<String>,
-    /// What it is
+    /// Set its kind
     #[arg(long, value_parser = kinds(), value_name = "KIND", group = "change")]
     pub(crate) kind: Option<Kind>,
-    /// Whether runs fetch it; on also forgets that it failed
+    /// Whether runs fetch it; on also clears its failures
     #[arg(long, value_name = "ON|OFF", group = "change")]
     pub(crate) enabled: Option<Switch>,
     /// Whether its items may be scraped at all
     #[arg(long, value_name = "ON|OFF", group = "change")]
     pub(crate) scrape: Option<Switch>,
-    /// Whether runs scrape its items by themselves
+    /// Whether runs scrape its items automatically
     #[arg(long, value_name = "ON|OFF", group = "change")]
     pub(crate) auto_scrape: Option<Switch>,
-    /// The least time between two scrapes in seconds, such as 2.5; 0 for none, default for the configured one
+    /// Minimum seconds between scrapes, such as 2.5; 0 for none, default for scrape.min_interval
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, group = "change")]
     pub(crate) min_interval: Option<String>,
-    /// How often it is worth asking, such as 8h, 90m or 480 (minutes); none for every run
+    /// How often to fetch it, such as 8h, 90m or 480 (minutes); none for every run
     #[arg(long, value_name = "EVERY", allow_negative_numbers = true, group = "change")]
     pub(crate) cadence: Option<String>,
 }
 
-/// Add the sources of a list
+/// Import sources from OPML (as feed readers export it), CSV, or a list with one URL per line
 #[derive(Debug, Clone, Group)]
 #[command(after_help = "Examples:
   comity sources import subscriptions.opml --cadence 8h
@@ -144,30 +144,30 @@ pub(crate) struct SourcesSet {
   comity sources import urls.txt --kind page
   curl -s https://example.org/blogroll.opml | comity sources import -
 
-A CSV names its columns in its first line: url, and perhaps name, kind, cadence, min_interval. What is followed
-already is passed over. Nothing is fetched.")]
+The first line of a CSV names its columns: url, and optionally name, kind, cadence, min_interval. Sources you already
+follow are skipped. Nothing is fetched.")]
 pub(crate) struct SourcesImport {
-    /// The list, or - for stdin
+    /// File to import, or - for stdin
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
-    /// How it is written [default: its content tells]
+    /// Format of the file [default: detected]
     #[arg(long, value_enum)]
     pub(crate) format: Option<ListFormat>,
-    /// What those are that do not say [default: feed]
+    /// Kind of sources for which the file names none [default: feed]
     #[arg(long, value_parser = kinds(), value_name = "KIND")]
     pub(crate) kind: Option<Kind>,
-    /// How often those are worth asking that do not say
+    /// Cadence of sources for which the file names none
     #[arg(long, value_name = "EVERY", allow_negative_numbers = true)]
     pub(crate) cadence: Option<String>,
-    /// Only say what would be added
+    /// Show what would be added, and add nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
 }
 
-/// How often sources are worth asking, for one or many of them
+/// Set how often sources are fetched, one or many at once
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum Cadence {
-    /// Set it
+    /// Set a cadence
     #[command(
         override_usage = "comity sources cadence set [OPTIONS] EVERY <ID...|--all|--kind KIND|--match TEXT>"
     )]
@@ -176,13 +176,13 @@ pub(crate) enum Cadence {
   comity sources cadence set 90m --kind feed --match news --dry-run
   comity sources cadence set 480 --all                  # minutes")]
     Set {
-        /// Such as 8h, 90m or 480 (minutes)
+        /// How often to fetch, such as 8h, 90m or 480 (minutes)
         #[arg(value_name = "EVERY", allow_negative_numbers = true)]
         every: String,
         #[command(flatten)]
-        which: Which,
+        selection: Selection,
     },
-    /// Take it away: they are due in every run
+    /// Clear the cadence: the sources are due in every run
     #[command(
         override_usage = "comity sources cadence clear [OPTIONS] <ID...|--all|--kind KIND|--match TEXT>"
     )]
@@ -191,82 +191,82 @@ pub(crate) enum Cadence {
   comity sources cadence clear --all --dry-run")]
     Clear {
         #[command(flatten)]
-        which: Which,
+        selection: Selection,
     },
 }
 
-/// Which sources
+/// Which sources to change
 #[derive(Debug, Clone, Group)]
 #[command(group = ArgGroup::new("which").required(true).multiple(true))]
-pub(crate) struct Which {
-    /// Their numbers
+pub(crate) struct Selection {
+    /// Numbers of the sources, from comity sources list
     #[arg(value_name = "ID", group = "which", conflicts_with_all = ["all", "kind", "like"])]
     pub(crate) ids: Vec<i64>,
-    /// All of them
+    /// All sources
     #[arg(long, group = "which", conflicts_with_all = ["kind", "like"])]
     pub(crate) all: bool,
-    /// Those of this kind
+    /// Sources of this kind
     #[arg(long, value_parser = kinds(), value_name = "KIND", group = "which")]
     pub(crate) kind: Option<Kind>,
-    /// Those whose name or URL contains this; with --kind those that are both
+    /// Sources whose name or URL contains this; combined with --kind, both must match
     #[arg(id = "like", long = "match", value_name = "TEXT", group = "which")]
     pub(crate) like: Option<String>,
-    /// Only show old and new
+    /// Show old and new cadences, and change nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
 }
 
-/// Look at the items that sources led to
+/// List, show and export the items found via sources
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum Items {
-    /// Items, the last seen first
+    /// List items, newest first
     #[command(after_help = "Examples:
   comity items list --source 3
   comity items list --state failed
-  comity items list --after 0 --limit 1000 --json       # all of them in pages, in the order they were seen")]
+  comity items list --after 0 --limit 1000 --json       # all items in pages, oldest first")]
     List {
-        /// Only those of this source
+        /// Only items of this source
         #[arg(long, value_name = "ID")]
         source: Option<i64>,
-        /// Only those in this state
+        /// Only items in this state
         #[arg(long, value_parser = states(), value_name = "STATE")]
         state: Option<ItemState>,
-        /// How many
+        /// Maximum number of items to list
         #[arg(long, value_name = "N", default_value_t = 50)]
         limit: u32,
-        /// Those that were seen after this one, in that order
+        /// List the items after this one, oldest first
         #[arg(long, value_name = "ID")]
         after: Option<i64>,
     },
-    /// Write items as JSON Lines or CSV, in the order they were seen
+    /// Export items as JSON Lines or CSV, oldest first
     #[command(after_help = "Examples:
   comity items export > items.jsonl
   comity items export --since 2d --format jsonl | jq -r .url
   comity items export --source 3 --since 2026-01-05 --format csv > items.csv
   comity items export --state done --text | jq -r .text
 
-Each row has what the feed gave (author, categories, enclosures, summary, content) and the result of the scrape. JSON Lines
-has one object per line. CSV is plain RFC 4180: lists are JSON, and no value is changed, so import it as text if you open
-it in a spreadsheet (a title may start with =).")]
+Each row has what the feed provided (author, categories, enclosures, summary, content) and the result of the scrape.
+JSON Lines has one object per line. CSV is plain RFC 4180: lists are JSON, and values are not altered, so import it as
+text if you open it in a spreadsheet (a title may start with =).")]
     Export(ExportItems),
-    /// One item: everything about it, its last scrapes, its text
+    /// Show an item: details, latest scrapes, text
     #[command(after_help = "Examples:
   comity items show 120
   comity items show 120 --text | less")]
     Show {
-        /// Its number, as comity items list shows it
+        /// Number of the item, from comity items list
         #[arg(value_name = "ID")]
         id: i64,
-        /// Only the main text of its page
+        /// Print only the main text of its page
         #[arg(long)]
         text: bool,
     },
 }
 
-/// Which items to export, and how
+/// Export items as JSON Lines or CSV, oldest first
 #[derive(Debug, Clone, Group)]
 pub(crate) struct ExportItems {
-    /// Only items first seen since then: a time (RFC 3339), a date (UTC), or an age such as 2d or 12h
+    /// Only items first seen since this time (RFC 3339), date (UTC) or age, such as 2d or 12h
     #[arg(long, value_name = "TIME")]
     pub(crate) since: Option<String>,
     /// Only items of this source
@@ -275,20 +275,20 @@ pub(crate) struct ExportItems {
     /// Only items in this state
     #[arg(long, value_parser = states(), value_name = "STATE")]
     pub(crate) state: Option<ItemState>,
-    /// How rows are written
+    /// Output format
     #[arg(long, value_enum, default_value = "jsonl")]
-    pub(crate) format: Table,
-    /// Add the readable text: of the scraped page, or else of what the feed gave
+    pub(crate) format: ItemFormat,
+    /// Add the readable text of the scraped page, or of the feed if there is no page
     #[arg(long)]
     pub(crate) text: bool,
 }
 
-/// How rows are written.
+/// Output formats of `items export`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Table {
+pub(crate) enum ItemFormat {
     /// One JSON object per line
     Jsonl,
-    /// A table with a header
+    /// CSV with a header row
     Csv,
 }
 
@@ -299,14 +299,14 @@ pub(crate) enum Switch {
     Off,
 }
 
-/// How a list is written.
+/// Formats of a list of sources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ListFormat {
-    /// As feed readers export it
+    /// OPML, as feed readers export it
     Opml,
-    /// A table that names its columns
+    /// CSV with a header row
     Csv,
-    /// One URL a line
+    /// One URL per line
     List,
 }
 

@@ -1,42 +1,42 @@
-//! What can be typed after `comity prune` and `comity backup`.
+//! Arguments of `comity prune` and `comity backup`.
 
 use std::path::PathBuf;
 
 use clap::Args as Group;
 
-/// Remove what is old from the store
+/// Delete old data from the store
 #[derive(Debug, Clone, Group)]
 #[command(after_help = "Examples:
-  comity prune --keep 30d --dry-run             # how much would go
+  comity prune --keep 30d --dry-run             # how much would be deleted
   comity prune --keep 30d
-  comity prune                                  # as upkeep.keep in comity.toml says
+  comity prune                                  # uses upkeep.keep from comity.toml
 
-Removes the tasks and attempts of jobs that ended before then (the jobs stay, with their counts), scrape logs and fetch runs
-that are older, and what is known of sites that nobody used for a day and about which nothing was learned. Jobs that run
-or were stopped, sources, items, and the last scrape and fetch of each source are never touched. It works while others do,
-a few rows at a time. With upkeep.keep set, whatever runs on the store does the same by and by.")]
+Deletes the tasks and attempts of jobs that ended before then (the jobs and their counts stay), older scrape logs and
+fetch runs, and sites that were not used for a day and about which nothing was learned. Open jobs, sources, items, and
+the latest scrape and fetch of each source are never touched. It is safe to run while the store is in use: it deletes a
+few rows at a time. If upkeep.keep is set, every process on the store does the same in the background.")]
 pub(crate) struct Prune {
-    /// How long to keep rows, such as 30d [default: upkeep.keep of the configuration]
+    /// Delete data older than this, such as 30d [default: upkeep.keep]
     #[arg(long, value_name = "AGE")]
     pub(crate) keep: Option<String>,
-    /// Only count what would go
+    /// Count what would be deleted, and delete nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
 }
 
-/// Copy the store to a file, while others work on it
+/// Back up the store while it is in use
 #[derive(Debug, Clone, Group)]
 #[command(after_help = "Examples:
   comity backup \"comity-$(date +%F).db\"
   comity --store sqlite:/var/lib/comity/comity.db backup /backups/comity.db --force
 
-The copy is consistent, complete and readable only by you; it is there when it is whole, and not before. To restore one, stop
-everything, remove the store with its -wal and -shm files, and copy the backup to its place: see docs/jobs.md.")]
+The copy is consistent and readable only by you, and it appears only once it is complete. To restore it, stop every
+process, delete the store with its -wal and -shm files, and copy the backup in its place; see docs/jobs.md.")]
 pub(crate) struct Backup {
-    /// Where to
+    /// File to write
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
-    /// Replace a file that is there
+    /// Overwrite an existing file
     #[arg(long)]
     pub(crate) force: bool,
 }

@@ -1,17 +1,17 @@
-//! URLs that were typed as arguments: what is wrong with one that cannot be fetched, and what was probably meant.
+//! URLs given as arguments: what is wrong with one that can't be fetched, and what was probably meant.
 //!
-//! Lists (`--input`) are read elsewhere: a bad line there is skipped. An argument was typed just now, so a mistake in it is
+//! Lists (`--input`) are read elsewhere, and invalid lines in them are skipped. An invalid argument is an error,
 //! reported before anything starts.
 
 use std::path::Path;
 
 use comity::jobs::URL_MAX;
-use comity::shown;
+use comity::redact;
 use url::{Host, Url};
 
 use crate::exit;
 
-/// Whether all of them can be fetched; otherwise one error that lists every problem.
+/// Checks that all URLs can be fetched; otherwise returns one error that lists the problems.
 pub(crate) fn check(urls: &[String]) -> anyhow::Result<()> {
     let mut problems = urls
         .iter()
@@ -28,23 +28,26 @@ pub(crate) fn check(urls: &[String]) -> anyhow::Result<()> {
     }
 }
 
-/// What is wrong with the `nth` argument, if anything is.
+/// What is wrong with the `nth` argument, if anything.
 fn problem(nth: usize, text: &str, is_file: impl Fn(&str) -> bool) -> Option<String> {
-    let shown = shown::text(text);
+    let shown = redact::text(text);
     if text.is_empty() {
         return Some(format!("argument {nth} is empty: expected a URL such as https://example.org/"));
     }
     if let Some(at) = text.find(['\n', '\r']) {
-        let first = shown::text(&text[..at]);
+        let first = redact::text(&text[..at]);
         return Some(format!(
             "argument {nth} contains a line break, after {first:?}: pass each URL as its own argument, or a list \
              with --input FILE"
         ));
     }
+    if text.contains('\t') {
+        return Some(format!("argument {nth} contains a tab: expected a URL and nothing else ({shown:?})"));
+    }
     if text.len() >= URL_MAX {
         let length = text.len();
         return Some(format!(
-            "argument {nth} is too long for a URL: {length} bytes, at most {} are allowed ({shown:?})",
+            "argument {nth} is too long for a URL: {length} bytes, the maximum is {} ({shown:?})",
             URL_MAX - 1
         ));
     }
@@ -57,23 +60,23 @@ fn problem(nth: usize, text: &str, is_file: impl Fn(&str) -> bool) -> Option<Str
             "{shown:?} is a file, not a URL; to fetch the URLs listed in it: comity fetch --input {shown}"
         )),
         _ if has_list_extension(text) => Some(format!(
-            "{shown:?} isn't a URL, and there is no such file; a list of URLs is given with --input FILE"
+            "{shown:?} isn't a URL, and there is no such file; pass a list of URLs with --input FILE"
         )),
         _ if let Some(meant) = with_scheme(text) => {
             Some(format!("{shown:?} isn't a URL: did you mean {meant} ?"))
         }
-        Ok(_) => Some(format!("{shown:?} isn't a URL that can be fetched: only http and https are")),
+        Ok(_) => Some(format!("{shown:?} can't be fetched: only http and https URLs can")),
         Err(error) => Some(format!("{shown:?} isn't a URL: {error}")),
     }
 }
 
-/// Whether it looks like the name of a list.
+/// Whether it looks like the name of a file with a list of URLs.
 fn has_list_extension(text: &str) -> bool {
     let extension = Path::new(text).extension().and_then(|extension| extension.to_str());
     !text.contains("://") && extension.is_some_and(|extension| LISTS.contains(&extension))
 }
 
-/// The URL that a host without a scheme probably means.
+/// The URL that was probably meant by a host without a scheme.
 fn with_scheme(text: &str) -> Option<String> {
     let is_bare = !text.contains("://") && !text.starts_with(['/', '.', '-', '#', '?']);
     let url = is_bare.then(|| Url::parse(&format!("https://{text}")).ok()).flatten()?;
@@ -82,12 +85,12 @@ fn with_scheme(text: &str) -> Option<String> {
         Host::Domain(name) if name.contains('.') => "https",
         Host::Domain(_) => return None,
     };
-    Some(shown::text(&format!("{scheme}://{text}")))
+    Some(redact::text(&format!("{scheme}://{text}")))
 }
 
-/// Problems that are listed one by one.
+/// Maximum number of problems to list.
 const SHOWN: usize = 10;
-/// What files with a list of URLs are called.
+/// Usual extensions of files with a list of URLs.
 const LISTS: [&str; 8] = ["txt", "csv", "tsv", "list", "lst", "urls", "jsonl", "json"];
 
 #[cfg(test)]
@@ -107,12 +110,12 @@ mod tests {
     }
 
     #[test]
-    fn a_problem_says_what_to_type_instead() {
+    fn problems_suggest_what_to_type_instead() {
         for (text, expected) in [
             ("", "argument 1 is empty"),
             ("  ", "argument 1 is empty"),
             ("urls", "comity fetch --input urls"),
-            ("missing.txt", "there is no such file; a list of URLs is given with --input FILE"),
+            ("missing.txt", "there is no such file; pass a list of URLs with --input FILE"),
             ("example.org/a", "did you mean https://example.org/a ?"),
             ("localhost:8080/a", "did you mean http://localhost:8080/a ?"),
             ("127.0.0.1:9", "did you mean http://127.0.0.1:9 ?"),
@@ -128,29 +131,30 @@ mod tests {
     }
 
     #[test]
-    fn a_line_break_is_refused_and_not_read_as_two_urls() {
-        let told = of("http://a/\nhttp://b/");
-        assert!(told.contains("argument 1 contains a line break, after \"http://a/\""), "{told}");
+    fn a_line_break_is_rejected_instead_of_splitting_the_argument() {
+        let message = of("http://a/\nhttp://b/");
+        assert!(message.contains("argument 1 contains a line break, after \"http://a/\""), "{message}");
         assert!(of("http://a/\rb").contains("line break"));
-        assert_eq!(of("http://a/\n"), "", "one at the end is no second URL");
+        assert!(of("http://a/\ttitle").contains("argument 1 contains a tab"));
+        assert_eq!(of("http://a/\n"), "", "a trailing line break doesn't start a second URL");
     }
 
-    /// B75: what is wrong is short, and holds no password.
+    /// B75: messages are short and contain no password.
     #[test]
-    fn a_long_url_is_cut_and_secrets_are_left_out() {
-        let told = of(&format!("http://me:secret@a/{}", "x".repeat(100_000)));
-        assert!(told.contains("too long for a URL: 100019 bytes"), "{told}");
-        assert!(told.len() < 300 && !told.contains("secret"), "{told}");
-        let told = of("me:secret@example.org");
-        assert!(!told.contains("secret"), "{told}");
+    fn long_urls_are_shortened_and_passwords_removed() {
+        let message = of(&format!("http://me:secret@a/{}", "x".repeat(100_000)));
+        assert!(message.contains("too long for a URL: 100019 bytes"), "{message}");
+        assert!(message.len() < 300 && !message.contains("secret"), "{message}");
+        let message = of("me:secret@example.org");
+        assert!(!message.contains("secret"), "{message}");
     }
 
     #[test]
-    fn all_problems_are_reported_together_and_no_flood() {
+    fn all_problems_are_reported_together_up_to_a_limit() {
         let wrong: Vec<String> = (0..100).map(|_| String::new()).collect();
-        let told = check(&wrong).unwrap_err().to_string();
-        assert_eq!(told.lines().count(), SHOWN + 1);
-        assert!(told.ends_with("and 90 more"), "{told}");
+        let message = check(&wrong).unwrap_err().to_string();
+        assert_eq!(message.lines().count(), SHOWN + 1);
+        assert!(message.ends_with("and 90 more"), "{message}");
         assert!(check(&["http://a/".to_owned()]).is_ok());
     }
 }

@@ -1,4 +1,4 @@
-//! `comity backup`.
+//! `comity backup`: copies the store while it is in use, with progress, and can be interrupted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,38 +11,38 @@ use comity::store::backup::{Existing, Progress};
 use serde_json::json;
 
 use crate::args::{Backup, Global};
-use crate::signals::{Asked, Signals};
+use crate::signals::{Signal, Signals};
 use crate::{exit, output, setup};
 
 pub(crate) async fn run(global: &Global, config: &Config, backup: &Backup) -> anyhow::Result<u8> {
     let mut signals = Signals::new()?;
     if config.store.as_str() == "memory:" {
         return Err(exit::usage(
-            "--store memory: is gone with its process: there is nothing to back up".to_owned(),
+            "nothing to back up: --store memory: is lost when its process ends".to_owned(),
         ));
     }
-    let store = setup::open_store_to_work(config).await?;
+    let store = setup::open_store_for_work(config).await?;
     let (progress, clock) = (Arc::new(Progress::default()), Clock::new());
     let began = clock.now();
     let existing = if backup.force { Existing::Replace } else { Existing::Keep };
     let copying = store.backup(backup.file.clone(), existing, progress.clone());
     tokio::pin!(copying);
-    let mut told = began;
+    let mut printed_at = began;
     let mut interrupted = false;
     let done = loop {
         tokio::select! {
             done = &mut copying => break done,
-            asked = signals.next() => if asked == Asked::Stop {
+            signal = signals.next() => if signal == Signal::Stop {
                 interrupted = true;
                 progress.stop();
             },
-            () = tokio::time::sleep(LOOK) => tell(global, &progress, &mut told, clock.now()),
+            () = tokio::time::sleep(POLL) => print_progress(global, &progress, &mut printed_at, clock.now()),
         }
     };
     let bytes = match done {
         Ok(bytes) => bytes,
         Err(_) if interrupted => {
-            output::remark("interrupted: nothing was written");
+            output::remark("Interrupted; no backup was written");
             return Ok(exit::INTERRUPTED);
         }
         Err(error @ StoreError::Rejected { .. }) => return Err(exit::usage(error.to_string())),
@@ -53,22 +53,23 @@ pub(crate) async fn run(global: &Global, config: &Config, backup: &Backup) -> an
         let elapsed_ms = clock.now().since(began).as_millis_up();
         output::object(&json!({ "file": file.to_string(), "bytes": bytes, "elapsed_ms": elapsed_ms }));
     } else if !global.quiet {
-        output::line(&format!("{file}: a copy of {}, {}", store.place(), Size::from_bytes(bytes)));
+        output::line(&format!("Backed up {} to {file} ({})", store.location(), Size::from_bytes(bytes)));
     }
     Ok(exit::DONE)
 }
 
-/// A line now and then, when it takes long.
-fn tell(global: &Global, progress: &Progress, told: &mut Timestamp, now: Timestamp) {
-    if global.quiet || now.since(*told) < TELL {
+/// Prints a progress line every few seconds.
+fn print_progress(global: &Global, progress: &Progress, printed_at: &mut Timestamp, now: Timestamp) {
+    if global.quiet || now.since(*printed_at) < PRINT_EVERY {
         return;
     }
-    *told = now;
+    *printed_at = now;
     let (written, all) = progress.bytes();
     let mib = |bytes: u64| bytes.div_ceil(1 << 20);
     output::remark(&format!("{} of about {} MiB written", mib(written), mib(all)));
 }
 
-const LOOK: Duration = Duration::from_millis(200);
-/// How often it is told how far it is.
-const TELL: Span = Span::from_secs(5);
+/// How often progress is checked.
+const POLL: Duration = Duration::from_millis(200);
+/// How often progress is printed.
+const PRINT_EVERY: Span = Span::from_secs(5);

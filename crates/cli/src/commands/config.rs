@@ -1,9 +1,10 @@
-//! `comity config`, `comity profiles`.
+//! `comity config` and `comity profiles`.
 
 mod init;
 
-use comity::config::{Config, Given};
+use comity::config::{Config, Overrides};
 use comity::core::rule::Profile;
+use comity::request::{JobRequest, Requests};
 use serde_json::json;
 
 use self::init::Existing;
@@ -13,36 +14,51 @@ use crate::{exit, output, setup};
 pub(crate) fn run(global: &Global, command: &ConfigCommand) -> anyhow::Result<u8> {
     match command {
         ConfigCommand::Init { force } => {
-            return init::run(global, if *force { Existing::Replaced } else { Existing::Kept });
+            return init::run(global, if *force { Existing::Overwrite } else { Existing::Keep });
         }
         ConfigCommand::Reference { markdown: false } => output::text(&Config::reference()),
-        ConfigCommand::Reference { markdown: true } => output::text(&Config::reference_page()),
+        ConfigCommand::Reference { markdown: true } => output::text(&Config::reference_markdown()),
         ConfigCommand::Check => {
-            let config = setup::config(global, Given::default())?;
+            let config = setup::config(global, Overrides::default())?;
             let (profile, domains) = (config.profile, config.domains.len());
+            let warnings = missing_secrets(&config);
             if global.json {
-                output::object(
-                    &json!({ "ok": true, "profile": profile, "domains": domains, "store": config.store.to_string() }),
-                );
+                output::object(&json!({
+                    "ok": true,
+                    "profile": profile,
+                    "domains": domains,
+                    "store": config.store.to_string(),
+                    "warnings": warnings,
+                }));
             } else {
-                let rows = if domains == 1 {
-                    "one domain of its own".to_owned()
-                } else {
-                    format!("{domains} domains of its own")
+                let rules = match domains {
+                    0 => "no rules for single domains".to_owned(),
+                    1 => "rules for 1 domain".to_owned(),
+                    domains => format!("rules for {domains} domains"),
                 };
                 output::line(&format!(
-                    "the configuration is valid: profile {profile}, {rows}, store {}",
+                    "The configuration is valid: profile {profile}, {rules}, store {}",
                     config.store
                 ));
+                for warning in &warnings {
+                    output::line(&format!("Warning: {warning}; commands that fetch don't start without it"));
+                }
                 if config.http.contact.is_none() {
                     output::line(
-                        "no contact is set: sites cannot reach you (http.contact, COMITY_HTTP_CONTACT)",
+                        "No contact is set, so site operators can't reach you: set http.contact or COMITY_HTTP_CONTACT",
                     );
                 }
             }
         }
     }
     Ok(exit::DONE)
+}
+
+/// Variables and files that request options refer to and that are missing or unusable here. They may exist where the
+/// configuration is used, so they are no errors.
+fn missing_secrets(config: &Config) -> Vec<String> {
+    let env = |name: &str| std::env::var(name).ok();
+    Requests::open(config, &JobRequest::default(), &env).err().map(|error| error.0).unwrap_or_default()
 }
 
 pub(crate) fn profiles(global: &Global, name: Option<&str>) -> anyhow::Result<u8> {
@@ -56,7 +72,7 @@ pub(crate) fn profiles(global: &Global, name: Option<&str>) -> anyhow::Result<u8
             for profile in Profile::NAMES.iter().filter_map(|name| Profile::named(name).ok()) {
                 output::line(&format!("{:10} {}", profile.name, profile.about()));
             }
-            output::remark("comity profiles NAME prints one as configuration to copy");
+            output::remark("Print one as configuration to copy: comity profiles NAME");
         }
     }
     Ok(exit::DONE)

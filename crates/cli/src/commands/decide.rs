@@ -1,23 +1,27 @@
-//! `comity check`, `comity record`, `comity explain`: the decision, from a shell; made here on the store, or by a
-//! service.
+//! `comity check`, `comity record` and `comity explain`: decisions for shell scripts, made on the store or, with
+//! `--server`, by a running service.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use comity::client::{known_crawl_delay, recall_crawl_delay};
+use comity::client::{known_crawl_delay, known_robots, load_crawl_delay};
 use comity::clock::Clock;
 use comity::config::{Config, RobotsPolicy};
 use comity::core::decision::Reason;
 use comity::core::domain::Domain;
-use comity::core::headers::Told;
+use comity::core::headers::PacingHints;
 use comity::core::intent::Intent;
 use comity::core::outcome::{Answer, Outcome};
-use comity::core::pace::{LEASE, LEASE_MAX, Pace, Passed, Standing, Terms};
+use comity::core::pace::{Freshness, LEASE, LEASE_MAX, Pace, PermitRef, Terms};
 use comity::core::time::{Span, Timestamp};
-use comity::gate::{self, Gate, HandsOff, Looker, Seen};
+use comity::gate::{self, CloseMode, DomainView, Gate, Inspector};
+use comity::redact;
 use comity::store::Store;
-use comity_server::{Decision, Explained, Mint, Permit, Recorded, is_permit};
+use comity_server::{
+    DecisionResponse, ExplainResponse, PermitClaims, PermitSigner, RecordResponse, looks_like_permit,
+};
 use serde_json::{Value, json};
+use url::Url;
 
 use super::remote::{Remote, named};
 use super::report;
@@ -29,42 +33,43 @@ pub(crate) async fn check(global: &Global, config: &Config, check: Check) -> any
     let (host, intent) = (setup::host(&check.url)?, intent(&check.intent)?);
     let lease = lease(check.lease.as_deref())?;
     if let Some(remote) = Remote::of(&check.server)? {
-        return check_there(global, &remote, &check, intent).await;
+        return check_remotely(global, &remote, &check, intent).await;
     }
     if check.peek {
-        let looked = look(config, &host, |seen, terms, now| match seen {
-            Some(seen) => seen.peek(terms, intent, now),
+        let store = setup::open_store(config)?;
+        let inspected = inspect(config, &store, &host, |view, terms, now| match view {
+            Some(view) => view.peek(terms, intent, now),
             None => Pace::default().peek(terms, intent, now),
         });
-        let (reason, as_of) = looked.await?;
-        let decision = Decision::of(&config.rules().domain(&host), reason.as_ref(), None, Span::ZERO);
-        return Ok(tell_decision(global, &serde_json::to_value(decision.as_of(as_of))?));
+        let (reason, as_of) = inspected.await?;
+        let decision = DecisionResponse::of(&config.rules().domain(&host), reason.as_ref(), None, Span::ZERO);
+        return Ok(print_decision(global, &serde_json::to_value(decision.as_of(as_of))?));
     }
     let (gate, store) = open(config, "check", &host).await?;
     let began = gate.clock().now();
     let Some((reason, permit)) = decide(&gate, &host, intent, &check).await? else {
-        gate.close(HandsOff::Pass).await?;
+        gate.close(CloseMode::HandOver).await?;
         return Ok(exit::INTERRUPTED);
     };
-    let mint = Mint::of(&*store).await?;
-    // It keeps its place for whoever records it, until its lease ends.
+    let signer = PermitSigner::of(&*store).await?;
+    // The permit counts as in flight until it is recorded or its lease ends.
     let permit = match permit {
         Some(permit) => {
-            permit.keep(lease).await?;
+            permit.persist(lease).await?;
             let (host, granted_at) = (host.clone(), permit.started_at());
             let id = permit.lend(lease);
-            Some((mint.write(&Permit { host, id, intent, granted_at }), lease))
+            Some((signer.sign(&PermitClaims { host, id, intent, granted_at }), lease))
         }
         None => None,
     };
     let waited = if check.wait { gate.clock().now().since(began) } else { Span::ZERO };
-    gate.close(HandsOff::Pass).await?;
+    gate.close(CloseMode::HandOver).await?;
     let domain = config.rules().domain(&host);
-    let decision = Decision::of(&domain, reason.as_ref(), permit, waited);
-    Ok(tell_decision(global, &serde_json::to_value(decision)?))
+    let decision = DecisionResponse::of(&domain, reason.as_ref(), permit, waited);
+    Ok(print_decision(global, &serde_json::to_value(decision)?))
 }
 
-/// What keeps a request from leaving, or the permit for it; nothing when somebody stopped the wait.
+/// Why the request has to wait, or the permit for it; none if the wait was interrupted.
 async fn decide(
     gate: &Gate,
     host: &Domain,
@@ -72,11 +77,11 @@ async fn decide(
     check: &Check,
 ) -> anyhow::Result<Option<(Option<Reason>, Option<gate::Permit>)>> {
     if !check.wait {
-        let (decision, permit) = setup::in_time(gate.check(host, intent)).await?;
+        let (decision, permit) = setup::with_timeout(gate.check(host, intent)).await?;
         return Ok(Some((decision.reason().copied(), permit)));
     }
-    let reason = setup::in_time(gate.peek(host, intent)).await?;
-    // An operator closed it until it is resumed: nobody waits in line for that.
+    let reason = setup::with_timeout(gate.peek(host, intent)).await?;
+    // A pause without an end is not worth waiting for.
     if reason.is_some_and(|reason| reason.until == Timestamp::MAX) {
         return Ok(Some((reason, None)));
     }
@@ -87,8 +92,13 @@ async fn decide(
     }
 }
 
-/// The same from a service.
-async fn check_there(global: &Global, remote: &Remote, check: &Check, intent: Intent) -> anyhow::Result<u8> {
+/// `check` with `--server`.
+async fn check_remotely(
+    global: &Global,
+    remote: &Remote,
+    check: &Check,
+    intent: Intent,
+) -> anyhow::Result<u8> {
     let mut ask = named(&check.url);
     ask["intent"] = json!(intent.as_str());
     let path = match (check.peek, check.wait) {
@@ -97,16 +107,16 @@ async fn check_there(global: &Global, remote: &Remote, check: &Check, intent: In
         (false, true) => "/v1/acquire",
     };
     if check.wait {
-        ask["max_wait_ms"] = json!(LINE_MS);
+        ask["max_wait_ms"] = json!(MAX_WAIT_MS);
     }
     if check.lease.is_some() && !check.peek {
         ask["lease_ms"] = json!(lease(check.lease.as_deref())?.as_millis_up());
     }
     loop {
         let decision = remote.post(path, ask.clone()).await?;
-        // The service lets nobody wait for ever; who waits goes on.
+        // The service limits how long a call may wait, so ask again until it may proceed.
         if !check.wait || decision["proceed"] == true || decision["refused"] == true {
-            return Ok(tell_decision(global, &decision));
+            return Ok(print_decision(global, &decision));
         }
         if decision["origin"] == "service" {
             tokio::time::sleep(Duration::from_millis(decision["wait_ms"].as_u64().unwrap_or(1_000))).await;
@@ -114,7 +124,7 @@ async fn check_there(global: &Global, remote: &Remote, check: &Check, intent: In
     }
 }
 
-fn tell_decision(global: &Global, decision: &Value) -> u8 {
+fn print_decision(global: &Global, decision: &Value) -> u8 {
     let proceed = decision["proceed"] == true;
     let (text, wait_ms) = (decision["reason"].as_str().unwrap_or_default(), &decision["wait_ms"]);
     if global.json {
@@ -131,16 +141,16 @@ fn tell_decision(global: &Global, decision: &Value) -> u8 {
 
 pub(crate) async fn record(global: &Global, config: &Config, record: Record) -> anyhow::Result<u8> {
     let intent = intent(&record.intent)?;
-    let is_permit = is_permit(&record.domain);
+    let is_permit = looks_like_permit(&record.domain);
     if let Some(remote) = Remote::of(&record.server)? {
-        return record_there(global, &remote, &record, is_permit).await;
+        return record_remotely(global, &remote, &record, is_permit).await;
     }
     let permit = match is_permit {
         true => {
             let store = setup::open_store(config)?;
-            let permit = Mint::of(&*store).await?.read(&record.domain);
+            let permit = PermitSigner::of(&*store).await?.verify(&record.domain);
             Some(permit.ok_or_else(|| {
-                exit::usage("permit = \"…\": expected one that was given out on this store")
+                exit::usage("permit = \"…\": expected a permit that was issued on this store")
             })?)
         }
         false => None,
@@ -150,75 +160,75 @@ pub(crate) async fn record(global: &Global, config: &Config, record: Record) -> 
         None => setup::host(&record.domain)?,
     };
     let (gate, _) = open(config, "record", &host).await?;
-    let passed = permit.map(|Permit { id, granted_at, .. }| Passed { id, granted_at, took: None });
+    let passed = permit.map(|PermitClaims { id, granted_at, .. }| PermitRef { id, granted_at, took: None });
     let domain = config.rules().domain(&host);
-    let came = match passed {
+    let result = match passed {
         Some(passed) if record.outcome == ABANDONED => {
-            let given_back = setup::in_time(gate.give_back(&host, passed)).await?;
-            (ABANDONED, if given_back { Standing::Fresh } else { Standing::Repeated }, None)
+            let given_back = setup::with_timeout(gate.give_back(&host, passed)).await?;
+            (ABANDONED, if given_back { Freshness::Fresh } else { Freshness::Repeated }, None)
         }
         passed => {
             let answer = answer(&record, gate.clock().now())?;
             let recorded = match passed {
-                Some(passed) => setup::in_time(gate.record_passed(&host, passed, &answer)).await?,
-                None => setup::in_time(gate.record_unasked(&host, intent, &answer)).await?,
+                Some(passed) => setup::with_timeout(gate.record_passed(&host, passed, &answer)).await?,
+                None => setup::with_timeout(gate.record_unasked(&host, intent, &answer)).await?,
             };
-            (answer.outcome.as_str(), recorded.standing, Some(recorded))
+            (answer.outcome.as_str(), recorded.freshness, Some(recorded))
         }
     };
     let wait = gate.wait(&host);
-    gate.close(HandsOff::Pass).await?;
-    let (outcome, standing, recorded) = came;
-    let recorded = Recorded::of(&domain, outcome, standing, recorded.as_ref(), wait);
-    tell_recorded(global, &serde_json::to_value(recorded)?);
+    gate.close(CloseMode::HandOver).await?;
+    let (outcome, standing, recorded) = result;
+    let recorded = RecordResponse::of(&domain, outcome, standing, recorded.as_ref(), wait);
+    print_recorded(global, &serde_json::to_value(recorded)?);
     Ok(exit::DONE)
 }
 
-/// The same at a service.
-async fn record_there(
+/// `record` with `--server`.
+async fn record_remotely(
     global: &Global,
     remote: &Remote,
     record: &Record,
     is_permit: bool,
 ) -> anyhow::Result<u8> {
-    let mut told = match is_permit {
+    let mut body = match is_permit {
         true => json!({ "permit": record.domain }),
         false => named(&record.domain),
     };
     if !is_permit {
-        told["intent"] = json!(record.intent);
+        body["intent"] = json!(record.intent);
     }
     match record.outcome.parse::<u16>() {
-        Ok(0) => told["outcome"] = json!(Outcome::NetworkError.as_str()),
-        Ok(status) => told["status"] = json!(status),
-        Err(_) => told["outcome"] = json!(record.outcome),
+        Ok(0) => body["outcome"] = json!(Outcome::NetworkError.as_str()),
+        Ok(status) => body["status"] = json!(status),
+        Err(_) => body["outcome"] = json!(record.outcome),
     }
     if let Some(retry_after) = &record.retry_after {
-        told["retry_after"] = json!(retry_after);
+        body["retry_after"] = json!(retry_after);
     }
-    tell_recorded(global, &remote.post("/v1/record", told).await?);
+    print_recorded(global, &remote.post("/v1/record", body).await?);
     Ok(exit::DONE)
 }
 
-fn tell_recorded(global: &Global, recorded: &Value) {
+fn print_recorded(global: &Global, recorded: &Value) {
     if global.json {
         output::object(recorded);
         return;
     }
     let text = |key: &str| recorded[key].as_str().unwrap_or_default().to_owned();
     let held = match recorded["held_until"].as_str().map(Timestamp::parse) {
-        Some(Ok(until)) => format!("; nothing leaves before {}", report::moment(until)),
+        Some(Ok(until)) => format!("; no requests before {}", report::moment(until)),
         _ => String::new(),
     };
-    let learnt =
-        recorded["adaptive_delay_seconds"].as_f64().map(|secs| format!("; learned delay now {secs} s"));
+    let learned =
+        recorded["adaptive_delay_seconds"].as_f64().map(|secs| format!("; learned delay is now {secs} s"));
     let repeated =
-        if recorded["standing"] == "repeated" { "; it was recorded before, nothing changed" } else { "" };
+        if recorded["standing"] == "repeated" { "; already recorded, nothing changed" } else { "" };
     output::line(&format!(
         "{}: {} recorded{held}{}{repeated}",
         text("domain"),
         text("outcome"),
-        learnt.unwrap_or_default()
+        learned.unwrap_or_default()
     ));
 }
 
@@ -226,45 +236,66 @@ pub(crate) async fn explain(global: &Global, config: &Config, explain: Explain) 
     let (host, intent) = (setup::host(&explain.url)?, intent(&explain.intent)?);
     if let Some(remote) = Remote::of(&explain.server)? {
         let segments = ["v1", "domains", host.as_str(), "explain"];
-        let told = remote.get(&segments, &[("intent", intent.as_str())]).await?;
-        tell_explained(global, &told);
+        let url = url_of(&explain.url).map(|url| redact::without_user(url.as_str()));
+        let mut query = vec![("intent", intent.as_str())];
+        query.extend(url.as_deref().map(|url| ("url", url)));
+        print_explained(global, &remote.get(&segments, &query).await?);
         return Ok(exit::DONE);
     }
-    let looked = look(config, &host, |seen, terms, now| match seen {
-        Some(seen) => seen.explain(terms, intent, now),
+    let store = setup::open_store(config)?;
+    let inspected = inspect(config, &store, &host, |view, terms, now| match view {
+        Some(view) => view.explain(terms, intent, now),
         None => Pace::default().explain(terms, intent, now),
     });
-    let (reasons, as_of) = looked.await?;
-    let explained = Explained::of(&config.rules().domain(&host), &reasons, as_of);
-    tell_explained(global, &serde_json::to_value(explained)?);
+    let (reasons, as_of) = inspected.await?;
+    let robots = match url_of(&explain.url) {
+        Some(url) => known_robots(&*store, config, &url, Clock::of(&*store).await?.now()).await?,
+        None => None,
+    };
+    let explained = ExplainResponse::of(&config.rules().domain(&host), &reasons, as_of).with_robots(robots);
+    print_explained(global, &serde_json::to_value(explained)?);
     Ok(exit::DONE)
 }
 
-fn tell_explained(global: &Global, explained: &Value) {
+/// The URL that was given, if it wasn't just a domain.
+fn url_of(text: &str) -> Option<Url> {
+    Url::parse(text.trim()).ok().filter(|url| Domain::of(url).is_some())
+}
+
+fn print_explained(global: &Global, explained: &Value) {
     if global.json {
         output::object(explained);
         return;
     }
     let constraints = explained["constraints"].as_array().map(Vec::as_slice).unwrap_or_default();
     let next = match constraints.first().filter(|constraint| constraint["binds"] == true) {
-        None => "a request could leave now".to_owned(),
+        None => "a request can be sent now".to_owned(),
         Some(constraint) if constraint["until"].is_null() => {
-            "no request leaves until an operator resumes it".to_owned()
+            "no request can be sent until an operator resumes it".to_owned()
         }
         Some(_) => {
             let wait = Span::from_millis(explained["wait_ms"].as_u64().unwrap_or(0));
-            format!("the next request could leave in {}", wait.about())
+            format!("the next request can be sent in {}", wait.about())
         }
     };
+    let robots = &explained["robots"];
+    let forbidden = (robots["allowed"] == false).then(|| {
+        let fetched_at = robots["fetched_at"].as_str().map(Timestamp::parse);
+        let since =
+            fetched_at.and_then(Result::ok).map(|at| format!(" (known since {})", report::moment(at)));
+        format!("forbidden by robots.txt{}; apart from that, ", since.unwrap_or_default())
+    });
     let age = report::age(explained["as_of"].as_str());
-    output::line(&format!("{}: {next}{age}", explained["domain"].as_str().unwrap_or_default()));
+    let (domain, forbidden) =
+        (explained["domain"].as_str().unwrap_or_default(), forbidden.unwrap_or_default());
+    output::line(&format!("{domain}: {forbidden}{next}{age}"));
     for constraint in constraints {
         let mark = if constraint["binds"] == true { "waits" } else { "  met" };
         let text = |key: &str| constraint[key].as_str().unwrap_or_default().to_owned();
         output::line(&format!("  {mark}  {:8} {}", text("origin"), text("text")));
     }
     if constraints.is_empty() {
-        output::line("  nothing is known of it yet, and its rule asks for nothing");
+        output::line("  no constraints: its rule sets no limits");
     }
 }
 
@@ -272,7 +303,7 @@ fn intent(text: &str) -> anyhow::Result<Intent> {
     text.parse().map_err(|error: comity::core::intent::UnknownIntent| exit::usage(error.to_string()))
 }
 
-/// For how long a permit keeps its place.
+/// The lease of a permit: how long it counts as in flight if nobody records it.
 fn lease(text: Option<&str>) -> anyhow::Result<Span> {
     let Some(text) = text else { return Ok(LEASE) };
     let lease = Span::parse(text).ok().filter(|lease| !lease.is_zero() && *lease <= LEASE_MAX);
@@ -280,61 +311,60 @@ fn lease(text: Option<&str>) -> anyhow::Result<Span> {
     lease.ok_or_else(|| exit::usage(format!("--lease = \"{text}\": expected {expected}")))
 }
 
-/// What was told, as an answer.
+/// The outcome given on the command line, as the answer of a site.
 fn answer(record: &Record, now: Timestamp) -> anyhow::Result<Answer> {
     if record.outcome == ABANDONED {
-        let expected = "a permit with it: what else would be given back?";
-        return Err(exit::usage(format!("outcome = \"abandoned\": expected {expected}")));
+        return Err(exit::usage("outcome = \"abandoned\": expected a permit to give back, not a domain"));
     }
-    let told = match &record.retry_after {
-        Some(value) => Told::read([("retry-after", value.as_bytes())].into_iter(), now),
-        None => Told::default(),
+    let hints = match &record.retry_after {
+        Some(value) => PacingHints::read([("retry-after", value.as_bytes())].into_iter(), now),
+        None => PacingHints::default(),
     };
     if let Ok(status) = record.outcome.parse::<u16>() {
-        // So curl writes that there was no answer.
+        // curl prints 000 if there was no response.
         if status == 0 {
             return Ok(Outcome::NetworkError.into());
         }
         if !(100..600).contains(&status) {
-            return Err(exit::usage(format!("outcome = {status}: expected a status from 100 to 599")));
+            return Err(exit::usage(format!("outcome = {status}: expected an HTTP status from 100 to 599")));
         }
-        return Ok(Answer::of_status(status, told));
+        return Ok(Answer::of_status(status, hints));
     }
     let outcome: Outcome =
         record.outcome.parse().map_err(|error: comity::core::outcome::UnknownOutcome| {
-            exit::usage(format!("{error}, or a status such as 429"))
+            exit::usage(format!("{error}, or an HTTP status such as 429"))
         })?;
-    Ok(Answer { told, ..Answer::from(outcome) })
+    Ok(Answer { hints, ..Answer::from(outcome) })
 }
 
-/// Looks at a domain, whoever holds it, and leaves it to them; with when it was so.
-async fn look<T>(
+/// Inspects a domain without taking it from its holder; also returns how recent the view is.
+async fn inspect<T>(
     config: &Config,
+    store: &Arc<dyn Store>,
     host: &Domain,
-    look: impl FnOnce(Option<&Seen>, Terms<'_>, Timestamp) -> T,
+    read: impl FnOnce(Option<&DomainView>, Terms<'_>, Timestamp) -> T,
 ) -> anyhow::Result<(T, Option<Timestamp>)> {
-    let store = setup::open_store(config)?;
-    let clock = Clock::of(&*store).await?;
+    let clock = Clock::of(&**store).await?;
     let crawl_delay = match config.robots {
-        RobotsPolicy::Obey => known_crawl_delay(&*store, config, host, clock.now()).await?,
+        RobotsPolicy::Obey => known_crawl_delay(&**store, config, host, clock.now()).await?,
         _ => Span::ZERO,
     };
-    let seen = Looker::new(store, config.rules().clone(), clock.clone()).look(host).await?;
+    let view = Inspector::new(store.clone(), config.rules().clone(), clock.clone()).inspect(host).await?;
     let (terms, now) = (Terms { rule: config.rules().rule(host), crawl_delay }, clock.now());
-    let as_of = seen.as_ref().map_or(Some(now), |seen| seen.as_of);
-    Ok((look(seen.as_ref(), terms, now), as_of))
+    let as_of = view.as_ref().map_or(Some(now), |view| view.as_of);
+    Ok((read(view.as_ref(), terms, now), as_of))
 }
 
 async fn open(config: &Config, name: &str, host: &Domain) -> anyhow::Result<(Gate, Arc<dyn Store>)> {
     let store = setup::open_store(config)?;
     let gate = setup::gate(config, store.clone(), name).await?;
     if config.robots == RobotsPolicy::Obey {
-        recall_crawl_delay(&gate, &*store, config, host).await;
+        load_crawl_delay(&gate, &*store, config, host).await;
     }
     Ok((gate, store))
 }
 
-/// What it came to when the request was not sent, or given up.
+/// The outcome of a permit whose request was not sent or was given up.
 const ABANDONED: &str = "abandoned";
-/// How long one request to a service waits in line.
-const LINE_MS: u64 = 20_000;
+/// How long one call to a service waits in line.
+const MAX_WAIT_MS: u64 = 20_000;

@@ -1,5 +1,5 @@
-//! `comity demo`: a playground, a job and an ingest run that fetch from it, and the sites' own count of who came too
-//! early. Needs no network and leaves nothing behind.
+//! `comity demo`: starts a playground, fetches from it with a job and a run, and prints what the sites counted,
+//! including requests that came too early. Needs no network and leaves nothing behind.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -13,34 +13,34 @@ use comity::store::{self, Store};
 use serde_json::{Map, Value, json};
 
 use super::{fetch, playground};
-use crate::args::{Demo, Exec, Fetch, Format, Global, Keep, Run};
+use crate::args::{Demo, Exec, Fetch, Format, Global, Run, ScrapeOptions};
 use crate::playground::{Playground, Tally};
 use crate::signals::Signals;
 use crate::{exit, output};
 
 pub(crate) async fn run(global: &Global, demo: &Demo) -> anyhow::Result<u8> {
-    // Listened for before there is a folder: nothing but a kill may leave it behind.
+    // Listen for signals before the folder exists, so that only a kill can leave it behind.
     let mut signals = Signals::new()?;
     let folder = new_folder()?;
     if !demo.keep {
-        exit::clears(&folder);
+        exit::remove_on_exit(&folder);
     }
     let result = play(global, &folder, &mut signals).await;
     match (demo.keep, &result) {
-        (false, _) => exit::clear(),
+        (false, _) => exit::remove_temp_folder(),
         (true, Ok(_)) if !global.json => {
-            let place = folder.display();
-            say(&format!("\nEverything is in {place}. Look around:"));
-            say(&format!("  comity --store sqlite:{place}/demo.db domains list"));
-            say(&format!("  comity --store sqlite:{place}/demo.db jobs show demo"));
-            say(&format!("  ls {place}/pages"));
+            let kept = folder.display();
+            print(&format!("\nKept in {kept}. Look around:"));
+            print(&format!("  comity --store sqlite:{kept}/demo.db domains list"));
+            print(&format!("  comity --store sqlite:{kept}/demo.db jobs show demo"));
+            print(&format!("  ls {kept}/pages"));
         }
-        (true, _) => output::remark(&format!("everything is in {}", folder.display())),
+        (true, _) => output::remark(&format!("Kept in {}", folder.display())),
     }
     result
 }
 
-/// A folder that nobody else has.
+/// Creates a unique temporary folder.
 fn new_folder() -> anyhow::Result<PathBuf> {
     let (here, stamp) = (std::env::temp_dir(), Clock::new().now().as_micros());
     let folder = here.join(format!("comity-demo-{}-{stamp}", std::process::id()));
@@ -55,10 +55,10 @@ async fn play(global: &Global, folder: &Path, signals: &mut Signals) -> anyhow::
     let playground = Playground::start(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
     let config = folder.join("comity.toml");
     std::fs::write(&config, rules(&playground))?;
-    let place = format!("sqlite:{}", folder.join("demo.db").display());
+    let store_url = format!("sqlite:{}", folder.join("demo.db").display());
     let inner = Global {
         config: Some(config),
-        store: Some(place.clone()),
+        store: Some(store_url.clone()),
         profile: None,
         log_level: global.log_level.clone().or_else(|| (global.verbose == 0).then(|| "error".to_owned())),
         ..global.clone()
@@ -67,17 +67,17 @@ async fn play(global: &Global, folder: &Path, signals: &mut Signals) -> anyhow::
         introduce(&playground);
     }
     let mut code = fetch::run(&inner, job(&playground, folder)).await?;
-    if signals.is_stop_asked().await {
+    if signals.stop_requested().await {
         code = exit::INTERRUPTED;
     }
     if code != exit::INTERRUPTED {
-        follow(&*store::open(&place)?, &playground).await?;
+        follow(&*store::open(&store_url)?, &playground).await?;
         if !global.quiet && !global.json {
-            say("\nNow a feed is followed, and what it leads to is scraped.");
+            print("\nNow it follows a feed and scrapes the feed's items.");
         }
         code = super::run::run(&inner, ingest(folder)).await?.max(code);
     }
-    let learned = learned(&*store::open(&place)?).await?;
+    let learned = learned(&*store::open(&store_url)?).await?;
     let tally = total(&playground);
     if global.json {
         let learned: Vec<Value> = learned
@@ -93,26 +93,27 @@ async fn play(global: &Global, folder: &Path, signals: &mut Signals) -> anyhow::
             "elapsed_ms": began.now().since(began_at).as_millis_up(),
         }));
     } else {
-        summarise(&playground, tally, &learned, began.now().since(began_at));
+        print_summary(&playground, tally, &learned, began.now().since(began_at));
     }
     Ok(if tally.early > 0 { exit::FAILURES.max(code) } else { code })
 }
 
-/// A few lines.
-fn say(text: &str) {
+/// Prints one or more lines.
+fn print(text: &str) {
     text.split('\n').for_each(output::line);
 }
 
-/// What the sites are, for a stranger.
+/// Prints what the sites are like.
 fn introduce(playground: &Playground) {
-    say("Sites on loopback, each with manners of its own:\n");
-    for site in playground.counted().iter().take(SHOWN) {
-        say(&format!("  {:8} {}", site.name, site.about));
+    print("Test sites on loopback, each with its own behavior:\n");
+    for site in playground.reports().iter().take(SHOWN) {
+        print(&format!("  {:8} {}", site.name, site.about));
     }
-    say("\nA job fetches from all of them at once, none of them faster than it allows.\n");
+    print("\nA job fetches from all of them at once, and from none faster than it allows.\n");
 }
 
-/// The rules of the demo: only the strict site is asked faster than one request a second, to be told 429 soon.
+/// The configuration of the demo. Only the strict site is fetched faster than once per second, so that it answers 429
+/// soon.
 fn rules(playground: &Playground) -> String {
     let strict = playground.url("strict");
     let host = strict.trim_start_matches("http://");
@@ -144,12 +145,13 @@ fn job(playground: &Playground, folder: &Path) -> Fetch {
         learning: None,
         robots: None,
         max_retries: None,
+        max_wait: None,
         strict: false,
         request: Default::default(),
     }
 }
 
-/// Follows the feed of the playground.
+/// Adds the playground's feed as a source.
 async fn follow(store: &dyn Store, playground: &Playground) -> anyhow::Result<()> {
     let url = format!("{}/feed.xml", playground.url("harbour"));
     let source = NewSource {
@@ -166,20 +168,24 @@ async fn follow(store: &dyn Store, playground: &Playground) -> anyhow::Result<()
 }
 
 fn ingest(folder: &Path) -> Run {
-    let keep =
-        Keep { out: Some(folder.join("items")), format: Some(Format::Files), concurrency: None, delay: None };
+    let options = ScrapeOptions {
+        out: Some(folder.join("items")),
+        format: Some(Format::Files),
+        concurrency: None,
+        delay: None,
+    };
     Run {
         window_end: None,
         watch: false,
         source: Vec::new(),
         no_scrape: false,
         force: false,
-        keep,
+        options,
         exec: Exec::none(),
     }
 }
 
-/// What was learnt of which domain.
+/// The domains with a learned delay.
 async fn learned(store: &dyn Store) -> anyhow::Result<Vec<(String, Span)>> {
     let domains = store.list_domains(String::new(), String::new(), 100).await?;
     let learned = domains.into_iter().filter(|row| !row.kept.delay.is_zero());
@@ -187,7 +193,7 @@ async fn learned(store: &dyn Store) -> anyhow::Result<Vec<(String, Span)>> {
 }
 
 fn total(playground: &Playground) -> Tally {
-    playground.counted().iter().fold(Tally::default(), |sum, site| Tally {
+    playground.reports().iter().fold(Tally::default(), |sum, site| Tally {
         requests: sum.requests + site.tally.requests,
         pages: sum.pages + site.tally.pages,
         refused: sum.refused + site.tally.refused,
@@ -195,23 +201,23 @@ fn total(playground: &Playground) -> Tally {
     })
 }
 
-fn summarise(playground: &Playground, tally: Tally, learned: &[(String, Span)], elapsed: Span) {
-    say("\nWhat the sites counted:\n");
-    playground::tell(&playground.counted());
-    say(&format!(
-        "\n{} pages, {} refusals, {} requests early, in {}.",
+fn print_summary(playground: &Playground, tally: Tally, learned: &[(String, Span)], elapsed: Span) {
+    print("\nWhat the sites counted:\n");
+    playground::print_counts(&playground.reports());
+    print(&format!(
+        "\n{} pages, {} requests refused (429 or 503), {} requests too early, in {}.",
         tally.pages,
         tally.refused,
         tally.early,
         elapsed.about()
     ));
     for (domain, delay) in learned {
-        say(&format!("Learnt: {domain} wants {delay} between requests; nobody said so."));
+        print(&format!("Learned from its 429s: {domain} needs {delay} between requests."));
     }
-    say("\nOn your own URLs: comity fetch --input urls.txt --out pages");
+    print("\nTry it on your own URLs: comity fetch --input urls.txt --out pages");
 }
 
-/// How many pages of which site the job fetches: all of them take about as long.
+/// How many pages of each site the job fetches, chosen so that all sites take about as long.
 const PAGES: [(&str, u32); 7] = [
     ("strict", 60),
     ("hidden", 12),
@@ -221,5 +227,5 @@ const PAGES: [(&str, u32); 7] = [
     ("garden", 25),
     ("library", 20),
 ];
-/// Sites that are introduced.
+/// The number of sites that are introduced.
 const SHOWN: usize = 6;

@@ -1,11 +1,11 @@
-//! `comity domains`.
+//! `comity domains`: lists, shows and changes what is known about domains.
 
 use comity::clock::Clock;
 use comity::config::Config;
 use comity::core::pace::{Pace, Pinned, Terms};
 use comity::core::time::{Span, Timestamp};
-use comity::gate::{HandsOff, Live, Looker, Seen};
-use comity_server::Released;
+use comity::gate::{CloseMode, DomainStatus, DomainView, Inspector};
+use comity_server::ReleaseResponse;
 use serde_json::{Value, json};
 
 use super::{report, table};
@@ -25,7 +25,7 @@ pub(crate) async fn run(global: &Global, config: &Config, command: Domains) -> a
             };
             if delay.is_none() && floor.is_none() && pause.is_none() && !(set.pin || set.unpin || set.resume)
             {
-                return Err(exit::usage("nothing to set; comity domains set --help shows what can be"));
+                return Err(exit::usage("nothing to set; comity domains set --help lists the flags"));
             }
             let name = set.domain.clone();
             change(global, config, &name, move |pace, terms, now| {
@@ -34,7 +34,8 @@ pub(crate) async fn run(global: &Global, config: &Config, command: Domains) -> a
             .await
         }
         Domains::Release { domain } => release(global, config, &domain).await,
-        Domains::Reset { domain } => {
+        Domains::Reset { domain, deadline: true } => drop_deadline(global, config, &domain).await,
+        Domains::Reset { domain, deadline: false } => {
             change(global, config, &domain, |pace, _, now| {
                 pace.reset(now);
             })
@@ -72,20 +73,20 @@ fn apply(
     }
 }
 
-/// Ends the leases of permits that nobody recorded, wherever the domain is held.
+/// Ends the leases of permits that were never recorded, whichever process holds the domain.
 async fn release(global: &Global, config: &Config, domain: &str) -> anyhow::Result<u8> {
     let host = setup::host(domain)?;
     let name = config.rules().domain(&host);
     let store = setup::open_store(config)?;
     if store.find_domain(name.clone()).await?.is_none() {
-        return Err(exit::usage(format!("nothing is known of {name} yet")));
+        return Err(exit::usage(format!("nothing is known about {name} yet")));
     }
     let gate = setup::gate(config, store, "domains").await?;
-    let released = setup::in_time(gate.release(&host)).await?;
+    let released = setup::with_timeout(gate.release(&host)).await?;
     let wait = gate.wait(&host);
-    gate.close(HandsOff::Pass).await?;
+    gate.close(CloseMode::HandOver).await?;
     if global.json {
-        output::object(&serde_json::to_value(Released::of(&name, released, wait))?);
+        output::object(&serde_json::to_value(ReleaseResponse::of(&name, released, wait))?);
         return Ok(exit::DONE);
     }
     let permits = if released == 1 { "permit" } else { "permits" };
@@ -93,7 +94,7 @@ async fn release(global: &Global, config: &Config, domain: &str) -> anyhow::Resu
     Ok(exit::DONE)
 }
 
-/// Changes a domain, wherever it is held: whoever holds it hands it over for the moment.
+/// Changes a domain, whichever process holds it: the holder hands it over for a moment.
 async fn change(
     global: &Global,
     config: &Config,
@@ -103,8 +104,30 @@ async fn change(
     let host = setup::host(domain)?;
     let store = setup::open_store(config)?;
     let gate = setup::gate(config, store, "domains").await?;
-    setup::in_time(gate.with_pace(&host, change)).await?;
-    gate.close(HandsOff::Pass).await?;
+    setup::with_timeout(gate.with_pace(&host, change)).await?;
+    gate.close(CloseMode::HandOver).await?;
+    show(global, config, domain).await
+}
+
+/// Resets a domain, drops a deadline that its server stated, and makes the retries ready that wait for it.
+async fn drop_deadline(global: &Global, config: &Config, domain: &str) -> anyhow::Result<u8> {
+    let host = setup::host(domain)?;
+    let name = config.rules().domain(&host);
+    let store = setup::open_store(config)?;
+    let gate = setup::gate(config, store.clone(), "domains").await?;
+    let reset = |pace: &mut Pace, _: Terms<'_>, now| {
+        pace.reset(now);
+        pace.drop_server_deadline(now)
+    };
+    let dropped = setup::with_timeout(gate.with_pace(&host, reset)).await?;
+    if dropped.is_some() {
+        store.retry_now(name.clone(), gate.clock().now()).await?;
+    }
+    gate.close(CloseMode::HandOver).await?;
+    output::remark(&match dropped {
+        Some(until) => format!("{name}: dropped the server's deadline of {}", report::moment(until)),
+        None => format!("{name}: there is no server's deadline to drop"),
+    });
     show(global, config, domain).await
 }
 
@@ -112,18 +135,18 @@ async fn list(global: &Global, config: &Config, like: String, limit: u32) -> any
     let store = setup::open_store(config)?;
     let rows = store.list_domains(like, String::new(), limit).await?;
     let clock = Clock::of(&*store).await?;
-    let seen = Looker::new(store, config.rules().clone(), clock.clone()).see(rows).await?;
+    let views = Inspector::new(store, config.rules().clone(), clock.clone()).inspect_rows(rows).await?;
     let now = clock.now();
     if global.json {
-        let rows: Vec<Value> = seen.iter().map(|seen| object(config, seen, now)).collect();
+        let rows: Vec<Value> = views.iter().map(|view| object(config, view, now)).collect();
         output::object(&json!({ "domains": rows }));
         return Ok(exit::DONE);
     }
-    if seen.is_empty() {
-        output::line("no such domains yet");
+    if views.is_empty() {
+        output::line("No matching domains yet");
     }
-    let line = |seen: &Seen| [seen.row.domain.clone(), sentence(config, seen, now)];
-    table::align(&seen.iter().map(line).collect::<Vec<_>>());
+    let line = |view: &DomainView| [view.row.domain.clone(), sentence(config, view, now)];
+    table::align(&views.iter().map(line).collect::<Vec<_>>());
     Ok(exit::DONE)
 }
 
@@ -131,27 +154,28 @@ async fn show(global: &Global, config: &Config, domain: &str) -> anyhow::Result<
     let host = setup::host(domain)?;
     let store = setup::open_store(config)?;
     let clock = Clock::of(&*store).await?;
-    let Some(seen) = Looker::new(store, config.rules().clone(), clock.clone()).look(&host).await? else {
+    let Some(view) = Inspector::new(store, config.rules().clone(), clock.clone()).inspect(&host).await?
+    else {
         let name = config.rules().domain(&host);
-        return Err(exit::usage(format!("domain = {domain:?}: nothing is known of {name} yet")));
+        return Err(exit::usage(format!("domain = {domain:?}: nothing is known about {name} yet")));
     };
     let now = clock.now();
     if global.json {
-        output::object(&object(config, &seen, now));
+        output::object(&object(config, &view, now));
     } else {
-        output::line(&format!("{}  {}", seen.row.domain, sentence(config, &seen, now)));
+        output::line(&format!("{}  {}", view.row.domain, sentence(config, &view, now)));
     }
     Ok(exit::DONE)
 }
 
-/// What was seen of a domain, unless its holder did not show it.
-fn shown(config: &Config, seen: &Seen, now: Timestamp) -> Option<Live> {
-    seen.as_of.and_then(|_| seen.live(config.rules(), now))
+/// The current status of a domain, unless its holder did not respond.
+fn current_status(config: &Config, view: &DomainView, now: Timestamp) -> Option<DomainStatus> {
+    view.as_of.and_then(|_| view.status(config.rules(), now))
 }
 
-fn object(config: &Config, seen: &Seen, now: Timestamp) -> Value {
+fn object(config: &Config, view: &DomainView, now: Timestamp) -> Value {
     let time = |at: Option<Timestamp>| at.map(|at| at.to_string());
-    let (row, live) = (&seen.row, shown(config, seen, now));
+    let (row, live) = (&view.row, current_status(config, view, now));
     let (delay, floor) =
         live.as_ref().map_or((row.kept.delay, row.kept.floor), |live| (live.delay, live.floor));
     let next = live.as_ref().map(|live| live.next_available(now)).filter(|next| *next != Timestamp::MAX);
@@ -171,15 +195,15 @@ fn object(config: &Config, seen: &Seen, now: Timestamp) -> Value {
         "next_available": time(next),
         "last_success": time(live.as_ref().and_then(|live| live.last_success)),
         "last_request": time(live.as_ref().and_then(|live| live.last_start)),
-        "as_of": time(seen.as_of),
-        "age_ms": seen.as_of.map(|as_of| now.since(as_of).as_millis_up()),
+        "as_of": time(view.as_of),
+        "age_ms": view.as_of.map(|as_of| now.since(as_of).as_millis_up()),
     })
 }
 
-fn sentence(config: &Config, seen: &Seen, now: Timestamp) -> String {
+fn sentence(config: &Config, view: &DomainView, now: Timestamp) -> String {
     let mut parts = Vec::new();
-    let row = &seen.row;
-    let live = shown(config, seen, now);
+    let row = &view.row;
+    let live = current_status(config, view, now);
     let (delay, floor) = live.map_or((row.kept.delay, row.kept.floor), |live| (live.delay, live.floor));
     match delay.is_zero() {
         true => parts.push("nothing learned".to_owned()),
@@ -196,7 +220,7 @@ fn sentence(config: &Config, seen: &Seen, now: Timestamp) -> String {
         Some(until) => parts.push(format!("paused until {}", report::moment(until))),
         None => {}
     }
-    // A deadline that is over is of no interest.
+    // Deadlines in the past no longer matter.
     if let Some((until, _)) = row.kept.server.filter(|(until, _)| *until > now) {
         parts.push(format!("the server asked to wait until {}", report::moment(until)));
     }
@@ -205,9 +229,9 @@ fn sentence(config: &Config, seen: &Seen, now: Timestamp) -> String {
         parts.push(format!("{} {tasks} waiting", row.waiting));
     }
     if let Some(holder) = &row.holder {
-        let shown = match seen.as_of {
+        let shown = match view.as_of {
             Some(as_of) => format!(" ({} ago)", now.since(as_of).about()),
-            None => " (which does not answer)".to_owned(),
+            None => " (not responding)".to_owned(),
         };
         parts.push(format!("held by {holder}{shown}"));
     }

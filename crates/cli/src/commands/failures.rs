@@ -1,32 +1,39 @@
-//! What failed, one line per URL: what `--quiet` prints at the end, so that a mail from cron says what to look at.
+//! What `--quiet` prints at the end: one line per failed URL, so that a mail from cron says what went wrong.
 
 use std::sync::{Mutex, PoisonError};
 
+use comity::core::time::Timestamp;
 use comity::event::{Event, Listener, TaskEvent};
-use comity::shown::without_user;
+use comity::redact::without_user;
 use comity::store::Store;
 use comity::store::jobs::Job;
 
 use crate::output;
 
-/// Prints what failed of a job.
-pub(crate) async fn of_job(store: &dyn Store, job: &Job) -> anyhow::Result<()> {
-    if job.counts.failed == 0 {
+/// Prints the failed URLs of a job, of which there are `count`: all of them, or those that failed `since` then.
+pub(crate) async fn of_job(
+    store: &dyn Store,
+    job: &Job,
+    count: u64,
+    since: Option<Timestamp>,
+) -> anyhow::Result<()> {
+    if count == 0 {
         return Ok(());
     }
-    let tasks = store.list_tasks(job.id, "failed".to_owned(), SHOWN as u32).await?;
-    let line = |url: &str, error: Option<&str>| line(&without_user(url), error.unwrap_or("no reason kept"));
+    let mut tasks = store.list_tasks(job.id, "failed".to_owned(), SHOWN as u32).await?;
+    tasks.retain(|task| task.settled_at >= since);
+    let line = |url: &str, error: Option<&str>| line(&without_user(url), error.unwrap_or("unknown error"));
     let lines = tasks.iter().map(|task| line(&task.url, task.error.as_deref())).collect();
-    print(lines, job.counts.failed, &job.name);
+    print(lines, count, &job.name);
     Ok(())
 }
 
-/// Remembers what fails while a process works.
+/// Collects failures while a process works.
 #[derive(Default)]
 pub(crate) struct Failures(Mutex<(Vec<String>, u64)>);
 
 impl Failures {
-    /// Prints what failed since this listens.
+    /// Prints what has failed so far.
     pub(crate) fn print(&self, job: &str) {
         let (lines, count) = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         print(lines, count, job);
@@ -34,8 +41,8 @@ impl Failures {
 }
 
 impl Listener for Failures {
-    fn hear(&self, event: &Event<'_>) {
-        if let Event::Task { url, step: TaskEvent::Failed { error } } = event {
+    fn on_event(&self, event: &Event<'_>) {
+        if let Event::Task { url, step: TaskEvent::Failed { error }, .. } = event {
             let (lines, count) = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
             *count += 1;
             if lines.len() < SHOWN {
@@ -52,11 +59,11 @@ fn line(url: &str, error: &str) -> String {
 fn print(mut lines: Vec<String>, count: u64, job: &str) {
     lines.truncate(SHOWN);
     let more = count.saturating_sub(lines.len() as u64);
-    lines.iter().for_each(|line| output::remark(line));
+    lines.iter().for_each(|line| output::failure(line));
     if more > 0 {
-        output::remark(&format!("and {more} more; comity jobs show {job} --failed"));
+        output::remark(&format!("and {more} more; list them with: comity jobs show {job} --failed"));
     }
 }
 
-/// Failures that are listed one by one.
+/// Maximum number of failures to list.
 const SHOWN: usize = 20;

@@ -1,4 +1,9 @@
-//! `comity fetch`.
+//! `comity fetch`: opens or creates the job, reads its URLs, runs the worker pool.
+//!
+//! What workers do with a URL is in the engine (`comity::jobs`); rows on stdout are in `stream`; how a run ends is in
+//! `summary`.
+
+mod summary;
 
 use std::fs::File;
 use std::io::{Cursor, Read};
@@ -10,37 +15,37 @@ use anyhow::Context;
 use comity::archive::{Archive, Warc};
 use comity::client;
 use comity::clock::Clock;
-use comity::config::{ArchiveFormat, Config, Given};
+use comity::config::{ArchiveFormat, Config, Overrides};
 use comity::core::domain::Domain;
 use comity::core::task::{JobState, JobStep};
-use comity::core::time::Timestamp;
-use comity::gate::{Gate, HandsOff};
-use comity::jobs::{Ended, Filled, Go, Lists, OnBad, Parts, Pool, Until};
+use comity::core::time::{Span, Timestamp};
+use comity::gate::{CloseMode, Gate};
+use comity::jobs::{Flow, OnBadLine, Parts, Pool, StopReason, Until, UrlLists};
+use comity::redact;
 use comity::request::JobRequest;
-use comity::shown;
 use comity::status::Status;
-use comity::store::Store;
 use comity::store::items::SCRAPE_JOB;
-use comity::store::jobs::{Counts, Job, Revival};
+use comity::store::jobs::{Counts, Job, RetryFilter};
+use comity::store::{Store, StoreError};
 use serde_json::{Map, Value, json};
 use url::Url;
 
+use self::summary::{Ended, Repeat, how_to_resume};
 use super::{failures, jobs, report, stream};
 use crate::args::{Fetch, Format, Global, urls};
-use crate::live::{self, Beside, JobView, Limits, Watched};
+use crate::live::{self, JobView, Limits, SideWork, Watched};
 use crate::signals::Signals;
 use crate::{exit, output, setup};
 
 pub(crate) async fn run(global: &Global, fetch: Fetch) -> anyhow::Result<u8> {
     urls::check(&fetch.urls)?;
-    let config = setup::config(global, given(&fetch, None))?;
+    check_name(fetch.job.as_deref())?;
+    let config = setup::config(global, overrides(&fetch, None))?;
     output::log(&config.log, global);
     if stream::is_stdout(&fetch) && fetch.format.is_some_and(|format| format != Format::None) {
-        return Err(exit::usage(
-            "--out -: prints rows and keeps no pages, so --format has nothing to do there",
-        ));
+        return Err(exit::usage("--out - saves no pages, so it can't be combined with --format"));
     }
-    let store = setup::open_store_to_work(&config).await?;
+    let store = setup::open_store_for_work(&config).await?;
     let known = match &fetch.job {
         Some(name) => store.find_job(name.clone()).await?,
         None if fetch.refresh => last_job_in(&*store, &fetch).await?,
@@ -50,17 +55,17 @@ pub(crate) async fn run(global: &Global, fetch: Fetch) -> anyhow::Result<u8> {
     let has_input = !fetch.urls.is_empty() || fetch.input.is_some() || !fetch.sitemap.is_empty();
     match &known {
         Some(job) if job.options["kind"] == SCRAPE_JOB => {
-            let what = format!("job = {:?}: it scrapes items; comity run resumes it", job.name);
+            let what = format!("job = {:?}: this job scrapes items; resume it with comity run", job.name);
             return Err(exit::usage(what));
         }
-        // One that is done takes more, and can be refreshed (B49).
+        // A job that is done can take more URLs, and be refreshed.
         Some(job) if job.state == JobState::Done && (has_input || fetch.refresh) => {}
         Some(job) if job.state.is_terminal() => {
-            close_left_over(job, &config);
-            if job.deserted {
-                write_left_out(global, &fetch, &config, &store, job).await?;
+            close_open_warc(job, &config);
+            if job.abandoned {
+                write_missing_rows(global, &fetch, &config, &store, job).await?;
             }
-            return ended_before(global, &fetch, &*store, job, has_input || fetch.refresh).await;
+            return already_ended(global, &fetch, &*store, job, has_input || fetch.refresh).await;
         }
         None if !has_input => return Err(no_input(&fetch)),
         _ => {}
@@ -68,7 +73,7 @@ pub(crate) async fn run(global: &Global, fetch: Fetch) -> anyhow::Result<u8> {
     let input = Input { lines: open_input(&fetch)?, sitemaps: sitemaps(&fetch, known.as_ref())? };
     let options = known.as_ref().map(|job| &job.options);
     let config = match options {
-        Some(options) => setup::config(global, given(&fetch, Some(options)))?,
+        Some(options) => setup::config(global, overrides(&fetch, Some(options)))?,
         None => config,
     };
     let request = request(&fetch, options)?;
@@ -76,7 +81,7 @@ pub(crate) async fn run(global: &Global, fetch: Fetch) -> anyhow::Result<u8> {
     run.finish(input, &fetch).await
 }
 
-/// Where URLs come from.
+/// Where the job's URLs come from.
 struct Input {
     lines: Option<Box<dyn Read + Send>>,
     sitemaps: Vec<Url>,
@@ -103,8 +108,9 @@ impl<'a> Run<'a> {
         request: &JobRequest,
     ) -> anyhow::Result<Self> {
         let name = fetch.job.clone().unwrap_or_else(|| new_name(Clock::new().now()));
+        let patience = max_wait(fetch)?;
         let options = options(global, fetch, saved, request);
-        // What it is sent with is looked up first: without it nothing is begun.
+        // Credentials and other request options come first: without them the job must not start.
         let transport = client::transport_for(&config, request)?;
         let archive = archive(&options, &name, &config)?;
         let gate = setup::gate(&config, store.clone(), &format!("fetch {name}")).await?;
@@ -114,18 +120,18 @@ impl<'a> Run<'a> {
             store.set_options(job.id, options).await?;
         }
         if fetch.refresh && !made {
-            let revival = Revival { done_before: Some(began), ..Revival::default() };
+            let revival = RetryFilter { done_before: Some(began), ..RetryFilter::default() };
             store.reopen_job(job.id, revival).await?;
         } else if job.state == JobState::Done {
             store.step_job(job.id, JobStep::Extend, None, began).await?;
         }
-        // What an earlier process did not get to after the job was reopened.
+        // An earlier process may have died right after it reopened the job.
         jobs::sweep(&*store, &job, gate.clock()).await?;
         let what = if made { "started" } else { "resumed" };
-        tracing::info!(job = job.name, store = store.place(), profile = config.profile, "job {what}");
+        tracing::info!(job = job.name, store = store.location(), profile = config.profile, "job {what}");
         setup::warn_without_contact(&config);
         setup::warn_of_risks(&config, request);
-        let limits = Limits::of(&config);
+        let limits = Limits::of(&config, &transport);
         let parts = Parts {
             gate: gate.clone(),
             store: store.clone(),
@@ -133,7 +139,7 @@ impl<'a> Run<'a> {
             archive,
             config,
             job: job.clone(),
-            until: Until::Done,
+            until: Until::Done { patience },
             rows: stream::rows(fetch),
         };
         Ok(Self { global, store, gate, pool: Pool::new(parts), job, began, limits })
@@ -153,101 +159,67 @@ impl<'a> Run<'a> {
             }
             let Input { lines, sitemaps } = input;
             let on_problem = Box::new(|problem: &str| output::remark(problem));
-            pool.fill_from(Lists { lines, on_bad: on_bad(strict), sitemaps, on_problem }).await.map(Some)
+            pool.fill_from(UrlLists { lines, on_bad: on_bad(strict), sitemaps, on_problem }).await.map(Some)
         });
-        let view = JobView::new(&self.gate, &self.store, &self.job, Counts::default(), self.limits);
+        let view = JobView::new(&self.gate, &self.store, &self.job, Counts::default(), self.limits.clone());
         let mut watched = Fetching { run: &self, view };
         let (ended, interrupted) = live::watch(self.global, &mut watched, working, &mut signals).await;
-        let ended = ended.context("the pool ended by itself")?;
-        // A list that is still being read is of no interest any more when the job ended.
+        let held_back = watched.view.held_back();
+        let ended = ended.context("the worker pool ended unexpectedly")?;
+        // The job has ended, so a list that is still being read no longer matters.
         let reading = tokio::time::timeout(Duration::from_millis(500), reading);
         let filled = reading.await.ok().and_then(Result::ok);
-        let ended = match ended {
-            Ok(ended) => ended,
+        let closing = self.gate.close(CloseMode::Stop);
+        let (ended, output_error) = match ended {
+            Ok(ended) => {
+                closing.await?;
+                (ended, None)
+            }
             Err(error) => {
-                let _ = tokio::time::timeout(Duration::from_secs(2), self.gate.close(HandsOff::Stop)).await;
-                return Err(error.into());
+                let _ = tokio::time::timeout(Duration::from_secs(2), closing).await;
+                match error {
+                    // The store works, so there is a job to report on and to resume.
+                    StoreError::Output { .. } => (StopReason::Requested, Some(error.to_string())),
+                    error => return Err(error.into()),
+                }
             }
         };
-        let filled = filled.transpose()?.flatten();
-        self.gate.close(HandsOff::Stop).await?;
+        // An error ended the job, and with it the reading.
+        let filled = if output_error.is_some() { None } else { filled.transpose()?.flatten() };
         let job = self.store.find_job(self.job.name.clone()).await?.unwrap_or(self.job.clone());
         if job.state.is_terminal() {
             jobs::sweep(&*self.store, &job, self.gate.clock()).await?;
         }
         let job = self.store.find_job(self.job.name.clone()).await?.unwrap_or(job);
-        self.tell(&job, &ended, filled.as_ref(), fetch);
-        if self.global.quiet {
-            failures::of_job(&*self.store, &job).await?;
-        }
-        let is_bad = |filled: &Filled| filled.bad + filled.bad_sitemaps > 0;
-        let nothing = filled.as_ref().is_some_and(is_bad) && job.counts.tasks == 0;
-        Ok(match ended {
-            Ended::Stopped if interrupted => exit::INTERRUPTED,
-            // Whoever read the rows has seen enough; what could not be written is a failure all the same.
-            Ended::Stopped if output::is_lost() => exit::DONE,
-            Ended::Unread => exit::USAGE,
-            _ if nothing => exit::USAGE,
-            Ended::Job(JobState::Done) if job.counts.failed == 0 => exit::DONE,
-            _ => exit::FAILURES,
-        })
-    }
-
-    fn tell(&self, job: &Job, ended: &Ended, filled: Option<&Filled>, fetch: &Fetch) {
-        if let Some(error) = filled.and_then(|filled| filled.error.as_ref()) {
-            output::remark(&format!("the list could not be read to its end: {error}"));
-        }
-        if let Some(filled) = filled.filter(|filled| filled.bad > 0) {
-            let lines = if filled.bad == 1 { "line" } else { "lines" };
-            output::remark(&match filled.stopped {
-                true => "Stopped at an invalid line (--strict)".to_owned(),
-                false => format!("Skipped {} invalid {lines}", filled.bad),
-            });
-        }
-        if let Some(refused) = filled.map(|filled| filled.refused).filter(|refused| *refused > 0) {
-            output::remark(&format!("{refused} URLs came too late: the job had ended"));
-        }
-        let elapsed = self.gate.clock().now().since(self.began);
-        if self.global.json {
-            output::object(&report::summary(job, elapsed.as_millis_up()));
-        } else if !self.global.quiet {
-            let state = match ended {
-                Ended::Stopped => "stopped".to_owned(),
-                Ended::Unread | Ended::Idle | Ended::Left(_) | Ended::Halted(_) => "open".to_owned(),
-                Ended::Job(_) => job.state.to_string(),
-            };
-            let line = format!("job {}: {state}, {} in {}", job.name, report::progress(job), elapsed.about());
-            // Where rows are printed nothing else is.
-            if stream::is_wanted(fetch) { output::remark(&line) } else { output::line(&line) }
-        }
-        if let Some(message) = &job.message {
-            output::remark(message);
-        }
-        if !matches!(ended, Ended::Job(_)) {
-            output::remark(&self.how_to_resume(job.unread));
-        } else if job.counts.failed > 0 && !self.global.quiet {
-            let name = &job.name;
-            output::remark(&format!(
-                "comity jobs show {name} lists what failed; comity jobs retry {name} tries it again"
-            ));
-        }
-    }
-
-    fn how_to_resume(&self, unread: bool) -> String {
-        let store = match self.store.place().as_str() {
-            "comity.db" => String::new(),
-            "memory" => return "the store was in memory: there is nothing to resume".to_owned(),
-            place => format!(" --store sqlite:{place}"),
+        let ended = Ended {
+            global: self.global,
+            fetch,
+            store: &*self.store,
+            job: &job,
+            reason: ended,
+            filled,
+            counts: self.pool.run_counts(),
+            held_back,
+            output_error,
+            began: self.began,
+            elapsed: self.gate.clock().now().since(self.began),
         };
-        let command = format!("To resume: comity fetch{store} --job {}", self.job.name);
-        match unread {
-            true => format!("the list was not read to its end: give it once more\n{command} --input FILE"),
-            false => command,
-        }
+        ended.print().await?;
+        Ok(ended.exit_code(interrupted))
     }
 }
 
-/// What is shown while it runs.
+/// The longest wait for sites that hold the run back, if it is limited.
+fn max_wait(fetch: &Fetch) -> anyhow::Result<Option<Span>> {
+    let wrong = |text: &str| {
+        exit::usage(format!("--max-wait = {text:?}: expected a duration above zero such as 30s or 10m"))
+    };
+    let parse =
+        |text: &String| Span::parse(text).ok().filter(|span| !span.is_zero()).ok_or_else(|| wrong(text));
+    fetch.max_wait.as_ref().map(parse).transpose()
+}
+
+/// The job as the live view watches it.
 struct Fetching<'a> {
     run: &'a Run<'a>,
     view: JobView,
@@ -255,7 +227,7 @@ struct Fetching<'a> {
 
 impl Watched for Fetching<'_> {
     async fn status(&mut self) -> (Status, Timestamp) {
-        self.view.status(&self.run.job.name, Beside::default()).await
+        self.view.status(&self.run.job.name, SideWork::default()).await
     }
 
     fn stop(&mut self) -> String {
@@ -266,14 +238,14 @@ impl Watched for Fetching<'_> {
         format!("{count} {requests} in flight")
     }
 
-    fn stopped_at_once(&self) -> String {
-        let how = self.run.how_to_resume(false);
-        format!("Stopped; what was in flight is fetched again when the job is resumed\n{how}")
+    fn quit_message(&self) -> String {
+        let how = how_to_resume(&*self.run.store, &self.run.job.name, Repeat::Nothing);
+        format!("Stopped; requests in flight will be repeated when the job is resumed\n{how}")
     }
 }
 
-/// A job that ended says so and does nothing.
-async fn ended_before(
+/// Reports on a job that has already ended.
+async fn already_ended(
     global: &Global,
     fetch: &Fetch,
     store: &dyn Store,
@@ -284,40 +256,41 @@ async fn ended_before(
     if global.json {
         output::object(&report::summary(job, 0));
     } else if !global.quiet {
-        let line = format!("job {} is {} already: {}", job.name, job.state, report::progress(job));
+        let line = format!("job {} is already {}: {}", job.name, job.state, report::progress(job));
         if stream::is_wanted(fetch) { output::remark(&line) } else { output::line(&line) }
     }
     if global.quiet {
-        failures::of_job(store, job).await?;
+        failures::of_job(store, job, job.counts.failed, None).await?;
     }
     if is_more {
         let (name, state) = (&job.name, job.state);
         return Err(exit::usage(format!(
-            "job = {name:?}: a job that is {state} takes no more URLs; name another --job, or reopen it with comity jobs retry {name}"
+            "job = {name:?}: the job is {state} and takes no more URLs; use another --job, or reopen it with comity jobs retry {name}"
         )));
     }
     Ok(if job.state == JobState::Done && job.counts.failed == 0 { exit::DONE } else { exit::FAILURES })
 }
 
-/// The last job that kept its pages in the folder that was typed.
+/// The latest job that saved its pages to the `--out` folder.
 async fn last_job_in(store: &dyn Store, fetch: &Fetch) -> anyhow::Result<Option<Job>> {
     let Some(out) = fetch.out.as_ref().filter(|_| !stream::is_stdout(fetch)) else {
-        return Err(exit::usage("--refresh: name the --job to refresh, or the --out folder of its pages"));
+        return Err(exit::usage("--refresh: name the job with --job, or the folder of its pages with --out"));
     };
     let out = absolute(out).display().to_string();
     let jobs = store.list_jobs().await?;
     Ok(jobs.into_iter().find(|job| job.options["out"] == out.as_str()))
 }
 
-/// Somebody was killed right after the last page of a job: rows may be missing.
-async fn write_left_out(
+/// Writes rows that may be missing because a process was killed right after the last page of the job.
+async fn write_missing_rows(
     global: &Global,
     fetch: &Fetch,
     config: &Config,
     store: &Arc<dyn Store>,
     job: &Job,
 ) -> anyhow::Result<()> {
-    let config = setup::config(global, given(fetch, Some(&job.options))).unwrap_or_else(|_| config.clone());
+    let config =
+        setup::config(global, overrides(fetch, Some(&job.options))).unwrap_or_else(|_| config.clone());
     let archive = archive(&job.options, &job.name, &config)?;
     let transport = client::transport(&config)?;
     let gate = setup::gate(&config, store.clone(), &format!("fetch {}", job.name)).await?;
@@ -328,21 +301,21 @@ async fn write_left_out(
         archive,
         config,
         job: job.clone(),
-        until: Until::Done,
+        until: Until::DONE,
         rows: stream::rows(fetch),
     };
     let caught_up = Pool::new(parts).catch_up().await;
-    gate.close(HandsOff::Stop).await?;
+    gate.close(CloseMode::Stop).await?;
     Ok(caught_up?)
 }
 
-/// The sitemaps that were typed. A job whose sitemaps were not read to their end reads them again.
+/// The sitemaps from the command line, or those of a job that did not finish reading them.
 fn sitemaps(fetch: &Fetch, known: Option<&Job>) -> anyhow::Result<Vec<Url>> {
     let saved = known.filter(|job| job.unread && fetch.sitemap.is_empty());
     let saved = saved.and_then(|job| job.options["sitemaps"].as_array()).into_iter().flatten();
     let saved = saved.filter_map(Value::as_str).map(str::to_owned);
     let wrong = |text: &str| {
-        exit::usage(format!("--sitemap {:?}: expected an http or https URL with a host", shown::text(text)))
+        exit::usage(format!("--sitemap {:?}: expected an http or https URL with a host", redact::text(text)))
     };
     fetch
         .sitemap
@@ -358,44 +331,42 @@ fn sitemaps(fetch: &Fetch, known: Option<&Job>) -> anyhow::Result<Vec<Url>> {
 
 fn no_input(fetch: &Fetch) -> anyhow::Error {
     match &fetch.job {
-        Some(name) => {
-            exit::usage(format!("job = {name:?}: there is no such job, and no URLs were given to start it"))
-        }
+        Some(name) => exit::usage(format!("job = {name:?}: no such job, and no URLs were given to start it")),
         None => {
-            exit::usage("no URLs: name some, or a file with --input FILE (- for stdin), or a --job to resume")
+            exit::usage("no URLs given: pass URLs, --input FILE (- for stdin), or --job NAME to resume a job")
         }
     }
 }
 
-/// What was typed, over what the job had.
-fn given(fetch: &Fetch, saved: Option<&Value>) -> Given {
+/// Settings from the command line, which override the job's saved options.
+fn overrides(fetch: &Fetch, saved: Option<&Value>) -> Overrides {
     let saved = |key: &str| saved?.get(key)?.as_str().map(str::to_owned);
-    let or = |typed: &Option<String>, key: &str| typed.clone().or_else(|| saved(key));
-    Given {
+    let or = |flag: &Option<String>, key: &str| flag.clone().or_else(|| saved(key));
+    Overrides {
         profile: saved("profile"),
         delay: or(&fetch.delay, "delay"),
         learning: or(&fetch.learning, "learning"),
         robots: or(&fetch.robots, "robots"),
         concurrency: or(&fetch.concurrency, "concurrency"),
         max_retries: or(&fetch.max_retries, "max_retries"),
-        ..Given::default()
+        ..Overrides::default()
     }
 }
 
-/// What requests are sent with: what was typed, over what the job had.
+/// Request options from the command line, which override the job's saved ones.
 fn request(fetch: &Fetch, saved: Option<&Value>) -> anyhow::Result<JobRequest> {
     let saved = saved.map_or(&Value::Null, |saved| &saved["request"]);
     JobRequest::new(&fetch.request.typed(), saved).map_err(|wrong| exit::usage(wrong.join("\n")))
 }
 
-/// The options that are kept with the job: what was typed, now or before.
+/// The options to save with the job: those from the command line, now or earlier.
 fn options(global: &Global, fetch: &Fetch, saved: Option<&Value>, request: &JobRequest) -> Value {
     let mut options: Map<String, Value> = saved.and_then(Value::as_object).cloned().unwrap_or_default();
     let is_stdout = stream::is_stdout(fetch);
     let out = fetch.out.as_ref().filter(|_| !is_stdout).map(|out| absolute(out).display().to_string());
     let format = match is_stdout {
         true => Some(ArchiveFormat::None),
-        // Who names a folder for a job that kept nothing so far wants its pages there.
+        // Naming a folder for a job that saved no pages so far means: save them there from now on.
         false if fetch.format.is_none() && out.is_some() && options.get("format") == Some(&json!("none")) => {
             Some(ArchiveFormat::Files)
         }
@@ -405,7 +376,7 @@ fn options(global: &Global, fetch: &Fetch, saved: Option<&Value>, request: &JobR
     if !fetch.sitemap.is_empty() {
         options.insert("sitemaps".to_owned(), json!(fetch.sitemap));
     }
-    for (key, typed) in [
+    for (key, flag) in [
         ("profile", &global.profile),
         ("delay", &fetch.delay),
         ("learning", &fetch.learning),
@@ -415,8 +386,8 @@ fn options(global: &Global, fetch: &Fetch, saved: Option<&Value>, request: &JobR
         ("out", &out),
         ("format", &format),
     ] {
-        if let Some(typed) = typed {
-            options.insert(key.to_owned(), json!(typed));
+        if let Some(value) = flag {
+            options.insert(key.to_owned(), json!(value));
         }
     }
     if *request != JobRequest::default() {
@@ -430,12 +401,12 @@ fn options(global: &Global, fetch: &Fetch, saved: Option<&Value>, request: &JobR
     Value::Object(options)
 }
 
-/// A job may go on from another folder.
+/// Makes a path absolute, because a job may be resumed from another folder.
 fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// Where a job with these options keeps its pages.
+/// The archive that a job with these options saves its pages to.
 fn archive(options: &Value, job: &str, config: &Config) -> anyhow::Result<Archive> {
     let format = options["format"].as_str().and_then(ArchiveFormat::parse);
     match (format, options["out"].as_str()) {
@@ -444,8 +415,8 @@ fn archive(options: &Value, job: &str, config: &Config) -> anyhow::Result<Archiv
     }
 }
 
-/// A kill right after the last page may have left a file of its archive open.
-fn close_left_over(job: &Job, config: &Config) {
+/// Closes a WARC file that a process left open because it was killed right after the last page.
+fn close_open_warc(job: &Job, config: &Config) {
     let out = job.options["out"].as_str().map(Path::new).filter(|out| out.is_dir());
     if let (Some("warc"), Some(out)) = (job.options["format"].as_str(), out)
         && let Err(error) = Warc::open(out, &job.name, config, Clock::new())
@@ -454,46 +425,59 @@ fn close_left_over(job: &Job, config: &Config) {
     }
 }
 
-/// The URLs that were typed, then those of the file.
+/// The URLs from the command line, then those of the file.
 fn open_input(fetch: &Fetch) -> anyhow::Result<Option<Box<dyn Read + Send>>> {
-    let typed = Cursor::new(fetch.urls.join("\n") + "\n");
+    let listed = Cursor::new(fetch.urls.join("\n") + "\n");
     let file: Option<Box<dyn Read + Send>> = match &fetch.input {
         None => None,
         Some(path) if path.as_os_str() == "-" => Some(Box::new(std::io::stdin())),
         Some(path) => {
-            let opened = File::open(path);
-            Some(Box::new(
-                opened.map_err(|error| exit::usage(format!("--input {}: {error}", path.display())))?,
-            ))
+            let wrong =
+                |why: &dyn std::fmt::Display| exit::usage(format!("--input {}: {why}", path.display()));
+            if path.is_dir() {
+                return Err(wrong(&"expected a file with one URL per line, not a folder"));
+            }
+            Some(Box::new(File::open(path).map_err(|error| wrong(&error))?))
         }
     };
     Ok(match (fetch.urls.is_empty(), file) {
         (true, None) => None,
         (true, Some(file)) => Some(file),
-        (false, None) => Some(Box::new(typed)),
-        (false, Some(file)) => Some(Box::new(typed.chain(file))),
+        (false, None) => Some(Box::new(listed)),
+        (false, Some(file)) => Some(Box::new(listed.chain(file))),
     })
 }
 
-fn on_bad(strict: bool) -> OnBad {
-    let mut told = 0;
+fn on_bad(strict: bool) -> OnBadLine {
+    let mut count = 0;
     Box::new(move |bad| {
-        told += 1;
-        if told <= BAD_SHOWN {
+        count += 1;
+        if count <= BAD_SHOWN {
             output::remark(&bad.to_string());
-        } else if told == BAD_SHOWN + 1 {
-            output::remark("more lines are invalid; from here on they are only counted");
+        } else if count == BAD_SHOWN + 1 {
+            output::remark("More lines are invalid; from here on they are only counted");
         }
-        if strict { Go::Stop } else { Go::On }
+        if strict { Flow::Stop } else { Flow::Continue }
     })
 }
 
-/// A name for a job that was given none.
+/// Refuses names that a script passes by mistake, such as those of an unset variable.
+fn check_name(name: Option<&str>) -> anyhow::Result<()> {
+    match name {
+        Some(name) if name.trim().is_empty() || name.contains(char::is_control) => {
+            Err(exit::usage(format!("--job {name:?}: expected a name, without control characters")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A name for a job without one.
 fn new_name(now: Timestamp) -> String {
     let stamp: String = report::moment(now).chars().filter(char::is_ascii_digit).collect();
     format!("fetch-{stamp}-{}", std::process::id())
 }
 
+/// Default folder for pages.
 const DEFAULT_OUT: &str = "comity-pages";
-/// Bad lines that are shown one by one.
+/// Maximum number of invalid lines to print.
 const BAD_SHOWN: u64 = 20;

@@ -1,4 +1,4 @@
-//! `comity items`: lists, and one item. Exports are in `export`, what they consist of in `row`.
+//! `comity items list` and `comity items show`. Exports are in `export`, their rows in `row`, texts in `text`.
 
 mod export;
 pub(crate) mod row;
@@ -9,11 +9,12 @@ use std::path::Path;
 use comity::clock::Clock;
 use comity::config::Config;
 use comity::core::time::Timestamp;
-use comity::shown::without_user;
+use comity::redact::without_user;
 use comity::store::Store;
 use comity::store::details::{Details, Markup, Passage};
 use comity::store::items::{Item, ItemId, ItemState, Order, ScrapeLog};
 use comity::store::sources::SourceId;
+use comity::store::tasks::Lead;
 use serde_json::{Value, json};
 
 use super::{report, sources, table};
@@ -32,17 +33,21 @@ pub(crate) async fn run(global: &Global, config: &Config, command: Items) -> any
             list(
                 global,
                 &*store,
-                comity::store::items::Items { source, state, order, limit, ..Default::default() },
+                comity::store::items::ItemQuery { source, state, order, limit, ..Default::default() },
             )
             .await
         }
-        Items::Export(asked) => export::run(&*store, &asked).await,
+        Items::Export(args) => export::run(&*store, &args).await,
         Items::Show { id, text: false } => show(global, &*store, id).await,
         Items::Show { id, text: true } => show_text(global, &find(&*store, id).await?),
     }
 }
 
-async fn list(global: &Global, store: &dyn Store, which: comity::store::items::Items) -> anyhow::Result<u8> {
+async fn list(
+    global: &Global,
+    store: &dyn Store,
+    which: comity::store::items::ItemQuery,
+) -> anyhow::Result<u8> {
     let items = store.list_items(which).await?;
     if global.json {
         let items: Vec<Value> = items.iter().map(object).collect();
@@ -50,7 +55,7 @@ async fn list(global: &Global, store: &dyn Store, which: comity::store::items::I
         return Ok(exit::DONE);
     }
     let Some(last) = items.last() else {
-        output::line("no such items yet");
+        output::line("No matching items yet");
         return Ok(exit::DONE);
     };
     let room = table::room(OTHERS);
@@ -71,17 +76,17 @@ async fn list(global: &Global, store: &dyn Store, which: comity::store::items::I
     if items.len() as u64 == u64::from(which.limit) && !global.quiet {
         match which.order {
             Order::After(_) => {
-                output::remark(&format!("there may be more: --after {last} goes on", last = last.id))
+                output::remark(&format!("There may be more; continue with --after {last}", last = last.id))
             }
             _ => output::remark(
-                "there may be more: --limit shows more of them, --after 0 begins with the first",
+                "There may be more; raise --limit, or start with the oldest item with --after 0",
             ),
         }
     }
     Ok(exit::DONE)
 }
 
-/// Its state, and until when it is deferred.
+/// The item's state, with the time until which it is deferred.
 fn state(item: &Item) -> String {
     match (item.state, item.wake_at) {
         (ItemState::Waiting, Some(until)) if until > Clock::new().now() => {
@@ -92,9 +97,10 @@ fn state(item: &Item) -> String {
 }
 
 async fn find(store: &dyn Store, id: i64) -> anyhow::Result<Item> {
-    store.find_item(ItemId(id)).await?.ok_or_else(|| {
-        exit::usage(format!("item = {id}: there is no such item; comity items list shows them"))
-    })
+    store
+        .find_item(ItemId(id))
+        .await?
+        .ok_or_else(|| exit::usage(format!("item = {id}: no such item; comity items list shows them")))
 }
 
 async fn show(global: &Global, store: &dyn Store, id: i64) -> anyhow::Result<u8> {
@@ -110,19 +116,19 @@ async fn show(global: &Global, store: &dyn Store, id: i64) -> anyhow::Result<u8>
         return Ok(exit::DONE);
     }
     let moment = |at: Option<Timestamp>| at.map(report::moment);
-    let title = item.title.as_deref().unwrap_or("without a title");
+    let title = item.title.as_deref().unwrap_or("(untitled)");
     output::line(&format!("{} {title}: {}", item.id, state(&item)));
     let facts = [
         ("source", source.map(|source| format!("{} {}", source.id, source.name))),
         ("url", Some(without_user(&item.url))),
-        ("led to by", Some(item.lead.as_str().to_owned())),
+        ("found via", Some(found_via(item.lead).to_owned())),
         ("identity", Some(without_user(&item.identity))),
         ("published", moment(item.published_at)),
         ("first seen", moment(Some(item.seen_at))),
         ("changed", moment(item.changed_at)),
         ("content hash", Some(format!("{:016x}", item.content_hash))),
         ("scraped", moment(item.scraped_at)),
-        ("as item", item.scraped_as.map(|other| format!("{other}, which has the same page"))),
+        ("page of", item.scraped_as.map(|other| format!("item {other}, which has the same URL"))),
         ("status", item.status.map(|status| status.to_string())),
         ("bytes", item.bytes.map(|bytes| bytes.to_string())),
         ("file", item.file.clone()),
@@ -133,7 +139,7 @@ async fn show(global: &Global, store: &dyn Store, id: i64) -> anyhow::Result<u8>
             output::line(&format!("  {key:14} {value}"));
         }
     }
-    for (key, value) in told(&details) {
+    for (key, value) in feed_facts(&details) {
         output::line(&format!("  {key:14} {value}"));
     }
     for scrape in &scrapes {
@@ -142,9 +148,17 @@ async fn show(global: &Global, store: &dyn Store, id: i64) -> anyhow::Result<u8>
     Ok(exit::DONE)
 }
 
-/// What its source gave, a line each; of texts their beginning.
-fn told(details: &Details) -> Vec<(&'static str, String)> {
-    let beginning = |passage: &Passage| {
+/// Who listed the item's URL.
+fn found_via(lead: Lead) -> &'static str {
+    match lead {
+        Lead::Listed => "you",
+        Lead::Remote => "a remote page, feed or redirect (private addresses are blocked)",
+    }
+}
+
+/// What the feed provided, one line per fact; texts are shortened.
+fn feed_facts(details: &Details) -> Vec<(&'static str, String)> {
+    let shortened = |passage: &Passage| {
         let text = match passage.markup {
             Markup::Html => comity::connectors::text::plain(&passage.text),
             Markup::Text => passage.text.clone(),
@@ -152,27 +166,27 @@ fn told(details: &Details) -> Vec<(&'static str, String)> {
         let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
         format!(
             "{} ({}, {} bytes)",
-            table::cut(&line, BEGINNING),
+            table::cut(&line, TEXT_SHOWN),
             passage.markup.as_str(),
             passage.text.len()
         )
     };
-    let mut told = Vec::new();
-    told.extend(details.author.clone().map(|author| ("author", author)));
+    let mut facts = Vec::new();
+    facts.extend(details.author.clone().map(|author| ("author", author)));
     if !details.categories.is_empty() {
-        told.push(("categories", details.categories.join(", ")));
+        facts.push(("categories", details.categories.join(", ")));
     }
     for file in &details.enclosures {
         let kind = file.media_type.as_deref().map(|kind| format!(", {kind}")).unwrap_or_default();
         let length = file.length.map(|length| format!(", {length} bytes")).unwrap_or_default();
-        told.push(("enclosure", format!("{}{kind}{length}", without_user(&file.url))));
+        facts.push(("enclosure", format!("{}{kind}{length}", without_user(&file.url))));
     }
-    told.extend(details.summary.as_ref().map(|summary| ("summary", beginning(summary))));
-    told.extend(details.content.as_ref().map(|content| ("content", beginning(content))));
+    facts.extend(details.summary.as_ref().map(|summary| ("summary", shortened(summary))));
+    facts.extend(details.content.as_ref().map(|content| ("content", shortened(content))));
     if !details.truncated.is_empty() {
-        told.push(("truncated", details.truncated.join(", ")));
+        facts.push(("truncated", details.truncated.join(", ")));
     }
-    told
+    facts
 }
 
 fn scrape_line(scrape: &ScrapeLog) -> String {
@@ -221,7 +235,7 @@ fn scrape_object(scrape: &ScrapeLog) -> Value {
 }
 
 fn show_text(global: &Global, item: &Item) -> anyhow::Result<u8> {
-    let file = kept(item)?;
+    let file = page_file(item)?;
     let body =
         text::read(Path::new(file)).map_err(|error| anyhow::anyhow!("item {}: {file}: {error}", item.id))?;
     let (title, text) = text::of_page(item, file, &body)?;
@@ -238,29 +252,29 @@ fn show_text(global: &Global, item: &Item) -> anyhow::Result<u8> {
     Ok(exit::DONE)
 }
 
-/// The file that the page of an item is kept in.
-fn kept(item: &Item) -> anyhow::Result<&str> {
+/// The file that the item's page was saved to.
+fn page_file(item: &Item) -> anyhow::Result<&str> {
     if let Some(file) = &item.file {
         return Ok(file);
     }
     let id = item.id;
-    let error = item.error.as_deref().unwrap_or("no reason kept");
+    let error = item.error.as_deref().unwrap_or("unknown error");
     Err(match item.state {
-        ItemState::None => anyhow::anyhow!("item {id} was not scraped yet; comity scrape {id} does"),
+        ItemState::None => anyhow::anyhow!("item {id} has not been scraped yet; run comity scrape {id}"),
         ItemState::Waiting | ItemState::Running => {
-            anyhow::anyhow!("item {id} was not scraped yet: it is {}", state(item))
+            anyhow::anyhow!("item {id} has not been scraped yet: it is {}", state(item))
         }
         ItemState::Done => anyhow::anyhow!(
-            "item {id} was scraped and its page has no file of its own (--format none or warc); comity scrape {id} --format files keeps it"
+            "item {id} was scraped, but its page has no file of its own (--format none or warc); to save it, run comity scrape {id} --format files"
         ),
-        ItemState::Partial => anyhow::anyhow!("item {id} was answered with nothing to keep"),
+        ItemState::Partial => anyhow::anyhow!("item {id} has no page: the response had no content to save"),
         ItemState::Failed => anyhow::anyhow!("item {id} has no page: its scrape failed ({error})"),
     })
 }
 
-/// Scrapes that are shown.
+/// How many scrapes are shown.
 const SCRAPES: u32 = 10;
-/// As much of a text as is shown, in characters.
-const BEGINNING: usize = 200;
+/// How much of a text is shown, in columns.
+const TEXT_SHOWN: usize = 200;
 /// Columns that a row takes besides its title.
 const OTHERS: usize = 90;

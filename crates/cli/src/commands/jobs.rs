@@ -1,15 +1,15 @@
-//! `comity jobs`.
+//! `comity jobs`: lists, shows, exports, cancels, retries and removes jobs.
 
 use comity::clock::Clock;
 use comity::config::Config;
 use comity::core::outcome::Outcome;
 use comity::core::task::{JobState, JobStep, TaskId};
+use comity::redact::without_user;
 use comity::results::Row;
-use comity::shown::without_user;
 use comity::store::Store;
 use comity::store::items::SCRAPE_JOB;
-use comity::store::jobs::{Job, Removed, Revival, Stepped, Trouble};
-use comity::store::tasks::{TaskView, Which};
+use comity::store::jobs::{FailureKind, Job, Removed, RetryFilter, Stepped};
+use comity::store::tasks::{TaskFilter, TaskView};
 use serde_json::{Value, json};
 
 use super::{report, table};
@@ -26,8 +26,8 @@ pub(crate) async fn run(global: &Global, config: &Config, command: Jobs) -> anyh
         Jobs::Export { name, format, state } => export(store, &name, format, state).await,
         Jobs::Cancel { name } => cancel(global, store, &name).await,
         Jobs::Retry { name, status, matching } => {
-            let troubles = status.iter().map(|word| trouble(word)).collect::<anyhow::Result<_>>()?;
-            retry(global, store, &name, Revival { troubles, matching, done_before: None }).await
+            let failures = status.iter().map(|word| failure_kind(word)).collect::<anyhow::Result<_>>()?;
+            retry(global, store, &name, RetryFilter { failures, matching, done_before: None }).await
         }
         Jobs::Remove { name } => remove(global, store, &name).await,
     }
@@ -38,7 +38,7 @@ async fn list(global: &Global, store: &dyn Store, limit: u32, after: Option<Stri
         Some(name) => Some(find(store, name).await?.id),
         None => None,
     };
-    // One more says whether there are more.
+    // Read one more to know whether there are more.
     let mut jobs = store.page_jobs(older_than, limit.saturating_add(1)).await?;
     let more = jobs.len() > limit as usize;
     jobs.truncate(limit as usize);
@@ -47,13 +47,13 @@ async fn list(global: &Global, store: &dyn Store, limit: u32, after: Option<Stri
         let jobs: Vec<Value> = jobs.iter().map(|job| report::summary(job, elapsed_ms(job))).collect();
         output::object(&json!({ "jobs": jobs, "more": more, "next": next }));
     } else if jobs.is_empty() && after.is_none() {
-        output::line("no jobs yet; comity fetch --help shows how to start one");
+        output::line("No jobs yet; comity fetch --help shows how to start one");
     } else {
         let rows: Vec<_> =
             jobs.iter().map(|job| [job.name.clone(), state(job).to_owned(), report::progress(job)]).collect();
         table::align(&rows);
         if let Some(next) = next {
-            output::remark(&format!("there are older jobs: comity jobs list --after {next}"));
+            output::remark(&format!("There are older jobs: comity jobs list --after {next}"));
         }
     }
     Ok(exit::DONE)
@@ -61,16 +61,22 @@ async fn list(global: &Global, store: &dyn Store, limit: u32, after: Option<Stri
 
 async fn show(global: &Global, store: &dyn Store, name: &str, limit: u32) -> anyhow::Result<u8> {
     let job = find(store, name).await?;
-    let mut troubles = Vec::new();
-    for state in ["failed", "skipped"] {
-        troubles.extend(store.list_tasks(job.id, state.to_owned(), limit).await?);
+    let (mut tasks, mut gone) = (Vec::new(), 0);
+    for (state, count) in [("failed", job.counts.failed), ("skipped", job.counts.skipped)] {
+        let found = store.list_tasks(job.id, state.to_owned(), limit).await?;
+        // A list that is shorter than it could be is complete.
+        if job.pruned && found.len() < limit as usize {
+            gone += count.saturating_sub(found.len() as u64);
+        }
+        tasks.extend(found);
     }
-    let more = (job.counts.failed + job.counts.skipped).saturating_sub(troubles.len() as u64);
+    let more = (job.counts.failed + job.counts.skipped).saturating_sub(tasks.len() as u64 + gone);
     if global.json {
         let mut object = report::summary(&job, elapsed_ms(&job));
         object["options"] = options(&job);
-        object["troubles"] = troubles.iter().map(trouble_object).collect();
+        object["troubles"] = tasks.iter().map(task_object).collect();
         object["more_troubles"] = json!(more);
+        object["pruned_troubles"] = json!(gone);
         output::object(&object);
         return Ok(exit::DONE);
     }
@@ -86,48 +92,55 @@ async fn show(global: &Global, store: &dyn Store, name: &str, limit: u32) -> any
     for (key, value) in options(&job).as_object().into_iter().flatten() {
         output::line(&format!("  {key} = {value}"));
     }
-    troubles.iter().for_each(print_trouble);
+    tasks.iter().for_each(print_task);
     if more > 0 {
         output::line(&format!(
-            "  and {more} more; comity jobs export {name} --state failed (or skipped) writes all"
+            "  and {more} more; to list all: comity jobs export {name} --state failed (or skipped)"
         ));
+    }
+    if gone > 0 {
+        output::line(&format!("  {}", pruned(gone, "failed or skipped ")));
     }
     Ok(exit::DONE)
 }
 
-/// What failed, all of it unless there is a limit.
+/// `comity jobs show --failed`: every failed URL, or up to `limit` of them.
 async fn failures(global: &Global, store: &dyn Store, name: &str, limit: Option<u32>) -> anyhow::Result<u8> {
     let job = find(store, name).await?;
-    // An object is made in one piece: it does not grow without end.
+    // A JSON object is built in memory, so its size needs a limit.
     let limit = limit.map_or(if global.json { OBJECT_MAX } else { u64::MAX }, u64::from);
-    let which = Which { state: Some("failed".to_owned()), settled_since: None };
+    let which = TaskFilter { state: Some("failed".to_owned()), settled_since: None };
     let (mut after, mut shown, mut objects) = (None, 0, Vec::new());
-    while shown < limit && !output::is_lost() {
+    while shown < limit && !output::is_stdout_broken() {
         let page = page_of(store, &job, &which, &mut after, limit - shown).await?;
         if page.is_empty() {
             break;
         }
         shown += page.len() as u64;
         match global.json {
-            true => objects.extend(page.iter().map(trouble_object)),
-            false => page.iter().for_each(print_trouble),
+            true => objects.extend(page.iter().map(task_object)),
+            false => page.iter().for_each(print_task),
         }
     }
-    let more = job.counts.failed.saturating_sub(shown);
+    let missing = job.counts.failed.saturating_sub(shown);
+    let (more, gone) = if job.pruned && shown < limit { (0, missing) } else { (missing, 0) };
     if global.json {
         let mut object = report::summary(&job, elapsed_ms(&job));
         object["troubles"] = Value::Array(objects);
         object["more_troubles"] = json!(more);
+        object["pruned_troubles"] = json!(gone);
         output::object(&object);
+    } else if gone > 0 {
+        output::line(&format!("  {}", pruned(gone, "failed ")));
     } else if more > 0 {
         output::line(&format!("  and {more} more"));
     } else if shown == 0 {
-        output::line("nothing failed");
+        output::line("Nothing failed");
     }
     Ok(exit::DONE)
 }
 
-/// Rows of a job, however many: a page at a time.
+/// Prints the rows of a job, reading a page at a time.
 async fn export(
     store: &dyn Store,
     name: &str,
@@ -135,31 +148,42 @@ async fn export(
     state: Option<TaskState>,
 ) -> anyhow::Result<u8> {
     let job = find(store, name).await?;
-    let which = Which { state: state.map(|state| state.as_str().to_owned()), settled_since: None };
+    let which = TaskFilter { state: state.map(|state| state.as_str().to_owned()), settled_since: None };
     if format == RowFormat::Csv {
         output::csv_lines(std::iter::once(Row::COLUMNS.map(str::to_owned)));
     }
-    let mut after = None;
-    // Whoever read them may have seen enough.
-    while !output::is_lost() {
+    let (mut after, mut written) = (None, 0);
+    // The reader may have closed the pipe.
+    while !output::is_stdout_broken() {
         let page = page_of(store, &job, &which, &mut after, u64::MAX).await?;
         if page.is_empty() {
             break;
         }
+        written += page.len() as u64;
         let rows = page.iter().map(Row::of);
         match format {
             RowFormat::Jsonl => output::json_lines(rows.map(|row| row.to_json())),
             RowFormat::Csv => output::csv_lines(rows.map(|row| row.cells())),
         }
     }
+    let count = match state {
+        None => job.counts.tasks,
+        Some(TaskState::Done) => job.counts.done,
+        Some(TaskState::Failed) => job.counts.failed,
+        Some(TaskState::Skipped) => job.counts.skipped,
+        Some(TaskState::Waiting) => job.counts.waiting(),
+    };
+    if job.pruned && written < count && !output::is_stdout_broken() {
+        output::remark(&format!("job {name}: {}", pruned(count - written, "")));
+    }
     Ok(exit::DONE)
 }
 
-/// The next tasks of a job, at most `limit`; none when there are no more.
+/// The next tasks of a job, at most `limit`; empty when there are no more.
 async fn page_of(
     store: &dyn Store,
     job: &Job,
-    which: &Which,
+    which: &TaskFilter,
     after: &mut Option<TaskId>,
     limit: u64,
 ) -> anyhow::Result<Vec<TaskView>> {
@@ -169,16 +193,16 @@ async fn page_of(
     Ok(page)
 }
 
-fn trouble_object(task: &TaskView) -> Value {
+fn task_object(task: &TaskView) -> Value {
     json!({ "url": without_user(&task.url), "state": task.state, "status": task.status, "error": task.error })
 }
 
-fn print_trouble(task: &TaskView) {
-    let why = task.error.as_deref().unwrap_or("no reason kept");
+fn print_task(task: &TaskView) {
+    let why = task.error.as_deref().unwrap_or("unknown error");
     output::line(&format!("  {} {} ({why})", task.state, without_user(&task.url)));
 }
 
-/// The options of a job as they may be shown.
+/// The options of a job, without passwords.
 fn options(job: &Job) -> Value {
     let mut options = job.options.clone();
     for sitemap in options.get_mut("sitemaps").and_then(Value::as_array_mut).into_iter().flatten() {
@@ -192,36 +216,82 @@ async fn cancel(global: &Global, store: &dyn Store, name: &str) -> anyhow::Resul
     let clock = Clock::of(store).await?;
     let message = Some("cancelled by hand".to_owned());
     if let Stepped::No(job) = store.step_job(job.id, JobStep::Cancel, message, clock.now()).await? {
-        return Err(exit::usage(format!("job {} is {} already", job.name, job.state)));
+        return Err(exit::usage(format!("job {} is already {}", job.name, job.state)));
     }
     sweep(store, &job, &clock).await?;
-    changed(global, &find(store, name).await?);
+    print_changed(global, &find(store, name).await?);
     Ok(exit::DONE)
 }
 
-async fn retry(global: &Global, store: &dyn Store, name: &str, revival: Revival) -> anyhow::Result<u8> {
+async fn retry(global: &Global, store: &dyn Store, name: &str, revival: RetryFilter) -> anyhow::Result<u8> {
     let job = find(store, name).await?;
     let clock = Clock::of(store).await?;
+    let named = revival.matching.is_some() || !revival.failures.is_empty();
+    let is_running = |job: &Job| {
+        let (name, state, command) = (&job.name, state(job), run_command(job));
+        exit::usage(format!("job {name} is {state}, it has not ended; to continue: {command}"))
+    };
+    // The job that scrapes items never ends; comity scrape retries items.
+    if job.state == JobState::Running && job.options["kind"] == SCRAPE_JOB {
+        return Err(is_running(&job));
+    }
     if let Stepped::No(job) = store.reopen_job(job.id, revival).await? {
-        return Err(exit::usage(match job.state {
-            JobState::Running => format!("job {} is {}; {}", job.name, state(&job), works_on(&job)),
-            ended => format!("job {} is {ended}, and nothing of it matches: it stays so", job.name),
-        }));
+        if job.state == JobState::Running && job.worked_on {
+            return Err(is_running(&job));
+        }
+        let why = match named {
+            true => format!(
+                "job {}: nothing to retry: no failed URL matches; comity jobs show {0} --failed lists them",
+                job.name
+            ),
+            false => nothing_to_retry(store, &job).await?,
+        };
+        if global.json {
+            let mut object = report::summary(&job, elapsed_ms(&job));
+            object["message"] = json!(why);
+            output::object(&object);
+        } else {
+            output::line(&why);
+        }
+        return Ok(exit::DONE);
     }
     sweep(store, &job, &clock).await?;
     let job = find(store, name).await?;
-    changed(global, &job);
+    print_changed(global, &job);
     if !global.json {
-        output::line(&works_on(&job));
+        output::line(&format!("To run it: {}", run_command(&job)));
     }
     Ok(exit::DONE)
+}
+
+/// Why a retry without filters has nothing to retry.
+async fn nothing_to_retry(store: &dyn Store, job: &Job) -> anyhow::Result<String> {
+    let Job { name, counts, .. } = job;
+    if job.pruned && store.list_tasks(job.id, "failed".to_owned(), 1).await?.is_empty() {
+        return Ok(format!("job {name}: nothing to retry: {}", pruned(counts.failed, "failed ")));
+    }
+    Ok(match (counts.failed, counts.skipped) {
+        (0, 0) => format!("job {name}: nothing to retry, nothing failed"),
+        (0, skipped) => {
+            format!("job {name}: nothing to retry: nothing failed, and skipped URLs ({skipped}) stay skipped")
+        }
+        (failed, _) => format!(
+            "job {name}: nothing to retry: every failure ({failed}) was answered 404 or 410; retry those with --status 404,410"
+        ),
+    })
+}
+
+/// Says that URLs of a job, of this kind if one is given, are no longer in the store.
+fn pruned(count: u64, kind: &str) -> String {
+    let urls = if count == 1 { "URL was" } else { "URLs were" };
+    format!("{count} {kind}{urls} pruned (comity prune, or upkeep.keep); only the counts are left")
 }
 
 async fn remove(global: &Global, store: &dyn Store, name: &str) -> anyhow::Result<u8> {
     let job = find(store, name).await?;
     if job.options["kind"] == SCRAPE_JOB {
         return Err(exit::usage(format!(
-            "job {name} belongs to comity run: its sources and items are removed with comity sources remove"
+            "job {name} belongs to comity run; remove its sources and items with comity sources remove"
         )));
     }
     let clock = Clock::of(store).await?;
@@ -231,7 +301,7 @@ async fn remove(global: &Global, store: &dyn Store, name: &str) -> anyhow::Resul
             Removed::Gone => break,
             Removed::Busy => {
                 return Err(exit::usage(format!(
-                    "job {name} is being worked on; stop that first, or end the job with comity jobs cancel {name}"
+                    "job {name} is running; stop it first, or cancel it with comity jobs cancel {name}"
                 )));
             }
         }
@@ -239,15 +309,12 @@ async fn remove(global: &Global, store: &dyn Store, name: &str) -> anyhow::Resul
     if global.json {
         output::object(&json!({ "job": name, "removed": true, "tasks": job.counts.tasks }));
     } else {
-        output::line(&format!(
-            "removed job {name} with {} URLs; its pages stay where they are",
-            job.counts.tasks
-        ));
+        output::line(&format!("Removed job {name} with {} URLs; its pages were kept", job.counts.tasks));
     }
     Ok(exit::DONE)
 }
 
-fn changed(global: &Global, job: &Job) {
+fn print_changed(global: &Global, job: &Job) {
     if global.json {
         output::object(&report::summary(job, elapsed_ms(job)));
     } else {
@@ -255,15 +322,15 @@ fn changed(global: &Global, job: &Job) {
     }
 }
 
-/// What a word of `--status` stands for.
-fn trouble(word: &str) -> anyhow::Result<Trouble> {
+/// Parses a word of `--status`.
+fn failure_kind(word: &str) -> anyhow::Result<FailureKind> {
     let class = word.strip_suffix("xx").and_then(|class| class.parse::<u8>().ok());
     Ok(match (word, class, word.parse::<u16>(), word.parse::<Outcome>()) {
-        ("all", ..) => Trouble::Any,
-        ("skipped", ..) => Trouble::Skipped,
-        (_, Some(class @ 1..=5), ..) => Trouble::Class(class),
-        (_, _, Ok(status @ 100..=599), _) => Trouble::Status(status),
-        (_, _, _, Ok(outcome)) if outcome != Outcome::Success => Trouble::Outcome(outcome),
+        ("all", ..) => FailureKind::Any,
+        ("skipped", ..) => FailureKind::Skipped,
+        (_, Some(class @ 1..=5), ..) => FailureKind::Class(class),
+        (_, _, Ok(status @ 100..=599), _) => FailureKind::Status(status),
+        (_, _, _, Ok(outcome)) if outcome != Outcome::Success => FailureKind::Outcome(outcome),
         _ => {
             return Err(exit::usage(format!(
                 "--status {word:?}: expected a status (404), a class (5xx), timeout, network_error, rate_limited, blocked, \
@@ -273,7 +340,7 @@ fn trouble(word: &str) -> anyhow::Result<Trouble> {
     })
 }
 
-/// Brings the tasks of a job in line with its state; also what an earlier process did not get to.
+/// Brings the tasks of a job in line with its state, in case an earlier process died before it did so.
 pub(crate) async fn sweep(store: &dyn Store, job: &Job, clock: &Clock) -> anyhow::Result<()> {
     while store.sweep(job.id, 10_000, clock.now()).await? {}
     Ok(())
@@ -281,35 +348,33 @@ pub(crate) async fn sweep(store: &dyn Store, job: &Job, clock: &Clock) -> anyhow
 
 async fn find(store: &dyn Store, name: &str) -> anyhow::Result<Job> {
     let found = store.find_job(name.to_owned()).await?;
-    found.ok_or_else(|| {
-        exit::usage(format!("job = {name:?}: there is no such job; comity jobs list shows them"))
-    })
+    found.ok_or_else(|| exit::usage(format!("job = {name:?}: no such job; comity jobs list shows them")))
 }
 
-/// Where it is in its life, in a word. The job of scrapes is never done: it is open to more.
+/// The job's state in a word. The job that scrapes items is never done, so it is shown as open when it is idle.
 fn state(job: &Job) -> &'static str {
     let idle = job.options["kind"] == SCRAPE_JOB && job.counts.waiting() == 0;
     if idle && job.state == JobState::Running { "open" } else { job.state_word() }
 }
 
-/// Which command goes on with it.
-fn works_on(job: &Job) -> String {
+/// The command that runs or resumes the job.
+fn run_command(job: &Job) -> String {
     match job.options["kind"] == SCRAPE_JOB {
-        true => "comity run works on it".to_owned(),
-        false => format!("comity fetch --job {} works on it", job.name),
+        true => "comity run".to_owned(),
+        false => format!("comity fetch --job {}", job.name),
     }
 }
 
-/// How long a job took, if it ended.
+/// How long a job took, if it has ended.
 fn elapsed_ms(job: &Job) -> u64 {
     job.ended_at.map_or(0, |ended_at| ended_at.since(job.created_at).as_millis_up())
 }
 
-/// Failed and skipped URLs that are shown unless somebody says how many.
+/// How many failed and how many skipped URLs are shown by default.
 const SHOWN: u32 = 10;
-/// URLs in one object.
+/// Maximum number of URLs in one JSON object.
 const OBJECT_MAX: u64 = 10_000;
-/// Tasks that are read at once.
+/// How many tasks are read at once.
 const PAGE: u32 = 1_000;
-/// Tasks that are removed in one transaction.
+/// How many tasks are deleted per transaction.
 const REMOVED: u32 = 5_000;

@@ -1,4 +1,9 @@
-//! One file a command.
+//! One file per command, and what several commands share:
+//!
+//! - `session`: the pipeline and workers of `run` and `scrape`
+//! - `remote`: asking a running service instead of the store
+//! - `report`, `table`, `failures`: how jobs, tables and failures are printed
+//! - `parse`, `stream`: times in flags, and rows on stdout
 
 mod backup;
 mod config;
@@ -9,6 +14,7 @@ mod failures;
 mod fetch;
 pub(crate) mod items;
 mod jobs;
+mod parse;
 mod playground;
 mod prune;
 mod remote;
@@ -22,20 +28,19 @@ mod sources;
 mod stream;
 mod table;
 mod top;
-mod typed;
 mod wiki;
 
-use comity::config::Given;
+use comity::config::Overrides;
 
 use crate::args::{Args, Command};
 use crate::{output, setup};
 pub(crate) use remote::Unreachable;
 
-/// Runs what was typed, and says which code to exit with.
+/// Runs the command, and returns its exit code.
 pub(crate) async fn run(args: Args) -> anyhow::Result<u8> {
     let Args { global, command } = args;
     let config = || {
-        let config = setup::config(&global, Given::default())?;
+        let config = setup::config(&global, Overrides::default())?;
         output::log(&config.log, &global);
         anyhow::Ok(config)
     };

@@ -1,43 +1,43 @@
-//! `comity playground`.
+//! `comity playground`: runs the test sites until Ctrl-C, then prints what they counted.
 
 use serde_json::{Value, json};
 
 use super::table;
-use crate::args::{Global, Playground as Typed};
-use crate::playground::{Counted, Playground};
+use crate::args::{self, Global};
+use crate::playground::{Playground, SiteReport};
 use crate::signals::Signals;
 use crate::{exit, output};
 
-pub(crate) async fn run(global: &Global, typed: &Typed) -> anyhow::Result<u8> {
-    if !typed.listen.ip().is_loopback() {
-        let what = format!("--listen {}: expected a loopback address such as 127.0.0.1:7979", typed.listen);
+pub(crate) async fn run(global: &Global, args: &args::Playground) -> anyhow::Result<u8> {
+    if !args.listen.ip().is_loopback() {
+        let what = format!("--listen {}: expected a loopback address such as 127.0.0.1:7979", args.listen);
         return Err(exit::usage(what));
     }
     let mut signals = Signals::new()?;
     let playground =
-        Playground::start(typed.listen).map_err(|error| exit::usage(format!("--listen: {error}")))?;
+        Playground::start(args.listen).map_err(|error| exit::usage(format!("--listen: {error}")))?;
     if global.json {
         output::object(
             &json!({ "listening": format!("http://{}", playground.address()), "sites": sites(&playground) }),
         );
     } else if !global.quiet {
-        let row = |site: Counted| [site.url + "/page/1", site.port_url, site.about.to_owned()];
-        let rows: Vec<[String; 3]> = playground.counted().into_iter().map(row).collect();
-        table::write(["by name", "by port", "what it is"], &rows);
+        let row = |site: SiteReport| [site.url + "/page/1", site.port_url, site.about.to_owned()];
+        let rows: Vec<[String; 3]> = playground.reports().into_iter().map(row).collect();
+        table::write(["by name", "by port", "behavior"], &rows);
         output::line("");
-        output::line(&format!("the list, with counts: http://{}; Ctrl-C ends it", playground.address()));
+        output::line(&format!("Request counts: http://{}; press Ctrl-C to stop", playground.address()));
     }
     signals.next().await;
     match global.json {
         true => output::object(&json!({ "sites": sites(&playground) })),
-        false => tell(&playground.counted()),
+        false => print_counts(&playground.reports()),
     }
     Ok(exit::DONE)
 }
 
-/// What the sites counted, for people.
-pub(crate) fn tell(sites: &[Counted]) {
-    let row = |site: &Counted| {
+/// Prints what the sites counted.
+pub(crate) fn print_counts(sites: &[SiteReport]) {
+    let row = |site: &SiteReport| {
         let tally = site.tally;
         let number = |count: u64| count.to_string();
         [
@@ -48,17 +48,17 @@ pub(crate) fn tell(sites: &[Counted]) {
             site.about.to_owned(),
         ]
     };
-    let asked: Vec<[String; 5]> = sites.iter().filter(|site| site.tally.requests > 0).map(row).collect();
-    if asked.is_empty() {
-        output::line("nobody asked for anything");
+    let rows: Vec<[String; 5]> = sites.iter().filter(|site| site.tally.requests > 0).map(row).collect();
+    if rows.is_empty() {
+        output::line("No requests");
         return;
     }
-    table::write(["site", "pages", "refusals", "early", "what it is"], &asked);
+    table::write(["site", "pages", "refused", "early", "behavior"], &rows);
 }
 
-/// The same for machines.
+/// What the sites counted, as JSON.
 pub(crate) fn sites(playground: &Playground) -> Vec<Value> {
-    let one = |site: Counted| {
+    let one = |site: SiteReport| {
         let tally = site.tally;
         json!({
             "name": site.name,
@@ -71,5 +71,5 @@ pub(crate) fn sites(playground: &Playground) -> Vec<Value> {
             "early": tally.early,
         })
     };
-    playground.counted().into_iter().map(one).collect()
+    playground.reports().into_iter().map(one).collect()
 }

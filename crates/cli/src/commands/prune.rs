@@ -1,4 +1,4 @@
-//! `comity prune`.
+//! `comity prune`: deletes old rows, a few per transaction. What is old is decided in `comity::retention`.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::{exit, output, setup};
 
 pub(crate) async fn run(global: &Global, config: &Config, prune: &Prune) -> anyhow::Result<u8> {
     let keep = keep(config, prune)?;
-    let store = setup::open_store_to_work(config).await?;
+    let store = setup::open_store_for_work(config).await?;
     let (rules, clock) = (config.rules(), Clock::of(&*store).await?);
     let swept = match prune.dry_run {
         true => retention::count(&*store, rules, Some(keep), clock.now()).await?,
@@ -25,22 +25,19 @@ pub(crate) async fn run(global: &Global, config: &Config, prune: &Prune) -> anyh
                 if left == More::No {
                     break swept;
                 }
-                // Others want to write too.
+                // Let other processes write in between.
                 tokio::time::sleep(BETWEEN).await;
             }
         }
     };
-    tell(global, prune, keep, &swept);
+    print_summary(global, prune, keep, &swept);
     Ok(exit::DONE)
 }
 
 fn keep(config: &Config, prune: &Prune) -> anyhow::Result<Span> {
     let Some(text) = &prune.keep else {
         return config.upkeep.keep.ok_or_else(|| {
-            exit::usage(
-                "how long to keep rows is not set: give --keep 30d, or set upkeep.keep in comity.toml"
-                    .to_owned(),
-            )
+            exit::usage("no age given: pass --keep 30d, or set upkeep.keep in comity.toml".to_owned())
         });
     };
     Span::parse(text).ok().filter(|keep| !keep.is_zero()).ok_or_else(|| {
@@ -48,7 +45,7 @@ fn keep(config: &Config, prune: &Prune) -> anyhow::Result<Span> {
     })
 }
 
-fn tell(global: &Global, prune: &Prune, keep: Span, swept: &Swept) {
+fn print_summary(global: &Global, prune: &Prune, keep: Span, swept: &Swept) {
     let Swept { rows, domains } = swept;
     if global.json {
         output::object(&json!({
@@ -66,19 +63,19 @@ fn tell(global: &Global, prune: &Prune, keep: Span, swept: &Swept) {
     if global.quiet {
         return;
     }
-    let verb = if prune.dry_run { "Would remove" } else { "Removed" };
-    output::line(&format!("{verb} what is older than {keep}:"));
+    let verb = if prune.dry_run { "Would delete" } else { "Deleted" };
+    output::line(&format!("{verb} data older than {keep}:"));
     let counts = [
         (rows.tasks, format!("tasks of {} ended {}", rows.jobs, if rows.jobs == 1 { "job" } else { "jobs" })),
-        (rows.attempts, "attempts at them".to_owned()),
-        (rows.scrapes, "scrape log rows".to_owned()),
+        (rows.attempts, "attempts of those tasks".to_owned()),
+        (rows.scrapes, "scrape logs".to_owned()),
         (rows.fetches, "fetch runs".to_owned()),
-        (*domains, "idle sites about which nothing was learned".to_owned()),
+        (*domains, "unused sites without a learned delay".to_owned()),
     ];
     for (count, what) in counts {
         output::line(&format!("  {count:>9} {what}"));
     }
 }
 
-/// A moment between two transactions.
+/// The pause between two transactions.
 const BETWEEN: Duration = Duration::from_millis(2);

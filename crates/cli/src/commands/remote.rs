@@ -1,4 +1,4 @@
-//! Asking a service that runs, instead of the store.
+//! A client for `comity serve`: commands with `--server` ask a running service instead of the store.
 
 use std::time::Duration;
 
@@ -8,13 +8,13 @@ use url::Url;
 use crate::args::Server;
 use crate::exit;
 
-/// A service.
+/// A running service.
 pub(crate) struct Remote {
     server: Url,
     token: Option<String>,
 }
 
-/// A service that does not answer, or not as one.
+/// The service could not be reached, or its answer isn't one of a Comity service.
 #[derive(Debug)]
 pub(crate) struct Unreachable(String);
 
@@ -27,13 +27,13 @@ impl std::fmt::Display for Unreachable {
 impl std::error::Error for Unreachable {}
 
 impl Remote {
-    /// The service that was named, if one was.
+    /// The service that `--server` or `COMITY_SERVER` names, if any.
     pub(crate) fn of(server: &Server) -> anyhow::Result<Option<Self>> {
         let Some(text) = server.server.as_deref().filter(|text| !text.is_empty()) else { return Ok(None) };
         let url =
             Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
         let server = url.ok_or_else(|| {
-            let shown = comity::shown::text(text);
+            let shown = comity::redact::text(text);
             exit::usage(format!("--server = {shown:?}: expected a URL such as http://127.0.0.1:7878"))
         })?;
         let token = std::env::var("COMITY_TOKEN").ok().filter(|token| !token.is_empty());
@@ -44,7 +44,7 @@ impl Remote {
         self.ask(path, Some(body)).await
     }
 
-    /// `segments` are pieces of the path, escaped here.
+    /// Sends a GET request; `segments` are the parts of the path, escaped here.
     pub(crate) async fn get(&self, segments: &[&str], query: &[(&str, &str)]) -> anyhow::Result<Value> {
         let mut url = self.server.clone();
         if let Ok(mut path) = url.path_segments_mut() {
@@ -61,18 +61,18 @@ impl Remote {
     }
 
     async fn ask_url(&self, url: Url, body: Option<Value>) -> anyhow::Result<Value> {
-        let (server, token) = (comity::shown::url(&self.server), self.token.clone());
+        let (server, token) = (comity::redact::url(&self.server), self.token.clone());
         let asking = tokio::task::spawn_blocking(move || send(&url, token.as_deref(), body));
         let (status, text) = asking.await?.map_err(|error| Unreachable(format!("{server}: {error}")))?;
         let answer = serde_json::from_str::<Value>(&text);
         let answer = answer.map_err(|_| {
-            Unreachable(format!("{server}: answered {status}, and not with JSON; is it Comity?"))
+            Unreachable(format!("{server}: answered {status} without JSON; is it a Comity service?"))
         })?;
         let detail = || answer["detail"].as_str().unwrap_or("no reason given").to_owned();
         match status {
             200..=299 => Ok(answer),
             500.. => Err(Unreachable(format!("{server}: {}", detail())).into()),
-            401 => Err(exit::usage(format!("{server}: {} (COMITY_TOKEN holds it)", detail()))),
+            401 => Err(exit::usage(format!("{server}: {} (set it in COMITY_TOKEN)", detail()))),
             _ => Err(exit::usage(format!("{server}: {}", detail()))),
         }
     }
@@ -83,7 +83,7 @@ fn send(url: &Url, token: Option<&str>, body: Option<Value>) -> Result<(u16, Str
         .timeout_global(Some(PATIENCE))
         .http_status_as_error(false)
         .max_redirects(0)
-        // A service is reached directly: a token is nothing for a proxy.
+        // The service is reached directly: a proxy must not see the token.
         .proxy(None)
         .build();
     let agent = ureq::Agent::new_with_config(config);
@@ -107,7 +107,7 @@ fn send(url: &Url, token: Option<&str>, body: Option<Value>) -> Result<(u16, Str
     Ok((response.status().as_u16(), response.body_mut().read_to_string()?))
 }
 
-/// Names a URL or a domain as the service wants it.
+/// The body of a call: a URL or a domain, under the key that the service expects.
 pub(crate) fn named(text: &str) -> Value {
     match text.contains("://") {
         true => json!({ "url": text }),

@@ -1,11 +1,11 @@
-//! How jobs are told, to people and to machines.
+//! How jobs, times and ages are printed, as text and as JSON.
 
 use comity::clock::Clock;
 use comity::core::time::{Span, Timestamp};
 use comity::store::jobs::Job;
 use serde_json::{Value, json};
 
-/// The object that ends `fetch --json`; its keys are relied on.
+/// The object that `fetch --json` ends with; scripts rely on its keys.
 pub(crate) fn summary(job: &Job, elapsed_ms: u64) -> Value {
     let counts = &job.counts;
     json!({
@@ -23,7 +23,7 @@ pub(crate) fn summary(job: &Job, elapsed_ms: u64) -> Value {
     })
 }
 
-/// How far a job is, in words.
+/// The progress of a job in words.
 pub(crate) fn progress(job: &Job) -> String {
     let counts = &job.counts;
     let mut parts = vec![format!("{} of {} fetched", counts.done, counts.tasks)];
@@ -41,12 +41,12 @@ pub(crate) fn progress(job: &Job) -> String {
     parts.join(", ")
 }
 
-/// A moment in whole seconds.
+/// A time in whole seconds.
 pub(crate) fn moment(at: Timestamp) -> String {
     Timestamp::from_secs(at.as_micros().div_euclid(1_000_000)).to_string()
 }
 
-/// How old something is, for the end of a sentence; nothing when it is as good as now.
+/// How old something is, to append to a sentence; empty if it is recent.
 pub(crate) fn age(as_of: Option<&str>) -> String {
     match as_of.map(Timestamp::parse) {
         Some(Ok(as_of)) => match Clock::new().now().since(as_of) {
@@ -54,6 +54,6 @@ pub(crate) fn age(as_of: Option<&str>) -> String {
             age => format!(" (as of {} ago)", age.about()),
         },
         Some(Err(_)) => String::new(),
-        None => " (as it was saved: the process that holds it did not answer)".to_owned(),
+        None => " (last saved state; the process that holds it did not respond)".to_owned(),
     }
 }

@@ -1,34 +1,34 @@
-//! `comity scrape`.
+//! `comity scrape`: enqueues items on demand and waits until they are scraped.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
 use comity::core::enqueue::Enqueued;
-use comity::jobs::{Ended, Pool};
-use comity::pipeline::{ByHand, Counts, Left};
+use comity::jobs::{Pool, StopReason};
+use comity::pipeline::{EnqueueCounts, LimitReached, ManualEnqueue};
 use comity::store::Store;
 use comity::store::items::ItemId;
 use serde_json::{Value, json};
 
-use super::run::left;
+use super::run::left_over;
 use super::session::{Session, config};
 use super::sources;
 use crate::args::{Global, Scrape};
-use crate::live::Beside;
+use crate::live::SideWork;
 use crate::signals::Signals;
 use crate::{exit, output};
 
 pub(crate) async fn run(global: &Global, scrape: Scrape) -> anyhow::Result<u8> {
     let mut signals = Signals::new()?;
-    let config = config(global, &scrape.keep)?;
+    let config = config(global, &scrape.options)?;
     output::log(&config.log, global);
     let session = signals.unless_stopped(Session::begin(config, "scrape")).await?;
     let by_hand = enqueue(&session, &scrape).await?;
-    let mut counts = Counts::default();
+    let mut counts = EnqueueCounts::default();
     by_hand.results.iter().for_each(|(_, result)| counts.count(result));
     if !global.json && !global.quiet {
-        tell(&scrape, &by_hand, counts);
+        print_enqueued(&scrape, &by_hand, counts);
     }
     let mut halted = None;
     let mut interrupted = false;
@@ -38,11 +38,11 @@ pub(crate) async fn run(global: &Global, scrape: Scrape) -> anyhow::Result<u8> {
         let waiting =
             tokio::spawn(stop_when_done(session.store.clone(), session.pipeline.pool().clone(), asked));
         let done;
-        (done, interrupted) = session.watch(global, "scrape", working, &mut signals, Beside::default).await;
+        (done, interrupted) = session.watch(global, "scrape", working, &mut signals, SideWork::default).await;
         waiting.abort();
-        match done.context("the workers ended by themselves")? {
-            Ok(Ended::Halted(message)) => halted = Some(message),
-            Ok(Ended::Left(until)) => output::remark(&left(&session, until).await),
+        match done.context("the workers ended unexpectedly")? {
+            Ok(StopReason::Halted(message)) => halted = Some(message),
+            Ok(StopReason::NotDueUntil(until)) => output::remark(&left_over(&session, until).await),
             Ok(_) => {}
             Err(error) => {
                 session.abandon().await;
@@ -63,22 +63,26 @@ pub(crate) async fn run(global: &Global, scrape: Scrape) -> anyhow::Result<u8> {
         session.failures.print(&session.pipeline.job().name);
     }
     if let Some(message) = &halted {
-        output::remark(&format!("scraping stopped: {message}; what is left waits for the next run"));
+        output::remark(&format!("Scraping stopped: {message}; the rest waits for the next run"));
     }
     Ok(match interrupted {
         true => exit::INTERRUPTED,
-        // A source that is full is no failure: what is left comes next.
-        false if failed > 0 || counts.refused > 0 && by_hand.left != Some(Left::Full) => exit::FAILURES,
+        // A source at its in-flight limit is not a failure: the rest comes next.
+        false
+            if failed > 0 || counts.refused > 0 && by_hand.limit_reached != Some(LimitReached::InFlight) =>
+        {
+            exit::FAILURES
+        }
         false if halted.is_some() => exit::FAILURES,
         false => exit::DONE,
     })
 }
 
-/// Stops when the items that were asked for are done: others may wait for hours.
+/// Stops the pool when the requested items are done: other items may wait for hours.
 async fn stop_when_done(store: Arc<dyn Store>, pool: Pool, mut items: Vec<ItemId>) {
     while let Some(item) = items.last() {
         match store.find_item(*item).await {
-            Ok(Some(item)) if item.state.is_in_flight() => tokio::time::sleep(LOOK).await,
+            Ok(Some(item)) if item.state.is_in_flight() => tokio::time::sleep(POLL).await,
             Ok(_) => drop(items.pop()),
             Err(_) => return,
         }
@@ -86,39 +90,42 @@ async fn stop_when_done(store: Arc<dyn Store>, pool: Pool, mut items: Vec<ItemId
     pool.stop();
 }
 
-async fn enqueue(session: &Session, scrape: &Scrape) -> anyhow::Result<ByHand> {
+async fn enqueue(session: &Session, scrape: &Scrape) -> anyhow::Result<ManualEnqueue> {
     if !scrape.items.is_empty() {
         let ids = scrape.items.iter().copied().map(ItemId).collect();
         return Ok(session.pipeline.enqueue(ids).await?);
     }
     let source = match scrape.source {
-        Some(id) => Some(sources::find_typed(&*session.store, "--source", id).await?.id),
+        Some(id) => Some(sources::find_by_flag(&*session.store, "--source", id).await?.id),
         None => None,
     };
     Ok(session.pipeline.enqueue_unscraped(source).await?)
 }
 
-fn tell(scrape: &Scrape, by_hand: &ByHand, counts: Counts) {
+/// Prints what was enqueued, and why other items were not.
+fn print_enqueued(scrape: &Scrape, by_hand: &ManualEnqueue, counts: EnqueueCounts) {
     for (item, result) in &by_hand.results {
-        let said = matches!(result, Enqueued::Enqueued | Enqueued::Already);
-        if !scrape.items.is_empty() || !said {
+        let is_usual = matches!(result, Enqueued::Enqueued | Enqueued::Already);
+        if !scrape.items.is_empty() || !is_usual {
             output::line(&format!("item {item}: {result}"));
         }
     }
-    let Counts { enqueued, already, deferred, refused } = counts;
-    output::line(&format!("{enqueued} enqueued, {already} already, {deferred} deferred, {refused} refused"));
-    match by_hand.left {
-        Some(Left::Batch) => output::line(
-            "more are left; run it again for the next batch (scrape.max_bulk_batch_size sets its size)",
+    let EnqueueCounts { enqueued, already, deferred, refused } = counts;
+    output::line(&format!(
+        "{enqueued} enqueued, {already} already enqueued, {deferred} deferred, {refused} refused"
+    ));
+    match by_hand.limit_reached {
+        Some(LimitReached::Batch) => output::line(
+            "More items are left; run it again for the next batch (its size is scrape.max_bulk_batch_size)",
         ),
-        Some(Left::Full) => output::line(
-            "more are left; run it again when these are done (scrape.max_in_flight_per_source sets how many may wait)",
+        Some(LimitReached::InFlight) => output::line(
+            "More items are left; run it again when these are done (the limit is scrape.max_in_flight_per_source)",
         ),
         None => {}
     }
 }
 
-fn object(session: &Session, by_hand: &ByHand, counts: Counts) -> Value {
+fn object(session: &Session, by_hand: &ManualEnqueue, counts: EnqueueCounts) -> Value {
     let results: Vec<Value> = by_hand
         .results
         .iter()
@@ -129,23 +136,23 @@ fn object(session: &Session, by_hand: &ByHand, counts: Counts) -> Value {
                 Enqueued::Deferred(_) => "deferred",
                 Enqueued::Refused(_) => "refused",
             };
-            let mut told = json!({ "item": item.0, "result": word, "message": result.to_string() });
+            let mut object = json!({ "item": item.0, "result": word, "message": result.to_string() });
             if let Enqueued::Deferred(deferred) = result {
-                told["wait_seconds"] = json!(deferred.wait_seconds);
-                told["interval"] = json!(deferred.interval.as_secs_f64());
-                told["last_scrape_at"] = json!(deferred.last_scrape_at.map(|at| at.to_string()));
+                object["wait_seconds"] = json!(deferred.wait_seconds);
+                object["interval"] = json!(deferred.interval.as_secs_f64());
+                object["last_scrape_at"] = json!(deferred.last_scrape_at.map(|at| at.to_string()));
             }
-            told
+            object
         })
         .collect();
-    let Counts { enqueued, already, deferred, refused } = counts;
+    let EnqueueCounts { enqueued, already, deferred, refused } = counts;
     json!({
         "items": { "enqueued": enqueued, "already": already, "deferred": deferred, "refused": refused },
-        "left": by_hand.left.is_some(),
+        "left": by_hand.limit_reached.is_some(),
         "results": results,
         "elapsed_ms": session.elapsed().as_millis_up(),
     })
 }
 
-/// How often it is looked whether they are done.
-const LOOK: Duration = Duration::from_millis(250);
+/// How often the store is checked for whether the items are done.
+const POLL: Duration = Duration::from_millis(250);

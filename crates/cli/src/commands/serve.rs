@@ -1,78 +1,81 @@
-//! `comity serve`.
+//! `comity serve`: starts the service, reloads it on SIGHUP, stops it; also creates tokens. The API is in
+//! `comity-server`.
 
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::Path;
 
-use comity::config::{Given, Role};
+use comity::config::{Overrides, Role};
 use comity_server::{Insecure, Running, Service, make_token};
 use serde_json::json;
 
 use crate::args::{Global, Serve};
-use crate::signals::{Asked, Signals};
+use crate::signals::{Signal, Signals};
 use crate::{exit, output, setup};
 
 pub(crate) async fn run(global: &Global, serve: Serve) -> anyhow::Result<u8> {
     if let Some(role) = serve.make_token.as_deref().and_then(Role::parse) {
         return token(global, role, serve.tokens_file.as_deref());
     }
-    let given = || Given { listen: serve.listen.clone(), ..Given::default() };
+    let given = || Overrides { listen: serve.listen.clone(), ..Overrides::default() };
     let config = setup::config(global, given())?;
     output::log_of_service(&config.log, global);
-    // Listened for before anybody is told where it listens.
+    // Listen for signals before announcing the address.
     let mut signals = Signals::new()?.with_reload()?;
     let insecure = if serve.insecure { Insecure::Accepted } else { Insecure::Refused };
     let store = config.store.to_string();
     let mut running = signals.unless_stopped(Service::start(config, insecure)).await?;
-    tell(global, &running, &store);
+    announce(global, &running, &store);
     loop {
         tokio::select! {
-            asked = signals.next() => if asked == Asked::Stop {
+            signal = signals.next() => if signal == Signal::Stop {
                 break;
             },
             error = running.until_failed() => {
-                tracing::error!(%error, "stopping: the store does not work");
+                tracing::error!(%error, "stopping: the store is unavailable");
                 return Err(error.into());
             }
         }
         match setup::config(global, given()) {
             Ok(config) => match running.reload(config).await {
-                Ok(()) => tracing::info!("the configuration was read again"),
-                Err(error) => tracing::error!(%error, "the configuration stays as it was"),
+                Ok(()) => tracing::info!("configuration reloaded"),
+                Err(error) => tracing::error!(%error, "configuration not reloaded"),
             },
-            Err(error) => tracing::error!("the configuration stays as it was: {error:#}"),
+            Err(error) => tracing::error!("configuration not reloaded: {error:#}"),
         }
     }
-    tracing::info!("stopping: callers that wait are answered, what was learnt is kept");
-    let mut again = signals;
+    tracing::info!("stopping: answering waiting callers, saving what was learned");
     tokio::select! {
         stopped = running.stop() => stopped?,
-        _ = again.next() => {
-            output::remark("stopped at once");
+        _ = signals.next() => {
+            output::remark("Stopped immediately");
             return Ok(exit::INTERRUPTED);
         }
     }
     Ok(exit::DONE)
 }
 
-fn tell(global: &Global, running: &Running, store: &str) {
+/// Prints and logs where the service listens.
+fn announce(global: &Global, running: &Running, store: &str) {
     let (address, open) = (running.address(), running.is_open());
     if global.json {
         output::object(&json!({ "listening": format!("http://{address}"), "open": open }));
     } else {
-        let who = if open { "open to everybody on this machine" } else { "for those with a token" };
-        output::remark(&format!("listening on http://{address}, {who}; store {store}; Ctrl-C stops"));
+        let who = if open { "open to everyone on this machine" } else { "requires a token" };
+        output::remark(&format!(
+            "Listening on http://{address} ({who}), store {store}; press Ctrl-C to stop"
+        ));
     }
     if open && !address.ip().is_loopback() {
-        tracing::warn!(%address, "everybody who reaches this address may use the service (--insecure)");
+        tracing::warn!(%address, "anyone who can reach this address may use the service (--insecure)");
     }
-    tracing::info!(%address, store, open, "the service listens");
+    tracing::info!(%address, store, open, "service listening");
 }
 
 fn token(global: &Global, role: Role, file: Option<&Path>) -> anyhow::Result<u8> {
     let (token, line) = make_token(role);
     if let Some(file) = file {
-        keep(&line, file)
+        append(&line, file)
             .map_err(|error| exit::usage(format!("--tokens-file {}: {error}", file.display())))?;
     }
     if global.json {
@@ -83,19 +86,19 @@ fn token(global: &Global, role: Role, file: Option<&Path>) -> anyhow::Result<u8>
     if let Some(file) = file {
         let file = file.display();
         output::remark(&format!(
-            "the token is on stdout and is not shown again; its line was added to {file}"
+            "The token is on stdout and won't be shown again; its line was added to {file}"
         ));
         return Ok(exit::DONE);
     }
     output::remark(
-        "the token is on stdout and is not shown again; in comity.toml, its line joins the others in one list:",
+        "The token is on stdout and won't be shown again. Add its line to the list of tokens in comity.toml:",
     );
     output::remark(&format!("[serve]\ntokens = [\"{line}\"]"));
     Ok(exit::DONE)
 }
 
-/// Adds a line to a file that nobody else may read.
-fn keep(line: &str, file: &Path) -> std::io::Result<()> {
+/// Appends a line to a file that only its owner may read.
+fn append(line: &str, file: &Path) -> std::io::Result<()> {
     let mut options = OpenOptions::new();
     options.append(true).create(true);
     #[cfg(unix)]

@@ -1,14 +1,14 @@
-//! What `run` and `scrape` work with: a gate, a pipeline and its workers, over one configuration.
+//! What `run` and `scrape` share: a gate, a pipeline and its workers, for one configuration.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use comity::client;
-use comity::config::{Config, Given};
+use comity::config::{Config, Overrides};
 use comity::core::time::{Span, Timestamp};
-use comity::gate::{Gate, HandsOff};
-use comity::jobs::Ended;
+use comity::gate::{CloseMode, Gate};
+use comity::jobs::StopReason;
 use comity::pipeline::Pipeline;
 use comity::request::JobRequest;
 use comity::status::Status;
@@ -19,8 +19,8 @@ use serde_json::{Value, json};
 use tokio::task::{JoinError, JoinHandle};
 
 use super::failures::Failures;
-use crate::args::{Global, Keep};
-use crate::live::{self, Beside, JobView, Limits, Watched};
+use crate::args::{Global, ScrapeOptions};
+use crate::live::{self, JobView, Limits, SideWork, Watched};
 use crate::setup;
 use crate::signals::Signals;
 
@@ -30,24 +30,27 @@ pub(crate) struct Session {
     pub(crate) gate: Gate,
     pub(crate) pipeline: Pipeline,
     pub(crate) began: Timestamp,
-    /// How far the scrape job was.
+    /// The counts of the scrape job when the session started.
     before: Counts,
     limits: Limits,
-    /// What failed so far.
+    /// What has failed so far.
     pub(crate) failures: Arc<Failures>,
-    /// The site that holds the work back most, and why.
+    /// The site that delays the work most, and why.
     held_back: Mutex<Option<(String, String)>>,
 }
 
-/// The configuration that was typed, over the one that is there.
-pub(crate) fn config(global: &Global, keep: &Keep) -> anyhow::Result<Config> {
-    let given =
-        Given { delay: keep.delay.clone(), concurrency: keep.concurrency.clone(), ..Given::default() };
+/// The configuration, overridden by flags.
+pub(crate) fn config(global: &Global, options: &ScrapeOptions) -> anyhow::Result<Config> {
+    let given = Overrides {
+        delay: options.delay.clone(),
+        concurrency: options.concurrency.clone(),
+        ..Overrides::default()
+    };
     let mut config = setup::config(global, given)?;
-    if let Some(out) = &keep.out {
+    if let Some(out) = &options.out {
         config.scrape.out = out.clone();
     }
-    if let Some(format) = keep.format {
+    if let Some(format) = options.format {
         config.scrape.format = format.into();
     }
     Ok(config)
@@ -55,13 +58,13 @@ pub(crate) fn config(global: &Global, keep: &Keep) -> anyhow::Result<Config> {
 
 impl Session {
     pub(crate) async fn begin(config: Config, name: &str) -> anyhow::Result<Self> {
-        let store = setup::open_store_to_work(&config).await?;
+        let store = setup::open_store_for_work(&config).await?;
         Self::on(store, config, name).await
     }
 
-    /// The same on a store that is open.
+    /// Like [`Self::begin`], on a store that is already open.
     pub(crate) async fn on(store: Arc<dyn Store>, config: Config, name: &str) -> anyhow::Result<Self> {
-        // Items name the file they are in: it is found from another folder too.
+        // Items store the path of their file, which must work from any folder.
         let out = std::path::absolute(&config.scrape.out).unwrap_or_else(|_| config.scrape.out.clone());
         let archive = setup::archive("scrape.out", config.scrape.format, &out, SCRAPE_JOB, &config)?;
         let transport = client::transport(&config)?;
@@ -69,7 +72,7 @@ impl Session {
         setup::warn_without_contact(&config);
         setup::warn_of_risks(&config, &JobRequest::default());
         let began = gate.clock().now();
-        let limits = Limits::of(&config);
+        let limits = Limits::of(&config, &transport);
         let pipeline = Pipeline::new(config, gate.clone(), store.clone(), transport, archive).await?;
         let before = pipeline.job().counts;
         let failures = Arc::new(Failures::default());
@@ -77,24 +80,24 @@ impl Session {
         Ok(Self { store, gate, pipeline, began, before, limits, failures, held_back: Mutex::default() })
     }
 
-    /// The workers begin; they do not end before nothing is left and nobody adds anything.
-    pub(crate) fn scrape(&self) -> JoinHandle<Result<Ended, StoreError>> {
+    /// Starts the workers; they end when nothing is left and nobody adds more.
+    pub(crate) fn scrape(&self) -> JoinHandle<Result<StopReason, StoreError>> {
         scrape(&self.pipeline)
     }
 
-    /// Everything is handed back.
+    /// Ends the session and releases all domains.
     pub(crate) async fn end(&self) -> anyhow::Result<()> {
-        Ok(self.gate.close(HandsOff::Stop).await?)
+        Ok(self.gate.close(CloseMode::Stop).await?)
     }
 
-    /// The same for a session that follows in this very process: what was guessed goes on.
+    /// Ends the session when another one follows in this process: backoff and other guesses are kept.
     pub(crate) async fn pass(&self) {
-        let _ = tokio::time::timeout(Duration::from_secs(5), self.gate.close(HandsOff::Pass)).await;
+        let _ = tokio::time::timeout(Duration::from_secs(5), self.gate.close(CloseMode::HandOver)).await;
     }
 
-    /// The same when the store does not work: not for long.
+    /// Ends the session when the store is unavailable, with a short timeout.
     pub(crate) async fn abandon(&self) {
-        let _ = tokio::time::timeout(Duration::from_secs(2), self.gate.close(HandsOff::Stop)).await;
+        let _ = tokio::time::timeout(Duration::from_secs(2), self.gate.close(CloseMode::Stop)).await;
     }
 
     pub(crate) fn elapsed(&self) -> Span {
@@ -106,19 +109,19 @@ impl Session {
         tasks(&self.gate)
     }
 
-    /// The same for machines, with how many wait for the next run.
+    /// Scrapes of this process as JSON, with how many are left for the next run.
     pub(crate) async fn tasks_json(&self) -> Value {
         let (fetched, failed, skipped) = self.tasks();
         json!({ "fetched": fetched, "failed": failed, "skipped": skipped, "left": self.left().await })
     }
 
-    /// Scrapes that wait for the next run.
+    /// How many scrapes are left for the next run.
     pub(crate) async fn left(&self) -> u64 {
         let job = self.store.find_job(self.pipeline.job().name.clone()).await.ok().flatten();
         job.map_or(0, |job| job.counts.waiting())
     }
 
-    /// Shows how far it is and listens for Ctrl-C until the work is done; what it came to, and whether it was
+    /// Shows progress and listens for Ctrl-C until the work is done. Returns its result, and whether it was
     /// interrupted.
     pub(crate) async fn watch<T>(
         &self,
@@ -126,31 +129,31 @@ impl Session {
         title: &str,
         working: JoinHandle<T>,
         signals: &mut Signals,
-        beside: impl Fn() -> Beside,
+        side_work: impl Fn() -> SideWork,
     ) -> (Result<T, JoinError>, bool) {
         let job = self.pipeline.job();
-        let view = JobView::new(&self.gate, &self.store, job, self.before, self.limits);
-        let mut watched = Scraping { session: self, title, beside, view };
+        let view = JobView::new(&self.gate, &self.store, job, self.before, self.limits.clone());
+        let mut watched = Scraping { session: self, title, side_work, view };
         live::watch(global, &mut watched, working, signals).await
     }
 
-    /// What held the work back when it was left.
+    /// The site that delayed the work most when it was last looked at, and why.
     pub(crate) fn held_back(&self) -> Option<(String, String)> {
         self.held_back.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-/// What is shown while it runs.
-struct Scraping<'a, B> {
+/// The session as the live view watches it.
+struct Scraping<'a, S> {
     session: &'a Session,
     title: &'a str,
-    beside: B,
+    side_work: S,
     view: JobView,
 }
 
-impl<B: Fn() -> Beside> Watched for Scraping<'_, B> {
+impl<S: Fn() -> SideWork> Watched for Scraping<'_, S> {
     async fn status(&mut self) -> (Status, Timestamp) {
-        let (status, now) = self.view.status(self.title, (self.beside)()).await;
+        let (status, now) = self.view.status(self.title, (self.side_work)()).await;
         let first = status.held_back.first().map(|held| (held.domain.clone(), held.why.clone()));
         *self.session.held_back.lock().unwrap_or_else(PoisonError::into_inner) = first;
         (status, now)
@@ -163,21 +166,21 @@ impl<B: Fn() -> Beside> Watched for Scraping<'_, B> {
         pipeline.pool().stop();
         self.session.gate.hurry();
         let what = if count == 1 { "scrape" } else { "scrapes" };
-        format!("{count} {what} in flight, and requests for sources")
+        format!("{count} {what} in flight, plus requests to sources")
     }
 
-    fn stopped_at_once(&self) -> String {
-        "Stopped; what was in flight is done again by the next run".to_owned()
+    fn quit_message(&self) -> String {
+        "Stopped; the next run repeats what was in flight".to_owned()
     }
 }
 
-/// The workers of a pipeline begin.
-pub(crate) fn scrape(pipeline: &Pipeline) -> JoinHandle<Result<Ended, StoreError>> {
+/// Starts the workers of a pipeline.
+pub(crate) fn scrape(pipeline: &Pipeline) -> JoinHandle<Result<StopReason, StoreError>> {
     let pool = pipeline.pool().clone();
     tokio::spawn(async move { pool.run().await })
 }
 
-/// Scrapes that passed a gate: fetched, failed, skipped.
+/// Scrapes that went through this gate: fetched, failed, skipped.
 pub(crate) fn tasks(gate: &Gate) -> (u64, u64, u64) {
     let counters = gate.events().counters();
     let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);

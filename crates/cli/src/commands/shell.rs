@@ -1,4 +1,4 @@
-//! `comity completions`, `comity man`: both are made of what can be typed, so that neither can lag behind it.
+//! `comity completions` and `comity man`: both are generated from `args`, so they are always up to date.
 
 use std::fs;
 use std::io::{self, Write};
@@ -7,40 +7,40 @@ use std::path::Path;
 use anyhow::Context;
 use clap::CommandFactory;
 use clap_mangen::roff::{Inline, Roff, bold, roman};
-use comity::archive::WholeFile;
+use comity::archive::AtomicFile;
 use serde_json::json;
 
 use crate::args::{Args, Completions, Global, Man};
 use crate::{exit, output};
 
-/// The script for a shell.
-pub(crate) fn completions(asked: &Completions) -> u8 {
+/// Prints the completion script for a shell.
+pub(crate) fn completions(args: &Completions) -> u8 {
     let mut script = Vec::new();
-    clap_complete::generate(asked.shell, &mut Args::command(), "comity", &mut script);
+    clap_complete::generate(args.shell, &mut Args::command(), "comity", &mut script);
     output::text(&String::from_utf8_lossy(&script));
     exit::DONE
 }
 
-/// A page for each command.
-pub(crate) fn man(global: &Global, asked: &Man) -> anyhow::Result<u8> {
-    fs::create_dir_all(&asked.dir).with_context(|| asked.dir.display().to_string())?;
+/// Writes one manual page per command.
+pub(crate) fn man(global: &Global, args: &Man) -> anyhow::Result<u8> {
+    fs::create_dir_all(&args.dir).with_context(|| args.dir.display().to_string())?;
     let mut pages = Vec::new();
     for (name, text) in pages_of(&root())? {
-        let path = asked.dir.join(&name);
+        let path = args.dir.join(&name);
         write(&path, &text).with_context(|| path.display().to_string())?;
         pages.push(name);
     }
     if global.json {
-        output::object(&json!({ "dir": asked.dir, "pages": pages }));
+        output::object(&json!({ "dir": args.dir, "pages": pages }));
     } else {
-        output::line(&format!("{} pages in {}", pages.len(), asked.dir.display()));
+        output::line(&format!("Wrote {} pages to {}", pages.len(), args.dir.display()));
     }
     Ok(exit::DONE)
 }
 
-/// A page that is whole or not there.
+/// Writes a page atomically: all of it or none.
 fn write(path: &Path, text: &[u8]) -> io::Result<()> {
-    let mut page = WholeFile::create(path)?;
+    let mut page = AtomicFile::create(path)?;
     page.write_all(text)?;
     page.finish_synced()
 }
@@ -51,7 +51,7 @@ fn root() -> clap::Command {
     command
 }
 
-/// The pages of a command and of those below it, with the names of their files.
+/// The pages of a command and its subcommands, with their file names.
 fn pages_of(command: &clap::Command) -> io::Result<Vec<(String, Vec<u8>)>> {
     let source = format!("comity {}", env!("CARGO_PKG_VERSION"));
     let man = clap_mangen::Man::new(command.clone()).source(source).manual("Comity");
@@ -68,13 +68,13 @@ fn pages_of(command: &clap::Command) -> io::Result<Vec<(String, Vec<u8>)>> {
         after_help(&after.to_string()).to_writer(&mut text)?;
     }
     let mut pages = vec![(man.get_filename(), text)];
-    for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
-        pages.extend(pages_of(below)?);
+    for subcommand in command.get_subcommands().filter(|subcommand| !subcommand.is_hide_set()) {
+        pages.extend(pages_of(subcommand)?);
     }
     Ok(pages)
 }
 
-/// What stands below the options: examples keep their lines, the rest is paragraphs.
+/// The text after the options: examples keep their line breaks, the rest becomes paragraphs.
 fn after_help(text: &str) -> Roff {
     let mut roff = Roff::new();
     for (nth, part) in text.split("\n\n").enumerate() {
@@ -92,11 +92,11 @@ fn after_help(text: &str) -> Roff {
     roff
 }
 
-/// A line of an example: what is typed stands out from what is said about it.
+/// A line of an example: the command in bold, its comment not.
 fn example(line: &str) -> Vec<Inline> {
     let line = line.strip_prefix("  ").unwrap_or(line);
     match line.split_once("  #") {
-        Some((typed, said)) => vec![bold(typed), roman(format!("  #{said}"))],
+        Some((command, comment)) => vec![bold(command), roman(format!("  #{comment}"))],
         None => vec![bold(line)],
     }
 }

@@ -2,35 +2,35 @@
 
 use std::sync::Arc;
 
-use comity::jobs::{Extras, Go, RowSink, Rows};
+use comity::jobs::{Extras, Flow, RowSink, Rows};
 use comity::results::Row;
 
 use crate::args::Fetch;
 use crate::output;
 
-/// Prints rows as they come.
-struct Printed;
+/// Prints rows on stdout as they arrive.
+struct StdoutSink;
 
-impl RowSink for Printed {
-    fn take(&self, rows: &[Row]) -> Go {
+impl RowSink for StdoutSink {
+    fn take(&self, rows: &[Row]) -> Flow {
         output::json_lines(rows.iter().map(Row::to_json));
-        // Nobody reads them any more, or they cannot be written: then there is nothing to run for.
-        if output::is_lost() { Go::Stop } else { Go::On }
+        // If nobody reads the rows, or they can't be written, the job has no reason to continue.
+        if output::is_stdout_broken() { Flow::Stop } else { Flow::Continue }
     }
 }
 
-/// Whether rows are printed.
+/// Whether to print rows on stdout.
 pub(crate) fn is_wanted(fetch: &Fetch) -> bool {
     fetch.jsonl || is_stdout(fetch)
 }
 
-/// Whether there are rows instead of files.
+/// Whether to print rows instead of saving files (`--out -`).
 pub(crate) fn is_stdout(fetch: &Fetch) -> bool {
     fetch.out.as_ref().is_some_and(|out| out.as_os_str() == "-")
 }
 
-/// Who wants rows, and what should be in them.
+/// Where rows go, and what is in them.
 pub(crate) fn rows(fetch: &Fetch) -> Rows {
-    let sink = is_wanted(fetch).then(|| Arc::new(Printed) as Arc<dyn RowSink>);
+    let sink = is_wanted(fetch).then(|| Arc::new(StdoutSink) as Arc<dyn RowSink>);
     Rows { sink, extras: if fetch.with_headers { Extras::Headers } else { Extras::None } }
 }

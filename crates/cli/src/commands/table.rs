@@ -1,19 +1,19 @@
-//! Tables, aligned as a terminal shows them: a wide character takes two columns, an accent none.
+//! Prints tables, aligned by display width: a wide character takes two columns, a combining accent none.
 
 use console::{Alignment, Term, measure_text_width, pad_str, truncate_str};
 
 use crate::output;
 
-/// Writes rows below a head. Only the last column may be of any length.
+/// Prints a header and rows. Only the last column may be of any length.
 pub(crate) fn write<const N: usize>(head: [&str; N], rows: &[[String; N]]) {
     let head = head.map(str::to_owned);
     align(&std::iter::once(head).chain(rows.iter().cloned()).collect::<Vec<_>>());
 }
 
-/// The same without a head.
+/// Prints rows without a header.
 pub(crate) fn align<const N: usize>(rows: &[[String; N]]) {
     let rows: Vec<[String; N]> =
-        rows.iter().map(|row| row.clone().map(|cell| output::legible(&cell))).collect();
+        rows.iter().map(|row| row.clone().map(|cell| output::sanitized(&cell))).collect();
     let mut widths = [0; N];
     for row in &rows {
         for (width, cell) in widths.iter_mut().zip(row) {
@@ -26,13 +26,13 @@ pub(crate) fn align<const N: usize>(rows: &[[String; N]]) {
     }
 }
 
-/// The beginning of `text`, on one line, that fits into so many columns.
+/// The start of `text` on one line, shortened to at most `columns` columns.
 pub(crate) fn cut(text: &str, columns: usize) -> String {
-    let text = output::legible(&text.replace(['\n', '\r', '\t'], " "));
+    let text = output::sanitized(&text.replace(['\n', '\r', '\t'], " "));
     truncate_str(&text, columns, "…").into_owned()
 }
 
-/// Columns for a name in a row whose other cells take about `others`: what the terminal has left, or 40.
+/// Columns for a name in a row whose other cells take about `others`: what is left of the terminal, or 40.
 pub(crate) fn room(others: usize) -> usize {
     let columns = Term::stdout().size_checked().map(|(_, columns)| usize::from(columns));
     columns.map_or(NAME, |columns| columns.saturating_sub(others).clamp(NAME_MIN, NAME_MAX))
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_is_cut_by_what_a_terminal_shows() {
+    fn text_is_shortened_by_display_width() {
         assert_eq!(cut("short", 5), "short");
         assert_eq!(cut("longer", 5), "long…");
         assert_eq!(cut("新聞新聞", 5), "新聞…");

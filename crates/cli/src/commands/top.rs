@@ -1,4 +1,4 @@
-//! `comity top`: what runs on a store, as the processes there tell it.
+//! `comity top`: what is running on a store, from the status that each process publishes there.
 
 use std::collections::HashSet;
 use std::io::IsTerminal;
@@ -11,7 +11,7 @@ use comity::core::time::{Span, Timestamp};
 use comity::status::Status;
 use comity::store::Store;
 use comity::store::jobs::Job;
-use comity::store::status::Working;
+use comity::store::status::LiveProcess;
 use serde_json::{Value, json};
 
 use super::report;
@@ -24,115 +24,125 @@ pub(crate) async fn run(global: &Global, config: &Config, top: &Top) -> anyhow::
     let store = setup::open_store(config)?;
     let mut clock = Clock::of(&*store).await?;
     if global.json {
-        let seen = Seen::look(&*store).await?;
-        output::object(&seen.object());
+        let snapshot = Snapshot::read(&*store).await?;
+        output::object(&snapshot.object());
         return Ok(exit::DONE);
     }
     if top.once || !std::io::stderr().is_terminal() {
-        let canvas = Canvas { columns: COLUMNS, rows: ROWS, coloured: false, unicode: output::is_unicode() };
-        let seen = Seen::look(&*store).await?;
-        seen.draw(&store.place(), clock.now(), canvas).iter().for_each(|line| output::line(line));
+        let canvas = Canvas { columns: COLUMNS, rows: ROWS, colored: false, unicode: output::is_unicode() };
+        let snapshot = Snapshot::read(&*store).await?;
+        snapshot.draw(&store.location(), clock.now(), canvas).iter().for_each(|line| output::line(line));
         return Ok(exit::DONE);
     }
     let mut signals = Signals::new()?;
-    let _view = View::begin(global);
+    let _view = View::of_result();
     let mut tick = tokio::time::interval(TICK);
-    let mut seen = Seen::default();
-    let mut looked_at = Timestamp::MIN;
+    let mut snapshot = Snapshot::default();
+    let mut read_at = Timestamp::MIN;
     loop {
         tokio::select! {
             _ = signals.next() => return Ok(exit::DONE),
             _ = tick.tick() => {
                 let now = clock.now();
-                if now.since(looked_at) >= LOOK {
-                    // Whoever starts alone may have set the time.
+                if now.since(read_at) >= READ_EVERY {
+                    // A process that starts while no other runs may have changed the store's time.
                     clock = Clock::of(&*store).await?;
-                    (seen, looked_at) = (Seen::look(&*store).await?, clock.now());
+                    (snapshot, read_at) = (Snapshot::read(&*store).await?, clock.now());
                 }
-                output::draw_view(seen.draw(&store.place(), now, live::canvas()));
+                output::draw_view(snapshot.draw(&store.location(), now, live::canvas()));
             }
         }
     }
 }
 
-/// What runs, and what nobody works on.
+/// What is running on the store, and which open jobs are not.
 #[derive(Default)]
-struct Seen {
-    working: Vec<(Working, Option<Status>)>,
-    /// Jobs that are not done, and that nobody works on.
-    left: Vec<Job>,
+struct Snapshot {
+    working: Vec<(LiveProcess, Option<Status>)>,
+    /// Open jobs that no process works on.
+    stopped: Vec<Job>,
 }
 
-impl Seen {
-    async fn look(store: &dyn Store) -> anyhow::Result<Self> {
-        let working = store.working().await?.into_iter().map(|working| {
-            // A newer version may tell what is not understood here; that it runs is still true.
+impl Snapshot {
+    async fn read(store: &dyn Store) -> anyhow::Result<Self> {
+        let working = store.live_processes().await?.into_iter().map(|working| {
+            // A newer version may publish a status that this one can't read; the process is listed anyway.
             let status =
-                working.told.as_ref().and_then(|(told, _)| serde_json::from_value(told.clone()).ok());
+                working.status.as_ref().and_then(|(json, _)| serde_json::from_value(json.clone()).ok());
             (working, status)
         });
-        let working: Vec<(Working, Option<Status>)> = working.collect();
+        let working: Vec<(LiveProcess, Option<Status>)> = working.collect();
         let at_work =
-            |(_, status): &(Working, Option<Status>)| Some(status.as_ref()?.work.as_ref()?.name.clone());
+            |(_, status): &(LiveProcess, Option<Status>)| Some(status.as_ref()?.work.as_ref()?.name.clone());
         let named: HashSet<String> = working.iter().filter_map(at_work).collect();
-        let mut left = store.list_jobs().await?;
-        left.retain(|job| {
+        let mut stopped = store.list_jobs().await?;
+        stopped.retain(|job| {
             job.state == JobState::Running && job.counts.waiting() > 0 && !named.contains(&job.name)
         });
-        left.truncate(LEFT_MAX);
-        Ok(Self { working, left })
+        stopped.truncate(STOPPED_MAX);
+        Ok(Self { working, stopped })
     }
 
     fn draw(&self, place: &str, now: Timestamp, canvas: Canvas) -> Vec<String> {
         let count = self.working.len();
-        let processes = if count == 1 { "process works" } else { "processes work" };
-        let mut lines = vec![live::title(&format!("{count} {processes} on {place}"), canvas)];
+        let processes = if count == 1 { "process" } else { "processes" };
+        let mut lines = vec![live::title(&format!("{count} {processes} running on {place}"), canvas)];
         let each = canvas.rows.saturating_sub(2) / count.max(1);
         for (working, status) in &self.working {
             lines.push(String::new());
             let since = now.since(working.since).about();
-            let age = working.told.as_ref().map(|(_, told_at)| now.since(*told_at).about());
-            let age = age.map_or_else(String::new, |age| format!(", seen {age} ago"));
-            lines.push(live::title(&format!("{}, for {since}{age}", working.name), canvas));
+            let age = working.status.as_ref().map(|(_, published_at)| now.since(*published_at).about());
+            let age = age.map_or_else(String::new, |age| format!(", updated {age} ago"));
+            lines.push(live::title(&format!("{}, running for {since}{age}", working.name), canvas));
             let Some(status) = status else {
-                lines.push("  has not told anything yet".to_owned());
+                lines.push("  no status yet".to_owned());
                 continue;
             };
             if status.work.is_none() {
                 let Status { domains, in_line, in_flight, .. } = status;
-                lines.push(format!("  {domains} domains, {in_line} in line, {in_flight} on the wire"));
+                let noun = if *domains == 1 { "domain" } else { "domains" };
+                lines.push(format!("  {domains} {noun}, {in_line} waiting in line, {in_flight} in flight"));
             }
             let canvas = Canvas { rows: each.saturating_sub(2), ..canvas };
             lines.extend(live::draw(status, now, canvas));
         }
-        if !self.left.is_empty() {
+        if !self.stopped.is_empty() {
             lines.push(String::new());
         }
-        for job in &self.left {
+        for job in &self.stopped {
             let name = &job.name;
-            let how =
-                format!("nobody works on job {name} ({}): comity fetch --job {name}", report::progress(job));
-            lines.push(live::plain(&how, canvas));
+            let line = format!(
+                "job {name} is stopped ({}); resume it: comity fetch --job {name}",
+                report::progress(job)
+            );
+            lines.push(live::plain(&line, canvas));
         }
         lines
     }
 
     fn object(&self) -> Value {
-        let process = |(working, status): &(Working, Option<Status>)| {
-            let told_at = working.told.as_ref().map(|(_, told_at)| told_at.to_string());
-            json!({ "name": working.name, "since": working.since.to_string(), "told_at": told_at, "status": status })
+        let process = |(working, status): &(LiveProcess, Option<Status>)| {
+            let published_at = working.status.as_ref().map(|(_, published_at)| published_at.to_string());
+            json!({
+                "name": working.name,
+                "since": working.since.to_string(),
+                "told_at": published_at,
+                "status": status,
+            })
         };
         let processes: Vec<Value> = self.working.iter().map(process).collect();
-        let left: Vec<Value> = self.left.iter().map(|job| report::summary(job, 0)).collect();
-        json!({ "processes": processes, "left": left })
+        let stopped: Vec<Value> = self.stopped.iter().map(|job| report::summary(job, 0)).collect();
+        json!({ "processes": processes, "left": stopped })
     }
 }
 
-/// Processes tell what they are at every two seconds; the time runs on in between.
-const LOOK: Span = Span::from_secs(1);
+/// How often the store is read; processes publish their status every two seconds.
+const READ_EVERY: Span = Span::from_secs(1);
+/// How often the view is drawn, with countdowns that continue between reads.
 const TICK: Duration = Duration::from_millis(250);
-/// Where there is no terminal.
+/// Columns of the output without a terminal.
 const COLUMNS: usize = 120;
+/// Rows of the output without a terminal.
 const ROWS: usize = 200;
-/// Jobs that nobody works on, at most.
-const LEFT_MAX: usize = 5;
+/// Maximum number of stopped jobs to show.
+const STOPPED_MAX: usize = 5;

@@ -1,7 +1,7 @@
-//! `--exec`: a command for each new item, beside the run that finds them.
+//! Hooks (`run --exec`): runs a command for each new item, alongside the run that finds them.
 //!
-//! Which items are to have it is in the store; an item is struck off when its command ran, so that a crash repeats a
-//! command rather than losing it. What a command that runs looks like is in `process`.
+//! The store keeps which items still need their command. An item is crossed off after its command has run, so a crash
+//! repeats a command rather than losing it. Running one command is in `process`.
 
 mod process;
 
@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use comity::core::time::Span;
 use comity::gate::Gate;
-use comity::store::hooks::Ripe;
+use comity::redact;
+use comity::store::hooks::HookTiming;
 use comity::store::items::{Item, ItemId};
 use comity::store::{Store, StoreError};
 use tokio::sync::watch;
@@ -21,39 +22,41 @@ use crate::commands::items::row;
 use crate::{exit, output};
 use process::{Command, Ended};
 
-/// What is run, and within which limits.
+/// The command to run, and its limits.
 #[derive(Debug, Clone)]
 pub(crate) struct Hook {
     command: String,
-    at_once: usize,
-    limit: Duration,
+    /// Maximum number of commands to run at once.
+    concurrency: usize,
+    timeout: Duration,
 }
 
-/// How it went.
+/// How many commands ran, and how many of them failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Tally {
     pub(crate) ran: u64,
     pub(crate) failed: u64,
 }
 
-/// How far the work is that finds items.
+/// The phase of the run that finds items.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    Working,
-    /// What is ripe is still run.
-    Over,
-    /// Nothing is begun any more, and what runs is ended.
+    /// It finds items.
+    Running,
+    /// It has ended: run the commands that remain.
+    Finishing,
+    /// It was stopped: start nothing, and end the commands that run.
     Stopped,
 }
 
-/// Hooks that run beside something.
+/// Hooks that run in the background.
 pub(crate) struct Running {
     phase: watch::Sender<Phase>,
     task: JoinHandle<Result<Tally, StoreError>>,
 }
 
 impl Hook {
-    /// What was typed; nothing when it was not.
+    /// The hook that the flags describe, if any.
     pub(crate) fn of(exec: &Exec) -> anyhow::Result<Option<Self>> {
         let Some(command) = exec.exec.clone() else { return Ok(None) };
         if command.trim().is_empty() {
@@ -63,23 +66,23 @@ impl Hook {
             let text = &exec.exec_timeout;
             exit::usage(format!("--exec-timeout {text:?}: expected a duration above zero such as 60s or 5m"))
         };
-        let limit =
-            Span::parse(&exec.exec_timeout).ok().filter(|limit| !limit.is_zero()).ok_or_else(wrong)?;
-        Ok(Some(Self { command, at_once: usize::from(exec.exec_jobs), limit: limit.into() }))
+        let timeout =
+            Span::parse(&exec.exec_timeout).ok().filter(|timeout| !timeout.is_zero()).ok_or_else(wrong)?;
+        Ok(Some(Self { command, concurrency: usize::from(exec.exec_jobs), timeout: timeout.into() }))
     }
 
-    /// Begins to run it for items that are ripe.
-    pub(crate) fn start(self, store: Arc<dyn Store>, gate: Gate, ripe: Ripe) -> Running {
-        let (phase, phases) = watch::channel(Phase::Working);
-        let task = tokio::spawn(attend(self, store, gate, ripe, phases));
+    /// Starts running the command for items that are ready for it.
+    pub(crate) fn start(self, store: Arc<dyn Store>, gate: Gate, ripe: HookTiming) -> Running {
+        let (phase, phases) = watch::channel(Phase::Running);
+        let task = tokio::spawn(run_hooks(self, store, gate, ripe, phases));
         Running { phase, task }
     }
 }
 
 impl Running {
-    /// Nothing new is found any more: what is ripe is still run.
-    pub(crate) fn over(&self) {
-        let _ = self.phase.send(Phase::Over);
+    /// Reports that no more items will be found: the commands that remain are still run.
+    pub(crate) fn finish(&self) {
+        let _ = self.phase.send(Phase::Finishing);
     }
 
     /// Waits until there is nothing left to run.
@@ -87,37 +90,37 @@ impl Running {
         (&mut self.task).await.unwrap_or(Err(StoreError::Closed))
     }
 
-    /// Ends what runs; it is run again another time. How it went, and that it was stopped.
+    /// Ends the commands that run; they run again next time. Returns the tally, and true for "stopped".
     pub(crate) async fn stop(mut self) -> Result<(Tally, bool), StoreError> {
         let _ = self.phase.send(Phase::Stopped);
         Ok((self.ended().await?, true))
     }
 }
 
-async fn attend(
+async fn run_hooks(
     hook: Hook,
     store: Arc<dyn Store>,
     gate: Gate,
-    ripe: Ripe,
+    ripe: HookTiming,
     mut phases: watch::Receiver<Phase>,
 ) -> Result<Tally, StoreError> {
     let (mut tally, mut running) = (Tally::default(), JoinSet::new());
     loop {
         let phase = *phases.borrow_and_update();
-        let free = hook.at_once - running.len();
-        let mut begun = 0;
+        let free = hook.concurrency - running.len();
+        let mut started = 0;
         if phase != Phase::Stopped
             && free > 0
             && let Some(holder) = gate.holder()
         {
             let items = store.claim_hooks(holder, ripe, free as u32).await?;
-            begun = items.len();
+            started = items.len();
             for item in items {
                 let line = line(&*store, &item).await?;
-                running.spawn(one(hook.clone(), item.id, line, phases.clone()));
+                running.spawn(run_one(hook.clone(), item.id, line, phases.clone()));
             }
         }
-        if running.is_empty() && begun == 0 && phase != Phase::Working {
+        if running.is_empty() && started == 0 && phase != Phase::Running {
             return Ok(tally);
         }
         tokio::select! {
@@ -127,31 +130,39 @@ async fn attend(
                     continue;
                 }
                 tally.ran += 1;
-                tally.failed += u64::from(ended != Ended::Well);
+                tally.failed += u64::from(ended != Ended::Succeeded);
                 if let Some(holder) = gate.holder() {
                     store.end_hooks(holder, vec![item]).await?;
                 }
             }
-            () = tokio::time::sleep(LOOK) => {}
+            () = tokio::time::sleep(POLL) => {}
             _ = phases.changed() => {}
         }
     }
 }
 
-/// An item as its command reads it.
+/// An item as the JSON line that its command reads.
 async fn line(store: &dyn Store, item: &Item) -> Result<String, StoreError> {
     let details = store.find_details(vec![item.id]).await?.pop().unwrap_or_default();
     Ok(output::json(&row::of(item, &details)) + "\n")
 }
 
-async fn one(hook: Hook, item: ItemId, line: String, mut phases: watch::Receiver<Phase>) -> (ItemId, Ended) {
+/// Runs the command for one item, and logs how it ended.
+async fn run_one(
+    hook: Hook,
+    item: ItemId,
+    line: String,
+    mut phases: watch::Receiver<Phase>,
+) -> (ItemId, Ended) {
     let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
-    let command = Command { text: hook.command, limit: hook.limit, stop: stop.clone() };
+    // A command line may contain secrets and may be long.
+    let shown = redact::text(&hook.command);
+    let command = Command { text: hook.command, timeout: hook.timeout, stop: stop.clone() };
     let running = tokio::task::spawn_blocking(move || command.run(line));
     tokio::pin!(running);
     let (ended, said) = loop {
         tokio::select! {
-            done = &mut running => break done.unwrap_or((Ended::Failed("it panicked".to_owned()), String::new())),
+            done = &mut running => break done.unwrap_or((Ended::Failed("internal error".to_owned()), String::new())),
             Ok(()) = phases.changed() => {
                 let stopped = *phases.borrow_and_update() == Phase::Stopped;
                 stop.fetch_or(stopped, std::sync::atomic::Ordering::Relaxed);
@@ -160,13 +171,14 @@ async fn one(hook: Hook, item: ItemId, line: String, mut phases: watch::Receiver
     };
     let item_id = item.0;
     match &ended {
-        Ended::Well if said.is_empty() => tracing::debug!(item = item_id, "hook ran"),
-        Ended::Well => tracing::info!(item = item_id, said, "hook ran"),
-        Ended::Stopped => tracing::info!(item = item_id, "hook stopped; it runs again next time"),
-        Ended::Failed(why) => tracing::warn!(item = item_id, why, said, "hook failed"),
+        Ended::Succeeded if said.is_empty() => tracing::debug!(item = item_id, "hook ran"),
+        Ended::Succeeded => tracing::info!(item = item_id, said, "hook ran"),
+        Ended::Stopped => tracing::info!(item = item_id, "hook stopped; it will run again"),
+        // An error, because the command doesn't run again: with --quiet, this line is all that reports it.
+        Ended::Failed(why) => tracing::error!(item = item_id, command = shown, why, said, "hook failed"),
     }
     (item, ended)
 }
 
-/// How often it is looked for items that are ripe.
-const LOOK: Duration = Duration::from_millis(200);
+/// How often the store is checked for items that are ready.
+const POLL: Duration = Duration::from_millis(200);

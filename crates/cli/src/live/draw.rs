@@ -1,21 +1,22 @@
-//! What a live view says, as lines: pure, for any width, with and without colours and more than ASCII.
+//! Turns a status into lines for the terminal: pure functions, for any width, with or without color and Unicode.
 
 use comity::core::time::{Span, Timestamp};
 use comity::status::{HeldBack, Status, Work};
 use console::{Alignment, measure_text_width, pad_str, truncate_str};
 
-use crate::output::legible;
+use super::job::TASKS;
+use crate::output::sanitized;
 
-/// What there is to draw on.
+/// The size and abilities of the terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Canvas {
     pub(crate) columns: usize,
     pub(crate) rows: usize,
-    pub(crate) coloured: bool,
+    pub(crate) colored: bool,
     pub(crate) unicode: bool,
 }
 
-/// A process at work: how far it is, and what holds it back.
+/// The progress of a process, and the domains that hold it back.
 pub(crate) fn draw(status: &Status, now: Timestamp, canvas: Canvas) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(work) = &status.work {
@@ -25,7 +26,8 @@ pub(crate) fn draw(status: &Status, now: Timestamp, canvas: Canvas) -> Vec<Strin
     let room = canvas.rows.saturating_sub(lines.len() + 2).clamp(1, HELD_BACK_MAX);
     let shown = &status.held_back[..status.held_back.len().min(room)];
     let widths = canvas.widths(shown);
-    lines.extend(shown.iter().map(|held| canvas.held_back(held, now, widths)));
+    let remaining = remaining(status);
+    lines.extend(shown.iter().map(|held| canvas.held_back(held, remaining, now, widths)));
     let more = status.more + status.held_back.len() - shown.len();
     if more > 0 {
         let domains = if more == 1 { "domain" } else { "domains" };
@@ -35,7 +37,7 @@ pub(crate) fn draw(status: &Status, now: Timestamp, canvas: Canvas) -> Vec<Strin
     lines
 }
 
-/// The same on one line, for a log.
+/// A status on one line, for output that is not a terminal.
 pub(crate) fn line(status: &Status, now: Timestamp) -> String {
     let work = status.work.clone().unwrap_or_default();
     let mut parts = vec![match work.all {
@@ -51,50 +53,51 @@ pub(crate) fn line(status: &Status, now: Timestamp) -> String {
     let mut line = parts.join(", ");
     if let Some(held) = status.held_back.first() {
         let wait = held.until().map(|until| format!(", {} left", until.since(now).about()));
-        let waiting = held.backlog.unwrap_or(held.in_line as u64);
-        line += &format!("; {}: {}{} ({waiting} wait)", held.domain, held.why, wait.unwrap_or_default());
+        let (waiting, more) = waiting(held, remaining(status));
+        let wait = wait.unwrap_or_default();
+        line += &format!("; {}: {}{wait} ({waiting}{more} waiting)", held.domain, held.why);
     }
-    legible(&line)
+    sanitized(&line)
 }
 
-/// A title over what a process is at.
+/// A title line, in bold and shortened to fit.
 pub(crate) fn title(text: &str, canvas: Canvas) -> String {
-    canvas.paint(BOLD, &canvas.fit(&canvas.legible(text)))
+    canvas.paint(BOLD, &canvas.fit(&canvas.sanitized(text)))
 }
 
-/// A line as it is, as far as there is room.
+/// A plain line, shortened to fit.
 pub(crate) fn plain(text: &str, canvas: Canvas) -> String {
-    canvas.fit(&canvas.legible(text))
+    canvas.fit(&canvas.sanitized(text))
 }
 
-/// Columns of the lines about domains.
+/// The column widths of the lines about domains.
 #[derive(Debug, Clone, Copy)]
 struct Widths {
     domain: usize,
     why: usize,
-    /// Whether how many wait has a place.
+    /// Whether there is room for the number of waiting tasks.
     waiting: bool,
 }
 
 impl Canvas {
-    /// How far it is, with as much of a bar and of words as there is room for.
+    /// The first line: a progress bar, counts, rate and time left, as far as there is room.
     fn head(self, work: &Work) -> String {
-        let name = self.legible(&work.name);
+        let name = self.sanitized(&work.name);
         let done = match work.all {
             Some(all) => format!("{} of {}", thousands(work.done), thousands(all)),
             None => thousands(work.done),
         };
-        let counted = format!("{done} {}", self.legible(&work.unit));
+        let counted = format!("{done} {}", self.sanitized(&work.unit));
         let (rate, left) = (rate(work), left(work));
         let join = |parts: &[Option<&str>]| parts.iter().flatten().copied().collect::<Vec<_>>().join("  ");
         let (rate, left) = (rate.as_deref(), left.as_deref());
-        let said = join(&[Some(&counted), rate, left]);
-        let bar = self.room().saturating_sub(measure_text_width(&name) + measure_text_width(&said) + 4);
+        let details = join(&[Some(&counted), rate, left]);
+        let bar = self.room().saturating_sub(measure_text_width(&name) + measure_text_width(&details) + 4);
         if bar >= BAR_MIN
             && let Some(all) = work.all
         {
             let (name, bar) = (self.paint(BOLD, &name), self.bar(work.done, all, bar.min(BAR_MAX)));
-            return format!("{name}  {bar}  {said}");
+            return format!("{name}  {bar}  {details}");
         }
         let shorter = [
             join(&[Some(&name), Some(&counted), rate, left]),
@@ -113,7 +116,7 @@ impl Canvas {
             parts.push(format!("{} in flight", status.in_flight));
         }
         if !work.note.is_empty() {
-            parts.push(self.legible(&work.note));
+            parts.push(self.sanitized(&work.note));
         }
         if parts.is_empty() {
             parts.push("no failures so far".to_owned());
@@ -124,35 +127,38 @@ impl Canvas {
 
     fn widths(self, shown: &[HeldBack]) -> Widths {
         let widest = |text: fn(&HeldBack) -> &str| {
-            shown.iter().map(|held| measure_text_width(&self.legible(text(held)))).max().unwrap_or(0)
+            shown.iter().map(|held| measure_text_width(&self.sanitized(text(held)))).max().unwrap_or(0)
         };
         let (domain, why) = (widest(|held| &held.domain), widest(|held| &held.why));
-        // Two before, two between, the time, and how many wait.
+        // Two columns of indent, two between the cells, the countdown, and the number of waiting tasks.
         let waiting = self.room() >= 2 + domain.min(DOMAIN_MIN) + 2 + WHY_MIN + 2 + LEFT + 2 + WAITING;
         let rest = self.room().saturating_sub(2 + 2 + 2 + LEFT + if waiting { 2 + WAITING } else { 0 });
         let domain = domain.min(rest.saturating_sub(WHY_MIN.min(why))).max(DOMAIN_MIN.min(rest));
         Widths { domain, why: why.min(rest.saturating_sub(domain)), waiting }
     }
 
-    fn held_back(self, held: &HeldBack, now: Timestamp, widths: Widths) -> String {
+    fn held_back(self, held: &HeldBack, remaining: u64, now: Timestamp, widths: Widths) -> String {
         let cell = |text: &str, width, side| {
-            let text = self.legible(text);
+            let text = self.sanitized(text);
             pad_str(&truncate_str(&text, width, self.ellipsis()), width, side, None).into_owned()
         };
         let domain = cell(&held.domain, widths.domain, Alignment::Left);
         let why = cell(&held.why, widths.why, Alignment::Left);
         let left = held.until().map_or_else(String::new, |until| countdown(until.since(now)));
         let left = cell(&left, LEFT, Alignment::Right);
-        let waiting = held.backlog.unwrap_or(held.in_line as u64);
-        let waiting = if widths.waiting { format!("  {} wait", thousands(waiting)) } else { String::new() };
-        let colour = match held.origin.as_str() {
+        let (waiting, more) = waiting(held, remaining);
+        let waiting = match widths.waiting {
+            true => format!("  {}{more} waiting", thousands(waiting)),
+            false => String::new(),
+        };
+        let color = match held.origin.as_str() {
             "server" => YELLOW,
             "operator" => MAGENTA,
             "learned" => CYAN,
             "robots" => BLUE,
             _ => PLAIN,
         };
-        let why = if widths.why < WHY_LEAST { String::new() } else { self.paint(colour, &why) + "  " };
+        let why = if widths.why < WHY_LEAST { String::new() } else { self.paint(color, &why) + "  " };
         let line = format!("  {domain}  {why}{left}{}", self.paint(DIM, &waiting));
         self.fit(line.trim_end())
     }
@@ -170,15 +176,15 @@ impl Canvas {
         self.paint(GREEN, &filled) + &self.paint(DIM, &"─".repeat(width - full - half))
     }
 
-    fn paint(self, colour: &str, text: &str) -> String {
-        if self.coloured && !colour.is_empty() && !text.is_empty() {
-            format!("\x1b[{colour}m{text}\x1b[0m")
+    fn paint(self, color: &str, text: &str) -> String {
+        if self.colored && !color.is_empty() && !text.is_empty() {
+            format!("\x1b[{color}m{text}\x1b[0m")
         } else {
             text.to_owned()
         }
     }
 
-    /// Nothing is ever written into the last column: some terminals would begin a new line.
+    /// The usable columns. The last one stays empty, because some terminals start a new line after it.
     fn room(self) -> usize {
         self.columns.saturating_sub(1)
     }
@@ -192,10 +198,24 @@ impl Canvas {
         if self.unicode { "…" } else { "..." }
     }
 
-    fn legible(self, text: &str) -> String {
-        let text = legible(text);
+    fn sanitized(self, text: &str) -> String {
+        let text = sanitized(text);
         if self.unicode { text } else { text.chars().map(|c| if c.is_ascii() { c } else { '?' }).collect() }
     }
+}
+
+/// How much work is left; more than that can't be waiting.
+fn remaining(status: &Status) -> u64 {
+    let work = status.work.as_ref();
+    work.and_then(|work| Some(work.all?.saturating_sub(work.done))).unwrap_or(u64::MAX)
+}
+
+/// How many tasks wait for a domain, and "+" if there may be more: they are counted only up to a limit.
+fn waiting(held: &HeldBack, remaining: u64) -> (u64, &'static str) {
+    // They were counted a moment ago, and some may be done since.
+    let count = held.backlog.unwrap_or(held.in_line as u64).min(remaining);
+    let limit = u64::from(TASKS);
+    (count, if held.backlog == Some(limit) && count == limit { "+" } else { "" })
 }
 
 fn rate(work: &Work) -> Option<String> {
@@ -204,7 +224,7 @@ fn rate(work: &Work) -> Option<String> {
 
 fn left(work: &Work) -> Option<String> {
     let left = work.left_ms.filter(|_| work.all.is_none_or(|all| work.done < all))?;
-    // Nobody knows it to the millisecond.
+    // An estimate is not worth showing in milliseconds.
     let left = Span::from_secs(left.div_ceil(1_000).max(1)).about();
     Some(if work.left_is_most { format!("up to {left} left") } else { format!("about {left} left") })
 }
@@ -213,7 +233,7 @@ fn tally(work: &Work) -> Vec<String> {
     let counts = [
         (work.failed, "failed", "failed"),
         (work.skipped, "skipped", "skipped"),
-        (work.refused, "rate limited", "rate limited"),
+        (work.refused, "rate limited (429)", "rate limited (429)"),
         (work.retries, "retry", "retries"),
     ];
     let some = counts.into_iter().filter(|(count, ..)| *count > 0);
@@ -221,7 +241,7 @@ fn tally(work: &Work) -> Vec<String> {
         .collect()
 }
 
-/// What is left of a wait: tenths at the end of it, which people watch.
+/// The time left of a wait, with tenths of a second for the last ten seconds.
 fn countdown(left: Span) -> String {
     let millis = left.as_millis_up();
     match millis {
@@ -231,7 +251,7 @@ fn countdown(left: Span) -> String {
     }
 }
 
-/// A number as people read it: 1,234,567.
+/// A number with thousands separators: 1,234,567.
 fn thousands(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -254,19 +274,22 @@ const MAGENTA: &str = "35";
 const CYAN: &str = "36";
 const PLAIN: &str = "";
 
-/// A bar shorter than this says nothing,
+/// The shortest progress bar worth drawing, in columns.
 const BAR_MIN: usize = 8;
-/// and a longer one no more.
+/// The longest progress bar, in columns.
 const BAR_MAX: usize = 30;
-/// Domains that are shown one by one.
+/// Maximum number of domains to show.
 const HELD_BACK_MAX: usize = 8;
-/// What the columns of a line about a domain need at least.
+/// The minimum width of a domain.
 const DOMAIN_MIN: usize = 16;
+/// The minimum width of a reason in the layout.
 const WHY_MIN: usize = 14;
-/// Fewer columns than this are no reason.
+/// A reason with fewer columns than this is left out.
 const WHY_LEAST: usize = 4;
+/// The width of the countdown.
 const LEFT: usize = 7;
-const WAITING: usize = 11;
+/// The width of the number of waiting tasks.
+const WAITING: usize = 14;
 
 #[cfg(test)]
 mod tests;

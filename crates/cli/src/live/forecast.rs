@@ -1,13 +1,13 @@
-//! How long the rest of a job takes, at the pace that its domains are really fetched at.
+//! Estimates how long the rest of a job takes, at the pace its domains are actually fetched at.
 //!
-//! - here: the time that is left, over all domains
-//! - `heard`: what domains did so far
+//! - here: the time left, over all domains
+//! - `history`: how each domain has behaved so far
 //!
-//! A domain takes as long as its spacing says, or as it took so far, whichever is longer: a site that closes after every
-//! ten pages is slower than its spacing. One that does not answer takes at most as long as every attempt that is left may
-//! take. The job takes as long as the domain that takes longest.
+//! The time for a domain follows from its spacing or from its pace so far, whichever is slower: a site that answers 429
+//! after every ten pages is slower than its spacing. A domain that doesn't respond takes at most as long as its
+//! remaining attempts may take. The job takes as long as its slowest domain.
 
-mod heard;
+mod history;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,163 +19,182 @@ use comity::core::domain::Domain;
 use comity::core::intent::Intent;
 use comity::core::rule::Rule;
 use comity::core::time::{Span, Timestamp};
-use comity::gate::{Gate, Live};
+use comity::gate::{DomainStatus, Gate};
 use comity::store::status::Backlog;
+use comity::transport::Transport;
 
-use heard::{Did, Heard};
+use history::{DomainHistory, History};
 
-/// How often and how long a site is tried that does not answer.
-#[derive(Debug, Clone, Copy)]
+/// How often and how long a site that doesn't respond is tried.
+#[derive(Clone)]
 pub(crate) struct Limits {
-    /// Attempts of one task.
+    /// Attempts per task.
     attempts: u32,
-    /// Tasks in a row that fail before a domain is given up; 0 is never.
+    /// Consecutive failed tasks before a domain is given up; 0 for never.
     failures: u32,
-    /// The longest that an attempt without an answer takes.
-    timeout: Span,
+    /// Knows the timeouts of each site.
+    transport: Transport,
     robots: RobotsPolicy,
 }
 
 impl Limits {
-    pub(crate) fn of(config: &Config) -> Self {
+    pub(crate) fn of(config: &Config, transport: &Transport) -> Self {
         Self {
             attempts: config.job.max_retries.saturating_add(1),
             failures: config.job.failure_threshold,
-            timeout: config.http.first_byte_timeout.max(config.http.connect_timeout),
+            transport: transport.clone(),
             robots: config.robots,
         }
     }
 }
 
-/// How long something takes.
+/// How much longer something takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Left {
-    /// About so long.
+pub(super) enum TimeLeft {
+    /// About this long.
     About(Span),
-    /// So long at most: somebody does not answer, and may again at any moment.
+    /// This long at most: a site doesn't respond, but may do so at any moment.
     AtMost(Span),
-    /// Nobody knows.
+    /// Unknown.
     Unknown,
 }
 
-/// What is left to do, and how fast it went so far. Listens to what happens.
+/// Estimates the time left, from the events of a gate and the backlog of a job.
 pub(super) struct Forecast {
     clock: Clock,
     limits: Limits,
-    heard: Arc<Heard>,
-    /// Domains that others hold: how often in a row a request of theirs was on the wire, and until when they wait.
-    elsewhere: Arc<Mutex<HashMap<Domain, Elsewhere>>>,
+    history: Arc<History>,
+    /// Domains that other processes hold.
+    elsewhere: Arc<Mutex<HashMap<Domain, HeldElsewhere>>>,
 }
 
-/// A domain that another process holds, as that one shows it.
+/// A domain that another process holds, as that process publishes it.
 #[derive(Debug, Clone, Copy)]
-struct Elsewhere {
+struct HeldElsewhere {
     until: Timestamp,
-    /// Looks in a row that found a request of it on the wire.
-    on_the_wire: u32,
+    /// How many times in a row a request to it was found in flight.
+    in_flight: u32,
 }
 
 impl Forecast {
     pub(super) fn new(gate: &Gate, limits: Limits) -> Self {
-        let heard = Arc::new(Heard::new(gate.clock().clone()));
-        gate.events().listen(heard.clone());
-        Self { clock: gate.clock().clone(), limits, heard, elsewhere: Arc::default() }
+        let history = Arc::new(History::new(gate.clock().clone()));
+        gate.events().listen(history.clone());
+        Self { clock: gate.clock().clone(), limits, history, elsewhere: Arc::default() }
     }
 
-    /// How long it takes until nothing of the backlog is left; nothing when there is nothing to go by. Domains that are not
-    /// in the backlog go by `rate`.
-    pub(super) fn left(&self, gate: &Gate, backlog: &Counted<'_>, rate: Option<f64>) -> Option<Left> {
+    /// How long the backlog takes; none if there is nothing to estimate from. Domains that are not in the backlog are
+    /// estimated from `rate`.
+    pub(super) fn time_left(
+        &self,
+        gate: &Gate,
+        backlog: &BacklogCounts<'_>,
+        rate: Option<f64>,
+    ) -> Option<TimeLeft> {
         let now = self.clock.now();
-        let mut longest: Option<Left> = None;
+        let mut longest: Option<TimeLeft> = None;
         for (one, waiting) in backlog.domains().filter(|(_, waiting)| *waiting > 0) {
-            let left = self.left_of(gate, &one.domain, waiting, one.due_at, now);
+            let left = self.time_left_of(gate, &one.domain, waiting, one.due_at, now);
             longest = Some(longest.map_or(left, |longest| longest.or_longer(left)));
         }
         let rest = rate.filter(|rate| *rate > 0.0 && !backlog.is_all);
         let rest = rest.map(|rate| Span::from_millis((backlog.waiting as f64 / rate * 1e3) as u64));
         match (longest, rest) {
-            (Some(longest), Some(rest)) => Some(longest.or_longer(Left::About(rest))),
-            (longest, rest) => longest.or(rest.map(Left::About)),
+            (Some(longest), Some(rest)) => Some(longest.or_longer(TimeLeft::About(rest))),
+            (longest, rest) => longest.or(rest.map(TimeLeft::About)),
         }
     }
 
     /// How long one domain takes.
-    fn left_of(
+    fn time_left_of(
         &self,
         gate: &Gate,
         domain: &Domain,
         waiting: u64,
         due_at: Option<Timestamp>,
         now: Timestamp,
-    ) -> Left {
+    ) -> TimeLeft {
         let rule = gate.rules().rule_of(domain);
-        let did = self.heard.did(domain);
-        let live = gate.look(domain);
+        let history = self.history.of(domain);
+        let live = gate.domain_status(domain);
         let each = live.as_ref().map_or(rule.min_delay().max(rule.rate_delay()), |live| live.spacing);
         let each = each.max(rule.burst().map_or(Span::ZERO, |burst| burst.window.split(burst.count.into())));
-        if let Some(most) = live.as_ref().and_then(|live| self.hangs(live, &did, rule, waiting, now)) {
-            return Left::AtMost(most.max(live.map_or(Span::ZERO, |live| live.wait)));
+        let timeout = self.limits.transport.response_timeout(domain);
+        let worst_case = |live: &DomainStatus| self.worst_case(live, &history, rule, waiting, timeout, now);
+        if let Some((live, most)) = live.as_ref().and_then(|live| Some((live, worst_case(live)?))) {
+            // The attempts that are left begin when the backoff before them is over.
+            let most = if live.in_flight == 0 { most + live.wait } else { most.max(live.wait) };
+            return TimeLeft::AtMost(most);
         }
         let wait = match live {
             Some(live) => live.wait,
             None => match self.elsewhere(domain) {
-                Some(seen) if seen.on_the_wire >= SILENT_LOOKS => return Left::Unknown,
-                Some(seen) => seen.until.since(now),
+                Some(held) if held.in_flight >= SILENT_CHECKS => return TimeLeft::Unknown,
+                Some(held) => held.until.since(now),
                 None => Span::ZERO,
             },
         };
         let wait = wait.max(due_at.map_or(Span::ZERO, |due_at| due_at.since(now)));
-        // A pause without an end has none here either.
+        // A pause without an end can't be estimated.
         if wait >= ENDLESS {
-            return Left::Unknown;
+            return TimeLeft::Unknown;
         }
         let paced = wait + each.times(waiting.saturating_sub(1));
-        let seen = did.each(now).map_or(Span::ZERO, |each| each.times(waiting));
-        Left::About(paced.max(seen))
+        let measured = history.per_page(now).map_or(Span::ZERO, |each| each.times(waiting));
+        TimeLeft::About(paced.max(measured))
     }
 
-    /// The longest that a domain takes which does not answer; nothing when it does.
-    fn hangs(&self, live: &Live, did: &Did, rule: &Rule, waiting: u64, now: Timestamp) -> Option<Span> {
+    /// The longest time a domain that doesn't respond may take, if each attempt takes as long as its timeout; none if
+    /// it responds.
+    fn worst_case(
+        &self,
+        live: &DomainStatus,
+        history: &DomainHistory,
+        rule: &Rule,
+        waiting: u64,
+        timeout: Span,
+        now: Timestamp,
+    ) -> Option<Span> {
         let silent = live.last_start.filter(|_| live.in_flight > 0).map(|start| now.since(start));
         let silent = silent.filter(|silent| *silent >= SILENT);
-        if silent.is_none() && did.timeouts == 0 {
+        if silent.is_none() && history.timeouts == 0 {
             return None;
         }
         let attempts = u64::from(self.limits.attempts);
-        // Nothing but its robots.txt is asked for before that is known; if it never is, its pages fail with it.
-        let all = match self.limits.robots == RobotsPolicy::Obey && !did.robots {
+        // Until its robots.txt is known, only that is fetched; if it never is, the pages fail with it.
+        let all = match self.limits.robots == RobotsPolicy::Obey && !history.robots {
             true => attempts,
             false => {
                 let failures = if self.limits.failures == 0 { u64::MAX } else { self.limits.failures.into() };
-                (waiting + u64::from(did.failed)).min(failures).saturating_mul(attempts)
+                (waiting + u64::from(history.failed)).min(failures).saturating_mul(attempts)
             }
         };
-        let left = all.saturating_sub(did.timeouts.into()).max(1);
-        let ladder = |nth: u64| {
+        let left = all.saturating_sub(history.timeouts.into()).max(1);
+        let backoff = |nth: u64| {
             let rung = u64::from(live.penalties).saturating_add(nth);
             rule.ladder().wait(u32::try_from(rung).unwrap_or(u32::MAX)).unwrap_or(Span::ZERO)
         };
-        // Between two attempts the ladder holds; the rungs stop growing soon.
-        let between = (1..left.min(RUNGS)).fold(Span::ZERO, |sum, nth| sum + ladder(nth));
-        let between = between + ladder(RUNGS).times(left.saturating_sub(RUNGS));
-        let total = self.limits.timeout.times(left) + between;
+        // Between two attempts the domain backs off; the backoff soon stops growing.
+        let between = (1..left.min(RUNGS)).fold(Span::ZERO, |sum, nth| sum + backoff(nth));
+        let between = between + backoff(RUNGS).times(left.saturating_sub(RUNGS));
+        let total = timeout.times(left) + between;
         Some(match silent {
-            Some(silent) => total.less(silent.min(self.limits.timeout)),
+            Some(silent) => total.less(silent.min(timeout)),
             None => total,
         })
     }
 
-    fn elsewhere(&self, domain: &Domain) -> Option<Elsewhere> {
+    fn elsewhere(&self, domain: &Domain) -> Option<HeldElsewhere> {
         self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner).get(domain).copied()
     }
 
-    /// Asks those who hold domains of the backlog how long they wait. They answer when they get around to it: nobody who
-    /// watches waits for that.
-    pub(super) fn look_elsewhere(&self, gate: &Gate, backlog: &[Backlog]) {
-        let others = self.heard.elsewhere();
+    /// Asks other processes, in the background, how long the domains they hold will wait. The answers arrive later.
+    pub(super) fn ask_holders(&self, gate: &Gate, backlog: &[Backlog]) {
+        let others = self.history.elsewhere();
         let wanted = backlog.iter().map(|one| &one.domain).filter(|domain| others.contains(*domain));
-        let wanted: Vec<Domain> = wanted.filter(|domain| !gate.holds(domain)).take(LOOKS).cloned().collect();
-        self.forget_others(&wanted);
+        let wanted: Vec<Domain> =
+            wanted.filter(|domain| !gate.holds(domain)).take(HOLDERS_ASKED).cloned().collect();
+        self.forget_all_but(&wanted);
         if wanted.is_empty() {
             return;
         }
@@ -184,30 +203,30 @@ impl Forecast {
             for domain in wanted {
                 let Ok((reason, _)) = gate.peek_as_of(&domain, Intent::Fetch).await else { return };
                 let mut elsewhere = elsewhere.lock().unwrap_or_else(PoisonError::into_inner);
-                let seen =
-                    elsewhere.entry(domain).or_insert(Elsewhere { until: Timestamp::MIN, on_the_wire: 0 });
-                let is_on_the_wire =
+                let held =
+                    elsewhere.entry(domain).or_insert(HeldElsewhere { until: Timestamp::MIN, in_flight: 0 });
+                let is_in_flight =
                     reason.is_some_and(|reason| matches!(reason.limit, Limit::InFlight { .. }));
-                *seen = match is_on_the_wire {
-                    true => Elsewhere { on_the_wire: seen.on_the_wire + 1, until: Timestamp::MIN },
+                *held = match is_in_flight {
+                    true => HeldElsewhere { in_flight: held.in_flight + 1, until: Timestamp::MIN },
                     false => {
                         let until = reason.map_or(Timestamp::MIN, |reason| reason.until);
-                        Elsewhere { on_the_wire: 0, until }
+                        HeldElsewhere { in_flight: 0, until }
                     }
                 };
             }
         });
     }
 
-    fn forget_others(&self, wanted: &[Domain]) {
+    fn forget_all_but(&self, wanted: &[Domain]) {
         let wanted: HashSet<&Domain> = wanted.iter().collect();
         let mut elsewhere = self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner);
         elsewhere.retain(|domain, _| wanted.contains(domain));
     }
 }
 
-impl Left {
-    /// The one that takes longer. What nobody knows might take longest; a longest time counts as that long.
+impl TimeLeft {
+    /// The longer of the two. Unknown counts as longest, an upper bound as its full length.
     fn or_longer(self, other: Self) -> Self {
         match (self, other) {
             (Self::Unknown, _) | (_, Self::Unknown) => Self::Unknown,
@@ -219,31 +238,42 @@ impl Left {
     }
 }
 
-/// A backlog, and how much of all it is.
-pub(super) struct Counted<'a> {
+/// A backlog, and how complete its counts are.
+pub(super) struct BacklogCounts<'a> {
     pub(super) backlog: &'a [Backlog],
-    /// Counted up to this many a domain.
+    /// Up to how many tasks were counted per domain.
     pub(super) limit: u64,
-    /// Whether no domain is missing.
+    /// Whether the backlog contains all domains.
     pub(super) is_all: bool,
-    /// Tasks that wait in all.
+    /// All waiting tasks.
     pub(super) waiting: u64,
 }
 
-impl Counted<'_> {
-    /// Domains with how many tasks wait. What was not counted to its end gets its share of what is left over.
+impl BacklogCounts<'_> {
+    /// The backlog with every count that is known: if only one domain has more tasks than were counted, it has all the
+    /// others.
+    pub(super) fn known(&self) -> Vec<Backlog> {
+        let is_capped = |one: &Backlog| one.waiting >= self.limit;
+        if self.backlog.iter().filter(|one| is_capped(one)).count() != 1 {
+            return self.backlog.to_vec();
+        }
+        self.domains().map(|(one, waiting)| Backlog { waiting, ..one.clone() }).collect()
+    }
+
+    /// The domains with their numbers of waiting tasks. Tasks that were not counted are spread evenly over the domains
+    /// whose count reached the limit.
     pub(super) fn domains(&self) -> impl Iterator<Item = (&Backlog, u64)> {
         let counted: u64 = self.backlog.iter().map(|one| one.waiting).sum();
-        let cut = self.backlog.iter().filter(|one| one.waiting >= self.limit).count() as u64;
-        let over = if self.is_all { self.waiting.saturating_sub(counted) } else { 0 };
+        let capped = self.backlog.iter().filter(|one| one.waiting >= self.limit).count() as u64;
+        let uncounted = if self.is_all { self.waiting.saturating_sub(counted) } else { 0 };
         self.backlog.iter().map(move |one| {
-            let more = if one.waiting >= self.limit { over / cut.max(1) } else { 0 };
+            let more = if one.waiting >= self.limit { uncounted / capped.max(1) } else { 0 };
             (one, one.waiting + more)
         })
     }
 }
 
-/// How many are done a second, lately.
+/// How many tasks were done per second lately.
 #[derive(Debug, Default)]
 pub(super) struct Rate(VecDeque<(Timestamp, u64)>);
 
@@ -252,7 +282,7 @@ impl Rate {
         if self.0.back().is_none_or(|(last, _)| now.since(*last) >= SAMPLE) {
             self.0.push_back((now, done));
         }
-        while self.0.get(1).is_some_and(|(second, _)| now.since(*second) >= LATELY) {
+        while self.0.get(1).is_some_and(|(second, _)| now.since(*second) >= RATE_WINDOW) {
             self.0.pop_front();
         }
         let (since, before) = *self.0.front()?;
@@ -261,17 +291,19 @@ impl Rate {
     }
 }
 
+/// How often the rate is sampled.
 const SAMPLE: Span = Span::from_millis(500);
-const LATELY: Span = Span::from_secs(15);
-/// Who has not answered for this long may not answer at all.
+/// The time over which the rate is measured.
+const RATE_WINDOW: Span = Span::from_secs(15);
+/// A site that hasn't responded for this long may not respond at all.
 const SILENT: Span = Span::from_secs(3);
-/// Looks in a row that find a request of another process on the wire, until that counts as silence.
-const SILENT_LOOKS: u32 = 3;
-/// Domains of others that are looked at.
-const LOOKS: usize = 8;
-/// From this rung on a ladder grows no more.
+/// How many checks in a row must find another process's request in flight before the site counts as unresponsive.
+const SILENT_CHECKS: u32 = 3;
+/// Maximum number of domains to ask other processes about.
+const HOLDERS_ASKED: usize = 8;
+/// From this attempt on, the backoff no longer grows.
 const RUNGS: u64 = 16;
-/// Longer than this nobody waits for anything.
+/// A longer wait counts as endless.
 const ENDLESS: Span = Span::from_hours(24 * 365);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! How far a job is, looked up in its store as often as that is worth it.
+//! The progress of a job for the live view, read from the store every now and then.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use comity::store::jobs::{Counts, Job};
 use comity::store::status::Backlog;
 use comity::store::{Reply, Store};
 
-use super::forecast::{Counted, Forecast, Left, Limits, Rate};
+use super::forecast::{BacklogCounts, Forecast, Limits, Rate, TimeLeft};
 
 /// A job that is watched.
 pub(crate) struct JobView {
@@ -19,33 +19,34 @@ pub(crate) struct JobView {
     store: Arc<dyn Store>,
     job: JobId,
     name: String,
-    /// How far it was before.
+    /// The counts that are left out, from before this session.
     before: Counts,
     counts: Counts,
     counted_at: Timestamp,
     backlog: Vec<Backlog>,
     forecast: Forecast,
     rate: Rate,
-    /// When the rest will be done, whether that is the latest it can be, and when it was reckoned.
+    /// The estimated end.
     ends_at: Option<Timestamp>,
+    /// Whether `ends_at` is an upper bound.
     is_latest: bool,
-    reckoned_at: Timestamp,
+    estimated_at: Timestamp,
     status: Status,
-    looked_at: Timestamp,
-    /// How long the last look took: a look at many domains is taken less often.
-    look_took: Span,
+    status_at: Timestamp,
+    /// How long it took to get the status: with many domains, it is read less often.
+    status_took: Span,
 }
 
-/// What is done beside a job, and counted with it.
+/// Work alongside a job that is counted with it, such as fetching sources.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Beside {
+pub(crate) struct SideWork {
     pub(crate) done: u64,
     pub(crate) all: u64,
     pub(crate) doing: String,
 }
 
 impl JobView {
-    /// A job in the store; what was settled in `before` is not counted.
+    /// A view of a job; what was already settled in `before` is not counted.
     pub(crate) fn new(
         gate: &Gate,
         store: &Arc<dyn Store>,
@@ -67,31 +68,31 @@ impl JobView {
             rate: Rate::default(),
             ends_at: None,
             is_latest: false,
-            reckoned_at: Timestamp::MIN,
+            estimated_at: Timestamp::MIN,
             status: Status::default(),
-            looked_at: Timestamp::MIN,
-            look_took: Span::ZERO,
+            status_at: Timestamp::MIN,
+            status_took: Span::ZERO,
         }
     }
 
-    /// What it is at; `title` is what people call it.
-    pub(crate) async fn status(&mut self, title: &str, beside: Beside) -> (Status, Timestamp) {
+    /// The current status, shown under `title`.
+    pub(crate) async fn status(&mut self, title: &str, side_work: SideWork) -> (Status, Timestamp) {
         let now = self.gate.clock().now();
-        if now.since(self.counted_at) >= COUNT
+        if now.since(self.counted_at) >= COUNT_EVERY
             && let Some(Some(job)) = self.ask(self.store.find_job(self.name.clone())).await
         {
             (self.counts, self.counted_at) = (job.counts, now);
         }
         let settled = |counts: &Counts| counts.tasks - counts.waiting();
         let done = settled(&self.counts).saturating_sub(settled(&self.before));
-        let rate = self.rate.at(now, done + beside.done);
-        self.reckon(rate, now).await;
+        let rate = self.rate.at(now, done + side_work.done);
+        self.estimate(rate, now).await;
         let since = |count: fn(&Counts) -> u64| count(&self.counts).saturating_sub(count(&self.before));
         let work = Work {
             name: title.to_owned(),
             unit: "pages".to_owned(),
-            done: done + beside.done,
-            all: Some(done + self.counts.waiting() + beside.all),
+            done: done + side_work.done,
+            all: Some(done + self.counts.waiting() + side_work.all),
             failed: since(|counts| counts.failed),
             skipped: since(|counts| counts.skipped),
             refused: since(|counts| counts.rate_limited),
@@ -99,63 +100,68 @@ impl JobView {
             rate,
             left_ms: self.ends_at.map(|ends_at| ends_at.since(now).as_millis_up()),
             left_is_most: self.is_latest,
-            note: beside.doing,
+            note: side_work.doing,
         };
         self.gate.set_work(work.clone());
-        if now.since(self.looked_at) >= self.look_took.times(LOOK_SHARE) {
+        if now.since(self.status_at) >= self.status_took.times(STATUS_SHARE) {
             self.status = self.gate.status(SHOWN);
-            self.looked_at = now;
-            self.look_took = self.gate.clock().now().since(now);
+            self.status_at = now;
+            self.status_took = self.gate.clock().now().since(now);
         }
         self.status.work = Some(work);
         (self.status.clone(), now)
     }
 
-    /// Asks the store; one that is away is not waited for, since somebody watches.
-    async fn ask<T>(&self, reply: Reply<'_, T>) -> Option<T> {
-        if self.gate.store_away().is_some() {
-            return None;
-        }
-        tokio::time::timeout(BRIEFLY, reply).await.ok()?.ok()
+    /// The domain that delayed the work most when the status was last read, and why.
+    pub(crate) fn held_back(&self) -> Option<(String, String)> {
+        self.status.held_back.first().map(|held| (held.domain.clone(), held.why.clone()))
     }
 
-    /// When the rest will be done.
-    async fn reckon(&mut self, rate: Option<f64>, now: Timestamp) {
-        if now.since(self.reckoned_at) < RECKON {
+    /// Asks the store, with a short timeout: the view must not freeze while the store is unavailable.
+    async fn ask<T>(&self, reply: Reply<'_, T>) -> Option<T> {
+        if self.gate.store_unavailable().is_some() {
+            return None;
+        }
+        tokio::time::timeout(STORE_TIMEOUT, reply).await.ok()?.ok()
+    }
+
+    /// Estimates when the rest will be done.
+    async fn estimate(&mut self, rate: Option<f64>, now: Timestamp) {
+        if now.since(self.estimated_at) < ESTIMATE_EVERY {
             return;
         }
-        self.reckoned_at = now;
-        // One lane more than is looked at tells whether there are more.
+        self.estimated_at = now;
+        // Read one lane more than needed, to know whether there are more.
         if let Some(backlog) = self.ask(self.store.backlog(self.job, LANES + 1, TASKS)).await {
             self.backlog = backlog;
-            self.gate.set_backlog(self.backlog.clone());
         }
-        let counted = Counted {
+        let counts = BacklogCounts {
             backlog: &self.backlog,
             limit: u64::from(TASKS),
             is_all: self.backlog.len() <= LANES as usize,
             waiting: self.counts.waiting(),
         };
-        self.forecast.look_elsewhere(&self.gate, &self.backlog);
-        (self.ends_at, self.is_latest) = match self.forecast.left(&self.gate, &counted, rate) {
-            Some(Left::About(left)) => (Some(now + left), false),
-            Some(Left::AtMost(left)) => (Some(now + left), true),
-            Some(Left::Unknown) | None => (None, false),
+        self.gate.set_backlog(counts.known());
+        self.forecast.ask_holders(&self.gate, &self.backlog);
+        (self.ends_at, self.is_latest) = match self.forecast.time_left(&self.gate, &counts, rate) {
+            Some(TimeLeft::About(left)) => (Some(now + left), false),
+            Some(TimeLeft::AtMost(left)) => (Some(now + left), true),
+            Some(TimeLeft::Unknown) | None => (None, false),
         };
     }
 }
 
-/// The counts of a job are looked up this often,
-const COUNT: Span = Span::from_millis(500);
-/// and what waits for which domain this often,
-const RECKON: Span = Span::from_secs(2);
-/// for so many domains,
+/// How often the counts of the job are read.
+const COUNT_EVERY: Span = Span::from_millis(500);
+/// How often the backlog is read and the end estimated.
+const ESTIMATE_EVERY: Span = Span::from_secs(2);
+/// How many lanes of the backlog are read.
 const LANES: u32 = 200;
-/// and so many tasks of each.
-const TASKS: u32 = 1_000;
-/// Domains that are told of.
+/// Up to how many tasks are counted per lane.
+pub(super) const TASKS: u32 = 1_000;
+/// Maximum number of domains in a status.
 const SHOWN: usize = 20;
-/// A look takes no more than this part of the time.
-const LOOK_SHARE: u64 = 50;
-/// Whoever watches does not wait longer for the store than this.
-const BRIEFLY: Duration = Duration::from_millis(500);
+/// Reading the status takes at most one part in this many of the time.
+const STATUS_SHARE: u64 = 50;
+/// How long to wait for the store.
+const STORE_TIMEOUT: Duration = Duration::from_millis(500);

@@ -1,11 +1,11 @@
-//! What a long piece of work looks like while it runs: how far it is, how long it takes, what holds it back.
+//! The live view of long work: progress, time left, and which sites hold it back.
 //!
-//! - here: who is shown what, and Ctrl-C
-//! - `job`: how far a job is; `forecast`: how long the rest takes
-//! - `draw`: the lines it becomes
+//! - here: the loop that shows it and handles Ctrl-C
+//! - `job`: the progress of a job; `forecast`: how long the rest will take
+//! - `draw`: turns a status into lines
 //!
-//! On a terminal it is drawn in place; elsewhere it is a line now and then. Either way the gate tells it to the store,
-//! for `comity top`.
+//! On a terminal the view is redrawn in place; elsewhere a line is printed every few seconds. Either way the gate
+//! publishes the status in the store, for `comity top`.
 
 mod draw;
 mod forecast;
@@ -20,25 +20,25 @@ use comity::status::Status;
 
 pub(crate) use draw::{Canvas, draw, plain, title};
 pub(crate) use forecast::Limits;
-pub(crate) use job::{Beside, JobView};
+pub(crate) use job::{JobView, SideWork};
 
 use crate::args::Global;
-use crate::signals::{Asked, Signals};
+use crate::signals::{Signal, Signals};
 use crate::{exit, output};
 
 /// Work that is watched while it runs.
 pub(crate) trait Watched {
-    /// What it is at.
+    /// The current status.
     async fn status(&mut self) -> (Status, Timestamp);
 
-    /// Asks it to stop; what is finished first, such as "2 requests in flight".
+    /// Asks the work to stop, and returns what still has to finish, such as "2 requests in flight".
     fn stop(&mut self) -> String;
 
-    /// What is said when somebody does not want to wait for that.
-    fn stopped_at_once(&self) -> String;
+    /// What to print after a second Ctrl-C, which doesn't wait for that.
+    fn quit_message(&self) -> String;
 }
 
-/// Shows how far it is and listens for Ctrl-C until the work is done; what it came to, and whether it was interrupted.
+/// Shows progress and listens for Ctrl-C until the work is done. Returns its result, and whether it was interrupted.
 pub(crate) async fn watch<T>(
     global: &Global,
     watched: &mut impl Watched,
@@ -57,14 +57,14 @@ pub(crate) async fn watch<T>(
                 let (status, now) = watched.status().await;
                 view.show(&status, now);
             }
-            asked = signals.next() => match asked {
-                Asked::Reload => {}
-                Asked::Stop if interrupted => {
+            signal = signals.next() => match signal {
+                Signal::Reload => {}
+                Signal::Stop if interrupted => {
                     drop(view);
-                    output::remark(&watched.stopped_at_once());
-                    exit::at_once();
+                    output::remark(&watched.quit_message());
+                    exit::quit_now();
                 }
-                Asked::Stop => {
+                Signal::Stop => {
                     interrupted = true;
                     output::stopping(&watched.stop());
                 }
@@ -73,7 +73,7 @@ pub(crate) async fn watch<T>(
     }
 }
 
-/// Where it is shown.
+/// How progress is shown: drawn in place, printed as lines, or not at all.
 pub(crate) struct View {
     kind: Kind,
 }
@@ -88,10 +88,16 @@ impl View {
     pub(crate) fn begin(global: &Global) -> Self {
         let kind = match global.quiet {
             true => Kind::Quiet,
-            false if output::begin_view() => Kind::Drawn,
+            false if !output::is_json_log() && output::begin_view() => Kind::Drawn,
             false => Kind::Lines { last: None },
         };
         Self { kind }
+    }
+
+    /// A view that is the command's result, so that it is drawn whatever the log looks like.
+    pub(crate) fn of_result() -> Self {
+        output::begin_view();
+        Self { kind: Kind::Drawn }
     }
 
     pub(crate) fn show(&mut self, status: &Status, now: Timestamp) {
@@ -99,8 +105,8 @@ impl View {
             Kind::Quiet => {}
             Kind::Drawn => output::draw_view(draw(status, now, canvas())),
             Kind::Lines { last } => {
-                let something = status.work.as_ref().is_some_and(|work| work.all != Some(0));
-                if something && last.is_none_or(|last| now.since(last) >= LINES_EVERY) {
+                let has_work = status.work.as_ref().is_some_and(|work| work.all != Some(0));
+                if has_work && last.is_none_or(|last| now.since(last) >= LINES_EVERY) {
                     *last = Some(now);
                     output::remark(&draw::line(status, now));
                 }
@@ -115,13 +121,13 @@ impl Drop for View {
     }
 }
 
-/// The terminal as it is now.
+/// The current size and abilities of the terminal.
 pub(crate) fn canvas() -> Canvas {
     let (rows, columns) = output::view_size();
-    Canvas { columns, rows, coloured: output::coloured(), unicode: output::is_unicode() }
+    Canvas { columns, rows, colored: output::use_color(), unicode: output::is_unicode() }
 }
 
-/// How often it is looked at.
+/// How often the status is read and drawn.
 const TICK: Duration = Duration::from_millis(125);
-/// Without a terminal, progress is told this often.
+/// How often progress is printed without a terminal.
 const LINES_EVERY: Span = Span::from_secs(10);

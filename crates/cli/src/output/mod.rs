@@ -1,11 +1,11 @@
-//! The terminal: logs and the live view on stderr, results on stdout. Nobody else writes to either.
+//! All output: results on stdout; remarks, logs and the live view on stderr. No other module writes to either.
 //!
 //! - here: lines, remarks, errors
 //! - `log`: the log
-//! - `results`: stdout, and whether everything got there
-//! - `screen`: where the live view is drawn
+//! - `results`: stdout, with checks that writes succeed
+//! - `screen`: draws the live view
 //!
-//! Control characters never reach a terminal: what strangers wrote is shown with marks in their place.
+//! Control characters in text from sites and files never reach a terminal: they are replaced.
 
 mod log;
 mod results;
@@ -14,51 +14,51 @@ mod screen;
 use std::io::{IsTerminal, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use comity::shown;
+use comity::redact;
 use serde_json::Value;
 
-pub(crate) use log::{log, log_of_service};
+pub(crate) use log::{is_json as is_json_log, log, log_of_service, set_json as set_json_log};
 use results::show;
 use results::stream;
-pub(crate) use results::{Results, finish, is_lost};
+pub(crate) use results::{Results, finish, is_stdout_broken, is_stdout_closed};
 use screen::Screen;
 
-/// A line of a result.
+/// Prints a line of a result.
 pub(crate) fn line(text: &str) {
-    show(|stdout| writeln!(stdout, "{}", legible(text)));
+    show(|stdout| writeln!(stdout, "{}", sanitized(text)));
 }
 
-/// A result as text of several lines, as it is.
+/// Prints a result of several lines, unchanged.
 pub(crate) fn text(text: &str) {
     show(|stdout| write!(stdout, "{text}"));
 }
 
-/// A result for a machine: one object on one line.
+/// Prints a JSON object on one line.
 pub(crate) fn object(value: &Value) {
     show(|stdout| writeln!(stdout, "{}", json(value)));
 }
 
-/// One object for a machine, to be written on one line.
+/// A JSON object as one line of text.
 pub(crate) fn json(value: &Value) -> String {
     escaped(&value.to_string())
 }
 
-/// Results for a machine, an object on each line, however many they are. Whoever reads them may be slow: only a terminal,
-/// which is not, is locked meanwhile.
+/// Prints any number of JSON objects, one per line. The reader may be slow, so stdout is locked only if it is a
+/// terminal.
 pub(crate) fn json_lines(lines: impl Iterator<Item = String>) {
     let text: String = lines.map(|line| escaped(&line) + "\n").collect();
     stream(&text);
 }
 
-/// Rows of a table as CSV. Cells are one line each, and nothing in them is a formula.
+/// Prints rows as CSV. Each cell is one line, and none is a formula.
 pub(crate) fn csv_lines<const N: usize>(rows: impl Iterator<Item = [String; N]>) {
     let text: String = rows.map(|row| row.map(|cell| csv_cell(&cell)).join(",") + "\n").collect();
     stream(&text);
 }
 
 fn csv_cell(cell: &str) -> String {
-    let cell = legible(cell);
-    // A spreadsheet would calculate it, whoever wrote it.
+    let cell = sanitized(cell);
+    // A spreadsheet would run it as a formula.
     let cell = if cell.starts_with(['=', '+', '-', '@', '\t']) { format!("'{cell}") } else { cell };
     match cell.contains(['"', ',', '\n', '\r']) {
         true => format!("\"{}\"", cell.replace('"', "\"\"")),
@@ -66,11 +66,11 @@ fn csv_cell(cell: &str) -> String {
     }
 }
 
-/// A result as XML. Names in it are strangers' words: what a terminal would act on is written by its number.
+/// Prints a result as XML. Names in it are untrusted, so control characters are written as character references.
 pub(crate) fn xml(document: &str) {
     let written: String = document
         .chars()
-        .map(|c| match is_acted_on(c) && c != '\n' {
+        .map(|c| match is_control(c) && c != '\n' {
             true => format!("&#x{:x};", u32::from(c)),
             false => c.to_string(),
         })
@@ -78,59 +78,80 @@ pub(crate) fn xml(document: &str) {
     show(|stdout| write!(stdout, "{written}"));
 }
 
-/// What clap has to say: help and versions are results, the rest is an error.
-pub(crate) fn parsed(said: &clap::Error) {
-    match said.use_stderr() {
-        // Nobody may be reading it.
-        true => drop(said.print()),
-        false => show(|_| said.print()),
+/// Prints a message of clap: help and version are results, the rest are errors.
+pub(crate) fn clap_message(message: &clap::Error) {
+    match message.use_stderr() {
+        true if log::is_json() => write_stderr(&log::json_line("ERROR", message.to_string().trim_end())),
+        // Ignored if nobody reads stderr.
+        true => drop(message.print()),
+        false => show(|_| message.print()),
     }
 }
 
-/// A remark on stderr.
+/// Prints a remark on stderr; with `--log-format json`, as a line of the log.
 pub(crate) fn remark(text: &str) {
-    say(&text.lines().map(|line| legible(line) + "\n").collect::<String>());
+    write_remark("INFO", text);
 }
 
-/// Says that a stop was asked for, and what is finished first.
-pub(crate) fn stopping(first: &str) {
+/// Prints on stderr that something failed; the same as a remark, but for whoever filters a JSON log by level.
+pub(crate) fn failure(text: &str) {
+    write_remark("ERROR", text);
+}
+
+fn write_remark(level: &str, text: &str) {
+    match log::is_json() {
+        true => write_stderr(&log::json_line(level, text)),
+        false => write_stderr(&text.lines().map(|line| sanitized(line) + "\n").collect::<String>()),
+    }
+}
+
+/// Prints that the command is stopping, and what it still waits for.
+pub(crate) fn stopping(pending: &str) {
     let ellipsis = if is_unicode() || !std::io::stderr().is_terminal() { "…" } else { "..." };
-    remark(&format!("Stopping{ellipsis} ({first}; press Ctrl-C again to quit now)"));
+    remark(&format!("Stopping{ellipsis} ({pending}; press Ctrl-C again to quit now)"));
 }
 
-/// An error, with what led to it.
+/// Prints an error with its causes.
 pub(crate) fn error(error: &anyhow::Error, json: bool, code: u8) {
     end_view();
     let mut causes: Vec<String> = Vec::new();
     for cause in error.chain().map(ToString::to_string) {
-        // Messages that carry their cause already are not followed by it again.
+        // Don't repeat a cause that the message already contains.
         if causes.last().is_none_or(|last| !last.contains(&cause)) {
             causes.push(cause);
         }
     }
     let message = causes.join(": ");
-    say(&error_lines(&message));
+    write_stderr(&error_lines(&message));
     if json {
         object(&serde_json::json!({ "error": message, "code": code }));
     }
 }
 
-/// A message as the lines that an error is shown as.
+/// Prints an error that the rest of the output follows.
+pub(crate) fn error_message(message: &str) {
+    write_stderr(&error_lines(message));
+}
+
+/// An error message as lines, the first one with the prefix "error: "; with `--log-format json`, as a line of the log.
 fn error_lines(message: &str) -> String {
-    let lead = |nth| if nth == 0 { "error: " } else { "       " };
-    message.lines().enumerate().map(|(nth, text)| format!("{}{}\n", lead(nth), legible(text))).collect()
+    if log::is_json() {
+        return log::json_line("ERROR", message);
+    }
+    let prefix = |nth| if nth == 0 { "error: " } else { "       " };
+    message.lines().enumerate().map(|(nth, text)| format!("{}{}\n", prefix(nth), sanitized(text))).collect()
 }
 
-/// What strangers wrote, without anything a terminal would act on.
-pub(crate) fn legible(text: &str) -> String {
-    text.chars().map(|c| if is_acted_on(c) { '\u{fffd}' } else { c }).collect()
+/// Replaces control characters in untrusted text.
+pub(crate) fn sanitized(text: &str) -> String {
+    text.chars().map(|c| if is_control(c) { '\u{fffd}' } else { c }).collect()
 }
 
-/// JSON that says the same without anything a terminal would act on; JSON itself minds the oldest of them only.
+/// Escapes control characters in JSON without changing its meaning. JSON requires this only for the ASCII ones.
 fn escaped(json: &str) -> String {
     let mut escaped = String::with_capacity(json.len());
     for c in json.chars() {
-        match is_acted_on(c) {
+        match is_control(c) {
             true => escaped.push_str(&format!("\\u{:04x}", u32::from(c))),
             false => escaped.push(c),
         }
@@ -138,13 +159,14 @@ fn escaped(json: &str) -> String {
     escaped
 }
 
-/// Whether a terminal acts on it instead of showing it.
-fn is_acted_on(c: char) -> bool {
-    // Marks that turn the direction of text could make a line say something else.
-    c.is_control() && c != '\t' || shown::turns(c)
+/// Whether a terminal interprets this character instead of showing it.
+fn is_control(c: char) -> bool {
+    // Bidirectional marks could reorder a line so that it reads differently.
+    c.is_control() && c != '\t' || redact::is_bidi_mark(c)
 }
 
-/// The live view, while there is one. Whoever writes to the terminal locks it, so that nothing is torn.
+/// The live view, while there is one. Everything that writes to the terminal locks it, so that output is never mixed
+/// up.
 static SCREEN: Mutex<Option<Screen>> = Mutex::new(None);
 
 fn screen() -> MutexGuard<'static, Option<Screen>> {
@@ -152,20 +174,20 @@ fn screen() -> MutexGuard<'static, Option<Screen>> {
 }
 
 /// Writes whole lines to stderr, above the live view if there is one.
-fn say(text: &str) {
+fn write_stderr(text: &str) {
     match screen().as_mut() {
         Some(screen) => screen.above(text),
-        // Whoever reads may have gone.
+        // Ignored if nobody reads stderr.
         None => drop(std::io::stderr().write_all(text.as_bytes())),
     }
 }
 
-/// A live view begins, where there is a terminal for it. It ends with [`end_view`].
+/// Starts a live view if there is a terminal for it, and returns whether it did. It ends with [`end_view`].
 pub(crate) fn begin_view() -> bool {
     let opened = Screen::open();
-    let there = opened.is_some();
+    let is_open = opened.is_some();
     *screen() = opened;
-    there
+    is_open
 }
 
 /// Rows and columns of the live view.
@@ -173,26 +195,26 @@ pub(crate) fn view_size() -> (usize, usize) {
     screen().as_ref().map_or((24, 80), Screen::size)
 }
 
-/// Draws the live view anew.
+/// Redraws the live view.
 pub(crate) fn draw_view(lines: Vec<String>) {
     if let Some(screen) = screen().as_mut() {
         screen.draw(lines);
     }
 }
 
-/// The live view ends, and leaves nothing behind.
+/// Ends the live view and erases it.
 pub(crate) fn end_view() {
     if let Some(mut screen) = screen().take() {
         screen.erase();
     }
 }
 
-/// Whether stderr may be coloured: `NO_COLOR` says not to.
-pub(crate) fn coloured() -> bool {
+/// Whether to use color on stderr: it is a terminal, and `NO_COLOR` is not set.
+pub(crate) fn use_color() -> bool {
     std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-/// Whether the terminal understands more than ASCII, as its locale says.
+/// Whether the locale says that the terminal supports UTF-8.
 pub(crate) fn is_unicode() -> bool {
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().filter_map(std::env::var_os);
     let first = locale.into_iter().find(|value| !value.is_empty());
@@ -207,14 +229,14 @@ mod tests {
     const ODD: &str = "a\nb\u{1b}[2J\u{9b}31m\u{7f}\u{202e}\u{2066}\u{200f}z";
 
     #[test]
-    fn json_says_the_same_in_characters_that_are_shown() {
+    fn control_characters_are_escaped_in_json() {
         let json = json(&serde_json::json!({ "title": ODD }));
-        assert!(!json.contains(is_acted_on), "{json:?}");
+        assert!(!json.contains(is_control), "{json:?}");
         assert_eq!(serde_json::from_str::<Value>(&json).unwrap()["title"], ODD);
     }
 
     #[test]
-    fn cells_of_a_table_are_quoted_and_calculate_nothing() {
+    fn csv_cells_are_quoted_and_never_formulas() {
         for (cell, expected) in [
             ("plain", "plain"),
             ("a,b", "\"a,b\""),

@@ -1,8 +1,8 @@
-//! Stdout: the one way to it, and whether everything got there.
+//! Writes to stdout, and keeps track of whether that works.
 //!
-//! Commands print results as they come and do not look whether that worked. The first write that fails is remembered and
-//! reported here; nothing is printed after it, and the command then ends as failed, whatever else it achieved. A reader
-//! that closed the pipe, as `head` does, has seen enough: that is no failure, and the command ends with its own exit code.
+//! Commands print results without checking for errors. The first failed write is reported here; nothing is printed
+//! after it, and the command exits as failed, whatever else it achieved. A closed pipe, as with `head`, is not a
+//! failure: the command exits with its own code.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, IsTerminal, StdoutLock, Write};
@@ -10,35 +10,40 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use super::{error_lines, say, screen};
+use super::{error_lines, screen, write_stderr};
 use crate::exit;
 
-/// Why nothing is printed any more.
+/// Why nothing more is printed on stdout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Lost {
-    /// Nobody reads it.
+enum Broken {
+    /// The reader closed the pipe.
     Closed,
-    /// It could not be written.
+    /// A write failed.
     Failed,
 }
 
-/// How stdout was lost, if it was.
-static LOST: Mutex<Option<Lost>> = Mutex::new(None);
+/// Why stdout can't be written to, if it can't.
+static BROKEN: Mutex<Option<Broken>> = Mutex::new(None);
 /// Whether anything was printed at all.
 static PRINTED: AtomicBool = AtomicBool::new(false);
 
-fn lost() -> Option<Lost> {
-    *LOST.lock().unwrap_or_else(PoisonError::into_inner)
+fn broken() -> Option<Broken> {
+    *BROKEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether stdout takes nothing any more: what would only be printed need not be made.
-pub(crate) fn is_lost() -> bool {
-    lost().is_some()
+/// Whether stdout can't be written to any more, so that there is no point in producing more output.
+pub(crate) fn is_stdout_broken() -> bool {
+    broken().is_some()
+}
+
+/// Whether the reader closed the pipe.
+pub(crate) fn is_stdout_closed() -> bool {
+    broken() == Some(Broken::Closed)
 }
 
 /// Writes to stdout, which may be the terminal that the live view is on.
 pub(super) fn show(write: impl FnOnce(&mut StdoutLock<'_>) -> io::Result<()>) {
-    if is_lost() {
+    if is_stdout_broken() {
         return;
     }
     let written = {
@@ -47,93 +52,93 @@ pub(super) fn show(write: impl FnOnce(&mut StdoutLock<'_>) -> io::Result<()>) {
         if let Some(screen) = screen.as_mut().filter(|_| stdout.is_terminal()) {
             screen.erase();
         }
-        // Flushed here and now: at the end of the process nobody would hear that it failed.
+        // Flush now: an error at the end of the process would go unnoticed.
         write(&mut stdout).and_then(|()| stdout.flush())
     };
     PRINTED.store(true, Ordering::Relaxed);
-    heed(written);
+    check(written);
 }
 
-/// Writes to stdout what may be long. Unless that is a terminal, whoever logs meanwhile does not wait for its reader.
+/// Writes text that may be long to stdout. Unless it is a terminal, logging doesn't have to wait for a slow reader.
 pub(super) fn stream(text: &str) {
     if stdout().is_terminal() {
         return show(|stdout| stdout.write_all(text.as_bytes()));
     }
-    if !is_lost() {
-        // What goes wrong is noted on the way.
+    if !is_stdout_broken() {
+        // `Results` reports errors.
         let _ = Results.write_all(text.as_bytes()).and_then(|()| Results.flush());
     }
 }
 
-/// A result that is written as it is made, such as a dump.
+/// Stdout as a writer, for output that is streamed, such as a dump.
 #[derive(Debug)]
 pub(crate) struct Results;
 
 impl Write for Results {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         PRINTED.store(true, Ordering::Relaxed);
-        noted(stdout().write(bytes))
+        checked(stdout().write(bytes))
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        noted(stdout().flush())
+        checked(stdout().flush())
     }
 }
 
-/// The exit code of a command that ends with `code`, when everything it printed is where it belongs.
+/// Flushes stdout, and returns the exit code: `code`, or a failure if its output could not be written.
 pub(crate) fn finish(code: u8) -> u8 {
-    if PRINTED.load(Ordering::Relaxed) && !is_lost() {
-        heed(stdout().flush().and_then(|()| settle()));
+    if PRINTED.load(Ordering::Relaxed) && !is_stdout_broken() {
+        check(stdout().flush().and_then(|()| sync()));
     }
-    match lost() {
-        Some(Lost::Failed) if code == exit::DONE => exit::FAILURES,
+    match broken() {
+        Some(Broken::Failed) if code == exit::DONE => exit::FAILURES,
         _ => code,
     }
 }
 
-/// File systems may take more than they can keep, and only say so when the file is put on the disk.
-fn settle() -> io::Result<()> {
+/// Syncs stdout if it is a file: some file systems report a full disk only then.
+fn sync() -> io::Result<()> {
     let file = File::from(stdout().as_fd().try_clone_to_owned()?);
     if !file.metadata()?.is_file() {
         return Ok(());
     }
     match file.sync_data() {
-        // Where that cannot be asked, nothing is put off either.
+        // Files that can't be synced don't delay errors either.
         Err(error) if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) => Ok(()),
-        settled => settled,
+        synced => synced,
     }
 }
 
-fn noted<T>(written: io::Result<T>) -> io::Result<T> {
+fn checked<T>(written: io::Result<T>) -> io::Result<T> {
     if let Err(error) = &written
         && error.kind() != ErrorKind::Interrupted
     {
-        lose(error);
+        mark_broken(error);
     }
     written
 }
 
-fn heed(written: io::Result<()>) {
+fn check(written: io::Result<()>) {
     if let Err(error) = written {
-        lose(&error);
+        mark_broken(&error);
     }
 }
 
-/// Nothing is printed any more; the first time, that is reported.
-fn lose(error: &io::Error) {
-    let how = if error.kind() == ErrorKind::BrokenPipe { Lost::Closed } else { Lost::Failed };
+/// Stops all printing to stdout; the first failure is reported.
+fn mark_broken(error: &io::Error) {
+    let why = if error.kind() == ErrorKind::BrokenPipe { Broken::Closed } else { Broken::Failed };
     let is_first = {
-        let mut lost = LOST.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_first = lost.is_none();
-        lost.get_or_insert(how);
+        let mut broken = BROKEN.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_first = broken.is_none();
+        broken.get_or_insert(why);
         is_first
     };
-    if is_first && how == Lost::Failed {
-        say(&error_lines(&format!("could not write to standard output: {error}")));
+    if is_first && why == Broken::Failed {
+        write_stderr(&error_lines(&format!("could not write to standard output: {error}")));
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "nobody else writes there")]
+#[expect(clippy::disallowed_methods, reason = "this is the only module that writes to stdout")]
 fn stdout() -> io::Stdout {
     io::stdout()
 }

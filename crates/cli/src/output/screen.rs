@@ -1,37 +1,38 @@
-//! A block of lines at the bottom of a terminal that is drawn over and over.
+//! A block of lines at the bottom of a terminal that is redrawn in place.
 //!
-//! Each time is one write: up to where the block begins, every line over the one before, and what is left below
-//! erased, so nothing flickers. What others write goes above it. What the lines say is not known here.
+//! Each redraw is one write: move up to the start of the block, overwrite every line, and erase what is left below, so
+//! nothing flickers. Other output goes above the block. What the lines say is decided elsewhere.
 
 use std::io::Write;
 
 use console::{Term, measure_text_width};
 
-/// A terminal with a block of lines at its bottom; the cursor stands below it.
+/// A terminal with a block of lines at its bottom; the cursor is below it.
 pub(super) struct Screen {
     term: Term,
-    /// The block as it stands there, and for how many columns it was drawn.
+    /// The block as it was last drawn.
     block: Vec<String>,
+    /// The width of the terminal when the block was drawn.
     columns: usize,
 }
 
 impl Screen {
-    /// The terminal on stderr, if it is one that can be drawn on.
+    /// The terminal on stderr, if there is one that can be drawn on.
     pub(super) fn open() -> Option<Self> {
         let term = Term::stderr();
         let dumb = std::env::var_os("TERM").is_none_or(|name| name == "dumb");
         (term.is_term() && !dumb).then(|| Self { term, block: Vec::new(), columns: usize::MAX })
     }
 
-    /// Rows and columns, as they are now.
+    /// The current number of rows and columns.
     pub(super) fn size(&self) -> (usize, usize) {
         let (rows, columns) = self.term.size_checked().unwrap_or((24, 80));
-        // A terminal that has not been told its size says 0.
+        // A terminal that doesn't know its size reports 0.
         let (rows, columns) = (if rows == 0 { 24 } else { rows }, if columns == 0 { 80 } else { columns });
         (usize::from(rows), usize::from(columns))
     }
 
-    /// Draws the block, over the one before.
+    /// Draws the block over the previous one.
     pub(super) fn draw(&mut self, block: Vec<String>) {
         let (rows, columns) = self.size();
         let block: Vec<String> = block.into_iter().take(rows.saturating_sub(1)).collect();
@@ -40,12 +41,12 @@ impl Screen {
         }
         let mut frame = self.up();
         if columns != self.columns {
-            // Terminals remember which lines they broke, and would join them again.
+            // Terminals remember which lines they wrapped, and would join them again.
             frame += "\x1b[J";
         }
         for line in &block {
             frame += line;
-            // Erased behind the text, not before it: a line that stays the same is never blank.
+            // Erase after the text and not before it, so that an unchanged line never goes blank.
             frame += "\x1b[K\n";
         }
         frame += "\x1b[J";
@@ -53,7 +54,7 @@ impl Screen {
         (self.block, self.columns) = (block, columns);
     }
 
-    /// Text of whole lines goes above the block.
+    /// Writes whole lines above the block.
     pub(super) fn above(&mut self, text: &str) {
         let mut frame = self.up() + "\x1b[J" + text;
         if !frame.ends_with('\n') {
@@ -64,7 +65,7 @@ impl Screen {
         self.columns = self.size().1;
     }
 
-    /// Takes the block away; it comes back with the next drawing.
+    /// Erases the block; the next draw brings it back.
     pub(super) fn erase(&mut self) {
         if !self.block.is_empty() {
             let frame = self.up() + "\x1b[J";
@@ -73,21 +74,21 @@ impl Screen {
         }
     }
 
-    /// What moves the cursor to where the block begins.
+    /// The escape sequence that moves the cursor to the start of the block.
     fn up(&self) -> String {
         let rows = rows_of(&self.block, self.columns, self.size().1);
         if rows == 0 { "\r".to_owned() } else { format!("\r\x1b[{rows}A") }
     }
 
     fn write(&mut self, frame: &str) {
-        // A terminal that has gone needs no picture.
+        // Ignored if the terminal is gone.
         let _ = self.term.write_all(frame.as_bytes());
         let _ = self.term.flush();
     }
 }
 
-/// How many rows a block takes that was drawn for some columns and is shown on others: terminals that became narrower
-/// break lines that do not fit any more.
+/// How many rows a block takes that was drawn for `drawn` columns and is shown on `columns`: a terminal that became
+/// narrower wraps lines that no longer fit.
 fn rows_of(block: &[String], drawn: usize, columns: usize) -> usize {
     if columns >= drawn {
         return block.len();
@@ -100,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_terminal_that_became_narrower_breaks_lines() {
+    fn a_narrower_terminal_wraps_lines() {
         let block = ["a".repeat(70), "\x1b[33mshort\x1b[0m".to_owned(), String::new()];
         assert_eq!(rows_of(&block, 80, 80), 3);
         assert_eq!(rows_of(&block, 80, 120), 3);

@@ -1,10 +1,10 @@
-//! Sites on loopback that behave as sites do: strict, slow, flaky, with a limit that nobody tells. They count what is
-//! asked of them, so that anybody can see who was polite.
+//! Test sites on loopback that behave like real ones: strict, slow, flaky, with a hidden limit. They count requests,
+//! including those that came too early.
 //!
-//! - `site`: how one behaves; pure
-//! - `pages`: what they say
-//! - here: the sockets. All sites are on one port, by their names (`strict.localhost`), and each on a port of its own,
-//!   for programs that do not know such names.
+//! - `site`: how a site behaves; no IO
+//! - `pages`: the content of the sites
+//! - here: the sockets. All sites share one port, by name (`strict.localhost`), and each also has its own port, for
+//!   programs that can't resolve such names.
 
 mod pages;
 mod site;
@@ -25,12 +25,12 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 pub(crate) use site::Tally;
-use site::{Manner, Reply, Site};
+use site::{Behavior, Reply, Site};
 
-/// Sites that answer until it is dropped.
+/// Sites that run until this is dropped.
 pub(crate) struct Playground {
     shared: Arc<Shared>,
-    /// Listens on a thread of its own, so that whoever asks does not slow it down.
+    /// Stops the sites' thread when dropped. They have their own thread, so that the fetcher doesn't slow them down.
     _stop: tokio::sync::oneshot::Sender<Infallible>,
 }
 
@@ -42,26 +42,26 @@ struct Shared {
 
 /// A site, and what it counted.
 #[derive(Debug, Clone)]
-pub(crate) struct Counted {
+pub(crate) struct SiteReport {
     pub(crate) name: &'static str,
     pub(crate) about: &'static str,
-    /// Where it is, by its name,
+    /// Its URL by name.
     pub(crate) url: String,
-    /// and by its own port.
+    /// Its URL by port.
     pub(crate) port_url: String,
     pub(crate) tally: Tally,
 }
 
 impl Playground {
-    /// Begins to listen at `listen` and on a port for each site: the ones above it, or free ones if it is 0.
+    /// Listens on `listen` and on one port per site: the ports above it, or free ones if its port is 0.
     pub(crate) fn start(listen: SocketAddr) -> io::Result<Self> {
         let main = bind(listen)?;
         let above = |nth| if listen.port() == 0 { 0 } else { listen.port().saturating_add(nth) };
         let own = (1..=SITES.len() as u16).map(|nth| bind(SocketAddr::new(listen.ip(), above(nth))));
         let own = own.collect::<io::Result<Vec<_>>>()?;
         let mut sites = Vec::new();
-        for ((name, about, manner), listener) in SITES.into_iter().zip(&own) {
-            sites.push((Mutex::new(Site::new(name, about, manner)), listener.local_addr()?));
+        for ((name, about, behavior), listener) in SITES.into_iter().zip(&own) {
+            sites.push((Mutex::new(Site::new(name, about, behavior)), listener.local_addr()?));
         }
         let shared = Arc::new(Shared { clock: Clock::new(), address: main.local_addr()?, sites });
         let (stop, stopped) = tokio::sync::oneshot::channel::<Infallible>();
@@ -80,19 +80,19 @@ impl Playground {
         Ok(Self { shared, _stop: stop })
     }
 
-    /// Where the list of sites is.
+    /// The address of the list of sites.
     pub(crate) fn address(&self) -> SocketAddr {
         self.shared.address
     }
 
-    /// Where a site is, by its name.
+    /// The URL of a site by name.
     pub(crate) fn url(&self, name: &str) -> String {
         self.shared.url(name)
     }
 
     /// The sites, with what they counted.
-    pub(crate) fn counted(&self) -> Vec<Counted> {
-        self.shared.counted()
+    pub(crate) fn reports(&self) -> Vec<SiteReport> {
+        self.shared.reports()
     }
 }
 
@@ -101,16 +101,16 @@ impl Shared {
         format!("http://{name}.localhost:{}", self.address.port())
     }
 
-    fn counted(&self) -> Vec<Counted> {
+    fn reports(&self) -> Vec<SiteReport> {
         let one = |(site, address): &(Mutex<Site>, SocketAddr)| {
             let site = lock(site);
             let (url, port_url) = (self.url(site.name), format!("http://{address}"));
-            Counted { name: site.name, about: site.about, url, port_url, tally: site.tally() }
+            SiteReport { name: site.name, about: site.about, url, port_url, tally: site.tally() }
         };
         self.sites.iter().map(one).collect()
     }
 
-    /// The site that a request is for, and where it is: the one of its port, or the one it names.
+    /// The site that a request is for, by port or by name, and its base URL.
     fn find(&self, own: Option<usize>, host: &str) -> Option<(&Mutex<Site>, String)> {
         if let Some((site, address)) = own.and_then(|nth| self.sites.get(nth)) {
             return Some((site, format!("http://{address}")));
@@ -120,12 +120,12 @@ impl Shared {
         Some((site, self.url(name)))
     }
 
-    /// The answer to a request; none when the site hangs up.
+    /// The response to a request; none if the site drops the connection.
     async fn answer<T>(&self, own: Option<usize>, request: &Request<T>) -> Option<Response<Full<Bytes>>> {
         let text = |name| request.headers().get(name).and_then(|value| value.to_str().ok());
         let host = text(HOST).unwrap_or_default();
         let Some((site, base)) = self.find(own, host) else {
-            let page = pages::index(&self.counted());
+            let page = pages::index(&self.reports());
             return Response::builder()
                 .header(CONTENT_TYPE, "text/html; charset=utf-8")
                 .body(page.into())
@@ -159,7 +159,7 @@ async fn accept(listener: std::net::TcpListener, shared: Arc<Shared>, own: Optio
     loop {
         while connections.try_join_next().is_some() {}
         let Ok((stream, _)) = listener.accept().await else {
-            // Too many files are open, say: a moment later there may be room.
+            // Perhaps too many files are open: try again in a moment.
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
             continue;
         };
@@ -168,8 +168,8 @@ async fn accept(listener: std::net::TcpListener, shared: Arc<Shared>, own: Optio
         connections.spawn(async move {
             let service = service_fn(move |request| {
                 let shared = shared.clone();
-                // An error makes hyper close the connection without a word, which is what a site that hangs up does.
-                async move { shared.answer(own, &request).await.ok_or("hung up") }
+                // On an error, hyper closes the connection without a response.
+                async move { shared.answer(own, &request).await.ok_or("connection dropped") }
             });
             let mut server = hyper::server::conn::http1::Builder::new();
             let connection = server.timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service);
@@ -178,15 +178,15 @@ async fn accept(listener: std::net::TcpListener, shared: Arc<Shared>, own: Optio
     }
 }
 
-/// The sites.
-const SITES: [(&str, &str, Manner); 9] = [
-    ("strict", "a site that answers 10 requests and then says 429 with Retry-After: 5", Manner::Strict),
-    ("hidden", "a site with a limit that it tells nobody: one request in 1.5 s", Manner::Hidden),
-    ("slow", "a site that takes 2 s for a page", Manner::Slow),
-    ("flaky", "a site that says 503 or hangs up now and then", Manner::Flaky),
-    ("robots", "a site whose robots.txt asks for 3 s between requests and forbids /private/", Manner::Robots),
-    ("harbour", "a site with a feed, /feed.xml", Manner::Feed),
-    ("garden", "a site without any manners of its own", Manner::Calm),
-    ("library", "another one", Manner::Calm),
-    ("museum", "and one more", Manner::Calm),
+/// The sites: name, description, behavior.
+const SITES: [(&str, &str, Behavior); 9] = [
+    ("strict", "a site that answers 10 requests, then 429 with Retry-After: 5", Behavior::Strict),
+    ("hidden", "a site with an undocumented limit of one request per 1.5 s", Behavior::Hidden),
+    ("slow", "a site that takes 2 s per page", Behavior::Slow),
+    ("flaky", "a site that sometimes answers 503 or drops the connection", Behavior::Flaky),
+    ("robots", "a site whose robots.txt sets a crawl-delay of 3 s and disallows /private/", Behavior::Robots),
+    ("harbour", "a site with a feed at /feed.xml", Behavior::Feed),
+    ("garden", "an ordinary site", Behavior::Plain),
+    ("library", "another ordinary site", Behavior::Plain),
+    ("museum", "one more ordinary site", Behavior::Plain),
 ];

@@ -1,8 +1,8 @@
-//! What the sites of the playground say: pages with links, a feed, a robots.txt, the list of sites.
+//! The content of the playground's sites: pages with links, a feed, a robots.txt, the list of sites.
 
 use comity::core::time::Span;
 
-use super::Counted;
+use super::SiteReport;
 
 /// The page at `path`: the front page, or one of a hundred.
 pub(super) fn page(name: &str, about: &str, base: &str, path: &str) -> Option<String> {
@@ -18,9 +18,9 @@ pub(super) fn page(name: &str, about: &str, base: &str, path: &str) -> Option<St
         .map(|next| format!("<li><a href=\"{base}/page/{next}\">Page {next}</a></li>\n"))
         .collect::<String>();
     let body = format!(
-        "<h1>{title}</h1>\n<p>This site is {about}. It lives on loopback, in the playground of Comity, and is \
-         there to be fetched: nobody else is bothered by what you try on it.</p>\n<p>{}</p>\n<ul>\n{links}</ul>",
-        WORDS[number as usize % WORDS.len()]
+        "<h1>{title}</h1>\n<p>This is {about}. It runs on loopback, in Comity's playground, and is there to be \
+         fetched: nothing you try here bothers anyone.</p>\n<p>{}</p>\n<ul>\n{links}</ul>",
+        SAYINGS[number as usize % SAYINGS.len()]
     );
     Some(document(&title, &body))
 }
@@ -45,7 +45,7 @@ pub(super) fn feed(base: &str) -> String {
 }
 
 /// The list of sites, for a browser.
-pub(super) fn index(sites: &[Counted]) -> String {
+pub(super) fn index(sites: &[SiteReport]) -> String {
     let rows: String = sites
         .iter()
         .map(|site| {
@@ -57,10 +57,10 @@ pub(super) fn index(sites: &[Counted]) -> String {
         })
         .collect();
     let body = format!(
-        "<h1>Playground</h1>\n<p>Sites on loopback that behave as sites do. They count what is asked of them.</p>\n\
-         <table>\n<tr><th>site</th><th>what it does</th><th>pages</th><th>refusals</th><th>early</th></tr>\n{rows}</table>"
+        "<h1>Playground</h1>\n<p>Test sites on loopback that behave like real ones. They count requests.</p>\n\
+         <table>\n<tr><th>site</th><th>behavior</th><th>pages</th><th>refused</th><th>early</th></tr>\n{rows}</table>"
     );
-    document("Playground of Comity", &body)
+    document("Comity playground", &body)
 }
 
 fn document(title: &str, body: &str) -> String {
@@ -75,9 +75,10 @@ const FEED_ITEMS: u32 = 6;
 const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;max-width:46rem;margin:2rem auto;padding:0 1rem;\
 color:#222;background:#fff}table{border-collapse:collapse}td,th{text-align:left;padding:.3rem .8rem .3rem 0;\
 border-bottom:1px solid #ccc}@media(prefers-color-scheme:dark){body{color:#ddd;background:#16181b}a{color:#8bf}}";
-const WORDS: [&str; 4] = [
-    "Whoever waits until a door opens is let in again; whoever knocks without pause is not.",
-    "A site has one pace, however many ask: the sum of all requests is what it carries.",
-    "A server that says when to come back has said all there is to know.",
-    "What was learnt yesterday is worth keeping: nobody likes to be asked the same twice.",
+/// Filler text for the pages.
+const SAYINGS: [&str; 4] = [
+    "If you wait until the door opens, you are let in again; if you keep knocking, you are not.",
+    "A site has one pace, however many clients it has: what counts is the sum of all requests.",
+    "A server that says when to come back has told you all you need to know.",
+    "What was learned yesterday is worth keeping: no server likes to answer the same request twice.",
 ];

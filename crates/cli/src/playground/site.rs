@@ -1,4 +1,4 @@
-//! How one site behaves, and what it counts: time and a path in, an answer out. Sockets are not known here.
+//! How one site behaves, and what it counts: time and a path in, a response out. No sockets here.
 
 use std::time::Duration;
 
@@ -6,47 +6,47 @@ use comity::core::time::{Span, Timestamp};
 
 use super::pages;
 
-/// What a site does.
+/// How a site behaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Manner {
-    /// Answers ten requests, then says 429 with Retry-After.
+pub(super) enum Behavior {
+    /// Answers ten requests, then 429 with Retry-After.
     Strict,
-    /// Allows one request in one and a half seconds, a few more at once, and tells nobody.
+    /// Allows one request per 1.5 seconds with a small burst, and answers 429 without Retry-After.
     Hidden,
-    /// Takes its time.
+    /// Takes two seconds per page.
     Slow,
-    /// Says 503 now and then, and hangs up now and then.
+    /// Sometimes answers 503, sometimes drops the connection.
     Flaky,
-    /// Has a robots.txt that asks for a delay and forbids some pages.
+    /// Has a robots.txt with a crawl-delay and disallowed pages.
     Robots,
     /// Has a feed.
     Feed,
     /// Just answers.
-    Calm,
+    Plain,
 }
 
 /// What a site counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Tally {
-    /// Requests for anything.
+    /// All requests.
     pub(crate) requests: u64,
-    /// Pages it gave.
+    /// Pages served.
     pub(crate) pages: u64,
-    /// Times that it said no.
+    /// Requests refused with 429 or 503.
     pub(crate) refused: u64,
-    /// Requests that came although it had asked to be left alone.
+    /// Requests that came earlier than the site had allowed, or to pages that robots.txt disallows.
     pub(crate) early: u64,
 }
 
-/// What a site answers.
+/// A site's response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Reply {
     pub(super) status: u16,
     pub(super) headers: Vec<(&'static str, String)>,
     pub(super) body: String,
-    /// It takes this long.
+    /// How long the response takes.
     pub(super) after: Duration,
-    /// The connection is closed without an answer.
+    /// Whether the connection is closed without a response.
     pub(super) hangs_up: bool,
 }
 
@@ -55,25 +55,26 @@ pub(super) struct Reply {
 pub(super) struct Site {
     pub(super) name: &'static str,
     pub(super) about: &'static str,
-    manner: Manner,
+    behavior: Behavior,
     tally: Tally,
-    /// Until when it wants to be left alone.
+    /// The end of its Retry-After.
     closed_until: Option<Timestamp>,
-    /// Requests it still allows, and since when that is so.
+    /// The requests it still allows.
     allowed: f64,
+    /// When `allowed` was last updated.
     allowed_at: Option<Timestamp>,
-    /// When the last page was asked for.
+    /// When the last page was requested.
     last_at: Option<Timestamp>,
 }
 
 impl Site {
-    pub(super) fn new(name: &'static str, about: &'static str, manner: Manner) -> Self {
-        let allowed = match manner {
-            Manner::Strict => f64::from(STRICT_ALLOWS),
+    pub(super) fn new(name: &'static str, about: &'static str, behavior: Behavior) -> Self {
+        let allowed = match behavior {
+            Behavior::Strict => f64::from(STRICT_ALLOWS),
             _ => HIDDEN_BURST,
         };
         let (tally, closed_until, allowed_at, last_at) = (Tally::default(), None, None, None);
-        Self { name, about, manner, tally, closed_until, allowed, allowed_at, last_at }
+        Self { name, about, behavior, tally, closed_until, allowed, allowed_at, last_at }
     }
 
     pub(super) fn tally(&self) -> Tally {
@@ -86,19 +87,19 @@ impl Site {
         if self.closed_until.is_some_and(|until| now < until) {
             self.tally.early += 1;
         }
-        match (path, self.manner) {
-            ("/robots.txt", Manner::Robots) => return Reply::ok("text/plain", pages::robots(CRAWL_DELAY)),
+        match (path, self.behavior) {
+            ("/robots.txt", Behavior::Robots) => return Reply::ok("text/plain", pages::robots(CRAWL_DELAY)),
             ("/robots.txt", _) => return Reply::status(404),
-            ("/feed.xml", Manner::Feed) => return self.feed(base, known),
+            ("/feed.xml", Behavior::Feed) => return self.feed(base, known),
             _ => {}
         }
-        match self.manner {
-            Manner::Strict => self.strict(base, path, now),
-            Manner::Hidden => self.hidden(base, path, now),
-            Manner::Slow => Reply { after: SLOW, ..self.page(base, path) },
-            Manner::Flaky => self.flaky(base, path, now),
-            Manner::Robots => self.robots(base, path, now),
-            Manner::Feed | Manner::Calm => self.page(base, path),
+        match self.behavior {
+            Behavior::Strict => self.strict(base, path, now),
+            Behavior::Hidden => self.hidden(base, path, now),
+            Behavior::Slow => Reply { after: SLOW, ..self.page(base, path) },
+            Behavior::Flaky => self.flaky(base, path, now),
+            Behavior::Robots => self.robots(base, path, now),
+            Behavior::Feed | Behavior::Plain => self.page(base, path),
         }
     }
 
@@ -116,7 +117,7 @@ impl Site {
         self.tally.refused += 1;
         let mut reply = Reply::status(status);
         if let Some(span) = retry_after {
-            // A second refusal does not make the first one last longer.
+            // A second 429 doesn't extend the first one.
             let until = self.closed_until.filter(|until| now < *until).unwrap_or(now + span);
             self.closed_until = Some(until);
             reply.headers.push(("retry-after", until.since(now).as_secs_up().max(1).to_string()));
@@ -156,9 +157,9 @@ impl Site {
 
     fn robots(&mut self, base: &str, path: &str, now: Timestamp) -> Reply {
         let gap = self.last_at.replace(now).map(|last| now.since(last));
-        // A request that waited for a core on its way is not taken for an early one.
-        let least = CRAWL_DELAY.less(CRAWL_DELAY.split(20));
-        if gap.is_some_and(|gap| gap < least) || path.starts_with("/private") {
+        // Allow for jitter: on a busy machine, the gap between arrivals may be shorter than between departures.
+        let shortest = CRAWL_DELAY.less(CRAWL_DELAY.split(20));
+        if gap.is_some_and(|gap| gap < shortest) || path.starts_with("/private") {
             self.tally.early += 1;
         }
         self.page(base, path)
@@ -199,9 +200,9 @@ const CRAWL_DELAY: Span = Span::from_secs(3);
 mod tests {
     use super::*;
 
-    /// What a site answers to pages asked for at these moments: statuses, and what it counted.
-    fn asked(manner: Manner, at_ms: &[i64]) -> (Vec<u16>, Tally) {
-        let mut site = Site::new("test", "a site", manner);
+    /// Requests pages at these times, and returns the statuses and what the site counted.
+    fn asked(behavior: Behavior, at_ms: &[i64]) -> (Vec<u16>, Tally) {
+        let mut site = Site::new("test", "a site", behavior);
         let mut ask = |(nth, ms): (usize, &i64)| {
             site.answer("http://test", &format!("/page/{}", nth + 1), None, at(*ms))
         };
@@ -214,37 +215,37 @@ mod tests {
     }
 
     #[test]
-    fn the_strict_one_opens_again_when_it_said() {
+    fn the_strict_site_answers_again_after_its_retry_after() {
         let mut times: Vec<i64> = (0..11).collect();
         times.extend([5_009, 5_010]);
-        let (statuses, tally) = asked(Manner::Strict, &times);
+        let (statuses, tally) = asked(Behavior::Strict, &times);
         assert_eq!(statuses[9..], [200, 429, 429, 200]);
         assert_eq!((tally.pages, tally.refused, tally.early), (11, 2, 1));
     }
 
     #[test]
-    fn the_hidden_one_refuses_what_is_too_fast_and_nothing_else() {
-        let (statuses, tally) = asked(Manner::Hidden, &[0, 0, 0, 1_510, 1_600, 3_020]);
+    fn the_hidden_site_refuses_only_requests_that_are_too_fast() {
+        let (statuses, tally) = asked(Behavior::Hidden, &[0, 0, 0, 1_510, 1_600, 3_020]);
         assert_eq!(statuses, [200, 200, 429, 200, 429, 200]);
-        assert_eq!(tally.early, 0, "nobody was told");
+        assert_eq!(tally.early, 0, "it never said when to come back");
         let every_two_seconds: Vec<i64> = (0..50).map(|nth| nth * 2_000).collect();
-        assert_eq!(asked(Manner::Hidden, &every_two_seconds).1.refused, 0);
+        assert_eq!(asked(Behavior::Hidden, &every_two_seconds).1.refused, 0);
     }
 
     #[test]
-    fn the_flaky_one_recovers() {
+    fn the_flaky_site_recovers() {
         let times: Vec<i64> = (0..18).map(|nth| nth * 2_500).collect();
-        let (statuses, tally) = asked(Manner::Flaky, &times);
+        let (statuses, tally) = asked(Behavior::Flaky, &times);
         assert_eq!(statuses.iter().filter(|status| **status == 503).count(), 3);
         assert_eq!((tally.refused, tally.early, tally.pages), (3, 0, 13));
-        assert_eq!(asked(Manner::Flaky, &[0, 1, 2, 3]).1.early, 1);
+        assert_eq!(asked(Behavior::Flaky, &[0, 1, 2, 3]).1.early, 1);
     }
 
     #[test]
-    fn a_crawl_delay_is_watched() {
-        assert_eq!(asked(Manner::Robots, &[0, 3_000, 6_010]).1.early, 0);
-        assert_eq!(asked(Manner::Robots, &[0, 2_800]).1.early, 1);
-        let mut site = Site::new("test", "a site", Manner::Robots);
+    fn requests_within_the_crawl_delay_count_as_early() {
+        assert_eq!(asked(Behavior::Robots, &[0, 3_000, 6_010]).1.early, 0);
+        assert_eq!(asked(Behavior::Robots, &[0, 2_800]).1.early, 1);
+        let mut site = Site::new("test", "a site", Behavior::Robots);
         site.answer("http://test", "/private/1", None, at(0));
         assert_eq!(site.tally().early, 1);
         let robots = site.answer("http://test", "/robots.txt", None, at(0));
@@ -252,8 +253,8 @@ mod tests {
     }
 
     #[test]
-    fn a_feed_that_is_known_is_not_sent_again() {
-        let mut site = Site::new("test", "a site", Manner::Feed);
+    fn an_unchanged_feed_is_answered_with_304() {
+        let mut site = Site::new("test", "a site", Behavior::Feed);
         let first = site.answer("http://test", "/feed.xml", None, at(0));
         let tag = &first.headers.iter().find(|(name, _)| *name == "etag").unwrap().1;
         assert_eq!(first.status, 200);

@@ -1,11 +1,11 @@
-//! WARC files as the tools of others see them: `warcio` and `cdxj-indexer` from PyPI, which `./test` installs.
+//! Reads WARC files with other tools: `warcio` and `cdxj-indexer` from PyPI, which `./test` installs.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use serde_json::Value;
 
-/// The archive in a folder, but for what is still being written.
+/// The archive in a folder, without files that are still being written.
 pub(crate) struct Archive {
     folder: PathBuf,
 }
@@ -16,11 +16,11 @@ pub(crate) struct Record {
     pub(crate) kind: String,
     pub(crate) url: String,
     headers: Value,
-    /// The status of the answer.
+    /// The HTTP status of the response.
     pub(crate) status: String,
-    /// What is in it, octet by character; nothing if it is long.
+    /// The block, one character per byte; empty if it is long.
     pub(crate) block: String,
-    /// The payload with everything undone, the same way.
+    /// The decoded payload, one character per byte.
     pub(crate) content: String,
     pub(crate) content_len: u64,
     pub(crate) file: String,
@@ -31,26 +31,26 @@ impl Archive {
         Self { folder }
     }
 
-    /// The files that have their names, in their order.
+    /// The finished files, sorted.
     pub(crate) fn files(&self) -> Vec<PathBuf> {
         self.ending(".warc.gz")
     }
 
-    /// The files that are being written, or were when their process was killed.
+    /// The files that are being written, or were left by a process that was killed.
     pub(crate) fn open(&self) -> Vec<PathBuf> {
         self.ending(".warc.gz.open")
     }
 
-    /// Everything in the folder has a name that belongs there, nothing is open, and every record is whole and right.
+    /// Asserts that the folder contains only known names, no open files, and only complete and correct records.
     #[track_caller]
-    pub(crate) fn assert_over(&self) {
+    pub(crate) fn assert_closed(&self) {
         let all: Vec<_> =
             std::fs::read_dir(&self.folder).unwrap().map(|entry| entry.unwrap().path()).collect();
         assert_eq!(all.len(), self.files().len(), "{all:?}");
         self.check();
     }
 
-    /// Every file that has its name is whole, and every digest in it right.
+    /// Asserts that every finished file is complete, and every digest in it correct.
     #[track_caller]
     pub(crate) fn check(&self) {
         let files = self.files();
@@ -77,14 +77,14 @@ impl Archive {
         lines.lines().map(|line| Record::new(&serde_json::from_str(line).unwrap())).collect()
     }
 
-    /// The records of one kind for one path.
+    /// The records of a type for a path.
     #[track_caller]
     pub(crate) fn of(&self, kind: &str, path: &str) -> Vec<Record> {
         let records = self.records().into_iter();
         records.filter(|record| record.kind == kind && record.url.ends_with(path)).collect()
     }
 
-    /// The one record of a kind for a path.
+    /// The only record of a type for a path.
     #[track_caller]
     pub(crate) fn one(&self, kind: &str, path: &str) -> Record {
         let mut found = self.of(kind, path);
@@ -116,7 +116,7 @@ impl Record {
         }
     }
 
-    /// A field of its header; empty if it has none.
+    /// A field of the WARC header; empty if it is missing.
     pub(crate) fn header(&self, name: &str) -> &str {
         self.headers[name].as_str().unwrap_or_default()
     }
@@ -139,7 +139,7 @@ fn run(command: &mut Command) -> (String, String) {
     (stdout, stderr)
 }
 
-/// Prints every record as a line of JSON. The block is read first, then the record once more for its content.
+/// Prints every record as a line of JSON. The file is read twice: for the blocks, and for the decoded content.
 const READER: &str = r#"
 import io, json, os, sys
 from warcio.archiveiterator import ArchiveIterator

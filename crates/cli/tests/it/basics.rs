@@ -1,17 +1,17 @@
-//! `fetch`: pages, files, the index, spacing, what fails.
+//! `fetch`: pages, files, the index, spacing, failures.
 
 use std::path::Path;
 
 use serde_json::Value;
 
 use crate::comity::{World, list};
-use crate::log::{assert_each_once, assert_spaced, counts, told};
+use crate::log::{assert_each_once, assert_spaced, counts, to_text};
 use crate::nginx::Nginx;
 use crate::site::{Answer, Site};
 
 /// B4, B44
 #[test]
-fn twenty_pages_are_fetched_spaced_and_kept() {
+fn pages_are_fetched_with_spacing_and_saved() {
     let (world, nginx) = (World::new(), Nginx::start(NO_ROBOTS));
     // Listed twice, fetched once.
     let text =
@@ -20,14 +20,14 @@ fn twenty_pages_are_fetched_spaced_and_kept() {
     let done = world
         .run(&["--json", "fetch", "--input", input.to_str().unwrap(), "--delay", "100ms", "--out", "pages"])
         .expect(0);
-    let told = done.json();
+    let object = done.json();
     let expected =
         [("tasks", 20), ("fetched", 20), ("failed", 0), ("skipped", 0), ("rate_limited", 0), ("retries", 0)];
     for (key, count) in expected {
-        assert_eq!(told[key], count, "{key}: {told}");
+        assert_eq!(object[key], count, "{key}: {object}");
     }
-    assert_eq!(told["state"], "done");
-    assert!(told["job"].is_string() && told["elapsed_ms"].as_u64().unwrap() >= 1_900, "{told}");
+    assert_eq!(object["state"], "done");
+    assert!(object["job"].is_string() && object["elapsed_ms"].as_u64().unwrap() >= 1_900, "{object}");
     let log = nginx.log();
     assert_spaced(&log, 100);
     assert_each_once(&log, "p", 20);
@@ -49,9 +49,9 @@ fn twenty_pages_are_fetched_spaced_and_kept() {
     }
 }
 
-/// B24, B41: another 4xx is an answer.
+/// B24, B41: other 4xx statuses are final.
 #[test]
-fn a_page_that_is_not_there_fails_without_a_retry() {
+fn a_404_fails_without_a_retry() {
     let world = World::new();
     let nginx = Nginx::start("location /gone { return 404; }");
     let urls = [format!("{}/gone", nginx.url()), format!("{}/here", nginx.url())];
@@ -67,9 +67,9 @@ fn a_page_that_is_not_there_fails_without_a_retry() {
     shown.shows("/gone");
 }
 
-/// B41, B42: a 503 is tried again.
+/// B41, B42: a 503 is retried.
 #[test]
-fn a_page_that_is_unavailable_is_tried_again() {
+fn a_503_is_retried() {
     let world = World::new();
     let site = Site::start(|asked| match asked.before {
         0 | 1 => Answer::status(503).header("Retry-After", "1"),
@@ -81,7 +81,7 @@ fn a_page_that_is_unavailable_is_tried_again() {
         .expect(0);
     assert_eq!(done.json()["retries"], 2, "{}", done.stdout);
     let log = site.log();
-    assert_eq!(log.len(), 3, "{}", told(&log));
+    assert_eq!(log.len(), 3, "{}", to_text(&log));
     assert_spaced(&log, 1_000);
 }
 
@@ -96,9 +96,9 @@ fn no_retries_means_one_attempt() {
     assert_eq!(site.log().len(), 1);
 }
 
-/// B46: a connection that is refused is a failure like others.
+/// B46: a refused connection is a failure like any other.
 #[test]
-fn a_host_that_is_not_there_fails() {
+fn a_refused_connection_fails() {
     let world = World::new();
     let url = "http://127.0.0.1:9/";
     let args = ["--json", "fetch", url, "--max-retries", "0", "--robots", "ignore", "--format", "none"];
@@ -107,8 +107,8 @@ fn a_host_that_is_not_there_fails() {
     assert_eq!(done.json()["state"], "done");
 }
 
-/// B43, B47, B79: a host that refuses connections is over in seconds, also when a hundred pages of it are wanted. Judged by
-/// the attempts that were made and the waits between them, not by how long the machine took.
+/// B43, B47, B79: a host that refuses connections is given up within seconds, even with a hundred pages. Judged by the
+/// number of attempts and the waits between them, not by how long the machine took.
 #[test]
 fn a_host_that_refuses_connections_is_given_up_soon() {
     let world = World::new();
@@ -122,20 +122,20 @@ fn a_host_that_refuses_connections_is_given_up_soon() {
     let world = World::new();
     let input = world.write("list", &list("http://127.0.0.1:9", "p", 100));
     let all = world.run(&[&args[..], &["--input", input.to_str().unwrap()]].concat()).expect(1);
-    let told = all.json();
+    let object = all.json();
     assert_eq!(
-        (&told["failed"], &told["skipped"], &told["state"]),
+        (&object["failed"], &object["skipped"], &object["state"]),
         (&20.into(), &80.into(), &"failed".into())
     );
-    // Four refusals are needed to know; every further task fails with its first.
+    // Four refused connections are needed to know; after that every task fails at its first attempt.
     let attempts: i64 = world.sql().query_row("SELECT count(*) FROM attempts", [], |row| row.get(0)).unwrap();
     assert_eq!(attempts, 24, "{}", all.stderr);
     all.says("20 tasks in a row failed; the last error: connection refused by 127.0.0.1:9");
 }
 
-/// A site that cannot be reached is the problem, not its robots.txt.
+/// The error names the site that can't be reached, not its robots.txt.
 #[test]
-fn names_and_connections_that_fail_are_called_that() {
+fn dns_and_connection_errors_are_named() {
     let world = World::new();
     let args =
         ["fetch", "http://127.0.0.1:9/", "http://x.invalid/", "--max-retries", "0", "--format", "none"];
@@ -144,9 +144,9 @@ fn names_and_connections_that_fail_are_called_that() {
     done.says("DNS lookup failed for x.invalid (while fetching robots.txt)");
 }
 
-/// Cron mails what is printed: `--quiet` prints what failed, and nothing when nothing did.
+/// Cron mails what is printed: with `--quiet`, that is what failed, or nothing.
 #[test]
-fn quiet_prints_what_failed_one_line_per_url() {
+fn quiet_prints_one_line_per_failed_url() {
     let world = World::new();
     let nginx = Nginx::start("location /gone { return 404; }");
     let quick = ["--quiet", "--delay", "5ms", "--robots", "ignore", "--format", "none"];
@@ -159,14 +159,18 @@ fn quiet_prints_what_failed_one_line_per_url() {
     assert_eq!(two.stderr, format!("failed: {}/gone?a=1: status 404\n", nginx.url()));
     let many = fetch(&list(&nginx.url(), "gone", 50), "many").expect(1);
     assert_eq!(many.stderr.lines().filter(|line| line.starts_with("failed: ")).count(), 20);
-    assert!(many.stderr.ends_with("and 30 more; comity jobs show many --failed\n"), "{}", many.stderr);
+    assert!(
+        many.stderr.ends_with("and 30 more; list them with: comity jobs show many --failed\n"),
+        "{}",
+        many.stderr
+    );
     let fine = fetch(&list(&nginx.url(), "here", 3), "fine").expect(0);
     assert_eq!((fine.stdout.as_str(), fine.stderr.as_str()), ("", ""));
 }
 
-/// B75: what a URL is called does not lead out of the folder.
+/// B75: no URL leads to a file outside of the folder.
 #[test]
-fn no_name_leaves_the_folder() {
+fn no_url_is_saved_outside_of_the_folder() {
     let world = World::new();
     let site = Site::start(|asked| Answer::page(asked.path));
     let long = "x".repeat(3_000);

@@ -1,17 +1,17 @@
-//! A wall clock that is set while a command runs, and between commands on one store.
+//! The wall clock is set while a command runs, and between commands on one store.
 
 use std::path::PathBuf;
 use std::process::Command;
 
 use crate::comity::{Running, World, list};
 use crate::follow;
-use crate::log::{Hit, assert_each_once, assert_spaced, now_us, told, wait_until};
+use crate::log::{Hit, assert_each_once, assert_spaced, now_us, to_text, wait_until};
 use crate::nginx::Nginx;
 use crate::site::{Answer, Site};
 
 /// B7
 #[test]
-fn steps_of_the_wall_clock_are_not_seen() {
+fn steps_of_the_wall_clock_are_ignored_while_running() {
     let (world, nginx) = (World::new(), Nginx::start(""));
     let fetch = |job: &str, count: usize| {
         let input = world.write(job, &list(&nginx.url(), job, count));
@@ -34,15 +34,15 @@ fn steps_of_the_wall_clock_are_not_seen() {
     assert_each_once(&log, "a", 40);
     assert_spaced(&log, 150);
     let gap = log.windows(2).map(|pair| pair[1].start - pair[0].start).max().unwrap();
-    assert!(gap < 60_000_000, "a step made somebody wait:\n{}", told(&log));
+    assert!(gap < 60_000_000, "a clock step caused a wait:\n{}", to_text(&log));
 
-    // A process that begins with a clock that is behind waits no longer than the spacing: nobody here waits for an hour.
+    // A process that starts with a clock that is behind waits no longer than the spacing, and not for an hour.
     set(&world, "-3600");
     fetch("b", 5).wait().expect(0);
     assert_spaced(&nginx.log(), 150);
 }
 
-/// A site that says 429 once, to the second request, and asks to stay away for so many seconds.
+/// A site that answers 429 to the second request only, with a Retry-After of `seconds`.
 fn closes(seconds: u64) -> Site {
     Site::start(move |asked| match asked.before {
         1 => Answer::status(429).header("Retry-After", &seconds.to_string()),
@@ -55,18 +55,19 @@ fn fetch(world: &World, args: &[&str]) -> Running {
     world.begin(under_fake_time(world.command(&args), &world.path("clock")))
 }
 
-/// Nobody came before the site's deadline, and nobody waited for an hour.
+/// Asserts that no request came before the site's deadline, and none an hour late.
 fn assert_deadline(log: &[Hit], seconds: i64) {
     let refused = log.iter().find(|hit| hit.status == 429).unwrap();
     let next = log.iter().find(|hit| hit.start > refused.start).unwrap();
     let waited = next.start - refused.answered;
-    assert!(waited >= seconds * 1_000_000 - 20_000, "early:\n{}", told(log));
-    assert!(waited < 120_000_000, "late:\n{}", told(log));
+    assert!(waited >= seconds * 1_000_000 - 20_000, "early:\n{}", to_text(log));
+    assert!(waited < 120_000_000, "late:\n{}", to_text(log));
 }
 
-/// B7, B37: a step while one process runs and another joins cost the deadline that the first one heard.
+/// B7, B37. A clock step while one process ran and another joined used to lose the deadline that the first had
+/// received.
 #[test]
-fn whoever_joins_after_a_step_keeps_a_deadline() {
+fn a_process_that_joins_after_a_step_keeps_the_deadline() {
     for step in ["+3600", "-3600", "+60", "-60"] {
         let (world, site) = (World::new(), closes(3));
         set(&world, "+0");
@@ -83,16 +84,16 @@ fn whoever_joins_after_a_step_keeps_a_deadline() {
     }
 }
 
-/// B7, B37: a step between runs. After one back nothing was sent for an hour, and after one ahead it came early.
+/// B7, B37. A step back between runs used to stop requests for an hour, and a step ahead made them early.
 #[test]
-fn a_step_between_runs_costs_no_deadline_and_no_hour() {
+fn a_step_between_runs_keeps_deadlines_and_adds_no_wait() {
     for (step, ends) in [("-3600", "INT"), ("+3600", "INT"), ("-3600", "KILL"), ("+3600", "KILL")] {
         let (world, site) = (World::new(), closes(4));
         set(&world, "+0");
         let input = world.write("urls", &list(&site.url(), "a", 6));
         let first = fetch(&world, &["--input", input.to_str().unwrap(), "--job", "a"]);
         site.wait_for(2);
-        // What a server stated is saved before the next grant.
+        // A deadline that the server stated is saved before the next grant.
         let saved = "SELECT count(*) FROM domains WHERE server_until_us IS NOT NULL";
         wait_until("the deadline is saved", || {
             world.sql().query_row(saved, [], |row| row.get::<_, i64>(0)).unwrap() == 1
@@ -105,9 +106,10 @@ fn a_step_between_runs_costs_no_deadline_and_no_hour() {
     }
 }
 
-/// B7: `faketime -f -1h comity check` wrote a deadline down in its own time, and the next request of others was early.
+/// B7. `faketime -f -1h comity check` used to save a deadline in its own time, so that other processes' next request
+/// was early.
 #[test]
-fn a_command_with_a_clock_that_is_behind_moves_no_deadline() {
+fn a_command_with_a_slow_clock_moves_no_deadline() {
     let (world, site) = (World::new(), closes(5));
     set(&world, "+0");
     let input = world.write("urls", &list(&site.url(), "a", 4));
@@ -122,9 +124,9 @@ fn a_command_with_a_clock_that_is_behind_moves_no_deadline() {
     assert_deadline(&site.log(), 5);
 }
 
-/// B7, B52: a scrape that began while the clock was an hour ahead deferred its source for ever.
+/// B7, B52. A scrape that started while the clock was an hour ahead used to defer its source forever.
 #[test]
-fn a_scrape_in_the_future_holds_nobody_up() {
+fn a_scrape_in_the_future_does_not_defer_its_source() {
     let world = follow::world(&[("scrape.min_interval", "1"), ("scrape.max_wait", "\"5s\"")]);
     let feed = follow::numbered("p", 3);
     let site = Site::start(move |asked| match asked.path {
@@ -141,19 +143,19 @@ fn a_scrape_in_the_future_holds_nobody_up() {
     scrape("1");
     set(&world, "+0");
     scrape("2");
-    // What an earlier version left behind: a row that nothing moved along.
+    // An earlier version may have left such a row behind.
     world.sql().execute("UPDATE scrape_logs SET started_us = started_us + 3600000000", []).unwrap();
     follow::run(&world, &[], 0);
     assert_eq!(follow::states(&world), ["done"; 3]);
 }
 
 fn set(world: &World, offset: &str) {
-    // Written beside its place: half a file is no time.
+    // Atomically: half a file is not a valid time.
     world.write("clock.new", &format!("{offset}\n"));
     std::fs::rename(world.path("clock.new"), world.path("clock")).unwrap();
 }
 
-/// What the time is under the fake clock.
+/// The time on the fake clock.
 fn world_clock(world: &World) -> i64 {
     let mut date = Command::new("date");
     date.arg("+%s").env_clear().env("PATH", "/usr/bin:/bin");

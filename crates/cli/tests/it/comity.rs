@@ -1,4 +1,4 @@
-//! A folder of its own for each test, and processes of `comity` in it.
+//! A temporary folder per test, and `comity` processes in it.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::log::{now_us, wait_until};
 
-/// A folder with a store; processes started in it do not outlive it.
+/// A temporary folder with a store.
 pub(crate) struct World {
     folder: TempDir,
     started: AtomicU32,
@@ -35,7 +35,7 @@ impl World {
         self.path(name)
     }
 
-    /// The command with `args`, in this folder and without settings from outside.
+    /// The command with `args`, in this folder and with an empty environment.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_comity"));
         command.args(args).current_dir(self.folder.path()).env_clear().stdin(Stdio::null());
@@ -54,7 +54,7 @@ impl World {
         Running { child: command.spawn().unwrap(), out, err, started_us }
     }
 
-    /// The command with `args`, which may have so many files open and no more.
+    /// The command with `args`, and a limit on its open files.
     pub(crate) fn limited(&self, files: u32, args: &[&str]) -> Command {
         let plain = self.command(args);
         let mut command = Command::new("/bin/bash");
@@ -64,7 +64,7 @@ impl World {
         command
     }
 
-    /// Runs to the end.
+    /// Runs the command to its end.
     pub(crate) fn run(&self, args: &[&str]) -> Done {
         self.start(args).wait()
     }
@@ -75,8 +75,8 @@ impl World {
         connection
     }
 
-    /// A copy of the store as a process that was killed left it: looking at the store itself would tidy it up.
-    pub(crate) fn left(&self) -> Option<(TempDir, rusqlite::Connection)> {
+    /// A copy of the store as a killed process left it: opening the store itself would recover it.
+    pub(crate) fn store_copy(&self) -> Option<(TempDir, rusqlite::Connection)> {
         let folder = tempfile::tempdir().unwrap();
         for name in ["comity.db", "comity.db-wal"].into_iter().filter(|name| self.path(name).exists()) {
             std::fs::copy(self.path(name), folder.path().join(name)).unwrap();
@@ -86,7 +86,7 @@ impl World {
         Some((folder, connection))
     }
 
-    /// The pages that `index.jsonl` in `folder` names.
+    /// The rows of `index.jsonl` in `folder` that have a file.
     pub(crate) fn index(&self, folder: &str) -> Vec<Value> {
         self.rows(folder).into_iter().filter(|row| row["file"].is_string()).collect()
     }
@@ -98,7 +98,7 @@ impl World {
     }
 }
 
-/// A process that runs.
+/// A running process; it is killed when this is dropped.
 pub(crate) struct Running {
     child: Child,
     out: PathBuf,
@@ -111,13 +111,13 @@ impl Running {
         self.child.id()
     }
 
-    /// Writes to its standard input, which stays open.
+    /// Writes to its stdin, which stays open.
     pub(crate) fn feed(&mut self, text: &str) {
         use std::io::Write;
         self.child.stdin.as_mut().unwrap().write_all(text.as_bytes()).unwrap();
     }
 
-    /// Whether all of it is stopped.
+    /// Whether all of its threads are stopped.
     pub(crate) fn is_stopped(&self) -> bool {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.id())).unwrap();
         let stat =
@@ -131,17 +131,17 @@ impl Running {
         self.child.try_wait().unwrap().is_some()
     }
 
-    /// What it said on stderr so far.
+    /// What it printed on stderr so far.
     pub(crate) fn said(&self) -> String {
         read(&self.err)
     }
 
-    /// What it showed on stdout so far.
+    /// What it printed on stdout so far.
     pub(crate) fn shown(&self) -> String {
         read(&self.out)
     }
 
-    /// Waits for its end; the most memory it had, in kB.
+    /// Waits for its end, and returns its peak memory in kB.
     pub(crate) fn peak_kb(&mut self) -> u64 {
         let status = format!("/proc/{}/status", self.id());
         let mut most = 0;
@@ -160,7 +160,7 @@ impl Running {
         assert!(sent.success(), "kill -s {name}");
     }
 
-    /// Kill -9; when that was, unless it ended by itself before.
+    /// Kills it with SIGKILL, and returns when; none if it had already ended.
     pub(crate) fn kill(mut self) -> Option<i64> {
         let at = now_us();
         let ended = self.is_over();
@@ -171,7 +171,7 @@ impl Running {
 
     pub(crate) fn wait(mut self) -> Done {
         let out = self.err.clone();
-        wait_until(&format!("the process ended; it said {}", out.display()), || self.is_over());
+        wait_until(&format!("the process ended; its stderr is in {}", out.display()), || self.is_over());
         let status = self.child.wait().unwrap();
         let done = Done {
             code: status.code(),
@@ -186,13 +186,13 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Ended already, most of the time.
+        // Most of the time it has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// What a process came to.
+/// The result of a process.
 #[derive(Debug)]
 pub(crate) struct Done {
     pub(crate) code: Option<i32>,
@@ -208,13 +208,13 @@ impl Done {
         self
     }
 
-    /// The objects on all lines.
+    /// The JSON objects on stdout, one per line.
     #[track_caller]
     pub(crate) fn objects(&self) -> Vec<Value> {
         self.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// The object on the last line.
+    /// The JSON object on the last line of stdout.
     #[track_caller]
     pub(crate) fn json(&self) -> Value {
         let last = self.stdout.lines().last();
@@ -224,16 +224,16 @@ impl Done {
 
     #[track_caller]
     pub(crate) fn says(&self, text: &str) {
-        assert!(self.stderr.contains(text), "not said: {text:?}\n{}", self.stderr);
+        assert!(self.stderr.contains(text), "not on stderr: {text:?}\n{}", self.stderr);
     }
 
     #[track_caller]
     pub(crate) fn shows(&self, text: &str) {
-        assert!(self.stdout.contains(text), "not shown: {text:?}\n{}\n{}", self.stdout, self.stderr);
+        assert!(self.stdout.contains(text), "not on stdout: {text:?}\n{}\n{}", self.stdout, self.stderr);
     }
 }
 
-/// URLs `BASE/PREFIX0` … one a line.
+/// A list of URLs `BASE/PREFIX0` …, one per line.
 pub(crate) fn list(base: &str, prefix: &str, count: usize) -> String {
     (0..count).map(|nth| format!("{base}/{prefix}{nth}\n")).collect()
 }

@@ -1,11 +1,11 @@
-//! Configuration, profiles, and secrets that stay where they are.
+//! Configuration, profiles, and secrets that must not leak.
 
 use crate::comity::World;
 use crate::site::{Answer, Site};
 
 /// B71
 #[test]
-fn everything_that_is_wrong_is_told_at_once() {
+fn all_configuration_errors_are_reported_at_once() {
     let world = World::new();
     let text = "profile = \"fancy\"\n[default]\nmin_delay = \"fast\"\nbrust = 3\n[job]\nconcurency = 4\n";
     world.write("comity.toml", text);
@@ -15,7 +15,7 @@ fn everything_that_is_wrong_is_told_at_once() {
             done.says(word);
         }
     }
-    assert!(!world.store().exists(), "nothing is made with a configuration that cannot be used");
+    assert!(!world.store().exists(), "an invalid configuration creates no store");
     world.write("broken.toml", "[default\nmin_delay = 3");
     world.run(&["config", "check", "--config", "broken.toml"]).expect(2).says("broken.toml");
     world.run(&["config", "check", "--config", "missing.toml"]).expect(2).says("missing.toml");
@@ -25,9 +25,34 @@ fn everything_that_is_wrong_is_told_at_once() {
     world.begin(odd).wait().expect(2).says("COMITY_JOB_CONCURRENCY");
 }
 
+/// They may be set where the configuration is used, so the check succeeds; a fetch needs them.
+#[test]
+fn the_check_reports_missing_variables_and_files() {
+    let world = World::new();
+    let text =
+        "[domains.\"a.example\".request]\nbearer_env = \"NOPE\"\nheaders = { \"X-A\" = \"${file:/nope}\" }\n";
+    world.write("comity.toml", text);
+    let done = world.run(&["config", "check"]).expect(0);
+    done.shows("The configuration is valid");
+    let (key, file) =
+        ("domains.\"a.example\".request.bearer_env: the variable NOPE is not set", "the file /nope");
+    done.shows(&format!("Warning: {key}"));
+    done.shows(file);
+    let warnings = world.run(&["--json", "config", "check"]).expect(0).json()["warnings"].clone();
+    let warnings: Vec<&str> =
+        warnings.as_array().unwrap().iter().map(|text| text.as_str().unwrap()).collect();
+    assert!(warnings.len() == 2 && warnings.contains(&key), "{warnings:?}");
+    world.run(&["fetch", "http://127.0.0.1:9/"]).expect(2).says("the variable NOPE is not set");
+    let mut set = world.command(&["--json", "config", "check"]);
+    world.write("token.txt", "secret");
+    world.write("comity.toml", &text.replace("/nope", "token.txt"));
+    set.env("NOPE", "secret");
+    assert_eq!(world.begin(set).wait().expect(0).json()["warnings"], serde_json::json!([]));
+}
+
 /// B71
 #[test]
-fn a_flag_beats_a_variable_beats_the_file() {
+fn flags_override_variables_and_variables_override_the_file() {
     let world = World::new();
     let profile = |variable: bool, flag: bool| {
         let mut args = vec!["--json", "config", "check"];
@@ -55,7 +80,7 @@ fn profiles_are_configuration_to_copy() {
     for name in names["profiles"].as_array().unwrap() {
         let printed = world.run(&["profiles", name.as_str().unwrap()]).expect(0);
         world.write("comity.toml", &printed.stdout);
-        world.run(&["config", "check"]).expect(0).shows("the configuration is valid");
+        world.run(&["config", "check"]).expect(0).shows("The configuration is valid");
     }
     world.run(&["profiles", "fancy"]).expect(2).says("fancy");
     world.run(&["config", "reference"]).expect(0).shows("min_delay");

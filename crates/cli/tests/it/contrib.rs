@@ -1,4 +1,4 @@
-//! What goes around a service (contrib/) speaks of metrics that there are.
+//! contrib/: the dashboard, the alerts and the systemd unit match the service.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -19,7 +19,7 @@ fn every_metric_of_the_dashboard_and_the_alerts_exists() {
         let unknown: Vec<&String> = named.difference(&shown).collect();
         assert!(unknown.is_empty(), "{file}: {unknown:?} are not in:\n{shown:#?}");
     }
-    // And the dashboard leaves none out.
+    // The dashboard shows all of them.
     let dashboard = names(&read("grafana/comity.json"));
     let family = |name: &String| !["_sum", "_count", "_bucket"].iter().any(|end| name.ends_with(end));
     let histograms = |name: &&String| shown.contains(&format!("{name}_bucket"));
@@ -31,9 +31,9 @@ fn every_metric_of_the_dashboard_and_the_alerts_exists() {
     assert!(missing.is_empty(), "the dashboard does not show {missing:?}");
 }
 
-/// Each panel has a title of its own and asks something.
+/// Each panel has a unique title and a query.
 #[test]
-fn the_dashboard_is_whole() {
+fn every_panel_of_the_dashboard_has_a_title_and_a_query() {
     let dashboard: Value = serde_json::from_str(&read("grafana/comity.json")).unwrap();
     let panels = dashboard["panels"].as_array().unwrap();
     let titles: BTreeSet<&str> = panels.iter().map(|panel| panel["title"].as_str().unwrap()).collect();
@@ -47,10 +47,10 @@ fn the_dashboard_is_whole() {
     }
 }
 
-/// A machine on which only contrib/README.md was followed has a service that starts, with a token that it asks for. Everything
-/// happens below a folder that stands for the root of that machine, as the user that systemd would make up.
+/// On a machine set up only by contrib/README.md, the service starts and requires the token. Everything happens below a
+/// folder that stands in for that machine's root, as the user that systemd would create.
 #[test]
-fn the_unit_starts_where_only_the_readme_was_followed() {
+fn the_unit_starts_after_following_only_the_readme() {
     let world = World::new();
     let root = world.path("root");
     for folder in ["usr/local/bin", "etc/systemd/system", "var/lib/comity", "run/credentials"] {
@@ -92,7 +92,7 @@ fn the_unit_starts_where_only_the_readme_was_followed() {
         let values = unit.lines().filter_map(|line| line.strip_prefix(&format!("{key}=")).map(str::to_owned));
         values.collect::<Vec<String>>()
     };
-    // What LoadCredential does: a copy for the service alone.
+    // LoadCredential makes a copy that only the service can read.
     let (name, from) =
         settings("LoadCredential")[0].split_once(':').map(|(a, b)| (a.to_owned(), below(b))).unwrap();
     let credentials = root.join("run/credentials");
@@ -107,10 +107,10 @@ fn the_unit_starts_where_only_the_readme_was_followed() {
     service.current_dir(below(&settings("WorkingDirectory")[0]));
     as_nobody(&mut service, &world.path(""), &[&credentials, &root.join("var/lib/comity")]);
     let running = world.begin(service);
-    wait_until("the service listens", || running.shown().contains("listening"));
-    let told: Value = serde_json::from_str(running.shown().lines().next().unwrap()).unwrap();
-    assert_eq!(told["open"], false, "it asks for a token: {told}");
-    let address = told["listening"].as_str().unwrap().trim_start_matches("http://").parse().unwrap();
+    wait_until("the service is listening", || running.shown().contains("listening"));
+    let object: Value = serde_json::from_str(running.shown().lines().next().unwrap()).unwrap();
+    assert_eq!(object["open"], false, "it requires a token: {object}");
+    let address = object["listening"].as_str().unwrap().trim_start_matches("http://").parse().unwrap();
     let check = json!({ "domain": "a.example" }).to_string();
     assert_eq!(ask(address, "POST", "/v1/check", KIND, &check).unwrap().status, 401);
     let bearer = format!("{KIND}Authorization: Bearer {token}\r\n");
@@ -119,7 +119,7 @@ fn the_unit_starts_where_only_the_readme_was_followed() {
     assert!(root.join("var/lib/comity/comity.db").exists());
 }
 
-/// Where tests run as root, the service runs as somebody who owns nothing but what systemd gives to it.
+/// If the tests run as root, runs the service as a user that owns only what systemd gives it.
 fn as_nobody(command: &mut std::process::Command, world: &Path, owned: &[&Path]) {
     use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
     use std::os::unix::process::CommandExt;
@@ -137,19 +137,19 @@ fn as_nobody(command: &mut std::process::Command, world: &Path, owned: &[&Path])
 }
 
 const KIND: &str = "Content-Type: application/json\r\n";
-/// A user that owns nothing.
+/// The user id of nobody.
 const NOBODY: u32 = 65_534;
 
-/// The unit is one that systemd takes, and which does not stop the service from what it needs.
+/// systemd accepts the unit, and the unit doesn't block what the service needs.
 #[test]
-fn systemd_takes_the_unit() {
+fn systemd_accepts_the_unit() {
     let world = World::new();
     let unit = read("systemd/comity.service").replace("/usr/local/bin/comity", env!("CARGO_BIN_EXE_comity"));
     let file = world.write("comity.service", &unit);
     crate::documents::verify_unit(&file).unwrap_or_else(|said| panic!("{said}"));
 }
 
-/// The names of all samples after some of everything happened.
+/// The names of all samples, after some of everything has happened.
 fn shown() -> BTreeSet<String> {
     let world = World::new();
     let service = Service::start(&world);

@@ -8,7 +8,7 @@ use crate::service::Service;
 
 /// B1, B3
 #[test]
-fn check_reserves_and_then_says_how_long_to_wait() {
+fn check_reserves_the_slot_and_the_next_one_has_to_wait() {
     let world = World::new();
     world.write("comity.toml", "[default]\nmin_delay = \"10m\"\nin_flight = \"unlimited\"\n");
     let peeked = world.run(&["--json", "check", "https://example.org/a", "--peek"]).expect(0).json();
@@ -37,23 +37,23 @@ fn of_ten_checks_at_once_one_proceeds() {
     assert_eq!((count(0), count(1)), (1, 9), "{codes:?}");
 }
 
-/// B20, B37: what the server said is stored.
+/// B20, B37: the server's Retry-After is stored.
 #[test]
-fn a_recorded_retry_after_holds_for_everybody() {
+fn a_recorded_retry_after_holds_for_all_processes() {
     let world = World::new();
     world.run(&["check", "example.org"]).expect(0);
-    let told =
+    let object =
         world.run(&["--json", "record", "example.org", "429", "--retry-after", "1200"]).expect(0).json();
-    assert_eq!(told["outcome"], "rate_limited", "{told}");
-    assert!(told["held_until"].is_string(), "{told}");
+    assert_eq!(object["outcome"], "rate_limited", "{object}");
+    assert!(object["held_until"].is_string(), "{object}");
     let waits = world.run(&["--json", "check", "example.org"]).expect(1).json();
     let wait = waits["wait_ms"].as_u64().unwrap();
     assert!((900_000..=1_200_000).contains(&wait), "{waits}");
     let sql = "SELECT server_until_us IS NOT NULL FROM domains WHERE domain = 'example.org'";
     assert!(world.sql().query_row(sql, [], |row| row.get::<_, bool>(0)).unwrap());
-    // A shorter wish does not shorten it (B22), and a success does not end it.
+    // A shorter Retry-After doesn't shorten it (B22), and a success doesn't end it.
     world.run(&["record", "example.org", "rate_limited", "--retry-after", "1"]).expect(0);
-    // Permits begin so too, but this is a host.
+    // It starts like a permit, but it is a host.
     world.run(&["record", "p1.example.org", "429"]).expect(0);
     world.run(&["record", "example.org", "success"]).expect(0);
     let waits = world.run(&["--json", "check", "example.org"]).expect(1).json();
@@ -62,9 +62,9 @@ fn a_recorded_retry_after_holds_for_everybody() {
     world.run(&["record", "example.org", "999"]).expect(2).says("999");
 }
 
-/// B80: two checks in a row froze a site for ten minutes, with no way out.
+/// B80. Two checks in a row used to freeze a site for ten minutes, with no way out.
 #[test]
-fn a_permit_that_nobody_records_has_a_lease_and_can_be_released() {
+fn an_unrecorded_permit_has_a_lease_and_can_be_released() {
     let world = World::new();
     world.run(&["domains", "release", "example.org"]).expect(2).says("nothing is known");
     world.run(&["check", "example.org"]).expect(0);
@@ -113,7 +113,7 @@ fn explain_lists_every_constraint() {
 
 /// B26
 #[test]
-fn intents_are_known_by_name() {
+fn intents_are_given_by_name() {
     let world = World::new();
     world.write(
         "comity.toml",
@@ -124,7 +124,7 @@ fn intents_are_known_by_name() {
     world.run(&["check", "example.org", "--intent", "dance"]).expect(2).says("dance");
 }
 
-/// B11, B12: whoever waits in line has the slot when it comes free, here and at a service.
+/// B11, B12: a check that waits in line gets the slot when it is free, on the store and through a service.
 #[test]
 fn a_check_can_wait_in_line() {
     for there in [false, true] {
@@ -137,24 +137,24 @@ fn a_check_can_wait_in_line() {
         check(&[]).wait().expect(0);
         let waited = check(&["--wait"]).wait().expect(0).json();
         let ms = waited["waited_ms"].as_u64().unwrap();
-        // How much was left when it came depends on how long a process takes to start, here twice.
+        // The remaining wait depends on how long two processes take to start.
         assert!(ms > 0 && waited["permit"].is_string(), "there: {there}, {waited}");
         assert!(!check(&[]).wait().expect(1).json()["reason"].as_str().unwrap().is_empty());
-        // Nobody waits for a domain that an operator closed.
+        // A check doesn't wait for a paused domain.
         world.run(&["domains", "set", "closed.example", "--pause", "forever"]).expect(0);
         let closed = [&["check", "--wait", "closed.example"], &at[..]].concat();
         world.run(&closed).expect(1).shows("refused: ");
     }
 }
 
-/// B11: Ctrl-C ends a wait, and the place is free.
+/// B11: Ctrl-C ends a wait and frees the slot.
 #[test]
 fn ctrl_c_ends_a_wait_in_line() {
     let world = World::new();
     world.write("comity.toml", "[default]\nmin_delay = \"1h\"\nin_flight = \"unlimited\"\n");
     world.run(&["check", "example.org"]).expect(0);
     let mut waiting = world.start(&["--log-level", "debug", "check", "--wait", "example.org"]);
-    wait_until("it waits", || waiting.said().contains("waits") || waiting.is_over());
+    wait_until("it waits", || waiting.said().contains("waiting") || waiting.is_over());
     waiting.signal("INT");
     assert_eq!(waiting.wait().code, Some(130));
     let after = world.run(&["--json", "check", "example.org", "--peek"]).expect(1).json();
@@ -162,19 +162,23 @@ fn ctrl_c_ends_a_wait_in_line() {
 }
 
 #[test]
-fn what_was_not_sent_is_given_back_and_no_answer_is_one() {
+fn abandoned_gives_a_permit_back_and_000_is_a_network_error() {
     let world = World::new();
     world.write("comity.toml", "[default]\nmin_delay = \"0s\"\nin_flight = 1\n");
     let permit = world.run(&["--json", "check", "example.org"]).expect(0).json();
     world.run(&["check", "example.org"]).expect(1).shows("wait ");
     let permit = permit["permit"].as_str().unwrap();
     for standing in ["fresh", "repeated"] {
-        let told = world.run(&["--json", "record", permit, "abandoned"]).expect(0).json();
-        assert_eq!((&told["outcome"], &told["standing"]), (&"abandoned".into(), &standing.into()), "{told}");
+        let object = world.run(&["--json", "record", permit, "abandoned"]).expect(0).json();
+        assert_eq!(
+            (&object["outcome"], &object["standing"]),
+            (&"abandoned".into(), &standing.into()),
+            "{object}"
+        );
     }
     world.run(&["check", "example.org"]).expect(0);
     world.run(&["record", "example.org", "abandoned"]).expect(2).says("expected a permit");
-    // So curl writes that nobody answered.
-    let told = world.run(&["--json", "record", "example.org", "000"]).expect(0).json();
-    assert_eq!(told["outcome"], "network_error", "{told}");
+    // curl prints 000 if there was no response.
+    let object = world.run(&["--json", "record", "example.org", "000"]).expect(0).json();
+    assert_eq!(object["outcome"], "network_error", "{object}");
 }

@@ -1,4 +1,4 @@
-//! `comity demo` and `comity playground`: what a stranger tries first.
+//! `comity demo` and `comity playground`: what a new user tries first.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -10,7 +10,7 @@ use crate::log::wait_until;
 use crate::terminal::Terminal;
 
 #[test]
-fn the_demo_fetches_everything_and_nothing_early() {
+fn the_demo_fetches_everything_and_never_too_early() {
     let world = World::new();
     let mut command = world.command(&["demo", "--json", "--keep"]);
     command.env("TMPDIR", world.path(""));
@@ -24,12 +24,12 @@ fn the_demo_fetches_everything_and_nothing_early() {
         let sites = object["sites"].as_array().unwrap();
         sites.iter().find(|site| site["name"] == name).unwrap().clone()
     };
-    assert_eq!(site("strict")["refused"], 5, "no more than the site's own rhythm");
-    assert_eq!(site("hidden")["refused"], 1, "the second time it is known");
-    assert_eq!(site("robots")["requests"], 11, "robots.txt and ten pages, nothing that is forbidden");
+    assert_eq!(site("strict")["refused"], 5, "one 429 per ten pages");
+    assert_eq!(site("hidden")["refused"], 1, "after one 429 the delay is known");
+    assert_eq!(site("robots")["requests"], 11, "robots.txt and ten pages, nothing disallowed");
     let learned = object["learned"].as_array().unwrap();
     assert!(learned.iter().any(|one| one["domain"].as_str().unwrap().starts_with("hidden.")), "{learned:?}");
-    // It says where everything is, and it is there.
+    // It prints where it kept everything.
     let kept = std::fs::read_dir(world.path("")).unwrap().flatten();
     let kept = kept.map(|entry| entry.path()).find(|path| path.to_string_lossy().contains("comity-demo-"));
     let kept = kept.expect("the folder is kept");
@@ -71,27 +71,27 @@ fn a_demo_that_is_stopped_leaves_nothing_behind() {
 }
 
 #[test]
-fn the_playground_counts_who_is_early() {
+fn the_playground_counts_early_requests() {
     let world = World::new();
     let running = world.start(&["playground", "--listen", "127.0.0.1:0", "--json"]);
-    wait_until("it listens", || running.shown().contains("listening"));
-    let told: Value = serde_json::from_str(running.shown().lines().next().unwrap()).unwrap();
+    wait_until("it is listening", || running.shown().contains("listening"));
+    let listing: Value = serde_json::from_str(running.shown().lines().next().unwrap()).unwrap();
     let find = |name: &str, key: &str| {
-        let sites = told["sites"].as_array().unwrap();
+        let sites = listing["sites"].as_array().unwrap();
         sites.iter().find(|site| site["name"] == name).unwrap()[key].as_str().unwrap().to_owned()
     };
-    // By its name, politely.
+    // By name, politely.
     let pages: Vec<String> = (1..=12).map(|page| format!("{}/page/{page}", find("strict", "url"))).collect();
     let pages: Vec<&str> = pages.iter().map(String::as_str).collect();
     let polite =
         ["fetch", "--format", "none", "--delay", "20ms", "--learning", "off", "--robots", "ignore", "--json"];
     let done = world.run(&[&polite[..], &pages[..]].concat()).expect(0).json();
     assert_eq!((&done["fetched"], &done["rate_limited"]), (&12.into(), &1.into()));
-    // By its port, impolitely.
+    // By port, impolitely.
     let port = find("strict", "port_url");
     let statuses: Vec<String> = (0..12).map(|_| status(&port)).collect();
     assert_eq!(statuses.iter().filter(|status| *status == "429").count(), 4, "{statuses:?}");
-    let list = get(told["listening"].as_str().unwrap(), "/");
+    let list = get(listing["listening"].as_str().unwrap(), "/");
     assert!(list.contains("<td>a site that answers 10 requests"), "{list}");
     running.signal("INT");
     let done = running.wait().expect(0);

@@ -1,16 +1,16 @@
-//! As many files may be open as the system allows. Running out of them is our own trouble: it costs time and nothing
-//! else.
+//! Limits on open files. Running out of file descriptors is our own problem: it costs time, and no retries or backoff.
+//! The command raises its soft limit to the hard limit.
 
 use std::collections::BTreeSet;
 use std::net::TcpStream;
 
 use crate::comity::World;
 use crate::follow::{self, FEEDS};
-use crate::log::{told, wait_until};
+use crate::log::{to_text, wait_until};
 use crate::nginx::Nginx;
 use crate::service::{Service, ask};
 
-/// B42, B82: sites that keep connections open, many more than there are descriptors.
+/// B42, B82: more sites that keep connections open than there are descriptors.
 #[test]
 fn more_hosts_than_descriptors_lose_no_page() {
     let world = World::new();
@@ -27,14 +27,14 @@ fn more_hosts_than_descriptors_lose_no_page() {
     );
     assert_eq!(world.index("pages").len(), 300);
     let log = nginx.log();
-    assert_eq!(log.len(), 600, "a robots.txt and a page of each:\n{}", told(&log));
+    assert_eq!(log.len(), 600, "robots.txt and one page per site:\n{}", to_text(&log));
 }
 
-/// B42: more requests at once than there are descriptors, and for longer than anybody waits for one.
+/// B42: more requests at once than there are descriptors, and for longer than a request waits for one.
 #[test]
-fn without_a_descriptor_a_request_waits_and_spends_no_retry() {
+fn without_a_descriptor_a_request_waits_and_uses_no_retry() {
     let world = World::new();
-    // Three seconds for each.
+    // Each response takes three seconds.
     let (nginx, urls) = Nginx::on_hosts(24, "location = /slow { limit_rate 1k; }");
     nginx.put("/slow", vec![b'x'; 3 << 10]);
     let input = world.write("list", &urls.iter().map(|url| format!("{url}/slow\n")).collect::<String>());
@@ -48,12 +48,12 @@ fn without_a_descriptor_a_request_waits_and_spends_no_retry() {
         (&24.into(), &0.into(), &0.into())
     );
     let log = nginx.log();
-    assert_eq!(log.len(), 24, "{}", told(&log));
-    // Said, but not for each request that had to wait: once in ten seconds.
+    assert_eq!(log.len(), 24, "{}", to_text(&log));
+    // Logged every ten seconds, and not for every request that had to wait.
     done.says("out of file descriptors");
     let said = done.stderr.matches("out of file descriptors").count() as i64;
     assert!(said <= 1 + done.took_us / 10_000_000, "{}", done.stderr);
-    // Nothing of it is held against the sites.
+    // The sites are not blamed for it.
     let outcomes: BTreeSet<String> = {
         let sql = world.sql();
         let mut attempts = sql.prepare("SELECT DISTINCT outcome FROM attempts").unwrap();
@@ -62,9 +62,9 @@ fn without_a_descriptor_a_request_waits_and_spends_no_retry() {
     assert_eq!(outcomes, BTreeSet::from(["success".to_owned()]));
 }
 
-/// B51, B42: the same for pages that a source led to. A scrape that could not leave has no row.
+/// B51, B42: the same for scrapes: a scrape that could not be sent has no row.
 #[test]
-fn without_a_descriptor_a_scrape_has_not_begun() {
+fn without_a_descriptor_a_scrape_has_not_started() {
     let world = follow::world(&[]);
     let (nginx, urls) = Nginx::on_hosts(24, &format!("{FEEDS} location = /slow {{ limit_rate 1k; }}"));
     nginx.put("/slow", vec![b'x'; 3 << 10]);
@@ -81,9 +81,9 @@ fn without_a_descriptor_a_scrape_has_not_begun() {
     assert_eq!((scrapes, rows), (24, 24));
 }
 
-/// A crowd that takes every descriptor neither ends a service nor keeps it from answering later.
+/// Clients that use up all descriptors neither end the service nor keep it from answering later.
 #[test]
-fn a_service_without_descriptors_answers_again_when_there_are_some() {
+fn a_service_that_ran_out_of_descriptors_recovers() {
     let world = World::new();
     let limited = world.limited(40, &["--json", "serve", "--listen", "127.0.0.1:0"]);
     let service = Service::begin(&world, world.begin(limited));

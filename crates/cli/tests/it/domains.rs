@@ -1,12 +1,12 @@
-//! `domains`, and what is learnt of them.
+//! `domains`: what is learned about them, and changes by hand.
 
 use crate::comity::{World, list};
-use crate::log::{assert_spaced, told, wait_until};
+use crate::log::{assert_spaced, to_text, wait_until};
 use crate::site::{Answer, Site};
 
 /// B39
 #[test]
-fn a_domain_is_steered_by_hand() {
+fn a_learned_delay_can_be_set_pinned_and_reset() {
     let world = World::new();
     world.run(&["domains", "show", "example.org"]).expect(2).says("example.org");
     world.run(&["domains", "set", "example.org"]).expect(2);
@@ -23,24 +23,24 @@ fn a_domain_is_steered_by_hand() {
     world.run(&["check", "example.org"]).expect(0);
     world.run(&["record", "example.org", "429", "--retry-after", "1"]).expect(0);
     let shown = world.run(&["--json", "domains", "show", "example.org"]).expect(0).json();
-    assert_eq!(shown["adaptive_delay_seconds"], 5.0, "pinned, and yet: {shown}");
+    assert_eq!(shown["adaptive_delay_seconds"], 5.0, "it was pinned: {shown}");
     world.run(&["domains", "set", "example.org", "--unpin"]).expect(0);
     world.run(&["domains", "list"]).expect(0).shows("example.org");
-    world.run(&["domains", "list", "nothing-like-it"]).expect(0).shows("no such domains");
+    world.run(&["domains", "list", "nothing-like-it"]).expect(0).shows("No matching domains");
     let reset = world.run(&["--json", "domains", "reset", "example.org"]).expect(0).json();
     assert_eq!(reset["adaptive_delay_seconds"], 0.0, "{reset}");
 }
 
 /// B39
 #[test]
-fn a_paused_domain_is_not_asked() {
+fn a_paused_domain_is_not_fetched() {
     let world = World::new();
     let site = Site::start(|asked| Answer::page(asked.path));
     world.run(&["domains", "set", &site.url(), "--pause", "forever"]).expect(0).shows("paused until resumed");
     world.run(&["check", &site.url()]).expect(1).shows("pause");
     let url = format!("{}/a", site.url());
     let fetch = world.start(&["fetch", &url, "--robots", "ignore", "--delay", "20ms", "--format", "none"]);
-    wait_until("it says what holds it back", || {
+    wait_until("it reports what holds it back", || {
         world.run(&["--json", "top"]).expect(0).stdout.contains("paused by an operator")
     });
     assert_eq!(site.log().len(), 0);
@@ -54,7 +54,7 @@ fn a_paused_domain_is_not_asked() {
 
 /// B29, B35, B36
 #[test]
-fn what_was_learnt_is_kept_and_used() {
+fn a_learned_delay_is_stored_and_used() {
     let world = World::new();
     world.write(
         "comity.toml",
@@ -77,7 +77,7 @@ fn what_was_learnt_is_kept_and_used() {
     let mut running = fetch("a", 100);
     site.wait_for(3);
     wait_until("the learned delay is stored", || learned() > 0.0);
-    assert!(!running.is_over(), "it is stored while it runs, not only at its end");
+    assert!(!running.is_over(), "it is stored while it runs, and not only at its end");
     assert!((learned() - 0.4).abs() < 1e-6, "{}", learned());
     running.signal("INT");
     running.wait().expect(130);
@@ -88,6 +88,6 @@ fn what_was_learnt_is_kept_and_used() {
     let before = log.len();
     fetch("b", 5).wait().expect(0);
     let log = site.log();
-    assert_eq!(log.len(), before + 5, "{}", told(&log));
+    assert_eq!(log.len(), before + 5, "{}", to_text(&log));
     assert_spaced(&log[2..], 400);
 }

@@ -1,4 +1,4 @@
-//! The one-page examples of the documentation, run as they stand there against a site that says 429.
+//! The one-page examples of the documentation, run unchanged against a site that answers 429.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -29,7 +29,8 @@ fn javascript() {
     is_polite("node", "polite.mjs");
 }
 
-/// Two of them at once on one site: all pages, no request early, and after the 429 nobody asks for as long as it said.
+/// Runs two of them at once on one site: all pages are fetched, no request is early, and none comes within the
+/// Retry-After.
 fn is_polite(interpreter: &str, example: &str) {
     let world = World::new();
     world.write("comity.toml", "[default]\nmin_delay = \"150ms\"\nlearning = \"off\"\n");
@@ -53,14 +54,14 @@ fn is_polite(interpreter: &str, example: &str) {
             .unwrap_or_else(|error| panic!("{interpreter}: {error}; ./test installs what is missing"))
     };
     let running = ["a", "b"].map(run);
-    let mut told = String::new();
+    let mut output = String::new();
     for running in running {
         let done = running.wait_with_output().unwrap();
         assert!(done.status.success(), "{example}: {}", done.status);
-        told += &String::from_utf8_lossy(&done.stdout);
+        output += &String::from_utf8_lossy(&done.stdout);
     }
-    let said = |status: &str| told.lines().filter(|line| line.starts_with(status)).count();
-    assert_eq!((said("200 "), said("429 ")), (5, 1), "{told}");
+    let said = |status: &str| output.lines().filter(|line| line.starts_with(status)).count();
+    assert_eq!((said("200 "), said("429 ")), (5, 1), "{output}");
     let log = site.log();
     assert_eq!(log.len(), 6);
     assert_spaced(&log, 150);
@@ -71,9 +72,9 @@ fn is_polite(interpreter: &str, example: &str) {
     assert_eq!(serving.wait().code, Some(0));
 }
 
-/// A domain that an operator closed is not asked for over and over.
+/// A paused domain is not polled over and over.
 #[test]
-fn a_closed_site_ends_them() {
+fn the_examples_stop_at_a_paused_site() {
     let world = World::new();
     let site = Site::start(|asked| Answer::page(asked.path));
     world.run(&["domains", "set", &site.authority(), "--pause", "forever"]).expect(0);
@@ -93,11 +94,11 @@ fn a_closed_site_ends_them() {
     assert_eq!(serving.wait().code, Some(0));
 }
 
-/// A service in `world`, and where it listens.
+/// A service in `world`, and its URL.
 fn serve(world: &World) -> (Running, String) {
     let mut running = world.start(&["serve", "--listen", "127.0.0.1:0", "--json"]);
-    wait_until("it listens", || running.shown().contains('\n') || running.is_over());
-    let told: Value =
+    wait_until("it is listening", || running.shown().contains('\n') || running.is_over());
+    let object: Value =
         serde_json::from_str(running.shown().trim()).unwrap_or_else(|_| panic!("{}", running.said()));
-    (running, told["listening"].as_str().unwrap().to_owned())
+    (running, object["listening"].as_str().unwrap().to_owned())
 }

@@ -1,4 +1,4 @@
-//! Feeds of every dialect, and answers that are none or made to hurt, as a server sends them.
+//! Feeds of every format, and responses that are no feeds or are malicious.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -7,21 +7,21 @@ use serde_json::{Value, json};
 
 use crate::comity::World;
 use crate::follow::{FEEDS, add, assert_clean, assert_counts, count, detail, items, micros, rss, run, world};
-use crate::log::{assert_spaced, now_us, told};
+use crate::log::{assert_spaced, now_us, to_text};
 use crate::nginx::Nginx;
 
-/// A document, and the items that it holds: titles and addresses on its server.
+/// A document, and the items in it: titles and URLs on its server.
 type Dialect = (&'static str, Vec<u8>, &'static [(&'static str, &'static str)]);
 
 /// B66
 #[test]
-fn every_dialect_gives_its_items() {
+fn every_feed_format_yields_its_items() {
     let (world, nginx) = (world(&[]), Nginx::start(FEEDS));
     let documents: Vec<Dialect> = dialects().into_iter().chain(encodings()).chain(oddities()).collect();
     expect_items(&world, &nginx, &documents);
 }
 
-/// Serves the documents, follows them, and looks at what they lead to.
+/// Serves the documents, follows them, and compares the items.
 fn expect_items(world: &World, nginx: &Nginx, documents: &[Dialect]) {
     let mut list = String::new();
     for (file, body, _) in documents {
@@ -118,7 +118,7 @@ fn dialects() -> Vec<Dialect> {
     ]
 }
 
-/// One item, in whatever letters.
+/// One item, in several encodings.
 fn encodings() -> Vec<Dialect> {
     let text = |encoding: &str| {
         format!(
@@ -127,7 +127,7 @@ fn encodings() -> Vec<Dialect> {
         )
     };
     let wide = |text: String, bytes: fn(u16) -> [u8; 2]| text.encode_utf16().flat_map(bytes).collect();
-    // Only ü differs, and it is one byte there.
+    // Only ü differs: it is one byte in Latin-1.
     let narrow = |text: String| text.chars().map(|c| u8::try_from(c).unwrap()).collect();
     const ITEM: &[(&str, &str)] = &[("Zürich", "/z")];
     vec![
@@ -141,9 +141,9 @@ fn encodings() -> Vec<Dialect> {
         ),
         ("le.rss", wide(format!("\u{feff}{}", text("utf-16")), u16::to_le_bytes), ITEM),
         ("be.rss", wide(text("utf-16"), u16::to_be_bytes), ITEM),
-        // The header is right, and the declaration is not.
+        // The header is right and the declaration wrong.
         ("declared.latin1", narrow(text("utf-8")), ITEM),
-        // It says two bytes a letter and has one.
+        // It claims UTF-16 and has one byte per letter.
         ("utf-16-not.rss", text("utf-16").into_bytes(), ITEM),
         ("unknown.rss", text("no-such-thing").into_bytes(), ITEM),
     ]
@@ -189,9 +189,9 @@ fn oddities() -> Vec<Dialect> {
     ]
 }
 
-/// B66: packed feeds are asked for, and unpacked.
+/// B66: compressed feeds are requested and decompressed.
 #[test]
-fn feeds_may_be_packed() {
+fn feeds_may_be_compressed() {
     let (world, nginx) =
         (world(&[]), Nginx::start("location = /feed { gzip on; gzip_types *; gzip_min_length 1; }"));
     nginx.put("feed", rss(&[("One", "/one")]));
@@ -204,9 +204,9 @@ fn feeds_may_be_packed() {
     assert!(asked[0]["user_agent"].as_str().unwrap().contains("ops@example.org"), "{asked:?}");
 }
 
-/// A feed that breaks off gives the items before the break, and is asked for as a whole again.
+/// A truncated feed yields the items before the break, and is fetched again in full.
 #[test]
-fn a_cut_feed_is_read_in_part() {
+fn a_truncated_feed_is_read_in_part() {
     let (world, nginx) = (world(&[]), Nginx::start(FEEDS));
     let whole = rss(&[("One", "/one"), ("Two", "/two"), ("Three", "/three")]);
     nginx.put("feeds/a.rss", &whole[..whole.find("/three").unwrap()]);
@@ -225,9 +225,9 @@ fn a_cut_feed_is_read_in_part() {
     assert_eq!((&asked[1]["status"], &asked[1]["if_none_match"]), (&json!(200), &json!("")), "{asked:?}");
 }
 
-/// Whatever a server sends, the source fails with a reason, in little memory, and the others are read.
+/// Whatever a server sends, the source fails with a reason, uses little memory, and the other sources are fetched.
 #[test]
-fn what_is_no_feed_is_a_clear_error() {
+fn a_response_that_is_not_a_feed_is_a_clear_error() {
     let (world, nginx) = (world(&[]), Nginx::start(HOSTILE));
     let page =
         "<!doctype html><html><head><title>Log in</title></head><body><br><p>Who are you?</body></html>";
@@ -241,18 +241,18 @@ fn what_is_no_feed_is_a_clear_error() {
         (
             "page.html",
             page.as_bytes(),
-            "not a feed: the answer is an HTML page titled \"Log in\"; comity sources add",
+            "not a feed: the response is an HTML page titled \"Log in\"; comity sources add",
         ),
         (
             "page.rss",
             page.as_bytes(),
-            "not a feed: the answer is an HTML page titled \"Log in\"; comity sources add",
+            "not a feed: the response is an HTML page titled \"Log in\"; comity sources add",
         ),
-        ("empty.rss", b"", "empty answer: expected a feed"),
-        ("blank.rss", b" \r\n \n", "empty answer: expected a feed"),
+        ("empty.rss", b"", "empty response: expected a feed"),
+        ("blank.rss", b" \r\n \n", "empty response: expected a feed"),
         ("noise.rss", &noise, "not a feed: "),
-        ("flat.rss", &flat, "not a feed: the answer is plain text; look at its address in a browser"),
-        ("other.json", b"{\"items\":[1,2,3]}", "not a feed: the answer is JSON that is no JSON Feed"),
+        ("flat.rss", &flat, "not a feed: the response is plain text; open its URL in a browser"),
+        ("other.json", b"{\"items\":[1,2,3]}", "not a feed: the response is JSON, but not a JSON Feed"),
         (
             "cut.json",
             b"{\"version\":\"https://jsonfeed.org/version/1.1\",\"items\":[{",
@@ -274,7 +274,7 @@ fn what_is_no_feed_is_a_clear_error() {
     for (file, why) in [
         ("huge.rss", "the body is larger than the limit of 16777216 bytes"),
         ("bomb.packed", "the body is larger than the limit of 16777216 bytes"),
-        ("bomb.gz", "answer of more than 52428800 bytes once unpacked: expected a feed smaller than that"),
+        ("bomb.gz", "response of more than 52428800 bytes when decompressed: too large for a feed"),
     ] {
         wrong.push((add(&world, &url(file), &[]), why));
     }
@@ -299,9 +299,9 @@ fn what_is_no_feed_is_a_clear_error() {
     assert_eq!(ran["tasks"]["fetched"], 2);
 }
 
-/// Entities of a document are never made larger, nor fetched: what is left of such a feed does no harm.
+/// XML entities are neither expanded nor fetched.
 #[test]
-fn an_entity_bomb_stays_what_it_is() {
+fn an_entity_bomb_is_not_expanded() {
     let (world, nginx) = (world(&[]), Nginx::start(FEEDS));
     let url = nginx.url();
     let mut bomb = format!(
@@ -322,12 +322,12 @@ fn an_entity_bomb_stays_what_it_is() {
     assert!((1..150 * 1_024).contains(&peak), "{peak} kB");
     assert_eq!(items(&world)[0]["title"], "&l9;&out;&file;");
     let log = nginx.log();
-    assert!(log.iter().all(|hit| hit.path != "/secret"), "{}", told(&log));
+    assert!(log.iter().all(|hit| hit.path != "/secret"), "{}", to_text(&log));
 }
 
-/// B76: the host of a feed is the operator's own wish; where else it leads is not, and the item says so.
+/// B76: the operator chose the feed's own host, but not what it links to; a blocked item has an error.
 #[test]
-fn nothing_that_a_feed_names_reaches_this_machine_unless_allowed() {
+fn links_in_a_feed_reach_private_addresses_only_if_allowed() {
     let other = Nginx::start("");
     let port = other.url().rsplit(':').next().unwrap().to_owned();
     let away = format!("location = /away {{ return 302 {}/away; }}", other.url());
@@ -349,7 +349,7 @@ fn nothing_that_a_feed_names_reaches_this_machine_unless_allowed() {
     assert_counts(&ran["tasks"], json!({ "fetched": 1, "failed": links.len() - 1, "skipped": 0 }));
     assert_eq!(detail(&ran, redirected)["outcome"], "failed");
     assert!(detail(&ran, redirected)["why"].as_str().unwrap().contains("allow_private"), "{ran}");
-    assert_eq!(other.log().len(), 0, "{}", told(&other.log()));
+    assert_eq!(other.log().len(), 0, "{}", to_text(&other.log()));
     let mut paths: Vec<String> = nginx.log().into_iter().map(|hit| hit.path).collect();
     paths.sort();
     assert_eq!(paths, ["/away", "/away", "/feeds/a.rss", "/own"]);
@@ -363,9 +363,9 @@ fn nothing_that_a_feed_names_reaches_this_machine_unless_allowed() {
     }
 }
 
-/// What strangers write does nothing to a terminal.
+/// Titles contain no control characters when they are printed.
 #[test]
-fn titles_are_shown_without_what_a_terminal_acts_on() {
+fn titles_are_shown_without_control_characters() {
     let (world, nginx) = (world(&[]), Nginx::start(FEEDS));
     let title = "&#27;]0;Mine&#7;&#x9b;31mred\u{1b}[2J &lt;script&gt;alert(1)&lt;/script&gt;";
     nginx.put("feeds/a.rss", rss(&[(title, "/one?&#27;[2J")]));
@@ -382,9 +382,9 @@ fn titles_are_shown_without_what_a_terminal_acts_on() {
     }
 }
 
-/// B75: user names and passwords are sent, and shown to nobody.
+/// B75: user names and passwords are sent, but never shown.
 #[test]
-fn passwords_in_addresses_are_not_told() {
+fn passwords_in_urls_are_never_shown() {
     let (world, nginx) = (
         world(&[("job.max_retries", "0")]),
         Nginx::start(&format!("{FEEDS} location = /five {{ return 500; }}")),
@@ -395,21 +395,21 @@ fn passwords_in_addresses_are_not_told() {
     for path in ["/feeds/a.rss", "/feeds/b.rss", "/feeds/missing.rss", "/five"] {
         add(&world, &with_user(path), &[]);
     }
-    let mut told = vec![world.run(&["--log-level", "debug", "run"]).expect(1)];
-    told.push(world.run(&["--json", "--log-level", "debug", "run", "--force"]).expect(0));
+    let mut outputs = vec![world.run(&["--log-level", "debug", "run"]).expect(1)];
+    outputs.push(world.run(&["--json", "--log-level", "debug", "run", "--force"]).expect(0));
     for args in
         [&["sources", "list"][..], &["sources", "show", "1"], &["items", "list"], &["items", "show", "2"]]
     {
-        told.push(world.run(args).expect(0));
-        told.push(world.run(&[&["--json"], args].concat()).expect(0));
+        outputs.push(world.run(args).expect(0));
+        outputs.push(world.run(&[&["--json"], args].concat()).expect(0));
     }
-    told.push(world.run(&["--log-level", "debug", "scrape", "2"]).expect(1));
-    for done in told {
+    outputs.push(world.run(&["--log-level", "debug", "scrape", "2"]).expect(1));
+    for done in outputs {
         assert!(!done.stdout.contains("hunter2") && !done.stderr.contains("hunter2"), "{done:?}");
     }
 }
 
-/// Answers that are too large: 50 MB of items, and 200 MB packed, by the server or by the publisher.
+/// Responses that are too large: 50 MB of items, and 200 MB compressed, as Content-Encoding and as a .gz file.
 fn large(nginx: &Nginx) {
     let item =
         "<item><title>An item like any other, with a title of some length</title><link>/x</link></item>\n";

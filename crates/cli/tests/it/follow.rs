@@ -1,4 +1,4 @@
-//! Sources that tests follow: settings that make runs quick, feeds, and what the store says afterwards.
+//! Support for tests of sources: a configuration for quick runs, feeds, and lookups in the store.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::comity::{Done, World};
 
-/// A folder whose runs are quick and may follow feeds to this machine, but for `changes`.
+/// A folder configured for quick runs with feeds on this machine, with `changes` to that configuration.
 pub(crate) fn world(changes: &[(&str, &str)]) -> World {
     let world = World::new();
     configure(&world, changes);
@@ -21,18 +21,18 @@ pub(crate) fn configure(world: &World, changes: &[(&str, &str)]) {
     world.write("comity.toml", &lines);
 }
 
-/// Follows a feed without asking it; its number.
+/// Adds a feed without fetching it, and returns its number.
 pub(crate) fn add(world: &World, url: &str, more: &[&str]) -> i64 {
     let args = [&["--json", "sources", "add", url, "--kind", "feed"], more].concat();
     world.run(&args).expect(0).json()["source"]["id"].as_i64().unwrap()
 }
 
-/// `comity run` to the end, with how it ended.
+/// Runs `comity run --json` to its end, expects `code`, and returns the object.
 pub(crate) fn run(world: &World, args: &[&str], code: i32) -> Value {
     world.run(&[&["--json", "run"], args].concat()).expect(code).json()
 }
 
-/// RSS with an item for each title and link.
+/// RSS with these items, each with a title and a link.
 pub(crate) fn rss(items: &[(&str, &str)]) -> String {
     let item = |(title, link): &(&str, &str)| {
         format!("<item><guid>{title}</guid><title>{title}</title><link>{link}</link></item>\n")
@@ -49,7 +49,7 @@ pub(crate) fn numbered(prefix: &str, count: usize) -> String {
     rss(&items)
 }
 
-/// All items, in the order they were seen.
+/// All items, oldest first.
 pub(crate) fn items(world: &World) -> Vec<Value> {
     let listed = world.run(&["--json", "items", "list", "--after", "0", "--limit", "1000"]).expect(0).json();
     listed["items"].as_array().unwrap().clone()
@@ -63,14 +63,14 @@ pub(crate) fn source(world: &World, id: i64) -> Value {
     world.run(&["--json", "sources", "show", &id.to_string()]).expect(0).json()
 }
 
-/// What became of a source that did not go as it should.
+/// The details that a run reported about a source.
 #[track_caller]
 pub(crate) fn detail(ran: &Value, id: i64) -> &Value {
     let details = ran["details"].as_array().unwrap();
     details.iter().find(|detail| detail["source"] == id).unwrap_or_else(|| panic!("nothing on {id}: {ran}"))
 }
 
-/// These counts are as expected; others may stand beside them.
+/// Asserts that these counts are as expected; there may be others.
 #[track_caller]
 pub(crate) fn assert_counts(counts: &Value, expected: Value) {
     for (key, count) in expected.as_object().unwrap() {
@@ -90,24 +90,24 @@ pub(crate) fn micros(time: &Value) -> i64 {
     Timestamp::parse(text).unwrap().as_micros()
 }
 
-/// A time in JSON as people are shown it: in whole seconds.
+/// A time in JSON as text output shows it, in whole seconds.
 #[track_caller]
 pub(crate) fn shown(time: &Value) -> String {
     Timestamp::from_secs(micros(time).div_euclid(1_000_000)).to_string()
 }
 
-/// Moments as they are typed.
-pub(crate) fn typed(micros: i64) -> String {
+/// A time as RFC 3339 text.
+pub(crate) fn rfc3339(micros: i64) -> String {
     Timestamp::from_micros(micros).to_string()
 }
 
-/// Whether nothing went wrong in a run, and nothing was held back.
+/// Asserts that no source failed, was held or was read only in part.
 #[track_caller]
 pub(crate) fn assert_clean(done: &Done) {
     assert_eq!(done.json()["details"], serde_json::json!([]), "{}", done.stderr);
 }
 
-/// A location of nginx that serves files with the types that feeds have.
+/// An nginx location that serves files with the content types of feeds.
 pub(crate) const FEEDS: &str = r#"
     location /feeds/ {
         default_type application/octet-stream;

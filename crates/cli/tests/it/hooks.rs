@@ -1,4 +1,4 @@
-//! `--exec`: a command for each new item.
+//! `run --exec`: a command for each new item.
 
 use serde_json::Value;
 
@@ -21,32 +21,36 @@ fn lines(world: &World, name: &str) -> Vec<Value> {
 }
 
 #[test]
-fn each_new_item_has_its_command_once_it_was_scraped() {
+fn the_command_runs_once_per_new_item_after_its_scrape() {
     let (world, site) = (world(&[]), site(3));
     add(&world, &(site.url() + "/feed"), &[]);
     let ran = run(&world, &["--exec", "cat >> seen"], 1);
     assert_eq!((&ran["hooks"]["run"], &ran["hooks"]["failed"]), (&3.into(), &0.into()), "{ran}");
     let mut rows = lines(&world, "seen");
     rows.sort_by_key(|row| row["id"].as_i64());
-    let told: Vec<_> =
+    let rows: Vec<_> =
         rows.iter().map(|row| (row["state"].as_str().unwrap(), row["file"].is_string())).collect();
-    assert_eq!(told, [("done", true), ("failed", false), ("done", true)], "what failed is told too");
-    // Items that are known have none.
+    assert_eq!(
+        rows,
+        [("done", true), ("failed", false), ("done", true)],
+        "failed items get their command too"
+    );
+    // Known items get no command.
     run(&world, &["--exec", "cat >> seen"], 0);
     assert_eq!(lines(&world, "seen").len(), 3);
 }
 
 #[test]
-fn where_nothing_is_scraped_it_runs_at_once() {
+fn without_scraping_the_command_runs_at_once() {
     let (world, site) = (world(&[]), site(2));
     add(&world, &(site.url() + "/feed"), &[]);
     run(&world, &["--no-scrape", "--exec", "cat >> seen"], 0);
     assert_eq!(lines(&world, "seen").iter().filter(|row| row["state"] == "none").count(), 2);
 }
 
-/// A command is what was typed: what a stranger wrote is data.
+/// The command never changes: what a feed contains is only data on its stdin.
 #[test]
-fn nothing_of_an_item_is_part_of_the_command() {
+fn item_data_never_becomes_part_of_the_command() {
     let world = world(&[]);
     let item =
         "<item><title>$(touch evil)`touch evil`;touch evil</title><link>/x';touch evil;'</link></item>";
@@ -61,9 +65,9 @@ fn nothing_of_an_item_is_part_of_the_command() {
     assert!(!world.path("evil").exists());
 }
 
-/// It is reported, and the run's pages are fetched all the same.
+/// It is logged, and the run fetches its pages anyway.
 #[test]
-fn a_command_that_fails_or_hangs_is_reported_and_ended() {
+fn a_failing_or_hanging_command_is_reported_and_killed() {
     let (world, site) = (world(&[]), site(1));
     add(&world, &(site.url() + "/feed"), &[]);
     let failing = "printf 'b\\033[31mad\\n' >&2; (sleep 1000 & echo $! > child); exit 7";
@@ -74,12 +78,31 @@ fn a_command_that_fails_or_hangs_is_reported_and_ended() {
     assert!(!done.stderr.contains('\u{1b}'), "{}", done.stderr);
     let child = std::fs::read_to_string(world.path("child")).unwrap();
     let gone = || !std::path::Path::new(&format!("/proc/{}/cmdline", child.trim())).exists();
-    wait_until("what it left running is gone", gone);
+    wait_until("its background process is gone", gone);
     assert_eq!(count(&world, "SELECT count(*) FROM hooks"), 0, "it ran");
 
     let other = world_with_one(&site);
     let done = other.run(&["run", "--exec", "trap '' TERM; sleep 1000", "--exec-timeout", "100ms"]).expect(1);
     done.says("killed after 100ms");
+}
+
+/// A failed command doesn't run again, so this line is all that a cron mail can contain.
+#[test]
+fn quiet_reports_each_failed_command() {
+    let site = site(2);
+    for (command, timeout, why) in [
+        ("exit 3", "1h", "exit code 3"),
+        ("no-such-command", "1h", "exit code 127"),
+        ("sleep 1000", "100ms", "killed after 100ms"),
+    ] {
+        let world = world_with_one(&site);
+        let exec = ["run", "--quiet", "--no-scrape", "--exec", command, "--exec-timeout", timeout];
+        let done = world.run(&exec).expect(1);
+        let failed: Vec<&str> = done.stderr.lines().filter(|line| line.contains("hook failed")).collect();
+        assert_eq!(failed.len(), 2, "{}", done.stderr);
+        let is_told = |line: &&str| ["item=", command, why].iter().all(|part| line.contains(part));
+        assert!(failed.iter().all(is_told), "{}", done.stderr);
+    }
 }
 
 fn world_with_one(site: &Site) -> World {
@@ -88,12 +111,13 @@ fn world_with_one(site: &Site) -> World {
     world
 }
 
-/// At least once: a command that did not come to its end before a kill -9 runs again.
+/// At least once: a command that had not finished before a kill -9 runs again.
 #[test]
-fn after_a_kill_it_runs_again() {
+fn the_command_runs_again_after_a_kill() {
     let site = site(1);
     let world = world_with_one(&site);
-    let command = "cat >> seen; test -e go || sleep 1000";
+    // The command of the killed process ends with the test, too.
+    let command = "cat >> seen; until test -e go; do sleep 0.05; done";
     let running = world.start(&["run", "--exec", command]);
     wait_until("the command runs", || lines(&world, "seen").len() == 1);
     running.kill().expect("it waits for the command");
@@ -120,7 +144,7 @@ fn ctrl_c_ends_commands_and_leaves_them_for_the_next_run() {
 }
 
 #[test]
-fn no_more_run_at_once_than_was_said() {
+fn exec_jobs_limits_concurrent_commands() {
     let site = Site::start(|asked| match asked.path {
         "/feed" => Answer { status: 200, body: numbered("a", 12), ..Answer::default() },
         path => Answer::page(path),

@@ -1,4 +1,4 @@
-//! Where URLs come from.
+//! Where URLs come from: arguments, files, stdin.
 
 use std::fs::File;
 
@@ -9,7 +9,7 @@ use crate::nginx::Nginx;
 const QUICK: [&str; 6] = ["--delay", "10ms", "--robots", "ignore", "--format", "none"];
 
 #[test]
-fn arguments_a_file_and_stdin() {
+fn urls_come_from_arguments_a_file_and_stdin() {
     let (world, nginx) = (World::new(), Nginx::start(""));
     let at = |path: &str| format!("{}/{path}", nginx.url());
     let comments = format!("# a comment\n\n  {}  \r\n\n{}", at("f1"), at("f2"));
@@ -54,9 +54,9 @@ fn strict_stops_at_the_first_bad_line() {
     assert!(nginx.log().iter().all(|hit| hit.path != "/b"));
 }
 
-/// A list that was not read to its end keeps its job open: the rest would be lost otherwise.
+/// A list that was not read to the end keeps its job open, so that the rest isn't lost.
 #[test]
-fn a_repaired_list_goes_on_with_the_job() {
+fn a_fixed_list_resumes_the_job() {
     let (world, nginx) = (World::new(), Nginx::start(""));
     let fetch = |text: &str| {
         let file = world.write("list", text);
@@ -65,24 +65,24 @@ fn a_repaired_list_goes_on_with_the_job() {
     };
     let broken = fetch(&format!("{0}/a\nnot a url\n{0}/b\n", nginx.url())).expect(2);
     assert_eq!(broken.json()["state"], "stopped");
-    broken.says("the list was not read to its end");
+    broken.says("The list was not read to the end");
     let whole = fetch(&format!("{0}/a\n{0}/b\n", nginx.url())).expect(0);
     assert_eq!((&whole.json()["state"], &whole.json()["fetched"]), (&"done".into(), &2.into()));
     assert!(counts(&nginx.log()).values().all(|count| *count == 1));
 }
 
-/// B74: interrupted while the list still comes, at a pipe that nobody closes.
+/// B74: interrupted while the list is still being read from an open pipe.
 #[test]
-fn half_a_list_is_fetched_and_the_job_stays_open_for_the_rest() {
+fn an_interrupted_list_leaves_the_job_open() {
     let (world, nginx) = (World::new(), Nginx::start(""));
     let mut piped = world.command(&[&["fetch", "--job", "one", "--input", "-"][..], &QUICK].concat());
     piped.stdin(std::process::Stdio::piped());
     let mut fetch = world.begin(piped);
     fetch.feed(&format!("{0}/a\n{0}/b\n", nginx.url()));
-    // What was read is worked on although the list has not ended.
+    // URLs are fetched before the list has ended.
     nginx.wait_for(2);
     fetch.signal("INT");
-    fetch.wait().expect(130).says("the list was not read to its end");
+    fetch.wait().expect(130).says("The list was not read to the end");
     world.run(&["fetch", "--job", "one"]).expect(2).says("--input FILE");
     let file = world.write("list", &format!("{0}/a\n{0}/b\n{0}/c\n", nginx.url()));
     world.run(&["fetch", "--job", "one", "--input", file.to_str().unwrap()]).expect(0);
@@ -91,7 +91,7 @@ fn half_a_list_is_fetched_and_the_job_stays_open_for_the_rest() {
 }
 
 #[test]
-fn nothing_but_bad_lines_is_a_mistake() {
+fn a_list_without_valid_lines_is_a_usage_error() {
     let world = World::new();
     let list = world.write("list", "example\nfile:///etc/passwd\n");
     let bad = world.run(&["fetch", "--input", list.to_str().unwrap(), "--format", "none"]).expect(2);
@@ -99,9 +99,9 @@ fn nothing_but_bad_lines_is_a_mistake() {
     bad.says("Skipped 2 invalid lines");
 }
 
-/// What was typed wrongly is reported before anything starts, with what to type instead.
+/// Invalid arguments are reported before anything starts, with what to type instead.
 #[test]
-fn arguments_that_are_no_urls_are_refused_before_anything_starts() {
+fn invalid_urls_are_rejected_before_anything_starts() {
     let (world, nginx) = (World::new(), Nginx::start(""));
     let good = format!("{}/good", nginx.url());
     world.write("urls.txt", &format!("{good}\n"));
@@ -126,10 +126,10 @@ fn arguments_that_are_no_urls_are_refused_before_anything_starts() {
         assert!(object["error"].as_str().unwrap().contains(expected), "{object}");
     }
     assert!(nginx.log().is_empty(), "nothing was fetched");
-    assert!(!world.store().exists(), "no job was begun");
+    assert!(!world.store().exists(), "no job was created");
 }
 
-/// B71: what the parser itself refuses is an object too.
+/// B71: errors of the argument parser are JSON too.
 #[test]
 fn usage_errors_are_json_when_json_is_wanted() {
     let world = World::new();
@@ -145,16 +145,16 @@ fn usage_errors_are_json_when_json_is_wanted() {
         let object = done.json();
         assert_eq!(object["code"], 2, "{object}");
         assert!(object["error"].as_str().unwrap().contains(error), "{args:?}: {object}");
-        assert!(!done.stderr.is_empty(), "people are told too");
+        assert!(!done.stderr.is_empty(), "the message is on stderr too");
     }
     let done = world.run(&["fetch", "--output", "x"]).expect(2);
     assert_eq!(done.stdout, "");
     done.says("this command has --out");
-    assert_eq!(world.run(&["fetch", "--", "--json"]).expect(2).stdout, "", "that is no flag");
+    assert_eq!(world.run(&["fetch", "--", "--json"]).expect(2).stdout, "", "after -- it isn't a flag");
 }
 
 #[test]
-fn nothing_to_fetch_is_a_mistake() {
+fn nothing_to_fetch_is_a_usage_error() {
     let world = World::new();
     world.run(&["fetch"]).expect(2).says("no URLs");
     world.run(&["fetch", "--job", "nobody"]).expect(2).says("nobody");
@@ -165,7 +165,7 @@ fn nothing_to_fetch_is_a_mistake() {
     let odd = world.run(&["--json", "fetch", "--delay", "fast", "http://127.0.0.1:9/"]).expect(2);
     assert_eq!(odd.json()["code"], 2);
     odd.says("fast");
-    // None of this left a job behind that somebody could go on with.
+    // None of this created a job.
     let jobs = world.run(&["--json", "jobs", "list"]).expect(0).json();
     let names: Vec<&str> =
         jobs["jobs"].as_array().unwrap().iter().map(|job| job["job"].as_str().unwrap()).collect();

@@ -1,9 +1,9 @@
-//! What items keep of their feed, and how they are exported.
+//! What items keep from their feed, and how they are exported.
 
 use serde_json::{Value, json};
 
 use crate::comity::World;
-use crate::follow::{add, run, typed, world};
+use crate::follow::{add, rfc3339, run, world};
 use crate::log::now_us;
 use crate::site::{Answer, Site};
 
@@ -16,7 +16,7 @@ const FEED: &str = "<rss version='2.0'><channel><title>T</title>\
 const PAGE: &str = "<html><title>A</title><body><article><p>The page, which is long enough to be what a reader came for, \
     has several sentences. This is the second of them, and it is not short either.</p></article></body></html>";
 
-/// A feed of two items, of which one has a page.
+/// A feed with two items, one of which has a page.
 fn site() -> Site {
     Site::start(|asked| {
         let body = |body: &str, kind: &str| {
@@ -37,10 +37,10 @@ fn exported(world: &World, args: &[&str]) -> Vec<Value> {
 }
 
 #[test]
-fn an_export_has_what_the_feed_gave_and_what_became_of_it() {
+fn an_export_has_the_feeds_details_and_the_result_of_the_scrape() {
     let (world, site) = (world(&[]), site());
     let id = add(&world, &(site.url() + "/feed"), &[]);
-    let before = typed(now_us() - 1_000_000);
+    let before = rfc3339(now_us() - 1_000_000);
     run(&world, &[], 1);
     let rows = exported(&world, &[]);
     let first = &rows[0];
@@ -81,9 +81,9 @@ fn an_export_has_what_the_feed_gave_and_what_became_of_it() {
     assert_eq!(whole["content"], first["content"]);
 }
 
-/// The page that was scraped comes first, then what the feed gave.
+/// The scraped page comes first, then the feed's text.
 #[test]
-fn the_text_of_an_export_is_that_of_the_page_or_of_the_feed() {
+fn the_text_of_an_export_is_from_the_page_or_the_feed() {
     let (world, site) = (world(&[]), site());
     add(&world, &(site.url() + "/feed"), &[]);
     run(&world, &["--no-scrape"], 0);
@@ -95,12 +95,12 @@ fn the_text_of_an_export_is_that_of_the_page_or_of_the_feed() {
     std::fs::remove_file(rows[0]["file"].as_str().unwrap()).unwrap();
     let done = world.run(&["items", "export", "--text"]).expect(0);
     done.says("1 scraped page");
-    assert!(done.stdout.contains("Long & wide"), "what the feed gave is still there");
+    assert!(done.stdout.contains("Long & wide"), "the feed's text is still there");
 }
 
-/// RFC 4180: what stands in a cell is what was given, whatever a spreadsheet makes of it.
+/// RFC 4180: cells contain the values unchanged, whatever a spreadsheet makes of them.
 #[test]
-fn a_table_changes_no_value() {
+fn csv_values_are_unchanged() {
     let (world, site) = (world(&[]), site());
     add(&world, &(site.url() + "/feed"), &[]);
     run(&world, &["--no-scrape"], 0);
@@ -119,9 +119,9 @@ fn a_table_changes_no_value() {
     assert_eq!((rows.len(), table.matches("\r\n").count()), (2, 3));
 }
 
-/// Its memory does not grow with the number of items.
+/// Memory doesn't grow with the number of items.
 #[test]
-fn a_large_export_is_written_a_few_items_at_a_time() {
+fn a_large_export_uses_little_memory() {
     let world = world(&[]);
     world.run(&["items", "list"]).expect(0);
     let sql = world.sql();

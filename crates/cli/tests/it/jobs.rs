@@ -1,9 +1,9 @@
-//! Jobs: going on, ending, steering.
+//! Jobs: resuming, ending, cancelling, retrying.
 
 use std::process::Command;
 
 use crate::comity::{World, list};
-use crate::log::{assert_each_once, assert_spaced, counts, now_us, told};
+use crate::log::{assert_each_once, assert_spaced, counts, now_us, to_text};
 use crate::nginx::Nginx;
 use crate::site::{Answer, Site};
 
@@ -14,7 +14,7 @@ fn a_job_that_is_done_stays_done() {
     let url = format!("{}/a", nginx.url());
     let first = ["fetch", &url, "--job", "one", "--robots", "ignore", "--format", "none"];
     world.run(&first).expect(0);
-    world.run(&["fetch", "--job", "one"]).expect(0).shows("done already");
+    world.run(&["fetch", "--job", "one"]).expect(0).shows("already done");
     assert_eq!(world.run(&["--json", "fetch", "--job", "one"]).expect(0).json()["fetched"], 1);
     assert_eq!(nginx.log().len(), 1);
 }
@@ -41,10 +41,10 @@ fn jobs_are_listed_and_shown() {
     for command in ["show", "cancel", "retry"] {
         world.run(&["jobs", command, "nobody"]).expect(2).says("nobody");
     }
-    world.run(&["jobs", "cancel", "one"]).expect(2).says("done already");
+    world.run(&["jobs", "cancel", "one"]).expect(2).says("already done");
 }
 
-/// B49: cancelled from outside, reopened, and gone on with.
+/// B49: cancelled by another command, reopened, and resumed.
 #[test]
 fn a_job_is_cancelled_and_reopened() {
     let (world, nginx) = (World::new(), Nginx::start(""));
@@ -63,28 +63,28 @@ fn a_job_is_cancelled_and_reopened() {
     assert_eq!(done.json()["state"], "cancelled", "{}", done.stdout);
     let log = nginx.log();
     let last = log.last().unwrap().start;
-    assert!(last < cancelled_at + 1_500_000, "went on for {} µs:\n{}", last - cancelled_at, told(&log));
+    assert!(last < cancelled_at + 1_500_000, "continued for {} µs:\n{}", last - cancelled_at, to_text(&log));
     let shown = world.run(&["--json", "jobs", "show", "one"]).expect(0).json();
     assert_eq!(shown["waiting"], 0, "{shown}");
     assert_eq!(shown["fetched"].as_u64().unwrap() + shown["skipped"].as_u64().unwrap(), 40, "{shown}");
-    world.run(&["fetch", "--job", "one"]).expect(1).shows("cancelled already");
+    world.run(&["fetch", "--job", "one"]).expect(1).shows("already cancelled");
 
     let reopened = world.run(&["--json", "jobs", "retry", "one"]).expect(0).json();
     assert_eq!(reopened["skipped"], 0, "{reopened}");
     let done = world.run(&["--json", "fetch", "--job", "one", "--delay", "20ms"]).expect(0);
     assert_eq!(done.json()["fetched"], 40);
     let log = nginx.log();
-    assert_eq!(counts(&log).len(), 40, "{}", told(&log));
-    // Only what was answered after the job ended comes twice: it could not be settled any more.
+    assert_eq!(counts(&log).len(), 40, "{}", to_text(&log));
+    // Only pages that were answered after the job was cancelled are fetched twice: they could no longer be settled.
     for (path, _) in counts(&log).into_iter().filter(|(_, count)| *count > 1) {
         let first = log.iter().find(|hit| hit.path == path).unwrap();
-        assert!(first.done > cancelling_at - 50_000, "{path}:\n{}", told(&log));
+        assert!(first.done > cancelling_at - 50_000, "{path}:\n{}", to_text(&log));
     }
 }
 
-/// What failed is tried again, and nothing else.
+/// Only what failed is retried.
 #[test]
-fn retry_gets_what_failed() {
+fn retry_fetches_what_failed() {
     let world = World::new();
     let site = Site::start(|asked| match (asked.path, asked.before < 4) {
         ("/p1" | "/p3", true) => Answer::status(404),
@@ -105,9 +105,9 @@ fn retry_gets_what_failed() {
     assert_eq!(paths, [("/p0", 1), ("/p1", 2), ("/p2", 1), ("/p3", 2)]);
 }
 
-/// A job goes on with the options it had, from another folder too.
+/// A job resumes with the options it had, from another folder too.
 #[test]
-fn options_are_kept_with_the_job() {
+fn a_job_keeps_its_options() {
     let (world, nginx) = (World::new(), Nginx::start(""));
     let input = world.write("list", &list(&nginx.url(), "p", 12));
     let input = input.to_str().unwrap();
@@ -131,7 +131,7 @@ fn options_are_kept_with_the_job() {
 
 /// B47
 #[test]
-fn failures_in_a_row_end_the_job() {
+fn consecutive_failures_end_the_job() {
     for by_variable in [false, true] {
         let world = World::new();
         let site = Site::start(|_| Answer::status(500).header("Retry-After", "0.05"));
@@ -150,16 +150,16 @@ fn failures_in_a_row_end_the_job() {
             command.env("BBB_JOB_FAILURE_THRESHOLD", "3");
         }
         let done = world.begin(command).wait().expect(1);
-        let told = done.json();
-        assert_eq!(told["state"], "failed", "{told}");
-        let message = told["message"].as_str().unwrap();
+        let object = done.json();
+        assert_eq!(object["state"], "failed", "{object}");
+        let message = object["message"].as_str().unwrap();
         assert!(message.contains('3') && message.contains("500"), "{message}");
-        assert_eq!(told["waiting"], 0, "{told}");
-        assert!(site.log().len() <= 4, "{}", told_of(&site));
-        world.run(&["fetch", "--job", "one"]).expect(1).shows("failed already");
+        assert_eq!(object["waiting"], 0, "{object}");
+        assert!(site.log().len() <= 4, "{}", log_of(&site));
+        world.run(&["fetch", "--job", "one"]).expect(1).shows("already failed");
     }
 }
 
-fn told_of(site: &Site) -> String {
-    told(&site.log())
+fn log_of(site: &Site) -> String {
+    to_text(&site.log())
 }

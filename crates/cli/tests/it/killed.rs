@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::comity::{World, list};
-use crate::log::{Hit, TOLERANCE, assert_spaced, counts, now_us, told};
+use crate::log::{Hit, TOLERANCE, assert_spaced, counts, now_us, to_text};
 use crate::site::{Answer, Site};
 
 /// B37, B74, B77, E11
@@ -36,7 +36,7 @@ fn twenty_kills_lose_nothing_and_send_nothing_early() {
     let mut random = fastrand::Rng::with_seed(7);
     let mut kills = Vec::new();
     for nth in 0..KILLS {
-        // The list goes in with the first runs; once it is in, the name is enough.
+        // The first runs read the list; once it is complete, the job's name is enough.
         let run = if nth < 3 { world.start(&first) } else { world.start(&["fetch", "--job", "one"]) };
         std::thread::sleep(Duration::from_millis(random.u64(10..350)));
         assert!(run.kill().is_some(), "it ended before all kills were made");
@@ -54,28 +54,30 @@ fn twenty_kills_lose_nothing_and_send_nothing_early() {
     for kill in &kills {
         for (path, times) in &kill.there {
             let asked = counts(&log)[path.as_str()];
-            assert_eq!(asked, *times, "{path} was asked for again although it was there:\n{}", told(&log));
+            assert_eq!(asked, *times, "{path} was fetched again although it was done:\n{}", to_text(&log));
         }
     }
     assert_index_is_whole(&world);
 }
 
-/// What a kill left behind.
+/// The state after a kill.
 struct Kill {
-    /// No request of the process that was killed starts after this.
+    /// No request of the killed process starts after this.
     at: i64,
-    /// The pages that count as fetched, and how often each was asked for until then.
+    /// The pages that count as fetched, and how often each was requested until then.
     there: Vec<(String, usize)>,
-    /// Until when the server asked to wait, as the store has it.
+    /// The deadline that the server stated, as saved in the store.
     until: i64,
 }
 
 impl Kill {
     fn look(world: &World, site: &Site) -> Self {
         let (at, log) = (now_us(), site.log());
-        let Some((_folder, left)) = world.left() else { return Self { at, there: Vec::new(), until: 0 } };
+        let Some((_folder, left)) = world.store_copy() else {
+            return Self { at, there: Vec::new(), until: 0 };
+        };
         let until = "SELECT coalesce(max(server_until_us), 0) FROM domains";
-        // Killed before there was anything in it, perhaps.
+        // It may have been killed before it wrote anything.
         let until = left.query_row(until, [], |row| row.get(0)).unwrap_or(0);
         let mut there = Vec::new();
         if let Ok(mut done) = left.prepare("SELECT url FROM tasks WHERE state = 'done'") {
@@ -88,7 +90,7 @@ impl Kill {
     }
 }
 
-/// Whatever the server asked for is kept: by whoever was asked, and over a kill if it is in the store by then.
+/// Asserts that deadlines of the server are kept, also across a kill if they were saved before it.
 fn assert_deadlines_kept(log: &[Hit], kills: &[Kill]) {
     for (nth, hit) in log.iter().enumerate().filter(|(_, hit)| hit.status == 429) {
         let Some(next) = log.get(nth + 1) else { continue };
@@ -96,20 +98,20 @@ fn assert_deadlines_kept(log: &[Hit], kills: &[Kill]) {
             continue;
         }
         let waited = next.start - hit.answered;
-        assert!(waited >= 1_000_000 - TOLERANCE, "{waited} µs after a 429:\n{}", told(log));
+        assert!(waited >= 1_000_000 - TOLERANCE, "{waited} µs after a 429:\n{}", to_text(log));
     }
     for kill in kills {
         let next = log.iter().find(|hit| hit.start > kill.at).unwrap();
-        assert!(next.start >= kill.until - TOLERANCE, "before {}:\n{}", kill.until, told(log));
+        assert!(next.start >= kill.until - TOLERANCE, "before {}:\n{}", kill.until, to_text(log));
     }
     assert!(kills.iter().any(|kill| kill.until > kill.at), "no kill came within a deadline");
 }
 
-/// Every page has a line, and every file is whole.
+/// Asserts that every page has a row, and every file is complete.
 fn assert_index_is_whole(world: &World) {
     let text = std::fs::read_to_string(world.path("pages/index.jsonl")).unwrap();
     let mut seen = std::collections::BTreeSet::new();
-    // A line that a kill cut short stands alone, and counts for nothing.
+    // A line that was truncated by a kill is on its own, and is ignored.
     let rows = text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
     for line in rows.filter(|row| row["state"] == "done") {
         let body = std::fs::read(world.path("pages").join(line["file"].as_str().unwrap())).unwrap();

@@ -1,4 +1,4 @@
-//! The live view in a real terminal, and `comity top` beside it.
+//! The live view in a real terminal, and `comity top`.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::log::wait_until;
 use crate::site::{Answer, Site};
 use crate::terminal::Terminal;
 
-/// A site that lets `pages` go and then wants to be left alone for an hour.
+/// A site that answers `pages` requests, then 429 with a Retry-After of an hour.
 fn closing(pages: usize) -> Site {
     Site::start(move |asked| match asked.before < pages {
         true => Answer::page(asked.path),
@@ -20,14 +20,14 @@ fn fetch(world: &World, site: &Site, more: &str) -> String {
     format!("comity fetch --input urls --job news --robots ignore --delay 10ms --format none {more}")
 }
 
-/// B80: a job that waits for somebody else's permit says so.
+/// B80: a job that waits for another caller's permit says so.
 #[test]
-fn a_wait_for_a_permit_is_shown_as_what_it_is() {
+fn a_wait_for_a_permit_is_shown_with_its_reason() {
     let (world, site) = (World::new(), Site::start(|asked| Answer::page(asked.path)));
     world.run(&["check", &site.url(), "--lease", "10m"]).expect(0);
     let terminal = Terminal::open(&world, 120, 30, &[], &fetch(&world, &site, ""));
     terminal.until("a permit has not been recorded");
-    let shown = terminal.until("30 wait").join("\n");
+    let shown = terminal.until("30 waiting").join("\n");
     let host = site.url().replace("http://", "");
     let line = shown.lines().find(|line| line.starts_with(&format!("  {host}"))).unwrap();
     assert!(line.contains("9m ") || line.contains("10m"), "a countdown: {line}");
@@ -39,33 +39,35 @@ fn a_wait_for_a_permit_is_shown_as_what_it_is() {
 }
 
 #[test]
-fn a_terminal_shows_what_waits_why_and_how_long() {
+fn the_live_view_shows_what_waits_why_and_how_long() {
     let (world, site) = (World::new(), closing(7));
     let terminal = Terminal::open(&world, 100, 30, &[], &fetch(&world, &site, ""));
     terminal.until("7 of 30 pages");
     terminal.until("the server asked to wait");
-    let shown = terminal.until("23 wait").join("\n");
+    let shown = terminal.until("23 waiting").join("\n");
     let host = site.url().replace("http://", "");
     let line = shown.lines().find(|line| line.starts_with(&format!("  {host}"))).unwrap();
     assert!(line.contains("59m 5") || line.contains("60m"), "a countdown: {line}");
-    assert!(line.ends_with("23 wait"), "{line}");
+    assert!(line.ends_with("23 waiting"), "{line}");
     assert!(shown.contains("━"), "{shown}");
     terminal.until("about 60m");
-    let shown = terminal.until("1 rate limited · 1 retry").join("\n");
-    // What was logged stands above it, whole.
+    let shown = terminal.until("1 rate limited (429) · 1 retry").join("\n");
+    // The log is above the view, with whole lines.
     let warned = shown.lines().position(|line| line.contains("WARN backing off")).unwrap();
     let head = shown.lines().position(|line| line.starts_with("news")).unwrap();
     assert!(warned < head, "{shown}");
     assert_eq!(shown.matches("of 30 pages").count(), 1, "it is drawn in place:\n{shown}");
     assert!(terminal.history().contains('\u{1b}'), "in colours");
 
-    // Somebody else looks on.
+    // In another terminal.
     let top = world.run(&["top"]).expect(0);
-    top.shows("1 process works on");
+    top.shows("1 process running on");
     top.shows("fetch news, pid");
-    wait_until("top shows how far it is", || {
+    wait_until("top shows its progress", || {
         let top = world.run(&["top", "--once"]).expect(0).stdout;
-        top.contains("7 of 30 pages") && top.contains("the server asked to wait") && top.contains("23 wait")
+        top.contains("7 of 30 pages")
+            && top.contains("the server asked to wait")
+            && top.contains("23 waiting")
     });
     let object = world.run(&["top", "--json"]).expect(0).json();
     let status = &object["processes"][0]["status"];
@@ -80,14 +82,14 @@ fn a_terminal_shows_what_waits_why_and_how_long() {
     let shown = terminal.until("ended 130").join("\n");
     assert!(shown.contains("Stopping… (0 requests in flight; press Ctrl-C again to quit now)"), "{shown}");
     assert!(shown.contains("job news: stopped, 7 of 30 fetched"), "{shown}");
-    assert!(!shown.contains("of 30 pages"), "the view is gone:\n{shown}");
+    assert!(!shown.contains("of 30 pages"), "the view was not erased:\n{shown}");
     let top = world.run(&["top"]).expect(0);
-    top.shows("0 processes work on");
-    top.shows("nobody works on job news");
+    top.shows("0 processes running on");
+    top.shows("job news is stopped");
 }
 
 #[test]
-fn it_survives_being_resized() {
+fn the_live_view_survives_a_resize() {
     let (world, site) = (World::new(), closing(7));
     let terminal = Terminal::open(&world, 100, 30, &[], &fetch(&world, &site, "--log-level error"));
     terminal.until("the server asked to wait");
@@ -96,7 +98,7 @@ fn it_survives_being_resized() {
         let head = if columns >= 60 { "7 of 30 pages" } else { "7 of 30" };
         wait_until(&format!("it is drawn for {columns} columns"), || {
             let lines = terminal.lines();
-            // The block is the last thing there: head, counts, the domain.
+            // The view is at the bottom: progress, counts, the domain.
             let block = &lines[lines.len().saturating_sub(3)..];
             let fits = block.iter().all(|line| line.chars().count() < columns as usize);
             let wide = columns < 60 || block[0].contains('━') && block[2].contains("the server");
@@ -110,7 +112,7 @@ fn it_survives_being_resized() {
 }
 
 #[test]
-fn without_colours_or_utf_8_it_has_none() {
+fn the_live_view_works_without_color_and_utf_8() {
     let (world, site) = (World::new(), closing(7));
     let plain = [("NO_COLOR", "1"), ("LC_ALL", "C")];
     let terminal = Terminal::open(&world, 100, 30, &plain, &fetch(&world, &site, ""));
@@ -123,7 +125,7 @@ fn without_colours_or_utf_8_it_has_none() {
     assert!(ours.is_ascii() && !ours.contains('\u{1b}'), "{ours:?}");
     terminal.press("C-c");
     terminal.until("ended 130");
-    // A terminal that cannot be drawn on gets lines.
+    // A dumb terminal gets lines.
     let (world, site) = (World::new(), closing(7));
     let terminal = Terminal::open(&world, 100, 30, &[("TERM", "dumb")], &fetch(&world, &site, ""));
     terminal.until("/30 pages");
@@ -131,9 +133,9 @@ fn without_colours_or_utf_8_it_has_none() {
     terminal.until("ended 130");
 }
 
-/// Elsewhere than on a terminal it is a line at the beginning and one every ten seconds.
+/// Without a terminal, a line is printed at the start and every ten seconds.
 #[test]
-fn elsewhere_there_are_lines() {
+fn without_a_terminal_progress_is_printed_as_lines() {
     let (world, site) = (World::new(), closing(100));
     world.write("urls", &list(&site.url(), "page/", 30));
     let args = ["fetch", "--input", "urls", "--robots", "ignore", "--delay", "20ms", "--format", "none"];
@@ -144,8 +146,8 @@ fn elsewhere_there_are_lines() {
 }
 
 #[test]
-fn the_log_does_not_tear_it() {
-    // Every page is logged, and every line has to be whole.
+fn log_lines_do_not_break_the_live_view() {
+    // Every page is logged, and every line must be complete.
     let world = World::new();
     let site = Site::start(|asked| Answer::page(asked.path).after(Duration::from_millis(5)));
     let line = fetch(&world, &site, "--log-level debug");
@@ -165,12 +167,13 @@ fn the_log_does_not_tear_it() {
             })
     };
     assert!(logged.iter().all(|line| is_time(line) && !line.contains("of 30")), "{logged:#?}");
-    assert!(!history.lines().any(|line| line.starts_with("news")), "nothing of the view is left:\n{history}");
+    assert!(!history.lines().any(|line| line.starts_with("news")), "the view was not erased:\n{history}");
 }
 
-/// B72: beside a live view only warnings are logged, unless more is asked for; without a terminal everything from info on.
+/// B72: next to a live view only warnings are logged, unless -v asks for more; without a terminal, everything from info
+/// on.
 #[test]
-fn a_terminal_shows_warnings_and_a_pipe_everything() {
+fn a_terminal_shows_warnings_and_a_pipe_shows_info() {
     let (world, site) = (World::new(), Site::start(|asked| Answer::page(asked.path)));
     let terminal = Terminal::open(&world, 120, 30, &[], &fetch(&world, &site, ""));
     terminal.until("ended 0");
@@ -188,23 +191,23 @@ fn a_terminal_shows_warnings_and_a_pipe_everything() {
     assert!(line.starts_with("20") && line.contains("Z  INFO") && line.contains('.'), "UTC, in full: {line}");
 }
 
-/// Time left is true for a site that does not answer: it says how long that can take at most.
+/// For a site that doesn't respond, the time left is an upper bound.
 #[test]
-fn a_site_that_hangs_takes_as_long_as_its_attempts() {
+fn the_time_left_for_a_hanging_site_is_an_upper_bound() {
     let world = World::new();
     let site = Site::start(|asked| Answer::page(asked.path).after(Duration::from_secs(3_600)));
     world.write("comity.toml", "[http]\nfirst_byte_timeout = \"20s\"\n");
     let line = format!("comity fetch {}/page --robots ignore --format none --max-retries 1", site.url());
     let terminal = Terminal::open(&world, 120, 30, &[], &line);
-    // Two attempts of twenty seconds, and five between them.
+    // Two attempts of twenty seconds, and five seconds between them.
     let shown = terminal.until("up to ").join("\n");
     assert!(shown.contains("up to 4") || shown.contains("up to 3"), "{shown}");
     terminal.until("ended 1");
 }
 
-/// The same for a site that refused its robots.txt: nothing of it is asked for in the next five minutes.
+/// A site whose robots.txt could not be fetched is not tried again for five minutes.
 #[test]
-fn a_site_that_refuses_its_robots_txt_takes_until_it_is_asked_again() {
+fn the_time_left_includes_the_wait_for_robots_txt() {
     let world = World::new();
     let site = Site::start(|asked| match asked.path {
         "/robots.txt" => Answer::status(503).header("Retry-After", "1"),
@@ -218,9 +221,9 @@ fn a_site_that_refuses_its_robots_txt_takes_until_it_is_asked_again() {
     terminal.until("ended 130");
 }
 
-/// B80: the same for a permit that somebody else holds.
+/// B80: the lease of another caller's permit is part of the time left.
 #[test]
-fn a_lent_permit_is_part_of_the_time_left() {
+fn the_time_left_includes_the_lease_of_a_permit() {
     let (world, site) = (World::new(), Site::start(|asked| Answer::page(asked.path)));
     world.run(&["check", &site.url(), "--lease", "10m"]).expect(0);
     let terminal = Terminal::open(&world, 120, 30, &[], &fetch(&world, &site, ""));

@@ -1,14 +1,14 @@
-//! The command `comity` as people run it: real processes, real servers on loopback, judged by the servers' logs.
+//! The command `comity` as people run it: real processes and real servers on loopback, judged by the servers' logs.
 //!
-//! - `comity`: a folder of its own for each test, and processes in it
-//! - `nginx`, `site`, `wire`, `mediawiki`: the servers, and what they logged
-//! - `archive`: WARC files, read by others
-//! - `log`: how a log is judged
-//! - `follow`: sources and what became of them
-//! - `service`: `comity serve`, and asking it
-//! - `terminal`: a terminal, and what it shows
-//! - `documents`: the documentation, followed as a reader follows it
-//! - the rest: one module a subject
+//! - `comity`: a temporary folder per test, and `comity` processes in it
+//! - `nginx`, `site`, `wire`, `mediawiki`: the servers and their logs
+//! - `archive`: WARC files, read with other tools
+//! - `log`: assertions on a server's log
+//! - `follow`: feeds, sources and their items
+//! - `service`: `comity serve`, and requests to it
+//! - `terminal`: a terminal and its screen
+//! - `documents`: runs the documentation the way a reader would
+//! - the rest: one module per subject
 
 mod archive;
 mod comity;
@@ -21,7 +21,6 @@ mod site;
 mod terminal;
 mod wire;
 
-mod away;
 mod basics;
 mod clock_steps;
 mod config;
@@ -31,18 +30,21 @@ mod demo;
 mod descriptors;
 mod documents;
 mod domains;
+mod duplicate_items;
 mod examples;
+mod explain;
 mod feeds;
 mod hooks;
 mod hostile;
-mod house;
 mod input;
 mod items;
-mod items_shared;
+mod job_counts;
+mod job_results;
 mod jobs;
-mod jobs_out;
+mod json_log;
 mod killed;
 mod live;
+mod max_wait;
 mod memory;
 mod redirects;
 mod refresh;
@@ -59,15 +61,19 @@ mod serve;
 mod serve_crowd;
 mod serve_faults;
 mod serve_pace;
-mod shared;
+mod shared_store;
 mod shell;
 mod signals;
+mod sigstop;
 mod sitemaps;
 mod slow_sites;
 mod sources;
-mod stopped;
-mod strangers;
-mod trouble;
+mod store_errors;
+mod store_files;
+mod store_unavailable;
+mod unread_input;
+mod untrusted_names;
+mod unusable_pages;
 mod upkeep;
 mod warc;
 mod warc_killed;

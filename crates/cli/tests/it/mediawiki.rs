@@ -1,4 +1,4 @@
-//! Debian's MediaWiki on a free port, with a database of its own.
+//! Debian's MediaWiki on a free port, with its own database.
 
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
@@ -18,7 +18,7 @@ pub(crate) struct MediaWiki {
     port: u16,
 }
 
-/// A revision as the wiki's own database has it.
+/// A revision in the wiki's own database.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Row {
     pub(crate) id: i64,
@@ -38,7 +38,7 @@ pub(crate) struct Row {
 
 impl MediaWiki {
     pub(crate) fn start() -> Self {
-        // Somebody else may get the port first, but not each time.
+        // Another program may take the port first, but not every time.
         (0..5).find_map(|_| Self::try_start()).expect("MediaWiki does not start")
     }
 
@@ -59,7 +59,7 @@ impl MediaWiki {
         serve
             .env("PHP_CLI_SERVER_WORKERS", "4")
             .env("MW_CONFIG_FILE", folder.path().join("LocalSettings.php"));
-        // Its workers are of its group, and end with it.
+        // Its workers are in its process group, and end with it.
         serve.process_group(0);
         serve.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut wiki = Self { server: serve.spawn().unwrap(), folder, port };
@@ -69,7 +69,7 @@ impl MediaWiki {
         wiki.server.try_wait().unwrap().is_none().then_some(wiki)
     }
 
-    /// Where its API is.
+    /// The URL of its API.
     pub(crate) fn api(&self) -> String {
         format!("http://127.0.0.1:{}/api.php", self.port)
     }
@@ -87,7 +87,7 @@ impl MediaWiki {
         self.rename_all(&format!("{from}|{to}\n"));
     }
 
-    /// Moves pages: `FROM|TO`, a line each.
+    /// Moves pages: one `FROM|TO` per line.
     pub(crate) fn rename_all(&self, list: &str) {
         let list = self.write("moves", list);
         self.maintain("moveBatch.php", &[&list], "");
@@ -114,7 +114,7 @@ impl MediaWiki {
         std::fs::remove_file(file).unwrap();
     }
 
-    /// Where the files lie that were uploaded.
+    /// The folder of uploaded files.
     pub(crate) fn uploaded(&self) -> PathBuf {
         self.folder.path().join("images")
     }
@@ -123,7 +123,7 @@ impl MediaWiki {
         format!("uploads-{}", self.port)
     }
 
-    /// A password for programs, with which more is given at once.
+    /// A bot password, which raises the API's limits.
     pub(crate) fn bot_password(&self) -> (String, String) {
         let password = "0123456789abcdef0123456789abcdef";
         let grants = ["--appid", "archive", "--grants", "basic,highvolume", "Admin", password];
@@ -138,7 +138,7 @@ impl MediaWiki {
         std::fs::write(&path, format!("{before}\n{php}\n")).unwrap();
     }
 
-    /// Lets files be uploaded; they are served at `base`, or by itself.
+    /// Allows uploads; files are served at `base`, or by the wiki itself.
     pub(crate) fn take_uploads(&self, base: Option<&str>) {
         let uploaded = self.uploaded();
         std::fs::create_dir_all(&uploaded).unwrap();
@@ -151,18 +151,18 @@ impl MediaWiki {
         ));
     }
 
-    /// Lets nobody but administrators edit a page.
+    /// Lets only administrators edit a page.
     pub(crate) fn protect(&self, title: &str) {
         self.maintain("protect.php", &[title], "");
     }
 
-    /// Imports a dump; what was said about it.
+    /// Imports a dump, and returns the output.
     pub(crate) fn import(&self, dump: &Path) -> String {
         self.maintain("importDump.php", &[&dump.display().to_string()], "")
     }
 
-    /// Hides parts of all but the newest revision of a page, which no wiki hides: 1 text, 2 comment, 4 user, 8 from
-    /// administrators too.
+    /// Hides parts of all but the newest revision of a page (a wiki can't hide that one): 1 text, 2 comment, 4 user, 8
+    /// from administrators too.
     pub(crate) fn hide(&self, title: &str, bits: i64) {
         let sql = "UPDATE revision SET rev_deleted = ?2
             WHERE rev_id IN (SELECT rev_id FROM revision JOIN page ON page_id = rev_page
@@ -193,7 +193,7 @@ impl MediaWiki {
         statement.query_map([namespace], Row::read).unwrap().map(Result::unwrap).collect()
     }
 
-    /// Every page of a namespace: its number, its title, whether it leads elsewhere, its newest revision.
+    /// Every page of a namespace: its id, its title, whether it is a redirect, its newest revision.
     pub(crate) fn pages(&self, namespace: i64) -> Vec<(i64, String, bool, i64)> {
         let sql = "SELECT page_id, replace(CAST(page_title AS TEXT), '_', ' '), page_is_redirect, page_latest
             FROM page WHERE page_namespace = ?1 ORDER BY page_id";
@@ -209,7 +209,7 @@ impl MediaWiki {
         path.display().to_string()
     }
 
-    /// Runs one of its maintenance scripts; what it said.
+    /// Runs a maintenance script, and returns its output.
     fn maintain(&self, script: &str, args: &[&str], input: &str) -> String {
         let mut command = Command::new("php");
         command.arg(tree().join("maintenance").join(script)).args(args);
@@ -226,7 +226,7 @@ impl MediaWiki {
 }
 
 impl Row {
-    /// From columns in the order of the fields.
+    /// Reads columns in the order of the fields.
     pub(crate) fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<Self> {
         Ok(Self {
             id: row.get(0)?,
@@ -253,7 +253,7 @@ impl Drop for MediaWiki {
     }
 }
 
-/// The program: a copy of what Debian installs, without the settings that every wiki of it would share.
+/// A copy of the program that Debian installs, without the settings that all its wikis would share.
 fn tree() -> &'static Path {
     static TREE: OnceLock<PathBuf> = OnceLock::new();
     TREE.get_or_init(|| {
@@ -264,12 +264,12 @@ fn tree() -> &'static Path {
         );
         if !tree.exists() {
             let part = tree.with_extension(std::process::id().to_string());
-            // Links that lead nowhere are left out.
+            // Broken links are left out.
             let _ = Command::new("cp").arg("-rL").arg(INSTALLED).arg(&part).stderr(Stdio::null()).status();
             let _ = std::fs::remove_file(part.join("LocalSettings.php"));
             assert!(part.join("api.php").exists(), "{} could not be copied", INSTALLED);
             if std::fs::rename(&part, &tree).is_err() {
-                // Somebody else was first.
+                // Another test was first.
                 let _ = std::fs::remove_dir_all(&part);
             }
         }

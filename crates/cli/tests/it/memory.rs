@@ -1,13 +1,13 @@
-//! A long list does not fill the memory.
+//! Memory doesn't grow with the length of a list.
 
 use std::fs::File;
 
 use crate::comity::World;
-use crate::log::{assert_each_once, told};
+use crate::log::{assert_each_once, to_text};
 use crate::nginx::Nginx;
 
 #[test]
-fn two_hundred_thousand_lines_fit_into_little_memory() {
+fn a_list_of_two_hundred_thousand_lines_uses_little_memory() {
     let (world, nginx) = (World::new(), Nginx::start(""));
     let url = nginx.url();
     let text: String = (0..200_000).map(|nth| format!("{url}/p{}\n", nth % 1_000)).collect();
@@ -33,7 +33,7 @@ fn two_hundred_thousand_lines_fit_into_little_memory() {
     let done = running.wait().expect(0);
     assert_eq!(done.json()["fetched"], 1_000);
     let log = nginx.log();
-    assert_eq!(log.len(), 1_000, "{}", told(&log[..20]));
+    assert_eq!(log.len(), 1_000, "{}", to_text(&log[..20]));
     assert_each_once(&log, "p", 1_000);
     assert!((1..150 * 1_024).contains(&most_kb), "{most_kb} kB");
 }

@@ -1,4 +1,4 @@
-//! Debian's nginx on a free port in a folder of its own, and what it logged.
+//! Debian's nginx on a free port in a temporary folder, and its log.
 
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
@@ -18,18 +18,18 @@ pub(crate) struct Nginx {
 }
 
 impl Nginx {
-    /// Answers every path with a page, but for `locations`, in which `{PORT}` stands for its port.
+    /// Answers every path with a page, except for `locations`, in which `{PORT}` is replaced by its port.
     pub(crate) fn start(locations: &str) -> Self {
         assert!(
             std::path::Path::new(NGINX).exists(),
             "{NGINX} is missing: install Debian's package nginx (apt-get install -y nginx-light)"
         );
-        // Somebody else may get the port first, but not each time.
+        // Another program may take the port first, but not every time.
         (0..5).find_map(|_| Self::try_start(locations)).expect("nginx does not start")
     }
 
     fn try_start(locations: &str) -> Option<Self> {
-        // In memory where that is possible: while a busy disk keeps it waiting, requests are logged later than they came.
+        // In memory if possible: while nginx waits for a busy disk, it logs requests later than they came.
         let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         std::fs::create_dir(folder.path().join("www")).unwrap();
@@ -40,7 +40,7 @@ impl Nginx {
         command.arg("-c").arg(&configuration).arg("-p").arg(folder.path());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut nginx = Self { child: command.spawn().unwrap(), folder, port };
-        // The file with its id follows once it listens.
+        // The pid file is written once it listens.
         let listens = nginx.folder.path().join("pid");
         wait_until("nginx listens or ends", || listens.exists() || nginx.child.try_wait().unwrap().is_some());
         wait_until("nginx answers or ends", || {
@@ -49,7 +49,7 @@ impl Nginx {
         nginx.child.try_wait().unwrap().is_none().then_some(nginx)
     }
 
-    /// Answers on so many hosts, and as `locations` say.
+    /// Answers on `count` hosts, with these `locations`.
     pub(crate) fn on_hosts(count: usize, locations: &str) -> (Self, Vec<String>) {
         let hosts: Vec<String> =
             (0..count).map(|nth| format!("127.9.{}.{}", nth / 200, nth % 200 + 1)).collect();
@@ -63,7 +63,7 @@ impl Nginx {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    /// What was logged so far, in the order of the starts.
+    /// The log so far, in the order of starts.
     pub(crate) fn log(&self) -> Vec<Hit> {
         let text = std::fs::read_to_string(self.folder.path().join("access.log")).unwrap_or_default();
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
@@ -72,11 +72,11 @@ impl Nginx {
         hits
     }
 
-    /// Writes a file of the site: what a location without an answer of its own serves.
+    /// Writes a file of the site, for locations that serve files.
     pub(crate) fn put(&self, path: &str, body: impl AsRef<[u8]>) {
         let file = self.www().join(path.trim_start_matches('/'));
         std::fs::create_dir_all(file.parent().unwrap()).unwrap();
-        // In one step: whoever asks meanwhile gets the old one or the new one.
+        // Atomically: requests in the meantime get the old file or the new one.
         let new = self.folder.path().join("new");
         std::fs::write(&new, body).unwrap();
         std::fs::rename(new, file).unwrap();
@@ -87,7 +87,7 @@ impl Nginx {
         self.folder.path().join("www")
     }
 
-    /// The requests with what they asked with, as they ended: `path`, `status`, `if_none_match`, `user_agent` …
+    /// The finished requests with their headers: `path`, `status`, `if_none_match`, `user_agent` …
     pub(crate) fn asked(&self) -> Vec<Value> {
         let text = std::fs::read_to_string(self.folder.path().join("asked.log")).unwrap_or_default();
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
@@ -135,8 +135,8 @@ fn micros(text: &str) -> i64 {
     secs.parse::<i64>().unwrap() * 1_000_000 + millis.parse::<i64>().unwrap() * 1_000
 }
 
-/// nginx, which comes before everybody else where that is allowed: it logs when it read a request, and one that waits
-/// for a core logs starts that never were.
+/// nginx with a higher priority, if that is allowed: it logs when it read a request, and if it has to wait for a core,
+/// it logs starts that are too late.
 fn first() -> Command {
     let allowed = Command::new("chrt").args(["--fifo", "1", "true"]).stderr(Stdio::null()).status();
     if !allowed.is_ok_and(|status| status.success()) {

@@ -1,7 +1,7 @@
-//! Where redirects lead.
+//! Redirects: pacing, private addresses, loops, other schemes.
 
 use crate::comity::{World, list};
-use crate::log::{assert_spaced, told};
+use crate::log::{assert_spaced, to_text};
 use crate::site::{Answer, Site};
 
 const QUICK: [&str; 6] = ["--robots", "ignore", "--learning", "off", "--out", "pages"];
@@ -12,7 +12,7 @@ fn moved(to: &str) -> Answer {
 
 /// B44: a hop to the same host waits its turn.
 #[test]
-fn every_hop_on_a_host_is_paced() {
+fn every_redirect_on_a_host_is_paced() {
     let world = World::new();
     let site = Site::start(|asked| match asked.path.strip_prefix("/old") {
         Some(rest) => moved(&format!("/new{rest}")),
@@ -24,7 +24,7 @@ fn every_hop_on_a_host_is_paced() {
     let done = world.run(&args).expect(0);
     assert_eq!(done.json()["fetched"], 5);
     let log = site.log();
-    assert_eq!(log.len(), 10, "{}", told(&log));
+    assert_eq!(log.len(), 10, "{}", to_text(&log));
     assert_spaced(&log, 150);
     for line in world.index("pages") {
         let (url, last) = (line["url"].as_str().unwrap(), line["final_url"].as_str().unwrap());
@@ -32,9 +32,9 @@ fn every_hop_on_a_host_is_paced() {
     }
 }
 
-/// B44, B76: a hop to another host waits for that one, if it may be gone to at all.
+/// B44, B76: a redirect to another host waits for that host's pace, if it is allowed at all.
 #[test]
-fn a_hop_to_another_host_is_paced_there_if_it_is_allowed() {
+fn a_redirect_to_another_host_is_paced_there_if_allowed() {
     let world = World::new();
     let other = Site::on("127.0.0.2", |asked| Answer::page(asked.path));
     let there = other.url();
@@ -49,19 +49,19 @@ fn a_hop_to_another_host_is_paced_there_if_it_is_allowed() {
     };
     let refused = fetch("a").expect(1);
     assert_eq!(refused.json()["failed"], 5, "{}", refused.stdout);
-    assert_eq!(other.log().len(), 0, "{}", told(&other.log()));
+    assert_eq!(other.log().len(), 0, "{}", to_text(&other.log()));
     world.run(&["jobs", "show", "a"]).expect(0).shows("127.0.0.2");
 
     world.write("comity.toml", "[http]\nallow_private = [\"127.0.0.2\"]\n");
     let allowed = fetch("b").expect(0);
     assert_eq!(allowed.json()["fetched"], 5, "{}", allowed.stdout);
-    assert_eq!(other.log().len(), 5, "{}", told(&other.log()));
+    assert_eq!(other.log().len(), 5, "{}", to_text(&other.log()));
     assert_spaced(&other.log(), 150);
     assert_spaced(&site.log(), 150);
 }
 
 #[test]
-fn redirects_without_end_fail() {
+fn endless_redirects_fail() {
     let world = World::new();
     let site = Site::start(|asked| {
         let nth: u32 = asked.path.trim_start_matches("/loop").parse().unwrap();
@@ -71,14 +71,14 @@ fn redirects_without_end_fail() {
     let args = [&["--json", "fetch", &url, "--job", "one", "--delay", "20ms"][..], &QUICK].concat();
     assert_eq!(world.run(&args).expect(1).json()["failed"], 1);
     let log = site.log();
-    assert_eq!(log.len(), 11, "{}", told(&log));
+    assert_eq!(log.len(), 11, "{}", to_text(&log));
     assert_spaced(&log, 20);
     world.run(&["jobs", "show", "one"]).expect(0).shows("10 redirects");
 }
 
 /// B76
 #[test]
-fn only_http_is_gone_to() {
+fn only_http_redirects_are_followed() {
     for place in ["file:///etc/passwd", "ftp://127.0.0.1/", "javascript:alert(1)"] {
         let world = World::new();
         let site = Site::start(move |_| moved(place));
@@ -89,4 +89,19 @@ fn only_http_is_gone_to() {
         world.run(&["jobs", "show", "one"]).expect(0).shows("isn't a valid http or https URL");
         assert_eq!(world.index("pages").len(), 0);
     }
+}
+
+/// Whoever searches the log for a URL of the list finds it, wherever its redirect led.
+#[test]
+fn the_log_names_the_listed_url_and_where_it_led() {
+    let world = World::new();
+    let site = Site::start(|asked| match asked.path {
+        "/listed" => moved("/gone"),
+        _ => Answer::status(404),
+    });
+    let url = site.url() + "/listed";
+    let done = world.run(&[&["fetch", &url, "--delay", "1ms"][..], &QUICK].concat()).expect(1);
+    let line = done.stderr.lines().find(|line| line.contains(" failed ")).unwrap_or_default();
+    assert!(line.contains(&format!("url=\"{url}\"")), "{}", done.stderr);
+    assert!(line.contains(&format!("final_url=\"{}/gone\"", site.url())), "{}", done.stderr);
 }

@@ -1,11 +1,11 @@
-//! `fetch --refresh`: what changed is fetched again.
+//! `fetch --refresh`: fetches again what has changed.
 
 use serde_json::Value;
 
 use crate::comity::World;
 use crate::site::{Answer, Site};
 
-/// A site whose pages have validators: `/same` never changes, `/new` is another one each time, `/moved` leads to `/same`.
+/// A site whose pages have validators: `/same` never changes, `/new` changes every time, `/moved` redirects to `/same`.
 fn site() -> Site {
     Site::start(|asked| match asked.path {
         "/same" if asked.headers.to_lowercase().contains("if-none-match: \"caf\u{e9}\"") => {
@@ -27,16 +27,16 @@ fn rows(world: &World, path: &str) -> Vec<Value> {
     world.rows("pages").into_iter().filter(|row| row["url"].as_str().unwrap().ends_with(path)).collect()
 }
 
-/// B74: a finished task is fetched again by `--refresh`, and only then; validators go back as they came.
+/// B74: only `--refresh` fetches a finished task again; validators are sent back unchanged.
 #[test]
-fn what_changed_is_fetched_again_and_the_rest_keeps_its_file() {
+fn refresh_fetches_what_changed_and_keeps_other_files() {
     let (world, site) = (World::new(), site());
     let urls = ["/same", "/moved", "/new", "/plain"].map(|path| format!("{}{path}", site.url()));
     let mut args = vec!["fetch", "--job", "news", "--out", "pages", "--delay", "20ms", "--robots", "ignore"];
     args.extend(urls.iter().map(String::as_str));
     world.run(&args).expect(0);
     let asked = site.log().len();
-    world.run(&["fetch", "--job", "news"]).expect(0).shows("done already");
+    world.run(&["fetch", "--job", "news"]).expect(0).shows("is already done");
     assert_eq!(site.log().len(), asked);
 
     let again = world.run(&["--json", "fetch", "--job", "news", "--refresh"]).expect(0).json();
@@ -54,10 +54,10 @@ fn what_changed_is_fetched_again_and_the_rest_keeps_its_file() {
     }
     let new = rows(&world, "/new");
     assert_eq!((&new[1]["status"], new.len()), (&200.into(), 2));
-    assert_ne!(new[0]["file"], new[1]["file"], "what the older row points at is still there");
+    assert_ne!(new[0]["file"], new[1]["file"], "the file of the older row is kept");
     assert_eq!(rows(&world, "/plain")[1]["file"], rows(&world, "/plain")[0]["file"], "the same body");
 
-    // A page whose file is gone is fetched, whatever its validators say.
+    // A page whose file is gone is fetched without its validators.
     let same = rows(&world, "/same");
     std::fs::remove_file(world.path("pages").join(same[0]["file"].as_str().unwrap())).unwrap();
     world.run(&["fetch", "--out", "pages", "--refresh"]).expect(0).shows("job news");
@@ -66,9 +66,9 @@ fn what_changed_is_fetched_again_and_the_rest_keeps_its_file() {
     assert!(world.path("pages").join(same[2]["file"].as_str().unwrap()).exists());
 }
 
-/// A refresh that was stopped goes on by name, and asks nothing twice.
+/// A stopped refresh resumes by name, and fetches nothing twice.
 #[test]
-fn a_refresh_that_was_stopped_goes_on() {
+fn a_stopped_refresh_resumes() {
     let world = World::new();
     let site = Site::start(|asked| Answer::page(asked.path).header("ETag", "\"1\""));
     let input = world.write("list", &crate::comity::list(&site.url(), "p", 20));
@@ -96,7 +96,7 @@ fn a_refresh_that_was_stopped_goes_on() {
 }
 
 #[test]
-fn there_must_be_something_to_refresh() {
+fn refresh_requires_an_existing_job() {
     let world = World::new();
     world.run(&["fetch", "--refresh"]).expect(2).says("--refresh");
     world.run(&["fetch", "--refresh", "--out", "pages"]).expect(2).says("no URLs");

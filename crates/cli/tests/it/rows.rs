@@ -1,4 +1,4 @@
-//! What became of URLs: `fetch --jsonl`, `--out -` and `index.jsonl`, which have the same rows.
+//! Result rows: `fetch --jsonl`, `--out -` and `index.jsonl` have the same ones.
 
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
@@ -9,7 +9,7 @@ use crate::comity::{World, list};
 use crate::log::wait_until;
 use crate::site::{Answer, Site};
 
-/// A site with a page, a redirect to it, something gone, and something that fails.
+/// A site with a page, a redirect to it, a 404, and a page that fails.
 fn site() -> Site {
     Site::start(|asked| match asked.path {
         "/moved" => Answer::status(302).header("Location", "/page"),
@@ -76,7 +76,7 @@ fn every_url_has_a_row_on_stdout_and_in_the_index() {
 
     let moved = &rows["moved"];
     assert_eq!((&moved["final_url"], &moved["attempts"]), (&url.as_str().into(), &2.into()));
-    assert_eq!(moved["file"], page["file"], "the same body is kept once");
+    assert_eq!(moved["file"], page["file"], "the same body is saved once");
     assert_eq!(
         (&rows["gone"]["state"], &rows["gone"]["status"], &rows["gone"]["outcome"]),
         (&"failed".into(), &410.into(), &"answered".into())
@@ -90,7 +90,7 @@ fn every_url_has_a_row_on_stdout_and_in_the_index() {
         (&private["state"], &private["attempts"], &private["outcome"]),
         (&"skipped".into(), &0.into(), &Value::Null)
     );
-    assert_eq!(private["error"], "robots");
+    assert_eq!(private["error"], "forbidden by robots.txt");
 
     let index = std::fs::read_to_string(world.path("pages/index.jsonl")).unwrap();
     for text in [&done.stdout, &done.stderr, &index] {
@@ -98,9 +98,9 @@ fn every_url_has_a_row_on_stdout_and_in_the_index() {
     }
 }
 
-/// Nothing but rows goes to stdout; what is for people goes to stderr.
+/// Only rows go to stdout; everything else goes to stderr.
 #[test]
-fn out_dash_prints_rows_and_keeps_no_pages() {
+fn out_dash_prints_rows_and_saves_no_pages() {
     let (world, site) = (World::new(), site());
     let url = format!("{}/page", site.url());
     let done = world.run(&["fetch", &url, "--out", "-", "--job", "one", "--robots", "ignore"]).expect(0);
@@ -111,11 +111,11 @@ fn out_dash_prints_rows_and_keeps_no_pages() {
     world.run(&["fetch", &url, "--out", "-", "--format", "warc"]).expect(2).says("--out -");
     let plain = world.run(&["fetch", &url, "--jsonl", "--job", "two", "--robots", "ignore"]).expect(0);
     let file = plain.objects()[0]["file"].as_str().unwrap().to_owned();
-    assert!(world.path("comity-pages").join(file).exists(), "--jsonl alone keeps pages as always");
+    assert!(world.path("comity-pages").join(file).exists(), "--jsonl alone saves pages as usual");
 }
 
 #[test]
-fn a_reader_that_has_seen_enough_ends_the_run_cleanly() {
+fn a_closed_pipe_ends_the_fetch_cleanly() {
     let (world, site) = (World::new(), site());
     world.write("list", &list(&site.url(), "p", 300));
     let line = format!(
@@ -129,7 +129,7 @@ fn a_reader_that_has_seen_enough_ends_the_run_cleanly() {
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&done.stderr);
-    assert_eq!(done.status.code(), Some(0), "{said}");
+    assert_eq!(done.status.code(), Some(130), "{said}");
     assert_eq!(String::from_utf8_lossy(&done.stdout).lines().count(), 2);
     assert!(
         !said.to_lowercase().contains("broken pipe") && said.contains("comity fetch --job one"),
@@ -141,7 +141,7 @@ fn a_reader_that_has_seen_enough_ends_the_run_cleanly() {
     assert_eq!(by_path(&world.rows("pages")).len(), 300);
 }
 
-/// An older row never points at another body than the one it was written for.
+/// The file of an older row never changes.
 #[test]
 fn fetching_again_into_a_folder_overwrites_nothing() {
     let world = World::new();
@@ -159,12 +159,12 @@ fn fetching_again_into_a_folder_overwrites_nothing() {
         assert_eq!(std::fs::read_to_string(world.path("pages").join(file)).unwrap(), body);
     }
     assert_ne!(files[0], files[1]);
-    assert_eq!(files[1], files[2], "the same body is kept once");
+    assert_eq!(files[1], files[2], "the same body is saved once");
 }
 
-/// B74: rows that a kill left out are written by whoever comes next, also when the job is over by then.
+/// B74: the next command writes rows that are missing after a kill, also if the job has ended by then.
 #[test]
-fn rows_that_were_left_out_are_written_later() {
+fn missing_rows_are_written_later() {
     let (world, site) = (World::new(), site());
     let urls = [format!("{}/a", site.url()), format!("{}/gone", site.url())];
     let args = [
@@ -173,7 +173,7 @@ fn rows_that_were_left_out_are_written_later() {
     ];
     world.run(&args).expect(1);
     let rows = world.rows("pages");
-    // As if whoever worked on it had been killed between its last commit and the rows.
+    // As if the process had been killed after its last commit and before it wrote the rows.
     std::fs::write(world.path("pages/index.jsonl"), "").unwrap();
     world.sql().execute("INSERT INTO workers (job_id, holder, told_us) VALUES (1, 999999, 0)", []).unwrap();
     let again = world.run(&["fetch", "--job", "one", "--jsonl"]).expect(1);
@@ -183,9 +183,9 @@ fn rows_that_were_left_out_are_written_later() {
     assert_eq!(world.rows("pages").len(), 2, "once");
 }
 
-/// Those that are skipped together have rows, too.
+/// URLs that are skipped because the job ended have rows too.
 #[test]
-fn what_was_skipped_with_its_job_has_a_row() {
+fn urls_skipped_with_their_job_have_rows() {
     let (world, site) = (World::new(), site());
     let input = world.write("list", &list(&site.url(), "p", 30));
     let fetch = world.start(&[

@@ -1,23 +1,23 @@
-//! `comity run` from one end to the other: what is due, what is asked and how, what is scraped and kept.
+//! `comity run` end to end: what is due, how it is fetched, what is scraped and saved.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
 use crate::follow::{
-    FEEDS, add, assert_clean, assert_counts, count, detail, items, micros, numbered, rss, run, shown, source,
-    states, typed, world,
+    FEEDS, add, assert_clean, assert_counts, count, detail, items, micros, numbered, rfc3339, rss, run,
+    shown, source, states, world,
 };
-use crate::log::{Hit, TOLERANCE, assert_each_once, assert_spaced, counts, now_us, told};
+use crate::log::{Hit, TOLERANCE, assert_each_once, assert_spaced, counts, now_us, to_text};
 use crate::nginx::Nginx;
 
 fn paths(log: &[Hit]) -> Vec<&str> {
     log.iter().map(|hit| hit.path.as_str()).collect()
 }
 
-/// What DESIGN.md fixes, with numbers that are true.
+/// All keys of the object, with the right numbers.
 #[test]
-fn the_object_says_what_was_done() {
+fn the_json_summary_has_all_counts() {
     let locations = format!("{FEEDS} location = /broken {{ return 500; }} location = /a1 {{ return 404; }}");
     let (world, nginx) = (world(&[]), Nginx::start(&locations));
     let cut = numbered("b", 3);
@@ -45,9 +45,9 @@ fn the_object_says_what_was_done() {
     assert_eq!(ran["details"].as_array().unwrap().len(), 3);
 }
 
-/// B60, B66: validators go back as they came, 304 is ok, and only what is new is scraped.
+/// B60, B66: validators are sent back unchanged, 304 is ok, and only new items are scraped.
 #[test]
-fn the_second_run_asks_whether_there_is_anything_new() {
+fn the_second_run_is_conditional() {
     let odd = r#"location = /odd { set $tag '"ä€ß W/ x"'; add_header ETag $tag always;
         if ($http_if_none_match = $tag) { return 304; }
         return 200 '<rss><channel><item><link>/odd1</link></item></channel></rss>'; }"#;
@@ -65,14 +65,14 @@ fn the_second_run_asks_whether_there_is_anything_new() {
     assert_eq!((&second["sources"]["fetched"], &second["items"]["new"]), (&json!(2), &json!(0)));
     assert_counts(&second["tasks"], json!({ "fetched": 0, "failed": 0, "skipped": 0 }));
     let asked = nginx.asked().split_off(before.len());
-    let told: Vec<_> = asked.iter().map(|asked| (&asked["path"], &asked["status"])).collect();
-    assert_eq!(told, [(&json!("/feeds/a.rss"), &json!(304)), (&json!("/odd"), &json!(304))]);
+    let statuses: Vec<_> = asked.iter().map(|asked| (&asked["path"], &asked["status"])).collect();
+    assert_eq!(statuses, [(&json!("/feeds/a.rss"), &json!(304)), (&json!("/odd"), &json!(304))]);
     assert_eq!(asked[0]["if_none_match"], cursor["etag"]);
     assert_eq!(asked[0]["if_modified_since"], cursor["last_modified"]);
     assert_eq!(asked[1]["if_none_match"], "\"ä€ß W/ x\"");
     assert!(micros(&source(&world, id)["last_fetch_at"]) > micros(&first["window_end"]));
 
-    // One item more, and one that says something else now.
+    // One new item, and one that changed.
     nginx.put("feeds/a.rss", rss(&[("a0", "/a0"), ("a1", "/a1?changed"), ("a2", "/a2")]));
     let third = run(&world, &["--source", &id.to_string()], 0);
     let (new, changed) = (&third["items"]["new"], &third["items"]["changed"]);
@@ -81,9 +81,9 @@ fn the_second_run_asks_whether_there_is_anything_new() {
     assert_eq!(changed, [false, true, false, false]);
 }
 
-/// B59, B61: what is not due is not asked and leaves no row; `--force` asks it.
+/// B59, B61: a source that is not due is not fetched and leaves no row; `--force` fetches it.
 #[test]
-fn a_source_that_is_not_due_is_left_alone() {
+fn a_source_that_is_not_due_is_not_fetched() {
     let (world, nginx) = (world(&[]), Nginx::start(FEEDS));
     nginx.put("feeds/a.rss", numbered("a", 1));
     let id = add(&world, &(nginx.url() + "/feeds/a.rss"), &["--cadence", "8h"]);
@@ -104,13 +104,13 @@ fn a_source_that_is_not_due_is_left_alone() {
 
 /// B60, B64
 #[test]
-fn a_window_ends_when_it_is_said_to() {
+fn window_end_decides_what_is_due() {
     let (world, nginx) = (world(&[("default.min_delay", "\"200ms\"")]), Nginx::start(FEEDS));
     nginx.put("feeds/a.rss", numbered("a", 1));
     let id = add(&world, &(nginx.url() + "/feeds/a.rss"), &["--cadence", "8h"]);
     let hour = 3_600_000_000;
-    let ago = |hours: i64| typed((now_us() / 1_000_000 - hours * 3_600) * 1_000_000);
-    for wrong in [&typed(now_us() + hour), "tomorrow", "2026-13-01T00:00:00Z", ""] {
+    let ago = |hours: i64| rfc3339((now_us() / 1_000_000 - hours * 3_600) * 1_000_000);
+    for wrong in [&rfc3339(now_us() + hour), "tomorrow", "2026-13-01T00:00:00Z", ""] {
         let done = world.run(&["run", "--window-end", wrong]).expect(2);
         done.says("--window-end");
         done.says(wrong);
@@ -120,7 +120,7 @@ fn a_window_ends_when_it_is_said_to() {
     let ran = run(&world, &["--window-end", &day], 0);
     assert_eq!((&ran["window_end"], &ran["sources"]["fetched"]), (&json!(day), &json!(1)), "{ran}");
     assert_eq!(source(&world, id)["cursor"]["last_fetch_at"], day);
-    // Each window by itself: 20 hours ago it was not due, 16 hours ago it was, to the second.
+    // 20 hours ago it was not due, 16 hours ago it was, to the second.
     let not_due = |end: &str| {
         let ran = run(&world, &["--window-end", end], 0);
         assert_eq!(
@@ -130,42 +130,42 @@ fn a_window_ends_when_it_is_said_to() {
         );
     };
     not_due(&ago(20));
-    let due = typed(micros(&json!(day)) + 8 * hour);
-    not_due(&typed(micros(&json!(day)) + 8 * hour - 1_000_000));
+    let due = rfc3339(micros(&json!(day)) + 8 * hour);
+    not_due(&rfc3339(micros(&json!(day)) + 8 * hour - 1_000_000));
     assert_eq!(run(&world, &["--window-end", &due], 0)["sources"]["fetched"], 1);
-    // An older window after a newer one changes nothing, also when it is forced.
+    // An older window after a newer one changes nothing, even with --force.
     not_due(&day);
     assert_eq!(run(&world, &["--window-end", &day, "--force"], 0)["sources"]["fetched"], 1);
     assert_eq!(source(&world, id)["cursor"]["last_fetch_at"], due);
     run(&world, &[], 0);
     let log = nginx.log();
-    assert_eq!(counts(&log)["/feeds/a.rss"], 4, "{}", told(&log));
+    assert_eq!(counts(&log)["/feeds/a.rss"], 4, "{}", to_text(&log));
     assert_spaced(&log, 200);
 }
 
-/// B64: a clock was wrong once; that is told, and holds nobody back.
+/// B64: after a clock error, the time in the future is reported and doesn't hold the source.
 #[test]
-fn a_last_fetch_in_the_future_is_told_and_asked() {
+fn a_last_fetch_in_the_future_is_reported_and_fetched() {
     let (world, nginx) = (world(&[]), Nginx::start(FEEDS));
     nginx.put("feeds/a.rss", numbered("a", 1));
     let id = add(&world, &(nginx.url() + "/feeds/a.rss"), &["--cadence", "8h"]);
-    let future = typed(now_us() + 86_400_000_000);
+    let future = rfc3339(now_us() + 86_400_000_000);
     let sql = "UPDATE sources SET cursor_json = json_object('last_fetch_at', ?1, 'mine', 7)";
     world.sql().execute(sql, [&future]).unwrap();
     let done = world.run(&["--json", "run"]).expect(0);
     assert_eq!(done.json()["sources"]["fetched"], 1);
     done.says(&format!("last_fetch_at is {future}, which is in the future"));
     let cursor = source(&world, id)["cursor"].clone();
-    assert_eq!(cursor["mine"], 7, "what others keep there stays: {cursor}");
+    assert_eq!(cursor["mine"], 7, "other keys are kept: {cursor}");
 }
 
 #[test]
-fn only_the_sources_that_are_named_are_asked() {
+fn only_the_named_sources_are_fetched() {
     let (world, nginx) = (world(&[]), Nginx::start(FEEDS));
     let unknown = world.run(&["--json", "run", "--source", "7"]).expect(2);
-    unknown.says("--source 7: there is no such source; comity sources list shows them");
+    unknown.says("--source 7: no such source; comity sources list shows them");
     world.run(&["run"]).expect(0).shows(
-        "no sources to ask; comity sources list shows those there are, comity sources add URL follows one",
+        "No sources to fetch; list them with comity sources list, add one with comity sources add URL",
     );
     for name in ["a", "b"] {
         nginx.put(&format!("feeds/{name}.rss"), numbered(name, 1));
@@ -178,9 +178,9 @@ fn only_the_sources_that_are_named_are_asked() {
     assert_eq!(nginx.log().len(), 2);
 }
 
-/// What one run leaves, the next scrapes, also when no source is due.
+/// The next run scrapes what is left, even if no source is due.
 #[test]
-fn what_was_not_scraped_is_scraped_later() {
+fn unscraped_items_are_scraped_later() {
     let (world, nginx) = (world(&[]), Nginx::start(FEEDS));
     nginx.put("feeds/a.rss", numbered("a", 3));
     add(&world, &(nginx.url() + "/feeds/a.rss"), &["--cadence", "8h"]);
@@ -196,30 +196,30 @@ fn what_was_not_scraped_is_scraped_later() {
     assert_eq!(second["tasks"]["fetched"], 3);
     assert_eq!(states(&world), vec!["done"; 3]);
     let log = nginx.log();
-    assert_eq!(log.len(), 4, "{}", told(&log));
+    assert_eq!(log.len(), 4, "{}", to_text(&log));
     assert_each_once(&log, "a", 3);
 }
 
 #[test]
-fn a_source_that_is_gone_for_good_is_disabled() {
+fn a_410_disables_the_source() {
     let (world, nginx) = (world(&[]), Nginx::start("location = /feed { return 410; }"));
     let id = add(&world, &(nginx.url() + "/feed"), &[]);
     let done = world.run(&["run"]).expect(1);
-    done.shows("disabled: answered 410: gone for good; comity sources set 1 --enabled on asks again");
+    done.shows("disabled: answered 410 (gone); to fetch it again: comity sources set 1 --enabled on");
     done.shows("1 source due: 0 fetched, 1 failed");
     let shown = source(&world, id);
     assert_eq!((&shown["enabled"], &shown["state"]), (&json!(false), &json!("off")), "{shown}");
-    assert!(shown["reason"].as_str().unwrap().starts_with("answered 410: gone for good"), "{shown}");
+    assert!(shown["reason"].as_str().unwrap().starts_with("answered 410 (gone)"), "{shown}");
     run(&world, &["--force"], 0);
     assert_eq!(nginx.log().len(), 1);
-    world.run(&["sources", "set", "1", "--enabled", "on"]).expect(0);
+    world.run(&["sources", "set", "1", "--enabled", "on"]).expect(0).shows("cleared its failure (answered");
     let again = run(&world, &[], 1);
     assert_eq!((nginx.log().len(), &detail(&again, id)["again_at"]), (2, &Value::Null));
 }
 
-/// A permanent redirect is believed when it is seen twice, one for the time being never.
+/// A permanent redirect is trusted when it is seen twice, a temporary one never.
 #[test]
-fn a_source_that_moved_is_followed() {
+fn a_moved_source_is_followed() {
     let moves =
         "location = /old { return 301 /feeds/a.rss; } location = /now { return 302 /feeds/a.rss?now; }";
     let (world, nginx) = (world(&[]), Nginx::start(&format!("{FEEDS}{moves}")));
@@ -227,16 +227,16 @@ fn a_source_that_moved_is_followed() {
     let id = add(&world, &(nginx.url() + "/old"), &[]);
     let other = add(&world, &(nginx.url() + "/now"), &["--no-scrape"]);
     let new = nginx.url() + "/feeds/a.rss";
-    let said = format!("moved for good, asked at {new} from now on");
+    let said = format!("moved permanently to {new}");
     let first = world.run(&["run"]).expect(0);
     assert!(!first.stdout.contains("moved"), "{}", first.stdout);
     assert_eq!(source(&world, id)["url"], nginx.url() + "/old");
     world.run(&["run"]).expect(0).shows(&said);
     let moved = source(&world, id);
     assert_eq!((&moved["url"], &moved["listed_url"]), (&json!(new), &json!(nginx.url() + "/old")));
-    let told = world.run(&["sources", "show", &id.to_string()]).expect(0);
-    told.shows(&new);
-    told.shows(&(nginx.url() + "/old"));
+    let output = world.run(&["sources", "show", &id.to_string()]).expect(0);
+    output.shows(&new);
+    output.shows(&(nginx.url() + "/old"));
     assert_eq!(source(&world, other)["url"], nginx.url() + "/now");
     let before = nginx.log().len();
     let third = run(&world, &["--source", &id.to_string()], 0);
@@ -245,7 +245,7 @@ fn a_source_that_moved_is_followed() {
     assert_eq!(count(&world, "SELECT count(*) FROM items WHERE source_id = 1"), 1);
 }
 
-/// B76: the host that the operator listed stays theirs, also where it says that the feed moved on it.
+/// B76: the host that the operator listed stays allowed when the feed moves on the same host.
 #[test]
 fn a_private_source_may_move_on_its_own_host() {
     let moves = "location = /old { return 301 /feeds/a.rss; }";
@@ -258,9 +258,9 @@ fn a_private_source_may_move_on_its_own_host() {
     assert_eq!(paths(&nginx.log()), ["/old", "/feeds/a.rss", "/old", "/feeds/a.rss", "/feeds/a.rss"]);
 }
 
-/// B60, B61, B63: a source that fails backs off in real time, keeps what it knew, and recovers by itself.
+/// B60, B61, B63: a failing source backs off, keeps its state, and recovers automatically.
 #[test]
-fn a_failing_source_is_left_alone_for_a_while() {
+fn a_failing_source_backs_off() {
     let (world, nginx) = (world(&[]), Nginx::start(&format!("{FEEDS} location = /five {{ return 500; }}")));
     nginx.put("feeds/a.rss", numbered("a", 1));
     let id = add(&world, &(nginx.url() + "/feeds/a.rss"), &[]);
@@ -292,8 +292,8 @@ fn a_failing_source_is_left_alone_for_a_while() {
     assert_eq!(nginx.log().len(), before, "nothing is sent");
     let rows =
         "SELECT count(*) FROM fetch_runs WHERE source_id = 1 AND status = 'held' AND cursor_in = cursor_out";
-    assert_eq!(count(&world, rows), 1, "one row, however often it is looked at");
-    // Ten minutes later it fails again, and later still it is back.
+    assert_eq!(count(&world, rows), 1, "one row, however often it is held");
+    // Ten minutes later it fails again, and after that it recovers.
     let later = || world.sql().execute("UPDATE sources SET retry_us = 1", []).unwrap();
     later();
     let began = now_us();
@@ -307,9 +307,9 @@ fn a_failing_source_is_left_alone_for_a_while() {
     assert_eq!(source(&world, id)["failures"], 0);
 }
 
-/// B66: what a feed or its server says makes us ask later, `--force` or not.
+/// B66: hints of a feed or its server delay the next fetch, with `--force` too.
 #[test]
-fn what_a_feed_and_its_server_say_is_kept() {
+fn hints_of_a_feed_and_its_server_are_respected() {
     let locations = "location = /aged { add_header Cache-Control 'public, max-age=900';
             return 200 '<rss><channel><item><link>/x</link></item></channel></rss>'; }
         location = /ttl { return 200 '<rss><channel><ttl>30</ttl></channel></rss>'; }
@@ -323,11 +323,13 @@ fn what_a_feed_and_its_server_say_is_kept() {
     let first = run(&world, &[], 1);
     assert_eq!(first["sources"]["fetched"], 2, "{first}");
     assert!(micros(&detail(&first, busy)["again_at"]) >= began + 7_200_000_000 - TOLERANCE, "{first}");
-    // The server wants nobody for two hours, whoever asks.
+    // The server sends a Retry-After of two hours.
     assert_eq!(detail(&first, neighbour)["outcome"], "held");
     let second = run(&world, &["--force"], 0);
     assert_eq!(second["sources"]["held"], 4, "{second}");
-    for (id, secs, why) in [(aged, 900, "its server says"), (ttl, 1_800, "the feed asks not to be fetched")] {
+    for (id, secs, why) in
+        [(aged, 900, "its server's caching headers"), (ttl, 1_800, "the feed asks not to be fetched")]
+    {
         let detail = detail(&second, id);
         let wait = micros(&detail["again_at"]) - began;
         assert!((secs * 1_000_000..secs * 1_000_000 + 60_000_000).contains(&wait), "{detail}");
@@ -336,10 +338,10 @@ fn what_a_feed_and_its_server_say_is_kept() {
     assert_eq!((nginx.log().len(), other.log().len()), (2, 1));
 }
 
-/// What was due, what was not and when it will be, what is held and until when, what failed and when it is tried
-/// again.
+/// The summary shows what was due, what was not due and when it will be, what is held and until when, and what failed
+/// and when it will be retried.
 #[test]
-fn people_are_told_what_became_of_it() {
+fn the_summary_reports_the_result_of_every_source() {
     let (world, nginx) = (world(&[]), Nginx::start(&format!("{FEEDS} location = /five {{ return 500; }}")));
     let cut = numbered("b", 2);
     nginx.put("feeds/a.rss", numbered("a", 2));
@@ -355,24 +357,24 @@ fn people_are_told_what_became_of_it() {
     add(&world, &url("/feeds/b.rss"), &["--name", "Cut"]);
     let missing = add(&world, &url("/feeds/missing.rss"), &["--name", "Missing"]);
     let done = world.run(&["run"]).expect(1);
-    done.shows("4 sources due: 1 fetched, 1 read in part, 1 held back, 1 failed\n");
+    done.shows("4 sources due: 1 fetched, 1 partial, 1 held, 1 failed\n");
     let until = shown(&source(&world, held)["retry_at"]);
-    done.shows(&format!("  1 Five: held back until {until}: failed once: answered 500\n"));
+    done.shows(&format!("  1 Five: held until {until}: failed once: answered 500\n"));
     done.shows("  3 Whole: 2 items, 2 new\n");
-    done.shows("  4 Cut: 1 item, 1 new; in part: XML error at byte ");
+    done.shows("  4 Cut: 1 item, 1 new; partial: XML error at byte ");
     let again = shown(&source(&world, missing)["retry_at"]);
-    done.shows(&format!("  5 Missing: failed: answered 404; tried again from {again} on\n"));
+    done.shows(&format!("  5 Missing: failed: answered 404; will retry after {again}\n"));
     let due = shown(&source(&world, late)["next_due_at"]);
-    done.shows(&format!("1 source not due, the next at {due} (2 Late)\n"));
+    done.shows(&format!("1 source not due, next at {due} (2 Late)\n"));
     done.shows("items: 3 new, 3 scraped\n");
     done.shows("done in ");
     let quiet = world.run(&["--quiet", "run", "--source", "2"]).expect(0);
     assert_eq!((&*quiet.stdout, &*quiet.stderr), ("", ""));
 }
 
-/// Pages are kept where they are wanted, and their text can be shown.
+/// Pages are saved to the chosen folder, and their text can be shown.
 #[test]
-fn pages_are_kept_and_can_be_read() {
+fn pages_are_saved_and_can_be_read() {
     let article = r#"location = /a0 { return 200 '<!doctype html><title>The harbour</title><nav>Menu</nav><article>
         <p>The harbour, which had been closed since the storm, opened again on Monday, and the first ships,
         laden with timber and with salt, came in before noon.</p><p>More was said, on Tuesday, by all of
@@ -396,7 +398,7 @@ fn pages_are_kept_and_can_be_read() {
     text.shows("laden with timber and with salt");
     text.shows("the price of salt, which is high.");
     assert!(!text.stdout.contains("Menu") && !text.stdout.contains('<'), "{}", text.stdout);
-    // Nothing is kept when nothing is to be.
+    // With --format none, nothing is saved.
     add(&world, &(nginx.url() + "/feeds/b.rss"), &[]);
     assert_eq!(run(&world, &["--format", "none", "--source", "2"], 0)["tasks"]["fetched"], 1);
     world.run(&["items", "show", "3", "--text"]).expect(1).says("--format none");
@@ -404,9 +406,9 @@ fn pages_are_kept_and_can_be_read() {
     assert!(!world.path("comity-items").exists());
 }
 
-/// B62: what somebody wrote into the store is an error of that source, never "always due".
+/// B62: an invalid cadence in the store is an error of that source, and never means "always due".
 #[test]
-fn a_cadence_that_makes_no_sense_fails_its_source_only() {
+fn an_invalid_cadence_fails_only_its_source() {
     let (world, nginx) = (world(&[]), Nginx::start(FEEDS));
     for name in ["a", "b", "c"] {
         nginx.put(&format!("feeds/{name}.rss"), numbered(name, 1));
@@ -423,14 +425,14 @@ fn a_cadence_that_makes_no_sense_fails_its_source_only() {
     assert!(why.starts_with("config_json: cadence.every_minutes = -5: expected "), "{why}");
     assert!(detail(&ran, 3)["why"].as_str().unwrap().starts_with("config_json is not valid JSON"), "{ran}");
     assert_eq!(paths(&nginx.log()), ["/feeds/b.rss", "/b0"]);
-    // Set right, it goes on at once.
+    // Once it is fixed, the source is fetched again.
     world.run(&["sources", "cadence", "set", "8h", "1"]).expect(0);
     assert_eq!(run(&world, &["--source", "1"], 0)["sources"]["fetched"], 1);
 }
 
 /// B4, B44, B66: sources and items of one host share its pace.
 #[test]
-fn sources_of_one_host_are_asked_one_after_the_other() {
+fn sources_on_one_host_share_its_pace() {
     let (world, nginx) = (world(&[]), Nginx::start(FEEDS));
     for name in ["a", "b", "c"] {
         nginx.put(&format!("feeds/{name}.rss"), numbered(name, 2));
@@ -438,13 +440,13 @@ fn sources_of_one_host_are_asked_one_after_the_other() {
     }
     run(&world, &["--delay", "250ms"], 0);
     let log = nginx.log();
-    assert_eq!(log.len(), 9, "{}", told(&log));
+    assert_eq!(log.len(), 9, "{}", to_text(&log));
     assert_spaced(&log, 250);
 }
 
-/// B50–B53: the interval of a source is kept between its pages, and nobody else waits for it.
+/// B50–B53: the interval of a source applies between its pages, and delays no other source.
 #[test]
-fn the_interval_of_a_source_is_kept() {
+fn the_interval_of_a_source_is_respected() {
     let (world, nginx) = (world(&[]), Nginx::start(FEEDS));
     for name in ["slow", "quick"] {
         nginx.put(&format!("feeds/{name}.rss"), numbered(name, 3));
@@ -462,10 +464,10 @@ fn the_interval_of_a_source_is_kept() {
     assert_each_once(&log, "slow", 3);
     assert_each_once(&log, "quick", 3);
     let first_slow = of("/slow")[0].start;
-    assert!(of("/quick").iter().all(|hit| hit.start < first_slow + 1_500_000), "{}", told(&log));
+    assert!(of("/quick").iter().all(|hit| hit.start < first_slow + 1_500_000), "{}", to_text(&log));
 }
 
-/// Kinds besides feeds: a page is its own item, sitemaps and lists lead to theirs.
+/// Other kinds of sources: a page is its own item, sitemaps and lists contain theirs.
 #[test]
 fn pages_sitemaps_and_lists_are_followed_too() {
     let locations = "location = /map.xml { default_type text/xml; return 200
@@ -487,9 +489,9 @@ fn pages_sitemaps_and_lists_are_followed_too() {
     assert_each_once(&log, "l", 2);
 }
 
-/// The store of a run that cannot be written to is a store error.
+/// A store that can't be written to is a store error.
 #[test]
-fn a_store_that_cannot_be_had_is_told() {
+fn an_unusable_store_is_reported() {
     let world = world(&[]);
     let done = world.run(&["--store", "sqlite:/no/such/folder/comity.db", "run"]).expect(3);
     done.says("/no/such/folder");

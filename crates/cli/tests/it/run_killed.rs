@@ -4,12 +4,11 @@ use std::time::Duration;
 
 use crate::comity::World;
 use crate::follow::{FEEDS, add, count, numbered, run, world};
-use crate::log::{Hit, assert_spaced, counts, told, wait_until};
+use crate::log::{Hit, assert_spaced, counts, to_text, wait_until};
 use crate::nginx::Nginx;
 use crate::site::{Answer, Site};
 
-/// B60, B74, B77: nothing is lost, nothing is scraped twice, nothing is sent early, and a source counts as fetched
-/// only with all its items.
+/// B60, B74, B77: nothing is lost, scraped twice or sent early, and a source counts as fetched only with all its items.
 #[test]
 fn kills_lose_no_item_and_scrape_none_twice() {
     let world = world(&[("default.min_delay", "\"60ms\"")]);
@@ -26,7 +25,7 @@ fn kills_lose_no_item_and_scrape_none_twice() {
     for (requests, millis) in MOMENTS {
         let before = asked();
         let mut running = world.start(&["run", "--out", "kept"]);
-        wait_until("it asks", || asked() >= before + requests || running.is_over());
+        wait_until("it sends requests", || asked() >= before + requests || running.is_over());
         std::thread::sleep(Duration::from_millis(millis));
         assert!(running.kill().is_some(), "it ended before all kills were made");
         there.push(scraped(&world, &sites));
@@ -48,18 +47,18 @@ fn kills_lose_no_item_and_scrape_none_twice() {
         for (url, times) in there.iter().flatten() {
             let Some(path) = url.strip_prefix(&site.url()) else { continue };
             let asked = counts(&log)[path];
-            assert_eq!(asked, *times, "{path} was asked for again although it was there:\n{}", told(&log));
+            assert_eq!(asked, *times, "{path} was fetched again although it was done:\n{}", to_text(&log));
         }
     }
-    // Nothing is left to do.
+    // There is nothing left to do.
     let before = asked();
     let ran = run(&world, &["--out", "kept"], 0);
     assert_eq!((&ran["sources"]["not_due"], asked()), (&serde_json::json!(SITES), before), "{ran}");
 }
 
-/// Items are stored in parts; killed between two of them, the source was not fetched.
+/// Items are stored in batches; if the run is killed between two of them, the source doesn't count as fetched.
 #[test]
-fn a_large_feed_counts_as_fetched_only_as_a_whole() {
+fn a_large_feed_counts_as_fetched_only_when_complete() {
     let (world, nginx) = (world(&[]), Nginx::start(FEEDS));
     nginx.put("feeds/a.rss", numbered("p", MANY));
     add(&world, &(nginx.url() + "/feeds/a.rss"), &["--cadence", "8h"]);
@@ -68,7 +67,7 @@ fn a_large_feed_counts_as_fetched_only_as_a_whole() {
     for _ in 0..4 {
         let before = stored();
         let mut running = world.start(&["run", "--no-scrape"]);
-        wait_until("something is stored", || stored() > before || running.is_over());
+        wait_until("a batch is stored", || stored() > before || running.is_over());
         running.kill();
         let fetched = count(&world, "SELECT count(*) FROM sources WHERE cursor_json LIKE '%last_fetch_at%'");
         match stored() {
@@ -77,7 +76,7 @@ fn a_large_feed_counts_as_fetched_only_as_a_whole() {
         }
         assert_eq!((fetched, count(&world, "SELECT count(*) FROM fetch_runs")), (0, 0));
     }
-    assert!(halves > 0, "never killed in the middle");
+    assert!(halves > 0, "it was never killed between two batches");
     run(&world, &["--no-scrape"], 0);
     assert_eq!(stored(), MANY as i64);
     assert_eq!(count(&world, "SELECT count(*) FROM sources WHERE cursor_json LIKE '%last_fetch_at%'"), 1);
@@ -101,7 +100,7 @@ fn assert_fetched_with_all_items(world: &World) {
     assert_eq!(count(world, &wrong), 0, "a source counts as fetched without all its items");
 }
 
-/// The pages that count as scraped, and how often each was asked for until now.
+/// The pages that count as scraped, and how often each was requested until now.
 fn scraped(world: &World, sites: &[Site]) -> Vec<(String, usize)> {
     let logs: Vec<(String, Vec<Hit>)> = sites.iter().map(|site| (site.url(), site.log())).collect();
     let times = |url: &str| {
@@ -119,7 +118,7 @@ fn scraped(world: &World, sites: &[Site]) -> Vec<(String, usize)> {
 const SITES: usize = 3;
 const PAGES: usize = 12;
 const MANY: usize = 30_000;
-/// Killed so many milliseconds after so many requests: while sources are asked, while items are stored, while pages
+/// When to kill: after this many requests, plus milliseconds. While sources are fetched, items are stored, and pages
 /// are scraped.
 const MOMENTS: [(usize, u64); 14] = [
     (1, 0),

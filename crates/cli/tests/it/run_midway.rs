@@ -1,15 +1,15 @@
-//! What happens while a run is under way: Ctrl-C, other runs, sources that go, pages that fail.
+//! What can happen during a run: Ctrl-C, other runs, removed sources, failing pages.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::follow::{FEEDS, add, assert_counts, count, items, numbered, rss, run, states, world};
-use crate::log::{assert_each_once, assert_spaced, counts, now_us, told};
+use crate::log::{assert_each_once, assert_spaced, counts, now_us, to_text};
 use crate::nginx::Nginx;
 use crate::site::{Answer, Site};
 
-/// A site whose `/feed` is `feed`, and whose pages are pages.
+/// A site with `feed` at `/feed`, and pages at all other paths.
 fn feed_site(feed: String) -> Site {
     Site::start(move |asked| match asked.path {
         "/feed" => Answer { status: 200, body: feed.clone(), ..Answer::default() },
@@ -17,7 +17,7 @@ fn feed_site(feed: String) -> Site {
     })
 }
 
-/// B11, B74: what is in flight is finished and kept, what is left is the next run's, and nothing is done twice.
+/// B11, B74: what is in flight is finished and saved, the next run does the rest, and nothing is done twice.
 #[test]
 fn ctrl_c_leaves_the_rest_for_the_next_run() {
     let (world, feed) = (world(&[]), numbered("p", 5));
@@ -31,8 +31,8 @@ fn ctrl_c_leaves_the_rest_for_the_next_run() {
     site.wait_for(3);
     running.signal("INT");
     let done = running.wait().expect(130);
-    done.says("Stopping… (1 scrape in flight, and requests for sources; press Ctrl-C again to quit now)");
-    done.says("interrupted: comity run continues with what is left");
+    done.says("Stopping… (1 scrape in flight, plus requests to sources; press Ctrl-C again to quit now)");
+    done.says("Interrupted; comity run continues with the rest");
     assert_eq!(done.json()["tasks"]["fetched"], 2, "{}", done.stdout);
     assert_eq!((site.log().len(), world.index("kept").len()), (3, 2));
     let rest = run(&world, &["--out", "kept"], 0);
@@ -42,9 +42,9 @@ fn ctrl_c_leaves_the_rest_for_the_next_run() {
     assert_eq!(states(&world), vec!["done"; 5]);
 }
 
-/// The same while sources are asked: those that were not read are asked by the next run.
+/// Sources that were not fetched are fetched by the next run.
 #[test]
-fn ctrl_c_while_sources_are_asked() {
+fn ctrl_c_while_sources_are_fetched() {
     let world = world(&[]);
     let site = Site::start(|asked| match asked.path {
         path if path.starts_with("/feed") => {
@@ -69,7 +69,7 @@ fn ctrl_c_while_sources_are_asked() {
     }
 }
 
-/// B9, B54: two runs over one store share the pace and the work.
+/// B9, B54: two runs on one store share the pace and the work.
 #[test]
 fn two_runs_at_once_do_nothing_twice_and_nothing_early() {
     let (world, nginx) = (world(&[]), Nginx::start(FEEDS));
@@ -93,9 +93,9 @@ fn two_runs_at_once_do_nothing_twice_and_nothing_early() {
     assert_eq!(count(&world, "SELECT count(*) FROM scrape_logs"), 15);
 }
 
-/// B56: a cap on what waits and runs does not lose anything.
+/// B56: a limit on waiting and running scrapes loses nothing.
 #[test]
-fn a_cap_in_flight_lets_everything_through_in_the_end() {
+fn max_in_flight_per_source_loses_nothing() {
     let site = feed_site(numbered("p", 7));
     let world = world(&[("scrape.max_in_flight_per_source", "2")]);
     add(&world, &(site.url() + "/feed"), &[]);
@@ -104,9 +104,9 @@ fn a_cap_in_flight_lets_everything_through_in_the_end() {
     assert_each_once(&site.log(), "p", 7);
 }
 
-/// B63: pages that fail are told; the run goes on and says so in its code.
+/// B63: failed pages are reported, the run continues, and the exit code is 1.
 #[test]
-fn a_page_that_fails_stops_nobody() {
+fn a_failing_page_does_not_stop_the_run() {
     let world = world(&[("job.max_retries", "0")]);
     let feed = numbered("p", 4);
     let site = Site::start(move |asked| match asked.path {
@@ -121,14 +121,14 @@ fn a_page_that_fails_stops_nobody() {
     assert_eq!(states(&world), ["done", "failed", "failed", "done"]);
     let failed = &items(&world)[2];
     assert!(failed["error"].as_str().unwrap().contains("404"), "{failed}");
-    // A run does not try them again by itself.
+    // A run doesn't retry them automatically.
     assert_eq!(run(&world, &[], 0)["items"]["enqueued"], 0);
     assert_eq!(counts(&site.log())["/p2"], 1);
 }
 
-/// B10: pages that nobody answers for do not hold up the others of their source.
+/// B10: pages on hosts that can't be reached don't delay the other pages of their source.
 #[test]
-fn hosts_that_are_not_there_hold_nobody_up() {
+fn unreachable_hosts_do_not_delay_others() {
     let world = world(&[("job.max_retries", "0")]);
     let site = Site::start(|asked| Answer::page(asked.path));
     let mut links: Vec<String> = (10..20).map(|port| format!("http://127.0.0.1:{port}/")).collect();
@@ -141,9 +141,9 @@ fn hosts_that_are_not_there_hold_nobody_up() {
     assert!(ran["elapsed_ms"].as_u64().unwrap() < 30_000, "{ran}");
 }
 
-/// B47: a site whose pages all fail is not asked for all of them; what is left is the next run's.
+/// B47: a site whose pages all fail is given up after a while; the rest waits for the next run.
 #[test]
-fn too_many_failures_in_a_row_stop_the_scraping() {
+fn too_many_consecutive_failures_stop_scraping() {
     let world = world(&[("job.max_retries", "0"), ("job.failure_threshold", "4")]);
     let feed = numbered("p", 10);
     let site = Site::start(move |asked| match asked.path {
@@ -153,18 +153,18 @@ fn too_many_failures_in_a_row_stop_the_scraping() {
     });
     add(&world, &(site.url() + "/feed"), &["--cadence", "8h"]);
     let done = world.run(&["--json", "run"]).expect(1);
-    done.says("scraping stopped: ");
-    done.says("what is left waits for the next run");
+    done.says("Scraping stopped: ");
+    done.says("the rest waits for the next run");
     assert_eq!(done.json()["tasks"]["failed"], 4, "{}", done.stdout);
-    assert_eq!(site.log().len(), 5, "{}", told(&site.log()));
+    assert_eq!(site.log().len(), 5, "{}", to_text(&site.log()));
     let rest = run(&world, &[], 1);
     assert_counts(&rest["tasks"], json!({ "fetched": 5, "failed": 1, "skipped": 0 }));
     assert_each_once(&site.log(), "p", 10);
 }
 
-/// B58: a source that is removed while its items are scraped is over, and the run ends as if nothing was left.
+/// B58: if a source is removed while its items are scraped, the run ends normally.
 #[test]
-fn a_source_that_is_removed_meanwhile_is_scraped_no_more() {
+fn a_source_removed_during_the_run_is_no_longer_scraped() {
     let site = feed_site(numbered("p", 10));
     let world = world(&[("default.min_delay", "\"400ms\"")]);
     add(&world, &(site.url() + "/feed"), &[]);
@@ -174,7 +174,7 @@ fn a_source_that_is_removed_meanwhile_is_scraped_no_more() {
     let removed = now_us();
     let done = running.wait().expect(0).json();
     let late = site.log().iter().filter(|hit| hit.start > removed).count();
-    assert_eq!(late, 0, "{}", told(&site.log()));
+    assert_eq!(late, 0, "{}", to_text(&site.log()));
     assert_eq!(done["tasks"]["failed"], 0, "{done}");
     for table in ["items", "scrape_logs", "fetch_runs"] {
         assert_eq!(count(&world, &format!("SELECT count(*) FROM {table}")), 0, "{table}");

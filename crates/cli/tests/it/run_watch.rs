@@ -1,4 +1,4 @@
-//! `comity run --watch`: asks when something is due, and outlives what happens meanwhile.
+//! `comity run --watch`: fetches sources when they are due, and survives reloads and a busy store.
 
 use std::time::Duration;
 
@@ -6,11 +6,11 @@ use serde_json::json;
 
 use crate::comity::World;
 use crate::follow::{FEEDS, add, configure, count, numbered, run, world};
-use crate::log::{Hit, assert_each_once, assert_spaced, told, wait_until};
+use crate::log::{Hit, assert_each_once, assert_spaced, to_text, wait_until};
 use crate::nginx::Nginx;
 use crate::site::{Answer, Site};
 
-/// A source that is worth asking every three seconds, and what is watched.
+/// A world with a source that is due every three seconds.
 fn followed(changes: &[(&str, &str)]) -> (World, Nginx) {
     let (world, nginx) = (world(changes), Nginx::start(FEEDS));
     nginx.put("feeds/a.rss", numbered("a", 2));
@@ -24,12 +24,12 @@ fn asked(nginx: &Nginx, path: &str) -> Vec<Hit> {
 }
 
 fn wait_for(nginx: &Nginx, path: &str, times: usize) {
-    wait_until(&format!("{path} is asked for {times} times"), || asked(nginx, path).len() >= times);
+    wait_until(&format!("{path} was requested {times} times"), || asked(nginx, path).len() >= times);
 }
 
-/// B59: not sooner than it is due, and not never; what others add meanwhile is seen.
+/// B59: a source is fetched when it is due and not earlier; sources that are added in the meantime are noticed.
 #[test]
-fn a_source_is_asked_whenever_it_is_due() {
+fn a_source_is_fetched_whenever_it_is_due() {
     let (world, nginx) = followed(&[]);
     nginx.put("feeds/b.rss", numbered("b", 2));
     let running = world.start(&["run", "--watch"]);
@@ -42,9 +42,9 @@ fn a_source_is_asked_whenever_it_is_due() {
     running.wait().expect(130);
     let log = nginx.log();
     assert_spaced(&asked(&nginx, "/feeds/a.rss"), 3_000);
-    assert_eq!(asked(&nginx, "/feeds/b.rss").len(), 1, "{}", told(&log));
-    // It may have been asked once more before it was told to end.
-    assert_eq!(log.len(), asked(&nginx, "/feeds/a.rss").len() + 1 + 4, "{}", told(&log));
+    assert_eq!(asked(&nginx, "/feeds/b.rss").len(), 1, "{}", to_text(&log));
+    // It may have been fetched once more before the signal arrived.
+    assert_eq!(log.len(), asked(&nginx, "/feeds/a.rss").len() + 1 + 4, "{}", to_text(&log));
     let gaps = count(
         &world,
         "SELECT min(gap) FROM (SELECT window_end_us - lag(window_end_us) OVER (ORDER BY id)
@@ -53,9 +53,9 @@ fn a_source_is_asked_whenever_it_is_due() {
     assert!(gaps >= 3_000_000, "{gaps}");
 }
 
-/// A configuration that is right goes at once, one that is wrong not at all.
+/// A valid configuration takes effect at once, an invalid one is rejected.
 #[test]
-fn the_configuration_is_read_again_when_asked_to() {
+fn sighup_reloads_the_configuration() {
     let (world, nginx) = followed(&[("http.user_agent", "\"First/1\"")]);
     let agents = || -> Vec<String> {
         let asked = nginx.asked();
@@ -66,15 +66,15 @@ fn the_configuration_is_read_again_when_asked_to() {
     wait_for(&nginx, "/a1", 1);
     configure(&world, &[("http.user_agent", "\"Second/2\""), ("http.contact", "\"second@example.org\"")]);
     running.signal("HUP");
-    wait_until("it was read", || running.said().contains("the configuration was read again"));
+    wait_until("it was reloaded", || running.said().contains("Configuration reloaded"));
     wait_for(&nginx, "/feeds/a.rss", 2);
     configure(&world, &[("http.user_agent", "\"Third/3\""), ("default.min_delay", "\"fast\"")]);
     running.signal("HUP");
-    wait_until("it was refused", || running.said().contains("the configuration stays as it was"));
+    wait_until("it was rejected", || running.said().contains("Configuration not reloaded"));
     assert!(running.said().contains("default.min_delay = \"fast\""), "{}", running.said());
     world.write("comity.toml", "[http\n");
     running.signal("HUP");
-    wait_until("it was refused", || running.said().matches("the configuration stays as it was").count() == 2);
+    wait_until("it was rejected", || running.said().matches("Configuration not reloaded").count() == 2);
     wait_for(&nginx, "/feeds/a.rss", 3);
     running.signal("TERM");
     running.wait().expect(130);
@@ -86,9 +86,9 @@ fn the_configuration_is_read_again_when_asked_to() {
     assert_spaced(&asked(&nginx, "/feeds/a.rss"), 3_000);
 }
 
-/// Somebody else keeps the store for a few seconds: it waits, and goes on.
+/// If another process locks the store for a few seconds, it waits and continues.
 #[test]
-fn a_store_that_is_busy_is_waited_for() {
+fn it_waits_for_a_busy_store() {
     let (world, nginx) = followed(&[]);
     let mut running = world.start(&["run", "--watch"]);
     wait_for(&nginx, "/a1", 1);
@@ -103,13 +103,13 @@ fn a_store_that_is_busy_is_waited_for() {
     wait_for(&nginx, "/a2", 1);
     running.signal("TERM");
     running.wait().expect(130);
-    // A run that had to wait for the store is late; what is due is told by the ends of its windows (B59).
+    // A run that had to wait for the store is late; the ends of the windows show when it was due (B59).
     let close = "SELECT count(*) FROM (SELECT window_end_us - lag(window_end_us) OVER (ORDER BY id) AS apart
         FROM fetch_runs) WHERE apart < 3000000";
     assert_eq!(count(&world, close), 0);
 }
 
-/// What is in flight when the configuration changes, or when it is to end, is finished once and kept.
+/// What is in flight during a reload or a stop is finished once and saved.
 #[test]
 fn what_is_in_flight_is_finished_first() {
     let (world, feed) = (world(&[]), numbered("p", 4));
@@ -121,46 +121,46 @@ fn what_is_in_flight_is_finished_first() {
     add(&world, &(site.url() + "/feed"), &["--cadence", "8h"]);
     let running = world.start(&["run", "--watch", "--out", "kept"]);
     let is_asked = |path: &str| site.log().iter().any(|hit| hit.path == path);
-    wait_until("a page is asked for", || is_asked("/p0"));
+    wait_until("a page is requested", || is_asked("/p0"));
     running.signal("HUP");
-    wait_until("another page is asked for", || is_asked("/p2"));
+    wait_until("another page is requested", || is_asked("/p2"));
     running.signal("TERM");
     running.wait().expect(130);
     let done = count(&world, "SELECT count(*) FROM items WHERE state = 'done'");
-    assert_eq!(done as usize, site.log().len() - 1, "{}", told(&site.log()));
+    assert_eq!(done as usize, site.log().len() - 1, "{}", to_text(&site.log()));
     assert_eq!(count(&world, "SELECT count(*) FROM items WHERE state = 'running'"), 0);
     run(&world, &["--out", "kept"], 0);
     assert_each_once(&site.log(), "p", 4);
     assert_eq!(world.index("kept").len(), 4);
 }
 
-/// Each run of many is told as one is alone.
+/// With `--json`, each run prints the same object as a single run.
 #[test]
-fn each_run_is_told_to_machines() {
+fn each_run_prints_a_json_object() {
     let (world, nginx) = (world(&[]), Nginx::start(FEEDS));
     nginx.put("feeds/a.rss", numbered("a", 1));
     add(&world, &(nginx.url() + "/feeds/a.rss"), &[]);
     let running = world.start(&["--json", "run", "--watch"]);
-    wait_until("a run is told", || running.shown().ends_with('\n'));
+    wait_until("a run is printed", || running.shown().ends_with('\n'));
     running.signal("TERM");
-    let told = running.wait().expect(130).json();
-    assert_eq!((&told["sources"]["fetched"], &told["items"]["new"]), (&json!(1), &json!(1)), "{told}");
+    let object = running.wait().expect(130).json();
+    assert_eq!((&object["sources"]["fetched"], &object["items"]["new"]), (&json!(1), &json!(1)), "{object}");
     for key in ["window_end", "sources", "items", "tasks"] {
-        assert!(!told[key].is_null(), "{key}: {told}");
+        assert!(!object[key].is_null(), "{key}: {object}");
     }
 }
 
-/// Nobody waits for somebody who watches nothing.
+/// Without sources it sleeps until one is added.
 #[test]
-fn watching_nothing_ends_when_asked_to_and_sees_the_first_source() {
+fn without_sources_it_sleeps_until_one_is_added() {
     let (world, nginx) = (world(&[]), Nginx::start(FEEDS));
     nginx.put("feeds/a.rss", numbered("a", 1));
     let running = world.start(&["run", "--watch"]);
-    wait_until("it sleeps", || running.said().contains("no source is followed"));
+    wait_until("it sleeps", || running.said().contains("no sources yet"));
     add(&world, &(nginx.url() + "/feeds/a.rss"), &[]);
     wait_for(&nginx, "/a0", 1);
     running.signal("INT");
-    // The source is due in a quarter of an hour: nobody here waits for that.
+    // The source is due in a quarter of an hour, too long for a test.
     running.wait().expect(130);
     world.run(&["run", "--watch", "--source", "9"]).expect(2).says("--source 9");
     world.run(&["run", "--watch", "--window-end", "2026-01-01T00:00:00Z"]).expect(2);

@@ -1,13 +1,13 @@
-//! `comity scrape`: by hand, one by one and in bulk.
+//! `comity scrape`: single items and in bulk.
 
 use serde_json::{Value, json};
 
 use crate::comity::World;
 use crate::follow::{add, assert_counts, count, items, micros, numbered, run, states, world};
-use crate::log::{Hit, assert_each_once, assert_spaced, counts, told, wait_until};
+use crate::log::{Hit, assert_each_once, assert_spaced, counts, to_text, wait_until};
 use crate::site::{Answer, Site};
 
-/// A feed of so many items that were seen and not scraped.
+/// A feed with `count` items that are known but not scraped.
 fn seen(changes: &[(&str, &str)], count: usize, more: &[&str]) -> (World, Site) {
     let (world, feed) = (world(changes), numbered("p", count));
     let site = Site::start(move |asked| match asked.path {
@@ -31,7 +31,7 @@ fn pages(site: &Site) -> Vec<Hit> {
 fn items_are_scraped_one_by_one() {
     let (world, site) = seen(&[], 4, &[]);
     let done = world.run(&["scrape", "2", "3", "--out", "kept"]).expect(0);
-    done.shows("item 2: enqueued\nitem 3: enqueued\n2 enqueued, 0 already, 0 deferred, 0 refused\n");
+    done.shows("item 2: enqueued\nitem 3: enqueued\n2 enqueued, 0 already enqueued, 0 deferred, 0 refused\n");
     done.shows("2 scraped, 0 failed, 0 skipped\n");
     let mut paths: Vec<String> = pages(&site).into_iter().map(|hit| hit.path).collect();
     paths.sort();
@@ -40,7 +40,7 @@ fn items_are_scraped_one_by_one() {
         (states(&world), world.index("kept").len()),
         (["none", "done", "done", "none"].map(str::to_owned).to_vec(), 2)
     );
-    // Whoever names an item that is there wants it again.
+    // An item that is named is scraped again.
     let again = scrape(&world, &["2"], 0);
     assert_eq!((&again["items"]["enqueued"], &again["tasks"]["fetched"]), (&json!(1), &json!(1)), "{again}");
     let keys: Vec<&str> = again.as_object().unwrap().keys().map(String::as_str).collect();
@@ -50,7 +50,7 @@ fn items_are_scraped_one_by_one() {
 }
 
 #[test]
-fn something_has_to_be_named() {
+fn scrape_requires_items_or_a_source() {
     let world = world(&[]);
     for args in
         [&["scrape"][..], &["scrape", "1", "--source", "1"], &["scrape", "--source", "1", "--all-unscraped"]]
@@ -58,49 +58,50 @@ fn something_has_to_be_named() {
         world.run(args).expect(2);
     }
     world.run(&["scrape", "twelve"]).expect(2).says("twelve");
-    world
-        .run(&["scrape", "--source", "9"])
-        .expect(2)
-        .says("--source 9: there is no such source; comity sources list");
+    world.run(&["scrape", "--source", "9"]).expect(2).says("--source 9: no such source; comity sources list");
     let nothing = world.run(&["scrape", "--all-unscraped"]).expect(0);
-    nothing.shows("0 enqueued, 0 already, 0 deferred, 0 refused");
+    nothing.shows("0 enqueued, 0 already enqueued, 0 deferred, 0 refused");
 }
 
-/// B52, B55, B72, B73: what is too soon comes later, each an interval after the other, the numbers are true, and each
+/// B52, B55, B72, B73: items that are too soon are deferred by one interval each, with the right numbers, and each
 /// deferral is logged and counted.
 #[test]
-fn what_is_too_soon_is_deferred() {
+fn items_that_are_too_soon_are_deferred() {
     let (world, site) = seen(&[("scrape.min_interval", "60")], 4, &["--min-interval", "2"]);
     scrape(&world, &["1"], 0);
     let last = count(&world, "SELECT max(started_us) FROM scrape_logs");
     let done = world.run(&["--json", "scrape", "2", "3", "4"]).expect(0);
-    let told = done.json();
-    assert_eq!(told["items"], json!({ "enqueued": 0, "already": 0, "deferred": 3, "refused": 0 }), "{told}");
-    let results = told["results"].as_array().unwrap();
+    let object = done.json();
+    assert_eq!(
+        object["items"],
+        json!({ "enqueued": 0, "already": 0, "deferred": 3, "refused": 0 }),
+        "{object}"
+    );
+    let results = object["results"].as_array().unwrap();
     let first = results[0]["wait_seconds"].as_u64().unwrap();
-    assert!((1..=2).contains(&first), "{told}");
+    assert!((1..=2).contains(&first), "{object}");
     for (nth, result) in results.iter().enumerate() {
         assert_eq!(result["result"], "deferred");
-        assert_eq!(result["wait_seconds"], first + 2 * nth as u64, "{told}");
-        assert_eq!((&result["interval"], micros(&result["last_scrape_at"])), (&json!(2.0), last), "{told}");
+        assert_eq!(result["wait_seconds"], first + 2 * nth as u64, "{object}");
+        assert_eq!((&result["interval"], micros(&result["last_scrape_at"])), (&json!(2.0), last), "{object}");
         let message = result["message"].as_str().unwrap();
         let said = format!("the interval is 2s: deferred for {}s", first + 2 * nth as u64);
         assert!(message.starts_with("scraped ") && message.ends_with(&said), "{message}");
         assert_eq!(message.contains("another scrape is due in "), nth > 0, "{message}");
-        // "scraped 0.31s ago": the interval less that is what is waited, in whole seconds.
+        // "scraped 0.31s ago": the wait is the interval minus that, in whole seconds.
         let elapsed: f64 = message["scraped ".len()..].split('s').next().unwrap().parse().unwrap();
         assert_eq!((2.0 - elapsed).ceil() as u64, first, "{message}");
     }
-    assert_eq!(told["tasks"]["fetched"], 3);
+    assert_eq!(object["tasks"]["fetched"], 3);
     assert_eq!(done.stderr.matches(" INFO deferred ").count(), 3, "{}", done.stderr);
     assert_eq!(count(&world, "SELECT value FROM counts WHERE name = 'deferred'"), 3);
     assert_spaced(&pages(&site), 2_000);
     assert_each_once(&site.log(), "p", 4);
 }
 
-/// B54: what waits or runs already is not enqueued twice, whoever asks.
+/// B54: what is already waiting or running is not enqueued twice.
 #[test]
-fn what_waits_already_is_not_enqueued_twice() {
+fn waiting_items_are_not_enqueued_twice() {
     let (world, site) = seen(&[], 3, &["--min-interval", "1.5"]);
     scrape(&world, &["1"], 0);
     let first = world.start(&["--json", "scrape", "2", "3"]);
@@ -108,25 +109,27 @@ fn what_waits_already_is_not_enqueued_twice() {
         count(&world, "SELECT count(*) FROM items WHERE wake_us IS NOT NULL AND state = 'waiting'") == 2
     });
     let second = world.run(&["scrape", "2", "3", "--format", "none"]).expect(0);
-    second.shows("item 3: already waiting or running\n0 enqueued, 2 already, 0 deferred, 0 refused\n");
+    second
+        .shows("item 3: already waiting or running\n0 enqueued, 2 already enqueued, 0 deferred, 0 refused\n");
     first.wait().expect(0);
     assert_eq!(count(&world, "SELECT count(*) FROM tasks"), 3);
     assert_each_once(&site.log(), "p", 3);
     assert_spaced(&pages(&site), 1_500);
 }
 
-/// B56: what is refused says why, in the order of the reasons, and fails the command.
+/// B56: a refused item has a reason, in a fixed order, and makes the command fail.
 #[test]
-fn what_is_refused_says_why() {
+fn refused_items_have_a_reason() {
     let (world, site) = seen(&[("scrape.max_in_flight_per_source", "2")], 5, &[]);
     let missing = world.run(&["scrape", "99"]).expect(1);
-    missing.shows("item 99: the item does not exist\n0 enqueued, 0 already, 0 deferred, 1 refused\n");
+    missing
+        .shows("item 99: the item does not exist\n0 enqueued, 0 already enqueued, 0 deferred, 1 refused\n");
     let full = world.run(&["scrape", "1", "2", "3", "4"]).expect(1);
-    full.shows("item 2: enqueued\nitem 3: 2 items of the source wait or run, and at most 2 may\n");
-    full.shows("2 enqueued, 0 already, 0 deferred, 2 refused\n2 scraped, 0 failed, 0 skipped\n");
+    full.shows("item 2: enqueued\nitem 3: 2 items of the source are waiting or running, and at most 2 may\n");
+    full.shows("2 enqueued, 0 already enqueued, 0 deferred, 2 refused\n2 scraped, 0 failed, 0 skipped\n");
     world.run(&["sources", "set", "1", "--auto-scrape", "off"]).expect(0);
     let by_hand = scrape(&world, &["3"], 0);
-    assert_eq!(by_hand["tasks"]["fetched"], 1, "by hand it goes: {by_hand}");
+    assert_eq!(by_hand["tasks"]["fetched"], 1, "on demand it is scraped: {by_hand}");
     assert_eq!(run(&world, &[], 0)["tasks"]["fetched"], 0);
     world.run(&["sources", "set", "1", "--scrape", "off"]).expect(0);
     let disabled = scrape(&world, &["4", "99"], 1);
@@ -139,30 +142,35 @@ fn what_is_refused_says_why() {
     assert_eq!(pages(&site).len(), 3);
 }
 
-/// B57: in batches, and what is left is told.
+/// B57: bulk scrapes work in batches, and report that more are left.
 #[test]
-fn bulk_scrapes_take_a_batch_at_a_time() {
+fn bulk_scrapes_work_in_batches() {
     let (world, site) = seen(&[("scrape.max_bulk_batch_size", "3")], 5, &[]);
     let first = world.run(&["scrape", "--all-unscraped"]).expect(0);
-    first.shows("3 enqueued, 0 already, 0 deferred, 0 refused\n");
-    first
-        .shows("more are left; run it again for the next batch (scrape.max_bulk_batch_size sets its size)\n");
+    first.shows("3 enqueued, 0 already enqueued, 0 deferred, 0 refused\n");
+    first.shows(
+        "More items are left; run it again for the next batch (its size is scrape.max_bulk_batch_size)\n",
+    );
     assert_eq!(states(&world), ["done", "done", "done", "none", "none"]);
     let second = scrape(&world, &["--all-unscraped"], 0);
     assert_eq!((&second["items"]["enqueued"], &second["left"]), (&json!(2), &json!(false)), "{second}");
     let third = world.run(&["scrape", "--all-unscraped"]).expect(0);
-    third.shows("0 enqueued, 0 already, 0 deferred, 0 refused\n0 scraped");
-    assert!(!third.stdout.contains("more are left"), "{}", third.stdout);
+    third.shows("0 enqueued, 0 already enqueued, 0 deferred, 0 refused\n0 scraped");
+    assert!(!third.stdout.contains("More items are left"), "{}", third.stdout);
     assert_each_once(&site.log(), "p", 5);
 }
 
-/// B57: a bulk enqueue stops at the cap of a source, and says that more are left.
+/// B57: bulk scrapes stop at the limit of a source, and report that more are left.
 #[test]
-fn bulk_scrapes_stop_at_the_cap() {
+fn bulk_scrapes_stop_at_the_limit_of_a_source() {
     let (world, site) = seen(&[("scrape.max_in_flight_per_source", "2")], 5, &[]);
     let first = scrape(&world, &["--source", "1"], 0);
     assert_eq!((&first["items"]["enqueued"], &first["left"]), (&json!(2), &json!(true)), "{first}");
-    assert_eq!((&first["items"]["refused"], pages(&site).len()), (&json!(1), 2), "it stops there: {first}");
+    assert_eq!(
+        (&first["items"]["refused"], pages(&site).len()),
+        (&json!(1), 2),
+        "it stops at the limit: {first}"
+    );
     for _ in 0..2 {
         scrape(&world, &["--source", "1"], 0);
     }
@@ -170,9 +178,9 @@ fn bulk_scrapes_stop_at_the_cap() {
     assert_each_once(&site.log(), "p", 5);
 }
 
-/// B57: also when the source that is full is not the last one.
+/// B57: also if the source at its limit is not the last one.
 #[test]
-fn what_a_full_source_leaves_is_told() {
+fn items_left_by_a_full_source_are_reported() {
     let (world, _site) = seen(&[("scrape.max_in_flight_per_source", "2")], 3, &[]);
     let other = Site::start(|asked| match asked.path {
         "/feed" => Answer { status: 200, body: numbered("q", 1), ..Answer::default() },
@@ -186,9 +194,9 @@ fn what_a_full_source_leaves_is_told() {
     assert_eq!(bulk["left"], true, "item 3 is left: {bulk}");
 }
 
-/// Of one source only, and what failed once more.
+/// Only one source, including its failed items.
 #[test]
-fn a_source_is_scraped_with_what_failed_of_it() {
+fn scraping_a_source_includes_its_failed_items() {
     let (world, site) = seen(&[], 2, &[]);
     let feed = Site::start(|asked| match asked.path {
         "/feed" => Answer { status: 200, body: numbered("q", 2), ..Answer::default() },
@@ -198,8 +206,8 @@ fn a_source_is_scraped_with_what_failed_of_it() {
     add(&world, &(feed.url() + "/feed"), &[]);
     run(&world, &["--no-scrape", "--source", "2"], 0);
     let first = world.run(&["scrape", "--source", "2"]).expect(1);
-    first.shows("2 enqueued, 0 already, 0 deferred, 0 refused\n1 scraped, 1 failed, 0 skipped\n");
-    assert_eq!(pages(&site).len(), 0, "{}", told(&site.log()));
+    first.shows("2 enqueued, 0 already enqueued, 0 deferred, 0 refused\n1 scraped, 1 failed, 0 skipped\n");
+    assert_eq!(pages(&site).len(), 0, "{}", to_text(&site.log()));
     assert_eq!(states(&world), ["none", "none", "failed", "done"]);
     assert_eq!(scrape(&world, &["--source", "2"], 1)["tasks"]["failed"], 1);
     let third = scrape(&world, &["--all-unscraped"], 0);
@@ -207,9 +215,9 @@ fn a_source_is_scraped_with_what_failed_of_it() {
     assert_eq!(states(&world), vec!["done"; 4]);
 }
 
-/// B57: "run it again for the next batch" is true of what failed, too: nobody is left out for ever.
+/// B57: "run it again for the next batch" is true for failed items too: none is left out forever.
 #[test]
-fn what_failed_takes_turns() {
+fn failed_items_take_turns() {
     let (world, site) = seen(&[("scrape.max_bulk_batch_size", "3")], 5, &[]);
     let missing = Site::start(|asked| match asked.path {
         "/feed" => Answer { status: 200, body: numbered("m", 5), ..Answer::default() },
@@ -221,13 +229,13 @@ fn what_failed_takes_turns() {
         scrape(&world, &["--source", "2"], 1);
     }
     let log = missing.log();
-    assert!(counts(&log).iter().all(|(path, times)| *path == "/feed" || *times >= 2), "{}", told(&log));
+    assert!(counts(&log).iter().all(|(path, times)| *path == "/feed" || *times >= 2), "{}", to_text(&log));
     assert_eq!(pages(&site).len(), 0);
 }
 
-/// B58: a source that is disabled between enqueueing and scraping, or an item that is removed, is a clean no-op.
+/// B58: if a source is disabled, or an item removed, after it was enqueued, nothing is scraped and nothing fails.
 #[test]
-fn what_was_disabled_meanwhile_is_not_scraped() {
+fn sources_disabled_in_the_meantime_are_not_scraped() {
     let (world, site) = seen(&[], 3, &["--min-interval", "2"]);
     scrape(&world, &["1"], 0);
     let running = world.start(&["--json", "scrape", "2", "3"]);
@@ -241,7 +249,7 @@ fn what_was_disabled_meanwhile_is_not_scraped() {
         items(&world).into_iter().map(|item| json!([item["state"], item["deferred_until"]])).collect();
     assert_eq!(left, [json!(["done", null]), json!(["none", null]), json!(["none", null])]);
     assert_eq!((pages(&site).len(), count(&world, "SELECT count(*) FROM scrape_logs")), (1, 1));
-    // Enabled again, they can be had.
+    // Once it is enabled again, they are scraped.
     world.run(&["sources", "set", "1", "--enabled", "on"]).expect(0);
     assert_eq!(scrape(&world, &["2"], 0)["tasks"]["fetched"], 1);
 }

@@ -1,4 +1,4 @@
-//! `comity serve` as an operator runs it, and the commands that ask it.
+//! `comity serve` as an operator runs it, and commands with `--server`.
 
 use std::time::Duration;
 
@@ -11,20 +11,20 @@ use crate::service::{Service, ask, post};
 const SLOW: &str = "[default]\nmin_delay = \"60s\"\nin_flight = \"unlimited\"\n";
 
 #[test]
-fn it_says_where_it_listens_and_stops_when_asked() {
+fn it_prints_its_address_and_stops_on_a_signal() {
     for name in ["TERM", "INT"] {
         let world = World::new();
         let running = world.start(&["serve", "--listen", "127.0.0.1:0"]);
-        wait_until("it listens", || running.said().contains("listening on http://127.0.0.1:"));
+        wait_until("it is listening", || running.said().contains("Listening on http://127.0.0.1:"));
         running.signal(name);
         let done = running.wait().expect(0);
-        done.says("open to everybody on this machine");
+        done.says("open to everyone on this machine");
         done.says("stopping");
         assert_eq!(done.stdout, "");
     }
 }
 
-/// B11: who waits when it stops hears so, and at once.
+/// B11: waiting callers are answered at once when the service stops.
 #[test]
 fn waiting_callers_are_answered_when_it_stops() {
     let world = World::new();
@@ -40,31 +40,31 @@ fn waiting_callers_are_answered_when_it_stops() {
     wait_until("five wait", || service.get("/v1/domains/a.example")["live"]["waiting"] == 5);
     service.stop().expect(0);
     for waiter in waiting {
-        let told = waiter.join().unwrap();
-        assert_eq!((&told["proceed"], &told["limit"]), (&json!(false), &json!("stopping")), "{told}");
-        assert_eq!(told["permit"], Value::Null, "{told}");
+        let reply = waiter.join().unwrap();
+        assert_eq!((&reply["proceed"], &reply["limit"]), (&json!(false), &json!("stopping")), "{reply}");
+        assert_eq!(reply["permit"], Value::Null, "{reply}");
     }
-    // Everything was given back: another goes on, and the slot stays charged.
+    // Everything was released: another service continues, and the slot stays charged.
     let service = Service::start(&world);
-    let told = service.post("/v1/check", &json!({"domain": "a.example"}));
-    assert_eq!((&told["proceed"], &told["limit"]), (&json!(false), &json!("min_delay")), "{told}");
+    let reply = service.post("/v1/check", &json!({"domain": "a.example"}));
+    assert_eq!((&reply["proceed"], &reply["limit"]), (&json!(false), &json!("min_delay")), "{reply}");
 }
 
 #[test]
-fn beyond_loopback_it_wants_tokens_or_a_word() {
+fn beyond_loopback_it_requires_tokens_or_insecure() {
     let world = World::new();
     let refused = world.run(&["serve", "--listen", "0.0.0.0:0"]).expect(2);
-    refused.says("without tokens only loopback is listened on");
+    refused.says("listening beyond loopback requires tokens");
     refused.says("--make-token");
     refused.says("--insecure");
-    let told = world.run(&["--json", "serve", "--listen", "[::]:0"]).expect(2);
-    assert!(told.stdout.contains("loopback") || told.stderr.contains("loopback"), "{told:?}");
+    let refused = world.run(&["--json", "serve", "--listen", "[::]:0"]).expect(2);
+    assert!(refused.stdout.contains("loopback") || refused.stderr.contains("loopback"), "{refused:?}");
     world.run(&["serve", "--listen", "nowhere"]).expect(2).says("nowhere");
     world.run(&["serve", "--make-token", "root"]).expect(2).says("root");
 
     let insecure = world.start(&["--json", "serve", "--listen", "0.0.0.0:0", "--insecure"]);
     let mut service = Service::begin(&world, insecure);
-    assert!(service.running.said().contains("everybody who reaches this address"));
+    assert!(service.running.said().contains("anyone who can reach this address"));
     service.address.set_ip([127, 0, 0, 1].into());
     assert_eq!(service.get("/healthz")["status"], "ok");
     assert_eq!(service.post("/v1/check", &json!({"domain": "a.example"}))["proceed"], true);
@@ -72,7 +72,7 @@ fn beyond_loopback_it_wants_tokens_or_a_word() {
 }
 
 #[test]
-fn an_address_that_is_taken_is_named() {
+fn an_address_in_use_is_named_in_the_error() {
     let world = World::new();
     let service = Service::start(&world);
     let address = service.address.to_string();
@@ -80,7 +80,7 @@ fn an_address_that_is_taken_is_named() {
 }
 
 #[test]
-fn a_token_that_was_made_opens_the_door_and_no_other() {
+fn only_a_valid_token_is_accepted() {
     let world = World::new();
     let made = world.run(&["serve", "--make-token", "use"]).expect(0);
     let token = made.stdout.trim().to_owned();
@@ -123,21 +123,21 @@ fn a_token_that_was_made_opens_the_door_and_no_other() {
 }
 
 #[test]
-fn tokens_that_cannot_be_read_are_named() {
+fn an_unreadable_tokens_file_is_named_in_the_error() {
     let world = World::new();
     world.write("comity.toml", "[serve]\ntokens_file = \"tokens\"\n");
     world.run(&["serve", "--listen", "127.0.0.1:0"]).expect(2).says("serve.tokens_file");
     world.write("tokens", "\nuse:short\n");
     world.run(&["serve", "--listen", "127.0.0.1:0"]).expect(2).says("line 2");
-    // Without tokens everybody may do everything: that nobody asked for.
+    // An empty file would mean no tokens, and everyone may do everything: nobody wants that.
     for empty in ["", "\n# none yet\n"] {
         world.write("tokens", empty);
-        world.run(&["serve", "--listen", "127.0.0.1:0"]).expect(2).says("no token is in it");
+        world.run(&["serve", "--listen", "127.0.0.1:0"]).expect(2).says("the file has no tokens");
     }
 }
 
 #[test]
-fn a_json_log_is_one_object_a_line() {
+fn a_json_log_has_one_object_per_line() {
     let world = World::new();
     let args = ["--json", "--log-level", "debug", "--log-format", "json", "serve", "--listen", "127.0.0.1:0"];
     let service = Service::begin(&world, world.start(&args));
@@ -154,9 +154,9 @@ fn a_json_log_is_one_object_a_line() {
     assert_eq!(done.stdout.lines().count(), 1, "{}", done.stdout);
 }
 
-/// The commands say the same, whoever decides.
+/// Commands print the same on the store and through a service.
 #[test]
-fn commands_say_the_same_by_way_of_a_service() {
+fn commands_print_the_same_through_a_service() {
     let (here, there) = (World::new(), World::new());
     for world in [&here, &there] {
         world.write("comity.toml", SLOW);
@@ -169,7 +169,7 @@ fn commands_say_the_same_by_way_of_a_service() {
         let mut by_environment = there.command(&[args, &["--peek"]].concat());
         by_environment.env("COMITY_SERVER", &url);
         if args.contains(&"check") && !args.contains(&"--peek") {
-            // Asked once more, without changing anything: the environment names the service as well.
+            // Once more without changing anything, with the service named by the environment.
             assert_eq!(there.begin(by_environment).wait().code, Some(1));
         }
         (direct, asked)
@@ -199,7 +199,7 @@ fn commands_say_the_same_by_way_of_a_service() {
         let (direct, asked) = (shape(&direct.json()), shape(&asked.json()));
         assert_eq!(asked, direct, "{args:?}");
     }
-    // Of a domain that is paused until somebody resumes it, too.
+    // Also for a domain that is paused until it is resumed.
     pause(&service, "c.example");
     let briefly = Service::start(&here);
     pause(&briefly, "c.example");
@@ -213,7 +213,7 @@ fn commands_say_the_same_by_way_of_a_service() {
 }
 
 #[test]
-fn a_permit_goes_either_way_and_counts_once() {
+fn a_permit_can_be_recorded_either_way_and_counts_once() {
     let world = World::new();
     world.write("comity.toml", SLOW);
     let service = Service::start(&world);
@@ -229,7 +229,7 @@ fn a_permit_goes_either_way_and_counts_once() {
 }
 
 #[test]
-fn exit_codes_tell_why_there_is_no_decision() {
+fn exit_codes_show_why_there_is_no_decision() {
     let world = World::new();
     let service = Service::start(&world);
     let url = service.url();
@@ -244,9 +244,9 @@ fn exit_codes_tell_why_there_is_no_decision() {
     }
 }
 
-/// Rules are read again, and nobody in line is sent away.
+/// A reload changes rules, and callers stay in line.
 #[test]
-fn a_hangup_reads_the_configuration_again() {
+fn sighup_reloads_the_configuration() {
     let world = World::new();
     world.write("comity.toml", SLOW);
     let service = Service::start(&world);
@@ -258,27 +258,27 @@ fn a_hangup_reads_the_configuration_again() {
 
     world.write("comity.toml", "[default]\nmin_delay = \"fast\"\n");
     service.running.signal("HUP");
-    wait_until("it says what is wrong", || service.running.said().contains("stays as it was"));
+    wait_until("it reports the error", || service.running.said().contains("configuration not reloaded"));
     assert!(service.running.said().contains("min_delay"), "{}", service.running.said());
-    let told = service.post("/v1/check", &json!({"domain": "a.example"}));
-    assert!(told["wait_ms"].as_u64().unwrap() > 60_000, "behind somebody who waits for a minute: {told}");
+    let reply = service.post("/v1/check", &json!({"domain": "a.example"}));
+    assert!(reply["wait_ms"].as_u64().unwrap() > 60_000, "behind a caller that waits for a minute: {reply}");
 
     world.write("comity.toml", "[default]\nmin_delay = \"10s\"\nin_flight = \"unlimited\"\n");
     service.running.signal("HUP");
-    let told = waiting.join().unwrap();
-    assert_eq!(told["proceed"], true, "{told}");
-    assert!(told["waited_ms"].as_u64().unwrap() < 50_000, "{told}");
-    assert!(service.running.said().contains("the configuration was read again"));
-    // What was charged is not forgotten.
-    let told = service.post("/v1/check", &json!({"domain": "a.example"}));
-    assert_eq!((&told["proceed"], &told["limit"]), (&json!(false), &json!("min_delay")), "{told}");
-    assert!(told["wait_ms"].as_u64().unwrap() <= 10_000, "{told}");
+    let reply = waiting.join().unwrap();
+    assert_eq!(reply["proceed"], true, "{reply}");
+    assert!(reply["waited_ms"].as_u64().unwrap() < 50_000, "{reply}");
+    assert!(service.running.said().contains("configuration reloaded"));
+    // The charged slot is remembered.
+    let reply = service.post("/v1/check", &json!({"domain": "a.example"}));
+    assert_eq!((&reply["proceed"], &reply["limit"]), (&json!(false), &json!("min_delay")), "{reply}");
+    assert!(reply["wait_ms"].as_u64().unwrap() <= 10_000, "{reply}");
     service.stop().expect(0);
 }
 
-/// B11: hanging up frees the place in line.
+/// B11: a caller that disconnects leaves the line.
 #[test]
-fn who_hangs_up_leaves_the_line() {
+fn a_caller_that_disconnects_leaves_the_line() {
     let world = World::new();
     world.write("comity.toml", SLOW);
     let service = Service::start(&world);
@@ -301,11 +301,11 @@ fn who_hangs_up_leaves_the_line() {
 fn pause(service: &Service, domain: &str) {
     let path = format!("/v1/domains/{domain}");
     let headers = "Content-Type: application/json\r\n";
-    let told = ask(service.address, "PATCH", &path, headers, r#"{"paused": true}"#).unwrap().expect(200);
-    assert_eq!(told["paused"], true, "{told}");
+    let reply = ask(service.address, "PATCH", &path, headers, r#"{"paused": true}"#).unwrap().expect(200);
+    assert_eq!(reply["paused"], true, "{reply}");
 }
 
-/// A caller in line.
+/// A connection of a caller that waits in line.
 fn acquire(service: &Service) -> std::net::TcpStream {
     use std::io::Write;
     let mut stream = std::net::TcpStream::connect(service.address).unwrap();
@@ -317,13 +317,13 @@ fn acquire(service: &Service) -> std::net::TcpStream {
     stream
 }
 
-/// Each number as `#`: moments differ.
+/// Replaces each number by `#`, because times differ.
 fn without_numbers(text: &str) -> String {
     let digits = text.replace(|c: char| c.is_ascii_digit() || c == '.', "#");
     digits.split('#').filter(|part| !part.is_empty()).collect::<Vec<_>>().join("#")
 }
 
-/// The names of fields, and the values that are not of a moment.
+/// The names of fields, and the values that don't depend on the time.
 fn shape(value: &Value) -> Value {
     match value {
         Value::Object(map) => map.iter().map(|(key, value)| (key.clone(), shape(value))).collect(),

@@ -14,7 +14,7 @@ const DOMAINS: usize = 100;
 const EACH: usize = 100;
 const DELAY_US: i64 = 200_000;
 
-/// B10, B12: each domain's callers go in the order they came and on time; waiting costs little memory and no work.
+/// B10, B12: callers of a domain are served in order and on time; waiting costs little memory and no CPU time.
 #[test]
 #[ignore = "keeps both cores busy, which others would be judged by: ./test runs it after them"]
 fn ten_thousand_callers_wait_in_line() {
@@ -25,7 +25,7 @@ fn ten_thousand_callers_wait_in_line() {
     );
     let service = Service::start(&world);
     let empty_kb = service.memory_kb("VmRSS");
-    // Nothing leaves before all are in line.
+    // Nothing is granted before all are in line.
     for domain in 0..DOMAINS {
         change(&service, domain, true);
     }
@@ -37,7 +37,7 @@ fn ten_thousand_callers_wait_in_line() {
             callers.push((domain, runtime.spawn(call(address, domain))));
         }
         let in_line = ((round + 1) * DOMAINS) as f64;
-        // The runtime works only while something is waited for on it.
+        // The runtime only works while something is awaited on it.
         wait_until(&format!("{in_line} in line"), || {
             runtime.block_on(async { tokio::time::sleep(Duration::from_millis(5)).await });
             service.metric("comity_waiting ") == Some(in_line)
@@ -49,13 +49,13 @@ fn ten_thousand_callers_wait_in_line() {
     std::thread::sleep(QUIET);
     let worked = service.worked() - worked;
     println!("memory {empty_kb} kB, with the crowd {crowded_kb} kB; worked {worked:?} in {QUIET:?}");
-    assert!(worked < QUIET / 20, "it worked {worked:?} in {QUIET:?} although nothing was due");
+    assert!(worked < QUIET / 20, "it used {worked:?} of CPU time in {QUIET:?} although nothing was due");
     assert!(
         crowded_kb - empty_kb < (DOMAINS * EACH) as u64 * CALLER_KB,
         "{empty_kb} kB, then {crowded_kb} kB"
     );
 
-    // When each domain was opened: no sooner than it was asked, no later than it was answered.
+    // Each domain was resumed between the request and its response.
     let opened: Vec<(i64, i64)> = (0..DOMAINS)
         .map(|domain| {
             let asked = now_us();
@@ -71,12 +71,12 @@ fn ten_thousand_callers_wait_in_line() {
     });
     let (mut least, mut most) = (i64::MAX, 0);
     for (domain, times) in granted.iter().enumerate() {
-        assert!(times.is_sorted(), "domain {domain}: not in the order they came: {times:?}");
+        assert!(times.is_sorted(), "domain {domain}: out of order: {times:?}");
         for (nth, at) in (0..).zip(times) {
             let (early, late) =
                 (at - opened[domain].0 - nth * DELAY_US, at - opened[domain].1 - nth * DELAY_US);
-            assert!(early >= 0, "domain {domain}: caller {nth} went {} µs early", -early);
-            assert!(late < LATE_US, "domain {domain}: caller {nth} went {late} µs late");
+            assert!(early >= 0, "domain {domain}: caller {nth} was {} µs early", -early);
+            assert!(late < LATE_US, "domain {domain}: caller {nth} was {late} µs late");
             (least, most) = (least.min(late), most.max(late));
         }
     }
@@ -86,7 +86,7 @@ fn ten_thousand_callers_wait_in_line() {
 
 /// Pauses a domain, or resumes it.
 fn change(service: &Service, domain: usize, paused: bool) {
-    // Nobody waits in line for a domain that is closed until resumed.
+    // With a pause until resumed, callers would be refused instead of waiting in line.
     let body =
         if paused { json!({ "paused_until": "2999-01-01T00:00:00Z" }) } else { json!({ "paused": false }) };
     let body = body.to_string();
@@ -94,7 +94,7 @@ fn change(service: &Service, domain: usize, paused: bool) {
     ask(service.address, "PATCH", &path, "Content-Type: application/json\r\n", &body).unwrap().expect(200);
 }
 
-/// One caller; when it was let go.
+/// One caller; returns when it was granted.
 async fn call(address: std::net::SocketAddr, domain: usize) -> i64 {
     let body = json!({"domain": format!("d{domain}.example"), "max_wait_ms": 300_000}).to_string();
     let mut stream = TcpStream::connect(address).await.unwrap();
@@ -109,13 +109,14 @@ async fn call(address: std::net::SocketAddr, domain: usize) -> i64 {
     stream.read_exact(&mut first).await.unwrap();
     let at = now_us();
     stream.read_to_string(&mut answer).await.unwrap();
-    let told: Value = serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap();
-    assert_eq!(told["proceed"], true, "{told}");
+    let reply: Value = serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap();
+    assert_eq!(reply["proceed"], true, "{reply}");
     at
 }
 
 const QUIET: Duration = Duration::from_secs(5);
-/// What one caller in line may cost: a connection with its buffer of 8 KB, a task, a place in line. 18 kB were seen.
+/// The memory that one caller in line may use: a connection with a buffer of 8 KB, a task, a place in line. Measured:
+/// 18 kB.
 const CALLER_KB: u64 = 30;
-/// 50 ms were seen, after twenty seconds; but one thread reads ten thousand answers here, and the machine may be busy.
+/// Measured: 50 ms after twenty seconds. But here one thread reads ten thousand responses, and the machine may be busy.
 const LATE_US: i64 = 20_000_000;

@@ -1,4 +1,4 @@
-//! Clients that misbehave: each is refused, costs little memory, and nobody else notices.
+//! Misbehaving clients: each is rejected, costs little memory, and doesn't affect others.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -10,9 +10,9 @@ use crate::comity::World;
 use crate::log::{TOLERANCE, now_us, wait_until};
 use crate::service::{Answered, Service, ask, post};
 
-/// A thousand connections that send a byte now and then are closed in time, and meanwhile others are served.
+/// A thousand connections that send a byte now and then are closed in time, and others are served meanwhile.
 #[test]
-fn a_slow_client_is_not_waited_for() {
+fn slow_clients_are_disconnected() {
     let (world, service) = started("idle_timeout = \"3s\"\n");
     let began = now_us();
     let mut heads: Vec<TcpStream> = (0..700).map(|_| connect(&service)).collect();
@@ -25,7 +25,7 @@ fn a_slow_client_is_not_waited_for() {
     }
     let all = || heads.iter().chain(&bodies);
     let mut first_closed = i64::MAX;
-    // None is closed before its time, and each some time after it.
+    // None is closed before the timeout, and all of them some time after it.
     while all().any(|stream| !is_closed(stream)) {
         if first_closed == i64::MAX && all().any(is_closed) {
             first_closed = now_us();
@@ -39,17 +39,17 @@ fn a_slow_client_is_not_waited_for() {
     }
     assert!(first_closed - began >= 3_000_000 - TOLERANCE, "closed after {} µs", first_closed - began);
     assert!(service.memory_kb("VmHWM") < MOST_KB, "{} kB", service.memory_kb("VmHWM"));
-    // Who does not finish a body is told so.
+    // A client that doesn't finish its body gets a 408.
     let mut unfinished = connect(&service);
     unfinished.write_all((head("/v1/check", "Content-Length: 1000\r\n") + "{").as_bytes()).unwrap();
-    let told = read_to_end(&mut unfinished);
-    assert!(told.starts_with("HTTP/1.1 408"), "{told}");
+    let response = read_to_end(&mut unfinished);
+    assert!(response.starts_with("HTTP/1.1 408"), "{response}");
     drop((heads, bodies));
     wait_until("the connections are gone", || service.metric("comity_http_connections ") <= Some(1.0));
     ends(world, service);
 }
 
-/// A client that closed its side, or says nothing, is gone in time.
+/// Connections that are half closed or idle are closed in time.
 #[test]
 fn half_open_connections_are_closed() {
     let (world, service) = started("idle_timeout = \"2s\"\n");
@@ -65,7 +65,7 @@ fn half_open_connections_are_closed() {
     for stream in silent.iter_mut().chain(&mut halves) {
         stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
         let mut answer = Vec::new();
-        // Closed, or reset: but not silent for ever.
+        // Closed or reset, but not open forever.
         if let Err(error) = stream.read_to_end(&mut answer) {
             assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}");
         }
@@ -75,14 +75,14 @@ fn half_open_connections_are_closed() {
 }
 
 #[test]
-fn a_megabyte_of_headers_is_refused() {
+fn a_megabyte_of_headers_is_rejected() {
     let (world, service) = started("");
     let one = format!("X-Long: {}\r\n", "a".repeat(1_000_000));
     let many: String = (0..20_000).map(|nth| format!("X-{nth}: {}\r\n", "a".repeat(40))).collect();
     for headers in [one, many] {
         for _ in 0..20 {
             let mut stream = connect(&service);
-            // It may stop reading before everything is sent.
+            // The service may stop reading before everything is sent.
             let _ = stream.write_all(format!("GET /healthz HTTP/1.1\r\n{headers}\r\n").as_bytes());
             let answer = read_to_end(&mut stream);
             assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 431"), "{answer}");
@@ -94,7 +94,7 @@ fn a_megabyte_of_headers_is_refused() {
 }
 
 #[test]
-fn a_hundred_megabytes_are_refused_and_not_kept() {
+fn a_body_of_a_hundred_megabytes_is_rejected_and_not_buffered() {
     let (world, service) = started("");
     let said = ask_raw(&service, &head("/v1/check", "Content-Length: 104857600\r\n"), 100);
     assert_eq!(said.status, 413, "{said:?}");
@@ -112,7 +112,7 @@ fn a_hundred_megabytes_are_refused_and_not_kept() {
 }
 
 #[test]
-fn what_is_not_json_is_refused() {
+fn invalid_json_is_rejected() {
     let (world, service) = started("");
     let deep = [
         "[".repeat(100_000),
@@ -161,13 +161,13 @@ fn garbage_after_a_request_ends_the_connection() {
     ends(world, service);
 }
 
-/// Beyond the limit a connection is told so; those that are there are served, and room that becomes free is used.
+/// Connections beyond the limit get an error, existing ones are served, and new ones are accepted when there is room.
 #[test]
-fn connections_beyond_the_limit_are_turned_away() {
+fn connections_beyond_the_limit_are_rejected() {
     let (world, service) = started("connections_max = 20\n");
     let keep_alive = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
     let mut kept: Vec<TcpStream> = Vec::new();
-    // The connection of whoever was served first may still be closing.
+    // The first connection may still be closing.
     wait_until("twenty are connected", || {
         let mut stream = connect(&service);
         let _ = stream.write_all(keep_alive.as_bytes());
@@ -204,16 +204,16 @@ fn started(serve: &str) -> (World, Service) {
     (world, service)
 }
 
-/// Somebody who behaves is answered, and soon.
+/// Asserts that a well-behaved client is answered soon.
 #[track_caller]
 fn others_are_served(service: &Service) {
     let began = now_us();
-    let told = post(service.address, "/v1/check", &json!({"domain": "good.example"})).expect(200);
-    assert_eq!(told["proceed"], true, "{told}");
+    let reply = post(service.address, "/v1/check", &json!({"domain": "good.example"})).expect(200);
+    assert_eq!(reply["proceed"], true, "{reply}");
     assert!(now_us() - began < 30_000_000, "answered after {} µs", now_us() - began);
 }
 
-/// It lived through it, and stops as ever.
+/// Asserts that the service survived, and stops normally.
 fn ends(world: World, service: Service) {
     assert_eq!(service.get("/readyz")["status"], "ok");
     service.stop().expect(0);
@@ -231,7 +231,7 @@ fn head(path: &str, headers: &str) -> String {
     format!("POST {path} HTTP/1.1\r\nHost: localhost\r\n{JSON}{headers}\r\n")
 }
 
-/// Sends so many megabytes, for as long as they are taken.
+/// Sends this many megabytes, as long as the service reads them.
 fn ask_raw(service: &Service, head: &str, megabytes: usize) -> Answered {
     let mut stream = connect(service);
     stream.write_all(head.as_bytes()).unwrap();
@@ -248,7 +248,7 @@ fn ask_raw(service: &Service, head: &str, megabytes: usize) -> Answered {
     Answered::read(&answer).unwrap_or_else(|| panic!("{answer:?}"))
 }
 
-/// What came before the connection was closed, or reset.
+/// What was received before the connection was closed or reset.
 fn read_to_end(stream: &mut TcpStream) -> String {
     let (mut all, mut some) = (Vec::new(), [0; 4_096]);
     loop {
@@ -262,12 +262,12 @@ fn read_to_end(stream: &mut TcpStream) -> String {
     String::from_utf8_lossy(&all).into_owned()
 }
 
-/// One answer of a connection that stays open.
+/// One response on a connection that stays open.
 fn read_some(stream: &mut TcpStream) -> Answered {
     try_some(stream).expect("an answer on a connection that stays open")
 }
 
-/// The same, unless the connection was closed instead.
+/// One response, or none if the connection was closed.
 fn try_some(stream: &mut TcpStream) -> Option<Answered> {
     let mut all = Vec::new();
     while !all.ends_with(b"}") {
@@ -278,7 +278,7 @@ fn try_some(stream: &mut TcpStream) -> Option<Answered> {
     Answered::read(&String::from_utf8_lossy(&all))
 }
 
-/// Whether the other side is gone; what it said stays to be read.
+/// Whether the peer has closed the connection; received data can still be read.
 fn is_closed(stream: &TcpStream) -> bool {
     stream.set_nonblocking(true).unwrap();
     let mut some = [0; 512];
@@ -291,6 +291,6 @@ fn is_closed(stream: &TcpStream) -> bool {
 }
 
 const JSON: &str = "Content-Type: application/json\r\n";
-/// A service that has nothing to do has 20 MB or so; a thousand connections, each with its buffer, fit into this, and
-/// no body or head that was refused does.
+/// An idle service uses about 20 MB. A thousand connections with their buffers fit into this limit; a body or head that
+/// was rejected would not.
 const MOST_KB: u64 = 90 * 1_024;

@@ -1,5 +1,5 @@
-//! Callers of a service really fetch, and the server's log says whether one came too early: beside a job on the same
-//! store, and over a kill.
+//! Callers of a service that really fetch, judged by the server's log: next to a job on the same store, and across a
+//! kill.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -10,11 +10,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::comity::{World, list};
-use crate::log::{assert_each_once, assert_spaced, now_us, told, wait_until};
+use crate::log::{assert_each_once, assert_spaced, now_us, to_text, wait_until};
 use crate::nginx::Nginx;
 use crate::service::{Answered, Service, ask, post};
 
-/// B9: programs that ask over HTTP and a job on the same store keep one pace.
+/// B9: programs that ask over HTTP and a job on the same store share one pace.
 #[test]
 fn callers_and_a_job_share_the_pace_of_a_host() {
     let (world, nginx) = (World::new(), Nginx::start(""));
@@ -34,12 +34,12 @@ fn callers_and_a_job_share_the_pace_of_a_host() {
     let first = log.iter().position(|hit| hit.path.starts_with("/job")).unwrap();
     let last = log.iter().rposition(|hit| hit.path.starts_with("/job")).unwrap();
     let between = log[first..last].iter().filter(|hit| hit.path.starts_with("/caller")).count();
-    assert!(between >= 4, "they did not take turns:\n{}", told(&log));
+    assert!(between >= 4, "they did not take turns:\n{}", to_text(&log));
 }
 
-/// B78, B80: what a killed service had given out is still on the wire, until it is recorded or its lease ends.
+/// B78, B80: permits of a killed service count as in flight until they are recorded or their leases end.
 #[test]
-fn permits_outlive_a_kill_until_their_leases_end() {
+fn permits_survive_a_kill_until_their_leases_end() {
     let world = World::new();
     let service = Service::start(&world);
     let ask = json!({ "domain": "example.org", "lease_ms": 600_000 });
@@ -57,9 +57,9 @@ fn permits_outlive_a_kill_until_their_leases_end() {
     service.stop().expect(0);
 }
 
-/// B77: a service that is killed under load goes on as if it had sent at the last moment.
+/// B77: after a kill under load, the next service assumes a request was sent at the last moment.
 #[test]
-fn nobody_is_let_go_early_after_a_kill() {
+fn no_caller_proceeds_early_after_a_kill() {
     let (world, nginx) = (World::new(), Nginx::start(""));
     world.write("comity.toml", "[default]\nmin_delay = \"300ms\"\nlearning = \"off\"\n");
     let mut service = Service::start(&world);
@@ -77,7 +77,7 @@ fn nobody_is_let_go_early_after_a_kill() {
 
 /// B37
 #[test]
-fn what_was_learnt_and_what_a_server_said_outlive_a_kill() {
+fn learned_delays_and_server_deadlines_survive_a_kill() {
     let world = World::new();
     world.write("comity.toml", "[default]\nmin_delay = \"10ms\"\n");
     let service = Service::start(&world);
@@ -87,32 +87,32 @@ fn what_was_learnt_and_what_a_server_said_outlive_a_kill() {
     let until = recorded["held_until"].as_str().unwrap().to_owned();
     let delay = recorded["adaptive_delay_seconds"].as_f64().unwrap();
     assert!(delay > 0.0, "{recorded}");
-    // Another domain only learnt something: the store has it a moment later.
+    // Another domain only learned something: that is stored a moment later.
     service.post("/v1/check", &json!({"domain": "b.example"}));
     service.post("/v1/record", &json!({"domain": "b.example", "outcome": "rate_limited"}));
     let kept = "SELECT adaptive_delay_seconds > 0 FROM domains WHERE domain = 'b.example'";
-    wait_until("b.example is kept", || {
+    wait_until("b.example is stored", || {
         world.sql().query_row(kept, [], |row| row.get::<_, bool>(0)).unwrap_or(false)
     });
     let learnt = service.get("/v1/domains/b.example")["adaptive_delay_seconds"].clone();
     service.running.kill().expect("it still ran");
 
     let service = Service::start(&world);
-    let told = service.post("/v1/check", &json!({"domain": "a.example"}));
-    assert_eq!((&told["proceed"], &told["origin"]), (&json!(false), &json!("server")), "{told}");
-    assert!((60_000..=120_000).contains(&told["wait_ms"].as_u64().unwrap()), "{told}");
+    let reply = service.post("/v1/check", &json!({"domain": "a.example"}));
+    assert_eq!((&reply["proceed"], &reply["origin"]), (&json!(false), &json!("server")), "{reply}");
+    assert!((60_000..=120_000).contains(&reply["wait_ms"].as_u64().unwrap()), "{reply}");
     let domain = service.get("/v1/domains/a.example");
     assert_eq!(domain["server_until"].as_str(), Some(until.as_str()), "{domain}");
     assert_eq!(domain["adaptive_delay_seconds"].as_f64(), Some(delay), "{domain}");
     assert_eq!(service.get("/v1/domains/b.example")["adaptive_delay_seconds"], learnt);
-    // The permit is still known, and the request it stood for is told of once more without harm.
+    // The permit is still valid, and recording it again does no harm.
     let again = service.post("/v1/record", &json!({"permit": permit, "status": 200}));
     assert_eq!(again["outcome"], "success", "{again}");
-    let told = service.post("/v1/peek", &json!({"domain": "a.example"}));
-    assert_eq!(told["origin"], "server", "{told}");
+    let reply = service.post("/v1/peek", &json!({"domain": "a.example"}));
+    assert_eq!(reply["origin"], "server", "{reply}");
 }
 
-/// Programs that ask, fetch and tell, until they are stopped.
+/// Programs that ask, fetch and record until they are stopped.
 struct Callers {
     shared: Arc<Shared>,
     threads: Vec<std::thread::JoinHandle<()>>,
@@ -137,7 +137,7 @@ impl Callers {
         Self { shared, threads }
     }
 
-    /// The service is elsewhere now.
+    /// Uses another address of the service from now on.
     fn ask_at(&self, service: SocketAddr) {
         *self.shared.service.lock().unwrap_or_else(PoisonError::into_inner) = service;
     }
@@ -153,28 +153,28 @@ impl Callers {
 impl Shared {
     fn call(&self, nth: usize) {
         while !self.over.load(Ordering::Relaxed) {
-            // One that waits in line, and one that asks again and again.
+            // One that waits in line, and one that polls.
             let (path, ask) = match nth % 2 {
                 0 => ("/v1/acquire", json!({"url": format!("http://{}/", self.site), "max_wait_ms": 2_000})),
                 _ => ("/v1/check", json!({"url": format!("http://{}/", self.site)})),
             };
-            let Some(told) = self.post(path, &ask) else { continue };
-            if told["proceed"] != true {
-                let wait = told["wait_ms"].as_u64().unwrap().min(100);
+            let Some(reply) = self.post(path, &ask) else { continue };
+            if reply["proceed"] != true {
+                let wait = reply["wait_ms"].as_u64().unwrap().min(100);
                 std::thread::sleep(Duration::from_millis(wait));
                 continue;
             }
             let written = fetch(self.site, &format!("/caller{nth}"));
-            // Rounded down: rather too late a start than too early a one.
+            // Rounded down: a start that is too late is better than one that is too early.
             let latency_ms = (now_us() - written) / 1_000;
             self.post(
                 "/v1/record",
-                &json!({"permit": told["permit"], "status": 200, "latency_ms": latency_ms}),
+                &json!({"permit": reply["permit"], "status": 200, "latency_ms": latency_ms}),
             );
         }
     }
 
-    /// `None` while the service is away.
+    /// `None` while the service is not running.
     fn post(&self, path: &str, body: &Value) -> Option<Value> {
         let service = *self.service.lock().unwrap_or_else(PoisonError::into_inner);
         let answered = ask(service, "POST", path, "Content-Type: application/json\r\n", &body.to_string());
@@ -182,7 +182,7 @@ impl Shared {
     }
 }
 
-/// Fetches a page; when the request was written, at the latest. What it takes to connect is not known to be over before.
+/// Fetches a page, and returns the latest time at which the request can have been written.
 fn fetch(site: SocketAddr, path: &str) -> i64 {
     let mut stream = TcpStream::connect(site).unwrap();
     let request = format!("GET {path} HTTP/1.1\r\nHost: {site}\r\nConnection: close\r\n\r\n");

@@ -1,4 +1,4 @@
-//! `comity serve` as a process, and asking it: plain sockets, so that a test sees what is on the wire.
+//! `comity serve` as a process, and requests to it over plain sockets, so that tests see what is on the wire.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -16,21 +16,21 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    /// On a free port, in `world`.
+    /// Starts it in `world`, on a free port.
     pub(crate) fn start(world: &World) -> Self {
         Self::begin(world, world.start(&["--json", "serve", "--listen", "127.0.0.1:0"]))
     }
 
-    /// Waits until it says where it listens.
+    /// Waits until it prints its address.
     pub(crate) fn begin(world: &World, mut running: Running) -> Self {
         let mut address = None;
-        wait_until("it says where it listens", || {
+        wait_until("it prints its address", || {
             assert!(!running.is_over(), "{}: {}", world.path("").display(), running.said());
             let shown = running.shown();
-            let told = shown.lines().next().filter(|_| shown.ends_with('\n'));
-            let told = told.and_then(|line| serde_json::from_str::<Value>(line).ok());
-            address =
-                told.map(|told| told["listening"].as_str().unwrap()["http://".len()..].parse().unwrap());
+            let object = shown.lines().next().filter(|_| shown.ends_with('\n'));
+            let object = object.and_then(|line| serde_json::from_str::<Value>(line).ok());
+            address = object
+                .map(|object| object["listening"].as_str().unwrap()["http://".len()..].parse().unwrap());
             address.is_some()
         });
         Self { running, address: address.unwrap() }
@@ -50,38 +50,38 @@ impl Service {
         ask(self.address, "GET", path, "", "").unwrap().expect(200)
     }
 
-    /// One number of its metrics.
+    /// One of its metrics.
     pub(crate) fn metric(&self, name: &str) -> Option<f64> {
         let text = ask(self.address, "GET", "/metrics", "", "").unwrap().body;
         let line = text.lines().find(|line| line.starts_with(name))?;
         line.rsplit(' ').next()?.parse().ok()
     }
 
-    /// A number of its `/proc/PID/status`, in kB.
+    /// A number from its `/proc/PID/status`, in kB.
     pub(crate) fn memory_kb(&self, name: &str) -> u64 {
         let text = std::fs::read_to_string(format!("/proc/{}/status", self.running.id())).unwrap();
         let line = text.lines().find_map(|line| line.strip_prefix(&format!("{name}:"))).unwrap();
         line.trim().trim_end_matches(" kB").parse().unwrap()
     }
 
-    /// The time it had on a core so far.
+    /// The CPU time it has used so far.
     pub(crate) fn worked(&self) -> Duration {
         let text = std::fs::read_to_string(format!("/proc/{}/stat", self.running.id())).unwrap();
         let after_name = &text[text.rfind(')').unwrap() + 2..];
         let ticks: u64 =
             after_name.split(' ').skip(11).take(2).map(|ticks| ticks.parse::<u64>().unwrap()).sum();
-        // A tick is a hundredth of a second wherever Linux runs.
+        // On Linux, a tick is always a hundredth of a second.
         Duration::from_millis(ticks * 10)
     }
 
-    /// Stops it as an operator does.
+    /// Stops it with SIGTERM.
     pub(crate) fn stop(self) -> Done {
         self.running.signal("TERM");
         self.running.wait()
     }
 }
 
-/// What the service answered.
+/// A response of the service.
 #[derive(Debug)]
 pub(crate) struct Answered {
     pub(crate) status: u16,
@@ -101,7 +101,7 @@ impl Answered {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.body))
     }
 
-    /// What came on a connection that was closed after it.
+    /// Parses what was read from a connection that was then closed.
     pub(crate) fn read(text: &str) -> Option<Self> {
         let (head, body) = text.split_once("\r\n\r\n")?;
         let status = head.split(' ').nth(1)?.parse().ok()?;
@@ -114,7 +114,7 @@ pub(crate) fn post(address: SocketAddr, path: &str, body: &Value) -> Answered {
     ask(address, "POST", path, "Content-Type: application/json\r\n", &body.to_string()).unwrap()
 }
 
-/// One request on a connection of its own; `headers` are whole lines.
+/// Sends one request on its own connection; `headers` are whole lines.
 pub(crate) fn ask(
     address: SocketAddr,
     method: &str,

@@ -1,4 +1,4 @@
-//! Completions and manual pages, as shells and readers of manuals take them.
+//! Completions and manual pages, tested with bash and groff.
 
 use std::process::Command;
 
@@ -6,7 +6,7 @@ use crate::comity::World;
 
 /// Bash loads the script, and completes commands, flags and values with it.
 #[test]
-fn bash_completes() {
+fn bash_completes_commands_flags_and_values() {
     let world = World::new();
     let script = world.write("comity.bash", &world.run(&["completions", "bash"]).expect(0).stdout);
     assert!(Command::new("bash").arg("-n").arg(&script).status().unwrap().success());
@@ -36,9 +36,9 @@ fn other_shells_have_scripts_too() {
     world.run(&["completions", "tcsh"]).expect(2).says("bash");
 }
 
-/// Every command has a page that groff sets without a word, and that shows its examples line by line.
+/// Every command has a page that groff formats without warnings, with its examples line by line.
 #[test]
-fn manual_pages_are_set_without_a_warning() {
+fn manual_pages_are_formatted_without_warnings() {
     let world = World::new();
     let written = world.run(&["--json", "man", "man/man1"]).expect(0).json();
     let pages: Vec<&str> =

@@ -1,4 +1,4 @@
-//! A small site for what nginx cannot do: it answers as a test says, and logs when each request started.
+//! A small scripted site for what nginx can't do. It logs when each request started.
 
 use std::io::{self, BufRead, BufReader, IoSliceMut, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -12,28 +12,28 @@ use nix::sys::time::TimeSpec;
 
 use crate::log::{Hit, now_us, wait_until};
 
-/// What is asked for.
+/// A request.
 pub(crate) struct Asked<'a> {
     pub(crate) path: &'a str,
-    /// Its headers, a line each.
+    /// Its headers, one line per header.
     pub(crate) headers: &'a str,
-    /// How many requests came before this one.
+    /// The number of requests before this one.
     pub(crate) before: usize,
 }
 
-/// What is answered.
+/// A response.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) headers: String,
     pub(crate) body: String,
-    /// How long it takes.
+    /// How long the response takes.
     pub(crate) after: Duration,
-    /// What it waits for then.
+    /// What the response waits for after that.
     pub(crate) held: Option<Held>,
 }
 
-/// Answers that wait until they are released: a request is in flight for as long as a test wants it to be.
+/// Holds responses until it is released, so that a request is in flight for as long as a test wants.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Held(Arc<AtomicBool>);
 
@@ -92,7 +92,7 @@ impl Site {
     pub(crate) fn on(host: &str, answer: impl Fn(&Asked<'_>) -> Answer + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind((host, 0)).unwrap();
         let address = listener.local_addr().unwrap();
-        // Its connections are born with it: what comes before they are accepted has a time too.
+        // Connections inherit the option, so that data that arrives before they are accepted has a time too.
         setsockopt(&listener, sockopt::ReceiveTimestampns, &true).unwrap();
         let shared = Arc::new(Shared {
             answer: Box::new(answer),
@@ -120,14 +120,14 @@ impl Site {
         self.address.to_string()
     }
 
-    /// What was logged so far, in the order of the starts.
+    /// The log so far, in the order of starts.
     pub(crate) fn log(&self) -> Vec<Hit> {
         let mut log = self.shared.log.lock().unwrap_or_else(PoisonError::into_inner).clone();
         log.sort_by_key(|hit| hit.start);
         log
     }
 
-    /// Waits for so many requests.
+    /// Waits for `count` requests.
     pub(crate) fn wait_for(&self, count: usize) {
         wait_until(&format!("{count} requests"), || self.log().len() >= count);
     }
@@ -136,7 +136,7 @@ impl Site {
 impl Drop for Site {
     fn drop(&mut self) {
         self.shared.over.store(true, Ordering::Relaxed);
-        // Wakes the listener, which then ends.
+        // Wake the listener, so that it ends.
         let _ = TcpStream::connect(self.address);
     }
 }
@@ -145,7 +145,7 @@ fn serve(shared: &Shared, mut stream: TcpStream, connection: u64) {
     stream.set_nodelay(true).unwrap();
     let mut reader = BufReader::new(Stamped { stream: stream.try_clone().unwrap(), arrived: 0 });
     loop {
-        // The first byte is the start.
+        // A request starts with its first byte.
         if !reader.fill_buf().is_ok_and(|buffer| !buffer.is_empty()) {
             return;
         }
@@ -176,7 +176,7 @@ fn serve(shared: &Shared, mut stream: TcpStream, connection: u64) {
             return;
         }
         note(&|hit| hit.done = now_us());
-        // Some clients read until the connection ends, having asked for that.
+        // A client that asked for it reads until the connection is closed.
         if is_last {
             return;
         }
@@ -189,7 +189,7 @@ struct Head {
     is_last: bool,
 }
 
-/// What a request asks for, once its head was read.
+/// Reads the head of a request.
 fn read_head(reader: &mut impl BufRead) -> Option<Head> {
     let (mut is_last, mut headers) = (false, String::new());
     let mut first = String::new();
@@ -205,8 +205,8 @@ fn read_head(reader: &mut impl BufRead) -> Option<Head> {
     }
 }
 
-/// A connection that knows when what was read from it had arrived: by the kernel's clock, since a thread that has to
-/// wait for a core would log starts that never were.
+/// A connection that knows when its data arrived, by the kernel's clock: a thread that has to wait for a core would log
+/// starts that are too late.
 struct Stamped {
     stream: TcpStream,
     /// Microseconds since 1970.
@@ -224,7 +224,7 @@ impl Read for Stamped {
                 ControlMessageOwned::ScmTimestampns(stamp) => Some(stamp),
                 _ => None,
             });
-            // The kernel begins to stamp a moment after the first socket asked it to.
+            // The kernel starts timestamping a moment after the first socket asks for it.
             self.arrived =
                 stamp.map_or_else(now_us, |stamp| stamp.tv_sec() * 1_000_000 + stamp.tv_nsec() / 1_000);
         }

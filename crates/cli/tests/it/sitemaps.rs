@@ -1,4 +1,4 @@
-//! `fetch --sitemap`: every page that sitemaps lead to.
+//! `fetch --sitemap`: fetches every page in sitemaps.
 
 use crate::comity::World;
 use crate::log::wait_until;
@@ -12,13 +12,13 @@ fn sitemap(root: &str, part: &str, urls: &[String]) -> Answer {
     Answer { body, ..Answer::status(200) }
 }
 
-/// A site whose robots.txt names an index of two sitemaps, of which the second waits.
+/// A site whose robots.txt names an index of two sitemaps, the second of which is held.
 fn site(held: &Held) -> Site {
     let held = held.clone();
     let base = std::sync::Arc::new(std::sync::OnceLock::<String>::new());
-    let told = base.clone();
+    let shared = base.clone();
     let site = Site::start(move |asked| {
-        let base = told.get().cloned().unwrap_or_default();
+        let base = shared.get().cloned().unwrap_or_default();
         let url = |path: &str| format!("{base}{path}");
         match asked.path {
             "/robots.txt" => Answer {
@@ -45,9 +45,9 @@ fn site(held: &Held) -> Site {
     site
 }
 
-/// B76: where a sitemap leads is not trusted, unless it is the host that was listed.
+/// B76: links in a sitemap are not trusted, except to the host that was listed.
 #[test]
-fn every_page_of_a_site_is_fetched_by_its_sitemaps() {
+fn every_page_in_the_sitemaps_is_fetched() {
     let held = Held::default();
     held.release();
     let (world, site) = (World::new(), site(&held));
@@ -64,7 +64,7 @@ fn every_page_of_a_site_is_fetched_by_its_sitemaps() {
     done.says("/missing.xml: answered 404");
     let rows = world.rows("pages");
     let row = |path: &str| rows.iter().find(|row| row["url"].as_str().unwrap().ends_with(path)).unwrap();
-    assert_eq!(row("/private/c")["error"], "robots");
+    assert_eq!(row("/private/c")["error"], "forbidden by robots.txt");
     assert_eq!((&row("/d")["state"], &row("/d")["attempts"]), (&"failed".into(), &0.into()), "{}", row("/d"));
     assert_eq!(row("/b")["state"], "done", "without its fragment");
     let paths: Vec<String> = site.log().into_iter().map(|hit| hit.path).collect();
@@ -73,7 +73,7 @@ fn every_page_of_a_site_is_fetched_by_its_sitemaps() {
 }
 
 #[test]
-fn a_walk_that_was_killed_begins_anew_and_fetches_nothing_twice() {
+fn after_a_kill_sitemaps_are_read_again_and_no_page_is_fetched_twice() {
     let held = Held::default();
     let (world, site) = (World::new(), site(&held));
     let index = format!("{}/index.xml", site.url());
@@ -91,7 +91,7 @@ fn a_walk_that_was_killed_begins_anew_and_fetches_nothing_twice() {
         "ignore",
     ]);
     let asked = |path: &str| site.log().iter().filter(|hit| hit.path == path).count();
-    wait_until("the second sitemap is asked for", || asked("/two.xml") == 1);
+    wait_until("the second sitemap is requested", || asked("/two.xml") == 1);
     run.kill().unwrap();
     held.release();
     let listed = world.run(&["--json", "jobs", "list"]).expect(0).json();
@@ -106,12 +106,12 @@ fn a_walk_that_was_killed_begins_anew_and_fetches_nothing_twice() {
 }
 
 #[test]
-fn what_is_no_sitemap_says_so() {
+fn a_response_that_is_not_a_sitemap_is_an_error() {
     let (world, site) = (World::new(), Site::start(|asked| Answer::page(asked.path)));
     let page = format!("{}/page", site.url());
     world
         .run(&["fetch", "--sitemap", &page, "--job", "one", "--robots", "ignore"])
-        .expect(2)
+        .expect(1)
         .says("not a sitemap");
     world.run(&["fetch", "--sitemap", "ftp://a.example/"]).expect(2).says("--sitemap");
 }

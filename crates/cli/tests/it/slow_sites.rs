@@ -1,4 +1,4 @@
-//! Sites that take connections and never answer, or drip: they do not keep a job from all the others (B10).
+//! B10: sites that accept connections and never respond, or respond very slowly, don't delay a job's other sites.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -12,42 +12,42 @@ use crate::follow::{add, rss};
 use crate::log::{Hit, now_us, wait_until};
 use crate::site::{Answer, Site};
 
-/// Hosts that take every connection and say nothing, or as little as they can. All addresses of loopback are theirs.
+/// Hosts that accept every connection and send nothing, or one byte now and then. They use all loopback addresses.
 struct Quiet {
     port: u16,
-    seen: Arc<Seen>,
+    seen: Arc<Counts>,
 }
 
 #[derive(Default)]
-struct Seen {
-    /// The most connections that were open at once.
+struct Counts {
+    /// The maximum number of connections open at once.
     most: AtomicUsize,
     hosts: Mutex<BTreeSet<IpAddr>>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Manner {
+enum Behavior {
     Silent,
-    /// A head, and then a byte now and then.
+    /// Sends a head, and then a byte now and then.
     Drips,
 }
 
 impl Quiet {
-    fn start(manner: Manner) -> Self {
+    fn start(behavior: Behavior) -> Self {
         let listener = TcpListener::bind("0.0.0.0:0").unwrap();
-        let (port, seen) = (listener.local_addr().unwrap().port(), Arc::<Seen>::default());
+        let (port, seen) = (listener.local_addr().unwrap().port(), Arc::<Counts>::default());
         let counts = seen.clone();
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 counts.hosts.lock().unwrap().insert(stream.local_addr().unwrap().ip());
-                std::thread::spawn(move || linger(stream, manner));
+                std::thread::spawn(move || linger(stream, behavior));
             }
         });
-        // Reading the system's table may take long: nobody waits for that to be heard.
+        // Reading the kernel's table may take long, so it happens in the background.
         let counts = Arc::downgrade(&seen);
         std::thread::spawn(move || {
             while let Some(counts) = counts.upgrade() {
-                counts.most.fetch_max(open_for_sure(port), Ordering::SeqCst);
+                counts.most.fetch_max(open_at_least(port), Ordering::SeqCst);
                 drop(counts);
                 std::thread::sleep(Duration::from_millis(20));
             }
@@ -68,12 +68,12 @@ impl Quiet {
     }
 }
 
-/// The system's table is not read in one moment: a connection that closes and one that opens meanwhile may both be in it.
-fn open_for_sure(port: u16) -> usize {
+/// The kernel's table isn't read atomically: a connection that closes and one that opens meanwhile may both be in it.
+fn open_at_least(port: u16) -> usize {
     (0..3).map(|_| open(port)).min().unwrap()
 }
 
-/// Connections to this port that their opener has not closed, as the system counts them.
+/// Connections to this port that the client has not closed, as the kernel counts them.
 fn open(port: u16) -> usize {
     let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
     let remote = format!(":{port:04X}");
@@ -84,10 +84,10 @@ fn open(port: u16) -> usize {
     table.lines().filter(is_open).count()
 }
 
-/// Until the other end has gone.
-fn linger(mut stream: TcpStream, manner: Manner) {
+/// Keeps a connection open until the client closes it.
+fn linger(mut stream: TcpStream, behavior: Behavior) {
     let mut buffer = [0; 4_096];
-    if manner == Manner::Silent {
+    if behavior == Behavior::Silent {
         while stream.read(&mut buffer).is_ok_and(|read| read > 0) {}
         return;
     }
@@ -100,7 +100,7 @@ fn linger(mut stream: TcpStream, manner: Manner) {
     }
 }
 
-/// A site on all addresses of loopback without a robots.txt.
+/// A site without a robots.txt on all loopback addresses.
 fn good() -> Site {
     Site::on("0.0.0.0", |asked| match asked.path {
         "/robots.txt" => Answer::status(404),
@@ -118,7 +118,7 @@ fn pages(log: &[Hit]) -> usize {
     log.iter().filter(|hit| hit.path.starts_with("/good")).count()
 }
 
-/// Runs a job over the hosts that are quiet, and then good ones, until all of these were asked.
+/// Runs a job over the unresponsive hosts and then good ones, until all good pages were requested.
 fn fetch(quiet: &Quiet, hosts: usize, args: &[&str]) {
     let (world, site) = (World::new(), good());
     let urls = (0..hosts).map(|nth| quiet.url(nth)).chain((0..40).map(|nth| good_url(&site, nth)));
@@ -128,13 +128,13 @@ fn fetch(quiet: &Quiet, hosts: usize, args: &[&str]) {
         args,
     ];
     let running = world.start(&args.concat());
-    wait_until("all good pages were asked for", || pages(&site.log()) == 40);
+    wait_until("all good pages were requested", || pages(&site.log()) == 40);
     let took = (now_us() - running.started_us) as f64 / 1e6;
     println!(
         "{hosts} quiet hosts {args:?}: 40 good pages after {took:.1} s, at most {} connections",
         quiet.most()
     );
-    wait_until("more were tried than have room at once", || quiet.hosts() > 16);
+    wait_until("more hosts were tried than the concurrency allows", || quiet.hosts() > 16);
     assert!(quiet.most() <= 64, "{} connections at once", quiet.most());
     let counted =
         || world.sql().query_row("SELECT count(*) FROM tasks WHERE state = 'done'", [], |row| row.get(0));
@@ -142,31 +142,31 @@ fn fetch(quiet: &Quiet, hosts: usize, args: &[&str]) {
     drop(running);
 }
 
-/// B10: today's list began with a hundred hosts that hang, and nothing else of it was fetched.
+/// B10. A list that started with a hundred unresponsive hosts used to fetch nothing else.
 #[test]
-fn a_hundred_hosts_that_never_answer_do_not_keep_forty_good_pages() {
-    let quiet = Quiet::start(Manner::Silent);
+fn a_hundred_unresponsive_hosts_do_not_delay_forty_good_pages() {
+    let quiet = Quiet::start(Behavior::Silent);
     fetch(&quiet, 100, &[]);
 }
 
 /// B10
 #[test]
-fn nor_do_they_where_robots_txt_is_not_asked() {
-    let quiet = Quiet::start(Manner::Silent);
+fn unresponsive_hosts_do_not_delay_others_without_robots_txt() {
+    let quiet = Quiet::start(Behavior::Silent);
     fetch(&quiet, 100, &["--robots", "ignore"]);
 }
 
 /// B10
 #[test]
-fn bodies_that_drip_do_not_keep_the_others() {
-    let quiet = Quiet::start(Manner::Drips);
+fn slow_bodies_do_not_delay_others() {
+    let quiet = Quiet::start(Behavior::Drips);
     fetch(&quiet, 100, &["--robots", "ignore"]);
 }
 
-/// B10: a sitemap that names others on a host that hangs keeps neither its own host nor the rest of what it names.
+/// B10: a sitemap that lists others on an unresponsive host delays neither its own host nor its other entries.
 #[test]
-fn sitemaps_on_a_host_that_hangs_do_not_keep_the_others() {
-    let (world, quiet) = (World::new(), Quiet::start(Manner::Silent));
+fn sitemaps_on_an_unresponsive_host_do_not_delay_others() {
+    let (world, quiet) = (World::new(), Quiet::start(Behavior::Silent));
     world
         .write("comity.toml", "[http]\nallow_private = [\"127.0.0.0/8\"]\n[default]\nmin_delay = \"20ms\"\n");
     let part = "<urlset><url><loc>http://127.0.0.1/page</loc></url></urlset>";
@@ -191,8 +191,8 @@ fn sitemaps_on_a_host_that_hangs_do_not_keep_the_others() {
     }
     let running = world.start(&["--json", "run", "--no-scrape"]);
     let asked = |site: &Site, path: &str| site.log().iter().any(|hit| hit.path == path);
-    wait_until("the host that hangs was asked", || quiet.hosts() == 1);
-    wait_until("everything else was asked", || {
+    wait_until("the unresponsive host was tried", || quiet.hosts() == 1);
+    wait_until("everything else was requested", || {
         asked(&other, "/other.xml") && asked(&site, "/own.xml") && asked(&site, "/second.xml")
     });
     let took = (now_us() - running.started_us) as f64 / 1e6;
@@ -201,10 +201,10 @@ fn sitemaps_on_a_host_that_hangs_do_not_keep_the_others() {
     drop(running);
 }
 
-/// B10: one source whose items all hang, beside another.
+/// B10: a source whose items are all on unresponsive hosts, next to another source.
 #[test]
-fn a_source_whose_items_hang_does_not_keep_another() {
-    let (world, quiet, site) = (World::new(), Quiet::start(Manner::Silent), good());
+fn a_source_with_unresponsive_items_does_not_delay_another() {
+    let (world, quiet, site) = (World::new(), Quiet::start(Behavior::Silent), good());
     let config = "[http]\nallow_private = [\"127.0.0.0/8\"]\n[job]\nconcurrency = 16\n[scrape]\nmin_interval = 0\nmax_bulk_batch_size = 1000\n";
     world.write("comity.toml", config);
     let feed = |urls: Vec<String>| {
@@ -222,11 +222,11 @@ fn a_source_whose_items_hang_does_not_keep_another() {
         };
         Answer { status: 200, body, ..Answer::default() }.header("Content-Type", "application/rss+xml")
     });
-    // The one that hangs is read first.
+    // The unresponsive one comes first.
     add(&world, &(feeds.url() + "/hangs.rss"), &[]);
     add(&world, &(feeds.url() + "/fine.rss"), &[]);
     let running = world.start(&["--json", "run"]);
-    wait_until("the items of the other source were asked for", || pages(&site.log()) == 10);
+    wait_until("the items of the other source were requested", || pages(&site.log()) == 10);
     let took = (now_us() - running.started_us) as f64 / 1e6;
     println!("400 items that hang: the other source after {took:.1} s, at most {} connections", quiet.most());
     assert!(quiet.most() <= 64, "{} connections at once", quiet.most());

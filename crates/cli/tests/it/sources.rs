@@ -1,9 +1,9 @@
-//! `sources` and `items`: what is followed, how often, and what it led to.
+//! `comity sources` and `comity items`.
 
 use serde_json::{Value, json};
 
 use crate::comity::{Done, World};
-use crate::log::told;
+use crate::log::to_text;
 use crate::nginx::Nginx;
 
 /// A site with pages, feeds, a sitemap and a list.
@@ -44,7 +44,7 @@ fn world() -> World {
     world
 }
 
-/// Adds sources without asking them.
+/// Adds sources without fetching them.
 fn add(world: &World, urls: &[&str]) {
     for url in urls {
         world.run(&["sources", "add", url, "--kind", "feed"]).expect(0);
@@ -61,7 +61,7 @@ fn sources(world: &World) -> Vec<Value> {
 }
 
 #[test]
-fn a_page_leads_to_its_feed() {
+fn a_page_is_followed_by_its_feed() {
     let (world, site) = (world(), site());
     let url = site.url() + "/";
     let added = world.run(&["--json", "sources", "add", &url, "--cadence", "8h"]).expect(0).json();
@@ -76,12 +76,12 @@ fn a_page_leads_to_its_feed() {
     let paths: Vec<String> = site.log().into_iter().map(|hit| hit.path).collect();
     assert_eq!(paths, ["/robots.txt", "/"], "asked once");
 
-    // Again, by the page and by the feed: there it is, and what else was typed changes nothing.
+    // Adding it again, by the page or by the feed, changes nothing, whatever other flags say.
     let again = world.run(&["--json", "sources", "add", &url]).expect(0).json();
     assert_eq!((&again["added"], &again["source"]["id"]), (&json!(false), &json!(1)));
     let feed = site.url() + "/feed.xml";
     let again = world.run(&["sources", "add", &feed, "--cadence", "1h", "--no-scrape"]).expect(0);
-    again.shows("source 1 is there already: Harbour");
+    again.shows("Source 1 already exists: Harbour");
     again.says("comity sources set 1 --cadence 1h --scrape off");
     let same = world.run(&["sources", "add", &feed, "--cadence", "480"]).expect(0);
     assert_eq!(same.stderr, "");
@@ -89,9 +89,9 @@ fn a_page_leads_to_its_feed() {
     assert_eq!(sources(&world)[0]["every_minutes"], 480);
 }
 
-/// B76: whoever named a feed on another host led there, not the operator.
+/// B76: a feed on another host was found via the page, not listed by the operator.
 #[test]
-fn what_a_url_is_decides_how_it_is_followed() {
+fn the_kind_of_a_source_is_detected() {
     let (world, site) = (world(), site());
     for (path, kind, name, lead) in [
         ("/feed.xml", "feed", "Harbour news", "listed"),
@@ -106,32 +106,35 @@ fn what_a_url_is_decides_how_it_is_followed() {
         assert_eq!((&source["kind"], &source["lead"]), (&json!(kind), &json!(lead)), "{path}: {added}");
         assert!(source["name"].as_str().unwrap().starts_with(name), "{path}: {added}");
         if path != "/far" {
-            assert_eq!(source["url"], site.url() + path, "as it was typed");
+            assert_eq!(source["url"], site.url() + path, "the URL that was given");
         }
     }
     let plain = site.url() + "/plain?x";
-    world.run(&["sources", "add", &plain]).expect(0).shows("it names no feed: the page itself is followed");
+    world
+        .run(&["sources", "add", &plain])
+        .expect(0)
+        .shows("The page links to no feed, so the page itself is followed");
 }
 
 #[test]
-fn what_cannot_be_looked_at_is_not_added() {
+fn urls_that_cannot_be_fetched_are_not_added() {
     let (world, site) = (world(), site());
     for (url, said) in [
         (site.url() + "/gone", "/gone: answered 404"),
-        (site.url() + "/data.json", "no feed, page, sitemap or list of URLs"),
+        (site.url() + "/data.json", "the response isn't a feed, page, sitemap or list of URLs"),
         ("http://127.0.0.1:1/".to_owned(), "connection refused by 127.0.0.1:1"),
     ] {
         let done = world.run(&["sources", "add", &url]).expect(1);
         done.says(said);
-        done.says("with --kind feed, page, sitemap or urls it is added without being asked");
+        done.says("to add it without fetching it, use --kind feed, page, sitemap or urls");
     }
     world.run(&["sources", "add", "http://127.0.0.1:1/", "--kind", "page"]).expect(0);
     assert_eq!(sources(&world).len(), 1);
 }
 
-/// B50, B62: told before anything is fetched or written.
+/// B50, B62: reported before anything is fetched or written.
 #[test]
-fn what_is_typed_wrongly_is_told_first() {
+fn invalid_arguments_are_reported_first() {
     let (world, site) = (world(), site());
     let url = site.url() + "/feed.xml";
     let wrong = |args: &[&str], said: &str| {
@@ -158,18 +161,18 @@ fn what_is_typed_wrongly_is_told_first() {
     wrong(&["set", "1"], "required");
     wrong(&["cadence", "clear"], "required");
     for command in ["show", "remove"] {
-        wrong(&[command, "7"], "source = 7: there is no such source; comity sources list shows them");
+        wrong(&[command, "7"], "source = 7: no such source; comity sources list shows them");
     }
-    wrong(&["set", "7", "--name", "x"], "source = 7: there is no such source");
-    wrong(&["cadence", "clear", "7"], "source = 7: there is no such source");
-    assert_eq!(site.log().len(), 0, "{}", told(&site.log()));
+    wrong(&["set", "7", "--name", "x"], "source = 7: no such source");
+    wrong(&["cadence", "clear", "7"], "source = 7: no such source");
+    assert_eq!(site.log().len(), 0, "{}", to_text(&site.log()));
     assert_eq!(sources(&world), [] as [Value; 0]);
 }
 
 #[test]
 fn sources_are_listed_and_shown() {
     let world = world();
-    world.run(&["sources", "list"]).expect(0).shows("no sources yet");
+    world.run(&["sources", "list"]).expect(0).shows("No sources yet");
     add(&world, &["https://a.example/feed", "https://u:secret@b.example/feed?key=1"]);
     world
         .run(&["sources", "set", "1", "--name", "The 新聞 of a harbour that has a very long name indeed"])
@@ -189,8 +192,8 @@ fn sources_are_listed_and_shown() {
     for (args, shown) in [
         (&["B.EXAMPLE"][..], "b.example/feed"),
         (&["harbour", "--kind", "feed"], "新聞"),
-        (&["harbour", "--kind", "page"], "no such sources"),
-        (&["secret"], "no such sources"),
+        (&["harbour", "--kind", "page"], "No matching sources"),
+        (&["secret"], "No matching sources"),
     ] {
         world.run(&[&["sources", "list"], args].concat()).expect(0).shows(shown);
     }
@@ -206,7 +209,7 @@ fn sources_are_listed_and_shown() {
 
 /// B50
 #[test]
-fn a_source_is_changed_and_old_and_new_are_told() {
+fn changes_to_a_source_are_printed_with_old_and_new_values() {
     let world = world();
     add(&world, &["https://a.example/feed", "https://b.example/feed"]);
     let set = |args: &[&str]| world.run(&[&["sources", "set", "1"], args].concat());
@@ -215,7 +218,7 @@ fn a_source_is_changed_and_old_and_new_are_told() {
     {
         done.shows(&format!("1 A: {line}"));
     }
-    set(&["--enabled", "off"]).expect(0).shows("1 A: it is so already");
+    set(&["--enabled", "off"]).expect(0).shows("1 A: unchanged");
     for (typed, line, kept) in [
         ("2.5", "default → 2.5s", json!(2.5)),
         ("0", "2.5s → none", json!(0.0)),
@@ -227,11 +230,11 @@ fn a_source_is_changed_and_old_and_new_are_told() {
         assert_eq!(source(&world, "1")["min_scrape_interval"], kept, "{typed}");
     }
     world.write("comity.toml", "[scrape]\nmin_interval = 3.5\n");
-    assert_eq!(source(&world, "1")["interval_seconds"], 3.5, "the global one");
+    assert_eq!(source(&world, "1")["interval_seconds"], 3.5, "the configured one");
 
     set(&["--cadence", "90m"]).expect(0).shows("cadence: always → 90m");
     set(&["--cadence", "none", "--kind", "page"]).expect(0).shows("cadence: 90m → always");
-    set(&["--url", "https://b.example/feed"]).expect(2).says("source 2 has that URL already");
+    set(&["--url", "https://b.example/feed"]).expect(2).says("source 2 already has that URL");
     set(&["--url", "https://c.example/"]).expect(0).shows("url: https://a.example/feed → https://c.example/");
     let changed = source(&world, "1");
     assert_eq!((&changed["kind"], &changed["enabled"]), (&json!("page"), &json!(false)));
@@ -239,7 +242,7 @@ fn a_source_is_changed_and_old_and_new_are_told() {
 }
 
 #[test]
-fn sources_are_removed_all_or_none() {
+fn sources_are_removed_all_at_once_or_not_at_all() {
     let world = world();
     add(&world, &["https://a.example/", "https://b.example/", "https://c.example/"]);
     let item = "INSERT INTO items (source_id, identity, url, lead, content_hash, seen_us)
@@ -248,14 +251,17 @@ fn sources_are_removed_all_or_none() {
     world.run(&["sources", "remove", "1", "2", "9"]).expect(2).says("source = 9");
     assert_eq!(sources(&world).len(), 3);
     let done = world.run(&["sources", "remove", "2", "1", "2"]).expect(0);
-    assert_eq!(done.stdout, "removed 1 a.example, with 0 items\nremoved 2 b.example, with 1 item\n");
+    assert_eq!(
+        done.stdout,
+        "Removed source 1 a.example with 0 items\nRemoved source 2 b.example with 1 item\n"
+    );
     let gone = world.run(&["--json", "sources", "remove", "3"]).expect(0).json();
     assert_eq!(gone["removed"], json!([{ "id": 3, "name": "c.example", "items": 0 }]));
 }
 
 /// B59, B62, B65
 #[test]
-fn a_cadence_is_set_and_cleared_for_many() {
+fn a_cadence_is_set_and_cleared_for_many_sources() {
     let world = world();
     let urls: Vec<String> = (1..=4).map(|nth| format!("https://site{nth}.example/feed")).collect();
     add(&world, &urls.iter().map(String::as_str).collect::<Vec<_>>());
@@ -269,7 +275,7 @@ fn a_cadence_is_set_and_cleared_for_many() {
 
     let done = cadence(&["set", "8h", "--all", "--dry-run"]).expect(0);
     done.shows("1 site1.example/feed: always → every 8h\n");
-    done.shows("a dry run: nothing was changed");
+    done.shows("Dry run: nothing was changed");
     assert_eq!((kept(1).as_str(), kept(2).as_str()), (r#"{"note":"mine"}"#, "{}"));
 
     cadence(&["set", "8h", "--kind", "feed", "--match", "SITE"]).expect(0);
@@ -280,16 +286,16 @@ fn a_cadence_is_set_and_cleared_for_many() {
     let done = cadence(&["set", "480", "1", "4", "1"]).expect(0);
     assert_eq!(
         done.stdout,
-        "1 site1.example/feed: every 8h, as it was\n4 site4.example/feed: always → every 8h\n"
+        "1 site1.example/feed: every 8h (unchanged)\n4 site4.example/feed: always → every 8h\n"
     );
     cadence(&["set", "1h", "--match", "nothing-like-it"])
         .expect(1)
-        .says("no source matches: nothing was changed");
+        .says("no source matches, nothing was changed");
     cadence(&["set", "1h", "1", "9"]).expect(2).says("source = 9");
     cadence(&["set", "1h", "1", "--all"]).expect(2);
     assert_eq!(source(&world, "1")["every_minutes"], 480);
 
-    // One that cannot be read is told, and the others go on; one that makes no sense is mended.
+    // A source with unreadable configuration is reported, and the others are changed; an invalid cadence is replaced.
     world.sql().execute("UPDATE sources SET config_json = '{' WHERE id = 2", []).unwrap();
     let zero = json!({ "note": 1, "cadence": { "mode": "interval", "every_minutes": 0 } }).to_string();
     world.sql().execute("UPDATE sources SET config_json = ?1 WHERE id = 3", [zero]).unwrap();
@@ -313,7 +319,7 @@ fn import(world: &World, file: &str, text: &str, args: &[&str]) -> Done {
 
 /// B50, B59, B62
 #[test]
-fn lists_of_every_form_are_imported() {
+fn lists_of_every_format_are_imported() {
     let world = world();
     let opml = "<opml version='2.0'><body><outline text='Folder'>
         <outline type='rss' text='A &amp; B' xmlUrl='https://a.example/feed' htmlUrl='https://a.example/'/>
@@ -340,7 +346,7 @@ fn lists_of_every_form_are_imported() {
     command.stdin(std::fs::File::open(world.write("stdin", "https://h.example/\n")).unwrap());
     world.begin(command).wait().expect(0).shows("1 added");
 
-    let told: Vec<Value> = sources(&world)
+    let found: Vec<Value> = sources(&world)
         .iter()
         .map(|source| {
             let keys = ["name", "kind", "every_minutes", "min_scrape_interval"];
@@ -354,21 +360,21 @@ fn lists_of_every_form_are_imported() {
         ["g.example", "page", null, null],
         ["h.example", "feed", null, null],
     ]);
-    assert_eq!(Value::from(told), expected);
+    assert_eq!(Value::from(found), expected);
 
     let bad = "not a url\n".repeat(30);
     let done = import(&world, "bad", &bad, &["--format", "list"]).expect(2);
     done.says("line 20: ");
     done.says("and 10 more problems");
     assert!(!done.stderr.contains("line 21:"), "{}", done.stderr);
-    import(&world, "empty", "", &[]).expect(2).says("empty: there is no source in it");
+    import(&world, "empty", "", &[]).expect(2).says("empty: no sources found");
     import(&world, "feed.xml", "<rss/>", &[]).expect(2).says("expected <opml>");
     world.run(&["sources", "import", "missing"]).expect(2).says("missing: No such file");
 }
 
-/// B75, B76: passwords stay here, and who led to a source goes with it.
+/// B75, B76: passwords are not exported, and how a source was found is.
 #[test]
-fn what_is_exported_is_imported_elsewhere() {
+fn an_export_can_be_imported_elsewhere() {
     let (world, site) = (world(), site());
     world.run(&["sources", "add", &(site.url() + "/far")]).expect(0);
     add(&world, &["https://u:secret@a.example/feed?x=1&y=2"]);
@@ -376,10 +382,10 @@ fn what_is_exported_is_imported_elsewhere() {
     world.run(&["sources", "add", "https://c.example/map.xml", "--kind", "sitemap"]).expect(0);
     let done = world.run(&["sources", "export"]).expect(0);
     assert!(!done.stdout.contains("secret"), "{}", done.stdout);
-    done.says("the user and password of 1 URL were left out");
+    done.says("Left out the user and password of 1 URL");
     world.write("out.opml", "something longer that stood there before");
-    let told = world.run(&["--json", "sources", "export", "--out", "out.opml"]).expect(0).json();
-    assert_eq!(told["exported"], 3);
+    let object = world.run(&["--json", "sources", "export", "--out", "out.opml"]).expect(0).json();
+    assert_eq!(object["exported"], 3);
     assert_eq!(std::fs::read_to_string(world.path("out.opml")).unwrap(), done.stdout);
     world.run(&["--json", "sources", "export"]).expect(2).says("--out FILE");
     world.run(&["sources", "export", "--out", "no/such/folder.opml"]).expect(2).says("no/such/folder.opml");
@@ -399,9 +405,9 @@ fn what_is_exported_is_imported_elsewhere() {
     assert_eq!(listed["sources"][0]["lead"], "remote");
 }
 
-/// Folders, pages and cadences were lost on the way out.
+/// Folders, home pages and cadences used to be lost.
 #[test]
-fn an_exported_list_keeps_folders_pages_cadences_and_intervals() {
+fn an_export_keeps_folders_home_pages_cadences_and_intervals() {
     let world = world();
     let opml = "<opml version='2.0'><body><outline text='News'><outline text='Local &amp; near'>
         <outline type='rss' text='A' xmlUrl='https://a.example/feed' htmlUrl='https://u:secret@a.example/'/></outline>
@@ -435,20 +441,17 @@ fn an_exported_list_keeps_folders_pages_cadences_and_intervals() {
 #[test]
 fn items_are_listed_and_shown_with_their_text() {
     let (world, site) = (world(), site());
-    world.run(&["items", "list"]).expect(0).shows("no such items yet");
-    world.run(&["items", "list", "--source", "3"]).expect(2).says("source = 3: there is no such source");
+    world.run(&["items", "list"]).expect(0).shows("No matching items yet");
+    world.run(&["items", "list", "--source", "3"]).expect(2).says("source = 3: no such source");
     world.run(&["items", "list", "--state", "odd"]).expect(2).says("[possible values: none, waiting,");
-    world
-        .run(&["items", "show", "3"])
-        .expect(2)
-        .says("item = 3: there is no such item; comity items list shows them");
+    world.run(&["items", "show", "3"]).expect(2).says("item = 3: no such item; comity items list shows them");
     world.run(&["sources", "add", &(site.url() + "/feed.xml")]).expect(0);
     world.run(&["run", "--no-scrape"]).expect(0);
     world.run(&["items", "list"]).expect(0).shows("none   -          One    http://127.0.0.1");
     world
         .run(&["items", "show", "1", "--text"])
         .expect(1)
-        .says("item 1 was not scraped yet; comity scrape 1 does");
+        .says("item 1 has not been scraped yet; run comity scrape 1");
 
     world.run(&["run", "--force"]).expect(0);
     let page =
@@ -456,7 +459,10 @@ fn items_are_listed_and_shown_with_their_text() {
     let item = &page.json()["items"][0];
     assert_eq!((&item["id"], &item["title"]), (&json!(1), &json!("One")));
     page.shows(&(site.url() + "/one.html"));
-    world.run(&["items", "list", "--source", "1", "--state", "failed"]).expect(0).shows("no such items yet");
+    world
+        .run(&["items", "list", "--source", "1", "--state", "failed"])
+        .expect(0)
+        .shows("No matching items yet");
     let shown = world.run(&["--json", "items", "show", "1"]).expect(0).json();
     assert_eq!((&shown["status"], &shown["scrapes"][0]["status"]), (&json!(200), &json!("ok")));
     let text = world.run(&["items", "show", "1", "--text"]).expect(0);

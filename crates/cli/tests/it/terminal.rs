@@ -1,4 +1,4 @@
-//! A real terminal: tmux runs a command in it, and tells what the screen shows.
+//! A real terminal: tmux runs a command in it and captures the screen.
 
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -7,13 +7,13 @@ use std::time::Duration;
 use crate::comity::World;
 use crate::log::wait_until;
 
-/// A terminal of a test, with a server of its own; gone with it.
+/// A terminal with its own tmux server; both end when this is dropped.
 pub(crate) struct Terminal {
     socket: String,
 }
 
 impl Terminal {
-    /// Runs a line of a shell in the folder of `world`, where `comity` is the command; `env` is set for it.
+    /// Runs a shell line in the folder of `world`, with `env` set and `comity` on the path.
     pub(crate) fn open(world: &World, columns: u32, rows: u32, env: &[(&str, &str)], line: &str) -> Self {
         let nth = STARTED.fetch_add(1, Ordering::Relaxed);
         let terminal = Self { socket: format!("comity-test-{}-{nth}", std::process::id()) };
@@ -36,9 +36,9 @@ impl Terminal {
         terminal
     }
 
-    /// What it shows, line by line, without what is empty at the end.
+    /// The lines on the screen, without empty ones at the end.
     pub(crate) fn lines(&self) -> Vec<String> {
-        // It is drawn eight times a second: to look more often is to see the same.
+        // The view is drawn eight times per second, so capturing it more often is useless.
         std::thread::sleep(Duration::from_millis(40));
         let shown = self.tmux(&["capture-pane", "-p"]);
         let text = String::from_utf8(shown.stdout).unwrap();
@@ -49,12 +49,12 @@ impl Terminal {
         lines
     }
 
-    /// The same with everything that was scrolled out of it, and with its colours.
+    /// The screen with everything that scrolled off it, and with colors.
     pub(crate) fn history(&self) -> String {
         String::from_utf8(self.tmux(&["capture-pane", "-p", "-e", "-J", "-S", "-"]).stdout).unwrap()
     }
 
-    /// Waits until a line is shown that has `text` in it.
+    /// Waits until a line contains `text`.
     #[track_caller]
     pub(crate) fn until(&self, text: &str) -> Vec<String> {
         let mut lines = Vec::new();
@@ -69,7 +69,7 @@ impl Terminal {
         self.tmux(&["resize-window", "-x", &columns.to_string(), "-y", &rows.to_string()]);
     }
 
-    /// Closes it, as somebody does who closes its window.
+    /// Closes the terminal, as if its window were closed.
     pub(crate) fn close(self) {}
 
     pub(crate) fn press(&self, key: &str) {

@@ -1,4 +1,4 @@
-//! What is old goes, and a copy of the store takes its place.
+//! `comity prune` and `comity backup`.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::comity::{World, list};
 use crate::follow::{add, assert_counts, count, items, numbered, run, world};
-use crate::log::{assert_spaced, counts, now_us, told, wait_until};
+use crate::log::{assert_spaced, counts, now_us, to_text, wait_until};
 use crate::site::{Answer, Site};
 
 const DAY: i64 = 86_400_000_000;
@@ -19,7 +19,7 @@ fn fetch(world: &World, site: &Site, job: &str, pages: usize) {
 }
 
 #[test]
-fn prune_removes_what_is_old_and_says_how_much() {
+fn prune_deletes_old_rows_and_prints_counts() {
     let site = Site::start(|asked| match asked.path {
         "/feed" => Answer { status: 200, body: numbered("a", 2), ..Answer::default() },
         path => Answer::page(path),
@@ -37,12 +37,12 @@ fn prune_removes_what_is_old_and_says_how_much() {
     sql.execute("UPDATE scrape_logs SET started_us = ?1 + id, ended_us = ?1 + id", [old]).unwrap();
     sql.execute("UPDATE fetch_runs SET started_us = ?1 + id", [old]).unwrap();
     drop(sql);
-    world.run(&["prune"]).expect(2).says("give --keep 30d, or set upkeep.keep");
+    world.run(&["prune"]).expect(2).says("pass --keep 30d, or set upkeep.keep");
     world.run(&["prune", "--keep", "soon"]).expect(2).says("--keep \"soon\": expected a duration");
     let expected = json!({ "jobs": 1, "tasks": 5, "attempts": 5, "scrape_logs": 1, "fetch_runs": 1 });
     let planned = world.run(&["--json", "prune", "--keep", "30d", "--dry-run"]).expect(0).json();
     assert_counts(&planned, expected.clone());
-    assert_eq!(count(&world, "SELECT count(*) FROM tasks WHERE item_id IS NULL"), 10, "nothing went");
+    assert_eq!(count(&world, "SELECT count(*) FROM tasks WHERE item_id IS NULL"), 10, "nothing was deleted");
     let done = world.run(&["prune", "--keep", "30d"]).expect(0);
     done.shows("5 tasks of 1 ended job");
     assert_eq!(count(&world, "SELECT count(*) FROM tasks WHERE item_id IS NULL"), 5);
@@ -54,7 +54,7 @@ fn prune_removes_what_is_old_and_says_how_much() {
 }
 
 #[test]
-fn a_copy_is_private_whole_and_never_in_the_way() {
+fn a_backup_is_private_complete_and_overwrites_nothing() {
     let world = World::new();
     let site = Site::start(|asked| Answer::page(asked.path));
     fetch(&world, &site, "one", 3);
@@ -62,7 +62,7 @@ fn a_copy_is_private_whole_and_never_in_the_way() {
     let copy = world.path("copy.db");
     assert_eq!(std::fs::metadata(&copy).unwrap().permissions().mode() & 0o777, 0o600);
     assert_eq!(copied["bytes"], std::fs::metadata(&copy).unwrap().len());
-    world.run(&["backup", "copy.db"]).expect(2).says("exists already");
+    world.run(&["backup", "copy.db"]).expect(2).says("already exists");
     world.run(&["backup", "copy.db", "--force"]).expect(0);
     world.run(&["backup", "comity.db", "--force"]).expect(2).says("is the store itself");
     world.run(&["backup", "comity.db-wal", "--force"]).expect(2).says("is the store itself");
@@ -71,19 +71,19 @@ fn a_copy_is_private_whole_and_never_in_the_way() {
     let names = std::fs::read_dir(world.path(".")).unwrap().map(|entry| entry.unwrap().file_name());
     let names: Vec<_> = names.map(|name| name.to_string_lossy().into_owned()).collect();
     assert!(!names.iter().any(|name| name.contains(".part") || name == "other.db"), "{names:?}");
-    // It is a store like any other.
+    // The copy is a store like any other.
     let jobs = world.run(&["--store", "sqlite:copy.db", "--json", "jobs", "list"]).expect(0).json();
     assert_eq!(jobs["jobs"][0]["fetched"], 3);
     let lost = rusqlite::Connection::open(&copy).unwrap();
     let lost: i64 =
         lost.query_row("SELECT count(*) FROM domains WHERE left_as = 'lost'", [], |row| row.get(0)).unwrap();
-    assert_eq!(lost, 1, "whoever works with it knows that something may be missing");
+    assert_eq!(lost, 1, "the copy is marked: something may be missing");
 }
 
-/// B74, B77: a copy made under load is put back after a kill. What it knows is not fetched again, the rest is, and nothing
-/// comes early.
+/// B74, B77: a backup made under load is restored after a kill. What it contains is not fetched again, the rest is, and
+/// nothing is early.
 #[test]
-fn a_copy_made_while_it_fetches_resumes_after_a_kill() {
+fn a_backup_made_during_a_fetch_can_be_resumed_after_a_kill() {
     const PAGES: usize = 120;
     let world = World::new();
     let site = Site::start(|asked| Answer::page(asked.path));
@@ -95,8 +95,8 @@ fn a_copy_made_while_it_fetches_resumes_after_a_kill() {
     let before = site.log().len();
     world.run(&["backup", "copy.db"]).expect(0);
     let at_copy = site.log().len();
-    // It goes on meanwhile.
-    wait_until("it fetches on after the copy", || site.log().len() > at_copy + 20);
+    // The fetch continues meanwhile.
+    wait_until("it continues after the backup", || site.log().len() > at_copy + 20);
     running.kill().expect("it still fetched");
     let at_kill = site.log().len();
     assert!(before < at_kill);
@@ -117,10 +117,10 @@ fn a_copy_made_while_it_fetches_resumes_after_a_kill() {
     let log = site.log();
     assert_spaced(&log, 30);
     let counts = counts(&log);
-    assert_eq!(counts.len(), PAGES, "{}", told(&log));
+    assert_eq!(counts.len(), PAGES, "{}", to_text(&log));
     for url in known {
         let path = url.strip_prefix(&site.url()).unwrap();
-        assert_eq!(counts[path], 1, "{path} was in the copy:\n{}", told(&log));
+        assert_eq!(counts[path], 1, "{path} was in the copy:\n{}", to_text(&log));
     }
     assert!(counts.values().all(|times| *times <= 2));
 }

@@ -1,4 +1,4 @@
-//! `--format warc`: what is in the files, as `warcio` and a CDX indexer read them.
+//! `--format warc`: the content of the files, read with `warcio` and a CDX indexer.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -12,20 +12,20 @@ use crate::follow;
 use crate::site::{Answer, Site};
 use crate::wire::{Reply, Wire, chunked, page};
 
-/// Fetches these URLs into the archive `pages`, and what became of that.
+/// Fetches these URLs into the archive `pages`.
 fn fetch(world: &World, urls: &[String], more: &[&str]) -> Done {
     world.write("list", &urls.join("\n"));
     let args = [&args("one", "ignore")[..], more].concat();
     world.run(&args)
 }
 
-/// The same, with what the site's robots.txt says.
+/// Fetches these URLs and obeys the site's robots.txt.
 fn fetch_politely(world: &World, urls: &[String]) -> Done {
     world.write("list", &urls.join("\n"));
     world.run(&args("one", "obey"))
 }
 
-/// Fetches `list` into the archive `pages`.
+/// Arguments to fetch `list` into the archive `pages`.
 fn args<'a>(job: &'a str, robots: &'a str) -> Vec<&'a str> {
     let mut args =
         vec!["--json", "fetch", "--input", "list", "--format", "warc", "--out", "pages", "--delay", "0s"];
@@ -37,7 +37,7 @@ fn archive(world: &World) -> Archive {
     Archive::at(world.path("pages"))
 }
 
-/// All octets of all files, unpacked.
+/// The decompressed content of all files.
 fn unpacked(archive: &Archive) -> Vec<u8> {
     let mut octets = Vec::new();
     for file in archive.files() {
@@ -61,7 +61,7 @@ fn latin1(octets: &[u8]) -> String {
     octets.iter().map(|octet| *octet as char).collect()
 }
 
-/// What each path is answered with, to the octet.
+/// The response for each path, byte by byte.
 fn answer(path: &str) -> Vec<u8> {
     let body = format!("<p>{path}</p>").repeat(20);
     match path {
@@ -81,16 +81,16 @@ fn answer(path: &str) -> Vec<u8> {
     }
 }
 
-/// Header lines in their order and case, chunks, encodings, answers of every kind: as they were on the wire.
+/// Header lines in their order and case, chunks, encodings, and all kinds of responses, as they were on the wire.
 #[test]
-fn everything_is_kept_as_it_was_on_the_wire() {
+fn responses_are_archived_as_they_were_on_the_wire() {
     let wire = Wire::start(|path, _| match path {
         "/early" => {
             let early = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n";
             Reply::Send([early, &answer(path)[..]].concat())
         }
         "/until-close" => Reply::Close(b"HTTP/1.1 200 OK\r\n\r\nuntil the end".to_vec()),
-        // What comes after the end of an answer is no part of it.
+        // Data after the end of a response is not part of it.
         "/surplus" => Reply::Close([&answer(path)[..], b"HTTP/1.1 200 OK\r\n\r\nmore"].concat()),
         path => Reply::Send(answer(path)),
     });
@@ -100,7 +100,7 @@ fn everything_is_kept_as_it_was_on_the_wire() {
     assert_eq!((done["fetched"].as_u64(), done["failed"].as_u64()), (Some(12), Some(1)), "{done}");
     assert_eq!(done["skipped"], 1, "{done}");
     let archive = archive(&world);
-    archive.assert_over();
+    archive.assert_closed();
     let records = archive.records();
     for path in PATHS.iter().chain(&["/robots.txt", "/there"]).filter(|path| **path != "/private/x") {
         let of = |kind: &str| -> Vec<&Record> {
@@ -140,7 +140,7 @@ const PATHS: [&str; 14] = [
     "/private/x",
 ];
 
-/// The fields of a request and its answer.
+/// Asserts that the WARC fields of a request and its response match.
 fn assert_pair(request: &Record, response: &Record) {
     assert_eq!(request.header("WARC-Concurrent-To"), response.header("WARC-Record-ID"));
     assert_eq!(response.header("WARC-Concurrent-To"), request.header("WARC-Record-ID"));
@@ -155,7 +155,7 @@ fn assert_pair(request: &Record, response: &Record) {
     assert!(response.header("WARC-Payload-Digest").starts_with("sha1:"), "{response:?}");
 }
 
-/// A CDX has a line for each answer, with what the record says of itself.
+/// Asserts that the CDX has one line per response, and agrees with the records.
 fn assert_index_agrees(archive: &Archive, records: &[Record]) {
     let lines = archive.index();
     let answers: Vec<&Record> =
@@ -169,7 +169,7 @@ fn assert_index_agrees(archive: &Archive, records: &[Record]) {
     }
 }
 
-/// Each file begins with what it is.
+/// Asserts that each file starts with a warcinfo record.
 fn assert_info(records: &[Record]) {
     let mut files = BTreeSet::new();
     for record in records {
@@ -185,7 +185,7 @@ fn assert_info(records: &[Record]) {
     }
 }
 
-/// A body that is there already is referred to; also one whose chunks are others.
+/// A body that was archived before becomes a revisit record, also if its chunks differ.
 #[test]
 fn identical_bodies_are_revisits() {
     let wire = Wire::start(|path, _| {
@@ -201,7 +201,7 @@ fn identical_bodies_are_revisits() {
     let paths = ["/page1", "/page2", "/page3", "/chunks1", "/chunks2", "/empty1", "/empty2"];
     fetch(&world, &paths.map(|path| wire.url(path)), &[]).expect(0);
     let archive = archive(&world);
-    archive.assert_over();
+    archive.assert_closed();
     for (original, again) in [("/page1", "/page2"), ("/page1", "/page3"), ("/chunks1", "/chunks2")] {
         let (original, revisit) = (archive.one("response", original), archive.one("revisit", again));
         assert_eq!(revisit.header("WARC-Refers-To"), original.header("WARC-Record-ID"));
@@ -212,7 +212,7 @@ fn identical_bodies_are_revisits() {
             revisit.header("WARC-Profile"),
             "http://netpreserve.org/warc/1.1/revisit/identical-payload-digest"
         );
-        // Its own head is kept, and that its body is not is said.
+        // The record has its own head, and is marked as truncated.
         assert_eq!(revisit.header("WARC-Truncated"), "length");
         assert!(
             revisit.block.contains("X-Which: ") && revisit.block.ends_with("\r\n\r\n"),
@@ -222,24 +222,23 @@ fn identical_bodies_are_revisits() {
         assert!(!revisit.block.contains("everybody"));
         assert_eq!(archive.of("request", again).len(), 1);
     }
-    assert_eq!(archive.of("revisit", "/empty2").len(), 0, "nothing is saved by referring to nothing");
+    assert_eq!(archive.of("revisit", "/empty2").len(), 0, "a revisit record for an empty body saves nothing");
     assert_index_agrees(&archive, &archive.records());
 }
 
-/// What an earlier run of the job kept is referred to as well, once that was read again.
+/// Bodies that an earlier process of the job archived become revisit records too, once its files were read.
 #[test]
-fn a_job_that_goes_on_remembers_what_it_has() {
+fn a_resumed_job_finds_identical_bodies() {
     let wire = Wire::start(|_, _| Reply::Send(page("200 OK", "", "the same for everybody ".repeat(50))));
     let world = World::new();
     let mut urls = vec![wire.url("/0")];
     fetch(&world, &urls, &["--concurrency", "1"]).expect(0);
-    // A pool forgets with its process, and reads in the background: some page soon finds what was there before.
+    // The files are read in the background, so at least one of many pages finds the earlier body.
     urls.extend((1..100).map(|nth| wire.url(&format!("/{nth}"))));
     world.write("list", &urls.join("\n"));
-    world.run(&["jobs", "retry", "one"]).expect(0);
     world.run(&["fetch", "--job", "one", "--input", "list", "--delay", "10ms"]).expect(0);
     let archive = archive(&world);
-    archive.assert_over();
+    archive.assert_closed();
     let first = archive.one("response", "/0");
     let last = archive.one("revisit", "/99");
     let original = last.header("WARC-Refers-To");
@@ -248,9 +247,9 @@ fn a_job_that_goes_on_remembers_what_it_has() {
     assert!(archive.of("response", "").len() < 20, "{}", archive.of("response", "").len());
 }
 
-/// B41: refusals are answers, and kept like any other.
+/// B41: 429s are archived like any other response.
 #[test]
-fn refusals_and_retries_are_all_kept() {
+fn rate_limited_responses_and_retries_are_archived() {
     let wire = Wire::start(|_, before| {
         Reply::Send(match before {
             0 => page("429 Too Many Requests", "Retry-After: 1\r\n", "slow down, please"),
@@ -261,7 +260,7 @@ fn refusals_and_retries_are_all_kept() {
     let world = World::new();
     fetch(&world, &[wire.url("/page")], &[]).expect(0);
     let archive = archive(&world);
-    archive.assert_over();
+    archive.assert_closed();
     let answers = archive.of("response", "/page");
     let statuses: Vec<&str> = answers.iter().map(|answer| answer.status.as_str()).collect();
     assert_eq!(statuses, ["429", "503", "200"]);
@@ -271,9 +270,9 @@ fn refusals_and_retries_are_all_kept() {
     assert_eq!(dates.len(), 3);
 }
 
-/// A record says when it is not all there; a connection that broke leaves none.
+/// An incomplete record is marked as truncated; a broken connection leaves no record.
 #[test]
-fn what_was_cut_short_says_so() {
+fn truncated_responses_are_marked() {
     let wire = Wire::start(|path, before| match path {
         "/large" => Reply::Send(page("200 OK", "", "x".repeat(200_000))),
         "/large-chunked" => Reply::Send(chunked("", "x".repeat(200_000), 1_000)),
@@ -310,7 +309,7 @@ fn what_was_cut_short_says_so() {
     ];
     fetch(&world, &paths.map(|path| wire.url(path)), &["--max-retries", "1"]).expect(1);
     let archive = archive(&world);
-    archive.assert_over();
+    archive.assert_closed();
     for path in ["/large", "/large-chunked", "/large-error"] {
         let record = archive.one("response", path);
         assert_eq!(record.header("WARC-Truncated"), "length", "{path}");
@@ -320,7 +319,7 @@ fn what_was_cut_short_says_so() {
             record.block.len()
         );
     }
-    // What was too much was only what it would have become: all of it was there.
+    // Only the decoded body was too large; the record is complete.
     let bomb = archive.one("response", "/bomb");
     assert_eq!((bomb.header("WARC-Truncated"), bomb.content_len), ("", 200_000));
     for slow in archive.of("response", "/slow") {
@@ -336,7 +335,7 @@ fn what_was_cut_short_says_so() {
     }
 }
 
-/// A body is not kept in memory while its record waits for its length and digests.
+/// A body isn't kept in memory until its length and digests are known.
 #[test]
 fn a_long_body_needs_little_memory() {
     let wire = Wire::start(|path, _| match path {
@@ -353,16 +352,16 @@ fn a_long_body_needs_little_memory() {
     running.wait().expect(0);
     assert!((1..100 * 1_024).contains(&most_kb), "{most_kb} kB");
     let archive = archive(&world);
-    archive.assert_over();
+    archive.assert_closed();
     assert_eq!(archive.one("response", "/long").content_len, LONG);
     assert_eq!(archive.of("response", "/plain").len(), 1);
 }
 
 const LONG: u64 = 256 << 20;
 
-/// Files are followed by others, each whole and none too large.
+/// Files are rotated; each is complete and none too large.
 #[test]
-fn files_are_followed_by_others() {
+fn files_are_rotated() {
     let wire = Wire::start(|path, _| {
         let mut random = fastrand::Rng::with_seed(path.len() as u64 + path.as_bytes()[path.len() - 1] as u64);
         let mut body = path.as_bytes().to_vec();
@@ -374,7 +373,7 @@ fn files_are_followed_by_others() {
     let urls: Vec<String> = (0..40).map(|nth| wire.url(&format!("/{nth}"))).collect();
     fetch(&world, &urls, &[]).expect(0);
     let archive = archive(&world);
-    archive.assert_over();
+    archive.assert_closed();
     let files = archive.files();
     assert!((7..=10).contains(&files.len()), "{files:?}");
     for file in &files {
@@ -392,9 +391,9 @@ fn files_are_followed_by_others() {
     wrong.says("warc.file_max = \"1KiB\": expected");
 }
 
-/// B75: neither what we were let in with, nor what a server would let others in with.
+/// B75: neither our credentials nor the cookies that a server sets are archived.
 #[test]
-fn no_credentials_are_kept() {
+fn no_credentials_are_archived() {
     let wire = Wire::start(|path, _| {
         Reply::Send(match path {
             "/moved" => page(
@@ -413,7 +412,7 @@ fn no_credentials_are_kept() {
     let asked = wire.asked("/page?user=me").remove(0);
     assert!(asked.to_ascii_lowercase().contains("\r\nauthorization: basic b3blcmf0b3i6"), "{asked}");
     let archive = archive(&world);
-    archive.assert_over();
+    archive.assert_closed();
     let page = archive.one("response", "/page?user=me");
     assert_eq!(page.url, wire.url("/page?user=me"));
     assert!(page.block.contains("\r\nX-Kept: yes\r\n"), "{}", page.block);
@@ -425,9 +424,9 @@ fn no_credentials_are_kept() {
     }
 }
 
-/// Whatever a job is called and whoever answers, nothing is written anywhere else.
+/// Whatever the names of the job and the hosts, nothing is written outside of the folder.
 #[test]
-fn names_do_not_leave_the_folder() {
+fn names_do_not_lead_outside_of_the_folder() {
     let wire = Wire::start(|path, _| Reply::Send(page("200 OK", "", path)));
     for (job, stem) in [
         ("../../evil/x", "_.._evil_x"),
@@ -440,7 +439,7 @@ fn names_do_not_leave_the_folder() {
         world.write("list", &wire.url("/..%2f..%2fetc/passwd?../../x\n"));
         world.run(&args(job, "ignore")).expect(0);
         let archive = archive(&world);
-        archive.assert_over();
+        archive.assert_closed();
         let [file] = &archive.files()[..] else { panic!("{:?}", archive.files()) };
         let name = Path::new(file).file_name().unwrap().to_str().unwrap();
         let numbers = name.strip_prefix(stem).unwrap_or_else(|| panic!("{name}")).strip_suffix(".warc.gz");
@@ -449,7 +448,7 @@ fn names_do_not_leave_the_folder() {
     }
 }
 
-/// The job remembers how it keeps pages, and a folder that cannot be written to is told at once.
+/// The job remembers its format, and a folder that is not writable is reported at once.
 #[test]
 fn the_format_is_an_option_of_the_job() {
     let wire = Wire::start(|path, _| Reply::Send(answer(path)));
@@ -458,7 +457,7 @@ fn the_format_is_an_option_of_the_job() {
     world.write("list", &[wire.url("/one"), wire.url("/two")].join("\n"));
     world.run(&["fetch", "--job", "one", "--input", "list"]).expect(0);
     let archive = archive(&world);
-    archive.assert_over();
+    archive.assert_closed();
     assert_eq!(archive.files().len(), 2);
     assert_eq!((archive.of("response", "/one").len(), archive.of("response", "/two").len()), (1, 1));
     assert!(!world.path("pages/index.jsonl").exists());
@@ -470,9 +469,9 @@ fn the_format_is_an_option_of_the_job() {
     refused.says("--out: ");
 }
 
-/// Items are scraped into archives as well.
+/// Scraped items can go to WARC files too.
 #[test]
-fn scrapes_are_kept_too() {
+fn scraped_items_can_be_archived() {
     let site = Site::start(|asked| match asked.path {
         "/feed" => {
             let feed = follow::numbered("item", 3);
@@ -485,7 +484,7 @@ fn scrapes_are_kept_too() {
     let ran: Value = follow::run(&world, &["--format", "warc", "--out", "pages"], 0);
     assert_eq!(ran["tasks"]["fetched"], 3, "{ran}");
     let archive = archive(&world);
-    archive.assert_over();
+    archive.assert_closed();
     for nth in 0..3 {
         let path = format!("/item{nth}");
         assert_eq!(archive.one("response", &path).content, format!("page {path}\n"));

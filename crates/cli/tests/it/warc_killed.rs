@@ -1,4 +1,4 @@
-//! Archives of processes that are killed, interrupted, or not alone.
+//! WARC files of processes that are killed, interrupted, or share a job.
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -11,7 +11,7 @@ use crate::log::wait_until;
 use crate::site::{Answer, Site};
 
 fn site() -> Site {
-    // No two pages are the same, and they do not fit into one write.
+    // All pages differ, and are too large for one write.
     Site::start(|asked| {
         let body = format!("{}\n", asked.path).repeat(2_000);
         Answer { status: 200, body, ..Answer::default() }
@@ -25,10 +25,10 @@ fn first(world: &World, site: &Site, pages: usize) -> Vec<String> {
     args.split(' ').map(str::to_owned).collect()
 }
 
-/// Each page is in the archive with its own body, and most of them once.
+/// Asserts that each page is in the archive with its own body, and at most `again_max` of them twice.
 #[track_caller]
 fn assert_all_there(archive: &Archive, pages: usize, again_max: usize) {
-    archive.assert_over();
+    archive.assert_closed();
     let mut bodies: BTreeMap<String, Vec<Record>> = BTreeMap::new();
     for record in archive.records() {
         if matches!(record.kind.as_str(), "response" | "revisit") {
@@ -38,7 +38,7 @@ fn assert_all_there(archive: &Archive, pages: usize, again_max: usize) {
     }
     assert_eq!(bodies.len(), pages);
     for (path, records) in &bodies {
-        // One that was fetched twice may refer to the first.
+        // A page that was fetched twice may be a revisit record.
         let whole = records.iter().find(|record| record.kind == "response");
         assert_eq!(whole.unwrap().content, format!("/{path}\n").repeat(2_000));
     }
@@ -46,9 +46,9 @@ fn assert_all_there(archive: &Archive, pages: usize, again_max: usize) {
     assert!(again <= again_max, "{again} of {pages} were fetched again");
 }
 
-/// B74: at no moment does a reader trip over half a record, and nothing is lost.
+/// B74: a reader never finds a partial record, and nothing is lost.
 #[test]
-fn five_kills_leave_nothing_half_written() {
+fn five_kills_leave_no_partial_record() {
     let (world, site) = (World::new(), site());
     let archive = Archive::at(world.path("pages"));
     world.write("comity.toml", "[warc]\nfile_max = \"128KiB\"\n");
@@ -68,9 +68,9 @@ fn five_kills_leave_nothing_half_written() {
     assert_all_there(&archive, PAGES, KILLS * 16);
 }
 
-/// A file that was left open is cut back to its last whole record, wherever that broke off.
+/// A file that was left open is truncated to its last complete record, wherever it ended.
 #[test]
-fn what_was_left_open_is_made_whole() {
+fn a_file_left_open_is_repaired() {
     let (world, site) = (World::new(), site());
     let archive = Archive::at(world.path("pages"));
     let args = first(&world, &site, 3);
@@ -82,14 +82,14 @@ fn what_was_left_open_is_made_whole() {
         [(&whole[..whole.len() / 2], "half a record"), (&[0; 4_096][..], "zeros"), (b"", "nothing")]
     {
         std::fs::rename(file, &left).unwrap();
-        // The beginning of a member is a record that did not get further.
+        // The start of a gzip member is an unfinished record.
         OpenOptions::new().append(true).open(&left).unwrap().write_all(&tail[..tail.len().min(300)]).unwrap();
-        // The job is over: what it left behind is found nevertheless.
-        world.run(&["fetch", "--job", "one"]).expect(0).shows("done already");
+        // The file is found even though the job has ended.
+        world.run(&["fetch", "--job", "one"]).expect(0).shows("already done");
         assert_eq!(std::fs::read(file).unwrap(), whole[..], "{name}");
         assert_all_there(&archive, 3, 0);
     }
-    // One that holds no answer at all is of no use, and one that somebody else wrote is none of our business.
+    // A file without any response is deleted, and files of other programs are left alone.
     std::fs::write(world.path("pages/one-20200101000000-00000.warc.gz.open"), &whole[..100]).unwrap();
     let others = world.path("pages/other-20200101000000-00000.warc.gz.open");
     std::fs::write(&others, &whole[..100]).unwrap();
@@ -98,9 +98,9 @@ fn what_was_left_open_is_made_whole() {
     assert_eq!(std::fs::read(others).unwrap(), whole[..100]);
 }
 
-/// Ctrl-C finishes what is in flight, and the file with it.
+/// Ctrl-C finishes what is in flight and closes the file.
 #[test]
-fn an_interrupted_run_leaves_a_whole_file() {
+fn an_interrupted_fetch_leaves_a_complete_file() {
     let (world, site) = (World::new(), site());
     let archive = Archive::at(world.path("pages"));
     let args = first(&world, &site, 200);
@@ -109,14 +109,14 @@ fn an_interrupted_run_leaves_a_whole_file() {
     assert_eq!((archive.files().len(), archive.open().len()), (0, 1));
     running.signal("INT");
     running.wait().expect(130);
-    archive.assert_over();
+    archive.assert_closed();
     assert_eq!(archive.files().len(), 1);
     world.run(&["fetch", "--job", "one", "--input", "list"]).expect(0);
     assert_all_there(&archive, 200, 0);
     assert_eq!(archive.files().len(), 2);
 }
 
-/// Two processes of a job write files of their own, and neither takes the other's for a left-over one.
+/// Two processes of a job write separate files, and neither mistakes the other's for a leftover.
 #[test]
 fn two_processes_write_two_files() {
     let world = World::new();
@@ -126,7 +126,7 @@ fn two_processes_write_two_files() {
     let args: Vec<&str> = args.iter().map(|arg| if arg == "5ms" { "100ms" } else { arg }).collect();
     let first = world.start(&args);
     wait_until("the first writes", || archive.open().len() == 1);
-    // What it adds to the job it works on itself.
+    // It works on the URLs that it adds to the job.
     world.write("more", &list(&other.url(), "q", 40));
     let second = world.start(&["fetch", "--job", "one", "--input", "more"]);
     wait_until("both write", || archive.open().len() == 2);

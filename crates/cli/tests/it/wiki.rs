@@ -8,9 +8,9 @@ use crate::mediawiki::MediaWiki;
 use crate::nginx::Nginx;
 use crate::wiki_archived::same;
 
-/// B67, B69: what is archived is what the wiki's own database holds; no request came early.
+/// B67, B69: the archive matches the wiki's own database, and no request was early.
 #[test]
-fn everything_is_archived_as_it_is() {
+fn the_archive_matches_the_wiki() {
     let (world, wiki) = (World::new(), full());
     wiki.hide("Hidden text", 1);
     wiki.hide("Hidden words", 2 + 4);
@@ -18,13 +18,16 @@ fn everything_is_archived_as_it_is() {
     let front = in_front_of(&wiki, "");
     world.write("comity.toml", PACE);
     let api = format!("{}/api.php", front.url());
-    let told = world.run(&["--json", "wiki", "archive", &api, "-n", "0", "-n", "4"]).expect(0).json();
-    assert_eq!(told["lacking"], 0, "{told}");
+    let object = world.run(&["--json", "wiki", "archive", &api, "-n", "0", "-n", "4"]).expect(0).json();
+    assert_eq!(object["lacking"], 0, "{object}");
     same(&world, &wiki, &[0, 4]);
-    assert_eq!(told["revisions"].as_u64(), Some((wiki.revisions(0).len() + wiki.revisions(4).len()) as u64));
+    assert_eq!(
+        object["revisions"].as_u64(),
+        Some((wiki.revisions(0).len() + wiki.revisions(4).len()) as u64)
+    );
     assert_spaced(&front.log(), 100);
-    // In a handful of requests, however many pages there are.
-    assert!(told["requests"].as_u64().unwrap() <= 8, "{told}");
+    // In a few requests, however many pages there are.
+    assert!(object["requests"].as_u64().unwrap() <= 8, "{object}");
     let shown = world.run(&["wiki", "status", &api]).expect(0);
     shown.shows("complete");
     let sql = "SELECT user, comment, hidden FROM wiki_revisions JOIN wiki_pages USING (wiki_id, page_id)
@@ -34,7 +37,7 @@ fn everything_is_archived_as_it_is() {
     assert_eq!(hidden, (None, None, 6));
 }
 
-/// B69: ten kills lose nothing and ask for nothing twice.
+/// B69: ten kills lose nothing, and nothing is requested twice.
 #[test]
 fn ten_kills_lose_nothing() {
     let (world, wiki) = (World::new(), many(120));
@@ -51,7 +54,7 @@ fn ten_kills_lose_nothing() {
     last.expect(0);
     same(&world, &wiki, &[0]);
     assert_spaced(&front.log(), 260);
-    // What was answered and kept is not asked for again; what was on its way at a kill may be.
+    // What was archived is not requested again; what was in flight during a kill may be.
     let mut seen = BTreeSet::new();
     let of_content = front.asked().into_iter().filter(|asked| asked["status"] == 200);
     let of_content = of_content.filter(|asked| !asked["query"].as_str().unwrap().contains("siteinfo"));
@@ -59,14 +62,14 @@ fn ten_kills_lose_nothing() {
     assert!(twice <= 10, "{twice} of {}", seen.len());
 }
 
-/// B67: whoever archives faster than the wiki likes is told so, and waits as long as it is told.
+/// B67: a 429 of a proxy in front of the wiki is respected, with and without Retry-After.
 #[test]
-fn a_front_that_refuses_is_waited_for() {
-    for (told, wait_ms) in [("", 300), ("add_header Retry-After 1 always;", 1_000)] {
+fn a_429_of_a_proxy_in_front_of_the_wiki_is_respected() {
+    for (header, wait_ms) in [("", 300), ("add_header Retry-After 1 always;", 1_000)] {
         let (world, wiki) = (World::new(), many(400));
-        // Slower than any machine asks.
+        // A limit that any machine reaches.
         let limit = "limit_req zone=stricter; limit_req_status 429; error_page 429 @refused;";
-        let front = in_front_of_with(&wiki, limit, &format!("location @refused {{ {told} return 429; }}"));
+        let front = in_front_of_with(&wiki, limit, &format!("location @refused {{ {header} return 429; }}"));
         world.write("comity.toml", PACE);
         let api = format!("{}/api.php", front.url());
         let summary = world.run(&["--json", "wiki", "archive", &api]).expect(0).json();
@@ -76,15 +79,15 @@ fn a_front_that_refuses_is_waited_for() {
         assert!(!refused.is_empty() && summary["rate_limited"] == refused.len(), "{summary}");
         for nth in refused {
             let waited = log[nth + 1].start - log[nth].answered;
-            assert!(waited >= wait_ms * 1_000 - TOLERANCE, "{waited}\n{}", crate::log::told(&log));
+            assert!(waited >= wait_ms * 1_000 - TOLERANCE, "{waited}\n{}", crate::log::to_text(&log));
         }
         assert_spaced(&log, 100);
     }
 }
 
-/// Whoever is known gets more at once, and its password is shown nowhere.
+/// A bot gets more per request, and its password is never shown.
 #[test]
-fn a_bot_logs_in_and_asks_less_often() {
+fn a_bot_logs_in_and_needs_fewer_requests() {
     let (world, wiki) = (World::new(), many(300));
     let front = in_front_of(&wiki, "");
     let (user, password) = wiki.bot_password();
@@ -96,10 +99,10 @@ fn a_bot_logs_in_and_asks_less_often() {
         world.begin(command).wait()
     };
     archive(None).expect(2).says("COMITY_WIKI_PASSWORD");
-    archive(Some("wrong")).expect(2).says("does not log us in");
+    archive(Some("wrong")).expect(2).says("login failed");
     let before = front.log().len();
     let done = archive(Some(&password)).expect(0);
-    // A token, the login, the site, its pages, and all revisions at once.
+    // A token, the login, the site, its pages, and all revisions in one request.
     assert_eq!(done.json()["requests"], 5, "{}", done.stdout);
     assert_eq!(front.log().len(), before + 5);
     same(&world, &wiki, &[0]);
@@ -108,16 +111,16 @@ fn a_bot_logs_in_and_asks_less_often() {
     assert!(
         !said.contains(&password) && !front.asked().iter().any(|one| one.to_string().contains(&password))
     );
-    // Elsewhere, nobody must be able to read it on the way.
+    // To other hosts, the password is only sent over https.
     let args = ["wiki", "archive", "http://wiki.example/api.php", "--user", &user];
     let mut command = world.command(&args);
     command.env("COMITY_WIKI_PASSWORD", &password).env("COMITY_HTTP_CONTACT", "me@example.org");
     world.begin(command).wait().expect(2).says("not https");
 }
 
-/// Titles that are too long for an address are posted.
+/// Titles that are too long for a URL are sent with POST.
 #[test]
-fn long_titles_are_asked_for_too() {
+fn long_titles_are_fetched_too() {
     let (world, wiki) = (World::new(), MediaWiki::start());
     let front = in_front_of_with(&wiki, "", "large_client_header_buffers 2 2k;");
     world.write("comity.toml", PACE);
@@ -127,31 +130,31 @@ fn long_titles_are_asked_for_too() {
     world.run(&["wiki", "archive", &api]).expect(0);
     let list: String = (0..8).map(|nth| format!("{}|{}\n", title(nth), title(nth + 10))).collect();
     wiki.rename_all(&list);
-    let told = world.run(&["--json", "wiki", "archive", &api, "--incremental"]).expect(0).json();
-    assert_eq!((&told["way"], &told["moved"]), (&"recentchanges".into(), &8.into()), "{told}");
+    let object = world.run(&["--json", "wiki", "archive", &api, "--incremental"]).expect(0).json();
+    assert_eq!((&object["way"], &object["moved"]), (&"recentchanges".into(), &8.into()), "{object}");
     same(&world, &wiki, &[0]);
     assert!(front.asked().iter().any(|one| one["method"] == "POST"));
 }
 
-/// Two at once would undo each other's notes: the second leaves it alone.
+/// Two archives at once would overwrite each other's progress, so the second one stops.
 #[test]
-fn a_wiki_is_archived_by_one_at_a_time() {
+fn a_wiki_is_archived_by_one_process_at_a_time() {
     let (world, wiki) = (World::new(), many(200));
     world.write("comity.toml", &PACE.replace("100ms", "400ms"));
     let first = world.start(&["wiki", "archive", &wiki.api()]);
-    wait_until("it has begun", || {
+    wait_until("it has started", || {
         let begun = "SELECT count(*) FROM wikis WHERE progress IS NOT NULL";
         world.store().exists()
             && world.sql().query_row(begun, [], |row| row.get::<_, i64>(0)).unwrap_or(0) > 0
     });
-    world.run(&["wiki", "archive", &wiki.api()]).expect(1).says("another process archives this wiki");
+    world.run(&["wiki", "archive", &wiki.api()]).expect(1).says("another process is archiving this wiki");
     first.wait().expect(0);
     same(&world, &wiki, &[0]);
 }
 
-/// B69: what changed is found by the wiki's list of changes, and by comparing.
+/// B69: changes are found in the wiki's recent changes, or by comparing all pages.
 #[test]
-fn what_changed_is_caught_up_with() {
+fn incremental_archives_find_changes() {
     let (world, wiki) = (World::new(), full());
     world.write("comity.toml", PACE);
     let api = wiki.api();
@@ -171,21 +174,21 @@ fn what_changed_is_caught_up_with() {
         wiki.rename("Ünïcode ✓", &format!("Moved {way}"));
         wiki.delete("Redirect");
         let more: &[&str] = if way == "compared" { &[] } else { &["--incremental"] };
-        let told = archive(more);
-        assert_eq!(told["way"], way, "{told}");
-        assert_eq!((&told["deleted"], &told["moved"]), (&1.into(), &1.into()), "{told}");
+        let object = archive(more);
+        assert_eq!(object["way"], way, "{object}");
+        assert_eq!((&object["deleted"], &object["moved"]), (&1.into(), &1.into()), "{object}");
         same(&world, &wiki, &[0, 4]);
         wiki.restore("Redirect");
         wiki.rename(&format!("Moved {way}"), "Ünïcode ✓");
-        let told = archive(more);
-        assert_eq!(told["restored"].as_u64().unwrap(), 1, "{told}");
+        let object = archive(more);
+        assert_eq!(object["restored"].as_u64().unwrap(), 1, "{object}");
         same(&world, &wiki, &[0, 4]);
     }
 }
 
-/// B69: whatever happens to a page between two runs, its history is whole after the second.
+/// B69: whatever happens to a page between two runs, its history is complete after the second.
 #[test]
-fn what_happened_between_two_runs_is_not_lost() {
+fn changes_between_two_runs_are_not_lost() {
     for way in ["recentchanges", "compared"] {
         let (world, wiki) = (World::new(), full());
         world.write("comity.toml", PACE);
@@ -216,23 +219,23 @@ fn what_happened_between_two_runs_is_not_lost() {
         wiki.edit("Elsewhere", "edited after that");
         wiki.rename("Project:About", "About");
         if way == "compared" {
-            // The wiki has forgotten what changed.
+            // The wiki's recent changes don't reach back far enough.
             wiki.sql().execute("DELETE FROM recentchanges", []).unwrap();
             wiki.edit("Plain", "one change is known");
         }
-        let told = archive(&["--incremental"]);
-        assert_eq!((&told["way"], &told["lacking"]), (&way.into(), &0.into()), "{told}");
+        let object = archive(&["--incremental"]);
+        assert_eq!((&object["way"], &object["lacking"]), (&way.into(), &0.into()), "{object}");
         same(&world, &wiki, &[0, 4]);
-        // What was seen to is not fetched again, although it is not long ago.
+        // Changes that were handled are not fetched again, even recent ones.
         let again = archive(&["--incremental"]);
         assert_eq!(again["new_revisions"], 0, "{again}");
         assert!(again["requests"].as_u64().unwrap() <= 6, "{again}");
     }
 }
 
-/// B69: what happens while the first run is under way is caught up with.
+/// B69: changes during the first run are not missed.
 #[test]
-fn what_happens_meanwhile_is_not_lost() {
+fn changes_during_a_run_are_not_lost() {
     let (world, wiki) = (World::new(), many(200));
     (0..3).for_each(|nth| wiki.edit("User:Draft", &format!("draft {nth}")));
     wiki.edit("Doomed", "to be deleted");
@@ -247,12 +250,12 @@ fn what_happens_meanwhile_is_not_lost() {
     wiki.delete("Doomed");
     wiki.edit("Page 3", "edited meanwhile");
     first.wait().expect(0);
-    let told = world.run(&["--json", "wiki", "archive", &wiki.api(), "--incremental"]).expect(0).json();
-    assert_eq!(told["way"], "recentchanges", "{told}");
+    let object = world.run(&["--json", "wiki", "archive", &wiki.api(), "--incremental"]).expect(0).json();
+    assert_eq!(object["way"], "recentchanges", "{object}");
     same(&world, &wiki, &[0]);
 }
 
-/// A dump of an archive makes the same wiki elsewhere.
+/// A dump can be imported into another wiki without loss.
 #[test]
 fn a_dump_is_imported_without_a_warning() {
     let (world, wiki, other) = (World::new(), full(), MediaWiki::start());
@@ -262,12 +265,12 @@ fn a_dump_is_imported_without_a_warning() {
     world
         .run(&["wiki", "export", &wiki.api(), "--out", "dump.xml"])
         .expect(2)
-        .says("nothing of it is archived");
+        .says("this wiki is not archived");
     world.run(&["wiki", "archive", &wiki.api(), "-n", "0", "-n", "4"]).expect(0);
     for name in ["dump.xml", "dump.xml.gz", "dump.xml.zst"] {
         world.run(&["wiki", "export", &wiki.api(), "--out", name]).expect(0);
     }
-    // Links lead where they lead, and pipes are written into.
+    // Symbolic links are followed, and pipes can be written to.
     std::os::unix::fs::symlink("linked.xml", world.path("link.xml")).unwrap();
     world.write("linked.xml", "");
     world.run(&["wiki", "export", &wiki.api(), "--out", "link.xml"]).expect(0);
@@ -275,7 +278,7 @@ fn a_dump_is_imported_without_a_warning() {
     assert!(
         std::fs::read(world.path("linked.xml")).unwrap() == std::fs::read(world.path("dump.xml")).unwrap()
     );
-    world.run(&["wiki", "export", &wiki.api(), "--out", "."]).expect(2).says("that is a folder");
+    world.run(&["wiki", "export", &wiki.api(), "--out", "."]).expect(2).says("is a folder");
     world.run(&["wiki", "export", &wiki.api(), "--out", "/dev/full"]).expect(1).says("No space left");
     let said = other.import(&world.path("dump.xml"));
     assert!(!said.to_lowercase().contains("warning") && said.contains("Done!"), "{said}");
@@ -290,7 +293,7 @@ fn a_dump_is_imported_without_a_warning() {
     let (here, there) = (revisions(&wiki), revisions(&other));
     let lost: Vec<_> = here.difference(&there).collect();
     assert!(lost.is_empty(), "{lost:?}");
-    // But for the first page of its own, and the revision whose text nobody gave.
+    // Except for the new wiki's own main page, and the revision without text.
     assert_eq!(there.len(), here.len() + 2);
     let unpacked =
         std::process::Command::new("gzip").arg("-dc").arg(world.path("dump.xml.gz")).output().unwrap();
@@ -301,18 +304,22 @@ fn a_dump_is_imported_without_a_warning() {
 
 /// B70
 #[test]
-fn a_dry_run_counts_and_keeps_nothing() {
+fn a_dry_run_counts_and_saves_nothing() {
     let (world, wiki) = (World::new(), full());
-    let told = world.run(&["--json", "wiki", "archive", &wiki.api(), "--dry-run", "-n", "0", "-n", "4"]);
-    let told = told.expect(0).json();
-    assert_eq!(told["pages"].as_u64(), Some((wiki.pages(0).len() + wiki.pages(4).len()) as u64), "{told}");
-    assert_eq!((&told["spacing_ms"], &told["requests"]), (&1_000.into(), &4.into()), "{told}");
-    assert_eq!(told["duration_ms"], 4_000, "{told}");
-    world.run(&["wiki", "status", &wiki.api()]).expect(2).says("nothing of it is archived");
+    let object = world.run(&["--json", "wiki", "archive", &wiki.api(), "--dry-run", "-n", "0", "-n", "4"]);
+    let object = object.expect(0).json();
+    assert_eq!(
+        object["pages"].as_u64(),
+        Some((wiki.pages(0).len() + wiki.pages(4).len()) as u64),
+        "{object}"
+    );
+    assert_eq!((&object["spacing_ms"], &object["requests"]), (&1_000.into(), &4.into()), "{object}");
+    assert_eq!(object["duration_ms"], 4_000, "{object}");
+    world.run(&["wiki", "status", &wiki.api()]).expect(2).says("this wiki is not archived");
 }
 
 #[test]
-fn ctrl_c_stops_and_the_next_run_goes_on() {
+fn after_ctrl_c_the_next_run_resumes() {
     let (world, wiki) = (World::new(), many(120));
     world.write("comity.toml", &PACE.replace("100ms", "300ms"));
     let mut run = world.start(&["--log-level", "debug", "wiki", "archive", &wiki.api()]);
@@ -321,20 +328,23 @@ fn ctrl_c_stops_and_the_next_run_goes_on() {
             world.sql().query_row("SELECT count(*) FROM wiki_revisions", [], |row| row.get::<_, i64>(0));
         count.unwrap_or(0)
     };
-    wait_until("something is archived", || run.is_over() || world.store().exists() && revisions() > 0);
+    wait_until("a revision is archived", || run.is_over() || world.store().exists() && revisions() > 0);
     run.signal("INT");
     let ended = run.wait();
     assert_eq!(ended.code, Some(130), "{}", ended.stderr);
     let before = revisions();
     assert!(before > 0 && before < wiki.revisions(0).len() as i64, "{before}");
     world.run(&["wiki", "status", &wiki.api()]).expect(0).shows("under way");
-    world.run(&["wiki", "export", &wiki.api(), "--out", "half.xml"]).expect(1).says("not complete");
-    let told = world.run(&["--json", "wiki", "archive", &wiki.api()]).expect(0).json();
-    assert_eq!(told["new_revisions"].as_i64(), Some(wiki.revisions(0).len() as i64 - before), "{told}");
+    world
+        .run(&["wiki", "export", &wiki.api(), "--out", "half.xml"])
+        .expect(1)
+        .says("The archive is incomplete");
+    let object = world.run(&["--json", "wiki", "archive", &wiki.api()]).expect(0).json();
+    assert_eq!(object["new_revisions"].as_i64(), Some(wiki.revisions(0).len() as i64 - before), "{object}");
     same(&world, &wiki, &[0]);
 }
 
-/// A wiki with everything that is hard about wikis.
+/// A wiki with everything that is difficult to archive.
 fn full() -> MediaWiki {
     let wiki = MediaWiki::start();
     for nth in 0..5 {
@@ -384,12 +394,12 @@ pub(crate) fn many(revisions: usize) -> MediaWiki {
     wiki
 }
 
-/// nginx before a wiki, which logs when requests came.
+/// nginx in front of a wiki, which logs when requests came.
 pub(crate) fn in_front_of(wiki: &MediaWiki, limit: &str) -> Nginx {
     in_front_of_with(wiki, limit, "")
 }
 
-/// The same, with more.
+/// nginx in front of a wiki, with more configuration.
 fn in_front_of_with(wiki: &MediaWiki, limit: &str, more: &str) -> Nginx {
     let port = wiki.port();
     Nginx::start(&format!(
@@ -397,6 +407,6 @@ fn in_front_of_with(wiki: &MediaWiki, limit: &str, more: &str) -> Nginx {
     ))
 }
 
-/// A tenth of a second between requests, so that tests do not take long.
+/// A tenth of a second between requests, so that tests are quick.
 pub(crate) const PACE: &str =
     "[default]\nmin_delay = \"100ms\"\nrequests_per_second = \"none\"\nbackoff_base = \"300ms\"\n";

@@ -1,4 +1,4 @@
-//! What a real wiki cannot be made to answer: a scripted API.
+//! A scripted API, for responses that a real wiki doesn't give.
 
 use serde_json::{Value, json};
 
@@ -6,12 +6,12 @@ use crate::comity::World;
 use crate::log::TOLERANCE;
 use crate::site::{Answer, Held, Site};
 
-/// B67: whatever an API says in whatever way, it is asked again when it may be, and not sooner.
+/// B67: whichever way an API asks to wait, the next request comes after that, and not sooner.
 #[test]
-fn what_stands_in_a_body_counts_as_much_as_a_status() {
+fn errors_in_a_body_count_like_a_status() {
     let error = |code: &str| ok(&json!({ "error": { "code": code, "info": format!("about {code}") } }));
     let whole = json!({ "query": { "allrevisions": [] } }).to_string();
-    // What is said, and the least wait that follows, in milliseconds.
+    // The response, and the minimum wait after it, in milliseconds.
     let refusals: Vec<(Answer, i64)> = vec![
         (error("maxlag").header("Retry-After", "1"), 1_000),
         (error("ratelimited"), 300),
@@ -34,20 +34,24 @@ fn what_stands_in_a_body_counts_as_much_as_a_status() {
     });
     let world = World::new();
     world.write("comity.toml", PACE);
-    let told = world.run(&["--json", "wiki", "archive", &api(&site)]).expect(0).json();
-    assert_eq!((&told["revisions"], &told["requests"]), (&1.into(), &14.into()), "{told}");
-    assert_eq!(told["rate_limited"], 3, "{told}");
+    let object = world.run(&["--json", "wiki", "archive", &api(&site)]).expect(0).json();
+    assert_eq!((&object["revisions"], &object["requests"]), (&1.into(), &14.into()), "{object}");
+    assert_eq!(object["rate_limited"], 3, "{object}");
     let log = site.log();
     for (nth, wait) in waits.iter().enumerate() {
         let (refused, next) = (&log[nth + 2], &log[nth + 3]);
         let waited = next.start - refused.answered;
-        assert!(waited >= wait * 1_000 - TOLERANCE, "refusal {nth}: {waited} µs\n{}", crate::log::told(&log));
+        assert!(
+            waited >= wait * 1_000 - TOLERANCE,
+            "response {nth}: {waited} µs\n{}",
+            crate::log::to_text(&log)
+        );
     }
 }
 
-/// B67: a wiki that does not answer in time is asked again after the wait that a failure costs.
+/// B67: after a timeout, the request is retried with backoff.
 #[test]
-fn a_wiki_that_is_silent_is_asked_again() {
+fn a_timeout_is_retried() {
     let never = Held::default();
     let site = Site::start(move |asked| match asked.before {
         0 => ok(&site_info()),
@@ -57,18 +61,18 @@ fn a_wiki_that_is_silent_is_asked_again() {
     });
     let world = World::new();
     world.write("comity.toml", &format!("{PACE}[http]\nfirst_byte_timeout = \"2s\"\n"));
-    let told = world.run(&["--json", "wiki", "archive", &api(&site)]).expect(0).json();
-    assert_eq!((&told["revisions"], &told["requests"]), (&1.into(), &5.into()), "{told}");
+    let object = world.run(&["--json", "wiki", "archive", &api(&site)]).expect(0).json();
+    assert_eq!((&object["revisions"], &object["requests"]), (&1.into(), &5.into()), "{object}");
     let log = site.log();
     for nth in [3, 4] {
         let gap = log[nth].start - log[nth - 1].start;
-        assert!(gap >= 2_300_000 - TOLERANCE, "2 s of silence and 300 ms of wait: {gap} µs");
+        assert!(gap >= 2_300_000 - TOLERANCE, "2 s timeout and 300 ms backoff: {gap} µs");
     }
 }
 
-/// What asking again does not help is told at once, with its code.
+/// Errors that a retry can't fix are reported at once, with their code.
 #[test]
-fn what_is_denied_is_not_asked_again() {
+fn permanent_errors_are_not_retried() {
     let denied = |code: &'static str| {
         Site::start(move |_| ok(&json!({ "error": { "code": code, "info": "You may not." } })))
     };
@@ -85,15 +89,15 @@ fn what_is_denied_is_not_asked_again() {
     world
         .run(&["wiki", "archive", &api(&page)])
         .expect(1)
-        .says("a page instead of the JSON of an API; is this the address of api.php?");
+        .says("a page instead of the JSON of an API; is this the URL of api.php?");
     assert_eq!(page.log().len(), 1);
     let moved = Site::start(|_| Answer::status(301).header("Location", "https://wiki.example/w/api.php"));
     world.run(&["wiki", "archive", &api(&moved)]).expect(1).says("https://wiki.example/w/api.php");
 }
 
-/// B67: `continue` is followed to its end, sent back as it came; one that is refused begins anew.
+/// B67: `continue` is followed to its end, and sent back unchanged; if it is rejected, the list starts over.
 #[test]
-fn what_goes_on_is_followed_to_its_end() {
+fn continuations_are_followed_to_their_end() {
     let site = Site::start(|asked| {
         let query = asked.path;
         let has = |what: &str| query.contains(what);
@@ -109,36 +113,36 @@ fn what_goes_on_is_followed_to_its_end() {
         }
         match (has("arvcontinue=1"), has("arvcontinue=2"), asked.before) {
             (true, ..) => {
-                let mut told = revisions(&[(12, 1, "A")]);
-                told["continue"] = json!({ "arvcontinue": 2 });
-                ok(&told)
+                let mut object = revisions(&[(12, 1, "A")]);
+                object["continue"] = json!({ "arvcontinue": 2 });
+                ok(&object)
             }
-            // The first time it does not know any more what it said.
+            // The first time, the wiki rejects its own `continue`.
             (_, true, ..6) => ok(&json!({ "error": { "code": "badcontinue", "info": "No such place." } })),
             (_, true, _) => ok(&revisions(&[(22, 2, "B")])),
             _ => {
-                let mut told = revisions(&[(11, 1, "A")]);
-                told["continue"] = json!({ "arvcontinue": "1", "continue": "-||" });
-                told["warnings"] = json!({ "main": { "warnings": "Something is old." } });
-                ok(&told)
+                let mut object = revisions(&[(11, 1, "A")]);
+                object["continue"] = json!({ "arvcontinue": "1", "continue": "-||" });
+                object["warnings"] = json!({ "main": { "warnings": "Something is old." } });
+                ok(&object)
             }
         }
     });
     let world = World::new();
     world.write("comity.toml", PACE);
     let done = world.run(&["--json", "wiki", "archive", &api(&site)]).expect(0);
-    let told = done.json();
+    let object = done.json();
     assert_eq!(
-        (&told["revisions"], &told["pages"], &told["lacking"]),
+        (&object["revisions"], &object["pages"], &object["lacking"]),
         (&3.into(), &2.into(), &0.into()),
-        "{told}"
+        "{object}"
     );
     assert_eq!(done.stderr.matches("Something is old.").count(), 1, "{}", done.stderr);
 }
 
-/// B67: being told to wait is no failure, however often.
+/// B67: being asked to wait is not a failure, however often it happens.
 #[test]
-fn a_wiki_that_lags_is_waited_for() {
+fn it_waits_for_a_lagging_wiki() {
     let lagging = json!({ "error": { "code": "maxlag", "info": "Waiting for a database", "lag": 7 } });
     let site = Site::start(move |asked| match asked.before {
         0 => ok(&site_info()),
@@ -148,13 +152,13 @@ fn a_wiki_that_lags_is_waited_for() {
     });
     let world = World::new();
     world.write("comity.toml", PACE);
-    let told = world.run(&["--json", "wiki", "archive", &api(&site)]).expect(0).json();
-    assert_eq!((&told["revisions"], &told["rate_limited"]), (&1.into(), &40.into()), "{told}");
+    let object = world.run(&["--json", "wiki", "archive", &api(&site)]).expect(0).json();
+    assert_eq!((&object["revisions"], &object["rate_limited"]), (&1.into(), &40.into()), "{object}");
 }
 
-/// A list that goes on for ever does not.
+/// An endless list is given up.
 #[test]
-fn a_list_without_an_end_is_given_up() {
+fn an_endless_list_is_given_up() {
     for (answer, says) in [
         (
             json!({ "query": { "pages": [page(1, "A")] }, "continue": { "gapcontinue": "A" } }),
@@ -176,9 +180,9 @@ fn a_list_without_an_end_is_given_up() {
     }
 }
 
-/// A wiki that names the same places again and again was asked for ever.
+/// A wiki that returned the same `continue` values again and again used to be queried forever.
 #[test]
-fn a_list_that_runs_in_a_circle_ends_with_an_error() {
+fn a_list_that_loops_ends_with_an_error() {
     let ring = |length: usize| {
         move |list: &str, nth: usize| match list {
             "pages" => json!({ "gapcontinue": format!("place {}", nth % length), "continue": "gap||" }),
@@ -189,22 +193,22 @@ fn a_list_that_runs_in_a_circle_ends_with_an_error() {
         let rest = ring(length);
         let site = Site::start(move |asked| {
             let has = |what: &str| asked.path.contains(what);
-            let mut told = match (has("siteinfo"), has("allpages")) {
+            let mut object = match (has("siteinfo"), has("allpages")) {
                 (true, _) => return ok(&site_info()),
                 (_, true) => json!({ "query": { "pages": [page(1, "A")] } }),
-                // Each time another one: the places are what repeats.
+                // The entries differ each time; only the `continue` values repeat.
                 _ => revisions(&[(10 + asked.before as i64, 1, "A")]),
             };
             if has("allpages") == (list == "pages") {
-                told["continue"] = rest(list, asked.before);
+                object["continue"] = rest(list, asked.before);
             }
-            ok(&told)
+            ok(&object)
         });
         let world = World::new();
         world.write("comity.toml", PACE);
         let says = match list {
-            "pages" => "generator=allpages never ends: its continuation runs in a circle",
-            _ => "list=allrevisions never ends: its continuation runs in a circle",
+            "pages" => "generator=allpages never ends: its continuation loops",
+            _ => "list=allrevisions never ends: its continuation loops",
         };
         world
             .run(&["wiki", "archive", &api(&site)])
@@ -214,18 +218,18 @@ fn a_list_that_runs_in_a_circle_ends_with_an_error() {
         assert!(asked <= 8 + 4 * length, "{asked} requests for a circle of {length}");
         let kept = "SELECT count(*) FROM wiki_pages";
         assert_eq!(world.sql().query_row(kept, [], |row| row.get::<_, i64>(0)).unwrap(), 1);
-        // The next run remembers where it was, and notices it at least as soon.
+        // The next run resumes, and notices it at least as soon.
         world.run(&["wiki", "archive", &api(&site)]).expect(1).says("never ends");
         let again = site.log().len() - asked;
         assert!(again <= 2 + 2 * length, "{again} more requests for a circle of {length}");
-        // How much there is cannot be counted either.
+        // A dry run can't count such a list either.
         if list == "pages" {
             world.run(&["wiki", "archive", &api(&site), "--dry-run"]).expect(1).says("never ends");
         }
     }
 }
 
-/// New places for ever, and the same page at all of them.
+/// New `continue` values forever, with the same page every time.
 #[test]
 fn a_list_that_brings_nothing_new_ends_with_an_error() {
     let site = Site::start(move |asked| match asked.before {
@@ -234,18 +238,18 @@ fn a_list_that_brings_nothing_new_ends_with_an_error() {
     });
     let world = World::new();
     world.write("comity.toml", &PACE.replace("20ms", "1ms"));
-    let says = "generator=allpages never ends: it answers with the same entries again and again";
+    let says = "generator=allpages never ends: it returns the same entries again and again";
     world.run(&["wiki", "archive", &api(&site)]).expect(1).says(says);
     assert!(site.log().len() < 200);
 }
 
-/// MediaWiki before 1.32 has one content a revision, and before 1.27 it is not read at all.
+/// MediaWiki before 1.32 has one content per revision; versions before 1.27 are not supported.
 #[test]
-fn what_old_wikis_answer_is_read_or_refused() {
+fn old_wikis_are_read_or_rejected() {
     let answers = |generator: &'static str| {
         Site::start(move |asked| {
-            let mut told = site_info();
-            told["query"]["general"]["generator"] = generator.into();
+            let mut object = site_info();
+            object["query"]["general"]["generator"] = generator.into();
             let mut old = revision(11);
             old.as_object_mut().unwrap().remove("slots");
             old["content"] = "test".into();
@@ -254,7 +258,7 @@ fn what_old_wikis_answer_is_read_or_refused() {
             without.as_object_mut().unwrap().remove("slots");
             let page_1 = json!({ "pageid": 1, "ns": 0, "title": "A", "revisions": [old, without] });
             match asked.before {
-                0 => ok(&told),
+                0 => ok(&object),
                 1 => ok(&json!({ "query": { "pages": [page(1, "A")] } })),
                 _ => ok(&json!({ "query": { "allrevisions": [page_1] } })),
             }
@@ -274,15 +278,15 @@ fn what_old_wikis_answer_is_read_or_refused() {
     world
         .run(&["wiki", "archive", &api(&answers("MediaWiki 1.19.2"))])
         .expect(1)
-        .says("MediaWiki 1.27 or later can be read");
-    // However it is typed, it is the same wiki.
+        .says("MediaWiki 1.27 or later is required");
+    // However its URL is spelled, it is the same wiki.
     let typed = api(&site).replace("http://", "HTTP://user:secret@");
     world.run(&["wiki", "status", &typed]).expect(0).shows("Scripted");
     let unknown = world.run(&["wiki", "status", "http://user:secret@127.0.0.1:1/api.php"]).expect(2);
     assert!(!unknown.stderr.contains("secret"), "{}", unknown.stderr);
 }
 
-/// A wiki without such a list of revisions is archived page by page, and a long history goes on where it stopped.
+/// A wiki without a list of all revisions is archived page by page, and a long history is resumed.
 #[test]
 fn an_old_wiki_is_archived_page_by_page() {
     let site = Site::start(|asked| {
@@ -298,32 +302,29 @@ fn an_old_wiki_is_archived_page_by_page() {
             return ok(&json!({ "warnings": { "main": { "warnings": warning } }, "batchcomplete": true }));
         }
         let (id, title) = if has("pageids=1&") { (1, "A") } else { (2, "B") };
-        let mut told = page(id, title);
+        let mut object = page(id, title);
         let newest = revision(if id == 1 { 11 } else { 22 });
         if !has("rvcontinue=later%7C1") {
-            told["revisions"] = json!([revision(id * 10)]);
+            object["revisions"] = json!([revision(id * 10)]);
             let rest = json!({ "rvcontinue": "later|1", "continue": "||" });
-            return ok(&json!({ "query": { "pages": [told] }, "continue": rest }));
+            return ok(&json!({ "query": { "pages": [object] }, "continue": rest }));
         }
-        told["revisions"] = json!([newest]);
-        ok(&json!({ "query": { "pages": [told] } }))
+        object["revisions"] = json!([newest]);
+        ok(&json!({ "query": { "pages": [object] } }))
     });
     let world = World::new();
     world.write("comity.toml", PACE);
-    let told = world.run(&["--json", "wiki", "archive", &api(&site)]).expect(0).json();
-    assert_eq!((&told["revisions"], &told["lacking"]), (&4.into(), &0.into()), "{told}");
-    assert_eq!(told["requests"], 7, "two for each page: {told}");
+    let object = world.run(&["--json", "wiki", "archive", &api(&site)]).expect(0).json();
+    assert_eq!((&object["revisions"], &object["lacking"]), (&4.into(), &0.into()), "{object}");
+    assert_eq!(object["requests"], 7, "two per page: {object}");
 }
 
-/// Whose wiki it is must be able to reach us.
+/// The operators of a wiki must be able to reach us.
 #[test]
-fn a_wiki_elsewhere_wants_a_contact() {
+fn a_remote_wiki_requires_a_contact() {
     let world = World::new();
     world.run(&["wiki", "archive", "https://wiki.example/api.php"]).expect(2).says("http.contact");
-    world
-        .run(&["wiki", "archive", "wiki.example"])
-        .expect(2)
-        .says("expected the address of a wiki's api.php");
+    world.run(&["wiki", "archive", "wiki.example"]).expect(2).says("expected the URL of a wiki's api.php");
     world
         .run(&["wiki", "archive", "http://127.0.0.1:1/api.php", "-n", "foo"])
         .expect(2)
@@ -332,9 +333,9 @@ fn a_wiki_elsewhere_wants_a_contact() {
     world.run(&["wiki", "archive", &api(&site), "-n", "77"]).expect(2).says("0 (main), 4 (Project)");
 }
 
-/// An export that met a broken store ended as one that finished with failures, and left half a file behind.
+/// With a broken store, an export used to exit with 1 and left a partial file behind.
 #[test]
-fn an_export_from_a_store_that_breaks_says_so_and_leaves_nothing() {
+fn an_export_from_a_broken_store_fails_and_leaves_no_file() {
     let site = Site::start(move |asked| match asked.before {
         0 => ok(&site_info()),
         1 => ok(&json!({ "query": { "pages": [page(1, "A")] } })),

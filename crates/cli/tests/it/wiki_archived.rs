@@ -1,9 +1,9 @@
-//! What is archived, compared with what the wiki's own database has.
+//! Compares an archive with the wiki's own database.
 
 use crate::comity::World;
 use crate::mediawiki::{MediaWiki, Row};
 
-/// What is archived is what the wiki has, revision by revision and page by page.
+/// Asserts that the archive matches the wiki, revision by revision and page by page.
 #[track_caller]
 pub(crate) fn same(world: &World, wiki: &MediaWiki, namespaces: &[i64]) {
     let archive = world.sql();
@@ -20,7 +20,7 @@ pub(crate) fn same(world: &World, wiki: &MediaWiki, namespaces: &[i64]) {
         });
         let ours: Vec<Row> = ours.collect();
         let mut theirs = wiki.revisions(*namespace);
-        // What is hidden is not told, and the sum of hidden text neither; what was archived before stays.
+        // The API returns neither hidden parts nor the checksum of hidden text; what was archived before is kept.
         for row in &mut theirs {
             let is_hidden = |bit: i64| row.hidden & bit != 0;
             let (text, comment, user) = (is_hidden(1), is_hidden(2), is_hidden(4));
@@ -59,7 +59,7 @@ fn without<'a>(some: &'a [Row], others: &[Row]) -> Vec<&'a Row> {
     some.iter().filter(|row| !others.contains(row)).collect()
 }
 
-/// A SHA-1 in hexadecimal as MediaWiki's database has it.
+/// Converts a hexadecimal SHA-1 to base 36, as in MediaWiki's database.
 fn base36(hex: &str) -> String {
     let mut digits = [0_u32; 31];
     for nibble in hex.chars().filter_map(|c| c.to_digit(16)) {

@@ -1,4 +1,4 @@
-//! Archives of the files of a real wiki.
+//! Archives of the uploaded files of a real wiki.
 
 use crate::comity::World;
 use crate::mediawiki::MediaWiki;
@@ -6,7 +6,7 @@ use crate::nginx::Nginx;
 use crate::wiki::PACE;
 use crate::wiki_archived::same;
 
-/// Every version of every file, whole and checked, once.
+/// Every version of every file is downloaded once, complete and verified.
 #[test]
 fn files_are_archived_with_their_versions() {
     let (world, wiki) = (World::new(), MediaWiki::start());
@@ -30,12 +30,12 @@ fn files_are_archived_with_their_versions() {
     let first = archive().expect(1);
     first.says("SHA-1");
     assert_eq!(first.json()["files"], serde_json::json!({ "listed": 4, "kept": 3, "bytes": 203_005 }));
-    world.run(&["wiki", "status", &api]).expect(0).shows("1 of 4 versions of files are not there");
-    // The bytes that are there are not asked for again, also by a store that knows nothing of them.
+    world.run(&["wiki", "status", &api]).expect(0).shows("1 of 4 file versions are missing");
+    // Files that exist are not downloaded again, even with a new store.
     std::fs::write(&broken, whole).unwrap();
     let asked = front.log().len();
     assert_eq!(archive().expect(0).json()["files"]["kept"], 4);
-    assert_eq!(front.log().len(), asked + 1, "{}", crate::log::told(&front.log()));
+    assert_eq!(front.log().len(), asked + 1, "{}", crate::log::to_text(&front.log()));
     for file in ["comity.db", "comity.db-wal", "comity.db-shm"] {
         let _ = std::fs::remove_file(world.path(file));
     }
@@ -56,7 +56,7 @@ fn files_are_archived_with_their_versions() {
             && content("File:One.png", false) == noise(2, 200_000)
     );
     assert_eq!(content("File:Grüße ✓.png", false), b"small");
-    // What is gone, or lies elsewhere, is fetched again.
+    // Files that are missing or were moved are downloaded again.
     let line =
         index.iter().find(|line| line["title"] == "File:One.png" && line["superseded"] == false).unwrap();
     std::fs::remove_file(world.path("kept").join(line["file"].as_str().unwrap())).unwrap();
@@ -68,9 +68,9 @@ fn files_are_archived_with_their_versions() {
     assert!(left.is_empty(), "{left:?}");
 }
 
-/// B69: kills while files are fetched leave nothing that is half.
+/// B69: kills during downloads leave no partial files.
 #[test]
-fn kills_among_files_lose_nothing() {
+fn kills_during_downloads_lose_nothing() {
     let (world, wiki) = (World::new(), MediaWiki::start());
     wiki.take_uploads(None);
     let content = |nth: usize| format!("file {nth} ").repeat(5_000 + nth).into_bytes();
@@ -82,12 +82,12 @@ fn kills_among_files_lose_nothing() {
         std::thread::sleep(std::time::Duration::from_millis(random.u64(200..900)));
         run.kill();
     }
-    let told = world.run(&["--json", "wiki", "archive", &wiki.api(), "--files"]).expect(0).json();
-    assert_eq!((&told["files"]["kept"], &told["files"]["listed"]), (&6.into(), &6.into()), "{told}");
+    let object = world.run(&["--json", "wiki", "archive", &wiki.api(), "--files"]).expect(0).json();
+    assert_eq!((&object["files"]["kept"], &object["files"]["listed"]), (&6.into(), &6.into()), "{object}");
     let kept: Vec<String> = walk(&world.path("files"));
     let is_whole = |path: &String| (0..6).any(|nth| std::fs::read(path).unwrap() == content(nth));
     assert_eq!(kept.iter().filter(|path| is_whole(path)).count(), 6, "{kept:?}");
-    assert_eq!(kept.len(), 7, "and their list: {kept:?}");
+    assert_eq!(kept.len(), 7, "six files and their list: {kept:?}");
 }
 
 /// The paths of all files in a folder.

@@ -1,4 +1,4 @@
-//! A server that writes exactly the octets a test gives it, and keeps those that it is sent.
+//! A server that writes exactly the bytes a test gives it, and keeps the requests it receives.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -9,27 +9,27 @@ use std::time::Duration;
 use nix::libc::linger;
 use nix::sys::socket::{setsockopt, sockopt};
 
-/// What is done with a request.
+/// How to reply to a request.
 pub(crate) enum Reply {
-    /// These octets are written, and the connection stays.
+    /// Write these bytes, and keep the connection open.
     Send(Vec<u8>),
-    /// These octets are written, and the connection ends.
+    /// Write these bytes, and close the connection.
     Close(Vec<u8>),
-    /// These octets are written, and the connection is reset.
+    /// Write these bytes, and reset the connection.
     Reset(Vec<u8>),
-    /// These octets are written, and nothing follows for a while.
+    /// Write these bytes, then nothing for a while.
     Stall(Vec<u8>),
-    /// The first octets, and then as many others as are told, and the connection stays.
+    /// Write the first bytes, then this many others, and keep the connection open.
     Long(Vec<u8>, u64),
 }
 
-/// A server until it is dropped.
+/// A server that runs until it is dropped.
 pub(crate) struct Wire {
     address: SocketAddr,
     shared: Arc<Shared>,
 }
 
-/// What is replied to a path that was asked for so often before.
+/// The reply to a path, and to how many requests for it came before.
 type Replying = dyn Fn(&str, usize) -> Reply + Send + Sync;
 
 struct Shared {
@@ -40,7 +40,7 @@ struct Shared {
 }
 
 impl Wire {
-    /// Answers as `reply` says, which is told the path and how often it was asked for before.
+    /// Answers with what `reply` returns for the path and the number of earlier requests for it.
     pub(crate) fn start(reply: impl Fn(&str, usize) -> Reply + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -80,7 +80,7 @@ impl Wire {
 impl Drop for Wire {
     fn drop(&mut self) {
         self.shared.over.store(true, Ordering::Relaxed);
-        // Wakes the listener, which then ends.
+        // Wake the listener, so that it ends.
         let _ = TcpStream::connect(self.address);
     }
 }
@@ -106,7 +106,7 @@ fn serve(shared: &Shared, mut stream: TcpStream) {
             Reply::Close(octets) => return drop(stream.write_all(&octets)),
             Reply::Reset(octets) => {
                 stream.write_all(&octets).unwrap();
-                // The client has read what there is before the connection goes.
+                // Let the client read everything before the connection is reset.
                 std::thread::sleep(Duration::from_millis(50));
                 let at_once = linger { l_onoff: 1, l_linger: 0 };
                 setsockopt(&stream, sockopt::Linger, &at_once).unwrap();
@@ -141,7 +141,7 @@ pub(crate) fn page(status: &str, headers: &str, body: impl AsRef<[u8]>) -> Vec<u
     [head.as_bytes(), body].concat()
 }
 
-/// A page in chunks of a size.
+/// A page in chunks of `size` bytes.
 pub(crate) fn chunked(headers: &str, body: impl AsRef<[u8]>, size: usize) -> Vec<u8> {
     let mut octets = format!("HTTP/1.1 200 OK\r\n{headers}Transfer-Encoding: chunked\r\n\r\n").into_bytes();
     for chunk in body.as_ref().chunks(size) {

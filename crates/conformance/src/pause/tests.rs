@@ -1,10 +1,10 @@
-//! The hook finds what it is for, on the smallest store there is: a number that callers read, and write back plus one.
+//! Tests the hook with the smallest possible store: a number that callers read, increment and write back.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::*;
 
-/// Two callers each add one to a number, the second while the first is about to commit.
+/// Two callers each increment a number, the second while the first is about to commit.
 async fn add_twice(lock: Option<&tokio::sync::Mutex<()>>) -> u32 {
     let (number, pause) = (AtomicU32::new(0), Pause::default());
     let add = async || {
@@ -32,9 +32,9 @@ async fn with_a_lock_the_second_caller_waits_and_nothing_is_lost() {
     assert_eq!(add_twice(Some(&tokio::sync::Mutex::default())).await, 2);
 }
 
-/// A promise that fails must not leave a thread behind.
+/// A failing promise must not leave a thread behind.
 #[tokio::test]
-async fn a_transaction_whose_promise_has_ended_continues() {
+async fn a_paused_transaction_continues_when_its_promise_has_ended() {
     let pause = Pause::default();
     let hook = pause.clone();
     let mut paused = pause.next();

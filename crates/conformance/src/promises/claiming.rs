@@ -1,12 +1,12 @@
-//! Claiming lanes, reading on in them, and giving them back.
+//! Claiming lanes, reading more of their tasks, and giving lanes back.
 
-use comity_store::domains::{LeftBehind, Parting, Take};
+use comity_store::domains::{LastHolderBuf, ReleaseMode, Take};
 use comity_store::tasks::{Claim, Cursor, Refill, Settled, TaskRow};
 
 use crate::backend::Backend;
 use crate::process::{Process, at, done, hold_of, listed, ms, retry, taken, urls_of};
 
-pub(crate) async fn a_claim_brings_lanes_with_their_first_tasks(backend: &dyn Backend) {
+pub(crate) async fn a_claim_returns_lanes_with_their_first_tasks(backend: &dyn Backend) {
     let one = Process::start(backend, "one", at(0)).await;
     let urls = ["https://a.example/1", "https://a.example/2", "https://a.example/3", "https://b.example/1"];
     let job = one.job_of("job", &urls, at(0)).await;
@@ -24,8 +24,8 @@ pub(crate) async fn a_claim_brings_lanes_with_their_first_tasks(backend: &dyn Ba
     assert_eq!(one.claim_one(again, at(1)).await.take, Take::Ours, "the domain was taken with the other job");
 }
 
-/// B9: whoever finds a lane served wants nothing of it.
-pub(crate) async fn a_lane_is_served_by_one(backend: &dyn Backend) {
+/// B9: a process that finds a lane served does not mark its domain as wanted.
+pub(crate) async fn a_lane_is_served_by_one_process(backend: &dyn Backend) {
     let one = Process::start(backend, "one", at(0)).await;
     let other = Process::start(backend, "other", at(0)).await;
     let job = one.job_of("job", &["https://a.example/1", "https://a.example/2"], at(0)).await;
@@ -45,48 +45,67 @@ pub(crate) async fn a_lane_on_a_held_domain_is_parked_and_the_domain_wanted(back
     let job = other.job_of("job", &["https://a.example/1"], at(0)).await;
 
     assert_eq!(other.claim(job, at(1)).await, []);
-    assert!(other.next_due(job).await.unwrap() > at(1), "it is not looked at all the time");
+    assert!(other.next_due(job).await.unwrap() > at(1), "it is not polled all the time");
     assert_eq!(one.wanted().await, [hold.key]);
 
-    one.release(hold, b"pace", Parting::HandOver, at(1) + ms(1)).await;
+    one.release(hold, b"pace", ReleaseMode::HandOver, at(1) + ms(1)).await;
     assert_eq!(other.next_due(job).await, Some(at(1) + ms(1)), "it is due as soon as the domain is free");
     let lane = other.claim_one(job, at(1) + ms(1)).await;
-    assert_eq!(taken(lane.take).left, LeftBehind::HandedOver(b"pace".to_vec()));
+    assert_eq!(taken(lane.take).last_holder, LastHolderBuf::HandedOver(b"pace".to_vec()));
 }
 
-pub(crate) async fn a_lane_whose_first_task_is_later_comes_back_then(backend: &dyn Backend) {
+pub(crate) async fn a_lane_is_due_when_its_first_task_is_ready(backend: &dyn Backend) {
     let one = Process::start(backend, "one", at(0)).await;
     let job = one.job_of("job", &["https://a.example/1"], at(0)).await;
     let lane = one.claim_one(job, at(0)).await;
     let hold = hold_of(&lane);
     one.settle(job, hold, lane.tasks[0].id, retry(at(30)), at(1)).await;
-    // With its domain released, the lane may look due; its task is not.
-    one.release(hold, b"pace", Parting::Stop, at(2)).await;
+    // With its domain released, the lane may look due, but its task is not ready.
+    one.release(hold, b"pace", ReleaseMode::Stop, at(2)).await;
     assert_eq!(one.claim(job, at(2)).await, []);
     assert_eq!(one.next_due(job).await, Some(at(30)));
-    assert_eq!(one.row("a.example").await.holder, None, "no domain is taken for nothing");
+    assert_eq!(one.row("a.example").await.holder, None, "no domain is taken without need");
     assert_eq!(one.claim(job, at(30) - ms(1)).await, []);
     assert_eq!(urls_of(&one.claim(job, at(30)).await), "a.example/1");
 }
 
-pub(crate) async fn an_empty_lane_goes_and_comes_back_with_a_task(backend: &dyn Backend) {
+/// An operator dropped the deadline that they wait for.
+pub(crate) async fn retries_of_a_domain_can_be_made_ready(backend: &dyn Backend) {
+    let one = Process::start(backend, "one", at(0)).await;
+    let job = one.job_of("job", &["https://a.example/1", "https://b.example/1"], at(0)).await;
+    let lanes = one.claim(job, at(0)).await;
+    for lane in &lanes {
+        one.settle(job, hold_of(lane), lane.tasks[0].id, retry(at(30)), at(1)).await;
+    }
+    let domain = |name: &str| comity_core::domain::Domain::parse(name).unwrap();
+    assert_eq!(one.store.retry_now(domain("a.example"), at(2)).await.unwrap(), 1);
+    assert_eq!(one.store.retry_now(domain("a.example"), at(2)).await.unwrap(), 0, "it is ready already");
+    assert_eq!(one.store.retry_now(domain("c.example"), at(2)).await.unwrap(), 0);
+    for lane in &lanes {
+        one.release(hold_of(lane), b"pace", ReleaseMode::HandOver, at(2)).await;
+    }
+    assert_eq!(urls_of(&one.claim(job, at(2)).await), "a.example/1");
+    assert_eq!(urls_of(&one.claim(job, at(30)).await), "b.example/1");
+}
+
+pub(crate) async fn an_empty_lane_is_due_again_when_a_task_is_added(backend: &dyn Backend) {
     let one = Process::start(backend, "one", at(0)).await;
     let job = one.job_of("job", &["https://a.example/1"], at(0)).await;
     let lane = one.claim_one(job, at(0)).await;
     let hold = hold_of(&lane);
     assert_eq!(one.settle(job, hold, lane.tasks[0].id, done(), at(1)).await, Settled::Yes);
-    one.release(hold, b"pace", Parting::Stop, at(1)).await;
+    one.release(hold, b"pace", ReleaseMode::Stop, at(1)).await;
     assert_eq!(one.claim(job, at(2)).await, []);
     assert_eq!(one.next_due(job).await, None);
 
     one.enqueue(job, &["https://a.example/1"], at(3)).await;
-    assert_eq!(one.next_due(job).await, None, "it is known already");
+    assert_eq!(one.next_due(job).await, None, "it is already known");
     one.enqueue(job, &["https://a.example/2"], at(3)).await;
     assert_eq!(one.next_due(job).await, Some(at(3)));
     assert_eq!(urls_of(&one.claim(job, at(3)).await), "a.example/2");
 }
 
-/// B10: however few lanes a claim asks for, it comes to those that are free.
+/// B10: however few lanes a claim asks for, it reaches those that are free.
 pub(crate) async fn blocked_lanes_do_not_hide_free_ones(backend: &dyn Backend) {
     let one = Process::start(backend, "one", at(0)).await;
     let other = Process::start(backend, "other", at(0)).await;
@@ -95,7 +114,7 @@ pub(crate) async fn blocked_lanes_do_not_hide_free_ones(backend: &dyn Backend) {
     let urls = ["https://a.example/1", "https://b.example/1", "https://c.example/1"];
     let job = other.job_of("job", &urls, at(0)).await;
     let mut brought = Vec::new();
-    // A claim may come to blocked lanes only; then the job says that more is due, and the next one goes on.
+    // A claim may see only blocked lanes. Then the job reports that more is due, and the next claim continues.
     while other.next_due(job).await.is_some_and(|due_at| due_at <= at(1)) {
         let claim = Claim { job, lanes: 1, tasks: 1 };
         brought.extend(other.store.claim(other.holder, claim, at(1)).await.unwrap());
@@ -118,11 +137,11 @@ pub(crate) async fn a_crowded_domain_is_one_lane(backend: &dyn Backend) {
     assert_eq!(sizes, [&[4][..], &[1; 20]].concat());
 }
 
-pub(crate) async fn a_lane_read_in_pieces_brings_each_task_once(backend: &dyn Backend) {
+pub(crate) async fn reading_a_lane_in_batches_returns_each_task_once(backend: &dyn Backend) {
     let one = Process::start(backend, "one", at(0)).await;
     let job = one.open_job("job").await;
     for batch in 0..5 {
-        // Two batches of one moment: the number tells what comes first.
+        // Tasks added at the same time are ordered by id.
         let urls: Vec<String> = (0..7).map(|nth| format!("https://a.example/{batch}/{nth}")).collect();
         one.enqueue(job, &urls.iter().map(String::as_str).collect::<Vec<_>>(), at(batch / 2)).await;
     }
@@ -135,7 +154,7 @@ pub(crate) async fn a_lane_read_in_pieces_brings_each_task_once(backend: &dyn Ba
         if more.is_empty() {
             break;
         }
-        // What is settled meanwhile shifts nothing.
+        // Settling a task meanwhile must not shift the others.
         let first = read[read.len() / 2].id;
         one.settle(job, hold, first, done(), at(9)).await;
         read.extend(more);
@@ -160,10 +179,10 @@ pub(crate) async fn a_retried_task_is_read_after_those_ready_before_it(backend: 
     let read: Vec<_> = rest.iter().map(|task| (&task.url[18..], task.retries, task.ready_at)).collect();
     assert_eq!(read, [("2", 0, at(0)), ("3", 0, at(0)), ("4", 0, at(2)), ("1", 1, at(60))]);
     let head = refill(&one, Refill { lane: lane.lane, after: None, limit: 9 }).await;
-    assert_eq!(head, rest, "from the head it is the same");
+    assert_eq!(head, rest, "reading from the start gives the same");
 }
 
-pub(crate) async fn a_parked_lane_is_due_when_said(backend: &dyn Backend) {
+pub(crate) async fn a_parked_lane_is_due_at_the_given_time(backend: &dyn Backend) {
     let one = Process::start(backend, "one", at(0)).await;
     let job = one.job_of("job", &["https://a.example/1", "https://b.example/1"], at(0)).await;
     assert_eq!(one.next_due(job).await, Some(at(0)));
@@ -176,7 +195,7 @@ pub(crate) async fn a_parked_lane_is_due_when_said(backend: &dyn Backend) {
     assert_eq!(urls_of(&one.claim(job, at(10)).await), "b.example/1");
     assert_eq!(one.next_due(job).await, Some(at(20)));
 
-    // A lane is not due before its first task is, and not at all without one.
+    // A lane is not due before its first task is, and never without one.
     let lane = one.claim_one(job, at(20)).await;
     let hold = hold_of(&lanes[0]);
     one.settle(job, hold, lane.tasks[0].id, retry(at(50)), at(20)).await;
@@ -188,7 +207,7 @@ pub(crate) async fn a_parked_lane_is_due_when_said(backend: &dyn Backend) {
     assert_eq!(one.next_due(job).await, None);
 }
 
-pub(crate) async fn only_its_server_parks_a_lane(backend: &dyn Backend) {
+pub(crate) async fn only_the_process_that_serves_a_lane_can_park_it(backend: &dyn Backend) {
     let one = Process::start(backend, "one", at(0)).await;
     let other = Process::start(backend, "other", at(0)).await;
     let job = one.job_of("job", &["https://a.example/1"], at(0)).await;

@@ -1,9 +1,9 @@
-//! What processes count is added up.
+//! Counters are summed over all processes.
 
 use crate::backend::Backend;
 
 /// B73
-pub(crate) async fn what_many_count_is_added_up(backend: &dyn Backend) {
+pub(crate) async fn counts_of_many_processes_are_summed(backend: &dyn Backend) {
     let mut stores = Vec::new();
     for _ in 0..4 {
         stores.push(backend.store().await);

@@ -1,13 +1,13 @@
-//! What sources said about items.
+//! What sources say about items.
 
 use comity_store::Store;
 use comity_store::details::{Details, Enclosure, Markup, Passage};
-use comity_store::items::{ItemId, Items, Order};
-use comity_store::sources::{Kept, NewItem};
+use comity_store::items::{ItemId, ItemQuery, Order};
+use comity_store::sources::{ItemChanges, NewItem};
 
 use super::fetches::added;
 use crate::backend::Backend;
-use crate::following::{found, keep, page};
+use crate::follower::{found, keep, page};
 use crate::process::at;
 
 fn rich() -> Details {
@@ -34,43 +34,43 @@ async fn details(store: &dyn Store, item: ItemId) -> Details {
     store.find_details(vec![item]).await.unwrap().remove(0)
 }
 
-pub(crate) async fn what_a_source_gives_comes_back_as_it_was(backend: &dyn Backend) {
+pub(crate) async fn details_come_back_unchanged(backend: &dyn Backend) {
     let (store, source) = added(backend).await;
     let items = vec![NewItem { details: rich(), ..page("https://a.example/1") }, page("https://a.example/2")];
     found(&*store, source.id, items, at(1)).await;
     let other = backend.store().await;
-    let listed = Items { order: Order::After(ItemId(0)), limit: 9, ..Items::default() };
+    let listed = ItemQuery { order: Order::After(ItemId(0)), limit: 9, ..ItemQuery::default() };
     let ids: Vec<_> = other.list_items(listed).await.unwrap().iter().map(|item| item.id).collect();
     let asked = vec![ids[1], ItemId(99), ids[0]];
     let expected = [Details::default(), Details::default(), rich()];
     assert_eq!(other.find_details(asked).await.unwrap(), expected, "in the order asked for");
 }
 
-/// Also when it says the same otherwise: a store of an older version has no details, and files move.
-pub(crate) async fn what_is_kept_is_what_the_source_gave_last(backend: &dyn Backend) {
+/// Even if the content hash is the same: a store of an older version has no details, and enclosures move.
+pub(crate) async fn the_latest_details_are_kept(backend: &dyn Backend) {
     let (store, source) = added(backend).await;
     let item = keep(&*store, source.id, &["https://a.example/1".to_owned()]).await[0];
     assert_eq!(details(&*store, item).await, Details::default());
-    let told = |details: Details| vec![NewItem { details, ..page("https://a.example/1") }];
-    let known = Kept { new: 0, known: 1, changed: 0 };
-    assert_eq!(found(&*store, source.id, told(rich()), at(2)).await, known);
+    let with_details = |details: Details| vec![NewItem { details, ..page("https://a.example/1") }];
+    let known = ItemChanges { new: 0, known: 1, changed: 0 };
+    assert_eq!(found(&*store, source.id, with_details(rich()), at(2)).await, known);
     assert_eq!(details(&*store, item).await, rich());
     let fewer = Details { categories: Vec::new(), ..rich() };
-    assert_eq!(found(&*store, source.id, told(fewer.clone()), at(3)).await, known);
+    assert_eq!(found(&*store, source.id, with_details(fewer.clone()), at(3)).await, known);
     assert_eq!(details(&*store, item).await, fewer);
-    found(&*store, source.id, told(Details::default()), at(4)).await;
+    found(&*store, source.id, with_details(Details::default()), at(4)).await;
     assert_eq!(details(&*store, item).await, Details::default());
 }
 
-pub(crate) async fn it_goes_with_its_source(backend: &dyn Backend) {
+pub(crate) async fn details_are_removed_with_their_source(backend: &dyn Backend) {
     let (store, source) = added(backend).await;
     found(&*store, source.id, vec![NewItem { details: rich(), ..page("https://a.example/1") }], at(1)).await;
-    let item = store.list_items(Items { limit: 1, ..Items::default() }).await.unwrap()[0].id;
+    let item = store.list_items(ItemQuery { limit: 1, ..ItemQuery::default() }).await.unwrap()[0].id;
     store.remove_source(source.id).await.unwrap();
     assert_eq!(details(&*store, item).await, Details::default());
 }
 
-pub(crate) async fn items_are_listed_since_they_were_first_seen(backend: &dyn Backend) {
+pub(crate) async fn items_can_be_listed_by_when_they_were_first_seen(backend: &dyn Backend) {
     let (store, source) = added(backend).await;
     for (second, url) in [(1, "https://a.example/1"), (2, "https://a.example/2"), (3, "https://a.example/3")]
     {
@@ -80,14 +80,14 @@ pub(crate) async fn items_are_listed_since_they_were_first_seen(backend: &dyn Ba
     found(&*store, source.id, vec![changed], at(4)).await;
     let urls = async |since, source| {
         let order = Order::After(ItemId(0));
-        let items = Items { since: Some(since), source, order, limit: 9, ..Items::default() };
+        let items = ItemQuery { since: Some(since), source, order, limit: 9, ..ItemQuery::default() };
         let items = store.list_items(items).await.unwrap().into_iter();
         items.map(|item| item.url.rsplit('/').next().unwrap().to_owned()).collect::<Vec<_>>()
     };
     assert_eq!(
         urls(at(2), None).await,
         ["2", "3"],
-        "that moment is one of them, and a change is no new item"
+        "the given time is included, and a change does not make a new item"
     );
     assert_eq!(urls(at(3), Some(source.id)).await, ["3"]);
     assert!(urls(at(4), None).await.is_empty());

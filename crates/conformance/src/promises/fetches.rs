@@ -1,18 +1,18 @@
-//! How a fetch ends, and what that means for the cursor and the failures of its source.
+//! How a fetch ends, and what that means for the source's cursor and failures.
 
 use comity_core::cadence::RunWindow;
 use comity_core::time::{Span, Timestamp};
 use comity_store::Store;
-use comity_store::sources::{FetchEnd, FetchResult, FetchRun, Kept, Source, SourceClaim, SourceId};
+use comity_store::sources::{FetchEnd, FetchResult, FetchRun, ItemChanges, Source, SourceClaim, SourceId};
 use comity_store::tasks::Lead;
 use serde_json::{Map, Value, json};
 
 use crate::backend::Backend;
-use crate::following::{ended, feed, page, unclaimed};
+use crate::follower::{ended, feed, page, unclaimed};
 use crate::process::{Process, at};
 
 /// B60, document 4: only ok and partial move `last_fetch_at`, to the end of the run's window.
-pub(crate) async fn what_was_read_moves_the_last_fetch_to_the_window_end(backend: &dyn Backend) {
+pub(crate) async fn a_successful_fetch_moves_last_fetch_at_to_the_window_end(backend: &dyn Backend) {
     let (store, source) = added(backend).await;
     for (secs, whole) in [(10, true), (20, false)] {
         let read = FetchResult::Read { whole, cursor: Map::new(), moved_to: None };
@@ -24,7 +24,7 @@ pub(crate) async fn what_was_read_moves_the_last_fetch_to_the_window_end(backend
 }
 
 /// B60, document 4
-pub(crate) async fn what_was_not_read_leaves_the_cursor_byte_for_byte(backend: &dyn Backend) {
+pub(crate) async fn a_failed_fetch_leaves_the_cursor_byte_for_byte(backend: &dyn Backend) {
     let (store, source) = added(backend).await;
     let fields =
         object(json!({ "z": [1.50, "ä\u{2028}"], "a": { "y": null, "b": 1e300 }, "etag": "W/\"x\"" }));
@@ -38,7 +38,7 @@ pub(crate) async fn what_was_not_read_leaves_the_cursor_byte_for_byte(backend: &
     }
 }
 
-/// B60, B64: a backfilled window, or a slow run that ends after a later one, moves nothing back.
+/// B60, B64: neither a backfilled window nor a slow run that ends after a later one moves it back.
 pub(crate) async fn an_earlier_window_never_moves_the_last_fetch_back(backend: &dyn Backend) {
     let (store, source) = added(backend).await;
     fetched(&*store, source.id, 100, ok()).await;
@@ -79,7 +79,7 @@ pub(crate) async fn failures_count_up_until_something_was_read(backend: &dyn Bac
         assert_eq!((source.retry_at, source.error.as_deref()), (Some(at(nth + 60)), Some("why")));
     }
     let held = fetched(&*store, source.id, 4, FetchResult::Held { until: at(99) }).await;
-    assert_eq!((held.failures, held.retry_at), (3, Some(at(63))), "it was not asked");
+    assert_eq!((held.failures, held.retry_at), (3, Some(at(63))), "it was not fetched");
     for whole in [true, false] {
         fetched(&*store, source.id, 5, failed(60)).await;
         let read = FetchResult::Read { whole, cursor: Map::new(), moved_to: None };
@@ -95,8 +95,8 @@ pub(crate) async fn a_source_that_is_gone_is_disabled(backend: &dyn Backend) {
     assert_eq!(gone, expected);
 }
 
-/// B76: where a server sent us is not the operator's word, however often it moves.
-pub(crate) async fn a_source_that_moved_is_asked_there(backend: &dyn Backend) {
+/// B76: a URL that a server redirected to was not listed by the operator, however often the source moves.
+pub(crate) async fn a_source_that_moved_is_fetched_at_its_new_url(backend: &dyn Backend) {
     let (store, source) = added(backend).await;
     let mut expected = source.clone();
     for (secs, url) in [(10, "https://b.example/feed"), (20, "https://c.example/feed")] {
@@ -115,7 +115,7 @@ pub(crate) async fn a_source_that_moved_is_asked_there(backend: &dyn Backend) {
         assert_eq!(moved, expected, "listed_url stays");
     }
     let (_, added) = store.add_source(feed(&source.url), at(30)).await.unwrap();
-    assert!(added, "its old place is free");
+    assert!(added, "its old URL is free");
 }
 
 pub(crate) async fn a_move_to_the_url_of_another_source_is_skipped(backend: &dyn Backend) {
@@ -140,7 +140,7 @@ pub(crate) async fn a_fetch_is_listed_with_its_numbers(backend: &dyn Backend) {
     let end = FetchEnd {
         http_status: Some(200),
         found: 10,
-        kept: Kept { new: 5, known: 3, changed: 2 },
+        changes: ItemChanges { new: 5, known: 3, changed: 2 },
         error: Some("two entries have no link".to_owned()),
         ..end(source.id, 10, FetchResult::Read { whole: false, cursor, moved_to: None })
     };
@@ -155,7 +155,7 @@ pub(crate) async fn a_fetch_is_listed_with_its_numbers(backend: &dyn Backend) {
         cursor_out: out.clone(),
         http_status: Some(200),
         found: 10,
-        kept: Kept { new: 5, known: 3, changed: 2 },
+        changes: ItemChanges { new: 5, known: 3, changed: 2 },
         error: Some("two entries have no link".to_owned()),
     };
     assert_eq!(runs(&*store, source.id).await, [expected]);
@@ -165,13 +165,13 @@ pub(crate) async fn a_fetch_is_listed_with_its_numbers(backend: &dyn Backend) {
     }
     let seen = runs(&*store, source.id).await;
     let words: Vec<&str> = seen.iter().map(|run| run.status.as_str()).collect();
-    assert_eq!(words, ["error", "held", "error", "ok", "partial"], "the last first");
+    assert_eq!(words, ["error", "held", "error", "ok", "partial"], "newest first");
     assert_eq!(seen[3].cursor_in, out);
     assert_eq!(store.list_fetches(source.id, 2).await.unwrap(), seen[..2]);
 }
 
-/// The history of each source is bounded, and that of one does not cost another its own.
-pub(crate) async fn old_fetches_are_forgotten(backend: &dyn Backend) {
+/// The history of each source is bounded independently of the others.
+pub(crate) async fn old_fetches_are_deleted(backend: &dyn Backend) {
     let (store, source) = added(backend).await;
     let (other, _) = store.add_source(feed("https://b.example/feed"), at(0)).await.unwrap();
     fetched(&*store, other.id, 1, ok()).await;
@@ -184,23 +184,23 @@ pub(crate) async fn old_fetches_are_forgotten(backend: &dyn Backend) {
     assert_eq!(runs(&*store, other.id).await.len(), 1);
 }
 
-/// B60: what a fetch found is kept as it is found; that it was fetched is said at its end only.
+/// B60: items are saved as they are found, but the fetch is only recorded at its end.
 pub(crate) async fn a_fetch_killed_before_its_end_keeps_items_and_moves_nothing(backend: &dyn Backend) {
     let one = Process::start(backend, "one", at(0)).await;
     let before = one.store.add_source(feed("https://feeds.example/"), at(0)).await.unwrap().0;
     let found = || (0..3).map(|nth| page(&format!("https://a.example/{nth}"))).collect::<Vec<_>>();
     let claim = one.store.claim_source(before.id, one.holder, at(1)).await.unwrap();
-    let SourceClaim::Ours(_, asking) = claim else { panic!("{claim:?}") };
-    one.store.keep_items(asking, found(), at(1)).await.unwrap();
+    let SourceClaim::Ours(_, hold) = claim else { panic!("{claim:?}") };
+    one.store.keep_items(hold, found(), at(1)).await.unwrap();
     backend.kill(one, at(2)).await;
 
     let heir = Process::start(backend, "heir", at(3)).await;
     let after = heir.store.find_source(before.id).await.unwrap();
-    assert_eq!(after.as_ref(), Some(&before), "it is due as it was");
+    assert_eq!(after.as_ref(), Some(&before), "it is still due");
     assert_eq!(heir.store.list_fetches(before.id, 9).await.unwrap(), []);
     assert_eq!(heir.store.count_items(before.id).await.unwrap().items, 3);
-    let again = crate::following::found(&*heir.store, before.id, found(), at(4)).await;
-    assert_eq!(again, Kept { new: 0, known: 3, changed: 0 }, "fetched again, they are known");
+    let again = crate::follower::found(&*heir.store, before.id, found(), at(4)).await;
+    assert_eq!(again, ItemChanges { new: 0, known: 3, changed: 0 }, "fetched again, they are known");
 }
 
 pub(crate) async fn added(backend: &dyn Backend) -> (std::sync::Arc<dyn Store>, Source) {
@@ -209,7 +209,7 @@ pub(crate) async fn added(backend: &dyn Backend) -> (std::sync::Arc<dyn Store>, 
     (store, source)
 }
 
-/// Ends a fetch in a window that ended at `secs`, and gives the source as it is then.
+/// Ends a fetch in a window that ended at `secs`, and returns the source as it is then.
 pub(crate) async fn fetched(store: &dyn Store, source: SourceId, secs: i64, result: FetchResult) -> Source {
     ended(store, end(source, secs, result)).await;
     store.find_source(source).await.unwrap().unwrap()
@@ -219,14 +219,14 @@ pub(crate) fn end(source: SourceId, secs: i64, result: FetchResult) -> FetchEnd 
     let error = matches!(result, FetchResult::Failed { .. } | FetchResult::Gone).then(|| "why".to_owned());
     let started_at = at(secs) + Span::from_secs(1_000);
     FetchEnd {
-        asking: unclaimed(source),
+        hold: unclaimed(source),
         window: RunWindow::ending(at(secs), started_at).unwrap(),
         started_at,
         ended_at: started_at + Span::from_secs(1),
         result,
         http_status: None,
         found: 0,
-        kept: Kept::default(),
+        changes: ItemChanges::default(),
         error,
     }
 }

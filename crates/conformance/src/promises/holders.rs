@@ -1,7 +1,7 @@
-//! Who lives, who died, and what becomes of what they held.
+//! Which holders are alive, and what happens to what dead ones held.
 
-use comity_core::pace::Kept;
-use comity_store::domains::{LeftBehind, Parting, Saved, Take};
+use comity_core::pace::SavedLimits;
+use comity_store::domains::{LastHolderBuf, ReleaseMode, Saved, Take};
 use comity_store::tasks::Settled;
 use comity_store::{LEASE, StoreError};
 
@@ -9,14 +9,14 @@ use crate::backend::Backend;
 use crate::process::{Process, at, died_at, done, hold_of, ms, nothing_learned, urls_of};
 
 /// B74, B77
-pub(crate) async fn a_holder_that_is_silent_for_its_lease_loses(backend: &dyn Backend) {
+pub(crate) async fn a_holder_without_heartbeats_loses_its_domains_after_its_lease(backend: &dyn Backend) {
     let (silent, other) = (start(backend, "silent").await, start(backend, "other").await);
     let job = silent.job_of("job", &["https://a.example/1"], at(0)).await;
     let lane = silent.claim_one(job, at(0)).await;
 
     other.beat(at(0)).await.unwrap();
     other.beat(at(0) + LEASE - ms(1)).await.unwrap();
-    assert!(matches!(other.take("a.example", at(9)).await, Take::Held { .. }), "a lease is a lease");
+    assert!(matches!(other.take("a.example", at(9)).await, Take::Held { .. }), "its lease has not ended yet");
 
     other.beat(at(0) + LEASE).await.unwrap();
     assert!(matches!(silent.beat(at(10)).await, Err(StoreError::Lost)));
@@ -29,18 +29,18 @@ pub(crate) async fn a_holder_that_is_silent_for_its_lease_loses(backend: &dyn Ba
     assert_eq!(urls_of(&other.claim(job, at(11)).await), "a.example/1");
 }
 
-/// B77: what it writes late must not hide that it was lost, even while nobody else holds the domain.
-pub(crate) async fn what_a_lost_holder_writes_is_skipped(backend: &dyn Backend) {
+/// B77: late writes must not hide that the holder was lost, even while nobody else holds the domain.
+pub(crate) async fn writes_of_a_lost_holder_are_skipped(backend: &dyn Backend) {
     let (silent, other) = (start(backend, "silent").await, start(backend, "other").await);
     let hold = silent.taken("a.example", at(0)).await.hold;
     let now = other.outlive(at(0)).await;
 
-    assert_eq!(silent.save(learned(hold)).await, [hold], "and is told so");
-    silent.release(hold, b"late", Parting::HandOver, now).await;
+    assert_eq!(silent.save(learned(hold)).await, [hold], "and the caller learns of it");
+    silent.release(hold, b"late", ReleaseMode::HandOver, now).await;
 
     let taken = other.taken("a.example", now).await;
-    assert!(matches!(taken.left, LeftBehind::Died { .. }), "{taken:?}");
-    assert_eq!(taken.kept, Kept::default());
+    assert!(matches!(taken.last_holder, LastHolderBuf::Died { .. }), "{taken:?}");
+    assert_eq!(taken.kept, SavedLimits::default());
 }
 
 pub(crate) async fn a_holder_whose_domain_was_taken_overwrites_nothing(backend: &dyn Backend) {
@@ -49,17 +49,20 @@ pub(crate) async fn a_holder_whose_domain_was_taken_overwrites_nothing(backend: 
     let now = other.outlive(at(0)).await;
     let new = other.taken("a.example", now).await.hold;
 
-    assert_eq!(silent.save(learned(old)).await, [old], "and is told so");
+    assert_eq!(silent.save(learned(old)).await, [old], "and the caller learns of it");
     assert_eq!(other.save(nothing_learned(new)).await, []);
-    silent.release(old, b"late", Parting::HandOver, now).await;
+    silent.release(old, b"late", ReleaseMode::HandOver, now).await;
 
     let row = other.row("a.example").await;
-    assert_eq!((row.kept, row.holder.as_deref(), row.epoch), (Kept::default(), Some("other"), new.epoch));
+    assert_eq!(
+        (row.kept, row.holder.as_deref(), row.epoch),
+        (SavedLimits::default(), Some("other"), new.epoch)
+    );
     assert_eq!(other.take("a.example", now).await, Take::Ours);
 }
 
-/// B9: two clocks may differ by an hour either way.
-pub(crate) async fn a_holder_that_beats_is_never_taken_for_dead(backend: &dyn Backend) {
+/// B9: the two clocks may differ by an hour either way.
+pub(crate) async fn a_holder_that_sends_heartbeats_is_never_declared_dead(backend: &dyn Backend) {
     for (nth, skew) in [-3600, 0, 3600].into_iter().enumerate() {
         let name = format!("{nth}.example");
         let holder = Process::start(backend, "holder", at(skew)).await;
@@ -71,13 +74,13 @@ pub(crate) async fn a_holder_that_beats_is_never_taken_for_dead(backend: &dyn Ba
             let take = other.take(&name, at(secs)).await;
             assert_eq!(take, Take::Held { by: "holder".to_owned() }, "{skew} s apart, after {secs} s");
         }
-        // Whoever is not of the next round says so, or it would be missed there.
+        // Unregister, or the next round would notice these as silent.
         holder.store.deregister(holder.holder, at(skew + 100)).await.unwrap();
         other.store.deregister(other.holder, at(100)).await.unwrap();
     }
 }
 
-pub(crate) async fn an_observer_that_slept_takes_nobody_for_dead(backend: &dyn Backend) {
+pub(crate) async fn an_observer_that_slept_declares_nobody_dead(backend: &dyn Backend) {
     let (holder, sleeper) = (start(backend, "holder").await, start(backend, "sleeper").await);
     holder.taken("a.example", at(0)).await;
     sleeper.beat(at(0)).await.unwrap();
@@ -104,12 +107,12 @@ pub(crate) async fn a_death_frees_domains_and_lanes_at_once(backend: &dyn Backen
     assert_eq!(
         urls_of(&heir.claim(job, at(3)).await),
         "a.example/2 | b.example/1",
-        "nothing done is done again"
+        "tasks that are done are not claimed again"
     );
 }
 
-/// B77: on a clock that is an hour behind, its last sending was not an hour ago.
-pub(crate) async fn a_death_is_dated_by_the_clock_of_whoever_notices(backend: &dyn Backend) {
+/// B77: its clock is an hour behind, but its last request was not an hour ago.
+pub(crate) async fn a_death_is_dated_by_the_clock_of_the_process_that_notices(backend: &dyn Backend) {
     let victim = Process::start(backend, "victim", at(-3600)).await;
     let heir = start(backend, "heir").await;
     victim.taken("a.example", at(-3600)).await;
@@ -118,25 +121,30 @@ pub(crate) async fn a_death_is_dated_by_the_clock_of_whoever_notices(backend: &d
     heir.beat(at(5)).await.unwrap();
     backend.kill(victim, at(6)).await;
     let taken = heir.taken("a.example", at(7)).await;
-    assert!(died_at(&taken) >= at(4), "it beat at {} and was seen to, not {}", at(4), died_at(&taken));
+    assert!(
+        died_at(&taken) >= at(4),
+        "its heartbeat was seen at {}, so it did not die at {}",
+        at(4),
+        died_at(&taken)
+    );
 }
 
-pub(crate) async fn whoever_stops_without_releasing_counts_as_dead(backend: &dyn Backend) {
+pub(crate) async fn a_holder_that_stops_without_releasing_counts_as_dead(backend: &dyn Backend) {
     let (careless, heir) = (start(backend, "careless").await, start(backend, "heir").await);
     careless.taken("a.example", at(0)).await;
     careless.store.deregister(careless.holder, at(1)).await.unwrap();
     assert_eq!(died_at(&heir.taken("a.example", at(2)).await), at(1));
 }
 
-pub(crate) async fn a_clean_stop_leaves_nothing_to_mourn(backend: &dyn Backend) {
+pub(crate) async fn a_clean_stop_does_not_count_as_a_death(backend: &dyn Backend) {
     let (clean, heir) = (start(backend, "clean").await, start(backend, "heir").await);
     let hold = clean.taken("a.example", at(0)).await.hold;
-    clean.release(hold, b"pace", Parting::Stop, at(1)).await;
+    clean.release(hold, b"pace", ReleaseMode::Stop, at(1)).await;
     clean.store.deregister(clean.holder, at(1)).await.unwrap();
-    assert_eq!(heir.taken("a.example", at(2)).await.left, LeftBehind::Stopped(b"pace".to_vec()));
+    assert_eq!(heir.taken("a.example", at(2)).await.last_holder, LastHolderBuf::Stopped(b"pace".to_vec()));
 }
 
-pub(crate) async fn numbers_are_never_given_out_twice(backend: &dyn Backend) {
+pub(crate) async fn holder_ids_are_never_reused(backend: &dyn Backend) {
     let store = backend.store().await;
     let mut given = Vec::new();
     for secs in 0..5 {
@@ -152,6 +160,6 @@ async fn start(backend: &dyn Backend, name: &str) -> Process {
 }
 
 fn learned(hold: comity_store::domains::Hold) -> Saved {
-    let kept = Kept { delay: ms(7_000), ..Kept::default() };
+    let kept = SavedLimits { delay: ms(7_000), ..SavedLimits::default() };
     Saved { kept, ..nothing_learned(hold) }
 }

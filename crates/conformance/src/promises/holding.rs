@@ -1,19 +1,19 @@
 //! Taking, wanting and releasing domains.
 
-use comity_store::domains::{LeftBehind, Parting, Take};
+use comity_store::domains::{LastHolderBuf, ReleaseMode, Take};
 
 use crate::backend::Backend;
 use crate::process::{Process, at, domain, ms};
 
-pub(crate) async fn a_new_domain_is_new_and_each_taking_has_a_later_epoch(backend: &dyn Backend) {
+pub(crate) async fn a_new_domain_has_no_last_holder_and_each_take_has_a_later_epoch(backend: &dyn Backend) {
     let one = Process::start(backend, "one", at(0)).await;
     let first = one.taken("a.example", at(0)).await;
-    assert_eq!((&first.left, first.domain.as_str()), (&LeftBehind::New, "a.example"));
+    assert_eq!((&first.last_holder, first.domain.as_str()), (&LastHolderBuf::None, "a.example"));
     assert_eq!(one.take("a.example", at(0)).await, Take::Ours);
 
     let mut last = first.hold;
     for secs in 1..4 {
-        one.release(last, b"pace", Parting::HandOver, at(secs)).await;
+        one.release(last, b"pace", ReleaseMode::HandOver, at(secs)).await;
         let next = one.taken("a.example", at(secs)).await.hold;
         assert_eq!(next.key, last.key);
         assert!(next.epoch > last.epoch, "{next:?} after {last:?}");
@@ -27,18 +27,18 @@ pub(crate) async fn a_pace_comes_back_byte_for_byte(backend: &dyn Backend) {
     let every_byte: Vec<u8> = (0..=255).collect();
     for pace in [&every_byte[..], b"", b"\0", "schön".as_bytes()] {
         let hold = one.taken("a.example", at(0)).await.hold;
-        one.release(hold, pace, Parting::HandOver, at(0)).await;
+        one.release(hold, pace, ReleaseMode::HandOver, at(0)).await;
         let handed = other.taken("a.example", at(0)).await;
-        assert_eq!(handed.left, LeftBehind::HandedOver(pace.to_vec()));
-        other.release(handed.hold, pace, Parting::Stop, at(0)).await;
+        assert_eq!(handed.last_holder, LastHolderBuf::HandedOver(pace.to_vec()));
+        other.release(handed.hold, pace, ReleaseMode::Stop, at(0)).await;
         let stopped = one.taken("a.example", at(0)).await;
-        assert_eq!(stopped.left, LeftBehind::Stopped(pace.to_vec()));
-        one.release(stopped.hold, pace, Parting::Stop, at(0)).await;
+        assert_eq!(stopped.last_holder, LastHolderBuf::Stopped(pace.to_vec()));
+        one.release(stopped.hold, pace, ReleaseMode::Stop, at(0)).await;
     }
 }
 
 /// B9
-pub(crate) async fn a_wish_reaches_the_holder(backend: &dyn Backend) {
+pub(crate) async fn the_holder_sees_that_a_domain_is_wanted(backend: &dyn Backend) {
     let (holder, other) = (start(backend, "holder").await, start(backend, "other").await);
     let hold = holder.taken("a.example", at(0)).await.hold;
     holder.taken("b.example", at(0)).await;
@@ -51,14 +51,17 @@ pub(crate) async fn a_wish_reaches_the_holder(backend: &dyn Backend) {
     assert_eq!(holder.wanted().await, [hold.key]);
     assert_eq!(other.wanted().await, []);
 
-    holder.release(hold, b"pace", Parting::HandOver, at(1)).await;
+    holder.release(hold, b"pace", ReleaseMode::HandOver, at(1)).await;
     assert_eq!(holder.wanted().await, []);
-    assert_eq!(other.taken("a.example", at(1)).await.left, LeftBehind::HandedOver(b"pace".to_vec()));
-    assert_eq!(other.wanted().await, [], "the wish is granted");
+    assert_eq!(
+        other.taken("a.example", at(1)).await.last_holder,
+        LastHolderBuf::HandedOver(b"pace".to_vec())
+    );
+    assert_eq!(other.wanted().await, [], "the domain is no longer wanted");
 }
 
-/// B9: whoever asks for this number often asks for the rest only when it is another.
-pub(crate) async fn the_version_moves_when_another_writes(backend: &dyn Backend) {
+/// B9: a process polls this number often, and looks further only when it has changed.
+pub(crate) async fn the_version_changes_when_another_process_writes(backend: &dyn Backend) {
     let (holder, other) = (start(backend, "holder").await, start(backend, "other").await);
     holder.taken("a.example", at(0)).await;
     let version = || async { holder.store.version().await.unwrap() };
@@ -71,8 +74,8 @@ pub(crate) async fn the_version_moves_when_another_writes(backend: &dyn Backend)
     assert_ne!(version().await, last);
 }
 
-/// B9: a holder that yields after a few grants, or whose first question was lost, hears of it again.
-pub(crate) async fn a_wish_is_reported_until_it_is_granted(backend: &dyn Backend) {
+/// B9: a holder that yields after a few more grants, or that missed the first report, sees it again.
+pub(crate) async fn a_domain_is_reported_as_wanted_until_it_is_released(backend: &dyn Backend) {
     let (holder, other) = (start(backend, "holder").await, start(backend, "other").await);
     let key = holder.taken("a.example", at(0)).await.hold.key;
     other.take("a.example", at(1)).await;
@@ -81,8 +84,8 @@ pub(crate) async fn a_wish_is_reported_until_it_is_granted(backend: &dyn Backend
     }
 }
 
-/// B9: two holders of one process, such as two gates over one store, are no less strangers.
-pub(crate) async fn a_wish_within_one_store_is_reported(backend: &dyn Backend) {
+/// B9: two holders in one process, such as two gates on one store, are strangers to each other too.
+pub(crate) async fn a_domain_wanted_by_a_holder_on_the_same_store_is_reported(backend: &dyn Backend) {
     let opened = backend.open().await;
     let holder = Process::with(opened.clone(), "holder", at(0)).await;
     let other = Process::with(opened, "other", at(0)).await;
@@ -93,23 +96,26 @@ pub(crate) async fn a_wish_within_one_store_is_reported(backend: &dyn Backend) {
     assert_eq!(holder.wanted().await, [key]);
 }
 
-/// B37: a clean handover passes our own guesses on, whatever the one who parts is about to do.
-pub(crate) async fn what_somebody_wants_is_handed_over_even_by_one_that_stops(backend: &dyn Backend) {
+/// B37: a clean handover passes on our own guesses, even if the holder is about to stop.
+pub(crate) async fn a_wanted_domain_is_handed_over_even_if_its_holder_stops(backend: &dyn Backend) {
     let (stopping, other) = (start(backend, "stopping").await, start(backend, "other").await);
     let hold = stopping.taken("a.example", at(0)).await.hold;
     other.take("a.example", at(1)).await;
-    stopping.release(hold, b"pace", Parting::Stop, at(2)).await;
-    assert_eq!(other.taken("a.example", at(2)).await.left, LeftBehind::HandedOver(b"pace".to_vec()));
+    stopping.release(hold, b"pace", ReleaseMode::Stop, at(2)).await;
+    assert_eq!(
+        other.taken("a.example", at(2)).await.last_holder,
+        LastHolderBuf::HandedOver(b"pace".to_vec())
+    );
 }
 
-/// B9: whoever lets go for another does not snatch it back, and no third one comes between.
-pub(crate) async fn whoever_wanted_it_comes_first(backend: &dyn Backend) {
+/// B9: a holder that released a domain for another process does not take it back first, and neither does a third one.
+pub(crate) async fn the_process_that_wanted_a_domain_gets_it_first(backend: &dyn Backend) {
     let (former, other) = (start(backend, "former").await, start(backend, "other").await);
     let third = start(backend, "third").await;
     for name in ["a.example", "b.example"] {
         let hold = former.taken(name, at(0)).await.hold;
         other.take(name, at(1)).await;
-        former.release(hold, b"pace", Parting::HandOver, at(2)).await;
+        former.release(hold, b"pace", ReleaseMode::HandOver, at(2)).await;
         for late in [former.take(name, at(2)).await, third.take(name, at(2) + ms(100)).await] {
             assert_eq!(late, Take::Held { by: "other".to_owned() });
         }
@@ -118,12 +124,12 @@ pub(crate) async fn whoever_wanted_it_comes_first(backend: &dyn Backend) {
     former.taken("b.example", at(9)).await;
 }
 
-pub(crate) async fn the_wish_of_the_dead_blocks_nobody(backend: &dyn Backend) {
+pub(crate) async fn a_domain_wanted_by_a_dead_process_is_free_for_others(backend: &dyn Backend) {
     let (holder, victim) = (start(backend, "holder").await, start(backend, "victim").await);
     let hold = holder.taken("a.example", at(0)).await.hold;
     victim.take("a.example", at(1)).await;
     backend.kill(victim, at(1)).await;
-    holder.release(hold, b"pace", Parting::HandOver, at(2)).await;
+    holder.release(hold, b"pace", ReleaseMode::HandOver, at(2)).await;
     holder.taken("a.example", at(2)).await;
 }
 

@@ -1,15 +1,15 @@
-//! Enqueueing items: who may, when, and what becomes of the wish.
+//! Enqueueing items: which ones, when, and with what result.
 
-use comity_core::enqueue::{Asker, Enqueued};
+use comity_core::enqueue::{Enqueued, Trigger};
 use comity_core::interval::{Deferred, SourceInterval};
 use comity_core::task::JobStep;
 use comity_core::time::{Span, Timestamp};
-use comity_store::items::{ItemId, Items, Order, ScrapeTerms};
+use comity_store::items::{ItemId, ItemQuery, Order, ScrapeTerms};
 use comity_store::sources::{NewItem, NewSource, SourceChange};
 use comity_store::tasks::{Lead, Settle, Settled};
 
 use crate::backend::Backend;
-use crate::following::{Follower, every, feed, keep, page, wish};
+use crate::follower::{Follower, every, feed, keep, page, scrape_request};
 use crate::process::{at, done, failed, ms};
 
 /// Document 0, enqueuer test 1
@@ -21,13 +21,13 @@ pub(crate) async fn the_first_scrape_of_a_source_is_enqueued(backend: &dyn Backe
 }
 
 /// Document 0, enqueuer test 2
-pub(crate) async fn longer_ago_than_the_interval_is_enqueued(backend: &dyn Backend) {
+pub(crate) async fn a_scrape_after_the_interval_is_enqueued(backend: &dyn Backend) {
     let one = scraped_at_10(backend, every(2_500)).await;
     assert_eq!(one.enqueue(&[0], at(12) + ms(501)).await, "enqueued");
 }
 
-/// B52, E10: the interval itself is long enough.
-pub(crate) async fn exactly_the_interval_ago_is_enqueued(backend: &dyn Backend) {
+/// B52, E10: exactly the interval is long enough.
+pub(crate) async fn a_scrape_exactly_at_the_interval_is_enqueued(backend: &dyn Backend) {
     let one = scraped_at_10(backend, every(2_500)).await;
     assert_eq!(one.enqueue(&[0], at(12) + ms(500)).await, "enqueued");
     let just_before = at(12) + Span::from_micros(499_999);
@@ -35,12 +35,12 @@ pub(crate) async fn exactly_the_interval_ago_is_enqueued(backend: &dyn Backend) 
 }
 
 /// B52, document 0, enqueuer test 3
-pub(crate) async fn too_soon_is_deferred_with_its_numbers(backend: &dyn Backend) {
+pub(crate) async fn a_scrape_before_the_interval_is_deferred_with_its_numbers(backend: &dyn Backend) {
     let one = scraped_at_10(backend, every(2_500)).await;
     let now = at(11) + ms(200);
-    let wishes = vec![wish(one.items[0], "a.example")];
+    let requests = vec![scrape_request(one.items[0], "a.example")];
     let terms = ScrapeTerms::default();
-    let enqueued = one.store().enqueue_items(one.job, wishes, Asker::Manual, terms, now).await.unwrap();
+    let enqueued = one.store().enqueue_items(one.job, requests, Trigger::Manual, terms, now).await.unwrap();
     let expected = Deferred {
         wait_seconds: 2,
         interval: ms(2_500),
@@ -57,17 +57,19 @@ pub(crate) async fn too_soon_is_deferred_with_its_numbers(backend: &dyn Backend)
 /// B52, B55, E10
 pub(crate) async fn deferred_tasks_wake_spaced_by_the_interval(backend: &dyn Backend) {
     let one = scraped_at_10(backend, every(2_500)).await;
-    let told = one.enqueue(&[0, 1, 2], at(11) + ms(200)).await;
-    assert_eq!(told, "wait 2 until 13.2 | wait 5 until 16.2 | wait 8 until 19.2");
-    // One that comes later, in another call, is measured from the last wake too.
+    let results = one.enqueue(&[0, 1, 2], at(11) + ms(200)).await;
+    assert_eq!(results, "wait 2 until 13.2 | wait 5 until 16.2 | wait 8 until 19.2");
+    // A later call is measured from the last reserved wake time too.
     assert_eq!(one.enqueue(&[3], at(12) + ms(500)).await, "wait 10 until 22.5");
-    for (nth, told) in ["waiting until 13.2", "waiting until 16.2", "waiting until 19.2"].iter().enumerate() {
-        assert_eq!(one.state(nth).await, *told);
+    for (nth, expected) in
+        ["waiting until 13.2", "waiting until 16.2", "waiting until 19.2"].iter().enumerate()
+    {
+        assert_eq!(one.state(nth).await, *expected);
     }
 }
 
-/// B50: a source of its own interval, longer or shorter than the global one.
-pub(crate) async fn a_sources_own_interval_goes_before_the_global_one(backend: &dyn Backend) {
+/// B50: the source's own interval is longer or shorter than the global one.
+pub(crate) async fn a_sources_own_interval_overrides_the_global_one(backend: &dyn Backend) {
     let shorter = scraped_at_10(backend, every(2_500)).await;
     assert_eq!(with_global(&shorter, Some(60), at(13)).await, "enqueued");
     shorter.change(SourceChange { interval: Some(every(60_000)), ..SourceChange::default() }).await;
@@ -76,14 +78,10 @@ pub(crate) async fn a_sources_own_interval_goes_before_the_global_one(backend: &
 }
 
 /// B50
-pub(crate) async fn a_source_without_an_interval_goes_by_the_global_one(backend: &dyn Backend) {
+pub(crate) async fn a_source_without_an_interval_uses_the_global_one(backend: &dyn Backend) {
     let one = scraped_at_10(backend, SourceInterval::Default).await;
     assert_eq!(with_global(&one, Some(60), at(13)).await, "wait 57 until 70");
-    assert_eq!(
-        with_global(&one, Some(1), at(13)).await,
-        "wait 58 until 71",
-        "from the wake that is reserved"
-    );
+    assert_eq!(with_global(&one, Some(1), at(13)).await, "wait 58 until 71", "from the reserved wake time");
 }
 
 /// B50, document 0, enqueuer test 5
@@ -97,12 +95,12 @@ pub(crate) async fn null_and_zero_switch_the_interval_off(backend: &dyn Backend)
 }
 
 /// B52, document 0, enqueuer test 6
-pub(crate) async fn a_deferred_task_is_ready_at_its_wake_and_not_before(backend: &dyn Backend) {
+pub(crate) async fn a_deferred_task_is_ready_exactly_at_its_wake_time(backend: &dyn Backend) {
     let one = scraped_at_10(backend, every(2_500)).await;
     one.enqueue(&[0, 1], at(11) + ms(200)).await;
     let (first, second) = (at(13) + ms(200), at(16) + ms(200));
     assert_eq!(one.one.claim(one.job, first - Span::from_micros(1)).await, []);
-    assert_eq!(one.one.next_due(one.job).await, Some(first), "nobody looks before");
+    assert_eq!(one.one.next_due(one.job).await, Some(first), "nobody checks earlier");
     assert_eq!(one.ready_items(first).await, "0");
     let task = one.task(0, first).await;
     one.begun(task, first).await;
@@ -119,11 +117,11 @@ pub(crate) async fn sources_do_not_defer_each_other(backend: &dyn Backend) {
     let other = one.store().add_source(new, at(0)).await.unwrap().0.id;
     let theirs = keep(one.store(), other, &["https://a.example/0".to_owned()]).await[0];
     let batch = [one.items[0], theirs, one.items[1]];
-    let told = one.enqueue_with(&batch, Asker::Manual, ScrapeTerms::default(), at(11)).await;
-    assert_eq!(told, "wait 59 until 70 | enqueued | wait 119 until 130");
+    let results = one.enqueue_with(&batch, Trigger::Manual, ScrapeTerms::default(), at(11)).await;
+    assert_eq!(results, "wait 59 until 70 | enqueued | wait 119 until 130");
 }
 
-/// B56: each obstacle is taken away in turn, and the next one speaks.
+/// B56: each obstacle is removed in turn, and the next one is reported.
 pub(crate) async fn refusals_come_in_their_order(backend: &dyn Backend) {
     let one = scraped_at_10(backend, every(60_000)).await;
     assert_eq!(one.enqueue(&[0], at(11)).await, "wait 59 until 70");
@@ -131,27 +129,27 @@ pub(crate) async fn refusals_come_in_their_order(backend: &dyn Backend) {
     let off = Some(false);
     one.change(SourceChange { enabled: off, scraping: off, auto_scrape: off, ..SourceChange::default() })
         .await;
-    let ask = async |item, asker, terms| one.enqueue_with(&[item], asker, terms, at(12)).await;
+    let ask = async |item, trigger, terms| one.enqueue_with(&[item], trigger, terms, at(12)).await;
     let (in_flight, idle, missing) = (one.items[0], one.items[1], ItemId(99));
-    assert_eq!(ask(missing, Asker::Automatic, full).await, "refused: the item does not exist");
+    assert_eq!(ask(missing, Trigger::Automatic, full).await, "refused: the item does not exist");
     let disabled = "refused: scraping is disabled for the source";
-    assert_eq!(ask(in_flight, Asker::Automatic, full).await, disabled);
+    assert_eq!(ask(in_flight, Trigger::Automatic, full).await, disabled);
     one.change(SourceChange { enabled: Some(true), ..SourceChange::default() }).await;
-    assert_eq!(ask(in_flight, Asker::Automatic, full).await, disabled);
+    assert_eq!(ask(in_flight, Trigger::Automatic, full).await, disabled);
     one.change(SourceChange { scraping: Some(true), enabled: off, ..SourceChange::default() }).await;
-    assert_eq!(ask(in_flight, Asker::Automatic, full).await, disabled, "the source itself is");
+    assert_eq!(ask(in_flight, Trigger::Automatic, full).await, disabled, "the source itself is disabled");
     one.change(SourceChange { enabled: Some(true), ..SourceChange::default() }).await;
     let automatic = "refused: automatic scraping is disabled for the source";
-    assert_eq!(ask(in_flight, Asker::Automatic, full).await, automatic);
-    assert_eq!(ask(in_flight, Asker::Manual, full).await, "already");
-    let cap = "refused: 0 items of the source wait or run, and at most 0 may";
-    assert_eq!(ask(idle, Asker::Manual, full).await, cap);
-    assert_eq!(ask(idle, Asker::Manual, ScrapeTerms::default()).await, "wait 118 until 130");
-    assert_eq!(one.one.counts(one.job).await.tasks, 3, "refusals make no tasks");
+    assert_eq!(ask(in_flight, Trigger::Automatic, full).await, automatic);
+    assert_eq!(ask(in_flight, Trigger::Manual, full).await, "already");
+    let cap = "refused: 0 items of the source are waiting or running, and at most 0 may";
+    assert_eq!(ask(idle, Trigger::Manual, full).await, cap);
+    assert_eq!(ask(idle, Trigger::Manual, ScrapeTerms::default()).await, "wait 118 until 130");
+    assert_eq!(one.one.counts(one.job).await.tasks, 3, "refused items get no tasks");
 }
 
 /// B54
-pub(crate) async fn an_item_that_waits_is_deferred_or_runs_is_enqueued_already(backend: &dyn Backend) {
+pub(crate) async fn an_item_that_is_waiting_deferred_or_running_is_already_enqueued(backend: &dyn Backend) {
     let one = Follower::start(backend, every(60_000), 2).await;
     assert_eq!(one.enqueue(&[0, 0], at(1)).await, "enqueued | already", "within one call too");
     assert_eq!(one.enqueue(&[0], at(2)).await, "already");
@@ -159,7 +157,7 @@ pub(crate) async fn an_item_that_waits_is_deferred_or_runs_is_enqueued_already(b
     one.begun(task, at(10)).await;
     assert_eq!(one.enqueue(&[0, 1], at(11)).await, "already | wait 59 until 70");
     assert_eq!(one.enqueue(&[0, 1], at(12)).await, "already | already");
-    assert_eq!(one.enqueue(&[1], at(100)).await, "already", "its wake has come, but it has not run");
+    assert_eq!(one.enqueue(&[1], at(100)).await, "already", "its wake time has come, but it has not run");
     assert_eq!(
         (one.state(0).await, one.state(1).await),
         ("running".to_owned(), "waiting until 70".to_owned())
@@ -168,40 +166,42 @@ pub(crate) async fn an_item_that_waits_is_deferred_or_runs_is_enqueued_already(b
     assert_eq!(one.ready_items(at(100)).await, "0 1");
 }
 
-/// B56, B57: the numbers are those at the time.
-pub(crate) async fn a_bulk_stops_at_the_in_flight_cap(backend: &dyn Backend) {
+/// B56, B57: the numbers are those at that moment.
+pub(crate) async fn a_bulk_enqueue_stops_at_the_in_flight_limit(backend: &dyn Backend) {
     let one = Follower::start(backend, SourceInterval::Off, 100).await;
     let terms = ScrapeTerms { in_flight_max: Some(3), ..ScrapeTerms::default() };
-    let told = one.enqueue_with(&one.items, Asker::Automatic, terms, at(1)).await;
-    let refused = "refused: 3 items of the source wait or run, and at most 3 may";
+    let results = one.enqueue_with(&one.items, Trigger::Automatic, terms, at(1)).await;
+    let refused = "refused: 3 items of the source are waiting or running, and at most 3 may";
     let expected = ["enqueued"; 3].into_iter().chain([refused; 97]).collect::<Vec<_>>();
-    assert_eq!(told, expected.join(" | "));
+    assert_eq!(results, expected.join(" | "));
     assert_eq!(one.one.counts(one.job).await.tasks, 3);
 
     let task = one.task(0, at(2)).await;
     one.begun(task, at(2)).await;
-    let again = async |items: &[ItemId]| one.enqueue_with(items, Asker::Automatic, terms, at(3)).await;
-    assert_eq!(again(&one.items[3..4]).await, refused, "one that runs counts");
+    let again = async |items: &[ItemId]| one.enqueue_with(items, Trigger::Automatic, terms, at(3)).await;
+    assert_eq!(again(&one.items[3..4]).await, refused, "a running one counts");
     one.settle(task, done(), at(3)).await;
-    let told = again(&one.items[1..6]).await;
-    assert_eq!(told, format!("already | already | enqueued | {refused} | {refused}"));
+    let results = again(&one.items[1..6]).await;
+    assert_eq!(results, format!("already | already | enqueued | {refused} | {refused}"));
 }
 
-/// B56: a deferred one does not count before its wake came; then it waits like any other.
-pub(crate) async fn deferred_items_do_not_count_for_the_cap_before_their_wake(backend: &dyn Backend) {
+/// B56: a deferred item does not count before its wake time; then it is waiting like any other.
+pub(crate) async fn deferred_items_do_not_count_towards_the_limit_before_their_wake_time(
+    backend: &dyn Backend,
+) {
     let one = scraped_at_10(backend, every(60_000)).await;
     let terms = ScrapeTerms { in_flight_max: Some(2), ..ScrapeTerms::default() };
-    let ask = async |nth: usize, now| one.enqueue_with(&[one.items[nth]], Asker::Manual, terms, now).await;
+    let ask = async |nth: usize, now| one.enqueue_with(&[one.items[nth]], Trigger::Manual, terms, now).await;
     let wakes = ["wait 60 until 70", "wait 120 until 130", "wait 180 until 190"];
-    for (nth, told) in wakes.iter().enumerate() {
-        assert_eq!(ask(nth, at(10)).await, *told);
+    for (nth, expected) in wakes.iter().enumerate() {
+        assert_eq!(ask(nth, at(10)).await, *expected);
     }
     assert_eq!(ask(3, at(130) - Span::from_micros(1)).await, "wait 121 until 250.999999");
-    let refused = "refused: 2 items of the source wait or run, and at most 2 may";
+    let refused = "refused: 2 items of the source are waiting or running, and at most 2 may";
     assert_eq!(ask(4, at(130)).await, refused);
 }
 
-/// An item has one task: those of its earlier scrapes do not pile up, and what the job counted stays counted.
+/// An item has one task: tasks of earlier scrapes do not pile up, and the counts of the job stay as they are.
 pub(crate) async fn enqueueing_an_item_again_replaces_its_task(backend: &dyn Backend) {
     let one = Follower::start(backend, SourceInterval::Off, 2).await;
     one.scrape(1, at(0)).await;
@@ -223,8 +223,8 @@ pub(crate) async fn enqueueing_an_item_again_replaces_its_task(backend: &dyn Bac
     assert_eq!(one.store().list_scrapes(one.items[0], 100).await.unwrap().len(), 5, "the log stays");
 }
 
-/// B74: whoever still worked on the task of an earlier scrape has no say in the new one.
-pub(crate) async fn a_late_word_on_a_replaced_task_is_not_taken(backend: &dyn Backend) {
+/// B74: a process that still works on the task of an earlier scrape does not affect the new one.
+pub(crate) async fn a_late_result_of_a_replaced_task_is_refused(backend: &dyn Backend) {
     let one = Follower::start(backend, SourceInterval::Off, 1).await;
     one.enqueue(&[0], at(1)).await;
     let old = one.task(0, at(1)).await;
@@ -244,23 +244,23 @@ pub(crate) async fn a_late_word_on_a_replaced_task_is_not_taken(backend: &dyn Ba
     let settled = one.store().settle(one.one.holder, vec![late], at(4)).await.unwrap();
     assert_eq!(settled, [Settled::Fenced]);
     assert_eq!(one.state(0).await, "waiting");
-    assert_ne!(one.task(0, at(4)).await, old, "numbers of tasks are not given out twice");
+    assert_ne!(one.task(0, at(4)).await, old, "task ids are not reused");
 }
 
 /// B76
-pub(crate) async fn a_task_knows_its_item_and_who_led_there(backend: &dyn Backend) {
+pub(crate) async fn a_task_knows_its_item_and_where_its_url_comes_from(backend: &dyn Backend) {
     let one = Follower::start(backend, SourceInterval::Off, 0).await;
     let found = vec![
         NewItem { identity: "listed".to_owned(), lead: Lead::Listed, ..page("https://a.example/page") },
-        // Two items may be one page.
+        // Two items may point to the same page.
         NewItem { identity: "remote".to_owned(), lead: Lead::Remote, ..page("https://a.example/page") },
     ];
-    crate::following::found(one.store(), one.source, found, at(0)).await;
-    let items = Items { limit: 9, order: Order::After(ItemId(0)), ..Default::default() };
+    crate::follower::found(one.store(), one.source, found, at(0)).await;
+    let items = ItemQuery { limit: 9, order: Order::After(ItemId(0)), ..Default::default() };
     let ids: Vec<ItemId> =
         one.store().list_items(items).await.unwrap().into_iter().map(|item| item.id).collect();
-    let told = one.enqueue_with(&ids, Asker::Manual, ScrapeTerms::default(), at(1)).await;
-    assert_eq!(told, "enqueued | enqueued");
+    let results = one.enqueue_with(&ids, Trigger::Manual, ScrapeTerms::default(), at(1)).await;
+    assert_eq!(results, "enqueued | enqueued");
     let tasks = one.ready(at(1)).await;
     let seen: Vec<_> = tasks.iter().map(|task| (task.url.as_str(), task.lead, task.scrapes)).collect();
     let url = "https://a.example/page";
@@ -268,7 +268,7 @@ pub(crate) async fn a_task_knows_its_item_and_who_led_there(backend: &dyn Backen
     assert_eq!(seen, [(url, Lead::Listed, scrapes(0)), (url, Lead::Remote, scrapes(1))]);
 }
 
-/// B49: its job may end between the finding of it and the enqueueing.
+/// B49: the job may end between finding it and enqueueing.
 pub(crate) async fn an_item_enqueued_while_its_job_ended_is_not_lost(backend: &dyn Backend) {
     let one = Follower::start(backend, SourceInterval::Off, 1).await;
     one.one.step(one.job, JobStep::Cancel, at(1)).await;
@@ -288,12 +288,12 @@ async fn scraped_at_10(backend: &dyn Backend, interval: SourceInterval) -> Follo
     one
 }
 
-/// Enqueues the next item that was not yet, with a global interval of so many seconds.
+/// Enqueues the next item that was not enqueued yet, with a global interval of this many seconds.
 async fn with_global(one: &Follower, global: Option<u64>, now: Timestamp) -> String {
     let terms = ScrapeTerms { interval: global.map(Span::from_secs), ..ScrapeTerms::default() };
     for nth in 0..one.items.len() {
         if one.state(nth).await == "none" {
-            return one.enqueue_with(&[one.items[nth]], Asker::Manual, terms, now).await;
+            return one.enqueue_with(&[one.items[nth]], Trigger::Manual, terms, now).await;
         }
     }
     panic!("all of them were enqueued")

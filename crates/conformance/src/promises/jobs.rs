@@ -1,8 +1,8 @@
-//! The life of jobs, and what its end means for their tasks.
+//! The life cycle of jobs, and what its end means for their tasks.
 
 use comity_core::task::{JobId, JobState, JobStep};
-use comity_store::domains::Parting;
-use comity_store::jobs::{Counts, Filling, Stepped};
+use comity_store::domains::ReleaseMode;
+use comity_store::jobs::{Counts, FillStep, Stepped};
 use comity_store::tasks::{JOB_ENDED, Settled};
 use serde_json::json;
 
@@ -24,8 +24,8 @@ pub(crate) async fn a_job_is_opened_once_with_its_first_options(backend: &dyn Ba
     assert_eq!(one.find_job("another".to_owned()).await.unwrap(), None);
 }
 
-/// Between the job and its tasks somebody could find it empty, and finish it.
-pub(crate) async fn a_job_is_made_with_its_tasks_or_not_at_all(backend: &dyn Backend) {
+/// Otherwise somebody could find the job empty before its tasks were added, and finish it.
+pub(crate) async fn a_job_is_created_with_its_tasks_or_not_at_all(backend: &dyn Backend) {
     let (one, other) = (backend.store().await, backend.store().await);
     let urls = ["https://a.example/1", "https://b.example/2"].map(listed).to_vec();
     let made = one.make_job("job".to_owned(), json!({}), urls.clone(), at(0)).await.unwrap().unwrap();
@@ -33,7 +33,7 @@ pub(crate) async fn a_job_is_made_with_its_tasks_or_not_at_all(backend: &dyn Bac
     assert_eq!(other.find_job("job".to_owned()).await.unwrap().as_ref(), Some(&made));
     let more = ["https://c.example/3"].map(listed).to_vec();
     assert_eq!(other.make_job("job".to_owned(), json!({}), more, at(1)).await.unwrap(), None);
-    assert_eq!(one.find_job("job".to_owned()).await.unwrap(), Some(made), "it is left as it was");
+    assert_eq!(one.find_job("job".to_owned()).await.unwrap(), Some(made), "it is unchanged");
 }
 
 pub(crate) async fn jobs_are_listed_newest_first(backend: &dyn Backend) {
@@ -45,50 +45,52 @@ pub(crate) async fn jobs_are_listed_newest_first(backend: &dyn Backend) {
     assert_eq!(names, ["c", "a", "b"]);
 }
 
-pub(crate) async fn a_job_finishes_when_nothing_waits(backend: &dyn Backend) {
+pub(crate) async fn a_job_finishes_when_no_task_is_waiting(backend: &dyn Backend) {
     let (one, job) = job_of(backend, &["https://a.example/1"]).await;
     let lane = one.claim_one(job, at(0)).await;
-    assert!(matches!(one.step(job, JobStep::Finish, at(1)).await, Stepped::No(_)), "a task is under way");
+    assert!(matches!(one.step(job, JobStep::Finish, at(1)).await, Stepped::No(_)), "a task is in flight");
     one.settle(job, hold_of(&lane), lane.tasks[0].id, failed(), at(1)).await;
     let Stepped::Yes(ended) = one.step(job, JobStep::Finish, at(2)).await else { panic!("nothing waits") };
     assert_eq!((ended.state, ended.ended_at), (JobState::Done, Some(at(2))));
     assert_eq!(one.step(JobId(99), JobStep::Finish, at(2)).await, Stepped::Missing);
 }
 
-/// B74: a job finishes neither while somebody alive reads a list into it, nor before a list was read to its end.
+/// B74: a job does not finish while a live process reads a list into it, nor before a list was read to its end.
 pub(crate) async fn a_job_does_not_finish_before_its_list_was_read(backend: &dyn Backend) {
     let (one, job) = job_of(backend, &[]).await;
     let finish = async || matches!(one.step(job, JobStep::Finish, at(1)).await, Stepped::Yes(_));
     let first = Process::start(backend, "first", at(0)).await;
     let second = Process::start(backend, "second", at(0)).await;
-    let fill = async |process: &Process, filling| {
-        one.store.filling(job, process.holder, filling, at(1)).await.unwrap();
+    let fill = async |process: &Process, step| {
+        one.store.note_fill(job, process.holder, step, at(1)).await.unwrap();
     };
-    fill(&first, Filling::Begun).await;
-    fill(&second, Filling::Begun).await;
-    fill(&second, Filling::Ended).await;
-    assert!(!finish().await, "the first still reads");
+    fill(&first, FillStep::Started).await;
+    fill(&second, FillStep::Started).await;
+    fill(&second, FillStep::Finished).await;
+    assert!(!finish().await, "the first one is still reading");
     let Stepped::No(open) = one.step(job, JobStep::Finish, at(1)).await else { panic!("it is being filled") };
-    assert!(open.unread && open.filled);
+    assert!(open.unread && open.being_filled);
     backend.kill(first, at(2)).await;
-    let Stepped::No(open) = one.step(job, JobStep::Finish, at(2)).await else { panic!("half a list") };
-    assert!(open.unread && !open.filled, "it died before the end of its list");
-    fill(&second, Filling::Begun).await;
-    fill(&second, Filling::Broken).await;
-    assert!(!finish().await, "again only half of it");
-    fill(&second, Filling::Begun).await;
-    fill(&second, Filling::Ended).await;
+    let Stepped::No(open) = one.step(job, JobStep::Finish, at(2)).await else {
+        panic!("only half a list was read")
+    };
+    assert!(open.unread && !open.being_filled, "it died before the end of its list");
+    fill(&second, FillStep::Started).await;
+    fill(&second, FillStep::Interrupted).await;
+    assert!(!finish().await, "only half of it was read again");
+    fill(&second, FillStep::Started).await;
+    fill(&second, FillStep::Finished).await;
     assert!(finish().await);
 }
 
-/// B47: whoever comes second changes neither its state nor its message nor when it ended.
-pub(crate) async fn a_job_that_ended_is_left_as_it_is(backend: &dyn Backend) {
+/// B47: a second step changes neither state nor message nor end time.
+pub(crate) async fn a_job_that_ended_does_not_change(backend: &dyn Backend) {
     let one = Process::start(backend, "one", at(0)).await;
     for first in [JobStep::Finish, JobStep::Fail, JobStep::Cancel] {
         let job = one.open_job(first.as_str()).await;
         let message = Some("20 in a row".to_owned());
         let Stepped::Yes(ended) = one.store.step_job(job, first, message, at(1)).await.unwrap() else {
-            panic!("{first} is legal")
+            panic!("{first} is allowed")
         };
         assert_eq!((ended.message.as_deref(), ended.ended_at), (Some("20 in a row"), Some(at(1))));
         for step in [JobStep::Finish, JobStep::Fail, JobStep::Cancel] {
@@ -102,7 +104,7 @@ pub(crate) async fn a_job_that_ended_is_left_as_it_is(backend: &dyn Backend) {
 }
 
 /// B49
-pub(crate) async fn a_cancelled_job_skips_what_waits_in_chunks(backend: &dyn Backend) {
+pub(crate) async fn a_cancelled_job_skips_waiting_tasks_in_batches(backend: &dyn Backend) {
     let urls: Vec<String> = (0..10).map(|nth| format!("https://{}.example/{nth}", nth % 3)).collect();
     let (one, job) = job_of(backend, &urls.iter().map(String::as_str).collect::<Vec<_>>()).await;
     let untouched = one.job_of("another", &["https://0.example/"], at(0)).await;
@@ -123,26 +125,28 @@ pub(crate) async fn a_cancelled_job_skips_what_waits_in_chunks(backend: &dyn Bac
 }
 
 /// B49, B74
-pub(crate) async fn what_was_under_way_when_its_job_ended_is_counted_once(backend: &dyn Backend) {
+pub(crate) async fn a_task_in_flight_when_its_job_ends_is_counted_once(backend: &dyn Backend) {
     let (one, job) = job_of(backend, &["https://a.example/1", "https://a.example/2"]).await;
     let lane = one.claim_one(job, at(0)).await;
     one.step(job, JobStep::Cancel, at(1)).await;
     let settle = |nth: usize| one.settle(job, hold_of(&lane), lane.tasks[nth].id, done(), at(1));
-    assert_eq!(settle(0).await, Settled::Yes, "it was fetched before the sweep came to it");
+    assert_eq!(settle(0).await, Settled::Yes, "it was fetched before the sweep reached it");
     one.sweep(job, at(2)).await;
     assert_eq!(settle(1).await, Settled::Fenced);
     assert_eq!(one.counts(job).await, Counts { tasks: 2, done: 1, skipped: 1, ..Counts::default() });
 }
 
 /// B49
-pub(crate) async fn a_reopened_job_revives_what_failed_or_ended_with_it(backend: &dyn Backend) {
+pub(crate) async fn a_reopened_job_retries_tasks_that_failed_or_were_skipped_at_its_end(
+    backend: &dyn Backend,
+) {
     let urls: Vec<String> = (0..12).map(|nth| format!("https://a.example/{nth}")).collect();
     let (one, job) = job_of(backend, &urls.iter().map(String::as_str).collect::<Vec<_>>()).await;
     let lane = one.claim_one(job, at(0)).await;
     for (task, step) in std::iter::zip(&lane.tasks, [done(), failed(), failed(), failed(), skipped()]) {
         one.settle(job, hold_of(&lane), task.id, step, at(1)).await;
     }
-    one.release(hold_of(&lane), b"pace", Parting::Stop, at(1)).await;
+    one.release(hold_of(&lane), b"pace", ReleaseMode::Stop, at(1)).await;
     one.step(job, JobStep::Fail, at(2)).await;
     one.sweep(job, at(2)).await;
     assert_eq!(
@@ -160,7 +164,7 @@ pub(crate) async fn a_reopened_job_revives_what_failed_or_ended_with_it(backend:
     assert_eq!(
         counts,
         Counts { tasks: 12, done: 1, skipped: 1, ..Counts::default() },
-        "robots.txt still forbids"
+        "robots.txt still forbids it"
     );
     assert_eq!(one.next_due(job).await, Some(at(3)));
     let again = one.claim_one(job, at(3)).await;
@@ -168,12 +172,12 @@ pub(crate) async fn a_reopened_job_revives_what_failed_or_ended_with_it(backend:
     assert_eq!(one.row("a.example").await.waiting, 10);
 }
 
-/// B49: a worker that finds nothing waiting must not end what an operator just reopened.
+/// B49: a worker that finds nothing waiting must not end a job that an operator just reopened.
 pub(crate) async fn a_reopened_job_does_not_finish_before_it_is_swept(backend: &dyn Backend) {
     let (one, job) = job_of(backend, &["https://a.example/1"]).await;
     let lane = one.claim_one(job, at(0)).await;
     one.settle(job, hold_of(&lane), lane.tasks[0].id, failed(), at(1)).await;
-    one.release(hold_of(&lane), b"pace", Parting::Stop, at(1)).await;
+    one.release(hold_of(&lane), b"pace", ReleaseMode::Stop, at(1)).await;
     one.step(job, JobStep::Finish, at(1)).await;
     one.step(job, JobStep::Reopen, at(2)).await;
     assert!(
@@ -184,8 +188,8 @@ pub(crate) async fn a_reopened_job_does_not_finish_before_it_is_swept(backend: &
     assert_eq!(urls_of(&one.claim(job, at(3)).await), "a.example/1");
 }
 
-/// B44: a task that starts over does so at its own URL, by that URL's pace; else it goes on where it was.
-pub(crate) async fn a_revived_task_is_where_its_url_is(backend: &dyn Backend) {
+/// B44: a task that starts over does so at its own URL and at that URL's pace; otherwise it continues where it was.
+pub(crate) async fn a_retried_task_is_on_the_domain_of_its_url(backend: &dyn Backend) {
     let (one, job) = job_of(backend, &["https://a.example/1"]).await;
     let lane = one.claim_one(job, at(0)).await;
     one.settle(job, hold_of(&lane), lane.tasks[0].id, moved("b.example"), at(1)).await;

@@ -1,20 +1,20 @@
-//! Permits that were given out of a process, and what is known of them when it dies.
+//! Permits lent to other processes, and what is known about them when the lender dies.
 
 use comity_core::intent::Intent;
-use comity_core::pace::Lent;
+use comity_core::pace::LentPermit;
 use comity_core::time::Timestamp;
 use comity_store::StoreError;
-use comity_store::domains::Parting;
+use comity_store::domains::ReleaseMode;
 
 use crate::backend::Backend;
 use crate::process::{Process, at};
 
-fn lent(id: u32, granted_at: Timestamp, until: Timestamp) -> Lent {
-    Lent { id, intent: Intent::Search, granted_at, until }
+fn lent(id: u32, granted_at: Timestamp, until: Timestamp) -> LentPermit {
+    LentPermit { id, intent: Intent::Search, granted_at, until }
 }
 
-/// B78: whoever takes the domain of a holder that died knows what may be on the wire.
-pub(crate) async fn a_permit_that_was_lent_comes_back_after_a_death(backend: &dyn Backend) {
+/// B78: the next holder of a dead holder's domain knows which requests may be in flight.
+pub(crate) async fn a_lent_permit_is_known_after_a_death(backend: &dyn Backend) {
     let victim = Process::start(backend, "victim", at(0)).await;
     let heir = Process::start(backend, "heir", at(0)).await;
     let hold = victim.taken("a.example", at(0)).await.hold;
@@ -29,8 +29,8 @@ pub(crate) async fn a_permit_that_was_lent_comes_back_after_a_death(backend: &dy
     assert_eq!(taken.lent, [long], "the lease of the other one has ended");
 }
 
-/// B80: what was recorded or released keeps nobody waiting after a death, and a lease that was renewed ends later.
-pub(crate) async fn a_permit_that_is_over_does_not_come_back(backend: &dyn Backend) {
+/// B80: a permit that was recorded or released delays nobody after a death, and a renewed lease ends later.
+pub(crate) async fn a_settled_permit_is_not_reported_after_a_death(backend: &dyn Backend) {
     let victim = Process::start(backend, "victim", at(0)).await;
     let heir = Process::start(backend, "heir", at(0)).await;
     let hold = victim.taken("a.example", at(0)).await.hold;
@@ -42,16 +42,17 @@ pub(crate) async fn a_permit_that_is_over_does_not_come_back(backend: &dyn Backe
     assert_eq!(heir.taken("a.example", at(5)).await.lent, [lent(2, at(2), at(99))]);
 }
 
-/// B77: a hold that ended lends nothing and forgets nothing, and what a pace tells itself is not told twice.
-pub(crate) async fn a_hold_that_ended_lends_nothing(backend: &dyn Backend) {
+/// B77: an expired hold can neither lend nor delete permits, and permits that are part of a pace are not reported
+/// twice.
+pub(crate) async fn an_expired_hold_cannot_lend_permits(backend: &dyn Backend) {
     let one = Process::start(backend, "one", at(0)).await;
     let hold = one.taken("a.example", at(0)).await.hold;
     one.store.lend(one.holder, hold, lent(1, at(1), at(61))).await.unwrap();
-    one.release(hold, b"pace", Parting::HandOver, at(2)).await;
+    one.release(hold, b"pace", ReleaseMode::HandOver, at(2)).await;
     let refused = one.store.lend(one.holder, hold, lent(2, at(2), at(62))).await;
     assert!(matches!(refused, Err(StoreError::Lost)), "{refused:?}");
     let taken = one.taken("a.example", at(3)).await;
-    assert_eq!(taken.lent, [], "the pace that was handed over knows of it");
+    assert_eq!(taken.lent, [], "the pace that was handed over contains it");
     one.store.forget_lent(one.holder, vec![(hold, 1)]).await.unwrap();
     let heir = Process::start(backend, "heir", at(3)).await;
     backend.kill(one, at(4)).await;

@@ -1,19 +1,19 @@
 //! Two callers that want the same domain, the second while the first is about to commit.
 
 use comity_core::intent::Intent;
-use comity_core::pace::Lent;
+use comity_core::pace::LentPermit;
 use comity_core::time::Timestamp;
-use comity_store::domains::{DomainKey, Hold, LeftBehind, Parting, Take, Taken};
+use comity_store::domains::{DomainKey, Hold, LastHolderBuf, ReleaseMode, Take, Taken};
 use comity_store::{LEASE, StoreError};
 
 use crate::backend::Backend;
 use crate::process::{Process, at, nothing_learned, taken};
 
 /// B9
-pub(crate) async fn of_two_takes_one_succeeds(backend: &dyn Backend) {
+pub(crate) async fn of_two_concurrent_takes_one_succeeds(backend: &dyn Backend) {
     let (one, other) = two(backend).await;
     let hold = one.taken("known.example", at(0)).await.hold;
-    one.release(hold, b"pace", Parting::Stop, at(0)).await;
+    one.release(hold, b"pace", ReleaseMode::Stop, at(0)).await;
     for name in ["known.example", "new.example"] {
         let takes = one.overlap(one.take(name, at(1)), other.take(name, at(1))).await;
         let (winner, loser) = match &takes {
@@ -26,42 +26,42 @@ pub(crate) async fn of_two_takes_one_succeeds(backend: &dyn Backend) {
     }
 }
 
-/// B9, B37: whoever asks as a domain is let go gets it with its pace, now or with its next question.
-pub(crate) async fn a_wish_that_overlaps_with_a_release_is_granted(backend: &dyn Backend) {
+/// B9, B37: whoever asks for a domain while it is being released gets it with its pace, at once or at the next attempt.
+pub(crate) async fn a_take_during_a_release_gets_the_domain(backend: &dyn Backend) {
     let (holder, other) = two(backend).await;
-    for (name, parting) in [("a.example", Parting::HandOver), ("b.example", Parting::Stop)] {
+    for (name, mode) in [("a.example", ReleaseMode::HandOver), ("b.example", ReleaseMode::Stop)] {
         let hold = holder.taken(name, at(0)).await.hold;
-        let release = holder.release(hold, b"pace", parting, at(1));
+        let release = holder.release(hold, b"pace", mode, at(1));
         let ((), take) = holder.overlap(release, other.take(name, at(1))).await;
         let got = match take {
             Take::Held { .. } => other.taken(name, at(1)).await,
             take => taken(take),
         };
         assert!(
-            matches!(&got.left, LeftBehind::HandedOver(pace) | LeftBehind::Stopped(pace) if pace == b"pace")
+            matches!(&got.last_holder, LastHolderBuf::HandedOver(pace) | LastHolderBuf::Stopped(pace) if pace == b"pace")
         );
         assert_eq!(holder.take(name, at(1)).await, Take::Held { by: "other".to_owned() });
     }
 }
 
-/// B37: a holder that stops hands over what somebody wants, also if that was said a moment ago.
-pub(crate) async fn a_release_that_overlaps_with_a_wish_hands_over(backend: &dyn Backend) {
+/// B37: a holder that stops hands over a domain that somebody wants, even if that was only said a moment ago.
+pub(crate) async fn a_release_during_a_take_hands_over(backend: &dyn Backend) {
     let (holder, other) = two(backend).await;
     let hold = holder.taken("a.example", at(0)).await.hold;
-    let release = holder.release(hold, b"pace", Parting::Stop, at(1));
+    let release = holder.release(hold, b"pace", ReleaseMode::Stop, at(1));
     let (take, ()) = other.overlap(other.take("a.example", at(1)), release).await;
     match take {
-        // It heard that the domain is held, so it asked before the release.
+        // It was told that the domain is held, so it asked before the release.
         Take::Held { .. } => {
             let got = other.taken("a.example", at(1)).await;
-            assert_eq!(got.left, LeftBehind::HandedOver(b"pace".to_vec()));
+            assert_eq!(got.last_holder, LastHolderBuf::HandedOver(b"pace".to_vec()));
         }
-        take => assert_eq!(taken(take).left, LeftBehind::Stopped(b"pace".to_vec())),
+        take => assert_eq!(taken(take).last_holder, LastHolderBuf::Stopped(b"pace".to_vec())),
     }
 }
 
-/// B74, B77: of a holder's beat and another's finding that it was silent for too long, one counts.
-pub(crate) async fn a_beat_that_overlaps_with_a_takeover_keeps_everything_or_nothing(backend: &dyn Backend) {
+/// B74, B77: either the holder's heartbeat counts, or another process's finding that it was silent for too long.
+pub(crate) async fn a_heartbeat_during_a_takeover_keeps_everything_or_nothing(backend: &dyn Backend) {
     for first in [First::Holder, First::Heir] {
         let (name, late) = (first.domain(), at(0) + LEASE);
         let (silent, heir) = silent_and_heir(backend, name).await.0;
@@ -81,7 +81,7 @@ pub(crate) async fn a_beat_that_overlaps_with_a_takeover_keeps_everything_or_not
     }
 }
 
-/// B77, B78: a permit that a holder lends as it is taken over is refused, or the next holder knows of it.
+/// B77, B78: a permit lent during a takeover is either refused, or known to the next holder.
 pub(crate) async fn a_permit_lent_during_a_takeover_is_refused_or_known(backend: &dyn Backend) {
     for first in [First::Holder, First::Heir] {
         let (name, late) = (first.domain(), at(0) + LEASE);
@@ -105,7 +105,7 @@ pub(crate) async fn a_permit_lent_during_a_takeover_is_refused_or_known(backend:
     }
 }
 
-/// B78: permits that two callers of one holder lend at once both come back after its death.
+/// B78: permits lent at once by two callers of one holder are both known after its death.
 pub(crate) async fn permits_lent_at_once_are_both_kept(backend: &dyn Backend) {
     let (victim, heir) = two(backend).await;
     let same = backend.store().await;
@@ -120,13 +120,13 @@ pub(crate) async fn permits_lent_at_once_are_both_kept(backend: &dyn Backend) {
     assert_eq!(heir.taken("a.example", at(4)).await.lent, [first, second]);
 }
 
-/// B9, B82: a domain is forgotten, or taken as it was; whoever took it holds it either way.
-pub(crate) async fn a_domain_taken_as_it_is_forgotten_is_held(backend: &dyn Backend) {
+/// B9, B82: the domain is either deleted first or taken as it was; whoever took it holds it in both cases.
+pub(crate) async fn a_domain_taken_while_it_is_deleted_is_held(backend: &dyn Backend) {
     let (one, other) = two(backend).await;
     for first in [First::Holder, First::Heir] {
         let name = first.domain();
         let hold = one.taken(name, at(0)).await.hold;
-        one.release(hold, b"pace", Parting::HandOver, at(0)).await;
+        one.release(hold, b"pace", ReleaseMode::HandOver, at(0)).await;
         one.taken(&format!("after.{name}"), at(0)).await;
         let idle = one.store.idle_domains(DomainKey(0), at(60), 100).await.unwrap();
         assert!(idle.domains.iter().any(|idle| idle.hold == hold), "{idle:?}");
@@ -139,14 +139,15 @@ pub(crate) async fn a_domain_taken_as_it_is_forgotten_is_held(backend: &dyn Back
             }
         };
         let got = taken(take);
-        let left = if forgotten == 1 { LeftBehind::New } else { LeftBehind::HandedOver(b"pace".to_vec()) };
-        assert_eq!(got.left, left, "{first:?}");
+        let left =
+            if forgotten == 1 { LastHolderBuf::None } else { LastHolderBuf::HandedOver(b"pace".to_vec()) };
+        assert_eq!(got.last_holder, left, "{first:?}");
         assert_eq!(other.save(nothing_learned(got.hold)).await, [], "{first:?}: its hold is valid");
         assert_eq!(one.take(name, at(61)).await, Take::Held { by: "other".to_owned() }, "{first:?}");
     }
 }
 
-/// Who is inside its transaction when the other comes.
+/// Who is inside its transaction when the other one arrives.
 #[derive(Debug, Clone, Copy)]
 enum First {
     Holder,
@@ -154,7 +155,7 @@ enum First {
 }
 
 impl First {
-    /// A domain for each, since both play on one store.
+    /// A domain for each case, because both run on one store.
     fn domain(self) -> &'static str {
         match self {
             Self::Holder => "a.example",
@@ -167,7 +168,7 @@ async fn two(backend: &dyn Backend) -> (Process, Process) {
     (Process::start(backend, "one", at(0)).await, Process::start(backend, "other", at(0)).await)
 }
 
-/// A holder of a domain that is silent from 0 on, and one that has seen it then.
+/// A holder of a domain that is silent from 0 on, and a process that has seen it then.
 async fn silent_and_heir(backend: &dyn Backend, name: &str) -> ((Process, Process), Hold) {
     let (silent, heir) = two(backend).await;
     let hold = silent.taken(name, at(0)).await.hold;
@@ -175,7 +176,8 @@ async fn silent_and_heir(backend: &dyn Backend, name: &str) -> ((Process, Proces
     ((silent, heir), hold)
 }
 
-/// The domain, from a take that may have come too early: whoever waited for long does not know how long others were silent.
+/// The domain, after a take that may have come too early: a process that was blocked for long does not know how long
+/// others were silent.
 async fn taken_over(heir: &Process, take: Take, name: &str, from: Timestamp) -> Taken {
     match take {
         Take::Held { .. } => {
@@ -186,13 +188,13 @@ async fn taken_over(heir: &Process, take: Take, name: &str, from: Timestamp) -> 
     }
 }
 
-/// They end, so that nobody of the next round misses them.
+/// Unregisters them, or the next round would notice them as silent.
 async fn leave(processes: [Process; 2], now: Timestamp) {
     for process in processes {
         process.store.deregister(process.holder, now).await.unwrap();
     }
 }
 
-fn lent(id: u32, granted_at: Timestamp) -> Lent {
-    Lent { id, intent: Intent::Fetch, granted_at, until: at(600) }
+fn lent(id: u32, granted_at: Timestamp) -> LentPermit {
+    LentPermit { id, intent: Intent::Fetch, granted_at, until: at(600) }
 }

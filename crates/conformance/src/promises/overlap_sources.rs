@@ -1,6 +1,7 @@
-//! Two callers that work on the same sources, wikis, secrets or counts, the second while the first is about to commit.
+//! Two callers that work on the same sources, wikis, secrets or counters, the second while the first is about to
+//! commit.
 
-use comity_core::enqueue::{Asker, Enqueued};
+use comity_core::enqueue::{Enqueued, Trigger};
 use comity_core::interval::SourceInterval;
 use comity_core::time::Span;
 use comity_store::items::{ItemId, ScrapeTerms, Start, StartStep, Started};
@@ -8,20 +9,20 @@ use comity_store::sources::{NewSource, SourceClaim};
 use comity_store::wiki::WikiClaim;
 
 use crate::backend::Backend;
-use crate::following::{Follower, every, feed, keep, wish};
+use crate::follower::{Follower, every, feed, keep, scrape_request};
 use crate::process::{Process, at, taken};
 
-/// B51: of two tasks of a source, worked on by two processes on two domains, one begins.
-pub(crate) async fn of_two_scrapes_of_a_source_one_begins(backend: &dyn Backend) {
+/// B51: two processes work on two tasks of one source, on two domains.
+pub(crate) async fn of_two_scrapes_of_a_source_one_starts(backend: &dyn Backend) {
     let (one, other) = two(backend).await;
     let job = one.store.scrape_job(at(0)).await.unwrap().id;
     let new = NewSource { interval: every(60_000), ..feed("https://feeds.example/") };
     let source = one.store.add_source(new, at(0)).await.unwrap().0.id;
     let urls = ["https://a.example/".to_owned(), "https://b.example/".to_owned()];
     let items = keep(&*one.store, source, &urls).await;
-    let wishes = vec![wish(items[0], "a.example"), wish(items[1], "b.example")];
+    let requests = vec![scrape_request(items[0], "a.example"), scrape_request(items[1], "b.example")];
     let terms = ScrapeTerms::default();
-    let enqueued = one.store.enqueue_items(job, wishes, Asker::Manual, terms, at(0)).await.unwrap();
+    let enqueued = one.store.enqueue_items(job, requests, Trigger::Manual, terms, at(0)).await.unwrap();
     assert_eq!(enqueued, [Enqueued::Enqueued; 2], "nothing was scraped yet");
     let start = async |process: &Process, start| {
         process.store.start_scrape(process.holder, start, at(1)).await.unwrap()
@@ -66,14 +67,14 @@ pub(crate) async fn wakes_reserved_by_two_are_spaced_by_the_interval(backend: &d
     assert_eq!(wakes, [at(70), at(130)]);
 }
 
-/// B57: a limit on items in flight holds for both together.
-pub(crate) async fn items_enqueued_by_two_stay_within_the_cap(backend: &dyn Backend) {
+/// B57: the limit on items in flight applies to both together.
+pub(crate) async fn items_enqueued_by_two_stay_within_the_limit(backend: &dyn Backend) {
     let one = Follower::start(backend, SourceInterval::Off, 2).await;
     let other = Process::start(backend, "other", at(0)).await;
     let terms = ScrapeTerms { in_flight_max: Some(1), ..ScrapeTerms::default() };
     let enqueue = async |process: &Process, item| {
-        let wishes = vec![wish(item, "a.example")];
-        process.store.enqueue_items(one.job, wishes, Asker::Automatic, terms, at(20)).await.unwrap()[0]
+        let requests = vec![scrape_request(item, "a.example")];
+        process.store.enqueue_items(one.job, requests, Trigger::Automatic, terms, at(20)).await.unwrap()[0]
     };
     let both = one.one.overlap(enqueue(&one.one, one.items[0]), enqueue(&other, one.items[1])).await;
     let made = [both.0, both.1].iter().filter(|enqueued| **enqueued == Enqueued::Enqueued).count();
@@ -81,21 +82,21 @@ pub(crate) async fn items_enqueued_by_two_stay_within_the_cap(backend: &dyn Back
 }
 
 /// B60
-pub(crate) async fn a_source_claimed_by_two_is_asked_by_one(backend: &dyn Backend) {
+pub(crate) async fn a_source_claimed_by_two_is_fetched_by_one(backend: &dyn Backend) {
     let (one, other) = two(backend).await;
     let source = one.store.add_source(feed("https://feeds.example/"), at(0)).await.unwrap().0.id;
     let claim =
         async |process: &Process| process.store.claim_source(source, process.holder, at(1)).await.unwrap();
     let claims = one.overlap(claim(&one), claim(&other)).await;
     let winner = match &claims {
-        (SourceClaim::Ours(_, asking), SourceClaim::Taken) => (asking, one.holder),
-        (SourceClaim::Taken, SourceClaim::Ours(_, asking)) => (asking, other.holder),
+        (SourceClaim::Ours(_, hold), SourceClaim::Taken) => (hold, one.holder),
+        (SourceClaim::Taken, SourceClaim::Ours(_, hold)) => (hold, other.holder),
         _ => panic!("{claims:?}"),
     };
     assert_eq!(winner.0.holder, winner.1);
 }
 
-pub(crate) async fn a_source_added_by_two_is_one(backend: &dyn Backend) {
+pub(crate) async fn a_source_added_by_two_exists_once(backend: &dyn Backend) {
     let (one, other) = two(backend).await;
     let add = async |process: &Process| {
         process.store.add_source(feed("https://feeds.example/"), at(1)).await.unwrap()
@@ -120,7 +121,7 @@ pub(crate) async fn a_wiki_claimed_by_two_is_archived_by_one(backend: &dyn Backe
     );
 }
 
-pub(crate) async fn a_secret_made_by_two_is_one(backend: &dyn Backend) {
+pub(crate) async fn a_secret_created_by_two_is_the_same(backend: &dyn Backend) {
     let (one, other) = two(backend).await;
     let secret = async |process: &Process, fresh| {
         process.store.secret("permits".to_owned(), vec![fresh; 32]).await.unwrap()
@@ -130,7 +131,7 @@ pub(crate) async fn a_secret_made_by_two_is_one(backend: &dyn Backend) {
 }
 
 /// B73
-pub(crate) async fn what_two_count_at_once_is_added_up(backend: &dyn Backend) {
+pub(crate) async fn concurrent_counts_are_summed(backend: &dyn Backend) {
     let (one, other) = two(backend).await;
     let add = async |process: &Process, count| {
         process.store.add_counts(vec![("a".to_owned(), count)]).await.unwrap();
@@ -148,8 +149,8 @@ async fn two(backend: &dyn Backend) -> (Process, Process) {
 async fn enqueue_both(backend: &dyn Backend, one: &Follower, items: [ItemId; 2]) -> (Enqueued, Enqueued) {
     let other = Process::start(backend, "other", at(0)).await;
     let enqueue = async |process: &Process, item| {
-        let (wishes, terms) = (vec![wish(item, "a.example")], ScrapeTerms::default());
-        process.store.enqueue_items(one.job, wishes, Asker::Manual, terms, at(20)).await.unwrap()[0]
+        let (requests, terms) = (vec![scrape_request(item, "a.example")], ScrapeTerms::default());
+        process.store.enqueue_items(one.job, requests, Trigger::Manual, terms, at(20)).await.unwrap()[0]
     };
     one.one.overlap(enqueue(&one.one, items[0]), enqueue(&other, items[1])).await
 }

@@ -3,15 +3,15 @@
 use comity_core::task::{JobId, JobState, JobStep};
 use comity_store::LEASE;
 use comity_store::domains::Take;
-use comity_store::jobs::{Filling, Stepped};
-use comity_store::tasks::{Claim, Enqueued, GAVE_UP, Rest, Settle, Settled};
+use comity_store::jobs::{FillStep, Stepped};
+use comity_store::tasks::{Claim, Enqueued, GAVE_UP, RemainingWork, Settle, Settled};
 use serde_json::{Value, json};
 
 use crate::backend::Backend;
 use crate::process::{Process, at, done, hold_of, listed, urls_of};
 
 /// B9
-pub(crate) async fn two_claims_bring_each_lane_once(backend: &dyn Backend) {
+pub(crate) async fn two_concurrent_claims_return_each_lane_once(backend: &dyn Backend) {
     let (one, other) = two(backend).await;
     let urls: Vec<String> = (0..6).map(|nth| format!("https://{nth}.example/")).collect();
     let job = one.job_of("job", &urls.iter().map(String::as_str).collect::<Vec<_>>(), at(0)).await;
@@ -45,7 +45,7 @@ pub(crate) async fn claims_of_two_jobs_take_their_domain_once(backend: &dyn Back
 }
 
 /// B54
-pub(crate) async fn the_same_urls_from_two_are_each_added_once(backend: &dyn Backend) {
+pub(crate) async fn two_callers_adding_the_same_urls_add_each_once(backend: &dyn Backend) {
     let (one, other) = two(backend).await;
     let job = one.open_job("job").await;
     let urls: Vec<String> = (0..15).map(|nth| format!("https://{}.example/{nth}", nth % 2)).collect();
@@ -59,12 +59,12 @@ pub(crate) async fn the_same_urls_from_two_are_each_added_once(backend: &dyn Bac
 }
 
 /// B74
-pub(crate) async fn of_two_settles_one_counts(backend: &dyn Backend) {
+pub(crate) async fn of_two_concurrent_settles_one_counts(backend: &dyn Backend) {
     let (one, other) = two(backend).await;
     let job = one.job_of("job", &["https://a.example/1"], at(0)).await;
     let lane = one.claim_one(job, at(0)).await;
     let (hold, task) = (hold_of(&lane), lane.tasks[0].id);
-    // A word that comes twice, as after a time-out, may come by another connection.
+    // A result that is sent twice, as after a timeout, may arrive on another connection.
     let again = async {
         let settle =
             Settle { task, job, hold, attempts: Vec::new(), facts: Default::default(), step: done() };
@@ -75,8 +75,8 @@ pub(crate) async fn of_two_settles_one_counts(backend: &dyn Backend) {
     assert_eq!(one.counts(job).await.done, 1);
 }
 
-/// B74, B77: of a holder that settles late and another that finds it silent for too long, one has the task.
-pub(crate) async fn a_settle_that_overlaps_with_a_takeover_counts_or_is_fenced(backend: &dyn Backend) {
+/// B74, B77: either the late result counts, or the process that finds the holder silent gets the task.
+pub(crate) async fn a_settle_during_a_takeover_counts_or_is_fenced(backend: &dyn Backend) {
     for settles_first in [true, false] {
         let (silent, heir) = two(backend).await;
         let (name, late) = (format!("{settles_first}.example"), at(0) + LEASE);
@@ -98,15 +98,15 @@ pub(crate) async fn a_settle_that_overlaps_with_a_takeover_counts_or_is_fenced(b
         let expected = if settled == Settled::Yes { "" } else { url.trim_start_matches("https://") };
         assert_eq!(claimed, expected, "settles first: {settles_first}, and was {settled:?}");
         assert_eq!(heir.counts(job).await.done, u64::from(settled == Settled::Yes));
-        // Or it would be missed in the next round.
+        // Unregister, or the next round would notice these as silent.
         for process in [silent, heir] {
             process.store.deregister(process.holder, late).await.unwrap();
         }
     }
 }
 
-/// A lane that is given back empty and filled at once is looked at again.
-pub(crate) async fn a_task_added_as_its_lane_is_parked_is_not_lost(backend: &dyn Backend) {
+/// A lane that is given back empty, and filled at the same moment, is looked at again.
+pub(crate) async fn a_task_added_while_its_lane_is_parked_is_not_lost(backend: &dyn Backend) {
     let (one, other) = two(backend).await;
     for parks_first in [true, false] {
         let (name, url) = (format!("{parks_first}"), format!("https://{parks_first}.example/2"));
@@ -126,8 +126,8 @@ pub(crate) async fn a_task_added_as_its_lane_is_parked_is_not_lost(backend: &dyn
     }
 }
 
-/// B49: a job that finishes as a task comes takes it, or has ended.
-pub(crate) async fn a_task_added_as_its_job_finishes_keeps_it_open(backend: &dyn Backend) {
+/// B49: a job that finishes while a task is added is reopened by it, or was not finished yet.
+pub(crate) async fn a_task_added_while_its_job_finishes_keeps_it_open(backend: &dyn Backend) {
     let (one, other) = two(backend).await;
     for finishes_first in [true, false] {
         let job = one.open_job(&format!("{finishes_first}")).await;
@@ -139,7 +139,7 @@ pub(crate) async fn a_task_added_as_its_job_finishes_keeps_it_open(backend: &dyn
             let (enqueued, stepped) = other.overlap(enqueue, finish).await;
             (stepped, enqueued)
         };
-        // Whoever came first: it was done and is reopened, or it was not done yet.
+        // Either it was done and is reopened, or it was not done yet.
         assert!(!matches!(stepped, Stepped::Missing), "the job is gone");
         assert_eq!(enqueued, Enqueued { new: 1, ..Enqueued::default() }, "finishes first: {finishes_first}");
         let job = one.job(job).await;
@@ -147,22 +147,22 @@ pub(crate) async fn a_task_added_as_its_job_finishes_keeps_it_open(backend: &dyn
     }
 }
 
-/// Whoever comes last to the end of its list finds that nobody else reads one.
-pub(crate) async fn a_job_whose_lists_end_at_once_can_finish(backend: &dyn Backend) {
+/// The process that finishes its list last finds that nobody else is reading one.
+pub(crate) async fn a_job_whose_lists_end_at_the_same_time_can_finish(backend: &dyn Backend) {
     let (one, other) = two(backend).await;
     let job = one.open_job("job").await;
-    let fill = async |process: &Process, filling| {
-        process.store.filling(job, process.holder, filling, at(1)).await.unwrap();
+    let fill = async |process: &Process, step| {
+        process.store.note_fill(job, process.holder, step, at(1)).await.unwrap();
     };
-    fill(&one, Filling::Begun).await;
-    fill(&other, Filling::Begun).await;
-    one.overlap(fill(&one, Filling::Ended), fill(&other, Filling::Ended)).await;
+    fill(&one, FillStep::Started).await;
+    fill(&other, FillStep::Started).await;
+    one.overlap(fill(&one, FillStep::Finished), fill(&other, FillStep::Finished)).await;
     let stepped = one.step(job, JobStep::Finish, at(2)).await;
     assert!(matches!(stepped, Stepped::Yes(_)), "{stepped:?}");
 }
 
-/// B47: of two that give up the last two domains of a job at once, one finds that nothing is left.
-pub(crate) async fn the_last_domains_given_up_at_once_leave_nothing(backend: &dyn Backend) {
+/// B47: two processes give up on the last two domains of a job at once.
+pub(crate) async fn giving_up_the_last_two_domains_at_once_leaves_nothing(backend: &dyn Backend) {
     let (one, other) = two(backend).await;
     let job = one.job_of("job", &["https://a.example/1", "https://b.example/1"], at(0)).await;
     let first = claim_lane(&one, job).await;
@@ -171,10 +171,10 @@ pub(crate) async fn the_last_domains_given_up_at_once_leave_nothing(backend: &dy
         process.store.give_up(process.holder, lane, format!("{GAVE_UP}it")).await.unwrap()
     };
     let (one, other) = one.overlap(give_up(&one, first), give_up(&other, second)).await;
-    assert!(one == Rest::Nothing || other == Rest::Nothing, "{one:?} {other:?}");
+    assert!(one == RemainingWork::Nothing || other == RemainingWork::Nothing, "{one:?} {other:?}");
 }
 
-pub(crate) async fn a_job_opened_by_two_is_made_once(backend: &dyn Backend) {
+pub(crate) async fn a_job_opened_by_two_is_created_once(backend: &dyn Backend) {
     let (one, other) = two(backend).await;
     let open = async |process: &Process, options: Value| {
         process.store.open_job("job".to_owned(), options, at(1)).await.unwrap()
@@ -185,8 +185,8 @@ pub(crate) async fn a_job_opened_by_two_is_made_once(backend: &dyn Backend) {
     assert_ne!(made, again);
 }
 
-/// A job is made with its tasks or not at all.
-pub(crate) async fn of_two_that_make_a_job_one_does(backend: &dyn Backend) {
+/// A job is created with its tasks or not at all.
+pub(crate) async fn of_two_that_create_a_job_one_succeeds(backend: &dyn Backend) {
     let (one, other) = two(backend).await;
     let make = async |process: &Process, url: &str| {
         let (name, tasks) = ("job".to_owned(), vec![listed(url)]);

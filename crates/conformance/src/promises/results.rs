@@ -1,18 +1,18 @@
-//! What became of tasks, who works on jobs, what waits again, and jobs that are removed.
+//! Results of tasks, who works on jobs, retries, and removing jobs.
 
 use std::sync::Arc;
 
 use comity_core::outcome::Outcome;
 use comity_core::task::{JobId, JobState, JobStep};
-use comity_store::domains::Parting;
-use comity_store::jobs::{Counts, Removed, Revival, Stepped, Trouble};
-use comity_store::tasks::{Attempt, Claimed, PageFacts, Settle, Step, Which};
+use comity_store::domains::ReleaseMode;
+use comity_store::jobs::{Counts, FailureKind, Removed, RetryFilter, Stepped};
+use comity_store::tasks::{Attempt, Claimed, PageFacts, Settle, Step, TaskFilter};
 
 use crate::backend::Backend;
 use crate::process::{Process, at, done, failed, hold_of, ms, retry, skipped, urls_of};
 
-/// Validators come back byte for byte, whatever bytes they are.
-pub(crate) async fn what_became_of_a_task_comes_back(backend: &dyn Backend) {
+/// Validators come back byte for byte, whatever their bytes.
+pub(crate) async fn task_results_come_back_unchanged(backend: &dyn Backend) {
     let (one, job, lane) = claimed(backend, 3).await;
     let attempt = |secs, outcome, status| Attempt { started_at: at(secs), took: ms(20), outcome, status };
     let facts = PageFacts {
@@ -36,8 +36,8 @@ pub(crate) async fn what_became_of_a_task_comes_back(backend: &dyn Backend) {
     settle(1, vec![attempt(3, Outcome::Timeout, None)], &facts, failed()).await;
 
     let page =
-        async |which: Which, after, limit| one.store.page_tasks(job, which, after, limit).await.unwrap();
-    let all = page(Which::default(), None, 10).await;
+        async |which: TaskFilter, after, limit| one.store.page_tasks(job, which, after, limit).await.unwrap();
+    let all = page(TaskFilter::default(), None, 10).await;
     let seen = &all[0];
     assert_eq!((seen.attempts, seen.started_at, seen.took), (2, Some(at(3)), Some(ms(20))));
     assert_eq!(
@@ -50,16 +50,16 @@ pub(crate) async fn what_became_of_a_task_comes_back(backend: &dyn Backend) {
     assert_eq!(all[1].facts.final_url, facts.final_url);
     assert_eq!((all[2].state.as_str(), all[2].attempts, all[2].outcome), ("waiting", 0, None));
 
-    let first = page(Which::default(), None, 1).await;
+    let first = page(TaskFilter::default(), None, 1).await;
     assert_eq!(first, all[..1]);
-    assert_eq!(page(Which::default(), Some(first[0].id), 9).await, all[1..]);
-    let only = |state: &str| Which { state: Some(state.to_owned()), settled_since: None };
+    assert_eq!(page(TaskFilter::default(), Some(first[0].id), 9).await, all[1..]);
+    let only = |state: &str| TaskFilter { state: Some(state.to_owned()), settled_since: None };
     assert_eq!(page(only("failed"), None, 9).await, all[1..2]);
-    let since = |secs| Which { state: None, settled_since: Some(at(secs)) };
+    let since = |secs| TaskFilter { state: None, settled_since: Some(at(secs)) };
     assert_eq!((page(since(5), None, 9).await.len(), page(since(6), None, 9).await.len()), (2, 0));
 }
 
-pub(crate) async fn jobs_come_a_page_at_a_time(backend: &dyn Backend) {
+pub(crate) async fn jobs_are_listed_in_pages(backend: &dyn Backend) {
     let one = Process::start(backend, "one", at(0)).await;
     for name in ["a", "b", "c"] {
         one.open_job(name).await;
@@ -74,7 +74,7 @@ pub(crate) async fn jobs_come_a_page_at_a_time(backend: &dyn Backend) {
 }
 
 /// B49
-pub(crate) async fn a_job_that_is_done_is_reopened_by_what_is_new(backend: &dyn Backend) {
+pub(crate) async fn a_new_task_reopens_a_job_that_is_done(backend: &dyn Backend) {
     let (one, job, lane) = claimed(backend, 1).await;
     one.settle(job, hold_of(&lane), lane.tasks[0].id, failed(), at(1)).await;
     assert!(matches!(one.step(job, JobStep::Finish, at(2)).await, Stepped::Yes(_)));
@@ -83,17 +83,17 @@ pub(crate) async fn a_job_that_is_done_is_reopened_by_what_is_new(backend: &dyn 
     assert_eq!(one.enqueue(job, &["https://a.example/new"], at(3)).await.new, 1);
     let open = one.job(job).await;
     assert_eq!((open.state, open.ended_at, open.counts.failed), (JobState::Running, None, 1));
-    one.release(hold_of(&lane), b"pace", Parting::Stop, at(3)).await;
-    assert_eq!(urls_of(&one.claim(job, at(3)).await), "a.example/new", "what failed stays so");
+    one.release(hold_of(&lane), b"pace", ReleaseMode::Stop, at(3)).await;
+    assert_eq!(urls_of(&one.claim(job, at(3)).await), "a.example/new", "failed tasks stay failed");
 }
 
-/// A job that nobody works on is stopped, and what whoever died did not tell is known to the next.
-pub(crate) async fn who_works_on_a_job_is_known(backend: &dyn Backend) {
+/// A job that nobody works on is stopped, and the next worker learns which rows a dead one did not write.
+pub(crate) async fn workers_of_a_job_are_known(backend: &dyn Backend) {
     let (one, job, _) = claimed(backend, 1).await;
     assert_eq!(one.job(job).await.state_word(), "stopped");
     let other = Process::start(backend, "other", at(0)).await;
-    let work = async |process: &Process, told, now| {
-        one.store.work_on(job, process.holder, at(told), at(now)).await.unwrap()
+    let work = async |process: &Process, written_until, now| {
+        one.store.work_on(job, process.holder, at(written_until), at(now)).await.unwrap()
     };
     assert_eq!(work(&one, 1, 1).await, None);
     assert_eq!(work(&other, 2, 2).await, None);
@@ -102,24 +102,24 @@ pub(crate) async fn who_works_on_a_job_is_known(backend: &dyn Backend) {
     assert_eq!(one.job(job).await.state_word(), "running");
     backend.kill(other, at(3)).await;
     let left = one.job(job).await;
-    assert_eq!((left.state_word(), left.deserted), ("stopped", true));
-    assert_eq!(work(&one, 5, 5).await, Some(at(2)), "from then on something may be missing");
+    assert_eq!((left.state_word(), left.abandoned), ("stopped", true));
+    assert_eq!(work(&one, 5, 5).await, Some(at(2)), "rows may be missing from then on");
     assert_eq!(work(&one, 6, 6).await, None, "once");
     one.store.leave_job(job, one.holder).await.unwrap();
     let left = one.job(job).await;
-    assert_eq!((left.worked_on, left.deserted), (false, false));
+    assert_eq!((left.worked_on, left.abandoned), (false, false));
 }
 
-/// B49: by default not what was answered 404 or 410.
-pub(crate) async fn a_retry_brings_back_what_was_asked_for(backend: &dyn Backend) {
-    for (troubles, matching, expected) in [
+/// B49: by default, tasks that got a 404 or 410 are not retried.
+pub(crate) async fn a_retry_selects_tasks_by_failure_and_url(backend: &dyn Backend) {
+    for (failures, matching, expected) in [
         (vec![], None, "1 2 4 5"),
-        (vec![Trouble::Class(5)], None, "1"),
-        (vec![Trouble::Status(404), Trouble::Outcome(Outcome::Timeout)], None, "2 3"),
-        (vec![Trouble::Any], None, "1 2 3 4 5"),
-        (vec![Trouble::Skipped], None, "4 5"),
+        (vec![FailureKind::Class(5)], None, "1"),
+        (vec![FailureKind::Status(404), FailureKind::Outcome(Outcome::Timeout)], None, "2 3"),
+        (vec![FailureKind::Any], None, "1 2 3 4 5"),
+        (vec![FailureKind::Skipped], None, "4 5"),
         (vec![], Some("*/[1-3]"), "1 2 3"),
-        (vec![Trouble::Class(5)], Some("*/2"), ""),
+        (vec![FailureKind::Class(5)], Some("*/2"), ""),
     ] {
         let (one, job, lane) = claimed(backend, 6).await;
         let fail = |status: Option<u16>| Step::Failed { error: "it failed".to_owned(), status };
@@ -135,18 +135,18 @@ pub(crate) async fn a_retry_brings_back_what_was_asked_for(backend: &dyn Backend
             let settle = Settle { task: task.id, job, hold: hold_of(&lane), attempts, facts, step };
             one.store.settle(one.holder, vec![settle], at(1)).await.unwrap();
         }
-        one.release(hold_of(&lane), b"pace", Parting::Stop, at(1)).await;
+        one.release(hold_of(&lane), b"pace", ReleaseMode::Stop, at(1)).await;
         one.step(job, JobStep::Fail, at(2)).await;
         one.sweep(job, at(2)).await;
         let matching = matching.map(str::to_owned);
         let stepped =
-            one.store.reopen_job(job, Revival { troubles, matching, done_before: None }).await.unwrap();
+            one.store.reopen_job(job, RetryFilter { failures, matching, done_before: None }).await.unwrap();
         assert_eq!(matches!(stepped, Stepped::Yes(_)), !expected.is_empty(), "{expected}");
         if expected.is_empty() {
-            assert_eq!(one.job(job).await.state, JobState::Failed, "it is left as it is");
+            assert_eq!(one.job(job).await.state, JobState::Failed, "it is unchanged");
         }
         one.sweep(job, at(3)).await;
-        let waiting = Which { state: Some("waiting".to_owned()), settled_since: None };
+        let waiting = TaskFilter { state: Some("waiting".to_owned()), settled_since: None };
         let waiting = one.store.page_tasks(job, waiting, None, 9).await.unwrap();
         let waiting: Vec<&str> = waiting.iter().filter_map(|task| task.url.rsplit('/').next()).collect();
         assert_eq!(waiting.join(" "), expected);
@@ -154,8 +154,46 @@ pub(crate) async fn a_retry_brings_back_what_was_asked_for(backend: &dyn Backend
     }
 }
 
-/// What was fetched before is known to whoever asks whether it changed; nothing is asked twice.
-pub(crate) async fn what_is_done_is_fetched_again_once(backend: &dyn Backend) {
+/// B49: a job with nothing to retry is not reopened; one whose tasks its end has not skipped yet is.
+pub(crate) async fn a_job_with_nothing_to_retry_is_not_reopened(backend: &dyn Backend) {
+    let (one, job, lane) = claimed(backend, 2).await;
+    let gone = Step::Failed { error: "it is gone".to_owned(), status: Some(404) };
+    one.settle(job, hold_of(&lane), lane.tasks[0].id, gone, at(1)).await;
+    one.settle(job, hold_of(&lane), lane.tasks[1].id, done(), at(1)).await;
+    one.step(job, JobStep::Finish, at(2)).await;
+    let stepped = one.store.reopen_job(job, RetryFilter::default()).await.unwrap();
+    assert!(matches!(stepped, Stepped::No(_)), "{stepped:?}");
+    assert_eq!(one.job(job).await.state, JobState::Done);
+    one.release(hold_of(&lane), b"pace", ReleaseMode::Stop, at(3)).await;
+    one.store.remove_job(job, 100, at(3)).await.unwrap();
+    let (one, job, lane) = claimed(backend, 2).await;
+    one.release(hold_of(&lane), b"pace", ReleaseMode::Stop, at(3)).await;
+    one.step(job, JobStep::Cancel, at(3)).await;
+    let stepped = one.store.reopen_job(job, RetryFilter::default()).await.unwrap();
+    assert!(matches!(stepped, Stepped::Yes(_)), "{stepped:?}");
+    one.sweep(job, at(4)).await;
+    assert_eq!(one.counts(job).await, Counts { tasks: 2, ..Counts::default() });
+}
+
+/// B49: the failures of a job wait again once nobody works on it, whether it has ended or not.
+pub(crate) async fn a_stopped_job_is_retried_and_one_that_is_worked_on_is_not(backend: &dyn Backend) {
+    let (one, job, lane) = claimed(backend, 3).await;
+    one.settle(job, hold_of(&lane), lane.tasks[0].id, failed(), at(1)).await;
+    one.settle(job, hold_of(&lane), lane.tasks[1].id, done(), at(1)).await;
+    one.store.work_on(job, one.holder, at(1), at(1)).await.unwrap();
+    let stepped = one.store.reopen_job(job, RetryFilter::default()).await.unwrap();
+    assert!(matches!(stepped, Stepped::No(_)), "{stepped:?}");
+    one.store.leave_job(job, one.holder).await.unwrap();
+    let stepped = one.store.reopen_job(job, RetryFilter::default()).await.unwrap();
+    assert!(matches!(stepped, Stepped::Yes(_)), "{stepped:?}");
+    one.sweep(job, at(2)).await;
+    assert_eq!(one.counts(job).await, Counts { tasks: 3, done: 1, ..Counts::default() });
+    let stepped = one.store.reopen_job(job, RetryFilter::default()).await.unwrap();
+    assert!(matches!(stepped, Stepped::No(_)), "nothing failed any more: {stepped:?}");
+}
+
+/// The earlier fetch is available for a conditional request, and no task is fetched twice.
+pub(crate) async fn tasks_that_are_done_can_be_fetched_again_once(backend: &dyn Backend) {
     let (one, job, lane) = claimed(backend, 5).await;
     let facts =
         PageFacts { etag: Some(b"\"1\"".to_vec()), file: Some("a".to_owned()), ..PageFacts::default() };
@@ -167,27 +205,27 @@ pub(crate) async fn what_is_done_is_fetched_again_once(backend: &dyn Backend) {
     }
     one.settle(job, hold_of(&lane), lane.tasks[4].id, failed(), at(1)).await;
     one.step(job, JobStep::Finish, at(2)).await;
-    let revival = Revival { done_before: Some(at(3)), ..Revival::default() };
-    assert!(matches!(one.store.reopen_job(job, revival.clone()).await.unwrap(), Stepped::Yes(_)));
+    let filter = RetryFilter { done_before: Some(at(3)), ..RetryFilter::default() };
+    assert!(matches!(one.store.reopen_job(job, filter.clone()).await.unwrap(), Stepped::Yes(_)));
     assert!(one.store.sweep(job, 2, at(3)).await.unwrap());
     assert_eq!(one.counts(job).await, Counts { tasks: 5, done: 2, failed: 1, ..Counts::default() });
-    // Meanwhile one of them is fetched again: it is not brought back a second time.
-    one.release(hold_of(&lane), b"pace", Parting::Stop, at(3)).await;
+    // Meanwhile one of them is fetched again: it does not wait a second time.
+    one.release(hold_of(&lane), b"pace", ReleaseMode::Stop, at(3)).await;
     let again = one.claim_one(job, at(3)).await;
-    let before = again.tasks[0].before.as_ref().unwrap();
+    let before = again.tasks[0].previous.as_ref().unwrap();
     assert_eq!((before.bytes, &before.facts.etag, &before.facts.file), (10, &facts.etag, &facts.file));
     one.settle(job, hold_of(&again), again.tasks[0].id, done(), at(4)).await;
     one.sweep(job, at(4)).await;
     assert_eq!(one.counts(job).await, Counts { tasks: 5, done: 1, failed: 1, ..Counts::default() });
 }
 
-/// What is removed takes everything with it, a part at a time, and its number is not given out again.
-pub(crate) async fn a_job_is_removed_a_part_at_a_time(backend: &dyn Backend) {
+/// A removed job takes everything with it, one batch at a time, and its id is not reused.
+pub(crate) async fn a_job_is_removed_in_batches(backend: &dyn Backend) {
     let (one, job, lane) = claimed(backend, 5).await;
     let other = Process::start(backend, "other", at(0)).await;
     let untouched = one.job_of("other", &["https://a.example/0"], at(0)).await;
     one.settle(job, hold_of(&lane), lane.tasks[0].id, skipped(), at(1)).await;
-    one.release(hold_of(&lane), b"pace", Parting::Stop, at(1)).await;
+    one.release(hold_of(&lane), b"pace", ReleaseMode::Stop, at(1)).await;
     other.store.work_on(job, other.holder, at(1), at(1)).await.unwrap();
     let remove = async |now| one.store.remove_job(job, 2, at(now)).await.unwrap();
     assert_eq!(remove(2).await, Removed::Busy);
@@ -202,11 +240,11 @@ pub(crate) async fn a_job_is_removed_a_part_at_a_time(backend: &dyn Backend) {
     assert_eq!(one.counts(untouched).await.tasks, 1);
     one.store.remove_job(untouched, 10, at(30)).await.unwrap();
     let next = one.job_of("next", &["https://a.example/0"], at(31)).await;
-    assert!(next > untouched, "others may remember the number");
+    assert!(next > untouched, "other processes may remember the id");
     assert_eq!(urls_of(&one.claim(next, at(31)).await), "a.example/0");
 }
 
-/// A process with a job of so many URLs, and its only lane.
+/// A process with a job of this many URLs, and its only lane.
 async fn claimed(backend: &dyn Backend, count: usize) -> (Process, JobId, Claimed) {
     let one = Process::start(backend, "one", at(0)).await;
     let urls: Vec<String> = (0..count).map(|nth| format!("https://a.example/{nth}")).collect();

@@ -1,19 +1,19 @@
-//! Old rows go, and what a resume needs stays.
+//! Old rows are deleted, except what is needed to resume.
 
 use comity_core::interval::SourceInterval;
 use comity_core::task::{JobId, JobStep};
 use comity_core::time::Timestamp;
 use comity_store::Store;
-use comity_store::domains::{DomainKey, Parting};
+use comity_store::domains::{DomainKey, ReleaseMode};
 use comity_store::retention::{PruneFrom, Pruned};
 use comity_store::tasks::Attempt;
 
 use super::fetches::{added, end, failed as failed_fetch, ok, runs};
 use crate::backend::Backend;
-use crate::following::{Follower, ended, every};
+use crate::follower::{Follower, ended, every};
 use crate::process::{Process, at, done, hold_of, ms};
 
-/// A whole sweep, a few rows at a time.
+/// A complete run of pruning, a few rows at a time.
 async fn sweep(store: &dyn Store, before: Timestamp, limit: u32) -> Pruned {
     let (mut pruned, mut from) = (Pruned::default(), Some(PruneFrom::default()));
     while let Some(next) = from {
@@ -25,7 +25,7 @@ async fn sweep(store: &dyn Store, before: Timestamp, limit: u32) -> Pruned {
     pruned
 }
 
-/// A job of three URLs on two domains, all fetched with an attempt each, that ended at that second.
+/// A job of three URLs on two domains, all fetched with one attempt, that ended at that second.
 async fn job_that_ended(one: &Process, name: &str, secs: i64) -> JobId {
     let urls = [1, 2, 3].map(|nth| format!("https://{}.{name}.example/{nth}", nth % 2));
     let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
@@ -46,7 +46,7 @@ async fn job_that_ended(one: &Process, name: &str, secs: i64) -> JobId {
             one.store.settle(one.holder, vec![settle], at(1)).await.unwrap();
         }
         one.store.park(one.holder, vec![(claimed.lane, at(1))]).await.unwrap();
-        one.release(hold, b"pace", Parting::Stop, at(1)).await;
+        one.release(hold, b"pace", ReleaseMode::Stop, at(1)).await;
     }
     one.step(job, JobStep::Finish, at(secs)).await;
     one.sweep(job, at(secs)).await;
@@ -57,7 +57,7 @@ async fn fetched(store: &dyn Store, job: JobId) -> usize {
     store.list_tasks(job, "done".to_owned(), 99).await.unwrap().len()
 }
 
-/// Its row stays, with its counts.
+/// Its own row stays, with its counts.
 pub(crate) async fn a_job_that_ended_long_ago_loses_its_tasks(backend: &dyn Backend) {
     let one = Process::start(backend, "one", at(0)).await;
     let (old, young) = (job_that_ended(&one, "old", 10).await, job_that_ended(&one, "young", 20).await);
@@ -65,7 +65,7 @@ pub(crate) async fn a_job_that_ended_long_ago_loses_its_tasks(backend: &dyn Back
     assert_eq!(
         one.store.count_prunable(at(20)).await.unwrap(),
         expected,
-        "what ended at that moment is not before it"
+        "a job that ended at that very time is not older"
     );
     assert_eq!(sweep(&*one.store, at(20), 2).await, expected);
     assert_eq!((fetched(&*one.store, old).await, fetched(&*one.store, young).await), (0, 3));
@@ -75,7 +75,7 @@ pub(crate) async fn a_job_that_ended_long_ago_loses_its_tasks(backend: &dyn Back
 }
 
 /// B74
-pub(crate) async fn a_job_that_runs_or_was_stopped_keeps_everything(backend: &dyn Backend) {
+pub(crate) async fn a_running_or_stopped_job_keeps_everything(backend: &dyn Backend) {
     let one = Process::start(backend, "one", at(0)).await;
     let job = one.job_of("news", &["https://a.example/1", "https://a.example/2"], at(0)).await;
     let claimed = one.claim_one(job, at(1)).await;
@@ -85,7 +85,7 @@ pub(crate) async fn a_job_that_runs_or_was_stopped_keeps_everything(backend: &dy
     assert_eq!((pruned.jobs, fetched(&*one.store, job).await), (1, 1));
     one.settle(job, hold_of(&claimed), claimed.tasks[1].id, done(), at(1)).await;
     assert_eq!(one.counts(job).await.done, 2);
-    // One that was cancelled and still has tasks to skip is not over either.
+    // A cancelled job that still has tasks to skip is not over either.
     let cancelled = one.job_of("cancelled", &["https://b.example/1"], at(0)).await;
     one.step(cancelled, JobStep::Cancel, at(3)).await;
     assert_eq!(one.store.count_prunable(at(1_000_000)).await.unwrap(), Pruned::default());
@@ -103,7 +103,7 @@ pub(crate) async fn a_job_that_was_reopened_is_pruned_again_after_its_next_end(b
     assert_eq!(
         one.enqueue(job, &["https://0.news.example/2"], at(102)).await.new,
         1,
-        "what went is new again"
+        "pruned tasks are new again"
     );
     let claimed = one.claim_one(job, at(103)).await;
     one.settle(job, hold_of(&claimed), claimed.tasks[0].id, done(), at(103)).await;
@@ -113,8 +113,8 @@ pub(crate) async fn a_job_that_was_reopened_is_pruned_again_after_its_next_end(b
     assert_eq!(sweep(&*one.store, at(105), 100).await.tasks, 1);
 }
 
-/// Another process that knew the lanes of a job makes them anew.
-pub(crate) async fn domains_of_pruned_jobs_can_be_forgotten(backend: &dyn Backend) {
+/// Another process that had cached the lanes of a job creates them again.
+pub(crate) async fn domains_of_pruned_jobs_can_be_deleted(backend: &dyn Backend) {
     let (one, other) =
         (Process::start(backend, "one", at(0)).await, Process::start(backend, "other", at(0)).await);
     let job = job_that_ended(&one, "news", 10).await;
@@ -124,7 +124,7 @@ pub(crate) async fn domains_of_pruned_jobs_can_be_forgotten(backend: &dyn Backen
         found.domains.into_iter().map(|idle| idle.domain.to_string()).collect::<Vec<_>>()
     };
     assert!(idle().await.is_empty(), "their job has tasks there");
-    // Remembered by the other.
+    // Now the other process has cached them.
     one.step(job, JobStep::Reopen, at(11)).await;
     one.sweep(job, at(11)).await;
     other.enqueue(job, &["https://0.news.example/2"], at(12)).await;
@@ -137,7 +137,7 @@ pub(crate) async fn domains_of_pruned_jobs_can_be_forgotten(backend: &dyn Backen
     assert_eq!(one.claim_one(job, at(103)).await.tasks.len(), 1);
 }
 
-/// B51: the minimum interval counts from there.
+/// B51: the minimum interval counts from it.
 pub(crate) async fn the_last_scrape_of_a_source_stays(backend: &dyn Backend) {
     let one = Follower::start(backend, every(60_000), 3).await;
     one.scrape(0, at(10)).await;
@@ -153,8 +153,8 @@ pub(crate) async fn the_last_scrape_of_a_source_stays(backend: &dyn Backend) {
     assert_eq!((one.state(0).await, one.item(0).await.status), ("done".to_owned(), Some(200)), "items stay");
 }
 
-/// One that runs is not over, however long ago it began.
-pub(crate) async fn a_scrape_that_runs_stays(backend: &dyn Backend) {
+/// A running scrape is not over, however long ago it started.
+pub(crate) async fn a_running_scrape_stays(backend: &dyn Backend) {
     let one = Follower::start(backend, SourceInterval::Off, 2).await;
     one.enqueue(&[0], at(0)).await;
     let task = one.task(0, at(0)).await;
@@ -172,7 +172,7 @@ pub(crate) async fn the_last_fetch_of_a_source_stays(backend: &dyn Backend) {
     }
     ended(&*store, end(source.id, 40, failed_fetch(50))).await;
     let cursor = store.find_source(source.id).await.unwrap().unwrap().cursor_json;
-    // They began a thousand seconds after their windows ended.
+    // They started a thousand seconds after their windows ended.
     assert_eq!(store.count_prunable(at(1_020)).await.unwrap().fetches, 1);
     assert_eq!(sweep(&*store, at(5_000), 2).await.fetches, 3);
     let left = runs(&*store, source.id).await;

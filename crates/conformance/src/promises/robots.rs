@@ -1,11 +1,11 @@
-//! The robots.txt files of origins.
+//! Cached robots.txt files.
 
 use comity_store::robots::RobotsRow;
 
 use crate::backend::Backend;
 use crate::process::{at, ms};
 
-pub(crate) async fn what_was_kept_comes_back(backend: &dyn Backend) {
+pub(crate) async fn a_saved_file_comes_back_unchanged(backend: &dyn Backend) {
     let (one, other) = (backend.store().await, backend.store().await);
     let every_byte: Vec<u8> = (0..=255).collect();
     for (origin, status, body) in
@@ -18,7 +18,7 @@ pub(crate) async fn what_was_kept_comes_back(backend: &dyn Backend) {
     assert_eq!(one.robots("http://a.example".to_owned()).await.unwrap(), None);
 }
 
-pub(crate) async fn a_newer_answer_replaces_the_older(backend: &dyn Backend) {
+pub(crate) async fn a_newer_response_replaces_the_older_one(backend: &dyn Backend) {
     let one = backend.store().await;
     let origin = "https://a.example".to_owned();
     for (secs, status, body) in [(0, 200, "User-agent: *"), (86_400, 503, "")] {
@@ -28,8 +28,8 @@ pub(crate) async fn a_newer_answer_replaces_the_older(backend: &dyn Backend) {
     }
 }
 
-/// Nothing was ever forgotten.
-pub(crate) async fn what_is_old_is_forgotten_a_part_at_a_time(backend: &dyn Backend) {
+/// Nothing used to be deleted.
+pub(crate) async fn old_files_are_deleted_in_batches(backend: &dyn Backend) {
     let one = backend.store().await;
     for secs in 0..5 {
         let origin = format!("https://{secs}.example");

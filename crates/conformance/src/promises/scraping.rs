@@ -3,29 +3,29 @@
 use comity_core::interval::SourceInterval;
 use comity_core::task::{JobStep, TaskId};
 use comity_core::time::{Span, Timestamp};
-use comity_store::domains::{Hold, Parting};
+use comity_store::domains::{Hold, ReleaseMode};
 use comity_store::items::{ItemState, Start, StartStep, Started};
 use comity_store::sources::SourceChange;
-use comity_store::tasks::{Onward, Settled, Step};
+use comity_store::tasks::{RedirectBody, Settled, Step};
 
 use crate::backend::Backend;
-use crate::following::{Follower, describe_started, every};
+use crate::follower::{Follower, describe_started, every};
 use crate::process::{Process, at, domain, done, hold_of, moved, ms, retry, skipped};
 
-/// B51, document 0, job test 1: the row is there before the request leaves.
+/// B51, document 0, job test 1: the row exists before the request is sent.
 pub(crate) async fn a_scrape_that_begins_has_a_row_from_its_start(backend: &dyn Backend) {
     let (one, task) = Follower::enqueued(backend, every(60_000)).await;
     assert_eq!(one.ask(task, at(10)).await, "may join");
     assert_eq!(
         (one.state(0).await, one.logs(0).await),
         ("waiting".to_owned(), String::new()),
-        "it only asked"
+        "it has only asked"
     );
     assert_eq!(one.begin(task, at(10) + ms(250)).await, "begun");
     assert_eq!((one.state(0).await, one.logs(0).await), ("running".to_owned(), "10.25 running".to_owned()));
 }
 
-/// B52, B53, document 0, job tests 2 and 3: put off in the store, with no request and no row.
+/// B52, B53, document 0, job tests 2 and 3: postponed in the store, with no request and no row.
 pub(crate) async fn a_task_that_runs_too_soon_is_deferred(backend: &dyn Backend) {
     let (one, task) = enqueued_beside_a_scrape_at_10(backend, every(2_500)).await;
     for step in [StartStep::Ask, StartStep::Begin] {
@@ -39,13 +39,13 @@ pub(crate) async fn a_task_that_runs_too_soon_is_deferred(backend: &dyn Backend)
     assert_eq!(one.one.next_due(one.job).await, Some(wake));
     assert_eq!(one.task(0, wake).await, task);
     assert_eq!(one.begin(task, wake).await, "begun");
-    assert_eq!(one.state(0).await, "running", "its wake is used up");
+    assert_eq!(one.state(0).await, "running", "its wake time is used up");
     let counts = one.one.counts(one.job).await;
-    assert_eq!((counts.retries, counts.waiting()), (0, 1), "nothing was spent");
+    assert_eq!((counts.retries, counts.waiting()), (0, 1), "no retry was used");
 }
 
-/// B50: a running task goes by its source's own interval too, and by the global one without.
-pub(crate) async fn a_running_task_goes_by_the_interval_in_force(backend: &dyn Backend) {
+/// B50: a running task also obeys its source's own interval, or else the global one.
+pub(crate) async fn a_running_task_obeys_the_interval_in_force(backend: &dyn Backend) {
     let (one, task) = enqueued_beside_a_scrape_at_10(backend, SourceInterval::Off).await;
     let asks = async |interval, global: Option<u64>| {
         one.change(SourceChange { interval: Some(interval), ..SourceChange::default() }).await;
@@ -61,7 +61,7 @@ pub(crate) async fn a_running_task_goes_by_the_interval_in_force(backend: &dyn B
     assert_eq!(asks(every(1_000), Some(60)).await, "may join", "exactly at the interval");
 }
 
-/// B52: a wait that the task may as well spend in line.
+/// B52: a wait that the task may just as well spend in the queue.
 pub(crate) async fn a_short_wait_is_reported_and_changes_nothing(backend: &dyn Backend) {
     let (one, task) = enqueued_beside_a_scrape_at_10(backend, every(2_500)).await;
     let before = one.ready(at(12)).await;
@@ -71,7 +71,7 @@ pub(crate) async fn a_short_wait_is_reported_and_changes_nothing(backend: &dyn B
         assert_eq!((one.state(0).await, one.logs(0).await), ("waiting".to_owned(), String::new()));
     }
     assert_eq!(one.ready(at(12)).await, before);
-    assert_eq!(one.begin(task, at(12) + ms(500)).await, "begun", "it was told the truth");
+    assert_eq!(one.begin(task, at(12) + ms(500)).await, "begun", "the reported time was right");
 }
 
 /// B52
@@ -81,7 +81,7 @@ pub(crate) async fn a_wait_beyond_patience_is_deferred(backend: &dyn Backend) {
     assert_eq!(describe_started(&one.try_start(start, at(12)).await), "wait 1 until 13");
 }
 
-/// B53, B55: however they were enqueued, one begins and the others wake one after another.
+/// B53, B55: however they were enqueued, one starts and the others wake one after another.
 pub(crate) async fn tasks_enqueued_together_wake_spaced_by_the_interval(backend: &dyn Backend) {
     let one = Follower::start(backend, every(2_500), 5).await;
     assert_eq!(one.enqueue(&[0, 1, 2, 3, 4], at(0)).await, ["enqueued"; 5].join(" | "));
@@ -93,7 +93,7 @@ pub(crate) async fn tasks_enqueued_together_wake_spaced_by_the_interval(backend:
     for (task, wait) in std::iter::zip(&tasks[1..], waits) {
         assert_eq!(one.begin(*task, now).await, wait);
     }
-    // Each begins at its own wake: neither that nor the wakes of those after it put it off again.
+    // Each starts at its own wake time, and the wake times of those after it do not defer it again.
     for (nth, wake) in [(1, 13_200), (2, 16_200), (3, 19_200), (4, 22_200)] {
         let wake = at(0) + ms(wake);
         assert_eq!(one.ready_items(wake).await, nth.to_string());
@@ -102,8 +102,8 @@ pub(crate) async fn tasks_enqueued_together_wake_spaced_by_the_interval(backend:
     }
 }
 
-/// B7, B55: a wake that was reserved while the clock was a year ahead deferred all others for a year.
-pub(crate) async fn a_wake_of_a_clock_that_was_ahead_defers_nobody_for_long(backend: &dyn Backend) {
+/// B7, B55: a wake time reserved while the clock was a year ahead deferred all others for a year.
+pub(crate) async fn a_wake_time_from_a_clock_that_was_ahead_defers_nobody_for_long(backend: &dyn Backend) {
     let one = Follower::start(backend, every(60_000), 3).await;
     let year = at(365 * 86_400);
     one.enqueue(&[0, 1], year).await;
@@ -115,8 +115,8 @@ pub(crate) async fn a_wake_of_a_clock_that_was_ahead_defers_nobody_for_long(back
     assert_eq!(one.enqueue(&[2], at(10)).await, "wait 121 until 131");
 }
 
-/// B41, B53: a 429 asked for a minute, and the interval of five seconds made it ready after those.
-pub(crate) async fn a_retry_that_is_put_off_is_not_ready_sooner(backend: &dyn Backend) {
+/// B41, B53: a 429 asked for a minute, but the interval of five seconds made the retry ready after five.
+pub(crate) async fn a_deferred_retry_is_not_ready_earlier(backend: &dyn Backend) {
     let one = Follower::start(backend, every(5_000), 2).await;
     one.enqueue(&[0, 1], at(0)).await;
     let (task, other) = (one.task(0, at(0)).await, one.task(1, at(0)).await);
@@ -133,17 +133,17 @@ pub(crate) async fn a_retry_that_is_put_off_is_not_ready_sooner(backend: &dyn Ba
     assert_eq!(one.begin(task, at(70)).await, "begun");
 }
 
-/// B55: what is deferred as it runs comes after the wakes that were reserved when others were enqueued.
-pub(crate) async fn a_task_deferred_as_it_runs_comes_after_wakes_reserved(backend: &dyn Backend) {
+/// B55: a task deferred while it runs comes after the wake times reserved when others were enqueued.
+pub(crate) async fn a_task_deferred_while_running_comes_after_reserved_wake_times(backend: &dyn Backend) {
     let (one, task) = enqueued_beside_a_scrape_at_10(backend, every(60_000)).await;
     assert_eq!(one.enqueue(&[2, 3], at(11)).await, "wait 59 until 70 | wait 119 until 130");
     assert_eq!(one.begin(task, at(12)).await, "wait 178 until 190");
-    // Asked again meanwhile, it does not move further: the last wake is its own.
+    // Asked again meanwhile, it does not move further: the last wake time is its own.
     assert_eq!(one.begin(task, at(13)).await, "wait 177 until 190");
 }
 
 /// B7, B52
-pub(crate) async fn a_clock_that_stepped_back_waits_one_interval(backend: &dyn Backend) {
+pub(crate) async fn after_a_clock_step_back_a_task_waits_one_interval(backend: &dyn Backend) {
     let one = Follower::start(backend, every(60_000), 3).await;
     one.enqueue(&[0, 1], at(0)).await;
     let (first, second) = (one.task(0, at(0)).await, one.task(1, at(0)).await);
@@ -152,7 +152,7 @@ pub(crate) async fn a_clock_that_stepped_back_waits_one_interval(backend: &dyn B
     assert_eq!(describe_started(&one.try_start(start, at(10)).await), "soon at 70");
     assert_eq!(one.begin(second, at(10)).await, "wait 60 until 70");
     assert_eq!(one.enqueue(&[2], at(10)).await, "wait 120 until 130");
-    assert_eq!(one.begin(second, at(70)).await, "begun", "a start in the future counts as now once");
+    assert_eq!(one.begin(second, at(70)).await, "begun", "a start in the future counts as now, once");
 }
 
 /// B58
@@ -180,7 +180,7 @@ pub(crate) async fn a_task_whose_source_is_not_scraped_any_more_is_a_no_op(backe
     is_a_no_op(backend, change, "gone: scraping is disabled for the source").await;
 }
 
-/// B56: what was asked for is scraped, although runs would not ask for it any more.
+/// B56: what was requested is scraped, although runs would not request it any more.
 pub(crate) async fn a_task_whose_source_is_no_longer_scraped_automatically_continues(backend: &dyn Backend) {
     let (one, task) = Follower::enqueued(backend, SourceInterval::Off).await;
     one.change(SourceChange { auto_scrape: Some(false), ..SourceChange::default() }).await;
@@ -199,8 +199,8 @@ pub(crate) async fn a_task_whose_job_ended_is_a_no_op(backend: &dyn Backend) {
     assert_eq!(one.begin(task, at(11)).await, "fenced");
 }
 
-/// B58: an item that was enqueued anew meanwhile belongs to its new task.
-pub(crate) async fn the_end_of_a_no_op_leaves_a_later_wish_alone(backend: &dyn Backend) {
+/// B58: an item that was enqueued again meanwhile belongs to its new task.
+pub(crate) async fn settling_a_no_op_does_not_affect_a_later_request(backend: &dyn Backend) {
     let (one, task) = Follower::enqueued(backend, SourceInterval::Off).await;
     one.change(SourceChange { enabled: Some(false), ..SourceChange::default() }).await;
     assert_eq!(one.ask(task, at(10)).await, "gone: the source is disabled");
@@ -213,14 +213,14 @@ pub(crate) async fn the_end_of_a_no_op_leaves_a_later_wish_alone(backend: &dyn B
     assert_eq!(one.begin(new, at(12)).await, "begun");
 }
 
-/// B54, B58, B74: whoever was told died before it could settle, and the source was enabled again.
+/// B54, B58, B74: the process that got this answer died before it could settle, and the source was enabled again.
 pub(crate) async fn a_no_op_that_was_never_settled_does_not_strand_its_item(backend: &dyn Backend) {
     let (one, task) = Follower::enqueued(backend, SourceInterval::Off).await;
     one.change(SourceChange { enabled: Some(false), ..SourceChange::default() }).await;
     assert_eq!(one.ask(task, at(10)).await, "gone: the source is disabled");
     one.change(SourceChange { enabled: Some(true), ..SourceChange::default() }).await;
 
-    assert_eq!(one.task(0, at(20)).await, task, "it is claimed anew");
+    assert_eq!(one.task(0, at(20)).await, task, "it is claimed again");
     let started = one.begin(task, at(20)).await;
     let step = if started == "begun" { done() } else { skipped() };
     one.settle(task, step, at(21)).await;
@@ -243,12 +243,12 @@ pub(crate) async fn an_item_is_scraped_by_its_latest_task_only(backend: &dyn Bac
         begun += usize::from(started == "begun");
         one.settle(task, if started == "begun" { done() } else { skipped() }, at(12)).await;
     }
-    assert_eq!(begun, 1, "one wish, one request");
+    assert_eq!(begun, 1, "one request to scrape, one request sent");
     assert_eq!(one.state(0).await, "done");
 }
 
-/// B74: each of those who may not say so any more, or never might.
-pub(crate) async fn a_start_that_is_not_ours_is_fenced(backend: &dyn Backend) {
+/// B74: callers that are no longer allowed to start it, or never were.
+pub(crate) async fn a_start_without_a_valid_hold_is_fenced(backend: &dyn Backend) {
     let (one, task) = Follower::enqueued(backend, SourceInterval::Off).await;
     let other = Process::start(backend, "other", at(0)).await;
     let elsewhere = other.taken("b.example", at(0)).await.hold;
@@ -259,7 +259,7 @@ pub(crate) async fn a_start_that_is_not_ours_is_fenced(backend: &dyn Backend) {
         };
         assert_eq!(ask(&other, start).await, "fenced", "another's hold");
         let hold = Hold { epoch: one.hold.epoch - 1, ..one.hold };
-        assert_eq!(ask(&one.one, Start { hold, ..start }).await, "fenced", "an earlier taking");
+        assert_eq!(ask(&one.one, Start { hold, ..start }).await, "fenced", "an earlier take");
         assert_eq!(ask(&other, Start { hold: elsewhere, ..start }).await, "fenced", "another domain");
         assert_eq!(ask(&one.one, Start { task: TaskId(999), ..start }).await, "fenced", "no such task");
     }
@@ -268,8 +268,8 @@ pub(crate) async fn a_start_that_is_not_ours_is_fenced(backend: &dyn Backend) {
     assert_eq!(one.begin(lane.tasks[0].id, at(10)).await, "fenced", "it scrapes no item");
     assert_eq!((one.state(0).await, one.logs(0).await), ("waiting".to_owned(), String::new()));
 
-    one.one.release(one.hold, b"pace", Parting::HandOver, at(11)).await;
-    assert_eq!(one.begin(task, at(12)).await, "fenced", "it let go");
+    one.one.release(one.hold, b"pace", ReleaseMode::HandOver, at(11)).await;
+    assert_eq!(one.begin(task, at(12)).await, "fenced", "it released the domain");
     let hold = other.taken("a.example", at(12)).await.hold;
     assert_eq!(one.begin(task, at(12)).await, "fenced", "it was taken");
     let start = Start { hold, ..one.wants(task, StartStep::Begin) };
@@ -278,7 +278,7 @@ pub(crate) async fn a_start_that_is_not_ours_is_fenced(backend: &dyn Backend) {
 }
 
 /// B74
-pub(crate) async fn a_task_that_ended_starts_no_more(backend: &dyn Backend) {
+pub(crate) async fn a_task_that_ended_cannot_start(backend: &dyn Backend) {
     let (one, task) = Follower::enqueued(backend, SourceInterval::Off).await;
     one.begun(task, at(10)).await;
     one.settle(task, done(), at(11)).await;
@@ -290,25 +290,25 @@ pub(crate) async fn a_task_that_ended_starts_no_more(backend: &dyn Backend) {
     );
 }
 
-/// B51: what was not sent is not charged.
-pub(crate) async fn a_scrape_called_off_leaves_no_row(backend: &dyn Backend) {
+/// B51: a request that was not sent does not count.
+pub(crate) async fn a_cancelled_scrape_leaves_no_row(backend: &dyn Backend) {
     let one = Follower::start(backend, every(60_000), 2).await;
     one.enqueue(&[0, 1], at(0)).await;
     let (first, second) = (one.task(0, at(0)).await, one.task(1, at(0)).await);
     let log = one.begun(first, at(10)).await;
-    one.store().call_off_scrape(log).await.unwrap();
+    one.store().cancel_scrape(log).await.unwrap();
     assert_eq!((one.state(0).await, one.logs(0).await), ("waiting".to_owned(), String::new()));
     assert_eq!(one.ready_items(at(10)).await, "0 1");
-    assert_eq!(one.begin(second, at(10)).await, "begun", "as if it had never been");
+    assert_eq!(one.begin(second, at(10)).await, "begun", "as if it had never started");
     one.settle(second, done(), at(11)).await;
     let log = one.begun(first, at(70)).await;
     one.settle(first, done(), at(71)).await;
-    one.store().call_off_scrape(log).await.unwrap();
-    let told = (one.state(0).await, one.logs(0).await);
-    assert_eq!(told, ("done".to_owned(), "70 ok at 71 200 10 bytes".to_owned()), "what ended stays");
+    one.store().cancel_scrape(log).await.unwrap();
+    let actual = (one.state(0).await, one.logs(0).await);
+    assert_eq!(actual, ("done".to_owned(), "70 ok at 71 200 10 bytes".to_owned()), "finished scrapes stay");
 }
 
-/// B44, B51: a redirect is part of the scrape it belongs to: one row, no interval in between.
+/// B44, B51: a redirect belongs to its scrape: one row, and no interval in between.
 pub(crate) async fn a_redirect_continues_in_the_same_row(backend: &dyn Backend) {
     let (one, task) = Follower::enqueued(backend, every(60_000)).await;
     let log = one.begun(task, at(10)).await;
@@ -322,17 +322,17 @@ pub(crate) async fn a_redirect_continues_in_the_same_row(backend: &dyn Backend) 
     let start = |step| Start { hold, ..one.wants(task, step) };
     let ask = async |step| other.store.start_scrape(other.holder, start(step), at(12)).await.unwrap();
     assert_eq!(ask(StartStep::Ask).await, Started::MayJoin);
-    assert_eq!(ask(StartStep::Begin).await, Started::GoesOn(log));
-    assert_eq!(one.begin(task, at(12)).await, "fenced", "it moved on");
+    assert_eq!(ask(StartStep::Begin).await, Started::Continues(log));
+    assert_eq!(one.begin(task, at(12)).await, "fenced", "it moved to another domain");
     assert_eq!(other.settle(one.job, hold, task, done(), at(13)).await, Settled::Yes);
-    let told = (one.state(0).await, one.logs(0).await);
-    assert_eq!(told, ("done".to_owned(), "10 ok at 13 200 10 bytes".to_owned()));
+    let actual = (one.state(0).await, one.logs(0).await);
+    assert_eq!(actual, ("done".to_owned(), "10 ok at 13 200 10 bytes".to_owned()));
 }
 
-/// B44: a task whose pace is another's, but that was not sent, begins there like any other.
-pub(crate) async fn a_move_without_a_redirect_is_no_start(backend: &dyn Backend) {
+/// B44: a task that moved to another domain before it was sent starts there like any other.
+pub(crate) async fn a_move_without_a_redirect_does_not_count_as_a_start(backend: &dyn Backend) {
     let (one, task) = enqueued_beside_a_scrape_at_10(backend, every(60_000)).await;
-    let step = Step::Moved { domain: domain("b.example"), at_url: None, hops: 0, sends: Onward::Kept };
+    let step = Step::Moved { domain: domain("b.example"), at_url: None, hops: 0, body: RedirectBody::Kept };
     one.settle(task, step, at(11)).await;
     let hold = one.one.taken("b.example", at(11)).await.hold;
     let there = Follower { hold, ..one };
@@ -348,22 +348,22 @@ pub(crate) async fn an_interrupted_scrape_is_closed_and_counts(backend: &dyn Bac
     let heir = inherit(backend, one, at(20)).await;
     assert_eq!(heir.task(0, at(20)).await, task);
     assert_eq!(heir.ask(task, at(20)).await, "wait 50 until 70");
-    let told = (heir.state(0).await, heir.logs(0).await);
-    assert_eq!(told, ("waiting until 70".to_owned(), "10 interrupted at 20".to_owned()));
+    let actual = (heir.state(0).await, heir.logs(0).await);
+    assert_eq!(actual, ("waiting until 70".to_owned(), "10 interrupted at 20".to_owned()));
     assert_eq!(heir.begin(task, at(70)).await, "begun");
     heir.settle(task, done(), at(71)).await;
-    let told = (heir.state(0).await, heir.logs(0).await);
-    assert_eq!(told, ("done".to_owned(), "10 interrupted at 20 | 70 ok at 71 200 10 bytes".to_owned()));
+    let actual = (heir.state(0).await, heir.logs(0).await);
+    assert_eq!(actual, ("done".to_owned(), "10 interrupted at 20 | 70 ok at 71 200 10 bytes".to_owned()));
 }
 
 /// B74
-pub(crate) async fn a_scrape_interrupted_long_ago_begins_anew_at_once(backend: &dyn Backend) {
+pub(crate) async fn a_scrape_interrupted_long_ago_restarts_at_once(backend: &dyn Backend) {
     let (one, task) = Follower::enqueued(backend, every(5_000)).await;
     one.begun(task, at(10)).await;
     let heir = inherit(backend, one, at(20)).await;
     assert_eq!(heir.begin(task, at(20)).await, "begun");
-    let told = (heir.state(0).await, heir.logs(0).await);
-    assert_eq!(told, ("running".to_owned(), "10 interrupted at 20 | 20 running".to_owned()));
+    let actual = (heir.state(0).await, heir.logs(0).await);
+    assert_eq!(actual, ("running".to_owned(), "10 interrupted at 20 | 20 running".to_owned()));
 }
 
 /// A task as if it had been enqueued directly: another item of its source was scraped at 10.
@@ -397,7 +397,7 @@ async fn is_a_no_op(backend: &dyn Backend, change: SourceChange, why: &str) {
     assert_eq!(one.enqueue(&[0, 1], now).await, "enqueued | enqueued");
 }
 
-/// The process dies, and another goes on with its work.
+/// The process dies, and another one continues its work.
 async fn inherit(backend: &dyn Backend, dead: Follower, now: Timestamp) -> Follower {
     let Follower { one, source, items, job, .. } = dead;
     backend.kill(one, now).await;

@@ -1,9 +1,9 @@
-//! Secrets are made once and shared by everybody on one store.
+//! Secrets are created once and shared by all processes on a store.
 
 use crate::backend::Backend;
 
-/// Of many who ask at once for a secret that nobody made yet, all get the same; others are others.
-pub(crate) async fn one_is_made_and_everybody_gets_it(backend: &dyn Backend) {
+/// Many callers ask at once for a secret that does not exist yet, and all get the same one. Other secrets differ.
+pub(crate) async fn a_secret_is_created_once_and_everybody_gets_it(backend: &dyn Backend) {
     let mut stores = Vec::new();
     for nth in 0..8_u8 {
         stores.push((nth, backend.store().await));

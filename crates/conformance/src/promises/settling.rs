@@ -1,15 +1,17 @@
-//! What becomes of tasks, and who may say so.
+//! Settling tasks: what is counted, and who is allowed to.
 
 use comity_core::outcome::Outcome;
 use comity_core::task::{JobId, JobStep};
-use comity_store::domains::{Hold, Parting};
+use comity_store::domains::{Hold, ReleaseMode};
 use comity_store::jobs::Counts;
-use comity_store::tasks::{Attempt, Claimed, GAVE_UP, LaneId, Onward, Rest, Settle, Settled, Step};
+use comity_store::tasks::{
+    Attempt, Claimed, GAVE_UP, LaneId, RedirectBody, RemainingWork, Settle, Settled, Step,
+};
 
 use crate::backend::Backend;
 use crate::process::{Process, at, domain, done, failed, hold_of, moved, ms, retry, skipped, urls_of};
 
-/// B42: each step is counted once, postponing and moving not at all.
+/// B42: each step is counted once; postponing and moving are not counted.
 pub(crate) async fn each_step_is_counted(backend: &dyn Backend) {
     let (one, job, lane) = claimed(backend).await;
     let limited =
@@ -38,7 +40,7 @@ pub(crate) async fn each_step_is_counted(backend: &dyn Backend) {
     assert_eq!(one.counts(job).await, counts);
     assert_eq!(counts.waiting(), 3);
 
-    for (state, told) in [
+    for (state, expected) in [
         ("done", "https://a.example/0 200 - at 5"),
         ("failed", "https://a.example/1 500 status 500 at 5"),
         ("skipped", "https://a.example/2 0 robots.txt at 5"),
@@ -49,7 +51,7 @@ pub(crate) async fn each_step_is_counted(backend: &dyn Backend) {
             let secs = task.settled_at.unwrap().since(at(0)).as_secs_up();
             format!("{} {} {error} at {secs}", task.url, task.status.unwrap_or(0))
         });
-        assert_eq!(seen.collect::<Vec<_>>(), [told], "{state}");
+        assert_eq!(seen.collect::<Vec<_>>(), [expected], "{state}");
     }
     assert_eq!(one.store.list_tasks(job, "waiting".to_owned(), 2).await.unwrap().len(), 2);
 }
@@ -69,15 +71,15 @@ pub(crate) async fn a_finished_task_is_never_settled_twice(backend: &dyn Backend
     assert_eq!(one.counts(job).await, counts);
 }
 
-/// B74: of a batch, what is still held is committed and the rest is not.
-pub(crate) async fn a_hold_that_ended_settles_nothing(backend: &dyn Backend) {
+/// B74: of a batch, results for domains that are still held are committed, and the others are not.
+pub(crate) async fn an_expired_hold_cannot_settle(backend: &dyn Backend) {
     let (one, job, lane) = claimed(backend).await;
     let other = Process::start(backend, "other", at(0)).await;
     let old = hold_of(&lane);
     let kept = one.taken("b.example", at(0)).await.hold;
     one.enqueue(job, &["https://b.example/"], at(0)).await;
     let task_b = one.claim_one(job, at(0)).await.tasks[0].id;
-    one.release(old, b"pace", Parting::HandOver, at(1)).await;
+    one.release(old, b"pace", ReleaseMode::HandOver, at(1)).await;
     let new = one.taken("a.example", at(1)).await.hold;
 
     let first = lane.tasks[0].id;
@@ -97,20 +99,20 @@ pub(crate) async fn a_hold_that_ended_settles_nothing(backend: &dyn Backend) {
     assert_eq!(one.counts(job).await.done, 2);
 }
 
-/// B79: how often a failure spent no retry is known to whoever goes on with the task.
-pub(crate) async fn what_was_forgiven_is_remembered(backend: &dyn Backend) {
+/// B79: the number of failures that did not use up a retry is known to the process that continues the task.
+pub(crate) async fn failures_that_used_no_retry_are_remembered(backend: &dyn Backend) {
     let (one, job, lane) = claimed(backend).await;
     let (hold, task) = (hold_of(&lane), lane.tasks[0].id);
     assert_eq!((lane.tasks[0].retries, lane.tasks[0].forgiven), (0, 0));
     let step = Step::Retry { ready_at: at(10), retries: 1, forgiven: 2, error: "status 429".to_owned() };
     assert_eq!(one.settle(job, hold, task, step, at(1)).await, Settled::Yes);
-    one.release(hold, b"pace", Parting::Stop, at(20)).await;
+    one.release(hold, b"pace", ReleaseMode::Stop, at(20)).await;
     let row = one.claim_one(job, at(20)).await.tasks.into_iter().find(|row| row.id == task).unwrap();
     assert_eq!((row.retries, row.forgiven), (1, 2));
 }
 
 /// B45
-pub(crate) async fn one_attempt_that_fails_is_no_retry(backend: &dyn Backend) {
+pub(crate) async fn a_failed_attempt_alone_is_not_a_retry(backend: &dyn Backend) {
     let (one, job, lane) = claimed(backend).await;
     let attempt = Attempt { started_at: at(1), took: ms(1), outcome: Outcome::Timeout, status: None };
     let step = Step::Failed { error: "no answer in 30s".to_owned(), status: None };
@@ -123,7 +125,7 @@ pub(crate) async fn one_attempt_that_fails_is_no_retry(backend: &dyn Backend) {
 }
 
 /// B44
-pub(crate) async fn a_moved_task_is_claimed_where_it_went(backend: &dyn Backend) {
+pub(crate) async fn a_moved_task_is_claimed_on_its_new_domain(backend: &dyn Backend) {
     let (one, job, lane) = claimed(backend).await;
     let other = Process::start(backend, "other", at(0)).await;
     let task = lane.tasks[0].id;
@@ -135,8 +137,8 @@ pub(crate) async fn a_moved_task_is_claimed_where_it_went(backend: &dyn Backend)
     assert_eq!((there.domain.as_str(), row.id, row.url.as_str()), ("b.example", task, "https://a.example/0"));
     assert_eq!((row.at_url.as_deref(), row.hops), (Some("https://b.example/"), 1));
 
-    // Whose pace it goes by can change without a redirect; where it stands is kept.
-    let step = Step::Moved { domain: domain("c.example"), at_url: None, hops: 1, sends: Onward::Kept };
+    // The domain whose pace applies can change without a redirect; the task's URL stays as it is.
+    let step = Step::Moved { domain: domain("c.example"), at_url: None, hops: 1, body: RedirectBody::Kept };
     assert_eq!(other.settle(job, hold_of(&there), task, step, at(4)).await, Settled::Yes);
     let again = one.claim_one(job, at(4)).await;
     assert_eq!(again.tasks[0].at_url.as_deref(), Some("https://b.example/"));
@@ -144,8 +146,8 @@ pub(crate) async fn a_moved_task_is_claimed_where_it_went(backend: &dyn Backend)
     assert_eq!(one.counts(job).await.done, 1);
 }
 
-/// B74: another process may be fetching it by now, so a word on it that comes late is not taken.
-pub(crate) async fn a_moved_task_is_no_longer_its_former_holders(backend: &dyn Backend) {
+/// B74: another process may be fetching it by now, so a late result is refused.
+pub(crate) async fn a_moved_task_cannot_be_settled_by_its_former_holder(backend: &dyn Backend) {
     let (one, job, lane) = claimed(backend).await;
     let other = Process::start(backend, "other", at(0)).await;
     let task = lane.tasks[0].id;
@@ -180,7 +182,8 @@ async fn claimed(backend: &dyn Backend) -> (Process, JobId, Claimed) {
     (one, job, lane)
 }
 
-/// B47, B49: what waits on a domain that was given up is skipped, what comes there later too, and a retry revives it.
+/// B47, B49: tasks waiting on a domain that was given up are skipped, and so are tasks added later; a retry makes them
+/// wait again.
 pub(crate) async fn a_domain_that_is_given_up_is_skipped_and_the_rest_continues(backend: &dyn Backend) {
     let one = Process::start(backend, "one", at(0)).await;
     let urls = ["https://a.example/0", "https://a.example/1", "https://a.example/2", "https://b.example/0"];
@@ -190,11 +193,11 @@ pub(crate) async fn a_domain_that_is_given_up_is_skipped_and_the_rest_continues(
     one.settle(job, hold_of(a), a.tasks[0].id, failed(), at(1)).await;
     let reason = format!("{GAVE_UP}a.example: 1 tasks in a row failed");
     let give_up = |lane: LaneId| one.store.give_up(one.holder, lane, reason.clone());
-    assert_eq!(give_up(a.lane).await.unwrap(), Rest::Tasks, "b.example has a task");
-    // What was on the wire meanwhile counts.
+    assert_eq!(give_up(a.lane).await.unwrap(), RemainingWork::Tasks, "b.example has a task");
+    // A request that was in flight meanwhile counts.
     assert_eq!(one.settle(job, hold_of(a), a.tasks[1].id, done(), at(1)).await, Settled::Yes);
     one.store.park(one.holder, vec![(a.lane, at(1))]).await.unwrap();
-    assert_eq!(one.claim(job, at(2)).await, [], "nothing of it is worked on");
+    assert_eq!(one.claim(job, at(2)).await, [], "none of its tasks is worked on");
     let counts = Counts { tasks: 4, done: 1, failed: 1, skipped: 1, ..Counts::default() };
     assert_eq!(one.counts(job).await, counts);
     let skipped = one.store.list_tasks(job, "skipped".to_owned(), 9).await.unwrap();
@@ -205,7 +208,7 @@ pub(crate) async fn a_domain_that_is_given_up_is_skipped_and_the_rest_continues(
     assert_eq!(one.counts(job).await.skipped, 2);
 
     one.settle(job, hold_of(b), b.tasks[0].id, done(), at(4)).await;
-    assert_eq!(give_up(b.lane).await.unwrap(), Rest::Nothing);
+    assert_eq!(give_up(b.lane).await.unwrap(), RemainingWork::Nothing);
     one.step(job, JobStep::Fail, at(5)).await;
     one.sweep(job, at(5)).await;
     one.step(job, JobStep::Reopen, at(6)).await;
@@ -214,12 +217,12 @@ pub(crate) async fn a_domain_that_is_given_up_is_skipped_and_the_rest_continues(
     assert_eq!(urls_of(&[again]), "a.example/0 a.example/2 a.example/late");
 }
 
-/// B47: a process that lost a lane has no say in it.
-pub(crate) async fn only_its_server_gives_a_lane_up(backend: &dyn Backend) {
+/// B47: a process that lost a lane cannot give up on it.
+pub(crate) async fn only_the_process_that_serves_a_lane_can_give_it_up(backend: &dyn Backend) {
     let (one, job, lane) = claimed(backend).await;
     let other = Process::start(backend, "other", at(0)).await;
     let given_up = other.store.give_up(other.holder, lane.lane, format!("{GAVE_UP}it")).await.unwrap();
-    assert_eq!(given_up, Rest::Tasks);
-    one.release(hold_of(&lane), b"pace", Parting::Stop, at(1)).await;
+    assert_eq!(given_up, RemainingWork::Tasks);
+    one.release(hold_of(&lane), b"pace", ReleaseMode::Stop, at(1)).await;
     assert_eq!(one.claim_one(job, at(2)).await.tasks.len(), lane.tasks.len());
 }

@@ -1,20 +1,20 @@
-//! Sources: their settings, and the items that they lead to.
+//! Sources: their settings, and the items found via them.
 
 use std::collections::BTreeMap;
 
-use comity_core::enqueue::Asker;
+use comity_core::enqueue::Trigger;
 use comity_core::interval::SourceInterval;
 use comity_store::Store;
-use comity_store::items::{Item, ItemId, ItemState, Items, Only, Order, ScrapeTerms};
+use comity_store::items::{Item, ItemId, ItemQuery, ItemState, Order, ScrapeTerms, SourceScope};
 use comity_store::sources::{
-    Changed, FetchResult, Kept, Kind, NewItem, NewSource, Source, SourceChange, SourceId,
+    Changed, FetchResult, ItemChanges, Kind, NewItem, NewSource, Source, SourceChange, SourceId,
 };
 use comity_store::tasks::{Lead, Step};
 use serde_json::{Map, Value, json};
 
 use super::fetches::{added, end, failed, fetched, object, ok, runs};
 use crate::backend::Backend;
-use crate::following::{Follower, ended, every, feed, found, keep, page};
+use crate::follower::{Follower, ended, every, feed, found, keep, page};
 use crate::process::{at, failed as failed_step, skipped};
 
 pub(crate) async fn a_source_is_added_once_per_url(backend: &dyn Backend) {
@@ -58,7 +58,7 @@ pub(crate) async fn a_source_is_added_once_per_url(backend: &dyn Backend) {
     assert_eq!(one.find_source(SourceId(99)).await.unwrap(), None);
 }
 
-pub(crate) async fn a_change_sets_only_what_is_named(backend: &dyn Backend) {
+pub(crate) async fn a_change_sets_only_the_given_fields(backend: &dyn Backend) {
     let (store, mut source) = added(backend).await;
     let mut expect = async |change: SourceChange, set: &dyn Fn(&mut Source)| {
         set(&mut source);
@@ -92,7 +92,7 @@ pub(crate) async fn a_change_sets_only_what_is_named(backend: &dyn Backend) {
     assert_eq!(missing, Changed::Missing);
 }
 
-/// B50: `numeric(10,2)`, from its smallest to its largest; null is not zero.
+/// B50: `numeric(10,2)`, from its smallest to its largest value; null is not zero.
 pub(crate) async fn an_interval_comes_back_exactly(backend: &dyn Backend) {
     let store = backend.store().await;
     let texts = ["default", "0", "-3", "2.5", "0.01", "0.29", "1.15", "4.35", "1", "99999999.99"];
@@ -105,15 +105,15 @@ pub(crate) async fn an_interval_comes_back_exactly(backend: &dyn Backend) {
             let other = SourceInterval::parse(other).unwrap();
             let change = SourceChange { interval: Some(other), ..SourceChange::default() };
             let Changed::Yes(source) = store.change_source(source.id, change).await.unwrap() else {
-                panic!("it is there")
+                panic!("it exists")
             };
             assert_eq!(source.interval, other, "after {text}");
         }
     }
 }
 
-/// Another place has another cursor, and what failed there does not count here.
-pub(crate) async fn another_url_clears_the_cursor_and_is_listed_by_the_operator(backend: &dyn Backend) {
+/// A different URL has a different cursor, and failures at the old one do not count.
+pub(crate) async fn a_new_url_clears_the_cursor_and_counts_as_listed(backend: &dyn Backend) {
     let (store, source) = added(backend).await;
     let moved_to = Some(("https://moved.example/feed".to_owned(), Lead::Remote));
     let cursor = object(json!({ "etag": "\"1\"" }));
@@ -125,8 +125,8 @@ pub(crate) async fn another_url_clears_the_cursor_and_is_listed_by_the_operator(
     assert_eq!(changed, Changed::Yes(Source { url: url.clone(), listed_url: url, ..source }));
 }
 
-/// B76: naming the place it moved to makes it the operator's word. Nothing else changes: it is the same place.
-pub(crate) async fn the_operator_may_list_where_a_source_moved(backend: &dyn Backend) {
+/// B76: if the operator sets the URL it moved to, that URL counts as listed. Nothing else changes.
+pub(crate) async fn the_operator_can_list_the_url_that_a_source_moved_to(backend: &dyn Backend) {
     let (store, source) = added(backend).await;
     let url = "https://moved.example/feed".to_owned();
     let read = FetchResult::Read {
@@ -141,7 +141,7 @@ pub(crate) async fn the_operator_may_list_where_a_source_moved(backend: &dyn Bac
     assert_eq!(changed, Changed::Yes(Source { lead: Lead::Listed, listed_url: url, ..moved }));
 }
 
-/// Refused as a whole: what else was to change stays too.
+/// The change is refused as a whole: nothing else is changed either.
 pub(crate) async fn a_url_that_another_source_has_is_refused(backend: &dyn Backend) {
     let (store, source) = added(backend).await;
     let (other, _) = store.add_source(feed("https://b.example/feed"), at(0)).await.unwrap();
@@ -175,12 +175,12 @@ pub(crate) async fn a_removed_source_takes_everything_with_it(backend: &dyn Back
     assert_eq!(one.store().count_items(other.id).await.unwrap().items, 1, "another source keeps its own");
     assert_eq!(runs(one.store(), other.id).await.len(), 1);
     let (again, added) = one.store().add_source(feed("https://feeds.example/a"), at(2)).await.unwrap();
-    assert!(added && again.id != one.source, "numbers are not given out twice");
+    assert!(added && again.id != one.source, "ids are not reused");
     assert_eq!(one.store().count_items(again.id).await.unwrap().items, 0);
 }
 
-/// B58: the tasks of scrapes that ended were left behind for ever.
-pub(crate) async fn settled_tasks_go_with_their_source_and_those_that_wait_stay(backend: &dyn Backend) {
+/// B58: the tasks of finished scrapes used to be left behind forever.
+pub(crate) async fn settled_tasks_are_removed_with_their_source_and_waiting_ones_stay(backend: &dyn Backend) {
     let one = Follower::start(backend, SourceInterval::Off, 3).await;
     let (other, _) = one.store().add_source(feed("https://b.example/feed"), at(0)).await.unwrap();
     let kept = keep(one.store(), other.id, &["https://a.example/other".to_owned()]).await;
@@ -206,11 +206,11 @@ pub(crate) async fn settled_tasks_go_with_their_source_and_those_that_wait_stay(
     assert_eq!(tasks("waiting").await, "https://a.example/2");
     assert_eq!(one.begin(waiting, at(4)).await, "gone: the item is gone");
     one.settle(waiting, skipped(), at(4)).await;
-    assert_eq!(one.one.counts(one.job).await.waiting(), 0, "nobody waits for what is gone");
+    assert_eq!(one.one.counts(one.job).await.waiting(), 0, "no task waits for what is gone");
 }
 
-/// B62, B63: what it failed for is mended; what is merely set anew mends nothing.
-pub(crate) async fn a_config_that_makes_sense_again_forgets_failures(backend: &dyn Backend) {
+/// B62, B63: the cause of the failures is fixed; setting a valid configuration again fixes nothing.
+pub(crate) async fn fixing_an_invalid_config_clears_failures(backend: &dyn Backend) {
     let store = backend.store().await;
     let cadence =
         |minutes: i64| object(json!({ "cadence": { "mode": "interval", "every_minutes": minutes } }));
@@ -222,7 +222,7 @@ pub(crate) async fn a_config_that_makes_sense_again_forgets_failures(backend: &d
         let renamed = SourceChange { name: Some("new".to_owned()), ..SourceChange::default() };
         store.change_source(source.id, renamed).await.unwrap();
         let Changed::Yes(after) = store.change_source(source.id, with(cadence(30))).await.unwrap() else {
-            panic!("{url} is there")
+            panic!("{url} exists")
         };
         let expected =
             if forgets { (0, None, None) } else { (failed.failures, failed.retry_at, failed.error) };
@@ -230,41 +230,41 @@ pub(crate) async fn a_config_that_makes_sense_again_forgets_failures(backend: &d
     }
 }
 
-/// What was read as a feed makes no request for a sitemap conditional.
-pub(crate) async fn another_kind_clears_the_cursor(backend: &dyn Backend) {
+/// A feed's cursor must not make the request for a sitemap conditional.
+pub(crate) async fn changing_the_kind_clears_the_cursor(backend: &dyn Backend) {
     let (store, source) = added(backend).await;
     let cursor = object(json!({ "etag": "\"1\"" }));
     let read = FetchResult::Read { whole: true, cursor, moved_to: None };
     let read = fetched(&*store, source.id, 10, read).await;
     let of = |kind| SourceChange { kind: Some(kind), ..SourceChange::default() };
     let same = store.change_source(source.id, of(Kind::Feed)).await.unwrap();
-    assert_eq!(same, Changed::Yes(read.clone()), "it is one already");
+    assert_eq!(same, Changed::Yes(read.clone()), "it is a feed already");
     let other = store.change_source(source.id, of(Kind::Sitemap)).await.unwrap();
     assert_eq!(other, Changed::Yes(Source { kind: Kind::Sitemap, cursor_json: "{}".to_owned(), ..read }));
 }
 
 /// B63
-pub(crate) async fn enabling_forgets_failures(backend: &dyn Backend) {
+pub(crate) async fn enabling_a_source_clears_its_failures(backend: &dyn Backend) {
     let (store, source) = added(backend).await;
     fetched(&*store, source.id, 10, failed(60)).await;
     let gone = fetched(&*store, source.id, 20, FetchResult::Gone).await;
     assert_eq!((gone.enabled, gone.failures), (false, 2));
     let change = |enabled| SourceChange { enabled: Some(enabled), ..SourceChange::default() };
     let kept = store.change_source(source.id, change(false)).await.unwrap();
-    assert_eq!(kept, Changed::Yes(gone), "disabling forgets nothing");
+    assert_eq!(kept, Changed::Yes(gone), "disabling clears nothing");
     let enabled = store.change_source(source.id, change(true)).await.unwrap();
     assert_eq!(enabled, Changed::Yes(source));
 }
 
-/// A fetch that was under way when its source was removed brings nothing of it back.
-pub(crate) async fn a_removed_source_keeps_nothing(backend: &dyn Backend) {
+/// A fetch in flight when its source was removed brings nothing back.
+pub(crate) async fn a_fetch_of_a_removed_source_saves_nothing(backend: &dyn Backend) {
     let (store, source) = added(backend).await;
     store.remove_source(source.id).await.unwrap();
     let kept = found(&*store, source.id, vec![page("https://a.example/1")], at(1)).await;
-    assert_eq!(kept, Kept::default());
+    assert_eq!(kept, ItemChanges::default());
     ended(&*store, end(source.id, 10, ok())).await;
     assert_eq!(runs(&*store, source.id).await, []);
-    assert_eq!(store.list_items(Items { limit: 9, ..Items::default() }).await.unwrap(), []);
+    assert_eq!(store.list_items(ItemQuery { limit: 9, ..ItemQuery::default() }).await.unwrap(), []);
 }
 
 pub(crate) async fn items_are_new_known_or_changed_by_their_hash(backend: &dyn Backend) {
@@ -278,23 +278,23 @@ pub(crate) async fn items_are_new_known_or_changed_by_their_hash(backend: &dyn B
     let second = page("https://a.example/2");
     let items = vec![first.clone(), second.clone()];
     let kept = found(&*store, source.id, items.clone(), at(1)).await;
-    assert_eq!(kept, Kept { new: 2, known: 0, changed: 0 });
+    assert_eq!(kept, ItemChanges { new: 2, known: 0, changed: 0 });
     let again = found(&*store, source.id, items, at(2)).await;
-    assert_eq!(again, Kept { new: 0, known: 2, changed: 0 });
+    assert_eq!(again, ItemChanges { new: 0, known: 2, changed: 0 });
 
     let renamed = NewItem { title: Some("Zweite".to_owned()), content_hash: 7, ..second.clone() };
     let third = page("https://a.example/3");
-    // Twice in one feed is once an item.
+    // An item that appears twice in a feed is one item.
     let items = vec![first, renamed, third.clone(), third];
     let kept = found(&*store, source.id, items, at(3)).await;
-    assert_eq!(kept, Kept { new: 1, known: 2, changed: 1 });
+    assert_eq!(kept, ItemChanges { new: 1, known: 2, changed: 1 });
     let seen = listed(&*store, source.id).await;
-    let told: Vec<_> = seen
+    let actual: Vec<_> = seen
         .values()
         .map(|item| (item.title.as_deref(), item.content_hash, item.seen_at, item.changed_at))
         .collect();
     assert_eq!(
-        told,
+        actual,
         [
             (Some("Erste"), u64::MAX, at(1), None),
             (Some("Zweite"), 7, at(1), Some(at(3))),
@@ -324,7 +324,7 @@ pub(crate) async fn the_same_identity_in_two_sources_is_two_items(backend: &dyn 
     assert_eq!(urls(other.id).await, ["https://a.example/moved"]);
 }
 
-/// What a source says anew about an item does not touch what became of scraping it.
+/// If a source changes what it says about an item, the result of its scrape stays.
 pub(crate) async fn an_item_that_changed_keeps_its_state(backend: &dyn Backend) {
     let one = Follower::start(backend, every(60_000), 4).await;
     one.scrape(0, at(1)).await;
@@ -344,8 +344,8 @@ pub(crate) async fn an_item_that_changed_keeps_its_state(backend: &dyn Backend) 
     );
 }
 
-/// A page is followed for its changes; what was kept of it stays until there is something newer.
-pub(crate) async fn a_page_that_changed_is_to_be_scraped_again(backend: &dyn Backend) {
+/// A page is followed for its changes; what was saved stays until there is something newer.
+pub(crate) async fn a_changed_page_is_scraped_again(backend: &dyn Backend) {
     let one = Follower::start(backend, SourceInterval::Off, 4).await;
     one.change(SourceChange { kind: Some(Kind::Page), ..SourceChange::default() }).await;
     let kept = Step::Done { status: 200, bytes: 10, file: Some("a page".to_owned()), content_type: None };
@@ -366,11 +366,11 @@ pub(crate) async fn a_page_that_changed_is_to_be_scraped_again(backend: &dyn Bac
     let item = one.item(0).await;
     let was = (item.scraped_at, item.status, item.file.as_deref());
     assert_eq!(was, (Some(at(2)), Some(200), Some("a page")));
-    let again = one.enqueue_with(&one.items[..2], Asker::Automatic, ScrapeTerms::default(), at(6)).await;
+    let again = one.enqueue_with(&one.items[..2], Trigger::Automatic, ScrapeTerms::default(), at(6)).await;
     assert_eq!(again, "enqueued | already");
 }
 
-/// B57: a source that is not scraped stood before the others in each batch.
+/// B57: a source that is not scraped blocked the others in each batch.
 pub(crate) async fn items_that_may_not_be_scraped_are_left_out(backend: &dyn Backend) {
     let store = backend.store().await;
     let mut sources = Vec::new();
@@ -388,20 +388,24 @@ pub(crate) async fn items_that_may_not_be_scraped_are_left_out(backend: &dyn Bac
     for (id, change) in sources.iter().zip(changes) {
         store.change_source(*id, change).await.unwrap();
     }
-    let listed = async |items: Items| {
+    let listed = async |items: ItemQuery| {
         let items = store.list_items(items).await.unwrap().into_iter();
         items.map(|item| item.source).collect::<Vec<_>>()
     };
-    let any = Items { order: Order::After(ItemId(0)), limit: 9, ..Items::default() };
-    let scrapable = Items { only: Only::Scrapable, ..any };
+    let any = ItemQuery { order: Order::After(ItemId(0)), limit: 9, ..ItemQuery::default() };
+    let scrapable = ItemQuery { sources: SourceScope::Scrapable, ..any };
     assert_eq!(listed(any).await, sources);
     assert_eq!(listed(scrapable).await, sources[2..]);
-    assert_eq!(listed(Items { limit: 1, ..scrapable }).await, sources[2..3], "they take nobody's place");
-    assert_eq!(listed(Items { source: Some(sources[0]), ..scrapable }).await, []);
+    assert_eq!(
+        listed(ItemQuery { limit: 1, ..scrapable }).await,
+        sources[2..3],
+        "they do not take up the limit"
+    );
+    assert_eq!(listed(ItemQuery { source: Some(sources[0]), ..scrapable }).await, []);
 }
 
-/// B57: the first that failed were tried again and again, the others never.
-pub(crate) async fn what_failed_is_listed_by_its_last_try(backend: &dyn Backend) {
+/// B57: the first items that failed were retried over and over, and the others never.
+pub(crate) async fn failed_items_are_listed_by_their_last_attempt(backend: &dyn Backend) {
     let one = Follower::start(backend, SourceInterval::Off, 4).await;
     let fails = async |nth, secs| {
         one.enqueue(&[nth], at(secs)).await;
@@ -411,7 +415,7 @@ pub(crate) async fn what_failed_is_listed_by_its_last_try(backend: &dyn Backend)
     };
     let tried = async |limit| {
         let state = Some(ItemState::Failed);
-        let items = Items { state, order: Order::LeastTried, limit, ..Items::default() };
+        let items = ItemQuery { state, order: Order::LeastTried, limit, ..ItemQuery::default() };
         let items = one.store().list_items(items).await.unwrap();
         let place = |item: &Item| one.items.iter().position(|id| *id == item.id).unwrap();
         items.iter().map(place).collect::<Vec<_>>()
@@ -432,26 +436,26 @@ pub(crate) async fn items_are_listed_in_pages(backend: &dyn Backend) {
     found(one.store(), other.id, vec![page("https://b.example/1")], at(0)).await;
     one.scrape(1, at(1)).await;
     one.enqueue(&[3], at(1)).await;
-    let list = async |items: Items| {
+    let list = async |items: ItemQuery| {
         let items = one.store().list_items(items).await.unwrap();
         items.into_iter().map(|item| item.id).collect::<Vec<_>>()
     };
-    let all = Items { source: Some(one.source), limit: 2, ..Items::default() };
+    let all = ItemQuery { source: Some(one.source), limit: 2, ..ItemQuery::default() };
     let ids = &one.items;
-    assert_eq!(list(all).await, [ids[4], ids[3]], "the last seen first");
-    assert_eq!(list(Items { order: Order::After(ItemId(0)), ..all }).await, ids[..2]);
-    assert_eq!(list(Items { order: Order::After(ids[3]), ..all }).await, ids[4..]);
-    let of_state = |state| Items { state: Some(state), limit: 9, ..all };
+    assert_eq!(list(all).await, [ids[4], ids[3]], "newest first");
+    assert_eq!(list(ItemQuery { order: Order::After(ItemId(0)), ..all }).await, ids[..2]);
+    assert_eq!(list(ItemQuery { order: Order::After(ids[3]), ..all }).await, ids[4..]);
+    let of_state = |state| ItemQuery { state: Some(state), limit: 9, ..all };
     assert_eq!(list(of_state(ItemState::Done)).await, [ids[1]]);
     assert_eq!(list(of_state(ItemState::Waiting)).await, [ids[3]]);
     assert_eq!(list(of_state(ItemState::None)).await, [ids[4], ids[2], ids[0]]);
-    assert_eq!(list(Items { limit: 9, ..Items::default() }).await.len(), 6, "of all sources");
+    assert_eq!(list(ItemQuery { limit: 9, ..ItemQuery::default() }).await.len(), 6, "of all sources");
     let counts = one.store().count_items(one.source).await.unwrap();
     let counts = (counts.items, counts.none, counts.in_flight, counts.done, counts.failed);
     assert_eq!(counts, (5, 3, 1, 1, 0));
 }
 
-/// B56: what a run enqueues by itself.
+/// B56: the items that a run enqueues automatically.
 pub(crate) async fn runs_find_the_sources_that_have_unscraped_items(backend: &dyn Backend) {
     let one = Follower::start(backend, SourceInterval::Off, 1).await;
     one.store().add_source(feed("https://b.example/feed"), at(0)).await.unwrap();
@@ -472,6 +476,6 @@ pub(crate) async fn runs_find_the_sources_that_have_unscraped_items(backend: &dy
 }
 
 async fn listed(store: &dyn Store, source: SourceId) -> BTreeMap<ItemId, Item> {
-    let items = Items { source: Some(source), limit: 100, ..Items::default() };
+    let items = ItemQuery { source: Some(source), limit: 100, ..ItemQuery::default() };
     store.list_items(items).await.unwrap().into_iter().map(|item| (item.id, item)).collect()
 }

@@ -1,92 +1,122 @@
-//! What processes are at, and how much is left for them.
+//! What processes are doing, and how much work is left.
 
-use comity_store::domains::{Hold, Parting, Take};
-use comity_store::status::Sight;
+use comity_store::domains::{Hold, ReleaseMode, Take};
+use comity_store::status::DomainSnapshot;
 use comity_store::tasks::Step;
 use serde_json::json;
 
 use crate::backend::Backend;
 use crate::process::{Process, at, domain, done, hold_of};
 
-pub(crate) async fn what_a_holder_reported_is_seen_while_it_lives(backend: &dyn Backend) {
+pub(crate) async fn a_status_report_is_visible_while_its_holder_lives(backend: &dyn Backend) {
     let (one, other) =
         (Process::start(backend, "one", at(0)).await, Process::start(backend, "other", at(1)).await);
-    one.store.tell(one.holder, json!({ "at": "first" }), json!(["some"]), at(2)).await.unwrap();
-    one.store.tell(one.holder, json!({ "at": "second" }), json!(["others"]), at(3)).await.unwrap();
+    one.store.report_status(one.holder, json!({ "at": "first" }), json!(["some"]), at(2)).await.unwrap();
+    one.store.report_status(one.holder, json!({ "at": "second" }), json!(["others"]), at(3)).await.unwrap();
 
-    let working = other.store.working().await.unwrap();
-    let seen: Vec<_> = working.iter().map(|one| (one.name.as_str(), one.since, one.told.clone())).collect();
-    let told = Some((json!({ "at": "second" }), at(3)));
-    assert_eq!(seen, [("one", at(0), told), ("other", at(1), None)]);
-    assert_eq!((&working[0].sights, &working[1].sights), (&json!(["others"]), &json!(null)));
+    let processes = other.store.live_processes().await.unwrap();
+    let seen: Vec<_> =
+        processes.iter().map(|one| (one.name.as_str(), one.since, one.status.clone())).collect();
+    let status = Some((json!({ "at": "second" }), at(3)));
+    assert_eq!(seen, [("one", at(0), status), ("other", at(1), None)]);
+    assert_eq!((&processes[0].sights, &processes[1].sights), (&json!(["others"]), &json!(null)));
 
     one.store.deregister(one.holder, at(4)).await.unwrap();
-    let working = other.store.working().await.unwrap();
-    assert_eq!(working.iter().map(|one| one.name.as_str()).collect::<Vec<_>>(), ["other"]);
-    // What comes too late changes nothing.
-    one.store.tell(one.holder, json!({ "at": "late" }), json!([]), at(5)).await.unwrap();
-    assert_eq!(other.store.working().await.unwrap().len(), 1);
+    let processes = other.store.live_processes().await.unwrap();
+    assert_eq!(processes.iter().map(|one| one.name.as_str()).collect::<Vec<_>>(), ["other"]);
+    // A late report changes nothing.
+    one.store.report_status(one.holder, json!({ "at": "late" }), json!([]), at(5)).await.unwrap();
+    assert_eq!(other.store.live_processes().await.unwrap().len(), 1);
 }
 
-/// B81: who wishes to see a domain is shown it by its holder, who keeps it.
-pub(crate) async fn a_wish_to_see_a_domain_is_answered_by_its_holder(backend: &dyn Backend) {
+/// B81: the holder publishes a snapshot of the domain on request, and keeps the domain.
+pub(crate) async fn a_requested_snapshot_is_published_by_the_holder(backend: &dyn Backend) {
     let (one, other) =
         (Process::start(backend, "one", at(0)).await, Process::start(backend, "other", at(0)).await);
     let hold = one.taken("a.example", at(0)).await.hold;
     one.taken("b.example", at(0)).await;
     let names = || ["a.example", "b.example", "unknown.example"].map(domain).to_vec();
-    assert_eq!(one.store.wished(one.holder).await.unwrap(), []);
-    assert_eq!(other.store.shown(names()).await.unwrap(), [None, None, None]);
+    assert_eq!(one.store.requested_snapshots(one.holder).await.unwrap(), []);
+    assert_eq!(other.store.snapshots(names()).await.unwrap(), [None, None, None]);
 
-    other.store.wish(vec![domain("a.example"), domain("unknown.example")], at(1)).await.unwrap();
-    assert_eq!(one.store.wished(one.holder).await.unwrap(), [hold.key]);
-    assert_eq!(other.store.wished(other.holder).await.unwrap(), [], "it is not its own to show");
-    assert_eq!(one.wanted().await, [], "and nobody wants to have it");
+    other.store.request_snapshots(vec![domain("a.example"), domain("unknown.example")], at(1)).await.unwrap();
+    assert_eq!(one.store.requested_snapshots(one.holder).await.unwrap(), [hold.key]);
+    assert_eq!(
+        other.store.requested_snapshots(other.holder).await.unwrap(),
+        [],
+        "it does not hold the domain"
+    );
+    assert_eq!(one.wanted().await, [], "and the domain is not wanted");
 
-    one.store.show(one.holder, vec![Sight { hold, told: json!("slow") }], at(2)).await.unwrap();
-    assert_eq!(other.store.shown(names()).await.unwrap(), [Some((json!("slow"), at(2))), None, None]);
-    assert_eq!(one.store.wished(one.holder).await.unwrap(), [], "it was shown");
+    one.store
+        .publish_snapshots(one.holder, vec![DomainSnapshot { hold, value: json!("slow") }], at(2))
+        .await
+        .unwrap();
+    assert_eq!(other.store.snapshots(names()).await.unwrap(), [Some((json!("slow"), at(2))), None, None]);
+    assert_eq!(one.store.requested_snapshots(one.holder).await.unwrap(), [], "it was published");
     assert_eq!(
         other.take("a.example", at(2)).await,
         Take::Held { by: "one".to_owned() },
-        "and is held still"
+        "and is still held"
     );
 
-    other.store.wish(vec![domain("a.example")], at(3)).await.unwrap();
-    assert_eq!(one.store.wished(one.holder).await.unwrap(), [hold.key], "somebody wants to see it again");
-    assert_eq!(other.store.shown(names()).await.unwrap(), [None, None, None], "what was shown is old");
+    other.store.request_snapshots(vec![domain("a.example")], at(3)).await.unwrap();
+    assert_eq!(
+        one.store.requested_snapshots(one.holder).await.unwrap(),
+        [hold.key],
+        "it was requested again"
+    );
+    assert_eq!(
+        other.store.snapshots(names()).await.unwrap(),
+        [None, None, None],
+        "the earlier snapshot is out of date"
+    );
 }
 
-/// B81: what was shown by one that does not hold the domain any more is not what it is.
-pub(crate) async fn only_whoever_holds_a_domain_shows_it(backend: &dyn Backend) {
+/// B81: a snapshot by a process that no longer holds the domain is out of date.
+pub(crate) async fn only_the_holder_can_publish_a_snapshot(backend: &dyn Backend) {
     let (one, other) =
         (Process::start(backend, "one", at(0)).await, Process::start(backend, "other", at(0)).await);
     let hold = one.taken("a.example", at(0)).await.hold;
-    let shown = async || other.store.shown(vec![domain("a.example")]).await.unwrap().remove(0);
-    other.store.wish(vec![domain("a.example")], at(1)).await.unwrap();
+    let shown = async || other.store.snapshots(vec![domain("a.example")]).await.unwrap().remove(0);
+    other.store.request_snapshots(vec![domain("a.example")], at(1)).await.unwrap();
     let wrong = Hold { epoch: hold.epoch - 1, ..hold };
-    other.store.show(other.holder, vec![Sight { hold, told: json!("theirs") }], at(1)).await.unwrap();
-    one.store.show(one.holder, vec![Sight { hold: wrong, told: json!("before") }], at(1)).await.unwrap();
+    other
+        .store
+        .publish_snapshots(other.holder, vec![DomainSnapshot { hold, value: json!("theirs") }], at(1))
+        .await
+        .unwrap();
+    one.store
+        .publish_snapshots(one.holder, vec![DomainSnapshot { hold: wrong, value: json!("before") }], at(1))
+        .await
+        .unwrap();
     assert_eq!(shown().await, None);
-    one.store.show(one.holder, vec![Sight { hold, told: json!("now") }], at(1)).await.unwrap();
+    one.store
+        .publish_snapshots(one.holder, vec![DomainSnapshot { hold, value: json!("now") }], at(1))
+        .await
+        .unwrap();
     assert_eq!(shown().await, Some((json!("now"), at(1))));
-    one.release(hold, b"pace", Parting::HandOver, at(2)).await;
+    one.release(hold, b"pace", ReleaseMode::HandOver, at(2)).await;
     assert_eq!(shown().await, None, "nobody holds it");
     let hold = other.taken("a.example", at(9)).await.hold;
     assert_eq!(shown().await, None, "another holds it");
-    other.store.show(other.holder, vec![Sight { hold, told: json!("theirs") }], at(9)).await.unwrap();
+    other
+        .store
+        .publish_snapshots(other.holder, vec![DomainSnapshot { hold, value: json!("theirs") }], at(9))
+        .await
+        .unwrap();
     assert_eq!(shown().await, Some((json!("theirs"), at(9))));
 }
 
-/// B81: what nobody wishes to see any more takes no room.
-pub(crate) async fn wishes_are_forgotten(backend: &dyn Backend) {
+/// B81: expired requests take up no space.
+pub(crate) async fn snapshot_requests_expire(backend: &dyn Backend) {
     let one = Process::start(backend, "one", at(0)).await;
     let keys = [one.taken("a.example", at(0)).await.hold.key, one.taken("b.example", at(0)).await.hold.key];
-    one.store.wish(vec![domain("a.example")], at(0)).await.unwrap();
-    one.store.wish(vec![domain("b.example")], at(30)).await.unwrap();
-    assert_eq!(one.store.wished(one.holder).await.unwrap(), keys);
-    one.store.wish(vec![], at(61)).await.unwrap();
-    assert_eq!(one.store.wished(one.holder).await.unwrap(), [keys[1]]);
+    one.store.request_snapshots(vec![domain("a.example")], at(0)).await.unwrap();
+    one.store.request_snapshots(vec![domain("b.example")], at(30)).await.unwrap();
+    assert_eq!(one.store.requested_snapshots(one.holder).await.unwrap(), keys);
+    one.store.request_snapshots(vec![], at(61)).await.unwrap();
+    assert_eq!(one.store.requested_snapshots(one.holder).await.unwrap(), [keys[1]]);
 }
 
 pub(crate) async fn a_backlog_is_counted_by_domain_up_to_a_limit(backend: &dyn Backend) {
@@ -107,14 +137,14 @@ pub(crate) async fn a_backlog_is_counted_by_domain_up_to_a_limit(backend: &dyn B
     assert_eq!(backlog(10, 3).await, "a.example 3, b.example 2");
     assert_eq!(one.store.backlog(job, 1, 100).await.unwrap().len(), 1);
 
-    // A lane that is served counts as one that waits to be.
+    // A lane that is served counts just like one that is not.
     let claimed = one.claim(job, at(1)).await;
     let lane = claimed.iter().find(|lane| lane.domain.as_str() == "a.example").unwrap();
     one.settle(job, hold_of(lane), lane.tasks[0].id, done(), at(2)).await;
     assert_eq!(backlog(10, 100).await, "a.example 4, b.example 2");
 }
 
-pub(crate) async fn a_backlog_says_from_when_on_nobody_serves_it(backend: &dyn Backend) {
+pub(crate) async fn a_backlog_shows_when_it_is_due(backend: &dyn Backend) {
     let one = Process::start(backend, "one", at(0)).await;
     let job = one.job_of("job", &["https://a.example/"], at(0)).await;
     let due_at = async || one.store.backlog(job, 10, 100).await.unwrap()[0].due_at;
@@ -124,5 +154,5 @@ pub(crate) async fn a_backlog_says_from_when_on_nobody_serves_it(backend: &dyn B
     let retry = Step::Retry { ready_at: at(300), retries: 1, forgiven: 0, error: "status 503".to_owned() };
     one.settle(job, hold_of(&claimed[0]), claimed[0].tasks[0].id, retry, at(2)).await;
     one.store.park(one.holder, vec![(claimed[0].lane, at(300))]).await.unwrap();
-    assert_eq!(due_at().await, Some(at(300)), "nobody serves it before its task may go");
+    assert_eq!(due_at().await, Some(at(300)), "nobody serves it before its task is ready");
 }

@@ -1,4 +1,4 @@
-//! All processes on a store go by one time, whatever their wall clocks read (B7).
+//! All processes on a store share one time, whatever their wall clocks read (B7).
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::machine::TestMachine;
 use crate::process::{Process, at};
 
 /// B7
-pub(crate) async fn whoever_joins_goes_by_the_time_of_those_who_are_there(backend: &dyn Backend) {
+pub(crate) async fn a_new_process_adopts_the_time_of_the_running_ones(backend: &dyn Backend) {
     let machine = TestMachine::default();
     let one = start(backend, &machine, "one").await;
     let first = join(&one).await;
@@ -17,14 +17,14 @@ pub(crate) async fn whoever_joins_goes_by_the_time_of_those_who_are_there(backen
         machine.step(step);
         let other = start(backend, &machine, "other").await;
         assert_agree(first, join(&other).await);
-        let looker = backend.open_on(Arc::new(machine.clone())).await.store;
-        assert_agree(first, looker.time().await.unwrap());
+        let inspector = backend.open_on(Arc::new(machine.clone())).await.store;
+        assert_agree(first, inspector.time().await.unwrap());
         other.store.deregister(other.holder, first.now).await.unwrap();
     }
 }
 
-/// B7: two that start at once, with wall clocks an hour apart, agree.
-pub(crate) async fn two_that_join_at_once_agree(backend: &dyn Backend) {
+/// B7: two processes start at once, with wall clocks an hour apart.
+pub(crate) async fn two_processes_that_join_at_once_agree(backend: &dyn Backend) {
     let ahead = TestMachine::default();
     ahead.step(3_600);
     let one = start(backend, &TestMachine::default(), "one").await;
@@ -43,8 +43,8 @@ async fn join(process: &Process) -> StoreTime {
     process.store.join_time(process.holder).await.unwrap()
 }
 
-/// Both say the same of the time when the machine booted. A database that answers with its own clock may take a while to;
-/// wall clocks are an hour apart.
+/// Asserts that both derive the same boot time. A database that answers with its own clock may take a while to answer;
+/// the wall clocks are an hour apart.
 #[track_caller]
 fn assert_agree(one: StoreTime, other: StoreTime) {
     let [one, other] = [one, other].map(|time| time.now - time.up);

@@ -1,9 +1,9 @@
-//! Archives of wikis.
+//! Wiki archives.
 
 use comity_core::time::Timestamp;
 use comity_store::wiki::{
-    Batch, Content, FileTally, Hidden, Kept, Packing, Revision, Slot, Walked, WikiClaim, WikiFile, WikiHold,
-    WikiPage,
+    Batch, BatchChanges, CompletedPages, Compression, Content, FileTally, Hidden, Revision, Slot, WikiClaim,
+    WikiFile, WikiHold, WikiPage,
 };
 use comity_store::{Store, StoreError};
 use serde_json::json;
@@ -20,8 +20,12 @@ fn page(id: i64, title: &str, newest: i64) -> WikiPage {
 fn revision(id: i64, page: i64, parent: i64, text: &str) -> Revision {
     let mut sha1 = [0; 20];
     sha1[..text.len().min(20)].copy_from_slice(&text.as_bytes()[..text.len().min(20)]);
-    let content =
-        Content { sha1, size: text.len() as u64, packing: Packing::Plain, bytes: text.as_bytes().to_vec() };
+    let content = Content {
+        sha1,
+        size: text.len() as u64,
+        compression: Compression::Plain,
+        bytes: text.as_bytes().to_vec(),
+    };
     Revision {
         id,
         page,
@@ -51,8 +55,8 @@ async fn open(backend: &dyn Backend) -> (std::sync::Arc<dyn Store>, WikiHold) {
     (store, hold)
 }
 
-/// B69: what was kept comes back as it was, from another process too, with how far the archive is.
-pub(crate) async fn what_an_answer_brought_is_kept_with_how_far_it_is(backend: &dyn Backend) {
+/// B69: what was saved comes back unchanged, from another process too, together with the progress.
+pub(crate) async fn content_is_saved_together_with_progress(backend: &dyn Backend) {
     let (store, hold) = open(backend).await;
     let wiki = hold.wiki;
     assert_eq!(store.find_wiki("https://other.example/api.php".to_owned()).await.unwrap(), None);
@@ -66,10 +70,10 @@ pub(crate) async fn what_an_answer_brought_is_kept_with_how_far_it_is(backend: &
         ..Batch::default()
     };
     let kept = store.keep_wiki(hold, batch.clone()).await.unwrap();
-    assert_eq!(kept, Kept { pages: 2, revisions: 3, ..Kept::default() });
-    // The same again is nothing new.
+    assert_eq!(kept, BatchChanges { pages: 2, revisions: 3, ..BatchChanges::default() });
+    // Saving the same again changes nothing.
     let again = Batch { site: None, ..batch };
-    assert_eq!(store.keep_wiki(hold, again).await.unwrap(), Kept::default());
+    assert_eq!(store.keep_wiki(hold, again).await.unwrap(), BatchChanges::default());
     let other = backend.store().await;
     let found = other.find_wiki(API.to_owned()).await.unwrap().unwrap();
     assert_eq!(
@@ -78,15 +82,15 @@ pub(crate) async fn what_an_answer_brought_is_kept_with_how_far_it_is(backend: &
     );
     assert_eq!(other.page_history(wiki, 1, 0, u64::MAX).await.unwrap(), revisions[..2]);
     assert_eq!(other.page_history(wiki, 1, 11, u64::MAX).await.unwrap(), revisions[1..2]);
-    assert_eq!(other.page_history(wiki, 1, 0, 1).await.unwrap(), revisions[..1], "one at least");
+    assert_eq!(other.page_history(wiki, 1, 0, 1).await.unwrap(), revisions[..1], "at least one");
     assert_eq!(other.unknown_revisions(wiki, vec![10, 11, 22]).await.unwrap(), [10, 22]);
     let (namespaces, contents) = other.tally_wiki(wiki).await.unwrap();
     assert_eq!((namespaces[0].pages, namespaces[0].revisions), (2, 3));
-    assert_eq!(contents.pieces, 2, "the same text is kept once");
+    assert_eq!(contents.pieces, 2, "the same text is stored once");
 }
 
-/// Pages lack something until their history was fetched to its end.
-pub(crate) async fn pages_are_whole_when_their_history_is(backend: &dyn Backend) {
+/// A page is incomplete until its history was fetched to its end.
+pub(crate) async fn a_page_is_complete_when_its_history_is(backend: &dyn Backend) {
     let (store, hold) = open(backend).await;
     let wiki = hold.wiki;
     let lacking = async || {
@@ -98,28 +102,30 @@ pub(crate) async fn pages_are_whole_when_their_history_is(backend: &dyn Backend)
     keep(Batch { pages: pages.clone(), round: 1, ..Batch::default() }).await;
     assert_eq!(lacking().await, [1, 2, 3]);
     let revisions = vec![revision(12, 1, 11, "two"), revision(21, 2, 0, "one")];
-    keep(Batch { revisions, round: 1, walked: Walked::SinceTheirFirst, ..Batch::default() }).await;
-    assert_eq!(lacking().await, [1, 3], "the first of page 1 is not there, the newest of page 3 neither");
-    keep(Batch { round: 1, walked: Walked::All, ..Batch::default() }).await;
+    keep(Batch { revisions, round: 1, completed: CompletedPages::WithFirstRevision, ..Batch::default() })
+        .await;
+    assert_eq!(lacking().await, [1, 3], "page 1 lacks its first revision, and page 3 its newest");
+    keep(Batch { round: 1, completed: CompletedPages::All, ..Batch::default() }).await;
     assert_eq!(lacking().await, [3]);
-    // Listed once more it stays whole; a newer revision is lacking again.
+    // Listed once more, it stays complete; with a newer revision, it is incomplete again.
     keep(Batch { pages: vec![page(1, "A", 13), page(2, "B", 21)], round: 2, ..Batch::default() }).await;
     assert_eq!(lacking().await, [1, 3]);
-    // Whose past changed is fetched again, whatever else is known.
-    keep(Batch { reworked: vec![2], round: 2, walked: Walked::All, ..Batch::default() }).await;
+    // A page whose history changed is fetched again, whatever else is known.
+    keep(Batch { history_changed: vec![2], round: 2, completed: CompletedPages::All, ..Batch::default() })
+        .await;
     assert_eq!(lacking().await, [1, 2, 3]);
     let whole = WikiPage { whole: true, ..page(2, "B", 21) };
     keep(Batch { pages: vec![whole], round: 2, ..Batch::default() }).await;
     assert_eq!(lacking().await, [1, 3]);
-    // One that came up by chance changes nothing that is known.
-    keep(Batch { sighted: vec![page(2, "b", 9), page(4, "D", 41)], round: 2, ..Batch::default() }).await;
+    // A page that is only mentioned changes nothing that is known.
+    keep(Batch { mentioned: vec![page(2, "b", 9), page(4, "D", 41)], round: 2, ..Batch::default() }).await;
     assert_eq!(lacking().await, [1, 3, 4]);
-    // It is not whole with those that were listed, unless its first revision is there.
+    // It is not complete with those that were listed, unless its first revision is stored.
     let revisions = vec![revision(41, 4, 40, "four"), revision(51, 5, 0, "five")];
-    let sighted = vec![page(5, "E", 51)];
-    keep(Batch { sighted, revisions, round: 2, walked: Walked::All, ..Batch::default() }).await;
+    let mentioned = vec![page(5, "E", 51)];
+    keep(Batch { mentioned, revisions, round: 2, completed: CompletedPages::All, ..Batch::default() }).await;
     assert_eq!(lacking().await, [1, 3, 4]);
-    // A revision whose parent is not there says that something is missing, until the history was read to its end.
+    // A revision whose parent is missing shows that something is missing, until the history was read to its end.
     keep(Batch { revisions: vec![revision(53, 5, 52, "later")], ..Batch::default() }).await;
     assert_eq!(lacking().await, [1, 3, 4, 5]);
     keep(Batch { revisions: vec![revision(52, 5, 51, "between")], ..Batch::default() }).await;
@@ -129,14 +135,20 @@ pub(crate) async fn pages_are_whole_when_their_history_is(backend: &dyn Backend)
     let whole = WikiPage { whole: true, ..page(5, "E", 55) };
     keep(Batch { pages: vec![whole], round: 3, ..Batch::default() }).await;
     assert_eq!(lacking().await, [1, 3, 4]);
-    // Whose past changed stays so, whatever else is listed, until that.
-    keep(Batch { reworked: vec![5], ..Batch::default() }).await;
-    keep(Batch { pages: vec![page(5, "E", 55)], round: 4, walked: Walked::All, ..Batch::default() }).await;
+    // A page whose history changed stays incomplete until then, whatever else is listed.
+    keep(Batch { history_changed: vec![5], ..Batch::default() }).await;
+    keep(Batch {
+        pages: vec![page(5, "E", 55)],
+        round: 4,
+        completed: CompletedPages::All,
+        ..Batch::default()
+    })
+    .await;
     assert_eq!(lacking().await, [1, 3, 4, 5]);
 }
 
 /// Moves, deletions and restorations are noticed, and what was archived of a page stays.
-pub(crate) async fn pages_move_go_and_come_back(backend: &dyn Backend) {
+pub(crate) async fn moved_deleted_and_restored_pages_are_noticed(backend: &dyn Backend) {
     let (store, hold) = open(backend).await;
     let wiki = hold.wiki;
     let keep = async |batch: Batch| store.keep_wiki(hold, batch).await.unwrap();
@@ -147,10 +159,10 @@ pub(crate) async fn pages_move_go_and_come_back(backend: &dyn Backend) {
     let all = vec![page(1, "A", 11), page(2, "B", 21), page(3, "C", 31)];
     keep(Batch { pages: all, revisions: vec![revision(31, 3, 0, "c")], round: 1, ..Batch::default() }).await;
     let moved = keep(Batch { pages: vec![page(1, "Z", 12)], round: 1, ..Batch::default() }).await;
-    assert_eq!(moved, Kept { moved: 1, ..Kept::default() });
-    // In a list that was looked through, whoever was not seen is gone.
+    assert_eq!(moved, BatchChanges { moved: 1, ..BatchChanges::default() });
+    // Pages that are not in a complete list are gone.
     let seen = vec![page(1, "Z", 12), page(2, "B", 21)];
-    let looked = keep(Batch { pages: seen, looked_through: vec![0], round: 2, ..Batch::default() }).await;
+    let looked = keep(Batch { pages: seen, fully_listed: vec![0], round: 2, ..Batch::default() }).await;
     assert_eq!((looked.deleted, there().await), (1, vec!["Z".to_owned(), "B".to_owned()]));
     assert_eq!(store.page_history(wiki, 3, 0, u64::MAX).await.unwrap().len(), 1);
     let back = keep(Batch { pages: vec![page(3, "C", 31)], round: 3, ..Batch::default() }).await;
@@ -158,12 +170,13 @@ pub(crate) async fn pages_move_go_and_come_back(backend: &dyn Backend) {
     let missing = keep(Batch { missing: vec!["B".to_owned(), "X".to_owned()], ..Batch::default() }).await;
     assert_eq!((missing.deleted, there().await), (1, vec!["Z".to_owned(), "C".to_owned()]));
     // Another page has the title now, so the one that had it is gone.
-    let new = Batch { pages: vec![page(9, "Z", 91)], titles_are_theirs: true, round: 3, ..Batch::default() };
+    let new =
+        Batch { pages: vec![page(9, "Z", 91)], titles_are_exclusive: true, round: 3, ..Batch::default() };
     assert_eq!((keep(new).await.deleted, there().await), (1, vec!["C".to_owned(), "Z".to_owned()]));
 }
 
-/// What is hidden later is marked, and its text stays.
-pub(crate) async fn what_is_hidden_is_marked_and_stays(backend: &dyn Backend) {
+/// Content hidden later is marked as hidden, and its text stays.
+pub(crate) async fn hidden_content_is_marked_and_kept(backend: &dyn Backend) {
     let (store, hold) = open(backend).await;
     let wiki = hold.wiki;
     let shown = revision(11, 1, 0, "one");
@@ -180,8 +193,8 @@ pub(crate) async fn what_is_hidden_is_marked_and_stays(backend: &dyn Backend) {
     assert_eq!(store.page_history(wiki, 1, 0, u64::MAX).await.unwrap(), [later]);
 }
 
-/// B83: who archives a wiki does so alone, for as long as it lives; what comes later is not taken.
-pub(crate) async fn a_wiki_is_archived_by_one_at_a_time(backend: &dyn Backend) {
+/// B83: only one process archives a wiki while it lives; late writes of others are refused.
+pub(crate) async fn a_wiki_is_archived_by_one_process_at_a_time(backend: &dyn Backend) {
     let (store, now) = (backend.store().await, Timestamp::from_secs(1));
     let one = store.register("one".to_owned(), now).await.unwrap();
     let other = store.register("other".to_owned(), now).await.unwrap();
@@ -192,7 +205,7 @@ pub(crate) async fn a_wiki_is_archived_by_one_at_a_time(backend: &dyn Backend) {
     };
     let WikiClaim::Ours(_, first) = claim(one).await else { panic!() };
     assert_eq!(claim(other).await, WikiClaim::Taken);
-    let WikiClaim::Ours(_, hold) = claim(one).await else { panic!("its own again") };
+    let WikiClaim::Ours(_, hold) = claim(one).await else { panic!("its own claim again") };
     fenced(first).await;
     fenced(WikiHold { holder: Some(other), ..hold }).await;
     fenced(WikiHold { holder: None, ..hold }).await;
@@ -203,7 +216,7 @@ pub(crate) async fn a_wiki_is_archived_by_one_at_a_time(backend: &dyn Backend) {
     fenced(hold).await;
 }
 
-/// Versions of files are fetched once, unless they turn out to be others.
+/// File versions are fetched once, unless their content turns out to be different.
 pub(crate) async fn files_are_fetched_once(backend: &dyn Backend) {
     let (store, hold) = open(backend).await;
     let wiki = hold.wiki;
@@ -240,7 +253,7 @@ pub(crate) async fn files_are_fetched_once(backend: &dyn Backend) {
     assert_eq!((listed[0].deleted, listed[2].deleted), (false, true), "B has no page");
     assert_eq!(listed[0].file, file("File:A.png", 5, "aa"));
     assert_eq!(store.tally_files(wiki).await.unwrap(), FileTally { files: 2, kept: 1, bytes: 10 });
-    // The same again, and hidden meanwhile: still there. Another content: fetched again.
+    // The same again, hidden meanwhile: still stored. Different content: fetched again.
     keep(vec![WikiFile { sha1: None, url: None, ..file("File:A.png", 5, "aa") }]).await;
     assert_eq!(store.tally_files(wiki).await.unwrap().kept, 1);
     keep(vec![file("File:A.png", 5, "ac")]).await;

@@ -1,8 +1,8 @@
-//! What a server says about waiting, read from the headers of one answer.
+//! Reads `Retry-After` and rate limit headers from one response.
 //!
-//! Headers come in as pairs of name and raw value, so that any HTTP library can hand them over. What follows
-//! from them (clamps, holds, spacing) is decided in [`crate::pace`]; a value that makes no sense is kept as
-//! such, because a log line must say so (B21).
+//! Headers are passed as pairs of name and raw value, so that any HTTP library can be used. What follows from them
+//! (clamps, holds, spacing) is decided in [`crate::pace`]. An invalid `Retry-After` is reported as such, so that it can
+//! be logged.
 
 mod rate_limit;
 mod retry_after;
@@ -12,79 +12,81 @@ pub use retry_after::RetryAfter;
 
 use crate::time::{Span, Timestamp};
 
-/// What one answer's headers ask of us.
+/// What the headers of one response say about when to send the next request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Told {
-    /// `Retry-After`, in the form it had.
+pub struct PacingHints {
+    /// The `Retry-After` header.
     pub retry_after: RetryAfter,
-    /// A quota is used up; the longest time until one that is comes back, never zero.
-    pub spent: Option<Span>,
-    /// The tightest quota that has something left.
+    /// Time until the last exhausted quota resets; `None` if no quota is exhausted, and never zero.
+    pub exhausted_for: Option<Span>,
+    /// The tightest quota with requests remaining.
     pub quota: Option<Quota>,
 }
 
-impl Told {
-    /// Reads the headers of an answer received at `now`. Names may be in any case.
+impl PacingHints {
+    /// Reads the headers of a response received at `now`. Names may be in any case.
     ///
-    /// Dates are measured against the answer's own `Date`, because the server's clock need not be ours.
+    /// Dates are relative to the response's own `Date` header, because the server's clock may differ from ours.
     pub fn read<'a>(headers: impl Iterator<Item = (&'a str, &'a [u8])>, now: Timestamp) -> Self {
         let mut relevant: Vec<(String, &str)> = Vec::new();
         for (name, value) in headers {
             let name = name.to_ascii_lowercase();
             let first = matches!(name.as_str(), "date" | "retry-after");
-            if !is_relevant(&name) || (relevant.len() >= HEADERS_MAX && (!first || seen_of(&relevant, &name)))
+            if !is_relevant(&name)
+                || (relevant.len() >= HEADERS_MAX && (!first || has_header(&relevant, &name)))
             {
                 continue;
             }
             match std::str::from_utf8(value) {
                 Ok(value) if value.len() <= VALUE_MAX => relevant.push((name, value.trim())),
-                // What is immense or no text is no value, but a Retry-After it is: a log line must say so.
+                // Oversized or binary values aren't usable, but an invalid Retry-After still has to be logged.
                 _ => relevant.push((name, "(unreadable)")),
             }
         }
         if relevant.is_empty() {
             return Self::default();
         }
-        let said = Said { headers: &relevant };
-        let date = said.first("date").and_then(parse_date).unwrap_or(now);
-        let (spent, quota) = rate_limit::read(&said, date);
-        Self { retry_after: retry_after::read(said.all("retry-after"), date), spent, quota }
+        let headers = RateHeaders { headers: &relevant };
+        let date = headers.first("date").and_then(parse_date).unwrap_or(now);
+        let (exhausted_for, quota) = rate_limit::read(&headers, date);
+        Self { retry_after: retry_after::read(headers.all("retry-after"), date), exhausted_for, quota }
     }
 
-    /// What is left of it so long after it was said: deadlines stay where they are, and none is said anew.
+    /// The same hints some time after they were received: deadlines stay at the same point in time, and the quota,
+    /// which has already been applied, is dropped.
     pub fn aged(self, by: Span) -> Self {
-        // Nothing at all would be no deadline.
+        // A span of zero would mean that there is no deadline.
         let left = |span: Span| span.less(by).max(Span::from_micros(1));
         let retry_after = match self.retry_after {
             RetryAfter::After(asked) => RetryAfter::After(left(asked)),
             other => other,
         };
-        Self { retry_after, spent: self.spent.map(left), quota: None }
+        Self { retry_after, exhausted_for: self.exhausted_for.map(left), quota: None }
     }
 
-    /// Whether the server said when to come back.
-    pub fn names_a_time(&self) -> bool {
-        matches!(self.retry_after, RetryAfter::After(_)) || self.spent.is_some()
+    /// Whether the server stated when to come back.
+    pub fn has_deadline(&self) -> bool {
+        matches!(self.retry_after, RetryAfter::After(_)) || self.exhausted_for.is_some()
     }
 
-    /// Whether the answer said nothing about waiting.
+    /// Whether the response said nothing about waiting.
     #[inline]
-    pub fn is_silent(&self) -> bool {
-        matches!(self, Self { retry_after: RetryAfter::Absent, spent: None, quota: None })
+    pub fn is_empty(&self) -> bool {
+        matches!(self, Self { retry_after: RetryAfter::Absent, exhausted_for: None, quota: None })
     }
 
-    /// Only a `Retry-After` of plain seconds.
+    /// Hints with nothing but a `Retry-After` of this length.
     pub fn retry_after(span: Span) -> Self {
         Self { retry_after: RetryAfter::After(span), ..Self::default() }
     }
 }
 
-/// The few headers of an answer that speak of waiting, names in lower case.
-struct Said<'a> {
+/// The headers of a response that concern waiting, with names in lower case.
+struct RateHeaders<'a> {
     headers: &'a [(String, &'a str)],
 }
 
-impl<'a> Said<'a> {
+impl<'a> RateHeaders<'a> {
     fn all(&self, name: &str) -> impl Iterator<Item = &'a str> {
         self.headers.iter().filter(move |(known, _)| known == name).map(|(_, value)| *value)
     }
@@ -93,14 +95,14 @@ impl<'a> Said<'a> {
         self.all(name).next()
     }
 
-    /// All values of a list header, joined as RFC 9110 joins them.
+    /// All values of a list header, joined by commas as in RFC 9110.
     fn joined(&self, name: &str) -> Option<String> {
         let values: Vec<&str> = self.all(name).collect();
         (!values.is_empty()).then(|| values.join(", "))
     }
 }
 
-fn seen_of(headers: &[(String, &str)], name: &str) -> bool {
+fn has_header(headers: &[(String, &str)], name: &str) -> bool {
     headers.iter().any(|(known, _)| known == name)
 }
 
@@ -108,13 +110,14 @@ fn is_relevant(name: &str) -> bool {
     name == "date" || name == "retry-after" || name.starts_with("ratelimit") || name.starts_with("x-rate")
 }
 
-/// Reads an HTTP-date in any of the three forms of RFC 9110.
+/// Parses an HTTP-date in any of the three formats of RFC 9110.
 fn parse_date(text: &str) -> Option<Timestamp> {
     httpdate::parse_http_date(text).ok().map(Timestamp::from)
 }
 
-/// Longer values and more headers than these are noise or an attack.
+/// Longer values are noise or an attack.
 const VALUE_MAX: usize = 4_096;
+/// More headers than this are noise or an attack.
 const HEADERS_MAX: usize = 64;
 
 #[cfg(test)]
@@ -122,27 +125,30 @@ pub(crate) mod tests {
     use super::*;
 
     /// Reads `name: value` lines at 2026-11-15 12:00:00 UTC.
-    pub(crate) fn told(lines: &str) -> Told {
+    pub(crate) fn hints(lines: &str) -> PacingHints {
         let pairs = lines.lines().filter_map(|line| line.split_once(": "));
         let pairs = pairs.map(|(name, value)| (name, value.as_bytes()));
-        Told::read(pairs, Timestamp::parse("2026-11-15T12:00:00Z").unwrap())
+        PacingHints::read(pairs, Timestamp::parse("2026-11-15T12:00:00Z").unwrap())
     }
 
     #[test]
-    fn answers_without_a_word_about_waiting_ask_nothing() {
-        assert_eq!(told("Content-Type: text/html\nServer: nginx"), Told::default());
-        assert_eq!(told(""), Told::default());
+    fn responses_without_rate_headers_give_no_hints() {
+        assert_eq!(hints("Content-Type: text/html\nServer: nginx"), PacingHints::default());
+        assert_eq!(hints(""), PacingHints::default());
     }
 
     #[test]
-    fn binary_and_immense_values_are_not_read() {
+    fn binary_and_oversized_values_are_unusable() {
         let headers = [("retry-after", &b"\xff\xfe"[..]), ("RateLimit", &b"\x80"[..])];
-        let told = Told::read(headers.into_iter(), Timestamp::from_secs(0));
-        assert_eq!(told, Told { retry_after: RetryAfter::Unusable, ..Told::default() });
+        let hints = PacingHints::read(headers.into_iter(), Timestamp::from_secs(0));
+        assert_eq!(hints, PacingHints { retry_after: RetryAfter::Unusable, ..PacingHints::default() });
         let many = "X-RateLimit-Foo: 1\n".repeat(100);
-        assert_eq!(self::told(&format!("{many}Retry-After: 5")), Told::retry_after(Span::from_secs(5)));
+        assert_eq!(
+            self::hints(&format!("{many}Retry-After: 5")),
+            PacingHints::retry_after(Span::from_secs(5))
+        );
         let long = "9".repeat(VALUE_MAX + 1);
-        assert_eq!(self::told(&format!("Retry-After: {long}")).retry_after, RetryAfter::Unusable);
-        assert_eq!(self::told(&format!("X-RateLimit-Reset: {long}\nX-RateLimit-Remaining: 0")).quota, None);
+        assert_eq!(self::hints(&format!("Retry-After: {long}")).retry_after, RetryAfter::Unusable);
+        assert_eq!(self::hints(&format!("X-RateLimit-Reset: {long}\nX-RateLimit-Remaining: 0")).quota, None);
     }
 }

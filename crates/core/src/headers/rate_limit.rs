@@ -1,90 +1,90 @@
-//! The rate limit headers in the spellings that sites use (B27).
+//! Rate limit headers in the formats that sites use:
 //!
 //! - `RateLimit` and `RateLimit-Policy` as structured fields: `"default";r=4;t=60`, and `"default";a=4;w=60` with the
 //!   names that the drafts are moving to (available quota and effective window, as in `RateLimit-Policy`);
-//! - the one-header form that an earlier draft had (`limit=10, remaining=4, reset=60`);
-//! - the older triple `RateLimit-Limit`, `-Remaining`, `-Reset`;
+//! - the single header of an earlier draft (`limit=10, remaining=4, reset=60`);
+//! - the older `RateLimit-Limit`, `RateLimit-Remaining` and `RateLimit-Reset`;
 //! - `X-RateLimit-*` (GitHub, Reddit, Discord with its `-Reset-After`) and `X-Rate-Limit-*` (X).
 //!
-//! A reset is seconds from now or, above 1e9, an epoch. Malformed fields are ignored.
+//! A reset is a number of seconds from now or, above 1e9, a Unix timestamp. Malformed fields are ignored.
 
 use std::num::NonZeroU64;
 
 use sfv::{BareItem, Dictionary, List, ListEntry, Parameters, Parser};
 
-use super::Said;
+use super::RateHeaders;
 use crate::time::{Span, Timestamp};
 
-/// How much is left, and until when that is all there is.
+/// How many requests remain until the quota resets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Quota {
-    /// Requests left until the reset.
+    /// Requests remaining until the reset.
     pub remaining: NonZeroU64,
-    /// Time from receipt of the answer to the reset; never zero.
+    /// Time from receiving the response to the reset; never zero.
     pub reset: Span,
 }
 
 impl Quota {
-    /// The spacing that uses what is left up evenly.
+    /// The spacing that spreads the remaining requests evenly until the reset.
     pub fn spacing(self) -> Span {
         self.reset.split(self.remaining.get())
     }
 }
 
-/// Until when nothing is left, and the tightest quota with something left; `date` is the moment the server
-/// wrote the headers.
-pub(super) fn read(said: &Said<'_>, date: Timestamp) -> (Option<Span>, Option<Quota>) {
-    let mut stated = structured(said, date);
-    stated.extend(SPELLINGS.iter().filter_map(|spelling| spelled(said, spelling, date)));
-    let spent = stated.iter().filter(|stated| stated.remaining == 0).map(|stated| stated.reset).max();
-    let left = |stated: &Stated| {
+/// Time until the last exhausted quota resets, and the tightest quota with requests remaining; `date` is when the
+/// server wrote the headers.
+pub(super) fn read(headers: &RateHeaders<'_>, date: Timestamp) -> (Option<Span>, Option<Quota>) {
+    let mut stated = structured(headers, date);
+    stated.extend(SPELLINGS.iter().filter_map(|spelling| spelled(headers, spelling, date)));
+    let exhausted_for = stated.iter().filter(|stated| stated.remaining == 0).map(|stated| stated.reset).max();
+    let left = |stated: &StatedQuota| {
         NonZeroU64::new(stated.remaining).map(|remaining| Quota { remaining, reset: stated.reset })
     };
-    (spent, stated.iter().filter_map(left).max_by_key(|quota| (quota.spacing(), quota.reset)))
+    (exhausted_for, stated.iter().filter_map(left).max_by_key(|quota| (quota.spacing(), quota.reset)))
 }
 
-/// One quota as it is stated, used up or not.
-struct Stated {
+/// A quota as stated in the headers, exhausted or not.
+struct StatedQuota {
     remaining: u64,
     reset: Span,
 }
 
-/// The header names of one family.
+/// The header names of one vendor format.
 struct Spelling {
     remaining: &'static str,
     /// In order of preference.
     resets: &'static [&'static str],
 }
 
-fn spelled(said: &Said<'_>, spelling: &Spelling, date: Timestamp) -> Option<Stated> {
-    let remaining = whole(said.first(spelling.remaining)?)?;
-    let reset = spelling.resets.iter().find_map(|name| reset(said.first(name)?, date))?;
-    Some(Stated { remaining, reset })
+fn spelled(headers: &RateHeaders<'_>, spelling: &Spelling, date: Timestamp) -> Option<StatedQuota> {
+    let remaining = whole(headers.first(spelling.remaining)?)?;
+    let reset = spelling.resets.iter().find_map(|name| reset(headers.first(name)?, date))?;
+    Some(StatedQuota { remaining, reset })
 }
 
-/// `RateLimit`, with the window of `RateLimit-Policy` where a member does not say when it resets.
-fn structured(said: &Said<'_>, date: Timestamp) -> Vec<Stated> {
-    let Some(value) = said.joined("ratelimit") else { return Vec::new() };
-    let policies = said.joined("ratelimit-policy").map(|text| members(&text)).unwrap_or_default();
+/// `RateLimit`, with the window of `RateLimit-Policy` for members without a reset.
+fn structured(headers: &RateHeaders<'_>, date: Timestamp) -> Vec<StatedQuota> {
+    let Some(value) = headers.joined("ratelimit") else { return Vec::new() };
+    let policies = headers.joined("ratelimit-policy").map(|text| members(&text)).unwrap_or_default();
     let window = |name: &str| {
         let same = policies.iter().find(|(policy, _)| policy == name);
         same.and_then(|(_, params)| span(params.get("w")?))
     };
     let current = members(&value).into_iter().filter_map(|(name, params)| {
-        // A server that writes both spellings means one number; should they differ, the stricter one counts.
+        // A server that sends both spellings means the same number; if they differ, the stricter one applies.
         let left = ["r", "a"].into_iter().filter_map(|key| params.get(key)).map(span);
         let remaining = left.collect::<Option<Vec<Span>>>()?.into_iter().min()?.as_micros() / 1_000_000;
-        // Beside `t`, `w` is the whole window and not what is left of it.
+        // If there is a `t`, then `w` is the whole window and not the time remaining in it.
         let reset = match params.get("t").or_else(|| params.get("w")) {
             Some(reset) => from_now(span(reset)?, date)?,
             None => window(&name)?,
         };
-        Some(Stated { remaining, reset })
+        Some(StatedQuota { remaining, reset })
     });
     current.chain(dictionary(&value, date)).filter(|quota| !quota.reset.is_zero()).collect()
 }
 
-/// The members of a structured list: their names and parameters. Anything malformed is no member.
+/// The members of a structured list, as names and parameters. Anything malformed is left out.
 fn members(text: &str) -> Vec<(String, Parameters)> {
     let list = Parser::new(text).parse::<List>().unwrap_or_default();
     let item = |entry: ListEntry| match entry {
@@ -102,18 +102,18 @@ fn members(text: &str) -> Vec<(String, Parameters)> {
     list.into_iter().filter_map(item).filter_map(named).collect()
 }
 
-/// `limit=10, remaining=4, reset=60`.
-fn dictionary(text: &str, date: Timestamp) -> Option<Stated> {
+/// Parses `limit=10, remaining=4, reset=60`.
+fn dictionary(text: &str, date: Timestamp) -> Option<StatedQuota> {
     let fields = Parser::new(text).parse::<Dictionary>().ok()?;
     let number = |name: &str| match fields.get(name)? {
         ListEntry::Item(item) => span(&item.bare_item),
         ListEntry::InnerList(_) => None,
     };
     let remaining = number("remaining")?.as_micros() / 1_000_000;
-    Some(Stated { remaining, reset: from_now(number("reset")?, date)? })
+    Some(StatedQuota { remaining, reset: from_now(number("reset")?, date)? })
 }
 
-/// A structured number that is zero or more, as seconds.
+/// A non-negative structured number, as seconds.
 fn span(item: &BareItem) -> Option<Span> {
     let text = match item {
         BareItem::Integer(number) => number.to_string(),
@@ -123,7 +123,7 @@ fn span(item: &BareItem) -> Option<Span> {
     Span::from_decimal_secs(&text)
 }
 
-/// A count; Reddit writes it with a decimal point. List members after the first are policies.
+/// A number of requests. Reddit writes it with a decimal point; list members after the first are policies.
 fn whole(text: &str) -> Option<u64> {
     Span::from_decimal_secs(first_member(text)).map(|span| span.as_micros() / 1_000_000)
 }
@@ -132,7 +132,7 @@ fn reset(text: &str, date: Timestamp) -> Option<Span> {
     from_now(Span::from_decimal_secs(first_member(text))?, date)
 }
 
-/// Seconds from now, or a moment: an epoch in seconds or, where it can be nothing else, in milliseconds.
+/// Time until a reset that is given in seconds from now, as a Unix timestamp, or as one in milliseconds.
 fn from_now(value: Span, date: Timestamp) -> Option<Span> {
     let epoch = |micros: u64| Timestamp::from_micros(i64::try_from(micros).unwrap_or(i64::MAX)).since(date);
     let reset = if value > EPOCH_MILLIS_FROM {
@@ -160,24 +160,25 @@ const SPELLINGS: [Spelling; 3] = [
         resets: &["x-rate-limit-reset-after", "x-rate-limit-reset"],
     },
 ];
-/// Above this a reset is an epoch: as seconds it would be more than thirty years.
+/// Above this, a reset is a Unix timestamp: as seconds from now it would be more than thirty years away.
 const EPOCH_FROM: Span = Span::from_secs(1_000_000_000);
-/// Above this an epoch is in milliseconds: as seconds it would be in the year 5138.
+/// Above this, a Unix timestamp is in milliseconds: as seconds it would be in the year 5138.
 const EPOCH_MILLIS_FROM: Span = Span::from_secs(100_000_000_000);
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::told;
+    use super::super::tests::hints;
     use super::*;
 
     fn quota(lines: &str) -> Option<(u64, u64)> {
-        let spent = told(lines).spent.map(|reset| (0, reset.as_secs_up()));
-        spent.or_else(|| told(lines).quota.map(|quota| (quota.remaining.get(), quota.reset.as_secs_up())))
+        let exhausted_for = hints(lines).exhausted_for.map(|reset| (0, reset.as_secs_up()));
+        exhausted_for
+            .or_else(|| hints(lines).quota.map(|quota| (quota.remaining.get(), quota.reset.as_secs_up())))
     }
 
     /// B27
     #[test]
-    fn every_spelling_says_the_same() {
+    fn every_spelling_is_understood() {
         // 2026-11-15 12:00:00 UTC is 1794744000.
         for lines in [
             "RateLimit: \"default\";r=4;t=60",
@@ -202,12 +203,12 @@ mod tests {
             "X-RateLimit-Remaining: 4\nX-RateLimit-Reset: 1794744060000",
         ] {
             assert_eq!(quota(lines), Some((4, 60)), "{lines}");
-            assert_eq!(told(lines).quota.unwrap().spacing(), Span::from_secs(15));
+            assert_eq!(hints(lines).quota.unwrap().spacing(), Span::from_secs(15));
         }
     }
 
     #[test]
-    fn of_several_quotas_the_tightest_counts() {
+    fn the_tightest_of_several_quotas_applies() {
         assert_eq!(quota("RateLimit: \"minute\";r=4;t=60, \"day\";r=10;t=86400"), Some((10, 86_400)));
         assert_eq!(
             quota("RateLimit: \"a\";r=0;t=5\nX-RateLimit-Remaining: 1\nX-RateLimit-Reset: 900"),
@@ -215,21 +216,21 @@ mod tests {
         );
         assert_eq!(quota("RateLimit: \"a\";r=0;t=5, \"b\";r=0;t=50"), Some((0, 50)));
         assert_eq!(quota("RateLimit: \"a\";r=0;t=5, \"b\";a=0;w=50"), Some((0, 50)));
-        // One is used up, and another has little left: both count.
-        let both = told("RateLimit: \"minute\";r=0;t=60, \"day\";r=10;t=86000");
-        assert_eq!(both.spent, Some(Span::from_secs(60)));
+        // One is exhausted and another has little left: both apply.
+        let both = hints("RateLimit: \"minute\";r=0;t=60, \"day\";r=10;t=86000");
+        assert_eq!(both.exhausted_for, Some(Span::from_secs(60)));
         assert_eq!(both.quota.map(Quota::spacing), Some(Span::from_secs(8_600)));
     }
 
     #[test]
-    fn an_epoch_is_measured_against_the_answers_own_date() {
+    fn an_epoch_is_relative_to_the_date_header() {
         let lines =
             "Date: Sun, 15 Nov 2026 11:00:00 GMT\nX-RateLimit-Remaining: 0\nX-RateLimit-Reset: 1794740430";
         assert_eq!(quota(lines), Some((0, 30)));
     }
 
     #[test]
-    fn what_is_malformed_past_or_half_said_is_ignored() {
+    fn malformed_past_and_incomplete_quotas_are_ignored() {
         for lines in [
             "RateLimit: \"default\";r=4",
             "RateLimit: \"default\";t=4",

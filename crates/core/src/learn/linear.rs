@@ -1,25 +1,26 @@
-//! The linear rule: one step up per penalty episode, one step down after a run of successes (B28–B33, B38).
+//! Linear learning: one step up per penalty episode, one step down after a run of successes.
 
 use super::{Bounds, Learned, Sent};
 use crate::time::{Span, Timestamp};
 
-/// The parameters of the linear rule; valid because the rule that holds them is.
+/// The parameters of linear learning, validated with the rule they are part of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LinearRule {
-    /// The least delay that learning starts from.
+    /// The delay that learning starts from, and the shortest delay it probes.
     pub base: Span,
-    /// How much a 429 adds and a probe takes off.
+    /// How much a 429 adds and a probe subtracts.
     pub step: Span,
-    /// The longest delay learnt, unless the base is longer.
+    /// The longest learned delay, unless the base is longer.
     pub ceiling: Span,
-    /// How many successes in a row start a probe.
+    /// How many consecutive successes start a probe.
     pub probe_after: u32,
-    /// How old an unconfirmed floor may get before a probe may go below it.
+    /// How long ago a floor must have been confirmed for a probe to go below it.
     pub max_age: Span,
 }
 
 impl LinearRule {
-    /// A step more than the request had, or back to where the probe that it broke began.
+    /// A request was rate limited: raises the delay by one step, or ends the probe that failed and restores the delay
+    /// from before it.
     pub(super) fn limited(&self, learned: &mut Learned, sent: Sent, base: Span, now: Timestamp) {
         let most = self.ceiling.max(base);
         let raised = |delay: Span| (delay.max(base) + self.step).min(most);
@@ -31,21 +32,21 @@ impl LinearRule {
                 learned.delay = safe;
                 learned.bound(Bounds { floor: safe, floor_at: now, probe_from: Span::ZERO });
             }
-            // It started before the probe, so it says nothing about the probe but that the old delay was too short.
+            // The request started before the probe, so it only shows that the delay at that time was too short.
             Some(_) => learned.delay = raised(sent.spacing),
         }
         learned.end_probe();
         learned.success_streak = 0;
     }
 
-    /// Whether enough successes were counted to confirm a probe or to start one.
+    /// Whether there were enough consecutive successes to confirm a probe or to start one.
     #[inline]
     pub(super) fn may_probe(&self, learned: &Learned) -> bool {
         let something = !learned.delay.is_zero() || learned.probing_from().is_some();
         something && u32::from(learned.success_streak) >= self.probe_after && !learned.pinned
     }
 
-    /// Enough successes were counted: they confirm the running probe and may start the next.
+    /// There were enough consecutive successes: confirms the running probe, and may start the next one.
     pub(super) fn succeeded(&self, learned: &mut Learned, base: Span, now: Timestamp) {
         if learned.probing_from().is_some() {
             learned.end_probe();
@@ -54,7 +55,7 @@ impl LinearRule {
         self.probe(learned, base, now);
     }
 
-    /// Starts a probe one step lower, if there is room for one.
+    /// Starts a probe one step lower, unless that is below the floor or the base.
     fn probe(&self, learned: &mut Learned, base: Span, now: Timestamp) {
         let bounds = learned.bounds();
         let one_lower = learned.delay.min(self.ceiling.max(base)).less(self.step);

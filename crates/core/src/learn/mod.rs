@@ -1,9 +1,8 @@
-//! The delay learnt from answers: how long a domain needs between starts, beyond what anyone told us.
+//! The delay learned from responses: how far apart requests to a domain have to be when no header or rule says so.
 //!
-//! This module is the seam. A learner has parameters (in [`Learning`], part of the rule), state (in
-//! [`Learned`], part of the pace) and two moments at which it may change that state: a success and a rate
-//! limit. Which answers reach it, and once per penalty episode only, is decided in [`crate::pace`]; holds are
-//! none of its business.
+//! This module is the interface to learning algorithms. A learner has parameters (in [`Learning`], part of the rule),
+//! state (in [`Learned`], part of the pace) and two events that may change the state: a success and a 429.
+//! [`crate::pace`] decides which responses count, at most one per penalty episode, and handles holds.
 
 mod linear;
 
@@ -11,57 +10,57 @@ pub use linear::LinearRule;
 
 use crate::time::{Span, Timestamp};
 
-/// Which rule learns, with its parameters.
+/// How the delay is learned, with parameters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Learning {
-    /// Nothing is learnt.
+    /// Nothing is learned.
     Off,
-    /// One step up on a 429, one step down after a run of successes.
+    /// One step up after a 429, one step down after a run of successes.
     Linear(LinearRule),
 }
 
-/// What was learnt about one domain.
+/// What was learned about one domain.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Learned {
     pub(crate) delay: Span,
-    /// How far a probe may go; few domains ever have one.
+    /// How far a probe may go; boxed because few domains ever have a probe.
     pub(crate) bounds: Option<Box<Bounds>>,
     pub(crate) success_streak: u16,
     pub(crate) error_streak: u16,
-    /// Counts probes, so that a request can say in which one it started.
+    /// Number of the latest probe, so that a request can carry the probe in which it started.
     pub(crate) probe: u16,
     pub(crate) pinned: bool,
-    /// Whether anything newer than a stored row is known (B36).
+    /// Whether this is newer than what the store has.
     pub(crate) touched: bool,
 }
 
-/// How far a probe may go, and where it began.
+/// How far a probe may go, and the delay to return to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Bounds {
     pub(crate) floor: Span,
-    /// When a broken probe last confirmed the floor.
+    /// When a failed probe last confirmed the floor.
     pub(crate) floor_at: Timestamp,
-    /// While a probe runs, the delay to go back to; zero when none runs.
+    /// The delay to return to if the running probe fails; zero if no probe is running.
     pub(crate) probe_from: Span,
 }
 
-/// A change of the learned delay or its floor, to be told and kept.
+/// A change of the learned delay or its floor, to be logged and saved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DelayChange {
-    /// The delay before.
+    /// The old delay.
     pub from: Span,
-    /// The delay now.
+    /// The new delay.
     pub to: Span,
-    /// The floor now.
+    /// The new floor.
     pub floor: Span,
 }
 
-/// A request as a learner sees it: what it needs to judge a late answer.
+/// What a learner has to know about a request to judge its response, even a late one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sent {
-    /// The spacing in force when it started.
+    /// The spacing that applied when it started.
     pub(crate) spacing: Span,
-    /// The probe that was counted last when it started.
+    /// The number of the latest probe when it started.
     pub(crate) probe: u16,
 }
 
@@ -72,38 +71,38 @@ impl Default for Bounds {
 }
 
 impl Learned {
-    /// The learned delay; zero when nothing was learnt.
+    /// The learned delay; zero if nothing was learned.
     pub fn delay(&self) -> Span {
         self.delay
     }
 
-    /// The least delay known to be safe; zero when none is known.
+    /// The lowest delay known to be safe; zero if none is known.
     pub fn floor(&self) -> Span {
         self.bounds().floor
     }
 
-    /// When a broken probe last confirmed the floor.
+    /// When a failed probe last confirmed the floor.
     pub fn floor_confirmed_at(&self) -> Option<Timestamp> {
         self.bounds().floor_at.ever()
     }
 
-    /// Successes in a row since the last change or failure.
+    /// Consecutive successes since the last change or failure.
     pub fn success_streak(&self) -> u32 {
         self.success_streak.into()
     }
 
-    /// Rate limits in a row.
+    /// Consecutive 429s.
     pub fn error_streak(&self) -> u32 {
         self.error_streak.into()
     }
 
-    /// The delay that a running probe would go back to.
+    /// The delay to return to if the running probe fails; `None` if no probe is running.
     pub fn probing_from(&self) -> Option<Span> {
         let from = self.bounds.as_ref()?.probe_from;
         (!from.is_zero()).then_some(from)
     }
 
-    /// Whether an operator keeps it as it is.
+    /// Whether an operator pinned it, so that responses don't change it.
     pub fn pinned(&self) -> bool {
         self.pinned
     }
@@ -112,24 +111,24 @@ impl Learned {
         self.bounds.as_deref().copied().unwrap_or_default()
     }
 
-    /// Sets the bounds; the default ones take no room.
+    /// Sets the bounds; default bounds aren't stored.
     pub(crate) fn bound(&mut self, bounds: Bounds) {
         self.bounds = (bounds != Bounds::default()).then(|| Box::new(bounds));
     }
 
-    /// Ends the running probe, if there is one.
+    /// Ends the running probe, if any.
     pub(crate) fn end_probe(&mut self) {
         if let Some(bounds) = &self.bounds {
             self.bound(Bounds { probe_from: Span::ZERO, ..**bounds });
         }
     }
 
-    /// Whether the request started in the probe that runs now.
+    /// Whether the request started in the running probe.
     fn in_probe(&self, sent: Sent) -> bool {
         self.probing_from().is_some() && sent.probe == self.probe
     }
 
-    /// Runs `change` and tells what it did to delay and floor.
+    /// Runs `change` and returns what it changed.
     pub(crate) fn changing(&mut self, change: impl FnOnce(&mut Self)) -> Option<DelayChange> {
         let before = (self.delay, self.floor());
         change(self);
@@ -140,7 +139,7 @@ impl Learned {
 }
 
 impl Learning {
-    /// The least delay that learning starts from, beside the rule's and the site's own.
+    /// The delay that learning starts from, unless the rule's or robots.txt's delay is longer.
     pub(crate) fn base(&self) -> Span {
         match self {
             Self::Off => Span::ZERO,
@@ -148,7 +147,7 @@ impl Learning {
         }
     }
 
-    /// The longest delay that may be learnt over this base.
+    /// The longest delay that may be learned with this base.
     pub(crate) fn most(&self, base: Span) -> Span {
         match self {
             Self::Off => Span::MAX,
@@ -156,8 +155,8 @@ impl Learning {
         }
     }
 
-    /// A request that started under the current knowledge succeeded. The base is asked for only when a probe
-    /// may start, which is seldom.
+    /// A request succeeded that started after the latest penalty. The base is computed only if a probe may start, which
+    /// is rare.
     #[inline]
     pub(crate) fn succeeded(
         &self,
@@ -178,7 +177,7 @@ impl Learning {
         }
     }
 
-    /// A request that started under the current knowledge was rate limited.
+    /// A request was rate limited that started after the latest penalty.
     pub(crate) fn limited(
         &self,
         learned: &mut Learned,
@@ -194,7 +193,7 @@ impl Learning {
         }
     }
 
-    /// What a stored or given delay and floor come to here: raised to the floor, within base and ceiling (B36).
+    /// The delay to use for a stored or given delay and floor: at least the floor, between base and ceiling.
     pub(crate) fn limit(&self, delay: Span, floor: Span, base: Span) -> Span {
         let delay = delay.max(floor);
         match self {

@@ -1,48 +1,48 @@
-//! The compact form of a pace that a database column holds.
+//! The binary encoding of a pace for a database column.
 //!
-//! A version, then tagged fields, then a checksum. A field that is absent has its default, so a form written
-//! by an older version reads as it is; one of a newer version is refused. Tags are never reused.
+//! A version, then tagged fields, then a checksum. A missing field has its default value, so data of older versions can
+//! be decoded as is; data of a newer version is an error. Tags are never reused.
 
 use std::collections::VecDeque;
 
+use super::cold::{ColdState, LATE_MAX, OPEN_MAX, QUOTAS_MAX, QuotaSpacing};
 use super::lease::Lease;
-use super::rare::{LATE_MAX, OPEN_MAX, QUOTAS_MAX, QuotaSpacing, Rare};
-use super::{Guess, Holds, Pace, ServerWord};
+use super::{Holds, OwnCause, Pace, ServerCause};
 use crate::decision::Permit;
 use crate::intent::Intent;
 use crate::learn::Bounds;
 use crate::time::{Span, Timestamp};
 use crate::window::Window;
 
-/// Bytes that are no pace.
+/// Bytes that aren't a pace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// There are none.
+    /// There are no bytes.
     #[error("the saved pace is empty")]
     Empty,
-    /// A newer version of Comity wrote them.
-    #[error("the saved pace has version {0}, which is newer than {VERSION}, the newest this program knows")]
+    /// They were written by a newer version of Comity.
+    #[error("the saved pace has version {0}, but this program supports at most version {VERSION}")]
     Newer(u8),
-    /// They were damaged or never were a pace.
+    /// They are damaged, or were never a pace.
     #[error("the saved pace is damaged at byte {0}")]
     Damaged(usize),
 }
 
 impl Pace {
-    /// The compact form.
+    /// Encodes this pace.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Writer(vec![VERSION]);
-        out.time(1, self.seen_at);
+        out.time(1, self.latest_now);
         out.time(2, self.last_start);
         let holds = self.holds.as_deref().copied().unwrap_or_default();
         out.time(3, holds.server_until);
-        out.time(4, holds.guess_until);
+        out.time(4, holds.own_until);
         out.time(5, holds.penalty_at);
         out.time(6, self.last_success);
         out.number(7, self.penalties.into());
         out.number(8, self.next_id.into());
-        out.number(9, holds.server_word as u64);
-        out.number(10, holds.guess as u64);
+        out.number(9, holds.server_cause as u64);
+        out.number(10, holds.own_cause as u64);
         let (learned, bounds) = (&self.learned, self.learned.bounds());
         out.number(11, learned.delay.as_micros());
         out.number(12, bounds.floor.as_micros());
@@ -54,17 +54,17 @@ impl Pace {
         out.number(18, u64::from(learned.pinned) | u64::from(learned.touched) << 1);
         out.number(LAST_ID, self.last_id.into());
         out.number(SERVER_MS, holds.server_ms.into());
-        out.number(GUESS_MS, holds.guess_ms.into());
+        out.number(OWN_MS, holds.own_ms.into());
         for permit in self.opens() {
             out.permit(OPEN, permit);
         }
-        if let Some(rare) = &self.rare {
-            out.rare(rare);
+        if let Some(cold) = &self.cold {
+            out.cold(cold);
         }
         out.finish()
     }
 
-    /// Reads the compact form, of this version or an older one.
+    /// Decodes a pace of this version or an older one.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let version = *bytes.first().ok_or(DecodeError::Empty)?;
         if version > VERSION {
@@ -107,33 +107,33 @@ impl Writer {
         self.varint(permit.intent.index() as u64 | u64::from(permit.departed) << 2);
     }
 
-    fn rare(&mut self, rare: &Rare) {
-        for lent in &rare.lent {
+    fn cold(&mut self, cold: &ColdState) {
+        for lent in &cold.lent {
             self.permit(LENT, &lent.permit);
             self.varint(zigzag(lent.until.as_micros()));
         }
         self.0.push(STARTS);
-        for (start, id) in rare.starts.iter().zip(rare.start_ids) {
+        for (start, id) in cold.starts.iter().zip(cold.start_ids) {
             self.varint(optional(*start));
             self.varint(id.into());
         }
-        for (tag, window) in WINDOWS.into_iter().zip([&rare.window].into_iter().chain(&rare.windows)) {
+        for (tag, window) in WINDOWS.into_iter().zip([&cold.window].into_iter().chain(&cold.windows)) {
             if window.iter().len() > 0 {
                 self.0.push(tag);
                 self.varint(window.iter().len() as u64);
                 window.iter().for_each(|start| self.varint(zigzag(start.as_micros())));
             }
         }
-        for quota in &rare.quotas {
+        for quota in &cold.quotas {
             self.0.push(QUOTA);
             self.varint(quota.delay.as_micros());
             self.varint(zigzag(quota.until.as_micros()));
             self.varint(quota.length.as_micros());
         }
-        self.numbers(GONE, &rare.let_go);
-        self.numbers(HEARD, &rare.heard_late);
-        self.time(PAUSED, rare.paused_until);
-        self.time(LOST, rare.lost_at);
+        self.numbers(DROPPED, &cold.dropped);
+        self.numbers(REPORTED_LOST, &cold.reported_lost);
+        self.time(PAUSED, cold.paused_until);
+        self.time(LOST, cold.lost_at);
     }
 
     fn numbers(&mut self, tag: u8, numbers: &VecDeque<u32>) {
@@ -143,7 +143,7 @@ impl Writer {
         }
     }
 
-    /// Seven bits a byte, the lowest first.
+    /// Seven bits per byte, lowest bits first.
     fn varint(&mut self, mut value: u64) {
         while value >= 0x80 {
             self.0.push(value as u8 | 0x80);
@@ -172,19 +172,22 @@ impl Reader<'_> {
             let tag = self.byte()?;
             let learned = &mut pace.learned;
             match tag {
-                1 => pace.seen_at = self.time()?,
+                1 => pace.latest_now = self.time()?,
                 2 => pace.last_start = self.time()?,
                 3 => holds.server_until = self.time()?,
-                4 => holds.guess_until = self.time()?,
+                4 => holds.own_until = self.time()?,
                 5 => holds.penalty_at = self.time()?,
                 6 => pace.last_success = self.time()?,
                 7 => pace.penalties = self.small()?,
                 8 => pace.next_id = self.small()?,
                 9 => {
-                    holds.server_word =
-                        *[ServerWord::RetryAfter, ServerWord::QuotaSpent].get(self.index()?)?
+                    holds.server_cause =
+                        *[ServerCause::RetryAfter, ServerCause::QuotaSpent].get(self.index()?)?
                 }
-                10 => holds.guess = *[Guess::Backoff, Guess::WaitOn429, Guess::Learned].get(self.index()?)?,
+                10 => {
+                    holds.own_cause =
+                        *[OwnCause::Backoff, OwnCause::WaitOn429, OwnCause::Learned].get(self.index()?)?
+                }
                 11 => learned.delay = self.span()?,
                 12 => bounds.floor = self.span()?,
                 13 => bounds.floor_at = self.time()?,
@@ -198,7 +201,7 @@ impl Reader<'_> {
                     learned.touched = flags & 2 != 0;
                 }
                 SERVER_MS => holds.server_ms = self.small()?,
-                GUESS_MS => holds.guess_ms = self.small()?,
+                OWN_MS => holds.own_ms = self.small()?,
                 _ => self.list(tag, &mut pace)?,
             }
         }
@@ -209,7 +212,7 @@ impl Reader<'_> {
         Some(pace)
     }
 
-    /// The fields that may stand more than once or belong to few domains.
+    /// The fields that may occur more than once, or that few domains have.
     fn list(&mut self, tag: u8, pace: &mut Pace) -> Option<()> {
         match tag {
             OPEN => {
@@ -217,54 +220,54 @@ impl Reader<'_> {
                 if pace.open.is_none() {
                     pace.open = Some(permit);
                 } else {
-                    let more = &mut pace.rare_mut().open;
+                    let more = &mut pace.cold_mut().open;
                     (more.len() < OPEN_MAX).then(|| more.push(permit))?;
                 }
             }
             LENT => {
                 let lease = Lease { permit: self.permit()?, until: self.time()? };
-                let lent = &mut pace.rare_mut().lent;
+                let lent = &mut pace.cold_mut().lent;
                 (lent.len() < OPEN_MAX).then(|| lent.push(lease))?;
             }
             STARTS => {
                 for nth in 0..Intent::ALL.len() {
                     let (start, id) = (required(self.varint()?)?, self.small()?);
-                    let rare = pace.rare_mut();
-                    (rare.starts[nth], rare.start_ids[nth]) = (start, id);
+                    let cold = pace.cold_mut();
+                    (cold.starts[nth], cold.start_ids[nth]) = (start, id);
                 }
             }
             QUOTA => {
                 let quota = QuotaSpacing { delay: self.span()?, until: self.time()?, length: self.span()? };
-                let quotas = &mut pace.rare_mut().quotas;
+                let quotas = &mut pace.cold_mut().quotas;
                 (quotas.len() < QUOTAS_MAX).then(|| quotas.push(quota))?;
             }
-            // Of those that were let go an older version kept the youngest, plus one.
-            LET_GO => {
+            // Older versions saved only the latest dropped permit, plus one.
+            LATEST_DROPPED => {
                 let id: u64 = self.varint()?;
-                pace.rare_mut().let_go(u32::try_from(id.checked_sub(1)?).ok()?);
+                pace.cold_mut().drop_permit(u32::try_from(id.checked_sub(1)?).ok()?);
             }
-            GONE => {
+            DROPPED => {
                 let id = self.small()?;
-                let gone = &mut pace.rare_mut().let_go;
-                (gone.len() < LATE_MAX).then(|| gone.push_back(id))?;
+                let dropped = &mut pace.cold_mut().dropped;
+                (dropped.len() < LATE_MAX).then(|| dropped.push_back(id))?;
             }
-            HEARD => {
+            REPORTED_LOST => {
                 let id = self.small()?;
-                let heard = &mut pace.rare_mut().heard_late;
-                (heard.len() < LATE_MAX).then(|| heard.push_back(id))?;
+                let reported = &mut pace.cold_mut().reported_lost;
+                (reported.len() < LATE_MAX).then(|| reported.push_back(id))?;
             }
             LAST_ID => pace.last_id = self.small()?,
-            PAUSED => pace.rare_mut().paused_until = self.time()?,
-            LOST => pace.rare_mut().lost_at = self.time()?,
+            PAUSED => pace.cold_mut().paused_until = self.time()?,
+            LOST => pace.cold_mut().lost_at = self.time()?,
             _ => {
                 let nth = WINDOWS.iter().position(|known| *known == tag)?;
                 let count = self.index().filter(|count| *count <= self.bytes.len())?;
                 let starts: Option<Vec<Timestamp>> = (0..count).map(|_| self.time()).collect();
                 let window = Window::from_sorted(starts?.into_iter())?;
-                let rare = pace.rare_mut();
+                let cold = pace.cold_mut();
                 match nth {
-                    0 => rare.window = window,
-                    _ => rare.windows[nth - 1] = window,
+                    0 => cold.window = window,
+                    _ => cold.windows[nth - 1] = window,
                 }
             }
         }
@@ -314,7 +317,7 @@ impl Reader<'_> {
     }
 }
 
-/// Small numbers of either sign become small numbers.
+/// Maps small numbers of either sign to small unsigned numbers.
 fn zigzag(value: i64) -> u64 {
     ((value << 1) ^ (value >> 63)) as u64
 }
@@ -323,7 +326,7 @@ fn unzigzag(value: u64) -> i64 {
     (value >> 1) as i64 ^ -((value & 1) as i64)
 }
 
-/// Never is 0, any other moment its zigzag plus 1.
+/// Encodes [`Timestamp::NEVER`] as 0 and any other timestamp as its zigzag plus 1.
 fn optional(at: Timestamp) -> u64 {
     at.ever().map_or(0, |at| zigzag(at.as_micros()) + 1)
 }
@@ -337,7 +340,7 @@ fn in_range(micros: i64) -> Option<Timestamp> {
     (at.as_micros() == micros).then_some(at)
 }
 
-/// FNV-1a: enough to tell a pace from noise.
+/// FNV-1a, which is enough to detect damage.
 fn checksum(bytes: &[u8]) -> u32 {
     bytes.iter().fold(0x811c_9dc5, |sum, byte| (sum ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
 }
@@ -351,20 +354,20 @@ const PAUSED: u8 = 26;
 const LOST: u8 = 27;
 const LAST_ID: u8 = 28;
 const SERVER_MS: u8 = 29;
-const GUESS_MS: u8 = 30;
-const LET_GO: u8 = 31;
-const GONE: u8 = 32;
-const HEARD: u8 = 33;
+const OWN_MS: u8 = 30;
+const LATEST_DROPPED: u8 = 31;
+const DROPPED: u8 = 32;
+const REPORTED_LOST: u8 = 33;
 const LENT: u8 = 34;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::headers::{Quota, Told};
+    use crate::headers::{PacingHints, Quota};
     use crate::outcome::{Answer, Outcome};
     use crate::rule::{Fields, Rule};
 
-    /// A pace with something in every field.
+    /// A pace with a value in every field.
     fn full() -> Pace {
         let fields = Fields { burst: Some(Some(3)), in_flight: Some(None), ..Fields::default() };
         let rule = Rule::new(&fields).unwrap();
@@ -374,26 +377,26 @@ mod tests {
         {
             pace.admit((&rule).into(), intent, Timestamp::from_secs(60 * nth as i64));
         }
-        let told = Told {
+        let hints = PacingHints {
             quota: Some(Quota { remaining: 4.try_into().unwrap(), reset: Span::from_secs(60) }),
-            ..Told::default()
+            ..PacingHints::default()
         };
-        let answer = Answer { told, ..Outcome::RateLimited.into() };
+        let answer = Answer { hints, ..Outcome::RateLimited.into() };
         pace.record_unasked((&rule).into(), Intent::Fetch, &answer, Timestamp::from_secs(181));
         pace.lost(Timestamp::from_secs(3));
         pace.pause(None);
-        let rare = pace.rare_mut();
-        rare.let_go(7);
+        let cold = pace.cold_mut();
+        cold.drop_permit(7);
         pace.admit((&rule).into(), Intent::Fetch, Timestamp::from_secs(240));
         let id = pace.opens().last().unwrap().id;
         pace.lend(id, Span::from_secs(60), Timestamp::from_secs(240));
-        let rare = pace.rare_mut();
-        assert!(rare.hears_of_lost(8, Timestamp::from_secs(2)));
+        let cold = pace.cold_mut();
+        assert!(cold.first_report_of_lost(8, Timestamp::from_secs(2)));
         pace
     }
 
     #[test]
-    fn a_pace_comes_back_as_it_was_in_few_bytes() {
+    fn encoding_round_trips_in_few_bytes() {
         let pace = full();
         assert_eq!(Pace::decode(&pace.encode()), Ok(pace.clone()));
         assert!(pace.encode().len() < 160, "{}", pace.encode().len());
@@ -401,9 +404,9 @@ mod tests {
         assert!(Pace::default().encode().len() <= 5);
     }
 
-    /// What version 1 wrote stays readable for ever: these bytes must never be changed.
+    /// Data of version 1 has to stay readable forever: these bytes must never be changed.
     #[test]
-    fn the_first_version_stays_readable() {
+    fn version_1_can_still_be_decoded() {
         let written =
             [1, 2, 128, 137, 122, 7, 2, 11, 192, 132, 61, 12, 160, 194, 30, 15, 19, 34, 104, 20, 184];
         let pace = Pace::decode(&written).unwrap();
@@ -415,27 +418,24 @@ mod tests {
     }
 
     #[test]
-    fn garbage_is_a_clear_error() {
+    fn damaged_data_is_a_clear_error() {
         assert_eq!(Pace::decode(&[]), Err(DecodeError::Empty));
         let newer = Pace::decode(&[2, 1, 1]).unwrap_err().to_string();
-        assert_eq!(
-            newer,
-            "the saved pace has version 2, which is newer than 1, the newest this program knows"
-        );
+        assert_eq!(newer, "the saved pace has version 2, but this program supports at most version 1");
         assert_eq!(Pace::decode(b"\0\0\0\0\0\0"), Err(DecodeError::Damaged(6)));
         let whole = full().encode();
         for cut in 1..whole.len() {
             assert!(Pace::decode(&whole[..cut]).is_err(), "cut at {cut}");
         }
-        for place in 0..whole.len() {
+        for index in 0..whole.len() {
             let mut flipped = whole.clone();
-            flipped[place] ^= 0x10;
-            assert!(Pace::decode(&flipped).is_err(), "flipped at {place}");
+            flipped[index] ^= 0x10;
+            assert!(Pace::decode(&flipped).is_err(), "flipped at {index}");
         }
     }
 
     #[test]
-    fn well_formed_nonsense_is_refused_too() {
+    fn invalid_fields_with_a_valid_checksum_are_refused() {
         let signed = |bytes: &[u8]| {
             let mut form = bytes.to_vec();
             form.extend(checksum(bytes).to_le_bytes());
@@ -444,7 +444,7 @@ mod tests {
         assert!(signed(&[1]).is_ok());
         for form in [
             &[1, 99, 1][..],                                                     // an unknown tag
-            &[1, 10, 3],                                                         // no such guess
+            &[1, 10, 3],                                                         // no such cause
             &[1, 18, 4],                                                         // no such flag
             &[1, 19, 0, 0, 0, 0, 3],                                             // no such intent
             &[1, 17, 0xff, 0xff, 0xff, 0x7f],                                    // a probe too many

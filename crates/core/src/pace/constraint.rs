@@ -1,16 +1,16 @@
-//! Every limit on the next start, listed in one place (B2).
+//! All limits on the next request, in one list.
 //!
-//! Asking takes the latest of them, explaining shows all of them: both walk the same list, so that they
-//! cannot disagree. The order is that of B2 for ties: server, robots, rule, learned.
+//! Deciding takes the latest of them and explaining shows all of them. Both use the same list, so they cannot disagree.
+//! The order matters for ties: server, robots.txt, rule, learned.
 
 use super::lease::renewed_until;
-use super::{Guess, Pace, ServerWord, Terms};
+use super::{OwnCause, Pace, ServerCause, Terms};
 use crate::decision::{Limit, Permit, Reason, Spacing};
 use crate::intent::Intent;
 use crate::time::{Span, Timestamp};
 
 impl Pace {
-    /// Whether nothing binds at `now`: the same question without asking what.
+    /// Whether nothing delays a request at `now`. Faster than [`Self::binding`], because no reason is built.
     #[inline]
     pub(super) fn free(&self, terms: Terms<'_>, intent: Intent, now: Timestamp) -> bool {
         let mut free = true;
@@ -18,13 +18,13 @@ impl Pace {
         free
     }
 
-    /// The constraint that binds at `now`: the latest one, the first of the list on a tie.
+    /// The constraint that delays a request at `now` the longest; on a tie, the first in the list.
     #[inline]
     pub(super) fn binding(&self, terms: Terms<'_>, intent: Intent, now: Timestamp) -> Option<Reason> {
         self.binding_for(terms, intent, now, None)
     }
 
-    /// The same, where `own` is the request that asks and already has been charged for.
+    /// Like [`Self::binding`], but for the request of `own`, which has already been charged.
     #[inline]
     pub(super) fn binding_for(
         &self,
@@ -42,9 +42,9 @@ impl Pace {
         latest.map(|(limit, until)| Reason { limit, until, asked_at: now })
     }
 
-    /// Calls `visit` with every constraint and the first moment at which it does not bind.
+    /// Calls `visit` with every constraint and the earliest time at which it allows a request.
     ///
-    /// Always inlined, so that a caller who does not look at the limits does not pay for their numbers.
+    /// Always inlined, so that callers that ignore the limits don't pay for computing their numbers.
     #[inline(always)]
     pub(super) fn each_constraint(
         &self,
@@ -63,15 +63,37 @@ impl Pace {
         self.burst_and_intent_limits(terms, intent, now, own, &mut visit);
         self.rule_limits(terms, now, own, &mut visit);
         self.learned_limits(terms, last, &mut visit);
-        if let Some(paused_until) = self.rare.as_ref().and_then(|rare| rare.paused_until.ever()) {
+        if let Some(paused_until) = self.cold.as_ref().and_then(|cold| cold.paused_until.ever()) {
             visit(Limit::Paused, paused_until);
         }
     }
 
-    /// The start that the next one is spaced from, where `id` made it.
+    /// Visits the constraints of a domain without any requests so far: they delay nothing yet, but people want to know them.
+    pub(super) fn each_future_constraint(&self, terms: Terms<'_>, mut visit: impl FnMut(Limit)) {
+        let rule = terms.rule;
+        if !rule.enabled() || self.last_start > Timestamp::NEVER {
+            return;
+        }
+        let spacing = |delay| Spacing { delay, last: Timestamp::NEVER, assumed: false };
+        for (delay, limit) in [
+            (terms.crawl_delay, Limit::CrawlDelay(spacing(terms.crawl_delay))),
+            (rule.min_delay(), Limit::MinDelay(spacing(rule.min_delay()))),
+            (rule.rate_delay(), Limit::Rate(spacing(rule.rate_delay()))),
+            (self.learned_delay(terms), Limit::LearnedDelay(spacing(self.learned_delay(terms)))),
+        ] {
+            if !delay.is_zero() {
+                visit(limit);
+            }
+        }
+        if let Some(burst) = rule.burst().filter(|_| self.cold.is_none()) {
+            visit(Limit::Burst(burst));
+        }
+    }
+
+    /// The start from which the next one has to keep its distance; `id` is the permit of `start`.
     ///
-    /// A request that leaves at the very moment of its charge was spaced when it was charged. One that leaves
-    /// later is not spaced from its own charge, only from what left since.
+    /// A request that departs at the time of its charge was spaced when it was charged. One that departs later keeps
+    /// its distance to requests that started since, but not to its own charge.
     #[inline(always)]
     fn last_for(&self, own: Option<&Permit>, now: Timestamp, start: Timestamp, id: u32) -> Timestamp {
         match own {
@@ -82,27 +104,27 @@ impl Pace {
 
     #[inline(always)]
     fn spaced(&self, delay: Span, last: Timestamp) -> Spacing {
-        Spacing { delay, last, assumed: self.rare.as_ref().is_some_and(|rare| rare.lost_at == last) }
+        Spacing { delay, last, assumed: self.cold.as_ref().is_some_and(|cold| cold.lost_at == last) }
     }
 
-    /// Until when the server asked us to stay away, and what is left of its quotas.
+    /// The server's deadline and its quotas.
     #[inline(always)]
     fn server_limits(&self, last: Timestamp, now: Timestamp, visit: &mut impl FnMut(Limit, Timestamp)) {
         if let Some(holds) = self.holds.as_ref().filter(|holds| holds.server_until > Timestamp::NEVER) {
-            let limit = match holds.server_word {
-                ServerWord::RetryAfter => Limit::RetryAfter,
-                ServerWord::QuotaSpent => Limit::QuotaSpent,
+            let limit = match holds.server_cause {
+                ServerCause::RetryAfter => Limit::RetryAfter,
+                ServerCause::QuotaSpent => Limit::QuotaSpent,
             };
             visit(limit, holds.server_until);
         }
-        let quotas = self.rare.iter().flat_map(|rare| &rare.quotas);
+        let quotas = self.cold.iter().flat_map(|cold| &cold.quotas);
         for quota in quotas.filter(|quota| quota.until > now) {
             let limit = Limit::QuotaSpacing(self.spaced(quota.delay, last));
             visit(limit, (last + quota.delay).min(quota.until));
         }
     }
 
-    /// The delays of robots.txt and the rule.
+    /// The delays of robots.txt and of the rule.
     #[inline(always)]
     fn spacing_limits(&self, terms: Terms<'_>, last: Timestamp, visit: &mut impl FnMut(Limit, Timestamp)) {
         if last == Timestamp::NEVER {
@@ -118,7 +140,7 @@ impl Pace {
         }
     }
 
-    /// Burst windows, and what an intent is slowed to.
+    /// Burst windows, and the additional limits of the intent.
     #[inline(always)]
     fn burst_and_intent_limits(
         &self,
@@ -129,9 +151,9 @@ impl Pace {
         visit: &mut impl FnMut(Limit, Timestamp),
     ) {
         let (slower, index) = (terms.rule.intent(intent), intent.index());
-        let (start, id) = match &self.rare {
-            Some(rare) => (rare.starts[index], rare.start_ids[index]),
-            // Nothing rare was kept yet, so every start was a fetch.
+        let (start, id) = match &self.cold {
+            Some(cold) => (cold.starts[index], cold.start_ids[index]),
+            // Without cold state, every start so far was a fetch.
             None if intent == Intent::Fetch => (self.last_start, self.last_id),
             None => (Timestamp::NEVER, 0),
         };
@@ -141,18 +163,18 @@ impl Pace {
             visit(limit, last + slower.min_delay);
         }
         let on_time = own.is_some_and(|own| now <= own.started_at);
-        let Some(rare) = self.rare.as_ref().filter(|_| !on_time) else { return };
+        let Some(cold) = self.cold.as_ref().filter(|_| !on_time) else { return };
         let except = own.map(|own| own.started_at);
         if let Some(burst) = terms.rule.burst() {
-            visit(Limit::Burst(burst), rare.window.free_at(burst, rare.lost_at, except));
+            visit(Limit::Burst(burst), cold.window.free_at(burst, cold.lost_at, except));
         }
         if let Some(burst) = slower.burst {
-            let free_at = rare.windows[index].free_at(burst, rare.lost_at, except);
+            let free_at = cold.windows[index].free_at(burst, cold.lost_at, except);
             visit(Limit::IntentBurst(intent, burst), free_at);
         }
     }
 
-    /// The rule's own waits after failures, and its limit of requests on the wire.
+    /// The rule's own waits after failures, and its limit on requests in flight.
     #[inline(always)]
     fn rule_limits(
         &self,
@@ -161,10 +183,10 @@ impl Pace {
         own: Option<&Permit>,
         visit: &mut impl FnMut(Limit, Timestamp),
     ) {
-        match self.guess() {
-            Some((Guess::Backoff, until)) => visit(Limit::Backoff { penalties: self.penalties }, until),
-            Some((Guess::WaitOn429, until)) => visit(Limit::WaitOn429, until),
-            Some((Guess::Learned, _)) | None => {}
+        match self.own_hold() {
+            Some((OwnCause::Backoff, until)) => visit(Limit::Backoff { penalties: self.penalties }, until),
+            Some((OwnCause::WaitOn429, until)) => visit(Limit::WaitOn429, until),
+            Some((OwnCause::Learned, _)) | None => {}
         }
         if let Some(limit) = terms.rule.in_flight() {
             self.in_flight_limit(limit, now, own, visit);
@@ -178,22 +200,21 @@ impl Pace {
         if !learned.is_zero() && last > Timestamp::NEVER {
             visit(Limit::LearnedDelay(self.spaced(learned, last)), last + learned);
         }
-        if let Some((Guess::Learned, until)) = self.guess() {
+        if let Some((OwnCause::Learned, until)) = self.own_hold() {
             visit(Limit::LearnedHold, until);
         }
     }
 
     #[inline(always)]
-    fn guess(&self) -> Option<(Guess, Timestamp)> {
+    fn own_hold(&self) -> Option<(OwnCause, Timestamp)> {
         let holds = self.holds.as_ref()?;
-        holds.guess_until.ever().map(|until| (holds.guess, until))
+        holds.own_until.ever().map(|until| (holds.own_cause, until))
     }
 
-    /// With `limit` requests on the wire, one more waits until enough of them are recorded, or their leases end (B78,
-    /// B80).
+    /// With `limit` requests in flight, the next one waits until enough of them are recorded or their leases end.
     ///
-    /// To a request that was charged for already, those count that were charged before it and those that
-    /// have left: it may be of a group in which another host allows more at once.
+    /// For a request that was already charged, only requests that were charged before it or have departed count: in a
+    /// group, another host may allow more requests in flight.
     #[inline]
     fn in_flight_limit(
         &self,
@@ -202,7 +223,7 @@ impl Pace {
         own: Option<&Permit>,
         visit: &mut impl FnMut(Limit, Timestamp),
     ) {
-        let more = self.rare.as_ref().is_some_and(|rare| !rare.open.is_empty() || !rare.lent.is_empty());
+        let more = self.cold.as_ref().is_some_and(|cold| !cold.open.is_empty() || !cold.lent.is_empty());
         if more || own.is_some() {
             return self.in_flight_limit_of_many(limit, now, own, visit);
         }

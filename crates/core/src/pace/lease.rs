@@ -1,18 +1,18 @@
-//! Permits that leave the process which drew them, and for how long they keep their place (B80).
+//! Permits that are lent to other processes, and their leases.
 //!
-//! A permit in the hands of the process that drew it is *held*: its place is kept for as long as its request takes,
-//! and whoever asks is told to look again when a lease of its would have to be renewed. One that is given to
-//! somebody else, who may never come back, is *lent*: when its lease ends it no longer counts as being on the wire.
-//! Its charge stays (B25), and if it is recorded after all, what the server said counts.
+//! A permit that is used by the process that drew it is *held*: it counts as in flight for as long as its request
+//! takes; callers that wait for it are told to ask again after the length of a lease. A permit that is given to another
+//! process, which may never come back, is *lent*: when its lease ends, it no longer counts as in flight. Its slot is
+//! not refunded, and if it is recorded after all, the server's headers count.
 
-use super::{Pace, Passed, Terms};
+use super::{Pace, PermitRef, Terms};
 use crate::decision::Permit;
 use crate::intent::Intent;
 use crate::time::{Span, Timestamp};
 
-/// A permit that was lent, as a store keeps it.
+/// A lent permit, as it is saved in the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Lent {
+pub struct LentPermit {
     /// Its number among the permits of its domain.
     pub id: u32,
     /// What its request is for.
@@ -31,40 +31,40 @@ pub(super) struct Lease {
 }
 
 impl Pace {
-    /// Gives a permit to somebody outside of this process, for as long as `lease` says. When that ends; `None` when the
-    /// permit is not held here.
+    /// Lends a held permit to another process, and returns when the lease ends; `None` if the permit isn't held here.
     pub fn lend(&mut self, id: u32, lease: Span, now: Timestamp) -> Option<Timestamp> {
-        self.meet(now);
+        self.observe_clock(now);
         let held = self.opens().find(|open| open.id == id).copied()?;
         self.settle(&held);
         let until = now + lease.min(LEASE_MAX);
-        self.rare_mut().lend(Lease { permit: held, until }, now);
+        self.cold_mut().lend(Lease { permit: held, until }, now);
         Some(until)
     }
 
-    /// Begins the lease of a permit anew. When it ends; `None` when it was recorded, released or has expired.
-    pub fn renew(&mut self, passed: Passed, lease: Span, now: Timestamp) -> Option<Timestamp> {
-        self.meet(now);
+    /// Renews the lease of a permit, and returns when it ends; `None` if the permit was recorded or released, or has
+    /// expired.
+    pub fn renew(&mut self, reference: PermitRef, lease: Span, now: Timestamp) -> Option<Timestamp> {
+        self.observe_clock(now);
         let until = now + lease.min(LEASE_MAX);
-        let leases = self.rare.as_mut()?.lent.iter_mut();
-        let mut own = leases.filter(|lent| lent.until > now && passed.means(&lent.permit));
+        let leases = self.cold.as_mut()?.lent.iter_mut();
+        let mut own = leases.filter(|lent| lent.until > now && reference.refers_to(&lent.permit));
         own.next().map(|own| {
             own.until = until;
             until
         })
     }
 
-    /// An operator ends all leases, and learns how many there were. Nothing else changes: not what was learned, no hold,
-    /// no charge.
+    /// Operator command: ends all leases and returns how many there were. Learned delays, holds and charges don't
+    /// change.
     pub fn release(&mut self, now: Timestamp) -> usize {
-        self.meet(now);
-        let leases = self.rare.iter_mut().flat_map(|rare| &mut rare.lent);
+        self.observe_clock(now);
+        let leases = self.cold.iter_mut().flat_map(|cold| &mut cold.lent);
         leases.filter(|lent| lent.until > now).map(|lent| lent.until = now).count()
     }
 
-    /// The permits whose leases have not ended.
-    pub fn lent(&self, now: Timestamp) -> impl Iterator<Item = Lent> {
-        self.leases().filter(move |lent| lent.until > now).map(|Lease { permit, until }| Lent {
+    /// The lent permits whose leases have not ended.
+    pub fn lent_permits(&self, now: Timestamp) -> impl Iterator<Item = LentPermit> {
+        self.leases().filter(move |lent| lent.until > now).map(|Lease { permit, until }| LentPermit {
             id: permit.id,
             intent: permit.intent,
             granted_at: permit.started_at,
@@ -72,18 +72,17 @@ impl Pace {
         })
     }
 
-    /// Whether a permit was lent and its lease has ended.
+    /// Whether the permit was lent and its lease has ended.
     pub fn has_expired(&self, id: u32, now: Timestamp) -> bool {
         self.leases().any(|lent| lent.permit.id == id && lent.until <= now)
     }
 
-    /// Permits that were lent by a holder that died are read back from the store: their requests may be on the wire
-    /// (B78).
-    pub fn restore_lent(&mut self, terms: Terms<'_>, lent: &[Lent], now: Timestamp) {
-        self.meet(now);
+    /// Restores from the store the permits that were lent by a holder that died; their requests may be in flight.
+    pub fn restore_lent(&mut self, terms: Terms<'_>, lent: &[LentPermit], now: Timestamp) {
+        self.observe_clock(now);
         let (spacing, probe) = (self.spacing(terms), self.learned.probe);
-        for Lent { id, intent, granted_at, until } in lent {
-            // A clock that now reads less than it did then must not make the wait longer than it was.
+        for LentPermit { id, intent, granted_at, until } in lent {
+            // If the clock is behind what it was then, the wait must not get longer.
             let until = (*until).min(now + LEASE_MAX);
             if until > now && self.permit(*id).is_none() {
                 let permit = Permit {
@@ -94,14 +93,14 @@ impl Pace {
                     intent: *intent,
                     departed: true,
                 };
-                self.rare_mut().lend(Lease { permit, until }, now);
+                self.cold_mut().lend(Lease { permit, until }, now);
             }
         }
     }
 
-    /// Whoever held these permits does not hold them any more: they have a lease from now on.
+    /// Turns all held permits into lent ones, because their holder no longer has them.
     pub fn lend_held(&mut self, now: Timestamp) {
-        self.meet(now);
+        self.observe_clock(now);
         let held: Vec<Permit> = self.opens().copied().collect();
         for permit in held {
             self.lend(permit.id, LEASE, now);
@@ -109,24 +108,24 @@ impl Pace {
     }
 
     pub(super) fn leases(&self) -> impl Iterator<Item = &Lease> {
-        self.rare.iter().flat_map(|rare| &rare.lent)
+        self.cold.iter().flat_map(|cold| &cold.lent)
     }
 }
 
-impl Passed {
-    /// Whether this permit is meant. Numbers begin anew after a crash, and come round: one that was granted later is
-    /// another's.
-    pub(super) fn means(&self, permit: &Permit) -> bool {
+impl PermitRef {
+    /// Whether this refers to `permit`. Numbers restart after a crash and wrap around, so a permit that
+    /// started before `granted_at` is a different one.
+    pub(super) fn refers_to(&self, permit: &Permit) -> bool {
         permit.id == self.id && permit.started_at >= self.granted_at
     }
 }
 
-/// When to look again at a request that is under way since `started_at`: as if its lease were renewed whenever it ends.
+/// When to check again whether a held request is finished: at multiples of a lease since `started_at`.
 pub(super) fn renewed_until(started_at: Timestamp, now: Timestamp) -> Timestamp {
     started_at + LEASE.times(now.since(started_at).whole_times(LEASE) + 1)
 }
 
-/// How long a permit that is lent keeps its place when nobody says otherwise.
+/// The default lease of a lent permit.
 pub const LEASE: Span = Span::from_secs(60);
-/// The longest lease that can be asked for.
+/// The longest lease.
 pub const LEASE_MAX: Span = Span::from_mins(10);

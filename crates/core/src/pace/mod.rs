@@ -1,74 +1,75 @@
-//! Everything remembered about one domain, and the decision that follows from it.
+//! Everything remembered about one domain, and the decisions made from it.
 //!
-//! A [`Pace`] is a plain value: it holds no lock and no timer, and `now` comes in with every call. Whoever
-//! shares one reads the clock while holding it, so that time does not run backwards between callers. What was
-//! not told to a pace it does not know: no store, no queue, no other domain.
+//! A [`Pace`] is a plain value without locks or timers; `now` is passed to every call. Callers that share a pace have
+//! to read the clock while they hold its lock, so that time doesn't run backwards between them. A pace knows nothing
+//! about stores, queues or other domains.
 //!
-//! - here: the state, asking, charging and departing
-//! - `constraint`: every limit on the next start, in one place
-//! - `record`: what an answer changes
-//! - `upkeep`: clock steps, handing over, losing and restoring state, an operator's hand
-//! - `codec`: the compact form that a database column holds
-//! - `lease`: permits that are given out of the process, and for how long
-//! - `rare`: what few domains need, kept out of line
+//! - this file: the state; asking for a permit, charging for it, departing
+//! - `constraint`: all limits on the next request, in one list
+//! - `record`: how responses change the state
+//! - `upkeep`: clock steps, handover, lost and restored state, operator commands
+//! - `codec`: the binary encoding for a database column
+//! - `lease`: permits that are lent to other processes
+//! - `cold`: state that few domains need
 
 mod codec;
+mod cold;
 mod constraint;
 mod lease;
-mod rare;
 mod record;
 mod upkeep;
 
 pub use codec::DecodeError;
-pub use lease::{LEASE, LEASE_MAX, Lent};
-pub use record::{Heeded, Passed, Recorded, Standing};
-pub use upkeep::{Kept, Left, Pinned};
+pub use lease::{LEASE, LEASE_MAX, LentPermit};
+pub use record::{Freshness, PermitRef, Recorded, RetryAfterEffect};
+pub use upkeep::{LastHolder, Pinned, SavedLimits};
 
 use crate::decision::{Decision, Limit, Permit, Reason, wait_until};
 use crate::intent::Intent;
 use crate::learn::{Learned, Learning, Sent};
 use crate::rule::Rule;
 use crate::time::{Span, Timestamp};
-use rare::Rare;
+use cold::ColdState;
 
 /// Everything remembered about one domain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pace {
-    /// The latest `now` that any call brought, to notice a clock that stepped back.
-    seen_at: Timestamp,
+    /// The `now` of the latest call, to notice a clock that stepped back.
+    latest_now: Timestamp,
     /// The latest start, charged or sent.
     last_start: Timestamp,
     last_success: Timestamp,
     learned: Learned,
-    /// The oldest permit that is held and not recorded yet; more of them, and those that were lent, are in `rare`.
+    /// The oldest permit that is held and not yet recorded; further ones, and lent permits, are in `cold`.
     open: Option<Permit>,
-    /// What penalties left behind; most domains have had none.
+    /// Boxed because most domains never have a penalty.
     holds: Option<Box<Holds>>,
-    rare: Option<Box<Rare>>,
-    /// Penalties in a row: the rung of the ladder.
+    cold: Option<Box<ColdState>>,
+    /// Consecutive penalties, which determine the backoff.
     penalties: u32,
     next_id: u32,
-    /// Whose start the latest one is.
+    /// The permit of the latest start.
     last_id: u32,
 }
 
-/// What penalties and the server's words left behind.
+/// Deadlines set by penalties and by the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Holds {
-    /// The server asked to stay away until then.
+    /// The server asked us not to send requests before this time.
     server_until: Timestamp,
-    /// Our own guess says to stay away until then.
-    guess_until: Timestamp,
-    /// When the latest penalty began: answers to requests that started before are late.
+    /// We decided ourselves not to send requests before this time.
+    own_until: Timestamp,
+    /// When the latest penalty was recorded; responses to requests that started before it are late.
     penalty_at: Timestamp,
-    /// How long the server's hold was when it was set, and ours: no clock makes them longer.
+    /// Length of the server's hold when it was set: a clock that steps back must not make it longer.
     server_ms: u32,
-    guess_ms: u32,
-    server_word: ServerWord,
-    guess: Guess,
+    /// Length of our own hold when it was set.
+    own_ms: u32,
+    server_cause: ServerCause,
+    own_cause: OwnCause,
 }
 
-/// What a host is fetched on: its rule, and the crawl-delay of its own robots.txt.
+/// The limits that apply to one host: its rule, and the crawl-delay of its own robots.txt.
 #[derive(Debug, Clone, Copy)]
 pub struct Terms<'a> {
     /// The rule of the host.
@@ -77,32 +78,32 @@ pub struct Terms<'a> {
     pub crawl_delay: Span,
 }
 
-/// Whether a request whose connection is open may be written to it.
+/// Whether a request may be written to its connection, which is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Departure {
-    /// Write it now; this moment is its start.
+    /// Write it now; the request starts at this moment.
     Go,
-    /// Not yet: since the permit was drawn a hold began, or another request left. Ask again at `until`, or
-    /// give the permit up with [`Pace::abandon`].
+    /// Not yet: a hold began or another request was sent since the permit was drawn. Ask again at `until`, or give up
+    /// the permit with [`Pace::abandon`].
     Wait {
-        /// The first moment at which it may be written.
+        /// The earliest time at which it may be written.
         until: Timestamp,
-        /// What binds until then.
+        /// What delays it until then.
         reason: Reason,
     },
 }
 
-/// In which words the server asked us to stay away.
+/// How the server asked us to wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum ServerWord {
+enum ServerCause {
     #[default]
     RetryAfter,
     QuotaSpent,
 }
 
-/// What our own hold goes by.
+/// Why we decided to wait ourselves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Guess {
+enum OwnCause {
     #[default]
     Backoff,
     WaitOn429,
@@ -113,12 +114,12 @@ impl Default for Holds {
     fn default() -> Self {
         Self {
             server_until: Timestamp::NEVER,
-            guess_until: Timestamp::NEVER,
+            own_until: Timestamp::NEVER,
             penalty_at: Timestamp::NEVER,
             server_ms: 0,
-            guess_ms: 0,
-            server_word: ServerWord::default(),
-            guess: Guess::default(),
+            own_ms: 0,
+            server_cause: ServerCause::default(),
+            own_cause: OwnCause::default(),
         }
     }
 }
@@ -126,13 +127,13 @@ impl Default for Holds {
 impl Default for Pace {
     fn default() -> Self {
         Self {
-            seen_at: Timestamp::NEVER,
+            latest_now: Timestamp::NEVER,
             last_start: Timestamp::NEVER,
             last_success: Timestamp::NEVER,
             learned: Learned::default(),
             open: None,
             holds: None,
-            rare: None,
+            cold: None,
             penalties: 0,
             next_id: 0,
             last_id: 0,
@@ -141,10 +142,10 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// May a request leave now? A decision to proceed has charged the pace: the slot is the caller's (B3).
+    /// May a request be sent now? If so, the pace is charged and the slot belongs to the caller.
     #[inline]
     pub fn admit(&mut self, terms: Terms<'_>, intent: Intent, now: Timestamp) -> Decision {
-        self.meet(now);
+        self.observe_clock(now);
         if self.free(terms, intent, now) {
             return Decision::Proceed(self.charge(terms, intent, now));
         }
@@ -154,17 +155,20 @@ impl Pace {
         }
     }
 
-    /// What would keep a request from leaving now; `None` when nothing would. Nothing is reserved.
+    /// What would delay a request now, or `None`. Nothing is reserved.
     pub fn peek(&self, terms: Terms<'_>, intent: Intent, now: Timestamp) -> Option<Reason> {
         self.at(now, |pace| pace.binding(terms, intent, now))
     }
 
-    /// Every constraint in force, the binding one first, those that are satisfied last (B2).
+    /// All constraints, starting with the one that delays the request; constraints that don't delay it come last.
     pub fn explain(&self, terms: Terms<'_>, intent: Intent, now: Timestamp) -> Vec<Reason> {
         let mut reasons = self.at(now, |pace| {
             let mut reasons = Vec::new();
             pace.each_constraint(terms, intent, now, None, |limit, until| {
                 reasons.push(Reason { limit, until, asked_at: now });
+            });
+            pace.each_future_constraint(terms, |limit| {
+                reasons.push(Reason { limit, until: now, asked_at: now });
             });
             reasons
         });
@@ -172,11 +176,10 @@ impl Pace {
         reasons
     }
 
-    /// The first moment at which the pace lets a request leave; `now` when it could leave at once. This is
-    /// the limiter's time of a retry (B41).
+    /// The earliest time for a retry; `now` if one could be sent immediately.
     ///
-    /// Requests on the wire, permits that are lent and an operator's pause are left out: they may end at any moment, and
-    /// whoever waits in line is looked at again when they do.
+    /// Requests in flight, lent permits and an operator's pause are ignored: they may end at any time, and the line is
+    /// checked again when they do.
     pub fn retry_at(&self, terms: Terms<'_>, intent: Intent, now: Timestamp) -> Timestamp {
         let mut next = now;
         self.at(now, |pace| {
@@ -189,9 +192,10 @@ impl Pace {
         next
     }
 
-    /// How long until a request may leave, as people want to know it; zero when it could leave at once. An operator's
-    /// pause counts, and what lasts until somebody acts is looked at again in a minute. Leases count. Requests on the wire
-    /// are left out: nobody knows when they are answered.
+    /// How long a request has to wait, as shown to people; zero if one could be sent immediately.
+    ///
+    /// Leases and an operator's pause count; if the wait lasts until somebody acts, this is a minute. Requests in
+    /// flight are ignored, because nobody knows when they will be answered.
     pub fn wait(&self, terms: Terms<'_>, intent: Intent, now: Timestamp) -> Span {
         let mut until = now;
         self.at(now, |pace| {
@@ -206,10 +210,10 @@ impl Pace {
 
     /// The connection for `permit` is open: may the request be written?
     ///
-    /// If so, this is its start, and the charge moves to it (B25). A hold that began since the permit was
-    /// drawn stops it like everybody else (B23), and so does the spacing to a request that left meanwhile.
+    /// If so, the request starts now, and its charge moves to this time. It has to wait if a hold began since the
+    /// permit was drawn, or if it would be too close to a request that was sent meanwhile.
     pub fn depart(&mut self, terms: Terms<'_>, permit: &mut Permit, now: Timestamp) -> Departure {
-        self.meet(now);
+        self.observe_clock(now);
         let own = self.permit(permit.id).copied().unwrap_or(*permit);
         if let Some(reason) = self.binding_for(terms, own.intent, now, Some(&own)) {
             return Departure::Wait { until: reason.until, reason };
@@ -218,17 +222,17 @@ impl Pace {
         if start >= self.last_start {
             (self.last_start, self.last_id) = (start, own.id);
         }
-        if let Some(rare) = &mut self.rare {
-            rare.shift_start(terms.rule.history(), &own, start);
+        if let Some(cold) = &mut self.cold {
+            cold.shift_start(terms.rule.history(), &own, start);
         }
         let (spacing, probe) = (self.spacing(terms), self.learned.probe);
         *permit = Permit { started_at: start, spacing, probe, departed: true, ..own };
         match self.find_mut(permit) {
             Some(open) => *open = *permit,
-            // It was let go while it waited; from now on it is on the wire.
+            // The permit was dropped while it waited; from now on its request is in flight.
             None => {
-                if let Some(rare) = &mut self.rare {
-                    rare.hears_of_let_go(permit.id);
+                if let Some(cold) = &mut self.cold {
+                    cold.first_report_of_dropped(permit.id);
                 }
                 self.reopen(*permit);
             }
@@ -236,14 +240,13 @@ impl Pace {
         Departure::Go
     }
 
-    /// The request of a permit that departed was written a little later than it departed: the charge moves there,
-    /// and never earlier (B25).
+    /// A request was written a little after it departed: its charge moves to the later time, never to an earlier one.
     pub fn written(&mut self, terms: Terms<'_>, permit: &mut Permit, at: Timestamp) {
         let Some(own) = self.permit(permit.id).copied().filter(|own| own.departed) else { return };
         self.shift(terms, permit, own, at);
     }
 
-    /// The start of an open permit's request was later than thought.
+    /// Moves the start of an open permit's request to a later time.
     fn shift(&mut self, terms: Terms<'_>, permit: &mut Permit, own: Permit, at: Timestamp) {
         if at <= own.started_at {
             return;
@@ -251,8 +254,8 @@ impl Pace {
         if at >= self.last_start {
             (self.last_start, self.last_id) = (at, own.id);
         }
-        if let Some(rare) = &mut self.rare {
-            rare.shift_start(terms.rule.history(), &own, at);
+        if let Some(cold) = &mut self.cold {
+            cold.shift_start(terms.rule.history(), &own, at);
         }
         *permit = Permit { started_at: at, ..own };
         if let Some(open) = self.find_mut(permit) {
@@ -260,31 +263,31 @@ impl Pace {
         }
     }
 
-    /// The permit is not used after all. The charge stays: a slot is not refunded (B25).
+    /// Gives up a permit that isn't used. Its slot is not refunded.
     pub fn abandon(&mut self, permit: &Permit, now: Timestamp) {
-        self.meet(now);
+        self.observe_clock(now);
         self.settle(permit);
     }
 
-    /// A request left without asking: charges for it now.
+    /// Charges for a request that was sent without a permit.
     pub fn charge_now(&mut self, terms: Terms<'_>, intent: Intent, now: Timestamp) {
-        self.meet(now);
+        self.observe_clock(now);
         let permit = self.charge(terms, intent, now);
         self.settle(&permit);
     }
 
-    /// The time between starts: the longest of rule, robots and learned delay (B4).
+    /// The minimum time between two request starts: the longest of the delays of rule, robots.txt and learning.
     #[inline]
     pub fn spacing(&self, terms: Terms<'_>) -> Span {
         terms.baseline().max(self.learned_delay(terms))
     }
 
-    /// What was learnt.
+    /// What was learned.
     pub fn learned(&self) -> &Learned {
         &self.learned
     }
 
-    /// Penalties in a row.
+    /// Consecutive penalties.
     pub fn penalties(&self) -> u32 {
         self.penalties
     }
@@ -299,33 +302,33 @@ impl Pace {
         self.last_success.ever()
     }
 
-    /// Until when the server asked us to stay away, past or not: what must survive a crash (B37).
+    /// Until when the server asked us to wait, even if that has passed. This has to survive a crash.
     pub fn server_until(&self) -> Option<Timestamp> {
         self.holds.as_ref().and_then(|holds| holds.server_until.ever())
     }
 
-    /// The permit with this number, if it is open: who was told only the number can record with it.
+    /// The open permit with this number, for callers that only know the number.
     pub fn permit(&self, id: u32) -> Option<&Permit> {
         self.opens().chain(self.leases().map(|lent| &lent.permit)).find(|open| open.id == id)
     }
 
-    /// How many permits are neither recorded nor expired at `now`.
+    /// Number of permits that are neither recorded nor expired at `now`.
     pub fn in_flight(&self, now: Timestamp) -> usize {
         self.opens().count() + self.leases().filter(|lent| lent.until > now).count()
     }
 
-    /// Whether forgetting this pace at `now` would change no later decision and lose nothing learnt, but for
-    /// the rung of a ladder that nobody climbed for a day.
+    /// Whether this pace can be forgotten at `now` without changing later decisions or losing what was learned. Only
+    /// the count of consecutive penalties may be lost, if the latest one was more than a day ago.
     pub fn is_idle(&self, terms: Terms<'_>, now: Timestamp) -> bool {
         let bursts = Intent::ALL.map(|intent| terms.rule.intent(intent).burst);
         let window = bursts.into_iter().chain([terms.rule.burst()]).flatten().map(|burst| burst.window).max();
         let quiet = |pace: &Self| {
-            let left = pace.last_start + window.unwrap_or_default() <= now;
-            let told =
-                pace.rare.as_ref().is_some_and(|rare| rare.quotas.iter().any(|quota| quota.until > now));
+            let window_passed = pace.last_start + window.unwrap_or_default() <= now;
+            let limited =
+                pace.cold.as_ref().is_some_and(|cold| cold.quotas.iter().any(|quota| quota.until > now));
             let penalty_at = pace.holds.as_ref().map_or(Timestamp::NEVER, |holds| holds.penalty_at);
-            let fallen = pace.penalties == 0 || now.since(penalty_at) >= LADDER_LAPSES;
-            let mut quiet = left && !told && fallen && pace.in_flight(now) == 0;
+            let lapsed = pace.penalties == 0 || now.since(penalty_at) >= PENALTIES_LAPSE_AFTER;
+            let mut quiet = window_passed && !limited && lapsed && pace.in_flight(now) == 0;
             for intent in Intent::ALL {
                 pace.each_constraint(terms, intent, now, None, |_, until| quiet &= until <= now);
             }
@@ -335,7 +338,7 @@ impl Pace {
         learned.delay.is_zero() && learned.floor().is_zero() && !learned.pinned && self.at(now, quiet)
     }
 
-    /// The learned delay, where it counts: while the rule learns, or where an operator pinned it.
+    /// The learned delay if it applies: while learning is on, or if an operator pinned it.
     #[inline]
     fn learned_delay(&self, terms: Terms<'_>) -> Span {
         if self.learned.delay.is_zero() {
@@ -344,7 +347,7 @@ impl Pace {
         match terms.rule.learning() {
             _ if self.learned.pinned => self.learned.delay,
             Learning::Off => Span::ZERO,
-            // The base may have been higher when it was learnt: robots.txt changes, and so do rules.
+            // The base may have been higher when the delay was learned, because robots.txt and rules change.
             learning => self.learned.delay.min(learning.most(terms.learn_base())),
         }
     }
@@ -353,7 +356,7 @@ impl Pace {
     #[inline]
     fn charge(&mut self, terms: Terms<'_>, intent: Intent, now: Timestamp) -> Permit {
         if self.next_id == 0 {
-            // A permit of an earlier life of this domain must not be taken for one of this.
+            // Numbers must not repeat those of an earlier pace of this domain, whose permits may still be reported.
             self.next_id = now.as_micros() as u32;
         }
         let permit = Permit {
@@ -374,44 +377,44 @@ impl Pace {
     fn reopen(&mut self, permit: Permit) {
         match self.open {
             None => self.open = Some(permit),
-            Some(_) => self.rare_mut().open(permit),
+            Some(_) => self.cold_mut().open(permit),
         }
     }
 
-    /// Notes a start.
+    /// Registers a start.
     #[inline]
     fn start(&mut self, rule: &Rule, permit: &Permit) {
         let history = *rule.history();
         let remembers = history.all > 0 || history.intents[permit.intent.index()] > 0;
         if permit.intent != Intent::Fetch || remembers {
-            self.rare_mut();
+            self.cold_mut();
         }
         if permit.started_at >= self.last_start {
             (self.last_start, self.last_id) = (permit.started_at, permit.id);
         }
-        if let Some(rare) = &mut self.rare {
-            rare.start(&history, permit);
+        if let Some(cold) = &mut self.cold {
+            cold.start(&history, permit);
         }
     }
 
-    /// Closes a permit and tells what it had become; `None` when it is not open.
+    /// Closes a permit and returns its latest version; `None` if it isn't open.
     #[inline]
     fn settle(&mut self, permit: &Permit) -> Option<Permit> {
         if self.open.is_some_and(|open| open.id == permit.id) {
-            let next = self.rare.as_mut().and_then(|rare| rare.take_oldest());
+            let next = self.cold.as_mut().and_then(|cold| cold.take_oldest());
             return std::mem::replace(&mut self.open, next);
         }
-        let rare = self.rare.as_mut()?;
-        rare.take_open(permit.id).or_else(|| rare.take_lent(permit.id))
+        let cold = self.cold.as_mut()?;
+        cold.take_open(permit.id).or_else(|| cold.take_lent(permit.id))
     }
 
-    /// The permits that are held, oldest first.
+    /// The held permits, oldest first.
     fn opens(&self) -> impl Iterator<Item = &Permit> {
-        self.open.iter().chain(self.rare.iter().flat_map(|rare| rare.opens()))
+        self.open.iter().chain(self.cold.iter().flat_map(|cold| cold.opens()))
     }
 
     fn find_mut(&mut self, permit: &Permit) -> Option<&mut Permit> {
-        let rest = self.rare.iter_mut().flat_map(|rare| rare.all_mut());
+        let rest = self.cold.iter_mut().flat_map(|cold| cold.all_mut());
         self.open.iter_mut().chain(rest).find(|open| open.id == permit.id)
     }
 
@@ -419,35 +422,35 @@ impl Pace {
         self.holds.get_or_insert_default()
     }
 
-    fn rare_mut(&mut self) -> &mut Rare {
+    fn cold_mut(&mut self) -> &mut ColdState {
         let (last_start, last_id) = (self.last_start, self.last_id);
-        self.rare.get_or_insert_with(|| Box::new(Rare::new(last_start, last_id)))
+        self.cold.get_or_insert_with(|| Box::new(ColdState::new(last_start, last_id)))
     }
 
-    /// Looks at this pace as of `now`, also when the clock stepped back since.
+    /// Evaluates `look` for this pace at `now`, without changing the pace even if the clock stepped back.
     fn at<T>(&self, now: Timestamp, look: impl FnOnce(&Self) -> T) -> T {
-        if now >= self.seen_at {
+        if now >= self.latest_now {
             return look(self);
         }
         let mut then = self.clone();
-        then.meet(now);
+        then.observe_clock(now);
         look(&then)
     }
 }
 
 impl<'a> Terms<'a> {
-    /// The spacing without anything learnt.
+    /// The spacing without the learned delay.
     pub fn baseline(&self) -> Span {
         self.rule.min_delay().max(self.rule.rate_delay()).max(self.crawl_delay)
     }
 
-    /// What learning starts from (B29).
+    /// The delay that learning starts from.
     pub fn learn_base(&self) -> Span {
         self.baseline().max(self.rule.learning().base())
     }
 }
 
-/// The terms of a host whose robots.txt asks for no delay.
+/// The terms of a host without a crawl-delay.
 impl<'a> From<&'a Rule> for Terms<'a> {
     fn from(rule: &'a Rule) -> Self {
         Self { rule, crawl_delay: Span::ZERO }
@@ -467,5 +470,5 @@ fn wait_or_refuse(reason: Reason) -> Decision {
     }
 }
 
-/// A ladder that nobody climbed for this long may be forgotten with its pace.
-const LADDER_LAPSES: Span = Span::from_hours(24);
+/// Penalties older than this don't keep a pace from being forgotten.
+const PENALTIES_LAPSE_AFTER: Span = Span::from_hours(24);

@@ -1,54 +1,55 @@
-//! What an answer changes (B20–B25, B27, B29–B33 and the table of outcomes).
+//! How responses change a pace: penalties and backoff, `Retry-After` and quotas, the learned delay.
 
-use super::{Guess, Pace, ServerWord, Terms};
+use super::{OwnCause, Pace, ServerCause, Terms};
 use crate::backoff::Ladder;
 use crate::decision::Permit;
 use crate::headers::RetryAfter;
 use crate::intent::Intent;
 use crate::learn::{DelayChange, Learning, Sent};
-use crate::outcome::{Answer, Contact, Outcome};
+use crate::outcome::{Answer, Outcome, Reach};
 use crate::rule::WaitOn429;
 use crate::time::{Span, Timestamp};
 
-/// What recording an answer did, for whoever logs, counts, retries or persists.
+/// What recording a response changed, for logging, metrics, retries and saving.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Recorded {
-    /// Whether the answer counted.
-    pub standing: Standing,
-    /// The learned delay or its floor changed.
+    /// Whether the response counted.
+    pub freshness: Freshness,
+    /// The change of the learned delay or its floor, if any.
     pub delay: Option<DelayChange>,
-    /// A hold was set or moved, and ends then.
+    /// End of the hold that was set or extended, if any.
     pub held_until: Option<Timestamp>,
-    /// The server's own deadline was set or moved: it must be kept before the next grant (B37).
+    /// The server's new deadline, if any. It has to be saved before the next request is allowed.
     pub server_until: Option<Timestamp>,
-    /// What became of the `Retry-After`.
-    pub heeded: Heeded,
+    /// How the `Retry-After` was applied.
+    pub retry_after: RetryAfterEffect,
 }
 
-/// A permit that was passed on by its number.
+/// Refers to a permit by its number, for callers outside this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Passed {
+pub struct PermitRef {
     /// Its number among the permits of its domain.
     pub id: u32,
-    /// When it was granted: one that was lost with its pace is still heard of.
+    /// When it was granted. Needed to accept reports about permits that were lost together with their pace.
     pub granted_at: Timestamp,
-    /// How long its request took, if that is known.
+    /// How long its request took, if known.
     pub took: Option<Span>,
 }
 
-/// How an answer stands to what was known when its request started.
+/// Whether a response says something new.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
-    /// The request started under what is known now: the answer counts.
+pub enum Freshness {
+    /// The request started after the latest penalty: the response counts.
     Fresh,
-    /// It started before the latest penalty: a failure spends no retry, and only its `Retry-After` counts (B23).
+    /// The request started before the latest penalty: only its `Retry-After` and quota headers count, and a 429 uses no
+    /// retry.
     Late,
-    /// This permit was recorded before; nothing changed.
+    /// The permit was recorded before, so nothing changed.
     Repeated,
 }
 
-impl Standing {
-    /// The word for it in JSON.
+impl Freshness {
+    /// Its name in JSON (`standing`).
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Fresh => "fresh",
@@ -58,55 +59,55 @@ impl Standing {
     }
 }
 
-/// What became of the `Retry-After` of an answer (B20, B21).
+/// How the `Retry-After` of a response was applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Heeded {
+pub enum RetryAfterEffect {
     /// There was none.
     #[default]
     Absent,
-    /// It holds.
-    Honoured(Span),
-    /// It was longer than the rule allows.
+    /// It is honored in full.
+    Honored(Span),
+    /// It was longer than the rule allows, and was shortened.
     Clamped {
         /// What the server asked for.
         asked: Span,
-        /// What holds.
+        /// What applies.
         to: Span,
     },
-    /// It made no sense; the rule's own wait holds.
+    /// It was invalid; the rule's own wait applies.
     Unusable,
 }
 
 impl Pace {
-    /// Records the answer to the request of `permit`. Recording it again is harmless.
+    /// Records the response to the request of `permit`. Recording it twice is harmless.
     #[inline]
     pub fn record(&mut self, terms: Terms<'_>, permit: &Permit, answer: &Answer, now: Timestamp) -> Recorded {
-        self.meet(now);
+        self.observe_clock(now);
         match self.settle(permit) {
             Some(sent) => self.learn_from(terms, sent, answer, now),
-            // Nobody waited for it any more, but what the server asks for still goes.
-            None if self.rare.as_mut().is_some_and(|rare| rare.hears_of_let_go(permit.id)) => {
-                let mut recorded = Recorded::of(Standing::Late);
-                self.heed_server(terms, answer, now, &mut recorded);
+            // The permit was dropped, but what the server asks for still applies.
+            None if self.cold.as_mut().is_some_and(|cold| cold.first_report_of_dropped(permit.id)) => {
+                let mut recorded = Recorded::of(Freshness::Late);
+                self.apply_hints(terms, answer, now, &mut recorded);
                 recorded
             }
-            None => Recorded::of(Standing::Repeated),
+            None => Recorded::of(Freshness::Repeated),
         }
     }
 
-    /// Hears what a server said in the head of an answer whose body is still on its way: it counts from now on (B20),
-    /// and the permit stays open until the answer is recorded, which then should not say it again.
-    pub fn heed(&mut self, terms: Terms<'_>, answer: &Answer, now: Timestamp) -> Recorded {
-        self.meet(now);
-        let mut recorded = Recorded::of(Standing::Fresh);
+    /// Applies the headers of a response whose body is still being received. They take effect now; the permit stays
+    /// open until the response is recorded, which should not repeat them.
+    pub fn record_head(&mut self, terms: Terms<'_>, answer: &Answer, now: Timestamp) -> Recorded {
+        self.observe_clock(now);
+        let mut recorded = Recorded::of(Freshness::Fresh);
         if terms.rule.enabled() {
-            self.heed_server(terms, answer, now, &mut recorded);
+            self.apply_hints(terms, answer, now, &mut recorded);
         }
         recorded
     }
 
-    /// Records an answer without a permit: it settles the oldest open permit of that intent whose lease has not ended, and
-    /// if there is none, a request left without asking and is charged for now (B25).
+    /// Records a response without a permit. It settles the oldest open permit of that intent whose lease has not ended;
+    /// if there is none, the request was sent without a permit and is charged now.
     pub fn record_unasked(
         &mut self,
         terms: Terms<'_>,
@@ -114,10 +115,10 @@ impl Pace {
         answer: &Answer,
         now: Timestamp,
     ) -> Recorded {
-        self.meet(now);
+        self.observe_clock(now);
         let lent = self.leases().filter(|lent| lent.until > now).map(|lent| &lent.permit);
         let lent = lent.filter(|permit| permit.intent == intent).min_by_key(|permit| permit.started_at);
-        // What is held is recorded by whoever holds it; one that was lent is likelier meant.
+        // Held permits are recorded by their holders in this process, so a lent one is more likely to be meant.
         let oldest = lent.or_else(|| self.opens().find(|open| open.intent == intent)).copied();
         let sent = match oldest {
             Some(open) => self.settle(&open).unwrap_or(open),
@@ -129,59 +130,59 @@ impl Pace {
         self.learn_from(terms, sent, answer, now)
     }
 
-    /// Records the answer to the request of a permit that was passed on by its number. Recording it again is
-    /// harmless. If it is known how long the request took, its start moves there, never earlier (B25).
-    pub fn record_passed(
+    /// Records the response to the request of a lent permit. Recording it twice is harmless. If it is known how long
+    /// the request took, its start moves accordingly, but never to an earlier time.
+    pub fn record_lent(
         &mut self,
         terms: Terms<'_>,
-        passed: Passed,
+        reference: PermitRef,
         answer: &Answer,
         now: Timestamp,
     ) -> Recorded {
-        self.meet(now);
-        let own = self.permit(passed.id).copied().filter(|own| passed.means(own));
-        let Some(own) = own else { return self.record_closed(terms, passed, answer, now) };
+        self.observe_clock(now);
+        let own = self.permit(reference.id).copied().filter(|own| reference.refers_to(own));
+        let Some(own) = own else { return self.record_closed(terms, reference, answer, now) };
         let mut permit = own;
-        if let Some(took) = passed.took {
+        if let Some(took) = reference.took {
             self.shift(terms, &mut permit, own, now - took);
         }
         self.record(terms, &permit, answer, now)
     }
 
-    /// An answer to a permit that is not open: what the server asks for goes, unless it was recorded before.
+    /// Records a response for a permit that isn't open: what the server asks for applies, unless it was recorded
+    /// before.
     fn record_closed(
         &mut self,
         terms: Terms<'_>,
-        passed: Passed,
+        reference: PermitRef,
         answer: &Answer,
         now: Timestamp,
     ) -> Recorded {
-        let (id, granted_at) = (passed.id, passed.granted_at);
-        let is_news = now.since(granted_at) <= HEARD_FOR
-            && self
-                .rare
-                .as_mut()
-                .is_some_and(|rare| rare.hears_of_let_go(id) || rare.hears_of_lost(id, granted_at));
+        let (id, granted_at) = (reference.id, reference.granted_at);
+        let is_news = now.since(granted_at) <= REPORT_WITHIN
+            && self.cold.as_mut().is_some_and(|cold| {
+                cold.first_report_of_dropped(id) || cold.first_report_of_lost(id, granted_at)
+            });
         if !is_news {
-            return Recorded::of(Standing::Repeated);
+            return Recorded::of(Freshness::Repeated);
         }
-        let mut recorded = Recorded::of(Standing::Late);
-        self.heed_server(terms, answer, now, &mut recorded);
+        let mut recorded = Recorded::of(Freshness::Late);
+        self.apply_hints(terms, answer, now, &mut recorded);
         recorded
     }
 
-    /// The permit that was passed on is not used after all: it is no longer on the wire, and its charge stays (B25).
-    /// False when it was recorded or given up before.
-    pub fn abandon_passed(&mut self, passed: Passed, now: Timestamp) -> bool {
-        self.meet(now);
-        let own = self.permit(passed.id).copied().filter(|own| passed.means(own));
+    /// Gives up a lent permit that isn't used: it no longer counts as in flight, and its slot is not refunded. False if
+    /// it was recorded or given up before.
+    pub fn abandon_lent(&mut self, reference: PermitRef, now: Timestamp) -> bool {
+        self.observe_clock(now);
+        let own = self.permit(reference.id).copied().filter(|own| reference.refers_to(own));
         own.and_then(|own| self.settle(&own)).is_some()
     }
 
     #[inline]
     fn learn_from(&mut self, terms: Terms<'_>, sent: Permit, answer: &Answer, now: Timestamp) -> Recorded {
         let fresh = self.holds.as_ref().is_none_or(|holds| sent.started_at >= holds.penalty_at);
-        let mut recorded = Recorded::of(if fresh { Standing::Fresh } else { Standing::Late });
+        let mut recorded = Recorded::of(if fresh { Freshness::Fresh } else { Freshness::Late });
         if !terms.rule.enabled() {
             return recorded;
         }
@@ -210,16 +211,16 @@ impl Pace {
             }
             (true, false) => self.learned.success_streak = 0,
         }
-        let stated = !answer.told.is_silent() && self.heed_server(terms, answer, now, &mut recorded);
+        let stated = !answer.hints.is_empty() && self.apply_hints(terms, answer, now, &mut recorded);
         if answer.outcome.is_penalty() && fresh && !stated {
             self.hold_by_rule(terms, answer, now, &mut recorded);
         }
         recorded
     }
 
-    /// Obeys `Retry-After` and the quota headers: nothing left, stay away until the reset; something left, spread
-    /// it until the reset (B27). True when `Retry-After` replaces the rule's own wait.
-    fn heed_server(
+    /// Applies `Retry-After` and quotas: an exhausted quota holds the domain until it resets, and remaining requests
+    /// are spread evenly until the reset. True if a `Retry-After` replaces the rule's own wait.
+    fn apply_hints(
         &mut self,
         terms: Terms<'_>,
         answer: &Answer,
@@ -227,98 +228,104 @@ impl Pace {
         recorded: &mut Recorded,
     ) -> bool {
         let max = terms.rule.retry_after_max();
-        if let Some(reset) = answer.told.spent {
-            self.hold_for_server(now, reset.min(max), ServerWord::QuotaSpent, recorded);
+        if let Some(reset) = answer.hints.exhausted_for {
+            self.hold_for_server(now, reset.min(max), ServerCause::QuotaSpent, recorded);
         }
-        if let Some(quota) = answer.told.quota {
+        if let Some(quota) = answer.hints.quota {
             let reset = quota.reset.min(max);
-            self.rare_mut().quota(reset.split(quota.remaining.get()), reset, now);
+            self.cold_mut().quota(reset.split(quota.remaining.get()), reset, now);
         }
-        let span = match answer.told.retry_after {
+        let span = match answer.hints.retry_after {
             RetryAfter::Absent => return false,
             RetryAfter::Unusable => {
-                recorded.heeded = Heeded::Unusable;
+                recorded.retry_after = RetryAfterEffect::Unusable;
                 return false;
             }
             RetryAfter::After(asked) if asked > max => {
-                recorded.heeded = Heeded::Clamped { asked, to: max };
+                recorded.retry_after = RetryAfterEffect::Clamped { asked, to: max };
                 max
             }
             RetryAfter::After(asked) => {
-                recorded.heeded = Heeded::Honoured(asked);
+                recorded.retry_after = RetryAfterEffect::Honored(asked);
                 asked
             }
         };
-        self.hold_for_server(now, span, ServerWord::RetryAfter, recorded);
+        self.hold_for_server(now, span, ServerCause::RetryAfter, recorded);
         true
     }
 
-    /// A shorter hold never shortens a longer one (B22).
-    fn hold_for_server(&mut self, now: Timestamp, span: Span, word: ServerWord, recorded: &mut Recorded) {
+    /// Holds the domain for the server; a longer hold that is already set stays.
+    fn hold_for_server(&mut self, now: Timestamp, span: Span, word: ServerCause, recorded: &mut Recorded) {
         let (until, holds) = (now + span, self.holds_mut());
         if until > holds.server_until {
             holds.server_until = until;
             holds.server_ms = whole_ms(span);
-            holds.server_word = word;
+            holds.server_cause = word;
             recorded.server_until = Some(until);
             recorded.held_until = recorded.held_until.max(Some(until));
         }
     }
 
-    /// The rule's own wait: after a 429 what `wait_on_429` says, after another failure the ladder. A host that was not
-    /// there is asked again soon: nothing was sent, so there is nothing to spare it.
+    /// Holds the domain as the rule says: `wait_on_429` after a 429, backoff after other failures. An unreachable host
+    /// is retried soon, because nothing was sent to it.
     fn hold_by_rule(&mut self, terms: Terms<'_>, answer: &Answer, now: Timestamp, recorded: &mut Recorded) {
         let ladder = terms.rule.ladder().wait(self.penalties);
-        let by_ladder = || (ladder.unwrap_or(NO_LADDER_WAIT), Guess::Backoff);
+        let by_ladder = || (ladder.unwrap_or(NO_LADDER_WAIT), OwnCause::Backoff);
         let pinned = self.learned.pinned && !self.learned.delay.is_zero();
         let learns = pinned || !matches!(terms.rule.learning(), Learning::Off);
         let learned = self.learned_delay(terms).max(terms.learn_base());
-        let soon = UNREACHABLE.wait(self.penalties).filter(|_| answer.contact == Contact::Refused);
+        let soon = UNREACHABLE.wait(self.penalties).filter(|_| answer.reach == Reach::Unreachable);
         let wait = match (answer.outcome, terms.rule.wait_on_429()) {
-            (Outcome::RateLimited, WaitOn429::Fixed(span)) => Some((span, Guess::WaitOn429)),
-            (Outcome::RateLimited, WaitOn429::Learned) if learns => Some((learned, Guess::Learned)),
+            (Outcome::RateLimited, WaitOn429::Fixed(span)) => Some((span, OwnCause::WaitOn429)),
+            (Outcome::RateLimited, WaitOn429::Learned) if learns => Some((learned, OwnCause::Learned)),
             (Outcome::RateLimited, WaitOn429::Learned | WaitOn429::Backoff) => Some(by_ladder()),
-            _ => ladder.map(|span| (soon.map_or(span, |soon| span.min(soon)), Guess::Backoff)),
+            _ => ladder.map(|span| (soon.map_or(span, |soon| span.min(soon)), OwnCause::Backoff)),
         };
-        if let Some((span, guess)) = wait
-            && self.hold_by_guess(span, guess, now)
+        if let Some((span, cause)) = wait
+            && self.hold_by_ourselves(span, cause, now)
         {
             recorded.held_until = recorded.held_until.max(Some(now + span));
         }
     }
 
-    /// Stays away for so long by our own guess; neither the ladder nor what was learned changes.
+    /// Holds the domain for `span`, without counting a penalty and without changing what was learned.
     pub fn back_off(&mut self, span: Span, now: Timestamp) {
-        self.meet(now);
-        self.hold_by_guess(span, Guess::Backoff, now);
+        self.observe_clock(now);
+        self.hold_by_ourselves(span, OwnCause::Backoff, now);
     }
 
-    /// False when a hold that ends later is in force.
-    fn hold_by_guess(&mut self, span: Span, guess: Guess, now: Timestamp) -> bool {
+    /// False if a hold that ends later is already set.
+    fn hold_by_ourselves(&mut self, span: Span, cause: OwnCause, now: Timestamp) -> bool {
         let (until, holds) = (now + span, self.holds_mut());
-        if until <= holds.guess_until {
+        if until <= holds.own_until {
             return false;
         }
-        (holds.guess_until, holds.guess_ms, holds.guess) = (until, whole_ms(span), guess);
+        (holds.own_until, holds.own_ms, holds.own_cause) = (until, whole_ms(span), cause);
         true
     }
 }
 
 impl Recorded {
-    fn of(standing: Standing) -> Self {
-        Self { standing, delay: None, held_until: None, server_until: None, heeded: Heeded::Absent }
+    fn of(freshness: Freshness) -> Self {
+        Self {
+            freshness,
+            delay: None,
+            held_until: None,
+            server_until: None,
+            retry_after: RetryAfterEffect::Absent,
+        }
     }
 }
 
-/// An answer to a permit that expired or was lost is heard for this long; who tells it later tells old news.
-pub(super) const HEARD_FOR: Span = Span::from_hours(1);
+/// Responses for permits that expired or were lost are accepted for this long after the permit was granted.
+pub(super) const REPORT_WITHIN: Span = Span::from_hours(1);
 
-/// Whole milliseconds, rounded down: how long a hold was, and never longer.
+/// The length of a hold in milliseconds, rounded down so that it never gets longer.
 pub(super) fn whole_ms(span: Span) -> u32 {
     u32::try_from(span.as_micros() / 1_000).unwrap_or(u32::MAX)
 }
 
-/// How long a host is left alone that refused the connection or has no address, unless its rule waits for less.
+/// Waits before retrying a host that refused the connection or has no address, unless the rule waits for less.
 const UNREACHABLE: Ladder = Ladder::Linear { base: Span::from_secs(1), max: Span::from_millis(1_500) };
-/// What a 429 waits when the rule says "backoff" and has no ladder.
+/// The wait after a 429 if `wait_on_429` is "backoff" but the rule has no backoff.
 const NO_LADDER_WAIT: Span = Span::from_secs(60);

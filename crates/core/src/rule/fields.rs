@@ -1,7 +1,7 @@
-//! Some of a rule's settings: one layer of configuration, before layers are merged into a [`super::Rule`].
+//! The settings of one configuration layer, before layers are merged into a [`super::Rule`].
 //!
-//! Reading reports every problem of a table at once. What holds only between settings (a ladder's base and
-//! maximum) is checked where the rule is made.
+//! Reading a table reports all its problems at once. Constraints between settings (such as base and maximum of the
+//! backoff) are checked when the rule is made.
 
 use serde_json::{Map, Value};
 
@@ -12,69 +12,69 @@ use crate::intent::Intent;
 use crate::problem::{Problem, Problems};
 use crate::time::Span;
 
-/// One layer of rule settings; what is `None` is left to the layer below.
+/// One layer of rule settings; a setting that is `None` is inherited from the layer below.
 ///
-/// In a setting of two `Option`s, `Some(None)` says "no such limit" and overrides a limit below.
+/// If a setting has two `Option`s, `Some(None)` means "no limit" and overrides a limit of the layers below.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Fields {
-    /// Whether requests are paced at all (B13).
+    /// Whether requests are paced at all.
     pub enabled: Option<bool>,
-    /// Least time between two starts.
+    /// Minimum time between two request starts.
     pub min_delay: Option<Span>,
-    /// Most starts in a second; its delay is rounded up to whole milliseconds.
+    /// Maximum number of request starts per second; the resulting delay is rounded up to whole milliseconds.
     pub requests_per_second: Option<Option<f64>>,
-    /// Most starts in any `burst_window`.
+    /// Maximum number of request starts per `burst_window`.
     pub burst: Option<Option<u32>>,
-    /// The length of the sliding window of `burst`.
+    /// Length of the sliding window of `burst`.
     pub burst_window: Option<Span>,
-    /// How waits grow with penalties.
+    /// How waits grow with consecutive penalties.
     pub backoff: Option<Backoff>,
-    /// The first wait of the ladder.
+    /// The first wait of the backoff.
     pub backoff_base: Option<Span>,
-    /// The longest wait of the ladder; 60 s for exponential and 30 s for linear when no layer says.
+    /// The longest wait of the backoff; by default 60 s for exponential and 30 s for linear backoff.
     pub backoff_max: Option<Span>,
-    /// What a 429 without `Retry-After` waits.
+    /// How long to wait after a 429 without `Retry-After`.
     pub wait_on_429: Option<WaitOn429>,
-    /// The longest wait a server may ask for.
+    /// The longest wait that a server may ask for.
     pub retry_after_max: Option<Span>,
-    /// Most requests on the wire at once.
+    /// Maximum number of requests in flight.
     pub in_flight: Option<Option<u32>>,
-    /// Which rule learns the delay.
+    /// How the delay is learned.
     pub learning: Option<LearningName>,
-    /// Its parameters.
+    /// Parameters of the learned delay.
     pub learn: LearnFields,
     /// Hosts with the same group share one pace.
     pub group: Option<Option<Domain>>,
-    /// What an intent is slowed to in addition, in the order of [`Intent::ALL`].
+    /// Additional limits per intent, in the order of [`Intent::ALL`].
     pub intents: [IntentFields; 3],
 }
 
-/// The parameters of the learned delay (B28).
+/// The parameters of the learned delay.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct LearnFields {
-    /// The least delay that learning starts from.
+    /// The delay that learning starts from, and the shortest delay it probes.
     pub base: Option<Span>,
-    /// How much a 429 adds and a probe takes off.
+    /// How much a 429 adds and a probe subtracts.
     pub step: Option<Span>,
-    /// The longest delay learnt, unless the base is longer.
+    /// The longest learned delay, unless the base is longer.
     pub ceiling: Option<Span>,
-    /// How many successes in a row start a probe.
+    /// How many consecutive successes start a probe.
     pub probe_after: Option<u32>,
-    /// How old an unconfirmed floor may get before a probe may go below it (B38).
+    /// How long ago a floor must have been confirmed for a probe to go below it.
     pub max_age: Option<Span>,
 }
 
-/// What an intent is slowed to, in addition to its domain (B26).
+/// Additional limits for one intent.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct IntentFields {
-    /// Least time between two starts of that intent.
+    /// Minimum time between two starts with this intent.
     pub min_delay: Option<Span>,
-    /// Most starts of that intent in any `burst_window`.
+    /// Maximum number of starts with this intent per `burst_window`.
     pub burst: Option<Option<u32>>,
 }
 
 impl Fields {
-    /// Reads one configuration table. Every unknown key and unusable value is reported.
+    /// Reads one configuration table. All unknown keys and invalid values are reported.
     pub fn read(table: &Map<String, Value>) -> Result<Self, Problems> {
         let mut fields = Self::default();
         let mut problems = Problems::default();
@@ -89,7 +89,7 @@ impl Fields {
         problems.into_result().map(|()| fields)
     }
 
-    /// These settings where they say something, those of `below` where they do not.
+    /// These settings, with missing ones inherited from `below`.
     pub fn over(&self, below: &Self) -> Self {
         Self {
             enabled: self.enabled.or(below.enabled),
@@ -116,7 +116,7 @@ impl Fields {
         }
     }
 
-    /// Settings that no rule can have, whatever the other settings are.
+    /// Settings that are invalid whatever the other settings are.
     pub(super) fn out_of_range(&self) -> Vec<Problem> {
         let mut wrong = Vec::new();
         let mut check = |key: &str, value: String, allowed: Allowed, holds: bool| {
@@ -287,7 +287,7 @@ fn number(count: Option<u32>) -> String {
     count.map(|count| count.to_string()).unwrap_or_default()
 }
 
-/// Every key of a rule, as configuration writes it.
+/// The keys of a rule in configuration files.
 pub const KEYS: [&str; 15] = [
     "enabled",
     "min_delay",

@@ -1,7 +1,7 @@
-//! What a domain is fetched by: minimum delay, burst, ladder, wait on 429, learning, in-flight limit.
+//! The limits of a domain: minimum delay, burst, backoff, wait after a 429, learning, requests in flight.
 //!
-//! A [`Rule`] that exists is valid: it is made from merged [`Fields`] by one fallible constructor and never
-//! changed. What happened so far on a domain is not here but in [`crate::pace`].
+//! A [`Rule`] is always valid: its only constructor takes merged [`Fields`] and may fail, and a rule never changes.
+//! What has happened on a domain so far is in [`crate::pace`], not here.
 
 mod fields;
 mod profile;
@@ -23,7 +23,7 @@ use crate::learn::{Learning, LinearRule};
 use crate::problem::{Problem, Problems};
 use crate::time::Span;
 
-/// The settings that a domain is fetched by.
+/// The limits of a domain.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rule {
     enabled: bool,
@@ -40,64 +40,64 @@ pub struct Rule {
     history: History,
 }
 
-/// Most starts in any sliding window.
+/// A limit on request starts per sliding window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Burst {
-    /// How many starts.
+    /// Maximum number of starts per window.
     pub count: u32,
-    /// In how long a window.
+    /// Length of the window.
     pub window: Span,
 }
 
-/// What an intent is slowed to, in addition to its domain.
+/// Additional limits for one intent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct IntentRule {
-    /// Least time between two starts of the intent.
+    /// Minimum time between two starts with this intent.
     pub min_delay: Span,
-    /// Most starts of the intent in any window.
+    /// Maximum number of starts with this intent per window.
     pub burst: Option<Burst>,
 }
 
-/// How many of the latest starts a pace must remember for this rule and those of its group.
+/// How many of the latest starts a pace has to remember for this rule and the other rules of its group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct History {
     pub(crate) all: u32,
     pub(crate) intents: [u32; 3],
 }
 
-/// The name of a ladder.
+/// The kind of backoff.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Backoff {
-    /// Doubling.
+    /// Each wait is twice the previous one.
     Exponential,
-    /// Growing by the base.
+    /// Each wait is longer by the base.
     Linear,
-    /// No escalation.
+    /// No wait after failures.
     None,
 }
 
-/// What a 429 without `Retry-After` waits (B20).
+/// How long to wait after a 429 without `Retry-After`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WaitOn429 {
     /// Always this long.
     Fixed(Span),
-    /// What the ladder says.
+    /// As long as the backoff.
     Backoff,
-    /// The learned delay.
+    /// As long as the learned delay.
     Learned,
 }
 
-/// The name of a rule that learns.
+/// How the delay is learned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LearningName {
-    /// A step up on a 429, a step down after a run of successes.
+    /// One step up after a 429, one step down after a run of successes.
     Linear,
-    /// Nothing is learnt.
+    /// Nothing is learned.
     Off,
 }
 
 impl Rule {
-    /// Makes a rule of `fields`; what they leave open is as in profile `standard`. Every problem is reported.
+    /// Makes a rule from `fields`; missing ones are taken from the profile `standard`. All problems are reported.
     pub fn new(fields: &Fields) -> Result<Self, Problems> {
         let fields = fields.over(&Profile::standard().default);
         let mut problems = Problems(fields.out_of_range());
@@ -132,57 +132,57 @@ impl Rule {
         self.enabled
     }
 
-    /// Least time between two starts.
+    /// Minimum time between two request starts.
     pub fn min_delay(&self) -> Span {
         self.min_delay
     }
 
-    /// The delay that the rule's requests per second come to, or zero.
+    /// The delay that follows from `requests_per_second`, or zero.
     pub fn rate_delay(&self) -> Span {
         self.rate_delay
     }
 
-    /// Most starts in any window.
+    /// Maximum number of starts per window.
     pub fn burst(&self) -> Option<Burst> {
         self.burst
     }
 
-    /// How waits grow with penalties.
+    /// How waits grow with consecutive penalties.
     pub fn ladder(&self) -> Ladder {
         self.ladder
     }
 
-    /// What the facade's `backoff(attempt)` waits, attempts counted from 0 (B19); nothing when disabled (B13).
+    /// The wait of the limiter's `backoff(attempt)`, with attempts counted from 0; zero if pacing is disabled.
     pub fn backoff(&self, attempt: u32) -> Span {
         if self.enabled { self.ladder.backoff(attempt).unwrap_or_default() } else { Span::ZERO }
     }
 
-    /// What a 429 without `Retry-After` waits.
+    /// How long to wait after a 429 without `Retry-After`.
     pub fn wait_on_429(&self) -> WaitOn429 {
         self.wait_on_429
     }
 
-    /// The longest wait a server may ask for.
+    /// The longest wait that a server may ask for.
     pub fn retry_after_max(&self) -> Span {
         self.retry_after_max
     }
 
-    /// Most requests on the wire at once; `None` is unlimited.
+    /// Maximum number of requests in flight; `None` is unlimited.
     pub fn in_flight(&self) -> Option<u32> {
         self.in_flight
     }
 
-    /// Which rule learns the delay, with its parameters.
+    /// How the delay is learned, with parameters.
     pub fn learning(&self) -> &Learning {
         &self.learning
     }
 
-    /// The group whose pace hosts with this rule share.
+    /// The group whose pace is shared by the hosts with this rule.
     pub fn group(&self) -> Option<&Domain> {
         self.group.as_ref()
     }
 
-    /// What `intent` is slowed to in addition.
+    /// Additional limits for `intent`.
     pub fn intent(&self, intent: Intent) -> &IntentRule {
         &self.intents[intent.index()]
     }
@@ -191,7 +191,7 @@ impl Rule {
         &self.history
     }
 
-    /// The pace of a group remembers as many starts as the most demanding of its members needs.
+    /// Remembers at least as many starts as `more`: the pace of a group has to satisfy all rules of its members.
     pub(crate) fn remember(&mut self, more: &History) {
         self.history.all = self.history.all.max(more.all);
         for (mine, more) in self.history.intents.iter_mut().zip(more.intents) {
@@ -200,17 +200,17 @@ impl Rule {
     }
 }
 
-/// One request a second, as profile `standard` has it.
+/// The rule of profile `standard`: one request per second.
 impl Default for Rule {
     fn default() -> Self {
-        // The built-in profile is valid, which a test proves; an empty error would lead back here otherwise.
+        // A test proves that the built-in profile is valid.
         Self::new(&Fields::default()).unwrap_or_else(|_| unreachable!("the standard profile is valid"))
     }
 }
 
-/// The delay of a rate, in whole milliseconds rounded up (B4).
+/// The delay of a rate, rounded up to whole milliseconds.
 fn rate_delay(rate: f64) -> Span {
-    // The quotient of a round rate may lie a hair above the whole number that it means.
+    // Floating-point division of a round rate may end up slightly above the exact number of milliseconds.
     Span::from_millis((1_000.0 / rate - 1e-9).ceil() as u64)
 }
 
@@ -223,7 +223,7 @@ fn ladder(fields: &Fields) -> Result<Ladder, Problem> {
     });
     match kind {
         Backoff::None => Ok(Ladder::None),
-        // The setting that somebody wrote is the one to name.
+        // Name the setting that is in the configuration, not a default.
         _ if max < base && fields.backoff_max.is_none() => {
             let expected = format!("a duration of at most backoff_max, which is {max}");
             Err(Problem::new("backoff_base", format!("\"{base}\""), expected))
@@ -254,7 +254,7 @@ impl Backoff {
     const WORDS: [(&'static str, Self); 3] =
         [("exponential", Self::Exponential), ("linear", Self::Linear), ("none", Self::None)];
 
-    /// The word for it in configuration.
+    /// Its name in configuration.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Exponential => "exponential",
@@ -265,7 +265,7 @@ impl Backoff {
 }
 
 impl LearningName {
-    /// The word for it in configuration.
+    /// Its name in configuration.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Linear => "linear",

@@ -1,24 +1,24 @@
-//! The four built-in profiles: the rules a domain starts from (B16).
+//! The four built-in profiles: sets of rules to start from.
 //!
-//! `collector` is document 3's table, `crawler` has document 1's numbers, `archiver` document 2's; `standard`
-//! is what is used when none is named. Config and flags go on top in [`super::RuleTable`].
+//! `standard` is the default. The numbers of `crawler`, `archiver` and `collector` come from requirement documents 1, 2
+//! and 3. Configuration and flags override a profile in [`super::RuleTable`].
 
 use super::{Backoff, Fields, LearnFields, LearningName, WaitOn429};
 use crate::domain::Pattern;
 use crate::time::Span;
 
-/// A named set of rules: one for every domain, and rows for some.
+/// A named set of rules: defaults for all domains, and rows for some of them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Profile {
     /// Its name in configuration.
     pub name: &'static str,
-    /// What goes for every domain.
+    /// Settings for all domains.
     pub default: Fields,
-    /// What goes for some, over `default`.
+    /// Settings for some domains, which override `default`.
     pub rows: Vec<(Pattern, Fields)>,
 }
 
-/// A name that is no profile's.
+/// A name that isn't a profile.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("profile = {0:?}: expected standard, collector, crawler or archiver")]
 pub struct UnknownProfile(pub String);
@@ -38,19 +38,21 @@ impl Profile {
         }
     }
 
-    /// What it is for, in a line.
+    /// What it is for, in one line.
     pub fn about(&self) -> &'static str {
         match self.name {
-            "collector" => "many sites, a little of each: 1 s apart, longer for some, a minute after a 429",
-            "crawler" => {
-                "many pages of many sites: half a second apart, delays learned, any number on the wire"
+            "collector" => {
+                "a few pages of many sites: 1 s between requests, more for some sites, 60 s after a 429"
             }
-            "archiver" => "one site for days: a request a second, doubling waits from 5 s to 5 min",
-            _ => "the default: a request a second, one at a time, doubling waits, a learned delay",
+            "crawler" => {
+                "many pages of many sites: 0.5 s between requests, learned delays, no limit on requests in flight"
+            }
+            "archiver" => "one site for days: one request per second, exponential backoff from 5 s to 5 min",
+            _ => "the default: one request per second, one at a time, exponential backoff, learned delays",
         }
     }
 
-    /// The default: a request a second, one at a time, doubling waits, a learned delay.
+    /// The default: one request per second, one at a time, exponential backoff, learned delays.
     pub fn standard() -> Self {
         let default = Fields {
             learning: Some(LearningName::Linear),
@@ -62,7 +64,7 @@ impl Profile {
         Self { name: "standard", default, rows: Vec::new() }
     }
 
-    /// A few known sites, each with its own burst (document 3).
+    /// A few pages of many sites, with limits of their own for some well-known ones.
     pub fn collector() -> Self {
         let of = |delay: u64, burst: u32, backoff: Backoff| Fields {
             min_delay: Some(Span::from_secs(delay)),
@@ -84,7 +86,7 @@ impl Profile {
         Self { name: "collector", default, rows: rows.collect() }
     }
 
-    /// Many workers and a delay learnt from 429s (document 1).
+    /// Many pages of many sites, with delays learned from 429s.
     pub fn crawler() -> Self {
         let default = Fields {
             learning: Some(LearningName::Linear),
@@ -95,7 +97,7 @@ impl Profile {
         Self { name: "crawler", default, rows: Vec::new() }
     }
 
-    /// One request a second for days, backing off up to five minutes (document 2).
+    /// One request per second for days, with a backoff of up to five minutes.
     pub fn archiver() -> Self {
         let default = Fields {
             in_flight: Some(Some(1)),
@@ -105,7 +107,7 @@ impl Profile {
         Self { name: "archiver", default, rows: Vec::new() }
     }
 
-    /// The profile written as configuration, to copy and change.
+    /// The profile as a configuration file, to copy and change.
     pub fn to_toml(&self) -> String {
         let mut text = format!("profile = \"{}\"\n\n[default]\n{}", self.name, self.default.to_toml());
         for (pattern, fields) in &self.rows {
@@ -115,7 +117,7 @@ impl Profile {
     }
 }
 
-/// What all profiles have, with their own delay, ladder and wait.
+/// What all profiles have in common, apart from delay, backoff and the wait after a 429.
 fn common(min_delay: Span, backoff: Backoff, wait_on_429: WaitOn429) -> Fields {
     Fields {
         enabled: Some(true),

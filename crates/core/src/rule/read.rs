@@ -1,4 +1,4 @@
-//! Reading single values of a rule, and what each kind of value allows.
+//! Reads single values of a rule, and knows what each kind of value allows.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use crate::domain::Domain;
 use crate::problem::{Problem, Problems};
 use crate::time::Span;
 
-/// What a kind of value allows; its text ends the sentence "expected …".
+/// What a kind of value allows; its text follows the word "expected" in messages.
 #[derive(Clone, Copy)]
 pub(super) enum Allowed {
     Delay,
@@ -37,7 +37,7 @@ impl fmt::Display for Allowed {
             Self::Delay => write!(f, "a duration of at most {SPAN_MAX}"),
             Self::Period => write!(f, "a duration above zero and of at most {SPAN_MAX}"),
             Self::Count => write!(f, "a whole number from 1 to {COUNT_MAX}"),
-            Self::Rate => write!(f, "a number of requests a second from {RATE_MIN} to {RATE_MAX}"),
+            Self::Rate => write!(f, "a number of requests per second from {RATE_MIN} to {RATE_MAX}"),
         }
     }
 }
@@ -77,11 +77,13 @@ pub(super) fn count(key: &str, value: &Value) -> Result<Option<u32>, Problem> {
     if is_none(value) {
         return Ok(None);
     }
-    let expected = format!("{} or \"none\"", Allowed::Count);
+    // Both words are accepted; this is the one that fits the key.
+    let none = if key.ends_with("in_flight") { "unlimited" } else { "none" };
+    let expected = format!("{} or {none:?}", Allowed::Count);
     whole(key, value).map(Some).map_err(|problem| Problem { expected, ..problem })
 }
 
-/// Requests a second, or `"none"`.
+/// Requests per second, or `"none"`.
 pub(super) fn rate(key: &str, value: &Value) -> Result<Option<f64>, Problem> {
     let number = match value {
         _ if is_none(value) => return Ok(None),
@@ -109,7 +111,7 @@ pub(super) fn group(key: &str, value: &Value) -> Result<Option<Domain>, Problem>
     Domain::group(name).map(Some).map_err(|error| Problem::new(key, value, error.expected))
 }
 
-/// The entries of a table; anything else is a problem.
+/// The entries of a table; a value that isn't a table is a problem.
 pub(super) fn table<'a>(
     key: &str,
     value: &'a Value,
@@ -126,9 +128,9 @@ fn is_none(value: &Value) -> bool {
     matches!(value.as_str(), Some("none" | "unlimited"))
 }
 
-/// A year: longer delays are mistakes, and sums of a few of them cannot overflow.
+/// A year. Longer delays are mistakes, and the sum of a few of them cannot overflow.
 const SPAN_MAX: Span = Span::from_hours(365 * 24);
-/// A burst this large needs 80 kB a domain; larger ones are mistakes.
+/// A burst this large needs 80 kB per domain; larger ones are mistakes.
 const COUNT_MAX: u32 = 10_000;
 /// One request in about four months.
 const RATE_MIN: f64 = 1e-7;

@@ -1,4 +1,5 @@
-//! Which rule a domain goes by (B15): config rows over the profile's rows over `[default]` over the profile's.
+//! Which rule applies to a host. From strongest to weakest: rows of the configuration, rows of the profile, `[default]`
+//! of the configuration, the profile's defaults.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,17 +16,17 @@ use crate::time::Span;
 pub struct RuleTable {
     config: Rows,
     profile: Rows,
-    /// By the matching config row and the matching profile row, each plus one, zero for none.
+    /// Keyed by the matching row of the configuration and of the profile, counted from 1; 0 if no row matches.
     rules: HashMap<(usize, usize), Arc<Rule>>,
     fallback: Arc<Rule>,
-    /// By group, the rule of its slowest member.
+    /// The rule of the slowest member of each group.
     groups: HashMap<Domain, Arc<Rule>>,
 }
 
 impl RuleTable {
-    /// Merges `profile` and the configuration. `delay` replaces every `min_delay` (the `--delay` of a run).
+    /// Merges `profile` and the configuration. `delay` (from `--delay`) replaces every `min_delay`.
     ///
-    /// Problems are told with the key they have in a file: `default.min_delay`, `domains."X".burst`.
+    /// Problems are reported with the key they have in a file: `default.min_delay`, `domains."X".burst`.
     pub fn new(
         profile: &Profile,
         default: &Fields,
@@ -41,7 +42,7 @@ impl RuleTable {
         let profiles = choices(&profile.rows);
         for (c, config) in configs.iter().enumerate() {
             for (p, row) in profiles.iter().enumerate() {
-                // A host cannot match two rows that share no host.
+                // No host can match both rows if their patterns don't overlap.
                 if let (Some((config, _)), Some((row, _))) = (config, row)
                     && !config.overlaps(row)
                 {
@@ -53,7 +54,7 @@ impl RuleTable {
                     config.map_or("default".to_owned(), |(pattern, _)| format!("domains.\"{pattern}\""));
                 match Rule::new(&merged) {
                     Ok(rule) => _ = rules.insert((c, p), rule),
-                    // A problem of the defaults is found again in every row, and is told once.
+                    // A problem in the defaults shows up again in every row, but is reported once.
                     Err(wrong) if (c, p) == (0, 0) => {
                         of_default = wrong.0.clone();
                         problems.0.extend(wrong.0.into_iter().map(|problem| problem.inside("default")));
@@ -75,7 +76,7 @@ impl RuleTable {
         Ok(Self { config: of(rows), profile: of(&profile.rows), rules, fallback, groups })
     }
 
-    /// The rule that `host` goes by.
+    /// The rule that applies to `host`.
     pub fn rule(&self, host: &Domain) -> &Arc<Rule> {
         if self.config.is_empty() && self.profile.is_empty() {
             return &self.fallback;
@@ -87,24 +88,24 @@ impl RuleTable {
         }
     }
 
-    /// Whose pace `host` shares: its group's, or its own.
+    /// The domain whose pace `host` uses: its group, or the host itself.
     pub fn domain(&self, host: &Domain) -> Domain {
         self.rule(host).group().unwrap_or(host).clone()
     }
 
-    /// The rule that a domain is shown by: its own, or where it is a group that of its slowest member. A group has no
-    /// row; what leaves goes by the rule of its host.
+    /// The rule to show for a domain: its own, or that of the slowest member if it is a group. A group has no rule
+    /// itself; each request follows the rule of its host.
     pub fn rule_of(&self, domain: &Domain) -> &Arc<Rule> {
         self.groups.get(domain).unwrap_or_else(|| self.rule(domain))
     }
 
-    /// Whether any hosts share a pace.
+    /// Whether there are groups, that is, hosts that share a pace.
     pub fn has_groups(&self) -> bool {
         !self.groups.is_empty()
     }
 }
 
-/// Profile `standard` and nothing else.
+/// The profile `standard` without configuration.
 impl Default for RuleTable {
     fn default() -> Self {
         Self {
@@ -117,7 +118,7 @@ impl Default for RuleTable {
     }
 }
 
-/// No row, then every row.
+/// `None` for "no row matches", followed by all rows.
 fn choices(rows: &[(Pattern, Fields)]) -> Vec<Option<&(Pattern, Fields)>> {
     std::iter::once(None).chain(rows.iter().map(Some)).collect()
 }
@@ -127,7 +128,7 @@ fn fields<'a>(row: &Option<&'a (Pattern, Fields)>) -> &'a Fields {
     row.map_or(&NOTHING, |(_, fields)| fields)
 }
 
-/// Of each group the rule that keeps the longest distance; one that is not paced at all comes last.
+/// The slowest rule of each group; a disabled rule is the fastest.
 fn slowest_of_groups<'a>(rules: impl Iterator<Item = &'a Arc<Rule>>) -> HashMap<Domain, Arc<Rule>> {
     let baseline = |rule: &Rule| (rule.enabled(), rule.min_delay().max(rule.rate_delay()));
     let mut slowest: HashMap<Domain, Arc<Rule>> = HashMap::new();
@@ -141,7 +142,7 @@ fn slowest_of_groups<'a>(rules: impl Iterator<Item = &'a Arc<Rule>>) -> HashMap<
     slowest
 }
 
-/// Rules of one group remember what the most demanding of them needs.
+/// Makes all rules of a group remember as many starts as the most demanding of them needs.
 fn share_history(rules: &mut HashMap<(usize, usize), Rule>) {
     let mut needs: HashMap<Domain, History> = HashMap::new();
     for rule in rules.values() {
@@ -159,7 +160,7 @@ fn share_history(rules: &mut HashMap<(usize, usize), Rule>) {
     }
 }
 
-/// Rows by the hosts that they match: how every table that is keyed by hosts is looked up.
+/// Finds the row that matches a host. Used for every table that is keyed by hosts.
 #[derive(Debug, Clone, Default)]
 pub struct Rows {
     // Values are row numbers counted from 1.
@@ -168,18 +169,18 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// Rows with these patterns, in this order.
+    /// A lookup for rows with these patterns, in this order.
     pub fn new<'a>(patterns: impl Iterator<Item = &'a Pattern>) -> Self {
         let mut found = Self::default();
         for (nth, pattern) in patterns.enumerate() {
             let map = if pattern.is_wildcard() { &mut found.suffixes } else { &mut found.hosts };
-            // The same row written twice: the later one goes.
+            // If the same row appears twice, the later one wins.
             map.insert((pattern.host().into(), pattern.port()), nth + 1);
         }
         found
     }
 
-    /// The number of the row that a host goes by, counted from 0: an exact host, else the longest suffix.
+    /// The row that matches a host, counted from 0: an exact host, otherwise the longest suffix.
     pub fn row(&self, host: &Domain) -> Option<usize> {
         if self.is_empty() {
             return None;
@@ -192,7 +193,7 @@ impl Rows {
         self.hosts.is_empty() && self.suffixes.is_empty()
     }
 
-    /// The number of the row that a host goes by: an exact host, else the longest suffix; 0 for none.
+    /// The row that matches a host, counted from 1: an exact host, otherwise the longest suffix; 0 if none matches.
     fn find(&self, host: &str, port: Option<u16>) -> usize {
         let exact = Self::either(&self.hosts, host, port);
         let mut suffixes = host.match_indices('.').map(|(dot, _)| &host[dot + 1..]);
@@ -205,7 +206,7 @@ impl Rows {
         row.unwrap_or(0)
     }
 
-    /// A row with the port comes before one for all ports.
+    /// A row with the host's port wins over a row for all ports.
     fn either(
         map: &HashMap<(CompactString, Option<u16>), usize>,
         host: &str,

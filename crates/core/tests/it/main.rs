@@ -1,8 +1,8 @@
-//! What comity-core promises, tested from outside.
+//! The promises of comity-core, tested through its public API.
 
 mod dispatching;
-mod heard;
+mod hanging_hosts;
 mod parsing;
 mod promises;
+mod recording;
 mod rules;
-mod silence;

@@ -1,7 +1,7 @@
-//! Parsers meet arbitrary bytes: millions of inputs, no panic, and no wait outside the clamp.
+//! Parsers with random input: millions of inputs, no panic, and no wait beyond the maximum.
 
 use comity_core::domain::{Domain, Pattern};
-use comity_core::headers::{RetryAfter, Told};
+use comity_core::headers::{PacingHints, RetryAfter};
 use comity_core::intent::Intent;
 use comity_core::outcome::Answer;
 use comity_core::pace::{Pace, Terms};
@@ -27,7 +27,7 @@ const NAMES: [&str; 12] = [
     "x-rate-limit-reset",
 ];
 
-/// Pieces that parsers care about, so that random text gets past their first check.
+/// Fragments that parsers care about, so that random text gets past their first checks.
 const PIECES: [&str; 30] = [
     "0",
     "1",
@@ -72,31 +72,31 @@ fn text(rng: &mut Rng) -> Vec<u8> {
     bytes
 }
 
-/// B21, B27: whatever a server says, a domain waits no longer than rule and clamp allow
+/// B21, B27: whatever a server sends, a domain waits no longer than the rule allows
 #[test]
-fn no_header_panics_or_waits_past_the_clamp() {
+fn no_header_panics_or_waits_beyond_the_maximum() {
     let max = Span::from_hours(1);
     let fields = Fields { retry_after_max: Some(max), ..Fields::default() };
     let rule = Rule::new(&fields).unwrap();
     let terms: Terms<'_> = (&rule).into();
     let mut rng = Rng::with_seed(21);
     let now = Timestamp::parse("2026-11-15T12:00:00Z").unwrap();
-    let mut heard = 0;
+    let mut meaningful = 0;
     for round in 0..1_000_000 {
         let headers: Vec<(&str, Vec<u8>)> =
             (0..rng.usize(1..4)).map(|_| (NAMES[rng.usize(..NAMES.len())], text(&mut rng))).collect();
-        let told = Told::read(headers.iter().map(|(name, value)| (*name, value.as_slice())), now);
-        if told == Told::default() {
+        let hints = PacingHints::read(headers.iter().map(|(name, value)| (*name, value.as_slice())), now);
+        if hints == PacingHints::default() {
             continue;
         }
-        heard += 1;
+        meaningful += 1;
         let mut pace = Pace::default();
-        pace.record_unasked(terms, Intent::Fetch, &Answer::of_status(429, told), now);
+        pace.record_unasked(terms, Intent::Fetch, &Answer::of_status(429, hints), now);
         let wait = pace.retry_at(terms, Intent::Fetch, now).since(now);
         assert!(wait <= max, "round {round}: {headers:?} waits {wait}");
         assert!(wait >= Span::from_secs(1), "round {round}: {headers:?} waits {wait}");
     }
-    assert!(heard > 100_000, "only {heard} inputs meant anything");
+    assert!(meaningful > 100_000, "only {meaningful} inputs gave hints");
 }
 
 /// B20, B21: a usable Retry-After is never zero
@@ -112,7 +112,7 @@ fn retry_after_survives_a_million_inputs() {
     }
 }
 
-/// Pieces of host names that parsers disagree about.
+/// Fragments of host names that parsers disagree about.
 const HOSTS: [&str; 40] = [
     "a",
     "b",
@@ -156,9 +156,9 @@ const HOSTS: [&str; 40] = [
     "~",
 ];
 
-/// B82, B15: whatever is accepted is read back as the same domain, and no two hosts meet in one
+/// B82, B15: every accepted host parses back to the same domain, and different hosts have different domains
 #[test]
-fn every_host_that_is_accepted_is_read_back_as_the_same() {
+fn every_accepted_host_parses_back_to_the_same_domain() {
     let mut rng = Rng::with_seed(82);
     let (mut accepted, mut refused) = (0, 0);
     for _ in 0..500_000 {
@@ -171,11 +171,11 @@ fn every_host_that_is_accepted_is_read_back_as_the_same() {
         };
         accepted += 1;
         assert_eq!(Domain::read_back(domain.as_str()).as_ref(), Ok(&domain), "{host:?}");
-        // The same by the plain reading of the rule: one dot and every `www.` are taken off, and nothing else.
+        // An independent implementation: one trailing dot and every `www.` are removed, and nothing else.
         let name = match url.host().unwrap() {
             Host::Domain(name) => name.to_owned(),
             Host::Ipv4(address) => address.to_string(),
-            // An address that stands for one of the older kind is that one.
+            // An IPv4-mapped address is the IPv4 address.
             Host::Ipv6(address) => match address.to_ipv4_mapped() {
                 Some(address) => address.to_string(),
                 None => format!("[{address}]"),
@@ -194,7 +194,7 @@ fn every_host_that_is_accepted_is_read_back_as_the_same() {
 
 /// B82
 #[test]
-fn a_host_that_could_not_be_read_back_is_refused() {
+fn hosts_that_would_not_parse_back_are_refused() {
     for host in [
         "a..b",
         ".a",
@@ -214,7 +214,7 @@ fn a_host_that_could_not_be_read_back_is_refused() {
         assert!(Domain::parse(host).is_err(), "{host}");
     }
     for text in ["victim.", "WWW.example.org", "www.example.org", "a..b", "", "münchen.example"] {
-        assert!(Domain::read_back(text).is_err(), "{text:?} isn't how a domain is written");
+        assert!(Domain::read_back(text).is_err(), "{text:?} isn't canonical");
     }
 }
 
@@ -248,7 +248,7 @@ fn no_text_panics_any_parser() {
     }
 }
 
-/// Any JSON at all is either read or refused, never a panic, and what is read makes a rule or problems
+/// Any JSON is either accepted or refused without a panic, and what is accepted gives a rule or problems
 #[test]
 fn no_json_panics_the_rules() {
     let mut rng = Rng::with_seed(72);
@@ -268,7 +268,7 @@ fn no_json_panics_the_rules() {
         let cursor = serde_json::Map::from_iter([("last_fetch_at".to_owned(), json(&mut rng, 1))]);
         _ = cadence::last_fetch_at(&cursor);
     }
-    assert!(rules > 1_000, "only {rules} rules came of it");
+    assert!(rules > 1_000, "only {rules} inputs gave a rule");
 }
 
 fn json(rng: &mut Rng, depth: u8) -> Value {

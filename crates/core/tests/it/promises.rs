@@ -1,7 +1,7 @@
-//! What a pace promises, whatever happens to it: properties over random rules and random stories.
+//! Property tests: what a pace promises for random rules and random sequences of events.
 
 use comity_core::decision::{Decision, Limit, Permit};
-use comity_core::headers::{Quota, RetryAfter, Told};
+use comity_core::headers::{PacingHints, Quota, RetryAfter};
 use comity_core::intent::Intent;
 use comity_core::learn::Learning;
 use comity_core::outcome::{Answer, Outcome};
@@ -13,10 +13,10 @@ use std::num::NonZeroU64;
 
 /// Something that happens to a pace.
 #[derive(Debug, Clone)]
-enum Happening {
+enum Event {
     /// Time passes, in microseconds.
     Later(u64),
-    /// The clock is set, by so many microseconds.
+    /// The clock is set, by this many microseconds.
     Step(i64),
     Ask(Intent),
     Depart(usize),
@@ -101,38 +101,41 @@ fn answers() -> impl Strategy<Value = Answer> {
         1 => (0..5_u64, above_zero(120)).prop_map(Some),
     ];
     (outcome, retry_after, quota).prop_map(|(outcome, retry_after, quota)| {
-        let spent = quota.filter(|(left, _)| *left == 0).map(|(_, reset)| reset);
+        let exhausted_for = quota.filter(|(left, _)| *left == 0).map(|(_, reset)| reset);
         let left = |(left, reset)| Some(Quota { remaining: NonZeroU64::new(left)?, reset });
-        Answer { told: Told { retry_after, spent, quota: quota.and_then(left) }, ..outcome.into() }
+        Answer {
+            hints: PacingHints { retry_after, exhausted_for, quota: quota.and_then(left) },
+            ..outcome.into()
+        }
     })
 }
 
-/// What happens while the clock only runs forward and the rule stays.
-fn steady() -> impl Strategy<Value = Happening> {
+/// Events with a clock that only runs forward and a rule that doesn't change.
+fn steady() -> impl Strategy<Value = Event> {
     prop_oneof![
-        4 => (0..8_000_000_u64).prop_map(Happening::Later),
-        1 => (0..700_000_000_u64).prop_map(Happening::Later),
-        6 => intents().prop_map(Happening::Ask),
-        1 => any::<usize>().prop_map(Happening::Depart),
-        5 => (any::<usize>(), answers()).prop_map(|(nth, answer)| Happening::Answer(nth, answer)),
+        4 => (0..8_000_000_u64).prop_map(Event::Later),
+        1 => (0..700_000_000_u64).prop_map(Event::Later),
+        6 => intents().prop_map(Event::Ask),
+        1 => any::<usize>().prop_map(Event::Depart),
+        5 => (any::<usize>(), answers()).prop_map(|(nth, answer)| Event::Answer(nth, answer)),
     ]
 }
 
-fn anything() -> impl Strategy<Value = Happening> {
+fn anything() -> impl Strategy<Value = Event> {
     prop_oneof![
         12 => steady(),
-        1 => (-100_000_000..100_000_000_i64).prop_map(Happening::Step),
-        1 => (intents(), answers()).prop_map(|(intent, answer)| Happening::Unasked(intent, answer)),
-        1 => any::<usize>().prop_map(Happening::Rule),
-        1 => Just(Happening::Lost),
-        1 => Just(Happening::Restarted),
-        1 => any::<bool>().prop_map(Happening::Pin),
-        1 => (0..90_000_000_u64, 0..9_000_000_u64).prop_map(|(delay, floor)| Happening::Set(delay, floor)),
-        1 => Just(Happening::Reset),
+        1 => (-100_000_000..100_000_000_i64).prop_map(Event::Step),
+        1 => (intents(), answers()).prop_map(|(intent, answer)| Event::Unasked(intent, answer)),
+        1 => any::<usize>().prop_map(Event::Rule),
+        1 => Just(Event::Lost),
+        1 => Just(Event::Restarted),
+        1 => any::<bool>().prop_map(Event::Pin),
+        1 => (0..90_000_000_u64, 0..9_000_000_u64).prop_map(|(delay, floor)| Event::Set(delay, floor)),
+        1 => Just(Event::Reset),
     ]
 }
 
-/// A pace and what happened to it.
+/// A pace and its circumstances.
 struct Story<'a> {
     pace: Pace,
     rules: &'a [Rule],
@@ -159,52 +162,52 @@ impl<'a> Story<'a> {
         Terms { rule: &self.rules[self.rule], crawl_delay: self.crawl_delay }
     }
 
-    /// Lets it happen; a slot that was granted is told.
-    fn happen(&mut self, happening: &Happening) -> Option<Slot> {
+    /// Applies an event; returns the slot if one was granted.
+    fn apply(&mut self, event: &Event) -> Option<Slot> {
         let (terms, now) = (self.terms(), self.now);
-        match happening {
-            Happening::Later(micros) => self.now = now + Span::from_micros(*micros),
-            Happening::Step(micros) => self.now = Timestamp::from_micros(now.as_micros() + micros),
-            Happening::Ask(intent) => {
+        match event {
+            Event::Later(micros) => self.now = now + Span::from_micros(*micros),
+            Event::Step(micros) => self.now = Timestamp::from_micros(now.as_micros() + micros),
+            Event::Ask(intent) => {
                 if let Decision::Proceed(permit) = self.pace.admit(terms, *intent, now) {
-                    // Nobody else knows when what a process holds itself will be over.
+                    // A held permit would count until it is recorded; a lent one has a known end.
                     self.pace.lend(permit.id(), LEASE, now);
                     self.open.push(permit);
                     return Some(Slot { at: now, intent: *intent, rule: self.rule });
                 }
             }
-            Happening::Depart(nth) if !self.open.is_empty() => {
+            Event::Depart(nth) if !self.open.is_empty() => {
                 let nth = nth % self.open.len();
                 match self.pace.depart(terms, &mut self.open[nth], now) {
                     Departure::Wait { until, .. } => assert!(until > now),
-                    // One that was settled before is under way again.
+                    // A permit that was settled before is in flight again.
                     Departure::Go => _ = self.pace.lend(self.open[nth].id(), LEASE, now),
                 }
             }
-            Happening::Answer(nth, answer) if !self.open.is_empty() => {
+            Event::Answer(nth, answer) if !self.open.is_empty() => {
                 let permit = self.open.remove(nth % self.open.len());
                 self.pace.record(terms, &permit, answer, now);
                 let before = self.pace.clone();
                 self.pace.record(terms, &permit, answer, now);
                 assert_eq!(self.pace, before, "recording twice is harmless");
             }
-            Happening::Unasked(intent, answer) => _ = self.pace.record_unasked(terms, *intent, answer, now),
-            Happening::Rule(nth) => self.rule = nth % self.rules.len(),
-            Happening::Lost => self.pace.lost(now),
-            Happening::Restarted => self.pace.restarted(),
-            Happening::Pin(true) => self.pace.pin(Pinned::Yes),
-            Happening::Pin(false) => self.pace.pin(Pinned::No),
-            Happening::Set(delay, floor) => {
+            Event::Unasked(intent, answer) => _ = self.pace.record_unasked(terms, *intent, answer, now),
+            Event::Rule(nth) => self.rule = nth % self.rules.len(),
+            Event::Lost => self.pace.lost(now),
+            Event::Restarted => self.pace.restarted(),
+            Event::Pin(true) => self.pace.pin(Pinned::Yes),
+            Event::Pin(false) => self.pace.pin(Pinned::No),
+            Event::Set(delay, floor) => {
                 let [delay, floor] = [*delay, *floor].map(Span::from_micros);
                 self.pace.set_learned(terms, delay, floor, now);
             }
-            Happening::Reset => _ = self.pace.reset(now),
-            Happening::Depart(_) | Happening::Answer(..) => {}
+            Event::Reset => _ = self.pace.reset(now),
+            Event::Depart(_) | Event::Answer(..) => {}
         }
         None
     }
 
-    /// The longest that anything in these rules may keep a lone caller waiting.
+    /// The longest time that these rules may delay a lone caller.
     fn longest(&self) -> Span {
         let of = |rule: &Rule| {
             let learned = match rule.learning() {
@@ -221,7 +224,7 @@ impl<'a> Story<'a> {
                 windows.unwrap_or_default(),
                 rule.ladder().wait(u32::MAX).unwrap_or_default(),
                 rule.retry_after_max(),
-                // A 429 without a ladder, a fixed wait, and a permit that nobody records.
+                // A 429 without backoff, a fixed wait, or a permit that is never recorded.
                 Span::from_secs(600),
             ]
             .into_iter()
@@ -234,16 +237,16 @@ impl<'a> Story<'a> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// B2, B6: asking at `until` proceeds, one microsecond earlier does not
+    /// B2, B6: asking at `until` proceeds, asking one microsecond earlier doesn't
     #[test]
     fn until_is_exact(
         rules in proptest::collection::vec(rules(), 2),
-        happenings in proptest::collection::vec(anything(), 1..60),
+        events in proptest::collection::vec(anything(), 1..60),
         crawl_delay in prop_oneof![3 => Just(Span::ZERO), 1 => spans(20)],
     ) {
         let mut story = Story::new(&rules, crawl_delay);
-        for happening in &happenings {
-            story.happen(happening);
+        for event in &events {
+            story.apply(event);
             for intent in [Intent::Fetch, Intent::Search] {
                 let terms = story.terms();
                 let peeked = story.pace.peek(terms, intent, story.now);
@@ -266,27 +269,27 @@ proptest! {
         }
     }
 
-    /// B3, B4, B7: no two slots inside one interval as the given `now` measures it, whatever happens; a jump
-    /// ahead grants at most one slot more
+    /// B3, B4, B7: no two slots are closer than the delay, as measured by `now`, whatever happens; a clock that jumps
+    /// ahead grants at most one extra slot
     #[test]
     fn slots_are_spaced(
         rules in proptest::collection::vec(rules(), 2),
-        happenings in proptest::collection::vec(anything(), 1..200),
+        events in proptest::collection::vec(anything(), 1..200),
     ) {
         let mut story = Story::new(&rules, Span::ZERO);
-        // Time since the last slot as a clock without steps back would measure it.
+        // Time since the last slot, as measured by a clock that never steps back.
         let mut elapsed = Span::MAX;
         let mut jumped = false;
-        for happening in &happenings {
-            match happening {
-                Happening::Later(micros) => elapsed += Span::from_micros(*micros),
-                Happening::Step(micros) if *micros > 0 => {
+        for event in &events {
+            match event {
+                Event::Later(micros) => elapsed += Span::from_micros(*micros),
+                Event::Step(micros) if *micros > 0 => {
                     elapsed += Span::from_micros(*micros as u64);
                     jumped = true;
                 }
                 _ => {}
             }
-            if let Some(slot) = story.happen(happening) {
+            if let Some(slot) = story.apply(event) {
                 let rule = &rules[slot.rule];
                 let least = rule.min_delay().max(rule.rate_delay());
                 prop_assert!(elapsed >= least, "{elapsed} after the last, {least} is the least, jumped {jumped}");
@@ -296,17 +299,17 @@ proptest! {
         }
     }
 
-    /// B17: at most so many starts in any window
+    /// B17: no window has more starts than the burst allows
     #[test]
     fn bursts_are_limited(
         rule in rules(),
-        happenings in proptest::collection::vec(steady(), 1..200),
+        events in proptest::collection::vec(steady(), 1..200),
     ) {
         let rules = [rule];
         let mut story = Story::new(&rules, Span::ZERO);
         let mut slots: Vec<Slot> = Vec::new();
-        for happening in &happenings {
-            slots.extend(story.happen(happening));
+        for event in &events {
+            slots.extend(story.apply(event));
         }
         let check = |starts: Vec<Timestamp>, burst: Option<Burst>| {
             let Some(Burst { count, window }) = burst else { return true };
@@ -322,16 +325,16 @@ proptest! {
     #[test]
     fn no_wait_exceeds_the_rules(
         rules in proptest::collection::vec(rules(), 2),
-        happenings in proptest::collection::vec(anything(), 1..80),
+        events in proptest::collection::vec(anything(), 1..80),
     ) {
-        // An operator may set any delay within the ceiling of the rule in force then, so rules stay apart here.
+        // An operator may set any delay up to the ceiling of the current rule, so only one rule is used here.
         let mut story = Story::new(&rules[..1], Span::ZERO);
         let longest = story.longest();
-        for happening in &happenings {
-            if matches!(happening, Happening::Set(..) | Happening::Pin(_)) && matches!(rules[0].learning(), Learning::Off) {
+        for event in &events {
+            if matches!(event, Event::Set(..) | Event::Pin(_)) && matches!(rules[0].learning(), Learning::Off) {
                 continue;
             }
-            story.happen(happening);
+            story.apply(event);
             let wait = story.pace.retry_at(story.terms(), Intent::Search, story.now).since(story.now);
             prop_assert!(wait <= longest, "{wait}, where {longest} is the longest");
         }
@@ -342,12 +345,12 @@ proptest! {
     fn the_learned_delay_stays_in_range(
         rule in rules(),
         crawl_delay in prop_oneof![Just(Span::ZERO), spans(90)],
-        happenings in proptest::collection::vec(anything(), 1..120),
+        events in proptest::collection::vec(anything(), 1..120),
     ) {
         let rules = [rule];
         let mut story = Story::new(&rules, crawl_delay);
-        for happening in &happenings {
-            story.happen(happening);
+        for event in &events {
+            story.apply(event);
             if let Learning::Linear(linear) = rules[0].learning() {
                 let base = story.terms().learn_base();
                 let delay = story.pace.learned().delay();
@@ -357,36 +360,36 @@ proptest! {
         }
     }
 
-    /// The compact form gives back every pace as it was
+    /// Decoding an encoded pace gives the same pace
     #[test]
     fn encoding_round_trips(
         rules in proptest::collection::vec(rules(), 2),
-        happenings in proptest::collection::vec(anything(), 0..60),
+        events in proptest::collection::vec(anything(), 0..60),
     ) {
         let mut story = Story::new(&rules, Span::ZERO);
-        for happening in &happenings {
-            story.happen(happening);
+        for event in &events {
+            story.apply(event);
         }
         prop_assert_eq!(Pace::decode(&story.pace.encode()), Ok(story.pace));
     }
 
-    /// A pace that is idle may be forgotten: a fresh one decides alike
+    /// An idle pace can be forgotten, because a fresh one makes the same decisions
     #[test]
     fn an_idle_pace_decides_like_a_fresh_one(
         rule in rules(),
-        happenings in proptest::collection::vec(steady(), 1..40),
+        events in proptest::collection::vec(steady(), 1..40),
         more in proptest::collection::vec(steady(), 1..40),
     ) {
         let rules = [rule];
         let mut story = Story::new(&rules, Span::ZERO);
-        for happening in &happenings {
-            story.happen(happening);
+        for event in &events {
+            story.apply(event);
         }
         if story.pace.is_idle(story.terms(), story.now) {
             story.open.clear();
             let mut fresh = Story { pace: Pace::default(), now: story.now, ..Story::new(&rules, Span::ZERO) };
-            for happening in &more {
-                let [old, new] = [&mut story, &mut fresh].map(|story| story.happen(happening).is_some());
+            for event in &more {
+                let [old, new] = [&mut story, &mut fresh].map(|story| story.apply(event).is_some());
                 prop_assert_eq!(old, new);
             }
         }

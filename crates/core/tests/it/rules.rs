@@ -1,4 +1,4 @@
-//! Rules: what can be configured, what is refused, and which rule a domain goes by.
+//! Rules: what can be configured, what is refused, and which rule applies to a domain.
 
 use comity_core::domain::{Domain, Pattern};
 use comity_core::learn::Learning;
@@ -31,9 +31,9 @@ fn rows(hosts: &[&'static str]) -> Vec<(&'static str, Value)> {
     hosts.iter().enumerate().map(row).collect()
 }
 
-/// B15: exact hosts, wildcards that do not match the suffix itself, the longest one, the fallback
+/// B15: exact hosts win over wildcards, longer wildcards over shorter ones; a wildcard doesn't match its own suffix
 #[test]
-fn the_most_particular_row_goes() {
+fn the_most_specific_row_wins() {
     let hosts = ["a.example.org", "*.example.org", "*.deep.example.org", "other.org"];
     let table = table("standard", json!({}), &rows(&hosts));
     assert_eq!(delay(&table, "a.example.org"), 10);
@@ -45,7 +45,7 @@ fn the_most_particular_row_goes() {
     assert_eq!(delay(&table, "notexample.org"), 1);
 }
 
-/// B15: case, trailing dot, IDN spelling and www do not matter; no other subdomain is covered
+/// B15: case, trailing dot, IDN spelling and www don't matter; other subdomains don't match
 #[test]
 fn spelling_does_not_matter() {
     let table =
@@ -58,12 +58,12 @@ fn spelling_does_not_matter() {
         assert_eq!(delay(&table, host), 11, "{host}");
     }
     assert_eq!(delay(&table, "a.ünder.example"), 12);
-    assert_eq!(delay(&table, "www.ünder.example"), 1, "www.X is X, which a wildcard does not match");
+    assert_eq!(delay(&table, "www.ünder.example"), 1, "www.X is X, which *.X does not match");
 }
 
-/// B15: a key may carry a port; without one it covers all
+/// B15: a key may have a port; without one it matches all ports
 #[test]
-fn a_port_is_more_particular() {
+fn a_row_with_a_port_is_more_specific() {
     let hosts =
         ["example.org", "example.org:8080", "*.example.org", "*.example.org:8080", "[::1]:8080", "127.0.0.1"];
     let table = table("standard", json!({}), &rows(&hosts));
@@ -76,25 +76,25 @@ fn a_port_is_more_particular() {
     assert_eq!(delay(&table, "127.0.0.1:7878"), 15);
 }
 
-/// B15: a config row over the profile's row over [default] over the profile's default, field by field
+/// B15: per field, a config row wins over the profile's row, that over [default], and that over the profile's default
 #[test]
-fn fields_merge() {
+fn fields_are_merged_by_precedence() {
     let row = json!({ "burst": 7, "intent": { "search": { "min_delay": "20s" } } });
     let default = json!({ "min_delay": "9s", "burst_window": "30s", "intent": { "search": { "burst": 1 } } });
     let table = table("collector", default, &[("finance.yahoo.com", row)]);
     let yahoo = table.rule(&Domain::parse("finance.yahoo.com").unwrap());
-    assert_eq!(yahoo.burst().unwrap().count, 7, "the config's row");
-    assert_eq!(yahoo.min_delay(), Span::from_secs(2), "the profile's row is over [default]");
-    assert_eq!(yahoo.burst().unwrap().window, Span::from_secs(30), "[default]");
-    assert_eq!(yahoo.wait_on_429(), WaitOn429::Fixed(Span::from_secs(60)), "the profile's default");
+    assert_eq!(yahoo.burst().unwrap().count, 7, "from the config row");
+    assert_eq!(yahoo.min_delay(), Span::from_secs(2), "the profile's row wins over [default]");
+    assert_eq!(yahoo.burst().unwrap().window, Span::from_secs(30), "from [default]");
+    assert_eq!(yahoo.wait_on_429(), WaitOn429::Fixed(Span::from_secs(60)), "from the profile's default");
     let search = yahoo.intent(comity_core::intent::Intent::Search);
     assert_eq!((search.min_delay, search.burst.unwrap().count), (Span::from_secs(20), 1));
     assert_eq!(delay(&table, "example.org"), 9);
 }
 
-/// B16: `--delay` replaces min_delay everywhere
+/// B16: `--delay` replaces `min_delay` everywhere
 #[test]
-fn a_runs_delay_replaces_every_min_delay() {
+fn the_delay_flag_replaces_every_min_delay() {
     let profile = Profile::collector();
     let rows = [(Pattern::parse("example.org").unwrap(), fields(json!({ "min_delay": "9s" })))];
     let table = RuleTable::new(&profile, &Fields::default(), &rows, Some(Span::ZERO)).unwrap();
@@ -103,7 +103,7 @@ fn a_runs_delay_replaces_every_min_delay() {
     }
 }
 
-/// B15: hosts of a group share a domain; a pace of it remembers enough for the most demanding
+/// B15: hosts of a group share a domain, whose pace remembers enough starts for the most demanding rule
 #[test]
 fn a_group_is_one_domain() {
     use comity_core::intent::Intent;
@@ -114,7 +114,7 @@ fn a_group_is_one_domain() {
     let table = table("standard", json!({}), &[("reuters.com", slow), ("*.reuters.com", fast)]);
     let [slow, fast] = ["reuters.com", "news.reuters.com"].map(|host| Domain::parse(host).unwrap());
     assert_eq!(table.domain(&slow).as_str(), "group:thomson");
-    // A group matches no row, and was shown by the rule of `[default]`.
+    // Regression: a group matches no row, so the rule of `[default]` was shown for it.
     assert_eq!(table.rule_of(&table.domain(&fast)).min_delay(), Span::from_secs(3));
     assert_eq!(table.rule_of(&fast).min_delay(), Span::ZERO);
     assert_eq!(table.domain(&fast), table.domain(&slow));
@@ -128,8 +128,8 @@ fn a_group_is_one_domain() {
         })
     };
     assert_eq!(ask(slow, 0), "proceed");
-    assert_eq!(ask(fast, 0), "proceed", "its own minimum delay, from the group's starts");
-    assert_eq!(ask(slow, 1), "burst 59s", "its own burst, over the group's starts");
+    assert_eq!(ask(fast, 0), "proceed", "its own minimum delay, counted from the group's starts");
+    assert_eq!(ask(slow, 1), "burst 59s", "its own burst, counting the group's starts");
     assert_eq!(ask(fast, 1), "proceed");
     assert_eq!(ask(fast, 1), "proceed");
     assert_eq!(ask(fast, 1), "proceed");
@@ -137,15 +137,15 @@ fn a_group_is_one_domain() {
     assert_eq!(ask(slow, 60), "burst 1s", "the second latest start was at 1");
 }
 
-/// B71: every problem at once, each with key, value and what is allowed
+/// B71: all problems at once, each with key, value and what is allowed
 #[test]
-fn every_problem_is_told_at_once() {
-    let told = problems(json!({
+fn all_problems_are_reported_at_once() {
+    let reported = problems(json!({
         "min_delay": "fast", "burst": 0, "backof": "none", "learn": { "step": "0s", "celing": "1s" },
         "intent": { "serch": {}, "api": { "burst": -1 } }, "requests_per_second": -2, "enabled": "maybe",
     }));
     assert_eq!(
-        told,
+        reported,
         [
             "backof = \"none\": expected a key that exists; did you mean backoff?",
             "enabled = \"maybe\": expected true or false",
@@ -155,14 +155,14 @@ fn every_problem_is_told_at_once() {
             "min_delay = \"fast\": expected a duration such as \"3s\" or \"250ms\"",
             "learn.step = \"0s\": expected a duration above zero and of at most 365d",
             "burst = 0: expected a whole number from 1 to 10000",
-            "requests_per_second = -2: expected a number of requests a second from 0.0000001 to 1000000",
+            "requests_per_second = -2: expected a number of requests per second from 0.0000001 to 1000000",
         ]
     );
 }
 
-/// B28, B71: NaN, negative, infinite and overflowing values cannot get in
+/// B28, B71: NaN, negative, infinite and overflowing values are refused
 #[test]
-fn nonsense_values_are_refused_one_by_one() {
+fn invalid_values_are_refused() {
     for (key, values) in [
         ("min_delay", vec![json!("-1s"), json!(1), json!("NaN"), json!("9999999h"), json!(null), json!([])]),
         ("requests_per_second", vec![json!(0), json!("NaN"), json!("inf"), json!(1e300), json!(true)]),
@@ -186,25 +186,25 @@ fn nonsense_values_are_refused_one_by_one() {
         ("enabled", vec![json!("yes"), json!(1)]),
     ] {
         for value in values {
-            let told = problems(json!({ key: value.clone() }));
-            assert_eq!(told.len(), 1, "{key} = {value}: {told:?}");
-            assert!(told[0].starts_with(key) && told[0].contains(": expected "), "{told:?}");
+            let reported = problems(json!({ key: value.clone() }));
+            assert_eq!(reported.len(), 1, "{key} = {value}: {reported:?}");
+            assert!(reported[0].starts_with(key) && reported[0].contains(": expected "), "{reported:?}");
         }
     }
 }
 
-/// A learner that does not exist yet is a clear error
+/// A kind of learning that doesn't exist yet is a clear error
 #[test]
-fn a_learner_that_does_not_exist_is_named() {
+fn an_unknown_learner_is_named_in_the_error() {
     assert_eq!(
         problems(json!({ "learning": "bracket" })),
         ["learning = \"bracket\": expected \"linear\" or \"off\": this version has no learner \"bracket\""]
     );
 }
 
-/// B20: the wait on a 429 is a duration or one of two words
+/// B20: `wait_on_429` is a duration or one of two words
 #[test]
-fn a_wait_on_429_says_what_it_may_be() {
+fn an_invalid_wait_on_429_lists_what_is_accepted() {
     assert_eq!(
         problems(json!({ "wait_on_429": "forever" })),
         [
@@ -213,9 +213,9 @@ fn a_wait_on_429_says_what_it_may_be() {
     );
 }
 
-/// B18: base and maximum are settable, and must fit each other, also across layers
+/// B18: base and maximum can be set, and must not contradict each other, even across layers
 #[test]
-fn settings_that_contradict_each_other_are_told_with_their_table() {
+fn contradicting_settings_are_reported_with_their_table() {
     let rows = [(Pattern::parse("reuters.com").unwrap(), fields(json!({ "backoff_base": "10m" })))];
     let problems =
         RuleTable::new(&Profile::standard(), &Fields::default(), &rows, None).unwrap_err().to_string();
@@ -231,19 +231,19 @@ fn settings_that_contradict_each_other_are_told_with_their_table() {
     let problems = RuleTable::new(&Profile::collector(), &default, &rows, None).unwrap_err().to_string();
     assert_eq!(
         problems, "default.backoff_max = \"2m\": expected a duration of at least backoff_base, which is 10m",
-        "told once, where it was written"
+        "reported once, where it was written"
     );
     let rule = Rule::new(&fields(json!({ "backoff": "linear", "backoff_base": "2s", "backoff_max": "3s" })))
         .unwrap();
     let waits: Vec<u64> = (1..4).map(|n| rule.ladder().wait(n).unwrap().as_secs_up()).collect();
     assert_eq!(waits, [2, 3, 3]);
-    // Settings that are wrong in code rather than in a file are refused as well.
+    // Invalid settings in code, rather than in a file, are refused as well.
     let wrong =
         Fields { requests_per_second: Some(Some(f64::NAN)), burst: Some(Some(0)), ..Fields::default() };
     assert_eq!(Rule::new(&wrong).unwrap_err().0.len(), 2);
 }
 
-/// B16: every profile, its numbers, and that it can be copied as configuration
+/// B16: every profile is valid, and can be copied as a configuration file
 #[test]
 fn profiles_are_valid_and_print_as_configuration() {
     for name in Profile::NAMES {
@@ -264,7 +264,7 @@ fn profiles_are_valid_and_print_as_configuration() {
 
 /// B16, B28: the table of profiles
 #[test]
-fn the_profiles_have_the_numbers_of_the_table() {
+fn profiles_have_the_documented_numbers() {
     let rule = |name: &str| table(name, json!({}), &[]).rule(&Domain::parse("example.org").unwrap()).clone();
     let shown = |name: &str| {
         let rule = rule(name);
@@ -290,7 +290,7 @@ fn the_profiles_have_the_numbers_of_the_table() {
     assert_eq!(comity_core::guard::CANCEL_DELAY, Span::from_secs(60));
 }
 
-/// Every setting survives being written as TOML and read again
+/// Every setting can be written as TOML and read back
 #[test]
 fn settings_round_trip_through_toml() {
     let all = fields(json!({

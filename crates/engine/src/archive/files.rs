@@ -1,18 +1,21 @@
-//! Bodies as files in a folder, and `index.jsonl` that says which is which.
+//! Stores bodies as files in a folder, with an `index.jsonl` that lists them.
 //!
-//! A body is written beside its place and moved there when it is whole; its row follows when its task is settled. No file is
-//! ever overwritten, because an older row points at it: another body of the same page gets a name with its hash, and the same
-//! body keeps the file it has. After a kill a page may have two rows: the last one counts.
+//! A body is written to a temporary file and renamed when it is complete; its row follows when its task is settled. No
+//! file is ever overwritten, because older rows point to it: a different body of the same page gets a name with its
+//! hash, and an identical body reuses the existing file. After a kill, a page may have two rows: the last one counts.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use super::below::Below;
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::atomic_file::{PutResult, remove_abandoned};
+use super::confined::ConfinedFolder;
 use super::names::file_name;
-use super::whole::Put;
-use super::{ArchiveError, Head, WholeFile};
+use super::{ArchiveError, AtomicFile, PageHead};
 use crate::lock;
 use crate::results::Row;
 
@@ -21,6 +24,8 @@ use crate::results::Row;
 pub struct Files {
     folder: PathBuf,
     index: Index,
+    /// Hashes of the subfolders in which the temporary files of killed processes have been removed.
+    cleaned: Mutex<HashSet<u64>>,
 }
 
 #[derive(Debug)]
@@ -29,75 +34,84 @@ struct Index {
     file: Mutex<Lines>,
 }
 
-/// A file that grows by whole lines.
+/// A file to which complete lines are appended.
 #[derive(Debug)]
 struct Lines {
     file: File,
-    /// Whether a line could not be written, and may be there in part.
-    is_torn: bool,
+    /// Whether a write failed, so that the last line may be incomplete.
+    may_be_partial: bool,
 }
 
-/// A body that is being written. Dropped unfinished, it leaves nothing behind.
+/// A body being written. If it is dropped before it is finished, it leaves no file behind.
 #[derive(Debug)]
 pub(super) struct Draft {
-    file: WholeFile,
+    file: AtomicFile,
     folder: PathBuf,
     name: String,
 }
 
 impl Files {
-    /// The folder at `folder`, which is made when it is not there.
+    /// Opens the folder, and creates it if it doesn't exist.
     pub fn open(folder: impl Into<PathBuf>) -> Result<Self, ArchiveError> {
         let folder = folder.into();
-        let (below, path) = (Below::new(&folder, &[]), folder.join(INDEX));
-        below.make().map_err(at(&folder))?;
-        let file = Lines::open(&below).map_err(at(&path))?;
-        Ok(Self { folder, index: Index { path, file: Mutex::new(file) } })
+        let (confined, path) = (ConfinedFolder::new(&folder, &[]), folder.join(INDEX));
+        confined.create_all().map_err(at(&folder))?;
+        let file = Lines::open(&confined).map_err(at(&path))?;
+        Ok(Self { folder, index: Index { path, file: Mutex::new(file) }, cleaned: Mutex::default() })
     }
 
-    pub(super) fn begin(&self, head: Head<'_>) -> Result<Draft, ArchiveError> {
+    pub(super) fn begin(&self, head: PageHead<'_>) -> Result<Draft, ArchiveError> {
         let name = file_name(head.final_url, head.content_type);
-        let file = WholeFile::create_below(&self.folder, &name).map_err(at(&self.folder.join(&name)))?;
+        self.clean(name.split('/').next().unwrap_or_default());
+        let file = AtomicFile::create_in(&self.folder, &name).map_err(at(&self.folder.join(&name)))?;
         Ok(Draft { file, folder: self.folder.clone(), name })
     }
 
-    /// Writes rows into the index.
-    pub(super) fn note(&self, rows: &[Row]) -> Result<(), ArchiveError> {
+    /// Removes what killed processes left in a subfolder, once.
+    fn clean(&self, subfolder: &str) {
+        if lock(&self.cleaned).insert(xxh3_64(subfolder.as_bytes())) {
+            remove_abandoned(&self.folder, subfolder);
+        }
+    }
+
+    /// Appends rows to the index.
+    pub(super) fn add_rows(&self, rows: &[Row]) -> Result<(), ArchiveError> {
         let lines: String = rows.iter().map(|row| row.to_json() + "\n").collect();
         lock(&self.index.file).add(&lines).map_err(at(&self.index.path))
     }
 
-    /// Whether a file of that name is here.
+    /// Whether there is a file with this name.
     pub(super) fn has(&self, name: &str) -> bool {
-        let mut way: Vec<&str> = name.split('/').collect();
-        let name = way.pop().unwrap_or_default();
-        let is_plain = way.iter().chain([&name]).all(|part| !matches!(*part, "" | "." | ".."));
-        is_plain && Below::new(&self.folder, &way).open(name).is_ok()
+        let mut folders: Vec<&str> = name.split('/').collect();
+        let name = folders.pop().unwrap_or_default();
+        let is_plain = folders.iter().chain([&name]).all(|part| !matches!(*part, "" | "." | ".."));
+        is_plain && ConfinedFolder::new(&self.folder, &folders).open(name).is_ok()
     }
 }
 
 impl Lines {
-    /// Opens the index to add to it. A line that a kill cut short is ended, so that the next one stands alone.
-    fn open(folder: &Below) -> io::Result<Self> {
+    /// Opens the index for appending. A line that a kill left incomplete is terminated, so that the next one is
+    /// separate.
+    fn open(folder: &ConfinedFolder) -> io::Result<Self> {
         let file = folder.append(INDEX)?;
-        let mut lines = Self { file, is_torn: true };
-        lines.mend()?;
+        let mut lines = Self { file, may_be_partial: true };
+        lines.repair()?;
         Ok(lines)
     }
 
-    /// Adds whole lines with one write: lines of other processes do not come in between.
+    /// Appends lines with one write, so that lines of other processes don't get in between.
     fn add(&mut self, lines: &str) -> io::Result<()> {
-        self.mend()?;
-        // A full disk may take half of it.
-        self.is_torn = true;
+        self.repair()?;
+        // If the disk is full, only a part may be written.
+        self.may_be_partial = true;
         self.file.write_all(lines.as_bytes())?;
-        self.is_torn = false;
+        self.may_be_partial = false;
         Ok(())
     }
 
-    /// Ends a line that is there in part.
-    fn mend(&mut self) -> io::Result<()> {
-        if self.is_torn && self.file.seek(SeekFrom::End(0))? > 0 {
+    /// Terminates an incomplete line.
+    fn repair(&mut self) -> io::Result<()> {
+        if self.may_be_partial && self.file.seek(SeekFrom::End(0))? > 0 {
             self.file.seek(SeekFrom::End(-1))?;
             let mut last = [0];
             self.file.read_exact(&mut last)?;
@@ -105,7 +119,7 @@ impl Lines {
                 self.file.write_all(b"\n")?;
             }
         }
-        self.is_torn = false;
+        self.may_be_partial = false;
         Ok(())
     }
 }
@@ -115,7 +129,8 @@ impl Draft {
         self.file.write_all(chunk).map_err(at(&self.file.part()))
     }
 
-    /// The body is whole: where it is, and its name below the folder. What is there already is left alone.
+    /// Moves the complete body to its final name; returns its path and its name inside the folder. Existing files are
+    /// kept.
     pub(super) fn finish(mut self, sha256: &[u8; 32]) -> Result<(PathBuf, String), ArchiveError> {
         let part = at(&self.file.part());
         let name = self.put(sha256).map_err(part)?;
@@ -123,29 +138,29 @@ impl Draft {
     }
 
     fn put(&mut self, sha256: &[u8; 32]) -> io::Result<String> {
-        let (way, file) = self.name.rsplit_once('/').unwrap_or(("", &self.name));
+        let (folder, file) = self.name.rsplit_once('/').unwrap_or(("", &self.name));
         let (stem, extension) = file.rsplit_once('.').unwrap_or((file, "bin"));
         let short: String = sha256[..8].iter().map(|byte| format!("{byte:02x}")).collect();
-        // One name for each body, and more only for bodies whose hashes begin alike.
-        let others = (1..ALIKE_MAX).map(|nth| match nth {
+        // One name per body, and further names only for bodies whose hashes start with the same bytes.
+        let others = (1..SAME_HASH_MAX).map(|nth| match nth {
             1 => format!("{stem}-{short}.{extension}"),
             _ => format!("{stem}-{short}-{nth}.{extension}"),
         });
         for name in std::iter::once(file.to_owned()).chain(others) {
             match self.file.put_as(&name, sha256)? {
-                Put::There => return Ok(format!("{way}/{name}")),
-                Put::Taken => {}
+                PutResult::Done => return Ok(format!("{folder}/{name}")),
+                PutResult::NameTaken => {}
             }
         }
-        Err(io::Error::new(io::ErrorKind::AlreadyExists, "too many files of that name"))
+        Err(io::Error::new(io::ErrorKind::AlreadyExists, "too many files with this name"))
     }
 }
 
-fn at(place: &Path) -> impl FnOnce(io::Error) -> ArchiveError + use<> {
-    let place = place.to_owned();
-    move |cause| ArchiveError { place, cause }
+fn at(path: &Path) -> impl FnOnce(io::Error) -> ArchiveError + use<> {
+    let path = path.to_owned();
+    move |cause| ArchiveError { path, cause }
 }
 
 const INDEX: &str = "index.jsonl";
-/// Bodies of one page whose hashes begin alike.
-const ALIKE_MAX: u32 = 100;
+/// The maximum number of bodies of one page whose hashes start with the same bytes.
+const SAME_HASH_MAX: u32 = 100;

@@ -1,18 +1,22 @@
-//! What was fetched, and where it is kept. A body is on disk before its task is settled.
+//! Stores fetched pages, as files or as WARC. A body is on disk before its task is settled.
+//!
+//! - `files`: one file per page, and an index; `names`: the names of these files
+//! - `warc`: the traffic as it was on the wire
+//! - `atomic_file`: a file that is complete or absent; `confined`: folders that can't be left through symbolic links
 
-mod below;
+mod atomic_file;
+mod confined;
 mod files;
 mod names;
 mod warc;
-mod whole;
 
-pub(crate) use below::read_below;
+pub use atomic_file::AtomicFile;
+pub(crate) use confined::read_confined;
 pub use files::Files;
 pub use warc::Warc;
 pub(crate) use warc::{Ending, Recording};
 #[cfg(feature = "fuzzing")]
 pub use warc::{WarcRead, read_warc};
-pub use whole::WholeFile;
 
 use std::io;
 use std::path::PathBuf;
@@ -22,85 +26,85 @@ use url::Url;
 
 use crate::results::Row;
 
-/// Where bodies are kept.
+/// Where pages are stored.
 #[derive(Debug)]
 pub enum Archive {
-    /// Nowhere: they are read and counted.
+    /// Nowhere: bodies are only read and counted.
     Nothing,
     /// As files in a folder, with an index.
     Files(Files),
-    /// As they were on the wire, with everything else that was answered.
+    /// As WARC files, with the traffic as it was on the wire, including redirects and errors.
     Warc(Warc),
 }
 
-/// A page that is being kept.
-pub struct Entry {
+/// A page being stored.
+pub struct PageWriter {
     bytes: u64,
     hash: Context,
-    /// On its way into a file; without one it is only counted.
+    /// The file being written; without one, the body is only counted.
     draft: Option<Box<files::Draft>>,
 }
 
-/// A page that was kept.
+/// A stored page.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Kept {
-    /// The bytes of its body.
+pub struct StoredPage {
+    /// The size of its body.
     pub bytes: u64,
     /// The SHA-256 of its body.
     pub sha256: Option<[u8; 32]>,
-    /// The file it is in, if it has one of its own,
+    /// The path of its file, if it has one.
     pub file: Option<PathBuf>,
-    /// and its name below the folder of the archive.
+    /// The name of its file inside the folder of the archive.
     pub name: Option<String>,
-    /// What the answer said it is.
+    /// The content type of the response.
     pub content_type: Option<String>,
 }
 
-/// What is known of a page when its body begins.
+/// What is known about a page before its body arrives.
 #[derive(Debug, Clone, Copy)]
-pub struct Head<'a> {
-    /// Where redirects led.
+pub struct PageHead<'a> {
+    /// The URL after redirects.
     pub final_url: &'a Url,
-    /// What the answer says it is.
+    /// The content type of the response.
     pub content_type: Option<&'a str>,
 }
 
-/// Bodies cannot be kept.
+/// A page could not be stored.
 #[derive(Debug, thiserror::Error)]
-#[error("{}: {cause}", place.display())]
+#[error("{}: {cause}", path.display())]
 pub struct ArchiveError {
-    /// Which file or folder.
-    pub place: PathBuf,
+    /// The file or folder.
+    pub path: PathBuf,
     /// What is wrong.
     #[source]
     pub cause: io::Error,
 }
 
 impl Archive {
-    /// Begins to keep a page.
-    pub fn begin(&self, head: Head<'_>) -> Result<Entry, ArchiveError> {
+    /// Starts storing a page.
+    pub fn begin(&self, head: PageHead<'_>) -> Result<PageWriter, ArchiveError> {
         let draft = match self {
-            // What is recorded is taken from the wire; the decoded body is only counted.
+            // A WARC file is recorded from the wire, so the decoded body is only counted.
             Self::Nothing | Self::Warc(_) => None,
             Self::Files(files) => Some(Box::new(files.begin(head)?)),
         };
-        Ok(Entry { bytes: 0, hash: Context::new(&SHA256), draft })
+        Ok(PageWriter { bytes: 0, hash: Context::new(&SHA256), draft })
     }
 
-    /// Whether it has an index that wants rows.
+    /// Whether it has an index.
     pub(crate) fn has_index(&self) -> bool {
         matches!(self, Self::Files(_))
     }
 
-    /// Writes rows into the index, if it has one.
-    pub fn note(&self, rows: &[Row]) -> Result<(), ArchiveError> {
+    /// Appends rows to the index, if it has one.
+    pub fn add_rows(&self, rows: &[Row]) -> Result<(), ArchiveError> {
         match self {
-            Self::Files(files) => files.note(rows),
+            Self::Files(files) => files.add_rows(rows),
             Self::Nothing | Self::Warc(_) => Ok(()),
         }
     }
 
-    /// Whether the page that was kept as `file` earlier is still here; where pages have no files of their own nothing can
+    /// Whether the page that was stored as `file` earlier is still there. If pages don't have their own files, none can
     /// be missing.
     pub(crate) fn still_has(&self, file: Option<&str>) -> bool {
         match (self, file) {
@@ -110,7 +114,7 @@ impl Archive {
         }
     }
 
-    /// Begins to record the exchange for `url`, if exchanges are recorded.
+    /// Starts recording the exchange for `url`, if the archive records exchanges.
     pub(crate) fn record(&self, url: &Url) -> Option<Recording> {
         match self {
             Self::Warc(warc) => Some(warc.record(url)),
@@ -118,7 +122,7 @@ impl Archive {
         }
     }
 
-    /// Nothing is kept any more.
+    /// Closes the archive. Nothing can be stored after that.
     pub(crate) fn close(&self) -> Result<(), ArchiveError> {
         match self {
             Self::Warc(warc) => warc.close(),
@@ -127,7 +131,7 @@ impl Archive {
     }
 }
 
-impl Entry {
+impl PageWriter {
     /// Adds a part of the body.
     pub fn write(&mut self, chunk: &[u8]) -> Result<(), ArchiveError> {
         self.bytes += chunk.len() as u64;
@@ -135,24 +139,24 @@ impl Entry {
         self.draft.as_mut().map_or(Ok(()), |draft| draft.write(chunk))
     }
 
-    /// The body is whole: from now on it is there for others to read.
-    pub fn finish(self) -> Result<Kept, ArchiveError> {
+    /// Completes the page. From now on others can read it.
+    pub fn finish(self) -> Result<StoredPage, ArchiveError> {
         let mut sha256 = [0; 32];
         sha256.copy_from_slice(self.hash.finish().as_ref());
-        let kept = Kept { bytes: self.bytes, sha256: Some(sha256), ..Kept::default() };
+        let page = StoredPage { bytes: self.bytes, sha256: Some(sha256), ..StoredPage::default() };
         match self.draft {
-            None => Ok(kept),
+            None => Ok(page),
             Some(draft) => {
                 let (file, name) = draft.finish(&sha256)?;
-                Ok(Kept { file: Some(file), name: Some(name), ..kept })
+                Ok(StoredPage { file: Some(file), name: Some(name), ..page })
             }
         }
     }
 }
 
-impl std::fmt::Debug for Entry {
+impl std::fmt::Debug for PageWriter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Entry")
+        f.debug_struct("PageWriter")
             .field("bytes", &self.bytes)
             .field("draft", &self.draft)
             .finish_non_exhaustive()

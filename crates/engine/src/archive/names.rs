@@ -1,20 +1,19 @@
-//! The relative name under which a fetched body is kept: `HOST/STEM-HASH.EXT`, such as
-//! `example.org/page-0123456789abcdef.html`.
+//! The relative file name of a fetched body: `HOST/STEM-HASH.EXT`, such as `example.org/page-0123456789abcdef.html`.
 //!
-//! A URL comes from strangers, so a name is put together from what is known to be harmless and cannot leave the
-//! folder it is put into, on any system. Nothing here touches a disk, and no name can be turned back into its
-//! URL: whoever keeps the body keeps the URL beside it.
+//! URLs come from strangers, so names consist only of characters known to be harmless and can't escape from their
+//! folder on any system. Nothing here touches the disk. A name can't be converted back to its URL, which has to be
+//! stored separately.
 
 use url::{Position, Url};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// The name for what was fetched from `url` as `content_type`: two components with a `/` between them.
+/// The name for a body fetched from `url` with this `content_type`: two components separated by `/`.
 ///
-/// The same URL and type get the same name for ever, and the hash of all of the URL but user, password and fragment keeps apart
-/// what only looks alike: other queries, other cases on a disk that does not see case, names that were cut. It
-/// withstands chance, not malice; but a site that makes two of its URLs collide only harms its own folder.
+/// The same URL and type always get the same name. The hash covers the URL without user, password and fragment, and
+/// distinguishes URLs with similar names: different queries, different case on a case-insensitive disk, truncated
+/// names. It is not cryptographic, but a site that makes two of its URLs collide only harms its own folder.
 pub(super) fn file_name(url: &Url, content_type: Option<&str>) -> String {
-    // Without user and password: of a short one, the hash would tell.
+    // Leave out user and password, because a short password could be guessed from the hash.
     let mut bare = url.clone();
     let _ = (bare.set_username(""), bare.set_password(None));
     let hash = xxh3_64(bare[..Position::AfterQuery].as_bytes());
@@ -29,25 +28,24 @@ pub(super) fn file_name(url: &Url, content_type: Option<&str>) -> String {
     format!("{}/{}", host(url), no_device(format!("{stem}-{hash:016x}.{extension}")))
 }
 
-/// The host, and the port where it is not the scheme's own: `example.org`, `127.0.0.1_8080`, `__1_8080`.
+/// The host, and the port if it isn't the default of the scheme: `example.org`, `127.0.0.1_8080`, `__1_8080`.
 fn host(url: &Url) -> String {
     let name = url.host_str().unwrap_or_default().trim_matches(['[', ']']).to_ascii_lowercase();
     let port = url.port().map(|port| format!("_{port}")).unwrap_or_default();
-    // One octet is left for the device guard.
+    // Leave one byte for `no_device`.
     let name = safe(&name, HOST_MAX - port.len() - 1);
     no_device(format!("{}{port}", if name.is_empty() { "_" } else { &name }))
 }
 
-/// At most `len_max` octets of `text`, nothing in them but letters, digits, `.`, `_` and `-`, and no dot or dash
-/// at either end.
+/// At most `len_max` bytes of `text` with only letters, digits, `.`, `_` and `-`, and no dot or dash at either end.
 pub(super) fn safe(text: &str, len_max: usize) -> String {
     let harmless = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '-') { c } else { '_' };
     let text: String = text.trim_start_matches(['.', '-']).chars().take(len_max).map(harmless).collect();
     text.trim_end_matches(['.', '-']).to_owned()
 }
 
-/// Windows takes `aux`, and `aux` with a dot and anything after it, for a device. The hash makes `aux` harmless
-/// as a stem, but not the `aux.tar` of `aux.tar.gz`.
+/// Avoids device names: Windows takes `aux`, and `aux` followed by a dot and anything else, for a device. The hash
+/// makes `aux` harmless as a stem, but not the `aux.tar` of `aux.tar.gz`.
 pub(super) fn no_device(name: String) -> String {
     let first = name.split('.').next().unwrap_or_default().to_ascii_lowercase();
     let device = match first.as_bytes() {
@@ -58,7 +56,7 @@ pub(super) fn no_device(name: String) -> String {
     if device { format!("_{name}") } else { name }
 }
 
-/// A path segment as its stem and its extension in lower case, if it has one that is short and harmless.
+/// Splits a path segment into its stem and its lowercase extension, if that is short and harmless.
 fn split_extension(segment: &str) -> (&str, Option<String>) {
     match segment.rsplit_once('.') {
         Some((stem, extension))
@@ -72,11 +70,11 @@ fn split_extension(segment: &str) -> (&str, Option<String>) {
     }
 }
 
-/// The extension for a `Content-Type` that says what the body is.
+/// The extension for a `Content-Type`, if it is a known one.
 fn extension_of(content_type: &str) -> Option<&'static str> {
     let essence = content_type.split(';').next().unwrap_or_default().trim();
     let known = EXTENSIONS.iter().find(|(name, _)| essence.eq_ignore_ascii_case(name));
-    // `application/rss+xml` is XML whatever else it is (RFC 6839).
+    // `application/rss+xml` is also XML (RFC 6839).
     let suffix = || match essence.rsplit_once('+')?.1 {
         suffix if suffix.eq_ignore_ascii_case("json") => Some("json"),
         suffix if suffix.eq_ignore_ascii_case("xml") => Some("xml"),
@@ -89,7 +87,7 @@ fn extension_of(content_type: &str) -> Option<&'static str> {
 const HOST_MAX: usize = 100;
 const STEM_MAX: usize = 80;
 const EXTENSION_MAX: usize = 8;
-/// `application/octet-stream` is missing on purpose: the URL knows more than that.
+/// `application/octet-stream` is missing on purpose: the extension in the URL is more specific.
 const EXTENSIONS: [(&str, &str); 34] = [
     ("text/html", "html"),
     ("application/xhtml+xml", "html"),
@@ -144,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_says_where_it_came_from_and_what_it_is() {
+    fn a_name_shows_the_host_the_path_and_the_type() {
         for (url, content_type, expected) in [
             ("https://Example.org/a/page.php?x=1#y", "text/html; charset=utf-8", "example.org/page-#.html"),
             ("https://example.org", "TEXT/HTML", "example.org/index-#.html"),
@@ -168,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_of_windows_and_dots_are_no_names() {
+    fn windows_device_names_and_dots_are_avoided() {
         for (url, expected) in [
             ("http://con/nul", "_con/nul-#.bin"),
             ("http://aux.example.org/COM1.tar.gz", "_aux.example.org/_COM1.tar-#.gz"),
@@ -184,13 +182,13 @@ mod tests {
     }
 
     #[test]
-    fn the_hash_is_that_of_the_url_without_its_fragment() {
+    fn the_hash_covers_the_url_without_its_fragment() {
         let hash = |url: &str| name(url, "").1;
         assert_eq!(hash("http://a.b/c#d"), hash("http://a.b/c"));
         assert_ne!(hash("http://a.b/c?d"), hash("http://a.b/c"));
         assert_ne!(hash("http://a.b/c"), hash("http://a.b/C"));
         assert_ne!(hash("http://a.b/c"), hash("https://a.b/c"));
-        // Bodies are found again by name, so the hash may never change.
+        // Bodies are looked up by name, so the hash must never change.
         assert_eq!(hash("https://example.org/"), "8e2c3c2914c7cb49");
     }
 
@@ -211,7 +209,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(5_000))]
 
         #[test]
-        fn no_name_leaves_its_folder(
+        fn no_name_escapes_from_its_folder(
             scheme in "http|https|ftp|file|data|x",
             host in "(\\PC|[a-z0-9.:%@\\[\\]-]){0,130}",
             path in "(\\PC|[./\\\\%:-]){0,130}",
@@ -226,7 +224,7 @@ mod tests {
         }
 
         #[test]
-        fn other_queries_get_other_names(path in "[a-z./]{0,100}", one in "[a-z=&]{0,9}", other in "[a-z=&]{0,9}") {
+        fn different_queries_get_different_names(path in "[a-z./]{0,100}", one in "[a-z=&]{0,9}", other in "[a-z=&]{0,9}") {
             let name = |query: &str| file_name(&Url::parse(&format!("http://a.b/{path}?{query}")).unwrap(), None);
             prop_assert_eq!(name(&one) == name(&other), one == other);
         }

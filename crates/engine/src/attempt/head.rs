@@ -1,6 +1,7 @@
-//! The head of an answer is there, and its body on the way: what the server says counts from now on (B20, B24).
+//! Applies response headers: what the server asks for takes effect as soon as they arrive, while the body is still
+//! being read.
 
-use comity_core::headers::Told;
+use comity_core::headers::PacingHints;
 use comity_core::outcome::Answer;
 use comity_core::pace::Recorded;
 use comity_core::time::Timestamp;
@@ -8,25 +9,25 @@ use http::HeaderMap;
 
 use crate::gate::Permit;
 
-/// What a head came to.
-pub(crate) struct Heard {
+/// The effect of response headers.
+pub(crate) struct AppliedHead {
     pub(crate) answer: Answer,
-    /// A refusal is recorded at once, whatever becomes of the page that says so nicely. Anything else is recorded when its
-    /// body ended: until then its request is on the wire (B78).
+    /// Set for a refusal, which is recorded immediately, whatever happens to its body. Any other response is recorded
+    /// when its body has ended, because its request is in flight until then.
     pub(crate) recorded: Option<Recorded>,
 }
 
-/// Hears what the head of an answer says.
-pub(crate) fn hear(permit: &mut Permit, status: u16, headers: &HeaderMap) -> Heard {
-    let answer = Answer::of_status(status, told(headers, permit.now()));
+/// Applies the status and headers of a response to the permit's domain.
+pub(crate) fn apply_head(permit: &mut Permit, status: u16, headers: &HeaderMap) -> AppliedHead {
+    let answer = Answer::of_status(status, pacing_hints(headers, permit.now()));
     let recorded = answer.outcome.is_penalty().then(|| permit.settle(&answer));
-    if recorded.is_none() && !answer.told.is_silent() {
-        permit.heed(&answer);
+    if recorded.is_none() && !answer.hints.is_empty() {
+        permit.apply_hints(&answer);
     }
-    Heard { answer, recorded }
+    AppliedHead { answer, recorded }
 }
 
-/// What the headers of an answer ask of us.
-pub(crate) fn told(headers: &HeaderMap, now: Timestamp) -> Told {
-    Told::read(headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())), now)
+/// What response headers say about pacing.
+pub(crate) fn pacing_hints(headers: &HeaderMap, now: Timestamp) -> PacingHints {
+    PacingHints::read(headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())), now)
 }

@@ -1,178 +1,185 @@
-//! One attempt, the only way out on the wire:
+//! One attempt: one request on the wire. Everything that sends goes through here:
 //!
 //! ```text
-//!  permit ─► connect ─► before ─► depart ─► write ─► head: heeded ─► body: into a sink ─► outcome: recorded
-//!                │         │         │                  │                  │
-//!                └─────────┴─────────┴ withheld         └ a refusal is     └ an answer that is not whole is no
-//!                          nothing was sent               recorded here      success, whatever its head said
+//!  permit ─► connect ─► before_send ─► depart ─► write ─► headers take effect ─► body into a sink ─► outcome recorded
+//!               │            │           │                     │                       │
+//!               └────────────┴───────────┴ withheld or         └ a refusal is          └ an incomplete response is no
+//!                        vetoed: nothing was sent                recorded right here     success, whatever its status
 //! ```
 //!
-//! Whoever sends something has a [`Sink`] for what comes back, and perhaps something to do right [`Before`] it leaves;
-//! what a server says counts from the moment its head is there. Everything else is the same for all.
+//! Callers differ only in their [`Sink`], which takes the response body, and in what they do right before the request
+//! leaves ([`BeforeSend`]). What a server asks for in its headers takes effect as soon as they arrive.
 //!
-//! - here: the way
-//! - `head`: what the head of an answer says, for layers around other clients too
+//! - here: the attempt itself
+//! - `head`: applying response headers; also used by layers around other clients
 //! - `sink`: where bodies go
-//! - `hop`: where an answer leads, who leads there, and what goes along
-//! - `again`: whether it may be sent once more
+//! - `hop`: redirects: where they lead, who led there, and what is sent along
+//! - `resend`: whether a request may be sent again
 //!
-//! Deliberately absent: waiting in line ([`crate::gate`]), trying again and following redirects (whoever sends).
+//! Not here: waiting in line ([`crate::gate`]), retries and following redirects, which are up to the caller.
 
-mod again;
 mod head;
 mod hop;
+mod resend;
 mod sink;
 
 use std::borrow::Cow;
 use std::time::Duration;
 
 use comity_core::outcome::{Answer, Outcome};
-use comity_core::pace::{Recorded, Standing};
+use comity_core::pace::{Freshness, Recorded};
 use comity_core::time::{Span, Timestamp};
 use http::header::COOKIE;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use tokio::time::timeout;
 
 use crate::archive::{ArchiveError, Ending, Recording};
-use crate::clock::micros;
+use crate::clock::to_span;
 use crate::gate::{Permit, Recall};
 use crate::request::Trust;
-use crate::transport::{Answered, Body, Depart, Line, Request, SendError, Transport, TransportError};
+use crate::transport::{Answered, Body, CloseSignal, Depart, Request, SendError, Transport, TransportError};
 
-pub(crate) use again::{NOT_REPEATED, may_repeat};
-pub(crate) use head::{Heard, hear, told};
-pub(crate) use hop::{Footing, Lists, Next, footing, lead as redirected_lead, next_hop, onward, origins};
+pub(crate) use head::{AppliedHead, apply_head, pacing_hints};
+pub(crate) use hop::{
+    OriginListed, Provenance, Redirect, body_after_redirect, next_hop, origins_to_check, provenance,
+    redirected_lead,
+};
+pub(crate) use resend::{NOT_RESENT, may_resend};
 pub(crate) use sink::{Collect, Sink, Wanted};
 
-/// What is sent, and who sees it pass.
-pub(crate) struct Out<'a> {
+/// What to send, and how.
+pub(crate) struct Outgoing<'a> {
     pub(crate) transport: &'a Transport,
     pub(crate) request: Request<'a>,
-    /// How far it is trusted with credentials.
+    /// Which credentials the target may receive.
     pub(crate) trust: Trust,
     pub(crate) recording: Option<Recording>,
 }
 
-/// Something that is done when the connection is open, right before the request may leave.
-pub(crate) trait Before: Send {
-    /// Why it does not leave after all.
-    type Stays: Send;
+/// Runs when the connection is open, right before the request is sent.
+pub(crate) trait BeforeSend: Send {
+    /// Why the request must not be sent.
+    type Veto: Send;
 
-    /// `Ok` when it may leave. It may be asked more than once.
-    fn before(&mut self) -> impl Future<Output = Result<(), Self::Stays>> + Send;
+    /// `Ok` if the request may be sent. May be called more than once.
+    fn before_send(&mut self) -> impl Future<Output = Result<(), Self::Veto>> + Send;
 }
 
-/// Nothing.
-impl Before for () {
-    type Stays = std::convert::Infallible;
+/// Does nothing.
+impl BeforeSend for () {
+    type Veto = std::convert::Infallible;
 
-    async fn before(&mut self) -> Result<(), Self::Stays> {
+    async fn before_send(&mut self) -> Result<(), Self::Veto> {
         Ok(())
     }
 }
 
-/// Why nothing was sent. The permit is as it was.
+/// Why nothing was sent. The permit is unchanged.
 #[derive(Debug)]
 pub(crate) enum Unsent<S = std::convert::Infallible> {
-    /// It was not its time after all, or there was no descriptor for it.
+    /// The request may not leave yet after all, or file descriptors ran out.
     Withheld,
-    /// What is done before held it back.
-    Stays(S),
-    /// It is not to be sent, now or later: the site is not to blame.
+    /// [`BeforeSend`] vetoed it.
+    Vetoed(S),
+    /// The request must never be sent. The site is not to blame.
     Never(TransportError),
 }
 
-/// What an attempt came to. It is recorded.
+/// The result of an attempt, which has already been recorded.
 #[derive(Debug)]
-pub(crate) struct Ended<E> {
-    pub(crate) came: Came<E>,
-    /// When the head of the answer came, if one did.
+pub(crate) struct AttemptResult<E> {
+    pub(crate) received: Received<E>,
+    /// The status of the response, if its headers arrived.
+    pub(crate) status: Option<u16>,
+    /// When the response headers arrived, if they did.
     pub(crate) answered_at: Option<Timestamp>,
     pub(crate) outcome: Outcome,
-    pub(crate) standing: Standing,
-    /// Whether the records of the exchange could be kept.
-    pub(crate) kept: Result<(), ArchiveError>,
+    pub(crate) freshness: Freshness,
+    /// Whether the exchange could be archived.
+    pub(crate) archived: Result<(), ArchiveError>,
 }
 
 /// What came back.
 #[derive(Debug)]
-pub(crate) enum Came<E> {
-    /// An answer, as much of it as was wanted.
-    Answer(Head),
-    /// None, or one that broke off.
-    Broken(TransportError),
-    /// One that the sink could not take.
-    Refused(E),
+pub(crate) enum Received<E> {
+    /// A response, with as much of its body as the sink wanted.
+    Response(Head),
+    /// No response, or an incomplete one.
+    Failed(TransportError),
+    /// A response whose body the sink could not take.
+    SinkFailed(E),
 }
 
-/// The head of an answer.
+/// The status and headers of a response.
 #[derive(Debug)]
 pub(crate) struct Head {
     pub(crate) status: u16,
     pub(crate) headers: HeaderMap,
-    /// When it came.
+    /// When they arrived.
     pub(crate) at: Timestamp,
 }
 
 /// How much of a body was read.
-enum Read<E> {
-    /// All of it, or nothing of it was wanted.
+enum BodyRead<E> {
+    /// All of it, or none was wanted.
     Whole,
-    /// As much as was wanted.
+    /// As much as the sink wanted.
     Cut,
-    /// It broke off.
-    Broken(TransportError),
-    /// The sink could not take it.
-    Refused(E),
+    /// Reading failed.
+    Failed(TransportError),
+    /// The sink failed.
+    SinkFailed(E),
 }
 
-/// Makes an attempt with a permit, which is settled when it ends.
-pub(crate) async fn attempt<B: Before, S: Sink>(
-    out: Out<'_>,
+/// Makes an attempt and settles its permit.
+pub(crate) async fn attempt<B: BeforeSend, S: Sink>(
+    out: Outgoing<'_>,
     permit: &mut Permit,
     before: B,
     sink: &mut S,
-) -> Result<Ended<S::Error>, Unsent<B::Stays>> {
-    let Out { transport, request, trust, recording } = out;
+) -> Result<AttemptResult<S::Error>, Unsent<B::Veto>> {
+    let Outgoing { transport, request, trust, recording } = out;
     let requests = transport.requests();
     let url = request.url;
     let prepared = requests.prepare(url, trust, permit.now());
-    let headers = with_own(prepared.headers, request.headers);
+    let headers = merge_headers(prepared.headers, request.headers);
     let witness = recording.as_ref().map(Recording::witness);
-    let request = Request { witness, headers: &headers, way: prepared.way.as_deref(), ..request };
+    let request = Request { witness, headers: &headers, options: prepared.options.as_deref(), ..request };
     let mut answered = match send(transport, request, permit, before).await {
         Ok(answered) => answered,
         Err(SendError::Withheld(unsent)) => return Err(unsent),
-        // Our own trouble: it takes its place in line again.
+        // Our own shortage: the request goes back to its place in line.
         Err(SendError::Failed(cause)) if cause.is_ours() => return Err(Unsent::Withheld),
         Err(SendError::Failed(cause)) if cause.is_final() => return Err(Unsent::Never(cause)),
         Err(SendError::Failed(cause)) => {
-            let answer = Answer::of_breakdown(cause.breakdown());
-            let standing = permit.settle(&answer).standing;
-            let (came, outcome) = (Came::Broken(cause), answer.outcome);
-            return Ok(Ended { came, answered_at: None, outcome, standing, kept: Ok(()) });
+            let answer = Answer::of_failure(cause.failure());
+            let freshness = permit.settle(&answer).freshness;
+            let (received, outcome) = (Received::Failed(cause), answer.outcome);
+            let (status, answered_at, archived) = (None, None, Ok(()));
+            return Ok(AttemptResult { received, status, answered_at, outcome, freshness, archived });
         }
     };
-    permit.answered(answered.written_at.map(|written_at| micros(written_at.elapsed())));
+    permit.answered(answered.written_at.map(|written_at| to_span(written_at.elapsed())));
     let (status, headers) = (answered.status, std::mem::take(&mut answered.headers));
     let head = Head { status, headers, at: permit.now() };
-    let heard = hear(permit, status, &head.headers);
-    requests.heard(url, &head.headers, head.at).await;
-    // The page of a refusal is read for a while only, unless it is recorded: then as a whole.
-    let taking = take(&mut answered, &head, permit, sink);
-    let read = match heard.recorded.is_some() && recording.is_none() {
-        true => timeout(REFUSED, taking).await.unwrap_or(Read::Cut),
-        false => taking.await,
+    let applied = apply_head(permit, status, &head.headers);
+    requests.store_cookies(url, &head.headers, head.at).await;
+    // The body of a refusal is read only briefly, unless the exchange is being recorded.
+    let reading_body = read_body(&mut answered, &head, permit, sink);
+    let read = match applied.recorded.is_some() && recording.is_none() {
+        true => timeout(REFUSAL_BODY_TIMEOUT, reading_body).await.unwrap_or(BodyRead::Cut),
+        false => reading_body.await,
     };
-    let kept = match recording {
+    let archived = match recording {
         Some(recording) => recording.finish(ending(&read)).await,
         None => Ok(()),
     };
-    Ok(end(head, heard, read, kept, permit, sink))
+    Ok(finish(head, applied, read, archived, permit, sink))
 }
 
-/// The headers of a request over those that all requests to its site have; cookies are sent together.
-fn with_own<'a>(
+/// Merges the request's own headers into those for every request to the site. The request's own win; cookies are
+/// combined.
+fn merge_headers<'a>(
     mut all: Vec<(HeaderName, HeaderValue)>,
     own: &'a [(HeaderName, HeaderValue)],
 ) -> Cow<'a, [(HeaderName, HeaderValue)]> {
@@ -193,61 +200,61 @@ fn with_own<'a>(
     Cow::Owned(all)
 }
 
-/// The answer is as whole as it will be: it is judged and recorded, unless that was done when its head came.
-fn end<S: Sink>(
+/// Judges and records the response, unless it was recorded when its headers arrived.
+fn finish<S: Sink>(
     head: Head,
-    heard: Heard,
-    read: Read<S::Error>,
-    kept: Result<(), ArchiveError>,
+    applied: AppliedHead,
+    read: BodyRead<S::Error>,
+    archived: Result<(), ArchiveError>,
     permit: &mut Permit,
     sink: &mut S,
-) -> Ended<S::Error> {
-    let Heard { answer, recorded } = heard;
-    let answered_at = Some(head.at);
-    let (came, judged) = match read {
-        Read::Refused(error) => (Came::Refused(error), answer),
-        Read::Broken(cause) if (200..300).contains(&head.status) => {
+) -> AttemptResult<S::Error> {
+    let AppliedHead { answer, recorded } = applied;
+    let (status, answered_at) = (Some(head.status), Some(head.at));
+    let (received, judged) = match read {
+        BodyRead::SinkFailed(error) => (Received::SinkFailed(error), answer),
+        BodyRead::Failed(cause) if (200..300).contains(&head.status) => {
             let judged = match cause.is_final() {
-                // It answered more than we want: it is not to blame.
+                // The response was larger than we accept, which is not the site's fault.
                 true => answer,
-                false => Answer { told: answer.told, ..Answer::of_breakdown(cause.breakdown()) },
+                false => Answer { hints: answer.hints, ..Answer::of_failure(cause.failure()) },
             };
-            (Came::Broken(cause), judged)
+            (Received::Failed(cause), judged)
         }
-        // What is no success is told by its head.
-        Read::Whole | Read::Cut | Read::Broken(_) => {
+        // For anything but a success the status alone decides.
+        BodyRead::Whole | BodyRead::Cut | BodyRead::Failed(_) => {
             let judged = sink.judge(&head, answer);
-            (Came::Answer(head), judged)
+            (Received::Response(head), judged)
         }
     };
-    let Recorded { standing, .. } = recorded.unwrap_or_else(|| permit.settle(&judged));
-    Ended { came, answered_at, outcome: judged.outcome, standing, kept }
+    let Recorded { freshness, .. } = recorded.unwrap_or_else(|| permit.settle(&judged));
+    AttemptResult { received, status, answered_at, outcome: judged.outcome, freshness, archived }
 }
 
-/// Sends a request when its connection is open and its permit still says so (B25), and waits for the head of its answer.
-/// It ends when its connection is closed, if that is of no more use: until then it takes room (B10).
-async fn send<B: Before>(
+/// Sends a request once its connection is open and its permit still allows it, and waits for the response headers.
+/// After a failure it also waits until the connection is closed, because until then the request takes up room.
+async fn send<B: BeforeSend>(
     transport: &Transport,
     request: Request<'_>,
     permit: &mut Permit,
     before: B,
-) -> Result<Answered, SendError<Unsent<B::Stays>>> {
+) -> Result<Answered, SendError<Unsent<B::Veto>>> {
     let recall = permit.recall();
     let departing = Departing { permit, before };
     let sent = unless_recalled(recall, transport.send(request, departing)).await;
     if let Err(SendError::Failed(_)) = sent {
-        permit.hung_up().await;
+        permit.connection_closed().await;
     }
     sent
 }
 
-/// Takes the body of an answer, as far as it is wanted.
-async fn take<S: Sink>(
+/// Reads as much of the body as the sink wants.
+async fn read_body<S: Sink>(
     answered: &mut Answered,
     head: &Head,
     permit: &mut Permit,
     sink: &mut S,
-) -> Read<S::Error> {
+) -> BodyRead<S::Error> {
     let body = &mut answered.body;
     let (max, cut) = match sink.begin(head).await {
         Ok(Wanted::Whole { max }) => (max, u64::MAX),
@@ -256,37 +263,37 @@ async fn take<S: Sink>(
             (u64::MAX, bytes)
         }
         Ok(Wanted::Nothing) => {
-            // Read only to keep the connection, and not for long.
-            let _ = timeout(DRAIN, drain(body)).await;
-            return Read::Whole;
+            // Read only to keep the connection usable, and only briefly.
+            let _ = timeout(DRAIN_TIMEOUT, drain(body)).await;
+            return BodyRead::Whole;
         }
-        Err(error) => return Read::Refused(error),
+        Err(error) => return BodyRead::SinkFailed(error),
     };
     let recall = permit.recall();
     let reading = async {
         while let Some(chunk) = body.chunk().await {
-            let chunk = chunk.map_err(Read::Broken)?;
-            permit.came(chunk.len());
+            let chunk = chunk.map_err(BodyRead::Failed)?;
+            permit.received(chunk.len());
             if body.decoded_bytes() > max {
-                return Err(Read::Broken(TransportError::BodyTooLarge { body_max: max }));
+                return Err(BodyRead::Failed(TransportError::BodyTooLarge { body_max: max }));
             }
-            sink.piece(chunk).map_err(Read::Refused)?;
+            sink.chunk(chunk).map_err(BodyRead::SinkFailed)?;
         }
         Ok(())
     };
     let read = unless_recalled(recall, reading).await;
     if read.is_err() {
         body.give_up();
-        permit.hung_up().await;
+        permit.connection_closed().await;
     }
     match read {
-        Ok(()) if body.decoded_bytes() >= cut => Read::Cut,
-        Ok(()) => Read::Whole,
+        Ok(()) if body.decoded_bytes() >= cut => BodyRead::Cut,
+        Ok(()) => BodyRead::Whole,
         Err(read) => read,
     }
 }
 
-/// Waits for a request until it is recalled: then it makes way for others.
+/// Runs a request until it is recalled to make room for others.
 async fn unless_recalled<T, E: From<TransportError>>(
     recall: Recall,
     request: impl Future<Output = Result<T, E>>,
@@ -294,26 +301,26 @@ async fn unless_recalled<T, E: From<TransportError>>(
     tokio::select! {
         biased;
         done = request => done,
-        () = recall.comes() => Err(TransportError::GivenUp.into()),
+        () = recall.recalled() => Err(TransportError::GivenUp.into()),
     }
 }
 
-impl<E> From<TransportError> for Read<E> {
+impl<E> From<TransportError> for BodyRead<E> {
     fn from(cause: TransportError) -> Self {
-        Self::Broken(cause)
+        Self::Failed(cause)
     }
 }
 
-fn ending<E>(read: &Read<E>) -> Ending {
+fn ending<E>(read: &BodyRead<E>) -> Ending {
     match read {
-        Read::Whole => Ending::Whole,
-        Read::Cut => Ending::Cut("length"),
-        Read::Broken(cause) => Ending::of(cause),
-        Read::Refused(_) => Ending::Lost,
+        BodyRead::Whole => Ending::Complete,
+        BodyRead::Cut => Ending::Truncated("length"),
+        BodyRead::Failed(cause) => Ending::of(cause),
+        BodyRead::SinkFailed(_) => Ending::Lost,
     }
 }
 
-/// Reads the rest of an answer that nobody wants, if there is little of it.
+/// Reads the rest of an unwanted body, if it is small.
 async fn drain(body: &mut Body) {
     while let Some(Ok(_)) = body.chunk().await {
         if body.wire_bytes() > DRAIN_MAX {
@@ -322,29 +329,29 @@ async fn drain(body: &mut Body) {
     }
 }
 
-/// A permit whose connection is open.
+/// A permit whose connection is open and that is about to depart.
 struct Departing<'a, B> {
     permit: &'a mut Permit,
     before: B,
 }
 
-impl<B: Before> Depart<Unsent<B::Stays>> for Departing<'_, B> {
-    async fn depart(&mut self) -> Result<(), Unsent<B::Stays>> {
-        self.before.before().await.map_err(Unsent::Stays)?;
-        if self.permit.departs(PATIENCE).await { Ok(()) } else { Err(Unsent::Withheld) }
+impl<B: BeforeSend> Depart<Unsent<B::Veto>> for Departing<'_, B> {
+    async fn depart(&mut self) -> Result<(), Unsent<B::Veto>> {
+        self.before.before_send().await.map_err(Unsent::Vetoed)?;
+        if self.permit.depart_within(DEPART_WAIT_MAX).await { Ok(()) } else { Err(Unsent::Withheld) }
     }
 
-    fn takes(&mut self, line: Line) {
-        self.permit.takes(line);
+    fn sent_on(&mut self, signal: CloseSignal) {
+        self.permit.sent_on(signal);
     }
 }
 
-/// A request whose connection is open waits this long for its departure, and then takes its place in line again. So a
-/// source whose interval is its site's pace is not put off for a few milliseconds.
-pub(crate) const PATIENCE: Span = Span::from_millis(250);
-/// The page of a refusal is read for no longer than this.
-const REFUSED: Duration = Duration::from_secs(5);
-/// Longer than this is not worth a connection,
-const DRAIN: Duration = Duration::from_millis(50);
-/// and neither is more than this.
+/// How long a request with an open connection waits to depart before it returns to its place in line. This keeps a
+/// source whose interval equals its site's pace from being deferred over a few milliseconds.
+pub(crate) const DEPART_WAIT_MAX: Span = Span::from_millis(250);
+/// How long the body of a refusal is read at most.
+const REFUSAL_BODY_TIMEOUT: Duration = Duration::from_secs(5);
+/// An unwanted body is read for no longer than this; then the connection is dropped instead.
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(50);
+/// An unwanted body larger than this is not read to the end.
 const DRAIN_MAX: u64 = 64 << 10;

@@ -1,22 +1,22 @@
-//! Where the bodies of answers go.
+//! Where response bodies go.
 
 use bytes::{Bytes, BytesMut};
 use comity_core::outcome::Answer;
 
 use super::Head;
 
-/// Takes the body of an answer.
+/// Takes a response body.
 pub(crate) trait Sink: Send {
-    /// Why it cannot take it.
+    /// Why it could not.
     type Error: Send;
 
-    /// A head came; what of its body is wanted.
+    /// Called when the headers have arrived. Returns how much of the body is wanted.
     fn begin(&mut self, head: &Head) -> impl Future<Output = Result<Wanted, Self::Error>> + Send;
 
-    /// Some more of the body.
-    fn piece(&mut self, piece: Bytes) -> Result<(), Self::Error>;
+    /// Takes the next chunk of the body.
+    fn chunk(&mut self, chunk: Bytes) -> Result<(), Self::Error>;
 
-    /// The body is there: what the answer is after all, where that stands in it.
+    /// Called when the body has been read. Returns the final verdict, for protocols that report errors in the body.
     fn judge(&mut self, _head: &Head, answer: Answer) -> Answer {
         answer
     }
@@ -27,28 +27,28 @@ pub(crate) trait Sink: Send {
 pub(crate) enum Wanted {
     /// All of it; more than `max` bytes are an error.
     Whole { max: u64 },
-    /// So many bytes of it at most.
+    /// At most this many bytes; the rest is ignored.
     Cut(u64),
     /// None of it.
     Nothing,
 }
 
-/// Keeps a body in memory.
+/// Collects a body in memory.
 pub(crate) struct Collect {
     pub(crate) body: BytesMut,
     wanted: Wanted,
-    /// What is wanted of anything but a success.
-    otherwise: Wanted,
+    /// How much is wanted of any response that isn't a success.
+    unless_success: Wanted,
 }
 
 impl Collect {
     pub(crate) fn new(wanted: Wanted) -> Self {
-        Self { body: BytesMut::new(), wanted, otherwise: wanted }
+        Self { body: BytesMut::new(), wanted, unless_success: wanted }
     }
 
-    /// The same, but of anything that is no success this much.
-    pub(crate) fn otherwise(self, otherwise: Wanted) -> Self {
-        Self { otherwise, ..self }
+    /// Wants this much of any response that isn't a success.
+    pub(crate) fn unless_success(self, unless_success: Wanted) -> Self {
+        Self { unless_success, ..self }
     }
 }
 
@@ -56,11 +56,11 @@ impl Sink for Collect {
     type Error = std::convert::Infallible;
 
     async fn begin(&mut self, head: &Head) -> Result<Wanted, Self::Error> {
-        Ok(if (200..300).contains(&head.status) { self.wanted } else { self.otherwise })
+        Ok(if (200..300).contains(&head.status) { self.wanted } else { self.unless_success })
     }
 
-    fn piece(&mut self, piece: Bytes) -> Result<(), Self::Error> {
-        self.body.extend_from_slice(&piece);
+    fn chunk(&mut self, chunk: Bytes) -> Result<(), Self::Error> {
+        self.body.extend_from_slice(&chunk);
         Ok(())
     }
 }

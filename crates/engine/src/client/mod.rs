@@ -1,12 +1,13 @@
-//! An HTTP client that is polite by itself: every hop waits for the domain it really goes to (B44), and leaves by way of
-//! `attempt`, the one way out.
+//! An HTTP client that is polite automatically: every hop waits for the domain it goes to.
 //!
-//! - here: [`Client`], for whoever wants pages
-//! - `ask`: what is asked for, and how
-//! - `keeper`: robots.txt files, fetched once and kept for a day
+//! - here: [`Client`]
+//! - `fetch_request`: the options of a request
+//! - `robots_cache`: robots.txt files, fetched once and kept for a day
+//!
+//! The requests themselves are sent by `attempt`.
 
-mod ask;
-mod keeper;
+mod fetch_request;
+mod robots_cache;
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -18,36 +19,35 @@ use comity_core::domain::Domain;
 use comity_core::intent::Intent;
 use comity_core::line::Owner;
 use comity_core::outcome::Outcome;
-use comity_core::retry::{self, Spent};
+use comity_core::retry::{self, RetriesUsed};
 use comity_core::task::{JobId, TaskStep};
 use comity_core::time::Span;
 use comity_store::Store;
-use comity_store::tasks::{Lead, Onward};
+use comity_store::tasks::{Lead, RedirectBody};
 use http::Method;
 use url::Url;
 
 use crate::attempt::{
-    Came, Collect, Ended, Footing, Lists, Next, Out, Unsent, Wanted, attempt, footing, may_repeat, next_hop,
-    onward,
+    AttemptResult, Collect, OriginListed, Outgoing, Provenance, Received, Redirect, Unsent, Wanted, attempt,
+    body_after_redirect, may_resend, next_hop, provenance,
 };
 use crate::clock::Clock;
 use crate::config::{Config, ConfigError, HttpSettings, Sources, environment};
 use crate::event::Events;
 use crate::gate::{Gate, GateError, Permit};
+use crate::redact;
 use crate::request::{JobRequest, RequestError, Requests, Trust, header};
-use crate::shown;
 use crate::transport::{self, Proxies, ProxyError, Transport, TransportError};
 
-pub use ask::Ask;
-use keeper::GIVEN_UP_MAX;
-pub(crate) use keeper::{Asker, Keeper, LATER, place};
-pub use keeper::{RobotsUnavailable, known_crawl_delay, recall_crawl_delay};
+pub use fetch_request::FetchRequest;
+use robots_cache::GIVEN_UP_MAX;
+pub use robots_cache::{KnownRobots, RobotsUnavailable, known_crawl_delay, known_robots, load_crawl_delay};
+pub(crate) use robots_cache::{ROBOTS_RETRY, Requester, RobotsCache, cache_key};
 
-/// A polite HTTP client. Clones share one gate, one set of connections and one memory of robots.txt files.
+/// A polite HTTP client. Clones share one gate, one connection pool and one cache of robots.txt files.
 ///
-/// Every request waits for its turn on the domain it goes to, redirects and robots.txt included. A refusal (429,
-/// 403, 503) or a failure is tried again when the domain lets it, as often as the configuration says; there are no
-/// other retries.
+/// Every request waits for its turn on its domain, including redirects and robots.txt. Refusals (429, 403, 503) and
+/// failures are retried when the domain allows it, up to the configured number of retries; there are no other retries.
 ///
 /// ```
 /// # use std::io::{Read, Write};
@@ -63,7 +63,7 @@ pub use keeper::{RobotsUnavailable, known_crawl_delay, recall_crawl_delay};
 /// # let url = format!("http://{address}/page");
 /// # tokio::runtime::Runtime::new()?.block_on(async {
 /// let client = comity::client::Client::new()?;
-/// let page = client.get(&url).await?; // asks robots.txt, waits a second, and fetches
+/// let page = client.get(&url).await?; // fetches robots.txt, waits a second, and fetches the page
 /// assert_eq!((page.status, &page.body[..]), (200, &b"hello"[..]));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// # })?;
@@ -73,237 +73,248 @@ pub use keeper::{RobotsUnavailable, known_crawl_delay, recall_crawl_delay};
 pub struct Client {
     gate: Gate,
     transport: Transport,
-    keeper: Option<Arc<Keeper>>,
-    /// The job in whose room its requests take their place.
+    robots_cache: Option<Arc<RobotsCache>>,
+    /// The job whose concurrency its requests count toward.
     job: Option<JobId>,
     redirects_max: u32,
     retries_max: u32,
 }
 
-/// A page as it was answered.
+/// A fetched page.
 #[derive(Debug, Clone)]
 pub struct Page {
-    /// Where redirects led.
+    /// Its URL, after redirects.
     pub url: Url,
-    /// The status of the answer.
+    /// The HTTP status.
     pub status: u16,
-    /// Its headers.
+    /// The response headers.
     pub headers: http::HeaderMap,
-    /// Its body, decoded.
+    /// The decoded body.
     pub body: Bytes,
-    /// What it came to.
+    /// The outcome.
     pub outcome: Outcome,
-    /// The redirects that led to it.
+    /// The redirects that were followed.
     pub hops: Vec<Hop>,
 }
 
 /// A redirect that was followed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hop {
-    /// Its status.
+    /// The status of the redirect.
     pub status: u16,
-    /// Where it led.
+    /// Its target.
     pub to: Url,
 }
 
 /// Why there is no page.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// That cannot be fetched.
+    /// Not an http or https URL with a host.
     #[error("url = {url:?}: expected an http or https URL with a host, such as \"https://example.org/page\"")]
     Url {
-        /// What was given, without secrets.
+        /// The given text, without secrets.
         url: String,
     },
     /// The site's robots.txt forbids it.
     #[error("{url}: forbidden by robots.txt")]
     Robots {
-        /// What was asked for.
+        /// The requested URL.
         url: String,
     },
-    /// The site's robots.txt could not be had, which counts as forbidden for now.
+    /// The site's robots.txt could not be fetched, so everything is forbidden for now.
     #[error(transparent)]
     RobotsUnavailable(#[from] RobotsUnavailable),
     /// More redirects than allowed.
     #[error("{url}: redirected to itself, or more than {max} times")]
     Redirects {
-        /// Where the last one led.
+        /// The URL that redirected last.
         url: String,
-        /// How many are allowed.
+        /// The limit.
         max: u32,
     },
-    /// What was to be sent is not meant for where the redirect leads.
-    #[error("{url}: the redirect leads to another host, where the body is not sent")]
+    /// The redirect target must not receive the request body.
+    #[error("{url}: redirected to another host, which does not receive the request body")]
     Body {
-        /// Where it led.
+        /// The redirect target.
         url: String,
     },
-    /// A header that cannot be sent that way.
+    /// A header that can't be set by the caller.
     #[error("header {name}: {why}")]
     Header {
-        /// Which.
+        /// The name of the header.
         name: String,
         /// Why not.
         why: String,
     },
-    /// The redirect leads where nobody may follow.
+    /// The redirect target isn't a valid http or https URL.
     #[error("{url}: redirected to something that isn't a valid http or https URL")]
-    Leads {
-        /// Who redirected.
+    BadRedirect {
+        /// The URL that redirected.
         url: String,
     },
-    /// The connection did not work.
+    /// The request failed.
     #[error("{url}: {cause}")]
     Transport {
-        /// What was asked for.
+        /// The requested URL.
         url: String,
-        /// What happened.
+        /// Why it failed.
         #[source]
         cause: TransportError,
     },
-    /// The domain is held back for longer than the caller wants to wait.
+    /// The domain is held for longer than the caller wants to wait.
     #[error("{host}: {reason}")]
     Held {
-        /// Which.
+        /// The host.
         host: Domain,
-        /// By what, and until when.
+        /// Why it is held, and until when.
         reason: Reason,
     },
-    /// The caller does not want it any more; nothing was sent.
+    /// The caller stopped waiting. Nothing was sent.
     #[error("stopped before anything was sent")]
     Stopped,
-    /// Nobody can be let go.
+    /// The gate cannot grant permits.
     #[error(transparent)]
     Gate(#[from] GateError),
 }
 
-/// Why a client cannot be made.
+/// Why a client could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
-    /// The configuration has problems.
+    /// The configuration is invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// A proxy in the environment has one.
+    /// A proxy variable in the environment is invalid.
     #[error(transparent)]
     Proxy(#[from] ProxyError),
-    /// What requests are to be sent with cannot be looked up.
+    /// Headers, cookies or credentials for requests could not be read.
     #[error(transparent)]
     Request(#[from] RequestError),
-    /// The connections cannot be set up.
+    /// The transport could not be set up.
     #[error(transparent)]
     Transport(#[from] TransportError),
 }
 
 impl Client {
-    /// A client with the defaults and what the environment says.
+    /// A client with default settings, overridden by environment variables.
     pub fn new() -> Result<Self, SetupError> {
         let config = Config::load(Sources { env: environment(), ..Sources::default() })?;
         let gate = Gate::new(config.rules().clone(), Clock::new(), Events::new());
         Self::with(&config, gate)
     }
 
-    /// A client that goes by `config` and shares `gate` with others.
+    /// A client with this configuration on a gate that may be shared.
     pub fn with(config: &Config, gate: Gate) -> Result<Self, SetupError> {
-        Ok(Self::over(config, gate, transport(config)?, None))
+        Ok(Self::with_transport(config, gate, transport(config)?, None))
     }
 
-    /// The same, on connections that others use too; robots.txt files are kept in the store.
-    pub fn over(config: &Config, gate: Gate, transport: Transport, store: Option<Arc<dyn Store>>) -> Self {
-        let keeper = Keeper::new(gate.clone(), transport.clone(), config, store, None);
-        Self::keeping(config, gate, transport, keeper, None)
-    }
-
-    /// The same, with robots.txt files that others have too, and requests that take their place in the room of a job.
-    pub(crate) fn keeping(
+    /// A client that also shares its connections; robots.txt files are saved in the store, if there is one.
+    pub fn with_transport(
         config: &Config,
         gate: Gate,
         transport: Transport,
-        keeper: Option<Arc<Keeper>>,
+        store: Option<Arc<dyn Store>>,
+    ) -> Self {
+        let robots_cache = RobotsCache::new(gate.clone(), transport.clone(), config, store, None);
+        Self::with_robots_cache(config, gate, transport, robots_cache, None)
+    }
+
+    /// A client that also shares a cache of robots.txt files, and whose requests count toward the concurrency of a job.
+    pub(crate) fn with_robots_cache(
+        config: &Config,
+        gate: Gate,
+        transport: Transport,
+        robots_cache: Option<Arc<RobotsCache>>,
         job: Option<JobId>,
     ) -> Self {
         let (redirects_max, retries_max) = (config.http.redirects_max, config.job.max_retries);
-        Self { gate, transport, keeper, job, redirects_max, retries_max }
+        Self { gate, transport, robots_cache, job, redirects_max, retries_max }
     }
 
-    /// How often it tries a failure again.
+    /// The configured maximum number of retries.
     pub fn retries_max(&self) -> u32 {
         self.retries_max
     }
 
-    /// The gate its requests pass.
+    /// The gate.
     pub fn gate(&self) -> &Gate {
         &self.gate
     }
 
-    /// Fetches a page, politely. An answer that is no success is still an answer: see [`Page::outcome`].
+    /// Fetches a page politely. A response that isn't a success is returned as well: see [`Page::outcome`].
     pub async fn get(&self, url: &str) -> Result<Page, ClientError> {
-        let url = Url::parse(url).map_err(|_| ClientError::Url { url: shown::text(url) })?;
-        self.ask(&Ask { retries_max: self.retries_max, ..Ask::new(url, Lead::Listed) }).await
+        let url = Url::parse(url).map_err(|_| ClientError::Url { url: redact::text(url) })?;
+        self.fetch(&FetchRequest { retries_max: self.retries_max, ..FetchRequest::new(url, Lead::Listed) })
+            .await
     }
 
-    /// The same, asked in a particular way.
-    pub async fn ask(&self, ask: &Ask) -> Result<Page, ClientError> {
-        let (mut url, mut spent, mut given_up) = (ask.url.clone(), Spent::default(), 0);
-        let mut on = match ask.lead {
-            Lead::Listed => Footing { lead: Lead::Listed, trust: Trust::Listed },
-            Lead::Remote => Footing { lead: Lead::Remote, trust: Trust::Led },
+    /// Fetches a page with options.
+    pub async fn fetch(&self, request: &FetchRequest) -> Result<Page, ClientError> {
+        let (mut url, mut spent, mut given_up) = (request.url.clone(), RetriesUsed::default(), 0);
+        let mut on = match request.lead {
+            Lead::Listed => Provenance { lead: Lead::Listed, trust: Trust::Listed },
+            Lead::Remote => Provenance { lead: Lead::Remote, trust: Trust::Remote },
         };
-        for (name, _) in &ask.headers {
+        for (name, _) in &request.headers {
             let wrong = |why| ClientError::Header { name: name.to_string(), why };
             header::name(name.as_str()).map_err(wrong)?;
         }
-        // Whether its own headers, and its method and body, go to where it is now.
+        // Whether the current URL receives the request's own headers (`own`), and its method and body (`sends`).
         let (mut own, mut sends) = (true, true);
         let mut hops: Vec<Hop> = Vec::new();
         loop {
-            let host = Domain::of(&url).ok_or_else(|| ClientError::Url { url: shown::text(url.as_str()) })?;
-            if let Some(keeper) = &self.keeper {
-                // A robots.txt that fails is tried again at the pace of the ladder, and what comes of it is kept.
-                let patience = ask.patience.max(ROBOTS_PATIENCE);
-                // On the heap, as the attempt below: a request takes much room, and callers have little on their stack.
-                let rules =
-                    Box::pin(keeper.rules(&url, on.lead, Asker { job: self.job, owner: Owner::NONE }));
-                let rules = self.patiently(&host, patience, ask, rules).await???;
+            let host =
+                Domain::of(&url).ok_or_else(|| ClientError::Url { url: redact::text(url.as_str()) })?;
+            if let Some(robots_cache) = &self.robots_cache {
+                // A failing robots.txt is retried with backoff, and the result is cached.
+                let patience = request.patience.max(ROBOTS_PATIENCE);
+                // Boxed, like the attempt below: these futures are large, and callers' stacks may be small.
+                let rules = Box::pin(robots_cache.rules(
+                    &url,
+                    on.lead,
+                    Requester { job: self.job, owner: Owner::NONE },
+                ));
+                let rules = self.wait_patiently(&host, patience, request, rules).await???;
                 if !rules.allows(path_and_query(&url)) {
-                    return Err(ClientError::Robots { url: shown::url(&url) });
+                    return Err(ClientError::Robots { url: redact::url(&url) });
                 }
             }
             let acquiring = self.acquire(&host);
-            let mut permit = self.patiently(&host, ask.patience, ask, acquiring).await??;
-            let headers = ask.headers_for(&url, own);
-            let request = transport::Request { headers: &headers, ..ask.request(&url, on.lead, sends) };
+            let mut permit = self.wait_patiently(&host, request.patience, request, acquiring).await??;
+            let headers = request.headers_for(&url, own);
+            let hop = transport::Request { headers: &headers, ..request.hop(&url, on.lead, sends) };
             let (trust, recording) = (on.trust, None);
-            let out = Out { transport: &self.transport, request, trust, recording };
-            let mut sink = Collect::new(Wanted::Whole { max: ask.body_max.unwrap_or(u64::MAX) });
+            let out = Outgoing { transport: &self.transport, request: hop, trust, recording };
+            let mut sink = Collect::new(Wanted::Whole { max: request.body_max.unwrap_or(u64::MAX) });
             let ended = match Box::pin(attempt(out, &mut permit, (), &mut sink)).await {
                 Ok(ended) => ended,
                 Err(Unsent::Withheld) => continue,
                 Err(Unsent::Never(cause)) => {
-                    return Err(ClientError::Transport { url: shown::url(&url), cause });
+                    return Err(ClientError::Transport { url: redact::url(&url), cause });
                 }
             };
-            let (outcome, standing) = (ended.outcome, ended.standing);
+            let (outcome, freshness) = (ended.outcome, ended.freshness);
             let page = page(&url, ended, sink);
             if let Ok(page) = &page
                 && let Some(next) = next_hop(&url, page.status, &page.headers)
             {
                 match next {
-                    Next::Astray => return Err(ClientError::Leads { url: shown::url(&url) }),
-                    Next::To(next) if next == url || hops.len() >= self.redirects_max as usize => {
+                    Redirect::Invalid => return Err(ClientError::BadRedirect { url: redact::url(&url) }),
+                    Redirect::To(next) if next == url || hops.len() >= self.redirects_max as usize => {
                         return Err(ClientError::Redirects {
-                            url: shown::url(&url),
+                            url: redact::url(&url),
                             max: self.redirects_max,
                         });
                     }
-                    Next::To(next) => {
-                        on = footing(&ask.url, ask.lead, &next, Lists::default());
-                        let own_footing = footing(&ask.url, Lead::Listed, &next, Lists::default());
-                        own = own_footing.trust == Trust::Listed;
-                        match onward(&ask.method, page.status, own_footing) {
-                            Some(Onward::Kept) => {}
-                            Some(Onward::Dropped) => sends = false,
-                            None if !sends || ask.method == Method::GET && ask.body.is_empty() => {}
-                            None => return Err(ClientError::Body { url: shown::url(&next) }),
+                    Redirect::To(next) => {
+                        on = provenance(&request.url, request.lead, &next, OriginListed::default());
+                        let own_provenance =
+                            provenance(&request.url, Lead::Listed, &next, OriginListed::default());
+                        own = own_provenance.trust == Trust::Listed;
+                        match body_after_redirect(&request.method, page.status, own_provenance) {
+                            Some(RedirectBody::Kept) => {}
+                            Some(RedirectBody::Dropped) => sends = false,
+                            None if !sends || request.method == Method::GET && request.body.is_empty() => {}
+                            None => return Err(ClientError::Body { url: redact::url(&next) }),
                         }
                         hops.push(Hop { status: page.status, to: next.clone() });
                         url = next;
@@ -312,27 +323,27 @@ impl Client {
                 }
             }
             let cause = page.as_ref().err();
-            if sends && !may_repeat(&ask.method, outcome, cause) && cause.is_some() {
-                return page.map_err(|cause| ClientError::Transport { url: shown::url(&url), cause });
+            if sends && !may_resend(&request.method, outcome, cause) && cause.is_some() {
+                return page.map_err(|cause| ClientError::Transport { url: redact::url(&url), cause });
             }
             let verdict = match page {
-                // It made way for others, and waits in line again, also where no failure is tried again.
-                Err(TransportError::GivenUp) if ask.retries_max == 0 && given_up < GIVEN_UP_MAX => {
+                // The request was recalled to make room for others. It waits in line again, even without retries.
+                Err(TransportError::GivenUp) if request.retries_max == 0 && given_up < GIVEN_UP_MAX => {
                     given_up += 1;
                     continue;
                 }
-                Err(TransportError::GivenUp) => retry::judge_forgivable(spent, ask.retries_max),
-                _ => retry::judge(outcome, standing, spent, ask.retries_max),
+                Err(TransportError::GivenUp) => retry::judge_forgivable(spent, request.retries_max),
+                _ => retry::judge(outcome, freshness, spent, request.retries_max),
             };
-            spent = verdict.spent;
+            spent = verdict.used;
             let is_final = page.as_ref().is_err_and(TransportError::is_final);
-            let again = !sends || may_repeat(&ask.method, outcome, page.as_ref().err());
+            let again = !sends || may_resend(&request.method, outcome, page.as_ref().err());
             if verdict.step == TaskStep::Retry && !is_final && again {
                 continue;
             }
             return match page {
                 Ok(page) => Ok(Page { hops, ..page }),
-                Err(cause) => Err(ClientError::Transport { url: shown::url(&url), cause }),
+                Err(cause) => Err(ClientError::Transport { url: redact::url(&url), cause }),
             };
         }
     }
@@ -344,23 +355,23 @@ impl Client {
         }
     }
 
-    /// Waits, unless the domain is held back for longer than the patience lasts or nobody wants it any more.
-    async fn patiently<T>(
+    /// Awaits `waiting`, but gives up if the domain is held for longer than `patience` or the request is stopped.
+    async fn wait_patiently<T>(
         &self,
         host: &Domain,
         patience: Span,
-        ask: &Ask,
+        request: &FetchRequest,
         waiting: impl Future<Output = T>,
     ) -> Result<T, ClientError> {
         tokio::select! {
             biased;
             done = waiting => Ok(done),
-            () = ask.stopped() => Err(ClientError::Stopped),
+            () = request.stopped() => Err(ClientError::Stopped),
             error = self.held_for_long(host, patience) => Err(error),
         }
     }
 
-    /// Looks now and then until a domain is held back for longer than the patience lasts.
+    /// Checks now and then; returns an error once the domain is held for longer than `patience`.
     async fn held_for_long(&self, host: &Domain, patience: Span) -> ClientError {
         if patience == Span::MAX {
             return std::future::pending().await;
@@ -380,11 +391,11 @@ impl Client {
     }
 }
 
-/// The page that an attempt came to.
-fn page(url: &Url, ended: Ended<Infallible>, sink: Collect) -> Result<Page, TransportError> {
-    let head = match ended.came {
-        Came::Answer(head) => head,
-        Came::Broken(cause) => return Err(cause),
+/// The page that an attempt resulted in.
+fn page(url: &Url, ended: AttemptResult<Infallible>, sink: Collect) -> Result<Page, TransportError> {
+    let head = match ended.received {
+        Received::Response(head) => head,
+        Received::Failed(cause) => return Err(cause),
     };
     Ok(Page {
         url: url.clone(),
@@ -396,7 +407,7 @@ fn page(url: &Url, ended: Ended<Infallible>, sink: Collect) -> Result<Page, Tran
     })
 }
 
-/// Whether it keeps everybody away for a while, rather than requests apart.
+/// Whether the reason is a hold, which closes the domain for a while, rather than spacing between requests.
 pub(crate) fn is_hold(reason: &Reason) -> bool {
     matches!(
         reason.limit,
@@ -409,17 +420,17 @@ pub(crate) fn is_hold(reason: &Reason) -> bool {
     )
 }
 
-/// However little patience somebody has, a robots.txt is waited for this long.
+/// A robots.txt is waited for at least this long, whatever the caller's patience.
 const ROBOTS_PATIENCE: Span = Span::from_secs(90);
-/// Whoever waits with little patience looks this often whether it is worth it.
+/// How often a request with limited patience checks its domain.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// The connections that a configuration describes, with the proxies of the environment.
+/// The transport for a configuration, with the proxies from the environment.
 pub fn transport(config: &Config) -> Result<Transport, SetupError> {
     transport_for(config, &JobRequest::default())
 }
 
-/// The same for a job whose requests have headers, cookies or credentials of their own; where they come from is looked up.
+/// The transport for a job with its own headers, cookies or credentials, which are read from where the job says.
 pub fn transport_for(config: &Config, job: &JobRequest) -> Result<Transport, SetupError> {
     let HttpSettings { connect_timeout, first_byte_timeout, total_timeout, body_max, header_max, .. } =
         config.http;
@@ -439,7 +450,7 @@ pub fn transport_for(config: &Config, job: &JobRequest) -> Result<Transport, Set
     Ok(Transport::new(settings)?.with(requests))
 }
 
-/// What robots.txt rules are asked about.
+/// The part of a URL that robots.txt rules apply to.
 pub(crate) fn path_and_query(url: &Url) -> &str {
     &url[url::Position::BeforePath..url::Position::AfterQuery]
 }

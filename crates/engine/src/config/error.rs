@@ -1,20 +1,20 @@
-//! What is wrong with settings, told so that a person can mend all of it at once.
+//! Reports everything that is wrong with the settings, so that a person can fix all of it at once.
 //!
-//! What a line shows was written by somebody: it is masked where it may be a secret, shortened, and without
-//! control characters. What is allowed is said by whoever reads the value.
+//! Messages quote what somebody wrote, so values are masked where they may be secrets, shortened, and stripped of
+//! control characters. The code that parses a value says what is allowed.
 
 use std::fmt;
 
 use super::secret;
-use crate::shown;
+use crate::redact;
 
-/// Settings that cannot be used. One line for each problem:
+/// Invalid settings. One line per problem:
 /// `comity.toml: domains."reuters.com".min_delay = "fast": expected a duration such as "3s" or "250ms"`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct ConfigError(Vec<String>);
 
 impl ConfigError {
-    /// Every problem, one line each: of the file, the environment, what was given, and of all of it merged.
+    /// Every problem, one per line: those of the file, the environment, the flags, and the merged settings.
     pub fn problems(&self) -> &[String] {
         &self.0
     }
@@ -36,8 +36,8 @@ impl fmt::Display for ConfigError {
 #[derive(Default)]
 pub(super) struct Faults {
     lines: Vec<String>,
-    /// Whether a whole source could not be read, so that nobody knows what it would have set.
-    pub(super) unread: bool,
+    /// Whether a whole source could not be parsed, so that it is unknown what it would have set.
+    pub(super) unparsed: bool,
 }
 
 impl Faults {
@@ -45,7 +45,7 @@ impl Faults {
     pub(super) fn value(&mut self, label: &str, value: &str, expected: &str) {
         let value = match value.as_bytes().first() {
             _ if secret::is_secret(label) => "***".to_owned(),
-            // A table may hold anything, and nobody needs to see it again to know which one is meant.
+            // A table may contain anything, and its name is enough to find it.
             Some(b'{') => "{…}".to_owned(),
             Some(b'[') => "[…]".to_owned(),
             _ => shortened(&secret::without_password(value)),
@@ -53,18 +53,18 @@ impl Faults {
         self.line(&format!("{label} = {value}: expected {expected}"));
     }
 
-    /// `label: what`.
-    pub(super) fn plain(&mut self, label: &str, what: &str) {
-        self.line(&format!("{label}: {what}"));
+    /// `label: message`.
+    pub(super) fn message(&mut self, label: &str, message: &str) {
+        self.line(&format!("{label}: {message}"));
     }
 
-    /// `label: what`, of a source that is no TOML.
-    pub(super) fn unread(&mut self, label: &str, what: &str) {
-        self.unread = true;
-        self.plain(label, what);
+    /// `label: message`, for a source that is not valid TOML.
+    pub(super) fn syntax(&mut self, label: &str, message: &str) {
+        self.unparsed = true;
+        self.message(label, message);
     }
 
-    /// `Ok` when nothing was found.
+    /// `Ok` if there are no problems.
     pub(super) fn into_result(self) -> Result<(), ConfigError> {
         if self.lines.is_empty() { Ok(()) } else { Err(ConfigError(self.lines)) }
     }
@@ -74,25 +74,25 @@ impl Faults {
     }
 }
 
-/// A single problem is an error too.
-pub(super) fn alone(label: &str, what: &str) -> ConfigError {
+/// An error with a single problem.
+pub(super) fn single(label: &str, message: &str) -> ConfigError {
     let mut faults = Faults::default();
-    faults.plain(label, what);
+    faults.message(label, message);
     ConfigError(faults.lines)
 }
 
-/// A key as TOML writes it: bare where that is possible, quoted where not.
+/// A key as TOML writes it: bare if possible, otherwise quoted.
 pub(super) fn quoted(key: &str) -> String {
     let bare = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
     if !key.is_empty() && key.bytes().all(bare) { shortened(key) } else { quoted_value(key) }
 }
 
-/// A piece of a value, inside a sentence.
+/// A part of a value, quoted inside a sentence.
 pub(super) fn quoted_value(text: &str) -> String {
     serde_json::Value::from(shortened(text)).to_string()
 }
 
-/// At most as much of a value as a message should repeat.
+/// The first part of a value, no longer than a message should quote.
 pub(super) fn shortened(text: &str) -> String {
     let mut shown: String = text.chars().take(VALUE_MAX).collect();
     if shown.len() < text.len() {
@@ -101,10 +101,15 @@ pub(super) fn shortened(text: &str) -> String {
     shown
 }
 
-/// Control characters, and those that turn or hide text, as escapes: a message must read as what it is.
+/// Escapes control characters and those that reverse or hide text, so that a message can't pretend to be something
+/// else.
 fn escaped(c: char) -> String {
     let hides = matches!(c, '\u{200b}'..='\u{200d}' | '\u{2028}' | '\u{2029}' | '\u{2060}'..='\u{2065}');
-    if c.is_control() || hides || shown::turns(c) { c.escape_unicode().to_string() } else { c.to_string() }
+    if c.is_control() || hides || redact::is_bidi_mark(c) {
+        c.escape_unicode().to_string()
+    } else {
+        c.to_string()
+    }
 }
 
 const SHOWN_MAX: usize = 100;

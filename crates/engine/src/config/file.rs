@@ -1,4 +1,4 @@
-//! Reading `comity.toml` into entries, and saying where its TOML is broken.
+//! Reads `comity.toml` into entries, and reports where its TOML is invalid.
 
 use std::fs::File;
 use std::io::Read;
@@ -8,13 +8,13 @@ use serde_json::Value;
 
 use super::error::{self, ConfigError, Faults, quoted};
 use super::keys;
-use super::layer::{self, Entry, Origin, Place};
+use super::layer::{self, Entry, Origin, Target};
 
 /// The text of the file at `path`.
 pub fn read_file(path: &Path) -> Result<String, ConfigError> {
     let mut text = String::new();
     let read = File::open(path).and_then(|file| file.take(BYTES_MAX + 1).read_to_string(&mut text));
-    let wrong = |what: String| error::alone(&path.display().to_string(), &what);
+    let wrong = |what: String| error::single(&path.display().to_string(), &what);
     match read {
         Err(cause) => Err(wrong(format!("cannot be read: {cause}"))),
         Ok(bytes) if bytes as u64 > BYTES_MAX => {
@@ -24,7 +24,7 @@ pub fn read_file(path: &Path) -> Result<String, ConfigError> {
     }
 }
 
-/// The settings of a file called `name`.
+/// The settings in the text of a file called `name`.
 pub(super) fn entries(name: &str, text: &str, faults: &mut Faults) -> Vec<Entry> {
     let origin = Origin::Tables(name.to_owned());
     match text.parse::<toml::Table>() {
@@ -32,13 +32,13 @@ pub(super) fn entries(name: &str, text: &str, faults: &mut Faults) -> Vec<Entry>
             table.into_iter().flat_map(|(key, value)| section(&origin, key, json(value), faults)).collect()
         }
         Err(broken) => {
-            faults.unread(name, &syntax(text, &broken));
+            faults.syntax(name, &syntax(text, &broken));
             Vec::new()
         }
     }
 }
 
-/// Where TOML is broken and how; without the text around it, which may hold a secret.
+/// Where the TOML is invalid and why. The text around it is left out, because it may contain a secret.
 pub(super) fn syntax(text: &str, broken: &toml::de::Error) -> String {
     let message = broken.message().lines().map(str::trim).collect::<Vec<_>>().join(", ");
     let at = broken.span().map_or(0, |span| text.floor_char_boundary(span.start));
@@ -48,12 +48,12 @@ pub(super) fn syntax(text: &str, broken: &toml::de::Error) -> String {
     format!("line {line}, column {column}: {message}")
 }
 
-/// TOML as the value that rules are read from.
+/// Converts TOML to JSON, which rules are read from.
 pub(super) fn json(value: toml::Value) -> Value {
     match value {
         toml::Value::String(text) => text.into(),
         toml::Value::Integer(number) => number.into(),
-        // What JSON has no number for is told, and refused, as text.
+        // JSON has no such numbers; as text they are rejected and shown in the message.
         toml::Value::Float(number) if !number.is_finite() => number.to_string().into(),
         toml::Value::Float(number) => number.into(),
         toml::Value::Boolean(value) => value.into(),
@@ -63,15 +63,15 @@ pub(super) fn json(value: toml::Value) -> Value {
     }
 }
 
-/// One key of the top level, with all that stands in it.
+/// The entries of one top-level key.
 fn section(origin: &Origin, key: String, value: Value, faults: &mut Faults) -> Vec<Entry> {
-    let entry = |place, path, value| Entry { origin: origin.clone(), place, path, value };
+    let entry = |target, path, value| Entry { origin: origin.clone(), target, path, value };
     let mut entries = Vec::new();
     match key.as_str() {
         "domains" => return layer::domains(origin, value, faults),
         "default" => {
             for (key, value) in layer::table(origin, "default", value, faults) {
-                entries.push(entry(Place::Rule { row: None, key }, "default".to_owned(), value));
+                entries.push(entry(Target::Rule { row: None, key }, "default".to_owned(), value));
             }
         }
         _ if keys::TABLES.contains(&key.as_str()) => {
@@ -79,13 +79,13 @@ fn section(origin: &Origin, key: String, value: Value, faults: &mut Faults) -> V
             for (name, value) in layer::table(origin, &key, value, faults) {
                 let path = format!("{key}.{}", quoted(&name));
                 if known.contains(&name.as_str()) {
-                    entries.push(entry(Place::Setting, path, value));
+                    entries.push(entry(Target::Setting, path, value));
                 } else {
                     layer::unknown(origin, &path, &name, &value, &known, faults);
                 }
             }
         }
-        _ if keys::top_level().any(|known| known == key) => entries.push(entry(Place::Setting, key, value)),
+        _ if keys::top_level().any(|known| known == key) => entries.push(entry(Target::Setting, key, value)),
         _ => {
             let known: Vec<_> = keys::top_level().chain(keys::TABLES).chain(["default", "domains"]).collect();
             layer::unknown(origin, &quoted(&key), &key, &value, &known, faults);
@@ -94,5 +94,5 @@ fn section(origin: &Origin, key: String, value: Value, faults: &mut Faults) -> V
     entries
 }
 
-/// A file this large is no configuration.
+/// Larger files are certainly not configuration.
 const BYTES_MAX: u64 = 8 << 20;

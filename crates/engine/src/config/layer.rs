@@ -1,5 +1,5 @@
-//! One layer of settings, as every source gives it: entries that say where they stand, what they set and to
-//! what. Whether the value can be used is not asked here.
+//! The common form of settings from all sources: entries with their origin, what they set, and the value. Values are
+//! not checked here.
 
 use std::collections::BTreeMap;
 
@@ -9,23 +9,23 @@ use serde_json::Value;
 
 use super::error::{Faults, quoted, quoted_value, shortened};
 
-/// Where a setting was written.
+/// Where a setting comes from.
 #[derive(Clone)]
 pub(super) enum Origin {
-    /// In the file, or the variable, of this name, which holds tables.
+    /// The file or variable with this name, which holds tables.
     Tables(String),
-    /// In a variable or flag of this name, which sets one thing.
+    /// The variable or flag with this name, which sets a single key.
     Single(String),
 }
 
-/// What a setting sets.
+/// What an entry sets.
 #[derive(Clone)]
-pub(super) enum Place {
-    /// One of [`super::KEYS`] that is no rule's.
+pub(super) enum Target {
+    /// One of [`super::KEYS`] outside of rules.
     Setting,
-    /// A key of the rule of every domain, or of one row.
+    /// A key of a rule: the rule of every domain, or that of one row.
     Rule { row: Option<Pattern>, key: String },
-    /// That there is a row: even an empty one comes before a wildcard's.
+    /// The existence of a row: even an empty row takes precedence over a wildcard.
     Row(Pattern),
     /// Every `min_delay`.
     Delay,
@@ -33,22 +33,22 @@ pub(super) enum Place {
     Learning,
 }
 
-/// A setting of a layer.
+/// One setting of a layer.
 pub(super) struct Entry {
     pub(super) origin: Origin,
-    pub(super) place: Place,
-    /// The path of the setting, or of the table of a rule, as the source spells it.
+    pub(super) target: Target,
+    /// The path of the setting, or of the table that holds a rule, as the source spells it.
     pub(super) path: String,
     pub(super) value: Value,
 }
 
 impl Origin {
-    /// Whether it is a file, and no variable or flag.
+    /// Whether this is a file, not a variable or flag.
     pub(super) fn is_file(&self) -> bool {
         matches!(self, Self::Tables(name) if name != super::env::DOMAINS)
     }
 
-    /// How a message calls the setting at `path` from here.
+    /// The name of the setting at `path` in messages.
     pub(super) fn label(&self, path: &str) -> String {
         match self {
             Self::Tables(name) => format!("{name}: {path}"),
@@ -60,7 +60,7 @@ impl Origin {
 /// The rows of `[domains]`, wherever the table was written.
 pub(super) fn domains(origin: &Origin, value: Value, faults: &mut Faults) -> Vec<Entry> {
     let mut entries = Vec::new();
-    let mut spelt: BTreeMap<Pattern, String> = BTreeMap::new();
+    let mut spelled: BTreeMap<Pattern, String> = BTreeMap::new();
     for (name, row) in table(origin, "domains", value, faults) {
         // Always quoted: a domain without a dot would look like a key.
         let path = format!("domains.{}", quoted_value(&name));
@@ -71,20 +71,20 @@ pub(super) fn domains(origin: &Origin, value: Value, faults: &mut Faults) -> Vec
                 continue;
             }
         };
-        if let Some(first) = spelt.insert(pattern.clone(), name) {
-            let expected = format!("one table a domain; {} is the same domain", quoted(&first));
+        if let Some(first) = spelled.insert(pattern.clone(), name) {
+            let expected = format!("one table per domain; {} is the same domain", quoted(&first));
             faults.value(&origin.label(&path), &row.to_string(), &expected);
         }
-        let entry = |place, value| Entry { origin: origin.clone(), place, path: path.clone(), value };
-        entries.push(entry(Place::Row(pattern.clone()), Value::Null));
+        let entry = |target, value| Entry { origin: origin.clone(), target, path: path.clone(), value };
+        entries.push(entry(Target::Row(pattern.clone()), Value::Null));
         for (key, value) in table(origin, &path, row, faults) {
-            entries.push(entry(Place::Rule { row: Some(pattern.clone()), key }, value));
+            entries.push(entry(Target::Rule { row: Some(pattern.clone()), key }, value));
         }
     }
     entries
 }
 
-/// The entries of the table at `path`; anything else is a fault.
+/// The entries of the table at `path`; anything but a table is reported.
 pub(super) fn table(
     origin: &Origin,
     path: &str,
@@ -101,7 +101,7 @@ pub(super) fn table(
     table.into_iter().flatten()
 }
 
-/// A key that does not exist at `path`, with the nearest of `known`.
+/// Reports a key that does not exist at `path`, with the closest match among `known`.
 pub(super) fn unknown(
     origin: &Origin,
     path: &str,

@@ -1,4 +1,4 @@
-//! One layer over the other, and the rules that come of all of them.
+//! Combines the layers, and builds the rules from the result.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use serde_json::{Map, Value};
 
 use super::Config;
 use super::error::{ConfigError, Faults};
-use super::layer::{Entry, Origin, Place};
-use super::request::{self, Whose};
+use super::layer::{Entry, Origin, Target};
+use super::request::{self, Scope};
 use crate::request::{RequestTable, SiteRequest};
 
 /// The layers taken so far.
@@ -21,36 +21,37 @@ pub(super) struct Merge {
     config: Config,
     profile: Option<Profile>,
     domains: BTreeMap<Pattern, Fields>,
-    /// How a message calls a rule's key that was set, by its canonical path.
+    /// The names in messages of the rule keys that were set, by canonical path.
     labels: BTreeMap<String, String>,
     rules_broken: bool,
-    /// What requests are sent with, for all and by row.
+    /// Request options for all sites.
     request: SiteRequest,
+    /// Request options by row.
     requests: BTreeMap<Pattern, SiteRequest>,
 }
 
 impl Merge {
-    /// Puts a layer over those taken before.
+    /// Applies a layer, which overrides those applied before.
     pub(super) fn take_all(&mut self, layer: Vec<Entry>) {
         for entry in layer {
             self.take(entry);
         }
     }
 
-    /// Checks what holds only between settings and makes the rules.
-    pub(super) fn finish(self, unnamed: Profile) -> Result<Config, ConfigError> {
+    /// Checks the settings against each other and builds the rules.
+    pub(super) fn finish(self, default_profile: Profile) -> Result<Config, ConfigError> {
         let Self { mut faults, mut config, profile, domains, labels, rules_broken, request, mut requests } =
             self;
         config.profile_named = profile.is_some();
-        let profile = profile.unwrap_or(unnamed);
+        let profile = profile.unwrap_or(default_profile);
         config.profile = profile.name;
         config.domains = domains.into_iter().collect();
-        // The same rows as rules have, so that both match alike.
+        // Use the rows of the rules, so that both match the same hosts.
         let rows =
             config.domains.iter().map(|(row, _)| (row.clone(), requests.remove(row).unwrap_or_default()));
         config.request = Arc::new(RequestTable::new(request, rows.collect()));
-        // Where a setting is missing because it could not be read, what the others come to means nothing.
-        if !rules_broken && !faults.unread {
+        // If a setting could not be read, the combination of the others would only produce misleading problems.
+        if !rules_broken && !faults.unparsed {
             match rules(&config, profile) {
                 Ok(table) => config.rules = Arc::new(table),
                 Err(problems) => {
@@ -66,22 +67,22 @@ impl Merge {
     }
 
     fn take(&mut self, entry: Entry) {
-        let Entry { origin, place, path, value } = entry;
-        match place {
-            Place::Setting if path == "profile" => self.name_profile(&origin.label(&path), &value),
-            Place::Setting => {
+        let Entry { origin, target, path, value } = entry;
+        match target {
+            Target::Setting if path == "profile" => self.name_profile(&origin.label(&path), &value),
+            Target::Setting => {
                 if let Err(expected) = self.config.set(&path, &value) {
                     self.faults.value(&origin.label(&path), &value.to_string(), &expected);
                 }
             }
-            Place::Row(row) => _ = self.domains.entry(row).or_default(),
-            Place::Rule { row, key } if key == "request" => self.set_request(&origin, &path, row, &value),
-            Place::Rule { row, key } => self.set_rule(&origin, &path, row, key, value),
-            Place::Delay => {
+            Target::Row(row) => _ = self.domains.entry(row).or_default(),
+            Target::Rule { row, key } if key == "request" => self.set_request(&origin, &path, row, &value),
+            Target::Rule { row, key } => self.set_rule(&origin, &path, row, key, value),
+            Target::Delay => {
                 self.config.delay =
                     self.read(&origin, "", "min_delay", value).and_then(|fields| fields.min_delay);
             }
-            Place::Learning => {
+            Target::Learning => {
                 self.config.learning =
                     self.read(&origin, "", "learning", value).and_then(|fields| fields.learning);
             }
@@ -111,26 +112,26 @@ impl Merge {
     }
 
     fn set_request(&mut self, origin: &Origin, path: &str, row: Option<Pattern>, value: &Value) {
-        let whose = match &row {
-            None => Whose::Everybodys,
-            Some(row) if row.is_wildcard() => Whose::Wildcards,
-            Some(_) => Whose::Hosts,
+        let scope = match &row {
+            None => Scope::All,
+            Some(row) if row.is_wildcard() => Scope::Wildcard,
+            Some(_) => Scope::Host,
         };
         let site = match row {
             Some(row) => self.requests.entry(row).or_default(),
             None => &mut self.request,
         };
         site.www |= path.starts_with("domains.\"www.");
-        for wrong in request::read(site, value, whose) {
-            let key = if wrong.key.is_empty() { String::new() } else { format!(".{}", wrong.key) };
+        for invalid in request::read(site, value, scope) {
+            let key = if invalid.key.is_empty() { String::new() } else { format!(".{}", invalid.key) };
             let label = origin.label(&format!("{path}.request{key}"));
-            self.faults.value(&label, &wrong.value, &wrong.expected);
+            self.faults.value(&label, &invalid.value, &invalid.expected);
         }
-        // What a variable holds stands in no file.
+        // Secrets from variables are not in the file.
         self.config.has_secrets |= site.has_literal_secret() && origin.is_file();
     }
 
-    /// Reads one key of a rule that stands in the table at `path`.
+    /// Reads one key of a rule from the table at `path`.
     fn read(&mut self, origin: &Origin, path: &str, key: &str, value: Value) -> Option<Fields> {
         let problems = match Fields::read(&Map::from_iter([(key.to_owned(), value)])) {
             Ok(fields) => return Some(fields),
@@ -144,8 +145,8 @@ impl Merge {
     }
 }
 
-/// The rules of `config`. A learning rule that was given for the run replaces that of every row, also of the
-/// profile's; `--delay` is the table's own business.
+/// Builds the rules of `config`. `--learning` replaces the learning rule of every row, including those of the profile;
+/// `--delay` is applied by [`RuleTable::new`].
 fn rules(config: &Config, mut profile: Profile) -> Result<RuleTable, Vec<Problem>> {
     let (mut default, mut rows) = (config.default.clone(), config.domains.clone());
     if config.learning.is_some() {

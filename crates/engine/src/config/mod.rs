@@ -1,23 +1,22 @@
-//! Settings: defaults, under the file `comity.toml`, under `COMITY_…` variables, under what was given
-//! explicitly (B71). Everything wrong with any of them is told at once, each with where it stands.
+//! Settings. The file `comity.toml` overrides the defaults, `COMITY_…` variables override the file, and flags or
+//! constructor parameters override the variables. All problems are reported at once, each with where it was found.
 //!
-//! Modules in reading order: `settings` (what there is to set), `keys` (its names, defaults and meaning),
-//! `file`, `env` and `given` (where it is read), `layer` (what they have in common), `merge` (one over the
-//! other); `value`, `size`, `private`, `token`, `request` and `secret` read single values, `error` tells what is wrong with them;
-//! `page` is the keys as a page of the documentation.
+//! Modules in reading order: `settings` (what can be set besides rules), `keys` (names, defaults and meanings),
+//! `file`, `env` and `overrides` (where settings are read from), `layer` (the form they share), `merge` (combines the
+//! layers); `value`, `size`, `allow_private`, `token`, `request` and `secret` parse single values; `error` words the
+//! problems; `markdown` renders the keys as a page of the documentation.
 //!
-//! What a rule's settings mean is not here but in [`comity_core::rule`]; nothing here opens a store or a
-//! socket.
+//! What the settings of a rule mean is defined in [`comity_core::rule`]. Nothing here opens a store or a socket.
 
+mod allow_private;
 mod env;
 mod error;
 mod file;
-mod given;
 mod keys;
 mod layer;
+mod markdown;
 mod merge;
-mod page;
-mod private;
+mod overrides;
 mod request;
 mod secret;
 mod settings;
@@ -28,13 +27,13 @@ mod value;
 #[cfg(test)]
 mod tests;
 
+pub use allow_private::PrivateAllowance;
 pub use env::environment;
 pub use error::ConfigError;
 pub use file::read_file;
-pub use given::Given;
 pub use keys::{KEYS, Key};
-pub use private::PrivateAllowance;
-pub use secret::{StoreUrl, exposed, has_password, without_password};
+pub use overrides::Overrides;
+pub use secret::{StoreUrl, exposure_warning, has_password, without_password};
 pub use settings::{
     ArchiveFormat, HttpSettings, JobSettings, LogFormat, LogLevel, LogSettings, RobotsPolicy, ScrapeSettings,
     ServeSettings, UpkeepSettings, WarcSettings,
@@ -50,21 +49,21 @@ use comity_core::time::Span;
 
 use crate::request::RequestTable;
 
-/// What everything runs by: merged from all sources and checked.
+/// The complete configuration, merged from all sources and checked.
 ///
-/// The rule settings are here to be looked at; [`Config::rules`] was made of them when they were loaded and
-/// does not follow changes.
+/// The rule settings are here for display. [`Config::rules`] was built from them when they were loaded and does not
+/// follow later changes.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Where everything is kept.
+    /// The database.
     pub store: StoreUrl,
-    /// The profile in force: the one that was named, or the one that goes when none is.
+    /// The profile in use: the one that was set, or else [`Sources::default_profile`].
     pub profile: &'static str,
-    /// Whether a source named the profile.
+    /// Whether the profile was set by any source.
     pub profile_named: bool,
-    /// `[default]`: what goes for every domain, over the profile's.
+    /// `[default]`: settings for every domain, which override the profile's.
     pub default: Fields,
-    /// `[domains."X"]`, in the order of their names.
+    /// `[domains."X"]`, sorted by name.
     pub domains: Vec<(Pattern, Fields)>,
     /// `--delay`: replaces every `min_delay` for this run.
     pub delay: Option<Span>,
@@ -88,21 +87,21 @@ pub struct Config {
     pub log: LogSettings,
     /// `[default.request]` and `[domains."X".request]`
     pub request: Arc<RequestTable>,
-    /// A secret itself stands in the file.
+    /// Whether the file contains a secret in plain text.
     pub has_secrets: bool,
     rules: Arc<RuleTable>,
 }
 
-/// Where settings come from, the lowest first.
+/// Where settings come from. Later fields override earlier ones.
 pub struct Sources<'a> {
-    /// The profile that goes when none is named: `comity wiki` starts from `archiver` (B16).
-    pub unnamed_profile: Profile,
+    /// The profile to use if none is set: `comity wiki` starts from `archiver`.
+    pub default_profile: Profile,
     /// The name of the file as messages show it, and its text.
     pub file: Option<(&'a str, &'a str)>,
-    /// Variables of the environment; names that are not ours are passed over. See [`environment`].
+    /// Environment variables; unrelated names are ignored. See [`environment`].
     pub env: Vec<(String, String)>,
     /// Flags, or parameters of a constructor.
-    pub given: Given,
+    pub overrides: Overrides,
 }
 
 impl Config {
@@ -115,32 +114,32 @@ impl Config {
         }
         let entries = env::entries(sources.env, &mut merge.faults);
         merge.take_all(entries);
-        merge.take_all(sources.given.entries());
-        merge.finish(sources.unnamed_profile)
+        merge.take_all(sources.overrides.entries());
+        merge.finish(sources.default_profile)
     }
 
-    /// Every key with its default and what it means, as TOML that sets nothing until a line is uncommented.
+    /// Every key with its default and meaning, as commented-out TOML.
     pub fn reference() -> String {
         keys::reference()
     }
 
-    /// The same as a page of the documentation, with what each key allows and the variable that sets it.
-    pub fn reference_page() -> String {
-        page::page()
+    /// Every key as a Markdown page, with the values it allows and the variable that sets it.
+    pub fn reference_markdown() -> String {
+        markdown::reference()
     }
 
-    /// The rules of every domain, from the profile, `[default]`, `[domains]`, `--delay` and `--learning`.
+    /// The rules of every domain, built from the profile, `[default]`, `[domains]`, `--delay` and `--learning`.
     pub fn rules(&self) -> &Arc<RuleTable> {
         &self.rules
     }
 
-    /// The `User-Agent` to send: the agent, and the contact where there is one (B66).
+    /// The `User-Agent` to send, with the contact if one is set.
     pub fn user_agent(&self) -> String {
-        self.named(&self.http.user_agent)
+        self.with_contact(&self.http.user_agent)
     }
 
-    /// The same for an agent of its own.
-    pub(crate) fn named(&self, agent: &str) -> String {
+    /// `agent` with the contact appended, if one is set and `agent` does not contain it yet.
+    pub(crate) fn with_contact(&self, agent: &str) -> String {
         match &self.http.contact {
             Some(contact) if !agent.contains(contact.as_str()) => format!("{agent} (+{contact})"),
             _ => agent.to_owned(),
@@ -148,7 +147,7 @@ impl Config {
     }
 }
 
-/// No setting at all: profile `standard`, SQLite in the working directory.
+/// Defaults only: profile `standard`, SQLite in the working directory.
 impl Default for Config {
     fn default() -> Self {
         let standard = Profile::standard();
@@ -175,9 +174,14 @@ impl Default for Config {
     }
 }
 
-/// No source, and `standard` when no profile is named.
+/// No sources; the profile is `standard`.
 impl Default for Sources<'_> {
     fn default() -> Self {
-        Self { unnamed_profile: Profile::standard(), file: None, env: Vec::new(), given: Given::default() }
+        Self {
+            default_profile: Profile::standard(),
+            file: None,
+            env: Vec::new(),
+            overrides: Overrides::default(),
+        }
     }
 }

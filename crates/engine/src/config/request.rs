@@ -1,5 +1,5 @@
-//! Reading `[default.request]` and `[domains."X".request]`: what each key allows. What is wrong is told with key and value,
-//! but for values that may be secrets.
+//! Reads `[default.request]` and `[domains."X".request]`. Problems are reported with key and value, except for values
+//! that may be secrets.
 
 use serde_json::{Map, Value};
 
@@ -8,64 +8,70 @@ use comity_core::time::Span;
 
 use super::file;
 use super::value::{self, Expected};
-use crate::request::{Auth, Place, Scheme, SiteRequest, Template, header, is_name};
+use crate::request::{Auth, Scheme, SecretSource, SiteRequest, Template, header, is_name};
 use crate::transport::PROXY_EXPECTED;
 
-/// Whose table it is.
+/// Which hosts a table applies to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Whose {
-    /// Every site's.
-    Everybodys,
-    /// That of the hosts below a name.
-    Wildcards,
-    /// One host's.
-    Hosts,
+pub(super) enum Scope {
+    /// All hosts.
+    All,
+    /// The subdomains of a name.
+    Wildcard,
+    /// One host.
+    Host,
 }
 
-/// What is wrong with a key.
-pub(super) struct Wrong {
+/// A key with an invalid value.
+pub(super) struct InvalidKey {
     pub(super) key: String,
-    /// As JSON, or stars.
+    /// The value as JSON, or asterisks if it may be a secret.
     pub(super) value: String,
     pub(super) expected: Expected,
 }
 
-/// Reads a table over what was read before.
-pub(super) fn read(site: &mut SiteRequest, table: &Value, whose: Whose) -> Vec<Wrong> {
+/// Reads a table into `site`, overriding what was read before.
+pub(super) fn read(site: &mut SiteRequest, table: &Value, scope: Scope) -> Vec<InvalidKey> {
     let Value::Object(table) = table else {
-        return vec![Wrong { key: String::new(), value: HIDDEN.to_owned(), expected: "a table".to_owned() }];
+        return vec![InvalidKey {
+            key: String::new(),
+            value: HIDDEN.to_owned(),
+            expected: "a table".to_owned(),
+        }];
     };
-    let mut wrong = Vec::new();
+    let mut invalid = Vec::new();
     for (key, value) in table {
         match key.as_str() {
-            "headers" | "cookies" => named(site, key, value, whose, &mut wrong),
+            "headers" | "cookies" => named(site, key, value, scope, &mut invalid),
             _ => {
-                if let Err(expected) = set(site, key, value, whose) {
+                if let Err(expected) = set(site, key, value, scope) {
                     let shown =
                         if SHOWN.contains(&key.as_str()) { value.to_string() } else { HIDDEN.to_owned() };
-                    wrong.push(Wrong { key: key.clone(), value: shown, expected });
+                    invalid.push(InvalidKey { key: key.clone(), value: shown, expected });
                 }
             }
         }
     }
-    let ways = ["basic_env", "basic_file", "bearer_env", "bearer_file"];
-    let given: Vec<&str> = ways.into_iter().filter(|key| table.contains_key(*key)).collect();
-    if given.len() > 1 {
-        let expected = format!("one of {}", given.join(", "));
-        wrong.push(Wrong { key: given[1].to_owned(), value: HIDDEN.to_owned(), expected });
+    let methods = ["basic_env", "basic_file", "bearer_env", "bearer_file"];
+    let present: Vec<&str> = methods.into_iter().filter(|key| table.contains_key(*key)).collect();
+    if present.len() > 1 {
+        let expected = format!("only one of {}", present.join(", "));
+        invalid.push(InvalidKey { key: present[1].to_owned(), value: HIDDEN.to_owned(), expected });
     }
-    wrong
+    invalid
 }
 
-/// What the code that reads a key would have understood, for the reference.
-pub(super) fn allowed(key: &str) -> String {
+/// What a key expects instead of `value`, for the reference; `None` if the value is accepted.
+pub(super) fn expected(key: &str, value: &Value) -> Option<Expected> {
     match key {
-        "headers" => "names and values such as { \"Accept-Language\" = \"de\" }, without secrets".to_owned(),
-        _ => set(&mut SiteRequest::default(), key, &Value::Null, Whose::Hosts).err().unwrap_or_default(),
+        "headers" => {
+            Some("names and values such as { \"Accept-Language\" = \"de\" }, without secrets".to_owned())
+        }
+        _ => set(&mut SiteRequest::default(), key, value, Scope::Host).err(),
     }
 }
 
-fn set(site: &mut SiteRequest, key: &str, value: &Value, whose: Whose) -> Result<(), Expected> {
+fn set(site: &mut SiteRequest, key: &str, value: &Value, scope: Scope) -> Result<(), Expected> {
     let inherits = value.as_str() == Some("");
     match key {
         "user_agent" => site.user_agent = if inherits { None } else { Some(value::agent(value)?) },
@@ -73,11 +79,11 @@ fn set(site: &mut SiteRequest, key: &str, value: &Value, whose: Whose) -> Result
         "first_byte_timeout" => site.first_byte_timeout = period(value)?,
         "total_timeout" => site.total_timeout = period(value)?,
         "proxy" => site.proxy = if inherits { None } else { Some(proxy(value)?) },
-        "basic_env" => site.auth = Some(auth(Scheme::Basic, env(value, whose)?)),
-        "basic_file" => site.auth = Some(auth(Scheme::Basic, path(value, whose)?)),
-        "bearer_env" => site.auth = Some(auth(Scheme::Bearer, env(value, whose)?)),
-        "bearer_file" => site.auth = Some(auth(Scheme::Bearer, path(value, whose)?)),
-        "insecure" if whose == Whose::Hosts => site.insecure = Some(boolean(value)?),
+        "basic_env" => site.auth = Some(auth(Scheme::Basic, env(value, scope)?)),
+        "basic_file" => site.auth = Some(auth(Scheme::Basic, path(value, scope)?)),
+        "bearer_env" => site.auth = Some(auth(Scheme::Bearer, env(value, scope)?)),
+        "bearer_file" => site.auth = Some(auth(Scheme::Bearer, path(value, scope)?)),
+        "insecure" if scope == Scope::Host => site.insecure = Some(boolean(value)?),
         "insecure" => return Err(ONE_HOST.to_owned()),
         "robots_credentials" => site.robots_credentials = Some(boolean(value)?),
         _ => return Err(Problem::unknown_key(key, &Value::Null, &KEYS).expected),
@@ -86,10 +92,10 @@ fn set(site: &mut SiteRequest, key: &str, value: &Value, whose: Whose) -> Result
 }
 
 /// Reads a table of headers or cookies.
-fn named(site: &mut SiteRequest, key: &str, value: &Value, whose: Whose, wrong: &mut Vec<Wrong>) {
+fn named(site: &mut SiteRequest, key: &str, value: &Value, scope: Scope, invalid: &mut Vec<InvalidKey>) {
     let is_header = key == "headers";
     let mut fault = |key: String, expected: String| {
-        wrong.push(Wrong { key, value: HIDDEN.to_owned(), expected });
+        invalid.push(InvalidKey { key, value: HIDDEN.to_owned(), expected });
     };
     let Some(table) = table(value) else {
         let example =
@@ -103,13 +109,13 @@ fn named(site: &mut SiteRequest, key: &str, value: &Value, whose: Whose, wrong: 
             continue;
         };
         if let Err(why) = header::value(text) {
-            fault(at, format!("a value that can be sent: {why}"));
+            fault(at, format!("a valid header value: {why}"));
             continue;
         }
         let template = Template::new(text);
         if !is_header {
             match header::name(&name) {
-                Ok(_) if whose != Whose::Everybodys => _ = site.cookies.insert(name, template),
+                Ok(_) if scope != Scope::All => _ = site.cookies.insert(name, template),
                 Ok(_) => fault(at, NOT_FOR_ALL.to_owned()),
                 Err(_) => fault(at, "the name of a cookie".to_owned()),
             }
@@ -117,9 +123,9 @@ fn named(site: &mut SiteRequest, key: &str, value: &Value, whose: Whose, wrong: 
         }
         match header::name(&name) {
             Err(why) => fault(at, format!("another header: {why}")),
-            Ok(name) if name == "user-agent" => fault(at, "user_agent for that".to_owned()),
-            Ok(name) if name == "cookie" => fault(at, "cookies = { NAME = \"value\" } for that".to_owned()),
-            Ok(name) if whose == Whose::Everybodys && !header::is_harmless(&name) => {
+            Ok(name) if name == "user-agent" => fault(at, "the key user_agent instead".to_owned()),
+            Ok(name) if name == "cookie" => fault(at, "cookies = { NAME = \"value\" } instead".to_owned()),
+            Ok(name) if scope == Scope::All && !header::is_harmless(&name) => {
                 fault(at, NOT_FOR_ALL.to_owned());
             }
             Ok(name) => _ = site.headers.insert(name.to_string(), template),
@@ -127,7 +133,7 @@ fn named(site: &mut SiteRequest, key: &str, value: &Value, whose: Whose, wrong: 
     }
 }
 
-/// A table, also as the text of one, which is how a variable holds it.
+/// A table, or the text of one, which is how a variable contains it.
 fn table(value: &Value) -> Option<Map<String, Value>> {
     match value {
         Value::Object(table) => Some(table.clone()),
@@ -139,39 +145,39 @@ fn table(value: &Value) -> Option<Map<String, Value>> {
     }
 }
 
-fn auth(scheme: Scheme, from: Place) -> Auth {
+fn auth(scheme: Scheme, from: SecretSource) -> Auth {
     Auth { scheme, from }
 }
 
-fn env(value: &Value, whose: Whose) -> Result<Place, Expected> {
-    for_a_host(whose)?;
+fn env(value: &Value, scope: Scope) -> Result<SecretSource, Expected> {
+    not_for_all(scope)?;
     let name = value.as_str().filter(|name| is_name(name));
-    let name = name.map(|name| Place::Env(name.to_owned()));
-    name.ok_or_else(|| "the name of a variable such as \"API_TOKEN\", and not the secret itself".to_owned())
+    let name = name.map(|name| SecretSource::Env(name.to_owned()));
+    name.ok_or_else(|| "the name of a variable such as \"API_TOKEN\", not the secret itself".to_owned())
 }
 
-fn path(value: &Value, whose: Whose) -> Result<Place, Expected> {
-    for_a_host(whose)?;
+fn path(value: &Value, scope: Scope) -> Result<SecretSource, Expected> {
+    not_for_all(scope)?;
     let path = value::file(value).ok().flatten();
-    path.map(Place::File).ok_or_else(|| "the path of a file".to_owned())
+    path.map(SecretSource::File).ok_or_else(|| "the path of a file".to_owned())
 }
 
-fn for_a_host(whose: Whose) -> Result<(), Expected> {
-    if whose == Whose::Everybodys { Err(NOT_FOR_ALL.to_owned()) } else { Ok(()) }
+fn not_for_all(scope: Scope) -> Result<(), Expected> {
+    if scope == Scope::All { Err(NOT_FOR_ALL.to_owned()) } else { Ok(()) }
 }
 
 fn period(value: &Value) -> Result<Option<Span>, Expected> {
     if value.as_str() == Some("") {
         return Ok(None);
     }
-    value::period(value, Span::from_hours(24)).map(Some)
+    value::positive_duration(value, Span::from_hours(24)).map(Some)
 }
 
 fn proxy(value: &Value) -> Result<Template, Expected> {
     let expected = || format!("{PROXY_EXPECTED}, or \"none\"");
     let text = value.as_str().ok_or_else(expected)?;
     let template = Template::new(text);
-    let reads = template.refers() || text == "none" || crate::transport::Proxy::read(text).is_some();
+    let reads = template.has_references() || text == "none" || crate::transport::Proxy::read(text).is_some();
     reads.then_some(template).ok_or_else(expected)
 }
 
@@ -180,12 +186,12 @@ fn boolean(value: &Value) -> Result<bool, Expected> {
     value.as_bool().or(text).ok_or_else(|| "true or false".to_owned())
 }
 
-const NOT_FOR_ALL: &str = "credentials under [domains.\"HOST\".request], so that no other host gets them; only headers that hold no secret are \
-     for all";
-const ONE_HOST: &str = "this for a single host, as [domains.\"HOST\".request], and never for all or many";
-/// What stands for a value that may be a secret.
+const NOT_FOR_ALL: &str = "credentials only under [domains.\"HOST\".request], so that no other host gets them; only headers without secrets \
+     can be set for all hosts";
+const ONE_HOST: &str = "this only for a single host, under [domains.\"HOST\".request]";
+/// Shown instead of a value that may be a secret.
 const HIDDEN: &str = "\"***\"";
-/// Keys whose values are no secrets.
+/// Keys whose values are not secrets.
 const SHOWN: [&str; 6] = [
     "user_agent",
     "connect_timeout",

@@ -1,15 +1,15 @@
-//! Values that must not be shown (B75): the password of a store, and what an unknown key may hold.
+//! Masks values that must not be shown: the password of a store, and the values of unknown keys that may be secrets.
 
 use std::fmt;
 use std::path::Path;
 
-/// Where everything is kept: `sqlite:FILE` or `memory:`; `postgres://…` is read, and refused by this version. Shown
-/// without its password.
+/// The URL of a store: `sqlite:FILE` or `memory:`. `postgres://…` is parsed, but this version can't open it. The
+/// password is masked when the URL is displayed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct StoreUrl(String);
 
 impl StoreUrl {
-    /// Reads a URL; `None` where it is none of the three kinds.
+    /// Parses a URL; `None` if it is none of the three kinds.
     pub fn parse(text: &str) -> Option<Self> {
         let kind = text.strip_prefix("sqlite:").or_else(|| text.strip_prefix("postgres://"));
         let rest = kind.or_else(|| text.strip_prefix("postgresql://"));
@@ -18,7 +18,7 @@ impl StoreUrl {
         (known && !text.contains(char::is_control)).then(|| Self(text.to_owned()))
     }
 
-    /// The whole URL, for whoever opens the store.
+    /// The whole URL including the password, for opening the store.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -43,13 +43,13 @@ impl fmt::Debug for StoreUrl {
     }
 }
 
-/// `url` to be shown: `postgres://user:***@host`, and `***` for the value of every `password=`.
+/// `url` with passwords masked: `postgres://user:***@host`, and `***` for the value of every `password=`.
 ///
-/// Text that is no proper URL is masked too, rather more than too little.
+/// Text that is not a valid URL is masked too; if in doubt, too much is masked rather than too little.
 pub fn without_password(url: &str) -> String {
     let start = url.find("://").map_or(0, |scheme| scheme + 3);
     let (scheme, rest) = url.split_at(start);
-    // A password that should have been percent-encoded may hold anything, so the last @ counts.
+    // A password may contain an @ that should have been percent-encoded, so the last @ counts.
     let userinfo = rest.rfind('@').and_then(|at| Some((rest[..at].find(':')?, at)));
     let masked = match userinfo {
         Some((colon, at)) => format!("{scheme}{}:***{}", &rest[..colon], &rest[at..]),
@@ -58,19 +58,20 @@ pub fn without_password(url: &str) -> String {
     without_parameter(&masked)
 }
 
-/// What to tell people about a file with secrets in it that every user of the machine can read; nothing when only its
-/// owner and its group can.
-pub fn exposed(path: &Path) -> Option<String> {
+/// A warning if every user of the machine can read the file at `path`, which contains secrets.
+pub fn exposure_warning(path: &Path) -> Option<String> {
     let shown = path.display();
     can_others_read(path).then(|| {
-        format!("{shown} can be read by every user of this machine, and secrets are in it; run: chmod o-rwx {shown}")
+        format!(
+            "{shown} contains secrets and can be read by every user of this machine; run: chmod o-rwx {shown}"
+        )
     })
 }
 
 #[cfg(unix)]
 fn can_others_read(path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
-    // What is no file, a pipe say, is nothing that stays to be read.
+    // Anything but a regular file, such as a pipe, does not stay there to be read by others.
     std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.mode() & 0o004 != 0)
 }
 
@@ -79,14 +80,14 @@ fn can_others_read(_path: &Path) -> bool {
     false
 }
 
-/// Whether a configuration, as it stands in its file, holds a password. Tokens in it are hashes.
+/// Whether the text of a configuration file contains a password. Tokens don't count, as they are hashes.
 pub fn has_password(text: &str) -> bool {
     let lines = text.lines().map(str::trim_start).filter(|line| !line.starts_with('#'));
     let mut values = lines.flat_map(|line| line.split(['"', '\'']));
     values.any(|value| value.contains("://") && without_password(value) != value)
 }
 
-/// Whether a key's name says that its value is nobody's business.
+/// Whether the name of a key suggests that its value is a secret.
 pub(super) fn is_secret(key: &str) -> bool {
     let key = key.to_ascii_lowercase();
     let name = key.rsplit(['.', ' ']).next().unwrap_or(&key);
@@ -94,7 +95,7 @@ pub(super) fn is_secret(key: &str) -> bool {
 }
 
 fn without_parameter(text: &str) -> String {
-    // ASCII lower case keeps every byte in its place.
+    // Lowercasing ASCII does not move any byte.
     let lower = text.to_ascii_lowercase();
     let (mut shown, mut from) = (String::new(), 0);
     while let Some(found) = lower[from..].find(PARAMETER) {
@@ -118,7 +119,7 @@ mod tests {
 
     /// B75
     #[test]
-    fn a_password_in_a_configuration_is_found() {
+    fn a_password_in_a_configuration_is_detected() {
         for (text, expected) in [
             ("store = \"postgres://user:secret@host/db\"", true),
             ("proxy = 'http://me:secret@proxy:3128'", true),
@@ -152,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_is_one_of_three_kinds() {
+    fn a_store_url_is_one_of_three_kinds() {
         for url in ["sqlite:a.db", "sqlite:/var/lib/a.db", "postgres://h/d", "postgresql://h/d", "memory:"] {
             assert!(StoreUrl::parse(url).is_some(), "{url}");
         }

@@ -1,6 +1,6 @@
-//! What there is to set besides rules: robots, jobs, scrapes, HTTP, the service, logs; with defaults and limits.
+//! The settings besides rules (robots, jobs, scrapes, HTTP, the service, logs), with defaults and limits.
 //!
-//! The defaults that people read stand once more in [`super::KEYS`]; a test holds the two together.
+//! [`super::KEYS`] repeats the defaults for the reference; a test makes sure that the two agree.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use comity_core::{guard, interval, retry};
 use serde_json::Value;
 
 use super::Config;
-use super::private::PrivateAllowance;
+use super::allow_private::PrivateAllowance;
 use super::size::Size;
 use super::token::Token;
 use super::value::{self, Expected};
@@ -18,64 +18,64 @@ use super::value::{self, Expected};
 /// Whether robots.txt is obeyed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RobotsPolicy {
-    /// It is fetched, and what it says goes.
+    /// robots.txt is fetched and obeyed.
     #[default]
     Obey,
-    /// It is not asked for.
+    /// robots.txt is not fetched.
     Ignore,
 }
 
 /// `[job]`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobSettings {
-    /// Most tasks of a job in flight at once.
+    /// Maximum tasks of a job in flight at once.
     pub concurrency: u32,
-    /// How often a failed task is tried again.
+    /// Maximum retries per task.
     pub max_retries: u32,
-    /// How many failures in a row fail the job; 0 is off (B47).
+    /// How many consecutive failures make a job give up a domain; 0 turns this off.
     pub failure_threshold: u32,
-    /// How many rate limits in a row cancel the job; 0 is off (B48).
+    /// How many consecutive 429s cancel the job; 0 turns this off.
     pub cancel_streak: u32,
-    /// Only requests spaced by at least this long count for `cancel_streak`.
+    /// Only requests spaced at least this far apart count for `cancel_streak`.
     pub cancel_delay: Span,
 }
 
 /// `[scrape]`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScrapeSettings {
-    /// Least time between two scrapes of a source that has no setting of its own; `None` is off (B50).
+    /// Minimum time between two scrapes of a source without its own setting; `None` turns this off.
     pub min_interval: Option<Span>,
-    /// Most items that one bulk enqueue takes (B57).
+    /// Maximum items in one bulk enqueue.
     pub max_bulk_batch_size: u32,
-    /// Most items of a source that wait or run at once; `None` is unlimited (B56).
+    /// Maximum items of a source waiting or running at once; `None` is unlimited.
     pub max_in_flight_per_source: Option<u32>,
-    /// A run does not wait longer than this for sites that are held back; `None` waits.
+    /// The longest a run waits for sites that are held back; `None` means no limit.
     pub max_wait: Option<Span>,
-    /// The folder that scraped pages are kept in.
+    /// The folder for scraped pages.
     pub out: PathBuf,
-    /// How they are kept.
+    /// How scraped pages are stored.
     pub format: ArchiveFormat,
 }
 
-/// How pages are kept.
+/// How pages are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ArchiveFormat {
-    /// One file a page, and an index.
+    /// One file per page, and an index.
     #[default]
     Files,
-    /// As they were on the wire, in WARC files.
+    /// WARC files, with the traffic as it was on the wire.
     Warc,
-    /// Not at all.
+    /// Pages are not stored.
     None,
 }
 
 impl ArchiveFormat {
-    /// The one that goes by this name.
+    /// The format with this name.
     pub fn parse(name: &str) -> Option<Self> {
         ARCHIVES.iter().find(|(known, _)| *known == name).map(|(_, format)| *format)
     }
 
-    /// Its name.
+    /// The name in the configuration.
     pub fn as_str(self) -> &'static str {
         ARCHIVES.iter().find(|(_, format)| *format == self).map_or("files", |(name, _)| name)
     }
@@ -84,86 +84,86 @@ impl ArchiveFormat {
 /// `[upkeep]`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UpkeepSettings {
-    /// How long work waits for a store that is locked, full or away.
+    /// How long to wait for a store that is locked, full or unavailable.
     pub patience: Span,
-    /// How long rows that nobody needs any more are kept; for ever without.
+    /// How long to keep rows that are no longer needed; `None` keeps them forever.
     pub keep: Option<Span>,
 }
 
 /// `[warc]`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WarcSettings {
-    /// The size from which a file is followed by another.
+    /// The size at which a new file is started.
     pub file_max: Size,
 }
 
 /// `[http]`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HttpSettings {
-    /// What we are called, without the contact; see [`Config::user_agent`].
+    /// The user agent without the contact; see [`Config::user_agent`].
     pub user_agent: String,
-    /// Whom a site can write to.
+    /// An email address or URL where sites can reach the operator.
     pub contact: Option<String>,
-    /// How long a connection may take to be made.
+    /// Time limit for connecting.
     pub connect_timeout: Span,
-    /// How long an answer may take to begin.
+    /// Time limit for the first byte of a response.
     pub first_byte_timeout: Span,
-    /// How long a request may take in all.
+    /// Time limit for a whole request.
     pub total_timeout: Span,
-    /// The largest body that is kept.
+    /// The largest response body that is kept.
     pub body_max: Size,
-    /// The largest head of an answer that is read.
+    /// The largest response head (status line and headers) that is read.
     pub header_max: Size,
-    /// Most redirects that are followed one after the other.
+    /// Maximum redirects followed in a row.
     pub redirects_max: u32,
-    /// Where remote answers may lead although it is not public (B76).
+    /// Where redirects and links may lead although it is not public.
     pub allow_private: PrivateAllowance,
 }
 
 /// `[serve]`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServeSettings {
-    /// Where the service listens.
+    /// The address the service listens on.
     pub listen: SocketAddr,
-    /// Who may use it; nobody in here means everybody on loopback.
+    /// Who may use the service. If it is empty, everybody on loopback may.
     pub tokens: Vec<Token>,
     /// A file with more tokens.
     pub tokens_file: Option<PathBuf>,
-    /// Names that a service without tokens may be called by, beside loopback.
+    /// Host names under which a service without tokens may be called, besides loopback.
     pub hosts: Vec<String>,
-    /// Most domains held at once.
+    /// Maximum domains held at once.
     pub domains_max: u32,
-    /// Most connections at once.
+    /// Maximum connections at once.
     pub connections_max: u32,
-    /// The largest body of a request.
+    /// The largest request body.
     pub body_max: Size,
-    /// The largest head of a request.
+    /// The largest request head (request line and headers).
     pub head_max: Size,
     /// The longest that `acquire` waits.
     pub max_wait: Span,
     /// How long a connection may be idle, or take to send a request.
     pub idle_timeout: Span,
-    /// How many of the slowest domains have metrics of their own.
+    /// How many of the slowest domains get their own metrics.
     pub metrics_domains: u32,
 }
 
 /// `log_level` and `log_format`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LogSettings {
-    /// What is worth a line; `None` when nobody said, and whoever logs takes what fits.
+    /// How much to log; `None` if it is not set, which leaves the choice to the logger.
     pub level: Option<LogLevel>,
-    /// How a line looks.
+    /// The format of a log line.
     pub format: LogFormat,
 }
 
-/// What is worth a line in the log, the gravest first.
+/// How much to log, most severe first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum LogLevel {
-    /// Only what failed.
+    /// Only failures.
     Error,
     /// Also backoffs.
     Warn,
-    /// Also starts, changes of a delay and deferrals.
+    /// Also starts, changed delays and deferrals.
     #[default]
     Info,
     /// Also every wait.
@@ -172,13 +172,13 @@ pub enum LogLevel {
     Trace,
 }
 
-/// How a line of the log looks.
+/// The format of a log line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LogFormat {
     /// For people.
     #[default]
     Text,
-    /// For machines: one object a line.
+    /// For machines: one JSON object per line.
     Json,
 }
 
@@ -191,7 +191,7 @@ impl LogLevel {
         ("trace", Self::Trace),
     ];
 
-    /// The word for it in configuration.
+    /// The name in the configuration.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Error => "error",
@@ -204,51 +204,51 @@ impl LogLevel {
 }
 
 impl Config {
-    /// Sets what stands at `path`, one of [`super::KEYS`] that is neither the profile nor a rule's.
+    /// Sets the key at `path`: any of [`super::KEYS`] except the profile and the keys of rules.
     pub(super) fn set(&mut self, path: &str, value: &Value) -> Result<(), Expected> {
         let (job, scrape, http) = (&mut self.job, &mut self.scrape, &mut self.http);
         let serve = &mut self.serve;
         match path {
             "store" => self.store = value::store(value)?,
-            "robots" => self.robots = value::word(value, &ROBOTS)?,
-            "log_level" => self.log.level = Some(value::word(value, &LogLevel::WORDS)?),
-            "log_format" => self.log.format = value::word(value, &FORMATS)?,
-            "job.concurrency" => job.concurrency = value::whole(value, 1..=10_000)?,
-            "job.max_retries" => job.max_retries = value::whole(value, 0..=1_000)?,
-            "job.failure_threshold" => job.failure_threshold = value::whole(value, 0..=STREAK_MAX)?,
-            "job.cancel_streak" => job.cancel_streak = value::whole(value, 0..=STREAK_MAX)?,
-            "job.cancel_delay" => job.cancel_delay = value::span(value, A_DAY)?,
+            "robots" => self.robots = value::one_of(value, &ROBOTS)?,
+            "log_level" => self.log.level = Some(value::one_of(value, &LogLevel::WORDS)?),
+            "log_format" => self.log.format = value::one_of(value, &FORMATS)?,
+            "job.concurrency" => job.concurrency = value::integer(value, 1..=10_000)?,
+            "job.max_retries" => job.max_retries = value::integer(value, 0..=1_000)?,
+            "job.failure_threshold" => job.failure_threshold = value::integer(value, 0..=STREAK_MAX)?,
+            "job.cancel_streak" => job.cancel_streak = value::integer(value, 0..=STREAK_MAX)?,
+            "job.cancel_delay" => job.cancel_delay = value::duration(value, A_DAY)?,
             "scrape.min_interval" => scrape.min_interval = value::interval(value)?,
-            "scrape.max_bulk_batch_size" => scrape.max_bulk_batch_size = value::whole(value, 1..=100_000)?,
+            "scrape.max_bulk_batch_size" => scrape.max_bulk_batch_size = value::integer(value, 1..=100_000)?,
             "scrape.max_in_flight_per_source" => {
-                scrape.max_in_flight_per_source = value::limit(value, 1..=1_000_000)?;
+                scrape.max_in_flight_per_source = value::integer_or_none(value, 1..=1_000_000)?;
             }
-            "scrape.max_wait" => scrape.max_wait = value::wait(value, A_DAY)?,
+            "scrape.max_wait" => scrape.max_wait = value::duration_or_none(value, A_DAY)?,
             "scrape.out" => scrape.out = value::folder(value)?,
-            "scrape.format" => scrape.format = value::word(value, &ARCHIVES)?,
-            "upkeep.patience" => self.upkeep.patience = value::span(value, A_DAY)?,
-            "upkeep.keep" => self.upkeep.keep = value::age(value, KEEP_MAX)?,
+            "scrape.format" => scrape.format = value::one_of(value, &ARCHIVES)?,
+            "upkeep.patience" => self.upkeep.patience = value::duration(value, A_DAY)?,
+            "upkeep.keep" => self.upkeep.keep = value::positive_duration_or_none(value, KEEP_MAX)?,
             "warc.file_max" => self.warc.file_max = value::size(value, FILE_MIN..=FILE_MAX)?,
             "http.user_agent" => http.user_agent = value::agent(value)?,
             "http.contact" => http.contact = value::contact(value)?,
-            "http.connect_timeout" => http.connect_timeout = value::period(value, A_DAY)?,
-            "http.first_byte_timeout" => http.first_byte_timeout = value::period(value, A_DAY)?,
-            "http.total_timeout" => http.total_timeout = value::period(value, A_DAY)?,
+            "http.connect_timeout" => http.connect_timeout = value::positive_duration(value, A_DAY)?,
+            "http.first_byte_timeout" => http.first_byte_timeout = value::positive_duration(value, A_DAY)?,
+            "http.total_timeout" => http.total_timeout = value::positive_duration(value, A_DAY)?,
             "http.body_max" => http.body_max = value::size(value, Size::from_bytes(1)..=BODY_MAX)?,
             "http.header_max" => http.header_max = value::size(value, HEADER_MIN..=HEADER_MAX)?,
-            "http.redirects_max" => http.redirects_max = value::whole(value, 0..=100)?,
+            "http.redirects_max" => http.redirects_max = value::integer(value, 0..=100)?,
             "http.allow_private" => http.allow_private = value::allowance(value)?,
             "serve.listen" => serve.listen = value::address(value)?,
             "serve.tokens" => serve.tokens = value::tokens(value)?,
             "serve.tokens_file" => serve.tokens_file = value::file(value)?,
             "serve.hosts" => serve.hosts = value::hosts(value)?,
-            "serve.domains_max" => serve.domains_max = value::whole(value, 1..=100_000_000)?,
-            "serve.connections_max" => serve.connections_max = value::whole(value, 1..=1_000_000)?,
+            "serve.domains_max" => serve.domains_max = value::integer(value, 1..=100_000_000)?,
+            "serve.connections_max" => serve.connections_max = value::integer(value, 1..=1_000_000)?,
             "serve.body_max" => serve.body_max = value::size(value, Size::from_kib(1)..=Size::from_mib(64))?,
             "serve.head_max" => serve.head_max = value::size(value, HEADER_MIN..=HEADER_MAX)?,
-            "serve.max_wait" => serve.max_wait = value::span(value, A_DAY)?,
-            "serve.idle_timeout" => serve.idle_timeout = value::period(value, A_DAY)?,
-            "serve.metrics_domains" => serve.metrics_domains = value::whole(value, 0..=1_000)?,
+            "serve.max_wait" => serve.max_wait = value::duration(value, A_DAY)?,
+            "serve.idle_timeout" => serve.idle_timeout = value::positive_duration(value, A_DAY)?,
+            "serve.metrics_domains" => serve.metrics_domains = value::integer(value, 0..=1_000)?,
             _ => return Err("a key that exists".to_owned()),
         }
         Ok(())
@@ -338,6 +338,6 @@ const KEEP_MAX: Span = Span::from_hours(24 * 36_525);
 const BODY_MAX: Size = Size::from_mib(1 << 20);
 const FILE_MIN: Size = Size::from_kib(64);
 const FILE_MAX: Size = Size::from_mib(1 << 20);
-/// The HTTP/1 reader needs a buffer of at least this.
+/// The HTTP/1 reader needs a buffer of at least this size.
 const HEADER_MIN: Size = Size::from_kib(8);
 const HEADER_MAX: Size = Size::from_mib(16);

@@ -1,4 +1,4 @@
-//! Numbers of bytes as people write them: `64MiB`, `10MB`, `512KiB`, `4096`.
+//! Sizes in bytes as people write them: `64MiB`, `10MB`, `512KiB`, `4096`.
 
 use std::fmt;
 
@@ -7,22 +7,22 @@ use std::fmt;
 pub struct Size(u64);
 
 impl Size {
-    /// So many bytes.
+    /// A size in bytes.
     pub const fn from_bytes(bytes: u64) -> Self {
         Self(bytes)
     }
 
-    /// So many kibibytes.
+    /// A size in kibibytes.
     pub const fn from_kib(kib: u64) -> Self {
         Self(kib.saturating_mul(1 << 10))
     }
 
-    /// So many mebibytes.
+    /// A size in mebibytes.
     pub const fn from_mib(mib: u64) -> Self {
         Self(mib.saturating_mul(1 << 20))
     }
 
-    /// Reads whole bytes, or a whole number of one of the units; case does not matter.
+    /// Parses a whole number, optionally with a unit; case does not matter.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
@@ -41,7 +41,7 @@ impl Size {
     }
 }
 
-/// The exact value in its largest fitting unit of 1024.
+/// The exact value in the largest binary unit that divides it.
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let binary = UNITS.iter().filter(|(name, _)| name.ends_with("iB"));
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_read_as_people_write_them() {
+    fn sizes_with_and_without_units_are_parsed() {
         for (text, bytes, shown) in [
             ("0", 0, "0B"),
             ("4096", 4_096, "4KiB"),
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_size_is_none() {
+    fn invalid_sizes_are_rejected() {
         for text in
             ["", "MiB", "-1", "+1", "1.5MiB", "1 000", "1e3", "64M", "99999999999999999999", "18446745TB"]
         {

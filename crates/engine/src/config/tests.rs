@@ -1,4 +1,4 @@
-//! The layers together: what wins, what is refused, and the exact words for it.
+//! The layers together: which setting wins, what is rejected, and with which message.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -10,21 +10,21 @@ use comity_core::rule::{Fields, Rule};
 
 use super::*;
 
-fn load(file: &str, env: &[(&str, &str)], given: Given) -> Result<Config, ConfigError> {
+fn load(file: &str, env: &[(&str, &str)], overrides: Overrides) -> Result<Config, ConfigError> {
     let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    Config::load(Sources { file: Some(("comity.toml", file)), env, given, ..Sources::default() })
+    Config::load(Sources { file: Some(("comity.toml", file)), env, overrides, ..Sources::default() })
 }
 
 fn of_file(text: &str) -> Config {
-    load(text, &[], Given::default()).unwrap_or_else(|error| panic!("{text}\n{error}"))
+    load(text, &[], Overrides::default()).unwrap_or_else(|error| panic!("{text}\n{error}"))
 }
 
 fn wrong_file(text: &str) -> String {
-    load(text, &[], Given::default()).expect_err(text).to_string()
+    load(text, &[], Overrides::default()).expect_err(text).to_string()
 }
 
 fn of_env(name: &str, value: &str) -> Result<Config, String> {
-    load("", &[(name, value)], Given::default()).map_err(|error| error.to_string())
+    load("", &[(name, value)], Overrides::default()).map_err(|error| error.to_string())
 }
 
 fn rule(config: &Config, host: &str) -> Rule {
@@ -37,21 +37,21 @@ fn text(value: &str) -> Option<String> {
 
 /// B71
 #[test]
-fn each_layer_goes_over_the_one_below() {
+fn each_layer_overrides_the_one_below() {
     let file = "[job]\nconcurrency = 2\nmax_retries = 7\nfailure_threshold = 5";
     let env = [("COMITY_JOB_CONCURRENCY", "3"), ("COMITY_JOB_FAILURE_THRESHOLD", "0"), ("HOME", "/root")];
-    let given = Given { concurrency: text("4"), ..Given::default() };
+    let overrides = Overrides { concurrency: text("4"), ..Overrides::default() };
     let shown = |config: Config| {
         let JobSettings { concurrency, max_retries, failure_threshold, cancel_streak, .. } = config.job;
         [concurrency, max_retries, failure_threshold, cancel_streak]
     };
     assert_eq!(shown(Config::default()), [16, 3, 20, 0]);
-    assert_eq!(shown(load(file, &[], Given::default()).unwrap()), [2, 7, 5, 0]);
-    assert_eq!(shown(load(file, &env, Given::default()).unwrap()), [3, 7, 0, 0]);
-    assert_eq!(shown(load(file, &env, given).unwrap()), [4, 7, 0, 0]);
+    assert_eq!(shown(load(file, &[], Overrides::default()).unwrap()), [2, 7, 5, 0]);
+    assert_eq!(shown(load(file, &env, Overrides::default()).unwrap()), [3, 7, 0, 0]);
+    assert_eq!(shown(load(file, &env, overrides).unwrap()), [4, 7, 0, 0]);
 }
 
-/// B71: no flag has a default, so the file's value stands.
+/// B71: no flag has a default, so the value of the file applies.
 #[test]
 fn what_was_not_given_overrides_nothing() {
     let config =
@@ -63,7 +63,7 @@ fn what_was_not_given_overrides_nothing() {
 /// B71, B76
 #[test]
 fn every_given_setting_arrives() {
-    let given = Given {
+    let overrides = Overrides {
         store: text("postgres://h/d"),
         profile: text("archiver"),
         delay: text("7s"),
@@ -77,7 +77,7 @@ fn every_given_setting_arrives() {
         log_level: text("trace"),
         log_format: text("json"),
     };
-    let config = load("[domains.\"a.org\"]\nmin_delay = \"1s\"", &[], given).unwrap();
+    let config = load("[domains.\"a.org\"]\nmin_delay = \"1s\"", &[], overrides).unwrap();
     assert_eq!((config.store.as_str(), config.profile), ("postgres://h/d", "archiver"));
     assert_eq!((config.job.concurrency, config.job.max_retries), (1, 0));
     assert_eq!(config.user_agent(), "Mine/2 (+me@example.org)");
@@ -88,20 +88,20 @@ fn every_given_setting_arrives() {
     assert_eq!(rule(&config, "b.org").learning(), &Learning::Off);
 }
 
-/// B75: a variable may hold tokens themselves, a file only their hashes; neither is shown.
+/// B75: a variable may contain plain tokens, a file only hashes; neither is shown.
 #[test]
 fn tokens_are_hashes_from_the_beginning() {
     let plain = ("COMITY_SERVE_TOKENS", "use:correct-horse-battery, admin:sha256-is-no-prefix");
-    let config = load("", &[plain], Given::default()).unwrap();
+    let config = load("", &[plain], Overrides::default()).unwrap();
     let [user, admin] = &config.serve.tokens[..] else { panic!("{:?}", config.serve.tokens) };
-    assert!(user.is("correct-horse-battery") && admin.is("sha256-is-no-prefix"));
+    assert!(user.matches("correct-horse-battery") && admin.matches("sha256-is-no-prefix"));
     assert_eq!((user.role, admin.role), (Role::Use, Role::Admin));
     let hashed = of_file(&format!("[serve]\ntokens = [{:?}]", user.line()));
     assert_eq!(hashed.serve.tokens, [*user]);
     for tokens in ["[\"use:correct-horse-battery\"]", "\"use:correct-horse-battery\"", "[\"use:sha256:12\"]"]
     {
         let error =
-            load(&format!("[serve]\ntokens = {tokens}"), &[], Given::default()).unwrap_err().to_string();
+            load(&format!("[serve]\ntokens = {tokens}"), &[], Overrides::default()).unwrap_err().to_string();
         assert!(error.contains("serve.tokens = ***: expected a list") && !error.contains("horse"), "{error}");
     }
 }
@@ -142,10 +142,14 @@ fn all_that_is_wrong_is_told_at_once() {
         ("COMITY_JOB_CONCURRENCY", "x"),
         ("COMITY_STORE", "postgre://user:hunter2@host/db"),
     ];
-    let given =
-        Given { concurrency: text("x"), delay: text("-1s"), learning: text("bracket"), ..Given::default() };
-    let mut told: Vec<_> = load(file, &env, given).unwrap_err().problems().to_vec();
-    told.sort();
+    let overrides = Overrides {
+        concurrency: text("x"),
+        delay: text("-1s"),
+        learning: text("bracket"),
+        ..Overrides::default()
+    };
+    let mut problems: Vec<_> = load(file, &env, overrides).unwrap_err().problems().to_vec();
+    problems.sort();
     let expected = r#"
 --concurrency = "x": expected a whole number from 1 to 10000
 --delay = "-1s": expected a duration such as "3s" or "250ms"
@@ -161,10 +165,10 @@ comity.toml: domains."a b" = {…}: expected a host such as "reuters.com" or a w
 comity.toml: domains."eia.gov".learn.stepp = "1s": expected a key that exists; did you mean step?
 comity.toml: domains."reuters.com".min_delay = "fast": expected a duration such as "3s" or "250ms"
 comity.toml: domains."www.example.org" = 3: expected a table
-comity.toml: domains."www.example.org" = 3: expected one table a domain; "Example.org" is the same domain
+comity.toml: domains."www.example.org" = 3: expected one table per domain; "Example.org" is the same domain
 comity.toml: http.allow_private = […]: expected hosts, addresses and networks such as ["intranet.example", "10.0.0.0/8"]; "10.0.0.1/8" is none of them
-comity.toml: http.body_max = "64 parsecs": expected a size from "1B" to "1TiB", or whole bytes
-comity.toml: http.contact = "Jürgen": expected a mail address or URL such as "ops@example.org", of at most 200 visible ASCII characters and no parentheses or backslashes
+comity.toml: http.body_max = "64 parsecs": expected a size from "1B" to "1TiB", or a number of bytes
+comity.toml: http.contact = "Jürgen": expected an email address or URL such as "ops@example.org", of at most 200 visible ASCII characters and no parentheses or backslashes
 comity.toml: http.total_timeout = 0: expected a duration above zero and of at most 24h
 comity.toml: http.user_agnet = "x": expected a key that exists; did you mean user_agent?
 comity.toml: job.concurrency = 0: expected a whole number from 1 to 10000
@@ -172,7 +176,7 @@ comity.toml: profile = "polite": expected one of "standard", "collector", "crawl
 comity.toml: robots = true: expected one of "obey", "ignore"
 comity.toml: scrape.min_interval = "soon": expected decimal seconds with at most two places and eight digits before the point, such as 2.5, or "" for none
 comity.toml: stroe = "memory:": expected a key that exists; did you mean store?"#;
-    assert_eq!(format!("\n{}", told.join("\n")), expected);
+    assert_eq!(format!("\n{}", problems.join("\n")), expected);
 }
 
 /// B71
@@ -191,20 +195,23 @@ fn an_unknown_key_is_told_with_the_nearest_one_in_its_table() {
         ("[scrape]\nmin_intervall = 1", "min_interval"),
         ("[http]\nbody_maximum = 1", "body_max"),
     ] {
-        let told = wrong_file(file);
+        let message = wrong_file(file);
         assert!(
-            told.ends_with(&format!("did you mean {nearest}?")) && !told.contains('\n'),
-            "{file}\n{told}"
+            message.ends_with(&format!("did you mean {nearest}?")) && !message.contains('\n'),
+            "{file}\n{message}"
         );
     }
-    let told = wrong_file("[job]\nzzz = 1");
+    let message = wrong_file("[job]\nzzz = 1");
     assert_eq!(
-        told,
+        message,
         "comity.toml: job.zzz = 1: expected one of concurrency, max_retries, failure_threshold, cancel_streak, \
          cancel_delay"
     );
-    let told = of_env("COMITY_ZZZ_QQQ", "hunter2").unwrap_err();
-    assert!(told.starts_with("COMITY_ZZZ_QQQ: expected a variable that exists") && !told.contains("hunter2"));
+    let message = of_env("COMITY_ZZZ_QQQ", "hunter2").unwrap_err();
+    assert!(
+        message.starts_with("COMITY_ZZZ_QQQ: expected a variable that exists")
+            && !message.contains("hunter2")
+    );
 }
 
 /// B71
@@ -229,9 +236,9 @@ fn every_key_has_a_variable() {
     assert!(config.http.allow_private.allows_address(IpAddr::from([10, 1, 2, 3])));
 }
 
-/// Every key that a rule can have is one of ours.
+/// The reference has every key of a rule.
 #[test]
-fn no_key_of_a_rule_is_forgotten() {
+fn no_key_of_a_rule_is_missing() {
     let names = KEYS.iter().filter_map(|key| key.path.strip_prefix("default.")?.split('.').next());
     let (names, mut rules) = (BTreeSet::from_iter(names), BTreeSet::from(comity_core::rule::KEYS));
     rules.insert("request");
@@ -243,7 +250,7 @@ fn no_key_of_a_rule_is_forgotten() {
 fn rows_of_a_variable_go_over_those_of_the_file_key_by_key() {
     let file = "[domains.\"reuters.com\"]\nmin_delay = \"3s\"\nburst = 2";
     let rows = r#"{ "WWW.Reuters.com" = { min_delay = "5s" }, "*.example.org" = { group = "g" } }"#;
-    let config = load(file, &[("COMITY_DOMAINS", rows)], Given::default()).unwrap();
+    let config = load(file, &[("COMITY_DOMAINS", rows)], Overrides::default()).unwrap();
     let reuters = rule(&config, "reuters.com");
     assert_eq!(
         (reuters.min_delay(), reuters.burst().map(|burst| burst.count)),
@@ -267,21 +274,21 @@ fn an_empty_row_still_comes_before_a_wildcard() {
 
 /// B47
 #[test]
-fn the_old_name_of_the_failure_threshold_goes_until_ours_is_there() {
-    let threshold = |env: &[(&str, &str)]| load("", env, Given::default()).unwrap().job.failure_threshold;
+fn the_old_name_of_the_failure_threshold_works_unless_the_new_one_is_set() {
+    let threshold = |env: &[(&str, &str)]| load("", env, Overrides::default()).unwrap().job.failure_threshold;
     assert_eq!(threshold(&[("BBB_JOB_FAILURE_THRESHOLD", "7")]), 7);
     let both = [("BBB_JOB_FAILURE_THRESHOLD", "x"), ("COMITY_JOB_FAILURE_THRESHOLD", "9")];
     assert_eq!(threshold(&both), 9);
-    let told = of_env("BBB_JOB_FAILURE_THRESHOLD", "x").unwrap_err();
-    assert_eq!(told, "BBB_JOB_FAILURE_THRESHOLD = \"x\": expected a whole number from 0 to 1000000");
+    let message = of_env("BBB_JOB_FAILURE_THRESHOLD", "x").unwrap_err();
+    assert_eq!(message, "BBB_JOB_FAILURE_THRESHOLD = \"x\": expected a whole number from 0 to 1000000");
 }
 
 /// B16
 #[test]
-fn a_profile_that_nobody_named_depends_on_the_command() {
+fn the_default_profile_depends_on_the_command() {
     let of = |file: &str| {
         let file = Some(("comity.toml", file));
-        Config::load(Sources { unnamed_profile: Profile::archiver(), file, ..Sources::default() }).unwrap()
+        Config::load(Sources { default_profile: Profile::archiver(), file, ..Sources::default() }).unwrap()
     };
     assert_eq!((of("").profile, of("").profile_named), ("archiver", false));
     let named = of("profile = \"standard\"");
@@ -290,48 +297,54 @@ fn a_profile_that_nobody_named_depends_on_the_command() {
     assert_eq!(of_file("").profile, "standard");
 }
 
-/// `--learning` reaches the rows of the profile and of the file, and nothing else of them changes.
+/// `--learning` changes the learning rule in the rows of the profile and of the file, and nothing else.
 #[test]
-fn learning_given_for_a_run_goes_everywhere() {
+fn the_learning_flag_applies_to_every_row() {
     let file = "profile = \"collector\"\n[domains.\"a.org\"]\nlearning = \"off\"\nburst = 4";
-    let given = Given { learning: text("linear"), ..Given::default() };
-    let (plain, learning) = (of_file(file), load(file, &[], given).unwrap());
+    let overrides = Overrides { learning: text("linear"), ..Overrides::default() };
+    let (plain, learning) = (of_file(file), load(file, &[], overrides).unwrap());
     for host in ["finance.yahoo.com", "x.company-ir", "a.org", "other.org"] {
         assert_eq!(rule(&plain, host).learning(), &Learning::Off, "{host}");
         assert!(matches!(rule(&learning, host).learning(), Learning::Linear(_)), "{host}");
         assert_eq!(rule(&plain, host).burst(), rule(&learning, host).burst(), "{host}");
     }
-    let given = Given { learning: text("off"), ..Given::default() };
-    let off = load("[default]\nlearning = \"linear\"", &[], given).unwrap();
+    let overrides = Overrides { learning: text("off"), ..Overrides::default() };
+    let off = load("[default]\nlearning = \"linear\"", &[], overrides).unwrap();
     assert_eq!(rule(&off, "a.org").learning(), &Learning::Off);
 }
 
-/// What holds only between settings is told where the one that was written stands.
+/// Settings that are only invalid in combination are reported where one of them was written.
 #[test]
-fn settings_that_do_not_go_together_are_told_where_they_stand() {
-    let told = wrong_file("[job]\nconcurrency = 0\n[default]\nbackoff_max = \"2s\"");
+fn conflicting_settings_are_reported_where_they_were_written() {
+    let message = wrong_file("[job]\nconcurrency = 0\n[default]\nbackoff_max = \"2s\"");
     assert_eq!(
-        told,
+        message,
         "comity.toml: job.concurrency = 0: expected a whole number from 1 to 10000\n\
          comity.toml: default.backoff_max = \"2s\": expected a duration of at least backoff_base, which is 5s"
     );
     let env = [("COMITY_DEFAULT_BACKOFF_MAX", "8s")];
-    let told =
-        load("[domains.\"WWW.a.org\"]\nbackoff_base = \"10s\"\nbackoff_max = \"9s\"", &env, Given::default());
+    let message = load(
+        "[domains.\"WWW.a.org\"]\nbackoff_base = \"10s\"\nbackoff_max = \"9s\"",
+        &env,
+        Overrides::default(),
+    );
     assert_eq!(
-        told.unwrap_err().to_string(),
+        message.unwrap_err().to_string(),
         "comity.toml: domains.\"WWW.a.org\".backoff_max = \"9s\": expected a duration of at least backoff_base, \
          which is 10s"
     );
-    let told = of_env("COMITY_DEFAULT_BACKOFF_BASE", "90s").unwrap_err();
-    assert!(told.starts_with("COMITY_DEFAULT_BACKOFF_BASE = \"90s\": expected"), "{told}");
-    let told = wrong_file("profile = \"archiver\"\n[domains.\"a.org\"]\nbackoff_base = \"10m\"");
-    assert!(told.starts_with("merged settings: domains.\"a.org\".backoff_max = \"5m\": expected"), "{told}");
+    let message = of_env("COMITY_DEFAULT_BACKOFF_BASE", "90s").unwrap_err();
+    assert!(message.starts_with("COMITY_DEFAULT_BACKOFF_BASE = \"90s\": expected"), "{message}");
+    let message = wrong_file("profile = \"archiver\"\n[domains.\"a.org\"]\nbackoff_base = \"10m\"");
+    assert!(
+        message.starts_with("merged settings: domains.\"a.org\".backoff_max = \"5m\": expected"),
+        "{message}"
+    );
 }
 
 /// B50, B57
 #[test]
-fn the_global_interval_can_be_switched_off() {
+fn the_global_interval_can_be_turned_off() {
     for off in ["\"\"", "0", "0.00", "-1", "-0.5", "\"0\""] {
         let config = of_file(&format!("[scrape]\nmin_interval = {off}\nmax_in_flight_per_source = 5"));
         assert_eq!(config.scrape.min_interval, None, "{off}");
@@ -350,15 +363,15 @@ fn the_global_interval_can_be_switched_off() {
 
 /// B66
 #[test]
-fn the_agent_is_fit_for_a_header() {
+fn the_user_agent_must_be_a_valid_header_value() {
     assert_eq!(Config::default().user_agent(), "Comity/0.1");
     assert_eq!(
         of_file("[http]\ncontact = \"ops@example.org\"").user_agent(),
         "Comity/0.1 (+ops@example.org)"
     );
     for wrong in ["", " a", "a ", "a\\r\\nX-Evil: 1", "Bücher", "a\\u0000", &"a".repeat(201)] {
-        let told = wrong_file(&format!("[http]\nuser_agent = \"{wrong}\""));
-        assert!(told.contains("visible ASCII") && told.len() < 300, "{told}");
+        let message = wrong_file(&format!("[http]\nuser_agent = \"{wrong}\""));
+        assert!(message.contains("visible ASCII") && message.len() < 300, "{message}");
     }
     for wrong in ["a)b", "a\\nb", "a\\\\b"] {
         assert!(wrong_file(&format!("[http]\ncontact = \"{wrong}\"")).contains("no parentheses"), "{wrong}");
@@ -367,7 +380,7 @@ fn the_agent_is_fit_for_a_header() {
 
 /// B75
 #[test]
-fn no_secret_is_told() {
+fn no_message_contains_a_secret() {
     for file in [
         "store = \"mysql://user:hunter2@host/db\"",
         "stroe = \"postgres://user:hunter2@host/db\"",
@@ -382,8 +395,8 @@ fn no_secret_is_told() {
         "store = \"postgres://user:hunter2@host/db",
         "store = postgres://user:hunter2@host/db",
     ] {
-        let told = wrong_file(file);
-        assert!(!told.contains("hunter2"), "{told}");
+        let message = wrong_file(file);
+        assert!(!message.contains("hunter2"), "{message}");
     }
     let config = of_file("store = \"postgres://user:hunter2@host/db\"");
     assert!(!format!("{config:?}").contains("hunter2"));
@@ -391,18 +404,18 @@ fn no_secret_is_told() {
 }
 
 #[test]
-fn broken_toml_is_told_with_its_place() {
+fn invalid_toml_is_reported_with_line_and_column() {
     assert_eq!(
         wrong_file("[job]\nconcurrency = = 3\n"),
         "comity.toml: line 2, column 15: extra `=`, expected nothing"
     );
-    let told = wrong_file("[job]\nconcurrency = 1\nconcurrency = 2\n");
-    assert_eq!(told, "comity.toml: line 3, column 1: duplicate key");
+    let message = wrong_file("[job]\nconcurrency = 1\nconcurrency = 2\n");
+    assert_eq!(message, "comity.toml: line 3, column 1: duplicate key");
     assert!(wrong_file("# é\né = 1").starts_with("comity.toml: line 2, column 1: "));
-    // What else is wrong is told too, but not what the unread file might have mended.
+    // Other problems are reported too, except those that the unparsed file might have fixed.
     let env = [("COMITY_DEFAULT_BACKOFF_BASE", "90s"), ("COMITY_ROBOTS", "maybe")];
-    let told = load("[", &env, Given::default()).unwrap_err();
-    assert_eq!(told.problems().len(), 2, "{told}");
+    let message = load("[", &env, Overrides::default()).unwrap_err();
+    assert_eq!(message.problems().len(), 2, "{message}");
 }
 
 #[test]
@@ -414,7 +427,7 @@ fn an_empty_file_sets_nothing() {
 }
 
 #[test]
-fn a_hostile_file_is_refused_in_few_and_harmless_words() {
+fn a_hostile_file_is_rejected_with_a_short_and_harmless_message() {
     let nested = |open: &str, close: &str| format!("a = {}{}", open.repeat(50_000), close.repeat(50_000));
     for file in [
         nested("[", "]"),
@@ -433,24 +446,24 @@ fn a_hostile_file_is_refused_in_few_and_harmless_words() {
         "[default]\n\"\\u001b[2J\\n\\u202e\" = 1".to_owned(),
         "[domains.\"\\u001b[2J\\n\"]".to_owned(),
     ] {
-        let told = wrong_file(&file);
-        assert!(told.len() < 700, "{told}");
-        assert!(!told.contains(|c: char| c.is_control() || c == '\u{202e}'), "{told:?}");
+        let message = wrong_file(&file);
+        assert!(message.len() < 700, "{message}");
+        assert!(!message.contains(|c: char| c.is_control() || c == '\u{202e}'), "{message:?}");
     }
     let many: String = (0..5_000).map(|nth| format!("x{nth} = 1\n")).collect();
-    let told = wrong_file(&many);
-    assert!(told.ends_with("\n… and 4900 more") && told.lines().count() == 101);
+    let message = wrong_file(&many);
+    assert!(message.ends_with("\n… and 4900 more") && message.lines().count() == 101);
 }
 
 #[test]
 fn a_file_that_cannot_be_read_is_named() {
-    let told = read_file(Path::new("no/such/comity.toml")).unwrap_err().to_string();
-    assert!(told.starts_with("no/such/comity.toml: cannot be read: "), "{told}");
+    let message = read_file(Path::new("no/such/comity.toml")).unwrap_err().to_string();
+    assert!(message.starts_with("no/such/comity.toml: cannot be read: "), "{message}");
 }
 
-/// The reference is a file that loads, sets nothing as it is, and sets the defaults once it is uncommented.
+/// The reference is a valid file that sets nothing, and sets the defaults once it is uncommented.
 #[test]
-fn the_reference_tells_the_defaults() {
+fn the_reference_shows_the_defaults() {
     let text = Config::reference();
     assert_eq!(of_file(&text).default, Fields::default());
     let uncomment = |line: &str| {
@@ -464,12 +477,15 @@ fn the_reference_tells_the_defaults() {
         lines.iter().filter(|line| line.contains(" = ") && !line.starts_with('#')).count(),
         KEYS.len()
     );
-    let (told, plain) = (of_file(&lines.join("\n")), Config::default());
-    assert_eq!(told.store, plain.store);
-    assert_eq!((told.profile, told.robots, told.log.format), (plain.profile, plain.robots, plain.log.format));
-    assert_eq!((told.log.level, plain.log.level), (Some(LogLevel::default()), None));
-    assert_eq!((&told.job, &told.scrape, &told.http), (&plain.job, &plain.scrape, &plain.http));
-    assert_eq!(rule(&told, "example.org"), rule(&plain, "example.org"));
+    let (shown, plain) = (of_file(&lines.join("\n")), Config::default());
+    assert_eq!(shown.store, plain.store);
+    assert_eq!(
+        (shown.profile, shown.robots, shown.log.format),
+        (plain.profile, plain.robots, plain.log.format)
+    );
+    assert_eq!((shown.log.level, plain.log.level), (Some(LogLevel::default()), None));
+    assert_eq!((&shown.job, &shown.scrape, &shown.http), (&plain.job, &plain.scrape, &plain.http));
+    assert_eq!(rule(&shown, "example.org"), rule(&plain, "example.org"));
     for key in &KEYS {
         assert!(key.meaning.ends_with('.'), "{}", key.path);
     }

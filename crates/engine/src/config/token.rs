@@ -1,28 +1,28 @@
-//! Who may ask a service what: bearer tokens, kept as hashes, each with a role.
+//! Bearer tokens of the service, stored as hashes, and their roles.
 
 use std::fmt;
 
 use ring::digest::{SHA256, digest};
 
-/// What somebody may do.
+/// What the owner of a token may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
-    /// Ask, tell what came of it, and look.
+    /// Ask for permits, report outcomes, and read the state.
     Use,
     /// Everything.
     Admin,
 }
 
-/// A bearer token, as its hash.
+/// The hash of a bearer token, and its role.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Token {
-    /// What whoever has it may do.
+    /// What the owner of the token may do.
     pub role: Role,
     hash: [u8; 32],
 }
 
 impl Role {
-    /// The word for it.
+    /// The name of the role.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Use => "use",
@@ -30,19 +30,19 @@ impl Role {
         }
     }
 
-    /// The role that a word means.
-    pub fn parse(word: &str) -> Option<Self> {
-        [Self::Use, Self::Admin].into_iter().find(|role| role.as_str() == word)
+    /// The role with this name.
+    pub fn parse(name: &str) -> Option<Self> {
+        [Self::Use, Self::Admin].into_iter().find(|role| role.as_str() == name)
     }
 }
 
 impl Token {
-    /// The token that is this text.
+    /// Hashes a plain token.
     pub fn of(role: Role, plain: &str) -> Self {
         Self { role, hash: hash(plain) }
     }
 
-    /// Reads `ROLE:sha256:HEX`.
+    /// Parses `ROLE:sha256:HEX`.
     pub fn parse_hashed(text: &str) -> Option<Self> {
         let (role, rest) = text.trim().split_once(':')?;
         let digits = rest.strip_prefix(HASHED)?.as_bytes();
@@ -57,7 +57,7 @@ impl Token {
         Some(Self { role: Role::parse(role)?, hash })
     }
 
-    /// Reads `ROLE:sha256:HEX`, or `ROLE:TOKEN` with the token itself.
+    /// Parses `ROLE:sha256:HEX`, or `ROLE:TOKEN` with a plain token.
     pub fn parse(text: &str) -> Option<Self> {
         let (role, rest) = text.trim().split_once(':')?;
         if rest.starts_with(HASHED) {
@@ -68,17 +68,17 @@ impl Token {
     }
 
     /// Whether `plain` is this token.
-    pub fn is(&self, plain: &str) -> bool {
-        // Hashes are compared, so how long that takes tells nothing about the token.
+    pub fn matches(&self, plain: &str) -> bool {
+        // Only hashes are compared, so the time it takes reveals nothing about the token.
         self.hash == hash(plain)
     }
 
-    /// A number that tells tokens apart.
+    /// A number that identifies the token.
     pub fn fingerprint(&self) -> u64 {
         self.hash[..8].iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
     }
 
-    /// The line that stands for it in a configuration.
+    /// The token as a configuration contains it: `ROLE:sha256:HEX`.
     pub fn line(&self) -> String {
         let digits: String = self.hash.iter().map(|byte| format!("{byte:02x}")).collect();
         format!("{}:{HASHED}{digits}", self.role.as_str())
@@ -107,9 +107,9 @@ mod tests {
 
     /// B75
     #[test]
-    fn a_token_is_kept_as_its_hash() {
+    fn a_token_is_stored_as_its_hash() {
         let token = Token::parse("use:correct-horse-battery").unwrap();
-        assert!(token.is("correct-horse-battery") && !token.is("correct-horse-batterz"));
+        assert!(token.matches("correct-horse-battery") && !token.matches("correct-horse-batterz"));
         assert_eq!(Token::parse_hashed(&token.line()), Some(token));
         assert_eq!(format!("{token:?}"), "Token(use)");
         let known = Token::of(Role::Admin, "abc").line();
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_token_is_refused() {
+    fn invalid_tokens_are_rejected() {
         for text in ["", "use", "use:", "use:short", "root:correct-horse-battery", "use:sha256:12", "use:a b"]
         {
             assert_eq!(Token::parse(text), None, "{text}");

@@ -1,7 +1,6 @@
-//! Reading single values, whether a file wrote them as TOML or a variable or flag as text.
+//! Parses single values, either typed (from the file) or as text (from variables and flags).
 //!
-//! What cannot be read is told as the end of the sentence "expected …". Values of rules are read by
-//! [`comity_core::rule::Fields`].
+//! Errors are the end of the sentence "expected …". The values of rules are parsed by [`comity_core::rule::Fields`].
 
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
@@ -11,17 +10,17 @@ use comity_core::interval;
 use comity_core::time::Span;
 use serde_json::Value;
 
+use super::allow_private::PrivateAllowance;
 use super::error;
-use super::private::PrivateAllowance;
 use super::secret::{StoreUrl, without_password};
 use super::size::Size;
 use super::token::{PLAIN_MIN, Token};
 
-/// What would have been understood.
+/// What would have been accepted: the end of the sentence "expected …".
 pub(super) type Expected = String;
 
 /// A whole number in a range.
-pub(super) fn whole(value: &Value, range: RangeInclusive<u32>) -> Result<u32, Expected> {
+pub(super) fn integer(value: &Value, range: RangeInclusive<u32>) -> Result<u32, Expected> {
     let number = match value {
         Value::Number(number) => number.as_u64(),
         Value::String(text) => text.trim().parse().ok(),
@@ -32,15 +31,15 @@ pub(super) fn whole(value: &Value, range: RangeInclusive<u32>) -> Result<u32, Ex
 }
 
 /// A whole number in a range, or `"none"` or `"unlimited"`.
-pub(super) fn limit(value: &Value, range: RangeInclusive<u32>) -> Result<Option<u32>, Expected> {
+pub(super) fn integer_or_none(value: &Value, range: RangeInclusive<u32>) -> Result<Option<u32>, Expected> {
     match value.as_str() {
         Some("none" | "unlimited") => Ok(None),
-        _ => whole(value, range).map(Some).map_err(|expected| format!("{expected} or \"none\"")),
+        _ => integer(value, range).map(Some).map_err(|expected| format!("{expected} or \"none\"")),
     }
 }
 
 /// A duration of at most `longest`.
-pub(super) fn span(value: &Value, longest: Span) -> Result<Span, Expected> {
+pub(super) fn duration(value: &Value, longest: Span) -> Result<Span, Expected> {
     let span = match value {
         Value::String(text) => Span::parse(text).ok(),
         Value::Number(number) if number.as_f64() == Some(0.0) => Some(Span::ZERO),
@@ -54,8 +53,8 @@ pub(super) fn span(value: &Value, longest: Span) -> Result<Span, Expected> {
 }
 
 /// A duration above zero and of at most `longest`.
-pub(super) fn period(value: &Value, longest: Span) -> Result<Span, Expected> {
-    match span(value, longest)? {
+pub(super) fn positive_duration(value: &Value, longest: Span) -> Result<Span, Expected> {
+    match duration(value, longest)? {
         Span::ZERO => Err(format!("a duration above zero and of at most {longest}")),
         span => Ok(span),
     }
@@ -68,30 +67,31 @@ pub(super) fn size(value: &Value, range: RangeInclusive<Size>) -> Result<Size, E
         Value::String(text) => Size::parse(text),
         _ => None,
     };
-    let expected = || format!("a size from \"{}\" to \"{}\", or whole bytes", range.start(), range.end());
+    let expected =
+        || format!("a size from \"{}\" to \"{}\", or a number of bytes", range.start(), range.end());
     size.filter(|size| range.contains(size)).ok_or_else(expected)
 }
 
 /// One of a few words.
-pub(super) fn word<T: Copy>(value: &Value, words: &[(&str, T)]) -> Result<T, Expected> {
+pub(super) fn one_of<T: Copy>(value: &Value, words: &[(&str, T)]) -> Result<T, Expected> {
     let known = words.iter().find(|(word, _)| value.as_str() == Some(word));
     let names = || words.iter().map(|(word, _)| format!("{word:?}")).collect::<Vec<_>>().join(", ");
     known.map(|(_, meaning)| *meaning).ok_or_else(|| format!("one of {}", names()))
 }
 
 /// A duration of at most `longest`, or `"none"`.
-pub(super) fn wait(value: &Value, longest: Span) -> Result<Option<Span>, Expected> {
+pub(super) fn duration_or_none(value: &Value, longest: Span) -> Result<Option<Span>, Expected> {
     match value.as_str() {
         Some("none" | "unlimited") => Ok(None),
-        _ => span(value, longest).map(Some).map_err(|expected| format!("{expected}, or \"none\"")),
+        _ => duration(value, longest).map(Some).map_err(|expected| format!("{expected}, or \"none\"")),
     }
 }
 
 /// A duration above zero and of at most `longest`, or `"none"`.
-pub(super) fn age(value: &Value, longest: Span) -> Result<Option<Span>, Expected> {
+pub(super) fn positive_duration_or_none(value: &Value, longest: Span) -> Result<Option<Span>, Expected> {
     match value.as_str() {
         Some("none" | "unlimited") => Ok(None),
-        _ => match span(value, longest) {
+        _ => match duration(value, longest) {
             Ok(span) if !span.is_zero() => Ok(Some(span)),
             _ => Err(format!("a duration such as \"30d\", above zero and of at most {longest}, or \"none\"")),
         },
@@ -122,7 +122,7 @@ pub(super) fn address(value: &Value) -> Result<SocketAddr, Expected> {
     read.ok_or_else(|| "an address and a port such as \"127.0.0.1:7878\" or \"[::1]:7878\"".to_owned())
 }
 
-/// Several texts: a list, or one text with commas between.
+/// Several texts: a list, or one text separated by commas.
 fn texts(value: &Value) -> Option<Vec<&str>> {
     match value {
         Value::Array(list) => list.iter().map(Value::as_str).collect(),
@@ -136,22 +136,22 @@ pub(super) fn tokens(value: &Value) -> Result<Vec<Token>, Expected> {
     let tokens = texts(value).and_then(|texts| texts.into_iter().map(Token::parse_hashed).collect());
     tokens.ok_or_else(|| {
         format!(
-            "a list such as [\"use:sha256:…\"], of role use or admin and 64 hexadecimal digits (comity serve \
-             --make-token use makes one); tokens themselves, of {PLAIN_MIN} visible characters or more, stand only in \
-             tokens_file or COMITY_SERVE_TOKENS"
+            "a list such as [\"use:sha256:…\"], each with a role (use or admin) and 64 hexadecimal digits (comity serve \
+             --make-token use makes one); plain tokens, of at least {PLAIN_MIN} visible characters, are allowed only in \
+             tokens_file and COMITY_SERVE_TOKENS"
         )
     })
 }
 
-/// Names of hosts.
+/// Host names.
 pub(super) fn hosts(value: &Value) -> Result<Vec<String>, Expected> {
     let fits = |text: &&str| !text.is_empty() && !text.contains(['/', '@', ' ', '*']);
     let hosts = texts(value).filter(|texts| texts.iter().all(fits));
     let hosts = hosts.map(|texts| texts.into_iter().map(str::to_ascii_lowercase).collect());
-    hosts.ok_or_else(|| "names of hosts such as [\"comity.internal\"]".to_owned())
+    hosts.ok_or_else(|| "host names such as [\"comity.internal\"]".to_owned())
 }
 
-/// The global `scrape.min_interval` (B50); `None` is off.
+/// The global `scrape.min_interval`; `None` turns it off.
 pub(super) fn interval(value: &Value) -> Result<Option<Span>, Expected> {
     let text = match value {
         Value::Number(number) => Some(number.to_string()),
@@ -163,32 +163,32 @@ pub(super) fn interval(value: &Value) -> Result<Option<Span>, Expected> {
         .map_err(|expected| format!("{expected}, or \"\" for none"))
 }
 
-/// Where everything is kept.
+/// The URL of a store.
 pub(super) fn store(value: &Value) -> Result<StoreUrl, Expected> {
     let expected = "\"sqlite:FILE\" or \"memory:\"";
     value.as_str().and_then(StoreUrl::parse).ok_or_else(|| expected.to_owned())
 }
 
-/// What can stand in a `User-Agent` header.
+/// Text that is valid in a `User-Agent` header.
 pub(super) fn agent(value: &Value) -> Result<String, Expected> {
     let text = value.as_str().filter(|text| fits_header(text) && !text.is_empty());
     let expected = || format!("1 to {HEADER_TEXT_MAX} visible ASCII characters such as \"Comity/0.1\"");
     text.map(str::to_owned).ok_or_else(expected)
 }
 
-/// What can stand in the comment of a `User-Agent` header; empty is none.
+/// Text that is valid in the comment of a `User-Agent` header; empty means none.
 pub(super) fn contact(value: &Value) -> Result<Option<String>, Expected> {
     let text = value.as_str().filter(|text| fits_header(text) && !text.contains(['(', ')', '\\']));
     let expected = || {
         format!(
-            "a mail address or URL such as \"ops@example.org\", of at most {HEADER_TEXT_MAX} visible ASCII \
+            "an email address or URL such as \"ops@example.org\", of at most {HEADER_TEXT_MAX} visible ASCII \
              characters and no parentheses or backslashes"
         )
     };
     text.map(|text| Some(text.to_owned()).filter(|text| !text.is_empty())).ok_or_else(expected)
 }
 
-/// A list of hosts, addresses and networks, or all of them in one text with commas between.
+/// Hosts, addresses and networks, as a list or as one text separated by commas.
 pub(super) fn allowance(value: &Value) -> Result<PrivateAllowance, Expected> {
     let expected = "hosts, addresses and networks such as [\"intranet.example\", \"10.0.0.0/8\"]";
     let read = texts(value).map(PrivateAllowance::parse).ok_or_else(|| expected.to_owned())?;

@@ -1,8 +1,8 @@
-//! Reading the dates that feeds and sitemaps write: RFC 3339 and its shorter forms, RFC 822 with the usual mistakes,
-//! and both in other languages. A date that is not understood to its last letter is no date: none is ever guessed,
-//! because a wrong one hides an item or puts it before all others, for ever.
+//! Parses the dates in feeds and sitemaps: RFC 3339 and its shorter forms, RFC 822 with the usual mistakes, and dates
+//! in other languages. A date that is not understood completely is rejected rather than guessed, because a wrong date
+//! would hide an item or keep it at the top forever.
 //!
-//! `lex` finds words and numbers, `names` knows months, `zone` how far a clock is from UTC.
+//! `lex` splits a date into words and numbers, `names` knows months, `zone` offsets from UTC.
 
 mod lex;
 mod names;
@@ -14,8 +14,7 @@ use jiff::civil::{Date, Time};
 use lex::Tokens;
 use zone::Zone;
 
-/// The moment `text` names, if it lies in the years 1970 to 2199. A date without a time is its midnight, and a time
-/// without a zone is taken as UTC.
+/// Parses a date in the years 1970 to 2199. A date without a time means midnight, and a time without a zone is UTC.
 pub(super) fn read(text: &str) -> Option<Timestamp> {
     let text = text.trim();
     if text.len() > DATE_MAX {
@@ -27,15 +26,15 @@ pub(super) fn read(text: &str) -> Option<Timestamp> {
     (at >= Timestamp::from_micros(0) && at < END).then_some(at)
 }
 
-/// `2026-01-05T12:00:00Z`, `2026-01-05 12:00:00 -0800`, and the same cut after the year, month or day.
+/// `2026-01-05T12:00:00Z`, `2026-01-05 12:00:00 -0800`, also ending after the year, month or day.
 fn numeric(tokens: &mut Tokens<'_>) -> Option<jiff::Timestamp> {
     let date = match tokens.number(4..=8)? {
-        (year, 4) => match ['-', '/'].into_iter().find(|sign| tokens.close_sign(*sign).is_some()) {
+        (year, 4) => match ['-', '/'].into_iter().find(|sign| tokens.adjacent_sign(*sign).is_some()) {
             None => date_of(year, 1, 1).filter(|_| tokens.is_over())?,
             Some(sign) => {
-                let (month, _) = tokens.close_number(1..=2)?;
-                match tokens.close_sign(sign) {
-                    Some(()) => date_of(year, month, tokens.close_number(1..=2)?.0)?,
+                let (month, _) = tokens.adjacent_number(1..=2)?;
+                match tokens.adjacent_sign(sign) {
+                    Some(()) => date_of(year, month, tokens.adjacent_number(1..=2)?.0)?,
                     None => date_of(year, month, 1).filter(|_| tokens.is_over() && sign == '-')?,
                 }
             }
@@ -44,7 +43,7 @@ fn numeric(tokens: &mut Tokens<'_>) -> Option<jiff::Timestamp> {
         _ => return None,
     };
     let joined = tokens.take(|tokens| tokens.word()?.eq_ignore_ascii_case("T").then_some(()));
-    finish(tokens, date, if joined.is_some() { Clock::Due } else { Clock::Free })
+    finish(tokens, date, if joined.is_some() { TimeOfDay::Required } else { TimeOfDay::Optional })
 }
 
 /// `Mon, 05 Jan 2026 12:00:00 GMT`, `January 5, 2026 1:55 PM EST`, `Mon Jan 5 12:00:00 2026`, `5 de enero de 2026`.
@@ -55,7 +54,7 @@ fn worded(tokens: &mut Tokens<'_>) -> Option<jiff::Timestamp> {
         if at.is_some() {
             return at;
         }
-        // The day of the week, in whatever language: `Mar` is a Tuesday where another month follows.
+        // Skip the day of the week, in any language: `Mar` is a Tuesday if another month follows.
         tokens.word()?;
         let _ = tokens.sign('.');
         let _ = tokens.sign(',');
@@ -72,7 +71,7 @@ fn day_first(tokens: &mut Tokens<'_>) -> Option<jiff::Timestamp> {
     between(tokens);
     let (year, digits) = tokens.number(2..=4)?;
     let date = date_of(full_year(year, digits), month.into(), day)?;
-    finish(tokens, date, Clock::Free)
+    finish(tokens, date, TimeOfDay::Optional)
 }
 
 /// `January 5, 2026`.
@@ -80,7 +79,7 @@ fn month_first(tokens: &mut Tokens<'_>) -> Option<jiff::Timestamp> {
     let (month, day) = month_day(tokens)?;
     let _ = tokens.sign(',');
     let (year, _) = tokens.number(4..=4)?;
-    finish(tokens, date_of(year, month, day)?, Clock::Free)
+    finish(tokens, date_of(year, month, day)?, TimeOfDay::Optional)
 }
 
 /// `Jan 5 12:00:00 2026`, perhaps with a zone before the year or after it.
@@ -90,7 +89,7 @@ fn year_last(tokens: &mut Tokens<'_>) -> Option<jiff::Timestamp> {
     if let Some((year, _)) = tokens.number(4..=4) {
         return zoned(tokens, date_of(year, month, day)?.to_datetime(time));
     }
-    // A name and an offset that stand together are compared in any year, for which it is comes after them.
+    // A zone with both a name and an offset is checked in an arbitrary year, because the year comes after it.
     let zone = zone::read(tokens, Date::constant(2000, 1, 1).to_datetime(time))?;
     let (year, _) = tokens.number(4..=4)?;
     zone.instant(date_of(year, month, day)?.to_datetime(time)).filter(|_| tokens.is_over())
@@ -104,19 +103,19 @@ fn month_day(tokens: &mut Tokens<'_>) -> Option<(i32, i32)> {
     Some((month.into(), day))
 }
 
-/// Whether a time has to follow a date.
+/// Whether a date must be followed by a time.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Clock {
-    Due,
-    Free,
+enum TimeOfDay {
+    Required,
+    Optional,
 }
 
-/// What follows a date: perhaps a time, perhaps with a zone, and nothing else.
-fn finish(tokens: &mut Tokens<'_>, date: Date, due: Clock) -> Option<jiff::Timestamp> {
-    if tokens.is_over() && due == Clock::Free {
+/// Parses what follows a date: an optional time with an optional zone, and nothing else.
+fn finish(tokens: &mut Tokens<'_>, date: Date, time: TimeOfDay) -> Option<jiff::Timestamp> {
+    if tokens.is_over() && time == TimeOfDay::Optional {
         return Zone::Minutes(0).instant(date.to_datetime(Time::midnight()));
     }
-    if due == Clock::Free {
+    if time == TimeOfDay::Optional {
         let _ = tokens.sign(',').or_else(|| tokens.sign('-'));
         let _ = tokens.take(|tokens| AT.contains(&tokens.word()?.to_lowercase().as_str()).then_some(()));
     }
@@ -124,16 +123,16 @@ fn finish(tokens: &mut Tokens<'_>, date: Date, due: Clock) -> Option<jiff::Times
     zoned(tokens, date.to_datetime(time))
 }
 
-/// The moment at which a clock shows `time` in the zone that comes next, if one does.
+/// The instant of `time` in the zone that follows, or in UTC if none does.
 fn zoned(tokens: &mut Tokens<'_>, time: jiff::civil::DateTime) -> Option<jiff::Timestamp> {
     if tokens.is_over() {
         return Zone::Minutes(0).instant(time);
     }
-    // What stands in brackets explains the offset before it, and has to be understood only when there is none.
+    // Text in brackets explains the offset before it, and has to be understood only if there is no offset.
     match tokens.take(|tokens| zone::read(tokens, time)) {
         Some(zone) => {
             let explained = tokens.sign('(').or_else(|| tokens.sign('[')).is_some();
-            zone.instant(time).filter(|_| tokens.is_over() || explained && tokens.is_bracket_last())
+            zone.instant(time).filter(|_| tokens.is_over() || explained && tokens.ends_with_bracket())
         }
         None => {
             tokens.sign('(').or_else(|| tokens.sign('['))?;
@@ -144,14 +143,14 @@ fn zoned(tokens: &mut Tokens<'_>, time: jiff::civil::DateTime) -> Option<jiff::T
     }
 }
 
-/// `12:00`, `12:00:00`, `12:00:00.5`, `1:55 PM`, `120000`. The second 60 is the one just before.
+/// `12:00`, `12:00:00`, `12:00:00.5`, `1:55 PM`, `120000`. A leap second counts as second 59.
 fn clock(tokens: &mut Tokens<'_>) -> Option<Time> {
     let (hour, minute, second, nanos) = match tokens.number(1..=6)? {
         (hour, 1 | 2) => {
-            tokens.close_sign(':')?;
-            let (minute, _) = tokens.close_number(2..=2)?;
-            match tokens.close_sign(':') {
-                Some(()) => (hour, minute, tokens.close_number(2..=2)?.0, fraction(tokens)?),
+            tokens.adjacent_sign(':')?;
+            let (minute, _) = tokens.adjacent_number(2..=2)?;
+            match tokens.adjacent_sign(':') {
+                Some(()) => (hour, minute, tokens.adjacent_number(2..=2)?.0, fraction(tokens)?),
                 None => (hour, minute, 0, 0),
             }
         }
@@ -173,11 +172,11 @@ fn clock(tokens: &mut Tokens<'_>) -> Option<Time> {
     Time::new(small(hour)?, small(minute)?, small(second.min(59))?, nanos).ok()
 }
 
-/// Nanoseconds; digits past them do not count.
+/// The fraction of a second in nanoseconds; further digits are ignored.
 fn fraction(tokens: &mut Tokens<'_>) -> Option<i32> {
     let digits = tokens.take(|tokens| {
-        tokens.close_sign('.').or_else(|| tokens.close_sign(','))?;
-        match tokens.next_close()? {
+        tokens.adjacent_sign('.').or_else(|| tokens.adjacent_sign(','))?;
+        match tokens.next_adjacent()? {
             lex::Token::Number(digits) => Some(digits),
             _ => None,
         }
@@ -195,9 +194,9 @@ enum Half {
 fn half_of_day(tokens: &mut Tokens<'_>) -> Option<Half> {
     let mut word = tokens.word()?.to_ascii_lowercase();
     if word.len() == 1 {
-        tokens.close_sign('.')?;
+        tokens.adjacent_sign('.')?;
         word.push_str(&tokens.word()?.to_ascii_lowercase());
-        let _ = tokens.close_sign('.');
+        let _ = tokens.adjacent_sign('.');
     }
     match word.as_str() {
         "am" => Some(Half::Morning),
@@ -206,15 +205,15 @@ fn half_of_day(tokens: &mut Tokens<'_>) -> Option<Half> {
     }
 }
 
-/// `1st`, `2nd`, `1er`, `3º`, which are days like any other.
+/// Skips the ending of ordinals such as `1st`, `2nd`, `1er`, `3º`.
 fn ordinal(tokens: &mut Tokens<'_>) {
-    let _ = tokens.take(|tokens| match tokens.next_close()? {
+    let _ = tokens.take(|tokens| match tokens.next_adjacent()? {
         lex::Token::Word(word) => ORDINALS.contains(&word.to_lowercase().as_str()).then_some(()),
         _ => None,
     });
 }
 
-/// What may stand between day, month and year and says nothing.
+/// Skips separators between day, month and year.
 fn between(tokens: &mut Tokens<'_>) {
     let _ = tokens.sign('-').or_else(|| tokens.sign('.')).or_else(|| tokens.sign(','));
     let _ = tokens.take(|tokens| OF.contains(&tokens.word()?.to_lowercase().as_str()).then_some(()));
@@ -224,7 +223,7 @@ fn date_of(year: i32, month: i32, day: i32) -> Option<Date> {
     Date::new(i16::try_from(year).ok()?, i8::try_from(month).ok()?, i8::try_from(day).ok()?).ok()
 }
 
-/// Shorter years are of the century that RFC 2822 says.
+/// Expands years of two or three digits as RFC 2822 specifies.
 fn full_year(number: i32, digits: usize) -> i32 {
     match digits {
         2 if number < 50 => 2000 + number,
@@ -234,7 +233,7 @@ fn full_year(number: i32, digits: usize) -> i32 {
 }
 
 const DATE_MAX: usize = 100;
-/// So many words may stand before a date; `Thứ Ba` is one day.
+/// How many words may precede a date; `Thứ Ba` is one weekday.
 const LEAD_MAX: usize = 2;
 const ORDINALS: [&str; 7] = ["st", "nd", "rd", "th", "er", "º", "ª"];
 const OF: [&str; 4] = ["of", "de", "d", "del"];

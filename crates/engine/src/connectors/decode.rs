@@ -1,7 +1,7 @@
-//! Making text of an answer's bytes: unpacking gzip and decoding whatever character set it is in.
+//! Turns the bytes of a response into text: decompresses gzip and decodes the character set.
 //!
-//! The first of these that is known counts: a byte order mark, the `charset` of the content type, what the
-//! document declares of itself, UTF-8. Bytes that are wrong in that encoding become U+FFFD; nothing fails.
+//! The character set is the first known of these: a byte order mark, the `charset` of the content type, the
+//! declaration in the document, UTF-8. Bytes that are invalid in it become U+FFFD; decoding never fails.
 
 use std::borrow::Cow;
 use std::io::Read;
@@ -11,8 +11,8 @@ use flate2::read::MultiGzDecoder;
 
 use super::Unreadable;
 
-/// The bytes of `body`, unpacked if they are gzip, as those of a `sitemap.xml.gz` are.
-pub(super) fn unpacked<'a>(body: &'a [u8], expected: &'static str) -> Result<Cow<'a, [u8]>, Unreadable> {
+/// The bytes of `body`, decompressed if they are gzip, such as those of a `sitemap.xml.gz`.
+pub(super) fn decompressed<'a>(body: &'a [u8], expected: &'static str) -> Result<Cow<'a, [u8]>, Unreadable> {
     if !is_gzip(body) {
         return Ok(Cow::Borrowed(body));
     }
@@ -29,13 +29,13 @@ pub(super) fn unpacked<'a>(body: &'a [u8], expected: &'static str) -> Result<Cow
     }
 }
 
-/// The start of `body`, unpacked if it is gzip, for a look at what it is.
+/// The start of `body`, decompressed if it is gzip, to find out what it is.
 pub(super) fn start(body: &[u8]) -> Cow<'_, [u8]> {
     if !is_gzip(body) {
         return Cow::Borrowed(body.get(..START).unwrap_or(body));
     }
     let mut bytes = Vec::new();
-    // What was unpacked before an error is still worth a look.
+    // What was decompressed before an error is still useful.
     let _ = MultiGzDecoder::new(body).take(START as u64).read_to_end(&mut bytes);
     Cow::Owned(bytes)
 }
@@ -80,12 +80,12 @@ fn label_after<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     })
 }
 
-/// Whoever declares 16 bits in a document whose declaration was readable as 8 bits is mistaken.
+/// Whether this is UTF-16. A document that declares it in text readable as 8 bits is mistaken.
 fn is_16_bit(encoding: &'static Encoding) -> bool {
     encoding == UTF_16LE || encoding == UTF_16BE
 }
 
-/// UTF-16 without a mark, told by the first tag or brace as XML says to.
+/// UTF-16 without a byte order mark, detected by the first tag or brace as the XML standard suggests.
 fn unmarked_16_bit(body: &[u8]) -> Option<&'static Encoding> {
     match body {
         [b'<' | b'{', 0, ..] => Some(UTF_16LE),
@@ -98,11 +98,11 @@ fn is_gzip(body: &[u8]) -> bool {
     body.starts_with(&[0x1f, 0x8b])
 }
 
-/// The most that is unpacked, the most a sitemap may have.
+/// The maximum size after decompression, which is the limit of the sitemap protocol.
 const BYTES_MAX: u64 = 50 * 1024 * 1024;
-/// Where a declaration stands if it stands anywhere.
+/// A declaration of the character set must be within this many bytes.
 const HEAD: usize = 1024;
-/// Where a document has shown what it is.
+/// How many bytes are enough to recognize the kind of a document.
 const START: usize = 64 * 1024;
 
 #[cfg(test)]
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_mark_beats_the_header_and_the_header_beats_the_declaration() {
+    fn the_bom_overrides_the_header_and_the_header_overrides_the_declaration() {
         for (body, content_type, text) in [
             (&b"\xef\xbb\xbf\xc3\xa9"[..], Some("text/xml; charset=iso-8859-1"), "é"),
             (b"\xff\xfe\xe9\x00", Some("text/xml; charset=utf-8"), "é"),
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn sixteen_bits_are_found_without_a_mark_and_not_where_there_are_none() {
+    fn utf16_without_bom_is_detected_and_a_wrong_declaration_ignored() {
         let wide: Vec<u8> = "<a>é</a>".encode_utf16().flat_map(u16::to_le_bytes).collect();
         assert_eq!(xml(&wide, None), "<a>é</a>");
         let wide: Vec<u8> = "<a>é</a>".encode_utf16().flat_map(u16::to_be_bytes).collect();
@@ -146,17 +146,17 @@ mod tests {
     }
 
     #[test]
-    fn gzip_is_unpacked_up_to_a_limit() {
+    fn gzip_is_decompressed_up_to_a_limit() {
         let packed = |bytes: &[u8]| {
             let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
             encoder.write_all(bytes).unwrap();
             encoder.finish().unwrap()
         };
-        assert_eq!(&*unpacked(&packed(b"hello"), "a feed").unwrap(), b"hello");
+        assert_eq!(&*decompressed(&packed(b"hello"), "a feed").unwrap(), b"hello");
         let bomb = packed(&vec![b' '; BYTES_MAX as usize + 1]);
-        let error = unpacked(&bomb, "a sitemap").unwrap_err();
+        let error = decompressed(&bomb, "a sitemap").unwrap_err();
         assert_eq!(error, Unreadable::TooLarge { expected: "a sitemap", bytes_max: BYTES_MAX });
-        let error = unpacked(b"\x1f\x8bnonsense", "a feed").unwrap_err().to_string();
+        let error = decompressed(b"\x1f\x8bnonsense", "a feed").unwrap_err().to_string();
         assert!(error.starts_with("not a feed: gzip error at byte 0: "), "{error}");
         assert_eq!(start(&bomb).len(), START);
     }

@@ -1,44 +1,44 @@
-//! What an entry of a feed has beside its link, title and date, gathered within limits: texts, authors, categories and
-//! enclosures. What is too long or too many is cut, and named.
+//! Collects the details of a feed entry besides its link, title and date: texts, authors, categories and enclosures.
+//! There are limits on everything, and what was truncated is recorded.
 //!
-//! Where in a feed it stands is for `feed_xml` and `feed_json` to know.
+//! Where these are in a feed is known to `feed_xml` and `feed_json`.
 
 use comity_store::details::{Details, Enclosure, Markup, Passage};
 use url::Url;
 
-use crate::shown;
+use crate::redact;
 
-/// The details of an entry in the making.
+/// Builds the details of an entry.
 #[derive(Default)]
-pub(super) struct Gathered {
+pub(super) struct DetailsBuilder {
     details: Details,
     authors: Vec<String>,
 }
 
-impl Gathered {
-    /// One who wrote it; `text` may be anything.
+impl DetailsBuilder {
+    /// Adds an author; `text` may be anything.
     pub(super) fn author(&mut self, text: &str) {
-        if let Some(name) = shown::line(text) {
+        if let Some(name) = redact::line(text) {
             add(&mut self.authors, name, AUTHORS_MAX, "author", &mut self.details.truncated);
         }
     }
 
-    /// Whether somebody is known to have written it.
+    /// Whether there is an author.
     pub(super) fn has_author(&self) -> bool {
         !self.authors.is_empty()
     }
 
-    /// One thing that it is filed under.
+    /// Adds a category.
     pub(super) fn category(&mut self, text: &str) {
-        if let Some(name) = shown::line(text) {
+        if let Some(name) = redact::line(text) {
             let Details { categories, truncated, .. } = &mut self.details;
             add(categories, name, CATEGORIES_MAX, "categories", truncated);
         }
     }
 
-    /// A file that belongs to it.
+    /// Adds an enclosed file.
     pub(super) fn enclosure(&mut self, url: &Url, media_type: Option<&str>, length: Option<u64>) {
-        let media_type = media_type.and_then(shown::line);
+        let media_type = media_type.and_then(redact::line);
         let file = Enclosure { url: url.to_string(), media_type, length };
         let Details { enclosures, truncated, .. } = &mut self.details;
         if enclosures.iter().any(|known| known.url == file.url) {
@@ -46,12 +46,12 @@ impl Gathered {
         }
         match enclosures.len() < ENCLOSURES_MAX {
             true => enclosures.push(file),
-            false => cut("enclosures", truncated),
+            false => mark_truncated("enclosures", truncated),
         }
     }
 
-    /// All of it, with its texts.
-    pub(super) fn done(mut self, summary: (&str, Markup), content: (&str, Markup)) -> Details {
+    /// The details, completed by their texts.
+    pub(super) fn build(mut self, summary: (&str, Markup), content: (&str, Markup)) -> Details {
         self.details.summary = self.passage("summary", summary, SUMMARY_MAX);
         self.details.content = self.passage("content", content, CONTENT_MAX);
         self.details.author = (!self.authors.is_empty()).then(|| self.authors.join(", "));
@@ -61,36 +61,36 @@ impl Gathered {
     fn passage(&mut self, name: &str, (text, markup): (&str, Markup), most: usize) -> Option<Passage> {
         let text = text.trim();
         if text.len() > most {
-            cut(name, &mut self.details.truncated);
+            mark_truncated(name, &mut self.details.truncated);
         }
         let text = text.get(..text.floor_char_boundary(most)).unwrap_or_default();
-        // Nothing a text needs; a database or a terminal may trip over them.
+        // Text doesn't need control characters, and they can cause trouble in a database or a terminal.
         let kept: String =
             text.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\r' | '\t')).collect();
         (!kept.is_empty()).then_some(Passage { text: kept, markup })
     }
 }
 
-/// Adds a name unless it is there, or there is no room.
+/// Adds a name, unless it is there already or there is no room.
 fn add(names: &mut Vec<String>, name: String, most: usize, what: &str, truncated: &mut Vec<String>) {
     if names.contains(&name) {
         return;
     }
     match names.len() < most {
         true => names.push(name),
-        false => cut(what, truncated),
+        false => mark_truncated(what, truncated),
     }
 }
 
-fn cut(what: &str, truncated: &mut Vec<String>) {
+fn mark_truncated(what: &str, truncated: &mut Vec<String>) {
     if !truncated.iter().any(|known| known == what) {
         truncated.push(what.to_owned());
     }
 }
 
-/// The most that is kept of a content, in bytes.
+/// The maximum length of a content, in bytes.
 pub const CONTENT_MAX: usize = 1 << 20;
-/// The most that is kept of a summary, in bytes.
+/// The maximum length of a summary, in bytes.
 pub const SUMMARY_MAX: usize = 64 << 10;
 const AUTHORS_MAX: usize = 20;
 const CATEGORIES_MAX: usize = 50;
@@ -99,11 +99,11 @@ const ENCLOSURES_MAX: usize = 50;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connectors::feed::told::{harvest, rss};
+    use crate::connectors::feed::test_support::{parsed, rss};
 
     /// The details of the first item, in short.
-    fn told(text: &str) -> String {
-        let details = harvest(text).items.remove(0).details;
+    fn details(text: &str) -> String {
+        let details = parsed(text).items.remove(0).details;
         let passage = |passage: Option<Passage>| {
             passage.map_or("-".to_owned(), |Passage { text, markup }| format!("{}:{text}", markup.as_str()))
         };
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn rss_gives_texts_people_categories_and_files() {
+    fn rss_has_texts_authors_categories_and_enclosures() {
         for (item, expected) in [
             (
                 "<author>jo@a.example (Jo)</author><dc:creator>Jo Doe</dc:creator><category>a</category>\
@@ -146,22 +146,22 @@ mod tests {
             ("<enclosure url='/x' length='-1'/>", "- |  | - | - | https://a.example/x - -"),
             ("<description>a\u{7}b</description>", "- |  | html:ab | -"),
         ] {
-            assert_eq!(told(&rss(&format!("<item><link>/1</link>{item}</item>"))), expected, "{item}");
+            assert_eq!(details(&rss(&format!("<item><link>/1</link>{item}</item>"))), expected, "{item}");
         }
     }
 
     #[test]
-    fn rss_1_0_has_the_same() {
+    fn rss_1_0_has_the_same_details() {
         let text = "<rdf:RDF xmlns:rdf='http://www.w3.org/1999/02/22-rdf-syntax-ns#' xmlns='http://purl.org/rss/1.0/' \
             xmlns:dc='http://purl.org/dc/elements/1.1/' xmlns:c='http://purl.org/rss/1.0/modules/content/'>\
             <channel><title>T</title></channel><item><link>https://a.example/1</link><dc:creator>A</dc:creator>\
             <dc:creator>B</dc:creator><dc:subject>s</dc:subject><description>d</description>\
             <c:encoded>e</c:encoded></item></rdf:RDF>";
-        assert_eq!(told(text), "A, B | s | html:d | html:e");
+        assert_eq!(details(text), "A, B | s | html:d | html:e");
     }
 
     #[test]
-    fn atom_says_how_its_texts_are_written() {
+    fn atom_texts_have_a_type() {
         let feed = |entry: &str| {
             format!(
                 "<feed xmlns='http://www.w3.org/2005/Atom'><author><name>Feed</name></author>\
@@ -188,12 +188,12 @@ mod tests {
             ("<content type='text/html' mode='escaped'>&lt;i&gt;</content>", "Feed |  | - | html:<i>"),
             ("<content src='/x.html' type='text/html'/>", "Feed |  | - | -"),
         ] {
-            assert_eq!(told(&feed(entry)), expected, "{entry}");
+            assert_eq!(details(&feed(entry)), expected, "{entry}");
         }
     }
 
     #[test]
-    fn json_feed_has_the_same_under_other_names() {
+    fn json_feed_has_the_same_details_under_other_names() {
         let feed = |item: &str| {
             format!(
                 "{{\"version\":\"https://jsonfeed.org/version/1.1\",\"authors\":[{{\"name\":\"Feed\"}}],\
@@ -210,12 +210,12 @@ mod tests {
             (r#""author":{"name":"Old"},"content_text":"c <d""#, "Old |  | - | text:c <d"),
             (r#""content_text":"a\u0000b""#, "Feed |  | - | text:ab"),
         ] {
-            assert_eq!(told(&feed(item)), expected, "{item}");
+            assert_eq!(details(&feed(item)), expected, "{item}");
         }
     }
 
     #[test]
-    fn what_is_too_much_is_cut_and_named() {
+    fn what_exceeds_a_limit_is_truncated_and_recorded() {
         let many = |tag: &str| (0..60).map(|n| tag.replace('#', &n.to_string())).collect::<String>();
         let item = format!(
             "<item><link>/1</link>{}{}{}<description>{}</description><content:encoded>{}</content:encoded></item>",
@@ -225,7 +225,7 @@ mod tests {
             "é".repeat(SUMMARY_MAX),
             "x".repeat(CONTENT_MAX + 1),
         );
-        let details = harvest(&rss(&item)).items.remove(0).details;
+        let details = parsed(&rss(&item)).items.remove(0).details;
         assert_eq!(details.truncated, ["author", "categories", "enclosures", "summary", "content"]);
         assert_eq!((details.categories.len(), details.enclosures.len()), (CATEGORIES_MAX, ENCLOSURES_MAX));
         assert_eq!(details.author.unwrap().split(", ").count(), AUTHORS_MAX);
@@ -233,6 +233,6 @@ mod tests {
         assert_eq!(details.content.unwrap().text.len(), CONTENT_MAX);
         let fits =
             format!("<item><link>/1</link><description>{}</description></item>", "x".repeat(SUMMARY_MAX));
-        assert!(harvest(&rss(&fits)).items[0].details.truncated.is_empty());
+        assert!(parsed(&rss(&fits)).items[0].details.truncated.is_empty());
     }
 }

@@ -1,26 +1,26 @@
-//! Finding the feeds that a page names in its head.
+//! Finds the feeds that a page links to in its head.
 
 use comity_store::tasks::Lead;
 use url::Url;
 
-use super::{decode, html, normalise};
-use crate::shown;
+use super::{decode, html, normalize};
+use crate::redact;
 
-/// A feed that a page names.
+/// A feed that a page links to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FeedLink {
-    /// Where it is.
+    /// The URL of the feed.
     pub url: Url,
-    /// What the page calls it: one line of plain text.
+    /// The title in the link: one line of plain text.
     pub title: Option<String>,
-    /// What the page says it is.
+    /// The kind of feed according to the link.
     pub kind: FeedKind,
 }
 
-/// What a page says its feed is; the feed itself may turn out to be another.
+/// The kind of a feed according to the link to it; the feed itself may turn out to be of another kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FeedKind {
-    /// RSS, or XML of no stated kind.
+    /// RSS, or XML of an unstated kind.
     Rss,
     /// Atom.
     Atom,
@@ -28,37 +28,37 @@ pub enum FeedKind {
     Json,
 }
 
-/// The feeds that `html`, the page at `base`, names: in its order, feeds of comments last, each once.
+/// The feeds that `html`, the page at `base`, links to: in document order, comment feeds last, without duplicates.
 pub fn feeds(html: &[u8], content_type: Option<&str>, base: &Url) -> Vec<FeedLink> {
-    // Feeds are named at the start of a page, so what is past the limits of parsing is no loss.
+    // Feeds are linked at the start of a page, so a page that is only parsed in part loses none.
     let document = html::parse(&decode::html(html, content_type)).document;
     let own_base = document.select_single("base[href]").attr("href");
-    let own_base = own_base.and_then(|href| normalise::fetchable(&href, Some(base)));
+    let own_base = own_base.and_then(|href| normalize::fetchable(&href, Some(base)));
     let base = own_base.as_ref().unwrap_or(base);
     let mut feeds: Vec<FeedLink> = Vec::new();
     for link in document.select("link[rel][type][href]").iter().take(LINKS_MAX) {
         let attribute = |name| link.attr(name).unwrap_or_default();
         let alternate = attribute("rel").split_whitespace().any(|rel| rel.eq_ignore_ascii_case("alternate"));
-        let title = shown::line(&attribute("title"));
+        let title = redact::line(&attribute("title"));
         let kind = kind(&attribute("type")).filter(|_| alternate);
-        let url = normalise::fetchable(&attribute("href"), Some(base));
+        let url = normalize::fetchable(&attribute("href"), Some(base));
         if let (Some(kind), Some(url)) = (kind, url)
             && !feeds.iter().any(|feed| feed.url == url)
         {
             feeds.push(FeedLink { url, title, kind });
         }
     }
-    feeds.sort_by_key(is_of_comments);
+    feeds.sort_by_key(is_comment_feed);
     feeds
 }
 
-/// Who leads to a feed that a page names, when the operator listed the page: the operator too, if it is on the very
-/// host that was listed, and otherwise the page (B76).
+/// Who led to a feed that was found on a page listed by the operator: the operator, if the feed is on the same host as
+/// the page, and otherwise the page.
 pub fn lead(listed: &Url, feed: &Url) -> Lead {
     crate::attempt::redirected_lead(listed, Lead::Listed, feed)
 }
 
-/// What a media type says, parameters aside.
+/// The kind for a media type, ignoring parameters.
 fn kind(media_type: &str) -> Option<FeedKind> {
     match media_type.split(';').next()?.trim().to_ascii_lowercase().as_str() {
         "application/rss+xml" | "application/rdf+xml" | "application/xml" | "text/xml" => Some(FeedKind::Rss),
@@ -68,19 +68,19 @@ fn kind(media_type: &str) -> Option<FeedKind> {
     }
 }
 
-fn is_of_comments(feed: &FeedLink) -> bool {
+fn is_comment_feed(feed: &FeedLink) -> bool {
     let title = feed.title.as_deref().unwrap_or_default();
     [title, feed.url.as_str()].iter().any(|text| text.to_lowercase().contains("comments"))
 }
 
-/// More than any page has; each is compared with all before it.
+/// More than any normal page has. The limit exists because each link is compared with all before it.
 const LINKS_MAX: usize = 200;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn told(html: &str) -> String {
+    fn found(html: &str) -> String {
         let base = Url::parse("https://a.example/blog/").unwrap();
         let feeds = feeds(html.as_bytes(), None, &base);
         let one = |feed: &FeedLink| {
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn feeds_are_found_in_order_with_comments_last() {
+    fn feeds_are_found_in_order_with_comment_feeds_last() {
         let html = "<head><link rel=alternate type=application/rss+xml title='Comments' href=/c>\
                     <LINK REL='Alternate home' TYPE='application/atom+xml; charset=utf-8' HREF='atom.xml' title=' A\n'>\
                     <link rel=alternate type=application/feed+json href=//b.example/f.json>\
@@ -100,24 +100,24 @@ mod tests {
                     <link rel=alternate type=application/rss+xml href='javascript:x'>\
                     <link rel=alternate type=application/rss+xml href='/r?a=1&amp;b=2'>";
         assert_eq!(
-            told(html),
+            found(html),
             "Atom https://a.example/blog/atom.xml A | Json https://b.example/f.json - | \
              Rss https://a.example/r?a=1&b=2 - | Rss https://a.example/c Comments"
         );
     }
 
     #[test]
-    fn the_base_of_the_page_is_heeded() {
+    fn links_are_resolved_against_the_base_of_the_page() {
         let link = "<link rel=alternate type=application/rss+xml href=feed>";
-        assert_eq!(told(&format!("<base href='/other/'>{link}")), "Rss https://a.example/other/feed -");
-        assert_eq!(told(&format!("<base href='mailto:x'>{link}")), "Rss https://a.example/blog/feed -");
-        assert_eq!(told(&format!("{link}{}", "<div>".repeat(100_000))), "Rss https://a.example/blog/feed -");
+        assert_eq!(found(&format!("<base href='/other/'>{link}")), "Rss https://a.example/other/feed -");
+        assert_eq!(found(&format!("<base href='mailto:x'>{link}")), "Rss https://a.example/blog/feed -");
+        assert_eq!(found(&format!("{link}{}", "<div>".repeat(100_000))), "Rss https://a.example/blog/feed -");
     }
 
     #[test]
     fn a_page_without_feeds_has_none() {
         for html in ["", "<", "<link>", "<link rel=alternate href=x>", "{}"] {
-            assert_eq!(told(html), "", "{html}");
+            assert_eq!(found(html), "", "{html}");
         }
     }
 }

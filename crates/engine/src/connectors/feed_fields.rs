@@ -1,8 +1,8 @@
-//! What the tags of RSS and Atom are called, and what of theirs is read. What they say in attributes is for `feed_xml`.
+//! Maps the tags of RSS and Atom to the fields that are read. Attributes are handled in `feed_xml`.
 
 use super::xml::{Space, Tag};
 
-/// What a tag of a feed holds, whatever its dialect calls it.
+/// The meaning of a tag, whatever its name in a dialect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Field {
     ChannelTitle,
@@ -16,21 +16,21 @@ pub(super) enum Field {
     },
     Link,
     Title,
-    /// The title by another vocabulary, for entries that have no other.
+    /// The title in another vocabulary, for entries without a title of their own.
     OtherTitle,
     Published,
     Updated,
     Summary,
     Content,
-    /// A person, with or without tags of its own inside.
+    /// A person, with or without nested tags.
     Author,
     Creator,
     Category,
-    /// What belongs to a picture or film: a summary for want of one.
+    /// The caption of an image or video, used if there is no summary.
     Caption,
 }
 
-/// What a tag right inside a channel holds, if it matters.
+/// The field of a tag directly inside a channel, if it is read.
 pub(super) fn channel_field(tag: &Tag<'_>) -> Option<Field> {
     match (tag.space, tag.name()) {
         (Space::Core | Space::DublinCore, "title") => Some(Field::ChannelTitle),
@@ -44,7 +44,7 @@ pub(super) fn channel_field(tag: &Tag<'_>) -> Option<Field> {
     }
 }
 
-/// What a tag right inside an entry holds, if it matters.
+/// The field of a tag directly inside an entry, if it is read.
 pub(super) fn entry_field(tag: &Tag<'_>) -> Option<Field> {
     match (tag.space, tag.name()) {
         (Space::Core, "guid") => {
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn dialects_differ_in_names_only() {
+    fn tags_of_all_dialects_are_mapped() {
         for (tag, expected) in [
             ("<guid>", Some(Field::Guid { is_link: true })),
             ("<guid isPermaLink=' FALSE '>", Some(Field::Guid { is_link: false })),

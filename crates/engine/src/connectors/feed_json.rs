@@ -1,29 +1,29 @@
-//! Reading JSON Feed 1.0 and 1.1. A field of the wrong type is a field that is not there, so that one odd
-//! entry does not lose the rest.
+//! Parses JSON Feed 1.0 and 1.1. A field of the wrong type counts as missing, so that one odd entry does not cost the
+//! rest.
 
 use comity_store::details::Markup;
 use serde_json::Value;
 use url::Url;
 
-use super::details::Gathered;
+use super::collector::{Collector, Room};
+use super::details::DetailsBuilder;
 use super::feed::{self, Entry, LOOK};
-use super::gather::{Gather, Room};
-use super::{Kind, Unreadable, expected, normalise};
-use crate::shown;
+use super::{Kind, Unreadable, expected, normalize};
+use crate::redact;
 
-/// Reads a feed of JSON into `gather`.
-pub(super) fn read(text: &str, base: &Url, gather: &mut Gather) -> Result<(), Unreadable> {
-    let feed: Value = serde_json::from_str(text).map_err(|error| broken(text, &error))?;
-    if !words(&feed, "version").contains("jsonfeed.org/version/") {
-        return Err(feed::not_a_feed(format!("JSON that is no JSON Feed; {LOOK}")));
+/// Parses a JSON feed into `collector`.
+pub(super) fn read(text: &str, base: &Url, collector: &mut Collector) -> Result<(), Unreadable> {
+    let feed: Value = serde_json::from_str(text).map_err(|error| invalid(text, &error))?;
+    if !text_of(&feed, "version").contains("jsonfeed.org/version/") {
+        return Err(feed::not_a_feed(format!("JSON, but not a JSON Feed; {LOOK}")));
     }
-    gather.title(shown::line(words(&feed, "title")));
+    collector.set_title(redact::line(text_of(&feed, "title")));
     let authors = authors(&feed);
     for item in feed.get("items").and_then(Value::as_array).into_iter().flatten() {
-        if gather.next_entry() == Room::None {
+        if collector.next_entry() == Room::None {
             break;
         }
-        entry(item, base, &authors).settle(gather);
+        entry(item, base, &authors).finish(collector);
     }
     Ok(())
 }
@@ -34,49 +34,49 @@ fn entry(item: &Value, base: &Url, feed_authors: &[String]) -> Entry {
         Some(Value::Number(id)) => Some(id.to_string()),
         _ => None,
     };
-    let link = |key| normalise::fetchable(words(item, key), Some(base));
-    let (html, text) = (words(item, "content_html"), words(item, "content_text"));
+    let link = |key| normalize::fetchable(text_of(item, key), Some(base));
+    let (html, text) = (text_of(item, "content_html"), text_of(item, "content_text"));
     let (content, content_markup) = match html.trim().is_empty() {
         true => (text, Markup::Text),
         false => (html, Markup::Html),
     };
     Entry {
         guid,
-        // By its own rules an id is ideally the address.
+        // The specification recommends the URL as the id.
         guid_is_link: true,
         link: link("url").or_else(|| link("external_url")),
-        title: shown::line(words(item, "title")),
-        published: words(item, "date_published").to_owned(),
-        updated: words(item, "date_modified").to_owned(),
-        summary: words(item, "summary").to_owned(),
+        title: redact::line(text_of(item, "title")),
+        published: text_of(item, "date_published").to_owned(),
+        updated: text_of(item, "date_modified").to_owned(),
+        summary: text_of(item, "summary").to_owned(),
         summary_markup: Some(Markup::Text),
         content: content.to_owned(),
         content_markup: Some(content_markup),
-        gathered: gathered(item, base, feed_authors),
+        details: details(item, base, feed_authors),
         ..Entry::default()
     }
 }
 
-/// Authors, tags and attachments; those of the feed wrote what has no author of its own.
-fn gathered(item: &Value, base: &Url, feed_authors: &[String]) -> Gathered {
-    let mut gathered = Gathered::default();
+/// Authors, tags and attachments. The authors of the feed are used if an item has none.
+fn details(item: &Value, base: &Url, feed_authors: &[String]) -> DetailsBuilder {
+    let mut details = DetailsBuilder::default();
     let own = authors(item);
     let named = if own.is_empty() { feed_authors } else { &own };
-    named.iter().for_each(|name| gathered.author(name));
-    list(item, "tags").filter_map(Value::as_str).for_each(|tag| gathered.category(tag));
+    named.iter().for_each(|name| details.author(name));
+    list(item, "tags").filter_map(Value::as_str).for_each(|tag| details.category(tag));
     for file in list(item, "attachments") {
-        if let Some(url) = normalise::fetchable(words(file, "url"), Some(base)) {
+        if let Some(url) = normalize::fetchable(text_of(file, "url"), Some(base)) {
             let media_type = file.get("mime_type").and_then(Value::as_str);
-            gathered.enclosure(&url, media_type, file.get("size_in_bytes").and_then(Value::as_u64));
+            details.enclosure(&url, media_type, file.get("size_in_bytes").and_then(Value::as_u64));
         }
     }
-    gathered
+    details
 }
 
-/// The names of authors, as version 1.1 or 1 has them.
+/// The names of the authors, in the form of version 1.1 or 1.
 fn authors(value: &Value) -> Vec<String> {
-    let many = list(value, "authors").map(|author| words(author, "name"));
-    let one = value.get("author").map(|author| words(author, "name"));
+    let many = list(value, "authors").map(|author| text_of(author, "name"));
+    let one = value.get("author").map(|author| text_of(author, "name"));
     let named = |name: &&str| !name.trim().is_empty();
     let many: Vec<String> = many.filter(named).take(100).map(str::to_owned).collect();
     match many.is_empty() {
@@ -89,12 +89,12 @@ fn list<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
     value.get(key).and_then(Value::as_array).into_iter().flatten()
 }
 
-fn words<'a>(value: &'a Value, key: &str) -> &'a str {
+fn text_of<'a>(value: &'a Value, key: &str) -> &'a str {
     value.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// An error whose line and column are made the byte that other errors name.
-fn broken(text: &str, error: &serde_json::Error) -> Unreadable {
+/// The error with a byte position, as in other formats, instead of line and column.
+fn invalid(text: &str, error: &serde_json::Error) -> Unreadable {
     let before: usize = text.split_inclusive('\n').take(error.line().saturating_sub(1)).map(str::len).sum();
     let at = before.saturating_add(error.column()) as u64;
     let why = error.to_string();
@@ -105,10 +105,10 @@ fn broken(text: &str, error: &serde_json::Error) -> Unreadable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connectors::feed::told::told;
+    use crate::connectors::feed::test_support::outline;
 
     #[test]
-    fn both_versions_are_read_kindly() {
+    fn both_versions_are_parsed_leniently() {
         for version in ["1", "1.1"] {
             let text = format!(
                 " {{\"version\": \"https://jsonfeed.org/version/{version}\", \"title\": \"T\", \"items\": [\
@@ -117,7 +117,7 @@ mod tests {
                  {{\"id\": \"https://a.example/3\"}}, {{\"title\": \"Lost\"}}, 5, null]}}"
             );
             assert_eq!(
-                told(&text),
+                outline(&text),
                 "T | guid:g https://a.example/1 One 2026-01-05T12:00:00Z | guid:7 https://b.example/ - - | \
                  guid:https://a.example/3 https://a.example/3 - - | entry 4 \"Lost\": no http or https link | \
                  entry 5: no http or https link | entry 6: no http or https link"
@@ -126,18 +126,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_json_feed_says_so() {
-        let other = "not a feed: the answer is JSON that is no JSON Feed; look at its address in a browser";
-        assert_eq!(told("{\"items\": []}"), other);
-        assert_eq!(told("{\"version\": 1}"), other);
-        assert_eq!(told("{\n\"a\": x}"), "not a feed: JSON error at byte 8: expected value");
+    fn json_that_is_not_a_feed_is_rejected() {
+        let other = "not a feed: the response is JSON, but not a JSON Feed; open its URL in a browser";
+        assert_eq!(outline("{\"items\": []}"), other);
+        assert_eq!(outline("{\"version\": 1}"), other);
+        assert_eq!(outline("{\n\"a\": x}"), "not a feed: JSON error at byte 8: expected value");
         let deep = format!("{{\"a\":{}", "[".repeat(100_000));
-        assert!(told(&deep).ends_with("recursion limit exceeded"));
-        assert_eq!(told("{\"version\": \"https://jsonfeed.org/version/1\", \"items\": 5}"), "-");
+        assert!(outline(&deep).ends_with("recursion limit exceeded"));
+        assert_eq!(outline("{\"version\": \"https://jsonfeed.org/version/1\", \"items\": 5}"), "-");
     }
 
     #[test]
-    fn changed_content_has_another_hash() {
+    fn changed_content_changes_the_hash() {
         let hash = |content: &str| {
             let text = format!(
                 "{{\"version\":\"https://jsonfeed.org/version/1\",\"items\":[{{\"url\":\"/\",\"content_text\":\"{content}\"}}]}}"

@@ -1,32 +1,33 @@
-//! Reading RSS 0.9x to 2.0, RDF and Atom 0.3 and 1.0 in one pass. They differ in names, hardly in shape: a
-//! channel with a title and hints, entries with fields.
+//! Parses RSS 0.9x to 2.0, RDF, and Atom 0.3 and 1.0 in one pass. They differ in names, but hardly in structure: a
+//! channel with a title and hints, and entries with fields.
 //!
-//! A feed that breaks off after its first entry gives the entries before the break and a problem, because one
-//! bad letter should not hide a whole site for weeks.
+//! If there is an error after the first entry, the entries before it are used and the error becomes a problem, because
+//! one bad character should not hide a whole site for weeks.
 
 use comity_store::details::Markup;
 use url::Url;
 
+use super::collector::{Collector, Room};
 use super::feed::{self, Entry, LOOK};
 use super::feed_fields::{Field, channel_field, entry_field};
-use super::gather::{Gather, Room};
-use super::hints::Said;
-use super::xml::{Broken, Part, Space, Tag, Xml};
-use super::{Kind, Unreadable, expected, normalise, plain};
-use crate::shown;
+use super::hints::RawHints;
+use super::plain_title::plain_title;
+use super::xml::{Part, Space, Tag, Xml, XmlError};
+use super::{Kind, Unreadable, expected, normalize};
+use crate::redact;
 
-/// Reads a feed of XML into `gather`.
-pub(super) fn read(text: &str, base: &Url, gather: &mut Gather) -> Result<(), Unreadable> {
+/// Parses an XML feed into `collector`.
+pub(super) fn read(text: &str, base: &Url, collector: &mut Collector) -> Result<(), Unreadable> {
     let mut reading = Reading {
-        gather,
+        collector,
         bases: vec![(0, base.clone())],
         dialect: Dialect::Rss,
-        channel: Channel::Unseen,
+        channel: Channel::NotSeen,
         authors: Vec::new(),
         entry: None,
         group: None,
         field: None,
-        said: Said::default(),
+        hints: RawHints::default(),
     };
     let mut xml = Xml::new(text);
     let end = loop {
@@ -39,59 +40,60 @@ pub(super) fn read(text: &str, base: &Url, gather: &mut Gather) -> Result<(), Un
             }
             Ok(Part::Close) => {
                 reading.close(xml.depth() + 1);
-                // What follows the root was put there by the host, not by the publisher.
+                // Anything after the root was appended by the hosting provider, not by the publisher.
                 if xml.depth() == 0 {
                     break Ok(());
                 }
             }
             Ok(Part::Text(text)) => reading.text(&text),
             Ok(Part::End) => break Ok(()),
-            Err(broken) => break Err(broken),
+            Err(error) => break Err(error),
         }
     };
-    let (hints, channel) = (reading.said.hints(), reading.channel);
-    gather.hints(hints);
+    let (hints, channel) = (reading.hints.parse(), reading.channel);
+    collector.set_hints(hints);
     match end {
-        Ok(()) if channel == Channel::Unseen => {
+        Ok(()) if channel == Channel::NotSeen => {
             Err(feed::not_a_feed(format!("XML without a channel; {LOOK}")))
         }
-        Err(Broken { at, why }) if gather.is_empty() => {
+        Err(XmlError { at, why }) if collector.is_empty() => {
             Err(Unreadable::Broken { expected: expected(Kind::Feed), format: "XML", at, why })
         }
-        Err(Broken { at, why }) => {
-            gather.cut(format!("XML error at byte {at}: {why}; only the entries before it were read"));
+        Err(XmlError { at, why }) => {
+            collector
+                .truncated(format!("XML error at byte {at}: {why}; only the entries before it were read"));
             Ok(())
         }
         Ok(()) => Ok(()),
     }
 }
 
-/// Where in the feed the reader is.
+/// The state of the parser.
 struct Reading<'g> {
-    gather: &'g mut Gather,
-    /// The address that relative links start from, by the depth of the tag that set it.
+    collector: &'g mut Collector,
+    /// The base URLs for relative links, with the depth of the tags that set them.
     bases: Vec<(usize, Url)>,
     dialect: Dialect,
     channel: Channel,
-    /// Who wrote what does not say who wrote it.
+    /// The authors of the feed, for entries without an author.
     authors: Vec<String>,
     entry: Option<(usize, Entry)>,
-    /// The depth of a `media:group`, whose tags are those of its entry.
+    /// The depth of a `media:group`, whose tags count as those of its entry.
     group: Option<usize>,
-    field: Option<Open>,
-    said: Said,
+    field: Option<OpenField>,
+    hints: RawHints,
 }
 
 /// The part of a feed that has a title and hints.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Channel {
-    Unseen,
-    /// At this depth.
+    NotSeen,
+    /// Open at this depth.
     Open(usize),
     Closed,
 }
 
-/// Two families of dialects: in Atom a text says how it is written.
+/// The two families of dialects. In Atom, texts have a type.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Dialect {
     Rss,
@@ -99,39 +101,32 @@ enum Dialect {
 }
 
 /// A field being read.
-struct Open {
+struct OpenField {
     depth: usize,
     field: Field,
     text: String,
-    written: Written,
-    /// The tags that are open inside it, of a text that is marked up by them.
+    format: TextFormat,
+    /// The markup tags that are open inside the field.
     tags: Vec<String>,
-    /// Of a person, only the name is read.
-    reads: Reads,
+    /// Whether the current text belongs to the field: of an author, only the name is read.
+    text_counts: bool,
 }
 
-/// How the text of a field is written.
+/// The format of the text of a field.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Written {
-    /// As it is read.
+enum TextFormat {
+    /// Plain text.
     Text,
-    /// As HTML in a text.
+    /// HTML, escaped as text.
     Html,
-    /// As HTML in tags of its own.
+    /// XHTML, as tags inside the field.
     Xhtml,
-    /// Not in words.
-    Otherwise,
-}
-
-/// Whether the text that comes now belongs to a field.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Reads {
-    All,
-    Nothing,
+    /// Not text.
+    Binary,
 }
 
 impl Reading<'_> {
-    /// The root says which family of dialects this is, or that it is none.
+    /// The root tells the family of dialects, or that this isn't a feed.
     fn root(&mut self, tag: &Tag<'_>, text: &str) -> Result<(), Unreadable> {
         match tag.name() {
             "rss" | "RDF" => {}
@@ -144,7 +139,7 @@ impl Reading<'_> {
                 return Err(feed::not_a_feed("a sitemap; add it as a sitemap instead".to_owned()));
             }
             name => {
-                let name = shown::text(name);
+                let name = redact::text(name);
                 return Err(feed::not_a_feed(format!("XML that starts with <{name}>; {LOOK}")));
             }
         }
@@ -164,24 +159,24 @@ impl Reading<'_> {
             && tag.space == Space::Core
             && matches!(tag.name(), "item" | "entry")
         {
-            if self.channel == Channel::Unseen {
+            if self.channel == Channel::NotSeen {
                 self.channel = Channel::Closed;
             }
-            if self.gather.next_entry() == Room::None {
+            if self.collector.next_entry() == Room::None {
                 return Room::None;
             }
-            self.entry = Some((depth, named(tag)));
+            self.entry = Some((depth, new_entry(tag)));
         } else if depth == 2 && tag.name() == "channel" {
             self.channel = Channel::Open(2);
         } else if self.channel == Channel::Open(depth - 1) {
-            self.field = channel_field(tag).map(|field| Open::new(depth, field, Written::Text));
+            self.field = channel_field(tag).map(|field| OpenField::new(depth, field, TextFormat::Text));
         }
         Room::Left
     }
 
     fn open_entry_field(&mut self, tag: &Tag<'_>, depth: usize) {
         if (tag.space, tag.name()) == (Space::Core, "link") {
-            // Only the alternate is the page itself; others are its comments, its sound, its feed.
+            // Only the alternate link is the page itself; others are comments, audio or feeds.
             let rel = tag.attribute("rel").unwrap_or_default();
             match rel.trim().to_ascii_lowercase().as_str() {
                 "" | "alternate" => {}
@@ -201,47 +196,47 @@ impl Reading<'_> {
                 if let (Some(name), Some((_, entry))) =
                     (name("label").or_else(|| name("term")), &mut self.entry)
                 {
-                    return entry.gathered.category(&name);
+                    return entry.details.category(&name);
                 }
             }
             _ => {}
         }
-        let written = written(tag, self.dialect);
-        self.field = entry_field(tag).map(|field| Open::new(depth, field, written));
+        let format = text_format(tag, self.dialect);
+        self.field = entry_field(tag).map(|field| OpenField::new(depth, field, format));
     }
 
-    /// A file that belongs to the entry.
+    /// Adds a file to the entry.
     fn enclosure(&mut self, tag: &Tag<'_>, address: &str, length: &str) {
         let base = self.bases.last().map(|(_, base)| base);
-        let url = tag.attribute(address).and_then(|text| normalise::fetchable(&text, base));
+        let url = tag.attribute(address).and_then(|text| normalize::fetchable(&text, base));
         if let (Some(url), Some((_, entry))) = (url, &mut self.entry) {
             let length = tag.attribute(length).and_then(|text| text.trim().parse().ok());
-            entry.gathered.enclosure(&url, tag.attribute("type").as_deref(), length);
+            entry.details.enclosure(&url, tag.attribute("type").as_deref(), length);
         }
     }
 
     fn text(&mut self, text: &str) {
         if let Some(open) = &mut self.field {
-            open.words(text);
+            open.add_text(text);
         }
     }
 
-    /// The tag at `depth` closes.
+    /// Closes the tag at `depth`.
     fn close(&mut self, depth: usize) {
         if let Some(open) = &mut self.field {
             open.close(depth);
         }
         if let Some(open) = self.field.take_if(|open| open.depth == depth) {
-            self.settle_field(open);
+            self.finish_field(open);
         }
         if self.group == Some(depth) {
             self.group = None;
         }
         if let Some((_, mut entry)) = self.entry.take_if(|(entry_depth, _)| *entry_depth == depth) {
-            if !entry.gathered.has_author() {
-                self.authors.iter().for_each(|name| entry.gathered.author(name));
+            if !entry.details.has_author() {
+                self.authors.iter().for_each(|name| entry.details.author(name));
             }
-            entry.settle(self.gather);
+            entry.finish(self.collector);
         }
         if self.channel == Channel::Open(depth) {
             self.channel = Channel::Closed;
@@ -249,27 +244,27 @@ impl Reading<'_> {
         self.bases.pop_if(|(base_depth, _)| *base_depth == depth);
     }
 
-    fn settle_field(&mut self, Open { field, text, written, .. }: Open) {
+    fn finish_field(&mut self, OpenField { field, text, format, .. }: OpenField) {
         match field {
-            Field::ChannelTitle => self.gather.title(plain::markup_line(&text)),
-            Field::Ttl => self.said.ttl = Some(text),
-            Field::Period => self.said.period = Some(text),
-            Field::Frequency => self.said.frequency = Some(text),
-            Field::SkipHours => self.said.skip_hours = text,
-            Field::SkipDays => self.said.skip_days = text,
+            Field::ChannelTitle => self.collector.set_title(plain_title(&text)),
+            Field::Ttl => self.hints.ttl = Some(text),
+            Field::Period => self.hints.period = Some(text),
+            Field::Frequency => self.hints.frequency = Some(text),
+            Field::SkipHours => self.hints.skip_hours = text,
+            Field::SkipDays => self.hints.skip_days = text,
             Field::Link => self.link(&text),
             Field::Author if self.entry.is_none() => {
-                // By Atom they wrote what has no author of its own. They are few, or a joke.
+                // In Atom, they are the authors of entries without an author. Real feeds have only a few.
                 if self.dialect == Dialect::Atom && self.authors.len() < 100 {
                     self.authors.push(text);
                 }
             }
-            _ => self.settle_entry_field(field, text, written),
+            _ => self.finish_entry_field(field, text, format),
         }
     }
 
-    /// Where an entry has a field twice, the first that says something counts.
-    fn settle_entry_field(&mut self, field: Field, text: String, written: Written) {
+    /// Stores a field of the entry. If an entry has a field twice, the first that isn't empty counts.
+    fn finish_entry_field(&mut self, field: Field, text: String, format: TextFormat) {
         let Some((_, entry)) = &mut self.entry else { return };
         let first = |slot: &mut String| {
             if slot.is_empty() {
@@ -280,26 +275,26 @@ impl Reading<'_> {
             Field::Guid { is_link } if entry.guid.is_none() => {
                 (entry.guid, entry.guid_is_link) = (Some(text), is_link);
             }
-            Field::Title => entry.title = entry.title.take().or_else(|| plain::markup_line(&text)),
+            Field::Title => entry.title = entry.title.take().or_else(|| plain_title(&text)),
             Field::OtherTitle => {
-                entry.other_title = entry.other_title.take().or_else(|| plain::markup_line(&text));
+                entry.other_title = entry.other_title.take().or_else(|| plain_title(&text));
             }
             Field::Published => first(&mut entry.published),
             Field::Updated => first(&mut entry.updated),
             Field::Summary if entry.summary.is_empty() => {
                 first(&mut entry.summary);
-                entry.summary_markup = written.markup().or(Some(Markup::Text));
+                entry.summary_markup = format.markup().or(Some(Markup::Text));
             }
             Field::Content if entry.content.is_empty() => {
                 first(&mut entry.content);
-                entry.content_markup = written.markup();
+                entry.content_markup = format.markup();
             }
             Field::Caption => first(&mut entry.caption),
-            // Atom has people, RSS an address; who is named is better than either.
-            Field::Author if self.dialect == Dialect::Atom => entry.gathered.author(&text),
-            Field::Author => first(&mut entry.address),
-            Field::Creator => entry.gathered.author(&text),
-            Field::Category => entry.gathered.category(&text),
+            // The author is a name in Atom, but an email address in RSS, where a creator is better.
+            Field::Author if self.dialect == Dialect::Atom => entry.details.author(&text),
+            Field::Author => first(&mut entry.author_address),
+            Field::Creator => entry.details.author(&text),
+            Field::Category => entry.details.category(&text),
             _ => {}
         }
     }
@@ -307,62 +302,62 @@ impl Reading<'_> {
     fn link(&mut self, text: &str) {
         let base = self.bases.last().map(|(_, base)| base);
         if let Some((_, entry)) = &mut self.entry {
-            entry.link = entry.link.take().or_else(|| normalise::fetchable(text, base));
+            entry.link = entry.link.take().or_else(|| normalize::fetchable(text, base));
         }
     }
 
-    /// Remembers the `xml:base` of a tag until it closes.
+    /// Uses the `xml:base` of a tag until it closes.
     fn rebase(&mut self, tag: &Tag<'_>, depth: usize) {
         let base = self.bases.last().map(|(_, base)| base);
-        let url = tag.attribute("xml:base").and_then(|text| normalise::fetchable(&text, base));
+        let url = tag.attribute("xml:base").and_then(|text| normalize::fetchable(&text, base));
         self.bases.extend(url.map(|url| (depth, url)));
     }
 }
 
-impl Written {
-    /// How what is kept of it is written; nothing is kept of what is not in words.
+impl TextFormat {
+    /// How the stored text is marked up; `None` if it isn't text and is not stored.
     fn markup(self) -> Option<Markup> {
         match self {
             Self::Text => Some(Markup::Text),
             Self::Html | Self::Xhtml => Some(Markup::Html),
-            Self::Otherwise => None,
+            Self::Binary => None,
         }
     }
 }
 
-/// How the text of a tag is written: in RSS as HTML, in Atom as it says.
-fn written(tag: &Tag<'_>, dialect: Dialect) -> Written {
+/// The format of the text of a tag: HTML in RSS, and what the type says in Atom.
+fn text_format(tag: &Tag<'_>, dialect: Dialect) -> TextFormat {
     let kind = tag.attribute("type").filter(|_| tag.space == Space::Core);
     match (kind.as_deref().map(str::trim), dialect) {
-        (Some("xhtml" | "application/xhtml+xml"), _) => Written::Xhtml,
-        (Some("html" | "text/html"), _) | (None | Some(""), Dialect::Rss) => Written::Html,
-        (None | Some("" | "text"), _) => Written::Text,
-        (Some(kind), _) if kind.starts_with("text/") => Written::Text,
-        (Some(_), Dialect::Rss) => Written::Html,
-        (Some(_), Dialect::Atom) => Written::Otherwise,
+        (Some("xhtml" | "application/xhtml+xml"), _) => TextFormat::Xhtml,
+        (Some("html" | "text/html"), _) | (None | Some(""), Dialect::Rss) => TextFormat::Html,
+        (None | Some("" | "text"), _) => TextFormat::Text,
+        (Some(kind), _) if kind.starts_with("text/") => TextFormat::Text,
+        (Some(_), Dialect::Rss) => TextFormat::Html,
+        (Some(_), Dialect::Atom) => TextFormat::Binary,
     }
 }
 
-impl Open {
-    fn new(depth: usize, field: Field, written: Written) -> Self {
-        Self { depth, field, text: String::new(), written, tags: Vec::new(), reads: Reads::All }
+impl OpenField {
+    fn new(depth: usize, field: Field, format: TextFormat) -> Self {
+        Self { depth, field, text: String::new(), format, tags: Vec::new(), text_counts: true }
     }
 
-    fn words(&mut self, text: &str) {
-        match (self.written, self.field) {
-            _ if self.reads == Reads::Nothing => {}
-            // References were resolved: as markup they are needed again.
-            (Written::Xhtml, Field::Summary | Field::Content) => {
+    fn add_text(&mut self, text: &str) {
+        match (self.format, self.field) {
+            _ if !self.text_counts => {}
+            // References were resolved, but in markup they have to be escaped again.
+            (TextFormat::Xhtml, Field::Summary | Field::Content) => {
                 html_escape::encode_text_to_string(text, &mut self.text);
             }
             _ => self.text.push_str(text),
         }
     }
 
-    /// A tag inside the field closes, or the field itself.
+    /// Closes a tag inside the field, or the field itself.
     fn close(&mut self, depth: usize) {
         if self.field == Field::Author && depth > self.depth {
-            self.reads = Reads::Nothing;
+            self.text_counts = false;
         }
         if let Some(name) = self.tags.pop()
             && !VOID.contains(&name.as_str())
@@ -373,14 +368,15 @@ impl Open {
         }
     }
 
-    /// A tag inside a field: a space between numbers, part of what marked-up text says, nothing in a title.
+    /// Handles a tag inside a field: it separates values in a list, is kept in a summary or content, and is ignored
+    /// elsewhere.
     fn nested(&mut self, tag: &Tag<'_>) {
         match self.field {
             Field::Author if tag.name() == "name" => {
                 self.text.clear();
-                self.reads = Reads::All;
+                self.text_counts = true;
             }
-            Field::Author => self.reads = Reads::Nothing,
+            Field::Author => self.text_counts = false,
             Field::SkipHours | Field::SkipDays => self.text.push(' '),
             Field::Summary | Field::Content => {
                 self.text.push('<');
@@ -393,14 +389,14 @@ impl Open {
     }
 }
 
-/// An entry that opens. RDF names what it describes in the tag itself, by its address as a rule.
-fn named(tag: &Tag<'_>) -> Entry {
-    Entry { about: tag.attribute_of_any("about"), ..Entry::default() }
+/// A new entry. RDF identifies what it describes in an attribute of the tag, usually by its URL.
+fn new_entry(tag: &Tag<'_>) -> Entry {
+    Entry { about: tag.attribute_any_prefix("about"), ..Entry::default() }
 }
 
-/// Entries stand in the root or in the channel in it.
+/// Entries are in the root, or in the channel inside the root.
 const ENTRY_DEPTH_MAX: usize = 3;
-/// Tags of HTML that have no end.
+/// HTML elements without a closing tag.
 const VOID: [&str; 13] =
     ["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"];
 
@@ -409,10 +405,10 @@ mod tests {
     use comity_core::time::Span;
 
     use crate::connectors::Hints;
-    use crate::connectors::feed::told::{harvest, rss, told};
+    use crate::connectors::feed::test_support::{outline, parsed, rss};
 
     #[test]
-    fn every_dialect_is_read() {
+    fn every_dialect_is_parsed() {
         let date = "2026-01-05T12:00:00Z";
         for (dialect, text) in [
             (
@@ -451,7 +447,7 @@ mod tests {
               <author>A “b@c.example</author></item></channel></rss>",
             ),
         ] {
-            assert_eq!(told(text), "T | link:https://a.example/1 https://a.example/1 One -", "{dialect}");
+            assert_eq!(outline(text), "T | link:https://a.example/1 https://a.example/1 One -", "{dialect}");
         }
         for (dialect, text) in [
             (
@@ -498,21 +494,21 @@ mod tests {
             ),
         ] {
             let expected = format!("T | guid:g https://a.example/1 One {date}");
-            assert_eq!(told(&text.replace("DATE", date)), expected, "{dialect}");
+            assert_eq!(outline(&text.replace("DATE", date)), expected, "{dialect}");
         }
     }
 
     #[test]
-    fn cdata_and_entities_are_text() {
+    fn cdata_and_entities_become_text() {
         let items = "<item><title><![CDATA[R&D <b>bold</b>]]> &nbsp;caf&eacute; &amp;amp; A & B &#8230;</title><link>/?a=1&amp;b=2</link></item>";
         assert_eq!(
-            told(&rss(items)),
+            outline(&rss(items)),
             "T | link:https://a.example/?a=1&b=2 https://a.example/?a=1&b=2 R&D bold café & A & B … -"
         );
     }
 
     #[test]
-    fn hints_are_those_of_the_channel() {
+    fn hints_are_taken_from_the_channel() {
         let text = "<rss version='2.0' xmlns:sy='http://purl.org/rss/1.0/modules/syndication/'><channel>\
             <ttl>90</ttl><sy:updatePeriod>\n hourly </sy:updatePeriod><sy:updateFrequency>2</sy:updateFrequency>\
             <skipHours><hour>0</hour><hour>23</hour></skipHours><skipDays><day>Saturday</day><day>Sunday</day></skipDays>\
@@ -523,15 +519,15 @@ mod tests {
             skip_hours: 1 | 1 << 23,
             skip_days: 0b110_0000,
         };
-        assert_eq!(harvest(text).hints, expected);
+        assert_eq!(parsed(text).hints, expected);
         assert_eq!(
-            harvest(&rss("<ttl>x</ttl><item><ttl>5</ttl><link>/1</link></item>")).hints,
+            parsed(&rss("<ttl>x</ttl><item><ttl>5</ttl><link>/1</link></item>")).hints,
             Hints::default()
         );
     }
 
     #[test]
-    fn what_rdf_describes_is_known_by_its_name() {
+    fn rdf_entries_are_identified_by_rdf_about() {
         let rdf = |items: &str| {
             format!(
                 "<rdf:RDF xmlns:rdf='http://www.w3.org/1999/02/22-rdf-syntax-ns#' xmlns='http://purl.org/rss/1.0/' \
@@ -568,13 +564,13 @@ mod tests {
                 "T | guid:urn:1 https://a.example/1 One -",
             ),
         ] {
-            assert_eq!(told(&rdf(items)), expected, "{items}");
+            assert_eq!(outline(&rdf(items)), expected, "{items}");
         }
     }
 
-    /// The sound of an entry was taken for its page.
+    /// Regression: the audio of an entry was taken for its page.
     #[test]
-    fn only_the_alternate_link_is_the_page_with_href_or_without() {
+    fn only_the_alternate_link_is_the_page() {
         for (items, expected) in [
             (
                 "<item><link rel='enclosure'>https://a.example/x.mp3</link><link>https://a.example/1</link></item>",
@@ -593,23 +589,23 @@ mod tests {
                 "T | link:https://a.example/1 https://a.example/1 - -",
             ),
         ] {
-            assert_eq!(told(&rss(items)), expected, "{items}");
+            assert_eq!(outline(&rss(items)), expected, "{items}");
         }
     }
 
-    /// Hosts append scripts to whatever they serve.
+    /// Some hosting providers append scripts to everything they serve.
     #[test]
-    fn what_follows_the_root_is_not_read() {
+    fn anything_after_the_root_is_ignored() {
         let feed = format!("{}<script>x</script><html>", rss("<item><link>/1</link></item>"));
-        assert_eq!(told(&feed), "T | link:https://a.example/1 https://a.example/1 - -");
+        assert_eq!(outline(&feed), "T | link:https://a.example/1 https://a.example/1 - -");
     }
 
     #[test]
-    fn a_feed_that_breaks_off_gives_what_came_before() {
+    fn a_truncated_feed_yields_the_entries_before_the_error() {
         let whole = rss("<item><link>/1</link></item><item><link>/2</link></item>");
         let cut = whole.split("/2").next().unwrap();
         let expected = "T | link:https://a.example/1 https://a.example/1 - - | XML error at byte 84: \
                         the document ends with 4 tags open; only the entries before it were read";
-        assert_eq!(told(cut), expected);
+        assert_eq!(outline(cut), expected);
     }
 }

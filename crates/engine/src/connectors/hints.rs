@@ -1,12 +1,12 @@
-//! What a feed says about when to ask again. A value that cannot be read is no hint, and neither is zero.
+//! Parses what a feed says about when to fetch it again. Invalid values and zero are ignored.
 
 use comity_core::time::Span;
 
 use super::Hints;
 
-/// The hints of a feed as they stand in it, gathered while it is read.
+/// The hints as text, collected while a feed is parsed.
 #[derive(Default)]
-pub(super) struct Said {
+pub(super) struct RawHints {
     pub(super) ttl: Option<String>,
     pub(super) period: Option<String>,
     pub(super) frequency: Option<String>,
@@ -14,8 +14,8 @@ pub(super) struct Said {
     pub(super) skip_days: String,
 }
 
-impl Said {
-    pub(super) fn hints(&self) -> Hints {
+impl RawHints {
+    pub(super) fn parse(&self) -> Hints {
         Hints {
             ttl: self.ttl.as_deref().and_then(ttl),
             update_every: update_every(self.period.as_deref(), self.frequency.as_deref()),
@@ -25,12 +25,12 @@ impl Said {
     }
 }
 
-/// Whole minutes.
+/// `ttl`, in whole minutes.
 fn ttl(text: &str) -> Option<Span> {
     usable(Span::from_mins(text.trim().parse().ok()?))
 }
 
-/// A period divided by a frequency, of which either may be left out: daily, and once.
+/// The period divided by the frequency. Either may be missing; the defaults are daily and once.
 fn update_every(period: Option<&str>, frequency: Option<&str>) -> Option<Span> {
     if period.is_none() && frequency.is_none() {
         return None;
@@ -50,7 +50,7 @@ fn times(frequency: Option<&str>) -> Option<u64> {
     frequency.unwrap_or("1").trim().parse().ok().filter(|times| *times > 0)
 }
 
-/// Hours from 0 to 23; old feeds write midnight as 24. A feed that skips every hour says nothing.
+/// Hours from 0 to 23; old feeds write midnight as 24. Skipping every hour is ignored.
 fn skip_hours(text: &str) -> u32 {
     let hours =
         text.split_whitespace().filter_map(|hour| hour.parse::<u32>().ok()).filter(|hour| *hour <= 24);
@@ -58,14 +58,14 @@ fn skip_hours(text: &str) -> u32 {
     if bits == (1 << 24) - 1 { 0 } else { bits }
 }
 
-/// English names of days. A feed that skips every day says nothing.
+/// English names of days. Skipping every day is ignored.
 fn skip_days(text: &str) -> u8 {
     let index = |word: &str| DAYS.iter().position(|day| day.eq_ignore_ascii_case(word));
     let bits = text.split_whitespace().filter_map(index).fold(0, |bits, day| bits | 1 << day);
     if bits == (1 << DAYS.len()) - 1 { 0 } else { bits }
 }
 
-/// Less than a minute is no hint anyone can follow, and more than 30 days is a mistake.
+/// Less than a minute is too short to be useful, and more than 30 days is a mistake.
 fn usable(span: Span) -> Option<Span> {
     (span >= Span::from_mins(1)).then_some(span.min(SPAN_MAX))
 }
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_are_read_and_limited() {
+    fn spans_are_parsed_and_limited() {
         for (text, expected) in [
             ("60", Some(Span::from_mins(60))),
             (" 5\n", Some(Span::from_mins(5))),
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn hours_and_days_are_bits() {
+    fn skipped_hours_and_days_become_bits() {
         assert_eq!(skip_hours(" 0 1\n23 24 25 -1 x"), 1 | 1 << 1 | 1 << 23);
         assert_eq!(skip_days(" Monday sunday Someday"), 1 | 1 << 6);
         let all: String = (0..24).map(|hour| format!("{hour} ")).collect();

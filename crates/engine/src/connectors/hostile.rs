@@ -1,9 +1,9 @@
-//! Answers made to hurt, through the front door: none may panic, and the large ones must stay quick.
+//! Hostile responses through the public functions: none may panic, and large ones must be parsed quickly.
 
 use proptest::prelude::*;
 use url::Url;
 
-use super::{Harvest, ITEMS_MAX, Kind, Unreadable, discover, read, sniff, text};
+use super::{ITEMS_MAX, Kind, ParsedSource, Unreadable, discover, read, sniff, text};
 
 const KINDS: [Kind; 4] = [Kind::Feed, Kind::Page, Kind::Sitemap, Kind::Urls];
 
@@ -11,7 +11,7 @@ fn base() -> Url {
     Url::parse("https://a.example/feed").unwrap()
 }
 
-fn feed(body: &[u8]) -> Result<Harvest, Unreadable> {
+fn feed(body: &[u8]) -> Result<ParsedSource, Unreadable> {
     read(Kind::Feed, body, None, &base())
 }
 
@@ -20,12 +20,12 @@ fn an_entity_bomb_stays_small() {
     let bomb = "<?xml version='1.0'?><!DOCTYPE rss [<!ENTITY a 'aaaaaaaaaa'><!ENTITY b '&a;&a;&a;&a;&a;&a;&a;&a;'>\
                 <!ENTITY c '&b;&b;&b;&b;&b;&b;&b;&b;'><!ENTITY x SYSTEM 'file:///etc/passwd'>]>\
                 <rss version='2.0'><channel><title>&c;&x;</title><item><link>/1</link></item></channel></rss>";
-    let harvest = feed(bomb.as_bytes()).unwrap();
-    assert_eq!((harvest.title.as_deref(), harvest.items.len()), (Some("&c;&x;"), 1));
+    let parsed = feed(bomb.as_bytes()).unwrap();
+    assert_eq!((parsed.title.as_deref(), parsed.items.len()), (Some("&c;&x;"), 1));
 }
 
 #[test]
-fn deep_nesting_is_refused_or_cut() {
+fn deep_nesting_is_rejected_or_truncated() {
     let deep = format!("<rss><channel><item>{}", "<media:group>".repeat(100_000));
     let error = feed(deep.as_bytes()).unwrap_err().to_string();
     assert!(error.ends_with("tags nested more than 200 deep"), "{error}");
@@ -52,7 +52,7 @@ fn deep_nesting_is_refused_or_cut() {
 
 /// 20 MB and 100,000 entries: half of them are read, in a second or so.
 #[test]
-fn a_feed_of_100_000_items_is_cut() {
+fn a_feed_of_100_000_items_is_truncated() {
     let padding = "x".repeat(100);
     let item = |n| {
         format!(
@@ -60,12 +60,12 @@ fn a_feed_of_100_000_items_is_cut() {
         )
     };
     let body: String = (0..100_000).map(item).collect();
-    let harvest = feed(format!("<rss><channel>{body}</channel></rss>").as_bytes()).unwrap();
-    assert_eq!((harvest.items.len(), harvest.problems_count), (ITEMS_MAX, 1));
+    let parsed = feed(format!("<rss><channel>{body}</channel></rss>").as_bytes()).unwrap();
+    assert_eq!((parsed.items.len(), parsed.problems_count), (ITEMS_MAX, 1));
 }
 
 #[test]
-fn every_encoding_gives_the_same_feed() {
+fn a_feed_is_the_same_in_every_encoding() {
     let text = |encoding: &str| {
         format!(
             "<?xml version='1.0' encoding='{encoding}'?><rss version='2.0'><channel><title>Zürich</title>\
@@ -87,8 +87,8 @@ fn every_encoding_gives_the_same_feed() {
         (text("utf-16").into_bytes(), None),
         (text("no-such-encoding").into_bytes(), None),
     ] {
-        let harvest = read(Kind::Feed, &body, content_type, &base()).unwrap();
-        assert_eq!((harvest.title.as_deref(), harvest.items.len()), (Some("Zürich"), 1), "{content_type:?}");
+        let parsed = read(Kind::Feed, &body, content_type, &base()).unwrap();
+        assert_eq!((parsed.title.as_deref(), parsed.items.len()), (Some("Zürich"), 1), "{content_type:?}");
     }
     let (japanese, _, _) = encoding_rs::SHIFT_JIS.encode(
         "<?xml version='1.0' encoding='Shift_JIS'?><rss><channel><title>日本語</title></channel></rss>",
@@ -96,7 +96,7 @@ fn every_encoding_gives_the_same_feed() {
     assert_eq!(feed(&japanese).unwrap().title.as_deref(), Some("日本語"));
 }
 
-/// Documents that hold something of everything, for bytes to be changed in.
+/// Documents with a bit of everything, to be mutated.
 const SEEDS: [&str; 5] = [
     "<?xml version='1.0' encoding='utf-8'?><!DOCTYPE rss [<!ENTITY a 'b'>]><rss version='2.0' xmlns:sy='http://purl.org/rss/1.0/modules/syndication/'>\
      <channel><title>T &amp; é</title><ttl>60</ttl><skipHours><hour>3</hour></skipHours><sy:updatePeriod>daily</sy:updatePeriod><!-- c -->\
@@ -113,9 +113,9 @@ const SEEDS: [&str; 5] = [
 fn all(body: &[u8], content_type: Option<&str>) {
     let base = base();
     for kind in KINDS {
-        if let Ok(harvest) = read(kind, body, content_type, &base) {
-            assert!(harvest.items.iter().all(|found| found.url.has_host() && found.identity.len() <= 500));
-            assert!(harvest.problems.len() as u64 <= harvest.problems_count);
+        if let Ok(parsed) = read(kind, body, content_type, &base) {
+            assert!(parsed.items.iter().all(|found| found.url.has_host() && found.identity.len() <= 500));
+            assert!(parsed.problems.len() as u64 <= parsed.problems_count);
         }
     }
     let _ = sniff(body, content_type);
@@ -125,7 +125,7 @@ fn all(body: &[u8], content_type: Option<&str>) {
 
 proptest! {
     #[test]
-    fn no_bytes_make_it_panic(
+    fn no_input_causes_a_panic(
         body in prop::collection::vec(any::<u8>(), 0..400),
         content_type in prop::option::of("(text/(html|xml)|\\PC{0,9});? ?(charset=[a-z0-9-]{0,9}|\\PC{0,9})"),
     ) {
@@ -133,7 +133,7 @@ proptest! {
     }
 
     #[test]
-    fn no_change_to_a_good_document_makes_it_panic(
+    fn no_mutation_of_a_valid_document_causes_a_panic(
         seed in 0..SEEDS.len(),
         changes in prop::collection::vec((any::<prop::sample::Index>(), 0..20_usize, "\\PC{0,3}|[<>&;'\"/!\\[\\]=0-9 -]{0,6}"), 1..6),
     ) {

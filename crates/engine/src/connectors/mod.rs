@@ -1,14 +1,15 @@
-//! Turning the bytes of a followed source into items: feeds, sitemaps, lists of URLs and single pages.
+//! Turns the bytes of a source into items: feeds, sitemaps, URL lists and single pages.
 //!
-//! Everything here is pure: bytes in, a [`Harvest`] out. Nothing is fetched, stored or scheduled, and no
-//! bytes, however hostile, make it panic, overflow the stack or take more than a few seconds. What a source
-//! said about its own rhythm is passed on in [`Hints`]; whether to follow it is not decided here.
+//! Everything here is pure: bytes in, a [`ParsedSource`] out. Nothing is fetched, stored or scheduled. No input,
+//! however hostile, may cause a panic, a stack overflow or more than a few seconds of work. What a feed says about its
+//! own update schedule is returned as [`Hints`]; whether to follow them is decided elsewhere.
 //!
-//! Reading order: `decode` makes text of bytes, `xml` reads tags from it within limits, `feed` (with
-//! `feed_xml`, `feed_fields`, `feed_json`, `details`, `hints` and `date`), `sitemap`, `urls` and `page` make items of
-//! it, `gather` collects them. [`discover`] finds the feeds of a page and [`text`] its main text; both parse
-//! through `html`, which limits what is parsed. `hostile` is tests only.
+//! Reading order: `decode` turns bytes into text, `xml` reads tags from it within limits; `feed` (with `feed_xml`,
+//! `feed_fields`, `feed_json`, `details`, `hints` and `date`), `sitemap`, `urls` and `page` turn it into items, which
+//! `collector` collects. [`discover`] finds the feeds of a page and [`text`] its main text; both parse with `html`,
+//! which has limits. `scan` reads HTML without parsing it. `hostile` contains only tests.
 
+mod collector;
 mod date;
 mod decode;
 mod details;
@@ -17,13 +18,12 @@ mod feed;
 mod feed_fields;
 mod feed_json;
 mod feed_xml;
-mod gather;
-mod glance;
 mod hints;
 mod html;
-pub mod normalise;
+pub mod normalize;
 mod page;
-mod plain;
+mod plain_title;
+mod scan;
 mod sitemap;
 mod sniff;
 pub mod text;
@@ -41,89 +41,89 @@ use url::Url;
 pub use details::{CONTENT_MAX, SUMMARY_MAX};
 pub use sniff::sniff;
 
-/// What one answer of a source held.
+/// The content of one response of a source.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Harvest {
+pub struct ParsedSource {
     /// The title of the feed or page: one line of plain text of at most 300 characters.
     pub title: Option<String>,
-    /// The items in the order they stand, each identity once; the first of a kind stays.
-    pub items: Vec<Found>,
-    /// The first [`PROBLEMS_KEPT`] of what could not be used, one sentence each.
+    /// The items in document order. Of items with the same identity, only the first is included.
+    pub items: Vec<FoundItem>,
+    /// The first [`PROBLEMS_KEPT`] problems: what could not be used and why, one sentence each.
     pub problems: Vec<String>,
-    /// How many problems there were, kept or not.
+    /// The number of problems, including those not in `problems`.
     pub problems_count: u64,
-    /// What is odd about it, though everything could be used; at most [`PROBLEMS_KEPT`] sentences.
+    /// Oddities in a response that could be used nevertheless, at most [`PROBLEMS_KEPT`] sentences.
     pub notes: Vec<String>,
-    /// The answer broke off: what stood behind is not known, and asking with its ETag would not tell.
-    pub is_cut: bool,
-    /// What the feed itself says about when to ask again.
+    /// The response breaks off. What was missing is unknown, and a conditional request with its ETag would not reveal
+    /// it.
+    pub is_truncated: bool,
+    /// What the feed says about when to fetch it again.
     pub hints: Hints,
-    /// The sitemaps that a sitemap index names, to be read too.
-    pub more: Vec<Url>,
+    /// The sitemaps listed in a sitemap index, which are to be read too.
+    pub sitemaps: Vec<Url>,
 }
 
-/// One item of a source.
+/// An item found in a source.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
-    /// What stays the same when the item changes: `guid:…`, `link:…` or `page`, at most 500 bytes.
+pub struct FoundItem {
+    /// Identifies the item even when its content changes: `guid:…`, `link:…` or `page`, at most 500 bytes.
     pub identity: String,
-    /// Where the item is, always http or https.
+    /// The URL of the item, always http or https.
     pub url: Url,
     /// One line of plain text of at most 300 characters.
     pub title: Option<String>,
-    /// When it was published, else when it was updated; years 1970 to 2199 only.
+    /// When it was published, or else updated; years 1970 to 2199 only.
     pub published_at: Option<Timestamp>,
-    /// Equal while the item says the same, different once it says something else.
+    /// A hash of the content, which changes when the item changes.
     pub hash: u64,
-    /// What else the source says about it.
+    /// Everything else that the source says about the item.
     pub details: Details,
 }
 
-/// What a feed says about when to ask again; spans are at most 30 days.
+/// What a feed says about when to fetch it again; spans are at most 30 days.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Hints {
-    /// How long the answer may be kept, by `ttl`.
+    /// How long the response may be cached, from `ttl`.
     pub ttl: Option<Span>,
-    /// How often the feed changes, by `sy:updatePeriod` and `sy:updateFrequency`.
+    /// How often the feed changes, from `sy:updatePeriod` and `sy:updateFrequency`.
     pub update_every: Option<Span>,
-    /// The hours of the day, in UTC, in which not to ask: bit 0 is midnight to one.
+    /// The hours of the day, in UTC, in which not to fetch: bit 0 is midnight to one.
     pub skip_hours: u32,
-    /// The days of the week, in UTC, on which not to ask: bit 0 is Monday.
+    /// The days of the week, in UTC, on which not to fetch: bit 0 is Monday.
     pub skip_days: u8,
 }
 
-/// An answer that holds no items because it is not what the source should be. Asking again at once gives the
-/// same.
+/// A response without items, because it is not of the expected kind. Retrying at once would give the same result.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
-    /// Nothing, or only white space.
-    #[error("empty answer: expected {expected}")]
+    /// The response is empty, or only white space.
+    #[error("empty response: expected {expected}")]
     Empty {
         /// What the source should be.
         expected: &'static str,
     },
-    /// Something else, which is named together with what to do.
-    #[error("not {expected}: the answer is {found}")]
+    /// The response is something else.
+    #[error("not {expected}: the response is {found}")]
     Other {
         /// What the source should be.
         expected: &'static str,
-        /// What the answer is instead.
+        /// What the response is instead, and what to do about it.
         found: String,
     },
-    /// The right format, broken before its first item.
+    /// The format is right, but there is an error before the first item.
     #[error("not {expected}: {format} error at byte {at}: {why}")]
     Broken {
         /// What the source should be.
         expected: &'static str,
         /// The format that was being read.
         format: &'static str,
-        /// How far into the decoded text the error stands.
+        /// The position of the error in the decoded text.
         at: u64,
         /// What is wrong there.
         why: String,
     },
-    /// More bytes than are read.
-    #[error("answer of more than {bytes_max} bytes once unpacked: expected {expected} smaller than that")]
+    /// The response is larger than the limit.
+    #[error("response of more than {bytes_max} bytes when decompressed: too large for {expected}")]
     TooLarge {
         /// What the source should be.
         expected: &'static str,
@@ -132,9 +132,9 @@ pub enum Unreadable {
     },
 }
 
-impl Harvest {
-    /// Counts a problem, and keeps its sentence while there is room.
-    pub fn note(&mut self, sentence: String) {
+impl ParsedSource {
+    /// Counts a problem, and keeps its sentence if there is room.
+    pub fn add_problem(&mut self, sentence: String) {
         self.problems_count += 1;
         if self.problems.len() < PROBLEMS_KEPT {
             self.problems.push(sentence);
@@ -142,7 +142,7 @@ impl Harvest {
     }
 }
 
-/// What a kind is in a sentence.
+/// The kind in words, for messages.
 const fn expected(kind: Kind) -> &'static str {
     match kind {
         Kind::Feed => "a feed",
@@ -152,10 +152,15 @@ const fn expected(kind: Kind) -> &'static str {
     }
 }
 
-/// Reads `body`, the answer of a source of this kind whose final address is `base`.
-pub fn read(kind: Kind, body: &[u8], content_type: Option<&str>, base: &Url) -> Result<Harvest, Unreadable> {
+/// Parses `body`, the response of a source of this kind whose final URL is `base`.
+pub fn read(
+    kind: Kind,
+    body: &[u8],
+    content_type: Option<&str>,
+    base: &Url,
+) -> Result<ParsedSource, Unreadable> {
     let expected = expected(kind);
-    let body = decode::unpacked(body, expected)?;
+    let body = decode::decompressed(body, expected)?;
     if body.iter().all(|byte| byte.is_ascii_whitespace() || *byte == 0) {
         return Err(Unreadable::Empty { expected });
     }
@@ -167,16 +172,16 @@ pub fn read(kind: Kind, body: &[u8], content_type: Option<&str>, base: &Url) -> 
     }
 }
 
-/// The moment that a date of a feed names.
+/// Parses a date of a feed.
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub fn read_date(text: &str) -> Option<Timestamp> {
     date::read(text)
 }
 
-/// How many problems of one answer are kept word for word.
+/// How many problems of one response are kept as text.
 pub const PROBLEMS_KEPT: usize = 20;
-/// How many items of one answer are read; a problem says so when there are more.
+/// How many items of one response are read; if there are more, that is a problem.
 pub const ITEMS_MAX: usize = 50_000;
 
 #[cfg(test)]
@@ -184,13 +189,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_empty_answer_says_what_was_expected() {
+    fn the_error_for_an_empty_response_names_the_expected_kind() {
         let base = Url::parse("https://a.example/").unwrap();
         for (kind, expected) in [
-            (Kind::Feed, "empty answer: expected a feed"),
-            (Kind::Page, "empty answer: expected a page"),
-            (Kind::Sitemap, "empty answer: expected a sitemap"),
-            (Kind::Urls, "empty answer: expected a list of URLs"),
+            (Kind::Feed, "empty response: expected a feed"),
+            (Kind::Page, "empty response: expected a page"),
+            (Kind::Sitemap, "empty response: expected a sitemap"),
+            (Kind::Urls, "empty response: expected a list of URLs"),
         ] {
             for body in [&b""[..], b" \r\n\t "] {
                 assert_eq!(read(kind, body, None, &base).unwrap_err().to_string(), expected);

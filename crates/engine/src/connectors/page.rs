@@ -1,22 +1,22 @@
-//! A page as a source: one item, which is the page, and which changes when its main text does.
+//! A page as a source: the page is its only item, and changes when its main text changes.
 
 use dom_query::Document;
 use url::Url;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{Details, Found, Harvest, decode, glance, html, text};
-use crate::shown;
+use super::{Details, FoundItem, ParsedSource, decode, html, scan, text};
+use crate::redact;
 
-/// Reads the page at `base`.
-pub(super) fn read(body: &[u8], content_type: Option<&str>, base: &Url) -> Harvest {
+/// Parses the page at `base`.
+pub(super) fn read(body: &[u8], content_type: Option<&str>, base: &Url) -> ParsedSource {
     let page = decode::html(body, content_type);
     let parsed = html::parse(&page);
     let title = title(&parsed.document);
-    // Adverts, scripts and nonces differ in every answer, so only what a person came to read is compared.
-    let text = text::of_parsed(parsed, base).map_or_else(|| glance::visible(&page), |main| main.text);
+    // Ads, scripts and nonces differ in every response, so only the main text is compared.
+    let text = text::of_parsed(parsed, base).map_or_else(|| scan::visible_text(&page), |main| main.text);
     let mut url = base.clone();
     url.set_fragment(None);
-    let item = Found {
+    let item = FoundItem {
         identity: "page".to_owned(),
         url,
         title: title.clone(),
@@ -24,25 +24,25 @@ pub(super) fn read(body: &[u8], content_type: Option<&str>, base: &Url) -> Harve
         hash: xxh3_64(text.as_bytes()),
         details: Details::default(),
     };
-    Harvest { title, items: vec![item], ..Harvest::default() }
+    ParsedSource { title, items: vec![item], ..ParsedSource::default() }
 }
 
-/// What the page calls itself, else what it wants to be called elsewhere.
+/// The title of the page, or else its Open Graph title.
 fn title(document: &Document) -> Option<String> {
-    let own = || shown::line(&document.select_single("title").text());
-    let elsewhere = || shown::line(&document.select_single("meta[property='og:title']").attr("content")?);
-    own().or_else(elsewhere)
+    let own = || redact::line(&document.select_single("title").text());
+    let open_graph = || redact::line(&document.select_single("meta[property='og:title']").attr("content")?);
+    own().or_else(open_graph)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn item(html: &str) -> Found {
+    fn item(html: &str) -> FoundItem {
         let base = Url::parse("https://a.example/page?x=1#part").unwrap();
-        let mut harvest = read(html.as_bytes(), Some("text/html"), &base);
-        assert_eq!((harvest.items.len(), harvest.problems_count), (1, 0));
-        harvest.items.remove(0)
+        let mut parsed = read(html.as_bytes(), Some("text/html"), &base);
+        assert_eq!((parsed.items.len(), parsed.problems_count), (1, 0));
+        parsed.items.remove(0)
     }
 
     fn page(advert: &str, news: &str) -> String {
@@ -66,14 +66,14 @@ mod tests {
     }
 
     #[test]
-    fn only_what_a_person_reads_makes_a_change() {
+    fn only_the_main_text_counts_as_a_change() {
         let before = item(&page("abc", "old")).hash;
         assert_eq!(item(&page("xyz", "old")).hash, before);
         assert_ne!(item(&page("abc", "new")).hash, before);
     }
 
     #[test]
-    fn a_page_without_main_text_is_compared_by_what_is_visible() {
+    fn a_page_without_main_text_is_compared_by_its_visible_text() {
         let deep = |nonce: &str, text: &str| {
             item(&format!("{}<script>{nonce}</script>{text}", "<div>".repeat(100_000))).hash
         };

@@ -1,12 +1,11 @@
-//! Telling what an answer seems to be from its start.
+//! Guesses from the start of a response what kind of source it is.
 
 use url::Url;
 
 use super::xml::{Part, Xml};
-use super::{Kind, decode, normalise};
+use super::{Kind, decode, normalize};
 
-/// What an answer seems to be: a feed, a sitemap, a page or a list of URLs. `None` if it is like none of
-/// them.
+/// What a response seems to be: a feed, a sitemap, a page or a list of URLs. `None` if it looks like none of them.
 pub fn sniff(body: &[u8], content_type: Option<&str>) -> Option<Kind> {
     let start = decode::start(body);
     let start = decode::xml(&start, content_type);
@@ -25,7 +24,7 @@ pub fn sniff(body: &[u8], content_type: Option<&str>) -> Option<Kind> {
 fn by_root(text: &str) -> Option<Kind> {
     let mut xml = Xml::new(text);
     loop {
-        // HTML is rarely XML, so a look at how it starts comes before what an error says of it.
+        // HTML is rarely valid XML, so an error does not mean that it isn't a page.
         match xml.next() {
             Ok(Part::Open(tag)) => {
                 return match tag.name() {
@@ -43,10 +42,10 @@ fn by_root(text: &str) -> Option<Kind> {
     }
 }
 
-/// Whether the first line that is no comment is a whole address.
+/// Whether the first line that isn't a comment is an absolute URL.
 fn is_list(text: &str) -> bool {
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
-    lines.next().and_then(|line| normalise::fetchable(line, None::<&Url>)).is_some()
+    lines.next().and_then(|line| normalize::fetchable(line, None::<&Url>)).is_some()
 }
 
 fn is_html(media_type: &str) -> bool {
@@ -60,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_are_told_apart() {
+    fn every_kind_is_recognized() {
         for (body, content_type, expected) in [
             ("<rss version='2.0'>", None, Some(Kind::Feed)),
             ("\u{feff} \n<?xml version='1.0'?><!-- x --><!DOCTYPE rdf><rdf:RDF>", None, Some(Kind::Feed)),

@@ -1,4 +1,4 @@
-//! The main text of a page: what a person came to read, without menus, adverts and scripts.
+//! Extracts the main text of a page, without menus, ads and scripts.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -6,56 +6,54 @@ use dom_smoothie::{Config, Readability, TextMode};
 use url::Url;
 
 use super::{decode, html};
-use crate::shown;
+use crate::redact;
 
-/// What a page is about.
+/// The main text of a page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MainText {
-    /// One line of plain text, perhaps empty.
+    /// One line of plain text, which may be empty.
     pub title: String,
-    /// Paragraphs with a blank line between them.
+    /// Paragraphs, separated by blank lines.
     pub text: String,
 }
 
-/// The main text of `html`, the page at `url`; `None` if it has none or is past the limits of a page for
-/// people.
+/// The main text of `html`, the page at `url`; `None` if it has none, or if it exceeds the limits for parsing.
 pub fn main_text(html: &[u8], content_type: Option<&str>, url: &Url) -> Option<MainText> {
     of_parsed(html::parse(&decode::html(html, content_type)), url)
 }
 
-/// The text of a piece of HTML, all of it: what a feed gives has no menus to leave out.
+/// The whole text of a piece of HTML, such as the content of a feed entry, which has no menus.
 pub fn plain(html: &str) -> String {
     let document = html::parse(html).document;
-    document.select(UNREAD).remove();
+    document.select(NOT_TEXT).remove();
     paragraphs(&document.formatted_text())
 }
 
-/// The main text of a page that was parsed whole.
+/// The main text of a parsed page; `None` if it was not parsed completely.
 pub(super) fn of_parsed(parsed: html::Parsed, url: &Url) -> Option<MainText> {
-    if !parsed.whole {
+    if !parsed.is_complete {
         return None;
     }
     let document = parsed.document;
-    // Nothing here has text to read, and the address of one of them can make the extraction panic.
-    document.select(UNREADABLE).remove();
+    // These elements have no text, and the URL of an iframe can make the extraction panic.
+    document.select(EMBEDDED).remove();
     let config = Config {
-        // The structured description of a page repeats its title; it is not worth a second parser.
+        // JSON-LD only repeats the title, which is not worth a second parser.
         disable_json_ld: true,
         text_mode: TextMode::Formatted,
         max_elements_to_parse: ELEMENTS_MAX,
         ..Config::default()
     };
-    // The address is only for resolving links, which the text does not show.
+    // The URL is only used to resolve links, which are not part of the text.
     let mut readability = Readability::with_document(document, Some(url.as_str()), Some(config)).ok()?;
-    // The extraction is a long chain of guesses in foreign code. Should one of them panic, this page has no
-    // main text.
+    // The extraction is a long chain of heuristics in third-party code. If it panics, the page has no main text.
     let article = catch_unwind(AssertUnwindSafe(|| readability.parse())).ok()?.ok()?;
     let text = paragraphs(&article.text_content);
-    let title = shown::line(&article.title).unwrap_or_default();
+    let title = redact::line(&article.title).unwrap_or_default();
     (!text.is_empty()).then_some(MainText { title, text })
 }
 
-/// Lines without space at their ends, and at most one blank line between them.
+/// Trims every line, and reduces blank lines to one.
 fn paragraphs(text: &str) -> String {
     let mut tidy = String::with_capacity(text.len());
     let mut blank = false;
@@ -73,8 +71,8 @@ fn paragraphs(text: &str) -> String {
     tidy
 }
 
-const UNREADABLE: &str = "iframe, embed, object, video, audio, canvas, svg, math";
-const UNREAD: &str =
+const EMBEDDED: &str = "iframe, embed, object, video, audio, canvas, svg, math";
+const NOT_TEXT: &str =
     "script, style, template, noscript, iframe, embed, object, video, audio, canvas, svg, math";
 const ELEMENTS_MAX: usize = 200_000;
 
@@ -90,7 +88,7 @@ mod tests {
                              ships, laden with timber and with salt, came in before noon.";
 
     #[test]
-    fn a_piece_of_html_becomes_its_text() {
+    fn html_is_converted_to_text() {
         for (html, expected) in [
             ("<p>One &amp; <b>two</b></p><script>x()</script><p>three", "One & two\n\nthree"),
             ("plain &lt;text", "plain <text"),
@@ -112,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn the_main_text_is_paragraphs_without_menus() {
+    fn the_main_text_has_paragraphs_and_no_menus() {
         let main = of(&page("Buy now")).unwrap();
         assert!(main.title.starts_with("Harbour opens"), "{}", main.title);
         assert!(main.text.contains(&format!("{PARAGRAPH}\n\nSecond: {PARAGRAPH}")), "{}", main.text);
@@ -132,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn encodings_are_heeded() {
+    fn the_declared_encoding_is_used() {
         let html = page("x").replace("Second:", "Zw\u{f6}lf:");
         let (bytes, _, _) = encoding_rs::WINDOWS_1252.encode(&html);
         let url = Url::parse("https://a.example/").unwrap();
@@ -141,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn paragraphs_are_tidy() {
+    fn lines_are_trimmed_and_blank_lines_merged() {
         assert_eq!(paragraphs(" \n\n a \n\n\n \n b\nc \n\n"), "a\n\nb\nc");
         assert_eq!(paragraphs(""), "");
     }

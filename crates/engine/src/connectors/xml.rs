@@ -1,9 +1,8 @@
-//! Reading XML part by part, within limits and as kindly as can be without guessing.
+//! Reads XML part by part, within limits, and as leniently as possible without guessing.
 //!
-//! Entities that a document declares itself are never resolved, so none can grow: a `DOCTYPE` is skipped
-//! whole, and a reference to what it declares stays as it is written. Entities of HTML are resolved although
-//! XML does not know them, and a lone `&` is an ampersand. What the tags mean is for the readers of the
-//! formats to say.
+//! Entities declared in a document are never resolved, so there can be no entity bombs: a `DOCTYPE` is skipped, and
+//! references to its entities stay as written. HTML entities are resolved although XML does not define them, and a lone
+//! `&` is an ampersand. What the tags mean is up to the parsers of the formats.
 
 use std::borrow::Cow;
 
@@ -15,13 +14,13 @@ use quick_xml::name::{QName, ResolveResult};
 pub(super) struct Xml<'a> {
     reader: NsReader<&'a [u8]>,
     depth: usize,
-    /// The namespace or the undeclared prefix that the root is of, if it is of one.
-    root: Option<Of>,
+    /// The namespace or undeclared prefix of the root, if it has one.
+    root: Option<RootSpace>,
 }
 
-/// Where a name is from.
+/// The namespace of a root element, or its undeclared prefix.
 #[derive(Debug, PartialEq, Eq)]
-enum Of {
+enum RootSpace {
     Namespace(String),
     Prefix(String),
 }
@@ -34,35 +33,35 @@ pub(super) enum Part<'a> {
     Close,
     /// Text, with references resolved.
     Text(Cow<'a, str>),
-    /// The document is over, with every tag closed.
+    /// The end of the document, with every tag closed.
     End,
 }
 
-/// A tag that opens.
+/// An opening tag.
 pub(super) struct Tag<'a> {
-    /// Which vocabulary its name is from.
+    /// The vocabulary of its name.
     pub(super) space: Space,
     start: BytesStart<'a>,
 }
 
-/// The vocabularies that mean something to us.
+/// The vocabularies that are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Space {
-    /// RSS, Atom, sitemaps: whatever the document itself is.
+    /// RSS, Atom, sitemaps: the vocabulary of the document itself.
     Core,
     DublinCore,
     Content,
     Syndication,
     /// Media RSS.
     Media,
-    /// The podcasts of iTunes.
+    /// iTunes podcasts.
     Podcast,
     Other,
 }
 
-/// Where and why a document cannot be read on.
+/// Where and why a document can't be read any further.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Broken {
+pub(super) struct XmlError {
     pub(super) at: u64,
     pub(super) why: String,
 }
@@ -76,32 +75,34 @@ impl<'a> Xml<'a> {
         Self { reader, depth: 0, root: None }
     }
 
-    /// How many tags are open: 1 right after the root opened.
+    /// The number of open tags: 1 right after the root was opened.
     pub(super) fn depth(&self) -> usize {
         self.depth
     }
 
-    pub(super) fn next(&mut self) -> Result<Part<'a>, Broken> {
+    pub(super) fn next(&mut self) -> Result<Part<'a>, XmlError> {
         loop {
             let (namespace, event) = match self.reader.read_resolved_event() {
                 Ok(read) => read,
                 Err(quick_xml::Error::Namespace(_)) => {
-                    return Err(self.broken("namespaces that are too many or cannot be declared".to_owned()));
+                    return Err(
+                        self.error("too many namespaces, or an invalid namespace declaration".to_owned())
+                    );
                 }
                 Err(error) => {
                     let why = error.to_string();
-                    return Err(Broken { at: self.reader.error_position(), why });
+                    return Err(XmlError { at: self.reader.error_position(), why });
                 }
             };
             match event {
                 Event::Start(start) => {
                     if self.depth == 0 {
-                        self.root = Of::read(&namespace);
+                        self.root = RootSpace::read(&namespace);
                     }
                     let space = space(&namespace, &start, self.root.as_ref());
                     self.depth += 1;
                     if self.depth > DEPTH_MAX {
-                        return Err(self.broken(format!("tags nested more than {DEPTH_MAX} deep")));
+                        return Err(self.error(format!("tags nested more than {DEPTH_MAX} deep")));
                     }
                     return Ok(Part::Open(Tag { space, start }));
                 }
@@ -117,7 +118,7 @@ impl<'a> Xml<'a> {
                     return Ok(Part::Text(Cow::Owned(resolved)));
                 }
                 Event::Eof if self.depth > 0 => {
-                    return Err(self.broken(format!("the document ends with {} tags open", self.depth)));
+                    return Err(self.error(format!("the document ends with {} tags open", self.depth)));
                 }
                 Event::Eof => return Ok(Part::End),
                 _ => {}
@@ -125,8 +126,8 @@ impl<'a> Xml<'a> {
         }
     }
 
-    fn broken(&self, why: String) -> Broken {
-        Broken { at: self.reader.buffer_position(), why }
+    fn error(&self, why: String) -> XmlError {
+        XmlError { at: self.reader.buffer_position(), why }
     }
 }
 
@@ -136,31 +137,31 @@ impl Tag<'_> {
         self.start.local_name().into_inner()
     }
 
-    /// The name without its prefix, with its attributes as written.
+    /// The tag without its prefix, with its attributes as written.
     pub(super) fn unprefixed(&self) -> &str {
         let prefix = self.start.name().prefix().map_or(0, |prefix| prefix.into_inner().len() + 1);
         self.start.get(prefix..).unwrap_or_default()
     }
 
-    /// The attribute with exactly this name, references resolved.
+    /// The attribute with exactly this name, with references resolved.
     pub(super) fn attribute(&self, name: &str) -> Option<String> {
         self.attribute_where(|known| known.0 == name)
     }
 
-    /// The first attribute with this name after any prefix or none.
-    pub(super) fn attribute_of_any(&self, name: &str) -> Option<String> {
+    /// The first attribute with this name, ignoring prefixes.
+    pub(super) fn attribute_any_prefix(&self, name: &str) -> Option<String> {
         self.attribute_where(|known| known.local_name().into_inner() == name)
     }
 
     fn attribute_where(&self, is_it: impl Fn(QName<'_>) -> bool) -> Option<String> {
-        // Looking for doubles would take time that grows with the square of their number.
+        // Checking for duplicates would take time that grows with the square of their number.
         let mut attributes = self.start.attributes();
         let found = attributes.with_checks(false).flatten().find(|attribute| is_it(attribute.key))?;
         Some(html_escape::decode_html_entities(&found.value).into_owned())
     }
 }
 
-impl Of {
+impl RootSpace {
     fn read(namespace: &ResolveResult<'_>) -> Option<Self> {
         match namespace {
             ResolveResult::Bound(namespace) => Some(Self::Namespace(namespace.0.to_owned())),
@@ -169,7 +170,7 @@ impl Of {
         }
     }
 
-    fn is(&self, namespace: &ResolveResult<'_>) -> bool {
+    fn contains(&self, namespace: &ResolveResult<'_>) -> bool {
         match (self, namespace) {
             (Self::Namespace(root), ResolveResult::Bound(namespace)) => root == namespace.0,
             (Self::Prefix(root), ResolveResult::Unknown(prefix)) => root == prefix,
@@ -178,9 +179,9 @@ impl Of {
     }
 }
 
-/// A prefix that was never declared still means what it always means, and whatever the root is of is the document's
-/// own, prefixed or not.
-fn space(namespace: &ResolveResult<'_>, start: &BytesStart<'_>, root: Option<&Of>) -> Space {
+/// The vocabulary of a name. A well-known prefix has its usual meaning even if it was not declared, and the namespace
+/// of the root is that of the document itself, prefixed or not.
+fn space(namespace: &ResolveResult<'_>, start: &BytesStart<'_>, root: Option<&RootSpace>) -> Space {
     match namespace {
         ResolveResult::Unbound => Space::Core,
         ResolveResult::Bound(namespace) => match namespace.0 {
@@ -195,9 +196,9 @@ fn space(namespace: &ResolveResult<'_>, start: &BytesStart<'_>, root: Option<&Of
                 Space::Podcast
             }
             "http://www.w3.org/1999/02/22-rdf-syntax-ns#" => Space::Other,
-            // Dialects of RSS differ in their default namespace, and some servers invent their own.
+            // RSS dialects have different default namespaces, and some servers invent their own.
             _ if start.name().prefix().is_none()
-                || root.is_some_and(|root| root.is(&ResolveResult::Bound(*namespace))) =>
+                || root.is_some_and(|root| root.contains(&ResolveResult::Bound(*namespace))) =>
             {
                 Space::Core
             }
@@ -210,13 +211,13 @@ fn space(namespace: &ResolveResult<'_>, start: &BytesStart<'_>, root: Option<&Of
             "media" => Space::Media,
             "itunes" => Space::Podcast,
             "atom" | "rss" => Space::Core,
-            _ if root.is_some_and(|root| root.is(namespace)) => Space::Core,
+            _ if root.is_some_and(|root| root.contains(namespace)) => Space::Core,
             _ => Space::Other,
         },
     }
 }
 
-/// Real documents stay far below; a document past it is made to hurt.
+/// Real documents stay far below this; only hostile ones exceed it.
 const DEPTH_MAX: usize = 200;
 
 #[cfg(test)]
@@ -226,14 +227,14 @@ mod tests {
     /// The parts of `text` in short: names, `/`, quoted text, and the error if there is one.
     fn parts(text: &str) -> String {
         let mut xml = Xml::new(text);
-        let mut told = Vec::new();
+        let mut parts = Vec::new();
         loop {
             match xml.next() {
-                Ok(Part::Open(tag)) => told.push(format!("{}{}", tag.name(), short(tag.space))),
-                Ok(Part::Close) => told.push("/".to_owned()),
-                Ok(Part::Text(text)) => told.push(format!("'{text}'")),
-                Ok(Part::End) => return told.join(" "),
-                Err(broken) => return format!("{} ! {}", told.join(" "), broken.why),
+                Ok(Part::Open(tag)) => parts.push(format!("{}{}", tag.name(), short(tag.space))),
+                Ok(Part::Close) => parts.push("/".to_owned()),
+                Ok(Part::Text(text)) => parts.push(format!("'{text}'")),
+                Ok(Part::End) => return parts.join(" "),
+                Err(error) => return format!("{} ! {}", parts.join(" "), error.why),
             }
         }
     }
@@ -251,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_read_kindly() {
+    fn text_is_read_leniently() {
         for (text, expected) in [
             ("\u{a0} \n<?xml version='1.0' encoding='utf-16'?><a/>", "'\u{a0} \n' a /"),
             ("<a>x<![CDATA[<b>&amp;]]></a>", "a 'x' '<b>&amp;' /"),
@@ -271,23 +272,26 @@ mod tests {
     }
 
     #[test]
-    fn what_is_broken_says_where_and_why() {
+    fn errors_explain_what_is_wrong() {
         assert!(parts("<a><b>").ends_with("! the document ends with 2 tags open"));
         assert!(parts("<a></b>").contains("! ill-formed"), "{}", parts("<a></b>"));
         assert!(parts(&"<a>".repeat(100_000)).ends_with("! tags nested more than 200 deep"));
         let many: String = (0..1_000).map(|n| format!(" xmlns:n{n}='x'")).collect();
-        assert_eq!(parts(&format!("<a{many}/>")), " ! namespaces that are too many or cannot be declared");
+        assert_eq!(
+            parts(&format!("<a{many}/>")),
+            " ! too many namespaces, or an invalid namespace declaration"
+        );
     }
 
     #[test]
-    fn entities_of_a_doctype_are_never_resolved() {
+    fn entities_declared_in_a_doctype_are_never_resolved() {
         let bomb =
             "<!DOCTYPE a [<!ENTITY x 'xxxx'><!ENTITY y '&x;&x;'><!ENTITY amp 'z'>]><a b='&y;'>&y;&amp;</a>";
         assert_eq!(parts(bomb), "a '&y;' '&' /");
     }
 
     #[test]
-    fn attributes_are_found_by_their_whole_name() {
+    fn attributes_are_found_by_their_full_name() {
         let mut xml = Xml::new("<a x:href='no' href=\"?a=1&amp;b=2&copy=3\" href='twice' broken/>");
         let Ok(Part::Open(tag)) = xml.next() else { panic!("no tag") };
         assert_eq!(tag.attribute("href").as_deref(), Some("?a=1&b=2&copy=3"));

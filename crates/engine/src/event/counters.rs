@@ -1,68 +1,67 @@
-//! What is counted (B73). Processes on one store add up what they count there, so that whoever asks one of them hears
-//! of all.
+//! Event counters. Processes on one store add up their counts there, so that each of them can report the totals.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use comity_core::outcome::Outcome;
-use comity_core::pace::Standing;
+use comity_core::pace::Freshness;
 use comity_core::task::JobState;
 
 use super::{Event, TaskEvent};
 
-/// What was counted since the stream began.
+/// The counters of an event stream, since it was created.
 #[derive(Debug, Default)]
 pub struct Counters {
     outcomes: [AtomicU64; Outcome::ALL.len()],
-    /// Attempts followed by another, by what they came to.
+    /// Attempts that were retried, by outcome.
     retries: [AtomicU64; Outcome::ALL.len()],
     /// Permits granted.
     pub granted: AtomicU64,
     /// Tasks fetched.
     pub done: AtomicU64,
-    /// Tasks given up.
+    /// Failed tasks.
     pub failed: AtomicU64,
-    /// Tasks not to be fetched.
+    /// Skipped tasks.
     pub skipped: AtomicU64,
-    /// Jobs that were cancelled.
+    /// Cancelled jobs.
     pub cancelled: AtomicU64,
-    /// Times that what was learnt lowered how many tasks of a job may be in flight on a domain.
+    /// How often learning lowered the number of tasks that a job may have in flight on a domain.
     pub overridden: AtomicU64,
-    /// Times that the store did not work.
+    /// How often the store failed.
     pub store_failed: AtomicU64,
-    /// Scrapes put off because their source was scraped too short a time ago.
+    /// Scrapes deferred because their source was scraped too recently.
     pub deferred: AtomicU64,
-    /// Bytes of bodies fetched.
+    /// Fetched bytes of response bodies.
     pub bytes: AtomicU64,
     /// Domains handed to other processes.
     pub handed_over: AtomicU64,
 }
 
-/// What was counted up to a moment.
+/// The values of all counters at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Counted {
-    /// Attempts by what they came to, in the order of [`Outcome::ALL`].
+pub struct CounterValues {
+    /// Attempts by outcome, in the order of [`Outcome::ALL`].
     pub outcomes: [u64; Outcome::ALL.len()],
-    /// Attempts followed by another, in the same order.
+    /// Attempts that were retried, in the same order.
     pub retries: [u64; Outcome::ALL.len()],
-    /// The rest, in the order of [`Counted::NAMES`].
+    /// All other counters, in the order of [`CounterValues::NAMES`].
     pub others: [u64; Self::NAMES.len()],
 }
 
 impl Counters {
-    /// How many attempts came to `outcome`.
+    /// The number of attempts with this outcome.
     pub fn outcome(&self, outcome: Outcome) -> u64 {
         self.outcomes[outcome as usize].load(Ordering::Relaxed)
     }
 
-    /// How many attempts that came to `outcome` were followed by another.
+    /// The number of attempts with this outcome that were retried.
     pub fn retries(&self, outcome: Outcome) -> u64 {
         self.retries[outcome as usize].load(Ordering::Relaxed)
     }
 
-    /// All of it as it is now.
-    pub fn counted(&self) -> Counted {
+    /// The current values of all counters.
+    pub fn values(&self) -> CounterValues {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Counted {
+        CounterValues {
             outcomes: self.outcomes.each_ref().map(load),
             retries: self.retries.each_ref().map(load),
             others: [
@@ -81,16 +80,16 @@ impl Counters {
         }
     }
 
-    pub(super) fn hear(&self, event: &Event<'_>) {
+    pub(super) fn count(&self, event: &Event<'_>) {
         let add = |counter: &AtomicU64, count| counter.fetch_add(count, Ordering::Relaxed);
         match event {
             Event::Granted { .. } => add(&self.granted, 1),
             Event::HandedOver { .. } => add(&self.handed_over, 1),
-            Event::Recorded { answer, recorded, .. } if recorded.standing != Standing::Repeated => {
+            Event::Recorded { answer, recorded, .. } if recorded.freshness != Freshness::Repeated => {
                 add(&self.outcomes[answer.outcome as usize], 1)
             }
             Event::JobEnded { state: JobState::Cancelled, .. } => add(&self.cancelled, 1),
-            Event::Concurrency { from, to, .. } if to > from => add(&self.overridden, 1),
+            Event::ConcurrencyChanged { from, to, .. } if to > from => add(&self.overridden, 1),
             Event::StoreFailed { .. } => add(&self.store_failed, 1),
             Event::Task { step, .. } => match step {
                 TaskEvent::Done { bytes, .. } => {
@@ -108,8 +107,8 @@ impl Counters {
     }
 }
 
-impl Counted {
-    /// The names of what is counted beside outcomes and retries.
+impl CounterValues {
+    /// The names of all counters except outcomes and retries.
     pub const NAMES: [&'static str; 10] = [
         "granted",
         "done",
@@ -123,23 +122,23 @@ impl Counted {
         "handed_over",
     ];
 
-    /// One of [`Self::NAMES`].
+    /// The value of one of [`Self::NAMES`]; 0 for an unknown name.
     pub fn other(&self, name: &str) -> u64 {
         let nth = Self::NAMES.iter().position(|known| *known == name);
         nth.map_or(0, |nth| self.others[nth])
     }
 
-    /// How many attempts came to `outcome`.
+    /// The number of attempts with this outcome.
     pub fn outcome(&self, outcome: Outcome) -> u64 {
         self.outcomes[outcome as usize]
     }
 
-    /// How many attempts that came to `outcome` were followed by another.
+    /// The number of attempts with this outcome that were retried.
     pub fn retried(&self, outcome: Outcome) -> u64 {
         self.retries[outcome as usize]
     }
 
-    /// What was counted since `before`, by the names a store keeps it under.
+    /// The increments since `before`, under the names used in a store.
     pub(crate) fn since(&self, before: &Self) -> Vec<(String, u64)> {
         let mut added: Vec<(String, u64)> = Vec::new();
         self.each(|name, value| added.push((name, value)));
@@ -152,8 +151,8 @@ impl Counted {
         added
     }
 
-    /// What processes added up in a store.
-    pub fn of_store(kept: &[(String, u64)]) -> Self {
+    /// The totals that processes added up in a store.
+    pub fn from_store(kept: &[(String, u64)]) -> Self {
         let find =
             |name: String| kept.iter().find(|(known, _)| *known == name).map_or(0, |(_, count)| *count);
         Self {
@@ -163,15 +162,15 @@ impl Counted {
         }
     }
 
-    fn each(&self, mut tell: impl FnMut(String, u64)) {
+    fn each(&self, mut visit: impl FnMut(String, u64)) {
         for outcome in Outcome::ALL {
-            tell(format!("outcome.{outcome}"), self.outcome(outcome));
+            visit(format!("outcome.{outcome}"), self.outcome(outcome));
         }
         for outcome in Outcome::ALL {
-            tell(format!("retry.{outcome}"), self.retried(outcome));
+            visit(format!("retry.{outcome}"), self.retried(outcome));
         }
         for (name, value) in Self::NAMES.iter().zip(self.others) {
-            tell((*name).to_owned(), value);
+            visit((*name).to_owned(), value);
         }
     }
 }
@@ -182,16 +181,16 @@ mod tests {
 
     /// B73
     #[test]
-    fn what_is_added_up_in_a_store_comes_back() {
+    fn values_survive_the_round_trip_through_a_store() {
         let counters = Counters::default();
         counters.granted.store(7, Ordering::Relaxed);
         counters.handed_over.store(1, Ordering::Relaxed);
         counters.outcomes[Outcome::RateLimited as usize].store(3, Ordering::Relaxed);
         counters.retries[Outcome::NetworkError as usize].store(2, Ordering::Relaxed);
-        let counted = counters.counted();
-        let kept = counted.since(&Counted::default());
+        let counted = counters.values();
+        let kept = counted.since(&CounterValues::default());
         assert_eq!(kept.len(), 4);
-        assert_eq!(Counted::of_store(&kept), counted);
+        assert_eq!(CounterValues::from_store(&kept), counted);
         assert_eq!(counted.since(&counted), []);
     }
 }

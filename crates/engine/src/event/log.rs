@@ -1,47 +1,47 @@
-//! Writes what happens to the log (B72).
+//! Writes events to the log.
 
 use comity_core::domain::Domain;
 use comity_core::outcome::Answer;
-use comity_core::pace::{Heeded, Recorded};
+use comity_core::pace::{Recorded, RetryAfterEffect};
 use comity_core::task::JobState;
-use comity_store::domains::LeftBehind;
+use comity_store::domains::LastHolderBuf;
 
 use super::{Event, Listener, Streaks, TaskEvent};
 
-/// Writes what happens to the log (B72).
+/// Writes events to the log.
 pub(super) struct Log;
 
 impl Listener for Log {
-    fn hear(&self, event: &Event<'_>) {
+    fn on_event(&self, event: &Event<'_>) {
         match event {
-            Event::Granted { domain } => tracing::trace!(%domain, "may send"),
-            Event::Waits { domain, reason } => tracing::debug!(%domain, %reason, "waits"),
-            Event::Abandoned { domain } => tracing::debug!(%domain, "a permit was given back unused"),
+            Event::Granted { domain } => tracing::trace!(%domain, "permit granted"),
+            Event::Waiting { domain, reason } => tracing::debug!(%domain, %reason, "waiting"),
+            Event::Abandoned { domain } => tracing::debug!(%domain, "permit returned unused"),
             Event::Recorded { domain, answer, recorded, streaks } => {
                 log_recorded(domain, answer, recorded, *streaks)
             }
             Event::HeldElsewhere { domain, by } => tracing::debug!(%domain, by, "held by another process"),
-            Event::TookOver { domain, left: LeftBehind::Died { .. } } => {
-                tracing::info!(%domain, "took over from a process that ended without a word: as if it had just sent");
+            Event::TookOver { domain, left: LastHolderBuf::Died { .. } } => {
+                tracing::info!(%domain, "took over from a process that died; waiting as if it had just sent a request");
             }
             Event::TookOver { domain, .. } => tracing::debug!(%domain, "took over"),
             Event::HandedOver { domain } => tracing::debug!(%domain, "handed over"),
-            Event::LostAll { domains } => {
+            Event::DomainsLost { domains } => {
                 tracing::warn!(
                     domains,
-                    "this process was silent for too long and lost its domains; starting anew"
+                    "missed its heartbeats and lost its domains to other processes; starting over"
                 );
             }
-            Event::PaceDamaged { domain, error } => {
-                tracing::warn!(%domain, %error, "what was remembered cannot be read");
+            Event::PaceUnreadable { domain, error } => {
+                tracing::warn!(%domain, %error, "could not decode the saved pace; waiting as if its last holder had just sent a request");
             }
-            Event::Beat { took } => tracing::trace!(%took, "the store knows that this process lives"),
-            Event::StoreFailed { error } => tracing::error!(%error, "the store does not work"),
-            Event::Concurrency { domain, from, to } => {
-                tracing::info!(%domain, from, to, "jobs have fewer requests in flight here, by so many");
+            Event::Heartbeat { took } => tracing::trace!(%took, "heartbeat"),
+            Event::StoreFailed { error } => tracing::error!(%error, "the store failed"),
+            Event::ConcurrencyChanged { domain, from, to } => {
+                tracing::info!(%domain, from, to, "learning changed how far job concurrency is reduced for this domain");
             }
             Event::Robots { origin, what } => tracing::debug!(origin, what, "robots.txt"),
-            Event::Task { url, step } => log_task(url, step),
+            Event::Task { url, final_url, step } => log_task(url, *final_url, step),
             Event::JobEnded { job, state: JobState::Done, .. } => tracing::info!(job, "job done"),
             Event::JobEnded { job, state, message } => {
                 tracing::warn!(job, state = state.as_str(), why = message.unwrap_or(""), "job ended");
@@ -62,14 +62,14 @@ fn log_recorded(domain: &Domain, answer: &Answer, recorded: &Recorded, streaks: 
             "the learned delay changed"
         );
     }
-    match recorded.heeded {
-        Heeded::Unusable => {
-            tracing::warn!(%domain, "a Retry-After that makes no sense; the rule's own wait holds")
+    match recorded.retry_after {
+        RetryAfterEffect::Unusable => {
+            tracing::warn!(%domain, "invalid Retry-After header; using the wait from the rule instead")
         }
-        Heeded::Clamped { asked, to } => {
-            tracing::warn!(%domain, %asked, %to, "a Retry-After longer than allowed")
+        RetryAfterEffect::Clamped { asked, to } => {
+            tracing::warn!(%domain, %asked, %to, "Retry-After is longer than allowed; capped")
         }
-        Heeded::Absent | Heeded::Honoured(_) => {}
+        RetryAfterEffect::Absent | RetryAfterEffect::Honored(_) => {}
     }
     if let Some(until) = recorded.held_until.filter(|_| answer.outcome.is_penalty()) {
         tracing::warn!(%domain, outcome = answer.outcome.as_str(), %until, "backing off");
@@ -78,16 +78,18 @@ fn log_recorded(domain: &Domain, answer: &Answer, recorded: &Recorded, streaks: 
     }
 }
 
-fn log_task(url: &str, step: &TaskEvent<'_>) {
+fn log_task(url: &str, final_url: Option<&str>, step: &TaskEvent<'_>) {
     match step {
-        TaskEvent::Done { status, bytes } => tracing::debug!(url, status, bytes, "fetched"),
-        TaskEvent::Failed { error } => tracing::warn!(url, error, "failed"),
-        TaskEvent::Skipped { reason } => tracing::info!(url, reason, "skipped"),
+        TaskEvent::Done { status, bytes } => tracing::debug!(url, final_url, status, bytes, "fetched"),
+        TaskEvent::Failed { error } => tracing::warn!(url, final_url, error, "failed"),
+        TaskEvent::Skipped { reason } => tracing::info!(url, final_url, reason, "skipped"),
         TaskEvent::Retried { outcome, ready_at } => {
-            tracing::info!(url, outcome = outcome.as_str(), %ready_at, "will retry");
+            tracing::info!(url, final_url, outcome = outcome.as_str(), %ready_at, "will retry");
         }
         TaskEvent::Deferred { deferred } => tracing::info!(url, why = %deferred, "deferred"),
-        TaskEvent::Moved { domain } => tracing::debug!(url, %domain, "goes on elsewhere"),
-        TaskEvent::Fenced => tracing::info!(url, "another process has it now"),
+        TaskEvent::Moved { domain } => {
+            tracing::debug!(url, final_url, %domain, "redirected to another domain")
+        }
+        TaskEvent::Fenced => tracing::info!(url, final_url, "another process took over the task"),
     }
 }

@@ -1,7 +1,7 @@
-//! One stream of what happens. Logs and counters read it, and so does whoever else listens.
+//! One stream of events, read by logs, counters and any other listener.
 //!
-//! Events are told where they happen, on the thread where they happen: a listener must be quick. What is told
-//! holds no secret: URLs come without user, password and query (B75).
+//! Events are emitted on the thread where they happen, so listeners must be quick. Events contain no secrets: URLs come
+//! without user, password and query.
 
 mod counters;
 mod log;
@@ -15,121 +15,123 @@ use comity_core::outcome::{Answer, Outcome};
 use comity_core::pace::{DecodeError, Pace, Recorded};
 use comity_core::task::JobState;
 use comity_core::time::{Span, Timestamp};
-use comity_store::domains::LeftBehind;
+use comity_store::domains::LastHolderBuf;
 use comity_store::{Store, StoreError};
 
-pub use crate::shown::{text as shown_text, url as shown};
-pub use counters::{Counted, Counters};
+pub use crate::redact::{text as redacted_text, url as redacted_url};
+pub use counters::{CounterValues, Counters};
 use log::Log;
 
-/// Something that happened.
+/// An event.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum Event<'a> {
-    /// A request may leave.
+    /// A permit was granted: a request may leave.
     Granted {
-        /// To where.
+        /// The domain.
         domain: &'a Domain,
     },
-    /// Somebody waits in line. Told only when the log or a listener wants to know.
-    Waits {
-        /// For which domain.
+    /// A caller or task waits in line. Emitted only if the log or a listener wants it.
+    Waiting {
+        /// The domain.
         domain: &'a Domain,
-        /// Why.
+        /// What it waits for.
         reason: &'a Reason,
     },
-    /// A permit was given back unused.
+    /// A permit was returned unused.
     Abandoned {
-        /// Of which domain.
+        /// The domain.
         domain: &'a Domain,
     },
-    /// An answer was recorded.
+    /// The result of a request was recorded.
     Recorded {
-        /// Of which domain.
+        /// The domain.
         domain: &'a Domain,
-        /// What came back.
+        /// The result.
         answer: &'a Answer,
-        /// What that changed.
+        /// What it changed.
         recorded: &'a Recorded,
-        /// How it went lately.
+        /// The current streaks.
         streaks: Streaks,
     },
     /// Another process holds a domain that is wanted here.
     HeldElsewhere {
-        /// Which.
+        /// The domain.
         domain: &'a Domain,
-        /// By whom.
+        /// The name of its holder.
         by: &'a str,
     },
-    /// A domain is ours now.
+    /// This process took over a domain.
     TookOver {
-        /// Which.
+        /// The domain.
         domain: &'a Domain,
         /// How its last holder left it.
-        left: &'a LeftBehind,
+        left: &'a LastHolderBuf,
     },
-    /// A domain went to another process.
+    /// A domain was handed over to another process.
     HandedOver {
-        /// Which.
+        /// The domain.
         domain: &'a Domain,
     },
-    /// This process was silent for too long and lost its domains.
-    LostAll {
+    /// This process missed its heartbeats for too long and lost its domains.
+    DomainsLost {
         /// How many.
         domains: usize,
     },
-    /// A saved pace could not be read; the domain goes on as if its last holder had died.
-    PaceDamaged {
-        /// Of which domain.
+    /// A saved pace could not be decoded. The domain continues as if its last holder had died.
+    PaceUnreadable {
+        /// The domain.
         domain: &'a Domain,
-        /// What is wrong with it.
+        /// What is wrong with the saved pace.
         error: &'a DecodeError,
     },
-    /// The store answered that this process still lives there.
-    Beat {
+    /// The store confirmed a heartbeat.
+    Heartbeat {
         /// How long that took.
         took: Span,
     },
-    /// The store does not work: nobody is let go any more.
+    /// The store failed: no more requests may leave.
     StoreFailed {
         /// Why.
         error: &'a StoreError,
     },
-    /// What was learnt changed how many tasks of a job may be in flight on a domain (B40).
-    Concurrency {
-        /// On which.
+    /// Learning changed how many tasks of a job may be in flight on a domain.
+    ConcurrencyChanged {
+        /// The domain.
         domain: &'a Domain,
-        /// By how many it was lowered before,
+        /// How far the concurrency was reduced before.
         from: u32,
-        /// and is now.
+        /// How far it is reduced now.
         to: u32,
     },
-    /// A robots.txt was read, or could not be.
+    /// A robots.txt was read, or could not be fetched.
     Robots {
-        /// Whose.
+        /// Its origin.
         origin: &'a str,
-        /// What came of it.
+        /// The result.
         what: &'a str,
     },
-    /// A task was settled or put off.
+    /// A task was settled, postponed or deferred.
     Task {
-        /// What it fetches, without secrets.
+        /// Its URL as it was listed, without secrets.
         url: &'a str,
-        /// What became of it.
+        /// Where redirects have led so far, if anywhere else; without secrets.
+        final_url: Option<&'a str>,
+        /// What happened to it.
         step: TaskEvent<'a>,
     },
     /// A job ended.
     JobEnded {
-        /// Which.
+        /// The name of the job.
         job: &'a str,
-        /// How.
+        /// Its final state.
         state: JobState,
-        /// Why, when it did not finish.
+        /// Why, if it did not finish.
         message: Option<&'a str>,
     },
 }
 
-/// Answers of one kind in a row.
+/// How many results of the same kind came in a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Streaks {
     /// Successes.
@@ -144,67 +146,67 @@ impl Streaks {
     }
 }
 
-/// What became of a task.
+/// What happened to a task.
 #[derive(Debug, Clone, Copy)]
 pub enum TaskEvent<'a> {
-    /// Fetched.
+    /// It was fetched.
     Done {
-        /// The status of the answer.
+        /// The HTTP status.
         status: u16,
-        /// The bytes of its body.
+        /// The size of the body in bytes.
         bytes: u64,
     },
-    /// Given up.
+    /// It failed for good.
     Failed {
         /// Why.
         error: &'a str,
     },
-    /// Not to be fetched.
+    /// It was skipped.
     Skipped {
         /// Why.
         reason: &'a str,
     },
-    /// To be tried again.
+    /// It will be retried.
     Retried {
-        /// Why.
+        /// The outcome of the failed attempt.
         outcome: Outcome,
-        /// From when on.
+        /// When it will be ready.
         ready_at: Timestamp,
     },
-    /// It goes on at another domain.
+    /// A redirect led it to another domain, where it continues.
     Moved {
-        /// Which.
+        /// The other domain.
         domain: &'a Domain,
     },
-    /// Its source was scraped too short a time ago: put off, nothing was sent.
+    /// It was deferred because its source was scraped too recently; nothing was sent.
     Deferred {
-        /// By how much, and why.
+        /// For how long, and why.
         deferred: &'a Deferred,
     },
-    /// Its domain was taken by others before it could be settled; it is theirs now.
+    /// Another process took its domain, and the task with it, before it could be settled.
     Fenced,
 }
 
-/// Somebody who is told what happens.
+/// Receives events.
 pub trait Listener: Send + Sync {
-    /// Something happened. Must be quick and must not call back into what told it.
-    fn hear(&self, event: &Event<'_>);
+    /// Called for every event. Must be quick, and must not call back into whatever emitted the event.
+    fn on_event(&self, event: &Event<'_>);
 
-    /// Whether it wants to hear of everybody who waits, which costs a look at the pace each time.
-    fn hears_waits(&self) -> bool {
+    /// Whether it wants [`Event::Waiting`], which costs a look at the pace each time.
+    fn wants_waits(&self) -> bool {
         false
     }
 }
 
-/// Where events are told. Clones are the same stream.
+/// The event stream. Clones share it.
 #[derive(Clone, Default)]
 pub struct Events(Arc<Listeners>);
 
 #[derive(Default)]
 struct Listeners {
     counters: Counters,
-    /// What of it was added up in a store.
-    added_up: tokio::sync::Mutex<Counted>,
+    /// The counts that were already added to the store.
+    flushed: tokio::sync::Mutex<CounterValues>,
     more: RwLock<Vec<Arc<dyn Listener>>>,
 }
 
@@ -214,47 +216,47 @@ impl Events {
         Self::default()
     }
 
-    /// Adds somebody who listens.
+    /// Adds a listener.
     pub fn listen(&self, listener: Arc<dyn Listener>) {
         if let Ok(mut more) = self.0.more.write() {
             more.push(listener);
         }
     }
 
-    /// What was counted so far.
+    /// The counters.
     pub fn counters(&self) -> &Counters {
         &self.0.counters
     }
 
-    /// Somebody cancelled a job by hand, beside whoever works on it.
+    /// Reports that an operator cancelled a job, which another process may be working on.
     pub fn job_cancelled(&self, job: &str) {
-        self.tell(&Event::JobEnded { job, state: JobState::Cancelled, message: Some("cancelled by hand") });
+        self.emit(&Event::JobEnded { job, state: JobState::Cancelled, message: Some("cancelled by hand") });
     }
 
-    /// Adds what was counted since the last time to what the others on a store counted.
-    pub(crate) async fn add_up(&self, store: &dyn Store) -> Result<(), StoreError> {
-        let mut added_up = self.0.added_up.lock().await;
-        let counted = self.0.counters.counted();
-        let added = counted.since(&added_up);
+    /// Adds the counts since the last flush to the store's totals.
+    pub(crate) async fn flush_counts(&self, store: &dyn Store) -> Result<(), StoreError> {
+        let mut flushed = self.0.flushed.lock().await;
+        let counted = self.0.counters.values();
+        let added = counted.since(&flushed);
         if !added.is_empty() {
             store.add_counts(added).await?;
         }
-        // Not before: what a store did not take is added the next time.
-        *added_up = counted;
+        // Only now: counts that the store did not take are added with the next flush.
+        *flushed = counted;
         Ok(())
     }
 
-    /// Whether anybody wants to know who waits.
-    pub(crate) fn hears_waits(&self) -> bool {
-        let wanted = |more: &Vec<Arc<dyn Listener>>| more.iter().any(|listener| listener.hears_waits());
+    /// Whether anybody wants [`Event::Waiting`].
+    pub(crate) fn wants_waits(&self) -> bool {
+        let wanted = |more: &Vec<Arc<dyn Listener>>| more.iter().any(|listener| listener.wants_waits());
         tracing::enabled!(tracing::Level::DEBUG) || self.0.more.read().is_ok_and(|more| wanted(&more))
     }
 
-    pub(crate) fn tell(&self, event: &Event<'_>) {
-        self.0.counters.hear(event);
-        Log.hear(event);
+    pub(crate) fn emit(&self, event: &Event<'_>) {
+        self.0.counters.count(event);
+        Log.on_event(event);
         if let Ok(more) = self.0.more.read() {
-            more.iter().for_each(|listener| listener.hear(event));
+            more.iter().for_each(|listener| listener.on_event(event));
         }
     }
 }

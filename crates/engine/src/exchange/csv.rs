@@ -1,16 +1,17 @@
-//! Tables as spreadsheets write them: a header that names the columns, or rows of a URL and perhaps a name.
+//! Parses CSV as spreadsheets write it: with a header that names the columns, or without one as a URL and an optional
+//! name.
 //!
-//! Columns stand in any order and names in any case; only `url` must be there. Commas, semicolons and tabs are
-//! understood between columns. Durations are not looked into.
+//! Columns may be in any order, and their names are case-insensitive; only `url` is required. Columns may be separated
+//! by commas, semicolons or tabs. Durations are not checked.
 
 use csv::{ReaderBuilder, StringRecord};
 
 use super::ReadError;
-use super::gather::{Gather, Row};
+use super::collector::{Row, RowCollector};
 use super::text::{Lines, line_end};
-use crate::shown;
+use crate::redact;
 
-pub(super) fn read(text: &str, gather: &mut Gather) -> Result<(), ReadError> {
+pub(super) fn read(text: &str, collector: &mut RowCollector) -> Result<(), ReadError> {
     let mut builder = ReaderBuilder::new();
     builder.has_headers(false).flexible(true).delimiter(delimiter(text));
     let mut rows = builder.from_reader(text.as_bytes());
@@ -21,27 +22,27 @@ pub(super) fn read(text: &str, gather: &mut Gather) -> Result<(), ReadError> {
             Ok(true) => {}
             Ok(false) => return Ok(()),
             Err(error) => {
-                gather.problem(lines.line_from(from), format!("the rest cannot be read: {error}"));
+                collector.problem(lines.line_from(from), format!("could not read the rest: {error}"));
                 return Ok(());
             }
         }
-        // Spreadsheets write rows of nothing but commas where there once was something.
+        // Spreadsheets write rows of commas where cells were cleared.
         if row.iter().all(|field| field.trim().is_empty()) {
             continue;
         }
         let line = lines.line_from(from);
         match columns {
-            Some(columns) => add(&row, columns, line, gather),
+            Some(columns) => add(&row, columns, line, collector),
             None if row.get(0).is_some_and(|first| first.contains("://")) => {
                 columns = Some(Columns::WITHOUT_HEADER);
-                add(&row, Columns::WITHOUT_HEADER, line, gather);
+                add(&row, Columns::WITHOUT_HEADER, line, collector);
             }
-            None => columns = Some(Columns::read(&row, line, gather)?),
+            None => columns = Some(Columns::read(&row, line, collector)?),
         }
     }
 }
 
-/// Where in a row the fields stand.
+/// The positions of the columns.
 #[derive(Clone, Copy, Default)]
 struct Columns {
     url: usize,
@@ -55,11 +56,11 @@ impl Columns {
     const WITHOUT_HEADER: Self =
         Self { url: 0, name: Some(1), kind: None, cadence: None, min_interval: None };
 
-    fn read(header: &StringRecord, line: u64, gather: &mut Gather) -> Result<Self, ReadError> {
+    fn read(header: &StringRecord, line: u64, collector: &mut RowCollector) -> Result<Self, ReadError> {
         let find = |name: &str| header.iter().position(|field| is_called(field, name));
         let named = |fields: &[&str]| {
             let names: Vec<_> =
-                fields.iter().take(NAMED_MAX).map(|field| format!("\"{}\"", shown::text(field))).collect();
+                fields.iter().take(NAMED_MAX).map(|field| format!("\"{}\"", redact::text(field))).collect();
             let more = if fields.len() > NAMED_MAX { ", …" } else { "" };
             format!("{}{more}", names.join(", "))
         };
@@ -70,23 +71,24 @@ impl Columns {
             |field: &&str| !field.trim().is_empty() && !COLUMNS.iter().any(|name| is_called(field, name));
         let unknown: Vec<_> = header.iter().filter(is_unknown).collect();
         if !unknown.is_empty() {
-            let what = format!("columns that are not known were left out: {}", named(&unknown));
-            gather.problem(line, what);
+            let what = format!("ignored unknown columns: {}", named(&unknown));
+            collector.problem(line, what);
         }
         let (name, kind) = (find("name"), find("kind"));
         Ok(Self { url, name, kind, cadence: find("cadence"), min_interval: find("min_interval") })
     }
 }
 
-fn add(row: &StringRecord, columns: Columns, line: u64, gather: &mut Gather) {
-    // A quotation mark that is not closed takes the following rows into its field.
+fn add(row: &StringRecord, columns: Columns, line: u64, collector: &mut RowCollector) {
+    // If a closing quotation mark is missing, the field swallows the following rows.
     let swallows = |field: &str| field.contains(['\n', '\r']) && field.contains("://");
     if row.iter().any(swallows) {
-        let what = "a field in quotation marks goes on over further rows: is one not closed?".to_owned();
-        return gather.problem(line, what);
+        let what = "a quoted field continues over the following rows; is a closing quotation mark missing?"
+            .to_owned();
+        return collector.problem(line, what);
     }
     let at = |column: Option<usize>| column.and_then(|column| row.get(column)).unwrap_or_default();
-    gather.add(Row {
+    collector.add(Row {
         line,
         url: at(Some(columns.url)),
         name: at(columns.name),
@@ -97,14 +99,14 @@ fn add(row: &StringRecord, columns: Columns, line: u64, gather: &mut Gather) {
     });
 }
 
-/// What stands between columns: a comma, unless the header shows that it is something else.
+/// The delimiter between columns: a comma, unless the header shows that it is another.
 pub(super) fn delimiter(text: &str) -> u8 {
     let first = text.split(line_end(text)).find(|line| !line.trim().is_empty()).unwrap_or_default();
     let others = [b';', b'\t'].into_iter();
     others.rev().find(|other| !is_header(first, b',') && is_header(first, *other)).unwrap_or(b',')
 }
 
-/// Whether `line` names a column `url`.
+/// Whether `line` is a header with a column `url`.
 pub(super) fn is_header(line: &str, delimiter: u8) -> bool {
     line.split(char::from(delimiter)).any(|field| is_called(field.trim().trim_matches('"'), "url"))
 }
@@ -120,12 +122,12 @@ const NAMED_MAX: usize = 10;
 mod tests {
     use super::*;
 
-    fn told(text: &str) -> String {
-        let mut gather = Gather::default();
-        if let Err(error) = read(text, &mut gather) {
+    fn outline(text: &str) -> String {
+        let mut collector = RowCollector::default();
+        if let Err(error) = read(text, &mut collector) {
             return error.to_string();
         }
-        let read = gather.finish();
+        let read = collector.finish();
         let entries = read.entries.iter().map(|entry| {
             let kind = entry.kind.map(|kind| kind.to_string());
             let fields = [&entry.name, &kind, &entry.cadence, &entry.min_interval];
@@ -138,45 +140,48 @@ mod tests {
     #[test]
     fn columns_are_found_by_name() {
         let expected = "2 http://a.example/ A feed 8h 5m";
-        assert_eq!(told("url,name,kind,cadence,min_interval\nhttp://a.example/,A,feed,8h,5m"), expected);
-        assert_eq!(told("Name, CADENCE,Min_Interval,URL,Kind\nA,8h,5m, http://a.example/ ,FEED\n"), expected);
+        assert_eq!(outline("url,name,kind,cadence,min_interval\nhttp://a.example/,A,feed,8h,5m"), expected);
         assert_eq!(
-            told("\"url\";name;kind;cadence;min_interval\r\nhttp://a.example/;A;feed;8h;5m"),
+            outline("Name, CADENCE,Min_Interval,URL,Kind\nA,8h,5m, http://a.example/ ,FEED\n"),
             expected
         );
         assert_eq!(
-            told("url\tname\tkind\tcadence\tmin_interval\nhttp://a.example/\tA\tfeed\t8h\t5m"),
+            outline("\"url\";name;kind;cadence;min_interval\r\nhttp://a.example/;A;feed;8h;5m"),
             expected
         );
-        assert_eq!(told("url\nhttp://a.example/"), "2 http://a.example/ - - - -");
         assert_eq!(
-            told("url,Folder,name,\"a,b\"\nhttp://a.example/,x,\"A, \"\"the\"\" one\"\nhttp://b.example/"),
+            outline("url\tname\tkind\tcadence\tmin_interval\nhttp://a.example/\tA\tfeed\t8h\t5m"),
+            expected
+        );
+        assert_eq!(outline("url\nhttp://a.example/"), "2 http://a.example/ - - - -");
+        assert_eq!(
+            outline("url,Folder,name,\"a,b\"\nhttp://a.example/,x,\"A, \"\"the\"\" one\"\nhttp://b.example/"),
             "2 http://a.example/ A, \"the\" one - - - | 3 http://b.example/ - - - - \
-             | line 1: columns that are not known were left out: \"Folder\", \"a,b\""
+             | line 1: ignored unknown columns: \"Folder\", \"a,b\""
         );
     }
 
     #[test]
-    fn without_a_header_there_are_urls_and_names() {
+    fn without_a_header_the_columns_are_url_and_name() {
         assert_eq!(
-            told("http://a.example/,A,feed\nhttp://b.example/\n"),
+            outline("http://a.example/,A,feed\nhttp://b.example/\n"),
             "1 http://a.example/ A - - - | 2 http://b.example/ - - - -"
         );
         assert_eq!(
-            told("htp://x,A\nhttp://b.example/,B"),
+            outline("htp://x,A\nhttp://b.example/,B"),
             "2 http://b.example/ B - - - | line 1: \"htp://x\" is not an http or https URL with a host"
         );
-        assert_eq!(told(""), "");
+        assert_eq!(outline(""), "");
         assert_eq!(
-            told("name,link\nA,http://a/"),
-            "the columns are \"name\", \"link\": expected one that is called url"
+            outline("name,link\nA,http://a/"),
+            "expected a column named url, found \"name\", \"link\""
         );
     }
 
     #[test]
-    fn bad_rows_have_their_line_and_the_rest_is_read() {
+    fn invalid_rows_are_reported_with_their_line_and_the_rest_is_read() {
         assert_eq!(
-            told(
+            outline(
                 "\n\nurl,kind\n\r\n,,,\n,page\nhttp://u:p@a.example/@me?k,blog\n\"http://b.example/\",\"\"\n\n\nx"
             ),
             "8 http://b.example/ - - - - | line 6: \"\" is not an http or https URL with a host \
@@ -186,13 +191,13 @@ mod tests {
     }
 
     #[test]
-    fn a_quotation_mark_that_is_not_closed_is_told() {
+    fn a_missing_closing_quotation_mark_is_reported() {
         assert_eq!(
-            told("url,name\nhttp://a.example/,\"A\nhttp://b.example/,B\n"),
-            "line 2: a field in quotation marks goes on over further rows: is one not closed?"
+            outline("url,name\nhttp://a.example/,\"A\nhttp://b.example/,B\n"),
+            "line 2: a quoted field continues over the following rows; is a closing quotation mark missing?"
         );
         assert_eq!(
-            told("url,name\nhttp://a.example/,\"A\nB\"\nhttp://c.example/"),
+            outline("url,name\nhttp://a.example/,\"A\nB\"\nhttp://c.example/"),
             "2 http://a.example/ A B - - - | 4 http://c.example/ - - - -"
         );
     }

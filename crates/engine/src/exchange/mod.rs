@@ -1,12 +1,12 @@
-//! Lists of sources that people bring and take away: OPML of feed readers, CSV of spreadsheets, lines of URLs.
+//! Imports lists of sources as OPML, CSV or plain URLs, and exports them as OPML.
 //!
-//! A list is read as far as it can be read: what is wrong with a row is a [`Problem`] with its line, and the rest
-//! is there. Only what is no list at all is a [`ReadError`]. Nothing here opens a file, adds a source to a store,
-//! or judges a cadence; what a list says about those is handed on as it was written.
+//! A list is read as far as possible: an invalid row is a [`Problem`] with its line, and the other rows are still read.
+//! Only something that is not a list at all is a [`ReadError`]. Nothing here opens files, adds sources to a store or
+//! interprets a cadence: the text is returned as it was written.
 
+mod collector;
 mod csv;
-mod form;
-mod gather;
+mod format;
 mod list;
 mod opml;
 mod text;
@@ -21,94 +21,95 @@ use std::sync::Arc;
 use comity_store::sources::Kind;
 use comity_store::tasks::Lead;
 
-pub use form::Form;
-pub use gather::address;
-pub use write::{Listed, write_opml};
+pub use collector::parse_url;
+pub use format::Format;
+pub use write::{ExportedSource, write_opml};
 
-/// One source of a list.
+/// A source in a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
-    /// An http or https URL as the `url` crate writes it, without its fragment. A user and password in it stay.
+pub struct ListedSource {
+    /// An http or https URL, normalized by the `url` crate and without its fragment. It may contain user and password.
     pub url: String,
-    /// What the list calls it, on one line and without control characters.
+    /// The name in the list, on one line and without control characters.
     pub name: Option<String>,
-    /// What it is, if the list says so.
+    /// The kind, if the list states one.
     pub kind: Option<Kind>,
-    /// Who led to it: the operator whose list this is, or whom an OPML of ours says (B76).
+    /// Who led to it: the operator who imports the list, unless it is an OPML file written by Comity that says
+    /// otherwise.
     pub lead: Lead,
-    /// The page that a feed belongs to: an http or https URL without user and password.
+    /// The page of a feed: an http or https URL without user and password.
     pub html_url: Option<String>,
-    /// The folders it is in, the outermost first; none of them is empty.
+    /// The folders it is in, outermost first; the names are never empty.
     pub folder: Vec<Arc<str>>,
-    /// How often it is worth asking, as it was written: `8h`.
+    /// How often to fetch it, as written: `8h`.
     pub cadence: Option<String>,
-    /// The least time between two scrapes, as it was written.
+    /// The minimum time between two scrapes, as written.
     pub min_interval: Option<String>,
-    /// The line on which it starts, counted from one.
+    /// The line on which it starts, counting from 1.
     pub line: u64,
 }
 
-/// What a list came to.
+/// The result of reading a list.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Read {
-    /// Each URL once, in the order of the list; the first of several wins.
-    pub entries: Vec<Entry>,
-    /// What could not be read, in the order of lines; of very many only the first ones and how many more.
+pub struct SourceList {
+    /// The sources in the order of the list. Of several with the same URL, only the first is included.
+    pub entries: Vec<ListedSource>,
+    /// What could not be read, by line. If there are too many problems, the last one says how many are not listed.
     pub problems: Vec<Problem>,
-    /// How many rows named a URL that an earlier row had named.
+    /// How many rows repeat the URL of an earlier row.
     pub repeated: u64,
 }
 
 /// Something in a list that could not be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// Where it stands, counted from one.
+    /// The line, counting from 1.
     pub line: u64,
-    /// What is wrong there; a URL in it is without user, password and query.
+    /// What is wrong there. URLs are shown without user, password and query.
     pub what: String,
 }
 
-/// What is no list of sources; reading it again does not help.
+/// The input is not a list of sources; retrying does not help.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
     /// It is longer than [`BYTES_MAX`].
-    #[error("the list has {bytes} bytes: at most {BYTES_MAX} are read, split it into several")]
+    #[error("the list has {bytes} bytes, but at most {BYTES_MAX} are allowed; split it into several files")]
     TooLarge {
-        /// How long it is.
+        /// The size of the list.
         bytes: usize,
     },
-    /// XML of another kind, or no XML.
+    /// It is XML of another kind, or not XML.
     #[error(
         "the list starts with {found}: expected <opml>; a feed or page is not a list, add its URL instead"
     )]
     NotOpml {
-        /// What stands in the place of `<opml>`.
+        /// What was found instead of `<opml>`.
         found: String,
     },
-    /// A table whose header names no column `url`.
-    #[error("the columns are {columns}: expected one that is called url")]
+    /// It is a table without a column `url`.
+    #[error("expected a column named url, found {columns}")]
     NoUrlColumn {
-        /// The columns there are.
+        /// The existing columns.
         columns: String,
     },
 }
 
-/// Reads a list; without a `form` its content tells which one it has.
-pub fn read(bytes: &[u8], form: Option<Form>) -> Result<Read, ReadError> {
+/// Reads a list. If no format is given, it is detected.
+pub fn read(bytes: &[u8], format: Option<Format>) -> Result<SourceList, ReadError> {
     if bytes.len() > BYTES_MAX {
         return Err(ReadError::TooLarge { bytes: bytes.len() });
     }
     let (text, problem) = text::decode(bytes);
-    let mut gather = gather::Gather::default();
+    let mut collector = collector::RowCollector::default();
     if let Some(what) = problem {
-        gather.problem(1, what);
+        collector.problem(1, what);
     }
-    match form.unwrap_or_else(|| Form::of(&text)) {
-        Form::Opml => opml::read(&text, &mut gather)?,
-        Form::Csv => csv::read(&text, &mut gather)?,
-        Form::List => list::read(&text, &mut gather),
+    match format.unwrap_or_else(|| Format::detect(&text)) {
+        Format::Opml => opml::read(&text, &mut collector)?,
+        Format::Csv => csv::read(&text, &mut collector)?,
+        Format::List => list::read(&text, &mut collector),
     }
-    Ok(gather.finish())
+    Ok(collector.finish())
 }
 
 impl fmt::Display for Problem {
@@ -117,7 +118,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// How deep folders go; what is deeper belongs to the innermost of these.
+/// How deep folders may be nested; deeper ones are merged into the innermost of these.
 pub const FOLDERS_MAX: usize = 16;
-/// The longest list that is read, 64 MiB.
+/// The maximum size of a list, 64 MiB.
 pub const BYTES_MAX: usize = 64 << 20;

@@ -1,9 +1,8 @@
-//! OPML as feed readers export it: outlines with an `xmlUrl`, in folders, which are outlines without one.
+//! Parses OPML as feed readers export it: outlines with an `xmlUrl` are sources, outlines without one are folders.
 //!
-//! Tags are looked at one after another, so no depth of folders costs a stack; of those past [`FOLDERS_MAX`] no name is
-//! kept. Entities that a document declares
-//! are never expanded. What is broken costs the outline it is in, rarely more: reading resumes at the next one.
-//! Writing is in `write`.
+//! Tags are read one after another without recursion, so deep nesting can't overflow the stack; the names of folders
+//! past [`FOLDERS_MAX`] are dropped. Entities declared in the document are never expanded. An error usually costs only
+//! the outline it is in: parsing resumes at the next one. Writing is in `write`.
 
 #[cfg(test)]
 mod tests;
@@ -17,63 +16,63 @@ use quick_xml::events::attributes::Attribute;
 use quick_xml::events::{BytesStart, Event};
 use quick_xml::{Error, Reader, XmlVersion};
 
-use super::gather::{Gather, Row, tidied};
+use super::collector::{Row, RowCollector, cleaned};
 use super::text::Lines;
 use super::{FOLDERS_MAX, ReadError};
-use crate::shown;
+use crate::redact;
 
-/// The attribute that keeps what a source is when it is no feed.
+/// The attribute for the kind of a source that isn't a feed.
 pub(super) const KIND: &str = "comityKind";
-/// The attribute that keeps who led to a source when it was not the operator.
+/// The attribute for who led to a source, if it was not the operator.
 pub(super) const LEAD: &str = "comityLead";
-/// The attribute that keeps how often a source is asked.
+/// The attribute for how often a source is fetched.
 pub(super) const CADENCE: &str = "comityCadence";
-/// The attribute that keeps the least time between two scrapes of a source.
+/// The attribute for the minimum time between two scrapes of a source.
 pub(super) const MIN_INTERVAL: &str = "comityMinInterval";
 
-pub(super) fn read(text: &str, gather: &mut Gather) -> Result<(), ReadError> {
-    let mut pass = Pass {
+pub(super) fn read(text: &str, collector: &mut RowCollector) -> Result<(), ReadError> {
+    let mut parser = Parser {
         text,
         lines: Lines::new(text),
-        gather,
+        collector,
         root: None,
         outlines: 0,
         ended: false,
-        bare: vec![],
+        bare_ampersands: vec![],
         folders: Folders::default(),
     };
     let mut from = Some(0);
     for _ in 0..=RESUMES_MAX {
-        from = from.and_then(|from| pass.run(from));
+        from = from.and_then(|from| parser.run(from));
     }
     if from.is_some() {
-        pass.problem(text.len(), "the rest was not read: there are too many broken tags");
+        parser.problem(text.len(), "too many invalid tags: the rest was not read");
     }
-    pass.finish()
+    parser.finish()
 }
 
-struct Pass<'a> {
+struct Parser<'a> {
     text: &'a str,
     lines: Lines<'a>,
-    gather: &'a mut Gather,
+    collector: &'a mut RowCollector,
     /// The name of the first element.
     root: Option<String>,
     outlines: u64,
     ended: bool,
-    /// Lines with an ampersand that stands for itself, of which only the first is told.
-    bare: Vec<u64>,
+    /// Lines with an unescaped ampersand, of which only the first is reported.
+    bare_ampersands: Vec<u64>,
     folders: Folders,
 }
 
-/// The outlines that are open.
+/// The open outlines.
 #[derive(Default)]
 struct Folders {
     /// The names of those that are folders.
     names: Vec<Arc<str>>,
-    /// Of each outline that is open, whether it has a name in `names`.
+    /// For each open outline, whether it has a name in `names`.
     open: Vec<Named>,
-    /// Whether it was told that there are too many.
-    told: bool,
+    /// Whether too deep nesting was reported.
+    depth_reported: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -84,7 +83,7 @@ enum Named {
 
 impl Folders {
     fn open(&mut self, name: Option<&str>) {
-        let name = name.and_then(tidied).filter(|_| self.names.len() < FOLDERS_MAX);
+        let name = name.and_then(cleaned).filter(|_| self.names.len() < FOLDERS_MAX);
         self.open.push(if name.is_some() { Named::Yes } else { Named::No });
         self.names.extend(name.map(Arc::from));
     }
@@ -96,15 +95,15 @@ impl Folders {
     }
 }
 
-/// What the outline of a tag is.
+/// What an outline is.
 enum Outline<'t> {
     Source,
-    /// Of this name.
+    /// A folder with this name.
     Folder(Cow<'t, str>),
 }
 
-impl Pass<'_> {
-    /// Reads from a place on; a tag that makes no sense ends it, with the place to go on from.
+impl Parser<'_> {
+    /// Parses from a position on. At an invalid tag it stops and returns the position to resume from.
     fn run(&mut self, from: usize) -> Option<usize> {
         let mut reader = Reader::from_str(&self.text[from..]);
         let config = reader.config_mut();
@@ -113,9 +112,9 @@ impl Pass<'_> {
         loop {
             let start = from + reader.buffer_position() as usize;
             match reader.read_event() {
-                // A quotation mark too many, or one missing, takes the next tag into this one.
+                // With a missing or extra quotation mark, this tag swallows the next one.
                 Ok(Event::Start(tag) | Event::Empty(tag)) if tag.contains(OUTLINE) => {
-                    return self.resume(start, "quotation marks of this tag do not match");
+                    return self.resume(start, "unbalanced quotation marks in this tag");
                 }
                 Ok(Event::Start(tag)) => match self.tag(&tag, start) {
                     Some(Outline::Source) => self.folders.open(None),
@@ -134,8 +133,8 @@ impl Pass<'_> {
                 }
                 Ok(Event::Eof) => return None,
                 Ok(_) => {}
-                Err(Error::IllFormed(_)) => self.problem(start, "what stands here is not XML"),
-                Err(_) => return self.resume(start, "the tag, comment or quotation mark here does not end"),
+                Err(Error::IllFormed(_)) => self.problem(start, "invalid XML"),
+                Err(_) => return self.resume(start, "unclosed tag, comment or quotation mark"),
             }
         }
     }
@@ -148,19 +147,19 @@ impl Pass<'_> {
 
     fn problem(&mut self, at: usize, what: &str) {
         let line = self.lines.line_at(at);
-        self.gather.problem(line, what.to_owned());
+        self.collector.problem(line, what.to_owned());
     }
 
     fn open_folder(&mut self, name: &str, start: usize) {
         self.folders.open(Some(name));
         if self.folders.names.len() == FOLDERS_MAX
-            && !self.folders.told
+            && !self.folders.depth_reported
             && self.folders.open.len() > FOLDERS_MAX
         {
-            self.folders.told = true;
+            self.folders.depth_reported = true;
             self.problem(
                 start,
-                &format!("folders more than {FOLDERS_MAX} deep count as the one around them"),
+                &format!("folders nested more than {FOLDERS_MAX} deep are merged into the one around them"),
             );
         }
     }
@@ -185,7 +184,7 @@ impl Pass<'_> {
         let mut attributes = tag.attributes();
         for attribute in attributes.with_checks(false) {
             let Ok(attribute) = attribute else {
-                self.gather.problem(line, "an attribute of this outline cannot be read".to_owned());
+                self.collector.problem(line, "invalid attribute in this outline".to_owned());
                 continue;
             };
             let slot = match attribute.key.as_ref() {
@@ -206,7 +205,7 @@ impl Pass<'_> {
         }
         let name = if title.trim().is_empty() { text } else { title };
         let (url, kind) = match (feed.trim(), kind.trim()) {
-            // Other readers would take any xmlUrl for a feed, so what is none is written as a link.
+            // Feed readers take every xmlUrl for a feed, so other kinds are written as links.
             ("", kind) if !kind.is_empty() => (address.trim(), kind),
             ("", _) => return Outline::Folder(name),
             (feed, "") => (feed, "feed"),
@@ -215,36 +214,46 @@ impl Pass<'_> {
         let lead = if is(lead.trim(), Lead::Remote.as_str()) { Lead::Remote } else { Lead::Listed };
         let (html_url, cadence, min_interval) = (&*page, &*cadence, &*min_interval);
         let folder = &self.folders.names;
-        self.gather.add(Row { line, url, name: &name, kind, lead, html_url, folder, cadence, min_interval });
+        self.collector.add(Row {
+            line,
+            url,
+            name: &name,
+            kind,
+            lead,
+            html_url,
+            folder,
+            cadence,
+            min_interval,
+        });
         Outline::Source
     }
 
     fn value<'t>(&mut self, attribute: &Attribute<'t>, line: u64) -> Cow<'t, str> {
         attribute.normalized_value(XmlVersion::Implicit1_0).unwrap_or_else(|_| {
-            self.bare.push(line);
-            mended(&attribute.value).into()
+            self.bare_ampersands.push(line);
+            unescape_leniently(&attribute.value).into()
         })
     }
 
     fn finish(mut self) -> Result<(), ReadError> {
-        self.bare.dedup();
-        if let Some(first) = self.bare.first() {
-            let what =
-                "an & that is not written &amp;, or an entity that is not known, was read as it stands";
-            let more = match self.bare.len() - 1 {
+        self.bare_ampersands.dedup();
+        if let Some(first) = self.bare_ampersands.first() {
+            let what = "an unescaped & or an unknown entity was read as plain text";
+            let more = match self.bare_ampersands.len() - 1 {
                 0 => String::new(),
-                more => format!("; so it was on {more} more lines"),
+                1 => "; also on 1 more line".to_owned(),
+                more => format!("; also on {more} more lines"),
             };
-            self.gather.problem(*first, format!("{what}{more}"));
+            self.collector.problem(*first, format!("{what}{more}"));
         }
         let is_opml = self.root.as_deref().is_some_and(|root| is(root, "opml"));
         if !is_opml && self.outlines == 0 {
             let found =
-                self.root.map_or("no XML element".to_owned(), |root| format!("<{}>", shown::text(&root)));
+                self.root.map_or("no XML element".to_owned(), |root| format!("<{}>", redact::text(&root)));
             return Err(ReadError::NotOpml { found });
         }
         if !self.ended {
-            self.problem(self.text.len(), "there is no </opml> at the end: some of the list may be missing");
+            self.problem(self.text.len(), "no </opml> at the end: part of the list may be missing");
         }
         Ok(())
     }
@@ -254,8 +263,8 @@ fn is(name: &str, expected: &str) -> bool {
     name.eq_ignore_ascii_case(expected)
 }
 
-/// A value in which not every ampersand starts an entity: those that do are replaced, the others stay.
-fn mended(raw: &str) -> String {
+/// Unescapes a value in which not every ampersand starts an entity: those that don't are kept.
+fn unescape_leniently(raw: &str) -> String {
     let (mut text, mut rest) = (String::with_capacity(raw.len()), raw);
     while let Some(at) = rest.find('&') {
         text.push_str(&rest[..at]);
@@ -276,7 +285,7 @@ fn mended(raw: &str) -> String {
 }
 
 const OUTLINE: &str = "<outline";
-/// As often as this reading resumes after a broken tag; each may mean to look at all of the rest.
+/// How often parsing resumes after an invalid tag, since each time may mean scanning all of the rest.
 const RESUMES_MAX: usize = 100;
-/// Longer than any entity that is known.
+/// Longer than any known entity.
 const ENTITY_MAX: usize = 12;

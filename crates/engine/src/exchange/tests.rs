@@ -1,16 +1,16 @@
-//! What holds for lists of every form, and from writing one to reading it.
+//! Tests for all formats, and for reading back what was written.
 
 use proptest::prelude::*;
 
-use super::gather::tidied;
+use super::collector::cleaned;
 use super::*;
 
-fn urls(read: &Read) -> Vec<&str> {
+fn urls(read: &SourceList) -> Vec<&str> {
     read.entries.iter().map(|entry| entry.url.as_str()).collect()
 }
 
 #[test]
-fn every_form_is_known_by_its_content() {
+fn every_format_is_detected_by_content() {
     for list in [
         "\u{feff}<opml><outline xmlUrl='http://a.example/'/><outline xmlUrl='http://b.example/'/></opml>",
         "\u{feff}Name,Url\nA,http://a.example/\nB,http://b.example/",
@@ -21,11 +21,11 @@ fn every_form_is_known_by_its_content() {
         assert_eq!(urls(&read), ["http://a.example/", "http://b.example/"], "{list}");
         assert_eq!(read.problems, []);
     }
-    assert_eq!(read(b"", None), Ok(Read::default()));
+    assert_eq!(read(b"", None), Ok(SourceList::default()));
 }
 
 #[test]
-fn of_several_rows_with_one_url_the_first_wins() {
+fn the_first_of_several_rows_with_the_same_url_wins() {
     let read =
         read(b"url,name\nhttp://a.example,A\nhttp://A.example/#x,B\nhttp://b.example/,C", None).unwrap();
     assert_eq!(urls(&read), ["http://a.example/", "http://b.example/"]);
@@ -33,45 +33,48 @@ fn of_several_rows_with_one_url_the_first_wins() {
 }
 
 #[test]
-fn other_encodings_are_read_and_what_was_lost_is_told() {
+fn other_encodings_are_read_and_invalid_bytes_are_reported() {
     let latin = b"<?xml version='1.0' encoding='ISO-8859-1'?><opml><outline text='Caf\xe9' xmlUrl='http://a.example/'/></opml>";
     assert_eq!(read(latin, None).unwrap().entries[0].name.as_deref(), Some("Café"));
     let broken = read(b"http://a.example/\xe9\nhttp://b.example/", None).unwrap();
     assert_eq!(urls(&broken), ["http://b.example/"]);
-    let told: Vec<_> = broken.problems.iter().map(ToString::to_string).collect();
-    assert_eq!(told[0], "line 1: bytes that are not UTF-8 were replaced, save it as UTF-8");
-    assert_eq!(told[1], "line 1: \"http://a.example/\u{fffd}\" is not an http or https URL with a host");
+    let problems: Vec<_> = broken.problems.iter().map(ToString::to_string).collect();
+    assert_eq!(problems[0], "line 1: invalid UTF-8 bytes were replaced; save the file as UTF-8");
+    assert_eq!(problems[1], "line 1: \"http://a.example/\u{fffd}\" is not an http or https URL with a host");
 }
 
 #[test]
-fn a_list_may_be_long_but_not_endless() {
+fn the_size_of_a_list_is_limited() {
     let row = |n: u32| format!("https://site{n}.example/feed?n={n},Site {n}\n");
     let long: String = (0..100_000).map(row).collect();
     assert_eq!(read(long.as_bytes(), None).unwrap().entries.len(), 100_000);
     let error = read(&vec![b'\n'; BYTES_MAX + 1], None).unwrap_err().to_string();
-    assert_eq!(error, "the list has 67108865 bytes: at most 67108864 are read, split it into several");
-    assert_eq!(read(&vec![b'\n'; BYTES_MAX], None), Ok(Read::default()));
+    assert_eq!(
+        error,
+        "the list has 67108865 bytes, but at most 67108864 are allowed; split it into several files"
+    );
+    assert_eq!(read(&vec![b'\n'; BYTES_MAX], None), Ok(SourceList::default()));
 }
 
-const FORMS: [Option<Form>; 4] = [None, Some(Form::Opml), Some(Form::Csv), Some(Form::List)];
+const FORMATS: [Option<Format>; 4] = [None, Some(Format::Opml), Some(Format::Csv), Some(Format::List)];
 
 proptest! {
     #[test]
-    fn any_bytes_are_read(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-        for form in FORMS {
-            let _ = read(&bytes, form);
+    fn no_input_causes_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        for format in FORMATS {
+            let _ = read(&bytes, format);
         }
     }
 
-    /// Pieces of lists in any order reach further into the readers than bytes do.
+    /// Fragments of lists in any order get further into the parsers than random bytes.
     #[test]
-    fn any_pieces_of_lists_are_read(
+    fn no_combination_of_fragments_causes_a_panic_or_leaks_a_secret(
         pieces in prop::collection::vec(prop::sample::select(PIECES.to_vec()), 0..40),
         mark in prop::sample::select(vec!["", "\u{feff}", "<?xml encoding='utf-16'?>", "<opml>"]),
     ) {
         let text = format!("{mark}{}", pieces.concat());
-        for form in FORMS {
-            if let Ok(read) = read(text.as_bytes(), form) {
+        for format in FORMATS {
+            if let Ok(read) = read(text.as_bytes(), format) {
                 let lines = text.split(['\n', '\r']).count() as u64;
                 prop_assert!(read.entries.iter().all(|entry| (1..=lines).contains(&entry.line)));
                 prop_assert!(read.problems.iter().all(|problem| !problem.what.contains("secret")), "{:?}", read);
@@ -80,7 +83,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_written_is_read_back(
+    fn a_written_list_is_read_back(
         sources in prop::collection::vec(
             (
                 "[a-z]{1,9}",
@@ -94,35 +97,35 @@ proptest! {
         ),
         title in ".{0,9}",
     ) {
-        type Said = (String, String, Option<String>, usize, Vec<String>, Option<String>);
-        let listed = |(host, path, name, kind, folder, cadence): Said| {
+        type Fields = (String, String, Option<String>, usize, Vec<String>, Option<String>);
+        let exported = |(host, path, name, kind, folder, cadence): Fields| {
             let url = url::Url::parse(&format!("https://{host}.example/{}", path.replace(['#', '\\'], ""))).ok()?;
             let lead = if path.len() > 4 { Lead::Remote } else { Lead::Listed };
             let kind = Kind::ALL.get(kind).copied();
             let html_url = cadence.is_some().then(|| format!("https://{host}.example/"));
             let min_interval = cadence.as_ref().map(|_| "2.5".to_owned());
             let folder = folder.iter().map(|name| Arc::from(name.as_str())).collect();
-            Some(Listed { url: url.into(), name, kind, lead, html_url, folder, cadence, min_interval })
+            Some(ExportedSource { url: url.into(), name, kind, lead, html_url, folder, cadence, min_interval })
         };
-        let mut sources: Vec<Listed> = sources.into_iter().filter_map(listed).collect();
+        let mut sources: Vec<ExportedSource> = sources.into_iter().filter_map(exported).collect();
         sources.sort_by(|a, b| a.url.cmp(&b.url));
         sources.dedup_by(|a, b| a.url == b.url);
         let mut out = Vec::new();
         write_opml(&sources, &title, &mut out)?;
         let mut read = read(&out, None)?;
         prop_assert_eq!(&read.problems, &[]);
-        // Those of a folder stand together.
+        // The sources of a folder are grouped together.
         read.entries.sort_by(|a, b| a.url.cmp(&b.url));
         prop_assert_eq!(read.entries.len(), sources.len());
         for (entry, source) in read.entries.iter().zip(&sources) {
             prop_assert_eq!(&entry.url, &source.url);
-            prop_assert_eq!(&entry.name, &source.name.as_deref().and_then(tidied));
+            prop_assert_eq!(&entry.name, &source.name.as_deref().and_then(cleaned));
             prop_assert_eq!(entry.kind, Some(source.kind.unwrap_or(Kind::Feed)));
             prop_assert_eq!(entry.lead, source.lead);
             prop_assert_eq!(&entry.html_url, &source.html_url);
             prop_assert_eq!(&entry.cadence, &source.cadence);
             prop_assert_eq!(&entry.min_interval, &source.min_interval);
-            let folder: Vec<Arc<str>> = source.folder.iter().filter_map(|name| tidied(name)).map(Arc::from).collect();
+            let folder: Vec<Arc<str>> = source.folder.iter().filter_map(|name| cleaned(name)).map(Arc::from).collect();
             prop_assert_eq!(&entry.folder, &folder);
         }
     }

@@ -1,39 +1,39 @@
-//! From the bytes of a list to its text, and from places in the text to lines.
+//! Decodes the bytes of a list to text, and finds the line numbers of positions in it.
 //!
-//! What the text means is for the forms to say. Bytes that fit no encoding are replaced, never refused.
+//! Invalid bytes are replaced, never rejected.
 
 use std::borrow::Cow;
 
 use encoding_rs::{Encoding, UTF_8, UTF_16BE, UTF_16LE};
 
-use crate::shown;
+use crate::redact;
 
-/// The text of a list, without its byte order mark, and what was wrong with its bytes.
+/// The text of a list without its byte order mark, and a problem if its bytes were invalid.
 pub(super) fn decode(bytes: &[u8]) -> (Cow<'_, str>, Option<String>) {
     let label = label(bytes);
     let declared = label.and_then(Encoding::for_label_no_replacement);
     let encoding = match (declared, bytes) {
         (_, [b'<', 0, ..]) => UTF_16LE,
         (_, [0, b'<', ..]) => UTF_16BE,
-        // A declaration that could be read byte by byte is not in UTF-16, whatever it says.
+        // A declaration that is readable as single bytes isn't in UTF-16, even if it claims to be.
         (Some(encoding), _) if encoding != UTF_16LE && encoding != UTF_16BE => encoding,
         _ => UTF_8,
     };
     let (text, encoding, replaced) = encoding.decode(bytes);
     let problem = match label {
         _ if replaced => {
-            Some(format!("bytes that are not {} were replaced, save it as UTF-8", encoding.name()))
+            Some(format!("invalid {} bytes were replaced; save the file as UTF-8", encoding.name()))
         }
         Some(label) if declared.is_none() => {
-            let label = shown::text(&String::from_utf8_lossy(label));
-            Some(format!("encoding {label:?} is not known, it was read as {}", encoding.name()))
+            let label = redact::text(&String::from_utf8_lossy(label));
+            Some(format!("unknown encoding {label:?}; the list was read as {}", encoding.name()))
         }
         _ => None,
     };
     (text, problem)
 }
 
-/// The encoding that an XML declaration names.
+/// The encoding named in the XML declaration.
 fn label(bytes: &[u8]) -> Option<&[u8]> {
     let bytes = bytes.trim_ascii_start();
     let start = &bytes[..bytes.len().min(DECLARATION_MAX)];
@@ -45,13 +45,13 @@ fn label(bytes: &[u8]) -> Option<&[u8]> {
     parts.next()
 }
 
-/// What lines of `text` end with: a carriage return only where there is nothing else, as old Macs wrote it.
+/// The line terminator of `text`: a carriage return if there are no line feeds, as on old Macs.
 pub(super) fn line_end(text: &str) -> char {
     let old = memchr::memchr(b'\n', text.as_bytes()).is_none() && text.contains('\r');
     if old { '\r' } else { '\n' }
 }
 
-/// Tells the lines of places in a text; reading on is cheap, so places are to be asked for in order.
+/// Finds the line numbers of positions in a text. Positions must be passed in ascending order, which makes it cheap.
 pub(super) struct Lines<'a> {
     text: &'a [u8],
     end: u8,
@@ -64,7 +64,7 @@ impl<'a> Lines<'a> {
         Self { text: text.as_bytes(), end: line_end(text) as u8, at: 0, line: 1 }
     }
 
-    /// The line of the byte at `offset`; a place before the last one asked for is on that one's line.
+    /// The line of the byte at `offset`. For a position before the previous one, it is the previous line.
     pub(super) fn line_at(&mut self, offset: usize) -> u64 {
         let offset = offset.clamp(self.at, self.text.len());
         self.line += memchr::memchr_iter(self.end, &self.text[self.at..offset]).count() as u64;
@@ -72,7 +72,7 @@ impl<'a> Lines<'a> {
         self.line
     }
 
-    /// The line of the first byte from `offset` on that ends no line.
+    /// The line of the first byte from `offset` on that isn't a line terminator.
     pub(super) fn line_from(&mut self, offset: usize) -> u64 {
         let rest = self.text.get(offset..).unwrap_or_default();
         let blank = rest.iter().take_while(|byte| matches!(byte, b'\n' | b'\r')).count();
@@ -80,7 +80,7 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// Longer declarations than this are none.
+/// The maximum length of an XML declaration.
 const DECLARATION_MAX: usize = 256;
 
 #[cfg(test)]
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn marks_and_declarations_tell_the_encoding() {
+    fn the_encoding_is_detected_by_bom_and_declaration() {
         let utf_16 = |mark: &[u8], turn: fn(u16) -> [u8; 2]| {
             let units = "<é/>".encode_utf16().flat_map(turn);
             mark.iter().copied().chain(units).collect::<Vec<u8>>()
@@ -118,16 +118,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_no_known_encoding_is_read_as_far_as_it_goes() {
+    fn invalid_bytes_and_unknown_encodings_are_reported() {
         let (text, problem) = decode(b"a\xffb");
         assert_eq!(text, "a\u{fffd}b");
-        assert_eq!(problem.as_deref(), Some("bytes that are not UTF-8 were replaced, save it as UTF-8"));
+        assert_eq!(problem.as_deref(), Some("invalid UTF-8 bytes were replaced; save the file as UTF-8"));
         let (_, problem) = decode(b"<?xml encoding=\"klingon\"?>");
-        assert_eq!(problem.as_deref(), Some("encoding \"klingon\" is not known, it was read as UTF-8"));
+        assert_eq!(problem.as_deref(), Some("unknown encoding \"klingon\"; the list was read as UTF-8"));
     }
 
     #[test]
-    fn lines_are_counted_however_they_end() {
+    fn lines_are_counted_with_every_line_terminator() {
         for text in ["a\nb\n\nc", "a\r\nb\r\n\r\nc", "a\rb\r\rc"] {
             let mut lines = Lines::new(text);
             let places = ["a", "b", "c"].map(|mark| lines.line_at(text.find(mark).unwrap()));

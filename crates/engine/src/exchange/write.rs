@@ -1,4 +1,4 @@
-//! Writing sources as OPML 2.0, for feed readers and for another Comity. Reading it back is in `opml`.
+//! Writes sources as OPML 2.0, for feed readers and other Comity installations. Reading is in `opml`.
 
 use std::io::{self, BufWriter, Write};
 use std::sync::Arc;
@@ -9,40 +9,40 @@ use quick_xml::Writer;
 use quick_xml::events::{BytesDecl, BytesEnd, BytesStart, BytesText, Event};
 
 use super::FOLDERS_MAX;
-use super::gather::tidied;
+use super::collector::cleaned;
 use super::opml::{CADENCE, KIND, LEAD, MIN_INTERVAL};
 
-/// A source to be written.
+/// A source to be exported.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Listed {
-    /// Where it is fetched. It is written whole: a list with passwords in its URLs has passwords in it.
+pub struct ExportedSource {
+    /// The URL. It is written completely, including passwords.
     pub url: String,
-    /// What it is called; its URL stands in the place of a name that is missing.
+    /// The name; without one, the URL is used.
     pub name: Option<String>,
-    /// What it is; none is a feed.
+    /// The kind; a feed by default.
     pub kind: Option<Kind>,
-    /// Who led to it; another Comity goes by that (B76).
+    /// Who led to it, which is kept when it is imported again.
     pub lead: Lead,
-    /// The page that a feed belongs to.
+    /// The page of a feed.
     pub html_url: Option<String>,
-    /// The folders it is in, the outermost first.
+    /// The folders it is in, outermost first.
     pub folder: Vec<Arc<str>>,
-    /// How often it is worth asking, as people write it: `8h`.
+    /// How often to fetch it, as people write it: `8h`.
     pub cadence: Option<String>,
-    /// The least time between two scrapes, in decimal seconds.
+    /// The minimum time between two scrapes, in decimal seconds.
     pub min_interval: Option<String>,
 }
 
-/// Writes an OPML document. Feeds are outlines that every reader subscribes to; other kinds are links, which they
-/// leave alone and [`super::read`] knows again. Sources of one folder stand together, where the first of them does.
-/// Control characters are left out.
-pub fn write_opml(sources: &[Listed], title: &str, out: &mut dyn Write) -> io::Result<()> {
+/// Writes an OPML document. Feeds become subscriptions that every feed reader understands. Other kinds become links,
+/// which feed readers ignore and [`super::read`] recognizes. The sources of a folder are grouped at the position of the
+/// first of them. Control characters are left out.
+pub fn write_opml(sources: &[ExportedSource], title: &str, out: &mut dyn Write) -> io::Result<()> {
     let mut out = BufWriter::new(out);
     let mut writer = Writer::new_with_indent(&mut out, b' ', 2);
     writer.write_event(Event::Decl(BytesDecl::new("1.0", Some("UTF-8"), None)))?;
     writer.write_event(Event::Start(BytesStart::new("opml").with_attributes([("version", "2.0")])))?;
     writer.write_event(Event::Start(BytesStart::new("head")))?;
-    let title = tidied(title).unwrap_or_default();
+    let title = cleaned(title).unwrap_or_default();
     writer.create_element("title").write_text_content(BytesText::new(&title))?;
     writer.write_event(Event::End(BytesEnd::new("head")))?;
     writer.write_event(Event::Start(BytesStart::new("body")))?;
@@ -57,28 +57,28 @@ pub fn write_opml(sources: &[Listed], title: &str, out: &mut dyn Write) -> io::R
     out.flush()
 }
 
-/// Sources and folders in the order in which they came.
+/// Sources and folders in the order in which they were added.
 #[derive(Default)]
 struct Folder<'s> {
     content: Vec<Content<'s>>,
 }
 
 enum Content<'s> {
-    Source(&'s Listed),
+    Source(&'s ExportedSource),
     Folder(String, Folder<'s>),
 }
 
 impl<'s> Folder<'s> {
-    fn add(&mut self, source: &'s Listed) {
+    fn add(&mut self, source: &'s ExportedSource) {
         let mut folder = self;
-        for name in source.folder.iter().filter_map(|name| tidied(name)).take(FOLDERS_MAX) {
-            folder = folder.within(name);
+        for name in source.folder.iter().filter_map(|name| cleaned(name)).take(FOLDERS_MAX) {
+            folder = folder.subfolder(name);
         }
         folder.content.push(Content::Source(source));
     }
 
-    /// The folder of this name in this one.
-    fn within(&mut self, name: String) -> &mut Self {
+    /// The subfolder with this name, which is created if it doesn't exist.
+    fn subfolder(&mut self, name: String) -> &mut Self {
         let is_it = |content: &Content<'_>| matches!(content, Content::Folder(known, _) if *known == name);
         let at = self.content.iter().position(is_it).unwrap_or_else(|| {
             self.content.push(Content::Folder(name.clone(), Self::default()));
@@ -107,9 +107,9 @@ impl<'s> Folder<'s> {
     }
 }
 
-fn outline(source: &Listed) -> BytesStart<'static> {
-    let url = tidied(&source.url).unwrap_or_default();
-    let name = source.name.as_deref().and_then(tidied);
+fn outline(source: &ExportedSource) -> BytesStart<'static> {
+    let url = cleaned(&source.url).unwrap_or_default();
+    let name = source.name.as_deref().and_then(cleaned);
     let name = name.as_deref().unwrap_or(&url);
     let kind = source.kind.filter(|kind| *kind != Kind::Feed);
     let mut outline = BytesStart::new("outline");
@@ -126,7 +126,7 @@ fn outline(source: &Listed) -> BytesStart<'static> {
     let also =
         [("htmlUrl", &source.html_url), (CADENCE, &source.cadence), (MIN_INTERVAL, &source.min_interval)];
     for (name, value) in also {
-        if let Some(value) = value.as_deref().and_then(tidied) {
+        if let Some(value) = value.as_deref().and_then(cleaned) {
             outline.push_attribute((name, value.as_str()));
         }
     }
@@ -137,23 +137,23 @@ fn outline(source: &Listed) -> BytesStart<'static> {
 mod tests {
     use super::*;
 
-    fn listed(url: &str, name: Option<&str>, kind: Option<&str>, html_url: Option<&str>) -> Listed {
+    fn source(url: &str, name: Option<&str>, kind: Option<&str>, html_url: Option<&str>) -> ExportedSource {
         let owned = |text: Option<&str>| text.map(str::to_owned);
         let (name, kind, html_url) = (owned(name), kind.and_then(Kind::parse), owned(html_url));
-        Listed { url: url.to_owned(), name, kind, html_url, ..Listed::default() }
+        ExportedSource { url: url.to_owned(), name, kind, html_url, ..ExportedSource::default() }
     }
 
     #[test]
-    fn feeds_are_subscriptions_and_the_rest_are_links() {
+    fn feeds_become_subscriptions_and_other_kinds_links() {
         let sources = [
-            listed(
+            source(
                 "http://a.example/?x&y",
                 Some("<A> \"&\" 'Ä'\u{1}\n"),
                 Some("feed"),
                 Some("http://a.example/"),
             ),
-            listed("http://b.example/", None, None, None),
-            listed("http://c.example/s.xml", Some("C"), Some("sitemap"), None),
+            source("http://b.example/", None, None, None),
+            source("http://c.example/s.xml", Some("C"), Some("sitemap"), None),
         ];
         let mut out = Vec::new();
         write_opml(&sources, "Mine & yours\u{0}", &mut out).unwrap();
@@ -173,13 +173,13 @@ mod tests {
     }
 
     #[test]
-    fn sources_stand_in_their_folders() {
-        let source = |url: &str, folder: &[&str]| Listed {
+    fn sources_are_written_in_their_folders() {
+        let source = |url: &str, folder: &[&str]| ExportedSource {
             url: url.to_owned(),
             folder: folder.iter().map(|name| Arc::from(*name)).collect(),
             cadence: Some("8h".to_owned()),
             min_interval: Some("2.5".to_owned()),
-            ..Listed::default()
+            ..ExportedSource::default()
         };
         let sources = [
             source("http://a.example/", &["News & more", "Local"]),
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn an_output_that_fails_is_an_error() {
+    fn a_failed_write_is_an_error() {
         let mut full: [u8; 10] = [0; 10];
         assert!(write_opml(&[], "x", &mut full.as_mut_slice()).is_err());
     }

@@ -1,4 +1,4 @@
-//! Waiting for a future on a thread of one's own.
+//! Blocks a thread until a future is ready, without a runtime.
 
 use std::future::Future;
 use std::pin::pin;
@@ -14,11 +14,12 @@ impl Wake for Unpark {
     }
 }
 
-/// Runs a future to its end; the thread sleeps in between.
+/// Runs a future to completion; the thread sleeps while it is pending.
 pub(super) fn on<T>(future: impl Future<Output = T>) -> T {
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     let mut context = Context::from_waker(&waker);
-    // Inside a runtime its channels make busy tasks pause until it has its turn, which it has not while we wait.
+    // Inside a runtime, tokio's channels make busy tasks yield until the runtime polls them again, which it can't while
+    // we block its thread.
     let mut future = pin!(tokio::task::unconstrained(future));
     loop {
         match future.as_mut().poll(&mut context) {

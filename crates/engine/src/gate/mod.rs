@@ -1,29 +1,29 @@
-//! Who may send, now, in this process.
+//! Decides which request of this process may leave now.
 //!
-//! One line for each domain, one timer for all of them, and one lock: a grant costs one decision however many
-//! wait, and a penalty that begins meanwhile moves everybody. Whoever changes something looks who may go next
-//! (`state::pump`); the timer's thread does so when time alone changes something. So threads and async
-//! tasks wait in the same lines (B14), and nobody needs a runtime to wait.
+//! There is one line per domain, one timer thread and one lock: a grant costs one decision however many wait, and a
+//! penalty that starts in the meantime delays everybody in line. Whoever changes something also grants what may leave
+//! as a result (`state::pump`); the timer thread does so when only time has passed. So threads and async tasks wait in
+//! the same lines, and waiting needs no runtime.
 //!
-//! - here: asking and waiting; `record`: what came of it
+//! - here: acquiring permits and waiting; `record`: recording outcomes
 //! - `state`: what the lock protects
-//! - `permit`: the right to send, given back by itself when it is dropped; `lease`: permits that leave the process
-//! - `look`: what people and metrics want to know of it; `sight`: the same of domains that others hold, or nobody
-//! - `tenancy`: holding domains in a store that other processes use too; `taking`: how one becomes ours; `upkeep`: what
-//!   holding them takes all the time; `away`: what happens while the store is away
+//! - `permit`: the right to send, returned automatically when dropped; `lease`: permits that leave the process
+//! - `query`: read access for people and metrics; `inspect`: the same for domains that are held elsewhere or not at all
+//! - `registration`: this process as one of several holders on a store; `takeover`: taking domains from the store;
+//!   `upkeep`: heartbeats and other background work; `outage`: while the store is unavailable
 //!
-//! What is fetched, and how, is not known here.
+//! The gate doesn't know what is fetched, or how.
 
-mod away;
 mod block;
+mod inspect;
 mod lease;
-mod look;
+mod outage;
 mod permit;
+mod query;
 mod record;
-mod sight;
+mod registration;
 mod state;
-mod taking;
-mod tenancy;
+mod takeover;
 mod upkeep;
 
 use std::collections::HashMap;
@@ -36,7 +36,7 @@ use std::task::{Context, Poll};
 use comity_core::decision::Decision;
 use comity_core::domain::Domain;
 use comity_core::intent::Intent;
-use comity_core::line::{Lane, Owner, Place};
+use comity_core::line::{Lane, Owner, Ticket};
 use comity_core::pace::{Pace, Terms};
 use comity_core::paces::DomainId;
 use comity_core::rule::{Rule, RuleTable};
@@ -51,22 +51,22 @@ use crate::event::{Event, Events};
 use crate::lock;
 use crate::status::Work;
 
-pub use away::Remains;
-pub use look::{Live, Slow, Survey};
+pub use inspect::{DomainView, Inspector};
+pub use outage::RememberedPaces;
 pub use permit::Permit;
 pub(crate) use permit::Recall;
-pub use sight::{Looker, Seen};
-pub(crate) use state::{Errand, Waiter};
-pub(crate) use taking::LaneInHand;
-pub(crate) use tenancy::Parted;
-pub use tenancy::{GateError, HandsOff};
+pub use query::{DomainStatus, Overview, SlowDomain};
+pub(crate) use registration::EndedHolds;
+pub use registration::{CloseMode, GateError};
+pub(crate) use state::{QueuedRequest, Waiter};
+pub(crate) use takeover::ClaimedLane;
 
-use state::{Keep, State, Who};
-use tenancy::Tenancy;
+use registration::Registration;
+use state::{SaveWhen, State, Who};
 
-/// Who may send, now. Clones are the same gate.
+/// Grants permits to send. Clones share one gate.
 ///
-/// Safe to share between threads and tasks: every call locks for its own length, and waiting holds no lock.
+/// Safe to share between threads and tasks: calls hold the lock only briefly, and nobody holds it while waiting.
 ///
 /// ```
 /// # tokio::runtime::Runtime::new()?.block_on(async {
@@ -80,7 +80,7 @@ use tenancy::Tenancy;
 /// let gate = Gate::new(Arc::new(RuleTable::default()), Clock::new(), Events::new());
 /// let host = Domain::of_url("https://example.org/page")?;
 ///
-/// let mut permit = gate.acquire(&host, Intent::Fetch).await?; // waits in line; here nobody is before us
+/// let mut permit = gate.acquire(&host, Intent::Fetch).await?; // waits in line; here nobody is ahead of us
 /// assert_eq!(permit.depart(), Departure::Go); // the connection is open: the request is written now
 /// permit.record(&Outcome::Success.into()); // what came back
 ///
@@ -100,25 +100,30 @@ struct Inner {
     events: Events,
     state: Arc<Mutex<State>>,
     timer: Arc<Condvar>,
-    tenancy: Option<Tenancy>,
-    /// What is worked on and how much of it waits for which domain, for whoever looks on.
+    registration: Option<Registration>,
+    /// The work in progress and its backlog per domain, for observers.
     work: Mutex<(Option<Work>, Arc<[Backlog]>)>,
-    /// How long old rows are kept, in microseconds; for ever if it is 0.
+    /// How long old rows are kept, in microseconds; 0 means forever.
     keep: AtomicU64,
-    /// One lock per job that somebody works on.
-    at_work: Mutex<HashMap<JobId, Weak<tokio::sync::Mutex<()>>>>,
+    /// One lock per job in progress.
+    job_locks: Mutex<HashMap<JobId, Weak<tokio::sync::Mutex<()>>>>,
 }
 
 impl Gate {
-    /// A gate of this process alone: what it learns is gone with it.
+    /// A gate without a store, for this process alone. What it learns is lost when the process ends.
     pub fn new(rules: Arc<RuleTable>, clock: Clock, events: Events) -> Self {
         Self::start(rules, clock, events, None)
     }
 
-    fn start(rules: Arc<RuleTable>, clock: Clock, events: Events, tenancy: Option<Tenancy>) -> Self {
+    fn start(
+        rules: Arc<RuleTable>,
+        clock: Clock,
+        events: Events,
+        registration: Option<Registration>,
+    ) -> Self {
         let timer = Arc::new(Condvar::new());
-        clock.wakes(&timer);
-        let valid_until = if tenancy.is_some() { Timestamp::MIN } else { Timestamp::MAX };
+        clock.notify_on_advance(&timer);
+        let valid_until = if registration.is_some() { Timestamp::MIN } else { Timestamp::MAX };
         let state = Arc::new(Mutex::new(State::new(valid_until)));
         let inner = Arc::new(Inner {
             clock,
@@ -126,42 +131,43 @@ impl Gate {
             events,
             state,
             timer,
-            tenancy,
+            registration,
             work: Mutex::new((None, Arc::new([]))),
             keep: AtomicU64::new(0),
-            at_work: Mutex::default(),
+            job_locks: Mutex::default(),
         });
         let weak = Arc::downgrade(&inner);
         let (timer, state, clock) = (inner.timer.clone(), inner.state.clone(), inner.clock.clone());
-        // Without its thread a gate would let nobody go after a wait: there is nothing sensible left to do.
+        // Without its timer thread a gate could never end a wait, so there is no sensible way to continue.
         std::thread::Builder::new()
             .name("comity-gate".to_owned())
-            .spawn(move || state::keep_time(&weak, &state, &timer, &clock))
+            .spawn(move || state::run_timer(&weak, &state, &timer, &clock))
             .expect("a thread can be started");
         Self(inner)
     }
 
-    /// The clock it goes by.
+    /// The clock.
     pub fn clock(&self) -> &Clock {
         &self.0.clock
     }
 
-    /// The rules it goes by.
+    /// The rules.
     pub fn rules(&self) -> &Arc<RuleTable> {
         &self.0.rules
     }
 
-    /// The stream of what happens.
+    /// The event stream.
     pub fn events(&self) -> &Events {
         &self.0.events
     }
 
-    /// Waits in line until a request to `host` may leave. Dropping the future gives the place up (B11).
+    /// Waits in line until a request to `host` may leave. Dropping the future gives up the place in line.
     pub async fn acquire(&self, host: &Domain, intent: Intent) -> Result<Permit, GateError> {
         self.acquire_since(host, intent, self.now()).await
     }
 
-    /// The same for somebody who waits since `since` already, at another gate: before those who came later.
+    /// Like [`Self::acquire`], for a caller who has been waiting at another gate since `since`: ahead of those who came
+    /// later.
     pub async fn acquire_since(
         &self,
         host: &Domain,
@@ -171,7 +177,7 @@ impl Gate {
         self.acquire_in(None, Owner::NONE, host, intent, since).await
     }
 
-    /// The same on behalf of a job, in whose room it takes its place. An error when that ended.
+    /// Like [`Self::acquire`], as part of a job's concurrency. An error if the job has ended.
     pub(crate) async fn acquire_for(
         &self,
         job: JobId,
@@ -197,7 +203,7 @@ impl Gate {
             }
             let lane = Lane { job, intent };
             let Some(waiting) = self.join(host, &domain, lane, owner, since) else { continue };
-            // A domain that was handed to another process is asked for again, from the same place in time.
+            // If the domain was handed over to another process, ask for it again with the same waiting time.
             tokio::select! {
                 biased;
                 permit = waiting => if let Some(permit) = permit {
@@ -208,12 +214,12 @@ impl Gate {
         }
     }
 
-    /// The same for a thread, which sleeps meanwhile.
+    /// Like [`Self::acquire`], but blocks the thread.
     pub fn acquire_blocking(&self, host: &Domain, intent: Intent) -> Result<Permit, GateError> {
         block::on(self.acquire(host, intent))
     }
 
-    /// May a request to `host` leave now? If so the slot is taken (B3); nobody in line is overtaken.
+    /// Checks whether a request to `host` may leave now. If so, takes the slot; it never overtakes anybody in line.
     pub async fn check(
         &self,
         host: &Domain,
@@ -223,7 +229,7 @@ impl Gate {
         let mut state = self.lock_held(&domain, host).await?;
         let now = self.now();
         let lapsed = || (now >= state.valid_until).then(|| state::changing_hands(now));
-        if let Some(reason) = self.0.store_away(&state, now).or_else(lapsed) {
+        if let Some(reason) = self.0.store_unavailable(&state, now).or_else(lapsed) {
             return Ok((Decision::Wait { until: reason.until, reason }, None));
         }
         let crawl_delay = state.crawl_delay(host);
@@ -233,7 +239,7 @@ impl Gate {
         let serial = permit.and_then(|(_, id)| state.granted(id, now));
         drop(state);
         let permit = permit.map(|(permit, id)| {
-            self.0.events.tell(&Event::Granted { domain: &domain });
+            self.0.events.emit(&Event::Granted { domain: &domain });
             Permit::new(
                 self.0.clone(),
                 permit,
@@ -248,24 +254,24 @@ impl Gate {
         Ok((decision, permit))
     }
 
-    /// Changes the pace of `host` by an operator's hand; what is to be kept of it is saved. Whoever has the domain hands it
-    /// over for that.
+    /// Changes the pace of `host` on behalf of an operator, and saves the persistent part of the change. If another
+    /// process holds the domain, it is handed over for this.
     pub async fn with_pace<T>(
         &self,
         host: &Domain,
         change: impl FnOnce(&mut Pace, Terms<'_>, Timestamp) -> T,
     ) -> Result<T, GateError> {
         let domain = self.0.rules.domain(host);
-        let (changed, life) = {
+        let (changed, generation) = {
             let state = self.lock_held(&domain, host).await?;
-            let life = state.life;
-            (self.change(state, &domain, host, change).ok_or(GateError::Closed)?, life)
+            let generation = state.generation;
+            (self.change(state, &domain, host, change).ok_or(GateError::Closed)?, generation)
         };
-        self.until_saved(&domain, life).await?;
+        self.until_saved(&domain, generation).await?;
         Ok(changed)
     }
 
-    /// The same on a gate that holds nothing in a store.
+    /// Like [`Self::with_pace`], on a gate without a store.
     pub(crate) fn change_pace<T>(
         &self,
         host: &Domain,
@@ -285,18 +291,19 @@ impl Gate {
         let rule = self.0.rules.rule(host);
         let now = self.now();
         let pace = state.dispatch.pace_mut(domain, now)?;
-        let before = state::to_keep(pace);
+        let before = state::persistent_part(pace);
         let changed = change(pace, Terms { rule, crawl_delay }, now);
-        // An operator's word is saved before anybody goes, as a server's is (B37).
-        let keep = if state::to_keep(pace) == before { Keep::Nothing } else { Keep::Now };
-        self.0.go_on(state, domain, keep);
+        // An operator's change is saved before anybody else may send, like a deadline stated by a server.
+        let save = if state::persistent_part(pace) == before { SaveWhen::Never } else { SaveWhen::Now };
+        self.0.apply_change(state, domain, save);
         Some(changed)
     }
 
-    /// The state, with `domain` held: nobody can take it before the lock is let go of. An error when it was closed.
+    /// Locks the state while `domain` is held, so that nobody can take the domain while the lock is held. An error if
+    /// the gate is closed.
     async fn lock_held(&self, domain: &Domain, host: &Domain) -> Result<MutexGuard<'_, State>, GateError> {
         loop {
-            // Who holds it already need not look twice.
+            // No need to ask the store for a domain that is already held.
             if !self.has_failed() {
                 let state = self.lock();
                 if state.is_held(domain) && !state.is_closed() {
@@ -307,7 +314,7 @@ impl Gate {
         }
     }
 
-    /// The crawl-delay that a host's robots.txt asks for.
+    /// Sets the crawl-delay from a host's robots.txt.
     pub fn set_crawl_delay(&self, host: &Domain, delay: Span) {
         let mut state = self.lock();
         match delay.is_zero() {
@@ -316,24 +323,25 @@ impl Gate {
         };
     }
 
-    /// Held by whoever works on a job: the next begins when the one before has put everything down.
-    pub(crate) fn work_on(&self, job: JobId) -> Arc<tokio::sync::Mutex<()>> {
-        let mut at_work = lock(&self.0.at_work);
-        if let Some(known) = at_work.get(&job).and_then(Weak::upgrade) {
+    /// The lock to hold while working on a job. The next pool starts only when the previous one has shut down
+    /// completely.
+    pub(crate) fn job_lock(&self, job: JobId) -> Arc<tokio::sync::Mutex<()>> {
+        let mut job_locks = lock(&self.0.job_locks);
+        if let Some(known) = job_locks.get(&job).and_then(Weak::upgrade) {
             return known;
         }
-        at_work.retain(|_, work| work.strong_count() > 0);
+        job_locks.retain(|_, work| work.strong_count() > 0);
         let fresh = Arc::default();
-        at_work.insert(job, Arc::downgrade(&fresh));
+        job_locks.insert(job, Arc::downgrade(&fresh));
         fresh
     }
 
-    /// A job begins; its tasks join with [`Self::send`].
+    /// Starts a job; its tasks join the lines with [`Self::enqueue`].
     pub(crate) fn begin_job(&self, job: JobId, concurrency: u32) {
         self.lock().begin_job(job, concurrency);
     }
 
-    /// A job ends, or is put down: its errands that wait are dropped.
+    /// Ends a job, or the work on it here. Drops its waiting requests, and returns how many there were.
     pub(crate) fn end_job(&self, job: JobId) -> usize {
         let mut state = self.lock();
         let gone = state.end_job(job);
@@ -341,47 +349,47 @@ impl Gate {
         gone.len()
     }
 
-    /// A job gives a domain up: its errands that wait there come back.
+    /// Removes a job's waiting requests from the line of a domain that it gave up, and returns them.
     pub(crate) fn leave_domain(
         &self,
         job: comity_core::task::JobId,
         domain: &Domain,
-    ) -> Vec<Box<dyn Errand>> {
+    ) -> Vec<Box<dyn QueuedRequest>> {
         let mut state = self.lock();
         let gone = state.dispatch.leave_domain(job, domain);
         self.pump(state);
-        let errand = |waiter: Waiter| match waiter.who {
-            Who::Errand(errand) => Some(errand),
+        let request = |waiter: Waiter| match waiter.who {
+            Who::Request(request) => Some(request),
             _ => None,
         };
-        gone.into_iter().filter_map(errand).collect()
+        gone.into_iter().filter_map(request).collect()
     }
 
-    /// An errand joins the line of a domain that is held. It comes back when its job ended, or the domain is not
-    /// held under that hold any more.
-    pub(crate) fn send(
+    /// Adds a request of a job to the line of a held domain. Returns the request if the job has ended or the domain is
+    /// no longer held under `hold`.
+    pub(crate) fn enqueue(
         &self,
         host: &Domain,
         domain: &Domain,
         hold: Hold,
         (job, owner): (JobId, Owner),
         ready_at: Timestamp,
-        errand: Box<dyn Errand>,
-    ) -> Result<(), Box<dyn Errand>> {
+        request: Box<dyn QueuedRequest>,
+    ) -> Result<(), Box<dyn QueuedRequest>> {
         let (rule, crawl_delay) = self.terms(host);
         let lane = Lane { job: Some(job), intent: Intent::Fetch };
         let mut state = self.lock();
         if !state.is_under(domain, hold) {
-            return Err(errand);
+            return Err(request);
         }
-        let waiter = Waiter { rule, crawl_delay, owner, who: Who::Errand(errand) };
+        let waiter = Waiter { rule, crawl_delay, owner, who: Who::Request(request) };
         let joined = state.dispatch.join(domain, lane, ready_at, waiter);
         self.pump(state);
-        self.tell_waits(host, domain, Intent::Fetch);
-        joined.map(|_| ()).map_err(|waiter| waiter.into_errand())
+        self.report_wait(host, domain, Intent::Fetch);
+        joined.map(|_| ()).map_err(|waiter| waiter.into_request())
     }
 
-    /// The first moment at which the pace of `host` lets a request leave: the limiter's time of a retry (B41).
+    /// The earliest time at which the permit's domain would allow a retry.
     pub(crate) fn next_at(&self, permit: &Permit) -> Timestamp {
         let state = self.lock();
         let now = self.now();
@@ -404,16 +412,16 @@ impl Gate {
             return None;
         }
         let waiter = Waiter { rule, crawl_delay, owner, who: Who::Caller(sender) };
-        let (id, place) = state.dispatch.join(domain, lane, since, waiter).ok()?;
-        let waiting = Waiting { gate: self.clone(), place: Some((id, place)), receiver };
+        let (id, ticket) = state.dispatch.join(domain, lane, since, waiter).ok()?;
+        let waiting = Waiting { gate: self.clone(), ticket: Some((id, ticket)), receiver };
         self.pump(state);
-        self.tell_waits(host, domain, lane.intent);
+        self.report_wait(host, domain, lane.intent);
         Some(waiting)
     }
 
-    /// Tells why somebody who has just joined a line waits, if anybody wants to know.
-    fn tell_waits(&self, host: &Domain, domain: &Domain, intent: Intent) {
-        if !self.0.events.hears_waits() {
+    /// Emits why somebody who has just joined a line has to wait, if anybody wants to know.
+    fn report_wait(&self, host: &Domain, domain: &Domain, intent: Intent) {
+        if !self.0.events.wants_waits() {
             return;
         }
         let (rule, crawl_delay) = self.terms(host);
@@ -424,7 +432,7 @@ impl Gate {
         let reason = pace.and_then(|pace| pace.peek(Terms { rule: &rule, crawl_delay }, intent, self.now()));
         drop(state);
         if let Some(reason) = reason {
-            self.0.events.tell(&Event::Waits { domain, reason: &reason });
+            self.0.events.emit(&Event::Waiting { domain, reason: &reason });
         }
     }
 
@@ -433,7 +441,7 @@ impl Gate {
         (self.0.rules.rule(host).clone(), delay)
     }
 
-    /// The rule that `host` goes by, and whose pace it shares.
+    /// The rule of `host`, and the domain whose pace it shares.
     fn rule_and_domain(&self, host: &Domain) -> (&Arc<Rule>, Domain) {
         let rule = self.0.rules.rule(host);
         (rule, rule.group().unwrap_or(host).clone())
@@ -447,7 +455,7 @@ impl Gate {
         self.0.lock()
     }
 
-    /// Lets go whoever may go.
+    /// Grants everything that may leave now.
     fn pump(&self, state: MutexGuard<'_, State>) {
         state::pump(&self.0, state);
     }
@@ -458,35 +466,35 @@ impl Inner {
         lock(&self.state)
     }
 
-    /// Something of a domain changed: what is to be kept of it is saved, and whoever may go now goes.
-    fn go_on(self: &Arc<Self>, mut state: MutexGuard<'_, State>, domain: &Domain, keep: Keep) {
-        if keep != Keep::Nothing {
-            state.touch(domain, keep);
+    /// Follows up on a change of a domain: schedules saving and grants what may leave now.
+    fn apply_change(self: &Arc<Self>, mut state: MutexGuard<'_, State>, domain: &Domain, save: SaveWhen) {
+        if save != SaveWhen::Never {
+            state.touch(domain, save);
         }
         state::pump(self, state);
-        if keep == Keep::Now
-            && let Some(tenancy) = &self.tenancy
+        if save == SaveWhen::Now
+            && let Some(registration) = &self.registration
         {
-            tenancy.urgent.notify_one();
+            registration.urgent.notify_one();
         }
     }
 }
 
-/// A place in line. Dropping it gives the place up.
+/// A place in line. Dropping it gives up the place.
 struct Waiting {
     gate: Gate,
-    place: Option<(DomainId, Place)>,
+    ticket: Option<(DomainId, Ticket)>,
     receiver: oneshot::Receiver<Permit>,
 }
 
 impl Future for Waiting {
-    /// `None`: the domain went to another process.
+    /// `None` if the domain went to another process.
     type Output = Option<Permit>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let polled = Pin::new(&mut self.receiver).poll(context);
         if polled.is_ready() {
-            self.place = None;
+            self.ticket = None;
         }
         polled.map(Result::ok)
     }
@@ -494,11 +502,11 @@ impl Future for Waiting {
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        let Some((id, place)) = self.place.take() else { return };
+        let Some((id, ticket)) = self.ticket.take() else { return };
         let mut state = self.gate.lock();
-        let left = state.dispatch.leave(id, &place);
+        let left = state.dispatch.leave(id, &ticket);
         self.gate.pump(state);
         drop(left);
-        // A permit that was on its way already is dropped with the channel, and given back by that.
+        // A permit that was already sent to us is dropped with the channel, which returns it.
     }
 }

@@ -1,56 +1,56 @@
-//! The right to send one request. It is charged already (B25); whoever drops it unused frees the wire, not the
-//! slot.
+//! The right to send one request. The pace has already been charged for it: dropping an unused permit ends its time in
+//! flight, but does not refund the slot.
 
 use std::sync::Arc;
 
 use comity_core::decision::{self, Limit};
-use comity_core::dispatch::PATIENCE;
+use comity_core::dispatch::SILENT_AFTER;
 use comity_core::domain::Domain;
 use comity_core::guard;
-use comity_core::headers::Told;
+use comity_core::headers::PacingHints;
 use comity_core::intent::Intent;
-use comity_core::line::{Owner, Place};
+use comity_core::line::{Owner, Ticket};
 use comity_core::outcome::Answer;
-use comity_core::pace::{Departure, Passed, Recorded, Terms};
+use comity_core::pace::{Departure, PermitRef, Recorded, Terms};
 use comity_core::paces::DomainId;
 use comity_core::rule::Rule;
 use comity_core::time::{Span, Timestamp};
 use tokio::sync::oneshot;
 
-use super::state::{self, Keep, Waiter, Who};
-use super::{Errand, Gate, Inner};
+use super::state::{self, SaveWhen, Waiter, Who};
+use super::{Gate, Inner, QueuedRequest};
 use crate::event::{Event, Streaks};
-use crate::transport::Line;
+use crate::transport::CloseSignal;
 
-/// The right to send one request to a domain.
+/// The right to send one request to a domain. Dropping it returns it unused.
 #[derive(Debug)]
 pub struct Permit {
     inner: Arc<Inner>,
     permit: decision::Permit,
     domain: Domain,
     id: DomainId,
-    /// Which taking of the domain it belongs to.
+    /// The hold of the domain that it belongs to.
     serial: u64,
     /// The place in line it came from, for a request of a job.
-    place: Option<Place>,
+    ticket: Option<Ticket>,
     owner: Owner,
-    /// When something was last heard of its request, and how much since.
-    heard: (Timestamp, usize),
-    /// The connection its request was written to.
-    line: Option<Line>,
-    /// When the head of its answer came, and what was made of it, if it said something.
-    heeded: Option<(Timestamp, Recorded)>,
+    /// When its response last made progress, and how many bytes have arrived since.
+    progress: (Timestamp, usize),
+    /// Signals when the connection that its request was sent on is closed.
+    connection: Option<CloseSignal>,
+    /// When its response headers were applied, and their effect, if they asked for anything.
+    applied: Option<(Timestamp, Recorded)>,
     rule: Arc<Rule>,
     crawl_delay: Span,
     open: bool,
 }
 
-/// Tells when a request is to be given up, because it is silent for long and others wait.
+/// Signals when a request should be given up because it has been silent for long and others wait.
 #[derive(Debug)]
 pub(crate) struct Recall {
     inner: Arc<Inner>,
-    tenure: (DomainId, u64),
-    place: Option<Place>,
+    holding: (DomainId, u64),
+    ticket: Option<Ticket>,
     listens_at: Timestamp,
 }
 
@@ -62,51 +62,51 @@ impl Permit {
         domain: Domain,
         id: DomainId,
         serial: u64,
-        place: Option<(Place, Owner)>,
+        ticket: Option<(Ticket, Owner)>,
         rule: Arc<Rule>,
         crawl_delay: Span,
     ) -> Self {
-        let owner = place.map_or(Owner::NONE, |(_, owner)| owner);
-        let place = place.map(|(place, _)| place);
-        let heard = (permit.started_at(), 0);
+        let owner = ticket.map_or(Owner::NONE, |(_, owner)| owner);
+        let ticket = ticket.map(|(ticket, _)| ticket);
+        let progress = (permit.started_at(), 0);
         Self {
             inner,
             permit,
             domain,
             id,
             serial,
-            place,
+            ticket,
             owner,
-            heard,
-            line: None,
-            heeded: None,
+            progress,
+            connection: None,
+            applied: None,
             rule,
             crawl_delay,
             open: true,
         }
     }
 
-    /// Whose pace it was charged to.
+    /// The domain whose pace was charged.
     pub fn domain(&self) -> &Domain {
         &self.domain
     }
 
-    /// What it is for.
+    /// What the request is for.
     pub fn intent(&self) -> Intent {
         self.permit.intent()
     }
 
-    /// Its number among the permits of its domain.
+    /// The permit's number within its domain.
     pub fn id(&self) -> u32 {
         self.permit.id()
     }
 
-    /// When its request started, as far as is known.
+    /// When its request started, as far as known.
     pub fn started_at(&self) -> Timestamp {
         self.permit.started_at()
     }
 
-    /// The spacing it started under.
+    /// The spacing when it started.
     pub fn spacing(&self) -> Span {
         self.permit.spacing()
     }
@@ -119,20 +119,20 @@ impl Permit {
         Terms { rule: &self.rule, crawl_delay: self.crawl_delay }
     }
 
-    /// Which taking of the domain it belongs to.
-    pub(crate) fn tenure(&self) -> (DomainId, u64) {
+    /// The domain, and the serial of the hold that the permit belongs to.
+    pub(crate) fn holding(&self) -> (DomainId, u64) {
         (self.id, self.serial)
     }
 
-    /// The connection is open: may the request be written now? If so, this is its start.
+    /// Checks whether the request may be written now that its connection is open. If so, it starts now.
     pub fn depart(&mut self) -> Departure {
         let mut state = self.inner.lock();
         let now = self.inner.clock.now();
-        if let Some(reason) = self.inner.store_away(&state, now) {
+        if let Some(reason) = self.inner.store_unavailable(&state, now) {
             return Departure::Wait { until: reason.until, reason };
         }
         if !state.owns(self.id, self.serial) || now >= state.valid_until {
-            // The domain is no longer ours: nothing leaves on this permit.
+            // The domain is no longer held here, so nothing may be sent with this permit.
             let reason = state::changing_hands(now);
             return Departure::Wait { until: reason.until, reason };
         }
@@ -146,7 +146,8 @@ impl Permit {
         }
     }
 
-    /// The head of its answer is there. The request was written so long ago, if that is known: that is its start (B25).
+    /// Notes that the response headers have arrived. If it is known how long `ago` the request was written, that is its
+    /// start.
     pub(crate) fn answered(&mut self, ago: Option<Span>) {
         let mut state = self.inner.lock();
         let now = self.inner.clock.now();
@@ -159,60 +160,61 @@ impl Permit {
         {
             pace.written(terms, &mut self.permit, now - ago);
         }
-        if let Some(place) = &self.place {
-            state.dispatch.heard(place, now);
+        if let Some(ticket) = &self.ticket {
+            state.dispatch.note_progress(ticket, now);
         }
-        self.heard = (now, 0);
+        self.progress = (now, 0);
     }
 
-    /// So much of its answer came. A body that comes at a fair rate keeps its slot, one that drips does not.
-    pub(crate) fn came(&mut self, bytes: usize) {
-        let Some(place) = self.place else { return };
-        self.heard.1 += bytes;
-        if self.heard.1 < FAIR {
+    /// Notes that part of the response body has arrived. A body that arrives at a fair rate keeps its slot; one that
+    /// trickles does not.
+    pub(crate) fn received(&mut self, bytes: usize) {
+        let Some(ticket) = self.ticket else { return };
+        self.progress.1 += bytes;
+        if self.progress.1 < FAIR_BYTES {
             return;
         }
         let now = self.inner.clock.now();
-        if now.since(self.heard.0) < PATIENCE.split(2) {
+        if now.since(self.progress.0) < SILENT_AFTER.split(2) {
             return;
         }
-        self.heard = (now, 0);
+        self.progress = (now, 0);
         let mut state = self.inner.lock();
         if state.owns(self.id, self.serial) {
-            state.dispatch.heard(&place, now);
+            state.dispatch.note_progress(&ticket, now);
         }
     }
 
-    /// Its request is written to this connection.
-    pub(crate) fn takes(&mut self, line: Line) {
-        self.line = Some(line);
+    /// Notes the connection that its request is sent on.
+    pub(crate) fn sent_on(&mut self, connection: CloseSignal) {
+        self.connection = Some(connection);
     }
 
-    /// Its request was given up: waits until the connection is closed, where that counts.
-    pub(crate) async fn hung_up(&self) {
-        if let (Some(_), Some(line)) = (self.place, &self.line) {
-            line.closed().await;
+    /// Waits until the connection of a request that was given up is closed, if that matters.
+    pub(crate) async fn connection_closed(&self) {
+        if let (Some(_), Some(connection)) = (self.ticket, &self.connection) {
+            connection.closed().await;
         }
     }
 
-    /// Tells when its request is to be given up.
+    /// Signals when its request should be given up.
     pub(crate) fn recall(&self) -> Recall {
-        let tenure = self.tenure();
-        let listens_at = self.permit.started_at() + PATIENCE;
-        let place = self.place.filter(|_| self.open);
-        Recall { inner: self.inner.clone(), tenure, place, listens_at }
+        let holding = self.holding();
+        let listens_at = self.permit.started_at() + SILENT_AFTER;
+        let ticket = self.ticket.filter(|_| self.open);
+        Recall { inner: self.inner.clone(), holding, ticket, listens_at }
     }
 
-    /// Waits for its departure. False when the domain was lost, a hold began or the store is away: give the permit up and
-    /// ask anew.
-    pub async fn departs(&mut self, patience: Span) -> bool {
+    /// Waits up to `patience` to depart. False if the domain was lost, a longer hold began or the store is unavailable:
+    /// then drop the permit and acquire another.
+    pub async fn depart_within(&mut self, patience: Span) -> bool {
         loop {
             let now = self.inner.clock.now();
             match self.depart() {
                 Departure::Go => return true,
-                // It does not come back to this permit, or nobody knows when the store does.
+                // This permit is void, or nobody knows when the store comes back.
                 Departure::Wait { reason, .. }
-                    if matches!(reason.limit, Limit::ChangingHands | Limit::StoreAway(_)) =>
+                    if matches!(reason.limit, Limit::ChangingHands | Limit::StoreUnavailable(_)) =>
                 {
                     return false;
                 }
@@ -224,8 +226,9 @@ impl Permit {
         }
     }
 
-    /// Its request left, and nobody will tell what came of it: its charge stays, and nothing is learned (B25).
-    pub(crate) fn left(mut self) {
+    /// Ends a permit whose request was sent and whose outcome will never be recorded. Its slot stays charged, and
+    /// nothing is learned.
+    pub(crate) fn sent_unrecorded(mut self) {
         let mut state = self.inner.lock();
         let now = self.inner.clock.now();
         self.open = false;
@@ -233,8 +236,8 @@ impl Permit {
         state::pump(&self.inner, state);
     }
 
-    /// It is somebody else's from now on: dropping it changes nothing.
-    pub(super) fn let_go(mut self) {
+    /// Makes dropping the permit a no-op, because it now belongs to somebody else.
+    pub(super) fn disarm(mut self) {
         self.open = false;
     }
 
@@ -242,18 +245,18 @@ impl Permit {
         &self.inner
     }
 
-    /// Records what the request came to, and lets the next one go if it may.
+    /// Records the outcome of the request, and grants what may leave as a result.
     pub fn record(mut self, answer: &Answer) -> Recorded {
         self.settle(answer)
     }
 
-    /// The same, keeping the permit to ask about its domain.
+    /// Like [`Self::record`], but keeps the permit for questions about its domain.
     pub(crate) fn settle(&mut self, answer: &Answer) -> Recorded {
         let mut state = self.inner.lock();
         let now = self.inner.clock.now();
         let was_open = std::mem::take(&mut self.open);
-        let answer = &match self.heeded {
-            Some((at, _)) => Answer { told: answer.told.aged(now.since(at)), ..*answer },
+        let answer = &match self.applied {
+            Some((at, _)) => Answer { hints: answer.hints.aged(now.since(at)), ..*answer },
             None => *answer,
         };
         let terms = Terms { rule: &self.rule, crawl_delay: self.crawl_delay };
@@ -262,37 +265,37 @@ impl Permit {
             false => None,
         };
         if was_open {
-            self.leave(&mut state, now);
+            self.close(&mut state, now);
         }
         let Some(mut recorded) = recorded else {
             let is_lost = was_open && !state.is_closed();
             drop(state);
-            if is_lost && answer.told != Told::default() {
-                self.pass_on(answer);
+            if is_lost && answer.hints != PacingHints::default() {
+                self.record_with_new_holder(answer);
             }
-            return repeated();
+            return not_recorded();
         };
-        if let Some((_, heeded)) = self.heeded.take() {
-            recorded.held_until = recorded.held_until.max(heeded.held_until);
-            recorded.server_until = recorded.server_until.max(heeded.server_until);
-            recorded.heeded = heeded.heeded;
+        if let Some((_, applied)) = self.applied.take() {
+            recorded.held_until = recorded.held_until.max(applied.held_until);
+            recorded.server_until = recorded.server_until.max(applied.server_until);
+            recorded.retry_after = applied.retry_after;
         }
         let streaks = state.dispatch.paces().pace(self.id).map(Streaks::of).unwrap_or_default();
-        self.inner.learnt(state, &self.domain, answer, &recorded, streaks);
-        if let Some(change) = recorded.delay.filter(|_| self.place.is_some()) {
+        self.inner.after_record(state, &self.domain, answer, &recorded, streaks);
+        if let Some(change) = recorded.delay.filter(|_| self.ticket.is_some()) {
             let baseline = self.terms().baseline();
-            let fewer = |delay: Span| guard::fewer(delay.max(baseline), baseline);
+            let fewer = |delay: Span| guard::concurrency_reduction(delay.max(baseline), baseline);
             let (from, to) = (fewer(change.from), fewer(change.to));
             if from != to {
-                self.inner.events.tell(&Event::Concurrency { domain: &self.domain, from, to });
+                self.inner.events.emit(&Event::ConcurrencyChanged { domain: &self.domain, from, to });
             }
         }
         recorded
     }
 
-    /// The head of an answer is there, and its body on the way: what the server says in it counts from now on. Whoever
-    /// records the answer when the body ended says it once more, and it is not taken for news.
-    pub(crate) fn heed(&mut self, answer: &Answer) {
+    /// Applies what the server asks for in its headers, while the body is still being read. When the complete response
+    /// is recorded later, the same headers have no second effect.
+    pub(crate) fn apply_hints(&mut self, answer: &Answer) {
         let mut state = self.inner.lock();
         let now = self.inner.clock.now();
         let terms = Terms { rule: &self.rule, crawl_delay: self.crawl_delay };
@@ -300,44 +303,45 @@ impl Permit {
             return;
         }
         let Some(pace) = state.dispatch.pace_of(self.id, now) else { return };
-        let heeded = pace.heed(terms, answer, now);
-        self.heeded = Some((now, heeded));
-        let keep = if heeded.server_until.is_some() { Keep::Now } else { Keep::Nothing };
-        self.inner.go_on(state, &self.domain, keep);
+        let applied = pace.record_head(terms, answer, now);
+        self.applied = Some((now, applied));
+        let save = if applied.server_until.is_some() { SaveWhen::Now } else { SaveWhen::Never };
+        self.inner.apply_change(state, &self.domain, save);
     }
 
-    /// The time by which it goes.
+    /// The current time on the gate's clock.
     pub(crate) fn now(&self) -> Timestamp {
         self.inner.clock.now()
     }
 
-    /// The domain went to others while the request was on the wire: they are told what the server asked for, by
-    /// taking the domain back for one word.
-    fn pass_on(&self, answer: &Answer) {
-        let Some(tenancy) = &self.inner.tenancy else { return };
+    /// Records the response with the domain's new holder, by taking the domain back for a moment. For a domain that
+    /// went to another process while the request was in flight.
+    fn record_with_new_holder(&self, answer: &Answer) {
+        let Some(registration) = &self.inner.registration else { return };
         let (gate, domain, answer) = (Gate(self.inner.clone()), self.domain.clone(), *answer);
-        let passed = Passed { id: self.id(), granted_at: self.started_at(), took: None };
-        tenancy.spawn(async move {
+        let passed = PermitRef { id: self.id(), granted_at: self.started_at(), took: None };
+        registration.spawn(async move {
             if let Err(error) = gate.record_passed(&domain, passed, &answer).await {
-                tracing::warn!(%domain, %error, "what the server asked for could not be passed on");
+                tracing::warn!(%domain, %error, "could not tell the domain's new holder what the server asked for");
             }
         });
     }
 
-    /// Its errand could not go after all: it takes the place it had. It comes back when it cannot.
-    pub(crate) fn withhold(mut self, errand: Box<dyn Errand>) -> Option<Box<dyn Errand>> {
+    /// Puts a job's request that could not be sent back to its place in line. Returns the request if that isn't
+    /// possible.
+    pub(crate) fn requeue(mut self, request: Box<dyn QueuedRequest>) -> Option<Box<dyn QueuedRequest>> {
         let mut state = self.inner.lock();
         let now = self.inner.clock.now();
         self.open = false;
         self.abandon(&mut state, now);
         let (rule, crawl_delay, owner) = (self.rule.clone(), self.crawl_delay, self.owner);
-        let waiter = Waiter { rule, crawl_delay, owner, who: Who::Errand(errand) };
-        let back = match self.place.filter(|_| state.owns(self.id, self.serial)) {
-            Some(place) => state.dispatch.rejoin(self.id, place, waiter, now).err(),
+        let waiter = Waiter { rule, crawl_delay, owner, who: Who::Request(request) };
+        let back = match self.ticket.filter(|_| state.owns(self.id, self.serial)) {
+            Some(ticket) => state.dispatch.rejoin(self.id, ticket, waiter, now).err(),
             None => Some(waiter),
         };
         state::pump(&self.inner, state);
-        back.map(Waiter::into_errand)
+        back.map(Waiter::into_request)
     }
 
     fn abandon(&self, state: &mut state::State, now: Timestamp) {
@@ -346,45 +350,45 @@ impl Permit {
         {
             pace.abandon(&self.permit, now);
         }
-        self.leave(state, now);
+        self.close(state, now);
     }
 
-    /// It is no longer on the wire.
-    fn leave(&self, state: &mut state::State, now: Timestamp) {
+    /// Notes that the request is no longer in flight.
+    fn close(&self, state: &mut state::State, now: Timestamp) {
         state.returned(self.id, self.serial);
-        let Some(place) = &self.place else { return };
-        state.recalls.remove(place);
+        let Some(ticket) = &self.ticket else { return };
+        state.recalls.remove(ticket);
         if state.owns(self.id, self.serial) {
-            state.dispatch.ended(self.id, place, now);
+            state.dispatch.ended(self.id, ticket, now);
         }
     }
 }
 
 impl Recall {
-    /// Comes when the request is to be given up; never for one that is no job's.
-    pub(crate) async fn comes(self) {
-        let Some(place) = self.place else { return std::future::pending().await };
-        // Nobody is recalled before: few ever listen.
+    /// Waits until the request should be given up; forever for a request without a job.
+    pub(crate) async fn recalled(self) {
+        let Some(ticket) = self.ticket else { return std::future::pending().await };
+        // No request is recalled before this time, so few ever need to listen.
         self.inner.clock.sleep_until(self.listens_at).await;
-        let listening = self.listen(place);
+        let listening = self.listen(ticket);
         if let Some(told) = listening
             && told.await.is_err()
         {
-            // It ended, or all domains were lost.
+            // The request ended, or all domains were lost.
             std::future::pending().await
         }
     }
 
-    /// `None` when it is recalled already.
-    fn listen(&self, place: Place) -> Option<oneshot::Receiver<()>> {
+    /// `None` if the request has already been recalled.
+    fn listen(&self, ticket: Ticket) -> Option<oneshot::Receiver<()>> {
         let (sender, receiver) = oneshot::channel();
         let mut state = self.inner.lock();
-        let (id, serial) = self.tenure;
+        let (id, serial) = self.holding;
         if state.owns(id, serial) {
-            if state.dispatch.is_recalled(&place) {
+            if state.dispatch.is_recalled(&ticket) {
                 return None;
             }
-            state.recalls.insert(place, sender);
+            state.recalls.insert(ticket, sender);
         }
         Some(receiver)
     }
@@ -397,21 +401,21 @@ impl Drop for Permit {
             let now = self.inner.clock.now();
             self.abandon(&mut state, now);
             state::pump(&self.inner, state);
-            self.inner.events.tell(&Event::Abandoned { domain: &self.domain });
+            self.inner.events.emit(&Event::Abandoned { domain: &self.domain });
         }
     }
 }
 
-/// So much of a body within [`PATIENCE`] is a fair rate.
-const FAIR: usize = 16 << 10;
+/// This many bytes within [`SILENT_AFTER`] are a fair rate.
+const FAIR_BYTES: usize = 16 << 10;
 
-/// What recording on a domain that is no longer ours comes to.
-fn repeated() -> Recorded {
+/// The result of recording on a domain that is no longer held here.
+fn not_recorded() -> Recorded {
     Recorded {
-        standing: comity_core::pace::Standing::Repeated,
+        freshness: comity_core::pace::Freshness::Repeated,
         delay: None,
         held_until: None,
         server_until: None,
-        heeded: comity_core::pace::Heeded::Absent,
+        retry_after: comity_core::pace::RetryAfterEffect::Absent,
     }
 }

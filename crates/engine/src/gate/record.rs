@@ -1,20 +1,20 @@
-//! What came of requests: answers recorded without the [`Permit`](super::Permit) in hand, and permits given back.
+//! Records outcomes of requests without a [`Permit`](super::Permit) object, and returns such permits.
 
 use std::sync::{Arc, MutexGuard};
 
 use comity_core::domain::Domain;
 use comity_core::intent::Intent;
 use comity_core::outcome::Answer;
-use comity_core::pace::{Pace, Passed, Recorded, Terms};
+use comity_core::pace::{Pace, PermitRef, Recorded, Terms};
 use comity_core::time::Timestamp;
 
-use super::state::{Keep, State};
+use super::state::{SaveWhen, State};
 use super::{Gate, GateError, Inner};
 use crate::event::{Event, Streaks};
 
 impl Gate {
-    /// Records an answer that nobody has a permit for: it settles the oldest open one of that intent, and if
-    /// there is none it counts as a request that left now (B25).
+    /// Records an outcome without a permit. It settles the oldest open permit of that intent; if there is none, it
+    /// counts as a request that started now.
     pub async fn record_unasked(
         &self,
         host: &Domain,
@@ -25,15 +25,14 @@ impl Gate {
             .await
     }
 
-    /// Records the answer to the request of a permit that was left open and passed on by its number.
+    /// Records the outcome for a permit that was lent, identified by its number.
     pub async fn record_passed(
         &self,
         host: &Domain,
-        passed: Passed,
+        passed: PermitRef,
         answer: &Answer,
     ) -> Result<Recorded, GateError> {
-        self.record_with(host, answer, |pace, terms, now| pace.record_passed(terms, passed, answer, now))
-            .await
+        self.record_with(host, answer, |pace, terms, now| pace.record_lent(terms, passed, answer, now)).await
     }
 
     async fn record_with(
@@ -44,19 +43,19 @@ impl Gate {
     ) -> Result<Recorded, GateError> {
         let (rule, domain) = self.rule_and_domain(host);
         loop {
-            let (recorded, life) = {
+            let (recorded, generation) = {
                 let state = self.lock_held(&domain, host).await?;
-                let life = state.life;
+                let generation = state.generation;
                 let terms = Terms { rule, crawl_delay: state.crawl_delay(host) };
-                (self.record_in(state, &domain, terms, answer, &record)?, life)
+                (self.record_in(state, &domain, terms, answer, &record)?, generation)
             };
             self.forget_settled(&domain).await?;
-            // Whoever is told that a server's word was heard can rely on it, whatever happens to us (B37).
+            // A recorded deadline is only confirmed once it is saved, so that it survives a crash.
             if recorded.server_until.is_none() {
                 return Ok(recorded);
             }
-            match self.until_saved(&domain, life).await {
-                // What we knew went with the domain: whoever has it now hears of it.
+            match self.until_saved(&domain, generation).await {
+                // The domain was lost before that, so record with whoever holds it now.
                 Err(GateError::Lost) => {}
                 saved => return saved.map(|()| recorded),
             }
@@ -75,33 +74,33 @@ impl Gate {
         let pace = state.dispatch.pace_mut(domain, now).ok_or(GateError::Closed)?;
         let recorded = record(pace, terms, now);
         let streaks = Streaks::of(pace);
-        self.0.learnt(state, domain, answer, &recorded, streaks);
+        self.0.after_record(state, domain, answer, &recorded, streaks);
         Ok(recorded)
     }
 
-    /// The request of a permit that was passed on does not leave after all; whoever waits for the wire may go.
-    /// False when it was recorded or expired before.
-    pub async fn give_back(&self, host: &Domain, passed: Passed) -> Result<bool, GateError> {
+    /// Returns a lent permit whose request was not sent, so that the next request may leave. False if it was already
+    /// recorded or has expired.
+    pub async fn give_back(&self, host: &Domain, passed: PermitRef) -> Result<bool, GateError> {
         let domain = self.0.rules.domain(host);
         let given_back = {
             let mut state = self.lock_held(&domain, host).await?;
             let now = self.now();
             let pace = state.dispatch.pace_mut(&domain, now).ok_or(GateError::Closed)?;
-            let given_back = pace.abandon_passed(passed, now);
+            let given_back = pace.abandon_lent(passed, now);
             self.pump(state);
             given_back
         };
         self.forget_settled(&domain).await?;
         if given_back {
-            self.0.events.tell(&Event::Abandoned { domain: &domain });
+            self.0.events.emit(&Event::Abandoned { domain: &domain });
         }
         Ok(given_back)
     }
 }
 
 impl Inner {
-    /// An answer was recorded: what is to be kept of it is saved, whoever may go now goes, and it is told.
-    pub(super) fn learnt(
+    /// Follows up on a recorded outcome: schedules saving, grants what may leave now, and emits the event.
+    pub(super) fn after_record(
         self: &Arc<Self>,
         state: MutexGuard<'_, State>,
         domain: &Domain,
@@ -109,12 +108,12 @@ impl Inner {
         recorded: &Recorded,
         streaks: Streaks,
     ) {
-        let keep = match (recorded.server_until, recorded.delay) {
-            (Some(_), _) => Keep::Now,
-            (None, Some(_)) => Keep::Soon,
-            (None, None) => Keep::Nothing,
+        let save = match (recorded.server_until, recorded.delay) {
+            (Some(_), _) => SaveWhen::Now,
+            (None, Some(_)) => SaveWhen::Soon,
+            (None, None) => SaveWhen::Never,
         };
-        self.go_on(state, domain, keep);
-        self.events.tell(&Event::Recorded { domain, answer, recorded, streaks });
+        self.apply_change(state, domain, save);
+        self.events.emit(&Event::Recorded { domain, answer, recorded, streaks });
     }
 }

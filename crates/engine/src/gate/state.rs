@@ -1,13 +1,13 @@
-//! What the gate's lock protects: the lines, the domains held, and when to look next.
+//! The state behind the gate's lock: the lines, the held domains, and when to check again.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 
-use comity_core::decision::{Away, Limit, Reason};
+use comity_core::decision::{Limit, Outage, Reason};
 use comity_core::dispatch::{Dispatch, Next};
 use comity_core::domain::Domain;
-use comity_core::line::{Owner, Place, Waiter as InLine};
-use comity_core::pace::{Kept, Pace, Terms};
+use comity_core::line::{Owner, Ticket, Waiter as InLine};
+use comity_core::pace::{Pace, SavedLimits, Terms};
 use comity_core::paces::DomainId;
 use comity_core::rule::Rule;
 use comity_core::task::JobId;
@@ -20,16 +20,16 @@ use crate::clock::Clock;
 use crate::event::Event;
 use crate::lock;
 
-/// What waits for its turn and is sent off with a permit.
-pub(crate) trait Errand: Send {
-    /// It may go. Called without any lock held; must not block.
-    fn go(self: Box<Self>, permit: Permit);
+/// A request of a job that waits in line and is started with a permit.
+pub(crate) trait QueuedRequest: Send {
+    /// Starts the request. Called without any lock held; must not block.
+    fn start(self: Box<Self>, permit: Permit);
 
-    /// For casting back to what it was.
+    /// For downcasting to the concrete type.
     fn into_any(self: Box<Self>) -> Box<dyn std::any::Any + Send>;
 }
 
-/// Who waits, and on what terms.
+/// Who waits in line, and on which terms.
 pub(crate) struct Waiter {
     pub(super) rule: Arc<Rule>,
     pub(super) crawl_delay: Span,
@@ -39,7 +39,7 @@ pub(crate) struct Waiter {
 
 pub(super) enum Who {
     Caller(oneshot::Sender<Permit>),
-    Errand(Box<dyn Errand>),
+    Request(Box<dyn QueuedRequest>),
 }
 
 impl InLine for Waiter {
@@ -53,28 +53,28 @@ impl InLine for Waiter {
 }
 
 impl Waiter {
-    /// The errand of a waiter that was made with one.
-    pub(super) fn into_errand(self) -> Box<dyn Errand> {
+    /// The request of a waiter that was created with one.
+    pub(super) fn into_request(self) -> Box<dyn QueuedRequest> {
         match self.who {
-            Who::Errand(errand) => errand,
-            Who::Caller(_) => Box::new(Nobody),
+            Who::Request(request) => request,
+            Who::Caller(_) => Box::new(NoRequest),
         }
     }
 
-    fn go(self, permit: Permit) {
+    fn start(self, permit: Permit) {
         match self.who {
-            // A caller that left meanwhile drops the permit, which gives it back.
+            // A caller that has given up in the meantime drops the permit, which returns it.
             Who::Caller(sender) => drop(sender.send(permit)),
-            Who::Errand(errand) => errand.go(permit),
+            Who::Request(request) => request.start(permit),
         }
     }
 }
 
-/// The errand of a caller: there is none.
-struct Nobody;
+/// Stands for the request of a caller, which has none.
+struct NoRequest;
 
-impl Errand for Nobody {
-    fn go(self: Box<Self>, _permit: Permit) {}
+impl QueuedRequest for NoRequest {
+    fn start(self: Box<Self>, _permit: Permit) {}
 
     fn into_any(self: Box<Self>) -> Box<dyn std::any::Any + Send> {
         self
@@ -87,70 +87,72 @@ impl std::fmt::Debug for Waiter {
     }
 }
 
-/// What the gate's lock protects.
+/// The state behind the gate's lock.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) dispatch: Dispatch<Waiter>,
-    /// The domains held in a store; a gate without one holds whatever is asked for.
-    pub(super) tenures: HashMap<DomainId, Tenure>,
+    /// The domains held in the store. A gate without a store holds every domain implicitly.
+    pub(super) held: HashMap<DomainId, HeldDomain>,
     pub(super) keys: HashMap<DomainKey, DomainId>,
-    /// Those of them with something to keep that is not saved.
+    /// Held domains with changes that have not been saved.
     pub(super) unsaved: BTreeSet<DomainId>,
-    /// Those of them that other processes want.
+    /// Held domains that other processes want.
     pub(super) wanted: BTreeSet<DomainId>,
-    /// Those of them with permits that the store knows of.
+    /// Held domains with lent permits in the store.
     pub(super) lent: BTreeSet<DomainId>,
     pub(super) crawl_delays: HashMap<Domain, Span>,
-    /// What a gate before this one knew of domains whose store went away, until they are taken up.
-    pub(super) remains: HashMap<Domain, Pace>,
-    /// The jobs that run, with their concurrency.
+    /// Paces from a previous gate whose store became unavailable, until the domains are taken again.
+    pub(super) remembered: HashMap<Domain, Pace>,
+    /// The running jobs, with their concurrency.
     jobs: HashMap<JobId, u32>,
-    /// Who is to be told when a request is recalled.
-    pub(super) recalls: HashMap<Place, oneshot::Sender<()>>,
-    /// Nobody goes from then on: the store may give our domains to others.
+    /// Whom to notify when a request is recalled.
+    pub(super) recalls: HashMap<Ticket, oneshot::Sender<()>>,
+    /// No permits are granted from this time on, because the store may give our domains to others.
     pub(super) valid_until: Timestamp,
-    /// How often the store had gone away or come back when our time was last renewed. Nobody goes once it did so again.
+    /// How often the store had become unavailable or available at the last heartbeat. No permits are granted once that
+    /// number changes.
     pub(super) confirmed: u64,
-    pub(super) tenant: bool,
-    /// So many domains are held at most without those that nobody uses being let go of sooner.
+    pub(super) has_store: bool,
+    /// Above three quarters of this many held domains, unused ones are released sooner.
     pub(super) room: usize,
-    /// When the timer looks next.
+    /// When the timer checks next.
     planned_at: Option<Timestamp>,
     serials: u64,
-    /// How often everything that was held was lost: what was taken before is not taken up after.
-    pub(super) life: u64,
+    /// Incremented whenever all domains are lost. A domain taken in an earlier generation is not installed in a later
+    /// one.
+    pub(super) generation: u64,
 }
 
-/// Whether something that changed is to be kept.
+/// When a change must be saved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Keep {
-    Nothing,
-    /// In a while (B35).
+pub(super) enum SaveWhen {
+    Never,
+    /// With the next flush.
     Soon,
-    /// Before anybody else goes (B37).
+    /// Before anybody else may send.
     Now,
 }
 
-/// A domain held in a store.
+/// A domain held in the store.
 #[derive(Debug)]
-pub(super) struct Tenure {
+pub(super) struct HeldDomain {
     pub(super) domain: Domain,
     pub(super) hold: Hold,
     pub(super) serial: u64,
     pub(super) taken_at: Timestamp,
     pub(super) used_at: Timestamp,
     pub(super) grants: u32,
-    /// Permits in the hands of this process.
+    /// Permits in use in this process.
     pub(super) out: u32,
-    /// Errands that went and are not settled in the store.
+    /// Started requests of jobs whose tasks are not settled in the store.
     pub(super) unsettled: u32,
-    /// Permits that the store knows of.
+    /// Lent permits that are in the store.
     pub(super) lent: BTreeSet<u32>,
     pub(super) wanted: bool,
-    /// Something to keep changed; the number grows with every change.
+    /// The number of the latest change; grows with every change that must be saved.
     pub(super) changes: u64,
     pub(super) saved: u64,
-    /// Nobody goes before this change is saved (B37).
+    /// No permits are granted before this change is saved.
     pub(super) must_save: u64,
 }
 
@@ -159,32 +161,34 @@ impl State {
         let seed = std::hash::BuildHasher::hash_one(&std::collections::hash_map::RandomState::new(), 0_u8);
         Self {
             dispatch: Dispatch::new(seed),
-            tenures: HashMap::new(),
+            held: HashMap::new(),
             keys: HashMap::new(),
             unsaved: BTreeSet::new(),
             wanted: BTreeSet::new(),
             lent: BTreeSet::new(),
             room: usize::MAX,
             crawl_delays: HashMap::new(),
-            remains: HashMap::new(),
+            remembered: HashMap::new(),
             jobs: HashMap::new(),
             recalls: HashMap::new(),
             valid_until,
             confirmed: 0,
-            tenant: valid_until != Timestamp::MAX,
+            has_store: valid_until != Timestamp::MAX,
             planned_at: None,
             serials: 0,
-            life: 0,
+            generation: 0,
         }
     }
 
-    /// Forgets all domains; what was there before.
-    pub(super) fn start_anew(&mut self, crawl_delays: HashMap<Domain, Span>, valid_until: Timestamp) -> Self {
-        // Serials go on: a permit of the old life must not be taken for one of the new.
-        let (serials, life, room, confirmed) = (self.serials, self.life + 1, self.room, self.confirmed);
-        // What is known of domains that nobody has taken since the store went away stays known.
-        let remains = std::mem::take(&mut self.remains);
-        let fresh = Self { crawl_delays, serials, life, room, confirmed, remains, ..Self::new(valid_until) };
+    /// Drops all domains, and returns the previous state.
+    pub(super) fn reset(&mut self, crawl_delays: HashMap<Domain, Span>, valid_until: Timestamp) -> Self {
+        // Serials continue, so that a permit of the old generation is never mistaken for one of the new.
+        let (serials, generation, room, confirmed) =
+            (self.serials, self.generation + 1, self.room, self.confirmed);
+        // Keep the remembered paces of domains that have not been taken again.
+        let remembered = std::mem::take(&mut self.remembered);
+        let fresh =
+            Self { crawl_delays, serials, generation, room, confirmed, remembered, ..Self::new(valid_until) };
         let lost = std::mem::replace(self, fresh);
         lost.jobs.iter().for_each(|(job, concurrency)| self.begin_job(*job, *concurrency));
         lost
@@ -204,42 +208,42 @@ impl State {
         self.dispatch.end_job(job)
     }
 
-    /// The crawl-delay that a host's robots.txt asks for, if it is known.
+    /// The crawl-delay of a host, or zero if unknown.
     pub(super) fn crawl_delay(&self, host: &Domain) -> Span {
         self.crawl_delays.get(host).copied().unwrap_or_default()
     }
 
-    /// Whether nobody is let go any more, whatever comes.
+    /// Whether the gate has been closed for good.
     pub(super) fn is_closed(&self) -> bool {
         self.valid_until == Timestamp::MIN
     }
 
-    /// Whether the line of a domain may be joined.
+    /// Whether the domain is held, so that its line can be joined.
     pub(super) fn is_held(&self, domain: &Domain) -> bool {
-        !self.tenant || self.dispatch.paces().find(domain).is_some_and(|id| self.tenures.contains_key(&id))
+        !self.has_store || self.dispatch.paces().find(domain).is_some_and(|id| self.held.contains_key(&id))
     }
 
-    /// Whether a domain is held under this very hold.
+    /// Whether the domain is held under exactly this hold.
     pub(super) fn is_under(&self, domain: &Domain, hold: Hold) -> bool {
         let id = self.dispatch.paces().find(domain);
-        id.and_then(|id| self.tenures.get(&id)).is_some_and(|tenure| tenure.hold == hold)
+        id.and_then(|id| self.held.get(&id)).is_some_and(|held| held.hold == hold)
     }
 
-    /// Whether a permit belongs to the holding in force.
+    /// Whether a permit with this serial belongs to the current hold of its domain.
     pub(super) fn owns(&self, id: DomainId, serial: u64) -> bool {
-        !self.tenant || self.tenures.get(&id).is_some_and(|tenure| tenure.serial == serial)
+        !self.has_store || self.held.get(&id).is_some_and(|held| held.serial == serial)
     }
 
-    /// Takes a domain up.
+    /// Adds a domain that was taken from the store.
     pub(super) fn adopt(&mut self, domain: &Domain, hold: Hold, pace: Pace, now: Timestamp) -> DomainId {
         self.serials += 1;
-        let lent: BTreeSet<u32> = pace.lent(now).map(|lent| lent.id).collect();
+        let lent: BTreeSet<u32> = pace.lent_permits(now).map(|lent| lent.id).collect();
         if let Some(fresh) = self.dispatch.pace_mut(domain, now) {
             *fresh = pace;
         }
-        // `pace_mut` has entered it.
+        // `pace_mut` has added it.
         let id = self.dispatch.paces().find(domain).unwrap_or_else(|| unreachable!("{domain} was entered"));
-        let tenure = Tenure {
+        let held = HeldDomain {
             domain: domain.clone(),
             hold,
             serial: self.serials,
@@ -254,98 +258,98 @@ impl State {
             saved: 0,
             must_save: 0,
         };
-        if !tenure.lent.is_empty() {
+        if !held.lent.is_empty() {
             self.lent.insert(id);
         }
-        self.tenures.insert(id, tenure);
+        self.held.insert(id, held);
         self.keys.insert(hold.key, id);
         id
     }
 
-    /// Notes a grant; the serial of the holding it belongs to.
+    /// Counts a grant, and returns the serial of the hold it belongs to.
     pub(super) fn granted(&mut self, id: DomainId, now: Timestamp) -> Option<u64> {
-        let tenure = self.tenures.get_mut(&id)?;
-        tenure.grants = tenure.grants.saturating_add(1);
-        tenure.out += 1;
-        tenure.used_at = now;
-        Some(tenure.serial)
+        let held = self.held.get_mut(&id)?;
+        held.grants = held.grants.saturating_add(1);
+        held.out += 1;
+        held.used_at = now;
+        Some(held.serial)
     }
 
-    /// A permit is no longer in the hands of this process.
+    /// Notes that a permit is no longer in use in this process.
     pub(super) fn returned(&mut self, id: DomainId, serial: u64) {
-        if let Some(tenure) = self.tenures.get_mut(&id).filter(|tenure| tenure.serial == serial) {
-            tenure.out = tenure.out.saturating_sub(1);
+        if let Some(held) = self.held.get_mut(&id).filter(|held| held.serial == serial) {
+            held.out = held.out.saturating_sub(1);
         }
     }
 
-    /// An errand that went is settled in the store.
+    /// Notes that the task of a started request is settled in the store.
     pub(super) fn settled(&mut self, id: DomainId, serial: u64) {
-        if let Some(tenure) = self.tenures.get_mut(&id).filter(|tenure| tenure.serial == serial) {
-            tenure.unsettled = tenure.unsettled.saturating_sub(1);
+        if let Some(held) = self.held.get_mut(&id).filter(|held| held.serial == serial) {
+            held.unsettled = held.unsettled.saturating_sub(1);
         }
     }
 
-    /// Something to keep of a domain changed.
-    pub(super) fn touch(&mut self, domain: &Domain, keep: Keep) {
+    /// Notes a change of a domain that must be saved.
+    pub(super) fn touch(&mut self, domain: &Domain, save: SaveWhen) {
         let Some(id) = self.dispatch.paces().find(domain) else { return };
-        let Some(tenure) = self.tenures.get_mut(&id) else { return };
-        tenure.changes += 1;
+        let Some(held) = self.held.get_mut(&id) else { return };
+        held.changes += 1;
         self.unsaved.insert(id);
-        if keep == Keep::Now {
-            tenure.must_save = tenure.changes;
+        if save == SaveWhen::Now {
+            held.must_save = held.changes;
             self.dispatch.save(id);
         }
     }
 
-    /// Takes a domain out, unless a task of it is in flight.
-    pub(super) fn part(&mut self, id: DomainId) -> Option<(Tenure, Pace, Vec<Waiter>)> {
+    /// Removes a domain, unless one of its tasks is in flight.
+    pub(super) fn remove(&mut self, id: DomainId) -> Option<(HeldDomain, Pace, Vec<Waiter>)> {
         let (pace, waiters) = self.dispatch.release(id)?;
-        let tenure = self.tenures.remove(&id)?;
-        self.keys.remove(&tenure.hold.key);
+        let held = self.held.remove(&id)?;
+        self.keys.remove(&held.hold.key);
         self.unsaved.remove(&id);
         self.wanted.remove(&id);
         self.lent.remove(&id);
-        Some((tenure, pace, waiters))
+        Some((held, pace, waiters))
     }
 
-    /// What is to be kept of a domain.
+    /// What to save of a domain.
     pub(super) fn to_save(&self, id: DomainId) -> Option<Saved> {
-        let (tenure, pace) = (self.tenures.get(&id)?, self.dispatch.paces().pace(id)?);
-        Some(saved(tenure.hold, pace))
+        let (held, pace) = (self.held.get(&id)?, self.dispatch.paces().pace(id)?);
+        Some(saved(held.hold, pace))
     }
 }
 
-/// What is to be kept of a pace, under a hold.
+/// What to save of a pace, under a hold.
 pub(super) fn saved(hold: Hold, pace: &Pace) -> Saved {
-    let (kept, steering) = to_keep(pace);
+    let (kept, steering) = persistent_part(pace);
     Saved { hold, kept, steering }
 }
 
-/// What is to be kept of a pace.
-pub(super) fn to_keep(pace: &Pace) -> (Kept, Steering) {
+/// The part of a pace that survives a crash.
+pub(super) fn persistent_part(pace: &Pace) -> (SavedLimits, Steering) {
     let steering = Steering { pinned: pace.learned().pinned(), paused_until: pace.paused_until() };
-    (pace.kept(), steering)
+    (pace.saved_limits(), steering)
 }
 
-/// Lets go whoever may go, and plans when to look again.
+/// Grants everything that may leave now, and plans the next check.
 pub(super) fn pump(inner: &Arc<Inner>, mut state: MutexGuard<'_, State>) {
-    let mut going = Vec::new();
+    let mut granted = Vec::new();
     let now = inner.clock.now();
     let next = loop {
-        if now >= state.valid_until || inner.store_away(&state, now).is_some() {
+        if now >= state.valid_until || inner.store_unavailable(&state, now).is_some() {
             break None;
         }
         match state.dispatch.next(now) {
             Next::Go(grant) => {
                 let serial = state.granted(grant.domain, now).unwrap_or(0);
-                if matches!(grant.waiter.who, Who::Errand(_))
-                    && let Some(tenure) = state.tenures.get_mut(&grant.domain)
+                if matches!(grant.waiter.who, Who::Request(_))
+                    && let Some(held) = state.held.get_mut(&grant.domain)
                 {
-                    tenure.unsettled += 1;
+                    held.unsettled += 1;
                 }
                 let domain = state.dispatch.paces().domain(grant.domain).cloned();
                 let Some(domain) = domain else { continue };
-                let place = grant.place.lane().job.map(|_| grant.place);
+                let ticket = grant.ticket.lane().job.map(|_| grant.ticket);
                 let (rule, crawl_delay) = (grant.waiter.rule.clone(), grant.waiter.crawl_delay);
                 let owner = grant.waiter.owner;
                 let permit = Permit::new(
@@ -354,19 +358,19 @@ pub(super) fn pump(inner: &Arc<Inner>, mut state: MutexGuard<'_, State>) {
                     domain,
                     grant.domain,
                     serial,
-                    place.map(|place| (place, owner)),
+                    ticket.map(|ticket| (ticket, owner)),
                     rule,
                     crawl_delay,
                 );
-                going.push((grant.waiter, permit));
+                granted.push((grant.waiter, permit));
             }
             Next::Sleep { until } => break Some(until),
             Next::Idle => break None,
         }
     };
-    while let Some(place) = state.dispatch.next_recalled() {
-        // Who does not listen yet asks as soon as it does.
-        if let Some(listener) = state.recalls.remove(&place) {
+    while let Some(ticket) = state.dispatch.next_recalled() {
+        // Whoever doesn't listen yet checks for a recall before it starts to.
+        if let Some(listener) = state.recalls.remove(&ticket) {
             let _ = listener.send(());
         }
     }
@@ -380,15 +384,15 @@ pub(super) fn pump(inner: &Arc<Inner>, mut state: MutexGuard<'_, State>) {
         inner.timer.notify_one();
     }
     drop(state);
-    for (waiter, permit) in going {
-        inner.events.tell(&Event::Granted { domain: permit.domain() });
-        waiter.go(permit);
+    for (waiter, permit) in granted {
+        inner.events.emit(&Event::Granted { domain: permit.domain() });
+        waiter.start(permit);
     }
 }
 
-/// The timer: looks who may go when time alone has changed something. It has no hand on the gate while it sleeps, so
-/// that a gate which nobody has any more ends.
-pub(super) fn keep_time(gate: &Weak<Inner>, state: &Mutex<State>, condition: &Condvar, clock: &Clock) {
+/// The timer thread: grants what may leave when time has passed. It holds no reference to the gate while it sleeps, so
+/// that an unused gate is dropped.
+pub(super) fn run_timer(gate: &Weak<Inner>, state: &Mutex<State>, condition: &Condvar, clock: &Clock) {
     loop {
         let now = clock.now();
         let guard = lock(state);
@@ -400,10 +404,10 @@ pub(super) fn keep_time(gate: &Weak<Inner>, state: &Mutex<State>, condition: &Co
                 guard.planned_at = None;
                 pump(&inner, guard);
             }
-            // Somebody waits for that, and on some clocks nothing else needs to happen before.
-            Some(planned) if clock.skips_to(planned) => {}
+            // An automatic clock jumps to the planned time, because nothing else has to happen before it.
+            Some(planned) if clock.skip_to(planned) => {}
             planned => {
-                // Now and then it looks whether the gate is still there.
+                // Check now and then whether the gate still exists.
                 let look_at = now + Span::from_secs(1);
                 let until = planned.map_or(look_at, |planned| planned.min(look_at));
                 drop(clock.wait(condition, guard, Some(until)));
@@ -415,13 +419,14 @@ pub(super) fn keep_time(gate: &Weak<Inner>, state: &Mutex<State>, condition: &Co
     }
 }
 
-/// Why a domain that goes to another process keeps its callers.
+/// The reason to wait while a domain is being handed over to another process.
 pub(super) fn changing_hands(now: Timestamp) -> Reason {
     let until = now + Span::from_secs(1);
     Reason { limit: Limit::ChangingHands, until, asked_at: now }
 }
 
-/// Why nobody goes while the store is away. When it comes back is not known: it is worth asking again soon.
-pub(super) fn store_away(away: Away, now: Timestamp) -> Reason {
-    Reason { limit: Limit::StoreAway(away), until: now + Span::from_secs(1), asked_at: now }
+/// The reason to wait while the store is unavailable. Nobody knows when it comes back, so callers should ask again
+/// soon.
+pub(super) fn store_unavailable(outage: Outage, now: Timestamp) -> Reason {
+    Reason { limit: Limit::StoreUnavailable(outage), until: now + Span::from_secs(1), asked_at: now }
 }

@@ -1,4 +1,4 @@
-//! Reading a list of URLs into a job, however long it is: a line at a time, a batch to the store at a time.
+//! Reads URL lists of any length into a job, line by line and in batches.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use comity_core::domain::Domain;
 use comity_core::rule::RuleTable;
 use comity_core::task::JobId;
-use comity_store::jobs::Filling;
+use comity_store::jobs::FillStep;
 use comity_store::tasks::{Enqueued, NewTask};
 use comity_store::{Store, StoreError};
 use tokio::sync::mpsc;
@@ -16,7 +16,7 @@ use url::Url;
 use super::Pool;
 use super::sitemaps::{OnProblem, Walk};
 use crate::gate::Gate;
-use crate::shown;
+use crate::redact;
 
 /// Adds URLs to a job.
 pub(super) struct Fill {
@@ -25,73 +25,80 @@ pub(super) struct Fill {
     job: JobId,
 }
 
-/// Where the URLs of a job come from, in this order.
-pub struct Lists {
-    /// Lines with one URL each.
+/// Where the URLs of a job come from; read in this order.
+pub struct UrlLists {
+    /// A list with one URL per line.
     pub lines: Option<Box<dyn Read + Send>>,
-    /// What to do about lines that are no URL.
-    pub on_bad: OnBad,
-    /// Sitemaps, or the roots of sites whose robots.txt names them.
+    /// Decides what to do about a line that isn't a URL.
+    pub on_bad: OnBadLine,
+    /// Sitemaps, or the roots of sites whose robots.txt lists sitemaps.
     pub sitemaps: Vec<Url>,
-    /// Who hears of sitemaps that cannot be read.
+    /// Called for sitemaps that can't be read.
     pub on_problem: OnProblem,
 }
 
-/// What was read.
+/// The result of reading URL lists.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Filled {
     /// URLs added.
     pub new: u64,
-    /// URLs that the job had already.
+    /// URLs that the job already had.
     pub known: u64,
-    /// URLs that the job refused because it ended.
+    /// URLs refused because the job has ended.
     pub refused: u64,
-    /// Lines that are no URL.
+    /// Lines that aren't URLs.
     pub bad: u64,
-    /// Sitemaps that cannot be read, now or later.
+    /// Sitemaps that could not be read.
     pub bad_sitemaps: u64,
-    /// A line that is no URL ended the reading.
+    /// Why the first of them could not be read.
+    pub sitemap_error: Option<String>,
+    /// Whether the sitemaps have to be read again: one of them may be readable later, or none could be read.
+    pub sitemaps_unread: bool,
+    /// Whether reading stopped early.
     pub stopped: bool,
-    /// The list could not be read to its end.
+    /// Why the list could not be read to its end.
     pub error: Option<String>,
 }
 
-/// A line that is no URL.
+/// A line that isn't a URL.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("line {line}: {text:?} is not an http or https URL with a host")]
+#[error("line {line}: {text:?} {why}")]
 pub struct BadLine {
-    /// Its number, counted from 1.
+    /// The line number, starting at 1.
     pub line: u64,
-    /// What it says, cut short and without anything a terminal would act on.
+    /// The line, shortened and without secrets or control characters.
     pub text: String,
+    /// What is wrong with it, such as `is not an http or https URL with a host`.
+    pub why: String,
 }
 
-/// What to do about lines that are no URL.
-pub type OnBad = Box<dyn FnMut(&BadLine) -> Go + Send>;
+/// Decides what to do about a line that isn't a URL.
+pub type OnBadLine = Box<dyn FnMut(&BadLine) -> Flow + Send>;
 
-/// Whether to go on.
+/// Whether to continue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Go {
-    /// With the next line.
-    On,
-    /// No further.
+pub enum Flow {
+    /// Continue with the next one.
+    Continue,
+    /// Stop here.
     Stop,
 }
 
 impl Pool {
-    /// Reads `lines` into the job; work on what was read begins at once. Blank lines and those that begin with
-    /// `#` are skipped. Whoever drops this ends the reading: what was read by then stays in the job.
-    pub async fn fill(&self, lines: Box<dyn Read + Send>, on_bad: OnBad) -> Result<Filled, StoreError> {
-        let lists = Lists { lines: Some(lines), on_bad, sitemaps: Vec::new(), on_problem: Box::new(|_| {}) };
+    /// Reads `lines` into the job. Its URLs are fetched while the rest is still being read. Skips blank lines and lines
+    /// that start with `#`. Dropping the future stops reading; what was read by then stays in the job.
+    pub async fn fill(&self, lines: Box<dyn Read + Send>, on_bad: OnBadLine) -> Result<Filled, StoreError> {
+        let lists =
+            UrlLists { lines: Some(lines), on_bad, sitemaps: Vec::new(), on_problem: Box::new(|_| {}) };
         self.fill_from(lists).await
     }
 
-    /// The same, from several places.
-    pub async fn fill_from(&self, lists: Lists) -> Result<Filled, StoreError> {
+    /// Reads several lists into the job.
+    pub async fn fill_from(&self, lists: UrlLists) -> Result<Filled, StoreError> {
         self.set_filling(true);
         let (pool, reading) = (self.clone(), Reading(self));
-        // In a task of its own, so that the store hears in any case that nobody reads any more. When nobody waits for it,
-        // the pool is not filled any more, and it stops at the next part.
+        // In a task of its own, so that the store always learns that the reading ended. If the caller stops waiting,
+        // `filling` becomes false and the task stops after the next batch.
         let read = self.0.runtime.spawn(async move { pool.read(lists).await });
         let filled = read.await.unwrap_or(Err(StoreError::Closed));
         if let Err(error) = &filled {
@@ -101,11 +108,11 @@ impl Pool {
         filled
     }
 
-    async fn read(&self, lists: Lists) -> Result<Filled, StoreError> {
-        let Lists { lines, on_bad, sitemaps, on_problem } = lists;
+    async fn read(&self, lists: UrlLists) -> Result<Filled, StoreError> {
+        let UrlLists { lines, on_bad, sitemaps, on_problem } = lists;
         let inner = &self.0;
         let holder = inner.gate.holder().ok_or(StoreError::Closed)?;
-        inner.store.filling(inner.job.id, holder, Filling::Begun, inner.now()).await?;
+        inner.store.note_fill(inner.job.id, holder, FillStep::Started, inner.now()).await?;
         let fill = Fill { gate: inner.gate.clone(), store: inner.store.clone(), job: inner.job.id };
         let mut filled = match lines {
             Some(lines) => fill.read(lines, on_bad, || self.added()).await?,
@@ -115,23 +122,22 @@ impl Pool {
             let walked = Walk::new(inner, &fill, on_problem).run(sitemaps, || self.added()).await?;
             filled.add(walked);
         }
-        let whole = filled.error.is_none() && !filled.stopped && filled.refused == 0;
-        let filling = if whole { Filling::Ended } else { Filling::Broken };
-        inner.store.filling(inner.job.id, holder, filling, inner.now()).await?;
+        let filling = if filled.is_whole() { FillStep::Finished } else { FillStep::Interrupted };
+        inner.store.note_fill(inner.job.id, holder, filling, inner.now()).await?;
         Ok(filled)
     }
 
-    /// A part of a list was added. Whether to read on.
-    fn added(&self) -> Go {
+    /// Called after each batch. Returns whether to continue reading.
+    fn added(&self) -> Flow {
         self.poke();
         match self.0.filling.load(Ordering::Relaxed) {
-            true => Go::On,
-            false => Go::Stop,
+            true => Flow::Continue,
+            false => Flow::Stop,
         }
     }
 }
 
-/// Says that somebody waits for a list to be read.
+/// Marks the pool as being filled for as long as it exists.
 struct Reading<'a>(&'a Pool);
 
 impl Drop for Reading<'_> {
@@ -141,12 +147,19 @@ impl Drop for Reading<'_> {
 }
 
 impl Filled {
+    /// Whether everything was read to its end.
+    fn is_whole(&self) -> bool {
+        self.error.is_none() && !self.stopped && !self.sitemaps_unread && self.refused == 0
+    }
+
     fn add(&mut self, other: Self) {
         self.new += other.new;
         self.known += other.known;
         self.refused += other.refused;
         self.bad += other.bad;
         self.bad_sitemaps += other.bad_sitemaps;
+        self.sitemap_error = self.sitemap_error.take().or(other.sitemap_error);
+        self.sitemaps_unread |= other.sitemaps_unread;
         self.stopped |= other.stopped;
         self.error = self.error.take().or(other.error);
     }
@@ -160,8 +173,8 @@ impl Fill {
     async fn read(
         &self,
         lines: Box<dyn Read + Send>,
-        on_bad: OnBad,
-        added: impl Fn() -> Go,
+        on_bad: OnBadLine,
+        added: impl Fn() -> Flow,
     ) -> Result<Filled, StoreError> {
         let (sender, mut receiver) = mpsc::channel(2);
         let rules = self.gate.rules().clone();
@@ -175,18 +188,18 @@ impl Fill {
             filled.new += enqueued.new;
             filled.known += enqueued.known;
             filled.refused += enqueued.refused;
-            let go = added();
+            let flow = added();
             if enqueued.refused > 0 {
                 break;
             }
-            if go == Go::Stop {
+            if flow == Flow::Stop {
                 filled.stopped = true;
                 break;
             }
         }
         drop(receiver);
         let read = reader.await.unwrap_or_else(|_| Filled {
-            error: Some("the reader ended by itself".to_owned()),
+            error: Some("the reader thread panicked".to_owned()),
             ..Filled::default()
         });
         let stopped = filled.stopped || read.stopped;
@@ -194,10 +207,10 @@ impl Fill {
     }
 }
 
-/// Reads lines until the end, a stop, or an error.
+/// Reads lines until the end, until asked to stop, or until an error.
 fn read_lines(
     lines: Box<dyn Read + Send>,
-    mut on_bad: OnBad,
+    mut on_bad: OnBadLine,
     domain_of: impl Fn(&Url) -> Option<Domain>,
     sender: &mpsc::Sender<Vec<NewTask>>,
 ) -> Filled {
@@ -205,7 +218,7 @@ fn read_lines(
     let (mut batch, mut line, mut number) = (Vec::new(), Vec::new(), 0);
     let mut filled = Filled::default();
     loop {
-        // What was read goes to work before the next part of the list is waited for.
+        // Send what was read so far before blocking for more input.
         if (batch.len() >= BATCH || lines.is_drained()) && !batch.is_empty() {
             let full = std::mem::take(&mut batch);
             if sender.blocking_send(full).is_err() {
@@ -226,13 +239,15 @@ fn read_lines(
         if text.is_empty() || text.starts_with('#') {
             continue;
         }
-        // A URL is ASCII once it is written properly: what is not even text is none.
-        let task = if std::str::from_utf8(&line).is_ok() { parse(text, &domain_of) } else { None };
+        let task = match std::str::from_utf8(&line) {
+            Ok(_) => parse(text, &domain_of),
+            Err(_) => Err("is not valid UTF-8".to_owned()),
+        };
         match task {
-            Some(task) => batch.push(task),
-            None => {
+            Ok(task) => batch.push(task),
+            Err(why) => {
                 filled.bad += 1;
-                if on_bad(&BadLine { line: number, text: shown::text(text) }) == Go::Stop {
+                if on_bad(&BadLine { line: number, text: redact::text(text), why }) == Flow::Stop {
                     filled.stopped = true;
                     break;
                 }
@@ -245,7 +260,7 @@ fn read_lines(
     filled
 }
 
-/// The lines of a list. It knows when reading on would mean to wait.
+/// The lines of a list; knows when reading more would block.
 struct Lines {
     source: Box<dyn Read + Send>,
     buffer: Vec<u8>,
@@ -258,7 +273,7 @@ impl Lines {
         self.from == self.to
     }
 
-    /// Reads one line, of which only the beginning is kept when it is longer than any URL; false at the end.
+    /// Reads one line; keeps only the beginning of lines that are longer than any URL. False at the end.
     fn next(&mut self, line: &mut Vec<u8>) -> std::io::Result<bool> {
         let mut read = false;
         loop {
@@ -284,21 +299,33 @@ impl Lines {
     }
 }
 
-/// The task that a URL of an operator's list is; `None` when it is none.
+/// The task for a URL from an operator's list; `None` if it isn't a valid URL.
 pub fn read_url(text: &str, rules: &RuleTable) -> Option<NewTask> {
-    parse(text, |url| Domain::of(url).map(|host| rules.domain(&host)))
+    parse(text, |url| Domain::of(url).map(|host| rules.domain(&host))).ok()
 }
 
-fn parse(text: &str, domain_of: impl Fn(&Url) -> Option<Domain>) -> Option<NewTask> {
-    let mut url = Url::parse(text).ok().filter(|_| text.len() < URL_MAX)?;
+/// The task for a URL, or what is wrong with it.
+fn parse(text: &str, domain_of: impl Fn(&Url) -> Option<Domain>) -> Result<NewTask, String> {
+    if text.len() >= URL_MAX {
+        return Err(format!("is too long for a URL; the maximum is {} bytes", URL_MAX - 1));
+    }
+    // Parsing drops these, so that a table of URLs and titles would become other URLs.
+    if text.contains(['\t', '\r', '\n']) {
+        return Err("contains a tab or a line break; expected one URL per line and nothing else".to_owned());
+    }
+    let no_url = || "is not an http or https URL with a host".to_owned();
+    let mut url = Url::parse(text).map_err(|error| match error {
+        url::ParseError::RelativeUrlWithoutBase => no_url(),
+        error => format!("is not a valid URL: {error}"),
+    })?;
     url.set_fragment(None);
-    let domain = domain_of(&url)?;
-    Some(NewTask::listed(url.into(), domain))
+    let domain = domain_of(&url).ok_or_else(no_url)?;
+    Ok(NewTask::listed(url.into(), domain))
 }
 
-/// Tasks that go to the store at once, at most.
+/// The maximum number of tasks added to the store at once.
 const BATCH: usize = 20_000;
-/// Bytes of a list that are read at once.
+/// How many bytes of a list are read at once.
 const READ: usize = 1 << 20;
-/// A URL is shorter than this, in bytes.
+/// URLs must be shorter than this, in bytes.
 pub const URL_MAX: usize = 64 << 10;

@@ -1,7 +1,7 @@
-//! The lanes in hand: which of their tasks are being worked on, and how far they were read.
+//! The claimed lanes: which of their tasks are being worked on, and how far they have been read.
 //!
-//! A task is in hand from when it was read until its settling is committed; so a lane is never read again over
-//! tasks whose row still says that they wait.
+//! A task counts as in hand from when it is read until its result is committed. So a lane is never read again past
+//! tasks whose rows still say that they are waiting.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,13 +11,13 @@ use comity_core::time::{Span, Timestamp};
 use comity_store::domains::Hold;
 use comity_store::tasks::{Cursor, LaneId, Refill, TaskRow};
 
-/// The lanes in hand.
+/// The claimed lanes.
 #[derive(Debug, Default)]
 pub(super) struct Lanes {
     open: HashMap<LaneId, Lane>,
-    /// Lanes that are running low.
+    /// Lanes that are running low on tasks.
     low: HashSet<LaneId>,
-    /// Lanes that may have nothing left.
+    /// Lanes that may have no tasks left.
     finished: HashSet<LaneId>,
 }
 
@@ -27,21 +27,21 @@ struct Lane {
     hold: Hold,
     in_hand: HashSet<TaskId>,
     cursor: Option<Cursor>,
-    /// Nothing was left behind the cursor when it was last read.
+    /// Whether no tasks were left after the cursor when it was last read.
     exhausted: bool,
     refilling: bool,
     limit: u32,
     refilled_at: Timestamp,
-    /// Its job gave its domain up: nothing more of it is worked on.
+    /// Set if the job gave up the lane's domain: no more of its tasks are worked on.
     given_up: Option<GivenUp>,
 }
 
-/// What becomes of the tasks that wait in a lane that was given up.
+/// What happens to the waiting tasks of a lane that was given up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum GivenUp {
     /// The store skips them.
     Skip,
-    /// They wait for whoever works on the job next; until then the lane stays in hand.
+    /// They are left for whoever works on the job next. Until then the lane stays claimed.
     Leave,
 }
 
@@ -54,7 +54,7 @@ impl Lanes {
         self.open.is_empty()
     }
 
-    /// A lane was claimed with its first tasks; those to be worked on.
+    /// Adds a claimed lane with its first tasks, and returns those to start.
     pub(super) fn open(
         &mut self,
         id: LaneId,
@@ -77,18 +77,18 @@ impl Lanes {
         };
         let lane = self.open.entry(id).insert_entry(lane).into_mut();
         let fresh = lane.take(tasks, asked, now);
-        self.look(id);
+        self.mark(id);
         fresh
     }
 
-    /// The lanes that want more tasks.
+    /// The lanes that need more tasks.
     pub(super) fn take_low(&mut self, now: Timestamp) -> Vec<Refill> {
         let low = std::mem::take(&mut self.low);
         low.into_iter()
             .filter_map(|id| {
                 let lane = self.open.get_mut(&id).filter(|lane| !lane.exhausted && !lane.refilling)?;
                 lane.refilling = true;
-                // A lane that goes fast is read in larger pieces.
+                // Read a fast lane in larger batches.
                 if now.since(lane.refilled_at) < FAST {
                     lane.limit = (lane.limit * 2).min(LIMIT_MAX);
                 }
@@ -98,7 +98,7 @@ impl Lanes {
             .collect()
     }
 
-    /// More tasks were read; those to be worked on.
+    /// Adds more tasks to a lane, and returns those to start.
     pub(super) fn refilled(
         &mut self,
         id: LaneId,
@@ -110,22 +110,22 @@ impl Lanes {
         let limit = lane.limit;
         let fresh = lane.take(tasks, limit, now);
         let (hold, domain) = (lane.hold, lane.domain.clone());
-        self.look(id);
+        self.mark(id);
         Some((hold, domain, fresh))
     }
 
-    /// Whether a task that is to be tried again stays in hand: only when nothing else is left in its lane, which
-    /// it would otherwise overtake (B41).
-    pub(super) fn keeps(&self, id: LaneId) -> bool {
+    /// Whether a task to be retried stays in hand. Only if nothing else is left in its lane, because otherwise it would
+    /// overtake the others.
+    pub(super) fn keeps_retries(&self, id: LaneId) -> bool {
         self.open.get(&id).is_some_and(|lane| lane.exhausted && lane.given_up.is_none())
     }
 
-    /// The domain of a lane is given up: nothing more of it is read. The domain.
+    /// Gives up the domain of a lane, so that no more of its tasks are read. Returns the domain.
     pub(super) fn give_up(&mut self, id: LaneId, given_up: GivenUp) -> Option<Domain> {
         let lane = self.open.get_mut(&id)?;
         (lane.given_up, lane.exhausted) = (Some(given_up), true);
         let domain = lane.domain.clone();
-        self.look(id);
+        self.mark(id);
         Some(domain)
     }
 
@@ -134,31 +134,31 @@ impl Lanes {
         self.open.get(&id).is_some_and(|lane| lane.given_up.is_some())
     }
 
-    /// Whether nothing is in hand but lanes that are left for later.
+    /// Whether no tasks are in hand, and only lanes left for later are claimed.
     pub(super) fn is_idle(&self) -> bool {
         self.open.values().all(|lane| lane.given_up == Some(GivenUp::Leave) && lane.in_hand.is_empty())
     }
 
-    /// The hold under which a lane is worked on.
+    /// The hold and domain of a claimed lane.
     pub(super) fn hold(&self, id: LaneId) -> Option<(Hold, Domain)> {
         self.open.get(&id).map(|lane| (lane.hold, lane.domain.clone()))
     }
 
-    /// Whether a lane is still worked on under the hold it was claimed with.
+    /// Whether a lane is still claimed under this hold.
     pub(super) fn is_open(&self, id: LaneId, hold: Hold) -> bool {
         self.open.get(&id).is_some_and(|lane| lane.hold == hold)
     }
 
-    /// A task is not worked on any more. True when there is something to do for its lane.
-    pub(super) fn put_down(&mut self, id: LaneId, hold: Hold, task: TaskId) -> bool {
-        // A lane that was lost and claimed again has its own hand.
+    /// Releases a task. True if there is something to do for its lane.
+    pub(super) fn release(&mut self, id: LaneId, hold: Hold, task: TaskId) -> bool {
+        // Ignore a task from before the lane was lost and claimed again.
         if let Some(lane) = self.open.get_mut(&id).filter(|lane| lane.hold == hold) {
             lane.in_hand.remove(&task);
         }
-        self.look(id)
+        self.mark(id)
     }
 
-    /// Lanes with nothing left; they are out of hand now.
+    /// Removes and returns the lanes with no tasks left.
     pub(super) fn take_finished(&mut self) -> Vec<LaneId> {
         let finished = std::mem::take(&mut self.finished);
         let done: Vec<LaneId> =
@@ -167,24 +167,24 @@ impl Lanes {
         done
     }
 
-    /// Every lane; none is in hand any more.
+    /// Removes and returns all lanes.
     pub(super) fn take_all(&mut self) -> Vec<LaneId> {
         std::mem::take(self).open.into_keys().collect()
     }
 
-    /// The lanes under these holds are gone.
+    /// Drops the lanes under these holds.
     pub(super) fn drop_holds(&mut self, holds: &[Hold]) {
         let holds: HashSet<Hold> = holds.iter().copied().collect();
         self.open.retain(|_, lane| !holds.contains(&lane.hold));
     }
 
-    /// Nothing more is read.
+    /// Stops reading more tasks.
     pub(super) fn clear_waiting(&mut self) {
         self.low.clear();
         self.finished.clear();
     }
 
-    fn look(&mut self, id: LaneId) -> bool {
+    fn mark(&mut self, id: LaneId) -> bool {
         let Some(lane) = self.open.get(&id) else { return false };
         if lane.exhausted {
             lane.in_hand.is_empty() && self.finished.insert(id)
@@ -195,14 +195,14 @@ impl Lanes {
 }
 
 impl Lane {
-    /// Whether it can be given back.
+    /// Whether the lane can be given back.
     fn is_finished(&self) -> bool {
         self.exhausted && self.in_hand.is_empty() && self.given_up != Some(GivenUp::Leave)
     }
 
     fn take(&mut self, mut tasks: Vec<TaskRow>, asked: u32, now: Timestamp) -> Vec<TaskRow> {
         self.exhausted = tasks.len() < asked as usize;
-        // A scrape that is deferred is not asked for before its wake; the lane comes back then.
+        // A deferred scrape isn't started before its time. The lane is claimed again then.
         if let Some(later) = tasks.iter().position(|task| task.scrapes.is_some() && task.ready_at > now) {
             tasks.truncate(later);
             self.exhausted = true;
@@ -214,7 +214,7 @@ impl Lane {
     }
 }
 
-/// A lane that was refilled less than this ago goes fast.
+/// A lane that needs more tasks within this time counts as fast.
 const FAST: Span = Span::from_secs(2);
-/// Tasks of a lane that are read at once, at most.
+/// The maximum number of tasks read from a lane at once.
 const LIMIT_MAX: u32 = 512;

@@ -1,29 +1,29 @@
-//! Lists of URLs that are fetched to their end: over restarts, beside other processes, and politely.
+//! Jobs: lists of URLs that are fetched politely to the end, across restarts and together with other processes.
 //!
-//! A [`Pool`] works on one job. It claims lanes from the store, puts their tasks into the gate's lines, fetches
-//! those that are let go, and settles what became of them; nobody sleeps for a task. What is not settled when a
-//! process ends is waiting again.
+//! A [`Pool`] works on one job. It claims lanes from the store, puts their tasks into the gate's lines, fetches those
+//! that get a permit, and settles the results. No worker sleeps for a task. Tasks that are not settled when a process
+//! ends are waiting again.
 //!
 //! - here: starting, running and stopping
-//! - `claimer`: brings in lanes and tasks, and ends the work
-//! - `lanes`: the lanes in hand and what is known of them
-//! - `sending`: what a task sends beside a plain GET
-//! - `errand`: one task on its way; `page`: where its page goes; `ended`: what became of its request
-//! - `scrape`: what is special about the task of an item
-//! - `settler`: commits what became of tasks, many at a time; `rows`: tells it to whoever wants rows
-//! - `fill`: reading a list of URLs into a job; `sitemaps`: the pages that sitemaps lead to
+//! - `claimer`: claims lanes and tasks, and ends the work
+//! - `lanes`: the claimed lanes and their state
+//! - `active_task`: one task from its claim to its result; `page`: where its page is saved; `judge`: what follows from
+//!   its response; `task_request`: what it sends if it isn't a plain GET
+//! - `scrape`: the extra steps for tasks that scrape an item
+//! - `settler`: commits results in batches; `rows`: writes them as rows
+//! - `fill`: reads URL lists into a job; `sitemaps`: adds the pages listed in sitemaps
 
+mod active_task;
 mod claimer;
-mod ended;
-mod errand;
 mod fill;
+mod judge;
 mod lanes;
 mod page;
 mod rows;
 mod scrape;
-mod sending;
 mod settler;
 mod sitemaps;
+mod task_request;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -41,82 +41,113 @@ use tokio::task::JoinHandle;
 use tokio_util::task::TaskTracker;
 
 use crate::archive::{Archive, ArchiveError};
-use crate::client::{Client, Keeper};
+use crate::client::{Client, RobotsCache};
 use crate::config::{Config, JobSettings};
-use crate::gate::{Gate, Parted};
+use crate::gate::{EndedHolds, Gate};
 use crate::lock;
 use crate::transport::Transport;
 
-use claimer::{Claimer, LOOK};
-use errand::Trip;
-pub use fill::{BadLine, Filled, Go, Lists, OnBad, URL_MAX, read_url};
+use active_task::ActiveTask;
+use claimer::{CHECK_EVERY, Claimer};
+pub use fill::{BadLine, Filled, Flow, OnBadLine, URL_MAX, UrlLists, read_url};
 use lanes::Lanes;
-use rows::Telling;
+use rows::PendingRows;
 pub use rows::{Extras, RowSink, Rows};
 use scrape::Turns;
 use settler::Settling;
 pub use sitemaps::OnProblem;
 
-/// Works on one job. Clones are the same pool.
+/// Works on one job. Clones share one pool.
 #[derive(Clone)]
 pub struct Pool(Arc<Inner>);
 
-/// What a pool is made of.
+/// What a pool needs.
 pub struct Parts {
-    /// Who may send.
+    /// The gate, which decides when requests may leave.
     pub gate: Gate,
-    /// Where the job is kept; the one the gate holds its domains in.
+    /// The store of the job; the same one that the gate uses.
     pub store: Arc<dyn Store>,
-    /// How requests are sent.
+    /// Sends the requests.
     pub transport: Transport,
-    /// Where bodies are kept.
+    /// Saves the bodies.
     pub archive: Archive,
-    /// What everything goes by.
+    /// The configuration.
     pub config: Config,
-    /// What is worked on.
+    /// The job.
     pub job: Job,
-    /// When the work is over.
+    /// When to stop working.
     pub until: Until,
-    /// Who wants to hear what became of URLs, besides the archive.
+    /// Who receives result rows, besides the archive.
     pub rows: Rows,
 }
 
-/// When the work on a job is over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// When to stop working on a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Until {
-    /// When all its tasks are settled: then the job is done.
-    #[default]
-    Done,
-    /// The same, but the job stays open for more.
+    /// When all its tasks are settled. Then the job is done.
+    Done {
+        /// Stop, and leave the job open, if no task can be sent for longer than this.
+        patience: Option<Span>,
+    },
+    /// When all its tasks are settled, but the job stays open for more.
     Idle {
-        /// What cannot leave for longer than this, at once or again and again, is left for later.
+        /// Stop if no task can be sent for longer than this, whether due far in the future or deferred again and again.
         patience: Option<Span>,
     },
 }
 
-/// Why a pool stopped working.
+impl Until {
+    /// When all tasks of the job are settled, however long that takes.
+    pub const DONE: Self = Self::Done { patience: None };
+
+    fn patience(self) -> Option<Span> {
+        match self {
+            Self::Done { patience } | Self::Idle { patience } => patience,
+        }
+    }
+}
+
+impl Default for Until {
+    fn default() -> Self {
+        Self::DONE
+    }
+}
+
+/// Why a pool stopped.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ended {
+pub enum StopReason {
     /// The job ended, here or elsewhere.
     Job(JobState),
-    /// It was told to stop; what is left waits.
-    Stopped,
-    /// Everything that is there is settled, but a list was not read to its end: the job stays open for the rest.
+    /// The pool was asked to stop. Unfinished tasks are waiting.
+    Requested,
+    /// All known tasks are settled, but a list was not read to its end. The job stays open for the rest.
     Unread,
-    /// Everything that is there is settled; the job stays open for more.
+    /// All tasks are settled. The job stays open for more.
     Idle,
-    /// Nothing that is left can leave before then, which is too long to wait; the job stays open.
-    Left(Timestamp),
-    /// Too much failed in a row on the domains that are left; the job stays open, and what is left waits.
+    /// No remaining task can be sent before this time, which is too long to wait. The job stays open.
+    NotDueUntil(Timestamp),
+    /// Too many tasks in a row failed on the remaining domains. The job stays open, and the remaining tasks are
+    /// waiting.
     Halted(String),
+}
+
+/// What became of the tasks that a pool settled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RunCounts {
+    /// Pages that were fetched and are new, or have another body than before.
+    pub changed: u64,
+    /// Pages that were asked for again and are as before: the site said so (304), or the body is the same.
+    pub unchanged: u64,
+    /// Tasks that failed.
+    pub failed: u64,
 }
 
 struct Inner {
     gate: Gate,
     store: Arc<dyn Store>,
     transport: Transport,
-    keeper: Option<Arc<Keeper>>,
-    /// Asks for sitemaps.
+    robots_cache: Option<Arc<RobotsCache>>,
+    /// Fetches sitemaps.
     client: Client,
     archive: Arc<Archive>,
     job: Job,
@@ -125,59 +156,62 @@ struct Inner {
     scrape_interval: Option<Span>,
     redirects_max: u32,
     rows: Rows,
-    /// Which rows are still to be written.
-    telling: Mutex<Telling>,
+    /// Which rows have not been written yet.
+    pending_rows: Mutex<PendingRows>,
     lanes: Mutex<Lanes>,
-    /// Tasks that wait for the robots.txt of their origin, in the order they came.
-    asking: Mutex<HashMap<String, Vec<Trip>>>,
-    /// Tasks of items that wait until another of their source has asked.
+    /// Tasks that wait for the robots.txt of their origin, in order of arrival.
+    awaiting_robots: Mutex<HashMap<String, Vec<ActiveTask>>>,
+    /// Tasks of items that wait until another task of their source has had its turn.
     turns: Mutex<Turns>,
     guards: Mutex<Guards>,
     settles: mpsc::UnboundedSender<Settling>,
-    /// Something happened that the pool should look at.
+    /// Wakes up the pool to check for work.
     poke: Notify,
-    /// There may be lanes that were not there when the store was last asked.
+    /// Whether there may be new lanes since the store was last asked.
     fresh: AtomicBool,
     filling: AtomicBool,
-    /// How many tasks were settled.
+    /// How many tasks have been settled.
     settled: AtomicU64,
-    over: watch::Sender<bool>,
-    /// What is on the wire.
+    run_counts: Mutex<RunCounts>,
+    stopping: watch::Sender<bool>,
+    /// The requests in flight.
     fetches: TaskTracker,
     settler: Mutex<Option<JoinHandle<()>>>,
     runtime: Handle,
 }
 
 struct Guards {
-    /// How many failures in a row give a domain up; 0 is off.
+    /// After how many failures in a row a domain is given up; 0 means never.
     failures_max: u32,
     failures: HashMap<LaneId, FailureGuard>,
-    /// Domains where nobody was there lately.
+    /// Domains that could not be reached recently.
     unreached: HashMap<LaneId, ReachGuard>,
-    /// Why the last domain was given up, while nothing of another one was settled since and more may come.
+    /// Why the last domain was given up. Set while more tasks may come and no task of another domain has been settled
+    /// since.
     given_up: Option<String>,
-    /// Why a domain was last left for the next run, by a job that stays open.
-    left: Option<String>,
+    /// Why a domain was left for the next run, in a job that stays open.
+    left_for_later: Option<String>,
     limits: CancelGuard,
-    /// The step that a guard asks for.
+    /// The job step requested by a guard, and why.
     tripped: Option<(JobStep, String)>,
 }
 
 impl Pool {
-    /// A pool for a job. Must be made inside a tokio runtime.
+    /// Creates a pool for a job. Must be called within a tokio runtime.
     pub fn new(parts: Parts) -> Self {
         let Parts { gate, store, transport, archive, config, job, until, rows } = parts;
         let archive = Arc::new(archive);
         let (kept, recorded) = (Some(store.clone()), Some(archive.clone()));
-        let keeper = Keeper::new(gate.clone(), transport.clone(), &config, kept, recorded);
-        let client = Client::keeping(&config, gate.clone(), transport.clone(), keeper.clone(), None);
+        let robots_cache = RobotsCache::new(gate.clone(), transport.clone(), &config, kept, recorded);
+        let client =
+            Client::with_robots_cache(&config, gate.clone(), transport.clone(), robots_cache.clone(), None);
         let (settles, settling) = mpsc::unbounded_channel();
         let guards = Guards {
             failures_max: config.job.failure_threshold,
             failures: HashMap::new(),
             unreached: HashMap::new(),
             given_up: None,
-            left: None,
+            left_for_later: None,
             limits: CancelGuard::new(config.job.cancel_streak, config.job.cancel_delay),
             tripped: None,
         };
@@ -185,7 +219,7 @@ impl Pool {
             gate,
             store,
             transport,
-            keeper,
+            robots_cache,
             client,
             archive,
             job,
@@ -194,9 +228,9 @@ impl Pool {
             scrape_interval: config.scrape.min_interval,
             redirects_max: config.http.redirects_max,
             rows,
-            telling: Mutex::default(),
+            pending_rows: Mutex::default(),
             lanes: Mutex::default(),
-            asking: Mutex::default(),
+            awaiting_robots: Mutex::default(),
             turns: Mutex::default(),
             guards: Mutex::new(guards),
             settles,
@@ -204,7 +238,8 @@ impl Pool {
             fresh: AtomicBool::new(true),
             filling: AtomicBool::new(false),
             settled: AtomicU64::new(0),
-            over: watch::Sender::new(false),
+            run_counts: Mutex::default(),
+            stopping: watch::Sender::new(false),
             fetches: TaskTracker::new(),
             settler: Mutex::default(),
             runtime: Handle::current(),
@@ -214,33 +249,33 @@ impl Pool {
         Self(inner)
     }
 
-    /// Works until the job ends or the pool is stopped. Then nothing of it is on the wire and everything that
-    /// was fetched is settled. Whoever drops this stops the pool: in the background it finishes what is on the wire,
-    /// settles it and gives back what it had claimed.
-    pub async fn run(&self) -> Result<Ended, StoreError> {
+    /// Works until the job ends or the pool is stopped. Afterwards none of its requests is in flight, and everything
+    /// fetched is settled. Dropping the future stops the pool: in the background it finishes the requests in flight,
+    /// settles them and gives back its claims.
+    pub async fn run(&self) -> Result<StopReason, StoreError> {
         let (pool, _stop) = (self.clone(), StopOnDrop(self));
         let work = self.0.runtime.spawn(async move { pool.work().await });
         work.await.unwrap_or_else(|failed| match failed.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
-            // Its runtime is shutting down.
+            // The runtime is shutting down.
             Err(_) => Err(StoreError::Closed),
         })
     }
 
-    async fn work(&self) -> Result<Ended, StoreError> {
+    async fn work(&self) -> Result<StopReason, StoreError> {
         let inner = &self.0;
-        // One at a time: a pool that nobody waits for any more may still be putting down what it had in hand.
-        let work = inner.gate.work_on(inner.job.id);
+        // One pool at a time: a pool that was dropped may still be shutting down.
+        let work = inner.gate.job_lock(inner.job.id);
         let _alone = work.lock().await;
         inner.gate.begin_job(inner.job.id, inner.settings.concurrency);
-        let mut parted = inner.gate.parted();
+        let mut parted = inner.gate.ended_holds();
         let mut failure = inner.gate.failure();
         let changed = inner.gate.store_changed();
         let mut claimer = Claimer::new(inner);
         let began = inner.now();
         let ended = loop {
-            if inner.is_over() {
-                break Ok(Ended::Stopped);
+            if inner.is_stopping() {
+                break Ok(StopReason::Requested);
             }
             match inner.register().await {
                 Ok(()) | Err(StoreError::Lost) => {}
@@ -256,7 +291,7 @@ impl Pool {
                 Err(StoreError::Lost) => {}
                 Err(error) => break Err(error),
             }
-            let idle_for = claimer.look_at.since(inner.gate.clock().now()).min(LOOK);
+            let idle_for = claimer.check_at.since(inner.gate.clock().now()).min(CHECK_EVERY);
             tokio::select! {
                 () = poked => {}
                 Some(parted) = parted.recv() => {
@@ -268,60 +303,65 @@ impl Pool {
                     Some(failure) => drop(failure.changed().await),
                     None => std::future::pending().await,
                 }} => {}
-                () = inner.until_over() => {}
+                () = inner.until_stopping() => {}
                 () = tokio::time::sleep(idle_for.into()) => {}
             }
         };
-        self.put_down(ended.is_ok()).await;
-        let told = match &ended {
+        self.shut_down(ended.is_ok()).await;
+        let written = match &ended {
             Ok(ended) => inner.last_rows(ended, began).await,
-            // What is not told is told by whoever works on the job next.
+            // Missing rows are written by whoever works on the job next.
             Err(_) => Ok(()),
         };
-        let closed = inner.archive.close().map_err(unwritable);
-        ended.and_then(|ended| told.and(closed).map(|()| ended))
+        let closed = inner.archive.close().map_err(archive_error);
+        ended.and_then(|ended| written.and(closed).map(|()| ended))
     }
 
-    /// Writes the rows that somebody who died did not get to, of a job that is not worked on any more.
+    /// Writes the rows that a killed process did not get to write, for a job that nobody works on any more.
     pub async fn catch_up(&self) -> Result<(), StoreError> {
         let inner = &self.0;
-        let work = inner.gate.work_on(inner.job.id);
+        let work = inner.gate.job_lock(inner.job.id);
         let _alone = work.lock().await;
         inner.register().await?;
         inner.leave().await
     }
 
-    /// The robots.txt files that it goes by.
-    pub(crate) fn keeper(&self) -> Option<Arc<Keeper>> {
-        self.0.keeper.clone()
+    /// The cache of robots.txt files.
+    pub(crate) fn robots_cache(&self) -> Option<Arc<RobotsCache>> {
+        self.0.robots_cache.clone()
     }
 
-    /// Stops claiming and sending; what is on the wire is finished.
+    /// Stops claiming and sending. Requests in flight are finished.
     pub fn stop(&self) {
-        self.0.over.send_replace(true);
+        self.0.stopping.send_replace(true);
     }
 
-    /// How many requests are on the wire.
+    /// The number of requests in flight.
     pub fn in_flight(&self) -> usize {
         self.0.fetches.len()
     }
 
-    /// Tasks are being added from here: the job does not finish meanwhile.
+    /// What became of the tasks settled so far.
+    pub fn run_counts(&self) -> RunCounts {
+        *lock(&self.0.run_counts)
+    }
+
+    /// Sets whether tasks are being added from here, which keeps the job from finishing.
     pub fn set_filling(&self, filling: bool) {
         self.0.filling.store(filling, Ordering::Relaxed);
         self.poke();
     }
 
-    /// Looks for new tasks.
+    /// Checks for new tasks.
     pub fn poke(&self) {
         self.0.fresh.store(true, Ordering::Relaxed);
         self.0.poke.notify_one();
     }
 
-    /// Waits for what is on the wire and settles it.
-    async fn put_down(&self, settle: bool) {
+    /// Waits for the requests in flight and settles them.
+    async fn shut_down(&self, settle: bool) {
         let inner = &self.0;
-        inner.over.send_replace(true);
+        inner.stopping.send_replace(true);
         inner.gate.end_job(inner.job.id);
         inner.lanes().clear_waiting();
         if !settle {
@@ -335,7 +375,7 @@ impl Pool {
         if let Some(settler) = settler {
             let _ = settler.await;
         }
-        // Others may work on what is left, and so may the next pool of this process.
+        // Other processes may continue with the remaining lanes, and so may the next pool of this process.
         let (lanes, now) = (inner.lanes().take_all(), inner.now());
         if let Some(holder) = inner.gate.holder() {
             let _ = inner.store.park(holder, lanes.into_iter().map(|lane| (lane, now)).collect()).await;
@@ -343,7 +383,7 @@ impl Pool {
     }
 }
 
-/// Stops a pool that nobody waits for any more.
+/// Stops the pool when its `run` is dropped.
 struct StopOnDrop<'a>(&'a Pool);
 
 impl Drop for StopOnDrop<'_> {
@@ -357,8 +397,8 @@ impl Inner {
         lock(&self.lanes)
     }
 
-    fn asking(&self) -> MutexGuard<'_, HashMap<String, Vec<Trip>>> {
-        lock(&self.asking)
+    fn awaiting_robots(&self) -> MutexGuard<'_, HashMap<String, Vec<ActiveTask>>> {
+        lock(&self.awaiting_robots)
     }
 
     fn turns(&self) -> MutexGuard<'_, Turns> {
@@ -373,26 +413,26 @@ impl Inner {
         self.gate.clock().now()
     }
 
-    fn is_over(&self) -> bool {
-        *self.over.borrow()
+    fn is_stopping(&self) -> bool {
+        *self.stopping.borrow()
     }
 
-    /// Waits until the pool is told to stop.
-    async fn until_over(&self) {
-        let _ = self.over.subscribe().wait_for(|over| *over).await;
+    /// Waits until the pool is asked to stop.
+    async fn until_stopping(&self) {
+        let _ = self.stopping.subscribe().wait_for(|over| *over).await;
     }
 
-    /// Domains went to other processes, and the lanes on them with them.
-    fn part(&self, parted: &Parted) {
+    /// Drops the lanes whose domains are no longer held here.
+    fn part(&self, parted: &EndedHolds) {
         self.lanes().drop_holds(parted);
         self.fresh.store(true, Ordering::Relaxed);
     }
 }
 
-/// An archive that nothing can be written to ends the work, as a store does.
-fn unwritable(error: ArchiveError) -> StoreError {
-    let (place, what) = (error.place.display().to_string(), error.cause.to_string());
-    StoreError::Unavailable { place, what, away: None }
+/// Turns an archive error into a store error: an archive that can't be written ends the work, like a failed store.
+fn archive_error(error: ArchiveError) -> StoreError {
+    let (place, what) = (error.path.display().to_string(), error.cause.to_string());
+    StoreError::Output { location: place, what }
 }
 
 /// The identity of a job's pool, for tests and logs.

@@ -1,61 +1,61 @@
-//! Where the pages of a job go: into its archive.
+//! Saves the pages of a job in its archive.
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use url::Url;
 
 use super::Inner;
-use crate::archive::{self, ArchiveError, Entry, Kept};
+use crate::archive::{self, ArchiveError, PageWriter, StoredPage};
 use crate::attempt::{Head, Sink, Wanted};
 use crate::descriptors;
 
-/// Keeps a page in the archive; of what is no page nothing is kept.
-pub(super) struct Page<'a> {
+/// Saves a page in the archive. Responses other than 2xx are not saved.
+pub(super) struct PageSink<'a> {
     pool: &'a Inner,
     url: &'a Url,
-    /// What passes is recorded, and therefore read as a whole.
+    /// Whether the exchange is recorded, and must therefore be read completely.
     is_recorded: bool,
-    begun: Option<Begun>,
+    open_page: Option<OpenPage>,
 }
 
-/// A page that is being kept.
-pub(super) struct Begun {
-    entry: Entry,
+/// A page that is being saved.
+pub(super) struct OpenPage {
+    entry: PageWriter,
     content_type: Option<String>,
 }
 
-impl<'a> Page<'a> {
+impl<'a> PageSink<'a> {
     pub(super) fn new(pool: &'a Inner, url: &'a Url, is_recorded: bool) -> Self {
-        Self { pool, url, is_recorded, begun: None }
+        Self { pool, url, is_recorded, open_page: None }
     }
 
-    pub(super) fn into_entry(self) -> Option<Begun> {
-        self.begun
+    pub(super) fn into_entry(self) -> Option<OpenPage> {
+        self.open_page
     }
 
-    /// Begins to keep a page. When there is no file descriptor for that, idle connections make room.
-    async fn open(&self, head: archive::Head<'_>) -> Result<Entry, ArchiveError> {
+    /// Starts saving a page. If file descriptors have run out, idle connections are closed to make room.
+    async fn open(&self, head: archive::PageHead<'_>) -> Result<PageWriter, ArchiveError> {
         for _ in 0..OPENED_AGAIN_MAX {
             match self.pool.archive.begin(head) {
                 Err(error) if descriptors::ran_out(&error.cause) => {
                     self.pool.transport.make_room(error.cause).await;
                 }
-                begun => return begun,
+                open_page => return open_page,
             }
         }
         self.pool.archive.begin(head)
     }
 }
 
-impl Begun {
-    /// The page is whole.
-    pub(super) fn finish(self) -> Result<Kept, ArchiveError> {
+impl OpenPage {
+    /// Completes the page.
+    pub(super) fn finish(self) -> Result<StoredPage, ArchiveError> {
         let Self { entry, content_type } = self;
-        entry.finish().map(|kept| Kept { content_type, ..kept })
+        entry.finish().map(|kept| StoredPage { content_type, ..kept })
     }
 }
 
-impl Sink for Page<'_> {
+impl Sink for PageSink<'_> {
     type Error = ArchiveError;
 
     async fn begin(&mut self, head: &Head) -> Result<Wanted, ArchiveError> {
@@ -63,19 +63,19 @@ impl Sink for Page<'_> {
             return Ok(if self.is_recorded { Wanted::Whole { max: u64::MAX } } else { Wanted::Nothing });
         }
         let content_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-        let entry = self.open(archive::Head { final_url: self.url, content_type });
+        let entry = self.open(archive::PageHead { final_url: self.url, content_type });
         let entry = entry.await?;
-        self.begun = Some(Begun { entry, content_type: content_type.map(str::to_owned) });
+        self.open_page = Some(OpenPage { entry, content_type: content_type.map(str::to_owned) });
         Ok(Wanted::Whole { max: u64::MAX })
     }
 
-    fn piece(&mut self, piece: Bytes) -> Result<(), ArchiveError> {
-        match &mut self.begun {
-            Some(begun) => begun.entry.write(&piece),
+    fn chunk(&mut self, chunk: Bytes) -> Result<(), ArchiveError> {
+        match &mut self.open_page {
+            Some(open_page) => open_page.entry.write(&chunk),
             None => Ok(()),
         }
     }
 }
 
-/// How often a file is tried to be opened without a descriptor for it: for about ten seconds.
+/// How many times to retry opening a file without a free descriptor, which takes about ten seconds.
 const OPENED_AGAIN_MAX: u32 = 100;

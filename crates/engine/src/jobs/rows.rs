@@ -1,60 +1,60 @@
-//! The rows of what was settled: into the index of the archive, and to whoever wants them besides.
+//! Writes the rows of settled tasks to the index of the archive and to other receivers.
 //!
-//! A row is written when its task is settled for good, after the commit. So that a kill in between loses none, the store
-//! knows who works on a job and up to when its rows are written; whoever works on the job next, or beside it, writes those
-//! that may be missing. A row may therefore come twice: the last one counts. Tasks that are skipped together, with the end
-//! of their job or with a domain that was given up, have their rows when the work ends.
+//! A row is written after its task's final result is committed. So that a kill in between loses none, the store knows
+//! who works on a job and up to when its rows have been written. Whoever works on the job next, or at the same time,
+//! writes the rows that may be missing. A row may therefore appear twice; the last one counts. Tasks that are skipped
+//! in bulk, when their job ends or a domain is given up, get their rows when the work ends.
 
 use std::sync::Arc;
 
 use comity_core::time::{Span, Timestamp};
 use comity_store::StoreError;
 use comity_store::domains::HolderId;
-use comity_store::tasks::{GAVE_UP, JOB_ENDED, Step, TaskView, Which};
+use comity_store::tasks::{GAVE_UP, JOB_ENDED, Step, TaskFilter, TaskView};
 use http::HeaderMap;
 use serde_json::{Map, Value};
 
-use super::settler::One;
-use super::{Ended, Go, Inner, unwritable};
+use super::settler::TaskResult;
+use super::{Flow, Inner, StopReason, archive_error};
 use crate::lock;
 use crate::results::{Row, shown_headers};
 
-/// Takes rows as they come.
+/// Receives rows.
 pub trait RowSink: Send + Sync {
-    /// Takes some rows, and may take its time; whether more are wanted. If not, the work is stopped.
-    fn take(&self, rows: &[Row]) -> Go;
+    /// Takes some rows; may block. Returns whether more are wanted; if not, the work is stopped.
+    fn take(&self, rows: &[Row]) -> Flow;
 }
 
-/// Who wants rows, and what should be in them.
+/// Who receives rows, and what they contain.
 #[derive(Clone, Default)]
 pub struct Rows {
-    /// Who takes them, besides the index of an archive that has one.
+    /// The receiver, besides the archive's index, if it has one.
     pub sink: Option<Arc<dyn RowSink>>,
-    /// What they have besides what they always have.
+    /// Optional columns.
     pub extras: Extras,
 }
 
-/// What rows have besides what they always have.
+/// Optional columns of rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Extras {
-    /// Nothing.
+    /// None.
     #[default]
     None,
-    /// The headers of the last answer.
+    /// The headers of the last response.
     Headers,
 }
 
-/// Which rows are still to be written.
+/// Which rows have not been written yet.
 #[derive(Debug, Default)]
-pub(super) struct Telling {
-    /// When those were settled that are not written yet.
+pub(super) struct PendingRows {
+    /// When the first task without a written row was settled.
     since: Option<Timestamp>,
-    /// When the store was last told that we work on the job, and as whom.
+    /// When this process was last registered as working on the job, and as which holder.
     registered: Option<(Timestamp, HolderId)>,
 }
 
 impl Rows {
-    /// The headers of an answer as they are kept for its row, if they are.
+    /// The response headers to include in a row, if any.
     pub(super) fn headers(&self, headers: &HeaderMap) -> Option<Map<String, Value>> {
         (self.extras == Extras::Headers).then(|| shown_headers(headers))
     }
@@ -66,18 +66,18 @@ impl Inner {
         self.archive.has_index() || self.rows.sink.is_some()
     }
 
-    /// The moment at which tasks are settled now; their rows are missing from then on.
-    pub(super) fn begin_telling(&self) -> Timestamp {
-        let mut telling = lock(&self.telling);
+    /// The time to settle tasks with. From then on their rows count as missing.
+    pub(super) fn note_pending(&self) -> Timestamp {
+        let mut pending_rows = lock(&self.pending_rows);
         let now = self.now();
-        telling.since.get_or_insert(now);
+        pending_rows.since.get_or_insert(now);
         now
     }
 
-    /// Writes the rows of what was settled last; then none is missing.
-    pub(super) async fn tell(self: &Arc<Self>, rows: Vec<Row>) -> Result<(), StoreError> {
+    /// Writes the rows of the tasks that were just settled. Afterwards none are missing.
+    pub(super) async fn write_settled(self: &Arc<Self>, rows: Vec<Row>) -> Result<(), StoreError> {
         self.write(rows).await?;
-        lock(&self.telling).since = None;
+        lock(&self.pending_rows).since = None;
         Ok(())
     }
 
@@ -85,72 +85,72 @@ impl Inner {
         if rows.is_empty() {
             return Ok(());
         }
-        self.archive.note(&rows).map_err(unwritable)?;
+        self.archive.add_rows(&rows).map_err(archive_error)?;
         let Some(sink) = self.rows.sink.clone() else { return Ok(()) };
-        // Whoever reads them may be slow; others do not wait for that.
+        // The receiver may be slow; nobody else waits for it.
         let taken = tokio::task::spawn_blocking(move || sink.take(&rows)).await;
-        if taken.unwrap_or(Go::Stop) == Go::Stop {
-            self.over.send_replace(true);
+        if taken.unwrap_or(Flow::Stop) == Flow::Stop {
+            self.stopping.send_replace(true);
         }
         Ok(())
     }
 
-    /// Tells the store now and then that we work on the job, and writes the rows of others who died.
+    /// Registers this process now and then as working on the job, and writes the missing rows of processes that died.
     pub(super) async fn register(self: &Arc<Self>) -> Result<(), StoreError> {
         let Some(holder) = self.gate.holder() else { return Ok(()) };
         let (now, told_at) = {
-            let telling = lock(&self.telling);
+            let pending_rows = lock(&self.pending_rows);
             let now = self.now();
-            match telling.registered {
+            match pending_rows.registered {
                 Some((at, as_whom)) if as_whom == holder && now.since(at) < REGISTERED => return Ok(()),
-                _ => (now, telling.since.unwrap_or(now)),
+                _ => (now, pending_rows.since.unwrap_or(now)),
             }
         };
         let missing = self.store.work_on(self.job.id, holder, told_at, now).await?;
         if let Some(since) = missing.filter(|_| self.wants_rows()) {
-            self.tell_settled(Which { state: None, settled_since: Some(since) }, |_| true).await?;
+            self.write_rows_of(TaskFilter { state: None, settled_since: Some(since) }, |_| true).await?;
         }
-        lock(&self.telling).registered = Some((now, holder));
+        lock(&self.pending_rows).registered = Some((now, holder));
         Ok(())
     }
 
-    /// The work ended: what the end of the job means for its tasks is done, and rows are written of what was skipped
-    /// together.
+    /// Called when the work has ended: skips the remaining tasks if the job ended, and writes the rows of tasks that
+    /// were skipped in bulk.
     pub(super) async fn last_rows(
         self: &Arc<Self>,
-        ended: &Ended,
+        ended: &StopReason,
         began: Timestamp,
     ) -> Result<(), StoreError> {
-        if let Ended::Job(_) = ended {
+        if let StopReason::Job(_) = ended {
             while self.store.sweep(self.job.id, SWEEP, self.now()).await? {}
         }
-        if lock(&self.telling).since.is_some() {
-            // Rows could not be written: they are left to whoever is next.
+        if lock(&self.pending_rows).since.is_some() {
+            // Rows could not be written. They are left to whoever works on the job next.
             return Ok(());
         }
         if self.wants_rows() {
             let job = self.store.find_job(self.job.name.clone()).await?;
             if job.is_some_and(|job| job.counts.skipped > 0) {
-                let which = Which { state: Some("skipped".to_owned()), settled_since: Some(began) };
-                self.tell_settled(which, is_skipped_in_bulk).await?;
+                let which = TaskFilter { state: Some("skipped".to_owned()), settled_since: Some(began) };
+                self.write_rows_of(which, is_skipped_in_bulk).await?;
             }
         }
         self.leave().await
     }
 
-    /// We do not work on the job any more.
+    /// Unregisters this process from the job.
     pub(super) async fn leave(&self) -> Result<(), StoreError> {
-        let registered = lock(&self.telling).registered.take();
+        let registered = lock(&self.pending_rows).registered.take();
         match registered {
             Some((_, holder)) => self.store.leave_job(self.job.id, holder).await,
             None => Ok(()),
         }
     }
 
-    /// Writes the rows of tasks as the store has them, a page at a time.
-    async fn tell_settled(
+    /// Writes the rows of tasks from the store, page by page.
+    async fn write_rows_of(
         self: &Arc<Self>,
-        which: Which,
+        which: TaskFilter,
         wanted: impl Fn(&TaskView) -> bool,
     ) -> Result<(), StoreError> {
         let mut after = None;
@@ -163,8 +163,8 @@ impl Inner {
     }
 }
 
-/// The row of a task that is settled for good; nothing if it goes on.
-pub(super) fn row_of(one: &One, now: Timestamp) -> Option<Row> {
+/// The row of a task with a final result; `None` if the task continues.
+pub(super) fn row_of(one: &TaskResult, now: Timestamp) -> Option<Row> {
     let settle = &one.settle;
     let (state, status, error, bytes, content_type) = match &settle.step {
         Step::Done { status, bytes, content_type, .. } => {
@@ -194,14 +194,14 @@ pub(super) fn row_of(one: &One, now: Timestamp) -> Option<Row> {
     Some(row)
 }
 
-/// Whether a task was skipped with others, by the store.
+/// Whether the store skipped the task together with others.
 fn is_skipped_in_bulk(task: &TaskView) -> bool {
     task.error.as_deref().is_some_and(|error| error == JOB_ENDED || error.starts_with(GAVE_UP))
 }
 
-/// The store is told this often that we work on the job.
+/// How often this process registers as working on the job.
 const REGISTERED: Span = Span::from_secs(2);
-/// Rows that are read at once.
+/// How many rows are read at once.
 const PAGE: u32 = 1_000;
-/// Tasks that are brought in line with their job at once.
+/// How many tasks of an ended job are skipped at once.
 const SWEEP: u32 = 10_000;

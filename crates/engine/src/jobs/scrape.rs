@@ -1,10 +1,10 @@
-//! Scrapes of items: a task of a source takes its turn, asks the store whether it may start, and leaves a row in the
-//! scrape log right before its request leaves (B51–B53, B58).
+//! Scrapes of items. The task waits for its turn, asks the store whether it may start, and adds a row to the scrape log
+//! right before its request is sent.
 //!
-//! One that is too soon is to be put off before a permit is drawn for it, so tasks of a source take turns: of those on
-//! one domain, one stands in line at a time; and of all of them, one asks and leaves at a time, as long as it can leave
-//! at once. One that has to wait in line lets the others pass, which may be on domains that are free. The last word is
-//! the store's, when the connection is open.
+//! A scrape that is too early must be deferred before it takes a permit. Therefore the tasks of a source take turns:
+//! only one of them per domain is in line at a time, and only one at a time asks the store and is sent, as long as it
+//! can be sent right away. A task that has to wait in line lets the others go ahead, whose domains may be free. The
+//! store makes the final decision when the connection is open.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -20,55 +20,55 @@ use comity_store::sources::SourceId;
 use comity_store::tasks::{LaneId, Step};
 
 use super::Inner;
-use super::errand::Trip;
-use crate::attempt::{Before, PATIENCE};
+use super::active_task::ActiveTask;
+use crate::attempt::{BeforeSend, DEPART_WAIT_MAX};
 use crate::event::{Event, TaskEvent};
-use crate::{lock, shown};
+use crate::{lock, redact};
 
-/// What a task of an item knows of its scrape.
+/// The scrape of an item's task.
 #[derive(Default)]
 pub(super) struct Scrape {
-    /// Until it has begun, no other task of its source stands in the same line,
+    /// The turn for its line: until the scrape starts, no other task of the source is in that line.
     lane_turn: Option<Turn>,
-    /// and none asks, unless it does not come to its turn soon.
+    /// The turn for its source: no other task of the source asks the store, unless this one takes too long.
     source_turn: Arc<Mutex<Option<Turn>>>,
     log: Option<LogId>,
-    /// Its row was made for a request that has not left yet.
+    /// Whether its row in the scrape log was added for a request that has not been sent yet.
     is_fresh: bool,
 }
 
-/// Tasks that wait for their turn; what is in here is taken by somebody.
-pub(super) type Turns = HashMap<Key, VecDeque<Box<Trip>>>;
+/// Tasks that wait for a turn. A key in here means that the turn is taken.
+pub(super) type Turns = HashMap<TurnKey, VecDeque<Box<ActiveTask>>>;
 
 /// What tasks take turns for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Key {
-    /// To stand in one line.
+pub(super) enum TurnKey {
+    /// Being in the line of one lane.
     Lane(SourceId, LaneId),
-    /// To ask, and to leave if that is possible at once.
+    /// Asking the store, and being sent if that is possible right away.
     Source(SourceId),
 }
 
-/// Why a request did not leave although its connection was open.
+/// Why a request was not sent although its connection was open.
 #[derive(Debug)]
-pub(super) enum Stays {
-    /// Its source was scraped meanwhile; it was put off.
+pub(super) enum ScrapeVeto {
+    /// Its source was scraped in the meantime, so it was deferred.
     Deferred(Deferred),
-    /// It is not to be scraped any more.
+    /// The item is no longer to be scraped.
     Gone(&'static str),
-    /// It is not ours any more.
+    /// The task now belongs to another process.
     Fenced,
-    /// The store does not work.
+    /// The store failed.
     Store(StoreError),
 }
 
 impl Scrape {
-    /// Whether it has begun: what follows, redirects for instance, is part of it.
-    pub(super) fn has_begun(&self) -> bool {
+    /// Whether the scrape has started. Further requests, such as redirects, are part of it.
+    pub(super) fn has_started(&self) -> bool {
         self.log.is_some()
     }
 
-    /// The turn does not last for ever; it goes before, with whoever has it.
+    /// Passes the turn of the source on after a while, even if the task still has it.
     fn limit_source_turn(&self, pool: &Inner) {
         let turn = Arc::downgrade(&self.source_turn);
         pool.runtime.spawn(async move {
@@ -83,118 +83,119 @@ impl Scrape {
         drop(lock(&self.source_turn).take());
     }
 
-    /// The row of a scrape that is not sent after all; that of one that was sent before stays.
+    /// Takes the log row of a scrape that was not sent after all. The row of one that was already sent stays.
     pub(super) fn take_unsent(&mut self) -> Option<LogId> {
         self.log.take_if(|_| self.is_fresh)
     }
 
-    /// A request of it left, or tried to.
+    /// Notes that a request of the scrape was sent, or tried to be.
     pub(super) fn sent(&mut self) {
         self.is_fresh = false;
     }
 }
 
-/// A turn that is taken. Dropped, it goes to the next task that waits for it.
+/// A taken turn. Dropping it passes it on to the next waiting task.
 struct Turn {
     pool: Arc<Inner>,
-    key: Key,
+    key: TurnKey,
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        // Whoever drops it may hold the lock of the gate.
+        // In the background, because whoever drops the turn may hold the gate's lock.
         let (pool, key) = (self.pool.clone(), self.key);
         self.pool.runtime.spawn(async move { pass_on(&pool, key) });
     }
 }
 
-/// Waits for its turns, asks, and joins the line if it may.
-pub(super) fn take_turn(pool: &Arc<Inner>, trip: Box<Trip>, key: Key) {
+/// Waits for a turn; with both turns the task asks the store and joins the line.
+pub(super) fn take_turn(pool: &Arc<Inner>, active: Box<ActiveTask>, key: TurnKey) {
     let mut turns = pool.turns();
     if let Some(waiting) = turns.get_mut(&key) {
-        waiting.push_back(trip);
+        waiting.push_back(active);
         return;
     }
     turns.insert(key, VecDeque::new());
     drop(turns);
-    has_turn(pool, trip, key);
+    has_turn(pool, active, key);
 }
 
-fn pass_on(pool: &Arc<Inner>, key: Key) {
+fn pass_on(pool: &Arc<Inner>, key: TurnKey) {
     let mut turns = pool.turns();
     match turns.get_mut(&key).and_then(VecDeque::pop_front) {
-        Some(trip) => {
+        Some(active) => {
             drop(turns);
-            has_turn(pool, trip, key);
+            has_turn(pool, active, key);
         }
         None => drop(turns.remove(&key)),
     }
 }
 
-fn has_turn(pool: &Arc<Inner>, mut trip: Box<Trip>, key: Key) {
+fn has_turn(pool: &Arc<Inner>, mut active: Box<ActiveTask>, key: TurnKey) {
     let turn = Some(Turn { pool: pool.clone(), key });
-    let Some(scrape) = trip.scrape.as_mut() else { return };
+    let Some(scrape) = active.scrape.as_mut() else { return };
     match key {
-        Key::Lane(source, _) => {
+        TurnKey::Lane(source, _) => {
             scrape.lane_turn = turn;
-            take_turn(pool, trip, Key::Source(source));
+            take_turn(pool, active, TurnKey::Source(source));
         }
-        Key::Source(_) => {
+        TurnKey::Source(_) => {
             *lock(&scrape.source_turn) = turn;
-            ask_in_turn(pool, trip);
+            ask_in_turn(pool, active);
         }
     }
 }
 
-fn ask_in_turn(pool: &Arc<Inner>, trip: Box<Trip>) {
+fn ask_in_turn(pool: &Arc<Inner>, active: Box<ActiveTask>) {
     let pool = pool.clone();
     pool.runtime.clone().spawn(async move {
-        if pool.is_over() || !trip.is_open() {
-            return trip.put_down();
+        if pool.is_stopping() || !active.is_open() {
+            return active.release();
         }
-        if let Some((trip, at)) = may_start(&pool, trip).await {
-            trip.join_in_turn(at);
+        if let Some((active, at)) = may_start(&pool, active).await {
+            active.join_in_turn(at);
         }
     });
 }
 
-impl Trip {
-    /// The row of its scrape goes, if nothing was sent of it.
+impl ActiveTask {
+    /// Removes the log row of its scrape, if nothing was sent.
     pub(super) async fn call_off(&mut self) {
         let log = self.scrape.as_mut().and_then(Scrape::take_unsent);
         if let Some(log) = log
-            && let Err(error) = self.pool.store.call_off_scrape(log).await
+            && let Err(error) = self.pool.store.cancel_scrape(log).await
         {
             self.pool.gate.fail(error);
         }
     }
 
-    /// Its connection was open, and its scrape did not begin.
-    pub(super) fn stays(self: Box<Self>, stays: Stays) {
-        match stays {
-            Stays::Deferred(deferred) => self.deferred(&deferred),
-            Stays::Gone(why) => self.gone(why),
-            Stays::Fenced => self.put_down(),
-            Stays::Store(error) => {
+    /// Handles a scrape that was vetoed when its connection was open.
+    pub(super) fn vetoed(self: Box<Self>, veto: ScrapeVeto) {
+        match veto {
+            ScrapeVeto::Deferred(deferred) => self.deferred(&deferred),
+            ScrapeVeto::Gone(why) => self.gone(why),
+            ScrapeVeto::Fenced => self.release(),
+            ScrapeVeto::Store(error) => {
                 self.pool.gate.fail(error);
-                self.put_down();
+                self.release();
             }
         }
     }
 
-    /// Its source was scraped too short a time ago: in the store it was put off.
+    /// Releases a task that the store deferred because its source was scraped too recently.
     pub(super) fn deferred(self: Box<Self>, deferred: &Deferred) {
         let step = TaskEvent::Deferred { deferred };
-        self.pool.gate.events().tell(&Event::Task { url: &shown::url(&self.url), step });
-        self.put_down();
+        self.pool.gate.events().emit(&Event::Task { url: &redact::url(&self.url), final_url: None, step });
+        self.release();
     }
 
-    /// There is nothing to be scraped any more.
+    /// Skips a task whose item is no longer to be scraped.
     pub(super) fn gone(self: Box<Self>, why: &str) {
         self.settle(Step::Skipped { reason: why.to_owned() }, None);
     }
 
-    /// Joins the line from then on. Whoever could leave at once keeps the turn of its source meanwhile, for a while.
+    /// Joins the line, ready from `at` on. If the task can be sent right away, it keeps the turn of its source for a
+    /// while.
     fn join_in_turn(mut self: Box<Self>, at: Timestamp) {
         let (free, pool) = (self.may_leave_at_once(), self.pool.clone());
         if let Some(scrape) = self.scrape.as_mut() {
@@ -204,69 +205,75 @@ impl Trip {
     }
 }
 
-/// Asks the store whether a task may start, before anything is done on its behalf; from when on, unless that is settled.
-pub(super) async fn may_start(pool: &Arc<Inner>, trip: Box<Trip>) -> Option<(Box<Trip>, Timestamp)> {
-    match pool.start(&trip, StartStep::Ask).await {
-        Ok(Started::MayJoin | Started::Begun(_) | Started::GoesOn(_)) => return Some((trip, Timestamp::MIN)),
-        Ok(Started::Soon(at)) => return Some((trip, at)),
-        Ok(Started::Deferred(deferred)) => trip.deferred(&deferred),
-        Ok(Started::Gone(why)) => trip.gone(why),
-        Ok(Started::Fenced) => trip.put_down(),
+/// Asks the store whether a task may start, before anything is done for it. Returns the task and when it may start,
+/// unless the answer settles the matter.
+pub(super) async fn may_start(
+    pool: &Arc<Inner>,
+    active: Box<ActiveTask>,
+) -> Option<(Box<ActiveTask>, Timestamp)> {
+    match pool.start(&active, StartStep::Ask).await {
+        Ok(Started::MayJoin | Started::Begun(_) | Started::Continues(_)) => {
+            return Some((active, Timestamp::MIN));
+        }
+        Ok(Started::Soon(at)) => return Some((active, at)),
+        Ok(Started::Deferred(deferred)) => active.deferred(&deferred),
+        Ok(Started::Gone(why)) => active.gone(why),
+        Ok(Started::Fenced) => active.release(),
         Err(error) => {
             pool.gate.fail(error);
-            trip.put_down();
+            active.release();
         }
     }
     None
 }
 
 impl Inner {
-    async fn start(&self, trip: &Trip, step: StartStep) -> Result<Started, StoreError> {
-        let (task, hold) = trip.task();
+    async fn start(&self, active: &ActiveTask, step: StartStep) -> Result<Started, StoreError> {
+        let (task, hold) = active.task();
         self.start_scrape(task, hold, step).await
     }
 
     async fn start_scrape(&self, task: TaskId, hold: Hold, step: StartStep) -> Result<Started, StoreError> {
         let Some(holder) = self.gate.holder() else { return Ok(Started::Fenced) };
-        let start = Start { task, hold, interval: self.scrape_interval, patience: PATIENCE, step };
+        let start = Start { task, hold, interval: self.scrape_interval, patience: DEPART_WAIT_MAX, step };
         self.store.start_scrape(holder, start, self.now()).await
     }
 }
 
-/// What is done when the connection of a task is open: the row of its scrape is committed, if it scrapes an item.
-pub(super) struct Beginning<'a> {
+/// Commits the log row of the task's scrape when its connection is open, if it scrapes an item.
+pub(super) struct StartScrape<'a> {
     pub(super) pool: &'a Inner,
     pub(super) scrape: Option<&'a mut Scrape>,
     pub(super) task: TaskId,
     pub(super) hold: Hold,
 }
 
-impl Before for Beginning<'_> {
-    type Stays = Stays;
+impl BeforeSend for StartScrape<'_> {
+    type Veto = ScrapeVeto;
 
-    async fn before(&mut self) -> Result<(), Stays> {
-        let Some(scrape) = self.scrape.as_deref_mut().filter(|scrape| !scrape.has_begun()) else {
+    async fn before_send(&mut self) -> Result<(), ScrapeVeto> {
+        let Some(scrape) = self.scrape.as_deref_mut().filter(|scrape| !scrape.has_started()) else {
             return Ok(());
         };
         loop {
             let started = self.pool.start_scrape(self.task, self.hold, StartStep::Begin).await;
-            let started = started.map_err(Stays::Store)?;
+            let started = started.map_err(ScrapeVeto::Store)?;
             scrape.is_fresh = matches!(started, Started::Begun(_));
             match started {
-                Started::Begun(log) | Started::GoesOn(log) => {
+                Started::Begun(log) | Started::Continues(log) => {
                     scrape.log = Some(log);
                     scrape.lane_turn = None;
                     scrape.drop_source_turn();
                     return Ok(());
                 }
                 Started::Soon(at) => self.pool.gate.clock().sleep_until(at).await,
-                Started::Deferred(deferred) => return Err(Stays::Deferred(deferred)),
-                Started::Gone(why) => return Err(Stays::Gone(why)),
-                Started::Fenced | Started::MayJoin => return Err(Stays::Fenced),
+                Started::Deferred(deferred) => return Err(ScrapeVeto::Deferred(deferred)),
+                Started::Gone(why) => return Err(ScrapeVeto::Gone(why)),
+                Started::Fenced | Started::MayJoin => return Err(ScrapeVeto::Fenced),
             }
         }
     }
 }
 
-/// Whoever could leave at once and did not within this time lets the others of its source ask.
+/// How long a task that could be sent right away keeps the turn of its source.
 const TURN_MAX: Duration = Duration::from_secs(1);

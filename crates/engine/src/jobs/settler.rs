@@ -1,4 +1,4 @@
-//! Commits what became of tasks, many at a time, and draws the conclusions once it is committed.
+//! Commits the results of tasks in batches, and acts on them once they are committed.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -9,73 +9,65 @@ use comity_core::paces::DomainId;
 use comity_core::task::{JobStep, TaskId};
 use comity_core::time::Timestamp;
 use comity_store::domains::{Hold, HolderId};
-use comity_store::tasks::{GAVE_UP, LaneId, Rest, Settle, Settled, Step, TaskRow};
+use comity_store::tasks::{GAVE_UP, LaneId, RemainingWork, Settle, Settled, Step, TaskRow};
 use serde_json::{Map, Value};
 use tokio::sync::mpsc;
 use url::Url;
 
-use super::errand::{Trip, put_back};
+use super::active_task::{ActiveTask, release_queued};
 use super::lanes::GivenUp;
 use super::rows::row_of;
 use super::{Guards, Inner, Until};
-use crate::event::{Event, TaskEvent};
+use crate::event::{Event, TaskEvent, redacted_text};
 use crate::gate::Gate;
-use crate::shown;
+use crate::{lock, redact};
 
-/// What a settler is sent.
+/// A message to the settler.
 pub(super) enum Settling {
-    One(Box<One>),
-    /// There is no more.
+    Task(Box<TaskResult>),
+    /// No more results follow.
     Last,
 }
 
-/// One task to be settled.
-pub(super) struct One {
+/// The result of a task, to be settled.
+pub(super) struct TaskResult {
     pub(super) settle: Settle,
     pub(super) row: TaskRow,
     pub(super) lane: LaneId,
     pub(super) url: Url,
-    /// The answer was another 4xx: the list is stale, the site is fine (B47).
+    /// Whether the response was a 4xx such as 404: then the list is stale, but the site is fine.
     pub(super) answered: bool,
-    /// When the answer came, or that there is none was known.
+    /// When the response arrived, or when it was clear that there is none.
     pub(super) answered_at: Timestamp,
-    pub(super) tenant: Option<Tenant>,
-    /// The headers of the last answer, if its row is to have them.
+    pub(super) guard: Option<UnsettledGuard>,
+    /// The headers of the last response, if the row includes them.
     pub(super) headers: Option<Map<String, Value>>,
 }
 
-/// Says that a task of a domain is not settled yet: the domain does not change hands before.
+/// Keeps a domain from being handed over until its task is settled.
 #[derive(Debug)]
-pub(super) struct Tenant {
+pub(super) struct UnsettledGuard {
     pub(super) gate: Gate,
-    pub(super) tenure: (DomainId, u64),
+    pub(super) holding: (DomainId, u64),
 }
 
-impl Drop for Tenant {
+impl Drop for UnsettledGuard {
     fn drop(&mut self) {
-        self.gate.settled(self.tenure);
+        self.gate.settled(self.holding);
     }
 }
 
-/// Settles until told that there is no more.
+/// Settles results until the last one.
 pub(super) async fn run(pool: Weak<Inner>, mut receiver: mpsc::UnboundedReceiver<Settling>) {
     let mut batch = Vec::new();
     let mut last = false;
     while !last && receiver.recv_many(&mut batch, BATCH).await > 0 {
-        if batch.len() < ENOUGH && !batch.iter().any(|one| matches!(one, Settling::Last)) {
-            // A commit costs as much for one as for fifty: wait a moment for company.
-            tokio::time::sleep(GATHER).await;
-            while batch.len() < BATCH
-                && let Ok(more) = receiver.try_recv()
-            {
-                batch.push(more);
-            }
-        }
+        gather(&mut receiver, &mut batch).await;
         let Some(pool) = pool.upgrade() else { return };
         let mut ones = Vec::with_capacity(batch.len());
         for settling in batch.drain(..) {
             match settling {
-                Settling::One(one) => ones.push(*one),
+                Settling::Task(one) => ones.push(*one),
                 Settling::Last => last = true,
             }
         }
@@ -83,13 +75,33 @@ pub(super) async fn run(pool: Weak<Inner>, mut receiver: mpsc::UnboundedReceiver
     }
 }
 
-async fn commit(pool: &Arc<Inner>, ones: Vec<One>) {
+/// Waits a moment for more results, and for as long as many arrive: results of one commit share the pages of the database
+/// that it writes, so one commit of 500 writes a fifth of what ten commits of 50 write.
+async fn gather(receiver: &mut mpsc::UnboundedReceiver<Settling>, batch: &mut Vec<Settling>) {
+    for _ in 0..ROUNDS {
+        if batch.len() >= BATCH || batch.iter().any(|one| matches!(one, Settling::Last)) {
+            return;
+        }
+        let before = batch.len();
+        tokio::time::sleep(GATHER).await;
+        while batch.len() < BATCH
+            && let Ok(more) = receiver.try_recv()
+        {
+            batch.push(more);
+        }
+        if batch.len() - before < MANY {
+            return;
+        }
+    }
+}
+
+async fn commit(pool: &Arc<Inner>, ones: Vec<TaskResult>) {
     let Some(holder) = pool.gate.holder() else { return };
     if ones.is_empty() {
         return;
     }
     let settles = ones.iter().map(|one| one.settle.clone()).collect();
-    let now = pool.begin_telling();
+    let now = pool.note_pending();
     match pool.store.settle(holder, settles, now).await {
         Ok(results) => {
             pool.settled.fetch_add(results.len() as u64, Ordering::Relaxed);
@@ -104,7 +116,7 @@ async fn commit(pool: &Arc<Inner>, ones: Vec<One>) {
             let mut given_up = Vec::new();
             for (one, settled) in ones.into_iter().zip(results) {
                 match conclude(pool, one, settled) {
-                    Concluded::Look => poke = true,
+                    Concluded::CheckForWork => poke = true,
                     Concluded::Fine => {}
                     Concluded::GivenUp(up) => given_up.push(up),
                 }
@@ -116,7 +128,7 @@ async fn commit(pool: &Arc<Inner>, ones: Vec<One>) {
             if poke {
                 pool.poke.notify_one();
             }
-            if let Err(error) = pool.tell(rows).await {
+            if let Err(error) = pool.write_settled(rows).await {
                 pool.gate.fail(error);
             }
         }
@@ -124,16 +136,16 @@ async fn commit(pool: &Arc<Inner>, ones: Vec<One>) {
     }
 }
 
-/// What follows from a settled task for the pool.
+/// What the pool has to do after a task is settled.
 enum Concluded {
     Fine,
-    /// It should look.
-    Look,
-    /// The domain of the task is to be given up.
+    /// Check for work.
+    CheckForWork,
+    /// Give up the domain of the task.
     GivenUp(GivingUp),
 }
 
-/// A domain is to be given up; until it is, the task that was the last straw is in hand, and its lane with it.
+/// A domain to be given up. Until it is, the task that triggered this stays in hand, and so does its lane.
 struct GivingUp {
     lane: LaneId,
     hold: Hold,
@@ -141,65 +153,85 @@ struct GivingUp {
     message: String,
 }
 
-/// What follows from a settled task.
-fn conclude(pool: &Arc<Inner>, one: One, settled: Settled) -> Concluded {
-    let look = |look: bool| if look { Concluded::Look } else { Concluded::Fine };
-    let One { settle, row, lane, url, answered, answered_at, tenant, headers: _ } = one;
-    let url = shown::url(&url);
-    let tell = |step| pool.gate.events().tell(&Event::Task { url: &url, step });
+/// Acts on a settled task.
+fn conclude(pool: &Arc<Inner>, one: TaskResult, settled: Settled) -> Concluded {
+    let check_if = |check: bool| if check { Concluded::CheckForWork } else { Concluded::Fine };
+    let TaskResult { settle, row, lane, url, answered, answered_at, guard, headers: _ } = one;
+    let final_url = (url.as_str() != row.url).then(|| redact::url(&url));
+    let url = match &final_url {
+        Some(_) => redacted_text(&row.url),
+        None => redact::url(&url),
+    };
+    let final_url = final_url.as_deref().filter(|final_url| *final_url != url);
+    let emit = |step| pool.gate.events().emit(&Event::Task { url: &url, final_url, step });
     if settled == Settled::Fenced {
-        tell(TaskEvent::Fenced);
-        drop(tenant);
-        return look(pool.lanes().put_down(lane, settle.hold, settle.task));
+        emit(TaskEvent::Fenced);
+        drop(guard);
+        return check_if(pool.lanes().release(lane, settle.hold, settle.task));
     }
+    count(pool, &settle, &row);
     let counted = match &settle.step {
         Step::Done { status, bytes, .. } => {
-            tell(TaskEvent::Done { status: *status, bytes: *bytes });
+            emit(TaskEvent::Done { status: *status, bytes: *bytes });
             Some(guard::Settled::Done)
         }
         Step::Failed { error, .. } => {
-            tell(TaskEvent::Failed { error });
+            emit(TaskEvent::Failed { error });
             Some(if answered { guard::Settled::Answered } else { guard::Settled::Failed(error) })
         }
         Step::Skipped { reason } => {
-            tell(TaskEvent::Skipped { reason });
+            emit(TaskEvent::Skipped { reason });
             Some(guard::Settled::Skipped)
         }
         Step::Moved { domain, .. } => {
-            tell(TaskEvent::Moved { domain });
+            emit(TaskEvent::Moved { domain });
             None
         }
         Step::Retry { ready_at, .. } => {
             if let Some(attempt) = settle.attempts.last() {
-                tell(TaskEvent::Retried { outcome: attempt.outcome, ready_at: *ready_at });
+                emit(TaskEvent::Retried { outcome: attempt.outcome, ready_at: *ready_at });
             }
             None
         }
     };
     let tripped = counted.and_then(|counted| pool.guards().settled(lane, counted, answered_at));
-    drop(tenant);
+    drop(guard);
     if let Some(message) = tripped {
         return Concluded::GivenUp(GivingUp { lane, hold: settle.hold, task: settle.task, message });
     }
     if let Step::Retry { ready_at, retries, forgiven, .. } = settle.step
-        && !pool.is_over()
+        && !pool.is_stopping()
         && let Some((hold, domain)) = kept(pool, lane, settle.hold)
     {
         let attempts = row.attempts + settle.attempts.len() as u32;
         let last = settle.attempts.last().cloned().or(row.last);
         let row = TaskRow { ready_at, retries, forgiven, attempts, last, ..row };
-        Trip::begin(pool, lane, hold, &domain, row);
+        ActiveTask::begin(pool, lane, hold, &domain, row);
         return Concluded::Fine;
     }
     if let Step::Moved { .. } = settle.step {
         pool.fresh.store(true, Ordering::Relaxed);
         pool.poke.notify_one();
     }
-    look(pool.lanes().put_down(lane, settle.hold, settle.task))
+    check_if(pool.lanes().release(lane, settle.hold, settle.task))
+}
+
+/// Counts what became of a task.
+fn count(pool: &Inner, settle: &Settle, row: &TaskRow) {
+    let mut counts = lock(&pool.run_counts);
+    match &settle.step {
+        Step::Done { status, .. } => {
+            let before = row.previous.as_ref().and_then(|previous| previous.facts.sha256);
+            let is_same = *status == 304 || before.is_some() && before == settle.facts.sha256;
+            *(if is_same { &mut counts.unchanged } else { &mut counts.changed }) += 1;
+        }
+        Step::Failed { .. } => counts.failed += 1,
+        Step::Skipped { .. } | Step::Retry { .. } | Step::Moved { .. } => {}
+    }
 }
 
 impl Guards {
-    /// Counts a settled task of a lane; the message when its domain is given up by it (B47).
+    /// Counts a settled task of a lane. Returns why if its domain is to be given up.
     fn settled(
         &mut self,
         lane: LaneId,
@@ -217,41 +249,43 @@ impl Guards {
     }
 }
 
-/// Gives the domain of a lane up: what waits in line for it is put down, and whoever claims the lane next skips it. A
-/// job without an end leaves it for the next run instead. When nothing else is left, the job failed.
+/// Gives up the domain of a lane: releases its tasks in line, and has the store skip the waiting ones. A job that stays
+/// open leaves them for the next run instead. If nothing else is left, the job has failed.
 async fn give_up(pool: &Arc<Inner>, holder: HolderId, up: GivingUp) {
     let GivingUp { lane, hold, task, message } = up;
     let given_up = match pool.until {
-        Until::Done => GivenUp::Skip,
+        Until::Done { .. } => GivenUp::Skip,
         Until::Idle { .. } => GivenUp::Leave,
     };
     let domain = pool.lanes().give_up(lane, given_up);
-    // A lane that went to another process meanwhile is that one's to judge.
+    // A lane that another process claimed in the meantime is up to that process.
     let Some(domain) = domain else { return };
     let message = format!("{GAVE_UP}{domain}: {message}");
     tracing::warn!(job = pool.job.name, "{message}");
-    pool.gate.leave_domain(pool.job.id, &domain).into_iter().for_each(put_back);
+    pool.gate.leave_domain(pool.job.id, &domain).into_iter().for_each(release_queued);
     match given_up {
-        GivenUp::Leave => pool.guards().left = Some(message),
+        GivenUp::Leave => pool.guards().left_for_later = Some(message),
         GivenUp::Skip => match pool.store.give_up(holder, lane, message.clone()).await {
-            Ok(Rest::Tasks) => {}
-            Ok(Rest::List) => pool.guards().given_up = Some(message),
-            Ok(Rest::Nothing) => drop(pool.guards().tripped.get_or_insert((JobStep::Fail, message))),
+            Ok(RemainingWork::Tasks) => {}
+            Ok(RemainingWork::List) => pool.guards().given_up = Some(message),
+            Ok(RemainingWork::Nothing) => drop(pool.guards().tripped.get_or_insert((JobStep::Fail, message))),
             Err(error) => pool.gate.fail(error),
         },
     }
-    pool.lanes().put_down(lane, hold, task);
+    pool.lanes().release(lane, hold, task);
 }
 
-/// Whether a task that is tried again stays in hand, and under which hold.
+/// The hold and domain under which a task to be retried stays in hand, if it does.
 fn kept(pool: &Inner, lane: LaneId, hold: Hold) -> Option<(Hold, comity_core::domain::Domain)> {
     let lanes = pool.lanes();
-    lanes.hold(lane).filter(|(now, _)| *now == hold && lanes.keeps(lane))
+    lanes.hold(lane).filter(|(now, _)| *now == hold && lanes.keeps_retries(lane))
 }
 
-/// Tasks settled in one transaction, at most.
+/// The maximum number of tasks settled in one transaction.
 const BATCH: usize = 512;
-/// From so many on nobody waits for more.
-const ENOUGH: usize = 48;
-/// How long a few wait for more.
+/// How long one round of waiting for more results takes.
 const GATHER: Duration = Duration::from_millis(2);
+/// The maximum number of rounds: a page that was fetched is committed soon, or a crash would fetch it again.
+const ROUNDS: usize = 10;
+/// With fewer new results in a round, waiting longer does not pay.
+const MANY: usize = 16;

@@ -1,9 +1,9 @@
-//! Filling a job with every page that sitemaps lead to: a sitemap, an index of them, or the root of a site, whose robots.txt
-//! names them.
+//! Fills a job with all pages listed in sitemaps. Starts from a sitemap, a sitemap index, or the root of a site whose
+//! robots.txt lists its sitemaps.
 //!
-//! They are asked one after the other, at the pace of their sites, with the limits that sitemaps have as sources. What they
-//! lead to is not trusted more than a redirect: see [`redirected_lead`]. Whoever is stopped on the way begins anew next time,
-//! and what the job has already is added once only.
+//! Sitemaps are fetched one after the other at the pace of their sites, with the same limits as sitemaps that are
+//! sources. The URLs they list are trusted no more than redirects: see [`redirected_lead`]. After an interruption the
+//! next run starts over; URLs that the job already has are not added again.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -16,57 +16,59 @@ use http::header::CONTENT_TYPE;
 use url::Url;
 
 use super::fill::{Fill, Filled};
-use super::{Go, Inner};
+use super::{Flow, Inner};
 use crate::attempt::redirected_lead;
-use crate::client::{Ask, Asker, ClientError, Page};
-use crate::connectors::{self, Harvest};
+use crate::client::{ClientError, FetchRequest, Page, Requester};
+use crate::connectors::{self, ParsedSource};
 use crate::gate::GateError;
-use crate::{robots, shown};
+use crate::{redact, robots};
 
-/// What is told about sitemaps that cannot be read.
+/// Called with a message about a sitemap that can't be read.
 pub type OnProblem = Box<dyn Fn(&str) + Send + Sync>;
 
 /// Why a sitemap was not read.
-enum Unread {
-    /// It will not be another time either.
+enum ReadError {
+    /// Trying again later won't help.
     Useless(String),
-    /// It may be another time.
+    /// It may work later.
     NotNow(String),
     Stopped,
     Store(StoreError),
 }
 
-/// A walk over sitemaps.
+/// A traversal of sitemaps.
 pub(super) struct Walk<'a> {
     pool: &'a Inner,
     fill: &'a Fill,
     on_problem: OnProblem,
-    queue: VecDeque<Step>,
+    queue: VecDeque<QueuedSitemap>,
     seen: HashSet<String>,
+    /// How many sitemaps were read.
+    read_count: u64,
     filled: Filled,
 }
 
-/// A sitemap to be read.
-struct Step {
-    /// What the operator listed,
+/// A sitemap to read.
+struct QueuedSitemap {
+    /// The URL that the operator listed.
     listed: Url,
-    /// the sitemap that this led to,
+    /// The sitemap that it led to.
     url: Url,
-    /// and how many others are between them.
+    /// How many sitemap indexes are between the two.
     depth: u32,
 }
 
 impl<'a> Walk<'a> {
     pub(super) fn new(pool: &'a Inner, fill: &'a Fill, on_problem: OnProblem) -> Self {
         let (queue, seen) = (VecDeque::new(), HashSet::new());
-        Self { pool, fill, on_problem, queue, seen, filled: Filled::default() }
+        Self { pool, fill, on_problem, queue, seen, read_count: 0, filled: Filled::default() }
     }
 
-    /// Reads everything that `listed` leads to into the job.
+    /// Adds all pages that `listed` leads to to the job.
     pub(super) async fn run(
         mut self,
         listed: Vec<Url>,
-        added: impl Fn() -> Go,
+        added: impl Fn() -> Flow,
     ) -> Result<Filled, StoreError> {
         for url in listed {
             let begun = match is_root(&url) {
@@ -76,50 +78,58 @@ impl<'a> Walk<'a> {
                     Ok(())
                 }
             };
-            if self.heed(&url, begun)? == Go::Stop {
+            if self.note_result(&url, begun)? == Flow::Stop {
                 return Ok(self.filled);
             }
         }
-        while let Some(Step { listed, url, depth }) = self.queue.pop_front() {
+        while let Some(QueuedSitemap { listed, url, depth }) = self.queue.pop_front() {
             let read = match self.read(&listed, &url).await {
-                Ok(harvest) => self.take(&listed, &url, harvest, depth).await,
+                Ok(parsed) => {
+                    self.read_count += 1;
+                    self.take(&listed, &url, parsed, depth).await
+                }
                 Err(unread) => Err(unread),
             };
-            if self.heed(&url, read)? == Go::Stop {
+            if self.note_result(&url, read)? == Flow::Stop {
                 return Ok(self.filled);
             }
-            if added() == Go::Stop || self.filled.refused > 0 {
+            if added() == Flow::Stop || self.filled.refused > 0 {
                 self.filled.stopped = true;
                 return Ok(self.filled);
             }
         }
+        // Without a single sitemap the job would be done and know nothing of the site.
+        self.filled.sitemaps_unread |= self.read_count == 0;
         Ok(self.filled)
     }
 
-    /// What follows from a sitemap that was not read.
-    fn heed(&mut self, url: &Url, read: Result<(), Unread>) -> Result<Go, StoreError> {
-        let shown = shown::url(url);
+    /// Reports a sitemap that could not be read, and decides whether to continue.
+    fn note_result(&mut self, url: &Url, read: Result<(), ReadError>) -> Result<Flow, StoreError> {
         match read {
             Ok(()) => {}
-            Err(Unread::Useless(why)) => {
-                self.filled.bad_sitemaps += 1;
-                (self.on_problem)(&format!("sitemap {shown}: {why}"));
+            Err(ReadError::Useless(why)) => self.note_problem(url, &why),
+            Err(ReadError::NotNow(why)) => {
+                self.note_problem(url, &why);
+                self.filled.sitemaps_unread = true;
             }
-            Err(Unread::NotNow(why)) => {
-                (self.on_problem)(&format!("sitemap {shown}: {why}"));
-                self.filled.error.get_or_insert(format!("sitemap {shown}: {why}"));
-            }
-            Err(Unread::Stopped) => {
+            Err(ReadError::Stopped) => {
                 self.filled.stopped = true;
-                return Ok(Go::Stop);
+                return Ok(Flow::Stop);
             }
-            Err(Unread::Store(error)) => return Err(error),
+            Err(ReadError::Store(error)) => return Err(error),
         }
-        Ok(Go::On)
+        Ok(Flow::Continue)
     }
 
-    /// The sitemaps that the robots.txt of a site names, or else the one that sites have by custom.
-    async fn begin_at_root(&mut self, root: &Url) -> Result<(), Unread> {
+    fn note_problem(&mut self, url: &Url, why: &str) {
+        let problem = format!("sitemap {}: {why}", redact::url(url));
+        (self.on_problem)(&problem);
+        self.filled.bad_sitemaps += 1;
+        self.filled.sitemap_error.get_or_insert(problem);
+    }
+
+    /// Queues the sitemaps listed in a site's robots.txt, or the conventional `/sitemap.xml` if there are none.
+    async fn begin_at_root(&mut self, root: &Url) -> Result<(), ReadError> {
         let body = self.robots(root).await?;
         let named: Vec<Url> =
             robots::sitemaps(&body).iter().filter_map(|named| root.join(named).ok()).collect();
@@ -132,24 +142,25 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// The robots.txt of a site, as it is kept for everybody.
-    async fn robots(&self, root: &Url) -> Result<Vec<u8>, Unread> {
-        let Some(keeper) = &self.pool.keeper else {
-            let url = root.join("/robots.txt").map_err(|error| Unread::Useless(error.to_string()))?;
+    /// The robots.txt of a site, from the shared cache.
+    async fn robots(&self, root: &Url) -> Result<Vec<u8>, ReadError> {
+        let Some(robots_cache) = &self.pool.robots_cache else {
+            let url = root.join("/robots.txt").map_err(|error| ReadError::Useless(error.to_string()))?;
             let page = self.ask(url, Lead::Listed, robots::BODY_MAX as u64).await?;
             return Ok(if page.status == 200 { page.body.to_vec() } else { Vec::new() });
         };
-        let asker = Asker { job: None, owner: comity_core::line::Owner::NONE };
+        let requester = Requester { job: None, owner: comity_core::line::Owner::NONE };
         let rules = tokio::select! {
-            rules = keeper.rules(root, Lead::Listed, asker) => rules,
-            () = self.pool.until_over() => return Err(Unread::Stopped),
+            rules = robots_cache.rules(root, Lead::Listed, requester) => rules,
+            () = self.pool.until_stopping() => return Err(ReadError::Stopped),
         };
         match rules {
             Ok(Ok(_)) => {}
-            Ok(Err(unavailable)) => return Err(Unread::NotNow(unavailable.to_string())),
+            Ok(Err(unavailable)) => return Err(ReadError::NotNow(unavailable.to_string())),
             Err(error) => return Err(of_gate(error)),
         }
-        let row = self.pool.store.robots(root.origin().ascii_serialization()).await.map_err(Unread::Store)?;
+        let row =
+            self.pool.store.robots(root.origin().ascii_serialization()).await.map_err(ReadError::Store)?;
         Ok(row.filter(|row| row.status == 200).map(|row| row.body).unwrap_or_default())
     }
 
@@ -157,79 +168,87 @@ impl<'a> Walk<'a> {
         if self.seen.len() >= READ_MAX {
             if self.seen.insert(String::new()) {
                 (self.on_problem)(&format!(
-                    "more than {READ_MAX} sitemaps: only the first {READ_MAX} are read"
+                    "more than {READ_MAX} sitemaps; only the first {READ_MAX} are read"
                 ));
             }
             return;
         }
         if self.seen.insert(url.to_string()) {
-            self.queue.push_back(Step { listed: listed.clone(), url, depth });
+            self.queue.push_back(QueuedSitemap { listed: listed.clone(), url, depth });
         }
     }
 
-    async fn read(&self, listed: &Url, url: &Url) -> Result<Harvest, Unread> {
+    async fn read(&self, listed: &Url, url: &Url) -> Result<ParsedSource, ReadError> {
         let lead = redirected_lead(listed, Lead::Listed, url);
         let page = self.ask(url.clone(), lead, BODY_MAX).await?;
         match page.status {
             200..=299 => {}
-            status @ (429 | 403 | 503) => return Err(Unread::NotNow(format!("answered {status}"))),
-            status if status >= 500 => return Err(Unread::NotNow(format!("answered {status}"))),
-            status => return Err(Unread::Useless(format!("answered {status}"))),
+            status @ (429 | 403 | 503) => return Err(ReadError::NotNow(format!("answered {status}"))),
+            status if status >= 500 => return Err(ReadError::NotNow(format!("answered {status}"))),
+            status => return Err(ReadError::Useless(format!("answered {status}"))),
         }
         let content_type =
             page.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).map(str::to_owned);
-        // On a thread of its own: a hostile one takes its time.
+        // On a blocking thread, because a hostile sitemap can take a while to parse.
         let reading = tokio::task::spawn_blocking(move || {
             connectors::read(Kind::Sitemap, &page.body, content_type.as_deref(), &page.url)
         });
         match reading.await {
-            Ok(read) => read.map_err(|error| Unread::Useless(error.to_string())),
-            Err(_) => Err(Unread::Useless("it could not be read".to_owned())),
+            Ok(read) => read.map_err(|error| ReadError::Useless(error.to_string())),
+            Err(_) => Err(ReadError::Useless("could not be parsed".to_owned())),
         }
     }
 
-    async fn ask(&self, url: Url, lead: Lead, body_max: u64) -> Result<Page, Unread> {
-        let ask = Ask {
+    async fn ask(&self, url: Url, lead: Lead, body_max: u64) -> Result<Page, ReadError> {
+        let request = FetchRequest {
             accept: Some(HeaderValue::from_static(ACCEPT)),
             body_max: Some(body_max),
             retries_max: self.pool.settings.max_retries,
-            stop: Some(self.pool.over.subscribe()),
-            ..Ask::new(url, lead)
+            stop: Some(self.pool.stopping.subscribe()),
+            ..FetchRequest::new(url, lead)
         };
-        self.pool.client.ask(&ask).await.map_err(|error| match error {
-            ClientError::Stopped => Unread::Stopped,
+        self.pool.client.fetch(&request).await.map_err(|error| match error {
+            ClientError::Stopped => ReadError::Stopped,
             ClientError::Gate(error) => of_gate(error),
             error @ (ClientError::Robots { .. }
             | ClientError::Url { .. }
-            | ClientError::Leads { .. }
-            | ClientError::Redirects { .. }) => Unread::Useless(error.to_string()),
-            ClientError::Transport { cause, .. } if cause.is_final() => Unread::Useless(cause.to_string()),
-            error => Unread::NotNow(error.to_string()),
+            | ClientError::BadRedirect { .. }
+            | ClientError::Redirects { .. }) => ReadError::Useless(error.to_string()),
+            ClientError::Transport { cause, .. } if cause.is_final() => ReadError::Useless(cause.to_string()),
+            error => ReadError::NotNow(error.to_string()),
         })
     }
 
-    /// Adds the pages of a sitemap to the job, and the sitemaps it names to those to be read.
-    async fn take(&mut self, listed: &Url, url: &Url, harvest: Harvest, depth: u32) -> Result<(), Unread> {
-        let shown = shown::url(url);
-        harvest.problems.iter().for_each(|problem| (self.on_problem)(&format!("sitemap {shown}: {problem}")));
-        if harvest.more.len() > MORE_MAX {
-            let left = harvest.more.len() - MORE_MAX;
+    /// Adds the pages of a sitemap to the job, and queues the sitemaps it lists.
+    async fn take(
+        &mut self,
+        listed: &Url,
+        url: &Url,
+        parsed: ParsedSource,
+        depth: u32,
+    ) -> Result<(), ReadError> {
+        let shown = redact::url(url);
+        parsed.problems.iter().for_each(|problem| (self.on_problem)(&format!("sitemap {shown}: {problem}")));
+        if parsed.sitemaps.len() > MORE_MAX {
+            let left = parsed.sitemaps.len() - MORE_MAX;
             (self.on_problem)(&format!(
-                "sitemap {shown}: names {left} more sitemaps than the {MORE_MAX} that are read"
+                "sitemap {shown}: lists more than {MORE_MAX} sitemaps; skipping {left} of them"
             ));
         }
-        for more in harvest.more.into_iter().take(MORE_MAX) {
+        for more in parsed.sitemaps.into_iter().take(MORE_MAX) {
             match depth < DEPTH_MAX {
                 true => self.push(listed, more, depth + 1),
-                false => (self.on_problem)(&format!("sitemap {shown}: too many indexes inside each other")),
+                false => {
+                    (self.on_problem)(&format!("sitemap {shown}: sitemap indexes are nested too deeply"))
+                }
             }
         }
         let room = FOUND_MAX.saturating_sub(self.filled.new + self.filled.known) as usize;
-        if harvest.items.len() > room {
-            (self.on_problem)(&format!("sitemap {shown}: more than {FOUND_MAX} pages: the rest is left out"));
+        if parsed.items.len() > room {
+            (self.on_problem)(&format!("sitemap {shown}: more than {FOUND_MAX} pages; skipping the rest"));
         }
         let rules = self.pool.gate.rules();
-        let tasks = harvest.items.into_iter().take(room).filter_map(|found| {
+        let tasks = parsed.items.into_iter().take(room).filter_map(|found| {
             let mut url = found.url;
             url.set_fragment(None);
             let domain = rules.domain(&Domain::of(&url)?);
@@ -238,7 +257,7 @@ impl<'a> Walk<'a> {
         });
         let tasks: Vec<NewTask> = tasks.collect();
         for part in tasks.chunks(PART) {
-            let enqueued = self.fill.enqueue(part.to_vec()).await.map_err(Unread::Store)?;
+            let enqueued = self.fill.enqueue(part.to_vec()).await.map_err(ReadError::Store)?;
             self.filled.new += enqueued.new;
             self.filled.known += enqueued.known;
             self.filled.refused += enqueued.refused;
@@ -247,29 +266,29 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Whether a URL is the root of a site, and not a sitemap.
+/// Whether a URL is the root of a site rather than a sitemap.
 fn is_root(url: &Url) -> bool {
     url.path() == "/" && url.query().is_none()
 }
 
-fn of_gate(error: GateError) -> Unread {
+fn of_gate(error: GateError) -> ReadError {
     match error {
-        GateError::Store(error) => Unread::Store(error),
-        GateError::Closed => Unread::Store(StoreError::Closed),
-        GateError::Lost => Unread::Store(StoreError::Lost),
+        GateError::Store(error) => ReadError::Store(error),
+        GateError::Closed => ReadError::Store(StoreError::Closed),
+        GateError::Lost => ReadError::Store(StoreError::Lost),
     }
 }
 
 const ACCEPT: &str = "application/xml, text/xml, application/gzip;q=0.9, */*;q=0.1";
-/// The largest sitemap that is read, in bytes: they may have 50 MB by their own rules.
+/// The largest sitemap that is read, in bytes; the protocol limits them to 50 MB.
 const BODY_MAX: u64 = 52 << 20;
-/// Sitemaps that one sitemap may name,
+/// How many sitemaps of one sitemap index are read.
 const MORE_MAX: usize = 200;
-/// how many indexes may be inside each other,
+/// How deeply sitemap indexes may be nested.
 const DEPTH_MAX: u32 = 3;
-/// how many sitemaps are read at all,
+/// How many sitemaps are read in total.
 const READ_MAX: usize = 1_000;
-/// and how many pages they may lead to.
+/// How many pages are added in total.
 const FOUND_MAX: u64 = 1_000_000;
-/// Tasks that go to the store at once.
+/// How many tasks are added to the store at once.
 const PART: usize = 10_000;

@@ -1,4 +1,4 @@
-//! The body of an answer: its request is on the wire until it ends (B78).
+//! Response bodies: a request is in flight until its body ends.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,14 +11,14 @@ use hyper::body::{Body, Frame, SizeHint};
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
-use super::{BoxError, breakdown};
+use super::{BoxError, failure_of};
 use crate::gate::Permit;
 
-/// A request on the wire. It is recorded when its body ended or is dropped: who drops a body was answered, and wants no
-/// more of it. One that nobody reads counts for a while only: code that keeps an answer and asks the same site again
-/// would wait for itself.
+/// A request in flight. It is recorded when its body has ended or is dropped: a caller that drops a body got its
+/// response and doesn't need the rest. A body that nobody reads counts only for a while, because otherwise code that
+/// holds one response while requesting another from the same site would wait for itself.
 #[derive(Debug)]
-pub(super) struct OnWire(Option<Watched>);
+pub(super) struct InFlight(Option<Watched>);
 
 #[derive(Debug)]
 struct Watched {
@@ -26,22 +26,22 @@ struct Watched {
     watch: AbortHandle,
 }
 
-/// A request, and what its answer is if nothing happens to it any more.
+/// A request that was sent, and what to record if nothing else happens.
 #[derive(Debug)]
 struct Sent {
     open: Mutex<Option<(Permit, Answer)>>,
-    /// How often its body was asked for more.
+    /// How often its body was polled.
     polled: AtomicU64,
 }
 
-impl OnWire {
+impl InFlight {
     pub(super) fn new(permit: Permit, answer: Answer) -> Self {
         let request = Arc::new(Sent { open: Mutex::new(Some((permit, answer))), polled: AtomicU64::new(0) });
         let watch = tokio::spawn(watch(Arc::downgrade(&request))).abort_handle();
         Self(Some(Watched { request, watch }))
     }
 
-    /// One that was recorded already.
+    /// A request that has already been recorded.
     pub(super) fn ended() -> Self {
         Self(None)
     }
@@ -64,8 +64,8 @@ impl OnWire {
     }
 
     fn breaks(&mut self, error: &BoxError) {
-        self.end_as(|answer| match breakdown(&**error) {
-            Some(breakdown) => Answer { told: answer.told, ..Answer::of_breakdown(breakdown) },
+        self.end_as(|answer| match failure_of(&**error) {
+            Some(failure) => Answer { hints: answer.hints, ..Answer::of_failure(failure) },
             None => answer,
         });
     }
@@ -80,7 +80,7 @@ impl Sent {
     }
 }
 
-/// Records a request whose body nobody reads.
+/// Records a request whose body nobody has read for a while.
 async fn watch(request: Weak<Sent>) {
     let mut before = None;
     loop {
@@ -94,32 +94,32 @@ async fn watch(request: Weak<Sent>) {
     }
 }
 
-impl Drop for OnWire {
+impl Drop for InFlight {
     fn drop(&mut self) {
         self.end();
     }
 }
 
 pin_project_lite::pin_project! {
-    /// A body whose request is on the wire until it was read to its end, broke, or is dropped.
+    /// A body whose request is in flight until the body has been read to its end, has failed, or is dropped.
     #[derive(Debug)]
-    pub struct OnWireBody<B> {
+    pub struct InFlightBody<B> {
         #[pin]
         body: B,
-        on_wire: OnWire,
+        in_flight: InFlight,
     }
 }
 
-impl<B: Body> OnWireBody<B> {
-    pub(super) fn new(body: B, mut on_wire: OnWire) -> Self {
+impl<B: Body> InFlightBody<B> {
+    pub(super) fn new(body: B, mut in_flight: InFlight) -> Self {
         if body.is_end_stream() {
-            on_wire.end();
+            in_flight.end();
         }
-        Self { body, on_wire }
+        Self { body, in_flight }
     }
 }
 
-impl<B: Body<Error: Into<BoxError>>> Body for OnWireBody<B> {
+impl<B: Body<Error: Into<BoxError>>> Body for InFlightBody<B> {
     type Data = B::Data;
     type Error = BoxError;
 
@@ -128,12 +128,12 @@ impl<B: Body<Error: Into<BoxError>>> Body for OnWireBody<B> {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
         let mut this = self.project();
-        this.on_wire.polled();
+        this.in_flight.polled();
         let frame = ready!(this.body.as_mut().poll_frame(context)).map(|frame| frame.map_err(Into::into));
         match &frame {
             Some(Ok(_)) if !this.body.is_end_stream() => {}
-            Some(Err(error)) => this.on_wire.breaks(error),
-            Some(Ok(_)) | None => this.on_wire.end(),
+            Some(Err(error)) => this.in_flight.breaks(error),
+            Some(Ok(_)) | None => this.in_flight.end(),
         }
         Poll::Ready(frame)
     }
@@ -147,5 +147,5 @@ impl<B: Body<Error: Into<BoxError>>> Body for OnWireBody<B> {
     }
 }
 
-/// A body that nobody asked for more for this long is not read.
+/// A body that has not been polled for this long counts as unread.
 const UNREAD: Duration = Duration::from_secs(5);

@@ -1,4 +1,5 @@
-//! Redirects, hop by hop: where one leads, and what of the request goes along. Sending is done in `tower` and `reqwest`.
+//! Redirects, hop by hop: where one leads, and which parts of the request are sent along. Sending is done in `tower`
+//! and `reqwest`.
 
 use http::header::{
     AUTHORIZATION, CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_LENGTH, CONTENT_LOCATION, CONTENT_TYPE,
@@ -8,32 +9,33 @@ use http::{HeaderMap, Method, StatusCode};
 use url::Url;
 
 use super::{LayerError, PoliteLayer};
-use crate::attempt::{Next, next_hop};
-use crate::event::shown;
+use crate::attempt::{Redirect, next_hop};
+use crate::event::redacted_url;
 
 /// Makes a client polite and follows redirects: [`PoliteLayer::following`].
 ///
-/// Methods change as in browsers: what was posted is asked for with GET after 301, 302 and 303, and sent again after
-/// 307 and 308. Credentials (`Authorization`, `Cookie`) stay with the origin they were meant for, and never go from
-/// https to http. A request that cannot be sent a second time has its redirect passed on.
+/// Methods change as in browsers: after 301, 302 and 303 a POST becomes a GET; after 307 and 308 it is sent again.
+/// Credentials (`Authorization`, `Cookie`) stay with their origin and are never sent from https to http. If a request
+/// cannot be sent a second time, its redirect is passed on to the caller.
 #[derive(Debug, Clone)]
 pub struct FollowingLayer {
     pub(super) polite: PoliteLayer,
     pub(super) max: u32,
 }
 
-/// How a request goes on.
+/// The next request after a redirect.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Hop {
     pub(super) url: Url,
     pub(super) method: Method,
-    /// Whether its body is sent again.
+    /// Whether the body is sent again.
     pub(super) keeps_body: bool,
     same_origin: bool,
 }
 
 impl FollowingLayer {
-    /// Where an answer leads, if it is a redirect; an error where it leads astray, or once too often.
+    /// The next request, if the response is a redirect. An error if its target is invalid or there were too many
+    /// redirects.
     pub(super) fn hop(
         &self,
         hops: u32,
@@ -44,10 +46,10 @@ impl FollowingLayer {
     ) -> Result<Option<Hop>, LayerError> {
         let mut next = match next_hop(url, status.as_u16(), headers) {
             None => return Ok(None),
-            Some(Next::Astray) => return Err(LayerError::Leads { url: shown(url) }),
-            Some(Next::To(next)) => next,
+            Some(Redirect::Invalid) => return Err(LayerError::BadRedirect { url: redacted_url(url) }),
+            Some(Redirect::To(next)) => next,
         };
-        // A stranger's user and password are no business of ours.
+        // Ignore user and password from a remote server.
         let _ = (next.set_username(""), next.set_password(None));
         let posted = *method == Method::POST;
         let read = *method == Method::GET || *method == Method::HEAD;
@@ -58,7 +60,7 @@ impl FollowingLayer {
         };
         let looped = next == *url && !to_get;
         if hops >= self.max || looped {
-            return Err(LayerError::Redirects { url: shown(url), max: self.max });
+            return Err(LayerError::Redirects { url: redacted_url(url), max: self.max });
         }
         let method = if to_get { Method::GET } else { method.clone() };
         let same_origin = next.origin() == url.origin();
@@ -67,7 +69,7 @@ impl FollowingLayer {
 }
 
 impl Hop {
-    /// Takes away what must not go along.
+    /// Removes the headers that must not be sent to the new target.
     pub(super) fn strip(&self, headers: &mut HeaderMap) {
         if !self.keeps_body {
             let body = [CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_LENGTH, CONTENT_LOCATION, CONTENT_TYPE];
@@ -140,9 +142,9 @@ mod tests {
     }
 
     #[test]
-    fn what_leads_astray_or_nowhere_is_an_error() {
+    fn invalid_and_circular_redirects_are_errors() {
         let of = |method, status, to| hop("http://a.example/", method, status, to);
-        assert!(matches!(of(Method::GET, 302, "file:///etc/passwd"), Err(LayerError::Leads { .. })));
+        assert!(matches!(of(Method::GET, 302, "file:///etc/passwd"), Err(LayerError::BadRedirect { .. })));
         assert!(matches!(of(Method::GET, 302, "/"), Err(LayerError::Redirects { .. })));
         assert!(of(Method::POST, 303, "/").unwrap().is_some(), "a form that leads back to its page");
         assert_eq!(of(Method::GET, 200, "/b").unwrap(), None);

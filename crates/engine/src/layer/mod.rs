@@ -1,16 +1,17 @@
-//! Manners for a client that exists already: a tower layer, and with the feature `reqwest` a reqwest-middleware.
+//! Pacing for an existing client: a tower layer and, with the feature `reqwest`, a reqwest middleware.
 //!
-//! A request waits for its turn on the domain it goes to, leaves, and its answer is recorded; whoever shares the
-//! [`Gate`] keeps one pace with it. There are no hidden retries: a 429 is recorded and passed on (B44).
+//! A request waits for its turn on its domain, is sent, and its response is recorded. Everything that shares the
+//! [`Gate`]
+//! shares one pace. There are no hidden retries: a 429 is recorded and passed on.
 //!
-//! - here: [`PoliteLayer`], waiting and recording, what both kinds have in common
-//! - `body`: the body of an answer, on the wire until it ends
+//! - here: [`PoliteLayer`], and the waiting and recording that both kinds share
+//! - `body`: response bodies, whose requests stay in flight until they end
 //! - `follow`: redirects, hop by hop
-//! - `tower`, `reqwest`: the two kinds
+//! - `tower`, `reqwest`: the two kinds of layer
 //!
-//! robots.txt is not asked for here, and where a redirect leads is not checked for being public: the client that is
-//! made polite resolves names by itself. [`crate::client::Client`] does both. A crawl-delay that is known can be told
-//! to the gate, by [`Gate::set_crawl_delay`].
+//! This module neither fetches robots.txt nor checks that redirects lead to public addresses, because the wrapped
+//! client does its own DNS lookups. [`crate::client::Client`] does both. To apply a known crawl-delay, use
+//! [`Gate::set_crawl_delay`].
 
 mod body;
 mod follow;
@@ -26,24 +27,24 @@ use std::time::Duration;
 use comity_core::decision::{Limit, Reason};
 use comity_core::domain::Domain;
 use comity_core::intent::Intent;
-use comity_core::outcome::{Answer, Breakdown};
+use comity_core::outcome::{Answer, TransportFailure};
 use comity_core::time::{Span, Timestamp};
 use http::HeaderMap;
 use url::Url;
 
-use self::body::OnWire;
-use crate::attempt::{PATIENCE, hear};
+use self::body::InFlight;
+use crate::attempt::{DEPART_WAIT_MAX, apply_head};
 use crate::client::is_hold;
-use crate::clock::micros;
+use crate::clock::to_span;
 use crate::descriptors;
-use crate::event::shown;
+use crate::event::redacted_url;
 use crate::gate::{Gate, GateError, Permit};
 
-pub use self::body::OnWireBody;
+pub use self::body::InFlightBody;
 pub use self::follow::FollowingLayer;
 pub use self::tower::{Following, Polite};
 
-/// Makes a client polite: put it around a tower service, or give it to a reqwest-middleware.
+/// Makes a client polite: wrap a tower service in it, or use it as a reqwest middleware.
 ///
 /// ```
 /// # use std::io::{Read, Write};
@@ -79,8 +80,8 @@ pub use self::tower::{Following, Polite};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// A request is on the wire until the body of its answer was read or dropped, or lay unread for five seconds: until then
-/// it keeps the next request to that domain waiting, where the rule allows one at a time (B78).
+/// A request is in flight until the body of its response has been read or dropped, or has been left unread for five
+/// seconds. If the rule allows only one request at a time, the next one to that domain waits until then.
 #[derive(Debug, Clone)]
 pub struct PoliteLayer {
     gate: Gate,
@@ -88,86 +89,86 @@ pub struct PoliteLayer {
     patience: Option<Span>,
 }
 
-/// Why a request was not sent, or its answer not passed on.
+/// Why a request was not sent, or its response not passed on.
 #[derive(Debug, thiserror::Error)]
 pub enum LayerError {
-    /// That is no place to ask politely.
+    /// The URL is not an http or https URL with a host.
     #[error("url = {url:?}: expected an http or https URL with a host, such as \"https://example.org/page\"")]
     Url {
-        /// What was asked for, without secrets.
+        /// The URL, without secrets.
         url: String,
     },
-    /// The domain is closed for longer than the caller wants to wait, or until an operator opens it.
+    /// The domain is held for longer than the caller wants to wait, or until an operator resumes it.
     #[error("{host}: {reason}")]
     Held {
-        /// Which.
+        /// The host.
         host: Domain,
-        /// By what, and until when.
+        /// Why it is held, and until when.
         reason: Reason,
     },
-    /// Nobody can be let go.
+    /// The gate cannot grant permits.
     #[error(transparent)]
     Gate(#[from] GateError),
-    /// The client followed a redirect before anybody could wait for its domain.
+    /// The client followed a redirect on its own, without waiting for the target's domain.
     #[error(
-        "{from}: the client followed a redirect to {to} by itself, past the pace of that domain; \
+        "{from}: the client followed a redirect to {to} on its own, bypassing that domain's pace; \
          build it with redirect(Policy::none()), and follow redirects here with PoliteLayer::following"
     )]
     Followed {
-        /// What was asked for.
+        /// The requested URL.
         from: String,
-        /// What was answered.
+        /// The URL that the response came from.
         to: String,
     },
     /// More redirects than allowed.
     #[error("{url}: redirected to itself, or more than {max} times")]
     Redirects {
-        /// Who redirected last.
+        /// The URL that redirected last.
         url: String,
-        /// How many are allowed.
+        /// The limit.
         max: u32,
     },
-    /// The redirect leads where nobody may follow.
+    /// The redirect target isn't a valid http or https URL.
     #[error("{url}: redirected to something that isn't a valid http or https URL")]
-    Leads {
-        /// Who redirected.
+    BadRedirect {
+        /// The URL that redirected.
         url: String,
     },
 }
 
-/// What tower calls any error.
+/// Any error, as tower defines it.
 pub type BoxError = Box<dyn Error + Send + Sync>;
 
 impl PoliteLayer {
-    /// Requests pass `gate`, and wait for their turn however long that takes. Redirects are passed on as they are: each
-    /// one that the caller follows waits for its own turn.
+    /// A layer whose requests go through `gate` and wait for their turn however long that takes. Redirects are passed
+    /// on unchanged; if the caller follows one, that request waits for its own turn.
     pub fn new(gate: Gate) -> Self {
         Self { gate, intent: Intent::Fetch, patience: None }
     }
 
-    /// What the requests are for, where a rule tells that apart (B26).
+    /// Sets what the requests are for. Rules may limit intents differently.
     pub fn intent(self, intent: Intent) -> Self {
         Self { intent, ..self }
     }
 
-    /// Gives a request up with [`LayerError::Held`] when its domain is closed for longer than this: because the server
-    /// asked for it, or after failures.
+    /// Fails with [`LayerError::Held`] if the domain is held for longer than this, because its server asked for it or
+    /// after failures.
     pub fn patience(self, patience: Duration) -> Self {
-        Self { patience: Some(micros(patience)), ..self }
+        Self { patience: Some(to_span(patience)), ..self }
     }
 
-    /// Follows redirects, at most so many in a row, each waiting for its turn on the domain it leads to.
+    /// Follows up to `max` redirects per request. Each waits for its turn on the domain it leads to.
     pub fn following(self, max: u32) -> FollowingLayer {
         FollowingLayer { polite: self, max }
     }
 
     fn host(&self, url: &Url) -> Result<Domain, LayerError> {
-        Domain::of(url).ok_or_else(|| LayerError::Url { url: shown(url) })
+        Domain::of(url).ok_or_else(|| LayerError::Url { url: redacted_url(url) })
     }
 
-    /// Waits in line since `since`. The permit is asked once more at departure: a hold may have begun meanwhile, and then
-    /// it is given up for another wait.
-    async fn granted(&self, host: &Domain, since: Timestamp) -> Result<Turn, LayerError> {
+    /// Waits in line, as if since `since`. The permit is checked once more at departure, because a hold may have
+    /// started in the meantime; then it is dropped and the wait starts again.
+    async fn acquire(&self, host: &Domain, since: Timestamp) -> Result<Granted, LayerError> {
         let last = self.gate.with_pace(host, |pace, _, _| pace.last_start()).await?;
         let connects = last.is_none_or(|last| since.since(last) > KEPT_ALIVE);
         let mut waiting = pin!(self.gate.acquire_since(host, self.intent, since));
@@ -184,50 +185,50 @@ impl PoliteLayer {
             }
             tokio::select! {
                 biased;
-                permit = &mut waiting => return Ok(Turn { permit: permit?, connects }),
+                permit = &mut waiting => return Ok(Granted { permit: permit?, connects }),
                 () = tokio::time::sleep(LOOK) => {}
             }
         }
     }
 
-    /// The head of an answer came. What the server says counts from now; whether the request succeeded is known when
-    /// the body ended, and until then it is on the wire.
-    fn answered(&self, turn: Turn, status: http::StatusCode, headers: &HeaderMap) -> OnWire {
-        let Turn { mut permit, connects } = turn;
+    /// Handles response headers. What the server asks for takes effect now. Whether the request succeeded is known when
+    /// the body ends, and until then it is in flight.
+    fn answered(&self, granted: Granted, status: http::StatusCode, headers: &HeaderMap) -> InFlight {
+        let Granted { mut permit, connects } = granted;
         if connects {
-            // When it was written nobody but the client knows; not later than now.
+            // Only the client knows when the request was written; it was no later than now.
             permit.answered(Some(Span::ZERO));
         }
-        let heard = hear(&mut permit, status.as_u16(), headers);
-        if heard.recorded.is_some() {
-            return OnWire::ended();
+        let applied = apply_head(&mut permit, status.as_u16(), headers);
+        if applied.recorded.is_some() {
+            return InFlight::ended();
         }
-        OnWire::new(permit, heard.answer)
+        InFlight::new(permit, applied.answer)
     }
 }
 
-/// A request whose turn it is.
-struct Turn {
+/// A request that has been granted its turn.
+struct Granted {
     permit: Permit,
-    /// Its client will probably open a connection first, and send it that much later.
+    /// Whether the client probably has to open a connection first, and so sends the request later.
     connects: bool,
 }
 
-impl Turn {
-    /// Whether it may be handed to the client now. If not it is to be given up, and waited for anew.
-    async fn departs(&mut self) -> bool {
-        self.permit.departs(PATIENCE).await
+impl Granted {
+    /// Whether the request may be handed to the client now. If not, drop the permit and wait again.
+    async fn depart(&mut self) -> bool {
+        self.permit.depart_within(DEPART_WAIT_MAX).await
     }
 }
 
-/// No answer came: what that is to the domain, by the types of errors (B46). Nothing, if nothing was sent.
-fn broken(turn: Turn, error: &(dyn Error + 'static)) {
-    if let Some(breakdown) = breakdown(error) {
-        turn.permit.record(&Answer::of_breakdown(breakdown));
+/// Records that no response arrived. Records nothing if nothing was sent.
+fn record_failure(granted: Granted, error: &(dyn Error + 'static)) {
+    if let Some(failure) = failure_of(error) {
+        granted.permit.record(&Answer::of_failure(failure));
     }
 }
 
-fn breakdown(error: &(dyn Error + 'static)) -> Option<Breakdown> {
+fn failure_of(error: &(dyn Error + 'static)) -> Option<TransportFailure> {
     let mut cause = Some(error);
     while let Some(error) = cause {
         if let Some(judged) = judge(error) {
@@ -235,12 +236,13 @@ fn breakdown(error: &(dyn Error + 'static)) -> Option<Breakdown> {
         }
         cause = error.source();
     }
-    Some(Breakdown::Disconnected)
+    Some(TransportFailure::Disconnected)
 }
 
-/// What one of the causes of an error says: nothing, or what it was, if anything was sent at all.
-fn judge(error: &(dyn Error + 'static)) -> Option<Option<Breakdown>> {
-    let late = |is_late: bool| is_late.then_some(Some(Breakdown::TimedOut));
+/// What one error in a chain of causes means, judged by its type. `Some(None)` means that nothing was sent; `None`
+/// means that this error doesn't tell.
+fn judge(error: &(dyn Error + 'static)) -> Option<Option<TransportFailure>> {
+    let late = |is_late: bool| is_late.then_some(Some(TransportFailure::TimedOut));
     #[cfg(feature = "reqwest")]
     if let Some(error) = error.downcast_ref::<::reqwest::Error>() {
         return if error.is_builder() { Some(None) } else { late(error.is_timeout()) };
@@ -250,18 +252,18 @@ fn judge(error: &(dyn Error + 'static)) -> Option<Option<Breakdown>> {
     }
     if let Some(error) = error.downcast_ref::<io::Error>() {
         return match error.kind() {
-            // Without a descriptor nothing was sent.
+            // Without a file descriptor nothing was sent.
             _ if descriptors::ran_out(error) => Some(None),
-            io::ErrorKind::ConnectionRefused => Some(Some(Breakdown::Unreachable)),
+            io::ErrorKind::ConnectionRefused => Some(Some(TransportFailure::Unreachable)),
             kind => late(kind == io::ErrorKind::TimedOut),
         };
     }
     late(error.is::<tokio::time::error::Elapsed>())
 }
 
-/// Clients keep a connection for longer than this, as a rule.
+/// Clients usually keep idle connections open for longer than this.
 const KEPT_ALIVE: Span = Span::from_secs(5);
-/// Whoever waits looks this often whether the domain was closed meanwhile.
+/// How often a waiting request checks whether its domain has been held in the meantime.
 const LOOK: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
@@ -274,14 +276,14 @@ mod tests {
 
     /// B46
     #[test]
-    fn errors_are_judged_by_their_types_however_deep() {
-        let of = |kind: io::ErrorKind| breakdown(&Outer(kind.into()));
-        assert_eq!(of(io::ErrorKind::TimedOut), Some(Breakdown::TimedOut));
-        assert_eq!(of(io::ErrorKind::ConnectionReset), Some(Breakdown::Disconnected));
-        assert_eq!(of(io::ErrorKind::ConnectionRefused), Some(Breakdown::Unreachable));
+    fn errors_are_judged_by_type_however_deeply_nested() {
+        let of = |kind: io::ErrorKind| failure_of(&Outer(kind.into()));
+        assert_eq!(of(io::ErrorKind::TimedOut), Some(TransportFailure::TimedOut));
+        assert_eq!(of(io::ErrorKind::ConnectionReset), Some(TransportFailure::Disconnected));
+        assert_eq!(of(io::ErrorKind::ConnectionRefused), Some(TransportFailure::Unreachable));
         #[cfg(unix)]
-        assert_eq!(breakdown(&Outer(rustix::io::Errno::MFILE.into())), None, "nothing was sent");
+        assert_eq!(failure_of(&Outer(rustix::io::Errno::MFILE.into())), None, "nothing was sent");
         let text = io::Error::other("timed out");
-        assert_eq!(breakdown(&text), Some(Breakdown::Disconnected), "words do not count");
+        assert_eq!(failure_of(&text), Some(TransportFailure::Disconnected), "the text doesn't count");
     }
 }

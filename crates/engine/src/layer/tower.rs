@@ -1,4 +1,4 @@
-//! The tower kind: a [`Layer`] around any service that takes requests and gives responses.
+//! The tower kind: a [`Layer`] for any service that turns requests into responses.
 
 use std::mem;
 use std::pin::Pin;
@@ -10,8 +10,8 @@ use tower_layer::Layer;
 use tower_service::Service;
 use url::Url;
 
-use super::{BoxError, FollowingLayer, LayerError, OnWireBody, PoliteLayer, Turn, broken};
-use crate::event::shown_text;
+use super::{BoxError, FollowingLayer, Granted, InFlightBody, LayerError, PoliteLayer, record_failure};
+use crate::event::redacted_text;
 
 /// A service made polite by [`PoliteLayer`].
 #[derive(Debug, Clone)]
@@ -20,7 +20,7 @@ pub struct Polite<S> {
     layer: PoliteLayer,
 }
 
-/// A polite service that follows redirects, by [`FollowingLayer`].
+/// A service made polite by [`FollowingLayer`], which also follows redirects.
 #[derive(Debug, Clone)]
 pub struct Following<S> {
     inner: Polite<S>,
@@ -43,7 +43,7 @@ impl<S> Layer<S> for FollowingLayer {
     }
 }
 
-/// What a service promises.
+/// The future of a service call.
 type Promise<T> = Pin<Box<dyn Future<Output = Result<T, BoxError>> + Send>>;
 
 impl<S, B, R> Service<Request<B>> for Polite<S>
@@ -55,13 +55,13 @@ where
     B: Send + 'static,
     R: Body,
 {
-    type Response = Response<OnWireBody<R>>;
+    type Response = Response<InFlightBody<R>>;
     type Error = BoxError;
     type Future = Promise<Self::Response>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        // The service below is asked when the turn of a request has come: what it keeps ready for one that waits for
-        // its domain would be missing for others.
+        // Readiness of the inner service is awaited only when the request's turn has come. Capacity reserved for a
+        // request that still waits for its domain would be missing for others.
         Poll::Ready(Ok(()))
     }
 
@@ -69,17 +69,17 @@ where
         let Self { mut inner, layer } = self.clone();
         Box::pin(async move {
             let url = url(request.uri())?;
-            let turn = turn(&layer, &mut inner, &url).await?;
+            let granted = wait_for_turn(&layer, &mut inner, &url).await?;
             let response = match inner.call(request).await {
                 Ok(response) => response,
                 Err(error) => {
                     let error = error.into();
-                    broken(turn, &*error);
+                    record_failure(granted, &*error);
                     return Err(error);
                 }
             };
-            let on_wire = layer.answered(turn, response.status(), response.headers());
-            Ok(response.map(|body| OnWireBody::new(body, on_wire)))
+            let in_flight = layer.answered(granted, response.status(), response.headers());
+            Ok(response.map(|body| InFlightBody::new(body, in_flight)))
         })
     }
 }
@@ -93,7 +93,7 @@ where
     B: Clone + Default + Send + 'static,
     R: Body + Send,
 {
-    type Response = Response<OnWireBody<R>>;
+    type Response = Response<InFlightBody<R>>;
     type Error = BoxError;
     type Future = Promise<Self::Response>;
 
@@ -105,42 +105,43 @@ where
         let Self { mut inner, layer } = self.clone();
         Box::pin(async move {
             for hops in 0.. {
-                let mut again = request.clone();
+                let mut next_request = request.clone();
                 let response = inner.call(request).await?;
-                let at = url(again.uri())?;
-                let hop = layer.hop(hops, &at, again.method(), response.status(), response.headers())?;
+                let at = url(next_request.uri())?;
+                let hop =
+                    layer.hop(hops, &at, next_request.method(), response.status(), response.headers())?;
                 let Some(hop) = hop else { return Ok(response) };
-                hop.strip(again.headers_mut());
-                let wrong = |_| LayerError::Url { url: shown_text(hop.url.as_str()) };
-                *again.uri_mut() = Uri::try_from(hop.url.as_str()).map_err(wrong)?;
-                *again.method_mut() = hop.method;
+                hop.strip(next_request.headers_mut());
+                let wrong = |_| LayerError::Url { url: redacted_text(hop.url.as_str()) };
+                *next_request.uri_mut() = Uri::try_from(hop.url.as_str()).map_err(wrong)?;
+                *next_request.method_mut() = hop.method;
                 if !hop.keeps_body {
-                    mem::take(again.body_mut());
+                    mem::take(next_request.body_mut());
                 }
-                request = again;
+                request = next_request;
             }
             unreachable!("hops are limited")
         })
     }
 }
 
-/// Waits until a request to `url` may be sent, and `inner` takes it.
-async fn turn<S, R>(layer: &PoliteLayer, inner: &mut S, url: &Url) -> Result<Turn, BoxError>
+/// Waits until a request to `url` may be sent and `inner` is ready for it.
+async fn wait_for_turn<S, R>(layer: &PoliteLayer, inner: &mut S, url: &Url) -> Result<Granted, BoxError>
 where
     S: Service<R, Error: Into<BoxError>>,
 {
     let host = layer.host(url)?;
     let since = layer.gate.clock().now();
     loop {
-        let mut turn = layer.granted(&host, since).await?;
+        let mut granted = layer.acquire(&host, since).await?;
         std::future::poll_fn(|context| inner.poll_ready(context)).await.map_err(Into::into)?;
-        if turn.departs().await {
-            return Ok(turn);
+        if granted.depart().await {
+            return Ok(granted);
         }
     }
 }
 
 fn url(uri: &Uri) -> Result<Url, LayerError> {
-    // A path alone, as servers see it, has no host to be polite to.
-    Url::parse(&uri.to_string()).map_err(|_| LayerError::Url { url: shown_text(uri.path()) })
+    // A bare path, as servers see it, has no host to wait for.
+    Url::parse(&uri.to_string()).map_err(|_| LayerError::Url { url: redacted_text(uri.path()) })
 }

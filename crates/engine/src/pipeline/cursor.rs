@@ -1,7 +1,7 @@
-//! What is kept of a source's last answer in its `cursor_json`, beside `last_fetch_at`: what makes the next request
-//! conditional, when it is worth making, and where the source seems to have moved.
+//! What is stored in the `cursor_json` of a source besides `last_fetch_at`: the validators for the next conditional
+//! request, the earliest time for it, and where the source seems to have moved.
 //!
-//! Values of headers are kept byte for byte (B66).
+//! Header values are stored byte for byte.
 
 use comity_core::time::{Span, Timestamp};
 use comity_store::sources::Source;
@@ -26,24 +26,24 @@ impl Cursor {
         self.0.get(key)?.as_str()
     }
 
-    /// Until when it is not worth asking, and who says so.
+    /// The earliest time for the next request, and the reason.
     pub(crate) fn not_before(&self) -> Option<(Timestamp, String)> {
         let until = Timestamp::parse(self.text(NOT_BEFORE)?).ok()?;
-        Some((until, self.text(NOT_BEFORE_WHY).unwrap_or("its server says so").to_owned()))
+        Some((until, self.text(NOT_BEFORE_WHY).unwrap_or("its server asked for it").to_owned()))
     }
 
-    /// What makes the next request conditional, and the address that it was told by.
+    /// The headers that make the next request conditional, and the URL they came from.
     pub(crate) fn conditions(&self) -> Option<(Url, Vec<(HeaderName, HeaderValue)>)> {
-        let told_by = Url::parse(self.text(TOLD_BY)?).ok()?;
+        let url = Url::parse(self.text(VALIDATORS_OF)?).ok()?;
         let value = |key| HeaderValue::from_bytes(&bytes_of(self.text(key)?)).ok();
         let conditions: Vec<_> = [(IF_NONE_MATCH, ETAG_KEY), (IF_MODIFIED_SINCE, MODIFIED_KEY)]
             .into_iter()
             .filter_map(|(name, key)| Some((name, value(key)?)))
             .collect();
-        (!conditions.is_empty()).then_some((told_by, conditions))
+        (!conditions.is_empty()).then_some((url, conditions))
     }
 
-    /// What the feed said about when to ask again.
+    /// What the feed said about when to fetch it again.
     pub(crate) fn hints(&self) -> Hints {
         let number = |key: &str| self.0.get(HINTS)?.get(key)?.as_u64();
         let span = |key| number(key).map(Span::from_secs);
@@ -55,13 +55,13 @@ impl Cursor {
         }
     }
 
-    /// Where a permanent redirect led last time, not yet believed.
+    /// Where a permanent redirect led last time; the source moves there if it happens again.
     pub(crate) fn moved_to(&self) -> Option<&str> {
         self.text(MOVED_TO)
     }
 }
 
-/// What a fetch sets in the cursor; a null takes a field out.
+/// The fields that a fetch sets in the cursor; null removes a field.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct CursorChange(pub(crate) Map<String, Value>);
 
@@ -70,43 +70,43 @@ impl CursorChange {
         self.0.insert(key.to_owned(), value.unwrap_or(Value::Null));
     }
 
-    /// A new answer came from `url`: these are its validators.
+    /// Sets the validators of a new response from `url`.
     pub(crate) fn validators(&mut self, url: &Url, headers: &HeaderMap) {
         let value =
             |name| headers.get(name).map(|value: &HeaderValue| Value::from(text_of(value.as_bytes())));
         let (etag, modified) = (value(ETAG), value(LAST_MODIFIED));
-        let told_by = (etag.is_some() || modified.is_some()).then(|| Value::from(url.as_str()));
-        self.set(TOLD_BY, told_by);
+        let url = (etag.is_some() || modified.is_some()).then(|| Value::from(url.as_str()));
+        self.set(VALIDATORS_OF, url);
         self.set(ETAG_KEY, etag);
         self.set(MODIFIED_KEY, modified);
     }
 
-    /// What the feed says about when to ask again.
+    /// Sets what the feed says about when to fetch it again.
     pub(crate) fn hints(&mut self, hints: &Hints) {
         let secs = |span: Option<Span>| span.map(Span::as_secs_up);
-        let said = json!({
+        let value = json!({
             "ttl_seconds": secs(hints.ttl),
             "update_seconds": secs(hints.update_every),
             "skip_hours": hints.skip_hours,
             "skip_days": hints.skip_days,
         });
-        self.set(HINTS, (*hints != Hints::default()).then_some(said));
+        self.set(HINTS, (*hints != Hints::default()).then_some(value));
     }
 
-    /// Until when it is not worth asking, and who says so.
+    /// Sets the earliest time for the next request, and the reason.
     pub(crate) fn not_before(&mut self, until: Option<(Timestamp, String)>) {
         let (at, why) = until.unzip();
         self.set(NOT_BEFORE, at.map(|at| Value::from(at.to_string())));
         self.set(NOT_BEFORE_WHY, why.map(Value::from));
     }
 
-    /// Where a permanent redirect led.
+    /// Sets where a permanent redirect led.
     pub(crate) fn moved_to(&mut self, url: Option<&Url>) {
         self.set(MOVED_TO, url.map(|url| Value::from(url.as_str())));
     }
 }
 
-/// Bytes of a header as text that gives them back: each byte is the character of its number.
+/// The bytes of a header as text, with one character per byte, so that they can be restored.
 fn text_of(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| char::from(*byte)).collect()
 }
@@ -117,7 +117,7 @@ fn bytes_of(text: &str) -> Vec<u8> {
 
 const NOT_BEFORE: &str = "not_before";
 const NOT_BEFORE_WHY: &str = "not_before_why";
-const TOLD_BY: &str = "validators_of";
+const VALIDATORS_OF: &str = "validators_of";
 const ETAG_KEY: &str = "etag";
 const MODIFIED_KEY: &str = "last_modified";
 const HINTS: &str = "hints";
@@ -129,7 +129,7 @@ mod tests {
 
     /// B66
     #[test]
-    fn validators_come_back_byte_for_byte() {
+    fn validators_are_restored_byte_for_byte() {
         let url = Url::parse("https://a.example/feed").unwrap();
         let mut headers = HeaderMap::new();
         let odd: Vec<u8> = (0x20..=0xff).filter(|byte| *byte != 0x7f).collect();
@@ -137,17 +137,17 @@ mod tests {
         headers.insert(LAST_MODIFIED, HeaderValue::from_static("yesterday, roughly"));
         let mut change = CursorChange::default();
         change.validators(&url, &headers);
-        let kept = serde_json::to_string(&Value::Object(change.0)).unwrap();
-        let cursor = Cursor(serde_json::from_str(&kept).unwrap());
-        let (told_by, conditions) = cursor.conditions().unwrap();
-        assert_eq!(told_by, url);
+        let stored = serde_json::to_string(&Value::Object(change.0)).unwrap();
+        let cursor = Cursor(serde_json::from_str(&stored).unwrap());
+        let (validators_of, conditions) = cursor.conditions().unwrap();
+        assert_eq!(validators_of, url);
         assert_eq!(conditions[0].0, IF_NONE_MATCH);
         assert_eq!(conditions[0].1.as_bytes(), odd);
         assert_eq!(conditions[1].1.as_bytes(), b"yesterday, roughly");
     }
 
     #[test]
-    fn an_answer_without_validators_forgets_the_old_ones() {
+    fn a_response_without_validators_removes_the_old_ones() {
         let url = Url::parse("https://a.example/feed").unwrap();
         let mut change = CursorChange::default();
         change.validators(&url, &HeaderMap::new());

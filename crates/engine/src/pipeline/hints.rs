@@ -1,27 +1,27 @@
-//! What a feed itself says about when to ask it again: `ttl`, `sy:updatePeriod`, `skipHours` and `skipDays`.
+//! When a feed may be fetched again according to its own hints: `ttl`, `sy:updatePeriod`, `skipHours` and `skipDays`.
 //!
-//! Finding those words in a feed is the parser's work, and whether they count is the caller's. Like the headers in
-//! `caching` they may only put off a request that was due.
+//! They are parsed in `connectors`, and the caller decides whether to use them. Like the headers in `caching`, they can
+//! only delay a request that is due.
 
 use comity_core::time::{Span, Timestamp};
 
 use crate::connectors::Hints;
 
-/// The first moment from `asked_at` on at which the feed's own words allow asking again; `None` without any.
+/// The earliest time at which the hints allow the next fetch after one at `fetched_at`; `None` without hints.
 ///
-/// That is the longer of `ttl` and `update_every` after `asked_at`, at most [`WAIT_MAX`], then moved on out of
-/// skipped hours and days. All 24 hours or all 7 days make no sense and are ignored.
-pub(super) fn next_at(hints: &Hints, asked_at: Timestamp) -> Option<Timestamp> {
-    let asked_at = asked_at.ever()?;
+/// This is `fetched_at` plus the longer of `ttl` and `update_every`, at most [`WAIT_MAX`], moved out of skipped hours
+/// and days. Skipping all 24 hours or all 7 days makes no sense and is ignored.
+pub(super) fn next_at(hints: &Hints, fetched_at: Timestamp) -> Option<Timestamp> {
+    let fetched_at = fetched_at.ever()?;
     let wait = hints.ttl.max(hints.update_every).unwrap_or_default().min(WAIT_MAX);
     let skipped = Skipped::read(hints);
     if wait.is_zero() && skipped.hours == 0 && skipped.days == 0 {
         return None;
     }
-    Some(skipped.first_from(asked_at + wait))
+    Some(skipped.first_from(fetched_at + wait))
 }
 
-/// Hours and days that can be skipped: some are left of either.
+/// The skipped hours and days. At least one hour and one day are not skipped.
 struct Skipped {
     hours: u32,
     days: u8,
@@ -37,15 +37,15 @@ impl Skipped {
         }
     }
 
-    /// The first moment from `from` on that is not skipped.
+    /// The earliest time from `from` on that is not skipped.
     fn first_from(&self, from: Timestamp) -> Timestamp {
         let mut micros = from.as_micros();
-        // Six days and then 23 hours are the most that can be skipped.
-        for _ in 0..DAYS_A_WEEK + HOURS_A_DAY {
+        // At most six days and then 23 hours are skipped.
+        for _ in 0..DAYS_PER_WEEK + HOURS_PER_DAY {
             let (day, hour) = (micros.div_euclid(DAY), micros.div_euclid(HOUR));
-            if self.days >> (day + THURSDAY).rem_euclid(DAYS_A_WEEK) & 1 == 1 {
+            if self.days >> (day + THURSDAY).rem_euclid(DAYS_PER_WEEK) & 1 == 1 {
                 micros = (day + 1) * DAY;
-            } else if self.hours >> hour.rem_euclid(HOURS_A_DAY) & 1 == 1 {
+            } else if self.hours >> hour.rem_euclid(HOURS_PER_DAY) & 1 == 1 {
                 micros = (hour + 1) * HOUR;
             } else {
                 break;
@@ -55,13 +55,13 @@ impl Skipped {
     }
 }
 
-/// However rarely a feed says it is updated, after a week it may be asked again.
+/// No hint delays a fetch by more than a week.
 pub(super) const WAIT_MAX: Span = Span::from_hours(7 * 24);
 const HOUR: i64 = 3_600_000_000;
 const DAY: i64 = 24 * HOUR;
-const HOURS_A_DAY: i64 = 24;
-const DAYS_A_WEEK: i64 = 7;
-/// The day on which 1970 began, counted from Monday.
+const HOURS_PER_DAY: i64 = 24;
+const DAYS_PER_WEEK: i64 = 7;
+/// The weekday of 1970-01-01, counting from Monday.
 const THURSDAY: i64 = 3;
 const ALL_HOURS: u32 = (1 << 24) - 1;
 const ALL_DAYS: u8 = (1 << 7) - 1;
@@ -72,8 +72,8 @@ mod tests {
 
     use super::*;
 
-    /// When a feed asked on Sunday, 2026-11-15, at 12:30 may be asked again.
-    fn told(hints: Hints) -> String {
+    /// When a feed fetched on Sunday, 2026-11-15, at 12:30 may be fetched again.
+    fn next(hints: Hints) -> String {
         let at = next_at(&hints, Timestamp::parse("2026-11-15T12:30:00Z").unwrap());
         at.map_or("any time".to_owned(), |at| at.to_string())
     }
@@ -84,46 +84,46 @@ mod tests {
     }
 
     #[test]
-    fn the_longer_span_counts_up_to_a_week() {
-        assert_eq!(told(spans(None, None)), "any time");
-        assert_eq!(told(spans(Some(0), None)), "any time");
-        assert_eq!(told(spans(Some(1), None)), "2026-11-15T13:30:00Z");
-        assert_eq!(told(spans(Some(1), Some(3))), "2026-11-15T15:30:00Z");
-        assert_eq!(told(spans(Some(3), Some(1))), "2026-11-15T15:30:00Z");
-        assert_eq!(told(spans(Some(u64::MAX), None)), "2026-11-22T12:30:00Z");
+    fn the_longer_span_applies_up_to_a_week() {
+        assert_eq!(next(spans(None, None)), "any time");
+        assert_eq!(next(spans(Some(0), None)), "any time");
+        assert_eq!(next(spans(Some(1), None)), "2026-11-15T13:30:00Z");
+        assert_eq!(next(spans(Some(1), Some(3))), "2026-11-15T15:30:00Z");
+        assert_eq!(next(spans(Some(3), Some(1))), "2026-11-15T15:30:00Z");
+        assert_eq!(next(spans(Some(u64::MAX), None)), "2026-11-22T12:30:00Z");
     }
 
     #[test]
-    fn skipped_hours_and_days_are_left_at_their_end() {
-        let skip = |skip_hours, skip_days| told(Hints { skip_hours, skip_days, ..Hints::default() });
+    fn the_next_fetch_is_after_skipped_hours_and_days() {
+        let skip = |skip_hours, skip_days| next(Hints { skip_hours, skip_days, ..Hints::default() });
         assert_eq!(skip(1 << 12, 0), "2026-11-15T13:00:00Z");
         assert_eq!(skip(1 << 13, 0), "2026-11-15T12:30:00Z");
         assert_eq!(skip(0b11 << 12, 0), "2026-11-15T14:00:00Z");
         assert_eq!(skip(0, 1 << 6), "2026-11-16T00:00:00Z");
         assert_eq!(skip(1, 0b100_0001), "2026-11-17T01:00:00Z");
-        // To the end of Sunday, past midnight, which some call 24.
+        // To the end of Sunday and past midnight, which some feeds call hour 24.
         assert_eq!(skip(0x0fff << 12 | 1 << 24, 0), "2026-11-16T01:00:00Z");
         // Only Saturday at 11 is left.
         assert_eq!(skip(ALL_HOURS & !(1 << 11), ALL_DAYS & !(1 << 5)), "2026-11-21T11:00:00Z");
         let both = Hints { skip_hours: 1 << 13, ..spans(Some(1), None) };
-        assert_eq!(told(both), "2026-11-15T14:00:00Z");
+        assert_eq!(next(both), "2026-11-15T14:00:00Z");
     }
 
     #[test]
-    fn to_skip_everything_makes_no_sense() {
+    fn skipping_everything_is_ignored() {
         assert_eq!(
-            told(Hints { skip_hours: ALL_HOURS, skip_days: ALL_DAYS, ..Hints::default() }),
+            next(Hints { skip_hours: ALL_HOURS, skip_days: ALL_DAYS, ..Hints::default() }),
             "any time"
         );
-        assert_eq!(told(Hints { skip_hours: u32::MAX, skip_days: u8::MAX, ..Hints::default() }), "any time");
-        // Midnight as 24, with the other 23.
-        assert_eq!(told(Hints { skip_hours: ALL_HOURS << 1, ..Hints::default() }), "any time");
+        assert_eq!(next(Hints { skip_hours: u32::MAX, skip_days: u8::MAX, ..Hints::default() }), "any time");
+        // All 24 hours, with midnight as hour 24.
+        assert_eq!(next(Hints { skip_hours: ALL_HOURS << 1, ..Hints::default() }), "any time");
         let days = Hints { skip_hours: ALL_HOURS, skip_days: 1 << 6, ..Hints::default() };
-        assert_eq!(told(days), "2026-11-16T00:00:00Z");
+        assert_eq!(next(days), "2026-11-16T00:00:00Z");
     }
 
     #[test]
-    fn a_feed_that_was_never_asked_has_nothing_to_wait_for() {
+    fn a_feed_that_was_never_fetched_does_not_wait() {
         assert_eq!(next_at(&Hints { skip_hours: 1, ..spans(Some(1), None) }, Timestamp::NEVER), None);
     }
 
@@ -136,25 +136,25 @@ mod tests {
     }
 
     proptest! {
-        /// Days and hours are told by the calendar here, not by the arithmetic above.
+        /// Days and hours are checked against the calendar here, not by the arithmetic above.
         #[test]
-        fn the_moment_is_allowed_and_no_whole_hour_before_it_was(
+        fn the_result_is_the_earliest_allowed_time(
             hints in any_hints(),
             secs in -60_000_000_000_i64..200_000_000_000,
         ) {
-            let asked_at = Timestamp::from_secs(secs);
+            let fetched_at = Timestamp::from_secs(secs);
             let allowed = |at: Timestamp| {
                 let text = at.to_string();
                 let hour: u32 = text[text.len() - "00:00:00Z".len()..].split([':', '.']).next().unwrap().parse().unwrap();
                 let skipped = Skipped::read(&hints);
                 skipped.hours >> hour & 1 == 0 && skipped.days >> weekday(&text) & 1 == 0
             };
-            if let Some(at) = next_at(&hints, asked_at) {
+            if let Some(at) = next_at(&hints, fetched_at) {
                 let at = Timestamp::from_micros(at.as_micros() / 1_000_000 * 1_000_000);
                 let wait = hints.ttl.max(hints.update_every).unwrap_or_default().min(WAIT_MAX);
-                prop_assert!(at + Span::from_secs(1) > asked_at + wait);
+                prop_assert!(at + Span::from_secs(1) > fetched_at + wait);
                 prop_assert!(allowed(at), "{at}");
-                let mut before = asked_at + wait;
+                let mut before = fetched_at + wait;
                 while before + Span::from_hours(1) <= at {
                     prop_assert!(!allowed(Timestamp::from_micros(before.as_micros() / 1_000_000 * 1_000_000)));
                     before = before + Span::from_hours(1);
@@ -163,9 +163,9 @@ mod tests {
         }
 
         #[test]
-        fn any_time_will_do(hints in any_hints(), micros in any::<i64>()) {
-            for asked_at in [Timestamp::from_micros(micros), Timestamp::MIN, Timestamp::MAX] {
-                prop_assert!(next_at(&hints, asked_at).is_none_or(|at| at >= asked_at));
+        fn the_result_is_never_in_the_past(hints in any_hints(), micros in any::<i64>()) {
+            for fetched_at in [Timestamp::from_micros(micros), Timestamp::MIN, Timestamp::MAX] {
+                prop_assert!(next_at(&hints, fetched_at).is_none_or(|at| at >= fetched_at));
             }
         }
     }

@@ -1,27 +1,27 @@
-//! The ingest run: sources that are due are asked, what they lead to become items, and those are scraped by the
-//! workers of [`crate::jobs`].
+//! The ingest run: fetches the sources that are due and enqueues the items they contain, which the workers of
+//! [`crate::jobs`] scrape.
 //!
-//! - here: one run, host by host
-//! - `plan`: which sources a run asks
-//! - `fetch`: one source is asked
-//! - `follow`: the sitemaps that a sitemap names
-//! - `cursor`: what is kept of its last answer
-//! - `caching`, `hints`: what its server and the feed itself say about when to ask again
-//! - `later`: backoff and jitter
-//! - `enqueue`: items become tasks
-//! - `watching`: one run after the other
+//! - this file: one run, host by host
+//! - `plan`: which sources a run fetches
+//! - `fetch`: fetches one source
+//! - `follow`: fetches the sitemaps listed in a sitemap index
+//! - `cursor`: what is stored about the last response
+//! - `caching`, `hints`: what the server and the feed say about when to fetch again
+//! - `backoff`: backoff and jitter
+//! - `enqueue`: turns items into tasks
+//! - `continuous`: one run after the other
 //!
-//! How answers are read is in [`crate::connectors`].
+//! Responses are parsed in [`crate::connectors`].
 
+mod backoff;
 mod caching;
+mod continuous;
 mod cursor;
 mod enqueue;
 mod fetch;
 mod follow;
 mod hints;
-mod later;
 mod plan;
-mod watching;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ use comity_core::task::JobId;
 use comity_core::time::Timestamp;
 use comity_store::items::ScrapeTerms;
 use comity_store::jobs::Job;
-use comity_store::sources::{Asking, FetchResult, Source, SourceClaim, SourceId};
+use comity_store::sources::{FetchResult, Source, SourceClaim, SourceHold, SourceId};
 use comity_store::{Store, StoreError};
 use tokio::sync::{oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
@@ -46,17 +46,17 @@ use crate::gate::Gate;
 use crate::jobs::{self, Pool, Rows, Until};
 use crate::transport::Transport;
 
-pub use enqueue::{ByHand, Counts, Left};
+pub use continuous::DEFAULT_CADENCE;
+pub use enqueue::{EnqueueCounts, LimitReached, ManualEnqueue};
 pub use plan::{Cadences, Plan, cadence, next_at, plan};
-pub use watching::UNPACED;
 
 use fetch::Fetched;
 
-/// Asks sources and enqueues what they lead to. Clones are the same pipeline.
+/// Fetches sources and enqueues their items. Clones share the same pipeline.
 #[derive(Clone)]
 pub struct Pipeline(Arc<Inner>);
 
-/// What a pipeline is made of.
+/// The parts of a pipeline.
 struct Inner {
     gate: Gate,
     store: Arc<dyn Store>,
@@ -66,26 +66,27 @@ struct Inner {
     terms: ScrapeTerms,
     batch_max: u32,
     stopping: watch::Sender<bool>,
-    nowhere: Domain,
-    /// Whether new items are to have a hook.
+    /// A domain for URLs without a host.
+    placeholder: Domain,
+    /// Whether new items get a hook.
     hooks: AtomicBool,
 }
 
-/// What a run is to do.
+/// The options of a run.
 #[derive(Debug, Clone)]
-pub struct Orders {
-    /// Its window: the `now` of what is due.
+pub struct RunOptions {
+    /// The window, whose end counts as "now" when deciding what is due.
     pub window: RunWindow,
-    /// Only these sources.
+    /// If set, only these sources are fetched.
     pub sources: Option<Vec<SourceId>>,
-    /// Whether cadences count.
+    /// Whether cadences are respected.
     pub cadences: Cadences,
     /// Whether items are enqueued.
     pub scraping: Scraping,
 }
 
-impl Orders {
-    fn wants(&self, source: SourceId) -> bool {
+impl RunOptions {
+    fn includes(&self, source: SourceId) -> bool {
         self.sources.as_ref().is_none_or(|ids| ids.contains(&source))
     }
 }
@@ -93,16 +94,16 @@ impl Orders {
 /// Whether a run enqueues items.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scraping {
-    /// It does.
+    /// Items are enqueued.
     On,
-    /// They are kept for a later run.
+    /// Items are left for a later run.
     Off,
 }
 
-/// What a run did.
+/// The result of a run.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Report {
-    /// The end of its window.
+pub struct RunReport {
+    /// The end of the window.
     pub window_end: Timestamp,
     /// Sources that were due.
     pub due: u64,
@@ -116,49 +117,49 @@ pub struct Report {
     pub held: u64,
     /// Sources that failed.
     pub failed: u64,
-    /// Items seen for the first time.
+    /// Items found for the first time.
     pub new: u64,
     /// Items that changed.
     pub changed: u64,
-    /// What became of items to be scraped.
-    pub items: Counts,
-    /// Each source that was looked at, in the order of their numbers.
-    pub notes: Vec<Note>,
+    /// The results of enqueuing items.
+    pub items: EnqueueCounts,
+    /// The sources that were checked, sorted by id.
+    pub sources: Vec<SourceReport>,
 }
 
-/// What became of one source.
+/// The result for one source.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Note {
-    /// Which.
+pub struct SourceReport {
+    /// The id of the source.
     pub source: SourceId,
-    /// What people call it.
+    /// The name of the source.
     pub name: String,
-    /// What became of it.
-    pub outcome: SourceEnd,
+    /// The outcome.
+    pub outcome: SourceOutcome,
 }
 
-/// What became of a source in a run.
+/// The outcome of a source in a run.
 #[derive(Debug, Clone, PartialEq)]
-pub enum SourceEnd {
+pub enum SourceOutcome {
     /// It was read.
     Fetched {
-        /// Items it named,
+        /// The number of items in it.
         found: u64,
-        /// those that are new,
+        /// The number of new items.
         new: u64,
-        /// and those that changed.
+        /// The number of changed items.
         changed: u64,
-        /// What could not be read of it.
+        /// What could not be read.
         problem: Option<String>,
-        /// Where it is asked from now on.
+        /// The new URL, if it moved.
         moved_to: Option<String>,
     },
     /// It was not due.
     NotDue {
-        /// The first window end at which it is.
+        /// The first window end at which it is due.
         due_at: Timestamp,
     },
-    /// It was due, and held back.
+    /// It was due, but held back.
     Held {
         /// Until when.
         until: Timestamp,
@@ -169,34 +170,34 @@ pub enum SourceEnd {
     Failed {
         /// Why.
         error: String,
-        /// When it is asked again; never, when it was disabled.
+        /// When it will be retried; `None` if it was disabled.
         retry_at: Option<Timestamp>,
     },
 }
 
-/// What a look at a source came to.
-enum Seen {
-    /// With what is odd about that.
+/// The state of a source when its turn comes.
+enum SourceState {
+    /// Due, with a warning if something is odd.
     Due(Option<String>),
     NotDue(Timestamp),
     Ended(Fetched),
     Disabled,
 }
 
-/// Somebody who is told how runs go.
+/// Gets the progress of runs.
 pub trait RunListener: Send + Sync {
-    /// So many sources are due.
+    /// This many sources are due.
     fn planned(&self, _due: u64) {}
-    /// A source was asked, or is held back.
-    fn asked(&self, _note: &Note) {}
-    /// A run of many ended.
-    fn ran(&self, _report: &Report) {}
+    /// A source was fetched, or is held back.
+    fn source_done(&self, _source: &SourceReport) {}
+    /// One of many runs ended.
+    fn run_done(&self, _report: &RunReport) {}
     /// Nothing is due until then.
-    fn sleeps(&self, _until: Option<Timestamp>) {}
+    fn sleeping(&self, _until: Option<Timestamp>) {}
 }
 
 impl Pipeline {
-    /// A pipeline that goes by `config`, on a gate that holds its domains in `store`. Must be made inside a tokio
+    /// A pipeline with this configuration, on a gate that holds its domains in `store`. Must be called inside a tokio
     /// runtime.
     pub async fn new(
         config: Config,
@@ -206,7 +207,7 @@ impl Pipeline {
         archive: Archive,
     ) -> Result<Self, StoreError> {
         let job = store.scrape_job(gate.clock().now()).await?;
-        gate.begin_job(ASKING, config.job.concurrency);
+        gate.begin_job(SOURCE_FETCHES, config.job.concurrency);
         let terms = ScrapeTerms {
             interval: config.scrape.min_interval,
             in_flight_max: config.scrape.max_in_flight_per_source,
@@ -214,7 +215,8 @@ impl Pipeline {
         let batch_max = config.scrape.max_bulk_batch_size;
         let stopping = watch::Sender::new(false);
         let patience = config.scrape.max_wait;
-        let nowhere = Domain::parse("unreadable.invalid").unwrap_or_else(|_| unreachable!("a valid name"));
+        let placeholder =
+            Domain::parse("unreadable.invalid").unwrap_or_else(|_| unreachable!("a valid name"));
         let parts = jobs::Parts {
             gate: gate.clone(),
             store: store.clone(),
@@ -226,28 +228,34 @@ impl Pipeline {
             rows: Rows::default(),
         };
         let pool = Pool::new(parts);
-        let client = Client::keeping(&config, gate.clone(), transport, pool.keeper(), Some(ASKING));
+        let client = Client::with_robots_cache(
+            &config,
+            gate.clone(),
+            transport,
+            pool.robots_cache(),
+            Some(SOURCE_FETCHES),
+        );
         let hooks = AtomicBool::new(false);
-        let inner = Inner { gate, store, client, pool, job, terms, batch_max, stopping, nowhere, hooks };
+        let inner = Inner { gate, store, client, pool, job, terms, batch_max, stopping, placeholder, hooks };
         Ok(Self(Arc::new(inner)))
     }
 
-    /// The workers that scrape items; they work when [`Pool::run`] is called.
+    /// The workers that scrape items; they start when [`Pool::run`] is called.
     pub fn pool(&self) -> &Pool {
         &self.0.pool
     }
 
-    /// The job that scrapes go into.
+    /// The job whose tasks scrape the items.
     pub fn job(&self) -> &Job {
         &self.0.job
     }
 
-    /// Items that are new from now on are to have a hook ([`comity_store::hooks`]); whoever asks for that runs them.
+    /// From now on, new items get a hook ([`comity_store::hooks`]). The caller has to run the hooks.
     pub fn want_hooks(&self) {
         self.0.hooks.store(true, Ordering::Relaxed);
     }
 
-    /// Asks no further source; requests on the wire are finished.
+    /// Stops fetching sources; requests in flight are finished.
     pub fn stop(&self) {
         self.0.stopping.send_replace(true);
     }
@@ -256,29 +264,33 @@ impl Pipeline {
         *self.0.stopping.borrow()
     }
 
-    /// Asks the sources that are due, host by host, and enqueues what they lead to. One that fails stops nobody
-    /// else (B63).
-    pub async fn run(&self, orders: &Orders, listener: &dyn RunListener) -> Result<Report, StoreError> {
+    /// Fetches the sources that are due, host by host, and enqueues their items. A failed source does not affect the
+    /// others.
+    pub async fn run(
+        &self,
+        options: &RunOptions,
+        listener: &dyn RunListener,
+    ) -> Result<RunReport, StoreError> {
         let now = self.0.gate.clock().now();
-        let mut report = Report::new(orders.window);
+        let mut report = RunReport::new(options.window);
         let mut hosts: BTreeMap<String, Vec<SourceId>> = BTreeMap::new();
-        for source in self.wanted(orders).await? {
-            match plan(&source, orders.window.looked_at(now), orders.cadences, now) {
+        for source in self.selected(options).await? {
+            match plan(&source, options.window.looked_at(now), options.cadences, now) {
                 Plan::Disabled => {}
-                Plan::NotDue { due_at } => report.note(&source, SourceEnd::NotDue { due_at }),
-                Plan::Fetch { .. } => hosts.entry(self.pace_of(&source.url)).or_default().push(source.id),
+                Plan::NotDue { due_at } => report.add_outcome(&source, SourceOutcome::NotDue { due_at }),
+                Plan::Fetch { .. } => hosts.entry(self.domain_of(&source.url)).or_default().push(source.id),
                 Plan::Held { .. } | Plan::Invalid { .. } => {
-                    let (nobody_waits, _) = oneshot::channel();
-                    let (tell, asked) = oneshot::channel();
-                    let tell = |seen| drop(tell.send(seen));
-                    let asking = self.spawn_asking(source.id, orders, nobody_waits, tell);
-                    asking.await.unwrap_or(Err(StoreError::Closed))?;
-                    match asked.await.ok() {
-                        Some((source, Seen::Ended(fetched))) => {
-                            listener.asked(report.take(&source, fetched));
+                    let (unused_turn, _) = oneshot::channel();
+                    let (sender, checked) = oneshot::channel();
+                    let on_done = |state| drop(sender.send(state));
+                    let task = self.spawn_fetch(source.id, options, unused_turn, on_done);
+                    task.await.unwrap_or(Err(StoreError::Closed))?;
+                    match checked.await.ok() {
+                        Some((source, SourceState::Ended(fetched))) => {
+                            listener.source_done(report.add(&source, fetched));
                         }
-                        Some((source, Seen::NotDue(due_at))) => {
-                            report.note(&source, SourceEnd::NotDue { due_at });
+                        Some((source, SourceState::NotDue(due_at))) => {
+                            report.add_outcome(&source, SourceOutcome::NotDue { due_at });
                         }
                         _ => {}
                     }
@@ -286,173 +298,173 @@ impl Pipeline {
             }
         }
         listener.planned(report.due + hosts.values().map(|sources| sources.len() as u64).sum::<u64>());
-        self.ask_hosts(hosts, orders, &mut report, listener).await?;
-        if orders.scraping == Scraping::On && !self.is_stopping() {
-            report.items.add(self.enqueue_left(orders).await?);
+        self.fetch_hosts(hosts, options, &mut report, listener).await?;
+        if options.scraping == Scraping::On && !self.is_stopping() {
+            report.items.add(self.enqueue_pending(options).await?);
         }
-        report.notes.sort_by_key(|note| note.source);
+        report.sources.sort_by_key(|source| source.source);
         Ok(report)
     }
 
-    async fn wanted(&self, orders: &Orders) -> Result<Vec<Source>, StoreError> {
+    async fn selected(&self, options: &RunOptions) -> Result<Vec<Source>, StoreError> {
         let mut sources = self.0.store.list_sources().await?;
-        sources.retain(|source| orders.wants(source.id));
+        sources.retain(|source| options.includes(source.id));
         Ok(sources)
     }
 
-    /// What a run does about a source; what holds it back, or is wrong with it, is committed.
-    async fn look(
+    /// Checks what to do about a source. If it is held back or invalid, that is committed.
+    async fn check(
         &self,
         source: &Source,
-        asking: Asking,
-        orders: &Orders,
+        hold: SourceHold,
+        options: &RunOptions,
         now: Timestamp,
-    ) -> Result<Seen, StoreError> {
-        let fetched = match plan(source, orders.window.looked_at(now), orders.cadences, now) {
-            Plan::Disabled => return Ok(Seen::Disabled),
-            Plan::NotDue { due_at } => return Ok(Seen::NotDue(due_at)),
-            Plan::Fetch { warning } => return Ok(Seen::Due(warning)),
+    ) -> Result<SourceState, StoreError> {
+        let fetched = match plan(source, options.window.looked_at(now), options.cadences, now) {
+            Plan::Disabled => return Ok(SourceState::Disabled),
+            Plan::NotDue { due_at } => return Ok(SourceState::NotDue(due_at)),
+            Plan::Fetch { warning } => return Ok(SourceState::Due(warning)),
             Plan::Held { until, why } => self.held(source, until, &why),
             Plan::Invalid { error } => self.invalid(source, &error),
         };
-        self.end(asking, orders.window, now, &fetched).await?;
-        Ok(Seen::Ended(fetched))
+        self.end_fetch(hold, options.window, now, &fetched).await?;
+        Ok(SourceState::Ended(fetched))
     }
 
-    /// Asks a source in a task of its own: it is left in any case, also when nobody waits for the run any more. What is on
-    /// the wire then is finished.
-    fn spawn_asking(
+    /// Fetches a source in its own task, so that the request is finished and the source released even if the run is
+    /// dropped.
+    fn spawn_fetch(
         &self,
         id: SourceId,
-        orders: &Orders,
+        options: &RunOptions,
         turn: Turn,
-        tell: impl FnOnce((Source, Seen)) + Send + 'static,
+        on_done: impl FnOnce((Source, SourceState)) + Send + 'static,
     ) -> JoinHandle<Result<(), StoreError>> {
-        let (pipeline, orders) = (self.clone(), orders.clone());
+        let (pipeline, options) = (self.clone(), options.clone());
         tokio::spawn(async move {
-            if let Some(seen) = pipeline.ask_source(id, &orders, turn).await? {
-                tell(seen);
+            if let Some(state) = pipeline.fetch_source(id, &options, turn).await? {
+                on_done(state);
             }
             Ok(())
         })
     }
 
-    /// Asks a source when its turn came, unless another process does, or did meanwhile.
-    async fn ask_source(
+    /// Claims and fetches a source, unless another process is fetching it or has done so in the meantime.
+    async fn fetch_source(
         &self,
         id: SourceId,
-        orders: &Orders,
+        options: &RunOptions,
         turn: Turn,
-    ) -> Result<Option<(Source, Seen)>, StoreError> {
+    ) -> Result<Option<(Source, SourceState)>, StoreError> {
         let Some(holder) = self.0.gate.holder() else { return Err(StoreError::Closed) };
         let now = self.0.gate.clock().now();
-        let (source, asking) = match self.0.store.claim_source(id, holder, now).await? {
-            SourceClaim::Ours(source, asking) => (*source, asking),
+        let (source, hold) = match self.0.store.claim_source(id, holder, now).await? {
+            SourceClaim::Ours(source, hold) => (*source, hold),
             SourceClaim::Taken | SourceClaim::Missing => return Ok(None),
         };
-        let seen = match self.ask_claimed(&source, asking, orders, turn).await {
-            // This process was silent for too long: whoever claims the source next says what comes of it.
+        let state = match self.fetch_claimed(&source, hold, options, turn).await {
+            // This process missed its heartbeats; the process that claims the source next commits a result.
             Err(StoreError::Lost) => {
-                tracing::warn!(source = id.0, name = source.name, "another process took this source over");
+                tracing::warn!(source = id.0, name = source.name, "another process took over this source");
                 None
             }
-            seen => seen?,
+            state => state?,
         };
-        self.0.store.leave_source(asking).await?;
-        Ok(seen.map(|seen| (source, seen)))
+        self.0.store.leave_source(hold).await?;
+        Ok(state.map(|state| (source, state)))
     }
 
-    async fn ask_claimed(
+    async fn fetch_claimed(
         &self,
         source: &Source,
-        asking: Asking,
-        orders: &Orders,
+        hold: SourceHold,
+        options: &RunOptions,
         turn: Turn,
-    ) -> Result<Option<Seen>, StoreError> {
-        match self.look(source, asking, orders, self.0.gate.clock().now()).await? {
-            Seen::Due(warning) => {
+    ) -> Result<Option<SourceState>, StoreError> {
+        match self.check(source, hold, options, self.0.gate.clock().now()).await? {
+            SourceState::Due(warning) => {
                 if let Some(warning) = warning {
                     tracing::warn!(source = source.id.0, name = source.name, "{warning}");
                 }
-                Ok(self.fetch(source, asking, orders.window, turn).await?.map(Seen::Ended))
+                Ok(self.fetch(source, hold, options.window, turn).await?.map(SourceState::Ended))
             }
-            seen => Ok(Some(seen)),
+            state => Ok(Some(state)),
         }
     }
 
-    /// Whose pace a URL goes by: sources of one domain are asked one after the other (B66).
-    fn pace_of(&self, url: &str) -> String {
+    /// The domain of a URL: the sources of one domain are fetched one after the other.
+    fn domain_of(&self, url: &str) -> String {
         let host = Url::parse(url).ok().and_then(|url| Domain::of(&url));
         host.map_or_else(String::new, |host| self.0.gate.rules().domain(&host).as_str().to_owned())
     }
 
-    async fn ask_hosts(
+    async fn fetch_hosts(
         &self,
         hosts: BTreeMap<String, Vec<SourceId>>,
-        orders: &Orders,
-        report: &mut Report,
+        options: &RunOptions,
+        report: &mut RunReport,
         listener: &dyn RunListener,
     ) -> Result<(), StoreError> {
-        let mut asking: JoinSet<Result<(), StoreError>> = JoinSet::new();
-        let (sender, mut asked) = tokio::sync::mpsc::unbounded_channel();
+        let mut tasks: JoinSet<Result<(), StoreError>> = JoinSet::new();
+        let (sender, mut done) = tokio::sync::mpsc::unbounded_channel();
         for sources in hosts.into_values() {
-            let (pipeline, sender, orders) = (self.clone(), sender.clone(), orders.clone());
-            asking.spawn(async move {
-                let mut asking = Vec::new();
+            let (pipeline, sender, options) = (self.clone(), sender.clone(), options.clone());
+            tasks.spawn(async move {
+                let mut fetches = Vec::new();
                 for id in sources {
                     if pipeline.is_stopping() {
                         break;
                     }
                     let (turn, ended) = oneshot::channel();
                     let sender = sender.clone();
-                    asking.push(
-                        pipeline.spawn_asking(id, &orders, turn, move |asked| drop(sender.send(asked))),
+                    fetches.push(
+                        pipeline.spawn_fetch(id, &options, turn, move |state| drop(sender.send(state))),
                     );
                     let _ = ended.await;
                 }
-                for asking in asking {
-                    asking.await.unwrap_or(Err(StoreError::Closed))?;
+                for fetch in fetches {
+                    fetch.await.unwrap_or(Err(StoreError::Closed))?;
                 }
                 Ok(())
             });
         }
         drop(sender);
-        while let Some((source, seen)) = asked.recv().await {
-            let fetched = match seen {
-                Seen::Ended(fetched) => fetched,
-                Seen::NotDue(due_at) => {
-                    report.note(&source, SourceEnd::NotDue { due_at });
+        while let Some((source, state)) = done.recv().await {
+            let fetched = match state {
+                SourceState::Ended(fetched) => fetched,
+                SourceState::NotDue(due_at) => {
+                    report.add_outcome(&source, SourceOutcome::NotDue { due_at });
                     continue;
                 }
-                Seen::Due(_) | Seen::Disabled => continue,
+                SourceState::Due(_) | SourceState::Disabled => continue,
             };
             let kept = fetched.kept;
-            listener.asked(report.take(&source, fetched));
-            if orders.scraping == Scraping::On {
+            listener.source_done(report.add(&source, fetched));
+            if options.scraping == Scraping::On {
                 let counts = match source.scraping && source.auto_scrape {
                     true => self.enqueue_found(source.id).await?,
-                    // Nobody asked for them to be scraped, which is a refusal too (B56).
-                    false => Counts { refused: kept.new, ..Counts::default() },
+                    // The source isn't scraped automatically, which counts as a refusal.
+                    false => EnqueueCounts { refused: kept.new, ..EnqueueCounts::default() },
                 };
                 report.items.add(counts);
             }
         }
-        all(asking).await
+        join_all(tasks).await
     }
 }
 
-async fn all(mut asking: JoinSet<Result<(), StoreError>>) -> Result<(), StoreError> {
-    while let Some(joined) = asking.join_next().await {
+async fn join_all(mut tasks: JoinSet<Result<(), StoreError>>) -> Result<(), StoreError> {
+    while let Some(joined) = tasks.join_next().await {
         joined.unwrap_or(Err(StoreError::Closed))?;
     }
     Ok(())
 }
 
-/// The sources of one domain are asked one after the other: the next when this is dropped.
+/// The sources of one domain are fetched one after the other: the next one starts when this is dropped.
 type Turn = oneshot::Sender<()>;
 
-impl Report {
-    /// A run that did nothing yet.
+impl RunReport {
+    /// The report of a run that has not done anything yet.
     pub fn new(window: RunWindow) -> Self {
         Self {
             window_end: window.end(),
@@ -464,46 +476,46 @@ impl Report {
             failed: 0,
             new: 0,
             changed: 0,
-            items: Counts::default(),
-            notes: Vec::new(),
+            items: EnqueueCounts::default(),
+            sources: Vec::new(),
         }
     }
 
-    /// Counts what became of a source.
-    fn take(&mut self, source: &Source, fetched: Fetched) -> &Note {
+    /// Adds the result of a fetch.
+    fn add(&mut self, source: &Source, fetched: Fetched) -> &SourceReport {
         self.new += fetched.kept.new;
         self.changed += fetched.kept.changed;
         let Fetched { result, found, kept, error, .. } = fetched;
         let outcome = match result {
-            FetchResult::Read { moved_to, .. } => SourceEnd::Fetched {
+            FetchResult::Read { moved_to, .. } => SourceOutcome::Fetched {
                 found,
                 new: kept.new,
                 changed: kept.changed,
                 problem: error,
                 moved_to: moved_to.map(|(url, _)| url),
             },
-            FetchResult::Held { until } => SourceEnd::Held { until, why: error.unwrap_or_default() },
+            FetchResult::Held { until } => SourceOutcome::Held { until, why: error.unwrap_or_default() },
             FetchResult::Failed { retry_at } => {
-                SourceEnd::Failed { error: error.unwrap_or_default(), retry_at: Some(retry_at) }
+                SourceOutcome::Failed { error: error.unwrap_or_default(), retry_at: Some(retry_at) }
             }
-            FetchResult::Gone => SourceEnd::Failed { error: error.unwrap_or_default(), retry_at: None },
+            FetchResult::Gone => SourceOutcome::Failed { error: error.unwrap_or_default(), retry_at: None },
         };
-        self.note(source, outcome);
-        &self.notes[self.notes.len() - 1]
+        self.add_outcome(source, outcome);
+        &self.sources[self.sources.len() - 1]
     }
 
-    fn note(&mut self, source: &Source, outcome: SourceEnd) {
+    fn add_outcome(&mut self, source: &Source, outcome: SourceOutcome) {
         match &outcome {
-            SourceEnd::NotDue { .. } => self.not_due += 1,
-            SourceEnd::Fetched { problem: None, .. } => self.fetched += 1,
-            SourceEnd::Fetched { problem: Some(_), .. } => self.partial += 1,
-            SourceEnd::Held { .. } => self.held += 1,
-            SourceEnd::Failed { .. } => self.failed += 1,
+            SourceOutcome::NotDue { .. } => self.not_due += 1,
+            SourceOutcome::Fetched { problem: None, .. } => self.fetched += 1,
+            SourceOutcome::Fetched { problem: Some(_), .. } => self.partial += 1,
+            SourceOutcome::Held { .. } => self.held += 1,
+            SourceOutcome::Failed { .. } => self.failed += 1,
         }
-        self.due += u64::from(!matches!(outcome, SourceEnd::NotDue { .. }));
-        self.notes.push(Note { source: source.id, name: source.name.clone(), outcome });
+        self.due += u64::from(!matches!(outcome, SourceOutcome::NotDue { .. }));
+        self.sources.push(SourceReport { source: source.id, name: source.name.clone(), outcome });
     }
 }
 
-/// The requests for sources take their room as those of a job do. No job of a store has this number.
-const ASKING: JobId = JobId(0);
+/// Fetching sources counts as a job for concurrency. No job in a store has this id.
+const SOURCE_FETCHES: JobId = JobId(0);

@@ -1,6 +1,6 @@
-//! Which sources a run asks: a pure look at their rows (B59–B64).
+//! Decides which sources a run fetches, from their rows alone.
 //!
-//! Nothing is fetched or written here, and no clock is read.
+//! This is pure: nothing is fetched or written, and no clock is read.
 
 use comity_core::cadence::{Cadence, Due, RunWindow, last_fetch_at};
 use comity_core::time::{Span, Timestamp};
@@ -12,43 +12,43 @@ use super::cursor::Cursor;
 /// What a run does about a source.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Plan {
-    /// It is asked. The warning is for a last fetch that lies in the future.
+    /// It is fetched.
     Fetch {
-        /// Why that is odd.
+        /// A warning if the last fetch is in the future.
         warning: Option<String>,
     },
     /// It is not due.
     NotDue {
-        /// The first window end at which it is.
+        /// The first window end at which it is due.
         due_at: Timestamp,
     },
-    /// It is due, but not to be asked before then.
+    /// It is due, but held back.
     Held {
         /// Until when.
         until: Timestamp,
         /// Why.
         why: String,
     },
-    /// What is configured for it makes no sense: it fails (B62).
+    /// Its configuration is invalid, so it fails.
     Invalid {
-        /// What, and what would.
+        /// What is wrong, and what is expected.
         error: String,
     },
-    /// It is not followed at the moment.
+    /// It is disabled.
     Disabled,
 }
 
-/// Whether cadences count.
+/// Whether cadences are respected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Cadences {
-    /// They do.
+    /// A source is due according to its cadence.
     #[default]
-    Kept,
-    /// `--force`: every source is due. What holds it back otherwise still does.
+    Respected,
+    /// `--force`: every source is due. It may still be held back for other reasons.
     Ignored,
 }
 
-/// What the run that ends its window with `window` does about `source`, when the wall clock reads `now`.
+/// What a run with this window does about `source` at `now`.
 pub fn plan(source: &Source, window: RunWindow, cadences: Cadences, now: Timestamp) -> Plan {
     if !source.enabled {
         return Plan::Disabled;
@@ -65,37 +65,38 @@ pub fn plan(source: &Source, window: RunWindow, cadences: Cadences, now: Timesta
     };
     let mut warning = None;
     match window.due(cadence, last_fetch) {
-        Due::NotDue { due_at } if cadences == Cadences::Kept => return Plan::NotDue { due_at },
+        Due::NotDue { due_at } if cadences == Cadences::Respected => return Plan::NotDue { due_at },
         Due::DueDespiteFuture { last_fetch_at } => {
-            warning =
-                Some(format!("last_fetch_at is {last_fetch_at}, which is in the future: a clock was wrong"));
+            warning = Some(format!(
+                "last_fetch_at is {last_fetch_at}, which is in the future; a clock must have been wrong"
+            ));
         }
         Due::Due | Due::NotDue { .. } => {}
     }
-    // What lies further ahead than anybody asks for was written under a clock that was wrong.
-    let believable = |until: &Timestamp| *until > now && until.since(now) <= HELD_MAX;
-    if let Some(until) = source.retry_at.filter(believable) {
+    // A time further ahead than any legitimate hold was written while a clock was wrong.
+    let plausible = |until: &Timestamp| *until > now && until.since(now) <= HELD_MAX;
+    if let Some(until) = source.retry_at.filter(plausible) {
         let error = source.error.as_deref().unwrap_or("it failed");
         let times =
             if source.failures == 1 { "once" } else { &format!("{} times in a row", source.failures) };
         return Plan::Held { until, why: format!("failed {times}: {error}") };
     }
-    if let Some((until, why)) = Cursor::of(source).not_before().filter(|(until, _)| believable(until)) {
+    if let Some((until, why)) = Cursor::of(source).not_before().filter(|(until, _)| plausible(until)) {
         return Plan::Held { until, why };
     }
     Plan::Fetch { warning }
 }
 
-/// When a source is worth asking next, as far as its row tells when the wall clock reads `now`; `None` when never.
-/// One without a cadence is worth it after `unpaced`.
-pub fn next_at(source: &Source, unpaced: Span, now: Timestamp) -> Option<Timestamp> {
+/// When a source is to be fetched next according to its row, at `now`; `None` if it is disabled. `default_cadence` is
+/// for sources without a cadence.
+pub fn next_at(source: &Source, default_cadence: Span, now: Timestamp) -> Option<Timestamp> {
     if !source.enabled {
         return None;
     }
     let cursor = object("cursor_json", &source.cursor_json).unwrap_or_default();
-    // A fetch cannot have been in the future: that one is due (B64).
+    // A last fetch in the future is a mistake, so the source is due.
     let last_fetch = last_fetch_at(&cursor).ok().flatten().filter(|last_fetch| *last_fetch <= now);
-    let every = cadence(source).ok().flatten().map_or(unpaced, Cadence::every);
+    let every = cadence(source).ok().flatten().map_or(default_cadence, Cadence::every);
     let due_at = last_fetch.map_or(Timestamp::MIN, |last_fetch| last_fetch + every);
     let held = [source.retry_at, Cursor::of(source).not_before().map(|(until, _)| until)];
     let held = held.into_iter().flatten().filter(|until| until.since(now) <= HELD_MAX);
@@ -108,16 +109,16 @@ pub fn cadence(source: &Source) -> Result<Option<Cadence>, String> {
     Cadence::of_config(&config).map_err(|error| format!("config_json: {error}"))
 }
 
-/// A column that holds an object.
+/// Parses a column that contains a JSON object.
 pub(super) fn object(key: &str, text: &str) -> Result<Map<String, Value>, String> {
     match serde_json::from_str(text) {
         Ok(Value::Object(object)) => Ok(object),
-        Ok(_) => Err(format!("{key} is no JSON object")),
+        Ok(_) => Err(format!("{key} is not a JSON object")),
         Err(error) => Err(format!("{key} is not valid JSON: {error}")),
     }
 }
 
-/// Nobody is held for longer than this.
+/// No source is held back for longer than this.
 const HELD_MAX: Span = Span::from_hours(31 * 24);
 
 #[cfg(test)]
@@ -168,7 +169,7 @@ mod tests {
 
     const HOURLY: &str = r#"{"cadence":{"mode":"interval","every_minutes":60}}"#;
 
-    /// A cursor whose last fetch was so many seconds before now.
+    /// A cursor whose last fetch was this many seconds ago.
     fn fetched(ago: i64) -> String {
         let at = Timestamp::from_micros(NOW.as_micros() - ago * 1_000_000);
         format!(r#"{{"last_fetch_at":"{at}"}}"#)
@@ -176,13 +177,13 @@ mod tests {
 
     /// B59
     #[test]
-    fn a_source_is_due_when_never_fetched_or_when_its_time_came() {
-        assert_eq!(planned(&source("{}", "{}"), Cadences::Kept), "fetch");
-        assert_eq!(planned(&source("{}", &fetched(1)), Cadences::Kept), "fetch");
-        assert_eq!(planned(&source(HOURLY, "{}"), Cadences::Kept), "fetch");
-        assert_eq!(planned(&source(HOURLY, &fetched(3_600)), Cadences::Kept), "fetch");
+    fn a_source_is_due_if_never_fetched_or_after_its_cadence() {
+        assert_eq!(planned(&source("{}", "{}"), Cadences::Respected), "fetch");
+        assert_eq!(planned(&source("{}", &fetched(1)), Cadences::Respected), "fetch");
+        assert_eq!(planned(&source(HOURLY, "{}"), Cadences::Respected), "fetch");
+        assert_eq!(planned(&source(HOURLY, &fetched(3_600)), Cadences::Respected), "fetch");
         assert_eq!(
-            planned(&source(HOURLY, &fetched(3_599)), Cadences::Kept),
+            planned(&source(HOURLY, &fetched(3_599)), Cadences::Respected),
             format!("not due before {}", NOW + Span::from_secs(1))
         );
     }
@@ -203,7 +204,7 @@ mod tests {
 
     /// B62
     #[test]
-    fn a_cadence_that_makes_no_sense_is_never_always_due() {
+    fn a_source_with_an_invalid_cadence_fails_instead_of_being_always_due() {
         for config in [
             r#"{"cadence":{"mode":"interval","every_minutes":0}}"#,
             r#"{"cadence":{"mode":"interval","every_minutes":"8h"}}"#,
@@ -216,7 +217,7 @@ mod tests {
             let planned = planned(&source(config, "{}"), Cadences::Ignored);
             assert!(planned.starts_with("invalid: config_json"), "{config}: {planned}");
         }
-        let planned = planned(&source(HOURLY, r#"{"last_fetch_at":"yesterday"}"#), Cadences::Kept);
+        let planned = planned(&source(HOURLY, r#"{"last_fetch_at":"yesterday"}"#), Cadences::Respected);
         assert!(planned.starts_with("invalid: cursor_json.last_fetch_at = \"yesterday\""), "{planned}");
     }
 
@@ -224,15 +225,15 @@ mod tests {
     #[test]
     fn a_last_fetch_in_the_future_warns_and_one_beyond_the_window_does_not() {
         let future = source(HOURLY, &fetched(-60));
-        assert!(planned(&future, Cadences::Kept).starts_with("fetch, last_fetch_at is "));
+        assert!(planned(&future, Cadences::Respected).starts_with("fetch, last_fetch_at is "));
         let end = Timestamp::from_micros(NOW.as_micros() - 7_200 * 1_000_000);
-        let backfilled = planned_at(&source(HOURLY, &fetched(3_700)), Cadences::Kept, end);
+        let backfilled = planned_at(&source(HOURLY, &fetched(3_700)), Cadences::Respected, end);
         assert!(backfilled.starts_with("not due before "), "{backfilled}");
     }
 
-    /// B66: what a feed or its server says only ever makes us ask later.
+    /// B66: what a feed or its server says can only delay a fetch.
     #[test]
-    fn what_its_server_says_holds_a_source_that_is_due() {
+    fn caching_headers_and_hints_hold_back_a_source_that_is_due() {
         let until = NOW + Span::from_mins(10);
         let cursor = format!(r#"{{"not_before":"{until}","not_before_why":"ttl 60m"}}"#);
         assert_eq!(
@@ -243,13 +244,14 @@ mod tests {
         let late = source(HOURLY, &fetched(60));
         assert_eq!(next_at(&late, Span::ZERO, NOW), Some(NOW + Span::from_mins(59)));
     }
-    /// B7, B64: what was written under a clock that was wrong holds nobody for ever.
+
+    /// B7, B64: a time written while a clock was wrong does not hold a source back forever.
     #[test]
-    fn what_lies_absurdly_far_ahead_does_not_count() {
+    fn implausibly_distant_times_are_ignored() {
         let year = NOW + Span::from_hours(365 * 24);
         let mut odd = source(HOURLY, &format!(r#"{{"not_before":"{year}"}}"#));
         odd.retry_at = Some(year);
-        assert_eq!(planned(&odd, Cadences::Kept), "fetch");
+        assert_eq!(planned(&odd, Cadences::Respected), "fetch");
         assert_eq!(next_at(&odd, Span::ZERO, NOW), Some(Timestamp::MIN));
         let future = source(HOURLY, &fetched(-60));
         assert_eq!(next_at(&future, Span::ZERO, NOW), Some(Timestamp::MIN));

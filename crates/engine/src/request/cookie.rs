@@ -1,5 +1,5 @@
-//! One cookie: read from `Set-Cookie`, and which requests it is sent with (RFC 6265, with the public suffix list and the
-//! name prefixes of its successor). Keeping cookies is done in [`super::jar`].
+//! Parses `Set-Cookie` and decides which requests a cookie is sent with (RFC 6265, plus the public suffix list and the
+//! name prefixes of its successor). Cookies are stored in [`super::jar`].
 
 use std::fmt;
 use std::net::IpAddr;
@@ -9,23 +9,23 @@ use url::Url;
 
 use super::cookie_date;
 
-/// A cookie. Shown without its value.
+/// A cookie. `Debug` does not show its value.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Cookie {
     pub(crate) name: String,
     pub(crate) value: String,
     /// Lower case, without a leading dot.
     pub(crate) domain: String,
-    /// Only for that very host, and none below it.
+    /// Only for this host, not its subdomains.
     pub(crate) host_only: bool,
     pub(crate) path: String,
     pub(crate) secure: bool,
     pub(crate) http_only: bool,
-    /// In seconds since 1970; none ends with the session, which here is the job.
+    /// When it expires, in seconds since 1970; `None` is at the end of the session, which here is the job.
     pub(crate) expires: Option<i64>,
 }
 
-/// What makes two cookies the same.
+/// Domain, path and name, which identify a cookie.
 pub(crate) type Key = (String, String, String);
 
 impl Cookie {
@@ -33,7 +33,7 @@ impl Cookie {
         (self.domain.clone(), self.path.clone(), self.name.clone())
     }
 
-    /// Reads one `Set-Cookie` of an answer to `url`; `None` when it is to be ignored.
+    /// Parses a `Set-Cookie` header of a response from `url`; `None` if it is to be ignored.
     pub(crate) fn read(line: &str, url: &Url, now: Timestamp) -> Option<Self> {
         let mut parts = line.split(';');
         let (name, value) = parts.next()?.split_once('=')?;
@@ -76,7 +76,7 @@ impl Cookie {
             cookie.expires = Some(if seconds <= 0 { 0 } else { end });
         }
         if let Some(domain) = domain.filter(|domain| !domain.is_empty()) {
-            cookie.claim(&domain, &host)?;
+            cookie.set_domain(&domain, &host)?;
         }
         let secure_site = url.scheme() == "https";
         let prefixed =
@@ -87,13 +87,14 @@ impl Cookie {
         fits.then_some(cookie)
     }
 
-    /// A server asks that a whole domain gets its cookie: its own, and none that strangers share.
-    fn claim(&mut self, domain: &str, host: &str) -> Option<()> {
+    /// Sets the `Domain` attribute. `None` if it is not a domain of the host, or a public suffix.
+    fn set_domain(&mut self, domain: &str, host: &str) -> Option<()> {
         let covers = domain_matches(host, domain);
         if !covers {
             return None;
         }
-        // `co.uk` or `github.io` belong to nobody; a host that is itself one may set cookies for itself.
+        // `co.uk` and `github.io` are shared by many owners; but a host that is such a suffix may set cookies for
+        // itself.
         let shared = psl::suffix_str(domain).is_none_or(|suffix| suffix == domain);
         if shared && domain != host {
             return None;
@@ -104,16 +105,16 @@ impl Cookie {
     }
 
     /// Whether it is sent with a request for `url`.
-    pub(crate) fn is_for(&self, url: &Url, now: Timestamp) -> bool {
+    pub(crate) fn matches(&self, url: &Url, now: Timestamp) -> bool {
         let Some(host) = host_of(url) else { return false };
-        let there = host == self.domain || !self.host_only && domain_matches(&host, &self.domain);
-        there
+        let host_matches = host == self.domain || !self.host_only && domain_matches(&host, &self.domain);
+        host_matches
             && path_matches(url.path(), &self.path)
             && (!self.secure || url.scheme() == "https")
-            && !self.is_over(now)
+            && !self.is_expired(now)
     }
 
-    pub(crate) fn is_over(&self, now: Timestamp) -> bool {
+    pub(crate) fn is_expired(&self, now: Timestamp) -> bool {
         self.expires.is_some_and(|expires| expires <= secs(now))
     }
 }
@@ -150,7 +151,7 @@ fn path_matches(path: &str, of: &str) -> bool {
     }
 }
 
-/// The folder of the page that set it.
+/// The directory of the page that set the cookie.
 fn default_path(url: &Url) -> String {
     match url.path().rfind('/') {
         Some(0) | None => "/".to_owned(),
@@ -158,7 +159,7 @@ fn default_path(url: &Url) -> String {
     }
 }
 
-/// Larger ones are ignored, as browsers do.
+/// Larger cookies are ignored, as browsers do.
 const PAIR_MAX: usize = 4096;
 
 #[cfg(test)]
@@ -171,12 +172,12 @@ mod tests {
 
     fn sent(line: &str, set_by: &str, to: &str) -> bool {
         let to = Url::parse(to).unwrap();
-        read(line, set_by).is_some_and(|cookie| cookie.is_for(&to, Timestamp::from_secs(1_000)))
+        read(line, set_by).is_some_and(|cookie| cookie.matches(&to, Timestamp::from_secs(1_000)))
     }
 
     /// B86: RFC 6265, 5.1.3 and 5.3
     #[test]
-    fn a_cookie_goes_to_its_host_or_below_its_domain() {
+    fn a_cookie_is_sent_to_its_host_or_its_domain() {
         let host = "https://a.example.org/x/y";
         for (line, to, expected) in [
             ("n=v", "https://a.example.org/x/z", true),
@@ -202,7 +203,7 @@ mod tests {
 
     /// B86
     #[test]
-    fn cookies_for_strangers_are_refused() {
+    fn cookies_for_other_sites_are_rejected() {
         for (line, url) in [
             ("n=v; Domain=other.org", "https://example.org/"),
             ("n=v; Domain=b.example.org", "https://a.example.org/"),
@@ -220,7 +221,7 @@ mod tests {
             assert_eq!(read(line, url), None, "{line}");
         }
         assert!(read("__Host-n=v; Secure; Path=/", "https://example.org/").is_some());
-        // A host that is a public suffix keeps its own, for itself.
+        // A host that is a public suffix may set cookies for itself only.
         let own = read("n=v; Domain=github.io", "https://github.io/").unwrap();
         assert!(own.host_only);
         assert!(sent("n=v; Domain=localhost", "http://localhost/", "http://localhost/"));

@@ -1,6 +1,6 @@
-//! The dates of cookies, which are written in more ways than any other (RFC 6265, 5.1.1).
+//! Parses the dates in cookies, which come in many formats (RFC 6265, section 5.1.1).
 
-/// Seconds since 1970; `None` where no date can be made of it.
+/// Seconds since 1970; `None` if the date is invalid.
 pub(super) fn parse(text: &str) -> Option<i64> {
     let (mut time, mut day, mut month, mut year) = (None, None, None, None);
     let delimits = |c: char| !(c.is_ascii_alphanumeric() || c == ':' || !c.is_ascii());
@@ -34,7 +34,7 @@ pub(super) fn parse(text: &str) -> Option<i64> {
     (year >= 1601).then(|| at.timestamp().as_second())
 }
 
-/// `hours:minutes:seconds`, and whatever follows.
+/// `hours:minutes:seconds`, ignoring what follows.
 fn time_of(token: &str) -> Option<(i8, i8, i8)> {
     let mut parts = token.split(':').map(|part| number(part, 1..=2));
     let mut next =
@@ -42,7 +42,7 @@ fn time_of(token: &str) -> Option<(i8, i8, i8)> {
     Some((next(23)?, next(59)?, next(59)?))
 }
 
-/// The digits at the beginning, if there are so many; what follows them does not matter unless it is a digit.
+/// The number at the start, if it has this many digits; what follows is ignored.
 fn number(token: &str, digits: std::ops::RangeInclusive<usize>) -> Option<u32> {
     let count = token.bytes().take_while(u8::is_ascii_digit).count();
     digits.contains(&count).then(|| token[..count].parse().ok()).flatten()
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dates_are_read_however_they_are_written() {
+    fn dates_are_parsed_in_every_format() {
         for text in [
             "Wed, 21 Oct 2065 07:28:00 GMT",
             "Wed, 21-Oct-2065 07:28:00 GMT",

@@ -1,8 +1,8 @@
-//! Headers that people give: which are refused, and which are no secret.
+//! Checks headers that people set: which ones are refused, and which are never secret.
 
 use http::{HeaderName, HeaderValue};
 
-/// Reads `Name: value`. The value may hold references, so only its name is checked.
+/// Splits `Name: value`. The value may contain references, so only the name is checked.
 pub fn split(line: &str) -> Result<(HeaderName, &str), String> {
     let Some((text, value)) = line.split_once(':') else {
         return Err("expected \"Name: value\"".to_owned());
@@ -10,59 +10,59 @@ pub fn split(line: &str) -> Result<(HeaderName, &str), String> {
     Ok((name(text.trim())?, value.trim()))
 }
 
-/// The name of a header that people may set; the error says why not.
+/// Parses the name of a header that people may set; the error says why it can't be set.
 pub fn name(text: &str) -> Result<HeaderName, String> {
     let lower = text.to_ascii_lowercase();
     if let Some((_, why)) = REFUSED.iter().find(|(name, _)| *name == lower) {
         return Err((*why).to_owned());
     }
     let name = HeaderName::try_from(&lower).ok().filter(|_| text.len() <= NAME_MAX);
-    name.ok_or_else(|| "expected the name of a header, such as Accept-Language".to_owned())
+    name.ok_or_else(|| "expected a header name such as Accept-Language".to_owned())
 }
 
-/// A value that can be sent; the error says why not, without repeating it.
+/// Parses a header value; the error says why it is invalid, without repeating it.
 pub fn value(text: &str) -> Result<HeaderValue, &'static str> {
     if text.contains(['\r', '\n']) {
-        return Err("a line break in a value would begin another header");
+        return Err("a line break in a value would start another header");
     }
     if text.is_empty() {
-        return Err("it is empty; in double quotes the shell replaces ${…} itself, so use single quotes");
+        return Err("the value is empty; the shell expands ${…} inside double quotes, so use single quotes");
     }
     if text.len() > VALUE_MAX {
-        return Err("a value may have 16 KiB at most");
+        return Err("the value is longer than 16 KiB");
     }
-    HeaderValue::from_str(text).map_err(|_| "control characters cannot be sent in a header")
+    HeaderValue::from_str(text).map_err(|_| "control characters are not allowed in a header")
 }
 
-/// The names of the headers whose values are known to be no secrets.
+/// The names of the headers whose values are never secret.
 pub fn harmless() -> &'static [&'static str] {
     &HARMLESS
 }
 
-/// Whether its value is known to be no secret, so that it may be stored, shown and sent anywhere.
+/// Whether the value of this header is never secret, so that it may be stored, shown and sent anywhere.
 pub fn is_harmless(name: &HeaderName) -> bool {
     HARMLESS.contains(&name.as_str())
 }
 
-/// Why some headers cannot be set: they belong to a connection, or are made of something else.
+/// Headers that can't be set, and why: they are managed per connection, or derived from something else.
 const REFUSED: [(&str, &str); 14] = [
-    ("host", "Host is made of the URL"),
-    ("content-length", "Content-Length is made of the body"),
-    ("transfer-encoding", "Transfer-Encoding is made of the body"),
-    ("connection", "Connection belongs to a single connection, which Comity manages"),
-    ("keep-alive", "Keep-Alive belongs to a single connection, which Comity manages"),
-    ("proxy-connection", "Proxy-Connection belongs to a single connection, which Comity manages"),
-    ("te", "TE belongs to a single connection, which Comity manages"),
-    ("trailer", "Trailer belongs to a single connection, which Comity manages"),
-    ("upgrade", "Upgrade belongs to a single connection, which Comity manages"),
-    ("http2-settings", "HTTP2-Settings belongs to a single connection, which Comity manages"),
+    ("host", "Host is derived from the URL"),
+    ("content-length", "Content-Length is derived from the body"),
+    ("transfer-encoding", "Transfer-Encoding is derived from the body"),
+    ("connection", "Connection applies to a single connection, which Comity manages"),
+    ("keep-alive", "Keep-Alive applies to a single connection, which Comity manages"),
+    ("proxy-connection", "Proxy-Connection applies to a single connection, which Comity manages"),
+    ("te", "TE applies to a single connection, which Comity manages"),
+    ("trailer", "Trailer applies to a single connection, which Comity manages"),
+    ("upgrade", "Upgrade applies to a single connection, which Comity manages"),
+    ("http2-settings", "HTTP2-Settings applies to a single connection, which Comity manages"),
     ("expect", "Expect is not supported: bodies are sent at once"),
-    ("proxy-authorization", "it is for a proxy: put user and password into the proxy's URL"),
+    ("proxy-authorization", "it is for a proxy: put the user and password into the URL of the proxy"),
     ("proxy-authenticate", "only proxies send Proxy-Authenticate"),
-    ("set-cookie", "only servers send Set-Cookie; Cookie is what you send"),
+    ("set-cookie", "only servers send Set-Cookie; use Cookie instead"),
 ];
 
-/// Headers whose values are no secrets.
+/// Headers whose values are never secret.
 const HARMLESS: [&str; 25] = [
     "accept",
     "accept-charset",
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_a_name_and_a_value() {
+    fn a_line_is_split_into_name_and_value() {
         let (name, value) = split("X-Api-Key:  a:b ").unwrap();
         assert_eq!((name.as_str(), value), ("x-api-key", "a:b"));
         for wrong in ["X-Api-Key", ": x", "a b: x", "é: x", "a\r\nb: x"] {
@@ -107,8 +107,8 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_to_a_connection_is_refused_with_the_reason() {
-        assert_eq!(name("HOST").unwrap_err(), "Host is made of the URL");
+    fn headers_managed_by_comity_are_refused_with_the_reason() {
+        assert_eq!(name("HOST").unwrap_err(), "Host is derived from the URL");
         for refused in ["Connection", "Transfer-Encoding", "Content-Length", "TE", "Upgrade", "Keep-Alive"] {
             assert!(name(refused).unwrap_err().starts_with(refused), "{refused}");
         }
@@ -120,7 +120,7 @@ mod tests {
 
     /// B75
     #[test]
-    fn what_may_be_a_secret_is_not_harmless() {
+    fn headers_that_may_be_secret_are_not_harmless() {
         for secret in ["authorization", "cookie", "x-api-key", "x-auth-token", "anything"] {
             assert!(!is_harmless(&name(secret).unwrap()), "{secret}");
         }

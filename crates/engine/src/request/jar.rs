@@ -1,5 +1,5 @@
-//! Cookies that servers set, kept in a file that only its owner can read. Several processes may work with one jar: whoever
-//! writes puts its own changes over what is there.
+//! Stores the cookies that servers set in a file that only its owner can read. Several processes may share a jar: each
+//! merges its own changes into the file.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -16,68 +16,68 @@ use super::cookie::{Cookie, Key};
 use super::netscape;
 use crate::lock;
 
-/// Cookies that are kept.
+/// A cookie jar.
 pub(crate) struct Jar {
     path: PathBuf,
-    held: Mutex<Held>,
+    state: Mutex<JarState>,
 }
 
 #[derive(Default)]
-struct Held {
+struct JarState {
     cookies: BTreeMap<Key, Cookie>,
-    /// What changed since it was last written; none is gone.
+    /// What changed since the file was last written; `None` was removed.
     changes: BTreeMap<Key, Option<Cookie>>,
 }
 
 impl Jar {
-    /// Opens a jar; one that is not there is empty, and made when the first cookie comes.
+    /// Opens a jar. A missing file counts as empty, and is created with the first cookie.
     pub(crate) fn open(path: &Path) -> Result<Self, String> {
         let cookies = read(path)?;
-        Ok(Self { path: path.to_owned(), held: Mutex::new(Held { cookies, ..Held::default() }) })
+        Ok(Self { path: path.to_owned(), state: Mutex::new(JarState { cookies, ..JarState::default() }) })
     }
 
     /// The cookies for `url`, those with the longest path first.
     pub(crate) fn cookies(&self, url: &Url, now: Timestamp) -> Vec<(String, String)> {
-        let held = lock(&self.held);
+        let state = lock(&self.state);
         let mut found: Vec<&Cookie> =
-            held.cookies.values().filter(|cookie| cookie.is_for(url, now)).collect();
+            state.cookies.values().filter(|cookie| cookie.matches(url, now)).collect();
         found.sort_by_key(|cookie| std::cmp::Reverse(cookie.path.len()));
         found.into_iter().map(|cookie| (cookie.name.clone(), cookie.value.clone())).collect()
     }
 
-    /// Takes what an answer from `url` sets. Whether anything changed.
-    pub(crate) fn hear(&self, url: &Url, headers: &HeaderMap, now: Timestamp) -> bool {
+    /// Takes the cookies that a response from `url` sets, and returns whether anything changed.
+    pub(crate) fn update(&self, url: &Url, headers: &HeaderMap, now: Timestamp) -> bool {
         let lines = headers.get_all(SET_COOKIE).iter().filter_map(|line| line.to_str().ok());
         let set: Vec<Cookie> =
-            lines.take(PER_ANSWER_MAX).filter_map(|line| Cookie::read(line, url, now)).collect();
+            lines.take(PER_RESPONSE_MAX).filter_map(|line| Cookie::read(line, url, now)).collect();
         if set.is_empty() {
             return false;
         }
-        let mut held = lock(&self.held);
+        let mut state = lock(&self.state);
         for cookie in set {
-            let kept = (!cookie.is_over(now)).then_some(cookie.clone());
-            held.change(cookie.key(), kept);
+            let change = (!cookie.is_expired(now)).then_some(cookie.clone());
+            state.change(cookie.key(), change);
         }
-        held.limit(now);
-        !held.changes.is_empty()
+        state.limit(now);
+        !state.changes.is_empty()
     }
 
-    /// Writes what changed over what is there by now. What cannot be written is tried again with the next change.
+    /// Merges the changes into the file. If that fails, it is retried with the next change.
     pub(crate) fn save(&self) -> io::Result<()> {
         let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        // Others write it too: one at a time. The folder is locked, as the file itself is replaced.
+        // Other processes write it too, so only one at a time may. The folder is locked, because the file is replaced.
         let guard = File::open(folder.unwrap_or(Path::new(".")))?;
         guard.lock()?;
-        let mut held = lock(&self.held);
+        let mut state = lock(&self.state);
         let mut cookies = read(&self.path).map_err(io::Error::other)?;
-        for (key, change) in &held.changes {
+        for (key, change) in &state.changes {
             match change {
                 Some(cookie) => _ = cookies.insert(key.clone(), cookie.clone()),
                 None => _ = cookies.remove(key),
             }
         }
         replace(&self.path, &netscape::write(cookies.values()))?;
-        *held = Held { cookies, ..Held::default() };
+        *state = JarState { cookies, ..JarState::default() };
         Ok(())
     }
 
@@ -86,7 +86,7 @@ impl Jar {
     }
 }
 
-impl Held {
+impl JarState {
     fn change(&mut self, key: Key, cookie: Option<Cookie>) {
         if self.cookies.get(&key) == cookie.as_ref() {
             return;
@@ -98,12 +98,13 @@ impl Held {
         self.changes.insert(key, cookie);
     }
 
-    /// A server must not fill our memory: what is over goes first, then whatever comes first by name.
+    /// Limits the number of cookies, so that a server can't fill the memory: removes expired ones first, then the first
+    /// by name.
     fn limit(&mut self, now: Timestamp) {
         while self.cookies.len() > COOKIES_MAX {
-            let over =
-                self.cookies.iter().find(|(_, cookie)| cookie.is_over(now)).map(|(key, _)| key.clone());
-            let Some(key) = over.or_else(|| self.cookies.keys().next().cloned()) else { return };
+            let expired =
+                self.cookies.iter().find(|(_, cookie)| cookie.is_expired(now)).map(|(key, _)| key.clone());
+            let Some(key) = expired.or_else(|| self.cookies.keys().next().cloned()) else { return };
             self.change(key, None);
         }
     }
@@ -117,7 +118,7 @@ fn read(path: &Path) -> Result<BTreeMap<Key, Cookie>, String> {
     }
 }
 
-/// Puts a file that only its owner can read in the place of the one that is there.
+/// Replaces the file by one that only its owner can read.
 fn replace(path: &Path, text: &str) -> io::Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let draft = path.with_file_name(format!(".{name}.{}.new", std::process::id()));
@@ -131,18 +132,19 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
     std::fs::rename(&draft, path)
 }
 
-/// As many as one answer may set, and as many as are kept, as browsers do.
-const PER_ANSWER_MAX: usize = 50;
+/// How many cookies one response may set, as in browsers.
+const PER_RESPONSE_MAX: usize = 50;
+/// How many cookies a jar may contain, as in browsers.
 const COOKIES_MAX: usize = 3_000;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn hear(jar: &Jar, url: &str, line: &str) {
+    fn set(jar: &Jar, url: &str, line: &str) {
         let mut headers = HeaderMap::new();
         headers.insert(SET_COOKIE, line.parse().unwrap());
-        jar.hear(&Url::parse(url).unwrap(), &headers, Timestamp::from_secs(1_000));
+        jar.update(&Url::parse(url).unwrap(), &headers, Timestamp::from_secs(1_000));
         jar.save().unwrap();
     }
 
@@ -151,13 +153,13 @@ mod tests {
     }
 
     #[test]
-    fn a_jar_is_private_and_two_processes_share_it() {
+    fn a_jar_is_private_and_can_be_shared_by_processes() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("jar");
         let (one, other) = (Jar::open(&path).unwrap(), Jar::open(&path).unwrap());
-        hear(&one, "https://a.example/", "one=1");
-        hear(&other, "https://a.example/", "other=2");
-        hear(&one, "https://a.example/", "one=3");
+        set(&one, "https://a.example/", "one=1");
+        set(&other, "https://a.example/", "other=2");
+        set(&one, "https://a.example/", "one=3");
         #[cfg(unix)]
         {
             use std::os::unix::fs::PermissionsExt;
@@ -167,7 +169,7 @@ mod tests {
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         assert_eq!(cookies(&again, "https://a.example/"), [pair("one", "3"), pair("other", "2")]);
         assert_eq!(cookies(&again, "https://b.example/"), []);
-        hear(&again, "https://a.example/", "one=; Max-Age=0");
+        set(&again, "https://a.example/", "one=; Max-Age=0");
         assert_eq!(cookies(&Jar::open(&path).unwrap(), "https://a.example/"), [pair("other", "2")]);
     }
 
@@ -181,7 +183,7 @@ mod tests {
             for more in 0..60 {
                 headers.append(SET_COOKIE, format!("n{nth}-{more}=v").parse().unwrap());
             }
-            jar.hear(&url, &headers, Timestamp::from_secs(0));
+            jar.update(&url, &headers, Timestamp::from_secs(0));
         }
         assert_eq!(jar.cookies(&url, Timestamp::from_secs(0)).len(), COOKIES_MAX);
     }

@@ -1,13 +1,13 @@
-//! What requests are sent with: headers, cookies, credentials, user agent, timeouts, proxy; per job and per site.
+//! Request options per job and per site: headers, cookies, credentials, user agent, timeouts, proxy.
 //!
-//! Who gets a credential is decided here, in one place (`Requests::prepare`):
+//! `Requests::prepare` is the only place that decides which requests get a credential:
 //!
-//! - one that was given for a job goes to the origins that the operator listed in that job,
-//! - one of a site's section goes to that very host,
-//! - neither goes down from https to http, nor to wherever else a redirect or a feed leads.
+//! - Credentials of a job are sent to the origins that the operator listed in the job.
+//! - Credentials of a site are sent to that host only.
+//! - Neither are sent after a downgrade from https to http, or to other hosts that a redirect or feed leads to.
 //!
-//! Files in reading order: `text` (secrets by the name of where they come from), `header`, `site` and `job` (what can be
-//! set), `cookie`, `cookie_date`, `netscape` and `jar` (cookies), `ready` (all of it looked up and merged).
+//! Modules in reading order: `template` (references to secrets), `header`, `site` and `job` (what can be set),
+//! `cookie`, `cookie_date`, `netscape` and `jar` (cookies), `prepare` (resolves and merges all of it).
 
 mod cookie;
 mod cookie_date;
@@ -15,32 +15,32 @@ pub mod header;
 mod jar;
 mod job;
 mod netscape;
-mod ready;
+mod prepare;
 mod site;
-mod text;
+mod template;
 
-pub use job::{JobRequest, Typed};
-pub use ready::{RequestError, Requests};
-pub use site::{Auth, Place, RequestTable, Scheme, SiteRequest};
-pub(crate) use text::is_name;
-pub use text::{Env, Missing, Template};
+pub use job::{JobRequest, RequestFlags};
+pub use prepare::{RequestError, Requests};
+pub use site::{Auth, RequestTable, Scheme, SecretSource, SiteRequest};
+pub(crate) use template::is_name;
+pub use template::{Env, Template, TemplateError};
 
-/// How far the address of a request is trusted with credentials.
+/// Which credentials a request may carry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Trust {
-    /// The operator listed its origin: it gets those of the job and of its site.
+    /// The operator listed its origin: it gets the credentials of the job and of its site.
     Listed,
-    /// Something led there: it gets those of its site, and over https only.
-    Led,
-    /// It is a robots.txt, asked for as freely as this: it gets none, unless the section of its site says so.
-    Robots(Freely),
+    /// A redirect or link led there: it gets the credentials of its site, and only over https.
+    Remote,
+    /// A request for robots.txt: it gets no credentials, unless its site is configured with `robots_credentials`.
+    Robots(RobotsLead),
 }
 
 /// Whether the operator listed the site of a robots.txt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Freely {
-    /// Yes.
+pub(crate) enum RobotsLead {
+    /// The operator listed it.
     Listed,
-    /// Something led there.
-    Led,
+    /// A redirect or link led there.
+    Remote,
 }

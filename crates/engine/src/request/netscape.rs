@@ -1,8 +1,8 @@
-//! The file format of browsers and curl for cookies: seven columns with tabs between, one cookie per line.
+//! The cookie file format of browsers and curl: one cookie per line, in seven tab-separated columns.
 
 use super::cookie::Cookie;
 
-/// Reads a file. The error names the line, and never what stands in it.
+/// Parses a file. The error has the line number, but never the content.
 pub(super) fn read(text: &str) -> Result<Vec<Cookie>, String> {
     let mut cookies = Vec::new();
     for (nth, line) in text.trim_start_matches('\u{feff}').lines().enumerate() {
@@ -15,10 +15,7 @@ pub(super) fn read(text: &str) -> Result<Vec<Cookie>, String> {
         }
         let cookie = cookie(rest, http_only);
         cookies.push(cookie.ok_or_else(|| {
-            format!(
-                "line {}: expected seven columns with tabs between, as browsers and curl write them",
-                nth + 1
-            )
+            format!("line {}: expected seven tab-separated columns, as written by browsers and curl", nth + 1)
         })?);
     }
     Ok(cookies)
@@ -26,7 +23,7 @@ pub(super) fn read(text: &str) -> Result<Vec<Cookie>, String> {
 
 fn cookie(line: &str, http_only: bool) -> Option<Cookie> {
     let mut columns = line.trim_end_matches('\r').split('\t');
-    let (domain, below) = (columns.next()?, flag(columns.next()?)?);
+    let (domain, subdomains) = (columns.next()?, flag(columns.next()?)?);
     let (path, secure) = (columns.next()?, flag(columns.next()?)?);
     let expires: f64 = columns.next()?.trim().parse().ok()?;
     let (name, value) = (columns.next()?, columns.next().unwrap_or_default());
@@ -38,12 +35,12 @@ fn cookie(line: &str, http_only: bool) -> Option<Cookie> {
     Some(Cookie {
         name: name.to_owned(),
         value: value.to_owned(),
-        host_only: !below && !domain.starts_with('.'),
+        host_only: !subdomains && !domain.starts_with('.'),
         domain: host,
         path: if path.starts_with('/') { path.to_owned() } else { "/".to_owned() },
         secure,
         http_only,
-        // Browsers write fractions, and 0 for cookies that end with their session.
+        // Browsers write fractions, and 0 for session cookies.
         expires: (expires > 0.0).then_some(expires as i64),
     })
 }
@@ -64,21 +61,23 @@ pub(super) fn write<'a>(cookies: impl Iterator<Item = &'a Cookie>) -> String {
         let Cookie { name, value, domain, path, .. } = cookie;
         let http_only = if cookie.http_only { "#HttpOnly_" } else { "" };
         let dot = if cookie.host_only { "" } else { "." };
-        let (below, secure) = (word(!cookie.host_only), word(cookie.secure));
+        let (subdomains, secure) = (word(!cookie.host_only), word(cookie.secure));
         let expires = cookie.expires.unwrap_or(0);
-        text += &format!("{http_only}{dot}{domain}\t{below}\t{path}\t{secure}\t{expires}\t{name}\t{value}\n");
+        text += &format!(
+            "{http_only}{dot}{domain}\t{subdomains}\t{path}\t{secure}\t{expires}\t{name}\t{value}\n"
+        );
     }
     text
 }
 
-const HEAD: &str = "# Netscape HTTP Cookie File\n# Written by comity; it holds secrets.\n\n";
+const HEAD: &str = "# Netscape HTTP Cookie File\n# Written by comity; contains secrets.\n\n";
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn a_written_file_is_read_back() {
         let text = "# Netscape HTTP Cookie File\r\n\r\n.example.org\tTRUE\t/\tTRUE\t1900000000.5\tid\ta=b\r\n\
             #HttpOnly_example.org\tFALSE\t/x\tFALSE\t0\tsession\t\n";
         let cookies = read(text).unwrap();
@@ -90,9 +89,12 @@ mod tests {
 
     /// B75
     #[test]
-    fn a_line_that_is_none_is_named_by_its_number() {
+    fn an_invalid_line_is_reported_by_number_only() {
         let error = read("# x\nsecret stuff\n").unwrap_err();
-        assert!(error.starts_with("line 2: expected seven columns") && !error.contains("secret"), "{error}");
+        assert!(
+            error.starts_with("line 2: expected seven tab-separated columns") && !error.contains("secret"),
+            "{error}"
+        );
         for wrong in
             ["a\tTRUE\t/\tTRUE\tsoon\tn\tv", "a\tTRUE\t/\tTRUE\t0\tn\tv\tx", "a\tTRUE\t/\tTRUE\t0\t\tv"]
         {

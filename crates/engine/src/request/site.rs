@@ -1,5 +1,5 @@
-//! How a single site is asked, as it was configured: `[domains."X".request]` over `[default.request]`. Secrets are not in
-//! here, only where they come from, unless somebody wrote them into the file.
+//! The configured request options of a site: `[domains."X".request]` on top of `[default.request]`. They refer to
+//! secrets by where they come from, unless somebody wrote a secret into the file.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,64 +10,64 @@ use comity_core::time::Span;
 use http::HeaderName;
 
 use super::header;
-use super::text::Template;
+use super::template::Template;
 
-/// The settings of one site, or of all. `None` leaves what goes for all.
+/// The request options of one site, or of all sites. `None` inherits.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SiteRequest {
-    /// Headers by their names in lower case.
+    /// Headers by name, in lower case.
     pub headers: BTreeMap<String, Template>,
     /// Cookies by name.
     pub cookies: BTreeMap<String, Template>,
-    /// Who is let in.
+    /// The `Authorization` header.
     pub auth: Option<Auth>,
-    /// What we call ourselves there.
+    /// The user agent.
     pub user_agent: Option<String>,
-    /// How long a connection may take to be made.
+    /// Time limit for connecting.
     pub connect_timeout: Option<Span>,
-    /// How long an answer may take to begin.
+    /// Time limit for the first byte of a response.
     pub first_byte_timeout: Option<Span>,
-    /// How long a request may take in all.
+    /// Time limit for a whole request.
     pub total_timeout: Option<Span>,
-    /// The proxy: its URL, or `none`.
+    /// The URL of the proxy, or `none`.
     pub proxy: Option<Template>,
-    /// Its certificate is not checked.
+    /// Whether to skip checking the certificate.
     pub insecure: Option<bool>,
-    /// Its robots.txt is asked for with credentials too.
+    /// Whether requests for robots.txt get credentials too.
     pub robots_credentials: Option<bool>,
-    /// The key was written with `www.`: credentials go to that very host.
+    /// Whether the key was written with `www.`; then only that host gets credentials.
     pub www: bool,
 }
 
-/// How we are let in, and where the secret for it comes from.
+/// An authentication scheme, and where its secret comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Auth {
-    /// How.
+    /// The scheme.
     pub scheme: Scheme,
     /// Where the secret comes from.
-    pub from: Place,
+    pub from: SecretSource,
 }
 
-/// How we are let in.
+/// An HTTP authentication scheme.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scheme {
-    /// With `user:password`.
+    /// `user:password`.
     Basic,
-    /// With a token.
+    /// A bearer token.
     Bearer,
 }
 
 /// Where a secret comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
-    /// A variable of the environment.
+pub enum SecretSource {
+    /// An environment variable.
     Env(String),
     /// A file.
     File(PathBuf),
 }
 
 impl SiteRequest {
-    /// These settings over `below`.
+    /// These options, with `below` for those that are not set.
     pub fn over(&self, below: &Self) -> Self {
         let merged = |above: &BTreeMap<String, Template>, below: &BTreeMap<String, Template>| {
             let mut merged = below.clone();
@@ -89,24 +89,26 @@ impl SiteRequest {
         }
     }
 
-    /// Whether a secret itself stands in it.
+    /// Whether it contains a literal secret.
     pub fn has_literal_secret(&self) -> bool {
         let plain = |name: &String| HeaderName::try_from(name).is_ok_and(|name| header::is_harmless(&name));
-        let header = self.headers.iter().any(|(name, value)| !plain(name) && !value.refers());
-        let cookie = self.cookies.values().any(|value| !value.refers());
-        let proxy =
-            self.proxy.as_ref().is_some_and(|proxy| !proxy.refers() && has_password(proxy.as_written()));
+        let header = self.headers.iter().any(|(name, value)| !plain(name) && !value.has_references());
+        let cookie = self.cookies.values().any(|value| !value.has_references());
+        let proxy = self
+            .proxy
+            .as_ref()
+            .is_some_and(|proxy| !proxy.has_references() && has_password(proxy.as_written()));
         header || cookie || proxy
     }
 }
 
-/// Whether the URL of a proxy holds a password.
+/// Whether the URL of a proxy contains a password.
 pub(super) fn has_password(url: &str) -> bool {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     rest.rsplit_once('@').is_some_and(|(user, _)| user.contains(':'))
 }
 
-/// The settings of every site.
+/// The request options of all sites.
 #[derive(Debug, Clone, Default)]
 pub struct RequestTable {
     pub(super) default: SiteRequest,
@@ -115,13 +117,13 @@ pub struct RequestTable {
 }
 
 impl RequestTable {
-    /// A table of what goes for all, and one row per pattern: the same rows, and the same matching, as rules have.
+    /// A table with the options of all sites, and one row per pattern. Rows match like those of rules.
     pub fn new(default: SiteRequest, sites: Vec<(Pattern, SiteRequest)>) -> Self {
         let rows = Rows::new(sites.iter().map(|(pattern, _)| pattern));
         Self { default, sites, rows }
     }
 
-    /// What a site is called by, where that is configured for it or for all.
+    /// The user agent for a host, if one is configured for it or for all.
     pub fn user_agent(&self, host: &Domain) -> Option<&str> {
         let site = self.rows.row(host).and_then(|nth| self.sites.get(nth));
         let own = site.and_then(|(_, site)| site.user_agent.as_deref());
@@ -134,7 +136,7 @@ impl RequestTable {
         insecure.map(|(pattern, _)| pattern.to_string()).collect()
     }
 
-    /// Whether it says nothing at all.
+    /// Whether no options are set.
     pub fn is_empty(&self) -> bool {
         let plain = SiteRequest::default();
         self.default == plain && self.sites.iter().all(|(_, site)| *site == plain)

@@ -1,13 +1,11 @@
-//! What a site's robots.txt (RFC 9309) allows one crawler: the rules that apply to it, and its crawl delay.
+//! Parses robots.txt (RFC 9309) and decides what it allows one crawler, and with which crawl delay.
 //!
-//! Text in, answer out. `parse` sorts lines into groups, `pattern` matches one rule. Fetching the file,
-//! keeping it for a day and waiting for it happen elsewhere, and so does the decision whether to obey it at
-//! all.
+//! Everything here is pure. `parse` sorts lines into groups, `pattern` matches a rule, `sitemaps` finds `Sitemap`
+//! lines. Fetching the file, caching it for a day and deciding whether to obey it happen elsewhere.
 //!
-//! A robots.txt is written by a stranger, so everything here is limited: the octets read ([`BODY_MAX`]), the
-//! octets of a pattern ([`PATTERN_MAX`]) and the work of one answer ([`WORK_MAX`]). What the last two cut off is
-//! taken to forbid, never to allow. Lines past the first are as if they were not there: a `Disallow` among
-//! them does not forbid anything.
+//! A robots.txt is written by strangers, so there are limits: on the bytes read ([`BODY_MAX`]), on the length of a
+//! pattern ([`PATTERN_MAX`]) and on the work per decision ([`WORK_MAX`]). Whatever exceeds the last two counts as
+//! forbidden, never as allowed. Lines past [`BODY_MAX`] are ignored: a `Disallow` there does not forbid anything.
 
 mod parse;
 mod pattern;
@@ -21,58 +19,58 @@ pub use sitemaps::sitemaps;
 /// The rules of a robots.txt that apply to one product token.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Robots {
-    /// Most specific first; of two equally specific ones the allowing one first.
+    /// The most specific first; of two equally specific rules, the one that allows comes first.
     rules: Box<[Rule]>,
     crawl_delay: Option<Span>,
 }
 
-/// What the answer to a request for `/robots.txt` means (RFC 9309, section 2.3.1).
+/// What the response to a request for `/robots.txt` means (RFC 9309, section 2.3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The body holds the rules.
+    /// The body contains the rules.
     Read,
     /// There is no robots.txt, so everything is allowed.
     Allowed,
-    /// The site is in trouble: nothing is allowed for now, and robots.txt is tried again later.
+    /// The server failed: nothing is allowed for now, and robots.txt will be retried later.
     Unavailable,
-    /// The site asks for patience: robots.txt itself has to wait, and all else with it.
+    /// The server answered 429: robots.txt has to wait, and everything else with it.
     RateLimited,
 }
 
-/// What the final `status` of a request for `/robots.txt` means, after its redirects were followed.
+/// What the final `status` of a request for `/robots.txt` means, after following redirects.
 pub fn verdict(status: u16) -> Verdict {
     match status {
         200..=299 => Verdict::Read,
         429 => Verdict::RateLimited,
-        // A redirect that is left over is one too many; the RFC lets that count as "there is none".
+        // A redirect that was not followed is one too many, which the RFC allows to count as a missing file.
         300..=499 => Verdict::Allowed,
         _ => Verdict::Unavailable,
     }
 }
 
 impl Robots {
-    /// Reads the first [`BODY_MAX`] octets of a robots.txt for the crawler called `product`.
+    /// Parses the first [`BODY_MAX`] bytes of a robots.txt for the crawler named `product`.
     ///
-    /// Only the leading letters, `_` and `-` of `product` are its token, so `Comity/1.0` reads as `comity`. A
-    /// file that names the token nowhere is read for `*`. No body is an error: what makes no sense is skipped.
+    /// The product token is the leading letters, `_` and `-` of `product`, so `Comity/1.0` becomes `comity`. If no
+    /// group names the token, the groups for `*` apply. Parsing never fails: invalid lines are skipped.
     pub fn parse(body: &[u8], product: &str) -> Self {
         parse::read(body, product)
     }
 
-    /// As if there were no robots.txt.
+    /// Rules that allow everything, as if there were no robots.txt.
     pub fn allow_all() -> Self {
         Self::new(Vec::new(), None)
     }
 
-    /// As if robots.txt said `Disallow: /`, for a site whose robots.txt is [`Verdict::Unavailable`].
+    /// Rules that forbid everything, for a site whose robots.txt is [`Verdict::Unavailable`].
     pub fn disallow_all() -> Self {
         Self::new(Pattern::read(b"/").map(Rule::disallow).into_iter().collect(), None)
     }
 
     /// Whether the path and query of a URL, such as `/search?q=1`, may be fetched.
     ///
-    /// The matching rule with the most octets decides; of two equally long ones the allowing one does.
-    /// `/robots.txt` itself is always allowed.
+    /// The longest matching rule decides; of two equally long ones, the one that allows wins. `/robots.txt` itself is
+    /// always allowed.
     pub fn allows(&self, path_and_query: &str) -> bool {
         let path = match path_and_query {
             "" => Path::read(b"/"),
@@ -86,7 +84,7 @@ impl Robots {
             if rule.pattern.matches(&path, &mut work) {
                 return rule.allow;
             }
-            // Nobody writes such a file by accident, and nobody who writes one wants to be crawled.
+            // Nobody writes such a file by accident, and whoever does is not asking to be crawled.
             if work == 0 {
                 return false;
             }
@@ -94,7 +92,7 @@ impl Robots {
         true
     }
 
-    /// How long the site asks this crawler to leave between two requests, at most a day.
+    /// The delay between two requests that the site asks of this crawler, at most a day.
     pub fn crawl_delay(&self) -> Option<Span> {
         self.crawl_delay
     }
@@ -106,7 +104,7 @@ impl Robots {
     }
 }
 
-/// One `Allow` or `Disallow`.
+/// One `Allow` or `Disallow` rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Rule {
     pattern: Pattern,
@@ -123,7 +121,8 @@ impl Rule {
     }
 }
 
-/// The order in which rules are tried, and after that any order that brings equal rules together.
+/// The order in which rules are tried. Rules that tie are in an arbitrary order that puts equal rules next to each
+/// other.
 impl Ord for Rule {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         let specific = other.pattern.len().cmp(&self.pattern.len());
@@ -137,16 +136,16 @@ impl PartialOrd for Rule {
     }
 }
 
-/// How many octets of a robots.txt are read, as much as RFC 9309 (section 2.5) demands. Whatever lies past them is
-/// ignored, `Disallow` lines too, and so is the line that the limit cuts in two: half of it may say the opposite
-/// of the whole.
+/// How many bytes of a robots.txt are read: the minimum that RFC 9309 (section 2.5) requires. The rest is ignored,
+/// including `Disallow` lines, and so is the line that the limit cuts in two, because half a line may mean the
+/// opposite.
 pub const BODY_MAX: usize = 500 * 1024;
-/// How many octets of a pattern count. A longer `Disallow` is cut, which forbids more; a longer `Allow` is
+/// The maximum length of a pattern in bytes. A longer `Disallow` is truncated, which forbids more; a longer `Allow` is
 /// dropped, which allows less.
 pub const PATTERN_MAX: usize = 2_048;
-/// How many octets are searched for one answer; each wildcard rule that gets past its first literal counts the
-/// whole path once. It is enough for 8,000 such rules against a path of 4 KiB, and spent in about a tenth of a
-/// second. A file that wants more forbids the path.
+/// How many bytes are searched per decision. Each wildcard rule whose first literal matches counts the whole path once.
+/// This is enough for 8,000 such rules against a path of 4 KiB, and takes about a tenth of a second. If a file needs
+/// more, the path is forbidden.
 pub const WORK_MAX: usize = 32 * 1024 * 1024;
 
 #[cfg(test)]
@@ -170,7 +169,7 @@ mod tests {
 
     /// RFC 9309, sections 2.2.1, 5.1 and 5.2.
     #[test]
-    fn the_examples_of_the_rfc_are_decided_as_it_says() {
+    fn the_examples_of_the_rfc_are_decided_correctly() {
         let simple = "User-Agent: *\nDisallow: *.gif$\nDisallow: /example/\nAllow: /publications/\n\n\
                       User-Agent: foobot\nDisallow:/\nAllow:/example/page.html\nAllow:/example/allowed.gif\n\n\
                       User-Agent: barbot\nUser-Agent: bazbot\nDisallow: /example/page.html\n\n\
@@ -215,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn the_status_of_robots_txt_decides_what_is_known() {
+    fn the_status_of_robots_txt_decides_the_verdict() {
         for (statuses, expected) in [
             (&[200, 204, 299][..], Verdict::Read),
             (&[301, 304, 399, 400, 401, 403, 404, 410, 428, 430, 499], Verdict::Allowed),
@@ -226,10 +225,9 @@ mod tests {
         }
     }
 
-    /// 500 KiB of long rules that all search a path of 64 KiB to its end in vain, which costs a matcher that
-    /// tries every way the age of the universe.
+    /// 500 KiB of long rules that all search a path of 64 KiB in vain. A backtracking matcher would never finish.
     #[test]
-    fn hostile_wildcards_are_decided_exactly_and_soon() {
+    fn hostile_wildcards_are_decided_exactly_and_quickly() {
         let stars = "*a".repeat(PATTERN_MAX / 2 - 10);
         let rules: String = (0..245).map(|n| format!("Disallow: /{stars}b{n}$\n")).collect();
         let (robots, path) = (read(&rules), "a".repeat(64 * 1024));
@@ -238,9 +236,9 @@ mod tests {
         assert!(!robots.allows(&format!("/{path}b244")));
     }
 
-    /// 30,000 short rules against 64 KiB would search two thousand million octets; against 1 KiB they may.
+    /// 30,000 short rules against 64 KiB would search two billion bytes, which is too much; against 1 KiB is fine.
     #[test]
-    fn more_work_than_any_honest_file_needs_counts_as_a_no() {
+    fn a_file_that_needs_too_much_work_forbids_the_path() {
         let rules: String = (0..30_000).map(|n| format!("Allow:/*zq{n:04x}\n")).collect();
         assert!(rules.len() < BODY_MAX);
         let robots = read(&rules);

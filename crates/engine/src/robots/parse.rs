@@ -1,14 +1,14 @@
-//! Reading a robots.txt line by line into the rules of one product token.
+//! Parses a robots.txt line by line into the rules for one product token.
 //!
-//! Lines are octets, not text: a file in an old encoding still matches the URLs that use that encoding. What a
-//! pattern means is for `pattern` to say; `Sitemap` and every other key are skipped as if they were not there.
+//! Lines are bytes, not text, so a file in an old encoding still matches URLs in that encoding. Patterns are parsed in
+//! `pattern`; `Sitemap` and all other keys are skipped.
 
 use comity_core::time::Span;
 
 use super::pattern::Pattern;
 use super::{BODY_MAX, Robots, Rule};
 
-/// The rules of `body` for `product`: of the groups that name it, else of the groups for everyone.
+/// The rules of `body` for `product`: those of the groups that name it, or else of the groups for `*`.
 pub(super) fn read(body: &[u8], product: &str) -> Robots {
     let product = token(product.as_bytes());
     let (mut ours, mut everyones) = (Group::default(), Group::default());
@@ -39,7 +39,7 @@ pub(super) fn read(body: &[u8], product: &str) -> Robots {
     Robots::new(group.rules, group.crawl_delay)
 }
 
-/// What stood since the last agent, if anything that matters.
+/// The most significant line since the last `User-agent` line.
 #[derive(Clone, Copy)]
 enum Before {
     Agent,
@@ -47,13 +47,13 @@ enum Before {
     Rule,
 }
 
-/// The rules gathered for one agent out of all its groups.
+/// The rules for one agent, collected from all its groups.
 #[derive(Default)]
 struct Group {
-    /// Whether the group being read is this agent's.
+    /// Whether the current group applies to this agent.
     open: bool,
-    /// Whether a crawl delay that comes next is this agent's.
-    paced: bool,
+    /// Whether the next crawl delay applies to this agent.
+    takes_delay: bool,
     /// Whether the agent was named at all: a group without rules allows everything.
     named: bool,
     rules: Vec<Rule>,
@@ -61,29 +61,33 @@ struct Group {
 }
 
 impl Group {
-    /// An agent is named, perhaps another one.
+    /// Handles a `User-agent` line, for this agent or another.
     ///
-    /// Agents in a row share a group, and only a rule ends the row (RFC 9309, section 2.2.1): lines that the RFC does
-    /// not know stand in it as if they were not there (section 2.2.4). A crawl delay is such a line, so the rules
-    /// below it are for the agents above it too. But the delay is for those agents only: files that give
-    /// each crawler its own are common.
+    /// Consecutive agents share a group, which only a rule ends (RFC 9309, section 2.2.1); lines that the RFC does not
+    /// define are ignored (section 2.2.4). A crawl delay is such a line, so the rules after it also apply to the agents
+    /// before it. The delay itself, however, applies only to the agents before it, because files with a different delay
+    /// for each crawler are common.
     fn next_agent(&mut self, before: Before) {
         match before {
             Before::Agent => {}
-            Before::Delay => self.paced = false,
-            Before::Rule => (self.open, self.paced) = (false, false),
+            Before::Delay => self.takes_delay = false,
+            Before::Rule => (self.open, self.takes_delay) = (false, false),
         }
     }
 
     fn name(&mut self) {
-        (self.open, self.paced, self.named) = (true, true, true);
+        (self.open, self.takes_delay, self.named) = (true, true, true);
     }
 
     fn add(&mut self, key: Key, value: &[u8]) {
         match key {
             Key::Allow if self.open => self.rules.extend(Pattern::read(value).map(Rule::allow)),
-            Key::Disallow if self.open => self.rules.extend(Pattern::read_cut(value).map(Rule::disallow)),
-            Key::CrawlDelay if self.paced => self.crawl_delay = self.crawl_delay.max(crawl_delay(value)),
+            Key::Disallow if self.open => {
+                self.rules.extend(Pattern::read_truncated(value).map(Rule::disallow))
+            }
+            Key::CrawlDelay if self.takes_delay => {
+                self.crawl_delay = self.crawl_delay.max(crawl_delay(value))
+            }
             _ => {}
         }
     }
@@ -101,11 +105,11 @@ enum Key {
     CrawlDelay,
 }
 
-/// The lines that mean something, comments taken off.
+/// The meaningful lines, without comments.
 fn lines(body: &[u8]) -> impl Iterator<Item = Line<'_>> {
     let ends = |octet: &u8| matches!(octet, b'\n' | b'\r');
     let body = match body.get(..BODY_MAX) {
-        // Half a line may say the opposite of the whole one, so the last whole line is the last.
+        // Half a line may mean the opposite of the whole line, so stop after the last complete one.
         Some(start) if body.len() > BODY_MAX => &start[..start.iter().rposition(ends).unwrap_or(0)],
         _ => body,
     };
@@ -116,7 +120,7 @@ fn line(text: &[u8]) -> Option<Line<'_>> {
     let text = text.split(|octet| *octet == b'#').next()?.trim_ascii();
     let (key, value) = match text.iter().position(|octet| *octet == b':') {
         Some(colon) => (text[..colon].trim_ascii(), text[colon + 1..].trim_ascii()),
-        // A colon is forgotten now and then; two words are meant as key and value.
+        // The colon is sometimes missing; two words are taken for key and value.
         None => {
             let (key, value) = text.split_at(text.iter().position(u8::is_ascii_whitespace)?);
             let value = value.trim_ascii();
@@ -126,7 +130,7 @@ fn line(text: &[u8]) -> Option<Line<'_>> {
     if key.len() > KEY_MAX {
         return None;
     }
-    // A misspelt rule is still a wish, and these are the usual misspellings.
+    // Honor misspelled rules too; these are the common misspellings.
     match key.to_ascii_lowercase().as_slice() {
         b"user-agent" | b"useragent" | b"user agent" => Some(Line::Agent(value)),
         b"allow" => Some(Line::Rule(Key::Allow, value)),
@@ -138,7 +142,7 @@ fn line(text: &[u8]) -> Option<Line<'_>> {
     }
 }
 
-/// Decimal seconds, limited to [`CRAWL_DELAY_MAX`]; `None` for what is no such number.
+/// Parses decimal seconds, limited to [`CRAWL_DELAY_MAX`]; `None` if the value isn't such a number.
 fn crawl_delay(value: &[u8]) -> Option<Span> {
     let text = str::from_utf8(value).ok()?;
     Span::from_decimal_secs(text).map(|span| span.min(CRAWL_DELAY_MAX))
@@ -150,13 +154,13 @@ fn token(agent: &[u8]) -> &[u8] {
     &agent[..agent.iter().position(other).unwrap_or(agent.len())]
 }
 
-/// Whether `agent` is `*`, perhaps with something after a space.
+/// Whether `agent` is `*`, optionally followed by a space and more text.
 fn is_everyone(agent: &[u8]) -> bool {
     matches!(agent, [b'*'] | [b'*', b' ' | b'\t', ..])
 }
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
-/// The longest key there is, so that no long line is copied only to be compared.
+/// The length of the longest key, so that long lines are not copied just to be compared.
 const KEY_MAX: usize = "crawl-delay".len();
 const CRAWL_DELAY_MAX: Span = Span::from_hours(24);
 
@@ -167,7 +171,7 @@ mod tests {
     use super::*;
 
     /// Which of the paths `/a` to `/f` are allowed, and the crawl delay.
-    fn told(body: &str) -> String {
+    fn outcome(body: &str) -> String {
         let robots = read(body.as_bytes(), "Comity/1.0");
         let allowed = ["a", "b", "c", "d", "e", "f"].into_iter();
         let allowed: String = allowed.filter(|path| robots.allows(&format!("/{path}"))).collect();
@@ -175,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn the_groups_of_our_token_apply_together_else_those_for_everyone() {
+    fn all_groups_for_our_token_apply_or_else_those_for_everyone() {
         for (body, expected) in [
             ("", "abcdef"),
             ("User-agent: *\nDisallow: /a", "bcdef"),
@@ -193,12 +197,12 @@ mod tests {
             ("User-agent: *\nDisallow: /\nUser-agent: comity", "abcdef"),
             ("Disallow: /a\nUser-agent: *\nDisallow: /b", "acdef"),
         ] {
-            assert_eq!(told(body), expected, "{body}");
+            assert_eq!(outcome(body), expected, "{body}");
         }
     }
 
     #[test]
-    fn agents_in_a_row_share_a_group_and_only_a_rule_ends_the_row() {
+    fn consecutive_agents_share_a_group_until_a_rule_ends_it() {
         for (body, expected) in [
             ("User-agent: x\nUser-agent: comity\nUser-agent: y\nDisallow: /a", "bcdef"),
             ("User-agent: comity\n\n# hi\nSitemap: /s\nHost: h\nUser-agent: x\nDisallow: /a", "bcdef"),
@@ -216,12 +220,12 @@ mod tests {
             ("User-agent: comity\nAllow: /a\nUser-agent: x\nDisallow: /a", "abcdef"),
             ("User-agent: comity\nUser-agent: *\nDisallow: /a\nUser-agent: *\nDisallow: /b", "bcdef"),
         ] {
-            assert_eq!(told(body), expected, "{body}");
+            assert_eq!(outcome(body), expected, "{body}");
         }
     }
 
     #[test]
-    fn lines_are_read_kindly() {
+    fn lines_are_parsed_leniently() {
         for body in [
             "\u{feff}User-agent: *\nDisallow: /a",
             "user-AGENT:*\r\nDISALLOW:/a\r\n",
@@ -231,7 +235,7 @@ mod tests {
             "User-agent: * # everyone\nDisallow: c\nDisallow:\nDisallow\nnonsense\n: /d\nDisallow: /a",
             "User-agent *\nDisallow \t /a # /b\nDisallow /b or /c",
         ] {
-            assert_eq!(told(body), "bcdef", "{body:?}");
+            assert_eq!(outcome(body), "bcdef", "{body:?}");
         }
         let latin = read(b"User-agent: *\nDisallow: /\xe9", "comity");
         assert!(!latin.allows("/%E9t%E9"));
@@ -239,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_crawl_delay_counts_up_to_a_day() {
+    fn the_longest_crawl_delay_applies_up_to_a_day() {
         for (values, expected) in [
             ("10", "10s"),
             ("0.5", "500ms"),
@@ -251,29 +255,29 @@ mod tests {
             ("99999999999999999999999999999", "24h"),
         ] {
             let lines: String = values.split(' ').map(|value| format!("Crawl-delay: {value}\n")).collect();
-            assert_eq!(told(&format!("User-agent: *\n{lines}")), format!("abcdef {expected}"), "{values}");
+            assert_eq!(outcome(&format!("User-agent: *\n{lines}")), format!("abcdef {expected}"), "{values}");
         }
-        assert_eq!(told("User-agent: *\nCrawl-delay: soon\nUser-agent: x\nCrawl-delay: 9"), "abcdef");
-        assert_eq!(told("User-agent: *\nCrawl-delay: 9\nUser-agent: comity\nDisallow: /a"), "bcdef");
+        assert_eq!(outcome("User-agent: *\nCrawl-delay: soon\nUser-agent: x\nCrawl-delay: 9"), "abcdef");
+        assert_eq!(outcome("User-agent: *\nCrawl-delay: 9\nUser-agent: comity\nDisallow: /a"), "bcdef");
     }
 
     #[test]
-    fn what_lies_past_the_limit_and_the_line_it_cuts_are_not_read() {
+    fn lines_past_the_limit_are_ignored_including_a_partial_one() {
         let body = |len: usize| {
             let start = "User-agent: *\nDisallow: /b\n";
             let end = "\nDisallow: /a";
             format!("{start}{}{end}", "#".repeat(len - start.len() - end.len()))
         };
-        assert_eq!(told(&body(BODY_MAX)), "cdef");
-        assert_eq!(told(&body(BODY_MAX + 1)), "acdef");
-        assert_eq!(told(&body(BODY_MAX + 100)), "acdef");
-        assert_eq!(told(&"x".repeat(BODY_MAX + 1)), "abcdef");
+        assert_eq!(outcome(&body(BODY_MAX)), "cdef");
+        assert_eq!(outcome(&body(BODY_MAX + 1)), "acdef");
+        assert_eq!(outcome(&body(BODY_MAX + 100)), "acdef");
+        assert_eq!(outcome(&"x".repeat(BODY_MAX + 1)), "abcdef");
     }
 
     proptest! {
-        /// However lines end, whatever comments and blank lines stand between, the rules are the same.
+        /// The rules don't depend on line endings, comments, blank lines and case.
         #[test]
-        fn line_ends_comments_and_case_make_no_difference(
+        fn line_endings_comments_and_case_make_no_difference(
             rules in prop::collection::vec(("(dis)?allow", "/[ab*]{0,3}[$]?"), 0..8),
             end in "\r\n|\n|\r|\n\n| #x\n",
         ) {
@@ -285,7 +289,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_read(body in prop::collection::vec(any::<u8>(), 0..300), product in "\\PC{0,9}") {
+        fn no_input_causes_a_panic(body in prop::collection::vec(any::<u8>(), 0..300), product in "\\PC{0,9}") {
             prop_assert!(read(&body, &product).allows("/robots.txt"));
         }
     }

@@ -1,15 +1,15 @@
-//! One path pattern of a robots.txt: literal octets, `*` for any octets, and `$` at the end for the end.
+//! A path pattern of a robots.txt: literal bytes, `*` for any bytes, and a final `$` for the end of the path.
 //!
 //! Which of several matching patterns wins is decided in [`super`].
 //!
-//! Patterns and paths are compared in one form, that of RFC 9309 (section 2.2.2): what needs no percent-encoding has
-//! none, and what does has it in upper case, so that `/ü`, `/%C3%BC` and `/%c3%bc` are one path, and so are `/a` and
-//! `/%61`. Reserved characters (RFC 3986, section 2.2) stay as they are written, because `/a%2Fb` is one segment and
-//! `/a/b` two. Only `*` and `$` are always encoded, so that `%2A` and `%24` in a pattern stand for themselves
-//! (section 2.2.3). In a query `:`, `/`, `?` and `@` separate nothing; [`Path`] tries both of their spellings there.
+//! Patterns and paths are compared in the normalized form of RFC 9309 (section 2.2.2): bytes are percent-encoded only
+//! if necessary, and in upper case, so that `/ü`, `/%C3%BC` and `/%c3%bc` are the same path, and so are `/a` and
+//! `/%61`. Reserved characters (RFC 3986, section 2.2) stay as written, because `/a%2Fb` is one segment and `/a/b` two.
+//! Only `*` and `$` are always encoded, so that `%2A` and `%24` in a pattern are literals (section 2.2.3). In a query,
+//! `:`, `/`, `?` and `@` have no special meaning; [`Path`] tries both spellings of them.
 //!
-//! Matching is greedy: each literal goes to the leftmost place after the one before, and no choice is ever
-//! taken back. Each search is linear, so a match costs at most the length of the path plus that of the pattern.
+//! Matching is greedy, without backtracking: each literal is matched at the leftmost position after the previous one.
+//! Each search is linear, so a match costs at most the length of the path plus that of the pattern.
 
 use std::borrow::Cow;
 
@@ -20,35 +20,35 @@ use super::PATTERN_MAX;
 /// A path pattern, ready to match.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Pattern {
-    /// The literals, one after the other.
+    /// The literals, concatenated.
     octets: Box<[u8]>,
-    /// Where in `octets` a `*` stands.
+    /// The positions of the stars in `octets`.
     stars: Box<[u16]>,
-    /// Whether the last literal has to end the path.
+    /// Whether the last literal must be at the end of the path.
     anchored: bool,
-    /// How many octets the pattern has in the form that is compared, stars and `$` included.
+    /// The length of the pattern in bytes, in normalized form, including stars and `$`.
     len: u16,
 }
 
 impl Pattern {
-    /// Reads a pattern. `None`: it starts with neither `/` nor `*`, or is empty, and so matches nothing; or it
-    /// is longer than [`PATTERN_MAX`].
+    /// Parses a pattern. `None` if it is longer than [`PATTERN_MAX`], or if it starts with neither `/` nor `*` and so
+    /// matches nothing.
     pub(super) fn read(text: &[u8]) -> Option<Self> {
-        let (pattern, cut) = Self::read_start(text)?;
-        (!cut).then_some(pattern)
+        let (pattern, truncated) = Self::read_start(text)?;
+        (!truncated).then_some(pattern)
     }
 
-    /// Reads a pattern, or of one that is too long its first [`PATTERN_MAX`] octets, which match more.
-    pub(super) fn read_cut(text: &[u8]) -> Option<Self> {
+    /// Parses a pattern, truncated to [`PATTERN_MAX`] bytes if it is longer, which makes it match more.
+    pub(super) fn read_truncated(text: &[u8]) -> Option<Self> {
         Self::read_start(text).map(|(pattern, _)| pattern)
     }
 
-    /// How specific the pattern is: how many octets it has in the form that is compared.
+    /// How specific the pattern is: its length in bytes in normalized form.
     pub(super) fn len(&self) -> u16 {
         self.len
     }
 
-    /// Whether `path` starts with this pattern. A search takes the length of the path off `work`.
+    /// Whether `path` starts with this pattern. A search subtracts the length of the path from `work`.
     pub(super) fn matches(&self, path: &Path, work: &mut usize) -> bool {
         self.starts(&path.octets, work)
             || path.plain_query.as_ref().is_some_and(|octets| self.starts(octets, work))
@@ -75,7 +75,7 @@ impl Pattern {
         if self.anchored { rest.ends_with(last) } else { memmem::find(rest, last).is_some() }
     }
 
-    /// The pattern of at most [`PATTERN_MAX`] octets that `text` starts with, and whether there was more.
+    /// The pattern truncated to [`PATTERN_MAX`] bytes, and whether there was more.
     fn read_start(text: &[u8]) -> Option<(Self, bool)> {
         let (b'/' | b'*', mut text) = (*text.first()?, text) else {
             return None;
@@ -89,7 +89,7 @@ impl Pattern {
             }
             match text {
                 [b'$'] => anchored = true,
-                // A star right after another adds nothing but its octet.
+                // A star directly after another only adds to the length.
                 [b'*', ..] if stars.last() == Some(&(octets.len() as u16)) => {}
                 [b'*', ..] => stars.push(octets.len() as u16),
                 _ => octets.extend_from_slice(form),
@@ -102,11 +102,11 @@ impl Pattern {
     }
 }
 
-/// The path and query of a URL in the form that is compared.
+/// The path and query of a URL in normalized form.
 pub(super) struct Path {
     octets: Vec<u8>,
-    /// The same with what separates nothing in a query written plainly there, if it is not: a rule for
-    /// `/?to=https://` is meant for `/?to=https%3A%2F%2F` too, as the table of RFC 9309, section 2.2.2, has it.
+    /// The same with `:`, `/`, `?` and `@` decoded in the query, if any of them is encoded there. A rule for
+    /// `/?to=https://` also matches `/?to=https%3A%2F%2F`, as in the table of RFC 9309, section 2.2.2.
     plain_query: Option<Vec<u8>>,
 }
 
@@ -136,8 +136,8 @@ impl Path {
     }
 }
 
-/// The form of the octet that `text`, which is not empty, starts with, and the text after it. A `%` without two
-/// hexadecimal digits stands for itself.
+/// The first byte of `text`, which must not be empty, in normalized form, and the text after it. A `%` without two
+/// hexadecimal digits is a literal.
 fn first(text: &[u8]) -> (Cow<'_, [u8]>, &[u8]) {
     let digit = |octet: u8| char::from(octet).to_digit(16).map(|digit| digit as u8);
     if let [b'%', high, low, rest @ ..] = text
@@ -148,7 +148,7 @@ fn first(text: &[u8]) -> (Cow<'_, [u8]>, &[u8]) {
     }
     let (octet, rest) = (text[0], &text[1..]);
     (
-        if is_unreserved(octet) || STAYS.contains(&octet) {
+        if is_unreserved(octet) || UNCHANGED.contains(&octet) {
             Cow::Borrowed(&text[..1])
         } else {
             encoded(octet)
@@ -166,9 +166,9 @@ fn is_unreserved(octet: u8) -> bool {
     octet.is_ascii_alphanumeric() || matches!(octet, b'-' | b'.' | b'_' | b'~')
 }
 
-/// What is compared as it is written: the reserved characters but `*` and `$`, and a `%` that encodes nothing.
-const STAYS: &[u8] = b":/?#[]@!&'()+,;=%";
-/// What separates nothing in a query.
+/// Characters that stay as written: the reserved ones except `*` and `$`, and a `%` that encodes nothing.
+const UNCHANGED: &[u8] = b":/?#[]@!&'()+,;=%";
+/// Characters without a special meaning in a query, encoded and decoded.
 const IN_QUERY: [(&[u8], &[u8]); 4] = [(b"%3A", b":"), (b"%2F", b"/"), (b"%3F", b"?"), (b"%40", b"@")];
 
 #[cfg(test)]
@@ -182,7 +182,7 @@ mod tests {
             .is_some_and(|pattern| pattern.matches(&Path::read(path.as_bytes()), &mut usize::MAX.clone()))
     }
 
-    /// The definition, tried out every way: a star takes nothing, or one octet and stays.
+    /// The definition, with backtracking: a star matches nothing, or one byte and then again.
     fn matches_by_definition(pattern: &[u8], path: &[u8]) -> bool {
         match (pattern, path) {
             ([], _) | ([b'$'], []) => true,
@@ -226,7 +226,7 @@ mod tests {
 
     /// The tables of RFC 9309, sections 2.2.2 and 2.2.3, and what follows from them.
     #[test]
-    fn percent_encoding_that_is_not_needed_makes_no_difference() {
+    fn unnecessary_percent_encoding_makes_no_difference() {
         for (pattern, path) in [
             ("/foo/bar?baz=quz", "/foo/bar?baz=quz"),
             ("/foo/bar?baz=https://foo.bar", "/foo/bar?baz=https://foo.bar"),
@@ -256,7 +256,7 @@ mod tests {
         assert!(!matches("/%2561", "/a"));
     }
 
-    /// RFC 9309, section 2.2.2: an encoded reserved character is another one than the character itself.
+    /// RFC 9309, section 2.2.2: an encoded reserved character differs from the character itself.
     #[test]
     fn reserved_characters_stay_encoded() {
         for reserved in ":/?#[]@!&'()+,;=".chars() {
@@ -271,28 +271,28 @@ mod tests {
     }
 
     #[test]
-    fn specific_means_many_octets_however_they_are_written() {
+    fn the_length_of_a_pattern_does_not_depend_on_its_spelling() {
         let len = |text: &str| Pattern::read(text.as_bytes()).unwrap().len();
         assert_eq!((len("/a"), len("/%61"), len("/%E3%83%84"), len("/ツ")), (2, 2, 10, 10));
         assert_eq!((len("/a*"), len("/a**$"), len("*"), len("/%2f"), len("/%24")), (3, 5, 1, 4, 4));
     }
 
     #[test]
-    fn too_long_a_pattern_forbids_more_and_allows_less() {
+    fn a_pattern_that_is_too_long_forbids_more_and_allows_less() {
         let fits = "/".repeat(PATTERN_MAX);
         let long = format!("{fits}x$");
         assert!(Pattern::read(fits.as_bytes()).is_some());
         assert_eq!(Pattern::read(long.as_bytes()), None);
-        let cut = Pattern::read_cut(long.as_bytes()).unwrap();
+        let cut = Pattern::read_truncated(long.as_bytes()).unwrap();
         assert_eq!(cut, Pattern::read(fits.as_bytes()).unwrap());
         assert!(cut.matches(&Path::read(format!("{fits}y").as_bytes()), &mut usize::MAX.clone()));
-        // What is encoded is cut off whole.
-        let cut = Pattern::read_cut(format!("{}ü", &fits[1..]).as_bytes()).unwrap();
+        // A percent-encoded byte is never cut in the middle.
+        let cut = Pattern::read_truncated(format!("{}ü", &fits[1..]).as_bytes()).unwrap();
         assert_eq!(cut, Pattern::read(&fits.as_bytes()[1..]).unwrap());
     }
 
     #[test]
-    fn a_search_is_paid_for_once_however_many_stars_it_has() {
+    fn a_search_is_counted_once_regardless_of_the_number_of_stars() {
         let spent = |pattern: &str| {
             let mut work = 1_000;
             Pattern::read(pattern.as_bytes()).unwrap().matches(&Path::read(&[b'/'; 300]), &mut work);
@@ -305,13 +305,13 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(20_000))]
 
         #[test]
-        fn greedy_matching_keeps_the_definition(pattern in "[/*][ab*]{0,7}[$]?", path in "/[ab]{0,12}") {
+        fn greedy_matching_agrees_with_the_definition(pattern in "[/*][ab*]{0,7}[$]?", path in "/[ab]{0,12}") {
             let expected = matches_by_definition(pattern.as_bytes(), path.as_bytes());
             prop_assert_eq!(matches(&pattern, &path), expected);
         }
 
         #[test]
-        fn odd_octets_keep_the_definition(
+        fn special_bytes_agree_with_the_definition(
             pattern in "[/*]([a*$%2/]|%2A|%24|%61|%2F){0,6}",
             path in "/([a*$%2/]|%2a|%24|%61|%2f){0,6}",
         ) {
@@ -319,7 +319,7 @@ mod tests {
             prop_assert_eq!(matches(&pattern, &path), expected);
         }
 
-        /// A path is its own pattern, whatever stands in it, once `*` and `$` are encoded.
+        /// Any path is a pattern for itself once `*` and `$` are encoded.
         #[test]
         fn a_path_matches_itself(path in "/\\PC{0,30}") {
             let pattern = path.replace('*', "%2A").replace('$', "%24");

@@ -1,8 +1,8 @@
-//! A body as it is read: chunk by chunk, decoded, within limits of size and time.
+//! Reads response bodies chunk by chunk: decoded, and within limits of size and time.
 //!
-//! A body over its limit is an error, unless whoever reads it wants its beginning only: then it ends there.
-//! An HTTP/1.1 connection goes back to the pool when its body was read to the end; a body dropped before that
-//! takes the connection with it.
+//! A body over its limit is an error, unless the reader wants only its beginning: then it ends there. An HTTP/1.1
+//! connection goes back to the pool when its body has been read to the end; dropping the body before that closes the
+//! connection.
 
 use std::io;
 use std::mem;
@@ -18,38 +18,38 @@ use tokio::time::{Instant, timeout_at};
 use super::coding::{Coding, Decoder, Opening};
 use super::connection::Connection;
 use super::error::{Phase, TransportError};
-use super::pool::Pool;
+use super::pool::ConnectionPool;
 
-/// The body of an answer.
+/// A response body.
 pub struct Body {
     source: Source,
     coding: Coding,
     decoded: u64,
-    /// It ends here, whatever comes after.
+    /// Ends the body after this many decoded bytes.
     cut: Option<u64>,
     until: Instant,
 }
 
-/// What the connection delivers, before anything is undone but HTTP's own framing.
+/// The body as sent, before its `Content-Encoding` is decoded.
 pub(super) struct Wire {
     incoming: Incoming,
-    /// Bytes that have arrived and that the decoder has not taken.
+    /// Bytes that have arrived but have not been read by the decoder.
     arrived: Bytes,
     count: u64,
     body_max: u64,
-    /// What the answer announces is no reason to refuse it.
+    /// Whether to ignore the announced length, because only the beginning is wanted.
     cut: bool,
-    /// Held until the end of the body.
+    /// The connection, until the end of the body.
     connection: Option<Connection>,
-    pool: Arc<Pool>,
+    pool: Arc<ConnectionPool>,
 }
 
 enum Source {
     Plain(Wire),
-    /// Encoded, but nothing has been read that shows how.
+    /// Encoded, but nothing has been read yet that shows how exactly.
     Unopened(Wire),
     Coded(Box<Decoder>),
-    /// Read to its end, or given up.
+    /// Read to the end, or given up.
     Over {
         wire_bytes: u64,
     },
@@ -61,19 +61,19 @@ impl Body {
         Self { source, coding, decoded: 0, cut: None, until }
     }
 
-    /// Of a body that nothing was read of: ends it after so many bytes, decoded. What lies beyond is not read, and
-    /// is no error however much of it there is.
+    /// Ends the body after this many decoded bytes. The rest is not read, and is no error however large it is. Must be
+    /// called before reading.
     pub(crate) fn cut_at(&mut self, bytes: u64) {
         self.cut = Some(bytes);
         if let Source::Plain(wire) | Source::Unopened(wire) = &mut self.source {
-            // What decodes to nothing must end too.
+            // A body that decodes to nothing must end as well.
             (wire.cut, wire.body_max) = (true, bytes.saturating_mul(2));
         }
     }
 
-    /// The next bytes, decoded; none at the end and after an error. May be cancelled and called again.
+    /// The next decoded bytes; `None` at the end and after an error. Cancel safe.
     pub async fn chunk(&mut self) -> Option<Result<Bytes, TransportError>> {
-        // A body that comes as fast as it is read, or grows out of very little, leaves a turn to the others.
+        // Let other tasks run, even if the body arrives as fast as it is read or decodes to far more than was sent.
         tokio::task::consume_budget().await;
         if self.cut.is_some_and(|cut| self.decoded >= cut) {
             self.give_up();
@@ -87,12 +87,12 @@ impl Body {
         next.transpose()
     }
 
-    /// Reads no more of it; its connection is closed if there was more.
+    /// Stops reading. The connection is closed if there was more.
     pub(crate) fn give_up(&mut self) {
         self.source = Source::Over { wire_bytes: self.wire_bytes() };
     }
 
-    /// How many bytes came over the wire so far.
+    /// How many bytes have been received so far, before decoding.
     pub fn wire_bytes(&self) -> u64 {
         match &self.source {
             Source::Plain(wire) | Source::Unopened(wire) => wire.count,
@@ -101,12 +101,12 @@ impl Body {
         }
     }
 
-    /// How many bytes were handed out so far.
+    /// How many decoded bytes have been returned so far.
     pub fn decoded_bytes(&self) -> u64 {
         self.decoded
     }
 
-    /// Which encoding is undone.
+    /// Which encoding is decoded.
     pub fn coding(&self) -> Coding {
         self.coding
     }
@@ -135,7 +135,7 @@ impl Source {
                 Self::Coded(decoder) => return decode(decoder, coding).await,
                 Self::Unopened(wire) => {
                     let arrived = wire.fill_buf().await.map_err(|error| cause(error, coding))?;
-                    // 304, 204 and plainly empty answers name an encoding and have nothing to decode.
+                    // 304, 204 and empty responses may name an encoding although there is nothing to decode.
                     let Some(first) = arrived.first().copied() else { return Ok(None) };
                     let decoder = coding.decoder(first).map_err(|error| cause(error, coding))?;
                     self.open(decoder);
@@ -158,12 +158,12 @@ async fn decode(decoder: &mut Decoder, coding: Coding) -> Result<Option<Bytes>, 
     if decoder.read(&mut chunk).await.map_err(|error| cause(error, coding))? > 0 {
         return Ok(Some(chunk.freeze()));
     }
-    // The encoded part may end before the body does, and only the body's end frees the connection.
+    // The encoded data may end before the body, but the connection is free only at the end of the body.
     while decoder.wire_mut().chunk().await?.is_some() {}
     Ok(None)
 }
 
-/// The error of the wire, if it was that which failed below a decoder; otherwise the decoder's own.
+/// The transport error that made the decoder fail, or else the decoder's own error.
 fn cause(error: io::Error, coding: Coding) -> TransportError {
     match error.downcast::<TransportError>() {
         Ok(error) => error,
@@ -172,7 +172,12 @@ fn cause(error: io::Error, coding: Coding) -> TransportError {
 }
 
 impl Wire {
-    pub(super) fn new(incoming: Incoming, connection: Connection, pool: Arc<Pool>, body_max: u64) -> Self {
+    pub(super) fn new(
+        incoming: Incoming,
+        connection: Connection,
+        pool: Arc<ConnectionPool>,
+        body_max: u64,
+    ) -> Self {
         let connection = Some(connection);
         let mut wire =
             Self { incoming, arrived: Bytes::new(), count: 0, body_max, cut: false, connection, pool };
@@ -191,7 +196,7 @@ impl Wire {
             if self.connection.is_none() {
                 return Poll::Ready(Ok(None));
             }
-            // Refuses a body that announces too much before reading any of it.
+            // Refuse a body that announces too much before reading any of it.
             let announced = if self.cut { 0 } else { self.incoming.size_hint().lower() };
             if self.count.saturating_add(announced) > self.body_max {
                 return Poll::Ready(Err(self.too_large()));
@@ -201,11 +206,11 @@ impl Wire {
                 self.finish();
                 continue;
             };
-            // Trailers are of no interest.
+            // Ignore trailers.
             let Ok(chunk) = frame.into_data() else { continue };
             self.count += chunk.len() as u64;
             if let Some(connection) = &self.connection {
-                connection.route.meter.handed_out(chunk.len());
+                connection.route.noise.handed_out(chunk.len());
             }
             if self.count > self.body_max {
                 return Poll::Ready(Err(self.too_large()));
@@ -217,15 +222,15 @@ impl Wire {
                 return Poll::Ready(Ok(Some(chunk)));
             }
         }
-        // Frames without anything in them count for no limit but that of time, which is looked at in between.
+        // Empty frames count toward no limit but the timeout, so let it be checked in between.
         cx.waker().wake_by_ref();
         Poll::Pending
     }
 
     fn finish(&mut self) {
         if let Some(connection) = self.connection.take() {
-            if let Some(tape) = &connection.route.tape {
-                tape.stop();
+            if let Some(tap) = &connection.route.tap {
+                tap.stop();
             }
             self.pool.put(connection);
         }
@@ -233,7 +238,7 @@ impl Wire {
 
     fn broken(&self, error: hyper::Error) -> TransportError {
         match &self.connection {
-            Some(connection) if connection.route.meter.is_overrun() => TransportError::Noise,
+            Some(connection) if connection.route.noise.is_overrun() => TransportError::Noise,
             _ => TransportError::of_exchange(error),
         }
     }
@@ -271,7 +276,7 @@ impl AsyncRead for Wire {
     }
 }
 
-/// How many frames with nothing in them are read at a time.
+/// How many empty frames are read at a time.
 const EMPTY_MAX: usize = 32;
-/// How much is decoded at a time.
+/// How many bytes are decoded at a time.
 const CHUNK: usize = 32 << 10;

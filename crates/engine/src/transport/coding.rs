@@ -1,7 +1,7 @@
-//! Undoing a body's `Content-Encoding`.
+//! Decodes a body's `Content-Encoding`.
 //!
-//! One layer of an encoding we know is undone; anything else passes as it is, and [`Coding::Identity`] says so.
-//! Limits on size and time are kept in [`super::body`].
+//! One layer of a known encoding is decoded. Anything else is passed through as [`Coding::Identity`]. Limits on size
+//! and time are enforced in [`super::body`].
 
 use std::fmt;
 use std::io;
@@ -17,10 +17,10 @@ use tokio::io::AsyncReadExt;
 
 use super::body::Wire;
 
-/// How a body was encoded, as far as we undid it.
+/// The encoding of a body, as far as it is decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Coding {
-    /// Not at all, or in a way we leave as it is.
+    /// Not encoded, or in a way that is passed through.
     Identity,
     /// `gzip`
     Gzip,
@@ -28,14 +28,14 @@ pub enum Coding {
     Brotli,
     /// `zstd`
     Zstd,
-    /// `deflate`, with or without zlib's header; never asked for, but some servers send it.
+    /// `deflate`, with or without a zlib header. We never ask for it, but some servers send it.
     Deflate,
 }
 
-/// How a decoder takes over a wire.
+/// Creates a decoder that reads from a body.
 pub(super) type Opening = fn(Wire) -> Decoder;
 
-/// A decoder with the wire it reads from.
+/// A decoder with the body it reads from.
 pub(super) enum Decoder {
     Gzip(GzipDecoder<Wire>),
     Brotli(BrotliDecoder<Wire>),
@@ -55,18 +55,18 @@ impl Coding {
         }
     }
 
-    /// What undoes it in a body that begins with the byte `first`; nothing for [`Coding::Identity`].
+    /// The decoder for a body that starts with the byte `first`; `None` for [`Coding::Identity`].
     pub(super) fn decoder(self, first: u8) -> io::Result<Option<Opening>> {
         Ok(Some(match self {
             Self::Identity => return Ok(None),
             Self::Gzip => Decoder::gzip,
-            // The decoder would reserve up to 1 GiB for this; RFC 7932 knows no such window.
+            // The decoder would reserve up to 1 GiB for this; RFC 7932 defines no such window.
             Self::Brotli if first & 0x7f == BROTLI_LARGE_WINDOW => {
                 return Err(io::ErrorKind::InvalidData.into());
             }
             Self::Brotli => |wire| Decoder::Brotli(BrotliDecoder::new(wire)),
             Self::Zstd => Decoder::zstd,
-            // RFC 9110 means zlib's format; what comes without its header is what old servers send.
+            // RFC 9110 means the zlib format; old servers send it without the zlib header.
             Self::Deflate if first & 0x0f == 8 => |wire| Decoder::Zlib(ZlibDecoder::new(wire)),
             Self::Deflate => |wire| Decoder::Deflate(DeflateDecoder::new(wire)),
         }))
@@ -97,7 +97,7 @@ impl Decoder {
         Self::Zstd(decoder)
     }
 
-    /// Decodes some bytes into `chunk`; zero at the end.
+    /// Decodes some bytes into `chunk`; returns 0 at the end.
     pub(super) async fn read(&mut self, chunk: &mut BytesMut) -> io::Result<usize> {
         match self {
             Self::Gzip(decoder) => decoder.read_buf(chunk).await,
@@ -141,9 +141,9 @@ impl fmt::Display for Coding {
     }
 }
 
-/// How a brotli stream begins that asks for a window of more than 16 MiB.
+/// The first byte of a brotli stream with a window of more than 16 MiB.
 const BROTLI_LARGE_WINDOW: u8 = 0x11;
-/// RFC 9659: over HTTP a zstd window has at most 8 MiB.
+/// RFC 9659 limits zstd windows to 8 MiB in HTTP.
 const ZSTD_WINDOW_LOG_MAX: u32 = 23;
 
 #[cfg(test)]
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_known_coding_is_undone_and_all_else_left() {
+    fn one_known_encoding_is_decoded_and_anything_else_is_passed_through() {
         let of = |value: &'static str| {
             Coding::of(&HeaderMap::from_iter([(CONTENT_ENCODING, http::HeaderValue::from_static(value))]))
         };
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn brotli_windows_beyond_the_standard_are_refused() {
+    fn brotli_windows_larger_than_the_standard_allows_are_refused() {
         assert!(Coding::Brotli.decoder(0x11).is_err() && Coding::Brotli.decoder(0x91).is_err());
         assert!(Coding::Brotli.decoder(0x1b).is_ok_and(|decoder| decoder.is_some()));
     }

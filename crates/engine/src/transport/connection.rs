@@ -1,6 +1,6 @@
 //! An open connection, for one request at a time (HTTP/1.1) or many (HTTP/2).
 //!
-//! Connections at rest live in [`super::pool`].
+//! Idle connections are in [`super::pool`].
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use hyper::client::conn::{http1, http2};
 
 use tokio::time::Instant;
 
-use super::line::Line;
+use super::close_signal::CloseSignal;
 use super::origin::{Message, Route};
 
-/// An open connection. Dropping it ends an HTTP/1.1 connection, and an HTTP/2 one with its last stream.
+/// An open connection. Dropping it closes an HTTP/1.1 connection; an HTTP/2 connection closes with its last stream.
 pub(super) struct Connection {
     pub(super) sender: Sender,
     pub(super) route: Arc<Route>,
@@ -28,14 +28,14 @@ pub(super) enum Sender {
 
 /// Why there is no response.
 pub(super) enum Unanswered {
-    /// Not a byte of the request was written.
+    /// No byte of the request was written.
     Unsent(hyper::Error),
-    /// Some of it may have been.
+    /// Some of the request may have been written.
     Lost(hyper::Error),
 }
 
 impl Connection {
-    /// Waits until a request can be written; false if the connection has ended.
+    /// Waits until a request can be written; false if the connection is closed.
     pub(super) async fn is_usable(&mut self) -> bool {
         match &mut self.sender {
             Sender::One(sender) => sender.ready().await.is_ok(),
@@ -43,17 +43,17 @@ impl Connection {
         }
     }
 
-    /// Tells when it is closed; none for one that others may use.
-    pub(super) fn line(&self) -> Option<Line> {
-        matches!(self.sender, Sender::One(_)).then(|| self.route.line())
+    /// Signals when the connection is closed; `None` for a shared one.
+    pub(super) fn close_signal(&self) -> Option<CloseSignal> {
+        matches!(self.sender, Sender::One(_)).then(|| self.route.close_signal())
     }
 
-    /// When the last request was written, if no other can have been meanwhile.
+    /// When the last request was written; `None` on a shared connection.
     pub(super) fn written_at(&self) -> Option<Instant> {
-        matches!(self.sender, Sender::One(_)).then(|| self.route.stamp.last())
+        matches!(self.sender, Sender::One(_)).then(|| self.route.last_write.last())
     }
 
-    /// Writes a request and waits for the head of its answer.
+    /// Writes a request and waits for the response headers.
     pub(super) async fn exchange(&mut self, message: Message) -> Result<Response<Incoming>, Unanswered> {
         let answer = match &mut self.sender {
             Sender::One(sender) => sender.try_send_request(message).await,

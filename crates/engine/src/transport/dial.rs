@@ -1,7 +1,7 @@
-//! From an origin to an open connection: name, address, proxy, TLS, HTTP.
+//! Opens connections: DNS lookup, TCP, proxy, TLS, HTTP.
 //!
-//! Several addresses race with a head start for the earlier ones (RFC 8305), the losers are dropped. The time
-//! all this may take is limited by the caller.
+//! Several addresses race with a head start for the earlier ones (RFC 8305); the losers are dropped. The caller
+//! enforces the timeout.
 
 use std::io;
 use std::net::SocketAddr;
@@ -24,21 +24,21 @@ use tokio_util::sync::CancellationToken;
 use super::connection::{Connection, Sender};
 use super::error::TransportError;
 use super::guard::{self, Allowance};
-use super::noticed::Noticed;
-use super::origin::{Form, Hops, Origin, Route};
+use super::instrumented::InstrumentedStream;
+use super::origin::{Form, Origin, Peer, Route};
 use super::proxy::{Kind, Proxies, Proxy};
+use super::site_options::{Verify, Via};
 use super::slots::Slot;
 use super::tunnel::tunnel;
-use super::way::{Verify, Via};
 use super::{Lead, Settings, socks, tls};
 use crate::descriptors;
 
 /// Opens connections.
 pub(super) struct Dialer {
     tls: TlsConnector,
-    /// For requests that are seen as they pass, which HTTP/2 does not let anybody.
+    /// For requests whose exchange is observed, which HTTP/2 doesn't allow.
     tls_http1: TlsConnector,
-    /// The same for hosts whose certificate does not count.
+    /// For hosts whose certificates are not verified.
     unverified: TlsConnector,
     unverified_http1: TlsConnector,
     http1: http1::Builder,
@@ -51,7 +51,7 @@ pub(super) struct Dialer {
 impl Dialer {
     pub(super) fn new(settings: Settings, user_agent: HeaderValue) -> Result<Self, TransportError> {
         let mut http1 = http1::Builder::new();
-        // Browsers skip header lines that make no sense; a page is not worth losing over one.
+        // Ignore invalid header lines, as browsers do: they are no reason to lose a page.
         http1.ignore_invalid_headers_in_responses(true);
         http1.max_header_size(settings.header_max).max_buf_size(settings.header_max.max(BUFFER_MIN));
         let tls = tls::client(&settings.roots_extra)?;
@@ -79,61 +79,62 @@ impl Dialer {
         let Some(proxy) = proxy else {
             let addresses = guard::addresses(&origin, &*self.allowance).await?;
             let (stream, remote) = connect(&origin.host, addresses).await?;
-            return self.start(stream, slot, remote, origin, Hops::Direct).await;
+            return self.start(stream, slot, remote, origin, Peer::Server).await;
         };
         let target = match proxy.kind {
             Kind::Http | Kind::Https => {
-                guard::vouch(&origin, &*self.allowance).await?;
+                guard::check_for_proxy(&origin, &*self.allowance).await?;
                 None
             }
             Kind::Socks5 | Kind::Socks5Names => Some(self.target(&origin, proxy.kind).await?),
         };
-        let (mut stream, remote) =
-            connect(&proxy.host, guard::lookup(&proxy.host, proxy.port).await?).await?;
+        let addresses = guard::lookup(&proxy.host, proxy.port).await.map_err(TransportError::of_proxy)?;
+        let (mut stream, remote) = connect(&proxy.host, addresses).await.map_err(TransportError::of_proxy)?;
         match (target, proxy.kind) {
             (Some(target), _) => {
                 socks::tunnel(&mut stream, &proxy, target, origin.port).await?;
-                self.start(stream, slot, remote, origin, Hops::Proxied).await
+                self.start(stream, slot, remote, origin, Peer::Proxy).await
             }
             (None, Kind::Https) => {
-                let stream = handshake(&self.tls_http1, stream, &proxy.host).await?;
+                let stream = handshake(&self.tls_http1, stream, &proxy.host).await;
+                let stream = stream.map_err(TransportError::of_proxy)?;
                 self.start_forwarded(stream, slot, remote, origin, &proxy).await
             }
             (None, _) => self.start_forwarded(stream, slot, remote, origin, &proxy).await,
         }
     }
 
-    /// Where a SOCKS5 proxy is to connect to. Only a name that the operator listed is left to it, and only if it is said to
-    /// resolve names: of anything else it is told an address that passed.
+    /// The target for a SOCKS5 proxy. Only listed names are left to the proxy, and only if it is configured to resolve
+    /// names; otherwise it gets an address that passed the checks.
     async fn target(&self, origin: &Origin, kind: Kind) -> Result<socks::Target, TransportError> {
         if kind == Kind::Socks5Names && origin.lead == Lead::Listed && origin.literal().is_none() {
-            guard::vouch(origin, &*self.allowance).await?;
+            guard::check_for_proxy(origin, &*self.allowance).await?;
             return Ok(socks::Target::Name(origin.bare_host().to_owned()));
         }
         let addresses = guard::addresses(origin, &*self.allowance).await?;
-        // A proxy often has no IPv6, and nobody can tell.
+        // Prefer IPv4: many proxies have no IPv6, and there is no way to know.
         let first = addresses.iter().find(|address| address.is_ipv4()).or(addresses.first());
         let missing =
             || TransportError::Resolve { host: origin.host.clone(), source: io::ErrorKind::NotFound.into() };
         Ok(socks::Target::Address(first.ok_or_else(missing)?.ip()))
     }
 
-    /// Speaks to a server at the other end of `stream`.
+    /// Starts HTTP or HTTPS on a stream to a server.
     async fn start(
         &self,
         stream: TcpStream,
         slot: Slot,
         remote: SocketAddr,
         origin: Arc<Origin>,
-        hops: Hops,
+        peer: Peer,
     ) -> Result<Connection, TransportError> {
         match origin.secure {
-            true => self.start_secure(stream, slot, remote, origin, hops).await,
-            false => self.start_http1(stream, slot, Route::new(origin, remote, Form::Path, hops)?).await,
+            true => self.start_secure(stream, slot, remote, origin, peer).await,
+            false => self.start_http1(stream, slot, Route::new(origin, remote, Form::Path, peer)?).await,
         }
     }
 
-    /// Speaks to an HTTP proxy at the other end of `stream`, and to a server behind it.
+    /// Starts HTTP or HTTPS on a stream to an HTTP proxy.
     async fn start_forwarded<T>(
         &self,
         stream: T,
@@ -147,10 +148,10 @@ impl Dialer {
     {
         if !origin.secure {
             let form = Form::Forwarded(proxy.authorization());
-            return self.start_http1(stream, slot, Route::new(origin, remote, form, Hops::Proxied)?).await;
+            return self.start_http1(stream, slot, Route::new(origin, remote, form, Peer::Proxy)?).await;
         }
         let stream = tunnel(stream, proxy, &origin, &self.user_agent, &self.http1).await?;
-        self.start_secure(stream, slot, remote, origin, Hops::Proxied).await
+        self.start_secure(stream, slot, remote, origin, Peer::Proxy).await
     }
 
     async fn start_secure<T>(
@@ -159,16 +160,16 @@ impl Dialer {
         slot: Slot,
         remote: SocketAddr,
         origin: Arc<Origin>,
-        hops: Hops,
+        peer: Peer,
     ) -> Result<Connection, TransportError>
     where
         T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let stream = self.secure(stream, &origin).await?;
         if stream.get_ref().1.alpn_protocol() == Some(tls::H2) {
-            return self.start_http2(stream, slot, Route::new(origin, remote, Form::Fields, hops)?).await;
+            return self.start_http2(stream, slot, Route::new(origin, remote, Form::Fields, peer)?).await;
         }
-        self.start_http1(stream, slot, Route::new(origin, remote, Form::Path, hops)?).await
+        self.start_http1(stream, slot, Route::new(origin, remote, Form::Path, peer)?).await
     }
 
     async fn secure<T>(&self, stream: T, origin: &Origin) -> Result<TlsStream<T>, TransportError>
@@ -193,9 +194,9 @@ impl Dialer {
     where
         T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let opened = self.http1.handshake(TokioIo::new(Noticed::new(stream, &route, slot))).await;
+        let opened = self.http1.handshake(TokioIo::new(InstrumentedStream::new(stream, &route, slot))).await;
         let (sender, connection) = opened.map_err(TransportError::of_exchange)?;
-        // What ends the connection reaches whoever uses it through `sender`.
+        // Users of the connection learn through `sender` when it ends.
         Driver(route.unused()).execute(connection);
         Ok(Connection { sender: Sender::One(sender), route })
     }
@@ -212,14 +213,14 @@ impl Dialer {
         let driver = Driver(route.unused());
         let mut http2 = http2::Builder::new(driver.clone());
         http2.max_header_list_size(self.header_max);
-        let opened = http2.handshake(TokioIo::new(Noticed::new(stream, &route, slot))).await;
+        let opened = http2.handshake(TokioIo::new(InstrumentedStream::new(stream, &route, slot))).await;
         let (sender, connection) = opened.map_err(TransportError::of_exchange)?;
         driver.execute(connection);
         Ok(Connection { sender: Sender::Many(sender), route })
     }
 }
 
-/// Secures a connection to `host`.
+/// Performs a TLS handshake with `host`.
 async fn handshake<T>(tls: &TlsConnector, stream: T, host: &str) -> Result<TlsStream<T>, TransportError>
 where
     T: AsyncRead + AsyncWrite + Unpin,
@@ -230,8 +231,8 @@ where
     tls.connect(name, stream).await.map_err(wrong)
 }
 
-/// Drives a connection for as long as somebody uses it, and a moment longer for a good-bye. A server that does not
-/// read could put that off for ever.
+/// Drives a connection while it is in use, and a moment longer to close it cleanly. Without that limit, a server that
+/// doesn't read could keep it open forever.
 #[derive(Clone)]
 struct Driver(CancellationToken);
 
@@ -242,13 +243,13 @@ impl<F: Future<Output: Send> + Send + 'static> Executor<F> for Driver {
             tokio::select! {
                 biased;
                 _ = driving => {}
-                () = async { unused.cancelled().await; sleep(FAREWELL).await } => {}
+                () = async { unused.cancelled().await; sleep(CLOSE_TIMEOUT).await } => {}
             }
         });
     }
 }
 
-/// A connection to whichever of the addresses answers first.
+/// Connects to whichever address responds first.
 async fn connect(host: &str, addresses: Vec<SocketAddr>) -> Result<(TcpStream, SocketAddr), TransportError> {
     let host = &match addresses.first().map(SocketAddr::port) {
         Some(80 | 443) | None => host.to_owned(),
@@ -270,7 +271,7 @@ async fn connect(host: &str, addresses: Vec<SocketAddr>) -> Result<(TcpStream, S
         };
         match finished {
             Some(Ok(Ok(stream))) => return Ok(stream),
-            // As long as one address could not be tried, nobody knows whether it would have worked.
+            // If one address could not be tried for lack of descriptors, it might have worked, so that failure wins.
             Some(_) if matches!(last, Failure::Ours(_)) => {}
             Some(Ok(Err(failure))) => last = failure,
             Some(Err(error)) => last = Failure::Theirs(error.into()),
@@ -289,11 +290,11 @@ async fn connect_one(address: SocketAddr) -> Result<(TcpStream, SocketAddr), Fai
     Ok((stream, address))
 }
 
-/// Why an address was not connected to.
+/// Why connecting to an address failed.
 enum Failure {
-    /// It did not answer as it should.
+    /// The other side failed.
     Theirs(io::Error),
-    /// It was not even asked.
+    /// Our own shortage; the address was not even tried.
     Ours(io::Error),
 }
 
@@ -306,7 +307,7 @@ impl Failure {
     }
 }
 
-/// The addresses in the resolver's order, but with the two families taking turns.
+/// The addresses in the resolver's order, with IPv6 and IPv4 alternating.
 fn alternate(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     let first_is_v6 = addresses.first().is_some_and(SocketAddr::is_ipv6);
     let (mut ours, mut others): (Vec<_>, Vec<_>) =
@@ -322,13 +323,13 @@ fn alternate(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     }
 }
 
-/// How long an address is tried alone before the next one joins.
+/// How long to try one address before the next one joins the race.
 const HEAD_START: Duration = Duration::from_millis(250);
-/// How many addresses of one host are tried.
+/// The maximum number of addresses to try per host.
 const ADDRESSES_MAX: usize = 8;
-/// How long a connection that nobody uses any more may take to close.
-const FAREWELL: Duration = Duration::from_secs(2);
-/// How much hyper buffers at least; it refuses to go below 8 KiB.
+/// How long an unused connection may take to close.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+/// The minimum buffer size of hyper, which refuses less than 8 KiB.
 const BUFFER_MIN: usize = 64 << 10;
 
 #[cfg(test)]
@@ -336,7 +337,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn address_families_take_turns() {
+    fn ipv6_and_ipv4_addresses_alternate() {
         let parse = |text: &str| text.split(' ').map(|a| a.parse().unwrap()).collect::<Vec<SocketAddr>>();
         let mixed = alternate(parse("[::1]:1 [::2]:1 [::3]:1 1.1.1.1:1 1.1.1.2:1"));
         assert_eq!(mixed, parse("[::1]:1 1.1.1.1:1 [::2]:1 1.1.1.2:1 [::3]:1"));

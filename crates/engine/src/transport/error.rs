@@ -1,177 +1,178 @@
-//! What can go wrong between a request and the end of its answer, by type (B46).
+//! Transport errors, by type.
 //!
-//! A text here may name a host and a limit; it never holds user info, a path, a query or a header's value (B75).
-//! What an error means for a domain's pace is decided in `comity_core`; whether to try again, by the caller.
+//! Messages may contain a host and a limit, but never user info, a path, a query or a header value. What an error means
+//! for a domain's pace is decided in `comity_core`; whether to retry, by the caller.
 
 use std::net::IpAddr;
 use std::{fmt, io};
 
-use comity_core::outcome::Breakdown;
+use comity_core::outcome::TransportFailure;
 
-use super::meter::NOISE_MAX;
+use super::noise::NOISE_MAX;
 use super::tls;
 
-/// Why there is no answer, or no whole one.
+/// Why there is no response, or an incomplete one.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TransportError {
-    /// The host's name did not lead to an address.
+    /// The DNS lookup failed.
     #[error("DNS lookup failed for {host}")]
     Resolve {
         /// The host.
         host: String,
-        /// What the resolver said.
+        /// The resolver's error.
         source: io::Error,
     },
-    /// None of the host's addresses took the connection.
+    /// No address of the host accepted a connection.
     #[error("{}", not_connected(host, source))]
     Connect {
-        /// The host, or the proxy's, with its port unless that is the usual one.
+        /// The host or proxy, with its port unless that is 80 or 443.
         host: String,
-        /// What the last address tried said.
+        /// The error for the last address tried.
         source: io::Error,
     },
-    /// This process has no file descriptor, or this machine no port, for another connection. The site was not asked:
-    /// ask again later, and hold nothing against it.
-    #[error("no file descriptor or port was free for a connection")]
+    /// This process ran out of file descriptors, or this machine out of local ports. Nothing was sent to the site: try
+    /// again later, and don't hold it against the site.
+    #[error("out of file descriptors or local ports")]
     Exhausted {
-        /// What the system said, if it was asked.
+        /// The system's error, if there was one.
         source: Option<io::Error>,
     },
-    /// The connection could not be secured: a certificate that does not hold, or no common version.
-    #[error("{host}: TLS handshake failed: {}", tls::why_not(source))]
+    /// The TLS handshake failed, because of an invalid certificate or incompatible versions.
+    #[error("{host}: TLS handshake failed: {}", tls::handshake_failure(source))]
     Tls {
         /// The host.
         host: String,
-        /// What TLS said.
+        /// The TLS error.
         source: io::Error,
     },
-    /// The connection ended before the answer did.
-    #[error("the connection broke")]
+    /// The connection closed before the response was complete.
+    #[error("connection closed before the response was complete")]
     Broken(#[source] hyper::Error),
-    /// What came back is not valid HTTP.
-    #[error("the answer is not valid HTTP")]
+    /// The response is not valid HTTP.
+    #[error("the response is not valid HTTP")]
     Protocol(#[source] hyper::Error),
-    /// The server said more that is no part of an answer than anybody listens to.
-    #[error("the server sent {} MiB that are no answer", NOISE_MAX >> 20)]
+    /// The server sent too much that isn't part of a response.
+    #[error("the server sent {} MiB that are not part of a response", NOISE_MAX >> 20)]
     Noise,
-    /// The server switched to a protocol nobody asked for.
-    #[error("the server switched protocols unasked")]
+    /// The server switched protocols (101) without being asked.
+    #[error("the server switched protocols without being asked")]
     Switched,
-    /// A phase took too long.
+    /// A phase of the request timed out.
     #[error("timed out {0}")]
     TimedOut(Phase),
-    /// Nothing was heard for a while, and other sites were waiting: given up before its time was over.
-    #[error("no answer for a while, and other sites were waiting")]
+    /// The request was recalled before its timeout: no response for a while, and other sites were waiting.
+    #[error("no response for a while, and other sites were waiting")]
     GivenUp,
-    /// The answer's head is larger than we read.
-    #[error("the answer's headers are larger than the limit")]
+    /// The response headers exceed the limit.
+    #[error("the response headers are larger than the limit")]
     HeadersTooLarge,
-    /// The answer's body is larger than we read, as sent or as decoded.
+    /// The body exceeds the limit, as sent or as decoded.
     #[error("the body is larger than the limit of {body_max} bytes")]
     BodyTooLarge {
         /// The limit.
         body_max: u64,
     },
-    /// The body is not what its `Content-Encoding` says.
-    #[error("the body cannot be decoded as {coding}")]
+    /// The body could not be decoded according to its `Content-Encoding`.
+    #[error("could not decode the body as {coding}")]
     Decode {
-        /// The encoding it claims.
+        /// The encoding.
         coding: super::Coding,
-        /// What the decoder said.
+        /// The decoder's error.
         source: io::Error,
     },
-    /// We do not go there (B76).
+    /// The address is blocked.
     #[error("{}", refused(host, *refusal))]
     Refused {
         /// The host.
         host: String,
-        /// Why not.
+        /// Why.
         refusal: Refusal,
     },
     /// Neither `http` nor `https`.
     #[error("scheme {0:?}: expected http or https")]
     UnsupportedScheme(String),
-    /// The address cannot be written as a request line.
-    #[error("{host}: the address cannot be written as an HTTP request")]
+    /// The URL can't be written as a request line.
+    #[error("{host}: the URL cannot be written as an HTTP request")]
     Unsendable {
         /// The host.
         host: String,
-        /// What is wrong with it.
+        /// What is wrong with the URL.
         source: http::Error,
     },
-    /// The proxy did not let us through.
+    /// An HTTP proxy refused the connection.
     #[error("proxy {proxy}: answered CONNECT with {status}")]
     ProxyRefused {
         /// The proxy's host and port.
         proxy: String,
-        /// Its status.
+        /// The status of its response.
         status: u16,
     },
-    /// A SOCKS5 proxy did not let us through.
+    /// A SOCKS5 proxy refused the connection.
     #[error("proxy {proxy}: {what}")]
     Socks {
         /// The proxy's host and port.
         proxy: String,
-        /// What it said.
+        /// Why.
         what: &'static str,
     },
-    /// The transport's own settings do not work.
+    /// The transport's settings are invalid.
     #[error("{0}")]
     Settings(String),
 }
 
-/// Why [`super::Transport::send`] gave no answer.
+/// Why [`super::Transport::send`] returned no response.
 #[derive(Debug, thiserror::Error)]
 pub enum SendError<E> {
-    /// `depart` said not now; nothing was written, the connection is kept for later.
+    /// `depart` returned an error. Nothing was written, and the connection is kept.
     #[error("withheld at departure")]
     Withheld(E),
-    /// Something broke.
+    /// The request failed.
     #[error(transparent)]
     Failed(#[from] TransportError),
 }
 
-/// What was under way when the time ran out.
+/// The phase that timed out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// Name, connection, proxy and TLS together.
+    /// DNS lookup, connection, proxy and TLS handshake.
     Connect,
-    /// From the request to the answer's head.
+    /// From sending the request to the response headers.
     FirstByte,
-    /// From the request to the end of the body.
+    /// From sending the request to the end of the body.
     Total,
 }
 
-/// Why an address is not gone to (B76).
+/// Why an address is blocked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
-    /// A remote answer led to this address, which is not public.
+    /// A remote response led to this address, which is not public.
     NotPublic(IpAddr),
-    /// A cloud's metadata endpoint.
+    /// It is a cloud metadata endpoint.
     Metadata,
 }
 
 impl TransportError {
-    /// What it is to the pace of a domain.
-    pub fn breakdown(&self) -> Breakdown {
+    /// What the error means for a domain's pace.
+    pub fn failure(&self) -> TransportFailure {
         match self {
-            Self::TimedOut(_) | Self::GivenUp => Breakdown::TimedOut,
+            Self::TimedOut(_) | Self::GivenUp => TransportFailure::TimedOut,
             Self::Resolve { source, .. } | Self::Connect { source, .. } | Self::Tls { source, .. }
                 if source.kind() == io::ErrorKind::TimedOut =>
             {
-                Breakdown::TimedOut
+                TransportFailure::TimedOut
             }
-            // Whatever a resolver says, no request left.
-            Self::Resolve { .. } => Breakdown::Unreachable,
+            // Whatever the resolver reports, no request was sent.
+            Self::Resolve { .. } => TransportFailure::Unreachable,
             Self::Connect { source, .. } if source.kind() == io::ErrorKind::ConnectionRefused => {
-                Breakdown::Unreachable
+                TransportFailure::Unreachable
             }
-            _ => Breakdown::Disconnected,
+            _ => TransportFailure::Disconnected,
         }
     }
 
-    /// Whether it is our own trouble: nothing was asked of the site, so no retry is spent and nothing is recorded.
+    /// Whether the problem is on our side: nothing was sent to the site, so no retry is used up and nothing is
+    /// recorded.
     pub fn is_ours(&self) -> bool {
         matches!(self, Self::Exhausted { .. })
     }
@@ -194,7 +195,7 @@ impl TransportError {
         )
     }
 
-    /// Whether trying the same again cannot help.
+    /// Whether a retry can't help.
     pub fn is_final(&self) -> bool {
         matches!(
             self,
@@ -207,7 +208,15 @@ impl TransportError {
         )
     }
 
-    /// What hyper reports about an exchange, by its predicates.
+    /// The same error, when it was the proxy that could not be reached.
+    pub(super) fn of_proxy(mut self) -> Self {
+        if let Self::Resolve { host, .. } | Self::Connect { host, .. } | Self::Tls { host, .. } = &mut self {
+            host.insert_str(0, "proxy ");
+        }
+        self
+    }
+
+    /// Converts an error from hyper.
     pub(super) fn of_exchange(error: hyper::Error) -> Self {
         if error.is_parse_too_large() {
             Self::HeadersTooLarge
@@ -223,13 +232,13 @@ impl fmt::Display for Phase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Connect => "connecting",
-            Self::FirstByte => "waiting for the answer",
-            Self::Total => "reading the answer",
+            Self::FirstByte => "waiting for the response",
+            Self::Total => "reading the response",
         })
     }
 }
 
-/// Why there is no connection, in the words people search for.
+/// The message for a failed connection, in the words people search for.
 fn not_connected(host: &str, cause: &io::Error) -> String {
     match cause.kind() {
         io::ErrorKind::ConnectionRefused => format!("connection refused by {host}"),

@@ -1,7 +1,7 @@
-//! Where we refuse to go (B76): names become addresses here, and only addresses that passed are connected to.
+//! Blocks forbidden addresses: does the DNS lookups, and returns only addresses that may be connected to.
 //!
-//! Because nobody resolves the name a second time, an answer that changes between check and connection does not
-//! help an attacker. Which ranges are public is known to [`crate::address`].
+//! Names are not looked up a second time, so DNS rebinding between check and connection does not help an attacker.
+//! Which ranges are public is defined in [`crate::address`].
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -14,18 +14,18 @@ use super::origin::Origin;
 use crate::address::{is_metadata, is_metadata_host, is_public};
 use crate::descriptors;
 
-/// Which places the operator allows although they are not public, or are a cloud's metadata endpoint.
+/// Which hosts and addresses the operator allows although they are not public, or are cloud metadata endpoints.
 pub trait Allowance: Send + Sync {
     /// Whether this host is allowed, whatever its addresses.
     fn allows_host(&self, host: &str) -> bool;
-    /// Whether this address is allowed, whatever the name it was found by.
+    /// Whether this address is allowed, whatever its name.
     fn allows_address(&self, address: IpAddr) -> bool;
 }
 
-/// Allows nothing beyond what is public or listed.
+/// Allows no exceptions.
 pub struct AllowNone;
 
-/// The addresses of `origin` that may be connected to: at least one.
+/// The addresses of `origin` that may be connected to; at least one.
 pub(super) async fn addresses(
     origin: &Origin,
     allowance: &dyn Allowance,
@@ -43,9 +43,12 @@ pub(super) async fn addresses(
     }
 }
 
-/// Checks an origin that a proxy will resolve by itself. As it may pick any address, each has to pass.
-pub(super) async fn vouch(origin: &Origin, allowance: &dyn Allowance) -> Result<(), TransportError> {
-    // A name that the operator listed may be known to the proxy only.
+/// Checks an origin that a proxy will look up itself. As the proxy may pick any address, all of them must be allowed.
+pub(super) async fn check_for_proxy(
+    origin: &Origin,
+    allowance: &dyn Allowance,
+) -> Result<(), TransportError> {
+    // A listed name may be known to the proxy only.
     if origin.lead == Lead::Listed && origin.literal().is_none() {
         return check_name(origin, allowance);
     }
@@ -62,7 +65,7 @@ pub(super) async fn lookup(host: &str, port: u16) -> Result<Vec<SocketAddr>, Tra
     }
     let wrong = |source| TransportError::Resolve { host: host.to_owned(), source };
     let found = lookup_host((host, port)).await.map_err(|error| {
-        // Resolvers without a descriptor report anything, also that there is no such name.
+        // Without a free descriptor, resolvers report arbitrary errors, including that the name doesn't exist.
         let is_ours = descriptors::ran_out(&error) || descriptors::are_short();
         if is_ours { TransportError::Exhausted { source: Some(error) } } else { wrong(error) }
     });
@@ -70,7 +73,7 @@ pub(super) async fn lookup(host: &str, port: u16) -> Result<Vec<SocketAddr>, Tra
     if found.is_empty() { Err(wrong(io::ErrorKind::NotFound.into())) } else { Ok(found) }
 }
 
-/// Names below `localhost` are this machine, and no resolver is asked (RFC 6761).
+/// Whether a name is a subdomain of `localhost`, which means this machine and needs no DNS lookup (RFC 6761).
 fn is_below_localhost(host: &str) -> bool {
     let host = host.strip_suffix('.').unwrap_or(host).as_bytes();
     host.len() > LOCALHOST.len() && host[host.len() - LOCALHOST.len()..].eq_ignore_ascii_case(LOCALHOST)
@@ -125,7 +128,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn names_below_localhost_are_this_machine() {
+    async fn subdomains_of_localhost_are_this_machine() {
         for name in ["strict.localhost", "a.b.LOCALHOST.", "x.localhost."] {
             let found = lookup(name, 7979).await.unwrap();
             assert_eq!(found[0], "127.0.0.1:7979".parse().unwrap(), "{name}");

@@ -1,34 +1,35 @@
-//! One request on one connection, one answer streamed back.
+//! Sends one request on one connection and streams the response back.
 //!
-//! The transport opens or reuses a connection, asks its caller whether the request may leave *now*, writes it,
-//! and hands back the answer's head and a body that is read chunk by chunk. It deliberately knows nothing of
-//! pacing, retries, redirects, cookies or robots.txt: whoever calls it decides those, hop by hop (B44).
+//! The transport opens or reuses a connection, asks its caller whether the request may leave *now*, writes it, and
+//! returns the response headers and a body that is read chunk by chunk. It deliberately knows nothing about pacing,
+//! retries, redirects, cookies or robots.txt: those are up to the caller, hop by hop.
 //!
-//! Reading order: this file (what is asked and answered), [`mod@error`] (what can go wrong), `way` (how a
-//! single site is asked), `origin` (where a request goes and how it is written), `guard` (where we refuse to go), `proxy`, `socks`, `dial` (from a name to an open
-//! connection), `connection` and `pool` (connections in use and at rest), `slots` (how many there may be), `line` (when one is
-//! closed), `body` and `coding` (what comes back), `noticed` (what is noticed on the way: `stamp`, `tape`, and in
-//! `meter` what comes that is no answer).
+//! Reading order: this file (requests and responses), [`mod@error`] (what can go wrong), `site_options` (settings for
+//! single sites), `origin` (where a request goes and how it is written), `guard` (blocked addresses), `proxy`, `socks`,
+//! `tunnel` and `dial` (from a name to an open connection), `tls`, `connection` and `pool` (open and idle connections),
+//! `slots` (how many there may be), `close_signal` (when one is closed), `body` and `coding` (response bodies),
+//! `instrumented` (what is observed on a connection: `last_write`, `tap`, and in `noise` bytes that belong to no
+//! response).
 
 mod body;
+mod close_signal;
 mod coding;
 mod connection;
 mod dial;
 pub mod error;
 mod guard;
-mod line;
-mod meter;
-mod noticed;
+mod instrumented;
+mod last_write;
+mod noise;
 mod origin;
 mod pool;
 mod proxy;
+mod site_options;
 mod slots;
 mod socks;
-mod stamp;
-mod tape;
+mod tap;
 mod tls;
 mod tunnel;
-mod way;
 
 use std::io;
 use std::net::SocketAddr;
@@ -36,6 +37,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use comity_core::domain::Domain;
 use comity_core::time::Span;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Version};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
@@ -43,104 +45,104 @@ use tokio_rustls::rustls::pki_types::CertificateDer;
 use url::Url;
 
 pub use self::body::Body;
+pub use self::close_signal::CloseSignal;
 pub use self::coding::Coding;
 pub use self::error::{Phase, Refusal, SendError, TransportError};
 pub use self::guard::{AllowNone, Allowance};
-pub use self::line::Line;
 pub(crate) use self::origin::basic_of;
 pub(crate) use self::proxy::PROXY_EXPECTED;
 pub use self::proxy::{Proxies, Proxy, ProxyError};
-pub use self::tape::Witness;
-pub use self::way::{Verify, Via, Way};
+pub use self::site_options::{SiteOptions, Verify, Via};
+pub use self::tap::Witness;
 
 use self::connection::{Connection, Unanswered};
 use self::dial::Dialer;
 use self::origin::{Origin, Writer};
-use self::pool::Pool;
+use self::pool::ConnectionPool;
 use self::slots::Slots;
 use crate::descriptors;
 use crate::request::Requests;
 
-/// How requests are sent. Cheap to clone; all tasks share one.
+/// Sends requests. Cheap to clone; all tasks share one.
 #[derive(Clone)]
 pub struct Transport(Arc<Inner>, Arc<Requests>);
 
-/// What a [`Transport`] goes by.
+/// The settings of a [`Transport`].
 pub struct Settings {
-    /// What we call ourselves.
+    /// The `User-Agent` header.
     pub user_agent: String,
-    /// For name, connection, proxy and TLS together.
+    /// The timeout for DNS lookup, connection, proxy and TLS handshake together.
     pub connect_timeout: Span,
-    /// From the request to the answer's head.
+    /// The timeout from sending the request to the response headers.
     pub first_byte_timeout: Span,
-    /// From the request to the end of the body.
+    /// The timeout from sending the request to the end of the body.
     pub total_timeout: Span,
-    /// How many bytes of a body are read at most, both as sent and as decoded.
+    /// The maximum size of a body in bytes, both as sent and as decoded.
     pub body_max: u64,
-    /// How many bytes an answer's head may have.
+    /// The maximum size of the response headers in bytes.
     pub header_max: usize,
-    /// Which non-public places the operator allows (B76).
+    /// Which non-public addresses the operator allows.
     pub allowance: Arc<dyn Allowance>,
-    /// The proxies to go through.
+    /// The proxies to use.
     pub proxies: Proxies,
-    /// How many idle connections one origin may have.
+    /// The maximum number of idle connections per origin.
     pub idle_max_per_host: usize,
-    /// How many idle connections there may be at all.
+    /// The maximum number of idle connections in total.
     pub idle_max: usize,
-    /// How many connections may be open at once; what the limit on open files allows, unless told otherwise.
+    /// The maximum number of open connections; by default as many as the limit on open files allows.
     pub connections_max: usize,
-    /// How long an idle connection is kept.
+    /// How long an idle connection is kept open.
     pub idle_timeout: Span,
-    /// Certificate authorities trusted besides the system's.
+    /// Certificate authorities to trust in addition to the system's.
     pub roots_extra: Vec<CertificateDer<'static>>,
 }
 
-/// Who led us to a URL (B76). Requests with different leads never share a connection.
+/// Who led to a URL. Requests with different leads never share a connection.
 pub use comity_store::tasks::Lead;
 
-/// A request: a GET unless something else is said.
+/// A request; a GET by default.
 #[derive(Clone, Copy)]
 pub struct Request<'a> {
-    /// Where to. User info becomes Basic authorization if the URL is listed, and is left out otherwise.
+    /// The URL. Its user and password are sent as Basic authorization if the URL is listed, and ignored otherwise.
     pub url: &'a Url,
-    /// Who led us there.
+    /// Who led to the URL.
     pub lead: Lead,
-    /// The media types wanted; `*/*` if none are named.
+    /// The `Accept` header; `*/*` by default.
     pub accept: Option<&'a HeaderValue>,
-    /// Further headers, such as conditions. They replace our own of the same name.
+    /// Additional headers. They replace our own headers of the same name.
     pub headers: &'a [(HeaderName, HeaderValue)],
-    /// The fields of a form, encoded as URLs are; they are posted.
+    /// URL-encoded form fields to send with a POST.
     pub posted: Option<&'a Bytes>,
-    /// The method, where it is neither a GET nor the POST of a form.
+    /// The method, if it is neither GET nor the POST of a form.
     pub method: Option<&'a Method>,
-    /// What is sent with that method.
+    /// The body to send with that method.
     pub body: Option<&'a Bytes>,
-    /// How it is sent, where that differs from the transport's settings.
-    pub way: Option<&'a Way>,
-    /// Who sees the exchange as it passes. Such requests speak HTTP/1.1, on connections that no others use.
+    /// Settings for this site that differ from the transport's.
+    pub options: Option<&'a SiteOptions>,
+    /// Observes the bytes of the exchange. Such requests use HTTP/1.1, on connections that no other requests use.
     pub witness: Option<&'a Arc<dyn Witness>>,
 }
 
-/// An answer whose head has arrived.
+/// A response whose headers have arrived.
 pub struct Answered {
     /// The status.
     pub status: u16,
-    /// The headers as sent, `Content-Encoding` included: [`Body::coding`] says what was undone.
+    /// The headers as sent, including `Content-Encoding`: [`Body::coding`] returns the encoding that is decoded.
     pub headers: HeaderMap,
-    /// The protocol spoken.
+    /// The HTTP version.
     pub version: Version,
-    /// Where the connection leads: the server, or the proxy before it.
+    /// The address of the server, or of the proxy in front of it.
     pub remote: SocketAddr,
-    /// When the request was written, where that is known: on a connection that is shared it is not.
+    /// When the request was written; unknown on a shared connection.
     pub written_at: Option<Instant>,
-    /// The rest.
+    /// The body.
     pub body: Body,
 }
 
 struct Inner {
     writer: Writer,
     dialer: Dialer,
-    pool: Arc<Pool>,
+    pool: Arc<ConnectionPool>,
     slots: Slots,
     connect_timeout: Duration,
     first_byte_timeout: Duration,
@@ -148,7 +150,7 @@ struct Inner {
     body_max: u64,
 }
 
-/// How long the phases of one request may take.
+/// The timeouts of the phases of a request.
 #[derive(Clone, Copy)]
 struct Limits {
     connect: Duration,
@@ -156,13 +158,13 @@ struct Limits {
     total: Duration,
 }
 
-/// Who says whether a request may be written, now that its connection is open.
+/// Decides whether a request may be written now that its connection is open.
 pub trait Depart<E> {
-    /// `Ok` to write now; an error to write nothing. It may be asked more than once.
+    /// `Ok` to write now; an error to write nothing. May be called more than once.
     fn depart(&mut self) -> impl Future<Output = Result<(), E>> + Send;
 
-    /// The request is written to this connection, and no other uses it.
-    fn takes(&mut self, _line: Line) {}
+    /// Called when the request is written to a connection that no other request uses.
+    fn sent_on(&mut self, _open: CloseSignal) {}
 }
 
 impl<E, F, D> Depart<E> for D
@@ -176,7 +178,7 @@ where
 }
 
 impl Transport {
-    /// A transport that goes by `settings`.
+    /// A transport with these settings.
     pub fn new(settings: Settings) -> Result<Self, TransportError> {
         let writer = Writer::new(&settings.user_agent)?;
         let inner = Inner {
@@ -184,7 +186,7 @@ impl Transport {
             first_byte_timeout: settings.first_byte_timeout.min(settings.total_timeout).into(),
             total_timeout: settings.total_timeout.into(),
             body_max: settings.body_max,
-            pool: Arc::new(Pool::new(&settings)),
+            pool: Arc::new(ConnectionPool::new(&settings)),
             slots: Slots::new(settings.connections_max),
             dialer: Dialer::new(settings, writer.user_agent.clone())?,
             writer,
@@ -192,22 +194,28 @@ impl Transport {
         Ok(Self(Arc::new(inner), Arc::default()))
     }
 
-    /// The same connections, for requests that are sent with these headers, cookies and credentials. They are added by
-    /// whoever knows how far an address is trusted; [`Self::send`] adds nothing.
+    /// Shares the connections, for requests with these headers, cookies and credentials. `attempt` adds them, because
+    /// it knows which credentials a URL may receive; [`Self::send`] adds nothing.
     pub fn with(self, requests: Requests) -> Self {
         Self(self.0, Arc::new(requests))
     }
 
-    /// What requests are sent with.
+    /// The headers, cookies and credentials for requests.
     pub(crate) fn requests(&self) -> &Arc<Requests> {
         &self.1
     }
 
-    /// Opens or reuses a connection, awaits `depart`, and writes the request the moment that says yes (B25).
+    /// How long a request to this host can go without a response before it fails.
+    pub fn response_timeout(&self, host: &Domain) -> Span {
+        let limits = self.0.limits(self.1.options(host));
+        Span::from(limits.first_byte.max(limits.connect))
+    }
+
+    /// Opens or reuses a connection, awaits `depart`, and writes the request as soon as that returns `Ok`.
     ///
-    /// If `depart` says no, nothing was written and the connection goes back to the pool. It is asked again only
-    /// if the connection turned out to be closed before a single byte was written: then no attempt was made, and
-    /// the request leaves on a new connection. Whatever may have been written is never sent again.
+    /// If `depart` returns an error, nothing is written and the connection goes back to the pool. `depart` is called
+    /// again only if the connection turns out to be closed before a single byte was written: then no attempt was made,
+    /// and the request is sent on a new connection. A request that may have been written is never sent again.
     pub async fn send<E>(
         &self,
         request: Request<'_>,
@@ -215,7 +223,7 @@ impl Transport {
     ) -> Result<Answered, SendError<E>> {
         let inner = &*self.0;
         let origin = Origin::of(&request)?;
-        let limits = inner.limits(request.way);
+        let limits = inner.limits(request.options);
         let mut connection = inner.connect(origin, limits.connect).await?;
         let mut reopened = 0;
         loop {
@@ -224,11 +232,11 @@ impl Transport {
                 inner.pool.put(connection);
                 return Err(SendError::Withheld(reason));
             }
-            if let (Some(tape), Some(witness)) = (&connection.route.tape, request.witness) {
-                tape.start(witness);
+            if let (Some(tap), Some(witness)) = (&connection.route.tap, request.witness) {
+                tap.start(witness);
             }
-            if let Some(line) = connection.line() {
-                depart.takes(line);
+            if let Some(signal) = connection.close_signal() {
+                depart.sent_on(signal);
             }
             let departed_at = Instant::now();
             let answer = timeout_at(departed_at + limits.first_byte, connection.exchange(message)).await;
@@ -237,8 +245,8 @@ impl Transport {
                     let body_until = departed_at + limits.total;
                     return Ok(inner.answered(response, connection, body_until)?);
                 }
-                // Closed while at rest or while departure was awaited; a new connection is no second attempt.
-                Ok(Err(_)) if connection.route.meter.is_overrun() => {
+                // Closed while idle or while awaiting departure; opening a new connection is not a second attempt.
+                Ok(Err(_)) if connection.route.noise.is_overrun() => {
                     inner.pool.forget(connection);
                     return Err(TransportError::Noise.into());
                 }
@@ -251,7 +259,7 @@ impl Transport {
                     return Err(TransportError::of_exchange(error).into());
                 }
                 Err(_) => {
-                    // Silence on a shared connection may mean that all of it is dead.
+                    // A timeout on a shared connection may mean that the whole connection is dead.
                     inner.pool.forget(connection);
                     return Err(TransportError::TimedOut(Phase::FirstByte).into());
                 }
@@ -261,25 +269,26 @@ impl Transport {
 }
 
 impl Transport {
-    /// Somebody beside us found no file descriptor: idle connections are closed, and it is time to try again.
+    /// Frees file descriptors for other users by closing idle connections, and waits a moment.
     pub(crate) async fn make_room(&self, cause: io::Error) {
         self.0.relieve(&TransportError::Exhausted { source: Some(cause) }).await;
     }
 }
 
 impl Inner {
-    /// How long the phases of a request may take.
-    fn limits(&self, way: Option<&Way>) -> Limits {
+    /// The timeouts for a request, with those of its site.
+    fn limits(&self, options: Option<&SiteOptions>) -> Limits {
         let or = |own: Option<Span>, usual: Duration| own.map_or(usual, Duration::from);
-        let total = or(way.and_then(|way| way.total_timeout), self.total_timeout);
+        let total = or(options.and_then(|options| options.total_timeout), self.total_timeout);
         Limits {
-            connect: or(way.and_then(|way| way.connect_timeout), self.connect_timeout),
-            first_byte: or(way.and_then(|way| way.first_byte_timeout), self.first_byte_timeout).min(total),
+            connect: or(options.and_then(|options| options.connect_timeout), self.connect_timeout),
+            first_byte: or(options.and_then(|options| options.first_byte_timeout), self.first_byte_timeout)
+                .min(total),
             total,
         }
     }
 
-    /// A connection at rest or a new one.
+    /// An idle connection or a new one.
     async fn connect(
         &self,
         origin: Arc<Origin>,
@@ -288,12 +297,13 @@ impl Inner {
         let at_rest = timeout(connect_timeout, self.pool.take(&origin)).await;
         match at_rest.map_err(|_| TransportError::TimedOut(Phase::Connect))? {
             Some(connection) => Ok(connection),
-            // Boxed, as it is large and rare: whoever waits for a page need not have room for a handshake.
+            // Boxed, because it is large and rarely needed.
             None => Box::pin(self.open(origin, connect_timeout)).await,
         }
     }
 
-    /// A new connection. Waits a while for the descriptors that it takes; that is not the site's time.
+    /// Opens a new connection. Waits a while for file descriptors if necessary, which doesn't count toward the site's
+    /// timeout.
     async fn open(
         &self,
         origin: Arc<Origin>,
@@ -319,7 +329,7 @@ impl Inner {
         }
     }
 
-    /// Descriptors are short: closes what nobody uses, and waits a moment for what others close.
+    /// Handles a shortage of descriptors: closes idle connections, and waits a moment for others to be closed.
     async fn relieve(&self, shortage: &TransportError) {
         self.slots.report(shortage);
         self.pool.close_idle();
@@ -335,7 +345,7 @@ impl Inner {
         if response.status() == http::StatusCode::SWITCHING_PROTOCOLS {
             return Err(TransportError::Switched);
         }
-        connection.route.meter.answered();
+        connection.route.noise.answered();
         let (head, incoming) = response.into_parts();
         let coding = Coding::of(&head.headers);
         let remote = connection.route.remote;
@@ -378,15 +388,15 @@ impl<'a> Request<'a> {
             posted: None,
             method: None,
             body: None,
-            way: None,
+            options: None,
             witness: None,
         }
     }
 }
 
-/// How often a connection that was closed before departure is replaced. A server that closes them all is down.
+/// How many times a connection that was closed before departure is replaced. A server that closes them all is down.
 const REOPENED_MAX: u32 = 2;
-/// Whoever finds no descriptor for a connection waits for one this long, and then takes its place in line again.
+/// How long to wait for a file descriptor before the request goes back to its place in line.
 const EXHAUSTED_MAX: Duration = Duration::from_secs(2);
-/// So long until it is tried again.
+/// How long to wait between tries.
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);

@@ -1,6 +1,6 @@
-//! Where a request goes, and how it is written: origin, request line and headers.
+//! Where a request goes and how it is written: origin, request line and headers.
 //!
-//! Connecting is done in [`super::dial`]. No header value and no user info leaves this file but onto the wire (B75).
+//! Connecting is done in [`super::dial`]. Header values and user info leave this file only on the wire.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -17,65 +17,65 @@ use percent_encoding::percent_decode_str;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use url::{Position, Url};
 
+use super::close_signal::CloseSignal;
 use super::error::TransportError;
-use super::line::Line;
-use super::meter::Meter;
-use super::stamp::Stamp;
-use super::tape::Tape;
-use super::way::{Verify, Via};
+use super::last_write::LastWrite;
+use super::noise::NoiseMeter;
+use super::site_options::{Verify, Via};
+use super::tap::Tap;
 use super::{Lead, Request};
 
 /// What the requests of one connection have in common.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Origin {
     pub(super) secure: bool,
-    /// As the URL writes it: lower case, IDN in ASCII, IPv6 in brackets.
+    /// As in the URL: lower case, IDN in ASCII, IPv6 in brackets.
     pub(super) host: String,
     pub(super) port: u16,
     pub(super) lead: Lead,
-    /// Whether what passes is seen by somebody.
+    /// Whether the exchange is observed.
     pub(super) witnessed: bool,
-    /// Through which proxy it leads,
+    /// Which proxy is used. Connections that differ in this are never shared.
     pub(super) via: Via,
-    /// and whether its certificate counts: connections that differ in either are never shared.
+    /// Whether the certificate is verified. Connections that differ in this are never shared.
     pub(super) verify: Verify,
-    /// Tells apart who is let in: some servers let in a connection, not a request. None is 0.
+    /// Identifies the credentials, because some servers authenticate connections rather than requests; 0 means none.
     pub(super) account: u64,
 }
 
-/// Which way a connection leads, and how requests are written to it.
+/// Where a connection leads, and how requests are written to it.
 pub(super) struct Route {
     pub(super) origin: Arc<Origin>,
     pub(super) remote: SocketAddr,
     pub(super) authority: Authority,
     pub(super) host: HeaderValue,
     pub(super) form: Form,
-    /// When something was last written to it.
-    pub(super) stamp: Arc<Stamp>,
-    /// Who sees what passes on it.
-    pub(super) tape: Option<Arc<Tape>>,
-    /// What comes over it.
-    pub(super) meter: Arc<Meter>,
-    /// Tells whoever drives the connection that nobody uses it any more.
+    /// When something was last written.
+    pub(super) last_write: Arc<LastWrite>,
+    /// Passes the bytes on to an observer.
+    pub(super) tap: Option<Arc<Tap>>,
+    /// Counts bytes that are not part of a response.
+    pub(super) noise: Arc<NoiseMeter>,
+    /// Signals when the connection is no longer used.
     _used: DropGuard,
     unused: CancellationToken,
-    line: Line,
+    signal: CloseSignal,
 }
 
 /// Who is at the other end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Hops {
+pub(super) enum Peer {
     /// The server itself.
-    Direct,
+    Server,
     /// A proxy.
-    Proxied,
+    Proxy,
 }
 
 /// How a request line names its target.
 pub(super) enum Form {
     /// `/path`, to an HTTP/1.1 server.
     Path,
-    /// The whole URL, to a proxy, and what it wants to see of us.
+    /// The whole URL, to a proxy, with the proxy's authorization.
     Forwarded(Option<HeaderValue>),
     /// `:scheme`, `:authority` and `:path`, on HTTP/2.
     Fields,
@@ -99,23 +99,25 @@ impl Origin {
         };
         let host = url.host_str().ok_or_else(unsupported)?.to_owned();
         let port = url.port_or_known_default().ok_or_else(unsupported)?;
-        let (via, verify) = request.way.map_or_else(Default::default, |way| (way.proxy.clone(), way.verify));
+        let (via, verify) =
+            request.options.map_or_else(Default::default, |options| (options.proxy.clone(), options.verify));
         let witnessed = request.witness.is_some();
         Ok(Arc::new(Self { secure, host, port, lead, witnessed, via, verify, account: account(request) }))
     }
 
-    /// The host as configurations and certificates write it: without an IPv6 address's brackets or a last dot.
+    /// The host as in configurations and certificates: without the brackets of an IPv6 address and without a trailing
+    /// dot.
     pub(super) fn bare_host(&self) -> &str {
         let host = self.host.strip_suffix('.').unwrap_or(&self.host);
         host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
     }
 
-    /// The address, if the host is one.
+    /// The address, if the host is an IP literal.
     pub(super) fn literal(&self) -> Option<IpAddr> {
         self.bare_host().parse().ok()
     }
 
-    /// `host`, or `host:port` where the port is not the scheme's own.
+    /// `host`, or `host:port` if the port isn't the default of the scheme.
     pub(super) fn authority(&self) -> Result<Authority, TransportError> {
         let usual = if self.secure { 443 } else { 80 };
         let text =
@@ -133,27 +135,39 @@ impl Route {
         origin: Arc<Origin>,
         remote: SocketAddr,
         form: Form,
-        hops: Hops,
+        peer: Peer,
     ) -> Result<Arc<Self>, TransportError> {
         let authority = origin.authority()?;
         let host = HeaderValue::from_str(authority.as_str());
         let host = host.map_err(|error| origin.unsendable(error.into()))?;
-        let server = (hops == Hops::Direct).then(|| remote.ip());
-        let tape = origin.witnessed.then(|| Arc::new(Tape::new(server)));
+        let server = (peer == Peer::Server).then(|| remote.ip());
+        let tap = origin.witnessed.then(|| Arc::new(Tap::new(server)));
         let unused = CancellationToken::new();
-        let (stamp, meter, _used) = (Stamp::new(), Arc::default(), unused.clone().drop_guard());
-        let line = Line::default();
-        Ok(Arc::new(Self { origin, remote, authority, host, form, stamp, tape, meter, _used, unused, line }))
+        let (last_write, noise, _used) = (LastWrite::new(), Arc::default(), unused.clone().drop_guard());
+        let signal = CloseSignal::default();
+        Ok(Arc::new(Self {
+            origin,
+            remote,
+            authority,
+            host,
+            form,
+            last_write,
+            tap,
+            noise,
+            _used,
+            unused,
+            signal,
+        }))
     }
 
-    /// Cancelled when nobody uses the connection any more.
+    /// Cancelled when the connection is no longer used.
     pub(super) fn unused(&self) -> CancellationToken {
         self.unused.clone()
     }
 
-    /// Tells when the connection is closed.
-    pub(super) fn line(&self) -> Line {
-        self.line.clone()
+    /// Signals when the connection is closed.
+    pub(super) fn close_signal(&self) -> CloseSignal {
+        self.signal.clone()
     }
 }
 
@@ -172,7 +186,7 @@ impl Writer {
         if !matches!(route.form, Form::Fields) {
             headers.insert(HOST, route.host.clone());
         }
-        let own = request.way.and_then(|way| way.user_agent.as_ref());
+        let own = request.options.and_then(|options| options.user_agent.as_ref());
         headers.insert(USER_AGENT, own.unwrap_or(&self.user_agent).clone());
         headers.insert(ACCEPT, request.accept.cloned().unwrap_or(HeaderValue::from_static("*/*")));
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip, br, zstd"));
@@ -199,16 +213,16 @@ impl Writer {
     }
 }
 
-/// A number for whoever is let in with a request.
+/// A hash of the credentials sent with a request.
 fn account(request: &Request<'_>) -> u64 {
     let given = request.headers.iter().rev().find(|(name, _)| *name == AUTHORIZATION);
     let of_url = || basic(request.url).filter(|_| request.lead == Lead::Listed);
     let value = given.map(|(_, value)| value.clone()).or_else(of_url);
-    // Never the same as nobody's.
+    // Never 0, which means no credentials.
     value.map_or(0, |value| xxhash_rust::xxh3::xxh3_64(value.as_bytes()) | 1)
 }
 
-/// The Basic authorization that a URL's user info asks for.
+/// The Basic authorization for a URL's user and password.
 pub(super) fn basic(url: &Url) -> Option<HeaderValue> {
     if url.username().is_empty() && url.password().is_none() {
         return None;

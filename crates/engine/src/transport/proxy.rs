@@ -1,7 +1,7 @@
-//! Which proxy leads to an origin, as the environment says, and how the address of a proxy is read.
+//! Proxies from the environment, and parsing of proxy addresses.
 //!
-//! `http_proxy` counts in lower case only: a CGI program's `HTTP_PROXY` is whatever a client sent as `Proxy:`.
-//! Going through a proxy is done in [`super::dial`], [`super::tunnel`] and [`super::socks`].
+//! `http_proxy` is read in lower case only: in a CGI program, `HTTP_PROXY` is whatever a client sent as `Proxy:`.
+//! Proxies are used in [`super::dial`], [`super::tunnel`] and [`super::socks`].
 
 use std::fmt;
 use std::net::IpAddr;
@@ -12,19 +12,19 @@ use url::Url;
 
 use super::origin::{Origin, basic_of};
 
-/// The proxies to go through; none by default.
+/// The proxies to use; none by default.
 #[derive(Debug, Clone, Default)]
 pub struct Proxies {
     http: Option<Proxy>,
     https: Option<Proxy>,
-    none: Vec<Exception>,
+    no_proxy: Vec<NoProxyRule>,
 }
 
-/// A proxy that cannot be used.
+/// An invalid proxy address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{variable}: expected {PROXY_EXPECTED}")]
 pub struct ProxyError {
-    /// The variable that names it. Its value may hold a password and is not repeated.
+    /// The environment variable. Its value may contain a password and is not shown.
     pub variable: String,
 }
 
@@ -38,60 +38,60 @@ pub struct Proxy {
     pub(super) user: Option<(Vec<u8>, Vec<u8>)>,
 }
 
-/// How a proxy is spoken to.
+/// The protocol of a proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Kind {
-    /// HTTP, in plain.
+    /// Plain HTTP.
     Http,
     /// HTTP over TLS.
     Https,
-    /// SOCKS5, with names resolved here.
+    /// SOCKS5; names are resolved here.
     Socks5,
-    /// SOCKS5, with names that the operator listed resolved by the proxy (`socks5h`).
+    /// SOCKS5; listed names are resolved by the proxy (`socks5h`).
     Socks5Names,
 }
 
-/// Where no proxy is used: an entry of `no_proxy`.
+/// An entry of `no_proxy`: where no proxy is used.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Exception {
-    place: Place,
+struct NoProxyRule {
+    matcher: Matcher,
     port: Option<u16>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Place {
-    Everywhere,
-    /// A name and all names below it.
+enum Matcher {
+    Everything,
+    /// A name and all its subdomains.
     Name(String),
-    /// The addresses that share so many leading bits with this one.
+    /// The addresses that share this many leading bits with this address.
     Network(IpAddr, u32),
 }
 
 impl Proxies {
-    /// Reads `http_proxy`, `https_proxy`, `all_proxy` and `no_proxy`, the last three in capitals too.
+    /// Reads `http_proxy`, `https_proxy`, `all_proxy` and `no_proxy`, the last three in upper case too.
     pub fn from_env(variables: impl IntoIterator<Item = (String, String)>) -> Result<Self, ProxyError> {
         let variables: Vec<_> = variables.into_iter().filter(|(_, value)| !value.trim().is_empty()).collect();
         let first = |names: &[&str]| {
             names.iter().find_map(|name| variables.iter().find(|(variable, _)| variable == name))
         };
         let proxy = |names: &[&str]| first(names).map(|(name, value)| Proxy::parse(name, value)).transpose();
-        let none = first(&["no_proxy", "NO_PROXY"]).map_or("", |(_, value)| value);
+        let no_proxy = first(&["no_proxy", "NO_PROXY"]).map_or("", |(_, value)| value);
         Ok(Self {
             http: proxy(&["http_proxy", "all_proxy", "ALL_PROXY"])?,
             https: proxy(&["https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"])?,
-            none: none.split([',', ' ']).filter_map(Exception::parse).collect(),
+            no_proxy: no_proxy.split([',', ' ']).filter_map(NoProxyRule::parse).collect(),
         })
     }
 
     pub(super) fn toward(&self, origin: &Origin) -> Option<&Proxy> {
         let proxy = if origin.secure { &self.https } else { &self.http };
-        proxy.as_ref().filter(|_| !self.none.iter().any(|exception| exception.covers(origin)))
+        proxy.as_ref().filter(|_| !self.no_proxy.iter().any(|exception| exception.covers(origin)))
     }
 }
 
 impl Proxy {
-    /// Reads `http://host:port`, `https://…`, `socks5://…` or `socks5h://…`, perhaps with `user:password@`; without a
-    /// scheme it is an HTTP proxy. `None` when it is no proxy.
+    /// Parses `http://host:port`, `https://…`, `socks5://…` or `socks5h://…`, optionally with `user:password@`. Without
+    /// a scheme it is an HTTP proxy. `None` if it isn't a valid proxy address.
     pub fn read(value: &str) -> Option<Self> {
         let value = value.trim();
         let with_scheme = if value.contains("://") { value.to_owned() } else { format!("http://{value}") };
@@ -117,39 +117,39 @@ impl Proxy {
         Self::read(value).ok_or_else(|| ProxyError { variable: variable.to_owned() })
     }
 
-    /// What an HTTP proxy wants to see of us.
+    /// The `Proxy-Authorization` header for an HTTP proxy.
     pub(super) fn authorization(&self) -> Option<HeaderValue> {
         let (user, password) = self.user.as_ref()?;
         basic_of(&[&user[..], b":", password].concat())
     }
 }
 
-impl Exception {
+impl NoProxyRule {
     fn parse(entry: &str) -> Option<Self> {
         let entry = entry.trim().to_ascii_lowercase();
         if let Some(network) = network(&entry) {
-            return Some(Self { place: network, port: None });
+            return Some(Self { matcher: network, port: None });
         }
-        let (place, port) = match entry.rsplit_once(':') {
-            Some((place, port)) => (place, Some(port.parse().ok()?)),
+        let (matcher, port) = match entry.rsplit_once(':') {
+            Some((matcher, port)) => (matcher, Some(port.parse().ok()?)),
             None => (entry.as_str(), None),
         };
-        let place = match place.trim_start_matches("*.").trim_matches('.') {
+        let matcher = match matcher.trim_start_matches("*.").trim_matches('.') {
             "" => return None,
-            "*" => Place::Everywhere,
-            name => network(name).unwrap_or_else(|| Place::Name(name.to_owned())),
+            "*" => Matcher::Everything,
+            name => network(name).unwrap_or_else(|| Matcher::Name(name.to_owned())),
         };
-        Some(Self { place, port })
+        Some(Self { matcher, port })
     }
 
     fn covers(&self, origin: &Origin) -> bool {
-        let here = match &self.place {
-            Place::Everywhere => true,
-            Place::Name(name) => {
+        let here = match &self.matcher {
+            Matcher::Everything => true,
+            Matcher::Name(name) => {
                 let above = origin.host.trim_end_matches('.').strip_suffix(name.as_str());
                 above.is_some_and(|above| above.is_empty() || above.ends_with('.'))
             }
-            Place::Network(network, bits) => {
+            Matcher::Network(network, bits) => {
                 origin.literal().is_some_and(|address| leading_bits_shared(*network, address) >= *bits)
             }
         };
@@ -157,8 +157,8 @@ impl Exception {
     }
 }
 
-/// Reads `10.0.0.0/8`, `10.1.2.3`, `fd00::/8`, `::1` or `[::1]`.
-fn network(entry: &str) -> Option<Place> {
+/// Parses `10.0.0.0/8`, `10.1.2.3`, `fd00::/8`, `::1` or `[::1]`.
+fn network(entry: &str) -> Option<Matcher> {
     let (address, bits) = match entry.split_once('/') {
         Some((address, bits)) => (address, Some(bits.parse().ok()?)),
         None => (entry, None),
@@ -167,10 +167,10 @@ fn network(entry: &str) -> Option<Place> {
     let address: IpAddr = bare.parse().ok()?;
     let width = if address.is_ipv4() { 32 } else { 128 };
     let bits = bits.unwrap_or(width);
-    (bits <= width).then_some(Place::Network(address, bits))
+    (bits <= width).then_some(Matcher::Network(address, bits))
 }
 
-/// How many leading bits two addresses have in common; none if they are of different families.
+/// How many leading bits two addresses have in common; 0 if they are of different families.
 fn leading_bits_shared(one: IpAddr, other: IpAddr) -> u32 {
     match (one, other) {
         (IpAddr::V4(one), IpAddr::V4(other)) => (one.to_bits() ^ other.to_bits()).leading_zeros(),
@@ -191,7 +191,7 @@ impl fmt::Display for Proxy {
     }
 }
 
-/// What would have been understood as a proxy.
+/// What a proxy address should look like, for error messages.
 pub(crate) const PROXY_EXPECTED: &str =
     "the address of a proxy such as \"http://proxy.example:3128\" or \"socks5h://127.0.0.1:1080\"";
 
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_names_proxies_by_scheme() {
+    fn the_environment_sets_proxies_per_scheme() {
         let both =
             proxies(&[("http_proxy", "one:1"), ("HTTPS_PROXY", "http://two"), ("HTTP_PROXY", "three:3")]);
         let both = both.unwrap();
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn no_proxy_knows_names_networks_and_ports() {
+    fn no_proxy_supports_names_networks_and_ports() {
         let list = ".example.org, *.example.net,10.0.0.0/8,::1,host:8080,[fd00::]:81,localhost";
         let some = proxies(&[("all_proxy", "http://p:1"), ("no_proxy", list)]).unwrap();
         let direct = "http://example.org http://a.example.org https://b.example.net http://10.9.8.7 http://[::1]:5 \
@@ -237,13 +237,13 @@ mod tests {
         {
             assert_eq!(toward(&some, url), "p:1", "{url}");
         }
-        let none = proxies(&[("all_proxy", "http://p:1"), ("NO_PROXY", "*")]).unwrap();
-        assert_eq!(toward(&none, "http://example.org"), "direct");
+        let no_proxy = proxies(&[("all_proxy", "http://p:1"), ("NO_PROXY", "*")]).unwrap();
+        assert_eq!(toward(&no_proxy, "http://example.org"), "direct");
     }
 
     /// B75
     #[test]
-    fn other_proxies_are_an_error_and_passwords_are_not_shown() {
+    fn unsupported_proxies_are_an_error_and_passwords_are_not_shown() {
         let error = proxies(&[("ALL_PROXY", "socks4://me:secret@host:1080")]).unwrap_err().to_string();
         assert!(error.starts_with("ALL_PROXY: expected") && !error.contains("secret"), "{error}");
         let fine = proxies(&[("ALL_PROXY", "http://me:secret@host:1080")]).unwrap();

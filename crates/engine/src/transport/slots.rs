@@ -1,8 +1,8 @@
-//! Slots for connections: no more are open at once than this process has file descriptors for.
+//! Connection slots: limits open connections to the number of file descriptors available.
 //!
-//! A connection has its slot until its socket is closed. When all slots are taken, idle connections make room. When
-//! none is idle, or descriptors are short for another reason, whoever wants to connect waits a while and then gets
-//! [`TransportError::Exhausted`]: nothing was asked of the site.
+//! A connection keeps its slot until its socket is closed. When all slots are taken, idle connections are closed. If
+//! none is idle, or descriptors are short for another reason, a caller waits a while and then gets
+//! [`TransportError::Exhausted`]; nothing was sent to the site.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -12,7 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::error::TransportError;
-use super::pool::Pool;
+use super::pool::ConnectionPool;
 use crate::{descriptors, lock};
 
 /// The slots of a transport.
@@ -31,8 +31,8 @@ impl Slots {
         Self { free: Arc::new(Semaphore::new(max)), max, reported_at: Mutex::default() }
     }
 
-    /// A slot for a new connection, as soon as there is one.
-    pub(super) async fn take(&self, pool: &Pool, until: Instant) -> Result<Slot, TransportError> {
+    /// Waits for a slot for a new connection.
+    pub(super) async fn take(&self, pool: &ConnectionPool, until: Instant) -> Result<Slot, TransportError> {
         let taking = async {
             tokio::select! {
                 biased;
@@ -44,7 +44,7 @@ impl Slots {
         taken.ok().flatten().ok_or(TransportError::Exhausted { source: None })
     }
 
-    /// Logs a shortage, but not for every request that meets it.
+    /// Logs a shortage, but not for every affected request.
     pub(super) fn report(&self, shortage: &TransportError) {
         let mut reported_at = lock(&self.reported_at);
         if reported_at.is_some_and(|at| at.elapsed() < REPORTED_AGAIN) {
@@ -68,15 +68,15 @@ impl Slots {
     }
 }
 
-/// Closes idle connections, one at a time, for as long as somebody waits for their slots.
-async fn make_room(pool: &Pool) -> Option<Slot> {
+/// Closes idle connections, one at a time, while somebody waits for a slot.
+async fn make_room(pool: &ConnectionPool) -> Option<Slot> {
     loop {
         pool.close_oldest();
         sleep(LOOK).await;
     }
 }
 
-/// Whoever waits looks this often whether a connection became idle.
+/// How often to check for connections that have become idle.
 const LOOK: Duration = Duration::from_millis(50);
-/// A shortage that lasts is logged this often.
+/// How often a lasting shortage is logged.
 const REPORTED_AGAIN: Duration = Duration::from_secs(10);

@@ -1,6 +1,6 @@
-//! A way through a SOCKS5 proxy (RFC 1928), with or without user and password (RFC 1929).
+//! Connects through a SOCKS5 proxy (RFC 1928), with or without user and password (RFC 1929).
 //!
-//! Whether the name or an address is handed over is decided in [`super::dial`], which checks it before (B76).
+//! Whether the proxy gets the name or an address is decided in [`super::dial`], which checks it first.
 
 use std::io;
 use std::net::IpAddr;
@@ -11,15 +11,15 @@ use tokio::net::TcpStream;
 use super::error::TransportError;
 use super::proxy::Proxy;
 
-/// Where the proxy is to connect to.
+/// Where the proxy should connect to.
 pub(super) enum Target {
-    /// A name that it resolves.
+    /// A name, which the proxy resolves.
     Name(String),
     /// An address that was checked.
     Address(IpAddr),
 }
 
-/// Asks the proxy at the other end of `stream` for a connection.
+/// Asks the proxy at the other end of `stream` to connect to the target.
 pub(super) async fn tunnel(
     stream: &mut TcpStream,
     proxy: &Proxy,
@@ -33,7 +33,7 @@ pub(super) async fn tunnel(
     }
 }
 
-/// What it said, if it was no yes.
+/// The SOCKS5 handshake. Returns why the proxy refused, if it did.
 async fn talk(
     stream: &mut TcpStream,
     proxy: &Proxy,
@@ -48,15 +48,15 @@ async fn talk(
         ([VERSION, PASSWORD], Some((user, password))) => {
             let (Ok(user_len), Ok(password_len)) = (u8::try_from(user.len()), u8::try_from(password.len()))
             else {
-                return Ok(Some("SOCKS user names and passwords have at most 255 bytes"));
+                return Ok(Some("SOCKS user names and passwords are limited to 255 bytes"));
             };
             stream.write_all(&[&[1, user_len], &user[..], &[password_len], password].concat()).await?;
             if read::<2>(stream).await?[1] != 0 {
                 return Ok(Some("refused the user name or password"));
             }
         }
-        ([VERSION, _], Some(_)) => return Ok(Some("accepts none of our ways to log in")),
-        ([VERSION, _], None) => return Ok(Some("wants a user name and password")),
+        ([VERSION, _], Some(_)) => return Ok(Some("accepts none of our authentication methods")),
+        ([VERSION, _], None) => return Ok(Some("requires a user name and password")),
         _ => return Ok(Some("doesn't speak SOCKS5")),
     }
     let mut ask = vec![VERSION, CONNECT, 0];
@@ -71,7 +71,7 @@ async fn talk(
         }
         Target::Name(name) => {
             let Ok(length) = u8::try_from(name.len()) else {
-                return Ok(Some("cannot be told a name of more than 255 bytes"));
+                return Ok(Some("cannot take a host name longer than 255 bytes"));
             };
             ask.extend([NAME, length]);
             ask.extend(name.as_bytes());
@@ -86,7 +86,7 @@ async fn talk(
     if reply != 0 {
         return Ok(Some(refusal(reply)));
     }
-    // Which address it uses itself is of no interest, but it has to be read.
+    // The proxy's own address doesn't matter, but it has to be read.
     let rest = match kind {
         IPV4 => 4,
         IPV6 => 16,

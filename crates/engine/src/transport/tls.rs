@@ -1,6 +1,6 @@
-//! Whom we trust: the system's certificate authorities, or Mozilla's list where the system has none.
+//! TLS settings: trusts the system's certificate authorities, or Mozilla's list if the system has none.
 //!
-//! Verification is switched off only for a single host that the operator named ([`unverified`]).
+//! Verification is turned off only for single hosts that the operator names ([`unverified`]).
 
 use std::io;
 use std::sync::Arc;
@@ -14,12 +14,14 @@ use tokio_rustls::rustls::{
 
 use super::error::TransportError;
 
-/// The client side of TLS, offering HTTP/2 and HTTP/1.1.
+/// The TLS client configuration, offering HTTP/2 and HTTP/1.1.
 pub(super) fn client(roots_extra: &[CertificateDer<'static>]) -> Result<Arc<ClientConfig>, TransportError> {
     let wrong = |error| TransportError::Settings(format!("TLS: {error}"));
     let mut roots = RootCertStore::empty();
-    // The system's list holds what its administrator added; certificates in it that do not parse are left out.
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    // The system's list includes what its administrator added. Certificates in it that can't be parsed are ignored.
+    let native = rustls_native_certs::load_native_certs();
+    warn_of_unreadable(&native.errors);
+    roots.add_parsable_certificates(native.certs);
     if roots.is_empty() {
         roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
     }
@@ -33,24 +35,33 @@ pub(super) fn client(roots_extra: &[CertificateDer<'static>]) -> Result<Arc<Clie
     Ok(Arc::new(config))
 }
 
-/// The client side of TLS for a host that need not prove who it is.
+/// Warns if the certificates that the environment names could not be read. The system's own may lack a folder or two.
+fn warn_of_unreadable(errors: &[rustls_native_certs::Error]) {
+    let named = ["SSL_CERT_FILE", "SSL_CERT_DIR"].into_iter();
+    let named: Vec<&str> = named.filter(|name| std::env::var_os(name).is_some()).collect();
+    for error in errors.iter().filter(|_| !named.is_empty()) {
+        tracing::warn!("{}: certificates could not be read: {error}", named.join(", "));
+    }
+}
+
+/// The TLS client configuration for hosts whose certificates are not verified.
 pub(super) fn unverified() -> Result<Arc<ClientConfig>, TransportError> {
     let wrong = |error| TransportError::Settings(format!("TLS: {error}"));
     let provider = ring::default_provider();
-    let anybody = Anybody(provider.signature_verification_algorithms);
+    let accept_any = AcceptAny(provider.signature_verification_algorithms);
     let builder = ClientConfig::builder_with_provider(Arc::new(provider));
     let builder = builder.with_safe_default_protocol_versions().map_err(wrong)?;
-    let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(anybody));
+    let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(accept_any));
     let mut config = builder.with_no_client_auth();
     config.alpn_protocols = vec![H2.to_vec(), HTTP1.to_vec()];
     Ok(Arc::new(config))
 }
 
-/// Takes every certificate.
+/// Accepts every certificate.
 #[derive(Debug)]
-struct Anybody(WebPkiSupportedAlgorithms);
+struct AcceptAny(WebPkiSupportedAlgorithms);
 
-impl ServerCertVerifier for Anybody {
+impl ServerCertVerifier for AcceptAny {
     fn verify_server_cert(
         &self,
         _end_entity: &CertificateDer<'_>,
@@ -85,40 +96,60 @@ impl ServerCertVerifier for Anybody {
     }
 }
 
-/// The same, offering HTTP/1.1 only.
+/// A copy of the configuration that offers HTTP/1.1 only.
 pub(super) fn only_http1(client: &ClientConfig) -> Arc<ClientConfig> {
     let mut client = client.clone();
     client.alpn_protocols = vec![HTTP1.to_vec()];
     Arc::new(client)
 }
 
-/// Why a connection could not be secured, in words of ours: those of TLS repeat what stands in the certificate.
-pub(super) fn why_not(error: &io::Error) -> &'static str {
+/// Why a TLS handshake failed, in our own words: those of rustls repeat the contents of the certificate.
+pub(super) fn handshake_failure(error: &io::Error) -> &'static str {
     match error.get_ref().and_then(|cause| cause.downcast_ref::<Error>()) {
         Some(Error::InvalidCertificate(wrong)) => match wrong {
             CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
-                "its certificate has expired"
+                "the certificate has expired"
             }
             CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
-                "its certificate is not valid yet"
+                "the certificate is not valid yet"
             }
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
-                "its certificate is for another name"
+                "the certificate is for a different host name"
             }
             CertificateError::UnknownIssuer | CertificateError::BadSignature => {
-                "its certificate is not signed by a trusted authority"
+                "the certificate is not signed by a trusted authority"
             }
-            CertificateError::Revoked => "its certificate was revoked",
-            _ => "its certificate is invalid",
+            CertificateError::Revoked => "the certificate was revoked",
+            CertificateError::BadEncoding => "the certificate is malformed",
+            CertificateError::UnhandledCriticalExtension => {
+                "the certificate has a critical extension that is not supported"
+            }
+            CertificateError::UnsupportedSignatureAlgorithmContext { .. }
+            | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => {
+                "the certificate is signed with an algorithm that is not supported"
+            }
+            CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
+                "the certificate is not meant for servers"
+            }
+            CertificateError::Other(other) => match other.0.downcast_ref::<webpki::Error>() {
+                Some(webpki::Error::CaUsedAsEndEntity) => {
+                    "the certificate is that of an authority (CA:TRUE), which is not accepted as the server's own"
+                }
+                Some(webpki::Error::UnsupportedCertVersion) => {
+                    "the certificate is not an X.509 v3 certificate"
+                }
+                _ => "the certificate is invalid",
+            },
+            _ => "the certificate is invalid",
         },
         Some(Error::InvalidMessage(_)) => "the server doesn't speak TLS on this port",
-        Some(Error::PeerIncompatible(_)) => "it has no version of TLS in common with us",
-        Some(Error::AlertReceived(_)) => "it refused",
+        Some(Error::PeerIncompatible(_)) => "no TLS version in common with the server",
+        Some(Error::AlertReceived(_)) => "the server rejected it (TLS alert)",
         Some(_) => "the handshake failed",
-        None => "the connection broke in the handshake",
+        None => "the connection closed during the handshake",
     }
 }
 
-/// HTTP/2's name in ALPN.
+/// The ALPN name of HTTP/2.
 pub(super) const H2: &[u8] = b"h2";
 const HTTP1: &[u8] = b"http/1.1";

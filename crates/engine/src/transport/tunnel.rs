@@ -1,6 +1,6 @@
-//! A way through an HTTP proxy to a server it does not read along with: CONNECT.
+//! Tunnels through an HTTP proxy with CONNECT.
 //!
-//! What goes through the tunnel is secured in [`super::dial`].
+//! TLS inside the tunnel is set up in [`super::dial`].
 
 use bytes::Bytes;
 use http::header::{HOST, PROXY_AUTHORIZATION, USER_AGENT};
@@ -37,7 +37,7 @@ where
     }
     let upgraded = hyper::upgrade::on(response).await.map_err(TransportError::of_exchange)?;
     match upgraded.downcast::<TokioIo<T>>() {
-        // The server speaks second in TLS: bytes that are here already are not from it.
+        // In TLS the client speaks first, so bytes that have already arrived are not from the server.
         Ok(parts) if parts.read_buf.is_empty() => Ok(parts.io.into_inner()),
         _ => Err(refused()),
     }

@@ -1,26 +1,26 @@
-//! The archive of a wiki: every page of the chosen namespaces with every revision, in rounds that go on where they were.
+//! Archives a wiki: every page of the selected namespaces with every revision, in rounds that can be resumed.
 //!
-//! A first round lists the pages, 500 a request, and then fetches revisions in the order they were made, 50 a request
-//! whatever page they are of: far fewer requests than page by page. Pages that lack something after that (they were
-//! made, restored or imported meanwhile, or the wiki has no such list) are fetched one by one. Later rounds ask for what
-//! changed: see `changes`. Files that were uploaded are fetched after that, if they are wanted: see `files`.
+//! The first round lists the pages, 500 per request, and then fetches revisions in chronological order, 50 per request
+//! across all pages, which takes far fewer requests than page by page. Pages that are still incomplete (because they
+//! were created, restored or imported in the meantime, or because the wiki has no such list) are fetched one by one.
+//! Later rounds fetch what changed, see `changes`. Uploaded files are fetched last, if requested, see `files`.
 
 use std::sync::Arc;
 
 use comity_store::Store;
-use comity_store::wiki::{Batch, FileTally, Kept, WikiClaim};
+use comity_store::wiki::{Batch, BatchChanges, FileTally, WikiClaim};
 use serde_json::Value;
 use tokio::sync::watch;
 
-use super::answers::{Answered, Site};
 use super::api::Api;
 use super::error::WikiError;
 use super::files::Folder;
-use super::progress::{Progress, Way};
+use super::progress::{Progress, Strategy};
+use super::responses::{QueryResponse, Site};
 use super::round::Run;
-use super::site::{SITE, batch_of, chosen, kept_site, must_be_readable, oldest};
+use super::site::{SITE, batch_size, check_supported, oldest_change, select_namespaces, stored_site};
 
-/// An archive of a wiki in a store.
+/// The archive of a wiki in a store.
 pub struct Archive {
     pub(super) api: Api,
     pub(super) store: Arc<dyn Store>,
@@ -31,53 +31,53 @@ pub struct Archive {
 /// What to archive, and how.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// Which namespaces; all that the wiki calls content when none are named.
+    /// The namespaces; if empty, all content namespaces of the wiki.
     pub namespaces: Vec<i64>,
-    /// Whether it suffices to look at what the wiki lists as changed.
+    /// Whether to update from the wiki's recent changes only.
     pub incremental: bool,
 }
 
-/// Where a run is, for whoever watches it.
+/// The state of a run, to show its progress.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Stage {
-    /// What it does.
+    /// What it is doing.
     pub doing: &'static str,
-    /// Pages that it listed.
+    /// Pages listed.
     pub pages: u64,
-    /// Revisions that it fetched, with those that were there when it went on.
+    /// Revisions fetched, including those that were there when it was resumed.
     pub revisions: u64,
-    /// Those that were there then.
+    /// Revisions that were there when it was resumed.
     pub revisions_before: u64,
-    /// Revisions that the wiki has in all, about, while all of them are asked for.
+    /// The approximate number of all revisions of the wiki, while all of them are fetched.
     pub revisions_expected: Option<u64>,
-    /// Files that it fetched,
+    /// Files fetched.
     pub files: u64,
-    /// of so many.
+    /// Files to fetch.
     pub files_expected: u64,
-    /// Requests that it sent to the API.
+    /// Requests sent to the API.
     pub requests: u64,
 }
 
-/// What a run did.
+/// The result of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Summary {
-    /// How it was found out what there is, round by round.
-    pub ways: Vec<Way>,
+    /// The strategy of each round.
+    pub strategies: Vec<Strategy>,
     /// What was new.
-    pub kept: Kept,
-    /// Pages that are archived, of those the wiki has.
+    pub kept: BatchChanges,
+    /// Archived pages that exist in the wiki.
     pub pages: u64,
-    /// Revisions that are archived.
+    /// Archived revisions.
     pub revisions: u64,
-    /// Pages that lack something still: the wiki did not give it.
+    /// Pages that are still incomplete, because the wiki did not return everything.
     pub lacking: u64,
-    /// What is known of files, if they were wanted.
+    /// The number of files, if they were requested.
     pub files: Option<FileTally>,
     /// Requests sent to the API.
     pub requests: u64,
-    /// How often the wiki said that this is too much.
+    /// How often the wiki rate limited us.
     pub rate_limited: u64,
-    /// What the wiki counts itself, to compare.
+    /// The wiki's own statistics, for comparison.
     pub statistics: Value,
 }
 
@@ -87,22 +87,22 @@ impl Archive {
         Self { api, store, folder: None, stage: watch::Sender::default() }
     }
 
-    /// The same, with the files that were uploaded.
+    /// Also archives uploaded files.
     pub fn with_files(self, folder: Folder) -> Self {
         Self { folder: Some(folder), ..self }
     }
 
-    /// The API that is asked.
+    /// The API of the wiki.
     pub fn api(&self) -> &Api {
         &self.api
     }
 
-    /// Where a run is, as it goes on.
+    /// The progress of a run.
     pub fn watch(&self) -> watch::Receiver<Stage> {
         self.stage.subscribe()
     }
 
-    /// Archives what `plan` says. Whatever happens meanwhile, the next run goes on from there (B69).
+    /// Archives according to `plan`. If it is interrupted, the next run resumes from there.
     pub async fn run(&self, plan: &Plan) -> Result<Summary, WikiError> {
         let api = &self.api;
         let (holder, now) = (api.gate().holder(), api.gate().clock().now());
@@ -111,52 +111,57 @@ impl Archive {
             WikiClaim::Taken => return Err(WikiError::Taken(api.address())),
         };
         let progress = Progress::of(&wiki)?;
-        self.tell(|stage| stage.doing = "asking the wiki about itself");
-        let site: Answered<Site> = api.ask(SITE, None).await?;
-        must_be_readable(&site.query, api)?;
+        self.update_stage(|stage| stage.doing = "fetching site information");
+        let site: QueryResponse<Site> = api.ask(SITE, None).await?;
+        check_supported(&site.query, api)?;
         let mut run = Run {
             archive: self,
             wiki,
             hold,
             progress,
-            kept: Kept::default(),
-            batch: batch_of(&site.query),
-            oldest_change: oldest(&site.query),
+            kept: BatchChanges::default(),
+            batch: batch_size(&site.query),
+            oldest_change: oldest_change(&site.query),
             newest_up_to: 0,
-            begun_anew: 0,
+            restarts: 0,
         };
-        run.keep(Batch { site: Some(kept_site(&site.query)), ..Batch::default() }).await?;
-        let mut namespaces = chosen(&plan.namespaces, &site.query)?;
+        run.keep(Batch { site: Some(stored_site(&site.query)), ..Batch::default() }).await?;
+        let mut namespaces = select_namespaces(&plan.namespaces, &site.query)?;
         if self.folder.is_some() && !namespaces.contains(&FILE_PAGES) {
             namespaces.push(FILE_PAGES);
         }
         let edits = site.query.statistics.get("edits").and_then(Value::as_u64);
         let now = site.at.unwrap_or_else(|| api.gate().clock().now()).to_string();
-        let mut ways = Vec::new();
-        if run.progress.under_way.is_some() {
-            run.look_whether_it_can_go_on(&now);
-            ways.push(run.finish(edits).await?);
-        } else if !run.progress.whole.is_empty() {
+        let mut strategies = Vec::new();
+        if run.progress.current_round.is_some() {
+            run.check_resumable(&now);
+            strategies.push(run.finish(edits).await?);
+        } else if !run.progress.complete.is_empty() {
             run.begin_update(plan.incremental, now.clone());
-            ways.push(run.finish(edits).await?);
+            strategies.push(run.finish(edits).await?);
         }
         let missing = missing(&namespaces, &run.progress);
         if !missing.is_empty() {
-            run.progress.begin(Way::Whole, missing, now.clone());
-            ways.push(run.finish(edits).await?);
+            run.progress.begin(Strategy::Full, missing, now.clone());
+            strategies.push(run.finish(edits).await?);
         }
         if let Some(folder) = &self.folder {
             run.list_files(plan.incremental, now).await?;
             run.fetch_files(folder).await?;
         }
-        self.summary(run, ways, site.query).await
+        self.summary(run, strategies, site.query).await
     }
 
-    async fn summary(&self, run: Run<'_>, ways: Vec<Way>, site: Site) -> Result<Summary, WikiError> {
+    async fn summary(
+        &self,
+        run: Run<'_>,
+        strategies: Vec<Strategy>,
+        site: Site,
+    ) -> Result<Summary, WikiError> {
         let (namespaces, _) = self.store.tally_wiki(run.wiki.id).await?;
         let sum = |of: fn(&comity_store::wiki::NamespaceTally) -> u64| namespaces.iter().map(of).sum();
         Ok(Summary {
-            ways,
+            strategies,
             kept: run.kept,
             pages: sum(|one| one.pages),
             revisions: sum(|one| one.revisions),
@@ -171,7 +176,7 @@ impl Archive {
         })
     }
 
-    pub(super) fn tell(&self, change: impl FnOnce(&mut Stage)) {
+    pub(super) fn update_stage(&self, change: impl FnOnce(&mut Stage)) {
         let requests = self.api.requests();
         self.stage.send_modify(|stage| {
             change(stage);
@@ -180,10 +185,10 @@ impl Archive {
     }
 }
 
-/// Of the namespaces that are wanted, those that were not archived yet.
-fn missing(wanted: &[i64], progress: &Progress) -> Vec<i64> {
-    wanted.iter().copied().filter(|one| !progress.whole.contains(one)).collect()
+/// The selected namespaces that were not archived yet.
+fn missing(selected: &[i64], progress: &Progress) -> Vec<i64> {
+    selected.iter().copied().filter(|one| !progress.complete.contains(one)).collect()
 }
 
-/// The namespace of the pages of files.
+/// The namespace of file pages.
 pub(super) const FILE_PAGES: i64 = 6;

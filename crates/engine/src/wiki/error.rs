@@ -1,4 +1,4 @@
-//! What can go wrong with a wiki, by the code it gives.
+//! The errors of the wiki API and archive, and the error codes of MediaWiki.
 
 use comity_core::outcome::Outcome;
 use comity_store::StoreError;
@@ -7,161 +7,161 @@ use crate::client::SetupError;
 use crate::gate::GateError;
 use crate::transport::TransportError;
 
-/// Why a wiki was not read.
+/// Why a wiki could not be read or archived.
 #[derive(Debug, thiserror::Error)]
 pub enum WikiError {
-    /// That is no address of an API.
-    #[error("api = {0:?}: expected the address of a wiki's api.php, such as https://wiki.example/w/api.php")]
-    Address(String),
-    /// What the environment says, or the connections, cannot be used.
+    /// The text is not the URL of an API.
+    #[error("api = {0:?}: expected the URL of a wiki's api.php, such as https://wiki.example/w/api.php")]
+    InvalidUrl(String),
+    /// The configuration or the transport can't be set up.
     #[error(transparent)]
     Setup(#[from] SetupError),
-    /// A wiki's operators must be able to reach whoever archives it.
+    /// There is no contact, which the operators of a wiki need to reach whoever archives it.
     #[error(
-        "http.contact: expected an address or a page where the wiki's operators reach you; it is part of the \
+        "http.contact: expected an email address or URL where the wiki's operators can reach you; it is sent in the \
          User-Agent (COMITY_HTTP_CONTACT)"
     )]
     NoContact,
-    /// A password is not sent where others can read it.
-    #[error("--user: {0} is not https: the password could be read on the way")]
-    Eavesdropped(String),
-    /// The wiki does not take the account.
-    #[error("--user {user}: the wiki does not log us in: {why}")]
+    /// A password would be sent without encryption.
+    #[error("--user: {0} is not https, so the password could be intercepted")]
+    InsecureLogin(String),
+    /// The wiki rejected the account.
+    #[error("--user {user}: login failed: {why}")]
     Login {
-        /// Who.
+        /// The name of the account.
         user: String,
-        /// What it says.
+        /// The reason given by the wiki.
         why: String,
     },
-    /// The API said no.
+    /// The API returned an error.
     #[error("{api}: {code}: {info}")]
     Refused {
-        /// Which.
+        /// The URL of the API.
         api: String,
-        /// Its word for it.
+        /// The error code.
         code: Code,
-        /// Its sentence.
+        /// The error message.
         info: String,
     },
-    /// There is nothing.
-    #[error("{api}: answered {status}; is this the address of api.php? Special:Version of the wiki tells it")]
-    NotThere {
-        /// Where.
+    /// There is no page at this URL.
+    #[error("{api}: answered {status}; is this the URL of api.php? Special:Version of the wiki shows it")]
+    NotFound {
+        /// The URL of the API.
         api: String,
         /// The status.
         status: u16,
     },
-    /// It answered with a status that means nothing to an API.
+    /// The status is not one that an API uses.
     #[error("{api}: answered {status}")]
     Status {
-        /// Which.
+        /// The URL of the API.
         api: String,
         /// The status.
         status: u16,
     },
-    /// It has no such namespace.
-    #[error("--namespace {namespace}: the wiki has {has}")]
+    /// The wiki has no such namespace.
+    #[error("--namespace {namespace}: no such namespace; the wiki has {has}")]
     Namespace {
-        /// Which.
+        /// The number of the namespace.
         namespace: i64,
-        /// Those it has.
+        /// The existing namespaces.
         has: String,
     },
-    /// It is elsewhere.
-    #[error("{api}: the API is at {to} now; use that address")]
+    /// The API is at another URL.
+    #[error("{api}: the API has moved to {to}; use that URL")]
     Moved {
-        /// Which.
+        /// The URL of the API.
         api: String,
-        /// Where it is.
+        /// The new URL.
         to: String,
     },
-    /// It answered with something else than an API does.
-    #[error("{api}: answered with {what} instead of the JSON of an API; is this the address of api.php?")]
+    /// The response is not that of an API.
+    #[error("{api}: answered with {what} instead of the JSON of an API; is this the URL of api.php?")]
     NotJson {
-        /// Which.
+        /// The URL of the API.
         api: String,
-        /// With what.
+        /// What the response is.
         what: &'static str,
     },
-    /// An answer that is not read here.
-    #[error("{api}: its answer is not understood: {what}")]
-    NotUnderstood {
-        /// Which.
+    /// The response has an unknown structure.
+    #[error("{api}: unknown response format: {what}")]
+    UnknownFormat {
+        /// The URL of the API.
         api: String,
-        /// Where it is unlike others.
+        /// What is different.
         what: String,
     },
-    /// The answer is not what an API of MediaWiki gives.
+    /// The response is not what MediaWiki usually returns.
     #[error("{api}: {what}")]
     Unexpected {
-        /// Which.
+        /// The URL of the API.
         api: String,
         /// What is wrong with it.
         what: String,
     },
-    /// A list that would be followed for ever.
+    /// A list has no end.
     #[error("{api}: the list {list} never ends: {why}; everything archived so far is kept")]
     Endless {
-        /// Of which wiki.
+        /// The URL of the API.
         api: String,
-        /// Which, as it is asked for.
+        /// The list, as it is requested.
         list: String,
-        /// How that was noticed.
+        /// How that was detected.
         why: &'static str,
     },
-    /// The connection did not work.
+    /// The request failed.
     #[error("{api}: {cause}")]
     Transport {
-        /// Which.
+        /// The URL of the API.
         api: String,
-        /// What happened.
+        /// The cause.
         #[source]
         cause: TransportError,
     },
-    /// Somebody else archives it.
-    #[error("{0}: another process archives this wiki into the same store")]
+    /// Another process is archiving this wiki.
+    #[error("{0}: another process is archiving this wiki into the same store")]
     Taken(String),
-    /// Files cannot be written.
+    /// Files can't be written.
     #[error("{folder}: {cause}")]
     Folder {
-        /// Where.
+        /// The file or folder.
         folder: String,
-        /// Why not.
+        /// The cause.
         #[source]
         cause: std::io::Error,
     },
-    /// Nobody can be let go.
+    /// The gate failed.
     #[error(transparent)]
     Gate(#[from] GateError),
-    /// The store does not work.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Somebody asked to stop; everything so far is kept.
-    #[error("stopped; what was archived is kept, and the next run goes on from there")]
+    /// The run was stopped; everything archived so far is kept.
+    #[error("stopped; what was archived is kept, and the next run resumes from there")]
     Stopped,
 }
 
-/// The code of an API's error.
+/// An error code of the API.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Code {
-    /// The databases lag behind: ask later.
+    /// The databases lag behind; retry later.
     MaxLag,
     /// Too many requests.
     RateLimited,
-    /// Nothing can be written at the moment; reading may fail too.
+    /// The database is read-only; reading may fail too.
     ReadOnly,
-    /// Something broke there.
+    /// An internal error of the wiki.
     Internal(String),
-    /// It does not go on from where it was told to.
+    /// The wiki rejects the continuation of a list.
     BadContinue,
-    /// Whoever asks may not.
+    /// The user doesn't have permission.
     Denied(String),
-    /// Another.
+    /// Another error.
     Other(String),
 }
 
 impl Code {
-    /// The code as the API writes it.
+    /// Parses a code of the API.
     pub fn of(code: &str) -> Self {
         match code {
             "maxlag" => Self::MaxLag,
@@ -183,7 +183,7 @@ impl Code {
         }
     }
 
-    /// What it means for the pace (B67).
+    /// The outcome for pacing.
     pub fn outcome(&self) -> Outcome {
         match self {
             Self::MaxLag | Self::RateLimited => Outcome::RateLimited,
@@ -212,7 +212,7 @@ mod tests {
 
     /// B67
     #[test]
-    fn codes_mean_what_they_say() {
+    fn error_codes_are_mapped_to_outcomes() {
         for (code, outcome) in [
             ("maxlag", Outcome::RateLimited),
             ("ratelimited", Outcome::RateLimited),

@@ -1,5 +1,5 @@
-//! A dump of an archive as MediaWiki writes them (export schema 0.11), which `importDump.php` reads. Written as it is
-//! read from the store, page by page: memory does not grow with the wiki.
+//! Writes an archive as a MediaWiki dump (export schema 0.11), which `importDump.php` can read. It is written page by
+//! page as it is read from the store, so memory use does not depend on the size of the wiki.
 
 use std::io::{self, Write};
 use std::net::IpAddr;
@@ -9,53 +9,53 @@ use comity_store::wiki::{Revision, Slot, Wiki, WikiPage};
 use comity_store::{Store, StoreError};
 use serde_json::Value;
 
-use super::content::{MAIN, hex, unpack};
+use super::content::{MAIN, decompress, hex};
 
-/// Why there is no dump.
+/// Why a dump could not be written.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
-    /// The store does not work.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// It cannot be written.
+    /// The output can't be written.
     #[error(transparent)]
     Write(#[from] io::Error),
-    /// There is nothing to write.
-    #[error("{0}: the wiki did not say anything of itself yet; archive it first")]
+    /// Nothing is archived yet.
+    #[error("{0}: nothing is archived yet; run comity wiki archive first")]
     Empty(String),
-    /// What was kept is damaged.
+    /// A stored revision is damaged.
     #[error("revision {revision}: {what}")]
     Damaged {
-        /// Of which revision.
+        /// The id of the revision.
         revision: i64,
-        /// How.
+        /// What is wrong.
         what: String,
     },
 }
 
-/// How a dump is packed.
+/// How a dump is compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Packed {
-    /// Not at all.
+pub enum DumpCompression {
+    /// Uncompressed.
     Plain,
-    /// By gzip.
+    /// With gzip.
     Gzip,
-    /// By Zstandard.
+    /// With Zstandard.
     Zstd,
 }
 
-/// A writer that packs, or does not.
-pub enum Packer<W: Write> {
-    /// As it is.
+/// A writer that compresses if requested.
+pub enum Compressor<W: Write> {
+    /// Uncompressed.
     Plain(W),
-    /// By gzip.
+    /// With gzip.
     Gzip(Box<flate2::write::GzEncoder<W>>),
-    /// By Zstandard.
+    /// With Zstandard.
     Zstd(Box<zstd::Encoder<'static, W>>),
 }
 
-impl Packed {
-    /// As the name of a file says.
+impl DumpCompression {
+    /// The compression for the extension of a file name.
     pub fn of(path: &Path) -> Self {
         match path.extension().and_then(|extension| extension.to_str()) {
             Some("gz") => Self::Gzip,
@@ -64,60 +64,60 @@ impl Packed {
         }
     }
 
-    /// Packs what is written to `out`.
-    pub fn writer<W: Write>(self, out: W) -> io::Result<Packer<W>> {
+    /// Compresses what is written to `out`.
+    pub fn writer<W: Write>(self, out: W) -> io::Result<Compressor<W>> {
         Ok(match self {
-            Self::Plain => Packer::Plain(out),
-            Self::Gzip => Packer::Gzip(Box::new(flate2::write::GzEncoder::new(out, Default::default()))),
-            Self::Zstd => Packer::Zstd(Box::new(zstd::Encoder::new(out, 0)?)),
+            Self::Plain => Compressor::Plain(out),
+            Self::Gzip => Compressor::Gzip(Box::new(flate2::write::GzEncoder::new(out, Default::default()))),
+            Self::Zstd => Compressor::Zstd(Box::new(zstd::Encoder::new(out, 0)?)),
         })
     }
 }
 
-impl<W: Write> Packer<W> {
-    /// Writes what is left.
+impl<W: Write> Compressor<W> {
+    /// Writes the remaining bytes.
     pub fn finish(self) -> io::Result<()> {
         match self {
             Self::Plain(mut out) => out.flush(),
-            Self::Gzip(packer) => packer.finish()?.flush(),
-            Self::Zstd(packer) => packer.finish()?.flush(),
+            Self::Gzip(encoder) => encoder.finish()?.flush(),
+            Self::Zstd(encoder) => encoder.finish()?.flush(),
         }
     }
 }
 
-impl<W: Write> Write for Packer<W> {
+impl<W: Write> Write for Compressor<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Plain(out) => out.write(bytes),
-            Self::Gzip(packer) => packer.write(bytes),
-            Self::Zstd(packer) => packer.write(bytes),
+            Self::Gzip(encoder) => encoder.write(bytes),
+            Self::Zstd(encoder) => encoder.write(bytes),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
         match self {
             Self::Plain(out) => out.flush(),
-            Self::Gzip(packer) => packer.flush(),
-            Self::Zstd(packer) => packer.flush(),
+            Self::Gzip(encoder) => encoder.flush(),
+            Self::Zstd(encoder) => encoder.flush(),
         }
     }
 }
 
-/// What was written.
+/// How much was written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Exported {
-    /// Pages.
+    /// The number of pages.
     pub pages: u64,
-    /// Revisions of them.
+    /// The number of their revisions.
     pub revisions: u64,
 }
 
-/// Writes the pages that a wiki has, with all their revisions, the oldest first.
+/// Writes the existing pages of a wiki with all their revisions, oldest first.
 pub async fn export(
     store: &dyn Store,
     wiki: &Wiki,
     out: &mut (impl Write + Send),
-    mut told: impl FnMut(Exported) + Send,
+    mut on_progress: impl FnMut(Exported) + Send,
 ) -> Result<Exported, ExportError> {
     if wiki.site.is_null() {
         return Err(ExportError::Empty(wiki.api.clone()));
@@ -132,7 +132,7 @@ pub async fn export(
         for page in pages.iter().filter(|page| !page.deleted) {
             exported.revisions += write_page(store, wiki, page, out).await?;
             exported.pages += 1;
-            told(exported);
+            on_progress(exported);
         }
     }
     out.write_all(b"</mediawiki>\n")?;
@@ -225,7 +225,7 @@ fn write_slot(revision: &Revision, slot: &Slot, indent: &str, text: &mut String)
     ));
     match slot.content.as_ref().filter(|_| !revision.hidden.text) {
         Some(content) => {
-            let plain = unpack(content)?;
+            let plain = decompress(content)?;
             let sha1 = base36(&hex(&content.sha1));
             text.push_str(&format!(
                 "{indent}<text bytes=\"{}\" sha1=\"{sha1}\" xml:space=\"preserve\"",
@@ -256,9 +256,9 @@ fn contributor(user: &str, id: i64) -> String {
     format!("      <contributor>\n{who}      </contributor>\n")
 }
 
-/// What a dump begins with.
+/// The head of a dump.
 fn head(site: &Value) -> String {
-    let said = |name: &str| escaped(site["general"][name].as_str().unwrap_or_default());
+    let general = |name: &str| escaped(site["general"][name].as_str().unwrap_or_default());
     let mut namespaces: Vec<&Value> = site["namespaces"].as_array().into_iter().flatten().collect();
     namespaces.sort_by_key(|one| one["id"].as_i64());
     let namespaces: String = namespaces.iter().map(|one| namespace(one)).collect();
@@ -268,12 +268,12 @@ fn head(site: &Value) -> String {
          xml:lang=\"{}\">\n  <siteinfo>\n    <sitename>{}</sitename>\n    <dbname>{}</dbname>\n    <base>{}</base>\n    \
          <generator>{}</generator>\n    <case>{}</case>\n    <namespaces>\n{namespaces}    </namespaces>\n  \
          </siteinfo>\n",
-        said("lang"),
-        said("sitename"),
-        said("wikiid"),
-        said("base"),
-        said("generator"),
-        said("case"),
+        general("lang"),
+        general("sitename"),
+        general("wikiid"),
+        general("base"),
+        general("generator"),
+        general("case"),
     )
 }
 
@@ -291,7 +291,7 @@ fn namespace(one: &Value) -> String {
     }
 }
 
-/// Text as XML holds it; what XML cannot hold is replaced.
+/// Escapes text for XML; characters that are not allowed in XML are replaced.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len() + text.len() / 16);
     for c in text.chars() {
@@ -300,7 +300,7 @@ fn escaped(text: &str) -> String {
             '<' => escaped.push_str("&lt;"),
             '>' => escaped.push_str("&gt;"),
             '"' => escaped.push_str("&quot;"),
-            // Otherwise a reader makes a line feed of it.
+            // Otherwise XML parsers convert it to a line feed.
             '\r' => escaped.push_str("&#13;"),
             '\n' | '\t' => escaped.push(c),
             c if c.is_control() && (c as u32) < 0x20 || matches!(c, '\u{fffe}' | '\u{ffff}') => {
@@ -312,7 +312,7 @@ fn escaped(text: &str) -> String {
     escaped
 }
 
-/// A SHA-1 as MediaWiki writes it: 31 digits to the base of 36.
+/// A SHA-1 in MediaWiki's format: 31 digits in base 36.
 fn base36(hex: &str) -> String {
     let mut digits: Vec<u8> = vec![0; 31];
     for nibble in hex.chars().filter_map(|c| c.to_digit(16)) {
@@ -327,9 +327,9 @@ fn base36(hex: &str) -> String {
 }
 
 const SCHEMA: &str = "http://www.mediawiki.org/xml/export-0.11/";
-/// Pages that are read at once.
+/// How many pages are read at once.
 const PAGES: u32 = 500;
-/// Packed bytes of history that are read at once.
+/// How many compressed bytes of history are read at once.
 const AT_ONCE: u64 = 1 << 20;
 
 #[cfg(test)]
@@ -337,7 +337,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sums_are_written_as_mediawiki_does() {
+    fn sha1_is_written_in_the_format_of_mediawiki() {
         assert_eq!(base36("5a660a9f9b991ef75625f7588361c22c67594fb6"), "ak57214hltr5jubz8gg61m7ok8373cm");
         assert_eq!(base36("0"), "0".repeat(31));
     }

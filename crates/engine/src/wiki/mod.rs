@@ -1,16 +1,15 @@
-//! MediaWiki wikis: asking their API politely, and archiving them with their whole history.
+//! MediaWiki wikis: a paced API client, and archives with the complete history.
 //!
-//! - [`api`]: one request at a time, paced, with its errors by their code; `answers`: what comes back; `trail`: lists that
-//!   never end
-//! - [`archive`]: everything once, in rounds (`round`); `changes`: what is new since; `content`: text, packed;
-//!   [`files`]: what was uploaded
-//! - [`mod@estimate`]: how long it would take
-//! - [`export`]: a dump that MediaWiki imports
+//! - [`api`]: sends one request at a time, paced, and interprets errors; `responses`: the format of responses;
+//!   `loop_detector`: detects lists that never end
+//! - [`archive`]: archives everything in rounds (`round`); `changes`: updates an archive; `content`: compresses text;
+//!   [`files`]: uploaded files; `progress`: how far an archive is; `site`: site information
+//! - [`mod@estimate`]: how long an archive would take
+//! - [`export`]: writes a dump that MediaWiki can import
 //!
-//! What an answer brought and how far the archive is with it are stored in one transaction, so that an archive that was
-//! killed goes on where it was (B69).
+//! Each response is stored in one transaction together with the progress, so that an archive resumes where it was after
+//! a kill.
 
-mod answers;
 pub mod api;
 pub mod archive;
 mod changes;
@@ -19,13 +18,14 @@ pub mod error;
 pub mod estimate;
 pub mod export;
 pub mod files;
+mod loop_detector;
 pub mod progress;
+mod responses;
 mod round;
 mod site;
-mod trail;
 
 pub use api::{Api, Assert, Login};
 pub use archive::{Archive, Summary};
 pub use error::{Code, WikiError};
-pub use progress::{Progress, Way};
-pub use trail::Trail;
+pub use loop_detector::LoopDetector;
+pub use progress::{Progress, Strategy};

@@ -1,145 +1,153 @@
-//! How far an archive is: kept with what it has, and read again when it goes on.
+//! How far an archive is. The progress is stored with the archive, and read when it is resumed. The serialized names
+//! are part of the stored format and must not change.
 
 use comity_store::wiki::Wiki;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::answers::Rest;
 use super::error::WikiError;
-use super::trail::Trail;
+use super::loop_detector::LoopDetector;
+use super::responses::Continuation;
 
 /// How far an archive is.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Progress {
-    /// Namespaces whose every page was archived at least once.
-    pub whole: Vec<i64>,
-    /// The wiki's clock when what is whole was last known to be current: changes are asked from then on.
+    /// The namespaces that were archived completely at least once.
+    #[serde(rename = "whole")]
+    pub complete: Vec<i64>,
+    /// The time, on the wiki's clock, up to which the complete namespaces are current. Changes are requested from then
+    /// on.
     pub since: Option<String>,
-    /// When the last round ended, by our clock.
+    /// When the last round ended, on our clock.
     pub ended_at: Option<String>,
-    /// Entries of logs that the last round saw to, and that the next one comes upon again.
-    pub seen_to: Vec<i64>,
+    /// Log entries that the last round handled, and that the next one will get again.
+    #[serde(rename = "seen_to")]
+    pub handled_entries: Vec<i64>,
     /// How far the list of files is.
     pub files: Files,
-    /// The round under way, or the last one.
+    /// The number of the current round, or of the last one.
     pub round: i64,
-    /// What is under way; nothing between rounds.
-    pub under_way: Option<UnderWay>,
+    /// The current round; `None` between rounds.
+    #[serde(rename = "under_way")]
+    pub current_round: Option<Round>,
 }
 
 /// How far the list of files is.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Files {
-    /// The wiki's clock when all files were last listed.
+    /// When all files were last listed, on the wiki's clock.
     pub since: Option<String>,
-    /// The list under way.
+    /// The list in progress.
     pub listing: Option<Listing>,
 }
 
-/// A list of files under way.
+/// A list of files in progress.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Listing {
-    /// The wiki's clock when it began.
+    /// When it started, on the wiki's clock.
     pub began: String,
-    /// Files that were uploaded from this moment on; all of them when there is none.
+    /// Only files uploaded from this time on; `None` for all files.
     pub from: Option<String>,
-    /// Where it goes on.
-    pub rest: Option<Rest>,
-    /// How it was followed so far.
-    #[serde(default)]
-    pub trail: Trail,
+    /// Where the list continues.
+    pub rest: Option<Continuation>,
+    /// Detects a list that never ends.
+    #[serde(default, rename = "trail")]
+    pub loop_detector: LoopDetector,
 }
 
-/// A round under way.
+/// A round in progress.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct UnderWay {
-    /// The namespaces it is about.
+pub struct Round {
+    /// Its namespaces.
     pub namespaces: Vec<i64>,
-    /// The wiki's clock when it began.
+    /// When it started, on the wiki's clock.
     pub began: String,
-    /// How it finds out what there is.
-    pub way: Way,
-    /// Entries of logs that it saw to.
-    #[serde(default)]
-    pub seen_to: Vec<i64>,
+    /// How it finds out what to fetch.
+    #[serde(rename = "way")]
+    pub strategy: Strategy,
+    /// The log entries that it handled.
+    #[serde(default, rename = "seen_to")]
+    pub handled_entries: Vec<i64>,
     /// How far it is.
     pub step: Step,
-    /// How the list of that step was followed so far.
-    #[serde(default)]
-    pub trail: Trail,
+    /// Detects a list that never ends in this step.
+    #[serde(default, rename = "trail")]
+    pub loop_detector: LoopDetector,
 }
 
-/// How it is found out what there is.
+/// How a round finds out what to fetch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Way {
-    /// Everything is asked for.
-    Whole,
-    /// From the wiki's list of changes.
+pub enum Strategy {
+    /// It fetches everything.
+    #[serde(rename = "whole")]
+    Full,
+    /// It uses the wiki's list of recent changes.
     Changes,
-    /// By comparing all pages with what is known of them.
-    Compared,
+    /// It compares all pages with what is stored.
+    #[serde(rename = "compared")]
+    Compare,
 }
 
 /// How far a round is.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Step {
-    /// Pages are listed, namespace by namespace.
+    /// Listing pages, namespace by namespace.
     Pages {
-        /// Which of the namespaces.
+        /// The index of the namespace.
         nth: usize,
-        /// Where its list goes on.
-        rest: Option<Rest>,
+        /// Where the list continues.
+        rest: Option<Continuation>,
     },
-    /// Logs are read, for what lists of pages do not tell.
+    /// Reading logs, for changes that lists of pages don't show.
     Logs {
-        /// Where the list goes on.
-        rest: Option<Rest>,
+        /// Where the list continues.
+        rest: Option<Continuation>,
     },
-    /// Revisions are fetched, the oldest first.
+    /// Fetching revisions, oldest first.
     Revisions {
-        /// From this moment on; from the beginning when there is none.
+        /// Only revisions from this time on; `None` for all revisions.
         from: Option<String>,
-        /// Where their list goes on.
-        rest: Option<Rest>,
+        /// Where the list continues.
+        rest: Option<Continuation>,
     },
-    /// What the wiki lists as changed is looked at.
+    /// Processing the recent changes.
     Changes {
-        /// Where the list goes on.
-        rest: Option<Rest>,
+        /// Where the list continues.
+        rest: Option<Continuation>,
     },
-    /// Pages that lack something are fetched one by one.
+    /// Fetching incomplete pages one by one.
     Lacking {
-        /// After this page.
+        /// The last page that was fetched.
         after: i64,
-        /// Where the history of the next one goes on.
-        rest: Option<Rest>,
+        /// Where the history of the next page continues.
+        rest: Option<Continuation>,
     },
 }
 
 impl Step {
-    /// What is done in it.
+    /// What happens in this step, in words.
     pub const fn doing(&self) -> &'static str {
         match self {
             Self::Pages { .. } => "listing pages",
             Self::Revisions { .. } => "fetching revisions",
-            Self::Logs { .. } | Self::Changes { .. } => "looking at what changed",
-            Self::Lacking { .. } => "fetching what is missing, page by page",
+            Self::Logs { .. } | Self::Changes { .. } => "checking for changes",
+            Self::Lacking { .. } => "fetching missing revisions page by page",
         }
     }
 }
 
 impl Progress {
-    /// How far the archive of a wiki is.
+    /// The progress of the archive of a wiki.
     pub fn of(wiki: &Wiki) -> Result<Self, WikiError> {
         if wiki.progress.is_null() {
             return Ok(Self::default());
         }
         serde_json::from_value(wiki.progress.clone()).map_err(|error| {
-            let what = format!("how far its archive is cannot be read from the store: {error}");
+            let what = format!("the progress of its archive cannot be read from the store: {error}");
             WikiError::Unexpected { api: wiki.api.clone(), what }
         })
     }
@@ -148,71 +156,77 @@ impl Progress {
         serde_json::to_value(self).unwrap_or_default()
     }
 
-    /// Begins a round.
-    pub(super) fn begin(&mut self, way: Way, namespaces: Vec<i64>, began: String) {
+    /// Starts a round.
+    pub(super) fn begin(&mut self, strategy: Strategy, namespaces: Vec<i64>, began: String) {
         self.round += 1;
-        let step = match way {
-            Way::Whole | Way::Compared => Step::Pages { nth: 0, rest: None },
-            Way::Changes => Step::Changes { rest: None },
+        let step = match strategy {
+            Strategy::Full | Strategy::Compare => Step::Pages { nth: 0, rest: None },
+            Strategy::Changes => Step::Changes { rest: None },
         };
-        self.under_way =
-            Some(UnderWay { namespaces, began, way, seen_to: Vec::new(), step, trail: Trail::default() });
+        self.current_round = Some(Round {
+            namespaces,
+            began,
+            strategy,
+            handled_entries: Vec::new(),
+            step,
+            loop_detector: LoopDetector::default(),
+        });
     }
 
-    /// Entries of logs were seen to.
-    pub(super) fn see_to(&mut self, entries: impl IntoIterator<Item = i64>) {
-        if let Some(under_way) = &mut self.under_way {
-            under_way.seen_to.extend(entries);
-            // A few more than that are seen to twice.
-            under_way.seen_to.truncate(SEEN_TO_MAX);
+    /// Notes that log entries were handled.
+    pub(super) fn add_handled(&mut self, entries: impl IntoIterator<Item = i64>) {
+        if let Some(round) = &mut self.current_round {
+            round.handled_entries.extend(entries);
+            // If there are more, they are handled twice.
+            round.handled_entries.truncate(HANDLED_MAX);
         }
     }
 
-    /// The round under way is at `step` now.
+    /// The progress with the current round at `step`.
     pub(super) fn at(&self, step: Step) -> Self {
         let mut progress = self.clone();
-        if let Some(under_way) = &mut progress.under_way {
-            under_way.step = step;
+        if let Some(round) = &mut progress.current_round {
+            round.step = step;
         }
         progress
     }
 
-    /// The round under way is over.
+    /// The progress after the current round ended.
     pub(super) fn end(&self, now: String) -> Self {
         let mut progress = self.clone();
-        let Some(under_way) = progress.under_way.take() else { return progress };
-        let mut added = under_way.namespaces.into_iter().filter(|one| !self.whole.contains(one)).peekable();
-        // What was whole before, and not looked at in this round, is as old as it was.
-        let is_first = self.whole.is_empty();
+        let Some(round) = progress.current_round.take() else { return progress };
+        let mut added = round.namespaces.into_iter().filter(|one| !self.complete.contains(one)).peekable();
+        // Namespaces that were complete before and not part of this round are not more current now.
+        let is_first = self.complete.is_empty();
         let covers = added.peek().is_none() || is_first;
-        progress.whole.extend(added);
-        progress.whole.sort_unstable();
+        progress.complete.extend(added);
+        progress.complete.sort_unstable();
         if covers || self.since.is_none() {
-            progress.since = Some(under_way.began);
-            progress.seen_to = under_way.seen_to;
+            progress.since = Some(round.began);
+            progress.handled_entries = round.handled_entries;
         }
         progress.ended_at = Some(now);
         progress
     }
 }
 
-const SEEN_TO_MAX: usize = 10_000;
+const HANDLED_MAX: usize = 10_000;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn changes_are_asked_from_when_all_was_current() {
+    fn changes_are_requested_since_all_namespaces_were_current() {
         let mut progress = Progress::default();
-        progress.begin(Way::Whole, vec![0, 4], "t1".to_owned());
+        progress.begin(Strategy::Full, vec![0, 4], "t1".to_owned());
         let mut progress = progress.end("n1".to_owned());
-        assert_eq!((progress.whole.clone(), progress.since.as_deref()), (vec![0, 4], Some("t1")));
-        // A namespace that joins later does not make the others younger.
-        progress.begin(Way::Whole, vec![10], "t2".to_owned());
+        assert_eq!((progress.complete.clone(), progress.since.as_deref()), (vec![0, 4], Some("t1")));
+        // A namespace that is added later does not make the others more current.
+        progress.begin(Strategy::Full, vec![10], "t2".to_owned());
         let mut progress = progress.end("n2".to_owned());
-        assert_eq!((progress.whole.clone(), progress.since.as_deref()), (vec![0, 4, 10], Some("t1")));
-        progress.begin(Way::Changes, vec![0, 4, 10], "t3".to_owned());
+        assert_eq!((progress.complete.clone(), progress.since.as_deref()), (vec![0, 4, 10], Some("t1")));
+        progress.begin(Strategy::Changes, vec![0, 4, 10], "t3".to_owned());
         let progress = progress.end("n3".to_owned());
         assert_eq!((progress.since.as_deref(), progress.ended_at.as_deref()), (Some("t3"), Some("n3")));
         let mut wiki = Wiki {

@@ -1,10 +1,10 @@
-//! Bodies as files, and the index that says which is which.
+//! Storing bodies as files with an index.
 
 use std::fs;
 use std::sync::Arc;
 
-use comity::archive::{Archive, Entry, Files, Head, Kept};
-use comity::jobs::Ended;
+use comity::archive::{Archive, Files, PageHead, PageWriter, StoredPage};
+use comity::jobs::StopReason;
 use comity::results::Row;
 use comity::store::tasks::{PageFacts, TaskView};
 use comity_core::task::{JobState, TaskId};
@@ -14,13 +14,13 @@ use crate::client::QUICK;
 use crate::jobs::{Worker, fill};
 use crate::support::{Asked, Site, at, reply, soon};
 
-fn begin(archive: &Archive, url: &str) -> Entry {
+fn begin(archive: &Archive, url: &str) -> PageWriter {
     let url = Url::parse(url).unwrap();
-    archive.begin(Head { final_url: &url, content_type: Some("text/html") }).unwrap()
+    archive.begin(PageHead { final_url: &url, content_type: Some("text/html") }).unwrap()
 }
 
-/// The row of a page that was kept.
-fn row(url: &str, kept: &Kept) -> Row {
+/// The row of a stored page.
+fn row(url: &str, kept: &StoredPage) -> Row {
     Row::of(&TaskView {
         id: TaskId(1),
         url: url.to_owned(),
@@ -38,13 +38,13 @@ fn row(url: &str, kept: &Kept) -> Row {
     })
 }
 
-/// The lines of the index that are whole.
+/// The complete lines of the index.
 fn index(folder: &std::path::Path) -> Vec<serde_json::Value> {
     let text = fs::read_to_string(folder.join("index.jsonl")).unwrap();
     text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
 
-/// The bodies in a folder, wherever they are.
+/// All bodies in a folder and its subfolders.
 fn files(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
@@ -57,9 +57,9 @@ fn files(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
     found
 }
 
-/// B69: a line that a kill cut short spoils no other.
+/// B69: a line left incomplete by a kill does not affect others.
 #[test]
-fn a_line_that_was_cut_short_is_ended() {
+fn an_incomplete_line_in_the_index_is_terminated() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("index.jsonl"), "{\"url\":\"http://a.example/1\"}\n{\"url\":\"http://a.exa")
         .unwrap();
@@ -70,7 +70,7 @@ fn a_line_that_was_cut_short_is_ended() {
         entry.write(b"a body").unwrap();
         let kept = entry.finish().unwrap();
         assert_eq!(kept.bytes, 6);
-        archive.note(&[row(&url, &kept)]).unwrap();
+        archive.add_rows(&[row(&url, &kept)]).unwrap();
     }
     let index = index(folder.path());
     let urls: Vec<&str> = index.iter().map(|line| line["url"].as_str().unwrap()).collect();
@@ -80,15 +80,15 @@ fn a_line_that_was_cut_short_is_ended() {
     assert_eq!(index[1]["bytes"], 6);
 }
 
-/// B82: a link that lies in the folder leads nowhere, wherever it lies.
+/// B82: no link inside the folder is followed.
 #[cfg(unix)]
 #[test]
-fn links_below_the_folder_are_not_followed_out_of_it() {
+fn links_inside_the_folder_are_not_followed() {
     use std::os::unix::fs::symlink;
     let (folder, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let victim = elsewhere.path().join("victim");
     fs::write(&victim, "untouched").unwrap();
-    // What was named may be a link.
+    // The folder itself may be a link.
     let named = folder.path().join("named");
     symlink(folder.path().join("real"), &named).unwrap();
     fs::create_dir(folder.path().join("real")).unwrap();
@@ -98,18 +98,18 @@ fn links_below_the_folder_are_not_followed_out_of_it() {
     assert!(error.contains("index.jsonl is a symbolic link"), "{error}");
     fs::remove_file(named.join("index.jsonl")).unwrap();
     let archive = Archive::Files(open().unwrap());
-    // A host whose folder leads away,
+    // The folder of a host is a link.
     symlink(elsewhere.path(), named.join("a.example")).unwrap();
     let url = Url::parse("http://a.example/page").unwrap();
-    let head = Head { final_url: &url, content_type: None };
+    let head = PageHead { final_url: &url, content_type: None };
     let error = archive.begin(head).unwrap_err().to_string();
     assert!(error.contains("a.example is a symbolic link"), "{error}");
-    // a page whose name does,
+    // The file of a page is a link.
     let first = begin(&archive, "http://b.example/page").finish().unwrap().file.unwrap();
     fs::remove_file(&first).unwrap();
     symlink(&victim, &first).unwrap();
     let mut entry = begin(&archive, "http://b.example/page");
-    // and a folder that becomes a link while a page is on its way.
+    // A folder is replaced by a link while a page is being written.
     let mut late = begin(&archive, "http://c.example/page");
     late.write(b"a body").unwrap();
     fs::rename(named.join("c.example"), named.join("moved")).unwrap();
@@ -119,13 +119,13 @@ fn links_below_the_folder_are_not_followed_out_of_it() {
     let kept = entry.finish().unwrap().file.unwrap();
     assert_eq!(fs::read(&kept).unwrap(), b"a body");
     assert!(fs::symlink_metadata(&kept).unwrap().is_file());
-    assert!(fs::symlink_metadata(&first).unwrap().is_symlink(), "what is there is left alone");
+    assert!(fs::symlink_metadata(&first).unwrap().is_symlink(), "the existing link is not touched");
     assert_eq!(fs::read(&victim).unwrap(), b"untouched");
     assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 1);
 }
 
 #[test]
-fn a_body_that_was_not_finished_leaves_nothing() {
+fn an_unfinished_body_leaves_no_file() {
     let folder = tempfile::tempdir().unwrap();
     let archive = Archive::Files(Files::open(folder.path()).unwrap());
     let mut entry = begin(&archive, "http://a.example/page");
@@ -134,9 +134,9 @@ fn a_body_that_was_not_finished_leaves_nothing() {
     assert_eq!((files(folder.path()), index(folder.path()).len()), (vec![], 0));
 }
 
-/// Two listed URLs may lead to one page, and be on their way at once.
+/// Two listed URLs may redirect to the same page and be fetched at the same time.
 #[test]
-fn two_bodies_of_one_page_at_once_do_not_meet() {
+fn two_bodies_of_one_page_can_be_written_at_the_same_time() {
     let folder = tempfile::tempdir().unwrap();
     let archive = Archive::Files(Files::open(folder.path()).unwrap());
     let (mut one, mut two) =
@@ -145,14 +145,14 @@ fn two_bodies_of_one_page_at_once_do_not_meet() {
     two.write(b"the same").unwrap();
     two.write(b" body").unwrap();
     let (one, two) = (one.finish().unwrap(), two.finish().unwrap());
-    assert_eq!(one, two, "the same body is kept once");
+    assert_eq!(one, two, "the same body is stored once");
     assert_eq!(fs::read(one.file.unwrap()).unwrap(), b"the same body");
     assert_eq!(files(folder.path()).len(), 1);
 }
 
-/// An older row points at the file: it stays as it is.
+/// An older row points to the existing file, so it is not overwritten.
 #[test]
-fn another_body_of_a_page_has_another_name() {
+fn a_different_body_of_a_page_gets_a_different_name() {
     let folder = tempfile::tempdir().unwrap();
     let archive = Archive::Files(Files::open(folder.path()).unwrap());
     let keep = |body: &[u8]| {
@@ -168,9 +168,9 @@ fn another_body_of_a_page_has_another_name() {
     assert_eq!(files(folder.path()).len(), 3, "and nothing else is left behind");
 }
 
-/// B74: what a job fetched is there, and a body that broke off is not.
+/// B74: complete bodies are stored, and a body that is too large is not.
 #[tokio::test]
-async fn a_job_keeps_what_it_fetched() {
+async fn a_job_stores_the_pages_it_fetched() {
     let site = Site::start(|asked: &Asked| match asked.path.as_str() {
         "/large" => reply(200).body(vec![b'x'; 4_096]),
         path => reply(200).body(path),
@@ -180,9 +180,9 @@ async fn a_job_keeps_what_it_fetched() {
     let worker = Worker::start(&format!("{QUICK}[http]\nbody_max = \"1KiB\"\n")).await;
     let pool = worker.pool(Archive::Files(Files::open(folder.path()).unwrap())).await;
     fill(&pool, &["/one", "/large", "/two"].map(|path| site.url(path))).await;
-    assert_eq!(soon("the job", pool.run()).await.unwrap(), Ended::Job(JobState::Done));
+    assert_eq!(soon("the job", pool.run()).await.unwrap(), StopReason::Job(JobState::Done));
     let mut index = index(folder.path());
-    assert_eq!((index.len(), files(folder.path()).len()), (3, 2), "what failed has a row, too");
+    assert_eq!((index.len(), files(folder.path()).len()), (3, 2), "failures have a row, too");
     index.retain(|line| line["state"] == "done");
     assert_eq!(index.len(), 2);
     for line in index {

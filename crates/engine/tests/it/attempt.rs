@@ -1,4 +1,4 @@
-//! What counts when: the head of an answer before its body, whoever sends.
+//! Attempts: response headers take effect before the body, whoever sends the request.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use comity::clock::Clock;
 use comity::event::Events;
 use comity::gate::Gate;
 use comity::limiter::{Limits, RateLimiter};
-use comity::pipeline::{Orders, Scraping};
+use comity::pipeline::{RunOptions, Scraping};
 use comity::wiki::Api;
 use comity::wiki::api::Options;
 use comity_core::decision::Limit;
@@ -18,19 +18,19 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use crate::station::{Place, every, rss};
+use crate::station::{DiskStore, every, rss};
 use crate::support::{Asked, Site, at, config, eventually, reply, soon};
 
 const META: &[(&str, &str)] = &[("meta", "siteinfo")];
 
-/// A site that sends a head at once and its body when told to; how many came.
-struct Slow {
+/// A site that sends its headers immediately and its body on command, and counts requests.
+struct SlowSite {
     port: u16,
     asked: Arc<std::sync::atomic::AtomicUsize>,
     go: watch::Sender<bool>,
 }
 
-impl Slow {
+impl SlowSite {
     async fn start(head: &'static str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -65,17 +65,17 @@ impl Slow {
     }
 }
 
-/// How long the server keeps everybody away for.
-async fn told(gate: &Gate, host: &Domain, intent: Intent) -> Option<Span> {
+/// How much longer the server's Retry-After applies.
+async fn hold_remaining(gate: &Gate, host: &Domain, intent: Intent) -> Option<Span> {
     let reasons = gate.explain(host, intent).await.unwrap();
-    let told = reasons.into_iter().find(|reason| reason.limit == Limit::RetryAfter)?;
-    Some(told.until.since(gate.clock().now()))
+    let hold = reasons.into_iter().find(|reason| reason.limit == Limit::RetryAfter)?;
+    Some(hold.until.since(gate.clock().now()))
 }
 
-async fn until_told(gate: &Gate, host: &Domain, intent: Intent) -> Span {
+async fn until_held(gate: &Gate, host: &Domain, intent: Intent) -> Span {
     soon("a hold", async {
         loop {
-            if let Some(left) = told(gate, host, intent).await {
+            if let Some(left) = hold_remaining(gate, host, intent).await {
                 return left;
             }
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
@@ -84,11 +84,11 @@ async fn until_told(gate: &Gate, host: &Domain, intent: Intent) -> Span {
     .await
 }
 
-/// B20, B24: with any number in flight, a success that asks to come back later lets nobody leave while its body is on
-/// the way.
+/// B20, B24: even with unlimited requests in flight, a success with Retry-After holds all others while its body is
+/// still being read.
 #[tokio::test]
-async fn a_success_is_heeded_before_its_body() {
-    let site = Slow::start("200 OK\r\nRetry-After: 30").await;
+async fn headers_of_a_success_take_effect_before_its_body() {
+    let site = SlowSite::start("200 OK\r\nRetry-After: 30").await;
     let config = config("robots = \"ignore\"\n[default]\nmin_delay = \"1ms\"\nin_flight = \"unlimited\"\n");
     let gate = Gate::new(config.rules().clone(), Clock::new(), Events::new());
     let client = Client::with(&config, gate.clone()).unwrap();
@@ -96,7 +96,7 @@ async fn a_success_is_heeded_before_its_body() {
         let (client, url) = (client.clone(), site.url());
         async move { client.get(&url).await }
     });
-    let left = until_told(&gate, &site.host(), Intent::Fetch).await;
+    let left = until_held(&gate, &site.host(), Intent::Fetch).await;
     assert!(left > Span::from_secs(20), "{left}");
     let others: Vec<_> = (0..20)
         .map(|_| {
@@ -106,34 +106,34 @@ async fn a_success_is_heeded_before_its_body() {
         .collect();
     tokio::time::sleep(std::time::Duration::from_millis(200)).await;
     assert_eq!(site.asked(), 1);
-    let before = told(&gate, &site.host(), Intent::Fetch).await.unwrap();
+    let before = hold_remaining(&gate, &site.host(), Intent::Fetch).await.unwrap();
     site.go.send_replace(true);
     let page = soon("the page", first).await.unwrap().unwrap();
     assert_eq!((page.status, &page.body[..]), (200, &b"hello"[..]));
-    let after = told(&gate, &site.host(), Intent::Fetch).await.unwrap();
-    assert!(after <= before, "the end of the body says nothing new: {before}, then {after}");
+    let after = hold_remaining(&gate, &site.host(), Intent::Fetch).await.unwrap();
+    assert!(after <= before, "the end of the body changes nothing: {before}, then {after}");
     assert_eq!(site.asked(), 1);
     others.iter().for_each(tokio::task::JoinHandle::abort);
 }
 
-/// B24, B67: a wiki's refusal counts from its head, however long its page takes.
+/// B24, B67: a wiki's refusal takes effect with its headers, however long its body takes.
 #[tokio::test]
-async fn a_wikis_refusal_is_heeded_before_its_body() {
-    let site = Slow::start("429 Too Many Requests\r\nRetry-After: 40").await;
+async fn a_wikis_refusal_takes_effect_before_its_body() {
+    let site = SlowSite::start("429 Too Many Requests\r\nRetry-After: 40").await;
     let limiter = RateLimiter::default();
     let api = Arc::new(Api::with_limiter(&site.url(), &limiter, Options::default()).unwrap());
     let asking = tokio::spawn({
         let api = api.clone();
         async move { api.query(META, None).await.map(|_| ()) }
     });
-    let left = until_told(api.gate(), api.host(), Intent::Api).await;
+    let left = until_held(api.gate(), api.host(), Intent::Api).await;
     assert!(left > Span::from_secs(30), "{left}");
     asking.abort();
 }
 
-/// B44: whoever of a process asks for the rules of an origin, they are fetched once.
+/// B44: the robots.txt of an origin is fetched once per process.
 #[tokio::test]
-async fn one_run_asks_for_a_robots_txt_once() {
+async fn robots_txt_is_fetched_once_per_run() {
     let site = Site::start(|asked: &Asked| match asked.path.as_str() {
         "/robots.txt" => reply(200).body("User-agent: *\nDisallow: /private\n"),
         "/feed" => {
@@ -143,21 +143,21 @@ async fn one_run_asks_for_a_robots_txt_once() {
         _ => reply(200),
     })
     .await;
-    let place = Place::new();
-    let station = place.process(&every("0", "").replace("robots = \"ignore\"", "robots = \"obey\"")).await;
+    let disk = DiskStore::new();
+    let station = disk.process(&every("0", "").replace("robots = \"ignore\"", "robots = \"obey\"")).await;
     station.follow(&site.url("/feed")).await;
-    station.run_as(&Orders { scraping: Scraping::On, ..station.orders() }).await;
+    station.run_as(&RunOptions { scraping: Scraping::On, ..station.run_options() }).await;
     station.scrape().await;
     eventually("the items", || site.paths().iter().filter(|path| path.starts_with("/item")).count() == 5)
         .await;
     assert_eq!(site.asked_for("/robots.txt").len(), 1, "{:?}", site.paths());
 }
 
-/// B19: who waits for a turn says nothing about how it went: the ladder of others stays where it is.
+/// B19: waiting for a turn says nothing about outcomes, so the backoff of others stays as it is.
 #[tokio::test]
-async fn waiting_is_no_success() {
+async fn waiting_for_a_turn_does_not_count_as_a_success() {
     let site = Site::start(|_| reply(429)).await;
-    let (clock, _hands) = Clock::automatic(at(0));
+    let (clock, _control) = Clock::automatic(at(0));
     let limiter = RateLimiter::with_clock(Limits::default(), clock.clone()).unwrap();
     let options = Options { retries_max: 0, ..Options::default() };
     let api = Api::with_limiter(&site.url("/api.php"), &limiter, options).unwrap();
@@ -171,11 +171,11 @@ async fn waiting_is_no_success() {
     assert_eq!(waits, [5.0, 10.0, 20.0, 40.0]);
 }
 
-/// B79, B13: without a pace a call still ends, and its tries are a second apart.
+/// B79, B13: without pacing a call still ends, and its retries are a second apart.
 #[tokio::test]
-async fn a_wiki_without_a_pace_is_not_asked_for_ever() {
+async fn retries_of_an_unpaced_wiki_end() {
     let site = Site::start(|_| reply(429).header("retry-after", "1")).await;
-    let (clock, _hands) = Clock::automatic(at(0));
+    let (clock, _control) = Clock::automatic(at(0));
     let limits = Limits { enabled: false, ..Limits::default() };
     let limiter = RateLimiter::with_clock(limits, clock.clone()).unwrap();
     let options = Options { retries_max: 2, ..Options::default() };
@@ -185,16 +185,16 @@ async fn a_wiki_without_a_pace_is_not_asked_for_ever() {
     assert_eq!(clock.now(), at(2_000));
 }
 
-/// B79: refusals count unless the server named a time.
+/// B79: refusals use up retries unless the server states a Retry-After.
 #[tokio::test]
-async fn a_wiki_that_names_a_time_is_waited_for() {
+async fn a_wiki_that_sends_retry_after_is_waited_for() {
     let named = Site::start(|asked: &Asked| match asked.before {
         0..10 => reply(503).header("retry-after", "7"),
         _ => reply(200).body("{\"query\":{}}"),
     })
     .await;
     let silent = Site::start(|_| reply(503)).await;
-    let (clock, _hands) = Clock::automatic(at(0));
+    let (clock, _control) = Clock::automatic(at(0));
     let options = Options { retries_max: 3, ..Options::default() };
     let ask = |site: &Site| {
         let limiter = RateLimiter::with_clock(Limits::default(), clock.clone()).unwrap();

@@ -1,8 +1,8 @@
-//! The polite client against sites on loopback, judged by their logs.
+//! The polite client against sites on loopback, judged by the sites' logs.
 
 use std::sync::Arc;
 
-use comity::client::{Ask, Client, ClientError};
+use comity::client::{Client, ClientError, FetchRequest};
 use comity::clock::Clock;
 use comity::event::Events;
 use comity::gate::Gate;
@@ -15,7 +15,7 @@ use tokio::net::TcpListener;
 
 use crate::support::{Asked, ClosedPort, Reply, Site, config, domain, eventually, ms, reply, soon, waiting};
 
-/// Quick, and allowed on loopback.
+/// A fast configuration.
 pub(crate) const QUICK: &str = "robots = \"ignore\"\n[default]\nmin_delay = \"10ms\"\nlearning = \"off\"\n\
     backoff_base = \"50ms\"\nbackoff_max = \"200ms\"\n";
 pub(crate) const LOOPBACK: &str = "[http]\nallow_private = [\"127.0.0.0/8\"]\n";
@@ -36,7 +36,7 @@ async fn refusing(status: u16) -> Site {
 
 /// B44
 #[tokio::test]
-async fn every_hop_is_paced_where_it_goes() {
+async fn every_hop_is_paced_on_its_own_domain() {
     let site = Site::start(|asked: &Asked| {
         let port =
             asked.head.lines().find_map(|line| line.strip_prefix("host: ")?.split(':').nth(1)).unwrap();
@@ -53,7 +53,7 @@ async fn every_hop_is_paced_where_it_goes() {
     let page = soon("the page", client.get(&site.url("/a"))).await.unwrap();
     assert_eq!((page.status, page.url.as_str()), (200, site.url_on(2, "/d").as_str()));
     assert_eq!(site.paths(), ["/a", "/b", "/c", "/d"]);
-    // The log's times are those of arrival; the starts are 200 ms apart.
+    // The log has arrival times; the starts are 200 ms apart.
     assert!(site.gaps(2).iter().all(|gap| *gap >= ms(150)), "{:?}", site.gaps(2));
     let asked = site.asked();
     assert_ne!(asked[0].host, asked[1].host, "another domain has its own pace");
@@ -61,19 +61,19 @@ async fn every_hop_is_paced_where_it_goes() {
 
 /// B44
 #[tokio::test]
-async fn redirects_end_somewhere() {
+async fn endless_and_invalid_redirects_are_errors() {
     let site = Site::start(|asked: &Asked| reply(302).header("location", &format!("{}x", asked.path))).await;
     let error = soon("the end", quick("").get(&site.url("/"))).await.unwrap_err();
     assert!(matches!(error, ClientError::Redirects { max: 10, .. }), "{error}");
     assert_eq!(site.asked().len(), 11);
     let astray = Site::start(|_| reply(302).header("location", "file:///etc/passwd")).await;
     let error = quick("").get(&astray.url("/")).await.unwrap_err();
-    assert!(matches!(error, ClientError::Leads { .. }), "{error}");
+    assert!(matches!(error, ClientError::BadRedirect { .. }), "{error}");
 }
 
 /// B41, B43
 #[tokio::test]
-async fn refusals_and_failures_are_tried_again_up_to_the_limit() {
+async fn refusals_and_failures_are_retried_up_to_the_limit() {
     for (status, outcome) in [
         (429, Outcome::RateLimited),
         (403, Outcome::Blocked),
@@ -86,7 +86,7 @@ async fn refusals_and_failures_are_tried_again_up_to_the_limit() {
         let page = soon("the answer", client.get(&site.url("/"))).await.unwrap();
         assert_eq!((page.status, page.outcome), (status, outcome));
         assert_eq!(site.asked().len(), 4, "{status}");
-        // The ladder is 50, 100, 200 ms; the log's times are those of arrival.
+        // The backoff is 50, 100, 200 ms; the log has arrival times.
         for (gap, least) in site.gaps(1).into_iter().zip([40, 90, 190]) {
             assert!(gap >= ms(least), "{status}: {:?}", site.gaps(1));
         }
@@ -94,7 +94,7 @@ async fn refusals_and_failures_are_tried_again_up_to_the_limit() {
     }
 }
 
-/// B41: whoever comes back to its senses is fetched.
+/// B41
 #[tokio::test]
 async fn a_site_that_recovers_is_fetched() {
     let site = Site::start(|asked: &Asked| reply([503, 429, 500, 200][asked.before])).await;
@@ -104,7 +104,7 @@ async fn a_site_that_recovers_is_fetched() {
 
 /// B45
 #[tokio::test]
-async fn no_retries_is_one_attempt() {
+async fn without_retries_there_is_one_attempt() {
     for status in [429, 403, 503, 500] {
         let site = refusing(status).await;
         let page = soon("the answer", quick("[job]\nmax_retries = 0\n").get(&site.url("/"))).await.unwrap();
@@ -112,14 +112,14 @@ async fn no_retries_is_one_attempt() {
     }
     let site = Site::start(|_| reply(200).after(60_000)).await;
     let client = quick("[job]\nmax_retries = 0\n[http]\nfirst_byte_timeout = \"2s\"\n");
-    let error = soon("the time-out", client.get(&site.url("/"))).await.unwrap_err();
+    let error = soon("the timeout", client.get(&site.url("/"))).await.unwrap_err();
     assert!(matches!(error, ClientError::Transport { .. }), "{error}");
     assert_eq!(site.asked().len(), 1);
 }
 
 /// B43
 #[tokio::test]
-async fn timeouts_and_broken_connections_are_tried_again() {
+async fn timeouts_and_broken_connections_are_retried() {
     let site = Site::start(|asked: &Asked| reply(200).after(if asked.before < 2 { 60_000 } else { 0 })).await;
     let client = quick("[http]\nfirst_byte_timeout = \"2s\"\n");
     assert_eq!(soon("the page", client.get(&site.url("/"))).await.unwrap().status, 200);
@@ -156,26 +156,26 @@ async fn retry_after_is_obeyed_by_all() {
     assert!(asked[1..].iter().all(|later| later.at.since(refused_at) >= ms(990)), "{asked:?}");
 }
 
-/// B20, B22, B37: what a server asked for was forgotten when the page of its refusal broke off.
+/// B20, B22, B37: a Retry-After used to be ignored if the body of the response broke off.
 #[tokio::test]
-async fn a_refusal_whose_page_breaks_off_is_heard() {
+async fn retry_after_applies_even_if_the_body_breaks_off() {
     let site = Site::start(|_| reply(429).header("retry-after", "120").cut()).await;
     let client = quick("[job]\nmax_retries = 0\n");
     let page = soon("the answer", client.get(&site.url("/"))).await.unwrap();
     assert_eq!((page.status, page.outcome), (429, Outcome::RateLimited));
-    let (wait, now) = (client.gate().look(&site.domain(1)).unwrap(), client.gate().clock().now());
+    let (wait, now) = (client.gate().domain_status(&site.domain(1)).unwrap(), client.gate().clock().now());
     assert!(wait.server_until.unwrap().since(now) > Span::from_secs(110), "{wait:?}");
-    // A page that breaks off is none, but what came with it was said.
+    // An incomplete page is an error, but its Retry-After still applies.
     let site = Site::start(|_| reply(200).header("retry-after", "120").cut()).await;
     let error = soon("the answer", client.get(&site.url("/"))).await.unwrap_err();
     assert!(matches!(error, ClientError::Transport { .. }), "{error}");
-    let wait = client.gate().look(&site.domain(1)).unwrap();
+    let wait = client.gate().domain_status(&site.domain(1)).unwrap();
     assert!(wait.server_until.unwrap().since(now) > Span::from_secs(110), "{wait:?}");
 }
 
-/// B23: a refusal held its domain back only when its page had been read, which may take minutes.
+/// B23: a refusal used to take effect only after its body had been read, which may take minutes.
 #[tokio::test]
-async fn a_refusal_is_heard_before_its_page_is_read() {
+async fn a_refusal_takes_effect_before_its_body_is_read() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let dripping = tokio::spawn(async move {
@@ -190,28 +190,28 @@ async fn a_refusal_is_heard_before_its_page_is_read() {
         async move { client.get(&url).await }
     });
     let host = domain(&address.to_string());
-    let held = || client.gate().look(&host).is_some_and(|domain| domain.server_until.is_some());
+    let held = || client.gate().domain_status(&host).is_some_and(|domain| domain.server_until.is_some());
     eventually("the hold", held).await;
-    assert!(!asking.is_finished(), "its page is still being read");
+    assert!(!asking.is_finished(), "its body is still being read");
     let page = soon("the answer", asking).await.unwrap().unwrap();
-    assert_eq!((page.status, page.body.len()), (429, 0), "it is not waited for as long as a page is");
+    assert_eq!((page.status, page.body.len()), (429, 0), "its body is not waited for as long as a page");
     dripping.abort();
 }
 
-/// Whoever waited however long it takes could not be stopped.
+/// A request that waits however long it takes could not be stopped once.
 #[tokio::test]
-async fn whoever_waits_hears_that_it_is_not_wanted_any_more() {
+async fn a_waiting_request_can_be_stopped() {
     let site = Site::start(|_| reply(429).header("retry-after", "3600")).await;
     let client = quick("");
     let (stop, stopping) = tokio::sync::watch::channel(false);
-    let ask = Ask {
+    let ask = FetchRequest {
         stop: Some(stopping),
         retries_max: 3,
-        ..Ask::new(site.url("/").parse().unwrap(), Lead::Listed)
+        ..FetchRequest::new(site.url("/").parse().unwrap(), Lead::Listed)
     };
     let asking = tokio::spawn({
         let client = client.clone();
-        async move { client.ask(&ask).await }
+        async move { client.fetch(&ask).await }
     });
     eventually("the wait", || waiting(client.gate(), &site.domain(1)) == 1).await;
     stop.send_replace(true);
@@ -222,7 +222,7 @@ async fn whoever_waits_hears_that_it_is_not_wanted_any_more() {
 
 /// B24
 #[tokio::test]
-async fn an_answer_that_is_none_is_not_tried_again() {
+async fn a_404_is_not_retried() {
     for status in [404, 401, 410] {
         let site = refusing(status).await;
         let page = soon("the answer", quick("").get(&site.url("/"))).await.unwrap();
@@ -230,7 +230,7 @@ async fn an_answer_that_is_none_is_not_tried_again() {
     }
 }
 
-/// A body over the limit says nothing against the site.
+/// A body over the limit is not the site's fault.
 #[tokio::test]
 async fn a_body_over_the_limit_is_refused_and_the_site_not_blamed() {
     let site = Site::start(|asked: &Asked| match asked.path.as_str() {
@@ -241,14 +241,14 @@ async fn a_body_over_the_limit_is_refused_and_the_site_not_blamed() {
     let client = quick("[http]\nbody_max = \"1KiB\"\n");
     let error = soon("the refusal", client.get(&site.url("/large"))).await.unwrap_err();
     assert!(error.to_string().contains("1024 bytes"), "{error}");
-    assert_eq!(site.asked().len(), 1, "trying again does not help");
+    assert_eq!(site.asked().len(), 1, "a retry doesn't help");
     let penalties = client.gate().with_pace(&site.domain(1), |pace, _, _| pace.penalties()).await.unwrap();
-    assert_eq!(penalties, 0, "the site answered; that it was more than we want is our affair");
+    assert_eq!(penalties, 0, "the site answered; the limit is ours");
 }
 
 /// B76
 #[tokio::test]
-async fn a_redirect_to_an_address_nobody_listed_is_refused() {
+async fn a_redirect_to_an_unlisted_private_address_is_blocked() {
     let site = Site::start(|asked: &Asked| {
         let port: u16 = asked
             .head
@@ -275,13 +275,13 @@ async fn a_redirect_to_an_address_nobody_listed_is_refused() {
     }
     assert_eq!(site.paths(), ["/other-host", "/other-port"], "nothing was sent there");
     let penalties = client.gate().with_pace(&site.domain(2), |pace, _, _| pace.penalties()).await.unwrap();
-    assert_eq!(penalties, 0, "a host that was never asked is not blamed");
+    assert_eq!(penalties, 0, "a host that received no request is not blamed");
     assert_eq!(soon("the page", client.get(&site.url("/same"))).await.unwrap().status, 200);
 }
 
 /// B75
 #[tokio::test]
-async fn errors_hold_no_secrets() {
+async fn errors_contain_no_secrets() {
     let site = Site::start(|asked: &Asked| -> Reply {
         match asked.path.split('?').next().unwrap() {
             "/robots.txt" => reply(200).body("User-agent: *\nDisallow: /private"),
@@ -302,7 +302,7 @@ async fn errors_hold_no_secrets() {
         "ftp://user:hunter2@a.example/?token=s3cret",
         "http://user:hunter2@/?token=s3cret",
         "user:hunter2@a b?token=s3cret",
-        // Where the query begins inside of the password.
+        // The query starts inside the password.
         "http://user:hunter2?s3cret@a b/",
         "http://user:hunter2#s3cret@a b/",
     ];
@@ -317,7 +317,7 @@ async fn errors_hold_no_secrets() {
 
 /// B66
 #[tokio::test]
-async fn sites_are_told_who_asks_and_whom_to_write_to() {
+async fn requests_name_the_user_agent_and_the_contact() {
     let site = refusing(200).await;
     let client = quick("[http]\nuser_agent = \"Tester/2\"\ncontact = \"ops@example.org\"\n");
     client.get(&site.url("/")).await.unwrap();
@@ -336,9 +336,9 @@ async fn a_client_shares_its_gate() {
     assert!(Span::from_millis(decision.wait_ms(client.gate().clock().now())) <= ms(60_000));
 }
 
-/// B86: what a request sends, and its own headers, stay with the host it was meant for.
+/// B86: a request's method, body and own headers are sent only to the host they were meant for.
 #[tokio::test]
-async fn a_method_a_body_and_headers_are_sent_where_they_were_meant_for() {
+async fn method_body_and_headers_stay_with_their_host() {
     let site = Site::start(|asked: &Asked| match asked.path.as_str() {
         "/again" => reply(307).header("location", "/form"),
         "/see" => reply(303).header("location", "/form"),
@@ -348,32 +348,32 @@ async fn a_method_a_body_and_headers_are_sent_where_they_were_meant_for() {
         _ => reply(200),
     })
     .await;
-    let ask = |path: &str| Ask {
+    let ask = |path: &str| FetchRequest {
         method: http::Method::POST,
         body: "a=b".into(),
         headers: vec![(http::HeaderName::from_static("x-key"), http::HeaderValue::from_static("secret"))],
         retries_max: 3,
-        ..Ask::new(site.url(path).parse().unwrap(), Lead::Listed)
+        ..FetchRequest::new(site.url(path).parse().unwrap(), Lead::Listed)
     };
-    // A client each: what was posted is not read by the site, and would precede the next request.
+    // A new client each time: the site doesn't read posted bodies, which would precede the next request.
     for (path, expected) in [("/form", "POST /form "), ("/again", "POST /form "), ("/see", "GET /form ")] {
-        let page = soon("the answer", quick(LOOPBACK).ask(&ask(path))).await.unwrap();
+        let page = soon("the answer", quick(LOOPBACK).fetch(&ask(path))).await.unwrap();
         assert_eq!(page.status, 200);
         let last = site.asked().pop().unwrap();
         assert!(last.head.contains(expected), "{path}: {}", last.head);
         let length = if expected.starts_with("POST") { Some("3") } else { None };
         assert_eq!((last.header("content-length"), last.header("x-key")), (length, Some("secret")));
     }
-    let error = soon("the answer", quick(LOOPBACK).ask(&ask("/away"))).await.unwrap_err();
+    let error = soon("the answer", quick(LOOPBACK).fetch(&ask("/away"))).await.unwrap_err();
     assert!(matches!(error, ClientError::Body { .. }), "{error}");
-    let plain = Ask { method: http::Method::GET, body: Default::default(), ..ask("/led") };
-    soon("the answer", quick(LOOPBACK).ask(&plain)).await.unwrap();
+    let plain = FetchRequest { method: http::Method::GET, body: Default::default(), ..ask("/led") };
+    soon("the answer", quick(LOOPBACK).fetch(&plain)).await.unwrap();
     let there = site.asked().pop().unwrap();
     assert_eq!((there.path.as_str(), there.header("x-key")), ("/page", None));
 
     let before = site.asked().len();
-    let page = soon("the answer", quick(LOOPBACK).ask(&ask("/broken"))).await.unwrap();
-    assert_eq!((page.status, site.asked().len() - before), (500, 1), "a POST that arrived is not sent again");
-    let wrong = Ask { headers: vec![(http::header::HOST, "evil".parse().unwrap())], ..ask("/form") };
-    assert!(matches!(quick("").ask(&wrong).await, Err(ClientError::Header { .. })));
+    let page = soon("the answer", quick(LOOPBACK).fetch(&ask("/broken"))).await.unwrap();
+    assert_eq!((page.status, site.asked().len() - before), (500, 1), "a POST that arrived is not retried");
+    let wrong = FetchRequest { headers: vec![(http::header::HOST, "evil".parse().unwrap())], ..ask("/form") };
+    assert!(matches!(quick("").fetch(&wrong).await, Err(ClientError::Header { .. })));
 }

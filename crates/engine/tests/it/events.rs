@@ -1,12 +1,12 @@
-//! What is told while things happen: log lines and their levels, and nothing secret.
+//! Log lines: their levels, and that they contain no secrets.
 
 use std::cell::RefCell;
 use std::fmt::Write;
 use std::sync::{Arc, Mutex, Once};
 
 use comity::clock::Clock;
-use comity::event::{Counted, Events};
-use comity::gate::{Gate, HandsOff};
+use comity::event::{CounterValues, Events};
+use comity::gate::{CloseMode, Gate};
 use comity::limiter::{Limits, RateLimiter};
 use comity_core::intent::Intent;
 use comity_core::outcome::Outcome;
@@ -18,22 +18,22 @@ use crate::client::QUICK;
 use crate::jobs::Worker;
 use crate::support::{Site, a_moment, at, config, domain, manual_gate, ms, reply, retry_after, success};
 
-/// The lines that this thread logged.
+/// The lines logged by this thread.
 #[derive(Clone, Default)]
 struct Lines(Arc<Mutex<Vec<(Level, String)>>>);
 
-/// One subscriber for the whole binary: whether a line is wanted is remembered for all threads at once.
-struct Everywhere;
+/// One subscriber for the whole binary, because tracing caches globally whether a line is wanted.
+struct GlobalSubscriber;
 
 thread_local! {
     static HERE: RefCell<Option<Lines>> = const { RefCell::new(None) };
 }
 
 impl Lines {
-    /// Keeps what this thread logs from now on.
+    /// Captures what this thread logs from now on.
     fn keep() -> Self {
         static ONCE: Once = Once::new();
-        ONCE.call_once(|| tracing::subscriber::set_global_default(Everywhere).unwrap());
+        ONCE.call_once(|| tracing::subscriber::set_global_default(GlobalSubscriber).unwrap());
         let lines = Self::default();
         HERE.with(|here| *here.borrow_mut() = Some(lines.clone()));
         lines
@@ -61,7 +61,7 @@ impl Visit for Line {
     }
 }
 
-impl Subscriber for Everywhere {
+impl Subscriber for GlobalSubscriber {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         metadata.target().starts_with("comity")
     }
@@ -88,9 +88,9 @@ impl Subscriber for Everywhere {
 
 /// B72
 #[tokio::test]
-async fn backoffs_warn_delay_changes_inform_and_waits_are_for_who_looks_closely() {
+async fn backoffs_are_warnings_delay_changes_are_info_and_waits_are_debug() {
     let lines = Lines::keep();
-    let (gate, hands) = manual_gate("profile = \"crawler\"\n");
+    let (gate, control) = manual_gate("profile = \"crawler\"\n");
     let host = domain("a.example");
     let permit = gate.acquire(&host, Intent::Fetch).await.unwrap();
     permit.record(&Outcome::RateLimited.into());
@@ -106,20 +106,20 @@ async fn backoffs_warn_delay_changes_inform_and_waits_are_for_who_looks_closely(
     a_moment().await;
     assert!(!lines.with(Level::DEBUG, "a.example").is_empty(), "{}", lines.all());
     assert!(
-        lines.with(Level::DEBUG, "waits").iter().any(|line| line.contains("a.example")),
+        lines.with(Level::DEBUG, "waiting").iter().any(|line| line.contains("a.example")),
         "{}",
         lines.all()
     );
-    hands.advance(ms(2_000));
+    control.advance(ms(2_000));
     waits.await.unwrap();
-    assert_eq!(lines.with(Level::WARN, "").len(), 1, "a success warns nobody: {}", lines.all());
+    assert_eq!(lines.with(Level::WARN, "").len(), 1, "a success logs no warning: {}", lines.all());
 }
 
 /// B21, B72
 #[tokio::test]
-async fn a_retry_after_that_is_too_long_is_told() {
+async fn a_retry_after_that_is_too_long_is_logged() {
     let lines = Lines::keep();
-    let (gate, _hands) = manual_gate("[default]\nretry_after_max = \"1h\"\n");
+    let (gate, _control) = manual_gate("[default]\nretry_after_max = \"1h\"\n");
     let permit = gate.acquire(&domain("a.example"), Intent::Fetch).await.unwrap();
     permit.record(&retry_after(ms(7_200_000)));
     assert_eq!(lines.with(Level::WARN, "longer than allowed").len(), 1, "{}", lines.all());
@@ -127,7 +127,7 @@ async fn a_retry_after_that_is_too_long_is_told() {
 
 /// B13, B72
 #[test]
-fn the_facade_warns_when_it_backs_off_and_only_then() {
+fn the_rate_limiter_warns_only_when_it_backs_off() {
     let lines = Lines::keep();
     RateLimiter::with(Limits { backoff_base: ms(1), ..Limits::default() }).unwrap().backoff(0);
     assert_eq!(lines.with(Level::WARN, "backing off").len(), 1, "{}", lines.all());
@@ -149,13 +149,13 @@ async fn a_job_logs_its_retries_and_no_secrets() {
     assert!(!all.contains("hunter2") && !all.contains("s3cret"), "{all}");
 }
 
-/// B73: what a store did not take was counted nowhere.
+/// B73: counts that the store did not take used to get lost.
 #[tokio::test]
-async fn what_could_not_be_added_up_is_added_the_next_time() {
+async fn counts_that_the_store_did_not_take_are_added_next_time() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("comity.db");
     let store = comity::store::open(&format!("sqlite:{}", file.display())).unwrap();
-    let (clock, _hands) = Clock::manual(at(0));
+    let (clock, _control) = Clock::manual(at(0));
     let (rules, events) = (config("").rules().clone(), Events::new());
     let open = || Gate::with_store(rules.clone(), clock.clone(), events.clone(), store.clone(), "a test");
     let gate = open().await.unwrap();
@@ -163,9 +163,9 @@ async fn what_could_not_be_added_up_is_added_the_next_time() {
     let sql = rusqlite::Connection::open(&file).unwrap();
     sql.execute_batch("ALTER TABLE counts RENAME TO elsewhere").unwrap();
     permit.record(&Outcome::RateLimited.into());
-    assert!(gate.close(HandsOff::Stop).await.is_err());
+    assert!(gate.close(CloseMode::Stop).await.is_err());
     sql.execute_batch("ALTER TABLE elsewhere RENAME TO counts").unwrap();
-    open().await.unwrap().close(HandsOff::Stop).await.unwrap();
-    let counted = Counted::of_store(&store.counts().await.unwrap());
+    open().await.unwrap().close(CloseMode::Stop).await.unwrap();
+    let counted = CounterValues::from_store(&store.counts().await.unwrap());
     assert_eq!((counted.outcome(Outcome::RateLimited), counted.other("granted")), (1, 1));
 }

@@ -1,11 +1,11 @@
-//! What ends a job before its list does.
+//! Guards that end a job early: failures in a row, rate limits, and ending it from outside.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use comity::archive::Archive;
-use comity::jobs::{Ended, Go};
+use comity::jobs::{Flow, StopReason};
 use comity::store::jobs::Job;
 use comity_core::task::{JobState, JobStep};
 
@@ -13,7 +13,7 @@ use crate::client::{LOOPBACK, QUICK};
 use crate::jobs::{Worker, fill};
 use crate::support::{Asked, ClosedPort, Site, eventually, reply, soon};
 
-/// Each page answers with the status that its path begins with.
+/// A site that answers with the status at the start of the path.
 async fn site() -> Site {
     Site::start(|asked: &Asked| reply(asked.path[1..4].parse().unwrap())).await
 }
@@ -24,19 +24,19 @@ fn list(site: &Site, statuses: &[u16]) -> Vec<String> {
 
 /// B47
 #[tokio::test]
-async fn failures_in_a_row_fail_the_job_and_answers_neither_count_nor_reset() {
+async fn failures_in_a_row_fail_the_job_and_404s_neither_count_nor_reset() {
     let site = site().await;
     let worker = Worker::start(&format!("{QUICK}[job]\nmax_retries = 0\nfailure_threshold = 3\n")).await;
     let mut statuses = vec![500, 404, 404, 404, 404, 500, 410, 503];
     statuses.extend([200; 30]);
     let (ended, job) = worker.fetch(&list(&site, &statuses)).await;
-    assert_eq!(ended, Ended::Job(JobState::Failed));
+    assert_eq!(ended, StopReason::Job(JobState::Failed));
     let message = job.message.unwrap();
     assert!(message.contains("3 tasks in a row failed") && message.contains("503"), "{message}");
-    assert!(site.asked().len() <= 10, "little is sent after that: {}", site.asked().len());
+    assert!(site.asked().len() <= 10, "few requests after that: {}", site.asked().len());
 }
 
-/// B47: the pages of one host that is down are given up, and those of the others are fetched.
+/// B47: the pages of a host that is down are given up, and those of the others are fetched.
 #[tokio::test]
 async fn one_dead_host_does_not_end_a_job_of_many() {
     let site = Site::start(|_: &Asked| reply(200).after(5)).await;
@@ -46,12 +46,12 @@ async fn one_dead_host_does_not_end_a_job_of_many() {
     urls.extend((0..100).map(|nth| site.url_on(2 + nth % 4, &format!("/200/{nth}"))));
     let worker = Worker::start(&format!("{QUICK}[job]\nmax_retries = 0\n{LOOPBACK}")).await;
     let (ended, job) = worker.fetch(&urls).await;
-    // Failed if the dead host was the last with anything left, done otherwise.
-    assert!(matches!(ended, Ended::Job(JobState::Done | JobState::Failed)), "{ended:?}");
+    // Failed if the dead host was the last one with tasks left, done otherwise.
+    assert!(matches!(ended, StopReason::Job(JobState::Done | JobState::Failed)), "{ended:?}");
     let now = worker.gate.clock().now();
     while worker.store.sweep(job.id, 100, now).await.unwrap() {}
     let job = worker.job().await;
-    assert_eq!((job.counts.done, site.asked().len()), (100, 100), "every good page once");
+    assert_eq!((job.counts.done, site.asked().len()), (100, 100), "every good page is fetched once");
     let counts = job.counts;
     assert_eq!((counts.waiting(), counts.failed + counts.skipped), (0, 40), "{counts:?}");
     assert!((20..40).contains(&counts.failed), "the rest was skipped: {counts:?}");
@@ -59,9 +59,9 @@ async fn one_dead_host_does_not_end_a_job_of_many() {
     assert!(failed[0].url.contains(&dead.to_string()), "{failed:?}");
 }
 
-/// B47: while a list is read, more may come; what is left afterwards decides.
+/// B47: while a list is being read, more tasks may come, so what remains afterwards decides.
 #[tokio::test]
-async fn a_domain_that_is_given_up_while_a_list_is_read_leaves_the_job_to_the_rest() {
+async fn a_domain_given_up_while_a_list_is_read_does_not_end_the_job() {
     for (rest, expected) in [(3, JobState::Done), (0, JobState::Failed)] {
         let site = site().await;
         let closed = ClosedPort::new();
@@ -72,7 +72,9 @@ async fn a_domain_that_is_given_up_while_a_list_is_read_leaves_the_job_to_the_re
         more.send((0..30).map(|nth| format!("http://127.0.0.1:{dead}/{nth}\n")).collect()).unwrap();
         let filling = tokio::spawn({
             let pool = pool.clone();
-            async move { pool.fill(Box::new(Typed(lines, Vec::new())), Box::new(|_| Go::On)).await.unwrap() }
+            async move {
+                pool.fill(Box::new(Typed(lines, Vec::new())), Box::new(|_| Flow::Continue)).await.unwrap()
+            }
         });
         let running = tokio::spawn({
             let pool = pool.clone();
@@ -84,7 +86,7 @@ async fn a_domain_that_is_given_up_while_a_list_is_read_leaves_the_job_to_the_re
         more.send((0..rest).map(|nth| format!("{}\n", site.url(&format!("/200/{nth}")))).collect()).unwrap();
         drop(more);
         assert_eq!(soon("the list", filling).await.unwrap().new, 30 + rest);
-        assert_eq!(soon("the job", running).await.unwrap(), Ended::Job(expected));
+        assert_eq!(soon("the job", running).await.unwrap(), StopReason::Job(expected));
         let job = worker.job().await;
         assert_eq!((job.counts.done, job.counts.waiting()), (rest, 0));
         assert_eq!(job.message.is_some(), rest == 0, "{:?}", job.message);
@@ -92,7 +94,7 @@ async fn a_domain_that_is_given_up_while_a_list_is_read_leaves_the_job_to_the_re
     }
 }
 
-/// A list that comes in parts.
+/// A list that arrives in parts.
 struct Typed(std::sync::mpsc::Receiver<String>, Vec<u8>);
 
 impl std::io::Read for Typed {
@@ -107,7 +109,7 @@ impl std::io::Read for Typed {
     }
 }
 
-/// What was skipped says why.
+/// Checks that skipped tasks say why.
 async fn explains(worker: &Worker, job: &Job, dead: u16) {
     let skipped = worker.store.list_tasks(job.id, "skipped".to_owned(), 1).await.unwrap().remove(0);
     let reason = skipped.error.unwrap();
@@ -115,9 +117,9 @@ async fn explains(worker: &Worker, job: &Job, dead: u16) {
     assert!(reason.starts_with(&expected), "{reason}");
 }
 
-/// B47: when no other domain has anything left, giving up is the end of the job.
+/// B47: when no other domain has tasks left, giving up ends the job.
 #[tokio::test]
-async fn a_job_whose_last_domains_are_given_up_failed() {
+async fn a_job_fails_when_its_last_domains_are_given_up() {
     let site = site().await;
     let closed = [ClosedPort::new(), ClosedPort::new()];
     let [dead, down] = closed.each_ref().map(ClosedPort::port);
@@ -126,7 +128,7 @@ async fn a_job_whose_last_domains_are_given_up_failed() {
     urls.push(site.url("/200/first"));
     let worker = Worker::start(&format!("{QUICK}[job]\nmax_retries = 0\nfailure_threshold = 5\n")).await;
     let (ended, job) = worker.fetch(&urls).await;
-    assert_eq!(ended, Ended::Job(JobState::Failed));
+    assert_eq!(ended, StopReason::Job(JobState::Failed));
     let message = job.message.unwrap();
     assert!(
         message.contains("gave up on 127.0.0.1:") && message.contains("5 tasks in a row failed"),
@@ -139,9 +141,9 @@ async fn a_job_whose_last_domains_are_given_up_failed() {
     assert!(counts.failed >= 10, "{counts:?}");
 }
 
-/// B47, B49: a retry tries what was given up again.
+/// B47, B49: retrying the job also retries what was given up.
 #[tokio::test]
-async fn what_was_given_up_is_tried_again_by_a_retry() {
+async fn retrying_a_job_retries_domains_that_were_given_up() {
     let up = Arc::new(AtomicBool::new(false));
     let site = Site::start({
         let up = up.clone();
@@ -150,57 +152,57 @@ async fn what_was_given_up_is_tried_again_by_a_retry() {
     let site = site.await;
     let worker = Worker::start(&format!("{QUICK}[job]\nmax_retries = 0\nfailure_threshold = 3\n")).await;
     let (ended, job) = worker.fetch(&list(&site, &[500; 30])).await;
-    assert_eq!(ended, Ended::Job(JobState::Failed));
+    assert_eq!(ended, StopReason::Job(JobState::Failed));
     let now = worker.gate.clock().now();
     while worker.store.sweep(job.id, 100, now).await.unwrap() {}
     up.store(true, Ordering::Relaxed);
     worker.store.step_job(job.id, JobStep::Reopen, None, now).await.unwrap();
     while worker.store.sweep(job.id, 100, now).await.unwrap() {}
     let (ended, job) = worker.fetch(&[]).await;
-    assert_eq!((ended, job.counts.done), (Ended::Job(JobState::Done), 30));
+    assert_eq!((ended, job.counts.done), (StopReason::Job(JobState::Done), 30));
 }
 
 /// B47
 #[tokio::test]
-async fn a_success_resets_and_zero_is_off() {
+async fn a_success_resets_the_failure_count_and_zero_turns_it_off() {
     for (threshold, statuses) in [(3, [500, 500, 200, 500, 500, 200]), (0, [500; 6])] {
         let site = site().await;
         let toml = format!("{QUICK}[job]\nmax_retries = 0\nfailure_threshold = {threshold}\n");
         let (ended, job) = Worker::start(&toml).await.fetch(&list(&site, &statuses)).await;
-        assert_eq!((ended, job.message), (Ended::Job(JobState::Done), None));
+        assert_eq!((ended, job.message), (StopReason::Job(JobState::Done), None));
         assert_eq!(job.counts.done + job.counts.failed, 6);
     }
 }
 
 /// B48
 #[tokio::test]
-async fn a_job_that_is_refused_at_the_slowest_pace_is_cancelled() {
+async fn a_job_that_is_rate_limited_at_the_slowest_pace_is_cancelled() {
     let site = site().await;
     let worker = Worker::start(&format!("{QUICK}[job]\ncancel_streak = 2\ncancel_delay = \"0s\"\n")).await;
     let (ended, job) = worker.fetch(&list(&site, &[429; 20])).await;
-    assert_eq!(ended, Ended::Job(JobState::Cancelled));
-    assert!(job.message.unwrap().contains("rate limited 2 times in a row"));
+    assert_eq!(ended, StopReason::Job(JobState::Cancelled));
+    assert!(job.message.unwrap().contains("rate limited (429) 2 times in a row"));
     assert!(site.asked().len() <= 3, "{}", site.asked().len());
 }
 
 /// B48
 #[tokio::test]
-async fn refusals_at_a_quick_pace_or_between_successes_cancel_nothing() {
+async fn rate_limits_at_a_faster_pace_or_between_successes_cancel_nothing() {
     for (delay, statuses) in [("60s", [429, 429, 429, 429]), ("0s", [429, 200, 429, 200])] {
         let site = site().await;
         let toml = format!("{QUICK}[job]\nmax_retries = 0\ncancel_streak = 2\ncancel_delay = \"{delay}\"\n");
         let (ended, _) = Worker::start(&toml).await.fetch(&list(&site, &statuses)).await;
-        assert_eq!(ended, Ended::Job(JobState::Done), "{delay}");
+        assert_eq!(ended, StopReason::Job(JobState::Done), "{delay}");
     }
 }
 
 /// B49
 #[tokio::test]
-async fn a_job_that_ended_takes_no_tasks_and_skips_those_it_has() {
+async fn an_ended_job_takes_no_tasks_and_skips_the_remaining_ones() {
     let site = site().await;
     let worker = Worker::start(&format!("{QUICK}[job]\ncancel_streak = 1\ncancel_delay = \"0s\"\n")).await;
     let (ended, job) = worker.fetch(&list(&site, &[429, 200, 200, 200, 200])).await;
-    assert_eq!(ended, Ended::Job(JobState::Cancelled));
+    assert_eq!(ended, StopReason::Job(JobState::Cancelled));
     let now = worker.gate.clock().now();
     while worker.store.sweep(job.id, 100, now).await.unwrap() {}
     let counts = worker.job().await.counts;
@@ -210,13 +212,13 @@ async fn a_job_that_ended_takes_no_tasks_and_skips_those_it_has() {
     let filled = fill(&pool, &[site.url("/200/new")]).await;
     assert_eq!((filled.new, filled.refused), (0, 1));
     let asked = site.asked().len();
-    assert_eq!(soon("the job", pool.run()).await.unwrap(), Ended::Job(JobState::Cancelled));
+    assert_eq!(soon("the job", pool.run()).await.unwrap(), StopReason::Job(JobState::Cancelled));
     assert_eq!(site.asked().len(), asked);
 }
 
-/// B49: somebody else ends it while it runs.
+/// B49: another process ends the job while it runs.
 #[tokio::test]
-async fn a_job_that_is_ended_elsewhere_stops() {
+async fn a_pool_stops_when_its_job_is_ended_elsewhere() {
     let site = site().await;
     let worker = Worker::start(&QUICK.replace("10ms", "100ms")).await;
     let pool = worker.pool(Archive::Nothing).await;
@@ -225,6 +227,6 @@ async fn a_job_that_is_ended_elsewhere_stops() {
     eventually("some work", || site.asked().len() >= 2).await;
     let (id, now) = (worker.job().await.id, worker.gate.clock().now());
     worker.store.step_job(id, JobStep::Cancel, Some("by hand".to_owned()), now).await.unwrap();
-    assert_eq!(soon("the job", running).await.unwrap(), Ended::Job(JobState::Cancelled));
+    assert_eq!(soon("the job", running).await.unwrap(), StopReason::Job(JobState::Cancelled));
     assert!(site.asked().len() < 50);
 }

@@ -1,4 +1,4 @@
-//! Jobs from their list to their end, against sites on loopback.
+//! Jobs from their URL list to their end, against sites on loopback.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use comity::client;
 use comity::clock::Clock;
 use comity::config::Config;
 use comity::event::Events;
-use comity::gate::{Gate, HandsOff};
-use comity::jobs::{Ended, Filled, Go, Parts, Pool, Rows, Until};
+use comity::gate::{CloseMode, Gate};
+use comity::jobs::{Filled, Flow, Parts, Pool, Rows, StopReason, Until};
 use comity::store::Store;
 use comity::store::jobs::Job;
 use comity_core::intent::Intent;
@@ -21,7 +21,7 @@ use comity_core::task::JobState;
 use comity_core::time::Span;
 
 use crate::client::{LOOPBACK, QUICK};
-use crate::support::{Asked, Beats, Site, at, config, eventually, ms, reply, soon};
+use crate::support::{Asked, Heartbeats, Site, at, config, eventually, ms, reply, soon};
 
 /// A process that works on jobs.
 pub(crate) struct Worker {
@@ -58,13 +58,13 @@ impl Worker {
             archive,
             config,
             job,
-            until: Until::Done,
+            until: Until::DONE,
             rows: Rows::default(),
         })
     }
 
-    /// Fetches `urls` to their end.
-    pub(crate) async fn fetch(&self, urls: &[String]) -> (Ended, Job) {
+    /// Fetches `urls` until the job ends.
+    pub(crate) async fn fetch(&self, urls: &[String]) -> (StopReason, Job) {
         let pool = self.pool(Archive::Nothing).await;
         fill(&pool, urls).await;
         let ended = soon("the job", pool.run()).await.unwrap();
@@ -78,10 +78,10 @@ impl Worker {
 
 pub(crate) async fn fill(pool: &Pool, urls: &[String]) -> Filled {
     let text = std::io::Cursor::new(urls.join("\n").into_bytes());
-    pool.fill(Box::new(text), Box::new(|_| Go::On)).await.unwrap()
+    pool.fill(Box::new(text), Box::new(|_| Flow::Continue)).await.unwrap()
 }
 
-/// What `toml` says, on loopback.
+/// A fast configuration with `toml`, for loopback.
 fn quick(toml: &str) -> String {
     format!("{QUICK}{toml}{LOOPBACK}")
 }
@@ -93,24 +93,24 @@ fn urls(site: &Site, hosts: u8, each: usize) -> Vec<String> {
         .collect()
 }
 
-/// B74: everything once, and never more at once than allowed.
+/// B74: every page once, and never more at once than allowed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn five_hundred_pages_of_fifty_sites_are_fetched_once_each() {
     let site = Site::start(|_| reply(200).after(5)).await;
     let worker = Worker::start(&quick("[job]\nconcurrency = 16\n")).await;
     let (ended, job) = worker.fetch(&urls(&site, 50, 10)).await;
-    assert_eq!(ended, Ended::Job(JobState::Done));
+    assert_eq!(ended, StopReason::Job(JobState::Done));
     assert_eq!((job.counts.tasks, job.counts.done), (500, 500));
     let mut times: HashMap<(String, String), usize> = HashMap::new();
     site.asked().into_iter().for_each(|asked| *times.entry((asked.host, asked.path)).or_default() += 1);
     assert_eq!((times.len(), times.values().max()), (500, Some(&1)));
     assert!(site.most_at_once() <= 16, "{}", site.most_at_once());
-    assert!((1..=50).all(|host| site.most_in_flight(host) <= 1), "one at a time on each");
+    assert!((1..=50).all(|host| site.most_in_flight(host) <= 1), "one at a time per site");
 }
 
 /// B10
 #[tokio::test]
-async fn a_site_that_is_closed_for_long_delays_no_other() {
+async fn a_site_on_a_long_hold_delays_no_other() {
     let site = Site::start(|asked: &Asked| match asked.host.as_str() {
         "127.0.0.9" => reply(429).header("retry-after", "3600"),
         _ => reply(200),
@@ -128,15 +128,15 @@ async fn a_site_that_is_closed_for_long_delays_no_other() {
     let counters = worker.gate.events().counters();
     eventually("the others", || counters.done.load(Relaxed) == 20).await;
     let refused = site.asked().into_iter().filter(|asked| asked.host == "127.0.0.9").count();
-    assert_eq!(refused, 1, "nobody knocks at a closed door");
+    assert_eq!(refused, 1, "no requests during the hold");
     pool.stop();
-    assert_eq!(soon("the stop", running).await.unwrap(), Ended::Stopped);
+    assert_eq!(soon("the stop", running).await.unwrap(), StopReason::Requested);
     assert_eq!(worker.job().await.counts.waiting(), 20);
 }
 
 /// B41, B42
 #[tokio::test]
-async fn a_retry_stands_behind_those_who_wait() {
+async fn a_retry_goes_behind_waiting_tasks() {
     let site = Site::start(|asked: &Asked| match (asked.path.as_str(), asked.before) {
         ("/1" | "/3", 0) => reply(429),
         _ => reply(200),
@@ -145,7 +145,7 @@ async fn a_retry_stands_behind_those_who_wait() {
     let worker = Worker::start(&quick("")).await;
     let list: Vec<String> = (1..=20).map(|page| site.url(&format!("/{page}"))).collect();
     let (ended, job) = worker.fetch(&list).await;
-    assert_eq!(ended, Ended::Job(JobState::Done));
+    assert_eq!(ended, StopReason::Job(JobState::Done));
     let expected: Vec<String> = (1..=20).chain([1, 3]).map(|page| format!("/{page}")).collect();
     assert_eq!(site.paths(), expected);
     assert_eq!((job.counts.done, job.counts.retries, job.counts.rate_limited), (20, 2, 2));
@@ -153,28 +153,28 @@ async fn a_retry_stands_behind_those_who_wait() {
 
 /// B41, B43, B45
 #[tokio::test]
-async fn tasks_are_tried_as_often_as_allowed() {
+async fn tasks_are_retried_up_to_max_retries() {
     for (retries, attempts) in [(3, 4), (0, 1)] {
         for status in [429, 503, 500] {
             let site = Site::start(move |_| reply(status)).await;
             let worker = Worker::start(&quick(&format!("[job]\nmax_retries = {retries}\n"))).await;
             let (ended, job) = worker.fetch(&[site.url("/")]).await;
-            assert_eq!(ended, Ended::Job(JobState::Done), "a job whose tasks failed is done all the same");
+            assert_eq!(ended, StopReason::Job(JobState::Done), "a job with failed tasks is still done");
             assert_eq!((job.counts.failed, site.asked().len()), (1, attempts), "{status}");
         }
     }
 }
 
-/// B23, B79: where many requests were on the wire at once, failures that came late were forgiven for ever: one URL of a
-/// host that hung made 46 attempts.
+/// B23, B79: with many requests in flight, failures that came late used to be forgiven forever: one URL of a hanging
+/// host took 46 attempts.
 #[tokio::test]
-async fn requests_that_fail_together_are_not_tried_for_ever() {
+async fn requests_that_fail_together_are_not_retried_forever() {
     for (status, most) in [(500, 3), (429, 5)] {
         let site = Site::start(move |_| reply(status).after(200)).await;
         let toml = quick("in_flight = \"unlimited\"\n[job]\nmax_retries = 2\nfailure_threshold = 0\n");
         let worker = Worker::start(&toml).await;
         let (ended, job) = worker.fetch(&urls(&site, 1, 12)).await;
-        assert_eq!((ended, job.counts.failed), (Ended::Job(JobState::Done), 12));
+        assert_eq!((ended, job.counts.failed), (StopReason::Job(JobState::Done), 12));
         let paths: std::collections::BTreeSet<String> = site.paths().into_iter().collect();
         for path in paths {
             let attempts = site.asked_for(&path).len();
@@ -183,14 +183,14 @@ async fn requests_that_fail_together_are_not_tried_for_ever() {
     }
 }
 
-/// B40: base 4, eleven seconds slower than without learning: two at once, and others as before.
+/// B40: with a concurrency of 4 and a learned delay of 11 s, two at once; other sites as before.
 #[tokio::test]
-async fn fewer_at_once_where_a_site_became_slow() {
+async fn concurrency_is_reduced_on_a_site_that_became_slow() {
     let site =
         Site::start(|asked: &Asked| reply(200).after(if asked.host == "127.0.0.1" { 900 } else { 0 })).await;
     let toml =
         quick("in_flight = \"unlimited\"\n[job]\nconcurrency = 4\n").replace("learning = \"off\"\n", "");
-    let (clock, hands) = Clock::manual(at(0));
+    let (clock, control) = Clock::manual(at(0));
     let worker = Worker::with(&toml, comity::store::open("memory:").unwrap(), clock).await;
     let host = site.domain(1);
     let slow = worker.gate.with_pace(&host, |pace, terms, now| {
@@ -204,22 +204,22 @@ async fn fewer_at_once_where_a_site_became_slow() {
         let pool = pool.clone();
         async move { pool.run().await.unwrap() }
     });
-    let beats = Beats::of(&worker.gate);
+    let heartbeats = Heartbeats::of(&worker.gate);
     for _ in 0..200 {
         if running.is_finished() {
             break;
         }
         // A slot every 160 ms of real time.
-        beats.advance(&hands, ms(2_500)).await;
+        heartbeats.advance(&control, ms(2_500)).await;
         tokio::time::sleep(Duration::from_millis(40)).await;
     }
-    assert_eq!(soon("the job", running).await.unwrap(), Ended::Job(JobState::Done));
+    assert_eq!(soon("the job", running).await.unwrap(), StopReason::Job(JobState::Done));
     assert_eq!((site.asked().len(), site.most_in_flight(1)), (6, 2));
 }
 
-/// B44, B76: a redirect to another domain waits there.
+/// B44, B76: a redirect to another domain waits for that domain.
 #[tokio::test]
-async fn a_task_that_is_led_elsewhere_goes_on_there() {
+async fn a_task_redirected_to_another_domain_continues_there() {
     let site = Site::start(|asked: &Asked| {
         let port =
             asked.head.lines().find_map(|line| line.strip_prefix("host: ")?.split(':').nth(1)).unwrap();
@@ -232,16 +232,20 @@ async fn a_task_that_is_led_elsewhere_goes_on_there() {
     .await;
     let worker = Worker::start(&quick("")).await;
     let (ended, job) = worker.fetch(&[site.url("/a")]).await;
-    assert_eq!((ended, job.counts.done), (Ended::Job(JobState::Done), 1));
+    assert_eq!((ended, job.counts.done), (StopReason::Job(JobState::Done), 1));
     assert_eq!(site.paths(), ["/a", "/b", "/c"]);
     let guarded = Worker::start(QUICK).await;
     let (_, job) = guarded.fetch(&[site.url("/a")]).await;
-    assert_eq!((job.counts.failed, site.asked().len()), (1, 4), "without leave it ends at the redirect");
+    assert_eq!(
+        (job.counts.failed, site.asked().len()),
+        (1, 4),
+        "without allow_private it fails at the redirect"
+    );
 }
 
 /// B44
 #[tokio::test]
-async fn what_robots_forbid_is_skipped() {
+async fn pages_forbidden_by_robots_txt_are_skipped() {
     let site = Site::start(|asked: &Asked| match asked.path.as_str() {
         "/robots.txt" => reply(200).body("User-agent: *\nDisallow: /private"),
         _ => reply(200),
@@ -250,22 +254,22 @@ async fn what_robots_forbid_is_skipped() {
     let worker = Worker::start(&quick("").replace("\"ignore\"", "\"obey\"")).await;
     let list = ["/private/1", "/2", "/private/3", "/4"].map(|path| site.url(path));
     let (ended, job) = worker.fetch(&list).await;
-    assert_eq!(ended, Ended::Job(JobState::Done));
+    assert_eq!(ended, StopReason::Job(JobState::Done));
     assert_eq!((job.counts.done, job.counts.skipped), (2, 2));
     assert_eq!(site.paths(), ["/robots.txt", "/2", "/4"]);
 }
 
-/// B42, B47: a robots.txt that was refused spent all tries of its pages within a second, and with that the job's.
+/// B42, B47: a refused robots.txt used to use up all retries of its pages within a second, and so failed the job.
 #[tokio::test]
-async fn a_refused_robots_txt_is_tried_again_every_five_minutes_and_its_pages_with_it() {
+async fn a_refused_robots_txt_is_retried_every_five_minutes_together_with_its_pages() {
     let site = Site::start(|asked: &Asked| match (asked.path.as_str(), asked.before) {
-        // Twice it is refused as often as a task would be tried; then there is one.
+        // Refused as often as a task would be tried, twice; then it is served.
         ("/robots.txt", ..8) => reply(503),
         _ => reply(200),
     })
     .await;
     let toml = quick("").replace("\"ignore\"", "\"obey\"").replace("10ms", "0s");
-    let (clock, hands) = Clock::manual(at(0));
+    let (clock, control) = Clock::manual(at(0));
     let worker = Worker::with(&toml, comity::store::open("memory:").unwrap(), clock).await;
     let pool = worker.pool(Archive::Nothing).await;
     fill(&pool, &urls(&site, 1, 25)).await;
@@ -273,32 +277,32 @@ async fn a_refused_robots_txt_is_tried_again_every_five_minutes_and_its_pages_wi
         let pool = pool.clone();
         async move { pool.run().await.unwrap() }
     });
-    // As fast as it can beat.
-    let beats = Beats::of(&worker.gate);
+    // As fast as its heartbeats allow.
+    let heartbeats = Heartbeats::of(&worker.gate);
     let mut tried_again = Vec::new();
     for _ in 0..1_000 {
         if running.is_finished() {
             break;
         }
-        beats.advance(&hands, Span::from_secs(3)).await;
+        heartbeats.advance(&control, Span::from_secs(3)).await;
         tokio::time::sleep(Duration::from_millis(15)).await;
         let (now, retries) = (worker.gate.clock().now(), worker.job().await.counts.retries);
         if tried_again.last().is_none_or(|(_, before)| *before != retries) {
             tried_again.push((now, retries));
         }
     }
-    assert_eq!(soon("the job", running).await.unwrap(), Ended::Job(JobState::Done));
+    assert_eq!(soon("the job", running).await.unwrap(), StopReason::Job(JobState::Done));
     let counts = worker.job().await.counts;
-    assert_eq!((counts.done, counts.failed, counts.retries), (25, 0, 50), "each was tried again twice");
+    assert_eq!((counts.done, counts.failed, counts.retries), (25, 0, 50), "each was retried twice");
     assert_eq!((site.asked_for("/robots.txt").len(), site.asked().len()), (9, 9 + 25));
     let at = |least: u64| tried_again.iter().find(|(_, retries)| *retries > least).unwrap().0;
     assert!(at(25).since(at(0)) >= Span::from_secs(299), "{tried_again:?}");
     assert!(worker.gate.clock().now().since(at(25)) >= Span::from_secs(299), "{tried_again:?}");
 }
 
-/// A page that was redirected on its own site was said to have failed after 1 attempts.
+/// A redirected page used to be reported as failed "after 1 attempts".
 #[tokio::test]
-async fn hops_are_no_attempts() {
+async fn redirects_do_not_count_as_attempts() {
     let site = Site::start(|asked: &Asked| match asked.path.as_str() {
         "/0" => reply(302).header("location", "/gone"),
         "/1" if asked.before == 0 => reply(503),
@@ -313,9 +317,9 @@ async fn hops_are_no_attempts() {
     assert_eq!(errors, ["status 404", "status 404 after 2 attempts"]);
 }
 
-/// B74: a job that was stopped goes on where it was, and fetches nothing twice.
+/// B74: a stopped job resumes where it was and fetches nothing twice.
 #[tokio::test]
-async fn a_job_that_was_stopped_goes_on() {
+async fn a_stopped_job_resumes() {
     let site = Site::start(|_| reply(200)).await;
     let folder = tempfile::tempdir().unwrap();
     let url = format!("sqlite:{}", folder.path().join("comity.db").display());
@@ -329,20 +333,20 @@ async fn a_job_that_was_stopped_goes_on() {
     });
     eventually("some work", || site.asked().len() >= 10).await;
     pool.stop();
-    assert_eq!(soon("the stop", running).await.unwrap(), Ended::Stopped);
-    first.gate.close(HandsOff::Stop).await.unwrap();
+    assert_eq!(soon("the stop", running).await.unwrap(), StopReason::Requested);
+    first.gate.close(CloseMode::Stop).await.unwrap();
     let before = site.asked().len() as u64;
-    assert_eq!(first.job().await.counts.done, before, "what was fetched is settled");
+    assert_eq!(first.job().await.counts.done, before, "everything fetched is settled");
     assert!(before < 60);
     let second = Worker::with(&quick(""), comity::store::open(&url).unwrap(), Clock::new()).await;
     let (ended, job) = second.fetch(&[]).await;
-    assert_eq!((ended, job.counts.done), (Ended::Job(JobState::Done), 60));
+    assert_eq!((ended, job.counts.done), (StopReason::Job(JobState::Done), 60));
     assert_eq!(site.asked().len(), 60);
 }
 
-/// B74: the same in one process, whose gate goes on holding its domains.
+/// B74: the same in one process, whose gate keeps holding its domains.
 #[tokio::test]
-async fn a_job_that_was_stopped_goes_on_in_the_same_process() {
+async fn a_stopped_job_resumes_in_the_same_process() {
     let site = Site::start(|_| reply(200)).await;
     let worker = Worker::start(&quick("")).await;
     let pool = worker.pool(Archive::Nothing).await;
@@ -353,9 +357,9 @@ async fn a_job_that_was_stopped_goes_on_in_the_same_process() {
     });
     eventually("some work", || site.asked().len() >= 6).await;
     pool.stop();
-    assert_eq!(soon("the stop", running).await.unwrap(), Ended::Stopped);
+    assert_eq!(soon("the stop", running).await.unwrap(), StopReason::Requested);
     let (ended, job) = worker.fetch(&[]).await;
-    assert_eq!((ended, job.counts.done), (Ended::Job(JobState::Done), 40));
+    assert_eq!((ended, job.counts.done), (StopReason::Job(JobState::Done), 40));
     assert_eq!(site.asked().len(), 40);
 }
 
@@ -380,14 +384,14 @@ async fn each_job_of_a_process_gets_its_domains_back() {
     let permit = soon("the domain", other.gate.acquire(&site.domain(1), Intent::Fetch)).await.unwrap();
     permit.record(&Outcome::Success.into());
     for job in running {
-        assert_eq!(soon("the job", job).await.unwrap(), Ended::Job(JobState::Done));
+        assert_eq!(soon("the job", job).await.unwrap(), StopReason::Job(JobState::Done));
     }
     assert_eq!(site.asked().len(), 80);
 }
 
-/// B72, B73: what was counted is what happened.
+/// B72, B73
 #[tokio::test]
-async fn what_was_counted_is_what_happened() {
+async fn counters_match_what_happened() {
     let site = Site::start(|asked: &Asked| match (asked.path.as_str(), asked.before) {
         ("/0", 0) => reply(429),
         ("/1", 0) => reply(503),

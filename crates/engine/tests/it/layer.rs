@@ -1,4 +1,4 @@
-//! Clients made polite by a layer, judged by the sites they ask: tower, reqwest and our own client on one gate.
+//! Clients made polite by a layer, judged by the sites' logs: tower, reqwest and our own client on one gate.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use bytes::Bytes;
 use comity::clock::Clock;
 use comity::event::Events;
 use comity::gate::Gate;
-use comity::layer::{BoxError, LayerError, OnWireBody, PoliteLayer};
+use comity::layer::{BoxError, InFlightBody, LayerError, PoliteLayer};
 use comity_core::intent::Intent;
 use comity_core::outcome::Outcome;
 use comity_core::time::Timestamp;
@@ -48,7 +48,7 @@ fn get(url: &str) -> Request<Full<Bytes>> {
     Request::get(url).body(Full::default()).unwrap()
 }
 
-/// One request through a tower client; its body was read.
+/// Sends one request through a tower client and reads its body.
 async fn asked(layer: &PoliteLayer, url: &str) -> Result<u16, BoxError> {
     let (parts, body) = layer.layer(hyper_client()).oneshot(get(url)).await?.into_parts();
     body.collect().await?;
@@ -76,20 +76,20 @@ fn assert_gaps(site: &Site, nth: u8, millis: u64) {
     assert!(gaps.iter().all(|gap| *gap >= ms(millis)), "{gaps:?}");
 }
 
-/// No request arrived before its turn. A layer paces the moment at which its client gets a request; a client that is
-/// slow to send one shortens the gap to the next, but never brings any request forward.
+/// Checks that no request arrived before its turn. A layer paces when its client gets a request. A client that is slow
+/// to send one shortens the gap to the next, but never sends a request too early.
 #[track_caller]
 fn assert_paced(site: &Site, nth: u8, began: Timestamp, delay_ms: u64) {
     let host = format!("127.0.0.{nth}");
     let arrived = site.asked().into_iter().filter(|asked| asked.host == host);
     for (turn, asked) in (0..).zip(arrived) {
-        // The kernel's clock and ours may drift apart by a little.
+        // The kernel's clock and ours may drift apart a little.
         let waited = asked.at.since(began) + ms(1);
         assert!(waited >= ms(turn * delay_ms), "request {turn} to {host} arrived after {waited}");
     }
 }
 
-/// B9, B14: whoever fetches in this process, one pace.
+/// B9, B14: all clients of a process share one pace.
 #[tokio::test]
 async fn three_clients_on_one_gate_keep_one_pace() {
     let site = Site::start(|_| reply(200)).await;
@@ -120,9 +120,9 @@ async fn three_clients_on_one_gate_keep_one_pace() {
     assert_eq!(counted(&gate, Outcome::Success), 12);
 }
 
-/// B20, B23, B44: a 429 is passed on as it is, and stops all of them for as long as it says.
+/// B20, B23, B44: a 429 is passed on unchanged, and holds all clients for as long as it says.
 #[tokio::test]
-async fn a_429_to_one_stops_all() {
+async fn a_429_to_one_client_holds_all_of_them() {
     let site = Site::start(|asked: &Asked| match asked.path.as_str() {
         "/refused" => reply(429).header("retry-after", "1"),
         _ => reply(200),
@@ -148,12 +148,12 @@ async fn a_429_to_one_stops_all() {
         };
         soon("the rest", rest).await;
         let hits = &site.asked()[before..];
-        assert_eq!(hits.len(), 4, "nothing was tried again");
+        assert_eq!(hits.len(), 4, "no retries");
         assert!(hits[1].at.since(hits[0].at) >= ms(990), "{who}");
     }
 }
 
-/// B44: without following, a redirect is an answer like others, and the next hop waits for its own turn.
+/// B44: without following, a redirect is a normal response, and the next hop waits for its own turn.
 #[tokio::test]
 async fn redirects_are_passed_on_untouched() {
     let site = Site::start(|_| reply(302).header("location", "/next")).await;
@@ -170,7 +170,7 @@ async fn redirects_are_passed_on_untouched() {
     assert_eq!(site.paths(), ["/a", "/next"]);
 }
 
-/// A site whose pages lead from one domain to the other and back, and keep no secrets.
+/// A site whose pages redirect within one domain and to another.
 async fn leading() -> Site {
     Site::start(|asked: &Asked| match asked.path.as_str() {
         "/a" => reply(302).header("location", "/b"),
@@ -185,7 +185,7 @@ async fn leading() -> Site {
     .await
 }
 
-/// B44: every hop on the domain it goes to.
+/// B44: every hop is paced on its own domain.
 #[tokio::test]
 async fn followed_redirects_are_paced_hop_by_hop() {
     let site = leading().await;
@@ -204,9 +204,9 @@ async fn followed_redirects_are_paced_hop_by_hop() {
     assert_eq!(counted(&gate, Outcome::Success), 8);
 }
 
-/// What was posted is asked for after 303 and sent again after 307; credentials stay where they belong.
+/// A POST becomes a GET after 303 and is sent again after 307; credentials stay with their origin.
 #[tokio::test]
-async fn methods_bodies_and_credentials_go_as_far_as_they_should() {
+async fn methods_bodies_and_credentials_are_redirected_as_in_browsers() {
     let site = leading().await;
     let layer = PoliteLayer::new(quick("1ms")).following(5);
     let request =
@@ -218,12 +218,12 @@ async fn methods_bodies_and_credentials_go_as_far_as_they_should() {
     post.body("form").send().await.unwrap();
     let streamed = reqwest::Body::wrap(Full::new(Bytes::from_static(b"form")));
     let kept = client.post(site.url("/keep")).body(streamed).send().await.unwrap();
-    assert_eq!(kept.status(), 308, "what cannot be sent again is not");
+    assert_eq!(kept.status(), 308, "a streamed body is not sent again");
     let hits = site.asked();
     let told: Vec<(String, bool, Option<&str>)> = hits
         .iter()
         .map(|hit| {
-            // The site leaves bodies unread, so that they stand before the next request.
+            // The site doesn't read bodies, so they precede the next request.
             let method = hit.head.split(' ').next().unwrap().trim_start_matches("form");
             let secret = hit.head.contains("secret") || hit.header("cookie").is_some();
             (format!("{method} {}", hit.path), secret, hit.header("content-length"))
@@ -239,7 +239,7 @@ async fn methods_bodies_and_credentials_go_as_far_as_they_should() {
 }
 
 #[tokio::test]
-async fn redirects_in_circles_and_astray_are_errors() {
+async fn circular_and_invalid_redirects_are_errors() {
     let site = leading().await;
     let layer = PoliteLayer::new(quick("1ms")).following(3);
     for (path, text) in [("/loop", "more than 3 times"), ("/file", "isn't a valid http or https URL")] {
@@ -251,9 +251,9 @@ async fn redirects_in_circles_and_astray_are_errors() {
     assert_eq!(site.asked().len(), 2 * (4 + 1));
 }
 
-/// B44: a client that goes where nobody waited is told, and what it asked there is counted there.
+/// B44: the request that a client sent without waiting is charged to the domain it went to.
 #[tokio::test]
-async fn a_client_that_follows_by_itself_is_told() {
+async fn a_client_that_follows_redirects_on_its_own_is_an_error() {
     let site = leading().await;
     let gate = quick("3s");
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
@@ -264,14 +264,14 @@ async fn a_client_that_follows_by_itself_is_told() {
     assert!(text.contains("redirect(Policy::none())") && text.contains("PoliteLayer::following"), "{text}");
     assert!(text.contains(&site.url("/a")) && text.contains(&site.url_on(2, "/d")), "{text}");
     assert!(gate.peek(&site.domain(2), Intent::Fetch).await.unwrap().is_some(), "it was charged there");
-    // A fragment and a user are no redirect.
+    // A fragment and a user don't count as a redirect.
     let url = site.url("/x#part").replace("//", "//me:secret@");
     assert_eq!(client.get(url).send().await.unwrap().status(), 200);
 }
 
 /// B11
 #[tokio::test]
-async fn who_gives_up_leaves_nothing_behind() {
+async fn a_caller_that_gives_up_leaves_nothing_behind() {
     let site =
         Site::start(|asked: &Asked| reply(200).after(if asked.path == "/slow" { 10_000 } else { 0 })).await;
     let gate = quick("200ms");
@@ -282,7 +282,7 @@ async fn who_gives_up_leaves_nothing_behind() {
         let (layer, url) = (layer.clone(), url.clone());
         async move { asked(&layer, &url).await }
     });
-    eventually("it is on the wire", || site.asked().len() == 1).await;
+    eventually("it is in flight", || site.asked().len() == 1).await;
     for _ in 0..5 {
         let waits = tokio::time::timeout(Duration::from_millis(20), asked(&layer, &url));
         assert!(waits.await.is_err());
@@ -290,7 +290,7 @@ async fn who_gives_up_leaves_nothing_behind() {
         assert!(waits.await.is_err());
     }
     assert_eq!(waiting(&gate, &site.domain(1)), 0);
-    // On the wire or in line: its place is free at once.
+    // Whether in flight or in line, its place is free immediately.
     slow.abort();
     assert_eq!(soon("the next", asked(&layer, &site.url("/next"))).await.unwrap(), 200);
     assert_eq!(site.paths(), ["/slow", "/next"]);
@@ -298,9 +298,9 @@ async fn who_gives_up_leaves_nothing_behind() {
     assert_eq!(in_flight, 0);
 }
 
-/// B78: a request is on the wire until the body of its answer was read or dropped.
+/// B78: a request is in flight until the body of its response has been read or dropped.
 #[tokio::test]
-async fn a_body_keeps_its_request_on_the_wire() {
+async fn an_unread_body_keeps_its_request_in_flight() {
     let site = Site::start(|_| reply(200).body(vec![b'x'; 4 << 20])).await;
     let gate = quick("1ms");
     let layer = PoliteLayer::new(gate.clone());
@@ -308,7 +308,7 @@ async fn a_body_keeps_its_request_on_the_wire() {
     let in_flight =
         async || gate.with_pace(&site.domain(1), |pace, _, now| pace.in_flight(now)).await.unwrap();
     for reads in [true, false] {
-        let one: Response<OnWireBody<Incoming>> =
+        let one: Response<InFlightBody<Incoming>> =
             layer.layer(hyper_client()).oneshot(get(&site.url("/1"))).await.unwrap();
         let next = tokio::spawn({
             let (client, url) = (client.clone(), site.url("/2"));
@@ -332,9 +332,9 @@ async fn a_body_keeps_its_request_on_the_wire() {
     assert_eq!(counted(&gate, Outcome::Success), 4);
 }
 
-/// Code that keeps an answer while it asks the same site again does not wait for itself for ever.
+/// Code that holds a response while requesting another from the same site doesn't wait for itself forever.
 #[tokio::test]
-async fn a_body_that_nobody_reads_counts_for_a_while_only() {
+async fn a_body_that_nobody_reads_counts_only_for_a_while() {
     let site = Site::start(|_| reply(200)).await;
     let client = polite_reqwest(PoliteLayer::new(quick("1ms")));
     let kept = client.get(site.url("/1")).send().await.unwrap();
@@ -346,9 +346,9 @@ async fn a_body_that_nobody_reads_counts_for_a_while_only() {
     assert_gaps(&site, 1, 4_500);
 }
 
-/// B20, B27: what a server says in a head counts from then on, however long the body takes.
+/// B20, B27: what a server asks for in its headers takes effect immediately, however long the body takes.
 #[tokio::test]
-async fn what_a_head_says_counts_before_the_body_ended() {
+async fn headers_take_effect_before_the_body_ends() {
     let site = Site::start(|asked: &Asked| match asked.path.as_str() {
         "/quota" => reply(200).header("ratelimit-remaining", "0").header("ratelimit-reset", "1"),
         _ => reply(200),
@@ -372,7 +372,7 @@ async fn what_a_head_says_counts_before_the_body_ended() {
 
 /// B24, B43, B46
 #[tokio::test]
-async fn failures_are_recorded_by_their_types() {
+async fn failures_are_recorded_by_type() {
     let gate = quick("1ms");
     let layer = PoliteLayer::new(gate.clone());
     let closed = ClosedPort::new();
@@ -385,7 +385,7 @@ async fn failures_are_recorded_by_their_types() {
     })
     .await;
     let error = asked(&layer, &site.url("/cut")).await.unwrap_err();
-    assert!(error.is::<hyper::Error>(), "errors of a body are passed on as they are: {error}");
+    assert!(error.is::<hyper::Error>(), "body errors are passed on unchanged: {error}");
     assert_eq!(counted(&gate, Outcome::NetworkError), 2);
     let client = plain().timeout(Duration::from_millis(100)).build().unwrap();
     let client = reqwest_middleware::ClientBuilder::new(client).with(layer.clone()).build();
@@ -394,11 +394,11 @@ async fn failures_are_recorded_by_their_types() {
     assert_eq!(counted(&gate, Outcome::Timeout), 1);
     assert_eq!(asked(&layer, &site.url("/503")).await.unwrap(), 503);
     assert_eq!(counted(&gate, Outcome::Unavailable), 1);
-    assert_eq!(gate.events().counters().counted().other("abandoned"), 0);
+    assert_eq!(gate.events().counters().values().other("abandoned"), 0);
 }
 
 #[tokio::test]
-async fn what_cannot_be_asked_politely_is_refused_clearly() {
+async fn invalid_urls_are_refused_with_a_clear_error() {
     let gate = quick("1ms");
     let layer = PoliteLayer::new(gate.clone());
     for uri in ["/page", "ftp://example.org/", "example.org:80"] {
@@ -412,9 +412,9 @@ async fn what_cannot_be_asked_politely_is_refused_clearly() {
     assert!(text.contains("expected an http or https URL") && !text.contains("secret"), "{text}");
 }
 
-/// B39: a domain that an operator closed is refused at once, also to those who wait; a hold only to the impatient.
+/// B39: a paused domain is an error immediately, also for those who wait; a hold only for those with little patience.
 #[tokio::test]
-async fn a_closed_domain_is_told() {
+async fn a_paused_or_held_domain_is_an_error() {
     let site = Site::start(|_| reply(429).header("retry-after", "60")).await;
     let gate = quick("1ms");
     let layer = PoliteLayer::new(gate.clone());
@@ -429,16 +429,16 @@ async fn a_closed_domain_is_told() {
         let (layer, url) = (layer.clone(), site.url("/"));
         async move { asked(&layer, &url).await }
     });
-    eventually("it waits", || waiting(&gate, &site.domain(1)) == 1).await;
+    eventually("it is waiting", || waiting(&gate, &site.domain(1)) == 1).await;
     gate.with_pace(&site.domain(1), |pace, _, _| pace.pause(None)).await.unwrap();
-    for error in [soon("who waited", patient).await.unwrap(), asked(&layer, &site.url("/")).await] {
+    for error in [soon("the waiting request", patient).await.unwrap(), asked(&layer, &site.url("/")).await] {
         let error = error.unwrap_err();
         assert!(error.to_string().contains("paused by an operator"), "{error}");
     }
     assert_eq!((site.asked().len(), waiting(&gate, &site.domain(1))), (1, 0));
 }
 
-/// B10, B12: hundreds at once over many domains: each at its pace, none delayed by another.
+/// B10, B12: hundreds of requests at once to many domains: each domain at its pace, none delayed by another.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hundreds_at_once_keep_each_domain_at_its_pace() {
     let site = Site::start(|_| reply(200)).await;
@@ -466,9 +466,9 @@ async fn hundreds_at_once_keep_each_domain_at_its_pace() {
     }
 }
 
-/// A service that has one place to offer gives it to nobody who waits for a domain (B10).
+/// A service with room for one request doesn't reserve it for a request that waits for its domain (B10).
 #[tokio::test]
-async fn what_is_below_is_not_reserved_while_a_domain_is_waited_for() {
+async fn the_inner_service_is_not_reserved_while_waiting_for_a_domain() {
     let site = Site::start(|_| reply(200)).await;
     let layer = PoliteLayer::new(quick("5s"));
     let below = tower::ServiceBuilder::new().concurrency_limit(1).service(hyper_client());
@@ -478,6 +478,6 @@ async fn what_is_below_is_not_reserved_while_a_domain_is_waited_for() {
     let waits = tokio::spawn(call(site.url_on(1, "/2")));
     a_moment().await;
     drop(soon("another domain", call(site.url_on(2, "/"))).await.unwrap());
-    assert!(!waits.is_finished(), "the other did not wait for this one");
-    soon("the one that waits", waits).await.unwrap().unwrap();
+    assert!(!waits.is_finished(), "the other request did not wait for this one");
+    soon("the waiting request", waits).await.unwrap().unwrap();
 }

@@ -1,25 +1,25 @@
-//! The small facade on a clock that is moved by hand.
+//! The rate limiter on a manual clock.
 
 use std::sync::{Arc, Mutex};
 
-use comity::clock::{Clock, Hands};
+use comity::clock::{Clock, ClockControl};
 use comity::limiter::{Limits, RateLimiter};
 use comity_core::time::{Span, Timestamp};
 
 use crate::support::{a_moment, at, eventually, ms, soon};
 
-fn limiter(limits: Limits) -> (RateLimiter, Clock, Hands) {
-    let (clock, hands) = Clock::manual(at(0));
-    (RateLimiter::with_clock(limits, clock.clone()).unwrap(), clock, hands)
+fn limiter(limits: Limits) -> (RateLimiter, Clock, ClockControl) {
+    let (clock, control) = Clock::manual(at(0));
+    (RateLimiter::with_clock(limits, clock.clone()).unwrap(), clock, control)
 }
 
-fn one_a_second() -> (RateLimiter, Clock, Hands) {
+fn one_a_second() -> (RateLimiter, Clock, ClockControl) {
     limiter(Limits::default())
 }
 
-/// Moves the clock on by `millis` at a time until the task has ended; what the clock reads then.
+/// Advances the clock by `millis` at a time until the task has ended, and returns the time.
 async fn until_done(
-    hands: &Hands,
+    control: &ClockControl,
     clock: &Clock,
     millis: u64,
     task: tokio::task::JoinHandle<()>,
@@ -32,23 +32,23 @@ async fn until_done(
                 return clock.now();
             }
         }
-        hands.advance(ms(millis));
+        control.advance(ms(millis));
     }
-    panic!("it never ended");
+    panic!("the task never ended");
 }
 
-/// B5, B6, B19, E8: the document's own examples, in one thread that sleeps on a clock which sleeping moves.
+/// B5, B6, B19, E8: the examples from the specification, in a single thread on an automatic clock.
 #[test]
-fn one_thread_waits_for_itself() {
-    let (clock, hands) = Clock::automatic(at(0));
+fn one_thread_can_wait_on_an_automatic_clock() {
+    let (clock, control) = Clock::automatic(at(0));
     let limiter = RateLimiter::with_clock(Limits::default(), clock.clone()).unwrap();
     limiter.wait();
-    assert_eq!(clock.now(), at(0), "the first passes at once");
+    assert_eq!(clock.now(), at(0), "the first request doesn't wait");
     limiter.wait();
-    assert_eq!(clock.now(), at(1_000), "the second a second later");
-    hands.advance(ms(400));
+    assert_eq!(clock.now(), at(1_000), "the second one waits a second");
+    control.advance(ms(400));
     limiter.wait();
-    assert_eq!(clock.now(), at(2_000), "what passed meanwhile counts");
+    assert_eq!(clock.now(), at(2_000), "time that has already passed counts");
     for _ in 0..5 {
         limiter.wait();
     }
@@ -63,53 +63,53 @@ fn one_thread_waits_for_itself() {
 
 /// B5, B13, B19, E8
 #[tokio::test]
-async fn a_backoff_of_one_request() {
-    let (limiter, clock, hands) = one_a_second();
+async fn backoff_holds_the_next_request() {
+    let (limiter, clock, control) = one_a_second();
     soon("the first", limiter.wait_async()).await;
     assert_eq!(clock.now(), at(0));
     let theirs = limiter.clone();
     let backoff = tokio::spawn(async move { theirs.backoff_async(0).await });
-    assert_eq!(until_done(&hands, &clock, 500, backoff).await, at(5_000));
+    assert_eq!(until_done(&control, &clock, 500, backoff).await, at(5_000));
     let theirs = limiter.clone();
     let next = tokio::spawn(async move { theirs.wait_async().await });
-    assert_eq!(until_done(&hands, &clock, 250, next).await, at(6_000));
+    assert_eq!(until_done(&control, &clock, 250, next).await, at(6_000));
 }
 
-/// B14, B19, E8: the same from a thread.
+/// B14, B19, E8: the same in threads.
 #[tokio::test]
-async fn a_backoff_of_one_request_in_a_thread() {
-    let (limiter, clock, hands) = one_a_second();
+async fn backoff_holds_the_next_request_in_threads_too() {
+    let (limiter, clock, control) = one_a_second();
     limiter.wait();
     let theirs = limiter.clone();
     let backoff = tokio::task::spawn_blocking(move || theirs.backoff(0));
-    assert_eq!(until_done(&hands, &clock, 500, backoff).await, at(5_000));
+    assert_eq!(until_done(&control, &clock, 500, backoff).await, at(5_000));
     let theirs = limiter.clone();
     let next = tokio::task::spawn_blocking(move || theirs.wait());
-    assert_eq!(until_done(&hands, &clock, 250, next).await, at(6_000));
+    assert_eq!(until_done(&control, &clock, 250, next).await, at(6_000));
 }
 
 /// B19
 #[tokio::test]
-async fn the_ladder_doubles_up_to_five_minutes_and_does_not_overflow() {
+async fn backoff_doubles_up_to_five_minutes_and_does_not_overflow() {
     for (attempt, secs) in
         [(0, 5), (1, 10), (2, 20), (3, 40), (5, 160), (6, 300), (7, 300), (64, 300), (u32::MAX, 300)]
     {
-        let (limiter, clock, hands) = one_a_second();
+        let (limiter, clock, control) = one_a_second();
         let backoff = tokio::spawn(async move { limiter.backoff_async(attempt).await });
         a_moment().await;
-        hands.advance(ms(secs * 1_000 - 1));
+        control.advance(ms(secs * 1_000 - 1));
         a_moment().await;
         assert!(!backoff.is_finished(), "attempt {attempt}");
-        hands.advance(ms(1));
+        control.advance(ms(1));
         soon("the backoff", backoff).await.unwrap();
         assert_eq!(clock.now(), at(secs as i64 * 1_000), "attempt {attempt}");
     }
 }
 
-/// B19, B23: everybody stays away.
+/// B19, B23: a backoff applies to everybody.
 #[tokio::test]
 async fn other_users_wait_during_a_backoff() {
-    let (limiter, clock, hands) = one_a_second();
+    let (limiter, clock, control) = one_a_second();
     soon("the first", limiter.wait_async()).await;
     let mut others = Vec::new();
     for _ in 0..3 {
@@ -120,17 +120,17 @@ async fn other_users_wait_during_a_backoff() {
     let theirs = limiter.clone();
     let backoff = tokio::spawn(async move { theirs.backoff_async(0).await });
     a_moment().await;
-    hands.advance(ms(4_999));
+    control.advance(ms(4_999));
     a_moment().await;
     let gone = || others.iter().filter(|other| other.is_finished()).count();
-    assert_eq!(gone(), 0, "nobody goes during a backoff");
-    hands.advance(ms(1));
+    assert_eq!(gone(), 0, "nothing is granted during a backoff");
+    control.advance(ms(1));
     soon("the backoff", backoff).await.unwrap();
     while gone() < 3 {
         let before = gone();
-        hands.advance(ms(1_000));
+        control.advance(ms(1_000));
         a_moment().await;
-        assert!(gone() <= before + 1 + usize::from(before == 0), "each takes a slot of its own");
+        assert!(gone() <= before + 1 + usize::from(before == 0), "each request takes one slot");
     }
     assert!(clock.now() >= at(7_000), "{}", clock.now());
 }
@@ -138,7 +138,7 @@ async fn other_users_wait_during_a_backoff() {
 /// B14
 #[tokio::test]
 async fn threads_and_tasks_share_one_pace() {
-    let (limiter, clock, hands) = one_a_second();
+    let (limiter, clock, control) = one_a_second();
     let went: Arc<Mutex<Vec<Timestamp>>> = Arc::default();
     let mut threads = Vec::new();
     for nth in 0..16 {
@@ -157,8 +157,8 @@ async fn threads_and_tasks_share_one_pace() {
     }
     eventually("the first", || went.lock().unwrap().len() == 1).await;
     for nth in 2..=16 {
-        // Nobody goes twice in an interval, however long it is looked at.
-        hands.advance(ms(1_000));
+        // Only one is granted per interval.
+        control.advance(ms(1_000));
         eventually("the next", || went.lock().unwrap().len() == nth).await;
     }
     let times = went.lock().unwrap().clone();
@@ -166,7 +166,7 @@ async fn threads_and_tasks_share_one_pace() {
     threads.into_iter().for_each(|thread| thread.join().unwrap());
 }
 
-/// B14: on the clock that runs.
+/// B14: on a real clock.
 #[test]
 fn many_threads_keep_the_spacing_in_real_time() {
     let limiter = RateLimiter::new(100.0).unwrap();
@@ -182,8 +182,8 @@ fn many_threads_keep_the_spacing_in_real_time() {
 
 /// B13
 #[tokio::test]
-async fn a_disabled_limiter_waits_for_nothing_and_the_default_does() {
-    let (limiter, clock, hands) = limiter(Limits { enabled: false, ..Limits::default() });
+async fn a_disabled_limiter_never_waits_but_the_default_does() {
+    let (limiter, clock, control) = limiter(Limits { enabled: false, ..Limits::default() });
     for attempt in 0..50 {
         limiter.wait();
         limiter.backoff(attempt);
@@ -191,26 +191,26 @@ async fn a_disabled_limiter_waits_for_nothing_and_the_default_does() {
         limiter.backoff_async(attempt).await;
     }
     assert_eq!(clock.now(), at(0));
-    drop(hands);
+    drop(control);
     let disabled = RateLimiter::disabled();
     disabled.backoff(5);
     (0..100).for_each(|_| disabled.wait());
     let clock = Clock::new();
     let (began, default) = (clock.now(), RateLimiter::default());
     (0..2).for_each(|_| default.wait());
-    assert!(clock.now().since(began) >= Span::from_secs(1), "no limiter given is one request a second");
+    assert!(clock.now().since(began) >= Span::from_secs(1), "the default is one request per second");
 }
 
-/// B14: from inside a runtime too, however often; its channels make busy tasks pause, which once hung here.
+/// B14: tokio's channels make busy tasks yield, which once made blocking waits inside a runtime hang.
 #[tokio::test]
-async fn threads_of_a_runtime_may_wait_as_often_as_they_like() {
+async fn blocking_waits_inside_a_runtime_never_hang() {
     let limiter = RateLimiter::disabled();
     (0..1_000).for_each(|_| limiter.wait());
 }
 
 /// B71
 #[test]
-fn a_rate_that_is_none_is_told_with_its_key_and_value() {
+fn an_invalid_rate_is_reported_with_its_key_and_value() {
     for rate in [0.0, -1.0, f64::NAN, f64::INFINITY] {
         let problems = RateLimiter::new(rate).unwrap_err();
         let [problem] = &problems.0[..] else { panic!("{problems}") };
@@ -219,21 +219,21 @@ fn a_rate_that_is_none_is_told_with_its_key_and_value() {
     }
     let limits = Limits { requests_per_second: -2.0, backoff_base: Span::ZERO, ..Limits::default() };
     let problems = RateLimiter::with(limits).unwrap_err();
-    assert!(problems.0.len() >= 2, "all problems are told: {problems}");
+    assert!(problems.0.len() >= 2, "all problems are reported: {problems}");
     assert!(problems.to_string().contains("backoff_base"), "{problems}");
 }
 
-/// B4: 3 a second is 334 ms, rounded to the polite side.
+/// B4: 3 per second is 334 ms, rounded to the polite side.
 #[tokio::test]
 async fn rates_are_rounded_to_the_polite_side() {
-    let (limiter, clock, hands) = limiter(Limits { requests_per_second: 3.0, ..Limits::default() });
+    let (limiter, clock, control) = limiter(Limits { requests_per_second: 3.0, ..Limits::default() });
     soon("the first", limiter.wait_async()).await;
     let next = tokio::spawn(async move { limiter.wait_async().await });
     a_moment().await;
-    hands.advance(ms(333));
+    control.advance(ms(333));
     a_moment().await;
     assert!(!next.is_finished());
-    hands.advance(ms(1));
+    control.advance(ms(1));
     soon("the next", next).await.unwrap();
     assert_eq!(clock.now(), at(334));
 }

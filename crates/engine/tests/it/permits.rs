@@ -1,10 +1,10 @@
-//! What becomes of permits: given up, held back at departure, kept on the wire.
+//! Permits: dropped, held at departure, in flight, lent.
 
 use comity::gate::Permit;
 use comity_core::decision::Limit;
 use comity_core::intent::Intent;
 use comity_core::outcome::Outcome;
-use comity_core::pace::{Departure, LEASE, Passed, Pinned};
+use comity_core::pace::{Departure, LEASE, PermitRef, Pinned};
 use comity_core::time::Span;
 
 use crate::support::{
@@ -17,7 +17,7 @@ const ONE_AT_A_TIME: &str = "[default]\nmin_delay = \"1s\"\nlearning = \"off\"\n
 /// B11
 #[tokio::test]
 async fn callers_that_give_up_leave_nothing_behind() {
-    let (gate, hands) = manual_gate(WIDE);
+    let (gate, control) = manual_gate(WIDE);
     let host = domain("a.example");
     gate.acquire(&host, Intent::Fetch).await.unwrap().record(&success());
     let mut tasks = Vec::new();
@@ -31,57 +31,57 @@ async fn callers_that_give_up_leave_nothing_behind() {
     }
     tasks.iter().for_each(|task| task.abort());
     eventually("leaving", || waiting(&gate, &host) == 0).await;
-    hands.advance(ms(1_000));
+    control.advance(ms(1_000));
     a_moment().await;
     let permit = soon("the next slot", gate.acquire(&host, Intent::Fetch)).await.unwrap();
-    assert_eq!(permit.started_at(), at(1_000), "nobody who left was charged for");
+    assert_eq!(permit.started_at(), at(1_000), "callers that gave up are not charged");
 }
 
 /// B11
 #[tokio::test]
-async fn a_caller_that_gives_up_while_its_permit_is_on_its_way_frees_the_wire() {
-    let (gate, hands) = manual_gate(ONE_AT_A_TIME);
+async fn a_caller_that_gives_up_while_its_permit_arrives_returns_it() {
+    let (gate, control) = manual_gate(ONE_AT_A_TIME);
     let host = domain("a.example");
     for round in 0..20 {
         let first = soon("a grant", gate.acquire(&host, Intent::Fetch)).await.unwrap();
         let mut acquiring = Box::pin(gate.acquire(&host, Intent::Fetch));
         assert!(futures_pending(&mut acquiring).await, "round {round}");
         first.record(&success());
-        // The permit is granted by the timer while nobody polls, and dropped with the future.
-        hands.advance(ms(1_000));
+        // The timer grants the permit while nobody polls, and it is dropped with the future.
+        control.advance(ms(1_000));
         a_moment().await;
         drop(acquiring);
         let on_the_wire = gate.with_pace(&host, |pace, _, now| pace.in_flight(now)).await.unwrap();
         assert_eq!(on_the_wire, 0);
-        hands.advance(ms(1_000));
+        control.advance(ms(1_000));
     }
 }
 
-/// Polls a future once; whether it is pending.
+/// Polls a future once, and returns whether it is pending.
 async fn futures_pending<T>(future: &mut std::pin::Pin<Box<impl Future<Output = T>>>) -> bool {
     std::future::poll_fn(|context| std::task::Poll::Ready(future.as_mut().poll(context).is_pending())).await
 }
 
 /// B11, B25, B78
 #[tokio::test]
-async fn a_permit_that_is_dropped_frees_the_wire_and_is_not_refunded() {
-    let (gate, hands) = manual_gate(ONE_AT_A_TIME);
+async fn a_dropped_permit_is_no_longer_in_flight_but_not_refunded() {
+    let (gate, control) = manual_gate(ONE_AT_A_TIME);
     let host = domain("a.example");
     drop(gate.acquire(&host, Intent::Fetch).await.unwrap());
     let (decision, _) = gate.check(&host, Intent::Fetch).await.unwrap();
     assert_eq!(decision.wait_ms(at(0)), 1_000, "the slot stays charged");
     assert!(matches!(decision.reason().unwrap().limit, Limit::MinDelay(_)), "{decision:?}");
-    hands.advance(ms(1_000));
+    control.advance(ms(1_000));
     assert!(gate.check(&host, Intent::Fetch).await.unwrap().0.proceeds());
 }
 
 /// B78
 #[tokio::test]
-async fn one_at_a_time_waits_for_the_answer() {
-    let (gate, hands) = manual_gate(ONE_AT_A_TIME);
+async fn with_one_in_flight_the_next_request_waits_for_the_response() {
+    let (gate, control) = manual_gate(ONE_AT_A_TIME);
     let host = domain("a.example");
     let first = gate.acquire(&host, Intent::Fetch).await.unwrap();
-    hands.advance(ms(7_500));
+    control.advance(ms(7_500));
     let (decision, _) = gate.check(&host, Intent::Fetch).await.unwrap();
     assert_eq!(decision.reason().unwrap().limit, Limit::InFlight { limit: 1 });
     let (theirs, there) = (gate.clone(), host.clone());
@@ -95,14 +95,14 @@ async fn one_at_a_time_waits_for_the_answer() {
 
 /// B78
 #[tokio::test]
-async fn an_unlimited_profile_keeps_any_number_on_the_wire() {
-    let (gate, hands) = manual_gate("profile = \"crawler\"\n");
+async fn an_unlimited_profile_allows_any_number_in_flight() {
+    let (gate, control) = manual_gate("profile = \"crawler\"\n");
     let host = domain("a.example");
     let mut permits: Vec<Permit> = Vec::new();
     for nth in 0..50 {
         permits.push(soon("a grant", gate.acquire(&host, Intent::Fetch)).await.unwrap());
         assert_eq!(permits[nth].started_at(), at(nth as i64 * 500));
-        hands.advance(ms(500));
+        control.advance(ms(500));
     }
     let on_the_wire = gate.with_pace(&host, |pace, _, now| pace.in_flight(now)).await.unwrap();
     assert_eq!(on_the_wire, 50);
@@ -110,27 +110,27 @@ async fn an_unlimited_profile_keeps_any_number_on_the_wire() {
 
 /// B23
 #[tokio::test]
-async fn a_hold_stops_those_who_have_a_permit_but_did_not_depart() {
-    let (gate, hands) = manual_gate(WIDE);
+async fn a_hold_stops_permits_that_have_not_departed() {
+    let (gate, control) = manual_gate(WIDE);
     let host = domain("a.example");
     let first = gate.acquire(&host, Intent::Fetch).await.unwrap();
-    hands.advance(ms(1_000));
+    control.advance(ms(1_000));
     let mut second = gate.acquire(&host, Intent::Fetch).await.unwrap();
     let mut third = {
-        hands.advance(ms(1_000));
+        control.advance(ms(1_000));
         gate.acquire(&host, Intent::Fetch).await.unwrap()
     };
     first.record(&retry_after(ms(10_000)));
-    let Departure::Wait { until, reason } = second.depart() else { panic!("a hold stops everybody") };
+    let Departure::Wait { until, reason } = second.depart() else { panic!("a hold stops every request") };
     assert_eq!((until, reason.limit), (at(12_000), Limit::RetryAfter));
-    assert!(!second.departs(ms(250)).await, "too long to wait with an open connection");
+    assert!(!second.depart_within(ms(250)).await, "too long to wait with an open connection");
     drop(second);
-    let waiting = tokio::spawn(async move { (third.departs(ms(20_000)).await, third) });
+    let waiting = tokio::spawn(async move { (third.depart_within(ms(20_000)).await, third) });
     a_moment().await;
-    hands.advance(ms(9_999));
+    control.advance(ms(9_999));
     a_moment().await;
     assert!(!waiting.is_finished());
-    hands.advance(ms(1));
+    control.advance(ms(1));
     let (went, third) = soon("the departure", waiting).await.unwrap();
     assert!(went);
     assert_eq!(third.started_at(), at(12_000));
@@ -141,11 +141,11 @@ async fn a_hold_stops_those_who_have_a_permit_but_did_not_depart() {
 /// B25
 #[tokio::test]
 async fn departing_moves_the_charge_later_never_earlier() {
-    let (gate, hands) = manual_gate(WIDE);
+    let (gate, control) = manual_gate(WIDE);
     let host = domain("a.example");
     let mut permit = gate.acquire(&host, Intent::Fetch).await.unwrap();
     assert_eq!(permit.started_at(), at(0));
-    hands.advance(ms(700));
+    control.advance(ms(700));
     assert_eq!(permit.depart(), Departure::Go);
     assert_eq!(permit.started_at(), at(700));
     let (decision, _) = gate.check(&host, Intent::Fetch).await.unwrap();
@@ -153,13 +153,13 @@ async fn departing_moves_the_charge_later_never_earlier() {
     permit.record(&success());
 }
 
-/// B80: a permit that nobody records froze its site for ten minutes.
+/// B80: a permit that nobody recorded used to block its site for ten minutes.
 #[tokio::test]
-async fn a_permit_that_nobody_records_keeps_its_place_until_its_lease_ends() {
-    let (gate, hands) = manual_gate(ONE_AT_A_TIME);
+async fn an_unrecorded_permit_counts_until_its_lease_ends() {
+    let (gate, control) = manual_gate(ONE_AT_A_TIME);
     let host = domain("a.example");
     gate.acquire(&host, Intent::Fetch).await.unwrap().lend(LEASE);
-    hands.advance(ms(12_000));
+    control.advance(ms(12_000));
     let (decision, _) = gate.check(&host, Intent::Fetch).await.unwrap();
     let reason = decision.reason().unwrap();
     assert_eq!((decision.wait_ms(at(12_000)), reason.limit.as_str()), (48_000, "lease"));
@@ -168,91 +168,92 @@ async fn a_permit_that_nobody_records_keeps_its_place_until_its_lease_ends() {
     let (theirs, there) = (gate.clone(), host.clone());
     let next = tokio::spawn(async move { theirs.acquire(&there, Intent::Fetch).await.unwrap() });
     eventually("joining", || waiting(&gate, &host) == 1).await;
-    // Whoever looks on sees what it waits for, and until when.
+    // Observers see what it waits for, and until when.
     let status = gate.status(5);
     assert_eq!(status.held_back[0].until(), Some(at(60_000)), "{status:?}");
     assert!(status.held_back[0].why.contains("not been recorded"), "{status:?}");
-    assert_eq!(gate.look(&host).unwrap().wait, ms(48_000));
-    hands.advance(ms(47_999));
+    assert_eq!(gate.domain_status(&host).unwrap().wait, ms(48_000));
+    control.advance(ms(47_999));
     a_moment().await;
     assert!(!next.is_finished());
-    hands.advance(ms(1));
+    control.advance(ms(1));
     assert_eq!(soon("the next one", next).await.unwrap().started_at(), at(60_000));
 }
 
-/// B80: renewed, released by an operator, given back.
+/// B80: renewed, released by an operator, returned.
 #[tokio::test]
-async fn a_lease_is_renewed_released_and_given_back() {
-    let (gate, hands) = manual_gate(ONE_AT_A_TIME);
+async fn a_lease_can_be_renewed_released_and_returned() {
+    let (gate, control) = manual_gate(ONE_AT_A_TIME);
     let host = domain("a.example");
-    let granted = |permit: &Permit| Passed { id: permit.id(), granted_at: permit.started_at(), took: None };
+    let granted =
+        |permit: &Permit| PermitRef { id: permit.id(), granted_at: permit.started_at(), took: None };
     let permit = gate.acquire(&host, Intent::Fetch).await.unwrap();
     let passed = granted(&permit);
     permit.lend(LEASE);
-    hands.advance(ms(50_000));
+    control.advance(ms(50_000));
     assert_eq!(gate.renew(&host, passed, ms(90_000)).await.unwrap(), Some(at(140_000)));
-    hands.advance(ms(89_999));
+    control.advance(ms(89_999));
     assert!(!gate.check(&host, Intent::Fetch).await.unwrap().0.proceeds());
-    hands.advance(ms(1));
+    control.advance(ms(1));
     let (decision, permit) = gate.check(&host, Intent::Fetch).await.unwrap();
     assert!(decision.proceeds());
     assert_eq!(gate.renew(&host, passed, LEASE).await.unwrap(), None, "it has expired");
     let passed = granted(permit.as_ref().unwrap());
     permit.unwrap().lend(LEASE);
-    hands.advance(ms(1_000));
+    control.advance(ms(1_000));
     assert_eq!(gate.release(&host).await.unwrap(), 1);
     let (decision, permit) = gate.check(&host, Intent::Fetch).await.unwrap();
     assert!(decision.proceeds());
-    // What was released and is recorded after all still says what the server said.
+    // A permit that was released but is recorded after all still counts.
     let recorded = gate.record_passed(&host, passed, &retry_after(ms(5_000))).await.unwrap();
     assert_eq!(recorded.server_until, Some(at(146_000)));
     let passed = granted(permit.as_ref().unwrap());
     permit.unwrap().lend(LEASE);
     assert!(gate.give_back(&host, passed).await.unwrap());
-    assert_eq!(gate.look(&host).unwrap().in_flight, 0);
+    assert_eq!(gate.domain_status(&host).unwrap().in_flight, 0);
 }
 
-/// B78, B80: what a process sends itself keeps its place for as long as it takes.
+/// B78, B80: a request of the process itself stays in flight for as long as it takes.
 #[tokio::test]
-async fn a_request_that_takes_long_keeps_its_place() {
-    let (gate, hands) = manual_gate(ONE_AT_A_TIME);
+async fn a_long_request_stays_in_flight() {
+    let (gate, control) = manual_gate(ONE_AT_A_TIME);
     let host = domain("a.example");
     let first = gate.acquire(&host, Intent::Fetch).await.unwrap();
     let (theirs, there) = (gate.clone(), host.clone());
     let next = tokio::spawn(async move { theirs.acquire(&there, Intent::Fetch).await.unwrap() });
     eventually("joining", || waiting(&gate, &host) == 1).await;
     for _ in 0..40 {
-        hands.advance(ms(60_000));
+        control.advance(ms(60_000));
         a_moment().await;
         assert!(!next.is_finished());
     }
-    assert_eq!(gate.release(&host).await.unwrap(), 0, "an operator releases what was given out, not this");
-    assert!(gate.status(5).held_back[0].until().is_none(), "nobody knows when it is answered");
+    assert_eq!(gate.release(&host).await.unwrap(), 0, "an operator releases lent permits, not this one");
+    assert!(gate.status(5).held_back[0].until().is_none(), "nobody knows when the response will come");
     first.record(&success());
     assert_eq!(soon("the next one", next).await.unwrap().started_at(), at(2_400_000));
 }
 
-/// B25: an answer without a permit settles the oldest open one, and without any it is charged for.
+/// B25: an outcome without a permit settles the oldest open one; if there is none, it is charged.
 #[tokio::test]
-async fn answers_nobody_asked_about_are_counted() {
-    let (gate, hands) = manual_gate(ONE_AT_A_TIME);
+async fn outcomes_recorded_without_a_permit_count() {
+    let (gate, control) = manual_gate(ONE_AT_A_TIME);
     let host = domain("a.example");
     let id = gate.acquire(&host, Intent::Fetch).await.unwrap().lend(LEASE);
     assert!(gate.with_pace(&host, move |pace, _, _| pace.permit(id).is_some()).await.unwrap());
-    hands.advance(ms(1_000));
+    control.advance(ms(1_000));
     gate.record_unasked(&host, Intent::Fetch, &success()).await.unwrap();
-    assert!(gate.check(&host, Intent::Fetch).await.unwrap().0.proceeds(), "it charged nothing");
-    hands.advance(ms(5_000));
+    assert!(gate.check(&host, Intent::Fetch).await.unwrap().0.proceeds(), "recording charges nothing");
+    control.advance(ms(5_000));
     gate.record_unasked(&host, Intent::Fetch, &success()).await.unwrap();
     gate.record_unasked(&host, Intent::Fetch, &success()).await.unwrap();
     let (decision, _) = gate.check(&host, Intent::Fetch).await.unwrap();
-    assert_eq!(decision.wait_ms(at(6_000)), 1_000, "a request that left without asking is charged now");
+    assert_eq!(decision.wait_ms(at(6_000)), 1_000, "a request without a permit is charged now");
 }
 
 /// B39
 #[tokio::test]
 async fn an_operator_pins_pauses_and_resets() {
-    let (gate, hands) = manual_gate("profile = \"crawler\"\n");
+    let (gate, control) = manual_gate("profile = \"crawler\"\n");
     let host = domain("a.example");
     let delay = |gate: &comity::gate::Gate| {
         let gate = gate.clone();
@@ -267,8 +268,8 @@ async fn an_operator_pins_pauses_and_resets() {
     permit.record(&Outcome::RateLimited.into());
     assert_eq!(delay(&gate).await, Span::from_secs(4), "pinned: a 429 does not change it");
     let (decision, _) = gate.check(&host, Intent::Fetch).await.unwrap();
-    assert_eq!(decision.wait_ms(at(0)), 4_000, "and what is pinned holds");
-    hands.advance(ms(4_000));
+    assert_eq!(decision.wait_ms(at(0)), 4_000, "and the pinned delay applies");
+    control.advance(ms(4_000));
     gate.with_pace(&host, |pace, _, _| pace.pause(None)).await.unwrap();
     assert!(matches!(
         gate.check(&host, Intent::Fetch).await.unwrap().0,
@@ -277,13 +278,13 @@ async fn an_operator_pins_pauses_and_resets() {
     let (theirs, there) = (gate.clone(), host.clone());
     let caller = tokio::spawn(async move { theirs.acquire(&there, Intent::Fetch).await.unwrap() });
     eventually("joining", || waiting(&gate, &host) == 1).await;
-    hands.advance(ms(86_400_000));
+    control.advance(ms(86_400_000));
     a_moment().await;
     assert!(!caller.is_finished(), "paused until resumed");
     gate.with_pace(&host, |pace, _, _| pace.resume()).await.unwrap();
-    soon("whoever waited", caller).await.unwrap().record(&success());
+    soon("the waiting request", caller).await.unwrap().record(&success());
     gate.with_pace(&host, |pace, _, now| pace.reset(now)).await.unwrap();
     assert_eq!(delay(&gate).await, Span::ZERO);
-    hands.advance(ms(500));
-    assert!(gate.check(&host, Intent::Fetch).await.unwrap().0.proceeds(), "the rule's own delay is left");
+    control.advance(ms(500));
+    assert!(gate.check(&host, Intent::Fetch).await.unwrap().0.proceeds(), "only the rule's delay remains");
 }

@@ -1,9 +1,9 @@
-//! robots.txt as the client goes by it.
+//! How the client obeys robots.txt.
 
-use comity::client::{self, Client, ClientError, recall_crawl_delay};
+use comity::client::{self, Client, ClientError, load_crawl_delay};
 use comity::clock::Clock;
 use comity::event::Events;
-use comity::gate::{Gate, GateError, HandsOff};
+use comity::gate::{CloseMode, Gate, GateError};
 use comity::store;
 use comity::store::robots::RobotsRow;
 use comity_core::outcome::Outcome;
@@ -24,9 +24,9 @@ async fn site(body: &'static str) -> Site {
     .await
 }
 
-/// B44: asked for once, and what it forbids is not asked for.
+/// B44: robots.txt is fetched once, and what it forbids is not fetched.
 #[tokio::test]
-async fn what_it_forbids_is_not_fetched() {
+async fn forbidden_pages_are_not_fetched() {
     let site = site("User-agent: *\nDisallow: /private\n").await;
     let client = client(&obeying());
     let error = soon("the refusal", client.get(&site.url("/private/page"))).await.unwrap_err();
@@ -36,7 +36,7 @@ async fn what_it_forbids_is_not_fetched() {
 }
 
 #[tokio::test]
-async fn no_file_allows_everything() {
+async fn a_missing_file_allows_everything() {
     for status in [404, 410, 401] {
         let site = Site::start(move |asked: &Asked| match asked.path.as_str() {
             "/robots.txt" => reply(status),
@@ -49,23 +49,19 @@ async fn no_file_allows_everything() {
 
 /// B43
 #[tokio::test]
-async fn a_file_that_cannot_be_had_forbids_for_now() {
+async fn a_file_that_could_not_be_fetched_forbids_everything_for_now() {
     let site = Site::start(|_| reply(500)).await;
     let client = client(&obeying());
     for _ in 0..2 {
         let error = soon("the refusal", client.get(&site.url("/"))).await.unwrap_err();
         assert!(matches!(error, ClientError::RobotsUnavailable(_)), "{error}");
     }
-    assert_eq!(
-        site.paths(),
-        ["/robots.txt"; 4],
-        "as often as a task would be tried, and then not for a while"
-    );
+    assert_eq!(site.paths(), ["/robots.txt"; 4], "it is retried like a task, and then not for a while");
 }
 
 /// B44
 #[tokio::test]
-async fn a_429_on_it_is_a_penalty_like_any_other() {
+async fn a_429_for_robots_txt_is_a_penalty_like_any_other() {
     let site = Site::start(|asked: &Asked| match (asked.path.as_str(), asked.before) {
         ("/robots.txt", 0) => reply(429).header("retry-after", "1"),
         ("/robots.txt", _) => reply(404),
@@ -81,19 +77,19 @@ async fn a_429_on_it_is_a_penalty_like_any_other() {
 
 /// B4, B34
 #[tokio::test]
-async fn its_crawl_delay_is_kept() {
+async fn the_crawl_delay_is_respected() {
     let site = site("User-agent: *\nCrawl-delay: 0.3\n").await;
     let client = client(&obeying());
     for path in ["/a", "/b", "/c"] {
         soon("the page", client.get(&site.url(path))).await.unwrap();
     }
-    // The first page follows the file itself, which was asked for before the delay was known.
+    // The first page follows robots.txt itself, which was fetched before the delay was known.
     assert!(site.gaps(1)[1..].iter().all(|gap| *gap >= ms(250)), "{:?}", site.gaps(1));
 }
 
-/// B44: one fetch of the file however many ask, each origin its own.
+/// B44: one fetch per origin, no matter how many requests wait for it.
 #[tokio::test]
-async fn it_is_asked_for_once_however_many_wait() {
+async fn robots_txt_is_fetched_once_for_many_waiting_requests() {
     let site = site("User-agent: *\nAllow: /\n").await;
     let client = client(&format!("{}{LOOPBACK}", obeying()));
     let urls: Vec<String> = (0..20).map(|nth| site.url_on(1 + nth % 2, &format!("/{nth}"))).collect();
@@ -108,9 +104,9 @@ async fn it_is_asked_for_once_however_many_wait() {
     assert_eq!((files, site.asked().len()), (2, 22));
 }
 
-/// A file that is longer than anybody reads, or than a page may be, is obeyed as far as it is read.
+/// A file that exceeds the limit for robots.txt, or that for pages, is obeyed as far as it is read.
 #[tokio::test]
-async fn a_file_of_any_length_is_obeyed_as_far_as_it_is_read() {
+async fn a_file_that_is_too_long_is_obeyed_up_to_the_limit() {
     let rules = "User-agent: *\nDisallow: /private\n#";
     let long = format!("{rules}{}\nDisallow: /late\n", "x".repeat(600 << 10));
     let site = Site::start(move |asked: &Asked| match asked.path.as_str() {
@@ -125,9 +121,9 @@ async fn a_file_of_any_length_is_obeyed_as_far_as_it_is_read() {
     assert_eq!(site.paths(), ["/robots.txt", "/late"]);
 }
 
-/// The limit cut `Allow: /open` out of `Allow: /opening-hours`, and that was obeyed.
+/// Regression: the limit cut `Allow: /opening-hours` to `Allow: /open`, which was obeyed.
 #[tokio::test]
-async fn the_line_that_the_limit_cuts_in_two_is_not_obeyed() {
+async fn a_line_truncated_by_the_limit_is_ignored() {
     let rules = "User-agent: *\nDisallow: /open\n#";
     let last = "\nAllow: /opening-hours\n";
     let filler = (500 << 10) - rules.len() - "\nAllow: /open".len();
@@ -141,23 +137,24 @@ async fn the_line_that_the_limit_cuts_in_two_is_not_obeyed() {
     assert!(matches!(error, ClientError::Robots { .. }), "{error}");
 }
 
-/// B74: that our own gate lets nobody go was kept as a refusal of the site, and counted against it.
+/// B74. Regression: an error of our own gate was stored as a failure of the site.
 #[tokio::test]
-async fn a_gate_that_lets_nobody_go_is_no_refusal_of_the_site() {
+async fn an_error_of_the_gate_is_not_a_failure_of_the_site() {
     let site = site("").await;
     let (config, store) = (config(&obeying()), store::open("memory:").unwrap());
     let rules = config.rules().clone();
     let gate = Gate::with_store(rules, Clock::new(), Events::new(), store.clone(), "a test").await.unwrap();
-    let client = Client::over(&config, gate.clone(), client::transport(&config).unwrap(), Some(store));
-    gate.close(HandsOff::Stop).await.unwrap();
+    let client =
+        Client::with_transport(&config, gate.clone(), client::transport(&config).unwrap(), Some(store));
+    gate.close(CloseMode::Stop).await.unwrap();
     let error = soon("the refusal", client.get(&site.url("/"))).await.unwrap_err();
     assert!(matches!(error, ClientError::Gate(GateError::Closed)), "{error}");
     assert_eq!(site.asked().len(), 0);
 }
 
-/// A store that cannot be read took away the crawl-delay that was known.
+/// Regression: a store that can't be read removed the known crawl delay.
 #[tokio::test]
-async fn a_crawl_delay_stays_known_when_the_store_cannot_be_read() {
+async fn a_known_crawl_delay_is_kept_if_the_store_cannot_be_read() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("comity.db");
     let store = store::open(&format!("sqlite:{}", file.display())).unwrap();
@@ -171,10 +168,10 @@ async fn a_crawl_delay_stays_known_when_the_store_cannot_be_read() {
     };
     store.keep_robots(row).await.unwrap();
     let spacing = async || gate.with_pace(&host, |pace, terms, _| pace.spacing(terms)).await.unwrap();
-    recall_crawl_delay(&gate, &*store, &config, &host).await;
+    load_crawl_delay(&gate, &*store, &config, &host).await;
     assert_eq!(spacing().await, Span::from_secs(7));
     rusqlite::Connection::open(&file).unwrap().execute_batch("DROP TABLE robots").unwrap();
     assert!(store.robots("https://a.example".to_owned()).await.is_err());
-    recall_crawl_delay(&gate, &*store, &config, &host).await;
+    load_crawl_delay(&gate, &*store, &config, &host).await;
     assert_eq!(spacing().await, Span::from_secs(7));
 }

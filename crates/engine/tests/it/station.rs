@@ -1,4 +1,4 @@
-//! A process that follows sources, and feeds to follow, for the tests of runs and scrapes.
+//! A process that follows sources, and test feeds, for the tests of runs and scrapes.
 
 use std::sync::{Arc, Mutex};
 
@@ -6,15 +6,17 @@ use comity::archive::Archive;
 use comity::client;
 use comity::clock::Clock;
 use comity::event::{self, Event, Events, TaskEvent};
-use comity::gate::{Gate, HandsOff};
-use comity::jobs::Ended;
-use comity::pipeline::{Cadences, Note, Orders, Pipeline, Report, RunListener, Scraping, SourceEnd};
+use comity::gate::{CloseMode, Gate};
+use comity::jobs::StopReason;
+use comity::pipeline::{
+    Cadences, Pipeline, RunListener, RunOptions, RunReport, Scraping, SourceOutcome, SourceReport,
+};
 use comity::store::Store;
 use comity::store::details::Details;
-use comity::store::items::{Item, ItemId, Items, Order, ScrapeLog};
+use comity::store::items::{Item, ItemId, ItemQuery, Order, ScrapeLog};
 use comity::store::jobs::Job;
 use comity::store::sources::{
-    Asking, FetchRun, Kind, NewItem, NewSource, Source, SourceChange, SourceClaim, SourceId,
+    FetchRun, Kind, NewItem, NewSource, Source, SourceChange, SourceClaim, SourceHold, SourceId,
 };
 use comity::store::tasks::Lead;
 use comity_core::cadence::RunWindow;
@@ -35,17 +37,17 @@ pub(crate) struct Station {
     deferrals: Arc<Deferrals>,
 }
 
-/// Rules for loopback with what `more` says: keys of a rule, then other tables.
+/// A fast configuration for loopback with `more`: first keys of a rule, then other tables.
 pub(crate) fn quick(more: &str) -> String {
     format!("{QUICK}{more}{LOOPBACK}")
 }
 
-/// The same with nothing between two requests: for a clock that stands still.
+/// The same without a delay between requests, for a clock that stands still.
 pub(crate) fn still(more: &str) -> String {
     quick(more).replace("min_delay = \"10ms\"", "min_delay = \"0s\"")
 }
 
-/// The same, with an interval between the scrapes of a source.
+/// The same with an interval between scrapes of a source.
 pub(crate) fn every(seconds: &str, more: &str) -> String {
     quick(&format!("{more}[scrape]\nmin_interval = {seconds}\n"))
 }
@@ -76,7 +78,7 @@ impl Station {
         Self { pipeline, gate, store, deferrals }
     }
 
-    /// Another pipeline of this process, as its next command would have one.
+    /// Another pipeline of this process, as its next command would create.
     pub(crate) async fn again(&self, toml: &str) -> Self {
         let (config, store, gate) = (config(toml), self.store.clone(), self.gate.clone());
         let transport = client::transport(&config).unwrap();
@@ -90,7 +92,7 @@ impl Station {
     }
 
     pub(crate) async fn close(self) {
-        self.gate.close(HandsOff::Stop).await.unwrap();
+        self.gate.close(CloseMode::Stop).await.unwrap();
     }
 
     // Sources.
@@ -106,7 +108,7 @@ impl Station {
         interval: SourceInterval,
         config: Value,
     ) -> SourceId {
-        let Value::Object(config) = config else { panic!("{config} is no object") };
+        let Value::Object(config) = config else { panic!("{config} is not an object") };
         let source = NewSource {
             name: url.to_owned(),
             kind,
@@ -117,7 +119,7 @@ impl Station {
             config,
         };
         let (source, added) = self.store.add_source(source, self.now()).await.unwrap();
-        assert!(added, "{url} is there already");
+        assert!(added, "{url} already exists");
         source.id
     }
 
@@ -140,26 +142,26 @@ impl Station {
 
     // Runs.
 
-    pub(crate) fn orders(&self) -> Orders {
-        self.orders_until(self.now())
+    pub(crate) fn run_options(&self) -> RunOptions {
+        self.run_options_until(self.now())
     }
 
-    pub(crate) fn orders_until(&self, end: Timestamp) -> Orders {
+    pub(crate) fn run_options_until(&self, end: Timestamp) -> RunOptions {
         let window = RunWindow::ending(end, self.now()).unwrap();
-        Orders { window, sources: None, cadences: Cadences::Kept, scraping: Scraping::Off }
+        RunOptions { window, sources: None, cadences: Cadences::Respected, scraping: Scraping::Off }
     }
 
     /// One run of all sources; nothing is scraped.
-    pub(crate) async fn run(&self) -> Report {
-        self.run_as(&self.orders()).await
+    pub(crate) async fn run(&self) -> RunReport {
+        self.run_as(&self.run_options()).await
     }
 
-    pub(crate) async fn run_as(&self, orders: &Orders) -> Report {
-        soon("the run", self.pipeline.run(orders, &Silent)).await.unwrap()
+    pub(crate) async fn run_as(&self, options: &RunOptions) -> RunReport {
+        soon("the run", self.pipeline.run(options, &Silent)).await.unwrap()
     }
 
-    /// The right to say what came of asking a source, as another process has it.
-    pub(crate) async fn claimed(&self, source: SourceId) -> Asking {
+    /// Claims a source as another process.
+    pub(crate) async fn claimed(&self, source: SourceId) -> SourceHold {
         let another = self.store.register("another".to_owned(), self.now()).await.unwrap();
         match self.store.claim_source(source, another, self.now()).await.unwrap() {
             SourceClaim::Ours(_, asking) => asking,
@@ -169,7 +171,7 @@ impl Station {
 
     // Items.
 
-    /// Items that a fetch could have found, with these pages.
+    /// Adds items with these URLs, as a fetch would.
     pub(crate) async fn found(&self, source: SourceId, urls: &[String]) -> Vec<ItemId> {
         let items = urls.iter().map(|url| NewItem {
             identity: format!("link:{url}"),
@@ -192,12 +194,12 @@ impl Station {
 
     /// The items of a source, in the order they were found.
     pub(crate) async fn items(&self, source: SourceId) -> Vec<Item> {
-        let items = Items {
+        let items = ItemQuery {
             source: Some(source),
             state: None,
             order: Order::After(ItemId(0)),
             limit: 1_000,
-            ..Items::default()
+            ..ItemQuery::default()
         };
         self.store.list_items(items).await.unwrap()
     }
@@ -220,24 +222,24 @@ impl Station {
         scrapes
     }
 
-    /// What became of them, the first first.
+    /// The results of the scrapes of an item, the first one first.
     pub(crate) async fn scraped(&self, id: ItemId) -> String {
         let scrapes = self.scrapes(id).await;
         scrapes.into_iter().map(|scrape| scrape.status).collect::<Vec<_>>().join(" ")
     }
 
     pub(crate) async fn enqueue(&self, items: &[ItemId]) -> Vec<Enqueued> {
-        let by_hand = self.pipeline.enqueue(items.to_vec()).await.unwrap();
-        by_hand.results.into_iter().map(|(_, result)| result).collect()
+        let enqueued = self.pipeline.enqueue(items.to_vec()).await.unwrap();
+        enqueued.results.into_iter().map(|(_, result)| result).collect()
     }
 
     /// Scrapes until nothing is left.
-    pub(crate) async fn scrape(&self) -> Ended {
+    pub(crate) async fn scrape(&self) -> StopReason {
         soon("the scrapes", self.pipeline.pool().run()).await.unwrap()
     }
 
-    /// The same while the test goes on.
-    pub(crate) fn scraping(&self) -> tokio::task::JoinHandle<Ended> {
+    /// Scrapes in the background.
+    pub(crate) fn scraping(&self) -> tokio::task::JoinHandle<StopReason> {
         let pool = self.pipeline.pool().clone();
         tokio::spawn(async move { pool.run().await.unwrap() })
     }
@@ -246,16 +248,16 @@ impl Station {
         self.store.find_job(self.pipeline.job().name.clone()).await.unwrap().unwrap()
     }
 
-    /// The scrapes that this process put off, in order.
+    /// The scrapes that this process deferred, in order.
     pub(crate) fn deferrals(&self) -> Vec<Deferred> {
         self.deferrals.0.lock().unwrap().clone()
     }
 }
 
 /// A store on disk that several processes open.
-pub(crate) struct Place(TempDir);
+pub(crate) struct DiskStore(TempDir);
 
-impl Place {
+impl DiskStore {
     pub(crate) fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
@@ -276,19 +278,19 @@ impl Place {
     }
 }
 
-/// What became of the only source of a run.
-pub(crate) fn only(report: &Report) -> &SourceEnd {
-    let [Note { outcome, .. }] = &report.notes[..] else { panic!("{:?}", report.notes) };
+/// The outcome of the only source of a run.
+pub(crate) fn only(report: &RunReport) -> &SourceOutcome {
+    let [SourceReport { outcome, .. }] = &report.sources[..] else { panic!("{:?}", report.sources) };
     outcome
 }
 
-/// What became of one source of a run.
-pub(crate) fn of(report: &Report, source: SourceId) -> &SourceEnd {
-    let note = report.notes.iter().find(|note| note.source == source);
-    &note.unwrap_or_else(|| panic!("source {source}: {:?}", report.notes)).outcome
+/// The outcome of one source of a run.
+pub(crate) fn of(report: &RunReport, source: SourceId) -> &SourceOutcome {
+    let note = report.sources.iter().find(|note| note.source == source);
+    &note.unwrap_or_else(|| panic!("source {source}: {:?}", report.sources)).outcome
 }
 
-/// A noon to which nothing happens but what a test does.
+/// A fixed noon, for tests on a clock that stands still.
 pub(crate) fn noon() -> Timestamp {
     Timestamp::parse("2026-11-15T12:00:00Z").unwrap()
 }
@@ -297,12 +299,12 @@ pub(crate) fn mins(minutes: u64) -> Span {
     Span::from_mins(minutes)
 }
 
-/// A cadence of so many minutes.
+/// A cadence of this many minutes.
 pub(crate) fn cadence(minutes: u64) -> Value {
     json!({ "cadence": { "mode": "interval", "every_minutes": minutes } })
 }
 
-/// A feed that says `more` about itself and has these pages, each named by its address.
+/// A feed with these links, and `more` in its header.
 pub(crate) fn rss(more: &str, links: &[&str]) -> String {
     let items: String = links
         .iter()
@@ -311,17 +313,17 @@ pub(crate) fn rss(more: &str, links: &[&str]) -> String {
     format!("<rss version='2.0'><channel><title>News</title>{more}{items}</channel></rss>")
 }
 
-/// Hears nothing.
+/// Ignores all events of a run.
 pub(crate) struct Silent;
 
 impl RunListener for Silent {}
 
-/// Keeps what was put off.
+/// Collects deferred scrapes.
 #[derive(Default)]
 struct Deferrals(Mutex<Vec<Deferred>>);
 
 impl event::Listener for Deferrals {
-    fn hear(&self, event: &Event<'_>) {
+    fn on_event(&self, event: &Event<'_>) {
         if let Event::Task { step: TaskEvent::Deferred { deferred }, .. } = event {
             self.0.lock().unwrap().push(**deferred);
         }

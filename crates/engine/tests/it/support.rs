@@ -1,5 +1,5 @@
-//! What the tests of gate, client and jobs share: configurations as text, clocks moved by hand, and sites that
-//! note what they were asked.
+//! Shared by the tests of gate, client and jobs: configurations as text, manual clocks, and sites that log their
+//! requests.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -10,12 +10,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use comity::clock::{Clock, Hands};
+use comity::clock::{Clock, ClockControl};
 use comity::config::{Config, Sources};
 use comity::event::{Event, Events, Listener};
 use comity::gate::Gate;
 use comity_core::domain::Domain;
-use comity_core::headers::Told;
+use comity_core::headers::PacingHints;
 use comity_core::outcome::{Answer, Outcome};
 use comity_core::time::{Span, Timestamp};
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt, sockopt};
@@ -27,15 +27,15 @@ pub(crate) fn config(toml: &str) -> Config {
     Config::load(Sources { file: Some(("test.toml", toml)), ..Sources::default() }).unwrap()
 }
 
-/// A gate on a clock that reads 0 until its hands are moved.
-pub(crate) fn manual_gate(toml: &str) -> (Gate, Hands) {
-    let (clock, hands) = Clock::manual(Timestamp::from_secs(0));
-    (Gate::new(config(toml).rules().clone(), clock, Events::new()), hands)
+/// A gate on a manual clock that starts at 0.
+pub(crate) fn manual_gate(toml: &str) -> (Gate, ClockControl) {
+    let (clock, control) = Clock::manual(Timestamp::from_secs(0));
+    (Gate::new(config(toml).rules().clone(), clock, Events::new()), control)
 }
 
-/// A port that refuses connections for as long as this lives. A port that was only given back would soon be another test's.
+/// A port that refuses connections while this exists. A port that was just released could soon belong to another test.
 pub(crate) struct ClosedPort {
-    // Bound and not listening: nobody else gets the port, and the kernel refuses whoever connects.
+    // Bound but not listening: nobody else gets the port, and the kernel refuses connections.
     socket: TcpSocket,
 }
 
@@ -63,7 +63,7 @@ pub(crate) fn domain(name: &str) -> Domain {
     Domain::parse(name).unwrap()
 }
 
-/// So many milliseconds on a clock that began at 0.
+/// The time `millis` milliseconds after the start of a clock at 0.
 pub(crate) fn at(millis: i64) -> Timestamp {
     Timestamp::from_millis(millis)
 }
@@ -76,17 +76,17 @@ pub(crate) fn success() -> Answer {
     Outcome::Success.into()
 }
 
-/// A 429 that asks to stay away for `span`.
+/// A 429 with a Retry-After of `span`.
 pub(crate) fn retry_after(span: Span) -> Answer {
-    Answer::of_status(429, Told::retry_after(span))
+    Answer::of_status(429, PacingHints::retry_after(span))
 }
 
-/// How many wait for `host`.
+/// How many requests wait for `host`.
 pub(crate) fn waiting(gate: &Gate, host: &Domain) -> usize {
-    gate.look(host).map_or(0, |live| live.waiting)
+    gate.domain_status(host).map_or(0, |live| live.waiting)
 }
 
-/// Waits until `is_so`, which it must become soon.
+/// Waits until `is_so` returns true; panics if that takes too long.
 pub(crate) async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let becomes = async {
         while !is_so() {
@@ -96,52 +96,52 @@ pub(crate) async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     soon(what, becomes).await;
 }
 
-/// The end of what must not take long; a test that hangs tells so.
+/// Awaits something that must not take long; panics if it does.
 pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     let ended = tokio::time::timeout(PATIENCE, future).await;
     ended.unwrap_or_else(|_| panic!("{what} did not end"))
 }
 
-/// Nothing takes that long, on a machine with much else to do either.
+/// Nothing takes this long, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Counts how often a gate told its store that it lives. A clock that is moved by hand must not run away from it.
+/// Counts the heartbeats of a gate, because a manual clock must not run ahead of them.
 #[derive(Default)]
-pub(crate) struct Beats(AtomicUsize);
+pub(crate) struct Heartbeats(AtomicUsize);
 
-impl Beats {
+impl Heartbeats {
     pub(crate) fn of(gate: &Gate) -> Arc<Self> {
-        let beats = Arc::new(Self::default());
-        gate.events().listen(beats.clone());
-        beats
+        let heartbeats = Arc::new(Self::default());
+        gate.events().listen(heartbeats.clone());
+        heartbeats
     }
 
-    /// Moves the clock, by so much that a beat is due, and waits for that.
-    pub(crate) async fn advance(&self, hands: &Hands, span: Span) {
+    /// Advances the clock by enough for a heartbeat to be due, and waits for it.
+    pub(crate) async fn advance(&self, control: &ClockControl, span: Span) {
         assert!(
             (Span::from_secs(2)..Span::from_secs(8)).contains(&span),
-            "a beat is due, and the time is not over"
+            "a heartbeat must be due, but the lease must not have ended"
         );
         let before = self.0.load(Ordering::Relaxed);
-        hands.advance(span);
-        eventually("a beat", || self.0.load(Ordering::Relaxed) > before).await;
+        control.advance(span);
+        eventually("a heartbeat", || self.0.load(Ordering::Relaxed) > before).await;
     }
 }
 
-impl Listener for Beats {
-    fn hear(&self, event: &Event<'_>) {
-        if matches!(event, Event::Beat { .. }) {
+impl Listener for Heartbeats {
+    fn on_event(&self, event: &Event<'_>) {
+        if matches!(event, Event::Heartbeat { .. }) {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
 
-/// Gives whoever could go wrongly the time to do so.
+/// Gives requests that must not be granted the time to be granted wrongly.
 pub(crate) async fn a_moment() {
     tokio::time::sleep(Duration::from_millis(15)).await;
 }
 
-/// A site on all addresses of loopback that answers as it is told.
+/// A site on all loopback addresses that answers as the test says.
 pub(crate) struct Site {
     pub(crate) port: u16,
     log: Arc<Mutex<Log>>,
@@ -155,33 +155,33 @@ struct Log {
     most: HashMap<String, usize>,
 }
 
-/// A request that came.
+/// A received request.
 #[derive(Debug, Clone)]
 pub(crate) struct Asked {
-    /// To which address, without the port.
+    /// The address it was sent to, without the port.
     pub(crate) host: String,
     pub(crate) path: String,
     pub(crate) head: String,
     pub(crate) at: Timestamp,
-    /// How often the same was asked before.
+    /// How many times the same URL was requested before.
     pub(crate) before: usize,
 }
 
 impl Asked {
-    /// The value of a header, each byte as the character of its number.
+    /// The value of a header, with each byte as one character.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let lines = self.head.split("\r\n").skip(1).filter_map(|line| line.split_once(": "));
         lines.into_iter().find(|(of, _)| of.eq_ignore_ascii_case(name)).map(|(_, value)| value)
     }
 
-    /// The same place on another address.
+    /// A URL on another address of the same site.
     pub(crate) fn url_on(&self, nth: u8, path: &str) -> String {
         let port = self.header("host").and_then(|host| host.split(':').nth(1)).unwrap_or("80");
         format!("http://127.0.0.{nth}:{port}{path}")
     }
 }
 
-/// What is answered, and after how long.
+/// A response, and how long it takes.
 pub(crate) struct Reply {
     status: u16,
     headers: Vec<u8>,
@@ -199,7 +199,7 @@ impl Reply {
         self.raw_header(name, value.as_bytes())
     }
 
-    /// A header whose value is no text.
+    /// A header whose value isn't text.
     pub(crate) fn raw_header(mut self, name: &str, value: &[u8]) -> Self {
         self.headers.extend([name.as_bytes(), b": ", value, b"\r\n"].concat());
         self
@@ -215,7 +215,7 @@ impl Reply {
         self
     }
 
-    /// The connection breaks before the last bytes that were promised.
+    /// Closes the connection before the announced end of the body.
     pub(crate) fn cut(mut self) -> Self {
         self.missing = 100;
         self
@@ -231,7 +231,7 @@ impl Reply {
 impl Site {
     pub(crate) async fn start(answer: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
-        // Its connections are born with it: what comes before they are accepted has a time too.
+        // Connections inherit this option, so that data that arrives before `accept` has a timestamp too.
         setsockopt(&listener, sockopt::ReceiveTimestampns, &true).unwrap();
         let port = listener.local_addr().unwrap().port();
         let log = Arc::new(Mutex::new(Log::default()));
@@ -252,7 +252,7 @@ impl Site {
         self.url_on(1, path)
     }
 
-    /// The same on another address, which is another domain.
+    /// A URL on another address, which is another domain.
     pub(crate) fn url_on(&self, nth: u8, path: &str) -> String {
         format!("http://127.0.0.{nth}:{}{path}", self.port)
     }
@@ -261,12 +261,12 @@ impl Site {
         domain(&format!("127.0.0.{nth}:{}", self.port))
     }
 
-    /// What was asked so far, in order.
+    /// The requests so far, in order.
     pub(crate) fn asked(&self) -> Vec<Asked> {
         self.log.lock().unwrap().asked.clone()
     }
 
-    /// What was asked for at one path, in order.
+    /// The requests for one path, in order.
     pub(crate) fn asked_for(&self, path: &str) -> Vec<Asked> {
         self.asked().into_iter().filter(|asked| asked.path == path).collect()
     }
@@ -275,12 +275,12 @@ impl Site {
         self.asked().into_iter().map(|asked| asked.path).collect()
     }
 
-    /// The most requests of one address that were being answered at once.
+    /// The most requests to one address at the same time.
     pub(crate) fn most_in_flight(&self, nth: u8) -> usize {
         self.log.lock().unwrap().most.get(&format!("127.0.0.{nth}")).copied().unwrap_or(0)
     }
 
-    /// The most requests that were being answered at once.
+    /// The most requests at the same time.
     pub(crate) fn most_at_once(&self) -> usize {
         self.log.lock().unwrap().most.get("").copied().unwrap_or(0)
     }
@@ -325,8 +325,8 @@ impl Log {
     }
 }
 
-/// The heads of requests on a connection, each with when it arrived: by the kernel's clock, since a task that has to wait
-/// for a core would note starts that never were.
+/// Request headers on a connection, each with its arrival time from the kernel: a task that has to wait for the CPU
+/// would note the wrong time.
 struct Heads {
     stream: TcpStream,
     bytes: Vec<u8>,
@@ -342,14 +342,14 @@ impl Heads {
         loop {
             if let Some(end) = self.bytes.windows(4).position(|four| four == b"\r\n\r\n") {
                 let head: Vec<u8> = self.bytes.drain(..end + 4).collect();
-                // Each byte is the character of its number: what is no text can be compared too.
+                // One character per byte, so that values that aren't text can be compared too.
                 return Some((head.into_iter().map(char::from).collect(), arrived));
             }
             self.read().await?;
         }
     }
 
-    /// Reads some more; nothing at the end.
+    /// Reads more; `None` at the end.
     async fn read(&mut self) -> Option<()> {
         let socket = self.stream.as_raw_fd();
         let receive = || {
@@ -364,7 +364,7 @@ impl Heads {
             Ok((buffer[..count].to_vec(), stamp))
         };
         let (bytes, stamp) = self.stream.async_io(Interest::READABLE, receive).await.ok()?;
-        // The kernel begins to stamp a moment after the first socket asked it to.
+        // The kernel starts timestamping a moment after the first socket asks for it.
         let at =
             stamp.map(|stamp| Timestamp::from_micros(stamp.tv_sec() * 1_000_000 + stamp.tv_nsec() / 1_000));
         self.arrived = Some(at.unwrap_or_else(|| Clock::new().now()));

@@ -1,4 +1,4 @@
-//! A wiki's API and whose pace it keeps.
+//! The pace of the wiki API client.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,9 +15,9 @@ use crate::support::{Site, at, eventually, ms, reply, soon};
 
 const META: &[(&str, &str)] = &[("meta", "siteinfo")];
 
-/// B68: one request a second unless a limiter says otherwise; only one that is disabled lets everything pass.
+/// B68: one request per second by default; only a disabled limiter turns pacing off.
 #[tokio::test]
-async fn it_keeps_the_pace_it_is_given() {
+async fn the_api_keeps_the_pace_of_its_limiter() {
     let site = Site::start(|_| reply(200).body("{\"query\":{}}")).await;
     let api = Api::new(&site.url("/api.php")).unwrap();
     for _ in 0..2 {
@@ -28,13 +28,13 @@ async fn it_keeps_the_pace_it_is_given() {
     for _ in 0..20 {
         soon("an answer", api.query(META, None)).await.unwrap();
     }
-    // At a request a second none of them would be close to the one before.
+    // At one request per second, no gap would be this short.
     assert!(site.gaps(1)[2..].iter().any(|gap| *gap < ms(500)), "{:?}", site.gaps(1));
 }
 
-/// B75: what a wiki has to say was kept and logged however long it was, and whatever stood in it.
+/// B75. Regression: error messages of a wiki were stored and logged at any length and with any characters.
 #[tokio::test]
-async fn a_wikis_words_are_cut_to_a_sentence() {
+async fn error_messages_of_a_wiki_are_shortened() {
     let long = "no \\u001b[31m".repeat(100_000);
     let refused = format!("{{\"error\":{{\"code\":\"{long}\",\"info\":\"{long}\"}}}}");
     let site = Site::start(move |_| reply(200).body(refused.clone())).await;
@@ -43,10 +43,10 @@ async fn a_wikis_words_are_cut_to_a_sentence() {
     assert!(error.len() < 1_000 && !error.contains('\u{1b}'), "{}", error.len());
 }
 
-/// B68: what the wiki is told to wait, everybody on the same limiter waits.
+/// B68: if the wiki asks to wait, everybody on the same limiter waits.
 #[tokio::test]
 async fn a_limiter_is_shared_with_others() {
-    let (clock, hands) = Clock::manual(at(0));
+    let (clock, control) = Clock::manual(at(0));
     let limiter = RateLimiter::with_clock(Limits::default(), clock.clone()).unwrap();
     let refused = "{\"error\":{\"code\":\"ratelimited\",\"info\":\"too much\"}}";
     let site = Site::start(move |asked| match asked.path.contains("later") {
@@ -64,15 +64,16 @@ async fn a_limiter_is_shared_with_others() {
         let limiter = limiter.clone();
         async move { limiter.wait_async().await }
     });
-    hands.advance(ms(4_900));
+    control.advance(ms(4_900));
     tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     assert!(!other.is_finished() && site.paths().len() == 1, "5 s after the first refusal, not sooner");
-    hands.advance(ms(1_200));
+    control.advance(ms(1_200));
     eventually("the next", || other.is_finished() || site.paths().len() == 2).await;
     asking.abort();
 }
 
-/// B70: 48 hours at one request a second: none early, memory flat. In a process of its own, whose memory is its own.
+/// B70: 48 hours at one request per second: none is early, and memory doesn't grow. Runs in its own process, to measure
+/// its memory.
 #[test]
 fn forty_eight_hours() {
     let alone = ["--exact", "wiki::forty_eight_hours_alone", "--ignored"];
@@ -82,16 +83,16 @@ fn forty_eight_hours() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "forty_eight_hours runs it"]
+#[ignore = "run by forty_eight_hours"]
 async fn forty_eight_hours_alone() {
-    let (clock, hands) = Clock::manual(at(0));
+    let (clock, control) = Clock::manual(at(0));
     let limiter = RateLimiter::with_clock(Limits::default(), clock.clone()).unwrap();
     let (early, came) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let port = tiny(clock, early.clone(), came.clone()).await;
     let api = Arc::new(
         Api::with_limiter(&format!("http://127.0.0.1:{port}/api.php"), &limiter, Options::default()).unwrap(),
     );
-    // Whoever asks says so first: the clock stands still from then until the answer was read.
+    // Each query is reported when it is done; the clock stands still until then.
     let (asks, asking) = tokio::sync::mpsc::unbounded_channel();
     let asked = tokio::spawn({
         let api = api.clone();
@@ -109,7 +110,7 @@ async fn forty_eight_hours_alone() {
         if nth == 1_000 {
             before = resident_kb();
         }
-        hands.advance(Span::from_secs(1));
+        control.advance(Span::from_secs(1));
     }
     asked.await.unwrap();
     assert_eq!((api.requests(), came.load(Ordering::Relaxed)), (HOURS_48, HOURS_48));
@@ -118,7 +119,7 @@ async fn forty_eight_hours_alone() {
     assert!(grown < 8_192, "{grown} kB more than after 1,000 requests");
 }
 
-/// A site that answers every request alike, and counts those that come less than a second after the one before.
+/// A site that sends the same response to every request, and counts requests less than a second after the previous one.
 async fn tiny(clock: Clock, early: Arc<AtomicU64>, came: Arc<AtomicU64>) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();

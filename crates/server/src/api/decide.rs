@@ -1,4 +1,4 @@
-//! May a request leave? `check` and `acquire` reserve, `peek` does not.
+//! Asking whether a request may be sent: `check` and `acquire` reserve a slot, `peek` does not.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,286 +14,318 @@ use comity::store::StoreError;
 use super::host;
 use super::lease::lease;
 use crate::body::{Json, in_time};
-use crate::live::{Arrival, Live};
-use crate::permit::Permit;
+use crate::permit::PermitClaims;
 use crate::problem::{Kind, Problem};
 use crate::service::Service;
+use crate::state::{DomainReservation, ServingState};
 use crate::wire;
 
-/// May a request leave now? If so, the slot is taken.
-#[utoipa::path(post, path = "/v1/check", tag = "decisions", request_body = wire::Ask,
-    params(("Idempotency-Key" = Option<String>, Header, description = "The same key gets the same answer", min_length = 1, max_length = 200, pattern = "^[!-~]+$")),
-    responses((status = 200, body = wire::Decision)))]
+/// Ask whether a request may be sent now, without waiting.
+///
+/// If it may, the slot is reserved and the response contains a permit. Send the request right away, and report its
+/// outcome with `/v1/record`. If not, ask again after `wait_ms`.
+#[utoipa::path(post, path = "/v1/check", tag = "decisions", request_body = wire::CheckRequest,
+    params(("Idempotency-Key" = Option<String>, Header, description = "Makes the call safe to repeat: a repeated call with the same key gets the same response, for ten minutes", min_length = 1, max_length = 200, pattern = "^[!-~]+$")),
+    responses((status = 200, description = "The decision", body = wire::DecisionResponse)))]
 pub(crate) async fn check(
     State(service): State<Service>,
-    Json(ask): Json<wire::Ask>,
-) -> Result<Json<wire::Decision>, Problem> {
-    let asked = Asked::read(&ask)?;
-    let (live, reason, permit) = check_one(&service, &asked, service.now() + HANDOVER).await?;
-    Ok(Json(decision(&live, &asked, reason, permit, Span::ZERO)))
+    Json(check): Json<wire::CheckRequest>,
+) -> Result<Json<wire::DecisionResponse>, Problem> {
+    let request = PermitRequest::parse(&check)?;
+    let (state, reason, permit) = check_one(&service, &request, service.now() + HANDOVER_TIMEOUT).await?;
+    Ok(Json(decision(&state, &request, reason, permit, Span::ZERO)))
 }
 
-/// Many at once; answered in the order they were asked.
-#[utoipa::path(post, path = "/v1/check/batch", tag = "decisions", request_body = wire::Asks,
-    params(("Idempotency-Key" = Option<String>, Header, description = "The same key gets the same answer", min_length = 1, max_length = 200, pattern = "^[!-~]+$")),
-    responses((status = 200, body = wire::Decisions)))]
+/// Check several requests in one call.
+///
+/// All checks are validated before any slot is reserved. A check that can't be decided at the moment has the `limit`
+/// `unavailable`; the others are decided.
+#[utoipa::path(post, path = "/v1/check/batch", tag = "decisions", request_body = wire::CheckBatchRequest,
+    params(("Idempotency-Key" = Option<String>, Header, description = "Makes the call safe to repeat: a repeated call with the same key gets the same response, for ten minutes", min_length = 1, max_length = 200, pattern = "^[!-~]+$")),
+    responses((status = 200, description = "The decisions, in the order of the checks", body = wire::DecisionBatchResponse)))]
 pub(crate) async fn check_batch(
     State(service): State<Service>,
-    Json(asks): Json<wire::Asks>,
-) -> Result<Json<wire::Decisions>, Problem> {
-    batch_fits("checks", asks.checks.len())?;
-    // All are read before anything is reserved.
-    let read = |(nth, wire::Object(ask)): (usize, &_)| {
-        Asked::read(ask).map_err(|problem| problem.under(&format!("checks[{nth}]")))
+    Json(batch): Json<wire::CheckBatchRequest>,
+) -> Result<Json<wire::DecisionBatchResponse>, Problem> {
+    validate_batch_size("checks", batch.checks.len())?;
+    // All checks are parsed before anything is reserved.
+    let parse = |(nth, wire::JsonObject(check)): (usize, &_)| {
+        PermitRequest::parse(check).map_err(|problem| problem.under(&format!("checks[{nth}]")))
     };
-    let asked: Vec<Asked> = asks.checks.iter().enumerate().map(read).collect::<Result<_, _>>()?;
-    let mut made = Vec::with_capacity(asked.len());
-    let until = service.now() + HANDOVER;
-    for asked in &asked {
-        made.push(check_one(&service, asked, until).await);
+    let requests: Vec<PermitRequest> =
+        batch.checks.iter().enumerate().map(parse).collect::<Result<_, _>>()?;
+    let mut decided = Vec::with_capacity(requests.len());
+    let until = service.now() + HANDOVER_TIMEOUT;
+    for request in &requests {
+        decided.push(check_one(&service, request, until).await);
     }
-    // Permits go out with the whole answer: of a caller that hangs up before, nothing stays on the wire (B11).
-    let told = asked.iter().zip(made).map(|(asked, made)| match made {
-        Ok((live, reason, permit)) => decision(&live, asked, reason, permit, Span::ZERO),
-        Err(problem) => undecided(&asked.host, &problem),
+    // Permits are lent only when the whole response is ready. If the caller hangs up before, they are dropped and
+    // nothing stays in flight.
+    let results = requests.iter().zip(decided).map(|(request, decided)| match decided {
+        Ok((state, reason, permit)) => decision(&state, request, reason, permit, Span::ZERO),
+        Err(problem) => undecided(&request.host, &problem),
     });
-    Ok(Json(wire::Decisions { results: told.collect() }))
+    Ok(Json(wire::DecisionBatchResponse { results: results.collect() }))
 }
 
-/// May a request leave now? Nothing is reserved.
-#[utoipa::path(post, path = "/v1/peek", tag = "decisions", request_body = wire::Ask,
-    responses((status = 200, body = wire::Decision)))]
+/// Ask whether a request may be sent now, without reserving anything.
+#[utoipa::path(post, path = "/v1/peek", tag = "decisions", request_body = wire::CheckRequest,
+    responses((status = 200, description = "The decision, without a permit", body = wire::DecisionResponse)))]
 pub(crate) async fn peek(
     State(service): State<Service>,
-    Json(ask): Json<wire::Ask>,
-) -> Result<Json<wire::Decision>, Problem> {
-    let asked = Asked::read(&ask)?;
-    let live = service.live()?;
-    live.recall(&asked.host).await;
-    let (reason, as_of) = live.gate.peek_as_of(&asked.host, asked.intent).await?;
-    Ok(Json(decision(&live, &asked, reason, None, Span::ZERO).as_of(as_of)))
+    Json(check): Json<wire::CheckRequest>,
+) -> Result<Json<wire::DecisionResponse>, Problem> {
+    let request = PermitRequest::parse(&check)?;
+    let state = service.state()?;
+    state.load_crawl_delay(&request.host).await;
+    let (reason, as_of) = state.gate.peek_as_of(&request.host, request.intent).await?;
+    Ok(Json(decision(&state, &request, reason, None, Span::ZERO).as_of(as_of)))
 }
 
-/// Waits in line until a request may leave, or for as long as the caller allows.
-#[utoipa::path(post, path = "/v1/acquire", tag = "decisions", request_body = wire::Acquire,
-    params(("Idempotency-Key" = Option<String>, Header, description = "The same key gets the same answer", min_length = 1, max_length = 200, pattern = "^[!-~]+$")),
-    responses((status = 200, body = wire::Decision)))]
+/// Wait in line until a request may be sent.
+///
+/// Callers are served in order. The response comes as soon as the slot is reserved, or after `max_wait_ms` with the
+/// remaining wait. Hanging up leaves the line. If an operator paused the domain until further notice, the response
+/// comes at once, with `refused`.
+#[utoipa::path(post, path = "/v1/acquire", tag = "decisions", request_body = wire::AcquireRequest,
+    params(("Idempotency-Key" = Option<String>, Header, description = "Makes the call safe to repeat: a repeated call with the same key gets the same response, for ten minutes", min_length = 1, max_length = 200, pattern = "^[!-~]+$")),
+    responses((status = 200, description = "The decision: the permit, or how long to wait", body = wire::DecisionResponse)))]
 pub(crate) async fn acquire(
     State(service): State<Service>,
-    Json(ask): Json<wire::Acquire>,
-) -> Result<Json<wire::Decision>, Problem> {
-    let max_wait_ms = ask.max_wait_ms.unwrap_or(MAX_WAIT_MS);
-    let wire::Acquire { url, domain, intent, lease_ms, .. } = ask;
-    let asked = Asked::read(&wire::Ask { url, domain, intent, lease_ms })?;
-    let began = service.now();
-    let max_wait = Span::from_millis(max_wait_ms).min(service.live()?.config.serve.max_wait);
-    let until = began + max_wait;
+    Json(acquire): Json<wire::AcquireRequest>,
+) -> Result<Json<wire::DecisionResponse>, Problem> {
+    let max_wait_ms = acquire.max_wait_ms.unwrap_or(MAX_WAIT_MS_DEFAULT);
+    let wire::AcquireRequest { url, domain, intent, lease_ms, .. } = acquire;
+    let request = PermitRequest::parse(&wire::CheckRequest { url, domain, intent, lease_ms })?;
+    let started_at = service.now();
+    let max_wait = Span::from_millis(max_wait_ms).min(service.state()?.config.serve.max_wait);
+    let until = started_at + max_wait;
     loop {
-        let live = service.live()?;
-        let left = || Duration::from(until.since(service.now()));
-        let room = prepare(&live, &asked.host).await?;
-        let closed = closed_for_good(&live, &asked).await?;
-        drop(room);
-        // An operator closed the domain until it is resumed: nobody waits in line for that.
-        if let Some(reason) = closed {
+        let state = service.state()?;
+        let remaining = || Duration::from(until.since(service.now()));
+        let reservation = prepare_domain(&state, &request.host).await?;
+        let paused = paused_until_resumed(&state, &request).await?;
+        drop(reservation);
+        // Nobody waits in line for a domain that is paused until further notice.
+        if let Some(reason) = paused {
             service.metrics().decided_as("refuse", reason.limit.as_str());
-            return Ok(Json(decision(&live, &asked, Some(reason), None, Span::ZERO)));
+            return Ok(Json(decision(&state, &request, Some(reason), None, Span::ZERO)));
         }
-        let waiting = tokio::time::timeout(left(), live.gate.acquire_since(&asked.host, asked.intent, began));
+        let in_line = state.gate.acquire_since(&request.host, request.intent, started_at);
+        let waiting = tokio::time::timeout(remaining(), in_line);
         let granted = tokio::select! {
             biased;
             granted = waiting => granted,
-            () = service.stopping() => return Ok(Json(stopping(&live, &asked.host, service.now().since(began)))),
+            () = service.stopping() => {
+                return Ok(Json(stopping(&state, &request.host, service.now().since(started_at))));
+            }
         };
-        let waited = service.now().since(began);
+        let waited = service.now().since(started_at);
         match granted {
-            Ok(Ok(permit)) => match permit.keep(asked.lease).await {
+            Ok(Ok(permit)) => match permit.persist(request.lease).await {
                 Ok(()) => {
                     service.metrics().decided_as("proceed", "none");
                     service.metrics().waited(waited);
-                    return Ok(Json(decision(&live, &asked, None, Some(permit), waited)));
+                    return Ok(Json(decision(&state, &request, None, Some(permit), waited)));
                 }
-                // The domain went to another process this very moment: it is waited for again.
+                // The domain has just been lost to another process. Wait in line again.
                 Err(GateError::Store(StoreError::Lost)) => {}
                 Err(error) => return Err(error.into()),
             },
-            // Another gate takes its place in a moment, or the service stops.
+            // The gate is being replaced, or the service is shutting down.
             Ok(Err(GateError::Closed)) => {
-                if service.next_gate(&live).await.is_err() {
-                    return Ok(Json(stopping(&live, &asked.host, service.now().since(began))));
+                if service.next_gate(&state).await.is_err() {
+                    return Ok(Json(stopping(&state, &request.host, service.now().since(started_at))));
                 }
             }
             Ok(Err(error)) => return Err(error.into()),
-            // The time is up: what is left to wait, or the slot if it came free this very moment.
+            // Timed out: answer with the remaining wait, or with the slot if it has just become free.
             Err(_) => {
-                let (live, reason, permit) = check_one(&service, &asked, service.now() + BRIEFLY).await?;
-                return Ok(Json(decision(&live, &asked, reason, permit, waited)));
+                let until = service.now() + LAST_CHECK_TIMEOUT;
+                let (state, reason, permit) = check_one(&service, &request, until).await?;
+                return Ok(Json(decision(&state, &request, reason, permit, waited)));
             }
         }
     }
 }
 
-/// Why nobody goes until an operator says so, if that is so, whoever holds the domain.
-async fn closed_for_good(live: &Live, asked: &Asked) -> Result<Option<Reason>, Problem> {
-    if !live.gate.holds(&asked.host) {
-        let row = live.store.find_domain(live.gate.rules().domain(&asked.host)).await?;
+/// The reason to refuse, if an operator paused the domain until it is resumed. Works whichever process holds the
+/// domain.
+async fn paused_until_resumed(
+    state: &ServingState,
+    request: &PermitRequest,
+) -> Result<Option<Reason>, Problem> {
+    if !state.gate.holds(&request.host) {
+        let row = state.store.find_domain(state.gate.rules().domain(&request.host)).await?;
         if row.is_none_or(|row| row.steering.paused_until != Some(Timestamp::MAX)) {
             return Ok(None);
         }
     }
-    let reason = live.gate.peek(&asked.host, asked.intent).await?;
+    let reason = state.gate.peek(&request.host, request.intent).await?;
     Ok(reason.filter(|reason| reason.until == Timestamp::MAX))
 }
 
-/// What is asked for.
-struct Asked {
+/// A validated request for a permit.
+struct PermitRequest {
     host: Domain,
     intent: Intent,
     lease: Span,
 }
 
-impl Asked {
-    fn read(ask: &wire::Ask) -> Result<Self, Problem> {
-        let host = host(ask.url.as_deref(), ask.domain.as_deref())?;
-        Ok(Self { host, intent: ask.intent.unwrap_or_default().into(), lease: lease(ask.lease_ms)? })
+impl PermitRequest {
+    fn parse(check: &wire::CheckRequest) -> Result<Self, Problem> {
+        let host = host(check.url.as_deref(), check.domain.as_deref())?;
+        Ok(Self { host, intent: check.intent.unwrap_or_default().into(), lease: lease(check.lease_ms)? })
     }
 }
 
-/// A decision, and the permit if it says proceed; whoever drops that frees the wire. Waits no longer than `until` for a
-/// process that has the domain.
+/// Makes a decision. Returns the permit if it says proceed, or else the reason to wait. Dropping the permit unused
+/// means that its request is not in flight. Waits until `until` for another process to hand the domain over.
 async fn check_one(
     service: &Service,
-    asked: &Asked,
+    request: &PermitRequest,
     until: Timestamp,
-) -> Result<(Arc<Live>, Option<Reason>, Option<gate::Permit>), Problem> {
+) -> Result<(Arc<ServingState>, Option<Reason>, Option<gate::Permit>), Problem> {
     loop {
-        let live = service.live()?;
-        let _room = prepare(&live, &asked.host).await?;
-        let left = Duration::from(until.since(service.now()));
-        match in_time(left, check_and_keep(&live.gate, asked)).await {
-            Ok(Ok((made, permit))) => {
-                service.metrics().decided(&made);
-                return Ok((live.clone(), made.reason().copied(), permit));
+        let state = service.state()?;
+        let _reservation = prepare_domain(&state, &request.host).await?;
+        let remaining = Duration::from(until.since(service.now()));
+        match in_time(remaining, check_and_persist(&state.gate, request)).await {
+            Ok(Ok((decision, permit))) => {
+                service.metrics().decided(&decision);
+                return Ok((state.clone(), decision.reason().copied(), permit));
             }
-            // The domain went to another process this very moment.
+            // The domain has just been lost to another process. Ask again.
             Ok(Err(GateError::Store(StoreError::Lost))) => {}
-            Ok(Err(GateError::Closed)) => service.next_gate(&live).await?,
+            Ok(Err(GateError::Closed)) => service.next_gate(&state).await?,
             Ok(Err(error)) => return Err(error.into()),
-            // Another process holds it and has requests on the wire: it hands it over when they are answered.
+            // Another process holds the domain and has requests in flight. It hands the domain over after they are
+            // answered.
             Err(_) => {
-                let reason = live.gate.store_away().unwrap_or_else(|| held_elsewhere(&live));
+                let reason = state.gate.store_unavailable().unwrap_or_else(|| held_elsewhere(&state));
                 service.metrics().decided_as("wait", reason.limit.as_str());
-                return Ok((live.clone(), Some(reason), None));
+                return Ok((state.clone(), Some(reason), None));
             }
         }
     }
 }
 
-/// A decision, and the permit if it says proceed: kept in the store, so that a crash does not forget it.
-async fn check_and_keep(gate: &Gate, asked: &Asked) -> Result<(Decision, Option<gate::Permit>), GateError> {
-    let (made, permit) = gate.check(&asked.host, asked.intent).await?;
+/// Makes a decision. A permit is saved in the store before it is returned, so that a crash does not forget it.
+async fn check_and_persist(
+    gate: &Gate,
+    request: &PermitRequest,
+) -> Result<(Decision, Option<gate::Permit>), GateError> {
+    let (decision, permit) = gate.check(&request.host, request.intent).await?;
     if let Some(permit) = &permit {
-        permit.keep(asked.lease).await?;
+        permit.persist(request.lease).await?;
     }
-    Ok((made, permit))
+    Ok((decision, permit))
 }
 
-/// Whether there must be room for a domain that is not held yet.
+/// Whether `serve.domains_max` applies to a domain that is not held yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Room {
-    /// It is refused when there is none.
-    Needed,
-    /// It was held before, or is known: it is heard, whether there is room or not.
-    Had,
+pub(super) enum DomainLimit {
+    /// The call is refused if the limit is reached.
+    Enforced,
+    /// The limit does not apply, because the domain was held before or is known.
+    Exempt,
 }
 
-/// Asks the gate in force, and the next one when it is closed for another. Room is kept until it has answered.
+/// Calls the current gate. If that is being replaced, calls the next one. Fails after `timeout`, for example because
+/// another process does not hand the domain over.
 pub(super) async fn with_gate<T, A: Future<Output = Result<T, GateError>>>(
     service: &Service,
     host: &Domain,
-    room: Room,
-    patience: Duration,
-    ask: impl Fn(Gate) -> A,
-) -> Result<(Arc<Live>, T), Problem> {
-    let asking = async {
+    limit: DomainLimit,
+    timeout: Duration,
+    call: impl Fn(Gate) -> A,
+) -> Result<(Arc<ServingState>, T), Problem> {
+    let calling = async {
         loop {
-            let live = service.live()?;
-            let _room = match room {
-                Room::Needed => prepare(&live, host).await?,
-                Room::Had => {
-                    live.recall(host).await;
+            let state = service.state()?;
+            // The reservation is kept until the gate has answered.
+            let _reservation = match limit {
+                DomainLimit::Enforced => prepare_domain(&state, host).await?,
+                DomainLimit::Exempt => {
+                    state.load_crawl_delay(host).await;
                     None
                 }
             };
-            match ask(live.gate.clone()).await {
-                Ok(value) => return Ok((live.clone(), value)),
-                Err(GateError::Closed) => service.next_gate(&live).await?,
+            match call(state.gate.clone()).await {
+                Ok(value) => return Ok((state.clone(), value)),
+                Err(GateError::Closed) => service.next_gate(&state).await?,
                 Err(error) => return Err(error.into()),
             }
         }
     };
-    // A process that has requests of its own on the wire hands the domain over when they are answered.
+    // A process with requests in flight hands the domain over after they are answered.
     let busy = "another process holds the domain and did not hand it over in time; try again";
-    in_time(patience, asking).await.map_err(|_| match service.live() {
-        Ok(live) if live.gate.store_away().is_none() => Problem::new(Kind::Busy, busy),
-        Ok(_) => Problem::new(Kind::Store, "waiting for the store; nothing leaves until it is back"),
+    in_time(timeout, calling).await.map_err(|_| match service.state() {
+        Ok(state) if state.gate.store_unavailable().is_none() => Problem::new(Kind::Busy, busy),
+        Ok(_) => Problem::new(Kind::Store, "waiting for the store; no request may be sent until it is back"),
         Err(problem) => problem,
     })?
 }
 
-/// Before a domain is taken: is there room for it, and does its robots.txt, if it is known, ask for a delay? The room is
-/// kept for as long as what comes back is.
-async fn prepare<'a>(live: &'a Live, host: &Domain) -> Result<Option<Arrival<'a>>, Problem> {
-    let arrival = if live.gate.holds(host) { None } else { Some(live.room()?) };
-    live.recall(host).await;
-    Ok(arrival)
+/// Prepares for taking a domain: reserves space for it unless it is held already, and applies the crawl-delay of its
+/// robots.txt if that is known. The space stays reserved until the result is dropped.
+async fn prepare_domain<'a>(
+    state: &'a ServingState,
+    host: &Domain,
+) -> Result<Option<DomainReservation<'a>>, Problem> {
+    let reservation = if state.gate.holds(host) { None } else { Some(state.reserve_domain()?) };
+    state.load_crawl_delay(host).await;
+    Ok(reservation)
 }
 
-/// A decision as it is told. A permit that goes out with it keeps its place until it is recorded or its lease ends.
+/// A decision as a response. If it has a permit, that is lent: it counts as in flight until it is recorded or its lease
+/// ends.
 fn decision(
-    live: &Live,
-    asked: &Asked,
+    state: &ServingState,
+    request: &PermitRequest,
     reason: Option<Reason>,
     permit: Option<gate::Permit>,
     waited: Span,
-) -> wire::Decision {
-    let Asked { host, lease, .. } = asked;
+) -> wire::DecisionResponse {
+    let PermitRequest { host, lease, .. } = request;
     let permit = permit.map(|permit| {
         let (intent, granted_at) = (permit.intent(), permit.started_at());
         let id = permit.lend(*lease);
-        (live.mint.write(&Permit { host: host.clone(), id, intent, granted_at }), *lease)
+        (state.signer.sign(&PermitClaims { host: host.clone(), id, intent, granted_at }), *lease)
     });
-    wire::Decision::of(&live.gate.rules().domain(host), reason.as_ref(), permit, waited)
+    wire::DecisionResponse::of(&state.gate.rules().domain(host), reason.as_ref(), permit, waited)
 }
 
-fn held_elsewhere(live: &Live) -> Reason {
-    let now = live.gate.clock().now();
+fn held_elsewhere(state: &ServingState) -> Reason {
+    let now = state.gate.clock().now();
     Reason { limit: Limit::ChangingHands, until: now + Span::from_secs(1), asked_at: now }
 }
 
-/// One of many that could not be decided: the others could.
-fn undecided(host: &Domain, problem: &Problem) -> wire::Decision {
-    wire::Decision::undecided(host, "unavailable", problem.to_string(), Span::ZERO)
+/// The result for a check of a batch that could not be decided.
+fn undecided(host: &Domain, problem: &Problem) -> wire::DecisionResponse {
+    wire::DecisionResponse::undecided(host, "unavailable", problem.to_string(), Span::ZERO)
 }
 
-fn stopping(live: &Live, host: &Domain, waited: Span) -> wire::Decision {
-    let reason = "the service stops; ask again when it is back".to_owned();
-    wire::Decision::undecided(&live.gate.rules().domain(host), "stopping", reason, waited)
+fn stopping(state: &ServingState, host: &Domain, waited: Span) -> wire::DecisionResponse {
+    let reason = "the service is shutting down; ask again when it is back".to_owned();
+    wire::DecisionResponse::undecided(&state.gate.rules().domain(host), "stopping", reason, waited)
 }
 
-/// Whether a batch is neither empty nor too long.
-pub(super) fn batch_fits(field: &str, count: usize) -> Result<(), Problem> {
+/// Refuses batches that are empty or too long.
+pub(super) fn validate_batch_size(field: &str, count: usize) -> Result<(), Problem> {
     match (1..=BATCH_MAX).contains(&count) {
         true => Ok(()),
-        false => Err(Problem::field(field, &format!("{count} of them"), &format!("1 to {BATCH_MAX}"))),
+        false => {
+            Err(Problem::field(field, &format!("{count} entries"), &format!("1 to {BATCH_MAX} entries")))
+        }
     }
 }
 
-/// Most that one batch asks or tells.
+/// The maximum number of entries in a batch.
 const BATCH_MAX: usize = 1_000;
-/// What `acquire` waits when nothing is said.
-const MAX_WAIT_MS: u64 = 30_000;
-/// How long `check` waits for a process that has the domain.
-const HANDOVER: Span = Span::from_millis(2_500);
-/// And `acquire`, when its time is up.
-const BRIEFLY: Span = Span::from_millis(100);
+/// How long `acquire` waits by default.
+const MAX_WAIT_MS_DEFAULT: u64 = 30_000;
+/// How long `check` waits for another process to hand the domain over.
+const HANDOVER_TIMEOUT: Span = Span::from_millis(2_500);
+/// How long the last check of `acquire` may take, after `max_wait_ms` is over.
+const LAST_CHECK_TIMEOUT: Span = Span::from_millis(100);

@@ -1,157 +1,207 @@
-//! What is known of domains, and steering it (B39).
+//! Domains: list, show and explain them; set, pin, pause and reset them.
 
 use std::time::Duration;
 
 use axum::extract::State;
+use comity::client::known_robots;
 use comity::core::domain::Domain;
 use comity::core::pace::{Pace, Pinned, Terms};
 use comity::core::time::{Span, Timestamp};
 use comity::gate::{self, Gate};
+use comity::redact;
 use comity::store::domains::DomainRow;
 use serde::Deserialize;
+use url::Url;
 
-use super::decide::{Room, with_gate};
-use super::{DOMAIN_MAX, Path, Query, domain, fits};
+use super::decide::{DomainLimit, with_gate};
+use super::{DOMAIN_MAX, Path, Query, URL_MAX, domain, validate_length};
 use crate::auth::Caller;
 use crate::body::Json;
-use crate::live::Live;
 use crate::problem::{Kind, Problem};
 use crate::service::Service;
-use crate::wire::{self, moment};
+use crate::state::ServingState;
+use crate::wire::{self, time_text};
 
-/// Which domains are listed.
+/// Which domains to list.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Listed {
-    /// Only those whose name contains this.
+pub(crate) struct ListParams {
+    /// List only domains whose name contains this text.
     #[serde(default)]
     #[param(required = false, nullable = false, max_length = 260)]
     like: String,
-    /// Only those after this one.
+    /// List only domains after this name: the `next` of the previous page.
     #[serde(default)]
     #[param(required = false, nullable = false, max_length = 260)]
     after: String,
-    /// At most so many.
+    /// The maximum number of domains per page.
     #[param(required = false, nullable = false, value_type = u32, minimum = 1, maximum = 1000, default = 100)]
     limit: Option<u32>,
 }
 
-/// Domains in the order of their names.
-#[utoipa::path(get, path = "/v1/domains", operation_id = "list_domains", tag = "domains", params(Listed), responses((status = 200, body = wire::Domains)))]
+/// List domains, sorted by name.
+#[utoipa::path(get, path = "/v1/domains", operation_id = "list_domains", tag = "domains", params(ListParams), responses((status = 200, description = "A page of domains", body = wire::DomainListResponse)))]
 pub(crate) async fn list(
     State(service): State<Service>,
-    Query(listed): Query<Listed>,
-) -> Result<Json<wire::Domains>, Problem> {
-    let limit = limit(listed.limit)?;
-    fits("like", &listed.like, DOMAIN_MAX)?;
-    fits("after", &listed.after, DOMAIN_MAX)?;
-    let live = service.live()?;
-    let mut rows = live.store.list_domains(listed.like, listed.after, limit + 1).await?;
+    Query(params): Query<ListParams>,
+) -> Result<Json<wire::DomainListResponse>, Problem> {
+    let limit = limit(params.limit)?;
+    validate_length("like", &params.like, DOMAIN_MAX)?;
+    validate_length("after", &params.after, DOMAIN_MAX)?;
+    let state = service.state()?;
+    let mut rows = state.store.list_domains(params.like, params.after, limit + 1).await?;
     let more = rows.len() > limit as usize;
     rows.truncate(limit as usize);
     let next = rows.last().filter(|_| more).map(|row| row.domain.clone());
-    let domains = seen(&live, rows).await?;
-    Ok(Json(wire::Domains { domains, next }))
+    let domains = describe_all(&state, rows).await?;
+    Ok(Json(wire::DomainListResponse { domains, next }))
 }
 
-/// One domain.
+/// Show what is known about a domain.
 #[utoipa::path(get, path = "/v1/domains/{domain}", operation_id = "show_domain", tag = "domains",
-    params(("domain" = String, Path, description = "Its name", format = "host", max_length = 260)),
-    responses((status = 200, body = wire::Domain)))]
+    params(("domain" = String, Path, description = "A host, with its port unless that is the default, or a group as `group:NAME`", format = "host", max_length = 260)),
+    responses((status = 200, description = "The domain", body = wire::DomainResponse)))]
 pub(crate) async fn show(
     State(service): State<Service>,
     Path(name): Path<String>,
-) -> Result<Json<wire::Domain>, Problem> {
+) -> Result<Json<wire::DomainResponse>, Problem> {
     let host = domain(&name)?;
-    shown(&*service.live()?, &host).await.map(Json)
+    describe_one(&*service.state()?, &host).await.map(Json)
 }
 
-/// Sets, pins or pauses a domain.
+/// Set or pin the learned delay of a domain, or pause or resume the domain.
+///
+/// Requires the role `admin`.
 #[utoipa::path(patch, path = "/v1/domains/{domain}", operation_id = "change_domain", tag = "domains", request_body = wire::DomainChange,
-    params(("domain" = String, Path, description = "Its name", format = "host", max_length = 260)),
-    responses((status = 200, body = wire::Domain)))]
+    params(("domain" = String, Path, description = "A host, with its port unless that is the default, or a group as `group:NAME`", format = "host", max_length = 260)),
+    responses((status = 200, description = "The domain", body = wire::DomainResponse)))]
 pub(crate) async fn change(
     State(service): State<Service>,
     caller: Caller,
     Path(name): Path<String>,
     Json(change): Json<wire::DomainChange>,
-) -> Result<Json<wire::Domain>, Problem> {
-    caller.must_steer()?;
+) -> Result<Json<wire::DomainResponse>, Problem> {
+    caller.require_admin()?;
     let host = domain(&name)?;
-    let change = Change::read(&change)?;
-    let (asked, wanted) = (&host, &change);
-    let changing = |gate: Gate| async move {
-        gate.with_pace(asked, |pace, terms, now| wanted.apply(pace, terms, now)).await
+    let change = Change::parse(&change)?;
+    let (domain, change) = (&host, &change);
+    let apply = |gate: Gate| async move {
+        gate.with_pace(domain, |pace, terms, now| change.apply(pace, terms, now)).await
     };
-    let (live, ()) = with_gate(&service, &host, Room::Needed, PATIENCE, changing).await?;
-    shown(&live, &host).await.map(Json)
+    let (state, ()) = with_gate(&service, &host, DomainLimit::Enforced, HANDOVER_TIMEOUT, apply).await?;
+    describe_one(&state, &host).await.map(Json)
 }
 
-/// Forgets what was learnt and our own guesses; what the server said stays.
+/// What to reset.
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ResetParams {
+    /// Whether to drop a deadline that the site's server stated, too. The server may still refuse.
+    #[serde(default)]
+    #[param(required = false, nullable = false)]
+    deadline: bool,
+}
+
+/// Forget what was learned about a domain.
+///
+/// The learned delay and the backoff after failures are reset. Deadlines that the site's server stated, such as
+/// `Retry-After`, stay unless `deadline` is true. Requires the role `admin`.
 #[utoipa::path(delete, path = "/v1/domains/{domain}", operation_id = "reset_domain", tag = "domains",
-    params(("domain" = String, Path, description = "Its name", format = "host", max_length = 260)),
-    responses((status = 200, body = wire::Domain)))]
+    params(("domain" = String, Path, description = "A host, with its port unless that is the default, or a group as `group:NAME`", format = "host", max_length = 260), ResetParams),
+    responses((status = 200, description = "The domain", body = wire::DomainResponse)))]
 pub(crate) async fn reset(
     State(service): State<Service>,
     caller: Caller,
     Path(name): Path<String>,
-) -> Result<Json<wire::Domain>, Problem> {
-    caller.must_steer()?;
+    Query(params): Query<ResetParams>,
+) -> Result<Json<wire::DomainResponse>, Problem> {
+    caller.require_admin()?;
     let host = domain(&name)?;
-    let live = service.live()?;
-    // Nothing is known of it: there is nothing to forget.
-    shown(&live, &host).await?;
-    let asked = &host;
-    let resetting = |gate: Gate| async move { gate.with_pace(asked, |pace, _, now| pace.reset(now)).await };
-    let (live, _) = with_gate(&service, &host, Room::Had, PATIENCE, resetting).await?;
-    shown(&live, &host).await.map(Json)
+    let state = service.state()?;
+    // Fails with 404 if nothing is known about the domain.
+    describe_one(&state, &host).await?;
+    let domain = &host;
+    let reset = |gate: Gate| async move {
+        let reset = |pace: &mut Pace, _: Terms<'_>, now| {
+            pace.reset(now);
+            if params.deadline { pace.drop_server_deadline(now) } else { None }
+        };
+        gate.with_pace(domain, reset).await
+    };
+    let (state, dropped) = with_gate(&service, &host, DomainLimit::Exempt, HANDOVER_TIMEOUT, reset).await?;
+    if dropped.is_some() {
+        let (domain, now) = (state.gate.rules().domain(&host), state.gate.clock().now());
+        state.store.retry_now(domain, now).await?;
+    }
+    describe_one(&state, &host).await.map(Json)
 }
 
-/// For what a domain is explained.
+/// Which request to explain.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct ExplainedFor {
+pub(crate) struct ExplainParams {
     /// What the request is for.
-    #[param(required = false, nullable = false, value_type = wire::Intent)]
-    intent: Option<wire::Intent>,
+    #[param(required = false, nullable = false, value_type = wire::IntentParam)]
+    intent: Option<wire::IntentParam>,
+    /// A URL of this domain, to see what the site's robots.txt says about it.
+    #[param(required = false, nullable = false, format = "http-url", max_length = 8192)]
+    url: Option<String>,
 }
 
-/// Every constraint on the next request to a domain, the binding one first.
+/// Show everything that delays the next request to a domain, and why.
+///
+/// Lists all constraints, also those that don't delay it at the moment. The one that decides comes first. With `url`,
+/// the response also says whether a robots.txt that is already known forbids that URL; nothing is fetched for this.
 #[utoipa::path(get, path = "/v1/domains/{domain}/explain", operation_id = "explain_domain", tag = "domains",
-    params(("domain" = String, Path, description = "Its name", format = "host", max_length = 260), ExplainedFor),
-    responses((status = 200, body = wire::Explained)))]
+    params(("domain" = String, Path, description = "A host, with its port unless that is the default, or a group as `group:NAME`", format = "host", max_length = 260), ExplainParams),
+    responses((status = 200, description = "All constraints on the next request", body = wire::ExplainResponse)))]
 pub(crate) async fn explain(
     State(service): State<Service>,
     Path(name): Path<String>,
-    Query(explained): Query<ExplainedFor>,
-) -> Result<Json<wire::Explained>, Problem> {
+    Query(params): Query<ExplainParams>,
+) -> Result<Json<wire::ExplainResponse>, Problem> {
     let host = domain(&name)?;
-    let intent = explained.intent.unwrap_or_default().into();
-    let live = service.live()?;
-    live.recall(&host).await;
-    let (reasons, as_of) = live.gate.explain_as_of(&host, intent).await?;
-    Ok(Json(wire::Explained::of(&live.gate.rules().domain(&host), &reasons, as_of)))
+    let intent = params.intent.unwrap_or_default().into();
+    let state = service.state()?;
+    state.load_crawl_delay(&host).await;
+    let (reasons, as_of) = state.gate.explain_as_of(&host, intent).await?;
+    let robots = match url_of(params.url.as_deref(), &host)? {
+        Some(url) => known_robots(&*state.store, &state.config, &url, state.gate.clock().now()).await?,
+        None => None,
+    };
+    let explained = wire::ExplainResponse::of(&state.gate.rules().domain(&host), &reasons, as_of);
+    Ok(Json(explained.with_robots(robots)))
 }
 
-/// What an operator wants changed.
+/// The URL to explain, which has to belong to the domain in the path.
+fn url_of(text: Option<&str>, host: &Domain) -> Result<Option<Url>, Problem> {
+    let Some(text) = text else { return Ok(None) };
+    validate_length("url", text, URL_MAX)?;
+    let url = Url::parse(text).ok().filter(|url| Domain::of(url).as_ref() == Some(host));
+    let wrong = || Problem::field("url", &format!("{:?}", redact::text(text)), &format!("a URL of {host}"));
+    url.map(Some).ok_or_else(wrong)
+}
+
+/// A validated change to a domain.
 struct Change {
     delay: Option<Span>,
     floor: Option<Span>,
     pinned: Option<Pinned>,
-    /// Closed until then, or opened.
+    /// `Some(Some(until))` pauses the domain until then, `Some(None)` resumes it.
     paused: Option<Option<Timestamp>>,
 }
 
 impl Change {
-    fn read(change: &wire::DomainChange) -> Result<Self, Problem> {
+    fn parse(change: &wire::DomainChange) -> Result<Self, Problem> {
         let paused = match (change.paused, change.paused_until.as_deref()) {
             (Some(false), Some(_)) => {
-                return Err(Problem::field("paused_until", "", "no moment where paused is false"));
+                return Err(Problem::field("paused_until", "", "no value, because paused is false"));
             }
             (_, Some(text)) => {
-                let allowed = "a moment such as \"2026-11-16T12:00:00Z\"";
+                let allowed = "a time such as \"2026-11-16T12:00:00Z\"";
                 let until = Timestamp::parse(text);
                 Some(Some(until.map_err(|_| Problem::field("paused_until", &format!("{text:?}"), allowed))?))
             }
@@ -192,7 +242,7 @@ fn span(field: &str, seconds: Option<f64>) -> Result<Option<Span>, Problem> {
     }
 }
 
-/// Most rows of an answer.
+/// The page size, which defaults to 100.
 pub(super) fn limit(limit: Option<u32>) -> Result<u32, Problem> {
     match limit.unwrap_or(100) {
         limit @ 1..=1_000 => Ok(limit),
@@ -200,48 +250,58 @@ pub(super) fn limit(limit: Option<u32>) -> Result<u32, Problem> {
     }
 }
 
-async fn shown(live: &Live, host: &Domain) -> Result<wire::Domain, Problem> {
-    let name = live.gate.rules().domain(host);
-    let row = live.store.find_domain(name.clone()).await?;
-    let unknown = || Problem::new(Kind::NotFound, format!("nothing is known of {name} yet"));
-    seen(live, row.into_iter().collect()).await?.pop().ok_or_else(unknown)
+/// Describes one domain, or fails with 404 if nothing is known about it.
+async fn describe_one(state: &ServingState, host: &Domain) -> Result<wire::DomainResponse, Problem> {
+    let name = state.gate.rules().domain(host);
+    let row = state.store.find_domain(name.clone()).await?;
+    let unknown = || Problem::new(Kind::NotFound, format!("nothing is known about {name} yet"));
+    describe_all(state, row.into_iter().collect()).await?.pop().ok_or_else(unknown)
 }
 
-/// Domains as they are to be seen: those held here as they are, the others as they were published or left (B81).
-async fn seen(live: &Live, rows: Vec<DomainRow>) -> Result<Vec<wire::Domain>, Problem> {
-    let now = live.gate.clock().now();
-    let here = |row: &DomainRow| live.gate.look(&Domain::read_back(&row.domain).ok()?);
-    let held: Vec<Option<gate::Live>> = rows.iter().map(here).collect();
+/// Describes domains: those held here as they are now, the others as their holders published or left them. Looking at a
+/// domain never takes it.
+async fn describe_all(
+    state: &ServingState,
+    rows: Vec<DomainRow>,
+) -> Result<Vec<wire::DomainResponse>, Problem> {
+    let now = state.gate.clock().now();
+    let here = |row: &DomainRow| state.gate.domain_status(&Domain::read_back(&row.domain).ok()?);
+    let held: Vec<Option<gate::DomainStatus>> = rows.iter().map(here).collect();
     let not_here = rows.iter().zip(&held).filter(|(_, held)| held.is_none()).map(|(row, _)| row.clone());
-    let mut elsewhere = match live.gate.looker() {
-        Some(looker) => looker.see(not_here.collect()).await?.into_iter(),
+    let mut elsewhere = match state.gate.inspector() {
+        Some(inspector) => inspector.inspect_rows(not_here.collect()).await?.into_iter(),
         None => Vec::new().into_iter(),
     };
-    let tell = |(row, held): (DomainRow, Option<gate::Live>)| match held {
-        Some(held) => told(row, Some((held, now)), now),
+    let with_status = |(row, held): (DomainRow, Option<gate::DomainStatus>)| match held {
+        Some(held) => describe(row, Some((held, now)), now),
         None => {
-            let seen = elsewhere.next();
-            let shown = seen.and_then(|seen| Some((seen.live(live.gate.rules(), now)?, seen.as_of?)));
-            told(row, shown, now)
+            let inspected = elsewhere.next();
+            let status = inspected
+                .and_then(|inspected| Some((inspected.status(state.gate.rules(), now)?, inspected.as_of?)));
+            describe(row, status, now)
         }
     };
-    Ok(rows.into_iter().zip(held).map(tell).collect())
+    Ok(rows.into_iter().zip(held).map(with_status).collect())
 }
 
-/// A domain as it is told: what the store keeps, and over it what whoever decides for it knows better.
-fn told(row: DomainRow, shown: Option<(gate::Live, Timestamp)>, now: Timestamp) -> wire::Domain {
-    let (held, as_of) = shown.unzip();
+/// Describes a domain by its row in the store, and by its status where that is known: the status is more recent.
+fn describe(
+    row: DomainRow,
+    status: Option<(gate::DomainStatus, Timestamp)>,
+    now: Timestamp,
+) -> wire::DomainResponse {
+    let (held, as_of) = status.unzip();
     let (delay, floor) =
         held.as_ref().map_or((row.kept.delay, row.kept.floor), |held| (held.delay, held.floor));
     let paused_until = held.as_ref().map_or(row.steering.paused_at(now), |held| held.paused_until);
-    wire::Domain {
+    wire::DomainResponse {
         domain: row.domain,
         adaptive_delay_seconds: delay.as_secs_f64(),
         adaptive_delay_floor_seconds: floor.as_secs_f64(),
         pinned: held.as_ref().map_or(row.steering.pinned, |held| held.pinned),
         paused: paused_until.is_some(),
-        paused_until: moment(paused_until),
-        server_until: moment(
+        paused_until: time_text(paused_until),
+        server_until: time_text(
             held.as_ref().map_or(row.kept.server.map(|(until, _)| until), |held| held.server_until),
         ),
         holder: row.holder,
@@ -249,17 +309,18 @@ fn told(row: DomainRow, shown: Option<(gate::Live, Timestamp)>, now: Timestamp) 
         live: held.map(|held| wire::LiveDomain {
             spacing_ms: held.spacing.as_millis_up(),
             wait_ms: held.wait.as_millis_up(),
-            next_available: moment(Some(held.next_available(now))),
+            next_available: time_text(Some(held.next_available(now))),
             in_flight: held.in_flight as u64,
             waiting: held.waiting as u64,
             penalties: held.penalties,
             success_streak: held.streaks.success,
             error_streak: held.streaks.error,
-            last_request: moment(held.last_start),
-            last_success: moment(held.last_success),
+            last_request: time_text(held.last_start),
+            last_success: time_text(held.last_success),
         }),
-        as_of: moment(as_of),
+        as_of: time_text(as_of),
     }
 }
 
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long to wait for another process to hand the domain over.
+const HANDOVER_TIMEOUT: Duration = Duration::from_secs(10);

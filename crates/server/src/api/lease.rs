@@ -1,14 +1,14 @@
-//! How long permits keep their place.
+//! Leases of permits: how long a permit counts as in flight if it is not recorded.
 
 use std::time::Duration;
 
 use axum::extract::State;
-use comity::core::pace::{LEASE, LEASE_MAX, Passed};
+use comity::core::pace::{LEASE, LEASE_MAX, PermitRef};
 use comity::core::time::Span;
 use comity::gate::Gate;
 
-use super::decide::{Room, with_gate};
-use super::record::permit;
+use super::decide::{DomainLimit, with_gate};
+use super::record::verify_permit;
 use super::{Path, domain};
 use crate::auth::Caller;
 use crate::body::Json;
@@ -16,57 +16,61 @@ use crate::problem::{Kind, Problem};
 use crate::service::Service;
 use crate::wire;
 
-/// Begins the lease of a permit anew, for a request that takes longer than expected.
-#[utoipa::path(post, path = "/v1/renew", tag = "decisions", request_body = wire::Renew,
-    responses((status = 200, body = wire::Renewed)))]
+/// Extend the lease of a permit, for a request that takes longer than expected.
+#[utoipa::path(post, path = "/v1/renew", tag = "decisions", request_body = wire::RenewRequest,
+    responses((status = 200, description = "Whether the lease was extended", body = wire::RenewResponse)))]
 pub(crate) async fn renew(
     State(service): State<Service>,
-    Json(renew): Json<wire::Renew>,
-) -> Result<Json<wire::Renewed>, Problem> {
+    Json(renew): Json<wire::RenewRequest>,
+) -> Result<Json<wire::RenewResponse>, Problem> {
     let lease = lease(renew.lease_ms)?;
-    let permit = permit(&*service.live()?, &renew.permit)?;
-    let passed = Passed { id: permit.id, granted_at: permit.granted_at, took: None };
-    let host = &permit.host;
-    let renewing = |gate: Gate| async move { gate.renew(host, passed, lease).await };
-    let (live, renewed) = with_gate(&service, host, Room::Had, PATIENCE, renewing).await?;
-    let domain = live.gate.rules().domain(host).to_string();
+    let claims = verify_permit(&*service.state()?, &renew.permit)?;
+    let permit = PermitRef { id: claims.id, granted_at: claims.granted_at, took: None };
+    let host = &claims.host;
+    let renew = |gate: Gate| async move { gate.renew(host, permit, lease).await };
+    let (state, renewed) = with_gate(&service, host, DomainLimit::Exempt, HANDOVER_TIMEOUT, renew).await?;
+    let domain = state.gate.rules().domain(host).to_string();
     let lease_ms = renewed.map_or(0, |_| lease.as_millis_up());
-    Ok(Json(wire::Renewed { domain, renewed: renewed.is_some(), lease_ms }))
+    Ok(Json(wire::RenewResponse { domain, renewed: renewed.is_some(), lease_ms }))
 }
 
-/// Ends the leases of all permits of a domain that were given out and not recorded. Nothing that was learned is forgotten.
+/// Release all outstanding permits of a domain.
+///
+/// Permits that were granted and not recorded no longer count as in flight. Nothing that was learned is forgotten.
+/// Requires the role `admin`.
 #[utoipa::path(post, path = "/v1/domains/{domain}/release", operation_id = "release_domain", tag = "domains",
-    params(("domain" = String, Path, description = "Its name", format = "host", max_length = 260)),
-    responses((status = 200, body = wire::Released)))]
+    params(("domain" = String, Path, description = "A host, with its port unless that is the default, or a group as `group:NAME`", format = "host", max_length = 260)),
+    responses((status = 200, description = "How many permits were released", body = wire::ReleaseResponse)))]
 pub(crate) async fn release(
     State(service): State<Service>,
     caller: Caller,
     Path(name): Path<String>,
-) -> Result<Json<wire::Released>, Problem> {
-    caller.must_steer()?;
+) -> Result<Json<wire::ReleaseResponse>, Problem> {
+    caller.require_admin()?;
     let host = domain(&name)?;
-    let live = service.live()?;
-    let name = live.gate.rules().domain(&host);
-    if live.store.find_domain(name.clone()).await?.is_none() {
-        return Err(Problem::new(Kind::NotFound, format!("nothing is known of {name} yet")));
+    let state = service.state()?;
+    let name = state.gate.rules().domain(&host);
+    if state.store.find_domain(name.clone()).await?.is_none() {
+        return Err(Problem::new(Kind::NotFound, format!("nothing is known about {name} yet")));
     }
-    let asked = &host;
-    let releasing = |gate: Gate| async move { gate.release(asked).await };
-    let (live, released) = with_gate(&service, &host, Room::Had, PATIENCE, releasing).await?;
-    Ok(Json(wire::Released::of(&name, released, live.gate.wait(&host))))
+    let domain = &host;
+    let release = |gate: Gate| async move { gate.release(domain).await };
+    let (state, released) =
+        with_gate(&service, &host, DomainLimit::Exempt, HANDOVER_TIMEOUT, release).await?;
+    Ok(Json(wire::ReleaseResponse::of(&name, released, state.gate.wait(&host))))
 }
 
-/// The lease that is asked for.
+/// Validates the requested lease, or returns the default.
 pub(super) fn lease(lease_ms: Option<u64>) -> Result<Span, Problem> {
-    let most = LEASE_MAX.as_millis_up();
+    let max = LEASE_MAX.as_millis_up();
     match lease_ms {
         None => Ok(LEASE),
-        Some(ms) if (1..=most).contains(&ms) => Ok(Span::from_millis(ms)),
+        Some(ms) if (1..=max).contains(&ms) => Ok(Span::from_millis(ms)),
         Some(ms) => {
-            Err(Problem::field("lease_ms", &ms.to_string(), &format!("milliseconds from 1 to {most}")))
+            Err(Problem::field("lease_ms", &ms.to_string(), &format!("milliseconds from 1 to {max}")))
         }
     }
 }
 
-/// How long a process that has the domain is waited for.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long to wait for another process to hand the domain over.
+const HANDOVER_TIMEOUT: Duration = Duration::from_secs(10);

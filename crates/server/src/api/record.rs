@@ -1,83 +1,90 @@
-//! What a request came to.
+//! Recording the outcome of a request.
 
 use std::time::Duration;
 
 use axum::extract::State;
 use comity::config::Role;
 use comity::core::domain::Domain;
-use comity::core::headers::Told;
+use comity::core::headers::PacingHints;
 use comity::core::intent::Intent;
 use comity::core::outcome::Answer;
-use comity::core::pace::{Passed, Recorded, Standing};
+use comity::core::pace::{Freshness, PermitRef, Recorded};
 use comity::core::time::{Span, Timestamp};
 use comity::gate::{Gate, GateError};
 
-use super::decide::{Room, batch_fits, with_gate};
-use super::{fits, host};
+use super::decide::{DomainLimit, validate_batch_size, with_gate};
+use super::{host, validate_length};
 use crate::auth::Caller;
 use crate::body::Json;
-use crate::live::Live;
-use crate::permit::Permit;
+use crate::permit::PermitClaims;
 use crate::problem::{Kind, Problem};
 use crate::service::Service;
+use crate::state::ServingState;
 use crate::wire;
 
-/// Tells what a request came to; the domain's pace learns from it. Telling it twice is harmless.
-#[utoipa::path(post, path = "/v1/record", tag = "decisions", request_body = wire::Record,
-    params(("Idempotency-Key" = Option<String>, Header, description = "The same key gets the same answer", min_length = 1, max_length = 200, pattern = "^[!-~]+$")),
-    responses((status = 200, body = wire::Recorded)))]
+/// Report the outcome of a request.
+///
+/// The pace of the domain learns from it. Recording the same permit twice is harmless. Without a permit, the role
+/// `admin` is required; the outcome then counts for the oldest open request of the domain and intent, or as a request
+/// sent just now.
+#[utoipa::path(post, path = "/v1/record", tag = "decisions", request_body = wire::RecordRequest,
+    params(("Idempotency-Key" = Option<String>, Header, description = "Makes the call safe to repeat: a repeated call with the same key gets the same response, for ten minutes", min_length = 1, max_length = 200, pattern = "^[!-~]+$")),
+    responses((status = 200, description = "What recording the outcome changed", body = wire::RecordResponse)))]
 pub(crate) async fn record(
     State(service): State<Service>,
     caller: Caller,
-    Json(record): Json<wire::Record>,
-) -> Result<Json<wire::Recorded>, Problem> {
-    let report = read(&*service.live()?, caller, &record, service.now())?;
-    tell(&service, &report, PATIENCE).await.map(Json)
+    Json(record): Json<wire::RecordRequest>,
+) -> Result<Json<wire::RecordResponse>, Problem> {
+    let report = parse(&*service.state()?, caller, &record, service.now())?;
+    apply(&service, &report, HANDOVER_TIMEOUT).await.map(Json)
 }
 
-/// Many at once, in this order.
-#[utoipa::path(post, path = "/v1/record/batch", tag = "decisions", request_body = wire::Records,
-    params(("Idempotency-Key" = Option<String>, Header, description = "The same key gets the same answer", min_length = 1, max_length = 200, pattern = "^[!-~]+$")),
-    responses((status = 200, body = wire::Recordeds)))]
+/// Report the outcomes of several requests in one call.
+///
+/// All reports are validated before anything is recorded. A report that can't be recorded at the moment has the
+/// `standing` `unheard`: retry it. The others are recorded.
+#[utoipa::path(post, path = "/v1/record/batch", tag = "decisions", request_body = wire::RecordBatchRequest,
+    params(("Idempotency-Key" = Option<String>, Header, description = "Makes the call safe to repeat: a repeated call with the same key gets the same response, for ten minutes", min_length = 1, max_length = 200, pattern = "^[!-~]+$")),
+    responses((status = 200, description = "The results, in the order of the reports", body = wire::RecordBatchResponse)))]
 pub(crate) async fn record_batch(
     State(service): State<Service>,
     caller: Caller,
-    Json(records): Json<wire::Records>,
-) -> Result<Json<wire::Recordeds>, Problem> {
-    batch_fits("records", records.records.len())?;
-    let (live, now) = (service.live()?, service.now());
-    // All are read before anything is changed.
-    let read = |(nth, wire::Object(record)): (usize, &_)| {
-        read(&live, caller, record, now).map_err(|problem| problem.under(&format!("records[{nth}]")))
+    Json(batch): Json<wire::RecordBatchRequest>,
+) -> Result<Json<wire::RecordBatchResponse>, Problem> {
+    validate_batch_size("records", batch.records.len())?;
+    let (state, now) = (service.state()?, service.now());
+    // All reports are parsed before anything is recorded.
+    let parse = |(nth, wire::JsonObject(record)): (usize, &_)| {
+        parse(&state, caller, record, now).map_err(|problem| problem.under(&format!("records[{nth}]")))
     };
-    let reports: Vec<Report> = records.records.iter().enumerate().map(read).collect::<Result<_, _>>()?;
+    let reports: Vec<Report> = batch.records.iter().enumerate().map(parse).collect::<Result<_, _>>()?;
     let mut results = Vec::with_capacity(reports.len());
-    let until = now + Span::from(PATIENCE);
+    let until = now + Span::from(HANDOVER_TIMEOUT);
     for report in &reports {
-        let left = Duration::from(until.since(service.now()));
-        let told = tell(&service, report, left).await;
-        results.push(told.unwrap_or_else(|problem| unheard(report, &problem)));
+        let remaining = Duration::from(until.since(service.now()));
+        let recorded = apply(&service, report, remaining).await;
+        results.push(recorded.unwrap_or_else(|problem| not_recorded(report, &problem)));
     }
-    Ok(Json(wire::Recordeds { results }))
+    Ok(Json(wire::RecordBatchResponse { results }))
 }
 
-/// What is reported, and of which request.
+/// A validated report: the outcome of one request.
 struct Report {
     host: Domain,
-    of: Of,
-    came: Came,
+    request: ReportedRequest,
+    outcome: ReportedOutcome,
     took: Option<Span>,
 }
 
-/// What came of a request.
-enum Came {
-    /// An answer, or none.
+/// The outcome that was reported.
+enum ReportedOutcome {
+    /// The request was sent. It may have failed without a response.
     Answered(Answer),
-    /// It was not sent, or its caller gave it up: nothing is known of it.
+    /// The request was not sent, or the caller gave it up, so nothing is known about it.
     Abandoned,
 }
 
-impl Came {
+impl ReportedOutcome {
     fn as_str(&self) -> &'static str {
         match self {
             Self::Answered(answer) => answer.outcome.as_str(),
@@ -86,101 +93,112 @@ impl Came {
     }
 }
 
-enum Of {
+/// Which request the report is about.
+enum ReportedRequest {
     /// The request of this permit.
-    Permit(Passed),
-    /// The oldest of that intent that was not reported, or one that left without asking (B25).
-    Unasked(Intent),
+    Permit(PermitRef),
+    /// The oldest open request of this intent, or one that was sent without asking.
+    WithoutPermit(Intent),
 }
 
-fn read(live: &Live, caller: Caller, record: &wire::Record, now: Timestamp) -> Result<Report, Problem> {
+fn parse(
+    state: &ServingState,
+    caller: Caller,
+    record: &wire::RecordRequest,
+    now: Timestamp,
+) -> Result<Report, Problem> {
     if let Some(latency_ms) = record.latency_ms.filter(|ms| *ms > LATENCY_MAX_MS) {
         let allowed = format!("milliseconds from 0 to {LATENCY_MAX_MS}");
         return Err(Problem::field("latency_ms", &latency_ms.to_string(), &allowed));
     }
     let took = record.latency_ms.map(Span::from_millis);
-    let came = came(record, now)?;
+    let outcome = outcome(record, now)?;
     let Some(text) = &record.permit else {
         if caller.role == Role::Use {
-            let what =
-                "a token with the role use records what it has a permit for; without one it takes role admin";
-            return Err(Problem::new(Kind::Forbidden, what));
+            let detail = "recording without a permit requires a token with the role admin";
+            return Err(Problem::new(Kind::Forbidden, detail));
         }
         let host = host(record.url.as_deref(), record.domain.as_deref())?;
         let intent = record.intent.unwrap_or_default().into();
-        if matches!(came, Came::Abandoned) {
+        if matches!(outcome, ReportedOutcome::Abandoned) {
             return Err(Problem::field(
                 "outcome",
                 "\"abandoned\"",
-                "a permit with it: what else would be given back?",
+                "a permit together with this outcome; without one there is nothing to abandon",
             ));
         }
-        return Ok(Report { host, of: Of::Unasked(intent), came, took });
+        return Ok(Report { host, request: ReportedRequest::WithoutPermit(intent), outcome, took });
     };
     if record.url.is_some() || record.domain.is_some() || record.intent.is_some() {
-        let what = "a permit alone: it knows its domain and intent";
-        return Err(Problem::field("permit", "\"…\"", what));
+        let allowed = "a permit alone; it already contains the domain and the intent";
+        return Err(Problem::field("permit", "\"…\"", allowed));
     }
-    let permit = permit(live, text)?;
-    let passed = Passed { id: permit.id, granted_at: permit.granted_at, took };
-    Ok(Report { host: permit.host, of: Of::Permit(passed), came, took })
+    let claims = verify_permit(state, text)?;
+    let permit = PermitRef { id: claims.id, granted_at: claims.granted_at, took };
+    Ok(Report { host: claims.host, request: ReportedRequest::Permit(permit), outcome, took })
 }
 
-/// The permit that a text is.
-pub(super) fn permit(live: &Live, text: &str) -> Result<Permit, Problem> {
-    let expected = "a permit that this service gave out";
-    live.mint.read(text).ok_or_else(|| Problem::field("permit", "\"…\"", expected))
+/// Reads a permit, and refuses one that was not issued on this store.
+pub(super) fn verify_permit(state: &ServingState, text: &str) -> Result<PermitClaims, Problem> {
+    let allowed = "a permit issued by this service";
+    state.signer.verify(text).ok_or_else(|| Problem::field("permit", "\"…\"", allowed))
 }
 
-/// The outcome, or what the status and headers come to.
-fn came(record: &wire::Record, now: Timestamp) -> Result<Came, Problem> {
+/// The reported outcome, given directly or as a status. The headers are taken into account either way.
+fn outcome(record: &wire::RecordRequest, now: Timestamp) -> Result<ReportedOutcome, Problem> {
     let mut headers: Vec<(&str, &[u8])> = Vec::new();
-    let said;
+    let retry_after_text;
     if let Some(retry_after) = &record.retry_after {
-        said = match retry_after {
+        retry_after_text = match retry_after {
             wire::RetryAfter::Seconds(seconds) => seconds.to_string(),
             wire::RetryAfter::Text(text) => text.clone(),
         };
-        headers.push(("retry-after", said.as_bytes()));
+        headers.push(("retry-after", retry_after_text.as_bytes()));
     }
     if let Some(ratelimit) = &record.ratelimit {
-        fits("ratelimit", ratelimit, RATELIMIT_MAX)?;
+        validate_length("ratelimit", ratelimit, RATELIMIT_MAX)?;
         headers.push(("ratelimit", ratelimit.as_bytes()));
     }
     for (name, value) in record.headers.iter().flatten() {
         headers.push((name, value.as_bytes()));
     }
-    let told = if headers.is_empty() { Told::default() } else { Told::read(headers.into_iter(), now) };
+    let hints =
+        if headers.is_empty() { PacingHints::default() } else { PacingHints::read(headers.into_iter(), now) };
     match (record.outcome, record.status) {
-        (Some(outcome), None) => Ok(match outcome.known() {
-            Some(outcome) => Came::Answered(Answer { told, ..Answer::from(outcome) }),
-            None => Came::Abandoned,
+        (Some(outcome), None) => Ok(match outcome.to_core() {
+            Some(outcome) => ReportedOutcome::Answered(Answer { hints, ..Answer::from(outcome) }),
+            None => ReportedOutcome::Abandoned,
         }),
         (None, Some(status)) => match u16::try_from(status) {
-            Ok(status @ 100..600) => Ok(Came::Answered(Answer::of_status(status, told))),
-            _ => Err(Problem::field("status", &status.to_string(), "a status from 100 to 599")),
+            Ok(status @ 100..600) => Ok(ReportedOutcome::Answered(Answer::of_status(status, hints))),
+            _ => Err(Problem::field("status", &status.to_string(), "an HTTP status from 100 to 599")),
         },
-        (None, None) => Err(Problem::field("outcome", "", "an outcome, or a status; both are missing")),
-        (Some(_), Some(_)) => Err(Problem::field("outcome", "", "an outcome or a status, not both")),
+        (None, None) => Err(Problem::field("outcome", "", "an outcome or a status; both are missing")),
+        (Some(_), Some(_)) => Err(Problem::field("outcome", "", "either an outcome or a status, not both")),
     }
 }
 
-async fn tell(service: &Service, report: &Report, patience: Duration) -> Result<wire::Recorded, Problem> {
-    let Report { host, came, took, .. } = report;
-    let room = match report.of {
-        Of::Unasked(_) => Room::Needed,
-        // A permit's domain was held when it was given.
-        Of::Permit(_) => Room::Had,
+/// Passes a report on to the gate of its domain.
+async fn apply(
+    service: &Service,
+    report: &Report,
+    timeout: Duration,
+) -> Result<wire::RecordResponse, Problem> {
+    let Report { host, outcome, took, .. } = report;
+    let limit = match report.request {
+        ReportedRequest::WithoutPermit(_) => DomainLimit::Enforced,
+        // The domain was held when the permit was granted.
+        ReportedRequest::Permit(_) => DomainLimit::Exempt,
     };
-    let telling = |gate: Gate| async move { once(&gate, report).await };
-    let (live, recorded) = with_gate(service, host, room, patience, telling).await?;
+    let record = |gate: Gate| async move { record_or_return(&gate, report).await };
+    let (state, recorded) = with_gate(service, host, limit, timeout, record).await?;
     let standing = match &recorded {
-        Ok(recorded) => recorded.standing,
-        Err(given_back) => {
-            if *given_back {
-                Standing::Fresh
+        Ok(recorded) => recorded.freshness,
+        Err(returned) => {
+            if *returned {
+                Freshness::Fresh
             } else {
-                Standing::Repeated
+                Freshness::Repeated
             }
         }
     };
@@ -188,34 +206,36 @@ async fn tell(service: &Service, report: &Report, patience: Duration) -> Result<
     if let Some(took) = took {
         service.metrics().fetched(*took);
     }
-    let domain = live.gate.rules().domain(host);
-    let wait = live.gate.wait(host);
-    Ok(wire::Recorded::of(&domain, came.as_str(), standing, recorded.as_ref(), wait))
+    let domain = state.gate.rules().domain(host);
+    let wait = state.gate.wait(host);
+    Ok(wire::RecordResponse::of(&domain, outcome.as_str(), standing, recorded.as_ref(), wait))
 }
 
-/// What was recorded, or whether a permit was given back.
-async fn once(gate: &Gate, report: &Report) -> Result<Result<Recorded, bool>, GateError> {
+/// Records an outcome, or returns an abandoned permit. `Ok` is what was recorded, `Err` whether a permit was returned.
+async fn record_or_return(gate: &Gate, report: &Report) -> Result<Result<Recorded, bool>, GateError> {
     let host = &report.host;
-    match (&report.of, &report.came) {
-        (Of::Permit(passed), Came::Answered(answer)) => {
-            gate.record_passed(host, *passed, answer).await.map(Ok)
+    match (&report.request, &report.outcome) {
+        (ReportedRequest::Permit(permit), ReportedOutcome::Answered(answer)) => {
+            gate.record_passed(host, *permit, answer).await.map(Ok)
         }
-        (Of::Unasked(intent), Came::Answered(answer)) => {
+        (ReportedRequest::WithoutPermit(intent), ReportedOutcome::Answered(answer)) => {
             gate.record_unasked(host, *intent, answer).await.map(Ok)
         }
-        (Of::Permit(passed), Came::Abandoned) => gate.give_back(host, *passed).await.map(Err),
-        (Of::Unasked(_), Came::Abandoned) => Ok(Err(false)),
+        (ReportedRequest::Permit(permit), ReportedOutcome::Abandoned) => {
+            gate.give_back(host, *permit).await.map(Err)
+        }
+        (ReportedRequest::WithoutPermit(_), ReportedOutcome::Abandoned) => Ok(Err(false)),
     }
 }
 
-/// One of many that could not be recorded: the others could, and this one is told again.
-fn unheard(report: &Report, problem: &Problem) -> wire::Recorded {
-    tracing::debug!(domain = %report.host, %problem, "could not be recorded");
-    wire::Recorded::unheard(&report.host, report.came.as_str())
+/// The result for a report of a batch that could not be recorded. The caller should retry it.
+fn not_recorded(report: &Report, problem: &Problem) -> wire::RecordResponse {
+    tracing::debug!(domain = %report.host, %problem, "could not record an outcome");
+    wire::RecordResponse::not_recorded(&report.host, report.outcome.as_str())
 }
 
-/// How long recording waits for a process that has the domain.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// A day: no request takes longer.
+/// How long to wait for another process to hand the domain over.
+const HANDOVER_TIMEOUT: Duration = Duration::from_secs(30);
+/// The longest latency that is accepted: a day.
 const LATENCY_MAX_MS: u64 = 86_400_000;
 const RATELIMIT_MAX: usize = 4_096;

@@ -1,4 +1,4 @@
-//! What happens, as server-sent events.
+//! The stream of server-sent events (SSE).
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -14,24 +14,27 @@ use crate::auth::Caller;
 use crate::problem::{Kind, Problem};
 use crate::service::Service;
 
-/// What happens from now on. Who reads too slowly misses some, and is told how many with the event `missed`. The stream
-/// ends when its token is revoked or gets another role.
+/// Stream what happens in this process from now on, as server-sent events.
+///
+/// A client that reads too slowly misses events; the event `missed` says how many. The stream ends when the client's
+/// token is removed or its role changes.
 #[utoipa::path(get, path = "/v1/events", tag = "events",
-    responses((status = 200, content_type = "text/event-stream", body = String)))]
+    responses((status = 200, description = "A stream of events, each with a JSON object as data", content_type = "text/event-stream", body = String)))]
 pub(crate) async fn events(
     State(service): State<Service>,
     caller: Caller,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Problem> {
-    let listening = service.happenings().listen();
-    let receiver = listening.ok_or_else(|| Problem::new(Kind::Full, "too many listen to events already"))?;
+    let subscribed = service.sse().subscribe();
+    let receiver =
+        subscribed.ok_or_else(|| Problem::new(Kind::Full, "too many clients listen to events already"))?;
     let stream = unfold((receiver, service, caller), async |(mut receiver, service, caller)| {
-        let heard = tokio::select! {
+        let received = tokio::select! {
             biased;
-            () = service.current().until_barred(caller) => return None,
+            () = service.supervisor().until_revoked(caller) => return None,
             () = service.stopping() => return None,
-            heard = receiver.recv() => heard,
+            received = receiver.recv() => received,
         };
-        let event = match heard {
+        let event = match received {
             Ok((kind, object)) => Event::default().event(kind).data(object),
             Err(RecvError::Lagged(count)) => {
                 Event::default().event("missed").data(format!("{{\"count\":{count}}}"))
@@ -40,8 +43,8 @@ pub(crate) async fn events(
         };
         Some((Ok(event), (receiver, service, caller)))
     });
-    Ok(Sse::new(stream).keep_alive(KeepAlive::new().interval(QUIET)))
+    Ok(Sse::new(stream).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)))
 }
 
-/// A comment is sent after so long a silence, so that nobody takes the connection for dead.
-const QUIET: Duration = Duration::from_secs(15);
+/// How often a comment is sent while nothing happens, so that proxies and clients don't drop the connection.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);

@@ -1,4 +1,4 @@
-//! What is asked before a request leaves, and the decision.
+//! Asking whether a request may be sent, and the decision.
 
 use comity::core::decision::Reason;
 use comity::core::domain::Domain;
@@ -6,134 +6,139 @@ use comity::core::time::{Span, Timestamp};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{Object, moment, present, whole};
+use super::{JsonObject, present, time_text, whole};
 
-/// What a request is for.
+/// What the request is for. Rules can set separate limits for each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, ToSchema)]
+#[schema(as = Intent)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Intent {
+pub(crate) enum IntentParam {
     /// A page or a file.
     #[default]
     Fetch,
     /// A search on the site.
     Search,
-    /// A call of the site's API.
+    /// A call to the site's API.
     Api,
 }
 
-impl From<Intent> for comity::core::intent::Intent {
-    fn from(intent: Intent) -> Self {
+impl From<IntentParam> for comity::core::intent::Intent {
+    fn from(intent: IntentParam) -> Self {
         match intent {
-            Intent::Fetch => Self::Fetch,
-            Intent::Search => Self::Search,
-            Intent::Api => Self::Api,
+            IntentParam::Fetch => Self::Fetch,
+            IntentParam::Search => Self::Search,
+            IntentParam::Api => Self::Api,
         }
     }
 }
 
-/// May a request leave? Named by its `url` or by its `domain`, not by both.
+/// Asks whether a request may be sent now. Give either its `url` or its `domain`.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
+#[schema(as = Ask)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Ask {
-    /// The URL to be fetched.
+pub(crate) struct CheckRequest {
+    /// The URL to fetch.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = String, required = false, format = "http-url", example = "https://example.org/page", max_length = 8192)]
     pub(crate) url: Option<String>,
-    /// The domain: a host, with its port when that is not the scheme's own.
+    /// The host to fetch from, with its port unless that is the default port of the scheme.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = String, required = false, format = "host", example = "example.org", max_length = 260)]
     pub(crate) domain: Option<String>,
     /// What the request is for.
     #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = Intent, required = false)]
-    pub(crate) intent: Option<Intent>,
-    /// How long the permit keeps its place, in milliseconds, when nobody records it.
+    #[schema(value_type = IntentParam, required = false)]
+    pub(crate) intent: Option<IntentParam>,
+    /// How long the permit counts as in flight if it is not recorded, in milliseconds.
     #[serde(default, deserialize_with = "whole")]
     #[schema(value_type = u64, required = false, minimum = 1, maximum = 600000, default = 60000)]
     pub(crate) lease_ms: Option<u64>,
 }
 
-/// The same, waiting in line.
+/// Asks for a permit, and waits in line for it. Give either a `url` or a `domain`.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
+#[schema(as = Acquire)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Acquire {
-    /// The URL to be fetched.
+pub(crate) struct AcquireRequest {
+    /// The URL to fetch.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = String, required = false, format = "http-url", example = "https://example.org/page", max_length = 8192)]
     pub(crate) url: Option<String>,
-    /// The domain: a host, with its port when that is not the scheme's own.
+    /// The host to fetch from, with its port unless that is the default port of the scheme.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = String, required = false, format = "host", example = "example.org", max_length = 260)]
     pub(crate) domain: Option<String>,
     /// What the request is for.
     #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = Intent, required = false)]
-    pub(crate) intent: Option<Intent>,
-    /// How long the permit keeps its place, in milliseconds, when nobody records it.
+    #[schema(value_type = IntentParam, required = false)]
+    pub(crate) intent: Option<IntentParam>,
+    /// How long the permit counts as in flight if it is not recorded, in milliseconds.
     #[serde(default, deserialize_with = "whole")]
     #[schema(value_type = u64, required = false, minimum = 1, maximum = 600000, default = 60000)]
     pub(crate) lease_ms: Option<u64>,
-    /// How long to wait at most, in milliseconds; the service may allow less.
+    /// The maximum time to wait, in milliseconds. The service may cap it (`serve.max_wait`).
     #[serde(default, deserialize_with = "whole")]
     #[schema(value_type = u64, required = false, default = 30000)]
     pub(crate) max_wait_ms: Option<u64>,
 }
 
-/// Many of them at once.
+/// Several checks in one call.
 #[derive(Debug, Deserialize, ToSchema)]
+#[schema(as = Asks)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Asks {
-    /// What is asked; answered in this order.
-    #[schema(value_type = Vec<Ask>, min_items = 1, max_items = 1000)]
-    pub(crate) checks: Vec<Object<Ask>>,
+pub(crate) struct CheckBatchRequest {
+    /// The checks. They are answered in this order.
+    #[schema(value_type = Vec<CheckRequest>, min_items = 1, max_items = 1000)]
+    pub(crate) checks: Vec<JsonObject<CheckRequest>>,
 }
 
-/// May a request leave now?
+/// Whether a request may be sent now, or else how long to wait and why.
 #[derive(Debug, Clone, Serialize, ToSchema)]
-pub struct Decision {
-    /// Whether it may. If so, the slot is taken.
+#[schema(as = Decision)]
+pub struct DecisionResponse {
+    /// Whether the request may be sent now. `check` and `acquire` have then reserved the slot.
     pub(crate) proceed: bool,
-    /// How long to wait before asking again; 0 when it may leave.
+    /// How long to wait before asking again, in milliseconds; 0 if the request may be sent.
     pub(crate) wait_ms: u64,
-    /// Why, for people.
+    /// The reason, as a sentence for people.
     pub(crate) reason: String,
-    /// The right to send it, to record with; null when nothing was reserved.
+    /// The permit, to record the outcome with; null if nothing was reserved.
     pub(crate) permit: Option<String>,
-    /// How long the permit keeps its place when nobody records it; null when nothing was reserved.
+    /// How long the permit counts as in flight if it is not recorded, in milliseconds; null if nothing was reserved.
     pub(crate) lease_ms: Option<u64>,
-    /// Whose pace it goes by.
+    /// The domain whose pace applies: a host, or a group of hosts.
     pub(crate) domain: String,
-    /// What it waits for, in a word.
+    /// What delays the request, in one word such as `min_delay` or `retry_after`; null if nothing does.
     pub(crate) limit: Option<&'static str>,
-    /// Where that comes from: server, robots, rule, learned, operator, line or service.
+    /// Where the limit comes from: `server`, `robots`, `rule`, `learned`, `operator`, `line` or `service`.
     pub(crate) origin: Option<&'static str>,
-    /// An operator closed the domain: waiting does not help before it is resumed.
+    /// Whether an operator paused the domain until further notice. Waiting doesn't help until it is resumed.
     pub(crate) refused: bool,
-    /// How long this call waited.
+    /// How long this call waited, in milliseconds.
     pub(crate) waited_ms: u64,
-    /// Where nothing was reserved: when this was known, which is a moment ago when another process decides for the domain.
+    /// Only from `peek`: when this was known. It is slightly in the past if another process holds the domain.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = String, required = false, format = DateTime)]
     pub(crate) as_of: Option<String>,
 }
 
-/// Many of them, in the order they were asked.
+/// The decisions of a batch.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Decisions {
-    /// One for each.
-    pub(crate) results: Vec<Decision>,
+#[schema(as = Decisions)]
+pub(crate) struct DecisionBatchResponse {
+    /// One decision per check, in the order of the checks.
+    pub(crate) results: Vec<DecisionResponse>,
 }
 
-impl Decision {
-    /// A decision for `domain`: what keeps the request from leaving, or else its permit and lease, if one was drawn.
+impl DecisionResponse {
+    /// A decision for `domain`: the reason to wait, or else the permit and its lease, if one was granted.
     pub fn of(
         domain: &Domain,
         reason: Option<&Reason>,
         permit: Option<(String, Span)>,
         waited: Span,
     ) -> Self {
-        let text =
-            reason.map_or_else(|| "nothing keeps a request from leaving".to_owned(), Reason::to_string);
+        let text = reason.map_or_else(|| "nothing delays this request".to_owned(), Reason::to_string);
         Self {
             proceed: reason.is_none(),
             wait_ms: reason.map_or(0, |reason| reason.wait_ms().max(1)),
@@ -149,16 +154,16 @@ impl Decision {
         }
     }
 
-    /// The same, as it was known then.
+    /// The same decision, as known at that time.
     pub fn as_of(self, as_of: Option<Timestamp>) -> Self {
-        Self { as_of: moment(as_of), ..self }
+        Self { as_of: time_text(as_of), ..self }
     }
 
-    /// The service itself cannot decide at the moment.
+    /// No decision, because the service can't make one at the moment.
     pub(crate) fn undecided(domain: &Domain, limit: &'static str, reason: String, waited: Span) -> Self {
         Self {
             proceed: false,
-            wait_ms: A_MOMENT_MS,
+            wait_ms: UNDECIDED_WAIT_MS,
             reason,
             permit: None,
             lease_ms: None,
@@ -172,5 +177,5 @@ impl Decision {
     }
 }
 
-/// When to ask a service again that cannot decide at the moment.
-const A_MOMENT_MS: u64 = 1_000;
+/// When to ask again if the service can't decide at the moment.
+const UNDECIDED_WAIT_MS: u64 = 1_000;

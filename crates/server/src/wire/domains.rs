@@ -1,147 +1,175 @@
-//! What is known of domains, and what keeps them.
+//! Domains: what is known about them, changes to them, and what delays their next request.
 
+use comity::client::KnownRobots;
 use comity::core::decision::Reason;
 use comity::core::domain;
 use comity::core::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{moment, present};
+use super::{present, time_text};
 
-/// What is known of a domain.
+/// What is known about a domain.
 #[derive(Debug, Clone, Serialize, ToSchema)]
-pub(crate) struct Domain {
-    /// Its name.
+#[schema(as = Domain)]
+pub(crate) struct DomainResponse {
+    /// The name of the domain: a host, or a group of hosts.
     pub(crate) domain: String,
-    /// The learned delay; 0 is nothing learnt.
+    /// The learned delay in seconds; 0 if nothing was learned.
     pub(crate) adaptive_delay_seconds: f64,
-    /// The shortest delay that was found safe.
+    /// The lowest learned delay known to be safe, in seconds.
     pub(crate) adaptive_delay_floor_seconds: f64,
-    /// Whether answers leave the learned delay as it is.
+    /// Whether the learned delay is pinned, so that responses don't change it.
     pub(crate) pinned: bool,
-    /// Whether an operator closed it.
+    /// Whether an operator paused the domain.
     pub(crate) paused: bool,
-    /// Until when; null is until resumed, or not paused.
+    /// When the pause ends; null if the domain is not paused, or paused until it is resumed.
     pub(crate) paused_until: Option<String>,
-    /// Until when its server asked to be left alone.
+    /// Until when the site's server asked not to be sent requests; null if it didn't.
     pub(crate) server_until: Option<String>,
-    /// Who decides for it at the moment.
+    /// The process that decides for this domain at the moment; null if none does.
     pub(crate) holder: Option<String>,
-    /// Tasks of jobs that wait for it, counted up to 1,000.
+    /// Tasks of jobs that wait for this domain, counted up to 1,000.
     pub(crate) tasks_waiting: u64,
-    /// More, as whoever decides for it published it, or as it was left; null when its holder did not show it.
+    /// The current pace, as last published by the holder or left by the previous one; null if the holder did not
+    /// publish it.
     pub(crate) live: Option<LiveDomain>,
-    /// When that was so; null when its holder did not show it.
+    /// The time of `live`; null if that is null.
     pub(crate) as_of: Option<String>,
 }
 
-/// A domain, as whoever decides for it published it.
+/// The current pace of a domain.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(crate) struct LiveDomain {
-    /// The time between starts.
+    /// The minimum time between two request starts, in milliseconds.
     pub(crate) spacing_ms: u64,
-    /// How long until the next request could leave.
+    /// How long until the next request may be sent, in milliseconds.
     pub(crate) wait_ms: u64,
-    /// When the next request could leave; null is until an operator resumes the domain.
+    /// When the next request may be sent; null if the domain is paused until it is resumed.
     pub(crate) next_available: Option<String>,
-    /// Permits neither recorded nor expired.
+    /// Permits that are neither recorded nor expired.
     pub(crate) in_flight: u64,
-    /// Callers and tasks in line.
+    /// Callers and tasks waiting in line.
     pub(crate) waiting: u64,
-    /// Failures in a row, as the ladder counts them.
+    /// Consecutive failures, as counted for backoff.
     pub(crate) penalties: u32,
-    /// Successes in a row.
+    /// Consecutive successes.
     pub(crate) success_streak: u32,
-    /// Answers "too many requests" in a row, as learning counts them.
+    /// Consecutive rate-limited responses (429), as counted for learning.
     pub(crate) error_streak: u32,
-    /// The latest request.
+    /// When the latest request started.
     pub(crate) last_request: Option<String>,
-    /// The latest answer that was no failure.
+    /// When the latest response came that was not a failure.
     pub(crate) last_success: Option<String>,
 }
 
-/// Domains, in the order of their names.
+/// A page of domains, sorted by name.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Domains {
-    /// Some of them.
-    pub(crate) domains: Vec<Domain>,
-    /// Ask with `after` set to this for more; null at the end.
+#[schema(as = Domains)]
+pub(crate) struct DomainListResponse {
+    /// The domains of this page.
+    pub(crate) domains: Vec<DomainResponse>,
+    /// Pass this as `after` to get the next page; null on the last page.
     pub(crate) next: Option<String>,
 }
 
-/// What to change of a domain. What is left out stays.
+/// Changes to a domain. Fields that are left out stay as they are.
 #[derive(Debug, Clone, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DomainChange {
-    /// The learned delay.
+    /// The learned delay, in seconds.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = f64, required = false, minimum = 0, maximum = 86400)]
     pub(crate) adaptive_delay_seconds: Option<f64>,
-    /// The shortest delay that is tried.
+    /// The lowest learned delay to try, in seconds.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = f64, required = false, minimum = 0, maximum = 86400)]
     pub(crate) adaptive_delay_floor_seconds: Option<f64>,
-    /// Whether answers leave the learned delay as it is.
+    /// Whether to pin the learned delay, so that responses don't change it.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = bool, required = false)]
     pub(crate) pinned: Option<bool>,
-    /// True closes the domain until it is resumed, or until `paused_until`; false opens it.
+    /// True pauses the domain until it is resumed, or until `paused_until`. False resumes it.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = bool, required = false)]
     pub(crate) paused: Option<bool>,
-    /// Until when it is closed.
+    /// Pauses the domain until this time (RFC 3339).
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = String, required = false, format = DateTime)]
     pub(crate) paused_until: Option<String>,
 }
 
-/// Every constraint on the next request to a domain.
+/// Everything that delays, or could delay, the next request to a domain.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Explained {
-    /// Whose pace it goes by.
+#[schema(as = Explained)]
+pub struct ExplainResponse {
+    /// The domain whose pace applies: a host, or a group of hosts.
     pub(crate) domain: String,
-    /// How long until the next request could leave.
+    /// How long until the next request may be sent, in milliseconds.
     pub(crate) wait_ms: u64,
-    /// The binding one first.
-    pub(crate) constraints: Vec<Constraint>,
-    /// When that was known; null when another process decides for the domain and did not show it.
+    /// All constraints; the one that decides comes first.
+    pub(crate) constraints: Vec<ExplainedConstraint>,
+    /// When this was known; null if another process holds the domain and did not publish it.
     pub(crate) as_of: Option<String>,
+    /// What the site's robots.txt says about the URL, as far as the file is known already; null if it isn't, or if no
+    /// URL was given. Decisions are about when a request may be sent and don't include this.
+    pub(crate) robots: Option<ExplainedRobots>,
 }
 
-/// A constraint on the next request.
+/// What a robots.txt says about a URL.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Constraint {
-    /// What it is, in a word.
+#[schema(as = RobotsVerdict)]
+pub(crate) struct ExplainedRobots {
+    /// Whether the URL may be fetched.
+    pub(crate) allowed: bool,
+    /// When the file was fetched.
+    pub(crate) fetched_at: Option<String>,
+}
+
+/// One constraint on the next request.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Constraint)]
+pub(crate) struct ExplainedConstraint {
+    /// The constraint, in one word such as `min_delay` or `retry_after`.
     pub(crate) limit: &'static str,
-    /// Where it comes from.
+    /// Where it comes from: `server`, `robots`, `rule`, `learned`, `operator`, `line` or `service`.
     pub(crate) origin: &'static str,
-    /// Whether it keeps a request from leaving now.
+    /// Whether it delays a request now.
     pub(crate) binds: bool,
-    /// Until when it does, or did; null is until an operator resumes the domain.
+    /// When it ends, or ended; null if the domain is paused until it is resumed.
     pub(crate) until: Option<String>,
-    /// How long that is.
+    /// How long that is from now, in milliseconds.
     pub(crate) wait_ms: u64,
-    /// The same for people.
+    /// The constraint as a sentence for people.
     pub(crate) text: String,
 }
 
-impl Explained {
-    /// Every constraint on the next request to `domain`, as [`comity::gate::Gate::explain`] lists them, and when that
+impl ExplainResponse {
+    /// Every constraint on the next request to `domain`, as listed by [`comity::gate::Gate::explain`], and when that
     /// was known.
     pub fn of(domain: &domain::Domain, reasons: &[Reason], as_of: Option<Timestamp>) -> Self {
         let wait_ms = reasons.iter().map(Reason::wait_ms).max().unwrap_or(0);
-        let constraints = reasons.iter().map(Constraint::of).collect();
-        Self { domain: domain.to_string(), wait_ms, constraints, as_of: moment(as_of) }
+        let constraints = reasons.iter().map(ExplainedConstraint::of).collect();
+        Self { domain: domain.to_string(), wait_ms, constraints, as_of: time_text(as_of), robots: None }
+    }
+
+    /// Adds what robots.txt says about the URL.
+    pub fn with_robots(self, robots: Option<KnownRobots>) -> Self {
+        let explained = |robots: KnownRobots| ExplainedRobots {
+            allowed: robots.allowed,
+            fetched_at: time_text(Some(robots.fetched_at)),
+        };
+        Self { robots: robots.map(explained), ..self }
     }
 }
 
-impl Constraint {
+impl ExplainedConstraint {
     fn of(reason: &Reason) -> Self {
         Self {
             limit: reason.limit.as_str(),
             origin: reason.origin().as_str(),
             binds: reason.binds(),
-            until: moment(Some(reason.until)),
+            until: time_text(Some(reason.until)),
             wait_ms: reason.wait_ms(),
             text: reason.to_string(),
         }

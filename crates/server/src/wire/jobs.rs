@@ -1,4 +1,4 @@
-//! Jobs and their URLs.
+//! Jobs and their tasks.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,55 +8,56 @@ use serde::de::{self, Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// A job to be made.
+/// A job to create.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewJob {
-    /// Its name.
+    /// The job's name.
     #[schema(min_length = 1, max_length = 200, pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$")]
     pub(crate) name: String,
-    /// What to fetch.
+    /// The URLs to fetch.
     #[serde(default)]
     #[schema(required = false, max_items = 10000)]
     pub(crate) urls: Vec<JobUrl>,
 }
 
-/// URLs to be added to a job.
+/// URLs to add to a job.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewTasks {
-    /// What to fetch.
+    /// The URLs to fetch.
     #[schema(min_items = 1, max_items = 10000)]
     pub(crate) urls: Vec<JobUrl>,
 }
 
-/// A URL of a job, or what is sent there.
+/// A task of a job: a URL, or a complete request.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 #[serde(untagged)]
 pub(crate) enum JobUrl {
-    /// A plain GET.
+    /// A URL to fetch with a plain GET.
     #[schema(format = "http-url")]
     Url(String),
-    /// Anything else.
+    /// A request with a method, body or headers of its own.
     Task(JobTask),
 }
 
-/// A request of a job.
+/// A request to send as part of a job.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct JobTask {
-    /// Where to.
+    /// The URL to send it to.
     #[schema(format = "http-url", max_length = 8192)]
     pub(crate) url: String,
-    /// `GET`, `POST`, `PUT`, `PATCH` or `DELETE`; `GET` when it is left out, and `POST` when there is a body.
+    /// `GET`, `POST`, `PUT`, `PATCH` or `DELETE`. The default is `POST` if there is a body, and `GET` if not.
     #[serde(default)]
     #[schema(required = false, pattern = "^(GET|POST|PUT|PATCH|DELETE)$")]
     pub(crate) method: Option<String>,
-    /// What is sent. Two tasks with the same URL are the same when method and body are.
+    /// The request body. Two tasks with the same URL are the same task if method and body are equal too.
     #[serde(default)]
     #[schema(required = false)]
     pub(crate) body: Option<String>,
-    /// Headers that hold no secret, such as `Content-Type`. Credentials come from whoever fetches.
+    /// Request headers, such as `Content-Type`. Headers that may contain secrets are refused: credentials are not
+    /// stored with a job, but configured where `comity fetch` runs.
     #[serde(default)]
     #[schema(required = false)]
     pub(crate) headers: BTreeMap<String, String>,
@@ -86,68 +87,72 @@ impl<'de> Deserialize<'de> for JobUrl {
     }
 }
 
-/// What became of URLs that were added.
+/// How many URLs were added.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Added {
-    /// Added.
+#[schema(as = Added)]
+pub(crate) struct AddTasksResponse {
+    /// URLs that were added.
     pub(crate) new: u64,
-    /// The job had them already.
+    /// URLs that the job already had.
     pub(crate) known: u64,
 }
 
-/// A job.
+/// A job and its progress.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Job {
-    /// Its name.
+#[schema(as = Job)]
+pub(crate) struct JobResponse {
+    /// The job's name.
     pub(crate) job: String,
-    /// `running`, `stopped` (not over, but nobody works on it), `done`, `failed` or `cancelled`.
+    /// `running`, `stopped` (unfinished, but no process works on it), `done`, `failed` or `cancelled`.
     pub(crate) state: &'static str,
-    /// Its URLs.
+    /// The number of tasks: one per URL.
     pub(crate) tasks: u64,
-    /// Fetched.
+    /// Tasks that were fetched.
     pub(crate) fetched: u64,
-    /// Given up.
+    /// Tasks that failed for good.
     pub(crate) failed: u64,
-    /// Not to be fetched.
+    /// Tasks that were skipped.
     pub(crate) skipped: u64,
-    /// Not settled yet.
+    /// Tasks that are not finished yet.
     pub(crate) waiting: u64,
-    /// Answers that said "too many requests".
+    /// Rate-limited responses (429).
     pub(crate) rate_limited: u64,
-    /// Attempts that were followed by another.
+    /// Retries: attempts after the first one of a task.
     pub(crate) retries: u64,
-    /// When it was made.
+    /// When the job was created.
     pub(crate) created_at: String,
-    /// When it ended.
+    /// When the job ended; null if it has not.
     pub(crate) ended_at: Option<String>,
-    /// Why it failed or was cancelled.
+    /// Why the job failed or was cancelled.
     pub(crate) message: Option<String>,
-    /// The command that works on it.
+    /// The command that works on this job.
     pub(crate) worked_on_by: String,
-    /// Its latest failed and skipped URLs, when one job is shown.
-    pub(crate) troubles: Vec<Trouble>,
+    /// The latest failed and skipped URLs. Only filled in when a single job is requested.
+    pub(crate) troubles: Vec<UnfetchedUrl>,
 }
 
-/// A URL that was not fetched.
+/// A URL that failed or was skipped.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Trouble {
-    /// Which, without user, password and query.
+#[schema(as = Trouble)]
+pub(crate) struct UnfetchedUrl {
+    /// The URL, without user name, password and query.
     pub(crate) url: String,
     /// `failed` or `skipped`.
     pub(crate) state: String,
-    /// The status of the last answer.
+    /// The HTTP status of the last response; null if there was none.
     pub(crate) status: Option<u16>,
-    /// Why.
+    /// Why it failed or was skipped.
     pub(crate) error: Option<String>,
 }
 
-/// Jobs, the newest first.
+/// A page of jobs, newest first.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Jobs {
-    /// Some of them.
-    pub(crate) jobs: Vec<Job>,
-    /// Whether there are older ones.
+#[schema(as = Jobs)]
+pub(crate) struct JobListResponse {
+    /// The jobs of this page.
+    pub(crate) jobs: Vec<JobResponse>,
+    /// Whether there are older jobs.
     pub(crate) more: bool,
-    /// What to give as `after` to get those.
+    /// Pass this as `after` to get the next page; null on the last page.
     pub(crate) next: Option<String>,
 }

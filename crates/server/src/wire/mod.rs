@@ -1,5 +1,8 @@
-//! The only types that become JSON, and are made of it, but for the events of `happenings`. What they mean is decided
-//! elsewhere; one file for each kind of thing, as in `api`.
+//! The JSON objects of the API, one file per kind of resource, as in `api`. Nothing else is read from or written as
+//! JSON, except the events in `sse`. These types only describe the format; what to do with them is decided elsewhere.
+//!
+//! Their doc comments are the text of the OpenAPI description. `#[schema(as = …)]` is the name of a type there, which
+//! generated clients rely on.
 
 mod decide;
 mod domains;
@@ -13,63 +16,69 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
 
-pub use decide::Decision;
-pub(crate) use decide::{Acquire, Ask, Asks, Decisions, Intent};
-pub use domains::Explained;
-pub(crate) use domains::{Domain, DomainChange, Domains, LiveDomain};
-pub(crate) use jobs::{Added, Job, JobTask, JobUrl, Jobs, NewJob, NewTasks, Trouble};
-pub use lease::Released;
-pub(crate) use lease::{Renew, Renewed};
-pub use record::Recorded;
-pub(crate) use record::{Record, Recordeds, Records, RetryAfter};
-pub(crate) use sources::{Source, Sources};
+pub use decide::DecisionResponse;
+pub(crate) use decide::{
+    AcquireRequest, CheckBatchRequest, CheckRequest, DecisionBatchResponse, IntentParam,
+};
+pub use domains::ExplainResponse;
+pub(crate) use domains::{DomainChange, DomainListResponse, DomainResponse, LiveDomain};
+pub(crate) use jobs::{
+    AddTasksResponse, JobListResponse, JobResponse, JobTask, JobUrl, NewJob, NewTasks, UnfetchedUrl,
+};
+pub use lease::ReleaseResponse;
+pub(crate) use lease::{RenewRequest, RenewResponse};
+pub use record::RecordResponse;
+pub(crate) use record::{RecordBatchRequest, RecordBatchResponse, RecordRequest, RetryAfter};
+pub(crate) use sources::{SourceListResponse, SourceResponse};
 
-/// Whether the service lives, or is ready.
+/// Whether the service is alive, or ready.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Health {
-    /// `ok`, or what is wrong.
+#[schema(as = Health)]
+pub(crate) struct HealthResponse {
+    /// Always `ok`. Otherwise the response is a problem.
     pub(crate) status: String,
 }
 
-/// Why a request was refused (RFC 9457).
+/// Why a request was refused: problem details (RFC 9457).
 #[derive(Debug, Clone, Serialize, ToSchema)]
-pub(crate) struct Problem {
-    /// Which kind of problem it is.
+#[schema(as = Problem)]
+pub(crate) struct ProblemDetails {
+    /// The kind of problem, as a URN such as `urn:comity:problem:invalid`.
     pub(crate) r#type: String,
-    /// The kind in a few words.
+    /// The kind of problem in a few words.
     pub(crate) title: &'static str,
-    /// The status of the answer.
+    /// The HTTP status of this response.
     pub(crate) status: u16,
-    /// What is wrong with this request.
+    /// What is wrong with this request, and what to do about it.
     pub(crate) detail: String,
-    /// The field that is wrong.
+    /// The field that is invalid.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) field: Option<String>,
-    /// What it held.
+    /// The value of that field, shortened and without secrets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) value: Option<String>,
-    /// What is allowed there.
+    /// What is allowed in that field.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) allowed: Option<String>,
 }
 
-/// An object, and not the list of its values that serde takes for one too.
+/// A value that must be a JSON object. By default serde would also accept an array of the field values.
 #[derive(Debug)]
-pub(crate) struct Object<T>(pub(crate) T);
+pub(crate) struct JsonObject<T>(pub(crate) T);
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for JsonObject<T> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         struct Fields<T>(std::marker::PhantomData<T>);
 
         impl<'de, T: Deserialize<'de>> serde::de::Visitor<'de> for Fields<T> {
-            type Value = Object<T>;
+            type Value = JsonObject<T>;
 
             fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str("an object")
             }
 
-            fn visit_map<A: serde::de::MapAccess<'de>>(self, fields: A) -> Result<Object<T>, A::Error> {
-                T::deserialize(serde::de::value::MapAccessDeserializer::new(fields)).map(Object)
+            fn visit_map<A: serde::de::MapAccess<'de>>(self, fields: A) -> Result<JsonObject<T>, A::Error> {
+                T::deserialize(serde::de::value::MapAccessDeserializer::new(fields)).map(JsonObject)
             }
         }
 
@@ -77,12 +86,12 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     }
 }
 
-/// A field that may be left out, but is not null when it is there.
+/// Reads a field that may be left out but must not be null.
 fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Option<T>, D::Error> {
     T::deserialize(from).map(Some)
 }
 
-/// A whole number that may be left out. `120.0` is one, as JSON has it.
+/// Reads a whole number that may be left out. `120.0` is a whole number too, as in JSON Schema.
 fn whole<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
     let number = serde_json::Number::deserialize(from)?;
     let float =
@@ -94,7 +103,7 @@ fn whole<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
         .ok_or_else(|| D::Error::custom(format!("a number, expected a whole number from 0 to {}", i64::MAX)))
 }
 
-/// A moment as it is written; one that does not come is null.
-pub(crate) fn moment(at: Option<Timestamp>) -> Option<String> {
+/// A time as text (RFC 3339). A time that never comes is null.
+pub(crate) fn time_text(at: Option<Timestamp>) -> Option<String> {
     at.filter(|at| *at != Timestamp::MAX).map(|at| at.to_string())
 }

@@ -1,40 +1,42 @@
-//! Sources.
+//! Sources, read-only.
 
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// A source that is followed.
+/// A source: a feed, sitemap, page or URL list that is fetched regularly.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Source {
-    /// Its number.
+#[schema(as = Source)]
+pub(crate) struct SourceResponse {
+    /// The source's id.
     pub(crate) id: i64,
-    /// Its name.
+    /// The source's name.
     pub(crate) name: String,
     /// `feed`, `page`, `sitemap` or `urls`.
     pub(crate) kind: &'static str,
-    /// Where it is, without user, password and query.
+    /// The source's URL, without user name, password and query.
     pub(crate) url: String,
-    /// Whether it is asked.
+    /// Whether the source is fetched.
     pub(crate) enabled: bool,
     /// Whether its items are scraped.
     pub(crate) scraping_enabled: bool,
-    /// Least seconds between two scrapes; null is the global setting.
+    /// The minimum time between two scrapes, in seconds; null if the global setting applies.
     pub(crate) min_scrape_interval: Option<f64>,
-    /// How often it is asked, in minutes; null is each run.
+    /// How often the source is fetched, in minutes; null if it is fetched in every run.
     pub(crate) every_minutes: Option<f64>,
-    /// When it was last read.
+    /// When the source was last fetched.
     pub(crate) last_fetch_at: Option<String>,
-    /// Failures in a row.
+    /// Consecutive failures.
     pub(crate) failures: u32,
-    /// Not asked again before.
+    /// The source is not fetched again before this time; null if there is no such time.
     pub(crate) retry_at: Option<String>,
 }
 
-/// Sources, in the order they were added.
+/// A page of sources, in the order they were added.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Sources {
-    /// Some of them.
-    pub(crate) sources: Vec<Source>,
-    /// Ask with `after` set to this for more; null at the end.
+#[schema(as = Sources)]
+pub(crate) struct SourceListResponse {
+    /// The sources of this page.
+    pub(crate) sources: Vec<SourceResponse>,
+    /// Pass this as `after` to get the next page; null on the last page.
     pub(crate) next: Option<i64>,
 }

@@ -1,43 +1,43 @@
-//! Whether it lives, whether it is ready, what it counts, and what it says of itself.
+//! Health and readiness, metrics, and the API description.
 
 use serde_json::json;
 
 use crate::script::play;
-use crate::served::{COLLECTOR, eventually, metric, serve};
+use crate::server::{COLLECTOR, eventually, metric, serve};
 
 #[tokio::test]
-async fn it_lives_and_is_ready() {
-    let served = serve(COLLECTOR).await;
+async fn the_service_is_alive_and_ready() {
+    let server = serve(COLLECTOR).await;
     for path in ["/healthz", "/readyz"] {
-        assert_eq!(served.get(path).await.ok(), json!({ "status": "ok" }));
+        assert_eq!(server.get(path).await.ok(), json!({ "status": "ok" }));
     }
-    served.get("/v1/nothing").await.refused(404);
-    let answer = served.get("/v1/check").await;
-    answer.refused(405);
+    server.get("/v1/nothing").await.problem(404);
+    let answer = server.get("/v1/check").await;
+    answer.problem(405);
     assert_eq!(answer.header("allow"), "POST");
     for (route, status) in [("none", 404), ("/v1/check", 405)] {
         let name = format!("comity_http_requests_total{{route=\"{route}\",status=\"{status}\"}}");
-        assert_eq!(served.metric(&name).await, 1.0, "what is nowhere is counted too");
+        assert_eq!(server.metric(&name).await, 1.0, "requests to unknown paths are counted too");
     }
 }
 
 /// B73
 #[tokio::test]
 async fn decisions_and_outcomes_are_counted() {
-    let served = serve(COLLECTOR).await;
-    play(&served, "finance.yahoo.com", "0s check A | 0s check | 0s 429 of A after=30 | 0s check | 0s peek")
+    let server = serve(COLLECTOR).await;
+    play(&server, "finance.yahoo.com", "0s check A | 0s check | 0s 429 of A after=30 | 0s check | 0s peek")
         .await;
-    play(&served, "b.example", "0s check | 0s success").await;
-    served.post("/v1/check", json!({ "domain": "nothing at all" })).await.refused(422);
-    // What is counted of sites is added up in the store, once a second.
-    served.advance(crate::served::secs(5)).await;
+    play(&server, "b.example", "0s check | 0s success").await;
+    server.post("/v1/check", json!({ "domain": "nothing at all" })).await.problem(422);
+    // The counters of all processes are added up in the store, once per second.
+    server.advance(crate::server::secs(5)).await;
     let added_up = async || {
-        let text = served.get("/metrics").await.text();
+        let text = server.get("/metrics").await.text();
         metric(&text, "comity_grants_total") == 2.0
             && metric(&text, "comity_requests_total{outcome=\"success\"}") == 1.0
     };
-    eventually("they are added up", added_up).await;
-    let answer = served.get("/metrics").await;
+    eventually("the counters to be added up", added_up).await;
+    let answer = server.get("/metrics").await;
     assert_eq!(answer.header("content-type"), "text/plain; version=0.0.4; charset=utf-8");
     let text = answer.text();
     for (name, value) in [
@@ -72,24 +72,24 @@ async fn decisions_and_outcomes_are_counted() {
     assert_eq!(families.len(), described);
 }
 
-/// B73: names of domains are labels of the slowest few only, whatever is asked for.
+/// B73: only the slowest domains appear in labels, and unknown paths don't.
 #[tokio::test]
 async fn the_number_of_metrics_is_bounded() {
-    let served = serve("[serve]\nmetrics_domains = 3\n").await;
+    let server = serve("[serve]\nmetrics_domains = 3\n").await;
     for nth in 0..30 {
-        served.check(&format!("d{nth}.example")).await;
-        served.get(&format!("/v1/strange/{nth}")).await.refused(404);
-        served.get(&format!("/v1/jobs/strange{nth}")).await.refused(404);
+        server.check(&format!("d{nth}.example")).await;
+        server.get(&format!("/v1/strange/{nth}")).await.problem(404);
+        server.get(&format!("/v1/jobs/strange{nth}")).await.problem(404);
     }
-    let text = served.get("/metrics").await.text();
+    let text = server.get("/metrics").await.text();
     assert_eq!(text.matches("comity_domain_delay_seconds{").count(), 3, "{text}");
     assert!(!text.contains("strange"), "{text}");
 }
 
 #[tokio::test]
-async fn it_describes_itself() {
-    let served = serve(COLLECTOR).await;
-    let described = served.get("/openapi.json").await.ok();
+async fn every_described_operation_exists() {
+    let server = serve(COLLECTOR).await;
+    let described = server.get("/openapi.json").await.ok();
     assert_eq!(described["openapi"].as_str().unwrap().split('.').next(), Some("3"));
     for (path, methods) in described["paths"].as_object().unwrap() {
         for method in methods.as_object().unwrap().keys().filter(|method| *method != "parameters") {
@@ -98,7 +98,7 @@ async fn it_describes_itself() {
                 continue;
             }
             let method = method.to_uppercase().parse().unwrap();
-            let answer = served.ask(method, &path).send().await;
+            let answer = server.request(method, &path).send().await;
             assert_ne!(answer.status, 405, "{path}");
             assert!(answer.status < 500, "{path}: {}", answer.text());
         }

@@ -1,14 +1,14 @@
-//! What is asked wrongly is refused, and told what is wrong with it.
+//! Invalid requests are refused, and the response says what is wrong.
 
 use serde_json::{Value, json};
 
 use crate::script::decided;
-use crate::served::{COLLECTOR, serve};
+use crate::server::{COLLECTOR, serve};
 
-/// B71: field, value and what is allowed.
+/// B71
 #[tokio::test]
-async fn a_field_that_is_wrong_is_named_with_its_value_and_what_is_allowed() {
-    let served = serve(COLLECTOR).await;
+async fn an_invalid_field_is_named_with_its_value_and_what_is_allowed() {
+    let server = serve(COLLECTOR).await;
     let a = "a.example";
     let cases: &[(&str, Value, &str, &str, &str)] = &[
         ("/v1/check", json!({}), "domain", "", "both are missing"),
@@ -106,20 +106,24 @@ async fn a_field_that_is_wrong_is_named_with_its_value_and_what_is_allowed() {
         ("/v1/jobs", json!({ "name": "n", "urls": [5] }), "urls[0]", "5", "string"),
     ];
     for (path, body, field, value, allowed) in cases {
-        let problem = served.post(path, body.clone()).await.refused(422);
+        let problem = server.post(path, body.clone()).await.problem(422);
         let text = |name: &str| problem[name].as_str().unwrap_or_default().to_owned();
         assert_eq!(text("field"), *field, "{path} {body}: {problem}");
         assert!(text("value").contains(value), "{path} {body}: {problem}");
         assert!(!text("allowed").is_empty() && text("allowed").contains(allowed), "{path} {body}: {problem}");
         assert!(text("detail").starts_with(field), "{path} {body}: {problem}");
-        assert!(!text("allowed").contains("struct "), "words of ours, not of the code: {problem}");
+        assert!(!text("allowed").contains("struct "), "no type names in errors: {problem}");
     }
-    assert_eq!(decided(&served.check(a).await), "proceed", "nothing of it reserved or recorded anything");
+    assert_eq!(
+        decided(&server.check(a).await),
+        "proceed",
+        "none of these requests reserved or recorded anything"
+    );
 }
 
 #[tokio::test]
-async fn what_is_not_json_is_refused_before_anything_is_read_into_it() {
-    let served = serve(COLLECTOR).await;
+async fn invalid_json_is_refused() {
+    let server = serve(COLLECTOR).await;
     let deep = [vec![b'['; 100_000], vec![b']'; 100_000]].concat();
     let deep_field =
         format!("{{\"domain\": \"a.example\", \"x\": {}1{}}}", "[".repeat(1_000), "]".repeat(1_000));
@@ -143,16 +147,16 @@ async fn what_is_not_json_is_refused_before_anything_is_read_into_it() {
         deep_field.as_bytes(),
     ];
     for body in bodies {
-        let ask = served.posting("/v1/check", &json!(null)).body(*body);
-        ask.send().await.refused(400);
+        let ask = server.post_request("/v1/check", &json!(null)).body(*body);
+        ask.send().await.problem(400);
     }
-    assert_eq!(decided(&served.check("a.example").await), "proceed");
+    assert_eq!(decided(&server.check("a.example").await), "proceed");
 }
 
-/// One value for each field: whoever sends two may mean either.
+/// A field with two values is ambiguous.
 #[tokio::test]
-async fn a_field_that_is_there_twice_is_named() {
-    let served = serve(COLLECTOR).await;
+async fn a_duplicate_field_is_named() {
+    let server = serve(COLLECTOR).await;
     for (path, body, field) in [
         ("/v1/check", r#"{"domain": "a.example", "domain": "b.example"}"#, "domain"),
         ("/v1/record", r#"{"domain": "a.example", "status": 200, "status": 429}"#, "status"),
@@ -162,47 +166,47 @@ async fn a_field_that_is_there_twice_is_named() {
             "checks[0].domain",
         ),
     ] {
-        let problem = served.posting(path, &json!(null)).body(body).send().await.refused(422);
+        let problem = server.post_request(path, &json!(null)).body(body).send().await.problem(422);
         assert_eq!(problem["field"], field, "{problem}");
         assert!(problem["detail"].as_str().unwrap().contains("more than once"), "{problem}");
     }
 }
 
 #[tokio::test]
-async fn a_body_must_be_said_to_be_json() {
-    let served = serve(COLLECTOR).await;
+async fn a_content_type_other_than_json_is_refused() {
+    let server = serve(COLLECTOR).await;
     let body = json!({ "domain": "a.example" });
     for path in ["/v1/check", "/v1/peek", "/v1/acquire", "/v1/record", "/v1/check/batch", "/v1/jobs"] {
-        served.posting(path, &body).without("content-type").send().await.refused(415);
-        for said in ["text/plain", "application/x-www-form-urlencoded", "application/jsonx", "json"] {
-            served.posting(path, &body).header("content-type", said).send().await.refused(415);
+        server.post_request(path, &body).without("content-type").send().await.problem(415);
+        for value in ["text/plain", "application/x-www-form-urlencoded", "application/jsonx", "json"] {
+            server.post_request(path, &body).header("content-type", value).send().await.problem(415);
         }
     }
-    for said in ["application/json; charset=utf-8", "Application/JSON", "application/json ;x=y"] {
-        let answer = served.posting("/v1/peek", &body).header("content-type", said).send().await;
-        assert_eq!(answer.status, 200, "{said}");
+    for value in ["application/json; charset=utf-8", "Application/JSON", "application/json ;x=y"] {
+        let answer = server.post_request("/v1/peek", &body).header("content-type", value).send().await;
+        assert_eq!(answer.status, 200, "{value}");
     }
 }
 
 #[tokio::test]
 async fn a_body_that_is_too_large_is_refused() {
-    let served = serve("[serve]\nbody_max = \"1KiB\"\n").await;
+    let server = serve("[serve]\nbody_max = \"1KiB\"\n").await;
     let fits = json!({ "url": format!("https://a.example/{}", "x".repeat(900)) });
-    assert_eq!(served.post("/v1/peek", fits).await.status, 200);
+    assert_eq!(server.post("/v1/peek", fits).await.status, 200);
     let large = json!({ "url": format!("https://a.example/{}", "x".repeat(1_100)) });
     for keyed in [false, true] {
-        let mut ask = served.posting("/v1/check", &large);
+        let mut ask = server.post_request("/v1/check", &large);
         if keyed {
             ask = ask.header("idempotency-key", "one");
         }
-        let problem = ask.send().await.refused(413);
+        let problem = ask.send().await.problem(413);
         assert!(problem["detail"].as_str().unwrap().contains("1024"), "{problem}");
     }
 }
 
 #[tokio::test]
-async fn a_path_takes_its_own_methods_only() {
-    let served = serve(COLLECTOR).await;
+async fn unsupported_methods_are_refused() {
+    let server = serve(COLLECTOR).await;
     for (method, path) in [
         (http::Method::GET, "/v1/check"),
         (http::Method::PUT, "/v1/domains/a.example"),
@@ -211,8 +215,8 @@ async fn a_path_takes_its_own_methods_only() {
         (http::Method::POST, "/healthz"),
         (http::Method::OPTIONS, "/v1/check"),
     ] {
-        let answer = served.ask(method, path).send().await;
-        answer.refused(405);
+        let answer = server.request(method, path).send().await;
+        answer.problem(405);
         assert!(!answer.header("allow").is_empty(), "{path}");
     }
 }

@@ -1,29 +1,29 @@
-//! The decision service as programs meet it: over HTTP, on loopback, in virtual time.
+//! The decision service as its clients see it: over HTTP, on loopback, in virtual time.
 //!
-//! - `served`: a service of its own for each test, and what is asked of it
-//! - `script`: what is asked when, in a line; what was answered, in another
-//! - the rest: one module a subject
+//! - `server`: starts a service for each test, and sends requests to it
+//! - `script`: plays a one-line script of calls, and returns the answers as one line
+//! - the others: one module per subject
 
 mod script;
-mod served;
+mod server;
 
 mod acquire;
-mod again;
 mod auth;
-mod away;
 mod batch;
 mod check;
 mod domains;
+mod domains_max;
 mod events;
 mod health;
+mod idempotency;
 mod input;
 mod jobs;
 mod lease;
 mod record;
 mod reload;
 mod restart;
-mod room;
 mod secrets;
-mod shared;
+mod shared_store;
+mod shutdown;
 mod sources;
-mod stop;
+mod store_unavailable;

@@ -1,38 +1,39 @@
-//! What is asked when, in a line; what was answered, in another.
+//! Plays a one-line script of calls, and returns the answers as one line.
 //!
-//! A step is `TIME VERB …`, with the time since the beginning. `check [INTENT] [NAME]` and `peek [INTENT]` ask,
-//! `STATUS-or-OUTCOME [of NAME] [after=RETRY-AFTER]` records: by the permit of that name, or else by the domain.
+//! A step is `TIME VERB …`, with the time since the start of the clock. `check [INTENT] [NAME]` and `peek [INTENT]`
+//! ask. `STATUS-or-OUTCOME [of NAME] [after=RETRY-AFTER] [took=MS]` records: with the permit of that name, or else by
+//! the domain.
 
 use std::collections::HashMap;
 
 use comity::core::time::{Span, Timestamp};
 use serde_json::{Value, json};
 
-use crate::served::{BEGIN, Served};
+use crate::server::{START, TestServer};
 
 /// Plays a script on one domain.
-pub(crate) async fn play(served: &Served, domain: &str, script: &str) -> String {
+pub(crate) async fn play(server: &TestServer, domain: &str, script: &str) -> String {
     let mut permits = HashMap::new();
-    let mut told = Vec::new();
+    let mut results = Vec::new();
     for step in script.split(" | ") {
         let mut words = step.split_whitespace();
         let (time, verb) = (words.next().unwrap(), words.next().unwrap());
-        served.until(Span::parse(time).unwrap()).await;
+        server.until(Span::parse(time).unwrap()).await;
         let rest: Vec<&str> = words.collect();
-        told.push(match verb {
+        results.push(match verb {
             "check" | "peek" => {
                 let intent = rest.iter().find(|word| INTENTS.contains(word)).unwrap_or(&"fetch");
                 let body = json!({ "domain": domain, "intent": intent });
-                let decision = served.post(&format!("/v1/{verb}"), body).await.ok();
+                let decision = server.post(&format!("/v1/{verb}"), body).await.ok();
                 if let Some(name) = rest.iter().find(|word| !INTENTS.contains(word)) {
                     permits.insert((*name).to_owned(), decision["permit"].clone());
                 }
                 decided(&decision)
             }
-            what => recorded(&served.record(record(domain, what, &rest, &permits)).await),
+            what => recorded(&server.record(record(domain, what, &rest, &permits)).await),
         });
     }
-    told.join(" | ")
+    results.join(" | ")
 }
 
 fn record(domain: &str, what: &str, rest: &[&str], permits: &HashMap<String, Value>) -> Value {
@@ -53,7 +54,7 @@ fn record(domain: &str, what: &str, rest: &[&str], permits: &HashMap<String, Val
     record
 }
 
-/// A decision in few words; one that contradicts itself is refused here.
+/// A decision in a few words. Panics if the decision contradicts itself.
 pub(crate) fn decided(decision: &Value) -> String {
     assert!(decision["reason"].as_str().is_some_and(|reason| !reason.is_empty()), "{decision}");
     let wait = decision["wait_ms"].as_u64().unwrap();
@@ -69,19 +70,19 @@ pub(crate) fn decided(decision: &Value) -> String {
     }
 }
 
-/// What recording came to: its standing, and a hold that was set.
+/// The result of recording in a few words: its standing, and the hold that was set.
 pub(crate) fn recorded(recorded: &Value) -> String {
     let standing = recorded["standing"].as_str().unwrap();
-    match since_begin(&recorded["held_until"]) {
+    match seconds_since_start(&recorded["held_until"]) {
         Some(held) => format!("{standing}, held to {held}s"),
         None => standing.to_owned(),
     }
 }
 
-/// A moment that was told, in seconds since the beginning.
-pub(crate) fn since_begin(moment: &Value) -> Option<f64> {
-    let moment = Timestamp::parse(moment.as_str()?).unwrap();
-    Some(moment.since(BEGIN).as_micros() as f64 / 1e6)
+/// A time in a response, as seconds since the start of the clock.
+pub(crate) fn seconds_since_start(time: &Value) -> Option<f64> {
+    let time = Timestamp::parse(time.as_str()?).unwrap();
+    Some(time.since(START).as_micros() as f64 / 1e6)
 }
 
 const INTENTS: [&str; 3] = ["fetch", "search", "api"];

@@ -1,4 +1,4 @@
-//! No secret in any answer, metric or log.
+//! Secrets don't leak into responses, metrics or logs.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};
@@ -6,59 +6,60 @@ use std::sync::{Arc, Mutex};
 use serde_json::json;
 use tracing_subscriber::fmt::MakeWriter;
 
-use crate::served::{COLLECTOR, configured, permit, secs, serve_with, store_in};
+use crate::server::{COLLECTOR, config_with_env, permit, secs, serve_with, store_in};
 
 /// B75
 #[tokio::test]
-async fn no_secret_is_in_any_answer_metric_or_log() {
+async fn no_secret_appears_in_any_response_metric_or_log() {
     let log = Log::default();
     let subscriber = tracing_subscriber::fmt().with_writer(log.clone()).with_max_level(tracing::Level::TRACE);
     tracing::subscriber::set_global_default(subscriber.finish()).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let token = "token-HIDDEN-of-the-test";
     let toml = format!("{}{COLLECTOR}", store_in(folder.path()));
-    let config = configured(&toml, &[("COMITY_SERVE_TOKENS", &format!("admin:{token}"))]);
-    let served = serve_with(config).await.by(token);
+    let config = config_with_env(&toml, &[("COMITY_SERVE_TOKENS", &format!("admin:{token}"))]);
+    let server = serve_with(config).await.with_token(token);
     let url = "https://user:HIDDEN@a.example/path?key=HIDDEN#HIDDEN";
     let mut answers = Vec::new();
-    let granted = served.post("/v1/check", json!({ "url": url })).await.ok();
+    let granted = server.post("/v1/check", json!({ "url": url })).await.ok();
     let permit = permit(&granted);
     answers.push(granted.to_string().replace(&permit, "…"));
-    let mut told = async |path: &str, body: serde_json::Value| {
-        answers.push(served.post(path, body).await.text());
+    let mut post = async |path: &str, body: serde_json::Value| {
+        answers.push(server.post(path, body).await.text());
     };
-    told("/v1/check", json!({ "url": url })).await;
-    told("/v1/peek", json!({ "url": url })).await;
-    told("/v1/acquire", json!({ "url": url, "max_wait_ms": 1 })).await;
-    told("/v1/record", json!({ "url": url, "status": 429, "headers": { "Set-Cookie": "HIDDEN" } })).await;
-    told("/v1/record", json!({ "permit": permit, "status": 500 })).await;
-    told("/v1/record", json!({ "permit": permit, "status": 5 })).await;
-    told("/v1/record", json!({ "permit": format!("{permit}HIDDEN"), "status": 500 })).await;
-    told("/v1/record", json!({ "permit": permit, "domain": "a.example", "status": 500 })).await;
-    told("/v1/record", json!({ "url": url, "status": 429, "headers": { "Retry-After": ["HIDDEN"] } })).await;
+    post("/v1/check", json!({ "url": url })).await;
+    post("/v1/peek", json!({ "url": url })).await;
+    post("/v1/acquire", json!({ "url": url, "max_wait_ms": 1 })).await;
+    post("/v1/record", json!({ "url": url, "status": 429, "headers": { "Set-Cookie": "HIDDEN" } })).await;
+    post("/v1/record", json!({ "permit": permit, "status": 500 })).await;
+    post("/v1/record", json!({ "permit": permit, "status": 5 })).await;
+    post("/v1/record", json!({ "permit": format!("{permit}HIDDEN"), "status": 500 })).await;
+    post("/v1/record", json!({ "permit": permit, "domain": "a.example", "status": 500 })).await;
+    post("/v1/record", json!({ "url": url, "status": 429, "headers": { "Retry-After": ["HIDDEN"] } })).await;
     for wrong in [
         "https://user:HIDDEN@",
         "user:HIDDEN@a b",
         "https://user:HIDDEN@a b/?q=HIDDEN",
         "x://HIDDEN@h/?HIDDEN",
     ] {
-        told("/v1/check", json!({ "url": wrong })).await;
-        told("/v1/check", json!({ "domain": wrong })).await;
-        told("/v1/check/batch", json!({ "checks": [{ "url": wrong }] })).await;
-        told("/v1/jobs", json!({ "name": "wrong", "urls": [wrong] })).await;
+        post("/v1/check", json!({ "url": wrong })).await;
+        post("/v1/check", json!({ "domain": wrong })).await;
+        post("/v1/check/batch", json!({ "checks": [{ "url": wrong }] })).await;
+        post("/v1/jobs", json!({ "name": "wrong", "urls": [wrong] })).await;
     }
-    told("/v1/check", json!({ "url": ["https://user:HIDDEN@a.example/"] })).await;
-    told("/v1/check", json!({ "url": { "HIDDEN": "HIDDEN" } })).await;
-    told("/v1/check", json!(url)).await;
-    told("/v1/record", json!(permit)).await;
-    told("/v1/jobs", json!({ "name": "news", "urls": [url] })).await;
-    told("/v1/jobs/news/cancel", json!(null)).await;
+    post("/v1/check", json!({ "url": ["https://user:HIDDEN@a.example/"] })).await;
+    post("/v1/check", json!({ "url": { "HIDDEN": "HIDDEN" } })).await;
+    post("/v1/check", json!(url)).await;
+    post("/v1/record", json!(permit)).await;
+    post("/v1/jobs", json!({ "name": "news", "urls": [url] })).await;
+    post("/v1/jobs/news/cancel", json!(null)).await;
     let refused =
-        served.ask(http::Method::GET, "/v1/domains?key=HIDDEN").header("authorization", "Bearer HIDDEN");
+        server.request(http::Method::GET, "/v1/domains?key=HIDDEN").header("authorization", "Bearer HIDDEN");
     answers.push(refused.send().await.text());
-    let keyed = served.posting("/v1/check", &json!({ "url": url })).header("idempotency-key", "HIDDEN key");
+    let keyed =
+        server.post_request("/v1/check", &json!({ "url": url })).header("idempotency-key", "HIDDEN key");
     answers.push(keyed.send().await.text());
-    served.advance(secs(5)).await;
+    server.advance(secs(5)).await;
     for path in [
         "/metrics",
         "/v1/domains",
@@ -67,14 +68,14 @@ async fn no_secret_is_in_any_answer_metric_or_log() {
         "/v1/jobs/news",
         "/v1/jobs",
     ] {
-        answers.push(served.get(path).await.text());
+        answers.push(server.get(path).await.text());
     }
-    served.stop().await;
+    server.stop().await;
     for answer in &answers {
         assert!(!answer.contains("HIDDEN") && !answer.contains(&permit), "{answer}");
     }
     let log = log.text();
-    assert!(log.contains("answered") && log.contains("backing off"), "there is a log:\n{log}");
+    assert!(log.contains("answered") && log.contains("backing off"), "the log has content:\n{log}");
     for line in log.lines() {
         assert!(!line.contains("HIDDEN") && !line.contains(&permit), "{line}");
     }

@@ -1,17 +1,17 @@
-//! Sources, to look at.
+//! Sources, read-only.
 
 use comity::store;
 use comity::store::sources::{Kind, NewSource};
 use serde_json::{Value, json};
 
-use crate::served::{BEGIN, serve, store_in};
+use crate::server::{START, serve, store_in};
 
 /// B75
 #[tokio::test]
 async fn sources_are_listed_and_shown_without_their_secrets() {
     let folder = tempfile::tempdir().unwrap();
-    let served = serve(&store_in(folder.path())).await;
-    let beside = store::open(&format!("sqlite:{}", folder.path().join("comity.db").display())).unwrap();
+    let server = serve(&store_in(folder.path())).await;
+    let store = store::open(&format!("sqlite:{}", folder.path().join("comity.db").display())).unwrap();
     for nth in 1..=3 {
         let Value::Object(config) = json!({ "cadence": { "mode": "interval", "every_minutes": 30 } }) else {
             unreachable!()
@@ -27,14 +27,14 @@ async fn sources_are_listed_and_shown_without_their_secrets() {
             )),
             config,
         };
-        beside.add_source(source, BEGIN).await.unwrap();
+        store.add_source(source, START).await.unwrap();
     }
-    let first = served.get("/v1/sources?limit=2").await;
+    let first = server.get("/v1/sources?limit=2").await;
     assert!(!first.text().contains("hidden"), "{}", first.text());
     assert_eq!((first.ok()["sources"].as_array().unwrap().len(), &first.ok()["next"]), (2, &json!(2)));
-    let second = served.get("/v1/sources?after=2").await.ok();
+    let second = server.get("/v1/sources?after=2").await.ok();
     assert_eq!((second["sources"].as_array().unwrap().len(), &second["next"]), (1, &Value::Null));
-    let shown = served.get("/v1/sources/1").await.ok();
+    let shown = server.get("/v1/sources/1").await.ok();
     assert_eq!(
         shown,
         json!({
@@ -43,9 +43,9 @@ async fn sources_are_listed_and_shown_without_their_secrets() {
             "failures": 0, "retry_at": null,
         })
     );
-    served.get("/v1/sources/4").await.refused(404);
-    served.get("/v1/sources/one").await.refused(404);
+    server.get("/v1/sources/4").await.problem(404);
+    server.get("/v1/sources/one").await.problem(404);
     for query in ["after=-1", "limit=0", "limit=1001", "what=1"] {
-        served.get(&format!("/v1/sources?{query}")).await.refused(422);
+        server.get(&format!("/v1/sources?{query}")).await.problem(422);
     }
 }

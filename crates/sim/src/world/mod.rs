@@ -1,7 +1,7 @@
 //! Processes, workers and faults around the core's own dispatch, in virtual time.
 //!
-//! A [`WorldSpec`] is plain data. [`WorldSpec::random`] makes one of a seed; [`WorldSpec::run`] plays it and
-//! gives back what the sites saw; the same spec plays the same way every time.
+//! A [`WorldSpec`] is plain data. [`WorldSpec::random`] makes one from a seed; [`WorldSpec::run`] plays it, checks it
+//! and returns what the sites logged. The same spec gives the same result every time.
 
 mod play;
 pub(crate) use play::BEGIN;
@@ -15,178 +15,178 @@ use comity_core::time::{Span, Timestamp};
 use crate::check::Violation;
 use crate::site::SiteSpec;
 
-/// A world, before anything happened.
+/// The description of a world.
 #[derive(Debug, Clone)]
 pub struct WorldSpec {
-    /// Decides everything that is random.
+    /// The seed of everything random.
     pub seed: u64,
     /// The profile that rules start from.
     pub profile: &'static str,
-    /// The hosts there are.
+    /// The hosts.
     pub hosts: Vec<HostSpec>,
-    /// How many processes share them.
+    /// Number of processes that share the hosts.
     pub processes: usize,
-    /// Workers of each process.
+    /// Workers per process.
     pub workers: u32,
-    /// Tasks of the job in flight at once, in each process.
+    /// Maximum number of tasks in flight per process.
     pub concurrency: u32,
-    /// Retries of each task.
+    /// Maximum retries per task.
     pub retries_max: u32,
-    /// By how many seconds the wall clock of each process is off; of those that are not named, it is right.
+    /// By how many seconds the wall clock of each process is off; missing ones are correct.
     pub skews: Vec<i64>,
-    /// What processes go by.
-    pub time: Time,
-    /// What goes wrong.
+    /// Which clock the processes use.
+    pub clock_source: ClockSource,
+    /// The faults.
     pub faults: Vec<Fault>,
 }
 
-/// What the processes of a world go by.
+/// Which clock the processes of a world use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Time {
-    /// The time of the store that they share.
+pub enum ClockSource {
+    /// The shared timeline of the store.
     #[default]
     Shared,
-    /// Each by its own wall clock as it read when the process started, to see what that breaks.
+    /// Each process its own wall clock, to see what that breaks.
     Own,
 }
 
-/// A host, what it is fetched by, and how much.
+/// A host, its rule and its tasks.
 #[derive(Debug, Clone)]
 pub struct HostSpec {
     /// The site behind it.
     pub site: SiteSpec,
-    /// The settings of its rule, over the profile's.
+    /// The settings of its rule, which override the profile.
     pub fields: Fields,
     /// The crawl-delay of its robots.txt.
     pub crawl_delay: Span,
     /// How long it takes to connect.
     pub connect: Span,
-    /// How many pages are fetched from it.
+    /// Number of pages to fetch from it.
     pub tasks: u32,
     /// Whether every third request is a search.
     pub searches: bool,
 }
 
-/// Something that goes wrong, or right.
+/// A fault, or a change that has to be handled without faults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fault {
-    /// When.
+    /// When it happens, from the start of the world.
     pub at: Span,
-    /// To which process.
+    /// The process it happens to.
     pub process: usize,
-    /// What.
+    /// What happens.
     pub kind: FaultKind,
 }
 
-/// What goes wrong.
+/// The kind of a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FaultKind {
-    /// kill -9; the process comes back later, and another notices the death a moment after.
+    /// The process is killed (kill -9) and restarted later; other processes notice it after a moment.
     Kill,
     /// A clean stop and start.
     Restart,
-    /// The process takes over the domain of this host from whoever holds it.
+    /// The process takes over the domain of this host from its current holder.
     Take {
-        /// Which host.
+        /// The host.
         host: usize,
     },
-    /// Somebody sets the wall clock of the machine by so many seconds.
+    /// The wall clock of the machine is set.
     Step {
-        /// Ahead, or back.
+        /// By how many seconds; negative is back.
         by: i64,
     },
-    /// The machine sleeps: nothing of it happens for so long, and time passes.
-    Sleep {
-        /// How long.
+    /// The machine is suspended: time passes, but nothing happens on it.
+    Suspend {
+        /// For how long.
         length: Span,
     },
-    /// The machine loses its power and boots again.
-    Boot,
+    /// The machine loses power and boots again.
+    Reboot,
 }
 
-/// What the sites saw, and what became of the work.
+/// The requests that the sites logged, and the results of all tasks.
 #[derive(Debug, Clone)]
 pub struct Report {
-    /// Every request, in the order in which they started.
+    /// All requests, in the order in which they started.
     pub log: Vec<Entry>,
-    /// What the core learnt on the way.
+    /// Changes of learned delays.
     pub changes: Vec<Change>,
-    /// How each task ended; `None` when it did not.
+    /// How each task ended.
     pub tasks: Vec<TaskEnd>,
-    /// When domains began to be held by somebody who knows nothing of what was sent before.
-    pub takes: Vec<Taken>,
-    /// When the machine woke up, or its processes were back after it booted.
+    /// Takeovers by a new holder that doesn't know what was sent before.
+    pub takeovers: Vec<Takeover>,
+    /// When the machine resumed, or its processes were running again after a reboot.
     pub wakes: Vec<Timestamp>,
-    /// When it was all over.
+    /// When everything was over.
     pub ended: Timestamp,
-    /// Each host's pace domain, by host.
+    /// The pace domain of each host.
     pub domains: Vec<Domain>,
-    /// The rules in force.
+    /// The rules of all hosts.
     pub rules: RuleTable,
 }
 
-/// One request as its site saw it.
+/// One request, as logged by its site.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
-    /// At which host.
+    /// The host.
     pub host: usize,
-    /// For which task.
+    /// The task.
     pub task: usize,
-    /// By which process.
+    /// The process that sent it.
     pub process: usize,
-    /// For what.
+    /// What it was for.
     pub intent: Intent,
     /// When it was written.
     pub start: Timestamp,
-    /// When it was no longer on the wire; `None` when it still was at the end.
+    /// When it ended; `None` if it was still in flight at the end of the world.
     pub end: Option<Timestamp>,
-    /// The answer; `None` when there was none.
+    /// The status of the response; `None` if there was none.
     pub status: Option<u16>,
-    /// The connection was refused.
+    /// Whether the connection was refused.
     pub refused: bool,
-    /// Whether somebody lived to hear it.
-    pub heard: bool,
-    /// For how long the answer asked to stay away.
+    /// Whether the sender was still alive to receive the result.
+    pub received: bool,
+    /// How long the response asked us to wait.
     pub stated: Option<Span>,
 }
 
 /// A change of a learned delay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Change {
-    /// At which host the request was that changed it.
+    /// The host of the request that caused it.
     pub host: usize,
-    /// When.
+    /// When it happened.
     pub at: Timestamp,
-    /// For which task that request was.
+    /// The task of the request that caused it.
     pub task: usize,
-    /// From what.
+    /// The old delay.
     pub from: Span,
-    /// To what.
+    /// The new delay.
     pub to: Span,
 }
 
-/// A domain that got a new holder.
+/// A domain got a new holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Taken {
+pub struct Takeover {
     /// The host whose domain it is.
     pub host: usize,
-    /// When.
+    /// When it happened.
     pub at: Timestamp,
 }
 
 /// How a task ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TaskEnd {
-    /// The host it is for.
+    /// The host of the task.
     pub host: usize,
-    /// Done, failed, or not ended.
+    /// Its last state: done or failed, or another one if it never ended.
     pub state: comity_core::task::TaskState,
-    /// When.
+    /// When it ended; `None` if it never did.
     pub at: Option<Timestamp>,
 }
 
 impl WorldSpec {
-    /// A world of one host, one process with sixteen workers, and no faults.
+    /// A world with one host, one process with sixteen workers, and no faults.
     pub fn of(host: HostSpec) -> Self {
         Self {
             seed: 1,
@@ -197,12 +197,12 @@ impl WorldSpec {
             concurrency: 16,
             retries_max: 3,
             skews: Vec::new(),
-            time: Time::Shared,
+            clock_source: ClockSource::Shared,
             faults: Vec::new(),
         }
     }
 
-    /// Plays the world and checks what its sites saw.
+    /// Plays the world and checks the logs of its sites.
     pub fn run(&self) -> Result<Report, Box<Failed>> {
         let report = play::play(self);
         match crate::check::check(self, &report) {
@@ -217,11 +217,11 @@ impl WorldSpec {
     }
 }
 
-/// A world in which something did not hold.
+/// A world in which a promise was broken.
 #[derive(Debug, Clone)]
 pub struct Failed {
-    /// What did not.
+    /// The broken promise.
     pub violation: Violation,
-    /// What happened.
+    /// The report of the world.
     pub report: Report,
 }

@@ -1,15 +1,15 @@
-//! Random worlds: everything of them follows from a seed.
+//! Random worlds, completely determined by a seed.
 
 use comity_core::domain::Domain;
 use comity_core::rule::{Backoff, Fields, IntentFields, LearnFields, LearningName, WaitOn429};
 use comity_core::time::Span;
 use fastrand::Rng;
 
-use super::{Fault, FaultKind, HostSpec, Time, WorldSpec};
-use crate::site::{Flaky, LimitSpec, SiteSpec, Words};
+use super::{ClockSource, Fault, FaultKind, HostSpec, WorldSpec};
+use crate::site::{Flaky, HintStyle, LimitSpec, SiteSpec};
 
 impl WorldSpec {
-    /// The world of a seed.
+    /// The random world of a seed.
     pub fn random(seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
         let profile = ["standard", "collector", "crawler", "archiver"][rng.usize(..4)];
@@ -17,8 +17,8 @@ impl WorldSpec {
         let processes = rng.usize(1..=3);
         let faults: Vec<Fault> =
             (0..rng.usize(0..=4)).map(|_| fault(&mut rng, processes, hosts.len())).collect();
-        // After a boot there is nothing but the wall clock to go by.
-        let boots = faults.iter().any(|fault| fault.kind == FaultKind::Boot);
+        // After a reboot, the wall clock is all there is, so it has to be right.
+        let boots = faults.iter().any(|fault| fault.kind == FaultKind::Reboot);
         let skews = [0, 0, 60, -60, 3_600, -7_200];
         let skews = (0..processes).map(|_| if boots { 0 } else { *pick(&mut rng, &skews) }).collect();
         Self {
@@ -30,7 +30,7 @@ impl WorldSpec {
             retries_max: *pick(&mut rng, &[0, 1, 3, 3, 3]),
             hosts,
             skews,
-            time: Time::Shared,
+            clock_source: ClockSource::Shared,
             faults,
         }
     }
@@ -53,10 +53,17 @@ fn host(rng: &mut Rng) -> HostSpec {
 fn site(rng: &mut Rng) -> SiteSpec {
     let from = Span::from_millis(rng.u64(1..200));
     let percent = |rng: &mut Rng| if rng.u8(..4) == 0 { rng.u8(..30) } else { 0 };
-    let words = [Words::Absent, Words::Seconds, Words::Date, Words::Wrong, Words::Absurd, Words::Quota];
+    let styles = [
+        HintStyle::Absent,
+        HintStyle::Seconds,
+        HintStyle::Date,
+        HintStyle::Wrong,
+        HintStyle::Absurd,
+        HintStyle::Quota,
+    ];
     SiteSpec {
         limit: limit(rng),
-        words: *pick(rng, &words),
+        hint_style: *pick(rng, &styles),
         latency: (from, from + Span::from_millis(rng.u64(..3_000))),
         flaky: Flaky {
             errors: percent(rng),
@@ -87,7 +94,7 @@ fn limit(rng: &mut Rng) -> LimitSpec {
     }
 }
 
-/// Some settings of its own, over the profile's.
+/// Some settings that override the profile.
 fn fields(rng: &mut Rng) -> Fields {
     let mut some = |percent: u8| rng.u8(..100) < percent;
     let picks = [some(30), some(30), some(20), some(20), some(30), some(15), some(15), some(15), some(15)];
@@ -103,13 +110,13 @@ fn fields(rng: &mut Rng) -> Fields {
             .then(|| *pick(rng, &[WaitOn429::Fixed(secs(7)), WaitOn429::Backoff, WaitOn429::Learned])),
         in_flight: in_flight.then(|| *pick(rng, &[None, Some(1), Some(3)])),
         learning: learning.then(|| *pick(rng, &[LearningName::Linear, LearningName::Off])),
-        // Short runs see probes only if few successes start one.
+        // In short runs there are probes only if few successes start one.
         learn: LearnFields {
             probe_after: (rng.u8(..100) < 70).then(|| rng.u32(1..=5)),
             step: (rng.u8(..100) < 20).then(|| Span::from_millis(rng.u64(100..=3_000))),
             ..LearnFields::default()
         },
-        // An absurd Retry-After costs this much each time.
+        // Each absurd Retry-After costs this much time.
         retry_after_max: Some(secs(rng.u64(60..=7_200))),
         group: group.then(|| Domain::group("shared").ok()),
         intents: [
@@ -132,8 +139,8 @@ fn fault(rng: &mut Rng, processes: usize, hosts: usize) -> Fault {
             0 | 1 => FaultKind::Kill,
             2 | 3 => FaultKind::Restart,
             4 => FaultKind::Step { by: *pick(rng, &[60, -60, 3_600, -3_600, -400_000]) },
-            5 if rng.bool() => FaultKind::Boot,
-            5 => FaultKind::Sleep { length: Span::from_secs(rng.u64(1..30_000)) },
+            5 if rng.bool() => FaultKind::Reboot,
+            5 => FaultKind::Suspend { length: Span::from_secs(rng.u64(1..30_000)) },
             _ => FaultKind::Take { host: rng.usize(..hosts) },
         },
     }

@@ -1,4 +1,4 @@
-//! Behaviours that the worked examples leave open, one sentence each.
+//! Behaviors that the worked examples don't cover, one test each.
 
 use comity_core::decision::{Decision, Origin};
 use comity_core::intent::Intent;
@@ -14,9 +14,9 @@ pub(crate) fn with(profile: &str, settings: Value, script: &str) -> String {
     Scenario::of(profile, ANY, &settings).run(script)
 }
 
-/// B1, B2: the latest constraint binds and is named; the sleep it asks for is enough
+/// B1, B2: the constraint that lasts longest decides and is reported; waiting as long as it says is enough
 #[test]
-fn the_latest_constraint_binds() {
+fn the_longest_constraint_wins() {
     let script = "start | 429 retry-after=3 | ask | 3 ask";
     assert_eq!(
         with("archiver", json!({ "min_delay": "5s" }), script),
@@ -25,9 +25,9 @@ fn the_latest_constraint_binds() {
     assert_eq!(with("archiver", json!({ "min_delay": "1s" }), script), "0 | wait 3s (retry_after) | proceed");
 }
 
-/// B2: on a tie the server is named before robots, robots before the rule, the rule before what was learnt
+/// B2: on a tie, the server is reported before robots.txt, then the rule, then the learned delay
 #[test]
-fn ties_are_named_in_order() {
+fn ties_are_reported_in_order_of_origin() {
     let rule = |learn: &str| json!({ "min_delay": "2s", "learn": { "base": learn } });
     let robots = Scenario::of("crawler", ANY, &rule("2s")).robots("2s");
     assert_eq!(robots.run("start | 429 retry-after=2 | ask"), "0 | wait 3s (learned)");
@@ -39,9 +39,9 @@ fn ties_are_named_in_order() {
     );
 }
 
-/// B2: explain lists every constraint with its number and origin, the binding one first
+/// B2: explain lists all constraints with number and origin, the deciding one first
 #[test]
-fn explain_lists_every_constraint() {
+fn explain_lists_all_constraints() {
     let fields = Fields::read(
         json!({ "min_delay": "2s", "requests_per_second": 1, "burst": 3, "in_flight": 2,
                 "intent": { "search": { "min_delay": "10s", "burst": 1 } } })
@@ -62,21 +62,21 @@ fn explain_lists_every_constraint() {
     assert_eq!(
         explained,
         [
-            "rule: search: burst 1 per 60s reached; oldest leaves in 59.5s",
-            "rule: minimum delay of search 10000 ms: last request 500 ms ago",
+            "rule: search: burst 1 per 60s reached; next slot in 59.5s",
+            "rule: minimum delay for search 10000 ms: last request 500 ms ago",
             "learned: learned delay 4000 ms: last request 500 ms ago",
             "rule: minimum delay 2000 ms: last request 500 ms ago",
-            "robots: crawl-delay of robots.txt 1000 ms: last request 500 ms ago",
+            "robots: robots.txt crawl-delay 1000 ms: last request 500 ms ago",
             "rule: requests per second: one per 1000 ms: last request 500 ms ago",
             "rule: burst 3 per 60s",
         ]
     );
 }
 
-/// B1: the sentences people read
+/// B1: the messages people read
 #[test]
-fn reasons_read_as_sentences() {
-    let said = |script: &str, settings: Value| {
+fn reasons_are_readable_messages() {
+    let output = |script: &str, settings: Value| {
         let scenario = Scenario::of("standard", ANY, &settings);
         let mut pace = Pace::default();
         let terms: Terms<'_> = scenario.rule().into();
@@ -101,22 +101,25 @@ fn reasons_read_as_sentences() {
         }
     };
     let null = || json!({});
-    assert_eq!(said("429", null()), "backing off after a failure; 4.8s left");
-    assert_eq!(said("429 429", null()), "backing off after 2 failures in a row; 9.8s left");
-    assert_eq!(said("429", json!({ "wait_on_429": "90s" })), "the rule's wait after a 429; 89.8s left");
+    assert_eq!(output("429", null()), "backing off after a failure; 4.8s left");
+    assert_eq!(output("429 429", null()), "backing off after 2 failures in a row; 9.8s left");
     assert_eq!(
-        said("429", json!({ "wait_on_429": "learned" })),
+        output("429", json!({ "wait_on_429": "90s" })),
+        "waiting after a 429 (wait_on_429); 89.8s left"
+    );
+    assert_eq!(
+        output("429", json!({ "wait_on_429": "learned" })),
         "learned delay 2000 ms: last request 200 ms ago"
     );
-    assert_eq!(said("ask", null()), "1 request is on the wire, which is all that is allowed at once");
-    assert_eq!(said("pause", null()), "no: paused by an operator until resumed");
-    assert_eq!(said("hour", null()), "paused by an operator until 1970-01-01T01:00:00Z; 60m left");
-    assert_eq!(said("lost", null()), "minimum delay 1000 ms: last request may have left 200 ms ago");
+    assert_eq!(output("ask", null()), "1 request in flight, which is the limit");
+    assert_eq!(output("pause", null()), "no: paused by an operator until resumed");
+    assert_eq!(output("hour", null()), "paused by an operator until 1970-01-01T01:00:00Z; 60m left");
+    assert_eq!(output("lost", null()), "minimum delay 1000 ms: last request may have been 200 ms ago");
 }
 
-/// B7: after a clock steps back, nothing waits longer than it was set for, and nothing is forgotten
+/// B7: after the clock steps back, nothing waits longer than it was set for, and nothing is forgotten
 #[test]
-fn a_clock_that_steps_back_lengthens_no_wait() {
+fn a_clock_that_steps_back_makes_no_wait_longer() {
     assert_eq!(
         run("archiver", ANY, "1000 start | 200 | clock 10 | ask | 11 ask"),
         "1000 | wait 1s (min_delay) | proceed"
@@ -127,23 +130,23 @@ fn a_clock_that_steps_back_lengthens_no_wait() {
     assert_eq!(run("collector", "finance.yahoo.com", burst), "1000 | 1002 | 1004 | wait 56s (burst) | 56");
     let peeked = "1000 start | 200 | clock 10 | peek | 10.5 peek";
     assert_eq!(run("archiver", ANY, peeked), "1000 | wait 1s (min_delay) | wait 1s (min_delay)");
-    // A 429 that is heard after the step still counts: its request did not start before the penalty.
+    // A 429 that is received after the step still counts: its request did not start before the penalty.
     let counted = "1000 start | 429 | clock 10 | start | 429 | n";
     assert_eq!(run("archiver", ANY, counted), "1000 | 15 | n 2");
 }
 
-/// B7: a jump ahead grants one slot more, then the spacing is normal
+/// B7: a clock that jumps ahead grants one extra slot, then the spacing is normal
 #[test]
-fn a_clock_that_jumps_ahead_grants_one_slot() {
+fn a_clock_that_jumps_ahead_grants_one_extra_slot() {
     assert_eq!(
         run("archiver", ANY, "start | 200 | clock 5000 | ask | 200 | ask"),
         "0 | proceed | wait 1s (min_delay)"
     );
 }
 
-/// B20: what a 429 waits without a Retry-After
+/// B20: the wait after a 429 without Retry-After
 #[test]
-fn a_429_without_a_word_waits_what_the_rule_says() {
+fn a_429_without_retry_after_waits_as_the_rule_says() {
     let script = "start | 429 | ask";
     assert_eq!(with("standard", json!({ "wait_on_429": "7s" }), script), "0 | wait 7s (wait_on_429)");
     assert_eq!(with("archiver", json!({}), script), "0 | wait 5s (backoff)");
@@ -155,9 +158,9 @@ fn a_429_without_a_word_waits_what_the_rule_says() {
     assert_eq!(with("archiver", neither, script), "0 | wait 60s (backoff)");
 }
 
-/// B20: Retry-After replaces the rule's own wait on any status
+/// B20: Retry-After replaces the rule's own wait, whatever the status
 #[test]
-fn retry_after_counts_on_any_status() {
+fn retry_after_is_honored_for_any_status() {
     for status in [403, 404, 429, 500, 503, 301] {
         let script = format!("start | {status} retry-after=90 | ask");
         assert_eq!(run("archiver", ANY, &script), "0 | wait 90s (retry_after)", "{status}");
@@ -165,7 +168,7 @@ fn retry_after_counts_on_any_status() {
     assert_eq!(run("archiver", ANY, "start | 503 retry-after=2 | ask"), "0 | wait 2s (retry_after)");
 }
 
-/// B21: nothing stalls a domain for ever
+/// B21: nothing stalls a domain forever
 #[test]
 fn an_absurd_retry_after_is_clamped() {
     let script = "start | 429 retry-after=99999999999999999999 | ask";
@@ -175,9 +178,9 @@ fn an_absurd_retry_after_is_clamped() {
     assert_eq!(with("archiver", json!({ "retry_after_max": "1h" }), quota), "0 | wait 3600s (quota_spent)");
 }
 
-/// B22: a shorter hold shortens nothing, and a success ends nothing
+/// B22: neither a shorter hold nor a success shortens a hold
 #[test]
-fn holds_only_grow() {
+fn holds_only_get_longer() {
     let shorter = "start as A | 1 start as B | 1 429 retry-after=60 of A | 2 503 retry-after=5 of B | hold";
     assert_eq!(with("archiver", json!({ "in_flight": "unlimited" }), shorter), "0 | 1 | hold 61");
     let success = "start as A | 1 start as B | 1 429 retry-after=60 of A | 2 200 of B | hold | ask";
@@ -187,9 +190,9 @@ fn holds_only_grow() {
     );
 }
 
-/// B23, B24: what a late answer may change
+/// B23, B24: the only thing a late response can change is a longer deadline
 #[test]
-fn late_answers_change_nothing_but_a_longer_deadline() {
+fn late_responses_only_extend_deadlines() {
     let free = || json!({ "in_flight": "unlimited", "min_delay": "0s" });
     let late_success = "start as A | start as B | 1 500 of A | n | 2 200 of B | n";
     assert_eq!(with("archiver", free(), late_success), "0 | 0 | n 1 | n 1");
@@ -198,14 +201,14 @@ fn late_answers_change_nothing_but_a_longer_deadline() {
     // Only a 429 is forgiven (B79).
     let late_timeout = "start as A | start as B | 1 500 of A | 2 timeout of B | n | hold | retries B";
     assert_eq!(with("archiver", free(), late_timeout), "0 | 0 | n 1 | hold 6 | retries 1");
-    // At the very moment of the penalty a request is no longer before it.
+    // A request that starts exactly at the time of the penalty is not before it.
     let same_moment = "start as A | 1 start as B | 1 500 of A | 2 500 of B | n";
     assert_eq!(with("archiver", free(), same_moment), "0 | 1 | n 2");
 }
 
-/// B24: only success and answered reset the ladder
+/// B24: only success and answered reset the backoff
 #[test]
-fn what_resets_the_ladder() {
+fn only_success_and_answered_reset_the_backoff() {
     let after =
         |last: &str| run("archiver", ANY, &format!("start | 500 | start | 500 | n | start | {last} | n"));
     assert_eq!(after("200"), "0 | 5 | n 2 | 15 | n 0");
@@ -216,18 +219,18 @@ fn what_resets_the_ladder() {
     }
 }
 
-/// B18, B22, B24, B43: a host that refuses connections climbs the ladder, but is asked again soon, because nothing was sent
+/// B18, B22, B24, B43: refused connections count as penalties, but are retried soon, because nothing was sent
 #[test]
-fn a_host_that_is_not_there_is_asked_again_soon() {
+fn an_unreachable_host_is_retried_soon() {
     let refused = "start | refused | start | refused | start | refused | start | refused | n | hold";
     assert_eq!(run("archiver", ANY, refused), "0 | 1 | 2.5 | 4 | n 4 | hold 5.5");
     assert_eq!(run("standard", ANY, refused), "0 | 1 | 2.5 | 4 | n 4 | hold 5.5");
-    // Every other failure of a connection has the ladder's own wait, at the rung that was reached.
+    // Any other failure has the full backoff for the number of penalties so far.
     for last in ["disconnect", "timeout", "500"] {
         let script = format!("start | refused | start | refused | start | {last} | n | hold");
         assert_eq!(run("archiver", ANY, &script), "0 | 1 | 2.5 | n 3 | hold 22.5", "{last}");
     }
-    // A longer hold stays, whoever set it.
+    // A longer hold stays, whatever its origin.
     let held = "start as A | start as B | 0.5 503 retry-after=30 of A | 0.6 refused of B | hold";
     assert_eq!(
         with(
@@ -237,42 +240,42 @@ fn a_host_that_is_not_there_is_asked_again_soon() {
         ),
         "0 | 0 | hold 30.5"
     );
-    // Where the rule does not wait after failures, nobody does.
+    // If the rule has no backoff, there is no wait at all.
     let none = json!({ "backoff": "none" });
     assert_eq!(with("archiver", none, "start | refused | start"), "0 | 1");
 }
 
-/// B25: the start is when the request is written; it moves the charge later, never earlier
+/// B25: a request starts when it is written; its charge moves to a later time, never to an earlier one
 #[test]
 fn a_request_starts_when_it_is_written() {
     let slow = "start as A | 0.4 depart of A | 200 of A | 1 ask";
     assert_eq!(run("archiver", ANY, slow), "0 | go | wait 0.4s (min_delay)");
     let many = || json!({ "in_flight": "unlimited" });
-    // B left while A was connecting: A waits for its distance to B.
+    // B was sent while A was connecting: A has to keep its distance to B.
     let overtaken = "start as A | start as B | 1 depart of B | 1.2 depart of A | 2 depart of A | ask";
     assert_eq!(
         with("archiver", many(), overtaken),
         "0 | 1 | go | wait 0.8s (min_delay) | go | wait 1s (min_delay)"
     );
-    // A hold that began meanwhile stops it like everybody else (B23).
+    // A hold that began meanwhile applies to it too (B23).
     let held = "start as A | start as B | 1.1 429 retry-after=30 of A | 1.2 depart of B";
     assert_eq!(with("archiver", many(), held), "0 | 1 | wait 29.9s (retry_after)");
 }
 
-/// B25: a permit is charged once, whether its answer is recorded or not
+/// B25: a permit is charged once, whether its response is recorded or not
 #[test]
 fn an_unrecorded_permit_stays_charged_and_expires() {
     let script = "start as A | lend 600 of A | 1 ask | 600 ask";
     assert_eq!(run("archiver", ANY, script), "0 | wait 599s (lease) | proceed");
     // Without a permit the oldest open one of that intent is settled; nothing more is charged.
     assert_eq!(run("archiver", ANY, "start | 0.5 unasked 200 | 1 ask"), "0 | proceed");
-    // If there is none, it is charged now.
+    // If there is none, the request is charged now.
     assert_eq!(run("archiver", ANY, "5 unasked 200 | 5.5 ask"), "wait 0.5s (min_delay)");
 }
 
-/// B26: an intent is slowed in addition, by its own starts
+/// B26: limits of an intent apply in addition, and count its own starts
 #[test]
-fn an_intent_only_slows() {
+fn an_intent_can_only_be_slower() {
     let rule =
         || json!({ "intent": { "search": { "min_delay": "10s", "burst": 2 } }, "in_flight": "unlimited" });
     let script = "start search x3 | start x2 | ask search";
@@ -286,27 +289,27 @@ fn an_intent_only_slows() {
     assert_eq!(with("archiver", fetch, "start x2 | start api | start fetch"), "0 | 7 | 8 | 14");
 }
 
-/// B27: what is left of a quota is spread until its reset
+/// B27: the remaining requests of a quota are spread evenly until its reset
 #[test]
 fn a_quota_is_spread_until_its_reset() {
     let many = || json!({ "in_flight": "unlimited" });
     assert_eq!(with("archiver", many(), "start | 200 quota=4/60 | start x5"), "0 | 15 | 30 | 45 | 60 | 61");
     assert_eq!(with("archiver", many(), "start | 200 quota=0/60 | ask"), "0 | wait 60s (quota_spent)");
-    // What one answer asked for goes until its reset, whatever a later one says.
+    // A quota applies until its reset, whatever a later response says.
     let loosened = "start as A | start as B | 1 200 quota=4/60 of A | 1 200 quota=100/10 of B | start x2";
     assert_eq!(with("archiver", many(), loosened), "0 | 1 | 16 | 31");
     let tightened = "start as A | start as B | 1 200 quota=6/60 of A | 1 200 quota=1/20 of B | start x2";
     assert_eq!(with("archiver", many(), tightened), "0 | 1 | 21 | 31");
 }
 
-/// B35, B37: a kill -9 keeps the server's word and what was learnt, and voids the ladder
+/// B35, B37: the server's deadline and what was learned survive a kill -9, the backoff doesn't
 #[test]
-fn what_survives_a_kill() {
+fn deadlines_and_learned_delays_survive_a_kill() {
     let script = "start | 500 | start | 429 retry-after=100 | 10 kill | n | learned | ask";
     assert_eq!(run("standard", ANY, script), "0 | 5 | n 0 | learned 2 floor 0 | wait 95s (retry_after)");
 }
 
-/// B39: an operator's pause closes a domain, and holds stay underneath
+/// B39: an operator can pause a domain; holds still apply
 #[test]
 fn an_operator_pauses_and_resumes() {
     assert_eq!(run("archiver", ANY, "pause | ask | resume | ask"), "refused (paused) | proceed");
@@ -318,11 +321,11 @@ fn an_operator_pauses_and_resumes() {
     assert_eq!(
         run("archiver", ANY, pinned),
         "0 | wait 30s (learned)",
-        "a pinned delay goes without learning too"
+        "a pinned delay applies even if learning is off"
     );
 }
 
-/// B77: after lost state a domain goes on as if the last holder had sent at the last moment, windows full
+/// B77: after lost state, a domain continues as if the last holder had just sent a request and all windows were full
 #[test]
 fn lost_state_costs_time_never_politeness() {
     assert_eq!(
@@ -335,17 +338,17 @@ fn lost_state_costs_time_never_politeness() {
     assert_eq!(with("archiver", search, "10 kill | ask search"), "wait 60s (intent_burst)");
 }
 
-/// B41: a retry is ready when the pace is, not when the requests on the wire would expire
+/// B41: a retry is ready when the pace allows it, not when the requests in flight would expire
 #[test]
-fn a_retry_does_not_wait_for_what_is_on_the_wire() {
+fn a_retry_does_not_wait_for_requests_in_flight() {
     let two = json!({ "in_flight": 2 });
     let script = "start as A | start as B | 1.5 500 of A | next";
     assert_eq!(with("archiver", two, script), "0 | 1 | next 6.5");
 }
 
-/// B78: at most so many on the wire at once
+/// B78: requests in flight are limited
 #[test]
-fn requests_on_the_wire_are_limited() {
+fn requests_in_flight_are_limited() {
     let two = || json!({ "in_flight": 2, "min_delay": "0s" });
     let script = "start as A | start as B | 1 ask | 2 200 of A | ask | 3 ask";
     assert_eq!(

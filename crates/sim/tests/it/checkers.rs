@@ -1,4 +1,4 @@
-//! A check that cannot fail checks nothing: every promise is broken here once, on purpose.
+//! Tests of the checkers: every promise is broken once on purpose, and has to be caught.
 
 use comity_core::intent::Intent;
 use comity_core::rule::{Fields, IntentFields};
@@ -6,12 +6,12 @@ use comity_core::task::TaskState;
 use comity_core::time::{Span, Timestamp};
 use comity_sim::check::{Promise, check};
 use comity_sim::shrink;
-use comity_sim::site::{Flaky, LimitSpec, SiteSpec, Words};
+use comity_sim::site::{Flaky, HintStyle, LimitSpec, SiteSpec};
 use comity_sim::world::{Change, Failed, HostSpec, Report, WorldSpec};
 
-fn world(limit: LimitSpec, words: Words) -> WorldSpec {
+fn world(limit: LimitSpec, hint_style: HintStyle) -> WorldSpec {
     let latency = (Span::from_millis(50), Span::from_millis(50));
-    let site = SiteSpec { limit, words, latency, flaky: Flaky::default(), clock_ahead: 0 };
+    let site = SiteSpec { limit, hint_style, latency, flaky: Flaky::default(), clock_ahead: 0 };
     let fields = Fields {
         burst: Some(Some(5)),
         intents: [
@@ -26,19 +26,19 @@ fn world(limit: LimitSpec, words: Words) -> WorldSpec {
 }
 
 fn open() -> (WorldSpec, Report) {
-    let spec = world(LimitSpec::Open, Words::Absent);
+    let spec = world(LimitSpec::Open, HintStyle::Absent);
     let report = spec.run().unwrap_or_else(|failed| panic!("{}", failed.violation));
     (spec, report)
 }
 
 fn storm() -> (WorldSpec, Report) {
     let closed = Span::from_secs(100);
-    let spec = world(LimitSpec::Storm { count: 3, closed }, Words::Seconds);
+    let spec = world(LimitSpec::Storm { count: 3, closed }, HintStyle::Seconds);
     let report = spec.run().unwrap_or_else(|failed| panic!("{}", failed.violation));
     (spec, report)
 }
 
-/// What the checkers say of a report that was tampered with.
+/// The promise that the checkers find broken in a manipulated report.
 fn caught((spec, report): (WorldSpec, Report), tamper: impl FnOnce(&mut Report)) -> Option<Promise> {
     let mut report = report;
     tamper(&mut report);
@@ -81,7 +81,7 @@ fn every_broken_promise_is_caught() {
     );
     assert_eq!(caught(open(), |r| r.log[0].end = Some(r.log[2].start)), Some(Promise::InFlight));
     let crowded = {
-        let mut spec = world(LimitSpec::Open, Words::Absent);
+        let mut spec = world(LimitSpec::Open, HintStyle::Absent);
         spec.hosts[0].fields =
             Fields { in_flight: Some(None), min_delay: Some(Span::ZERO), ..Fields::default() };
         spec.hosts[0].searches = false;
@@ -131,11 +131,11 @@ fn every_broken_promise_is_caught() {
     assert_eq!(caught(storm(), |r| r.changes.push(change(r, 9))), Some(Promise::LearnedStep));
 }
 
-/// A failing world is made small, and its story names the seed, the promise and what was seen
+/// A failing world is reduced, and its description has the seed, the promise and the requests
 #[test]
-fn a_failing_world_is_shrunk_and_told() {
+fn a_failing_world_is_shrunk_and_described() {
     let spec = WorldSpec::random(1_987);
-    // A judge to whom any page that is fetched is a broken promise.
+    // A check for which any fetched page is a broken promise.
     let judge = |spec: &WorldSpec| {
         let report = spec.run().unwrap_or_else(|failed| failed.report);
         let fetched = report.log.iter().find(|entry| entry.status == Some(200))?;
@@ -156,12 +156,12 @@ fn a_failing_world_is_shrunk_and_told() {
         story.contains("a page was fetched") && story.contains("task 0 (fetch, process 0): 200 at"),
         "{story}"
     );
-    assert!(story.contains("to see it again:"), "{story}");
+    assert!(story.contains("to reproduce:"), "{story}");
 }
 
 /// A seed reproduces a run exactly
 #[test]
-fn a_seed_plays_the_same_world_every_time() {
+fn the_same_seed_gives_the_same_run() {
     for seed in 0..200 {
         let spec = WorldSpec::random(seed);
         let [first, second] =
@@ -170,18 +170,18 @@ fn a_seed_plays_the_same_world_every_time() {
     }
 }
 
-/// The worlds are worth checking: everything that can happen happens in them
+/// Everything that can happen does happen in random worlds
 #[test]
-fn worlds_are_varied() {
+fn random_worlds_are_varied() {
     let mut unreached = 0;
     let (mut refusals, mut timeouts, mut cut_off, mut retried, mut grouped, mut changes, mut probes) =
         (0, 0, 0, 0, 0, 0, 0);
     for seed in 0..500 {
         let Ok(report) = WorldSpec::random(seed).run() else { continue };
         refusals += report.log.iter().filter(|entry| entry.status == Some(429)).count();
-        timeouts += report.log.iter().filter(|entry| entry.status.is_none() && entry.heard).count();
-        unreached += report.log.iter().filter(|entry| entry.refused && entry.heard).count();
-        cut_off += report.log.iter().filter(|entry| !entry.heard).count();
+        timeouts += report.log.iter().filter(|entry| entry.status.is_none() && entry.received).count();
+        unreached += report.log.iter().filter(|entry| entry.refused && entry.received).count();
+        cut_off += report.log.iter().filter(|entry| !entry.received).count();
         retried += report.log.len().saturating_sub(report.tasks.len());
         grouped += report.domains.iter().filter(|domain| domain.as_str().starts_with("group:")).count();
         changes += report.changes.len();
@@ -191,10 +191,10 @@ fn worlds_are_varied() {
     assert!(seen.iter().all(|count| *count >= 20), "{seen:?}");
 }
 
-/// The design's own example: a hundred pages, nine refusals, forty-five seconds
+/// A hundred pages of a site that answers 429 after every ten: nine 429s in 45 seconds
 #[test]
-fn the_storm_costs_nine_refusals() {
-    let mut spec = world(LimitSpec::Storm { count: 10, closed: Span::from_secs(5) }, Words::Seconds);
+fn a_hundred_pages_of_the_storm_cost_nine_429s() {
+    let mut spec = world(LimitSpec::Storm { count: 10, closed: Span::from_secs(5) }, HintStyle::Seconds);
     spec.hosts[0].tasks = 100;
     spec.hosts[0].searches = false;
     spec.hosts[0].fields = Fields {

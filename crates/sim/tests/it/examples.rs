@@ -23,8 +23,8 @@ fn e1_burst() {
 fn e2_ladder_meets_burst() {
     let script = "start | 0.4 500 | 1 ask | start | 15.4 timeout | n | start | 25.6 500 | n | hold | start \
                   | 60.2 200 | n | start";
-    let said = "0 | wait 4.4s (backoff) | 5.4 | n 2 | 25.4 | n 3 | hold 45.6 | 60 | n 0 | 65.4";
-    assert_eq!(run("collector", YAHOO, script), said);
+    let output = "0 | wait 4.4s (backoff) | 5.4 | n 2 | 25.4 | n 3 | hold 45.6 | 60 | n 0 | 65.4";
+    assert_eq!(run("collector", YAHOO, script), output);
 }
 
 /// E3: B22, B23
@@ -42,9 +42,9 @@ fn e3_late_answers() {
 fn e4_crawler_one_task() {
     let script = "0.5 start as T | +0.1 429 of T | learned | start as T | +0.1 429 of T | learned \
                   | start as T | +0.1 429 of T | learned | start as T | +0.1 429 of T | learned | retries T | next";
-    let said = "0.5 | learned 1.5 floor 0 | 2.1 | learned 2.5 floor 0 | 4.7 | learned 3.5 floor 0 | 8.3 \
+    let output = "0.5 | learned 1.5 floor 0 | 2.1 | learned 2.5 floor 0 | 4.7 | learned 3.5 floor 0 | 8.3 \
                 | learned 4.5 floor 0 | retries 3 | next 12.9";
-    assert_eq!(run("crawler", ANY, script), said);
+    assert_eq!(run("crawler", ANY, script), output);
 }
 
 /// E5: B23, B29
@@ -52,9 +52,9 @@ fn e4_crawler_one_task() {
 fn e5_one_episode() {
     let script = "start as A | start as B | start as C | start as D | 2 429 of A | 2.5 429 of B | 3 429 of C \
                   | 3.5 429 of D | learned | retries A | retries B | retries C | retries D | start";
-    let said =
+    let output =
         "0 | 0.5 | 1 | 1.5 | learned 1.5 floor 0 | retries 1 | retries 0 | retries 0 | retries 0 | 3.5";
-    assert_eq!(run("crawler", ANY, script), said);
+    assert_eq!(run("crawler", ANY, script), output);
 }
 
 /// E6: B30, B31, B32
@@ -65,10 +65,10 @@ fn e6_probe() {
         "{learned} | start as P | 429 of P | learned | successes 40 | learned | start as Q | 429 of Q | learned \
          | successes 20 | learned | successes 60 | learned"
     );
-    let said = run("crawler", ANY, &in_probe);
-    let said: Vec<&str> = said.split(" | ").filter(|word| word.starts_with('l')).collect();
+    let output = run("crawler", ANY, &in_probe);
+    let output: Vec<&str> = output.split(" | ").filter(|word| word.starts_with('l')).collect();
     assert_eq!(
-        said,
+        output,
         [
             "learned 3.5 floor 0",
             "learned 4.5 floor 4.5",
@@ -79,8 +79,8 @@ fn e6_probe() {
         ]
     );
     let before = "set 4.5 | successes 19 | start as OLD | successes 1 | learned | 429 of OLD | learned";
-    let said = run("crawler", ANY, before);
-    assert!(said.ends_with("learned 3.5 floor 0 | learned 5.5 floor 0"), "{said}");
+    let output = run("crawler", ANY, before);
+    assert!(output.ends_with("learned 3.5 floor 0 | learned 5.5 floor 0"), "{output}");
 }
 
 /// E7: B4, B20, B21
@@ -101,8 +101,8 @@ fn e7_small_retry_after() {
 fn e8_archiver_one_request_and_the_facade() {
     let attempt = "start as R | +0.2 429 of R";
     let four = [attempt; 4].join(" | ");
-    let said = run("archiver", ANY, &format!("{four} | retries R | hold"));
-    assert_eq!(said, "0 | 5.2 | 15.4 | 35.6 | retries 3 | hold 75.8");
+    let output = run("archiver", ANY, &format!("{four} | retries R | hold"));
+    assert_eq!(output, "0 | 5.2 | 15.4 | 35.6 | retries 3 | hold 75.8");
     let eight = format!("{} | n", ["start | 429"; 9].join(" | "));
     assert_eq!(run("archiver", ANY, &eight), "0 | 5 | 15 | 35 | 75 | 155 | 315 | 615 | 915 | n 9");
     assert_eq!(run("archiver", ANY, "start | 200 | backoff 0 | start"), "0 | 5 | 6");
@@ -117,7 +117,7 @@ fn e9_concurrency() {
     };
     assert_eq!([5.4, 5.5, 10.5, 60.0].map(|spacing| at(16, spacing, 0.5)), [16, 15, 14, 5]);
     assert_eq!(at(4, 60.0, 0.5), 1);
-    // Robots asks for 10 s and nothing was learnt: the spacing is the baseline.
+    // robots.txt asks for 10 s and nothing was learned: the spacing is the baseline.
     let robots = Scenario::of("crawler", ANY, &serde_json::Value::Null).robots("10s");
     assert_eq!(robots.run("start | 200 | spacing"), "0 | spacing 10");
     assert_eq!(at(16, 10.0, 10.0), 16);
@@ -129,13 +129,13 @@ fn e10_interval() {
     let interval = Some(Span::from_millis(2_500));
     let at = |millis: i64| Timestamp::from_millis(millis);
     let mut last_wake = None;
-    let mut told = Vec::new();
+    let mut deferrals = Vec::new();
     for _ in 0..3 {
         let deferred = interval::check(interval, Some(at(10_000)), last_wake, at(11_200)).unwrap_err();
         last_wake = Some(deferred.wake_at);
-        told.push((deferred.wait_seconds, deferred.wake_at));
+        deferrals.push((deferred.wait_seconds, deferred.wake_at));
     }
-    assert_eq!(told, [(2, at(13_200)), (5, at(16_200)), (8, at(19_200))]);
+    assert_eq!(deferrals, [(2, at(13_200)), (5, at(16_200)), (8, at(19_200))]);
     assert_eq!(interval::check(interval, Some(at(10_000)), None, at(12_500)), Ok(()));
 }
 
@@ -157,6 +157,6 @@ fn e12_intent() {
     let settings =
         json!({ "min_delay": "3s", "burst": "none", "intent": { "search": { "min_delay": "10s" } } });
     let script = "start search | start x3 | 9.5 ask search | start search";
-    let said = Scenario::of("collector", ANY, &settings).run(script);
-    assert_eq!(said, "0 | 3 | 6 | 9 | wait 2.5s (min_delay) | 12");
+    let output = Scenario::of("collector", ANY, &settings).run(script);
+    assert_eq!(output, "0 | 3 | 6 | 9 | wait 2.5s (min_delay) | 12");
 }

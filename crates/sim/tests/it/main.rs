@@ -1,8 +1,8 @@
-//! The core, proven in virtual time.
+//! Tests of the core in virtual time.
 
 mod behaviours;
 mod checkers;
-mod corners;
-mod documents;
+mod edge_cases;
 mod examples;
+mod requirements;
 mod worlds;

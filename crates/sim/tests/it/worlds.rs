@@ -1,8 +1,8 @@
-//! Random worlds: at least a thousand in every run of the tests, each checked by what its sites saw.
+//! Random worlds: thousands in every test run, each checked against the logs of its sites.
 
 use comity_sim::check::Promise;
 use comity_sim::shrink;
-use comity_sim::world::{Time, WorldSpec};
+use comity_sim::world::{ClockSource, WorldSpec};
 
 const WORLDS: u64 = 3_000;
 
@@ -18,11 +18,11 @@ fn every_world_keeps_every_promise() {
     }
 }
 
-/// B7: what made a store own the time. In worlds whose processes go by their own wall clocks some start early.
+/// B7: the reason for the shared timeline. If processes use their own wall clocks, some requests start early.
 #[test]
-fn clocks_of_their_own_break_promises() {
+fn processes_with_their_own_clocks_break_promises() {
     let broken = (0..WORLDS).filter_map(|seed| {
-        let world = WorldSpec { time: Time::Own, ..WorldSpec::random(seed) };
+        let world = WorldSpec { clock_source: ClockSource::Own, ..WorldSpec::random(seed) };
         Some(world.run().err()?.violation.promise)
     });
     let broken: Vec<Promise> = broken.collect();

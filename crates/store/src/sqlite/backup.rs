@@ -1,8 +1,8 @@
-//! A copy of the database in one file, made while others write.
+//! Copies the database into one file while others keep writing.
 //!
-//! It is read in one transaction on a connection of its own, which holds nobody up; written beside its place under another
-//! name, for its owner's eyes only; checked; and moved there when it is whole and on the disk. The copy says that it is
-//! one: whoever works with it later takes every domain for lost (see `identity`).
+//! The copy is read in one transaction on its own connection, which blocks nobody. It is written next to the target
+//! under a temporary name, readable by its owner only, then verified, synced to disk and moved into place. The copy is
+//! marked as one: whoever opens it later treats every domain as lost (see `identity`).
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
@@ -14,23 +14,23 @@ use std::time::Duration;
 use rusqlite::{Connection, OpenFlags};
 use tokio::sync::oneshot;
 
-use super::in_use::InUse;
+use super::location::Location;
+use super::open_store::OpenStore;
 use super::opening::{connect_to_read, real};
-use super::place::Place;
 use super::{files, identity};
 use crate::backup::{Existing, Progress};
 use crate::{Reply, StoreError};
 
-/// Writes a copy to `file`, on a thread of its own; how many bytes it has.
+/// Writes a copy to `file` on its own thread, and returns its size in bytes.
 pub(super) fn backup(
-    in_use: Arc<InUse>,
+    open_store: Arc<OpenStore>,
     file: PathBuf,
     existing: Existing,
     progress: Arc<Progress>,
 ) -> Reply<'static, u64> {
     let (sender, receiver) = oneshot::channel();
     let started = std::thread::Builder::new().name("comity-copy".to_owned()).spawn(move || {
-        let _ = sender.send(copy(&in_use, &file, existing, &progress));
+        let _ = sender.send(copy(&open_store, &file, existing, &progress));
     });
     Box::pin(async move {
         if started.is_err() {
@@ -40,11 +40,16 @@ pub(super) fn backup(
     })
 }
 
-fn copy(in_use: &InUse, file: &Path, existing: Existing, progress: &Progress) -> Result<u64, StoreError> {
-    let Some(store) = &in_use.path else {
+fn copy(
+    open_store: &OpenStore,
+    file: &Path,
+    existing: Existing,
+    progress: &Progress,
+) -> Result<u64, StoreError> {
+    let Some(store) = &open_store.path else {
         return Err(refused(
-            &in_use.place.to_string(),
-            "a store in memory is gone with its process: there is nothing to back up",
+            &open_store.location.to_string(),
+            "nothing to back up: a store in memory is lost when its process ends",
         ));
     };
     let name = file.display().to_string();
@@ -54,9 +59,9 @@ fn copy(in_use: &InUse, file: &Path, existing: Existing, progress: &Progress) ->
     }
     let failed = |error: io::Error| refused(&name, &error.to_string());
     let part = Part::create(file).map_err(failed)?;
-    let source = connect_to_read(store, &in_use.place, &in_use.identity)?;
-    fill(&source, &in_use.place, &part, progress)?;
-    check(&part, in_use)?;
+    let source = connect_to_read(store, &open_store.location, &open_store.identity)?;
+    fill(&source, &open_store.location, &part, progress)?;
+    check(&part, open_store)?;
     let bytes = part.put(file, existing).map_err(|error| match error.kind() {
         ErrorKind::AlreadyExists => exists(&name),
         _ => failed(error),
@@ -65,31 +70,36 @@ fn copy(in_use: &InUse, file: &Path, existing: Existing, progress: &Progress) ->
     Ok(bytes)
 }
 
-fn refused(place: &str, what: &str) -> StoreError {
-    StoreError::Rejected { place: place.to_owned(), what: what.to_owned() }
+fn refused(location: &str, what: &str) -> StoreError {
+    StoreError::Rejected { location: location.to_owned(), what: what.to_owned() }
 }
 
 fn exists(name: &str) -> StoreError {
-    refused(name, "exists already; name another file, or replace it with --force")
+    refused(name, "already exists; choose another file, or replace it with --force")
 }
 
-/// A copy in the place of the database, or of what belongs to it, would be the end of it.
+/// Refuses to overwrite the database or one of its own files with a copy.
 fn refuse_own_files(store: &Path, file: &Path) -> Result<(), StoreError> {
     let store = real(store);
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let file = real(folder).join(file.file_name().unwrap_or_default());
     let own = ["-wal", "-shm", "-journal"].map(|ending| files::beside(&store, ending));
     if real(&file) == store || own.contains(&file) {
-        return Err(refused(&file.display().to_string(), "is the store itself; name another file"));
+        return Err(refused(&file.display().to_string(), "is the store itself; choose another file"));
     }
     Ok(())
 }
 
-/// Copies everything, as it is at one moment.
-fn fill(source: &Connection, place: &Place, part: &Part, progress: &Progress) -> Result<(), StoreError> {
+/// Copies the whole database, as of one moment.
+fn fill(
+    source: &Connection,
+    location: &Location,
+    part: &Part,
+    progress: &Progress,
+) -> Result<(), StoreError> {
     let error = |error: rusqlite::Error| match progress.is_stopped() {
-        true => refused(&part.0.display().to_string(), "stopped: nothing was kept"),
-        false => place.error(&error),
+        true => refused(&part.0.display().to_string(), "stopped; no copy was written"),
+        false => location.error(&error),
     };
     let size = "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size";
     let all: i64 = source.query_row(size, [], |row| row.get(0)).map_err(error)?;
@@ -105,62 +115,64 @@ fn fill(source: &Connection, place: &Place, part: &Part, progress: &Progress) ->
                 std::thread::park_timeout(LOOK);
             }
         });
-        // What has no gaps in it is smaller, and is written once.
+        // `VACUUM INTO` writes a compacted copy in one pass.
         let copied = source.execute("VACUUM INTO ?1", [part.0.to_string_lossy()]);
         over.store(true, Ordering::Relaxed);
         copied.map(drop).map_err(error)
     })
 }
 
-/// Whether the copy is whole and one of this store. It is noted in it that it is a copy.
-fn check(part: &Part, in_use: &InUse) -> Result<(), StoreError> {
-    let place = Place::File(part.0.clone());
+/// Verifies that the copy is intact and is a copy of this store, and marks it as a copy.
+fn check(part: &Part, open_store: &OpenStore) -> Result<(), StoreError> {
+    let location = Location::File(part.0.clone());
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let look = || -> rusqlite::Result<(Connection, String)> {
+    let verify = || -> rusqlite::Result<(Connection, String)> {
         let copy = Connection::open_with_flags(&part.0, flags)?;
         copy.execute("UPDATE identity SET file = 'a copy'", [])?;
         let found = copy.query_row("PRAGMA integrity_check(1)", [], |row| row.get(0))?;
         Ok((copy, found))
     };
-    let (copy, found) = look().map_err(|error| place.error(&error))?;
+    let (copy, found) = verify().map_err(|error| location.error(&error))?;
     if found != "ok" {
-        return Err(in_use.place.unavailable(format!("its copy is damaged, so it was not kept: {found}")));
+        return Err(open_store
+            .location
+            .unavailable(format!("the copy is corrupt and was discarded: {found}")));
     }
-    identity::compare(&copy, &in_use.place, &in_use.identity)
+    identity::compare(&copy, &open_store.location, &open_store.identity)
 }
 
-/// A file in the making. Dropped before it is whole, nothing is left of it.
+/// A file that is being written. It is deleted if it is dropped before it is complete.
 struct Part(PathBuf);
 
 impl Part {
     fn create(file: &Path) -> io::Result<Self> {
-        let wrong = || io::Error::new(ErrorKind::InvalidInput, "expected the name of a file");
+        let wrong = || io::Error::new(ErrorKind::InvalidInput, "expected a file name");
         let name = file.file_name().ok_or_else(wrong)?.to_string_lossy();
         let part = file.with_file_name(format!(".{name}.{}.part", std::process::id()));
-        // What a process with our number left behind when it was killed.
+        // Remove what a killed process with the same pid left behind.
         let _ = fs::remove_file(&part);
         files::new_file(&part, 0o600)?;
         Ok(Self(part))
     }
 
-    /// It is whole: put on the disk, and in its place.
+    /// Syncs the finished file to disk and moves it into place.
     fn put(self, file: &Path, existing: Existing) -> io::Result<u64> {
         let made = File::open(&self.0)?;
         made.sync_all()?;
         let bytes = made.metadata()?.len();
         match existing {
             Existing::Replace => fs::rename(&self.0, file)?,
-            // A second name is refused where a file is by now.
+            // A hard link fails if the target exists by now.
             Existing::Keep => match fs::hard_link(&self.0, file) {
                 Ok(()) => fs::remove_file(&self.0)?,
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => return Err(error),
-                // Where there are no second names.
+                // The file system has no hard links.
                 Err(_) if fs::symlink_metadata(file).is_err() => fs::rename(&self.0, file)?,
                 Err(_) => return Err(ErrorKind::AlreadyExists.into()),
             },
         }
         let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        // Not every file system can.
+        // Not every file system can sync a folder.
         let _ = File::open(folder).and_then(|folder| folder.sync_all());
         Ok(bytes)
     }
@@ -173,5 +185,5 @@ impl Drop for Part {
     }
 }
 
-/// How often it is looked how far it is.
+/// How often progress is updated.
 const LOOK: Duration = Duration::from_millis(100);

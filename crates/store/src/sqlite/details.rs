@@ -1,4 +1,4 @@
-//! What sources said about items.
+//! Stores what sources say about items.
 
 use rusqlite::{OptionalExtension, Row, params};
 use serde_json::{Value, json};
@@ -24,7 +24,7 @@ impl Tx<'_> {
         Ok(found.into_iter().next().unwrap_or_default())
     }
 
-    /// Keeps what a source says about an item now. What is kept already is not written again.
+    /// Saves what a source says about an item now. Unchanged details are not written again.
     pub(super) fn keep_details(&self, item: i64, details: &Details) -> rusqlite::Result<()> {
         if details.is_empty() {
             let sql = "DELETE FROM item_details WHERE item_id = ?1";
@@ -92,11 +92,11 @@ fn details_of(row: &Row<'_>) -> rusqlite::Result<Details> {
     })
 }
 
-/// Differs when anything that is kept does.
+/// A hash of everything that is stored.
 fn hash(details: &Details) -> i64 {
     let mut hash = Xxh3::new();
     let mut add = |text: &str| {
-        // The length keeps words from moving between fields unseen.
+        // The length prefix ensures that text moving from one field to the next changes the hash.
         hash.update(&(text.len() as u64).to_le_bytes());
         hash.update(text.as_bytes());
     };

@@ -1,48 +1,50 @@
-//! Taking, keeping and releasing domains.
+//! Takes, saves and releases domains.
 
 use comity_core::domain::Domain;
-use comity_core::pace::Kept;
+use comity_core::pace::SavedLimits;
 use comity_core::time::{Span, Timestamp};
 use rusqlite::{OptionalExtension, Row, params};
 
-use super::holders::{self, Living, Proof, Standing};
+use super::holders::{self, HolderState, Liveness, Proof};
 use super::writer::Tx;
 use super::{Sqlite, at, us};
 use crate::domains::{
-    DomainKey, DomainRow, DomainStore, Hold, HolderId, IdleDomains, LeftBehind, Parting, Released, Saved,
-    Steering, Take, Taken,
+    DomainKey, DomainRow, DomainStore, Hold, HolderId, IdleDomains, LastHolderBuf, ReleaseMode, Released,
+    Saved, Steering, Take, Taken,
 };
 use crate::{Reply, StoreError};
 
 impl DomainStore for Sqlite {
     fn register(&self, name: String, now: Timestamp) -> Reply<'_, HolderId> {
-        let (living, place) = (self.living.clone(), self.place.clone());
+        let (liveness, location) = (self.liveness.clone(), self.location.clone());
         let registered = self.writer.run(move |tx| {
             let holder = tx.register(&name, now)?;
-            // Proved before the commit: nobody sees a holder that does not live yet.
-            let proof = living.prove(holder.0);
-            tx.proved(holder, proof.as_ref().ok().and_then(Proof::mark))?;
+            // The lock file comes before the commit: nobody must see a holder that is not alive yet.
+            let proof = liveness.prove(holder.0);
+            tx.save_proof(holder, proof.as_ref().ok().and_then(Proof::file_id))?;
             Ok((holder, proof))
         });
         Box::pin(async move {
             let (holder, proof) = registered.await?;
-            let proof =
-                proof.map_err(|error| place.unavailable(format!("no lock file beside it: {error}")))?;
-            self.in_use.proofs().insert(holder, proof);
+            let proof = proof.map_err(|error| {
+                location.unavailable(format!("could not create a lock file next to it: {error}"))
+            })?;
+            self.open_store.proofs().insert(holder, proof);
             Ok(holder)
         })
     }
 
     fn beat(&self, holder: HolderId, now: Timestamp) -> Reply<'_, ()> {
-        let (living, in_use, wall) = (self.living.clone(), self.in_use.clone(), self.machine.wall());
-        let beaten = self.writer.run_in_place(move |tx| {
+        let (liveness, open_store, wall) =
+            (self.liveness.clone(), self.open_store.clone(), self.machine.wall());
+        let beaten = self.writer.run_checked(move |tx| {
             tx.note_time(now, wall)?;
             let renewed = tx.renew(holder, now)?;
-            if let Some(proof) = in_use.proofs().get_mut(&holder) {
-                living.renew(holder.0, proof);
-                tx.proved(holder, proof.mark())?;
+            if let Some(proof) = open_store.proofs().get_mut(&holder) {
+                liveness.renew(holder.0, proof);
+                tx.save_proof(holder, proof.file_id())?;
             }
-            tx.look_round(&living, holder, now)?;
+            tx.check_others(&liveness, holder, now)?;
             Ok(renewed)
         });
         Box::pin(async move { if beaten.await? { Ok(()) } else { Err(StoreError::Lost) } })
@@ -57,14 +59,14 @@ impl DomainStore for Sqlite {
     }
 
     fn take(&self, holder: HolderId, domains: Vec<Domain>, now: Timestamp) -> Reply<'_, Vec<Take>> {
-        let living = self.living.clone();
+        let liveness = self.liveness.clone();
         let taken = self.writer.run(move |tx| {
             if !tx.is_holder(holder)? {
                 return Ok(None);
             }
             let take = |domain: &Domain| {
                 let id = tx.domain_id(domain.as_str())?;
-                tx.take(&living, holder, id, now)
+                tx.take(&liveness, holder, id, now)
             };
             domains.iter().map(take).collect::<rusqlite::Result<Vec<Take>>>().map(Some)
         });
@@ -88,29 +90,29 @@ impl DomainStore for Sqlite {
     }
 
     fn deregister(&self, holder: HolderId, now: Timestamp) -> Reply<'_, ()> {
-        let (living, wall) = (self.living.clone(), self.machine.wall());
-        let proof = self.in_use.proofs().remove(&holder);
+        let (liveness, wall) = (self.liveness.clone(), self.machine.wall());
+        let proof = self.open_store.proofs().remove(&holder);
         let left = self.writer.run(move |tx| {
             tx.note_time(now, wall)?;
-            tx.leave(&living, holder, now)?;
-            tx.look_round(&living, HolderId(0), now)
+            tx.unregister(&liveness, holder, now)?;
+            tx.check_others(&liveness, HolderId(0), now)
         });
         Box::pin(async move {
             let left = left.await;
-            // It lives until others know that it stopped, or until that cannot be said.
+            // The holder counts as alive until others know that it stopped, or until telling them has failed.
             drop(proof);
             left
         })
     }
 
     fn list_domains(&self, like: String, after: String, limit: u32) -> Reply<'_, Vec<DomainRow>> {
-        let living = self.living.clone();
-        self.read(move |tx| tx.rows(&living, &like, &after, limit))
+        let liveness = self.liveness.clone();
+        self.read(move |tx| tx.rows(&liveness, &like, &after, limit))
     }
 
     fn find_domain(&self, domain: Domain) -> Reply<'_, Option<DomainRow>> {
-        let living = self.living.clone();
-        self.read(move |tx| tx.row(&living, domain.as_str()))
+        let liveness = self.liveness.clone();
+        self.read(move |tx| tx.row(&liveness, domain.as_str()))
     }
 
     fn idle_domains(&self, after: DomainKey, before: Timestamp, limit: u32) -> Reply<'_, IdleDomains> {
@@ -123,9 +125,9 @@ impl DomainStore for Sqlite {
 }
 
 impl Tx<'_> {
-    /// The number of a domain, which is entered when it is new.
+    /// The id of a domain, which is created if it is new.
     pub(super) fn domain_id(&mut self, domain: &str) -> rusqlite::Result<i64> {
-        if let Some(id) = self.memory.domain_ids.get(domain) {
+        if let Some(id) = self.cache.domain_ids.get(domain) {
             return Ok(*id);
         }
         let find = "SELECT id FROM domains WHERE domain = ?1";
@@ -137,17 +139,17 @@ impl Tx<'_> {
                 self.sql.last_insert_rowid()
             }
         };
-        if self.memory.domain_ids.len() >= REMEMBERED_MAX {
-            self.memory.domain_ids.clear();
+        if self.cache.domain_ids.len() >= REMEMBERED_MAX {
+            self.cache.domain_ids.clear();
         }
-        self.memory.domain_ids.insert(domain.to_owned(), id);
+        self.cache.domain_ids.insert(domain.to_owned(), id);
         Ok(id)
     }
 
-    /// Takes a domain if nobody alive holds it.
+    /// Takes a domain if no live process holds it.
     pub(super) fn take(
         &mut self,
-        living: &Living,
+        liveness: &Liveness,
         holder: HolderId,
         id: i64,
         now: Timestamp,
@@ -163,17 +165,17 @@ impl Tx<'_> {
         })?;
         let died = match (owner, wanted_by) {
             (Some(owner), _) if owner == holder.0 => return Ok(Take::Ours),
-            (Some(owner), _) => match self.look_at(living, owner, now)? {
-                Standing::Died(latest) => Some(latest),
-                Standing::Lives => {
+            (Some(owner), _) => match self.check_holder(liveness, owner, now)? {
+                HolderState::Died(latest) => Some(latest),
+                HolderState::Lives => {
                     let sql = "UPDATE domains SET wanted_by = ?2 WHERE id = ?1 AND wanted_by IS NOT ?2";
                     self.sql.prepare_cached(sql)?.execute([id, holder.0])?;
                     return Ok(Take::Held { by: holders::name(self.sql, owner)? });
                 }
             },
-            // It was let go for somebody else, who shall have the time to take it.
+            // It was released for another process, which gets some time to take it.
             (None, Some(other)) if other != holder.0 && is_reserved(released, now) => {
-                if self.look_at(living, other, now)? == Standing::Lives {
+                if self.check_holder(liveness, other, now)? == HolderState::Lives {
                     return Ok(Take::Held { by: holders::name(self.sql, other)? });
                 }
                 None
@@ -185,28 +187,28 @@ impl Tx<'_> {
         self.sql.prepare_cached(sql)?.execute([id, holder.0])?;
         let restored_at = match left_as.as_str() {
             "lost" => Some(self.restored_at(now)?.unwrap_or(now)),
-            "new" => self.restored_lately(now)?,
+            "new" => self.restored_recently(now)?,
             _ => None,
         };
         let sql = format!("SELECT domain, epoch, pace, {KEPT} FROM domains WHERE id = ?1");
         let taken = self.sql.prepare_cached(&sql)?.query_row([id], |row| {
-            let left = match (died, left_as.as_str(), row.get::<_, Option<Vec<u8>>>(2)?) {
-                // Whatever it did before it was lost (B77).
-                _ if let Some(latest) = restored_at => LeftBehind::Died { latest },
-                (Some(latest), ..) => LeftBehind::Died { latest },
-                (None, "new", _) => LeftBehind::New,
-                (None, "handed over", Some(pace)) => LeftBehind::HandedOver(pace),
-                (None, "stopped", Some(pace)) => LeftBehind::Stopped(pace),
-                // Whatever this is, it is not what a holder leaves behind: state was lost.
-                (None, ..) => LeftBehind::Died { latest: now },
+            let last_holder = match (died, left_as.as_str(), row.get::<_, Option<Vec<u8>>>(2)?) {
+                // A restored copy does not know what the last holder did.
+                _ if let Some(latest) = restored_at => LastHolderBuf::Died { latest },
+                (Some(latest), ..) => LastHolderBuf::Died { latest },
+                (None, "new", _) => LastHolderBuf::None,
+                (None, "handed over", Some(pace)) => LastHolderBuf::HandedOver(pace),
+                (None, "stopped", Some(pace)) => LastHolderBuf::Stopped(pace),
+                // No holder leaves a domain like this: state was lost.
+                (None, ..) => LastHolderBuf::Died { latest: now },
             };
             let (kept, steering) = kept(row, 3)?;
             let hold = Hold { key: DomainKey(id), epoch: row.get(1)? };
-            Ok(Taken { domain: domain_of(row, 0)?, hold, kept, steering, left, lent: Vec::new() })
+            Ok(Taken { domain: domain_of(row, 0)?, hold, kept, steering, last_holder, lent: Vec::new() })
         })?;
-        let lent = match taken.left {
-            // What a pace holds it knows itself.
-            LeftBehind::Died { .. } => self.lent(id, now)?,
+        let lent = match taken.last_holder {
+            // Only a dead holder's permits are needed: a pace that was handed over contains them.
+            LastHolderBuf::Died { .. } => self.lent(id, now)?,
             _ => Vec::new(),
         };
         let taken = Taken { lent, ..taken };
@@ -219,7 +221,7 @@ impl Tx<'_> {
         self.sql.prepare_cached(sql)?.exists([hold.key.0, holder.0, hold.epoch])
     }
 
-    /// Keeps what must survive a crash; false when the hold is no longer valid.
+    /// Saves what must survive a crash; false if the hold is no longer valid.
     pub(super) fn save(&self, holder: HolderId, saved: &Saved) -> rusqlite::Result<bool> {
         let Saved { hold, kept, steering } = saved;
         let sql = "UPDATE domains SET adaptive_delay_seconds = ?4, adaptive_delay_floor_seconds = ?5,
@@ -241,7 +243,7 @@ impl Tx<'_> {
         Ok(changed == 1)
     }
 
-    /// Gives a domain back, and with it the lanes that were served on it.
+    /// Releases a domain together with the lanes that were served on it.
     pub(super) fn release(
         &self,
         holder: HolderId,
@@ -252,15 +254,15 @@ impl Tx<'_> {
             return Ok(());
         }
         let id = released.saved.hold.key.0;
-        let left_as = match released.parting {
-            Parting::HandOver => "handed over",
-            Parting::Stop => "stopped",
+        let left_as = match released.mode {
+            ReleaseMode::HandOver => "handed over",
+            ReleaseMode::Stop => "stopped",
         };
-        // Whoever wants it goes on where this holder stopped.
+        // If another process wants the domain, it continues with this pace.
         let sql = "UPDATE domains SET holder = NULL, pace = ?2, released_us = ?4,
             left_as = iif(wanted_by IS NULL, ?3, 'handed over') WHERE id = ?1";
         self.sql.prepare_cached(sql)?.execute(params![id, released.pace, left_as, us(now)])?;
-        // Lanes that nobody serves are due now, for whoever waited for the domain.
+        // Lanes that nobody serves become due now, for whoever was waiting for the domain.
         let sql = "UPDATE lanes SET holder = NULL, due_us = ?3
             WHERE domain_id = ?1 AND (holder = ?2 OR (holder IS NULL AND due_us > ?3))";
         self.sql.prepare_cached(sql)?.execute(params![id, holder.0, us(now)])?;
@@ -275,47 +277,47 @@ impl Tx<'_> {
             .collect()
     }
 
-    /// Domains as people look at them.
+    /// Domains as shown to people.
     pub(super) fn rows(
         &self,
-        living: &Living,
+        liveness: &Liveness,
         like: &str,
         after: &str,
         limit: u32,
     ) -> rusqlite::Result<Vec<DomainRow>> {
         let sql = format!("{ROWS} WHERE instr(domain, ?1) AND domain > ?2 ORDER BY domain LIMIT ?3");
-        self.readable("domains", &sql, params![like, after, limit], |row| row_of(living, row))
+        self.readable("domains", &sql, params![like, after, limit], |row| row_of(liveness, row))
     }
 
-    /// One of them.
-    pub(super) fn row(&self, living: &Living, domain: &str) -> rusqlite::Result<Option<DomainRow>> {
+    /// One domain as shown to people.
+    pub(super) fn row(&self, liveness: &Liveness, domain: &str) -> rusqlite::Result<Option<DomainRow>> {
         let sql = format!("{ROWS} WHERE domain = ?1");
-        self.sql.prepare_cached(&sql)?.query_row([domain], |row| row_of(living, row)).optional()
+        self.sql.prepare_cached(&sql)?.query_row([domain], |row| row_of(liveness, row)).optional()
     }
 }
 
-/// Whether a domain was let go so lately that whoever wanted it comes first.
+/// Whether a domain was released so recently that the process that wanted it comes first.
 fn is_reserved(released: Option<i64>, now: Timestamp) -> bool {
-    // A clock that is behind the one that wrote this must not keep the domain closed.
+    // If our clock is behind the one that wrote this, the domain must not stay closed.
     released.map(at).is_some_and(|released_at| released_at <= now && now.since(released_at) < RESERVED)
 }
 
-/// A row of [`ROWS`].
-fn row_of(living: &Living, row: &Row<'_>) -> rusqlite::Result<DomainRow> {
+/// Reads a row of [`ROWS`].
+fn row_of(liveness: &Liveness, row: &Row<'_>) -> rusqlite::Result<DomainRow> {
     let (kept, steering) = kept(row, 1)?;
     let (holder, name): (Option<i64>, Option<String>) = (row.get(8)?, row.get(9)?);
     let (died, until): (Option<i64>, Option<i64>) = (row.get(10)?, row.get(11)?);
     let proof: Option<String> = row.get(12)?;
-    let has_died = |holder| died.is_some() || living.has_died(holder, proof.as_deref());
+    let has_died = |holder| died.is_some() || liveness.has_died(holder, proof.as_deref());
     let is_held = holder.is_some_and(|holder| name.is_some() && !has_died(holder));
-    // When it is not known how long ago, it was a moment ago (B77).
+    // If the time of death is unknown, assume that it died just now.
     let latest = holder.and(died.or(until)).map_or(Timestamp::MAX, at);
-    let left = match (holder, row.get::<_, String>(13)?.as_str(), row.get::<_, Option<Vec<u8>>>(14)?) {
+    let last_holder = match (holder, row.get::<_, String>(13)?.as_str(), row.get::<_, Option<Vec<u8>>>(14)?) {
         _ if is_held => None,
-        (None, "new", _) => Some(LeftBehind::New),
-        (None, "handed over", Some(pace)) => Some(LeftBehind::HandedOver(pace)),
-        (None, "stopped", Some(pace)) => Some(LeftBehind::Stopped(pace)),
-        _ => Some(LeftBehind::Died { latest }),
+        (None, "new", _) => Some(LastHolderBuf::None),
+        (None, "handed over", Some(pace)) => Some(LastHolderBuf::HandedOver(pace)),
+        (None, "stopped", Some(pace)) => Some(LastHolderBuf::Stopped(pace)),
+        _ => Some(LastHolderBuf::Died { latest }),
     };
     Ok(DomainRow {
         domain: row.get(0)?,
@@ -323,16 +325,16 @@ fn row_of(living: &Living, row: &Row<'_>) -> rusqlite::Result<DomainRow> {
         steering,
         holder: name.filter(|_| is_held),
         epoch: row.get(15)?,
-        left,
+        last_holder,
         waiting: row.get::<_, i64>(16)?.max(0) as u64,
     })
 }
 
-/// What is kept of a domain, read from the columns of [`KEPT`].
-pub(super) fn kept(row: &Row<'_>, first: usize) -> rusqlite::Result<(Kept, Steering)> {
+/// Reads the saved limits and the operator's settings from the columns of [`KEPT`].
+pub(super) fn kept(row: &Row<'_>, first: usize) -> rusqlite::Result<(SavedLimits, Steering)> {
     let seconds = |nth| row.get::<_, f64>(nth).map(|secs| Span::from_micros((secs * 1e6).round() as u64));
     let time = |nth| row.get::<_, Option<i64>>(nth).map(|micros| micros.map(at));
-    let kept = Kept {
+    let kept = SavedLimits {
         delay: seconds(first)?,
         floor: seconds(first + 1)?,
         floor_at: time(first + 2)?,
@@ -341,7 +343,7 @@ pub(super) fn kept(row: &Row<'_>, first: usize) -> rusqlite::Result<(Kept, Steer
     Ok((kept, Steering { pinned: row.get(first + 5)?, paused_until: time(first + 6)? }))
 }
 
-/// The domain in a column. Another spelling of it would be the row of another domain.
+/// Reads a domain from a column. A spelling that is not canonical is an error, because it would be a different row.
 pub(super) fn domain_of(row: &Row<'_>, nth: usize) -> rusqlite::Result<Domain> {
     let text: String = row.get(nth)?;
     Domain::read_back(&text).map_err(|error| {
@@ -352,14 +354,14 @@ pub(super) fn domain_of(row: &Row<'_>, nth: usize) -> rusqlite::Result<Domain> {
 pub(super) const KEPT: &str =
     "adaptive_delay_seconds, adaptive_delay_floor_seconds, floor_confirmed_us, server_until_us,
     server_stated_us, pinned, paused_until_us";
-/// Domains as people look at them.
+/// Selects domains as shown to people.
 const ROWS: &str = "SELECT domain, adaptive_delay_seconds, adaptive_delay_floor_seconds, floor_confirmed_us,
     server_until_us, server_stated_us, pinned, paused_until_us,
     holder, holders.name, holders.died_us, holders.until_us, holders.proof, left_as, pace, epoch,
     (SELECT count(*) FROM (SELECT 1 FROM lanes JOIN tasks ON tasks.lane_id = lanes.id AND tasks.state = 'waiting'
         WHERE lanes.domain_id = domains.id LIMIT 1000))
     FROM domains LEFT JOIN holders ON holders.id = domains.holder";
-/// For this long a domain is kept for whoever wanted it.
+/// For how long a released domain is reserved for the process that wanted it.
 const RESERVED: Span = Span::from_millis(500);
-/// Numbers of domains and lanes that the writer remembers, to fill quickly.
+/// The maximum number of domain and lane ids that the writer caches, to add tasks quickly.
 pub(super) const REMEMBERED_MAX: usize = 200_000;

@@ -1,20 +1,20 @@
-//! The files of a store: the database, its log and the log's index, and the folder of its holders. Who may read them,
-//! and whether they are still the ones that were opened.
+//! The files of a store: the database, its log (`-wal`), the log's index (`-shm`), and the folder of holders' lock
+//! files. Handles their permissions, and notices when they are replaced.
 //!
 //! The database file itself is never opened here once SQLite may have it open: closing it again would drop the locks of
-//! every connection this process has on it.
+//! all connections that this process has to it.
 
 use std::fmt;
 use std::fs::{File, Metadata};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-/// Which file this is: its number on its disk, which no other file has while somebody has it open.
+/// Identifies a file by its inode number, which no other file has while somebody has it open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Mark(u64);
+pub(super) struct FileId(u64);
 
-impl Mark {
-    /// The file at `path`, if there is one.
+impl FileId {
+    /// The id of the file at `path`, if there is one.
     pub(super) fn of(path: &Path) -> Option<Self> {
         std::fs::metadata(path).ok().map(|file| Self::read(&file))
     }
@@ -24,61 +24,61 @@ impl Mark {
     }
 }
 
-impl fmt::Display for Mark {
+impl fmt::Display for FileId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
 }
 
-/// Which file this is, among all that ever had its name: a copy is another one. A number may be given out again once
-/// nobody has the file open, but not at the same moment. Empty where file systems do not say when a file was made: there
-/// numbers do not last either.
+/// Identifies a file among all that ever had its name: inode number and creation time. An inode number may be reused
+/// once nobody has the file open, but not with the same creation time. Empty on file systems without creation times,
+/// where inode numbers are not stable either.
 pub(super) fn birth(path: &Path) -> String {
     let Ok(file) = std::fs::metadata(path) else { return String::new() };
     let made = file.created().ok().and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
     made.map(|made| format!("{}.{}", number(&file), made.as_nanos())).unwrap_or_default()
 }
 
-/// The files of a database that is open. SQLite keeps all three for as long as anybody has it open.
+/// The files of an open database. SQLite keeps all three while anybody has it open.
 #[derive(Debug)]
 pub(super) struct Opened {
-    files: [(PathBuf, Option<Mark>); 3],
-    /// Which file the database is in, as [`birth`] says it.
+    files: [(PathBuf, Option<FileId>); 3],
+    /// Identifies the database file, as returned by [`birth`].
     pub(super) birth: String,
 }
 
 impl Opened {
     pub(super) fn at(database: &Path, birth: String) -> Self {
         let files = [database.to_owned(), beside(database, "-wal"), beside(database, "-shm")];
-        Self { files: files.map(|path| (path.clone(), Mark::of(&path))), birth }
+        Self { files: files.map(|path| (path.clone(), FileId::of(&path))), birth }
     }
 
-    /// The first of them that is gone, or another one by now.
+    /// The first of the files that is missing or was replaced.
     pub(super) fn replaced(&self) -> Option<Replaced> {
-        let nth = self.files.iter().position(|(path, mark)| Mark::of(path) != *mark)?;
+        let nth = self.files.iter().position(|(path, mark)| FileId::of(path) != *mark)?;
         let path = self.files[nth].0.clone();
         Some(Replaced { is_missing: is_missing(&path), path, is_log: nth > 0 })
     }
 }
 
 impl Opened {
-    /// The log that was opened, or its index, if that is still there.
+    /// The log that was opened, or its index, if it is still in place.
     pub(super) fn log_left(&self) -> Option<&Path> {
-        let left = self.files[1..].iter().find(|(path, mark)| mark.is_some() && Mark::of(path) == *mark);
+        let left = self.files[1..].iter().find(|(path, mark)| mark.is_some() && FileId::of(path) == *mark);
         left.map(|(path, _)| path.as_path())
     }
 }
 
-/// A file that is gone, or another one by now.
+/// A file that is missing or was replaced.
 pub(super) struct Replaced {
     pub(super) path: PathBuf,
     /// Nothing is in its place.
     pub(super) is_missing: bool,
-    /// The database itself is there.
+    /// It is the log or its index; the database itself is in place.
     pub(super) is_log: bool,
 }
 
-/// The number of the file at `path` on its disk.
+/// The inode number of the file at `path`.
 pub(super) fn number_at(path: &Path) -> Option<u64> {
     std::fs::metadata(path).ok().map(|file| number(&file))
 }
@@ -90,7 +90,7 @@ pub(super) fn beside(database: &Path, ending: &str) -> PathBuf {
     path.into()
 }
 
-/// Where a link leads, also when nothing is there.
+/// Follows symbolic links, even to a target that does not exist.
 pub(super) fn follow(path: &Path) -> PathBuf {
     let mut path = path.to_owned();
     for _ in 0..LINKS_MAX {
@@ -100,22 +100,22 @@ pub(super) fn follow(path: &Path) -> PathBuf {
     path
 }
 
-/// Whether nothing is at `path`, not even a link that leads nowhere.
+/// Whether nothing is at `path`, not even a dangling link.
 pub(super) fn is_missing(path: &Path) -> bool {
     std::fs::symlink_metadata(path).is_err_and(|error| error.kind() == ErrorKind::NotFound)
 }
 
-/// Whether nothing is in the file at `path`, or nothing is there.
+/// Whether the file at `path` is empty or missing.
 pub(super) fn is_empty(path: &Path) -> bool {
     is_missing(path) || std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() == 0)
 }
 
-/// Whether there is something in the file at `path`.
+/// Whether the file at `path` has content.
 pub(super) fn has_content(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|file| file.len() > 0)
 }
 
-/// How many names a file has.
+/// The number of hard links of a file.
 #[cfg(unix)]
 pub(super) fn names(path: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt;
@@ -127,7 +127,7 @@ pub(super) fn names(_path: &Path) -> u64 {
     1
 }
 
-/// Makes an empty file that only its owner may read, unless there is one. SQLite gives its log the same permissions.
+/// Creates an empty file that only its owner may read, unless it exists. SQLite gives its log the same permissions.
 pub(super) fn create(path: &Path) -> io::Result<()> {
     match new_file(path, 0o600) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
@@ -135,7 +135,7 @@ pub(super) fn create(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Makes a file with the permissions of `database`, or opens the one that is there.
+/// Creates a file with the permissions of `database`, or opens the existing one.
 pub(super) fn create_like(path: &Path, database: &Path) -> io::Result<File> {
     match new_file(path, mode_like(database)) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => File::options().write(true).open(path),
@@ -146,17 +146,17 @@ pub(super) fn create_like(path: &Path, database: &Path) -> io::Result<File> {
     }
 }
 
-/// Makes a folder with the permissions of `database`, unless there is one. A link to one does not do: what it leads to
-/// is not ours.
+/// Creates a folder with the permissions of `database`, unless it exists. A symbolic link to a folder is refused: its
+/// target is not ours.
 pub(super) fn create_folder_like(folder: &Path, database: &Path) -> io::Result<()> {
     let mode = mode_like(database);
-    // Whoever may read may also enter.
+    // Whoever may read the folder may also enter it.
     match new_folder(folder, mode | (mode & 0o440) >> 2) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => match is_own_folder(folder) {
             true => Ok(()),
             false => Err(io::Error::new(
                 ErrorKind::NotADirectory,
-                format!("{} is in the way, and is no folder: move it away", folder.display()),
+                format!("{} is in the way: it isn't a folder; move it away", folder.display()),
             )),
         },
         made => {
@@ -166,24 +166,24 @@ pub(super) fn create_folder_like(folder: &Path, database: &Path) -> io::Result<(
     }
 }
 
-/// Whether there is a folder at `path`, and no link to one.
+/// Whether there is a folder at `path`, not a link to one.
 pub(super) fn is_own_folder(path: &Path) -> bool {
     std::fs::symlink_metadata(path).is_ok_and(|file| file.is_dir())
 }
 
-/// What the permissions of files that were there before should be: nobody else reads them. A group that may write was
-/// let in by somebody; one that may only read was not, since a store that cannot be written cannot be used.
+/// The permissions that existing files should have: nobody else may read them. A group with write access was let in on
+/// purpose; one with read access only was not, because a store that cannot be written cannot be used.
 fn private(mode: u32) -> u32 {
     let keeps = if mode & 0o020 == 0 { 0o7700 } else { 0o7770 };
     mode & keeps
 }
 
-/// Takes away what others may do with a store that an older version, or a copy, left open to everybody. What was
-/// changed or has to be, for people.
+/// Removes access for other users from a store that an older version or a copy left open. Returns notes for people
+/// about what was changed, or has to be.
 #[cfg(unix)]
 pub(super) fn tighten(database: &Path) -> Vec<String> {
     let folder = beside(database, "-holders");
-    // Only what is ours: others may have put links and files of their own there.
+    // Only our own files: others may have put links and files there.
     let is_ours = |name: &std::ffi::OsStr| name.to_str().is_some_and(|name| name.parse::<i64>().is_ok());
     let inside = Some(&folder)
         .filter(|folder| is_own_folder(folder))
@@ -206,7 +206,7 @@ pub(super) fn tighten(database: &Path) -> Vec<String> {
             continue;
         }
         let changed = std::fs::set_permissions(&path, PermissionsExt::from_mode(private));
-        // The rest goes with the database and need not be said.
+        // The other files follow the database; they are not worth a note.
         if path != database {
             continue;
         }
@@ -216,7 +216,7 @@ pub(super) fn tighten(database: &Path) -> Vec<String> {
                 format!("{shown} was open to other users (mode {mode:04o}); its mode is {private:04o} now")
             }
             Err(_) => format!(
-                "{shown} can be read by other users, and secrets are in it; its owner should run: \
+                "{shown} contains secrets and can be read by other users; its owner should run: \
                  chmod {private:o} {shown}"
             ),
         });
@@ -233,7 +233,7 @@ pub(super) fn tighten(_database: &Path) -> Vec<String> {
 pub(super) fn new_file(path: &Path, mode: u32) -> io::Result<File> {
     use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
     let file = File::options().write(true).create_new(true).mode(mode).open(path)?;
-    // A umask may have taken more away than nobody else's rights.
+    // A restrictive umask may have removed the owner's rights too.
     file.set_permissions(PermissionsExt::from_mode(mode))?;
     Ok(file)
 }
@@ -247,7 +247,7 @@ pub(super) fn new_file(path: &Path, _mode: u32) -> io::Result<File> {
 fn new_folder(path: &Path, mode: u32) -> io::Result<()> {
     use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
     std::fs::DirBuilder::new().mode(mode).create(path)?;
-    // The bit by which a folder passes its group on stays.
+    // Keep the setgid bit, by which a folder passes on its group.
     let inherited = std::fs::metadata(path)?.mode() & 0o7000;
     std::fs::set_permissions(path, PermissionsExt::from_mode(inherited | mode))
 }
@@ -257,7 +257,7 @@ fn new_folder(path: &Path, _mode: u32) -> io::Result<()> {
     std::fs::create_dir(path)
 }
 
-/// What the owner of a database and its group may do with the files beside it.
+/// The permissions of files next to a database: those of its owner and group.
 #[cfg(unix)]
 fn mode_like(database: &Path) -> u32 {
     use std::os::unix::fs::MetadataExt;
@@ -270,7 +270,7 @@ fn mode_like(_database: &Path) -> u32 {
     0o600
 }
 
-/// What root makes beside the store of somebody else is that somebody's.
+/// Files that root creates next to somebody else's store belong to the store's owner.
 #[cfg(unix)]
 fn belong_to(path: &Path, database: &Path) {
     use std::os::unix::fs::{MetadataExt, chown};
@@ -295,7 +295,7 @@ fn number(_file: &Metadata) -> u64 {
     0
 }
 
-/// Links that are followed.
+/// The maximum number of links to follow.
 const LINKS_MAX: usize = 16;
 
 #[cfg(test)]
@@ -303,7 +303,7 @@ mod tests {
     use super::private;
 
     #[test]
-    fn others_are_shut_out_and_a_group_that_may_write_stays() {
+    fn others_lose_access_and_a_group_with_write_access_keeps_it() {
         for (mode, expected) in
             [(0o644, 0o600), (0o600, 0o600), (0o640, 0o600), (0o660, 0o660), (0o664, 0o660), (0o666, 0o660)]
         {

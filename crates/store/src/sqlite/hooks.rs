@@ -1,4 +1,4 @@
-//! Hooks of items that have not run yet.
+//! Stores hooks that have not run yet.
 
 use rusqlite::params;
 
@@ -6,12 +6,12 @@ use super::Sqlite;
 use super::writer::Tx;
 use crate::Reply;
 use crate::domains::HolderId;
-use crate::hooks::{HookStore, Ripe};
+use crate::hooks::{HookStore, HookTiming};
 use crate::items::{Item, ItemId};
 
 impl HookStore for Sqlite {
-    fn claim_hooks(&self, holder: HolderId, ripe: Ripe, limit: u32) -> Reply<'_, Vec<Item>> {
-        self.writer.run(move |tx| tx.claim_hooks(holder, ripe, limit))
+    fn claim_hooks(&self, holder: HolderId, timing: HookTiming, limit: u32) -> Reply<'_, Vec<Item>> {
+        self.writer.run(move |tx| tx.claim_hooks(holder, timing, limit))
     }
 
     fn end_hooks(&self, holder: HolderId, items: Vec<ItemId>) -> Reply<'_, ()> {
@@ -31,7 +31,7 @@ impl HookStore for Sqlite {
 }
 
 impl Tx<'_> {
-    fn claim_hooks(&self, holder: HolderId, ripe: Ripe, limit: u32) -> rusqlite::Result<Vec<Item>> {
+    fn claim_hooks(&self, holder: HolderId, timing: HookTiming, limit: u32) -> rusqlite::Result<Vec<Item>> {
         let sql = "SELECT hooks.item_id FROM hooks JOIN items ON items.id = hooks.item_id
             LEFT JOIN sources ON sources.id = items.source_id
             WHERE (hooks.holder IS NULL OR hooks.holder NOT IN (SELECT id FROM holders WHERE died_us IS NULL))
@@ -40,7 +40,7 @@ impl Tx<'_> {
             ORDER BY hooks.item_id LIMIT ?2";
         let mut statement = self.sql.prepare_cached(sql)?;
         let ids: Vec<i64> = statement
-            .query_map(params![ripe == Ripe::Seen, limit], |row| row.get(0))?
+            .query_map(params![timing == HookTiming::OnceSeen, limit], |row| row.get(0))?
             .collect::<rusqlite::Result<_>>()?;
         let mut items = Vec::with_capacity(ids.len());
         for id in ids {

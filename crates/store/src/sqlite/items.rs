@@ -1,21 +1,22 @@
-//! Items: their rows, and what is asked of them. How they are scraped is in `scrapes`.
+//! Reads items. Scraping them is in `scrapes`.
 
-use comity_core::enqueue::{Asker, Enqueued};
+use comity_core::enqueue::{Enqueued, Trigger};
 use comity_core::task::JobId;
 use comity_core::time::Timestamp;
 use rusqlite::types::Value as Sql;
 use rusqlite::{OptionalExtension, Row, params};
 use serde_json::json;
 
-use super::holders::Living;
+use super::holders::Liveness;
+use super::results::error_of;
 use super::tasks::lead_of;
 use super::writer::Tx;
 use super::{Sqlite, at, us};
 use crate::Reply;
 use crate::domains::HolderId;
 use crate::items::{
-    Item, ItemCounts, ItemId, ItemState, ItemStore, Items, LogId, Only, Order, SCRAPE_JOB, ScrapeLog,
-    ScrapeTerms, Start, Started, Wish,
+    Item, ItemCounts, ItemId, ItemQuery, ItemState, ItemStore, LogId, Order, SCRAPE_JOB, ScrapeLog,
+    ScrapeRequest, ScrapeTerms, SourceScope, Start, Started,
 };
 use crate::jobs::Job;
 use crate::sources::SourceId;
@@ -25,7 +26,7 @@ impl ItemStore for Sqlite {
         self.read(move |tx| tx.item(id))
     }
 
-    fn list_items(&self, items: Items) -> Reply<'_, Vec<Item>> {
+    fn list_items(&self, items: ItemQuery) -> Reply<'_, Vec<Item>> {
         self.read(move |tx| tx.items(items))
     }
 
@@ -38,27 +39,27 @@ impl ItemStore for Sqlite {
     }
 
     fn scrape_job(&self, now: Timestamp) -> Reply<'_, Job> {
-        let living = self.living.clone();
-        self.writer.run(move |tx| tx.scrape_job(&living, now))
+        let liveness = self.liveness.clone();
+        self.writer.run(move |tx| tx.scrape_job(&liveness, now))
     }
 
     fn enqueue_items(
         &self,
         job: JobId,
-        wishes: Vec<Wish>,
-        asker: Asker,
+        requests: Vec<ScrapeRequest>,
+        trigger: Trigger,
         terms: ScrapeTerms,
         now: Timestamp,
     ) -> Reply<'_, Vec<Enqueued>> {
-        self.writer.run(move |tx| tx.enqueue_items(job, &wishes, asker, terms, now))
+        self.writer.run(move |tx| tx.enqueue_items(job, &requests, trigger, terms, now))
     }
 
     fn start_scrape(&self, holder: HolderId, start: Start, now: Timestamp) -> Reply<'_, Started> {
         self.writer.run(move |tx| tx.start_scrape(holder, start, now))
     }
 
-    fn call_off_scrape(&self, log: LogId) -> Reply<'_, ()> {
-        self.writer.run(move |tx| tx.call_off_scrape(log))
+    fn cancel_scrape(&self, log: LogId) -> Reply<'_, ()> {
+        self.writer.run(move |tx| tx.cancel_scrape(log))
     }
 
     fn list_scrapes(&self, item: ItemId, limit: u32) -> Reply<'_, Vec<ScrapeLog>> {
@@ -72,7 +73,7 @@ impl Tx<'_> {
         self.sql.prepare_cached(&sql)?.query_row([id.0], item_of).optional()
     }
 
-    pub(super) fn items(&self, items: Items) -> rusqlite::Result<Vec<Item>> {
+    pub(super) fn items(&self, items: ItemQuery) -> rusqlite::Result<Vec<Item>> {
         let mut wheres = vec!["1 = 1".to_owned()];
         let mut values: Vec<Sql> = Vec::new();
         let mut only = |what: &str, value: Sql| {
@@ -88,14 +89,14 @@ impl Tx<'_> {
         if let Some(since) = items.since {
             only("seen_us >=", us(since).into());
         }
-        if items.only == Only::Scrapable {
+        if items.sources == SourceScope::Scrapable {
             wheres.push("source_id IN (SELECT id FROM sources WHERE enabled AND scraping)".to_owned());
         }
-        // Written out, so that the index of what was not scraped serves.
+        // A literal, so that SQLite can use the partial index on unscraped items.
         if let Some(state) = items.state {
             wheres.push(format!("state = '{}'", state.as_str()));
         }
-        // Every try has a task with a higher number than the one before.
+        // Each attempt gets a task with a higher id than the one before.
         let order = match items.order {
             Order::Newest => "id DESC",
             Order::After(_) => "id",
@@ -130,22 +131,22 @@ impl Tx<'_> {
         self.sql.prepare_cached(sql)?.query_map([], |row| row.get(0).map(SourceId))?.collect()
     }
 
-    pub(super) fn scrape_job(&mut self, living: &Living, now: Timestamp) -> rusqlite::Result<Job> {
+    pub(super) fn scrape_job(&mut self, liveness: &Liveness, now: Timestamp) -> rusqlite::Result<Job> {
         let options = json!({ "kind": SCRAPE_JOB });
         let mut name = SCRAPE_JOB.to_owned();
         for nth in 2.. {
-            let (job, _) = self.open_job(living, &name, &options, now)?;
+            let (job, _) = self.open_job(liveness, &name, &options, now)?;
             if job.options != options {
-                // Somebody else's job by that name.
+                // Somebody else's job has that name.
                 name = format!("{SCRAPE_JOB}-{nth}");
                 continue;
             }
-            // What ended is over: whatever comes now is new work.
+            // The tasks of a job that ended stay settled; only new work is added.
             self.sweep(job.id, u32::MAX, now)?;
             let sql = "UPDATE jobs SET state = 'running', ended_us = NULL, message = NULL, swept = 1
                 WHERE id = ?1 AND state <> 'running'";
             self.sql.prepare_cached(sql)?.execute([job.id.0 as i64])?;
-            return Ok(self.job(living, job.id)?.unwrap_or(job));
+            return Ok(self.job(liveness, job.id)?.unwrap_or(job));
         }
         Err(rusqlite::Error::QueryReturnedNoRows)
     }
@@ -161,7 +162,7 @@ impl Tx<'_> {
                 status: row.get(3)?,
                 http_status: row.get(4)?,
                 bytes: row.get::<_, Option<i64>>(5)?.map(|bytes| bytes.max(0) as u64),
-                error: row.get(6)?,
+                error: error_of(row, 6)?,
             })
         })
     }
@@ -187,7 +188,7 @@ fn item_of(row: &Row<'_>) -> rusqlite::Result<Item> {
         status: row.get(13)?,
         bytes: row.get::<_, Option<i64>>(14)?.map(|bytes| bytes.max(0) as u64),
         file: row.get(15)?,
-        error: row.get(16)?,
+        error: error_of(row, 16)?,
         content_type: row.get(17)?,
         scraped_as: row.get::<_, Option<i64>>(18)?.map(ItemId),
     })

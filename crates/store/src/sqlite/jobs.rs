@@ -1,22 +1,22 @@
-//! Named batches of tasks.
+//! Stores jobs.
 
 use comity_core::task::{JobId, JobState, JobStep};
 use comity_core::time::Timestamp;
 use rusqlite::{OptionalExtension, Row, params};
 use serde_json::Value;
 
-use super::holders::{Living, Standing};
+use super::holders::{HolderState, Liveness};
 use super::writer::Tx;
 use super::{Sqlite, at, us};
 use crate::Reply;
 use crate::domains::HolderId;
-use crate::jobs::{Counts, Filling, Job, JobStore, Removed, Revival, Stepped};
+use crate::jobs::{Counts, FillStep, Job, JobStore, Removed, RetryFilter, Stepped};
 use crate::tasks::{JOB_ENDED, NewTask};
 
 impl JobStore for Sqlite {
     fn open_job(&self, name: String, options: Value, now: Timestamp) -> Reply<'_, (Job, bool)> {
-        let living = self.living.clone();
-        self.writer.run(move |tx| tx.open_job(&living, &name, &options, now))
+        let liveness = self.liveness.clone();
+        self.writer.run(move |tx| tx.open_job(&liveness, &name, &options, now))
     }
 
     fn make_job(
@@ -26,23 +26,23 @@ impl JobStore for Sqlite {
         tasks: Vec<NewTask>,
         now: Timestamp,
     ) -> Reply<'_, Option<Job>> {
-        let living = self.living.clone();
-        self.writer.run(move |tx| tx.make_job(&living, &name, &options, tasks.clone(), now))
+        let liveness = self.liveness.clone();
+        self.writer.run(move |tx| tx.make_job(&liveness, &name, &options, tasks.clone(), now))
     }
 
     fn find_job(&self, name: String) -> Reply<'_, Option<Job>> {
-        let living = self.living.clone();
-        self.read(move |tx| tx.job_named(&living, &name))
+        let liveness = self.liveness.clone();
+        self.read(move |tx| tx.job_named(&liveness, &name))
     }
 
     fn list_jobs(&self) -> Reply<'_, Vec<Job>> {
-        let living = self.living.clone();
-        self.read(move |tx| tx.jobs(&living, None, u32::MAX))
+        let liveness = self.liveness.clone();
+        self.read(move |tx| tx.jobs(&liveness, None, u32::MAX))
     }
 
     fn page_jobs(&self, older_than: Option<JobId>, limit: u32) -> Reply<'_, Vec<Job>> {
-        let living = self.living.clone();
-        self.read(move |tx| tx.jobs(&living, older_than, limit))
+        let liveness = self.liveness.clone();
+        self.read(move |tx| tx.jobs(&liveness, older_than, limit))
     }
 
     fn set_options(&self, job: JobId, options: Value) -> Reply<'_, ()> {
@@ -52,9 +52,9 @@ impl JobStore for Sqlite {
         })
     }
 
-    fn filling(&self, job: JobId, holder: HolderId, filling: Filling, now: Timestamp) -> Reply<'_, ()> {
-        let living = self.living.clone();
-        self.writer.run(move |tx| tx.filling(&living, job, holder, filling, now))
+    fn note_fill(&self, job: JobId, holder: HolderId, step: FillStep, now: Timestamp) -> Reply<'_, ()> {
+        let liveness = self.liveness.clone();
+        self.writer.run(move |tx| tx.note_fill(&liveness, job, holder, step, now))
     }
 
     fn step_job(
@@ -64,24 +64,24 @@ impl JobStore for Sqlite {
         message: Option<String>,
         now: Timestamp,
     ) -> Reply<'_, Stepped> {
-        let living = self.living.clone();
-        self.writer.run(move |tx| tx.step_job(&living, job, step, message.as_deref(), now))
+        let liveness = self.liveness.clone();
+        self.writer.run(move |tx| tx.step_job(&liveness, job, step, message.as_deref(), now))
     }
 
-    fn reopen_job(&self, job: JobId, revival: Revival) -> Reply<'_, Stepped> {
-        let living = self.living.clone();
-        self.writer.run(move |tx| tx.reopen_job(&living, job, &revival))
+    fn reopen_job(&self, job: JobId, filter: RetryFilter) -> Reply<'_, Stepped> {
+        let liveness = self.liveness.clone();
+        self.writer.run(move |tx| tx.reopen_job(&liveness, job, &filter))
     }
 
     fn work_on(
         &self,
         job: JobId,
         holder: HolderId,
-        told_at: Timestamp,
+        written_until: Timestamp,
         now: Timestamp,
     ) -> Reply<'_, Option<Timestamp>> {
-        let living = self.living.clone();
-        self.writer.run(move |tx| tx.work_on(&living, job, holder, told_at, now))
+        let liveness = self.liveness.clone();
+        self.writer.run(move |tx| tx.work_on(&liveness, job, holder, written_until, now))
     }
 
     fn leave_job(&self, job: JobId, holder: HolderId) -> Reply<'_, ()> {
@@ -92,8 +92,8 @@ impl JobStore for Sqlite {
     }
 
     fn remove_job(&self, job: JobId, limit: u32, now: Timestamp) -> Reply<'_, Removed> {
-        let living = self.living.clone();
-        self.writer.run(move |tx| tx.remove_job(&living, job, limit, now))
+        let liveness = self.liveness.clone();
+        self.writer.run(move |tx| tx.remove_job(&liveness, job, limit, now))
     }
 
     fn sweep(&self, job: JobId, limit: u32, now: Timestamp) -> Reply<'_, bool> {
@@ -104,85 +104,85 @@ impl JobStore for Sqlite {
 impl Tx<'_> {
     pub(super) fn open_job(
         &self,
-        living: &Living,
+        liveness: &Liveness,
         name: &str,
         options: &Value,
         now: Timestamp,
     ) -> rusqlite::Result<(Job, bool)> {
-        // The number of one that was removed is not given out again: others may remember it.
+        // The id of a removed job is not reused: other processes may remember it.
         let sql = "INSERT INTO jobs (id, name, state, options, created_us) VALUES (
             1 + max(coalesce((SELECT max(id) FROM jobs), 0), (SELECT removed_job FROM identity)), ?1, 'running', ?2, ?3)
             ON CONFLICT (name) DO NOTHING";
         let made = self.sql.prepare_cached(sql)?.execute(params![name, options.to_string(), us(now)])? == 1;
-        let job = self.job_where(living, "name = ?1", name)?.ok_or(rusqlite::Error::QueryReturnedNoRows)?;
+        let job = self.job_where(liveness, "name = ?1", name)?.ok_or(rusqlite::Error::QueryReturnedNoRows)?;
         Ok((job, made))
     }
 
     pub(super) fn make_job(
         &mut self,
-        living: &Living,
+        liveness: &Liveness,
         name: &str,
         options: &Value,
         tasks: Vec<NewTask>,
         now: Timestamp,
     ) -> rusqlite::Result<Option<Job>> {
-        let (job, made) = self.open_job(living, name, options, now)?;
+        let (job, made) = self.open_job(liveness, name, options, now)?;
         if !made {
             return Ok(None);
         }
         self.enqueue(job.id, tasks, now)?;
-        self.job(living, job.id)
+        self.job(liveness, job.id)
     }
 
-    pub(super) fn job_named(&self, living: &Living, name: &str) -> rusqlite::Result<Option<Job>> {
-        self.job_where(living, "name = ?1", name)
+    pub(super) fn job_named(&self, liveness: &Liveness, name: &str) -> rusqlite::Result<Option<Job>> {
+        self.job_where(liveness, "name = ?1", name)
     }
 
-    pub(super) fn job(&self, living: &Living, job: JobId) -> rusqlite::Result<Option<Job>> {
-        self.job_where(living, "id = ?1", job.0 as i64)
+    pub(super) fn job(&self, liveness: &Liveness, job: JobId) -> rusqlite::Result<Option<Job>> {
+        self.job_where(liveness, "id = ?1", job.0 as i64)
     }
 
     pub(super) fn jobs(
         &self,
-        living: &Living,
+        liveness: &Liveness,
         older_than: Option<JobId>,
         limit: u32,
     ) -> rusqlite::Result<Vec<Job>> {
         let sql = format!("{JOBS} WHERE id < ?1 ORDER BY id DESC LIMIT ?2");
         let before = older_than.map_or(i64::MAX, |job| job.0 as i64);
         let jobs = self.readable("jobs", &sql, params![before, limit], job_of)?;
-        jobs.into_iter().map(|job| self.attended(living, job)).collect()
+        jobs.into_iter().map(|job| self.with_activity(liveness, job)).collect()
     }
 
-    /// The same job, with who is at it.
-    fn attended(&self, living: &Living, job: Job) -> rusqlite::Result<Job> {
-        let (worked_on, deserted) = self.attendance(living, job.id)?;
-        Ok(Job { worked_on, deserted, ..job })
+    /// Adds to a job whether anybody works on it.
+    fn with_activity(&self, liveness: &Liveness, job: Job) -> rusqlite::Result<Job> {
+        let (worked_on, abandoned) = self.activity(liveness, job.id)?;
+        Ok(Job { worked_on, abandoned, ..job })
     }
 
-    /// Whether somebody alive works on a job or reads a list into it, and whether somebody died who worked on it.
-    pub(super) fn attendance(&self, living: &Living, job: JobId) -> rusqlite::Result<(bool, bool)> {
+    /// Whether a live process works on a job or reads a list into it, and whether a process died while working on it.
+    pub(super) fn activity(&self, liveness: &Liveness, job: JobId) -> rusqlite::Result<(bool, bool)> {
         let sql = "SELECT holder, 1 FROM workers WHERE job_id = ?1
             UNION ALL SELECT holder, 0 FROM fillers WHERE job_id = ?1";
         let mut statement = self.sql.prepare_cached(sql)?;
         let mut rows = statement.query([job.0 as i64])?;
-        let (mut worked_on, mut deserted) = (false, false);
+        let (mut worked_on, mut abandoned) = (false, false);
         while let Some(row) = rows.next()? {
-            match self.seems_alive(living, row.get(0)?)? {
+            match self.seems_alive(liveness, row.get(0)?)? {
                 true => worked_on = true,
-                false => deserted |= row.get::<_, bool>(1)?,
+                false => abandoned |= row.get::<_, bool>(1)?,
             }
         }
-        Ok((worked_on, deserted))
+        Ok((worked_on, abandoned))
     }
 
-    /// Notes who works on a job. From when on rows of others may be missing, who died meanwhile.
+    /// Records who works on a job. Returns the time from which result rows of dead workers may be missing.
     fn work_on(
         &mut self,
-        living: &Living,
+        liveness: &Liveness,
         job: JobId,
         holder: HolderId,
-        told_at: Timestamp,
+        written_until: Timestamp,
         now: Timestamp,
     ) -> rusqlite::Result<Option<Timestamp>> {
         let id = job.0 as i64;
@@ -192,40 +192,40 @@ impl Tx<'_> {
             .query_map([id, holder.0], |row| Ok((row.get(0)?, row.get(1)?)))?
             .collect::<rusqlite::Result<_>>()?;
         let mut missing = None;
-        for (other, told) in others {
-            if self.look_at(living, other, now)? != Standing::Lives {
-                missing = Some(missing.map_or(told, |missing: i64| missing.min(told)));
+        for (other, written) in others {
+            if self.check_holder(liveness, other, now)? != HolderState::Lives {
+                missing = Some(missing.map_or(written, |missing: i64| missing.min(written)));
                 let sql = "DELETE FROM workers WHERE job_id = ?1 AND holder = ?2";
                 self.sql.prepare_cached(sql)?.execute([id, other])?;
             }
         }
-        // Whoever dies while it writes the rows of another leaves them to the next.
-        let told = missing.map_or(us(told_at), |missing| missing.min(us(told_at)));
+        // If this process dies before it has written the missing rows, they are left to the next one.
+        let written = missing.map_or(us(written_until), |missing| missing.min(us(written_until)));
         let sql = "INSERT INTO workers (job_id, holder, told_us) VALUES (?1, ?2, ?3)
             ON CONFLICT DO UPDATE SET told_us = excluded.told_us";
-        self.sql.prepare_cached(sql)?.execute([id, holder.0, told])?;
+        self.sql.prepare_cached(sql)?.execute([id, holder.0, written])?;
         Ok(missing.map(at))
     }
 
-    /// Takes a step if it is legal where the job is.
+    /// Makes a state transition, if the current state allows it.
     pub(super) fn step_job(
         &mut self,
-        living: &Living,
+        liveness: &Liveness,
         job: JobId,
         step: JobStep,
         message: Option<&str>,
         now: Timestamp,
     ) -> rusqlite::Result<Stepped> {
-        let Some(found) = self.job(living, job)? else { return Ok(Stepped::Missing) };
+        let Some(found) = self.job(liveness, job)? else { return Ok(Stepped::Missing) };
         let Ok(state) = found.state.after(step) else { return Ok(Stepped::No(found)) };
         if step == JobStep::Reopen {
-            return self.reopen_job(living, job, &Revival::default());
+            return self.reopen(liveness, job, &RetryFilter::default());
         }
-        let filled = self.is_filled(living, job, now)?;
+        let filled = self.is_filled(liveness, job, now)?;
         let unfinished = filled || found.counts.waiting() > 0 || found.unread || !self.is_swept(job)?;
         if step == JobStep::Finish && unfinished {
-            // Asked again: who is found dead reads no list any more.
-            return Ok(Stepped::No(self.job(living, job)?.unwrap_or(found)));
+            // Read again: a process that was found dead no longer counts as reading a list.
+            return Ok(Stepped::No(self.job(liveness, job)?.unwrap_or(found)));
         }
         let ended = state.is_terminal().then_some(us(now));
         let sql = "UPDATE jobs SET state = ?2, ended_us = ?3, message = ?4, swept = ?5 WHERE id = ?1";
@@ -237,25 +237,25 @@ impl Tx<'_> {
             message,
             swept
         ])?;
-        Ok(self.job(living, job)?.map_or(Stepped::Missing, Stepped::Yes))
+        Ok(self.job(liveness, job)?.map_or(Stepped::Missing, Stepped::Yes))
     }
 
-    /// Whether its tasks are in line with its state.
-    fn is_swept(&self, job: JobId) -> rusqlite::Result<bool> {
+    /// Whether the job's tasks are in line with its state.
+    pub(super) fn is_swept(&self, job: JobId) -> rusqlite::Result<bool> {
         self.sql.prepare_cached("SELECT 1 FROM jobs WHERE id = ?1 AND swept")?.exists([job.0 as i64])
     }
 
-    /// Notes how the reading of a list goes.
-    pub(super) fn filling(
+    /// Records the progress of reading a list of URLs.
+    pub(super) fn note_fill(
         &mut self,
-        living: &Living,
+        liveness: &Liveness,
         job: JobId,
         holder: HolderId,
-        filling: Filling,
+        step: FillStep,
         now: Timestamp,
     ) -> rusqlite::Result<()> {
         let (id, me) = (job.0 as i64, holder.0);
-        if filling == Filling::Begun {
+        if step == FillStep::Started {
             let sql = "INSERT OR IGNORE INTO fillers (job_id, holder) VALUES (?1, ?2)";
             self.sql.prepare_cached(sql)?.execute([id, me])?;
             self.sql.prepare_cached("UPDATE jobs SET unread = 1 WHERE id = ?1")?.execute([id])?;
@@ -263,14 +263,14 @@ impl Tx<'_> {
         }
         let sql = "DELETE FROM fillers WHERE job_id = ?1 AND holder = ?2";
         self.sql.prepare_cached(sql)?.execute([id, me])?;
-        if filling == Filling::Ended && !self.is_filled(living, job, now)? {
+        if step == FillStep::Finished && !self.is_filled(liveness, job, now)? {
             self.sql.prepare_cached("UPDATE jobs SET unread = 0 WHERE id = ?1")?.execute([id])?;
         }
         Ok(())
     }
 
-    /// Whether somebody alive adds tasks to the job. The dead are struck off.
-    fn is_filled(&mut self, living: &Living, job: JobId, now: Timestamp) -> rusqlite::Result<bool> {
+    /// Whether a live process is reading a list into the job. Dead ones are removed.
+    fn is_filled(&mut self, liveness: &Liveness, job: JobId, now: Timestamp) -> rusqlite::Result<bool> {
         let id = job.0 as i64;
         let holders: Vec<i64> = self
             .sql
@@ -279,7 +279,7 @@ impl Tx<'_> {
             .collect::<rusqlite::Result<_>>()?;
         let mut filled = false;
         for holder in holders {
-            if self.look_at(living, holder, now)? == Standing::Lives {
+            if self.check_holder(liveness, holder, now)? == HolderState::Lives {
                 filled = true;
             } else {
                 let sql = "DELETE FROM fillers WHERE job_id = ?1 AND holder = ?2";
@@ -289,7 +289,7 @@ impl Tx<'_> {
         Ok(filled)
     }
 
-    /// Brings the tasks of a job in line with its state, a part at a time.
+    /// Brings a batch of tasks in line with the job's state.
     pub(super) fn sweep(&mut self, job: JobId, limit: u32, now: Timestamp) -> rusqlite::Result<bool> {
         let id = job.0 as i64;
         let sql = "SELECT state, swept FROM jobs WHERE id = ?1";
@@ -326,13 +326,13 @@ impl Tx<'_> {
 
     fn job_where(
         &self,
-        living: &Living,
+        liveness: &Liveness,
         what: &str,
         value: impl rusqlite::ToSql,
     ) -> rusqlite::Result<Option<Job>> {
         let sql = format!("{JOBS} WHERE {what}");
         let job = self.sql.prepare_cached(&sql)?.query_row([value], job_of).optional()?;
-        job.map(|job| self.attended(living, job)).transpose()
+        job.map(|job| self.with_activity(liveness, job)).transpose()
     }
 }
 
@@ -350,9 +350,10 @@ fn job_of(row: &Row<'_>) -> rusqlite::Result<Job> {
         ended_at: row.get::<_, Option<i64>>(5)?.map(at),
         message: row.get(6)?,
         unread: row.get(13)?,
-        filled: row.get(14)?,
+        being_filled: row.get(14)?,
         worked_on: false,
-        deserted: false,
+        abandoned: false,
+        pruned: row.get(15)?,
         counts: Counts {
             tasks: count(7)?,
             done: count(8)?,
@@ -366,4 +367,4 @@ fn job_of(row: &Row<'_>) -> rusqlite::Result<Job> {
 
 const JOBS: &str =
     "SELECT id, name, state, options, created_us, ended_us, message, tasks, done, failed, skipped,
-    rate_limited, retries, unread, EXISTS (SELECT 1 FROM fillers WHERE job_id = jobs.id) FROM jobs";
+    rate_limited, retries, unread, EXISTS (SELECT 1 FROM fillers WHERE job_id = jobs.id), pruned_us IS NOT NULL FROM jobs";

@@ -1,59 +1,60 @@
-//! The store in SQLite: one file, one thread that writes, one that reads for people, WAL, transactions of everything asked
-//! meanwhile.
+//! The SQLite store: one file in WAL mode, one writer thread and one reader thread. Requests that arrive while the
+//! writer is busy share one transaction.
 //!
-//! Several processes of one machine may share a file. The store in memory is the same code on a database that
-//! is never written to disk.
+//! Several processes on one machine can share a file. The in-memory store is the same code on a database that is never
+//! written to disk.
 //!
-//! - `place`: where the file is, and what its errors mean
-//! - `files`: the files it consists of, and who may read them
-//! - `schema`: the tables
-//! - `identity`: which store it is
-//! - `opening`: what must hold before it is used; `in_use`: what its threads share
-//! - `writer`: the thread that writes; `reader`: the one that reads for people
-//! - `patience`: waiting for one that is locked, full, gone or unreadable; `lockers`: who keeps it locked
-//! - `holders`: who lives
-//! - `timeline`: which time it is
-//! - `aside`: rows that cannot be read
-//! - `backup`: a copy of it
-//! - `forgetting`: domains of which nothing is worth keeping; `retention`: rows that are old
-//! - `results`: what became of tasks; `reopening`: which of them wait again, and jobs that are removed
-//! - `domains`, `jobs`, `tasks`, `sources`, `items`, `details`, `scrapes`, `sharing`, `hooks`, `wiki`, `wiki_files`, `status`, `robots`, `shared`: what
-//!   each part of the contract does, beside its SQL
+//! - `location`: where the database is, and what SQLite's errors mean to a person
+//! - `files`: the files of a store and their permissions
+//! - `schema`: tables and migrations
+//! - `identity`: which store this is, and whether it is a restored copy
+//! - `opening`: opening a database and the checks before it is used; `open_store`: what the threads share
+//! - `writer`: the writer thread; `reader`: the reader thread for lists and lookups
+//! - `waiting`: waiting while the database is unavailable; `lock_owner`: which process has it locked
+//! - `holders`: which processes are alive
+//! - `timeline`: the time shared by all processes
+//! - `unreadable_rows`: skipping rows that cannot be read
+//! - `backup`: copying the database
+//! - `idle_domains`: deleting domains with nothing worth keeping; `retention`: deleting old rows
+//! - `results`: results of tasks; `job_retry`: reopening jobs, and removing them
+//! - `request_parts`: method, body and headers of tasks; `origins`: origins listed in a job
+//! - `domains`, `permits`, `jobs`, `tasks`, `sources`, `items`, `details`, `scrapes`, `sharing`, `hooks`, `wiki`,
+//!   `wiki_files`, `status`, `robots`, `counts_and_secrets`: one part of the `Store` trait each, next to its SQL
 //!
-//! Here: opening and closing.
+//! This file opens and closes the store.
 
-mod aside;
 mod backup;
+mod counts_and_secrets;
 mod details;
 mod domains;
 mod files;
-mod forgetting;
 mod holders;
 mod hooks;
 mod identity;
-mod in_use;
+mod idle_domains;
 mod items;
+mod job_retry;
 mod jobs;
-mod lockers;
+mod location;
+mod lock_owner;
+mod open_store;
 mod opening;
 mod origins;
-mod patience;
 mod permits;
-mod place;
 mod reader;
-mod reopening;
+mod request_parts;
 mod results;
 mod retention;
 mod robots;
 mod schema;
 mod scrapes;
-mod sends;
-mod shared;
 mod sharing;
 mod sources;
 mod status;
 mod tasks;
 mod timeline;
+mod unreadable_rows;
+mod waiting;
 mod wiki;
 mod wiki_files;
 mod writer;
@@ -68,109 +69,110 @@ use rusqlite::Connection;
 use crate::backup::{Existing, Progress};
 use crate::machine::{Machine, ThisMachine};
 use crate::{Availability, Identity, Reply, Store, StoreError};
-use holders::Living;
-use in_use::InUse;
-use opening::{Link, connect, real, settle_in};
-use place::Place;
-use reader::{Looked, Reader};
+use holders::Liveness;
+use location::Location;
+use open_store::OpenStore;
+use opening::{Connected, connect, initialize, real};
+use reader::{ReadResult, Reader};
 use writer::{Tx, Writer};
 
 /// A store in SQLite.
 #[derive(Debug)]
 pub struct Sqlite {
-    /// Reads for people; a database in memory has one connection, which does everything. Closed before the writer.
+    /// Serves lists and lookups. `None` for an in-memory database, whose only connection does everything. Closed before
+    /// the writer.
     reader: Option<Reader>,
     writer: Writer,
-    place: Place,
-    living: Living,
-    in_use: Arc<InUse>,
-    /// What the time is made of.
+    location: Location,
+    liveness: Liveness,
+    open_store: Arc<OpenStore>,
+    /// The clocks that the store's time is derived from.
     machine: Arc<dyn Machine>,
     notes: Vec<String>,
 }
 
 impl Sqlite {
-    /// Opens the database at `path`, which is made when it is not there.
+    /// Opens the database at `path`, creating it if it does not exist.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
         Self::open_as(path.as_ref(), None, PATIENCE)
     }
 
-    /// This store as a process on another machine, or at another time, would see it.
+    /// Replaces the clocks, as if this process ran on another machine or at another time. For tests.
     #[doc(hidden)]
     pub fn on(self, machine: Arc<dyn Machine>) -> Self {
         Self { machine, ..self }
     }
 
-    /// This store with `hook` called inside each transaction that changed something, after its last statement and before
-    /// its commit, on the thread that writes. For tests that hold a transaction open.
+    /// Calls `hook` on the writer thread in each transaction that changed something, after its last statement and
+    /// before its commit. For tests that hold a transaction open.
     #[doc(hidden)]
     pub fn before_commit(self, hook: impl Fn() + Send + 'static) -> Self {
         self.writer.before_commit(Box::new(hook));
         self
     }
 
-    /// Opens a database that was in use before. It is never made, and another one in its place is refused.
+    /// Opens a database that was in use before. It is never created, and a different store in its place is refused.
     pub fn reopen(path: impl AsRef<Path>, known: &Identity) -> Result<Self, StoreError> {
         Self::open_as(path.as_ref(), Some(known), PATIENCE)
     }
 
     pub(crate) fn open_as(path: &Path, known: Option<&Identity>, patience: Span) -> Result<Self, StoreError> {
-        let place = Place::File(path.to_owned());
-        let Link { connection, identity, opened } =
-            patience::opened(&place, patience, || connect(path, &place, known))?;
-        let in_use = Arc::new(InUse::new(place, identity, Some(opened)));
-        // Opened by now, and not only when somebody looks. Where that fails, people wait their turn.
-        drop(in_use.reading());
-        let mut store = Self::start(connection, Living::beside(&real(path)), in_use, patience)?;
-        store.reader = Reader::start(store.in_use.clone()).ok();
+        let location = Location::File(path.to_owned());
+        let Connected { connection, identity, opened } =
+            waiting::open_waiting(&location, patience, || connect(path, &location, known))?;
+        let open_store = Arc::new(OpenStore::new(location, identity, Some(opened)));
+        // Open the reading connection now rather than on first use. If that fails, reads go through the writer.
+        drop(open_store.reading());
+        let mut store = Self::start(connection, Liveness::beside(&real(path)), open_store, patience)?;
+        store.reader = Reader::start(store.open_store.clone()).ok();
         store.notes = files::tighten(&real(path));
         Ok(store)
     }
 
-    /// A database in memory, gone with its last user.
+    /// Opens an in-memory database, which disappears when it is closed.
     pub fn in_memory() -> Result<Self, StoreError> {
-        let mut connection = Connection::open_in_memory().map_err(|error| Place::Memory.error(&error))?;
-        let identity = settle_in(&mut connection, &Place::Memory, None, "")?;
-        let living = Living::Here(Arc::new(Mutex::new(HashSet::new())));
-        let in_use = Arc::new(InUse::new(Place::Memory, identity, None));
-        Self::start(connection, living, in_use, PATIENCE)
+        let mut connection = Connection::open_in_memory().map_err(|error| Location::Memory.error(&error))?;
+        let identity = initialize(&mut connection, &Location::Memory, None, "")?;
+        let liveness = Liveness::InProcess(Arc::new(Mutex::new(HashSet::new())));
+        let open_store = Arc::new(OpenStore::new(Location::Memory, identity, None));
+        Self::start(connection, liveness, open_store, PATIENCE)
     }
 
     fn start(
         connection: Connection,
-        living: Living,
-        in_use: Arc<InUse>,
+        liveness: Liveness,
+        open_store: Arc<OpenStore>,
         patience: Span,
     ) -> Result<Self, StoreError> {
-        let (place, machine) = (in_use.place.clone(), Arc::new(ThisMachine));
-        let writer = Writer::start(connection, in_use.clone(), patience)?;
-        Ok(Self { reader: None, writer, place, living, in_use, machine, notes: Vec::new() })
+        let (location, machine) = (open_store.location.clone(), Arc::new(ThisMachine));
+        let writer = Writer::start(connection, open_store.clone(), patience)?;
+        Ok(Self { reader: None, writer, location, liveness, open_store, machine, notes: Vec::new() })
     }
 
-    /// Runs `look`, which changes nothing, beside whatever is being written. What cannot be read at the moment is waited
-    /// for with everybody who writes.
+    /// Runs a read-only query concurrently with the writer. If the database cannot be read right now, the query goes
+    /// through the writer, which waits for it.
     fn read<T: Send + 'static>(
         &self,
-        look: impl FnMut(&mut Tx<'_>) -> rusqlite::Result<T> + Send + 'static,
+        query: impl FnMut(&mut Tx<'_>) -> rusqlite::Result<T> + Send + 'static,
     ) -> Reply<'static, T> {
-        let Some(reader) = &self.reader else { return self.writer.run(look) };
-        let (looking, writer) = (reader.run(look), self.writer.remote());
+        let Some(reader) = &self.reader else { return self.writer.run(query) };
+        let (reading, writer) = (reader.run(query), self.writer.handle());
         Box::pin(async move {
-            match looking.await? {
-                Looked::Seen(value) => Ok(value),
-                Looked::Away(look) => writer.run(look).await,
+            match reading.await? {
+                ReadResult::Found(value) => Ok(value),
+                ReadResult::Unavailable(query) => writer.run(query).await,
             }
         })
     }
 }
 
 impl Store for Sqlite {
-    fn place(&self) -> String {
-        self.place.to_string()
+    fn location(&self) -> String {
+        self.location.to_string()
     }
 
     fn identity(&self) -> Identity {
-        self.in_use.identity()
+        self.open_store.identity()
     }
 
     fn notes(&self) -> Vec<String> {
@@ -186,19 +188,19 @@ impl Store for Sqlite {
     }
 
     fn backup(&self, file: PathBuf, existing: Existing, progress: Arc<Progress>) -> Reply<'_, u64> {
-        backup::backup(self.in_use.clone(), file, existing, progress)
+        backup::backup(self.open_store.clone(), file, existing, progress)
     }
 }
 
-/// A moment as it stands in a column.
+/// A timestamp as a column value.
 fn us(at: Timestamp) -> i64 {
     at.as_micros()
 }
 
-/// A column as a moment.
+/// A column value as a timestamp.
 fn at(micros: i64) -> Timestamp {
     Timestamp::from_micros(micros)
 }
 
-/// How long a database that is away is waited for unless somebody says otherwise.
-pub(crate) const PATIENCE: Span = patience::BRIEF;
+/// How long to wait for an unavailable database by default.
+pub(crate) const PATIENCE: Span = waiting::DEFAULT_PATIENCE;

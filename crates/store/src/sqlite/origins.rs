@@ -1,5 +1,5 @@
-//! Which origins the operator listed in a job. One row per origin, written when its first URL is added, so that whoever
-//! follows a redirect need not look through the tasks.
+//! Which origins the operator listed in a job. There is one row per origin, written when its first URL is added, so
+//! that following a redirect does not require searching the tasks.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -10,7 +10,7 @@ use rusqlite::params;
 use super::writer::Tx;
 
 impl Tx<'_> {
-    /// Notes that the operator listed URLs of these origins.
+    /// Records that the operator listed URLs of these origins.
     pub(super) fn list_origins(&self, job: i64, origins: BTreeSet<Cow<'_, str>>) -> rusqlite::Result<()> {
         let sql = "INSERT INTO origins (job_id, origin) VALUES (?1, ?2) ON CONFLICT DO NOTHING";
         let mut statement = self.sql.prepare_cached(sql)?;

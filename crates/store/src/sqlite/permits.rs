@@ -1,7 +1,7 @@
-//! Permits that were lent.
+//! Stores lent permits.
 
 use comity_core::intent::Intent;
-use comity_core::pace::Lent;
+use comity_core::pace::LentPermit;
 use comity_core::time::Timestamp;
 use rusqlite::params;
 
@@ -12,7 +12,7 @@ use crate::permits::PermitStore;
 use crate::{Reply, StoreError};
 
 impl PermitStore for Sqlite {
-    fn lend(&self, holder: HolderId, hold: Hold, lent: Lent) -> Reply<'_, ()> {
+    fn lend(&self, holder: HolderId, hold: Hold, lent: LentPermit) -> Reply<'_, ()> {
         let written = self.writer.run(move |tx| tx.lend(holder, hold, &lent));
         Box::pin(async move { if written.await? { Ok(()) } else { Err(StoreError::Lost) } })
     }
@@ -24,12 +24,12 @@ impl PermitStore for Sqlite {
 }
 
 impl Tx<'_> {
-    /// Keeps a permit; false when the hold is no longer valid.
-    fn lend(&self, holder: HolderId, hold: Hold, lent: &Lent) -> rusqlite::Result<bool> {
+    /// Saves a permit; false if the hold is no longer valid.
+    fn lend(&self, holder: HolderId, hold: Hold, lent: &LentPermit) -> rusqlite::Result<bool> {
         if !self.is_holder(holder)? || !self.holds(holder, hold)? {
             return Ok(false);
         }
-        // Each row that is over goes once, so that there are never many more than permits in force.
+        // Each expired row is deleted once, so there are never many more rows than permits in force.
         self.sql
             .prepare_cached("DELETE FROM permits WHERE until_us <= ?1")?
             .execute([us(lent.granted_at)])?;
@@ -50,14 +50,14 @@ impl Tx<'_> {
     }
 
     /// The permits of a domain whose leases have not ended.
-    pub(super) fn lent(&self, domain: i64, now: Timestamp) -> rusqlite::Result<Vec<Lent>> {
+    pub(super) fn lent(&self, domain: i64, now: Timestamp) -> rusqlite::Result<Vec<LentPermit>> {
         let sql = "SELECT id, intent, granted_us, until_us FROM permits
             WHERE domain_id = ?1 AND until_us > ?2 ORDER BY granted_us, id LIMIT 1024";
         let mut statement = self.sql.prepare_cached(sql)?;
         let rows = statement.query_map([domain, us(now)], |row| {
-            Ok(Lent {
+            Ok(LentPermit {
                 id: row.get(0)?,
-                // Whatever it is for, it is on the wire.
+                // Whatever its intent, the request is in flight.
                 intent: row.get::<_, String>(1)?.parse().unwrap_or(Intent::Fetch),
                 granted_at: at(row.get(2)?),
                 until: at(row.get(3)?),

@@ -1,4 +1,4 @@
-//! What became of tasks: written when they are settled, read by people, a page at a time.
+//! Results of tasks: written when tasks are settled, and read in pages for people.
 
 use std::sync::Arc;
 
@@ -7,13 +7,13 @@ use comity_core::task::{JobId, TaskId};
 use comity_core::time::{Span, Timestamp};
 use rusqlite::{Row, params};
 
-use super::sends::sends_of;
+use super::request_parts::request_of;
 use super::tasks::{lead_of, micros};
 use super::writer::Tx;
 use super::{at, us};
 use crate::items::ItemId;
 use crate::sources::SourceId;
-use crate::tasks::{Attempt, Before, PageFacts, Settle, TaskRow, TaskView, Which};
+use crate::tasks::{Attempt, FORBIDDEN, PageFacts, PreviousPage, Settle, TaskFilter, TaskRow, TaskView};
 
 /// How a task ended that was not fetched.
 pub(super) struct Ended<'a> {
@@ -23,7 +23,7 @@ pub(super) struct Ended<'a> {
 }
 
 impl Tx<'_> {
-    /// A task is done; how many are, which is one or none.
+    /// Marks a task as done; returns 1 if it was waiting, and 0 otherwise.
     pub(super) fn end_done(
         &self,
         settle: &Settle,
@@ -57,7 +57,7 @@ impl Tx<'_> {
         ])
     }
 
-    /// A task failed or was skipped. What was fetched of it before stays.
+    /// Marks a task as failed or skipped. What is stored of an earlier fetch stays.
     pub(super) fn end_otherwise(
         &self,
         settle: &Settle,
@@ -65,9 +65,10 @@ impl Tx<'_> {
         now: Timestamp,
     ) -> rusqlite::Result<usize> {
         let last = settle.attempts.last();
+        // A redirect counts as a success, but one that led nowhere has only been answered.
         let sql = "UPDATE tasks SET state = ?2, status = ?3, error = ?4, settled_us = ?5, requests = requests + ?6,
-            last_us = coalesce(?7, last_us), last_took_us = coalesce(?8, last_took_us), last_outcome = coalesce(?9, last_outcome),
-            fetched_us = ?10, final_url = ?11 WHERE id = ?1 AND state = 'waiting'";
+            last_us = coalesce(?7, last_us), last_took_us = coalesce(?8, last_took_us),
+            last_outcome = replace(coalesce(?9, last_outcome), 'success', 'answered'), fetched_us = ?10, final_url = ?11 WHERE id = ?1 AND state = 'waiting'";
         self.sql.prepare_cached(sql)?.execute(params![
             settle.task.0 as i64,
             ended.state,
@@ -83,7 +84,7 @@ impl Tx<'_> {
         ])
     }
 
-    /// Adds the page as it was fetched before, if it can be asked for whether it changed.
+    /// Adds the page as fetched before, if it was saved or has validators for a conditional request.
     pub(super) fn with_page(&self, (task, was_fetched): (TaskRow, bool)) -> rusqlite::Result<TaskRow> {
         if !was_fetched {
             return Ok(task);
@@ -92,14 +93,14 @@ impl Tx<'_> {
         let mut statement = self.sql.prepare_cached(&sql)?;
         let read = statement.query_row([task.id.0 as i64], |row| {
             let bytes = row.get::<_, Option<i64>>(6)?.unwrap_or_default().max(0) as u64;
-            Ok(Before { bytes, content_type: row.get(7)?, facts: Arc::new(facts_of(row, 0)?) })
+            Ok(PreviousPage { bytes, content_type: row.get(7)?, facts: Arc::new(facts_of(row, 0)?) })
         });
-        // What cannot be read is fetched as if for the first time.
-        Ok(TaskRow { before: read.ok().map(Box::new), ..task })
+        // If it cannot be read, the page is fetched as if for the first time.
+        Ok(TaskRow { previous: read.ok().map(Box::new), ..task })
     }
 
     pub(super) fn views(&self, job: JobId, state: &str, limit: u32) -> rusqlite::Result<Vec<TaskView>> {
-        // Said so that the index of what failed or was skipped serves: a large job is not read through.
+        // Repeats the condition of the partial index, so that SQLite uses it and does not scan a large job.
         let trouble = matches!(state, "failed" | "skipped");
         let only = if trouble { "AND state IN ('failed', 'skipped')" } else { "" };
         let sql = format!(
@@ -108,17 +109,17 @@ impl Tx<'_> {
         self.readable("tasks", &sql, params![job.0 as i64, state, limit], view_of)
     }
 
-    /// In the order of their numbers, which is the order in which they were added. The tasks of a job have neighbouring
-    /// numbers: they are read in one go, and those of other jobs in between are passed over.
+    /// Tasks by id, which is the order in which they were added. The tasks of a job have adjacent ids, so they are read
+    /// in one range scan that skips the tasks of other jobs in between.
     pub(super) fn page(
         &self,
         job: JobId,
-        which: &Which,
+        which: &TaskFilter,
         after: Option<TaskId>,
         limit: u32,
     ) -> rusqlite::Result<Vec<TaskView>> {
         let id = job.0 as i64;
-        // The index of a job's URLs has their numbers, too: this reads no task.
+        // The index on a job's URLs contains the ids too, so this reads no task.
         let ends = "SELECT min(id), max(id) FROM tasks WHERE job_id = ?1";
         let (first, last): (Option<i64>, Option<i64>) =
             self.sql.prepare_cached(ends)?.query_row([id], |row| Ok((row.get(0)?, row.get(1)?)))?;
@@ -138,7 +139,7 @@ impl Tx<'_> {
     }
 }
 
-/// A task, and whether its page was fetched before and can be asked for whether it changed.
+/// Reads a task, and whether its page was fetched before and was saved or has validators.
 pub(super) fn task_of(row: &Row<'_>) -> rusqlite::Result<(TaskRow, bool)> {
     let lead: String = row.get(2)?;
     let last = match (row.get::<_, Option<i64>>(11)?, outcome_of(row, 13)?) {
@@ -165,8 +166,8 @@ pub(super) fn task_of(row: &Row<'_>) -> rusqlite::Result<(TaskRow, bool)> {
             .map(|(item, source)| (ItemId(item), SourceId(source))),
         attempts: row.get(10)?,
         last,
-        before: None,
-        sends: sends_of(row)?,
+        previous: None,
+        sends: request_of(row)?,
     };
     Ok((task, row.get(15)?))
 }
@@ -175,7 +176,7 @@ fn view_of(row: &Row<'_>) -> rusqlite::Result<TaskView> {
     let state: String = row.get(2)?;
     let is_done = state == "done";
     let facts = facts_of(row, 12)?;
-    // A page that was fetched before is not what a task came to that failed since.
+    // If the task failed since, an earlier fetch is not its result.
     let facts = match is_done {
         true => facts,
         false => {
@@ -188,7 +189,7 @@ fn view_of(row: &Row<'_>) -> rusqlite::Result<TaskView> {
         url: row.get(1)?,
         state,
         status: row.get(3)?,
-        error: row.get(4)?,
+        error: error_of(row, 4)?,
         settled_at: micros(5)?.map(at),
         attempts: row.get(6)?,
         started_at: micros(7)?.map(at),
@@ -200,7 +201,7 @@ fn view_of(row: &Row<'_>) -> rusqlite::Result<TaskView> {
     })
 }
 
-/// What is known of the last answer, in the columns from `first` on.
+/// Reads what is known about the last response, from column `first` on.
 pub(super) fn facts_of(row: &Row<'_>, first: usize) -> rusqlite::Result<PageFacts> {
     Ok(PageFacts {
         final_url: row.get(first)?,
@@ -212,14 +213,20 @@ pub(super) fn facts_of(row: &Row<'_>, first: usize) -> rusqlite::Result<PageFact
     })
 }
 
-/// An outcome, if its word is known.
+/// Reads an error. Older versions stored `robots` for what is [`FORBIDDEN`].
+pub(super) fn error_of(row: &Row<'_>, nth: usize) -> rusqlite::Result<Option<String>> {
+    let error: Option<String> = row.get(nth)?;
+    Ok(error.map(|error| if error == "robots" { FORBIDDEN.to_owned() } else { error }))
+}
+
+/// Reads an outcome; `None` if its name is unknown.
 pub(super) fn outcome_of(row: &Row<'_>, nth: usize) -> rusqlite::Result<Option<Outcome>> {
     Ok(row.get::<_, Option<String>>(nth)?.and_then(|word| word.parse().ok()))
 }
 
 /// The columns that [`facts_of`] reads.
 pub(super) const FACTS: &str = "final_url, fetched_us, sha256, file, etag, last_modified";
-/// The columns of a view. Tasks that an older version settled have their attempts in their own table only.
+/// The columns of a [`TaskView`]. For tasks settled by an older version, attempts are only in the table of attempts.
 const VIEW: &str = "id, url, state, status, error, settled_us,
     iif(requests = 0 AND last_outcome IS NULL AND status IS NOT NULL,
         (SELECT count(*) FROM attempts WHERE task_id = tasks.id), requests),

@@ -1,4 +1,4 @@
-//! Removing old rows, a few in a transaction. Domains are in `forgetting`.
+//! Deletes old rows, a few per transaction. Domains are in `idle_domains`.
 
 use comity_core::time::Timestamp;
 use rusqlite::{OptionalExtension, params};
@@ -34,10 +34,10 @@ impl RetentionStore for Sqlite {
     }
 }
 
-/// A log of which the last row of each source stays.
+/// A log whose last row per source stays.
 struct Log {
     table: &'static str,
-    /// What is true of a row that may go, apart from its age.
+    /// The condition under which a row may be deleted, apart from its age.
     over: &'static str,
 }
 
@@ -52,7 +52,7 @@ const FETCHES: Log = Log {
 };
 
 impl Tx<'_> {
-    /// Some tasks of one job that ended, or, when it has none left, its lanes.
+    /// Deletes some tasks of one job that ended, or its lanes once it has no tasks left.
     fn prune_a_job(
         &mut self,
         before: Timestamp,
@@ -68,13 +68,15 @@ impl Tx<'_> {
             .prepare_cached(&sql)?
             .query_map(params![job, limit], |row| row.get(0))?
             .collect::<rusqlite::Result<_>>()?;
-        let mut attempts = self.sql.prepare_cached("DELETE FROM attempts WHERE task_id = ?1")?;
+        let mut attempts = self.sql.prepare_cached("SELECT count(*) FROM attempts WHERE task_id = ?1")?;
+        let mut forget = self.sql.prepare_cached("DELETE FROM logged_attempts WHERE task_id = ?1")?;
         let mut delete = self.sql.prepare_cached("DELETE FROM tasks WHERE id = ?1")?;
         for task in tasks {
-            pruned.attempts += attempts.execute([task])? as u64;
+            pruned.attempts += attempts.query_row([task], |row| row.get::<_, i64>(0))? as u64;
+            forget.execute([task])?;
             pruned.tasks += delete.execute([task])? as u64;
         }
-        drop((attempts, delete));
+        drop((attempts, forget, delete));
         if pruned.tasks < u64::from(limit) && self.prune_lanes(job, limit)? < u64::from(limit) {
             let sql = "UPDATE jobs SET pruned_us = ended_us WHERE id = ?1";
             self.sql.prepare_cached(sql)?.execute([job])?;
@@ -83,7 +85,7 @@ impl Tx<'_> {
         Ok((pruned, Some(PruneFrom::Jobs)))
     }
 
-    /// Lanes keep their domains from being forgotten; those without tasks go.
+    /// Deletes lanes without tasks, because a lane keeps its domain from being deleted.
     fn prune_lanes(&mut self, job: i64, limit: u32) -> rusqlite::Result<u64> {
         let sql = "DELETE FROM lanes WHERE id IN (SELECT id FROM lanes WHERE job_id = ?1 AND holder IS NULL
             AND id NOT IN (SELECT lane_id FROM tasks WHERE job_id = ?1)
@@ -91,14 +93,14 @@ impl Tx<'_> {
             AND id < (SELECT max(id) FROM lanes) LIMIT ?2)";
         let gone = self.sql.prepare_cached(sql)?.execute(params![job, limit])? as u64;
         if gone > 0 {
-            // Other processes remember numbers too.
+            // Other processes cache ids too.
             self.sql.prepare_cached("UPDATE identity SET forgotten = forgotten + 1")?.execute([])?;
-            self.memory.lane_ids.clear();
+            self.cache.lane_ids.clear();
         }
         Ok(gone)
     }
 
-    /// Old rows of a log. Rows are made in the order of their numbers, so it is over where they are young.
+    /// Deletes old rows of a log. Ids increase with time, so it stops where rows are recent.
     fn prune_log(
         &self,
         log: &Log,
@@ -142,9 +144,10 @@ impl Tx<'_> {
     }
 }
 
-/// What is true of a job that ended before ?1, and that was not looked at since: not of one that runs, was stopped, or has
-/// tasks that are still to be skipped.
+/// The condition for a job that ended before ?1 and was not pruned since. Excludes jobs that are running or stopped, or
+/// that still have tasks to skip.
 const ENDED: &str =
     "state <> 'running' AND swept AND ended_us < ?1 AND (pruned_us IS NULL OR pruned_us < ended_us)";
-/// The latest row stays, so that no number is given out twice and what is left of a task is never taken for another's.
+/// The task with the highest id stays, so that ids are never reused and remnants of one task are never attributed to
+/// another.
 const NOT_THE_LAST: &str = "id < (SELECT max(id) FROM tasks)";

@@ -1,4 +1,4 @@
-//! The robots.txt files of origins.
+//! Stores robots.txt files.
 
 use comity_core::time::Timestamp;
 use rusqlite::{OptionalExtension, params};

@@ -1,25 +1,25 @@
-//! The tables, and how an older database becomes a current one.
+//! The tables, and the migrations from older versions.
 //!
-//! Times are whole microseconds since 1970 in UTC (`datetime(ready_us / 1000000, 'unixepoch')` reads them).
+//! Times are microseconds since 1970 in UTC; `datetime(ready_us / 1000000, 'unixepoch')` shows them.
 
 use rusqlite::{Connection, TransactionBehavior};
 
-use super::place::Place;
+use super::location::Location;
 use crate::StoreError;
 
-/// Brings the database up to the newest schema; refuses one of a newer version.
-pub(super) fn migrate(connection: &mut Connection, place: &Place) -> Result<(), StoreError> {
+/// Migrates the database to the newest schema; refuses one written by a newer version.
+pub(super) fn migrate(connection: &mut Connection, location: &Location) -> Result<(), StoreError> {
     let known = MIGRATIONS.len() as i64;
-    // Asked first without a lock: nearly always there is nothing to do.
-    if version(connection).map_err(|error| place.error(&error))? == known {
+    // Checked without a lock first, because there is almost never anything to do.
+    if version(connection).map_err(|error| location.error(&error))? == known {
         return Ok(());
     }
     let transaction = connection
         .transaction_with_behavior(TransactionBehavior::Immediate)
-        .map_err(|error| place.error(&error))?;
-    let found = version(&transaction).map_err(|error| place.error(&error))?;
+        .map_err(|error| location.error(&error))?;
+    let found = version(&transaction).map_err(|error| location.error(&error))?;
     if found > known {
-        return Err(StoreError::Newer { place: place.to_string(), found, known });
+        return Err(StoreError::Newer { location: location.to_string(), found, known });
     }
     let run = || -> rusqlite::Result<()> {
         for migration in &MIGRATIONS[found.max(0) as usize..] {
@@ -29,13 +29,13 @@ pub(super) fn migrate(connection: &mut Connection, place: &Place) -> Result<(), 
         transaction.pragma_update(None, "user_version", known)?;
         transaction.commit()
     };
-    run().map_err(|error| place.error(&error))
+    run().map_err(|error| location.error(&error))
 }
 
 /// Refuses a database of another program, before anything is changed in it.
-pub(super) fn recognise(connection: &Connection, place: &Place) -> Result<(), StoreError> {
+pub(super) fn recognize(connection: &Connection, location: &Location) -> Result<(), StoreError> {
     let read = || -> rusqlite::Result<bool> {
-        // One statement, so that it sees one state of a database that is being made meanwhile.
+        // One statement, so that it sees one state even if the database is being created right now.
         let sql = "SELECT (SELECT count(*) FROM sqlite_schema), application_id FROM pragma_application_id";
         let (tables, application): (i64, i64) =
             connection.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?)))?;
@@ -43,25 +43,25 @@ pub(super) fn recognise(connection: &Connection, place: &Place) -> Result<(), St
     };
     match read() {
         Ok(true) => Ok(()),
-        Ok(false) => Err(place.unavailable("is a database of another program; name another --store")),
-        Err(error) => Err(place.error(&error)),
+        Ok(false) => Err(location.unavailable("is a database of another program; use another --store")),
+        Err(error) => Err(location.error(&error)),
     }
 }
 
-/// Says in the file whose it is: `CMTY`.
+/// SQLite's application id, which marks the file as ours: `CMTY`.
 const APPLICATION: i64 = 0x434d_5459;
 
 fn version(connection: &Connection) -> rusqlite::Result<i64> {
     connection.pragma_query_value(None, "user_version", |row| row.get(0))
 }
 
-/// What each version added; never changed once released.
-const MIGRATIONS: [&str; 15] = [
-    JOBS, SOURCES, SHARED, WIKIS, STATUS, IDENTITY, LOOKING, TIMELINE, LEASES, RESULTS, DETAILS, RETENTION,
-    SHARING, HOOKS, REQUESTS,
+/// The migrations, one per version. A released one is never changed.
+const MIGRATIONS: [&str; 16] = [
+    JOBS, SOURCES, SHARED, WIKIS, STATUS, IDENTITY, SNAPSHOTS, TIMELINE, LEASES, RESULTS, DETAILS, RETENTION,
+    SHARING, HOOKS, REQUESTS, ATTEMPTS,
 ];
 
-/// What everybody on one store shares: secrets, and what was counted.
+/// Counters and secrets that all processes share.
 const SHARED: &str = "
 CREATE TABLE counts (
     name TEXT PRIMARY KEY,
@@ -74,13 +74,13 @@ CREATE TABLE secrets (
 ) STRICT, WITHOUT ROWID;
 ";
 
-/// What holders are at.
+/// Status reports of holders.
 const STATUS: &str = "
 ALTER TABLE holders ADD COLUMN status TEXT;
 ALTER TABLE holders ADD COLUMN told_us INTEGER;
 ";
 
-/// Which store this is, so that another one in its place is noticed; why a job gave up on a domain.
+/// The identity of the store, to notice a different one in its place; why a job gave up on a domain.
 const IDENTITY: &str = "
 CREATE TABLE identity (
     id BLOB NOT NULL,
@@ -99,9 +99,9 @@ ALTER TABLE holders ADD COLUMN proof TEXT;
 ALTER TABLE lanes ADD COLUMN given_up TEXT;
 ";
 
-/// What holders publish of their domains, and what others wish to see; who asks a source or archives a wiki, by its turn;
-/// the last transaction, so that a commit whose answer was lost can be looked up.
-const LOOKING: &str = "
+/// Domains published by holders, and requests to see others; epochs for claims of sources and wikis; a stamp per
+/// transaction, to look up a commit whose answer was lost.
+const SNAPSHOTS: &str = "
 ALTER TABLE holders ADD COLUMN sights TEXT;
 
 -- A domain that somebody wishes to see, and what its holder answered.
@@ -120,7 +120,7 @@ ALTER TABLE identity ADD COLUMN commits INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE identity ADD COLUMN stamp INTEGER NOT NULL DEFAULT 0;
 ";
 
-/// Which time it is: one row, or none before anybody asked.
+/// The store's time: one row, or none before anybody asked.
 const TIMELINE: &str = "
 CREATE TABLE timeline (
     -- Which boot of which machine it was set in.
@@ -138,8 +138,8 @@ INSERT INTO timeline SELECT 'before', 0, last_us, last_us FROM (SELECT max(
     (SELECT coalesce(max(started_us), 0) FROM scrape_logs)) AS last_us) WHERE last_us > 0;
 ";
 
-/// Permits that were lent, so that a domain is not asked by more than its rule allows after a crash; how often a failure
-/// of a task spent no retry.
+/// Lent permits, so that a domain gets no more requests than its rule allows after a crash; failures that did not use
+/// up a retry.
 const LEASES: &str = "
 CREATE TABLE permits (
     domain_id INTEGER NOT NULL,
@@ -154,7 +154,7 @@ CREATE INDEX permits_until ON permits (until_us);
 ALTER TABLE tasks ADD COLUMN forgiven INTEGER NOT NULL DEFAULT 0;
 ";
 
-/// What became of tasks, as people get it; who works on jobs; which tasks wait again.
+/// Results of tasks as people get them; who works on jobs; which tasks wait again.
 const RESULTS: &str = "
 -- How many requests were sent since it was added, retried or refreshed, and the last of them. Named otherwise than in
 -- attempts: people join the two.
@@ -188,7 +188,7 @@ CREATE TABLE workers (
 ) STRICT, WITHOUT ROWID;
 ";
 
-/// What sources said about items, beside them: lists of items do not read it.
+/// What sources say about items, apart from the items so that listing them stays fast.
 const DETAILS: &str = "
 CREATE TABLE item_details (
     item_id INTEGER PRIMARY KEY,
@@ -212,7 +212,7 @@ BEGIN
 END;
 ";
 
-/// Items of several sources that name one page have one task.
+/// Items of several sources that point to the same page share one task.
 const SHARING: &str = "
 -- What the page is told apart by, whoever names it.
 ALTER TABLE items ADD COLUMN page_key BLOB;
@@ -271,7 +271,7 @@ const RETENTION: &str = "
 ALTER TABLE jobs ADD COLUMN pruned_us INTEGER;
 ";
 
-/// Which origins the operator listed in a job; what a task sends beside a plain GET.
+/// Origins that the operator listed in a job; method, body and headers of tasks.
 const REQUESTS: &str = "
 CREATE TABLE origins (
     job_id INTEGER NOT NULL,
@@ -293,7 +293,18 @@ ALTER TABLE tasks ADD COLUMN headers TEXT;
 ALTER TABLE tasks ADD COLUMN bodiless INTEGER NOT NULL DEFAULT 0;
 ";
 
-/// Domains, jobs, tasks.
+/// Requests: the only one of a task is in the task's own row, which is written anyway. `attempts` shows them all.
+const ATTEMPTS: &str = "
+ALTER TABLE attempts RENAME TO logged_attempts;
+CREATE VIEW attempts AS
+    SELECT task_id, started_us, took_us, outcome, status FROM logged_attempts
+    UNION ALL
+    SELECT id, last_us, last_took_us, last_outcome, status FROM tasks
+    WHERE requests = 1 AND last_us IS NOT NULL AND NOT EXISTS (
+        SELECT 1 FROM logged_attempts WHERE task_id = tasks.id AND started_us = tasks.last_us);
+";
+
+/// Domains, jobs and tasks.
 const JOBS: &str = "
 CREATE TABLE holders (
     id INTEGER PRIMARY KEY AUTOINCREMENT,

@@ -1,9 +1,9 @@
-//! Scraping items: whether one is enqueued, whether its scrape may start, and what became of it. The rows of items are in
+//! Scraping items: whether an item is enqueued, whether its scrape may start, and the result. Reading items is in
 //! `items`.
 
 use std::collections::HashMap;
 
-use comity_core::enqueue::{Asker, Enqueued, Facts, SourceFacts, enqueue};
+use comity_core::enqueue::{Enqueued, Facts, SourceFacts, Trigger, enqueue};
 use comity_core::interval::{self, Deferred};
 use comity_core::task::{JobId, TaskId};
 use comity_core::time::{Span, Timestamp};
@@ -13,7 +13,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use super::writer::Tx;
 use super::{at, us};
 use crate::domains::HolderId;
-use crate::items::{Item, ItemId, LogId, ScrapeTerms, Start, StartStep, Started, Wish};
+use crate::items::{Item, ItemId, LogId, ScrapeRequest, ScrapeTerms, Start, StartStep, Started};
 use crate::sources::{Source, SourceId};
 use crate::tasks::{Attempt, Lead, Settle, Step, origin_of};
 
@@ -21,16 +21,16 @@ impl Tx<'_> {
     pub(super) fn enqueue_items(
         &mut self,
         job: JobId,
-        wishes: &[Wish],
-        asker: Asker,
+        requests: &[ScrapeRequest],
+        trigger: Trigger,
         terms: ScrapeTerms,
         now: Timestamp,
     ) -> rusqlite::Result<Vec<Enqueued>> {
         let mut sources: HashMap<SourceId, Option<SourceFacts>> = HashMap::new();
-        let mut results = Vec::with_capacity(wishes.len());
+        let mut results = Vec::with_capacity(requests.len());
         let mut made = 0;
-        for wish in wishes {
-            let item = self.item(wish.item)?;
+        for request in requests {
+            let item = self.item(request.item)?;
             let source = match &item {
                 None => None,
                 Some(item) => match sources.get(&item.source) {
@@ -46,7 +46,7 @@ impl Tx<'_> {
                 item_exists: item.is_some(),
                 source,
                 item_in_flight: item.as_ref().is_some_and(|item| item.state.is_in_flight()),
-                asker,
+                trigger,
             };
             let result = enqueue(&facts, now);
             let wake_at = match &result {
@@ -55,7 +55,7 @@ impl Tx<'_> {
                 Enqueued::Already | Enqueued::Refused(_) => None,
             };
             if let (Some(wake_at), Some(item)) = (wake_at, &item) {
-                if self.share(job, item, asker, now)? {
+                if self.share(job, item, trigger, now)? {
                     results.push(Enqueued::Already);
                     continue;
                 }
@@ -65,7 +65,7 @@ impl Tx<'_> {
                         Some(_) => facts.last_wake = wake_at,
                     }
                 }
-                self.make_task(job, wish, item, wake_at, now)?;
+                self.make_task(job, request, item, wake_at, now)?;
                 made += 1;
             }
             results.push(result);
@@ -75,7 +75,7 @@ impl Tx<'_> {
         Ok(results)
     }
 
-    /// What is known of a source when an item of it is to be enqueued.
+    /// What is known about a source when one of its items is to be enqueued.
     fn source_facts(
         &self,
         id: SourceId,
@@ -103,8 +103,7 @@ impl Tx<'_> {
         }))
     }
 
-    /// The last scrape of a source: the latest row of its log (B51). One in the future counts as now, once: it is
-    /// written down as such (B7).
+    /// The last scrape of a source, from its log. A time in the future counts as now, and is corrected to that.
     fn last_scrape(&self, source: SourceId, now: Timestamp) -> rusqlite::Result<Option<Timestamp>> {
         let sql = "SELECT max(started_us) FROM scrape_logs WHERE source_id = ?1";
         let last: Option<i64> = self.sql.prepare_cached(sql)?.query_row([source.0], |row| row.get(0))?;
@@ -116,7 +115,7 @@ impl Tx<'_> {
         Ok(Some(now))
     }
 
-    /// The latest wake reserved for a source, that of one item left out.
+    /// The latest wake time reserved for a source, ignoring one item.
     fn last_wake(
         &self,
         source: SourceId,
@@ -130,7 +129,7 @@ impl Tx<'_> {
         let last: Option<i64> =
             statement.query_row(params![source.0, except.map(|id| id.0)], |row| row.get(0)).optional()?;
         let (Some(last), Some(interval)) = (last.map(at), interval) else { return Ok(last.map(at)) };
-        // As nearly always: nobody needs to be counted.
+        // Usually there is no need to count.
         if last.since(now) <= SOON {
             return Ok(Some(last));
         }
@@ -143,13 +142,13 @@ impl Tx<'_> {
     fn make_task(
         &mut self,
         job: JobId,
-        wish: &Wish,
+        request: &ScrapeRequest,
         item: &Item,
         wake_at: Option<Timestamp>,
         now: Timestamp,
     ) -> rusqlite::Result<()> {
         let job = job.0 as i64;
-        let lane = self.lane_id(job, wish.domain.as_str())?;
+        let lane = self.lane_id(job, request.domain.as_str())?;
         let ready = us(wake_at.unwrap_or(now));
         let mut key = xxh3_64_with_seed(&item.id.0.to_le_bytes(), us(now) as u64) as i64;
         let sql = "INSERT INTO tasks (job_id, lane_id, url, url_key, lead, ready_us, item_id, source_id)
@@ -197,25 +196,25 @@ impl Tx<'_> {
         let (item, source) = loop {
             match self.scraped_by(task)? {
                 Ok(found) => break found,
-                // Others may wait for the same page.
+                // Other items may be waiting for the same page.
                 Err(why) if !self.pass_on(task)? => return Ok(Started::Gone(why)),
                 Err(_) => {}
             }
         };
         let open = self.open_log(task)?;
         if let Some(log) = open.filter(|_| hopped) {
-            // A redirect of a scrape that has begun is part of it.
-            return Ok(if step == StartStep::Ask { Started::MayJoin } else { Started::GoesOn(log) });
+            // A redirect belongs to the scrape that started it.
+            return Ok(if step == StartStep::Ask { Started::MayJoin } else { Started::Continues(log) });
         }
         if let Some(log) = open {
-            // Whoever began it did not come to its end: it may have been sent, so it counts.
+            // Whoever started it did not finish. It may have been sent, so it counts.
             let sql = "UPDATE scrape_logs SET ended_us = ?2, status = 'interrupted' WHERE id = ?1";
             self.sql.prepare_cached(sql)?.execute([log.0, us(now)])?;
         }
         self.start_checked(&item, &source, task, interval, patience, step, now)
     }
 
-    /// The interval, and what follows from it.
+    /// Checks the interval, and starts or defers the scrape.
     #[expect(clippy::too_many_arguments, reason = "the rows that were read, and what was asked")]
     fn start_checked(
         &self,
@@ -234,7 +233,7 @@ impl Tx<'_> {
             if due_at.since(now) <= patience {
                 return Ok(Started::Soon(due_at));
             }
-            // Others of the source may have a wake reserved: this one comes after them (B55).
+            // Other items of the source may have reserved wake times: this one comes after them.
             let others = self.last_wake(source.id, Some(item.id), interval, now)?;
             let deferred = interval::check(interval, last_scrape, others, now).err().unwrap_or(early);
             return self.defer(item, task, deferred).map(Started::Deferred);
@@ -250,9 +249,9 @@ impl Tx<'_> {
         Ok(Started::Begun(log))
     }
 
-    /// Puts a task off: its item does not run, and its wake is reserved.
+    /// Defers a task: its item stops running, and its wake time is reserved.
     fn defer(&self, item: &Item, task: TaskId, deferred: Deferred) -> rusqlite::Result<Deferred> {
-        // Never sooner than it was to go anyhow: it may be a retry.
+        // Never earlier than it was ready anyway: it may be a retry.
         let sql = "UPDATE tasks SET ready_us = max(ready_us, ?2) WHERE id = ?1 RETURNING ready_us";
         let mut statement = self.sql.prepare_cached(sql)?;
         let wake = statement.query_row([task.0 as i64, us(deferred.wake_at)], |row| row.get(0))?;
@@ -267,7 +266,7 @@ impl Tx<'_> {
         self.sql.prepare_cached(sql)?.query_row([task.0 as i64], |row| row.get(0).map(LogId)).optional()
     }
 
-    pub(super) fn call_off_scrape(&self, log: LogId) -> rusqlite::Result<()> {
+    pub(super) fn cancel_scrape(&self, log: LogId) -> rusqlite::Result<()> {
         let sql = "UPDATE items SET state = 'waiting' WHERE state = 'running'
             AND id = (SELECT item_id FROM scrape_logs WHERE id = ?1 AND ended_us IS NULL)";
         self.sql.prepare_cached(sql)?.execute([log.0])?;
@@ -276,7 +275,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// What a settled task means for its item. The item's state follows the task's by itself (see `schema`).
+    /// Applies the result of a task to its item. A trigger updates the item's state (see `schema`).
     pub(super) fn settle_item(&self, item: i64, settle: &Settle, now: Timestamp) -> rusqlite::Result<()> {
         let (status, http_status, bytes, error) = match &settle.step {
             Step::Done { status, bytes, .. } => {
@@ -308,7 +307,7 @@ impl Tx<'_> {
             WHERE task_id = ?1 AND ended_us IS NULL";
         let mut statement = self.sql.prepare_cached(sql)?;
         let closed = statement.execute(params![task, us(now), status, http_status, bytes, error])?;
-        // An attempt that failed before its request could leave has no row yet.
+        // An attempt that failed before its request was sent has no log row yet.
         if closed == 0
             && let Some(Attempt { started_at, .. }) = settle.attempts.last()
         {
@@ -329,5 +328,5 @@ impl Tx<'_> {
     }
 }
 
-/// A wake within this time may well have been reserved by those who wait.
+/// A wake time within this span may well have been reserved by items that are waiting.
 const SOON: Span = Span::from_hours(1);

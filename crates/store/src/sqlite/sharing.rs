@@ -1,9 +1,9 @@
-//! Items of several sources that name one page: they have one task, and one result.
+//! Items of several sources that point to the same page share one task and its result.
 //!
-//! A task belongs to one item, by which source and interval it goes. Items that wait with it are its sharers; they have
-//! the same `task_id`, and their state follows the task's by the same trigger (see `schema`).
+//! A task belongs to one item, whose source and interval apply. Other items that wait for it are its sharers: they have
+//! the same `task_id`, and the same trigger updates their state (see `schema`).
 
-use comity_core::enqueue::Asker;
+use comity_core::enqueue::Trigger;
 use comity_core::task::{JobId, TaskId};
 use comity_core::time::Timestamp;
 use rusqlite::{OptionalExtension, params};
@@ -14,12 +14,12 @@ use crate::items::{Item, ItemId, SHARED_FOR};
 use crate::sources::Source;
 
 impl Tx<'_> {
-    /// Whether an item needs no task of its own, because another has, or had, one for the same page.
+    /// Whether an item needs no task of its own, because another item has, or had, one for the same page.
     pub(super) fn share(
         &self,
         job: JobId,
         item: &Item,
-        asker: Asker,
+        trigger: Trigger,
         now: Timestamp,
     ) -> rusqlite::Result<bool> {
         let sql = "SELECT page_key FROM items WHERE id = ?1 AND page_key IS NOT NULL";
@@ -39,8 +39,8 @@ impl Tx<'_> {
             self.sql.prepare_cached(sql)?.execute([item.id.0, task])?;
             return Ok(true);
         }
-        // Whoever asks by hand wants it fetched, and so does a page that changed since.
-        if asker == Asker::Manual || item.scraped_at.is_some() {
+        // A manual request means that it is to be fetched, and so does a page that changed since.
+        if trigger == Trigger::Manual || item.scraped_at.is_some() {
             return Ok(false);
         }
         let sql =
@@ -55,7 +55,8 @@ impl Tx<'_> {
         Ok(true)
     }
 
-    /// The item of a task, if it may still be scraped. One that may not is as if it had never been enqueued.
+    /// The item of a task and its source, if it may still be scraped. Otherwise the item is reset as if it had never
+    /// been enqueued.
     pub(super) fn scraped_by(&self, task: TaskId) -> rusqlite::Result<Result<(Item, Source), &'static str>> {
         let sql = "SELECT item_id FROM tasks WHERE id = ?1";
         let item = self.sql.prepare_cached(sql)?.query_row([task.0 as i64], |row| row.get(0).map(ItemId))?;
@@ -75,7 +76,7 @@ impl Tx<'_> {
         Ok(Err(why))
     }
 
-    /// Makes a task that of the next item that waits with it; false when there is none.
+    /// Passes a task to the next item that shares it; false if there is none.
     pub(super) fn pass_on(&self, task: TaskId) -> rusqlite::Result<bool> {
         let task = task.0 as i64;
         let sql = "SELECT items.id, items.source_id FROM sharers JOIN items ON items.id = sharers.item_id
@@ -89,7 +90,7 @@ impl Tx<'_> {
         Ok(true)
     }
 
-    /// The page that a task brought for its item is that of those who waited with it.
+    /// Copies the result of a task's item to the items that shared the task.
     pub(super) fn share_result(&self, task: TaskId, item: i64) -> rusqlite::Result<()> {
         let task = task.0 as i64;
         let sql = "SELECT items.id FROM sharers JOIN items ON items.id = sharers.item_id
@@ -111,12 +112,13 @@ impl Tx<'_> {
         self.sql.prepare_cached(sql)?.execute([item.0, other]).map(|_| ())
     }
 
-    /// An item has one task: that of its last scrape goes, and it waits with nobody else's.
+    /// Removes the task of an item's last scrape, and stops sharing another item's task: an item has one task at a
+    /// time.
     pub(super) fn forget_task(&self, item: ItemId) -> rusqlite::Result<()> {
         let old =
             "SELECT tasks.id FROM items JOIN tasks ON tasks.id = items.task_id AND tasks.item_id = items.id
             WHERE items.id = ?1";
-        let sql = format!("DELETE FROM attempts WHERE task_id = ({old})");
+        let sql = format!("DELETE FROM logged_attempts WHERE task_id = ({old})");
         self.sql.prepare_cached(&sql)?.execute([item.0])?;
         let sql = format!("DELETE FROM tasks WHERE id = ({old})");
         self.sql.prepare_cached(&sql)?.execute([item.0])?;

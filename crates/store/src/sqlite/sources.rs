@@ -1,4 +1,4 @@
-//! Sources, and what became of fetching them.
+//! Stores sources, and the results of fetching them.
 
 use comity_core::cadence::Cadence;
 use comity_core::interval::SourceInterval;
@@ -6,14 +6,14 @@ use comity_core::time::{Span, Timestamp};
 use rusqlite::{OptionalExtension, Row, params};
 use serde_json::{Map, Value};
 
-use super::holders::{Living, Standing};
+use super::holders::{HolderState, Liveness};
 use super::tasks::lead_of;
 use super::writer::Tx;
 use super::{Sqlite, at, us};
 use crate::domains::HolderId;
 use crate::sources::{
-    Asking, Changed, FetchEnd, FetchResult, FetchRun, Kept, Kind, NewItem, NewSource, Source, SourceChange,
-    SourceClaim, SourceId, SourceStore,
+    Changed, FetchEnd, FetchResult, FetchRun, ItemChanges, Kind, NewItem, NewSource, Source, SourceChange,
+    SourceClaim, SourceHold, SourceId, SourceStore,
 };
 use crate::{Reply, StoreError};
 
@@ -38,25 +38,25 @@ impl SourceStore for Sqlite {
         self.writer.run(move |tx| tx.remove_source(id))
     }
 
-    fn keep_items(&self, asking: Asking, items: Vec<NewItem>, now: Timestamp) -> Reply<'_, Kept> {
-        let kept = self.writer.run(move |tx| match tx.asks(asking)? {
-            true => tx.keep_items(asking.source, &items, now).map(Some),
+    fn keep_items(&self, hold: SourceHold, items: Vec<NewItem>, now: Timestamp) -> Reply<'_, ItemChanges> {
+        let kept = self.writer.run(move |tx| match tx.asks(hold)? {
+            true => tx.keep_items(hold.source, &items, now).map(Some),
             false => Ok(None),
         });
         Box::pin(async move { kept.await?.ok_or(StoreError::Lost) })
     }
 
     fn claim_source(&self, id: SourceId, holder: HolderId, now: Timestamp) -> Reply<'_, SourceClaim> {
-        let living = self.living.clone();
-        self.writer.run(move |tx| tx.claim_source(&living, id, holder, now))
+        let liveness = self.liveness.clone();
+        self.writer.run(move |tx| tx.claim_source(&liveness, id, holder, now))
     }
 
-    fn leave_source(&self, asking: Asking) -> Reply<'_, ()> {
-        self.writer.run(move |tx| tx.leave_source(asking))
+    fn leave_source(&self, hold: SourceHold) -> Reply<'_, ()> {
+        self.writer.run(move |tx| tx.leave_source(hold))
     }
 
     fn end_fetch(&self, end: FetchEnd) -> Reply<'_, bool> {
-        let ended = self.writer.run(move |tx| match tx.asks(end.asking)? {
+        let ended = self.writer.run(move |tx| match tx.asks(end.hold)? {
             true => tx.end_fetch(&end).map(Some),
             false => Ok(None),
         });
@@ -109,7 +109,7 @@ impl Tx<'_> {
                 WHERE id = ?1";
             self.sql.prepare_cached(sql)?.execute(params![id.0, url])?;
         }
-        // What was read as one kind says nothing about what is to be read as another.
+        // The cursor of one kind is meaningless for another.
         let sql = "UPDATE sources SET cursor_json = '{}', failures = 0, retry_us = NULL, error = NULL
             WHERE id = ?1 AND kind <> ?2";
         if let Some(kind) = change.kind {
@@ -141,7 +141,7 @@ impl Tx<'_> {
             let sql = "UPDATE sources SET failures = 0, retry_us = NULL, error = NULL WHERE id = ?1";
             self.sql.prepare_cached(sql)?.execute([id.0])?;
         }
-        // Whoever switches it on wants it asked, whatever its server said when it was last.
+        // Whoever enables a source wants it fetched, whatever its server asked for last time.
         if change.enabled == Some(true) {
             let sql = "UPDATE sources SET cursor_json = json_remove(cursor_json, '$.not_before', '$.not_before_why')
                 WHERE id = ?1 AND json_valid(cursor_json)";
@@ -151,8 +151,8 @@ impl Tx<'_> {
     }
 
     pub(super) fn remove_source(&self, id: SourceId) -> rusqlite::Result<bool> {
-        // Tasks that wait stay, and become no-ops; those of scrapes that ended go with their items.
-        for (table, key) in [("attempts", "task_id"), ("tasks", "id")] {
+        // Waiting tasks stay and become no-ops; tasks of finished scrapes are deleted with their items.
+        for (table, key) in [("logged_attempts", "task_id"), ("tasks", "id")] {
             let sql = format!(
                 "DELETE FROM {table} WHERE {key} IN (SELECT tasks.id FROM items JOIN tasks ON tasks.id = items.task_id
                 WHERE items.source_id = ?1 AND tasks.item_id = items.id AND tasks.state <> 'waiting')"
@@ -171,8 +171,8 @@ impl Tx<'_> {
         source: SourceId,
         items: &[NewItem],
         now: Timestamp,
-    ) -> rusqlite::Result<Kept> {
-        let mut kept = Kept::default();
+    ) -> rusqlite::Result<ItemChanges> {
+        let mut kept = ItemChanges::default();
         let Some(of) = self.source(source)? else { return Ok(kept) };
         let find =
             "SELECT content_hash, id, page_key IS NULL FROM items WHERE source_id = ?1 AND identity = ?2";
@@ -190,7 +190,7 @@ impl Tx<'_> {
             let lead = item.lead.as_str();
             let key = item.page_key;
             let values = params![source.0, identity, url, lead, title, published, hash, us(now), key];
-            // A page that is followed is followed for its changes: it is to be scraped again.
+            // A page is followed for its changes, so it is scraped again.
             let is_page = of.kind == Kind::Page;
             let with_kind =
                 params![source.0, identity, url, lead, title, published, hash, us(now), key, is_page];
@@ -216,14 +216,14 @@ impl Tx<'_> {
                 Some((_, id, lacks_key)) => {
                     kept.known += 1;
                     if let (true, Some(key)) = (lacks_key, key) {
-                        // Of a version that had none.
+                        // The item was saved by a version without page keys.
                         let sql = "UPDATE items SET page_key = ?2 WHERE id = ?1";
                         self.sql.prepare_cached(sql)?.execute(params![id, key])?;
                     }
                     id
                 }
             };
-            // New ones without any have nothing to look for.
+            // A new item without details has none to delete.
             if known.is_some() || !item.details.is_empty() {
                 self.keep_details(id, &item.details)?;
             }
@@ -232,8 +232,8 @@ impl Tx<'_> {
     }
 
     pub(super) fn end_fetch(&self, end: &FetchEnd) -> rusqlite::Result<bool> {
-        let id = end.asking.source.0;
-        let Some(source) = self.source(end.asking.source)? else { return Ok(false) };
+        let id = end.hold.source.0;
+        let Some(source) = self.source(end.hold.source)? else { return Ok(false) };
         let mut moved = false;
         let mut cursor_out = source.cursor_json.clone();
         match &end.result {
@@ -242,7 +242,7 @@ impl Tx<'_> {
                 let sql = "UPDATE sources SET cursor_json = ?2, failures = 0, retry_us = NULL, error = ?3
                     WHERE id = ?1";
                 self.sql.prepare_cached(sql)?.execute(params![id, cursor_out, end.error])?;
-                // Where another source is already, this one stays where it is.
+                // If another source has the new URL already, this one keeps its own.
                 if let Some((url, lead)) = moved_to {
                     let sql = "UPDATE OR IGNORE sources SET url = ?2, lead = ?3 WHERE id = ?1 AND url <> ?2";
                     moved = self.sql.prepare_cached(sql)?.execute(params![id, url, lead.as_str()])? == 1;
@@ -258,7 +258,7 @@ impl Tx<'_> {
                 self.sql.prepare_cached(sql)?.execute(params![id, end.error])?;
             }
             FetchResult::Held { .. } => {
-                // One row says that it is held, however often it was looked at.
+                // Only one row records that a source is held, however often that was found.
                 let sql = "DELETE FROM fetch_runs WHERE status = 'held'
                     AND id = (SELECT max(id) FROM fetch_runs WHERE source_id = ?1)";
                 self.sql.prepare_cached(sql)?.execute([id])?;
@@ -282,16 +282,16 @@ impl Tx<'_> {
             cursor_out,
             end.http_status,
             end.found as i64,
-            end.kept.new as i64,
-            end.kept.changed as i64,
+            end.changes.new as i64,
+            end.changes.changed as i64,
             end.error,
             until.map(us),
         ])?;
-        // The history of a source is for people to look at: the latest of it is enough.
+        // The history of a source is for people to read: the latest rows are enough.
         let sql = "DELETE FROM fetch_runs WHERE source_id = ?1 AND id <= (
             SELECT id FROM fetch_runs WHERE source_id = ?1 ORDER BY id DESC LIMIT 1 OFFSET ?2)";
         self.sql.prepare_cached(sql)?.execute([id, FETCHES_KEPT])?;
-        // The same goes for its scrapes, of which the last one counts for the interval.
+        // The same is true of its scrapes, except that the interval counts from the last one.
         let sql = "DELETE FROM scrape_logs WHERE source_id = ?1 AND started_us < ?2 AND ended_us IS NOT NULL
             AND started_us < (SELECT max(started_us) FROM scrape_logs WHERE source_id = ?1)";
         self.sql.prepare_cached(sql)?.execute([id, us(end.ended_at - SCRAPES_KEPT)])?;
@@ -300,7 +300,7 @@ impl Tx<'_> {
 
     pub(super) fn claim_source(
         &mut self,
-        living: &Living,
+        liveness: &Liveness,
         id: SourceId,
         holder: HolderId,
         now: Timestamp,
@@ -309,32 +309,32 @@ impl Tx<'_> {
         let sql = "SELECT asked_by FROM sources WHERE id = ?1";
         let asked_by: Option<i64> = self.sql.prepare_cached(sql)?.query_row([id.0], |row| row.get(0))?;
         if let Some(other) = asked_by.filter(|other| *other != holder.0)
-            && self.look_at(living, other, now)? == Standing::Lives
+            && self.check_holder(liveness, other, now)? == HolderState::Lives
         {
             return Ok(SourceClaim::Taken);
         }
         let sql = "UPDATE sources SET asked_by = ?2, epoch = epoch + 1 WHERE id = ?1 RETURNING epoch";
         let epoch = self.sql.prepare_cached(sql)?.query_row([id.0, holder.0], |row| row.get(0))?;
-        Ok(SourceClaim::Ours(Box::new(source), Asking { source: id, holder, epoch }))
+        Ok(SourceClaim::Ours(Box::new(source), SourceHold { source: id, holder, epoch }))
     }
 
-    /// Whether a claim is still valid. That of a source which is gone is: there is nothing to be done to it.
-    fn asks(&self, asking: Asking) -> rusqlite::Result<bool> {
+    /// Whether a claim is still valid. A claim of a source that is gone is: there is nothing left to write to.
+    fn asks(&self, hold: SourceHold) -> rusqlite::Result<bool> {
         let sql = "SELECT asked_by IS ?2 AND epoch = ?3
                 AND EXISTS (SELECT 1 FROM holders WHERE holders.id = ?2 AND died_us IS NULL)
             FROM sources WHERE id = ?1";
-        let Asking { source, holder, epoch } = asking;
+        let SourceHold { source, holder, epoch } = hold;
         let valid = self.sql.prepare_cached(sql)?.query_row([source.0, holder.0, epoch], |row| row.get(0));
         Ok(valid.optional()?.unwrap_or(true))
     }
 
-    fn leave_source(&self, asking: Asking) -> rusqlite::Result<()> {
+    fn leave_source(&self, hold: SourceHold) -> rusqlite::Result<()> {
         let sql = "UPDATE sources SET asked_by = NULL WHERE id = ?1 AND asked_by = ?2 AND epoch = ?3";
-        let Asking { source, holder, epoch } = asking;
+        let SourceHold { source, holder, epoch } = hold;
         self.sql.prepare_cached(sql)?.execute([source.0, holder.0, epoch]).map(|_| ())
     }
 
-    /// The cursor after a fetch that was read: the fields it sets over those that stand there (B60).
+    /// The cursor after a successful fetch: the new fields replace those that were stored.
     fn advance(&self, cursor_json: &str, end: &FetchEnd, fields: &Map<String, Value>) -> String {
         let mut cursor: Map<String, Value> = serde_json::from_str(cursor_json).unwrap_or_default();
         for (key, value) in fields {
@@ -362,7 +362,11 @@ impl Tx<'_> {
                 cursor_out: row.get(6)?,
                 http_status: row.get(7)?,
                 found,
-                kept: Kept { new, changed, known: found.saturating_sub(new.saturating_add(changed)) },
+                changes: ItemChanges {
+                    new,
+                    changed,
+                    known: found.saturating_sub(new.saturating_add(changed)),
+                },
                 error: row.get(11)?,
             })
         })
@@ -396,7 +400,7 @@ fn source_of(row: &Row<'_>) -> rusqlite::Result<Source> {
     })
 }
 
-/// `min_scrape_interval` in seconds, as `numeric(10,2)` has them.
+/// `min_scrape_interval` in seconds, with the two decimals of `numeric(10,2)`.
 fn to_decimal(interval: SourceInterval) -> Option<f64> {
     match interval {
         SourceInterval::Default => None,
@@ -417,7 +421,7 @@ fn of_decimal(seconds: Option<f64>) -> SourceInterval {
 
 const SOURCES: &str = "SELECT id, name, kind, url, listed_url, lead, enabled, scraping, auto_scrape,
     min_scrape_interval, config_json, cursor_json, added_us, failures, retry_us, error FROM sources";
-/// Scrapes of a source are remembered for this long.
+/// For how long scrapes of a source are kept.
 const SCRAPES_KEPT: Span = Span::from_hours(90 * 24);
-/// Fetches of a source that are remembered.
+/// How many fetches of a source are kept.
 const FETCHES_KEPT: i64 = 200;

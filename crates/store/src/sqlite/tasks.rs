@@ -1,22 +1,23 @@
-//! Filling, claiming and settling.
+//! Adds, claims and settles tasks.
 
 use std::collections::{BTreeMap, HashMap};
 
+use comity_core::domain::Domain;
 use comity_core::outcome::Outcome;
 use comity_core::task::{JobId, TaskId};
 use comity_core::time::{Span, Timestamp};
 use rusqlite::{OptionalExtension, params};
 
 use super::domains::{REMEMBERED_MAX, domain_of};
-use super::holders::Living;
+use super::holders::Liveness;
 use super::results::{Ended, task_of};
 use super::writer::Tx;
 use super::{Sqlite, at, us};
 use crate::Reply;
 use crate::domains::{Hold, HolderId, Take};
 use crate::tasks::{
-    Attempt, Claim, Claimed, Enqueued, LaneId, Lead, NewTask, Onward, Refill, Rest, Settle, Settled, Step,
-    TaskRow, TaskStore, TaskView, Which, origin_of,
+    Attempt, Claim, Claimed, Enqueued, LaneId, Lead, NewTask, RedirectBody, Refill, RemainingWork, Settle,
+    Settled, Step, TaskFilter, TaskRow, TaskStore, TaskView, origin_of,
 };
 
 impl TaskStore for Sqlite {
@@ -25,8 +26,8 @@ impl TaskStore for Sqlite {
     }
 
     fn claim(&self, holder: HolderId, claim: Claim, now: Timestamp) -> Reply<'_, Vec<Claimed>> {
-        let living = self.living.clone();
-        self.writer.run(move |tx| tx.claim(&living, holder, claim, now))
+        let liveness = self.liveness.clone();
+        self.writer.run(move |tx| tx.claim(&liveness, holder, claim, now))
     }
 
     fn refill(&self, refills: Vec<Refill>) -> Reply<'_, Vec<(LaneId, Vec<TaskRow>)>> {
@@ -42,12 +43,16 @@ impl TaskStore for Sqlite {
         self.writer.run(move |tx| lanes.iter().try_for_each(|(lane, due_at)| tx.park(holder, *lane, *due_at)))
     }
 
-    fn give_up(&self, holder: HolderId, lane: LaneId, reason: String) -> Reply<'_, Rest> {
+    fn give_up(&self, holder: HolderId, lane: LaneId, reason: String) -> Reply<'_, RemainingWork> {
         self.writer.run(move |tx| tx.give_up(holder, lane, &reason))
     }
 
     fn next_due(&self, job: JobId) -> Reply<'_, Option<Timestamp>> {
         self.writer.run(move |tx| tx.next_due(job))
+    }
+
+    fn retry_now(&self, domain: Domain, now: Timestamp) -> Reply<'_, u64> {
+        self.writer.run(move |tx| tx.retry_now(&domain, now))
     }
 
     fn lists(&self, job: JobId, origins: Vec<String>) -> Reply<'_, Vec<bool>> {
@@ -61,7 +66,7 @@ impl TaskStore for Sqlite {
     fn page_tasks(
         &self,
         job: JobId,
-        which: Which,
+        which: TaskFilter,
         after: Option<TaskId>,
         limit: u32,
     ) -> Reply<'_, Vec<TaskView>> {
@@ -85,7 +90,7 @@ impl Tx<'_> {
         }
         let listed = tasks.iter().filter(|task| task.lead == Lead::Listed).map(|task| origin_of(&task.url));
         self.list_origins(job, listed.collect())?;
-        // Lane by lane, each in the order given: neighbours in the index are neighbours in time.
+        // Lane by lane, each in the order given, so that neighbors in the index are neighbors in time.
         let mut lanes: BTreeMap<i64, Vec<NewTask>> = BTreeMap::new();
         for task in tasks {
             let lane = self.lane_id(job, task.domain.as_str())?;
@@ -105,7 +110,7 @@ impl Tx<'_> {
             }
         }
         if enqueued.new > 0 {
-            // One that is done is reopened by what is new (B49).
+            // A new task reopens a job that is done.
             let sql = "UPDATE jobs SET tasks = tasks + ?2, state = 'running', ended_us = NULL, message = NULL WHERE id = ?1";
             self.sql.prepare_cached(sql)?.execute(params![job, enqueued.new as i64])?;
         }
@@ -114,21 +119,21 @@ impl Tx<'_> {
 
     pub(super) fn lane_id(&mut self, job: i64, domain: &str) -> rusqlite::Result<i64> {
         let domain = self.domain_id(domain)?;
-        if let Some(id) = self.memory.lane_ids.get(&(job, domain)) {
+        if let Some(id) = self.cache.lane_ids.get(&(job, domain)) {
             return Ok(*id);
         }
         let sql = "INSERT INTO lanes (job_id, domain_id) VALUES (?1, ?2) ON CONFLICT DO NOTHING";
         self.sql.prepare_cached(sql)?.execute([job, domain])?;
         let sql = "SELECT id FROM lanes WHERE job_id = ?1 AND domain_id = ?2";
         let id = self.sql.prepare_cached(sql)?.query_row([job, domain], |row| row.get(0))?;
-        if self.memory.lane_ids.len() >= REMEMBERED_MAX {
-            self.memory.lane_ids.clear();
+        if self.cache.lane_ids.len() >= REMEMBERED_MAX {
+            self.cache.lane_ids.clear();
         }
-        self.memory.lane_ids.insert((job, domain), id);
+        self.cache.lane_ids.insert((job, domain), id);
         Ok(id)
     }
 
-    /// A lane with a task that may go at `due_at` is looked at by then.
+    /// Makes sure that a lane is looked at by `due_at`, when one of its tasks is ready.
     pub(super) fn make_due(&self, lane: i64, due_at: Timestamp) -> rusqlite::Result<()> {
         let sql = "UPDATE lanes SET due_us = ?2 WHERE id = ?1 AND (due_us IS NULL OR due_us > ?2)";
         self.sql.prepare_cached(sql)?.execute([lane, us(due_at)])?;
@@ -137,7 +142,7 @@ impl Tx<'_> {
 
     pub(super) fn claim(
         &mut self,
-        living: &Living,
+        liveness: &Liveness,
         holder: HolderId,
         claim: Claim,
         now: Timestamp,
@@ -149,7 +154,7 @@ impl Tx<'_> {
             "SELECT lanes.id, domain_id, domain, given_up FROM lanes JOIN domains ON domains.id = domain_id
             WHERE job_id = ?1 AND lanes.holder IS NULL AND due_us <= ?2 ORDER BY due_us LIMIT ?3";
         let due = params![claim.job.0 as i64, us(now), claim.lanes];
-        let (due, unreadable) = self.sorted("lanes", sql, due, |row| {
+        let (due, unreadable) = self.readable_and_unreadable("lanes", sql, due, |row| {
             Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?, domain_of(row, 2)?, row.get(3)?))
         })?;
         for (lane, why) in unreadable {
@@ -171,9 +176,9 @@ impl Tx<'_> {
                 self.set_lane(lane, None, Some(first.ready_at))?;
                 continue;
             }
-            let take = self.take(living, holder, domain_id, now)?;
+            let take = self.take(liveness, holder, domain_id, now)?;
             if let Take::Held { .. } = take {
-                // Its holder makes the lane due when it lets go; this is for a holder that does not.
+                // The holder makes the lane due when it releases the domain; this is for a holder that does not.
                 self.set_lane(lane, None, Some(now + PARKED))?;
                 continue;
             }
@@ -202,14 +207,14 @@ impl Tx<'_> {
         let Refill { lane, after, limit } = refill;
         let sql =
             "SELECT id, url, lead, at_url, hops, retries, ready_us, item_id, source_id, forgiven, requests,
-            last_us, last_took_us, last_outcome, status, etag IS NOT NULL OR last_modified IS NOT NULL,
+            last_us, last_took_us, last_outcome, status, sha256 IS NOT NULL OR etag IS NOT NULL OR last_modified IS NOT NULL,
             iif(bodiless, NULL, method), body, headers FROM tasks
             WHERE lane_id = ?1 AND state = 'waiting' AND (ready_us, id) > (?2, ?3)
             ORDER BY ready_us, id LIMIT ?4";
         let (ready, id) = after.map_or((i64::MIN, 0), |after| (us(after.ready_at), after.task.0 as i64));
         loop {
             let (tasks, unreadable) =
-                self.sorted("tasks", sql, params![lane.0, ready, id, limit], task_of)?;
+                self.readable_and_unreadable("tasks", sql, params![lane.0, ready, id, limit], task_of)?;
             if unreadable.is_empty() {
                 return tasks.into_iter().map(|task| self.with_page(task)).collect();
             }
@@ -225,14 +230,19 @@ impl Tx<'_> {
         }
     }
 
-    /// Notes that the job of a lane gives it up.
-    pub(super) fn give_up(&self, holder: HolderId, lane: LaneId, reason: &str) -> rusqlite::Result<Rest> {
+    /// Records that a job gives up on a lane.
+    pub(super) fn give_up(
+        &self,
+        holder: HolderId,
+        lane: LaneId,
+        reason: &str,
+    ) -> rusqlite::Result<RemainingWork> {
         let sql = "UPDATE lanes SET given_up = ?3 WHERE id = ?1 AND holder = ?2 RETURNING job_id";
         let mut statement = self.sql.prepare_cached(sql)?;
         let job = statement.query_row(params![lane.0, holder.0, reason], |row| row.get(0)).optional()?;
-        // A lane that went to another process is that one's to judge.
-        let Some(job): Option<i64> = job else { return Ok(Rest::Tasks) };
-        // Lanes that are served, and those that will be: the others are empty.
+        // Another process serves the lane now and decides about it.
+        let Some(job): Option<i64> = job else { return Ok(RemainingWork::Tasks) };
+        // Lanes that are served, and lanes that will be; the others are empty.
         let waiting = "EXISTS (SELECT 1 FROM tasks WHERE lane_id = lanes.id AND state = 'waiting')";
         let sql = format!(
             "SELECT EXISTS (SELECT 1 FROM lanes WHERE holder IS NOT NULL AND job_id = ?1 AND given_up IS NULL AND {waiting})
@@ -240,13 +250,13 @@ impl Tx<'_> {
                 AND given_up IS NULL AND {waiting})"
         );
         if self.sql.prepare_cached(&sql)?.query_row([job], |row| row.get(0))? {
-            return Ok(Rest::Tasks);
+            return Ok(RemainingWork::Tasks);
         }
         let read = self.sql.prepare_cached("SELECT 1 FROM fillers WHERE job_id = ?1")?.exists([job])?;
-        Ok(if read { Rest::List } else { Rest::Nothing })
+        Ok(if read { RemainingWork::List } else { RemainingWork::Nothing })
     }
 
-    /// Ends the tasks that wait in a lane, a part at a time: the lane stays due while there are more.
+    /// Ends a batch of the tasks waiting in a lane. The lane stays due while there are more.
     fn end_lane(
         &self,
         job: JobId,
@@ -325,15 +335,16 @@ impl Tx<'_> {
         Ok(results)
     }
 
-    /// Writes what became of one task; false when it does not wait any more.
+    /// Writes the result of one task; false if it is no longer waiting.
     fn settle_one(&mut self, settle: &Settle, tally: &mut Tally, now: Timestamp) -> rusqlite::Result<bool> {
         let id = settle.task.0 as i64;
-        // A task that moved on meanwhile is another holder's.
-        let sql = "SELECT item_id FROM tasks JOIN lanes ON lanes.id = lane_id
+        // A task that moved to another domain belongs to another holder.
+        let sql = "SELECT item_id, requests FROM tasks JOIN lanes ON lanes.id = lane_id
             WHERE tasks.id = ?1 AND state = 'waiting' AND tasks.job_id = ?2 AND domain_id = ?3";
         let mut statement = self.sql.prepare_cached(sql)?;
-        let row = statement.query_row([id, settle.job.0 as i64, settle.hold.key.0], |row| row.get(0));
-        let Some(item): Option<Option<i64>> = row.optional()? else { return Ok(false) };
+        let row = statement
+            .query_row([id, settle.job.0 as i64, settle.hold.key.0], |row| Ok((row.get(0)?, row.get(1)?)));
+        let Some((item, requests)): Option<(Option<i64>, i64)> = row.optional()? else { return Ok(false) };
         drop(statement);
         let last = settle.attempts.last();
         let (started, took, outcome) = (
@@ -341,7 +352,7 @@ impl Tx<'_> {
             last.map(|attempt| micros(attempt.took)),
             last.map(|attempt| attempt.outcome.as_str()),
         );
-        let attempts = settle.attempts.len() as i64;
+        let (attempts, last_status) = (settle.attempts.len() as i64, last.and_then(|attempt| attempt.status));
         let changed = match &settle.step {
             Step::Done { status, bytes, content_type, .. } => {
                 self.end_done(settle, *status, *bytes, content_type.as_deref(), now)?
@@ -353,7 +364,6 @@ impl Tx<'_> {
                 self.end_otherwise(settle, Ended { state: "skipped", status: None, error: reason }, now)?
             }
             Step::Retry { ready_at, retries, forgiven, error } => {
-                let status = last.and_then(|attempt| attempt.status);
                 let sql = "UPDATE tasks SET ready_us = ?2, retries = ?3, forgiven = ?4, error = ?5,
                     requests = requests + ?6, last_us = coalesce(?7, last_us), last_took_us = coalesce(?8, last_took_us),
                     last_outcome = coalesce(?9, last_outcome), status = coalesce(?10, status) WHERE id = ?1 AND state = 'waiting'";
@@ -367,23 +377,32 @@ impl Tx<'_> {
                     started,
                     took,
                     outcome,
-                    status
+                    last_status
                 ];
                 self.sql.prepare_cached(sql)?.execute(row)?
             }
-            Step::Moved { domain, at_url, hops, sends } => {
+            Step::Moved { domain, at_url, hops, body } => {
                 let lane = self.lane_id(settle.job.0 as i64, domain.as_str())?;
                 let sql = "UPDATE tasks SET home_lane_id = coalesce(home_lane_id, lane_id), lane_id = ?2,
                     at_url = coalesce(?3, at_url), hops = ?4, ready_us = ?5, requests = requests + ?6,
                     last_us = coalesce(?7, last_us), last_took_us = coalesce(?8, last_took_us),
-                    last_outcome = coalesce(?9, last_outcome), bodiless = bodiless OR ?10
+                    last_outcome = coalesce(?9, last_outcome), bodiless = bodiless OR ?10, status = coalesce(?11, status)
                     WHERE id = ?1 AND state = 'waiting'";
-                let mut statement = self.sql.prepare_cached(sql)?;
-                let bodiless = *sends == Onward::Dropped;
-                let row =
-                    params![id, lane, at_url, hops, us(now), attempts, started, took, outcome, bodiless];
-                let changed = statement.execute(row)?;
-                drop(statement);
+                let bodiless = *body == RedirectBody::Dropped;
+                let row = params![
+                    id,
+                    lane,
+                    at_url,
+                    hops,
+                    us(now),
+                    attempts,
+                    started,
+                    took,
+                    outcome,
+                    bodiless,
+                    last_status
+                ];
+                let changed = self.sql.prepare_cached(sql)?.execute(row)?;
                 self.make_due(lane, now)?;
                 changed
             }
@@ -395,18 +414,30 @@ impl Tx<'_> {
         if let Some(item) = item {
             self.settle_item(item, settle, now)?;
         }
-        settle.attempts.iter().try_for_each(|attempt| self.note(id, attempt))?;
+        if requests > 0 || !is_in_row(settle) {
+            settle.attempts.iter().try_for_each(|attempt| self.log_attempt(id, attempt))?;
+        }
         Ok(true)
     }
 
-    fn note(&self, task: i64, attempt: &Attempt) -> rusqlite::Result<()> {
+    fn log_attempt(&self, task: i64, attempt: &Attempt) -> rusqlite::Result<()> {
         let Attempt { started_at, took, outcome, status } = attempt;
-        let sql = "INSERT OR REPLACE INTO attempts (task_id, started_us, took_us, outcome, status)
+        let sql = "INSERT OR REPLACE INTO logged_attempts (task_id, started_us, took_us, outcome, status)
             VALUES (?1, ?2, ?3, ?4, ?5)";
         let took = micros(*took);
         let mut statement = self.sql.prepare_cached(sql)?;
         statement.execute(params![task, us(*started_at), took, outcome.as_str(), status]).map(|_| ())
     }
+}
+
+/// Whether the row of a settled task says everything about its attempt: there was only one, and the task ended with it.
+fn is_in_row(settle: &Settle) -> bool {
+    let status = match &settle.step {
+        Step::Done { status, .. } => Some(*status),
+        Step::Failed { status, .. } => *status,
+        Step::Skipped { .. } | Step::Retry { .. } | Step::Moved { .. } => return false,
+    };
+    matches!(settle.attempts.as_slice(), [attempt] if attempt.status == status)
 }
 
 /// How the tasks of a lane end together.
@@ -417,7 +448,7 @@ enum Ending {
 }
 
 impl Ending {
-    /// The state of such a task, and the column that counts them.
+    /// The state of such a task, which is also the name of the column that counts them.
     fn state(self) -> &'static str {
         match self {
             Self::Failed => "failed",
@@ -426,7 +457,7 @@ impl Ending {
     }
 }
 
-/// What a batch of settles adds to the counts of a job.
+/// What a batch of results adds to the counts of a job.
 #[derive(Debug, Default)]
 struct Tally {
     done: i64,
@@ -450,17 +481,17 @@ impl Tally {
     }
 }
 
-/// A span as it stands in a column.
+/// A span as a column value.
 pub(super) fn micros(span: Span) -> i64 {
     i64::try_from(span.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// Whatever is not known to be listed is not trusted.
+/// Anything not known to be listed is not trusted.
 pub(super) fn lead_of(word: &str) -> Lead {
     if word == Lead::Listed.as_str() { Lead::Listed } else { Lead::Remote }
 }
 
-/// Tasks of a lane that are ended in one transaction.
+/// The maximum number of a lane's tasks that are ended in one transaction.
 const PART: usize = 10_000;
-/// A lane whose domain another process holds is looked at again after this long.
+/// How soon a lane is looked at again whose domain another process holds.
 const PARKED: Span = Span::from_secs(1);

@@ -1,12 +1,13 @@
-//! Which time it is on this store: one row says when this machine booted, on the store's timeline. When that is set,
-//! whatever is waited for or counts from a moment moves along. What only people read stays as it was written.
+//! The store's time. One row records when this machine booted, on the store's timeline. If the time is set, every
+//! deadline and start time that matters to a decision moves with it. Times that only people read stay as they were
+//! written.
 
 use comity_core::pace::Pace;
 use comity_core::time::Timestamp;
-use comity_core::timeline::{Company, Joined, Reading, Shift, Timeline};
+use comity_core::timeline::{ClockReading, Joined, Occupancy, Shift, Timeline};
 use rusqlite::{OptionalExtension, params};
 
-use super::holders::Living;
+use super::holders::Liveness;
 use super::writer::Tx;
 use super::{Sqlite, at, us};
 use crate::domains::HolderId;
@@ -23,10 +24,10 @@ impl TimeStore for Sqlite {
     }
 
     fn join_time(&self, holder: HolderId) -> Reply<'_, StoreTime> {
-        let (machine, living) = (self.machine.clone(), self.living.clone());
+        let (machine, liveness) = (self.machine.clone(), self.liveness.clone());
         self.writer.run(move |tx| {
             let reading = machine.read();
-            let now = tx.join_time(&living, holder, &reading)?;
+            let now = tx.join_time(&liveness, holder, &reading)?;
             Ok(StoreTime { now, up: reading.up })
         })
     }
@@ -47,17 +48,22 @@ impl Tx<'_> {
         statement.query_row([], read).optional()
     }
 
-    /// Somebody read `now` on the timeline, when the wall clock read `wall`.
+    /// Records that `now` was read on the timeline while the wall clock read `wall`.
     pub(super) fn note_time(&self, now: Timestamp, wall: Timestamp) -> rusqlite::Result<()> {
         let sql = "UPDATE timeline SET last_us = ?1, wall_us = ?2 WHERE last_us <= ?1";
         self.sql.prepare_cached(sql)?.execute([us(now), us(wall)]).map(|_| ())
     }
 
-    fn join_time(&self, living: &Living, holder: HolderId, reading: &Reading) -> rusqlite::Result<Timestamp> {
+    fn join_time(
+        &self,
+        liveness: &Liveness,
+        holder: HolderId,
+        reading: &ClockReading,
+    ) -> rusqlite::Result<Timestamp> {
         let known = self.timeline()?;
-        let company = match self.has_company(living, holder, Timeline::now(known.as_ref(), reading))? {
-            true => Company::Others,
-            false => Company::Alone,
+        let company = match self.has_live_peers(liveness, holder, Timeline::now(known.as_ref(), reading))? {
+            true => Occupancy::Shared,
+            false => Occupancy::Alone,
         };
         let Joined { now, timeline, shift } = Timeline::join(known.as_ref(), reading, company);
         if let Some(shift) = shift {
@@ -72,10 +78,10 @@ impl Tx<'_> {
         Ok(now)
     }
 
-    /// Everything that a decision is made by moves with the time.
+    /// Moves everything that decisions depend on.
     fn shift(&self, shift: Shift) -> rusqlite::Result<()> {
         let (by, from, to) = (shift.micros(), us(shift.from), us(shift.to));
-        // When the time is set back, what was due is due, and what happened lies in the past.
+        // If the time is set back, what was due stays due, and what happened stays in the past.
         let future = from.min(to);
         for sql in [
             "UPDATE domains SET server_until_us = server_until_us + ?1, server_stated_us = server_stated_us + ?1,
@@ -95,14 +101,14 @@ impl Tx<'_> {
         ] {
             self.sql.execute(sql, [by, future])?;
         }
-        // Scrapes of long ago hold nothing back, and people read them.
+        // Scrapes of long ago delay nothing, and people read them.
         let sql = "UPDATE scrape_logs SET started_us = started_us + ?1 WHERE started_us > ?2";
-        self.sql.execute(sql, [by, future.saturating_sub(LATELY_US)])?;
+        self.sql.execute(sql, [by, future.saturating_sub(RECENT_US)])?;
         self.shift_cursors(shift)?;
         self.shift_paces(shift)
     }
 
-    /// What a server's caching headers ask a source to wait for counts from when they came.
+    /// Moves the wait that a server's caching headers asked for, which counts from when they arrived.
     fn shift_cursors(&self, shift: Shift) -> rusqlite::Result<()> {
         let mut select = self.sql.prepare(
             "SELECT id, cursor_json ->> '$.not_before' FROM sources
@@ -113,7 +119,7 @@ impl Tx<'_> {
         let sql = "UPDATE sources SET cursor_json = json_set(cursor_json, '$.not_before', ?2) WHERE id = ?1";
         let mut update = self.sql.prepare(sql)?;
         for (id, not_before) in rows {
-            // What cannot be read holds nothing back.
+            // An unreadable value delays nothing.
             let Ok(not_before) = Timestamp::parse(&not_before) else { continue };
             if not_before > shift.from.min(shift.to) {
                 update.execute(params![id, shift.of(not_before).to_string()])?;
@@ -135,9 +141,9 @@ impl Tx<'_> {
             let Some((last, _)) = rows.last() else { return Ok(()) };
             after = *last;
             for (id, bytes) in rows {
-                // What cannot be read is lost; whoever takes the domain is told.
+                // An unreadable pace counts as lost when the domain is taken.
                 if let Ok(mut pace) = Pace::decode(&bytes) {
-                    pace.move_along(shift);
+                    pace.shift_times(shift);
                     update.execute(params![id, pace.encode()])?;
                 }
             }
@@ -145,5 +151,5 @@ impl Tx<'_> {
     }
 }
 
-/// No interval between scrapes is longer than this and still matters.
-const LATELY_US: i64 = 86_400_000_000;
+/// Scrapes older than this no longer delay any other.
+const RECENT_US: i64 = 86_400_000_000;

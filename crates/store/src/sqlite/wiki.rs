@@ -1,31 +1,31 @@
-//! Archives of wikis.
+//! Stores wiki archives.
 
 use comity_core::time::Timestamp;
 use rusqlite::types::Type;
 use rusqlite::{OptionalExtension, Row, params};
 use serde_json::Value;
 
-use super::holders::{Living, Standing};
+use super::holders::{HolderState, Liveness};
 use super::writer::Tx;
 use super::{Sqlite, at, us};
 use crate::domains::HolderId;
 use crate::wiki::{
-    Batch, Content, ContentTally, FileTally, Hidden, Kept, ListedFile, NamespaceTally, Packing, Revision,
-    Slot, Walked, Wiki, WikiClaim, WikiHold, WikiId, WikiPage, WikiStore,
+    Batch, BatchChanges, CompletedPages, Compression, Content, ContentTally, FileTally, Hidden, ListedFile,
+    NamespaceTally, Revision, Slot, Wiki, WikiClaim, WikiHold, WikiId, WikiPage, WikiStore,
 };
 use crate::{Reply, StoreError};
 
 impl WikiStore for Sqlite {
     fn claim_wiki(&self, api: String, holder: Option<HolderId>, now: Timestamp) -> Reply<'_, WikiClaim> {
-        let living = self.living.clone();
-        self.writer.run(move |tx| tx.claim_wiki(&living, &api, holder, now))
+        let liveness = self.liveness.clone();
+        self.writer.run(move |tx| tx.claim_wiki(&liveness, &api, holder, now))
     }
 
     fn find_wiki(&self, api: String) -> Reply<'_, Option<Wiki>> {
         self.read(move |tx| tx.find_wiki(&api))
     }
 
-    fn keep_wiki(&self, hold: WikiHold, batch: Batch) -> Reply<'_, Kept> {
+    fn keep_wiki(&self, hold: WikiHold, batch: Batch) -> Reply<'_, BatchChanges> {
         let kept = self.writer.run(move |tx| match tx.holds_wiki(hold)? {
             true => tx.keep_wiki(hold.wiki, &batch).map(Some),
             false => Ok(None),
@@ -88,7 +88,7 @@ impl WikiStore for Sqlite {
 impl Tx<'_> {
     pub(super) fn claim_wiki(
         &mut self,
-        living: &Living,
+        liveness: &Liveness,
         api: &str,
         holder: Option<HolderId>,
         now: Timestamp,
@@ -99,7 +99,7 @@ impl Tx<'_> {
         let sql = "SELECT holder FROM wikis WHERE api = ?1";
         let held_by: Option<i64> = self.sql.prepare_cached(sql)?.query_row([api], |row| row.get(0))?;
         if let Some(other) = held_by.filter(|other| Some(*other) != holder)
-            && self.look_at(living, other, now)? == Standing::Lives
+            && self.check_holder(liveness, other, now)? == HolderState::Lives
         {
             return Ok(WikiClaim::Taken);
         }
@@ -131,12 +131,12 @@ impl Tx<'_> {
         self.sql.prepare_cached(sql)?.query_row([api], wiki).optional()
     }
 
-    pub(super) fn keep_wiki(&self, wiki: WikiId, batch: &Batch) -> rusqlite::Result<Kept> {
-        let mut kept = Kept::default();
+    pub(super) fn keep_wiki(&self, wiki: WikiId, batch: &Batch) -> rusqlite::Result<BatchChanges> {
+        let mut kept = BatchChanges::default();
         for page in &batch.pages {
             self.keep_page(wiki, page, batch.round, &mut kept)?;
         }
-        for page in &batch.sighted {
+        for page in &batch.mentioned {
             if !self.has_page(wiki, page.id)? {
                 self.keep_page(wiki, page, 0, &mut kept)?;
             }
@@ -145,14 +145,14 @@ impl Tx<'_> {
             let sql = "UPDATE wiki_pages SET deleted = 1 WHERE wiki_id = ?1 AND title = ?2 AND NOT deleted";
             kept.deleted += self.sql.prepare_cached(sql)?.execute(params![wiki.0, title])? as u64;
         }
-        for page in &batch.left {
+        for page in &batch.moved_away {
             let sql = "UPDATE wiki_pages SET deleted = 1 WHERE wiki_id = ?1 AND page_id = ?2 AND NOT deleted";
             kept.deleted += self.sql.prepare_cached(sql)?.execute(params![wiki.0, page])? as u64;
         }
-        if batch.titles_are_theirs {
+        if batch.titles_are_exclusive {
             kept.deleted += self.leave_titles(wiki, &batch.pages)?;
         }
-        for page in &batch.reworked {
+        for page in &batch.history_changed {
             let sql = "UPDATE wiki_pages SET stale = 1 WHERE wiki_id = ?1 AND page_id = ?2";
             self.sql.prepare_cached(sql)?.execute(params![wiki.0, page])?;
         }
@@ -162,11 +162,11 @@ impl Tx<'_> {
         for file in &batch.files {
             self.keep_file(wiki, file)?;
         }
-        let listed = match batch.walked {
-            Walked::None => None,
-            // A parent that is not there after that is nowhere.
-            Walked::All => Some(("true", "true")),
-            Walked::SinceTheirFirst => Some((HAS_FIRST, "false")),
+        let listed = match batch.completed {
+            CompletedPages::None => None,
+            // After that, a missing parent does not exist in the wiki.
+            CompletedPages::All => Some(("true", "true")),
+            CompletedPages::WithFirstRevision => Some((HAS_FIRST, "false")),
         };
         if let Some((listed, all)) = listed {
             let sql = format!(
@@ -175,7 +175,7 @@ impl Tx<'_> {
             );
             self.sql.prepare_cached(&sql)?.execute(params![wiki.0, batch.round])?;
         }
-        for namespace in &batch.looked_through {
+        for namespace in &batch.fully_listed {
             let sql = "UPDATE wiki_pages SET deleted = 1
                 WHERE wiki_id = ?1 AND namespace = ?2 AND round < ?3 AND NOT deleted";
             let gone = self.sql.prepare_cached(sql)?.execute(params![wiki.0, namespace, batch.round])?;
@@ -192,7 +192,7 @@ impl Tx<'_> {
         self.sql.prepare_cached(sql)?.exists(params![wiki.0, page])
     }
 
-    /// Where one of `pages` is, no other is; how many were.
+    /// Marks other pages as deleted that are stored under the titles of `pages`; returns how many.
     fn leave_titles(&self, wiki: WikiId, pages: &[WikiPage]) -> rusqlite::Result<u64> {
         let ids: Vec<i64> = pages.iter().map(|page| page.id).collect();
         let mut gone = 0;
@@ -210,7 +210,13 @@ impl Tx<'_> {
         Ok(gone)
     }
 
-    fn keep_page(&self, wiki: WikiId, page: &WikiPage, round: i64, kept: &mut Kept) -> rusqlite::Result<()> {
+    fn keep_page(
+        &self,
+        wiki: WikiId,
+        page: &WikiPage,
+        round: i64,
+        kept: &mut BatchChanges,
+    ) -> rusqlite::Result<()> {
         let sql = "SELECT title, deleted FROM wiki_pages WHERE wiki_id = ?1 AND page_id = ?2";
         let before = |row: &Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, bool>(1)?));
         let before = self.sql.prepare_cached(sql)?.query_row(params![wiki.0, page.id], before).optional()?;
@@ -236,7 +242,12 @@ impl Tx<'_> {
         Ok(())
     }
 
-    fn keep_revision(&self, wiki: WikiId, revision: &Revision, kept: &mut Kept) -> rusqlite::Result<()> {
+    fn keep_revision(
+        &self,
+        wiki: WikiId,
+        revision: &Revision,
+        kept: &mut BatchChanges,
+    ) -> rusqlite::Result<()> {
         if !self.has_revision(wiki, revision.id)? {
             kept.revisions += 1;
             if revision.parent != 0 && !self.has_revision(wiki, revision.parent)? {
@@ -271,7 +282,7 @@ impl Tx<'_> {
         for (nth, slot) in revision.slots.iter().enumerate() {
             let content =
                 slot.content.as_ref().map(|content| self.keep_content(wiki, content)).transpose()?;
-            // What is hidden now was not always: what was kept then stays.
+            // Content that is hidden now may have been visible before: what was saved then stays.
             let sql = "INSERT INTO wiki_slots (wiki_id, revision_id, nth, role, model, format, content_id)
                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
                 ON CONFLICT (wiki_id, revision_id, nth) DO UPDATE SET
@@ -296,12 +307,13 @@ impl Tx<'_> {
             return Ok(known);
         }
         let sql = "INSERT INTO wiki_contents (sha1, size, packing, bytes) VALUES (?1, ?2, ?3, ?4)";
-        let packing = match content.packing {
-            Packing::Plain => "plain",
-            Packing::Zstd => "zstd",
+        let compression = match content.compression {
+            Compression::Plain => "plain",
+            Compression::Zstd => "zstd",
         };
         let (size, packed) = (content.size as i64, content.bytes.len() as i64);
-        let id = self.sql.prepare_cached(sql)?.insert(params![content.sha1, size, packing, content.bytes])?;
+        let id =
+            self.sql.prepare_cached(sql)?.insert(params![content.sha1, size, compression, content.bytes])?;
         let sql =
             "UPDATE wikis SET contents = contents + 1, bytes = bytes + ?2, packed_bytes = packed_bytes + ?3
             WHERE id = ?1";
@@ -381,14 +393,14 @@ impl Tx<'_> {
         let slot = |row: &Row<'_>| {
             let content = match row.get::<_, Option<[u8; 20]>>(3)? {
                 Some(sha1) => {
-                    let packing = match row.get_ref(5)?.as_str()? {
-                        "zstd" => Packing::Zstd,
-                        _ => Packing::Plain,
+                    let compression = match row.get_ref(5)?.as_str()? {
+                        "zstd" => Compression::Zstd,
+                        _ => Compression::Plain,
                     };
                     Some(Content {
                         sha1,
                         size: row.get::<_, i64>(4)?.max(0) as u64,
-                        packing,
+                        compression,
                         bytes: row.get(6)?,
                     })
                 }
@@ -469,7 +481,7 @@ fn bits(hidden: Hidden) -> i64 {
     [text, comment, user, suppressed].iter().rev().fold(0, |bits, set| bits << 1 | i64::from(*set))
 }
 
-/// As MediaWiki's own column has them.
+/// The bits as in MediaWiki's own column.
 fn of_bits(bits: i64) -> Hidden {
     let is = |bit: i64| bits & bit != 0;
     Hidden { text: is(1), comment: is(2), user: is(4), suppressed: is(8) }
@@ -477,7 +489,7 @@ fn of_bits(bits: i64) -> Hidden {
 
 const PAGES: &str =
     "SELECT page_id, namespace, title, model, redirect, newest, deleted, whole AND NOT stale FROM wiki_pages";
-/// Of a page that lacks something.
+/// The condition for a page with an incomplete history.
 const LACKING: &str = "(NOT deleted AND (NOT whole OR stale OR NOT EXISTS (SELECT 1 FROM wiki_revisions
         WHERE wiki_revisions.wiki_id = wiki_pages.wiki_id AND revision_id = newest)
     OR suspect AND EXISTS (SELECT 1 FROM wiki_revisions AS child
@@ -489,5 +501,5 @@ const HAS_NEWEST: &str = "EXISTS (SELECT 1 FROM wiki_revisions
 const HAS_FIRST: &str = "EXISTS (SELECT 1 FROM wiki_revisions
     WHERE wiki_revisions.wiki_id = wiki_pages.wiki_id AND wiki_revisions.page_id = wiki_pages.page_id
         AND parent_id = 0)";
-/// Most revisions that are read at once, however small they are.
+/// The maximum number of revisions read at once, however small they are.
 const HISTORY_MAX: u32 = 1_000;

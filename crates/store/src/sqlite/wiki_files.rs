@@ -1,4 +1,4 @@
-//! Files of wikis that are archived.
+//! Stores files of archived wikis.
 
 use rusqlite::{Row, params};
 
@@ -8,7 +8,7 @@ use crate::wiki::{FileTally, ListedFile, WikiFile, WikiId};
 
 impl Tx<'_> {
     pub(super) fn keep_file(&self, wiki: WikiId, file: &WikiFile) -> rusqlite::Result<()> {
-        // Another content at the same moment is another file.
+        // Different content with the same upload time is a different file.
         let sql =
             "INSERT INTO wiki_files (wiki_id, title, at_us, sha1, size, mime, url, user, comment, superseded)
             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
@@ -83,7 +83,7 @@ fn listed(row: &Row<'_>) -> rusqlite::Result<ListedFile> {
     })
 }
 
-/// What is asked of versions of files, with more conditions.
+/// Selects file versions that match an additional condition.
 fn files(which: &str) -> String {
     format!(
         "SELECT id, title, at_us, sha1, size, mime, url, user, comment, superseded, kept, problem, NOT {HAS_PAGE}

@@ -1,13 +1,13 @@
-//! The one thread that writes to the database. What was asked meanwhile runs in one transaction, and nobody hears
-//! of it before it is committed.
+//! The writer: the only thread that writes to the database. Requests that arrive while it is busy run in one
+//! transaction, and nobody gets an answer before it is committed.
 //!
-//! - here: who asks, and the thread
-//! - `transaction`: one try. One caller's error is undone and reported to that caller alone. When a commit fails, the stamp
-//!   that the transaction left tells whether it was done
-//! - `away`: while the database is locked, full, gone or unreadable the thread waits, and with it everybody who asked; it
-//!   opens it again where that helps
+//! - This file: how requests reach the thread, and its main loop.
+//! - `transaction`: one attempt. An error of one caller is rolled back and reported to that caller alone. If a commit
+//!   fails, the stamp that each transaction leaves shows whether it was committed after all.
+//! - `outage`: while the database is locked, full, gone or unreadable, the thread and all callers wait. It reopens the
+//!   database where that helps.
 
-mod away;
+mod outage;
 mod transaction;
 
 use std::collections::HashMap;
@@ -20,40 +20,40 @@ use comity_core::time::Span;
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
-use super::aside::Reported;
-use super::holders::Watch;
-use super::in_use::InUse;
-use super::patience::{FIRST_TRY, Patience};
-use super::place::Place;
+use super::holders::LeaseWatch;
+use super::location::Location;
+use super::open_store::OpenStore;
+use super::unreadable_rows::Reported;
+use super::waiting::{FIRST_LOCK_TIMEOUT, Patience};
 use crate::domains::HolderId;
 use crate::{Availability, Reply, StoreError};
 
-/// A connection inside a transaction, and what is remembered beside it.
+/// A connection inside a transaction, and the writer's cache.
 pub(super) struct Tx<'a> {
     pub(super) sql: &'a Connection,
-    pub(super) memory: &'a mut Memory,
+    pub(super) cache: &'a mut Cache,
 }
 
-/// What the thread remembers; forgotten when a transaction fails.
+/// What the thread caches; cleared when a transaction fails.
 #[derive(Debug, Default)]
-pub(super) struct Memory {
-    /// Numbers of domains by name, to fill quickly.
+pub(super) struct Cache {
+    /// Ids of domains by name, to add tasks quickly.
     pub(super) domain_ids: HashMap<String, i64>,
-    /// Numbers of lanes by job and domain.
+    /// Ids of lanes by job and domain.
     pub(super) lane_ids: HashMap<(i64, i64), i64>,
-    /// How often domains had been forgotten when these numbers were read.
+    /// How many times domains or lanes had been deleted when these ids were read.
     forgotten: i64,
-    /// How many transactions had changed something when this one began, and the stamp of the last of them.
+    /// The number of transactions that had changed something when this one started, and the stamp of the last of them.
     commits: i64,
     stamp: i64,
-    /// What was last seen of other holders.
-    pub(super) watch: Watch,
-    /// Rows that could not be read.
+    /// The leases last seen of other holders.
+    pub(super) watch: LeaseWatch,
+    /// Rows that could not be read and were logged.
     pub(super) reported: Reported,
 }
 
-impl Memory {
-    /// Forgets the numbers of domains when some of them are gone, whoever removed them.
+impl Cache {
+    /// Clears cached ids if domains or lanes have been deleted, by whatever process.
     fn look_up(&mut self, sql: &Connection) -> rusqlite::Result<()> {
         let known = "SELECT forgotten, commits, stamp FROM identity";
         let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
@@ -67,32 +67,32 @@ impl Memory {
     }
 }
 
-/// One piece of work; run inside the transaction, it says what to do once that is over. Run again when the database was
-/// locked or the disk full.
+/// One piece of work. It runs inside the transaction and returns what to do afterwards. It runs again if the database
+/// was locked or the disk full.
 type Work = Box<dyn FnMut(&mut Tx<'_>) -> Result<After, rusqlite::Error> + Send>;
-/// Tells whoever asked, after the commit or after its failure.
+/// Answers the caller, after the commit or its failure.
 type After = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
 
-/// Called inside each transaction that changed something, after its last statement and before its commit. Tests hold a
-/// transaction open there; nobody else sets it.
+/// Called inside each transaction that changed something, after its last statement and before its commit. Only tests
+/// set it, to hold a transaction open.
 pub(super) type BeforeCommit = Box<dyn Fn() + Send>;
 
 enum Message {
-    Work(Piece),
+    Work(WorkItem),
     Version(oneshot::Sender<Result<i64, StoreError>>),
     BeforeCommit(BeforeCommit),
 }
 
-/// What somebody asked for.
-struct Piece {
+/// What a caller asked for.
+struct WorkItem {
     work: Work,
-    /// Tells whoever asked that its work could not be done; gone when that was told.
+    /// Tells the caller that its work failed; `None` once it was told.
     refused: Option<Box<dyn FnOnce(StoreError) + Send>>,
-    /// Whether the files are to be the ones that were opened.
-    in_place: bool,
+    /// Whether to check first that the files are still the ones that were opened.
+    check_files: bool,
 }
 
-/// The thread that uses the database.
+/// The writer thread.
 #[derive(Debug)]
 pub(super) struct Writer {
     sender: Option<Arc<Sender<Message>>>,
@@ -103,18 +103,18 @@ pub(super) struct Writer {
     ended: Mutex<Receiver<()>>,
 }
 
-/// A way to the thread that does not keep it from ending.
-pub(super) struct Remote(Weak<Sender<Message>>);
+/// A handle that does not keep the thread alive.
+pub(super) struct WriterHandle(Weak<Sender<Message>>);
 
-impl Remote {
+impl WriterHandle {
     /// The same as [`Writer::run`].
     pub(super) fn run<T: Send + 'static>(
         &self,
         work: impl FnMut(&mut Tx<'_>) -> rusqlite::Result<T> + Send + 'static,
     ) -> Reply<'static, T> {
-        let (piece, receiver) = piece(work);
-        // A closed channel drops the message, and with it the sender of its answer.
-        self.0.upgrade().map(|sender| sender.send(Message::Work(piece)));
+        let (work_item, receiver) = work_item(work);
+        // A closed channel drops the message and, with it, the sender of the answer.
+        self.0.upgrade().map(|sender| sender.send(Message::Work(work_item)));
         Box::pin(async move { receiver.await.unwrap_or(Err(StoreError::Closed)) })
     }
 }
@@ -122,21 +122,21 @@ impl Remote {
 impl Writer {
     pub(super) fn start(
         connection: Connection,
-        in_use: Arc<InUse>,
+        open_store: Arc<OpenStore>,
         patience: Span,
     ) -> Result<Self, StoreError> {
         let (sender, receiver) = channel();
         let (ends, ended) = channel();
-        let place = in_use.place.clone();
-        connection.busy_timeout(FIRST_TRY).map_err(|error| place.error(&error))?;
+        let location = open_store.location.clone();
+        connection.busy_timeout(FIRST_LOCK_TIMEOUT).map_err(|error| location.error(&error))?;
         let (patience, availability) = (Patience::new(patience), Arc::<Availability>::default());
-        let run = Run {
+        let run = WriterThread {
             connection,
             is_open: true,
             has_worked: false,
-            in_use,
+            open_store,
             lost: Vec::new(),
-            memory: Memory::default(),
+            cache: Cache::default(),
             patience: patience.clone(),
             availability: availability.clone(),
             gave_up: None,
@@ -150,12 +150,12 @@ impl Writer {
                 let _ends = ends;
                 run.run(&receiver);
             })
-            .map_err(|error| place.unavailable(format!("no thread could be started: {error}")))?;
+            .map_err(|error| location.unavailable(format!("could not start a thread: {error}")))?;
         let (sender, ended) = (Some(Arc::new(sender)), Mutex::new(ended));
         Ok(Self { sender, patience, availability, thread: Some(thread), ended })
     }
 
-    /// A database that is away is waited for so long.
+    /// Sets how long to wait for an unavailable database.
     pub(super) fn set_patience(&self, patience: Span) {
         self.patience.set(patience);
     }
@@ -164,56 +164,56 @@ impl Writer {
         self.availability.clone()
     }
 
-    /// Runs `work` in the next transaction; its value comes when that is committed.
+    /// Runs `work` in the next transaction. Its value is returned after the commit.
     pub(super) fn run<T: Send + 'static>(
         &self,
         work: impl FnMut(&mut Tx<'_>) -> rusqlite::Result<T> + Send + 'static,
     ) -> Reply<'static, T> {
-        self.remote().run(work)
+        self.handle().run(work)
     }
 
-    /// The same, after a look whether the database is still the one that was opened.
-    pub(super) fn run_in_place<T: Send + 'static>(
+    /// Like [`Self::run`], after checking that the database is still the one that was opened.
+    pub(super) fn run_checked<T: Send + 'static>(
         &self,
         work: impl FnMut(&mut Tx<'_>) -> rusqlite::Result<T> + Send + 'static,
     ) -> Reply<'static, T> {
-        let (piece, receiver) = piece(work);
-        self.send(Message::Work(Piece { in_place: true, ..piece }));
+        let (work_item, receiver) = work_item(work);
+        self.send(Message::Work(WorkItem { check_files: true, ..work_item }));
         Box::pin(async move { receiver.await.unwrap_or(Err(StoreError::Closed)) })
     }
 
-    /// A number that changes when another connection committed something.
+    /// A number that changes when another connection commits something.
     pub(super) fn version(&self) -> Reply<'static, i64> {
         let (sender, receiver) = oneshot::channel();
         self.send(Message::Version(sender));
         Box::pin(async move { receiver.await.unwrap_or(Err(StoreError::Closed)) })
     }
 
-    /// A way to the thread for whoever may outlive it.
-    pub(super) fn remote(&self) -> Remote {
-        Remote(self.sender.as_ref().map(Arc::downgrade).unwrap_or_default())
+    /// A handle for callers that may outlive the thread.
+    pub(super) fn handle(&self) -> WriterHandle {
+        WriterHandle(self.sender.as_ref().map(Arc::downgrade).unwrap_or_default())
     }
 
-    /// From the next transaction on, `hook` is called before each commit of a change.
+    /// From the next transaction on, calls `hook` before each commit of a change.
     pub(super) fn before_commit(&self, hook: BeforeCommit) {
         self.send(Message::BeforeCommit(hook));
     }
 
     fn send(&self, message: Message) {
-        // A closed channel drops the message, and with it the sender of its answer.
+        // A closed channel drops the message and, with it, the sender of the answer.
         self.sender.as_ref().map(|sender| sender.send(message));
     }
 }
 
-/// A piece of work, with where its answer comes out.
-fn piece<T: Send + 'static>(
+/// Wraps work with the channel for its answer.
+fn work_item<T: Send + 'static>(
     mut work: impl FnMut(&mut Tx<'_>) -> rusqlite::Result<T> + Send + 'static,
-) -> (Piece, oneshot::Receiver<Result<T, StoreError>>) {
+) -> (WorkItem, oneshot::Receiver<Result<T, StoreError>>) {
     let (sender, receiver) = oneshot::channel::<Result<T, StoreError>>();
     let sender = Arc::new(Mutex::new(Some(sender)));
     let tell = move |sender: &Mutex<Option<oneshot::Sender<_>>>, result| {
         let sender = sender.lock().ok().and_then(|mut sender| sender.take());
-        // Whoever does not wait any more need not be told.
+        // The caller may not be waiting any more.
         sender.map(|sender| sender.send(result));
     };
     let refused = sender.clone();
@@ -222,43 +222,43 @@ fn piece<T: Send + 'static>(
         Ok(Box::new(move |committed: Result<(), StoreError>| tell(&sender, committed.map(|()| value))))
     });
     let refused = Box::new(move |error| tell(&refused, Err(error)));
-    (Piece { work, refused: Some(refused), in_place: false }, receiver)
+    (WorkItem { work, refused: Some(refused), check_files: false }, receiver)
 }
 
 impl Drop for Writer {
-    /// Waits until everything asked for is committed; for a disk that does not answer any more not for ever.
+    /// Waits until everything requested is committed, but not forever if the disk hangs.
     fn drop(&mut self) {
         self.patience.set(Span::ZERO);
         self.sender = None;
         let ended = self.ended.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if ended.recv_timeout(LAST) != Err(RecvTimeoutError::Timeout) {
+        if ended.recv_timeout(CLOSE_TIMEOUT) != Err(RecvTimeoutError::Timeout) {
             self.thread.take().map(JoinHandle::join);
         }
     }
 }
 
-struct Run {
+struct WriterThread {
     connection: Connection,
-    /// Whether that is a connection to the database that may be used.
+    /// Whether the connection can be used.
     is_open: bool,
     /// Whether anything was ever committed.
     has_worked: bool,
-    in_use: Arc<InUse>,
-    /// Holders of this process that hold nothing any more, because something of the database was lost.
+    open_store: Arc<OpenStore>,
+    /// Holders of this process that lost everything they held, because writes were lost.
     lost: Vec<HolderId>,
-    memory: Memory,
+    cache: Cache,
     patience: Patience,
     availability: Arc<Availability>,
-    /// The database was waited for in vain, for so long.
+    /// How long the database was waited for before giving up.
     gave_up: Option<Span>,
-    /// What the next transaction leaves in the database, to be recognised by.
+    /// The stamp that the next transaction leaves in the database.
     stamp: i64,
     before_commit: Option<BeforeCommit>,
-    /// How a transaction is committed; tests have others.
+    /// How a transaction is committed; tests replace it.
     commit: fn(&Connection) -> rusqlite::Result<()>,
 }
 
-impl Run {
+impl WriterThread {
     fn run(mut self, receiver: &Receiver<Message>) {
         let mut wrote = false;
         let mut looks = 0;
@@ -266,7 +266,7 @@ impl Run {
             let first = match receiver.recv_timeout(QUIET) {
                 Ok(message) => message,
                 Err(RecvTimeoutError::Timeout) => {
-                    // Nobody asks for anything: time to move the log into the database.
+                    // Nobody asks for anything: a good time for a checkpoint.
                     if std::mem::take(&mut wrote) {
                         self.checkpoint();
                     }
@@ -277,20 +277,20 @@ impl Run {
             let (mut batch, mut versions) = (Vec::new(), Vec::new());
             for message in std::iter::once(first).chain(receiver.try_iter().take(BATCH)) {
                 match message {
-                    Message::Work(piece) => batch.push(piece),
+                    Message::Work(work_item) => batch.push(work_item),
                     Message::Version(sender) => versions.push(sender),
                     Message::BeforeCommit(hook) => self.before_commit = Some(hook),
                 }
             }
-            let away = !versions.is_empty() && self.present().is_err();
-            if !away {
+            let outage = !versions.is_empty() && self.ensure_open().is_err();
+            if !outage {
                 if !versions.is_empty() {
-                    self.availability.returns();
+                    self.availability.set_available();
                 }
                 let version = self.version();
                 versions.drain(..).for_each(|sender| drop(sender.send(Ok(version))));
             }
-            if batch.is_empty() && !away {
+            if batch.is_empty() && !outage {
                 looks += 1;
                 if looks >= QUIET_LOOKS && std::mem::take(&mut wrote) {
                     self.checkpoint();
@@ -298,7 +298,7 @@ impl Run {
                 continue;
             }
             looks = 0;
-            let done = self.commit(batch, away);
+            let done = self.commit(batch, outage);
             versions.into_iter().for_each(|sender| drop(sender.send(done.clone().map(|()| self.version()))));
             wrote = true;
         }
@@ -308,11 +308,11 @@ impl Run {
         let _ = self.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
     }
 
-    /// In memory there is no other connection: there, whatever changes counts.
+    /// An in-memory database has no other connections, so every change counts.
     fn version(&self) -> i64 {
-        match self.in_use.place {
-            Place::Memory => self.connection.total_changes() as i64,
-            Place::File(_) => {
+        match self.open_store.location {
+            Location::Memory => self.connection.total_changes() as i64,
+            Location::File(_) => {
                 let version = self.connection.pragma_query_value(None, "data_version", |row| row.get(0));
                 version.unwrap_or(0)
             }
@@ -324,7 +324,7 @@ fn commit(connection: &Connection) -> rusqlite::Result<()> {
     connection.execute_batch("COMMIT")
 }
 
-/// A number that no other process begins with.
+/// A random number, so that no two processes start with the same stamp.
 fn stamp() -> i64 {
     std::hash::BuildHasher::hash_one(&std::collections::hash_map::RandomState::new(), 0_u8) as i64
 }
@@ -332,11 +332,11 @@ fn stamp() -> i64 {
 #[cfg(test)]
 mod tests;
 
-/// How long whoever lets go of the store waits for what was asked of it.
-pub(super) const LAST: Duration = Duration::from_secs(15);
-/// Pieces of work in one transaction, at most.
+/// How long closing the store waits for outstanding work.
+pub(super) const CLOSE_TIMEOUT: Duration = Duration::from_secs(15);
+/// The maximum number of requests in one transaction.
 const BATCH: usize = 512;
-/// So many looks without work count as quiet too.
+/// This many version checks without work count as idle too.
 const QUIET_LOOKS: u32 = 50;
-/// Without work for this long, the log is moved into the database.
+/// After this long without work, a checkpoint is made.
 const QUIET: Duration = Duration::from_secs(1);

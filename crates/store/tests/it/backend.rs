@@ -1,4 +1,4 @@
-//! The stores in SQLite as the conformance suite opens them.
+//! The SQLite stores, as opened by the conformance suite.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use comity_store::machine::Machine;
 use comity_store::sqlite::Sqlite;
 use tempfile::TempDir;
 
-/// One store in memory, which all processes share.
+/// One in-memory store, which all processes share.
 pub(crate) struct Memory(Opened);
 
 pub(crate) async fn memory() -> Memory {
@@ -22,12 +22,12 @@ impl Backend for Memory {
     }
 
     fn kill(&self, process: Process, now: Timestamp) -> BoxFuture<'_, ()> {
-        // It shares its one connection with the living.
+        // It shares its only connection with the live processes.
         Box::pin(async move { process.store.deregister(process.holder, now).await.unwrap() })
     }
 }
 
-/// A file, opened anew by each process.
+/// A file that each process opens for itself.
 pub(crate) struct SqliteFile {
     path: PathBuf,
     _folder: TempDir,
@@ -44,7 +44,7 @@ impl Backend for SqliteFile {
     }
 
     fn kill(&self, process: Process, _now: Timestamp) -> BoxFuture<'_, ()> {
-        // Its connection goes, and with it its lock.
+        // Its connection is closed, which frees its lock.
         Box::pin(async { drop(process) })
     }
 }

@@ -1,20 +1,20 @@
-//! A process killed in the middle of its work, as often as it takes.
+//! Kills a process in the middle of its work, again and again.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use comity_conformance::following::{Follower, every, feed, keep, unclaimed};
+use comity_conformance::follower::{Follower, every, feed, keep, unclaimed};
 use comity_conformance::process::{Process, at, died_at, done, failed, hold_of, listed, ms, retry};
 use comity_core::cadence::RunWindow;
-use comity_core::enqueue::Asker;
+use comity_core::enqueue::Trigger;
 use comity_core::outcome::Outcome;
 use comity_core::task::JobId;
 use comity_core::time::Timestamp;
-use comity_store::domains::{Hold, Parting, Take};
+use comity_store::domains::{Hold, ReleaseMode, Take};
 use comity_store::items::{ScrapeTerms, StartStep, Started};
-use comity_store::sources::{FetchEnd, FetchResult, Kept, NewSource, SourceId};
+use comity_store::sources::{FetchEnd, FetchResult, ItemChanges, NewSource, SourceId};
 use comity_store::sqlite::Sqlite;
 use comity_store::tasks::{Attempt, Claimed, Settle, Settled, Step};
 use rusqlite::Connection;
@@ -22,16 +22,16 @@ use serde_json::Map;
 
 use crate::backend::opened;
 
-/// B37, B74, B77: whatever was answered is there, whatever is there fits together, and the rest can go on.
+/// B37, B74, B77: everything that was acknowledged is stored, what is stored is consistent, and the rest can continue.
 #[tokio::test]
-async fn a_process_killed_at_any_moment_leaves_a_store_that_goes_on() {
+async fn a_process_killed_at_any_moment_leaves_a_usable_store() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("comity.db");
     drop(Sqlite::open(&path).unwrap());
     for round in 0..ROUNDS {
         let heard = kill(start_child("child", &path, round), Duration::from_millis(fastrand::u64(0..40)));
         let found = check(&path);
-        assert!(found.0 >= heard.0 && found.1 >= heard.1, "it was told of {heard:?}, there is {found:?}");
+        assert!(found.0 >= heard.0 && found.1 >= heard.1, "it reported {heard:?}, but found {found:?}");
         inherit(&path, round).await;
     }
     finish(&path).await;
@@ -40,9 +40,9 @@ async fn a_process_killed_at_any_moment_leaves_a_store_that_goes_on() {
     assert_eq!(tasks, settled, "nothing is lost");
 }
 
-/// The process that is killed: adds and settles without end, and says after each answer how much is committed.
+/// The process that gets killed: adds and settles tasks endlessly, and prints after each answer how much is committed.
 #[tokio::test]
-#[ignore = "started by a_process_killed_at_any_moment_leaves_a_store_that_goes_on"]
+#[ignore = "started by a_process_killed_at_any_moment_leaves_a_usable_store"]
 async fn child() {
     let (Ok(path), Ok(round)) = (std::env::var(PATH), std::env::var(ROUND)) else { return };
     let round: i64 = round.parse().unwrap();
@@ -62,10 +62,10 @@ async fn child() {
     }
 }
 
-/// B51, B54, B60, B74: killed at any moment, a follower leaves items that follow their tasks, scrapes that are
-/// the interval apart, and cursors that are those of the last fetch.
+/// B51, B54, B60, B74: killed at any moment, a follower leaves items that match their tasks, scrapes that are the
+/// interval apart, and the cursors of the last fetch.
 #[tokio::test]
-async fn a_follower_killed_at_any_moment_leaves_sources_that_fit_together() {
+async fn a_follower_killed_at_any_moment_leaves_consistent_sources() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("comity.db");
     drop(Sqlite::open(&path).unwrap());
@@ -73,14 +73,14 @@ async fn a_follower_killed_at_any_moment_leaves_sources_that_fit_together() {
         let after = Duration::from_millis(fastrand::u64(0..40));
         let heard = kill(start_child("following_child", &path, round), after);
         let found = check_sources(&path);
-        assert!(found.0 >= heard.0 && found.1 >= heard.1, "it was told of {heard:?}, there is {found:?}");
+        assert!(found.0 >= heard.0 && found.1 >= heard.1, "it reported {heard:?}, but found {found:?}");
     }
     assert!(check_sources(&path).1 > 0, "something was scraped");
 }
 
-/// The process that is killed: finds items, scrapes them, and says after each answer how much is committed.
+/// The process that gets killed: finds items, scrapes them, and prints after each answer how much is committed.
 #[tokio::test]
-#[ignore = "started by a_follower_killed_at_any_moment_leaves_sources_that_fit_together"]
+#[ignore = "started by a_follower_killed_at_any_moment_leaves_consistent_sources"]
 async fn following_child() {
     let (Ok(path), Ok(round)) = (std::env::var(PATH), std::env::var(ROUND)) else { return };
     let round: i64 = round.parse().unwrap();
@@ -99,13 +99,13 @@ async fn following_child() {
         let ids = keep(store, source, &urls).await;
         items += 2;
         tell(items, ended);
-        follower.enqueue_with(&ids, Asker::Automatic, ScrapeTerms::default(), now).await;
+        follower.enqueue_with(&ids, Trigger::Automatic, ScrapeTerms::default(), now).await;
         for task in follower.ready(now).await {
             let start = follower.wants(task.id, StartStep::Begin);
             let Started::Begun(log) = follower.try_start(start, now).await else { continue };
             match nth % 4 {
                 0 => follower.settle(task.id, retry(now), now).await,
-                1 => store.call_off_scrape(log).await.unwrap(),
+                1 => store.cancel_scrape(log).await.unwrap(),
                 _ => {
                     follower.settle(task.id, if nth % 4 == 2 { done() } else { failed() }, now).await;
                     ended += 1;
@@ -113,25 +113,25 @@ async fn following_child() {
             }
             tell(items, ended);
         }
-        comity_conformance::following::ended(store, read(source, now)).await;
+        comity_conformance::follower::ended(store, read(source, now)).await;
     }
 }
 
 fn read(source: SourceId, now: Timestamp) -> FetchEnd {
     FetchEnd {
-        asking: unclaimed(source),
+        hold: unclaimed(source),
         window: RunWindow::ending(now, now).unwrap(),
         started_at: now,
         ended_at: now,
         result: FetchResult::Read { whole: true, cursor: Map::new(), moved_to: None },
         http_status: Some(200),
         found: 2,
-        kept: Kept { new: 2, known: 0, changed: 0 },
+        changes: ItemChanges { new: 2, known: 0, changed: 0 },
         error: None,
     }
 }
 
-/// Looks at sources as a person would, with all that must fit together; items, and those that ended.
+/// Checks the consistency of sources with SQL; returns the number of items, and of those that ended.
 fn check_sources(path: &Path) -> (u64, u64) {
     let file = Connection::open(path).unwrap();
     let number = |sql: &str| file.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap() as u64;
@@ -142,7 +142,7 @@ fn check_sources(path: &Path) -> (u64, u64) {
             WHERE (items.state IN ('waiting', 'running')) <> (tasks.state IS 'waiting')",
         ),
         (
-            "an item that runs without a row, or the other way round",
+            "a running item without a log row, or the other way round",
             "SELECT count(*) FROM items WHERE (state = 'running') <> EXISTS (
                 SELECT 1 FROM scrape_logs WHERE item_id = items.id AND ended_us IS NULL)",
         ),
@@ -152,12 +152,12 @@ fn check_sources(path: &Path) -> (u64, u64) {
                 FROM scrape_logs) WHERE gap < 5000000",
         ),
         (
-            "a cursor that is not that of the last fetch",
+            "a cursor that differs from the last fetch",
             "SELECT count(*) FROM sources WHERE cursor_json <> coalesce((SELECT cursor_out FROM fetch_runs
                 WHERE source_id = sources.id ORDER BY id DESC LIMIT 1), '{}')",
         ),
         (
-            "a job that counted wrongly",
+            "a job with wrong counts",
             "SELECT count(*) FROM jobs WHERE tasks - done - failed - skipped <> (
                 SELECT count(*) FROM tasks WHERE state = 'waiting' AND job_id = jobs.id)",
         ),
@@ -168,7 +168,7 @@ fn check_sources(path: &Path) -> (u64, u64) {
     (number("SELECT count(*) FROM items"), number(ended))
 }
 
-/// Settles half of what can be claimed, one way or another, and gives the domains back.
+/// Settles half of what can be claimed, in one way or another, and releases the domains.
 async fn work(one: &Process, job: JobId, nth: i64) -> u64 {
     let now = at(1_000_000 + nth);
     let mut settles = Vec::new();
@@ -176,8 +176,8 @@ async fn work(one: &Process, job: JobId, nth: i64) -> u64 {
     for Claimed { take, tasks, .. } in one.claim(job, now).await {
         let Take::Taken(taken) = take else { continue };
         holds.push(taken.hold);
-        for (place, task) in tasks.iter().take(5).enumerate() {
-            let step = [done(), failed(), retry(now), done(), retry(now)][place].clone();
+        for (nth, task) in tasks.iter().take(5).enumerate() {
+            let step = [done(), failed(), retry(now), done(), retry(now)][nth].clone();
             let attempts = vec![Attempt {
                 started_at: now,
                 took: ms(1),
@@ -204,7 +204,7 @@ async fn work(one: &Process, job: JobId, nth: i64) -> u64 {
 
 async fn release_all(one: &Process, holds: Vec<Hold>) {
     for hold in holds {
-        one.release(hold, b"pace", Parting::Stop, at(1_000_000)).await;
+        one.release(hold, b"pace", ReleaseMode::Stop, at(1_000_000)).await;
     }
 }
 
@@ -225,12 +225,12 @@ fn start_child(name: &str, path: &Path, round: i64) -> Child {
         .unwrap()
 }
 
-/// Kills it a while after it began to work; what it said to be committed.
+/// Kills the child a while after it started to work; returns what it reported as committed.
 fn kill(mut child: Child, after: Duration) -> (u64, u64) {
     let mut out = BufReader::new(child.stdout.take().unwrap());
     let mut said = String::new();
     while !said.contains("committed") {
-        assert!(out.read_line(&mut said).unwrap() > 0, "it ended by itself: {said}");
+        assert!(out.read_line(&mut said).unwrap() > 0, "it ended on its own: {said}");
     }
     std::thread::sleep(after);
     child.kill().unwrap();
@@ -243,7 +243,7 @@ fn kill(mut child: Child, after: Duration) -> (u64, u64) {
     (tasks.parse().unwrap(), settled.parse().unwrap())
 }
 
-/// Looks at the file as a person would, with all that must fit together; tasks, and those that ended.
+/// Checks the consistency of the file with SQL; returns the number of tasks, and of those that ended.
 fn check(path: &Path) -> (u64, u64) {
     let file = Connection::open(path).unwrap();
     let text = |sql: &str| file.query_row(sql, [], |row| row.get::<_, String>(0)).unwrap();
@@ -260,7 +260,7 @@ fn check(path: &Path) -> (u64, u64) {
     (tasks.parse().unwrap(), ended.parse().unwrap())
 }
 
-/// Takes every domain as the next process does: none is held any more, and those that were are left by a death.
+/// Takes every domain as the next process does: none is held any more, and those that were are left by a dead holder.
 async fn inherit(path: &Path, round: i64) {
     let now = at(round * 100 + 50);
     let heir = Process::with(opened(Sqlite::open(path).unwrap()), "heir", now).await;
@@ -294,7 +294,7 @@ async fn finish(path: &Path) {
 
 const ROUNDS: i64 = 10;
 const DOMAINS: i64 = 5;
-/// What each child holds until it is killed.
+/// The domain that each child holds until it is killed.
 const HELD: &str = "held.example";
 const PATH: &str = "COMITY_TEST_CHILD_PATH";
 const ROUND: &str = "COMITY_TEST_CHILD_ROUND";

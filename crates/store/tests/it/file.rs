@@ -1,4 +1,4 @@
-//! A database in a file, and what other programs do to it.
+//! A database file, and what other programs do to it.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::backend::opened;
 
-/// A path for a database, in a folder of its own.
+/// A path for a database, in its own folder.
 pub(crate) struct TestFile {
     pub(crate) path: PathBuf,
     _folder: Option<TempDir>,
@@ -22,7 +22,7 @@ impl TestFile {
         Self { path: folder.path().join("comity.db"), _folder: Some(folder) }
     }
 
-    /// One that somebody else made the folder for.
+    /// A path in a folder that somebody else created.
     pub(crate) fn at(path: PathBuf) -> Self {
         Self { path, _folder: None }
     }
@@ -35,25 +35,25 @@ impl TestFile {
         Process::with(opened(self.open()), name, at(0)).await
     }
 
-    /// A file beside it.
+    /// A file next to the database.
     pub(crate) fn beside(&self, ending: &str) -> PathBuf {
         format!("{}{ending}", self.path.display()).into()
     }
 
-    /// Why it is not opened.
+    /// The error when opening it.
     pub(crate) fn refusal(&self) -> String {
         match Sqlite::open(&self.path) {
-            Err(StoreError::Unavailable { place, what, .. }) if Path::new(&place) == self.path => what,
-            other => format!("not refused but {:?}", other.map(|store| store.place())),
+            Err(StoreError::Unavailable { location, what, .. }) if Path::new(&location) == self.path => what,
+            other => format!("not refused but {:?}", other.map(|store| store.location())),
         }
     }
 
-    /// Another program opens it.
+    /// Opens it as another program does.
     pub(crate) fn connect(&self) -> Connection {
         Connection::open(&self.path).unwrap()
     }
 
-    /// What another program does to it.
+    /// Runs SQL as another program does.
     pub(crate) fn query(&self, sql: &str) {
         self.connect().execute_batch(sql).unwrap();
     }

@@ -1,17 +1,18 @@
-//! The stores in SQLite keep what every store promises, and what only they promise, one module per subject.
+//! The SQLite stores keep the promises of every store, and their own, one module per subject.
 
-mod aside;
-mod away;
+mod attempts;
 mod backend;
 mod crash;
 mod file;
+mod lock_files;
+mod outage;
 mod pausing;
-mod private;
-mod proofs;
+mod permissions;
 mod reading;
 mod reopening;
 mod sqlite;
 mod timeline;
+mod unreadable_rows;
 
 comity_conformance::promises!(memory, crate::backend::memory);
 comity_conformance::promises!(sqlite_file, crate::backend::sqlite_file);

@@ -1,13 +1,13 @@
-//! The hook that pauses a transaction, in a store that several processes open.
+//! The hook that pauses a transaction, in a store opened by several processes.
 
 use comity_conformance::process::at;
 use comity_store::domains::Take;
 
 use crate::file::TestFile;
 
-/// Its statements have run, nobody sees them yet, and the lock is its own.
+/// Its statements have run, nobody sees them yet, and it has the lock.
 #[tokio::test]
-async fn what_is_paused_is_not_seen_and_holds_the_lock() {
+async fn a_paused_transaction_is_not_visible_and_holds_the_lock() {
     let file = TestFile::new();
     let (one, other) = (file.process("one").await, file.process("other").await);
     let mut paused = one.pause.next();
@@ -15,7 +15,7 @@ async fn what_is_paused_is_not_seen_and_holds_the_lock() {
     tokio::select! {
         biased;
         () = paused.reached() => {}
-        take = &mut first => panic!("it did not stop: {take:?}"),
+        take = &mut first => panic!("it was not paused: {take:?}"),
     }
     assert_eq!(other.store.list_domains(String::new(), String::new(), 9).await.unwrap(), []);
     let locked = file.connect();
@@ -26,9 +26,9 @@ async fn what_is_paused_is_not_seen_and_holds_the_lock() {
     assert!(other.row("a.example").await.holder.is_some());
 }
 
-/// What only looks does not stop, and neither does the next change.
+/// A read is not paused, and neither is the next change.
 #[tokio::test]
-async fn one_change_is_paused_and_no_more() {
+async fn only_one_change_is_paused() {
     let file = TestFile::new();
     let one = file.process("one").await;
     let mut paused = one.pause.next();

@@ -1,19 +1,19 @@
-//! What only the store in SQLite promises: which files it takes, what it says of those it does not, and what
-//! people find in them.
+//! What only the SQLite store promises: which files it accepts, what it reports about others, and what people find in
+//! the database.
 
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use comity_conformance::following::{ended, feed, keep, unclaimed, wish};
+use comity_conformance::follower::{ended, feed, keep, scrape_request, unclaimed};
 use comity_conformance::process::{at, done, hold_of, ms, nothing_learned, taken};
 use comity_core::cadence::RunWindow;
-use comity_core::enqueue::{Asker, Enqueued, Refusal};
+use comity_core::enqueue::{Enqueued, Refusal, Trigger};
 use comity_core::outcome::Outcome;
-use comity_core::pace::Kept;
+use comity_core::pace::SavedLimits;
 use comity_core::time::Timestamp;
 use comity_store::StoreError;
-use comity_store::domains::{DomainStore, LeftBehind, Saved, Take};
-use comity_store::items::{ItemState, Items, ScrapeTerms, Start, StartStep, Started};
+use comity_store::domains::{DomainStore, LastHolderBuf, Saved, Take};
+use comity_store::items::{ItemQuery, ItemState, ScrapeTerms, Start, StartStep, Started};
 use comity_store::sources::{FetchEnd, FetchResult};
 use comity_store::sqlite::Sqlite;
 use comity_store::tasks::{Attempt, Lead, Settle};
@@ -33,22 +33,22 @@ fn a_database_of_a_newer_version_is_refused() {
 }
 
 #[test]
-fn what_is_no_database_is_left_alone() {
+fn a_file_that_is_not_a_database_is_left_alone() {
     let file = TestFile::new();
     std::fs::write(&file.path, "a shopping list, longer than any header\n".repeat(100)).unwrap();
-    assert_eq!(file.refusal(), "is not a database; name another --store");
+    assert_eq!(file.refusal(), "is not a database; use another --store");
 }
 
 #[test]
 fn a_database_of_another_program_is_left_alone() {
-    // Other programs count the versions of their tables too.
+    // Other programs use version numbers for their tables too.
     for version in [0, 1, -1] {
         let file = TestFile::new();
         file.query(&format!("CREATE TABLE recipes (name TEXT); PRAGMA user_version = {version}"));
         let before = std::fs::read(&file.path).unwrap();
         assert_eq!(
             file.refusal(),
-            "is a database of another program; name another --store",
+            "is a database of another program; use another --store",
             "version {version}"
         );
         assert!(std::fs::read(&file.path).unwrap() == before, "version {version}: the file was changed");
@@ -64,21 +64,21 @@ fn an_empty_file_becomes_a_database() {
 }
 
 #[test]
-fn a_path_that_leads_nowhere_is_said() {
+fn a_path_that_does_not_exist_is_reported() {
     let file = TestFile::new();
     std::fs::write(&file.path, "a file, not a folder").unwrap();
     let folder = file.path.parent().unwrap();
     for path in [folder.join("missing/x.db"), file.path.join("x.db"), "/proc/x.db".into(), folder.into()] {
         let error = Sqlite::open(&path).unwrap_err().to_string();
-        let expected = "cannot be opened or made; check that the folder exists and can be written";
+        let expected = "could not be opened or created; check that its folder exists and is writable";
         assert_eq!(error, format!("{}: {expected}", path.display()));
     }
 }
 
-/// Permissions do not bind root, for whom this is a file like any other.
+/// Root is not bound by permissions.
 #[cfg(unix)]
 #[tokio::test]
-async fn a_file_that_cannot_be_written_is_said() {
+async fn a_file_that_is_not_writable_is_reported() {
     use std::os::unix::fs::PermissionsExt;
     let file = TestFile::new();
     drop(file.open());
@@ -101,11 +101,11 @@ fn only_known_kinds_of_store_are_opened() {
         assert!(matches!(error, StoreError::Unsupported { .. }), "{url}: {error:?}");
         assert!(!error.to_string().contains("secret"), "B75: {error}");
     }
-    assert_eq!(comity_store::open("memory:").unwrap().place(), "memory");
+    assert_eq!(comity_store::open("memory:").unwrap().location(), "memory");
 }
 
 #[test]
-fn many_make_one_database_at_once() {
+fn many_can_create_one_database_at_once() {
     let file = TestFile::new();
     let opened: Vec<_> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..8).map(|_| scope.spawn(|| Sqlite::open(&file.path).map(drop))).collect();
@@ -115,7 +115,7 @@ fn many_make_one_database_at_once() {
 }
 
 #[tokio::test]
-async fn a_lock_of_another_program_is_said_and_outlived() {
+async fn a_lock_of_another_program_is_reported_and_does_no_harm() {
     let file = TestFile::new();
     let one = file.process("one").await;
     let other = file.lock();
@@ -123,12 +123,12 @@ async fn a_lock_of_another_program_is_said_and_outlived() {
     assert!(matches!(&error, StoreError::Unavailable { what, .. } if what.contains("locked")), "{error}");
     drop(other);
     one.beat(at(2)).await.unwrap();
-    assert_eq!(file.query_one("SELECT count(*) FROM holders"), "1", "nothing of what failed is in it");
+    assert_eq!(file.query_one("SELECT count(*) FROM holders"), "1", "failed writes leave nothing behind");
 }
 
-/// A copy made by `VACUUM INTO` has no log beside it, so opening one changes how it is kept.
+/// A copy made by `VACUUM INTO` has no log, so opening it changes its journal mode.
 #[test]
-fn a_locked_copy_is_said_to_be_locked() {
+fn a_locked_copy_is_reported_as_locked() {
     let file = TestFile::new();
     drop(file.open());
     file.query("PRAGMA journal_mode = DELETE");
@@ -136,14 +136,14 @@ fn a_locked_copy_is_said_to_be_locked() {
     let (sender, receiver) = channel();
     let path = file.path.clone();
     std::thread::spawn(move || sender.send(Sqlite::open(path).map(drop)));
-    let opened = receiver.recv_timeout(Duration::from_secs(120)).expect("it says so after about 10 s");
+    let opened = receiver.recv_timeout(Duration::from_secs(120)).expect("it is reported after about 10 s");
     let error = opened.unwrap_err().to_string();
     assert!(error.contains("locked"), "{error}");
     drop(lock);
 }
 
 #[tokio::test]
-async fn a_beat_notices_that_the_file_was_deleted_or_replaced() {
+async fn a_heartbeat_notices_that_the_file_was_deleted_or_replaced() {
     let file = TestFile::new();
     let one = file.process("one").await;
     one.beat(at(1)).await.unwrap();
@@ -155,10 +155,10 @@ async fn a_beat_notices_that_the_file_was_deleted_or_replaced() {
     gone(one.beat(at(3)).await.unwrap_err(), "was replaced, but");
 }
 
-/// B9: one database by two names is still one database.
+/// B9: one database with two paths is still one database.
 #[cfg(unix)]
 #[tokio::test]
-async fn whoever_comes_by_another_path_finds_the_same_holders() {
+async fn a_process_using_another_path_finds_the_same_holders() {
     let file = TestFile::new();
     let one = file.process("one").await;
     one.taken("a.example", at(0)).await;
@@ -176,13 +176,18 @@ async fn whoever_comes_by_another_path_finds_the_same_holders() {
 
 /// B35: people and scripts read these tables and columns.
 #[tokio::test]
-async fn people_find_what_they_rely_on() {
+async fn tables_and_columns_that_people_rely_on_exist() {
     let file = TestFile::new();
     let one = file.process("one").await;
     let job = one.job_of("news", &["https://a.example/1", "https://a.example/2"], at(0)).await;
     let lane = one.claim_one(job, at(0)).await;
     let hold = hold_of(&lane);
-    let kept = Kept { delay: ms(1_500), floor: ms(250), server: Some((at(60), at(1))), ..Kept::default() };
+    let kept = SavedLimits {
+        delay: ms(1_500),
+        floor: ms(250),
+        server: Some((at(60), at(1))),
+        ..SavedLimits::default()
+    };
     one.save(Saved { kept, ..nothing_learned(hold) }).await;
     let attempt = |secs, outcome, status| Attempt { started_at: at(secs), took: ms(20), outcome, status };
     let attempts = vec![attempt(1, Outcome::RateLimited, Some(429)), attempt(2, Outcome::Success, Some(200))];
@@ -215,7 +220,7 @@ async fn people_find_what_they_rely_on() {
     }
 }
 
-/// What was released before sources were followed becomes current, with everything in it.
+/// A database from before sources were supported is migrated, with everything in it.
 #[tokio::test]
 async fn a_database_of_version_1_loses_nothing() {
     let file = TestFile::new();
@@ -237,7 +242,7 @@ async fn a_database_of_version_1_loses_nothing() {
     let job = one.store.find_job("news".to_owned()).await.unwrap().unwrap();
     assert_eq!((job.counts.tasks, job.counts.done, job.counts.waiting()), (3, 1, 2));
     let origins = ["https://a.example", "http://a.example"].map(str::to_owned).to_vec();
-    assert_eq!(one.store.lists(job.id, origins).await.unwrap(), [true, false], "what was listed is known");
+    assert_eq!(one.store.lists(job.id, origins).await.unwrap(), [true, false], "listed origins are known");
     let lane = one.claim_one(job.id, at(0)).await;
     let tasks: Vec<_> =
         lane.tasks.iter().map(|task| (task.url.as_str(), task.lead, task.retries, task.scrapes)).collect();
@@ -253,15 +258,19 @@ async fn a_database_of_version_1_loses_nothing() {
     let (source, _) = one.store.add_source(feed("https://feeds.example/"), at(0)).await.unwrap();
     let items = keep(&*one.store, source.id, &["https://b.example/1".to_owned()]).await;
     let scrapes = one.store.scrape_job(at(0)).await.unwrap().id;
-    let (wishes, terms) = (vec![wish(items[0], "b.example")], ScrapeTerms::default());
-    one.store.enqueue_items(scrapes, wishes, Asker::Manual, terms, at(0)).await.unwrap();
+    let (requests, terms) = (vec![scrape_request(items[0], "b.example")], ScrapeTerms::default());
+    one.store.enqueue_items(scrapes, requests, Trigger::Manual, terms, at(0)).await.unwrap();
     assert_eq!(one.claim_one(scrapes, at(0)).await.tasks[0].scrapes, Some((items[0], source.id)));
     drop(one);
     drop(file.open());
-    assert_eq!(file.query_one("SELECT count(*) FROM items"), "1", "it is current: nothing is made twice");
+    assert_eq!(
+        file.query_one("SELECT count(*) FROM items"),
+        "1",
+        "it is up to date: nothing is migrated twice"
+    );
 }
 
-/// A store of the release before resumes: its job, its source and what it learned are there.
+/// A store of an earlier release resumes: its job, its source and what it learned are there.
 #[tokio::test]
 async fn a_database_of_version_5_resumes() {
     let file = TestFile::new();
@@ -276,18 +285,18 @@ async fn a_database_of_version_5_resumes() {
     let paths: Vec<_> = lane.tasks.iter().map(|task| task.url.rsplit('/').next().unwrap()).collect();
     assert_eq!(paths, ["p2.html", "missing", "p3.html"]);
     let taken = taken(lane.take.clone());
-    assert!(matches!(taken.left, LeftBehind::Stopped(_)), "{taken:?}");
+    assert!(matches!(taken.last_holder, LastHolderBuf::Stopped(_)), "{taken:?}");
     one.settle(job.id, hold_of(&lane), lane.tasks[0].id, done(), now).await;
     assert_eq!(one.counts(job.id).await.done, 2);
     let pinned = one.row("reuters.com").await;
     assert_eq!((pinned.kept.delay, pinned.steering.pinned), (ms(3_000), true));
     let sources = one.store.list_sources().await.unwrap();
     assert_eq!((sources.len(), sources[0].name.as_str()), (1, "Feed"));
-    let items = Items { limit: 9, ..Items::default() };
+    let items = ItemQuery { limit: 9, ..ItemQuery::default() };
     assert_eq!(one.store.list_items(items).await.unwrap().len(), 2);
 }
 
-/// The same of the release after that; what its servers said and what was lent is there too.
+/// A store of a later release resumes too, with deadlines that servers stated and lent permits.
 #[tokio::test]
 async fn a_database_of_version_9_resumes() {
     let file = TestFile::new();
@@ -297,7 +306,7 @@ async fn a_database_of_version_9_resumes() {
     assert_eq!(
         file.query_one("SELECT hex(id) FROM identity"),
         "B38E091E0B3B99A9BB5C73E13EB8F891",
-        "as it was"
+        "unchanged"
     );
     let job = one.store.find_job("news".to_owned()).await.unwrap().unwrap();
     assert_eq!((job.counts.tasks, job.counts.done, job.counts.waiting()), (4, 1, 3));
@@ -309,18 +318,54 @@ async fn a_database_of_version_9_resumes() {
     assert!(one.row("reuters.com").await.steering.pinned);
     let said = one.taken("said.example", now).await;
     let (until, _) = said.kept.server.unwrap();
-    assert_eq!(until.since(now).as_secs_up(), 3_590, "an hour from when it was said");
+    assert_eq!(until.since(now).as_secs_up(), 3_590, "an hour from when it was stated");
     let lent = one.taken("lent.example", now).await;
-    assert!(matches!(lent.left, LeftBehind::HandedOver(_)), "{lent:?}");
+    assert!(matches!(lent.last_holder, LastHolderBuf::HandedOver(_)), "{lent:?}");
     let sources = one.store.list_sources().await.unwrap();
     assert_eq!((sources.len(), sources[0].name.as_str()), (1, "Feed"));
-    let items = Items { limit: 9, ..Items::default() };
+    let items = ItemQuery { limit: 9, ..ItemQuery::default() };
     assert_eq!(one.store.list_items(items).await.unwrap().len(), 2);
 }
 
-/// B58: what a removed source leaves behind is what still waits, and no attempt of anything.
+/// A store of the release before attempts moved into the rows of their tasks: every attempt is still shown, once.
 #[tokio::test]
-async fn attempts_go_with_their_source() {
+async fn a_database_of_version_15_resumes() {
+    let file = TestFile::new();
+    file.query(include_str!("version_15.sql"));
+    let now = Timestamp::parse("2026-11-18T14:16:30Z").unwrap();
+    let one = file.process("one").await;
+    assert_eq!(
+        file.query_one("SELECT hex(id) FROM identity"),
+        "530A1663AE4EC2FDD743AC40569EFB80",
+        "unchanged"
+    );
+    let attempts = "SELECT group_concat(printf('%s %s', url, attempts.status), ', ' ORDER BY task_id)
+        FROM attempts JOIN tasks ON tasks.id = task_id";
+    let (a, p1) = ("http://127.0.0.1:18777/a.html 200", "http://127.0.0.1:18777/p1.html 200");
+    assert_eq!(file.query_one(attempts), format!("{a}, {p1}"));
+    let job = one.store.find_job("news".to_owned()).await.unwrap().unwrap();
+    assert_eq!((job.counts.tasks, job.counts.done, job.counts.waiting()), (4, 1, 3));
+    let lane = one.claim_one(job.id, now).await;
+    let paths: Vec<_> = lane.tasks.iter().map(|task| task.url.rsplit('/').next().unwrap()).collect();
+    assert_eq!(paths, ["p2.html", "missing", "p3.html"]);
+    one.settle(job.id, hold_of(&lane), lane.tasks[0].id, done(), now).await;
+    assert_eq!(one.counts(job.id).await.done, 2);
+    assert!(one.row("reuters.com").await.steering.pinned);
+    assert!(
+        one.taken("said.example", now).await.kept.server.unwrap().0 > now,
+        "its deadline is still in force"
+    );
+    let lent = one.taken("lent.example", now).await;
+    // It was restored into another file, so its last holder may have sent until now; its lent permit is known.
+    assert!(matches!(lent.last_holder, LastHolderBuf::Died { .. }) && lent.lent.len() == 1, "{lent:?}");
+    assert_eq!(one.store.list_sources().await.unwrap().len(), 1);
+    let items = ItemQuery { limit: 9, ..ItemQuery::default() };
+    assert_eq!(one.store.list_items(items).await.unwrap().len(), 2);
+}
+
+/// B58: a removed source leaves only waiting tasks behind, and no attempts.
+#[tokio::test]
+async fn attempts_are_removed_with_their_source() {
     let file = TestFile::new();
     let one = file.process("one").await;
     let job = one.store.scrape_job(at(0)).await.unwrap().id;
@@ -331,8 +376,8 @@ async fn attempts_go_with_their_source() {
         sources.push(source.id);
         let urls = [1, 2].map(|nth| format!("https://a.example/{name}/{nth}"));
         let items = keep(&*one.store, source.id, &urls).await;
-        let wishes = items.iter().map(|item| wish(*item, "a.example")).collect();
-        one.store.enqueue_items(job, wishes, Asker::Manual, ScrapeTerms::default(), at(0)).await.unwrap();
+        let requests = items.iter().map(|item| scrape_request(*item, "a.example")).collect();
+        one.store.enqueue_items(job, requests, Trigger::Manual, ScrapeTerms::default(), at(0)).await.unwrap();
     }
     let lane = one.claim_one(job, at(0)).await;
     for task in [&lane.tasks[0], &lane.tasks[2]] {
@@ -360,9 +405,9 @@ async fn attempts_go_with_their_source() {
     assert_eq!(file.query_one("SELECT count(*) FROM attempts"), "1");
 }
 
-/// A database that was made just now has the same tables as one that grew up.
+/// A new database has the same tables as one that was migrated.
 #[test]
-fn an_old_database_becomes_what_a_new_one_is() {
+fn a_migrated_database_has_the_same_tables_as_a_new_one() {
     let (old, new) = (TestFile::new(), TestFile::new());
     old.query(include_str!("version_1.sql"));
     let tables = "SELECT group_concat(sql, ';' ORDER BY name) FROM sqlite_schema";
@@ -372,7 +417,7 @@ fn an_old_database_becomes_what_a_new_one_is() {
     assert_eq!(old.query_one(tables), new.query_one(tables));
 }
 
-/// B60: a cursor that people wrote is left as they wrote it, until there is something to write.
+/// B60: a cursor written by hand stays as it is until there is something to write.
 #[tokio::test]
 async fn a_cursor_written_by_hand_is_left_byte_for_byte() {
     let file = TestFile::new();
@@ -384,14 +429,14 @@ async fn a_cursor_written_by_hand_is_left_byte_for_byte() {
             [FetchResult::Failed { retry_at: at(9) }, FetchResult::Held { until: at(9) }, FetchResult::Gone]
         {
             let end = FetchEnd {
-                asking: unclaimed(source),
+                hold: unclaimed(source),
                 window: RunWindow::ending(at(1), at(1)).unwrap(),
                 started_at: at(1),
                 ended_at: at(1),
                 result,
                 http_status: None,
                 found: 0,
-                kept: Default::default(),
+                changes: Default::default(),
                 error: None,
             };
             ended(&*one.store, end).await;
@@ -409,8 +454,8 @@ async fn an_item_without_its_source_is_refused_and_a_no_op() {
     let items = keep(&*one.store, source, &["https://a.example/1".to_owned()]).await;
     let job = one.store.scrape_job(at(0)).await.unwrap().id;
     let enqueue = async || {
-        let (wishes, terms) = (vec![wish(items[0], "a.example")], ScrapeTerms::default());
-        one.store.enqueue_items(job, wishes, Asker::Manual, terms, at(0)).await.unwrap()
+        let (requests, terms) = (vec![scrape_request(items[0], "a.example")], ScrapeTerms::default());
+        one.store.enqueue_items(job, requests, Trigger::Manual, terms, at(0)).await.unwrap()
     };
     assert_eq!(enqueue().await, [Enqueued::Enqueued]);
     let lane = one.claim_one(job, at(0)).await;

@@ -1,8 +1,8 @@
-"""Makes a Scrapy spider polite: every request asks Comity before it goes to the wire, and tells what came.
+"""Scrapy add-on: every request gets a permit from Comity before it is sent, and its outcome is recorded.
 
-In reading order: `addon` (what is switched on), `queue` (which requests leave the scheduler), `downloader` (the last
-step before the wire), `lines` (who waits for what; the only part that talks to the service), `middleware` (what goes
-back to the scheduler), `engine` (what is needed of Scrapy's).
+Modules in reading order: `addon` (what is enabled), `queue` (which requests leave the scheduler), `downloader` (the
+last step before sending), `lines` (waiting for permits; the only part that talks to the service), `middleware` (which
+requests go back to the scheduler), `engine` (access to Scrapy's engine).
 """
 
 from .addon import Comity

@@ -1,4 +1,5 @@
-"""What `ADDONS = {"comity.scrapy.Comity": 500}` switches on. The settings themselves are read in `lines`."""
+"""The add-on that `ADDONS = {"comity.scrapy.Comity": 500}` enables. Its settings are read in `lines` and
+`middleware`."""
 
 from __future__ import annotations
 
@@ -20,26 +21,26 @@ class Comity:
     def update_settings(self, settings: BaseSettings) -> None:
         _replace(settings, "DOWNLOADER", Downloader)
         _replace(settings, "SCHEDULER_PRIORITY_QUEUE", Queue)
-        # Nearest to the wire: a refusal is neither cached nor counted as a failure on its way back.
+        # Closest to the downloader, so that a rate limited response is neither cached nor counted as a failure.
         settings.setdefault_in_component_priority_dict("DOWNLOADER_MIDDLEWARES", Middleware, 1000)
-        # Two lines for each request, unless somebody wants them. Newer versions of Scrapy do the same.
+        # By default httpx would log two lines per request. Newer versions of Scrapy do the same.
         if logging.getLogger("httpx").level == logging.NOTSET:
             logging.getLogger("httpx").setLevel(logging.WARNING)
 
 
 def _replace(settings: BaseSettings, name: str, ours: type) -> None:
-    """Puts ours in the place of one of Scrapy's own, even where a project spells out the default."""
-    there = load_object(settings[name])
-    if issubclass(there, ours):
+    """Replaces one of Scrapy's own classes, even if the project sets the default explicitly."""
+    current = load_object(settings[name])
+    if issubclass(current, ours):
         return
-    if there.__module__.split(".")[0] != "scrapy":
-        log.warning("%s = %r is not Scrapy's own: %s", name, settings[name], _LOST[name])
+    if current.__module__.split(".")[0] != "scrapy":
+        log.warning("%s = %r is not Scrapy's own class and is kept: %s", name, settings[name], _CONSEQUENCES[name])
         return
-    at_least = SETTINGS_PRIORITIES["addon"]
-    settings.set(name, ours, max(at_least, settings.getpriority(name) or 0))
+    priority_min = SETTINGS_PRIORITIES["addon"]
+    settings.set(name, ours, max(priority_min, settings.getpriority(name) or 0))
 
 
-_LOST = {
-    "DOWNLOADER": "nothing asks Comity unless it derives from comity.scrapy.Downloader",
-    "SCHEDULER_PRIORITY_QUEUE": "many requests of a domain that has to wait may hold up the others",
+_CONSEQUENCES = {
+    "DOWNLOADER": "requests are not paced by Comity unless it derives from comity.scrapy.Downloader",
+    "SCHEDULER_PRIORITY_QUEUE": "many requests to a domain that has to wait may hold up other domains",
 }

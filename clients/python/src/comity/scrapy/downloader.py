@@ -1,7 +1,7 @@
-"""The last step before the wire, and how many requests may be underway.
+"""The last step before a request is sent, and the limit on concurrent requests.
 
-A permit is asked for here and not in a middleware, because a request that has one must leave at once: after the
-middlewares it may still stand in Scrapy's own queue of its slot.
+The permit is requested here and not in a middleware, because a request that has one must be sent at once: after the
+middlewares it may still wait in Scrapy's own queue of its slot.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 
 class Downloader(ScrapyDownloader):
-    """Scrapy's own; what waits for a permit does not count as a concurrent request."""
+    """Scrapy's downloader, except that requests waiting for a permit don't count as concurrent requests."""
 
     def __init__(self, crawler: Crawler) -> None:
         super().__init__(crawler)
         self._lines = Lines.of(crawler)
-        self.handlers: Any = _Polite(self.handlers, self._lines)
+        self.handlers: Any = _PacedHandlers(self.handlers, self._lines)
 
     def needs_backout(self) -> bool:
         if not super().needs_backout():
@@ -36,7 +36,8 @@ class Downloader(ScrapyDownloader):
         return waiting >= self._lines.waiting_max or len(self.active) - waiting >= self.total_concurrency
 
     def get_slot_key(self, request: Request) -> str:
-        """Scrapy's, and the port where it is not the scheme's own: another port is another domain to the service."""
+        """Scrapy's slot key, plus the port unless that is the scheme's default: to the service, another port is another
+        domain."""
         key = super().get_slot_key(request)
         url = urlparse_cached(request)
         try:
@@ -48,8 +49,8 @@ class Downloader(ScrapyDownloader):
         return f"{key}:{port}"
 
 
-class _Polite:
-    """Scrapy's download handlers, behind a permit. Files and data URLs are nobody's traffic."""
+class _PacedHandlers:
+    """Scrapy's download handlers, which wait for a permit first. Files and data URLs need none."""
 
     def __init__(self, handlers: Any, lines: Lines) -> None:
         self._handlers = handlers
@@ -62,7 +63,7 @@ class _Polite:
         return await self._send(request, lambda: self._handlers.download_request_async(request))
 
     def download_request(self, request: Request, spider: Any = None) -> Deferred[Response]:
-        """The same, as Scrapy 2.13 calls it."""
+        """The same, for Scrapy 2.13."""
 
         async def send() -> Response:
             response: Response = await maybe_deferred_to_future(self._handlers.download_request(request, spider))

@@ -1,4 +1,4 @@
-"""What the integration needs of Scrapy's engine, and the two private names it cannot do without, in one place."""
+"""Access to Scrapy's engine. The two private names that the add-on needs are used only here."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ if TYPE_CHECKING:
 
 
 class Engine:
-    """The engine of a crawler, which comes into being after us."""
+    """The engine of a crawler. It does not exist yet when this object is created."""
 
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler
         if not _asyncio():
             raise RuntimeError(
-                "comity.scrapy needs the asyncio reactor, which is Scrapy's default: remove the setting TWISTED_REACTOR"
+                "comity.scrapy requires the asyncio reactor, Scrapy's default: remove the setting TWISTED_REACTOR"
             )
 
     @property
     def active(self) -> Set[Request]:
-        """What left the scheduler and is not done."""
+        """The requests that have left the scheduler and are not finished."""
         active: Set[Request] = self._downloader.active
         return active
 
@@ -32,7 +32,7 @@ class Engine:
         return slot
 
     def own_delay(self, request: Request) -> float:
-        """What the spider's own settings ask for: DOWNLOAD_DELAY, AutoThrottle."""
+        """The delay from the spider's own settings: DOWNLOAD_DELAY or AutoThrottle."""
         slot = self._downloader.slots.get(self.slot_of(request))
         return slot.download_delay() if slot is not None else 0.0
 
@@ -41,7 +41,7 @@ class Engine:
         stats.inc_value(name, by)
 
     def nudge(self) -> None:
-        """The scheduler may have something to give again. Without this the engine looks every five seconds."""
+        """Makes the engine ask the scheduler for requests now. Otherwise it does so only every five seconds."""
         slot = self._slot
         if slot is not None and slot.closing is None:
             slot.nextcall.schedule()

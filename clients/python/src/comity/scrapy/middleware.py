@@ -1,6 +1,6 @@
-"""What goes back to the scheduler instead of to the spider: refusals, and requests whose turn did not come.
+"""Sends rate limited requests, and requests that have to wait for long, back to the scheduler.
 
-Neither is a retry. Scrapy's RetryMiddleware keeps its count for pages that fail.
+Neither counts as a retry: Scrapy's RetryMiddleware counts only pages that fail.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
 
 log = logging.getLogger(__name__)
-#: How often a request was refused so far.
+#: In `Request.meta`: how often the request was rate limited so far.
 REFUSALS = "comity_refusals"
 
 
 class Middleware:
-    """Stands nearest to the wire, so that the others never see what it sends back."""
+    """The middleware closest to the downloader, so that the others never see the responses it withholds."""
 
     def __init__(self, crawler: Crawler) -> None:
         self._lines = Lines.of(crawler)
@@ -37,29 +37,29 @@ class Middleware:
     def process_response(
         self, request: Request, response: Response, spider: object = None
     ) -> Union[Request, Response]:
-        if not self._lines.is_refusal(response) or request.meta.get("dont_retry", False):
+        if not self._lines.is_rate_limited(response) or request.meta.get("dont_retry", False):
             return response
-        refusals = request.meta.get(REFUSALS, 0) + 1
-        if refusals > self._refusals_max:
-            log.warning("%s: refused %d times, handed to the spider's own retries", request, refusals)
+        count = request.meta.get(REFUSALS, 0) + 1
+        if count > self._refusals_max:
+            log.warning("%s: rate limited %d times, passing the response on to the spider", request, count)
             self._stats.inc_value("comity/gave_up")
             return response
         self._stats.inc_value("comity/refusals")
-        return _again(request, refusals)
+        return _reschedule(request, count)
 
     def process_exception(
         self, request: Request, exception: Exception, spider: object = None
     ) -> Optional[Request]:
-        # One that did not come from the scheduler would be sent again at once; it is ignored instead.
+        # A request that did not come from the scheduler would be sent again at once, so it is dropped instead.
         if isinstance(exception, Postponed) and self._lines.was_popped(request):
-            return _again(request, request.meta.get(REFUSALS, 0))
+            return _reschedule(request, request.meta.get(REFUSALS, 0))
         return None
 
 
-def _again(request: Request, refusals: int) -> Request:
-    again: Request = request.copy()
-    again.meta[REFUSALS] = refusals
-    # The dupefilter has seen it. What the spider had said about filtering is put back when it leaves the queue.
-    again.meta.setdefault(DONT_FILTER, request.dont_filter)
-    again.dont_filter = True
-    return again
+def _reschedule(request: Request, count: int) -> Request:
+    copy: Request = request.copy()
+    copy.meta[REFUSALS] = count
+    # The dupefilter has already seen this request. Its own `dont_filter` is restored when it leaves the queue.
+    copy.meta.setdefault(DONT_FILTER, request.dont_filter)
+    copy.dont_filter = True
+    return copy

@@ -1,6 +1,8 @@
-"""Which requests leave the scheduler: of each domain one at a time, until it is on the wire; of one that is held, none.
+"""Which requests leave the scheduler: one per domain at a time, until it is sent, and none for a domain that has to
+wait.
 
-What waits stays here, where Scrapy keeps it on disk if it is told to, and takes no place from other domains.
+Waiting requests stay in the scheduler. There Scrapy can keep them on disk (`JOBDIR`), and they don't hold up other
+domains.
 """
 
 from __future__ import annotations
@@ -15,17 +17,17 @@ from .lines import Lines
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
 
-#: Where a request that was put back keeps its own `dont_filter`, which has to be true on the way through the scheduler.
+#: In `Request.meta`: the original `dont_filter` of a rescheduled request, which has to be true in the scheduler.
 DONT_FILTER = "comity_dont_filter"
 
 
 class Queue(DownloaderAwarePriorityQueue):
-    """Scrapy's own, with domains left out that have no use for another request now."""
+    """Scrapy's priority queue, without the domains that can't use another request now."""
 
     def __init__(self, crawler: Crawler, *args: Any, **kwargs: Any) -> None:
         super().__init__(crawler, *args, **kwargs)
         self._lines = Lines.of(crawler)
-        self._downloader_interface: Any = _Open(self._downloader_interface, self._lines)
+        self._downloader_interface: Any = _OpenSlots(self._downloader_interface, self._lines)
 
     def pop(self) -> Optional[Request]:
         request = super().pop()
@@ -35,17 +37,17 @@ class Queue(DownloaderAwarePriorityQueue):
         return request
 
 
-class _Open:
-    """What the queue knows of the downloader, without the slots that are closed."""
+class _OpenSlots:
+    """The queue's interface to the downloader, without the slots that have to wait."""
 
-    def __init__(self, everything: Any, lines: Lines) -> None:
-        self._everything = everything
+    def __init__(self, interface: Any, lines: Lines) -> None:
+        self._interface = interface
         self._lines = lines
 
     def stats(self, possible_slots: Iterable[str]) -> List[Tuple[int, str]]:
-        stats: List[Tuple[int, str]] = self._everything.stats(self._lines.open_slots(possible_slots))
+        stats: List[Tuple[int, str]] = self._interface.stats(self._lines.open_slots(possible_slots))
         return stats
 
     def get_slot_key(self, request: Request) -> str:
-        key: str = self._everything.get_slot_key(request)
+        key: str = self._interface.get_slot_key(request)
         return key

@@ -1,48 +1,48 @@
-//! `comity items export`: all items, or those of a source or since a moment, a few at a time.
+//! `comity items export`: prints items as JSON Lines or CSV, reading a few at a time.
 
 use std::io::{BufWriter, Write};
 
 use comity::clock::Clock;
 use comity::store::Store;
 use comity::store::details::Details;
-use comity::store::items::{Item, ItemId, Items, Order};
+use comity::store::items::{Item, ItemId, ItemQuery, Order};
 use comity::store::sources::SourceId;
 use serde_json::Value;
 
 use super::{row, text};
-use crate::args::{ExportItems, Table};
-use crate::commands::{sources, typed};
+use crate::args::{ExportItems, ItemFormat};
+use crate::commands::{parse, sources};
 use crate::exit;
 use crate::output::{self, Results};
 
-pub(super) async fn run(store: &dyn Store, asked: &ExportItems) -> anyhow::Result<u8> {
-    if let Some(source) = asked.source {
-        sources::find_typed(store, "--source", source).await?;
+pub(super) async fn run(store: &dyn Store, args: &ExportItems) -> anyhow::Result<u8> {
+    if let Some(source) = args.source {
+        sources::find_by_flag(store, "--source", source).await?;
     }
     let now = Clock::of(store).await?.now();
-    let since = asked.since.as_deref().map(|text| typed::since("--since", text, now)).transpose()?;
-    let mut rows = Rows::new(asked);
+    let since = args.since.as_deref().map(|text| parse::since("--since", text, now)).transpose()?;
+    let mut rows = Rows::new(args);
     let mut after = ItemId(0);
     loop {
-        let page = Items {
-            source: asked.source.map(SourceId),
-            state: asked.state,
+        let page = ItemQuery {
+            source: args.source.map(SourceId),
+            state: args.state,
             since,
             order: Order::After(after),
             limit: PAGE,
-            ..Items::default()
+            ..ItemQuery::default()
         };
         let items = store.list_items(page).await?;
         let Some(last) = items.last() else { break };
         after = last.id;
-        // One of them may have a mebibyte to say.
-        for few in items.chunks(FEW) {
-            let details = store.find_details(few.iter().map(|item| item.id).collect()).await?;
-            for (item, details) in few.iter().zip(&details) {
+        // The details of one item can be a megabyte.
+        for chunk in items.chunks(DETAILS_AT_ONCE) {
+            let details = store.find_details(chunk.iter().map(|item| item.id).collect()).await?;
+            for (item, details) in chunk.iter().zip(&details) {
                 rows.write(item, details)?;
             }
-            // Whoever reads may have seen enough.
-            if output::is_lost() {
+            // The reader may have closed the pipe.
+            if output::is_stdout_broken() {
                 return Ok(exit::DONE);
             }
         }
@@ -50,13 +50,14 @@ pub(super) async fn run(store: &dyn Store, asked: &ExportItems) -> anyhow::Resul
     rows.end()
 }
 
-/// Rows on their way out.
+/// Writes rows to stdout.
 struct Rows<'a> {
-    asked: &'a ExportItems,
-    /// The keys, when it is a table: its head is written with the first row.
+    args: &'a ExportItems,
+    /// The columns of a CSV.
     columns: Vec<&'static str>,
     out: Out,
-    unread: u64,
+    /// Scraped pages whose text could not be read.
+    unreadable: u64,
 }
 
 enum Out {
@@ -65,19 +66,19 @@ enum Out {
 }
 
 impl<'a> Rows<'a> {
-    fn new(asked: &'a ExportItems) -> Self {
+    fn new(args: &'a ExportItems) -> Self {
         let mut columns = row::COLUMNS.to_vec();
-        columns.extend(asked.text.then_some("text"));
-        let out = match asked.format {
-            Table::Jsonl => Out::Lines(BufWriter::new(Results)),
-            Table::Csv => {
+        columns.extend(args.text.then_some("text"));
+        let out = match args.format {
+            ItemFormat::Jsonl => Out::Lines(BufWriter::new(Results)),
+            ItemFormat::Csv => {
                 let table = csv::WriterBuilder::new().terminator(csv::Terminator::CRLF).from_writer(Results);
                 Out::Table(Box::new(table))
             }
         };
-        let mut rows = Self { asked, columns, out, unread: 0 };
+        let mut rows = Self { args, columns, out, unreadable: 0 };
         if let Out::Table(table) = &mut rows.out {
-            // What cannot be written was reported by whoever owns stdout.
+            // `output` reports write errors.
             let _ = table.write_record(&rows.columns);
         }
         rows
@@ -85,9 +86,9 @@ impl<'a> Rows<'a> {
 
     fn write(&mut self, item: &Item, details: &Details) -> anyhow::Result<()> {
         let mut row = row::of(item, details);
-        if self.asked.text {
+        if self.args.text {
             let (text, problem) = text::best(item, details);
-            self.unread += u64::from(problem.is_some());
+            self.unreadable += u64::from(problem.is_some());
             row["text"] = Value::from(text);
         }
         let _ = match &mut self.out {
@@ -104,17 +105,17 @@ impl<'a> Rows<'a> {
             Out::Lines(lines) => lines.flush(),
             Out::Table(table) => table.flush(),
         };
-        if self.unread > 0 {
+        if self.unreadable > 0 {
             output::remark(&format!(
-                "{} scraped pages have no readable text (the file is gone, or isn't text): what their feed gave was used instead",
-                self.unread
+                "{} scraped pages have no readable text (the file is gone, or isn't text); used the feed's text instead",
+                self.unreadable
             ));
         }
         Ok(exit::DONE)
     }
 }
 
-/// A value as a cell: lists are JSON, what is missing is empty, and nothing else is changed.
+/// A value as a CSV cell: lists are JSON, missing values are empty, and nothing else is changed.
 fn cell(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
@@ -123,7 +124,7 @@ fn cell(value: &Value) -> String {
     }
 }
 
-/// Items read at once,
+/// How many items are read at once.
 const PAGE: u32 = 500;
-/// and those of them whose details are.
-const FEW: usize = 16;
+/// How many items' details are read at once.
+const DETAILS_AT_ONCE: usize = 16;

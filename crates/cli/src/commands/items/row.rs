@@ -1,12 +1,12 @@
-//! An item as machines get it: in an export, and on the standard input of a hook. Its keys are relied on.
+//! An item as JSON, for exports and for the stdin of `run --exec` commands. Scripts rely on its keys.
 
 use comity::core::time::Timestamp;
-use comity::shown::without_user;
+use comity::redact::without_user;
 use comity::store::details::{Details, Enclosure, Passage};
 use comity::store::items::Item;
 use serde_json::{Value, json};
 
-/// The keys of a row, in the order of the columns of a table.
+/// The keys of a row, in the order of CSV columns.
 pub(crate) const COLUMNS: [&str; 21] = [
     "id",
     "source",
@@ -31,7 +31,7 @@ pub(crate) const COLUMNS: [&str; 21] = [
     "error",
 ];
 
-/// An item with what its source gave.
+/// An item with its feed's details.
 pub(crate) fn of(item: &Item, details: &Details) -> Value {
     let time = |at: Option<Timestamp>| at.map(|at| at.to_string());
     let mut row = json!({
@@ -53,7 +53,7 @@ pub(crate) fn of(item: &Item, details: &Details) -> Value {
     row
 }
 
-/// What its source gave, beside what an object says already.
+/// Adds the feed's details to an item's object.
 pub(crate) fn add_details(row: &mut Value, details: &Details) {
     let file = |file: &Enclosure| json!({ "url": without_user(&file.url), "type": file.media_type, "length": file.length });
     let text = |passage: &Option<Passage>| passage.as_ref().map(|passage| passage.text.clone());

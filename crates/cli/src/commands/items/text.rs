@@ -1,4 +1,4 @@
-//! The readable text of an item: that of its page, or else of what its feed gave.
+//! The readable text of an item: from its page, or else from its feed.
 
 use std::fs::File;
 use std::io::Read;
@@ -12,8 +12,8 @@ use url::Url;
 
 use crate::output;
 
-/// The text of an item for an export: that of the page, if it was scraped and its file can be read, or else that of what
-/// the feed gave. The second says why a page that was scraped could not be read.
+/// The text of an item for an export: from its page if that was scraped and can be read, or else from the feed. The
+/// second value says why a scraped page could not be read.
 pub(super) fn best(item: &Item, details: &Details) -> (Option<String>, Option<anyhow::Error>) {
     let page = item.file.as_deref().map(|file| {
         let body = read(Path::new(file)).map_err(|error| error.context(file.to_owned()))?;
@@ -44,22 +44,22 @@ pub(super) fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
     Ok(body)
 }
 
-/// The title and main text of a page, or a text as it stands.
+/// The title and main text of an HTML page, or plain text as it is.
 pub(super) fn of_page(item: &Item, file: &str, body: &[u8]) -> anyhow::Result<(Option<String>, String)> {
     let url = Url::parse(&item.url)?;
     let content_type = item.content_type.as_deref();
     let main = || text::main_text(body, content_type, &url).map(|main| (Some(main.title), main.text));
     if connectors::sniff(body, None) == Some(Kind::Page) {
-        let none = || anyhow::anyhow!("item {}: {file} has no main text that could be found", item.id);
+        let none = || anyhow::anyhow!("item {}: no main text found in {file}", item.id);
         return main().ok_or_else(none);
     }
     let is_text = |kind: &str| ["text/", "json", "xml", "javascript"].iter().any(|part| kind.contains(part));
     if let Some(kind) = content_type.filter(|kind| !is_text(kind)) {
-        anyhow::bail!("item {}: {file} is {kind}, which is shown by another program", item.id);
+        anyhow::bail!("item {}: {file} is {kind}, not text", item.id);
     }
     let text = String::from_utf8_lossy(&body[..body.len().min(TEXT_MAX)]);
     let odd = text.chars().filter(|c| matches!(c, '\u{fffd}' | '\0')).count();
-    // A text in another encoding has some of them, a picture or an archive has many.
+    // Text in another encoding contains some of these, an image or an archive many.
     if odd * 10 > text.chars().count() {
         anyhow::bail!("item {}: {file} is neither HTML nor text", item.id);
     }
@@ -68,13 +68,13 @@ pub(super) fn of_page(item: &Item, file: &str, body: &[u8]) -> anyhow::Result<(O
         return Ok(main);
     }
     if body.len() > TEXT_MAX {
-        output::remark(&format!("{file} is longer: only its first {TEXT_MAX} bytes are shown"));
+        output::remark(&format!("Showing only the first {TEXT_MAX} bytes of {file}"));
     }
     Ok((None, text.into_owned()))
 }
 
 const HTML: [&str; 3] = ["html", "htm", "xhtml"];
-/// As much of a page as is looked at.
+/// How much of a page is read, in bytes.
 const BODY_MAX: u64 = 64 << 20;
-/// As much of a plain text as is shown.
+/// How much of a plain text is shown, in bytes.
 const TEXT_MAX: usize = 1_000_000;

@@ -1,7 +1,8 @@
-//! `comity run`.
+//! `comity run`: fetches the sources that are due and scrapes their items, once. `--watch` is in `watch`, printing in
+//! `summary`.
 
-mod tell;
-mod watching;
+mod summary;
+mod watch;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,35 +10,35 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use anyhow::Context;
 use comity::core::cadence::RunWindow;
 use comity::core::time::Timestamp;
-use comity::jobs::Ended;
-use comity::pipeline::{Cadences, Note, Orders, Pipeline, Report, RunListener, Scraping};
-use comity::store::hooks::Ripe;
+use comity::jobs::StopReason;
+use comity::pipeline::{Cadences, Pipeline, RunListener, RunOptions, RunReport, Scraping, SourceReport};
+use comity::store::hooks::HookTiming;
 use comity::store::sources::SourceId;
 use comity::store::{Store, StoreError};
 
-pub(super) use tell::left;
+pub(super) use summary::left_over;
 
 use super::session::{self, Session, config};
 use super::sources;
 use crate::args::{Global, Run};
 use crate::hooks::{self, Hook, Tally};
-use crate::live::Beside;
+use crate::live::SideWork;
 use crate::signals::Signals;
 use crate::{exit, output};
 
 pub(crate) async fn run(global: &Global, run: Run) -> anyhow::Result<u8> {
     let signals = Signals::new()?;
     let hook = Hook::of(&run.exec)?;
-    let config = config(global, &run.keep)?;
+    let config = config(global, &run.options)?;
     if run.watch {
         output::log_of_service(&config.log, global);
-        return watching::run(global, &run, hook, config, signals.with_reload()?).await;
+        return watch::run(global, &run, hook, config, signals.with_reload()?).await;
     }
     output::log(&config.log, global);
     once(global, &run, hook, config, signals).await
 }
 
-/// One run.
+/// A single run, without `--watch`.
 async fn once(
     global: &Global,
     run: &Run,
@@ -50,11 +51,11 @@ async fn once(
     let orders = orders(run, session.began)?;
     check_sources(&*session.store, run).await?;
     let hooks = hook.map(|hook| start_hooks(hook, &session, run));
-    let asked = Arc::new(Asking::default());
+    let asked = Arc::new(SourceProgress::default());
     let working = tokio::spawn(work(session.pipeline.clone(), orders.clone(), limited, asked.clone()));
-    let beside = || asked.so_far();
-    let (done, interrupted) = session.watch(global, "run", working, &mut signals, beside).await;
-    let (report, ended) = match done.context("the run ended by itself")? {
+    let side_work = || asked.so_far();
+    let (done, interrupted) = session.watch(global, "run", working, &mut signals, side_work).await;
+    let (report, ended) = match done.context("the run ended unexpectedly")? {
         Ok(done) => done,
         Err(error) => {
             if let Some(hooks) = hooks {
@@ -71,28 +72,28 @@ async fn once(
         }
     };
     session.end().await?;
-    let end = tell::End { ended: ended.as_ref(), interrupted, hooks: hooks.map(|(tally, _)| tally) };
-    tell::summary(global, &session, orders.scraping, &report, &end).await;
+    let end = summary::End { ended: ended.as_ref(), interrupted, hooks: hooks.map(|(tally, _)| tally) };
+    summary::print(global, &session, orders.scraping, &report, &end).await;
     let interrupted = interrupted || hooks.is_some_and(|(_, stopped)| stopped);
     Ok(match ended {
         _ if interrupted => exit::INTERRUPTED,
-        Some(Ended::Halted(_) | Ended::Job(_)) => exit::FAILURES,
+        Some(StopReason::Halted(_) | StopReason::Job(_)) => exit::FAILURES,
         _ if report.failed > 0 || session.tasks().1 > 0 => exit::FAILURES,
         _ if hooks.is_some_and(|(tally, _)| tally.failed > 0) => exit::FAILURES,
         _ => exit::DONE,
     })
 }
 
-/// Hooks begin to run beside a session.
+/// Starts running hooks alongside a session.
 fn start_hooks(hook: Hook, session: &Session, run: &Run) -> hooks::Running {
     session.pipeline.want_hooks();
-    let ripe = if run.no_scrape { Ripe::Seen } else { Ripe::Scraped };
+    let ripe = if run.no_scrape { HookTiming::OnceSeen } else { HookTiming::AfterScrape };
     hook.start(session.store.clone(), session.gate.clone(), ripe)
 }
 
-/// Runs the hooks that are left; whether somebody asked to stop meanwhile.
+/// Runs the remaining hooks; also returns whether they were interrupted.
 async fn finished(mut hooks: hooks::Running, signals: &mut Signals) -> Result<(Tally, bool), StoreError> {
-    hooks.over();
+    hooks.finish();
     tokio::select! {
         tally = hooks.ended() => return Ok((tally?, false)),
         _ = signals.next() => {}
@@ -100,13 +101,13 @@ async fn finished(mut hooks: hooks::Running, signals: &mut Signals) -> Result<(T
     Ok((hooks.stop().await?.0, true))
 }
 
-/// Asks sources, while workers scrape what they lead to.
+/// Fetches sources while workers scrape their items.
 async fn work(
     pipeline: Pipeline,
-    orders: Orders,
+    orders: RunOptions,
     limited: bool,
-    asked: Arc<Asking>,
-) -> Result<(Report, Option<Ended>), StoreError> {
+    asked: Arc<SourceProgress>,
+) -> Result<(RunReport, Option<StopReason>), StoreError> {
     if orders.scraping == Scraping::Off {
         return Ok((pipeline.run(&orders, &*asked).await?, None));
     }
@@ -117,9 +118,9 @@ async fn work(
     let report = match pipeline.run(&orders, &*asked).await {
         Ok(mut report) => {
             if limited {
-                // Nobody makes room any more once the workers ended.
+                // Once the workers have ended, no room will be made for the rest.
                 tokio::select! {
-                    rest = pipeline.enqueue_rest(&orders) => {
+                    rest = pipeline.enqueue_all_pending(&orders) => {
                         let rest = rest?;
                         report.items.enqueued += rest.enqueued;
                         report.items.deferred += rest.deferred;
@@ -135,7 +136,7 @@ async fn work(
         }
     };
     pool.set_filling(false);
-    // Whoever named sources does not wait for the items of others.
+    // With --source, don't wait for the items of other sources.
     if let (Ok(_), None, Some(sources)) = (&report, &ended, &orders.sources) {
         tokio::select! {
             done = &mut scraping => ended = Some(done),
@@ -153,33 +154,33 @@ async fn work(
     Ok((report?, Some(ended?)))
 }
 
-/// Counts sources that were asked.
+/// Counts the sources that were fetched, for the live view.
 #[derive(Default)]
-struct Asking {
+struct SourceProgress {
     planned: AtomicU64,
     count: AtomicU64,
 }
 
-impl Asking {
-    fn so_far(&self) -> Beside {
+impl SourceProgress {
+    fn so_far(&self) -> SideWork {
         let (all, done) = (self.planned.load(Ordering::Relaxed), self.count.load(Ordering::Relaxed));
-        Beside { done, all, doing: format!("{done} of {all} sources") }
+        SideWork { done, all, doing: format!("{done} of {all} sources") }
     }
 }
 
-impl RunListener for Asking {
+impl RunListener for SourceProgress {
     fn planned(&self, due: u64) {
         self.planned.store(due, Ordering::Relaxed);
     }
 
-    fn asked(&self, note: &Note) {
+    fn source_done(&self, note: &SourceReport) {
         self.count.fetch_add(1, Ordering::Relaxed);
-        tell::log(note);
+        summary::log(note);
     }
 }
 
-/// What was typed, as orders.
-fn orders(run: &Run, now: Timestamp) -> anyhow::Result<Orders> {
+/// The pipeline's orders for these flags.
+fn orders(run: &Run, now: Timestamp) -> anyhow::Result<RunOptions> {
     let end = match &run.window_end {
         None => now,
         Some(text) => Timestamp::parse(text)
@@ -188,18 +189,18 @@ fn orders(run: &Run, now: Timestamp) -> anyhow::Result<Orders> {
     let window =
         RunWindow::ending(end, now).map_err(|error| exit::usage(format!("--window-end: {error}")))?;
     let sources = run.source.iter().copied().map(SourceId).collect::<Vec<_>>();
-    Ok(Orders {
+    Ok(RunOptions {
         window,
         sources: (!sources.is_empty()).then_some(sources),
-        cadences: if run.force { Cadences::Ignored } else { Cadences::Kept },
+        cadences: if run.force { Cadences::Ignored } else { Cadences::Respected },
         scraping: if run.no_scrape { Scraping::Off } else { Scraping::On },
     })
 }
 
-/// Sources that were named have to be there.
+/// Checks that the sources given with `--source` exist.
 async fn check_sources(store: &dyn Store, run: &Run) -> anyhow::Result<()> {
     for id in &run.source {
-        sources::find_typed(store, "--source", *id).await?;
+        sources::find_by_flag(store, "--source", *id).await?;
     }
     Ok(())
 }

@@ -1,17 +1,17 @@
-//! `comity sources add`: what a URL is, and following it.
+//! `comity sources add`: detects what kind of source a URL is, and adds it.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use comity::client::{self, Ask, Client, Page};
+use comity::client::{self, Client, FetchRequest, Page};
 use comity::clock::Clock;
 use comity::config::Config;
 use comity::connectors::{self, discover};
 use comity::core::cadence::Cadence;
 use comity::core::interval::SourceInterval;
 use comity::core::time::Span;
-use comity::gate::HandsOff;
-use comity::shown::{self, without_user};
+use comity::gate::CloseMode;
+use comity::redact::{self, without_user};
 use comity::store::Store;
 use comity::store::sources::{Kind, NewSource, Source};
 use comity::store::tasks::Lead;
@@ -19,47 +19,50 @@ use serde_json::{Map, json};
 use url::Url;
 
 use super::exchange::HTML_URL;
-use super::{known, remark, typed, view};
+use super::{known, parse, remark, view};
 use crate::args::{Global, SourcesAdd};
 use crate::{exit, output, setup};
 
 pub(super) async fn run(global: &Global, config: &Config, add: &SourcesAdd) -> anyhow::Result<u8> {
-    let wish = Wish::read(add).map_err(exit::usage)?;
+    let parsed = ParsedArgs::read(add).map_err(exit::usage)?;
     let store = setup::open_store(config)?;
-    if let Some(source) = known(&store.list_sources().await?, wish.url.as_str()) {
-        return already(global, config, source, add, &wish);
+    if let Some(source) = known(&store.list_sources().await?, parsed.url.as_str()) {
+        return already_added(global, config, source, add, &parsed);
     }
-    let seen = match add.kind {
-        Some(kind) => Seen::unasked(kind, wish.url.clone()),
-        None => look(config, store.clone(), &wish.url).await?,
+    let detected = match add.kind {
+        Some(kind) => Detected::given(kind, parsed.url.clone()),
+        None => detect(config, store.clone(), &parsed.url).await?,
     };
     let mut own = Map::new();
-    own.extend(wish.cadence.map(|cadence| ("cadence".to_owned(), cadence.to_json())));
-    // The page that named the feed is the one it belongs to.
-    let page = (seen.url != wish.url && seen.kind == Kind::Feed).then(|| without_user(wish.url.as_str()));
+    own.extend(parsed.cadence.map(|cadence| ("cadence".to_owned(), cadence.to_json())));
+    // The page that links to the feed is the feed's home page.
+    let page = (detected.url != parsed.url && detected.kind == Kind::Feed)
+        .then(|| without_user(parsed.url.as_str()));
     own.extend(page.map(|page| (HTML_URL.to_owned(), page.into())));
     let new = NewSource {
-        name: wish.name.clone().or(seen.title).unwrap_or_else(|| typed::name_of(&seen.url)),
-        kind: seen.kind,
-        url: seen.url.to_string(),
-        lead: seen.lead,
+        name: parsed.name.clone().or(detected.title).unwrap_or_else(|| parse::name_of(&detected.url)),
+        kind: detected.kind,
+        url: detected.url.to_string(),
+        lead: detected.lead,
         scraping: !add.no_scrape,
-        interval: wish.interval.unwrap_or_default(),
+        interval: parsed.interval.unwrap_or_default(),
         config: own,
     };
-    // A page that is added again names a feed that may be there, perhaps moved since.
+    // The page may link to a feed that was added before, and perhaps has moved since.
     if let Some(source) = known(&store.list_sources().await?, &new.url) {
-        return already(global, config, source, add, &wish);
+        return already_added(global, config, source, add, &parsed);
     }
     let now = Clock::of(&*store).await?.now();
     let (source, added) = store.add_source(new, now).await?;
     if !added {
-        return already(global, config, &source, add, &wish);
+        return already_added(global, config, &source, add, &parsed);
     }
     if global.json {
-        let others: Vec<String> = seen.others.iter().map(|url| without_user(url.as_str())).collect();
+        let others: Vec<String> = detected.others.iter().map(|url| without_user(url.as_str())).collect();
         let source = view::object(&source, config.scrape.min_interval, now);
-        output::object(&json!({ "added": true, "source": source, "remark": seen.remark, "others": others }));
+        output::object(
+            &json!({ "added": true, "source": source, "remark": detected.remark, "others": others }),
+        );
         return Ok(exit::DONE);
     }
     let when = match view::every(&source).as_str() {
@@ -67,112 +70,120 @@ pub(super) async fn run(global: &Global, config: &Config, add: &SourcesAdd) -> a
         every => format!("every {every}"),
     };
     let (id, name, kind, url) = (source.id, &source.name, source.kind, without_user(&source.url));
-    output::line(&format!("added source {id}: {name} ({kind}, {url}), {when}"));
-    if let Some(text) = seen.remark {
+    output::line(&format!("Added source {id}: {name} ({kind}, {url}), {when}"));
+    if let Some(text) = detected.remark {
         output::line(&text);
     }
-    for other in &seen.others {
-        output::line(&format!("it also names {}", without_user(other.as_str())));
+    for other in &detected.others {
+        output::line(&format!("The page also links to {}", without_user(other.as_str())));
     }
-    remark(global, "comity run fetches what is due");
+    remark(global, "Fetch what is due with: comity run");
     Ok(exit::DONE)
 }
 
-/// What was typed.
-struct Wish {
+/// The parsed arguments.
+struct ParsedArgs {
     url: Url,
     name: Option<String>,
     cadence: Option<Cadence>,
     interval: Option<SourceInterval>,
 }
 
-impl Wish {
+impl ParsedArgs {
     fn read(add: &SourcesAdd) -> Result<Self, String> {
-        let cadence = add.cadence.as_deref().map(|text| typed::cadence("--cadence", text));
-        let interval = add.min_interval.as_deref().map(|text| typed::interval("--min-interval", text));
+        let cadence = add.cadence.as_deref().map(|text| parse::cadence("--cadence", text));
+        let interval = add.min_interval.as_deref().map(|text| parse::interval("--min-interval", text));
         Ok(Self {
-            url: typed::url("URL", &add.url)?,
-            name: add.name.as_deref().map(|text| typed::name("--name", text)).transpose()?,
+            url: parse::url("URL", &add.url)?,
+            name: add.name.as_deref().map(|text| parse::name("--name", text)).transpose()?,
             cadence: cadence.transpose()?,
             interval: interval.transpose()?,
         })
     }
 }
 
-/// What a look at a URL came to.
-struct Seen {
+/// What was detected at a URL.
+struct Detected {
     kind: Kind,
     url: Url,
     lead: Lead,
     title: Option<String>,
-    /// What there is to say about it.
+    /// A remark for the user.
     remark: Option<String>,
-    /// Feeds that the page names besides.
+    /// Other feeds that the page links to.
     others: Vec<Url>,
 }
 
-impl Seen {
-    fn unasked(kind: Kind, url: Url) -> Self {
+impl Detected {
+    /// The kind that the user gave, without fetching anything.
+    fn given(kind: Kind, url: Url) -> Self {
         Self { kind, url, lead: Lead::Listed, title: None, remark: None, others: Vec::new() }
     }
 }
 
-/// Asks a URL once, politely, and sees what it is.
-async fn look(config: &Config, store: Arc<dyn Store>, url: &Url) -> anyhow::Result<Seen> {
-    // Somebody waits for the answer: what fails, robots.txt included, is told at once.
+/// Fetches a URL once, politely, and detects what it is.
+async fn detect(config: &Config, store: Arc<dyn Store>, url: &Url) -> anyhow::Result<Detected> {
+    // The user is waiting: report failures at once, including those of robots.txt.
     let mut config = config.clone();
     config.job.max_retries = 0;
     let transport = client::transport(&config)?;
     let gate = setup::gate(&config, store.clone(), "sources add").await?;
-    let client = Client::over(&config, gate.clone(), transport, Some(store));
-    let ask = Ask { body_max: Some(BODY_MAX), patience: PATIENCE, ..Ask::new(url.clone(), Lead::Listed) };
-    let answered = tokio::time::timeout(TIME_MAX, client.ask(&ask)).await;
-    gate.close(HandsOff::Pass).await?;
-    let hint = "nothing was added; with --kind feed, page, sitemap or urls it is added without being asked";
+    let client = Client::with_transport(&config, gate.clone(), transport, Some(store));
+    let request = FetchRequest {
+        body_max: Some(BODY_MAX),
+        patience: PATIENCE,
+        ..FetchRequest::new(url.clone(), Lead::Listed)
+    };
+    let answered = tokio::time::timeout(TIME_MAX, client.fetch(&request)).await;
+    gate.close(CloseMode::HandOver).await?;
+    let hint = "nothing was added; to add it without fetching it, use --kind feed, page, sitemap or urls";
     match answered {
-        Ok(Ok(page)) if (200..300).contains(&page.status) => see(url, &page).ok_or_else(|| {
-            let what = "what it answered is no feed, page, sitemap or list of URLs";
-            anyhow::anyhow!("{}: {what}\n{hint}", shown::url(url))
+        Ok(Ok(page)) if (200..300).contains(&page.status) => classify(url, &page).ok_or_else(|| {
+            let what = "the response isn't a feed, page, sitemap or list of URLs";
+            anyhow::anyhow!("{}: {what}\n{hint}", redact::url(url))
         }),
-        Ok(Ok(page)) => anyhow::bail!("{}: answered {}\n{hint}", shown::url(&page.url), page.status),
+        Ok(Ok(page)) => anyhow::bail!("{}: answered {}\n{hint}", redact::url(&page.url), page.status),
         Ok(Err(client::ClientError::Gate(error))) => Err(error.into()),
         Ok(Err(error)) => anyhow::bail!("{error}\n{hint}"),
         Err(_) => {
             let secs = TIME_MAX.as_secs();
-            anyhow::bail!("{}: not its turn, or no answer, within {secs} s\n{hint}", shown::url(url))
+            anyhow::bail!(
+                "{}: no response within {secs} s, including the wait for the site\n{hint}",
+                redact::url(url)
+            )
         }
     }
 }
 
-/// What an answer is. Wherever redirects led, the URL that was typed stays.
-fn see(typed: &Url, page: &Page) -> Option<Seen> {
+/// Detects what a response is. Wherever redirects led, the source keeps the URL that was given.
+fn classify(given: &Url, page: &Page) -> Option<Detected> {
     let content_type = page.headers.get("content-type").and_then(|value| value.to_str().ok());
     let kind = connectors::sniff(&page.body, content_type)?;
     let read = connectors::read(kind, &page.body, content_type, &page.url);
     let (title, problem) = match read {
         Ok(harvest) => (harvest.title, None),
-        Err(error) => (None, Some(format!("as it is now it cannot be read: {error}"))),
+        Err(error) => (None, Some(format!("Warning: it can't be read at the moment: {error}"))),
     };
-    let as_typed = Seen { title: title.clone(), remark: problem, ..Seen::unasked(kind, typed.clone()) };
+    let as_given = Detected { title: title.clone(), remark: problem, ..Detected::given(kind, given.clone()) };
     if kind != Kind::Page {
-        return Some(as_typed);
+        return Some(as_given);
     }
     let mut feeds = discover::feeds(&page.body, content_type, &page.url).into_iter();
     let Some(feed) = feeds.next() else {
-        let remark = Some("it names no feed: the page itself is followed".to_owned());
-        return Some(Seen { remark, ..as_typed });
+        let remark = Some("The page links to no feed, so the page itself is followed".to_owned());
+        return Some(Detected { remark, ..as_given });
     };
-    Some(Seen {
+    Some(Detected {
         kind: Kind::Feed,
-        lead: discover::lead(typed, &feed.url),
+        lead: discover::lead(given, &feed.url),
         title: feed.title.filter(|title| !is_generic(title)).or(title),
-        remark: Some(format!("it is the feed that {} names", shown::url(typed))),
+        remark: Some(format!("Found the feed via {}", redact::url(given))),
         others: feeds.map(|feed| feed.url).collect(),
         url: feed.url,
     })
 }
 
-/// Whether a title says what any feed is, and nothing of this one.
+/// Whether a title such as "RSS feed" says nothing about this feed.
 fn is_generic(title: &str) -> bool {
     let is_generic = |word: &str| {
         ["rss", "atom", "json", "xml", "feed", "rdf"].iter().any(|generic| word.eq_ignore_ascii_case(generic))
@@ -181,48 +192,51 @@ fn is_generic(title: &str) -> bool {
     title.split_whitespace().all(is_generic)
 }
 
-/// It is there: nothing changes, whatever else was typed.
-fn already(
+/// The source exists: prints it, and how to make the changes that other flags asked for.
+fn already_added(
     global: &Global,
     config: &Config,
     source: &Source,
     add: &SourcesAdd,
-    wish: &Wish,
+    parsed: &ParsedArgs,
 ) -> anyhow::Result<u8> {
     if global.json {
         let source = view::object(source, config.scrape.min_interval, Clock::new().now());
         output::object(&json!({ "added": false, "source": source }));
     } else {
         let (id, name, url) = (source.id, &source.name, without_user(&source.url));
-        output::line(&format!("source {id} is there already: {name} ({}, {url})", source.kind));
+        output::line(&format!("Source {id} already exists: {name} ({}, {url})", source.kind));
     }
     let mut flags = String::new();
-    if let Some(name) = wish.name.as_ref().filter(|name| **name != source.name) {
+    if let Some(name) = parsed.name.as_ref().filter(|name| **name != source.name) {
         flags += &format!(" --name {name:?}");
     }
     if let Some(kind) = add.kind.filter(|kind| *kind != source.kind) {
         flags += &format!(" --kind {kind}");
     }
-    if wish.cadence.is_some() && Ok(wish.cadence) != comity::pipeline::cadence(source) {
+    if parsed.cadence.is_some() && Ok(parsed.cadence) != comity::pipeline::cadence(source) {
         flags += &format!(" --cadence {}", add.cadence.as_deref().unwrap_or_default());
     }
-    if wish.interval.is_some_and(|interval| interval != source.interval) {
+    if parsed.interval.is_some_and(|interval| interval != source.interval) {
         flags += &format!(" --min-interval {}", add.min_interval.as_deref().unwrap_or_default());
     }
     if add.no_scrape && source.scraping {
         flags += " --scrape off";
     }
     if !flags.is_empty() {
-        remark(global, &format!("nothing was changed; comity sources set {}{flags} does", source.id));
+        remark(
+            global,
+            &format!("Nothing was changed; to change it: comity sources set {}{flags}", source.id),
+        );
     }
     Ok(exit::DONE)
 }
 
-/// As much of an answer as is looked at.
+/// How much of a response is read, in bytes.
 const BODY_MAX: u64 = 16 << 20;
-/// A site that is held back for longer is not waited for,
+/// How long to wait for a site that is on hold.
 const PATIENCE: Span = Span::from_secs(30);
-/// and neither is one whose turn, or whose answer, takes longer in all.
+/// How long to wait for the site and its response in total.
 const TIME_MAX: Duration = Duration::from_secs(120);
 
 #[cfg(test)]
@@ -230,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn titles_that_say_nothing_are_not_names() {
+    fn generic_feed_titles_are_not_names() {
         for title in ["RSS", "RSS 2.0", "Atom Feed", "feed", "JSON feed", ""] {
             assert!(is_generic(title), "{title}");
         }

@@ -1,4 +1,4 @@
-//! `comity sources cadence`: for one source or many at once (B65).
+//! `comity sources cadence`: sets or clears the cadence of one source, or many at once.
 
 use comity::config::Config;
 use comity::core::cadence::Cadence;
@@ -8,31 +8,31 @@ use comity::store::sources::{Changed, Source, SourceChange};
 use serde_json::{Value, json};
 
 use super::change::with_cadence;
-use super::{find, matches, typed, view};
-use crate::args::{self, Global, Which};
+use super::{find, matches, parse, view};
+use crate::args::{self, Global, Selection};
 use crate::{exit, output, setup};
 
 pub(super) async fn run(global: &Global, config: &Config, command: args::Cadence) -> anyhow::Result<u8> {
-    let (cadence, which) = match command {
-        args::Cadence::Set { every, which } => {
-            (Some(typed::cadence("EVERY", &every).map_err(exit::usage)?), which)
+    let (cadence, selection) = match command {
+        args::Cadence::Set { every, selection } => {
+            (Some(parse::cadence("EVERY", &every).map_err(exit::usage)?), selection)
         }
-        args::Cadence::Clear { which } => (None, which),
+        args::Cadence::Clear { selection } => (None, selection),
     };
     let store = setup::open_store(config)?;
-    let sources = chosen(&*store, &which).await?;
+    let sources = selected(&*store, &selection).await?;
     if sources.is_empty() {
-        anyhow::bail!("no source matches: nothing was changed; comity sources list shows them");
+        anyhow::bail!("no source matches, nothing was changed; comity sources list shows all sources");
     }
-    let mut told = Vec::new();
+    let mut objects = Vec::new();
     let (mut changed, mut failed) = (0_u64, 0_u64);
     for source in &sources {
-        let step = step(&*store, source, cadence, which.dry_run).await?;
+        let step = step(&*store, source, cadence, selection.dry_run).await?;
         changed += u64::from(matches!(step, Step::Changed));
         failed += u64::from(matches!(step, Step::Failed(_)));
         match global.json {
-            true => told.push(object(source, cadence, &step)),
-            false => tell(source, cadence, &step),
+            true => objects.push(object(source, cadence, &step)),
+            false => print(source, cadence, &step),
         }
     }
     let unchanged = sources.len() as u64 - changed - failed;
@@ -41,27 +41,27 @@ pub(super) async fn run(global: &Global, config: &Config, command: args::Cadence
             "changed": changed,
             "unchanged": unchanged,
             "failed": failed,
-            "dry_run": which.dry_run,
-            "sources": told,
+            "dry_run": selection.dry_run,
+            "sources": objects,
         }));
-    } else if which.dry_run {
-        output::line("a dry run: nothing was changed");
+    } else if selection.dry_run {
+        output::line("Dry run: nothing was changed");
     }
     Ok(if failed == 0 { exit::DONE } else { exit::FAILURES })
 }
 
-/// The sources that were chosen; a number that is unknown is told before anything changes.
-async fn chosen(store: &dyn Store, which: &Which) -> anyhow::Result<Vec<Source>> {
-    if which.ids.is_empty() {
+/// The selected sources. An unknown number is an error, before anything is changed.
+async fn selected(store: &dyn Store, selection: &Selection) -> anyhow::Result<Vec<Source>> {
+    if selection.ids.is_empty() {
         let mut sources = store.list_sources().await?;
         sources.retain(|source| {
-            which.kind.is_none_or(|kind| kind == source.kind)
-                && which.like.as_deref().is_none_or(|like| matches(source, like))
+            selection.kind.is_none_or(|kind| kind == source.kind)
+                && selection.like.as_deref().is_none_or(|like| matches(source, like))
         });
         return Ok(sources);
     }
     let mut sources: Vec<Source> = Vec::new();
-    for id in &which.ids {
+    for id in &selection.ids {
         if sources.iter().all(|source| source.id.0 != *id) {
             sources.push(find(store, *id).await?);
         }
@@ -69,7 +69,7 @@ async fn chosen(store: &dyn Store, which: &Which) -> anyhow::Result<Vec<Source>>
     Ok(sources)
 }
 
-/// What became of one source.
+/// The result for one source.
 enum Step {
     Changed,
     Unchanged,
@@ -95,15 +95,15 @@ async fn step(
     let change = SourceChange { config: Some(wanted), ..SourceChange::default() };
     Ok(match store.change_source(source.id, change).await? {
         Changed::Yes(_) | Changed::Taken(_) => Step::Changed,
-        Changed::Missing => Step::Failed("it was removed meanwhile".to_owned()),
+        Changed::Missing => Step::Failed("it was removed in the meantime".to_owned()),
     })
 }
 
-fn tell(source: &Source, cadence: Option<Cadence>, step: &Step) {
+fn print(source: &Source, cadence: Option<Cadence>, step: &Step) {
     let (id, name) = (source.id, &source.name);
     match step {
         Step::Changed => output::line(&format!("{id} {name}: {} → {}", old(source), new(cadence))),
-        Step::Unchanged => output::line(&format!("{id} {name}: {}, as it was", new(cadence))),
+        Step::Unchanged => output::line(&format!("{id} {name}: {} (unchanged)", new(cadence))),
         Step::Failed(error) => output::remark(&format!("{id} {name}: {error}")),
     }
 }

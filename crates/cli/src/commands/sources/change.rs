@@ -1,37 +1,37 @@
-//! `comity sources set`, `comity sources remove`.
+//! `comity sources set` and `comity sources remove`.
 
 use comity::clock::Clock;
 use comity::config::Config;
 use comity::core::cadence::Cadence;
 use comity::core::interval::SourceInterval;
-use comity::shown::without_user;
+use comity::redact::without_user;
 use comity::store::Store;
 use comity::store::sources::{Changed, Source, SourceChange};
 use serde_json::{Map, Value, json};
 
-use super::{find, typed, unknown, view};
+use super::{find, parse, unknown, view};
 use crate::args::{Global, SourcesSet};
 use crate::{exit, output, setup};
 
 pub(super) async fn set(global: &Global, config: &Config, set: &SourcesSet) -> anyhow::Result<u8> {
-    let wish = Wish::read(set).map_err(exit::usage)?;
+    let parsed = ParsedArgs::read(set).map_err(exit::usage)?;
     let store = setup::open_store(config)?;
     let before = find(&*store, set.id).await?;
     let wanted =
-        match wish.cadence {
+        match parsed.cadence {
             None => None,
             Some(cadence) => Some(with_cadence(&before, cadence).map_err(|error| {
                 anyhow::anyhow!("source {}: {error}; remove it and add it again", before.id)
             })?),
         };
     let change = SourceChange {
-        name: wish.name,
-        url: wish.url,
+        name: parsed.name,
+        url: parsed.url,
         kind: set.kind,
-        enabled: set.enabled.map(typed::is_on),
-        scraping: set.scrape.map(typed::is_on),
-        auto_scrape: set.auto_scrape.map(typed::is_on),
-        interval: wish.interval,
+        enabled: set.enabled.map(parse::is_on),
+        scraping: set.scrape.map(parse::is_on),
+        auto_scrape: set.auto_scrape.map(parse::is_on),
+        interval: parsed.interval,
         config: wanted,
     };
     let after = match store.change_source(before.id, change).await? {
@@ -39,23 +39,26 @@ pub(super) async fn set(global: &Global, config: &Config, set: &SourcesSet) -> a
         Changed::Missing => return Err(unknown("source =", set.id)),
         Changed::Taken(other) => {
             let url = set.url.as_deref().map(without_user).unwrap_or_default();
-            return Err(exit::usage(format!("--url = {url:?}: source {other} has that URL already")));
+            return Err(exit::usage(format!("--url = {url:?}: source {other} already has that URL")));
         }
     };
-    // A password that changed is not shown, but it did.
+    // A changed password is a change, although it isn't shown.
     let is_change = |(old, new): &(Field, Field)| old != new || old.0 == "url" && before.url != after.url;
     let changes: Vec<_> = fields(&before).into_iter().zip(fields(&after)).filter(is_change).collect();
+    let is_cleared = before.error.is_some() && after.error.is_none();
     if global.json {
         let changed: Vec<Value> = changes
             .iter()
             .map(|((key, old), (_, new))| json!({ "key": key, "from": old, "to": new }))
             .collect();
         let source = view::object(&after, config.scrape.min_interval, Clock::of(&*store).await?.now());
-        output::object(&json!({ "changed": changed, "source": source }));
+        output::object(&json!({ "changed": changed, "cleared_failure": is_cleared, "source": source }));
         return Ok(exit::DONE);
     }
-    if changes.is_empty() {
-        output::line(&format!("{} {}: it is so already", after.id, after.name));
+    if let Some(error) = before.error.as_ref().filter(|_| is_cleared) {
+        output::line(&format!("{} {}: cleared its failure ({error})", after.id, after.name));
+    } else if changes.is_empty() {
+        output::line(&format!("{} {}: unchanged", after.id, after.name));
     }
     for ((key, old), (_, new)) in &changes {
         output::line(&format!("{} {}: {key}: {old} → {new}", after.id, after.name));
@@ -63,32 +66,32 @@ pub(super) async fn set(global: &Global, config: &Config, set: &SourcesSet) -> a
     Ok(exit::DONE)
 }
 
-/// What was typed.
-struct Wish {
+/// The parsed arguments.
+struct ParsedArgs {
     name: Option<String>,
     url: Option<String>,
     interval: Option<SourceInterval>,
-    /// None within is no cadence.
+    /// `Some(None)` clears the cadence.
     cadence: Option<Option<Cadence>>,
 }
 
-impl Wish {
+impl ParsedArgs {
     fn read(set: &SourcesSet) -> Result<Self, String> {
         let cadence = match set.cadence.as_deref() {
             Some("none") => Some(None),
-            text => text.map(|text| typed::cadence("--cadence", text)).transpose()?.map(Some),
+            text => text.map(|text| parse::cadence("--cadence", text)).transpose()?.map(Some),
         };
-        let interval = set.min_interval.as_deref().map(|text| typed::interval("--min-interval", text));
+        let interval = set.min_interval.as_deref().map(|text| parse::interval("--min-interval", text));
         Ok(Self {
-            name: set.name.as_deref().map(|text| typed::name("--name", text)).transpose()?,
-            url: set.url.as_deref().map(|text| typed::url("--url", text).map(String::from)).transpose()?,
+            name: set.name.as_deref().map(|text| parse::name("--name", text)).transpose()?,
+            url: set.url.as_deref().map(|text| parse::url("--url", text).map(String::from)).transpose()?,
             interval: interval.transpose()?,
             cadence,
         })
     }
 }
 
-/// Something that can change, in words.
+/// A field that can change: its name and its value as text.
 type Field = (&'static str, String);
 
 fn fields(source: &Source) -> [Field; 8] {
@@ -105,11 +108,11 @@ fn fields(source: &Source) -> [Field; 8] {
     ]
 }
 
-/// The configuration of a source with another cadence; whatever else stands in it stays.
+/// The configuration of a source with another cadence; everything else in it is kept.
 pub(super) fn with_cadence(source: &Source, cadence: Option<Cadence>) -> Result<Map<String, Value>, String> {
     let mut config = match serde_json::from_str(&source.config_json) {
         Ok(Value::Object(config)) => config,
-        Ok(_) => return Err("config_json is no JSON object".to_owned()),
+        Ok(_) => return Err("config_json is not a JSON object".to_owned()),
         Err(error) => return Err(format!("config_json is not valid JSON: {error}")),
     };
     match cadence {
@@ -129,11 +132,11 @@ pub(super) async fn remove(global: &Global, store: &dyn Store, mut ids: Vec<i64>
     let mut removed = Vec::new();
     for source in sources {
         let items = store.count_items(source.id).await?.items;
-        // Whoever removed it meanwhile did what was asked for.
+        // If it was removed in the meantime, that is fine.
         store.remove_source(source.id).await?;
         if !global.json {
             let what = if items == 1 { "item" } else { "items" };
-            output::line(&format!("removed {} {}, with {items} {what}", source.id, source.name));
+            output::line(&format!("Removed source {} {} with {items} {what}", source.id, source.name));
         }
         removed.push(json!({ "id": source.id.0, "name": source.name, "items": items }));
     }

@@ -1,4 +1,4 @@
-//! `comity sources import`, `comity sources export`.
+//! `comity sources import` and `comity sources export`.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -7,32 +7,32 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
-use comity::archive::WholeFile;
+use comity::archive::AtomicFile;
 use comity::clock::Clock;
 use comity::config::Config;
 use comity::core::cadence::Cadence;
 use comity::core::interval::SourceInterval;
-use comity::exchange::{self, BYTES_MAX, Entry, Form, Listed, Problem};
-use comity::shown::without_user;
+use comity::exchange::{self, BYTES_MAX, ExportedSource, Format, ListedSource, Problem};
+use comity::redact::without_user;
 use comity::store::Store;
 use comity::store::sources::{Kind, NewSource, Source};
 use serde_json::{Map, Value, json};
 use url::Url;
 
-use super::{remark, typed};
+use super::{parse, remark};
 use crate::args::{Global, ListFormat, SourcesImport};
 use crate::{exit, output, setup};
 
 pub(super) async fn import(global: &Global, config: &Config, import: &SourcesImport) -> anyhow::Result<u8> {
-    let cadence = import.cadence.as_deref().map(|text| typed::cadence("--cadence", text));
+    let cadence = import.cadence.as_deref().map(|text| parse::cadence("--cadence", text));
     let cadence = cadence.transpose().map_err(exit::usage)?;
     let place = import.file.display();
     let unreadable = |error: &dyn std::fmt::Display| exit::usage(format!("{place}: {error}"));
     let bytes = read(&import.file).map_err(|error| unreadable(&error))?;
     let form = import.format.map(|format| match format {
-        ListFormat::Opml => Form::Opml,
-        ListFormat::Csv => Form::Csv,
-        ListFormat::List => Form::List,
+        ListFormat::Opml => Format::Opml,
+        ListFormat::Csv => Format::Csv,
+        ListFormat::List => Format::List,
     });
     let list = exchange::read(&bytes, form).map_err(|error| unreadable(&error))?;
     let store = setup::open_store(config)?;
@@ -55,7 +55,7 @@ pub(super) async fn import(global: &Global, config: &Config, import: &SourcesImp
             tally.already += 1;
         } else if import.dry_run {
             tally.added += 1;
-            tally.tell(global, &new);
+            tally.print_planned(global, &new);
         } else {
             match store.add_source(new, clock.now()).await?.1 {
                 true => tally.added += 1,
@@ -64,17 +64,16 @@ pub(super) async fn import(global: &Global, config: &Config, import: &SourcesImp
         }
     }
     problems.sort_by_key(|problem| problem.line);
-    tell_problems(&problems);
+    print_problems(&problems);
     if tally.added + tally.already == 0 {
-        let what =
-            if problems.is_empty() { "there is no source in it" } else { "nothing in it could be read" };
+        let what = if problems.is_empty() { "no sources found" } else { "no valid sources found" };
         return Err(unreadable(&what));
     }
     tally.finish(global, import.dry_run, &problems);
     Ok(if problems.is_empty() { exit::DONE } else { exit::FAILURES })
 }
 
-/// The bytes of a file or of stdin, not many more than are read of a list.
+/// The bytes of a file or of stdin, up to one more than a list may have.
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     let input: Box<dyn Read> =
         if path.as_os_str() == "-" { Box::new(io::stdin()) } else { Box::new(File::open(path)?) };
@@ -83,12 +82,16 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The source that an entry means, or what is wrong with it.
-fn source_of(entry: &Entry, kind: Option<Kind>, cadence: Option<Cadence>) -> Result<NewSource, String> {
-    let own = entry.cadence.as_deref().map(|text| typed::cadence("cadence", text)).transpose()?;
-    let interval = entry.min_interval.as_deref().map(|text| typed::interval("min_interval", text));
+/// The source that an entry describes, or what is wrong with it.
+fn source_of(
+    entry: &ListedSource,
+    kind: Option<Kind>,
+    cadence: Option<Cadence>,
+) -> Result<NewSource, String> {
+    let own = entry.cadence.as_deref().map(|text| parse::cadence("cadence", text)).transpose()?;
+    let interval = entry.min_interval.as_deref().map(|text| parse::interval("min_interval", text));
     let mut config = Map::new();
-    let said = [
+    let settings = [
         (CADENCE, own.or(cadence).map(Cadence::to_json)),
         (
             FOLDER,
@@ -97,8 +100,8 @@ fn source_of(entry: &Entry, kind: Option<Kind>, cadence: Option<Cadence>) -> Res
         ),
         (HTML_URL, entry.html_url.clone().map(Value::from)),
     ];
-    config.extend(said.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))));
-    let name = entry.name.clone().or_else(|| Url::parse(&entry.url).ok().map(|url| typed::name_of(&url)));
+    config.extend(settings.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))));
+    let name = entry.name.clone().or_else(|| Url::parse(&entry.url).ok().map(|url| parse::name_of(&url)));
     Ok(NewSource {
         name: name.unwrap_or_default(),
         kind: entry.kind.or(kind).unwrap_or(Kind::Feed),
@@ -110,7 +113,7 @@ fn source_of(entry: &Entry, kind: Option<Kind>, cadence: Option<Cadence>) -> Res
     })
 }
 
-fn tell_problems(problems: &[Problem]) {
+fn print_problems(problems: &[Problem]) {
     for problem in problems.iter().take(PROBLEMS_SHOWN) {
         output::remark(&problem.to_string());
     }
@@ -119,7 +122,7 @@ fn tell_problems(problems: &[Problem]) {
     }
 }
 
-/// What became of a list.
+/// The result of an import.
 #[derive(Default)]
 struct Tally {
     added: u64,
@@ -128,9 +131,9 @@ struct Tally {
 }
 
 impl Tally {
-    fn tell(&self, global: &Global, new: &NewSource) {
+    fn print_planned(&self, global: &Global, new: &NewSource) {
         if !global.json {
-            output::line(&format!("would add {} ({}, {})", new.name, new.kind, without_user(&new.url)));
+            output::line(&format!("Would add {} ({}, {})", new.name, new.kind, without_user(&new.url)));
         }
     }
 
@@ -153,31 +156,29 @@ impl Tally {
         let mut parts = vec![format!("{added} {}", if dry_run { "would be added" } else { "added" })];
         let problems = problems.len() as u64;
         let what = if problems == 1 { "problem" } else { "problems" };
-        let also = [(*already, "there already"), (*repeated, "listed again"), (problems, what)];
+        let also = [(*already, "already added"), (*repeated, "listed twice"), (problems, what)];
         parts.extend(
             also.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")),
         );
         output::line(&parts.join(", "));
         if dry_run {
-            output::line("a dry run: nothing was changed");
+            output::line("Dry run: nothing was changed");
         }
     }
 }
 
 pub(super) async fn export(global: &Global, store: &dyn Store, out: Option<&Path>) -> anyhow::Result<u8> {
     if global.json && out.is_none() {
-        return Err(exit::usage(
-            "--json: expected --out FILE beside it, because OPML goes to stdout without it",
-        ));
+        return Err(exit::usage("--json requires --out FILE here, because OPML goes to stdout without it"));
     }
     let sources = store.list_sources().await?;
     let mut stripped = 0_u64;
-    let listed: Vec<Listed> = sources
+    let listed: Vec<ExportedSource> = sources
         .iter()
         .map(|source| {
             let url = without_user(&source.url);
             stripped += u64::from(url != source.url);
-            Listed { url, ..listed(source) }
+            ExportedSource { url, ..listed(source) }
         })
         .collect();
     let mut text = Vec::new();
@@ -187,33 +188,31 @@ pub(super) async fn export(global: &Global, store: &dyn Store, out: Option<&Path
         Some(path) => {
             let place = || format!("--out {}", path.display());
             let file =
-                WholeFile::create(path).map_err(|error| exit::usage(format!("{}: {error}", place())))?;
+                AtomicFile::create(path).map_err(|error| exit::usage(format!("{}: {error}", place())))?;
             fill(file, &text).with_context(place)?;
         }
     }
     if stripped > 0 {
         let what = if stripped == 1 { "1 URL" } else { &format!("{stripped} URLs") };
-        output::remark(&format!(
-            "the user and password of {what} were left out; set them again after an import"
-        ));
+        output::remark(&format!("Left out the user and password of {what}; set them again after an import"));
     }
     match out {
         Some(path) if global.json => {
             output::object(&json!({ "exported": listed.len(), "file": path.display().to_string() }));
         }
-        Some(path) => remark(global, &format!("{} sources written to {}", listed.len(), path.display())),
+        Some(path) => remark(global, &format!("Wrote {} sources to {}", listed.len(), path.display())),
         None => {}
     }
     Ok(exit::DONE)
 }
 
-/// A source as a list has it, with everything that an import reads back.
-fn listed(source: &Source) -> Listed {
+/// A source as an entry of a list, with everything that an import reads back.
+fn listed(source: &Source) -> ExportedSource {
     let config: Map<String, Value> = serde_json::from_str(&source.config_json).unwrap_or_default();
     let folder = config.get(FOLDER).and_then(Value::as_array).into_iter().flatten();
-    // One that cannot be read is told wherever its source is asked; a list can do without it.
+    // An invalid cadence is reported when the source is fetched; the export can do without it.
     let cadence = Cadence::of_config(&config).ok().flatten();
-    Listed {
+    ExportedSource {
         url: source.url.clone(),
         name: Some(source.name.clone()),
         kind: Some(source.kind),
@@ -229,15 +228,17 @@ fn listed(source: &Source) -> Listed {
     }
 }
 
-/// Writes a file that is whole or not there.
-fn fill(mut file: WholeFile, bytes: &[u8]) -> io::Result<()> {
+/// Writes a file atomically: all of it or none.
+fn fill(mut file: AtomicFile, bytes: &[u8]) -> io::Result<()> {
     file.write_all(bytes)?;
     file.finish_synced()
 }
 
-/// What a source's configuration calls how often it is asked, its folders, and the page it belongs to.
+/// The key of the cadence in a source's configuration.
 const CADENCE: &str = "cadence";
+/// The key of the OPML folders in a source's configuration.
 const FOLDER: &str = "folder";
+/// The key of a feed's home page in its source's configuration.
 pub(super) const HTML_URL: &str = "html_url";
-/// Problems that are shown one by one.
+/// Maximum number of problems to print.
 const PROBLEMS_SHOWN: usize = 20;

@@ -1,15 +1,15 @@
 //! `comity sources`.
 //!
-//! - `typed`: what was typed, as values
-//! - `view`: a source as people and machines see it
+//! - `parse`: parses URLs, cadences and intervals
+//! - `view`: a source as text and as JSON
 //! - `add`, `show`, `change`, `cadence`, `exchange`: the commands
 
 mod add;
 mod cadence;
 mod change;
 mod exchange;
+mod parse;
 mod show;
-mod typed;
 mod view;
 
 use comity::config::Config;
@@ -20,7 +20,7 @@ use crate::args::{Global, Sources};
 use crate::{exit, output, setup};
 
 pub(crate) async fn run(global: &Global, config: &Config, command: Sources) -> anyhow::Result<u8> {
-    // What was typed wrongly is told before anything is opened.
+    // Commands with arguments to check open the store themselves, after that.
     let store = || setup::open_store(config);
     match command {
         Sources::Add(add) => add::run(global, config, &add).await,
@@ -38,32 +38,32 @@ pub(crate) async fn run(global: &Global, config: &Config, command: Sources) -> a
 
 /// The source with that number.
 pub(super) async fn find(store: &dyn Store, id: i64) -> anyhow::Result<Source> {
-    find_typed(store, "source =", id).await
+    find_by_flag(store, "source =", id).await
 }
 
-/// The same for a number that was `typed` in another way.
-pub(super) async fn find_typed(store: &dyn Store, typed: &str, id: i64) -> anyhow::Result<Source> {
-    store.find_source(SourceId(id)).await?.ok_or_else(|| unknown(typed, id))
+/// The source with that number, for errors that name `flag`.
+pub(super) async fn find_by_flag(store: &dyn Store, flag: &str, id: i64) -> anyhow::Result<Source> {
+    store.find_source(SourceId(id)).await?.ok_or_else(|| unknown(flag, id))
 }
 
-fn unknown(typed: &str, id: i64) -> anyhow::Error {
-    exit::usage(format!("{typed} {id}: there is no such source; comity sources list shows them"))
+fn unknown(flag: &str, id: i64) -> anyhow::Error {
+    exit::usage(format!("{flag} {id}: no such source; comity sources list shows them"))
 }
 
-/// The source that is asked at `url`, or was when it was added.
+/// The source that is fetched from `url`, or was when it was added.
 fn known<'a>(sources: &'a [Source], url: &str) -> Option<&'a Source> {
-    let asked = sources.iter().find(|source| source.url == url);
-    asked.or_else(|| sources.iter().find(|source| source.listed_url == url))
+    let current = sources.iter().find(|source| source.url == url);
+    current.or_else(|| sources.iter().find(|source| source.listed_url == url))
 }
 
-/// Whether a name or URL contains `like`, in whatever case.
+/// Whether the name or URL contains `like`, ignoring case.
 fn matches(source: &Source, like: &str) -> bool {
     let like = like.to_lowercase();
-    let url = comity::shown::without_user(&source.url);
+    let url = comity::redact::without_user(&source.url);
     source.name.to_lowercase().contains(&like) || url.to_lowercase().contains(&like)
 }
 
-/// A remark, unless only errors are wanted.
+/// Prints a remark, unless `--quiet` was given.
 fn remark(global: &Global, text: &str) {
     if !global.quiet {
         output::remark(text);

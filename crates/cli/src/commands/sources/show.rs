@@ -1,10 +1,10 @@
-//! `comity sources list`, `comity sources show`.
+//! `comity sources list` and `comity sources show`.
 
 use comity::clock::Clock;
 use comity::config::Config;
 use comity::core::interval::SourceInterval;
 use comity::core::time::Timestamp;
-use comity::shown::without_user;
+use comity::redact::without_user;
 use comity::store::Store;
 use comity::store::items::ItemCounts;
 use comity::store::sources::{FetchRun, Kind, Source};
@@ -40,8 +40,8 @@ pub(super) async fn list(
         return Ok(exit::DONE);
     }
     match (all.is_empty(), sources.is_empty()) {
-        (true, _) => output::line("no sources yet; comity sources add URL follows one"),
-        (_, true) => output::line("no such sources"),
+        (true, _) => output::line("No sources yet; add one with comity sources add URL"),
+        (_, true) => output::line("No matching sources"),
         _ => {
             let room = table::room(OTHERS);
             let rows: Vec<_> = sources.iter().map(|source| row(source, room, now)).collect();
@@ -95,7 +95,7 @@ pub(super) async fn show(global: &Global, config: &Config, store: &dyn Store, id
         output::line(&format!("  {key:14} {value}"));
     }
     if fetches.is_empty() {
-        output::line("  no fetches yet; comity run makes one");
+        output::line("  not fetched yet; comity run fetches it");
     }
     for fetch in &fetches {
         output::line(&format!("  {}", fetch_line(fetch)));
@@ -124,9 +124,9 @@ fn facts(
     ];
     facts.extend([
         (
-            "led to by",
+            "found via",
             match source.lead {
-                Lead::Remote => "its page or server: private addresses are refused".to_owned(),
+                Lead::Remote => "a remote page, feed or redirect (private addresses are blocked)".to_owned(),
                 Lead::Listed => "you".to_owned(),
             },
         ),
@@ -137,7 +137,7 @@ fn facts(
         (
             "cadence",
             match cadence {
-                Ok(None) => "always due".to_owned(),
+                Ok(None) => "due in every run".to_owned(),
                 Ok(Some(cadence)) => format!("every {}", view::span(cadence.every())),
                 Err(error) => error,
             },
@@ -152,7 +152,7 @@ fn facts(
     facts
 }
 
-/// The interval in force, and whose it is.
+/// The effective minimum interval, and where it is set.
 fn interval(config: &Config, source: &Source) -> String {
     match (source.interval, config.scrape.min_interval) {
         (SourceInterval::Default, Some(global)) => format!("{global} (scrape.min_interval)"),
@@ -165,7 +165,8 @@ fn fetch_line(fetch: &FetchRun) -> String {
     let status = fetch.http_status.map(|status| format!(", status {status}")).unwrap_or_default();
     let counts = match fetch.status.as_str() {
         "ok" | "partial" => {
-            format!(", {} items, {} new, {} changed", fetch.found, fetch.kept.new, fetch.kept.changed)
+            let items = if fetch.found == 1 { "item" } else { "items" };
+            format!(", {} {items}, {} new, {} changed", fetch.found, fetch.changes.new, fetch.changes.changed)
         }
         _ => String::new(),
     };
@@ -187,18 +188,18 @@ fn fetch_object(fetch: &FetchRun) -> Value {
         "window_end": fetch.window_end.to_string(),
         "http_status": fetch.http_status,
         "found": fetch.found,
-        "new": fetch.kept.new,
-        "known": fetch.kept.known,
-        "changed": fetch.kept.changed,
+        "new": fetch.changes.new,
+        "known": fetch.changes.known,
+        "changed": fetch.changes.changed,
         "error": fetch.error,
         "cursor_in": view::json_or_text(&fetch.cursor_in),
         "cursor_out": view::json_or_text(&fetch.cursor_out),
     })
 }
 
-/// Fetches that are shown.
+/// How many fetches are shown.
 const FETCHES: u32 = 10;
 /// Columns that a row takes besides its name.
 const OTHERS: usize = 90;
-/// Longer errors are for `show`.
+/// Maximum length of a state in the list; `show` prints it in full.
 const STATE_MAX: usize = 120;

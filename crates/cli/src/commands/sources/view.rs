@@ -1,23 +1,23 @@
-//! A source as people and machines see it.
+//! A source as text and as JSON.
 
 use comity::core::cadence::{RunWindow, last_fetch_at};
 use comity::core::interval::SourceInterval;
 use comity::core::time::{Span, Timestamp};
 use comity::pipeline::{self, Cadences, Plan};
-use comity::shown::without_user;
+use comity::redact::without_user;
 use comity::store::sources::Source;
 use serde_json::{Map, Value, json};
 
 use crate::commands::report;
 
-/// How a source is, as far as its row tells.
+/// The state of a source, derived from its row.
 #[derive(Debug)]
 pub(super) struct Condition {
     /// `new`, `ok`, `partial`, `held`, `failing`, `invalid` or `off`.
     pub(super) word: &'static str,
-    /// What there is to say about it.
+    /// The reason, if there is one.
     pub(super) why: Option<String>,
-    /// It is not asked before then.
+    /// The source is not fetched before then.
     pub(super) until: Option<Timestamp>,
 }
 
@@ -30,7 +30,7 @@ impl Condition {
             Plan::Invalid { error } => new("invalid", Some(error), None),
             _ if source.failures > 0 => {
                 let times = if source.failures == 1 { "once" } else { &format!("{} times", source.failures) };
-                let error = source.error.as_deref().unwrap_or("no reason kept");
+                let error = source.error.as_deref().unwrap_or("unknown error");
                 let until = source.retry_at.filter(|retry_at| *retry_at > now);
                 new("failing", Some(format!("{times}: {error}")), until)
             }
@@ -51,7 +51,7 @@ impl Condition {
     pub(super) fn sentence(&self) -> String {
         let until = match (self.word, self.until) {
             (_, None) => String::new(),
-            ("failing", Some(until)) => format!("; asked again from {}", report::moment(until)),
+            ("failing", Some(until)) => format!("; will retry after {}", report::moment(until)),
             (_, Some(until)) => format!(" until {}", report::moment(until)),
         };
         match (self.word, self.why.as_deref()) {
@@ -62,18 +62,18 @@ impl Condition {
     }
 }
 
-/// When it was last fetched.
+/// When the source was last fetched.
 pub(super) fn last_fetch(source: &Source) -> Option<Timestamp> {
     let cursor: Map<String, Value> = serde_json::from_str(&source.cursor_json).ok()?;
     last_fetch_at(&cursor).ok().flatten()
 }
 
-/// When it is worth asking next; in the past when it is now, none when never.
+/// When the source is due next: in the past if it is due now, none if never.
 pub(super) fn due_at(source: &Source, now: Timestamp) -> Option<Timestamp> {
     pipeline::next_at(source, Span::ZERO, now)
 }
 
-/// Its cadence in a word.
+/// The source's cadence in a word.
 pub(super) fn every(source: &Source) -> String {
     match pipeline::cadence(source) {
         Ok(None) => "always".to_owned(),
@@ -82,7 +82,7 @@ pub(super) fn every(source: &Source) -> String {
     }
 }
 
-/// A cadence as it was meant: minutes that are no whole number do not hold every microsecond.
+/// A cadence, rounded to milliseconds: fractional minutes are not exact to the microsecond.
 pub(super) fn span(every: Span) -> String {
     match every.as_micros() {
         0..1_000_000 => every.to_string(),
@@ -90,7 +90,7 @@ pub(super) fn span(every: Span) -> String {
     }
 }
 
-/// Its minimum interval between scrapes, as it was set.
+/// The minimum interval between scrapes, as it was set.
 pub(super) fn interval(interval: SourceInterval) -> String {
     match interval {
         SourceInterval::Default => "default".to_owned(),
@@ -99,7 +99,7 @@ pub(super) fn interval(interval: SourceInterval) -> String {
     }
 }
 
-/// Everything about a source.
+/// Everything about a source, as JSON.
 pub(super) fn object(source: &Source, global: Option<Span>, now: Timestamp) -> Value {
     let time = |at: Option<Timestamp>| at.map(|at| at.to_string());
     let seconds = |span: Option<Span>| span.map_or(0.0, Span::as_secs_f64);
@@ -135,7 +135,7 @@ pub(super) fn object(source: &Source, global: Option<Span>, now: Timestamp) -> V
     })
 }
 
-/// A column that should hold JSON; URLs in it are without user and password (B75).
+/// A column that should contain JSON, with user and password removed from URLs in it.
 pub(super) fn json_or_text(text: &str) -> Value {
     let mut value = serde_json::from_str(text).unwrap_or_else(|_| Value::from(text));
     for field in value.as_object_mut().into_iter().flat_map(Map::values_mut) {

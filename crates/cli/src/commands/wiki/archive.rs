@@ -1,17 +1,17 @@
-//! `comity wiki archive`.
+//! `comity wiki archive`: runs or resumes an archive with a live view, or estimates it (`--dry-run`).
 
 use comity::client::{self, Client};
 use comity::config::Config;
 use comity::core::outcome::Outcome;
 use comity::core::time::{Span, Timestamp};
-use comity::gate::{Gate, HandsOff};
+use comity::gate::{CloseMode, Gate};
 use comity::status::{Status, Work};
 use comity::store::wiki::FileTally;
 use comity::wiki::api::Options;
 use comity::wiki::archive::{Plan, Stage};
 use comity::wiki::estimate::{Estimate, estimate};
 use comity::wiki::files::Folder;
-use comity::wiki::{Api, Archive, Assert, Login, Summary, Way, WikiError};
+use comity::wiki::{Api, Archive, Assert, Login, Strategy, Summary, WikiError};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use url::Url;
@@ -22,7 +22,7 @@ use crate::signals::Signals;
 use crate::{exit, output, setup};
 
 pub(super) async fn run(global: &Global, config: Config, archive: WikiArchive) -> anyhow::Result<u8> {
-    let store = setup::open_store_to_work(&config).await?;
+    let store = setup::open_store_for_work(&config).await?;
     let gate = setup::gate(&config, store.clone(), "wiki archive").await?;
     let (stop, stopping) = watch::channel(false);
     let options = Options {
@@ -33,7 +33,8 @@ pub(super) async fn run(global: &Global, config: Config, archive: WikiArchive) -
         ..Options::default()
     };
     let transport = client::transport(&config)?;
-    let api = Api::over(&archive.api, &config, gate.clone(), transport.clone(), options).map_err(told)?;
+    let api = Api::with_gate(&archive.api, &config, gate.clone(), transport.clone(), options)
+        .map_err(with_exit_code)?;
     let began = gate.clock().now();
     let plan = Plan { namespaces: archive.namespace, incremental: archive.incremental };
     let ended = match archive.dry_run {
@@ -42,21 +43,21 @@ pub(super) async fn run(global: &Global, config: Config, archive: WikiArchive) -
             let archiving = Archive::new(api, store.clone());
             let archiving = match archive.files {
                 Some(path) => {
-                    let client = Client::over(&config, gate.clone(), transport, Some(store));
+                    let client = Client::with_transport(&config, gate.clone(), transport, Some(store));
                     archiving.with_files(Folder { path, client })
                 }
                 None => archiving,
             };
-            whole(global, &archiving, &plan, stop, began).await
+            run_archive(global, &archiving, &plan, stop, began).await
         }
     };
-    let closed = gate.close(HandsOff::Stop).await;
+    let closed = gate.close(CloseMode::Stop).await;
     let code = ended?;
     closed?;
     Ok(code)
 }
 
-async fn whole(
+async fn run_archive(
     global: &Global,
     archive: &Archive,
     plan: &Plan,
@@ -70,7 +71,7 @@ async fn whole(
     let (summary, _) = live::watch(global, &mut watched, archive.run(plan), &mut signals).await;
     match summary {
         Ok(summary) => {
-            tell(global, archive, &summary, gate.clock().now().since(began));
+            print_summary(global, archive, &summary, gate.clock().now().since(began));
             let all_files = summary.files.is_none_or(|files| files.kept == files.files);
             Ok(if summary.lacking == 0 && all_files { exit::DONE } else { exit::FAILURES })
         }
@@ -78,11 +79,11 @@ async fn whole(
             output::remark(&WikiError::Stopped.to_string());
             Ok(exit::INTERRUPTED)
         }
-        Err(error) => Err(told(error)),
+        Err(error) => Err(with_exit_code(error)),
     }
 }
 
-/// What is shown while it runs.
+/// The archive as the live view watches it.
 struct Archiving {
     /// The host of the wiki.
     name: String,
@@ -107,8 +108,8 @@ impl Watched for Archiving {
         "1 request in flight".to_owned()
     }
 
-    fn stopped_at_once(&self) -> String {
-        "Stopped; what was archived is kept".to_owned()
+    fn quit_message(&self) -> String {
+        "Stopped; what was archived so far is kept".to_owned()
     }
 }
 
@@ -116,7 +117,7 @@ fn host_of(address: &str) -> String {
     Url::parse(address).ok().and_then(|url| url.host_str().map(str::to_owned)).unwrap_or_default()
 }
 
-/// How far the archive is.
+/// The progress of the archive.
 fn work(stage: &Stage, elapsed: Span) -> Work {
     let Stage { doing, pages, requests, .. } = stage;
     let note = format!("{doing}, {pages} pages, {requests} requests");
@@ -133,13 +134,13 @@ fn work(stage: &Stage, elapsed: Span) -> Work {
     Work { done: stage.revisions, all: expected, rate: Some(rate), left_ms, ..work }
 }
 
-fn tell(global: &Global, archive: &Archive, summary: &Summary, elapsed: Span) {
-    let Summary { kept, pages, revisions, requests, rate_limited, lacking, statistics, ways, files } =
+fn print_summary(global: &Global, archive: &Archive, summary: &Summary, elapsed: Span) {
+    let Summary { kept, pages, revisions, requests, rate_limited, lacking, statistics, strategies, files } =
         summary;
-    let way = ways.last().map_or("nothing", |way| match way {
-        Way::Whole => "whole",
-        Way::Changes => "recentchanges",
-        Way::Compared => "compared",
+    let way = strategies.last().map_or("nothing", |way| match way {
+        Strategy::Full => "whole",
+        Strategy::Changes => "recentchanges",
+        Strategy::Compare => "compared",
     });
     if global.json {
         output::object(&json!({
@@ -165,10 +166,10 @@ fn tell(global: &Global, archive: &Archive, summary: &Summary, elapsed: Span) {
     if global.quiet {
         return;
     }
-    let how = match ways.last() {
-        Some(Way::Whole) | None => "as a whole",
-        Some(Way::Changes) => "by the wiki's list of changes",
-        Some(Way::Compared) => "by comparing all pages",
+    let how = match strategies.last() {
+        Some(Strategy::Full) | None => "full archive",
+        Some(Strategy::Changes) => "updated from recent changes",
+        Some(Strategy::Compare) => "updated by comparing all pages",
     };
     output::line(&format!(
         "{}: {pages} pages, {revisions} revisions; {how}, {requests} requests in {}",
@@ -182,17 +183,17 @@ fn tell(global: &Global, archive: &Archive, summary: &Summary, elapsed: Span) {
     if let Some(FileTally { files, kept, bytes }) = files {
         output::line(&format!("files: {kept} of {files} versions, {bytes} bytes"));
     }
-    let said = |what: &str| statistics.get(what).and_then(Value::as_u64).unwrap_or(0);
+    let count = |key: &str| statistics.get(key).and_then(Value::as_u64).unwrap_or(0);
     output::line(&format!(
-        "Special:Statistics counts {} pages and {} edits in all namespaces",
-        said("pages"),
-        said("edits")
+        "Special:Statistics reports {} pages and {} edits in all namespaces",
+        count("pages"),
+        count("edits")
     ));
     if kept.textless > 0 {
-        output::remark(&format!("of {} revisions the wiki did not give the text", kept.textless));
+        output::remark(&format!("The wiki did not return the text of {} revisions", kept.textless));
     }
     if *lacking > 0 {
-        output::remark(&format!("{lacking} pages lack something that the wiki did not give"));
+        output::remark(&format!("{lacking} pages are incomplete: the wiki did not return all of their data"));
     }
 }
 
@@ -205,7 +206,7 @@ async fn dry_run(
 ) -> anyhow::Result<u8> {
     let mut signals = Signals::new()?;
     let estimated = tokio::select! {
-        estimated = estimate(api, plan, with_files) => estimated.map_err(told)?,
+        estimated = estimate(api, plan, with_files) => estimated.map_err(with_exit_code)?,
         _ = signals.next() => {
             stop.send_replace(true);
             return Ok(exit::INTERRUPTED);
@@ -234,10 +235,10 @@ async fn dry_run(
         output::line(&format!("{pages:>10} pages  {name}"));
     }
     if let Some(files) = files {
-        output::line(&format!("{files:>10} files, and older versions of them"));
+        output::line(&format!("{files:>10} files, plus their older versions"));
     }
     output::line(&format!(
-        "{pages} pages with about {revisions} revisions: about {requests} requests, {} apart, {}",
+        "{pages} pages with about {revisions} revisions: about {requests} requests, one every {}, takes about {}",
         spacing.about(),
         duration.about()
     ));
@@ -251,7 +252,7 @@ fn login(user: Option<&str>) -> anyhow::Result<Option<Login>> {
     }
     match std::env::var("COMITY_WIKI_PASSWORD") {
         Ok(password) if !password.is_empty() => Ok(Some(Login { user: user.to_owned(), password })),
-        _ => Err(exit::usage(format!("--user {user}: COMITY_WIKI_PASSWORD must hold its password"))),
+        _ => Err(exit::usage(format!("--user {user}: set its password in COMITY_WIKI_PASSWORD"))),
     }
 }
 
@@ -273,13 +274,13 @@ fn assert(assert: WikiAssert) -> Assert {
     }
 }
 
-/// An error with the exit code it deserves.
-fn told(error: WikiError) -> anyhow::Error {
+/// Converts an error so that it gets the right exit code.
+fn with_exit_code(error: WikiError) -> anyhow::Error {
     match error {
-        WikiError::Address(_)
+        WikiError::InvalidUrl(_)
         | WikiError::NoContact
         | WikiError::Namespace { .. }
-        | WikiError::Eavesdropped(_)
+        | WikiError::InsecureLogin(_)
         | WikiError::Login { .. }
         | WikiError::Folder { .. } => exit::usage(error.to_string()),
         WikiError::Store(error) => error.into(),

@@ -1,10 +1,10 @@
-//! `comity wiki`.
+//! `comity wiki`: one file per subcommand. What an archive is made of is in the engine (`comity::wiki`).
 
 mod archive;
 mod export;
 mod status;
 
-use comity::config::Given;
+use comity::config::Overrides;
 use comity::core::rule::Profile;
 use comity::store::Store;
 use comity::store::wiki::Wiki;
@@ -14,8 +14,8 @@ use crate::args::{self, Global};
 use crate::{exit, output, setup};
 
 pub(crate) async fn run(global: &Global, command: args::Wiki) -> anyhow::Result<u8> {
-    // The profile of archivers, unless another is named.
-    let config = setup::config_from(global, Given::default(), Profile::archiver())?;
+    // The default profile is archiver.
+    let config = setup::config_from(global, Overrides::default(), Profile::archiver())?;
     output::log(&config.log, global);
     match command {
         args::Wiki::Archive(archive) => archive::run(global, config, archive).await,
@@ -24,14 +24,14 @@ pub(crate) async fn run(global: &Global, command: args::Wiki) -> anyhow::Result<
     }
 }
 
-/// The archive of a wiki, which must be there.
+/// The archive of a wiki, which must exist.
 async fn find(store: &dyn Store, api: &str) -> anyhow::Result<Wiki> {
     let api = address(api).map_err(|error| exit::usage(error.to_string()))?;
     let found = store.find_wiki(api.clone()).await?;
     found.ok_or_else(|| {
         exit::usage(format!(
-            "api = {api:?}: nothing of it is archived in {}; comity wiki archive does that",
-            store.place()
+            "api = {api:?}: this wiki is not archived in {}; archive it with comity wiki archive",
+            store.location()
         ))
     })
 }

@@ -1,4 +1,4 @@
-//! `comity wiki status`.
+//! `comity wiki status`: how much of a wiki is archived, and how recent it is.
 
 use comity::config::Config;
 use comity::wiki::Progress;
@@ -20,14 +20,10 @@ pub(super) async fn run(global: &Global, config: &Config, api: &str) -> anyhow::
         let name = one.and_then(|one| one["name"].as_str()).unwrap_or_default().to_owned();
         if name.is_empty() { "(main)".to_owned() } else { name }
     };
-    let state = match (&progress.under_way, progress.whole.is_empty()) {
-        (Some(under_way), _) => format!("under way: {}", under_way.step.doing()),
+    let state = match (&progress.current_round, progress.complete.is_empty()) {
+        (Some(round), _) => format!("under way: {}", round.step.doing()),
         (None, false) if files.kept < files.files => {
-            format!(
-                "complete, but {} of {} versions of files are not there",
-                files.files - files.kept,
-                files.files
-            )
+            format!("complete, but {} of {} file versions are missing", files.files - files.kept, files.files)
         }
         (None, false) => "complete".to_owned(),
         (None, true) => "not begun".to_owned(),
@@ -44,7 +40,7 @@ pub(super) async fn run(global: &Global, config: &Config, api: &str) -> anyhow::
                     "deleted": one.deleted,
                     "revisions": one.revisions,
                     "lacking": one.lacking,
-                    "whole": progress.whole.contains(&one.namespace),
+                    "whole": progress.complete.contains(&one.namespace),
                 })
             })
             .collect();
@@ -67,7 +63,7 @@ pub(super) async fn run(global: &Global, config: &Config, api: &str) -> anyhow::
     for one in &namespaces {
         let lacking = match one.lacking {
             0 => String::new(),
-            lacking => format!(", {lacking} not complete"),
+            lacking => format!(", {lacking} incomplete"),
         };
         output::line(&format!(
             "{:>10} pages ({} redirects), {} revisions, {} deleted{lacking}  {}",
@@ -79,14 +75,14 @@ pub(super) async fn run(global: &Global, config: &Config, api: &str) -> anyhow::
         ));
     }
     output::line(&format!(
-        "{} different texts, {} bytes, {} packed",
+        "{} distinct texts, {} bytes, {} compressed",
         content.pieces, content.bytes, content.packed
     ));
     if files.files > 0 {
-        output::line(&format!("{} of {} versions of files, {} bytes", files.kept, files.files, files.bytes));
+        output::line(&format!("{} of {} file versions, {} bytes", files.kept, files.files, files.bytes));
     }
     if let (Some(ended_at), Some(since)) = (&progress.ended_at, &progress.since) {
-        output::line(&format!("ended {ended_at}; as the wiki was at {since} or later"));
+        output::line(&format!("finished {ended_at}; up to date with the wiki as of {since} or later"));
     }
     Ok(exit::DONE)
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 
-const WIDE: Canvas = Canvas { columns: 100, rows: 24, coloured: false, unicode: true };
+const WIDE: Canvas = Canvas { columns: 100, rows: 24, colored: false, unicode: true };
 
 fn status() -> Status {
     let held = |domain: &str, origin: &str, why: &str, until_ms: Option<i64>, waiting| HeldBack {
@@ -34,7 +34,7 @@ fn status() -> Status {
         held_back: vec![
             held("strict.example", "server", "the server asked to wait", Some(98_400), Some(1_841)),
             held("hidden.example", "learned", "learned delay 1.5s", Some(840), Some(12)),
-            held("slow.example", "rule", "a request is on the wire", None, None),
+            held("slow.example", "rule", "1 request in flight", None, None),
         ],
         more: 3,
     }
@@ -45,21 +45,21 @@ fn drawn(canvas: Canvas) -> String {
 }
 
 #[test]
-fn a_wide_terminal_shows_all_of_it() {
+fn a_wide_terminal_shows_everything() {
     assert_eq!(
         drawn(WIDE),
         "\
 news  ━━━━━━━╸──────────────────────  1,250 of 5,000 pages  12.3/s  about 6m 20s left
-  12 skipped · 9 rate limited · 1 retry · 4 in flight
-  strict.example    the server asked to wait      99s  1,841 wait
-  hidden.example    learned delay 1.5s           0.9s  12 wait
-  slow.example      a request is on the wire           2 wait
+  12 skipped · 9 rate limited (429) · 1 retry · 4 in flight
+  strict.example    the server asked to wait      99s  1,841 waiting
+  hidden.example    learned delay 1.5s           0.9s  12 waiting
+  slow.example      1 request in flight                2 waiting
   … 3 more domains"
     );
 }
 
 #[test]
-fn without_utf_8_all_of_it_is_ascii() {
+fn without_utf_8_everything_is_ascii() {
     let canvas = Canvas { unicode: false, ..WIDE };
     let drawn = drawn(canvas);
     assert!(drawn.is_ascii(), "{drawn}");
@@ -70,11 +70,11 @@ fn without_utf_8_all_of_it_is_ascii() {
 }
 
 #[test]
-fn every_width_and_height_is_kept_to() {
+fn no_line_exceeds_the_width_of_the_terminal() {
     for columns in 1..140 {
         for rows in 1..20 {
             for unicode in [true, false] {
-                let canvas = Canvas { columns, rows, coloured: true, unicode };
+                let canvas = Canvas { columns, rows, colored: true, unicode };
                 let lines = draw(&status(), Timestamp::from_micros(0), canvas);
                 for line in &lines {
                     let width = measure_text_width(line);
@@ -97,15 +97,15 @@ fn every_width_and_height_is_kept_to() {
 }
 
 #[test]
-fn colours_are_for_terminals_that_want_them() {
+fn colors_are_used_only_on_terminals_that_support_them() {
     assert!(!drawn(WIDE).contains('\x1b'));
-    let coloured = drawn(Canvas { coloured: true, ..WIDE });
-    assert!(coloured.contains("\x1b[33mthe server asked to wait"), "{coloured}");
-    assert_eq!(console::strip_ansi_codes(&coloured), drawn(WIDE));
+    let colored = drawn(Canvas { colored: true, ..WIDE });
+    assert!(colored.contains("\x1b[33mthe server asked to wait"), "{colored}");
+    assert_eq!(console::strip_ansi_codes(&colored), drawn(WIDE));
 }
 
 #[test]
-fn what_strangers_wrote_does_not_reach_the_terminal() {
+fn control_characters_in_names_do_not_reach_the_terminal() {
     let mut status = status();
     status.held_back[0].domain = "evil\x1b[2J.example".to_owned();
     if let Some(work) = &mut status.work {
@@ -118,17 +118,40 @@ fn what_strangers_wrote_does_not_reach_the_terminal() {
 }
 
 #[test]
-fn elsewhere_it_is_a_line() {
+fn without_a_terminal_the_status_is_one_line() {
     assert_eq!(
         line(&status(), Timestamp::from_micros(0)),
-        "1250/5000 pages, 12.3/s, about 6m 20s left, 12 skipped, 9 rate limited, 1 retry; \
-         strict.example: the server asked to wait, 98.4s left (1841 wait)"
+        "1250/5000 pages, 12.3/s, about 6m 20s left, 12 skipped, 9 rate limited (429), 1 retry; \
+         strict.example: the server asked to wait, 98.4s left (1841 waiting)"
     );
 }
 
 #[test]
-fn numbers_and_waits_as_people_read_them() {
+fn numbers_and_countdowns_are_easy_to_read() {
     assert_eq!([0, 999, 1_000, 1_234_567].map(thousands), ["0", "999", "1,000", "1,234,567"]);
-    let told = [0, 40, 100, 9_900, 9_901, 42_000, 100_000].map(|ms| countdown(Span::from_millis(ms)));
-    assert_eq!(told, ["0.0s", "0.1s", "0.1s", "9.9s", "10s", "42s", "100s"]);
+    let countdowns = [0, 40, 100, 9_900, 9_901, 42_000, 100_000].map(|ms| countdown(Span::from_millis(ms)));
+    assert_eq!(countdowns, ["0.0s", "0.1s", "0.1s", "9.9s", "10s", "42s", "100s"]);
+}
+
+#[test]
+fn counts_of_waiting_tasks_are_true() {
+    let mut status = status();
+    let waiting = |status: &Status| line(status, Timestamp::from_micros(0));
+    let set = |status: &mut Status, backlog, left| {
+        status.held_back[0].backlog = Some(backlog);
+        status.work = Some(Work { done: 100, all: Some(100 + left as u64), ..Work::default() });
+    };
+    for (backlog, left, expected) in [
+        // Counted up to 1,000, so there may be more.
+        (1_000, 50_000, "(1000+ waiting)"),
+        (1_000, 1_000, "(1000+ waiting)"),
+        (49_999, 50_000, "(49999 waiting)"),
+        (999, 50_000, "(999 waiting)"),
+        // Counted before the last pages were fetched.
+        (11, 9, "(9 waiting)"),
+        (1_000, 998, "(998 waiting)"),
+    ] {
+        set(&mut status, backlog, left);
+        assert!(waiting(&status).contains(expected), "{expected}: {}", waiting(&status));
+    }
 }

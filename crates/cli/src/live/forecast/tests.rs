@@ -1,8 +1,11 @@
-//! How long the rest takes, for domains of all kinds.
+//! The estimated time left, for domains of all kinds.
 
 use super::*;
+use comity::client;
+use comity::config::Sources;
 use comity::core::outcome::Answer;
 use comity::core::outcome::Outcome;
+use comity::request::{JobRequest, RequestFlags};
 
 fn at(secs: i64) -> Timestamp {
     Timestamp::from_secs(secs)
@@ -16,77 +19,107 @@ fn one(name: &str, waiting: u64, due_at: Option<Timestamp>) -> Backlog {
     Backlog { domain: domain(name), waiting, due_at }
 }
 
-/// A gate whose clock stands still, and what it lets be forecast.
-fn gate(config: &Config) -> (Gate, Forecast, comity::clock::Hands) {
+/// A gate with a manual clock, and a forecast for it.
+fn gate(config: &Config) -> (Gate, Forecast, comity::clock::ClockControl) {
+    gate_of_job(config, &JobRequest::default())
+}
+
+fn gate_of_job(config: &Config, job: &JobRequest) -> (Gate, Forecast, comity::clock::ClockControl) {
     let (clock, hands) = Clock::manual(at(1_000));
     let gate = Gate::new(config.rules().clone(), clock, comity::event::Events::new());
-    let forecast = Forecast::new(&gate, Limits::of(config));
+    let forecast = Forecast::new(&gate, Limits::of(config, &client::transport_for(config, job).unwrap()));
     (gate, forecast, hands)
 }
 
-fn left(gate: &Gate, forecast: &Forecast, backlog: &[Backlog]) -> Option<Left> {
+fn left(gate: &Gate, forecast: &Forecast, backlog: &[Backlog]) -> Option<TimeLeft> {
     let waiting = backlog.iter().map(|one| one.waiting).sum();
-    forecast.left(gate, &Counted { backlog, limit: 1_000, is_all: true, waiting }, None)
+    forecast.time_left(gate, &BacklogCounts { backlog, limit: 1_000, is_all: true, waiting }, None)
 }
 
 #[tokio::test]
-async fn a_domain_that_nobody_asked_yet_takes_as_long_as_its_rule_says() {
+async fn a_new_domain_takes_as_long_as_its_rule_says() {
     let (gate, forecast, _) = gate(&Config::default());
-    let about = |secs| Some(Left::About(Span::from_secs(secs)));
+    let about = |secs| Some(TimeLeft::About(Span::from_secs(secs)));
     assert_eq!(left(&gate, &forecast, &[one("a.example", 31, None)]), about(30));
     assert_eq!(left(&gate, &forecast, &[]), None);
-    // Tasks that may not go before then, such as those of a site that refused its robots.txt.
+    // Tasks that are not due before then, such as those of a site whose robots.txt could not be fetched.
     let later = [one("a.example", 31, None), one("b.example", 1, Some(at(1_300)))];
     assert_eq!(left(&gate, &forecast, &later), about(300));
 }
 
 #[tokio::test]
-async fn a_closed_site_takes_until_it_opens_and_its_pages_after_that() {
+async fn a_site_on_hold_takes_the_hold_plus_its_pages() {
     let (gate, forecast, _) = gate(&Config::default());
     let host = domain("a.example");
     let permit = gate.acquire(&host, Intent::Fetch).await.unwrap();
-    let told = comity::core::headers::Told::read([("retry-after", b"100".as_slice())].into_iter(), at(1_000));
-    permit.record(&Answer::of_status(429, told));
-    let expected = Left::About(Span::from_secs(100 + gate.look(&host).unwrap().spacing.as_secs_up() * 4));
+    let hints =
+        comity::core::headers::PacingHints::read([("retry-after", b"100".as_slice())].into_iter(), at(1_000));
+    permit.record(&Answer::of_status(429, hints));
+    let expected =
+        TimeLeft::About(Span::from_secs(100 + gate.domain_status(&host).unwrap().spacing.as_secs_up() * 4));
     assert_eq!(left(&gate, &forecast, &[one("a.example", 5, None)]), Some(expected));
 }
 
 #[tokio::test]
-async fn a_site_that_does_not_answer_takes_at_most_what_its_attempts_may_take() {
+async fn an_unresponsive_site_takes_at_most_as_long_as_its_attempts() {
     let mut config = Config::default();
     config.robots = RobotsPolicy::Ignore;
     let (gate, forecast, hands) = gate(&config);
     let backlog = [one("a.example", 1, None)];
     let permit = gate.acquire(&domain("a.example"), Intent::Fetch).await.unwrap();
-    assert!(matches!(left(&gate, &forecast, &backlog), Some(Left::About(_))), "it may answer at once");
+    assert!(matches!(left(&gate, &forecast, &backlog), Some(TimeLeft::About(_))), "it may respond at once");
     hands.advance(Span::from_secs(10));
     // Four attempts of 30 s, of which 10 s are over, and 5, 10 and 20 s between them.
-    assert_eq!(left(&gate, &forecast, &backlog), Some(Left::AtMost(Span::from_secs(4 * 30 - 10 + 35))));
+    assert_eq!(left(&gate, &forecast, &backlog), Some(TimeLeft::AtMost(Span::from_secs(4 * 30 - 10 + 35))));
     hands.advance(Span::from_secs(20));
     permit.record(&Answer::from(Outcome::Timeout));
+    // It backs off for 5 s first; the attempts that are left come after that.
+    assert_eq!(
+        left(&gate, &forecast, &backlog),
+        Some(TimeLeft::AtMost(Span::from_secs(5 + 3 * 30 + 10 + 20)))
+    );
     hands.advance(Span::from_secs(5));
-    assert_eq!(left(&gate, &forecast, &backlog), Some(Left::AtMost(Span::from_secs(3 * 30 + 10 + 20))));
+    assert_eq!(left(&gate, &forecast, &backlog), Some(TimeLeft::AtMost(Span::from_secs(3 * 30 + 10 + 20))));
 }
 
-/// Nothing but its robots.txt is asked for: if that never comes, its pages fail with it, however many there are.
 #[tokio::test]
-async fn pages_of_a_site_without_robots_txt_cost_no_time_of_their_own() {
+async fn the_timeout_in_force_for_a_site_decides_how_long_it_takes() {
+    let file = "robots = \"ignore\"\n[domains.\"a.example\".request]\nfirst_byte_timeout = \"15s\"\n\
+                [domains.\"b.example\".request]\ntotal_timeout = \"12s\"\n";
+    let config = Config::load(Sources { file: Some(("test.toml", file)), ..Sources::default() }).unwrap();
+    let flags = RequestFlags { timeout: Some("90s".to_owned()), ..Default::default() };
+    let job = JobRequest::new(&flags, &serde_json::Value::Null).unwrap();
+    let plain = JobRequest::default();
+    for (job, name, timeout) in
+        [(&plain, "a.example", 15), (&plain, "b.example", 12), (&job, "a.example", 90)]
+    {
+        let (gate, forecast, hands) = gate_of_job(&config, job);
+        let _permit = gate.acquire(&domain(name), Intent::Fetch).await.unwrap();
+        hands.advance(Span::from_secs(5));
+        let expected = TimeLeft::AtMost(Span::from_secs(4 * timeout - 5 + 35));
+        assert_eq!(left(&gate, &forecast, &[one(name, 1, None)]), Some(expected), "{name}");
+    }
+}
+
+/// Only robots.txt is fetched: if that never arrives, all pages fail with it, however many there are.
+#[tokio::test]
+async fn pages_add_no_time_while_robots_txt_is_unknown() {
     let (gate, forecast, hands) = gate(&Config::default());
     let backlog = [one("a.example", 900, None)];
     let _permit = gate.acquire(&domain("a.example"), Intent::Fetch).await.unwrap();
     hands.advance(Span::from_secs(10));
-    assert_eq!(left(&gate, &forecast, &backlog), Some(Left::AtMost(Span::from_secs(4 * 30 - 10 + 35))));
+    assert_eq!(left(&gate, &forecast, &backlog), Some(TimeLeft::AtMost(Span::from_secs(4 * 30 - 10 + 35))));
 }
 
 #[test]
-fn what_nobody_knows_is_not_called_short() {
-    let (short, long) = (Left::About(Span::from_secs(1)), Left::AtMost(Span::from_secs(100)));
-    assert_eq!(short.or_longer(long), Left::AtMost(Span::from_secs(100)));
-    assert_eq!(Left::Unknown.or_longer(short), Left::Unknown);
+fn unknown_counts_as_longest() {
+    let (short, long) = (TimeLeft::About(Span::from_secs(1)), TimeLeft::AtMost(Span::from_secs(100)));
+    assert_eq!(short.or_longer(long), TimeLeft::AtMost(Span::from_secs(100)));
+    assert_eq!(TimeLeft::Unknown.or_longer(short), TimeLeft::Unknown);
 }
 
 #[test]
-fn a_rate_is_that_of_the_last_while() {
+fn the_rate_covers_the_last_seconds() {
     let mut rate = Rate::default();
     assert_eq!(rate.at(at(0), 100), None);
     assert_eq!(rate.at(at(2), 120), Some(10.0));
@@ -97,11 +130,24 @@ fn a_rate_is_that_of_the_last_while() {
 }
 
 #[test]
-fn what_was_not_counted_belongs_to_those_who_have_most() {
+fn uncounted_tasks_are_spread_over_the_largest_domains() {
     let backlog = [one("a.example", 1_000, None), one("b.example", 7, None), one("c.example", 1_000, None)];
-    let counted = Counted { backlog: &backlog, limit: 1_000, is_all: true, waiting: 12_007 };
-    let told: Vec<u64> = counted.domains().map(|(_, waiting)| waiting).collect();
-    assert_eq!(told, [6_000, 7, 6_000]);
-    let counted = Counted { is_all: false, ..counted };
+    let counted = BacklogCounts { backlog: &backlog, limit: 1_000, is_all: true, waiting: 12_007 };
+    let waiting: Vec<u64> = counted.domains().map(|(_, waiting)| waiting).collect();
+    assert_eq!(waiting, [6_000, 7, 6_000]);
+    let counted = BacklogCounts { is_all: false, ..counted };
     assert_eq!(counted.domains().map(|(_, waiting)| waiting).sum::<u64>(), 2_007);
+}
+
+#[test]
+fn a_single_large_domain_has_all_tasks_that_were_not_counted() {
+    let known = |backlog: &[Backlog], is_all| {
+        let counted = BacklogCounts { backlog, limit: 1_000, is_all, waiting: 50_007 };
+        counted.known().iter().map(|one| one.waiting).collect::<Vec<u64>>()
+    };
+    let one_large = [one("a.example", 1_000, None), one("b.example", 7, None)];
+    assert_eq!(known(&one_large, true), [50_000, 7]);
+    assert_eq!(known(&one_large, false), [1_000, 7], "there are more domains");
+    let two_large = [one("a.example", 1_000, None), one("b.example", 1_000, None)];
+    assert_eq!(known(&two_large, true), [1_000, 1_000]);
 }

@@ -1,7 +1,7 @@
-//! The hosts that the documentation speaks of, made real without changing a word of it: a proxy, which whoever honours
-//! `http_proxy` goes through, and behind it sites with certificates of an authority of our own.
+//! Makes the hosts in the documentation real without changing the pages: a proxy, used by programs that honor
+//! `http_proxy`, with sites behind it whose certificates are signed by our own authority.
 //!
-//! What they answer stands in `sites`.
+//! The content of the sites is in `sites`.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -15,13 +15,13 @@ use tokio_rustls::rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use super::sites::{Asked, Sites};
 
-/// A proxy that listens for as long as the tests run.
+/// A proxy that runs as long as the tests do.
 pub(crate) struct Internet {
     port: u16,
 }
 
 impl Internet {
-    /// With `sites` behind it. The authority's certificate is written to `root`.
+    /// Starts a proxy with `sites` behind it, and writes the authority's certificate to `root`.
     pub(crate) fn start(sites: Sites, root: &Path) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -31,7 +31,7 @@ impl Internet {
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 let shared = shared.clone();
-                // Whoever hangs up has its reasons.
+                // Clients may disconnect at any time.
                 std::thread::spawn(move || _ = serve(stream, &shared.0, &shared.1));
             }
         });
@@ -66,7 +66,7 @@ fn serve(mut stream: TcpStream, sites: &Sites, authority: &Authority) -> io::Res
 /// The requests on a connection to `host`.
 fn answer_all(stream: &mut (impl Read + Write), sites: &Sites, host: &str) -> io::Result<()> {
     loop {
-        // No reader that reads ahead: the same stream is written to.
+        // Unbuffered, because the same stream is written to.
         let Some(head) = Head::read(&mut Bytewise(stream))? else { return Ok(()) };
         let body = head.body(stream)?;
         let asked = Asked { host, method: &head.method, path: &head.target, head: &head.lines, body: &body };
@@ -107,7 +107,7 @@ impl Head {
     }
 }
 
-/// Reading lines, without their ends.
+/// Reads lines, without line endings.
 trait Lines {
     fn line(&mut self) -> io::Result<String>;
 }
@@ -132,9 +132,9 @@ impl<T: Read> Lines for Bytewise<'_, T> {
     }
 }
 
-/// A certificate authority of our own.
+/// Our own certificate authority.
 struct Authority {
-    /// Its certificate, for whoever is to trust it.
+    /// Its certificate, for clients that should trust it.
     root: String,
     issuer: Issuer<'static, KeyPair>,
 }
@@ -148,7 +148,7 @@ impl Authority {
         Self { root, issuer: Issuer::new(params, key) }
     }
 
-    /// The server's side of TLS. One host there is whose certificate is somebody else's.
+    /// The TLS configuration of a host. One host has the certificate of another.
     fn server(&self, host: &str) -> Arc<ServerConfig> {
         let name = if host == "expired.example" { "somebody-else.example" } else { host };
         let params = CertificateParams::new(vec![name.to_owned()]).unwrap();

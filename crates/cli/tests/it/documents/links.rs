@@ -1,10 +1,10 @@
-//! Links between pages lead somewhere.
+//! Checks that links between pages work.
 
 use super::page::{Page, root};
 
 /// Every link to a file or a heading of this repository.
 #[test]
-fn every_link_leads_somewhere() {
+fn every_link_works() {
     let mut pages = Page::all();
     pages.extend(["ARCHITECTURE.md", "CONTRIBUTING.md", "GLOSSARY.md", "CHANGELOG.md"].map(Page::read));
     let (mut seen, mut wrong) = (0, Vec::new());
@@ -45,7 +45,7 @@ fn leads(page: &str, link: &str) -> Result<(), String> {
     }
 }
 
-/// The name that a heading is linked by.
+/// The anchor of a heading.
 fn heading(line: &str) -> Option<String> {
     let text = line.strip_prefix('#')?.trim_start_matches('#').trim();
     let kept = text.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));

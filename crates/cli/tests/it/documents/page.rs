@@ -1,33 +1,33 @@
-//! A page of the documentation: its blocks, and the prose around them. Not a Markdown reader: just what our own pages use.
+//! A page of the documentation: its code blocks and its prose. Parses only the Markdown that our own pages use.
 //!
-//! The unit tests of the command read pages with this file too.
+//! The unit tests of the command include this file too.
 
 use std::path::{Path, PathBuf};
 
 /// A page.
 pub(crate) struct Page {
-    /// Where it is, from the root of the repository.
+    /// Its path from the root of the repository.
     pub(crate) name: String,
-    /// What stands between fences.
+    /// Its code blocks.
     pub(crate) blocks: Vec<Block>,
-    /// The other lines, with their numbers.
+    /// The lines outside of code blocks, with their numbers.
     pub(crate) prose: Vec<(usize, String)>,
 }
 
-/// What stands between two fences.
+/// A fenced code block.
 #[derive(Debug, Clone)]
 pub(crate) struct Block {
     /// The number of its first line.
     pub(crate) line: usize,
     /// The word after the fence.
     pub(crate) language: String,
-    /// What the comment right before the fence says: how it is run, or why not.
+    /// The comment right before the fence: how the block is run, or why it isn't.
     pub(crate) mark: String,
     pub(crate) text: String,
 }
 
 impl Page {
-    /// The pages that speak to people who use the command, README.md first.
+    /// The pages for users of the command.
     pub(crate) fn all() -> Vec<Self> {
         let mut names =
             vec!["README.md".to_owned(), "clients/python/README.md".into(), "contrib/README.md".into()];
@@ -71,14 +71,14 @@ pub(crate) fn root() -> PathBuf {
 }
 
 #[test]
-fn blocks_and_prose_are_told_apart() {
+fn blocks_and_prose_are_separated() {
     let page = Page::parse(
         "a.md",
         "One\n\n<!-- not run: it installs -->\n```sh\ncargo install x\n\ny\n```\nTwo\n```text\nz\n```\n",
     );
-    let told: Vec<_> =
+    let blocks: Vec<_> =
         page.blocks.iter().map(|block| (block.line, block.mark.as_str(), block.text.as_str())).collect();
-    assert_eq!(told, [(5, "not run: it installs", "cargo install x\n\ny\n"), (11, "", "z\n")]);
+    assert_eq!(blocks, [(5, "not run: it installs", "cargo install x\n\ny\n"), (11, "", "z\n")]);
     assert_eq!(page.blocks[1].language, "text");
     assert_eq!(page.prose.iter().map(|(line, _)| *line).collect::<Vec<_>>(), [1, 2, 3, 9]);
 }

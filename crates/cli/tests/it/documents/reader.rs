@@ -1,9 +1,9 @@
-//! Somebody who follows a page from top to bottom, in a folder of its own: types what stands in its blocks, writes down
-//! its files, compares what is shown.
+//! Follows a page from top to bottom, in a temporary folder: runs its code blocks, writes its files, and compares
+//! output.
 //!
-//! What stays (`comity serve`) is left running until the page ends, `^C` interrupts the line before it, and what builds or
-//! installs is passed over. Delays are short unless a block is marked otherwise. Nothing else differs from what the page
-//! says but the port of the service: pages are followed at the same time.
+//! Servers (`comity serve`) run until the page ends, `^C` interrupts the line before it, and commands that build or
+//! install are skipped. Delays are shortened unless a block is marked otherwise. The only other difference from the
+//! page is the port of the service, because several pages run at the same time.
 
 use std::net::TcpListener;
 use std::os::unix::process::CommandExt;
@@ -20,18 +20,18 @@ use crate::comity::World;
 use crate::log::{now_us, wait_until};
 use crate::mediawiki::MediaWiki;
 
-/// Somebody who follows a page.
+/// Follows a page.
 pub(crate) struct Reader {
     page: Page,
     world: World,
     internet: Internet,
     port: u16,
-    /// Its own, while it runs.
+    /// A wiki for this page, while it runs.
     _wiki: Option<MediaWiki>,
     steps: usize,
 }
 
-/// What a block showed.
+/// The output of a block.
 pub(crate) struct Shown {
     pub(crate) stdout: String,
     pub(crate) stderr: String,
@@ -59,7 +59,7 @@ impl Reader {
         Self { page, world, internet, port, _wiki: wiki, steps: 0 }
     }
 
-    /// Follows the page to its end; how long that took.
+    /// Follows the page to its end, and returns how long that took.
     pub(crate) fn follow(mut self) -> Duration {
         let began = now_us();
         for block in self.page.blocks.clone() {
@@ -125,13 +125,13 @@ impl Reader {
                     .unwrap_or_else(|| panic!("{}: of which name?", self.at(block)));
                 self.world.write(name, &block.text);
             }
-            // Drawings, and what other tests run.
+            // Diagrams, and blocks that other tests run.
             "text" | "rust" | "rust,no_run" | "yaml" | "console" => {}
             other => panic!("{}: nobody knows what to do with {other:?}", self.at(block)),
         }
     }
 
-    /// Each `$ command` shows what stands below it.
+    /// Asserts that each `$ command` prints what is below it.
     fn compare(&mut self, block: &Block) {
         for part in block.text.split("$ ").filter(|part| !part.is_empty()) {
             let (typed, expected) = part.split_once('\n').unwrap_or((part, ""));
@@ -143,7 +143,7 @@ impl Reader {
         }
     }
 
-    /// Runs a piece of shell to its end.
+    /// Runs shell code to its end.
     fn run(&mut self, text: &str, block: &Block) -> Shown {
         self.steps += 1;
         let script = self.world.write(&format!("step-{}.sh", self.steps), &script(text, self.port));
@@ -198,7 +198,7 @@ impl Reader {
     }
 }
 
-/// What stays is ended as an operator ends it.
+/// Stops servers with SIGTERM.
 impl Drop for Reader {
     fn drop(&mut self) {
         let pids = std::fs::read_to_string(self.world.path(".stays")).unwrap_or_default();
@@ -209,7 +209,7 @@ impl Drop for Reader {
             if std::thread::panicking() {
                 let _ = signal("KILL");
             } else {
-                wait_until("what was started ends", || !signal("0").is_ok_and(|status| status.success()));
+                wait_until("the server ends", || !signal("0").is_ok_and(|status| status.success()));
             }
         }
     }
@@ -219,7 +219,7 @@ fn read(path: &PathBuf) -> String {
     String::from_utf8_lossy(&std::fs::read(path).unwrap()).into_owned()
 }
 
-/// Short delays, so that following all pages takes seconds.
+/// Short delays, so that all pages run in seconds.
 const QUICK: [(&str, &str); 6] = [
     ("COMITY_DEFAULT_MIN_DELAY", "20ms"),
     ("COMITY_DEFAULT_LEARN_BASE", "20ms"),
@@ -228,7 +228,7 @@ const QUICK: [(&str, &str); 6] = [
     ("COMITY_SCRAPE_MIN_INTERVAL", "0.02"),
     ("COMITY_HTTP_FIRST_BYTE_TIMEOUT", "5s"),
 ];
-/// A list that a reader of every page has.
+/// A list of URLs that exists for every page.
 const URLS: [&str; 6] = [
     "https://example.org/a",
     "https://example.org/b",
@@ -237,7 +237,7 @@ const URLS: [&str; 6] = [
     "https://busy.example/a",
     "https://busy.example/b",
 ];
-/// What a feed reader exported.
+/// The export of a feed reader.
 pub(crate) const OPML: &str = r#"<?xml version="1.0" encoding="UTF-8"?>
 <opml version="2.0">
   <head><title>Subscriptions</title></head>

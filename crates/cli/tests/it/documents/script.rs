@@ -1,6 +1,6 @@
-//! A block of a page as a script of bash.
+//! Turns a code block into a bash script.
 
-/// The script. What it sets and where it goes is kept for the next one, as in one terminal.
+/// The script. Its variables and working directory are kept for the next one, as in one terminal.
 pub(super) fn script(block: &str, port: u16) -> String {
     let block = block.replace("7878", &port.to_string()).replace("0.0.0.0", "127.0.0.1");
     let mut lines: Vec<String> = Vec::new();
@@ -20,12 +20,12 @@ pub(super) fn script(block: &str, port: u16) -> String {
     format!("{PRELUDE}{}\n", lines.join("\n")).replace("PORT", &port.to_string())
 }
 
-/// Whether a command builds or installs, and is passed over.
+/// Whether a command builds or installs something, and is skipped.
 pub(super) fn builds(line: &str) -> bool {
     BUILDS.iter().any(|build| line.starts_with(build))
 }
 
-/// Whether a command does not end by itself.
+/// Whether a command keeps running.
 fn stays(line: &str) -> bool {
     let line = line.trim();
     let serves = line.starts_with("comity serve") && !line.contains("--make-token");
@@ -33,10 +33,10 @@ fn stays(line: &str) -> bool {
     serves || watches || line.starts_with("comity playground") || line.starts_with("comity top")
 }
 
-/// What builds or installs: other tests do, or nobody wants it on this machine.
+/// Commands that build or install: other tests cover them, or they would change this machine.
 const BUILDS: [&str; 6] = ["cargo ", "./test", "pip install", "apt install", "sudo ", "php maintenance/"];
 
-/// The service listens on a port of its own, whatever the page says.
+/// The service uses another port than the page says.
 const PRELUDE: &str = r#"set -aeu
 [ ! -e "$HOME/.environment" ] || source "$HOME/.environment"
 [ ! -e "$HOME/.folder" ] || cd "$(cat "$HOME/.folder")"
@@ -60,12 +60,12 @@ __interrupted() {
 "#;
 
 #[test]
-fn what_stays_and_what_builds_is_told_apart() {
-    let told = script(
+fn servers_and_builds_are_recognized() {
+    let written = script(
         "cargo install x\ncomity serve   # a service\ncomity serve --make-token use\ncomity fetch a\n^C  # stop\ncurl localhost:7878",
         9,
     );
-    let lines: Vec<&str> = told.lines().skip_while(|line| *line != ":").collect();
+    let lines: Vec<&str> = written.lines().skip_while(|line| *line != ":").collect();
     assert_eq!(
         lines,
         [

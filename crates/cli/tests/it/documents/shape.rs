@@ -1,14 +1,14 @@
-//! Whether what a command shows is what a page says it shows. Numbers and times differ from run to run: they are compared
-//! as "a number"; `…` stands for anything.
+//! Compares the output of a command with the one on a page. Numbers and times differ from run to run, so they only have
+//! to be numbers; `…` matches anything.
 
-/// Compares; what differs.
+/// Compares, and returns the difference as an error.
 pub(super) fn same(expected: &str, shown: &str) -> Result<(), String> {
-    let (told, found) = (shaped(expected), shaped(shown));
+    let (wanted, found) = (shaped(expected), shaped(shown));
     let mut rest = found.iter();
-    for line in &told {
+    for line in &wanted {
         if !rest.by_ref().any(|found| fits(line, found)) {
             return Err(format!(
-                "the page shows\n  {line}\nin this order, but what came was\n{shown}\nwhich is read as\n{}",
+                "the page shows\n  {line}\nin this order, but the output is\n{shown}\nwhich is compared as\n{}",
                 found.join("\n")
             ));
         }
@@ -16,7 +16,7 @@ pub(super) fn same(expected: &str, shown: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Lines, with numbers and spaces made alike.
+/// Lines with normalized numbers and spaces.
 fn shaped(text: &str) -> Vec<String> {
     let line = |line: &str| {
         let words = line.split_whitespace().map(number);
@@ -25,7 +25,7 @@ fn shaped(text: &str) -> Vec<String> {
     text.lines().map(line).filter(|line| !line.is_empty()).collect()
 }
 
-/// A word in which every run of digits, and of what joins them in times and fractions, is `#`.
+/// A word in which every number, including times and fractions, is replaced by `#`.
 fn number(word: &str) -> String {
     let mut shaped = String::new();
     for c in word.chars() {
@@ -40,9 +40,9 @@ fn number(word: &str) -> String {
     shaped
 }
 
-/// `…` in a line that is told stands for anything.
-fn fits(told: &str, found: &str) -> bool {
-    let Some((before, last)) = told.rsplit_once('…') else { return told == found };
+/// Whether a line matches; `…` in the wanted line matches anything.
+fn fits(wanted: &str, found: &str) -> bool {
+    let Some((before, last)) = wanted.rsplit_once('…') else { return wanted == found };
     let mut parts = before.split('…');
     let Some(mut rest) = parts.next().and_then(|first| found.strip_prefix(first)) else { return false };
     for part in parts {
@@ -53,7 +53,7 @@ fn fits(told: &str, found: &str) -> bool {
 }
 
 #[test]
-fn numbers_and_dots_fit_what_they_stand_for() {
+fn numbers_and_ellipses_match() {
     assert_eq!(number("2026-11-16T01:08:19Z"), "#Z");
     assert_eq!(number("1.5s"), "#s");
     assert!(same("a  12 b\n", "x\na 3 b\ny\n").is_ok());

@@ -1,5 +1,5 @@
-//! What the hosts of the documentation answer. Most are one small site with pages, a feed and a sitemap; some have a
-//! character of their own, which their name tells.
+//! The content of the hosts in the documentation. Most are a small site with pages, a feed and a sitemap; some behave
+//! as their name says.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -9,32 +9,32 @@ use std::sync::{Mutex, PoisonError};
 use crate::mediawiki::MediaWiki;
 use crate::site::Answer;
 
-/// What is asked for.
+/// A request.
 pub(crate) struct Asked<'a> {
     pub(crate) host: &'a str,
     pub(crate) method: &'a str,
     pub(crate) path: &'a str,
-    /// The lines of its head but the first.
+    /// The lines of its head, except for the first.
     pub(crate) head: &'a [String],
     pub(crate) body: &'a [u8],
 }
 
-/// All hosts there are.
+/// All hosts.
 #[derive(Default)]
 pub(crate) struct Sites {
-    /// What wiki.example is.
+    /// The port of the wiki at wiki.example.
     wiki: Option<u16>,
-    /// How many requests each host had, its robots.txt left out.
+    /// How many requests each host received, without robots.txt.
     asked: Mutex<BTreeMap<String, usize>>,
 }
 
 impl Sites {
-    /// With a wiki at wiki.example.
+    /// Sites with a wiki at wiki.example.
     pub(crate) fn with_wiki(wiki: Option<&MediaWiki>) -> Self {
         Self { wiki: wiki.map(MediaWiki::port), ..Self::default() }
     }
 
-    /// An answer as it stands on the wire.
+    /// A response as bytes on the wire.
     pub(crate) fn answer(&self, asked: &Asked<'_>) -> Vec<u8> {
         match self.wiki {
             Some(port) if asked.host == "wiki.example" => passed_on(port, asked).unwrap_or_default(),
@@ -54,7 +54,7 @@ impl Sites {
             *count - 1
         };
         match host {
-            // It allows four requests, and then wants to be left alone for a second.
+            // It answers four requests, then 429 with a Retry-After of a second.
             "busy.example" if before % 5 == 4 => Answer::status(429).header("Retry-After", "1"),
             "closed.example" => Answer::status(403),
             "broken.example" => Answer::status(500),
@@ -64,7 +64,7 @@ impl Sites {
     }
 }
 
-/// What a site says to robots.
+/// The robots.txt of a host.
 fn robots(host: &str) -> Answer {
     let text = match host {
         "forbidden.example" => "User-agent: *\nDisallow: /\n",
@@ -130,7 +130,7 @@ fn written(answer: &Answer) -> Vec<u8> {
     format!("HTTP/1.1 {status} Told\r\nContent-Length: {}\r\n{headers}\r\n{body}", body.len()).into_bytes()
 }
 
-/// What the wiki at `port` answers; its API lies under `/w/` for the world.
+/// The response of the wiki at `port`; its API is below `/w/`.
 fn passed_on(port: u16, asked: &Asked<'_>) -> std::io::Result<Vec<u8>> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
     let path = asked.path.strip_prefix("/w").unwrap_or(asked.path);
@@ -143,7 +143,7 @@ fn passed_on(port: u16, asked: &Asked<'_>) -> std::io::Result<Vec<u8>> {
     stream.write_all(asked.body)?;
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer)?;
-    // It closes the connection after each answer; ours goes on, so that it has to say how long the answer is.
+    // The wiki closes the connection after each response; ours stays open, so the response needs a length.
     let split = answer.windows(4).position(|four| four == b"\r\n\r\n").unwrap_or(answer.len() - 4);
     let body = answer.split_off(split + 4);
     let head = String::from_utf8_lossy(&answer[..split]).into_owned();

@@ -1,9 +1,9 @@
-//! Lines for cron, and units for systemd: as a machine that runs them would read them.
+//! Lines for cron and units for systemd, read the way cron and systemd read them.
 
 use std::path::Path;
 use std::process::Command;
 
-/// The command of a line for cron, to be run in the folder of the page; nothing if cron would not take the line.
+/// The command of a crontab line, to run in the folder of the page; none if cron would reject the line.
 pub(super) fn cron(line: &str) -> Option<String> {
     let mut rest = line;
     for _ in 0..5 {
@@ -12,7 +12,7 @@ pub(super) fn cron(line: &str) -> Option<String> {
         rest = (!field.is_empty() && fits).then_some(after)?;
     }
     let command = rest.trim();
-    // A percent sign is a new line to cron.
+    // To cron, a percent sign is a line break.
     let whole = !command.is_empty() && !command.replace("\\%", "").contains('%');
     let command = command
         .strip_prefix("cd /")
@@ -20,13 +20,13 @@ pub(super) fn cron(line: &str) -> Option<String> {
     whole.then(|| command.replace("\\%", "%"))
 }
 
-/// A unit whose program and folders are those of this machine.
+/// A unit with the program and the folders of this machine.
 pub(super) fn here(unit: &str, folder: &Path) -> String {
     unit.replace("/usr/local/bin/comity", env!("CARGO_BIN_EXE_comity"))
         .replace("/srv/", &format!("{}/", folder.display()))
 }
 
-/// Asks systemd whether it would take a unit.
+/// Asks systemd whether a unit is valid.
 pub(crate) fn verify(unit: &Path) -> Result<(), String> {
     let mut command = Command::new("systemd-analyze");
     command.args(["verify", "--man=no", "--recursive-errors=no"]).arg(unit);
@@ -40,7 +40,7 @@ pub(crate) fn verify(unit: &Path) -> Result<(), String> {
 }
 
 #[test]
-fn cron_takes_five_times_and_a_command() {
+fn a_crontab_line_is_five_times_and_a_command() {
     assert_eq!(cron("7 * * * *  cd /srv/news && comity run").as_deref(), Some("comity run"));
     assert_eq!(cron("*/5 1-3 * * 0,6 comity run").as_deref(), Some("comity run"));
     assert_eq!(cron("hourly comity run"), None);

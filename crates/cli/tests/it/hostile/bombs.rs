@@ -1,4 +1,4 @@
-//! Small answers that become large ones, and encodings that are none.
+//! Decompression bombs and invalid encodings.
 
 use std::io::Write;
 
@@ -6,13 +6,13 @@ use super::http1::{plain, saying};
 use super::servers::Peer;
 use super::{Planned, failed};
 
-/// Sites whose pages grow when they are decoded.
+/// Sites whose pages are small on the wire and huge when decoded.
 pub(super) fn sites() -> Vec<Planned> {
-    let too_large = failed("the body is larger than the limit of 67108864 bytes", "success");
+    let too_large = failed("the body is larger than the limit of 67108864 bytes", "answered");
     let [gzip_wrong, br_wrong, zstd_wrong] = [
-        "the body cannot be decoded as gzip",
-        "the body cannot be decoded as br",
-        "the body cannot be decoded as zstd",
+        "could not decode the body as gzip",
+        "could not decode the body as br",
+        "could not decode the body as zstd",
     ]
     .map(|error| failed(error, "network_error"));
     let answer = |coding: &str, body: &[u8]| {
@@ -25,16 +25,16 @@ pub(super) fn sites() -> Vec<Planned> {
         endless("a gzip bomb", "gzip", gzip(&ZEROS), too_large),
         endless("a zstd bomb", "zstd", zstd::encode_all(&ZEROS[..], 3).unwrap(), too_large),
         saying("a brotli bomb", too_large, answer("br", &brotli())),
-        // 2 GiB are asked for by the first bytes of a frame.
+        // The first bytes of a frame ask for a window of 2 GiB.
         saying("a zstd window", zstd_wrong, answer("zstd", b"\x28\xb5\x2f\xfd\x00\xa8\x01\x00\x00")),
-        // The mark of a window of up to 1 GiB.
+        // The header of a window of up to 1 GiB.
         saying("a brotli window", br_wrong, answer("br", &[0x11, 0x1e, 0, 0, 0, 0])),
         saying("noise as gzip", gzip_wrong, answer("gzip", &[0xff; 64])),
         saying("half of a gzip", gzip_wrong, answer("gzip", &gzip(b"whole")[..12])),
     ]
 }
 
-/// The same member again and again: each is decoded to a megabyte.
+/// The same gzip member again and again; each is decoded to a megabyte.
 fn endless(name: &str, coding: &'static str, member: Vec<u8>, outcome: super::Outcome) -> Planned {
     plain(name, outcome, move |mut peer: Peer| {
         let member = member.clone();

@@ -1,4 +1,4 @@
-//! Sites that break HTTP/1.1, or keep to it and mean harm.
+//! Sites that violate HTTP/1.1, or follow it with bad intent.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use tokio::time::sleep;
 use super::servers::{Peer, Speech, talk};
 use super::{Outcome, Planned, failed, fetched};
 
-/// Sites whose answers never end, or are larger than anybody wants.
+/// Sites whose responses never end, or are too large.
 pub(super) fn endless() -> Vec<Planned> {
-    let too_large = failed("the body is larger than the limit of 67108864 bytes", "success");
-    let headers = failed("the answer's headers are larger than the limit", "");
-    let body_late = failed("timed out reading the answer", "timeout");
-    let head_late = failed("timed out waiting for the answer", "timeout");
+    let too_large = failed("the body is larger than the limit of 67108864 bytes", "answered");
+    let headers = failed("the response headers are larger than the limit", "");
+    let body_late = failed("timed out reading the response", "timeout");
+    let head_late = failed("timed out waiting for the response", "timeout");
     let noise = Outcome::Noise;
     vec![
         plain("endless body", too_large, async |mut peer| {
@@ -69,10 +69,10 @@ pub(super) fn endless() -> Vec<Planned> {
     ]
 }
 
-/// Sites whose answers are wrong.
+/// Sites whose responses are invalid.
 pub(super) fn broken() -> Vec<Planned> {
-    let broke = failed("the connection broke", "network_error");
-    let invalid = failed("the answer is not valid HTTP", "network_error");
+    let broke = failed("connection closed before the response was complete", "network_error");
+    let invalid = failed("the response is not valid HTTP", "network_error");
     let chunked = |rest: &'static str| format!("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n{rest}");
     let length = |length: &str| format!("HTTP/1.1 200 OK\r\n{length}\r\n\r\nshort");
     let endless_trailers = async |mut peer: Peer| {
@@ -113,13 +113,13 @@ pub(super) fn broken() -> Vec<Planned> {
         saying("noise", invalid, [0xff; 64]),
         saying(
             "switched protocols",
-            failed("the server switched protocols unasked", "network_error"),
+            failed("the server switched protocols without being asked", "network_error"),
             "HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n",
         ),
     ]
 }
 
-/// Sites that say something about waiting that makes no sense (B21, B27); then they answer.
+/// Sites with a nonsensical Retry-After or RateLimit header (B21, B27) on the first response.
 pub(super) fn waits() -> Vec<Planned> {
     let digits = "9".repeat(60_000);
     let words = [
@@ -168,35 +168,35 @@ fn once_refused(name: &str, header: &str) -> Planned {
     })
 }
 
-/// Sites whose words a terminal would act on.
+/// Sites with control characters in their headers.
 pub(super) fn words() -> Vec<Planned> {
     let page =
         |headers: &str| [b"HTTP/1.1 200 ", headers.as_bytes(), b"\r\ncontent-length: 2\r\n\r\nok"].concat();
     let moved = |to: &str| format!("HTTP/1.1 302 Found\r\ncontent-length: 0\r\nlocation: {to}\r\n\r\n");
-    let astray = failed("redirected to something that isn't a valid http or https URL", "success");
+    let astray = failed("redirected to something that isn't a valid http or https URL", "answered");
     vec![
         saying("a reason in colour", fetched(2), page("O\u{9b}31mK \u{202e}gnp.exe\r\nx: y")),
         saying(
-            "a type in colour",
+            "a colored content type",
             fetched(2),
             page("OK\r\ncontent-type: text/\u{1b}[2Jhtml; charset=\u{9b}2J"),
         ),
         saying(
-            "a name in colour",
+            "a colored name",
             fetched(2),
             page("OK\r\nx-\u{1b}[2J: y\r\nserver: \u{1b}]0;mine\u{7}\u{202e}"),
         ),
         saying("to another scheme in colour", astray, moved("evil:\u{9b}31m\u{202e}/x")),
         saying("to colour", failed("status 404", "answered"), moved("/missing\u{9b}2J\u{202e}?x=\u{9b}")),
         saying(
-            "an encoding in colour",
+            "a colored encoding",
             fetched(2),
             page("OK\r\ncontent-encoding: \u{9b}31m\r\netag: \"\u{202e}\"\r\nset-cookie: a=\u{85}"),
         ),
     ]
 }
 
-/// A site in plain HTTP that reads a request and does the rest as it likes.
+/// A plain HTTP site that reads a request, and then runs `talk`.
 pub(super) fn plain<F: Future<Output = ()> + Send + 'static>(
     name: &str,
     outcome: super::Outcome,
@@ -217,7 +217,7 @@ pub(super) fn plain<F: Future<Output = ()> + Send + 'static>(
     Planned { name: name.to_owned(), speech: Speech::Plain, talk, outcome }
 }
 
-/// A site that says this to every request, and ends the connection.
+/// A site that sends this in response to every request, and closes the connection.
 pub(super) fn saying(name: &str, outcome: super::Outcome, answer: impl Into<Vec<u8>>) -> Planned {
     let answer: Vec<u8> = answer.into();
     plain(name, outcome, move |mut peer: Peer| {

@@ -1,4 +1,4 @@
-//! Sites that speak HTTP/2 frame by frame, and strangely.
+//! Sites that send invalid or malicious HTTP/2 frames.
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -6,8 +6,8 @@ use super::servers::{Certificate, Peer, Speech, talk};
 use super::{Outcome, Planned, failed, fetched};
 
 pub(super) fn sites() -> Vec<Planned> {
-    let broke = failed("the connection broke", "network_error");
-    let head_late = failed("timed out waiting for the answer", "timeout");
+    let broke = failed("connection closed before the response was complete", "network_error");
+    let head_late = failed("timed out waiting for the response", "timeout");
     let noise = Outcome::Noise;
     vec![
         site("a page", fetched(2), |on| [ok(on), frame(DATA, END_STREAM, on, b"ok")].concat()),
@@ -44,7 +44,7 @@ pub(super) fn sites() -> Vec<Planned> {
         flood("a flood of priorities", noise, |on| frame(PRIORITY, 0, on, &[0, 0, 0, 3, 9])),
         flood("a flood of 103s", noise, |on| frame(HEADERS, END_HEADERS, on, HINTS)),
         deaf("pings of one that does not listen", head_late, |_| frame(PING, 0, 0, &[7; 8])),
-        // Whoever reads these gives up on the connection.
+        // A client that reads these closes the connection.
         flood_after("empty frames", broke, ok, |on| frame(DATA, 0, on, b"")),
         flood_after(
             "endless continuations",
@@ -61,10 +61,10 @@ pub(super) fn sites() -> Vec<Planned> {
     ]
 }
 
-/// What is said about a stream.
+/// The frames to send, given the id of a stream.
 type Saying = fn(u32) -> Vec<u8>;
 
-/// A host that answers each request with this.
+/// A host that answers each request with these frames.
 fn site(name: &str, outcome: Outcome, answer: Saying) -> Planned {
     planned(name, outcome, move |mut peer: Peer, on: u32| async move {
         peer.write(answer(on)).await;
@@ -74,7 +74,7 @@ fn site(name: &str, outcome: Outcome, answer: Saying) -> Planned {
     })
 }
 
-/// Says the same for ever, and reads meanwhile.
+/// Sends the same frames forever, and reads what it receives.
 fn flood(name: &str, outcome: Outcome, again: Saying) -> Planned {
     flood_after(name, outcome, |_| Vec::new(), again)
 }
@@ -92,7 +92,7 @@ fn flood_after(name: &str, outcome: Outcome, first: Saying, again: Saying) -> Pl
     })
 }
 
-/// Says the same for ever, and never reads what is said to it; it ends when the other end does.
+/// Sends the same frames forever without reading anything, until the client is gone.
 fn deaf(name: &str, outcome: Outcome, again: Saying) -> Planned {
     planned(name, outcome, move |mut peer: Peer, on: u32| async move {
         let again = again(on).repeat(1_000);
@@ -121,7 +121,7 @@ fn planned<F: Future<Output = ()> + Send + 'static>(
     Planned { name: format!("h2: {name}"), speech: Speech::Tls(Certificate::HTTP2), talk, outcome }
 }
 
-/// Reads all frames up to the head of a request; the stream it is on.
+/// Reads frames until the head of a request, and returns its stream id.
 async fn asked(peer: &mut Peer) -> Option<u32> {
     loop {
         let mut head = [0; 9];
@@ -152,7 +152,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     [&head[..], &stream.to_be_bytes(), payload].concat()
 }
 
-/// No stream at all was looked at.
+/// A GOAWAY that says that no stream was processed.
 fn go_away(reason: u8) -> Vec<u8> {
     frame(GOAWAY, 0, 0, &[0, 0, 0, 0, 0, 0, 0, reason])
 }
@@ -180,9 +180,9 @@ const ACK: u8 = 1;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 
-/// `:status: 200`, as the static table has it.
+/// `:status: 200`, from the static table.
 const OK: &[u8] = &[0x88];
-/// The same, with `content-length: 9`.
+/// `:status: 200` and `content-length: 9`.
 const LENGTH_9: &[u8] = &[0x88, 0x0f, 0x0d, 0x01, b'9'];
 /// `:status: 103`, and a header.
 const HINTS: &[u8] = b"\x08\x03103\x00\x04link\x04</a>";

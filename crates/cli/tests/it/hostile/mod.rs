@@ -1,17 +1,17 @@
-//! Sites made to hurt: each ends in its outcome, memory and time stay bounded, and the rest of the job is unharmed.
+//! Hostile sites: each has the expected outcome, memory and time stay bounded, and the rest of the job is unaffected.
 //!
-//! - here: one job over all of them beside sites that behave, and what is expected of it
-//! - `servers`: hosts that do as they like; `http1`, `bombs`, `redirects`, `secure`, `http2`, `robots`: what they do
-//! - `words`: what strangers write does nothing to a terminal
+//! - here: one job over all hostile sites and some well-behaved ones, and the expected outcomes
+//! - `servers`: the hosts; `http1`, `bombs`, `redirects`, `secure`, `http2`, `robots`: what they do
+//! - `control_characters`: titles with control characters
 
 mod bombs;
+mod control_characters;
 mod http1;
 mod http2;
 mod redirects;
 mod robots;
 mod secure;
 mod servers;
-mod words;
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ use crate::log::{assert_each_once, assert_spaced, wait_until};
 use crate::site::{Answer, Site};
 use servers::{Host, Speech, Talk, Town, talk};
 
-/// A host to be, and what a page of it comes to.
+/// A host to start, and the expected outcome of its page.
 struct Planned {
     name: String,
     speech: Speech,
@@ -28,14 +28,15 @@ struct Planned {
     outcome: Outcome,
 }
 
-/// What a task comes to.
+/// The outcome of a task.
 #[derive(Debug, Clone, Copy)]
 enum Outcome {
-    /// Fetched, so many bytes.
+    /// Fetched, with this many bytes.
     Fetched(i64),
-    /// Failed with an error that holds this; its last attempt is noted as that, or there is none.
+    /// Failed with an error that contains the first text; the second is the outcome of its last attempt, if there was
+    /// one.
     Failed(&'static str, &'static str),
-    /// Failed by the size of what is no answer, or by its time if the machine is too busy to read that much before.
+    /// Failed because the response was too large, or by a timeout if the machine was too busy to read that much.
     Noise,
 }
 
@@ -47,7 +48,7 @@ fn failed(error: &'static str, attempt: &'static str) -> Outcome {
     Outcome::Failed(error, attempt)
 }
 
-/// Times that a test can wait for; every other limit is the default.
+/// Short timeouts; all other limits are the defaults.
 const CONFIG: &str = r#"
 [default]
 min_delay = "50ms"
@@ -67,7 +68,7 @@ first_byte_timeout = "10s"
 total_timeout = "12s"
 "#;
 
-/// A folder whose `comity` trusts the authority of the town.
+/// A folder in which `comity` trusts the town's certificate authority.
 fn world(town: &Town) -> World {
     let world = World::new();
     world.write("comity.toml", CONFIG);
@@ -75,7 +76,7 @@ fn world(town: &Town) -> World {
     world
 }
 
-/// Runs a job over these URLs to its end: what it came to, and the most memory it had, in kB.
+/// Runs a job over these URLs to its end. Returns its result, and its peak memory in kB.
 fn fetch(world: &World, urls: &str, args: &[&str]) -> (Done, u64) {
     let input = world.write("list", urls);
     let args = [
@@ -89,21 +90,18 @@ fn fetch(world: &World, urls: &str, args: &[&str]) -> (Done, u64) {
     (running.wait(), peak)
 }
 
-/// What became of each URL: state, bytes, error, and how its last attempt was noted.
+/// The state, bytes, error and last outcome of each URL.
 fn tasks(world: &World) -> BTreeMap<String, (String, Option<i64>, String, String)> {
     let sql = world.sql();
     let mut rows = sql
-        .prepare(
-            "SELECT url, state, bytes, coalesce(error, ''), coalesce((SELECT outcome FROM attempts \
-             WHERE task_id = tasks.id ORDER BY started_us DESC LIMIT 1), '') FROM tasks",
-        )
+        .prepare("SELECT url, state, bytes, coalesce(error, ''), coalesce(last_outcome, '') FROM tasks")
         .unwrap();
     let rows =
         rows.query_map([], |row| Ok((row.get(0)?, (row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?))));
     rows.unwrap().map(Result::unwrap).collect()
 }
 
-/// Compares what became of the URL with what is expected; says what is wrong.
+/// Compares the result of a URL with the expected outcome, and returns what is wrong.
 fn judge(
     tasks: &BTreeMap<String, (String, Option<i64>, String, String)>,
     url: &str,
@@ -116,8 +114,8 @@ fn judge(
         Outcome::Failed(text, outcome) => state == "failed" && error.contains(text) && attempt == outcome,
         Outcome::Noise => {
             let ends = [
-                ("the server sent 8 MiB that are no answer", "network_error"),
-                ("timed out waiting for the answer", "timeout"),
+                ("the server sent 8 MiB that are not part of a response", "network_error"),
+                ("timed out waiting for the response", "timeout"),
             ];
             state == "failed" && ends.iter().any(|(text, outcome)| error.contains(text) && attempt == outcome)
         }
@@ -126,8 +124,8 @@ fn judge(
         .then(|| format!("{name}: {state}, {bytes:?} bytes, {error:?}, {attempt:?}; expected {expected:?}\n"))
 }
 
-/// What a terminal acts on does not appear but for the ends of lines.
-fn assert_legible(done: &Done) {
+/// Asserts that the output contains no control characters except line breaks.
+fn assert_no_control_characters(done: &Done) {
     let acted_on = |c: char| {
         let turns = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
         c.is_control() && c != '\n' || turns
@@ -138,8 +136,8 @@ fn assert_legible(done: &Done) {
     }
 }
 
-/// Nobody is connected any more, soon after the end.
-fn assert_left(hosts: &[(Planned, Host)]) {
+/// Asserts that all connections are closed soon after the end.
+fn assert_all_closed(hosts: &[(Planned, Host)]) {
     wait_until("all connections are closed", || hosts.iter().all(|(_, host)| host.open() == 0));
 }
 
@@ -151,7 +149,7 @@ fn pages(good: &[Site]) -> String {
     good.iter().map(|site| crate::comity::list(&site.url(), "p", GOOD_PAGES)).collect()
 }
 
-/// Every page of the sites that behave came once, at their pace.
+/// Asserts that every page of the well-behaved sites was fetched once, at their pace.
 fn assert_unharmed(world: &World, good: &[Site]) {
     for site in good {
         let log: Vec<_> = site.log().into_iter().filter(|hit| hit.path != "/robots.txt").collect();
@@ -172,9 +170,9 @@ fn planned() -> Vec<Planned> {
         .collect()
 }
 
-/// B10, B21, B27, B44, B46, B76: a hundred and more hostile sites and three that behave, in one job.
+/// B10, B21, B27, B44, B46, B76: more than a hundred hostile sites and three well-behaved ones, in one job.
 #[test]
-fn every_hostile_site_ends_in_its_outcome() {
+fn every_hostile_site_has_its_expected_outcome() {
     let (town, good) = (Town::new(), well_behaved());
     let world = world(&town);
     let quiet = || talk(async |mut peer: servers::Peer| drop(peer.request().await));
@@ -200,22 +198,22 @@ fn every_hostile_site_ends_in_its_outcome() {
     assert_eq!(done.json()["state"], "done", "{}", done.stdout);
     assert_unharmed(&world, &good);
     assert_eq!((canary.came(), canary6.came()), (0, 0), "{:?}", canary.paths());
-    assert_left(&hosts);
-    assert_legible(&done);
-    assert_legible(&world.run(&["jobs", "show", "hostile", "--limit", "1000"]).expect(0));
+    assert_all_closed(&hosts);
+    assert_no_control_characters(&done);
+    assert_no_control_characters(&world.run(&["jobs", "show", "hostile", "--limit", "1000"]).expect(0));
     let shown = world.run(&["--json", "jobs", "show", "hostile", "--limit", "1000"]).expect(0);
     let failed = hosts.iter().filter(|(planned, _)| !matches!(planned.outcome, Outcome::Fetched(_))).count();
     let troubles = shown.json()["troubles"].as_array().unwrap().clone();
     assert_eq!(troubles.iter().filter(|task| task["error"].is_string()).count(), failed);
-    assert_legible(&shown);
+    assert_no_control_characters(&shown);
     assert!(peak_kb < PEAK_KB, "{peak_kb} kB");
-    // Two tries of the slowest, each up to its limit, and what 256 at once and a machine under load add to that.
+    // Two attempts at the slowest site, each up to its timeout, plus what 256 requests at once on a busy machine add.
     assert!(done.took_us < 300_000_000, "{} µs", done.took_us);
 }
 
-/// The same where robots.txt is asked for first: it is the robots.txt that hurts then, and the site is left alone.
+/// With robots.txt obeyed, a hostile robots.txt only keeps us from fetching that site.
 #[test]
-fn a_hostile_robots_txt_is_obeyed_as_far_as_it_is_read() {
+fn a_hostile_robots_txt_is_obeyed_as_far_as_it_was_read() {
     let (town, good) = (Town::new(), well_behaved());
     let world = world(&town);
     let hosts: Vec<(Planned, Host)> = robots::sites()
@@ -237,7 +235,7 @@ fn a_hostile_robots_txt_is_obeyed_as_far_as_it_is_read() {
         wrong.extend(judge(&tasks, &host.url("/page"), &planned.name, &planned.outcome));
         let (state, _, error, _) = &tasks[&host.url("/private/page")];
         let forbidden = match planned.outcome {
-            Outcome::Fetched(_) => state == "skipped" && error == "robots",
+            Outcome::Fetched(_) => state == "skipped" && error == "forbidden by robots.txt",
             Outcome::Failed(..) | Outcome::Noise => state == "failed",
         };
         if !forbidden || host.paths().iter().any(|path| path.starts_with("/private")) {
@@ -246,17 +244,21 @@ fn a_hostile_robots_txt_is_obeyed_as_far_as_it_is_read() {
     }
     assert!(wrong.is_empty(), "{wrong}");
     assert_unharmed(&world, &good);
-    assert_left(&hosts);
-    assert_legible(&done);
+    assert_all_closed(&hosts);
+    assert_no_control_characters(&done);
     assert!(peak_kb < PEAK_KB, "{peak_kb} kB");
     let kept: i64 =
         world.sql().query_row("SELECT max(length(body)) FROM robots", [], |row| row.get(0)).unwrap();
-    assert_eq!(kept, (500 << 10) + 1, "as much as RFC 9309 asks for, and the octet that shows there is more");
+    assert_eq!(
+        kept,
+        (500 << 10) + 1,
+        "as much as RFC 9309 requires, and one byte to show that there is more"
+    );
 }
 
-/// All of them again, with the robots.txt as hostile as the rest.
+/// All sites again, with a robots.txt that is as hostile as the pages.
 #[test]
-fn a_site_that_is_hostile_all_over_is_left_alone() {
+fn a_site_with_a_hostile_robots_txt_is_not_fetched() {
     let (town, good) = (Town::new(), well_behaved());
     let world = world(&town);
     let hosts: Vec<(Planned, Host)> =
@@ -275,21 +277,21 @@ fn a_site_that_is_hostile_all_over_is_left_alone() {
     let done = done.expect(1);
     let tasks = tasks(&world);
     for (planned, host) in &hosts {
-        // What is too long for a page is long enough for a robots.txt, and then the page itself is the trouble.
+        // A robots.txt may be longer than a page, and then it is the page that fails.
         let robots = failed("(while fetching robots.txt)", "");
         let wrong = judge(&tasks, &host.url("/page"), &planned.name, &robots);
         let wrong = wrong.and_then(|_| judge(&tasks, &host.url("/page"), &planned.name, &planned.outcome));
         assert_eq!(wrong, None);
     }
     assert_unharmed(&world, &good);
-    assert_left(&hosts);
-    assert_legible(&done);
+    assert_all_closed(&hosts);
+    assert_no_control_characters(&done);
     assert!(peak_kb < PEAK_KB, "{peak_kb} kB");
 }
 
-/// Nobody has to set anything for it to end: what a request may take is limited by default.
+/// Requests are limited by default, without any configuration.
 #[test]
-fn the_defaults_are_limits_too() {
+fn requests_are_limited_by_default() {
     let reference = World::new().run(&["config", "reference"]).expect(0).stdout;
     for line in [
         r#"connect_timeout = "10s""#,
@@ -305,5 +307,5 @@ fn the_defaults_are_limits_too() {
 }
 
 const GOOD_PAGES: usize = 20;
-/// What all of it may take, with 256 requests at once of which some decode with windows of megabytes.
+/// The peak memory, with 256 requests at once, some of which decode with windows of megabytes.
 const PEAK_KB: u64 = 128 << 10;

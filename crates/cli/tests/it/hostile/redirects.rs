@@ -1,16 +1,16 @@
-//! Sites that lead elsewhere: round in circles, to where only we could go, and to where nobody fetches.
+//! Sites with hostile redirects: loops, private addresses, other schemes.
 
 use super::http1::saying;
 use super::servers::{Host, Peer};
 use super::{Planned, failed};
 
-/// Sites that redirect for ever.
+/// Sites that redirect forever.
 pub(super) fn circles() -> Vec<Planned> {
-    let too_many = failed("more than 10 redirects", "success");
+    let too_many = failed("more than 10 redirects", "answered");
     vec![
-        saying("to itself", failed("redirected to itself", "success"), moved("/page")),
+        saying("to itself", failed("redirected to itself", "answered"), moved("/page")),
         super::http1::plain("round in a circle", too_many, async |mut peer: Peer| {
-            // Each connection is asked once: the query tells which turn it is.
+            // Each connection gets one request; the query counts the redirects.
             peer.write(moved(if peer.paths().len() % 2 == 1 { "/other" } else { "/page" })).await;
         }),
         super::http1::plain("ever further", too_many, async |mut peer: Peer| {
@@ -20,7 +20,7 @@ pub(super) fn circles() -> Vec<Planned> {
     ]
 }
 
-/// Sites that lead where a stranger must not lead us (B76); `canary` must not hear of it.
+/// Sites that redirect to private addresses (B76); `canary` must not receive a request.
 pub(super) fn inwards(canary: &Host, canary6: &Host) -> Vec<Planned> {
     let (port, port6) = (canary.address.port(), canary6.address.port());
     let private = "blocked redirect or link to private address ";
@@ -53,7 +53,7 @@ pub(super) fn inwards(canary: &Host, canary6: &Host) -> Vec<Planned> {
         ("http://".to_owned(), ASTRAY),
     ];
     let site = |(to, error): (String, &'static str)| {
-        saying(&format!("to {to}"), failed(error, "success"), moved(&to))
+        saying(&format!("to {to}"), failed(error, "answered"), moved(&to))
     };
     places.into_iter().map(site).collect()
 }

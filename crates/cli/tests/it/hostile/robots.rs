@@ -1,4 +1,4 @@
-//! Sites whose robots.txt is the trouble.
+//! Sites with a hostile robots.txt.
 
 use std::time::Duration;
 
@@ -8,9 +8,9 @@ use super::bombs::gzip;
 use super::servers::{Peer, Speech, talk};
 use super::{Outcome, Planned, failed, fetched};
 
-/// Sites with a `/page` that comes to this, and a `/private/page` that their robots.txt forbids.
+/// Sites with a `/page` and its expected outcome, and a `/private/page` that their robots.txt disallows.
 pub(super) fn sites() -> Vec<Planned> {
-    let drip = failed("timed out reading the answer (while fetching robots.txt)", "");
+    let drip = failed("timed out reading the response (while fetching robots.txt)", "");
     vec![
         site("two gigabytes", fetched(4), async |mut peer| {
             peer.write(format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", 2_u64 << 30)).await;
@@ -69,7 +69,7 @@ fn site<F: Future<Output = ()> + Send + 'static>(
     Planned { name: format!("robots: {name}"), speech: Speech::Plain, talk, outcome }
 }
 
-/// The rules, and then comments up to so many bytes.
+/// Sends the rules, and then comments, `bytes` in total.
 async fn pour(mut peer: Peer, bytes: u64) {
     peer.write(RULES).await;
     let more = COMMENT.repeat(1_000);

@@ -1,4 +1,4 @@
-//! Sites whose TLS does not hold.
+//! Sites with invalid certificates or broken TLS.
 
 use std::time::Duration;
 
@@ -20,22 +20,30 @@ pub(super) fn sites() -> Vec<Planned> {
         certified(
             "expired",
             Certificate { years: (2000, 2001), ..good },
-            wrong("127.0.0.1: TLS handshake failed: its certificate has expired"),
+            wrong("127.0.0.1: TLS handshake failed: the certificate has expired"),
         ),
         certified(
             "not valid yet",
             Certificate { years: (2900, 3000), ..good },
-            wrong("127.0.0.1: TLS handshake failed: its certificate is not valid yet"),
+            wrong("127.0.0.1: TLS handshake failed: the certificate is not valid yet"),
         ),
         certified(
             "another name",
             Certificate { name: "example.org", ..good },
-            wrong("127.0.0.1: TLS handshake failed: its certificate is for another name"),
+            wrong("127.0.0.1: TLS handshake failed: the certificate is for a different host name"),
         ),
         certified(
             "signed by itself",
             Certificate { signed: false, ..good },
-            wrong("127.0.0.1: TLS handshake failed: its certificate is not signed by a trusted authority"),
+            wrong("127.0.0.1: TLS handshake failed: the certificate is not signed by a trusted authority"),
+        ),
+        certified(
+            "an authority's own",
+            Certificate { authority: true, ..good },
+            wrong(
+                "127.0.0.1: TLS handshake failed: the certificate is that of an authority (CA:TRUE), which is not accepted as \
+                 the server's own",
+            ),
         ),
         raw(
             "no TLS",
@@ -52,20 +60,24 @@ pub(super) fn sites() -> Vec<Planned> {
                 while peer.write([0xff; 1_024]).await {}
             },
         ),
-        raw("an alert", wrong("127.0.0.1: TLS handshake failed: it refused"), async |mut peer| {
-            peer.write(b"\x15\x03\x03\x00\x02\x02\x28").await;
-            peer.linger().await;
-        }),
+        raw(
+            "an alert",
+            wrong("127.0.0.1: TLS handshake failed: the server rejected it (TLS alert)"),
+            async |mut peer| {
+                peer.write(b"\x15\x03\x03\x00\x02\x02\x28").await;
+                peer.linger().await;
+            },
+        ),
         raw(
             "gone in the handshake",
-            wrong("127.0.0.1: TLS handshake failed: the connection broke in the handshake"),
+            wrong("127.0.0.1: TLS handshake failed: the connection closed during the handshake"),
             async |mut peer: Peer| {
                 sleep(Duration::from_millis(20)).await;
                 peer.write("").await;
             },
         ),
         raw("a handshake that drips", failed("timed out connecting", "timeout"), async |mut peer: Peer| {
-            // The head of a record whose rest takes its time.
+            // The head of a record, whose rest never comes.
             peer.write(b"\x16\x03\x03\x3f\xff\x02\x00\x3f\xfb").await;
             while peer.write([0]).await {
                 sleep(Duration::from_millis(20)).await;
@@ -74,7 +86,7 @@ pub(super) fn sites() -> Vec<Planned> {
     ]
 }
 
-/// A host that is asked for TLS and does as it likes.
+/// A host that gets a TLS handshake, and runs `talk` instead.
 fn raw<F: Future<Output = ()> + Send + 'static>(
     name: &str,
     outcome: super::Outcome,

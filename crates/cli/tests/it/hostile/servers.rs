@@ -1,4 +1,4 @@
-//! Hosts that do as they like: each on its own port of loopback, in plain or over TLS, noting who came.
+//! Scripted hosts: each on its own loopback port, in plain text or over TLS, with a log of its connections.
 //!
 //! What they do is in `http1`, `secure`, `http2` and `robots`.
 
@@ -17,13 +17,13 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring::default_provider;
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 
-/// Where the hosts live; all of them end with it.
+/// Runs the hosts; they end when it is dropped.
 pub(super) struct Town {
     runtime: Runtime,
     authority: Authority,
 }
 
-/// What a host does with a connection.
+/// The script of a host for one connection.
 pub(super) type Talk = Arc<dyn Fn(Peer) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
 
 pub(super) fn talk<F: Future<Output = ()> + Send + 'static>(
@@ -32,33 +32,35 @@ pub(super) fn talk<F: Future<Output = ()> + Send + 'static>(
     Arc::new(move |peer| Box::pin(talk(peer)))
 }
 
-/// How a host speaks.
+/// The protocol of a host.
 #[derive(Clone, Copy)]
 pub(super) enum Speech {
     Plain,
     Tls(Certificate),
-    /// It is asked for TLS and does as it likes.
+    /// The client expects TLS, and the script runs on the raw connection.
     Feigned,
 }
 
-/// The certificate of a host that speaks TLS, and what it offers to speak within.
+/// The certificate of a TLS host, and the protocols it offers (ALPN).
 #[derive(Clone, Copy)]
 pub(super) struct Certificate {
     pub(super) name: &'static str,
-    /// The years from which and until which it is valid.
+    /// The years between which it is valid.
     pub(super) years: (i32, i32),
-    /// Signed by the authority that is trusted, or by itself.
+    /// Whether it is signed by the trusted authority, or self-signed.
     pub(super) signed: bool,
+    /// Whether it may sign other certificates.
+    pub(super) authority: bool,
     pub(super) protocol: &'static str,
 }
 
 impl Certificate {
     pub(super) const GOOD: Self =
-        Self { name: "127.0.0.1", years: (2000, 3000), signed: true, protocol: "http/1.1" };
+        Self { name: "127.0.0.1", years: (2000, 3000), signed: true, authority: false, protocol: "http/1.1" };
     pub(super) const HTTP2: Self = Self { protocol: "h2", ..Self::GOOD };
 }
 
-/// A host and who came to it.
+/// A host, and the log of its connections.
 pub(super) struct Host {
     pub(super) address: SocketAddr,
     secure: bool,
@@ -77,17 +79,17 @@ impl Host {
         format!("{}://{}{path}", if self.secure { "https" } else { "http" }, self.address)
     }
 
-    /// What was asked for, where the host listens to that.
+    /// The requests it received, if its script reads them.
     pub(super) fn paths(&self) -> Vec<String> {
         self.seen.paths.lock().unwrap().clone()
     }
 
-    /// How many connections there were,
+    /// How many connections there were.
     pub(super) fn came(&self) -> usize {
         self.seen.came.load(Ordering::SeqCst)
     }
 
-    /// and how many of them are open.
+    /// How many connections are open.
     pub(super) fn open(&self) -> usize {
         self.seen.open.load(Ordering::SeqCst)
     }
@@ -99,7 +101,7 @@ impl Town {
         Self { runtime: runtime.unwrap(), authority: Authority::new() }
     }
 
-    /// The certificate of the authority that `comity` is to trust.
+    /// The certificate of the authority that `comity` should trust.
     pub(super) fn root(&self) -> &str {
         &self.authority.pem
     }
@@ -143,7 +145,7 @@ async fn greet(stream: TcpStream, acceptor: Option<TlsAcceptor>, talk: &Talk, se
     talk(Peer { stream, seen: Arc::clone(seen), linger }).await;
 }
 
-/// A second handle on a connection, to break it by.
+/// A second handle to a connection, for resetting it.
 fn socket(stream: &TcpStream) -> std::net::TcpStream {
     use std::os::fd::AsFd;
     std::net::TcpStream::from(stream.as_fd().try_clone_to_owned().unwrap())
@@ -161,7 +163,7 @@ pub(super) struct Peer {
 }
 
 impl Peer {
-    /// What an HTTP/1.1 request asks for, noted.
+    /// Reads an HTTP/1.1 request, and logs its path.
     pub(super) async fn request(&mut self) -> Option<String> {
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
@@ -173,7 +175,7 @@ impl Peer {
         Some(path)
     }
 
-    /// All that was asked for so far, on any connection.
+    /// All requests so far, on any connection.
     pub(super) fn paths(&self) -> Vec<String> {
         self.seen.paths.lock().unwrap().clone()
     }
@@ -182,18 +184,18 @@ impl Peer {
         self.seen.paths.lock().unwrap().push(path.to_owned());
     }
 
-    /// Writes; false when the other end has gone.
+    /// Writes; false if the client is gone.
     pub(super) async fn write(&mut self, bytes: impl AsRef<[u8]>) -> bool {
         self.stream.write_all(bytes.as_ref()).await.is_ok() && self.stream.flush().await.is_ok()
     }
 
-    /// Waits until the other end has gone.
+    /// Waits until the client is gone.
     pub(super) async fn linger(&mut self) {
         let mut buffer = [0; 4_096];
         while self.stream.read(&mut buffer).await.is_ok_and(|read| read > 0) {}
     }
 
-    /// Breaks the connection off.
+    /// Resets the connection.
     pub(super) fn reset(self) {
         use nix::sys::socket::{setsockopt, sockopt};
         let at_once = nix::libc::linger { l_onoff: 1, l_linger: 0 };
@@ -218,10 +220,13 @@ impl Authority {
     }
 
     fn acceptor(&self, certificate: Certificate) -> TlsAcceptor {
-        let Certificate { name, years, signed, protocol } = certificate;
+        let Certificate { name, years, signed, authority, protocol } = certificate;
         let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
         params.not_before = date_time_ymd(years.0, 1, 1);
         params.not_after = date_time_ymd(years.1, 1, 1);
+        if authority {
+            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        }
         let key = KeyPair::generate().unwrap();
         let certificate = match signed {
             true => params.signed_by(&key, &self.issuer).unwrap().der().clone(),

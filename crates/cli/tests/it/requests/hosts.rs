@@ -1,4 +1,4 @@
-//! Hosts on loopback, in plain or over TLS, that keep whole requests; and a SOCKS5 proxy.
+//! Hosts on loopback, in plain text or over TLS, that record whole requests; and a SOCKS5 proxy.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -18,7 +18,7 @@ use crate::log::wait_until;
 #[derive(Debug, Clone)]
 pub(super) struct Received {
     pub(super) path: String,
-    /// The head, with the names of headers in lower case as they are sent.
+    /// The head, as it was received.
     pub(super) head: String,
     pub(super) body: String,
 }
@@ -29,19 +29,19 @@ impl Received {
     }
 }
 
-/// Where hosts live.
+/// Runs the hosts.
 pub(super) struct Town {
     runtime: Runtime,
     issuer: Issuer<'static, KeyPair>,
     pub(super) root: String,
 }
 
-/// How a host speaks.
+/// The protocol of a host.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Speech {
     Plain,
     Tls,
-    /// With a certificate that nobody signed.
+    /// With a self-signed certificate.
     Unsigned,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct Host {
     received: Arc<Mutex<Vec<Received>>>,
 }
 
-/// Status, header lines, and whether the answer comes at all.
+/// Returns a status and header lines, or none to keep the client waiting.
 pub(super) type Answer = (u16, String);
 type Answering = Arc<dyn Fn(&Received, usize) -> Option<Answer> + Send + Sync>;
 
@@ -65,7 +65,7 @@ impl Host {
         self.received.lock().unwrap().clone()
     }
 
-    /// Requests but for robots.txt.
+    /// All requests except for robots.txt.
     pub(super) fn pages(&self) -> Vec<Received> {
         self.received().into_iter().filter(|request| !request.path.ends_with("/robots.txt")).collect()
     }
@@ -93,7 +93,7 @@ impl Town {
         Self { runtime: runtime.unwrap(), issuer: Issuer::new(params, key), root }
     }
 
-    /// A host; `answer` is told the request and how many came before, and says nothing to keep it waiting.
+    /// A host; `answer` gets the request and the number of earlier ones, and returns none to keep the client waiting.
     pub(super) fn host(
         &self,
         speech: Speech,
@@ -122,7 +122,7 @@ impl Town {
         Host { address, speech, received }
     }
 
-    /// A SOCKS5 proxy that wants a user and a password, and takes every name for 127.0.0.1. What it was asked for.
+    /// A SOCKS5 proxy that requires a user and a password, and resolves every name to 127.0.0.1. Also returns its log.
     pub(super) fn socks(
         &self,
         user: &'static str,
@@ -184,7 +184,7 @@ where
             log.len() - 1
         };
         let Some((status, headers)) = answer(&received, nth) else {
-            // Until the other end has gone.
+            // Wait until the client is gone.
             let _ = stream.read_u8().await;
             return None;
         };

@@ -1,4 +1,4 @@
-//! Where redirects lead, and what does not go along.
+//! Credentials don't follow redirects to other hosts.
 
 use crate::comity::World;
 use crate::log::wait_until;
@@ -10,7 +10,7 @@ const GIVEN: [&str; 6] = ["-H", "X-Key: ${KEY}", "--cookie", "c=${KEY}", "--auth
 
 /// B86: another host, another port, `www.`, and down from https to http.
 #[test]
-fn what_was_given_for_a_job_stays_with_the_hosts_that_were_listed() {
+fn credentials_of_a_job_stay_with_the_listed_hosts() {
     let (world, town) = (World::new(), Town::new());
     world.write("comity.toml", "[http]\nallow_private = [\"127.0.0.0/8\", \"::1\"]\n");
     let elsewhere = town.host(Speech::Tls, |_, _| ok());
@@ -50,9 +50,9 @@ fn what_was_given_for_a_job_stays_with_the_hosts_that_were_listed() {
     assert_nowhere(&world, &[]);
 }
 
-/// B86: the credentials of a section stay with its host, and never go in plain where somebody else led.
+/// B86: the credentials of a section stay with its host, and are never sent in plain text after a redirect.
 #[test]
-fn what_a_section_has_stays_with_its_host() {
+fn credentials_of_a_section_stay_with_its_host() {
     let (world, town) = (World::new(), Town::new());
     let safe = town.host(Speech::Tls, |request, _| match request.path.as_str() {
         "/away" => moved(302, "/there"),
@@ -86,7 +86,7 @@ fn what_a_section_has_stays_with_its_host() {
     assert_nowhere(&world, &[]);
 }
 
-/// B76: two hosts that the operator listed may lead to each other, whatever their addresses; others may not.
+/// B76: two hosts that the operator listed may redirect to each other, even with private addresses; others may not.
 #[test]
 fn a_redirect_between_two_listed_hosts_is_followed() {
     let (world, town) = (World::new(), Town::new());
@@ -108,24 +108,24 @@ fn a_redirect_between_two_listed_hosts_is_followed() {
     assert!(second.pages().iter().all(|page| page.has("x-key: k1")));
 }
 
-/// B76: also when the process that followed it was killed.
+/// B76: also if the process that followed it was killed.
 #[test]
 fn a_redirect_between_two_listed_hosts_survives_a_kill() {
     let (world, town) = (World::new(), Town::new());
-    // Its first two answers never come.
+    // It doesn't answer the first two requests.
     let second = town.host(Speech::Plain, |_, nth| if nth < 1 { None } else { ok() });
     let to = second.url("127.0.0.1", "/to");
     let first = town.host(Speech::Plain, move |_, _| moved(302, &to));
     let urls = [first.url("127.0.0.1", "/a"), second.url("127.0.0.1", "/to?listed")];
     let args =
         ["fetch", &urls[0], "--job", "j", "--format", "none", "--robots", "ignore", "-H", "X-Key: ${KEY}"];
-    // The second host is listed by the job's second part, before anything is asked of it.
+    // The second host is listed in the second part of the job, before it receives any request.
     world.write("list", &format!("{}\n{}\n", urls[0], urls[1]));
     let mut begun = command(&world, &town, &[&args[..1], &["--input", "list"], &args[2..]].concat());
     begun.env("KEY", CANARY);
     let running = world.begin(begun);
-    wait_until("the redirect is in the store and the second host is asked", || {
-        let moved = world.left().is_some_and(|(_folder, sql)| {
+    wait_until("the redirect is stored and the second host is requested", || {
+        let moved = world.store_copy().is_some_and(|(_folder, sql)| {
             let sql = sql.query_row("SELECT count(*) FROM tasks WHERE at_url IS NOT NULL", [], |row| {
                 row.get::<_, i64>(0)
             });
@@ -139,7 +139,7 @@ fn a_redirect_between_two_listed_hosts_survives_a_kill() {
     resumed.env("KEY", CANARY);
     let done = world.begin(resumed).wait().expect(0);
     assert_eq!(done.json()["fetched"], 2, "{}", done.stdout);
-    assert_eq!(first.pages().len(), 1, "it goes on where it was");
+    assert_eq!(first.pages().len(), 1, "it resumes at the second host");
     assert!(second.pages().iter().all(|page| page.has(&format!("x-key: {CANARY}"))));
     assert_nowhere(&world, &[]);
 }

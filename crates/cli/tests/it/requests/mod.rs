@@ -1,10 +1,10 @@
-//! What requests are sent with, and who never gets it: judged by what hosts received.
+//! Request options, and which hosts must not receive them: judged by what hosts received.
 //!
-//! - here: headers, cookies, credentials, timeouts, certificates; what a job keeps of them
-//! - `leaks`: where redirects lead
-//! - `proxies`: through which they go
+//! - here: headers, cookies, credentials, timeouts, certificates, and what a job stores of them
+//! - `leaks`: redirects
+//! - `proxies`: HTTP and SOCKS proxies
 //! - `sent`: methods and bodies
-//! - `hosts`: the hosts
+//! - `hosts`: the test hosts
 
 mod hosts;
 mod leaks;
@@ -18,12 +18,12 @@ use std::process::Command;
 use crate::comity::{Done, World};
 use hosts::{Speech, Town, ok};
 
-/// A secret that must turn up nowhere.
+/// A secret that must not leak.
 const CANARY: &str = "canary-7f3a9c";
 
 const QUICK: [&str; 6] = ["--delay", "20ms", "--learning", "off", "--max-retries", "0"];
 
-/// The command, which trusts the authority of the town.
+/// The command, which trusts the town's certificate authority.
 fn command(world: &World, town: &Town, args: &[&str]) -> Command {
     let root = world.write("root.pem", &town.root);
     let mut command = world.command(&[args, &QUICK].concat());
@@ -35,7 +35,8 @@ fn fetch(world: &World, town: &Town, args: &[&str]) -> Done {
     world.begin(command(world, town, &[&["--json", "fetch"], args].concat())).wait()
 }
 
-/// Nothing that was left behind holds the secret: store, logs, pages, index, WARC files. `but` is where the test put it.
+/// Asserts that no file contains the secret: store, logs, pages, index, WARC files. `but` are the files the test put it
+/// in.
 #[track_caller]
 fn assert_nowhere(world: &World, but: &[&str]) {
     fn walk(folder: &Path, but: &[&str]) {
@@ -113,7 +114,7 @@ fn headers_cookies_and_credentials_reach_the_listed_hosts_and_nothing_else() {
     assert_nowhere(&world, &[]);
 }
 
-/// B71, B86: a site's own section, matched as rules are.
+/// B71, B86: the section of a site is matched like rules.
 #[test]
 fn a_sites_section_goes_to_that_host_only() {
     let (world, town) = (World::new(), Town::new());
@@ -150,7 +151,7 @@ fn a_sites_section_goes_to_that_host_only() {
         assert!(named("site.localhost", "/robots.txt").has(line), "{line}");
     }
     assert!(own.has("user-agent: Own/1") && own.has("accept-language: fr"));
-    // `www.` shares its pace and its user agent, but is another host.
+    // `www.` shares the pace and the user agent, but is another host.
     let www = named("www.site.localhost", "/");
     assert!(www.has("user-agent: Own/1") && !www.head.contains(CANARY) && !www.has(&basic), "{}", www.head);
     let other = named("other.localhost", "/");
@@ -173,11 +174,11 @@ fn base64(text: &str) -> String {
     out
 }
 
-/// B75: a job keeps names; a resume that lacks a value says which.
+/// B75: a job stores only names; a resume names each missing value.
 #[test]
-fn a_resume_needs_what_was_not_stored() {
+fn a_resume_requires_values_that_were_not_stored() {
     let (world, town) = (World::new(), Town::new());
-    // It is killed while the page is asked for.
+    // It is killed while the page is in flight.
     let host = town.host(Speech::Plain, |request, _| match request.path.as_str() {
         "/slow" => None,
         _ => ok(),
@@ -214,8 +215,8 @@ fn a_resume_needs_what_was_not_stored() {
     let resumed = fetch(&world, &town, &["--job", "j"]).expect(2);
     for said in [
         "-H x-key: the variable KEY is not set",
-        "the header x-literal is needed again",
-        "the cookie c is needed again",
+        "the header x-literal has to be given again",
+        "the cookie c has to be given again",
     ] {
         resumed.says(said);
     }
@@ -228,7 +229,7 @@ fn a_resume_needs_what_was_not_stored() {
         command(&world, &town, &["fetch", &more, "--job", "j", "-H", &literal, "--cookie", &cookie]);
     again.env("KEY", CANARY);
     let running = world.begin(again);
-    crate::log::wait_until("the rest is asked for", || host.pages().len() >= 3);
+    crate::log::wait_until("the rest is requested", || host.pages().len() >= 3);
     running.kill();
     for page in &host.pages()[1..] {
         for line in [
@@ -250,9 +251,9 @@ fn resumed_without(world: &World, town: &Town, args: &[&str], said: &str) {
     world.begin(resumed).wait().expect(2).says(said);
 }
 
-/// RFC 6265; the jar is private, survives a kill -9, and nobody else's cookies get into it.
+/// RFC 6265: the cookie jar is private, survives a kill -9, and contains only cookies for their own host.
 #[test]
-fn a_jar_keeps_what_sites_set() {
+fn a_cookie_jar_keeps_the_cookies_that_sites_set() {
     use std::os::unix::fs::PermissionsExt;
     let (world, town) = (World::new(), Town::new());
     let set = |pair: &str| format!("Set-Cookie: {pair}\r\n");
@@ -284,7 +285,7 @@ fn a_jar_keeps_what_sites_set() {
     let deep = url("/deep/er");
     let other = host.url("other.localhost", "/");
     let running = world.begin(command(&world, &town, &["fetch", &deep, &other, "--job", "j"]));
-    crate::log::wait_until("the rest is asked for", || host.pages().len() >= 5);
+    crate::log::wait_until("the rest is requested", || host.pages().len() >= 5);
     running.kill();
     for page in host.pages() {
         let expected = match page.path.as_str() {
@@ -304,7 +305,7 @@ fn a_jar_keeps_what_sites_set() {
 }
 
 #[test]
-fn a_file_of_cookies_is_read_as_browsers_write_it() {
+fn a_cookies_file_of_a_browser_is_read() {
     let (world, town) = (World::new(), Town::new());
     let host = town.host(Speech::Plain, |_, _| ok());
     let file = format!(
@@ -322,11 +323,11 @@ fn a_file_of_cookies_is_read_as_browsers_write_it() {
     assert_nowhere(&world, &["cookies.txt"]);
     world.write("cookies.txt", "what is this\n");
     let wrong = fetch(&world, &town, &[&urls[0], "--cookies", "cookies.txt", "--format", "none"]).expect(2);
-    wrong.says("line 1: expected seven columns");
+    wrong.says("line 1: expected seven tab-separated columns");
 }
 
 #[test]
-fn one_host_may_have_any_certificate() {
+fn insecure_skips_verification_for_one_host() {
     let (world, town) = (World::new(), Town::new());
     let trusted = town.host(Speech::Unsigned, |_, _| ok());
     let other = town.host(Speech::Unsigned, |_, _| ok());
@@ -340,11 +341,11 @@ fn one_host_may_have_any_certificate() {
     let done = fetch(&world, &town, &args.map(|arg| arg as &str)).expect(1);
     assert_eq!((&done.json()["fetched"], &done.json()["failed"]), (&1.into(), &2.into()));
     assert_eq!((trusted.received().len(), other.received().len()), (1, 0));
-    done.says("the certificate of 127.0.0.1 is not checked");
+    done.says("the TLS certificate of 127.0.0.1 is not verified");
 
     let port = trusted.address.port();
     world.write("comity.toml", &format!("[domains.\"127.0.0.1:{port}\".request]\ninsecure = true\n"));
-    fetch(&world, &town, &[&urls[0], "--format", "none", "--job", "b"]).expect(0).says("is not checked");
+    fetch(&world, &town, &[&urls[0], "--format", "none", "--job", "b"]).expect(0).says("is not verified");
     for config in
         ["[default.request]\ninsecure = true\n", "[domains.\"*.localhost\".request]\ninsecure = true\n"]
     {
@@ -352,12 +353,12 @@ fn one_host_may_have_any_certificate() {
         world
             .run(&["config", "check"])
             .expect(2)
-            .says("request.insecure = true: expected this for a single host");
+            .says("request.insecure = true: expected this only for a single host");
     }
 }
 
 #[test]
-fn timeouts_and_user_agents_are_a_jobs_own() {
+fn timeout_and_user_agent_apply_to_the_job() {
     let (world, town) = (World::new(), Town::new());
     let slow = town.host(Speech::Plain, |_, _| None);
     let url = slow.url("127.0.0.1", "/");
@@ -365,7 +366,7 @@ fn timeouts_and_user_agents_are_a_jobs_own() {
     fetch(&world, &town, &[&[&url as &str], &args[..]].concat()).expect(1);
     world.run(&["jobs", "show", "slow"]).expect(0).shows("timed out");
 
-    // Its robots.txt has a group for one of the names.
+    // Its robots.txt has a group for one of the user agents.
     let site = crate::site::Site::start(|asked| match asked.path {
         "/robots.txt" => crate::site::Answer {
             body: "User-agent: Reader\nDisallow: /no\n\nUser-agent: *\nAllow: /\n".to_owned(),
@@ -383,9 +384,9 @@ fn timeouts_and_user_agents_are_a_jobs_own() {
     assert_eq!(done.json()["fetched"], 1);
 }
 
-/// B71, B75: everything at once, with key and value, and without secrets.
+/// B71, B75: all errors at once, with key and value, and without secrets.
 #[test]
-fn what_cannot_be_sent_is_told_at_once() {
+fn all_invalid_request_options_are_reported_at_once() {
     let (world, town) = (World::new(), Town::new());
     let line_break = format!("X-Key: a\r\nHost: {CANARY}");
     let args = [
@@ -407,13 +408,13 @@ fn what_cannot_be_sent_is_told_at_once() {
     ];
     let wrong = fetch(&world, &town, &args).expect(2);
     for said in [
-        "Host is made of the URL",
-        "Transfer-Encoding is made of the body",
-        "a line break in a value would begin another header",
+        "Host is derived from the URL",
+        "Transfer-Encoding is derived from the body",
+        "a line break in a value would start another header",
         "--cookie: expected NAME=VALUE",
         "--auth-basic-env: expected the name of a variable",
         "expected a duration above zero",
-        "expected the name of one host",
+        "expected a single host",
     ] {
         assert!(wrong.stderr.contains(said) || wrong.stdout.contains(said), "{said}\n{wrong:?}");
     }
@@ -427,11 +428,11 @@ fn what_cannot_be_sent_is_told_at_once() {
     );
     let wrong = world.run(&["config", "check"]).expect(2);
     for said in [
-        "default.request.bearer_env = ***: expected credentials under",
-        "default.request.headers.X-Key = ***: expected credentials under",
+        "default.request.bearer_env = ***: expected credentials only under",
+        "default.request.headers.X-Key = ***: expected credentials only under",
         "domains.\"a.example\".request.user_agnt = \"***\": expected a key that exists; did you mean user_agent?",
         "domains.\"a.example\".request.total_timeout = \"soon\": expected a duration",
-        "domains.\"a.example\".request.headers.Host = \"***\": expected another header: Host is made of the URL",
+        "domains.\"a.example\".request.headers.Host = \"***\": expected another header: Host is derived from the URL",
         "domains.\"a.example\".request.proxy = \"***\": expected the address of a proxy",
         "expected the name of a variable such as",
     ] {
@@ -444,7 +445,7 @@ fn what_cannot_be_sent_is_told_at_once() {
 
 /// B75
 #[test]
-fn a_configuration_with_a_secret_in_it_should_be_private() {
+fn a_configuration_with_a_secret_gets_a_warning_if_others_can_read_it() {
     use std::os::unix::fs::PermissionsExt;
     let world = World::new();
     let warns = |text: &str, mode: u32| {

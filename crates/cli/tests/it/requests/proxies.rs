@@ -1,13 +1,13 @@
-//! Through which proxies requests go.
+//! HTTP and SOCKS proxies.
 
 use crate::comity::World;
 
 use super::hosts::{Speech, Town, moved, ok};
 use super::{CANARY, assert_nowhere, command, fetch};
 
-/// B75, B76: the proxy resolves what the operator listed, and is never told where a stranger leads.
+/// B75, B76: the proxy resolves hosts that the operator listed, and never gets hosts that a redirect names.
 #[test]
-fn a_socks_proxy_is_gone_through() {
+fn requests_go_through_a_socks_proxy() {
     let (world, town) = (World::new(), Town::new());
     let (proxy, asked) = town.socks("me", CANARY);
     let inside = town.host(Speech::Plain, |_, _| ok());
@@ -53,7 +53,7 @@ fn a_socks_proxy_is_gone_through() {
     assert_nowhere(&world, &[]);
 }
 
-/// A proxy may be that of one site; `none` is none, whatever the environment says.
+/// A site can have its own proxy; `none` means no proxy, whatever the environment says.
 #[test]
 fn a_site_has_its_own_proxy() {
     let (world, town) = (World::new(), Town::new());
@@ -77,4 +77,43 @@ fn a_site_has_its_own_proxy() {
     world.begin(none).wait().expect(0);
     assert_eq!((proxy.pages().len(), direct.pages().len()), (1, 2));
     assert_nowhere(&world, &[]);
+}
+
+/// B75: it used to look as if the site were down.
+#[test]
+fn a_proxy_that_cannot_be_reached_is_named_without_its_password() {
+    let (world, town) = (World::new(), Town::new());
+    let site = town.host(Speech::Plain, |_, _| ok());
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let url = site.url("127.0.0.1", "/a");
+    for (job, proxy, why) in [
+        ("refused", format!("http://me:{CANARY}@{free}"), format!("connection refused by proxy {free}")),
+        ("tls", format!("https://me:{CANARY}@{free}"), format!("connection refused by proxy {free}")),
+        ("socks", format!("socks5://me:{CANARY}@{free}"), format!("connection refused by proxy {free}")),
+        (
+            "name",
+            format!("http://me:{CANARY}@proxy.invalid:3128"),
+            "DNS lookup failed for proxy proxy.invalid".to_owned(),
+        ),
+    ] {
+        fetch(&world, &town, &[&url, "--job", job, "--format", "none", "--proxy", &proxy]).expect(1);
+        world.run(&["jobs", "show", job]).expect(0).shows(&why);
+    }
+    assert_eq!(site.received().len(), 0);
+    assert_nowhere(&world, &[]);
+}
+
+/// Otherwise the only hint is that no certificate is trusted.
+#[test]
+fn a_certificate_file_that_cannot_be_read_is_named() {
+    let (world, town) = (World::new(), Town::new());
+    let site = town.host(Speech::Tls, |_, _| ok());
+    let url = site.url("127.0.0.1", "/a");
+    let mut given = command(&world, &town, &["fetch", &url, "--format", "none"]);
+    given.env("SSL_CERT_FILE", "/nope.pem");
+    let done = world.begin(given).wait().expect(1);
+    done.says("SSL_CERT_FILE: certificates could not be read: ");
+    done.says("/nope.pem");
+    let fine = world.begin(command(&world, &town, &["fetch", &url, "--format", "none"])).wait();
+    assert!(!fine.stderr.contains("SSL_CERT_FILE"), "{}", fine.stderr);
 }

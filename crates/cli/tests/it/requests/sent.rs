@@ -1,4 +1,4 @@
-//! Methods and bodies of jobs that a service made.
+//! Methods and bodies of jobs that were created through the service.
 
 use serde_json::json;
 
@@ -8,7 +8,7 @@ use crate::service::{Service, post};
 use super::hosts::{Speech, Town, moved, ok};
 
 #[test]
-fn a_job_of_the_service_posts() {
+fn a_job_of_the_service_can_post() {
     let (world, town) = (World::new(), Town::new());
     let other = town.host(Speech::Plain, |_, _| ok());
     let to = other.url("127.0.0.1", "/taken");
@@ -70,6 +70,6 @@ fn a_job_of_the_service_posts() {
             .iter()
             .any(|page| page.body == "{\"a\":1}" && page.has("content-type: application/json"))
     );
-    assert_eq!(other.received().len(), 0, "a body stays with the hosts that were listed");
-    world.run(&["jobs", "show", "j"]).expect(0).shows("where its body is not sent");
+    assert_eq!(other.received().len(), 0, "a body is sent only to listed hosts");
+    world.run(&["jobs", "show", "j"]).expect(0).shows("does not receive the request body");
 }

@@ -1,32 +1,33 @@
-//! Chunked framing, read along with what passes: where the payload is in it, and where it ends. Nothing is taken
-//! away from what is kept.
+//! Follows chunked transfer encoding as it passes, to find the payload and the end of the message. The recorded bytes
+//! are not changed.
 
-/// How far the framing was read.
+/// The state of the parser.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Chunks {
-    /// The length of a chunk, as far as it was read.
+    /// In the length of a chunk, with the value so far.
     Length(u64),
-    /// The rest of a line that begins with a length.
+    /// In the rest of the line after the length.
     Extension(u64),
-    /// So much of a chunk is left.
+    /// In a chunk, with this many bytes left.
     Chunk(u64),
-    /// The end of the line after a chunk.
+    /// In the line break after a chunk.
     ChunkEnd,
-    /// After the last chunk, in a line that has so many bytes so far.
+    /// In a line after the last chunk, with this many bytes so far.
     Trailer(u64),
-    /// It ended.
-    Over,
-    /// It is not what it says it is.
-    Broken,
+    /// At the end of the message.
+    Done,
+    /// The encoding is invalid.
+    Invalid,
 }
 
 impl Chunks {
     pub(super) const START: Self = Self::Length(0);
 
-    /// Reads on. Tells the parts that are payload; returns how many of the bytes belong to the message.
+    /// Reads more bytes, calls `payload` with the parts that are payload, and returns how many bytes belong to the
+    /// message.
     pub(super) fn read(&mut self, bytes: &[u8], mut payload: impl FnMut(&[u8])) -> usize {
         let mut at = 0;
-        while at < bytes.len() && *self != Self::Over {
+        while at < bytes.len() && *self != Self::Done {
             if let Self::Chunk(left) = self {
                 let taken = usize::try_from(*left).unwrap_or(usize::MAX).min(bytes.len() - at);
                 payload(&bytes[at..at + taken]);
@@ -49,7 +50,7 @@ impl Chunks {
                 let digit = (byte as char).to_digit(16).map_or(0, u64::from);
                 match length.checked_mul(16) {
                     Some(length) => Self::Length(length + digit),
-                    None => Self::Broken,
+                    None => Self::Invalid,
                 }
             }
             (Self::Length(length) | Self::Extension(length), b'\n') => match length {
@@ -60,12 +61,12 @@ impl Chunks {
             (Self::Extension(length), _) => Self::Extension(length),
             (Self::ChunkEnd, b'\r') => Self::ChunkEnd,
             (Self::ChunkEnd, b'\n') => Self::START,
-            (Self::Trailer(0), b'\n') => Self::Over,
+            (Self::Trailer(0), b'\n') => Self::Done,
             (Self::Trailer(_), b'\n') => Self::Trailer(0),
             (Self::Trailer(len), b'\r') => Self::Trailer(len),
             (Self::Trailer(len), _) => Self::Trailer(len + 1),
-            (Self::Over, _) => Self::Over,
-            _ => Self::Broken,
+            (Self::Done, _) => Self::Done,
+            _ => Self::Invalid,
         }
     }
 }
@@ -74,7 +75,8 @@ impl Chunks {
 mod tests {
     use super::*;
 
-    /// The payload, how much belongs to the message, and how it ended; the same in pieces of any size.
+    /// The payload, how many bytes belong to the message, and the final state; checks that it is the same in pieces of
+    /// any size.
     fn read(text: &str) -> (String, usize, Chunks) {
         let all = read_in(text, text.len().max(1));
         for size in 1..5 {
@@ -92,20 +94,20 @@ mod tests {
     }
 
     #[test]
-    fn the_payload_is_what_is_between() {
+    fn the_payload_is_extracted() {
         let plain = "3\r\nabc\r\n0A;x=\"y\"\r\n0123456789\r\n0\r\n\r\n";
-        assert_eq!(read(plain), ("abc0123456789".to_owned(), plain.len(), Chunks::Over));
+        assert_eq!(read(plain), ("abc0123456789".to_owned(), plain.len(), Chunks::Done));
         assert_eq!(read(&format!("{plain}HTTP/1.1 200")).1, plain.len());
         let trailers = "1 \nx\n0\r\nA: b\r\nC: d\r\n\r\n";
-        assert_eq!(read(trailers), ("x".to_owned(), trailers.len(), Chunks::Over));
+        assert_eq!(read(trailers), ("x".to_owned(), trailers.len(), Chunks::Done));
         assert_eq!(read("5\r\nabc"), ("abc".to_owned(), 6, Chunks::Chunk(2)));
     }
 
     #[test]
-    fn nonsense_is_kept_and_known_to_be_nonsense() {
+    fn invalid_encoding_is_detected() {
         for text in ["<html>", "3\r\nabcd\r\n", "fffffffffffffffff\r\n"] {
             let (_, taken, chunks) = read(text);
-            assert_eq!((taken, chunks), (text.len(), Chunks::Broken), "{text:?}");
+            assert_eq!((taken, chunks), (text.len(), Chunks::Invalid), "{text:?}");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! SHA-1 in base 32, as archives have written and looked up digests since there are any. It tells what is the same,
-//! not who wrote it.
+//! SHA-1 in base 32, the conventional form of digests in web archives. It is used to find identical payloads, not for
+//! security.
 
 use std::fmt;
 
@@ -9,11 +9,11 @@ use ring::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY, SHA1_OUTPUT_LEN};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Digest([u8; SHA1_OUTPUT_LEN]);
 
-/// A digest that is being calculated.
+/// Calculates a digest.
 #[derive(Clone)]
-pub(super) struct Digesting(Context);
+pub(super) struct Digester(Context);
 
-impl Digesting {
+impl Digester {
     pub(super) fn new() -> Self {
         Self(Context::new(&SHA1_FOR_LEGACY_USE_ONLY))
     }
@@ -31,12 +31,12 @@ impl Digesting {
 
 impl Digest {
     pub(super) fn of(bytes: &[u8]) -> Self {
-        let mut digesting = Digesting::new();
-        digesting.update(bytes);
-        digesting.finish()
+        let mut digester = Digester::new();
+        digester.update(bytes);
+        digester.finish()
     }
 
-    /// Reads what [`fmt::Display`] writes.
+    /// Parses the format written by [`fmt::Display`].
     pub(super) fn parse(text: &str) -> Option<Self> {
         let text = text.strip_prefix("sha1:").filter(|text| text.len() == 32)?;
         let mut octets = [0; SHA1_OUTPUT_LEN];
@@ -54,7 +54,7 @@ impl Digest {
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("sha1:")?;
-        // 20 octets are four times 40 bits, and those are eight letters each.
+        // 20 bytes are four groups of 40 bits, each of which is eight letters.
         for five in self.0.chunks(5) {
             let bits = five.iter().fold(0_u64, |bits, octet| bits << 8 | u64::from(*octet));
             for nth in (0..8).rev() {
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn digests_are_written_as_archives_write_them() {
+    fn digests_have_the_conventional_format() {
         assert_eq!(Digest::of(b"").to_string(), "sha1:3I42H3S6NNFQ2MSVX7XZKYAYSCX5QBYJ");
         assert_eq!(Digest::of(b"abc").to_string(), "sha1:VGMT4NSHA2AWVOR6EVYXQUGCNSONBWE5");
         for bytes in [&b""[..], b"abc", &[255; 1_000]] {

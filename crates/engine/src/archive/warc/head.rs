@@ -1,25 +1,25 @@
-//! The head of a request or an answer as it was on the wire: where it ends, what follows it, and which of its lines
-//! are nobody's business.
+//! The head of a request or response as it was on the wire: where it ends, how the body is framed, and which lines
+//! contain credentials.
 //!
-//! Only what is needed for that is read; a head that makes no sense to hyper does not come to be kept.
+//! Only what is needed for that is parsed; a head that hyper rejects is not recorded.
 
 use http::HeaderName;
 
 use crate::request::header::is_harmless;
 
-/// What follows the head of an answer.
+/// How the body of a response is delimited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Framing {
-    /// So many bytes.
+    /// By its length in bytes.
     Length(u64),
-    /// Chunks.
+    /// By chunked transfer encoding.
     Chunked,
-    /// Whatever comes until the connection ends.
+    /// By the end of the connection.
     UntilClose,
 }
 
-/// How long the head at the beginning of `bytes` is, its blank line included; none if it goes on. What lies before
-/// `from` was looked at before.
+/// The length of the head at the start of `bytes`, including its blank line; `None` if it is incomplete. The bytes
+/// before `from` were checked before.
 pub(super) fn end(bytes: &[u8], from: usize) -> Option<usize> {
     let from = from.saturating_sub(LINE_END_MAX);
     memchr::memchr_iter(b'\n', &bytes[from..]).map(|at| from + at + 1).find_map(|next| match &bytes[next..] {
@@ -29,14 +29,14 @@ pub(super) fn end(bytes: &[u8], from: usize) -> Option<usize> {
     })
 }
 
-/// The status in the first line of an answer.
+/// The status in the first line of a response.
 pub(super) fn status(head: &[u8]) -> Option<u16> {
     let line = head.split(|byte| *byte == b'\n').next()?;
     let word = line.split(|byte| *byte == b' ').filter(|word| !word.is_empty()).nth(1)?;
     std::str::from_utf8(word).ok()?.trim().parse().ok()
 }
 
-/// What follows the head of an answer to a GET, by the rules of RFC 9112 (section 6.3).
+/// The framing of the body of a response to a GET, by the rules of RFC 9112 (section 6.3).
 pub(super) fn framing(head: &[u8]) -> Framing {
     if matches!(status(head), Some(204 | 304)) {
         return Framing::Length(0);
@@ -59,19 +59,19 @@ pub(super) fn framing(head: &[u8]) -> Framing {
     }
 }
 
-/// Whether every reader finds the end of this head where we do. Some take a line of nothing but spaces, or of
-/// characters that they count among them, for the blank one.
+/// Whether every WARC reader agrees on where this head ends. Some take a line of white space, in a broad sense, for the
+/// blank line.
 pub(super) fn is_plain(head: &[u8]) -> bool {
     let count = lines(head).count();
     lines(head).take(count.saturating_sub(1)).all(|line| line.iter().any(u8::is_ascii_graphic))
 }
 
-/// The head without the lines that hold credentials (B75), and without the user info of the addresses in it.
+/// The head without the lines that contain credentials, and without the user info in URLs.
 pub(super) fn without_credentials(head: &[u8]) -> Vec<u8> {
     let mut kept = Vec::with_capacity(head.len());
     let mut dropping = false;
     for line in lines(head) {
-        // A line that begins with a space goes on with the one before.
+        // A line that starts with a space continues the previous one.
         if !line.starts_with(b" ") && !line.starts_with(b"\t") {
             dropping = field(line).is_some_and(|(name, _)| is_secret(name));
         }
@@ -82,7 +82,7 @@ pub(super) fn without_credentials(head: &[u8]) -> Vec<u8> {
     kept
 }
 
-/// The head of a request with the lines that are known to hold no secret: people add headers of their own (B75).
+/// The head of a request with only the lines that are never secret, because people add their own headers.
 pub(super) fn harmless(head: &[u8]) -> Vec<u8> {
     let known = |name: &[u8]| {
         let name = HeaderName::from_bytes(name.trim_ascii());
@@ -110,7 +110,7 @@ fn push_without_user_info(kept: &mut Vec<u8>, line: &[u8]) {
         kept.extend_from_slice(before);
         let ends = |byte: &u8| matches!(byte, b'/' | b'\\' | b'?' | b'#' | b'"' | b'<' | b'>' | 0..=b' ');
         let end = authority.iter().position(ends).unwrap_or(authority.len());
-        // Two slashes in the middle of a path begin no address.
+        // Two slashes in the middle of a path don't start a URL.
         let begins = at.checked_sub(1).is_none_or(|before| !is_in_path(rest[before]));
         let host = memchr::memrchr(b'@', &authority[..end]).filter(|_| begins).map_or(0, |at| at + 1);
         rest = &authority[host..];
@@ -122,7 +122,7 @@ fn is_in_path(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'/' | b'-' | b'.' | b'_' | b'~' | b'%' | b'@')
 }
 
-/// The lines with their ends.
+/// The lines, including their line breaks.
 fn lines(head: &[u8]) -> impl Iterator<Item = &[u8]> {
     head.split_inclusive(|byte| *byte == b'\n')
 }
@@ -133,11 +133,11 @@ fn field(line: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((&line[..at], line[at + 1..].trim_ascii()))
 }
 
-/// Headers that we make ourselves.
+/// Headers that Comity sets itself.
 const OWN: [&str; 3] = ["host", "content-length", "accept-encoding"];
-/// What follows a line: its own end, and the blank line without its last byte.
+/// The maximum length of a line break and an incomplete blank line.
 const LINE_END_MAX: usize = 3;
-/// What we were let in with, what a server would let others in with, and what it says about either.
+/// Headers with credentials, both those sent by the client and those issued by the server.
 const SECRETS: [&str; 8] = [
     "authorization",
     "proxy-authorization",
@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_head_ends_with_a_blank_line_however_it_arrives() {
+    fn the_end_of_a_head_is_found_in_pieces_of_any_size() {
         for (text, expected) in [
             ("HTTP/1.1 200 OK\r\nA: b\r\n\r\nbody", Some(25)),
             ("HTTP/1.1 200 OK\nA: b\n\nbody", Some(22)),
@@ -164,14 +164,14 @@ mod tests {
             ("", None),
         ] {
             assert_eq!(end(text.as_bytes(), 0), expected, "{text:?}");
-            // Byte by byte it is found as soon as it is there.
+            // Byte by byte, it is found as soon as it is complete.
             let found = (0..=text.len()).find_map(|to| end(&text.as_bytes()[..to], to.saturating_sub(1)));
             assert_eq!(found, expected, "{text:?}");
         }
     }
 
     #[test]
-    fn what_follows_is_read_as_http_says() {
+    fn the_framing_follows_the_rules_of_http() {
         for (head, expected) in [
             ("200 OK\r\nContent-Length: 12\r\n", Framing::Length(12)),
             ("200 OK\r\ncontent-length:12, 12\r\n", Framing::Length(12)),
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_spaces_is_no_plain_head() {
+    fn a_head_with_a_line_of_spaces_is_not_plain() {
         assert!(is_plain(b"HTTP/1.1 200 OK\r\nA: b\r\n\r\n"));
         assert!(!is_plain(b"HTTP/1.1 200 OK\r\n \r\nA: b\r\n\r\n"));
         assert!(!is_plain(b"HTTP/1.1 200 OK\r\n\xa0\r\nA: b\r\n\r\n"));
@@ -196,7 +196,7 @@ mod tests {
 
     /// B75
     #[test]
-    fn credentials_are_left_out_and_nothing_else_is_touched() {
+    fn credentials_are_removed_and_nothing_else_is_changed() {
         let left = |text: &str| String::from_utf8(without_credentials(text.as_bytes())).unwrap();
         let plain = "GET /a?b=c@d HTTP/1.1\r\nhost: a\r\nAccept:  */*\r\n\r\n";
         assert_eq!(left(plain), plain);

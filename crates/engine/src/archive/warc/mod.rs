@@ -1,26 +1,26 @@
-//! Exchanges as they were on the wire, in WARC 1.1 files (ISO 28500:2017).
+//! Stores exchanges as they were on the wire, in WARC 1.1 files (ISO 28500:2017).
 //!
-//! - here: an archive, one exchange that is recorded, and the records it becomes
-//! - `exchange`: what passes on a connection; `head` and `chunks` read along
-//! - `record`, `digest`: how a record is written
-//! - `volume`: the files; `reading` reads them back; `spool` is where long bodies wait
-//! - `seen`: which payloads are there already
+//! - this file: the archive, the recording of an exchange, and the records written for it
+//! - `exchange`: records the traffic on a connection, with the help of `head` and `chunks`
+//! - `record`, `digest`: the format of a record
+//! - `volume`: the files; `reader` reads them back; `spool` buffers long bodies
+//! - `known_payloads`: which payloads are in the archive already
 //!
-//! What is written is told in `docs/warc.md`. Two things are not as one might expect. The payload digest of a chunked
-//! answer covers the framing too, because that is what `warcio check` and the indexers calculate, although the
-//! standard means the payload alone; whether two payloads are the same is decided by the payload alone. And a file is
-//! not synchronised to the disk by us: as with files of single pages, that is the system's.
+//! What is written is documented in `docs/warc.md`. Two details may be unexpected. The payload digest of a chunked
+//! response includes the framing, because that is what `warcio check` and indexers calculate, although the standard
+//! means the payload alone; identical payloads are recognized by the payload alone. And records are not synced to disk
+//! one by one: as with files of single pages, that is left to the operating system.
 
 #[cfg(feature = "fuzzing")]
-pub use self::reading::{WarcRead, read_warc};
+pub use self::reader::{WarcRead, read_warc};
 
 mod chunks;
 mod digest;
 mod exchange;
 mod head;
-mod reading;
+mod known_payloads;
+mod reader;
 mod record;
-mod seen;
 mod spool;
 mod volume;
 
@@ -32,9 +32,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use url::{Position, Url};
 
 use self::digest::Digest;
-use self::exchange::{Passed, Scene};
+use self::exchange::{RecordedExchange, Recorder};
+use self::known_payloads::{KnownPayloads, Original};
 use self::record::{Header, Id};
-use self::seen::{Original, Seen};
 use self::spool::Spool;
 use self::volume::Volumes;
 use super::{ArchiveError, names};
@@ -49,65 +49,65 @@ pub struct Warc(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     volumes: Mutex<Volumes>,
-    seen: Mutex<Seen>,
+    known_payloads: Mutex<KnownPayloads>,
     folder: PathBuf,
     clock: Clock,
 }
 
-/// An exchange that is recorded. Dropped unfinished, it leaves nothing behind.
+/// An exchange being recorded. If it is dropped before it is finished, nothing is written.
 pub(crate) struct Recording {
     warc: Arc<Inner>,
-    scene: Arc<Scene>,
+    recorder: Arc<Recorder>,
     witness: Arc<dyn Witness>,
     url: String,
 }
 
-/// How the reading of an answer ended.
+/// How reading a response ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// It was read to its end.
-    Whole,
-    /// It was given up, for this reason in the words of the standard.
-    Cut(&'static str),
-    /// The connection broke: that is no answer.
+    /// It was read completely.
+    Complete,
+    /// It was truncated, for this reason in the words of the standard.
+    Truncated(&'static str),
+    /// The connection broke, so there is no response.
     Lost,
 }
 
 impl Warc {
-    /// The archive of a job in `folder`, which is made when it is not there. What an earlier process of the job left
-    /// behind is made whole.
+    /// Opens the archive of a job in `folder`, which is created if it doesn't exist. Files that an earlier process of
+    /// the job left open are recovered.
     pub fn open(folder: &Path, job: &str, config: &Config, clock: Clock) -> Result<Self, ArchiveError> {
         fs::create_dir_all(folder).map_err(at(folder))?;
-        // It is better to know now that nothing can be written here.
-        spool::nameless(folder).map_err(at(folder))?;
+        // Find out now whether the folder is writable.
+        spool::anonymous_file(folder).map_err(at(folder))?;
         let (stem, about) = (stem(job), about(job, config));
         let file_max = config.warc.file_max.bytes();
         let volumes = Volumes::new(folder.to_owned(), stem, about, file_max, clock.clone());
-        let mut seen = Seen::new(SEEN_MAX);
-        let named = volumes.named().map_err(at(folder))?;
-        volumes.recover(|payload, original| seen.add(payload, original)).map_err(at(folder))?;
+        let mut known = KnownPayloads::new(KNOWN_MAX);
+        let finished = volumes.finished().map_err(at(folder))?;
+        volumes.recover(|payload, original| known.add(payload, original)).map_err(at(folder))?;
         let inner = Arc::new(Inner {
             volumes: Mutex::new(volumes),
-            seen: Mutex::new(seen),
+            known_payloads: Mutex::new(known),
             folder: folder.to_owned(),
             clock,
         });
-        if !named.is_empty() {
+        if !finished.is_empty() {
             let weak = Arc::downgrade(&inner);
-            // Nobody waits for it: what is not known yet is written once more.
-            std::thread::spawn(move || remember(&weak, named));
+            // Nothing waits for this: payloads that are not loaded yet are simply written again.
+            std::thread::spawn(move || load_known_payloads(&weak, finished));
         }
         Ok(Self(inner))
     }
 
-    /// Begins to record the exchange for `url`.
+    /// Starts recording the exchange for `url`.
     pub(crate) fn record(&self, url: &Url) -> Recording {
         let inner = &self.0;
-        let scene = Arc::new(Scene::new(inner.clock.clone(), inner.folder.clone()));
-        Recording { warc: inner.clone(), witness: scene.clone(), scene, url: target(url) }
+        let recorder = Arc::new(Recorder::new(inner.clock.clone(), inner.folder.clone()));
+        Recording { warc: inner.clone(), witness: recorder.clone(), recorder, url: target(url) }
     }
 
-    /// The last file gets its name, and nothing is recorded any more.
+    /// Finishes the last file. Nothing can be recorded after that.
     pub(crate) fn close(&self) -> Result<(), ArchiveError> {
         self.0.volumes().close().map_err(at(&self.0.folder))
     }
@@ -115,55 +115,55 @@ impl Warc {
 
 impl Drop for Warc {
     fn drop(&mut self) {
-        // Whoever wants to know whether that worked has closed it before.
+        // To see errors, call `close` before.
         let _ = self.close();
     }
 }
 
 impl Recording {
-    /// Who has to see the exchange.
+    /// The witness to pass to the transport.
     pub(crate) fn witness(&self) -> &Arc<dyn Witness> {
         &self.witness
     }
 
-    /// The exchange is over: its records are written, and there for others to read.
+    /// Ends the exchange and writes its records, which others can read from now on.
     pub(crate) async fn finish(self, ending: Ending) -> Result<(), ArchiveError> {
-        let wrong = at(&self.warc.folder);
-        let passed = match self.scene.take(ending) {
-            Ok(passed) => passed,
-            Err(error) => return Err(wrong(error)),
+        let to_error = at(&self.warc.folder);
+        let exchange = match self.recorder.take(ending) {
+            Ok(exchange) => exchange,
+            Err(error) => return Err(to_error(error)),
         };
-        let Some(passed) = passed else { return Ok(()) };
-        let is_long = passed.body.len() > spool::MEMORY_MAX as u64;
+        let Some(exchange) = exchange else { return Ok(()) };
+        let is_long = exchange.body.len() > spool::MEMORY_MAX as u64;
         let (warc, url) = (self.warc, self.url);
-        let write = move || warc.write(&url, passed, ending);
-        // A long body takes a while, in which others want to use this thread.
+        let write = move || warc.write(&url, exchange, ending);
+        // Writing a long body takes a while and would block the thread.
         let written = match is_long {
             true => tokio::task::spawn_blocking(write).await.unwrap_or_else(|error| Err(error.into())),
             false => write(),
         };
-        written.map_err(wrong)
+        written.map_err(to_error)
     }
 }
 
 impl Ending {
-    /// What an error while the body was read makes of it.
+    /// The ending for an error while the body was read.
     pub(crate) fn of(cause: &TransportError) -> Self {
         match cause {
-            TransportError::BodyTooLarge { .. } => Self::Cut("length"),
-            TransportError::TimedOut(Phase::Total) => Self::Cut("time"),
-            TransportError::Decode { .. } => Self::Cut("unspecified"),
+            TransportError::BodyTooLarge { .. } => Self::Truncated("length"),
+            TransportError::TimedOut(Phase::Total) => Self::Truncated("time"),
+            TransportError::Decode { .. } => Self::Truncated("unspecified"),
             _ => Self::Lost,
         }
     }
 }
 
 impl Inner {
-    /// Writes what passed as a request and a response, or as a request and a revisit.
-    fn write(&self, url: &str, passed: Passed, ending: Ending) -> io::Result<()> {
-        let Passed { began_at, server, request, head, body, .. } = passed;
+    /// Writes an exchange as a request and a response, or as a request and a revisit.
+    fn write(&self, url: &str, exchange: RecordedExchange, ending: Ending) -> io::Result<()> {
+        let RecordedExchange { began_at, server, request, head, body, .. } = exchange;
         let (request_id, id) = (Id::random()?, Id::random()?);
-        let original = passed.payload.and_then(|payload| self.seen().find(&payload));
+        let original = exchange.payload.and_then(|payload| self.known_payloads().find(&payload));
         let mut packed = Spool::new(&self.folder);
 
         let mut header = Header::new(if original.is_some() { "revisit" } else { "response" }, id, began_at);
@@ -181,9 +181,9 @@ impl Inner {
             header.add("Content-Type", "application/http;msgtype=response");
             header.pack(head.len() as u64, &mut &head[..], &mut packed)?;
         } else {
-            header.add("WARC-Block-Digest", passed.block_digest);
-            header.add_some("WARC-Payload-Digest", passed.body_digest);
-            header.add_some("WARC-Truncated", cut(ending, passed.is_whole));
+            header.add("WARC-Block-Digest", exchange.block_digest);
+            header.add_some("WARC-Payload-Digest", exchange.body_digest);
+            header.add_some("WARC-Truncated", truncation_reason(ending, exchange.is_complete));
             header.add("Content-Type", "application/http;msgtype=response");
             let length = head.len() as u64 + body.len();
             header.pack(length, &mut (&head[..]).chain(body.into_reader()?), &mut packed)?;
@@ -198,10 +198,10 @@ impl Inner {
         header.pack(request.len() as u64, &mut &request[..], &mut packed)?;
 
         self.volumes().append(packed)?;
-        // Only now there is something to refer to.
-        if let (None, Some(payload), Some(digest)) = (original, passed.payload, passed.body_digest) {
+        // Revisits may refer to it only after it was written.
+        if let (None, Some(payload), Some(digest)) = (original, exchange.payload, exchange.body_digest) {
             let original = Original { id, url: url.into(), date: began_at.to_string().into(), digest };
-            self.seen().add(payload, original);
+            self.known_payloads().add(payload, original);
         }
         Ok(())
     }
@@ -210,45 +210,45 @@ impl Inner {
         self.volumes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    fn known_payloads(&self) -> MutexGuard<'_, KnownPayloads> {
+        self.known_payloads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Why a record is shorter than the answer, if it is.
-fn cut(ending: Ending, is_whole: bool) -> Option<&'static str> {
+/// Why a record is shorter than the response, if it is.
+fn truncation_reason(ending: Ending, is_complete: bool) -> Option<&'static str> {
     match ending {
-        // It may have been given up when everything was there, because of what it would have become decoded.
-        _ if is_whole => None,
-        Ending::Cut(reason) => Some(reason),
-        Ending::Whole | Ending::Lost => Some("unspecified"),
+        // All bytes may have arrived even if reading failed, because the decoded body was too large or invalid.
+        _ if is_complete => None,
+        Ending::Truncated(reason) => Some(reason),
+        Ending::Complete | Ending::Lost => Some("unspecified"),
     }
 }
 
-/// Reads what earlier processes of the job wrote, the newest first, for as long as there is room to remember it.
-fn remember(warc: &Weak<Inner>, files: Vec<PathBuf>) {
-    let mut bytes_left = REMEMBERED_MAX;
+/// Loads the payloads that earlier processes of the job wrote, newest files first, as long as there is room in memory.
+fn load_known_payloads(warc: &Weak<Inner>, files: Vec<PathBuf>) {
+    let mut bytes_left = LOADED_MAX;
     for path in files {
         let Ok(file) = File::open(path) else { continue };
         let bytes = file.metadata().map_or(0, |metadata| metadata.len());
-        if bytes > bytes_left || !warc.upgrade().is_some_and(|warc| warc.seen().has_room()) {
+        if bytes > bytes_left || !warc.upgrade().is_some_and(|warc| warc.known_payloads().has_room()) {
             return;
         }
         bytes_left -= bytes;
-        reading::read(file, |payload, original| {
+        reader::read(file, |payload, original| {
             if let Some(warc) = warc.upgrade() {
-                warc.seen().add(payload, original);
+                warc.known_payloads().add(payload, original);
             }
         });
     }
 }
 
-/// What an exchange is found by: no user info, no fragment.
+/// The URL under which an exchange is recorded: without user info and fragment.
 fn target(url: &Url) -> String {
     format!("{}{}", &url[..Position::AfterScheme], "://") + &url[Position::BeforeHost..Position::AfterQuery]
 }
 
-/// What the names of a job's files begin with.
+/// The start of the file names of a job.
 fn stem(job: &str) -> String {
     match names::safe(job, STEM_MAX) {
         empty if empty.is_empty() => "comity".to_owned(),
@@ -256,7 +256,7 @@ fn stem(job: &str) -> String {
     }
 }
 
-/// What the first record of a file says.
+/// The content of the first record of a file (`warcinfo`).
 fn about(job: &str, config: &Config) -> String {
     let robots = match config.robots {
         RobotsPolicy::Obey => "obey",
@@ -274,14 +274,14 @@ fn about(job: &str, config: &Config) -> String {
     fields.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect()
 }
 
-fn at(place: &Path) -> impl FnOnce(io::Error) -> ArchiveError + use<> {
-    let place = place.to_owned();
-    move |cause| ArchiveError { place, cause }
+fn at(path: &Path) -> impl FnOnce(io::Error) -> ArchiveError + use<> {
+    let path = path.to_owned();
+    move |cause| ArchiveError { path, cause }
 }
 
 const SAME_PAYLOAD: &str = "http://netpreserve.org/warc/1.1/revisit/identical-payload-digest";
 const STEM_MAX: usize = 80;
-/// What is remembered of payloads: about 200,000 of them.
-const SEEN_MAX: usize = 48 << 20;
-/// Of what earlier processes wrote, this much is looked at.
-const REMEMBERED_MAX: u64 = 2 << 30;
+/// The memory for known payloads, enough for about 200,000.
+const KNOWN_MAX: usize = 48 << 20;
+/// How much of the files of earlier processes is read.
+const LOADED_MAX: u64 = 2 << 30;

@@ -1,4 +1,5 @@
-//! Records: a header, a block, and each of them a gzip member of its own, so that a reader can begin at any of them.
+//! Writes records: a header and a block. Each record is a separate gzip member, so that readers can start at any of
+//! them.
 
 use std::fmt::{self, Display, Write as _};
 use std::io::{self, Read, Write};
@@ -8,20 +9,20 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use ring::rand::{SecureRandom, SystemRandom};
 
-/// The identity of a record.
+/// The id of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Id(u128);
 
 impl Id {
-    /// One that nobody else has.
+    /// A unique id.
     pub(super) fn random() -> io::Result<Self> {
         let mut octets = [0; 16];
-        SystemRandom::new().fill(&mut octets).map_err(|_| io::Error::other("there is no randomness"))?;
+        SystemRandom::new().fill(&mut octets).map_err(|_| io::Error::other("no random numbers available"))?;
         // Version 4, variant 10: RFC 9562.
         Ok(Self(u128::from_be_bytes(octets) & !(0xf << 76 | 0b11 << 62) | 4 << 76 | 0b10 << 62))
     }
 
-    /// Reads what [`fmt::Display`] writes.
+    /// Parses the format written by [`fmt::Display`].
     pub(super) fn parse(text: &str) -> Option<Self> {
         let digits = text.strip_prefix("<urn:uuid:")?.strip_suffix('>')?.replace('-', "");
         u128::from_str_radix(&digits, 16).ok().filter(|_| digits.len() == 32).map(Self)
@@ -36,7 +37,7 @@ impl Display for Id {
     }
 }
 
-/// The header of a record, but for its length.
+/// The header of a record, except for its length.
 pub(super) struct Header(String);
 
 impl Header {
@@ -49,7 +50,7 @@ impl Header {
         header
     }
 
-    /// Adds a field. No value holds a line end: they are put together here, or are URLs.
+    /// Adds a field. Values never contain line breaks: they are created here, or are URLs.
     pub(super) fn add(&mut self, name: &str, value: impl Display) {
         let _ = write!(self.0, "{name}: {value}\r\n");
     }
@@ -77,7 +78,7 @@ impl Header {
     }
 }
 
-/// Most pages are sent compressed already, and what is not is text: more effort saves little of it.
+/// Most pages are already compressed, and the rest is text, so a higher level would save little.
 const LEVEL: Compression = Compression::new(4);
 
 #[cfg(test)]
@@ -85,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn identities_are_uuids_that_nobody_else_has() {
+    fn ids_are_random_uuids() {
         let (one, other) = (Id::random().unwrap(), Id::random().unwrap());
         assert_ne!(one, other);
         for id in [one, other] {
@@ -100,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_one_member_that_ends_in_two_blank_lines() {
+    fn a_record_is_one_gzip_member_that_ends_with_two_blank_lines() {
         let mut packed = Vec::new();
         let header = Header::new("response", Id(0), Timestamp::from_secs(0));
         header.pack(4, &mut &b"body"[..], &mut packed).unwrap();

@@ -1,12 +1,12 @@
-//! Bytes on their way into a record: in memory while they are few, in a file without a name when they are many. A
-//! record's header says how long it is and what its digest is, so its content has to wait until that is known.
+//! Buffers the content of a record: in memory if it is small, in an anonymous temporary file if it is large. The header
+//! of a record contains length and digest, so the content can only be written when these are known.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Cursor, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes that wait.
+/// A buffer that spills to disk.
 #[derive(Debug)]
 pub(super) struct Spool {
     folder: PathBuf,
@@ -16,7 +16,7 @@ pub(super) struct Spool {
 }
 
 impl Spool {
-    /// An empty one, whose file would be in `folder`.
+    /// An empty buffer, which creates its file in `folder` if it needs one.
     pub(super) fn new(folder: &Path) -> Self {
         Self { folder: folder.to_owned(), memory: Vec::new(), file: None, len: 0 }
     }
@@ -25,7 +25,7 @@ impl Spool {
         self.len
     }
 
-    /// The bytes, from the first on.
+    /// A reader of all bytes.
     pub(super) fn into_reader(self) -> io::Result<Box<dyn Read + Send>> {
         match self.file {
             None => Ok(Box::new(Cursor::new(self.memory))),
@@ -46,7 +46,7 @@ impl Write for Spool {
                 bytes.len()
             }
             None => {
-                let mut file = nameless(&self.folder)?;
+                let mut file = anonymous_file(&self.folder)?;
                 file.write_all(&std::mem::take(&mut self.memory))?;
                 let written = file.write(bytes)?;
                 self.file = Some(file);
@@ -62,20 +62,20 @@ impl Write for Spool {
     }
 }
 
-/// A file that nobody else finds, and that is gone with this process however that ends.
-pub(super) fn nameless(folder: &Path) -> io::Result<File> {
+/// A temporary file without a name, which disappears when this process ends for any reason.
+pub(super) fn anonymous_file(folder: &Path) -> io::Result<File> {
     let nth = SPOOLS.fetch_add(1, Ordering::Relaxed);
     let path = folder.join(format!(".comity-{}-{nth}.spool", std::process::id()));
-    // One that a kill in this very moment left behind.
+    // A process that was killed right after creating it may have left one behind.
     let _ = fs::remove_file(&path);
     let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path)?;
     fs::remove_file(&path)?;
     Ok(file)
 }
 
-/// Spool files of this process.
+/// The number of spool files created by this process.
 static SPOOLS: AtomicU64 = AtomicU64::new(0);
-/// More than this is not kept in memory. As many exchanges may be under way as a job's concurrency allows.
+/// The maximum size in memory. There may be as many buffers as the concurrency of a job allows.
 pub(super) const MEMORY_MAX: usize = 256 << 10;
 
 #[cfg(test)]
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn little_stays_in_memory_and_much_leaves_no_file() {
+    fn large_content_is_spooled_and_leaves_no_file() {
         for len in [0, 10, MEMORY_MAX, MEMORY_MAX + 1, 3 * MEMORY_MAX] {
             let folder = tempfile::tempdir().unwrap();
             let mut spool = Spool::new(folder.path());

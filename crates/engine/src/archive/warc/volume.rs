@@ -1,8 +1,8 @@
-//! The files records are written to, one after the other: `JOB-20261116213000-00000.warc.gz` and so on.
+//! The files that records are written to: `JOB-20261116213000-00000.warc.gz` and so on.
 //!
-//! While it is written a file is called `….warc.gz.open` and locked by its process; it gets its name when it is full
-//! or the work is over. So a `.warc.gz` is always whole, two processes never write into one file, and what a kill
-//! left behind is found by whoever goes on: cut back to its last whole record, and given its name.
+//! While it is being written, a file is named `….warc.gz.open` and locked by its process; it gets its final name when
+//! it is full or the job ends. So a `.warc.gz` is always complete, and two processes never write to the same file. If a
+//! process was killed, the next one recovers its file: it truncates it after the last complete record and renames it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -10,19 +10,19 @@ use std::path::{Path, PathBuf};
 
 use super::digest::Digest;
 use super::exchange::Payload;
-use super::reading;
+use super::known_payloads::Original;
+use super::reader;
 use super::record::{Header, Id};
-use super::seen::Original;
 use super::spool::Spool;
 use crate::clock::Clock;
 
-/// The files of one job in one folder, of which at most one is open.
+/// The files of one job in one folder. At most one is open.
 #[derive(Debug)]
 pub(super) struct Volumes {
     folder: PathBuf,
-    /// What their names begin with.
+    /// The start of their names.
     stem: String,
-    /// What the first record of each says.
+    /// The content of the first record of each file.
     about: String,
     file_max: u64,
     clock: Clock,
@@ -31,11 +31,11 @@ pub(super) struct Volumes {
     is_closed: bool,
 }
 
-/// A file that is being written.
+/// A file being written.
 #[derive(Debug)]
 struct Volume {
     file: File,
-    /// Up to here it is whole.
+    /// The size of its complete records.
     len: u64,
     draft: PathBuf,
     path: PathBuf,
@@ -46,22 +46,22 @@ impl Volumes {
         Self { folder, stem, about, file_max, clock, begun: 0, open: None, is_closed: false }
     }
 
-    /// Gives what a process that is no more left behind its name, and tells the payloads in it.
-    pub(super) fn recover(&self, mut tell: impl FnMut(Payload, Original)) -> io::Result<()> {
+    /// Recovers the files that killed processes left open, and calls `on_payload` for the payloads in them.
+    pub(super) fn recover(&self, mut on_payload: impl FnMut(Payload, Original)) -> io::Result<()> {
         for draft in self.files(OPEN)? {
-            recover(&draft, &mut tell)?;
+            recover(&draft, &mut on_payload)?;
         }
         Ok(())
     }
 
-    /// The files that have their names, the newest first.
-    pub(super) fn named(&self) -> io::Result<Vec<PathBuf>> {
+    /// The finished files, newest first.
+    pub(super) fn finished(&self) -> io::Result<Vec<PathBuf>> {
         let mut files = self.files("")?;
         files.sort_unstable_by(|one, other| other.cmp(one));
         Ok(files)
     }
 
-    /// Adds records that belong together.
+    /// Appends records that belong together.
     pub(super) fn append(&mut self, packed: Spool) -> io::Result<()> {
         if self.is_closed {
             return Err(io::Error::other("the archive is closed"));
@@ -78,7 +78,7 @@ impl Volumes {
         }
     }
 
-    /// Nothing is added any more; the last file gets its name.
+    /// Finishes the last file. Nothing can be appended after that.
     pub(super) fn close(&mut self) -> io::Result<()> {
         self.is_closed = true;
         self.finish()
@@ -92,17 +92,17 @@ impl Volumes {
         let now = self.clock.now();
         let stamp: String = now.to_string().chars().filter(char::is_ascii_digit).take(STAMP_LEN).collect();
         loop {
-            let name = format!("{}-{stamp}-{:05}{NAMED}", self.stem, self.begun);
+            let name = format!("{}-{stamp}-{:05}{EXTENSION}", self.stem, self.begun);
             self.begun += 1;
             let (path, draft) = (self.folder.join(&name), self.folder.join(format!("{name}{OPEN}")));
             let file = match OpenOptions::new().read(true).write(true).create_new(true).open(&draft) {
                 Ok(file) => file,
-                // Another process of the job.
+                // Another process of the job created it.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
                 Err(error) => return Err(error),
             };
-            // One that took it for a left-over file, in the moment it was made.
-            if file.try_lock().is_err() || !is_at(&file, &draft) {
+            // Another process may have taken the new file for one left behind by a killed process.
+            if file.try_lock().is_err() || !is_still_at(&file, &draft) {
                 continue;
             }
             if path.symlink_metadata().is_ok() {
@@ -121,11 +121,11 @@ impl Volumes {
         }
     }
 
-    /// The files whose names have our form and end like this.
+    /// The files of this job whose names end with `ending`.
     fn files(&self, ending: &str) -> io::Result<Vec<PathBuf>> {
         let is_ours = |name: &str| {
             let numbers = name.strip_prefix(&*self.stem)?.strip_prefix('-')?;
-            let (stamp, nth) = numbers.strip_suffix(ending)?.strip_suffix(NAMED)?.split_once('-')?;
+            let (stamp, nth) = numbers.strip_suffix(ending)?.strip_suffix(EXTENSION)?.split_once('-')?;
             let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
             (stamp.len() == STAMP_LEN && nth.len() >= 5 && is_number(stamp) && is_number(nth)).then_some(())
         };
@@ -133,7 +133,7 @@ impl Volumes {
         for entry in fs::read_dir(&self.folder)? {
             let entry = entry?;
             let name = entry.file_name();
-            // A link may lead to a file of somebody else.
+            // Skip links, which may lead to somebody else's file.
             if entry.file_type()?.is_file() && name.to_str().is_some_and(|name| is_ours(name).is_some()) {
                 files.push(self.folder.join(name));
             }
@@ -154,7 +154,7 @@ impl Volume {
                 Ok(())
             }
             Err(error) => {
-                // Half a record is none, on a full disk too.
+                // Remove the partial record, which may also happen on a full disk.
                 self.file.set_len(self.len)?;
                 self.file.seek(SeekFrom::Start(self.len))?;
                 Err(error)
@@ -166,36 +166,36 @@ impl Volume {
         if self.file.metadata()?.len() != self.len {
             self.file.set_len(self.len)?;
         }
-        // Some file systems only say now that they could not keep all of it.
+        // Some file systems report write errors only now.
         self.file.sync_all()?;
         fs::rename(&self.draft, &self.path)
     }
 }
 
-/// Gives a left-over file its name, cut back to its last whole record; one that somebody is writing is left alone.
-fn recover(draft: &Path, tell: &mut dyn FnMut(Payload, Original)) -> io::Result<()> {
+/// Truncates a file left behind after its last complete record and renames it. A file that is being written is skipped.
+fn recover(draft: &Path, on_payload: &mut dyn FnMut(Payload, Original)) -> io::Result<()> {
     let file = match open_plain(draft) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error),
     };
-    if file.try_lock().is_err() || !is_at(&file, draft) {
+    if file.try_lock().is_err() || !is_still_at(&file, draft) {
         return Ok(());
     }
-    let whole = reading::read(&file, tell);
-    // The first record only says what would have followed.
-    if whole.records < 2 {
+    let complete = reader::read(&file, on_payload);
+    // The first record only describes the file.
+    if complete.records < 2 {
         return fs::remove_file(draft);
     }
-    let (bytes, cut) = (whole.bytes, file.metadata()?.len() - whole.bytes);
+    let (bytes, cut) = (complete.bytes, file.metadata()?.len() - complete.bytes);
     file.set_len(bytes)?;
     let path = draft.with_extension("");
     fs::rename(draft, &path)?;
-    tracing::info!(file = %path.display(), records = whole.records, cut, "a file that was left open is whole");
+    tracing::info!(file = %path.display(), records = complete.records, cut, "recovered a WARC file that was left open");
     Ok(())
 }
 
-/// Opens a file to be read and written, unless a link took its place.
+/// Opens a file for reading and writing, unless it is a link.
 fn open_plain(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     #[cfg(unix)]
@@ -206,9 +206,9 @@ fn open_plain(path: &Path) -> io::Result<File> {
     options.read(true).write(true).open(path)
 }
 
-/// Whether the path still leads to this file: it may have been moved or removed before it was locked.
+/// Whether this file is still at `path`: it may have been moved or removed before it was locked.
 #[cfg(unix)]
-fn is_at(file: &File, path: &Path) -> bool {
+fn is_still_at(file: &File, path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
     let identity = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
     match (file.metadata(), fs::symlink_metadata(path)) {
@@ -218,11 +218,11 @@ fn is_at(file: &File, path: &Path) -> bool {
 }
 
 #[cfg(not(unix))]
-fn is_at(_: &File, path: &Path) -> bool {
+fn is_still_at(_: &File, path: &Path) -> bool {
     path.exists()
 }
 
-const NAMED: &str = ".warc.gz";
+const EXTENSION: &str = ".warc.gz";
 const OPEN: &str = ".open";
 /// `YYYYMMDDhhmmss`
 const STAMP_LEN: usize = 14;
@@ -231,10 +231,10 @@ const STAMP_LEN: usize = 14;
 mod tests {
     use super::*;
 
-    /// Gives some bytes, and then breaks.
-    struct Breaks(usize);
+    /// Reads some bytes and then fails.
+    struct FailingReader(usize);
 
-    impl Read for Breaks {
+    impl Read for FailingReader {
         fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
             let count = into.len().min(self.0);
             self.0 -= count;
@@ -255,50 +255,50 @@ mod tests {
     }
 
     #[test]
-    fn half_a_record_is_taken_back() {
+    fn a_partial_record_is_removed() {
         let folder = tempfile::tempdir().unwrap();
         let mut volumes = volumes(folder.path());
         volumes.append(spool(folder.path())).unwrap();
         let open = volumes.open.as_mut().unwrap();
         let len = open.len;
-        assert!(open.append(Breaks(100_000)).is_err());
+        assert!(open.append(FailingReader(100_000)).is_err());
         assert_eq!(fs::metadata(&open.draft).unwrap().len(), len);
         volumes.append(spool(folder.path())).unwrap();
         volumes.close().unwrap();
-        let file = volumes.named().unwrap().remove(0);
-        let whole = reading::read(File::open(&file).unwrap(), |_, _| {});
-        assert_eq!((whole.records, whole.bytes), (3, fs::metadata(&file).unwrap().len()));
+        let file = volumes.finished().unwrap().remove(0);
+        let complete = reader::read(File::open(&file).unwrap(), |_, _| {});
+        assert_eq!((complete.records, complete.bytes), (3, fs::metadata(&file).unwrap().len()));
         assert!(volumes.append(spool(folder.path())).is_err(), "it is closed");
     }
 
     #[test]
-    fn a_file_that_is_written_is_not_taken_for_a_left_over_one() {
+    fn a_file_being_written_is_not_recovered_by_another_process() {
         let folder = tempfile::tempdir().unwrap();
         let (mut one, mut other) = (volumes(folder.path()), volumes(folder.path()));
         one.append(spool(folder.path())).unwrap();
         other.recover(|_, _| {}).unwrap();
-        assert_eq!((one.files(OPEN).unwrap().len(), one.named().unwrap().len()), (1, 0));
-        // In the same second, too.
+        assert_eq!((one.files(OPEN).unwrap().len(), one.finished().unwrap().len()), (1, 0));
+        // This also works within the same second.
         other.append(spool(folder.path())).unwrap();
         assert_eq!(one.files(OPEN).unwrap().len(), 2);
-        // Without its process, the lock of a file is gone.
+        // Without its process, a file is no longer locked.
         drop(other.open.take());
         one.recover(|_, _| {}).unwrap();
-        assert_eq!((one.files(OPEN).unwrap().len(), one.named().unwrap().len()), (1, 1));
+        assert_eq!((one.files(OPEN).unwrap().len(), one.finished().unwrap().len()), (1, 1));
         one.close().unwrap();
-        assert_eq!((one.files(OPEN).unwrap().len(), one.named().unwrap().len()), (0, 2));
+        assert_eq!((one.files(OPEN).unwrap().len(), one.finished().unwrap().len()), (0, 2));
     }
 
-    /// A link that looks like a left-over file does not have what it leads to cut, moved or removed.
+    /// If a link looks like a file left behind, its target is not truncated, moved or removed.
     #[cfg(unix)]
     #[test]
-    fn a_link_is_not_taken_for_a_left_over_file() {
+    fn a_link_is_not_recovered() {
         let (folder, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let mut theirs = volumes(elsewhere.path());
         theirs.append(spool(elsewhere.path())).unwrap();
         theirs.close().unwrap();
-        let victim = theirs.named().unwrap().remove(0);
-        // More than whole records: a left-over file would be cut.
+        let victim = theirs.finished().unwrap().remove(0);
+        // With an incomplete record at the end, a recovered file would be truncated.
         OpenOptions::new().append(true).open(&victim).unwrap().write_all(b"more").unwrap();
         let before = fs::read(&victim).unwrap();
         let name = victim.file_name().unwrap().to_str().unwrap();
@@ -306,10 +306,7 @@ mod tests {
         std::os::unix::fs::symlink(&victim, &link).unwrap();
         let mut ours = volumes(folder.path());
         ours.recover(|_, _| unreachable!("nothing is read")).unwrap();
-        assert!(
-            recover(&link, &mut |_, _| {}).is_err(),
-            "not even when it took the place of a file just now"
-        );
+        assert!(recover(&link, &mut |_, _| {}).is_err(), "not even if it just replaced a file");
         ours.append(spool(folder.path())).unwrap();
         ours.close().unwrap();
         assert_eq!(fs::read(&victim).unwrap(), before);

@@ -1,17 +1,17 @@
-//! The words, numbers and signs of a date, and a place among them. What they mean is for the others to say.
+//! Splits a date into words, numbers and signs. What they mean is decided elsewhere.
 
-/// One piece of a date.
+/// A token of a date.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Token<'t> {
-    /// Digits of ASCII.
+    /// ASCII digits.
     Number(&'t str),
-    /// Letters, with what joins two of them: `quarta-feira`, `America/Los_Angeles`.
+    /// Letters, and signs that join letters: `quarta-feira`, `America/Los_Angeles`.
     Word(&'t str),
-    /// `+`, `-` and its longer kin, `:`, `.`, `,`, `/`, or a bracket.
+    /// `+`, `-` or a dash, `:`, `.`, `,`, `/`, or a bracket.
     Sign(char),
 }
 
-/// Tokens being read. A copy is a place to come back to.
+/// The remaining tokens. To backtrack, go back to a copy.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Tokens<'t> {
     text: &'t str,
@@ -26,12 +26,12 @@ impl<'t> Tokens<'t> {
         self.text.trim_start().is_empty()
     }
 
-    /// Whether all ends with a bracket.
-    pub(super) fn is_bracket_last(&self) -> bool {
+    /// Whether the text ends with a closing bracket.
+    pub(super) fn ends_with_bracket(&self) -> bool {
         self.text.trim_end().ends_with([')', ']'])
     }
 
-    /// The next token, if there is one that may stand in a date.
+    /// The next token; `None` at the end, or if it is not allowed in a date.
     pub(super) fn next(&mut self) -> Option<Token<'t>> {
         self.text = self.text.trim_start();
         let first = self.text.chars().next()?;
@@ -53,20 +53,20 @@ impl<'t> Tokens<'t> {
         })
     }
 
-    /// The next token if it stands right here, without a space before it.
-    pub(super) fn next_close(&mut self) -> Option<Token<'t>> {
+    /// The next token, if it follows without a space.
+    pub(super) fn next_adjacent(&mut self) -> Option<Token<'t>> {
         let spaced = self.text.starts_with(char::is_whitespace);
         if spaced { None } else { self.next() }
     }
 
-    /// Takes this sign, if it comes next.
+    /// Takes this sign, if it is next.
     pub(super) fn sign(&mut self, sign: char) -> Option<()> {
         self.take(|tokens| (tokens.next()? == Token::Sign(sign)).then_some(()))
     }
 
-    /// Takes this sign, if it stands right here.
-    pub(super) fn close_sign(&mut self, sign: char) -> Option<()> {
-        self.take(|tokens| (tokens.next_close()? == Token::Sign(sign)).then_some(()))
+    /// Takes this sign, if it follows without a space.
+    pub(super) fn adjacent_sign(&mut self, sign: char) -> Option<()> {
+        self.take(|tokens| (tokens.next_adjacent()? == Token::Sign(sign)).then_some(()))
     }
 
     pub(super) fn word(&mut self) -> Option<&'t str> {
@@ -76,22 +76,25 @@ impl<'t> Tokens<'t> {
         })
     }
 
-    /// A number of at least and at most so many digits, and how many it has.
+    /// A number with this many digits, and how many it has.
     pub(super) fn number(&mut self, digits: std::ops::RangeInclusive<usize>) -> Option<(i32, usize)> {
         self.take(|tokens| number(tokens.next()?, digits))
     }
 
-    /// The same, if it stands right here.
-    pub(super) fn close_number(&mut self, digits: std::ops::RangeInclusive<usize>) -> Option<(i32, usize)> {
-        self.take(|tokens| number(tokens.next_close()?, digits))
+    /// The same, if it follows without a space.
+    pub(super) fn adjacent_number(
+        &mut self,
+        digits: std::ops::RangeInclusive<usize>,
+    ) -> Option<(i32, usize)> {
+        self.take(|tokens| number(tokens.next_adjacent()?, digits))
     }
 
-    /// What `read` makes of the next tokens. They stay where they are when it makes nothing of them.
+    /// Parses the next tokens with `read`. If it returns `None`, no tokens are consumed.
     pub(super) fn take<T>(&mut self, read: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
         let mut tokens = *self;
-        let made = read(&mut tokens)?;
+        let parsed = read(&mut tokens)?;
         *self = tokens;
-        Some(made)
+        Some(parsed)
     }
 }
 
@@ -102,7 +105,7 @@ fn number(token: Token<'_>, digits: std::ops::RangeInclusive<usize>) -> Option<(
     }
 }
 
-/// How long the word is that `text` starts with. A sign joins letters only.
+/// The length of the word that `text` starts with. Signs only belong to it between letters.
 fn word_length(text: &str) -> usize {
     let mut letters = text.char_indices().peekable();
     while let Some((at, letter)) = letters.next() {
@@ -115,7 +118,7 @@ fn word_length(text: &str) -> usize {
     text.len()
 }
 
-/// Marks that stand above letters belong to them.
+/// Combining marks count as letters.
 fn is_letter(letter: char) -> bool {
     letter.is_alphabetic() || matches!(letter, '_' | '\u{300}'..='\u{36f}')
 }
@@ -124,7 +127,7 @@ fn is_letter(letter: char) -> bool {
 mod tests {
     use super::*;
 
-    fn told(text: &str) -> String {
+    fn tokens(text: &str) -> String {
         let mut tokens = Tokens::new(text);
         let tokens = std::iter::from_fn(|| tokens.next()).map(|token| match token {
             Token::Number(text) | Token::Word(text) => text.to_owned(),
@@ -134,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn words_numbers_and_signs_are_told_apart() {
+    fn words_numbers_and_signs_are_separated() {
         for (text, expected) in [
             ("Mar, 05 Nov 2024", "Mar ',' 05 Nov 2024"),
             ("05-Nov-24 1:55PM", "05 '-' Nov '-' 24 1 ':' 55 PM"),
@@ -145,19 +148,19 @@ mod tests {
             ("5 ٣", "5"),
             ("", ""),
         ] {
-            assert_eq!(told(text), expected, "{text}");
+            assert_eq!(tokens(text), expected, "{text}");
         }
     }
 
     #[test]
-    fn what_was_not_made_anything_of_stays() {
+    fn unparsed_tokens_are_not_consumed() {
         let mut tokens = Tokens::new("12 :30 x");
         assert_eq!(tokens.word(), None);
         assert_eq!(tokens.number(3..=4), None);
         assert_eq!(tokens.number(1..=2), Some((12, 2)));
-        assert_eq!(tokens.close_sign(':'), None);
+        assert_eq!(tokens.adjacent_sign(':'), None);
         assert_eq!(tokens.sign(':'), Some(()));
-        assert_eq!(tokens.close_number(1..=2), Some((30, 2)));
+        assert_eq!(tokens.adjacent_number(1..=2), Some((30, 2)));
         assert!(!tokens.is_over());
         assert_eq!(tokens.word(), Some("x"));
         assert!(tokens.is_over());

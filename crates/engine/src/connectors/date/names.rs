@@ -1,11 +1,11 @@
-//! The names of months, in English and in the languages whose feeds translate them.
+//! The names of months, in English and other languages found in feeds.
 //!
-//! A name that means one month here and another there is none: `lipanj` is June in Croatian and `lipiec` July in
-//! Polish, so `lip` is neither. Days of the week are not listed: nothing depends on them, and whoever reads a date
-//! leaves the words before it out.
+//! A name that means different months in different languages is rejected: `lipanj` is June in Croatian and `lipiec` is
+//! July in Polish, so `lip` is neither. Days of the week are not listed, because the parser skips the words before a
+//! date.
 
-/// The month from 1 to 12 that `word` names: in English with three letters, or by at least three letters of its name
-/// in any of the languages.
+/// The month from 1 to 12 that `word` means: a three-letter English abbreviation, or at least the first three letters
+/// of its name in any of the languages.
 pub(super) fn month(word: &str) -> Option<i8> {
     let word: String = word.chars().flat_map(char::to_lowercase).filter_map(folded).collect();
     if word.chars().count() < 3 {
@@ -18,7 +18,7 @@ pub(super) fn month(word: &str) -> Option<i8> {
             .map(|(_, month)| month);
         (months.next(), months.next())
     };
-    // The short names of English are those of the standards. A whole name is that month, even where another goes on.
+    // The English abbreviations are those of the standards. A complete name counts even if another name starts with it.
     let short = ENGLISH.iter().position(|name| *name == word).and_then(|index| i8::try_from(index + 1).ok());
     match (short, named(|name, word| name == word)) {
         (Some(month), _) | (None, (Some(month), None)) => Some(month),
@@ -30,7 +30,7 @@ pub(super) fn month(word: &str) -> Option<i8> {
     }
 }
 
-/// The letter without its marks, in lower case.
+/// The lowercase letter without diacritics.
 fn folded(letter: char) -> Option<char> {
     Some(match letter {
         '\u{300}'..='\u{36f}' => return None,
@@ -59,9 +59,9 @@ fn folded(letter: char) -> Option<char> {
 const ENGLISH: [&str; 12] =
     ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
 
-/// English, German, French, Spanish, Catalan, Portuguese, Italian, Romanian, Dutch, Danish, Norwegian, Swedish, Finnish,
-/// Hungarian, Polish, Czech, Croatian, Turkish, Indonesian, Greek, Russian, Ukrainian, Bulgarian; without marks, and
-/// in both cases where dates are written in another.
+/// English, German, French, Spanish, Catalan, Portuguese, Italian, Romanian, Dutch, Danish, Norwegian, Swedish,
+/// Finnish, Hungarian, Polish, Czech, Croatian, Turkish, Indonesian, Greek, Russian, Ukrainian, Bulgarian; without
+/// diacritics, and also in the genitive where dates use it.
 const MONTHS: [&str; 12] = [
     "january januar janner janvier enero gener janeiro gennaio ianuarie januari tammikuu tammikuuta styczen stycznia leden \
      ledna sijecanj sijecnja ocak ιανουαριος ιανουαριου январь января січень січня януари",
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn months_are_known_by_their_names() {
+    fn months_are_recognized_in_many_languages() {
         for (month, words) in [
             (1, "Jan january JANUAR Jän janv gen enero Oca янв Ιαν"),
             (2, "Feb Sept.. févr fevrier Şub úno luty"),
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_means_two_months_or_none_is_none() {
+    fn ambiguous_and_unknown_names_are_rejected() {
         for word in [
             "", "ja", "mä", "jui", "lip", "lis", "listopad", "srp", "červ", "ju", "lun", "foo", "mond",
             "janx",
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn english_names_mean_what_they_mean_whatever_else_there_is() {
+    fn english_names_and_their_abbreviations_are_always_recognized() {
         let names = "January February March April May June July August September October November December";
         for (name, expected) in names.split(' ').zip(1_i8..) {
             for length in 3..=name.len() {

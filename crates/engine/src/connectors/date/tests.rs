@@ -1,16 +1,16 @@
-//! Dates as they are met, and as they are not: whatever is read is the moment that was meant, or nothing.
+//! Dates as feeds write them, and dates that must be rejected: a parsed date is always the one that was meant.
 
 use jiff::civil::DateTime;
 use proptest::prelude::*;
 
 use super::*;
 
-fn told(text: &str) -> Option<String> {
+fn parsed(text: &str) -> Option<String> {
     read(text).map(|at| at.to_string())
 }
 
 #[test]
-fn dates_are_read_as_feeds_write_them() {
+fn dates_are_parsed_as_feeds_write_them() {
     for text in [
         "2026-01-05T12:00:00Z",
         " 2026-01-05T13:00:00+01:00\n",
@@ -56,12 +56,12 @@ fn dates_are_read_as_feeds_write_them() {
         "Pzt, 05 Oca 2026 15:00:00 +0300",
         "Thứ Hai, 05 Jan 2026 12:00:00 GMT",
     ] {
-        assert_eq!(told(text).as_deref(), Some("2026-01-05T12:00:00Z"), "{text}");
+        assert_eq!(parsed(text).as_deref(), Some("2026-01-05T12:00:00Z"), "{text}");
     }
 }
 
 #[test]
-fn dates_without_a_time_are_their_midnight() {
+fn dates_without_a_time_mean_midnight() {
     for (text, expected) in [
         ("2026", "2026-01-01T00:00:00Z"),
         ("2026-03", "2026-03-01T00:00:00Z"),
@@ -70,13 +70,13 @@ fn dates_without_a_time_are_their_midnight() {
         ("Mar 4, 2026", "2026-03-04T00:00:00Z"),
         ("4 Mar 99", "1999-03-04T00:00:00Z"),
     ] {
-        assert_eq!(told(text).as_deref(), Some(expected), "{text}");
+        assert_eq!(parsed(text).as_deref(), Some(expected), "{text}");
     }
 }
 
-/// `Mar` was taken for March, `PM` for no zone, and what was no zone for UTC.
+/// Regression: `Mar` was taken for March, `PM` for an unknown zone, and unknown zones for UTC.
 #[test]
-fn what_was_read_wrongly_is_read_right() {
+fn ambiguous_words_are_understood_in_context() {
     for (text, expected) in [
         ("Mar, 05 Nov 2024 10:00:00 +0100", "2024-11-05T09:00:00Z"),
         ("mar 05 nov 2024", "2024-11-05T00:00:00Z"),
@@ -93,12 +93,12 @@ fn what_was_read_wrongly_is_read_right() {
         ("2006-01-11 16:42:55 -0800", "2006-01-12T00:42:55Z"),
         ("5 Jan 2026 12:00:00.25 GMT", "2026-01-05T12:00:00.25Z"),
     ] {
-        assert_eq!(told(text).as_deref(), Some(expected), "{text}");
+        assert_eq!(parsed(text).as_deref(), Some(expected), "{text}");
     }
 }
 
 #[test]
-fn what_is_not_understood_to_its_end_is_no_date() {
+fn a_date_that_is_not_understood_completely_is_rejected() {
     for text in [
         "",
         "yesterday",
@@ -149,7 +149,7 @@ fn what_is_not_understood_to_its_end_is_no_date() {
         "2026-01-05-06",
         "not before the 5 Jan 2026",
     ] {
-        assert_eq!(told(text), None, "{text}");
+        assert_eq!(parsed(text), None, "{text}");
     }
     assert_eq!(read(&"1".repeat(100_000)), None);
     assert!(read("2199-12-31T23:59:59Z").is_some());
@@ -180,14 +180,14 @@ const MONTHS: [[&str; 4]; 12] = [
 ];
 const PLACES: [&str; 4] = ["America/Los_Angeles", "Europe/Paris", "Asia/Kolkata", "Australia/Adelaide"];
 
-/// What a clock shows that is so many minutes east of Greenwich.
+/// The local time at an offset of this many minutes.
 fn shown(at: i64, minutes: i32) -> DateTime {
     jiff::tz::Offset::from_seconds(minutes * 60)
         .unwrap()
         .to_datetime(jiff::Timestamp::from_second(at).unwrap())
 }
 
-/// A time of day, of the kind that a number chooses.
+/// A time of day in the format that `kind` selects.
 fn clock_of(time: DateTime, kind: usize) -> String {
     let (hour, minute, second) = (time.hour(), time.minute(), time.second());
     match kind % 3 {
@@ -211,7 +211,7 @@ fn offset_of(minutes: i32, kind: usize) -> String {
     }
 }
 
-/// A date of the kind that a number chooses, without its time.
+/// A date without its time, in the format that `kind` selects.
 fn day_of(time: DateTime, language: usize, kind: usize) -> String {
     let (year, day) = (time.year(), time.day());
     let month = MONTHS[usize::try_from(time.month() - 1).unwrap()][language];
@@ -230,9 +230,9 @@ fn day_of(time: DateTime, language: usize, kind: usize) -> String {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(5_000))]
 
-    /// However a moment is written, it is read as that moment.
+    /// In every format, an instant is parsed as that instant.
     #[test]
-    fn what_is_written_is_read_as_it_was_meant(
+    fn every_format_is_parsed_correctly(
         at in 0_i64..7_258_000_000,
         quarters in -48_i32..=56,
         language in 0_usize..4,
@@ -244,16 +244,16 @@ proptest! {
         );
         let at = Timestamp::from_secs(at);
         prop_assert_eq!(read(&text), Some(at), "{}", &text);
-        // And with a zone that nobody knows it is none.
+        // With an unknown zone it is rejected.
         for zone in ["XYZ", "IST", "Here/There", "+2500", "- 1"] {
             let text = format!("{} {} {zone}", day_of(time, language, kinds.0), clock_of(time, kinds.1));
             prop_assert_eq!(read(&text), None, "{}", &text);
         }
     }
 
-    /// A place of the tz database is never an hour off: where the clock is set back, there is no date at all.
+    /// A zone of the tz database is never an hour off: ambiguous local times are rejected.
     #[test]
-    fn places_mean_their_own_time(at in 0_i64..7_258_000_000, place in 0_usize..4, kind in 0_usize..6) {
+    fn tz_database_zones_have_the_right_offset(at in 0_i64..7_258_000_000, place in 0_usize..4, kind in 0_usize..6) {
         let zone = jiff::tz::TimeZoneDatabase::bundled().get(PLACES[place]).unwrap();
         let time = zone.to_datetime(jiff::Timestamp::from_second(at).unwrap());
         let text = format!("{} {} {}", day_of(time, 0, kind), clock_of(time, 0), PLACES[place]);
@@ -263,9 +263,9 @@ proptest! {
         prop_assert_eq!(read.is_none(), is_ambiguous, "{}", text);
     }
 
-    /// Words of dates in any order never make a panic, and no date of a year that is not in them.
+    /// Shuffled tokens never cause a panic, nor a date in a year that isn't among them.
     #[test]
-    fn shuffled_words_make_no_date_up(words in prop::collection::vec(
+    fn shuffled_tokens_never_produce_an_invented_date(words in prop::collection::vec(
         prop::sample::select(vec![
             "Mar", "05", "Nov", "2024", ",", "12:00", "PM", "EST", "-0800", "GMT", "+01", "24", "1:55", "/", "T", "Z", "-",
             "America/Los_Angeles", "11", ":", ".", "(", ")", "de", "é", "99",

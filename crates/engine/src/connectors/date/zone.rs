@@ -1,7 +1,7 @@
-//! How far a clock is from UTC: offsets, the names of zones that mean one thing only, and those of the tz database.
+//! Parses time zones: offsets, unambiguous abbreviations, and names of the tz database.
 //!
-//! A name that is unknown, or that means several things (`IST` is India, Israel and Ireland), is no zone, and a date
-//! with it none: a wrong hour is worse than no date.
+//! A date with an unknown or ambiguous zone (`IST` is India, Israel and Ireland) is rejected: a wrong hour is worse
+//! than no date.
 
 use std::sync::LazyLock;
 
@@ -10,19 +10,19 @@ use jiff::tz::{Offset, TimeZone, TimeZoneDatabase};
 
 use super::lex::Tokens;
 
-/// Where a clock stands.
+/// A time zone.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Zone {
-    /// So many minutes east of Greenwich.
+    /// A fixed offset in minutes, positive to the east.
     Minutes(i32),
-    /// As Moscow had it: three hours, and four from spring 2011 to autumn 2014.
+    /// Moscow time: three hours, and four from spring 2011 to autumn 2014.
     Moscow,
-    /// As the tz database has it.
+    /// A zone of the tz database.
     Place(TimeZone),
 }
 
 impl Zone {
-    /// The moment at which a clock here shows `time`; none when it never does, or does twice.
+    /// The instant of a local time in this zone; `None` if it does not exist or is ambiguous.
     pub(super) fn instant(&self, time: DateTime) -> Option<jiff::Timestamp> {
         let minutes = match self {
             Self::Minutes(minutes) => *minutes,
@@ -38,10 +38,10 @@ impl Zone {
     }
 }
 
-/// A zone, however it is written. `None`: what comes next is none that is known, or says two things.
+/// Parses a zone in any form; `None` if it is unknown or contradicts itself.
 pub(super) fn read(tokens: &mut Tokens<'_>, time: DateTime) -> Option<Zone> {
     if let Some(minutes) = tokens.take(offset) {
-        // `-0800 PST`: the name has to say the same.
+        // `-0800 PST`: the name has to agree.
         return match tokens.word() {
             None => Some(Zone::Minutes(minutes)),
             Some(name) => agreed(Zone::Minutes(minutes), named(name)?, time),
@@ -49,14 +49,14 @@ pub(super) fn read(tokens: &mut Tokens<'_>, time: DateTime) -> Option<Zone> {
     }
     let name = tokens.word()?;
     match (tokens.take(offset), is_utc(name)) {
-        // `GMT-07:00` is seven hours from Greenwich.
+        // `GMT-07:00` is an offset of seven hours.
         (Some(minutes), true) => Some(Zone::Minutes(minutes)),
         (Some(minutes), false) => agreed(Zone::Minutes(minutes), named(name)?, time),
         (None, _) => named(name),
     }
 }
 
-/// One zone, if both tell the same moment.
+/// The offset, if the name means the same instant.
 fn agreed(offset: Zone, named: Zone, time: DateTime) -> Option<Zone> {
     (offset.instant(time)? == named.instant(time)?).then_some(offset)
 }
@@ -68,15 +68,15 @@ fn offset(tokens: &mut Tokens<'_>) -> Option<i32> {
         (None, Some(())) => -1,
         _ => return None,
     };
-    let (hours, minutes) = match tokens.close_number(1..=4)? {
+    let (hours, minutes) = match tokens.adjacent_number(1..=4)? {
         (number, 4) => (number / 100, number % 100),
         (hours, 1 | 2) => {
             let minutes = tokens.take(|tokens| {
-                tokens.close_sign(':')?;
-                tokens.close_number(2..=2)
+                tokens.adjacent_sign(':')?;
+                tokens.adjacent_number(2..=2)
             });
-            // What goes on after a colon without being minutes is no offset.
-            if minutes.is_none() && tokens.close_sign(':').is_some() {
+            // A colon that is not followed by minutes makes the offset invalid.
+            if minutes.is_none() && tokens.adjacent_sign(':').is_some() {
                 return None;
             }
             (hours, minutes.map_or(0, |(minutes, _)| minutes))
@@ -102,14 +102,14 @@ fn named(name: &str) -> Option<Zone> {
     ZONES.iter().find(known).map(|(_, minutes)| Zone::Minutes(*minutes))
 }
 
-/// The one that is part of the program, so that a date means the same on every machine.
+/// The database bundled with the program, so that a date means the same on every machine.
 static PLACES: LazyLock<TimeZoneDatabase> = LazyLock::new(TimeZoneDatabase::bundled);
 
-/// No clock is further from Greenwich.
+/// The largest offset in use.
 const OFFSET_MAX: i32 = 14 * 60;
 
-/// Names that mean one offset, by RFC 822 or because nobody else uses them. The letters of the military but `Z` are not
-/// among them: RFC 822 had their signs wrong, and nobody knows who follows it.
+/// Abbreviations with a single meaning, by RFC 822 or by usage. Military letters other than `Z` are not included: RFC
+/// 822 had their signs wrong, so their meaning is unclear.
 const ZONES: [(&str, i32); 27] = [
     ("Z GMT UTC UT WET", 0),
     ("BST CET MET MEZ WEST WAT", 60),
@@ -144,7 +144,7 @@ const ZONES: [(&str, i32); 27] = [
 mod tests {
     use super::*;
 
-    /// The offset in hours at noon of a day, if all of `text` is a zone.
+    /// The offset in hours at noon of a day, if `text` is a valid zone.
     fn hours(text: &str, day: &str) -> Option<f64> {
         let time: DateTime = format!("{day}T12:00").parse().unwrap();
         let mut tokens = Tokens::new(text);
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn zones_are_read_however_they_are_written() {
+    fn zones_are_parsed_in_every_form() {
         for (text, expected) in [
             ("Z", 0.0),
             ("gmt", 0.0),
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unknown_or_says_two_things_is_no_zone() {
+    fn unknown_and_contradictory_zones_are_rejected() {
         for text in [
             "",
             "XYZ",
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn an_hour_that_never_was_or_was_twice_is_no_moment() {
+    fn nonexistent_and_ambiguous_local_times_are_rejected() {
         let at = |time: &str| named("America/New_York").unwrap().instant(time.parse().unwrap());
         assert_eq!(at("2024-03-10T02:30"), None);
         assert_eq!(at("2024-11-03T01:30"), None);

@@ -1,4 +1,4 @@
-//! The answer of an API: what it means for the pace, and for whoever asked. Much of that stands in its body (B67).
+//! Judges the responses of an API: what they mean for the pace, and for the caller. Much of that is in the body.
 
 use std::convert::Infallible;
 use std::sync::atomic::Ordering;
@@ -13,28 +13,28 @@ use url::Url;
 
 use super::Api;
 use crate::attempt::{Head, Sink, Wanted};
-use crate::wiki::answers::{Answered, Envelope, Rest};
 use crate::wiki::error::{Code, WikiError};
-use crate::{lock, shown};
+use crate::wiki::responses::{Continuation, Envelope, QueryResponse};
+use crate::{lock, redact};
 
-/// Takes an answer of the API, and judges it by what stands in its body.
-pub(super) struct Taken<'a, T> {
+/// Receives a response of the API, and judges it by its body.
+pub(super) struct ResponseSink<'a, T> {
     api: &'a Api,
     url: &'a Url,
     body: BytesMut,
-    /// What it is to whoever asked.
-    pub(super) result: Option<Result<Answered<T>, WikiError>>,
-    /// Whether the server named a time to come back.
-    pub(super) is_told: bool,
+    /// The result for the caller.
+    pub(super) result: Option<Result<QueryResponse<T>, WikiError>>,
+    /// Whether the server stated when to retry.
+    pub(super) has_deadline: bool,
 }
 
-impl<'a, T> Taken<'a, T> {
+impl<'a, T> ResponseSink<'a, T> {
     pub(super) fn new(api: &'a Api, url: &'a Url) -> Self {
-        Self { api, url, body: BytesMut::new(), result: None, is_told: false }
+        Self { api, url, body: BytesMut::new(), result: None, has_deadline: false }
     }
 }
 
-impl<T: DeserializeOwned + Default + Send> Sink for Taken<'_, T> {
+impl<T: DeserializeOwned + Default + Send> Sink for ResponseSink<'_, T> {
     type Error = Infallible;
 
     async fn begin(&mut self, head: &Head) -> Result<Wanted, Infallible> {
@@ -44,13 +44,13 @@ impl<T: DeserializeOwned + Default + Send> Sink for Taken<'_, T> {
         Ok(Wanted::Whole { max: u64::MAX })
     }
 
-    fn piece(&mut self, piece: Bytes) -> Result<(), Infallible> {
+    fn chunk(&mut self, piece: Bytes) -> Result<(), Infallible> {
         self.body.extend_from_slice(&piece);
         Ok(())
     }
 
     fn judge(&mut self, head: &Head, answer: Answer) -> Answer {
-        self.is_told = answer.told.names_a_time();
+        self.has_deadline = answer.hints.has_deadline();
         let location = head.headers.get(LOCATION);
         let to = location.and_then(|to| self.url.join(to.to_str().ok()?).ok());
         let (answer, result) = self.api.judge::<T>(head.status, answer, to.as_ref(), &self.body);
@@ -60,21 +60,21 @@ impl<T: DeserializeOwned + Default + Send> Sink for Taken<'_, T> {
 }
 
 impl Api {
-    /// What an answer means for the pace, and for whoever asked.
+    /// What a response means for the pace, and for the caller.
     fn judge<T: DeserializeOwned + Default>(
         &self,
         status: u16,
         answer: Answer,
         to: Option<&Url>,
         body: &[u8],
-    ) -> (Answer, Result<Answered<T>, WikiError>) {
+    ) -> (Answer, Result<QueryResponse<T>, WikiError>) {
         let api = || self.address();
         if let (300..=399, Some(to)) = (status, to) {
-            return (answer, Err(WikiError::Moved { api: api(), to: shown::url(to) }));
+            return (answer, Err(WikiError::Moved { api: api(), to: redact::url(to) }));
         }
-        // Some wikis give their errors a status of their own; the code says more.
+        // Some wikis send errors with an error status; the code is more specific.
         match self.read::<T>(body) {
-            Ok(Ok(answered)) if status == 200 => (answer, Ok(answered)),
+            Ok(Ok(response)) if status == 200 => (answer, Ok(response)),
             Ok(Err((code, info))) => {
                 let outcome = match (code.outcome(), answer.outcome) {
                     (Outcome::Answered, status) if status.is_penalty() => status,
@@ -82,39 +82,39 @@ impl Api {
                 };
                 (Answer { outcome, ..answer }, Err(WikiError::Refused { api: api(), code, info }))
             }
-            _ if matches!(status, 404 | 410) => (answer, Err(WikiError::NotThere { api: api(), status })),
+            _ if matches!(status, 404 | 410) => (answer, Err(WikiError::NotFound { api: api(), status })),
             _ if status != 200 => (answer, Err(WikiError::Status { api: api(), status })),
-            // Asking again does not make it easier to understand.
-            Err(what @ WikiError::NotUnderstood { .. }) => (answer, Err(what)),
+            // Retrying would not change the format.
+            Err(what @ WikiError::UnknownFormat { .. }) => (answer, Err(what)),
             Err(what) => (Outcome::ServerError.into(), Err(what)),
-            Ok(Ok(answered)) => (answer, Ok(answered)),
+            Ok(Ok(response)) => (answer, Ok(response)),
         }
     }
 
-    /// The answer in a body, or the code it says no with.
+    /// Parses a body: a response, or an error code and message.
     fn read<T: DeserializeOwned + Default>(
         &self,
         body: &[u8],
-    ) -> Result<Result<Answered<T>, (Code, String)>, WikiError> {
+    ) -> Result<Result<QueryResponse<T>, (Code, String)>, WikiError> {
         let envelope: Envelope<T> = match serde_json::from_slice(body) {
             Ok(envelope) => envelope,
             Err(error) => return Err(self.unreadable(body, &error)),
         };
         let Envelope { error, rest, query, login, batchcomplete, .. } = &envelope;
-        let is_one = error.is_some() || query.is_some() || login.is_some() || batchcomplete.is_some();
-        if !is_one && rest.is_empty() {
+        let is_api = error.is_some() || query.is_some() || login.is_some() || batchcomplete.is_some();
+        if !is_api && rest.is_empty() {
             return Err(WikiError::NotJson { api: self.address(), what: "the JSON of something else" });
         }
-        self.is_one.store(true, Ordering::Relaxed);
-        if let Some(refusal) = envelope.error {
-            // As long as a sentence, whatever a wiki has to say: errors are logged and kept.
-            let [code, info] =
-                [refusal.code, refusal.info].map(|text| shown::line(&text).unwrap_or_default());
+        self.is_api.store(true, Ordering::Relaxed);
+        if let Some(error) = envelope.error {
+            // Errors are logged and stored, so their length is limited.
+            let [code, info] = [error.code, error.info].map(|text| redact::line(&text).unwrap_or_default());
             return Ok(Err((Code::of(&code), info)));
         }
         self.warn(&envelope.warnings);
-        let rest: Rest = envelope.rest.into_iter().map(|(key, value)| (key, plain(value))).collect();
-        Ok(Ok(Answered {
+        let rest: Continuation =
+            envelope.rest.into_iter().map(|(key, value)| (key, text_of(value))).collect();
+        Ok(Ok(QueryResponse {
             query: envelope.query.unwrap_or_default(),
             rest: (!rest.is_empty()).then_some(rest),
             login: envelope.login,
@@ -124,42 +124,42 @@ impl Api {
 
     fn unreadable(&self, body: &[u8], error: &serde_json::Error) -> WikiError {
         let api = self.address();
-        let begins = body.trim_ascii_start();
-        if begins.is_empty() {
-            return WikiError::NotJson { api, what: "nothing" };
+        let start = body.trim_ascii_start();
+        if start.is_empty() {
+            return WikiError::NotJson { api, what: "an empty body" };
         }
-        if begins.starts_with(b"<") {
+        if start.starts_with(b"<") {
             return WikiError::NotJson { api, what: "a page" };
         }
         if serde_json::from_slice::<IgnoredAny>(body).is_err() {
             return match error.is_eof() {
-                true => WikiError::Unexpected { api, what: "its answer broke off".to_owned() },
+                true => WikiError::Unexpected { api, what: "the response was truncated".to_owned() },
                 false => WikiError::NotJson { api, what: "something else" },
             };
         }
-        WikiError::NotUnderstood { api, what: shown::line(&error.to_string()).unwrap_or_default() }
+        WikiError::UnknownFormat { api, what: redact::line(&error.to_string()).unwrap_or_default() }
     }
 
-    /// Tells each warning once.
+    /// Logs each warning once.
     fn warn(&self, warnings: &serde_json::Map<String, Value>) {
         for (module, warning) in warnings {
             let text = warning["warnings"].as_str().map_or_else(|| warning.to_string(), str::to_owned);
-            let [module, text] = [module, &text].map(|text| shown::line(text).unwrap_or_default());
+            let [module, text] = [module, &text].map(|text| redact::line(text).unwrap_or_default());
             let mut warned = lock(&self.warned);
             if warned.len() < WARNINGS_MAX && warned.insert(format!("{module}: {text}")) {
-                tracing::warn!(api = %self.address(), module, "the wiki warns: {text}");
+                tracing::warn!(api = %self.address(), module, "warning from the wiki: {text}");
             }
         }
     }
 }
 
-/// A value of a query, which may come as a number.
-fn plain(value: Value) -> String {
+/// A value of a continuation as text; it may be a number.
+fn text_of(value: Value) -> String {
     match value {
         Value::String(text) => text,
         value => value.to_string(),
     }
 }
 
-/// A wiki that has more to say than that is not listened to.
+/// The maximum number of different warnings that are logged.
 const WARNINGS_MAX: usize = 100;

@@ -1,4 +1,4 @@
-//! Who asks: a session that is begun with a bot password, and begun again when it is lost.
+//! Logs in with a bot password, and again when the session is lost.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -9,15 +9,15 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::{Api, Fields};
 use crate::lock;
-use crate::wiki::answers::{Answered, Tokens};
 use crate::wiki::error::WikiError;
+use crate::wiki::responses::{QueryResponse, Tokens};
 
-/// An account of a wiki, with a password from its page `Special:BotPasswords`.
+/// An account of a wiki, with a password from `Special:BotPasswords`.
 #[derive(Clone)]
 pub struct Login {
-    /// Such as `Somebody@archive`.
+    /// The name, such as `Somebody@archive`.
     pub user: String,
-    /// Its password.
+    /// The password.
     pub password: String,
 }
 
@@ -27,17 +27,17 @@ impl std::fmt::Debug for Login {
     }
 }
 
-/// What a wiki knows us by.
+/// A session with a wiki.
 #[derive(Default)]
 pub(super) struct Session {
-    is_on: AtomicBool,
+    is_logged_in: AtomicBool,
     cookies: Mutex<BTreeMap<String, String>>,
-    /// One logs in, the others wait for it.
-    beginning: tokio::sync::Mutex<()>,
+    /// Held while logging in, so that others wait for it.
+    login_lock: tokio::sync::Mutex<()>,
 }
 
 impl Session {
-    /// The header that says so.
+    /// The cookie header of the session.
     pub(super) fn cookies(&self) -> Vec<(HeaderName, HeaderValue)> {
         let cookies = lock(&self.cookies);
         let pairs: Vec<String> = cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
@@ -48,14 +48,13 @@ impl Session {
         value.map(|value| (COOKIE, value)).into_iter().collect()
     }
 
-    /// Takes what an answer sets. The cookies go to this one address only, so that where and how long they are meant
-    /// for does not matter.
+    /// Takes the cookies that a response sets. They are sent to this one URL only, so their attributes don't matter.
     pub(super) fn take_cookies(&self, headers: &HeaderMap) {
         let mut cookies = lock(&self.cookies);
         for header in headers.get_all(SET_COOKIE) {
             let pair = header.to_str().ok().and_then(|text| text.split(';').next()?.trim().split_once('='));
             match pair {
-                // As PHP takes one back.
+                // PHP deletes a cookie this way.
                 Some((name, "deleted")) => drop(cookies.remove(name)),
                 Some((name, value)) if cookies.len() < COOKIES_MAX || cookies.contains_key(name) => {
                     cookies.insert(name.to_owned(), value.to_owned());
@@ -67,35 +66,35 @@ impl Session {
 }
 
 impl Api {
-    /// Logs in, if somebody is to ask and that did not happen yet.
-    pub(super) async fn be_logged_in(&self) -> Result<(), WikiError> {
+    /// Logs in, if there is an account and it is not logged in yet.
+    pub(super) async fn ensure_logged_in(&self) -> Result<(), WikiError> {
         let Some(login) = &self.options.login else { return Ok(()) };
-        let _beginning = self.session.beginning.lock().await;
-        if self.session.is_on.load(Ordering::Relaxed) {
+        let _guard = self.session.login_lock.lock().await;
+        if self.session.is_logged_in.load(Ordering::Relaxed) {
             return Ok(());
         }
         let mut fields = Fields::bare("query");
         fields.extend([("meta", "tokens"), ("type", "login")]);
-        let tokens: Answered<Tokens> = self.exchange(&fields.asked(&self.url)).await?;
+        let tokens: QueryResponse<Tokens> = self.exchange(&fields.into_request(&self.url)).await?;
         let mut fields = Fields::bare("login");
         let token = tokens.query.tokens.logintoken;
         fields.extend([("lgname", &*login.user), ("lgpassword", &*login.password), ("lgtoken", &*token)]);
-        let answered: Answered<serde_json::Value> = self.exchange(&fields.posted(&self.url)).await?;
-        let said = answered.login.unwrap_or_default();
-        if said["result"] != "Success" {
-            let why = said["reason"].as_str().or(said["result"].as_str()).unwrap_or("it does not say why");
+        let response: QueryResponse<serde_json::Value> = self.exchange(&fields.into_post(&self.url)).await?;
+        let result = response.login.unwrap_or_default();
+        if result["result"] != "Success" {
+            let why = result["reason"].as_str().or(result["result"].as_str()).unwrap_or("no reason given");
             return Err(WikiError::Login { user: login.user.clone(), why: why.to_owned() });
         }
-        self.session.is_on.store(true, Ordering::Relaxed);
+        self.session.is_logged_in.store(true, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Whether a refusal means that the wiki does not know us any more, although it did.
+    /// Whether an error code means that the session was lost.
     pub(super) fn lost_session(&self, code: &str) -> bool {
         let is_lost = matches!(code, "assertuserfailed" | "assertbotfailed" | "assertnameduserfailed");
-        is_lost && self.session.is_on.swap(false, Ordering::Relaxed)
+        is_lost && self.session.is_logged_in.swap(false, Ordering::Relaxed)
     }
 }
 
-/// A wiki sets a handful.
+/// Wikis only set a few cookies.
 const COOKIES_MAX: usize = 50;

@@ -1,11 +1,11 @@
-//! A wiki's API, asked politely: every attempt waits for its turn, and what it came to is told to the pace, also when it
-//! stands in the body of an answer that looks like a success (B67).
+//! A paced client for the API of a wiki. Every attempt waits for its turn, and its outcome is recorded, including
+//! errors in the body of a response with status 200.
 //!
-//! - here: [`Api`], and how a request is written and repeated
-//! - `judge`: what an answer means
-//! - `login`: who asks
+//! - this file: [`Api`], which builds requests and retries them
+//! - `judge`: what a response means
+//! - `login`: logging in
 //!
-//! robots.txt is not asked: an API is made for programs. Its pace is what the gate says.
+//! robots.txt is not consulted, because an API is made for programs. The pace is that of the gate.
 
 mod judge;
 mod login;
@@ -19,7 +19,7 @@ use comity_core::domain::Domain;
 use comity_core::intent::Intent;
 use comity_core::outcome::Outcome;
 use comity_core::pace::Terms;
-use comity_core::retry::{self, Spent};
+use comity_core::retry::{self, RetriesUsed};
 use comity_core::task::TaskStep;
 use comity_core::time::Span;
 use comity_store::tasks::Lead;
@@ -29,19 +29,19 @@ use serde_json::Value;
 use tokio::sync::watch;
 use url::{Host, Url, form_urlencoded};
 
-use super::answers::{Answered, Rest};
 use super::error::{Code, WikiError};
-use super::trail::{Listed, Trail};
-use crate::attempt::{Came, Out, Unsent, attempt};
+use super::loop_detector::{ListResponse, LoopDetector};
+use super::responses::{Continuation, QueryResponse};
+use crate::attempt::{Outgoing, Received, Unsent, attempt};
 use crate::client::{self, SetupError};
 use crate::config::{Config, Sources, environment};
 use crate::gate::{Gate, Permit};
 use crate::limiter::RateLimiter;
+use crate::redact;
 use crate::request::Trust;
-use crate::shown;
 use crate::transport::{Request, Transport};
 
-use judge::Taken;
+use judge::ResponseSink;
 pub use login::Login;
 use login::Session;
 
@@ -51,7 +51,7 @@ use login::Session;
 /// # tokio::runtime::Runtime::new()?.block_on(async {
 /// use comity::wiki::Api;
 ///
-/// let api = Api::new("https://wiki.example/w/api.php")?; // one request a second
+/// let api = Api::new("https://wiki.example/w/api.php")?; // one request per second
 /// let (query, rest) = api.query(&[("meta", "siteinfo")], None).await?;
 /// println!("{} of {rest:?}", query["general"]["sitename"]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -66,33 +66,33 @@ pub struct Api {
     options: Options,
     requests: AtomicU64,
     rate_limited: AtomicU64,
-    /// Whether it ever answered as an API does.
-    is_one: AtomicBool,
+    /// Whether it has ever sent a response of an API.
+    is_api: AtomicBool,
     warned: Mutex<BTreeSet<String>>,
     session: Session,
 }
 
-/// How an API is asked.
+/// The options of an API client.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The most seconds its databases may lag behind; `None` asks however far they do.
+    /// The maximum lag of the wiki's databases in seconds; `None` for no limit.
     pub maxlag: Option<u32>,
-    /// Whom it must take us for.
+    /// The user that the API must recognize us as.
     pub assert: Option<Assert>,
-    /// Who asks; nobody in particular without it. Whoever is known may get more at once.
+    /// The account to log in with; anonymous by default. Some accounts get larger batches.
     pub login: Option<Login>,
-    /// How often a failure is tried again.
+    /// Maximum retries per request.
     pub retries_max: u32,
-    /// Gives up waiting when this becomes true.
+    /// Stops waiting when this becomes true.
     pub stop: Option<watch::Receiver<bool>>,
 }
 
-/// Whom an API must take us for; it refuses otherwise.
+/// The kind of user that the API must recognize us as; otherwise it returns an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Assert {
-    /// Nobody in particular.
+    /// An anonymous user.
     Anon,
-    /// Somebody with an account.
+    /// A user with an account.
     User,
     /// A bot.
     Bot,
@@ -105,7 +105,7 @@ impl Default for Options {
 }
 
 impl Assert {
-    /// The word for it.
+    /// The value of the parameter `assert`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Anon => "anon",
@@ -116,25 +116,25 @@ impl Assert {
 }
 
 impl Api {
-    /// The API at `address`, asked once a second (B68).
+    /// The API at the URL `address`, with one request per second.
     pub fn new(address: &str) -> Result<Self, WikiError> {
         Self::with_limiter(address, &RateLimiter::default(), Options::default())
     }
 
-    /// The same at the pace of `limiter`, which others may share: what one is told to wait, all wait.
+    /// The same at the pace of `limiter`, which can be shared: if one is told to wait, all wait.
     pub fn with_limiter(address: &str, limiter: &RateLimiter, options: Options) -> Result<Self, WikiError> {
         let config = Config::load(Sources { env: environment(), ..Sources::default() });
         let config = config.map_err(SetupError::from)?;
         let transport = client::transport(&config)?;
-        let (gate, host) = limiter.line();
+        let (gate, host) = limiter.gate_and_host();
         let url = parse(address)?;
-        must_have_contact(&url, &config)?;
-        may_log_in(&url, &options)?;
+        check_contact(&url, &config)?;
+        check_login(&url, &options)?;
         Ok(Self::on(url, host.clone(), gate.clone(), transport, options))
     }
 
-    /// The same at the pace that `gate` keeps for its host.
-    pub fn over(
+    /// The same at the pace that `gate` has for its host.
+    pub fn with_gate(
         address: &str,
         config: &Config,
         gate: Gate,
@@ -142,9 +142,9 @@ impl Api {
         options: Options,
     ) -> Result<Self, WikiError> {
         let url = parse(address)?;
-        must_have_contact(&url, config)?;
-        may_log_in(&url, &options)?;
-        let host = Domain::of(&url).ok_or_else(|| WikiError::Address(shown::text(address)))?;
+        check_contact(&url, config)?;
+        check_login(&url, &options)?;
+        let host = Domain::of(&url).ok_or_else(|| WikiError::InvalidUrl(redact::text(address)))?;
         Ok(Self::on(url, host, gate, transport, options))
     }
 
@@ -157,15 +157,15 @@ impl Api {
             options,
             requests: AtomicU64::new(0),
             rate_limited: AtomicU64::new(0),
-            is_one: AtomicBool::new(false),
+            is_api: AtomicBool::new(false),
             warned: Mutex::default(),
             session: Session::default(),
         }
     }
 
-    /// Its address, without secrets.
+    /// Its URL, without secrets.
     pub fn address(&self) -> String {
-        shown::url(&self.url)
+        redact::url(&self.url)
     }
 
     pub(super) fn url(&self) -> &Url {
@@ -176,20 +176,20 @@ impl Api {
         &self.options
     }
 
-    /// Whose pace its requests keep.
+    /// The host whose pace its requests use.
     pub fn host(&self) -> &Domain {
         &self.host
     }
 
-    /// The gate its requests pass.
+    /// The gate that its requests pass.
     pub fn gate(&self) -> &Gate {
         &self.gate
     }
 
-    /// The time between requests, as far as is known.
+    /// The current time between requests.
     pub fn spacing(&self) -> Span {
         let rule = self.gate.rules().rule(&self.host);
-        let known = self.gate.look(&self.gate.rules().domain(&self.host)).map(|live| live.spacing);
+        let known = self.gate.domain_status(&self.gate.rules().domain(&self.host)).map(|live| live.spacing);
         let spacing = known.unwrap_or_else(|| Terms { rule, crawl_delay: Span::ZERO }.baseline());
         spacing.max(rule.intent(Intent::Api).min_delay)
     }
@@ -199,60 +199,60 @@ impl Api {
         self.requests.load(Ordering::Relaxed)
     }
 
-    /// How often it said that this is too much.
+    /// How often it rate limited us.
     pub fn rate_limited(&self) -> u64 {
         self.rate_limited.load(Ordering::Relaxed)
     }
 
-    /// Asks `action=query`. Beside the answer comes what to send along for the rest of it, if there is more.
+    /// Sends a query (`action=query`). Returns the result, and the parameters that continue it if there is more.
     pub async fn query(
         &self,
         params: &[(&str, &str)],
-        rest: Option<&Rest>,
-    ) -> Result<(Value, Option<Rest>), WikiError> {
-        let answered = self.ask::<Value>(params, rest).await?;
-        Ok((answered.query, answered.rest))
+        rest: Option<&Continuation>,
+    ) -> Result<(Value, Option<Continuation>), WikiError> {
+        let response = self.ask::<Value>(params, rest).await?;
+        Ok((response.query, response.rest))
     }
 
     /// The same, read as `T`.
     pub(super) async fn ask<T: DeserializeOwned + Default + Send>(
         &self,
         params: &[(&str, &str)],
-        rest: Option<&Rest>,
-    ) -> Result<Answered<T>, WikiError> {
+        rest: Option<&Continuation>,
+    ) -> Result<QueryResponse<T>, WikiError> {
         let mut fields = Fields::of(&self.options);
         fields.extend(params.iter().copied());
         fields.extend(rest.into_iter().flatten().map(|(name, value)| (&**name, &**value)));
-        let asked = fields.asked(&self.url);
-        self.be_logged_in().await?;
-        let answered: Answered<T> = match self.exchange(&asked).await {
-            // A session does not last for ever.
+        let request = fields.into_request(&self.url);
+        self.ensure_logged_in().await?;
+        let response: QueryResponse<T> = match self.exchange(&request).await {
+            // Sessions expire.
             Err(WikiError::Refused { code: Code::Denied(code), .. }) if self.lost_session(&code) => {
-                self.be_logged_in().await?;
-                self.exchange(&asked).await?
+                self.ensure_logged_in().await?;
+                self.exchange(&request).await?
             }
-            answered => answered?,
+            response => response?,
         };
-        if rest.is_some() && answered.rest.as_ref() == rest {
-            return Err(self.endless(params, "it continues where it was asked to continue"));
+        if rest.is_some() && response.rest.as_ref() == rest {
+            return Err(self.endless(params, "its continuation is the one it was sent"));
         }
-        Ok(answered)
+        Ok(response)
     }
 
-    /// The next answer of a list that is followed to its end; an error when that would never come.
-    pub(super) async fn follow<T: DeserializeOwned + Default + Listed + Send>(
+    /// The next response of a list that is followed to its end; an error if the list never ends.
+    pub(super) async fn follow<T: DeserializeOwned + Default + ListResponse + Send>(
         &self,
         params: &[(&str, &str)],
-        rest: Option<&Rest>,
-        trail: &mut Trail,
-    ) -> Result<Answered<T>, WikiError> {
+        rest: Option<&Continuation>,
+        loop_detector: &mut LoopDetector,
+    ) -> Result<QueryResponse<T>, WikiError> {
         if rest.is_none() {
-            *trail = Trail::default();
+            *loop_detector = LoopDetector::default();
         }
-        let answered = self.ask::<T>(params, rest).await?;
-        let followed = trail.follow(answered.rest.as_ref(), answered.query.found());
+        let response = self.ask::<T>(params, rest).await?;
+        let followed = loop_detector.follow(response.rest.as_ref(), response.query.entries_hash());
         followed.map_err(|why| self.endless(params, why))?;
-        Ok(answered)
+        Ok(response)
     }
 
     fn endless(&self, params: &[(&str, &str)], why: &'static str) -> WikiError {
@@ -262,25 +262,25 @@ impl Api {
         WikiError::Endless { api: self.address(), list, why }
     }
 
-    /// Asks until there is an answer, or asking again does not help.
+    /// Sends a request until there is a response, or retrying does not help.
     async fn exchange<T: DeserializeOwned + Default + Send>(
         &self,
-        asked: &Asked,
-    ) -> Result<Answered<T>, WikiError> {
+        api_request: &ApiRequest,
+    ) -> Result<QueryResponse<T>, WikiError> {
         let began = self.gate.clock().now();
         let is_paced = self.gate.rules().rule(&self.host).enabled();
-        let mut spent = Spent::default();
+        let mut spent = RetriesUsed::default();
         loop {
             let mut permit = self.turn().await?;
             let cookies = self.session.cookies();
-            let mut taken = Taken::<T>::new(self, &asked.url);
-            let request = asked.request(&cookies);
+            let mut sink = ResponseSink::<T>::new(self, &api_request.url);
+            let request = api_request.request(&cookies);
             let (trust, recording) = (Trust::Listed, None);
-            let out = Out { transport: &self.transport, request, trust, recording };
-            let ended = match attempt(out, &mut permit, (), &mut taken).await {
+            let out = Outgoing { transport: &self.transport, request, trust, recording };
+            let ended = match attempt(out, &mut permit, (), &mut sink).await {
                 Ok(ended) => ended,
                 Err(Unsent::Withheld) => continue,
-                // Nothing was asked of the wiki.
+                // Nothing was sent to the wiki.
                 Err(Unsent::Never(cause)) => {
                     return Err(WikiError::Transport { api: self.address(), cause });
                 }
@@ -289,31 +289,32 @@ impl Api {
             if ended.outcome == Outcome::RateLimited {
                 self.rate_limited.fetch_add(1, Ordering::Relaxed);
             }
-            let is_final = matches!(&ended.came, Came::Broken(cause) if cause.is_final());
-            let error = match (ended.came, taken.result) {
-                (Came::Broken(cause), _) => WikiError::Transport { api: self.address(), cause },
-                (Came::Answer(_), Some(Ok(answered))) => return Ok(answered),
-                (Came::Answer(_), Some(Err(error))) => error,
-                // Whatever comes is judged.
-                (Came::Answer(_), None) => continue,
+            let is_final = matches!(&ended.received, Received::Failed(cause) if cause.is_final());
+            let error = match (ended.received, sink.result) {
+                (Received::Failed(cause), _) => WikiError::Transport { api: self.address(), cause },
+                (Received::Response(_), Some(Ok(response))) => return Ok(response),
+                (Received::Response(_), Some(Err(error))) => error,
+                // Cannot happen, because every response is judged.
+                (Received::Response(_), None) => continue,
             };
-            let is_one = self.is_one.load(Ordering::Relaxed);
-            let retries_max = self.options.retries_max.min(if is_one { u32::MAX } else { FIRST_RETRIES_MAX });
-            let verdict = retry::judge(ended.outcome, ended.standing, spent, retries_max);
-            // What never was an API does not become one.
-            let is_none = matches!(error, WikiError::NotJson { .. }) && !is_one;
-            if verdict.step != TaskStep::Retry || is_none || is_final {
+            let is_api = self.is_api.load(Ordering::Relaxed);
+            let retries_max = self.options.retries_max.min(if is_api { u32::MAX } else { FIRST_RETRIES_MAX });
+            let verdict = retry::judge(ended.outcome, ended.freshness, spent, retries_max);
+            // If it never was an API, it won't become one.
+            let is_not_api = matches!(error, WikiError::NotJson { .. }) && !is_api;
+            if verdict.step != TaskStep::Retry || is_not_api || is_final {
                 return Err(error);
             }
-            // Who is told when to come back does; that is no failure, unless it is told so for days. Without a pace nobody
-            // waits for what it is told.
-            let is_told = taken.is_told && is_paced && self.gate.clock().now().since(began) <= TOLD_MAX;
-            if !is_told {
-                spent = verdict.spent;
+            // If the server states when to retry, that doesn't use up a retry, unless it takes days. Without pacing,
+            // the stated time is not waited for, so it does.
+            let is_free =
+                sink.has_deadline && is_paced && self.gate.clock().now().since(began) <= FREE_RETRIES_MAX;
+            if !is_free {
+                spent = verdict.used;
             }
-            tracing::warn!(%error, retries = spent.retries, "the wiki is asked again when its pace allows");
+            tracing::warn!(%error, retries = spent.retries, "request to the wiki failed; will retry when its pace allows");
             if !is_paced {
-                self.gate.clock().sleep_until(self.gate.clock().now() + UNPACED).await;
+                self.gate.clock().sleep_until(self.gate.clock().now() + UNPACED_DELAY).await;
             }
         }
     }
@@ -322,7 +323,7 @@ impl Api {
     async fn turn(&self) -> Result<Permit, WikiError> {
         let acquiring = self.gate.acquire(&self.host, Intent::Api);
         let Some(mut stop) = self.options.stop.clone() else { return Ok(acquiring.await?) };
-        // Nobody may be there any more to stop it: then it is not.
+        // If the sender is gone, the request can't be stopped any more.
         let stopped = async { stop.wait_for(|stop| *stop).await.is_ok() };
         tokio::select! {
             biased;
@@ -332,14 +333,14 @@ impl Api {
     }
 }
 
-/// A request as it is sent, however often.
-struct Asked {
+/// A request, which may be sent several times.
+struct ApiRequest {
     url: Url,
-    /// What is posted there.
+    /// The body of a POST.
     form: Option<Bytes>,
 }
 
-impl Asked {
+impl ApiRequest {
     fn request<'a>(&'a self, cookies: &'a [(HeaderName, HeaderValue)]) -> Request<'a> {
         let (accept, posted) = (Some(&JSON), self.form.as_ref());
         Request { accept, headers: cookies, posted, ..Request::new(&self.url, Lead::Listed) }
@@ -350,19 +351,19 @@ impl Asked {
 struct Fields(String);
 
 impl Fields {
-    /// Those of a query.
+    /// The fields of a query.
     fn of(options: &Options) -> Self {
         let mut fields = Self::bare("query");
         fields.extend([("curtimestamp", "1")]);
         if let Some(maxlag) = options.maxlag {
             fields.extend([("maxlag", &*maxlag.to_string())]);
         }
-        let unless_said = options.login.as_ref().map(|_| Assert::User);
-        fields.extend(options.assert.or(unless_said).map(|assert| ("assert", assert.as_str())));
+        let default = options.login.as_ref().map(|_| Assert::User);
+        fields.extend(options.assert.or(default).map(|assert| ("assert", assert.as_str())));
         fields
     }
 
-    /// Those of any action.
+    /// The fields of any action.
     fn bare(action: &str) -> Self {
         let mut fields = Self(String::new());
         fields.extend([("action", action), ("format", "json"), ("formatversion", "2")]);
@@ -374,48 +375,48 @@ impl Fields {
         self.0 = encoded.extend_pairs(pairs).finish();
     }
 
-    /// In the address, unless that would get too long for servers.
-    fn asked(self, api: &Url) -> Asked {
-        if self.0.len() > ADDRESS_MAX {
-            return self.posted(api);
+    /// A GET request, or a POST request if the URL would be too long for servers.
+    fn into_request(self, api: &Url) -> ApiRequest {
+        if self.0.len() > QUERY_MAX {
+            return self.into_post(api);
         }
         let mut url = api.clone();
         url.set_query(Some(&self.0));
-        Asked { url, form: None }
+        ApiRequest { url, form: None }
     }
 
-    fn posted(self, api: &Url) -> Asked {
-        Asked { url: api.clone(), form: Some(self.0.into()) }
+    fn into_post(self, api: &Url) -> ApiRequest {
+        ApiRequest { url: api.clone(), form: Some(self.0.into()) }
     }
 }
 
-/// The address of an API as an archive of it is known by, without secrets.
+/// The URL of an API without secrets, which identifies its archive.
 pub fn address(text: &str) -> Result<String, WikiError> {
-    Ok(shown::url(&parse(text)?))
+    Ok(redact::url(&parse(text)?))
 }
 
-/// The address of an API.
+/// Parses the URL of an API.
 fn parse(address: &str) -> Result<Url, WikiError> {
-    let wrong = || WikiError::Address(shown::text(address));
-    let mut url = Url::parse(address).map_err(|_| wrong())?;
+    let invalid = || WikiError::InvalidUrl(redact::text(address));
+    let mut url = Url::parse(address).map_err(|_| invalid())?;
     if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
-        return Err(wrong());
+        return Err(invalid());
     }
-    // As it is copied from a browser.
+    // It may have been copied from a browser.
     url.set_query(None);
     url.set_fragment(None);
     Ok(url)
 }
 
-/// A wiki on this machine has its operator at hand; others must know whom to write to.
-fn must_have_contact(url: &Url, config: &Config) -> Result<(), WikiError> {
+/// Checks that there is a contact, except for a wiki on this machine.
+fn check_contact(url: &Url, config: &Config) -> Result<(), WikiError> {
     if is_loopback(url) || config.http.contact.is_some() { Ok(()) } else { Err(WikiError::NoContact) }
 }
 
-/// A password is not sent where others can read it.
-fn may_log_in(url: &Url, options: &Options) -> Result<(), WikiError> {
+/// Checks that a password is not sent without encryption.
+fn check_login(url: &Url, options: &Options) -> Result<(), WikiError> {
     let is_safe = options.login.is_none() || url.scheme() == "https" || is_loopback(url);
-    if is_safe { Ok(()) } else { Err(WikiError::Eavesdropped(shown::url(url))) }
+    if is_safe { Ok(()) } else { Err(WikiError::InsecureLogin(redact::url(url))) }
 }
 
 fn is_loopback(url: &Url) -> bool {
@@ -428,15 +429,15 @@ fn is_loopback(url: &Url) -> bool {
 }
 
 static JSON: HeaderValue = HeaderValue::from_static("application/json");
-/// Tries of one call are so far apart, also where no pace is kept.
-const UNPACED: Span = Span::from_secs(1);
-/// What MediaWiki recommends.
+/// The delay between attempts if pacing is disabled.
+const UNPACED_DELAY: Span = Span::from_secs(1);
+/// The value that MediaWiki recommends.
 const MAXLAG: u32 = 5;
-/// About an hour of a wiki that fails, at the pace of an archiver.
+/// Enough for about an hour of failures at the pace of an archiver.
 const RETRIES_MAX: u32 = 20;
-/// A wiki that says all the time that it cannot be asked is given up after this.
-const TOLD_MAX: Span = Span::from_hours(24);
-/// What did not answer as an API yet is perhaps none.
+/// For how long retries at a time stated by the server don't count.
+const FREE_RETRIES_MAX: Span = Span::from_hours(24);
+/// Maximum retries before the first valid response, because it may not be an API at all.
 const FIRST_RETRIES_MAX: u32 = 3;
-/// Longer addresses are refused by some servers.
-const ADDRESS_MAX: usize = 2_000;
+/// Some servers reject longer URLs.
+const QUERY_MAX: usize = 2_000;

@@ -1,9 +1,9 @@
-//! Sources that moved for good, for now, or are gone.
+//! Sources that moved permanently or temporarily, or are gone.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use comity::pipeline::SourceEnd;
+use comity::pipeline::SourceOutcome;
 use comity::store::sources::SourceChange;
 use comity::store::tasks::Lead;
 
@@ -17,12 +17,12 @@ async fn moving(status: u16, to: impl Fn(&Asked) -> String + Send + Sync + 'stat
     feeds(move |asked| (asked.path == "/feed").then(|| reply(status).header("location", &to(asked)))).await
 }
 
-fn moved_to(outcome: &SourceEnd) -> Option<&str> {
-    let SourceEnd::Fetched { moved_to, .. } = outcome else { panic!("{outcome:?}") };
+fn moved_to(outcome: &SourceOutcome) -> Option<&str> {
+    let SourceOutcome::Fetched { moved_to, .. } = outcome else { panic!("{outcome:?}") };
     moved_to.as_deref()
 }
 
-/// B66, B76: a permanent redirect is believed when it is seen again, and leads where nobody listed.
+/// B66, B76: a permanent redirect counts when it is seen again, and its target was not listed by the operator.
 #[tokio::test]
 async fn a_source_moves_when_a_permanent_redirect_is_seen_twice() {
     for status in [301, 308] {
@@ -30,15 +30,15 @@ async fn a_source_moves_when_a_permanent_redirect_is_seen_twice() {
         let station = Station::at(&still(""), &memory(), noon()).await;
         let source = station.follow(&site.url("/feed")).await;
         assert_eq!(moved_to(only(&station.run().await)), None, "not at once");
-        let there = site.url_on(2, "/new");
+        let target = site.url_on(2, "/new");
         let row = station.source(source).await;
         assert_eq!((row.url, row.lead), (site.url("/feed"), Lead::Listed));
-        assert_eq!(station.cursor(source).await["moved_to"], there);
-        assert_eq!(moved_to(only(&station.run().await)), Some(there.as_str()));
+        assert_eq!(station.cursor(source).await["moved_to"], target);
+        assert_eq!(moved_to(only(&station.run().await)), Some(target.as_str()));
         let row = station.source(source).await;
         assert_eq!(
             (row.url.as_str(), row.lead, row.listed_url),
-            (there.as_str(), Lead::Remote, site.url("/feed"))
+            (target.as_str(), Lead::Remote, site.url("/feed"))
         );
         assert_eq!(station.run().await.fetched, 1);
         assert_eq!(site.paths(), ["/feed", "/new", "/feed", "/new", "/new"]);
@@ -48,7 +48,7 @@ async fn a_source_moves_when_a_permanent_redirect_is_seen_twice() {
 
 /// B66
 #[tokio::test]
-async fn a_redirect_for_now_moves_nothing() {
+async fn a_temporary_redirect_does_not_move_a_source() {
     for status in [302, 303, 307] {
         let site = moving(status, |_| "/new".to_owned()).await;
         let station = Station::at(&still(""), &memory(), noon()).await;
@@ -61,9 +61,9 @@ async fn a_redirect_for_now_moves_nothing() {
     }
 }
 
-/// B66: of several redirects the permanent ones at the beginning count.
+/// B66: only the permanent redirects at the start of a chain count.
 #[tokio::test]
-async fn a_chain_moves_as_far_as_it_is_permanent() {
+async fn a_source_moves_up_to_the_first_temporary_redirect() {
     let site = feeds(|asked| {
         Some(match asked.path.as_str() {
             "/feed" => reply(301).header("location", "/a"),
@@ -79,9 +79,9 @@ async fn a_chain_moves_as_far_as_it_is_permanent() {
     assert_eq!(moved_to(only(&station.run().await)), Some(site.url("/a").as_str()));
 }
 
-/// B66: another target begins anew.
+/// B66: a different target starts over.
 #[tokio::test]
-async fn a_redirect_that_changes_its_mind_is_not_believed() {
+async fn a_redirect_to_changing_targets_is_ignored() {
     let times = Arc::new(AtomicUsize::new(0));
     let count = times.clone();
     let site =
@@ -95,9 +95,9 @@ async fn a_redirect_that_changes_its_mind_is_not_believed() {
     assert_eq!(station.source(source).await.url, site.url("/a"));
 }
 
-/// B66: nor one that was an accident.
+/// B66: a redirect that disappears in between was a mistake.
 #[tokio::test]
-async fn a_redirect_that_was_taken_back_is_not_believed() {
+async fn a_redirect_that_was_removed_is_ignored() {
     let site = feeds(|asked| {
         let moves = asked.path == "/feed" && asked.before != 1;
         moves.then(|| reply(301).header("location", "/new"))
@@ -111,9 +111,9 @@ async fn a_redirect_that_was_taken_back_is_not_believed() {
     assert_eq!(station.source(source).await.url, site.url("/feed"));
 }
 
-/// A redirect to where another source is already leaves both where they are.
+/// A source does not move to the URL of another source.
 #[tokio::test]
-async fn two_sources_do_not_become_one() {
+async fn two_sources_are_not_merged() {
     let site = moving(301, |_| "/taken".to_owned()).await;
     let station = Station::at(&still(""), &memory(), noon()).await;
     let source = station.follow(&site.url("/feed")).await;
@@ -124,7 +124,7 @@ async fn two_sources_do_not_become_one() {
     assert_eq!(station.source(source).await.url, site.url("/feed"));
 }
 
-/// B76: where a source moved to is trusted no more than the redirect was.
+/// B76: the new URL of a source is trusted no more than the redirect to it.
 #[tokio::test]
 async fn a_source_that_moved_to_a_private_address_is_refused() {
     let site = moving(301, |asked| asked.url_on(2, "/new")).await;
@@ -138,18 +138,18 @@ async fn a_source_that_moved_to_a_private_address_is_refused() {
     let guarded = Station::at(&QUICK.replace("10ms", "0s"), &store, noon()).await;
     let before = site.asked().len();
     let report = guarded.run().await;
-    let SourceEnd::Failed { error, .. } = only(&report) else { panic!("{report:?}") };
+    let SourceOutcome::Failed { error, .. } = only(&report) else { panic!("{report:?}") };
     assert!(error.contains("127.0.0.2"), "{error}");
     assert_eq!(site.asked().len(), before, "nothing was sent");
     let listed =
         SourceChange { url: Some(site.url_on(2, "/new")), enabled: Some(true), ..SourceChange::default() };
     guarded.change(source, listed).await;
-    assert_eq!(guarded.run().await.fetched, 1, "an operator who lists it may have it");
+    assert_eq!(guarded.run().await.fetched, 1, "it is allowed if the operator lists it");
 }
 
-/// B76: what was wrong was that nobody had listed it; when somebody does, the failure is forgotten.
+/// B76: it failed because the operator had not listed it; when that changes, the backoff is reset.
 #[tokio::test]
-async fn a_place_that_is_listed_is_asked_at_once() {
+async fn a_source_is_fetched_at_once_after_its_url_was_listed() {
     let site = moving(301, |asked| asked.url_on(2, "/new")).await;
     let store = memory();
     let free = Station::at(&still(""), &store, noon()).await;
@@ -164,18 +164,18 @@ async fn a_place_that_is_listed_is_asked_at_once() {
         .await;
     assert_eq!(guarded.source(source).await.lead, Lead::Listed);
     let report = guarded.run().await;
-    assert_eq!((report.fetched, report.held), (1, 0), "{:?}", report.notes);
+    assert_eq!((report.fetched, report.held), (1, 0), "{:?}", report.sources);
 }
 
-/// B76: without leave it is refused at the redirect already, and does not move.
+/// B76: the redirect is refused, so the source does not move.
 #[tokio::test]
-async fn a_redirect_to_a_private_address_moves_nothing() {
+async fn a_redirect_to_a_private_address_does_not_move_a_source() {
     let site = moving(301, |asked| asked.url_on(2, "/new")).await;
     let store = memory();
     let station = Station::at(&QUICK.replace("10ms", "0s"), &store, noon()).await;
     let source = station.follow(&site.url("/feed")).await;
     let report = station.run().await;
-    assert!(matches!(only(&report), SourceEnd::Failed { .. }), "{report:?}");
+    assert!(matches!(only(&report), SourceOutcome::Failed { .. }), "{report:?}");
     assert_eq!(site.paths(), ["/feed"]);
     assert_eq!(
         (station.source(source).await.url, station.cursor(source).await.len()),
@@ -183,7 +183,7 @@ async fn a_redirect_to_a_private_address_moves_nothing() {
     );
 }
 
-/// B76: the very host that the operator listed stays listed, wherever on it a source moves.
+/// B76: if a source moves within the host that the operator listed, it still counts as listed.
 #[tokio::test]
 async fn a_source_that_moved_within_its_listed_host_stays_reachable() {
     let site = moving(301, |_| "/new/".to_owned()).await;
@@ -192,11 +192,11 @@ async fn a_source_that_moved_within_its_listed_host_stays_reachable() {
     station.run().await;
     assert_eq!(moved_to(only(&station.run().await)), Some(site.url("/new/").as_str()));
     let report = station.run().await;
-    assert_eq!((report.fetched, report.failed), (1, 0), "{:?}", report.notes);
+    assert_eq!((report.fetched, report.failed), (1, 0), "{:?}", report.sources);
     assert_eq!(station.source(source).await.lead, Lead::Listed);
 }
 
-/// 410 is for good: it is disabled, and says how to ask again.
+/// After a 410 the source is disabled, and the message says how to enable it again.
 #[tokio::test]
 async fn a_source_that_is_gone_is_disabled() {
     let site = Site::start(|asked: &Asked| match asked.before {
@@ -207,13 +207,13 @@ async fn a_source_that_is_gone_is_disabled() {
     let station = Station::at(&still(""), &memory(), noon()).await;
     let source = station.follow(&site.url("/feed")).await;
     let report = station.run().await;
-    let SourceEnd::Failed { error, retry_at: None } = only(&report) else { panic!("{report:?}") };
+    let SourceOutcome::Failed { error, retry_at: None } = only(&report) else { panic!("{report:?}") };
     assert!(error.contains("410") && error.contains("comity sources set 1 --enabled on"), "{error}");
     let row = station.source(source).await;
     assert_eq!((row.enabled, row.error.as_ref()), (false, Some(error)));
     assert_eq!(station.fetches(source).await[0].status, "error");
     let report = station.run().await;
-    assert_eq!((report.due, report.notes.len(), site.asked().len()), (0, 0, 1), "it is not asked again");
+    assert_eq!((report.due, report.sources.len(), site.asked().len()), (0, 0, 1), "it is not fetched again");
     station.change(source, SourceChange { enabled: Some(true), ..SourceChange::default() }).await;
     assert_eq!(station.run().await.fetched, 1);
 }

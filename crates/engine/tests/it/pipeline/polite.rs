@@ -1,8 +1,8 @@
-//! Conditions, and whatever makes us ask later: headers, the feed's own words, and a domain that is held.
+//! Conditional requests, and what delays the next fetch: caching headers, hints of the feed, and a held domain.
 
 use std::io::Write;
 
-use comity::pipeline::SourceEnd;
+use comity::pipeline::SourceOutcome;
 use comity::store::sources::SourceId;
 use comity_core::time::{Span, Timestamp};
 use flate2::Compression;
@@ -13,9 +13,9 @@ use super::{feeds, follow, was_read};
 use crate::station::{Station, cadence, memory, mins, noon, of, only, quick, rss, still};
 use crate::support::{Asked, Site, ms, reply};
 
-/// B66: what the server said comes back to it byte for byte, and to the address that said it only.
+/// B66: validators are sent back byte for byte, and only to the URL they came from.
 #[tokio::test]
-async fn validators_go_back_byte_for_byte_to_who_told_them() {
+async fn validators_are_sent_back_byte_for_byte_to_their_url() {
     const ETAG: &[u8] = b"W/\"caf\xe9 \xff\"  x";
     let site = Site::start(|asked: &Asked| match (asked.path.as_str(), asked.before) {
         ("/feed", _) => reply(302).header("location", "/real").header("etag", "\"of the redirect\""),
@@ -30,24 +30,24 @@ async fn validators_go_back_byte_for_byte_to_who_told_them() {
     let source = station.follow(&site.url("/feed")).await;
     station.run().await;
     let report = station.run().await;
-    let nothing = SourceEnd::Fetched { found: 0, new: 0, changed: 0, problem: None, moved_to: None };
+    let nothing = SourceOutcome::Fetched { found: 0, new: 0, changed: 0, problem: None, moved_to: None };
     assert_eq!((only(&report), report.fetched), (&nothing, 1), "304 is ok");
     let asked = site.asked();
     let conditions = |asked: &Asked| {
         let header = |name| asked.header(name).map(str::to_owned);
         (header("if-none-match"), header("if-modified-since"))
     };
-    let told: String = ETAG.iter().map(|byte| char::from(*byte)).collect();
+    let etag: String = ETAG.iter().map(|byte| char::from(*byte)).collect();
     let expected = [
         ("/feed", (None, None)),
         ("/real", (None, None)),
         ("/feed", (None, None)),
-        ("/real", (Some(told), Some("yesterday, roughly".to_owned()))),
+        ("/real", (Some(etag), Some("yesterday, roughly".to_owned()))),
     ];
     for (asked, (path, expected)) in asked.iter().zip(expected) {
         assert_eq!((asked.path.as_str(), conditions(asked)), (path, expected));
     }
-    assert_eq!(station.items(source).await.len(), 2, "what is there stays");
+    assert_eq!(station.items(source).await.len(), 2, "the items stay");
     let rows = station.fetches(source).await;
     assert_eq!((rows[0].status.as_str(), rows[0].http_status), ("ok", Some(304)));
     station.run().await;
@@ -58,9 +58,9 @@ async fn validators_go_back_byte_for_byte_to_who_told_them() {
     );
 }
 
-/// B66: an answer without validators leaves none behind.
+/// B66: a response without validators removes the old ones.
 #[tokio::test]
-async fn validators_go_with_the_answer_they_came_with() {
+async fn validators_are_those_of_the_last_response() {
     let site = feeds(|asked| {
         let feed = reply(200).body(rss("", &["/1"]));
         Some(if asked.before == 0 { feed.header("etag", "\"a\"") } else { feed })
@@ -78,7 +78,7 @@ async fn validators_go_with_the_answer_they_came_with() {
 
 /// B66
 #[tokio::test]
-async fn feeds_may_be_packed() {
+async fn feeds_may_be_compressed() {
     let site = feeds(|asked| {
         let accepts = asked.header("accept-encoding").is_some_and(|coding| coding.contains("gzip"));
         assert!(
@@ -94,9 +94,9 @@ async fn feeds_may_be_packed() {
     assert_eq!(station.run().await.new, 2);
 }
 
-/// B61, B66: what the server and the feed say puts the next request off to exactly then.
+/// B61, B66: the next request is sent exactly when caching headers and the hints of the feed allow it.
 #[tokio::test]
-async fn a_feed_is_not_asked_before_it_says() {
+async fn a_feed_is_not_fetched_before_its_headers_and_hints_allow() {
     let at = |text: &str| Timestamp::parse(text).unwrap();
     let expires = "Sun, 15 Nov 2026 12:30:00 GMT";
     let sy =
@@ -124,7 +124,7 @@ async fn a_feed_is_not_asked_before_it_says() {
         assert_eq!(station.cursor(source).await["not_before"], json!(until.to_string()));
         station.close().await;
         let early = Station::at(&still(""), &store, until - ms(1)).await;
-        let SourceEnd::Held { until: held, why } = only(&early.run().await).clone() else {
+        let SourceOutcome::Held { until: held, why } = only(&early.run().await).clone() else {
             panic!("{header:?}")
         };
         assert_eq!((held, why.contains(who), site.asked().len()), (until, true, 1), "{why}");
@@ -135,9 +135,9 @@ async fn a_feed_is_not_asked_before_it_says() {
     }
 }
 
-/// B66: they never make us ask earlier than the cadence says.
+/// B66: a feed is never fetched earlier than its cadence.
 #[tokio::test]
-async fn what_a_feed_says_never_makes_us_ask_earlier() {
+async fn headers_and_hints_never_lead_to_an_earlier_fetch() {
     let site =
         feeds(|_| Some(reply(200).body(rss("<ttl>1</ttl>", &[])).header("cache-control", "max-age=1"))).await;
     let store = memory();
@@ -146,13 +146,13 @@ async fn what_a_feed_says_never_makes_us_ask_earlier() {
     station.run().await;
     station.close().await;
     let later = Station::at(&still(""), &store, noon() + mins(59)).await;
-    assert_eq!(*only(&later.run().await), SourceEnd::NotDue { due_at: noon() + mins(60) });
+    assert_eq!(*only(&later.run().await), SourceOutcome::NotDue { due_at: noon() + mins(60) });
     assert_eq!(site.asked().len(), 1);
 }
 
-/// B66: a 304 says nothing about the feed's own words, which were said before.
+/// B66: a 304 has no hints, so those of the last feed apply.
 #[tokio::test]
-async fn the_words_of_a_feed_hold_after_a_304() {
+async fn the_hints_of_a_feed_still_apply_after_a_304() {
     let site = feeds(|asked| {
         Some(match asked.before {
             0 => reply(200).body(rss("<ttl>30</ttl>", &["/1"])).header("etag", "\"a\""),
@@ -170,23 +170,24 @@ async fn the_words_of_a_feed_hold_after_a_304() {
     assert_eq!(second.cursor(source).await["not_before"], json!((noon() + mins(60)).to_string()));
 }
 
-/// B63, B66: a Retry-After longer than the backoff is kept, and a shorter one does not shorten it.
+/// B63, B66: a Retry-After longer than the backoff applies, and a shorter one does not shorten it.
 #[tokio::test]
-async fn a_failure_waits_for_the_later_of_its_own_backoff_and_what_the_server_says() {
+async fn a_failed_source_waits_for_the_longer_of_backoff_and_retry_after() {
     for (seconds, least, most) in [("3600", mins(60), mins(60)), ("1", mins(5), ms(330_000))] {
         let site = feeds(move |_| Some(reply(503).header("retry-after", seconds))).await;
         let station = Station::at(&still(""), &memory(), noon()).await;
         station.follow(&site.url("/feed")).await;
-        let SourceEnd::Failed { retry_at: Some(retry_at), .. } = only(&station.run().await).clone() else {
+        let SourceOutcome::Failed { retry_at: Some(retry_at), .. } = only(&station.run().await).clone()
+        else {
             panic!()
         };
         assert!((least..=most).contains(&retry_at.since(noon())), "{seconds}: {retry_at}");
     }
 }
 
-/// B61: a domain that its server closed for long is not waited for.
+/// B61: a run does not wait for a domain with a long Retry-After.
 #[tokio::test]
-async fn a_source_on_a_domain_that_is_held_is_held() {
+async fn a_source_on_a_held_domain_is_held() {
     let site = feeds(|asked| (asked.path == "/full").then(|| reply(429).header("retry-after", "100"))).await;
     let station = Station::start(&quick("")).await;
     let full = station.follow(&site.url("/full")).await;
@@ -194,13 +195,13 @@ async fn a_source_on_a_domain_that_is_held_is_held() {
     let elsewhere = station.follow(&site.url_on(2, "/elsewhere")).await;
     let began = station.now();
     let report = station.run().await;
-    assert!(station.now().since(began) < Span::from_secs(60), "nobody waits for it");
-    assert_eq!((report.failed, report.held, report.fetched), (1, 1, 1), "{:?}", report.notes);
+    assert!(station.now().since(began) < Span::from_secs(60), "the run does not wait for it");
+    assert_eq!((report.failed, report.held, report.fetched), (1, 1, 1), "{:?}", report.sources);
     assert!(
-        matches!(of(&report, full), SourceEnd::Failed { .. })
-            && matches!(of(&report, elsewhere), SourceEnd::Fetched { .. })
+        matches!(of(&report, full), SourceOutcome::Failed { .. })
+            && matches!(of(&report, elsewhere), SourceOutcome::Fetched { .. })
     );
-    let SourceEnd::Held { until, why } = of(&report, other) else { panic!("{report:?}") };
+    let SourceOutcome::Held { until, why } = of(&report, other) else { panic!("{report:?}") };
     let wait = until.since(began);
     assert!((Span::from_secs(100)..Span::from_secs(160)).contains(&wait), "{wait}: {why}");
     assert_eq!(site.asked_for("/other").len(), 0, "nothing was sent");
@@ -209,9 +210,9 @@ async fn a_source_on_a_domain_that_is_held_is_held() {
     assert_eq!(station.source(other).await.failures, 0, "it did not fail");
 }
 
-/// B10, B66: sources of one host are asked one after the other, those of others meanwhile.
+/// B10, B66: sources of one host are fetched one after the other, and those of different hosts in parallel.
 #[tokio::test]
-async fn sources_of_one_host_do_not_fire_together() {
+async fn sources_of_one_host_are_fetched_one_after_the_other() {
     let site = feeds(|_| Some(reply(200).body(rss("", &[])).after(100))).await;
     let station = Station::start(&quick("").replace("10ms", "200ms")).await;
     for nth in 0..4 {
@@ -233,9 +234,9 @@ async fn sources_of_one_host_do_not_fire_together() {
     assert!(site.most_at_once() >= 3, "{}", site.most_at_once());
 }
 
-/// B60, B66: a validator that stands in the cursor already is sent, whoever wrote it there.
+/// B60, B66: validators in the cursor are sent, no matter who wrote them.
 #[tokio::test]
-async fn conditions_come_from_the_cursor() {
+async fn validators_come_from_the_cursor() {
     let site = feeds(|_| Some(reply(304).body(""))).await;
     let station = Station::at(&still(""), &memory(), noon()).await;
     let source = station.follow(&site.url("/feed")).await;
@@ -248,5 +249,5 @@ async fn conditions_come_from_the_cursor() {
     let cursor = json!({ "etag": "\"x\"", "validators_of": site.url("/feed") });
     was_read(&station, other, noon() - mins(60), cursor).await;
     station.run().await;
-    assert_eq!(site.asked_for("/other")[0].header("if-none-match"), None, "another address told it");
+    assert_eq!(site.asked_for("/other")[0].header("if-none-match"), None, "it came from another URL");
 }

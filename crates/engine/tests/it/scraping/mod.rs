@@ -1,20 +1,20 @@
-//! Scrapes of items: the row that stands before the request leaves, and the interval between those of a source.
+//! Scraping items: the row written before the request, and the interval between the scrapes of a source.
 //!
-//! - here: one process
-//! - `ends`: how a scrape can end
-//! - `pools`: several workers, one after the other and beside each other
+//! - this file: one process
+//! - `outcomes`: the outcomes of scrapes
+//! - `pools`: several pools, one after the other and at the same time
 
-mod ends;
+mod outcomes;
 mod pools;
 
 use std::sync::{Arc, Mutex, OnceLock};
 
-use comity::jobs::Ended;
-use comity::pipeline::Left;
+use comity::jobs::StopReason;
+use comity::pipeline::LimitReached;
 use comity::store::Store;
-use comity::store::items::{ItemId, ItemState, ScrapeLog, ScrapeTerms, Wish};
+use comity::store::items::{ItemId, ItemState, ScrapeLog, ScrapeRequest, ScrapeTerms};
 use comity::store::sources::{Kind, SourceChange};
-use comity_core::enqueue::{Asker, Enqueued, Refusal};
+use comity_core::enqueue::{Enqueued, Refusal, Trigger};
 use comity_core::interval::SourceInterval;
 use comity_core::task::JobState;
 use comity_core::time::{Span, Timestamp};
@@ -23,36 +23,37 @@ use serde_json::json;
 use crate::station::{Station, every, quick};
 use crate::support::{Asked, Site, eventually, ms, reply, soon};
 
-/// So many pages of a site.
+/// The URLs of this many pages of a site.
 fn pages(site: &Site, count: usize) -> Vec<String> {
     (1..=count).map(|page| site.url(&format!("/{page}"))).collect()
 }
 
-/// What a store says while a site answers.
-fn at_once<T: Send>(asking: impl Future<Output = T> + Send) -> T {
-    let run = || tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(asking);
+/// Runs a query to the store while a site handles a request.
+fn at_once<T: Send>(query: impl Future<Output = T> + Send) -> T {
+    let run = || tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(query);
     std::thread::scope(|scope| scope.spawn(run).join().unwrap())
 }
 
-/// Puts items into the job past the enqueuer, as older versions and other hands do.
+/// Adds tasks for items directly, without the checks of the pipeline, like older versions and other programs.
 async fn put(station: &Station, items: &[ItemId]) {
-    let mut wishes = Vec::new();
+    let mut requests = Vec::new();
     for item in items {
         let url = url::Url::parse(&station.item(*item).await.url).unwrap();
-        wishes.push(Wish { item: *item, domain: comity_core::domain::Domain::of(&url).unwrap() });
+        requests.push(ScrapeRequest { item: *item, domain: comity_core::domain::Domain::of(&url).unwrap() });
     }
     let job = station.pipeline.job().id;
     let terms = ScrapeTerms::default();
-    let put = station.store.enqueue_items(job, wishes, Asker::Manual, terms, station.now()).await.unwrap();
+    let put =
+        station.store.enqueue_items(job, requests, Trigger::Manual, terms, station.now()).await.unwrap();
     assert!(put.iter().all(|result| *result == Enqueued::Enqueued), "{put:?}");
 }
 
-/// B51: the row is committed when the request arrives; a task that was put off has none, and sent nothing.
+/// B51: the row is committed when the request arrives; a deferred task has none, and sends nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_row_stands_before_the_request_leaves() {
-    type Seen = Vec<(Vec<ScrapeLog>, Vec<ScrapeLog>, Option<ItemState>, Timestamp)>;
+async fn the_row_is_written_before_the_request_is_sent() {
+    type Observations = Vec<(Vec<ScrapeLog>, Vec<ScrapeLog>, Option<ItemState>, Timestamp)>;
     let look: Arc<OnceLock<(Arc<dyn Store>, comity::clock::Clock)>> = Arc::default();
-    let seen: Arc<Mutex<Seen>> = Arc::default();
+    let seen: Arc<Mutex<Observations>> = Arc::default();
     let (theirs, noted) = (look.clone(), seen.clone());
     let site = Site::start(move |asked: &Asked| {
         let (store, clock) = theirs.get().unwrap();
@@ -70,7 +71,7 @@ async fn the_row_stands_before_the_request_leaves() {
     let items = station.found(source, &pages(&site, 2)).await;
     assert_eq!(items, [ItemId(1), ItemId(2)]);
     station.enqueue(&items).await;
-    assert_eq!(station.scrape().await, Ended::Idle);
+    assert_eq!(station.scrape().await, StopReason::Idle);
     let seen = seen.lock().unwrap();
     assert_eq!((site.paths(), seen.len()), (vec!["/1".to_owned(), "/2".to_owned()], 2));
     for (rows, _, state, arrived_at) in seen.iter() {
@@ -79,19 +80,19 @@ async fn the_row_stands_before_the_request_leaves() {
         assert!(row.started_at <= *arrived_at, "{} is after {arrived_at}", row.started_at);
         assert_eq!(*state, Some(ItemState::Running));
     }
-    assert_eq!(station.deferrals().len(), 1, "the second was put off while the first was under way");
-    assert_eq!(seen[0].1, [], "and has no row for that");
+    assert_eq!(station.deferrals().len(), 1, "the second was deferred while the first was running");
+    assert_eq!(seen[0].1, [], "and had no row");
     assert_eq!(seen[1].1.len(), 1);
 }
 
-/// B52, B53, B55, B73: four items that nobody spaced are spaced by the workers.
+/// B52, B53, B55, B73: four items that are ready at once are spaced by the workers.
 #[tokio::test]
 async fn items_of_one_source_are_scraped_an_interval_apart() {
     let site = Site::start(|_| reply(200)).await;
     let station = Station::start(&every("0.5", "")).await;
     let source = station.follow(&site.url("/feed")).await;
     let items = station.found(source, &pages(&site, 4)).await;
-    assert_eq!(station.enqueue(&items).await, [Enqueued::Enqueued; 4], "there was no scrape yet");
+    assert_eq!(station.enqueue(&items).await, [Enqueued::Enqueued; 4], "there were no scrapes yet");
     let scraping = station.scraping();
     eventually("three deferrals", || station.deferrals().len() == 3).await;
     let now = station.now();
@@ -102,7 +103,7 @@ async fn items_of_one_source_are_scraped_an_interval_apart() {
     assert!(wakes.iter().all(|wake| *wake > now && wake.since(now) <= ms(3_000)), "{now}: {wakes:?}");
     wakes.sort();
     assert!(wakes.windows(2).all(|two| two[1].since(two[0]) >= ms(500)), "they wake apart: {wakes:?}");
-    assert_eq!(soon("the scrapes", scraping).await.unwrap(), Ended::Idle);
+    assert_eq!(soon("the scrapes", scraping).await.unwrap(), StopReason::Idle);
     assert_eq!(station.states(source).await, "done done done done");
     let gaps = site.gaps(1);
     assert_eq!(gaps.len(), 3);
@@ -116,23 +117,23 @@ async fn items_of_one_source_are_scraped_an_interval_apart() {
         assert_eq!(deferral.elapsed, asked_at.since(started_at));
         assert_eq!(deferral.wait_seconds, [1, 2, 3][nth]);
         let text = deferral.to_string();
-        let told = format!("the interval is 0.5s: deferred for {}s", deferral.wait_seconds);
-        assert!(text.starts_with("scraped 0") && text.ends_with(&told), "{text}");
+        let end = format!("the interval is 0.5s: deferred for {}s", deferral.wait_seconds);
+        assert!(text.starts_with("scraped 0") && text.ends_with(&end), "{text}");
     }
 }
 
-/// B53: however it was enqueued, a task that runs too soon puts itself off and asks nothing.
+/// B53: however it was enqueued, a task that runs too soon is deferred and sends nothing.
 #[tokio::test]
-async fn a_task_that_nobody_spaced_puts_itself_off() {
+async fn a_task_that_runs_too_soon_is_deferred() {
     let site = Site::start(|_| reply(200)).await;
     let toml = every("0.8", "");
     let station = Station::start(&toml).await;
     let source = station.follow(&site.url("/feed")).await;
     let items = station.found(source, &pages(&site, 2)).await;
     station.enqueue(&items[..1]).await;
-    assert_eq!(station.scrape().await, Ended::Idle);
+    assert_eq!(station.scrape().await, StopReason::Idle);
     put(&station, &items[1..]).await;
-    assert_eq!(station.item(items[1]).await.wake_at, None, "nobody reserved a wake");
+    assert_eq!(station.item(items[1]).await.wake_at, None, "no wake time was reserved");
     let station = station.again(&toml).await;
     let scraping = station.scraping();
     eventually("the deferral", || station.deferrals().len() == 1).await;
@@ -141,15 +142,15 @@ async fn a_task_that_nobody_spaced_puts_itself_off() {
     assert_eq!(item.state, ItemState::Waiting, "and it does not run");
     assert_eq!(item.wake_at, Some(station.deferrals()[0].wake_at));
     assert_eq!(station.scrapes(items[1]).await, []);
-    assert_eq!(soon("the scrape", scraping).await.unwrap(), Ended::Idle);
+    assert_eq!(soon("the scrape", scraping).await.unwrap(), StopReason::Idle);
     assert!(site.gaps(1)[0] >= ms(790), "{:?}", site.gaps(1));
     assert_eq!(station.states(source).await, "done done");
     assert_eq!((station.job().await.counts.done, station.job().await.counts.retries), (2, 0));
 }
 
-/// B52, E10: the enqueuer puts off by whole seconds, measured from the last wake it reserved.
+/// B52, E10: items are deferred by whole seconds, measured from the last reserved wake time.
 #[tokio::test]
-async fn the_enqueuer_reserves_wakes_and_tells_true_numbers() {
+async fn enqueuing_reserves_wake_times_and_reports_correct_numbers() {
     let site = Site::start(|_| reply(200)).await;
     let toml = every("2.5", "");
     let station = Station::start(&toml).await;
@@ -173,7 +174,7 @@ async fn the_enqueuer_reserves_wakes_and_tells_true_numbers() {
 
 /// B50
 #[tokio::test]
-async fn a_sources_own_interval_comes_before_the_global_one() {
+async fn a_sources_own_interval_overrides_the_global_one() {
     let own = |span| SourceInterval::Every(span);
     for (global, interval, effective) in [
         ("30", SourceInterval::Off, None),
@@ -188,7 +189,7 @@ async fn a_sources_own_interval_comes_before_the_global_one() {
         let source = station.follow_as(&site.url("/feed"), Kind::Feed, interval, json!({})).await;
         let items = station.found(source, &pages(&site, 2)).await;
         station.enqueue(&items).await;
-        assert_eq!(station.scrape().await, Ended::Idle);
+        assert_eq!(station.scrape().await, StopReason::Idle);
         let (gap, deferrals) = (site.gaps(1)[0], station.deferrals());
         match effective {
             Some(interval) => {
@@ -203,9 +204,9 @@ async fn a_sources_own_interval_comes_before_the_global_one() {
     }
 }
 
-/// B50: back to the global one.
+/// B50: without its own interval, a source uses the global one again.
 #[tokio::test]
-async fn an_interval_that_is_taken_back_counts_no_more() {
+async fn an_interval_that_was_removed_no_longer_applies() {
     let site = Site::start(|_| reply(200)).await;
     let toml = every("0", "");
     let station = Station::start(&toml).await;
@@ -213,7 +214,7 @@ async fn an_interval_that_is_taken_back_counts_no_more() {
     let source = station.follow_as(&site.url("/feed"), Kind::Feed, hour, json!({})).await;
     let items = station.found(source, &pages(&site, 3)).await;
     station.enqueue(&items[..1]).await;
-    assert_eq!(station.scrape().await, Ended::Idle);
+    assert_eq!(station.scrape().await, StopReason::Idle);
     let results = station.enqueue(&items[1..2]).await;
     assert!(
         matches!(results[..], [Enqueued::Deferred(deferred)] if deferred.wait_seconds == 3_600),
@@ -226,7 +227,7 @@ async fn an_interval_that_is_taken_back_counts_no_more() {
 
 /// B54
 #[tokio::test]
-async fn what_waits_is_deferred_or_runs_gets_no_second_task() {
+async fn an_item_that_is_waiting_deferred_or_running_gets_no_second_task() {
     let site = Site::start(|_| reply(200).after(300)).await;
     let station = Station::start(&every("1", "")).await;
     let source = station.follow(&site.url("/feed")).await;
@@ -234,58 +235,58 @@ async fn what_waits_is_deferred_or_runs_gets_no_second_task() {
     assert_eq!(station.enqueue(&items).await, [Enqueued::Enqueued; 2]);
     assert_eq!(station.enqueue(&items).await, [Enqueued::Already; 2], "waiting");
     let scraping = station.scraping();
-    eventually("one under way, one put off", || site.asked().len() == 1 && station.deferrals().len() == 1)
+    eventually("one running, one deferred", || site.asked().len() == 1 && station.deferrals().len() == 1)
         .await;
     assert_eq!(station.states(source).await, "running waiting");
     assert_eq!(station.enqueue(&items).await, [Enqueued::Already; 2], "running and deferred");
-    assert_eq!(soon("the scrapes", scraping).await.unwrap(), Ended::Idle);
+    assert_eq!(soon("the scrapes", scraping).await.unwrap(), StopReason::Idle);
     assert_eq!((site.paths(), station.job().await.counts.tasks), (vec!["/1".to_owned(), "/2".to_owned()], 2));
 }
 
-/// B56, B57: it stops at the cap with true numbers, and what is left comes as there is room.
+/// B56, B57: enqueuing stops at the limit and reports it, and the rest is enqueued when there is room.
 #[tokio::test]
-async fn a_source_has_no_more_in_flight_than_it_may() {
+async fn a_source_does_not_exceed_its_in_flight_limit() {
     let site = Site::start(|_| reply(200).after(20)).await;
     let toml = quick("in_flight = \"unlimited\"\n[scrape]\nmin_interval = 0\nmax_in_flight_per_source = 2\n");
     let station = Station::start(&toml).await;
     let source = station.follow(&site.url("/feed")).await;
     let items = station.found(source, &pages(&site, 5)).await;
-    let by_hand = station.pipeline.enqueue_unscraped(Some(source)).await.unwrap();
+    let enqueued = station.pipeline.enqueue_unscraped(Some(source)).await.unwrap();
     let full = Enqueued::Refused(Refusal::InFlightMax { in_flight: 2, max: 2 });
-    let results: Vec<_> = by_hand.results.iter().map(|(_, result)| *result).collect();
-    assert_eq!(results, [Enqueued::Enqueued, Enqueued::Enqueued, full], "a source that is full says so once");
-    assert_eq!(by_hand.left, Some(Left::Full));
-    assert_eq!(full.to_string(), "2 items of the source wait or run, and at most 2 may");
+    let results: Vec<_> = enqueued.results.iter().map(|(_, result)| *result).collect();
+    assert_eq!(results, [Enqueued::Enqueued, Enqueued::Enqueued, full], "a full source is reported once");
+    assert_eq!(enqueued.limit_reached, Some(LimitReached::InFlight));
+    assert_eq!(full.to_string(), "2 items of the source are waiting or running, and at most 2 may");
     assert_eq!(station.states(source).await, "waiting waiting none none none");
     station.pipeline.pool().set_filling(true);
     let scraping = station.scraping();
-    let rest = soon("the rest", station.pipeline.enqueue_rest(&station.orders())).await.unwrap();
+    let rest = soon("the rest", station.pipeline.enqueue_all_pending(&station.run_options())).await.unwrap();
     assert_eq!((rest.enqueued, rest.deferred), (3, 0));
     station.pipeline.pool().set_filling(false);
-    assert_eq!(soon("the scrapes", scraping).await.unwrap(), Ended::Idle);
+    assert_eq!(soon("the scrapes", scraping).await.unwrap(), StopReason::Idle);
     assert_eq!(station.states(source).await, "done done done done done");
     assert!(site.most_in_flight(1) <= 2, "{}", site.most_in_flight(1));
     assert_eq!(site.asked().len(), items.len());
 }
 
-/// B57: no more than a batch at a time.
+/// B57: at most one batch at a time.
 #[tokio::test]
-async fn a_bulk_enqueue_takes_a_batch() {
+async fn a_bulk_enqueue_is_limited_to_a_batch() {
     let site = Site::start(|_| reply(200)).await;
     let station = Station::start(&quick("[scrape]\nmin_interval = 0\nmax_bulk_batch_size = 3\n")).await;
     let source = station.follow(&site.url("/feed")).await;
     station.found(source, &pages(&site, 5)).await;
-    for (count, left) in [(3, Some(Left::Batch)), (2, None), (0, None)] {
-        let by_hand = station.pipeline.enqueue_unscraped(None).await.unwrap();
-        assert_eq!((by_hand.results.len(), by_hand.left), (count, left));
-        assert!(by_hand.results.iter().all(|(_, result)| *result == Enqueued::Enqueued));
+    for (count, left) in [(3, Some(LimitReached::Batch)), (2, None), (0, None)] {
+        let enqueued = station.pipeline.enqueue_unscraped(None).await.unwrap();
+        assert_eq!((enqueued.results.len(), enqueued.limit_reached), (count, left));
+        assert!(enqueued.results.iter().all(|(_, result)| *result == Enqueued::Enqueued));
     }
     assert_eq!(site.asked().len(), 0);
 }
 
-/// B58: what was disabled, or is gone, between enqueue and run is left alone, and the rest goes on.
+/// B58: items of sources that were disabled or removed after enqueuing are skipped, and the others continue.
 #[tokio::test]
-async fn sources_that_went_meanwhile_are_left_alone() {
+async fn items_of_sources_disabled_in_the_meantime_are_skipped() {
     let site = Site::start(|_| reply(200)).await;
     let station = Station::start(&every("0", "")).await;
     let mut sources = Vec::new();
@@ -299,7 +300,7 @@ async fn sources_that_went_meanwhile_are_left_alone() {
     station.change(sources[0].0, SourceChange { enabled: Some(false), ..SourceChange::default() }).await;
     station.change(sources[1].0, SourceChange { scraping: Some(false), ..SourceChange::default() }).await;
     assert!(station.store.remove_source(sources[2].0).await.unwrap());
-    assert_eq!(station.scrape().await, Ended::Idle);
+    assert_eq!(station.scrape().await, StopReason::Idle);
     assert_eq!(site.paths(), ["/kept/1", "/kept/2"]);
     assert_eq!(station.states(sources[0].0).await, "none none", "as if never enqueued");
     assert_eq!(station.states(sources[1].0).await, "none none");
@@ -308,16 +309,16 @@ async fn sources_that_went_meanwhile_are_left_alone() {
     let job = station.job().await;
     assert_eq!((job.state, job.counts.skipped, job.counts.done), (JobState::Running, 6, 2));
     for (_, items) in &sources[..2] {
-        assert_eq!(station.scrapes(items[0]).await, [], "no row, so no interval begins");
+        assert_eq!(station.scrapes(items[0]).await, [], "no row, so no interval starts");
     }
     let change = SourceChange { enabled: Some(true), ..SourceChange::default() };
     station.change(sources[0].0, change).await;
     assert_eq!(station.enqueue(&sources[0].1).await, [Enqueued::Enqueued; 2], "it can be enqueued again");
 }
 
-/// B58: also when it goes while a task of it is put off.
+/// B58: also if the source is disabled while a task is deferred.
 #[tokio::test]
-async fn a_source_that_is_disabled_while_a_task_is_put_off_is_left_alone() {
+async fn a_deferred_task_is_skipped_if_its_source_is_disabled() {
     let site = Site::start(|_| reply(200)).await;
     let station = Station::start(&every("0.7", "")).await;
     let source = station.follow(&site.url("/feed")).await;
@@ -326,21 +327,21 @@ async fn a_source_that_is_disabled_while_a_task_is_put_off_is_left_alone() {
     let scraping = station.scraping();
     eventually("the deferral", || station.deferrals().len() == 1).await;
     station.change(source, SourceChange { enabled: Some(false), ..SourceChange::default() }).await;
-    assert_eq!(soon("the scrapes", scraping).await.unwrap(), Ended::Idle);
+    assert_eq!(soon("the scrapes", scraping).await.unwrap(), StopReason::Idle);
     assert_eq!(site.paths(), ["/1"]);
     assert_eq!(station.states(source).await, "done none");
     assert_eq!(station.item(items[1]).await.wake_at, None);
 }
 
-/// B58: robots.txt of a site was asked for on behalf of items that are not to be scraped any more.
+/// B58. Regression: robots.txt was fetched for items that are no longer to be scraped.
 #[tokio::test]
-async fn nothing_is_asked_of_a_site_for_a_source_that_was_disabled() {
+async fn no_request_is_sent_for_a_disabled_source() {
     let site = Site::start(|_| reply(200)).await;
     let station = Station::start(&every("0", "").replace("\"ignore\"", "\"obey\"")).await;
     let source = station.follow(&site.url("/feed")).await;
     let items = station.found(source, &pages(&site, 2)).await;
     station.enqueue(&items).await;
     station.change(source, SourceChange { enabled: Some(false), ..SourceChange::default() }).await;
-    assert_eq!(station.scrape().await, Ended::Idle);
+    assert_eq!(station.scrape().await, StopReason::Idle);
     assert_eq!((site.paths(), station.states(source).await.as_str()), (vec![], "none none"));
 }

@@ -1,26 +1,26 @@
-//! Workers one after the other, and processes beside each other, on the scrapes of one store.
+//! Several pools on one store, one after the other and in several processes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use comity::jobs::Ended;
+use comity::jobs::StopReason;
 use comity::store::items::ItemId;
 use comity_core::intent::Intent;
 use comity_core::task::JobState;
 use comity_core::time::Span;
 
 use super::{pages, put};
-use crate::station::{Place, Station, every, quick};
+use crate::station::{DiskStore, Station, every, quick};
 use crate::support::{Site, eventually, ms, reply, soon, success};
 
-/// B9, B51, B53: a process is held back by the scrape that another one began.
+/// B9, B51, B53: a scrape is deferred because of one that another process started.
 #[tokio::test]
-async fn the_scrape_of_one_process_puts_off_that_of_another() {
-    let (place, site) = (Place::new(), Site::start(|_| reply(200).after(200)).await);
+async fn the_scrape_of_one_process_defers_that_of_another() {
+    let (disk, site) = (DiskStore::new(), Site::start(|_| reply(200).after(200)).await);
     let toml = every("0.6", "");
-    let (a, b) = (place.process(&toml).await, place.process(&toml).await);
+    let (a, b) = (disk.process(&toml).await, disk.process(&toml).await);
     let source = a.follow(&site.url("/feed")).await;
     let items = a.found(source, &[1, 2].map(|host| site.url_on(host, "/page"))).await;
     put(&a, &items[..1]).await;
@@ -30,23 +30,23 @@ async fn the_scrape_of_one_process_puts_off_that_of_another() {
     let second = b.scraping();
     eventually("the deferral", || b.deferrals().len() == 1).await;
     assert_eq!((site.asked().len(), a.deferrals()), (1, vec![]));
-    assert_eq!(soon("the first", first).await.unwrap(), Ended::Idle);
-    assert_eq!(soon("the second", second).await.unwrap(), Ended::Idle);
+    assert_eq!(soon("the first", first).await.unwrap(), StopReason::Idle);
+    assert_eq!(soon("the second", second).await.unwrap(), StopReason::Idle);
     assert_eq!(a.states(source).await, "done done");
     apart(&a, &items, ms(600)).await;
     assert_eq!(b.deferrals()[0].last_scrape_at, Some(a.scrapes(items[0]).await[0].started_at));
 }
 
-/// B51: tasks of a source that two processes ask for at the same moment.
+/// B51: two processes start tasks of one source at the same moment.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_two_that_ask_at_once_one_passes() {
+async fn of_two_concurrent_scrapes_of_a_source_one_is_deferred() {
     let site = Site::start(|_| reply(200)).await;
     for round in 0..3 {
-        let place = Place::new();
+        let disk = DiskStore::new();
         let toml = every("0.4", "");
-        let (a, b) = (place.process(&toml).await, place.process(&toml).await);
+        let (a, b) = (disk.process(&toml).await, disk.process(&toml).await);
         for (station, host) in [(&a, 1), (&b, 2)] {
-            // Each has its host already, so that both have something to ask for.
+            // Each process holds its host already, so that both can start.
             soon("a host", station.gate.acquire(&site.domain(host), Intent::Fetch))
                 .await
                 .unwrap()
@@ -56,14 +56,14 @@ async fn of_two_that_ask_at_once_one_passes() {
         let items = a.found(source, &[1, 2].map(|host| site.url_on(host, &format!("/{round}")))).await;
         a.enqueue(&items).await;
         for scraping in [a.scraping(), b.scraping()] {
-            assert_eq!(soon("the scrapes", scraping).await.unwrap(), Ended::Idle);
+            assert_eq!(soon("the scrapes", scraping).await.unwrap(), StopReason::Idle);
         }
         assert_eq!(a.states(source).await, "done done");
         apart(&a, &items, ms(400)).await;
     }
 }
 
-/// Each item has one row, and they began so far apart.
+/// Checks that each item has one row, and that they started at least `interval` apart.
 async fn apart(station: &Station, items: &[ItemId], interval: Span) {
     let mut starts = Vec::new();
     for item in items {
@@ -75,27 +75,27 @@ async fn apart(station: &Station, items: &[ItemId], interval: Span) {
     assert!(starts.windows(2).all(|two| two[1].since(two[0]) >= interval), "{starts:?}");
 }
 
-/// A pool that finds nothing left leaves the job open, for the next one and for what comes later.
+/// A pool that has nothing left to do leaves the job open for later items.
 #[tokio::test]
-async fn the_job_of_scrapes_stays_open() {
+async fn the_scrape_job_stays_open() {
     let site = Site::start(|_| reply(200)).await;
     let toml = every("0", "");
     let mut station = Station::start(&toml).await;
     let source = station.follow(&site.url("/feed")).await;
     for (nth, item) in station.found(source, &pages(&site, 3)).await.into_iter().enumerate() {
         station.enqueue(&[item]).await;
-        assert_eq!(station.scrape().await, Ended::Idle);
+        assert_eq!(station.scrape().await, StopReason::Idle);
         let job = station.job().await;
         assert_eq!((job.state, job.counts.done), (JobState::Running, nth as u64 + 1));
         station = station.again(&toml).await;
     }
-    assert_eq!(station.scrape().await, Ended::Idle, "with nothing to do");
+    assert_eq!(station.scrape().await, StopReason::Idle, "with nothing to do");
     assert_eq!(site.paths(), ["/1", "/2", "/3"]);
 }
 
-/// A pool works on what is enqueued while it waits for a deferred one.
+/// A pool works on new items while it waits for a deferred one.
 #[tokio::test]
-async fn a_pool_that_waits_takes_what_comes() {
+async fn a_waiting_pool_takes_new_items() {
     let site = Site::start(|_| reply(200)).await;
     let station = Station::start(&every("0.8", "")).await;
     let source = station.follow(&site.url("/feed")).await;
@@ -106,13 +106,13 @@ async fn a_pool_that_waits_takes_what_comes() {
     eventually("the deferral", || station.deferrals().len() == 1).await;
     let late = station.found(other, &[site.url_on(2, "/late")]).await;
     station.enqueue(&late).await;
-    assert_eq!(soon("the scrapes", scraping).await.unwrap(), Ended::Idle);
-    assert_eq!(site.paths(), ["/1", "/late", "/2"], "it did not wait behind the one that was put off");
+    assert_eq!(soon("the scrapes", scraping).await.unwrap(), StopReason::Idle);
+    assert_eq!(site.paths(), ["/1", "/late", "/2"], "it did not wait for the deferred one");
 }
 
-/// B10: a task of a source that waits for a closed host holds up none on another.
+/// B10: a task that waits for a held host does not delay tasks of the same source on other hosts.
 #[tokio::test]
-async fn a_closed_host_delays_no_other_of_its_source() {
+async fn a_held_host_does_not_delay_other_hosts_of_its_source() {
     let site = Site::start(|asked| match asked.path.as_str() {
         "/closed" => reply(429).header("retry-after", "3600"),
         _ => reply(200),
@@ -130,14 +130,14 @@ async fn a_closed_host_delays_no_other_of_its_source() {
     station.pipeline.pool().poke();
     eventually("the others", || site.asked().len() == 3).await;
     station.pipeline.pool().stop();
-    assert_eq!(soon("the stop", scraping).await.unwrap(), Ended::Stopped);
+    assert_eq!(soon("the stop", scraping).await.unwrap(), StopReason::Requested);
     assert_eq!(station.states(source).await, "waiting waiting done done");
-    assert_eq!(site.asked_for("/behind").len(), 0, "nobody knocks at a closed door");
+    assert_eq!(site.asked_for("/behind").len(), 0, "no request is sent to a held host");
 }
 
-/// B10: of a source on two hosts, the one that waits for the closed host kept the turn of the other for a minute.
+/// B10. Regression: a task that waited for a held host kept the source's turn for a minute.
 #[tokio::test]
-async fn pages_on_a_free_host_do_not_wait_for_a_closed_one() {
+async fn pages_on_a_free_host_do_not_wait_for_a_held_one() {
     let site = Site::start(|asked| match (asked.host.as_str(), asked.before) {
         ("127.0.0.2", 0) => reply(429).header("retry-after", "60"),
         _ => reply(200),
@@ -153,16 +153,16 @@ async fn pages_on_a_free_host_do_not_wait_for_a_closed_one() {
     let scraping = station.scraping();
     eventually("the pages of the free host", || site.asked().len() == 6).await;
     station.pipeline.pool().stop();
-    assert_eq!(soon("the stop", scraping).await.unwrap(), Ended::Stopped);
+    assert_eq!(soon("the stop", scraping).await.unwrap(), StopReason::Requested);
     assert_eq!(station.states(source).await, "waiting waiting done done done done done");
     assert!(site.gaps(1).iter().all(|gap| *gap >= ms(150)), "{:?}", site.gaps(1));
     let last = site.asked()[5].at.since(began);
     assert!(last < Span::from_secs(60), "{last}");
 }
 
-/// B61: a run whose only work is on a host that is held for long waited for it.
+/// B61. Regression: a run whose only tasks were on a host with a long hold waited for it.
 #[tokio::test]
-async fn a_host_that_is_held_for_long_is_left_for_later() {
+async fn a_run_does_not_wait_for_a_long_hold() {
     let site = Site::start(|_| reply(429).header("retry-after", "100")).await;
     let station = Station::start(&quick("[scrape]\nmin_interval = 0\nmax_wait = \"1s\"\n")).await;
     let source = station.follow(&site.url("/feed")).await;
@@ -170,16 +170,16 @@ async fn a_host_that_is_held_for_long_is_left_for_later() {
     station.enqueue(&items).await;
     let began = station.now();
     let ended = station.scrape().await;
-    let Ended::Left(until) = ended else { panic!("{ended:?}") };
+    let StopReason::NotDueUntil(until) = ended else { panic!("{ended:?}") };
     let held = until.since(began);
     assert!(held >= Span::from_secs(99) && held <= Span::from_secs(160), "{held}");
     assert_eq!((station.states(source).await.as_str(), site.asked().len()), ("waiting waiting", 1));
-    assert_eq!(station.job().await.counts.waiting(), 2, "nothing is given up");
+    assert_eq!(station.job().await.counts.waiting(), 2, "nothing is lost");
 }
 
-/// B47: a site that is broken halts the workers, and the rest is not lost with it.
+/// B47: a broken site stops the workers, and the remaining items are not lost.
 #[tokio::test]
-async fn too_many_failures_halt_the_pool_and_leave_the_rest_waiting() {
+async fn too_many_failures_stop_the_pool_and_leave_the_rest_waiting() {
     let site = Site::start(|_| reply(500)).await;
     let toml = every("0", "[job]\nmax_retries = 0\nfailure_threshold = 3\n");
     let station = Station::start(&toml).await;
@@ -187,21 +187,21 @@ async fn too_many_failures_halt_the_pool_and_leave_the_rest_waiting() {
     let items = station.found(source, &pages(&site, 10)).await;
     station.enqueue(&items).await;
     let ended = station.scrape().await;
-    let Ended::Halted(message) = ended else { panic!("{ended:?}") };
+    let StopReason::Halted(message) = ended else { panic!("{ended:?}") };
     assert!(message.contains('3') && message.contains("status 500"), "{message}");
     let (job, states) = (station.job().await, station.states(source).await);
     let (failed, waiting) = (states.matches("failed").count(), states.matches("waiting").count());
     assert_eq!((job.state, failed + waiting), (JobState::Running, 10), "{states}");
-    assert!((3..=4).contains(&failed), "one more may have been under way: {states}");
+    assert!((3..=4).contains(&failed), "one more may have been running: {states}");
     assert_eq!((job.counts.failed as usize, site.asked().len()), (failed, failed));
     let again = station.again(&every("0", "[job]\nmax_retries = 0\nfailure_threshold = 0\n")).await;
-    assert_eq!(again.scrape().await, Ended::Idle);
+    assert_eq!(again.scrape().await, StopReason::Idle);
     assert_eq!(site.asked().len(), 10, "the rest was tried, and nothing twice");
 }
 
-/// B47: items on a host that is down are left for the next run, and those on other hosts are scraped.
+/// B47: items on a dead host are left for the next run, and those on other hosts are scraped.
 #[tokio::test]
-async fn a_dead_host_is_left_for_the_next_run_and_the_others_are_scraped() {
+async fn a_dead_host_is_left_for_the_next_run() {
     let site = Site::start(|asked| reply(if asked.host == "127.0.0.2" { 500 } else { 200 })).await;
     let toml = every("0", "[job]\nmax_retries = 0\nfailure_threshold = 3\n");
     let station = Station::start(&toml).await;
@@ -211,20 +211,20 @@ async fn a_dead_host_is_left_for_the_next_run_and_the_others_are_scraped() {
     let items = station.found(source, &links).await;
     station.enqueue(&items).await;
     let ended = station.scrape().await;
-    let Ended::Halted(message) = ended else { panic!("{ended:?}") };
+    let StopReason::Halted(message) = ended else { panic!("{ended:?}") };
     assert!(message.starts_with("gave up on 127.0.0.2:") && message.contains("status 500"), "{message}");
     let states = station.states(source).await;
     let count = |state: &str| states.matches(state).count();
     assert_eq!((count("done"), count("failed") + count("waiting")), (10, 10), "{states}");
     assert!((3..=4).contains(&count("failed")), "{states}");
     let again = station.again(&every("0", "[job]\nmax_retries = 0\nfailure_threshold = 0\n")).await;
-    assert_eq!(again.scrape().await, Ended::Idle, "the next run tries the rest");
+    assert_eq!(again.scrape().await, StopReason::Idle, "the next run tries the rest");
     assert_eq!(site.asked().len(), 20);
 }
 
-/// B47: a domain that is given up while others still work does not keep the run from ending.
+/// B47: a domain given up while others are still being scraped does not prevent the run from ending.
 #[tokio::test]
-async fn a_run_ends_when_a_host_was_given_up_before_the_others_were_done() {
+async fn a_run_ends_if_a_host_was_given_up_early() {
     let site = Site::start(|asked| match asked.host.as_str() {
         "127.0.0.2" => reply(500),
         _ => reply(200).after(50),
@@ -239,15 +239,15 @@ async fn a_run_ends_when_a_host_was_given_up_before_the_others_were_done() {
     station.enqueue(&items).await;
     let ended = station.scrape().await;
     assert!(
-        matches!(&ended, Ended::Halted(message) if message.starts_with("gave up on 127.0.0.2:")),
+        matches!(&ended, StopReason::Halted(message) if message.starts_with("gave up on 127.0.0.2:")),
         "{ended:?}"
     );
     assert_eq!(station.states(source).await.matches("done").count(), 20);
 }
 
-/// B74: stopped in the middle, the next pool of the process finishes the rest, and nothing twice.
+/// B74: after a stop, the next pool finishes the rest, and scrapes nothing twice.
 #[tokio::test]
-async fn scrapes_that_were_stopped_go_on() {
+async fn stopped_scrapes_are_resumed() {
     let site = Site::start(|_| reply(200).after(5)).await;
     let toml = every("0", "");
     let station = Station::start(&toml).await;
@@ -257,12 +257,12 @@ async fn scrapes_that_were_stopped_go_on() {
     let scraping = station.scraping();
     eventually("some work", || site.asked().len() >= 5).await;
     station.pipeline.pool().stop();
-    assert_eq!(soon("the stop", scraping).await.unwrap(), Ended::Stopped);
+    assert_eq!(soon("the stop", scraping).await.unwrap(), StopReason::Requested);
     let states = station.states(source).await;
     let (done, waiting) = (states.matches("done").count(), states.matches("waiting").count());
     assert_eq!((done, done + waiting), (site.asked().len(), 20), "{states}");
     assert!(waiting > 0);
-    assert_eq!(station.again(&toml).await.scrape().await, Ended::Idle);
+    assert_eq!(station.again(&toml).await.scrape().await, StopReason::Idle);
     assert_eq!(station.states(source).await, vec!["done"; 20].join(" "));
     once_each(&site, 20);
     for item in items {
@@ -273,9 +273,9 @@ async fn scrapes_that_were_stopped_go_on() {
 /// B9, B74: two processes on one job scrape everything once.
 #[tokio::test]
 async fn two_processes_scrape_everything_once() {
-    let (place, site) = (Place::new(), Site::start(|_| reply(200)).await);
+    let (disk, site) = (DiskStore::new(), Site::start(|_| reply(200)).await);
     let toml = every("0", "");
-    let (a, b) = (place.process(&toml).await, place.process(&toml).await);
+    let (a, b) = (disk.process(&toml).await, disk.process(&toml).await);
     let source = a.follow(&site.url("/feed")).await;
     let urls: Vec<String> = (1..=4)
         .flat_map(|host| (1..=5).map(move |page| (host, page)))
@@ -285,7 +285,7 @@ async fn two_processes_scrape_everything_once() {
     a.enqueue(&items).await;
     let scraping = [a.scraping(), b.scraping()];
     for scraping in scraping {
-        assert_eq!(soon("the scrapes", scraping).await.unwrap(), Ended::Idle);
+        assert_eq!(soon("the scrapes", scraping).await.unwrap(), StopReason::Idle);
     }
     once_each(&site, 20);
     assert_eq!(a.states(source).await, vec!["done"; 20].join(" "));
@@ -299,16 +299,16 @@ fn once_each(site: &Site, count: usize) {
     assert_eq!((times.len(), times.values().max()), (count, Some(&1)));
 }
 
-/// B61: a run waits for its time, also when the next scrape is near again and again and put off each time: here another
-/// program scrapes the source more often than its interval allows.
+/// B61: `max_wait` limits the whole run, even if the next scrape always seems near and is deferred each time. Here,
+/// another program scrapes the source more often than its interval allows.
 #[tokio::test]
 async fn max_wait_bounds_a_run_across_deferrals() {
-    let (place, site) = (Place::new(), Site::start(|_| reply(200)).await);
+    let (disk, site) = (DiskStore::new(), Site::start(|_| reply(200)).await);
     let toml = quick("[scrape]\nmin_interval = 2\nmax_wait = \"5s\"\n");
-    let station = place.process(&toml).await;
+    let station = disk.process(&toml).await;
     let source = station.follow(&site.url("/feed")).await;
     let items = station.found(source, &pages(&site, 1)).await;
-    let (clock, sql) = (station.gate.clock().clone(), place.sql());
+    let (clock, sql) = (station.gate.clock().clone(), disk.sql());
     let over = Arc::new(AtomicBool::new(false));
     let insert =
         "INSERT INTO scrape_logs (source_id, item_id, task_id, started_us) VALUES (?1, 999, 999, ?2)";
@@ -323,7 +323,7 @@ async fn max_wait_bounds_a_run_across_deferrals() {
     station.enqueue(&items).await;
     let began = station.now();
     let ended = soon("the run", station.scrape()).await;
-    assert!(matches!(ended, Ended::Left(_)), "{ended:?}");
+    assert!(matches!(ended, StopReason::NotDueUntil(_)), "{ended:?}");
     assert!(station.now().since(began) >= Span::from_secs(5));
     assert_eq!((station.states(source).await.as_str(), site.asked().len()), ("waiting", 0));
     over.store(true, Ordering::Relaxed);

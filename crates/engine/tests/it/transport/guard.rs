@@ -1,4 +1,4 @@
-//! Where the transport refuses to go (B76), and what it does not tell (B75).
+//! Blocked addresses (B76), and errors without secrets (B75).
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::servers::{Server, answer};
 use super::{get, read, settings, transport};
 use crate::support::ClosedPort;
 
-/// Allows all there is.
+/// Allows everything.
 pub(super) struct Everything;
 
 /// Allows one host.
@@ -49,7 +49,7 @@ fn refusal(result: Result<comity::transport::Answered, TransportError>) -> Refus
 
 /// B76
 #[tokio::test]
-async fn a_remote_answer_leads_to_no_private_address() {
+async fn remote_responses_cannot_lead_to_private_addresses() {
     let server = Server::answering(answer("", b"")).await;
     let port = server.address.port();
     for host in ["127.0.0.1", "localhost", "2130706433", "0x7f.1", "[::ffff:127.0.0.1]", "10.0.0.1"] {
@@ -70,7 +70,7 @@ async fn a_remote_answer_leads_to_no_private_address() {
 
 /// B76
 #[tokio::test]
-async fn metadata_endpoints_need_the_configuration_even_if_listed() {
+async fn metadata_endpoints_are_blocked_even_if_listed() {
     for url in
         ["http://169.254.169.254/latest", "http://metadata.google.internal./", "http://[::ffff:a9fe:a9fe]/"]
     {
@@ -82,7 +82,7 @@ async fn metadata_endpoints_need_the_configuration_even_if_listed() {
 
 /// B75, B76
 #[tokio::test]
-async fn user_info_is_not_sent_where_a_remote_answer_leads() {
+async fn user_info_is_not_sent_to_urls_from_remote_responses() {
     let server = Server::answering(answer("", b"")).await;
     let transport = Transport::new(Settings { allowance: Arc::new(Everything), ..settings() }).unwrap();
     let url = server.url("/").replace("//", "//me:secret@");
@@ -92,11 +92,11 @@ async fn user_info_is_not_sent_where_a_remote_answer_leads() {
 
 /// B75
 #[tokio::test]
-async fn errors_hold_no_secrets() {
+async fn errors_contain_no_secrets() {
     let closed = ClosedPort::new();
     let broken = Server::answering_once("HTTP/1.1 200 OK\r\nset-cookie: secret\r\nsecret").await;
     let large = Server::answering(answer(&"set-cookie: secret\r\n".repeat(9_000), b"")).await;
-    // Nobody here answers to TLS.
+    // None of these speaks TLS.
     let transport =
         Transport::new(Settings { connect_timeout: Span::from_millis(800), ..settings() }).unwrap();
     for address in [closed.address(), broken.address, large.address] {

@@ -1,10 +1,10 @@
-//! Nothing a server sends, or does not send, costs more than the settings allow.
+//! Limits: nothing a server sends, or doesn't send, costs more than the settings allow.
 
 use std::time::Duration;
 
 use async_compression::tokio::write::{BrotliEncoder, DeflateEncoder, GzipEncoder, ZlibEncoder, ZstdEncoder};
 use comity::transport::{Coding, Lead, Phase, Settings, Transport, TransportError};
-use comity_core::outcome::Breakdown;
+use comity_core::outcome::TransportFailure;
 use comity_core::time::Span;
 use tokio::io::AsyncWriteExt;
 use tokio::time::sleep;
@@ -36,7 +36,7 @@ fn is_too_large(error: &TransportError) -> bool {
 }
 
 #[tokio::test]
-async fn encodings_are_undone_and_both_sizes_counted() {
+async fn encodings_are_decoded_and_both_sizes_counted() {
     let plain = b"courtesy between strangers ".repeat(10_000);
     for (name, coding, body) in encoded(&plain).await {
         let wire = body.len() as u64;
@@ -57,7 +57,7 @@ async fn encodings_are_undone_and_both_sizes_counted() {
 }
 
 #[tokio::test]
-async fn an_unknown_encoding_passes_as_it_is_and_a_false_one_is_an_error() {
+async fn an_unknown_encoding_is_passed_through_and_a_wrong_one_is_an_error() {
     let server = Server::answering(answer("content-encoding: rot13\r\n", b"uryyb")).await;
     assert_eq!(fetch(&transport(), &server.url("/")).await.unwrap(), b"uryyb");
     for name in ["gzip", "br", "zstd", "deflate"] {
@@ -77,7 +77,7 @@ async fn a_body_over_the_limit_is_refused_announced_or_not() {
     assert_eq!(fetch(&transport, &fits.url("/")).await.unwrap().len(), 1_000);
     let announced = Server::answering("HTTP/1.1 200 OK\r\ncontent-length: 1001\r\n\r\n").await;
     let sent = get(&transport, &announced.url("/"), Lead::Listed).await.unwrap();
-    assert_eq!(sent.status, 200, "the head is there before the body is refused");
+    assert_eq!(sent.status, 200, "the headers arrive before the body is refused");
     assert!(is_too_large(&read(sent).await.unwrap_err()));
     let endless = Server::start(async |mut peer| {
         peer.request().await;
@@ -89,7 +89,7 @@ async fn a_body_over_the_limit_is_refused_announced_or_not() {
 }
 
 #[tokio::test]
-async fn a_small_body_that_decodes_to_a_huge_one_is_refused_on_the_way() {
+async fn a_decompression_bomb_is_refused_early() {
     let transport = Transport::new(Settings { body_max: 1 << 20, ..settings() }).unwrap();
     for (name, _, bomb) in encoded(&vec![0; 64 << 20]).await {
         assert!(bomb.len() < 1 << 20);
@@ -107,7 +107,7 @@ async fn a_small_body_that_decodes_to_a_huge_one_is_refused_on_the_way() {
 }
 
 #[tokio::test]
-async fn heads_over_the_limit_are_refused_even_if_they_never_end() {
+async fn headers_over_the_limit_are_refused_even_if_they_never_end() {
     let fits = Server::answering(answer(&format!("x: {}\r\n", "y".repeat(60_000)), b"")).await;
     fetch(&transport(), &fits.url("/")).await.unwrap();
     let large = Server::answering(answer(&format!("x: {}\r\n", "y".repeat(70_000)), b"")).await;
@@ -125,10 +125,10 @@ async fn heads_over_the_limit_are_refused_even_if_they_never_end() {
 }
 
 #[tokio::test]
-async fn each_phase_has_its_time() {
+async fn each_phase_has_its_timeout() {
     let timed_out = |error: TransportError| match error {
         TransportError::TimedOut(phase) => {
-            assert_eq!(error.breakdown(), Breakdown::TimedOut);
+            assert_eq!(error.failure(), TransportFailure::TimedOut);
             phase
         }
         other => panic!("{other}"),
@@ -158,7 +158,7 @@ async fn each_phase_has_its_time() {
 }
 
 #[tokio::test]
-async fn a_flood_of_interim_answers_ends_soon_and_a_drip_in_time() {
+async fn a_flood_of_interim_responses_ends_soon_and_a_trickle_times_out() {
     let hurried = Transport::new(Settings { first_byte_timeout: Span::from_millis(400), ..settings() });
     for (pause, transport) in [(Duration::ZERO, transport()), (Duration::from_millis(5), hurried.unwrap())] {
         let flood = Server::start(move |mut peer| async move {
@@ -178,9 +178,9 @@ async fn a_flood_of_interim_answers_ends_soon_and_a_drip_in_time() {
     }
 }
 
-/// Members, frames and blocks that decode to nothing count as they come.
+/// Members, frames and blocks that decode to nothing count with their encoded size.
 #[tokio::test]
-async fn what_decodes_to_nothing_is_no_way_around_the_limit() {
+async fn data_that_decodes_to_nothing_counts_toward_the_limit() {
     let transport = Transport::new(Settings { body_max: 1 << 20, ..settings() }).unwrap();
     let skipped = [&b"\x50\x2a\x4d\x18"[..], &1_000_u32.to_le_bytes(), &[0; 1_000]].concat();
     for (coding, nothing) in [("gzip", encode!(GzipEncoder, b"")), ("zstd", skipped)] {
@@ -199,9 +199,9 @@ async fn what_decodes_to_nothing_is_no_way_around_the_limit() {
     }
 }
 
-/// A frame that says it needs 2 GiB to be decoded is believed, and not decoded.
+/// A frame that claims to need 2 GiB for decoding is not decoded.
 #[tokio::test]
-async fn windows_beyond_what_http_allows_are_refused() {
+async fn compression_windows_larger_than_http_allows_are_refused() {
     for (coding, body) in
         [("zstd", &b"\x28\xb5\x2f\xfd\x00\xa8\x01\x00\x00"[..]), ("br", &[0x11, 0x1e, 0, 0])]
     {
@@ -212,7 +212,7 @@ async fn windows_beyond_what_http_allows_are_refused() {
 }
 
 #[tokio::test]
-async fn broken_answers_are_errors_by_type() {
+async fn broken_responses_have_typed_errors() {
     type Expected = fn(&TransportError) -> bool;
     let broken: Expected = |error| matches!(error, TransportError::Broken(_));
     let protocol: Expected = |error| matches!(error, TransportError::Protocol(_));
@@ -231,7 +231,7 @@ async fn broken_answers_are_errors_by_type() {
         let server = Server::answering_once(text).await;
         let error = fetch(&transport(), &server.url("/")).await.unwrap_err();
         assert!(expected(&error), "{text:?}: {error:?}");
-        assert_eq!((error.breakdown(), error.is_final()), (Breakdown::Disconnected, false));
+        assert_eq!((error.failure(), error.is_final()), (TransportFailure::Disconnected, false));
     }
 }
 
@@ -249,7 +249,7 @@ async fn a_reset_in_the_middle_of_a_body_is_an_error() {
 }
 
 #[tokio::test]
-async fn bytes_nobody_asked_for_end_the_connection() {
+async fn unsolicited_bytes_close_the_connection() {
     let mut double = answer("", b"one");
     double.extend(answer("", b"smuggled"));
     let server = Server::answering(double).await;
@@ -261,7 +261,7 @@ async fn bytes_nobody_asked_for_end_the_connection() {
 }
 
 #[tokio::test]
-async fn a_refused_connection_and_an_unknown_name_are_errors_by_type() {
+async fn refused_connections_and_unknown_names_have_typed_errors() {
     let server = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", server.local_addr().unwrap());
     drop(server);

@@ -1,4 +1,4 @@
-//! The transport against servers on loopback that do as they are told.
+//! The transport against scripted servers on loopback.
 
 mod guard;
 mod limits;
@@ -6,8 +6,8 @@ mod pool;
 mod proxies;
 mod secure;
 mod servers;
-mod tape;
-mod ways;
+mod site_options;
+mod tap;
 
 use std::convert::Infallible;
 
@@ -15,8 +15,7 @@ use comity::transport::{Answered, Lead, Request, SendError, Settings, Transport,
 use comity_core::time::Span;
 use url::Url;
 
-/// Settings whose times do not end, on a machine with much else to do either. A test that waits for one of them shortens
-/// that one.
+/// Settings whose timeouts don't expire even on a busy machine. A test that waits for a timeout shortens that one.
 fn settings() -> Settings {
     Settings {
         connect_timeout: Span::from_secs(60),

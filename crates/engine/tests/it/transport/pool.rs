@@ -1,4 +1,4 @@
-//! Connections are kept, shared and given up as promised.
+//! Connections are reused, shared and closed as documented.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -16,7 +16,7 @@ use super::servers::{Server, answer};
 use super::{fetch, get, read, settings, transport};
 use crate::support::{eventually, soon};
 
-/// Long enough for the end of a connection to be noticed.
+/// Long enough to notice that a connection was closed.
 async fn a_while() {
     sleep(Duration::from_millis(100)).await;
 }
@@ -32,11 +32,11 @@ async fn a_connection_is_reused_once_its_body_was_read() {
     fetch(&transport, &server.url("/")).await.unwrap();
     let ports = server.ports();
     assert!(ports[..4].iter().all(|port| *port == ports[0]), "{ports:?}");
-    assert_ne!(ports[4], ports[0], "an unread body takes its connection with it");
+    assert_ne!(ports[4], ports[0], "dropping an unread body closes its connection");
 }
 
 #[tokio::test]
-async fn answers_without_a_body_free_their_connection_at_once() {
+async fn responses_without_a_body_free_their_connection_immediately() {
     let server = Server::answering("HTTP/1.1 304 Not Modified\r\ncontent-encoding: gzip\r\n\r\n").await;
     let transport = transport();
     let one = get(&transport, &server.url("/"), Lead::Listed).await.unwrap();
@@ -62,12 +62,12 @@ async fn listed_and_remote_led_requests_never_share_a_connection() {
 
 /// B25, B44
 #[tokio::test]
-async fn a_connection_closed_at_rest_is_no_attempt_and_departure_is_asked_again() {
+async fn a_connection_closed_while_idle_is_no_attempt_and_depart_is_called_again() {
     let server = Server::answering_once(answer("", b"one")).await;
     let transport = transport();
     fetch(&transport, &server.url("/")).await.unwrap();
     let url = Url::parse(&server.url("/")).unwrap();
-    // Taken before the server's end of it is noticed or after: nothing may be lost, sent twice or unasked.
+    // The close may be noticed before or after taking the connection: no request may be lost, or sent twice or unasked.
     for round in 0..20 {
         let asked = AtomicU32::new(0);
         let depart = || async {
@@ -82,7 +82,7 @@ async fn a_connection_closed_at_rest_is_no_attempt_and_departure_is_asked_again(
     assert_eq!(server.heads().len(), 21);
 }
 
-/// B25: closed while departure is awaited.
+/// B25: closed while awaiting departure.
 #[tokio::test]
 async fn a_connection_closed_before_departure_is_replaced() {
     let (close, closed) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
@@ -110,13 +110,13 @@ async fn a_connection_closed_before_departure_is_replaced() {
         }
         Ok::<(), ()>(())
     };
-    // The first departure outlasts the connection at rest; the server keeps the new one open.
+    // The first departure takes longer than the idle connection lasts; the server keeps the new one open.
     let sent = transport.send(Request::new(&url, Lead::Listed), depart).await.unwrap();
     assert_eq!(read(sent).await.unwrap(), b"one");
     assert_eq!((asked.load(Relaxed), server.heads().len()), (2, 2));
 }
 
-/// B25: a new connection may be closed while departure is awaited, too; but not for ever.
+/// B25: a new connection may also be closed while awaiting departure, but only a limited number of times.
 #[tokio::test]
 async fn a_server_that_closes_every_connection_is_given_up() {
     let (close, closed) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
@@ -163,7 +163,7 @@ async fn a_withheld_request_writes_nothing_and_keeps_the_connection() {
 }
 
 #[tokio::test]
-async fn idle_connections_end_in_time_without_anybody_asking() {
+async fn idle_connections_are_closed_in_time() {
     let (ended, mut ends) = tokio::sync::mpsc::unbounded_channel();
     let server = Server::start(move |mut peer| {
         let ended = ended.clone();
@@ -183,7 +183,7 @@ async fn idle_connections_end_in_time_without_anybody_asking() {
 }
 
 #[tokio::test]
-async fn no_more_connections_rest_than_allowed() {
+async fn idle_connections_are_limited() {
     let server = Server::answering(answer("", b"")).await;
     let transport = Transport::new(Settings { idle_max_per_host: 1, ..settings() }).unwrap();
     let url = server.url("/");
@@ -197,7 +197,7 @@ async fn no_more_connections_rest_than_allowed() {
     assert_eq!(ports.len(), 3, "one of two connections was kept");
 }
 
-/// B42: idle connections make room for others.
+/// B42
 #[tokio::test]
 async fn idle_connections_make_room_for_new_ones() {
     let mut servers = Vec::new();
@@ -212,12 +212,12 @@ async fn idle_connections_make_room_for_new_ones() {
     }
     let again = &servers[5];
     fetch(&transport, &again.url("/")).await.unwrap();
-    assert_eq!(again.ports()[1], again.ports()[2], "the youngest was kept");
+    assert_eq!(again.ports()[1], again.ports()[2], "the most recent one was kept");
 }
 
-/// B42: without room nothing is asked of a site, and that is not the site's fault.
+/// B42: without a free slot nothing is sent to the site, and the site is not blamed.
 #[tokio::test]
-async fn without_room_a_request_waits_and_is_sent_back_unasked() {
+async fn without_a_free_slot_a_request_waits_and_fails_unsent() {
     let server = Server::answering(answer("", b"hello")).await;
     let transport = Transport::new(Settings { connections_max: 2, ..settings() }).unwrap();
     let one = get(&transport, &server.url("/1"), Lead::Listed).await.unwrap();
@@ -225,7 +225,7 @@ async fn without_room_a_request_waits_and_is_sent_back_unasked() {
     let error = fetch(&transport, &server.url("/3")).await.unwrap_err();
     assert!(matches!(error, TransportError::Exhausted { .. }) && error.is_ours(), "{error}");
     assert_eq!(server.heads().len(), 2);
-    // Whoever waits gets the place of whoever ends.
+    // A waiting request gets the slot of one that ends.
     let url = server.url("/4");
     let (waited, ()) = tokio::join!(fetch(&transport, &url), async {
         sleep(Duration::from_millis(50)).await;
@@ -237,7 +237,7 @@ async fn without_room_a_request_waits_and_is_sent_back_unasked() {
 
 /// B44
 #[tokio::test]
-async fn a_connection_that_dies_with_the_request_is_an_error_and_not_tried_again() {
+async fn a_connection_that_dies_with_the_request_is_an_error_and_not_retried() {
     let server = Server::start(async |mut peer| {
         peer.request().await;
     })
@@ -254,7 +254,7 @@ async fn a_connection_that_dies_with_the_request_is_an_error_and_not_tried_again
 }
 
 #[tokio::test]
-async fn a_request_says_who_asks_and_nothing_more() {
+async fn requests_carry_only_the_expected_headers() {
     let server = Server::answering(answer("", b"")).await;
     let transport = transport();
     fetch(&transport, &server.url("/a%20b?q=1#part")).await.unwrap();
@@ -273,7 +273,7 @@ async fn a_request_says_who_asks_and_nothing_more() {
 }
 
 #[tokio::test]
-async fn giving_up_closes_the_connection_wherever_it_was() {
+async fn dropping_a_request_closes_its_connection() {
     let (ended, mut ends) = tokio::sync::mpsc::unbounded_channel();
     let server = Server::start(move |mut peer| {
         let ended = ended.clone();
@@ -297,11 +297,11 @@ async fn giving_up_closes_the_connection_wherever_it_was() {
         let given_up = async {
             departing.notified().await;
             if is_sent {
-                eventually("the request is there", || server.heads().len() == 1).await;
+                eventually("the request has arrived", || server.heads().len() == 1).await;
             }
         };
         tokio::select! {
-            _ = transport.send(Request::new(&url, Lead::Listed), depart) => panic!("nobody answers"),
+            _ = transport.send(Request::new(&url, Lead::Listed), depart) => panic!("there is no response"),
             () = given_up => {}
         }
         soon("the connection", ends.recv()).await.unwrap();

@@ -1,4 +1,4 @@
-//! Requests go through the proxies that the environment names.
+//! Proxies from the environment.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ fn through(proxy: &Server, settings: Settings) -> Transport {
 }
 
 #[tokio::test]
-async fn plain_requests_are_forwarded_and_names_left_to_the_proxy() {
+async fn plain_requests_are_forwarded_and_names_are_resolved_by_the_proxy() {
     let proxy = Server::answering(answer("", b"from the proxy")).await;
     let transport = through(&proxy, settings());
     for _ in 0..2 {
@@ -48,7 +48,7 @@ async fn plain_requests_are_forwarded_and_names_left_to_the_proxy() {
 
 /// B76
 #[tokio::test]
-async fn where_a_remote_answer_leads_is_checked_before_a_proxy_is_asked() {
+async fn urls_from_remote_responses_are_checked_before_using_a_proxy() {
     let proxy = Server::answering(answer("", b"")).await;
     let transport = through(&proxy, settings());
     for url in ["http://localhost/", "http://127.0.0.1/", "https://127.0.0.1/"] {
@@ -64,7 +64,7 @@ async fn where_a_remote_answer_leads_is_checked_before_a_proxy_is_asked() {
 }
 
 #[tokio::test]
-async fn secure_requests_go_through_a_tunnel() {
+async fn https_requests_use_a_tunnel() {
     let authority = Authority::new();
     let server = h1_server(&authority).await;
     let proxy = tunnelling().await;
@@ -92,7 +92,7 @@ async fn a_proxy_that_refuses_is_named_without_its_password() {
     assert!(matches!(error, TransportError::TimedOut(comity::transport::Phase::Connect)), "{error}");
 }
 
-/// Without this a transport in a container would leak requests past its proxy.
+/// Otherwise a transport in a container would leak requests past its proxy.
 #[tokio::test]
 async fn proxied_and_direct_requests_do_not_mix() {
     let proxy = Server::answering(answer("", b"proxied")).await;

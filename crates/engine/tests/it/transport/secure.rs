@@ -61,7 +61,7 @@ impl Authority {
     }
 }
 
-/// An HTTP/1.1 server whose certificate holds.
+/// An HTTP/1.1 server with a valid certificate.
 pub(super) async fn h1_server(authority: &Authority) -> SocketAddr {
     h1_server_with(authority.acceptor("127.0.0.1", 3000, &["http/1.1"])).await
 }
@@ -86,13 +86,13 @@ pub(super) async fn h1_server_with(acceptor: TlsAcceptor) -> SocketAddr {
     address
 }
 
-/// An HTTP/2 server that notes the connection of each request.
+/// An HTTP/2 server that logs the connection of each request.
 struct H2Server {
     address: SocketAddr,
     seen: Arc<Mutex<Vec<(u16, String)>>>,
-    /// Answers to `/slow` wait for a permit each.
+    /// Responses to `/slow` wait for one permit each.
     slow: Arc<Semaphore>,
-    /// Asks all connections to go away.
+    /// Sends GOAWAY on all connections.
     leave: Arc<Notify>,
 }
 
@@ -141,14 +141,14 @@ fn trusting(authority: &Authority) -> Transport {
     waiting_for(authority, settings().first_byte_timeout)
 }
 
-/// The same, with so much time for the first byte of an answer.
+/// The same, with this first byte timeout.
 fn waiting_for(authority: &Authority, first_byte_timeout: Span) -> Transport {
     Transport::new(Settings { roots_extra: vec![authority.root()], first_byte_timeout, ..settings() })
         .unwrap()
 }
 
 #[tokio::test]
-async fn a_certificate_that_holds_is_trusted_and_others_are_not() {
+async fn valid_certificates_are_trusted_and_others_are_not() {
     let authority = Authority::new();
     let good = h1_server(&authority).await;
     let transport = trusting(&authority);
@@ -159,9 +159,9 @@ async fn a_certificate_that_holds_is_trusted_and_others_are_not() {
     let expired = h1_server_with(authority.acceptor("127.0.0.1", 2001, &[])).await;
     let misnamed = h1_server_with(authority.acceptor("example.org", 3000, &[])).await;
     for (address, why) in [
-        (stranger, "its certificate is not signed by a trusted authority"),
-        (expired, "its certificate has expired"),
-        (misnamed, "its certificate is for another name"),
+        (stranger, "the certificate is not signed by a trusted authority"),
+        (expired, "the certificate has expired"),
+        (misnamed, "the certificate is for a different host name"),
     ] {
         let error = fetch(&transport, &format!("https://{address}/")).await.unwrap_err();
         assert!(matches!(error, TransportError::Tls { .. }), "{error:?}");
@@ -170,7 +170,7 @@ async fn a_certificate_that_holds_is_trusted_and_others_are_not() {
 }
 
 #[tokio::test]
-async fn what_is_no_tls_is_a_tls_error() {
+async fn a_server_without_tls_is_a_tls_error() {
     let server = super::servers::Server::start(async |mut peer| {
         peer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n").await;
         sleep(Duration::from_secs(5)).await;
@@ -190,10 +190,10 @@ async fn http2_streams_share_one_connection() {
     let first = get(&transport, &url("/page?q=1"), Lead::Listed).await.unwrap();
     assert_eq!(first.version, http::Version::HTTP_2);
     assert_eq!(read(first).await.unwrap(), b"two");
-    // The second one is answered while the first waits.
+    // The second request is answered while the first one waits.
     let (slow_url, fast_url) = (url("/slow"), url("/"));
     let fast = async {
-        eventually("the first one is there", || server.seen.lock().unwrap().len() == 2).await;
+        eventually("the first request has arrived", || server.seen.lock().unwrap().len() == 2).await;
         let body = fetch(&transport, &fast_url).await;
         server.slow.add_permits(1);
         body
@@ -207,7 +207,7 @@ async fn http2_streams_share_one_connection() {
 }
 
 #[tokio::test]
-async fn of_connections_opened_at_once_only_one_is_kept() {
+async fn of_http2_connections_opened_at_once_only_one_is_kept() {
     let authority = Authority::new();
     let server = h2_server(&authority).await;
     let transport = trusting(&authority);
@@ -221,18 +221,18 @@ async fn of_connections_opened_at_once_only_one_is_kept() {
 
 /// B25, B44
 #[tokio::test]
-async fn after_goaway_requests_leave_on_a_new_connection() {
+async fn after_goaway_requests_use_a_new_connection() {
     let authority = Authority::new();
     let server = h2_server(&authority).await;
     let transport = trusting(&authority);
     let url = Url::parse(&format!("https://{}/", server.address)).unwrap();
     let slow = format!("https://{}/slow", server.address);
     fetch(&transport, url.as_str()).await.unwrap();
-    // A stream under way keeps the old connection open while new requests must not go there.
+    // An open stream keeps the old connection open, but new requests must not use it.
     let (old, new) = tokio::join!(fetch(&transport, &slow), async {
-        eventually("it is under way", || server.seen.lock().unwrap().len() == 2).await;
+        eventually("the stream is open", || server.seen.lock().unwrap().len() == 2).await;
         server.leave.notify_waiters();
-        // Long enough for the word to arrive.
+        // Long enough for the GOAWAY to arrive.
         sleep(Duration::from_millis(500)).await;
         let asked = AtomicU32::new(0);
         let depart = || async {
@@ -243,7 +243,7 @@ async fn after_goaway_requests_leave_on_a_new_connection() {
         server.slow.add_permits(1);
         (read(sent).await.unwrap(), asked.load(Relaxed))
     });
-    assert_eq!(old.unwrap(), b"two", "what was under way is answered");
+    assert_eq!(old.unwrap(), b"two", "the open stream is answered");
     assert_eq!(new.0, b"two");
     assert!((1..=2).contains(&new.1));
     let seen = server.seen.lock().unwrap().clone();
@@ -252,7 +252,7 @@ async fn after_goaway_requests_leave_on_a_new_connection() {
 }
 
 #[tokio::test]
-async fn a_silent_http2_connection_is_not_used_again() {
+async fn an_http2_connection_that_timed_out_is_not_reused() {
     let authority = Authority::new();
     let server = h2_server(&authority).await;
     let transport = waiting_for(&authority, Span::from_secs(3));
@@ -265,14 +265,14 @@ async fn a_silent_http2_connection_is_not_used_again() {
 }
 
 #[tokio::test]
-async fn http2_heads_have_a_limit_too() {
+async fn http2_headers_are_limited_too() {
     let authority = Authority::new();
     let server = h2_server(&authority).await;
     let error = fetch(&trusting(&authority), &format!("https://{}/large", server.address)).await.unwrap_err();
     assert!(matches!(error, TransportError::Broken(_)), "{error:?}");
 }
 
-/// A server that says one thing for ever once it is asked, and never listens.
+/// A server that sends the same bytes forever after a request, and never reads.
 async fn deaf_server(authority: &Authority, first: Vec<u8>, again: Vec<u8>) -> (SocketAddr, Arc<AtomicU32>) {
     let acceptor = authority.acceptor("127.0.0.1", 3000, &["h2"]);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -286,7 +286,7 @@ async fn deaf_server(authority: &Authority, first: Vec<u8>, again: Vec<u8>) -> (
             tokio::spawn(async move {
                 let Ok(mut stream) = acceptor.accept(stream).await else { return };
                 open.fetch_add(1, Relaxed);
-                // Preface, settings, window and the head of a request fit into one read.
+                // Preface, settings, window and request headers fit into one read.
                 let _ = stream.read(&mut [0; 4_096]).await;
                 sleep(Duration::from_millis(50)).await;
                 let _ = stream.write_all(&first).await;
@@ -298,9 +298,9 @@ async fn deaf_server(authority: &Authority, first: Vec<u8>, again: Vec<u8>) -> (
     (address, open)
 }
 
-/// Pings that are never answered stop a connection, and would keep it open after its last use.
+/// Pings that are never answered block a connection, and would keep it open after its last use.
 #[tokio::test]
-async fn a_server_that_does_not_listen_cannot_keep_a_connection() {
+async fn a_server_that_never_reads_cannot_keep_a_connection_open() {
     let authority = Authority::new();
     let settings_frame = b"\0\0\0\x04\0\0\0\0\0".to_vec();
     let ping = b"\0\0\x08\x06\0\0\0\0\0pingpong".to_vec();
@@ -312,9 +312,9 @@ async fn a_server_that_does_not_listen_cannot_keep_a_connection() {
     eventually("the connection ends", || open.load(Relaxed) == 0).await;
 }
 
-/// A flood of what is no answer ends by its size, long before its time.
+/// A flood of frames without a response ends because of its size, long before the timeout.
 #[tokio::test]
-async fn a_flood_of_frames_that_are_no_answer_ends_soon() {
+async fn a_flood_of_meaningless_frames_ends_soon() {
     let authority = Authority::new();
     let settings_frame = b"\0\0\0\x04\0\0\0\0\0".to_vec();
     let unknown = [b"\0\x04\0\xbe\0\0\0\0\0".to_vec(), vec![0; 1_024]].concat();

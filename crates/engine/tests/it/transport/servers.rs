@@ -1,4 +1,4 @@
-//! Servers that note what they were asked and answer what a test gave them.
+//! Servers that log their requests and send the responses that a test gives them.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -21,7 +21,7 @@ pub(super) struct Peer {
 }
 
 impl Server {
-    /// Hands each connection to `talk`.
+    /// ClockControl each connection to `talk`.
     pub(super) async fn start<F: Future<Output = ()> + Send>(
         talk: impl Fn(Peer) -> F + Send + Sync + 'static,
     ) -> Self {
@@ -81,7 +81,7 @@ impl Server {
 }
 
 impl Peer {
-    /// The head of the next request, noted.
+    /// Reads and logs the headers of the next request.
     pub(super) async fn request(&mut self) -> Option<String> {
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
@@ -93,12 +93,12 @@ impl Peer {
     }
 
     pub(super) async fn write(&mut self, bytes: &[u8]) {
-        // A client that has seen enough closes the connection.
+        // The client may close the connection early.
         let _ = self.stream.write_all(bytes).await;
     }
 }
 
-/// An answer with this body, and headers each ended by `\r\n`.
+/// A response with this body and these headers, each of which ends with `\r\n`.
 pub(super) fn answer(headers: &str, body: &[u8]) -> Vec<u8> {
     let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n{headers}\r\n", body.len());
     [head.as_bytes(), body].concat()

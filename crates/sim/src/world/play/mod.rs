@@ -1,9 +1,9 @@
-//! The event loop of a world: who starts, what is answered, what becomes of a task.
+//! The event loop of a world: requests, responses and the states of tasks.
 //!
-//! How domains change hands, by faults and by wish, is in [`hands`]; what each process reads on its clock in [`clocks`].
+//! Faults and takeovers of domains are in [`handover`], the clocks of the processes in [`clocks`].
 
 mod clocks;
-mod hands;
+mod handover;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -13,20 +13,20 @@ use comity_core::decision::Permit;
 use comity_core::dispatch::{Dispatch, Next};
 use comity_core::domain::{Domain, Pattern};
 use comity_core::guard::ReachGuard;
-use comity_core::headers::Told;
+use comity_core::headers::PacingHints;
 use comity_core::intent::Intent;
-use comity_core::line::{Lane, Place, Waiter};
-use comity_core::outcome::{Answer, Breakdown, Contact};
-use comity_core::pace::{Departure, Kept, Terms};
+use comity_core::line::{Lane, Ticket, Waiter};
+use comity_core::outcome::{Answer, Reach, TransportFailure};
+use comity_core::pace::{Departure, SavedLimits, Terms};
 use comity_core::paces::DomainId;
-use comity_core::retry::{self, Spent};
+use comity_core::retry::{self, RetriesUsed};
 use comity_core::rule::{Fields, Profile, Rule, RuleTable};
 use comity_core::task::{JobId, TaskState, TaskStep};
 use comity_core::time::{Span, Timestamp};
 
 use clocks::Clocks;
 
-use super::{Change, Entry, HostSpec, Report, Taken, TaskEnd, WorldSpec};
+use super::{Change, Entry, HostSpec, Report, Takeover, TaskEnd, WorldSpec};
 use crate::site::Site;
 
 /// Plays a world to its end.
@@ -37,7 +37,7 @@ pub(super) fn play(spec: &WorldSpec) -> Report {
         if at > END || play.unsettled == 0 {
             break;
         }
-        if let Some(wake) = play.clocks.asleep_until(at) {
+        if let Some(wake) = play.clocks.suspended_until(at) {
             play.post(wake, event);
             continue;
         }
@@ -49,13 +49,13 @@ pub(super) fn play(spec: &WorldSpec) -> Report {
 
 /// A task in line.
 #[derive(Debug, Clone)]
-struct Work {
+struct QueuedTask {
     task: usize,
     rule: Arc<Rule>,
     crawl_delay: Span,
 }
 
-impl Waiter for Work {
+impl Waiter for QueuedTask {
     fn terms(&self) -> Terms<'_> {
         Terms { rule: &self.rule, crawl_delay: self.crawl_delay }
     }
@@ -67,63 +67,63 @@ enum Event {
     Connected(usize),
     Fault(usize),
     Revive(usize),
-    Take { domain: usize, process: usize, how: How },
+    Take { domain: usize, process: usize, kind: TakeoverKind },
     Pump(usize),
 }
 
-/// In what state a domain reaches its new holder.
+/// In which state a new holder gets a domain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum How {
+enum TakeoverKind {
     Lost,
     Restarted,
     HandedOver,
 }
 
 struct Process {
-    dispatch: Option<Dispatch<Work>>,
+    dispatch: Option<Dispatch<QueuedTask>>,
     free_workers: u32,
     stopping: bool,
     pump_at: Option<Timestamp>,
 }
 
 /// A domain: hosts of a group share one.
-struct Held {
+struct DomainState {
     name: Domain,
     hosts: Vec<usize>,
     holder: Option<usize>,
-    /// The process that wants it.
+    /// The process that wants to take it over.
     wanted: Option<usize>,
     saved: Saved,
-    /// How often in a row nobody was there.
+    /// Counts consecutive attempts for which the host was unreachable.
     unreached: ReachGuard,
 }
 
-/// What the store keeps of a domain.
+/// What the store has saved for a domain.
 #[derive(Default)]
 struct Saved {
-    kept: Kept,
+    limits: SavedLimits,
     pace: Option<Vec<u8>>,
 }
 
 struct Task {
     host: usize,
     intent: Intent,
-    spent: Spent,
-    /// A retry comes back by the time it is ready, also under the next holder.
+    used: RetriesUsed,
+    /// When a retry is ready; the next holder respects it too.
     ready_at: Timestamp,
     state: TaskState,
     ended: Option<Timestamp>,
 }
 
-/// A request under way.
+/// An attempt in progress.
 struct Attempt {
     process: usize,
     domain: usize,
     id: DomainId,
-    place: Place,
-    work: Work,
+    ticket: Ticket,
+    queued: QueuedTask,
     permit: Permit,
-    /// Where it stands in the log once it has started.
+    /// Its index in the log, once it has started.
     entry: Option<usize>,
     answer: Option<Answer>,
     over: bool,
@@ -137,24 +137,24 @@ struct Play<'a> {
     sites: Vec<Site>,
     rules: RuleTable,
     processes: Vec<Process>,
-    domains: Vec<Held>,
+    domains: Vec<DomainState>,
     domain_of: Vec<usize>,
     tasks: Vec<Task>,
     attempts: Vec<Attempt>,
     unsettled: usize,
     log: Vec<Entry>,
     changes: Vec<Change>,
-    takes: Vec<Taken>,
+    takeovers: Vec<Takeover>,
     clocks: Clocks,
 }
 
 impl<'a> Play<'a> {
     fn new(spec: &'a WorldSpec) -> Self {
         let rules = rules(spec);
-        let mut domains: BTreeMap<Domain, Held> = BTreeMap::new();
+        let mut domains: BTreeMap<Domain, DomainState> = BTreeMap::new();
         for host in 0..spec.hosts.len() {
             let name = rules.domain(&host_domain(host));
-            let held = || Held {
+            let state = || DomainState {
                 name: name.clone(),
                 hosts: vec![],
                 holder: None,
@@ -162,9 +162,9 @@ impl<'a> Play<'a> {
                 saved: Saved::default(),
                 unreached: ReachGuard::default(),
             };
-            domains.entry(name.clone()).or_insert_with(held).hosts.push(host);
+            domains.entry(name.clone()).or_insert_with(state).hosts.push(host);
         }
-        let domains: Vec<Held> = domains.into_values().collect();
+        let domains: Vec<DomainState> = domains.into_values().collect();
         let place = |host| domains.iter().position(|domain| domain.hosts.contains(&host)).unwrap_or_default();
         let domain_of = (0..spec.hosts.len()).map(place).collect();
         let mut tasks = Vec::new();
@@ -175,7 +175,7 @@ impl<'a> Play<'a> {
                 tasks.push(Task {
                     host,
                     intent,
-                    spent: Spent::default(),
+                    used: RetriesUsed::default(),
                     ready_at: Timestamp::MIN,
                     state: TaskState::Waiting,
                     ended: None,
@@ -199,7 +199,7 @@ impl<'a> Play<'a> {
             attempts: Vec::new(),
             log: Vec::new(),
             changes: Vec::new(),
-            takes: Vec::new(),
+            takeovers: Vec::new(),
             clocks: Clocks::new(spec, BEGIN),
         }
     }
@@ -209,7 +209,7 @@ impl<'a> Play<'a> {
             self.revive(process);
         }
         for domain in 0..self.domains.len() {
-            self.take(domain, domain % self.processes.len(), How::HandedOver);
+            self.take(domain, domain % self.processes.len(), TakeoverKind::HandedOver);
         }
         for fault in 0..self.spec.faults.len() {
             self.post(BEGIN + self.spec.faults[fault].at, Event::Fault(fault));
@@ -226,11 +226,11 @@ impl<'a> Play<'a> {
             Event::Answered(attempt) => self.answered(attempt),
             Event::Fault(fault) => self.fault(fault),
             Event::Revive(process) => self.revive(process),
-            Event::Take { domain, process, how } => self.take(domain, process, how),
+            Event::Take { domain, process, kind } => self.take(domain, process, kind),
         }
     }
 
-    /// Lets a process start whatever may start.
+    /// Lets a process start all attempts that may go now.
     fn pump(&mut self, process: usize) {
         loop {
             let this = &mut self.processes[process];
@@ -250,8 +250,8 @@ impl<'a> Play<'a> {
                         process,
                         domain: self.domain_of[host],
                         id: grant.domain,
-                        place: grant.place,
-                        work: grant.waiter,
+                        ticket: grant.ticket,
+                        queued: grant.waiter,
                         permit: grant.permit,
                         entry: None,
                         answer: None,
@@ -264,7 +264,7 @@ impl<'a> Play<'a> {
         }
     }
 
-    /// The connection is open: the request is written, or must wait after all.
+    /// The connection is open: the request is written, or has to wait after all.
     fn connected(&mut self, nth: usize) {
         let attempt = &mut self.attempts[nth];
         let (process, now) = (attempt.process, self.clocks.read(attempt.process, self.now));
@@ -273,18 +273,18 @@ impl<'a> Play<'a> {
         }
         let Some(dispatch) = &mut self.processes[attempt.process].dispatch else { return };
         let Some(pace) = dispatch.pace_of(attempt.id, now) else { return };
-        match pace.depart(attempt.work.terms(), &mut attempt.permit, now) {
+        match pace.depart(attempt.queued.terms(), &mut attempt.permit, now) {
             Departure::Go => self.sent(nth),
             Departure::Wait { until, .. } if until.since(now) <= PATIENCE => {
                 self.post(self.clocks.real(process, until), Event::Connected(nth));
             }
             Departure::Wait { .. } => {
                 pace.abandon(&attempt.permit, now);
-                let (id, place, work) = (attempt.id, attempt.place, attempt.work.clone());
-                dispatch.ended(id, &place, now);
-                self.tasks[work.task].state = step(self.tasks[work.task].state, TaskStep::Postpone);
-                // The place is taken again before anybody looks at the line.
-                if dispatch.rejoin(id, place, work, now).is_err() {
+                let (id, ticket, queued) = (attempt.id, attempt.ticket, attempt.queued.clone());
+                dispatch.ended(id, &ticket, now);
+                self.tasks[queued.task].state = step(self.tasks[queued.task].state, TaskStep::Postpone);
+                // The task is back in its old place before the line is checked again.
+                if dispatch.rejoin(id, ticket, queued, now).is_err() {
                     unreachable!("the job runs as long as its process");
                 }
                 self.over(nth);
@@ -294,12 +294,12 @@ impl<'a> Play<'a> {
 
     fn sent(&mut self, nth: usize) {
         let attempt = &mut self.attempts[nth];
-        let task = attempt.work.task;
+        let task = attempt.queued.task;
         self.tasks[task].state = step(self.tasks[task].state, TaskStep::Send);
         let (host, intent) = (self.tasks[task].host, self.tasks[task].intent);
         let answer = self.sites[host].arrive(self.now);
-        let heard = answer.status.is_some() || answer.refused;
-        let after = if heard { answer.after.min(TIMEOUT) } else { TIMEOUT };
+        let has_response = answer.status.is_some() || answer.refused;
+        let after = if has_response { answer.after.min(TIMEOUT) } else { TIMEOUT };
         let refused = answer.refused && answer.after <= TIMEOUT;
         let status = answer.status.filter(|_| answer.after <= TIMEOUT);
         let received = self.now + after;
@@ -308,10 +308,10 @@ impl<'a> Play<'a> {
         attempt.answer = Some(match status {
             Some(status) => {
                 let read_at = self.clocks.read(attempt.process, received);
-                Answer::of_status(status, Told::read(headers, read_at))
+                Answer::of_status(status, PacingHints::read(headers, read_at))
             }
-            None if refused => Answer::of_breakdown(Breakdown::Unreachable),
-            None => Answer::of_breakdown(Breakdown::TimedOut),
+            None if refused => Answer::of_failure(TransportFailure::Unreachable),
+            None => Answer::of_failure(TransportFailure::TimedOut),
         });
         let stated = answer.stated.filter(|_| status.is_some());
         let process = attempt.process;
@@ -324,46 +324,46 @@ impl<'a> Play<'a> {
             end: None,
             status,
             refused,
-            heard: false,
+            received: false,
             stated,
         });
         self.post(received, Event::Answered(nth));
     }
 
-    /// The answer is there: it is recorded, kept, and the task goes on.
+    /// The response arrived: it is recorded and saved, and the task moves on.
     fn answered(&mut self, nth: usize) {
         let attempt = &self.attempts[nth];
         let now = self.clocks.read(attempt.process, self.now);
         let (Some(entry), Some(answer), false) = (attempt.entry, attempt.answer, attempt.over) else {
             return;
         };
-        let (task, host) = (attempt.work.task, self.log[entry].host);
-        (self.log[entry].end, self.log[entry].heard) = (Some(self.now), true);
+        let (task, host) = (attempt.queued.task, self.log[entry].host);
+        (self.log[entry].end, self.log[entry].received) = (Some(self.now), true);
         let Some(dispatch) = &mut self.processes[attempt.process].dispatch else { return };
-        let terms = attempt.work.terms();
+        let terms = attempt.queued.terms();
         let Some(recorded) = dispatch.record(attempt.id, terms, &attempt.permit, &answer, now) else {
             return;
         };
         let Some(pace) = dispatch.paces().pace(attempt.id) else { return };
         let saved = &mut self.domains[attempt.domain].saved;
         if let Some(until) = recorded.server_until {
-            saved.kept.server = Some((until, now));
+            saved.limits.server = Some((until, now));
         }
         let learned = pace.learned();
-        (saved.kept.delay, saved.kept.floor) = (learned.delay(), learned.floor());
-        saved.kept.floor_at = learned.floor_confirmed_at();
+        (saved.limits.delay, saved.limits.floor) = (learned.delay(), learned.floor());
+        saved.limits.floor_at = learned.floor_confirmed_at();
         if let Some(change) = recorded.delay {
             self.changes.push(Change { host, at: self.now, task, from: change.from, to: change.to });
         }
         let retry_at = pace.retry_at(terms, self.tasks[task].intent, now);
-        dispatch.ended(attempt.id, &attempt.place, now);
-        let (spent, retries_max) = (self.tasks[task].spent, self.spec.retries_max);
-        let in_a_row = self.domains[attempt.domain].unreached.attempted(answer.contact);
-        let verdict = match answer.contact {
-            Contact::Refused => retry::judge_unreachable(in_a_row, spent, retries_max),
-            Contact::Made => retry::judge(answer.outcome, recorded.standing, spent, retries_max),
+        dispatch.ended(attempt.id, &attempt.ticket, now);
+        let (used, retries_max) = (self.tasks[task].used, self.spec.retries_max);
+        let in_a_row = self.domains[attempt.domain].unreached.attempted(answer.reach);
+        let verdict = match answer.reach {
+            Reach::Unreachable => retry::judge_unreachable(in_a_row, used, retries_max),
+            Reach::Reached => retry::judge(answer.outcome, recorded.freshness, used, retries_max),
         };
-        self.tasks[task].spent = verdict.spent;
+        self.tasks[task].used = verdict.used;
         self.tasks[task].state = step(self.tasks[task].state, verdict.step);
         self.over(nth);
         if verdict.step == TaskStep::Retry {
@@ -385,7 +385,7 @@ impl<'a> Play<'a> {
         self.stop_if_idle(process);
     }
 
-    /// Puts a task into the line of whoever holds its domain; if nobody does, the next holder will.
+    /// Puts a task into the line of its domain's holder; if there is none, the next holder will do so.
     fn wait(&mut self, task: usize, ready_at: Timestamp) {
         self.tasks[task].ready_at = ready_at;
         let (host, intent) = (self.tasks[task].host, self.tasks[task].intent);
@@ -393,9 +393,9 @@ impl<'a> Play<'a> {
         let Some(holder) = domain.holder else { return };
         let Some(dispatch) = &mut self.processes[holder].dispatch else { return };
         let rule = Arc::clone(self.rules.rule(&host_domain(host)));
-        let work = Work { task, rule, crawl_delay: self.spec.hosts[host].crawl_delay };
+        let queued = QueuedTask { task, rule, crawl_delay: self.spec.hosts[host].crawl_delay };
         let lane = Lane { job: Some(JOB), intent };
-        if dispatch.join(&domain.name, lane, ready_at, work).is_err() {
+        if dispatch.join(&domain.name, lane, ready_at, queued).is_err() {
             unreachable!("the job runs as long as its process");
         }
         self.pump_at(holder, self.clocks.real(holder, ready_at));
@@ -420,7 +420,7 @@ impl<'a> Play<'a> {
             tasks: self.tasks.iter().map(end).collect(),
             log: self.log,
             changes: self.changes,
-            takes: self.takes,
+            takeovers: self.takeovers,
             wakes: self.clocks.wakes,
             ended: self.now,
             domains: self.domain_of.iter().map(|domain| self.domains[*domain].name.clone()).collect(),
@@ -443,7 +443,7 @@ fn host_domain(host: usize) -> Domain {
     Domain::parse(&WorldSpec::host(host)).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// A task's next state; a world in which a task takes an illegal step is a bug in the world.
+/// The next state of a task; an illegal step is a bug in the simulator.
 fn step(state: TaskState, step: TaskStep) -> TaskState {
     state.after(step).unwrap_or_else(|error| panic!("{error}"))
 }
@@ -451,8 +451,8 @@ fn step(state: TaskState, step: TaskStep) -> TaskState {
 const JOB: JobId = JobId(1);
 /// 2026-01-01.
 pub(crate) const BEGIN: Timestamp = Timestamp::from_secs(1_767_225_600);
-/// Nothing takes longer than this, unless it starves.
+/// Everything is over by then, unless something starves.
 const END: Timestamp = Timestamp::from_secs(1_767_225_600 + 400 * 86_400);
 const TIMEOUT: Span = Span::from_secs(10);
-/// How long a connected request waits for its moment before it goes back into line.
+/// How long a request waits on its open connection before it goes back into line.
 const PATIENCE: Span = Span::from_secs(1);

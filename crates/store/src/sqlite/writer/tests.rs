@@ -1,22 +1,22 @@
-//! Whose error it is, what became of a commit, and how often statements are compiled.
+//! Tests whose error it is, what happens to a failed commit, and how often statements are compiled.
 
 use rusqlite::StatementStatus::RePrepare;
 use rusqlite::{Connection, ErrorCode, ffi, params};
 
 use super::*;
-use crate::sqlite::opening::settle_in;
+use crate::sqlite::opening::initialize;
 
-/// A thread's work, done on this one.
-fn run(commit: fn(&Connection) -> rusqlite::Result<()>) -> Run {
+/// A writer thread's state, to be run on the test's own thread.
+fn run(commit: fn(&Connection) -> rusqlite::Result<()>) -> WriterThread {
     let mut connection = Connection::open_in_memory().unwrap();
-    let identity = settle_in(&mut connection, &Place::Memory, None, "").unwrap();
-    Run {
+    let identity = initialize(&mut connection, &Location::Memory, None, "").unwrap();
+    WriterThread {
         connection,
         is_open: true,
         has_worked: false,
-        in_use: Arc::new(InUse::new(Place::Memory, identity, None)),
+        open_store: Arc::new(OpenStore::new(Location::Memory, identity, None)),
         lost: Vec::new(),
-        memory: Memory::default(),
+        cache: Cache::default(),
         patience: Patience::new(Span::from_secs(10)),
         availability: Arc::default(),
         gave_up: None,
@@ -30,18 +30,18 @@ fn count(tx: &mut Tx<'_>, name: &str, value: i64) -> rusqlite::Result<()> {
     tx.sql.execute("INSERT INTO counts (name, value) VALUES (?1, ?2)", params![name, value]).map(drop)
 }
 
-fn counted(run: &Run) -> String {
+fn counted(run: &WriterThread) -> String {
     let sql = "SELECT coalesce(group_concat(name, ' '), '') FROM (SELECT name FROM counts ORDER BY name)";
     run.connection.query_row(sql, [], |row| row.get(0)).unwrap()
 }
 
-/// B83: whatever kind of error one of many has, the others are committed.
+/// B83: whatever the error of one caller, the others are committed.
 #[test]
-fn one_callers_error_fails_that_caller_alone() {
+fn an_error_of_one_caller_fails_that_caller_alone() {
     type Bad = fn(&mut Tx<'_>) -> rusqlite::Result<()>;
     let kinds: [(&str, Bad); 7] = [
-        ("a value that is there already", |tx| count(tx, "first", 1)),
-        ("a name that is no column", |tx| tx.sql.execute_batch("SELECT nothing FROM counts")),
+        ("a duplicate value", |tx| count(tx, "first", 1)),
+        ("an unknown column", |tx| tx.sql.execute_batch("SELECT nothing FROM counts")),
         ("a function that fails", |tx| tx.sql.execute_batch("SELECT json('{'), abs(-9223372036854775808)")),
         ("an overflow", |tx| {
             tx.sql.query_row(
@@ -58,30 +58,30 @@ fn one_callers_error_fails_that_caller_alone() {
     ];
     for (kind, bad) in kinds {
         let mut run = run(super::commit);
-        let (first, mut one) = piece(|tx| count(tx, "first", 1));
-        let (second, mut two) = piece(move |tx| count(tx, "undone", 2).and_then(|()| bad(tx)));
-        let (third, mut three) = piece(|tx| count(tx, "third", 3));
+        let (first, mut one) = work_item(|tx| count(tx, "first", 1));
+        let (second, mut two) = work_item(move |tx| count(tx, "undone", 2).and_then(|()| bad(tx)));
+        let (third, mut three) = work_item(|tx| count(tx, "third", 3));
         let _ = run.commit(vec![first, second, third], false);
         assert!(one.try_recv().unwrap().is_ok(), "{kind}");
         let error = two.try_recv().unwrap().unwrap_err();
         assert!(matches!(error, StoreError::Rejected { .. }), "{kind}: {error:?}");
         assert!(three.try_recv().unwrap().is_ok(), "{kind}");
         assert_eq!(counted(&run), "first third", "{kind}");
-        let (next, mut four) = piece(|tx| count(tx, "next", 4));
+        let (next, mut four) = work_item(|tx| count(tx, "next", 4));
         let _ = run.commit(vec![next], false);
         assert!(four.try_recv().unwrap().is_ok(), "{kind}");
         let commits =
             run.connection.query_row("SELECT commits FROM identity", [], |row| row.get::<_, i64>(0));
-        assert_eq!(commits.unwrap(), 2, "{kind}: every transaction counts");
+        assert_eq!(commits.unwrap(), 2, "{kind}: every transaction is counted");
     }
 }
 
-/// B83: a disk that fails is everybody's, and each of them may ask again.
+/// B83: a failing disk concerns everybody, and each caller may retry.
 #[test]
-fn an_error_of_the_database_is_everybodys() {
+fn a_database_error_concerns_every_caller() {
     let mut run = run(super::commit);
-    let (first, mut one) = piece(|tx| count(tx, "first", 1));
-    let (second, mut two) = piece(|_| Err::<(), _>(broken()));
+    let (first, mut one) = work_item(|tx| count(tx, "first", 1));
+    let (second, mut two) = work_item(|_| Err::<(), _>(broken()));
     let _ = run.commit(vec![first, second], false);
     for error in [one.try_recv().unwrap(), two.try_recv().unwrap()] {
         assert!(matches!(error, Err(StoreError::Unavailable { .. })), "{error:?}");
@@ -89,12 +89,12 @@ fn an_error_of_the_database_is_everybodys() {
     assert_eq!(counted(&run), "");
 }
 
-/// B83: a commit that failed may have been done; the database knows.
+/// B83: a commit that failed may have succeeded after all; the database knows.
 #[test]
 fn a_commit_whose_answer_was_lost_is_looked_up() {
-    let told = |commit: fn(&Connection) -> rusqlite::Result<()>| {
+    let outcome = |commit: fn(&Connection) -> rusqlite::Result<()>| {
         let mut run = run(commit);
-        let (work, mut answer) = piece(|tx| count(tx, "it", 1));
+        let (work, mut answer) = work_item(|tx| count(tx, "it", 1));
         let _ = run.commit(vec![work], false);
         let answer = match answer.try_recv().unwrap() {
             Ok(()) => "done",
@@ -104,33 +104,33 @@ fn a_commit_whose_answer_was_lost_is_looked_up() {
         };
         (answer, counted(&run))
     };
-    assert_eq!(told(super::commit), ("done", "it".to_owned()));
-    assert_eq!(told(|_| Err(broken())), ("not done", String::new()), "it is undone");
+    assert_eq!(outcome(super::commit), ("done", "it".to_owned()));
+    assert_eq!(outcome(|_| Err(broken())), ("not done", String::new()), "it is rolled back");
     let lost: fn(&Connection) -> _ = |sql| sql.execute_batch("COMMIT").and_then(|()| Err(broken()));
-    assert_eq!(told(lost), ("done", "it".to_owned()));
+    assert_eq!(outcome(lost), ("done", "it".to_owned()));
     let undone: fn(&Connection) -> _ = |sql| sql.execute_batch("ROLLBACK").and_then(|()| Err(broken()));
-    assert_eq!(told(undone), ("not done", String::new()));
-    // Another process committed right after it, and after that a third one.
+    assert_eq!(outcome(undone), ("not done", String::new()));
+    // Another process committed right after it, and then a third one.
     let others: fn(&Connection) -> _ = |sql| {
         let more = "UPDATE identity SET commits = commits + 1, stamp = 1";
         sql.execute_batch(&format!("COMMIT; {more}; {more}")).and_then(|()| Err(broken()))
     };
-    assert_eq!(told(others), ("not known", "it".to_owned()));
+    assert_eq!(outcome(others), ("not known", "it".to_owned()));
     let other_instead: fn(&Connection) -> _ = |sql| {
         let other = "UPDATE identity SET commits = commits + 1, stamp = 1";
         sql.execute_batch(&format!("ROLLBACK; {other}")).and_then(|()| Err(broken()))
     };
-    assert_eq!(told(other_instead), ("not done", String::new()));
+    assert_eq!(outcome(other_instead), ("not done", String::new()));
 }
 
-/// B83: what was asked for while the disk was full is done when there is room, once.
+/// B83: what was requested while the disk was full is done once there is room, and only once.
 #[test]
 fn a_full_disk_is_waited_for() {
     let mut run = run(super::commit);
     let mut left = 2;
-    let (first, mut one) = piece(|tx| count(tx, "first", 1));
-    let (bad, mut rejected) = piece(|tx| count(tx, "first", 1));
-    let (second, mut two) = piece(move |tx| {
+    let (first, mut one) = work_item(|tx| count(tx, "first", 1));
+    let (bad, mut rejected) = work_item(|tx| count(tx, "first", 1));
+    let (second, mut two) = work_item(move |tx| {
         count(tx, "second", 2)?;
         left -= 1;
         if left >= 0 {
@@ -141,30 +141,30 @@ fn a_full_disk_is_waited_for() {
     });
     let _ = run.commit(vec![first, bad, second], false);
     assert!(one.try_recv().unwrap().is_ok() && two.try_recv().unwrap().is_ok());
-    assert!(matches!(rejected.try_recv().unwrap(), Err(StoreError::Rejected { .. })), "told once");
+    assert!(matches!(rejected.try_recv().unwrap(), Err(StoreError::Rejected { .. })), "answered once");
     assert_eq!(counted(&run), "first second");
 
     run.patience.set(Span::from_secs(1));
     let full = || rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_FULL), None);
-    let (work, mut answer) = piece(move |tx| count(tx, "third", 3).and_then(|()| Err::<(), _>(full())));
+    let (work, mut answer) = work_item(move |tx| count(tx, "third", 3).and_then(|()| Err::<(), _>(full())));
     let _ = run.commit(vec![work], false);
-    assert!(matches!(answer.try_recv().unwrap(), Err(StoreError::Unavailable { .. })), "not for ever");
+    assert!(matches!(answer.try_recv().unwrap(), Err(StoreError::Unavailable { .. })), "not forever");
     assert_eq!(counted(&run), "first second");
 }
 
-/// Looking writes nothing: others would look again, and wake us.
+/// Reading writes nothing: otherwise other processes would read again and wake us.
 #[test]
-fn what_only_reads_leaves_no_stamp() {
+fn a_read_leaves_no_stamp() {
     let mut run = run(super::commit);
     let (work, mut answer) =
-        piece(|tx| tx.sql.query_row("SELECT count(*) FROM counts", [], |row| row.get::<_, i64>(0)));
+        work_item(|tx| tx.sql.query_row("SELECT count(*) FROM counts", [], |row| row.get::<_, i64>(0)));
     let before = run.connection.total_changes();
     let _ = run.commit(vec![work], false);
     assert_eq!(answer.try_recv().unwrap().unwrap(), 0_i64);
     assert_eq!(run.connection.total_changes(), before);
 }
 
-/// Statements were compiled anew for every new value, which took a fifth of all time of a fetch.
+/// Statements were recompiled for every new value, which took a fifth of the time of a fetch.
 #[test]
 fn a_statement_is_compiled_once() {
     let run = run(super::commit);
@@ -186,7 +186,7 @@ fn a_statement_is_compiled_once() {
     };
     assert_eq!(compiled(sql), 0);
     sql.set_db_config(rusqlite::config::DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, false).unwrap();
-    assert!(compiled(sql) >= 49, "this is what it costs otherwise");
+    assert!(compiled(sql) >= 49, "without it, statements are recompiled");
 }
 
 fn broken() -> rusqlite::Error {

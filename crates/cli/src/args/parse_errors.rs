@@ -1,0 +1,277 @@
+//! Errors on the command line: clap's messages, kept short, with better tips, and as JSON for scripts.
+//!
+//! The tips added here cover flags of other tools (`--output`, `--threads`), flags of another Comity command, and a URL
+//! in place of a command. URLs that can't be fetched are checked in `urls`.
+
+use clap::builder::StyledStr;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Command, CommandFactory, Parser};
+use comity::redact;
+use serde_json::{Value, json};
+
+use super::Args;
+use crate::{exit, output};
+
+/// Parses the command line.
+pub(crate) fn parse() -> Result<Args, clap::Error> {
+    Args::try_parse().map_err(|error| with_tips(error, &words()))
+}
+
+/// Whether the command line contains `--json`, even if it could not be parsed.
+pub(crate) fn wants_json() -> bool {
+    words().iter().take_while(|word| *word != "--").any(|word| word == "--json")
+}
+
+/// Whether the command line asks for a JSON log, even if it could not be parsed.
+pub(crate) fn wants_json_log() -> bool {
+    let words = words();
+    let words: Vec<_> = words.iter().take_while(|word| *word != "--").collect();
+    let is_pair = |pair: &[_]| matches!(pair, [flag, format] if *flag == "--log-format" && *format == "json");
+    words.iter().any(|word| *word == "--log-format=json") || words.windows(2).any(is_pair)
+}
+
+/// An error as JSON: the message, tips, and the exit code.
+pub(crate) fn to_json(error: &clap::Error) -> Value {
+    let text = error.render().to_string();
+    let lines = || text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let message = match error.kind() {
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
+            "a command is missing; --help lists them".to_owned()
+        }
+        _ => {
+            let message = lines()
+                .take_while(|line| !["tip:", "Usage:", "For more"].iter().any(|end| line.starts_with(end)));
+            let message: Vec<&str> = message.map(|line| line.trim_start_matches("error: ")).collect();
+            message.join(" ")
+        }
+    };
+    let tips: Vec<&str> = lines().filter_map(|line| line.strip_prefix("tip: ")).collect();
+    json!({ "error": message, "tips": tips, "code": exit::USAGE })
+}
+
+/// The words of the command line, without the program's name.
+fn words() -> Vec<String> {
+    std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect()
+}
+
+/// Shortens the values that an error repeats, and adds tips.
+fn with_tips(mut error: clap::Error, words: &[String]) -> clap::Error {
+    let tips = tips(&error, words);
+    for kind in [ContextKind::InvalidArg, ContextKind::InvalidValue, ContextKind::InvalidSubcommand] {
+        if let Some(ContextValue::String(value)) = error.get(kind)
+            && let short = brief(value)
+            && short != *value
+        {
+            error.insert(kind, ContextValue::String(short));
+        }
+    }
+    if !tips.is_empty() {
+        // A good tip replaces clap's guess at a similar name.
+        error.remove(ContextKind::SuggestedArg);
+        error.remove(ContextKind::SuggestedSubcommand);
+        let tips = tips.iter().map(StyledStr::from).collect();
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
+    }
+    error
+}
+
+/// A value as an error repeats it: without secrets, on one line, and not too long.
+fn brief(value: &str) -> String {
+    match value.contains("://") || value.len() > VALUE_MAX {
+        true => redact::text(value),
+        false => output::sanitized(value),
+    }
+}
+
+fn tips(error: &clap::Error, words: &[String]) -> Vec<String> {
+    let context = |kind| match error.get(kind) {
+        Some(ContextValue::String(value)) => Some(value.as_str()),
+        _ => None,
+    };
+    match error.kind() {
+        ErrorKind::UnknownArgument => {
+            let root = built();
+            let here = command_of(&root, words);
+            let flag = context(ContextKind::InvalidArg).filter(|flag| flag.starts_with('-'));
+            let similar = context(ContextKind::SuggestedArg).is_some();
+            flag.and_then(|flag| flag_tip(&root, here, flag, similar)).into_iter().collect()
+        }
+        ErrorKind::InvalidSubcommand => {
+            let word = context(ContextKind::InvalidSubcommand).unwrap_or_default();
+            command_tip(word).into_iter().collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// A tip for a flag that this command doesn't have.
+fn flag_tip(root: &Command, here: &Command, flag: &str, similar: bool) -> Option<String> {
+    let flag = flag.split('=').next().unwrap_or(flag);
+    let elsewhere = |flag: &str| {
+        let name = |command: &&Command| has_flag(command, flag) && !command.has_subcommands();
+        let names = leaves(root).into_iter().filter(name).filter_map(Command::get_bin_name);
+        names.take(COMMANDS_SHOWN).map(str::to_owned).collect::<Vec<_>>()
+    };
+    if let Some((_, instead)) = FROM_OTHER_TOOLS.iter().find(|(known, _)| known.contains(&flag)) {
+        // A flag of this command comes first, then a configuration key.
+        let fits = instead.iter().find(|one| one.starts_with('-') && has_flag(here, one));
+        if let Some(fits) = fits {
+            return Some(format!("this command has {fits}"));
+        }
+        if let Some(other) = instead.iter().find(|one| !one.starts_with('-')) {
+            return Some((*other).to_owned());
+        }
+        let other = instead.iter().find_map(|one| Some((one, elsewhere(one).into_iter().next()?)));
+        if let Some((one, command)) = other {
+            return Some(format!("{command} has {one}"));
+        }
+    }
+    if similar {
+        return None;
+    }
+    let commands = elsewhere(flag);
+    (!commands.is_empty()).then(|| format!("{flag} is a flag of {}", commands.join(", ")))
+}
+
+/// A tip for a command that doesn't exist.
+fn command_tip(word: &str) -> Option<String> {
+    if word.contains("://") {
+        return Some(format!("to fetch it: comity fetch {}", redact::text(word)));
+    }
+    let known = COMMANDS_OF_OTHER_TOOLS.iter().find(|(known, _)| known.contains(&word));
+    known.map(|(_, instead)| format!("try {instead}"))
+}
+
+fn built() -> Command {
+    let mut root = Args::command();
+    root.build();
+    root
+}
+
+/// The command that these words name.
+fn command_of<'a>(root: &'a Command, words: &[String]) -> &'a Command {
+    words.iter().fold(root, |command, word| command.find_subcommand(word).unwrap_or(command))
+}
+
+/// Every subcommand, at any depth.
+fn leaves(command: &Command) -> Vec<&Command> {
+    command.get_subcommands().flat_map(|sub| std::iter::once(sub).chain(leaves(sub))).collect()
+}
+
+fn has_flag(command: &Command, flag: &str) -> bool {
+    command.get_arguments().any(|argument| match flag.strip_prefix("--") {
+        Some(long) => argument.get_long() == Some(long),
+        None => argument.get_short().is_some_and(|short| flag == format!("-{short}")),
+    })
+}
+
+/// Flags of other tools, and what to use instead: a flag, or a tip in words.
+const FROM_OTHER_TOOLS: [(&[&str], &[&str]); 18] = [
+    (&["--output", "--output-dir", "--dir", "--directory-prefix", "--dest", "-P", "-O"], &["--out"]),
+    (&["--file", "--list", "--urls", "--url-file", "--input-file", "--from-file", "-f"], &["--input"]),
+    (&["--name", "--resume", "--continue", "--job-name"], &["--job"]),
+    (&["--threads", "--workers", "--parallel", "--max-concurrent", "-t"], &["--concurrency"]),
+    (&["--wait", "--sleep", "--interval", "--min-delay", "-w"], &["--delay"]),
+    (&["--rate", "--rps", "--rate-limit", "--limit-rate", "--throttle"], &["--delay"]),
+    (&["--retries", "--retry", "--tries"], &["--max-retries"]),
+    (&["--silent", "-s"], &["--quiet"]),
+    (&["--debug"], &["use -vv to see every wait and decision"]),
+    (&["--ignore-robots", "--no-robots"], &["--robots"]),
+    (&["--db", "--database"], &["--store"]),
+    (&["--log", "--loglevel"], &["--log-level"]),
+    (&["--user-agent", "--agent", "-A"], &["--user-agent", "set http.user_agent in comity.toml"]),
+    (
+        &["--timeout", "--max-time", "--connect-timeout"],
+        &["--timeout", "set http.total_timeout in comity.toml"],
+    ),
+    (&["--email", "--from", "--contact"], &["set http.contact in comity.toml, or COMITY_HTTP_CONTACT"]),
+    (&["--location", "--follow", "-L"], &["redirects are followed already, up to http.redirects_max"]),
+    (
+        &["--recursive", "--mirror", "--depth", "-r"],
+        &["Comity fetches the URLs it is given; it doesn't follow links"],
+    ),
+    (&["--dry-run", "--check"], &["comity explain URL shows what a request would wait for"]),
+];
+/// Commands of other tools, and what to use instead.
+const COMMANDS_OF_OTHER_TOOLS: [(&[&str], &str); 5] = [
+    (&["get", "download", "crawl", "wget", "curl"], "comity fetch"),
+    (&["status", "ps"], "comity top"),
+    (&["init", "configure"], "comity config init"),
+    (&["ls", "list"], "comity jobs list"),
+    (&["feeds", "feed", "subscribe", "follow"], "comity sources"),
+];
+/// Maximum number of commands that one tip names.
+const COMMANDS_SHOWN: usize = 3;
+/// Longer values are shortened, in bytes.
+const VALUE_MAX: usize = 100;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error_for(line: &str) -> clap::Error {
+        let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        let error = Args::try_parse_from(&words).expect_err(line);
+        with_tips(error, &words[1..])
+    }
+
+    #[test]
+    fn unknown_flags_and_commands_get_a_tip() {
+        for (line, tip) in [
+            ("comity fetch --output x", "this command has --out"),
+            ("comity fetch --threads=4", "this command has --concurrency"),
+            ("comity fetch --deley 1s", "a similar argument exists: '--delay'"),
+            ("comity fetch --debug", "use -vv"),
+            ("comity jobs list --concurrency 3", "--concurrency is a flag of comity fetch"),
+            ("comity fetch --window-end now", "--window-end is a flag of comity run"),
+            ("comity domains list --threads 3", "comity fetch has --concurrency"),
+            ("comity https://me:secret@example.org/a", "to fetch it: comity fetch https://example.org/a"),
+            ("comity download x", "try comity fetch"),
+            ("comity fetsh x", "'fetch'"),
+        ] {
+            let error = error_for(line).to_string();
+            assert!(error.contains(tip), "{line}: {error}");
+            assert!(!error.contains("secret"), "{error}");
+        }
+    }
+
+    #[test]
+    fn every_tip_names_flags_keys_and_commands_that_exist() {
+        let root = built();
+        for (known, instead) in FROM_OTHER_TOOLS {
+            for one in instead.iter().filter(|one| one.starts_with("--")) {
+                let exists = leaves(&root).into_iter().any(|command| has_flag(command, one));
+                assert!(exists || instead.len() > 1, "{known:?}: no command has {one}");
+            }
+            for word in instead.iter().flat_map(|one| one.split([' ', ','])) {
+                if word.starts_with("http.") {
+                    assert!(comity::config::KEYS.iter().any(|key| key.path == word), "{word}");
+                }
+            }
+        }
+        for (_, instead) in COMMANDS_OF_OTHER_TOOLS {
+            let words: Vec<String> = instead.split(' ').skip(1).map(str::to_owned).collect();
+            assert_eq!(command_of(&root, &words).get_bin_name(), Some(instead));
+        }
+    }
+
+    /// B71
+    #[test]
+    fn parse_errors_are_json_objects_with_json() {
+        let object = to_json(&error_for("comity --json fetch --output x"));
+        assert_eq!(object["error"], "unexpected argument '--output' found");
+        assert_eq!((&object["tips"][0], &object["code"]), (&json!("this command has --out"), &json!(2)));
+        let object = to_json(&error_for("comity --json"));
+        assert!(object["error"].as_str().unwrap().starts_with("a command is missing"), "{object}");
+        let object = to_json(&error_for("comity check"));
+        assert!(object["error"].as_str().unwrap().contains("<URL>"), "{object}");
+    }
+
+    #[test]
+    fn repeated_values_are_short_and_without_control_characters() {
+        let long = format!("comity fetch --format {}", "x".repeat(100_000));
+        assert!(error_for(&long).to_string().len() < 500);
+        let odd = error_for("comity fetch --format a\u{1b}[2Jb").to_string();
+        assert!(!odd.contains('\u{1b}'), "{odd:?}");
+    }
+}

@@ -1,0 +1,226 @@
+//! How a run of `fetch` ends: what it prints, its exit code, and how to resume it.
+
+use comity::core::task::JobState;
+use comity::core::time::{Span, Timestamp};
+use comity::jobs::{Filled, RunCounts, StopReason};
+use comity::store::Store;
+use comity::store::jobs::Job;
+use serde_json::{Value, json};
+
+use crate::args::{Fetch, Global};
+use crate::commands::{failures, report, stream};
+use crate::{exit, output};
+
+/// A run that has ended.
+pub(super) struct Ended<'a> {
+    pub(super) global: &'a Global,
+    pub(super) fetch: &'a Fetch,
+    pub(super) store: &'a dyn Store,
+    pub(super) job: &'a Job,
+    pub(super) reason: StopReason,
+    /// What was read into the job; `None` if nothing was, or if it is still being read.
+    pub(super) filled: Option<Filled>,
+    /// What became of the URLs that this run asked for.
+    pub(super) counts: RunCounts,
+    /// The site that delayed the run most at its end, and why.
+    pub(super) held_back: Option<(String, String)>,
+    /// Why pages or rows could not be written, if that ended the run.
+    pub(super) output_error: Option<String>,
+    pub(super) began: Timestamp,
+    pub(super) elapsed: Span,
+}
+
+impl Ended<'_> {
+    /// Prints the summary, and how to continue.
+    pub(super) async fn print(&self) -> anyhow::Result<()> {
+        let Self { global, fetch, job, .. } = self;
+        if let Some(error) = &self.output_error {
+            output::error_message(error);
+        }
+        self.print_remarks();
+        if global.json {
+            output::object(&self.object());
+        } else if !global.quiet {
+            let line = self.line();
+            // With rows on stdout, everything else goes to stderr.
+            if stream::is_wanted(fetch) { output::remark(&line) } else { output::line(&line) }
+        }
+        if let Some(message) = &job.message {
+            output::remark(message);
+        }
+        if let Some(left_over) = self.left_over() {
+            output::remark(&left_over);
+        }
+        if !matches!(self.reason, StopReason::Job(_)) {
+            output::remark(&how_to_resume(self.store, &job.name, self.input_to_repeat()));
+        } else if self.failed() > 0 && !global.quiet {
+            let name = &job.name;
+            output::remark(&format!(
+                "To see what failed: comity jobs show {name}; to retry it: comity jobs retry {name}"
+            ));
+        }
+        if global.quiet {
+            let since = fetch.refresh.then_some(self.began);
+            failures::of_job(self.store, job, self.failed(), since).await?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn exit_code(&self, is_interrupted: bool) -> u8 {
+        let nothing = self.invalid() > 0 && self.job.counts.tasks == 0;
+        match self.reason {
+            StopReason::Requested if is_interrupted => exit::INTERRUPTED,
+            // A reader of rows that closed the pipe stops the run as Ctrl-C does.
+            _ if stream::is_wanted(self.fetch) && output::is_stdout_closed() => exit::INTERRUPTED,
+            _ if self.is_list_unread() => exit::USAGE,
+            _ if self.bad_sitemaps() > 0 => exit::FAILURES,
+            StopReason::Unread => exit::USAGE,
+            _ if nothing => exit::USAGE,
+            StopReason::Job(JobState::Done) if self.failed() == 0 => exit::DONE,
+            _ => exit::FAILURES,
+        }
+    }
+
+    fn print_remarks(&self) {
+        let Some(filled) = &self.filled else { return };
+        if let Some(error) = &filled.error {
+            output::remark(&format!("{LIST_ERROR}: {error}"));
+        }
+        if filled.bad > 0 {
+            let lines = if filled.bad == 1 { "line" } else { "lines" };
+            output::remark(&match self.fetch.strict {
+                true => STRICT.to_owned(),
+                false => format!("Skipped {} invalid {lines}", filled.bad),
+            });
+        }
+        if filled.refused > 0 {
+            output::remark(&format!("{} URLs were not added: the job had already ended", filled.refused));
+        }
+    }
+
+    /// The JSON object that the run ends with.
+    fn object(&self) -> Value {
+        let mut object = report::summary(self.job, self.elapsed.as_millis_up());
+        object["invalid"] = json!(self.invalid());
+        if self.fetch.refresh {
+            object["changed"] = json!(self.counts.changed);
+            object["unchanged"] = json!(self.counts.unchanged);
+        }
+        if self.job.message.is_none() {
+            let message = self.output_error.clone().or_else(|| self.input_problem());
+            object["message"] = json!(message.or_else(|| self.left_over()));
+        }
+        object
+    }
+
+    /// The summary in words.
+    fn line(&self) -> String {
+        let Self { job, reason, elapsed, counts, .. } = self;
+        let state = match reason {
+            StopReason::Job(_) => job.state.as_str(),
+            _ => "stopped",
+        };
+        let invalid = match self.invalid() {
+            0 => String::new(),
+            1 => ", 1 invalid line".to_owned(),
+            count => format!(", {count} invalid lines"),
+        };
+        let progress = report::progress(job);
+        let mut line = format!("job {}: {state}, {progress}{invalid} in {}", job.name, elapsed.about());
+        if self.fetch.refresh {
+            line += &format!("; this run: {} changed, {} unchanged", counts.changed, counts.unchanged);
+            if counts.failed > 0 {
+                line += &format!(", {} failed", counts.failed);
+            }
+        }
+        line
+    }
+
+    /// Why a list or a sitemap was not read, for programs; people have been told already.
+    fn input_problem(&self) -> Option<String> {
+        let filled = self.filled.as_ref()?;
+        match (&filled.error, &filled.sitemap_error) {
+            (Some(error), _) => Some(format!("{LIST_ERROR}: {error}")),
+            (None, _) if self.fetch.strict && filled.bad > 0 => Some(STRICT.to_owned()),
+            (None, Some(error)) if filled.bad_sitemaps == 1 => {
+                Some(format!("A sitemap could not be read: {error}"))
+            }
+            (None, Some(error)) => {
+                Some(format!("{} sitemaps could not be read; the first: {error}", filled.bad_sitemaps))
+            }
+            (None, None) if filled.bad > 0 && self.job.counts.tasks == 0 => {
+                Some("The list has no valid line".to_owned())
+            }
+            (None, None) => None,
+        }
+    }
+
+    /// What `--max-wait` leaves waiting, and until when.
+    fn left_over(&self) -> Option<String> {
+        let StopReason::NotDueUntil(until) = self.reason else { return None };
+        let urls = match self.job.counts.waiting() {
+            1 => "1 URL".to_owned(),
+            count => format!("{count} URLs"),
+        };
+        let why = self.held_back.as_ref().map(|(domain, why)| format!("; {domain}: {why}"));
+        let (until, why) = (report::moment(until), why.unwrap_or_default());
+        Some(format!("{urls} left waiting; the first can be fetched at {until} (--max-wait){why}"))
+    }
+
+    /// The failures that count: a refresh doesn't ask for what failed before it.
+    fn failed(&self) -> u64 {
+        if self.fetch.refresh { self.counts.failed } else { self.job.counts.failed }
+    }
+
+    fn invalid(&self) -> u64 {
+        self.filled.as_ref().map_or(0, |filled| filled.bad)
+    }
+
+    fn bad_sitemaps(&self) -> u64 {
+        self.filled.as_ref().map_or(0, |filled| filled.bad_sitemaps)
+    }
+
+    /// Whether a list of this run was not read to its end.
+    fn is_list_unread(&self) -> bool {
+        self.filled
+            .as_ref()
+            .is_some_and(|filled| filled.error.is_some() || self.fetch.strict && filled.bad > 0)
+    }
+
+    /// What has to be passed again to resume the job. Sitemaps are known from its options.
+    fn input_to_repeat(&self) -> Repeat {
+        let has_sitemaps = self.job.options["sitemaps"].as_array().is_some_and(|urls| !urls.is_empty());
+        let is_file_read =
+            self.filled.as_ref().is_some_and(|filled| !filled.stopped) && !self.is_list_unread();
+        match (self.job.unread, &self.fetch.input) {
+            (false, _) => Repeat::Nothing,
+            (true, Some(_)) if is_file_read => Repeat::Nothing,
+            (true, None) if has_sitemaps => Repeat::Nothing,
+            (true, _) => Repeat::List,
+        }
+    }
+}
+
+/// What has to be passed again to resume a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Repeat {
+    Nothing,
+    List,
+}
+
+/// The command that resumes a job.
+pub(super) fn how_to_resume(store: &dyn Store, job: &str, repeat: Repeat) -> String {
+    let store = match store.location().as_str() {
+        "comity.db" => String::new(),
+        "memory" => return "The store was in memory, so there is nothing to resume".to_owned(),
+        place => format!(" --store sqlite:{place}"),
+    };
+    let command = format!("To resume: comity fetch{store} --job {job}");
+    match repeat {
+        Repeat::List => format!("The list was not read to the end; pass it again\n{command} --input FILE"),
+        Repeat::Nothing => command,
+    }
+}
+
+const LIST_ERROR: &str = "Could not read the whole list";
+const STRICT: &str = "Stopped at an invalid line (--strict)";

@@ -1,0 +1,386 @@
+//! One task from its claim to its result: robots.txt, its turn, the request, and the response.
+//!
+//! ```text
+//!  begin ─► check_robots ─ rules known ─► enter_line ─► join ─► (the gate's line) ─► start ─► fetch ─► judge ─► settle
+//!              │   ▲                       │    ▲                                                        │
+//!              ▼   │                       ▼    │                                                        └ follow: a redirect
+//!         check_start                  take_turn ─► ask_in_turn                                            goes to check_robots
+//!              │   ▲                      (items only)
+//!              ▼   │
+//!         wait_for_robots
+//! ```
+//!
+//! The task of an item asks the store twice whether it may start: before anything is requested from its site, and again
+//! when its turn has come. A task that can't continue is released, and is waiting again in the store.
+
+use std::sync::Arc;
+
+use comity_core::domain::Domain;
+use comity_core::line::Owner;
+use comity_core::outcome::Outcome;
+use comity_core::task::TaskId;
+use comity_core::time::Timestamp;
+use comity_store::domains::Hold;
+use comity_store::tasks::{Attempt, FORBIDDEN, LaneId, Lead, PageFacts, RedirectBody, Settle, Step, TaskRow};
+use serde_json::{Map, Value};
+use url::Url;
+
+use super::Inner;
+use super::page::PageSink;
+use super::scrape::{Scrape, StartScrape, TurnKey, may_start, take_turn};
+use super::settler::{Settling, TaskResult, UnsettledGuard};
+use super::task_request::TaskRequest;
+use crate::attempt::{
+    AttemptResult, OriginListed, Outgoing, Provenance, Received, Redirect, Unsent, attempt, next_hop,
+    origins_to_check, provenance,
+};
+use crate::client::{ROBOTS_RETRY, Requester, RobotsUnavailable, cache_key, path_and_query};
+use crate::gate::{Permit, QueuedRequest};
+use crate::request::Trust;
+use crate::transport::Request;
+
+/// A task that is being worked on.
+pub(super) struct ActiveTask {
+    pub(super) pool: Arc<Inner>,
+    pub(super) row: TaskRow,
+    pub(super) lane: LaneId,
+    hold: Hold,
+    /// The domain whose line it waits in.
+    pub(super) domain: Domain,
+    /// The URL as listed.
+    pub(super) listed: Url,
+    /// The current URL, after redirects.
+    pub(super) url: Url,
+    pub(super) host: Domain,
+    /// Who led to the current URL, and which credentials it may receive.
+    pub(super) provenance: Provenance,
+    /// Whether the target of the last redirect is listed in the job, too.
+    pub(super) origin_listed: OriginListed,
+    /// What it sends, if it isn't a plain GET.
+    pub(super) request: Option<TaskRequest>,
+    /// Whether a redirect turned it into a plain GET.
+    pub(super) redirect_body: RedirectBody,
+    pub(super) hops: u32,
+    pub(super) attempts: Vec<Attempt>,
+    /// When the headers of the last response arrived.
+    pub(super) answered_at: Option<Timestamp>,
+    /// What is known about that response.
+    pub(super) facts: PageFacts,
+    /// The headers of that response, if the row includes them.
+    pub(super) headers: Option<Map<String, Value>>,
+    /// The scrape, if the task scrapes an item of a source.
+    pub(super) scrape: Option<Scrape>,
+}
+
+impl ActiveTask {
+    /// Starts working on a task: it joins its line, or is settled if it can't be fetched.
+    pub(super) fn begin(pool: &Arc<Inner>, lane: LaneId, hold: Hold, domain: &Domain, row: TaskRow) {
+        let listed = Url::parse(&row.url);
+        let at = row.at_url.as_ref().map(|at| Url::parse(at));
+        let url = at.as_ref().unwrap_or(&listed);
+        let host = url.as_ref().ok().and_then(Domain::of);
+        let (Ok(listed), Ok(url), Some(host)) = (&listed, url, host) else {
+            let step = Step::Failed { error: "not a valid URL".to_owned(), status: None };
+            let nowhere =
+                Url::parse("http://unreadable.invalid/").unwrap_or_else(|_| unreachable!("a valid URL"));
+            let facts = Arc::default();
+            let settle = Settle { task: row.id, job: pool.job.id, hold, attempts: Vec::new(), facts, step };
+            let answered_at = pool.now();
+            let (guard, headers) = (None, None);
+            let one =
+                TaskResult { settle, row, lane, url: nowhere, answered: false, answered_at, guard, headers };
+            let _ = pool.settles.send(Settling::Task(Box::new(one)));
+            return;
+        };
+        let (listed, url) = (listed.clone(), url.clone());
+        let origin_listed = OriginListed::default();
+        let provenance = match row.lead {
+            Lead::Listed if row.at_url.is_none() => Provenance { lead: Lead::Listed, trust: Trust::Listed },
+            _ => provenance(&listed, row.lead, &url, origin_listed),
+        };
+        let (hops, request) = (row.hops, row.sends.as_deref().map(TaskRequest::of));
+        let scrape = row.scrapes.map(|_| Scrape::default());
+        let active = Self {
+            pool: pool.clone(),
+            row,
+            lane,
+            hold,
+            domain: domain.clone(),
+            listed,
+            url,
+            host,
+            provenance,
+            origin_listed,
+            request,
+            redirect_body: RedirectBody::Kept,
+            hops,
+            attempts: Vec::new(),
+            answered_at: None,
+            facts: PageFacts::default(),
+            headers: None,
+            scrape,
+        };
+        Box::new(active).find_provenance();
+    }
+
+    /// Determines the provenance of a URL reached by earlier redirects. If it is listed in the job as well, it is
+    /// trusted like the URL where it started.
+    fn find_provenance(mut self: Box<Self>) {
+        if self.row.at_url.is_none() || self.row.lead == Lead::Remote {
+            return self.check_robots();
+        }
+        let pool = self.pool.clone();
+        pool.runtime.clone().spawn(async move {
+            let origin_listed = pool.origin_listed(&self.url).await;
+            self.provenance = provenance(&self.listed, self.row.lead, &self.url, origin_listed);
+            self.check_robots();
+        });
+    }
+
+    /// Checks robots.txt, and then enters the line.
+    pub(super) fn check_robots(self: Box<Self>) {
+        if !self.is_open() {
+            // Its domain was handed over in the meantime, and the task with it.
+            return;
+        }
+        let Some(robots_cache) = self.pool.robots_cache.clone() else { return self.enter_line() };
+        match robots_cache.known(&self.url, self.provenance.lead) {
+            Some(Ok(rules)) => match rules.allows(path_and_query(&self.url)) {
+                true => self.enter_line(),
+                false => self.settle(Step::Skipped { reason: FORBIDDEN.to_owned() }, None),
+            },
+            Some(Err(error)) => self.robots_unavailable(&error),
+            None => self.check_start(),
+        }
+    }
+
+    /// Retries the task when robots.txt will be fetched again, or fails it.
+    fn robots_unavailable(self: Box<Self>, unavailable: &RobotsUnavailable) {
+        let now = self.pool.now();
+        if self.row.ready_at > now {
+            // The task isn't due yet, so this uses up no retry. Its lane is claimed again when it is.
+            return self.release();
+        }
+        let (retries, forgiven, error) = (self.row.retries, self.row.forgiven, unavailable.to_string());
+        let step = match unavailable.retry_at {
+            // Counted from now, however long ago the file was requested, so that no two retries are used up within one
+            // wait.
+            Some(_) if retries < self.pool.settings.max_retries => {
+                Step::Retry { ready_at: now + ROBOTS_RETRY, retries: retries + 1, forgiven, error }
+            }
+            _ => Step::Failed { error, status: None },
+        };
+        self.settle(step, None);
+    }
+
+    /// Checks whether the scrape of an item may start before requesting robots.txt for it: nothing is requested from a
+    /// site for a scrape that may not start.
+    fn check_start(self: Box<Self>) {
+        if self.scrape.as_ref().is_none_or(Scrape::has_started) {
+            return self.wait_for_robots();
+        }
+        let pool = self.pool.clone();
+        pool.runtime.clone().spawn(async move {
+            if let Some((active, _)) = may_start(&pool, self).await {
+                active.wait_for_robots();
+            }
+        });
+    }
+
+    /// Waits for robots.txt together with all other tasks of the origin, without occupying a line or a worker.
+    fn wait_for_robots(self: Box<Self>) {
+        let (pool, url, lead) = (self.pool.clone(), self.url.clone(), self.provenance.lead);
+        let requester = Requester { job: Some(pool.job.id), owner: self.owner() };
+        let Some(robots_cache) = pool.robots_cache.clone() else { return };
+        let cache_key = cache_key(&url, lead);
+        let mut awaiting_robots = pool.awaiting_robots();
+        let waiting = awaiting_robots.entry(cache_key.clone()).or_default();
+        waiting.push(*self);
+        if waiting.len() > 1 {
+            return;
+        }
+        drop(awaiting_robots);
+        let runtime = pool.runtime.clone();
+        runtime.spawn(async move {
+            let is_known = tokio::select! {
+                rules = robots_cache.rules(&url, lead, requester) => rules.is_ok(),
+                () = pool.until_stopping() => false,
+            };
+            let waiting = pool.awaiting_robots().remove(&cache_key).unwrap_or_default();
+            for active in waiting.into_iter().map(Box::new) {
+                // A closed gate says nothing about the site, so the task is left for whoever comes next.
+                if is_known { active.check_robots() } else { active.release() }
+            }
+        });
+    }
+
+    /// Joins the line. The scrape of an item waits for its turn first.
+    fn enter_line(self: Box<Self>) {
+        match (&self.scrape, self.row.scrapes) {
+            // A retry that isn't due yet is released. Its lane is claimed again when it is.
+            (Some(_), Some(_)) if self.row.ready_at > self.pool.now() => self.release(),
+            (Some(scrape), Some((_, source))) if !scrape.has_started() => {
+                let key = TurnKey::Lane(source, self.lane);
+                take_turn(&self.pool.clone(), self, key);
+            }
+            _ => self.join(),
+        }
+    }
+
+    /// Joins the line, ready from `at` on.
+    pub(super) fn join_at(mut self: Box<Self>, at: Timestamp) {
+        self.row.ready_at = self.row.ready_at.max(at);
+        self.join();
+    }
+
+    pub(super) fn join(self: Box<Self>) {
+        if self.pool.lanes().is_given_up(self.lane) {
+            return self.release();
+        }
+        let mine = self.pool.gate.rules().domain(&self.host);
+        if mine != self.domain {
+            let (at_url, hops) = (self.at_url(), self.hops);
+            let step = Step::Moved { domain: mine, at_url, hops, body: self.redirect_body };
+            return self.settle(step, None);
+        }
+        let (pool, host, domain) = (self.pool.clone(), self.host.clone(), self.domain.clone());
+        let (ready_at, hold, whose) = (self.row.ready_at, self.hold, (pool.job.id, self.owner()));
+        if let Err(request) = pool.gate.enqueue(&host, &domain, hold, whose, ready_at, self) {
+            // The job ended or the domain was handed over: the task is waiting again.
+            release_queued(request);
+        }
+    }
+
+    /// Sends the request; it has a permit.
+    async fn fetch(mut self: Box<Self>, mut permit: Permit) {
+        let guard = UnsettledGuard { gate: self.pool.gate.clone(), holding: permit.holding() };
+        if self.pool.is_stopping() {
+            drop(permit);
+            return self.release();
+        }
+        let pool = self.pool.clone();
+        let (task, hold) = self.task();
+        let recording = pool.archive.record(&self.url);
+        let mut page = PageSink::new(&pool, &self.url, recording.is_some());
+        let headers = self.headers_to_send();
+        let before = StartScrape { pool: &pool, scrape: self.scrape.as_mut(), task, hold };
+        let request = Request { headers: &headers, ..Request::new(&self.url, self.provenance.lead) };
+        let request = self.request.as_ref().map_or(request, |own| own.request(request));
+        let out = Outgoing { transport: &pool.transport, request, trust: self.provenance.trust, recording };
+        let sent = attempt(out, &mut permit, before, &mut page).await;
+        let page = page.into_entry();
+        if let Ok(AttemptResult { received: Received::Response(head), .. }) = &sent
+            && let Some(Redirect::To(next)) = next_hop(&self.url, head.status, &head.headers)
+        {
+            self.origin_listed = pool.origin_listed(&next).await;
+        }
+        if let (Some(scrape), Ok(_) | Err(Unsent::Never(_))) = (&mut self.scrape, &sent) {
+            scrape.sent();
+        }
+        match sent {
+            Ok(ended) => self.judge(permit, guard, ended, page),
+            Err(Unsent::Never(cause)) => {
+                drop(permit);
+                self.settle(Step::Failed { error: cause.to_string(), status: None }, Some(guard));
+            }
+            Err(Unsent::Withheld) => {
+                self.call_off().await;
+                self.requeue(permit);
+            }
+            Err(Unsent::Vetoed(veto)) => {
+                self.call_off().await;
+                drop(permit);
+                self.vetoed(veto);
+            }
+        }
+    }
+
+    /// Goes back to its previous place in line.
+    pub(super) fn requeue(self: Box<Self>, permit: Permit) {
+        if let Some(request) = permit.requeue(self) {
+            release_queued(request);
+        }
+    }
+
+    /// Whose share of the job's concurrency it uses: all tasks of a source share one.
+    fn owner(&self) -> Owner {
+        self.row.scrapes.map_or(Owner::NONE, |(_, source)| Owner(source.0.unsigned_abs()))
+    }
+
+    pub(super) fn task(&self) -> (TaskId, Hold) {
+        (self.row.id, self.hold)
+    }
+
+    /// Whether it could leave right away, with nobody ahead of it in line.
+    pub(super) fn may_leave_at_once(&self) -> bool {
+        self.pool.gate.is_free(&self.host, &self.domain)
+    }
+
+    /// Whether its lane is still claimed here.
+    pub(super) fn is_open(&self) -> bool {
+        self.pool.lanes().is_open(self.lane, self.hold)
+    }
+
+    pub(super) fn settle(self: Box<Self>, step: Step, guard: Option<UnsettledGuard>) {
+        let Self { pool, row, lane, hold, listed, url, mut attempts, answered_at, facts, headers, .. } =
+            *self;
+        let answered = attempts.last().is_some_and(|attempt| attempt.outcome == Outcome::Answered);
+        let step = match step {
+            Step::Failed { error, status: None } => {
+                let last = attempts.last().or(row.last.as_ref());
+                Step::Failed { error, status: last.and_then(|attempt| attempt.status) }
+            }
+            step => step,
+        };
+        // The pace took a redirect or a page that is too large for a success. The task did not get its page.
+        if let (Step::Failed { .. } | Step::Skipped { .. }, Some(last)) = (&step, attempts.last_mut())
+            && last.outcome == Outcome::Success
+        {
+            last.outcome = Outcome::Answered;
+        }
+        let final_url = (url != listed).then(|| url.to_string());
+        let facts = Arc::new(PageFacts { final_url, ..facts });
+        let settle = Settle { task: row.id, job: pool.job.id, hold, attempts, facts, step };
+        let answered_at = answered_at.unwrap_or_else(|| pool.now());
+        let one = TaskResult { settle, row, lane, url, answered, answered_at, guard, headers };
+        let _ = pool.settles.send(Settling::Task(Box::new(one)));
+    }
+
+    /// Stops working on the task. It is waiting again in the store.
+    pub(super) fn release(self: Box<Self>) {
+        if self.pool.lanes().release(self.lane, self.hold, self.row.id) {
+            self.pool.poke.notify_one();
+        }
+    }
+
+    fn at_url(&self) -> Option<String> {
+        (self.hops > 0).then(|| self.url.to_string())
+    }
+}
+
+impl QueuedRequest for ActiveTask {
+    fn start(self: Box<Self>, permit: Permit) {
+        let pool = self.pool.clone();
+        pool.fetches.spawn_on(self.fetch(permit), &pool.runtime);
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn std::any::Any + Send> {
+        self
+    }
+}
+
+impl Inner {
+    /// Whether the operator listed the origin of `url` in this job. If the store can't answer, it counts as not listed.
+    async fn origin_listed(&self, url: &Url) -> OriginListed {
+        let found = self.store.lists(self.job.id, origins_to_check(url)).await.unwrap_or_default();
+        let nth = |nth: usize| found.get(nth).copied().unwrap_or(false);
+        OriginListed { exact: nth(0), other_scheme: nth(1) }
+    }
+}
+
+/// Releases a task that could not join a line, or was removed from one.
+pub(super) fn release_queued(request: Box<dyn QueuedRequest>) {
+    if let Ok(active) = request.into_any().downcast::<ActiveTask>() {
+        active.release();
+    }
+}

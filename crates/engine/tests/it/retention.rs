@@ -1,0 +1,81 @@
+//! Domains that nobody uses any more are deleted.
+
+use std::sync::Arc;
+
+use comity::clock::{Clock, ClockControl};
+use comity::event::Events;
+use comity::gate::Gate;
+use comity::store::Store;
+use comity::store::domains::{ReleaseMode, Released, Saved, Steering, Take};
+use comity_core::domain::Domain;
+use comity_core::intent::Intent;
+use comity_core::pace::{Pace, SavedLimits, Terms};
+use comity_core::time::Span;
+
+use crate::support::{at, config, domain};
+
+/// B82: 400,000 random names that somebody had asked about used to stay in the database.
+#[tokio::test]
+async fn domains_without_anything_learned_are_deleted_after_a_day() {
+    let folder = tempfile::tempdir().unwrap();
+    let store =
+        comity::store::open(&format!("sqlite:{}", folder.path().join("comity.db").display())).unwrap();
+    let rules = config("[domains.\"slow.example\"]\nmin_delay = \"72h\"\n").rules().clone();
+    let names: Vec<Domain> = (0..NAMES).map(|nth| domain(&format!("random-{nth}.example"))).collect();
+    let worth = ["asked.example", "slow.example", "learned.example", "last.example"].map(domain);
+    let holder = store.register("before".to_owned(), at(0)).await.unwrap();
+    for some in names.iter().chain(&worth).collect::<Vec<_>>().chunks(1_000) {
+        let some: Vec<Domain> = some.iter().map(|name| (*name).clone()).collect();
+        let released = store.take(holder, some, at(0)).await.unwrap().into_iter().map(|take| {
+            let Take::Taken(taken) = take else { panic!("{take:?}") };
+            let mut pace = Pace::default();
+            let terms = Terms { rule: rules.rule_of(&taken.domain), crawl_delay: Span::ZERO };
+            pace.admit(terms, Intent::Fetch, at(0));
+            let mut kept = SavedLimits::default();
+            match taken.domain.as_str() {
+                "asked.example" => kept.server = Some((at(0) + Span::from_hours(48), at(0))),
+                "learned.example" => kept.delay = Span::from_secs(3),
+                _ => {}
+            }
+            let saved = Saved { hold: taken.hold, kept, steering: Steering::default() };
+            Released { saved, pace: pace.encode(), mode: ReleaseMode::HandOver }
+        });
+        let released = released.collect();
+        store.release(holder, released, at(0)).await.unwrap();
+    }
+    store.deregister(holder, at(0)).await.unwrap();
+    assert_eq!(count(&store).await, NAMES + 4);
+
+    let (clock, control) = Clock::manual(at(0) + Span::from_hours(24));
+    let gate = Gate::with_store(rules, clock, Events::new(), store.clone(), "a test").await.unwrap();
+    until(&store, &control, NAMES + 4).await;
+    until(&store, &control, 4).await;
+    let left: Vec<String> = store
+        .list_domains(String::new(), String::new(), 100)
+        .await
+        .unwrap()
+        .into_iter()
+        .map(|row| row.domain)
+        .collect();
+    assert_eq!(left, ["asked.example", "last.example", "learned.example", "slow.example"]);
+    assert!(gate.is_open());
+}
+
+/// Advances the clock until this many domains are left.
+async fn until(store: &Arc<dyn Store>, control: &ClockControl, expected: usize) {
+    for _ in 0..2_000 {
+        if count(store).await == expected {
+            return;
+        }
+        // No faster than its heartbeats.
+        control.advance(Span::from_secs(2));
+        tokio::time::sleep(std::time::Duration::from_millis(30)).await;
+    }
+    panic!("{} domains, not {expected}", count(store).await);
+}
+
+async fn count(store: &Arc<dyn Store>) -> usize {
+    store.list_domains(String::new(), String::new(), u32::MAX).await.unwrap().len()
+}
+
+const NAMES: usize = 20_000;

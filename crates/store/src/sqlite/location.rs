@@ -1,0 +1,94 @@
+//! Where a database is, and what SQLite's errors mean to a person.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use comity_core::decision::Outage;
+use rusqlite::ErrorCode;
+
+use super::unreadable_rows::is_callers_error;
+use crate::StoreError;
+
+/// Where a database is.
+#[derive(Debug, Clone)]
+pub(super) enum Location {
+    Memory,
+    File(PathBuf),
+}
+
+impl Location {
+    pub(super) fn unavailable(&self, what: impl Into<String>) -> StoreError {
+        StoreError::Unavailable { location: self.to_string(), what: what.into(), outage: None }
+    }
+
+    /// An error that may pass without anybody fixing the store.
+    pub(super) fn outage(&self, outage: Outage, what: impl Into<String>) -> StoreError {
+        StoreError::Unavailable { location: self.to_string(), what: what.into(), outage: Some(outage) }
+    }
+
+    /// Turns an SQLite error into a store error.
+    pub(super) fn error(&self, error: &rusqlite::Error) -> StoreError {
+        let what = match error.sqlite_error_code() {
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+                "locked by another program; stop that program, or wait until it is done".to_owned()
+            }
+            Some(ErrorCode::DiskFull) => {
+                "the disk is full; free some space and start again; nothing is lost".to_owned()
+            }
+            Some(ErrorCode::ReadOnly) => {
+                "is not writable; check the permissions of the file and its folder".to_owned()
+            }
+            Some(ErrorCode::CannotOpen) if out_of_file_descriptors() => {
+                "too many open files; raise ulimit -n".to_owned()
+            }
+            Some(ErrorCode::CannotOpen) => {
+                "could not be opened or created; check that its folder exists and is writable".to_owned()
+            }
+            Some(ErrorCode::PermissionDenied) => "permission denied".to_owned(),
+            Some(ErrorCode::NotADatabase) => "is not a database; use another --store".to_owned(),
+            Some(ErrorCode::DatabaseCorrupt) => {
+                "the database is corrupt; restore a backup, or move it away to start over".to_owned()
+            }
+            Some(ErrorCode::SystemIoFailure) => format!("reading or writing the disk failed: {error}"),
+            _ if is_callers_error(error) => {
+                return StoreError::Rejected { location: self.to_string(), what: error.to_string() };
+            }
+            _ => error.to_string(),
+        };
+        match outage_of(error) {
+            Some(outage) => self.outage(outage, what),
+            None => self.unavailable(what),
+        }
+    }
+}
+
+/// The kind of outage, if the error may pass. A corrupt database stays corrupt.
+pub(super) fn outage_of(error: &rusqlite::Error) -> Option<Outage> {
+    Some(match error.sqlite_error_code()? {
+        ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked => Outage::Locked,
+        ErrorCode::DiskFull => Outage::Full,
+        ErrorCode::ReadOnly
+        | ErrorCode::CannotOpen
+        | ErrorCode::PermissionDenied
+        | ErrorCode::SystemIoFailure
+        | ErrorCode::FileLockingProtocolFailed => Outage::Unreadable,
+        _ => return None,
+    })
+}
+
+/// SQLite does not report why it cannot open a file.
+fn out_of_file_descriptors() -> bool {
+    std::fs::File::open(".").is_err_and(|error| matches!(error.raw_os_error(), Some(EMFILE | ENFILE)))
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Memory => f.write_str("memory"),
+            Self::File(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+const EMFILE: i32 = 24;
+const ENFILE: i32 = 23;
