@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::comity::World;
 use crate::follow::{FEEDS, add, configure, count, numbered, run, world};
-use crate::log::{Hit, assert_each_once, assert_spaced, to_text, wait_until};
+use crate::log::{Hit, TOLERANCE, assert_each_once, to_text, wait_until};
 use crate::nginx::Nginx;
 use crate::site::{Answer, Site};
 
@@ -27,6 +27,25 @@ fn wait_for(nginx: &Nginx, path: &str, times: usize) {
     wait_until(&format!("{path} was requested {times} times"), || asked(nginx, path).len() >= times);
 }
 
+/// Asserts that no request for the feed of [`followed`] was sent before its source was due.
+///
+/// A source is due three seconds after the end of the window before (B59). A request may be sent later than that, because
+/// the machine is busy or the site's pace delays it, so two of them may be less than three seconds apart on the server.
+fn assert_fetched_when_due(world: &World, nginx: &Nginx) {
+    let sql = world.sql();
+    let mut ends =
+        sql.prepare("SELECT window_end_us FROM fetch_runs WHERE source_id = 1 ORDER BY id").unwrap();
+    let ends: Vec<i64> = ends.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
+    // nginx logs a response after it has sent it.
+    wait_for(nginx, "/feeds/a.rss", ends.len());
+    let hits = asked(nginx, "/feeds/a.rss");
+    assert_eq!(ends.len(), hits.len(), "{ends:?}\n{}", to_text(&hits));
+    assert!(ends.windows(2).all(|pair| pair[1] - pair[0] >= 3_000_000), "{ends:?}");
+    for (end, hit) in ends.iter().zip(&hits) {
+        assert!(hit.start >= end - TOLERANCE, "due at {end}, requested at {}", hit.start);
+    }
+}
+
 /// B59: a source is fetched when it is due and not earlier; sources that are added in the meantime are noticed.
 #[test]
 fn a_source_is_fetched_whenever_it_is_due() {
@@ -40,17 +59,11 @@ fn a_source_is_fetched_whenever_it_is_due() {
     wait_for(&nginx, "/feeds/a.rss", 3);
     running.signal("TERM");
     running.wait().expect(130);
+    assert_fetched_when_due(&world, &nginx);
     let log = nginx.log();
-    assert_spaced(&asked(&nginx, "/feeds/a.rss"), 3_000);
     assert_eq!(asked(&nginx, "/feeds/b.rss").len(), 1, "{}", to_text(&log));
     // It may have been fetched once more before the signal arrived.
     assert_eq!(log.len(), asked(&nginx, "/feeds/a.rss").len() + 1 + 4, "{}", to_text(&log));
-    let gaps = count(
-        &world,
-        "SELECT min(gap) FROM (SELECT window_end_us - lag(window_end_us) OVER (ORDER BY id)
-        AS gap FROM fetch_runs WHERE source_id = 1)",
-    );
-    assert!(gaps >= 3_000_000, "{gaps}");
 }
 
 /// A valid configuration takes effect at once, an invalid one is rejected.
@@ -67,7 +80,10 @@ fn sighup_reloads_the_configuration() {
     configure(&world, &[("http.user_agent", "\"Second/2\""), ("http.contact", "\"second@example.org\"")]);
     running.signal("HUP");
     wait_until("it was reloaded", || running.said().contains("Configuration reloaded"));
-    wait_for(&nginx, "/feeds/a.rss", 2);
+    // One request may have been in flight, and is logged when it is answered.
+    let before = agents().len() + 1;
+    let fetched = asked(&nginx, "/feeds/a.rss").len();
+    wait_for(&nginx, "/feeds/a.rss", fetched + 1);
     configure(&world, &[("http.user_agent", "\"Third/3\""), ("default.min_delay", "\"fast\"")]);
     running.signal("HUP");
     wait_until("it was rejected", || running.said().contains("Configuration not reloaded"));
@@ -75,15 +91,14 @@ fn sighup_reloads_the_configuration() {
     world.write("comity.toml", "[http\n");
     running.signal("HUP");
     wait_until("it was rejected", || running.said().matches("Configuration not reloaded").count() == 2);
-    wait_for(&nginx, "/feeds/a.rss", 3);
+    wait_for(&nginx, "/feeds/a.rss", fetched + 2);
     running.signal("TERM");
     running.wait().expect(130);
     let agents = agents();
     assert!(agents[0].starts_with("First/1") && agents[0].contains("ops@example.org"), "{agents:?}");
-    let second = agents.iter().position(|agent| agent.starts_with("Second/2")).unwrap();
-    assert_eq!(second, 3, "{agents:?}");
-    assert!(agents[second..].iter().all(|agent| agent.contains("second@example.org")), "{agents:?}");
-    assert_spaced(&asked(&nginx, "/feeds/a.rss"), 3_000);
+    let is_second = |agent: &String| agent.starts_with("Second/2") && agent.contains("second@example.org");
+    assert!(agents.len() > before && agents[before..].iter().all(is_second), "{before} {agents:?}");
+    assert_fetched_when_due(&world, &nginx);
 }
 
 /// If another process locks the store for a few seconds, it waits and continues.
@@ -103,10 +118,7 @@ fn it_waits_for_a_busy_store() {
     wait_for(&nginx, "/a2", 1);
     running.signal("TERM");
     running.wait().expect(130);
-    // A run that had to wait for the store is late; the ends of the windows show when it was due (B59).
-    let close = "SELECT count(*) FROM (SELECT window_end_us - lag(window_end_us) OVER (ORDER BY id) AS apart
-        FROM fetch_runs) WHERE apart < 3000000";
-    assert_eq!(count(&world, close), 0);
+    assert_fetched_when_due(&world, &nginx);
 }
 
 /// What is in flight during a reload or a stop is finished once and saved.
