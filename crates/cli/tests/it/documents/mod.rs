@@ -5,6 +5,7 @@
 //! - `script`, `shape`, `units`: runs blocks as scripts, compares output, checks lines for cron and systemd units
 //! - `internet`, `sites`: the hosts that pages mention
 //! - `links`: checks links
+//! - `openings`: pages begin with their purpose and an example
 //! - `words`: plain English, and one name for one thing
 //!
 //! A comment right before a block changes how it is run:
@@ -18,6 +19,7 @@
 
 mod internet;
 mod links;
+mod openings;
 mod page;
 mod reader;
 mod script;

@@ -45,7 +45,7 @@ impl Page {
         Self::parse(name, &text)
     }
 
-    fn parse(name: &str, text: &str) -> Self {
+    pub(crate) fn parse(name: &str, text: &str) -> Self {
         let mut page = Self { name: name.to_owned(), blocks: Vec::new(), prose: Vec::new() };
         let mut lines = (1..).zip(text.lines());
         let mut mark = String::new();

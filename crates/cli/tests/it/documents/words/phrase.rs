@@ -27,17 +27,33 @@ impl Phrase {
 
     /// Where it occurs: the line of its first word, and the words as they stand there.
     pub(super) fn find(&self, words: &[Word]) -> Vec<(usize, String)> {
+        let shown = |start: usize| {
+            let found = words[start..][..self.words.len()].iter().map(|word| word.text.as_str());
+            (words[start].line, found.filter(|word| *word != END).collect::<Vec<_>>().join(" "))
+        };
+        self.places(words).into_iter().map(shown).collect()
+    }
+
+    /// Takes its words out wherever it occurs, and returns how often that is.
+    pub(super) fn hide(&self, words: &mut [Word]) -> usize {
+        let places = self.places(words);
+        for start in &places {
+            for word in &mut words[*start..][..self.words.len()] {
+                END.clone_into(&mut word.text);
+            }
+        }
+        places.len()
+    }
+
+    /// The indexes of its first word.
+    fn places(&self, words: &[Word]) -> Vec<usize> {
         let starts = 0..words.len().saturating_sub(self.words.len() - 1);
         let here = |start: &usize| {
             let before = start.checked_sub(1).map(|before| &words[before].text);
             let is_free = before.is_none_or(|before| !self.not_after.contains(before));
             is_free && self.words.iter().zip(&words[*start..]).all(|(wanted, word)| fits(wanted, &word.text))
         };
-        let shown = |start: usize| {
-            let found = words[start..][..self.words.len()].iter().map(|word| word.text.as_str());
-            (words[start].line, found.filter(|word| *word != END).collect::<Vec<_>>().join(" "))
-        };
-        starts.filter(here).map(shown).collect()
+        starts.filter(here).collect()
     }
 }
 

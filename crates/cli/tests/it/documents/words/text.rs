@@ -3,6 +3,8 @@
 
 use std::path::Path;
 
+use super::super::page::Page;
+
 /// A text that people read.
 pub(super) struct Text {
     /// Its file, from the root of the repository, or the command that prints it.
@@ -24,14 +26,43 @@ pub(super) const END: &str = ".";
 pub(super) fn words(text: &str, first_line: usize) -> Vec<Word> {
     let mut words = Vec::new();
     for (line, text) in (first_line..).zip(text.lines()) {
-        let item = text.trim_start();
-        if item.is_empty() || item.starts_with("- ") || item.starts_with('#') || item.starts_with("```") {
-            end(line, &mut words);
-        }
-        add_words(text, line, &mut words);
+        add_line(text, line, &mut words);
     }
     end(first_line, &mut words);
     words
+}
+
+/// The words of a page, without its code blocks, code font, link targets and comments.
+pub(super) fn prose(page: &Page) -> Vec<Word> {
+    let mut words = Vec::new();
+    let mut next = 1;
+    for (line, text) in page.prose.iter().filter(|(_, text)| !text.starts_with("<!--")) {
+        if *line != next {
+            end(*line, &mut words);
+        }
+        next = line + 1;
+        let parts: Vec<&str> = text.split('`').collect();
+        assert!(parts.len() % 2 == 1, "{}:{line}: code font must end on the line it begins on", page.name);
+        let plain: String =
+            parts.iter().enumerate().map(|(nth, part)| if nth % 2 == 0 { part } else { CODE }).collect();
+        let mut links = plain.split("](");
+        let mut plain = links.next().unwrap_or_default().to_owned();
+        plain.extend(links.map(|link| link.split_once(')').map_or("", |(_, after)| after)));
+        add_line(&plain, *line, &mut words);
+    }
+    end(next, &mut words);
+    words
+}
+
+/// Stands where code stood, as a word of its sentence.
+const CODE: &str = "_";
+
+fn add_line(text: &str, line: usize, words: &mut Vec<Word>) {
+    let item = text.trim_start();
+    if item.is_empty() || item.starts_with("- ") || item.starts_with('#') || item.starts_with("```") {
+        end(line, words);
+    }
+    add_words(text, line, words);
 }
 
 fn add_words(text: &str, line: usize, words: &mut Vec<Word>) {
