@@ -318,6 +318,16 @@ impl<W: Waiter> Dispatch<W> {
         gone
     }
 
+    /// Whether a request of the job is in flight.
+    pub fn is_in_flight(&self, job: JobId) -> bool {
+        self.running.keys().any(|(running, _)| *running == job)
+    }
+
+    /// Whether a request of the job is in line.
+    pub fn is_in_line(&self, job: JobId) -> bool {
+        self.lines.values().any(|queue| queue.line.has_job(job))
+    }
+
     /// Number of waiters of a domain.
     pub fn waiting(&self, domain: DomainId) -> usize {
         self.lines.get(&domain).map_or(0, |queue| queue.line.len())

@@ -246,6 +246,11 @@ impl<W: Waiter> Line<W> {
         self.lanes.iter().map(|(_, waiting)| waiting.len()).sum()
     }
 
+    /// Whether a request of the job waits.
+    pub fn has_job(&self, job: JobId) -> bool {
+        self.lanes.iter().any(|(lane, _)| lane.job == Some(job))
+    }
+
     /// Whether nobody waits.
     pub fn is_empty(&self) -> bool {
         self.lanes.is_empty()

@@ -3,7 +3,11 @@
 //! Everything that puts a URL or remote text into a log line, an error or a table goes through here. The exception is
 //! the password in a store's URL, which `config` hides because it knows the format.
 
+mod headers;
+
 use url::Url;
+
+pub(crate) use headers::{is_secret_header, without_user_info};
 
 /// A URL without user, password and query, because queries contain secrets too.
 pub fn url(url: &Url) -> String {

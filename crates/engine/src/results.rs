@@ -6,11 +6,11 @@
 use comity_core::outcome::Outcome;
 use comity_core::time::Span;
 use comity_store::tasks::TaskView;
-use http::{HeaderMap, HeaderName};
+use http::HeaderMap;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::redact::without_user;
+use crate::redact::{is_secret_header, without_user, without_user_info};
 
 /// The result of a URL.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -126,23 +126,13 @@ impl Row {
 pub fn shown_headers(headers: &HeaderMap) -> Map<String, Value> {
     let mut shown: Map<String, Value> = Map::new();
     for name in headers.keys() {
-        let values = headers.get_all(name).iter().map(|value| match is_secret(name) {
+        let values = headers.get_all(name).iter().map(|value| match is_secret_header(name.as_str()) {
             true => REDACTED.to_owned(),
-            false => without_user_if_url(&String::from_utf8_lossy(value.as_bytes())),
+            false => String::from_utf8_lossy(&without_user_info(value.as_bytes())).into_owned(),
         });
         shown.insert(name.as_str().to_owned(), Value::String(values.collect::<Vec<_>>().join(", ")));
     }
     shown
-}
-
-/// Whether a header may carry credentials, judging by its name; in doubt it counts as secret.
-fn is_secret(name: &HeaderName) -> bool {
-    let name = name.as_str();
-    SECRET_NAME_PARTS.iter().any(|part| name.contains(part))
-}
-
-fn without_user_if_url(value: &str) -> String {
-    if value.contains("://") && value.contains('@') { without_user(value.trim()) } else { value.to_owned() }
 }
 
 fn outcome_name(outcome: Outcome, task: &TaskView) -> &'static str {
@@ -163,18 +153,6 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 const REDACTED: &str = "(redacted)";
-/// A header whose name contains one of these carries credentials.
-const SECRET_NAME_PARTS: [&str; 9] = [
-    "cookie",
-    "authorization",
-    "authentication-info",
-    "token",
-    "secret",
-    "password",
-    "api-key",
-    "apikey",
-    "session",
-];
 
 #[cfg(test)]
 mod tests {
@@ -237,6 +215,8 @@ mod tests {
             ("set-cookie", "b=2"),
             ("x-auth-token", "hidden"),
             ("location", "http://u:p@a.example/"),
+            ("link", "<http://u:p@a.example/next>; rel=next"),
+            ("refresh", "5; url=http://u:p@a.example/"),
             ("vary", "a"),
             ("vary", "b"),
         ] {
@@ -245,7 +225,7 @@ mod tests {
         let shown = Value::Object(shown_headers(&headers)).to_string();
         assert_eq!(
             shown,
-            "{\"location\":\"http://a.example/\",\"set-cookie\":\"(redacted), (redacted)\",\"vary\":\"a, b\",\"x-auth-token\":\"(redacted)\"}"
+            "{\"link\":\"<http://a.example/next>; rel=next\",\"location\":\"http://a.example/\",\"refresh\":\"5; url=http://a.example/\",\"set-cookie\":\"(redacted), (redacted)\",\"vary\":\"a, b\",\"x-auth-token\":\"(redacted)\"}"
         );
     }
 }

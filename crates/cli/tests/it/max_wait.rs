@@ -57,6 +57,21 @@ fn a_site_that_asks_for_a_day_is_left_waiting_until_its_deadline_is_dropped() {
     assert_eq!(closed.log().iter().filter(|hit| hit.path == "/a").count(), 2, "it was asked once in between");
 }
 
+/// The wait is the same if it was robots.txt that asked for it.
+#[test]
+fn max_wait_also_ends_a_wait_for_robots_txt() {
+    let world = World::new();
+    let site = Site::start(|asked| match asked.path {
+        "/robots.txt" => Answer::status(429).header("Retry-After", "80000"),
+        path => Answer::page(path),
+    });
+    let url = site.url() + "/a";
+    let done = world.run(&["--json", "fetch", "--job", "x", "--max-wait", "2s", &url]).expect(1);
+    let object = done.json();
+    assert_eq!((&object["state"], &object["waiting"]), (&"stopped".into(), &1.into()), "{object}");
+    assert_eq!(site.log().len(), 1, "only robots.txt was requested");
+}
+
 /// The delay between two pages is not a reason to stop.
 #[test]
 fn max_wait_does_not_stop_a_run_that_only_keeps_its_pace() {

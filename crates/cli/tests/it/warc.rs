@@ -402,7 +402,11 @@ fn no_credentials_are_archived() {
                 "",
             ),
             "/robots.txt" => page("404 No", "Set-Cookie: id=topsecret\r\n", ""),
-            _ => page("200 OK", "SET-COOKIE: id=topsecret; Path=/\r\nX-Kept: yes\r\n", "a page"),
+            _ => page(
+                "200 OK",
+                "SET-COOKIE: id=topsecret; Path=/\r\nX-Api-Key: topsecret\r\nLink: <http://u:topsecret@x.invalid/>\r\nX-Kept: yes\r\n",
+                "a page",
+            ),
         })
     });
     let world = World::new();

@@ -7,6 +7,7 @@ use comity_core::domain::Domain;
 use comity_core::intent::Intent;
 use comity_core::pace::{Pace, Terms};
 use comity_core::rule::{Rule, RuleTable};
+use comity_core::task::JobId;
 use comity_core::time::{Span, Timestamp};
 use comity_store::status::Backlog;
 
@@ -284,6 +285,12 @@ impl Gate {
             reason.map_or(now, |reason| reason.until)
         };
         paces.map(next).min()
+    }
+
+    /// Whether everything that a job wants to send is in line, and nothing of it in flight: then only time can help.
+    pub(crate) fn only_waits(&self, job: JobId) -> bool {
+        let state = self.lock();
+        state.dispatch.is_in_line(job) && !state.dispatch.is_in_flight(job)
     }
 
     /// Whether a request to `host` could leave now, with nobody ahead of it in line.

@@ -253,12 +253,13 @@ impl ActiveTask {
 
     /// Sends the request; it has a permit.
     async fn fetch(mut self: Box<Self>, mut permit: Permit) {
-        let guard = UnsettledGuard { gate: self.pool.gate.clone(), holding: permit.holding() };
-        if self.pool.is_stopping() {
+        let pool = self.pool.clone();
+        let mut guard = UnsettledGuard { gate: pool.gate.clone(), holding: permit.holding(), room: None };
+        guard.room = pool.room_for_result().await;
+        if guard.room.is_none() || pool.is_stopping() {
             drop(permit);
             return self.release();
         }
-        let pool = self.pool.clone();
         let (task, hold) = self.task();
         let recording = pool.archive.record(&self.url);
         let mut page = PageSink::new(&pool, &self.url, recording.is_some());

@@ -135,9 +135,9 @@ impl Claimer {
     async fn too_long(&mut self) -> Result<Option<StopReason>, StoreError> {
         let inner = self.inner.clone();
         let Some(patience) = inner.until.patience() else { return Ok(None) };
-        let busy = inner.filling.load(Ordering::Relaxed)
-            || !inner.fetches.is_empty()
-            || !inner.awaiting_robots().is_empty();
+        // A robots.txt is fetched outside of the pool's tasks; its request may be in line behind a long wait.
+        let fetches_robots = !inner.awaiting_robots().is_empty() && !inner.gate.only_waits(inner.job.id);
+        let busy = inner.filling.load(Ordering::Relaxed) || !inner.fetches.is_empty() || fetches_robots;
         let now = inner.now();
         let first = match busy {
             true => None,

@@ -29,6 +29,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use comity_core::dispatch::IN_FLIGHT_FACTOR;
 use comity_core::guard::{CancelGuard, FailureGuard, ReachGuard};
 use comity_core::task::{JobState, JobStep};
 use comity_core::time::{Span, Timestamp};
@@ -36,7 +37,7 @@ use comity_store::jobs::Job;
 use comity_store::tasks::LaneId;
 use comity_store::{Store, StoreError};
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::task::TaskTracker;
 
@@ -174,6 +175,8 @@ struct Inner {
     settled: AtomicU64,
     run_counts: Mutex<RunCounts>,
     stopping: watch::Sender<bool>,
+    /// Room for pages that were requested and whose results aren't committed.
+    uncommitted: Arc<Semaphore>,
     /// The requests in flight.
     fetches: TaskTracker,
     settler: Mutex<Option<JoinHandle<()>>>,
@@ -240,6 +243,7 @@ impl Pool {
             settled: AtomicU64::new(0),
             run_counts: Mutex::default(),
             stopping: watch::Sender::new(false),
+            uncommitted: Arc::new(Semaphore::new(uncommitted_max(config.job.concurrency))),
             fetches: TaskTracker::new(),
             settler: Mutex::default(),
             runtime: Handle::current(),
@@ -417,6 +421,17 @@ impl Inner {
         *self.stopping.borrow()
     }
 
+    /// Waits while too many results aren't committed: after a crash, their pages would be fetched again. `None` if the
+    /// pool is asked to stop.
+    async fn room_for_result(&self) -> Option<OwnedSemaphorePermit> {
+        let room = self.uncommitted.clone().acquire_owned();
+        tokio::select! {
+            biased;
+            room = room => room.ok(),
+            () = self.until_stopping() => None,
+        }
+    }
+
     /// Waits until the pool is asked to stop.
     async fn until_stopping(&self) {
         let _ = self.stopping.subscribe().wait_for(|over| *over).await;
@@ -430,6 +445,12 @@ impl Inner {
 }
 
 /// Turns an archive error into a store error: an archive that can't be written ends the work, like a failed store.
+/// How many pages may be requested without a committed result. Enough for a full batch while the next one is fetched, and
+/// the most that a crash can cost if the store is slow.
+fn uncommitted_max(concurrency: u32) -> usize {
+    UNCOMMITTED_MAX.max(2 * IN_FLIGHT_FACTOR as usize * concurrency as usize)
+}
+
 fn archive_error(error: ArchiveError) -> StoreError {
     let (place, what) = (error.path.display().to_string(), error.cause.to_string());
     StoreError::Output { location: place, what }
@@ -441,3 +462,6 @@ impl std::fmt::Debug for Pool {
         f.debug_struct("Pool").field("job", &self.0.job.id).finish_non_exhaustive()
     }
 }
+
+/// How many results may be uncommitted, in a job of common concurrency.
+const UNCOMMITTED_MAX: usize = 1_024;

@@ -11,7 +11,7 @@ use comity_core::time::Timestamp;
 use comity_store::domains::{Hold, HolderId};
 use comity_store::tasks::{GAVE_UP, LaneId, RemainingWork, Settle, Settled, Step, TaskRow};
 use serde_json::{Map, Value};
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use url::Url;
 
 use super::active_task::{ActiveTask, release_queued};
@@ -49,6 +49,8 @@ pub(super) struct TaskResult {
 pub(super) struct UnsettledGuard {
     pub(super) gate: Gate,
     pub(super) holding: (DomainId, u64),
+    /// Its share of what may be uncommitted.
+    pub(super) room: Option<OwnedSemaphorePermit>,
 }
 
 impl Drop for UnsettledGuard {

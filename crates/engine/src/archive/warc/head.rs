@@ -5,6 +5,7 @@
 
 use http::HeaderName;
 
+use crate::redact::{is_secret_header, without_user_info};
 use crate::request::header::is_harmless;
 
 /// How the body of a response is delimited.
@@ -76,7 +77,7 @@ pub(super) fn without_credentials(head: &[u8]) -> Vec<u8> {
             dropping = field(line).is_some_and(|(name, _)| is_secret(name));
         }
         if !dropping {
-            push_without_user_info(&mut kept, line);
+            kept.extend(without_user_info(line));
         }
     }
     kept
@@ -92,34 +93,14 @@ pub(super) fn harmless(head: &[u8]) -> Vec<u8> {
     for (nth, line) in lines(head).enumerate() {
         let is_blank = line.trim_ascii().is_empty();
         if nth == 0 || is_blank || field(line).is_some_and(|(name, _)| known(name)) {
-            push_without_user_info(&mut kept, line);
+            kept.extend(without_user_info(line));
         }
     }
     kept
 }
 
 fn is_secret(name: &[u8]) -> bool {
-    SECRETS.iter().any(|secret| name.trim_ascii().eq_ignore_ascii_case(secret.as_bytes()))
-}
-
-/// The line, with `//user:password@host` written as `//host`.
-fn push_without_user_info(kept: &mut Vec<u8>, line: &[u8]) {
-    let mut rest = line;
-    while let Some(at) = memchr::memmem::find(rest, b"//") {
-        let (before, authority) = rest.split_at(at + 2);
-        kept.extend_from_slice(before);
-        let ends = |byte: &u8| matches!(byte, b'/' | b'\\' | b'?' | b'#' | b'"' | b'<' | b'>' | 0..=b' ');
-        let end = authority.iter().position(ends).unwrap_or(authority.len());
-        // Two slashes in the middle of a path don't start a URL.
-        let begins = at.checked_sub(1).is_none_or(|before| !is_in_path(rest[before]));
-        let host = memchr::memrchr(b'@', &authority[..end]).filter(|_| begins).map_or(0, |at| at + 1);
-        rest = &authority[host..];
-    }
-    kept.extend_from_slice(rest);
-}
-
-fn is_in_path(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || matches!(byte, b'/' | b'-' | b'.' | b'_' | b'~' | b'%' | b'@')
+    is_secret_header(&String::from_utf8_lossy(name.trim_ascii()))
 }
 
 /// The lines, including their line breaks.
@@ -137,18 +118,6 @@ fn field(line: &[u8]) -> Option<(&[u8], &[u8])> {
 const OWN: [&str; 3] = ["host", "content-length", "accept-encoding"];
 /// The maximum length of a line break and an incomplete blank line.
 const LINE_END_MAX: usize = 3;
-/// Headers with credentials, both those sent by the client and those issued by the server.
-const SECRETS: [&str; 8] = [
-    "authorization",
-    "proxy-authorization",
-    "cookie",
-    "cookie2",
-    "set-cookie",
-    "set-cookie2",
-    "authentication-info",
-    "proxy-authentication-info",
-];
-
 #[cfg(test)]
 mod tests {
     use super::*;
