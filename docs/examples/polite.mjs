@@ -15,7 +15,7 @@ for (const url of process.argv.slice(2)) {
   let decision
   do {
     decision = await ask('/v1/acquire', { url }) // blocks until it is our turn, for up to 30 s per call
-    if (decision.refused) throw new Error(decision.reason) // an operator closed the site: waiting won't help
+    if (decision.refused) throw new Error(decision.reason) // an operator paused the site: waiting won't help
   } while (!decision.proceed)
 
   const report = { permit: decision.permit }

@@ -23,7 +23,7 @@ function ask(string $path, array $body): array
 foreach (array_slice($argv, 1) as $url) {
     do { // blocks until it is our turn, for up to 30 s per call
         $decision = ask('/v1/acquire', ['url' => $url]);
-        if ($decision['refused']) { // an operator closed the site: waiting won't help
+        if ($decision['refused']) { // an operator paused the site: waiting won't help
             throw new RuntimeException($decision['reason']);
         }
     } while (!$decision['proceed']);

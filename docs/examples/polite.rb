@@ -19,7 +19,7 @@ ARGV.each do |url|
   decision = {}
   until decision['proceed']
     decision = ask('/v1/acquire', { url: url })
-    raise decision['reason'] if decision['refused'] # an operator closed the site: waiting won't help
+    raise decision['reason'] if decision['refused'] # an operator paused the site: waiting won't help
   end
 
   report = begin

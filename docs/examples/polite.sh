@@ -13,7 +13,7 @@ for url in "$@"; do
     permit=
     while [ -z "$permit" ]; do # blocks until it is our turn, for up to 30 s per call
         answer=$(ask /v1/acquire "{\"url\": \"$url\", \"lease_ms\": 310000}")
-        case $answer in *'"refused":true'*) # an operator closed the site: waiting won't help
+        case $answer in *'"refused":true'*) # an operator paused the site: waiting won't help
             echo "$answer" >&2
             exit 1 ;;
         esac
