@@ -62,10 +62,10 @@ pub(crate) struct Global {
     /// Configuration file [default: comity.toml, if it exists]
     #[arg(long, global = true, help_heading = "Global Options", value_name = "FILE", env = "COMITY_CONFIG")]
     pub(crate) config: Option<PathBuf>,
-    /// Where to keep state: sqlite:PATH or memory: [default: sqlite:comity.db]
+    /// Where to save state: sqlite:PATH or memory: [default: sqlite:comity.db]
     #[arg(long, global = true, help_heading = "Global Options", value_name = "URL")]
     pub(crate) store: Option<String>,
-    /// Base rules for all domains: standard, collector, crawler or archiver [default: standard]
+    /// Base rules for all sites: standard, collector, crawler or archiver [default: standard]
     #[arg(long, global = true, help_heading = "Global Options", value_name = "NAME")]
     pub(crate) profile: Option<String>,
     /// error, warn, info, debug or trace; overrides -v and -q [default: info, or warn with a live view]
@@ -126,7 +126,7 @@ pub(crate) enum Command {
     Demo(Demo),
     /// Start test sites on loopback: strict, slow, flaky, or with a hidden limit
     Playground(Playground),
-    /// Show what is running on the store: progress, and what holds it back
+    /// Show what is running on the store: progress, and what delays it
     Top(Top),
     /// List, show, export and manage jobs
     #[command(
@@ -136,7 +136,7 @@ pub(crate) enum Command {
   comity jobs retry news"
     )]
     Jobs(Jobs),
-    /// Show what is known about domains, and adjust it
+    /// Show what is known about sites, and adjust it
     #[command(
         subcommand,
         after_help = "Examples:
@@ -204,7 +204,7 @@ pub(crate) struct Playground {
     pub(crate) listen: SocketAddr,
 }
 
-/// Show what is running on the store: progress, and what holds it back
+/// Show what is running on the store: progress, and what delays it
 #[derive(Debug, Clone, Group)]
 #[command(after_help = "Examples:
   comity top                      # in a second terminal; Ctrl-C quits
@@ -226,7 +226,7 @@ pub(crate) struct Top {
   comity serve --listen 0.0.0.0:7878   # requires tokens
 
 Without tokens it listens on loopback only, and everyone on this machine may use it. SIGHUP reloads the configuration.
-See docs/service.md for the whole story; /openapi.json describes every path.")]
+docs/service.md explains how to use it; /openapi.json describes every path.")]
 pub(crate) struct Serve {
     /// Address to listen on [default: 127.0.0.1:7878]
     #[arg(long, value_name = "ADDR")]
@@ -257,10 +257,10 @@ pub(crate) struct Server {
       comity record example.org \"$(curl -so page -w '%{http_code}' https://example.org/)\"
 
 \"proceed\" reserves the slot, so record the outcome of the request. Until then the request counts as in flight, for as
-long as its lease lasts; record \"abandoned\" to give the permit back. Instead of the domain you can record the permit
-that --json prints; with a token of the role use you have to.")]
+long as its lease lasts; record \"abandoned\" to give the permit back. Instead of the site you can pass the permit
+that --json prints; with a token that has the role use, you have to.")]
 pub(crate) struct Check {
-    /// URL or domain
+    /// URL or site, such as https://example.org/page or example.org
     pub(crate) url: String,
     /// What the request is for: fetch, search or api
     #[arg(long, default_value = "fetch")]
@@ -271,7 +271,7 @@ pub(crate) struct Check {
     /// Don't reserve the slot
     #[arg(long)]
     pub(crate) peek: bool,
-    /// How long the permit counts as in flight if nobody records it, up to 10m [default: 60s]
+    /// How long the permit counts as in flight if its outcome is never recorded, up to 10m [default: 60s]
     #[arg(long, value_name = "DURATION", conflicts_with = "peek")]
     pub(crate) lease: Option<String>,
     #[command(flatten)]
@@ -290,7 +290,7 @@ Outcomes: success, answered, rate_limited, blocked, unavailable, server_error, t
 mapped to one of them; 000, which curl prints when there was no response, is a network_error. \"abandoned\" gives back a
 permit whose request was not sent or was given up.")]
 pub(crate) struct Record {
-    /// Domain, URL, or the permit that a check printed
+    /// Site, URL, or the permit that comity check printed
     pub(crate) domain: String,
     /// An outcome such as success or rate_limited, an HTTP status such as 429, or abandoned
     pub(crate) outcome: String,
@@ -310,7 +310,7 @@ pub(crate) struct Record {
   comity explain https://example.org/
   comity explain example.org --intent search --json")]
 pub(crate) struct Explain {
-    /// URL or domain
+    /// URL or site, such as https://example.org/page or example.org
     pub(crate) url: String,
     /// What the request is for: fetch, search or api
     #[arg(long, default_value = "fetch")]

@@ -12,6 +12,7 @@ use comity::config::{
 };
 use comity::core::domain::Domain;
 use comity::core::rule::Profile;
+use comity::core::time::Span;
 use comity::event::Events;
 use comity::gate::{Gate, GateError};
 use comity::redact;
@@ -102,8 +103,8 @@ pub(crate) async fn with_timeout<T>(asking: impl Future<Output = Result<T, GateE
     match tokio::time::timeout(HANDOVER_TIMEOUT, asking).await {
         Ok(result) => Ok(result?),
         Err(_) => anyhow::bail!(
-            "another process holds the domain and did not hand it over within {} s; comity domains show names it",
-            HANDOVER_TIMEOUT.as_secs()
+            "another process is in charge of the site and did not hand it over within {}; comity domains show names it",
+            Span::from(HANDOVER_TIMEOUT).prose()
         ),
     }
 }
@@ -159,7 +160,7 @@ pub(crate) fn warn_of_risks(config: &Config, request: &JobRequest) {
 /// The host of a URL, or a domain name.
 pub(crate) fn host(text: &str) -> anyhow::Result<Domain> {
     if text.trim().contains(['\n', '\r']) {
-        return Err(usage("a URL or domain must not contain a line break"));
+        return Err(usage("a URL or site must not contain a line break"));
     }
     let parsed = if text.contains("://") { Domain::of_url(text) } else { Domain::parse(text) };
     // Text that doesn't parse may still contain a password.

@@ -339,7 +339,7 @@ impl Reason {
             Limit::RetryAfter => "the server asked to wait".to_owned(),
             Limit::QuotaSpent => "the server's quota is used up".to_owned(),
             Limit::QuotaSpacing(spacing) => {
-                format!("the server's quota allows one per {}", spacing.delay.about())
+                format!("the server's quota allows one per {}", spacing.delay.countdown())
             }
             Limit::CrawlDelay(spacing) => format!("robots.txt crawl-delay {}", spacing.delay),
             Limit::MinDelay(spacing) => format!("minimum delay {}", spacing.delay),
@@ -368,7 +368,7 @@ impl Reason {
 
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let left = self.until.since(self.asked_at).about();
+        let left = self.until.since(self.asked_at).countdown();
         let since = |spacing: &Spacing| {
             if spacing.last == Timestamp::NEVER {
                 return format!("{} ms: no requests so far", spacing.delay.as_millis_up());
@@ -411,7 +411,7 @@ impl fmt::Display for Reason {
                 write!(f, "{limit} {requests} in flight, which is the limit")
             }
             Limit::Lease { limit, since } => {
-                let ago = self.asked_at.since(*since).about();
+                let ago = self.asked_at.since(*since).countdown();
                 write!(f, "a permit given out {ago} ago has not been recorded; its lease ends in {left}")?;
                 match limit {
                     1 => Ok(()),
@@ -428,7 +428,7 @@ impl fmt::Display for Reason {
                 let callers = if *ahead == 1 { "caller" } else { "callers" };
                 write!(f, "{ahead} {callers} ahead in line; about {left} left")
             }
-            Limit::ChangingHands => write!(f, "another process is taking over the domain; about {left} left"),
+            Limit::ChangingHands => write!(f, "another process is taking over the site; about {left} left"),
             Limit::Saving => {
                 write!(f, "waiting for the store: saving a deadline or setting; about {left} left")
             }

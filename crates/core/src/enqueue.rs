@@ -195,7 +195,7 @@ mod tests {
         let facts = facts.with(|facts| facts.source = Some(source));
         assert_eq!(
             enqueue(&facts, NOW).to_string(),
-            "scraped 10s ago, the interval is 60s: deferred for 50s"
+            "scraped 10 s ago, the interval is 60 s: deferred for 50 s"
         );
         let source = source.with(|source| source.interval = None);
         let facts = facts.with(|facts| facts.source = Some(source));

@@ -66,7 +66,7 @@ impl FailureGuard {
                 self.failed_at.insert(nth, answered_at);
                 if self.streak() >= self.threshold {
                     self.tripped = true;
-                    return Some(format!("{} tasks in a row failed; the last error: {error}", self.streak()));
+                    return Some(format!("{} URLs in a row failed; the last error: {error}", self.streak()));
                 }
             }
             // The failure is older than a success that was settled before it.
@@ -113,7 +113,8 @@ impl CancelGuard {
         trips.then(|| {
             format!(
                 "rate limited (429) {} times in a row although requests were at least {} apart",
-                self.streak, self.delay
+                self.streak,
+                self.delay.prose()
             )
         })
     }
@@ -187,7 +188,7 @@ mod tests {
         }
         assert_eq!(guard.streak(), 2);
         let message = settle(&mut guard, Settled::Failed("timed out after 30s")).unwrap();
-        assert_eq!(message, "3 tasks in a row failed; the last error: timed out after 30s");
+        assert_eq!(message, "3 URLs in a row failed; the last error: timed out after 30s");
         assert_eq!(settle(&mut guard, Settled::Failed("refused")), None, "given up once");
         let mut off = FailureGuard::new(0);
         assert!((0..100).all(|_| settle(&mut off, Settled::Failed("refused")).is_none()));

@@ -137,18 +137,19 @@ fn read(key: &'static str, text: &str) -> Result<Option<Span>, IntervalError> {
 impl fmt::Display for Deferred {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.last_scrape_at.is_some() {
-            write!(f, "scraped {}s ago, ", hundredths(self.elapsed))?;
+            write!(f, "scraped {} ago, ", in_hundredths(self.elapsed).prose())?;
         }
         if let Some(due) = self.due_first {
-            write!(f, "another scrape is due in {}s, ", hundredths(due))?;
+            write!(f, "another scrape is due in {}, ", in_hundredths(due).prose())?;
         }
-        write!(f, "the interval is {}s: deferred for {}s", hundredths(self.interval), self.wait_seconds)
+        let wait = Span::from_secs(self.wait_seconds);
+        write!(f, "the interval is {}: deferred for {}", self.interval.prose(), wait.prose())
     }
 }
 
-/// Seconds with at most two decimal places, rounded down so that elapsed time is never exaggerated.
-fn hundredths(span: Span) -> f64 {
-    (span.as_micros() / 10_000) as f64 / 100.0
+/// Whole hundredths of a second, rounded down so that elapsed time is never exaggerated.
+fn in_hundredths(span: Span) -> Span {
+    Span::from_micros(span.as_micros() / 10_000 * 10_000)
 }
 
 /// The default global interval.
@@ -215,11 +216,14 @@ mod tests {
     #[test]
     fn a_deferral_message_has_its_numbers() {
         let deferred = check(Some(Span::from_millis(2_500)), Some(at(10.0)), None, at(11.2)).unwrap_err();
-        assert_eq!(deferred.to_string(), "scraped 1.2s ago, the interval is 2.5s: deferred for 2s");
+        assert_eq!(deferred.to_string(), "scraped 1.2 s ago, the interval is 2.5 s: deferred for 2 s");
         let reserved = check(Some(Span::from_secs(2)), None, Some(at(12.0)), at(11.0)).unwrap_err();
-        assert_eq!(reserved.to_string(), "another scrape is due in 1s, the interval is 2s: deferred for 3s");
+        assert_eq!(
+            reserved.to_string(),
+            "another scrape is due in 1 s, the interval is 2 s: deferred for 3 s"
+        );
         let both = check(Some(Span::from_secs(2)), Some(at(10.0)), Some(at(12.0)), at(11.0)).unwrap_err();
-        assert!(both.to_string().starts_with("scraped 1s ago, another scrape is due in 1s, "));
+        assert!(both.to_string().starts_with("scraped 1 s ago, another scrape is due in 1 s, "));
     }
 
     /// B53: reserved times may be the running task's own

@@ -1,11 +1,11 @@
 //! The life cycle of tasks and jobs: their states, and which steps are legal in each state.
 //!
 //! ```text
-//!            claim           send            settle
-//!  waiting ────────► held ────────► sent ────────► done | failed | skipped
-//!     ▲ ▲            │ │             │
-//!     │ └─ postpone ─┘ └─ settle ─►  │   (a task that must not be sent: robots, job ended)
-//!     └─────── retry, moved, rescue ─┘
+//!            claim              send            settle
+//!  waiting ────────► claimed ────────► sent ────────► done | failed | skipped
+//!     ▲ ▲             │   │             │
+//!     │ └── postpone ─┘   └─ settle ─►  │   (a task that must not be sent: robots, job ended)
+//!     └───────── retry, moved, rescue ──┘
 //! ```
 //! Only *retry* uses up one of the task's retries; *postpone*, *moved* and *rescue* don't. When a step is due is
 //! decided elsewhere ([`crate::retry`], [`crate::guard`], [`crate::dispatch`]).
@@ -26,7 +26,7 @@ pub enum TaskState {
     /// In its lane; nobody works on it.
     Waiting,
     /// Claimed by the holder of its domain.
-    Held,
+    Claimed,
     /// An attempt is in flight.
     Sent,
     /// Fetched.
@@ -73,19 +73,19 @@ pub struct IllegalTaskStep {
 impl TaskState {
     /// All states.
     pub const ALL: [Self; 6] =
-        [Self::Waiting, Self::Held, Self::Sent, Self::Done, Self::Failed, Self::Skipped];
+        [Self::Waiting, Self::Claimed, Self::Sent, Self::Done, Self::Failed, Self::Skipped];
 
     /// The state after `step`.
     pub fn after(self, step: TaskStep) -> Result<Self, IllegalTaskStep> {
         use {TaskState as S, TaskStep as T};
         match (self, step) {
-            (S::Waiting, T::Claim) => Ok(S::Held),
-            (S::Held, T::Postpone | T::Rescue) => Ok(S::Waiting),
-            (S::Held, T::Send) => Ok(S::Sent),
+            (S::Waiting, T::Claim) => Ok(S::Claimed),
+            (S::Claimed, T::Postpone | T::Rescue) => Ok(S::Waiting),
+            (S::Claimed, T::Send) => Ok(S::Sent),
             (S::Sent, T::Retry | T::Moved | T::Rescue) => Ok(S::Waiting),
             (S::Sent, T::Finish) => Ok(S::Done),
-            (S::Held | S::Sent, T::Fail) => Ok(S::Failed),
-            (S::Waiting | S::Held | S::Sent, T::Skip) => Ok(S::Skipped),
+            (S::Claimed | S::Sent, T::Fail) => Ok(S::Failed),
+            (S::Waiting | S::Claimed | S::Sent, T::Skip) => Ok(S::Skipped),
             _ => Err(IllegalTaskStep { state: self, step }),
         }
     }
@@ -99,7 +99,7 @@ impl TaskState {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Waiting => "waiting",
-            Self::Held => "held",
+            Self::Claimed => "claimed",
             Self::Sent => "sent",
             Self::Done => "done",
             Self::Failed => "failed",
@@ -262,13 +262,13 @@ mod tests {
         assert_eq!(
             legal,
             [
-                "waiting>held",
+                "waiting>claimed",
                 "waiting>skipped",
-                "held>waiting",
-                "held>sent",
-                "held>waiting",
-                "held>failed",
-                "held>skipped",
+                "claimed>waiting",
+                "claimed>sent",
+                "claimed>waiting",
+                "claimed>failed",
+                "claimed>skipped",
                 "sent>waiting",
                 "sent>waiting",
                 "sent>waiting",

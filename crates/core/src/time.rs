@@ -205,9 +205,14 @@ impl Span {
         }
     }
 
-    /// This span as text for people: short and rounded up, as in `12.4s` or `3h 20m`.
-    pub fn about(self) -> impl fmt::Display {
-        About(self)
+    /// This span for countdowns and the live view: short and rounded up, as in `12.4s` or `3h 20m`.
+    pub fn countdown(self) -> impl fmt::Display {
+        Rounded { span: self, units: &COUNTDOWN }
+    }
+
+    /// This span for sentences: rounded up, as in `500 ms`, `12.4 s`, `2 min` or `3 h 20 min`.
+    pub fn prose(self) -> impl fmt::Display {
+        Rounded { span: self, units: &PROSE }
     }
 }
 
@@ -306,32 +311,57 @@ impl fmt::Debug for Span {
     }
 }
 
-struct About(Span);
+/// A span for people, rounded up. In configuration files it is exact: that is its own `Display`.
+struct Rounded {
+    span: Span,
+    units: &'static Units,
+}
 
-impl fmt::Display for About {
+/// How units are spelled, and when seconds are used.
+struct Units {
+    millis: &'static str,
+    secs: &'static str,
+    mins: &'static str,
+    hours: &'static str,
+    days: &'static str,
+    /// Spans below this many seconds are shown in seconds.
+    secs_below: u64,
+    /// Multiples of this many microseconds are shown exactly, because they were set rather than measured. All others are
+    /// rounded up to tenths of a second.
+    exact: u64,
+}
+
+impl fmt::Display for Rounded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (micros, secs) = (self.0.0, self.0.as_secs_up());
+        let Self { span, units } = self;
+        let (micros, secs) = (span.0, span.as_secs_up());
         if micros == 0 {
-            f.write_str("0s")
+            write!(f, "0{}", units.secs)
         } else if micros < 1_000_000 {
-            write!(f, "{}ms", self.0.as_millis_up())
-        } else if secs < 180 {
-            write!(f, "{}s", decimal(micros.div_ceil(100_000), 10))
+            write!(f, "{}{}", span.as_millis_up(), units.millis)
+        } else if secs < units.secs_below {
+            let shown = match micros.is_multiple_of(units.exact) {
+                true => decimal(micros, 1_000_000),
+                false => decimal(micros.div_ceil(100_000), 10),
+            };
+            write!(f, "{shown}{}", units.secs)
         } else if secs < 10_800 {
-            pair(f, secs, 60, "m", 1, "s")
+            pair(f, secs, (60, units.mins), (1, units.secs))
         } else if secs < 172_800 {
-            pair(f, secs, 3_600, "h", 60, "m")
+            pair(f, secs, (3_600, units.hours), (60, units.mins))
         } else {
-            pair(f, secs, 86_400, "d", 3_600, "h")
+            pair(f, secs, (86_400, units.days), (3_600, units.hours))
         }
     }
 }
 
 /// Writes `secs` in two units, as in `3m 20s`, rounded up to the smaller one.
-fn pair(f: &mut fmt::Formatter<'_>, secs: u64, large: u64, l: &str, small: u64, s: &str) -> fmt::Result {
-    let smalls = secs.div_ceil(small);
-    let (count, rest) = (smalls / (large / small), smalls % (large / small));
-    if rest == 0 { write!(f, "{count}{l}") } else { write!(f, "{count}{l} {rest}{s}") }
+fn pair(f: &mut fmt::Formatter<'_>, secs: u64, large: (u64, &str), small: (u64, &str)) -> fmt::Result {
+    let smalls = secs.div_ceil(small.0);
+    let per_large = large.0 / small.0;
+    let (count, rest) = (smalls / per_large, smalls % per_large);
+    write!(f, "{count}{}", large.1)?;
+    if rest == 0 { Ok(()) } else { write!(f, " {rest}{}", small.1) }
 }
 
 /// `value / unit` as a decimal without trailing zeros.
@@ -347,6 +377,17 @@ fn decimal(value: u64, unit: u64) -> String {
 
 /// A quarter of what fits, so that adding any span to any timestamp cannot overflow.
 const LIMIT_MICROS: u64 = (i64::MAX / 4) as u64;
+const COUNTDOWN: Units =
+    Units { millis: "ms", secs: "s", mins: "m", hours: "h", days: "d", secs_below: 180, exact: 100_000 };
+const PROSE: Units = Units {
+    millis: " ms",
+    secs: " s",
+    mins: " min",
+    hours: " h",
+    days: " days",
+    secs_below: 120,
+    exact: 10_000,
+};
 const A_DURATION: &str = "a duration such as \"3s\" or \"250ms\"";
 const A_TIMESTAMP: &str = "a timestamp such as \"2026-01-05T12:00:00Z\"";
 
@@ -416,18 +457,26 @@ mod tests {
     }
 
     #[test]
-    fn spans_are_exact_in_config_and_short_in_messages() {
-        let show = |span: Span| format!("{span} | {}", span.about());
-        assert_eq!(show(Span::ZERO), "0s | 0s");
-        assert_eq!(show(Span::from_millis(500)), "500ms | 500ms");
-        assert_eq!(show(Span(12_398_217)), "12.398217s | 12.4s");
-        assert_eq!(show(Span::from_secs(60)), "60s | 60s");
-        assert_eq!(show(Span::from_secs(200)), "200s | 3m 20s");
-        assert_eq!(show(Span::from_hours(24)), "24h | 24h");
-        assert_eq!(show(Span::from_hours(24 * 7)), "7d | 7d");
-        assert_eq!(show(Span(1)), "1us | 1ms");
-        assert_eq!(show(Span(1_500)), "1.5ms | 2ms");
-        assert_eq!(show(Span::from_secs(12_001)), "12001s | 3h 21m");
+    fn spans_are_exact_in_config_and_short_for_people() {
+        for (span, config, countdown, prose) in [
+            (Span::ZERO, "0s", "0s", "0 s"),
+            (Span(1), "1us", "1ms", "1 ms"),
+            (Span(1_500), "1.5ms", "2ms", "2 ms"),
+            (Span::from_millis(500), "500ms", "500ms", "500 ms"),
+            (Span::from_millis(1_250), "1.25s", "1.3s", "1.25 s"),
+            (Span(12_398_217), "12.398217s", "12.4s", "12.4 s"),
+            (Span::from_secs(60), "60s", "60s", "60 s"),
+            (Span::from_mins(2), "2m", "120s", "2 min"),
+            (Span::from_secs(155), "155s", "155s", "2 min 35 s"),
+            (Span::from_secs(200), "200s", "3m 20s", "3 min 20 s"),
+            (Span::from_mins(10), "10m", "10m", "10 min"),
+            (Span::from_secs(12_001), "12001s", "3h 21m", "3 h 21 min"),
+            (Span::from_hours(24), "24h", "24h", "24 h"),
+            (Span::from_hours(24 * 7), "7d", "7d", "7 days"),
+        ] {
+            let shown = [span.to_string(), span.countdown().to_string(), span.prose().to_string()];
+            assert_eq!(shown, [config, countdown, prose]);
+        }
     }
 
     #[test]

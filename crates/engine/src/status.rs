@@ -42,8 +42,9 @@ pub struct Work {
     pub failed: u64,
     /// How many of the finished ones were skipped.
     pub skipped: u64,
-    /// Rate limited responses (429).
-    pub refused: u64,
+    /// Responses that were rate limited (429). Older versions on the same store read it under its older name.
+    #[serde(rename = "refused")]
+    pub rate_limited: u64,
     /// Attempts that were retried.
     pub retries: u64,
     /// How many have recently been finished per second.

@@ -166,7 +166,7 @@ fn counter_families(counters: &CounterValues) -> Vec<MetricFamily> {
     for (name, help, value) in [
         (
             "comity_rate_limited_total",
-            "Rate-limited responses (429).",
+            "Responses that were rate limited (429).",
             counters.outcome(Outcome::RateLimited),
         ),
         ("comity_grants_total", "Permits granted.", counters.other("granted")),
@@ -175,14 +175,14 @@ fn counter_families(counters: &CounterValues) -> Vec<MetricFamily> {
             "Scrapes deferred because their source was scraped too recently.",
             counters.other("deferred"),
         ),
-        ("comity_skips_total", "Tasks skipped.", counters.other("skipped")),
+        ("comity_skips_total", "URLs of jobs that were skipped.", counters.other("skipped")),
         ("comity_cancellations_total", "Jobs cancelled.", counters.other("cancelled")),
         (
             "comity_concurrency_overrides_total",
             "How often a learned delay lowered the concurrency of a job.",
             counters.other("overridden"),
         ),
-        ("comity_handovers_total", "Domains handed over to other processes.", counters.other("handed_over")),
+        ("comity_handovers_total", "Sites handed over to other processes.", counters.other("handed_over")),
         ("comity_store_errors_total", "How often the store failed.", counters.other("store_failed")),
     ] {
         let counter = counter(name, help);
@@ -195,19 +195,19 @@ fn counter_families(counters: &CounterValues) -> Vec<MetricFamily> {
 fn overview_families(overview: &Overview) -> Vec<MetricFamily> {
     let mut families = Vec::new();
     for (name, help, value) in [
-        ("comity_domains", "Domains that this service holds.", overview.domains),
+        ("comity_domains", "Sites that this service is in charge of.", overview.domains),
         ("comity_in_flight", "Permits that are neither recorded nor expired.", overview.in_flight),
-        ("comity_waiting", "Callers and tasks waiting in line.", overview.waiting),
+        ("comity_waiting", "Callers and URLs of jobs waiting in line.", overview.waiting),
     ] {
         let gauge = gauge(name, help);
         gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
         families.extend(gauge.collect());
     }
     let delay =
-        by_domain("comity_domain_delay_seconds", "Minimum time between requests, for the slowest domains.");
+        by_domain("comity_domain_delay_seconds", "Minimum time between requests, for the slowest sites.");
     let backoff = by_domain(
         "comity_domain_backoff_seconds",
-        "Time until the next request may be sent, for the slowest domains.",
+        "Time until the next request may be sent, for the slowest sites.",
     );
     for slow in &overview.slowest {
         let set =
@@ -226,7 +226,7 @@ fn job_families(jobs: &[Job]) -> Vec<MetricFamily> {
         let count = jobs.iter().filter(|job| job.state_word() == state).count();
         by_state.with_label_values(&[state]).set(i64::try_from(count).unwrap_or(i64::MAX));
     }
-    let waiting = gauge("comity_tasks_waiting", "Tasks of running and stopped jobs that are not finished.");
+    let waiting = gauge("comity_tasks_waiting", "URLs of running and stopped jobs that are not finished.");
     let running = jobs.iter().filter(|job| job.state == JobState::Running);
     waiting.set(running.map(|job| i64::try_from(job.counts.waiting()).unwrap_or(i64::MAX)).sum());
     let mut families = by_state.collect();

@@ -77,7 +77,7 @@ pub fn openapi() -> Value {
     // Only headers that are never secret are accepted, with values that are valid in HTTP.
     whole["components"]["schemas"]["JobTask"]["properties"]["headers"] = json!({
         "type": "object",
-        "description": "Request headers, such as `content-type`. Headers that may contain secrets are refused: credentials are not stored with a job, but configured where `comity fetch` runs.",
+        "description": "Request headers, such as `content-type`. Headers that may contain secrets are refused: credentials are not saved with a job, but configured where `comity fetch` runs.",
         "propertyNames": { "enum": comity::request::header::harmless() },
         "additionalProperties": { "type": "string", "pattern": "^[\\t -~]+$", "maxLength": 16384 },
     });
@@ -120,7 +120,7 @@ fn add_problems(path: &str, method: &str, operation: &mut Value) {
     if has_body || has_parameters {
         statuses.push((
             422,
-            "A field or parameter is invalid; `field`, `value` and `allowed` say which, and what is expected",
+            "A field or parameter is invalid; `field`, `value` and `allowed` are which one, its value, and what is expected",
         ));
     }
     // The `after` of a page of jobs must name an existing job.
@@ -133,7 +133,7 @@ fn add_problems(path: &str, method: &str, operation: &mut Value) {
         statuses.push((409, "The current state does not allow this, such as a job that has ended or an Idempotency-Key that is still in progress"));
     }
     if path != "/healthz" && path != "/openapi.json" && path != "/metrics" {
-        statuses.push((503, "The store is unavailable, a limit is reached, another process holds the domain, or the service is shutting down; retry after the seconds in `Retry-After`"));
+        statuses.push((503, "The store is unavailable, a limit is reached, another process is in charge of the site, or the service is shutting down; retry after the seconds in `Retry-After`"));
     }
     let Some(responses) = operation["responses"].as_object_mut() else { return };
     for (status, description) in statuses {

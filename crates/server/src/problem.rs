@@ -131,7 +131,7 @@ impl Kind {
             Self::Conflict => "conflict with the current state",
             Self::Store => "store unavailable",
             Self::Full => "limit reached",
-            Self::Busy => "domain held by another process",
+            Self::Busy => "another process is in charge of the site",
             Self::Stopping => "service shutting down",
         }
     }

@@ -115,7 +115,7 @@ impl ServingState {
         let reservation = DomainReservation(&self.reserved);
         if self.gate.domains() + reserved_before >= domains_max {
             let detail = format!(
-                "the limit of {domains_max} domains is reached (serve.domains_max); idle domains are released within \
+                "the limit of {domains_max} sites is reached (serve.domains_max); idle sites are released within \
                  seconds, so retry soon"
             );
             return Err(Problem::new(Kind::Full, detail));

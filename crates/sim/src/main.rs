@@ -97,7 +97,7 @@ fn summary(report: &Report) -> String {
     let done = report.tasks.iter().filter(|task| task.state == TaskState::Done).count();
     let refused = report.log.iter().filter(|entry| entry.status == Some(429)).count();
     let first = report.log.first().map_or(report.ended, |entry| entry.start);
-    let took = report.ended.since(first).about().to_string();
+    let took = report.ended.since(first).countdown().to_string();
     let learned =
         report.changes.last().map_or(String::new(), |change| format!(", learned delay {}", change.to));
     let (pages, requests) = (report.tasks.len(), report.log.len());

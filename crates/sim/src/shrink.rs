@@ -82,7 +82,7 @@ pub fn line(entry: &Entry) -> String {
         (Some(end), _, false) => format!("sender killed at {}", clock(end)),
         (None, ..) => "still in flight".to_owned(),
     };
-    let stated = entry.stated.map_or(String::new(), |span| format!(", asked to wait {}", span.about()));
+    let stated = entry.stated.map_or(String::new(), |span| format!(", asked to wait {}", span.countdown()));
     let Entry { host, task, process, intent, .. } = entry;
     format!("{} host {host} task {task} ({intent}, process {process}): {answer}{stated}", clock(entry.start))
 }

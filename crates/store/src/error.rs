@@ -73,7 +73,7 @@ pub enum StoreError {
         known: i64,
     },
     /// This process sent no heartbeat for so long that its domains may have been taken by others.
-    #[error("this process missed its heartbeats for too long and lost its domains to other processes")]
+    #[error("this process missed its heartbeats for too long, and other processes took over its sites")]
     Lost,
     /// The store's thread has ended.
     #[error("the store is closed")]

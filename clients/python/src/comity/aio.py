@@ -102,7 +102,7 @@ class AsyncClient:
         return await self._run(protocol.explain(target, intent))
 
     async def domain(self, target: str) -> Optional[Domain]:
-        """What is known about a domain, or None."""
+        """What is known about a site, or None."""
         return await self._run(protocol.domain(target))
 
     async def close(self) -> None:

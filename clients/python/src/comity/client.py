@@ -102,7 +102,7 @@ class Client:
         return self._run(protocol.explain(target, intent))
 
     def domain(self, target: str) -> Optional[Domain]:
-        """What is known about a domain, or None."""
+        """What is known about a site, or None."""
         return self._run(protocol.domain(target))
 
     def close(self) -> None:

@@ -41,7 +41,7 @@ class Invalid(ComityError):
 
 
 class Refused(ComityError):
-    """An operator paused the domain until further notice. Waiting does not help until somebody resumes it."""
+    """An operator paused the site until further notice. Waiting does not help until somebody resumes it."""
 
     def __init__(self, decision: Decision) -> None:
         super().__init__(f"{decision.domain}: {decision.reason}")

@@ -26,7 +26,7 @@ def of_exception(error: BaseException) -> Result:
     """What to record if the fetch raised `error` and the caller reported nothing.
 
     A cancelled task and a bug in the caller's own code are "abandoned": the outcome is unknown, nothing is learned
-    from it, and the domain's next request need not wait for it.
+    from it, and the site's next request need not wait for it.
     """
     if isinstance(error, ComityError):
         return "abandoned"

@@ -35,7 +35,7 @@ class Permit:
 
     @property
     def domain(self) -> str:
-        """The domain whose pace applies: a host, or a group of hosts."""
+        """The site whose pace applies: a host, or a group of hosts."""
         return self.decision.domain
 
     @property
@@ -58,7 +58,7 @@ class Permit:
         self._set_result((status, outcomes.rate_limit_headers(headers)))
 
     def outcome(self, outcome: Outcome) -> None:
-        """Reports an outcome, such as "timeout"; or "rate_limited" for an API that says so in its body."""
+        """Reports an outcome, such as "timeout"; or "rate_limited" for an API that reports it in its body."""
         if outcome not in OUTCOMES:
             raise ValueError(f"outcome = {outcome!r}: expected one of {', '.join(OUTCOMES)}")
         self._set_result(outcome)
@@ -97,7 +97,7 @@ class Permit:
 
 
 class WarmConnections:
-    """Remembers which domains answered recently, so that a connection to them is probably still open."""
+    """Remembers which sites answered recently, so that a connection to them is probably still open."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

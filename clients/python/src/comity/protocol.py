@@ -161,7 +161,7 @@ def wait_for_permit(
     down while we are in line, or has reached a limit, it gets some time to come back."""
     deadline = None if timeout is None else clock() + timeout
     met, down_since = False, None
-    # The first call does not wait. If the domain is paused, a call that waits in line would report that only at its
+    # The first call does not wait. If the site is paused, a call that waits in line would report that only at its
     # end.
     max_wait = 0.0
     while True:
@@ -313,7 +313,7 @@ def _record_body(report: Report) -> Dict[str, Any]:
 
 
 def _segment(target: str) -> str:
-    """A domain as a path segment. For a URL that is its host, with its port unless that is the scheme's default."""
+    """A site as a path segment. For a URL that is its host, with its port unless that is the scheme's default."""
     if "://" in target:
         url = urlsplit(target)
         target = url.netloc.rpartition("@")[2]

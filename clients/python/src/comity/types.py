@@ -19,7 +19,7 @@ class Decision:
 
     #: Whether the request may be sent now. `check` and `acquire` have then reserved the slot.
     proceed: bool
-    #: The domain whose pace applies: a host, or a group of hosts.
+    #: The site whose pace applies: a host, or a group of hosts.
     domain: str
     #: The reason, as a sentence.
     reason: str
@@ -33,7 +33,7 @@ class Decision:
     limit: Optional[str]
     #: Where that limit comes from, such as "rule" or "server".
     origin: Optional[str]
-    #: Whether an operator paused the domain until further notice.
+    #: Whether an operator paused the site until further notice.
     refused: bool
     #: How long the permit counts as in flight if it is not recorded.
     lease_ms: Optional[int] = None
@@ -68,13 +68,13 @@ class Decision:
 class Report:
     """The outcome of a request. Set exactly one of `status` and `outcome`."""
 
-    #: The decision that granted the request; or a URL or domain, for a request sent without asking.
+    #: The decision that granted the request; or a URL or site, for a request sent without asking.
     target: Union[Decision, str]
     #: The HTTP status of the response.
     status: Optional[int] = None
     #: The outcome, for example if there was no response.
     outcome: Optional[Outcome] = None
-    #: What the request was for, if `target` is a URL or domain.
+    #: What the request was for, if `target` is a URL or site.
     intent: Optional[Intent] = None
     #: The headers of the response. Only those about rate limits and waiting are sent to the service.
     headers: Optional[Mapping[str, str]] = None
@@ -90,7 +90,7 @@ class Report:
 class Recorded:
     """What recording a report changed."""
 
-    #: The domain whose pace was updated.
+    #: The site whose pace was updated.
     domain: str
     #: The outcome that was recorded.
     outcome: str
@@ -98,7 +98,7 @@ class Recorded:
     #: already recorded. (Reports of a batch that the service calls "unheard" are retried, so that value does not
     #: occur here.)
     standing: str
-    #: Until when this closes the domain (RFC 3339), or None.
+    #: Until when the site is closed because of this (RFC 3339), or None.
     held_until: Optional[str]
     #: The new learned delay, or None if it did not change.
     adaptive_delay_seconds: Optional[float]
@@ -127,7 +127,7 @@ class Constraint:
     origin: str
     #: Whether it delays a request now.
     binds: bool
-    #: When it ends or ended (RFC 3339); None if the domain is paused until it is resumed.
+    #: When it ends or ended (RFC 3339); None if the site is paused until it is resumed.
     until: Optional[str]
     #: Milliseconds until it ends.
     wait_ms: int
@@ -148,9 +148,9 @@ class Constraint:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Everything that delays, or could delay, the next request to a domain."""
+    """Everything that delays, or could delay, the next request to a site."""
 
-    #: The domain whose pace applies: a host, or a group of hosts.
+    #: The site whose pace applies: a host, or a group of hosts.
     domain: str
     #: Milliseconds until the next request may be sent.
     wait_ms: int
@@ -165,9 +165,9 @@ class Explanation:
 
 @dataclass(frozen=True)
 class Domain:
-    """What the service knows about a domain."""
+    """What the service knows about a site."""
 
-    #: The name of the domain: a host, or a group of hosts.
+    #: The name of the site: a host, or a group of hosts.
     domain: str
     #: The learned delay; 0 if nothing was learned.
     adaptive_delay_seconds: float
@@ -175,13 +175,13 @@ class Domain:
     adaptive_delay_floor_seconds: float
     #: Whether the learned delay is pinned, so that responses don't change it.
     pinned: bool
-    #: Whether an operator paused the domain.
+    #: Whether an operator paused the site.
     paused: bool
     #: When the pause ends (RFC 3339); None if it is not paused, or paused until it is resumed.
     paused_until: Optional[str]
-    #: Until when the site's server asked not to be sent requests (RFC 3339), or None.
+    #: Until when the server asked not to be sent requests (RFC 3339), or None.
     server_until: Optional[str]
-    #: The current pace, as in the API; None if another process holds the domain and did not publish it.
+    #: The current pace, as in the API; None if another process is in charge of the site and did not publish it.
     live: Optional[Mapping[str, Any]]
 
     @classmethod

@@ -175,7 +175,7 @@ const FROM_OTHER_TOOLS: [(&[&str], &[&str]); 18] = [
     (&["--rate", "--rps", "--rate-limit", "--limit-rate", "--throttle"], &["--delay"]),
     (&["--retries", "--retry", "--tries"], &["--max-retries"]),
     (&["--silent", "-s"], &["--quiet"]),
-    (&["--debug"], &["use -vv to see every wait and decision"]),
+    (&["--debug"], &["use -vv to see every wait and response"]),
     (&["--ignore-robots", "--no-robots"], &["--robots"]),
     (&["--db", "--database"], &["--store"]),
     (&["--log", "--loglevel"], &["--log-level"]),

@@ -70,10 +70,10 @@ pub(crate) struct ScrapeOptions {
     /// How to save pages [default: scrape.format, or files]
     #[arg(long, value_enum)]
     pub(crate) format: Option<Format>,
-    /// Maximum requests in flight, over all domains; requests to unresponsive sites don't count [default: 16]
+    /// Maximum requests in flight, over all sites; requests to unresponsive sites don't count [default: 16]
     #[arg(long, short, value_name = "N")]
     pub(crate) concurrency: Option<String>,
-    /// Minimum delay between requests to a domain in this run, such as 2s or 250ms
+    /// Minimum delay between requests to a site in this run, such as 2s or 250ms
     #[arg(long, short, value_name = "DURATION")]
     pub(crate) delay: Option<String>,
 }

@@ -153,10 +153,10 @@ pub(crate) struct SourcesImport {
     /// Format of the file [default: detected]
     #[arg(long, value_enum)]
     pub(crate) format: Option<ListFormat>,
-    /// Kind of sources for which the file names none [default: feed]
+    /// Kind of sources that have none in the file [default: feed]
     #[arg(long, value_parser = kinds(), value_name = "KIND")]
     pub(crate) kind: Option<Kind>,
-    /// Cadence of sources for which the file names none
+    /// Cadence of sources that have none in the file
     #[arg(long, value_name = "EVERY", allow_negative_numbers = true)]
     pub(crate) cadence: Option<String>,
     /// Show what would be added, and add nothing

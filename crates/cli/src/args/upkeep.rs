@@ -11,7 +11,7 @@ use clap::Args as Group;
   comity prune --keep 30d
   comity prune                                  # uses upkeep.keep from comity.toml
 
-Deletes the tasks and attempts of jobs that ended before then (the jobs and their counts stay), older scrape logs and
+Deletes the URLs and attempts of jobs that ended before then (the jobs and their counts stay), older scrape logs and
 fetch runs, and sites that were not used for a day and about which nothing was learned. Open jobs, sources, items, and
 the latest scrape and fetch of each source are never touched. It is safe to run while the store is in use: it deletes a
 few rows at a time. If upkeep.keep is set, every process on the store does the same in the background.")]

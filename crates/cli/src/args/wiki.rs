@@ -55,12 +55,12 @@ pub(crate) struct WikiArchive {
     /// Wait while the wiki's database replicas lag by more than this many seconds; none never waits
     #[arg(long, value_name = "SECONDS", default_value = "5")]
     pub(crate) maxlag: String,
-    /// Stop unless the wiki sees us as this kind of user
+    /// Stop unless the wiki sees you as this kind of user
     #[arg(long, value_enum)]
     pub(crate) assert: Option<WikiAssert>,
 }
 
-/// The kind of user a wiki must see us as.
+/// The kind of user that a wiki must see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum WikiAssert {
     /// Not logged in

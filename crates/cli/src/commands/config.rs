@@ -32,9 +32,9 @@ pub(crate) fn run(global: &Global, command: &ConfigCommand) -> anyhow::Result<u8
                 }));
             } else {
                 let rules = match domains {
-                    0 => "no rules for single domains".to_owned(),
-                    1 => "rules for 1 domain".to_owned(),
-                    domains => format!("rules for {domains} domains"),
+                    0 => "no rules for single sites".to_owned(),
+                    1 => "rules for 1 site".to_owned(),
+                    domains => format!("rules for {domains} sites"),
                 };
                 output::line(&format!(
                     "The configuration is valid: profile {profile}, {rules}, store {}",
@@ -55,7 +55,7 @@ pub(crate) fn run(global: &Global, command: &ConfigCommand) -> anyhow::Result<u8
 }
 
 /// Variables and files that request options refer to and that are missing or unusable here. They may exist where the
-/// configuration is used, so they are no errors.
+/// configuration is used, so they aren't errors.
 fn missing_secrets(config: &Config) -> Vec<String> {
     let env = |name: &str| std::env::var(name).ok();
     Requests::open(config, &JobRequest::default(), &env).err().map(|error| error.0).unwrap_or_default()

@@ -217,11 +217,11 @@ fn print_recorded(global: &Global, recorded: &Value) {
     }
     let text = |key: &str| recorded[key].as_str().unwrap_or_default().to_owned();
     let held = match recorded["held_until"].as_str().map(Timestamp::parse) {
-        Some(Ok(until)) => format!("; no requests before {}", report::moment(until)),
+        Some(Ok(until)) => format!("; closed until {}", report::moment(until)),
         _ => String::new(),
     };
-    let learned =
-        recorded["adaptive_delay_seconds"].as_f64().map(|secs| format!("; learned delay is now {secs} s"));
+    let learned = recorded["adaptive_delay_seconds"].as_f64().and_then(|secs| Span::from_secs_f64(secs).ok());
+    let learned = learned.map(|delay| format!("; learned delay is now {}", delay.prose()));
     let repeated =
         if recorded["standing"] == "repeated" { "; already recorded, nothing changed" } else { "" };
     output::line(&format!(
@@ -275,7 +275,7 @@ fn print_explained(global: &Global, explained: &Value) {
         }
         Some(_) => {
             let wait = Span::from_millis(explained["wait_ms"].as_u64().unwrap_or(0));
-            format!("the next request can be sent in {}", wait.about())
+            format!("the next request can be sent in {}", wait.countdown())
         }
     };
     let robots = &explained["robots"];
@@ -303,7 +303,7 @@ fn intent(text: &str) -> anyhow::Result<Intent> {
     text.parse().map_err(|error: comity::core::intent::UnknownIntent| exit::usage(error.to_string()))
 }
 
-/// The lease of a permit: how long it counts as in flight if nobody records it.
+/// The lease of a permit: how long it counts as in flight if its outcome is never recorded.
 fn lease(text: Option<&str>) -> anyhow::Result<Span> {
     let Some(text) = text else { return Ok(LEASE) };
     let lease = Span::parse(text).ok().filter(|lease| !lease.is_zero() && *lease <= LEASE_MAX);
@@ -314,7 +314,7 @@ fn lease(text: Option<&str>) -> anyhow::Result<Span> {
 /// The outcome given on the command line, as the answer of a site.
 fn answer(record: &Record, now: Timestamp) -> anyhow::Result<Answer> {
     if record.outcome == ABANDONED {
-        return Err(exit::usage("outcome = \"abandoned\": expected a permit to give back, not a domain"));
+        return Err(exit::usage("outcome = \"abandoned\": expected a permit to give back, not a site"));
     }
     let hints = match &record.retry_after {
         Some(value) => PacingHints::read([("retry-after", value.as_bytes())].into_iter(), now),

@@ -30,12 +30,12 @@ pub(crate) async fn run(global: &Global, demo: &Demo) -> anyhow::Result<u8> {
         (false, _) => exit::remove_temp_folder(),
         (true, Ok(_)) if !global.json => {
             let kept = folder.display();
-            print(&format!("\nKept in {kept}. Look around:"));
+            print(&format!("\nSaved in {kept}. Look around:"));
             print(&format!("  comity --store sqlite:{kept}/demo.db domains list"));
             print(&format!("  comity --store sqlite:{kept}/demo.db jobs show demo"));
             print(&format!("  ls {kept}/pages"));
         }
-        (true, _) => output::remark(&format!("Kept in {}", folder.display())),
+        (true, _) => output::remark(&format!("Saved in {}", folder.display())),
     }
     result
 }
@@ -205,14 +205,14 @@ fn print_summary(playground: &Playground, tally: Tally, learned: &[(String, Span
     print("\nWhat the sites counted:\n");
     playground::print_counts(&playground.reports());
     print(&format!(
-        "\n{} pages, {} requests refused (429 or 503), {} requests too early, in {}.",
+        "\n{} pages, {} requests answered with 429 or 503, {} requests too early, in {}.",
         tally.pages,
         tally.refused,
         tally.early,
-        elapsed.about()
+        elapsed.prose()
     ));
     for (domain, delay) in learned {
-        print(&format!("Learned from its 429s: {domain} needs {delay} between requests."));
+        print(&format!("Learned from its 429s: {domain} needs {} between requests.", delay.prose()));
     }
     print("\nTry it on your own URLs: comity fetch --input urls.txt --out pages");
 }

@@ -1,4 +1,4 @@
-//! `comity domains`: lists, shows and changes what is known about domains.
+//! `comity domains`: lists, shows and changes what is known about domains, which users know as sites.
 
 use comity::clock::Clock;
 use comity::config::Config;
@@ -126,7 +126,7 @@ async fn drop_deadline(global: &Global, config: &Config, domain: &str) -> anyhow
     gate.close(CloseMode::HandOver).await?;
     output::remark(&match dropped {
         Some(until) => format!("{name}: dropped the server's deadline of {}", report::moment(until)),
-        None => format!("{name}: there is no server's deadline to drop"),
+        None => format!("{name}: the server has stated no deadline"),
     });
     show(global, config, domain).await
 }
@@ -143,7 +143,7 @@ async fn list(global: &Global, config: &Config, like: String, limit: u32) -> any
         return Ok(exit::DONE);
     }
     if views.is_empty() {
-        output::line("No matching domains yet");
+        output::line("No matching sites yet");
     }
     let line = |view: &DomainView| [view.row.domain.clone(), sentence(config, view, now)];
     table::align(&views.iter().map(line).collect::<Vec<_>>());
@@ -207,10 +207,10 @@ fn sentence(config: &Config, view: &DomainView, now: Timestamp) -> String {
     let (delay, floor) = live.map_or((row.kept.delay, row.kept.floor), |live| (live.delay, live.floor));
     match delay.is_zero() {
         true => parts.push("nothing learned".to_owned()),
-        false => parts.push(format!("learned delay {delay}")),
+        false => parts.push(format!("learned delay {}", delay.prose())),
     }
     if !floor.is_zero() {
-        parts.push(format!("floor {floor}"));
+        parts.push(format!("floor {}", floor.prose()));
     }
     if row.steering.pinned {
         parts.push("pinned".to_owned());
@@ -225,15 +225,15 @@ fn sentence(config: &Config, view: &DomainView, now: Timestamp) -> String {
         parts.push(format!("the server asked to wait until {}", report::moment(until)));
     }
     if row.waiting > 0 {
-        let tasks = if row.waiting == 1 { "task" } else { "tasks" };
-        parts.push(format!("{} {tasks} waiting", row.waiting));
+        let urls = if row.waiting == 1 { "URL" } else { "URLs" };
+        parts.push(format!("{} {urls} waiting", row.waiting));
     }
     if let Some(holder) = &row.holder {
         let shown = match view.as_of {
-            Some(as_of) => format!(" ({} ago)", now.since(as_of).about()),
+            Some(as_of) => format!(" (as of {} ago)", now.since(as_of).prose()),
             None => " (not responding)".to_owned(),
         };
-        parts.push(format!("held by {holder}{shown}"));
+        parts.push(format!("in charge: {holder}{shown}"));
     }
     parts.join(", ")
 }

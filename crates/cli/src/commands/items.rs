@@ -193,7 +193,7 @@ fn scrape_line(scrape: &ScrapeLog) -> String {
     let status = scrape.http_status.map(|status| format!(", status {status}")).unwrap_or_default();
     let bytes = scrape.bytes.map(|bytes| format!(", {bytes} bytes")).unwrap_or_default();
     let error = scrape.error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
-    let took = scrape.ended_at.map(|ended_at| format!(" in {}", ended_at.since(scrape.started_at).about()));
+    let took = scrape.ended_at.map(|ended_at| format!(" in {}", ended_at.since(scrape.started_at).prose()));
     let took = took.unwrap_or_default();
     format!("{} {}{took}{status}{bytes}{error}", report::moment(scrape.started_at), scrape.status)
 }

@@ -64,10 +64,10 @@ fn print_summary(global: &Global, prune: &Prune, keep: Span, swept: &Swept) {
         return;
     }
     let verb = if prune.dry_run { "Would delete" } else { "Deleted" };
-    output::line(&format!("{verb} data older than {keep}:"));
+    output::line(&format!("{verb} data older than {}:", keep.prose()));
     let counts = [
-        (rows.tasks, format!("tasks of {} ended {}", rows.jobs, if rows.jobs == 1 { "job" } else { "jobs" })),
-        (rows.attempts, "attempts of those tasks".to_owned()),
+        (rows.tasks, format!("URLs of {} ended {}", rows.jobs, if rows.jobs == 1 { "job" } else { "jobs" })),
+        (rows.attempts, "attempts for those URLs".to_owned()),
         (rows.scrapes, "scrape logs".to_owned()),
         (rows.fetches, "fetch runs".to_owned()),
         (*domains, "unused sites without a learned delay".to_owned()),

@@ -51,9 +51,9 @@ pub(crate) fn age(as_of: Option<&str>) -> String {
     match as_of.map(Timestamp::parse) {
         Some(Ok(as_of)) => match Clock::new().now().since(as_of) {
             age if age < Span::from_millis(500) => String::new(),
-            age => format!(" (as of {} ago)", age.about()),
+            age => format!(" (as of {} ago)", age.prose()),
         },
         Some(Err(_)) => String::new(),
-        None => " (last saved state; the process that holds it did not respond)".to_owned(),
+        None => " (last saved state; the process in charge of the site did not respond)".to_owned(),
     }
 }

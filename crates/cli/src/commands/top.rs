@@ -90,8 +90,8 @@ impl Snapshot {
         let each = canvas.rows.saturating_sub(2) / count.max(1);
         for (working, status) in &self.working {
             lines.push(String::new());
-            let since = now.since(working.since).about();
-            let age = working.status.as_ref().map(|(_, published_at)| now.since(*published_at).about());
+            let since = now.since(working.since).countdown();
+            let age = working.status.as_ref().map(|(_, published_at)| now.since(*published_at).countdown());
             let age = age.map_or_else(String::new, |age| format!(", updated {age} ago"));
             lines.push(live::title(&format!("{}, running for {since}{age}", working.name), canvas));
             let Some(status) = status else {
@@ -100,7 +100,7 @@ impl Snapshot {
             };
             if status.work.is_none() {
                 let Status { domains, in_line, in_flight, .. } = status;
-                let noun = if *domains == 1 { "domain" } else { "domains" };
+                let noun = if *domains == 1 { "site" } else { "sites" };
                 lines.push(format!("  {domains} {noun}, {in_line} waiting in line, {in_flight} in flight"));
             }
             let canvas = Canvas { rows: each.saturating_sub(2), ..canvas };
@@ -127,13 +127,22 @@ impl Snapshot {
                 "name": working.name,
                 "since": working.since.to_string(),
                 "told_at": published_at,
-                "status": status,
+                "status": status.as_ref().map(status_json),
             })
         };
         let processes: Vec<Value> = self.working.iter().map(process).collect();
         let stopped: Vec<Value> = self.stopped.iter().map(|job| report::summary(job, 0)).collect();
         json!({ "processes": processes, "left": stopped })
     }
+}
+
+/// A status as JSON. The number of 429s has the name it has everywhere, and an older one that scripts may rely on.
+fn status_json(status: &Status) -> Value {
+    let mut object = json!(status);
+    if let Some(work) = &status.work {
+        object["work"]["rate_limited"] = json!(work.rate_limited);
+    }
+    object
 }
 
 /// How often the store is read; processes publish their status every two seconds.

@@ -69,7 +69,7 @@ impl Command {
                     return Ended::Stopped;
                 }
                 Ok(Some(_)) if term_sent_at.is_some() => {
-                    return Ended::Failed(format!("killed after {timeout} (--exec-timeout)"));
+                    return Ended::Failed(format!("killed after {} (--exec-timeout)", timeout.prose()));
                 }
                 Ok(Some(status)) if status.success() => return Ended::Succeeded,
                 Ok(Some(status)) => {

@@ -30,8 +30,8 @@ pub(crate) fn draw(status: &Status, now: Timestamp, canvas: Canvas) -> Vec<Strin
     lines.extend(shown.iter().map(|held| canvas.held_back(held, remaining, now, widths)));
     let more = status.more + status.held_back.len() - shown.len();
     if more > 0 {
-        let domains = if more == 1 { "domain" } else { "domains" };
-        let more = format!("  {} {} more {domains}", canvas.ellipsis(), thousands(more as u64));
+        let sites = if more == 1 { "site" } else { "sites" };
+        let more = format!("  {} {} more {sites}", canvas.ellipsis(), thousands(more as u64));
         lines.push(canvas.paint(DIM, &canvas.fit(&more)));
     }
     lines
@@ -52,7 +52,7 @@ pub(crate) fn line(status: &Status, now: Timestamp) -> String {
     }
     let mut line = parts.join(", ");
     if let Some(held) = status.held_back.first() {
-        let wait = held.until().map(|until| format!(", {} left", until.since(now).about()));
+        let wait = held.until().map(|until| format!(", {} left", until.since(now).countdown()));
         let (waiting, more) = waiting(held, remaining(status));
         let wait = wait.unwrap_or_default();
         line += &format!("; {}: {}{wait} ({waiting}{more} waiting)", held.domain, held.why);
@@ -225,7 +225,7 @@ fn rate(work: &Work) -> Option<String> {
 fn left(work: &Work) -> Option<String> {
     let left = work.left_ms.filter(|_| work.all.is_none_or(|all| work.done < all))?;
     // An estimate is not worth showing in milliseconds.
-    let left = Span::from_secs(left.div_ceil(1_000).max(1)).about();
+    let left = Span::from_secs(left.div_ceil(1_000).max(1)).countdown();
     Some(if work.left_is_most { format!("up to {left} left") } else { format!("about {left} left") })
 }
 
@@ -233,7 +233,7 @@ fn tally(work: &Work) -> Vec<String> {
     let counts = [
         (work.failed, "failed", "failed"),
         (work.skipped, "skipped", "skipped"),
-        (work.refused, "rate limited (429)", "rate limited (429)"),
+        (work.rate_limited, "rate limited (429)", "rate limited (429)"),
         (work.retries, "retry", "retries"),
     ];
     let some = counts.into_iter().filter(|(count, ..)| *count > 0);
@@ -247,7 +247,7 @@ fn countdown(left: Span) -> String {
     match millis {
         0..=9_900 => format!("{}.{}s", millis.div_ceil(100) / 10, millis.div_ceil(100) % 10),
         9_901..=99_999 => format!("{}s", millis.div_ceil(1_000)),
-        _ => Span::from_secs(millis.div_ceil(1_000)).about().to_string(),
+        _ => Span::from_secs(millis.div_ceil(1_000)).countdown().to_string(),
     }
 }
 

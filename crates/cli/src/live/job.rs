@@ -95,7 +95,7 @@ impl JobView {
             all: Some(done + self.counts.waiting() + side_work.all),
             failed: since(|counts| counts.failed),
             skipped: since(|counts| counts.skipped),
-            refused: since(|counts| counts.rate_limited),
+            rate_limited: since(|counts| counts.rate_limited),
             retries: since(|counts| counts.retries),
             rate,
             left_ms: self.ends_at.map(|ends_at| ends_at.since(now).as_millis_up()),

@@ -58,7 +58,7 @@ pub(super) fn index(sites: &[SiteReport]) -> String {
         .collect();
     let body = format!(
         "<h1>Playground</h1>\n<p>Test sites on loopback that behave like real ones. They count requests.</p>\n\
-         <table>\n<tr><th>site</th><th>behavior</th><th>pages</th><th>refused</th><th>early</th></tr>\n{rows}</table>"
+         <table>\n<tr><th>site</th><th>behavior</th><th>pages</th><th>429 or 503</th><th>too early</th></tr>\n{rows}</table>"
     );
     document("Comity playground", &body)
 }

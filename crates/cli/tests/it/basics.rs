@@ -130,7 +130,7 @@ fn a_host_that_refuses_connections_is_given_up_soon() {
     // Four refused connections are needed to know; after that every task fails at its first attempt.
     let attempts: i64 = world.sql().query_row("SELECT count(*) FROM attempts", [], |row| row.get(0)).unwrap();
     assert_eq!(attempts, 24, "{}", all.stderr);
-    all.says("20 tasks in a row failed; the last error: connection refused by 127.0.0.1:9");
+    all.says("20 URLs in a row failed; the last error: connection refused by 127.0.0.1:9");
 }
 
 /// The error names the site that can't be reached, not its robots.txt.

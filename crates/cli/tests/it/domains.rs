@@ -26,7 +26,7 @@ fn a_learned_delay_can_be_set_pinned_and_reset() {
     assert_eq!(shown["adaptive_delay_seconds"], 5.0, "it was pinned: {shown}");
     world.run(&["domains", "set", "example.org", "--unpin"]).expect(0);
     world.run(&["domains", "list"]).expect(0).shows("example.org");
-    world.run(&["domains", "list", "nothing-like-it"]).expect(0).shows("No matching domains");
+    world.run(&["domains", "list", "nothing-like-it"]).expect(0).shows("No matching sites");
     let reset = world.run(&["--json", "domains", "reset", "example.org"]).expect(0).json();
     assert_eq!(reset["adaptive_delay_seconds"], 0.0, "{reset}");
 }

@@ -83,7 +83,7 @@ fn a_failing_or_hanging_command_is_reported_and_killed() {
 
     let other = world_with_one(&site);
     let done = other.run(&["run", "--exec", "trap '' TERM; sleep 1000", "--exec-timeout", "100ms"]).expect(1);
-    done.says("killed after 100ms");
+    done.says("killed after 100 ms");
 }
 
 /// A failed command doesn't run again, so this line is all that a cron mail can contain.
@@ -93,7 +93,7 @@ fn quiet_reports_each_failed_command() {
     for (command, timeout, why) in [
         ("exit 3", "1h", "exit code 3"),
         ("no-such-command", "1h", "exit code 127"),
-        ("sleep 1000", "100ms", "killed after 100ms"),
+        ("sleep 1000", "100ms", "killed after 100 ms"),
     ] {
         let world = world_with_one(&site);
         let exec = ["run", "--quiet", "--no-scrape", "--exec", command, "--exec-timeout", timeout];

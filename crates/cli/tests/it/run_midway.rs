@@ -32,7 +32,7 @@ fn ctrl_c_leaves_the_rest_for_the_next_run() {
     running.signal("INT");
     let done = running.wait().expect(130);
     done.says("Stopping… (1 scrape in flight, plus requests to sources; press Ctrl-C again to quit now)");
-    done.says("Interrupted; comity run continues with the rest");
+    done.says("Interrupted; comity run resumes with the rest");
     assert_eq!(done.json()["tasks"]["fetched"], 2, "{}", done.stdout);
     assert_eq!((site.log().len(), world.index("kept").len()), (3, 2));
     let rest = run(&world, &["--out", "kept"], 0);

@@ -85,12 +85,14 @@ fn items_that_are_too_soon_are_deferred() {
         assert_eq!(result["wait_seconds"], first + 2 * nth as u64, "{object}");
         assert_eq!((&result["interval"], micros(&result["last_scrape_at"])), (&json!(2.0), last), "{object}");
         let message = result["message"].as_str().unwrap();
-        let said = format!("the interval is 2s: deferred for {}s", first + 2 * nth as u64);
+        let said = format!("the interval is 2 s: deferred for {} s", first + 2 * nth as u64);
         assert!(message.starts_with("scraped ") && message.ends_with(&said), "{message}");
         assert_eq!(message.contains("another scrape is due in "), nth > 0, "{message}");
-        // "scraped 0.31s ago": the wait is the interval minus that, in whole seconds.
-        let elapsed: f64 = message["scraped ".len()..].split('s').next().unwrap().parse().unwrap();
-        assert_eq!((2.0 - elapsed).ceil() as u64, first, "{message}");
+        // "scraped 310 ms ago" or "scraped 1.2 s ago": the wait is the interval minus that, in whole seconds.
+        let mut words = message["scraped ".len()..].split(' ');
+        let elapsed: f64 = words.next().unwrap().parse().unwrap();
+        let millis = if words.next() == Some("ms") { elapsed } else { elapsed * 1_000.0 };
+        assert_eq!((2.0 - millis / 1_000.0).ceil() as u64, first, "{message}");
     }
     assert_eq!(object["tasks"]["fetched"], 3);
     assert_eq!(done.stderr.matches(" INFO deferred ").count(), 3, "{}", done.stderr);

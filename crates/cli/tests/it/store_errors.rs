@@ -140,7 +140,7 @@ fn a_disk_that_is_full_for_a_while() {
     nginx.wait_for(20);
     mount.fill();
     wait_until("it reports what it waits for", || {
-        fetch.said().contains("the disk is full; waiting up to 10m")
+        fetch.said().contains("the disk is full; waiting up to 10 min")
     });
     assert!(nginx.log().len() < 150, "it ended before the disk was full");
     mount.free();

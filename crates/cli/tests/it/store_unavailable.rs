@@ -124,7 +124,7 @@ impl<'a> Volume<'a> {
 /// One line when the wait starts, and one when it ends.
 #[track_caller]
 fn assert_reported_once(said: &str, absence: Absence) {
-    let notices = said.matches("; waiting up to 10m for it; no requests are sent meanwhile").count();
+    let notices = said.matches("; waiting up to 10 min for it; no requests are sent meanwhile").count();
     let ends = said.matches("; work continues").count();
     assert_eq!((notices, ends), (1, 1), "{absence:?}: {said}");
 }

@@ -44,7 +44,7 @@ fn prune_deletes_old_rows_and_prints_counts() {
     assert_counts(&planned, expected.clone());
     assert_eq!(count(&world, "SELECT count(*) FROM tasks WHERE item_id IS NULL"), 10, "nothing was deleted");
     let done = world.run(&["prune", "--keep", "30d"]).expect(0);
-    done.shows("5 tasks of 1 ended job");
+    done.shows("5 URLs of 1 ended job");
     assert_eq!(count(&world, "SELECT count(*) FROM tasks WHERE item_id IS NULL"), 5);
     assert_eq!(items(&world).len(), 2);
     let listed = world.run(&["jobs", "list"]).expect(0);

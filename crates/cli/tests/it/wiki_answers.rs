@@ -77,7 +77,7 @@ fn permanent_errors_are_not_retried() {
         Site::start(move |_| ok(&json!({ "error": { "code": code, "info": "You may not." } })))
     };
     let (world, other) = (World::new(), Site::start(|_| text("{\"status\": \"ok\"}")));
-    world.run(&["wiki", "archive", &api(&other)]).expect(1).says("the JSON of something else");
+    world.run(&["wiki", "archive", &api(&other)]).expect(1).says("other JSON instead of the API's JSON");
     assert_eq!(other.log().len(), 1);
     for code in ["readapidenied", "assertuserfailed", "unknown_meta"] {
         let (world, site) = (World::new(), denied(code));
@@ -89,7 +89,7 @@ fn permanent_errors_are_not_retried() {
     world
         .run(&["wiki", "archive", &api(&page)])
         .expect(1)
-        .says("a page instead of the JSON of an API; is this the URL of api.php?");
+        .says("a page instead of the API's JSON; is this the URL of api.php?");
     assert_eq!(page.log().len(), 1);
     let moved = Site::start(|_| Answer::status(301).header("Location", "https://wiki.example/w/api.php"));
     world.run(&["wiki", "archive", &api(&moved)]).expect(1).says("https://wiki.example/w/api.php");

@@ -50,7 +50,7 @@ pub(crate) async fn a_scrape_before_the_interval_is_deferred_with_its_numbers(ba
         wake_at: at(13) + ms(200),
     };
     assert_eq!(enqueued, [Enqueued::Deferred(expected)]);
-    assert_eq!(enqueued[0].to_string(), "scraped 1.2s ago, the interval is 2.5s: deferred for 2s");
+    assert_eq!(enqueued[0].to_string(), "scraped 1.2 s ago, the interval is 2.5 s: deferred for 2 s");
     assert_eq!(one.state(0).await, "waiting until 13.2");
 }
 

@@ -31,7 +31,7 @@ pub(crate) async fn a_task_that_runs_too_soon_is_deferred(backend: &dyn Backend)
     for step in [StartStep::Ask, StartStep::Begin] {
         let started = one.try_start(one.wants(task, step), at(11) + ms(200)).await;
         let Started::Deferred(deferred) = started else { panic!("{started:?}") };
-        assert_eq!(deferred.to_string(), "scraped 1.2s ago, the interval is 2.5s: deferred for 2s");
+        assert_eq!(deferred.to_string(), "scraped 1.2 s ago, the interval is 2.5 s: deferred for 2 s");
         assert_eq!((one.state(0).await, one.logs(0).await), ("waiting until 13.2".to_owned(), String::new()));
     }
     let wake = at(13) + ms(200);

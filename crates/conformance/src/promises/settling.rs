@@ -191,7 +191,7 @@ pub(crate) async fn a_domain_that_is_given_up_is_skipped_and_the_rest_continues(
     let lanes = one.claim(job, at(0)).await;
     let [a, b] = &lanes[..] else { panic!("{lanes:?}") };
     one.settle(job, hold_of(a), a.tasks[0].id, failed(), at(1)).await;
-    let reason = format!("{GAVE_UP}a.example: 1 tasks in a row failed");
+    let reason = format!("{GAVE_UP}a.example: 1 URLs in a row failed");
     let give_up = |lane: LaneId| one.store.give_up(one.holder, lane, reason.clone());
     assert_eq!(give_up(a.lane).await.unwrap(), RemainingWork::Tasks, "b.example has a task");
     // A request that was in flight meanwhile counts.

@@ -1,4 +1,4 @@
-//! All processes on a store share one time, whatever their wall clocks read (B7).
+//! All processes on a store share one time, whatever their wall clocks read.
 
 use std::sync::Arc;
 

@@ -14,7 +14,7 @@ use crate::window::Window;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ColdState {
-    /// Held permits that aren't recorded yet, oldest first; all are younger than the one in the pace itself.
+    /// Own permits that aren't recorded yet, oldest first; all are younger than the one in the pace itself.
     pub(super) open: Vec<Permit>,
     /// Lent permits that aren't recorded yet, including those whose lease has ended.
     pub(super) lent: Vec<Lease>,
@@ -158,7 +158,7 @@ impl ColdState {
         self.open.iter()
     }
 
-    /// All open permits, held or lent.
+    /// All open permits, own or lent.
     pub(super) fn all_mut(&mut self) -> impl Iterator<Item = &mut Permit> {
         self.open.iter_mut().chain(self.lent.iter_mut().map(|lent| &mut lent.permit))
     }

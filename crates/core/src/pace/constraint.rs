@@ -245,12 +245,12 @@ impl Pace {
             earlier &= !mine;
             !mine && (earlier || open.departed || own.is_none())
         };
-        let held = self.opens().filter(counts);
-        let held = held.map(|open| (renewed_until(open.started_at, now), Limit::InFlight { limit }));
+        let ours = self.opens().filter(counts);
+        let ours = ours.map(|open| (renewed_until(open.started_at, now), Limit::InFlight { limit }));
         let lent =
             self.leases().filter(|lent| lent.until > now && own.is_none_or(|own| own.id != lent.permit.id));
         let lent = lent.map(|lent| (lent.until, Limit::Lease { limit, since: lent.permit.started_at }));
-        let mut ends: Vec<(Timestamp, Limit)> = held.chain(lent).collect();
+        let mut ends: Vec<(Timestamp, Limit)> = ours.chain(lent).collect();
         ends.sort_by_key(|(end, _)| *end);
         if let Some(surplus) = ends.len().checked_sub(limit as usize) {
             let (end, limit) = ends[surplus];

@@ -1,7 +1,7 @@
 //! Permits that are lent to other processes, and their leases.
 //!
-//! A permit that is used by the process that drew it is *held*: it counts as in flight for as long as its request
-//! takes; callers that wait for it are told to ask again after the length of a lease. A permit that is given to another
+//! A permit that is used by the process that drew it is its *own*: it counts as in flight for as long as its
+//! request takes; callers that wait for it should ask again after the length of a lease. A permit that is given to another
 //! process, which may never come back, is *lent*: when its lease ends, it no longer counts as in flight. Its slot is
 //! not refunded, and if it is recorded after all, the server's headers count.
 
@@ -31,13 +31,13 @@ pub(super) struct Lease {
 }
 
 impl Pace {
-    /// Lends a held permit to another process, and returns when the lease ends; `None` if the permit isn't held here.
+    /// Lends an own permit to another process, and returns when the lease ends; `None` if it isn't one of this process.
     pub fn lend(&mut self, id: u32, lease: Span, now: Timestamp) -> Option<Timestamp> {
         self.observe_clock(now);
-        let held = self.opens().find(|open| open.id == id).copied()?;
-        self.settle(&held);
+        let own = self.opens().find(|open| open.id == id).copied()?;
+        self.settle(&own);
         let until = now + lease.min(LEASE_MAX);
-        self.cold_mut().lend(Lease { permit: held, until }, now);
+        self.cold_mut().lend(Lease { permit: own, until }, now);
         Some(until)
     }
 
@@ -98,11 +98,11 @@ impl Pace {
         }
     }
 
-    /// Turns all held permits into lent ones, because their holder no longer has them.
-    pub fn lend_held(&mut self, now: Timestamp) {
+    /// Turns all own permits into lent ones, because the process that drew them no longer has them.
+    pub fn lend_own(&mut self, now: Timestamp) {
         self.observe_clock(now);
-        let held: Vec<Permit> = self.opens().copied().collect();
-        for permit in held {
+        let own: Vec<Permit> = self.opens().copied().collect();
+        for permit in own {
             self.lend(permit.id, LEASE, now);
         }
     }
@@ -120,7 +120,7 @@ impl PermitRef {
     }
 }
 
-/// When to check again whether a held request is finished: at multiples of a lease since `started_at`.
+/// When to check again whether the request of an own permit is finished: at multiples of a lease since `started_at`.
 pub(super) fn renewed_until(started_at: Timestamp, now: Timestamp) -> Timestamp {
     started_at + LEASE.times(now.since(started_at).whole_times(LEASE) + 1)
 }

@@ -40,7 +40,7 @@ pub struct Pace {
     last_start: Timestamp,
     last_success: Timestamp,
     learned: Learned,
-    /// The oldest permit that is held and not yet recorded; further ones, and lent permits, are in `cold`.
+    /// The oldest own permit that is not yet recorded; further ones, and lent permits, are in `cold`.
     open: Option<Permit>,
     /// Boxed because most domains never have a penalty.
     holds: Option<Box<Holds>>,
@@ -408,7 +408,7 @@ impl Pace {
         cold.take_open(permit.id).or_else(|| cold.take_lent(permit.id))
     }
 
-    /// The held permits, oldest first.
+    /// The own permits, oldest first.
     fn opens(&self) -> impl Iterator<Item = &Permit> {
         self.open.iter().chain(self.cold.iter().flat_map(|cold| cold.opens()))
     }

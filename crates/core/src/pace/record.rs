@@ -118,7 +118,7 @@ impl Pace {
         self.observe_clock(now);
         let lent = self.leases().filter(|lent| lent.until > now).map(|lent| &lent.permit);
         let lent = lent.filter(|permit| permit.intent == intent).min_by_key(|permit| permit.started_at);
-        // Held permits are recorded by their holders in this process, so a lent one is more likely to be meant.
+        // Own permits are recorded by whoever in this process drew them, so a lent one is more likely to be meant.
         let oldest = lent.or_else(|| self.opens().find(|open| open.intent == intent)).copied();
         let sent = match oldest {
             Some(open) => self.settle(&open).unwrap_or(open),

@@ -126,7 +126,7 @@ impl Pace {
             LastHolder::None | LastHolder::Died { .. } => Self::default(),
         };
         // The last holder no longer holds its permits, so they get a lease.
-        pace.lend_held(pace.latest_now);
+        pace.lend_own(pace.latest_now);
         pace.observe_clock(now);
         if let LastHolder::Stopped(_) = last_holder {
             pace.restarted();

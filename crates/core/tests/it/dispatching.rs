@@ -317,7 +317,7 @@ fn a_domain_is_handed_over_with_its_pace() {
     else {
         panic!("a draining domain grants nothing");
     };
-    assert_eq!(reason.to_string(), "another process is taking over the domain; about 1s left");
+    assert_eq!(reason.to_string(), "another process is taking over the site; about 1s left");
     finish(&mut dispatch, a, Outcome::Success, at(0.5));
     assert_eq!(dispatch.next(at(5.0)), Next::Idle, "a draining domain grants nothing");
     assert!(dispatch.check(&host("y.org"), rule.as_ref().into(), Intent::Fetch, at(5.0)).proceeds());

@@ -1,4 +1,4 @@
-//! Redirects: where they lead, who led there, and which parts of the request may be sent along.
+//! Redirects: where they lead, how far their targets are trusted, and which parts of the request may be sent along.
 
 use comity_core::domain::Domain;
 use comity_store::tasks::{Lead, RedirectBody, origin_of};
@@ -33,7 +33,7 @@ pub(crate) fn next_hop(url: &Url, status: u16, headers: &HeaderMap) -> Option<Re
     })
 }
 
-/// Who led to `next`: the operator, if it is exactly the listed host, and otherwise a remote response.
+/// Where `next` comes from: the operator, if it is exactly the listed host, and otherwise a remote response.
 pub(crate) fn redirected_lead(listed: &Url, first: Lead, next: &Url) -> Lead {
     let place = |url: &Url| (url.host_str().map(str::to_owned), url.port_or_known_default());
     let host = |url: &Url| url.host_str().map(str::to_owned);
@@ -52,7 +52,7 @@ pub(crate) struct OriginListed {
     pub(crate) other_scheme: bool,
 }
 
-/// Who led to a URL, and which credentials it may therefore receive.
+/// Where a URL comes from, and which credentials it may therefore receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Provenance {
     pub(crate) lead: Lead,

@@ -3,8 +3,8 @@
 //! ```text
 //!  permit ─► connect ─► before_send ─► depart ─► write ─► headers take effect ─► body into a sink ─► outcome recorded
 //!               │            │           │                     │                       │
-//!               └────────────┴───────────┴ withheld or         └ a refusal is          └ an incomplete response is no
-//!                        vetoed: nothing was sent                recorded right here     success, whatever its status
+//!               └────────────┴───────────┴ withheld or         └ a failure is          └ an incomplete response is
+//!                        vetoed: nothing was sent                recorded right here     not a success
 //! ```
 //!
 //! Callers differ only in their [`Sink`], which takes the response body, and in what they do right before the request
@@ -13,7 +13,7 @@
 //! - here: the attempt itself
 //! - `head`: applying response headers; also used by layers around other clients
 //! - `sink`: where bodies go
-//! - `hop`: redirects: where they lead, who led there, and what is sent along
+//! - `hop`: redirects: where they lead, how far their targets are trusted, and what is sent along
 //! - `resend`: whether a request may be sent again
 //!
 //! Not here: waiting in line ([`crate::gate`]), retries and following redirects, which are up to the caller.

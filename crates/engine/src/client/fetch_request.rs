@@ -15,7 +15,7 @@ use crate::transport;
 pub struct FetchRequest {
     /// The URL.
     pub url: Url,
-    /// Who led to the URL.
+    /// Where the URL comes from.
     pub lead: Lead,
     /// The `Accept` header.
     pub accept: Option<HeaderValue>,

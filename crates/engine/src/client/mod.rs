@@ -46,8 +46,9 @@ pub(crate) use robots_cache::{ROBOTS_RETRY, Requester, RobotsCache, cache_key};
 
 /// A polite HTTP client. Clones share one gate, one connection pool and one cache of robots.txt files.
 ///
-/// Every request waits for its turn on its domain, including redirects and robots.txt. Refusals (429, 403, 503) and
-/// failures are retried when the domain allows it, up to the configured number of retries; there are no other retries.
+/// Every request waits for its turn on its domain, including redirects and robots.txt. Responses with 429, 403 or
+/// 503, and failures, are retried when the domain allows it, up to the configured number of retries; there are no other
+/// retries.
 ///
 /// ```
 /// # use std::io::{Read, Write};

@@ -88,7 +88,7 @@ const fn key(path: &'static str, default: &'static str, meaning: &'static str) -
 
 /// Every key, in the order of the reference. Domains have the same keys as `default`.
 pub const KEYS: [Key; 69] = [
-    key("store", r#""sqlite:comity.db""#, r#"Where state is stored: "sqlite:FILE" or "memory:"."#),
+    key("store", r#""sqlite:comity.db""#, r#"Where state is saved: "sqlite:FILE" or "memory:"."#),
     key(
         "profile",
         r#""standard""#,
@@ -102,11 +102,11 @@ pub const KEYS: [Key; 69] = [
     ),
     key("log_format", r#""text""#, r#"Log format: "text" or "json"."#),
     key("default.enabled", "true", "Whether requests are paced; false turns all pacing off."),
-    key("default.min_delay", r#""1s""#, "Minimum time between two request starts on a domain."),
+    key("default.min_delay", r#""1s""#, "Minimum time between two requests to a site."),
     key(
         "default.requests_per_second",
         r#""none""#,
-        r#"Maximum request starts per second, or "none"; the slower of this and min_delay applies."#,
+        r#"Maximum requests per second, or "none"; the slower of this and min_delay applies."#,
     ),
     key("default.burst", r#""none""#, r#"Maximum request starts in any burst_window, or "none"."#),
     key("default.burst_window", r#""60s""#, "Length of the sliding window for burst."),
@@ -127,7 +127,7 @@ pub const KEYS: [Key; 69] = [
         r#"How long to wait after a 429 without Retry-After: a duration, "backoff" or "learned"."#,
     ),
     key("default.retry_after_max", r#""24h""#, "The longest wait that a server may ask for."),
-    key("default.in_flight", "1", r#"Maximum requests of a domain in flight at once, or "unlimited"."#),
+    key("default.in_flight", "1", r#"Maximum requests to a site in flight at once, or "unlimited"."#),
     key("default.learning", r#""linear""#, r#"How the delay is learned from 429s: "linear" or "off"."#),
     key("default.learn.base", r#""1s""#, "The smallest delay that learning starts from."),
     key(
@@ -195,19 +195,23 @@ pub const KEYS: [Key; 69] = [
         r#""""#,
         r#"The proxy: http, https, socks5 or socks5h, or "none"; "" uses the proxy variables of the environment."#,
     ),
-    key("job.concurrency", "16", "Maximum tasks of a job in flight at once."),
+    key("job.concurrency", "16", "Maximum requests of a job in flight at once."),
     key("job.max_retries", "3", "Maximum retries per URL."),
     key(
         "job.failure_threshold",
         "20",
-        "How many consecutive failed tasks make a job give up a domain; 0 turns this off.",
+        "How many URLs of a site in a row have to fail for a job to give up on the site; 0 turns this off.",
     ),
     key(
         "job.cancel_streak",
         "0",
-        "How many consecutive 429s, at a spacing of cancel_delay or more, cancel the job; 0 turns this off.",
+        "How many consecutive 429s cancel the job if its requests are cancel_delay or more apart; 0 turns this off.",
     ),
-    key("job.cancel_delay", r#""60s""#, "The spacing from which a 429 counts for cancel_streak."),
+    key(
+        "job.cancel_delay",
+        r#""60s""#,
+        "How far apart requests have to be for a 429 to count for cancel_streak.",
+    ),
     key(
         "scrape.min_interval",
         "1.0",
@@ -222,10 +226,10 @@ pub const KEYS: [Key; 69] = [
     key(
         "scrape.max_wait",
         r#""10m""#,
-        r#"The longest a run waits for sites that are held back; their items are left for the next run. "none" means no limit."#,
+        r#"The longest a run waits for sites that are closed; their items are left for the next run. "none" means no limit."#,
     ),
     key("scrape.out", r#""comity-items""#, "The folder for scraped pages."),
-    key("scrape.format", r#""files""#, r#"How scraped pages are stored: "files", "warc" or "none"."#),
+    key("scrape.format", r#""files""#, r#"How scraped pages are saved: "files", "warc" or "none"."#),
     key(
         "upkeep.patience",
         r#""10m""#,
@@ -234,7 +238,7 @@ pub const KEYS: [Key; 69] = [
     key(
         "upkeep.keep",
         r#""none""#,
-        r#"How long to keep tasks of ended jobs, scrape logs and fetch runs, such as "30d"; "none" keeps everything."#,
+        r#"How long to keep the URLs of ended jobs, scrape logs and fetch runs, such as "30d"; "none" keeps everything."#,
     ),
     key("warc.file_max", r#""1GiB""#, "The size at which a new WARC file is started."),
     key("http.user_agent", r#""Comity/0.1""#, "The User-Agent sent to sites."),
@@ -246,7 +250,7 @@ pub const KEYS: [Key; 69] = [
     key("http.connect_timeout", r#""10s""#, "Time limit for connecting."),
     key("http.first_byte_timeout", r#""30s""#, "Time limit for the first byte of a response."),
     key("http.total_timeout", r#""5m""#, "Time limit for a whole request."),
-    key("http.body_max", r#""64MiB""#, "The largest response body that is kept."),
+    key("http.body_max", r#""64MiB""#, "The largest response body that is accepted."),
     key("http.header_max", r#""64KiB""#, "The largest response head (status line and headers) that is read."),
     key("http.redirects_max", "10", "Maximum redirects followed in a row."),
     key(
@@ -270,11 +274,11 @@ pub const KEYS: [Key; 69] = [
         "[]",
         "Host names under which a service without tokens may be called, besides loopback.",
     ),
-    key("serve.domains_max", "250000", "Maximum domains that the service holds at once."),
+    key("serve.domains_max", "250000", "Maximum sites that the service is in charge of at once."),
     key("serve.connections_max", "20000", "Maximum connections at once."),
     key("serve.body_max", r#""1MiB""#, "The largest request body."),
     key("serve.head_max", r#""16KiB""#, "The largest request head (request line and headers)."),
     key("serve.max_wait", r#""10m""#, "The longest that acquire waits, whatever the caller allows."),
     key("serve.idle_timeout", r#""60s""#, "How long a connection may be idle, or take to send a request."),
-    key("serve.metrics_domains", "20", "How many of the slowest domains get their own metrics."),
+    key("serve.metrics_domains", "20", "How many of the slowest sites get their own metrics."),
 ];

@@ -72,7 +72,7 @@ pub(super) fn domains(origin: &Origin, value: Value, faults: &mut Faults) -> Vec
             }
         };
         if let Some(first) = spelled.insert(pattern.clone(), name) {
-            let expected = format!("one table per domain; {} is the same domain", quoted(&first));
+            let expected = format!("one table per site; {} is the same site", quoted(&first));
             faults.value(&origin.label(&path), &row.to_string(), &expected);
         }
         let entry = |target, value| Entry { origin: origin.clone(), target, path: path.clone(), value };

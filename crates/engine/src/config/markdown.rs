@@ -89,7 +89,7 @@ fn profiles() -> String {
     let rows = profiles.iter().flat_map(|profile| profile.rows.iter().map(move |row| (profile.name, row)));
     for (profile, (pattern, fields)) in rows {
         let set = fields.to_toml().trim_end().replace('\n', ", ");
-        text.push_str(&format!("\n`{profile}` has a row for `{pattern}`: `{set}`.\n"));
+        text.push_str(&format!("\n`{profile}` also sets, for `{pattern}`: `{set}`.\n"));
     }
     text
 }
@@ -116,10 +116,10 @@ const SECTIONS: [(&str, &str); 8] = [
     ("", "Before the first `[table]` of the file."),
     (
         "default",
-        "The rule for every domain. The defaults are those of the profile `standard`. Each of these keys can also be set \
-         per domain, see [below](#domains); [rules.md](rules.md) has examples.",
+        "The rule for every site. The defaults are those of the profile `standard`. Each of these keys can also be set \
+         for single sites, see [below](#domains); [rules.md](rules.md) has examples.",
     ),
-    ("job", "For `comity fetch` and every other command that works on tasks."),
+    ("job", "For `comity fetch`, `comity run` and `comity scrape`."),
     ("scrape", "For `comity run` and `comity scrape`."),
     ("upkeep", "For `comity fetch`, `comity run`, `comity scrape` and `comity wiki`."),
     ("warc", "For `--format warc`, see [warc.md](warc.md)."),
@@ -128,7 +128,7 @@ const SECTIONS: [(&str, &str); 8] = [
 ];
 
 const DOMAINS: &str = "
-## Domains
+## `[domains]`
 
 Every key of `[default]` can be set for one host, for all subdomains of a name, or with a port. A host includes its `www.` host.
 
@@ -166,14 +166,14 @@ headers = { \"Accept-Language\" = \"de\" }
 total_timeout = \"20s\"
 ```
 
-The variable `COMITY_DOMAINS` holds such rows as one line of TOML; they override those of the file key by key:
+The variable `COMITY_DOMAINS` contains such tables as one line of TOML; they override those of the file key by key:
 `{ \"reuters.com\" = { min_delay = \"3s\" } }`.
 ";
 
 const PROFILES: &str = "
 ## Profiles
 
-What each profile sets for every domain. Blank cells inherit from `standard`; where that cell is blank too, the default under `[default]` applies.
+What each profile sets for every site. Blank cells inherit from `standard`; where that cell is blank too, the default under `[default]` applies.
 
 ";
 

@@ -49,7 +49,7 @@ pub struct ScrapeSettings {
     pub max_bulk_batch_size: u32,
     /// Maximum items of a source waiting or running at once; `None` is unlimited.
     pub max_in_flight_per_source: Option<u32>,
-    /// The longest a run waits for sites that are held back; `None` means no limit.
+    /// The longest a run waits for sites that are closed; `None` means no limit.
     pub max_wait: Option<Span>,
     /// The folder for scraped pages.
     pub out: PathBuf,

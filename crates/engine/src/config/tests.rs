@@ -108,7 +108,7 @@ fn tokens_are_hashes_from_the_beginning() {
 
 /// B71
 #[test]
-fn all_that_is_wrong_is_told_at_once() {
+fn all_problems_are_reported_at_once() {
     let file = r#"
         stroe = "memory:"
         profile = "polite"
@@ -165,7 +165,7 @@ comity.toml: domains."a b" = {…}: expected a host such as "reuters.com" or a w
 comity.toml: domains."eia.gov".learn.stepp = "1s": expected a key that exists; did you mean step?
 comity.toml: domains."reuters.com".min_delay = "fast": expected a duration such as "3s" or "250ms"
 comity.toml: domains."www.example.org" = 3: expected a table
-comity.toml: domains."www.example.org" = 3: expected one table per domain; "Example.org" is the same domain
+comity.toml: domains."www.example.org" = 3: expected one table per site; "Example.org" is the same site
 comity.toml: http.allow_private = […]: expected hosts, addresses and networks such as ["intranet.example", "10.0.0.0/8"]; "10.0.0.1/8" is none of them
 comity.toml: http.body_max = "64 parsecs": expected a size from "1B" to "1TiB", or a number of bytes
 comity.toml: http.contact = "Jürgen": expected an email address or URL such as "ops@example.org", of at most 200 visible ASCII characters and no parentheses or backslashes
@@ -181,7 +181,7 @@ comity.toml: stroe = "memory:": expected a key that exists; did you mean store?"
 
 /// B71
 #[test]
-fn an_unknown_key_is_told_with_the_nearest_one_in_its_table() {
+fn an_unknown_key_is_reported_with_the_nearest_one_in_its_table() {
     for (file, nearest) in [
         ("defualt = 1", "default"),
         ("[domain.\"a.org\"]", "domains"),
@@ -247,7 +247,7 @@ fn no_key_of_a_rule_is_missing() {
 
 /// B15, B71
 #[test]
-fn rows_of_a_variable_go_over_those_of_the_file_key_by_key() {
+fn the_domains_variable_overrides_rows_of_the_file_key_by_key() {
     let file = "[domains.\"reuters.com\"]\nmin_delay = \"3s\"\nburst = 2";
     let rows = r#"{ "WWW.Reuters.com" = { min_delay = "5s" }, "*.example.org" = { group = "g" } }"#;
     let config = load(file, &[("COMITY_DOMAINS", rows)], Overrides::default()).unwrap();

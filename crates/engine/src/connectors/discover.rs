@@ -52,8 +52,8 @@ pub fn feeds(html: &[u8], content_type: Option<&str>, base: &Url) -> Vec<FeedLin
     feeds
 }
 
-/// Who led to a feed that was found on a page listed by the operator: the operator, if the feed is on the same host as
-/// the page, and otherwise the page.
+/// Where the URL of a feed comes from that was found on a page listed by the operator: the operator, if the feed is on
+/// the same host as the page, and otherwise the page.
 pub fn lead(listed: &Url, feed: &Url) -> Lead {
     crate::attempt::redirected_lead(listed, Lead::Listed, feed)
 }

@@ -122,9 +122,10 @@ impl CounterValues {
         "handed_over",
     ];
 
-    /// The value of one of [`Self::NAMES`]; 0 for an unknown name.
+    /// The value of one of [`Self::NAMES`]; 0 for an unknown name, on which debug builds panic.
     pub fn other(&self, name: &str) -> u64 {
         let nth = Self::NAMES.iter().position(|known| *known == name);
+        debug_assert!(nth.is_some(), "there is no counter {name:?}");
         nth.map_or(0, |nth| self.others[nth])
     }
 

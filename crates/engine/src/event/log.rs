@@ -20,25 +20,27 @@ impl Listener for Log {
             Event::Recorded { domain, answer, recorded, streaks } => {
                 log_recorded(domain, answer, recorded, *streaks)
             }
-            Event::HeldElsewhere { domain, by } => tracing::debug!(%domain, by, "held by another process"),
-            Event::TookOver { domain, left: LastHolderBuf::Died { .. } } => {
-                tracing::info!(%domain, "took over from a process that died; waiting as if it had just sent a request");
+            Event::HeldElsewhere { domain, by } => {
+                tracing::debug!(%domain, by, "another process is in charge of the site")
             }
-            Event::TookOver { domain, .. } => tracing::debug!(%domain, "took over"),
-            Event::HandedOver { domain } => tracing::debug!(%domain, "handed over"),
+            Event::TookOver { domain, left: LastHolderBuf::Died { .. } } => {
+                tracing::info!(%domain, "took over the site from a process that died; waiting as if it had just sent a request");
+            }
+            Event::TookOver { domain, .. } => tracing::debug!(%domain, "took over the site"),
+            Event::HandedOver { domain } => tracing::debug!(%domain, "handed over the site"),
             Event::DomainsLost { domains } => {
                 tracing::warn!(
                     domains,
-                    "missed its heartbeats and lost its domains to other processes; starting over"
+                    "missed its heartbeats, and other processes took over its sites; starting over"
                 );
             }
             Event::PaceUnreadable { domain, error } => {
-                tracing::warn!(%domain, %error, "could not decode the saved pace; waiting as if its last holder had just sent a request");
+                tracing::warn!(%domain, %error, "could not decode the site's saved pace; waiting as if a request had just been sent");
             }
             Event::Heartbeat { took } => tracing::trace!(%took, "heartbeat"),
             Event::StoreFailed { error } => tracing::error!(%error, "the store failed"),
             Event::ConcurrencyChanged { domain, from, to } => {
-                tracing::info!(%domain, from, to, "learning changed how far job concurrency is reduced for this domain");
+                tracing::info!(%domain, from, to, "the learned delay changed how far the concurrency of jobs is reduced on this site");
             }
             Event::Robots { origin, what } => tracing::debug!(origin, what, "robots.txt"),
             Event::Task { url, final_url, step } => log_task(url, *final_url, step),
@@ -88,8 +90,8 @@ fn log_task(url: &str, final_url: Option<&str>, step: &TaskEvent<'_>) {
         }
         TaskEvent::Deferred { deferred } => tracing::info!(url, why = %deferred, "deferred"),
         TaskEvent::Moved { domain } => {
-            tracing::debug!(url, final_url, %domain, "redirected to another domain")
+            tracing::debug!(url, final_url, %domain, "redirected to another site")
         }
-        TaskEvent::Fenced => tracing::info!(url, final_url, "another process took over the task"),
+        TaskEvent::Fenced => tracing::info!(url, final_url, "another process took over the URL"),
     }
 }

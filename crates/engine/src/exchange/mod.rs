@@ -34,8 +34,8 @@ pub struct ListedSource {
     pub name: Option<String>,
     /// The kind, if the list states one.
     pub kind: Option<Kind>,
-    /// Who led to it: the operator who imports the list, unless it is an OPML file written by Comity that says
-    /// otherwise.
+    /// Where its URL comes from: the operator who imports the list, unless it is an OPML file written by Comity that
+    /// says otherwise.
     pub lead: Lead,
     /// The page of a feed: an http or https URL without user and password.
     pub html_url: Option<String>,

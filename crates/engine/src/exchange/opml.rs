@@ -23,7 +23,7 @@ use crate::redact;
 
 /// The attribute for the kind of a source that isn't a feed.
 pub(super) const KIND: &str = "comityKind";
-/// The attribute for who led to a source, if it was not the operator.
+/// The attribute for where a source comes from, if the operator did not list it.
 pub(super) const LEAD: &str = "comityLead";
 /// The attribute for how often a source is fetched.
 pub(super) const CADENCE: &str = "comityCadence";

@@ -21,7 +21,7 @@ pub struct ExportedSource {
     pub name: Option<String>,
     /// The kind; a feed by default.
     pub kind: Option<Kind>,
-    /// Who led to it, which is kept when it is imported again.
+    /// Where its URL comes from, which is preserved when it is imported again.
     pub lead: Lead,
     /// The page of a feed.
     pub html_url: Option<String>,

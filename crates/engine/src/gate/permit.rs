@@ -322,7 +322,7 @@ impl Permit {
         let passed = PermitRef { id: self.id(), granted_at: self.started_at(), took: None };
         registration.spawn(async move {
             if let Err(error) = gate.record_passed(&domain, passed, &answer).await {
-                tracing::warn!(%domain, %error, "could not tell the domain's new holder what the server asked for");
+                tracing::warn!(%domain, %error, "could not record a response with the process that took over the site");
             }
         });
     }

@@ -33,7 +33,7 @@ pub enum GateError {
     #[error("the gate is closed")]
     Closed,
     /// The domain was lost to another process before a change was saved.
-    #[error("another process took over the domain before this was saved; try again")]
+    #[error("another process took over the site before this was saved; try again")]
     Lost,
 }
 

@@ -114,7 +114,7 @@ impl Gate {
                     ours.restore_server_until(until, stated_at, now);
                 }
                 ours.lost(latest.min(now));
-                ours.lend_held(now);
+                ours.lend_own(now);
                 (ours, None)
             }
             Ok(pace) => (pace, None),

@@ -52,7 +52,7 @@ pub(super) struct ActiveTask {
     /// The current URL, after redirects.
     pub(super) url: Url,
     pub(super) host: Domain,
-    /// Who led to the current URL, and which credentials it may receive.
+    /// Where the current URL comes from, and which credentials it may receive.
     pub(super) provenance: Provenance,
     /// Whether the target of the last redirect is listed in the job, too.
     pub(super) origin_listed: OriginListed,

@@ -111,7 +111,7 @@ pub enum LayerError {
     Gate(#[from] GateError),
     /// The client followed a redirect on its own, without waiting for the target's domain.
     #[error(
-        "{from}: the client followed a redirect to {to} on its own, bypassing that domain's pace; \
+        "{from}: the client followed a redirect to {to} on its own, bypassing that site's pace; \
          build it with redirect(Policy::none()), and follow redirects here with PoliteLayer::following"
     )]
     Followed {

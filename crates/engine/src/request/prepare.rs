@@ -251,7 +251,7 @@ impl Resolver<'_> {
             }
             let Some(template) = value else {
                 self.problems.push(format!(
-                    "the header {name} has to be given again, because its value is not stored: add -H '{name}: …', or better \
+                    "the header {name} has to be given again, because its value is not saved: add -H '{name}: …', or better \
                      -H '{name}: ${{NAME}}', which reads the variable NAME"
                 ));
                 continue;
@@ -268,7 +268,7 @@ impl Resolver<'_> {
                     job.cookies.extend(filled.map(|value| (name.clone(), value)));
                 }
                 None => self.problems.push(format!(
-                    "the cookie {name} has to be given again, because its value is not stored: add --cookie '{name}=…', or \
+                    "the cookie {name} has to be given again, because its value is not saved: add --cookie '{name}=…', or \
                      better --cookie '{name}=${{NAME}}', which reads the variable NAME"
                 )),
             }
@@ -279,7 +279,7 @@ impl Resolver<'_> {
         }
         if given.proxy == Some(None) {
             self.problems.push(
-                "the proxy has to be given again, because its password is not stored: add --proxy URL, with \
+                "the proxy has to be given again, because its password is not saved: add --proxy URL, with \
                  ${NAME} for a password in the variable NAME"
                     .to_owned(),
             );

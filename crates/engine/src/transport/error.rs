@@ -65,7 +65,7 @@ pub enum TransportError {
     #[error("no response for a while, and other sites were waiting")]
     GivenUp,
     /// The response headers exceed the limit.
-    #[error("the response headers are larger than the limit")]
+    #[error("the response headers are larger than the limit (http.header_max)")]
     HeadersTooLarge,
     /// The body exceeds the limit, as sent or as decoded.
     #[error("the body is larger than the limit of {body_max} bytes")]

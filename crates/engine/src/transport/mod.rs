@@ -97,7 +97,7 @@ pub struct Settings {
     pub roots_extra: Vec<CertificateDer<'static>>,
 }
 
-/// Who led to a URL. Requests with different leads never share a connection.
+/// Where a URL comes from. Requests with different leads never share a connection.
 pub use comity_store::tasks::Lead;
 
 /// A request; a GET by default.
@@ -105,7 +105,7 @@ pub use comity_store::tasks::Lead;
 pub struct Request<'a> {
     /// The URL. Its user and password are sent as Basic authorization if the URL is listed, and ignored otherwise.
     pub url: &'a Url,
-    /// Who led to the URL.
+    /// Where the URL comes from.
     pub lead: Lead,
     /// The `Accept` header; `*/*` by default.
     pub accept: Option<&'a HeaderValue>,

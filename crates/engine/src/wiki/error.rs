@@ -76,7 +76,7 @@ pub enum WikiError {
         to: String,
     },
     /// The response is not that of an API.
-    #[error("{api}: answered with {what} instead of the JSON of an API; is this the URL of api.php?")]
+    #[error("{api}: answered with {what} instead of the API's JSON; is this the URL of api.php?")]
     NotJson {
         /// The URL of the API.
         api: String,

@@ -32,7 +32,7 @@ async fn failures_in_a_row_fail_the_job_and_404s_neither_count_nor_reset() {
     let (ended, job) = worker.fetch(&list(&site, &statuses)).await;
     assert_eq!(ended, StopReason::Job(JobState::Failed));
     let message = job.message.unwrap();
-    assert!(message.contains("3 tasks in a row failed") && message.contains("503"), "{message}");
+    assert!(message.contains("3 URLs in a row failed") && message.contains("503"), "{message}");
     assert!(site.asked().len() <= 10, "few requests after that: {}", site.asked().len());
 }
 
@@ -113,7 +113,7 @@ impl std::io::Read for Typed {
 async fn explains(worker: &Worker, job: &Job, dead: u16) {
     let skipped = worker.store.list_tasks(job.id, "skipped".to_owned(), 1).await.unwrap().remove(0);
     let reason = skipped.error.unwrap();
-    let expected = format!("gave up on 127.0.0.1:{dead}: 5 tasks in a row failed; the last error: ");
+    let expected = format!("gave up on 127.0.0.1:{dead}: 5 URLs in a row failed; the last error: ");
     assert!(reason.starts_with(&expected), "{reason}");
 }
 
@@ -131,7 +131,7 @@ async fn a_job_fails_when_its_last_domains_are_given_up() {
     assert_eq!(ended, StopReason::Job(JobState::Failed));
     let message = job.message.unwrap();
     assert!(
-        message.contains("gave up on 127.0.0.1:") && message.contains("5 tasks in a row failed"),
+        message.contains("gave up on 127.0.0.1:") && message.contains("5 URLs in a row failed"),
         "{message}"
     );
     let now = worker.gate.clock().now();

@@ -85,7 +85,7 @@ pub(crate) async fn peek(
 /// Wait in line until a request may be sent.
 ///
 /// Callers are served in order. The response comes as soon as the slot is reserved, or after `max_wait_ms` with the
-/// remaining wait. Hanging up leaves the line. If an operator paused the domain until further notice, the response
+/// remaining wait. Hanging up leaves the line. If an operator paused the site until further notice, the response
 /// comes at once, with `refused`.
 #[utoipa::path(post, path = "/v1/acquire", tag = "decisions", request_body = wire::AcquireRequest,
     params(("Idempotency-Key" = Option<String>, Header, description = "Makes the call safe to repeat: a repeated call with the same key gets the same response, for ten minutes", min_length = 1, max_length = 200, pattern = "^[!-~]+$")),
@@ -259,7 +259,7 @@ pub(super) async fn with_gate<T, A: Future<Output = Result<T, GateError>>>(
         }
     };
     // A process with requests in flight hands the domain over after they are answered.
-    let busy = "another process holds the domain and did not hand it over in time; try again";
+    let busy = "another process is in charge of the site and did not hand it over in time; try again";
     in_time(timeout, calling).await.map_err(|_| match service.state() {
         Ok(state) if state.gate.store_unavailable().is_none() => Problem::new(Kind::Busy, busy),
         Ok(_) => Problem::new(Kind::Store, "waiting for the store; no request may be sent until it is back"),

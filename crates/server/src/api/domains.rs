@@ -22,26 +22,26 @@ use crate::service::Service;
 use crate::state::ServingState;
 use crate::wire::{self, time_text};
 
-/// Which domains to list.
+/// Which sites to list.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ListParams {
-    /// List only domains whose name contains this text.
+    /// List only sites whose name contains this text.
     #[serde(default)]
     #[param(required = false, nullable = false, max_length = 260)]
     like: String,
-    /// List only domains after this name: the `next` of the previous page.
+    /// List only sites after this name: the `next` of the previous page.
     #[serde(default)]
     #[param(required = false, nullable = false, max_length = 260)]
     after: String,
-    /// The maximum number of domains per page.
+    /// The maximum number of sites per page.
     #[param(required = false, nullable = false, value_type = u32, minimum = 1, maximum = 1000, default = 100)]
     limit: Option<u32>,
 }
 
-/// List domains, sorted by name.
-#[utoipa::path(get, path = "/v1/domains", operation_id = "list_domains", tag = "domains", params(ListParams), responses((status = 200, description = "A page of domains", body = wire::DomainListResponse)))]
+/// List sites, sorted by name.
+#[utoipa::path(get, path = "/v1/domains", operation_id = "list_domains", tag = "domains", params(ListParams), responses((status = 200, description = "A page of sites", body = wire::DomainListResponse)))]
 pub(crate) async fn list(
     State(service): State<Service>,
     Query(params): Query<ListParams>,
@@ -58,10 +58,10 @@ pub(crate) async fn list(
     Ok(Json(wire::DomainListResponse { domains, next }))
 }
 
-/// Show what is known about a domain.
+/// Show what is known about a site.
 #[utoipa::path(get, path = "/v1/domains/{domain}", operation_id = "show_domain", tag = "domains",
     params(("domain" = String, Path, description = "A host, with its port unless that is the default, or a group as `group:NAME`", format = "host", max_length = 260)),
-    responses((status = 200, description = "The domain", body = wire::DomainResponse)))]
+    responses((status = 200, description = "The site", body = wire::DomainResponse)))]
 pub(crate) async fn show(
     State(service): State<Service>,
     Path(name): Path<String>,
@@ -70,12 +70,12 @@ pub(crate) async fn show(
     describe_one(&*service.state()?, &host).await.map(Json)
 }
 
-/// Set or pin the learned delay of a domain, or pause or resume the domain.
+/// Set or pin the learned delay of a site, or pause or resume the site.
 ///
 /// Requires the role `admin`.
 #[utoipa::path(patch, path = "/v1/domains/{domain}", operation_id = "change_domain", tag = "domains", request_body = wire::DomainChange,
     params(("domain" = String, Path, description = "A host, with its port unless that is the default, or a group as `group:NAME`", format = "host", max_length = 260)),
-    responses((status = 200, description = "The domain", body = wire::DomainResponse)))]
+    responses((status = 200, description = "The site", body = wire::DomainResponse)))]
 pub(crate) async fn change(
     State(service): State<Service>,
     caller: Caller,
@@ -98,19 +98,19 @@ pub(crate) async fn change(
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ResetParams {
-    /// Whether to drop a deadline that the site's server stated, too. The server may still refuse.
+    /// Whether to drop a deadline that the server stated, too. The server may still answer 429.
     #[serde(default)]
     #[param(required = false, nullable = false)]
     deadline: bool,
 }
 
-/// Forget what was learned about a domain.
+/// Forget what was learned about a site.
 ///
-/// The learned delay and the backoff after failures are reset. Deadlines that the site's server stated, such as
+/// The learned delay and the backoff after failures are reset. Deadlines that the server stated, such as
 /// `Retry-After`, stay unless `deadline` is true. Requires the role `admin`.
 #[utoipa::path(delete, path = "/v1/domains/{domain}", operation_id = "reset_domain", tag = "domains",
     params(("domain" = String, Path, description = "A host, with its port unless that is the default, or a group as `group:NAME`", format = "host", max_length = 260), ResetParams),
-    responses((status = 200, description = "The domain", body = wire::DomainResponse)))]
+    responses((status = 200, description = "The site", body = wire::DomainResponse)))]
 pub(crate) async fn reset(
     State(service): State<Service>,
     caller: Caller,
@@ -146,15 +146,15 @@ pub(crate) struct ExplainParams {
     /// What the request is for.
     #[param(required = false, nullable = false, value_type = wire::IntentParam)]
     intent: Option<wire::IntentParam>,
-    /// A URL of this domain, to see what the site's robots.txt says about it.
+    /// A URL of this site, to see whether its robots.txt allows it.
     #[param(required = false, nullable = false, format = "http-url", max_length = 8192)]
     url: Option<String>,
 }
 
-/// Show everything that delays the next request to a domain, and why.
+/// Show everything that delays the next request to a site, and why.
 ///
 /// Lists all constraints, also those that don't delay it at the moment. The one that decides comes first. With `url`,
-/// the response also says whether a robots.txt that is already known forbids that URL; nothing is fetched for this.
+/// the response also shows whether a robots.txt that is already known forbids that URL; nothing is fetched for this.
 #[utoipa::path(get, path = "/v1/domains/{domain}/explain", operation_id = "explain_domain", tag = "domains",
     params(("domain" = String, Path, description = "A host, with its port unless that is the default, or a group as `group:NAME`", format = "host", max_length = 260), ExplainParams),
     responses((status = 200, description = "All constraints on the next request", body = wire::ExplainResponse)))]

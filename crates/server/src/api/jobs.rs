@@ -144,7 +144,7 @@ pub(crate) async fn add(
     Ok(Json(wire::AddTasksResponse { new, known }))
 }
 
-/// Cancel a job. Tasks that are not finished are skipped.
+/// Cancel a job. URLs that are not finished are skipped.
 ///
 /// Requires the role `admin`.
 #[utoipa::path(post, path = "/v1/jobs/{name}/cancel", operation_id = "cancel_job", tag = "jobs", params(("name" = String, Path, description = "The job's name", min_length = 1, max_length = 200, pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$"), ("Idempotency-Key" = Option<String>, Header, description = "Makes the call safe to repeat: a repeated call with the same key gets the same response, for ten minutes", min_length = 1, max_length = 200, pattern = "^[!-~]+$")),
@@ -159,7 +159,7 @@ pub(crate) async fn cancel(
 
 /// Reopen a job that has ended.
 ///
-/// Tasks that failed, or were skipped because the job ended, wait to be fetched again. Requires the role `admin`.
+/// URLs that failed, or were skipped because the job ended, wait to be fetched again. Requires the role `admin`.
 #[utoipa::path(post, path = "/v1/jobs/{name}/retry", operation_id = "retry_job", tag = "jobs", params(("name" = String, Path, description = "The job's name", min_length = 1, max_length = 200, pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$"), ("Idempotency-Key" = Option<String>, Header, description = "Makes the call safe to repeat: a repeated call with the same key gets the same response, for ten minutes", min_length = 1, max_length = 200, pattern = "^[!-~]+$")),
     responses((status = 200, description = "The job", body = wire::JobResponse)))]
 pub(crate) async fn retry(
@@ -251,7 +251,7 @@ fn request_parts(field: &str, task: &wire::JobTask) -> Result<Option<RequestPart
             |allowed: String| Problem::field(&format!("{field}.headers"), &format!("{name:?}"), &allowed);
         let name = header::name(name).map_err(|why| invalid(format!("another header: {why}")))?;
         if !header::is_harmless(&name) {
-            let allowed = "a header without secrets, such as Content-Type; credentials are not stored with a job, so pass \
+            let allowed = "a header without secrets, such as Content-Type; credentials are not saved with a job, so pass \
                 them to the worker: comity fetch --job NAME -H …, or [domains.\"HOST\".request] in its configuration";
             return Err(invalid(allowed.to_owned()));
         }

@@ -34,7 +34,7 @@ pub(crate) async fn renew(
     Ok(Json(wire::RenewResponse { domain, renewed: renewed.is_some(), lease_ms }))
 }
 
-/// Release all outstanding permits of a domain.
+/// Release all outstanding permits of a site.
 ///
 /// Permits that were granted and not recorded no longer count as in flight. Nothing that was learned is forgotten.
 /// Requires the role `admin`.

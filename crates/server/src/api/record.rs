@@ -24,8 +24,8 @@ use crate::wire;
 
 /// Report the outcome of a request.
 ///
-/// The pace of the domain learns from it. Recording the same permit twice is harmless. Without a permit, the role
-/// `admin` is required; the outcome then counts for the oldest open request of the domain and intent, or as a request
+/// The site's pace is adjusted to it. Recording the same permit twice is harmless. Without a permit, the role
+/// `admin` is required; the outcome then counts for the oldest open request of the site and intent, or as a request
 /// sent just now.
 #[utoipa::path(post, path = "/v1/record", tag = "decisions", request_body = wire::RecordRequest,
     params(("Idempotency-Key" = Option<String>, Header, description = "Makes the call safe to repeat: a repeated call with the same key gets the same response, for ten minutes", min_length = 1, max_length = 200, pattern = "^[!-~]+$")),
@@ -130,7 +130,7 @@ fn parse(
         return Ok(Report { host, request: ReportedRequest::WithoutPermit(intent), outcome, took });
     };
     if record.url.is_some() || record.domain.is_some() || record.intent.is_some() {
-        let allowed = "a permit alone; it already contains the domain and the intent";
+        let allowed = "a permit alone; it already contains the site and the intent";
         return Err(Problem::field("permit", "\"…\"", allowed));
     }
     let claims = verify_permit(state, text)?;

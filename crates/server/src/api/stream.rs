@@ -16,7 +16,7 @@ use crate::service::Service;
 
 /// Stream what happens in this process from now on, as server-sent events.
 ///
-/// A client that reads too slowly misses events; the event `missed` says how many. The stream ends when the client's
+/// A client that reads too slowly misses events; the event `missed` contains how many. The stream ends when the client's
 /// token is removed or its role changes.
 #[utoipa::path(get, path = "/v1/events", tag = "events",
     responses((status = 200, description = "A stream of events, each with a JSON object as data", content_type = "text/event-stream", body = String)))]

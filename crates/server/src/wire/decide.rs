@@ -106,17 +106,17 @@ pub struct DecisionResponse {
     pub(crate) permit: Option<String>,
     /// How long the permit counts as in flight if it is not recorded, in milliseconds; null if nothing was reserved.
     pub(crate) lease_ms: Option<u64>,
-    /// The domain whose pace applies: a host, or a group of hosts.
+    /// The site whose pace applies: a host, or a group of hosts.
     pub(crate) domain: String,
     /// What delays the request, in one word such as `min_delay` or `retry_after`; null if nothing does.
     pub(crate) limit: Option<&'static str>,
     /// Where the limit comes from: `server`, `robots`, `rule`, `learned`, `operator`, `line` or `service`.
     pub(crate) origin: Option<&'static str>,
-    /// Whether an operator paused the domain until further notice. Waiting doesn't help until it is resumed.
+    /// Whether an operator paused the site until further notice. Waiting doesn't help until it is resumed.
     pub(crate) refused: bool,
     /// How long this call waited, in milliseconds.
     pub(crate) waited_ms: u64,
-    /// Only from `peek`: when this was known. It is slightly in the past if another process holds the domain.
+    /// Only from `peek`: when this was known. It is slightly in the past if another process is in charge of the site.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = String, required = false, format = DateTime)]
     pub(crate) as_of: Option<String>,

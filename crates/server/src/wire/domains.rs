@@ -1,4 +1,5 @@
-//! Domains: what is known about them, changes to them, and what delays their next request.
+//! Domains, which the API's texts call sites: what is known about them, changes to them, and what delays their next
+//! request.
 
 use comity::client::KnownRobots;
 use comity::core::decision::Reason;
@@ -9,11 +10,11 @@ use utoipa::ToSchema;
 
 use super::{present, time_text};
 
-/// What is known about a domain.
+/// What is known about a site.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 #[schema(as = Domain)]
 pub(crate) struct DomainResponse {
-    /// The name of the domain: a host, or a group of hosts.
+    /// The name of the site: a host, or a group of hosts.
     pub(crate) domain: String,
     /// The learned delay in seconds; 0 if nothing was learned.
     pub(crate) adaptive_delay_seconds: f64,
@@ -21,15 +22,15 @@ pub(crate) struct DomainResponse {
     pub(crate) adaptive_delay_floor_seconds: f64,
     /// Whether the learned delay is pinned, so that responses don't change it.
     pub(crate) pinned: bool,
-    /// Whether an operator paused the domain.
+    /// Whether an operator paused the site.
     pub(crate) paused: bool,
-    /// When the pause ends; null if the domain is not paused, or paused until it is resumed.
+    /// When the pause ends; null if the site is not paused, or paused until it is resumed.
     pub(crate) paused_until: Option<String>,
-    /// Until when the site's server asked not to be sent requests; null if it didn't.
+    /// Until when the server asked not to be sent requests; null if it didn't.
     pub(crate) server_until: Option<String>,
-    /// The process that decides for this domain at the moment; null if none does.
+    /// The process in charge of this site; null if there is none.
     pub(crate) holder: Option<String>,
-    /// Tasks of jobs that wait for this domain, counted up to 1,000.
+    /// URLs of jobs that wait for this site, counted up to 1,000.
     pub(crate) tasks_waiting: u64,
     /// The current pace, as last published by the holder or left by the previous one; null if the holder did not
     /// publish it.
@@ -38,42 +39,42 @@ pub(crate) struct DomainResponse {
     pub(crate) as_of: Option<String>,
 }
 
-/// The current pace of a domain.
+/// The current pace of a site.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(crate) struct LiveDomain {
-    /// The minimum time between two request starts, in milliseconds.
+    /// The minimum time between two requests, in milliseconds.
     pub(crate) spacing_ms: u64,
     /// How long until the next request may be sent, in milliseconds.
     pub(crate) wait_ms: u64,
-    /// When the next request may be sent; null if the domain is paused until it is resumed.
+    /// When the next request may be sent; null if the site is paused until it is resumed.
     pub(crate) next_available: Option<String>,
     /// Permits that are neither recorded nor expired.
     pub(crate) in_flight: u64,
-    /// Callers and tasks waiting in line.
+    /// Callers and URLs of jobs waiting in line.
     pub(crate) waiting: u64,
     /// Consecutive failures, as counted for backoff.
     pub(crate) penalties: u32,
     /// Consecutive successes.
     pub(crate) success_streak: u32,
-    /// Consecutive rate-limited responses (429), as counted for learning.
+    /// How many responses in a row were rate limited (429), as counted for learning.
     pub(crate) error_streak: u32,
-    /// When the latest request started.
+    /// When the latest request was sent.
     pub(crate) last_request: Option<String>,
     /// When the latest response came that was not a failure.
     pub(crate) last_success: Option<String>,
 }
 
-/// A page of domains, sorted by name.
+/// A page of sites, sorted by name.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Domains)]
 pub(crate) struct DomainListResponse {
-    /// The domains of this page.
+    /// The sites of this page.
     pub(crate) domains: Vec<DomainResponse>,
     /// Pass this as `after` to get the next page; null on the last page.
     pub(crate) next: Option<String>,
 }
 
-/// Changes to a domain. Fields that are left out stay as they are.
+/// Changes to a site. Fields that are left out stay as they are.
 #[derive(Debug, Clone, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DomainChange {
@@ -89,27 +90,27 @@ pub(crate) struct DomainChange {
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = bool, required = false)]
     pub(crate) pinned: Option<bool>,
-    /// True pauses the domain until it is resumed, or until `paused_until`. False resumes it.
+    /// True pauses the site until it is resumed, or until `paused_until`. False resumes it.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = bool, required = false)]
     pub(crate) paused: Option<bool>,
-    /// Pauses the domain until this time (RFC 3339).
+    /// Pauses the site until this time (RFC 3339).
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = String, required = false, format = DateTime)]
     pub(crate) paused_until: Option<String>,
 }
 
-/// Everything that delays, or could delay, the next request to a domain.
+/// Everything that delays, or could delay, the next request to a site.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Explained)]
 pub struct ExplainResponse {
-    /// The domain whose pace applies: a host, or a group of hosts.
+    /// The site whose pace applies: a host, or a group of hosts.
     pub(crate) domain: String,
     /// How long until the next request may be sent, in milliseconds.
     pub(crate) wait_ms: u64,
     /// All constraints; the one that decides comes first.
     pub(crate) constraints: Vec<ExplainedConstraint>,
-    /// When this was known; null if another process holds the domain and did not publish it.
+    /// When this was known; null if another process is in charge of the site and did not publish it.
     pub(crate) as_of: Option<String>,
     /// What the site's robots.txt says about the URL, as far as the file is known already; null if it isn't, or if no
     /// URL was given. Decisions are about when a request may be sent and don't include this.
@@ -136,7 +137,7 @@ pub(crate) struct ExplainedConstraint {
     pub(crate) origin: &'static str,
     /// Whether it delays a request now.
     pub(crate) binds: bool,
-    /// When it ends, or ended; null if the domain is paused until it is resumed.
+    /// When it ends, or ended; null if the site is paused until it is resumed.
     pub(crate) until: Option<String>,
     /// How long that is from now, in milliseconds.
     pub(crate) wait_ms: u64,

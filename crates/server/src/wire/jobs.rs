@@ -30,7 +30,7 @@ pub(crate) struct NewTasks {
     pub(crate) urls: Vec<JobUrl>,
 }
 
-/// A task of a job: a URL, or a complete request.
+/// An entry of a job: a URL, or a complete request.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 #[serde(untagged)]
 pub(crate) enum JobUrl {
@@ -52,12 +52,12 @@ pub(crate) struct JobTask {
     #[serde(default)]
     #[schema(required = false, pattern = "^(GET|POST|PUT|PATCH|DELETE)$")]
     pub(crate) method: Option<String>,
-    /// The request body. Two tasks with the same URL are the same task if method and body are equal too.
+    /// The request body. Two requests with the same URL are the same if method and body are equal too.
     #[serde(default)]
     #[schema(required = false)]
     pub(crate) body: Option<String>,
     /// Request headers, such as `Content-Type`. Headers that may contain secrets are refused: credentials are not
-    /// stored with a job, but configured where `comity fetch` runs.
+    /// saved with a job, but configured where `comity fetch` runs.
     #[serde(default)]
     #[schema(required = false)]
     pub(crate) headers: BTreeMap<String, String>,
@@ -105,19 +105,19 @@ pub(crate) struct JobResponse {
     pub(crate) job: String,
     /// `running`, `stopped` (unfinished, but no process works on it), `done`, `failed` or `cancelled`.
     pub(crate) state: &'static str,
-    /// The number of tasks: one per URL.
+    /// The number of URLs.
     pub(crate) tasks: u64,
-    /// Tasks that were fetched.
+    /// URLs that were fetched.
     pub(crate) fetched: u64,
-    /// Tasks that failed for good.
+    /// URLs that failed for good.
     pub(crate) failed: u64,
-    /// Tasks that were skipped.
+    /// URLs that were skipped.
     pub(crate) skipped: u64,
-    /// Tasks that are not finished yet.
+    /// URLs that are not finished yet.
     pub(crate) waiting: u64,
-    /// Rate-limited responses (429).
+    /// Responses that were rate limited (429).
     pub(crate) rate_limited: u64,
-    /// Retries: attempts after the first one of a task.
+    /// Retries: attempts after the first one for a URL.
     pub(crate) retries: u64,
     /// When the job was created.
     pub(crate) created_at: String,

@@ -25,7 +25,7 @@ pub(crate) struct RenewRequest {
 #[derive(Debug, Clone, Serialize, ToSchema)]
 #[schema(as = Renewed)]
 pub(crate) struct RenewResponse {
-    /// The domain whose pace applies: a host, or a group of hosts.
+    /// The site whose pace applies: a host, or a group of hosts.
     pub(crate) domain: String,
     /// False if the permit was already recorded or released, or its lease had ended. Another request may be in flight
     /// in its place then.
@@ -38,7 +38,7 @@ pub(crate) struct RenewResponse {
 #[derive(Debug, Clone, Serialize, ToSchema)]
 #[schema(as = Released)]
 pub struct ReleaseResponse {
-    /// The domain they belonged to.
+    /// The site they belonged to.
     pub(crate) domain: String,
     /// The number of permits released.
     pub(crate) released: u64,

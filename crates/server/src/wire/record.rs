@@ -124,7 +124,7 @@ pub(crate) struct RecordBatchRequest {
 #[derive(Debug, Clone, Serialize, ToSchema)]
 #[schema(as = Recorded)]
 pub struct RecordResponse {
-    /// The domain whose pace was updated: a host, or a group of hosts.
+    /// The site whose pace was updated: a host, or a group of hosts.
     pub(crate) domain: String,
     /// The outcome that was recorded.
     pub(crate) outcome: &'static str,
@@ -132,7 +132,7 @@ pub struct RecordResponse {
     /// nothing new. `repeated`: the permit was already recorded or is unknown, and nothing changed. `unheard`, only
     /// in a batch: it could not be recorded at the moment; retry it.
     pub(crate) standing: &'static str,
-    /// Until when this closes the domain; null if it doesn't.
+    /// Until when the site is closed because of this; null if it isn't.
     pub(crate) held_until: Option<String>,
     /// The new learned delay in seconds; null if it did not change.
     pub(crate) adaptive_delay_seconds: Option<f64>,

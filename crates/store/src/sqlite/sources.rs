@@ -39,7 +39,7 @@ impl SourceStore for Sqlite {
     }
 
     fn keep_items(&self, hold: SourceHold, items: Vec<NewItem>, now: Timestamp) -> Reply<'_, ItemChanges> {
-        let kept = self.writer.run(move |tx| match tx.asks(hold)? {
+        let kept = self.writer.run(move |tx| match tx.is_claim_valid(hold)? {
             true => tx.keep_items(hold.source, &items, now).map(Some),
             false => Ok(None),
         });
@@ -56,7 +56,7 @@ impl SourceStore for Sqlite {
     }
 
     fn end_fetch(&self, end: FetchEnd) -> Reply<'_, bool> {
-        let ended = self.writer.run(move |tx| match tx.asks(end.hold)? {
+        let ended = self.writer.run(move |tx| match tx.is_claim_valid(end.hold)? {
             true => tx.end_fetch(&end).map(Some),
             false => Ok(None),
         });
@@ -319,7 +319,7 @@ impl Tx<'_> {
     }
 
     /// Whether a claim is still valid. A claim of a source that is gone is: there is nothing left to write to.
-    fn asks(&self, hold: SourceHold) -> rusqlite::Result<bool> {
+    fn is_claim_valid(&self, hold: SourceHold) -> rusqlite::Result<bool> {
         let sql = "SELECT asked_by IS ?2 AND epoch = ?3
                 AND EXISTS (SELECT 1 FROM holders WHERE holders.id = ?2 AND died_us IS NULL)
             FROM sources WHERE id = ?1";

@@ -158,7 +158,7 @@ impl Tx<'_> {
             Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?, domain_of(row, 2)?, row.get(3)?))
         })?;
         for (lane, why) in unreadable {
-            let error = format!("its domain cannot be read from the store: {why}");
+            let error = format!("its site cannot be read from the store: {why}");
             self.end_lane(claim.job, lane, Ending::Failed, &error, now)?;
         }
         let mut claimed = Vec::new();

@@ -95,7 +95,7 @@ impl<'a> Wait<'a> {
         }
         self.logged = Some(what);
         self.availability.set_announced();
-        let (what, patience) = (self.what(outage, error), patience.about());
+        let (what, patience) = (self.what(outage, error), patience.prose());
         tracing::warn!(
             "{}: {what}; waiting up to {patience} for it; no requests are sent meanwhile",
             self.location
@@ -106,7 +106,7 @@ impl<'a> Wait<'a> {
     pub(super) fn finish(self) {
         self.availability.set_available();
         if let (Some(_), Some(since)) = (&self.logged, self.since) {
-            let waited = ThisMachine.up().less(since).about();
+            let waited = ThisMachine.up().less(since).prose();
             tracing::warn!("{}: available again after {waited}; work continues", self.location);
         }
     }
@@ -122,7 +122,7 @@ impl<'a> Wait<'a> {
         let waited = if waited.is_zero() {
             String::new()
         } else {
-            format!("; gave up after waiting {}", waited.about())
+            format!("; gave up after waiting {}", waited.prose())
         };
         self.location.outage(outage, what + &waited)
     }

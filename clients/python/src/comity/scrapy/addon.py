@@ -42,5 +42,5 @@ def _replace(settings: BaseSettings, name: str, ours: type) -> None:
 
 _CONSEQUENCES = {
     "DOWNLOADER": "requests are not paced by Comity unless it derives from comity.scrapy.Downloader",
-    "SCHEDULER_PRIORITY_QUEUE": "many requests to a domain that has to wait may hold up other domains",
+    "SCHEDULER_PRIORITY_QUEUE": "many requests to a site that has to wait may delay other sites",
 }

@@ -37,7 +37,7 @@ class Downloader(ScrapyDownloader):
 
     def get_slot_key(self, request: Request) -> str:
         """Scrapy's slot key, plus the port unless that is the scheme's default: to the service, another port is another
-        domain."""
+        site."""
         key = super().get_slot_key(request)
         url = urlparse_cached(request)
         try:

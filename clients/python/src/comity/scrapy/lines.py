@@ -36,7 +36,7 @@ class Postponed(IgnoreRequest):
 
 
 class Paused(IgnoreRequest):
-    """An operator paused the domain. The request's errback gets this."""
+    """An operator paused the site. The request's errback gets this."""
 
 
 class Line:
@@ -195,7 +195,7 @@ class Lines:
 
     async def _wait(self, line: Line, asking: asyncio.Task[Decision]) -> None:
         line.waiting += 1
-        # A request to another domain can leave the scheduler now.
+        # A request to another site can leave the scheduler now.
         self._engine.nudge()
         try:
             await asyncio.wait({asking})
@@ -208,7 +208,7 @@ class Lines:
             # was sent.
             await asyncio.sleep(line.started_at + self._engine.own_delay(request) - monotonic())
             # If the last request got its permit, the next one usually gets it within COMITY_PATIENCE. Otherwise ask
-            # without waiting first: that shows at once whether the domain is paused or held.
+            # without waiting first: that shows at once whether the site is paused or closed.
             first = [self._patience] if line.last_granted else [0.0, self._patience]
             for max_wait in chain(first, repeat(WAIT_PER_CALL)):
                 decision = await self._ask(line, request, max_wait)

@@ -1,8 +1,8 @@
-"""Which requests leave the scheduler: one per domain at a time, until it is sent, and none for a domain that has to
+"""Which requests leave the scheduler: one per site at a time, until it is sent, and none for a site that has to
 wait.
 
-Waiting requests stay in the scheduler. There Scrapy can keep them on disk (`JOBDIR`), and they don't hold up other
-domains.
+Waiting requests stay in the scheduler. There Scrapy can keep them on disk (`JOBDIR`), and they don't delay other
+sites.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DONT_FILTER = "comity_dont_filter"
 
 
 class Queue(DownloaderAwarePriorityQueue):
-    """Scrapy's priority queue, without the domains that can't use another request now."""
+    """Scrapy's priority queue, without the sites that can't use another request now."""
 
     def __init__(self, crawler: Crawler, *args: Any, **kwargs: Any) -> None:
         super().__init__(crawler, *args, **kwargs)

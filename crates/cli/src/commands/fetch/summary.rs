@@ -126,7 +126,7 @@ impl Ended<'_> {
             count => format!(", {count} invalid lines"),
         };
         let progress = report::progress(job);
-        let mut line = format!("job {}: {state}, {progress}{invalid} in {}", job.name, elapsed.about());
+        let mut line = format!("job {}: {state}, {progress}{invalid} in {}", job.name, elapsed.prose());
         if self.fetch.refresh {
             line += &format!("; this run: {} changed, {} unchanged", counts.changed, counts.unchanged);
             if counts.failed > 0 {
@@ -136,7 +136,7 @@ impl Ended<'_> {
         line
     }
 
-    /// Why a list or a sitemap was not read, for programs; people have been told already.
+    /// Why a list or a sitemap was not read, for programs. For people it was printed while it was read.
     fn input_problem(&self) -> Option<String> {
         let filled = self.filled.as_ref()?;
         match (&filled.error, &filled.sitemap_error) {

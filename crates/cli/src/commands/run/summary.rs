@@ -73,7 +73,7 @@ pub(super) async fn print(
         if let Some(Tally { ran, failed }) = hooks {
             output::line(&format!("hooks: {ran} run, {failed} failed"));
         }
-        output::line(&format!("done in {}", session.elapsed().about()));
+        output::line(&format!("done in {}", session.elapsed().prose()));
     }
     if global.quiet {
         // Failures are printed even with --quiet.
@@ -95,7 +95,7 @@ pub(super) async fn print(
         output::remark(&format!("The job that scrapes items is {state}; waiting items were skipped"));
     }
     if interrupted {
-        output::remark("Interrupted; comity run continues with the rest");
+        output::remark("Interrupted; comity run resumes with the rest");
     }
 }
 

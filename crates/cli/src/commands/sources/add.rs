@@ -146,9 +146,9 @@ async fn detect(config: &Config, store: Arc<dyn Store>, url: &Url) -> anyhow::Re
         Ok(Err(client::ClientError::Gate(error))) => Err(error.into()),
         Ok(Err(error)) => anyhow::bail!("{error}\n{hint}"),
         Err(_) => {
-            let secs = TIME_MAX.as_secs();
+            let limit = Span::from(TIME_MAX).prose();
             anyhow::bail!(
-                "{}: no response within {secs} s, including the wait for the site\n{hint}",
+                "{}: no response within {limit}, including the wait for the site\n{hint}",
                 redact::url(url)
             )
         }

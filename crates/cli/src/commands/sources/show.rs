@@ -155,9 +155,10 @@ fn facts(
 /// The effective minimum interval, and where it is set.
 fn interval(config: &Config, source: &Source) -> String {
     match (source.interval, config.scrape.min_interval) {
-        (SourceInterval::Default, Some(global)) => format!("{global} (scrape.min_interval)"),
+        (SourceInterval::Default, Some(global)) => format!("{} (scrape.min_interval)", global.prose()),
         (SourceInterval::Default, None) => "none (scrape.min_interval)".to_owned(),
-        (own, _) => format!("{} (its own)", view::interval(own)),
+        (SourceInterval::Off, _) => "none (its own)".to_owned(),
+        (SourceInterval::Every(own), _) => format!("{} (its own)", own.prose()),
     }
 }
 
@@ -176,7 +177,7 @@ fn fetch_line(fetch: &FetchRun) -> String {
         "{} {:7} in {}{status}{counts}{error}",
         report::moment(fetch.started_at),
         fetch.status,
-        took.about()
+        took.prose()
     )
 }
 

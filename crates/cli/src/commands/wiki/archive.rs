@@ -97,8 +97,8 @@ impl Watched for Archiving {
     async fn status(&mut self) -> (Status, Timestamp) {
         let now = self.gate.clock().now();
         let work = work(&self.stage.borrow(), now.since(self.began));
-        let refused = self.gate.events().counters().outcome(Outcome::RateLimited);
-        self.gate.set_work(Work { name: self.name.clone(), refused, ..work });
+        let rate_limited = self.gate.events().counters().outcome(Outcome::RateLimited);
+        self.gate.set_work(Work { name: self.name.clone(), rate_limited, ..work });
         (self.gate.status(1), now)
     }
 
@@ -174,7 +174,7 @@ fn print_summary(global: &Global, archive: &Archive, summary: &Summary, elapsed:
     output::line(&format!(
         "{}: {pages} pages, {revisions} revisions; {how}, {requests} requests in {}",
         archive.api().address(),
-        elapsed.about()
+        elapsed.prose()
     ));
     output::line(&format!(
         "new: {} revisions, {} pages; {} moved, {} deleted, {} restored",
@@ -239,8 +239,8 @@ async fn dry_run(
     }
     output::line(&format!(
         "{pages} pages with about {revisions} revisions: about {requests} requests, one every {}, takes about {}",
-        spacing.about(),
-        duration.about()
+        spacing.prose(),
+        duration.prose()
     ));
     Ok(exit::DONE)
 }

@@ -21,7 +21,7 @@ fn status() -> Status {
             all: Some(5_000),
             failed: 0,
             skipped: 12,
-            refused: 9,
+            rate_limited: 9,
             retries: 1,
             rate: Some(12.34),
             left_ms: Some(379_500),
@@ -54,7 +54,7 @@ news  ━━━━━━━╸────────────────�
   strict.example    the server asked to wait      99s  1,841 waiting
   hidden.example    learned delay 1.5s           0.9s  12 waiting
   slow.example      1 request in flight                2 waiting
-  … 3 more domains"
+  … 3 more sites"
     );
 }
 
@@ -92,7 +92,7 @@ fn no_line_exceeds_the_width_of_the_terminal() {
   strict.example        99s
   hidden.example       0.9s
   slow.example
-  … 3 more domains"
+  … 3 more sites"
     );
 }
 

@@ -38,7 +38,7 @@ fn a_job_of_the_service_can_post() {
     let secret =
         json!({ "name": "k", "urls": [{ "url": url("/x"), "headers": { "Authorization": "hunter2" } }] });
     let refused = post(service.address, "/v1/jobs", &secret).body;
-    assert!(refused.contains("credentials are not stored") && !refused.contains("hunter2"), "{refused}");
+    assert!(refused.contains("credentials are not saved") && !refused.contains("hunter2"), "{refused}");
     service.stop().expect(0);
     let pace = ["--delay", "20ms", "--learning", "off", "--max-retries", "2"];
     let done =

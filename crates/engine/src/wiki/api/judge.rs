@@ -103,7 +103,7 @@ impl Api {
         let Envelope { error, rest, query, login, batchcomplete, .. } = &envelope;
         let is_api = error.is_some() || query.is_some() || login.is_some() || batchcomplete.is_some();
         if !is_api && rest.is_empty() {
-            return Err(WikiError::NotJson { api: self.address(), what: "the JSON of something else" });
+            return Err(WikiError::NotJson { api: self.address(), what: "other JSON" });
         }
         self.is_api.store(true, Ordering::Relaxed);
         if let Some(error) = envelope.error {
@@ -134,7 +134,7 @@ impl Api {
         if serde_json::from_slice::<IgnoredAny>(body).is_err() {
             return match error.is_eof() {
                 true => WikiError::Unexpected { api, what: "the response was truncated".to_owned() },
-                false => WikiError::NotJson { api, what: "something else" },
+                false => WikiError::NotJson { api, what: "neither JSON nor HTML" },
             };
         }
         WikiError::UnknownFormat { api, what: redact::line(&error.to_string()).unwrap_or_default() }

@@ -234,7 +234,7 @@ impl Api {
             response => response?,
         };
         if rest.is_some() && response.rest.as_ref() == rest {
-            return Err(self.endless(params, "its continuation is the one it was sent"));
+            return Err(self.endless(params, "its continuation never advances"));
         }
         Ok(response)
     }

@@ -117,8 +117,13 @@ async fn items_of_one_source_are_scraped_an_interval_apart() {
         assert_eq!(deferral.elapsed, asked_at.since(started_at));
         assert_eq!(deferral.wait_seconds, [1, 2, 3][nth]);
         let text = deferral.to_string();
-        let end = format!("the interval is 0.5s: deferred for {}s", deferral.wait_seconds);
-        assert!(text.starts_with("scraped 0") && text.ends_with(&end), "{text}");
+        // Rounded down to hundredths of a second.
+        let ago = match deferral.elapsed.as_micros() / 10_000 {
+            0 => "0 s".to_owned(),
+            hundredths => format!("{} ms", hundredths * 10),
+        };
+        let end = format!("the interval is 500 ms: deferred for {} s", deferral.wait_seconds);
+        assert!(text.starts_with(&format!("scraped {ago} ago, ")) && text.ends_with(&end), "{text}");
     }
 }
 
