@@ -138,6 +138,13 @@ fn csv_values_are_unchanged() {
         |row: usize, key: &str| rows[row].get(head.iter().position(|name| name == key).unwrap()).unwrap();
     assert_eq!((cell(0, "categories"), cell(1, "author")), ("[\"a,b\",\"c\"]", ""));
     assert_eq!((rows.len(), table.matches("\r\n").count()), (2, 3));
+    let args = ["items", "export", "--since", "1h", "--format", "csv", "--text"];
+    let table = world.run(&args).expect(0).stdout;
+    let mut reader = csv::Reader::from_reader(table.as_bytes());
+    let last = reader.headers().unwrap().len() - 1;
+    assert_eq!(&reader.headers().unwrap()[last], "text");
+    let texts: Vec<String> = reader.records().map(|row| row.unwrap()[last].to_owned()).collect();
+    assert_eq!(texts, ["Long & wide\n\n\u{1f409}", ""]);
 }
 
 /// Memory doesn't grow with the number of items.

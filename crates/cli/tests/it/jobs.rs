@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::comity::{World, list};
 use crate::log::{assert_each_once, assert_spaced, counts, now_us, to_text, wait_until};
 use crate::nginx::Nginx;
-use crate::service::{Service, post};
+use crate::service::{Service, ask, post};
 use crate::site::{Answer, Held, Site};
 
 /// B49, B74
@@ -146,7 +146,7 @@ fn the_service_retries_what_the_command_retries() {
             "--max-retries",
             "0",
         ]);
-        let shown = || service.get(&format!("/v1/jobs/{job}"));
+        let shown = || ask(service.address, "GET", &format!("/v1/jobs/{job}"), "", "").unwrap().json();
         wait_until("two of them failed", || shown()["failed"] == 2);
         let running = retry(2, 409);
         assert!(running.to_string().contains("it has not ended"), "{running}");
@@ -215,6 +215,10 @@ fn consecutive_failures_end_the_job() {
         assert_eq!(object["waiting"], 0, "{object}");
         assert!(site.log().len() <= 4, "{}", log_of(&site));
         world.run(&["fetch", "--job", "one"]).expect(1).shows("already failed");
+        let more = format!("{}/more", site.url());
+        let refused = world.run(&["fetch", "--job", "one", &more]).expect(2);
+        refused.says("the job is failed and takes no more URLs");
+        refused.says("comity jobs retry one");
     }
 }
 

@@ -64,8 +64,13 @@ fn prune_deletes_every_task_of_the_newest_job() {
     sql.execute("UPDATE jobs SET ended_us = ?1", [old]).unwrap();
     sql.execute("UPDATE domains SET released_us = ?1, left_as = 'new', pace = NULL", [old]).unwrap();
     drop(sql);
-    let pruned = world.run(&["--json", "prune", "--keep", "30d"]).expect(0).json();
-    assert_counts(&pruned, json!({ "jobs": 1, "tasks": 3, "attempts": 3, "domains": 1 }));
+    // The age may come from the configuration.
+    world.write("comity.toml", "[upkeep]\nkeep = \"50d\"\n");
+    let kept = world.run(&["--json", "prune"]).expect(0).json();
+    assert_counts(&kept, json!({ "keep": "50d", "jobs": 0, "tasks": 0, "attempts": 0 }));
+    world.write("comity.toml", "[upkeep]\nkeep = \"30d\"\n");
+    let pruned = world.run(&["--json", "prune"]).expect(0).json();
+    assert_counts(&pruned, json!({ "keep": "30d", "jobs": 1, "tasks": 3, "attempts": 3, "domains": 1 }));
     for table in ["tasks", "lanes", "domains"] {
         assert_eq!(count(&world, &format!("SELECT count(*) FROM {table}")), 0, "{table}");
     }

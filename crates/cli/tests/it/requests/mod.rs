@@ -438,6 +438,62 @@ fn insecure_skips_verification_for_one_host() {
     }
 }
 
+/// Each flag for credentials, from a variable and from a file, and both spellings of the flag for headers.
+#[test]
+fn credentials_come_from_variables_and_files() {
+    let (world, town) = (World::new(), Town::new());
+    let host = town.host(Speech::Plain, |_, _| ok());
+    world.write("secret-basic", &format!("me:{CANARY}\n"));
+    world.write("secret-bearer", CANARY);
+    let basic = format!("authorization: Basic {}", base64(&format!("me:{CANARY}")));
+    let bearer = format!("authorization: Bearer {CANARY}");
+    let key = format!("x-key: {CANARY}");
+    for (nth, (flag, value, expected)) in [
+        ("--auth-basic-env", "USER_AND_PASSWORD", &basic),
+        ("--auth-basic-file", "secret-basic", &basic),
+        ("--auth-bearer-env", "TOKEN", &bearer),
+        ("--auth-bearer-file", "secret-bearer", &bearer),
+        ("--header", "X-Key: ${TOKEN}", &key),
+        ("-H", "X-Key: ${file:secret-bearer}", &key),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let url = host.url("127.0.0.1", &format!("/{nth}"));
+        let mut given =
+            command(&world, &town, &["fetch", &url, "--format", "none", "--robots", "ignore", flag, value]);
+        given.env("USER_AND_PASSWORD", format!("me:{CANARY}")).env("TOKEN", CANARY);
+        world.begin(given).wait().expect(0);
+        assert!(host.pages()[nth].has(expected), "{flag}: {}", host.pages()[nth].head);
+    }
+    let url = host.url("127.0.0.1", "/no");
+    let mut wrong = command(&world, &town, &["fetch", &url, "--auth-basic-env", "TOKEN"]);
+    wrong.env("TOKEN", CANARY);
+    world.begin(wrong).wait().expect(2).says("--auth-basic-env: expected user:password");
+    assert_nowhere(&world, &["secret-basic", "secret-bearer"]);
+}
+
+/// A site can have its own timeouts; other sites have those of `[http]`.
+#[test]
+fn timeouts_can_be_set_for_one_site() {
+    let (world, town) = (World::new(), Town::new());
+    let hangs = town.host(Speech::Plain, |_, _| None);
+    let fine = town.host(Speech::Plain, |_, _| ok());
+    let port = hangs.address.port();
+    let urls = [hangs.url("127.0.0.1", "/a"), fine.url("127.0.0.1", "/b")];
+    for (key, why) in [
+        ("first_byte_timeout", "timed out waiting for the response"),
+        ("total_timeout", "timed out waiting for the response"),
+    ] {
+        let section = format!("[domains.\"127.0.0.1:{port}\".request]\n{key} = \"300ms\"\n");
+        world.write("comity.toml", &section);
+        let args = [&urls[0], &urls[1], "--job", key, "--format", "none", "--robots", "ignore"];
+        let done = fetch(&world, &town, &args.map(|arg| arg as &str)).expect(1);
+        assert_eq!((&done.json()["fetched"], &done.json()["failed"]), (&1.into(), &1.into()), "{key}");
+        world.run(&["jobs", "show", key]).expect(0).shows(why);
+    }
+}
+
 #[test]
 fn timeout_and_user_agent_apply_to_the_job() {
     let (world, town) = (World::new(), Town::new());

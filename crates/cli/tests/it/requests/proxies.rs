@@ -53,6 +53,37 @@ fn requests_go_through_a_socks_proxy() {
     assert_nowhere(&world, &[]);
 }
 
+/// All kinds of proxies that `--proxy` accepts, for plain requests: HTTP, HTTPS, and SOCKS5 with names resolved here.
+#[test]
+fn a_job_goes_through_a_proxy_of_any_kind() {
+    let (world, town) = (World::new(), Town::new());
+    let (plain, secure) = (town.host(Speech::Plain, |_, _| ok()), town.host(Speech::Tls, |_, _| ok()));
+    let (socks, asked) = town.socks("me", CANARY);
+    let site = town.host(Speech::Plain, |_, _| ok());
+    for (job, proxy) in [
+        ("http", format!("http://me:${{PASSWORD}}@{}", plain.address)),
+        ("https", format!("https://me:${{PASSWORD}}@{}", secure.address)),
+        ("socks", format!("socks5://me:${{PASSWORD}}@{socks}")),
+    ] {
+        let url = match job {
+            "socks" => site.url("127.0.0.1", "/socks"),
+            job => format!("http://far.invalid/{job}"),
+        };
+        let args = ["--json", "fetch", &url, "--job", job, "--format", "none", "--robots", "ignore"];
+        let mut given = command(&world, &town, &[&args[..], &["--proxy", &proxy]].concat());
+        given.env("PASSWORD", CANARY);
+        assert_eq!(world.begin(given).wait().expect(0).json()["fetched"], 1, "{job}");
+    }
+    for (host, path) in [(&plain, "http://far.invalid/http"), (&secure, "http://far.invalid/https")] {
+        let received = host.received();
+        assert_eq!((received.len(), received[0].path.as_str()), (1, path));
+        assert!(received[0].head.contains("proxy-authorization: Basic "), "{}", received[0].head);
+    }
+    assert_eq!(*asked.lock().unwrap(), [format!("127.0.0.1:{}", site.address.port())]);
+    assert_eq!(site.received().len(), 1);
+    assert_nowhere(&world, &[]);
+}
+
 /// A site can have its own proxy; `none` means no proxy, whatever the environment says.
 #[test]
 fn a_site_has_its_own_proxy() {
