@@ -1,7 +1,7 @@
 //! Ids of tasks, lanes and domains, none of which is ever used twice: processes remember them longer than the rows
 //! exist, and what is left of one row must never be attributed to another.
 //!
-//! SQLite by itself gives out the highest id plus one, and so gives out the highest id again once its row is deleted.
+//! On its own, SQLite gives out the highest id plus one, and so gives out the highest id again once its row is deleted.
 
 use super::writer::Tx;
 
