@@ -50,7 +50,7 @@ pub(crate) fn config_from(
     let has_secrets =
         text.as_deref().is_some_and(has_password) || config.as_ref().is_ok_and(|config| config.has_secrets);
     if let Some(warning) = path.as_deref().filter(|_| has_secrets).and_then(exposure_warning) {
-        output::remark(&format!("warning: {warning}"));
+        output::warning(&format!("warning: {warning}"));
     }
     Ok(config?)
 }

@@ -191,6 +191,7 @@ pub fn feed(url: &str) -> NewSource {
         url: url.to_owned(),
         lead: Lead::Listed,
         scraping: true,
+        auto_scrape: true,
         interval: SourceInterval::Default,
         config: Map::new(),
     }

@@ -229,6 +229,7 @@ macro_rules! __each_promise {
                 two_concurrent_claims_share_no_hook;
             retention:
                 a_job_that_ended_long_ago_loses_its_tasks,
+                the_newest_tasks_are_deleted_and_their_ids_are_not_reused,
                 a_running_or_stopped_job_keeps_everything,
                 a_job_that_was_reopened_is_pruned_again_after_its_next_end,
                 domains_of_pruned_jobs_can_be_deleted,

@@ -80,6 +80,8 @@ pub struct NewSource {
     pub lead: Lead,
     /// Whether its items may be scraped.
     pub scraping: bool,
+    /// Whether runs scrape its items; otherwise they are only scraped on demand.
+    pub auto_scrape: bool,
     /// The minimum interval between two scrapes.
     pub interval: SourceInterval,
     /// Its configuration.

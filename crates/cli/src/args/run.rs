@@ -28,7 +28,7 @@ pub(crate) struct Run {
     /// Only this source; may be repeated
     #[arg(long, value_name = "ID")]
     pub(crate) source: Vec<i64>,
-    /// Fetch sources only; their items wait for a later run
+    /// Fetch sources only; their items are left for a later run or comity scrape
     #[arg(long)]
     pub(crate) no_scrape: bool,
     /// Ignore cadences and fetch sources that are not due; other limits still apply

@@ -93,7 +93,7 @@ pub(crate) struct SourcesAdd {
     /// Minimum seconds between scrapes of its items, such as 2.5; 0 for none [default: scrape.min_interval]
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     pub(crate) min_interval: Option<String>,
-    /// List its items without fetching their pages
+    /// List its items; fetch their pages only on demand, with comity scrape
     #[arg(long)]
     pub(crate) no_scrape: bool,
 }
@@ -245,9 +245,10 @@ pub(crate) enum Items {
   comity items export --source 3 --since 2026-01-05 --format csv > items.csv
   comity items export --state done --text | jq -r .text
 
-Each row has what the feed provided (author, categories, enclosures, summary, content) and the result of the scrape.
-JSON Lines has one object per line. CSV is plain RFC 4180: lists are JSON, and values are not altered, so import it as
-text if you open it in a spreadsheet (a title may start with =).")]
+Each row has what the feed provided (author, categories, enclosures, summary, content) and the result of the scrape;
+file is the absolute path of its page, because items may have been saved to different folders. JSON Lines
+has one object per line. CSV is plain RFC 4180: lists are JSON, and values are not altered, so import it as text if you
+open it in a spreadsheet (a title may start with =).")]
     Export(ExportItems),
     /// Show an item: details, latest scrapes, text
     #[command(after_help = "Examples:

@@ -41,7 +41,7 @@ pub(crate) fn run(global: &Global, command: &ConfigCommand) -> anyhow::Result<u8
                     config.store
                 ));
                 for warning in &warnings {
-                    output::line(&format!("Warning: {warning}; commands that fetch don't start without it"));
+                    output::line(&format!("Warning: {warning}"));
                 }
                 if config.http.contact.is_none() {
                     output::line(
@@ -54,12 +54,21 @@ pub(crate) fn run(global: &Global, command: &ConfigCommand) -> anyhow::Result<u8
     Ok(exit::DONE)
 }
 
-/// Variables and files that request options refer to and that are missing or unusable here. They may exist where the
-/// configuration is used, so they aren't errors.
+/// Variables and files that request options refer to and that are missing or unusable here, and what can't be fetched
+/// without them. They may exist where the configuration is used, so they aren't errors.
 fn missing_secrets(config: &Config) -> Vec<String> {
     let env = |name: &str| std::env::var(name).ok();
-    Requests::open(config, &JobRequest::default(), &env).err().map(|error| error.0).unwrap_or_default()
+    let with = |problem: String, effect: &str| format!("{problem}; {effect}");
+    match Requests::open(config, &JobRequest::default(), &env) {
+        Ok(requests) => {
+            requests.site_problems().into_iter().map(|problem| with(problem, SITE_FAILS)).collect()
+        }
+        Err(error) => error.0.into_iter().map(|problem| with(problem, NOTHING_STARTS)).collect(),
+    }
 }
+
+const SITE_FAILS: &str = "this site can't be fetched without it";
+const NOTHING_STARTS: &str = "commands that fetch don't start without it";
 
 pub(crate) fn profiles(global: &Global, name: Option<&str>) -> anyhow::Result<u8> {
     match name {

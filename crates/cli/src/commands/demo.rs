@@ -160,6 +160,7 @@ async fn follow(store: &dyn Store, playground: &Playground) -> anyhow::Result<()
         url,
         lead: Lead::Listed,
         scraping: true,
+        auto_scrape: true,
         interval: SourceInterval::default(),
         config: Map::new(),
     };

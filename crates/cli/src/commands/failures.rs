@@ -61,7 +61,7 @@ fn print(mut lines: Vec<String>, count: u64, job: &str) {
     let more = count.saturating_sub(lines.len() as u64);
     lines.iter().for_each(|line| output::failure(line));
     if more > 0 {
-        output::remark(&format!("and {more} more; list them with: comity jobs show {job} --failed"));
+        output::failure(&format!("and {more} more; list them with: comity jobs show {job} --failed"));
     }
 }
 

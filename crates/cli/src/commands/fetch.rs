@@ -26,7 +26,9 @@ use comity::request::JobRequest;
 use comity::status::Status;
 use comity::store::items::SCRAPE_JOB;
 use comity::store::jobs::{Counts, Job, RetryFilter};
+use comity::store::tasks::TaskFilter;
 use comity::store::{Store, StoreError};
+use comity::transport::Transport;
 use serde_json::{Map, Value, json};
 use url::Url;
 
@@ -112,6 +114,7 @@ impl<'a> Run<'a> {
         let options = options(global, fetch, saved, request);
         // Credentials and other request options come first: without them the job must not start.
         let transport = client::transport_for(&config, request)?;
+        check_sites(&*store, fetch, &transport).await?;
         let archive = archive(&options, &name, &config)?;
         let gate = setup::gate(&config, store.clone(), &format!("fetch {name}")).await?;
         let began = gate.clock().now();
@@ -158,7 +161,7 @@ impl<'a> Run<'a> {
                 return Ok(None);
             }
             let Input { lines, sitemaps } = input;
-            let on_problem = Box::new(|problem: &str| output::remark(problem));
+            let on_problem = Box::new(|problem: &str| output::warning(problem));
             pool.fill_from(UrlLists { lines, on_bad: on_bad(strict), sitemaps, on_problem }).await.map(Some)
         });
         let view = JobView::new(&self.gate, &self.store, &self.job, Counts::default(), self.limits.clone());
@@ -253,11 +256,16 @@ async fn already_ended(
     is_more: bool,
 ) -> anyhow::Result<u8> {
     jobs::sweep(store, job, &Clock::of(store).await?).await?;
+    let is_success = job.state == JobState::Done && job.counts.failed == 0;
     if global.json {
         output::object(&report::summary(job, 0));
     } else if !global.quiet {
         let line = format!("job {} is already {}: {}", job.name, job.state, report::progress(job));
-        if stream::is_wanted(fetch) { output::remark(&line) } else { output::line(&line) }
+        match (stream::is_wanted(fetch), is_success) {
+            (false, _) => output::line(&line),
+            (true, true) => output::remark(&line),
+            (true, false) => output::warning(&line),
+        }
     }
     if global.quiet {
         failures::of_job(store, job, job.counts.failed, None).await?;
@@ -268,7 +276,7 @@ async fn already_ended(
             "job = {name:?}: the job is {state} and takes no more URLs; use another --job, or reopen it with comity jobs retry {name}"
         )));
     }
-    Ok(if job.state == JobState::Done && job.counts.failed == 0 { exit::DONE } else { exit::FAILURES })
+    Ok(if is_success { exit::DONE } else { exit::FAILURES })
 }
 
 /// The latest job that saved its pages to the `--out` folder.
@@ -336,6 +344,48 @@ fn no_input(fetch: &Fetch) -> anyhow::Error {
             exit::usage("no URLs given: pass URLs, --input FILE (- for stdin), or --job NAME to resume a job")
         }
     }
+}
+
+/// Refuses to start if a variable or file is missing without which no URL of the run can be fetched. URLs of other
+/// sites are fetched without it.
+async fn check_sites(store: &dyn Store, fetch: &Fetch, transport: &Transport) -> anyhow::Result<()> {
+    // A list is read while the job runs.
+    if fetch.input.is_some() {
+        return Ok(());
+    }
+    let mut missing: Vec<String> = Vec::new();
+    let mut is_missing = |url: &str| {
+        let Some(error) = Url::parse(url).ok().and_then(|url| transport.check(&url).err()) else {
+            return false;
+        };
+        let error = error.to_string();
+        if !missing.contains(&error) {
+            missing.push(error);
+        }
+        true
+    };
+    if !fetch.urls.iter().chain(&fetch.sitemap).all(|url| is_missing(url)) {
+        return Ok(());
+    }
+    let job = match &fetch.job {
+        Some(name) => store.find_job(name.clone()).await?,
+        None => None,
+    };
+    // Its sitemaps were not read to the end, and may list other sites.
+    if job.as_ref().is_some_and(|job| job.unread) {
+        return Ok(());
+    }
+    let waiting = TaskFilter { state: Some("waiting".to_owned()), settled_since: None };
+    let mut after = None;
+    while let Some(job) = &job {
+        let page = store.page_tasks(job.id, waiting.clone(), after, PAGE).await?;
+        let Some(last) = page.last() else { break };
+        after = Some(last.id);
+        if !page.iter().all(|task| is_missing(&task.url)) {
+            return Ok(());
+        }
+    }
+    if missing.is_empty() { Ok(()) } else { Err(exit::usage(missing.join("\n"))) }
 }
 
 /// Settings from the command line, which override the job's saved options.
@@ -453,9 +503,9 @@ fn on_bad(strict: bool) -> OnBadLine {
     Box::new(move |bad| {
         count += 1;
         if count <= BAD_SHOWN {
-            output::remark(&bad.to_string());
+            output::warning(&bad.to_string());
         } else if count == BAD_SHOWN + 1 {
-            output::remark("More lines are invalid; from here on they are only counted");
+            output::warning("More lines are invalid; from here on they are only counted");
         }
         if strict { Flow::Stop } else { Flow::Continue }
     })
@@ -479,5 +529,7 @@ fn new_name(now: Timestamp) -> String {
 
 /// Default folder for pages.
 const DEFAULT_OUT: &str = "comity-pages";
+/// How many tasks are read at once.
+const PAGE: u32 = 1_000;
 /// Maximum number of invalid lines to print.
 const BAD_SHOWN: u64 = 20;

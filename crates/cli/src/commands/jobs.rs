@@ -174,7 +174,7 @@ async fn export(
         Some(TaskState::Waiting) => job.counts.waiting(),
     };
     if job.pruned && written < count && !output::is_stdout_broken() {
-        output::remark(&format!("job {name}: {}", pruned(count - written, "")));
+        output::warning(&format!("job {name}: {}", pruned(count - written, "")));
     }
     Ok(exit::DONE)
 }

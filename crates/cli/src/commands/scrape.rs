@@ -1,10 +1,11 @@
 //! `comity scrape`: enqueues items on demand and waits until they are scraped.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use comity::core::enqueue::Enqueued;
+use comity::core::enqueue::{Enqueued, Refusal};
 use comity::jobs::{Pool, StopReason};
 use comity::pipeline::{EnqueueCounts, LimitReached, ManualEnqueue};
 use comity::store::Store;
@@ -29,6 +30,7 @@ pub(crate) async fn run(global: &Global, scrape: Scrape) -> anyhow::Result<u8> {
     by_hand.results.iter().for_each(|(_, result)| counts.count(result));
     if !global.json && !global.quiet {
         print_enqueued(&scrape, &by_hand, counts);
+        suggest_enabling(&*session.store, &by_hand).await?;
     }
     let mut halted = None;
     let mut interrupted = false;
@@ -42,7 +44,7 @@ pub(crate) async fn run(global: &Global, scrape: Scrape) -> anyhow::Result<u8> {
         waiting.abort();
         match done.context("the workers ended unexpectedly")? {
             Ok(StopReason::Halted(message)) => halted = Some(message),
-            Ok(StopReason::NotDueUntil(until)) => output::remark(&left_over(&session, until).await),
+            Ok(StopReason::NotDueUntil(until)) => output::warning(&left_over(&session, until).await),
             Ok(_) => {}
             Err(error) => {
                 session.abandon().await;
@@ -63,7 +65,7 @@ pub(crate) async fn run(global: &Global, scrape: Scrape) -> anyhow::Result<u8> {
         session.failures.print(&session.pipeline.job().name);
     }
     if let Some(message) = &halted {
-        output::remark(&format!("Scraping stopped: {message}; the rest waits for the next run"));
+        output::warning(&format!("Scraping stopped: {message}; the rest waits for the next run"));
     }
     Ok(match interrupted {
         true => exit::INTERRUPTED,
@@ -123,6 +125,20 @@ fn print_enqueued(scrape: &Scrape, by_hand: &ManualEnqueue, counts: EnqueueCount
         ),
         None => {}
     }
+}
+
+/// Prints how to enable scraping for the sources of items that were refused because it is disabled.
+async fn suggest_enabling(store: &dyn Store, by_hand: &ManualEnqueue) -> anyhow::Result<()> {
+    let mut sources = BTreeSet::new();
+    for (item, result) in &by_hand.results {
+        if *result == Enqueued::Refused(Refusal::ScrapingDisabled) {
+            sources.extend(store.find_item(*item).await?.map(|item| item.source));
+        }
+    }
+    for source in sources {
+        output::remark(&format!("To enable it: comity sources set {source} --scrape on"));
+    }
+    Ok(())
 }
 
 fn object(session: &Session, by_hand: &ManualEnqueue, counts: EnqueueCounts) -> Value {

@@ -88,12 +88,18 @@ pub(crate) fn clap_message(message: &clap::Error) {
     }
 }
 
-/// Prints a remark on stderr; with `--log-format json`, as a line of the log.
+/// Prints a remark on stderr: progress, a hint, a good end. With `--log-format json` it is a line of the log.
 pub(crate) fn remark(text: &str) {
     write_remark("INFO", text);
 }
 
-/// Prints on stderr that something failed; the same as a remark, but for whoever filters a JSON log by level.
+/// Prints on stderr that something is missing, was skipped or is left. The same as a remark, but for whoever filters a
+/// JSON log by level.
+pub(crate) fn warning(text: &str) {
+    write_remark("WARN", text);
+}
+
+/// Prints on stderr that something failed. The same as a remark, but for whoever filters a JSON log by level.
 pub(crate) fn failure(text: &str) {
     write_remark("ERROR", text);
 }

@@ -25,7 +25,7 @@ fn all_configuration_errors_are_reported_at_once() {
     world.begin(odd).wait().expect(2).says("COMITY_JOB_CONCURRENCY");
 }
 
-/// They may be set where the configuration is used, so the check succeeds; a fetch needs them.
+/// They may be set where the configuration is used, so the check succeeds; a fetch of that site needs them.
 #[test]
 fn the_check_reports_missing_variables_and_files() {
     let world = World::new();
@@ -41,13 +41,125 @@ fn the_check_reports_missing_variables_and_files() {
     let warnings = world.run(&["--json", "config", "check"]).expect(0).json()["warnings"].clone();
     let warnings: Vec<&str> =
         warnings.as_array().unwrap().iter().map(|text| text.as_str().unwrap()).collect();
-    assert!(warnings.len() == 2 && warnings.contains(&key), "{warnings:?}");
+    assert!(warnings.len() == 2 && warnings.iter().any(|warning| warning.starts_with(key)), "{warnings:?}");
+    world.run(&["fetch", "http://a.example/"]).expect(2).says("the variable NOPE is not set");
+    let everywhere = "[default.request]\nheaders = { \"Accept-Language\" = \"${NOPE}\" }\n";
+    world.write("comity.toml", everywhere);
+    let done = world.run(&["config", "check"]).expect(0);
+    done.shows("default.request.headers.accept-language: the variable NOPE is not set; commands that fetch don't start");
     world.run(&["fetch", "http://127.0.0.1:9/"]).expect(2).says("the variable NOPE is not set");
     let mut set = world.command(&["--json", "config", "check"]);
     world.write("token.txt", "secret");
     world.write("comity.toml", &text.replace("/nope", "token.txt"));
     set.env("NOPE", "secret");
     assert_eq!(world.begin(set).wait().expect(0).json()["warnings"], serde_json::json!([]));
+}
+
+/// What `config init` writes is where people start: it is accepted as it is, explains itself, and changes nothing.
+#[test]
+fn config_init_writes_a_commented_file_that_is_accepted() {
+    let world = World::new();
+    let done = world.run(&["config", "init"]).expect(0);
+    done.shows("Wrote comity.toml. Set http.contact in it, then run: comity config check");
+    let text = std::fs::read_to_string(world.path("comity.toml")).unwrap();
+    let checked = world.run(&["--json", "config", "check"]).expect(0).json();
+    assert_eq!((&checked["profile"], &checked["domains"]), (&"standard".into(), &0.into()));
+    assert_eq!(checked["warnings"], serde_json::json!([]));
+    world.run(&["jobs", "list"]).expect(0);
+    // Each setting is explained, on its line or above it.
+    let mut explained = false;
+    for line in text.lines() {
+        match line.trim_start_matches("# ").split_once(" = ").filter(|(key, _)| is_key(key)) {
+            Some((_, value)) => {
+                assert!(explained || value.contains(" # "), "nothing explains {line:?}:\n{text}");
+            }
+            None => explained = line.starts_with("# ") || explained && !line.is_empty(),
+        }
+    }
+
+    // An existing file is kept, unless told otherwise; `--config` names another one.
+    world.write("comity.toml", "# mine\n");
+    let refused = world.run(&["config", "init"]).expect(2);
+    refused.says("comity.toml already exists; use --force to overwrite it");
+    let object = world.run(&["--json", "config", "init"]).expect(2).json();
+    assert!(object["error"].as_str().unwrap().contains("already exists"), "{object}");
+    assert_eq!(std::fs::read_to_string(world.path("comity.toml")).unwrap(), "# mine\n");
+    world.run(&["config", "init", "--force"]).expect(0);
+    assert_eq!(std::fs::read_to_string(world.path("comity.toml")).unwrap(), text);
+    let other = world.run(&["--json", "--config", "other.toml", "config", "init"]).expect(0).json();
+    assert_eq!(other["file"], "other.toml");
+    assert_eq!(std::fs::read_to_string(world.path("other.toml")).unwrap(), text);
+    world.run(&["--config", "no/folder.toml", "config", "init"]).expect(2).says("no/folder.toml");
+}
+
+/// Every key in the file exists, and a value that is set is the default: without the `#` the file still is accepted.
+#[test]
+fn every_key_that_config_init_writes_exists_with_its_default() {
+    let world = World::new();
+    world.run(&["config", "init"]).expect(0);
+    let text = std::fs::read_to_string(world.path("comity.toml")).unwrap();
+    let reference = world.run(&["config", "reference"]).expect(0).stdout;
+    let defaults = settings(&reference, true);
+    assert!(defaults.len() > 40, "{defaults:?}");
+    let set = settings(&text, false);
+    assert!(set.len() >= 4, "{set:?}");
+    for (key, value) in &set {
+        assert!(
+            defaults.contains(&(key.clone(), value.clone())),
+            "{key} = {value} is not the default:\n{reference}"
+        );
+    }
+    // Commented out: examples. They are accepted, and what they name exists.
+    let all = settings(&text, true);
+    let keys: Vec<&str> = all.iter().map(|(key, _)| key.as_str()).collect();
+    for expected in ["domains.\"example.org\".min_delay", "http.contact", "upkeep.keep"] {
+        assert!(keys.contains(&expected), "{keys:?}");
+    }
+    world.write("comity.toml", &uncommented(&text));
+    let checked = world.run(&["--json", "config", "check"]).expect(0).json();
+    assert_eq!(checked["domains"], 1);
+    let warning = "domains.\"example.org\".request.bearer_env: the variable EXAMPLE_TOKEN is not set";
+    assert!(checked["warnings"][0].as_str().unwrap().starts_with(warning), "{checked}");
+    for (key, value) in &all {
+        let wrong =
+            uncommented(&text).replace(&format!("{} = {value}", leaf(key)), &format!("{} = []", leaf(key)));
+        world.write("comity.toml", &wrong);
+        world.run(&["config", "check"]).expect(2).says(leaf(key));
+    }
+}
+
+/// The settings of a file as (key with its table, value), with those that are commented out if `all`.
+fn settings(text: &str, all: bool) -> Vec<(String, String)> {
+    let text = if all { uncommented(text) } else { text.to_owned() };
+    let mut table = String::new();
+    let mut settings = Vec::new();
+    for line in text.lines() {
+        if let Some(name) = line.strip_prefix('[').and_then(|rest| rest.split(']').next()) {
+            table = format!("{name}.");
+        } else if let Some((key, value)) = line.split_once(" = ").filter(|(key, _)| is_key(key)) {
+            let value = value.split(" # ").next().unwrap().trim();
+            settings.push((format!("{table}{key}"), value.to_owned()));
+        }
+    }
+    settings
+}
+
+/// A file without the `# ` in front of its settings and tables.
+fn uncommented(text: &str) -> String {
+    let line = |line: &str| {
+        let rest = line.strip_prefix("# ").or_else(|| line.strip_prefix('#')).unwrap_or(line);
+        let is_setting = rest.split_once(" = ").is_some_and(|(key, _)| is_key(key));
+        if is_setting || rest.starts_with('[') { rest.to_owned() } else { line.to_owned() }
+    };
+    text.lines().map(line).collect::<Vec<_>>().join("\n")
+}
+
+fn is_key(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|c| c.is_ascii_lowercase() || c == '_')
+}
+
+fn leaf(key: &str) -> &str {
+    key.rsplit('.').next().unwrap()
 }
 
 /// B71

@@ -92,6 +92,20 @@ fn the_unit_starts_after_following_only_the_readme() {
         let values = unit.lines().filter_map(|line| line.strip_prefix(&format!("{key}=")).map(str::to_owned));
         values.collect::<Vec<String>>()
     };
+    assert_paths_exist(&unit, &root, &below);
+    // The user and the folder for the store come from systemd; the README creates neither.
+    assert_eq!((settings("DynamicUser"), settings("User")), (vec!["yes".to_owned()], vec![]));
+    let state = format!("/var/lib/{}", settings("StateDirectory")[0]);
+    assert_eq!(settings("WorkingDirectory"), [state.as_str()]);
+    assert!(settings("ExecStart")[0].contains(&format!(" --store sqlite:{state}/")), "{unit}");
+    let here = world.write("comity.service", &below(&unit));
+    crate::documents::verify_unit(&here).unwrap_or_else(|said| panic!("{said}"));
+    // What the README starts is what it installed.
+    for line in commands.lines().filter(|line| line.starts_with("systemctl ") && !line.ends_with("reload")) {
+        let name = line.split(' ').next_back().unwrap();
+        assert!(root.join(format!("etc/systemd/system/{name}.service")).exists(), "{line}");
+    }
+
     // LoadCredential makes a copy that only the service can read.
     let (name, from) =
         settings("LoadCredential")[0].split_once(':').map(|(a, b)| (a.to_owned(), below(b))).unwrap();
@@ -117,6 +131,20 @@ fn the_unit_starts_after_following_only_the_readme() {
     let answer = ask(address, "POST", "/v1/check", &bearer, &check).unwrap();
     assert_eq!(answer.status, 200, "{}", answer.body);
     assert!(root.join("var/lib/comity/comity.db").exists());
+}
+
+/// Asserts that every path that a unit names was created by the README, is the state folder, or belongs to the system.
+#[track_caller]
+fn assert_paths_exist(unit: &str, root: &Path, below: &dyn Fn(&str) -> String) {
+    let lines = unit.lines().filter(|line| !line.starts_with('#'));
+    let words = lines.flat_map(|line| line.split([' ', '=', ':'])).filter(|word| word.starts_with('/'));
+    let words: Vec<&str> = words.collect();
+    assert!(words.len() >= 5, "{words:?}");
+    for word in words {
+        let made = below(word);
+        let exists = Path::new(&made).exists() || made.starts_with(&below("/var/lib/comity/"));
+        assert!(exists, "the unit needs {word}, which nothing creates in {}", root.display());
+    }
 }
 
 /// If the tests run as root, runs the service as a user that owns only what systemd gives it.

@@ -31,6 +31,29 @@ fn a_learned_delay_can_be_set_pinned_and_reset() {
     assert_eq!(reset["adaptive_delay_seconds"], 0.0, "{reset}");
 }
 
+/// A deadline that has passed is history, and `domains list` is about what is in force.
+#[test]
+fn expired_deadlines_are_not_listed() {
+    let world = World::new();
+    for (domain, wait) in [("over.example", "1"), ("closed.example", "3600")] {
+        world.run(&["record", domain, "429", "--retry-after", wait]).expect(0);
+    }
+    let until = |domain: &str| {
+        let shown = world.run(&["--json", "domains", "list", domain]).expect(0).json();
+        shown["domains"][0]["server_until"].clone()
+    };
+    wait_until("the first one has passed", || until("over.example").is_null());
+    assert!(until("closed.example").is_string());
+    let stored = "SELECT count(*) FROM domains WHERE server_until_us IS NOT NULL";
+    assert_eq!(world.sql().query_row(stored, [], |row| row.get::<_, i64>(0)).unwrap(), 2);
+    let listed = world.run(&["domains", "list"]).expect(0).stdout;
+    let line = |domain: &str| listed.lines().find(|line| line.starts_with(domain)).unwrap().to_owned();
+    assert!(line("closed.example").contains("the server asked to wait until 20"), "{listed}");
+    assert!(!line("over.example").contains("until"), "{listed}");
+    let shown = world.run(&["domains", "show", "over.example"]).expect(0).stdout;
+    assert!(!shown.contains("until"), "{shown}");
+}
+
 /// B39
 #[test]
 fn a_paused_domain_is_not_fetched() {

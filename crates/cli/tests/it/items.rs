@@ -81,6 +81,27 @@ fn an_export_has_the_feeds_details_and_the_result_of_the_scrape() {
     assert_eq!(whole["content"], first["content"]);
 }
 
+/// Items can be in several folders, and an export is read from anywhere: only an absolute path is enough to find a page.
+#[test]
+fn the_file_of_an_item_is_an_absolute_path() {
+    let (world, site) = (world(&[]), site());
+    add(&world, &(site.url() + "/feed"), &[]);
+    run(&world, &["--no-scrape"], 0);
+    world.run(&["scrape", "1", "--out", "first"]).expect(0);
+    let file = |row: &Value| std::path::PathBuf::from(row["file"].as_str().unwrap());
+    let first = file(&exported(&world, &[])[0]);
+    assert!(first.is_absolute() && first.starts_with(world.path("first")), "{}", first.display());
+    world.run(&["scrape", "1", "--out", "second"]).expect(0);
+    let second = file(&exported(&world, &[])[0]);
+    assert!(second.starts_with(world.path("second")), "{}", second.display());
+    assert_eq!(std::fs::read_to_string(&second).unwrap(), PAGE);
+    // In the index of a folder, paths are relative to that folder.
+    for (folder, file) in [("first", first), ("second", second)] {
+        let index = world.index(folder);
+        assert_eq!(world.path(folder).join(index[0]["file"].as_str().unwrap()), file);
+    }
+}
+
 /// The scraped page comes first, then the feed's text.
 #[test]
 fn the_text_of_an_export_is_from_the_page_or_the_feed() {
@@ -117,6 +138,13 @@ fn csv_values_are_unchanged() {
         |row: usize, key: &str| rows[row].get(head.iter().position(|name| name == key).unwrap()).unwrap();
     assert_eq!((cell(0, "categories"), cell(1, "author")), ("[\"a,b\",\"c\"]", ""));
     assert_eq!((rows.len(), table.matches("\r\n").count()), (2, 3));
+    let args = ["items", "export", "--since", "1h", "--format", "csv", "--text"];
+    let table = world.run(&args).expect(0).stdout;
+    let mut reader = csv::Reader::from_reader(table.as_bytes());
+    let last = reader.headers().unwrap().len() - 1;
+    assert_eq!(&reader.headers().unwrap()[last], "text");
+    let texts: Vec<String> = reader.records().map(|row| row.unwrap()[last].to_owned()).collect();
+    assert_eq!(texts, ["Long & wide\n\n\u{1f409}", ""]);
 }
 
 /// Memory doesn't grow with the number of items.

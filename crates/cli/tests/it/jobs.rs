@@ -2,10 +2,13 @@
 
 use std::process::Command;
 
+use serde_json::Value;
+
 use crate::comity::{World, list};
-use crate::log::{assert_each_once, assert_spaced, counts, now_us, to_text};
+use crate::log::{assert_each_once, assert_spaced, counts, now_us, to_text, wait_until};
 use crate::nginx::Nginx;
-use crate::site::{Answer, Site};
+use crate::service::{Service, ask, post};
+use crate::site::{Answer, Held, Site};
 
 /// B49, B74
 #[test]
@@ -105,6 +108,61 @@ fn retry_fetches_what_failed() {
     assert_eq!(paths, [("/p0", 1), ("/p1", 2), ("/p2", 1), ("/p3", 2)]);
 }
 
+/// B49: the command and the service retry the same: what failed in a job that ended or is stopped, but not in one that
+/// somebody works on.
+#[test]
+fn the_service_retries_what_the_command_retries() {
+    let held = Held::default();
+    let until = held.clone();
+    let site = Site::start(move |asked| match asked.path {
+        "/broken" => Answer::status(500),
+        "/gone" => Answer::status(404),
+        "/slow" => Answer::page(asked.path).held(&until),
+        path => Answer::page(path),
+    });
+    let world = World::new();
+    world.write("comity.toml", "[default]\nbackoff = \"none\"\n[serve]\n");
+    let service = Service::start(&world);
+    let urls = ["broken", "gone", "slow"].map(|path| format!("{}/{path}", site.url()));
+    for (nth, by_service) in [false, true].into_iter().enumerate() {
+        let job = ["one", "two"][nth];
+        let retry = |code: i32, status: u16| match by_service {
+            false => world.run(&["--json", "jobs", "retry", job]).expect(code).json(),
+            true => post(service.address, &format!("/v1/jobs/{job}/retry"), &Value::Null).expect(status),
+        };
+        let fetch = world.start(&[
+            "fetch",
+            &urls[0],
+            &urls[1],
+            &urls[2],
+            "--job",
+            job,
+            "--delay",
+            "20ms",
+            "--robots",
+            "ignore",
+            "--format",
+            "none",
+            "--max-retries",
+            "0",
+        ]);
+        let shown = || ask(service.address, "GET", &format!("/v1/jobs/{job}"), "", "").unwrap().json();
+        wait_until("two of them failed", || shown()["failed"] == 2);
+        let running = retry(2, 409);
+        assert!(running.to_string().contains("it has not ended"), "{running}");
+        fetch.kill();
+        assert_eq!(shown()["state"], "stopped");
+        let counts = |job: &Value| (job["failed"].clone(), job["waiting"].clone(), job["state"].clone());
+        let retried = retry(0, 200);
+        assert_eq!(counts(&retried), (1.into(), 2.into(), "stopped".into()), "all but the 404: {retried}");
+        let again = retry(0, 200);
+        assert_eq!(counts(&again), (1.into(), 2.into(), "stopped".into()), "nothing to retry: {again}");
+        world.run(&["jobs", "cancel", job]).expect(0);
+        assert_eq!(counts(&retry(0, 200)), (1.into(), 2.into(), "stopped".into()));
+    }
+    held.release();
+}
+
 /// A job resumes with the options it had, from another folder too.
 #[test]
 fn a_job_keeps_its_options() {
@@ -157,6 +215,10 @@ fn consecutive_failures_end_the_job() {
         assert_eq!(object["waiting"], 0, "{object}");
         assert!(site.log().len() <= 4, "{}", log_of(&site));
         world.run(&["fetch", "--job", "one"]).expect(1).shows("already failed");
+        let more = format!("{}/more", site.url());
+        let refused = world.run(&["fetch", "--job", "one", &more]).expect(2);
+        refused.says("the job is failed and takes no more URLs");
+        refused.says("comity jobs retry one");
     }
 }
 

@@ -48,6 +48,50 @@ fn progress_hints_and_failures_are_json_lines() {
     assert_eq!(lines(&done).len(), 1, "{}", done.stderr);
 }
 
+/// Whoever filters the log by level must not miss what went wrong; what went well is no warning.
+#[test]
+fn lines_about_trouble_are_warnings_or_errors() {
+    let site = Site::start(|asked| match asked.path {
+        "/robots.txt" | "/sitemap.xml" => Answer::status(404),
+        path if path.starts_with("/bad") => Answer::status(500),
+        path => Answer::page(path),
+    });
+    let world = World::new();
+    world.write("comity.toml", "[http]\ncontact = \"ops@example.org\"\n[job]\nfailure_threshold = 2\n[default]\nbackoff_base = \"10ms\"\n\
+         backoff_max = \"20ms\"\n");
+    let fetch = |args: &[&str], code: i32| {
+        let quick =
+            ["--delay", "1ms", "--learning", "off", "--max-retries", "0", "--format", "none", "--jsonl"];
+        world.run(&[&["--log-format", "json", "fetch"], args, &quick].concat()).expect(code)
+    };
+    // A site that is given up, a line that isn't a URL, a sitemap that doesn't exist.
+    world.write("list", &(crate::comity::list(&site.url(), "bad", 5) + "not a URL\n"));
+    let done = fetch(&["--input", "list", "--job", "bad"], 1);
+    for part in [
+        "failed",
+        "gave up on 127.0.0.1",
+        "job ended",
+        "Skipped 1 invalid line",
+        "job bad: failed",
+        "backing off",
+    ] {
+        says(&done, "WARN", part);
+    }
+    says(&fetch(&["--job", "bad"], 1), "WARN", "job bad is already failed");
+    says(&fetch(&["--sitemap", &(site.url() + "/sitemap.xml"), "--job", "map"], 1), "WARN", "answered 404");
+    let list = world.write("strict", "not a URL\n");
+    let strict = fetch(&["--input", list.to_str().unwrap(), "--strict", "--job", "strict"], 2);
+    says(&strict, "ERROR", "Stopped at an invalid line");
+    // A source that fails: in the log, and with --quiet at the end.
+    world.run(&["sources", "add", &(site.url() + "/bad"), "--kind", "feed"]).expect(0);
+    says(&world.run(&["--log-format", "json", "run"]).expect(1), "WARN", "source failed");
+    world.run(&["sources", "set", "1", "--enabled", "on"]).expect(0);
+    says(&world.run(&["--log-format", "json", "--quiet", "run"]).expect(1), "ERROR", "answered 500");
+    // Nothing is wrong here.
+    let fine = fetch(&[&(site.url() + "/a"), "--job", "fine"], 0);
+    assert!(lines(&fine).iter().all(|line| line["level"] == "INFO"), "{}", fine.stderr);
+}
+
 #[test]
 fn errors_are_json_lines() {
     let world = World::new();

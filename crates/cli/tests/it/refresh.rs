@@ -5,7 +5,8 @@ use serde_json::Value;
 use crate::comity::World;
 use crate::site::{Answer, Site};
 
-/// A site whose pages have validators: `/same` never changes, `/new` changes every time, `/moved` redirects to `/same`.
+/// A site whose pages have validators: `/same` and `/dated` never change, `/new` changes every time, `/moved` redirects
+/// to `/same`.
 fn site() -> Site {
     Site::start(|asked| match asked.path {
         "/same" if asked.headers.to_lowercase().contains("if-none-match: \"caf\u{e9}\"") => {
@@ -15,6 +16,10 @@ fn site() -> Site {
             Answer::status(304)
         }
         "/same" => Answer::page("same").header("ETag", "\"caf\u{e9}\"").header("Last-Modified", "about noon"),
+        "/dated" if asked.headers.to_lowercase().contains("if-modified-since: about noon") => {
+            Answer::status(304)
+        }
+        "/dated" => Answer::page("dated").header("Last-Modified", "about noon"),
         "/moved" => Answer::status(301).header("Location", "/same"),
         "/new" => {
             Answer::page(&format!("new {}", asked.before)).header("ETag", &format!("\"{}\"", asked.before))
@@ -31,7 +36,7 @@ fn rows(world: &World, path: &str) -> Vec<Value> {
 #[test]
 fn refresh_fetches_what_changed_and_keeps_other_files() {
     let (world, site) = (World::new(), site());
-    let urls = ["/same", "/moved", "/new", "/plain"].map(|path| format!("{}{path}", site.url()));
+    let urls = ["/same", "/dated", "/moved", "/new", "/plain"].map(|path| format!("{}{path}", site.url()));
     let mut args = vec!["fetch", "--job", "news", "--out", "pages", "--delay", "20ms", "--robots", "ignore"];
     args.extend(urls.iter().map(String::as_str));
     world.run(&args).expect(0);
@@ -40,8 +45,8 @@ fn refresh_fetches_what_changed_and_keeps_other_files() {
     assert_eq!(site.log().len(), asked);
 
     let again = world.run(&["--json", "fetch", "--job", "news", "--refresh"]).expect(0).json();
-    assert_eq!((&again["state"], &again["fetched"], &again["tasks"]), (&"done".into(), &4.into(), &4.into()));
-    for path in ["/same", "/moved"] {
+    assert_eq!((&again["state"], &again["fetched"], &again["tasks"]), (&"done".into(), &5.into(), &5.into()));
+    for path in ["/same", "/dated", "/moved"] {
         let rows = rows(&world, path);
         let (first, last) = (&rows[0], &rows[1]);
         assert_eq!(

@@ -106,6 +106,7 @@ fn out_dash_prints_rows_and_saves_no_pages() {
     let done = world.run(&["fetch", &url, "--out", "-", "--job", "one", "--robots", "ignore"]).expect(0);
     let rows = done.objects();
     assert_eq!((rows.len(), &rows[0]["file"], rows[0]["sha256"].is_string()), (1, &Value::Null, true));
+    assert!(rows[0].get("headers").is_none(), "only with --with-headers: {}", rows[0]);
     done.says("job one: done");
     assert!(!world.path("comity-pages").exists() && !world.path("-").exists());
     world.run(&["fetch", &url, "--out", "-", "--format", "warc"]).expect(2).says("--out -");

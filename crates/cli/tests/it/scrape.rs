@@ -49,6 +49,59 @@ fn items_are_scraped_one_by_one() {
     }
 }
 
+/// What `run --no-scrape` finds is simply not scraped yet: by number, by source, all at once, or by the next run.
+#[test]
+fn items_left_by_a_run_without_scraping_can_be_scraped_later() {
+    type Later<'a> = (&'a [&'a str], &'a [&'a str]);
+    let later: [Later<'_>; 4] = [
+        (&["scrape", "1"], &["done", "none", "none"]),
+        (&["scrape", "--source", "1"], &["done", "done", "done"]),
+        (&["scrape", "--all-unscraped"], &["done", "done", "done"]),
+        (&["run", "--force"], &["done", "done", "done"]),
+    ];
+    for (command, expected) in later {
+        let (world, _site) = seen(&[], 3, &[]);
+        assert_eq!(states(&world), ["none", "none", "none"]);
+        let listed = world.run(&["items", "list", "--state", "none", "--json"]).expect(0).json();
+        assert_eq!(listed["items"].as_array().unwrap().len(), 3);
+        let done = world.run(command).expect(0);
+        assert!(!done.stdout.contains("1 refused"), "{command:?}: {}", done.stdout);
+        assert_eq!(states(&world), expected, "{command:?}");
+    }
+    let (world, _site) = seen(&[], 3, &[]);
+    let ran = run(&world, &["--force", "--no-scrape"], 0);
+    assert_counts(&ran["items"], json!({ "new": 0, "enqueued": 0, "refused": 0 }));
+}
+
+/// A source that was added with `--no-scrape` is not scraped by runs, but by hand.
+#[test]
+fn items_of_a_source_added_without_scraping_are_scraped_on_demand() {
+    let (world, site) = (
+        world(&[]),
+        Site::start(|asked| match asked.path {
+            "/feed" => Answer { status: 200, body: numbered("p", 4), ..Answer::default() },
+            path => Answer::page(path),
+        }),
+    );
+    add(&world, &(site.url() + "/feed"), &["--no-scrape"]);
+    let ran = world.run(&["run"]).expect(0);
+    ran.shows(
+        "items: 4 new, 0 scraped, 4 left for comity scrape (their source isn't scraped automatically)\n",
+    );
+    assert!(!ran.stdout.contains("refused"), "{}", ran.stdout);
+    assert_eq!((states(&world), pages(&site).len()), (vec!["none".to_owned(); 4], 0));
+    world.run(&["scrape", "2"]).expect(0).shows("1 scraped, 0 failed, 0 skipped");
+    world.run(&["run", "--force"]).expect(0).shows("items: 0 new, 0 scraped\n");
+    assert_eq!(states(&world), ["none", "done", "none", "none"]);
+    world.run(&["scrape", "--all-unscraped"]).expect(0).shows("3 enqueued");
+    assert_eq!(states(&world), ["done"; 4]);
+    // A source that must not be scraped says how to change that.
+    world.run(&["sources", "set", "1", "--scrape", "off"]).expect(0);
+    let refused = world.run(&["scrape", "1"]).expect(1);
+    refused.shows("item 1: scraping is disabled for the source");
+    refused.says("To enable it: comity sources set 1 --scrape on");
+}
+
 #[test]
 fn scrape_requires_items_or_a_source() {
     let world = world(&[]);

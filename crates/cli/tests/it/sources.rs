@@ -82,7 +82,7 @@ fn a_page_is_followed_by_its_feed() {
     let feed = site.url() + "/feed.xml";
     let again = world.run(&["sources", "add", &feed, "--cadence", "1h", "--no-scrape"]).expect(0);
     again.shows("Source 1 already exists: Harbour");
-    again.says("comity sources set 1 --cadence 1h --scrape off");
+    again.says("comity sources set 1 --cadence 1h --auto-scrape off");
     let same = world.run(&["sources", "add", &feed, "--cadence", "480"]).expect(0);
     assert_eq!(same.stderr, "");
     assert_eq!(sources(&world).len(), 1);

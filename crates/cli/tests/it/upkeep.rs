@@ -53,6 +53,32 @@ fn prune_deletes_old_rows_and_prints_counts() {
     assert_counts(&again, json!({ "jobs": 0, "tasks": 0, "attempts": 0, "scrape_logs": 0, "fetch_runs": 0 }));
 }
 
+/// Nothing is left of the newest job either, not even its last page and its site.
+#[test]
+fn prune_deletes_every_task_of_the_newest_job() {
+    let site = Site::start(|asked| Answer::page(asked.path));
+    let world = World::new();
+    fetch(&world, &site, "only", 3);
+    let sql = world.sql();
+    let old = now_us() - 40 * DAY;
+    sql.execute("UPDATE jobs SET ended_us = ?1", [old]).unwrap();
+    sql.execute("UPDATE domains SET released_us = ?1, left_as = 'new', pace = NULL", [old]).unwrap();
+    drop(sql);
+    // The age may come from the configuration.
+    world.write("comity.toml", "[upkeep]\nkeep = \"50d\"\n");
+    let kept = world.run(&["--json", "prune"]).expect(0).json();
+    assert_counts(&kept, json!({ "keep": "50d", "jobs": 0, "tasks": 0, "attempts": 0 }));
+    world.write("comity.toml", "[upkeep]\nkeep = \"30d\"\n");
+    let pruned = world.run(&["--json", "prune"]).expect(0).json();
+    assert_counts(&pruned, json!({ "keep": "30d", "jobs": 1, "tasks": 3, "attempts": 3, "domains": 1 }));
+    for table in ["tasks", "lanes", "domains"] {
+        assert_eq!(count(&world, &format!("SELECT count(*) FROM {table}")), 0, "{table}");
+    }
+    fetch(&world, &site, "next", 2);
+    assert_eq!(count(&world, "SELECT min(id) FROM tasks"), 4, "ids are not used again");
+    assert_eq!(world.run(&["--json", "jobs", "show", "only"]).expect(0).json()["fetched"], 3);
+}
+
 #[test]
 fn a_backup_is_private_complete_and_overwrites_nothing() {
     let world = World::new();

@@ -5,8 +5,9 @@ use comity_core::task::{JobId, JobStep};
 use comity_core::time::Timestamp;
 use comity_store::Store;
 use comity_store::domains::{DomainKey, ReleaseMode};
+use comity_store::jobs::Removed;
 use comity_store::retention::{PruneFrom, Pruned};
-use comity_store::tasks::Attempt;
+use comity_store::tasks::{Attempt, TaskFilter};
 
 use super::fetches::{added, end, failed as failed_fetch, ok, runs};
 use crate::backend::Backend;
@@ -72,6 +73,37 @@ pub(crate) async fn a_job_that_ended_long_ago_loses_its_tasks(backend: &dyn Back
     let counts = one.counts(old).await;
     assert_eq!((counts.tasks, counts.done, counts.waiting()), (3, 3, 0));
     assert_eq!(sweep(&*one.store, at(20), 2).await, Pruned::default(), "once");
+}
+
+/// Nothing stays of the only job, not even its newest task and domain, and later ones get other ids.
+pub(crate) async fn the_newest_tasks_are_deleted_and_their_ids_are_not_reused(backend: &dyn Backend) {
+    let (one, other) =
+        (Process::start(backend, "one", at(0)).await, Process::start(backend, "other", at(0)).await);
+    let (mut tasks, mut domains) = (Vec::new(), Vec::new());
+    for (process, name) in [(&one, "first"), (&other, "second"), (&one, "third")] {
+        let job = job_that_ended(process, name, 10).await;
+        let all = TaskFilter { state: None, settled_since: None };
+        for task in one.store.page_tasks(job, all, None, 99).await.unwrap() {
+            assert!(!tasks.contains(&task.id), "{:?} again", task.id);
+            tasks.push(task.id);
+        }
+        assert_eq!(one.store.count_prunable(at(100)).await.unwrap().tasks, 3);
+        assert_eq!(sweep(&*other.store, at(100), 2).await.tasks, 3);
+        assert_eq!(fetched(&*one.store, job).await, 0);
+        let idle = one.store.idle_domains(DomainKey(0), at(100), 99).await.unwrap().domains;
+        assert_eq!(idle.len(), 2, "no lane is left: {idle:?}");
+        for idle in &idle {
+            assert!(!domains.contains(&idle.hold.key), "{:?} again", idle.hold);
+            domains.push(idle.hold.key);
+        }
+        let holds = idle.iter().map(|idle| idle.hold).collect();
+        assert_eq!(one.store.forget_domains(holds, at(100)).await.unwrap(), 2);
+    }
+    let removed = one.job_of("removed", &["https://a.example/1"], at(20)).await;
+    let last = one.store.page_tasks(removed, TaskFilter { state: None, settled_since: None }, None, 9).await;
+    assert_eq!(one.store.remove_job(removed, 99, at(20)).await.unwrap(), Removed::Gone);
+    let job = other.job_of("later", &["https://a.example/1"], at(21)).await;
+    assert!(other.claim_one(job, at(21)).await.tasks[0].id > last.unwrap()[0].id);
 }
 
 /// B74

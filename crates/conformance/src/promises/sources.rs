@@ -48,11 +48,14 @@ pub(crate) async fn a_source_is_added_once_per_url(backend: &dyn Backend) {
         kind: Kind::Page,
         lead: Lead::Remote,
         scraping: false,
+        auto_scrape: false,
         ..feed("https://a.example/feed")
     };
     assert_eq!(other.add_source(again, at(9)).await.unwrap(), (first.clone(), false));
-    let (second, added) = other.add_source(feed("https://b.example/feed"), at(9)).await.unwrap();
+    let on_demand = NewSource { auto_scrape: false, ..feed("https://b.example/feed") };
+    let (second, added) = other.add_source(on_demand, at(9)).await.unwrap();
     assert!(added);
+    assert_eq!((second.scraping, second.auto_scrape), (true, false));
     assert_eq!(one.list_sources().await.unwrap(), [first.clone(), second], "in the order they were added");
     assert_eq!(one.find_source(first.id).await.unwrap(), Some(first));
     assert_eq!(one.find_source(SourceId(99)).await.unwrap(), None);

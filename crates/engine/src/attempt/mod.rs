@@ -141,7 +141,7 @@ pub(crate) async fn attempt<B: BeforeSend, S: Sink>(
     let Outgoing { transport, request, trust, recording } = out;
     let requests = transport.requests();
     let url = request.url;
-    let prepared = requests.prepare(url, trust, permit.now());
+    let prepared = requests.prepare(url, trust, permit.now()).map_err(Unsent::Never)?;
     let headers = merge_headers(prepared.headers, request.headers);
     let witness = recording.as_ref().map(Recording::witness);
     let request = Request { witness, headers: &headers, options: prepared.options.as_deref(), ..request };

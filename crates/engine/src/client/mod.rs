@@ -265,6 +265,10 @@ impl Client {
         loop {
             let host =
                 Domain::of(&url).ok_or_else(|| ClientError::Url { url: redact::text(url.as_str()) })?;
+            // Without the credentials of the site nothing is requested, not even robots.txt.
+            if let Err(cause) = self.transport.requests().check(&url, on.trust) {
+                return Err(ClientError::Transport { url: redact::url(&url), cause });
+            }
             if let Some(robots_cache) = &self.robots_cache {
                 // A failing robots.txt is retried with backoff, and the result is cached.
                 let patience = request.patience.max(ROBOTS_PATIENCE);

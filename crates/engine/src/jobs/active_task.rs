@@ -143,6 +143,10 @@ impl ActiveTask {
             // Its domain was handed over in the meantime, and the task with it.
             return;
         }
+        // Without its credentials nothing is requested for it, not even robots.txt.
+        if let Err(error) = self.pool.transport.requests().check(&self.url, self.provenance.trust) {
+            return self.settle(Step::Failed { error: error.to_string(), status: None }, None);
+        }
         let Some(robots_cache) = self.pool.robots_cache.clone() else { return self.enter_line() };
         match robots_cache.known(&self.url, self.provenance.lead) {
             Some(Ok(rules)) => match rules.allows(path_and_query(&self.url)) {

@@ -21,6 +21,7 @@ use crate::attempt::redirected_lead;
 use crate::client::{ClientError, FetchRequest, Page, Requester};
 use crate::connectors::{self, ParsedSource};
 use crate::gate::GateError;
+use crate::transport::TransportError;
 use crate::{redact, robots};
 
 /// Called with a message about a sitemap that can't be read.
@@ -214,6 +215,10 @@ impl<'a> Walk<'a> {
             | ClientError::Url { .. }
             | ClientError::BadRedirect { .. }
             | ClientError::Redirects { .. }) => ReadError::Useless(error.to_string()),
+            // It can be read once the variable or file exists.
+            ClientError::Transport { cause: cause @ TransportError::Options(_), .. } => {
+                ReadError::NotNow(cause.to_string())
+            }
             ClientError::Transport { cause, .. } if cause.is_final() => ReadError::Useless(cause.to_string()),
             error => ReadError::NotNow(error.to_string()),
         })

@@ -117,10 +117,14 @@ impl WatchState {
             self.snoozed.insert(*id, now + RECHECK_MIN);
         }
         for source in &report.sources {
-            // A hold may end sooner than planned, because somebody may lift it.
-            if let SourceOutcome::Held { until, .. } = source.outcome {
-                self.snoozed.insert(source.source, until.min(now + HELD_RECHECK_MAX));
-            }
+            let until = match source.outcome {
+                // A hold may end sooner than planned, because somebody may lift it.
+                SourceOutcome::Held { until, .. } => until.min(now + HELD_RECHECK_MAX),
+                // A source that can't be fetched as long as a variable or file is missing has no backoff.
+                SourceOutcome::Failed { .. } => now + HELD_RECHECK_MAX,
+                SourceOutcome::Fetched { .. } | SourceOutcome::NotDue { .. } => continue,
+            };
+            self.snoozed.insert(source.source, until);
         }
     }
 }
@@ -141,7 +145,7 @@ fn fetch_at(source: &Source, now: Timestamp) -> Option<Timestamp> {
 pub const DEFAULT_CADENCE: Span = Span::from_mins(15);
 /// No source is checked again sooner than this after a run.
 const RECHECK_MIN: Span = Span::from_secs(1);
-/// A source that is held back is checked again after at most this time.
+/// A source that is held back or failed is checked again after at most this time, if it is due by then.
 const HELD_RECHECK_MAX: Span = Span::from_mins(1);
 /// How often to check whether there is room for more items.
 const ROOM_POLL: Span = Span::from_secs(1);

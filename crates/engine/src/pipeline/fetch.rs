@@ -24,6 +24,7 @@ use crate::attempt::{pacing_hints, redirected_lead};
 use crate::client::{ClientError, FetchRequest, Page};
 use crate::connectors::{self, ParsedSource, normalize};
 use crate::gate::GateError;
+use crate::transport::TransportError;
 
 /// The result of fetching a source.
 #[derive(Debug, Clone, PartialEq)]
@@ -41,6 +42,8 @@ pub(super) enum NotFetched {
     Held { until: Timestamp, why: String },
     /// The request failed; `until` is the time from Retry-After.
     Failed { why: String, status: Option<u16>, until: Option<Timestamp> },
+    /// A variable or file that the request options of the site refer to is missing; nothing was sent.
+    Unconfigured(String),
     /// The source is gone (410).
     Gone,
     /// The run is stopping.
@@ -122,6 +125,9 @@ impl Pipeline {
             ClientError::Gate(GateError::Store(error)) => NotFetched::Store(error),
             ClientError::Gate(GateError::Closed) => NotFetched::Store(StoreError::Closed),
             ClientError::Gate(GateError::Lost) => NotFetched::Store(StoreError::Lost),
+            ClientError::Transport { cause: cause @ TransportError::Options(_), .. } => {
+                NotFetched::Unconfigured(cause.to_string())
+            }
             error => failed(error.to_string()),
         })?;
         match page.status {
@@ -241,6 +247,8 @@ impl Pipeline {
                 let retry_at = until.map_or(own, |until| until.max(own));
                 (FetchResult::Failed { retry_at }, status, why)
             }
+            // Nothing was sent, and it works as soon as the variable or file exists: no backoff.
+            NotFetched::Unconfigured(why) => (FetchResult::Failed { retry_at: now }, None, why),
             // These are handled by the caller; the fetch has no result.
             NotFetched::Stopped | NotFetched::Store(_) => {
                 (FetchResult::Held { until: now }, None, String::new())

@@ -101,7 +101,9 @@ impl Pipeline {
         };
         Ok(match response {
             Ok(page) => parse_response(Kind::Sitemap, &page).await,
-            Err(NotFetched::Held { why, .. } | NotFetched::Failed { why, .. }) => Err(why),
+            Err(
+                NotFetched::Held { why, .. } | NotFetched::Failed { why, .. } | NotFetched::Unconfigured(why),
+            ) => Err(why),
             Err(NotFetched::Gone) => Err("answered 410".to_owned()),
             Err(NotFetched::Stopped) => Err("stopped before it was fetched".to_owned()),
             Err(NotFetched::Store(error)) => return Err(error),

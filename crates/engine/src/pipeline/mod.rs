@@ -123,6 +123,8 @@ pub struct RunReport {
     pub changed: u64,
     /// The results of enqueuing items.
     pub items: EnqueueCounts,
+    /// How many of the refused items are new ones whose source isn't scraped automatically.
+    pub unscraped: u64,
     /// The sources that were checked, sorted by id.
     pub sources: Vec<SourceReport>,
 }
@@ -444,7 +446,10 @@ impl Pipeline {
                 let counts = match source.scraping && source.auto_scrape {
                     true => self.enqueue_found(source.id).await?,
                     // The source isn't scraped automatically, which counts as a refusal.
-                    false => EnqueueCounts { refused: kept.new, ..EnqueueCounts::default() },
+                    false => {
+                        report.unscraped += kept.new;
+                        EnqueueCounts { refused: kept.new, ..EnqueueCounts::default() }
+                    }
                 };
                 report.items.add(counts);
             }
@@ -477,6 +482,7 @@ impl RunReport {
             new: 0,
             changed: 0,
             items: EnqueueCounts::default(),
+            unscraped: 0,
             sources: Vec::new(),
         }
     }

@@ -17,7 +17,7 @@ use super::site::{Auth, RequestTable, Scheme, SecretSource, SiteRequest};
 use super::template::{Env, Template, file_content, variable};
 use super::{RobotsLead, Trust, header};
 use crate::config::Config;
-use crate::transport::{Proxy, SiteOptions, Verify, Via, basic_of};
+use crate::transport::{Proxy, SiteOptions, TransportError, Verify, Via, basic_of};
 
 /// The resolved options of all requests.
 #[derive(Default)]
@@ -29,6 +29,8 @@ pub struct Requests {
     jar: Option<Jar>,
     /// Whether no options are set, so that requests need no preparation.
     is_plain: bool,
+    /// Whether something is missing for the requests to some site.
+    is_lacking: bool,
 }
 
 /// Options that can't be resolved or sent: one line per problem.
@@ -51,6 +53,10 @@ struct Site {
     options: Arc<SiteOptions>,
     /// The same options without checking certificates.
     unverified: Arc<SiteOptions>,
+    /// What is missing for any request to the site: one line per problem.
+    missing: Vec<String>,
+    /// What is missing for requests that get credentials.
+    missing_credentials: Vec<String>,
 }
 
 /// The resolved options of a job, for the hosts listed in it.
@@ -72,35 +78,65 @@ pub(crate) struct Prepared {
 }
 
 impl Requests {
-    /// Resolves the options of `config` and `job`, including every secret. All problems are reported at once.
+    /// Resolves the options of `config` and `job`, including every secret. A problem with the options of all sites or
+    /// of the job is an error, and then all problems are reported at once. A problem with the options of one site only
+    /// fails the requests that need them.
     pub fn open(config: &Config, job: &JobRequest, env: Env<'_>) -> Result<Self, RequestError> {
         let table: &RequestTable = &config.request;
         if table.is_empty() && *job == JobRequest::default() {
             return Ok(Self { is_plain: true, ..Self::default() });
         }
-        let mut resolver = Resolver { env, config, job, problems: Vec::new() };
+        let mut resolver = Resolver { env, config, job, job_proxy: None, problems: Vec::new() };
+        resolver.job_proxy = resolver.proxy("--proxy", job.proxy.as_ref().and_then(Option::as_ref));
         let default = resolver.site(None, &table.default);
         let sites = table.sites.iter();
-        let sites =
-            sites.map(|(pattern, site)| resolver.site(Some((pattern, site)), &site.over(&table.default)));
-        let sites = sites.collect();
+        let sites: Vec<Site> = sites
+            .map(|(pattern, site)| resolver.site(Some((pattern, site)), &site.over(&table.default)))
+            .collect();
         let resolved_job = resolver.job();
         let jar = job.cookie_jar.as_deref().and_then(|path| {
             let jar = Jar::open(path).map_err(|why| format!("--cookie-jar {}: {why}", path.display()));
             resolver.ok(jar)
         });
         let rows = table.rows.clone();
-        match resolver.problems.is_empty() {
-            true => Ok(Self { rows, sites, default, job: resolved_job, jar, is_plain: false }),
-            false => Err(RequestError(resolver.problems)),
+        let mut problems = default.problems();
+        problems.append(&mut resolver.problems);
+        let of_sites: Vec<String> = sites.iter().flat_map(Site::problems).collect();
+        if !problems.is_empty() {
+            problems.extend(of_sites);
+            return Err(RequestError(problems));
+        }
+        let is_lacking = !of_sites.is_empty();
+        Ok(Self { rows, sites, default, job: resolved_job, jar, is_plain: false, is_lacking })
+    }
+
+    /// The problems with the options of single sites, whose requests fail: one line per problem.
+    pub fn site_problems(&self) -> Vec<String> {
+        self.sites.iter().flat_map(Site::problems).collect()
+    }
+
+    /// An error if a variable or file is missing that a request for `url` needs.
+    pub(crate) fn check(&self, url: &Url, trust: Trust) -> Result<(), TransportError> {
+        if !self.is_lacking {
+            return Ok(());
+        }
+        match self.site(url).missing_for(url, trust) {
+            problems if problems.is_empty() => Ok(()),
+            problems => Err(TransportError::Options(problems.join("; "))),
         }
     }
 
-    /// The headers and options of a request for `url`.
-    pub(crate) fn prepare(&self, url: &Url, trust: Trust, now: Timestamp) -> Prepared {
+    /// The headers and options of a request for `url`. An error if something that it needs is missing.
+    pub(crate) fn prepare(
+        &self,
+        url: &Url,
+        trust: Trust,
+        now: Timestamp,
+    ) -> Result<Prepared, TransportError> {
         if self.is_plain {
-            return Prepared::default();
+            return Ok(Prepared::default());
         }
+        self.check(url, trust)?;
         let site = self.site(url);
         let options = match self.job.insecure.iter().any(|host| is_host_of(host, url)) {
             true => &site.unverified,
@@ -137,7 +173,7 @@ impl Requests {
             value.set_sensitive(true);
             headers.push((COOKIE, value));
         }
-        Prepared { headers, options: Some(options.clone()) }
+        Ok(Prepared { headers, options: Some(options.clone()) })
     }
 
     /// Takes the cookies that a response sets, and writes them to the jar before returning.
@@ -174,6 +210,20 @@ impl Requests {
 }
 
 impl Site {
+    /// All problems with its options.
+    fn problems(&self) -> Vec<String> {
+        self.missing.iter().chain(&self.missing_credentials).cloned().collect()
+    }
+
+    /// What a request lacks. One that gets no credentials doesn't need those of the site.
+    fn missing_for(&self, url: &Url, trust: Trust) -> Vec<&str> {
+        let credentials = match self.gets_credentials(url, trust) {
+            true => &self.missing_credentials[..],
+            false => &[],
+        };
+        self.missing.iter().chain(credentials).map(String::as_str).collect()
+    }
+
     /// Whether a request gets the credentials of this site.
     fn gets_credentials(&self, url: &Url, trust: Trust) -> bool {
         let host = url.host_str().map(|host| host.strip_suffix('.').unwrap_or(host));
@@ -193,6 +243,8 @@ struct Resolver<'a> {
     env: Env<'a>,
     config: &'a Config,
     job: &'a JobRequest,
+    /// The proxy of the job, which applies to all sites.
+    job_proxy: Option<Via>,
     problems: Vec<String>,
 }
 
@@ -204,13 +256,25 @@ impl Resolver<'_> {
             let www = if site.www { "www." } else { "" };
             (!pattern.is_wildcard()).then(|| format!("{www}{}", pattern.host()))
         });
+        let before = std::mem::take(&mut self.problems);
         let mut site = Site { host, agent: merged.user_agent.clone(), ..Site::default() };
-        for (name, value) in &merged.headers {
-            let Ok(name) = header::name(name) else { continue };
-            if let Some(value) = self.header(&at(&format!("headers.{name}")), value) {
-                let plain = header::is_harmless(&name);
-                (if plain { &mut site.plain } else { &mut site.secret }).push((name, value));
-            }
+        let (plain, secret): (Vec<_>, Vec<_>) = merged
+            .headers
+            .iter()
+            .filter_map(|(name, value)| Some((header::name(name).ok()?, value)))
+            .partition(|(name, _)| header::is_harmless(name));
+        for (name, value) in plain {
+            let value = self.header(&at(&format!("headers.{name}")), value);
+            site.plain.extend(value.map(|value| (name, value)));
+        }
+        let proxy = match self.job_proxy.clone() {
+            Some(proxy) => Some(proxy),
+            None => self.proxy(&at("proxy"), merged.proxy.as_ref()),
+        };
+        site.missing = std::mem::take(&mut self.problems);
+        for (name, value) in secret {
+            let value = self.header(&at(&format!("headers.{name}")), value);
+            site.secret.extend(value.map(|value| (name, value)));
         }
         for (name, value) in &merged.cookies {
             let filled = self.text(&at(&format!("cookies.{name}")), value);
@@ -220,9 +284,8 @@ impl Resolver<'_> {
             let value = self.auth(&at(auth.key()), auth);
             site.secret.extend(value.map(|value| (AUTHORIZATION, value)));
         }
+        site.missing_credentials = std::mem::replace(&mut self.problems, before);
         site.robots_credentials = merged.robots_credentials == Some(true);
-        let proxy = self.proxy("--proxy", self.job.proxy.as_ref().and_then(Option::as_ref));
-        let proxy = proxy.or_else(|| self.proxy(&at("proxy"), merged.proxy.as_ref()));
         let agent = self.job.agent().or(merged.user_agent.as_deref());
         let agent = agent.map(|agent| self.config.with_contact(agent));
         let total = self.job.timeout.or(merged.total_timeout);

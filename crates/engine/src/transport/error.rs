@@ -116,6 +116,9 @@ pub enum TransportError {
         /// Why.
         what: &'static str,
     },
+    /// A variable or file that the request options of the site refer to is missing.
+    #[error("{0}")]
+    Options(String),
     /// The transport's settings are invalid.
     #[error("{0}")]
     Settings(String),
@@ -191,6 +194,7 @@ impl TransportError {
                 | Self::Unsendable { .. }
                 | Self::ProxyRefused { .. }
                 | Self::Socks { .. }
+                | Self::Options(_)
                 | Self::Settings(_)
         )
     }
@@ -204,6 +208,7 @@ impl TransportError {
                 | Self::Unsendable { .. }
                 | Self::BodyTooLarge { .. }
                 | Self::HeadersTooLarge
+                | Self::Options(_)
                 | Self::Settings(_)
         )
     }

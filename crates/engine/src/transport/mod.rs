@@ -61,7 +61,7 @@ use self::origin::{Origin, Writer};
 use self::pool::ConnectionPool;
 use self::slots::Slots;
 use crate::descriptors;
-use crate::request::Requests;
+use crate::request::{Requests, Trust};
 
 /// Sends requests. Cheap to clone; all tasks share one.
 #[derive(Clone)]
@@ -198,6 +198,12 @@ impl Transport {
     /// it knows which credentials a URL may receive; [`Self::send`] adds nothing.
     pub fn with(self, requests: Requests) -> Self {
         Self(self.0, Arc::new(requests))
+    }
+
+    /// An error if a variable or file is missing that the request options of the URL's site refer to. All requests to a
+    /// listed URL of that site fail with it.
+    pub fn check(&self, url: &Url) -> Result<(), TransportError> {
+        self.1.check(url, Trust::Listed)
     }
 
     /// The headers, cookies and credentials for requests.

@@ -2,9 +2,11 @@
 //!
 //! Verification is turned off only for single hosts that the operator names ([`unverified`]).
 
+use std::ffi::OsString;
 use std::io;
 use std::sync::Arc;
 
+use rustls_native_certs::{CertificateResult, Error as CertificateReadError, ErrorKind};
 use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use tokio_rustls::rustls::crypto::{WebPkiSupportedAlgorithms, ring};
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
@@ -20,7 +22,7 @@ pub(super) fn client(roots_extra: &[CertificateDer<'static>]) -> Result<Arc<Clie
     let mut roots = RootCertStore::empty();
     // The system's list includes what its administrator added. Certificates in it that can't be parsed are ignored.
     let native = rustls_native_certs::load_native_certs();
-    warn_of_unreadable(&native.errors);
+    check_named(&native)?;
     roots.add_parsable_certificates(native.certs);
     if roots.is_empty() {
         roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
@@ -35,13 +37,36 @@ pub(super) fn client(roots_extra: &[CertificateDer<'static>]) -> Result<Arc<Clie
     Ok(Arc::new(config))
 }
 
-/// Warns if the certificates that the environment names could not be read. The system's own may lack a folder or two.
-fn warn_of_unreadable(errors: &[rustls_native_certs::Error]) {
-    let named = ["SSL_CERT_FILE", "SSL_CERT_DIR"].into_iter();
-    let named: Vec<&str> = named.filter(|name| std::env::var_os(name).is_some()).collect();
-    for error in errors.iter().filter(|_| !named.is_empty()) {
-        tracing::warn!("{}: certificates could not be read: {error}", named.join(", "));
+/// Checks that the certificates that the environment names could be read. Without them, every certificate that they were
+/// meant for would be rejected. If others could be read, a folder or a file in it that can't be is only a warning.
+fn check_named(native: &CertificateResult) -> Result<(), TransportError> {
+    let value = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    let (file, folders) = (value("SSL_CERT_FILE"), value("SSL_CERT_DIR"));
+    let shown = |name: &str, value: &OsString| format!("{name} = {:?}", value.to_string_lossy());
+    let named: Vec<String> = [("SSL_CERT_FILE", &file), ("SSL_CERT_DIR", &folders)]
+        .into_iter()
+        .filter_map(|(name, value)| Some(shown(name, value.as_ref()?)))
+        .collect();
+    if named.is_empty() {
+        return Ok(());
     }
+    let is_file = |error: &&CertificateReadError| match &error.kind {
+        ErrorKind::Io { path, .. } => Some(path.as_os_str()) == file.as_deref(),
+        _ => false,
+    };
+    let unreadable = match native.certs.is_empty() {
+        true => native.errors.first(),
+        false => native.errors.iter().find(is_file),
+    };
+    let (named, unread) = (named.join(", "), "certificates could not be read");
+    if let Some(error) = unreadable {
+        return Err(TransportError::Settings(format!("{named}: {unread}: {error}")));
+    }
+    if native.certs.is_empty() {
+        return Err(TransportError::Settings(format!("{named}: no certificate found, expected PEM format")));
+    }
+    native.errors.iter().for_each(|error| tracing::warn!("{named}: {unread}: {error}"));
+    Ok(())
 }
 
 /// The TLS client configuration for hosts whose certificates are not verified.

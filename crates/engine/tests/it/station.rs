@@ -115,6 +115,7 @@ impl Station {
             url: url.to_owned(),
             lead: Lead::Listed,
             scraping: true,
+            auto_scrape: true,
             interval,
             config,
         };

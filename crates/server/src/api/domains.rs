@@ -294,6 +294,8 @@ fn describe(
     let (delay, floor) =
         held.as_ref().map_or((row.kept.delay, row.kept.floor), |held| (held.delay, held.floor));
     let paused_until = held.as_ref().map_or(row.steering.paused_at(now), |held| held.paused_until);
+    let server_until =
+        held.as_ref().map_or(row.kept.server.map(|(until, _)| until), |held| held.server_until);
     wire::DomainResponse {
         domain: row.domain,
         adaptive_delay_seconds: delay.as_secs_f64(),
@@ -301,9 +303,8 @@ fn describe(
         pinned: held.as_ref().map_or(row.steering.pinned, |held| held.pinned),
         paused: paused_until.is_some(),
         paused_until: time_text(paused_until),
-        server_until: time_text(
-            held.as_ref().map_or(row.kept.server.map(|(until, _)| until), |held| held.server_until),
-        ),
+        // Deadlines in the past no longer matter.
+        server_until: time_text(server_until.filter(|until| *until > now)),
         holder: row.holder,
         tasks_waiting: row.waiting,
         live: held.map(|held| wire::LiveDomain {

@@ -9,7 +9,7 @@ use comity::jobs::read_url;
 use comity::request::header;
 use comity::store::StoreError;
 use comity::store::items::SCRAPE_JOB;
-use comity::store::jobs::{Job, Stepped};
+use comity::store::jobs::{Job, RetryFilter, Stepped};
 use comity::store::tasks::{Enqueued, NewTask, RequestParts, TaskView};
 use http::header::LOCATION;
 use http::{HeaderValue, StatusCode};
@@ -154,12 +154,21 @@ pub(crate) async fn cancel(
     caller: Caller,
     Path(name): Path<String>,
 ) -> Result<Json<wire::JobResponse>, Problem> {
-    step(&service, caller, &name, JobStep::Cancel).await
+    caller.require_admin()?;
+    let state = service.state()?;
+    let job = find(&state, &name).await?;
+    let message = Some("cancelled by hand".to_owned());
+    if let Stepped::No(job) = state.store.step_job(job.id, JobStep::Cancel, message, service.now()).await? {
+        return Err(Problem::new(Kind::Conflict, format!("job {name} is already {}", job.state)));
+    }
+    service.events().job_cancelled(&name);
+    sweep(&service, &state, &job).await
 }
 
-/// Reopen a job that has ended.
+/// Retry what failed in a job that has ended or is stopped, like `comity jobs retry`.
 ///
-/// URLs that failed, or were skipped because the job ended, wait to be fetched again. Requires the role `admin`.
+/// URLs that failed (except with 404 and 410), or were skipped because the job ended or gave up on their site, wait to
+/// be fetched again. If there are none, the job stays as it is. Requires the role `admin`.
 #[utoipa::path(post, path = "/v1/jobs/{name}/retry", operation_id = "retry_job", tag = "jobs", params(("name" = String, Path, description = "The job's name", min_length = 1, max_length = 200, pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$"), ("Idempotency-Key" = Option<String>, Header, description = "Makes the call safe to repeat: a repeated call with the same key gets the same response, for ten minutes", min_length = 1, max_length = 200, pattern = "^[!-~]+$")),
     responses((status = 200, description = "The job", body = wire::JobResponse)))]
 pub(crate) async fn retry(
@@ -167,38 +176,46 @@ pub(crate) async fn retry(
     caller: Caller,
     Path(name): Path<String>,
 ) -> Result<Json<wire::JobResponse>, Problem> {
-    step(&service, caller, &name, JobStep::Reopen).await
-}
-
-async fn step(
-    service: &Service,
-    caller: Caller,
-    name: &str,
-    step: JobStep,
-) -> Result<Json<wire::JobResponse>, Problem> {
     caller.require_admin()?;
     let state = service.state()?;
-    let job = find(&state, name).await?;
-    let message = (step == JobStep::Cancel).then(|| "cancelled by hand".to_owned());
-    if let Stepped::No(job) = state.store.step_job(job.id, step, message, service.now()).await? {
-        return Err(Problem::new(Kind::Conflict, format!("job {name} is already {}", job.state)));
+    let job = find(&state, &name).await?;
+    if job.options["kind"] == SCRAPE_JOB && job.state == JobState::Running {
+        let detail = format!("job {name} scrapes items and never ends; retry items with comity scrape");
+        return Err(Problem::new(Kind::Conflict, detail));
     }
-    if step == JobStep::Cancel {
-        service.events().job_cancelled(name);
+    match state.store.reopen_job(job.id, RetryFilter::default()).await? {
+        Stepped::Yes(_) => sweep(&service, &state, &job).await,
+        Stepped::No(job) if job.state == JobState::Running && job.worked_on => {
+            Err(Problem::new(Kind::Conflict, format!("job {name} is running, it has not ended")))
+        }
+        // There is nothing to retry.
+        Stepped::No(job) => Ok(Json(describe(&job, &[]))),
+        Stepped::Missing => Err(not_found()),
     }
+}
+
+/// Brings the tasks of a job in line with its new state, and describes it.
+async fn sweep(
+    service: &Service,
+    state: &ServingState,
+    job: &Job,
+) -> Result<Json<wire::JobResponse>, Problem> {
     // A task of its own, so that it completes even if the caller hangs up. Nobody else would finish it.
-    let (store, now) = (state.store.clone(), service.now());
+    let (store, now, id) = (state.store.clone(), service.now(), job.id);
     let swept = tokio::spawn(async move {
-        while store.sweep(job.id, SWEEP_BATCH, now).await? {}
+        while store.sweep(id, SWEEP_BATCH, now).await? {}
         Ok::<(), StoreError>(())
     });
     swept.await.unwrap_or(Err(StoreError::Closed))?;
-    Ok(Json(describe(&find(&state, name).await?, &[])))
+    Ok(Json(describe(&find(state, &job.name).await?, &[])))
 }
 
 async fn find(state: &ServingState, name: &str) -> Result<Job, Problem> {
-    let found = state.store.find_job(name.to_owned()).await?;
-    found.ok_or_else(|| Problem::new(Kind::NotFound, "no job with this name exists"))
+    state.store.find_job(name.to_owned()).await?.ok_or_else(not_found)
+}
+
+fn not_found() -> Problem {
+    Problem::new(Kind::NotFound, "no job with this name exists")
 }
 
 /// Validates the name of a new job.

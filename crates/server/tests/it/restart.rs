@@ -25,7 +25,16 @@ async fn a_deadline_the_server_stated_survives_and_our_guess_does_not() {
     let shown = server.get("/v1/domains/said.example").await.ok();
     assert_eq!(shown["server_until"], "2026-11-16T10:02:10Z");
     server.until(secs(130)).await;
+    // A deadline that has passed is not shown, whether or not somebody holds the domain.
+    let server = restart(server, &toml).await;
+    let listed = server.get("/v1/domains").await.ok();
+    assert_eq!(listed["domains"].as_array().unwrap().len(), 2, "{listed}");
+    for domain in listed["domains"].as_array().unwrap() {
+        assert!(domain["server_until"].is_null(), "{domain}");
+    }
     assert_eq!(decided(&server.check("said.example").await), "proceed");
+    let shown = server.get("/v1/domains/said.example").await.ok();
+    assert!(shown["server_until"].is_null(), "{shown}");
 }
 
 /// B35, B36, B37

@@ -22,6 +22,7 @@ async fn sources_are_listed_and_shown_without_their_secrets() {
             url: format!("https://user:hidden@s{nth}.example/feed?key=hidden"),
             lead: comity::store::tasks::Lead::Listed,
             scraping: true,
+            auto_scrape: true,
             interval: comity::core::interval::SourceInterval::Every(comity::core::time::Span::from_millis(
                 2_500,
             )),

@@ -6,6 +6,7 @@ use comity_core::time::{Span, Timestamp};
 use rusqlite::{OptionalExtension, Row, params};
 
 use super::holders::{self, HolderState, Liveness, Proof};
+use super::used_ids::Ids;
 use super::writer::Tx;
 use super::{Sqlite, at, us};
 use crate::domains::{
@@ -135,8 +136,10 @@ impl Tx<'_> {
         let id = match found {
             Some(id) => id,
             None => {
-                self.sql.prepare_cached("INSERT INTO domains (domain) VALUES (?1)")?.execute([domain])?;
-                self.sql.last_insert_rowid()
+                let id = self.unused_id(Ids::Domains)?;
+                let sql = "INSERT INTO domains (id, domain) VALUES (?1, ?2)";
+                self.sql.prepare_cached(sql)?.execute(params![id, domain])?;
+                id
             }
         };
         if self.cache.domain_ids.len() >= REMEMBERED_MAX {

@@ -51,11 +51,9 @@ impl Tx<'_> {
     }
 
     pub(super) fn forget_domains(&mut self, idle: &[Hold], before: Timestamp) -> rusqlite::Result<u64> {
-        // The row with the highest id stays: SQLite derives the next id from it, so ids are never reused, and no hold
-        // or permit of a deleted domain can match another domain.
-        let sql = format!(
-            "DELETE FROM domains WHERE id = ?2 AND epoch = ?3 AND id < (SELECT max(id) FROM domains) AND {IDLE}"
-        );
+        // Ids are never reused, so no hold or permit of a deleted domain can match another domain.
+        self.note_used_ids()?;
+        let sql = format!("DELETE FROM domains WHERE id = ?2 AND epoch = ?3 AND {IDLE}");
         let mut forgotten = 0;
         for hold in idle {
             let deleted =

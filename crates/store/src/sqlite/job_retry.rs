@@ -209,6 +209,7 @@ impl Tx<'_> {
         let sql = "UPDATE jobs SET state = 'cancelled', message = 'it is being removed', swept = 1,
             ended_us = coalesce(ended_us, ?2) WHERE id = ?1";
         self.sql.prepare_cached(sql)?.execute([id, us(now)])?;
+        self.note_used_ids()?;
         let some = "SELECT id FROM tasks WHERE job_id = ?1 LIMIT ?2";
         let sql = format!("DELETE FROM logged_attempts WHERE task_id IN ({some})");
         self.sql.prepare_cached(&sql)?.execute(params![id, limit])?;

@@ -15,7 +15,8 @@
 //! - `timeline`: the time shared by all processes
 //! - `unreadable_rows`: skipping rows that cannot be read
 //! - `backup`: copying the database
-//! - `idle_domains`: deleting domains with nothing worth keeping; `retention`: deleting old rows
+//! - `idle_domains`: deleting domains with nothing worth keeping; `retention`: deleting old rows; `used_ids`: which ids
+//!   are never given out again
 //! - `results`: results of tasks; `job_retry`: reopening jobs, and removing them
 //! - `request_parts`: method, body and headers of tasks; `origins`: origins listed in a job
 //! - `domains`, `permits`, `jobs`, `tasks`, `sources`, `items`, `details`, `scrapes`, `sharing`, `hooks`, `wiki`,
@@ -54,6 +55,7 @@ mod status;
 mod tasks;
 mod timeline;
 mod unreadable_rows;
+mod used_ids;
 mod waiting;
 mod wiki;
 mod wiki_files;

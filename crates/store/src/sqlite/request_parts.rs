@@ -9,10 +9,11 @@ use super::writer::Tx;
 use crate::tasks::{NewTask, RequestParts};
 
 impl Tx<'_> {
-    /// Adds a task, unless the job has one with the same URL, method and body. If different tasks have the same key,
-    /// the later one gets the next free key.
+    /// Adds a task with this unused id, unless the job has one with the same URL, method and body. If different tasks
+    /// have the same key, the later one gets the next free key.
     pub(super) fn insert(
         &self,
+        id: i64,
         job: i64,
         lane: i64,
         task: &NewTask,
@@ -24,17 +25,20 @@ impl Tx<'_> {
             let lead = task.lead.as_str();
             let inserted = match sends {
                 None => {
-                    let sql = "INSERT INTO tasks (job_id, lane_id, url, url_key, lead, ready_us)
-                        VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT (job_id, url_key) DO NOTHING";
+                    let sql = "INSERT INTO tasks (id, job_id, lane_id, url, url_key, lead, ready_us)
+                        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (job_id, url_key) DO NOTHING";
                     let mut insert = self.sql.prepare_cached(sql)?;
-                    insert.execute(params![job, lane, task.url, key, lead, us(now)])?
+                    insert.execute(params![id, job, lane, task.url, key, lead, us(now)])?
                 }
                 Some(RequestParts { method, body, headers }) => {
-                    let sql = "INSERT INTO tasks (job_id, lane_id, url, url_key, lead, ready_us, method, body, headers)
-                        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) ON CONFLICT (job_id, url_key) DO NOTHING";
+                    let sql = "INSERT INTO tasks
+                        (id, job_id, lane_id, url, url_key, lead, ready_us, method, body, headers)
+                        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10) ON CONFLICT (job_id, url_key) DO NOTHING";
                     let headers = serde_json::json!(headers).to_string();
                     let mut insert = self.sql.prepare_cached(sql)?;
-                    insert.execute(params![job, lane, task.url, key, lead, us(now), method, body, headers])?
+                    let ready = us(now);
+                    insert
+                        .execute(params![id, job, lane, task.url, key, lead, ready, method, body, headers])?
                 }
             };
             if inserted == 1 {

@@ -62,10 +62,10 @@ impl Tx<'_> {
         let job = self.sql.prepare_cached(&sql)?.query_row([us(before)], |row| row.get(0)).optional()?;
         let Some(job): Option<i64> = job else { return Ok((Pruned::default(), Some(PruneFrom::Scrapes(0)))) };
         let mut pruned = Pruned::default();
-        let sql = format!("SELECT id FROM tasks WHERE job_id = ?1 AND {NOT_THE_LAST} LIMIT ?2");
+        self.note_used_ids()?;
         let tasks: Vec<i64> = self
             .sql
-            .prepare_cached(&sql)?
+            .prepare_cached("SELECT id FROM tasks WHERE job_id = ?1 LIMIT ?2")?
             .query_map(params![job, limit], |row| row.get(0))?
             .collect::<rusqlite::Result<_>>()?;
         let mut attempts = self.sql.prepare_cached("SELECT count(*) FROM attempts WHERE task_id = ?1")?;
@@ -89,8 +89,7 @@ impl Tx<'_> {
     fn prune_lanes(&mut self, job: i64, limit: u32) -> rusqlite::Result<u64> {
         let sql = "DELETE FROM lanes WHERE id IN (SELECT id FROM lanes WHERE job_id = ?1 AND holder IS NULL
             AND id NOT IN (SELECT lane_id FROM tasks WHERE job_id = ?1)
-            AND id NOT IN (SELECT home_lane_id FROM tasks WHERE job_id = ?1 AND home_lane_id IS NOT NULL)
-            AND id < (SELECT max(id) FROM lanes) LIMIT ?2)";
+            AND id NOT IN (SELECT home_lane_id FROM tasks WHERE job_id = ?1 AND home_lane_id IS NOT NULL) LIMIT ?2)";
         let gone = self.sql.prepare_cached(sql)?.execute(params![job, limit])? as u64;
         if gone > 0 {
             // Other processes cache ids too.
@@ -129,7 +128,7 @@ impl Tx<'_> {
             Ok(count.max(0) as u64)
         };
         let jobs = format!("SELECT id FROM jobs WHERE {ENDED}");
-        let tasks = format!("FROM tasks WHERE job_id IN ({jobs}) AND {NOT_THE_LAST}");
+        let tasks = format!("FROM tasks WHERE job_id IN ({jobs})");
         let log = |log: &Log| {
             let Log { table, over } = log;
             count(&format!("SELECT count(*) FROM {table} WHERE started_us < ?1 AND {over}"))
@@ -148,6 +147,3 @@ impl Tx<'_> {
 /// that still have tasks to skip.
 const ENDED: &str =
     "state <> 'running' AND swept AND ended_us < ?1 AND (pruned_us IS NULL OR pruned_us < ended_us)";
-/// The task with the highest id stays, so that ids are never reused and remnants of one task are never attributed to
-/// another.
-const NOT_THE_LAST: &str = "id < (SELECT max(id) FROM tasks)";

@@ -56,9 +56,9 @@ fn version(connection: &Connection) -> rusqlite::Result<i64> {
 }
 
 /// The migrations, one per version. A released one is never changed.
-const MIGRATIONS: [&str; 16] = [
+const MIGRATIONS: [&str; 17] = [
     JOBS, SOURCES, SHARED, WIKIS, STATUS, IDENTITY, SNAPSHOTS, TIMELINE, LEASES, RESULTS, DETAILS, RETENTION,
-    SHARING, HOOKS, REQUESTS, ATTEMPTS,
+    SHARING, HOOKS, REQUESTS, ATTEMPTS, USED_IDS,
 ];
 
 /// Counters and secrets that all processes share.
@@ -302,6 +302,13 @@ CREATE VIEW attempts AS
     SELECT id, last_us, last_took_us, last_outcome, status FROM tasks
     WHERE requests = 1 AND last_us IS NOT NULL AND NOT EXISTS (
         SELECT 1 FROM logged_attempts WHERE task_id = tasks.id AND started_us = tasks.last_us);
+";
+
+/// The highest ids that deleted rows may have had. They are not given out again: processes remember ids.
+const USED_IDS: &str = "
+ALTER TABLE identity ADD COLUMN used_task INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE identity ADD COLUMN used_lane INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE identity ADD COLUMN used_domain INTEGER NOT NULL DEFAULT 0;
 ";
 
 /// Domains, jobs and tasks.

@@ -10,6 +10,7 @@ use comity_core::time::{Span, Timestamp};
 use rusqlite::{OptionalExtension, params};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
+use super::used_ids::Ids;
 use super::writer::Tx;
 use super::{at, us};
 use crate::domains::HolderId;
@@ -151,14 +152,14 @@ impl Tx<'_> {
         let lane = self.lane_id(job, request.domain.as_str())?;
         let ready = us(wake_at.unwrap_or(now));
         let mut key = xxh3_64_with_seed(&item.id.0.to_le_bytes(), us(now) as u64) as i64;
-        let sql = "INSERT INTO tasks (job_id, lane_id, url, url_key, lead, ready_us, item_id, source_id)
-            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT (job_id, url_key) DO NOTHING";
+        let task = self.unused_id(Ids::Tasks)?;
+        let sql = "INSERT INTO tasks (id, job_id, lane_id, url, url_key, lead, ready_us, item_id, source_id)
+            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) ON CONFLICT (job_id, url_key) DO NOTHING";
         let mut insert = self.sql.prepare_cached(sql)?;
-        let lead = item.lead.as_str();
-        while insert.execute(params![job, lane, item.url, key, lead, ready, item.id.0, item.source.0])? == 0 {
+        let (lead, of, source) = (item.lead.as_str(), item.id.0, item.source.0);
+        while insert.execute(params![task, job, lane, item.url, key, lead, ready, of, source])? == 0 {
             key = key.wrapping_add(1);
         }
-        let task = self.sql.last_insert_rowid();
         drop(insert);
         if item.lead == Lead::Listed {
             self.list_origins(job, [origin_of(&item.url)].into())?;

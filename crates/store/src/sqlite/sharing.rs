@@ -118,6 +118,7 @@ impl Tx<'_> {
         let old =
             "SELECT tasks.id FROM items JOIN tasks ON tasks.id = items.task_id AND tasks.item_id = items.id
             WHERE items.id = ?1";
+        self.note_used_ids()?;
         let sql = format!("DELETE FROM logged_attempts WHERE task_id = ({old})");
         self.sql.prepare_cached(&sql)?.execute([item.0])?;
         let sql = format!("DELETE FROM tasks WHERE id = ({old})");

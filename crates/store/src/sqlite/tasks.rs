@@ -11,6 +11,7 @@ use rusqlite::{OptionalExtension, params};
 use super::domains::{REMEMBERED_MAX, domain_of};
 use super::holders::Liveness;
 use super::results::{Ended, task_of};
+use super::used_ids::Ids;
 use super::writer::Tx;
 use super::{Sqlite, at, us};
 use crate::Reply;
@@ -96,10 +97,12 @@ impl Tx<'_> {
             let lane = self.lane_id(job, task.domain.as_str())?;
             lanes.entry(lane).or_default().push(task);
         }
+        let first = self.unused_id(Ids::Tasks)?;
         for (lane, tasks) in lanes {
             let mut new = 0;
             for task in &tasks {
-                match self.insert(job, lane, task, now)? {
+                let id = first + (enqueued.new + new) as i64;
+                match self.insert(id, job, lane, task, now)? {
                     true => new += 1,
                     false => enqueued.known += 1,
                 }
@@ -122,8 +125,8 @@ impl Tx<'_> {
         if let Some(id) = self.cache.lane_ids.get(&(job, domain)) {
             return Ok(*id);
         }
-        let sql = "INSERT INTO lanes (job_id, domain_id) VALUES (?1, ?2) ON CONFLICT DO NOTHING";
-        self.sql.prepare_cached(sql)?.execute([job, domain])?;
+        let sql = "INSERT INTO lanes (id, job_id, domain_id) VALUES (?1, ?2, ?3) ON CONFLICT (job_id, domain_id) DO NOTHING";
+        self.sql.prepare_cached(sql)?.execute([self.unused_id(Ids::Lanes)?, job, domain])?;
         let sql = "SELECT id FROM lanes WHERE job_id = ?1 AND domain_id = ?2";
         let id = self.sql.prepare_cached(sql)?.query_row([job, domain], |row| row.get(0))?;
         if self.cache.lane_ids.len() >= REMEMBERED_MAX {

@@ -266,6 +266,8 @@ const OLDER: &str = "DROP VIEW attempts; ALTER TABLE logged_attempts RENAME TO a
     ALTER TABLE tasks DROP COLUMN content_type; ALTER TABLE tasks DROP COLUMN sha256; ALTER TABLE tasks DROP COLUMN file;
     ALTER TABLE tasks DROP COLUMN etag; ALTER TABLE tasks DROP COLUMN last_modified; ALTER TABLE jobs DROP COLUMN revival;
     ALTER TABLE identity DROP COLUMN removed_job; DROP TABLE workers;
+    ALTER TABLE identity DROP COLUMN used_task; ALTER TABLE identity DROP COLUMN used_lane;
+    ALTER TABLE identity DROP COLUMN used_domain;
     DROP TRIGGER hooks_follow_items; DROP TABLE hooks; DROP TRIGGER details_follow_items; DROP TABLE item_details;
     DROP TRIGGER sharers_follow_items; DROP TRIGGER sharers_follow_tasks; DROP TRIGGER items_follow_tasks; DROP TABLE sharers;
     DROP INDEX items_page; ALTER TABLE items DROP COLUMN page_key; ALTER TABLE items DROP COLUMN scraped_as;

@@ -43,13 +43,17 @@ impl Ended<'_> {
         } else if !global.quiet {
             let line = self.line();
             // With rows on stdout, everything else goes to stderr.
-            if stream::is_wanted(fetch) { output::remark(&line) } else { output::line(&line) }
+            match (stream::is_wanted(fetch), self.exit_code(false)) {
+                (false, _) => output::line(&line),
+                (true, exit::DONE) => output::remark(&line),
+                (true, _) => output::warning(&line),
+            }
         }
         if let Some(message) = &job.message {
-            output::remark(message);
+            output::warning(message);
         }
         if let Some(left_over) = self.left_over() {
-            output::remark(&left_over);
+            output::warning(&left_over);
         }
         if !matches!(self.reason, StopReason::Job(_)) {
             output::remark(&how_to_resume(self.store, &job.name, self.input_to_repeat()));
@@ -84,17 +88,17 @@ impl Ended<'_> {
     fn print_remarks(&self) {
         let Some(filled) = &self.filled else { return };
         if let Some(error) = &filled.error {
-            output::remark(&format!("{LIST_ERROR}: {error}"));
+            output::failure(&format!("{LIST_ERROR}: {error}"));
         }
         if filled.bad > 0 {
             let lines = if filled.bad == 1 { "line" } else { "lines" };
-            output::remark(&match self.fetch.strict {
-                true => STRICT.to_owned(),
-                false => format!("Skipped {} invalid {lines}", filled.bad),
-            });
+            match self.fetch.strict {
+                true => output::failure(STRICT),
+                false => output::warning(&format!("Skipped {} invalid {lines}", filled.bad)),
+            }
         }
         if filled.refused > 0 {
-            output::remark(&format!("{} URLs were not added: the job had already ended", filled.refused));
+            output::warning(&format!("{} URLs were not added: the job had already ended", filled.refused));
         }
     }
 

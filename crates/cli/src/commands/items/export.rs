@@ -106,7 +106,7 @@ impl<'a> Rows<'a> {
             Out::Table(table) => table.flush(),
         };
         if self.unreadable > 0 {
-            output::remark(&format!(
+            output::warning(&format!(
                 "{} scraped pages have no readable text (the file is gone, or isn't text); used the feed's text instead",
                 self.unreadable
             ));

@@ -79,20 +79,20 @@ pub(super) async fn print(
         // Failures are printed even with --quiet.
         let failed =
             || report.sources.iter().filter(|note| matches!(note.outcome, SourceOutcome::Failed { .. }));
-        failed().filter_map(line).take(SHOWN).for_each(|line| output::remark(line.trim_start()));
+        failed().filter_map(line).take(SHOWN).for_each(|line| output::failure(line.trim_start()));
         if let more @ 1.. = failed().count().saturating_sub(SHOWN) {
-            output::remark(&format!("and {more} more; list them with: comity sources list --failing"));
+            output::failure(&format!("and {more} more; list them with: comity sources list --failing"));
         }
         session.failures.print(&session.pipeline.job().name);
     }
     if let Some(StopReason::Halted(message)) = ended {
-        output::remark(&format!("Scraping stopped: {message}; the rest waits for the next run"));
+        output::warning(&format!("Scraping stopped: {message}; the rest waits for the next run"));
     }
     if let Some(StopReason::NotDueUntil(until)) = ended {
-        output::remark(&left_over(session, *until).await);
+        output::warning(&left_over(session, *until).await);
     }
     if let Some(StopReason::Job(state)) = ended {
-        output::remark(&format!("The job that scrapes items is {state}; waiting items were skipped"));
+        output::warning(&format!("The job that scrapes items is {state}; waiting items were skipped"));
     }
     if interrupted {
         output::remark("Interrupted; comity run resumes with the rest");
@@ -215,7 +215,8 @@ fn scraped(session: &Session, report: &RunReport) -> String {
     for (count, word) in [
         (report.changed, "changed"),
         (report.items.deferred, "deferred (source's minimum interval)"),
-        (report.items.refused, "refused"),
+        (report.unscraped, "left for comity scrape (their source isn't scraped automatically)"),
+        (report.items.refused.saturating_sub(report.unscraped), "refused"),
         (failed, "failed"),
         (skipped, "skipped"),
     ] {

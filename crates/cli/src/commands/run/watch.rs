@@ -114,7 +114,7 @@ fn reload(global: &Global, run: &Run) -> Option<SessionEnd> {
             Some(SessionEnd::Reloaded(Box::new(config)))
         }
         Err(error) => {
-            output::remark(&format!("Configuration not reloaded: {error:#}"));
+            output::failure(&format!("Configuration not reloaded: {error:#}"));
             None
         }
     }

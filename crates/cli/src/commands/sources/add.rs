@@ -44,7 +44,8 @@ pub(super) async fn run(global: &Global, config: &Config, add: &SourcesAdd) -> a
         kind: detected.kind,
         url: detected.url.to_string(),
         lead: detected.lead,
-        scraping: !add.no_scrape,
+        scraping: true,
+        auto_scrape: !add.no_scrape,
         interval: parsed.interval.unwrap_or_default(),
         config: own,
     };
@@ -127,6 +128,7 @@ async fn detect(config: &Config, store: Arc<dyn Store>, url: &Url) -> anyhow::Re
     let mut config = config.clone();
     config.job.max_retries = 0;
     let transport = client::transport(&config)?;
+    transport.check(url).map_err(client::SetupError::from)?;
     let gate = setup::gate(&config, store.clone(), "sources add").await?;
     let client = Client::with_transport(&config, gate.clone(), transport, Some(store));
     let request = FetchRequest {
@@ -220,8 +222,8 @@ fn already_added(
     if parsed.interval.is_some_and(|interval| interval != source.interval) {
         flags += &format!(" --min-interval {}", add.min_interval.as_deref().unwrap_or_default());
     }
-    if add.no_scrape && source.scraping {
-        flags += " --scrape off";
+    if add.no_scrape && source.scraping && source.auto_scrape {
+        flags += " --auto-scrape off";
     }
     if !flags.is_empty() {
         remark(

@@ -104,7 +104,7 @@ fn print(source: &Source, cadence: Option<Cadence>, step: &Step) {
     match step {
         Step::Changed => output::line(&format!("{id} {name}: {} → {}", old(source), new(cadence))),
         Step::Unchanged => output::line(&format!("{id} {name}: {} (unchanged)", new(cadence))),
-        Step::Failed(error) => output::remark(&format!("{id} {name}: {error}")),
+        Step::Failed(error) => output::failure(&format!("{id} {name}: {error}")),
     }
 }
 

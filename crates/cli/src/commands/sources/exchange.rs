@@ -108,6 +108,7 @@ fn source_of(
         url: entry.url.clone(),
         lead: entry.lead,
         scraping: true,
+        auto_scrape: true,
         interval: interval.transpose()?.unwrap_or_default(),
         config,
     })
@@ -115,10 +116,10 @@ fn source_of(
 
 fn print_problems(problems: &[Problem]) {
     for problem in problems.iter().take(PROBLEMS_SHOWN) {
-        output::remark(&problem.to_string());
+        output::warning(&problem.to_string());
     }
     if problems.len() > PROBLEMS_SHOWN {
-        output::remark(&format!("and {} more problems", problems.len() - PROBLEMS_SHOWN));
+        output::warning(&format!("and {} more problems", problems.len() - PROBLEMS_SHOWN));
     }
 }
 
@@ -194,7 +195,7 @@ pub(super) async fn export(global: &Global, store: &dyn Store, out: Option<&Path
     }
     if stripped > 0 {
         let what = if stripped == 1 { "1 URL" } else { &format!("{stripped} URLs") };
-        output::remark(&format!("Left out the user and password of {what}; set them again after an import"));
+        output::warning(&format!("Left out the user and password of {what}; set them again after an import"));
     }
     match out {
         Some(path) if global.json => {

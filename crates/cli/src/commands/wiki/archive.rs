@@ -1,6 +1,6 @@
 //! `comity wiki archive`: runs or resumes an archive with a live view, or estimates it (`--dry-run`).
 
-use comity::client::{self, Client};
+use comity::client::{self, Client, SetupError};
 use comity::config::Config;
 use comity::core::outcome::Outcome;
 use comity::core::time::{Span, Timestamp};
@@ -33,6 +33,9 @@ pub(super) async fn run(global: &Global, config: Config, archive: WikiArchive) -
         ..Options::default()
     };
     let transport = client::transport(&config)?;
+    if let Ok(url) = Url::parse(&archive.api) {
+        transport.check(&url).map_err(SetupError::from)?;
+    }
     let api = Api::with_gate(&archive.api, &config, gate.clone(), transport.clone(), options)
         .map_err(with_exit_code)?;
     let began = gate.clock().now();
@@ -190,10 +193,12 @@ fn print_summary(global: &Global, archive: &Archive, summary: &Summary, elapsed:
         count("edits")
     ));
     if kept.textless > 0 {
-        output::remark(&format!("The wiki did not return the text of {} revisions", kept.textless));
+        output::warning(&format!("The wiki did not return the text of {} revisions", kept.textless));
     }
     if *lacking > 0 {
-        output::remark(&format!("{lacking} pages are incomplete: the wiki did not return all of their data"));
+        output::warning(&format!(
+            "{lacking} pages are incomplete: the wiki did not return all of their data"
+        ));
     }
 }
 

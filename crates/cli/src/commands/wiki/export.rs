@@ -25,7 +25,7 @@ pub(super) async fn run(global: &Global, config: &Config, args: WikiExport) -> a
     let lacking: u64 = namespaces.iter().map(|one| one.lacking).sum();
     let is_complete = comity::wiki::Progress::of(&wiki)?.current_round.is_none() && lacking == 0;
     if !is_complete {
-        output::remark(&format!(
+        output::warning(&format!(
             "The archive is incomplete ({lacking} incomplete pages); comity wiki archive continues it"
         ));
     }

@@ -130,12 +130,6 @@ fn a_sites_section_goes_to_that_host_only() {
     world.write("comity.toml", &config);
     let urls = ["site.localhost", "www.site.localhost", "other.localhost"].map(|name| host.url(name, "/"));
     let args = ["--json", "fetch", &urls[0], &urls[1], &urls[2], "--format", "none"];
-    let mut lacking = command(&world, &town, &args);
-    lacking.env_remove("KEY");
-    let lacking = world.begin(lacking).wait().expect(2);
-    lacking.says(&format!(
-        "domains.\"site.localhost:{port}\".request.headers.x-key: the variable KEY is not set"
-    ));
     let mut given = command(&world, &town, &args);
     given.env("KEY", CANARY);
     world.begin(given).wait().expect(0);
@@ -158,6 +152,93 @@ fn a_sites_section_goes_to_that_host_only() {
     assert!(other.has("accept-language: fr") && !other.has("user-agent: Own/1"), "{}", other.head);
     assert!(!other.head.contains(CANARY) && !other.head.contains("authorization"));
     assert_nowhere(&world, &["secret-basic"]);
+}
+
+/// A missing variable or file fails the URLs that need it, and nothing else.
+#[test]
+fn a_site_whose_secret_is_missing_fails_alone() {
+    let (world, town) = (World::new(), Town::new());
+    let host = town.host(Speech::Plain, |_, _| ok());
+    let port = host.address.port();
+    world.write(
+        "comity.toml",
+        &format!(
+            "[domains.\"site.localhost:{port}\".request]\nbearer_env = \"SITE_TOKEN\"\n\
+             headers = {{ \"X-Key\" = \"${{file:no-such-key}}\" }}\n\
+             [domains.\"other.localhost:{port}\".request]\nproxy = \"${{SITE_PROXY}}\"\n"
+        ),
+    );
+    let lacks = [
+        format!("domains.\"site.localhost:{port}\".request.bearer_env: the variable SITE_TOKEN is not set"),
+        format!(
+            "domains.\"site.localhost:{port}\".request.headers.x-key: the file no-such-key cannot be read"
+        ),
+        format!("domains.\"other.localhost:{port}\".request.proxy: the variable SITE_PROXY is not set"),
+    ];
+    let checked = world.run(&["config", "check"]).expect(0);
+    for lack in &lacks {
+        checked.shows(&format!("Warning: {lack}"));
+        checked.shows("; this site can't be fetched without it");
+    }
+    let url = |name: &str| host.url(name, "/a");
+    let (site, www, other, plain) =
+        (url("site.localhost"), url("www.site.localhost"), url("other.localhost"), url("127.0.0.1"));
+    world.write("urls.txt", &[site.clone(), www.clone(), other.clone(), plain.clone()].join("\n"));
+    let args = ["--input", "urls.txt", "--job", "all", "--format", "none"];
+    let done = fetch(&world, &town, &args).expect(1);
+    assert_eq!((&done.json()["fetched"], &done.json()["failed"]), (&2.into(), &2.into()), "{done:?}");
+    let failed = world.run(&["jobs", "show", "all", "--failed"]).expect(0);
+    lacks.iter().for_each(|lack| failed.shows(lack));
+    let hosts: Vec<String> = host.received().iter().map(|request| request.head.clone()).collect();
+    let asked = |name: &str| hosts.iter().any(|head| head.contains(&format!("host: {name}:{port}")));
+    assert!(asked("127.0.0.1") && asked("www.site.localhost"), "{hosts:?}");
+    assert!(!asked("site.localhost") && !asked("other.localhost"), "not even robots.txt: {hosts:?}");
+
+    // Without anything else to fetch, it doesn't start, and nothing is stored.
+    let alone = fetch(&world, &town, &[&site, &other, "--job", "alone", "--format", "none"]).expect(2);
+    lacks.iter().for_each(|lack| alone.says(lack));
+    world.run(&["jobs", "show", "alone"]).expect(2).says("no such job");
+    fetch(&world, &town, &["--sitemap", &site, "--job", "alone", "--format", "none"]).expect(2);
+    world.run(&["sources", "add", &site]).expect(2).says(&lacks[0]);
+    world.run(&["jobs", "retry", "all"]).expect(0);
+    fetch(&world, &town, &["--job", "all"]).expect(2).says(&lacks[0]);
+
+    // With the secrets, what failed is fetched with them.
+    world.write("no-such-key", CANARY);
+    let mut given = command(&world, &town, &["--json", "fetch", "--job", "all"]);
+    given.env("SITE_TOKEN", CANARY).env("SITE_PROXY", "none");
+    assert_eq!(world.begin(given).wait().expect(0).json()["fetched"], 4);
+    let page =
+        host.pages().into_iter().find(|page| page.has(&format!("host: site.localhost:{port}"))).unwrap();
+    assert!(page.has(&format!("authorization: Bearer {CANARY}")), "{}", page.head);
+    assert_nowhere(&world, &["no-such-key"]);
+}
+
+/// A source is fetched as soon as its secret exists: there is no backoff, because nothing was sent.
+#[test]
+fn a_source_whose_secret_is_missing_fails_alone() {
+    use crate::follow::{add, numbered, states, world};
+    use crate::site::{Answer, Site};
+    let site = Site::start(|asked| match asked.path {
+        "/feed" => Answer { status: 200, body: numbered("a", 1), ..Answer::default() },
+        path => Answer::page(path),
+    });
+    let world = world(&[]);
+    let other = site.url().replace("127.0.0.1", "other.localhost");
+    add(&world, &(site.url() + "/feed"), &[]);
+    add(&world, &(other.clone() + "/feed"), &[]);
+    let config = std::fs::read_to_string(world.path("comity.toml")).unwrap();
+    let port = site.authority().split(':').next_back().unwrap().to_owned();
+    let section = format!("\n[domains.\"other.localhost:{port}\".request]\nbearer_env = \"SITE_TOKEN\"\n");
+    world.write("comity.toml", &(config + &section));
+    let ran = world.run(&["run"]).expect(1);
+    ran.shows("2 sources due: 1 fetched, 1 failed");
+    ran.shows("the variable SITE_TOKEN is not set");
+    assert_eq!(states(&world), ["done"]);
+    let mut given = world.command(&["run"]);
+    given.env("SITE_TOKEN", "t");
+    world.begin(given).wait().expect(0).shows("2 sources due: 2 fetched");
+    assert_eq!(states(&world).len(), 2);
 }
 
 fn base64(text: &str) -> String {
@@ -354,6 +435,62 @@ fn insecure_skips_verification_for_one_host() {
             .run(&["config", "check"])
             .expect(2)
             .says("request.insecure = true: expected this only for a single host");
+    }
+}
+
+/// Each flag for credentials, from a variable and from a file, and both spellings of the flag for headers.
+#[test]
+fn credentials_come_from_variables_and_files() {
+    let (world, town) = (World::new(), Town::new());
+    let host = town.host(Speech::Plain, |_, _| ok());
+    world.write("secret-basic", &format!("me:{CANARY}\n"));
+    world.write("secret-bearer", CANARY);
+    let basic = format!("authorization: Basic {}", base64(&format!("me:{CANARY}")));
+    let bearer = format!("authorization: Bearer {CANARY}");
+    let key = format!("x-key: {CANARY}");
+    for (nth, (flag, value, expected)) in [
+        ("--auth-basic-env", "USER_AND_PASSWORD", &basic),
+        ("--auth-basic-file", "secret-basic", &basic),
+        ("--auth-bearer-env", "TOKEN", &bearer),
+        ("--auth-bearer-file", "secret-bearer", &bearer),
+        ("--header", "X-Key: ${TOKEN}", &key),
+        ("-H", "X-Key: ${file:secret-bearer}", &key),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let url = host.url("127.0.0.1", &format!("/{nth}"));
+        let mut given =
+            command(&world, &town, &["fetch", &url, "--format", "none", "--robots", "ignore", flag, value]);
+        given.env("USER_AND_PASSWORD", format!("me:{CANARY}")).env("TOKEN", CANARY);
+        world.begin(given).wait().expect(0);
+        assert!(host.pages()[nth].has(expected), "{flag}: {}", host.pages()[nth].head);
+    }
+    let url = host.url("127.0.0.1", "/no");
+    let mut wrong = command(&world, &town, &["fetch", &url, "--auth-basic-env", "TOKEN"]);
+    wrong.env("TOKEN", CANARY);
+    world.begin(wrong).wait().expect(2).says("--auth-basic-env: expected user:password");
+    assert_nowhere(&world, &["secret-basic", "secret-bearer"]);
+}
+
+/// A site can have its own timeouts; other sites have those of `[http]`.
+#[test]
+fn timeouts_can_be_set_for_one_site() {
+    let (world, town) = (World::new(), Town::new());
+    let hangs = town.host(Speech::Plain, |_, _| None);
+    let fine = town.host(Speech::Plain, |_, _| ok());
+    let port = hangs.address.port();
+    let urls = [hangs.url("127.0.0.1", "/a"), fine.url("127.0.0.1", "/b")];
+    for (key, why) in [
+        ("first_byte_timeout", "timed out waiting for the response"),
+        ("total_timeout", "timed out waiting for the response"),
+    ] {
+        let section = format!("[domains.\"127.0.0.1:{port}\".request]\n{key} = \"300ms\"\n");
+        world.write("comity.toml", &section);
+        let args = [&urls[0], &urls[1], "--job", key, "--format", "none", "--robots", "ignore"];
+        let done = fetch(&world, &town, &args.map(|arg| arg as &str)).expect(1);
+        assert_eq!((&done.json()["fetched"], &done.json()["failed"]), (&1.into(), &1.into()), "{key}");
+        world.run(&["jobs", "show", key]).expect(0).shows(why);
     }
 }
 

@@ -53,6 +53,37 @@ fn requests_go_through_a_socks_proxy() {
     assert_nowhere(&world, &[]);
 }
 
+/// All kinds of proxies that `--proxy` accepts, for plain requests: HTTP, HTTPS, and SOCKS5 with names resolved here.
+#[test]
+fn a_job_goes_through_a_proxy_of_any_kind() {
+    let (world, town) = (World::new(), Town::new());
+    let (plain, secure) = (town.host(Speech::Plain, |_, _| ok()), town.host(Speech::Tls, |_, _| ok()));
+    let (socks, asked) = town.socks("me", CANARY);
+    let site = town.host(Speech::Plain, |_, _| ok());
+    for (job, proxy) in [
+        ("http", format!("http://me:${{PASSWORD}}@{}", plain.address)),
+        ("https", format!("https://me:${{PASSWORD}}@{}", secure.address)),
+        ("socks", format!("socks5://me:${{PASSWORD}}@{socks}")),
+    ] {
+        let url = match job {
+            "socks" => site.url("127.0.0.1", "/socks"),
+            job => format!("http://far.invalid/{job}"),
+        };
+        let args = ["--json", "fetch", &url, "--job", job, "--format", "none", "--robots", "ignore"];
+        let mut given = command(&world, &town, &[&args[..], &["--proxy", &proxy]].concat());
+        given.env("PASSWORD", CANARY);
+        assert_eq!(world.begin(given).wait().expect(0).json()["fetched"], 1, "{job}");
+    }
+    for (host, path) in [(&plain, "http://far.invalid/http"), (&secure, "http://far.invalid/https")] {
+        let received = host.received();
+        assert_eq!((received.len(), received[0].path.as_str()), (1, path));
+        assert!(received[0].head.contains("proxy-authorization: Basic "), "{}", received[0].head);
+    }
+    assert_eq!(*asked.lock().unwrap(), [format!("127.0.0.1:{}", site.address.port())]);
+    assert_eq!(site.received().len(), 1);
+    assert_nowhere(&world, &[]);
+}
+
 /// A site can have its own proxy; `none` means no proxy, whatever the environment says.
 #[test]
 fn a_site_has_its_own_proxy() {
@@ -103,17 +134,31 @@ fn a_proxy_that_cannot_be_reached_is_named_without_its_password() {
     assert_nowhere(&world, &[]);
 }
 
-/// Otherwise the only hint is that no certificate is trusted.
+/// Otherwise the only hint is that no certificate is trusted, and with `--quiet` there would be none at all.
 #[test]
-fn a_certificate_file_that_cannot_be_read_is_named() {
+fn a_certificate_file_that_cannot_be_read_is_an_error() {
     let (world, town) = (World::new(), Town::new());
     let site = town.host(Speech::Tls, |_, _| ok());
     let url = site.url("127.0.0.1", "/a");
-    let mut given = command(&world, &town, &["fetch", &url, "--format", "none"]);
-    given.env("SSL_CERT_FILE", "/nope.pem");
-    let done = world.begin(given).wait().expect(1);
-    done.says("SSL_CERT_FILE: certificates could not be read: ");
-    done.says("/nope.pem");
-    let fine = world.begin(command(&world, &town, &["fetch", &url, "--format", "none"])).wait();
+    let with = |name: &str, value: &str, args: &[&str]| {
+        let mut given =
+            command(&world, &town, &[args, &["fetch", &url, "--format", "none", "--job", "j"]].concat());
+        given.env(name, value);
+        world.begin(given).wait()
+    };
+    for args in [&[][..], &["--quiet"], &["--json"]] {
+        let done = with("SSL_CERT_FILE", "/nope.pem", args).expect(2);
+        done.says("SSL_CERT_FILE = \"/nope.pem\": certificates could not be read: ");
+    }
+    let text = world.write("text.pem", "not a certificate");
+    let done = with("SSL_CERT_FILE", text.to_str().unwrap(), &[]).expect(2);
+    done.says("text.pem\": no certificate found");
+    world.run(&["jobs", "show", "j"]).expect(2).says("no such job");
+    assert!(site.received().is_empty());
+    // A folder that doesn't exist is no obstacle if the file is there.
+    let done = with("SSL_CERT_DIR", "/nope", &[]).expect(0);
+    done.says("WARN");
+    done.says("/nope");
+    let fine = world.begin(command(&world, &town, &["fetch", &url, "--format", "none"])).wait().expect(0);
     assert!(!fine.stderr.contains("SSL_CERT_FILE"), "{}", fine.stderr);
 }
