@@ -49,7 +49,7 @@ use crate::transport::Transport;
 
 use active_task::ActiveTask;
 use claimer::{CHECK_EVERY, Claimer};
-pub use fill::{BadLine, Filled, Flow, OnBadLine, URL_MAX, UrlLists, read_url};
+pub use fill::{BadLine, Filled, Flow, ListCheck, OnBadLine, URL_MAX, UrlLists, check_list, read_url};
 use lanes::Lanes;
 use rows::PendingRows;
 pub use rows::{Extras, RowSink, Rows};
