@@ -84,8 +84,8 @@ fn or_empty(config: &Config, found: Option<Arc<dyn Store>>) -> anyhow::Result<Ar
 
 /// There is no store, and this command doesn't create one.
 pub(crate) fn no_store(config: &Config) -> anyhow::Error {
-    let what = "there is no store here; check the name (--store, COMITY_STORE, or store in comity.toml). Commands that add \
-                something create it, such as comity fetch URL or comity sources add URL";
+    let what = "there is no store here; check the name (--store, COMITY_STORE, or store in comity.toml), or create one with a \
+                command that adds something, such as comity fetch URL or comity sources add URL";
     let location = location(config);
     StoreError::Unavailable { location, what: what.to_owned(), outage: None }.into()
 }
