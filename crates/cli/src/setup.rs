@@ -8,7 +8,8 @@ use std::time::Duration;
 use comity::archive::{Archive, Files, Warc};
 use comity::clock::Clock;
 use comity::config::{
-    ArchiveFormat, Config, Overrides, Sources, environment, exposure_warning, has_password, read_file,
+    ArchiveFormat, Config, Overrides, Sources, StoreUrl, environment, exposure_warning, has_password,
+    read_file,
 };
 use comity::core::domain::Domain;
 use comity::core::rule::Profile;
@@ -17,7 +18,7 @@ use comity::event::Events;
 use comity::gate::{Gate, GateError};
 use comity::redact;
 use comity::request::JobRequest;
-use comity::store::{self, Store};
+use comity::store::{self, Store, StoreError};
 
 use crate::args::{Format, Global};
 use crate::exit::usage;
@@ -55,16 +56,52 @@ pub(crate) fn config_from(
     Ok(config?)
 }
 
-/// Opens the store for a short command: waits up to 10 seconds if it is locked.
+/// Opens the store for a short command, or creates it: waits up to 10 seconds if it is locked.
 pub(crate) fn open_store(config: &Config) -> anyhow::Result<Arc<dyn Store>> {
     Ok(log_notes(store::open(config.store.as_str())?))
 }
 
-/// Opens the store for long work: waits up to `upkeep.patience` if it is unavailable, now and later.
+/// Opens the store for a short command that needs what is in it. It is never created, because a store that doesn't exist
+/// is probably misspelled. Only the default store counts as empty before its first use.
+pub(crate) fn open_existing_store(config: &Config) -> anyhow::Result<Arc<dyn Store>> {
+    or_empty(config, store::open_existing(config.store.as_str(), store::PATIENCE)?)
+}
+
+/// Like [`open_existing_store`], for long work: waits up to `upkeep.patience` if it is unavailable, now and later.
+pub(crate) async fn open_existing_store_for_work(config: &Config) -> anyhow::Result<Arc<dyn Store>> {
+    let (place, patience) = (config.store.clone(), config.upkeep.patience);
+    let opening = tokio::task::spawn_blocking(move || store::open_existing(place.as_str(), patience));
+    or_empty(config, opening.await??)
+}
+
+/// The store that was found, or an empty one in place of the default store.
+fn or_empty(config: &Config, found: Option<Arc<dyn Store>>) -> anyhow::Result<Arc<dyn Store>> {
+    match found {
+        Some(store) => Ok(log_notes(store)),
+        None if config.store == StoreUrl::default() => Ok(store::open("memory:")?),
+        None => Err(no_store(config)),
+    }
+}
+
+/// There is no store, and this command doesn't create one.
+pub(crate) fn no_store(config: &Config) -> anyhow::Error {
+    let what = "there is no store here; check the name (--store, COMITY_STORE, or store in comity.toml), or create one with a \
+                command that adds something, such as comity fetch URL or comity sources add URL";
+    let location = location(config);
+    StoreError::Unavailable { location, what: what.to_owned(), outage: None }.into()
+}
+
+/// Opens the store for long work, or creates it: waits up to `upkeep.patience` if it is unavailable, now and later.
 pub(crate) async fn open_store_for_work(config: &Config) -> anyhow::Result<Arc<dyn Store>> {
     let (place, patience) = (config.store.clone(), config.upkeep.patience);
     let opening = tokio::task::spawn_blocking(move || store::open_with_patience(place.as_str(), patience));
     Ok(log_notes(opening.await??))
+}
+
+/// Where the store is or would be, for messages to people.
+pub(crate) fn location(config: &Config) -> String {
+    let url = config.store.to_string();
+    url.strip_prefix("sqlite:").map(str::to_owned).unwrap_or(url)
 }
 
 fn log_notes(store: Arc<dyn Store>) -> Arc<dyn Store> {

@@ -150,6 +150,8 @@ macro_rules! __each_promise {
                 jobs_are_listed_in_pages,
                 a_new_task_reopens_a_job_that_is_done,
                 workers_of_a_job_are_known,
+                missing_rows_are_known_from_the_earliest_mark,
+                an_open_job_says_why_it_cannot_finish,
                 a_retry_selects_tasks_by_failure_and_url,
                 a_job_with_nothing_to_retry_is_not_reopened,
                 a_stopped_job_is_retried_and_one_that_is_worked_on_is_not,

@@ -17,21 +17,61 @@ pub fn url(url: &Url) -> String {
     format!("{}://{host}{port}{}{query}", url.scheme(), url.path())
 }
 
-/// Text that may be a URL: shortened, and without user, password and query.
+/// Text that may be a URL: shortened, and without user, password and query. An ellipsis shows where a query was.
 pub fn text(text: &str) -> String {
+    shortened(masked(text).chars().filter(|c| !c.is_control() && !is_bidi_mark(*c)))
+}
+
+/// A line that should be a URL but isn't one: like [`text`], but what follows a complete URL is shown too, and white space
+/// is kept. If the result is quoted, a tab is visible.
+pub fn words(text: &str) -> String {
+    let (first, rest) = text.split_at(text.find(char::is_whitespace).unwrap_or(text.len()));
+    let shown = match Url::parse(first) {
+        // In a URL whose host is complete, it is clear what is a password and what is a query.
+        Ok(parsed) if is_http(&parsed) && first.matches('/').count() > 2 => {
+            let rest = rest.split_inclusive(char::is_whitespace).map(|part| {
+                let word = part.trim_end_matches(char::is_whitespace);
+                masked(word) + &part[word.len()..]
+            });
+            url(&parsed) + &rest.collect::<String>()
+        }
+        // What looks like several words may be a password with a space.
+        _ => masked(text),
+    };
+    shortened(shown.chars().filter(|c| (c.is_whitespace() || !c.is_control()) && !is_bidi_mark(*c)))
+}
+
+fn is_http(url: &Url) -> bool {
+    matches!(url.scheme(), "http" | "https")
+}
+
+/// Text that may be a URL, without user, password and query.
+fn masked(text: &str) -> String {
     let is_scheme = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.');
     let start = text.find("://").filter(|at| text[..*at].chars().all(is_scheme)).map_or(0, |at| at + 3);
     let (scheme, rest) = text.split_at(start);
     let end = rest.find(['?', '#']).unwrap_or(rest.len());
-    let rest = match rest.rfind('@') {
+    let kept = match rest.rfind('@') {
         Some(at) if at < end => &rest[at + 1..end],
+        Some(_) if start > 0 && starts_with_host(&rest[..end]) => &rest[..end],
         // What precedes this at sign may be a query or a password; there is no telling which.
-        Some(_) => "…",
+        Some(_) => return format!("{scheme}…"),
         None => &rest[..end],
     };
-    let mut kept = scheme.chars().chain(rest.chars()).filter(|c| !c.is_control() && !is_bidi_mark(*c));
-    let short: String = kept.by_ref().take(TEXT_MAX).collect();
-    if kept.next().is_some() { format!("{short}…") } else { short }
+    let cut = rest[end..].chars().next().map(|mark| format!("{mark}…"));
+    format!("{scheme}{kept}{}", cut.unwrap_or_default())
+}
+
+/// Whether it starts with a host, perhaps with a port, and a path: then there is no password in it.
+fn starts_with_host(text: &str) -> bool {
+    let Some((host, _)) = text.split_once('/') else { return false };
+    let is_number = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit());
+    !host.is_empty() && host.split_once(':').is_none_or(|(_, port)| is_number(port))
+}
+
+fn shortened(mut text: impl Iterator<Item = char>) -> String {
+    let short: String = text.by_ref().take(TEXT_MAX).collect();
+    if text.next().is_some() { format!("{short}…") } else { short }
 }
 
 /// A URL without user and password, but otherwise complete.
@@ -77,18 +117,21 @@ mod tests {
     #[test]
     fn secrets_are_removed_from_urls() {
         for (whole, expected) in [
-            ("htp://user:pass@host/a?key=1", "htp://host/a"),
+            ("htp://user:pass@host/a?key=1", "htp://host/a?…"),
             ("htp://user:pa@ss@host", "htp://host"),
             ("htp://user:pa?ss@host", "htp://…"),
             ("htp://user:pa#ss@host", "htp://…"),
             ("htp://user:pa/ss@host", "htp://host"),
-            ("htp://host/?mail=me@home", "htp://…"),
-            ("user:pass@host?x://y", "host"),
+            ("htp://host/?mail=me@home", "htp://host/?…"),
+            ("htp://host:80/a?mail=me@home", "htp://host:80/a?…"),
+            ("htp://user:pa/s?s@host", "htp://…"),
+            ("user/pa?ss@host", "…"),
+            ("user:pass@host?x://y", "host?…"),
             ("user:p@ss@host", "host"),
-            ("u?k=1://host", "u"),
-            ("htp://host/#token", "htp://host/"),
+            ("u?k=1://host", "u?…"),
+            ("htp://host/#token", "htp://host/#…"),
             ("not a url", "not a url"),
-            ("x#fragment", "x"),
+            ("x#fragment", "x#…"),
             ("a\u{1b}[31mb\u{202e}", "a[31mb"),
         ] {
             assert_eq!(text(whole), expected, "{whole}");
@@ -97,6 +140,25 @@ mod tests {
         let whole = "https://user:pass@host:8/a?key=1#b";
         assert_eq!(url(&whole.parse().unwrap()), "https://host:8/a?…");
         assert_eq!(without_user(whole), "https://host:8/a?key=1#b");
+    }
+
+    /// B75: as much as is safe, with what separates the words.
+    #[test]
+    fn secrets_are_removed_from_lines_with_more_than_a_url() {
+        for (whole, expected) in [
+            ("http://host/a?key=1 Title of a", "http://host/a?… Title of a"),
+            ("http://user:pass@host/a\tTitle, by me@home", "http://host/a\tTitle, by home"),
+            ("https://host/@user/post\tTitle\t", "https://host/@user/post\tTitle\t"),
+            ("https://host/?mail=me@home  and more", "https://host/?…  and more"),
+            ("http://user:12 34@host/", "http://host/"),
+            ("http://user:pass@ host", "http:// host"),
+            ("user:pa ss@host\tTitle", "host\tTitle"),
+            ("Title http://user:pa?ss@host", "…"),
+            ("a\u{1b}[31m\tb\u{202e}", "a[31m\tb"),
+        ] {
+            assert_eq!(words(whole), expected, "{whole}");
+        }
+        assert_eq!(words(&"ü ".repeat(500)), format!("{}…", "ü ".repeat(TEXT_MAX / 2)));
     }
 
     #[test]

@@ -49,7 +49,7 @@ fn sse_event(event: &Event<'_>) -> Option<(&'static str, Map<String, Value>)> {
             "waits",
             json!({ "domain": domain.as_str(), "limit": reason.limit.as_str(), "reason": reason.to_string() }),
         ),
-        Event::Recorded { domain, answer, recorded, streaks } => (
+        Event::Recorded { domain, answer, recorded, streaks, .. } => (
             "recorded",
             json!({
                 "domain": domain.as_str(),

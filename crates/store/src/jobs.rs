@@ -24,7 +24,7 @@ pub struct Job {
     pub created_at: Timestamp,
     /// When the job ended.
     pub ended_at: Option<Timestamp>,
-    /// Why the job failed or was cancelled.
+    /// Why the job failed or was cancelled, or why an open job can't finish.
     pub message: Option<String>,
     /// A list of its URLs was not read to the end. The job does not finish until one has been.
     pub unread: bool,
@@ -50,11 +50,12 @@ impl Job {
     }
 }
 
-/// Which tasks wait again when a job is reopened. Tasks that robots.txt forbids never do.
+/// Which tasks wait again when a job is reopened.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RetryFilter {
     /// Tasks that failed in one of these ways. Empty means everything that failed, except with 404 or 410, plus
-    /// everything skipped because the job ended or gave up on a domain.
+    /// everything skipped because the job ended or gave up on a domain. Tasks that robots.txt forbade wait again only if
+    /// they are named.
     pub failures: Vec<FailureKind>,
     /// Only URLs that match this glob: `*` matches anything, `?` one character, `[a-z]` one of a set. Without
     /// `failures`, it applies to everything that failed or was skipped because the job ended.
@@ -66,7 +67,7 @@ pub struct RetryFilter {
 /// How a task failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailureKind {
-    /// Any failure, or skipped because the job ended.
+    /// Any failure, or skipped for any reason.
     Any,
     /// The last response had this status.
     Status(u16),
@@ -76,6 +77,18 @@ pub enum FailureKind {
     Outcome(Outcome),
     /// Skipped because the job ended, or because it gave up on the domain.
     Skipped,
+    /// Skipped because robots.txt forbade it.
+    Robots,
+}
+
+/// Up to where result rows are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RowMark {
+    /// The rows of all tasks settled before this time are written.
+    pub settled_before: Timestamp,
+    /// The size of the index of rows at that time, in bytes: the rows of tasks settled later come after this. `None` if
+    /// it has no index, or an older version did not say.
+    pub index_bytes: Option<u64>,
 }
 
 /// The result of removing a job.
@@ -180,16 +193,21 @@ pub trait JobStore {
     /// selects tasks that are done.
     fn reopen_job(&self, job: JobId, filter: RetryFilter) -> Reply<'_, Stepped>;
 
-    /// Records that `holder` works on the job and has written the result rows of everything it settled before
-    /// `written_until`. If another worker died, returns the time from which its rows may be missing; this holder has to
-    /// write them.
+    /// Whether tasks would wait again if the job were reopened with `filter` and nobody worked on it.
+    fn can_retry(&self, job: JobId, filter: RetryFilter) -> Reply<'_, bool>;
+
+    /// Sets why an open job can't finish, or that nothing keeps it from that. A job that has ended keeps its message.
+    fn set_message(&self, job: JobId, message: Option<String>) -> Reply<'_, ()>;
+
+    /// Records that `holder` works on the job, and up to where it has written result rows. If another worker died,
+    /// returns from where on its rows may be missing; this holder has to write them.
     fn work_on(
         &self,
         job: JobId,
         holder: HolderId,
-        written_until: Timestamp,
+        written: RowMark,
         now: Timestamp,
-    ) -> Reply<'_, Option<Timestamp>>;
+    ) -> Reply<'_, Option<RowMark>>;
 
     /// Records that `holder` has stopped working on the job and has written all its result rows.
     fn leave_job(&self, job: JobId, holder: HolderId) -> Reply<'_, ()>;

@@ -124,7 +124,7 @@ pub trait Store:
 /// Opens the store at `url`: `sqlite:PATH` or `memory:`. A missing one is created; a locked one is retried for up to 10
 /// seconds.
 pub fn open(url: &str) -> Result<Arc<dyn Store>, StoreError> {
-    open_as(url, None, sqlite::PATIENCE)
+    open_as(url, None, PATIENCE)
 }
 
 /// Like [`open`], with its own limit on how long to wait for the store, both now and later.
@@ -132,11 +132,19 @@ pub fn open_with_patience(url: &str, patience: Span) -> Result<Arc<dyn Store>, S
     open_as(url, None, patience)
 }
 
+/// Opens the store at `url` like [`open`], but never creates one. `None` if there is none yet.
+pub fn open_existing(url: &str, patience: Span) -> Result<Option<Arc<dyn Store>>, StoreError> {
+    match url.split_once(':') {
+        Some(("sqlite", path)) if sqlite::is_missing(path.as_ref()) => Ok(None),
+        _ => open_as(url, None, patience).map(Some),
+    }
+}
+
 /// Reopens a store that was in use before, and never creates one. A missing store is [`StoreError::Unavailable`], and a
 /// different one in its place is [`StoreError::Another`]. A `memory:` store disappears when it is closed, so it can
 /// never be reopened.
 pub fn reopen(url: &str, identity: &Identity) -> Result<Arc<dyn Store>, StoreError> {
-    open_as(url, Some(identity), sqlite::PATIENCE)
+    open_as(url, Some(identity), PATIENCE)
 }
 
 fn open_as(url: &str, known: Option<&Identity>, patience: Span) -> Result<Arc<dyn Store>, StoreError> {
@@ -158,5 +166,7 @@ fn open_as(url: &str, known: Option<&Identity>, patience: Span) -> Result<Arc<dy
     }
 }
 
+/// How long [`open`] waits for a store that is locked, and callers for one that is unavailable, by default.
+pub const PATIENCE: Span = sqlite::PATIENCE;
 /// A holder that sent no heartbeat for this long may be treated as dead.
 pub const LEASE: Span = Span::from_secs(10);

@@ -20,7 +20,8 @@ use super::request::Request;
   comity fetch --sitemap https://example.org/ --job site --out site
   comity fetch --input urls.txt --auth-bearer-env API_TOKEN -H 'X-Client: ${CLIENT_ID}' --timeout 20s
 
-A URL that is listed twice is fetched once. Pages are saved to DIR/HOST/…, and DIR/index.jsonl has one row per URL.
+A URL that is listed twice is fetched once. Pages are saved to DIR/HOST/…, and DIR/index.jsonl has a row for each finished
+URL, and one more when it is retried or refreshed; the last one counts.
 Credentials are sent only to the hosts you list, wherever redirects lead; see docs/requests.md. With --format warc, all
 responses go to DIR/JOB-….warc.gz; see docs/warc.md.")]
 pub(crate) struct Fetch {
@@ -69,7 +70,7 @@ pub(crate) struct Fetch {
     /// Stop if every remaining site has to wait longer than this, such as 10m; the rest stays waiting [default: no limit]
     #[arg(long, value_name = "DURATION")]
     pub(crate) max_wait: Option<String>,
-    /// Stop at the first invalid line of the input instead of skipping it
+    /// Reject a list with invalid lines before anything is sent, instead of skipping them; stdin is read up to the first
     #[arg(long)]
     pub(crate) strict: bool,
     #[command(flatten)]

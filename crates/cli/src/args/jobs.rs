@@ -61,14 +61,15 @@ The rows are the same as in index.jsonl and fetch --jsonl; see docs/jobs.md.")]
   comity jobs retry news && comity fetch --job news
   comity jobs retry news --status 5xx,timeout
   comity jobs retry news --match '*/archive/*'
+  comity jobs retry news --status robots && comity fetch --job news --robots ignore
 
 Without --status and --match, everything that failed is retried except 404 and 410, and so is what was skipped because
 the job ended. --status takes statuses (404), classes (5xx), outcomes (timeout, network_error, rate_limited, blocked,
-unavailable, server_error, answered), skipped (because the job ended), or all.")]
+unavailable, server_error, answered), skipped (because the job ended), robots (forbidden by robots.txt), or all.")]
     Retry {
         /// Name of the job
         name: String,
-        /// Retry only URLs that failed this way, such as 404, 5xx, timeout or all
+        /// Retry only URLs that failed this way, such as 404, 5xx, timeout, robots or all
         #[arg(long, value_name = "LIST", value_delimiter = ',')]
         status: Vec<String>,
         /// Retry only URLs that match this pattern; * matches anything

@@ -42,7 +42,16 @@ fn problem(nth: usize, text: &str, is_file: impl Fn(&str) -> bool) -> Option<Str
         ));
     }
     if text.contains('\t') {
+        let shown = redact::words(text);
         return Some(format!("argument {nth} contains a tab: expected a URL and nothing else ({shown:?})"));
+    }
+    let first = text.split_once(char::is_whitespace).and_then(|(first, _)| Url::parse(first).ok());
+    if first.is_some_and(|first| matches!(first.scheme(), "http" | "https")) {
+        let shown = redact::words(text);
+        return Some(format!(
+            "argument {nth} contains white space, after a URL: pass each URL as its own argument, and write a space in a \
+             URL as %20 ({shown:?})"
+        ));
     }
     if text.len() >= URL_MAX {
         let length = text.len();
@@ -124,7 +133,9 @@ mod tests {
             ("http://", "empty host"),
             ("http://a:99999/", "invalid port number"),
             ("hello", "\"hello\" isn't a URL"),
-            ("#comment", "\"\" isn't a URL"),
+            ("#comment", "\"#…\" isn't a URL"),
+            ("http://a/ http://b/?c", "argument 1 contains white space, after a URL"),
+            ("http://a/ http://b/?c", "as %20 (\"http://a/ http://b/?…\")"),
         ] {
             assert!(of(text).contains(expected), "{text}: {}", of(text));
         }

@@ -21,7 +21,10 @@ pub(crate) async fn run(global: &Global, config: &Config, backup: &Backup) -> an
             "nothing to back up: --store memory: is lost when its process ends".to_owned(),
         ));
     }
-    let store = setup::open_store_for_work(config).await?;
+    let store = setup::open_existing_store_for_work(config).await?;
+    if store.location() == "memory" {
+        return Err(setup::no_store(config));
+    }
     let (progress, clock) = (Arc::new(Progress::default()), Clock::new());
     let began = clock.now();
     let existing = if backup.force { Existing::Replace } else { Existing::Keep };

@@ -36,7 +36,7 @@ pub(crate) async fn check(global: &Global, config: &Config, check: Check) -> any
         return check_remotely(global, &remote, &check, intent).await;
     }
     if check.peek {
-        let store = setup::open_store(config)?;
+        let store = setup::open_existing_store(config)?;
         let inspected = inspect(config, &store, &host, |view, terms, now| match view {
             Some(view) => view.peek(terms, intent, now),
             None => Pace::default().peek(terms, intent, now),
@@ -147,7 +147,7 @@ pub(crate) async fn record(global: &Global, config: &Config, record: Record) -> 
     }
     let permit = match is_permit {
         true => {
-            let store = setup::open_store(config)?;
+            let store = setup::open_existing_store(config)?;
             let permit = PermitSigner::of(&*store).await?.verify(&record.domain);
             Some(permit.ok_or_else(|| {
                 exit::usage("permit = \"…\": expected a permit that was issued on this store")
@@ -242,7 +242,7 @@ pub(crate) async fn explain(global: &Global, config: &Config, explain: Explain) 
         print_explained(global, &remote.get(&segments, &query).await?);
         return Ok(exit::DONE);
     }
-    let store = setup::open_store(config)?;
+    let store = setup::open_existing_store(config)?;
     let inspected = inspect(config, &store, &host, |view, terms, now| match view {
         Some(view) => view.explain(terms, intent, now),
         None => Pace::default().explain(terms, intent, now),

@@ -34,12 +34,18 @@ pub(crate) async fn run(global: &Global, config: &Config, command: Domains) -> a
             .await
         }
         Domains::Release { domain } => release(global, config, &domain).await,
-        Domains::Reset { domain, deadline: true } => drop_deadline(global, config, &domain).await,
-        Domains::Reset { domain, deadline: false } => {
-            change(global, config, &domain, |pace, _, now| {
-                pace.reset(now);
-            })
-            .await
+        Domains::Reset { domain, deadline } => {
+            // A misspelled store has nothing to reset.
+            drop(setup::open_existing_store(config)?);
+            match deadline {
+                true => drop_deadline(global, config, &domain).await,
+                false => {
+                    change(global, config, &domain, |pace, _, now| {
+                        pace.reset(now);
+                    })
+                    .await
+                }
+            }
         }
     }
 }
@@ -77,7 +83,7 @@ fn apply(
 async fn release(global: &Global, config: &Config, domain: &str) -> anyhow::Result<u8> {
     let host = setup::host(domain)?;
     let name = config.rules().domain(&host);
-    let store = setup::open_store(config)?;
+    let store = setup::open_existing_store(config)?;
     if store.find_domain(name.clone()).await?.is_none() {
         return Err(exit::usage(format!("nothing is known about {name} yet")));
     }
@@ -132,7 +138,7 @@ async fn drop_deadline(global: &Global, config: &Config, domain: &str) -> anyhow
 }
 
 async fn list(global: &Global, config: &Config, like: String, limit: u32) -> anyhow::Result<u8> {
-    let store = setup::open_store(config)?;
+    let store = setup::open_existing_store(config)?;
     let rows = store.list_domains(like, String::new(), limit).await?;
     let clock = Clock::of(&*store).await?;
     let views = Inspector::new(store, config.rules().clone(), clock.clone()).inspect_rows(rows).await?;
@@ -152,7 +158,7 @@ async fn list(global: &Global, config: &Config, like: String, limit: u32) -> any
 
 async fn show(global: &Global, config: &Config, domain: &str) -> anyhow::Result<u8> {
     let host = setup::host(domain)?;
-    let store = setup::open_store(config)?;
+    let store = setup::open_existing_store(config)?;
     let clock = Clock::of(&*store).await?;
     let Some(view) = Inspector::new(store, config.rules().clone(), clock.clone()).inspect(&host).await?
     else {

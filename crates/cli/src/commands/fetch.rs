@@ -1,12 +1,12 @@
 //! `comity fetch`: opens or creates the job, reads its URLs, runs the worker pool.
 //!
-//! What workers do with a URL is in the engine (`comity::jobs`); rows on stdout are in `stream`; how a run ends is in
-//! `summary`.
+//! What workers do with a URL is in the engine (`comity::jobs`); rows on stdout are in `stream`; where URLs come from is in
+//! `input`; how a run ends is in `summary`, and what it waits for then in `waits`.
 
+mod input;
 mod summary;
+mod waits;
 
-use std::fs::File;
-use std::io::{Cursor, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,12 +16,10 @@ use comity::archive::{Archive, Warc};
 use comity::client;
 use comity::clock::Clock;
 use comity::config::{ArchiveFormat, Config, Overrides};
-use comity::core::domain::Domain;
 use comity::core::task::{JobState, JobStep};
 use comity::core::time::{Span, Timestamp};
 use comity::gate::{CloseMode, Gate};
-use comity::jobs::{Flow, OnBadLine, Parts, Pool, StopReason, Until, UrlLists};
-use comity::redact;
+use comity::jobs::{Parts, Pool, StopReason, Until, UrlLists};
 use comity::request::JobRequest;
 use comity::status::Status;
 use comity::store::items::SCRAPE_JOB;
@@ -32,8 +30,9 @@ use comity::transport::Transport;
 use serde_json::{Map, Value, json};
 use url::Url;
 
+use self::input::{Input, Listed, on_bad};
 use self::summary::{Ended, Repeat, how_to_resume};
-use super::{failures, jobs, report, stream};
+use super::{hints, jobs, report, stream};
 use crate::args::{Fetch, Format, Global, urls};
 use crate::live::{self, JobView, Limits, SideWork, Watched};
 use crate::signals::Signals;
@@ -47,14 +46,19 @@ pub(crate) async fn run(global: &Global, fetch: Fetch) -> anyhow::Result<u8> {
     if stream::is_stdout(&fetch) && fetch.format.is_some_and(|format| format != Format::None) {
         return Err(exit::usage("--out - saves no pages, so it can't be combined with --format"));
     }
-    let store = setup::open_store_for_work(&config).await?;
+    let has_input = !fetch.urls.is_empty() || fetch.input.is_some() || !fetch.sitemap.is_empty();
+    let listed = Listed::open(&fetch).await?;
+    let store = match has_input {
+        true => setup::open_store_for_work(&config).await?,
+        // A job to resume is in a store that exists.
+        false => setup::open_existing_store_for_work(&config).await?,
+    };
     let known = match &fetch.job {
         Some(name) => store.find_job(name.clone()).await?,
         None if fetch.refresh => last_job_in(&*store, &fetch).await?,
         None => None,
     };
     let fetch = Fetch { job: fetch.job.or_else(|| known.as_ref().map(|job| job.name.clone())), ..fetch };
-    let has_input = !fetch.urls.is_empty() || fetch.input.is_some() || !fetch.sitemap.is_empty();
     match &known {
         Some(job) if job.options["kind"] == SCRAPE_JOB => {
             let what = format!("job = {:?}: this job scrapes items; resume it with comity run", job.name);
@@ -72,7 +76,7 @@ pub(crate) async fn run(global: &Global, fetch: Fetch) -> anyhow::Result<u8> {
         None if !has_input => return Err(no_input(&fetch)),
         _ => {}
     }
-    let input = Input { lines: open_input(&fetch)?, sitemaps: sitemaps(&fetch, known.as_ref())? };
+    let input = listed.with_rest(&fetch, known.as_ref()).await?;
     let options = known.as_ref().map(|job| &job.options);
     let config = match options {
         Some(options) => setup::config(global, overrides(&fetch, Some(options)))?,
@@ -81,12 +85,6 @@ pub(crate) async fn run(global: &Global, fetch: Fetch) -> anyhow::Result<u8> {
     let request = request(&fetch, options)?;
     let run = Run::begin(global, &fetch, config, store, options, &request).await?;
     run.finish(input, &fetch).await
-}
-
-/// Where the job's URLs come from.
-struct Input {
-    lines: Option<Box<dyn Read + Send>>,
-    sitemaps: Vec<Url>,
 }
 
 /// One run of `fetch`.
@@ -150,7 +148,7 @@ impl<'a> Run<'a> {
 
     async fn finish(self, input: Input, fetch: &Fetch) -> anyhow::Result<u8> {
         let mut signals = Signals::new()?;
-        let strict = fetch.strict;
+        let on_bad = on_bad(fetch);
         let filling = input.lines.is_some() || !input.sitemaps.is_empty();
         self.pool.set_filling(filling);
         let pool = self.pool.clone();
@@ -162,12 +160,12 @@ impl<'a> Run<'a> {
             }
             let Input { lines, sitemaps } = input;
             let on_problem = Box::new(|problem: &str| output::warning(problem));
-            pool.fill_from(UrlLists { lines, on_bad: on_bad(strict), sitemaps, on_problem }).await.map(Some)
+            pool.fill_from(UrlLists { lines, on_bad, sitemaps, on_problem }).await.map(Some)
         });
         let view = JobView::new(&self.gate, &self.store, &self.job, Counts::default(), self.limits.clone());
         let mut watched = Fetching { run: &self, view };
         let (ended, interrupted) = live::watch(self.global, &mut watched, working, &mut signals).await;
-        let held_back = watched.view.held_back();
+        let seen = watched.view.held_back();
         let ended = ended.context("the worker pool ended unexpectedly")?;
         // The job has ended, so a list that is still being read no longer matters.
         let reading = tokio::time::timeout(Duration::from_millis(500), reading);
@@ -194,6 +192,12 @@ impl<'a> Run<'a> {
             jobs::sweep(&*self.store, &job, self.gate.clock()).await?;
         }
         let job = self.store.find_job(self.job.name.clone()).await?.unwrap_or(job);
+        let held_back = match ended {
+            StopReason::NotDueUntil(_) => {
+                waits::longest(&self.store, self.gate.rules(), self.gate.clock(), &job, seen).await?
+            }
+            _ => Vec::new(),
+        };
         let ended = Ended {
             global: self.global,
             fetch,
@@ -247,7 +251,7 @@ impl Watched for Fetching<'_> {
     }
 }
 
-/// Reports on a job that has already ended.
+/// Reports on a job that has already ended. Nothing happened in this run, so its failures are not listed again.
 async fn already_ended(
     global: &Global,
     fetch: &Fetch,
@@ -256,27 +260,40 @@ async fn already_ended(
     is_more: bool,
 ) -> anyhow::Result<u8> {
     jobs::sweep(store, job, &Clock::of(store).await?).await?;
-    let is_success = job.state == JobState::Done && job.counts.failed == 0;
+    let (name, state) = (&job.name, job.state);
+    let code = if state == JobState::Done && job.counts.failed == 0 { exit::DONE } else { exit::FAILURES };
+    let line = format!("job {name} is already {state}: {}; nothing was sent", report::progress(job));
     if global.json {
-        output::object(&report::summary(job, 0));
-    } else if !global.quiet {
-        let line = format!("job {} is already {}: {}", job.name, job.state, report::progress(job));
-        match (stream::is_wanted(fetch), is_success) {
+        let mut object = report::summary(job, 0);
+        object["message"] = json!(job.message.as_ref().unwrap_or(&line));
+        output::object(&object);
+    } else if global.quiet {
+        // The exit code needs an explanation.
+        if code != exit::DONE && !is_more {
+            output::warning(&line);
+        }
+    } else {
+        match (stream::is_wanted(fetch), code) {
             (false, _) => output::line(&line),
-            (true, true) => output::remark(&line),
-            (true, false) => output::warning(&line),
+            (true, exit::DONE) => output::remark(&line),
+            (true, _) => output::warning(&line),
         }
     }
-    if global.quiet {
-        failures::of_job(store, job, job.counts.failed, None).await?;
-    }
     if is_more {
-        let (name, state) = (&job.name, job.state);
         return Err(exit::usage(format!(
             "job = {name:?}: the job is {state} and takes no more URLs; use another --job, or reopen it with comity jobs retry {name}"
         )));
     }
-    Ok(if is_success { exit::DONE } else { exit::FAILURES })
+    if !global.quiet {
+        job.message.iter().for_each(|message| output::remark(message));
+        hints::retry(store, job).await?.iter().for_each(|hint| output::remark(hint));
+        if state == JobState::Done {
+            output::remark(&format!(
+                "To fetch what has changed: comity fetch --job {name} --refresh; to add URLs: comity fetch --job {name} --input FILE"
+            ));
+        }
+    }
+    Ok(code)
 }
 
 /// The latest job that saved its pages to the `--out` folder.
@@ -315,26 +332,6 @@ async fn write_missing_rows(
     let caught_up = Pool::new(parts).catch_up().await;
     gate.close(CloseMode::Stop).await?;
     Ok(caught_up?)
-}
-
-/// The sitemaps from the command line, or those of a job that did not finish reading them.
-fn sitemaps(fetch: &Fetch, known: Option<&Job>) -> anyhow::Result<Vec<Url>> {
-    let saved = known.filter(|job| job.unread && fetch.sitemap.is_empty());
-    let saved = saved.and_then(|job| job.options["sitemaps"].as_array()).into_iter().flatten();
-    let saved = saved.filter_map(Value::as_str).map(str::to_owned);
-    let wrong = |text: &str| {
-        exit::usage(format!("--sitemap {:?}: expected an http or https URL with a host", redact::text(text)))
-    };
-    fetch
-        .sitemap
-        .iter()
-        .cloned()
-        .chain(saved)
-        .map(|text| match Url::parse(&text) {
-            Ok(url) if Domain::of(&url).is_some() => Ok(url),
-            _ => Err(wrong(&text)),
-        })
-        .collect()
 }
 
 fn no_input(fetch: &Fetch) -> anyhow::Error {
@@ -475,42 +472,6 @@ fn close_open_warc(job: &Job, config: &Config) {
     }
 }
 
-/// The URLs from the command line, then those of the file.
-fn open_input(fetch: &Fetch) -> anyhow::Result<Option<Box<dyn Read + Send>>> {
-    let listed = Cursor::new(fetch.urls.join("\n") + "\n");
-    let file: Option<Box<dyn Read + Send>> = match &fetch.input {
-        None => None,
-        Some(path) if path.as_os_str() == "-" => Some(Box::new(std::io::stdin())),
-        Some(path) => {
-            let wrong =
-                |why: &dyn std::fmt::Display| exit::usage(format!("--input {}: {why}", path.display()));
-            if path.is_dir() {
-                return Err(wrong(&"expected a file with one URL per line, not a folder"));
-            }
-            Some(Box::new(File::open(path).map_err(|error| wrong(&error))?))
-        }
-    };
-    Ok(match (fetch.urls.is_empty(), file) {
-        (true, None) => None,
-        (true, Some(file)) => Some(file),
-        (false, None) => Some(Box::new(listed)),
-        (false, Some(file)) => Some(Box::new(listed.chain(file))),
-    })
-}
-
-fn on_bad(strict: bool) -> OnBadLine {
-    let mut count = 0;
-    Box::new(move |bad| {
-        count += 1;
-        if count <= BAD_SHOWN {
-            output::warning(&bad.to_string());
-        } else if count == BAD_SHOWN + 1 {
-            output::warning("More lines are invalid; from here on they are only counted");
-        }
-        if strict { Flow::Stop } else { Flow::Continue }
-    })
-}
-
 /// Refuses names that a script passes by mistake, such as those of an unset variable.
 fn check_name(name: Option<&str>) -> anyhow::Result<()> {
     match name {
@@ -531,5 +492,3 @@ fn new_name(now: Timestamp) -> String {
 const DEFAULT_OUT: &str = "comity-pages";
 /// How many tasks are read at once.
 const PAGE: u32 = 1_000;
-/// Maximum number of invalid lines to print.
-const BAD_SHOWN: u64 = 20;

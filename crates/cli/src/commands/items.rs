@@ -22,7 +22,7 @@ use crate::args::{Global, Items};
 use crate::{exit, output, setup};
 
 pub(crate) async fn run(global: &Global, config: &Config, command: Items) -> anyhow::Result<u8> {
-    let store = setup::open_store(config)?;
+    let store = setup::open_existing_store(config)?;
     match command {
         Items::List { source, state, limit, after } => {
             if let Some(source) = source {

@@ -12,12 +12,13 @@ use comity::store::jobs::{FailureKind, Job, Removed, RetryFilter, Stepped};
 use comity::store::tasks::{TaskFilter, TaskView};
 use serde_json::{Value, json};
 
-use super::{report, table};
+use super::{hints, report, table};
 use crate::args::{Global, Jobs, RowFormat, TaskState};
+use crate::live::thousands;
 use crate::{exit, output, setup};
 
 pub(crate) async fn run(global: &Global, config: &Config, command: Jobs) -> anyhow::Result<u8> {
-    let store = setup::open_store(config)?;
+    let store = setup::open_existing_store(config)?;
     let store = &*store;
     match command {
         Jobs::List { limit, after } => list(global, store, limit, after).await,
@@ -89,13 +90,15 @@ async fn show(global: &Global, store: &dyn Store, name: &str, limit: u32) -> any
     if let Some(message) = &job.message {
         output::line(&format!("  {message}"));
     }
+    unread(&job).iter().for_each(|line| output::line(&format!("  {line}")));
     for (key, value) in options(&job).as_object().into_iter().flatten() {
         output::line(&format!("  {key} = {value}"));
     }
     tasks.iter().for_each(print_task);
     if more > 0 {
         output::line(&format!(
-            "  and {more} more; to list all: comity jobs export {name} --state failed (or skipped)"
+            "  and {} more; to list all: comity jobs export {name} --state failed (or skipped)",
+            thousands(more)
         ));
     }
     if gone > 0 {
@@ -133,7 +136,7 @@ async fn failures(global: &Global, store: &dyn Store, name: &str, limit: Option<
     } else if gone > 0 {
         output::line(&format!("  {}", pruned(gone, "failed ")));
     } else if more > 0 {
-        output::line(&format!("  and {more} more"));
+        output::line(&format!("  and {} more", thousands(more)));
     } else if shown == 0 {
         output::line("Nothing failed");
     }
@@ -193,6 +196,25 @@ async fn page_of(
     Ok(page)
 }
 
+/// Why a stopped job can't finish with the URLs it has, and what to do about it.
+fn unread(job: &Job) -> Vec<String> {
+    let Job { name, .. } = job;
+    if !job.unread || job.state.is_terminal() || job.worked_on {
+        return Vec::new();
+    }
+    match job.options["sitemaps"].as_array().is_some_and(|sitemaps| !sitemaps.is_empty()) {
+        true => vec![
+            format!("its sitemaps were not read completely; to read them again: comity fetch --job {name}"),
+            format!(
+                "to read another one instead: comity fetch --job {name} --sitemap URL; to give up: comity jobs cancel {name}"
+            ),
+        ],
+        false => vec![format!(
+            "its list was not read to the end; pass it again: comity fetch --job {name} --input FILE"
+        )],
+    }
+}
+
 fn task_object(task: &TaskView) -> Value {
     json!({ "url": without_user(&task.url), "state": task.state, "status": task.status, "error": task.error })
 }
@@ -227,6 +249,7 @@ async fn retry(global: &Global, store: &dyn Store, name: &str, revival: RetryFil
     let job = find(store, name).await?;
     let clock = Clock::of(store).await?;
     let named = revival.matching.is_some() || !revival.failures.is_empty();
+    let forbidden = revival.failures.contains(&FailureKind::Robots);
     let is_running = |job: &Job| {
         let (name, state, command) = (&job.name, state(job), run_command(job));
         exit::usage(format!("job {name} is {state}, it has not ended; to continue: {command}"))
@@ -241,7 +264,7 @@ async fn retry(global: &Global, store: &dyn Store, name: &str, revival: RetryFil
         }
         let why = match named {
             true => format!(
-                "job {}: nothing to retry: no failed URL matches; comity jobs show {0} --failed lists them",
+                "job {}: nothing to retry: no failed or skipped URL matches; comity jobs show {0} lists them",
                 job.name
             ),
             false => nothing_to_retry(store, &job).await?,
@@ -260,6 +283,11 @@ async fn retry(global: &Global, store: &dyn Store, name: &str, revival: RetryFil
     print_changed(global, &job);
     if !global.json {
         output::line(&format!("To run it: {}", run_command(&job)));
+        if forbidden {
+            output::line(
+                "robots.txt files are kept for a day; to fetch what they forbid, add --robots ignore",
+            );
+        }
     }
     Ok(exit::DONE)
 }
@@ -270,20 +298,26 @@ async fn nothing_to_retry(store: &dyn Store, job: &Job) -> anyhow::Result<String
     if job.pruned && store.list_tasks(job.id, "failed".to_owned(), 1).await?.is_empty() {
         return Ok(format!("job {name}: nothing to retry: {}", pruned(counts.failed, "failed ")));
     }
-    Ok(match (counts.failed, counts.skipped) {
+    let (failed, skipped) = (thousands(counts.failed), thousands(counts.skipped));
+    let mut why = match (counts.failed, counts.skipped) {
         (0, 0) => format!("job {name}: nothing to retry, nothing failed"),
-        (0, skipped) => {
+        (0, _) => {
             format!("job {name}: nothing to retry: nothing failed, and skipped URLs ({skipped}) stay skipped")
         }
-        (failed, _) => format!(
+        (_, _) => format!(
             "job {name}: nothing to retry: every failure ({failed}) was answered 404 or 410; retry those with --status 404,410"
         ),
-    })
+    };
+    if hints::can_retry(store, job, vec![FailureKind::Robots]).await? {
+        why += "; retry what robots.txt forbade with --status robots";
+    }
+    Ok(why)
 }
 
 /// Says that URLs of a job, of this kind if one is given, are no longer in the store.
 fn pruned(count: u64, kind: &str) -> String {
     let urls = if count == 1 { "URL was" } else { "URLs were" };
+    let count = thousands(count);
     format!("{count} {kind}{urls} pruned (comity prune, or upkeep.keep); only the counts are left")
 }
 
@@ -309,7 +343,8 @@ async fn remove(global: &Global, store: &dyn Store, name: &str) -> anyhow::Resul
     if global.json {
         output::object(&json!({ "job": name, "removed": true, "tasks": job.counts.tasks }));
     } else {
-        output::line(&format!("Removed job {name} with {} URLs; its pages were kept", job.counts.tasks));
+        let urls = thousands(job.counts.tasks);
+        output::line(&format!("Removed job {name} with {urls} URLs; its pages were kept"));
     }
     Ok(exit::DONE)
 }
@@ -328,13 +363,14 @@ fn failure_kind(word: &str) -> anyhow::Result<FailureKind> {
     Ok(match (word, class, word.parse::<u16>(), word.parse::<Outcome>()) {
         ("all", ..) => FailureKind::Any,
         ("skipped", ..) => FailureKind::Skipped,
+        ("robots", ..) => FailureKind::Robots,
         (_, Some(class @ 1..=5), ..) => FailureKind::Class(class),
         (_, _, Ok(status @ 100..=599), _) => FailureKind::Status(status),
         (_, _, _, Ok(outcome)) if outcome != Outcome::Success => FailureKind::Outcome(outcome),
         _ => {
             return Err(exit::usage(format!(
                 "--status {word:?}: expected a status (404), a class (5xx), timeout, network_error, rate_limited, blocked, \
-                 unavailable, server_error, answered, skipped or all"
+                 unavailable, server_error, answered, skipped, robots or all"
             )));
         }
     })

@@ -2,7 +2,7 @@
 //!
 //! - `session`: the pipeline and workers of `run` and `scrape`
 //! - `remote`: asking a running service instead of the store
-//! - `report`, `table`, `failures`: how jobs, tables and failures are printed
+//! - `report`, `table`, `failures`, `hints`: how jobs, tables and failures are printed, and what to type next
 //! - `parse`, `stream`: times in flags, and rows on stdout
 
 mod backup;
@@ -12,6 +12,7 @@ mod demo;
 mod domains;
 mod failures;
 mod fetch;
+mod hints;
 pub(crate) mod items;
 mod jobs;
 mod parse;

@@ -13,7 +13,7 @@ use crate::{exit, output, setup};
 
 pub(crate) async fn run(global: &Global, config: &Config, prune: &Prune) -> anyhow::Result<u8> {
     let keep = keep(config, prune)?;
-    let store = setup::open_store_for_work(config).await?;
+    let store = setup::open_existing_store_for_work(config).await?;
     let (rules, clock) = (config.rules(), Clock::of(&*store).await?);
     let swept = match prune.dry_run {
         true => retention::count(&*store, rules, Some(keep), clock.now()).await?,

@@ -5,6 +5,8 @@ use comity::core::time::{Span, Timestamp};
 use comity::store::jobs::Job;
 use serde_json::{Value, json};
 
+use crate::live::thousands;
+
 /// The object that `fetch --json` ends with; scripts rely on its keys.
 pub(crate) fn summary(job: &Job, elapsed_ms: u64) -> Value {
     let counts = &job.counts;
@@ -23,10 +25,10 @@ pub(crate) fn summary(job: &Job, elapsed_ms: u64) -> Value {
     })
 }
 
-/// The progress of a job in words.
+/// The progress of a job in words, for people.
 pub(crate) fn progress(job: &Job) -> String {
     let counts = &job.counts;
-    let mut parts = vec![format!("{} of {} fetched", counts.done, counts.tasks)];
+    let mut parts = vec![format!("{} of {} fetched", thousands(counts.done), thousands(counts.tasks))];
     for (count, one, many) in [
         (counts.failed, "failed", "failed"),
         (counts.skipped, "skipped", "skipped"),
@@ -35,7 +37,7 @@ pub(crate) fn progress(job: &Job) -> String {
         (counts.retries, "retry", "retries"),
     ] {
         if count > 0 {
-            parts.push(format!("{count} {}", if count == 1 { one } else { many }));
+            parts.push(format!("{} {}", thousands(count), if count == 1 { one } else { many }));
         }
     }
     parts.join(", ")

@@ -18,13 +18,17 @@ use super::sources;
 use crate::args::{Global, Scrape};
 use crate::live::SideWork;
 use crate::signals::Signals;
-use crate::{exit, output};
+use crate::{exit, output, setup};
 
 pub(crate) async fn run(global: &Global, scrape: Scrape) -> anyhow::Result<u8> {
     let mut signals = Signals::new()?;
     let config = config(global, &scrape.options)?;
     output::log(&config.log, global);
-    let session = signals.unless_stopped(Session::begin(config, "scrape")).await?;
+    let beginning = async {
+        let store = setup::open_existing_store_for_work(&config).await?;
+        Session::on(store, config, "scrape").await
+    };
+    let session = signals.unless_stopped(beginning).await?;
     let by_hand = enqueue(&session, &scrape).await?;
     let mut counts = EnqueueCounts::default();
     by_hand.results.iter().for_each(|(_, result)| counts.count(result));

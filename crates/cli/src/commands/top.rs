@@ -21,7 +21,8 @@ use crate::signals::Signals;
 use crate::{exit, output, setup};
 
 pub(crate) async fn run(global: &Global, config: &Config, top: &Top) -> anyhow::Result<u8> {
-    let store = setup::open_store(config)?;
+    let mut store = setup::open_existing_store(config)?;
+    let place = setup::location(config);
     let mut clock = Clock::of(&*store).await?;
     if global.json {
         let snapshot = Snapshot::read(&*store).await?;
@@ -31,7 +32,7 @@ pub(crate) async fn run(global: &Global, config: &Config, top: &Top) -> anyhow::
     if top.once || !std::io::stderr().is_terminal() {
         let canvas = Canvas { columns: COLUMNS, rows: ROWS, colored: false, unicode: output::is_unicode() };
         let snapshot = Snapshot::read(&*store).await?;
-        snapshot.draw(&store.location(), clock.now(), canvas).iter().for_each(|line| output::line(line));
+        snapshot.draw(&place, clock.now(), canvas).iter().for_each(|line| output::line(line));
         return Ok(exit::DONE);
     }
     let mut signals = Signals::new()?;
@@ -45,11 +46,15 @@ pub(crate) async fn run(global: &Global, config: &Config, top: &Top) -> anyhow::
             _ = tick.tick() => {
                 let now = clock.now();
                 if now.since(read_at) >= READ_EVERY {
+                    if store.location() == "memory" {
+                        // There was no store. Somebody may have started to work since.
+                        store = setup::open_existing_store(config)?;
+                    }
                     // A process that starts while no other runs may have changed the store's time.
                     clock = Clock::of(&*store).await?;
                     (snapshot, read_at) = (Snapshot::read(&*store).await?, clock.now());
                 }
-                output::draw_view(snapshot.draw(&store.location(), now, live::canvas()));
+                output::draw_view(snapshot.draw(&place, now, live::canvas()));
             }
         }
     }

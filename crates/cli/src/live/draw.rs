@@ -252,7 +252,7 @@ fn countdown(left: Span) -> String {
 }
 
 /// A number with thousands separators: 1,234,567.
-fn thousands(number: u64) -> String {
+pub(crate) fn thousands(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (nth, digit) in digits.chars().enumerate() {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use comity::core::task::JobId;
 use comity::core::time::{Span, Timestamp};
 use comity::gate::Gate;
-use comity::status::{Status, Work};
+use comity::status::{HeldBack, Status, Work};
 use comity::store::jobs::{Counts, Job};
 use comity::store::status::Backlog;
 use comity::store::{Reply, Store};
@@ -112,9 +112,9 @@ impl JobView {
         (self.status.clone(), now)
     }
 
-    /// The domain that delayed the work most when the status was last read, and why.
-    pub(crate) fn held_back(&self) -> Option<(String, String)> {
-        self.status.held_back.first().map(|held| (held.domain.clone(), held.why.clone()))
+    /// The domains that delayed the work when the status was last read, the longest waits first.
+    pub(crate) fn held_back(&self) -> Vec<HeldBack> {
+        self.status.held_back.clone()
     }
 
     /// Asks the store, with a short timeout: the view must not freeze while the store is unavailable.

@@ -18,7 +18,7 @@ use std::time::Duration;
 use comity::core::time::{Span, Timestamp};
 use comity::status::Status;
 
-pub(crate) use draw::{Canvas, draw, plain, title};
+pub(crate) use draw::{Canvas, draw, plain, thousands, title};
 pub(crate) use forecast::Limits;
 pub(crate) use job::{JobView, SideWork};
 

@@ -115,7 +115,9 @@ fn a_host_that_refuses_connections_is_given_up_soon() {
     let args = ["--json", "fetch", "--robots", "ignore", "--format", "none"];
     let one = world.run(&[&args[..], &["http://127.0.0.1:9/"]].concat()).expect(1);
     assert_eq!((&one.json()["failed"], &one.json()["retries"]), (&1.into(), &3.into()));
-    assert_eq!(one.stderr.matches("WARN backing off").count(), 4, "{}", one.stderr);
+    assert_eq!(one.stderr.matches("INFO could not be reached; backing off").count(), 4, "{}", one.stderr);
+    let warnings = one.stderr.lines().filter(|line| line.contains(" WARN ") && !line.contains("no contact"));
+    assert_eq!(warnings.count(), 1, "one warning, when the URL has failed: {}", one.stderr);
     assert!(one.took_us >= 4_000_000, "1 s, and 1.5 s twice: {}", one.took_us);
     one.says("connection refused by 127.0.0.1:9 after 4 attempts");
 
@@ -131,6 +133,47 @@ fn a_host_that_refuses_connections_is_given_up_soon() {
     let attempts: i64 = world.sql().query_row("SELECT count(*) FROM attempts", [], |row| row.get(0)).unwrap();
     assert_eq!(attempts, 24, "{}", all.stderr);
     all.says("20 URLs in a row failed; the last error: connection refused by 127.0.0.1:9");
+}
+
+/// B72: people see a warning when a URL has failed for good, and each retry only with -v.
+#[test]
+fn an_unreachable_host_is_warned_of_once() {
+    let world = World::new();
+    for (args, attempts) in [
+        (&["http://127.0.0.1:9/"][..], "after 4 attempts (while fetching robots.txt)"),
+        (&["http://x.invalid/", "--robots", "ignore"], "after 4 attempts"),
+    ] {
+        let fetch = ["--log-level", "warn", "fetch", "--format", "none"];
+        let done = world.run(&[&fetch[..], args].concat()).expect(1);
+        let warnings =
+            done.stderr.lines().filter(|line| line.contains(" WARN ") && !line.contains("no contact"));
+        let warnings: Vec<&str> = warnings.collect();
+        assert_eq!(warnings.len(), 1, "{}", done.stderr);
+        assert!(warnings[0].contains("WARN failed") && warnings[0].contains(attempts), "{}", warnings[0]);
+    }
+}
+
+/// B72, B75: a query may be a secret, so the log shows only that there is one.
+#[test]
+fn answers_in_the_log_name_their_url_without_its_query() {
+    let world = World::new();
+    let site = Site::start(|asked| match asked.path {
+        "/robots.txt" => Answer::status(404),
+        "/moved?key=hidden" => Answer::status(302).header("Location", "/page"),
+        path => Answer::page(path),
+    });
+    let base = site.url();
+    let urls = [format!("{base}/a?key=hidden"), format!("{base}/moved?key=hidden")];
+    let done =
+        world.run(&["-vv", "fetch", &urls[0], &urls[1], "--delay", "5ms", "--format", "none"]).expect(0);
+    let has = |parts: &[&str]| done.stderr.lines().any(|line| parts.iter().all(|part| line.contains(part)));
+    for path in ["/robots.txt", "/a?…", "/moved?…", "/page"] {
+        let url = format!("url=\"{base}{path}\"");
+        assert!(has(&["DEBUG answered", &url]), "{path}:\n{}", done.stderr);
+    }
+    let (url, final_url) = (format!("url=\"{base}/moved?…\""), format!("final_url=\"{base}/page\""));
+    assert!(has(&["DEBUG fetched", &url, &final_url]), "{}", done.stderr);
+    assert!(!done.stderr.contains("hidden"), "{}", done.stderr);
 }
 
 /// The error names the site that can't be reached, not its robots.txt.

@@ -40,35 +40,93 @@ fn invalid_lines_are_reported_and_skipped() {
     done.expect(0);
 }
 
-/// B71
+/// B71. It used to fetch what came before the first invalid line, and leave a stopped job.
 #[test]
-fn strict_stops_at_the_first_bad_line() {
-    let (world, nginx) = (World::new(), Nginx::start(""));
-    let text = format!("{0}/a\nnot a url\n{0}/b\nneither\n", nginx.url());
-    let file = world.write("list", &text);
-    let done = world
-        .run(&[&["fetch", "--strict", "--input", file.to_str().unwrap()][..], &QUICK].concat())
-        .expect(2);
-    done.says("line 2");
-    assert!(!done.stderr.contains("line 4"), "{}", done.stderr);
-    assert!(nginx.log().iter().all(|hit| hit.path != "/b"));
-}
-
-/// A list that was not read to the end keeps its job open, so that the rest isn't lost.
-#[test]
-fn a_fixed_list_resumes_the_job() {
+fn strict_rejects_a_file_before_anything_is_sent() {
     let (world, nginx) = (World::new(), Nginx::start(""));
     let fetch = |text: &str| {
         let file = world.write("list", text);
         let file = file.to_str().unwrap().to_owned();
-        world.run(&[&["--json", "fetch", "--strict", "--job", "one", "--input", &file][..], &QUICK].concat())
+        world.run(&[&["fetch", "--strict", "--job", "one", "--input", &file][..], &QUICK].concat())
     };
-    let broken = fetch(&format!("{0}/a\nnot a url\n{0}/b\n", nginx.url())).expect(2);
-    assert_eq!(broken.json()["state"], "stopped");
+    let done = fetch(&format!("{0}/a\nnot a url\n{0}/b\nneither\n", nginx.url())).expect(2);
+    for text in
+        ["line 2: \"not a url\"", "line 4: ", "list: 2 invalid lines, so nothing was fetched (--strict)"]
+    {
+        done.says(text);
+    }
+    assert_eq!(
+        (nginx.log().len(), world.store().exists()),
+        (0, false),
+        "nothing was sent, and no job was created"
+    );
+    let many = fetch(&"no\n".repeat(30)).expect(2);
+    let reported = many.stderr.lines().filter(|line| line.starts_with("line "));
+    assert_eq!(reported.count(), 20, "{}", many.stderr);
+    many.says("More lines are invalid");
+    fetch(&format!("{0}/a\n{0}/b\n", nginx.url())).expect(0);
+    assert_eq!(counts(&nginx.log()).len(), 2);
+}
+
+/// A stream can't be checked before its URLs are sent: what came before an invalid line is fetched, and the job stays
+/// open for the rest.
+#[test]
+fn strict_stops_reading_a_stream_at_the_first_bad_line() {
+    let (world, nginx) = (World::new(), Nginx::start(""));
+    let fetch = |text: &str, more: &[&str]| {
+        world.write("stdin", text);
+        let args =
+            [&["--json", "fetch", "--strict", "--job", "one", "--input", "-"][..], &QUICK, more].concat();
+        let mut piped = world.command(&args);
+        piped.stdin(File::open(world.path("stdin")).unwrap());
+        world.begin(piped).wait()
+    };
+    let first = fetch(&format!("# a list\nnot a url\n{0}/a\n", nginx.url()), &[]).expect(2);
+    first.says("line 2: \"not a url\"");
+    first.says("standard input: 1 invalid line, so nothing was fetched (--strict)");
+    assert_eq!(first.json()["code"], 2);
+    assert_eq!(nginx.log().len(), 0);
+
+    let extra = format!("{}/extra", nginx.url());
+    let broken = fetch(&format!("{0}/a\nnot a url\n{0}/b\n", nginx.url()), &[&extra]).expect(1);
+    broken.says("line 2: \"not a url\"");
+    broken.says("Stopped reading at an invalid line (--strict)");
     broken.says("The list was not read to the end");
-    let whole = fetch(&format!("{0}/a\n{0}/b\n", nginx.url())).expect(0);
-    assert_eq!((&whole.json()["state"], &whole.json()["fetched"]), (&"done".into(), &2.into()));
+    assert_eq!((&broken.json()["state"], &broken.json()["fetched"]), (&"stopped".into(), &2.into()));
+    world.run(&["jobs", "show", "one"]).expect(0).shows("its list was not read to the end; pass it again");
+    let whole = fetch(&format!("{0}/a\n{0}/b\n", nginx.url()), &[]).expect(0);
+    assert_eq!((&whole.json()["state"], &whole.json()["fetched"]), (&"done".into(), &3.into()));
     assert!(counts(&nginx.log()).values().all(|count| *count == 1));
+}
+
+/// An empty list used to leave a job behind that was done, with 0 of 0 pages.
+#[test]
+fn a_list_without_urls_is_an_error_and_creates_no_job() {
+    let (world, nginx) = (World::new(), Nginx::start(""));
+    for text in ["", "\n\n", "# nothing\n  \n"] {
+        let file = world.write("empty.txt", text);
+        let done = world.run(&["--json", "fetch", "--input", "empty.txt", "--job", "one"]).expect(2);
+        done.says("--input empty.txt: there are no URLs in it; expected one URL per line");
+        assert_eq!(done.json()["code"], 2);
+        assert!(!world.store().exists(), "no store was created");
+        let mut piped = world.command(&["fetch", "--input", "-", "--job", "one"]);
+        piped.stdin(File::open(file).unwrap());
+        world.begin(piped).wait().expect(2).says("standard input: there are no URLs in it");
+        let jobs = world.run(&["--json", "jobs", "list"]).expect(0).json();
+        assert_eq!(jobs["jobs"].as_array().unwrap().len(), 0, "{jobs}");
+        std::fs::remove_file(world.store()).unwrap();
+    }
+    let url = format!("{}/a", nginx.url());
+    let more = world.run(&[&["fetch", &url, "--input", "empty.txt", "--job", "one"][..], &QUICK].concat());
+    more.expect(0).says("--input empty.txt has no URLs");
+
+    // A job that exists is resumed.
+    let mut piped = world.command(&["fetch", "--input", "-", "--job", "one"]);
+    piped.stdin(File::open(world.path("empty.txt")).unwrap());
+    let done = world.begin(piped).wait().expect(0);
+    done.says("No URLs were found in standard input");
+    done.shows("job one: done, 1 of 1 fetched");
+    world.run(&["fetch", "--input", "empty.txt", "--job", "one"]).expect(2).says("no URLs in it");
 }
 
 /// B74: interrupted while the list is still being read from an open pipe.
@@ -96,7 +154,18 @@ fn a_list_without_valid_lines_is_a_usage_error() {
     let list = world.write("list", "example\nfile:///etc/passwd\n");
     let bad = world.run(&["fetch", "--input", list.to_str().unwrap(), "--format", "none"]).expect(2);
     bad.says("line 2");
-    bad.says("Skipped 2 invalid lines");
+    bad.says("list: there are no URLs in it, only 2 invalid lines; expected one URL per line");
+    assert!(!world.store().exists());
+}
+
+/// The arguments are not lines of the list.
+#[test]
+fn line_numbers_are_those_of_the_file() {
+    let (world, nginx) = (World::new(), Nginx::start(""));
+    world.write("list", &format!("{0}/a\nnot a url\n", nginx.url()));
+    let (one, two) = (format!("{}/1", nginx.url()), format!("{}/2", nginx.url()));
+    let done = world.run(&[&["fetch", &one, &two, "--input", "list"][..], &QUICK].concat()).expect(0);
+    done.says("line 2: \"not a url\"");
 }
 
 /// Invalid arguments are reported before anything starts, with what to type instead.

@@ -151,7 +151,7 @@ fn csv_values_are_unchanged() {
 #[test]
 fn a_large_export_uses_little_memory() {
     let world = world(&[]);
-    world.run(&["items", "list"]).expect(0);
+    world.run(&["record", "a.example", "success"]).expect(0);
     let sql = world.sql();
     sql.execute_batch(
         "INSERT INTO sources (name, kind, url, listed_url, lead, added_us) VALUES ('s', 'feed', 'u', 'u', 'listed', 0);

@@ -78,13 +78,10 @@ fn a_large_job_is_exported_without_loading_it() {
     assert_eq!(count, LARGE + 1);
     assert!(peak < 100_000, "{peak} kB");
     let shown = world.run(&["jobs", "show", "news"]).expect(0);
-    shown.shows(&format!("and {} more", LARGE - 10));
+    shown.shows("and 199,990 more");
     let failed = world.run(&["jobs", "show", "news", "--failed"]).expect(0).stdout;
     assert_eq!(failed.lines().count(), LARGE);
-    world
-        .run(&["jobs", "show", "news", "--failed", "--limit", "3"])
-        .expect(0)
-        .shows(&format!("and {} more", LARGE - 3));
+    world.run(&["jobs", "show", "news", "--failed", "--limit", "3"]).expect(0).shows("and 199,997 more");
     let object = world.run(&["--json", "jobs", "show", "news", "--failed"]).expect(0).json();
     let listed = object["troubles"].as_array().unwrap().len();
     assert_eq!(listed as u64 + object["more_troubles"].as_u64().unwrap(), LARGE as u64);
@@ -110,7 +107,10 @@ fn retry_filters_by_status_and_pattern() {
     assert_eq!(waiting(&["--match", "*-x"]), Some(4), "a pattern includes 404s");
     assert_eq!(waiting(&["--status", "server_error"]), Some(2));
     assert_eq!(waiting(&["--status", "all"]), Some(5));
-    world.run(&["jobs", "retry", "news", "--status", "timeout"]).expect(0).shows("no failed URL matches");
+    world
+        .run(&["jobs", "retry", "news", "--status", "timeout"])
+        .expect(0)
+        .shows("no failed or skipped URL matches");
     world.run(&["jobs", "retry", "news", "--status", "sometimes"]).expect(2).says("expected a status");
     assert_eq!(world.run(&["--json", "jobs", "show", "news"]).expect(0).json()["state"], "done");
 }

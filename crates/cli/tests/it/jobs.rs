@@ -22,6 +22,85 @@ fn a_job_that_is_done_stays_done() {
     assert_eq!(nginx.log().len(), 1);
 }
 
+/// It used to list the failures of the run before as if they had just happened.
+#[test]
+fn a_finished_job_says_so_and_what_to_do() {
+    let (world, nginx) =
+        (World::new(), Nginx::start("location /gone { return 404; } location /broken { return 500; }"));
+    let at = |path: &str| format!("{}/{path}", nginx.url());
+    let fetch = |job: &str, paths: &[&str]| {
+        let urls: Vec<String> = paths.iter().map(|path| at(path)).collect();
+        let mut args =
+            vec!["fetch", "--job", job, "--delay", "5ms", "--robots", "ignore", "--format", "none"];
+        args.extend(["--max-retries", "0"]);
+        args.extend(urls.iter().map(String::as_str));
+        world.run(&args)
+    };
+    let first = fetch("one", &["a", "broken"]).expect(1);
+    first.says("To see what failed: comity jobs show one; to retry it: comity jobs retry one\n");
+    let asked = nginx.log().len();
+    let again = world.run(&["fetch", "--job", "one"]).expect(1);
+    again.shows("job one is already done: 1 of 2 fetched, 1 failed; nothing was sent\n");
+    again.says("to retry it: comity jobs retry one\n");
+    again.says("To fetch what has changed: comity fetch --job one --refresh; to add URLs: comity fetch --job one --input");
+    let quiet = world.run(&["fetch", "--job", "one", "--quiet"]).expect(1);
+    assert_eq!(quiet.stderr, "job one is already done: 1 of 2 fetched, 1 failed; nothing was sent\n");
+    let object = world.run(&["--json", "fetch", "--job", "one"]).expect(1).json();
+    assert!(object["message"].as_str().unwrap().contains("already done"), "{object}");
+    assert_eq!(nginx.log().len(), asked);
+    world.run(&["jobs", "retry", "one"]).expect(0);
+
+    // The hint leads to something that works.
+    let gone = fetch("two", &["a", "gone"]).expect(1);
+    let hint = "to retry them anyway: comity jobs retry two --status 404,410\n";
+    gone.says(hint);
+    world.run(&["fetch", "--job", "two"]).expect(1).says(hint);
+    world.run(&["jobs", "retry", "two"]).expect(0).shows("nothing to retry");
+    world.run(&["jobs", "retry", "two", "--status", "404,410"]).expect(0).shows("two: stopped");
+    let fine = fetch("three", &["a"]).expect(0);
+    assert!(!fine.stderr.contains("retry"), "{}", fine.stderr);
+}
+
+/// People read thousands more easily in groups; programs don't.
+#[test]
+fn large_numbers_have_separators_for_people_only() {
+    let (world, nginx) = (World::new(), Nginx::start(""));
+    let url = format!("{}/a", nginx.url());
+    world.run(&["fetch", &url, "--job", "one", "--robots", "ignore", "--format", "none"]).expect(0);
+    let counts = "UPDATE jobs SET tasks = 1234567, done = 1222222, failed = 12345, pruned_us = 1";
+    world.sql().execute(counts, []).unwrap();
+    world.sql().execute("UPDATE tasks SET bytes = 1234567", []).unwrap();
+    for command in [&["jobs", "list"][..], &["jobs", "show", "one"]] {
+        world.run(command).expect(0).shows("1,222,222 of 1,234,567 fetched, 12,345 failed");
+        let json = world.run(&[&["--json"], command].concat()).expect(0).stdout;
+        assert!(json.contains("\"tasks\":1234567"), "{json}");
+    }
+    let exported = world.run(&["jobs", "export", "one", "--format", "csv"]).expect(0);
+    exported.says("1,234,566 URLs were pruned");
+    assert!(exported.stdout.contains(",1234567,"), "{}", exported.stdout);
+}
+
+/// `--status all` used to leave them out, and there was no other way to reach them.
+#[test]
+fn what_robots_txt_forbade_is_retried_on_request() {
+    let world = World::new();
+    let nginx = Nginx::start(r"location = /robots.txt { return 200 'User-agent: *\nDisallow: /private\n'; }");
+    let at = |path: &str| format!("{}/{path}", nginx.url());
+    let (open, private) = (at("open"), at("private"));
+    let args = ["fetch", &open, &private, "--job", "one", "--delay", "5ms", "--format", "none"];
+    world.run(&args).expect(0);
+    let nothing = world.run(&["jobs", "retry", "one"]).expect(0);
+    nothing.shows("nothing failed, and skipped URLs (1) stay skipped; retry what robots.txt forbade with --status robots");
+    let retried = world.run(&["jobs", "retry", "one", "--status", "robots"]).expect(0);
+    retried.shows("1 of 2 fetched, 1 waiting");
+    retried.shows("add --robots ignore");
+    world.run(&["fetch", "--job", "one"]).expect(0);
+    assert_eq!(counts(&nginx.log()).get("/private"), None, "it is still forbidden");
+    world.run(&["jobs", "retry", "one", "--status", "all"]).expect(0).shows("1 waiting");
+    let done = world.run(&["--json", "fetch", "--job", "one", "--robots", "ignore"]).expect(0);
+    assert_eq!((&done.json()["fetched"], &done.json()["skipped"]), (&2.into(), &0.into()));
+}
+
 #[test]
 fn jobs_are_listed_and_shown() {
     let world = World::new();

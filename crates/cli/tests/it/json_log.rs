@@ -43,7 +43,8 @@ fn progress_hints_and_failures_are_json_lines() {
     says(&done, "INFO", " pages");
     says(&done, "INFO", "To see what failed: comity jobs show x");
     // What --quiet prints is not subject to the log level.
-    let done = world.run(&["--log-format=json", "fetch", "--job", "x", "--quiet"]).expect(1);
+    let quiet = ["--log-format=json", "fetch", "--job", "y", "--quiet", "--delay", "1ms", &gone];
+    let done = world.run(&quiet).expect(1);
     says(&done, "ERROR", "failed: ");
     assert_eq!(lines(&done).len(), 1, "{}", done.stderr);
 }

@@ -70,6 +70,7 @@ mod slow_sites;
 mod sources;
 mod store_errors;
 mod store_files;
+mod store_missing;
 mod store_unavailable;
 mod unread_input;
 mod untrusted_names;

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use serde_json::Value;
+
 use crate::comity::World;
 use crate::site::{Answer, Site};
 
@@ -38,11 +40,16 @@ fn a_site_that_asks_for_a_day_is_left_waiting_until_its_deadline_is_dropped() {
     assert_eq!((&object["state"], &object["fetched"]), (&"stopped".into(), &3.into()), "{object}");
     let message = object["message"].as_str().unwrap();
     assert!(message.contains("1 URL left waiting; the first can be fetched at 20"), "{message}");
+    assert_waits_for(&object, &domain);
     done.says("(--max-wait)");
     done.says("To resume: comity fetch --job x");
     // With --quiet, it is all that a mail from cron contains.
     let quiet = world.run(&["fetch", "--job", "x", "--quiet", "--max-wait", "1s"]).expect(1);
     assert!(quiet.stderr.starts_with("1 URL left waiting"), "{}", quiet.stderr);
+    assert!(quiet.stderr.contains(&format!("; {domain}: the server asked to wait\n")), "{}", quiet.stderr);
+    // This run never got to the site: its retry is due tomorrow.
+    let again = world.run(&["--json", "fetch", "--job", "x", "--max-wait", "1s"]).expect(1);
+    assert_waits_for(&again.json(), &domain);
     world.run(&["fetch", "--job", "x", "--max-wait", "soon"]).expect(2).says("--max-wait");
 
     open.store(true, Ordering::Relaxed);
@@ -73,6 +80,15 @@ fn max_wait_also_ends_a_wait_for_robots_txt() {
     let object = done.json();
     assert_eq!((&object["state"], &object["waiting"]), (&"stopped".into(), &1.into()), "{object}");
     assert_eq!(site.log().len(), 1, "only robots.txt was requested");
+}
+
+/// The summary names the site that is waited for longest, and why.
+fn assert_waits_for(summary: &Value, domain: &str) {
+    let held = &summary["held_back"][0];
+    assert_eq!((&held["domain"], &held["origin"]), (&domain.into(), &"server".into()), "{summary}");
+    assert_eq!(held["why"], "the server asked to wait", "{summary}");
+    assert!(held["until"].as_str().unwrap().starts_with("20"), "{summary}");
+    assert!(summary["next_at"].as_str().unwrap().starts_with("20"), "{summary}");
 }
 
 /// The delay between two pages is not a reason to stop.

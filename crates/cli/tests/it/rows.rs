@@ -182,6 +182,19 @@ fn missing_rows_are_written_later() {
     assert_eq!(by_path(&again.objects()[..2]).len(), 2, "{}", again.stdout);
     world.run(&["fetch", "--job", "one"]).expect(1);
     assert_eq!(world.rows("pages").len(), 2, "once");
+
+    // As if it had been killed after it wrote the first row: what the index has is not written again, but printed.
+    let text = std::fs::read_to_string(world.path("pages/index.jsonl")).unwrap();
+    let first = text.lines().next().unwrap().to_owned() + "\n{\"url\":\"htt";
+    for mark in ["NULL", "0", "999999"] {
+        std::fs::write(world.path("pages/index.jsonl"), &first).unwrap();
+        let row = format!("INSERT INTO workers VALUES (1, 999999, 0, {mark})");
+        world.sql().execute(&row, []).unwrap();
+        let again = world.run(&["fetch", "--job", "one", "--jsonl", "--with-headers"]).expect(1);
+        assert_eq!(again.objects().len(), 2, "{}", again.stdout);
+        let text = std::fs::read_to_string(world.path("pages/index.jsonl")).unwrap();
+        assert_eq!(text.lines().count(), 3, "one row, a part of one, and the missing row:\n{text}");
+    }
 }
 
 /// URLs that are skipped because the job ended have rows too.

@@ -38,7 +38,7 @@ fn world_with_a_job(tasks: usize) -> (World, Nginx) {
 #[test]
 fn a_store_locked_by_another_program() {
     let (world, nginx) = (World::new(), Nginx::start(""));
-    world.run(&["jobs", "list"]).expect(0);
+    world.run(&["record", "example.org", "success"]).expect(0);
     let input = world.write("list", &list(&nginx.url(), "p", 60));
     let mut running = world.command(&[
         "fetch",
@@ -206,7 +206,9 @@ fn a_folder_that_is_not_writable() {
     );
     let missing = world.path("missing").join("comity.db");
     let url = format!("sqlite:{}", missing.display());
-    assert_reported(world.run(&["jobs", "list", "--store", &url]), &missing, "could not be opened");
+    let record = ["record", "example.org", "success", "--store", &url];
+    assert_reported(world.run(&record), &missing, "could not be opened");
+    assert_reported(world.run(&["jobs", "list", "--store", &url]), &missing, "there is no store here");
 
     let mount = Mount::tmpfs("1m");
     let store = mount.path.join("comity.db");
@@ -276,7 +278,7 @@ fn the_database_of_another_program() {
 #[test]
 fn a_store_written_by_a_newer_version() {
     let world = World::new();
-    world.run(&["jobs", "list"]).expect(0);
+    world.run(&["record", "example.org", "success"]).expect(0);
     world.sql().pragma_update(None, "user_version", 999).unwrap();
     let done = world.run(&["--json", "jobs", "list"]);
     assert_eq!(done.json()["code"], 3);

@@ -35,7 +35,7 @@ fn a_volume_that_goes_away_under_a_service_is_not_replaced_by_an_empty_store() {
     }
     assert_eq!(std::fs::read_dir(world.path("volume")).unwrap().count(), 0, "something was created there");
     // In the meantime, another command creates a store there.
-    world.run(&["jobs", "list", "--store", "sqlite:volume/comity.db"]).expect(0);
+    world.run(&["record", "other.example", "success", "--store", "sqlite:volume/comity.db"]).expect(0);
     wait_until("it reports the other store", || {
         service.running.said().contains("not the store that was in use before")
     });

@@ -324,7 +324,7 @@ fn another_store_in_its_place_is_not_used() {
     assert!(!volume.path().exists(), "it was created");
     let sent = nginx.log().len();
     std::fs::create_dir(volume.path()).unwrap();
-    volume.run(&["jobs", "list"]).expect(0);
+    volume.run(&["record", "other.example", "success"]).expect(0);
     let other = std::fs::read(volume.path().join("comity.db")).unwrap();
     std::thread::sleep(Duration::from_secs(4));
     assert_eq!(nginx.log().len(), sent, "{}", to_text(&nginx.log()));
@@ -342,7 +342,7 @@ fn another_store_in_its_place_is_not_used() {
 fn long_work_waits_for_a_locked_store_and_short_commands_give_up() {
     let (world, nginx) = (World::new(), Nginx::start(""));
     let volume = Volume::new(&world);
-    volume.run(&["jobs", "list"]).expect(0);
+    volume.run(&["record", "other.example", "success"]).expect(0);
     // Others can't even read it.
     let lock = Connection::open(volume.path().join("comity.db")).unwrap();
     lock.execute_batch("PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE; CREATE TABLE other (id)").unwrap();

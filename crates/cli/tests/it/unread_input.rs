@@ -45,14 +45,51 @@ fn a_sitemap_that_cannot_be_read_is_a_failure() {
         assert!(message(&object).contains(problem), "{object}");
         assert_eq!((&object["state"], &object["tasks"]), (&"stopped".into(), &0.into()), "{object}");
         alone.says(&format!("To resume: comity fetch --job {job}\n"));
+        let shown = world.run(&["jobs", "show", &job]).expect(0);
+        for text in [
+            format!("sitemap {sitemap}: "),
+            format!("to read them again: comity fetch --job {job}"),
+            format!("comity fetch --job {job} --sitemap URL; to give up: comity jobs cancel {job}"),
+        ] {
+            shown.shows(&text);
+        }
+        assert!(message(&world.run(&["--json", "jobs", "show", &job]).expect(0).json()).contains(problem));
         let again = fetch(&world, &["--job", &job]).expect(1).json();
         assert!(message(&again).contains(problem), "the sitemap is read again: {again}");
+        let told = alone.stderr.matches(&format!("sitemap {sitemap}: ")).count();
+        assert_eq!(told, 1, "once: {}", alone.stderr);
 
         let job = format!("with-page-{nth}");
         let object = fetch(&world, &[&page, "--sitemap", &sitemap, "--job", &job]).expect(1).json();
         assert_eq!(object["fetched"], 1, "{object}");
         assert!(message(&object).contains(problem), "{object}");
     }
+}
+
+/// What kept a job from finishing is forgotten once it is fixed.
+#[test]
+fn another_sitemap_finishes_a_job_whose_sitemap_is_gone() {
+    let (world, site) = (World::new(), Site::start(answer));
+    let (good, bad) = (format!("{}/ok.xml", site.url()), format!("{}/404", site.url()));
+    fetch(&world, &["--sitemap", &bad, "--job", "site"]).expect(1);
+    let object = fetch(&world, &["--sitemap", &good, "--job", "site"]).expect(0).json();
+    assert_eq!((&object["state"], &object["message"]), (&"done".into(), &Value::Null), "{object}");
+    let shown = world.run(&["jobs", "show", "site"]).expect(0);
+    assert!(!shown.stdout.contains("404") && !shown.stdout.contains("not read"), "{}", shown.stdout);
+}
+
+/// It used to be "done, 0 of 0", with exit code 0.
+#[test]
+fn a_sitemap_without_pages_is_a_failure() {
+    let (world, site) = (
+        World::new(),
+        Site::start(|_| Answer { body: "<urlset></urlset>".to_owned(), ..Answer::status(200) }),
+    );
+    let sitemap = format!("{}/empty.xml", site.url());
+    let done = fetch(&world, &["--sitemap", &sitemap, "--job", "site"]).expect(1);
+    let expected = format!("No pages were found: {sitemap} lists none");
+    assert_eq!(message(&done.json()), expected);
+    done.says(&expected);
 }
 
 /// The daily recipe must not go quiet when the sitemap moves.
@@ -79,41 +116,47 @@ fn the_summary_of_a_job_without_its_sitemap_says_stopped() {
     assert!(!done.stderr.contains("--input"), "{}", done.stderr);
 }
 
-/// `url<TAB>title` used to become the URL `…/urltitle`.
+/// B75. `url<TAB>title` used to become the URL `…/urltitle`, and `url title` the URL `…/url%20title`.
 #[test]
 fn invalid_lines_are_counted_and_say_what_is_wrong() {
     let (world, site) = (World::new(), Site::start(answer));
     let base = site.url();
+    let with_password = base.replace("http://", "http://me:hidden@");
     let lines = [
         format!("{base}/a"),
-        format!("{base}/b\tTitle of b"),
-        format!("{base}/c title"),
+        format!("{with_password}/b?key=hidden\tTitle of b"),
+        format!("{base}/c title, by me@home"),
         "http://127.0.0.1:99999/".to_owned(),
         format!("{base}/{}", "x".repeat(100_000)),
-        "www.example.org".to_owned(),
+        "www.example.org\ttitle".to_owned(),
+        format!("{base}/d,Title of d"),
+        "not a url".to_owned(),
     ];
     let input = world.write("list", &lines.join("\n"));
     let done = fetch(&world, &["--input", input.to_str().unwrap()]).expect(0);
     let object = done.json();
-    assert_eq!((&object["invalid"], &object["fetched"]), (&4.into(), &2.into()), "{object}");
-    for (line, why) in [
-        (2, "contains a tab"),
-        (4, "is not a valid URL: invalid port number"),
-        (5, "is too long for a URL; the maximum is 65535 bytes"),
-        (6, "is not an http or https URL with a host"),
+    assert_eq!((&object["invalid"], &object["fetched"]), (&7.into(), &1.into()), "{object}");
+    let more = "has text after the URL; expected one URL per line (a space in a URL is %20; to take the URLs out of a \
+                table: cut -f1, or cut -d, -f1 for CSV)";
+    for (line, told) in [
+        (2, format!("\"{base}/b?…\\tTitle of b\" {more}")),
+        (3, format!("\"{base}/c title, by home\" {more}")),
+        (4, "is not a valid URL: invalid port number".to_owned()),
+        (5, "is too long for a URL; the maximum is 65535 bytes".to_owned()),
+        (6, "\"www.example.org\\ttitle\" contains a tab or a line break".to_owned()),
+        (7, format!("\"{base}/d,Title of d\" {more}")),
+        (8, "\"not a url\" is not an http or https URL with a host".to_owned()),
     ] {
-        let told = done.stderr.lines().find(|told| told.starts_with(&format!("line {line}: "))).unwrap();
-        assert!(told.contains(why), "{told}");
+        let shown = done.stderr.lines().find(|shown| shown.starts_with(&format!("line {line}: "))).unwrap();
+        assert!(shown.contains(&told), "{shown}\n{told}");
     }
+    assert!(!done.stderr.contains("hidden"), "{}", done.stderr);
     let paths: Vec<String> = site.log().into_iter().map(|hit| hit.path).collect();
-    assert_eq!(paths, ["/a", "/c%20title"]);
+    assert_eq!(paths, ["/a"]);
     let args = ["fetch", "--input", input.to_str().unwrap(), "--format", "none"];
-    world.run(&[&args[..], &QUICK].concat()).expect(0).shows("2 of 2 fetched, 4 invalid lines");
-
-    let input = world.write("list", "one\ntwo\n");
-    let object = fetch(&world, &["--input", input.to_str().unwrap()]).expect(2).json();
-    assert_eq!((&object["invalid"], message(&object)), (&2.into(), "The list has no valid line"), "{object}");
+    world.run(&[&args[..], &QUICK].concat()).expect(0).shows("1 of 1 fetched, 7 invalid lines");
     world.run(&["fetch", &format!("{base}/d\tTitle")]).expect(2).says("argument 1 contains a tab");
+    world.run(&["fetch", &format!("{base}/d {base}/e")]).expect(2).says("argument 1 contains white space");
 }
 
 /// A folder used to leave a job behind, which could only be removed.

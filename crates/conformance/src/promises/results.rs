@@ -5,8 +5,8 @@ use std::sync::Arc;
 use comity_core::outcome::Outcome;
 use comity_core::task::{JobId, JobState, JobStep};
 use comity_store::domains::ReleaseMode;
-use comity_store::jobs::{Counts, FailureKind, Removed, RetryFilter, Stepped};
-use comity_store::tasks::{Attempt, Claimed, PageFacts, Settle, Step, TaskFilter};
+use comity_store::jobs::{Counts, FailureKind, Removed, RetryFilter, RowMark, Stepped};
+use comity_store::tasks::{Attempt, Claimed, FORBIDDEN, PageFacts, Settle, Step, TaskFilter};
 
 use crate::backend::Backend;
 use crate::process::{Process, at, done, failed, hold_of, ms, retry, skipped, urls_of};
@@ -93,7 +93,8 @@ pub(crate) async fn workers_of_a_job_are_known(backend: &dyn Backend) {
     assert_eq!(one.job(job).await.state_word(), "stopped");
     let other = Process::start(backend, "other", at(0)).await;
     let work = async |process: &Process, written_until, now| {
-        one.store.work_on(job, process.holder, at(written_until), at(now)).await.unwrap()
+        let written = mark(written_until, Some(100 * written_until as u64));
+        one.store.work_on(job, process.holder, written, at(now)).await.unwrap()
     };
     assert_eq!(work(&one, 1, 1).await, None);
     assert_eq!(work(&other, 2, 2).await, None);
@@ -103,25 +104,63 @@ pub(crate) async fn workers_of_a_job_are_known(backend: &dyn Backend) {
     backend.kill(other, at(3)).await;
     let left = one.job(job).await;
     assert_eq!((left.state_word(), left.abandoned), ("stopped", true));
-    assert_eq!(work(&one, 5, 5).await, Some(at(2)), "rows may be missing from then on");
+    assert_eq!(work(&one, 5, 5).await, Some(mark(2, Some(200))), "rows may be missing from then on");
     assert_eq!(work(&one, 6, 6).await, None, "once");
     one.store.leave_job(job, one.holder).await.unwrap();
     let left = one.job(job).await;
     assert_eq!((left.worked_on, left.abandoned), (false, false));
 }
 
-/// B49: by default, tasks that got a 404 or 410 are not retried.
+/// Whoever dies before it has written what is missing leaves that to the next one. Of several dead workers, the earliest
+/// mark counts.
+pub(crate) async fn missing_rows_are_known_from_the_earliest_mark(backend: &dyn Backend) {
+    let (one, job, _) = claimed(backend, 1).await;
+    let start = async |name| Process::start(backend, name, at(0)).await;
+    let (two, three, four) = (start("two").await, start("three").await, start("four").await);
+    let work = async |process: &Process, written, now| {
+        one.store.work_on(job, process.holder, written, at(now)).await.unwrap()
+    };
+    work(&two, mark(5, Some(10)), 5).await;
+    work(&three, mark(4, Some(20)), 5).await;
+    backend.kill(two, at(6)).await;
+    backend.kill(three, at(6)).await;
+    assert_eq!(work(&four, mark(7, Some(30)), 7).await, Some(mark(4, Some(10))));
+    backend.kill(four, at(8)).await;
+    let five = start("five").await;
+    assert_eq!(work(&five, mark(9, None), 9).await, Some(mark(4, Some(10))), "it may not have written them");
+    work(&five, mark(10, None), 10).await;
+    backend.kill(five, at(11)).await;
+    assert_eq!(work(&one, mark(12, Some(40)), 12).await, Some(mark(10, None)));
+}
+
+/// An open job can say why it does not finish. What a job ended with stays.
+pub(crate) async fn an_open_job_says_why_it_cannot_finish(backend: &dyn Backend) {
+    let (one, job, _) = claimed(backend, 1).await;
+    let say = async |message: Option<&str>| {
+        one.store.set_message(job, message.map(str::to_owned)).await.unwrap();
+        one.job(job).await.message
+    };
+    assert_eq!(say(Some("no sitemap")).await.as_deref(), Some("no sitemap"));
+    assert_eq!(say(None).await, None);
+    say(Some("no sitemap")).await;
+    one.step(job, JobStep::Cancel, at(1)).await;
+    assert_eq!(one.job(job).await.message, None);
+    assert_eq!(say(Some("too late")).await, None);
+}
+
+/// B49: by default, tasks that got a 404 or 410 are not retried, and neither are those that robots.txt forbade.
 pub(crate) async fn a_retry_selects_tasks_by_failure_and_url(backend: &dyn Backend) {
     for (failures, matching, expected) in [
-        (vec![], None, "1 2 4 5"),
+        (vec![], None, "1 2 5 6"),
         (vec![FailureKind::Class(5)], None, "1"),
         (vec![FailureKind::Status(404), FailureKind::Outcome(Outcome::Timeout)], None, "2 3"),
-        (vec![FailureKind::Any], None, "1 2 3 4 5"),
-        (vec![FailureKind::Skipped], None, "4 5"),
-        (vec![], Some("*/[1-3]"), "1 2 3"),
+        (vec![FailureKind::Any], None, "1 2 3 4 5 6"),
+        (vec![FailureKind::Skipped], None, "5 6"),
+        (vec![FailureKind::Robots], None, "4"),
+        (vec![], Some("*/[1-4]"), "1 2 3"),
         (vec![FailureKind::Class(5)], Some("*/2"), ""),
     ] {
-        let (one, job, lane) = claimed(backend, 6).await;
+        let (one, job, lane) = claimed(backend, 7).await;
         let fail = |status: Option<u16>| Step::Failed { error: "it failed".to_owned(), status };
         let timeout = Attempt { started_at: at(1), took: ms(1), outcome: Outcome::Timeout, status: None };
         let steps = [
@@ -129,6 +168,7 @@ pub(crate) async fn a_retry_selects_tasks_by_failure_and_url(backend: &dyn Backe
             (fail(Some(500)), vec![]),
             (fail(None), vec![timeout]),
             (fail(Some(404)), vec![]),
+            (Step::Skipped { reason: FORBIDDEN.to_owned() }, vec![]),
         ];
         for (task, (step, attempts)) in std::iter::zip(&lane.tasks, steps) {
             let facts = Arc::default();
@@ -139,8 +179,9 @@ pub(crate) async fn a_retry_selects_tasks_by_failure_and_url(backend: &dyn Backe
         one.step(job, JobStep::Fail, at(2)).await;
         one.sweep(job, at(2)).await;
         let matching = matching.map(str::to_owned);
-        let stepped =
-            one.store.reopen_job(job, RetryFilter { failures, matching, done_before: None }).await.unwrap();
+        let filter = RetryFilter { failures, matching, done_before: None };
+        assert_eq!(one.store.can_retry(job, filter.clone()).await.unwrap(), !expected.is_empty());
+        let stepped = one.store.reopen_job(job, filter).await.unwrap();
         assert_eq!(matches!(stepped, Stepped::Yes(_)), !expected.is_empty(), "{expected}");
         if expected.is_empty() {
             assert_eq!(one.job(job).await.state, JobState::Failed, "it is unchanged");
@@ -180,7 +221,7 @@ pub(crate) async fn a_stopped_job_is_retried_and_one_that_is_worked_on_is_not(ba
     let (one, job, lane) = claimed(backend, 3).await;
     one.settle(job, hold_of(&lane), lane.tasks[0].id, failed(), at(1)).await;
     one.settle(job, hold_of(&lane), lane.tasks[1].id, done(), at(1)).await;
-    one.store.work_on(job, one.holder, at(1), at(1)).await.unwrap();
+    one.store.work_on(job, one.holder, mark(1, None), at(1)).await.unwrap();
     let stepped = one.store.reopen_job(job, RetryFilter::default()).await.unwrap();
     assert!(matches!(stepped, Stepped::No(_)), "{stepped:?}");
     one.store.leave_job(job, one.holder).await.unwrap();
@@ -226,7 +267,7 @@ pub(crate) async fn a_job_is_removed_in_batches(backend: &dyn Backend) {
     let untouched = one.job_of("other", &["https://a.example/0"], at(0)).await;
     one.settle(job, hold_of(&lane), lane.tasks[0].id, skipped(), at(1)).await;
     one.release(hold_of(&lane), b"pace", ReleaseMode::Stop, at(1)).await;
-    other.store.work_on(job, other.holder, at(1), at(1)).await.unwrap();
+    other.store.work_on(job, other.holder, mark(1, None), at(1)).await.unwrap();
     let remove = async |now| one.store.remove_job(job, 2, at(now)).await.unwrap();
     assert_eq!(remove(2).await, Removed::Busy);
     assert_eq!(one.job(job).await.counts.tasks, 5, "nothing was removed");
@@ -251,4 +292,9 @@ async fn claimed(backend: &dyn Backend, count: usize) -> (Process, JobId, Claime
     let job = one.job_of("job", &urls.iter().map(String::as_str).collect::<Vec<_>>(), at(0)).await;
     let lane = one.claim_one(job, at(0)).await;
     (one, job, lane)
+}
+
+/// Rows are written up to this second, and the index had this many bytes.
+fn mark(secs: i64, index_bytes: Option<u64>) -> RowMark {
+    RowMark { settled_before: at(secs), index_bytes }
 }

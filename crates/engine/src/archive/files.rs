@@ -2,7 +2,8 @@
 //!
 //! A body is written to a temporary file and renamed when it is complete; its row follows when its task is settled. No
 //! file is ever overwritten, because older rows point to it: a different body of the same page gets a name with its
-//! hash, and an identical body reuses the existing file. After a kill, a page may have two rows: the last one counts.
+//! hash, and an identical body reuses the existing file. A page that is fetched again has another row: the last one
+//! counts.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -15,6 +16,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::atomic_file::{PutResult, remove_abandoned};
 use super::confined::ConfinedFolder;
 use super::names::file_name;
+use super::written_rows::WrittenRows;
 use super::{ArchiveError, AtomicFile, PageHead};
 use crate::lock;
 use crate::results::Row;
@@ -78,6 +80,16 @@ impl Files {
     pub(super) fn add_rows(&self, rows: &[Row]) -> Result<(), ArchiveError> {
         let lines: String = rows.iter().map(|row| row.to_json() + "\n").collect();
         lock(&self.index.file).add(&lines).map_err(at(&self.index.path))
+    }
+
+    /// The size of the index, if it is known.
+    pub(super) fn index_bytes(&self) -> Option<u64> {
+        lock(&self.index.file).file.metadata().ok().map(|index| index.len())
+    }
+
+    /// The rows that were added to the index since it had `bytes` bytes.
+    pub(super) fn rows_since(&self, bytes: u64) -> Result<WrittenRows, ArchiveError> {
+        WrittenRows::read(&mut lock(&self.index.file).file, bytes).map_err(at(&self.index.path))
     }
 
     /// Whether there is a file with this name.

@@ -1,6 +1,6 @@
 //! Stores fetched pages, as files or as WARC. A body is on disk before its task is settled.
 //!
-//! - `files`: one file per page, and an index; `names`: the names of these files
+//! - `files`: one file per page, and an index; `names`: the names of these files; `written_rows`: what an index has
 //! - `warc`: the traffic as it was on the wire
 //! - `atomic_file`: a file that is complete or absent; `confined`: folders that can't be left through symbolic links
 
@@ -9,6 +9,7 @@ mod confined;
 mod files;
 mod names;
 mod warc;
+mod written_rows;
 
 pub use atomic_file::AtomicFile;
 pub(crate) use confined::read_confined;
@@ -17,6 +18,7 @@ pub use warc::Warc;
 pub(crate) use warc::{Ending, Recording};
 #[cfg(feature = "fuzzing")]
 pub use warc::{WarcRead, read_warc};
+pub(crate) use written_rows::WrittenRows;
 
 use std::io;
 use std::path::PathBuf;
@@ -94,6 +96,22 @@ impl Archive {
     /// Whether it has an index.
     pub(crate) fn has_index(&self) -> bool {
         matches!(self, Self::Files(_))
+    }
+
+    /// The size of the index, if it has one.
+    pub(crate) fn index_bytes(&self) -> Option<u64> {
+        match self {
+            Self::Files(files) => files.index_bytes(),
+            Self::Nothing | Self::Warc(_) => None,
+        }
+    }
+
+    /// The rows that were added to the index since it had `bytes` bytes; all of its rows if that is unknown.
+    pub(crate) fn rows_since(&self, bytes: Option<u64>) -> Result<WrittenRows, ArchiveError> {
+        match self {
+            Self::Files(files) => files.rows_since(bytes.unwrap_or(0)),
+            Self::Nothing | Self::Warc(_) => Ok(WrittenRows::default()),
+        }
     }
 
     /// Appends rows to the index, if it has one.

@@ -141,6 +141,7 @@ pub(crate) async fn attempt<B: BeforeSend, S: Sink>(
     let Outgoing { transport, request, trust, recording } = out;
     let requests = transport.requests();
     let url = request.url;
+    permit.name_url(url);
     let prepared = requests.prepare(url, trust, permit.now()).map_err(Unsent::Never)?;
     let headers = merge_headers(prepared.headers, request.headers);
     let witness = recording.as_ref().map(Recording::witness);

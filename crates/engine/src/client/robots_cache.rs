@@ -197,9 +197,9 @@ impl RobotsCache {
         requester: Requester,
     ) -> Result<Result<RobotsRow, (String, bool)>, GateError> {
         let mut why = (String::new(), false);
-        let (mut tries, mut given_up) = (0, 0);
+        let (mut tries, mut given_up, mut attempts) = (0, 0, 0);
         while tries <= self.retries_max {
-            tries += 1;
+            (tries, attempts) = (tries + 1, attempts + 1);
             // Boxed, because this is rarely needed and would otherwise make every future that fetches a page larger.
             match Box::pin(self.try_once(url, lead, requester)).await? {
                 Tried::Read(status, body) => {
@@ -222,6 +222,9 @@ impl RobotsCache {
                 }
                 Tried::Never(reason) => return Ok(Err((reason, false))),
             }
+        }
+        if attempts > 1 {
+            why.0 += &format!(" after {attempts} attempts");
         }
         Ok(Err(why))
     }

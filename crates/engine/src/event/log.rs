@@ -1,7 +1,7 @@
 //! Writes events to the log.
 
 use comity_core::domain::Domain;
-use comity_core::outcome::Answer;
+use comity_core::outcome::{Answer, Reach};
 use comity_core::pace::{Recorded, RetryAfterEffect};
 use comity_core::task::JobState;
 use comity_store::domains::LastHolderBuf;
@@ -17,8 +17,8 @@ impl Listener for Log {
             Event::Granted { domain } => tracing::trace!(%domain, "permit granted"),
             Event::Waiting { domain, reason } => tracing::debug!(%domain, %reason, "waiting"),
             Event::Abandoned { domain } => tracing::debug!(%domain, "permit returned unused"),
-            Event::Recorded { domain, answer, recorded, streaks } => {
-                log_recorded(domain, answer, recorded, *streaks)
+            Event::Recorded { domain, url, answer, recorded, streaks } => {
+                log_recorded(domain, *url, answer, recorded, *streaks)
             }
             Event::HeldElsewhere { domain, by } => {
                 tracing::debug!(%domain, by, "another process is in charge of the site")
@@ -52,7 +52,7 @@ impl Listener for Log {
     }
 }
 
-fn log_recorded(domain: &Domain, answer: &Answer, recorded: &Recorded, streaks: Streaks) {
+fn log_recorded(domain: &Domain, url: Option<&str>, answer: &Answer, recorded: &Recorded, streaks: Streaks) {
     if let Some(change) = &recorded.delay {
         tracing::info!(
             %domain,
@@ -73,10 +73,14 @@ fn log_recorded(domain: &Domain, answer: &Answer, recorded: &Recorded, streaks: 
         }
         RetryAfterEffect::Absent | RetryAfterEffect::Honored(_) => {}
     }
-    if let Some(until) = recorded.held_until.filter(|_| answer.outcome.is_penalty()) {
-        tracing::warn!(%domain, outcome = answer.outcome.as_str(), %until, "backing off");
-    } else {
-        tracing::debug!(%domain, outcome = answer.outcome.as_str(), "answered");
+    let outcome = answer.outcome.as_str();
+    match recorded.held_until.filter(|_| answer.outcome.is_penalty()) {
+        // Nothing was sent, and it is tried again in a second. If that doesn't help, a warning says what failed.
+        Some(until) if answer.reach == Reach::Unreachable => {
+            tracing::info!(%domain, url, outcome, %until, "could not be reached; backing off");
+        }
+        Some(until) => tracing::warn!(%domain, url, outcome, %until, "backing off"),
+        None => tracing::debug!(%domain, url, outcome, "answered"),
     }
 }
 

@@ -1,7 +1,7 @@
 //! One stream of events, read by logs, counters and any other listener.
 //!
 //! Events are emitted on the thread where they happen, so listeners must be quick. Events contain no secrets: URLs come
-//! without user, password and query.
+//! without user and password, and with `?…` in place of their query.
 
 mod counters;
 mod log;
@@ -47,6 +47,9 @@ pub enum Event<'a> {
     Recorded {
         /// The domain.
         domain: &'a Domain,
+        /// The URL that was requested, without secrets. Known only for requests sent from here, and only if the log
+        /// wants it.
+        url: Option<&'a str>,
         /// The result.
         answer: &'a Answer,
         /// What it changed.

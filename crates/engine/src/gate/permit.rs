@@ -16,10 +16,12 @@ use comity_core::paces::DomainId;
 use comity_core::rule::Rule;
 use comity_core::time::{Span, Timestamp};
 use tokio::sync::oneshot;
+use url::Url;
 
 use super::state::{self, SaveWhen, Waiter, Who};
 use super::{Gate, Inner, QueuedRequest};
 use crate::event::{Event, Streaks};
+use crate::redact;
 use crate::transport::CloseSignal;
 
 /// The right to send one request to a domain. Dropping it returns it unused.
@@ -40,6 +42,8 @@ pub struct Permit {
     connection: Option<CloseSignal>,
     /// When its response headers were applied, and their effect, if they asked for anything.
     applied: Option<(Timestamp, Recorded)>,
+    /// The URL of its request, without secrets, if the log wants it.
+    url: Option<Box<str>>,
     rule: Arc<Rule>,
     crawl_delay: Span,
     open: bool,
@@ -80,6 +84,7 @@ impl Permit {
             progress,
             connection: None,
             applied: None,
+            url: None,
             rule,
             crawl_delay,
             open: true,
@@ -89,6 +94,13 @@ impl Permit {
     /// The domain whose pace was charged.
     pub fn domain(&self) -> &Domain {
         &self.domain
+    }
+
+    /// Names the URL of its request, for a log that wants to know.
+    pub(crate) fn name_url(&mut self, url: &Url) {
+        if tracing::enabled!(tracing::Level::DEBUG) {
+            self.url = Some(redact::url(url).into());
+        }
     }
 
     /// What the request is for.
@@ -281,7 +293,7 @@ impl Permit {
             recorded.retry_after = applied.retry_after;
         }
         let streaks = state.dispatch.paces().pace(self.id).map(Streaks::of).unwrap_or_default();
-        self.inner.after_record(state, &self.domain, answer, &recorded, streaks);
+        self.inner.after_record(state, &self.domain, self.url.as_deref(), answer, &recorded, streaks);
         if let Some(change) = recorded.delay.filter(|_| self.ticket.is_some()) {
             let baseline = self.terms().baseline();
             let fewer = |delay: Span| guard::concurrency_reduction(delay.max(baseline), baseline);

@@ -74,7 +74,7 @@ impl Gate {
         let pace = state.dispatch.pace_mut(domain, now).ok_or(GateError::Closed)?;
         let recorded = record(pace, terms, now);
         let streaks = Streaks::of(pace);
-        self.0.after_record(state, domain, answer, &recorded, streaks);
+        self.0.after_record(state, domain, None, answer, &recorded, streaks);
         Ok(recorded)
     }
 
@@ -104,6 +104,7 @@ impl Inner {
         self: &Arc<Self>,
         state: MutexGuard<'_, State>,
         domain: &Domain,
+        url: Option<&str>,
         answer: &Answer,
         recorded: &Recorded,
         streaks: Streaks,
@@ -114,6 +115,6 @@ impl Inner {
             (None, None) => SaveWhen::Never,
         };
         self.apply_change(state, domain, save);
-        self.events.emit(&Event::Recorded { domain, answer, recorded, streaks });
+        self.events.emit(&Event::Recorded { domain, url, answer, recorded, streaks });
     }
 }

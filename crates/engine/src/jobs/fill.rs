@@ -1,6 +1,6 @@
 //! Reads URL lists of any length into a job, line by line and in batches.
 
-use std::io::Read;
+use std::io::{self, Read};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -66,7 +66,7 @@ pub struct Filled {
 pub struct BadLine {
     /// The line number, starting at 1.
     pub line: u64,
-    /// The line, shortened and without secrets or control characters.
+    /// The line, shortened and without secrets; of control characters, only white space is left.
     pub text: String,
     /// What is wrong with it, such as `is not an http or https URL with a host`.
     pub why: String,
@@ -113,6 +113,7 @@ impl Pool {
         let inner = &self.0;
         let holder = inner.gate.holder().ok_or(StoreError::Closed)?;
         inner.store.note_fill(inner.job.id, holder, FillStep::Started, inner.now()).await?;
+        inner.store.set_message(inner.job.id, None).await?;
         let fill = Fill { gate: inner.gate.clone(), store: inner.store.clone(), job: inner.job.id };
         let mut filled = match lines {
             Some(lines) => fill.read(lines, on_bad, || self.added()).await?,
@@ -124,6 +125,10 @@ impl Pool {
         }
         let filling = if filled.is_whole() { FillStep::Finished } else { FillStep::Interrupted };
         inner.store.note_fill(inner.job.id, holder, filling, inner.now()).await?;
+        if filled.sitemaps_unread {
+            // The job stays open until somebody does something about it.
+            inner.store.set_message(inner.job.id, filled.sitemap_error.clone()).await?;
+        }
         Ok(filled)
     }
 
@@ -214,7 +219,7 @@ fn read_lines(
     domain_of: impl Fn(&Url) -> Option<Domain>,
     sender: &mpsc::Sender<Vec<NewTask>>,
 ) -> Filled {
-    let mut lines = Lines { source: lines, buffer: vec![0; READ], from: 0, to: 0 };
+    let mut lines = Lines::new(lines);
     let (mut batch, mut line, mut number) = (Vec::new(), Vec::new(), 0);
     let mut filled = Filled::default();
     loop {
@@ -234,20 +239,12 @@ fn read_lines(
                 break;
             }
         }
-        let text = String::from_utf8_lossy(&line);
-        let text = text.trim().trim_start_matches('\u{feff}');
-        if text.is_empty() || text.starts_with('#') {
-            continue;
-        }
-        let task = match std::str::from_utf8(&line) {
-            Ok(_) => parse(text, &domain_of),
-            Err(_) => Err("is not valid UTF-8".to_owned()),
-        };
-        match task {
-            Ok(task) => batch.push(task),
-            Err(why) => {
+        match entry(&line, number, &domain_of) {
+            None => {}
+            Some(Ok(task)) => batch.push(task),
+            Some(Err(bad)) => {
                 filled.bad += 1;
-                if on_bad(&BadLine { line: number, text: redact::text(text), why }) == Flow::Stop {
+                if on_bad(&bad) == Flow::Stop {
                     filled.stopped = true;
                     break;
                 }
@@ -260,15 +257,57 @@ fn read_lines(
     filled
 }
 
+/// What a list contains.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ListCheck {
+    /// URLs.
+    pub urls: u64,
+    /// Lines that aren't URLs.
+    pub bad: u64,
+}
+
+/// Reads a list without adding it to a job. Calls `on_entry` for each URL, with `None`, and for each line that isn't one,
+/// until the end of the list or until it is told to stop.
+pub fn check_list(
+    lines: impl Read,
+    mut on_entry: impl FnMut(Option<&BadLine>) -> Flow,
+) -> io::Result<ListCheck> {
+    let (mut lines, mut line, mut number) = (Lines::new(lines), Vec::new(), 0);
+    let mut found = ListCheck::default();
+    while lines.next(&mut line)? {
+        number += 1;
+        let flow = match entry(&line, number, Domain::of) {
+            None => Flow::Continue,
+            Some(Ok(_)) => {
+                found.urls += 1;
+                on_entry(None)
+            }
+            Some(Err(bad)) => {
+                found.bad += 1;
+                on_entry(Some(&bad))
+            }
+        };
+        if flow == Flow::Stop {
+            break;
+        }
+        line.clear();
+    }
+    Ok(found)
+}
+
 /// The lines of a list; knows when reading more would block.
-struct Lines {
-    source: Box<dyn Read + Send>,
+struct Lines<R> {
+    source: R,
     buffer: Vec<u8>,
     from: usize,
     to: usize,
 }
 
-impl Lines {
+impl<R: Read> Lines<R> {
+    fn new(source: R) -> Self {
+        Self { source, buffer: vec![0; READ], from: 0, to: 0 }
+    }
+
     fn is_drained(&self) -> bool {
         self.from == self.to
     }
@@ -299,6 +338,31 @@ impl Lines {
     }
 }
 
+/// What a line of a list contains: a URL, something else, or nothing.
+fn entry(
+    line: &[u8],
+    number: u64,
+    domain_of: impl Fn(&Url) -> Option<Domain>,
+) -> Option<Result<NewTask, BadLine>> {
+    let text = String::from_utf8_lossy(line);
+    let text = text.trim().trim_start_matches('\u{feff}');
+    if text.is_empty() || text.starts_with('#') {
+        return None;
+    }
+    let task = match std::str::from_utf8(line) {
+        Ok(_) if has_more_than_a_url(text) => Err(MORE_THAN_A_URL.to_owned()),
+        Ok(_) => parse(text, domain_of),
+        Err(_) => Err("is not valid UTF-8".to_owned()),
+    };
+    Some(task.map_err(|why| BadLine { line: number, text: redact::words(text), why }))
+}
+
+/// Whether a complete URL is followed by white space and more, as in a table. Parsing would make it a part of the URL.
+fn has_more_than_a_url(text: &str) -> bool {
+    let first = text.split_once(char::is_whitespace).and_then(|(first, _)| Url::parse(first).ok());
+    first.is_some_and(|first| Domain::of(&first).is_some())
+}
+
 /// The task for a URL from an operator's list; `None` if it isn't a valid URL.
 pub fn read_url(text: &str, rules: &RuleTable) -> Option<NewTask> {
     parse(text, |url| Domain::of(url).map(|host| rules.domain(&host))).ok()
@@ -323,6 +387,8 @@ fn parse(text: &str, domain_of: impl Fn(&Url) -> Option<Domain>) -> Result<NewTa
     Ok(NewTask::listed(url.into(), domain))
 }
 
+const MORE_THAN_A_URL: &str = "has text after the URL; expected one URL per line (a space in a URL is %20; to take the URLs out of a table: \
+     cut -f1, or cut -d, -f1 for CSV)";
 /// The maximum number of tasks added to the store at once.
 const BATCH: usize = 20_000;
 /// How many bytes of a list are read at once.

@@ -50,7 +50,7 @@ use crate::transport::Transport;
 
 use active_task::ActiveTask;
 use claimer::{CHECK_EVERY, Claimer};
-pub use fill::{BadLine, Filled, Flow, OnBadLine, URL_MAX, UrlLists, read_url};
+pub use fill::{BadLine, Filled, Flow, ListCheck, OnBadLine, URL_MAX, UrlLists, check_list, read_url};
 use lanes::Lanes;
 use rows::PendingRows;
 pub use rows::{Extras, RowSink, Rows};
@@ -218,6 +218,7 @@ impl Pool {
             limits: CancelGuard::new(config.job.cancel_streak, config.job.cancel_delay),
             tripped: None,
         };
+        let uncommitted = Arc::new(Semaphore::new(uncommitted_max(config.job.concurrency)));
         let inner = Arc::new(Inner {
             gate,
             store,
@@ -243,7 +244,7 @@ impl Pool {
             settled: AtomicU64::new(0),
             run_counts: Mutex::default(),
             stopping: watch::Sender::new(false),
-            uncommitted: Arc::new(Semaphore::new(uncommitted_max(config.job.concurrency))),
+            uncommitted,
             fetches: TaskTracker::new(),
             settler: Mutex::default(),
             runtime: Handle::current(),

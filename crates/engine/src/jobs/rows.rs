@@ -1,21 +1,27 @@
 //! Writes the rows of settled tasks to the index of the archive and to other receivers.
 //!
 //! A row is written after its task's final result is committed. So that a kill in between loses none, the store knows
-//! who works on a job and up to when its rows have been written. Whoever works on the job next, or at the same time,
-//! writes the rows that may be missing. A row may therefore appear twice; the last one counts. Tasks that are skipped
-//! in bulk, when their job ends or a domain is given up, get their rows when the work ends.
+//! who works on a job, up to when its rows have been written, and how long the index was then. Whoever works on the job
+//! next, or at the same time, reads that part of the index and adds the rows that are missing. Another receiver gets all
+//! rows that may be missing, because nobody knows what it has received. Tasks that are skipped in bulk, when their job
+//! ends or a domain is given up, get their rows when the work ends.
+//!
+//! So a result has one row in the index. It may have two only if several processes work on the job: while one of them
+//! writes the rows of another that died, and when all of them end together.
 
 use std::sync::Arc;
 
 use comity_core::time::{Span, Timestamp};
 use comity_store::StoreError;
 use comity_store::domains::HolderId;
+use comity_store::jobs::RowMark;
 use comity_store::tasks::{GAVE_UP, JOB_ENDED, Step, TaskFilter, TaskView};
 use http::HeaderMap;
 use serde_json::{Map, Value};
 
 use super::settler::TaskResult;
 use super::{Flow, Inner, StopReason, archive_error};
+use crate::archive::WrittenRows;
 use crate::lock;
 use crate::results::{Row, shown_headers};
 
@@ -47,8 +53,8 @@ pub enum Extras {
 /// Which rows have not been written yet.
 #[derive(Debug, Default)]
 pub(super) struct PendingRows {
-    /// When the first task without a written row was settled.
-    since: Option<Timestamp>,
+    /// Up to where rows were written when the first task without one was settled.
+    since: Option<RowMark>,
     /// When this process was last registered as working on the job, and as which holder.
     registered: Option<(Timestamp, HolderId)>,
 }
@@ -70,22 +76,35 @@ impl Inner {
     pub(super) fn note_pending(&self) -> Timestamp {
         let mut pending_rows = lock(&self.pending_rows);
         let now = self.now();
-        pending_rows.since.get_or_insert(now);
+        pending_rows.since.get_or_insert_with(|| self.mark(now));
         now
+    }
+
+    /// The mark of now, if all rows are written.
+    fn mark(&self, now: Timestamp) -> RowMark {
+        RowMark { settled_before: now, index_bytes: self.archive.index_bytes() }
     }
 
     /// Writes the rows of the tasks that were just settled. Afterwards none are missing.
     pub(super) async fn write_settled(self: &Arc<Self>, rows: Vec<Row>) -> Result<(), StoreError> {
-        self.write(rows).await?;
+        self.write(rows, &WrittenRows::default()).await?;
         lock(&self.pending_rows).since = None;
         Ok(())
     }
 
-    async fn write(self: &Arc<Self>, rows: Vec<Row>) -> Result<(), StoreError> {
+    /// Writes rows: those that aren't `written` to the index, and all of them to the receiver.
+    async fn write(self: &Arc<Self>, rows: Vec<Row>, written: &WrittenRows) -> Result<(), StoreError> {
         if rows.is_empty() {
             return Ok(());
         }
-        self.archive.add_rows(&rows).map_err(archive_error)?;
+        let added = match written.is_empty() {
+            true => self.archive.add_rows(&rows),
+            false => {
+                let missing = rows.iter().filter(|row| !written.has(row)).cloned();
+                self.archive.add_rows(&missing.collect::<Vec<_>>())
+            }
+        };
+        added.map_err(archive_error)?;
         let Some(sink) = self.rows.sink.clone() else { return Ok(()) };
         // The receiver may be slow; nobody else waits for it.
         let taken = tokio::task::spawn_blocking(move || sink.take(&rows)).await;
@@ -98,17 +117,22 @@ impl Inner {
     /// Registers this process now and then as working on the job, and writes the missing rows of processes that died.
     pub(super) async fn register(self: &Arc<Self>) -> Result<(), StoreError> {
         let Some(holder) = self.gate.holder() else { return Ok(()) };
-        let (now, told_at) = {
+        let (now, written) = {
             let pending_rows = lock(&self.pending_rows);
             let now = self.now();
             match pending_rows.registered {
                 Some((at, as_whom)) if as_whom == holder && now.since(at) < REGISTERED => return Ok(()),
-                _ => (now, pending_rows.since.unwrap_or(now)),
+                _ => (now, pending_rows.since.unwrap_or_else(|| self.mark(now))),
             }
         };
-        let missing = self.store.work_on(self.job.id, holder, told_at, now).await?;
-        if let Some(since) = missing.filter(|_| self.wants_rows()) {
-            self.write_rows_of(TaskFilter { state: None, settled_since: Some(since) }, |_| true).await?;
+        let missing = self.store.work_on(self.job.id, holder, written, now).await?;
+        if let Some(mark) = missing.filter(|_| self.wants_rows()) {
+            let archive = self.archive.clone();
+            // It may be a long index.
+            let reading = tokio::task::spawn_blocking(move || archive.rows_since(mark.index_bytes));
+            let written = reading.await.map_err(|_| StoreError::Closed)?.map_err(archive_error)?;
+            let which = TaskFilter { state: None, settled_since: Some(mark.settled_before) };
+            self.write_rows_of(which, |_| true, &written).await?;
         }
         lock(&self.pending_rows).registered = Some((now, holder));
         Ok(())
@@ -132,7 +156,7 @@ impl Inner {
             let job = self.store.find_job(self.job.name.clone()).await?;
             if job.is_some_and(|job| job.counts.skipped > 0) {
                 let which = TaskFilter { state: Some("skipped".to_owned()), settled_since: Some(began) };
-                self.write_rows_of(which, is_skipped_in_bulk).await?;
+                self.write_rows_of(which, is_skipped_in_bulk, &WrittenRows::default()).await?;
             }
         }
         self.leave().await
@@ -152,13 +176,15 @@ impl Inner {
         self: &Arc<Self>,
         which: TaskFilter,
         wanted: impl Fn(&TaskView) -> bool,
+        written: &WrittenRows,
     ) -> Result<(), StoreError> {
         let mut after = None;
         loop {
             let page = self.store.page_tasks(self.job.id, which.clone(), after, PAGE).await?;
             let Some(last) = page.last() else { return Ok(()) };
             after = Some(last.id);
-            self.write(page.iter().filter(|task| wanted(task)).map(Row::of).collect()).await?;
+            let rows = page.iter().filter(|task| wanted(task)).map(Row::of).collect();
+            self.write(rows, written).await?;
         }
     }
 }

@@ -39,7 +39,7 @@ pub enum TransportError {
         source: Option<io::Error>,
     },
     /// The TLS handshake failed, because of an invalid certificate or incompatible versions.
-    #[error("{host}: TLS handshake failed: {}", tls::handshake_failure(source))]
+    #[error("{}", not_secured(host, source))]
     Tls {
         /// The host.
         host: String,
@@ -216,7 +216,7 @@ impl TransportError {
     /// The same error, when it was the proxy that could not be reached.
     pub(super) fn of_proxy(mut self) -> Self {
         if let Self::Resolve { host, .. } | Self::Connect { host, .. } | Self::Tls { host, .. } = &mut self {
-            host.insert_str(0, "proxy ");
+            host.insert_str(0, PROXY);
         }
         self
     }
@@ -254,6 +254,17 @@ fn not_connected(host: &str, cause: &io::Error) -> String {
     }
 }
 
+/// The message for a failed TLS handshake. A certificate that isn't valid now won't be valid at the next attempt either, so
+/// the message says what to do if the host can be trusted anyway.
+fn not_secured(host: &str, cause: &io::Error) -> String {
+    let why = tls::handshake_failure(cause);
+    let remedy = match tls::is_invalid_certificate(cause) && !host.starts_with(PROXY) {
+        true => format!(" (to accept it anyway: comity fetch --insecure {host})"),
+        false => String::new(),
+    };
+    format!("{host}: TLS handshake failed: {why}{remedy}")
+}
+
 fn refused(host: &str, refusal: Refusal) -> String {
     let (what, address) = match refusal {
         Refusal::NotPublic(address) => ("private address", address.to_string()),
@@ -267,3 +278,6 @@ fn refused(host: &str, refusal: Refusal) -> String {
         Refusal::Metadata => format!("blocked {what} {address}; allow it with http.allow_private"),
     }
 }
+
+/// Precedes the name of a proxy in a message.
+const PROXY: &str = "proxy ";

@@ -128,6 +128,12 @@ pub(super) fn only_http1(client: &ClientConfig) -> Arc<ClientConfig> {
     Arc::new(client)
 }
 
+/// Whether a TLS handshake failed because the server's certificate is invalid.
+pub(super) fn is_invalid_certificate(error: &io::Error) -> bool {
+    let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<Error>());
+    matches!(cause, Some(Error::InvalidCertificate(_)))
+}
+
 /// Why a TLS handshake failed, in our own words: those of rustls repeat the contents of the certificate.
 pub(super) fn handshake_failure(error: &io::Error) -> &'static str {
     match error.get_ref().and_then(|cause| cause.downcast_ref::<Error>()) {

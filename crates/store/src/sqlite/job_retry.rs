@@ -10,7 +10,7 @@ use super::holders::Liveness;
 use super::writer::Tx;
 use super::{at, us};
 use crate::jobs::{FailureKind, Job, Removed, RetryFilter, Stepped};
-use crate::tasks::{GAVE_UP, JOB_ENDED};
+use crate::tasks::{FORBIDDEN, GAVE_UP, JOB_ENDED};
 
 impl Tx<'_> {
     /// Makes the retries of a domain ready. Tasks that were only deferred stay as they are.
@@ -34,14 +34,14 @@ impl Tx<'_> {
         filter: &RetryFilter,
     ) -> rusqlite::Result<Stepped> {
         let Some(found) = self.job(liveness, job)? else { return Ok(Stepped::Missing) };
-        if filter.done_before.is_none() && !self.can_retry(&found, filter)? {
+        if filter.done_before.is_none() && !self.may_reopen(&found, filter)? {
             return Ok(Stepped::No(found));
         }
         self.reopen(liveness, job, filter)
     }
 
     /// Whether a retry would change anything: nobody works on the job, and some of its tasks would wait again.
-    fn can_retry(&self, found: &Job, filter: &RetryFilter) -> rusqlite::Result<bool> {
+    fn may_reopen(&self, found: &Job, filter: &RetryFilter) -> rusqlite::Result<bool> {
         let is_stopped = found.state == JobState::Running;
         if is_stopped && found.worked_on {
             return Ok(false);
@@ -51,9 +51,25 @@ impl Tx<'_> {
         if !is_stopped && !named && !self.is_swept(found.id)? {
             return Ok(true);
         }
+        self.can_retry(found.id, filter)
+    }
+
+    /// Whether any task would wait again.
+    pub(super) fn can_retry(&self, job: JobId, filter: &RetryFilter) -> rusqlite::Result<bool> {
         let wanted: Vec<String> = filter.failures.iter().map(stored_form).collect();
         let wanted: Vec<&str> = wanted.iter().map(String::as_str).collect();
-        self.has_failures(found.id, &wanted, filter.matching.as_deref())
+        let matching = filter.matching.as_deref();
+        for (state, only, like) in kinds(&wanted, matching) {
+            let sql = format!(
+                "SELECT 1 FROM tasks WHERE job_id = ?1 AND state = ?2 AND state IN ('failed', 'skipped')
+                AND coalesce(error, '') GLOB ?3 AND url GLOB ?4 AND {like}"
+            );
+            let row = params![job.0 as i64, state, only, matching.unwrap_or("*")];
+            if self.sql.prepare_cached(&sql)?.exists(row)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Sets a job to running, and records which of its tasks wait again.
@@ -108,7 +124,7 @@ impl Tx<'_> {
     }
 
     /// Makes tasks wait again that failed, or were skipped because the job ended or gave up on their domain. Tasks that
-    /// robots.txt forbids stay skipped.
+    /// robots.txt forbade stay skipped unless they are named.
     fn revive_failures(
         &self,
         job: JobId,
@@ -136,21 +152,6 @@ impl Tx<'_> {
             revived += changed;
         }
         Ok(revived)
-    }
-
-    /// Whether any task would wait again.
-    fn has_failures(&self, job: JobId, wanted: &[&str], matching: Option<&str>) -> rusqlite::Result<bool> {
-        for (state, only, like) in kinds(wanted, matching) {
-            let sql = format!(
-                "SELECT 1 FROM tasks WHERE job_id = ?1 AND state = ?2 AND state IN ('failed', 'skipped')
-                AND coalesce(error, '') GLOB ?3 AND url GLOB ?4 AND {like}"
-            );
-            let row = params![job.0 as i64, state, only, matching.unwrap_or("*")];
-            if self.sql.prepare_cached(&sql)?.exists(row)? {
-                return Ok(true);
-            }
-        }
-        Ok(false)
     }
 
     /// Makes tasks wait again that were done before `before`, by id. Progress is recorded, so that no task is looked at
@@ -239,13 +240,15 @@ fn log_attempts_of(tasks: &str) -> String {
 }
 
 /// The kinds of tasks that may wait again: state, error pattern, and a condition in SQL.
-fn kinds(wanted: &[&str], matching: Option<&str>) -> [(&'static str, String, String); 3] {
-    let skipped = wanted.is_empty() || wanted.iter().any(|word| matches!(*word, "any" | "skipped"));
-    let ended = if skipped { "1" } else { "0" };
+fn kinds(wanted: &[&str], matching: Option<&str>) -> [(&'static str, String, String); 4] {
+    let names = |kind: &str| wanted.iter().any(|word| ["any", kind].contains(word));
+    let condition = |is_wanted: bool| if is_wanted { "1" } else { "0" }.to_owned();
+    let ended = condition(wanted.is_empty() || names("skipped"));
     [
         ("failed", "*".to_owned(), failed_like(wanted, matching)),
-        ("skipped", JOB_ENDED.to_owned(), ended.to_owned()),
-        ("skipped", format!("{GAVE_UP}*"), ended.to_owned()),
+        ("skipped", JOB_ENDED.to_owned(), ended.clone()),
+        ("skipped", format!("{GAVE_UP}*"), ended),
+        ("skipped", FORBIDDEN.to_owned(), condition(names("robots"))),
     ]
 }
 
@@ -275,6 +278,7 @@ fn stored_form(kind: &FailureKind) -> String {
     match kind {
         FailureKind::Any => "any".to_owned(),
         FailureKind::Skipped => "skipped".to_owned(),
+        FailureKind::Robots => "robots".to_owned(),
         FailureKind::Status(status) => format!("status {status}"),
         FailureKind::Class(class) => format!("class {class}"),
         FailureKind::Outcome(outcome) => format!("outcome {outcome}"),

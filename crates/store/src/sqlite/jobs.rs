@@ -10,7 +10,7 @@ use super::writer::Tx;
 use super::{Sqlite, at, us};
 use crate::Reply;
 use crate::domains::HolderId;
-use crate::jobs::{Counts, FillStep, Job, JobStore, Removed, RetryFilter, Stepped};
+use crate::jobs::{Counts, FillStep, Job, JobStore, Removed, RetryFilter, RowMark, Stepped};
 use crate::tasks::{JOB_ENDED, NewTask};
 
 impl JobStore for Sqlite {
@@ -73,15 +73,27 @@ impl JobStore for Sqlite {
         self.writer.run(move |tx| tx.reopen_job(&liveness, job, &filter))
     }
 
+    fn can_retry(&self, job: JobId, filter: RetryFilter) -> Reply<'_, bool> {
+        self.read(move |tx| tx.can_retry(job, &filter))
+    }
+
+    fn set_message(&self, job: JobId, message: Option<String>) -> Reply<'_, ()> {
+        self.writer.run(move |tx| {
+            let sql =
+                "UPDATE jobs SET message = ?2 WHERE id = ?1 AND state = 'running' AND message IS NOT ?2";
+            tx.sql.prepare_cached(sql)?.execute(params![job.0 as i64, message]).map(|_| ())
+        })
+    }
+
     fn work_on(
         &self,
         job: JobId,
         holder: HolderId,
-        written_until: Timestamp,
+        written: RowMark,
         now: Timestamp,
-    ) -> Reply<'_, Option<Timestamp>> {
+    ) -> Reply<'_, Option<RowMark>> {
         let liveness = self.liveness.clone();
-        self.writer.run(move |tx| tx.work_on(&liveness, job, holder, written_until, now))
+        self.writer.run(move |tx| tx.work_on(&liveness, job, holder, written, now))
     }
 
     fn leave_job(&self, job: JobId, holder: HolderId) -> Reply<'_, ()> {
@@ -176,35 +188,42 @@ impl Tx<'_> {
         Ok((worked_on, abandoned))
     }
 
-    /// Records who works on a job. Returns the time from which result rows of dead workers may be missing.
+    /// Records who works on a job. Returns from where on the result rows of dead workers may be missing.
     fn work_on(
         &mut self,
         liveness: &Liveness,
         job: JobId,
         holder: HolderId,
-        written_until: Timestamp,
+        written: RowMark,
         now: Timestamp,
-    ) -> rusqlite::Result<Option<Timestamp>> {
+    ) -> rusqlite::Result<Option<RowMark>> {
         let id = job.0 as i64;
-        let others: Vec<(i64, i64)> = self
+        let others: Vec<(i64, RowMark)> = self
             .sql
-            .prepare_cached("SELECT holder, told_us FROM workers WHERE job_id = ?1 AND holder <> ?2")?
-            .query_map([id, holder.0], |row| Ok((row.get(0)?, row.get(1)?)))?
+            .prepare_cached(
+                "SELECT holder, told_us, index_bytes FROM workers WHERE job_id = ?1 AND holder <> ?2",
+            )?
+            .query_map([id, holder.0], |row| {
+                let index_bytes = row.get::<_, Option<i64>>(2)?.map(i64::unsigned_abs);
+                Ok((row.get(0)?, RowMark { settled_before: at(row.get(1)?), index_bytes }))
+            })?
             .collect::<rusqlite::Result<_>>()?;
         let mut missing = None;
-        for (other, written) in others {
+        for (other, mark) in others {
             if self.check_holder(liveness, other, now)? != HolderState::Lives {
-                missing = Some(missing.map_or(written, |missing: i64| missing.min(written)));
+                missing = Some(missing.map_or(mark, |missing| earlier(missing, mark)));
                 let sql = "DELETE FROM workers WHERE job_id = ?1 AND holder = ?2";
                 self.sql.prepare_cached(sql)?.execute([id, other])?;
             }
         }
         // If this process dies before it has written the missing rows, they are left to the next one.
-        let written = missing.map_or(us(written_until), |missing| missing.min(us(written_until)));
-        let sql = "INSERT INTO workers (job_id, holder, told_us) VALUES (?1, ?2, ?3)
-            ON CONFLICT DO UPDATE SET told_us = excluded.told_us";
-        self.sql.prepare_cached(sql)?.execute([id, holder.0, written])?;
-        Ok(missing.map(at))
+        let written = missing.map_or(written, |missing| earlier(missing, written));
+        let sql = "INSERT INTO workers (job_id, holder, told_us, index_bytes) VALUES (?1, ?2, ?3, ?4)
+            ON CONFLICT DO UPDATE SET told_us = excluded.told_us, index_bytes = excluded.index_bytes";
+        let index_bytes = written.index_bytes.map(|bytes| bytes as i64);
+        let row = params![id, holder.0, us(written.settled_before), index_bytes];
+        self.sql.prepare_cached(sql)?.execute(row)?;
+        Ok(missing)
     }
 
     /// Makes a state transition, if the current state allows it.
@@ -333,6 +352,14 @@ impl Tx<'_> {
         let sql = format!("{JOBS} WHERE {what}");
         let job = self.sql.prepare_cached(&sql)?.query_row([value], job_of).optional()?;
         job.map(|job| self.with_activity(liveness, job)).transpose()
+    }
+}
+
+/// Up to where both have written their rows. A missing size is the earliest: nothing is known about the index then.
+fn earlier(one: RowMark, other: RowMark) -> RowMark {
+    RowMark {
+        settled_before: one.settled_before.min(other.settled_before),
+        index_bytes: one.index_bytes.min(other.index_bytes),
     }
 }
 

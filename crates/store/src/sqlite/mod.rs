@@ -194,6 +194,13 @@ impl Store for Sqlite {
     }
 }
 
+/// Whether there is no database at `path`, and no trace of one that was there a moment ago.
+pub(crate) fn is_missing(path: &Path) -> bool {
+    let file = files::follow(path);
+    let log = files::beside(&file, "-wal");
+    files::is_missing(&file) && !files::has_content(&log) && !Liveness::beside(&file).is_anyone_alive()
+}
+
 /// A timestamp as a column value.
 fn us(at: Timestamp) -> i64 {
     at.as_micros()

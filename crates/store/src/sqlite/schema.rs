@@ -56,10 +56,16 @@ fn version(connection: &Connection) -> rusqlite::Result<i64> {
 }
 
 /// The migrations, one per version. A released one is never changed.
-const MIGRATIONS: [&str; 17] = [
+const MIGRATIONS: [&str; 18] = [
     JOBS, SOURCES, SHARED, WIKIS, STATUS, IDENTITY, SNAPSHOTS, TIMELINE, LEASES, RESULTS, DETAILS, RETENTION,
-    SHARING, HOOKS, REQUESTS, ATTEMPTS, USED_IDS,
+    SHARING, HOOKS, REQUESTS, ATTEMPTS, USED_IDS, ROW_MARKS,
 ];
+
+/// Where in the index the rows of a worker may be that it has not confirmed.
+const ROW_MARKS: &str = "
+-- The size of the index of rows at told_us, in bytes: rows of what was settled later come after it.
+ALTER TABLE workers ADD COLUMN index_bytes INTEGER;
+";
 
 /// Counters and secrets that all processes share.
 const SHARED: &str = "

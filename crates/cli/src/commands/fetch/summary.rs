@@ -3,12 +3,16 @@
 use comity::core::task::JobState;
 use comity::core::time::{Span, Timestamp};
 use comity::jobs::{Filled, RunCounts, StopReason};
+use comity::redact::without_user;
+use comity::status::HeldBack;
 use comity::store::Store;
 use comity::store::jobs::Job;
 use serde_json::{Value, json};
 
+use super::{input, waits};
 use crate::args::{Fetch, Global};
-use crate::commands::{failures, report, stream};
+use crate::commands::{failures, hints, report, stream};
+use crate::live::thousands;
 use crate::{exit, output};
 
 /// A run that has ended.
@@ -22,8 +26,8 @@ pub(super) struct Ended<'a> {
     pub(super) filled: Option<Filled>,
     /// What became of the URLs that this run asked for.
     pub(super) counts: RunCounts,
-    /// The site that delayed the run most at its end, and why.
-    pub(super) held_back: Option<(String, String)>,
+    /// The sites that a run with `--max-wait` did not wait for, the longest waits first.
+    pub(super) held_back: Vec<HeldBack>,
     /// Why pages or rows could not be written, if that ended the run.
     pub(super) output_error: Option<String>,
     pub(super) began: Timestamp,
@@ -49,7 +53,8 @@ impl Ended<'_> {
                 (true, _) => output::warning(&line),
             }
         }
-        if let Some(message) = &job.message {
+        // Why sitemaps could not be read was printed when that happened.
+        if let Some(message) = job.message.as_ref().filter(|_| job.state.is_terminal()) {
             output::warning(message);
         }
         if let Some(left_over) = self.left_over() {
@@ -58,10 +63,7 @@ impl Ended<'_> {
         if !matches!(self.reason, StopReason::Job(_)) {
             output::remark(&how_to_resume(self.store, &job.name, self.input_to_repeat()));
         } else if self.failed() > 0 && !global.quiet {
-            let name = &job.name;
-            output::remark(&format!(
-                "To see what failed: comity jobs show {name}; to retry it: comity jobs retry {name}"
-            ));
+            hints::retry(self.store, job).await?.iter().for_each(|hint| output::remark(hint));
         }
         if global.quiet {
             let since = fetch.refresh.then_some(self.began);
@@ -71,15 +73,17 @@ impl Ended<'_> {
     }
 
     pub(super) fn exit_code(&self, is_interrupted: bool) -> u8 {
-        let nothing = self.invalid() > 0 && self.job.counts.tasks == 0;
+        let is_empty = self.job.counts.tasks == 0;
         match self.reason {
             StopReason::Requested if is_interrupted => exit::INTERRUPTED,
             // A reader of rows that closed the pipe stops the run as Ctrl-C does.
             _ if stream::is_wanted(self.fetch) && output::is_stdout_closed() => exit::INTERRUPTED,
-            _ if self.is_list_unread() => exit::USAGE,
-            _ if self.bad_sitemaps() > 0 => exit::FAILURES,
+            _ if self.list_error().is_some() => exit::USAGE,
+            // What came before an invalid line has been sent by now.
+            _ if self.is_list_unread() || self.bad_sitemaps() > 0 => exit::FAILURES,
             StopReason::Unread => exit::USAGE,
-            _ if nothing => exit::USAGE,
+            _ if is_empty && self.invalid() > 0 => exit::USAGE,
+            _ if is_empty && self.found_nothing().is_some() => exit::FAILURES,
             StopReason::Job(JobState::Done) if self.failed() == 0 => exit::DONE,
             _ => exit::FAILURES,
         }
@@ -100,6 +104,9 @@ impl Ended<'_> {
         if filled.refused > 0 {
             output::warning(&format!("{} URLs were not added: the job had already ended", filled.refused));
         }
+        if let Some(nothing) = self.found_nothing() {
+            output::remark(&nothing);
+        }
     }
 
     /// The JSON object that the run ends with.
@@ -110,9 +117,13 @@ impl Ended<'_> {
             object["changed"] = json!(self.counts.changed);
             object["unchanged"] = json!(self.counts.unchanged);
         }
-        if self.job.message.is_none() {
+        if self.job.message.is_none() || !self.job.state.is_terminal() {
             let message = self.output_error.clone().or_else(|| self.input_problem());
             object["message"] = json!(message.or_else(|| self.left_over()));
+        }
+        if let StopReason::NotDueUntil(until) = self.reason {
+            object["next_at"] = json!(until.to_string());
+            object["held_back"] = self.held_back.iter().map(waits::object).collect();
         }
         object
     }
@@ -155,8 +166,24 @@ impl Ended<'_> {
             (None, None) if filled.bad > 0 && self.job.counts.tasks == 0 => {
                 Some("The list has no valid line".to_owned())
             }
-            (None, None) => None,
+            (None, None) => self.found_nothing(),
         }
+    }
+
+    /// Says that everything was read and there was nothing in it.
+    fn found_nothing(&self) -> Option<String> {
+        let filled = self.filled.as_ref()?;
+        let is_read = filled.error.is_none() && !filled.stopped && filled.bad_sitemaps == 0;
+        if !is_read || filled.new + filled.known + filled.refused + filled.bad > 0 {
+            return None;
+        }
+        let sitemaps = self.job.options["sitemaps"].as_array().into_iter().flatten();
+        let sitemaps: Vec<String> = sitemaps.filter_map(Value::as_str).map(without_user).collect();
+        Some(match (&self.fetch.input, sitemaps.as_slice()) {
+            (Some(list), _) => format!("No URLs were found in {}", input::name(list)),
+            (None, [sitemap]) => format!("No pages were found: {sitemap} lists none"),
+            (None, sitemaps) => format!("No pages were found: {} list none", sitemaps.join(", ")),
+        })
     }
 
     /// What `--max-wait` leaves waiting, and until when.
@@ -164,9 +191,9 @@ impl Ended<'_> {
         let StopReason::NotDueUntil(until) = self.reason else { return None };
         let urls = match self.job.counts.waiting() {
             1 => "1 URL".to_owned(),
-            count => format!("{count} URLs"),
+            count => format!("{} URLs", thousands(count)),
         };
-        let why = self.held_back.as_ref().map(|(domain, why)| format!("; {domain}: {why}"));
+        let why = self.held_back.first().map(|held| format!("; {}: {}", held.domain, held.why));
         let (until, why) = (report::moment(until), why.unwrap_or_default());
         Some(format!("{urls} left waiting; the first can be fetched at {until} (--max-wait){why}"))
     }
@@ -184,11 +211,14 @@ impl Ended<'_> {
         self.filled.as_ref().map_or(0, |filled| filled.bad_sitemaps)
     }
 
+    /// Why a list could not be read to its end.
+    fn list_error(&self) -> Option<&String> {
+        self.filled.as_ref()?.error.as_ref()
+    }
+
     /// Whether a list of this run was not read to its end.
     fn is_list_unread(&self) -> bool {
-        self.filled
-            .as_ref()
-            .is_some_and(|filled| filled.error.is_some() || self.fetch.strict && filled.bad > 0)
+        self.list_error().is_some() || self.fetch.strict && self.invalid() > 0
     }
 
     /// What has to be passed again to resume the job. Sitemaps are known from its options.
@@ -227,4 +257,4 @@ pub(super) fn how_to_resume(store: &dyn Store, job: &str, repeat: Repeat) -> Str
 }
 
 const LIST_ERROR: &str = "Could not read the whole list";
-const STRICT: &str = "Stopped at an invalid line (--strict)";
+const STRICT: &str = "Stopped reading at an invalid line (--strict); the URLs before it are in the job, those after it are not";

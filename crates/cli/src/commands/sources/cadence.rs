@@ -19,7 +19,7 @@ pub(super) async fn run(global: &Global, config: &Config, command: args::Cadence
         }
         args::Cadence::Clear { selection } => (None, selection),
     };
-    let store = setup::open_store(config)?;
+    let store = setup::open_existing_store(config)?;
     let sources = selected(&*store, &selection).await?;
     if sources.is_empty() {
         anyhow::bail!("no source matches, nothing was changed; comity sources list shows all sources");

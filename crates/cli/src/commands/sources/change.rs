@@ -15,7 +15,7 @@ use crate::{exit, output, setup};
 
 pub(super) async fn set(global: &Global, config: &Config, set: &SourcesSet) -> anyhow::Result<u8> {
     let parsed = ParsedArgs::read(set).map_err(exit::usage)?;
-    let store = setup::open_store(config)?;
+    let store = setup::open_existing_store(config)?;
     let before = find(&*store, set.id).await?;
     let wanted =
         match parsed.cadence {

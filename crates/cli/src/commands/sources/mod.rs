@@ -21,7 +21,7 @@ use crate::{exit, output, setup};
 
 pub(crate) async fn run(global: &Global, config: &Config, command: Sources) -> anyhow::Result<u8> {
     // Commands with arguments to check open the store themselves, after that.
-    let store = || setup::open_store(config);
+    let store = || setup::open_existing_store(config);
     match command {
         Sources::Add(add) => add::run(global, config, &add).await,
         Sources::Import(import) => exchange::import(global, config, &import).await,

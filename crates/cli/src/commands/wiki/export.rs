@@ -19,7 +19,7 @@ use crate::live::View;
 use crate::{exit, output, setup};
 
 pub(super) async fn run(global: &Global, config: &Config, args: WikiExport) -> anyhow::Result<u8> {
-    let store = setup::open_store(config)?;
+    let store = setup::open_existing_store(config)?;
     let wiki = find(&*store, &args.api).await?;
     let (namespaces, _) = store.tally_wiki(wiki.id).await?;
     let lacking: u64 = namespaces.iter().map(|one| one.lacking).sum();

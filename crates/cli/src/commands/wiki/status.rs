@@ -9,7 +9,7 @@ use crate::args::Global;
 use crate::{exit, output, setup};
 
 pub(super) async fn run(global: &Global, config: &Config, api: &str) -> anyhow::Result<u8> {
-    let store = setup::open_store(config)?;
+    let store = setup::open_existing_store(config)?;
     let wiki = find(&*store, api).await?;
     let (namespaces, content) = store.tally_wiki(wiki.id).await?;
     let files = store.tally_files(wiki.id).await?;

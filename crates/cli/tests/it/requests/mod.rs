@@ -423,6 +423,12 @@ fn insecure_skips_verification_for_one_host() {
     assert_eq!((&done.json()["fetched"], &done.json()["failed"]), (&1.into(), &2.into()));
     assert_eq!((trusted.received().len(), other.received().len()), (1, 0));
     done.says("the TLS certificate of 127.0.0.1 is not verified");
+    // Each failure says what is wrong and what to type, in one warning.
+    for host in ["site.localhost", "other.localhost"] {
+        let remedy = format!("authority (to accept it anyway: comity fetch --insecure {host})");
+        let warnings = done.stderr.lines().filter(|line| line.contains(" WARN ") && line.contains(&remedy));
+        assert_eq!(warnings.count(), 1, "{host}: {}", done.stderr);
+    }
 
     let port = trusted.address.port();
     world.write("comity.toml", &format!("[domains.\"127.0.0.1:{port}\".request]\ninsecure = true\n"));

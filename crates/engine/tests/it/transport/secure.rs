@@ -165,7 +165,8 @@ async fn valid_certificates_are_trusted_and_others_are_not() {
     ] {
         let error = fetch(&transport, &format!("https://{address}/")).await.unwrap_err();
         assert!(matches!(error, TransportError::Tls { .. }), "{error:?}");
-        assert_eq!(error.to_string(), format!("127.0.0.1: TLS handshake failed: {why}"));
+        let remedy = "to accept it anyway: comity fetch --insecure 127.0.0.1";
+        assert_eq!(error.to_string(), format!("127.0.0.1: TLS handshake failed: {why} ({remedy})"));
     }
 }
 
