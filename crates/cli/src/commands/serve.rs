@@ -39,9 +39,13 @@ pub(crate) async fn run(global: &Global, serve: Serve) -> anyhow::Result<u8> {
         match setup::config(global, given()) {
             Ok(config) => match running.reload(config).await {
                 Ok(()) => tracing::info!("configuration reloaded"),
-                Err(error) => tracing::error!(%error, "configuration not reloaded; the previous rules and tokens stay in effect"),
+                Err(error) => {
+                    tracing::error!(%error, "configuration not reloaded; the previous rules and tokens stay in effect")
+                }
             },
-            Err(error) => tracing::error!("configuration not reloaded; the previous rules and tokens stay in effect: {error:#}"),
+            Err(error) => tracing::error!(
+                "configuration not reloaded; the previous rules and tokens stay in effect: {error:#}"
+            ),
         }
     }
     tracing::info!("stopping: answering waiting callers, saving what was learned");

@@ -258,7 +258,9 @@ fn sighup_reloads_the_configuration() {
 
     world.write("comity.toml", "[default]\nmin_delay = \"fast\"\n");
     service.running.signal("HUP");
-    wait_until("it reports the error", || service.running.said().contains("previous rules and tokens stay in effect"));
+    wait_until("it reports the error", || {
+        service.running.said().contains("previous rules and tokens stay in effect")
+    });
     assert!(service.running.said().contains("min_delay"), "{}", service.running.said());
     let reply = service.post("/v1/check", &json!({"domain": "a.example"}));
     assert!(reply["wait_ms"].as_u64().unwrap() > 60_000, "behind a caller that waits for a minute: {reply}");
