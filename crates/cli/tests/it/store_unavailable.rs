@@ -169,6 +169,40 @@ fn a_fetch_pauses_and_continues() {
     }
 }
 
+/// B74: a kill costs the results that are not committed, so there are never many, however fast the site and slow the store.
+#[test]
+fn few_results_are_uncommitted_when_the_store_is_slow() {
+    let (world, nginx) = (World::new(), Nginx::start(""));
+    world.write(
+        "comity.toml",
+        "[default]\nmin_delay = \"0s\"\nin_flight = \"unlimited\"\nlearning = \"off\"\n",
+    );
+    let volume = Volume::new(&world);
+    let input = world.write("list", &list(&nginx.url(), "p", 20_000));
+    let input = input.to_str().unwrap();
+    let fetch =
+        volume.start(&["fetch", "--job", "x", "--input", input, "--robots", "ignore", "--format", "none"]);
+    nginx.wait_for(1_000);
+    let lock = volume.lock();
+    wait_until("it notices", || fetch.said().contains(Absence::Locked.notice()));
+    // Whatever was sent is answered and logged by now.
+    let mut sent = 0;
+    wait_until("nothing is sent any more", || {
+        std::thread::sleep(Duration::from_millis(500));
+        let before = std::mem::replace(&mut sent, nginx.log().len());
+        before == sent
+    });
+    let done: i64 =
+        lock.query_row("SELECT count(*) FROM tasks WHERE state = 'done'", [], |row| row.get(0)).unwrap();
+    assert!(sent as i64 - done <= 1_024, "{sent} were sent, {done} committed");
+    fetch.kill();
+    lock.execute_batch("ROLLBACK").unwrap();
+    volume.run(&["fetch", "--job", "x", "--input", input]).expect(0);
+    let log = nginx.log();
+    assert_eq!(counts(&log).len(), 20_000);
+    assert!(log.len() <= 21_024, "{} requests", log.len());
+}
+
 #[test]
 fn watched_sources_pause_and_continue() {
     for absence in [Absence::Locked, Absence::Moved] {
