@@ -53,7 +53,7 @@ fn masked(text: &str) -> String {
     let end = rest.find(['?', '#']).unwrap_or(rest.len());
     let kept = match rest.rfind('@') {
         Some(at) if at < end => &rest[at + 1..end],
-        Some(_) if start > 0 && starts_with_host(&rest[..end]) => &rest[..end],
+        Some(_) if start > 0 && !rest[..end].contains('@') && starts_with_host(&rest[..end]) => &rest[..end],
         // What precedes this at sign may be a query or a password; there is no telling which.
         Some(_) => return format!("{scheme}…"),
         None => &rest[..end],
@@ -125,6 +125,7 @@ mod tests {
             ("htp://host/?mail=me@home", "htp://host/?…"),
             ("htp://host:80/a?mail=me@home", "htp://host:80/a?…"),
             ("htp://user:pa/s?s@host", "htp://…"),
+            ("htp://host/htp://user:pass@host/?a=b@c", "htp://…"),
             ("user/pa?ss@host", "…"),
             ("user:pass@host?x://y", "host?…"),
             ("user:p@ss@host", "host"),

@@ -189,7 +189,7 @@ mod tests {
     fn urls_and_dates_are_parsed() {
         assert_eq!(
             outline(URLSET),
-            "https://a.example/?a=1&b=2 | https://a.example/2 | entry 3: \"/relative\" is not an http or https URL"
+            "https://a.example/?a=1&b=2 | https://a.example/2 | entry 3: \"/relative?…\" is not an http or https URL"
         );
         let parsed = read(URLSET).unwrap();
         let dates: Vec<_> = parsed.items.iter().map(|found| found.published_at.is_some()).collect();

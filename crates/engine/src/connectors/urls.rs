@@ -49,7 +49,7 @@ mod tests {
         assert_eq!(
             parsed.problems,
             [
-                "line 6: \"ftp://b.example/f\" is not an http or https URL",
+                "line 6: \"ftp://b.example/f?…\" is not an http or https URL",
                 "line 7: \"nonsense\" is not an http or https URL"
             ]
         );
