@@ -117,7 +117,7 @@ async fn work(
         settles.push(Settle {
             task: task.id,
             job: job.id,
-            hold: taken.hold,
+            tenure: taken.tenure,
             attempts: vec![attempt],
             facts: Arc::default(),
             step,

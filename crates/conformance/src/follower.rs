@@ -6,12 +6,13 @@ use comity_core::interval::SourceInterval;
 use comity_core::task::{JobId, TaskId};
 use comity_core::time::{Span, Timestamp};
 use comity_store::details::Details;
-use comity_store::domains::{Hold, HolderId};
+use comity_store::domains::{HolderId, Tenure};
 use comity_store::items::{
     Item, ItemId, ItemQuery, LogId, Order, ScrapeLog, ScrapeRequest, ScrapeTerms, Start, StartStep, Started,
 };
 use comity_store::sources::{
-    Changed, FetchEnd, ItemChanges, Kind, NewItem, NewSource, SourceChange, SourceClaim, SourceHold, SourceId,
+    Changed, FetchEnd, ItemChanges, Kind, NewItem, NewSource, SourceChange, SourceClaim, SourceId,
+    SourceTenure,
 };
 use comity_store::tasks::{Attempt, Claim, Lead, Settle, Settled, Step, TaskRow};
 use comity_store::{LEASE, Store};
@@ -24,8 +25,8 @@ use crate::process::{Process, at, done};
 pub struct Follower {
     /// The process.
     pub one: Process,
-    /// Its hold on `a.example`.
-    pub hold: Hold,
+    /// Its tenure on `a.example`.
+    pub tenure: Tenure,
     /// The source it follows.
     pub source: SourceId,
     /// The items of that source. Tests refer to them by index.
@@ -38,13 +39,13 @@ impl Follower {
     /// Follows a source with this interval and number of items.
     pub async fn start(backend: &dyn Backend, interval: SourceInterval, items: usize) -> Self {
         let one = Process::start(backend, "one", at(0)).await;
-        let hold = one.taken("a.example", at(0)).await.hold;
+        let tenure = one.taken("a.example", at(0)).await.tenure;
         let feed = NewSource { interval, ..feed("https://feeds.example/a") };
         let source = one.store.add_source(feed, at(0)).await.unwrap().0.id;
         let urls: Vec<String> = (0..items).map(|nth| format!("https://a.example/{nth}")).collect();
         let items = keep(&*one.store, source, &urls).await;
         let job = one.store.scrape_job(at(0)).await.unwrap().id;
-        Self { one, hold, source, items, job }
+        Self { one, tenure, source, items, job }
     }
 
     /// A source with four items, and a task for the first one that is ready from 0 on.
@@ -109,7 +110,7 @@ impl Follower {
 
     /// A request to start a task, without patience and with no interval other than its source's.
     pub fn wants(&self, task: TaskId, step: StartStep) -> Start {
-        Start { task, hold: self.hold, interval: None, patience: Span::ZERO, step }
+        Start { task, tenure: self.tenure, interval: None, patience: Span::ZERO, step }
     }
 
     /// Tries to start a task.
@@ -143,7 +144,7 @@ impl Follower {
     /// Settles a task with its attempts.
     pub async fn settle_with(&self, task: TaskId, attempts: Vec<Attempt>, step: Step, now: Timestamp) {
         let settle =
-            Settle { task, job: self.job, hold: self.hold, attempts, facts: Default::default(), step };
+            Settle { task, job: self.job, tenure: self.tenure, attempts, facts: Default::default(), step };
         let settled = self.store().settle(self.one.holder, vec![settle], now).await.unwrap();
         assert_eq!(settled, [Settled::Yes]);
     }
@@ -239,29 +240,29 @@ pub async fn keep(store: &dyn Store, source: SourceId, urls: &[String]) -> Vec<I
 
 /// Saves items as a process that fetches their source does.
 pub async fn found(store: &dyn Store, source: SourceId, items: Vec<NewItem>, now: Timestamp) -> ItemChanges {
-    let hold = claimed(store, source).await;
-    let kept = store.keep_items(hold, items, now).await.unwrap();
-    store.deregister(hold.holder, now).await.unwrap();
+    let tenure = claimed(store, source).await;
+    let kept = store.keep_items(tenure, items, now).await.unwrap();
+    store.deregister(tenure.holder, now).await.unwrap();
     kept
 }
 
 /// Records how a fetch ended, as a process that fetched the source does.
 pub async fn ended(store: &dyn Store, end: FetchEnd) -> bool {
-    let hold = claimed(store, end.hold.source).await;
-    let moved = store.end_fetch(FetchEnd { hold, ..end }).await.unwrap();
-    store.deregister(hold.holder, at(0)).await.unwrap();
+    let tenure = claimed(store, end.tenure.source).await;
+    let moved = store.end_fetch(FetchEnd { tenure, ..end }).await.unwrap();
+    store.deregister(tenure.holder, at(0)).await.unwrap();
     moved
 }
 
 /// Claims a source for a process that does nothing else.
-async fn claimed(store: &dyn Store, source: SourceId) -> SourceHold {
+async fn claimed(store: &dyn Store, source: SourceId) -> SourceTenure {
     let holder = store.register("asks".to_owned(), at(0)).await.unwrap();
     // A process killed while exiting, after its lock file and before its row was removed, is known to be gone a lease
     // later.
     for now in [at(0), at(0) + LEASE] {
         match store.claim_source(source, holder, now).await.unwrap() {
-            SourceClaim::Ours(_, hold) => return hold,
-            SourceClaim::Missing => return SourceHold { holder, ..unclaimed(source) },
+            SourceClaim::Ours(_, tenure) => return tenure,
+            SourceClaim::Missing => return SourceTenure { holder, ..unclaimed(source) },
             SourceClaim::Taken => {}
         }
     }
@@ -269,8 +270,8 @@ async fn claimed(store: &dyn Store, source: SourceId) -> SourceHold {
 }
 
 /// A claim that is not valid.
-pub fn unclaimed(source: SourceId) -> SourceHold {
-    SourceHold { source, holder: HolderId(0), epoch: 0 }
+pub fn unclaimed(source: SourceId) -> SourceTenure {
+    SourceTenure { source, holder: HolderId(0), epoch: 0 }
 }
 
 /// Seconds on the virtual clock.

@@ -71,14 +71,14 @@ macro_rules! __each_promise {
             lending:
                 a_lent_permit_is_known_after_a_death,
                 a_settled_permit_is_not_reported_after_a_death,
-                an_expired_hold_cannot_lend_permits;
+                an_expired_tenure_cannot_lend_permits;
             idle_domains:
                 a_domain_with_nothing_learned_is_deleted,
                 domains_with_anything_worth_keeping_stay,
                 a_domain_taken_meanwhile_stays,
                 a_domain_of_a_dead_holder_can_be_deleted,
                 a_domain_deleted_by_another_process_is_created_again,
-                a_hold_on_a_deleted_domain_cannot_write,
+                a_tenure_on_a_deleted_domain_cannot_write,
                 domain_ids_are_never_reused;
             status:
                 a_status_report_is_visible_while_its_holder_lives,
@@ -98,7 +98,7 @@ macro_rules! __each_promise {
                 learned_delays_come_back_to_the_microsecond,
                 deadlines_come_back_after_a_death,
                 operator_settings_survive_a_change_of_holder,
-                a_hold_from_an_earlier_take_cannot_write,
+                a_tenure_from_an_earlier_take_cannot_write,
                 domains_are_listed_in_pages;
             enqueueing:
                 a_url_is_added_to_a_job_once,
@@ -124,12 +124,12 @@ macro_rules! __each_promise {
             settling:
                 each_step_is_counted,
                 a_finished_task_is_never_settled_twice,
-                an_expired_hold_cannot_settle,
+                an_expired_tenure_cannot_settle,
                 a_failed_attempt_alone_is_not_a_retry,
                 failures_that_used_no_retry_are_remembered,
                 a_moved_task_is_claimed_on_its_new_domain,
                 a_moved_task_cannot_be_settled_by_its_former_holder,
-                a_hold_settles_tasks_of_its_own_domain_only,
+                a_tenure_settles_tasks_of_its_own_domain_only,
                 a_fenced_settle_leaves_no_trace,
                 a_domain_that_is_given_up_is_skipped_and_the_rest_continues,
                 only_the_process_that_serves_a_lane_can_give_it_up;
@@ -257,7 +257,7 @@ macro_rules! __each_promise {
                 settling_a_no_op_does_not_affect_a_later_request,
                 a_no_op_that_was_never_settled_does_not_strand_its_item,
                 an_item_is_scraped_by_its_latest_task_only,
-                a_start_without_a_valid_hold_is_fenced,
+                a_start_without_a_valid_tenure_is_fenced,
                 a_task_that_ended_cannot_start,
                 a_cancelled_scrape_leaves_no_row,
                 a_redirect_continues_in_the_same_row,

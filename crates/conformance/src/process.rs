@@ -7,7 +7,8 @@ use comity_core::pace::SavedLimits;
 use comity_core::task::{JobId, JobStep, TaskId};
 use comity_core::time::{Span, Timestamp};
 use comity_store::domains::{
-    DomainKey, DomainRow, Hold, HolderId, LastHolderBuf, ReleaseMode, Released, Saved, Steering, Take, Taken,
+    DomainKey, DomainRow, HolderId, LastHolderBuf, ReleaseMode, Released, Saved, Steering, Take, Taken,
+    Tenure,
 };
 use comity_store::jobs::{Counts, Job, Stepped};
 use comity_store::machine::Machine;
@@ -91,13 +92,13 @@ impl Process {
     }
 
     /// Saves, and returns what was skipped.
-    pub async fn save(&self, saved: Saved) -> Vec<Hold> {
+    pub async fn save(&self, saved: Saved) -> Vec<Tenure> {
         self.store.save(self.holder, vec![saved]).await.unwrap()
     }
 
     /// Releases a domain with that pace, and nothing learned.
-    pub async fn release(&self, hold: Hold, pace: &[u8], mode: ReleaseMode, now: Timestamp) {
-        let released = Released { saved: nothing_learned(hold), pace: pace.to_owned(), mode };
+    pub async fn release(&self, tenure: Tenure, pace: &[u8], mode: ReleaseMode, now: Timestamp) {
+        let released = Released { saved: nothing_learned(tenure), pace: pace.to_owned(), mode };
         self.store.release(self.holder, vec![released], now).await.unwrap();
     }
 
@@ -160,8 +161,15 @@ impl Process {
     }
 
     /// Settles one task without attempts.
-    pub async fn settle(&self, job: JobId, hold: Hold, task: TaskId, step: Step, now: Timestamp) -> Settled {
-        let settle = Settle { task, job, hold, attempts: Vec::new(), facts: Arc::default(), step };
+    pub async fn settle(
+        &self,
+        job: JobId,
+        tenure: Tenure,
+        task: TaskId,
+        step: Step,
+        now: Timestamp,
+    ) -> Settled {
+        let settle = Settle { task, job, tenure, attempts: Vec::new(), facts: Arc::default(), step };
         self.store.settle(self.holder, vec![settle], now).await.unwrap()[0]
     }
 
@@ -199,9 +207,9 @@ pub fn taken(take: Take) -> Taken {
     }
 }
 
-/// The hold that came with a claimed lane.
-pub fn hold_of(claimed: &Claimed) -> Hold {
-    taken(claimed.take.clone()).hold
+/// The tenure that came with a claimed lane.
+pub fn tenure_of(claimed: &Claimed) -> Tenure {
+    taken(claimed.take.clone()).tenure
 }
 
 /// When the last holder of a domain died, which it must have.
@@ -222,8 +230,8 @@ pub fn urls_of(claimed: &[Claimed]) -> String {
 }
 
 /// What a holder saves if nothing was learned.
-pub fn nothing_learned(hold: Hold) -> Saved {
-    Saved { hold, kept: SavedLimits::default(), steering: Steering::default() }
+pub fn nothing_learned(tenure: Tenure) -> Saved {
+    Saved { tenure, kept: SavedLimits::default(), steering: Steering::default() }
 }
 
 /// The task was fetched.

@@ -5,7 +5,7 @@
 use comity_core::pace::{LastHolder, Pace, Terms};
 use comity_core::rule::RuleTable;
 use comity_core::time::{Span, Timestamp};
-use comity_store::domains::{DomainKey, Hold, IdleDomain, LastHolderBuf};
+use comity_store::domains::{DomainKey, IdleDomain, LastHolderBuf, Tenure};
 use comity_store::retention::{PruneFrom, Pruned};
 use comity_store::{Store, StoreError};
 
@@ -124,10 +124,10 @@ async fn idle_domains(
     rules: &RuleTable,
     after: DomainKey,
     now: Timestamp,
-) -> Result<(Vec<Hold>, Option<DomainKey>), StoreError> {
+) -> Result<(Vec<Tenure>, Option<DomainKey>), StoreError> {
     let found = store.idle_domains(after, now - DOMAINS_KEPT, DOMAINS_AT_ONCE).await?;
     let idle = found.domains.into_iter().filter(|idle| is_forgettable(rules, idle, now));
-    Ok((idle.map(|idle| idle.hold).collect(), found.next))
+    Ok((idle.map(|idle| idle.tenure).collect(), found.next))
 }
 
 /// Whether deleting the domain delays nobody less: its next holder would wait no longer than for a new domain.

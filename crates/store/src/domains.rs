@@ -14,9 +14,10 @@ pub struct HolderId(pub i64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DomainKey(pub i64);
 
-/// The right to write to a domain. It is valid while its holder is alive and nobody else has taken the domain.
+/// A holder's time with a domain, and the right to write to it. It ends when the holder dies or somebody else takes the
+/// domain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Hold {
+pub struct Tenure {
     /// The domain.
     pub key: DomainKey,
     /// Which take of the domain this is.
@@ -29,7 +30,7 @@ pub struct Taken {
     /// The domain's name.
     pub domain: Domain,
     /// The right to write to it.
-    pub hold: Hold,
+    pub tenure: Tenure,
     /// The limits that were saved for it.
     pub kept: SavedLimits,
     /// The operator's settings for it.
@@ -90,7 +91,7 @@ pub enum Take {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Saved {
     /// The right to save it.
-    pub hold: Hold,
+    pub tenure: Tenure,
     /// The limits that must survive a crash.
     pub kept: SavedLimits,
     /// The operator's settings.
@@ -142,7 +143,7 @@ pub struct IdleDomain {
     /// The domain's name.
     pub domain: Domain,
     /// Identifies the row; it changes if the domain is taken meanwhile.
-    pub hold: Hold,
+    pub tenure: Tenure,
     /// The limits saved for it.
     pub kept: SavedLimits,
     /// How its last holder left it.
@@ -177,7 +178,7 @@ pub trait DomainStore {
     fn take(&self, holder: HolderId, domains: Vec<Domain>, now: Timestamp) -> Reply<'_, Vec<Take>>;
 
     /// Saves what must survive a crash. Domains that are no longer held are skipped and returned.
-    fn save(&self, holder: HolderId, saved: Vec<Saved>) -> Reply<'_, Vec<Hold>>;
+    fn save(&self, holder: HolderId, saved: Vec<Saved>) -> Reply<'_, Vec<Tenure>>;
 
     /// Releases domains, together with the lanes served on them. Domains that are no longer held are skipped.
     fn release(&self, holder: HolderId, released: Vec<Released>, now: Timestamp) -> Reply<'_, ()>;
@@ -198,5 +199,5 @@ pub trait DomainStore {
     fn idle_domains(&self, after: DomainKey, before: Timestamp, limit: u32) -> Reply<'_, IdleDomains>;
 
     /// Deletes idle domains and returns how many. Domains that were taken meanwhile, or that are no longer idle, stay.
-    fn forget_domains(&self, idle: Vec<Hold>, before: Timestamp) -> Reply<'_, u64>;
+    fn forget_domains(&self, idle: Vec<Tenure>, before: Timestamp) -> Reply<'_, u64>;
 }

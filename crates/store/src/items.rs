@@ -11,7 +11,7 @@ use comity_core::task::{JobId, TaskId};
 use comity_core::time::{Span, Timestamp};
 
 use crate::Reply;
-use crate::domains::{Hold, HolderId};
+use crate::domains::{HolderId, Tenure};
 use crate::jobs::Job;
 use crate::sources::SourceId;
 use crate::tasks::Lead;
@@ -146,8 +146,8 @@ pub struct ScrapeTerms {
 pub struct Start {
     /// The task.
     pub task: TaskId,
-    /// The hold under which it is worked on.
-    pub hold: Hold,
+    /// The tenure under which it is worked on.
+    pub tenure: Tenure,
     /// The global minimum interval.
     pub interval: Option<Span>,
     /// If the wait is no longer than this, the task waits itself and is not deferred.

@@ -125,7 +125,7 @@ pub enum Changed {
 /// The right to report the result of fetching a source. It is valid until somebody else claims the source or the holder
 /// is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SourceHold {
+pub struct SourceTenure {
     /// The source.
     pub source: SourceId,
     /// The process that fetches it.
@@ -138,7 +138,7 @@ pub struct SourceHold {
 #[derive(Debug, Clone, PartialEq)]
 pub enum SourceClaim {
     /// It may. The source as it is now, and the right to report the result.
-    Ours(Box<Source>, SourceHold),
+    Ours(Box<Source>, SourceTenure),
     /// Another process is fetching it.
     Taken,
     /// There is no such source.
@@ -183,7 +183,7 @@ pub struct ItemChanges {
 #[derive(Debug, Clone, PartialEq)]
 pub struct FetchEnd {
     /// The source, and the right to report about it.
-    pub hold: SourceHold,
+    pub tenure: SourceTenure,
     /// The window of the run.
     pub window: RunWindow,
     /// When the fetch started.
@@ -274,13 +274,14 @@ pub trait SourceStore {
     /// Saves items found by a fetch. Known items are compared by `content_hash`, and their details are always replaced
     /// by the latest ones. Saves nothing if the source is gone. [`StoreError::Lost`](crate::StoreError::Lost) if the
     /// claim is no longer valid.
-    fn keep_items(&self, hold: SourceHold, items: Vec<NewItem>, now: Timestamp) -> Reply<'_, ItemChanges>;
+    fn keep_items(&self, tenure: SourceTenure, items: Vec<NewItem>, now: Timestamp)
+    -> Reply<'_, ItemChanges>;
 
     /// Claims a source for `holder`, which is about to fetch it. Nobody else can until it leaves the source or dies.
     fn claim_source(&self, id: SourceId, holder: HolderId, now: Timestamp) -> Reply<'_, SourceClaim>;
 
     /// Ends a claim. A claim that is no longer valid is ignored.
-    fn leave_source(&self, hold: SourceHold) -> Reply<'_, ()>;
+    fn leave_source(&self, tenure: SourceTenure) -> Reply<'_, ()>;
 
     /// Records the end of a fetch: log row, cursor and failures of the source change together. Returns whether the
     /// source moved to another URL. [`StoreError::Lost`](crate::StoreError::Lost) if the claim is no longer valid; then

@@ -6,7 +6,7 @@ use comity_core::time::Timestamp;
 use serde_json::Value;
 
 use crate::Reply;
-use crate::domains::{DomainKey, Hold, HolderId};
+use crate::domains::{DomainKey, HolderId, Tenure};
 
 /// A live process.
 #[derive(Debug, Clone, PartialEq)]
@@ -24,8 +24,8 @@ pub struct LiveProcess {
 /// The state of a domain, published by its holder.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DomainSnapshot {
-    /// The hold under which it was published.
-    pub hold: Hold,
+    /// The tenure under which it was published.
+    pub tenure: Tenure,
     /// The state, exactly as the holder wrote it.
     pub value: Value,
 }

@@ -9,7 +9,7 @@ use comity_core::task::{JobId, TaskId};
 use comity_core::time::{Span, Timestamp};
 
 use crate::Reply;
-use crate::domains::{Hold, HolderId, Take};
+use crate::domains::{HolderId, Take, Tenure};
 use crate::items::ItemId;
 use crate::sources::SourceId;
 
@@ -194,8 +194,8 @@ pub struct Settle {
     pub task: TaskId,
     /// The task's job.
     pub job: JobId,
-    /// The hold under which it was worked on.
-    pub hold: Hold,
+    /// The tenure under which it was worked on.
+    pub tenure: Tenure,
     /// The attempts since it was last settled.
     pub attempts: Vec<Attempt>,
     /// What is known about its last response. If the task is not done, only `final_url` and `fetched_at` are saved, and
@@ -270,7 +270,7 @@ pub enum RedirectBody {
 pub enum Settled {
     /// It was committed.
     Yes,
-    /// The hold is no longer valid, or the task was settled before: nothing was written.
+    /// The tenure is no longer valid, or the task was settled before: nothing was written.
     Fenced,
 }
 

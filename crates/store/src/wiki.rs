@@ -210,7 +210,7 @@ pub struct FileTally {
 
 /// The right to add to the archive of a wiki. It is valid until somebody else claims the wiki or the holder is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct WikiHold {
+pub struct WikiTenure {
     /// The wiki.
     pub wiki: WikiId,
     /// The process that archives it, if it is registered.
@@ -223,7 +223,7 @@ pub struct WikiHold {
 #[derive(Debug, Clone, PartialEq)]
 pub enum WikiClaim {
     /// It may. The wiki as it is now, and the right to add to its archive.
-    Ours(Wiki, WikiHold),
+    Ours(Wiki, WikiTenure),
     /// Another process is archiving it.
     Taken,
 }
@@ -308,7 +308,7 @@ pub trait WikiStore {
 
     /// Saves the content of responses together with the progress, all or nothing.
     /// [`StoreError::Lost`](crate::StoreError::Lost) if the claim is no longer valid.
-    fn keep_wiki(&self, hold: WikiHold, batch: Batch) -> Reply<'_, BatchChanges>;
+    fn keep_wiki(&self, tenure: WikiTenure, batch: Batch) -> Reply<'_, BatchChanges>;
 
     /// Pages after `after` with an incomplete history, by id: it was not fetched completely or has changed, the newest
     /// revision is missing, or the parent of a later revision is missing.
@@ -333,7 +333,7 @@ pub trait WikiStore {
 
     /// Records that a file version was fetched, or what went wrong. [`StoreError::Lost`](crate::StoreError::Lost) if
     /// the claim is no longer valid.
-    fn settle_file(&self, hold: WikiHold, file: i64, problem: Option<String>) -> Reply<'_, ()>;
+    fn settle_file(&self, tenure: WikiTenure, file: i64, problem: Option<String>) -> Reply<'_, ()>;
 
     /// File versions after `after`, by id.
     fn wiki_files(&self, wiki: WikiId, after: i64, limit: u32) -> Reply<'_, Vec<ListedFile>>;

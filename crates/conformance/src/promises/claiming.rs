@@ -4,7 +4,7 @@ use comity_store::domains::{LastHolderBuf, ReleaseMode, Take};
 use comity_store::tasks::{Claim, Cursor, Refill, Settled, TaskRow};
 
 use crate::backend::Backend;
-use crate::process::{Process, at, done, hold_of, listed, ms, retry, taken, urls_of};
+use crate::process::{Process, at, done, listed, ms, retry, taken, tenure_of, urls_of};
 
 pub(crate) async fn a_claim_returns_lanes_with_their_first_tasks(backend: &dyn Backend) {
     let one = Process::start(backend, "one", at(0)).await;
@@ -41,14 +41,14 @@ pub(crate) async fn a_lane_is_served_by_one_process(backend: &dyn Backend) {
 pub(crate) async fn a_lane_on_a_held_domain_is_parked_and_the_domain_wanted(backend: &dyn Backend) {
     let one = Process::start(backend, "one", at(0)).await;
     let other = Process::start(backend, "other", at(0)).await;
-    let hold = one.taken("a.example", at(0)).await.hold;
+    let tenure = one.taken("a.example", at(0)).await.tenure;
     let job = other.job_of("job", &["https://a.example/1"], at(0)).await;
 
     assert_eq!(other.claim(job, at(1)).await, []);
     assert!(other.next_due(job).await.unwrap() > at(1), "it is not polled all the time");
-    assert_eq!(one.wanted().await, [hold.key]);
+    assert_eq!(one.wanted().await, [tenure.key]);
 
-    one.release(hold, b"pace", ReleaseMode::HandOver, at(1) + ms(1)).await;
+    one.release(tenure, b"pace", ReleaseMode::HandOver, at(1) + ms(1)).await;
     assert_eq!(other.next_due(job).await, Some(at(1) + ms(1)), "it is due as soon as the domain is free");
     let lane = other.claim_one(job, at(1) + ms(1)).await;
     assert_eq!(taken(lane.take).last_holder, LastHolderBuf::HandedOver(b"pace".to_vec()));
@@ -58,10 +58,10 @@ pub(crate) async fn a_lane_is_due_when_its_first_task_is_ready(backend: &dyn Bac
     let one = Process::start(backend, "one", at(0)).await;
     let job = one.job_of("job", &["https://a.example/1"], at(0)).await;
     let lane = one.claim_one(job, at(0)).await;
-    let hold = hold_of(&lane);
-    one.settle(job, hold, lane.tasks[0].id, retry(at(30)), at(1)).await;
+    let tenure = tenure_of(&lane);
+    one.settle(job, tenure, lane.tasks[0].id, retry(at(30)), at(1)).await;
     // With its domain released, the lane may look due, but its task is not ready.
-    one.release(hold, b"pace", ReleaseMode::Stop, at(2)).await;
+    one.release(tenure, b"pace", ReleaseMode::Stop, at(2)).await;
     assert_eq!(one.claim(job, at(2)).await, []);
     assert_eq!(one.next_due(job).await, Some(at(30)));
     assert_eq!(one.row("a.example").await.holder, None, "no domain is taken without need");
@@ -75,14 +75,14 @@ pub(crate) async fn retries_of_a_domain_can_be_made_ready(backend: &dyn Backend)
     let job = one.job_of("job", &["https://a.example/1", "https://b.example/1"], at(0)).await;
     let lanes = one.claim(job, at(0)).await;
     for lane in &lanes {
-        one.settle(job, hold_of(lane), lane.tasks[0].id, retry(at(30)), at(1)).await;
+        one.settle(job, tenure_of(lane), lane.tasks[0].id, retry(at(30)), at(1)).await;
     }
     let domain = |name: &str| comity_core::domain::Domain::parse(name).unwrap();
     assert_eq!(one.store.retry_now(domain("a.example"), at(2)).await.unwrap(), 1);
     assert_eq!(one.store.retry_now(domain("a.example"), at(2)).await.unwrap(), 0, "it is ready already");
     assert_eq!(one.store.retry_now(domain("c.example"), at(2)).await.unwrap(), 0);
     for lane in &lanes {
-        one.release(hold_of(lane), b"pace", ReleaseMode::HandOver, at(2)).await;
+        one.release(tenure_of(lane), b"pace", ReleaseMode::HandOver, at(2)).await;
     }
     assert_eq!(urls_of(&one.claim(job, at(2)).await), "a.example/1");
     assert_eq!(urls_of(&one.claim(job, at(30)).await), "b.example/1");
@@ -92,9 +92,9 @@ pub(crate) async fn an_empty_lane_is_due_again_when_a_task_is_added(backend: &dy
     let one = Process::start(backend, "one", at(0)).await;
     let job = one.job_of("job", &["https://a.example/1"], at(0)).await;
     let lane = one.claim_one(job, at(0)).await;
-    let hold = hold_of(&lane);
-    assert_eq!(one.settle(job, hold, lane.tasks[0].id, done(), at(1)).await, Settled::Yes);
-    one.release(hold, b"pace", ReleaseMode::Stop, at(1)).await;
+    let tenure = tenure_of(&lane);
+    assert_eq!(one.settle(job, tenure, lane.tasks[0].id, done(), at(1)).await, Settled::Yes);
+    one.release(tenure, b"pace", ReleaseMode::Stop, at(1)).await;
     assert_eq!(one.claim(job, at(2)).await, []);
     assert_eq!(one.next_due(job).await, None);
 
@@ -147,7 +147,7 @@ pub(crate) async fn reading_a_lane_in_batches_returns_each_task_once(backend: &d
     }
     let claim = Claim { job, lanes: 1, tasks: 4 };
     let lane = one.store.claim(one.holder, claim, at(9)).await.unwrap().remove(0);
-    let (hold, id) = (hold_of(&lane), lane.lane);
+    let (tenure, id) = (tenure_of(&lane), lane.lane);
     let mut read = lane.tasks;
     loop {
         let more = refill(&one, Refill { lane: id, after: read.last().map(cursor), limit: 4 }).await;
@@ -156,7 +156,7 @@ pub(crate) async fn reading_a_lane_in_batches_returns_each_task_once(backend: &d
         }
         // Settling a task meanwhile must not shift the others.
         let first = read[read.len() / 2].id;
-        one.settle(job, hold, first, done(), at(9)).await;
+        one.settle(job, tenure, first, done(), at(9)).await;
         read.extend(more);
     }
     let urls: Vec<&str> = read.iter().map(|task| task.url.trim_start_matches("https://a.example/")).collect();
@@ -172,7 +172,7 @@ pub(crate) async fn a_retried_task_is_read_after_those_ready_before_it(backend: 
     let claim = Claim { job, lanes: 1, tasks: 1 };
     let lane = one.store.claim(one.holder, claim, at(0)).await.unwrap().remove(0);
     let first = &lane.tasks[0];
-    one.settle(job, hold_of(&lane), first.id, retry(at(60)), at(1)).await;
+    one.settle(job, tenure_of(&lane), first.id, retry(at(60)), at(1)).await;
     one.enqueue(job, &["https://a.example/4"], at(2)).await;
 
     let rest = refill(&one, Refill { lane: lane.lane, after: Some(cursor(first)), limit: 9 }).await;
@@ -197,12 +197,12 @@ pub(crate) async fn a_parked_lane_is_due_at_the_given_time(backend: &dyn Backend
 
     // A lane is not due before its first task is, and never without one.
     let lane = one.claim_one(job, at(20)).await;
-    let hold = hold_of(&lanes[0]);
-    one.settle(job, hold, lane.tasks[0].id, retry(at(50)), at(20)).await;
+    let tenure = tenure_of(&lanes[0]);
+    one.settle(job, tenure, lane.tasks[0].id, retry(at(50)), at(20)).await;
     one.store.park(one.holder, vec![(lane.lane, at(21))]).await.unwrap();
     assert_eq!(one.next_due(job).await, Some(at(50)));
     one.claim_one(job, at(50)).await;
-    one.settle(job, hold, lane.tasks[0].id, done(), at(50)).await;
+    one.settle(job, tenure, lane.tasks[0].id, done(), at(50)).await;
     one.store.park(one.holder, vec![(lane.lane, at(51))]).await.unwrap();
     assert_eq!(one.next_due(job).await, None);
 }

@@ -5,7 +5,7 @@ use comity_store::domains::ReleaseMode;
 use comity_store::tasks::{Enqueued, Lead, NewTask, RedirectBody, RequestParts, Step};
 
 use crate::backend::Backend;
-use crate::process::{Process, at, hold_of, listed, moved, retry, urls_of};
+use crate::process::{Process, at, listed, moved, retry, tenure_of, urls_of};
 
 /// B54
 pub(crate) async fn a_url_is_added_to_a_job_once(backend: &dyn Backend) {
@@ -75,10 +75,10 @@ pub(crate) async fn a_task_remembers_where_its_url_comes_from(backend: &dyn Back
         |lane: &comity_store::tasks::Claimed| lane.tasks.iter().map(|task| task.lead).collect::<Vec<_>>();
     assert_eq!(leads(&lane), [Lead::Listed, Lead::Remote]);
     for task in &lane.tasks {
-        one.settle(job, hold_of(&lane), task.id, retry(at(1)), at(1)).await;
-        one.settle(job, hold_of(&lane), task.id, moved("b.example"), at(1)).await;
+        one.settle(job, tenure_of(&lane), task.id, retry(at(1)), at(1)).await;
+        one.settle(job, tenure_of(&lane), task.id, moved("b.example"), at(1)).await;
     }
-    one.release(hold_of(&lane), b"pace", ReleaseMode::Stop, at(1)).await;
+    one.release(tenure_of(&lane), b"pace", ReleaseMode::Stop, at(1)).await;
     assert_eq!(leads(&other.claim_one(job, at(2)).await), [Lead::Listed, Lead::Remote]);
 }
 
@@ -106,9 +106,9 @@ pub(crate) async fn a_job_remembers_which_origins_were_listed(backend: &dyn Back
 
     for lane in one.claim(job, at(0)).await {
         for task in &lane.tasks {
-            one.settle(job, hold_of(&lane), task.id, moved("c.example"), at(1)).await;
+            one.settle(job, tenure_of(&lane), task.id, moved("c.example"), at(1)).await;
         }
-        one.release(hold_of(&lane), b"pace", ReleaseMode::Stop, at(1)).await;
+        one.release(tenure_of(&lane), b"pace", ReleaseMode::Stop, at(1)).await;
     }
     assert_eq!(other.store.lists(job, origins).await.unwrap(), expected);
     assert_eq!(other.store.lists(job, vec!["https://c.example".to_owned()]).await.unwrap(), [false]);
@@ -145,12 +145,12 @@ pub(crate) async fn a_task_is_identified_by_url_method_and_body(backend: &dyn Ba
         let (domain, at_url) = (listed("https://b.example/").domain, Some("https://b.example/".to_owned()));
         Step::Moved { domain, at_url, hops: 1, body }
     };
-    one.settle(job, hold_of(&lane), lane.tasks[0].id, redirected(RedirectBody::Dropped), at(2)).await;
-    one.settle(job, hold_of(&lane), lane.tasks[2].id, redirected(RedirectBody::Kept), at(2)).await;
+    one.settle(job, tenure_of(&lane), lane.tasks[0].id, redirected(RedirectBody::Dropped), at(2)).await;
+    one.settle(job, tenure_of(&lane), lane.tasks[2].id, redirected(RedirectBody::Kept), at(2)).await;
     let there = one.claim_one(job, at(2)).await;
     let sent: Vec<_> = there.tasks.iter().map(|task| task.sends.clone()).collect();
     assert_eq!(sent, [None, posted("y").sends]);
-    one.settle(job, hold_of(&there), there.tasks[0].id, moved("a.example"), at(3)).await;
+    one.settle(job, tenure_of(&there), there.tasks[0].id, moved("a.example"), at(3)).await;
     assert!(
         one.claim(job, at(3))
             .await

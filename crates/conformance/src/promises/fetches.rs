@@ -190,8 +190,8 @@ pub(crate) async fn a_fetch_killed_before_its_end_keeps_items_and_moves_nothing(
     let before = one.store.add_source(feed("https://feeds.example/"), at(0)).await.unwrap().0;
     let found = || (0..3).map(|nth| page(&format!("https://a.example/{nth}"))).collect::<Vec<_>>();
     let claim = one.store.claim_source(before.id, one.holder, at(1)).await.unwrap();
-    let SourceClaim::Ours(_, hold) = claim else { panic!("{claim:?}") };
-    one.store.keep_items(hold, found(), at(1)).await.unwrap();
+    let SourceClaim::Ours(_, tenure) = claim else { panic!("{claim:?}") };
+    one.store.keep_items(tenure, found(), at(1)).await.unwrap();
     backend.kill(one, at(2)).await;
 
     let heir = Process::start(backend, "heir", at(3)).await;
@@ -219,7 +219,7 @@ pub(crate) fn end(source: SourceId, secs: i64, result: FetchResult) -> FetchEnd 
     let error = matches!(result, FetchResult::Failed { .. } | FetchResult::Gone).then(|| "why".to_owned());
     let started_at = at(secs) + Span::from_secs(1_000);
     FetchEnd {
-        hold: unclaimed(source),
+        tenure: unclaimed(source),
         window: RunWindow::ending(at(secs), started_at).unwrap(),
         started_at,
         ended_at: started_at + Span::from_secs(1),

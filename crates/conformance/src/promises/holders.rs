@@ -6,7 +6,7 @@ use comity_store::tasks::Settled;
 use comity_store::{LEASE, StoreError};
 
 use crate::backend::Backend;
-use crate::process::{Process, at, died_at, done, hold_of, ms, nothing_learned, urls_of};
+use crate::process::{Process, at, died_at, done, ms, nothing_learned, tenure_of, urls_of};
 
 /// B74, B77
 pub(crate) async fn a_holder_without_heartbeats_loses_its_domains_after_its_lease(backend: &dyn Backend) {
@@ -20,7 +20,7 @@ pub(crate) async fn a_holder_without_heartbeats_loses_its_domains_after_its_leas
 
     other.beat(at(0) + LEASE).await.unwrap();
     assert!(matches!(silent.beat(at(10)).await, Err(StoreError::Lost)));
-    let settled = silent.settle(job, hold_of(&lane), lane.tasks[0].id, done(), at(10)).await;
+    let settled = silent.settle(job, tenure_of(&lane), lane.tasks[0].id, done(), at(10)).await;
     assert_eq!(settled, Settled::Fenced);
     assert_eq!(silent.claim(job, at(10)).await, []);
 
@@ -32,11 +32,11 @@ pub(crate) async fn a_holder_without_heartbeats_loses_its_domains_after_its_leas
 /// B77: late writes must not hide that the holder was lost, even while nobody else holds the domain.
 pub(crate) async fn writes_of_a_lost_holder_are_skipped(backend: &dyn Backend) {
     let (silent, other) = (start(backend, "silent").await, start(backend, "other").await);
-    let hold = silent.taken("a.example", at(0)).await.hold;
+    let tenure = silent.taken("a.example", at(0)).await.tenure;
     let now = other.outlive(at(0)).await;
 
-    assert_eq!(silent.save(learned(hold)).await, [hold], "and the caller learns of it");
-    silent.release(hold, b"late", ReleaseMode::HandOver, now).await;
+    assert_eq!(silent.save(learned(tenure)).await, [tenure], "and the caller learns of it");
+    silent.release(tenure, b"late", ReleaseMode::HandOver, now).await;
 
     let taken = other.taken("a.example", now).await;
     assert!(matches!(taken.last_holder, LastHolderBuf::Died { .. }), "{taken:?}");
@@ -45,9 +45,9 @@ pub(crate) async fn writes_of_a_lost_holder_are_skipped(backend: &dyn Backend) {
 
 pub(crate) async fn a_holder_whose_domain_was_taken_overwrites_nothing(backend: &dyn Backend) {
     let (silent, other) = (start(backend, "silent").await, start(backend, "other").await);
-    let old = silent.taken("a.example", at(0)).await.hold;
+    let old = silent.taken("a.example", at(0)).await.tenure;
     let now = other.outlive(at(0)).await;
-    let new = other.taken("a.example", now).await.hold;
+    let new = other.taken("a.example", now).await.tenure;
 
     assert_eq!(silent.save(learned(old)).await, [old], "and the caller learns of it");
     assert_eq!(other.save(nothing_learned(new)).await, []);
@@ -97,7 +97,7 @@ pub(crate) async fn a_death_frees_domains_and_lanes_at_once(backend: &dyn Backen
     let job = heir.job_of("job", &urls, at(0)).await;
     let lanes = victim.claim(job, at(0)).await;
     let first = lanes[0].tasks[0].id;
-    victim.settle(job, hold_of(&lanes[0]), first, done(), at(1)).await;
+    victim.settle(job, tenure_of(&lanes[0]), first, done(), at(1)).await;
     assert_eq!(heir.claim(job, at(1)).await, []);
 
     backend.kill(victim, at(2)).await;
@@ -138,8 +138,8 @@ pub(crate) async fn a_holder_that_stops_without_releasing_counts_as_dead(backend
 
 pub(crate) async fn a_clean_stop_does_not_count_as_a_death(backend: &dyn Backend) {
     let (clean, heir) = (start(backend, "clean").await, start(backend, "heir").await);
-    let hold = clean.taken("a.example", at(0)).await.hold;
-    clean.release(hold, b"pace", ReleaseMode::Stop, at(1)).await;
+    let tenure = clean.taken("a.example", at(0)).await.tenure;
+    clean.release(tenure, b"pace", ReleaseMode::Stop, at(1)).await;
     clean.store.deregister(clean.holder, at(1)).await.unwrap();
     assert_eq!(heir.taken("a.example", at(2)).await.last_holder, LastHolderBuf::Stopped(b"pace".to_vec()));
 }
@@ -159,7 +159,7 @@ async fn start(backend: &dyn Backend, name: &str) -> Process {
     Process::start(backend, name, at(0)).await
 }
 
-fn learned(hold: comity_store::domains::Hold) -> Saved {
+fn learned(tenure: comity_store::domains::Tenure) -> Saved {
     let kept = SavedLimits { delay: ms(7_000), ..SavedLimits::default() };
-    Saved { kept, ..nothing_learned(hold) }
+    Saved { kept, ..nothing_learned(tenure) }
 }

@@ -11,10 +11,10 @@ pub(crate) async fn a_new_domain_has_no_last_holder_and_each_take_has_a_later_ep
     assert_eq!((&first.last_holder, first.domain.as_str()), (&LastHolderBuf::None, "a.example"));
     assert_eq!(one.take("a.example", at(0)).await, Take::Ours);
 
-    let mut last = first.hold;
+    let mut last = first.tenure;
     for secs in 1..4 {
         one.release(last, b"pace", ReleaseMode::HandOver, at(secs)).await;
-        let next = one.taken("a.example", at(secs)).await.hold;
+        let next = one.taken("a.example", at(secs)).await.tenure;
         assert_eq!(next.key, last.key);
         assert!(next.epoch > last.epoch, "{next:?} after {last:?}");
         last = next;
@@ -26,21 +26,21 @@ pub(crate) async fn a_pace_comes_back_byte_for_byte(backend: &dyn Backend) {
     let (one, other) = (start(backend, "one").await, start(backend, "other").await);
     let every_byte: Vec<u8> = (0..=255).collect();
     for pace in [&every_byte[..], b"", b"\0", "schön".as_bytes()] {
-        let hold = one.taken("a.example", at(0)).await.hold;
-        one.release(hold, pace, ReleaseMode::HandOver, at(0)).await;
+        let tenure = one.taken("a.example", at(0)).await.tenure;
+        one.release(tenure, pace, ReleaseMode::HandOver, at(0)).await;
         let handed = other.taken("a.example", at(0)).await;
         assert_eq!(handed.last_holder, LastHolderBuf::HandedOver(pace.to_vec()));
-        other.release(handed.hold, pace, ReleaseMode::Stop, at(0)).await;
+        other.release(handed.tenure, pace, ReleaseMode::Stop, at(0)).await;
         let stopped = one.taken("a.example", at(0)).await;
         assert_eq!(stopped.last_holder, LastHolderBuf::Stopped(pace.to_vec()));
-        one.release(stopped.hold, pace, ReleaseMode::Stop, at(0)).await;
+        one.release(stopped.tenure, pace, ReleaseMode::Stop, at(0)).await;
     }
 }
 
 /// B9
 pub(crate) async fn the_holder_sees_that_a_domain_is_wanted(backend: &dyn Backend) {
     let (holder, other) = (start(backend, "holder").await, start(backend, "other").await);
-    let hold = holder.taken("a.example", at(0)).await.hold;
+    let tenure = holder.taken("a.example", at(0)).await.tenure;
     holder.taken("b.example", at(0)).await;
     assert_eq!(holder.wanted().await, []);
 
@@ -48,10 +48,10 @@ pub(crate) async fn the_holder_sees_that_a_domain_is_wanted(backend: &dyn Backen
     let taken = taken.await.unwrap();
     assert_eq!(taken[0], Take::Held { by: "holder".to_owned() });
     assert!(matches!(taken[1], Take::Taken(_)), "{taken:?}");
-    assert_eq!(holder.wanted().await, [hold.key]);
+    assert_eq!(holder.wanted().await, [tenure.key]);
     assert_eq!(other.wanted().await, []);
 
-    holder.release(hold, b"pace", ReleaseMode::HandOver, at(1)).await;
+    holder.release(tenure, b"pace", ReleaseMode::HandOver, at(1)).await;
     assert_eq!(holder.wanted().await, []);
     assert_eq!(
         other.taken("a.example", at(1)).await.last_holder,
@@ -77,7 +77,7 @@ pub(crate) async fn the_version_changes_when_another_process_writes(backend: &dy
 /// B9: a holder that yields after a few more grants, or that missed the first report, sees it again.
 pub(crate) async fn a_domain_is_reported_as_wanted_until_it_is_released(backend: &dyn Backend) {
     let (holder, other) = (start(backend, "holder").await, start(backend, "other").await);
-    let key = holder.taken("a.example", at(0)).await.hold.key;
+    let key = holder.taken("a.example", at(0)).await.tenure.key;
     other.take("a.example", at(1)).await;
     for _ in 0..3 {
         assert_eq!(holder.wanted().await, [key]);
@@ -89,7 +89,7 @@ pub(crate) async fn a_domain_wanted_by_a_holder_on_the_same_store_is_reported(ba
     let opened = backend.open().await;
     let holder = Process::with(opened.clone(), "holder", at(0)).await;
     let other = Process::with(opened, "other", at(0)).await;
-    let key = holder.taken("a.example", at(0)).await.hold.key;
+    let key = holder.taken("a.example", at(0)).await.tenure.key;
     assert_eq!(holder.wanted().await, []);
     other.take("a.example", at(1)).await;
     assert_eq!(other.wanted().await, []);
@@ -99,9 +99,9 @@ pub(crate) async fn a_domain_wanted_by_a_holder_on_the_same_store_is_reported(ba
 /// B37: a clean handover passes on our own guesses, even if the holder is about to stop.
 pub(crate) async fn a_wanted_domain_is_handed_over_even_if_its_holder_stops(backend: &dyn Backend) {
     let (stopping, other) = (start(backend, "stopping").await, start(backend, "other").await);
-    let hold = stopping.taken("a.example", at(0)).await.hold;
+    let tenure = stopping.taken("a.example", at(0)).await.tenure;
     other.take("a.example", at(1)).await;
-    stopping.release(hold, b"pace", ReleaseMode::Stop, at(2)).await;
+    stopping.release(tenure, b"pace", ReleaseMode::Stop, at(2)).await;
     assert_eq!(
         other.taken("a.example", at(2)).await.last_holder,
         LastHolderBuf::HandedOver(b"pace".to_vec())
@@ -113,9 +113,9 @@ pub(crate) async fn the_process_that_wanted_a_domain_gets_it_first(backend: &dyn
     let (former, other) = (start(backend, "former").await, start(backend, "other").await);
     let third = start(backend, "third").await;
     for name in ["a.example", "b.example"] {
-        let hold = former.taken(name, at(0)).await.hold;
+        let tenure = former.taken(name, at(0)).await.tenure;
         other.take(name, at(1)).await;
-        former.release(hold, b"pace", ReleaseMode::HandOver, at(2)).await;
+        former.release(tenure, b"pace", ReleaseMode::HandOver, at(2)).await;
         for late in [former.take(name, at(2)).await, third.take(name, at(2) + ms(100)).await] {
             assert_eq!(late, Take::Held { by: "other".to_owned() });
         }
@@ -126,10 +126,10 @@ pub(crate) async fn the_process_that_wanted_a_domain_gets_it_first(backend: &dyn
 
 pub(crate) async fn a_domain_wanted_by_a_dead_process_is_free_for_others(backend: &dyn Backend) {
     let (holder, victim) = (start(backend, "holder").await, start(backend, "victim").await);
-    let hold = holder.taken("a.example", at(0)).await.hold;
+    let tenure = holder.taken("a.example", at(0)).await.tenure;
     victim.take("a.example", at(1)).await;
     backend.kill(victim, at(1)).await;
-    holder.release(hold, b"pace", ReleaseMode::HandOver, at(2)).await;
+    holder.release(tenure, b"pace", ReleaseMode::HandOver, at(2)).await;
     holder.taken("a.example", at(2)).await;
 }
 

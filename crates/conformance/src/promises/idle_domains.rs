@@ -3,20 +3,20 @@
 use comity_core::pace::SavedLimits;
 use comity_core::time::{Span, Timestamp};
 use comity_store::domains::{
-    DomainKey, Hold, IdleDomain, LastHolderBuf, ReleaseMode, Released, Saved, Steering, Take,
+    DomainKey, IdleDomain, LastHolderBuf, ReleaseMode, Released, Saved, Steering, Take, Tenure,
 };
 use comity_store::tasks::Settled;
 
 use crate::backend::Backend;
-use crate::process::{Process, at, domain, done, hold_of, ms, nothing_learned};
+use crate::process::{Process, at, domain, done, ms, nothing_learned, tenure_of};
 
 /// B82
 pub(crate) async fn a_domain_with_nothing_learned_is_deleted(backend: &dyn Backend) {
     let one = Process::start(backend, "one", at(0)).await;
     let names: Vec<String> = (0..250).map(|nth| format!("{nth}.example")).collect();
     for name in &names {
-        let hold = one.taken(name, at(0)).await.hold;
-        one.release(hold, name.as_bytes(), ReleaseMode::HandOver, at(10)).await;
+        let tenure = one.taken(name, at(0)).await.tenure;
+        one.release(tenure, name.as_bytes(), ReleaseMode::HandOver, at(10)).await;
     }
     one.taken("last.example", at(0)).await;
     assert_eq!(idle(&one, at(10)).await, [], "it was used a moment ago");
@@ -30,7 +30,7 @@ pub(crate) async fn a_domain_with_nothing_learned_is_deleted(backend: &dyn Backe
             "its pace is available for judging it"
         );
     }
-    let holds = idle.iter().map(|idle| idle.hold).collect();
+    let holds = idle.iter().map(|idle| idle.tenure).collect();
     assert_eq!(one.store.forget_domains(holds, at(11)).await.unwrap(), 250);
     let rows = one.store.list_domains(String::new(), String::new(), 1_000).await.unwrap();
     assert_eq!(rows.iter().map(|row| row.domain.as_str()).collect::<Vec<_>>(), ["last.example"]);
@@ -52,29 +52,29 @@ pub(crate) async fn domains_with_anything_worth_keeping_stay(backend: &dyn Backe
     ];
     let mut holds = Vec::new();
     for (name, kept, steering) in cases {
-        let hold = one.taken(name, at(0)).await.hold;
-        holds.push(hold);
-        let saved = Saved { hold, kept, steering };
+        let tenure = one.taken(name, at(0)).await.tenure;
+        holds.push(tenure);
+        let saved = Saved { tenure, kept, steering };
         let released = Released { saved, pace: b"pace".to_vec(), mode: ReleaseMode::HandOver };
         one.store.release(one.holder, vec![released], at(0)).await.unwrap();
     }
-    let hold = one.taken("wanted.example", at(0)).await.hold;
+    let tenure = one.taken("wanted.example", at(0)).await.tenure;
     other.take("wanted.example", at(0)).await;
-    one.release(hold, b"pace", ReleaseMode::HandOver, at(0)).await;
-    holds.extend([hold, one.taken("held.example", at(0)).await.hold]);
+    one.release(tenure, b"pace", ReleaseMode::HandOver, at(0)).await;
+    holds.extend([tenure, one.taken("held.example", at(0)).await.tenure]);
     let job = one.job_of("job", &["https://lane.example/1"], at(0)).await;
     let lane = one.claim_one(job, at(0)).await;
-    assert_eq!(one.settle(job, hold_of(&lane), lane.tasks[0].id, done(), at(0)).await, Settled::Yes);
-    one.release(hold_of(&lane), b"pace", ReleaseMode::HandOver, at(0)).await;
-    let hold = one.taken("gone.example", at(0)).await.hold;
-    one.release(hold, b"pace", ReleaseMode::HandOver, at(0)).await;
-    holds.extend([hold_of(&lane), hold, one.taken("last.example", at(0)).await.hold]);
+    assert_eq!(one.settle(job, tenure_of(&lane), lane.tasks[0].id, done(), at(0)).await, Settled::Yes);
+    one.release(tenure_of(&lane), b"pace", ReleaseMode::HandOver, at(0)).await;
+    let tenure = one.taken("gone.example", at(0)).await.tenure;
+    one.release(tenure, b"pace", ReleaseMode::HandOver, at(0)).await;
+    holds.extend([tenure_of(&lane), tenure, one.taken("last.example", at(0)).await.tenure]);
 
     let found = idle(&one, at(3_600)).await;
     assert_eq!(found.iter().map(|idle| idle.domain.as_str()).collect::<Vec<_>>(), ["gone.example"]);
     // Whoever judged the pace may be wrong about the row; the store checks again.
     let rows = one.store.list_domains(String::new(), String::new(), 1_000).await.unwrap();
-    let any_epoch = |hold: Hold| (0..3).map(move |epoch| Hold { epoch, ..hold });
+    let any_epoch = |tenure: Tenure| (0..3).map(move |epoch| Tenure { epoch, ..tenure });
     let all = holds.into_iter().flat_map(any_epoch).collect();
     assert_eq!(one.store.forget_domains(all, at(3_600)).await.unwrap(), 1);
     assert_eq!(
@@ -91,12 +91,12 @@ pub(crate) async fn domains_with_anything_worth_keeping_stay(backend: &dyn Backe
 pub(crate) async fn a_domain_taken_meanwhile_stays(backend: &dyn Backend) {
     let (one, other) = (start(backend, "one").await, start(backend, "other").await);
     for name in ["a.example", "b.example"] {
-        let hold = one.taken(name, at(0)).await.hold;
-        one.release(hold, b"pace", ReleaseMode::HandOver, at(0)).await;
+        let tenure = one.taken(name, at(0)).await.tenure;
+        one.release(tenure, b"pace", ReleaseMode::HandOver, at(0)).await;
     }
-    let holds: Vec<Hold> = idle(&one, at(1)).await.iter().map(|idle| idle.hold).collect();
+    let holds: Vec<Tenure> = idle(&one, at(1)).await.iter().map(|idle| idle.tenure).collect();
     other.taken("a.example", at(1)).await;
-    let again = other.taken("b.example", at(1)).await.hold;
+    let again = other.taken("b.example", at(1)).await.tenure;
     other.release(again, b"later", ReleaseMode::HandOver, at(0)).await;
     assert_eq!(one.store.forget_domains(holds, at(1)).await.unwrap(), 0);
     assert_eq!(other.take("a.example", at(1)).await, Take::Ours);
@@ -117,7 +117,7 @@ pub(crate) async fn a_domain_of_a_dead_holder_can_be_deleted(backend: &dyn Backe
     let idle = idle(&heir, at(3)).await;
     assert_eq!(idle.len(), 1);
     assert!(matches!(idle[0].last_holder, LastHolderBuf::Died { latest } if latest <= at(2)), "{idle:?}");
-    assert_eq!(heir.store.forget_domains(vec![idle[0].hold], at(3)).await.unwrap(), 1);
+    assert_eq!(heir.store.forget_domains(vec![idle[0].tenure], at(3)).await.unwrap(), 1);
     heir.beat(at(4)).await.unwrap();
     assert_eq!(heir.taken("a.example", at(4)).await.last_holder, LastHolderBuf::None);
 }
@@ -126,8 +126,8 @@ pub(crate) async fn a_domain_of_a_dead_holder_can_be_deleted(backend: &dyn Backe
 pub(crate) async fn a_domain_deleted_by_another_process_is_created_again(backend: &dyn Backend) {
     let (one, other) = (start(backend, "one").await, start(backend, "other").await);
     for process in [&one, &other] {
-        let hold = process.taken("a.example", at(0)).await.hold;
-        process.release(hold, b"pace", ReleaseMode::HandOver, at(0)).await;
+        let tenure = process.taken("a.example", at(0)).await.tenure;
+        process.release(tenure, b"pace", ReleaseMode::HandOver, at(0)).await;
     }
     one.taken("last.example", at(0)).await;
     forget_all(&one).await;
@@ -138,13 +138,13 @@ pub(crate) async fn a_domain_deleted_by_another_process_is_created_again(backend
 }
 
 /// B83: the row is created again, and its epochs start over.
-pub(crate) async fn a_hold_on_a_deleted_domain_cannot_write(backend: &dyn Backend) {
+pub(crate) async fn a_tenure_on_a_deleted_domain_cannot_write(backend: &dyn Backend) {
     let one = start(backend, "one").await;
-    let old = one.taken("a.example", at(0)).await.hold;
+    let old = one.taken("a.example", at(0)).await.tenure;
     one.release(old, b"pace", ReleaseMode::HandOver, at(0)).await;
     one.taken("last.example", at(0)).await;
     forget_all(&one).await;
-    let new = one.taken("a.example", at(2)).await.hold;
+    let new = one.taken("a.example", at(2)).await.tenure;
     assert_ne!(old, new);
     one.save(Saved {
         kept: SavedLimits { delay: ms(7_000), ..SavedLimits::default() },
@@ -160,10 +160,10 @@ pub(crate) async fn domain_ids_are_never_reused(backend: &dyn Backend) {
     let one = start(backend, "one").await;
     let mut given = Vec::new();
     for round in 0..20 {
-        let hold = one.taken(&format!("{round}.example"), at(round)).await.hold;
-        assert!(!given.contains(&hold.key), "{hold:?} again");
-        given.push(hold.key);
-        one.release(hold, b"pace", ReleaseMode::HandOver, at(round)).await;
+        let tenure = one.taken(&format!("{round}.example"), at(round)).await.tenure;
+        assert!(!given.contains(&tenure.key), "{tenure:?} again");
+        given.push(tenure.key);
+        one.release(tenure, b"pace", ReleaseMode::HandOver, at(round)).await;
         forget_all(&one).await;
         let rows = one.store.list_domains(String::new(), String::new(), 1_000).await.unwrap();
         assert!(rows.is_empty(), "none stays, not even the latest: {rows:?}");
@@ -185,7 +185,7 @@ async fn idle(process: &Process, before: Timestamp) -> Vec<IdleDomain> {
 
 async fn forget_all(process: &Process) {
     let before = at(0) + Span::from_hours(1);
-    let holds = idle(process, before).await.iter().map(|idle| idle.hold).collect();
+    let holds = idle(process, before).await.iter().map(|idle| idle.tenure).collect();
     process.store.forget_domains(holds, before).await.unwrap();
 }
 

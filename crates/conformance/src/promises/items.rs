@@ -236,7 +236,7 @@ pub(crate) async fn a_late_result_of_a_replaced_task_is_refused(backend: &dyn Ba
     let late = Settle {
         task: old,
         job: one.job,
-        hold: one.hold,
+        tenure: one.tenure,
         attempts: vec![],
         facts: Default::default(),
         step: failed(),

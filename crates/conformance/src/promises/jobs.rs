@@ -7,7 +7,7 @@ use comity_store::tasks::{JOB_ENDED, Settled};
 use serde_json::json;
 
 use crate::backend::Backend;
-use crate::process::{Process, at, done, failed, hold_of, listed, moved, skipped, urls_of};
+use crate::process::{Process, at, done, failed, listed, moved, skipped, tenure_of, urls_of};
 
 pub(crate) async fn a_job_is_opened_once_with_its_first_options(backend: &dyn Backend) {
     let (one, other) = (backend.store().await, backend.store().await);
@@ -49,7 +49,7 @@ pub(crate) async fn a_job_finishes_when_no_task_is_waiting(backend: &dyn Backend
     let (one, job) = job_of(backend, &["https://a.example/1"]).await;
     let lane = one.claim_one(job, at(0)).await;
     assert!(matches!(one.step(job, JobStep::Finish, at(1)).await, Stepped::No(_)), "a task is in flight");
-    one.settle(job, hold_of(&lane), lane.tasks[0].id, failed(), at(1)).await;
+    one.settle(job, tenure_of(&lane), lane.tasks[0].id, failed(), at(1)).await;
     let Stepped::Yes(ended) = one.step(job, JobStep::Finish, at(2)).await else { panic!("nothing waits") };
     assert_eq!((ended.state, ended.ended_at), (JobState::Done, Some(at(2))));
     assert_eq!(one.step(JobId(99), JobStep::Finish, at(2)).await, Stepped::Missing);
@@ -129,7 +129,7 @@ pub(crate) async fn a_task_in_flight_when_its_job_ends_is_counted_once(backend: 
     let (one, job) = job_of(backend, &["https://a.example/1", "https://a.example/2"]).await;
     let lane = one.claim_one(job, at(0)).await;
     one.step(job, JobStep::Cancel, at(1)).await;
-    let settle = |nth: usize| one.settle(job, hold_of(&lane), lane.tasks[nth].id, done(), at(1));
+    let settle = |nth: usize| one.settle(job, tenure_of(&lane), lane.tasks[nth].id, done(), at(1));
     assert_eq!(settle(0).await, Settled::Yes, "it was fetched before the sweep reached it");
     one.sweep(job, at(2)).await;
     assert_eq!(settle(1).await, Settled::Fenced);
@@ -144,9 +144,9 @@ pub(crate) async fn a_reopened_job_retries_tasks_that_failed_or_were_skipped_at_
     let (one, job) = job_of(backend, &urls.iter().map(String::as_str).collect::<Vec<_>>()).await;
     let lane = one.claim_one(job, at(0)).await;
     for (task, step) in std::iter::zip(&lane.tasks, [done(), failed(), failed(), failed(), skipped()]) {
-        one.settle(job, hold_of(&lane), task.id, step, at(1)).await;
+        one.settle(job, tenure_of(&lane), task.id, step, at(1)).await;
     }
-    one.release(hold_of(&lane), b"pace", ReleaseMode::Stop, at(1)).await;
+    one.release(tenure_of(&lane), b"pace", ReleaseMode::Stop, at(1)).await;
     one.step(job, JobStep::Fail, at(2)).await;
     one.sweep(job, at(2)).await;
     assert_eq!(
@@ -176,8 +176,8 @@ pub(crate) async fn a_reopened_job_retries_tasks_that_failed_or_were_skipped_at_
 pub(crate) async fn a_reopened_job_does_not_finish_before_it_is_swept(backend: &dyn Backend) {
     let (one, job) = job_of(backend, &["https://a.example/1"]).await;
     let lane = one.claim_one(job, at(0)).await;
-    one.settle(job, hold_of(&lane), lane.tasks[0].id, failed(), at(1)).await;
-    one.release(hold_of(&lane), b"pace", ReleaseMode::Stop, at(1)).await;
+    one.settle(job, tenure_of(&lane), lane.tasks[0].id, failed(), at(1)).await;
+    one.release(tenure_of(&lane), b"pace", ReleaseMode::Stop, at(1)).await;
     one.step(job, JobStep::Finish, at(1)).await;
     one.step(job, JobStep::Reopen, at(2)).await;
     assert!(
@@ -192,9 +192,9 @@ pub(crate) async fn a_reopened_job_does_not_finish_before_it_is_swept(backend: &
 pub(crate) async fn a_retried_task_is_on_the_domain_of_its_url(backend: &dyn Backend) {
     let (one, job) = job_of(backend, &["https://a.example/1"]).await;
     let lane = one.claim_one(job, at(0)).await;
-    one.settle(job, hold_of(&lane), lane.tasks[0].id, moved("b.example"), at(1)).await;
+    one.settle(job, tenure_of(&lane), lane.tasks[0].id, moved("b.example"), at(1)).await;
     let there = one.claim_one(job, at(1)).await;
-    one.settle(job, hold_of(&there), there.tasks[0].id, failed(), at(2)).await;
+    one.settle(job, tenure_of(&there), there.tasks[0].id, failed(), at(2)).await;
     one.store.park(one.holder, vec![(lane.lane, at(2)), (there.lane, at(2))]).await.unwrap();
     one.step(job, JobStep::Finish, at(2)).await;
     one.step(job, JobStep::Reopen, at(3)).await;

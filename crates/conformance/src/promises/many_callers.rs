@@ -10,7 +10,7 @@ use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
 use crate::backend::Backend;
-use crate::process::{Process, at, done, hold_of, listed};
+use crate::process::{Process, at, done, listed, tenure_of};
 
 /// B9: however many claim at once, all lanes are claimed in the end.
 pub(crate) async fn many_concurrent_claims_return_every_lane(backend: &dyn Backend) {
@@ -78,7 +78,7 @@ pub(crate) async fn many_callers_adding_the_same_urls_add_each_once(backend: &dy
 pub(crate) async fn fifty_callers_share_one_store(backend: &dyn Backend) {
     let one = Arc::new(Process::start(backend, "one", at(0)).await);
     let job = one.open_job("job").await;
-    let hold = one.taken("shared.example", at(0)).await.hold;
+    let tenure = one.taken("shared.example", at(0)).await.tenure;
     let callers = (0..50).map(|nth| {
         let one = one.clone();
         async move {
@@ -86,9 +86,9 @@ pub(crate) async fn fifty_callers_share_one_store(backend: &dyn Backend) {
             one.enqueue(job, &[&mine, shared], at(1)).await;
             let mut settled = 0;
             for lane in one.claim(job, at(1)).await {
-                let hold = if lane.take == Take::Ours { hold } else { hold_of(&lane) };
+                let tenure = if lane.take == Take::Ours { tenure } else { tenure_of(&lane) };
                 for task in &lane.tasks {
-                    let yes = one.settle(job, hold, task.id, done(), at(2)).await;
+                    let yes = one.settle(job, tenure, task.id, done(), at(2)).await;
                     settled += u64::from(yes == Settled::Yes);
                 }
             }

@@ -3,7 +3,7 @@
 use comity_core::intent::Intent;
 use comity_core::pace::LentPermit;
 use comity_core::time::Timestamp;
-use comity_store::domains::{DomainKey, Hold, LastHolderBuf, ReleaseMode, Take, Taken};
+use comity_store::domains::{DomainKey, LastHolderBuf, ReleaseMode, Take, Taken, Tenure};
 use comity_store::{LEASE, StoreError};
 
 use crate::backend::Backend;
@@ -12,8 +12,8 @@ use crate::process::{Process, at, nothing_learned, taken};
 /// B9
 pub(crate) async fn of_two_concurrent_takes_one_succeeds(backend: &dyn Backend) {
     let (one, other) = two(backend).await;
-    let hold = one.taken("known.example", at(0)).await.hold;
-    one.release(hold, b"pace", ReleaseMode::Stop, at(0)).await;
+    let tenure = one.taken("known.example", at(0)).await.tenure;
+    one.release(tenure, b"pace", ReleaseMode::Stop, at(0)).await;
     for name in ["known.example", "new.example"] {
         let takes = one.overlap(one.take(name, at(1)), other.take(name, at(1))).await;
         let (winner, loser) = match &takes {
@@ -30,8 +30,8 @@ pub(crate) async fn of_two_concurrent_takes_one_succeeds(backend: &dyn Backend) 
 pub(crate) async fn a_take_during_a_release_gets_the_domain(backend: &dyn Backend) {
     let (holder, other) = two(backend).await;
     for (name, mode) in [("a.example", ReleaseMode::HandOver), ("b.example", ReleaseMode::Stop)] {
-        let hold = holder.taken(name, at(0)).await.hold;
-        let release = holder.release(hold, b"pace", mode, at(1));
+        let tenure = holder.taken(name, at(0)).await.tenure;
+        let release = holder.release(tenure, b"pace", mode, at(1));
         let ((), take) = holder.overlap(release, other.take(name, at(1))).await;
         let got = match take {
             Take::Held { .. } => other.taken(name, at(1)).await,
@@ -47,8 +47,8 @@ pub(crate) async fn a_take_during_a_release_gets_the_domain(backend: &dyn Backen
 /// B37: a holder that stops hands over a domain that somebody wants, even if that was only said a moment ago.
 pub(crate) async fn a_release_during_a_take_hands_over(backend: &dyn Backend) {
     let (holder, other) = two(backend).await;
-    let hold = holder.taken("a.example", at(0)).await.hold;
-    let release = holder.release(hold, b"pace", ReleaseMode::Stop, at(1));
+    let tenure = holder.taken("a.example", at(0)).await.tenure;
+    let release = holder.release(tenure, b"pace", ReleaseMode::Stop, at(1));
     let (take, ()) = other.overlap(other.take("a.example", at(1)), release).await;
     match take {
         // It was told that the domain is held, so it asked before the release.
@@ -85,9 +85,9 @@ pub(crate) async fn a_heartbeat_during_a_takeover_keeps_everything_or_nothing(ba
 pub(crate) async fn a_permit_lent_during_a_takeover_is_refused_or_known(backend: &dyn Backend) {
     for first in [First::Holder, First::Heir] {
         let (name, late) = (first.domain(), at(0) + LEASE);
-        let ((silent, heir), hold) = silent_and_heir(backend, name).await;
+        let ((silent, heir), tenure) = silent_and_heir(backend, name).await;
         let permit = lent(7, late);
-        let lend = async { silent.store.lend(silent.holder, hold, permit).await };
+        let lend = async { silent.store.lend(silent.holder, tenure, permit).await };
         let (lend, take) = match first {
             First::Holder => silent.overlap(lend, heir.take(name, late)).await,
             First::Heir => {
@@ -109,10 +109,10 @@ pub(crate) async fn a_permit_lent_during_a_takeover_is_refused_or_known(backend:
 pub(crate) async fn permits_lent_at_once_are_both_kept(backend: &dyn Backend) {
     let (victim, heir) = two(backend).await;
     let same = backend.store().await;
-    let hold = victim.taken("a.example", at(0)).await.hold;
+    let tenure = victim.taken("a.example", at(0)).await.tenure;
     let (first, second) = (lent(1, at(1)), lent(2, at(2)));
-    let lends = victim.overlap(async { victim.store.lend(victim.holder, hold, first).await }, async {
-        same.lend(victim.holder, hold, second).await
+    let lends = victim.overlap(async { victim.store.lend(victim.holder, tenure, first).await }, async {
+        same.lend(victim.holder, tenure, second).await
     });
     let lends = lends.await;
     assert!(lends.0.is_ok() && lends.1.is_ok(), "{lends:?}");
@@ -125,12 +125,12 @@ pub(crate) async fn a_domain_taken_while_it_is_deleted_is_held(backend: &dyn Bac
     let (one, other) = two(backend).await;
     for first in [First::Holder, First::Heir] {
         let name = first.domain();
-        let hold = one.taken(name, at(0)).await.hold;
-        one.release(hold, b"pace", ReleaseMode::HandOver, at(0)).await;
+        let tenure = one.taken(name, at(0)).await.tenure;
+        one.release(tenure, b"pace", ReleaseMode::HandOver, at(0)).await;
         one.taken(&format!("after.{name}"), at(0)).await;
         let idle = one.store.idle_domains(DomainKey(0), at(60), 100).await.unwrap();
-        assert!(idle.domains.iter().any(|idle| idle.hold == hold), "{idle:?}");
-        let forget = async { one.store.forget_domains(vec![hold], at(60)).await.unwrap() };
+        assert!(idle.domains.iter().any(|idle| idle.tenure == tenure), "{idle:?}");
+        let forget = async { one.store.forget_domains(vec![tenure], at(60)).await.unwrap() };
         let (forgotten, take) = match first {
             First::Holder => one.overlap(forget, other.take(name, at(61))).await,
             First::Heir => {
@@ -142,7 +142,7 @@ pub(crate) async fn a_domain_taken_while_it_is_deleted_is_held(backend: &dyn Bac
         let left =
             if forgotten == 1 { LastHolderBuf::None } else { LastHolderBuf::HandedOver(b"pace".to_vec()) };
         assert_eq!(got.last_holder, left, "{first:?}");
-        assert_eq!(other.save(nothing_learned(got.hold)).await, [], "{first:?}: its hold is valid");
+        assert_eq!(other.save(nothing_learned(got.tenure)).await, [], "{first:?}: its tenure is valid");
         assert_eq!(one.take(name, at(61)).await, Take::Held { by: "other".to_owned() }, "{first:?}");
     }
 }
@@ -169,11 +169,11 @@ async fn two(backend: &dyn Backend) -> (Process, Process) {
 }
 
 /// A holder of a domain that is silent from 0 on, and a process that has seen it then.
-async fn silent_and_heir(backend: &dyn Backend, name: &str) -> ((Process, Process), Hold) {
+async fn silent_and_heir(backend: &dyn Backend, name: &str) -> ((Process, Process), Tenure) {
     let (silent, heir) = two(backend).await;
-    let hold = silent.taken(name, at(0)).await.hold;
+    let tenure = silent.taken(name, at(0)).await.tenure;
     heir.beat(at(0)).await.unwrap();
-    ((silent, heir), hold)
+    ((silent, heir), tenure)
 }
 
 /// The domain, after a take that may have come too early: a process that was blocked for long does not know how long

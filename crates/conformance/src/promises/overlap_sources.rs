@@ -31,8 +31,8 @@ pub(crate) async fn of_two_scrapes_of_a_source_one_starts(backend: &dyn Backend)
     for process in [&one, &other] {
         let claim = comity_store::tasks::Claim { job, lanes: 1, tasks: 1 };
         let lane = process.store.claim(process.holder, claim, at(0)).await.unwrap().remove(0);
-        let (task, hold) = (lane.tasks[0].id, taken(lane.take).hold);
-        starts.push(Start { task, hold, interval: None, patience: Span::ZERO, step: StartStep::Begin });
+        let (task, tenure) = (lane.tasks[0].id, taken(lane.take).tenure);
+        starts.push(Start { task, tenure, interval: None, patience: Span::ZERO, step: StartStep::Begin });
     }
     let started = one.overlap(start(&one, starts[0]), start(&other, starts[1])).await;
     match started {
@@ -89,8 +89,8 @@ pub(crate) async fn a_source_claimed_by_two_is_fetched_by_one(backend: &dyn Back
         async |process: &Process| process.store.claim_source(source, process.holder, at(1)).await.unwrap();
     let claims = one.overlap(claim(&one), claim(&other)).await;
     let winner = match &claims {
-        (SourceClaim::Ours(_, hold), SourceClaim::Taken) => (hold, one.holder),
-        (SourceClaim::Taken, SourceClaim::Ours(_, hold)) => (hold, other.holder),
+        (SourceClaim::Ours(_, tenure), SourceClaim::Taken) => (tenure, one.holder),
+        (SourceClaim::Taken, SourceClaim::Ours(_, tenure)) => (tenure, other.holder),
         _ => panic!("{claims:?}"),
     };
     assert_eq!(winner.0.holder, winner.1);

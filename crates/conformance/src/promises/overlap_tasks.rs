@@ -8,7 +8,7 @@ use comity_store::tasks::{Claim, Enqueued, GAVE_UP, RemainingWork, Settle, Settl
 use serde_json::{Value, json};
 
 use crate::backend::Backend;
-use crate::process::{Process, at, done, hold_of, listed, urls_of};
+use crate::process::{Process, at, done, listed, tenure_of, urls_of};
 
 /// B9
 pub(crate) async fn two_concurrent_claims_return_each_lane_once(backend: &dyn Backend) {
@@ -63,14 +63,14 @@ pub(crate) async fn of_two_concurrent_settles_one_counts(backend: &dyn Backend) 
     let (one, other) = two(backend).await;
     let job = one.job_of("job", &["https://a.example/1"], at(0)).await;
     let lane = one.claim_one(job, at(0)).await;
-    let (hold, task) = (hold_of(&lane), lane.tasks[0].id);
+    let (tenure, task) = (tenure_of(&lane), lane.tasks[0].id);
     // A result that is sent twice, as after a timeout, may arrive on another connection.
     let again = async {
         let settle =
-            Settle { task, job, hold, attempts: Vec::new(), facts: Default::default(), step: done() };
+            Settle { task, job, tenure, attempts: Vec::new(), facts: Default::default(), step: done() };
         other.store.settle(one.holder, vec![settle], at(1)).await.unwrap()[0]
     };
-    let (first, second) = one.overlap(one.settle(job, hold, task, done(), at(1)), again).await;
+    let (first, second) = one.overlap(one.settle(job, tenure, task, done(), at(1)), again).await;
     assert!([(Settled::Yes, Settled::Fenced), (Settled::Fenced, Settled::Yes)].contains(&(first, second)));
     assert_eq!(one.counts(job).await.done, 1);
 }
@@ -84,7 +84,7 @@ pub(crate) async fn a_settle_during_a_takeover_counts_or_is_fenced(backend: &dyn
         let job = silent.job_of(&name, &[&url], at(0)).await;
         let lane = silent.claim_one(job, at(0)).await;
         heir.beat(at(0)).await.unwrap();
-        let settle = silent.settle(job, hold_of(&lane), lane.tasks[0].id, done(), late);
+        let settle = silent.settle(job, tenure_of(&lane), lane.tasks[0].id, done(), late);
         let take_over = async {
             heir.beat(late).await.unwrap();
             urls_of(&heir.claim(job, late).await)
@@ -112,7 +112,7 @@ pub(crate) async fn a_task_added_while_its_lane_is_parked_is_not_lost(backend: &
         let (name, url) = (format!("{parks_first}"), format!("https://{parks_first}.example/2"));
         let job = one.job_of(&name, &[&format!("https://{parks_first}.example/1")], at(0)).await;
         let lane = one.claim_one(job, at(0)).await;
-        one.settle(job, hold_of(&lane), lane.tasks[0].id, done(), at(1)).await;
+        one.settle(job, tenure_of(&lane), lane.tasks[0].id, done(), at(1)).await;
         let park = async { one.store.park(one.holder, vec![(lane.lane, at(1))]).await.unwrap() };
         let urls = [&url[..]];
         let enqueue = other.enqueue(job, &urls, at(1));

@@ -9,7 +9,7 @@ use comity_store::jobs::{Counts, FailureKind, Removed, RetryFilter, RowMark, Ste
 use comity_store::tasks::{Attempt, Claimed, FORBIDDEN, PageFacts, Settle, Step, TaskFilter};
 
 use crate::backend::Backend;
-use crate::process::{Process, at, done, failed, hold_of, ms, retry, skipped, urls_of};
+use crate::process::{Process, at, done, failed, ms, retry, skipped, tenure_of, urls_of};
 
 /// Validators come back byte for byte, whatever their bytes.
 pub(crate) async fn task_results_come_back_unchanged(backend: &dyn Backend) {
@@ -24,8 +24,8 @@ pub(crate) async fn task_results_come_back_unchanged(backend: &dyn Backend) {
         last_modified: Some(b"yesterday".to_vec()),
     };
     let settle = async |nth: usize, attempts, facts: &PageFacts, step| {
-        let (hold, facts) = (hold_of(&lane), Arc::new(facts.clone()));
-        let settle = Settle { task: lane.tasks[nth].id, job, hold, attempts, facts, step };
+        let (tenure, facts) = (tenure_of(&lane), Arc::new(facts.clone()));
+        let settle = Settle { task: lane.tasks[nth].id, job, tenure, attempts, facts, step };
         one.store.settle(one.holder, vec![settle], at(5)).await.unwrap();
     };
     let limited = attempt(1, Outcome::RateLimited, Some(429));
@@ -76,14 +76,14 @@ pub(crate) async fn jobs_are_listed_in_pages(backend: &dyn Backend) {
 /// B49
 pub(crate) async fn a_new_task_reopens_a_job_that_is_done(backend: &dyn Backend) {
     let (one, job, lane) = claimed(backend, 1).await;
-    one.settle(job, hold_of(&lane), lane.tasks[0].id, failed(), at(1)).await;
+    one.settle(job, tenure_of(&lane), lane.tasks[0].id, failed(), at(1)).await;
     assert!(matches!(one.step(job, JobStep::Finish, at(2)).await, Stepped::Yes(_)));
     assert_eq!(one.enqueue(job, &["https://a.example/0"], at(3)).await.known, 1);
     assert_eq!(one.job(job).await.state, JobState::Done, "nothing is new");
     assert_eq!(one.enqueue(job, &["https://a.example/new"], at(3)).await.new, 1);
     let open = one.job(job).await;
     assert_eq!((open.state, open.ended_at, open.counts.failed), (JobState::Running, None, 1));
-    one.release(hold_of(&lane), b"pace", ReleaseMode::Stop, at(3)).await;
+    one.release(tenure_of(&lane), b"pace", ReleaseMode::Stop, at(3)).await;
     assert_eq!(urls_of(&one.claim(job, at(3)).await), "a.example/new", "failed tasks stay failed");
 }
 
@@ -172,10 +172,10 @@ pub(crate) async fn a_retry_selects_tasks_by_failure_and_url(backend: &dyn Backe
         ];
         for (task, (step, attempts)) in std::iter::zip(&lane.tasks, steps) {
             let facts = Arc::default();
-            let settle = Settle { task: task.id, job, hold: hold_of(&lane), attempts, facts, step };
+            let settle = Settle { task: task.id, job, tenure: tenure_of(&lane), attempts, facts, step };
             one.store.settle(one.holder, vec![settle], at(1)).await.unwrap();
         }
-        one.release(hold_of(&lane), b"pace", ReleaseMode::Stop, at(1)).await;
+        one.release(tenure_of(&lane), b"pace", ReleaseMode::Stop, at(1)).await;
         one.step(job, JobStep::Fail, at(2)).await;
         one.sweep(job, at(2)).await;
         let matching = matching.map(str::to_owned);
@@ -199,16 +199,16 @@ pub(crate) async fn a_retry_selects_tasks_by_failure_and_url(backend: &dyn Backe
 pub(crate) async fn a_job_with_nothing_to_retry_is_not_reopened(backend: &dyn Backend) {
     let (one, job, lane) = claimed(backend, 2).await;
     let gone = Step::Failed { error: "it is gone".to_owned(), status: Some(404) };
-    one.settle(job, hold_of(&lane), lane.tasks[0].id, gone, at(1)).await;
-    one.settle(job, hold_of(&lane), lane.tasks[1].id, done(), at(1)).await;
+    one.settle(job, tenure_of(&lane), lane.tasks[0].id, gone, at(1)).await;
+    one.settle(job, tenure_of(&lane), lane.tasks[1].id, done(), at(1)).await;
     one.step(job, JobStep::Finish, at(2)).await;
     let stepped = one.store.reopen_job(job, RetryFilter::default()).await.unwrap();
     assert!(matches!(stepped, Stepped::No(_)), "{stepped:?}");
     assert_eq!(one.job(job).await.state, JobState::Done);
-    one.release(hold_of(&lane), b"pace", ReleaseMode::Stop, at(3)).await;
+    one.release(tenure_of(&lane), b"pace", ReleaseMode::Stop, at(3)).await;
     one.store.remove_job(job, 100, at(3)).await.unwrap();
     let (one, job, lane) = claimed(backend, 2).await;
-    one.release(hold_of(&lane), b"pace", ReleaseMode::Stop, at(3)).await;
+    one.release(tenure_of(&lane), b"pace", ReleaseMode::Stop, at(3)).await;
     one.step(job, JobStep::Cancel, at(3)).await;
     let stepped = one.store.reopen_job(job, RetryFilter::default()).await.unwrap();
     assert!(matches!(stepped, Stepped::Yes(_)), "{stepped:?}");
@@ -219,8 +219,8 @@ pub(crate) async fn a_job_with_nothing_to_retry_is_not_reopened(backend: &dyn Ba
 /// B49: the failures of a job wait again once nobody works on it, whether it has ended or not.
 pub(crate) async fn a_stopped_job_is_retried_and_one_that_is_worked_on_is_not(backend: &dyn Backend) {
     let (one, job, lane) = claimed(backend, 3).await;
-    one.settle(job, hold_of(&lane), lane.tasks[0].id, failed(), at(1)).await;
-    one.settle(job, hold_of(&lane), lane.tasks[1].id, done(), at(1)).await;
+    one.settle(job, tenure_of(&lane), lane.tasks[0].id, failed(), at(1)).await;
+    one.settle(job, tenure_of(&lane), lane.tasks[1].id, done(), at(1)).await;
     one.store.work_on(job, one.holder, mark(1, None), at(1)).await.unwrap();
     let stepped = one.store.reopen_job(job, RetryFilter::default()).await.unwrap();
     assert!(matches!(stepped, Stepped::No(_)), "{stepped:?}");
@@ -241,21 +241,21 @@ pub(crate) async fn tasks_that_are_done_can_be_fetched_again_once(backend: &dyn 
     for task in &lane.tasks[..4] {
         let facts = Arc::new(facts.clone());
         let settle =
-            Settle { task: task.id, job, hold: hold_of(&lane), attempts: vec![], facts, step: done() };
+            Settle { task: task.id, job, tenure: tenure_of(&lane), attempts: vec![], facts, step: done() };
         one.store.settle(one.holder, vec![settle], at(1)).await.unwrap();
     }
-    one.settle(job, hold_of(&lane), lane.tasks[4].id, failed(), at(1)).await;
+    one.settle(job, tenure_of(&lane), lane.tasks[4].id, failed(), at(1)).await;
     one.step(job, JobStep::Finish, at(2)).await;
     let filter = RetryFilter { done_before: Some(at(3)), ..RetryFilter::default() };
     assert!(matches!(one.store.reopen_job(job, filter.clone()).await.unwrap(), Stepped::Yes(_)));
     assert!(one.store.sweep(job, 2, at(3)).await.unwrap());
     assert_eq!(one.counts(job).await, Counts { tasks: 5, done: 2, failed: 1, ..Counts::default() });
     // Meanwhile one of them is fetched again: it does not wait a second time.
-    one.release(hold_of(&lane), b"pace", ReleaseMode::Stop, at(3)).await;
+    one.release(tenure_of(&lane), b"pace", ReleaseMode::Stop, at(3)).await;
     let again = one.claim_one(job, at(3)).await;
     let before = again.tasks[0].previous.as_ref().unwrap();
     assert_eq!((before.bytes, &before.facts.etag, &before.facts.file), (10, &facts.etag, &facts.file));
-    one.settle(job, hold_of(&again), again.tasks[0].id, done(), at(4)).await;
+    one.settle(job, tenure_of(&again), again.tasks[0].id, done(), at(4)).await;
     one.sweep(job, at(4)).await;
     assert_eq!(one.counts(job).await, Counts { tasks: 5, done: 1, failed: 1, ..Counts::default() });
 }
@@ -265,8 +265,8 @@ pub(crate) async fn a_job_is_removed_in_batches(backend: &dyn Backend) {
     let (one, job, lane) = claimed(backend, 5).await;
     let other = Process::start(backend, "other", at(0)).await;
     let untouched = one.job_of("other", &["https://a.example/0"], at(0)).await;
-    one.settle(job, hold_of(&lane), lane.tasks[0].id, skipped(), at(1)).await;
-    one.release(hold_of(&lane), b"pace", ReleaseMode::Stop, at(1)).await;
+    one.settle(job, tenure_of(&lane), lane.tasks[0].id, skipped(), at(1)).await;
+    one.release(tenure_of(&lane), b"pace", ReleaseMode::Stop, at(1)).await;
     other.store.work_on(job, other.holder, mark(1, None), at(1)).await.unwrap();
     let remove = async |now| one.store.remove_job(job, 2, at(now)).await.unwrap();
     assert_eq!(remove(2).await, Removed::Busy);

@@ -12,7 +12,7 @@ use comity_store::tasks::{Attempt, TaskFilter};
 use super::fetches::{added, end, failed as failed_fetch, ok, runs};
 use crate::backend::Backend;
 use crate::follower::{Follower, ended, every};
-use crate::process::{Process, at, done, hold_of, ms};
+use crate::process::{Process, at, done, ms, tenure_of};
 
 /// A complete run of pruning, a few rows at a time.
 async fn sweep(store: &dyn Store, before: Timestamp, limit: u32) -> Pruned {
@@ -32,14 +32,14 @@ async fn job_that_ended(one: &Process, name: &str, secs: i64) -> JobId {
     let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
     let job = one.job_of(name, &urls, at(0)).await;
     for claimed in one.claim(job, at(1)).await {
-        let hold = hold_of(&claimed);
+        let tenure = tenure_of(&claimed);
         for task in &claimed.tasks {
             let outcome = comity_core::outcome::Outcome::Success;
             let attempt = Attempt { started_at: at(1), took: ms(5), outcome, status: Some(200) };
             let settle = comity_store::tasks::Settle {
                 task: task.id,
                 job,
-                hold,
+                tenure,
                 attempts: vec![attempt],
                 facts: std::sync::Arc::default(),
                 step: done(),
@@ -47,7 +47,7 @@ async fn job_that_ended(one: &Process, name: &str, secs: i64) -> JobId {
             one.store.settle(one.holder, vec![settle], at(1)).await.unwrap();
         }
         one.store.park(one.holder, vec![(claimed.lane, at(1))]).await.unwrap();
-        one.release(hold, b"pace", ReleaseMode::Stop, at(1)).await;
+        one.release(tenure, b"pace", ReleaseMode::Stop, at(1)).await;
     }
     one.step(job, JobStep::Finish, at(secs)).await;
     one.sweep(job, at(secs)).await;
@@ -93,10 +93,10 @@ pub(crate) async fn the_newest_tasks_are_deleted_and_their_ids_are_not_reused(ba
         let idle = one.store.idle_domains(DomainKey(0), at(100), 99).await.unwrap().domains;
         assert_eq!(idle.len(), 2, "no lane is left: {idle:?}");
         for idle in &idle {
-            assert!(!domains.contains(&idle.hold.key), "{:?} again", idle.hold);
-            domains.push(idle.hold.key);
+            assert!(!domains.contains(&idle.tenure.key), "{:?} again", idle.tenure);
+            domains.push(idle.tenure.key);
         }
-        let holds = idle.iter().map(|idle| idle.hold).collect();
+        let holds = idle.iter().map(|idle| idle.tenure).collect();
         assert_eq!(one.store.forget_domains(holds, at(100)).await.unwrap(), 2);
     }
     let removed = one.job_of("removed", &["https://a.example/1"], at(20)).await;
@@ -111,11 +111,11 @@ pub(crate) async fn a_running_or_stopped_job_keeps_everything(backend: &dyn Back
     let one = Process::start(backend, "one", at(0)).await;
     let job = one.job_of("news", &["https://a.example/1", "https://a.example/2"], at(0)).await;
     let claimed = one.claim_one(job, at(1)).await;
-    one.settle(job, hold_of(&claimed), claimed.tasks[0].id, done(), at(1)).await;
+    one.settle(job, tenure_of(&claimed), claimed.tasks[0].id, done(), at(1)).await;
     job_that_ended(&one, "other", 2).await;
     let pruned = sweep(&*one.store, at(1_000_000), 100).await;
     assert_eq!((pruned.jobs, fetched(&*one.store, job).await), (1, 1));
-    one.settle(job, hold_of(&claimed), claimed.tasks[1].id, done(), at(1)).await;
+    one.settle(job, tenure_of(&claimed), claimed.tasks[1].id, done(), at(1)).await;
     assert_eq!(one.counts(job).await.done, 2);
     // A cancelled job that still has tasks to skip is not over either.
     let cancelled = one.job_of("cancelled", &["https://b.example/1"], at(0)).await;
@@ -138,7 +138,7 @@ pub(crate) async fn a_job_that_was_reopened_is_pruned_again_after_its_next_end(b
         "pruned tasks are new again"
     );
     let claimed = one.claim_one(job, at(103)).await;
-    one.settle(job, hold_of(&claimed), claimed.tasks[0].id, done(), at(103)).await;
+    one.settle(job, tenure_of(&claimed), claimed.tasks[0].id, done(), at(103)).await;
     one.step(job, JobStep::Finish, at(104)).await;
     job_that_ended(&one, "last", 5_000).await;
     assert_eq!(one.store.count_prunable(at(104)).await.unwrap().jobs, 0);

@@ -10,14 +10,14 @@ use crate::process::{Process, at, died_at, domain, ms, nothing_learned};
 /// B35: after being saved a hundred times, a delay is still the same.
 pub(crate) async fn learned_delays_come_back_to_the_microsecond(backend: &dyn Backend) {
     let one = Process::start(backend, "one", at(0)).await;
-    let hold = one.taken("a.example", at(0)).await.hold;
+    let tenure = one.taken("a.example", at(0)).await.tenure;
     let mut random = fastrand::Rng::with_seed(35);
     let some = std::iter::repeat_with(|| random.u64(0..600_000_000)).take(100);
     for micros in [0, 1, 250_000, 999_999, 1_100_000, 3_333_333, 2_007_000].into_iter().chain(some) {
         let (delay, floor) = (Span::from_micros(micros), Span::from_micros(micros / 2));
         one.save(Saved {
             kept: SavedLimits { delay, floor, ..SavedLimits::default() },
-            ..nothing_learned(hold)
+            ..nothing_learned(tenure)
         })
         .await;
         let kept = one.row("a.example").await.kept;
@@ -29,20 +29,20 @@ pub(crate) async fn learned_delays_come_back_to_the_microsecond(backend: &dyn Ba
 pub(crate) async fn deadlines_come_back_after_a_death(backend: &dyn Backend) {
     let victim = Process::start(backend, "victim", at(0)).await;
     let heir = Process::start(backend, "heir", at(0)).await;
-    let hold = victim.taken("a.example", at(0)).await.hold;
+    let tenure = victim.taken("a.example", at(0)).await.tenure;
     let kept = SavedLimits {
         delay: ms(1_500),
         floor: ms(250),
         floor_at: Some(at(-7) + ms(1)),
         server: Some((at(3600) + Span::from_micros(1), at(0) + ms(3))),
     };
-    victim.save(Saved { kept, ..nothing_learned(hold) }).await;
+    victim.save(Saved { kept, ..nothing_learned(tenure) }).await;
     backend.kill(victim, at(1)).await;
     let taken = heir.taken("a.example", at(2)).await;
     assert_eq!(taken.kept, kept);
     assert!(died_at(&taken) <= at(2));
 
-    heir.save(nothing_learned(taken.hold)).await;
+    heir.save(nothing_learned(taken.tenure)).await;
     assert_eq!(heir.row("a.example").await.kept, SavedLimits::default(), "what no longer applies is cleared");
 }
 
@@ -54,23 +54,23 @@ pub(crate) async fn operator_settings_survive_a_change_of_holder(backend: &dyn B
         [(true, None), (false, Some(at(60))), (true, Some(Timestamp::MAX)), (false, None)]
     {
         let steering = Steering { pinned, paused_until };
-        let hold = one.taken("a.example", at(0)).await.hold;
-        let saved = Saved { steering, ..nothing_learned(hold) };
+        let tenure = one.taken("a.example", at(0)).await.tenure;
+        let saved = Saved { steering, ..nothing_learned(tenure) };
         let released = Released { saved, pace: b"pace".to_vec(), mode: ReleaseMode::Stop };
         one.store.release(one.holder, vec![released], at(0)).await.unwrap();
         assert_eq!(one.row("a.example").await.steering, steering);
         let taken = other.taken("a.example", at(0)).await;
         assert_eq!(taken.steering, steering);
-        other.release(taken.hold, b"pace", ReleaseMode::Stop, at(0)).await;
+        other.release(taken.tenure, b"pace", ReleaseMode::Stop, at(0)).await;
     }
 }
 
-pub(crate) async fn a_hold_from_an_earlier_take_cannot_write(backend: &dyn Backend) {
+pub(crate) async fn a_tenure_from_an_earlier_take_cannot_write(backend: &dyn Backend) {
     let one = Process::start(backend, "one", at(0)).await;
     let other = Process::start(backend, "other", at(0)).await;
-    let old = one.taken("a.example", at(0)).await.hold;
+    let old = one.taken("a.example", at(0)).await.tenure;
     one.release(old, b"first", ReleaseMode::Stop, at(0)).await;
-    let new = one.taken("a.example", at(0)).await.hold;
+    let new = one.taken("a.example", at(0)).await.tenure;
     let kept = SavedLimits { delay: ms(7_000), ..SavedLimits::default() };
 
     one.save(Saved { kept, ..nothing_learned(old) }).await;

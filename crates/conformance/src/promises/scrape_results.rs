@@ -112,7 +112,7 @@ pub(crate) async fn a_fenced_settle_leaves_the_item_alone(backend: &dyn Backend)
         let settle = Settle {
             task,
             job: one.job,
-            hold: one.hold,
+            tenure: one.tenure,
             attempts: vec![attempt],
             facts: Default::default(),
             step,
@@ -159,7 +159,7 @@ pub(crate) async fn a_scrape_whose_job_ended_does_not_stay_running(backend: &dyn
     let late = Settle {
         task,
         job: one.job,
-        hold: one.hold,
+        tenure: one.tenure,
         attempts: vec![],
         facts: Default::default(),
         step: done(),

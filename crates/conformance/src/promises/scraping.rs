@@ -3,14 +3,14 @@
 use comity_core::interval::SourceInterval;
 use comity_core::task::{JobStep, TaskId};
 use comity_core::time::{Span, Timestamp};
-use comity_store::domains::{Hold, ReleaseMode};
+use comity_store::domains::{ReleaseMode, Tenure};
 use comity_store::items::{ItemState, Start, StartStep, Started};
 use comity_store::sources::SourceChange;
 use comity_store::tasks::{RedirectBody, Settled, Step};
 
 use crate::backend::Backend;
 use crate::follower::{Follower, describe_started, every};
-use crate::process::{Process, at, domain, done, hold_of, moved, ms, retry, skipped};
+use crate::process::{Process, at, domain, done, moved, ms, retry, skipped, tenure_of};
 
 /// B51, document 0, job test 1: the row exists before the request is sent.
 pub(crate) async fn a_scrape_that_begins_has_a_row_from_its_start(backend: &dyn Backend) {
@@ -248,19 +248,19 @@ pub(crate) async fn an_item_is_scraped_by_its_latest_task_only(backend: &dyn Bac
 }
 
 /// B74: callers that are no longer allowed to start it, or never were.
-pub(crate) async fn a_start_without_a_valid_hold_is_fenced(backend: &dyn Backend) {
+pub(crate) async fn a_start_without_a_valid_tenure_is_fenced(backend: &dyn Backend) {
     let (one, task) = Follower::enqueued(backend, SourceInterval::Off).await;
     let other = Process::start(backend, "other", at(0)).await;
-    let elsewhere = other.taken("b.example", at(0)).await.hold;
+    let elsewhere = other.taken("b.example", at(0)).await.tenure;
     for step in [StartStep::Ask, StartStep::Begin] {
         let start = one.wants(task, step);
         let ask = async |process: &Process, start| {
             describe_started(&process.store.start_scrape(process.holder, start, at(10)).await.unwrap())
         };
-        assert_eq!(ask(&other, start).await, "fenced", "another's hold");
-        let hold = Hold { epoch: one.hold.epoch - 1, ..one.hold };
-        assert_eq!(ask(&one.one, Start { hold, ..start }).await, "fenced", "an earlier take");
-        assert_eq!(ask(&other, Start { hold: elsewhere, ..start }).await, "fenced", "another domain");
+        assert_eq!(ask(&other, start).await, "fenced", "another's tenure");
+        let tenure = Tenure { epoch: one.tenure.epoch - 1, ..one.tenure };
+        assert_eq!(ask(&one.one, Start { tenure, ..start }).await, "fenced", "an earlier take");
+        assert_eq!(ask(&other, Start { tenure: elsewhere, ..start }).await, "fenced", "another domain");
         assert_eq!(ask(&one.one, Start { task: TaskId(999), ..start }).await, "fenced", "no such task");
     }
     let plain = one.one.job_of("plain", &["https://a.example/plain"], at(0)).await;
@@ -268,11 +268,11 @@ pub(crate) async fn a_start_without_a_valid_hold_is_fenced(backend: &dyn Backend
     assert_eq!(one.begin(lane.tasks[0].id, at(10)).await, "fenced", "it scrapes no item");
     assert_eq!((one.state(0).await, one.logs(0).await), ("waiting".to_owned(), String::new()));
 
-    one.one.release(one.hold, b"pace", ReleaseMode::HandOver, at(11)).await;
+    one.one.release(one.tenure, b"pace", ReleaseMode::HandOver, at(11)).await;
     assert_eq!(one.begin(task, at(12)).await, "fenced", "it released the domain");
-    let hold = other.taken("a.example", at(12)).await.hold;
+    let tenure = other.taken("a.example", at(12)).await.tenure;
     assert_eq!(one.begin(task, at(12)).await, "fenced", "it was taken");
-    let start = Start { hold, ..one.wants(task, StartStep::Begin) };
+    let start = Start { tenure, ..one.wants(task, StartStep::Begin) };
     let started = other.store.start_scrape(other.holder, start, at(12)).await.unwrap();
     assert_eq!(describe_started(&started), "begun");
 }
@@ -318,13 +318,13 @@ pub(crate) async fn a_redirect_continues_in_the_same_row(backend: &dyn Backend) 
     let other = Process::start(backend, "other", at(0)).await;
     let there = other.claim_one(one.job, at(12)).await;
     assert_eq!((there.domain.as_str(), there.tasks[0].id), ("b.example", task));
-    let hold = hold_of(&there);
-    let start = |step| Start { hold, ..one.wants(task, step) };
+    let tenure = tenure_of(&there);
+    let start = |step| Start { tenure, ..one.wants(task, step) };
     let ask = async |step| other.store.start_scrape(other.holder, start(step), at(12)).await.unwrap();
     assert_eq!(ask(StartStep::Ask).await, Started::MayJoin);
     assert_eq!(ask(StartStep::Begin).await, Started::Continues(log));
     assert_eq!(one.begin(task, at(12)).await, "fenced", "it moved to another domain");
-    assert_eq!(other.settle(one.job, hold, task, done(), at(13)).await, Settled::Yes);
+    assert_eq!(other.settle(one.job, tenure, task, done(), at(13)).await, Settled::Yes);
     let actual = (one.state(0).await, one.logs(0).await);
     assert_eq!(actual, ("done".to_owned(), "10 ok at 13 200 10 bytes".to_owned()));
 }
@@ -334,8 +334,8 @@ pub(crate) async fn a_move_without_a_redirect_does_not_count_as_a_start(backend:
     let (one, task) = enqueued_beside_a_scrape_at_10(backend, every(60_000)).await;
     let step = Step::Moved { domain: domain("b.example"), at_url: None, hops: 0, body: RedirectBody::Kept };
     one.settle(task, step, at(11)).await;
-    let hold = one.one.taken("b.example", at(11)).await.hold;
-    let there = Follower { hold, ..one };
+    let tenure = one.one.taken("b.example", at(11)).await.tenure;
+    let there = Follower { tenure, ..one };
     assert_eq!(there.begin(task, at(12)).await, "wait 58 until 70");
     assert_eq!(there.begin(task, at(70)).await, "begun");
     assert_eq!(there.logs(0).await, "70 running");
@@ -402,6 +402,6 @@ async fn inherit(backend: &dyn Backend, dead: Follower, now: Timestamp) -> Follo
     let Follower { one, source, items, job, .. } = dead;
     backend.kill(one, now).await;
     let one = Process::start(backend, "heir", now).await;
-    let hold = one.taken("a.example", now).await.hold;
-    Follower { one, hold, source, items, job }
+    let tenure = one.taken("a.example", now).await.tenure;
+    Follower { one, tenure, source, items, job }
 }

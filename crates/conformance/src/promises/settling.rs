@@ -2,14 +2,14 @@
 
 use comity_core::outcome::Outcome;
 use comity_core::task::{JobId, JobStep};
-use comity_store::domains::{Hold, ReleaseMode};
+use comity_store::domains::{ReleaseMode, Tenure};
 use comity_store::jobs::Counts;
 use comity_store::tasks::{
     Attempt, Claimed, GAVE_UP, LaneId, RedirectBody, RemainingWork, Settle, Settled, Step,
 };
 
 use crate::backend::Backend;
-use crate::process::{Process, at, domain, done, failed, hold_of, moved, ms, retry, skipped, urls_of};
+use crate::process::{Process, at, domain, done, failed, moved, ms, retry, skipped, tenure_of, urls_of};
 
 /// B42: each step is counted once; postponing and moving are not counted.
 pub(crate) async fn each_step_is_counted(backend: &dyn Backend) {
@@ -29,7 +29,7 @@ pub(crate) async fn each_step_is_counted(backend: &dyn Backend) {
     let settles = std::iter::zip(&lane.tasks, steps).map(|(task, (step, attempts))| Settle {
         task: task.id,
         job,
-        hold: hold_of(&lane),
+        tenure: tenure_of(&lane),
         attempts,
         facts: Default::default(),
         step,
@@ -61,9 +61,9 @@ pub(crate) async fn a_finished_task_is_never_settled_twice(backend: &dyn Backend
     let (one, job, lane) = claimed(backend).await;
     let every = || [done(), failed(), skipped(), retry(at(9)), moved("b.example")];
     for (task, end) in std::iter::zip(&lane.tasks, [done(), failed(), skipped()]) {
-        assert_eq!(one.settle(job, hold_of(&lane), task.id, end, at(1)).await, Settled::Yes);
+        assert_eq!(one.settle(job, tenure_of(&lane), task.id, end, at(1)).await, Settled::Yes);
         for step in every() {
-            let again = one.settle(job, hold_of(&lane), task.id, step.clone(), at(2)).await;
+            let again = one.settle(job, tenure_of(&lane), task.id, step.clone(), at(2)).await;
             assert_eq!(again, Settled::Fenced, "{step:?}");
         }
     }
@@ -72,29 +72,29 @@ pub(crate) async fn a_finished_task_is_never_settled_twice(backend: &dyn Backend
 }
 
 /// B74: of a batch, results for domains that are still held are committed, and the others are not.
-pub(crate) async fn an_expired_hold_cannot_settle(backend: &dyn Backend) {
+pub(crate) async fn an_expired_tenure_cannot_settle(backend: &dyn Backend) {
     let (one, job, lane) = claimed(backend).await;
     let other = Process::start(backend, "other", at(0)).await;
-    let old = hold_of(&lane);
-    let kept = one.taken("b.example", at(0)).await.hold;
+    let old = tenure_of(&lane);
+    let kept = one.taken("b.example", at(0)).await.tenure;
     one.enqueue(job, &["https://b.example/"], at(0)).await;
     let task_b = one.claim_one(job, at(0)).await.tasks[0].id;
     one.release(old, b"pace", ReleaseMode::HandOver, at(1)).await;
-    let new = one.taken("a.example", at(1)).await.hold;
+    let new = one.taken("a.example", at(1)).await.tenure;
 
     let first = lane.tasks[0].id;
-    let settle = |task, hold: Hold| Settle {
+    let settle = |task, tenure: Tenure| Settle {
         task,
         job,
-        hold,
+        tenure,
         attempts: Vec::new(),
         facts: Default::default(),
         step: done(),
     };
-    let batch = vec![settle(first, old), settle(task_b, kept), settle(first, Hold { epoch: 99, ..new })];
+    let batch = vec![settle(first, old), settle(task_b, kept), settle(first, Tenure { epoch: 99, ..new })];
     let settled = one.store.settle(one.holder, batch, at(2)).await.unwrap();
     assert_eq!(settled, [Settled::Fenced, Settled::Yes, Settled::Fenced]);
-    assert_eq!(other.settle(job, new, first, done(), at(2)).await, Settled::Fenced, "not its hold");
+    assert_eq!(other.settle(job, new, first, done(), at(2)).await, Settled::Fenced, "not its tenure");
     assert_eq!(one.settle(job, new, first, done(), at(2)).await, Settled::Yes);
     assert_eq!(one.counts(job).await.done, 2);
 }
@@ -102,11 +102,11 @@ pub(crate) async fn an_expired_hold_cannot_settle(backend: &dyn Backend) {
 /// B79: the number of failures that did not use up a retry is known to the process that continues the task.
 pub(crate) async fn failures_that_used_no_retry_are_remembered(backend: &dyn Backend) {
     let (one, job, lane) = claimed(backend).await;
-    let (hold, task) = (hold_of(&lane), lane.tasks[0].id);
+    let (tenure, task) = (tenure_of(&lane), lane.tasks[0].id);
     assert_eq!((lane.tasks[0].retries, lane.tasks[0].forgiven), (0, 0));
     let step = Step::Retry { ready_at: at(10), retries: 1, forgiven: 2, error: "status 429".to_owned() };
-    assert_eq!(one.settle(job, hold, task, step, at(1)).await, Settled::Yes);
-    one.release(hold, b"pace", ReleaseMode::Stop, at(20)).await;
+    assert_eq!(one.settle(job, tenure, task, step, at(1)).await, Settled::Yes);
+    one.release(tenure, b"pace", ReleaseMode::Stop, at(20)).await;
     let row = one.claim_one(job, at(20)).await.tasks.into_iter().find(|row| row.id == task).unwrap();
     assert_eq!((row.retries, row.forgiven), (1, 2));
 }
@@ -117,8 +117,14 @@ pub(crate) async fn a_failed_attempt_alone_is_not_a_retry(backend: &dyn Backend)
     let attempt = Attempt { started_at: at(1), took: ms(1), outcome: Outcome::Timeout, status: None };
     let step = Step::Failed { error: "no answer in 30s".to_owned(), status: None };
     let task = lane.tasks[0].id;
-    let settle =
-        Settle { task, job, hold: hold_of(&lane), attempts: vec![attempt], facts: Default::default(), step };
+    let settle = Settle {
+        task,
+        job,
+        tenure: tenure_of(&lane),
+        attempts: vec![attempt],
+        facts: Default::default(),
+        step,
+    };
     one.store.settle(one.holder, vec![settle], at(2)).await.unwrap();
     assert_eq!(one.counts(job).await, Counts { tasks: 6, failed: 1, ..Counts::default() });
     assert_eq!(one.store.list_tasks(job, "failed".to_owned(), 1).await.unwrap()[0].status, None);
@@ -129,7 +135,7 @@ pub(crate) async fn a_moved_task_is_claimed_on_its_new_domain(backend: &dyn Back
     let (one, job, lane) = claimed(backend).await;
     let other = Process::start(backend, "other", at(0)).await;
     let task = lane.tasks[0].id;
-    one.settle(job, hold_of(&lane), task, moved("b.example"), at(3)).await;
+    one.settle(job, tenure_of(&lane), task, moved("b.example"), at(3)).await;
     assert_eq!(one.next_due(job).await, Some(at(3)));
 
     let there = other.claim_one(job, at(3)).await;
@@ -139,10 +145,10 @@ pub(crate) async fn a_moved_task_is_claimed_on_its_new_domain(backend: &dyn Back
 
     // The domain whose pace applies can change without a redirect; the task's URL stays as it is.
     let step = Step::Moved { domain: domain("c.example"), at_url: None, hops: 1, body: RedirectBody::Kept };
-    assert_eq!(other.settle(job, hold_of(&there), task, step, at(4)).await, Settled::Yes);
+    assert_eq!(other.settle(job, tenure_of(&there), task, step, at(4)).await, Settled::Yes);
     let again = one.claim_one(job, at(4)).await;
     assert_eq!(again.tasks[0].at_url.as_deref(), Some("https://b.example/"));
-    assert_eq!(one.settle(job, hold_of(&again), task, done(), at(5)).await, Settled::Yes);
+    assert_eq!(one.settle(job, tenure_of(&again), task, done(), at(5)).await, Settled::Yes);
     assert_eq!(one.counts(job).await.done, 1);
 }
 
@@ -151,24 +157,24 @@ pub(crate) async fn a_moved_task_cannot_be_settled_by_its_former_holder(backend:
     let (one, job, lane) = claimed(backend).await;
     let other = Process::start(backend, "other", at(0)).await;
     let task = lane.tasks[0].id;
-    one.settle(job, hold_of(&lane), task, moved("b.example"), at(1)).await;
+    one.settle(job, tenure_of(&lane), task, moved("b.example"), at(1)).await;
     other.claim_one(job, at(1)).await;
-    assert_eq!(one.settle(job, hold_of(&lane), task, done(), at(2)).await, Settled::Fenced);
+    assert_eq!(one.settle(job, tenure_of(&lane), task, done(), at(2)).await, Settled::Fenced);
 }
 
-pub(crate) async fn a_hold_settles_tasks_of_its_own_domain_only(backend: &dyn Backend) {
+pub(crate) async fn a_tenure_settles_tasks_of_its_own_domain_only(backend: &dyn Backend) {
     let (one, job, lane) = claimed(backend).await;
     let other = Process::start(backend, "other", at(0)).await;
-    let hold = other.taken("b.example", at(0)).await.hold;
-    assert_eq!(other.settle(job, hold, lane.tasks[0].id, done(), at(1)).await, Settled::Fenced);
+    let tenure = other.taken("b.example", at(0)).await.tenure;
+    assert_eq!(other.settle(job, tenure, lane.tasks[0].id, done(), at(1)).await, Settled::Fenced);
     assert_eq!(one.counts(job).await.done, 0);
 }
 
 pub(crate) async fn a_fenced_settle_leaves_no_trace(backend: &dyn Backend) {
     let (one, job, lane) = claimed(backend).await;
     let task = lane.tasks[0].id;
-    one.settle(job, hold_of(&lane), task, done(), at(1)).await;
-    assert_eq!(one.settle(job, hold_of(&lane), task, moved("b.example"), at(2)).await, Settled::Fenced);
+    one.settle(job, tenure_of(&lane), task, done(), at(1)).await;
+    assert_eq!(one.settle(job, tenure_of(&lane), task, moved("b.example"), at(2)).await, Settled::Fenced);
     assert_eq!(one.next_due(job).await, None, "no lane is due for a task that did not move");
     assert_eq!(urls_of(&one.claim(job, at(2)).await), "");
 }
@@ -190,12 +196,12 @@ pub(crate) async fn a_domain_that_is_given_up_is_skipped_and_the_rest_continues(
     let job = one.job_of("job", &urls, at(0)).await;
     let lanes = one.claim(job, at(0)).await;
     let [a, b] = &lanes[..] else { panic!("{lanes:?}") };
-    one.settle(job, hold_of(a), a.tasks[0].id, failed(), at(1)).await;
+    one.settle(job, tenure_of(a), a.tasks[0].id, failed(), at(1)).await;
     let reason = format!("{GAVE_UP}a.example: 1 URLs in a row failed");
     let give_up = |lane: LaneId| one.store.give_up(one.holder, lane, reason.clone());
     assert_eq!(give_up(a.lane).await.unwrap(), RemainingWork::Tasks, "b.example has a task");
     // A request that was in flight meanwhile counts.
-    assert_eq!(one.settle(job, hold_of(a), a.tasks[1].id, done(), at(1)).await, Settled::Yes);
+    assert_eq!(one.settle(job, tenure_of(a), a.tasks[1].id, done(), at(1)).await, Settled::Yes);
     one.store.park(one.holder, vec![(a.lane, at(1))]).await.unwrap();
     assert_eq!(one.claim(job, at(2)).await, [], "none of its tasks is worked on");
     let counts = Counts { tasks: 4, done: 1, failed: 1, skipped: 1, ..Counts::default() };
@@ -207,7 +213,7 @@ pub(crate) async fn a_domain_that_is_given_up_is_skipped_and_the_rest_continues(
     assert_eq!(one.claim(job, at(3)).await, []);
     assert_eq!(one.counts(job).await.skipped, 2);
 
-    one.settle(job, hold_of(b), b.tasks[0].id, done(), at(4)).await;
+    one.settle(job, tenure_of(b), b.tasks[0].id, done(), at(4)).await;
     assert_eq!(give_up(b.lane).await.unwrap(), RemainingWork::Nothing);
     one.step(job, JobStep::Fail, at(5)).await;
     one.sweep(job, at(5)).await;
@@ -223,6 +229,6 @@ pub(crate) async fn only_the_process_that_serves_a_lane_can_give_it_up(backend: 
     let other = Process::start(backend, "other", at(0)).await;
     let given_up = other.store.give_up(other.holder, lane.lane, format!("{GAVE_UP}it")).await.unwrap();
     assert_eq!(given_up, RemainingWork::Tasks);
-    one.release(hold_of(&lane), b"pace", ReleaseMode::Stop, at(1)).await;
+    one.release(tenure_of(&lane), b"pace", ReleaseMode::Stop, at(1)).await;
     assert_eq!(one.claim_one(job, at(2)).await.tasks.len(), lane.tasks.len());
 }

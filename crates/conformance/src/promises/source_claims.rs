@@ -2,7 +2,7 @@
 
 use comity_core::time::Timestamp;
 use comity_store::StoreError;
-use comity_store::sources::{FetchEnd, FetchResult, SourceChange, SourceClaim, SourceHold, SourceId};
+use comity_store::sources::{FetchEnd, FetchResult, SourceChange, SourceClaim, SourceId, SourceTenure};
 use comity_store::tasks::Lead;
 use serde_json::{Map, json};
 
@@ -31,11 +31,11 @@ pub(crate) async fn a_claim_returns_the_source_as_it_is_now(backend: &dyn Backen
     other.store.change_source(source, change).await.unwrap();
     let cursor = object(json!({ "etag": "\"1\"" }));
     let read = FetchResult::Read { whole: true, cursor, moved_to: None };
-    let hold = hold(&one, source, at(2)).await;
-    one.store.end_fetch(FetchEnd { hold, ..end(source, 10, read) }).await.unwrap();
+    let tenure = tenure(&one, source, at(2)).await;
+    one.store.end_fetch(FetchEnd { tenure, ..end(source, 10, read) }).await.unwrap();
     let now = one.store.find_source(source).await.unwrap().unwrap();
     assert_eq!(claim(&other, source, at(11)).await, "taken", "until the claim ends");
-    one.store.leave_source(hold).await.unwrap();
+    one.store.leave_source(tenure).await.unwrap();
     let claimed = other.store.claim_source(source, other.holder, at(11)).await.unwrap();
     let SourceClaim::Ours(claimed, _) = claimed else { panic!("{claimed:?}") };
     assert_eq!(*claimed, now);
@@ -45,10 +45,10 @@ pub(crate) async fn a_claim_returns_the_source_as_it_is_now(backend: &dyn Backen
 /// A process that does not fetch the source after all ends its claim, and cannot end another's.
 pub(crate) async fn only_the_owner_of_a_claim_can_end_it(backend: &dyn Backend) {
     let (one, other, source) = two(backend).await;
-    let first = hold(&one, source, at(1)).await;
-    other.store.leave_source(SourceHold { holder: other.holder, ..first }).await.unwrap();
+    let first = tenure(&one, source, at(1)).await;
+    other.store.leave_source(SourceTenure { holder: other.holder, ..first }).await.unwrap();
     assert_eq!(claim(&other, source, at(1)).await, "taken", "it was another process's claim");
-    let second = hold(&one, source, at(1)).await;
+    let second = tenure(&one, source, at(1)).await;
     one.store.leave_source(first).await.unwrap();
     assert_eq!(claim(&other, source, at(1)).await, "taken", "it was claimed again since");
     one.store.leave_source(second).await.unwrap();
@@ -78,27 +78,27 @@ pub(crate) async fn a_claim_of_a_silent_process_ends_with_its_lease(backend: &dy
 /// B83: a process that was silent for too long cannot report on a source that another one is fetching by now.
 pub(crate) async fn a_report_after_losing_the_claim_changes_nothing(backend: &dyn Backend) {
     let (one, other, source) = two(backend).await;
-    let first = hold(&one, source, at(1)).await;
-    let again = hold(&one, source, at(1)).await;
+    let first = tenure(&one, source, at(1)).await;
+    let again = tenure(&one, source, at(1)).await;
     assert!(again.epoch > first.epoch, "each claim has its own epoch");
     let now = other.outlive(at(1)).await;
     let before = one.store.find_source(source).await.unwrap();
-    let fenced = async |hold, now| {
-        let kept = one.store.keep_items(hold, vec![page("https://a.example/1")], now).await;
+    let fenced = async |tenure, now| {
+        let kept = one.store.keep_items(tenure, vec![page("https://a.example/1")], now).await;
         assert!(matches!(kept, Err(StoreError::Lost)), "{kept:?}");
-        let ended = one.store.end_fetch(FetchEnd { hold, ..end(source, 10, ok()) }).await;
+        let ended = one.store.end_fetch(FetchEnd { tenure, ..end(source, 10, ok()) }).await;
         assert!(matches!(ended, Err(StoreError::Lost)), "{ended:?}");
     };
     fenced(again, now).await;
-    let theirs = hold(&other, source, now).await;
+    let theirs = tenure(&other, source, now).await;
     fenced(again, now).await;
-    fenced(SourceHold { holder: other.holder, ..first }, now).await;
+    fenced(SourceTenure { holder: other.holder, ..first }, now).await;
     assert_eq!(one.store.find_source(source).await.unwrap(), before, "its cursor stays");
     assert_eq!(one.store.count_items(source).await.unwrap().items, 0);
     assert_eq!(runs(&*one.store, source).await, []);
     let kept = other.store.keep_items(theirs, vec![page("https://a.example/1")], now).await.unwrap();
     assert_eq!(kept.new, 1);
-    other.store.end_fetch(FetchEnd { hold: theirs, ..end(source, 10, ok()) }).await.unwrap();
+    other.store.end_fetch(FetchEnd { tenure: theirs, ..end(source, 10, ok()) }).await.unwrap();
     assert_eq!(runs(&*one.store, source).await.len(), 1);
 }
 
@@ -152,9 +152,9 @@ async fn two(backend: &dyn Backend) -> (Process, Process, SourceId) {
     (one, other, source.id)
 }
 
-async fn hold(process: &Process, source: SourceId, now: Timestamp) -> SourceHold {
+async fn tenure(process: &Process, source: SourceId, now: Timestamp) -> SourceTenure {
     match process.store.claim_source(source, process.holder, now).await.unwrap() {
-        SourceClaim::Ours(_, hold) => hold,
+        SourceClaim::Ours(_, tenure) => tenure,
         other => panic!("{other:?}"),
     }
 }

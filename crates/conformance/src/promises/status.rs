@@ -1,12 +1,12 @@
 //! What processes are doing, and how much work is left.
 
-use comity_store::domains::{Hold, ReleaseMode, Take};
+use comity_store::domains::{ReleaseMode, Take, Tenure};
 use comity_store::status::DomainSnapshot;
 use comity_store::tasks::Step;
 use serde_json::json;
 
 use crate::backend::Backend;
-use crate::process::{Process, at, domain, done, hold_of};
+use crate::process::{Process, at, domain, done, tenure_of};
 
 pub(crate) async fn a_status_report_is_visible_while_its_holder_lives(backend: &dyn Backend) {
     let (one, other) =
@@ -33,23 +33,23 @@ pub(crate) async fn a_status_report_is_visible_while_its_holder_lives(backend: &
 pub(crate) async fn a_requested_snapshot_is_published_by_the_holder(backend: &dyn Backend) {
     let (one, other) =
         (Process::start(backend, "one", at(0)).await, Process::start(backend, "other", at(0)).await);
-    let hold = one.taken("a.example", at(0)).await.hold;
+    let tenure = one.taken("a.example", at(0)).await.tenure;
     one.taken("b.example", at(0)).await;
     let names = || ["a.example", "b.example", "unknown.example"].map(domain).to_vec();
     assert_eq!(one.store.requested_snapshots(one.holder).await.unwrap(), []);
     assert_eq!(other.store.snapshots(names()).await.unwrap(), [None, None, None]);
 
     other.store.request_snapshots(vec![domain("a.example"), domain("unknown.example")], at(1)).await.unwrap();
-    assert_eq!(one.store.requested_snapshots(one.holder).await.unwrap(), [hold.key]);
+    assert_eq!(one.store.requested_snapshots(one.holder).await.unwrap(), [tenure.key]);
     assert_eq!(
         other.store.requested_snapshots(other.holder).await.unwrap(),
         [],
-        "it does not hold the domain"
+        "it does not tenure the domain"
     );
     assert_eq!(one.wanted().await, [], "and the domain is not wanted");
 
     one.store
-        .publish_snapshots(one.holder, vec![DomainSnapshot { hold, value: json!("slow") }], at(2))
+        .publish_snapshots(one.holder, vec![DomainSnapshot { tenure, value: json!("slow") }], at(2))
         .await
         .unwrap();
     assert_eq!(other.store.snapshots(names()).await.unwrap(), [Some((json!("slow"), at(2))), None, None]);
@@ -63,7 +63,7 @@ pub(crate) async fn a_requested_snapshot_is_published_by_the_holder(backend: &dy
     other.store.request_snapshots(vec![domain("a.example")], at(3)).await.unwrap();
     assert_eq!(
         one.store.requested_snapshots(one.holder).await.unwrap(),
-        [hold.key],
+        [tenure.key],
         "it was requested again"
     );
     assert_eq!(
@@ -77,32 +77,32 @@ pub(crate) async fn a_requested_snapshot_is_published_by_the_holder(backend: &dy
 pub(crate) async fn only_the_holder_can_publish_a_snapshot(backend: &dyn Backend) {
     let (one, other) =
         (Process::start(backend, "one", at(0)).await, Process::start(backend, "other", at(0)).await);
-    let hold = one.taken("a.example", at(0)).await.hold;
+    let tenure = one.taken("a.example", at(0)).await.tenure;
     let shown = async || other.store.snapshots(vec![domain("a.example")]).await.unwrap().remove(0);
     other.store.request_snapshots(vec![domain("a.example")], at(1)).await.unwrap();
-    let wrong = Hold { epoch: hold.epoch - 1, ..hold };
+    let wrong = Tenure { epoch: tenure.epoch - 1, ..tenure };
     other
         .store
-        .publish_snapshots(other.holder, vec![DomainSnapshot { hold, value: json!("theirs") }], at(1))
+        .publish_snapshots(other.holder, vec![DomainSnapshot { tenure, value: json!("theirs") }], at(1))
         .await
         .unwrap();
     one.store
-        .publish_snapshots(one.holder, vec![DomainSnapshot { hold: wrong, value: json!("before") }], at(1))
+        .publish_snapshots(one.holder, vec![DomainSnapshot { tenure: wrong, value: json!("before") }], at(1))
         .await
         .unwrap();
     assert_eq!(shown().await, None);
     one.store
-        .publish_snapshots(one.holder, vec![DomainSnapshot { hold, value: json!("now") }], at(1))
+        .publish_snapshots(one.holder, vec![DomainSnapshot { tenure, value: json!("now") }], at(1))
         .await
         .unwrap();
     assert_eq!(shown().await, Some((json!("now"), at(1))));
-    one.release(hold, b"pace", ReleaseMode::HandOver, at(2)).await;
+    one.release(tenure, b"pace", ReleaseMode::HandOver, at(2)).await;
     assert_eq!(shown().await, None, "nobody holds it");
-    let hold = other.taken("a.example", at(9)).await.hold;
+    let tenure = other.taken("a.example", at(9)).await.tenure;
     assert_eq!(shown().await, None, "another holds it");
     other
         .store
-        .publish_snapshots(other.holder, vec![DomainSnapshot { hold, value: json!("theirs") }], at(9))
+        .publish_snapshots(other.holder, vec![DomainSnapshot { tenure, value: json!("theirs") }], at(9))
         .await
         .unwrap();
     assert_eq!(shown().await, Some((json!("theirs"), at(9))));
@@ -111,7 +111,8 @@ pub(crate) async fn only_the_holder_can_publish_a_snapshot(backend: &dyn Backend
 /// B81: expired requests take up no space.
 pub(crate) async fn snapshot_requests_expire(backend: &dyn Backend) {
     let one = Process::start(backend, "one", at(0)).await;
-    let keys = [one.taken("a.example", at(0)).await.hold.key, one.taken("b.example", at(0)).await.hold.key];
+    let keys =
+        [one.taken("a.example", at(0)).await.tenure.key, one.taken("b.example", at(0)).await.tenure.key];
     one.store.request_snapshots(vec![domain("a.example")], at(0)).await.unwrap();
     one.store.request_snapshots(vec![domain("b.example")], at(30)).await.unwrap();
     assert_eq!(one.store.requested_snapshots(one.holder).await.unwrap(), keys);
@@ -140,7 +141,7 @@ pub(crate) async fn a_backlog_is_counted_by_domain_up_to_a_limit(backend: &dyn B
     // A lane that is served counts just like one that is not.
     let claimed = one.claim(job, at(1)).await;
     let lane = claimed.iter().find(|lane| lane.domain.as_str() == "a.example").unwrap();
-    one.settle(job, hold_of(lane), lane.tasks[0].id, done(), at(2)).await;
+    one.settle(job, tenure_of(lane), lane.tasks[0].id, done(), at(2)).await;
     assert_eq!(backlog(10, 100).await, "a.example 4, b.example 2");
 }
 
@@ -152,7 +153,7 @@ pub(crate) async fn a_backlog_shows_when_it_is_due(backend: &dyn Backend) {
     let claimed = one.claim(job, at(1)).await;
     assert_eq!(due_at().await, None, "it is served");
     let retry = Step::Retry { ready_at: at(300), retries: 1, forgiven: 0, error: "status 503".to_owned() };
-    one.settle(job, hold_of(&claimed[0]), claimed[0].tasks[0].id, retry, at(2)).await;
+    one.settle(job, tenure_of(&claimed[0]), claimed[0].tasks[0].id, retry, at(2)).await;
     one.store.park(one.holder, vec![(claimed[0].lane, at(300))]).await.unwrap();
     assert_eq!(due_at().await, Some(at(300)), "nobody serves it before its task is ready");
 }

@@ -3,7 +3,7 @@
 use comity_core::time::Timestamp;
 use comity_store::wiki::{
     Batch, BatchChanges, CompletedPages, Compression, Content, FileTally, Hidden, Revision, Slot, WikiClaim,
-    WikiFile, WikiHold, WikiPage,
+    WikiFile, WikiPage, WikiTenure,
 };
 use comity_store::{Store, StoreError};
 use serde_json::json;
@@ -48,17 +48,17 @@ fn revision(id: i64, page: i64, parent: i64, text: &str) -> Revision {
     }
 }
 
-async fn open(backend: &dyn Backend) -> (std::sync::Arc<dyn Store>, WikiHold) {
+async fn open(backend: &dyn Backend) -> (std::sync::Arc<dyn Store>, WikiTenure) {
     let store = backend.store().await;
     let claim = store.claim_wiki(API.to_owned(), None, Timestamp::from_secs(1)).await.unwrap();
-    let WikiClaim::Ours(_, hold) = claim else { panic!("{claim:?}") };
-    (store, hold)
+    let WikiClaim::Ours(_, tenure) = claim else { panic!("{claim:?}") };
+    (store, tenure)
 }
 
 /// B69: what was saved comes back unchanged, from another process too, together with the progress.
 pub(crate) async fn content_is_saved_together_with_progress(backend: &dyn Backend) {
-    let (store, hold) = open(backend).await;
-    let wiki = hold.wiki;
+    let (store, tenure) = open(backend).await;
+    let wiki = tenure.wiki;
     assert_eq!(store.find_wiki("https://other.example/api.php".to_owned()).await.unwrap(), None);
     let revisions = vec![revision(11, 1, 0, "one"), revision(12, 1, 11, "two"), revision(21, 2, 0, "one")];
     let batch = Batch {
@@ -69,11 +69,11 @@ pub(crate) async fn content_is_saved_together_with_progress(backend: &dyn Backen
         progress: json!({ "round": 1 }),
         ..Batch::default()
     };
-    let kept = store.keep_wiki(hold, batch.clone()).await.unwrap();
+    let kept = store.keep_wiki(tenure, batch.clone()).await.unwrap();
     assert_eq!(kept, BatchChanges { pages: 2, revisions: 3, ..BatchChanges::default() });
     // Saving the same again changes nothing.
     let again = Batch { site: None, ..batch };
-    assert_eq!(store.keep_wiki(hold, again).await.unwrap(), BatchChanges::default());
+    assert_eq!(store.keep_wiki(tenure, again).await.unwrap(), BatchChanges::default());
     let other = backend.store().await;
     let found = other.find_wiki(API.to_owned()).await.unwrap().unwrap();
     assert_eq!(
@@ -91,13 +91,13 @@ pub(crate) async fn content_is_saved_together_with_progress(backend: &dyn Backen
 
 /// A page is incomplete until its history was fetched to its end.
 pub(crate) async fn a_page_is_complete_when_its_history_is(backend: &dyn Backend) {
-    let (store, hold) = open(backend).await;
-    let wiki = hold.wiki;
+    let (store, tenure) = open(backend).await;
+    let wiki = tenure.wiki;
     let lacking = async || {
         let pages = store.lacking_pages(wiki, 0, 10).await.unwrap();
         pages.iter().map(|page| page.id).collect::<Vec<_>>()
     };
-    let keep = async |batch: Batch| store.keep_wiki(hold, batch).await.unwrap();
+    let keep = async |batch: Batch| store.keep_wiki(tenure, batch).await.unwrap();
     let pages = vec![page(1, "A", 12), page(2, "B", 21), page(3, "C", 31)];
     keep(Batch { pages: pages.clone(), round: 1, ..Batch::default() }).await;
     assert_eq!(lacking().await, [1, 2, 3]);
@@ -149,9 +149,9 @@ pub(crate) async fn a_page_is_complete_when_its_history_is(backend: &dyn Backend
 
 /// Moves, deletions and restorations are noticed, and what was archived of a page stays.
 pub(crate) async fn moved_deleted_and_restored_pages_are_noticed(backend: &dyn Backend) {
-    let (store, hold) = open(backend).await;
-    let wiki = hold.wiki;
-    let keep = async |batch: Batch| store.keep_wiki(hold, batch).await.unwrap();
+    let (store, tenure) = open(backend).await;
+    let wiki = tenure.wiki;
+    let keep = async |batch: Batch| store.keep_wiki(tenure, batch).await.unwrap();
     let there = async || {
         let pages = store.wiki_pages(wiki, 0, 10).await.unwrap();
         pages.iter().filter(|page| !page.deleted).map(|page| page.title.clone()).collect::<Vec<_>>()
@@ -177,12 +177,12 @@ pub(crate) async fn moved_deleted_and_restored_pages_are_noticed(backend: &dyn B
 
 /// Content hidden later is marked as hidden, and its text stays.
 pub(crate) async fn hidden_content_is_marked_and_kept(backend: &dyn Backend) {
-    let (store, hold) = open(backend).await;
-    let wiki = hold.wiki;
+    let (store, tenure) = open(backend).await;
+    let wiki = tenure.wiki;
     let shown = revision(11, 1, 0, "one");
     let keep = async |revision: Revision| {
         let pages = vec![page(1, "A", 11)];
-        store.keep_wiki(hold, Batch { pages, revisions: vec![revision], ..Batch::default() }).await.unwrap()
+        store.keep_wiki(tenure, Batch { pages, revisions: vec![revision], ..Batch::default() }).await.unwrap()
     };
     keep(shown.clone()).await;
     let hidden = Hidden { text: true, user: true, comment: false, suppressed: true };
@@ -199,27 +199,27 @@ pub(crate) async fn a_wiki_is_archived_by_one_process_at_a_time(backend: &dyn Ba
     let one = store.register("one".to_owned(), now).await.unwrap();
     let other = store.register("other".to_owned(), now).await.unwrap();
     let claim = async |holder| store.claim_wiki(API.to_owned(), Some(holder), now).await.unwrap();
-    let fenced = async |hold| {
-        assert!(matches!(store.keep_wiki(hold, Batch::default()).await, Err(StoreError::Lost)));
-        assert!(matches!(store.settle_file(hold, 1, None).await, Err(StoreError::Lost)));
+    let fenced = async |tenure| {
+        assert!(matches!(store.keep_wiki(tenure, Batch::default()).await, Err(StoreError::Lost)));
+        assert!(matches!(store.settle_file(tenure, 1, None).await, Err(StoreError::Lost)));
     };
     let WikiClaim::Ours(_, first) = claim(one).await else { panic!() };
     assert_eq!(claim(other).await, WikiClaim::Taken);
-    let WikiClaim::Ours(_, hold) = claim(one).await else { panic!("its own claim again") };
+    let WikiClaim::Ours(_, tenure) = claim(one).await else { panic!("its own claim again") };
     fenced(first).await;
-    fenced(WikiHold { holder: Some(other), ..hold }).await;
-    fenced(WikiHold { holder: None, ..hold }).await;
-    store.keep_wiki(hold, Batch::default()).await.unwrap();
+    fenced(WikiTenure { holder: Some(other), ..tenure }).await;
+    fenced(WikiTenure { holder: None, ..tenure }).await;
+    store.keep_wiki(tenure, Batch::default()).await.unwrap();
     store.deregister(one, now).await.unwrap();
-    fenced(hold).await;
+    fenced(tenure).await;
     assert!(matches!(claim(other).await, WikiClaim::Ours(..)));
-    fenced(hold).await;
+    fenced(tenure).await;
 }
 
 /// File versions are fetched once, unless their content turns out to be different.
 pub(crate) async fn files_are_fetched_once(backend: &dyn Backend) {
-    let (store, hold) = open(backend).await;
-    let wiki = hold.wiki;
+    let (store, tenure) = open(backend).await;
+    let wiki = tenure.wiki;
     let file = |title: &str, at: i64, sha1: &str| WikiFile {
         title: title.to_owned(),
         at: Timestamp::from_secs(at),
@@ -233,7 +233,7 @@ pub(crate) async fn files_are_fetched_once(backend: &dyn Backend) {
     };
     let keep = async |files: Vec<WikiFile>| {
         let pages = vec![WikiPage { namespace: 6, ..page(1, "File:A.png", 11) }];
-        store.keep_wiki(hold, Batch { files, pages, ..Batch::default() }).await.unwrap();
+        store.keep_wiki(tenure, Batch { files, pages, ..Batch::default() }).await.unwrap();
     };
     let wanted = async |after| {
         let files = store.files_to_fetch(wiki, after, 10).await.unwrap();
@@ -245,8 +245,8 @@ pub(crate) async fn files_are_fetched_once(backend: &dyn Backend) {
     let hidden = WikiFile { sha1: None, url: None, ..file("File:B.png", 3, "") };
     keep(vec![file("File:A.png", 5, "aa"), file("File:A.png", 10, "ab"), hidden]).await;
     let [(first, 5), (second, 10)] = wanted(0).await[..] else { panic!() };
-    store.settle_file(hold, first, None).await.unwrap();
-    store.settle_file(hold, second, Some("gone".to_owned())).await.unwrap();
+    store.settle_file(tenure, first, None).await.unwrap();
+    store.settle_file(tenure, second, Some("gone".to_owned())).await.unwrap();
     assert_eq!((wanted(0).await, wanted(second).await), (vec![(second, 10)], vec![]));
     let listed = store.wiki_files(wiki, 0, 10).await.unwrap();
     assert_eq!((listed[0].kept, listed[1].problem.as_deref()), (true, Some("gone")));

@@ -245,21 +245,21 @@ impl Gate {
         let state = self.lock();
         let ids = keys.iter().filter_map(|key| state.keys.get(key).copied());
         ids.filter_map(|id| self.published(&state, id))
-            .map(|(hold, value)| DomainSnapshot { hold, value })
+            .map(|(tenure, value)| DomainSnapshot { tenure, value })
             .collect()
     }
 
-    fn published(&self, state: &State, id: DomainId) -> Option<(comity_store::domains::Hold, Value)> {
+    fn published(&self, state: &State, id: DomainId) -> Option<(comity_store::domains::Tenure, Value)> {
         let (held, pace) = (state.held.get(&id)?, state.dispatch.paces().pace(id)?);
         let crawl_delay = self.group_terms(state).terms(&held.domain).crawl_delay;
         let published = Published {
             domain: held.domain.as_str().to_owned(),
-            epoch: held.hold.epoch,
+            epoch: held.tenure.epoch,
             pace: hex(&pace.encode()),
             in_line: state.dispatch.waiting(id),
             crawl_delay_us: crawl_delay.as_micros(),
         };
-        Some((held.hold, serde_json::to_value(published).ok()?))
+        Some((held.tenure, serde_json::to_value(published).ok()?))
     }
 }
 

@@ -10,7 +10,7 @@ use comity_core::pace::{LentPermit, PermitRef};
 use comity_core::paces::DomainId;
 use comity_core::time::{Span, Timestamp};
 use comity_store::StoreError;
-use comity_store::domains::Hold;
+use comity_store::domains::Tenure;
 
 use super::registration::Registration;
 use super::state::{self, State};
@@ -23,7 +23,7 @@ impl Permit {
         let Some(registration) = self.inner().registration.as_ref().filter(|_| self.is_limited()) else {
             return Ok(());
         };
-        let hold = {
+        let tenure = {
             let mut state = self.inner().lock();
             state.note_lent(self.holding(), self.id()).ok_or(StoreError::Lost)?
         };
@@ -31,7 +31,7 @@ impl Permit {
         let until = self.inner().clock.now() + lease;
         let lent = LentPermit { id: self.id(), intent: self.intent(), granted_at, until };
         let turns = registration.availability.turns();
-        registration.store.lend(registration.holder(), hold, lent).await?;
+        registration.store.lend(registration.holder(), tenure, lent).await?;
         match registration.availability.turns() == turns {
             true => Ok(()),
             // The store was unavailable in between. A request that leaves only now would be too close to the next one.
@@ -73,7 +73,7 @@ impl Gate {
         lease: Span,
     ) -> Result<Option<Timestamp>, GateError> {
         let domain = self.rules().domain(host);
-        let (lent, hold) = {
+        let (lent, tenure) = {
             let mut state = self.lock_held(&domain, host).await?;
             let now = self.now();
             let pace = state.dispatch.pace_mut(&domain, now).ok_or(GateError::Closed)?;
@@ -82,12 +82,12 @@ impl Gate {
                 return Ok(None);
             };
             let held = state.dispatch.paces().find(&domain).and_then(|id| state.held.get(&id));
-            let hold = held.filter(|held| held.lent.contains(&lent.id)).map(|held| held.hold);
+            let tenure = held.filter(|held| held.lent.contains(&lent.id)).map(|held| held.tenure);
             self.pump(state);
-            (lent, hold)
+            (lent, tenure)
         };
-        if let (Some(hold), Some(registration)) = (hold, &self.0.registration) {
-            registration.store.lend(registration.holder(), hold, lent).await?;
+        if let (Some(tenure), Some(registration)) = (tenure, &self.0.registration) {
+            registration.store.lend(registration.holder(), tenure, lent).await?;
         }
         Ok(Some(lent.until))
     }
@@ -114,17 +114,17 @@ impl Gate {
 }
 
 impl State {
-    /// Notes that a permit is about to be saved in the store, and returns the hold to save it under. `None` if its
+    /// Notes that a permit is about to be saved in the store, and returns the tenure to save it under. `None` if its
     /// domain is no longer held here.
-    fn note_lent(&mut self, (id, serial): (DomainId, u64), permit: u32) -> Option<Hold> {
+    fn note_lent(&mut self, (id, serial): (DomainId, u64), permit: u32) -> Option<Tenure> {
         let held = self.held.get_mut(&id).filter(|held| held.serial == serial)?;
         held.lent.insert(permit);
         self.lent.insert(id);
-        Some(held.hold)
+        Some(held.tenure)
     }
 
     /// The permits of a domain that are in the store but settled or expired.
-    pub(super) fn settled_leases(&mut self, id: DomainId, now: Timestamp) -> Vec<(Hold, u32)> {
+    pub(super) fn settled_leases(&mut self, id: DomainId, now: Timestamp) -> Vec<(Tenure, u32)> {
         let (Some(held), Some(pace)) = (self.held.get_mut(&id), self.dispatch.paces().pace(id)) else {
             self.lent.remove(&id);
             return Vec::new();
@@ -132,16 +132,16 @@ impl State {
         let is_over = |permit: &u32| pace.permit(*permit).is_none() || pace.has_expired(*permit, now);
         let over: Vec<u32> = held.lent.iter().copied().filter(is_over).collect();
         over.iter().for_each(|permit| _ = held.lent.remove(permit));
-        let hold = held.hold;
+        let tenure = held.tenure;
         if held.lent.is_empty() {
             self.lent.remove(&id);
         }
-        over.into_iter().map(|permit| (hold, permit)).collect()
+        over.into_iter().map(|permit| (tenure, permit)).collect()
     }
 }
 
 /// The permits of all domains that are in the store but settled or expired.
-pub(super) fn settled(inner: &Inner) -> Vec<(Hold, u32)> {
+pub(super) fn settled(inner: &Inner) -> Vec<(Tenure, u32)> {
     let mut state = inner.lock();
     let (now, ids) = (inner.clock.now(), state.lent.clone());
     ids.into_iter().flat_map(|id| state.settled_leases(id, now)).collect()
@@ -149,7 +149,7 @@ pub(super) fn settled(inner: &Inner) -> Vec<(Hold, u32)> {
 
 impl Registration {
     /// Deletes the rows of settled permits from the store.
-    pub(super) async fn forget_lent(&self, settled: Vec<(Hold, u32)>) -> Result<(), StoreError> {
+    pub(super) async fn forget_lent(&self, settled: Vec<(Tenure, u32)>) -> Result<(), StoreError> {
         match settled.is_empty() {
             true => Ok(()),
             false => self.store.forget_lent(self.holder(), settled).await,

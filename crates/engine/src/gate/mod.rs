@@ -42,7 +42,7 @@ use comity_core::paces::DomainId;
 use comity_core::rule::{Rule, RuleTable};
 use comity_core::task::JobId;
 use comity_core::time::{Span, Timestamp};
-use comity_store::domains::Hold;
+use comity_store::domains::Tenure;
 use comity_store::status::Backlog;
 use tokio::sync::oneshot;
 
@@ -56,7 +56,7 @@ pub use outage::RememberedPaces;
 pub use permit::Permit;
 pub(crate) use permit::Recall;
 pub use query::{DomainStatus, Overview, SlowDomain};
-pub(crate) use registration::EndedHolds;
+pub(crate) use registration::EndedTenures;
 pub use registration::{CloseMode, GateError};
 pub(crate) use state::{QueuedRequest, Waiter};
 pub(crate) use takeover::ClaimedLane;
@@ -197,7 +197,7 @@ impl Gate {
     ) -> Result<Permit, GateError> {
         loop {
             let domain = self.0.rules.domain(host);
-            self.hold(&domain, host).await?;
+            self.ensure_held(&domain, host).await?;
             if job.is_some_and(|job| !self.lock().has_job(job)) {
                 return Err(GateError::Closed);
             }
@@ -310,7 +310,7 @@ impl Gate {
                     return Ok(state);
                 }
             }
-            self.hold(domain, host).await?;
+            self.ensure_held(domain, host).await?;
         }
     }
 
@@ -366,12 +366,12 @@ impl Gate {
     }
 
     /// Adds a request of a job to the line of a held domain. Returns the request if the job has ended or the domain is
-    /// no longer held under `hold`.
+    /// no longer held under `tenure`.
     pub(crate) fn enqueue(
         &self,
         host: &Domain,
         domain: &Domain,
-        hold: Hold,
+        tenure: Tenure,
         (job, owner): (JobId, Owner),
         ready_at: Timestamp,
         request: Box<dyn QueuedRequest>,
@@ -379,7 +379,7 @@ impl Gate {
         let (rule, crawl_delay) = self.terms(host);
         let lane = Lane { job: Some(job), intent: Intent::Fetch };
         let mut state = self.lock();
-        if !state.is_under(domain, hold) {
+        if !state.is_under(domain, tenure) {
             return Err(request);
         }
         let waiter = Waiter { rule, crawl_delay, owner, who: Who::Request(request) };

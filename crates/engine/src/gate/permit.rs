@@ -31,7 +31,7 @@ pub struct Permit {
     permit: decision::Permit,
     domain: Domain,
     id: DomainId,
-    /// The hold of the domain that it belongs to.
+    /// The tenure of the domain that it belongs to.
     serial: u64,
     /// The place in line it came from, for a request of a job.
     ticket: Option<Ticket>,
@@ -131,7 +131,7 @@ impl Permit {
         Terms { rule: &self.rule, crawl_delay: self.crawl_delay }
     }
 
-    /// The domain, and the serial of the hold that the permit belongs to.
+    /// The domain, and the serial of the tenure that the permit belongs to.
     pub(crate) fn holding(&self) -> (DomainId, u64) {
         (self.id, self.serial)
     }

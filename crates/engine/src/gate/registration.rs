@@ -11,7 +11,7 @@ use comity_core::domain::Domain;
 use comity_core::paces::DomainId;
 use comity_core::rule::RuleTable;
 use comity_core::time::{Span, Timestamp};
-use comity_store::domains::{Hold, HolderId, ReleaseMode, Released, Saved};
+use comity_store::domains::{HolderId, ReleaseMode, Released, Saved, Tenure};
 use comity_store::{Availability, LEASE, Store, StoreError};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, RwLock, mpsc, watch};
@@ -46,9 +46,9 @@ pub enum CloseMode {
     HandOver,
 }
 
-/// The holds of domains that are no longer held here, for those who work on them. Identified by hold, because the
+/// The tenures of domains that are no longer held here, for those who work on them. Identified by tenure, because the
 /// domain may have been taken again in the meantime.
-pub(crate) type EndedHolds = Vec<Hold>;
+pub(crate) type EndedTenures = Vec<Tenure>;
 
 pub(super) struct Registration {
     pub(super) store: Arc<dyn Store>,
@@ -63,7 +63,7 @@ pub(super) struct Registration {
     pub(super) changed: Arc<Notify>,
     /// Read-locked while a domain is being taken, until it is installed.
     pub(super) taking_lock: RwLock<()>,
-    parted: Mutex<Vec<mpsc::UnboundedSender<EndedHolds>>>,
+    parted: Mutex<Vec<mpsc::UnboundedSender<EndedTenures>>>,
     pub(super) failure: watch::Sender<Option<StoreError>>,
     runtime: Handle,
 }
@@ -111,7 +111,7 @@ impl Gate {
     }
 
     /// Waits until `domain` is held here.
-    pub(super) async fn hold(&self, domain: &Domain, host: &Domain) -> Result<(), GateError> {
+    pub(super) async fn ensure_held(&self, domain: &Domain, host: &Domain) -> Result<(), GateError> {
         let Some(registration) = &self.0.registration else { return Ok(()) };
         loop {
             let changed = registration.changed.notified();
@@ -148,11 +148,11 @@ impl Gate {
         self.0.registration.as_ref().is_some_and(|registration| registration.failure.borrow().is_some())
     }
 
-    /// The hold of a domain that is held here.
-    pub(crate) fn held(&self, domain: &Domain) -> Option<Hold> {
+    /// The tenure of a domain that is held here.
+    pub(crate) fn held(&self, domain: &Domain) -> Option<Tenure> {
         let state = self.lock();
         let id = state.dispatch.paces().find(domain)?;
-        state.held.get(&id).map(|held| held.hold)
+        state.held.get(&id).map(|held| held.tenure)
     }
 
     /// The id of this process as a holder in the store.
@@ -166,7 +166,7 @@ impl Gate {
     }
 
     /// Receives the holds that have ended.
-    pub(crate) fn ended_holds(&self) -> mpsc::UnboundedReceiver<EndedHolds> {
+    pub(crate) fn ended_tenures(&self) -> mpsc::UnboundedReceiver<EndedTenures> {
         let (sender, receiver) = mpsc::unbounded_channel();
         if let Some(registration) = &self.0.registration {
             lock(&registration.parted).push(sender);
@@ -258,14 +258,14 @@ impl Gate {
         let paces = left.dispatch.paces();
         let release = |(id, held): (&DomainId, &HeldDomain)| {
             let pace = paces.pace(*id)?;
-            Some(Released { saved: state::saved(held.hold, pace), pace: pace.encode(), mode: parting })
+            Some(Released { saved: state::saved(held.tenure, pace), pace: pace.encode(), mode: parting })
         };
         let now = self.now();
         // Nobody will record the responses that are still in flight. Such a domain is not given back but left as if
         // this process had died: its next holder assumes the latest possible start and waits for no response.
         let (left_behind, whole): (Vec<_>, Vec<_>) =
             left.held.iter().partition(|(_, held)| mode == CloseMode::Stop && held.out > 0);
-        let save = |(id, held): (&DomainId, &HeldDomain)| Some(state::saved(held.hold, paces.pace(*id)?));
+        let save = |(id, held): (&DomainId, &HeldDomain)| Some(state::saved(held.tenure, paces.pace(*id)?));
         let saved: Vec<Saved> = left_behind.into_iter().filter_map(save).collect();
         let released: Vec<Released> = whole.into_iter().filter_map(release).collect();
         // Waiting callers see that their channel is gone, ask again, and learn that the gate is closed.
@@ -314,7 +314,7 @@ impl Registration {
         self.runtime.spawn(doing);
     }
 
-    pub(super) fn notify_ended(&self, parted: EndedHolds) {
+    pub(super) fn notify_ended(&self, parted: EndedTenures) {
         let mut senders = lock(&self.parted);
         senders.retain(|sender| sender.send(parted.clone()).is_ok());
     }

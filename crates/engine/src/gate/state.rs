@@ -12,7 +12,7 @@ use comity_core::paces::DomainId;
 use comity_core::rule::Rule;
 use comity_core::task::JobId;
 use comity_core::time::{Span, Timestamp};
-use comity_store::domains::{DomainKey, Hold, Saved, Steering};
+use comity_store::domains::{DomainKey, Saved, Steering, Tenure};
 use tokio::sync::oneshot;
 
 use super::{Inner, Permit};
@@ -137,7 +137,7 @@ pub(super) enum SaveWhen {
 #[derive(Debug)]
 pub(super) struct HeldDomain {
     pub(super) domain: Domain,
-    pub(super) hold: Hold,
+    pub(super) tenure: Tenure,
     pub(super) serial: u64,
     pub(super) taken_at: Timestamp,
     pub(super) used_at: Timestamp,
@@ -223,19 +223,19 @@ impl State {
         !self.has_store || self.dispatch.paces().find(domain).is_some_and(|id| self.held.contains_key(&id))
     }
 
-    /// Whether the domain is held under exactly this hold.
-    pub(super) fn is_under(&self, domain: &Domain, hold: Hold) -> bool {
+    /// Whether the domain is held under exactly this tenure.
+    pub(super) fn is_under(&self, domain: &Domain, tenure: Tenure) -> bool {
         let id = self.dispatch.paces().find(domain);
-        id.and_then(|id| self.held.get(&id)).is_some_and(|held| held.hold == hold)
+        id.and_then(|id| self.held.get(&id)).is_some_and(|held| held.tenure == tenure)
     }
 
-    /// Whether a permit with this serial belongs to the current hold of its domain.
+    /// Whether a permit with this serial belongs to the current tenure of its domain.
     pub(super) fn owns(&self, id: DomainId, serial: u64) -> bool {
         !self.has_store || self.held.get(&id).is_some_and(|held| held.serial == serial)
     }
 
     /// Adds a domain that was taken from the store.
-    pub(super) fn adopt(&mut self, domain: &Domain, hold: Hold, pace: Pace, now: Timestamp) -> DomainId {
+    pub(super) fn adopt(&mut self, domain: &Domain, tenure: Tenure, pace: Pace, now: Timestamp) -> DomainId {
         self.serials += 1;
         let lent: BTreeSet<u32> = pace.lent_permits(now).map(|lent| lent.id).collect();
         if let Some(fresh) = self.dispatch.pace_mut(domain, now) {
@@ -245,7 +245,7 @@ impl State {
         let id = self.dispatch.paces().find(domain).unwrap_or_else(|| unreachable!("{domain} was entered"));
         let held = HeldDomain {
             domain: domain.clone(),
-            hold,
+            tenure,
             serial: self.serials,
             taken_at: now,
             used_at: now,
@@ -262,11 +262,11 @@ impl State {
             self.lent.insert(id);
         }
         self.held.insert(id, held);
-        self.keys.insert(hold.key, id);
+        self.keys.insert(tenure.key, id);
         id
     }
 
-    /// Counts a grant, and returns the serial of the hold it belongs to.
+    /// Counts a grant, and returns the serial of the tenure it belongs to.
     pub(super) fn granted(&mut self, id: DomainId, now: Timestamp) -> Option<u64> {
         let held = self.held.get_mut(&id)?;
         held.grants = held.grants.saturating_add(1);
@@ -305,7 +305,7 @@ impl State {
     pub(super) fn remove(&mut self, id: DomainId) -> Option<(HeldDomain, Pace, Vec<Waiter>)> {
         let (pace, waiters) = self.dispatch.release(id)?;
         let held = self.held.remove(&id)?;
-        self.keys.remove(&held.hold.key);
+        self.keys.remove(&held.tenure.key);
         self.unsaved.remove(&id);
         self.wanted.remove(&id);
         self.lent.remove(&id);
@@ -315,14 +315,14 @@ impl State {
     /// What to save of a domain.
     pub(super) fn to_save(&self, id: DomainId) -> Option<Saved> {
         let (held, pace) = (self.held.get(&id)?, self.dispatch.paces().pace(id)?);
-        Some(saved(held.hold, pace))
+        Some(saved(held.tenure, pace))
     }
 }
 
-/// What to save of a pace, under a hold.
-pub(super) fn saved(hold: Hold, pace: &Pace) -> Saved {
+/// What to save of a pace, under a tenure.
+pub(super) fn saved(tenure: Tenure, pace: &Pace) -> Saved {
     let (kept, steering) = persistent_part(pace);
-    Saved { hold, kept, steering }
+    Saved { tenure, kept, steering }
 }
 
 /// The part of a pace that survives a crash.

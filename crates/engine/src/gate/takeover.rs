@@ -8,7 +8,7 @@ use comity_core::domain::Domain;
 use comity_core::pace::{LastHolder, Pace, Pinned, Terms};
 use comity_core::time::{Span, Timestamp};
 use comity_store::StoreError;
-use comity_store::domains::{Hold, HolderId, LastHolderBuf, ReleaseMode, Released, Saved, Take, Taken};
+use comity_store::domains::{HolderId, LastHolderBuf, ReleaseMode, Released, Saved, Take, Taken, Tenure};
 use comity_store::tasks::{Claim, Claimed, LaneId, TaskRow};
 use url::Url;
 
@@ -21,7 +21,7 @@ use crate::event::Event;
 pub(crate) struct ClaimedLane {
     pub(crate) lane: LaneId,
     pub(crate) domain: Domain,
-    pub(crate) hold: Hold,
+    pub(crate) tenure: Tenure,
     pub(crate) tasks: Vec<TaskRow>,
 }
 
@@ -53,9 +53,9 @@ impl Gate {
         let mut result = ClaimResult { lanes: Vec::with_capacity(claimed.len()), due: claimed.len() };
         let (mut back, mut parked) = (Vec::new(), Vec::new());
         for Claimed { lane, domain, take, tasks, .. } in claimed {
-            let hold = match take {
+            let tenure = match take {
                 Take::Taken(taken) => match self.install(taker, *taken, &first_host(&tasks, &domain)) {
-                    Ok(hold) => Some(hold),
+                    Ok(tenure) => Some(tenure),
                     Err(taken) => {
                         back.push(*taken);
                         None
@@ -64,8 +64,8 @@ impl Gate {
                 Take::Ours => self.held(&domain),
                 Take::Held { .. } => None,
             };
-            match hold {
-                Some(hold) => result.lanes.push(ClaimedLane { lane, domain, hold, tasks }),
+            match tenure {
+                Some(tenure) => result.lanes.push(ClaimedLane { lane, domain, tenure, tasks }),
                 None => parked.push((lane, now + LANE_RECHECK)),
             }
         }
@@ -84,13 +84,13 @@ impl Gate {
     }
 
     /// Installs a domain that the store gave us. Returns it if everything was lost since then or the gate was closed.
-    fn install(&self, taker: Taker, taken: Taken, host: &Domain) -> Result<Hold, Box<Taken>> {
+    fn install(&self, taker: Taker, taken: Taken, host: &Domain) -> Result<Tenure, Box<Taken>> {
         let rule = self.0.rules.rule(host);
         let mut state = self.lock();
         if state.is_closed() || state.generation != taker.generation {
             return Err(Box::new(taken));
         }
-        let Taken { domain, hold, kept, steering, last_holder: left, lent } = taken;
+        let Taken { domain, tenure, kept, steering, last_holder: left, lent } = taken;
         let now = self.now();
         let crawl_delay = state.crawl_delay(host);
         let terms = Terms { rule, crawl_delay };
@@ -128,7 +128,7 @@ impl Gate {
         if let Some(until) = steering.paused_until {
             pace.pause(Some(until));
         }
-        state.adopt(&domain, hold, pace, now);
+        state.adopt(&domain, tenure, pace, now);
         self.pump(state);
         // Others in this process who want the domain don't need to ask the store.
         if let Some(registration) = &self.0.registration {
@@ -138,7 +138,7 @@ impl Gate {
             self.0.events.emit(&Event::PaceUnreadable { domain: &domain, error: &error });
         }
         self.0.events.emit(&Event::TookOver { domain: &domain, left: &left });
-        Ok(hold)
+        Ok(tenure)
     }
 }
 
@@ -167,14 +167,14 @@ pub(super) async fn take_one(gate: Gate, domain: Domain, host: Domain) -> Result
 
 /// Returns a taken but not installed domain as it was. There is nothing to return if its last holder died.
 fn release_unchanged(taken: Taken) -> Option<Released> {
-    let Taken { hold, kept, steering, last_holder, .. } = taken;
+    let Taken { tenure, kept, steering, last_holder, .. } = taken;
     let (pace, mode) = match last_holder {
         LastHolderBuf::None => (Pace::default().encode(), ReleaseMode::HandOver),
         LastHolderBuf::HandedOver(pace) => (pace, ReleaseMode::HandOver),
         LastHolderBuf::Stopped(pace) => (pace, ReleaseMode::Stop),
         LastHolderBuf::Died { .. } => return None,
     };
-    Some(Released { saved: Saved { hold, kept, steering }, pace, mode })
+    Some(Released { saved: Saved { tenure, kept, steering }, pace, mode })
 }
 
 impl Registration {

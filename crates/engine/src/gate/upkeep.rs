@@ -108,7 +108,7 @@ async fn heartbeat(inner: &Arc<Inner>, registration: &Registration) -> Result<()
     Ok(())
 }
 
-/// Registers this process again as a new holder without domains, because its old holds are no longer valid.
+/// Registers this process again as a new holder without domains, because its old tenures are no longer valid.
 async fn register_again(
     inner: &Arc<Inner>,
     registration: &Registration,
@@ -163,7 +163,7 @@ pub(super) fn lose_all(inner: &Arc<Inner>, registration: &Registration) {
     let lost = state.reset(crawl_delays, valid_until);
     drop(state);
     inner.events.emit(&Event::DomainsLost { domains: lost.held.len() });
-    registration.notify_ended(lost.held.values().map(|held| held.hold).collect());
+    registration.notify_ended(lost.held.values().map(|held| held.tenure).collect());
     // Callers in line see that their channel is gone and ask again; those who wait for a save learn that it failed.
     drop(lost);
     registration.saved.notify_waiters();
@@ -265,7 +265,7 @@ async fn hand_over(
             // Dropping the waiters closes the channels of waiting callers, so that they ask again.
             let Some((held, pace, waiters)) = state.remove(id) else { continue };
             settled.extend(over);
-            let saved = state::saved(held.hold, &pace);
+            let saved = state::saved(held.tenure, &pace);
             released.push((
                 held.domain,
                 Released { saved, pace: pace.encode(), mode: ReleaseMode::HandOver },
@@ -279,7 +279,7 @@ async fn hand_over(
     let mut rows = Vec::new();
     let mut waiting = Vec::new();
     for (domain, row, waiters) in released {
-        registration.notify_ended(vec![row.saved.hold]);
+        registration.notify_ended(vec![row.saved.tenure]);
         rows.push(row);
         waiting.push((domain, waiters));
     }

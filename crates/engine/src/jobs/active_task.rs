@@ -20,7 +20,7 @@ use comity_core::line::Owner;
 use comity_core::outcome::Outcome;
 use comity_core::task::TaskId;
 use comity_core::time::Timestamp;
-use comity_store::domains::Hold;
+use comity_store::domains::Tenure;
 use comity_store::tasks::{Attempt, FORBIDDEN, LaneId, Lead, PageFacts, RedirectBody, Settle, Step, TaskRow};
 use serde_json::{Map, Value};
 use url::Url;
@@ -44,7 +44,7 @@ pub(super) struct ActiveTask {
     pub(super) pool: Arc<Inner>,
     pub(super) row: TaskRow,
     pub(super) lane: LaneId,
-    hold: Hold,
+    tenure: Tenure,
     /// The domain whose line it waits in.
     pub(super) domain: Domain,
     /// The URL as listed.
@@ -74,7 +74,7 @@ pub(super) struct ActiveTask {
 
 impl ActiveTask {
     /// Starts working on a task: it joins its line, or is settled if it can't be fetched.
-    pub(super) fn begin(pool: &Arc<Inner>, lane: LaneId, hold: Hold, domain: &Domain, row: TaskRow) {
+    pub(super) fn begin(pool: &Arc<Inner>, lane: LaneId, tenure: Tenure, domain: &Domain, row: TaskRow) {
         let listed = Url::parse(&row.url);
         let at = row.at_url.as_ref().map(|at| Url::parse(at));
         let url = at.as_ref().unwrap_or(&listed);
@@ -84,7 +84,7 @@ impl ActiveTask {
             let nowhere =
                 Url::parse("http://unreadable.invalid/").unwrap_or_else(|_| unreachable!("a valid URL"));
             let facts = Arc::default();
-            let settle = Settle { task: row.id, job: pool.job.id, hold, attempts: Vec::new(), facts, step };
+            let settle = Settle { task: row.id, job: pool.job.id, tenure, attempts: Vec::new(), facts, step };
             let answered_at = pool.now();
             let (guard, headers) = (None, None);
             let one =
@@ -104,7 +104,7 @@ impl ActiveTask {
             pool: pool.clone(),
             row,
             lane,
-            hold,
+            tenure,
             domain: domain.clone(),
             listed,
             url,
@@ -248,8 +248,8 @@ impl ActiveTask {
             return self.settle(step, None);
         }
         let (pool, host, domain) = (self.pool.clone(), self.host.clone(), self.domain.clone());
-        let (ready_at, hold, whose) = (self.row.ready_at, self.hold, (pool.job.id, self.owner()));
-        if let Err(request) = pool.gate.enqueue(&host, &domain, hold, whose, ready_at, self) {
+        let (ready_at, tenure, whose) = (self.row.ready_at, self.tenure, (pool.job.id, self.owner()));
+        if let Err(request) = pool.gate.enqueue(&host, &domain, tenure, whose, ready_at, self) {
             // The job ended or the domain was handed over: the task is waiting again.
             release_queued(request);
         }
@@ -264,11 +264,11 @@ impl ActiveTask {
             drop(permit);
             return self.release();
         }
-        let (task, hold) = self.task();
+        let (task, tenure) = self.task();
         let recording = pool.archive.record(&self.url);
         let mut page = PageSink::new(&pool, &self.url, recording.is_some());
         let headers = self.headers_to_send();
-        let before = StartScrape { pool: &pool, scrape: self.scrape.as_mut(), task, hold };
+        let before = StartScrape { pool: &pool, scrape: self.scrape.as_mut(), task, tenure };
         let request = Request { headers: &headers, ..Request::new(&self.url, self.provenance.lead) };
         let request = self.request.as_ref().map_or(request, |own| own.request(request));
         let out = Outgoing { transport: &pool.transport, request, trust: self.provenance.trust, recording };
@@ -312,8 +312,8 @@ impl ActiveTask {
         self.row.scrapes.map_or(Owner::NONE, |(_, source)| Owner(source.0.unsigned_abs()))
     }
 
-    pub(super) fn task(&self) -> (TaskId, Hold) {
-        (self.row.id, self.hold)
+    pub(super) fn task(&self) -> (TaskId, Tenure) {
+        (self.row.id, self.tenure)
     }
 
     /// Whether it could leave right away, with nobody ahead of it in line.
@@ -323,11 +323,11 @@ impl ActiveTask {
 
     /// Whether its lane is still claimed here.
     pub(super) fn is_open(&self) -> bool {
-        self.pool.lanes().is_open(self.lane, self.hold)
+        self.pool.lanes().is_open(self.lane, self.tenure)
     }
 
     pub(super) fn settle(self: Box<Self>, step: Step, guard: Option<UnsettledGuard>) {
-        let Self { pool, row, lane, hold, listed, url, mut attempts, answered_at, facts, headers, .. } =
+        let Self { pool, row, lane, tenure, listed, url, mut attempts, answered_at, facts, headers, .. } =
             *self;
         let answered = attempts.last().is_some_and(|attempt| attempt.outcome == Outcome::Answered);
         let step = match step {
@@ -345,7 +345,7 @@ impl ActiveTask {
         }
         let final_url = (url != listed).then(|| url.to_string());
         let facts = Arc::new(PageFacts { final_url, ..facts });
-        let settle = Settle { task: row.id, job: pool.job.id, hold, attempts, facts, step };
+        let settle = Settle { task: row.id, job: pool.job.id, tenure, attempts, facts, step };
         let answered_at = answered_at.unwrap_or_else(|| pool.now());
         let one = TaskResult { settle, row, lane, url, answered, answered_at, guard, headers };
         let _ = pool.settles.send(Settling::Task(Box::new(one)));
@@ -353,7 +353,7 @@ impl ActiveTask {
 
     /// Stops working on the task. It is waiting again in the store.
     pub(super) fn release(self: Box<Self>) {
-        if self.pool.lanes().release(self.lane, self.hold, self.row.id) {
+        if self.pool.lanes().release(self.lane, self.tenure, self.row.id) {
             self.pool.poke.notify_one();
         }
     }

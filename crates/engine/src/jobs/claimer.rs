@@ -213,8 +213,8 @@ impl Claimer {
         }
         for (lane, tasks) in inner.store.refill(refills).await? {
             let fresh = inner.lanes().refilled(lane, tasks, inner.now());
-            if let Some((hold, domain, tasks)) = fresh {
-                tasks.into_iter().for_each(|task| ActiveTask::begin(&inner, lane, hold, &domain, task));
+            if let Some((tenure, domain, tasks)) = fresh {
+                tasks.into_iter().for_each(|task| ActiveTask::begin(&inner, lane, tenure, &domain, task));
             }
         }
         Ok(())
@@ -238,16 +238,16 @@ impl Claimer {
 impl Inner {
     /// Starts the tasks of a newly claimed lane.
     fn install(self: &Arc<Self>, claimed: ClaimedLane) {
-        let ClaimedLane { lane, domain, hold, tasks } = claimed;
+        let ClaimedLane { lane, domain, tenure, tasks } = claimed;
         let now = self.now();
         if self.is_left(lane) {
             let mut lanes = self.lanes();
-            lanes.open(lane, domain, hold, Vec::new(), CLAIM_TASKS, now);
+            lanes.open(lane, domain, tenure, Vec::new(), CLAIM_TASKS, now);
             lanes.give_up(lane, GivenUp::Leave);
             return;
         }
-        let tasks = self.lanes().open(lane, domain.clone(), hold, tasks, CLAIM_TASKS, now);
-        tasks.into_iter().for_each(|task| ActiveTask::begin(self, lane, hold, &domain, task));
+        let tasks = self.lanes().open(lane, domain.clone(), tenure, tasks, CLAIM_TASKS, now);
+        tasks.into_iter().for_each(|task| ActiveTask::begin(self, lane, tenure, &domain, task));
     }
 
     /// Whether a lane was given up and its waiting tasks are left for the next run.

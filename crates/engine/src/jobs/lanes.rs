@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use comity_core::domain::Domain;
 use comity_core::task::TaskId;
 use comity_core::time::{Span, Timestamp};
-use comity_store::domains::Hold;
+use comity_store::domains::Tenure;
 use comity_store::tasks::{Cursor, LaneId, Refill, TaskRow};
 
 /// The claimed lanes.
@@ -24,7 +24,7 @@ pub(super) struct Lanes {
 #[derive(Debug)]
 struct Lane {
     domain: Domain,
-    hold: Hold,
+    tenure: Tenure,
     in_hand: HashSet<TaskId>,
     cursor: Option<Cursor>,
     /// Whether no tasks were left after the cursor when it was last read.
@@ -59,14 +59,14 @@ impl Lanes {
         &mut self,
         id: LaneId,
         domain: Domain,
-        hold: Hold,
+        tenure: Tenure,
         tasks: Vec<TaskRow>,
         asked: u32,
         now: Timestamp,
     ) -> Vec<TaskRow> {
         let lane = Lane {
             domain,
-            hold,
+            tenure,
             in_hand: HashSet::new(),
             cursor: None,
             exhausted: false,
@@ -104,14 +104,14 @@ impl Lanes {
         id: LaneId,
         tasks: Vec<TaskRow>,
         now: Timestamp,
-    ) -> Option<(Hold, Domain, Vec<TaskRow>)> {
+    ) -> Option<(Tenure, Domain, Vec<TaskRow>)> {
         let lane = self.open.get_mut(&id).filter(|lane| lane.given_up.is_none())?;
         lane.refilling = false;
         let limit = lane.limit;
         let fresh = lane.take(tasks, limit, now);
-        let (hold, domain) = (lane.hold, lane.domain.clone());
+        let (tenure, domain) = (lane.tenure, lane.domain.clone());
         self.mark(id);
-        Some((hold, domain, fresh))
+        Some((tenure, domain, fresh))
     }
 
     /// Whether a task to be retried stays in hand. Only if nothing else is left in its lane, because otherwise it would
@@ -139,20 +139,20 @@ impl Lanes {
         self.open.values().all(|lane| lane.given_up == Some(GivenUp::Leave) && lane.in_hand.is_empty())
     }
 
-    /// The hold and domain of a claimed lane.
-    pub(super) fn hold(&self, id: LaneId) -> Option<(Hold, Domain)> {
-        self.open.get(&id).map(|lane| (lane.hold, lane.domain.clone()))
+    /// The tenure and domain of a claimed lane.
+    pub(super) fn tenure(&self, id: LaneId) -> Option<(Tenure, Domain)> {
+        self.open.get(&id).map(|lane| (lane.tenure, lane.domain.clone()))
     }
 
-    /// Whether a lane is still claimed under this hold.
-    pub(super) fn is_open(&self, id: LaneId, hold: Hold) -> bool {
-        self.open.get(&id).is_some_and(|lane| lane.hold == hold)
+    /// Whether a lane is still claimed under this tenure.
+    pub(super) fn is_open(&self, id: LaneId, tenure: Tenure) -> bool {
+        self.open.get(&id).is_some_and(|lane| lane.tenure == tenure)
     }
 
     /// Releases a task. True if there is something to do for its lane.
-    pub(super) fn release(&mut self, id: LaneId, hold: Hold, task: TaskId) -> bool {
+    pub(super) fn release(&mut self, id: LaneId, tenure: Tenure, task: TaskId) -> bool {
         // Ignore a task from before the lane was lost and claimed again.
-        if let Some(lane) = self.open.get_mut(&id).filter(|lane| lane.hold == hold) {
+        if let Some(lane) = self.open.get_mut(&id).filter(|lane| lane.tenure == tenure) {
             lane.in_hand.remove(&task);
         }
         self.mark(id)
@@ -172,10 +172,10 @@ impl Lanes {
         std::mem::take(self).open.into_keys().collect()
     }
 
-    /// Drops the lanes under these holds.
-    pub(super) fn drop_holds(&mut self, holds: &[Hold]) {
-        let holds: HashSet<Hold> = holds.iter().copied().collect();
-        self.open.retain(|_, lane| !holds.contains(&lane.hold));
+    /// Drops the lanes under these tenures.
+    pub(super) fn drop_tenures(&mut self, tenures: &[Tenure]) {
+        let tenures: HashSet<Tenure> = tenures.iter().copied().collect();
+        self.open.retain(|_, lane| !tenures.contains(&lane.tenure));
     }
 
     /// Stops reading more tasks.

@@ -44,7 +44,7 @@ use tokio_util::task::TaskTracker;
 use crate::archive::{Archive, ArchiveError};
 use crate::client::{Client, RobotsCache};
 use crate::config::{Config, JobSettings};
-use crate::gate::{EndedHolds, Gate};
+use crate::gate::{EndedTenures, Gate};
 use crate::lock;
 use crate::transport::Transport;
 
@@ -273,7 +273,7 @@ impl Pool {
         let work = inner.gate.job_lock(inner.job.id);
         let _alone = work.lock().await;
         inner.gate.begin_job(inner.job.id, inner.settings.concurrency);
-        let mut parted = inner.gate.ended_holds();
+        let mut parted = inner.gate.ended_tenures();
         let mut failure = inner.gate.failure();
         let changed = inner.gate.store_changed();
         let mut claimer = Claimer::new(inner);
@@ -439,8 +439,8 @@ impl Inner {
     }
 
     /// Drops the lanes whose domains are no longer held here.
-    fn part(&self, parted: &EndedHolds) {
-        self.lanes().drop_holds(parted);
+    fn part(&self, parted: &EndedTenures) {
+        self.lanes().drop_tenures(parted);
         self.fresh.store(true, Ordering::Relaxed);
     }
 }

@@ -14,7 +14,7 @@ use comity_core::interval::Deferred;
 use comity_core::task::TaskId;
 use comity_core::time::Timestamp;
 use comity_store::StoreError;
-use comity_store::domains::Hold;
+use comity_store::domains::Tenure;
 use comity_store::items::{LogId, Start, StartStep, Started};
 use comity_store::sources::SourceId;
 use comity_store::tasks::{LaneId, Step};
@@ -229,13 +229,18 @@ pub(super) async fn may_start(
 
 impl Inner {
     async fn start(&self, active: &ActiveTask, step: StartStep) -> Result<Started, StoreError> {
-        let (task, hold) = active.task();
-        self.start_scrape(task, hold, step).await
+        let (task, tenure) = active.task();
+        self.start_scrape(task, tenure, step).await
     }
 
-    async fn start_scrape(&self, task: TaskId, hold: Hold, step: StartStep) -> Result<Started, StoreError> {
+    async fn start_scrape(
+        &self,
+        task: TaskId,
+        tenure: Tenure,
+        step: StartStep,
+    ) -> Result<Started, StoreError> {
         let Some(holder) = self.gate.holder() else { return Ok(Started::Fenced) };
-        let start = Start { task, hold, interval: self.scrape_interval, patience: DEPART_WAIT_MAX, step };
+        let start = Start { task, tenure, interval: self.scrape_interval, patience: DEPART_WAIT_MAX, step };
         self.store.start_scrape(holder, start, self.now()).await
     }
 }
@@ -245,7 +250,7 @@ pub(super) struct StartScrape<'a> {
     pub(super) pool: &'a Inner,
     pub(super) scrape: Option<&'a mut Scrape>,
     pub(super) task: TaskId,
-    pub(super) hold: Hold,
+    pub(super) tenure: Tenure,
 }
 
 impl BeforeSend for StartScrape<'_> {
@@ -256,7 +261,7 @@ impl BeforeSend for StartScrape<'_> {
             return Ok(());
         };
         loop {
-            let started = self.pool.start_scrape(self.task, self.hold, StartStep::Begin).await;
+            let started = self.pool.start_scrape(self.task, self.tenure, StartStep::Begin).await;
             let started = started.map_err(ScrapeVeto::Store)?;
             scrape.is_fresh = matches!(started, Started::Begun(_));
             match started {

@@ -8,7 +8,7 @@ use comity_core::guard::{self, FailureGuard};
 use comity_core::paces::DomainId;
 use comity_core::task::{JobStep, TaskId};
 use comity_core::time::Timestamp;
-use comity_store::domains::{Hold, HolderId};
+use comity_store::domains::{HolderId, Tenure};
 use comity_store::tasks::{GAVE_UP, LaneId, RemainingWork, Settle, Settled, Step, TaskRow};
 use serde_json::{Map, Value};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
@@ -150,7 +150,7 @@ enum Concluded {
 /// A domain to be given up. Until it is, the task that triggered this stays in hand, and so does its lane.
 struct GivingUp {
     lane: LaneId,
-    hold: Hold,
+    tenure: Tenure,
     task: TaskId,
     message: String,
 }
@@ -169,7 +169,7 @@ fn conclude(pool: &Arc<Inner>, one: TaskResult, settled: Settled) -> Concluded {
     if settled == Settled::Fenced {
         emit(TaskEvent::Fenced);
         drop(guard);
-        return check_if(pool.lanes().release(lane, settle.hold, settle.task));
+        return check_if(pool.lanes().release(lane, settle.tenure, settle.task));
     }
     count(pool, &settle, &row);
     let counted = match &settle.step {
@@ -199,23 +199,23 @@ fn conclude(pool: &Arc<Inner>, one: TaskResult, settled: Settled) -> Concluded {
     let tripped = counted.and_then(|counted| pool.guards().settled(lane, counted, answered_at));
     drop(guard);
     if let Some(message) = tripped {
-        return Concluded::GivenUp(GivingUp { lane, hold: settle.hold, task: settle.task, message });
+        return Concluded::GivenUp(GivingUp { lane, tenure: settle.tenure, task: settle.task, message });
     }
     if let Step::Retry { ready_at, retries, forgiven, .. } = settle.step
         && !pool.is_stopping()
-        && let Some((hold, domain)) = kept(pool, lane, settle.hold)
+        && let Some((tenure, domain)) = kept(pool, lane, settle.tenure)
     {
         let attempts = row.attempts + settle.attempts.len() as u32;
         let last = settle.attempts.last().cloned().or(row.last);
         let row = TaskRow { ready_at, retries, forgiven, attempts, last, ..row };
-        ActiveTask::begin(pool, lane, hold, &domain, row);
+        ActiveTask::begin(pool, lane, tenure, &domain, row);
         return Concluded::Fine;
     }
     if let Step::Moved { .. } = settle.step {
         pool.fresh.store(true, Ordering::Relaxed);
         pool.poke.notify_one();
     }
-    check_if(pool.lanes().release(lane, settle.hold, settle.task))
+    check_if(pool.lanes().release(lane, settle.tenure, settle.task))
 }
 
 /// Counts what became of a task.
@@ -254,7 +254,7 @@ impl Guards {
 /// Gives up the domain of a lane: releases its tasks in line, and has the store skip the waiting ones. A job that stays
 /// open leaves them for the next run instead. If nothing else is left, the job has failed.
 async fn give_up(pool: &Arc<Inner>, holder: HolderId, up: GivingUp) {
-    let GivingUp { lane, hold, task, message } = up;
+    let GivingUp { lane, tenure, task, message } = up;
     let given_up = match pool.until {
         Until::Done { .. } => GivenUp::Skip,
         Until::Idle { .. } => GivenUp::Leave,
@@ -274,13 +274,13 @@ async fn give_up(pool: &Arc<Inner>, holder: HolderId, up: GivingUp) {
             Err(error) => pool.gate.fail(error),
         },
     }
-    pool.lanes().release(lane, hold, task);
+    pool.lanes().release(lane, tenure, task);
 }
 
-/// The hold and domain under which a task to be retried stays in hand, if it does.
-fn kept(pool: &Inner, lane: LaneId, hold: Hold) -> Option<(Hold, comity_core::domain::Domain)> {
+/// The tenure and domain under which a task to be retried stays in hand, if it does.
+fn kept(pool: &Inner, lane: LaneId, tenure: Tenure) -> Option<(Tenure, comity_core::domain::Domain)> {
     let lanes = pool.lanes();
-    lanes.hold(lane).filter(|(now, _)| *now == hold && lanes.keeps_retries(lane))
+    lanes.tenure(lane).filter(|(now, _)| *now == tenure && lanes.keeps_retries(lane))
 }
 
 /// The maximum number of tasks settled in one transaction.

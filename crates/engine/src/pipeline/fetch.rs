@@ -10,7 +10,7 @@ use comity_core::domain::Domain;
 use comity_core::headers::RetryAfter;
 use comity_core::time::{Span, Timestamp};
 use comity_store::StoreError;
-use comity_store::sources::{FetchEnd, FetchResult, ItemChanges, Kind, NewItem, Source, SourceHold};
+use comity_store::sources::{FetchEnd, FetchResult, ItemChanges, Kind, NewItem, Source, SourceTenure};
 use comity_store::tasks::Lead;
 use http::HeaderValue;
 use http::header::CONTENT_TYPE;
@@ -66,18 +66,18 @@ impl Pipeline {
     pub(super) async fn fetch(
         &self,
         source: &Source,
-        hold: SourceHold,
+        tenure: SourceTenure,
         window: RunWindow,
         turn: Turn,
     ) -> Result<Option<Fetched>, StoreError> {
         let started_at = self.0.gate.clock().now();
         let mut fetched = match self.request(source, Url::parse(&source.url), source.lead).await {
-            Ok(page) => self.read(source, hold, page, turn).await?,
+            Ok(page) => self.read(source, tenure, page, turn).await?,
             Err(NotFetched::Stopped) => return Ok(None),
             Err(NotFetched::Store(error)) => return Err(error),
             Err(error) => self.not_fetched(source, error),
         };
-        let moved = self.end_fetch(hold, window, started_at, &fetched).await?;
+        let moved = self.end_fetch(tenure, window, started_at, &fetched).await?;
         if let FetchResult::Read { moved_to, .. } = &mut fetched.result {
             // It did not move if another source already has that URL.
             moved_to.take_if(|_| !moved);
@@ -88,7 +88,7 @@ impl Pipeline {
     /// Commits the result of a fetch, or that there was none. Returns whether the source has moved.
     pub(super) async fn end_fetch(
         &self,
-        hold: SourceHold,
+        tenure: SourceTenure,
         window: RunWindow,
         started_at: Timestamp,
         fetched: &Fetched,
@@ -96,8 +96,17 @@ impl Pipeline {
         let Fetched { result, http_status, found, kept, error } = fetched.clone();
         let ended_at = self.0.gate.clock().now();
         let window = window.looked_at(ended_at);
-        let end =
-            FetchEnd { hold, window, started_at, ended_at, result, http_status, found, changes: kept, error };
+        let end = FetchEnd {
+            tenure,
+            window,
+            started_at,
+            ended_at,
+            result,
+            http_status,
+            found,
+            changes: kept,
+            error,
+        };
         self.0.store.end_fetch(end).await
     }
 
@@ -154,7 +163,7 @@ impl Pipeline {
     async fn read(
         &self,
         source: &Source,
-        hold: SourceHold,
+        tenure: SourceTenure,
         page: Page,
         turn: Turn,
     ) -> Result<Fetched, StoreError> {
@@ -186,8 +195,8 @@ impl Pipeline {
         change.hints(&parsed.hints);
         change.not_before(not_before(headers, &parsed.hints, now));
         let mut tally = Tally::default();
-        let sitemaps = self.keep(source, hold, parsed, &mut tally).await?;
-        self.follow(source, hold, sitemaps, turn, &mut tally).await?;
+        let sitemaps = self.keep(source, tenure, parsed, &mut tally).await?;
+        self.follow(source, tenure, sitemaps, turn, &mut tally).await?;
         Ok(tally.fetched(change, confirmed, status))
     }
 
@@ -195,7 +204,7 @@ impl Pipeline {
     pub(super) async fn keep(
         &self,
         source: &Source,
-        hold: SourceHold,
+        tenure: SourceTenure,
         parsed: ParsedSource,
         tally: &mut Tally,
     ) -> Result<Vec<Url>, StoreError> {
@@ -223,7 +232,7 @@ impl Pipeline {
                     details: found.details,
                 });
             }
-            let part = self.0.store.keep_items(hold, part, now).await?;
+            let part = self.0.store.keep_items(tenure, part, now).await?;
             tally.kept.new += part.new;
             tally.kept.known += part.known;
             tally.kept.changed += part.changed;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use comity_store::StoreError;
-use comity_store::sources::{Kind, Source, SourceHold};
+use comity_store::sources::{Kind, Source, SourceTenure};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use url::Url;
@@ -27,7 +27,7 @@ impl Pipeline {
     pub(super) async fn follow(
         &self,
         source: &Source,
-        hold: SourceHold,
+        tenure: SourceTenure,
         sitemaps: Vec<Url>,
         turn: Turn,
         tally: &mut Tally,
@@ -63,7 +63,7 @@ impl Pipeline {
             }
             match parsed {
                 Ok(parsed) => {
-                    if !self.keep(source, hold, parsed, tally).await?.is_empty() {
+                    if !self.keep(source, tenure, parsed, tally).await?.is_empty() {
                         tally.add_problem(format!("{shown}: skipped the sitemaps in a nested sitemap index"));
                     }
                 }

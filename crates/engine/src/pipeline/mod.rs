@@ -33,7 +33,7 @@ use comity_core::task::JobId;
 use comity_core::time::Timestamp;
 use comity_store::items::ScrapeTerms;
 use comity_store::jobs::Job;
-use comity_store::sources::{FetchResult, Source, SourceClaim, SourceHold, SourceId};
+use comity_store::sources::{FetchResult, Source, SourceClaim, SourceId, SourceTenure};
 use comity_store::{Store, StoreError};
 use tokio::sync::{oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
@@ -318,7 +318,7 @@ impl Pipeline {
     async fn check(
         &self,
         source: &Source,
-        hold: SourceHold,
+        tenure: SourceTenure,
         options: &RunOptions,
         now: Timestamp,
     ) -> Result<SourceState, StoreError> {
@@ -329,7 +329,7 @@ impl Pipeline {
             Plan::Held { until, why } => self.held(source, until, &why),
             Plan::Invalid { error } => self.invalid(source, &error),
         };
-        self.end_fetch(hold, options.window, now, &fetched).await?;
+        self.end_fetch(tenure, options.window, now, &fetched).await?;
         Ok(SourceState::Ended(fetched))
     }
 
@@ -360,11 +360,11 @@ impl Pipeline {
     ) -> Result<Option<(Source, SourceState)>, StoreError> {
         let Some(holder) = self.0.gate.holder() else { return Err(StoreError::Closed) };
         let now = self.0.gate.clock().now();
-        let (source, hold) = match self.0.store.claim_source(id, holder, now).await? {
-            SourceClaim::Ours(source, hold) => (*source, hold),
+        let (source, tenure) = match self.0.store.claim_source(id, holder, now).await? {
+            SourceClaim::Ours(source, tenure) => (*source, tenure),
             SourceClaim::Taken | SourceClaim::Missing => return Ok(None),
         };
-        let state = match self.fetch_claimed(&source, hold, options, turn).await {
+        let state = match self.fetch_claimed(&source, tenure, options, turn).await {
             // This process missed its heartbeats; the process that claims the source next commits a result.
             Err(StoreError::Lost) => {
                 tracing::warn!(source = id.0, name = source.name, "another process took over this source");
@@ -372,23 +372,23 @@ impl Pipeline {
             }
             state => state?,
         };
-        self.0.store.leave_source(hold).await?;
+        self.0.store.leave_source(tenure).await?;
         Ok(state.map(|state| (source, state)))
     }
 
     async fn fetch_claimed(
         &self,
         source: &Source,
-        hold: SourceHold,
+        tenure: SourceTenure,
         options: &RunOptions,
         turn: Turn,
     ) -> Result<Option<SourceState>, StoreError> {
-        match self.check(source, hold, options, self.0.gate.clock().now()).await? {
+        match self.check(source, tenure, options, self.0.gate.clock().now()).await? {
             SourceState::Due(warning) => {
                 if let Some(warning) = warning {
                     tracing::warn!(source = source.id.0, name = source.name, "{warning}");
                 }
-                Ok(self.fetch(source, hold, options.window, turn).await?.map(SourceState::Ended))
+                Ok(self.fetch(source, tenure, options.window, turn).await?.map(SourceState::Ended))
             }
             state => Ok(Some(state)),
         }

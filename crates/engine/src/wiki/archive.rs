@@ -106,8 +106,8 @@ impl Archive {
     pub async fn run(&self, plan: &Plan) -> Result<Summary, WikiError> {
         let api = &self.api;
         let (holder, now) = (api.gate().holder(), api.gate().clock().now());
-        let (wiki, hold) = match self.store.claim_wiki(api.address(), holder, now).await? {
-            WikiClaim::Ours(wiki, hold) => (wiki, hold),
+        let (wiki, tenure) = match self.store.claim_wiki(api.address(), holder, now).await? {
+            WikiClaim::Ours(wiki, tenure) => (wiki, tenure),
             WikiClaim::Taken => return Err(WikiError::Taken(api.address())),
         };
         let progress = Progress::of(&wiki)?;
@@ -117,7 +117,7 @@ impl Archive {
         let mut run = Run {
             archive: self,
             wiki,
-            hold,
+            tenure,
             progress,
             kept: BatchChanges::default(),
             batch: batch_size(&site.query),

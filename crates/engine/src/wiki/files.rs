@@ -117,7 +117,7 @@ impl Run<'_> {
             if let Some(problem) = &problem {
                 tracing::warn!(file = %listed.file.title, problem, "could not archive a file");
             }
-            store.settle_file(self.hold, listed.id, problem).await?;
+            store.settle_file(self.tenure, listed.id, problem).await?;
             self.archive.update_stage(|stage| stage.files += 1);
         }
         self.write_index(folder).await.map_err(broken)
@@ -136,7 +136,7 @@ impl Run<'_> {
                 let metadata = std::fs::symlink_metadata(folder.path.join(file_path(sum, &one.file.title)));
                 if !metadata.is_ok_and(|metadata| metadata.len() == one.file.size) {
                     let problem = Some("missing from the folder".to_owned());
-                    store.settle_file(self.hold, one.id, problem).await?;
+                    store.settle_file(self.tenure, one.id, problem).await?;
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! The rounds of an archive. Each response is stored together with the progress of the round.
 
 use comity_core::time::{Span, Timestamp};
-use comity_store::wiki::{Batch, BatchChanges, CompletedPages, Wiki, WikiHold, WikiPage};
+use comity_store::wiki::{Batch, BatchChanges, CompletedPages, Wiki, WikiPage, WikiTenure};
 use serde::de::DeserializeOwned;
 
 use super::archive::Archive;
@@ -15,7 +15,7 @@ use super::responses::{self, AllRevisions, Continuation, Pages, QueryResponse};
 pub(super) struct Run<'a> {
     pub(super) archive: &'a Archive,
     pub(super) wiki: Wiki,
-    pub(super) hold: WikiHold,
+    pub(super) tenure: WikiTenure,
     pub(super) progress: Progress,
     pub(super) kept: BatchChanges,
     /// How many pages or revisions may be requested at once.
@@ -34,7 +34,7 @@ impl Run<'_> {
         let (round, progress) = (self.progress.round, self.progress.write());
         let batch = Batch { round, progress, ..batch };
         let (pages, revisions) = (batch.pages.len() as u64, batch.revisions.len() as u64);
-        self.kept += self.archive.store.keep_wiki(self.hold, batch).await?;
+        self.kept += self.archive.store.keep_wiki(self.tenure, batch).await?;
         self.archive.update_stage(|stage| {
             stage.pages += pages;
             stage.revisions += revisions;

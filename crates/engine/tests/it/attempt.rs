@@ -68,12 +68,12 @@ impl SlowSite {
 /// How much longer the server's Retry-After applies.
 async fn hold_remaining(gate: &Gate, host: &Domain, intent: Intent) -> Option<Span> {
     let reasons = gate.explain(host, intent).await.unwrap();
-    let hold = reasons.into_iter().find(|reason| reason.limit == Limit::RetryAfter)?;
-    Some(hold.until.since(gate.clock().now()))
+    let tenure = reasons.into_iter().find(|reason| reason.limit == Limit::RetryAfter)?;
+    Some(tenure.until.since(gate.clock().now()))
 }
 
 async fn until_held(gate: &Gate, host: &Domain, intent: Intent) -> Span {
-    soon("a hold", async {
+    soon("a tenure", async {
         loop {
             if let Some(left) = hold_remaining(gate, host, intent).await {
                 return left;

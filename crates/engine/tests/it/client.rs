@@ -191,7 +191,7 @@ async fn a_refusal_takes_effect_before_its_body_is_read() {
     });
     let host = domain(&address.to_string());
     let held = || client.gate().domain_status(&host).is_some_and(|domain| domain.server_until.is_some());
-    eventually("the hold", held).await;
+    eventually("the tenure", held).await;
     assert!(!asking.is_finished(), "its body is still being read");
     let page = soon("the answer", asking).await.unwrap().unwrap();
     assert_eq!((page.status, page.body.len()), (429, 0), "its body is not waited for as long as a page");

@@ -170,7 +170,7 @@ async fn a_penalty_delays_all_waiters_without_a_stampede_when_it_ends() {
     assert_eq!(recorded.held_until, Some(at(30_500)));
     control.advance(ms(29_999));
     a_moment().await;
-    assert_eq!(grants.len(), 0, "a hold stops every request");
+    assert_eq!(grants.len(), 0, "a tenure stops every request");
     run(&control, 1, &grants, 1).await;
     a_moment().await;
     assert_eq!(grants.log(), [(0, at(30_500))], "one request leaves when it ends");

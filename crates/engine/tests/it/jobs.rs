@@ -128,7 +128,7 @@ async fn a_site_on_a_long_hold_delays_no_other() {
     let counters = worker.gate.events().counters();
     eventually("the others", || counters.done.load(Relaxed) == 20).await;
     let refused = site.asked().into_iter().filter(|asked| asked.host == "127.0.0.9").count();
-    assert_eq!(refused, 1, "no requests during the hold");
+    assert_eq!(refused, 1, "no requests during the tenure");
     pool.stop();
     assert_eq!(soon("the stop", running).await.unwrap(), StopReason::Requested);
     assert_eq!(worker.job().await.counts.waiting(), 20);

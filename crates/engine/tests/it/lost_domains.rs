@@ -28,7 +28,7 @@ async fn a_record_after_losing_the_lease_reaches_the_new_holder() {
     assert!(recorded.server_until.is_some(), "{recorded:?}");
     let row = other.find_domain(host()).await.unwrap().unwrap();
     assert_eq!(row.kept.server.map(|(until, _)| until), recorded.server_until);
-    assert!(row.epoch > 1 && row.holder.is_some(), "under another hold: {row:?}");
+    assert!(row.epoch > 1 && row.holder.is_some(), "under another tenure: {row:?}");
 }
 
 /// B83: an operator's change that was not saved is not confirmed.

@@ -121,7 +121,7 @@ async fn a_hold_stops_permits_that_have_not_departed() {
         gate.acquire(&host, Intent::Fetch).await.unwrap()
     };
     first.record(&retry_after(ms(10_000)));
-    let Departure::Wait { until, reason } = second.depart() else { panic!("a hold stops every request") };
+    let Departure::Wait { until, reason } = second.depart() else { panic!("a tenure stops every request") };
     assert_eq!((until, reason.limit), (at(12_000), Limit::RetryAfter));
     assert!(!second.depart_within(ms(250)).await, "too long to wait with an open connection");
     drop(second);

@@ -39,7 +39,7 @@ async fn domains_without_anything_learned_are_deleted_after_a_day() {
                 "learned.example" => kept.delay = Span::from_secs(3),
                 _ => {}
             }
-            let saved = Saved { hold: taken.hold, kept, steering: Steering::default() };
+            let saved = Saved { tenure: taken.tenure, kept, steering: Steering::default() };
             Released { saved, pace: pace.encode(), mode: ReleaseMode::HandOver }
         });
         let released = released.collect();

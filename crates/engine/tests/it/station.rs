@@ -16,7 +16,7 @@ use comity::store::details::Details;
 use comity::store::items::{Item, ItemId, ItemQuery, Order, ScrapeLog};
 use comity::store::jobs::Job;
 use comity::store::sources::{
-    FetchRun, Kind, NewItem, NewSource, Source, SourceChange, SourceClaim, SourceHold, SourceId,
+    FetchRun, Kind, NewItem, NewSource, Source, SourceChange, SourceClaim, SourceId, SourceTenure,
 };
 use comity::store::tasks::Lead;
 use comity_core::cadence::RunWindow;
@@ -162,7 +162,7 @@ impl Station {
     }
 
     /// Claims a source as another process.
-    pub(crate) async fn claimed(&self, source: SourceId) -> SourceHold {
+    pub(crate) async fn claimed(&self, source: SourceId) -> SourceTenure {
         let another = self.store.register("another".to_owned(), self.now()).await.unwrap();
         match self.store.claim_source(source, another, self.now()).await.unwrap() {
             SourceClaim::Ours(_, asking) => asking,

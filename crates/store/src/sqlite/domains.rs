@@ -10,8 +10,8 @@ use super::used_ids::Ids;
 use super::writer::Tx;
 use super::{Sqlite, at, us};
 use crate::domains::{
-    DomainKey, DomainRow, DomainStore, Hold, HolderId, IdleDomains, LastHolderBuf, ReleaseMode, Released,
-    Saved, Steering, Take, Taken,
+    DomainKey, DomainRow, DomainStore, HolderId, IdleDomains, LastHolderBuf, ReleaseMode, Released, Saved,
+    Steering, Take, Taken, Tenure,
 };
 use crate::{Reply, StoreError};
 
@@ -74,12 +74,12 @@ impl DomainStore for Sqlite {
         Box::pin(async move { taken.await?.ok_or(StoreError::Lost) })
     }
 
-    fn save(&self, holder: HolderId, saved: Vec<Saved>) -> Reply<'_, Vec<Hold>> {
+    fn save(&self, holder: HolderId, saved: Vec<Saved>) -> Reply<'_, Vec<Tenure>> {
         self.writer.run(move |tx| {
             let mut lost = Vec::new();
             for saved in &saved {
                 if !tx.save(holder, saved)? {
-                    lost.push(saved.hold);
+                    lost.push(saved.tenure);
                 }
             }
             Ok(lost)
@@ -120,7 +120,7 @@ impl DomainStore for Sqlite {
         self.writer.run(move |tx| tx.idle_domains(after, before, limit))
     }
 
-    fn forget_domains(&self, idle: Vec<Hold>, before: Timestamp) -> Reply<'_, u64> {
+    fn forget_domains(&self, idle: Vec<Tenure>, before: Timestamp) -> Reply<'_, u64> {
         self.writer.run(move |tx| tx.forget_domains(&idle, before))
     }
 }
@@ -206,8 +206,8 @@ impl Tx<'_> {
                 (None, ..) => LastHolderBuf::Died { latest: now },
             };
             let (kept, steering) = kept(row, 3)?;
-            let hold = Hold { key: DomainKey(id), epoch: row.get(1)? };
-            Ok(Taken { domain: domain_of(row, 0)?, hold, kept, steering, last_holder, lent: Vec::new() })
+            let tenure = Tenure { key: DomainKey(id), epoch: row.get(1)? };
+            Ok(Taken { domain: domain_of(row, 0)?, tenure, kept, steering, last_holder, lent: Vec::new() })
         })?;
         let lent = match taken.last_holder {
             // Only a dead holder's permits are needed: a pace that was handed over contains them.
@@ -218,23 +218,23 @@ impl Tx<'_> {
         Ok(Take::Taken(Box::new(taken)))
     }
 
-    /// Whether a hold is still valid.
-    pub(super) fn holds(&self, holder: HolderId, hold: Hold) -> rusqlite::Result<bool> {
+    /// Whether a tenure is still valid.
+    pub(super) fn holds(&self, holder: HolderId, tenure: Tenure) -> rusqlite::Result<bool> {
         let sql = "SELECT 1 FROM domains WHERE id = ?1 AND holder = ?2 AND epoch = ?3";
-        self.sql.prepare_cached(sql)?.exists([hold.key.0, holder.0, hold.epoch])
+        self.sql.prepare_cached(sql)?.exists([tenure.key.0, holder.0, tenure.epoch])
     }
 
-    /// Saves what must survive a crash; false if the hold is no longer valid.
+    /// Saves what must survive a crash; false if the tenure is no longer valid.
     pub(super) fn save(&self, holder: HolderId, saved: &Saved) -> rusqlite::Result<bool> {
-        let Saved { hold, kept, steering } = saved;
+        let Saved { tenure, kept, steering } = saved;
         let sql = "UPDATE domains SET adaptive_delay_seconds = ?4, adaptive_delay_floor_seconds = ?5,
             floor_confirmed_us = ?6, server_until_us = ?7, server_stated_us = ?8, pinned = ?9,
             paused_until_us = ?10 WHERE id = ?1 AND holder = ?2 AND epoch = ?3
             AND EXISTS (SELECT 1 FROM holders WHERE holders.id = ?2 AND died_us IS NULL)";
         let changed = self.sql.prepare_cached(sql)?.execute(params![
-            hold.key.0,
+            tenure.key.0,
             holder.0,
-            hold.epoch,
+            tenure.epoch,
             kept.delay.as_secs_f64(),
             kept.floor.as_secs_f64(),
             kept.floor_at.map(us),
@@ -256,7 +256,7 @@ impl Tx<'_> {
         if !self.save(holder, &released.saved)? {
             return Ok(());
         }
-        let id = released.saved.hold.key.0;
+        let id = released.saved.tenure.key.0;
         let left_as = match released.mode {
             ReleaseMode::HandOver => "handed over",
             ReleaseMode::Stop => "stopped",

@@ -9,7 +9,7 @@ use rusqlite::params;
 use super::domains::{KEPT, domain_of, kept};
 use super::writer::Tx;
 use super::{at, us};
-use crate::domains::{DomainKey, Hold, IdleDomain, IdleDomains, LastHolderBuf};
+use crate::domains::{DomainKey, IdleDomain, IdleDomains, LastHolderBuf, Tenure};
 
 impl Tx<'_> {
     pub(super) fn idle_domains(
@@ -43,21 +43,21 @@ impl Tx<'_> {
                 (None, "new", _) => LastHolderBuf::None,
                 (None, ..) => LastHolderBuf::Died { latest: Timestamp::MAX },
             };
-            let hold = Hold { key: DomainKey(row.get(0)?), epoch: row.get(2)? };
+            let tenure = Tenure { key: DomainKey(row.get(0)?), epoch: row.get(2)? };
             let (kept, _) = kept(row, 6)?;
-            Ok(IdleDomain { domain: domain_of(row, 1)?, hold, kept, last_holder })
+            Ok(IdleDomain { domain: domain_of(row, 1)?, tenure, kept, last_holder })
         })?;
         Ok(IdleDomains { domains, next: Some(DomainKey(last)) })
     }
 
-    pub(super) fn forget_domains(&mut self, idle: &[Hold], before: Timestamp) -> rusqlite::Result<u64> {
-        // Ids are never reused, so no hold or permit of a deleted domain can match another domain.
+    pub(super) fn forget_domains(&mut self, idle: &[Tenure], before: Timestamp) -> rusqlite::Result<u64> {
+        // Ids are never reused, so no tenure or permit of a deleted domain can match another domain.
         self.note_used_ids()?;
         let sql = format!("DELETE FROM domains WHERE id = ?2 AND epoch = ?3 AND {IDLE}");
         let mut forgotten = 0;
-        for hold in idle {
+        for tenure in idle {
             let deleted =
-                self.sql.prepare_cached(&sql)?.execute(params![us(before), hold.key.0, hold.epoch])?;
+                self.sql.prepare_cached(&sql)?.execute(params![us(before), tenure.key.0, tenure.epoch])?;
             forgotten += deleted as u64;
         }
         if forgotten > 0 {

@@ -7,26 +7,26 @@ use rusqlite::params;
 
 use super::writer::Tx;
 use super::{Sqlite, at, us};
-use crate::domains::{Hold, HolderId};
+use crate::domains::{HolderId, Tenure};
 use crate::permits::PermitStore;
 use crate::{Reply, StoreError};
 
 impl PermitStore for Sqlite {
-    fn lend(&self, holder: HolderId, hold: Hold, lent: LentPermit) -> Reply<'_, ()> {
-        let written = self.writer.run(move |tx| tx.lend(holder, hold, &lent));
+    fn lend(&self, holder: HolderId, tenure: Tenure, lent: LentPermit) -> Reply<'_, ()> {
+        let written = self.writer.run(move |tx| tx.lend(holder, tenure, &lent));
         Box::pin(async move { if written.await? { Ok(()) } else { Err(StoreError::Lost) } })
     }
 
-    fn forget_lent(&self, holder: HolderId, settled: Vec<(Hold, u32)>) -> Reply<'_, ()> {
+    fn forget_lent(&self, holder: HolderId, settled: Vec<(Tenure, u32)>) -> Reply<'_, ()> {
         self.writer
-            .run(move |tx| settled.iter().try_for_each(|(hold, id)| tx.forget_lent(holder, *hold, *id)))
+            .run(move |tx| settled.iter().try_for_each(|(tenure, id)| tx.forget_lent(holder, *tenure, *id)))
     }
 }
 
 impl Tx<'_> {
-    /// Saves a permit; false if the hold is no longer valid.
-    fn lend(&self, holder: HolderId, hold: Hold, lent: &LentPermit) -> rusqlite::Result<bool> {
-        if !self.is_holder(holder)? || !self.holds(holder, hold)? {
+    /// Saves a permit; false if the tenure is no longer valid.
+    fn lend(&self, holder: HolderId, tenure: Tenure, lent: &LentPermit) -> rusqlite::Result<bool> {
+        if !self.is_holder(holder)? || !self.holds(holder, tenure)? {
             return Ok(false);
         }
         // Each expired row is deleted once, so there are never many more rows than permits in force.
@@ -36,15 +36,15 @@ impl Tx<'_> {
         let sql =
             "INSERT INTO permits (domain_id, id, intent, granted_us, until_us) VALUES (?1, ?2, ?3, ?4, ?5)
             ON CONFLICT DO UPDATE SET granted_us = excluded.granted_us, until_us = excluded.until_us";
-        let row = params![hold.key.0, lent.id, lent.intent.as_str(), us(lent.granted_at), us(lent.until)];
+        let row = params![tenure.key.0, lent.id, lent.intent.as_str(), us(lent.granted_at), us(lent.until)];
         self.sql.prepare_cached(sql)?.execute(row)?;
         Ok(true)
     }
 
-    fn forget_lent(&self, holder: HolderId, hold: Hold, id: u32) -> rusqlite::Result<()> {
-        if self.holds(holder, hold)? {
+    fn forget_lent(&self, holder: HolderId, tenure: Tenure, id: u32) -> rusqlite::Result<()> {
+        if self.holds(holder, tenure)? {
             let sql = "DELETE FROM permits WHERE domain_id = ?1 AND id = ?2";
-            self.sql.prepare_cached(sql)?.execute(params![hold.key.0, id])?;
+            self.sql.prepare_cached(sql)?.execute(params![tenure.key.0, id])?;
         }
         Ok(())
     }

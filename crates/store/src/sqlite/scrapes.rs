@@ -177,18 +177,18 @@ impl Tx<'_> {
         start: Start,
         now: Timestamp,
     ) -> rusqlite::Result<Started> {
-        let Start { task, hold, interval, patience, step } = start;
+        let Start { task, tenure, interval, patience, step } = start;
         let sql = "SELECT item_id IS NOT NULL, hops > 0, jobs.state = 'running' FROM tasks
             JOIN lanes ON lanes.id = lane_id JOIN jobs ON jobs.id = tasks.job_id
             WHERE tasks.id = ?1 AND tasks.state = 'waiting' AND domain_id = ?2";
         let mut statement = self.sql.prepare_cached(sql)?;
-        let row = statement.query_row([task.0 as i64, hold.key.0], |row| {
+        let row = statement.query_row([task.0 as i64, tenure.key.0], |row| {
             Ok((row.get::<_, bool>(0)?, row.get::<_, bool>(1)?, row.get::<_, bool>(2)?))
         });
         let row = row.optional()?;
         drop(statement);
         let Some((true, hopped, job_runs)) = row else { return Ok(Started::Fenced) };
-        if !self.is_holder(holder)? || !self.holds(holder, hold)? {
+        if !self.is_holder(holder)? || !self.holds(holder, tenure)? {
             return Ok(Started::Fenced);
         }
         if !job_runs {

@@ -13,7 +13,7 @@ use super::{Sqlite, at, us};
 use crate::domains::HolderId;
 use crate::sources::{
     Changed, FetchEnd, FetchResult, FetchRun, ItemChanges, Kind, NewItem, NewSource, Source, SourceChange,
-    SourceClaim, SourceHold, SourceId, SourceStore,
+    SourceClaim, SourceId, SourceStore, SourceTenure,
 };
 use crate::{Reply, StoreError};
 
@@ -38,9 +38,14 @@ impl SourceStore for Sqlite {
         self.writer.run(move |tx| tx.remove_source(id))
     }
 
-    fn keep_items(&self, hold: SourceHold, items: Vec<NewItem>, now: Timestamp) -> Reply<'_, ItemChanges> {
-        let kept = self.writer.run(move |tx| match tx.is_claim_valid(hold)? {
-            true => tx.keep_items(hold.source, &items, now).map(Some),
+    fn keep_items(
+        &self,
+        tenure: SourceTenure,
+        items: Vec<NewItem>,
+        now: Timestamp,
+    ) -> Reply<'_, ItemChanges> {
+        let kept = self.writer.run(move |tx| match tx.is_claim_valid(tenure)? {
+            true => tx.keep_items(tenure.source, &items, now).map(Some),
             false => Ok(None),
         });
         Box::pin(async move { kept.await?.ok_or(StoreError::Lost) })
@@ -51,12 +56,12 @@ impl SourceStore for Sqlite {
         self.writer.run(move |tx| tx.claim_source(&liveness, id, holder, now))
     }
 
-    fn leave_source(&self, hold: SourceHold) -> Reply<'_, ()> {
-        self.writer.run(move |tx| tx.leave_source(hold))
+    fn leave_source(&self, tenure: SourceTenure) -> Reply<'_, ()> {
+        self.writer.run(move |tx| tx.leave_source(tenure))
     }
 
     fn end_fetch(&self, end: FetchEnd) -> Reply<'_, bool> {
-        let ended = self.writer.run(move |tx| match tx.is_claim_valid(end.hold)? {
+        let ended = self.writer.run(move |tx| match tx.is_claim_valid(end.tenure)? {
             true => tx.end_fetch(&end).map(Some),
             false => Ok(None),
         });
@@ -233,8 +238,8 @@ impl Tx<'_> {
     }
 
     pub(super) fn end_fetch(&self, end: &FetchEnd) -> rusqlite::Result<bool> {
-        let id = end.hold.source.0;
-        let Some(source) = self.source(end.hold.source)? else { return Ok(false) };
+        let id = end.tenure.source.0;
+        let Some(source) = self.source(end.tenure.source)? else { return Ok(false) };
         let mut moved = false;
         let mut cursor_out = source.cursor_json.clone();
         match &end.result {
@@ -316,22 +321,22 @@ impl Tx<'_> {
         }
         let sql = "UPDATE sources SET asked_by = ?2, epoch = epoch + 1 WHERE id = ?1 RETURNING epoch";
         let epoch = self.sql.prepare_cached(sql)?.query_row([id.0, holder.0], |row| row.get(0))?;
-        Ok(SourceClaim::Ours(Box::new(source), SourceHold { source: id, holder, epoch }))
+        Ok(SourceClaim::Ours(Box::new(source), SourceTenure { source: id, holder, epoch }))
     }
 
     /// Whether a claim is still valid. A claim of a source that is gone is: there is nothing left to write to.
-    fn is_claim_valid(&self, hold: SourceHold) -> rusqlite::Result<bool> {
+    fn is_claim_valid(&self, tenure: SourceTenure) -> rusqlite::Result<bool> {
         let sql = "SELECT asked_by IS ?2 AND epoch = ?3
                 AND EXISTS (SELECT 1 FROM holders WHERE holders.id = ?2 AND died_us IS NULL)
             FROM sources WHERE id = ?1";
-        let SourceHold { source, holder, epoch } = hold;
+        let SourceTenure { source, holder, epoch } = tenure;
         let valid = self.sql.prepare_cached(sql)?.query_row([source.0, holder.0, epoch], |row| row.get(0));
         Ok(valid.optional()?.unwrap_or(true))
     }
 
-    fn leave_source(&self, hold: SourceHold) -> rusqlite::Result<()> {
+    fn leave_source(&self, tenure: SourceTenure) -> rusqlite::Result<()> {
         let sql = "UPDATE sources SET asked_by = NULL WHERE id = ?1 AND asked_by = ?2 AND epoch = ?3";
-        let SourceHold { source, holder, epoch } = hold;
+        let SourceTenure { source, holder, epoch } = tenure;
         self.sql.prepare_cached(sql)?.execute([source.0, holder.0, epoch]).map(|_| ())
     }
 

@@ -90,10 +90,10 @@ impl Tx<'_> {
         snapshot: &DomainSnapshot,
         now: Timestamp,
     ) -> rusqlite::Result<()> {
-        let DomainSnapshot { hold, value } = snapshot;
-        if self.holds(holder, *hold)? {
+        let DomainSnapshot { tenure, value } = snapshot;
+        if self.holds(holder, *tenure)? {
             let sql = "UPDATE looks SET epoch = ?2, sight = ?3, seen_us = ?4 WHERE domain_id = ?1";
-            let values = params![hold.key.0, hold.epoch, value.to_string(), us(now)];
+            let values = params![tenure.key.0, tenure.epoch, value.to_string(), us(now)];
             self.sql.prepare_cached(sql)?.execute(values)?;
         }
         Ok(())

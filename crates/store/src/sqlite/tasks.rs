@@ -15,7 +15,7 @@ use super::used_ids::Ids;
 use super::writer::Tx;
 use super::{Sqlite, at, us};
 use crate::Reply;
-use crate::domains::{Hold, HolderId, Take};
+use crate::domains::{HolderId, Take, Tenure};
 use crate::tasks::{
     Attempt, Claim, Claimed, Enqueued, LaneId, Lead, NewTask, RedirectBody, Refill, RemainingWork, Settle,
     Settled, Step, TaskFilter, TaskRow, TaskStore, TaskView, origin_of,
@@ -306,15 +306,15 @@ impl Tx<'_> {
         now: Timestamp,
     ) -> rusqlite::Result<Vec<Settled>> {
         let lives = self.is_holder(holder)?;
-        let mut holds: HashMap<Hold, bool> = HashMap::new();
+        let mut tenures: HashMap<Tenure, bool> = HashMap::new();
         let mut tallies: BTreeMap<JobId, Tally> = BTreeMap::new();
         let mut results = Vec::with_capacity(settles.len());
         for settle in settles {
-            let valid = match holds.get(&settle.hold) {
+            let valid = match tenures.get(&settle.tenure) {
                 Some(valid) => *valid,
                 None => {
-                    let valid = lives && self.holds(holder, settle.hold)?;
-                    holds.insert(settle.hold, valid);
+                    let valid = lives && self.holds(holder, settle.tenure)?;
+                    tenures.insert(settle.tenure, valid);
                     valid
                 }
             };
@@ -346,7 +346,7 @@ impl Tx<'_> {
             WHERE tasks.id = ?1 AND state = 'waiting' AND tasks.job_id = ?2 AND domain_id = ?3";
         let mut statement = self.sql.prepare_cached(sql)?;
         let row = statement
-            .query_row([id, settle.job.0 as i64, settle.hold.key.0], |row| Ok((row.get(0)?, row.get(1)?)));
+            .query_row([id, settle.job.0 as i64, settle.tenure.key.0], |row| Ok((row.get(0)?, row.get(1)?)));
         let Some((item, requests)): Option<(Option<i64>, i64)> = row.optional()? else { return Ok(false) };
         drop(statement);
         let last = settle.attempts.last();

@@ -11,7 +11,7 @@ use super::{Sqlite, at, us};
 use crate::domains::HolderId;
 use crate::wiki::{
     Batch, BatchChanges, CompletedPages, Compression, Content, ContentTally, FileTally, Hidden, ListedFile,
-    NamespaceTally, Revision, Slot, Wiki, WikiClaim, WikiHold, WikiId, WikiPage, WikiStore,
+    NamespaceTally, Revision, Slot, Wiki, WikiClaim, WikiId, WikiPage, WikiStore, WikiTenure,
 };
 use crate::{Reply, StoreError};
 
@@ -25,9 +25,9 @@ impl WikiStore for Sqlite {
         self.read(move |tx| tx.find_wiki(&api))
     }
 
-    fn keep_wiki(&self, hold: WikiHold, batch: Batch) -> Reply<'_, BatchChanges> {
-        let kept = self.writer.run(move |tx| match tx.holds_wiki(hold)? {
-            true => tx.keep_wiki(hold.wiki, &batch).map(Some),
+    fn keep_wiki(&self, tenure: WikiTenure, batch: Batch) -> Reply<'_, BatchChanges> {
+        let kept = self.writer.run(move |tx| match tx.holds_wiki(tenure)? {
+            true => tx.keep_wiki(tenure.wiki, &batch).map(Some),
             false => Ok(None),
         });
         Box::pin(async move { kept.await?.ok_or(StoreError::Lost) })
@@ -57,9 +57,9 @@ impl WikiStore for Sqlite {
         self.writer.run(move |tx| tx.files_to_fetch(wiki, after, limit))
     }
 
-    fn settle_file(&self, hold: WikiHold, file: i64, problem: Option<String>) -> Reply<'_, ()> {
-        let settled = self.writer.run(move |tx| match tx.holds_wiki(hold)? {
-            true => tx.settle_file(hold.wiki, file, problem.as_deref()).map(Some),
+    fn settle_file(&self, tenure: WikiTenure, file: i64, problem: Option<String>) -> Reply<'_, ()> {
+        let settled = self.writer.run(move |tx| match tx.holds_wiki(tenure)? {
+            true => tx.settle_file(tenure.wiki, file, problem.as_deref()).map(Some),
             false => Ok(None),
         });
         Box::pin(async move { settled.await?.ok_or(StoreError::Lost) })
@@ -106,16 +106,16 @@ impl Tx<'_> {
         let sql = "UPDATE wikis SET holder = ?2, epoch = epoch + 1 WHERE api = ?1 RETURNING epoch";
         let epoch = self.sql.prepare_cached(sql)?.query_row(params![api, holder], |row| row.get(0))?;
         let wiki = self.find_wiki(api)?.ok_or(rusqlite::Error::QueryReturnedNoRows)?;
-        let hold = WikiHold { wiki: wiki.id, holder: holder.map(HolderId), epoch };
-        Ok(WikiClaim::Ours(wiki, hold))
+        let tenure = WikiTenure { wiki: wiki.id, holder: holder.map(HolderId), epoch };
+        Ok(WikiClaim::Ours(wiki, tenure))
     }
 
     /// Whether a claim is still valid.
-    fn holds_wiki(&self, hold: WikiHold) -> rusqlite::Result<bool> {
+    fn holds_wiki(&self, tenure: WikiTenure) -> rusqlite::Result<bool> {
         let sql = "SELECT 1 FROM wikis WHERE id = ?1 AND holder IS ?2 AND epoch = ?3
             AND (?2 IS NULL OR EXISTS (SELECT 1 FROM holders WHERE holders.id = ?2 AND died_us IS NULL))";
-        let holder = hold.holder.map(|holder| holder.0);
-        self.sql.prepare_cached(sql)?.exists(params![hold.wiki.0, holder, hold.epoch])
+        let holder = tenure.holder.map(|holder| holder.0);
+        self.sql.prepare_cached(sql)?.exists(params![tenure.wiki.0, holder, tenure.epoch])
     }
 
     pub(super) fn find_wiki(&self, api: &str) -> rusqlite::Result<Option<Wiki>> {

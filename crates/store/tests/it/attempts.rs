@@ -1,7 +1,7 @@
 //! `attempts`, as people query it: the only request of a task is kept in the task's row, the others in a log, and the
 //! view shows all of them once.
 
-use comity_conformance::process::{Process, at, done, failed, hold_of, ms, retry};
+use comity_conformance::process::{Process, at, done, failed, ms, retry, tenure_of};
 use comity_core::outcome::Outcome;
 use comity_core::task::{JobId, JobStep};
 use comity_store::jobs::RetryFilter;
@@ -68,7 +68,7 @@ async fn settle(one: &Process, job: JobId, lane: &Claimed, attempts: &[(i64, u16
         status: Some(status),
     };
     let attempts = attempts.iter().map(attempt).collect();
-    let (task, hold) = (lane.tasks[0].id, hold_of(lane));
-    let settle = Settle { task, job, hold, attempts, facts: Default::default(), step };
+    let (task, tenure) = (lane.tasks[0].id, tenure_of(lane));
+    let settle = Settle { task, job, tenure, attempts, facts: Default::default(), step };
     one.store.settle(one.holder, vec![settle], at(10)).await.unwrap();
 }

@@ -6,13 +6,13 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use comity_conformance::follower::{Follower, every, feed, keep, unclaimed};
-use comity_conformance::process::{Process, at, died_at, done, failed, hold_of, listed, ms, retry};
+use comity_conformance::process::{Process, at, died_at, done, failed, listed, ms, retry, tenure_of};
 use comity_core::cadence::RunWindow;
 use comity_core::enqueue::Trigger;
 use comity_core::outcome::Outcome;
 use comity_core::task::JobId;
 use comity_core::time::Timestamp;
-use comity_store::domains::{Hold, ReleaseMode, Take};
+use comity_store::domains::{ReleaseMode, Take, Tenure};
 use comity_store::items::{ScrapeTerms, StartStep, Started};
 use comity_store::sources::{FetchEnd, FetchResult, ItemChanges, NewSource, SourceId};
 use comity_store::sqlite::Sqlite;
@@ -85,11 +85,11 @@ async fn following_child() {
     let (Ok(path), Ok(round)) = (std::env::var(PATH), std::env::var(ROUND)) else { return };
     let round: i64 = round.parse().unwrap();
     let one = Process::with(opened(Sqlite::open(path).unwrap()), "child", at(round * 100_000)).await;
-    let hold = one.taken("a.example", at(round * 100_000)).await.hold;
+    let tenure = one.taken("a.example", at(round * 100_000)).await.tenure;
     let new = NewSource { interval: every(5_000), ..feed("https://feeds.example/") };
     let source = one.store.add_source(new, at(0)).await.unwrap().0.id;
     let job = one.store.scrape_job(at(0)).await.unwrap().id;
-    let follower = Follower { one, hold, source, items: Vec::new(), job };
+    let follower = Follower { one, tenure, source, items: Vec::new(), job };
     let store = follower.store();
     let counts = store.count_items(source).await.unwrap();
     let (mut items, mut ended) = (counts.items, counts.done + counts.failed);
@@ -119,7 +119,7 @@ async fn following_child() {
 
 fn read(source: SourceId, now: Timestamp) -> FetchEnd {
     FetchEnd {
-        hold: unclaimed(source),
+        tenure: unclaimed(source),
         window: RunWindow::ending(now, now).unwrap(),
         started_at: now,
         ended_at: now,
@@ -175,7 +175,7 @@ async fn work(one: &Process, job: JobId, nth: i64) -> u64 {
     let mut holds = Vec::new();
     for Claimed { take, tasks, .. } in one.claim(job, now).await {
         let Take::Taken(taken) = take else { continue };
-        holds.push(taken.hold);
+        holds.push(taken.tenure);
         for (nth, task) in tasks.iter().take(5).enumerate() {
             let step = [done(), failed(), retry(now), done(), retry(now)][nth].clone();
             let attempts = vec![Attempt {
@@ -187,7 +187,7 @@ async fn work(one: &Process, job: JobId, nth: i64) -> u64 {
             settles.push(Settle {
                 task: task.id,
                 job,
-                hold: taken.hold,
+                tenure: taken.tenure,
                 attempts,
                 facts: Default::default(),
                 step,
@@ -202,9 +202,9 @@ async fn work(one: &Process, job: JobId, nth: i64) -> u64 {
     ended.into_iter().filter(|ended| *ended).count() as u64
 }
 
-async fn release_all(one: &Process, holds: Vec<Hold>) {
-    for hold in holds {
-        one.release(hold, b"pace", ReleaseMode::Stop, at(1_000_000)).await;
+async fn release_all(one: &Process, holds: Vec<Tenure>) {
+    for tenure in holds {
+        one.release(tenure, b"pace", ReleaseMode::Stop, at(1_000_000)).await;
     }
 }
 
@@ -266,11 +266,11 @@ async fn inherit(path: &Path, round: i64) {
     let heir = Process::with(opened(Sqlite::open(path).unwrap()), "heir", now).await;
     let mut holds = Vec::new();
     for nth in 0..DOMAINS {
-        holds.push(heir.taken(&format!("{nth}.example"), now).await.hold);
+        holds.push(heir.taken(&format!("{nth}.example"), now).await.tenure);
     }
     let held = heir.taken(HELD, now).await;
     assert!(died_at(&held) <= now, "{held:?}");
-    holds.push(held.hold);
+    holds.push(held.tenure);
     release_all(&heir, holds).await;
     heir.store.deregister(heir.holder, now).await.unwrap();
 }
@@ -283,11 +283,11 @@ async fn finish(path: &Path) {
     let job = one.open_job("job").await;
     while one.next_due(job).await.is_some() {
         for lane in one.claim(job, now).await {
-            let hold = hold_of(&lane);
+            let tenure = tenure_of(&lane);
             for task in lane.tasks {
-                assert_eq!(one.settle(job, hold, task.id, done(), now).await, Settled::Yes);
+                assert_eq!(one.settle(job, tenure, task.id, done(), now).await, Settled::Yes);
             }
-            release_all(&one, vec![hold]).await;
+            release_all(&one, vec![tenure]).await;
         }
     }
 }

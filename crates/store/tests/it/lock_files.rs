@@ -138,8 +138,8 @@ async fn a_process_that_stops_removes_its_lock_file() {
     let file = TestFile::new();
     let files = Files::of_store(&file);
     let (one, other) = (file.process("one").await, file.process("other").await);
-    let hold = one.taken("a.example", at(0)).await.hold;
-    one.release(hold, b"pace", ReleaseMode::Stop, at(1)).await;
+    let tenure = one.taken("a.example", at(0)).await.tenure;
+    one.release(tenure, b"pace", ReleaseMode::Stop, at(1)).await;
     stop(&one).await;
     assert!(!files.of(one.holder.0).exists() && files.of(other.holder.0).exists());
     stop(&other).await;

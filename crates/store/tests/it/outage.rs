@@ -54,7 +54,7 @@ async fn a_database_that_is_moved_back_continues_as_it_was() {
     let file = TestFile::new();
     let one = file.process("one").await;
     one.store.set_patience(Span::from_mins(10));
-    let hold = one.taken("a.example", at(0)).await.hold;
+    let tenure = one.taken("a.example", at(0)).await.tenure;
     let turns = one.store.availability().turns();
     let elsewhere = Elsewhere::move_away(&file);
     let (store, holder) = (one.store.clone(), one.holder);
@@ -70,7 +70,7 @@ async fn a_database_that_is_moved_back_continues_as_it_was() {
     beating.await.unwrap().unwrap();
     assert!(jobs.await.unwrap().unwrap().1);
     assert_eq!((one.store.availability().outage(), one.store.availability().turns()), (None, turns + 2));
-    assert!(one.save(nothing_learned(hold)).await.is_empty(), "it is still held");
+    assert!(one.save(nothing_learned(tenure)).await.is_empty(), "it is still held");
 }
 
 /// The copy contains everything this process wrote: nothing is lost.
@@ -79,14 +79,14 @@ async fn a_complete_copy_continues_as_it_was() {
     let file = TestFile::new();
     let one = file.process("one").await;
     one.store.set_patience(Span::from_mins(10));
-    let hold = one.taken("a.example", at(0)).await.hold;
+    let tenure = one.taken("a.example", at(0)).await.tenure;
     let elsewhere = Elsewhere::move_away(&file);
     let (store, holder) = (one.store.clone(), one.holder);
     let beating = tokio::spawn(async move { store.beat(holder, at(1)).await });
     noticed(&*one.store).await;
     elsewhere.copy_back();
     beating.await.unwrap().unwrap();
-    assert!(one.save(nothing_learned(hold)).await.is_empty(), "it is still held");
+    assert!(one.save(nothing_learned(tenure)).await.is_empty(), "it is still held");
     assert!(matches!(file.process("other").await.take("a.example", at(1)).await, Take::Held { .. }));
     assert_eq!(one.store.list_domains(String::new(), String::new(), 10).await.unwrap().len(), 1);
 }
@@ -96,8 +96,8 @@ async fn a_complete_copy_continues_as_it_was() {
 async fn with_an_older_copy_everything_held_is_lost() {
     let file = TestFile::new();
     let first = file.process("first").await;
-    let hold = first.taken("a.example", at(0)).await.hold;
-    first.release(hold, b"pace", ReleaseMode::HandOver, at(0)).await;
+    let tenure = first.taken("a.example", at(0)).await.tenure;
+    first.release(tenure, b"pace", ReleaseMode::HandOver, at(0)).await;
     let copy = file.beside(".copy");
     file.query(&format!("VACUUM INTO '{}'", copy.display()));
     drop(first);

@@ -97,9 +97,9 @@ async fn a_restored_copy_counts_as_lost_state() {
     let file = TestFile::new();
     let one = file.process("one").await;
     for name in ["released.example", "stopped.example"] {
-        let hold = one.taken(name, at(0)).await.hold;
+        let tenure = one.taken(name, at(0)).await.tenure;
         let mode = if name == "released.example" { ReleaseMode::HandOver } else { ReleaseMode::Stop };
-        one.release(hold, b"pace", mode, at(1)).await;
+        one.release(tenure, b"pace", mode, at(1)).await;
     }
     one.taken("held.example", at(0)).await;
     let copy = file.path.with_extension("copy");
@@ -127,8 +127,8 @@ async fn a_restored_copy_counts_as_lost_state() {
     let now = at(170);
     assert_eq!(died_at(&one.taken("held.example", now).await), since);
     // A domain that was taken and released since then counts as usual.
-    let hold = one.taken("new.example", now).await.hold;
-    one.release(hold, b"pace", ReleaseMode::HandOver, now).await;
+    let tenure = one.taken("new.example", now).await.tenure;
+    one.release(tenure, b"pace", ReleaseMode::HandOver, now).await;
     assert_eq!(
         other.taken("new.example", now).await.last_holder,
         LastHolderBuf::HandedOver(b"pace".to_vec())
@@ -145,9 +145,9 @@ async fn a_restored_copy_counts_as_lost_state() {
 async fn a_store_that_was_moved_away_and_back_continues_as_it_was() {
     let file = TestFile::new();
     let one = file.process("one").await;
-    let hold = one.taken("a.example", at(0)).await.hold;
+    let tenure = one.taken("a.example", at(0)).await.tenure;
     let kept = SavedLimits { server: Some((at(3_600), at(0))), ..SavedLimits::default() };
-    let saved = Saved { kept, ..nothing_learned(hold) };
+    let saved = Saved { kept, ..nothing_learned(tenure) };
     let released = Released { saved, pace: b"pace".to_vec(), mode: ReleaseMode::HandOver };
     one.store.release(one.holder, vec![released], at(1)).await.unwrap();
     let elsewhere = file.path.with_extension("elsewhere");
@@ -167,8 +167,8 @@ async fn every_process_notices_a_log_deleted_while_in_use() {
     for ending in ["-wal", "-shm"] {
         let file = TestFile::new();
         let (one, two) = (file.process("one").await, file.process("two").await);
-        let hold = one.taken("a.example", at(0)).await.hold;
-        one.release(hold, b"pace", ReleaseMode::HandOver, at(0)).await;
+        let tenure = one.taken("a.example", at(0)).await.tenure;
+        one.release(tenure, b"pace", ReleaseMode::HandOver, at(0)).await;
         one.taken("b.example", at(0)).await;
         std::fs::remove_file(format!("{}{ending}", file.path.display())).unwrap();
         let refusal = file.refusal();
@@ -209,8 +209,8 @@ async fn a_database_deleted_while_in_use_is_not_recreated_by_another_process() {
 async fn an_empty_file_in_place_of_a_database_does_not_lose_its_log() {
     let file = TestFile::new();
     let one = file.process("one").await;
-    let hold = one.taken("a.example", at(0)).await.hold;
-    one.release(hold, b"pace", ReleaseMode::HandOver, at(0)).await;
+    let tenure = one.taken("a.example", at(0)).await.tenure;
+    one.release(tenure, b"pace", ReleaseMode::HandOver, at(0)).await;
     let (log, away) = (file.beside("-wal"), file.beside(".away"));
     let written = std::fs::metadata(&log).unwrap().len();
     assert!(written > 0);
@@ -274,7 +274,7 @@ impl Gone {
 /// A store that was used, and its identity.
 async fn used(file: &TestFile) -> Identity {
     let one = file.process("one").await;
-    let hold = one.taken("a.example", at(0)).await.hold;
-    one.release(hold, b"pace", ReleaseMode::HandOver, at(0)).await;
+    let tenure = one.taken("a.example", at(0)).await.tenure;
+    one.release(tenure, b"pace", ReleaseMode::HandOver, at(0)).await;
     one.store.identity()
 }

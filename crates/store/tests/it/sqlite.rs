@@ -5,7 +5,7 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use comity_conformance::follower::{ended, feed, keep, scrape_request, unclaimed};
-use comity_conformance::process::{at, done, hold_of, ms, nothing_learned, taken};
+use comity_conformance::process::{at, done, ms, nothing_learned, taken, tenure_of};
 use comity_core::cadence::RunWindow;
 use comity_core::enqueue::{Enqueued, Refusal, Trigger};
 use comity_core::outcome::Outcome;
@@ -181,18 +181,18 @@ async fn tables_and_columns_that_people_rely_on_exist() {
     let one = file.process("one").await;
     let job = one.job_of("news", &["https://a.example/1", "https://a.example/2"], at(0)).await;
     let lane = one.claim_one(job, at(0)).await;
-    let hold = hold_of(&lane);
+    let tenure = tenure_of(&lane);
     let kept = SavedLimits {
         delay: ms(1_500),
         floor: ms(250),
         server: Some((at(60), at(1))),
         ..SavedLimits::default()
     };
-    one.save(Saved { kept, ..nothing_learned(hold) }).await;
+    one.save(Saved { kept, ..nothing_learned(tenure) }).await;
     let attempt = |secs, outcome, status| Attempt { started_at: at(secs), took: ms(20), outcome, status };
     let attempts = vec![attempt(1, Outcome::RateLimited, Some(429)), attempt(2, Outcome::Success, Some(200))];
     let settle =
-        Settle { task: lane.tasks[0].id, job, hold, attempts, facts: Default::default(), step: done() };
+        Settle { task: lane.tasks[0].id, job, tenure, attempts, facts: Default::default(), step: done() };
     one.store.settle(one.holder, vec![settle], at(3)).await.unwrap();
 
     for (sql, expected) in [
@@ -250,7 +250,7 @@ async fn a_database_of_version_1_loses_nothing() {
         [("https://a.example/2", Lead::Listed, 2, None), ("https://a.example/3", Lead::Remote, 0, None)];
     assert_eq!(tasks, expected);
     assert_eq!(one.row("a.example").await.kept.delay, ms(1_500));
-    one.settle(job.id, hold_of(&lane), lane.tasks[0].id, done(), at(1)).await;
+    one.settle(job.id, tenure_of(&lane), lane.tasks[0].id, done(), at(1)).await;
     assert_eq!(one.counts(job.id).await.done, 2);
     assert_eq!(file.query_one("SELECT count(*) FROM attempts"), "1");
     assert_eq!(file.query_one("SELECT count(*) FROM robots"), "1");
@@ -286,7 +286,7 @@ async fn a_database_of_version_5_resumes() {
     assert_eq!(paths, ["p2.html", "missing", "p3.html"]);
     let taken = taken(lane.take.clone());
     assert!(matches!(taken.last_holder, LastHolderBuf::Stopped(_)), "{taken:?}");
-    one.settle(job.id, hold_of(&lane), lane.tasks[0].id, done(), now).await;
+    one.settle(job.id, tenure_of(&lane), lane.tasks[0].id, done(), now).await;
     assert_eq!(one.counts(job.id).await.done, 2);
     let pinned = one.row("reuters.com").await;
     assert_eq!((pinned.kept.delay, pinned.steering.pinned), (ms(3_000), true));
@@ -313,7 +313,7 @@ async fn a_database_of_version_9_resumes() {
     let lane = one.claim_one(job.id, now).await;
     let paths: Vec<_> = lane.tasks.iter().map(|task| task.url.rsplit('/').next().unwrap()).collect();
     assert_eq!(paths, ["p2.html", "missing", "p3.html"]);
-    one.settle(job.id, hold_of(&lane), lane.tasks[0].id, done(), now).await;
+    one.settle(job.id, tenure_of(&lane), lane.tasks[0].id, done(), now).await;
     assert_eq!(one.counts(job.id).await.done, 2);
     assert!(one.row("reuters.com").await.steering.pinned);
     let said = one.taken("said.example", now).await;
@@ -348,7 +348,7 @@ async fn a_database_of_version_15_resumes() {
     let lane = one.claim_one(job.id, now).await;
     let paths: Vec<_> = lane.tasks.iter().map(|task| task.url.rsplit('/').next().unwrap()).collect();
     assert_eq!(paths, ["p2.html", "missing", "p3.html"]);
-    one.settle(job.id, hold_of(&lane), lane.tasks[0].id, done(), now).await;
+    one.settle(job.id, tenure_of(&lane), lane.tasks[0].id, done(), now).await;
     assert_eq!(one.counts(job.id).await.done, 2);
     assert!(one.row("reuters.com").await.steering.pinned);
     assert!(
@@ -386,7 +386,7 @@ async fn attempts_are_removed_with_their_source() {
         let settle = Settle {
             task: task.id,
             job,
-            hold: hold_of(&lane),
+            tenure: tenure_of(&lane),
             attempts: vec![attempt],
             facts: Default::default(),
             step: done(),
@@ -429,7 +429,7 @@ async fn a_cursor_written_by_hand_is_left_byte_for_byte() {
             [FetchResult::Failed { retry_at: at(9) }, FetchResult::Held { until: at(9) }, FetchResult::Gone]
         {
             let end = FetchEnd {
-                hold: unclaimed(source),
+                tenure: unclaimed(source),
                 window: RunWindow::ending(at(1), at(1)).unwrap(),
                 started_at: at(1),
                 ended_at: at(1),
@@ -460,8 +460,8 @@ async fn an_item_without_its_source_is_refused_and_a_no_op() {
     assert_eq!(enqueue().await, [Enqueued::Enqueued]);
     let lane = one.claim_one(job, at(0)).await;
     file.query("DELETE FROM sources");
-    let (task, hold) = (lane.tasks[0].id, hold_of(&lane));
-    let start = Start { task, hold, interval: None, patience: ms(0), step: StartStep::Begin };
+    let (task, tenure) = (lane.tasks[0].id, tenure_of(&lane));
+    let start = Start { task, tenure, interval: None, patience: ms(0), step: StartStep::Begin };
     let started = one.store.start_scrape(one.holder, start, at(1)).await.unwrap();
     assert_eq!(started, Started::Gone("the source is gone"));
     let item = one.store.find_item(items[0]).await.unwrap().unwrap();

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use comity_conformance::machine::TestMachine;
-use comity_conformance::process::{Process, at, hold_of, retry};
+use comity_conformance::process::{Process, at, retry, tenure_of};
 use comity_core::headers::{PacingHints, RetryAfter};
 use comity_core::intent::Intent;
 use comity_core::outcome::Answer;
@@ -120,7 +120,7 @@ async fn a_clock_step_after_a_kill_moves_everything_along() {
         let (one, now) = host.start("one").await;
         let left = Scene::play(&one, now).await;
         let kept = left.pace.saved_limits();
-        one.save(Saved { hold: left.taken.hold, kept, steering: Steering::default() }).await;
+        one.save(Saved { tenure: left.taken.tenure, kept, steering: Steering::default() }).await;
         drop(one);
         host.machine.pass(secs(5));
         host.machine.step(step);
@@ -201,11 +201,11 @@ impl Scene {
         let job = one.job_of("news", &["https://b.example/1", "https://c.example/1"], now).await;
         let lanes = one.claim(job, now).await;
         let later = lanes.iter().find(|lane| lane.domain.as_str() == "b.example").unwrap();
-        one.settle(job, hold_of(later), later.tasks[0].id, retry(now + secs(15)), now).await;
+        one.settle(job, tenure_of(later), later.tasks[0].id, retry(now + secs(15)), now).await;
         let parked = lanes.iter().map(|lane| (lane.lane, now)).collect();
         one.store.park(one.holder, parked).await.unwrap();
         for lane in &lanes {
-            one.release(hold_of(lane), &Pace::default().encode(), ReleaseMode::Stop, now).await;
+            one.release(tenure_of(lane), &Pace::default().encode(), ReleaseMode::Stop, now).await;
         }
         let taken = one.taken("a.example", now).await;
         let (rule, mut pace) = (Rule::default(), Pace::default());
@@ -231,7 +231,7 @@ impl Scene {
 }
 
 async fn release_pace(one: &Process, taken: &Taken, pace: &Pace, mode: ReleaseMode, now: Timestamp) {
-    let saved = Saved { hold: taken.hold, kept: pace.saved_limits(), steering: Steering::default() };
+    let saved = Saved { tenure: taken.tenure, kept: pace.saved_limits(), steering: Steering::default() };
     let released = Released { saved, pace: pace.encode(), mode };
     one.store.release(one.holder, vec![released], now).await.unwrap();
 }

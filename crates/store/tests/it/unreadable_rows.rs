@@ -1,7 +1,7 @@
 //! Rows that cannot be read, whatever wrote them: an older build, a disk error, a person with a shell (B82).
 
 use comity_conformance::follower::feed;
-use comity_conformance::process::{at, done, hold_of, urls_of};
+use comity_conformance::process::{at, done, tenure_of, urls_of};
 use comity_store::StoreError;
 use comity_store::jobs::Counts;
 use comity_store::sources::SourceChange;
@@ -61,7 +61,7 @@ async fn an_unreadable_task_fails_alone() {
     let urls: Vec<_> = lane.tasks.iter().map(|task| task.url.as_str()).collect();
     assert_eq!(urls.len(), 8, "{urls:?}");
     for task in &lane.tasks {
-        one.settle(job, hold_of(&lane), task.id, done(), at(1)).await;
+        one.settle(job, tenure_of(&lane), task.id, done(), at(1)).await;
     }
     assert_eq!(one.counts(job).await, Counts { tasks: 20, done: 8, failed: 12, ..Counts::default() });
     // Lists skip rows that cannot even be shown.

@@ -36,9 +36,9 @@ async fn follow(station: &Station, url: &str, config: Value) -> SourceId {
 /// Marks a source as read in a window with this end.
 async fn was_read(station: &Station, source: SourceId, end: Timestamp, cursor: Value) {
     let Value::Object(cursor) = cursor else { panic!("{cursor} is not an object") };
-    let hold = station.claimed(source).await;
+    let tenure = station.claimed(source).await;
     let end = FetchEnd {
-        hold,
+        tenure,
         window: RunWindow::ending(end, end).unwrap(),
         started_at: end,
         ended_at: end,
@@ -49,7 +49,7 @@ async fn was_read(station: &Station, source: SourceId, end: Timestamp, cursor: V
         error: None,
     };
     station.store.end_fetch(end).await.unwrap();
-    station.store.leave_source(hold).await.unwrap();
+    station.store.leave_source(tenure).await.unwrap();
 }
 
 async fn last_fetch_at(station: &Station, source: SourceId) -> Option<Timestamp> {
