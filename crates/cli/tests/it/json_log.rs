@@ -82,7 +82,7 @@ fn lines_about_trouble_are_warnings_or_errors() {
     says(&fetch(&["--sitemap", &(site.url() + "/sitemap.xml"), "--job", "map"], 1), "WARN", "answered 404");
     let list = world.write("strict", "not a URL\n");
     let strict = fetch(&["--input", list.to_str().unwrap(), "--strict", "--job", "strict"], 2);
-    says(&strict, "ERROR", "Stopped at an invalid line");
+    says(&strict, "ERROR", "1 invalid line, so nothing was fetched (--strict)");
     // A source that fails: in the log, and with --quiet at the end.
     world.run(&["sources", "add", &(site.url() + "/bad"), "--kind", "feed"]).expect(0);
     says(&world.run(&["--log-format", "json", "run"]).expect(1), "WARN", "source failed");

@@ -40,7 +40,9 @@ fn the_first_signal_finishes_what_is_in_flight() {
         let running = fetch(&world, &site);
         site.wait_for(1);
         running.signal(name);
-        wait_until("it finishes what is in flight", || running.said().contains("1 request in flight"));
+        wait_until("it finishes what is in flight", || {
+            running.said().contains("(1 request in flight; press")
+        });
         held.release();
         let done = running.wait().expect(130);
         done.says("--job one");
