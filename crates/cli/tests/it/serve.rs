@@ -64,7 +64,7 @@ fn beyond_loopback_it_requires_tokens_or_insecure() {
 
     let insecure = world.start(&["--json", "serve", "--listen", "0.0.0.0:0", "--insecure"]);
     let mut service = Service::begin(&world, insecure);
-    assert!(service.running.said().contains("anyone who can reach this address"));
+    wait_until("it warns", || service.running.said().contains("anyone who can reach this address"));
     service.address.set_ip([127, 0, 0, 1].into());
     assert_eq!(service.get("/healthz")["status"], "ok");
     assert_eq!(service.post("/v1/check", &json!({"domain": "a.example"}))["proceed"], true);
