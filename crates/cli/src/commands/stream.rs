@@ -31,6 +31,9 @@ pub(crate) fn is_stdout(fetch: &Fetch) -> bool {
 
 /// Where rows go, and what is in them.
 pub(crate) fn rows(fetch: &Fetch) -> Rows {
-    let sink = is_wanted(fetch).then(|| Arc::new(StdoutSink) as Arc<dyn RowSink>);
+    let sink = is_wanted(fetch).then(|| {
+        output::begin_rows();
+        Arc::new(StdoutSink) as Arc<dyn RowSink>
+    });
     Rows { sink, extras: if fetch.with_headers { Extras::Headers } else { Extras::None } }
 }

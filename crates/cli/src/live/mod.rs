@@ -88,7 +88,9 @@ impl View {
     pub(crate) fn begin(global: &Global) -> Self {
         let kind = match global.quiet {
             true => Kind::Quiet,
-            false if !output::is_json_log() && output::begin_view() => Kind::Drawn,
+            false if !output::is_json_log() && !output::is_piping_rows() && output::begin_view() => {
+                Kind::Drawn
+            }
             false => Kind::Lines { last: None },
         };
         Self { kind }

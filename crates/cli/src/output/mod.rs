@@ -20,7 +20,7 @@ use serde_json::Value;
 pub(crate) use log::{is_json as is_json_log, log, log_of_service, set_json as set_json_log};
 use results::show;
 use results::stream;
-pub(crate) use results::{Results, finish, is_stdout_broken, is_stdout_closed};
+pub(crate) use results::{Results, begin_rows, finish, is_piping_rows, is_stdout_broken, is_stdout_closed};
 use screen::Screen;
 
 /// Prints a line of a result.

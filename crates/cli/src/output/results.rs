@@ -7,6 +7,7 @@
 use std::fs::File;
 use std::io::{self, ErrorKind, IsTerminal, StdoutLock, Write};
 use std::os::fd::AsFd;
+use std::os::unix::fs::FileTypeExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -26,6 +27,8 @@ enum Broken {
 static BROKEN: Mutex<Option<Broken>> = Mutex::new(None);
 /// Whether anything was printed at all.
 static PRINTED: AtomicBool = AtomicBool::new(false);
+/// Whether rows are printed while the work continues.
+static ROWS: AtomicBool = AtomicBool::new(false);
 
 fn broken() -> Option<Broken> {
     *BROKEN.lock().unwrap_or_else(PoisonError::into_inner)
@@ -39,6 +42,21 @@ pub(crate) fn is_stdout_broken() -> bool {
 /// Whether the reader closed the pipe.
 pub(crate) fn is_stdout_closed() -> bool {
     broken() == Some(Broken::Closed)
+}
+
+/// Notes that rows are printed while the work continues.
+pub(crate) fn begin_rows() {
+    ROWS.store(true, Ordering::Relaxed);
+}
+
+/// Whether rows go into a pipe. Its reader, such as `jq`, usually prints to the terminal, where a live view would
+/// overwrite it.
+pub(crate) fn is_piping_rows() -> bool {
+    let is_pipe = || {
+        let file = File::from(stdout().as_fd().try_clone_to_owned()?);
+        Ok::<_, io::Error>(file.metadata()?.file_type().is_fifo())
+    };
+    ROWS.load(Ordering::Relaxed) && is_pipe().unwrap_or(false)
 }
 
 /// Writes to stdout, which may be the terminal that the live view is on.

@@ -38,6 +38,21 @@ fn a_wait_for_a_permit_is_shown_with_its_reason() {
     terminal.until("ended 0");
 }
 
+/// The reader of a pipe prints to the same terminal, and the view overwrote it.
+#[test]
+fn rows_piped_into_another_program_stay_visible() {
+    let (world, site) = (World::new(), Site::start(|asked| Answer::page(asked.path)));
+    let urls: Vec<String> = (0..5).map(|page| format!("{}/{page}", site.url())).collect();
+    let line = format!(
+        "comity fetch {} --robots ignore --delay 200ms --out - | while read -r row; do echo \"row: $row\" | cut -c1-50; done",
+        urls.join(" ")
+    );
+    let terminal = Terminal::open(&world, 110, 40, &[], &line);
+    let shown = terminal.until("ended 0").join("\n");
+    assert_eq!(shown.matches("row: {").count(), 5, "{shown}");
+    assert!(!shown.contains("━"), "{shown}");
+}
+
 #[test]
 fn the_live_view_shows_what_waits_why_and_how_long() {
     let (world, site) = (World::new(), closing(7));
