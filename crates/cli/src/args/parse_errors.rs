@@ -193,12 +193,15 @@ const FROM_OTHER_TOOLS: [(&[&str], &[&str]); 18] = [
     (&["--dry-run", "--check"], &["comity explain URL shows what a request would wait for"]),
 ];
 /// Commands of other tools, and what to use instead.
-const COMMANDS_OF_OTHER_TOOLS: [(&[&str], &str); 5] = [
+const COMMANDS_OF_OTHER_TOOLS: [(&[&str], &str); 8] = [
     (&["get", "download", "crawl", "wget", "curl"], "comity fetch"),
     (&["status", "ps"], "comity top"),
     (&["init", "configure"], "comity config init"),
     (&["ls", "list"], "comity jobs list"),
     (&["feeds", "feed", "subscribe", "follow"], "comity sources"),
+    (&["resume", "continue", "start"], "comity fetch"),
+    (&["retry", "rerun"], "comity jobs retry"),
+    (&["export", "results"], "comity jobs export"),
 ];
 /// Maximum number of commands that one tip names.
 const COMMANDS_SHOWN: usize = 3;
@@ -230,6 +233,9 @@ mod tests {
             ("comity domains list --threads 3", "comity fetch has --concurrency"),
             ("comity https://me:secret@example.org/a", "to fetch it: comity fetch https://example.org/a"),
             ("comity download x", "try comity fetch"),
+            ("comity resume", "try comity fetch"),
+            ("comity retry x", "try comity jobs retry"),
+            ("comity results x", "try comity jobs export"),
             ("comity fetsh x", "'fetch'"),
         ] {
             let error = error_for(line).to_string();
