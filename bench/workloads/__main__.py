@@ -19,7 +19,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="workloads")
     parser.add_argument("workload", choices=WORKLOADS)
     parser.add_argument("--binaries", type=pathlib.Path, required=True,
-                        help="folder with comity, bench-storm, bench-bare and bench-bare-service")
+                        help="folder with comity and the bench-… programs")
     parser.add_argument("--python", type=pathlib.Path, required=True, help="the peers' Python (W11 has none)")
     parser.add_argument("--runs", type=int, default=3, help="runs a median is taken of (default: 3)")
     parser.add_argument("--only", default="", help="only contestants whose name contains this (for trying out)")

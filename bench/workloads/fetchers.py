@@ -51,6 +51,6 @@ def pyrate(bench: Bench, urls: pathlib.Path, bucket: pathlib.Path, delay_ms: int
     return [bench.python, PEERS / "fetch_pyrate.py", urls, bucket, "--delay-ms", delay_ms, "--buffer-ms", buffer_ms]
 
 
-def bare(bench: Bench, urls: pathlib.Path, concurrency: int) -> list:
-    """A reqwest loop that remembers nothing: the limit."""
-    return [bench.binaries / "bench-bare", urls, concurrency]
+def bare(bench: Bench, urls: pathlib.Path, concurrency: int, idle: int | None = None) -> list:
+    """A reqwest loop that remembers nothing: the limit. It keeps `idle` connections per host for the next request."""
+    return [bench.binaries / "bench-bare", urls, concurrency, *([] if idle is None else [idle])]

@@ -35,6 +35,38 @@ def read_nginx(log: pathlib.Path, offset: int) -> list[Request]:
     return sorted(requests, key=lambda request: request.start)
 
 
+class Arrivals:
+    """The log of the judge of W4, `arrived read host path` a line: when the kernel received each request, and when the
+    server read it. A million hosts must fit into memory, so only times are kept."""
+
+    def __init__(self, log: pathlib.Path, offset: int):
+        self._arrived, self._read = defaultdict(list), defaultdict(list)
+        self.requests, pages = 0, set()
+        with log.open() as lines:
+            lines.seek(offset)
+            for line in lines:
+                arrived, read, host, path = line.split()
+                self._arrived[host].append(int(arrived))
+                self._read[host].append(int(read))
+                pages.add(hash((host, path)))
+                self.requests += 1
+        self.pages = len(pages)
+
+    @property
+    def span_seconds(self) -> float:
+        """From the first start to the last."""
+        moments = self._arrived.values()
+        return (max(map(max, moments)) - min(map(min, moments))) / 1e6
+
+    def early_gaps(self, delay_ms: int) -> int:
+        """How many requests followed the one before, on the same host, too soon."""
+        return _early_gaps(self._arrived, delay_ms)
+
+    def early_gaps_as_read(self, delay_ms: int) -> int:
+        """The same, if it were judged by when the server got around to reading."""
+        return _early_gaps(self._read, delay_ms)
+
+
 def read_storm(log: pathlib.Path) -> list[Request]:
     """Lines `start done status deadline early path`, by start; robots.txt is not counted.
 
@@ -74,12 +106,16 @@ def tolerance_us(delay_ms: int) -> int:
 
 def early_gaps(requests: list[Request], delay_ms: int) -> int:
     """How many requests followed the one before, on the same host, too soon."""
-    shortest = delay_ms * 1000 - tolerance_us(delay_ms)
     starts = defaultdict(list)
     for request in requests:
         starts[request.host].append(request.start)
+    return _early_gaps(starts, delay_ms)
+
+
+def _early_gaps(starts: dict[str, list[int]], delay_ms: int) -> int:
+    shortest = delay_ms * 1000 - tolerance_us(delay_ms)
     return sum(after - before < shortest
-               for moments in starts.values()
+               for moments in map(sorted, starts.values())
                for before, after in zip(moments, moments[1:]))
 
 

@@ -1,4 +1,4 @@
-"""The servers that contestants fetch from and whose logs judge them: nginx, and the storm site of W1 and W3."""
+"""The servers that contestants fetch from and whose logs judge them: nginx, the storm site of W1 and W3, the judge of W4."""
 
 import contextlib
 import os
@@ -126,6 +126,39 @@ def storm(bench: Bench):
     try:
         port = wait_until(lambda: output.read_text().endswith("\n") and int(output.read_text()), server, output)
         yield Storm(folder / "log", port)
+    finally:
+        processes.end(server)
+
+
+class Judge:
+    """A server for any number of hosts that logs when the kernel received each request (bench/judge)."""
+
+    def __init__(self, log: pathlib.Path, port: int):
+        self.log, self.port = log, port
+        self._read = 0
+
+    def url(self, host: str, page: int) -> str:
+        """Page `page` of `host`; each page has its own address and the same body."""
+        return f"http://{host}:{self.port}/{page}"
+
+    def forget(self) -> None:
+        """Requests up to now belong to an earlier run."""
+        self._read = self.log.stat().st_size
+
+    def arrivals(self) -> judge.Arrivals:
+        """The requests since `forget`."""
+        return judge.Arrivals(self.log, self._read)
+
+
+@contextlib.contextmanager
+def judge_server(bench: Bench):
+    """A fresh judge on a free port."""
+    folder = bench.fresh_folder()
+    output = folder / "output"
+    server = processes.start([bench.binaries / "bench-judge", folder / "log"], processes.SERVER_CORE, output, folder)
+    try:
+        port = wait_until(lambda: output.read_text().endswith("\n") and int(output.read_text()), server, output)
+        yield Judge(folder / "log", port)
     finally:
         processes.end(server)
 

@@ -1,19 +1,19 @@
 """Lists of URLs: one a line, the hosts taking turns, so that no contestant profits from a lucky order."""
 
 import pathlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 
 def hosts(count: int) -> list[str]:
     """`count` loopback addresses; on Linux each 127.x.y.z answers without being set up."""
-    if count > 250 * 250:
-        raise ValueError(f"{count} hosts: at most {250 * 250}")
-    return [f"127.0.{1 + number // 250}.{1 + number % 250}" for number in range(count)]
+    if count > 250 ** 3:
+        raise ValueError(f"{count} hosts: at most {250 ** 3}")
+    return [f"127.{number // 62_500}.{1 + number // 250 % 250}.{1 + number % 250}" for number in range(count)]
 
 
-def in_turn(server, names: list[str], pages: int) -> list[str]:
+def in_turn(server, names: list[str], pages: int) -> Iterator[str]:
     """Page 0 of each host, then page 1 of each, and so on."""
-    return [server.url(host, page) for page in range(pages) for host in names]
+    return (server.url(host, page) for page in range(pages) for host in names)
 
 
 def write(path: pathlib.Path, urls: Iterable[str]) -> pathlib.Path:

@@ -24,7 +24,7 @@ def run(bench: Bench) -> str:
     """The section for W7."""
     rows = []
     with servers.nginx(bench) as nginx:
-        free = urls.in_turn(nginx, urls.hosts(FREE_HOSTS), PAGES)
+        free = list(urls.in_turn(nginx, urls.hosts(FREE_HOSTS), PAGES))
         blocked = [nginx.url(servers.BLOCKED_HOST, page) for page in range(BLOCKED_TASKS)]
         without = urls.write(bench.folder / "without", free)
         with_blocked = urls.write(bench.folder / "with", blocked + free)

@@ -118,6 +118,7 @@ async fn work(
             task: task.id,
             job: job.id,
             tenure: taken.tenure,
+            robots: None,
             attempts: vec![attempt],
             facts: Arc::default(),
             step,
