@@ -143,8 +143,15 @@ impl Follower {
 
     /// Settles a task with its attempts.
     pub async fn settle_with(&self, task: TaskId, attempts: Vec<Attempt>, step: Step, now: Timestamp) {
-        let settle =
-            Settle { task, job: self.job, tenure: self.tenure, attempts, facts: Default::default(), step };
+        let settle = Settle {
+            task,
+            job: self.job,
+            tenure: self.tenure,
+            attempts,
+            robots: None,
+            facts: Default::default(),
+            step,
+        };
         let settled = self.store().settle(self.one.holder, vec![settle], now).await.unwrap();
         assert_eq!(settled, [Settled::Yes]);
     }

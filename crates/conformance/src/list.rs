@@ -141,7 +141,7 @@ macro_rules! __each_promise {
                 a_job_does_not_finish_before_its_list_was_read,
                 a_job_that_ended_does_not_change,
                 a_cancelled_job_skips_waiting_tasks_in_batches,
-                a_task_in_flight_when_its_job_ends_is_counted_once,
+                a_task_in_flight_when_its_job_ends_is_saved_and_counted_once,
                 a_reopened_job_retries_tasks_that_failed_or_were_skipped_at_its_end,
                 a_reopened_job_does_not_finish_before_it_is_swept,
                 a_retried_task_is_on_the_domain_of_its_url;
@@ -156,10 +156,14 @@ macro_rules! __each_promise {
                 a_job_with_nothing_to_retry_is_not_reopened,
                 a_stopped_job_is_retried_and_one_that_is_worked_on_is_not,
                 tasks_that_are_done_can_be_fetched_again_once,
+                a_page_that_was_fetched_again_is_changed_or_the_same,
+                requests_for_robots_txt_count_for_a_task_that_fails_with_them,
+                files_are_named_in_full_before_a_job_changes_its_folder,
                 a_job_is_removed_in_batches;
             sources:
                 a_source_is_added_once_per_url,
                 a_change_sets_only_the_given_fields,
+                a_name_is_replaced_unless_it_was_changed,
                 an_interval_comes_back_exactly,
                 a_new_url_clears_the_cursor_and_counts_as_listed,
                 the_operator_can_list_the_url_that_a_source_moved_to,
@@ -234,6 +238,7 @@ macro_rules! __each_promise {
                 the_newest_tasks_are_deleted_and_their_ids_are_not_reused,
                 a_running_or_stopped_job_keeps_everything,
                 a_job_that_was_reopened_is_pruned_again_after_its_next_end,
+                urls_added_again_to_a_pruned_job_count_once,
                 domains_of_pruned_jobs_can_be_deleted,
                 the_last_scrape_of_a_source_stays,
                 a_running_scrape_stays,
@@ -330,6 +335,7 @@ macro_rules! __each_promise {
             robots:
                 a_saved_file_comes_back_unchanged,
                 old_files_are_deleted_in_batches,
+                long_crawl_delays_are_listed_and_keep_their_files,
                 a_newer_response_replaces_the_older_one;
             counts:
                 counts_of_many_processes_are_summed;

@@ -169,7 +169,8 @@ impl Process {
         step: Step,
         now: Timestamp,
     ) -> Settled {
-        let settle = Settle { task, job, tenure, attempts: Vec::new(), facts: Arc::default(), step };
+        let settle =
+            Settle { task, job, tenure, attempts: Vec::new(), robots: None, facts: Arc::default(), step };
         self.store.settle(self.holder, vec![settle], now).await.unwrap()[0]
     }
 

@@ -216,6 +216,19 @@ impl Reason {
         self.limit.origin()
     }
 
+    /// Whether it closes the domain for a while, rather than spacing its requests.
+    pub fn is_hold(&self) -> bool {
+        matches!(
+            self.limit,
+            Limit::RetryAfter
+                | Limit::QuotaSpent
+                | Limit::Backoff { .. }
+                | Limit::WaitOn429
+                | Limit::LearnedHold
+                | Limit::Paused
+        )
+    }
+
     /// Whether it delays a request that could otherwise be sent at `asked_at`.
     pub fn binds(&self) -> bool {
         self.until > self.asked_at

@@ -65,6 +65,8 @@ pub struct Dispatch<W> {
     jobs: BTreeMap<JobId, Capacity>,
     /// How many waiters have joined so far.
     arrivals: u64,
+    /// How many are in line now.
+    waiters: usize,
     /// Tasks in flight per job and domain.
     running: Running,
     flights: Flights,
@@ -99,6 +101,7 @@ impl<W: Waiter> Dispatch<W> {
             wakes: BTreeSet::new(),
             jobs: BTreeMap::new(),
             arrivals: 0,
+            waiters: 0,
         }
     }
 
@@ -146,6 +149,7 @@ impl<W: Waiter> Dispatch<W> {
         let id = self.paces.enter(domain);
         let queue = self.lines.entry(id).or_insert_with(|| Queue { line: Line::default(), wake_at: None });
         self.arrivals += 1;
+        self.waiters += 1;
         let ticket = queue.line.join(self.arrivals, lane, ready_at, waiter);
         self.wake(id, ready_at);
         Ok((id, ticket))
@@ -162,6 +166,7 @@ impl<W: Waiter> Dispatch<W> {
         let queue =
             self.lines.entry(domain).or_insert_with(|| Queue { line: Line::default(), wake_at: None });
         queue.line.rejoin(ticket, waiter);
+        self.waiters += 1;
         self.wake(domain, now);
         Ok(())
     }
@@ -169,6 +174,7 @@ impl<W: Waiter> Dispatch<W> {
     /// Removes a waiter that gives up. Nothing is charged.
     pub fn leave(&mut self, domain: DomainId, ticket: &Ticket) -> Option<W> {
         let waiter = self.lines.get_mut(&domain)?.line.leave(ticket);
+        self.waiters -= usize::from(waiter.is_some());
         // The waiter that is first now may be able to go earlier.
         self.wake(domain, Timestamp::MIN);
         waiter
@@ -305,7 +311,8 @@ impl<W: Waiter> Dispatch<W> {
     /// Ends a job and returns its waiters. Its tasks in flight still have to be [ended](Self::ended).
     pub fn end_job(&mut self, job: JobId) -> Vec<W> {
         self.jobs.remove(&job);
-        let gone = self.lines.values_mut().flat_map(|queue| queue.line.leave_job(job)).collect();
+        let gone: Vec<W> = self.lines.values_mut().flat_map(|queue| queue.line.leave_job(job)).collect();
+        self.waiters -= gone.len();
         self.wake_all();
         gone
     }
@@ -314,6 +321,7 @@ impl<W: Waiter> Dispatch<W> {
     pub fn leave_domain(&mut self, job: JobId, domain: &Domain) -> Vec<W> {
         let Some(id) = self.paces.find(domain) else { return Vec::new() };
         let gone = self.lines.get_mut(&id).map(|queue| queue.line.leave_job(job)).unwrap_or_default();
+        self.waiters -= gone.len();
         self.wake(id, Timestamp::MIN);
         gone
     }
@@ -331,6 +339,21 @@ impl<W: Waiter> Dispatch<W> {
     /// Number of waiters of a domain.
     pub fn waiting(&self, domain: DomainId) -> usize {
         self.lines.get(&domain).map_or(0, |queue| queue.line.len())
+    }
+
+    /// Number of waiters of all domains.
+    pub fn waiting_in_total(&self) -> usize {
+        self.waiters
+    }
+
+    /// Number of domains that have waiters, and perhaps some that had a moment ago.
+    pub fn lines(&self) -> usize {
+        self.lines.len()
+    }
+
+    /// The domains that wait for a certain time, the longest wait first.
+    pub fn longest_waits(&self) -> impl Iterator<Item = DomainId> {
+        self.wakes.iter().rev().map(|(_, id)| *id)
     }
 
     /// Grants no more permits for the domain until it is released, because another process wants it.
@@ -366,6 +389,7 @@ impl<W: Waiter> Dispatch<W> {
         if let Some(mut queue) = self.lines.remove(&domain) {
             queue.wake_at.map(|at| self.wakes.remove(&(at, domain)));
             waiters = queue.line.leave_all();
+            self.waiters -= waiters.len();
         }
         self.draining.remove(&domain);
         self.saving.remove(&domain);
@@ -389,6 +413,7 @@ impl<W: Waiter> Dispatch<W> {
         let open = |lane: &Lane, waiter: &W, pace: &Pace| limits.may_send(lane, waiter, pace);
         match queue.line.turn(pace, now, open) {
             Turn::Go { waiter, ticket, permit } => {
+                self.waiters -= 1;
                 if let Some(job) = ticket.lane().job {
                     *self.running.entry((job, id)).or_default() += 1;
                     let owner = waiter.owner();

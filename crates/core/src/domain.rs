@@ -7,14 +7,14 @@
 
 use std::fmt;
 
-use compact_str::{CompactString, format_compact};
+use smol_str::{SmolStr, format_smolstr};
 use url::{Host, Url};
 
 use crate::problem::shortened;
 
 /// A host, a host with a port, or a group of hosts: everything that shares one pace.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Domain(CompactString);
+pub struct Domain(SmolStr);
 
 /// Text that isn't a domain.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -75,7 +75,7 @@ impl Domain {
                 "a group name of 1 to 100 letters, digits, \"-\", \"_\" or \".\", and not a number";
             return Err(DomainError { value: shortened(name), expected });
         }
-        Ok(Self(format_compact!("{GROUP}{name}")))
+        Ok(Self(format_smolstr!("{GROUP}{name}")))
     }
 
     /// The canonical text: `example.org`, `example.org:8080`, `[::1]:8080`, `group:name`.
@@ -101,18 +101,18 @@ impl Domain {
     /// The only constructor for hosts. [`Self::parse`] turns its result back into the same domain.
     fn new<S: AsRef<str>>(host: Host<S>, port: Option<u16>) -> Option<Self> {
         let host = match host {
-            Host::Domain(name) => CompactString::from(host_name(name.as_ref())?),
-            Host::Ipv4(address) => format_compact!("{address}"),
+            Host::Domain(name) => SmolStr::from(host_name(name.as_ref())?),
+            Host::Ipv4(address) => format_smolstr!("{address}"),
             // An IPv4-mapped address is another spelling of the same server's address.
             Host::Ipv6(address) => match address.to_ipv4_mapped() {
-                Some(address) => format_compact!("{address}"),
-                None => format_compact!("[{address}]"),
+                Some(address) => format_smolstr!("{address}"),
+                None => format_smolstr!("[{address}]"),
             },
         };
         match port {
             // No server can listen there.
             Some(0) => None,
-            Some(port) => Some(Self(format_compact!("{host}:{port}"))),
+            Some(port) => Some(Self(format_smolstr!("{host}:{port}"))),
             None => Some(Self(host)),
         }
     }
@@ -174,7 +174,7 @@ fn without_www(mut name: &str) -> &str {
 /// The key of a rule: an exact host or `*.suffix`, optionally with a port.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pattern {
-    host: CompactString,
+    host: SmolStr,
     wildcard: bool,
     port: Option<u16>,
 }

@@ -55,6 +55,7 @@ mod window;
 mod capacity;
 pub mod dispatch;
 pub mod line;
+mod waiters;
 
 // Tasks and jobs: states, retries, guards.
 pub mod guard;

@@ -6,13 +6,12 @@
 //! tasks wait. Nothing here sleeps: [`Line::turn`] returns when to check again. A line needs a clock that never steps
 //! back, such as the engine's; only a pace handles clock steps.
 
-use std::collections::BTreeMap;
-
 use crate::decision::{Decision, Limit, Permit, Reason};
 use crate::intent::Intent;
 use crate::pace::{Pace, Terms};
 use crate::task::JobId;
 use crate::time::{Span, Timestamp};
+use crate::waiters::Waiters;
 
 /// Something that waits in a line: a task, or a caller.
 pub trait Waiter {
@@ -77,13 +76,10 @@ pub enum Turn<W> {
     Empty,
 }
 
-/// The waiters of a lane, ordered by when they are ready and when they joined.
-type Waiting<W> = BTreeMap<(Timestamp, u64), W>;
-
 /// The waiting line of one domain.
 #[derive(Debug)]
 pub struct Line<W> {
-    lanes: Vec<(Lane, Waiting<W>)>,
+    lanes: Vec<(Lane, Waiters<W>)>,
 }
 
 impl Ticket {
@@ -117,7 +113,9 @@ impl<W: Waiter> Line<W> {
     pub fn rejoin(&mut self, ticket: Ticket, waiter: W) {
         let Ticket { lane, ready_at, arrival } = ticket;
         let index = self.lanes.iter().position(|(known, _)| *known == lane).unwrap_or_else(|| {
-            self.lanes.push((lane, BTreeMap::new()));
+            // Most lines have one lane, and there may be a million lines.
+            self.lanes.reserve_exact(1);
+            self.lanes.push((lane, Waiters::default()));
             self.lanes.len() - 1
         });
         self.lanes[index].1.insert((ready_at, arrival), waiter);
@@ -126,7 +124,7 @@ impl<W: Waiter> Line<W> {
     /// Removes a waiter; `None` if it has already gone.
     pub fn leave(&mut self, ticket: &Ticket) -> Option<W> {
         let index = self.lanes.iter().position(|(lane, _)| *lane == ticket.lane)?;
-        let waiter = self.lanes[index].1.remove(&(ticket.ready_at, ticket.arrival));
+        let waiter = self.lanes[index].1.remove((ticket.ready_at, ticket.arrival));
         self.drop_if_empty(index);
         waiter
     }
@@ -157,7 +155,7 @@ impl<W: Waiter> Line<W> {
         // other.
         let mut firsts: [Option<(Timestamp, u64, usize)>; 3] = [None; 3];
         for (index, (lane, waiting)) in self.lanes.iter().enumerate() {
-            let Some((&(ready_at, arrival), waiter)) = waiting.first_key_value() else { continue };
+            let Some(((ready_at, arrival), waiter)) = waiting.first() else { continue };
             if ready_at > now {
                 later = Some(later.map_or(ready_at, |known| known.min(ready_at)));
             } else if !open(lane, waiter, pace) {
@@ -175,10 +173,10 @@ impl<W: Waiter> Line<W> {
         for (ready_at, arrival, index) in firsts.into_iter().flatten() {
             let (lane, waiting) = &mut self.lanes[index];
             let lane = *lane;
-            let Some(waiter) = waiting.get(&(ready_at, arrival)) else { continue };
+            let Some((_, waiter)) = waiting.first() else { continue };
             match pace.admit(waiter.terms(), lane.intent, now) {
                 Decision::Proceed(permit) => {
-                    let Some(waiter) = waiting.remove(&(ready_at, arrival)) else { continue };
+                    let Some(waiter) = waiting.remove((ready_at, arrival)) else { continue };
                     self.drop_if_empty(index);
                     return Turn::Go { waiter, ticket: Ticket { lane, ready_at, arrival }, permit };
                 }
@@ -224,14 +222,14 @@ impl<W: Waiter> Line<W> {
     ) -> Option<Reason> {
         let mut ahead = 0;
         for (lane, waiting) in &self.lanes {
-            let Some((&(ready_at, _), first)) = waiting.first_key_value() else { continue };
+            let Some(((ready_at, _), first)) = waiting.first() else { continue };
             if ready_at > now || !open(lane, first, pace) {
                 continue;
             }
             let reason = pace.peek(first.terms(), lane.intent, now).map(|reason| reason.limit);
             let own_limit = matches!(reason, Some(Limit::IntentDelay(..) | Limit::IntentBurst(..)));
             if lane.intent == intent || !own_limit {
-                ahead += ready(waiting, now);
+                ahead += waiting.ready(now);
             }
         }
         (ahead > 0).then(|| {
@@ -260,15 +258,6 @@ impl<W: Waiter> Line<W> {
         if self.lanes[index].1.is_empty() {
             self.lanes.swap_remove(index);
         }
-    }
-}
-
-/// Number of ready waiters in a lane. A retry that is due in an hour isn't ahead of anybody now.
-fn ready<W>(waiting: &Waiting<W>, now: Timestamp) -> usize {
-    match waiting.last_key_value() {
-        // The usual case: all are ready.
-        Some(((last, _), _)) if *last <= now => waiting.len(),
-        _ => waiting.range(..=(now, u64::MAX)).count(),
     }
 }
 

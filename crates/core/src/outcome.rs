@@ -3,6 +3,7 @@
 //! Attempts are classified by status codes, headers and typed errors, never by the text of a message.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use crate::headers::PacingHints;
@@ -20,13 +21,16 @@ pub enum Outcome {
     Blocked,
     /// 503.
     Unavailable,
-    /// Any other 5xx, or a status above 599.
+    /// Any other 5xx, or a status from 600 to 999.
     ServerError,
     /// No response in time.
     Timeout,
     /// The connection failed or broke.
     NetworkError,
 }
+
+/// The statuses that a response can have: three digits. The standard defines none above 599, but servers send them.
+pub const STATUSES: RangeInclusive<u16> = 100..=999;
 
 /// Why there was no response, by the type of the HTTP client's error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -83,6 +83,14 @@ impl Paces {
         slots.filter_map(|(slot, id)| slot.as_ref().map(|slot| (DomainId(id), &slot.domain, &slot.pace)))
     }
 
+    /// The domains in a part of the table, as [`Self::iter`] returns them, and where the next part begins. Looking at one
+    /// part after the other shows all domains, without looking at a million at once.
+    pub fn part(&self, from: usize, slots: usize) -> (impl Iterator<Item = DomainId>, usize) {
+        let end = from.saturating_add(slots).min(self.slots.len());
+        let occupied = (from..end).filter_map(|id| self.slots.get(id as u32).map(|_| DomainId(id as u32)));
+        (occupied, if end == self.slots.len() { 0 } else { end })
+    }
+
     /// How many domains there are.
     pub fn len(&self) -> usize {
         self.ids.len()
@@ -150,6 +158,11 @@ impl Slots {
             (full + chunk.len() - 1) as u32
         })
     }
+
+    /// How many slots there are, occupied or not.
+    fn len(&self) -> usize {
+        self.0.last().map_or(0, |last| (self.0.len() - 1) * CHUNK + last.len())
+    }
 }
 
 /// Slots per chunk: 32 kB, and a power of two, so that finding a slot needs no division.
@@ -193,6 +206,26 @@ mod tests {
         assert_eq!(paces.enter(&domain(2)), a);
         assert_eq!(paces.find(&domain(1)), Some(b));
         assert!(!paces.is_empty());
+    }
+
+    #[test]
+    fn the_parts_of_the_table_show_every_domain_once() {
+        let mut paces = Paces::new(3);
+        assert_eq!(paces.part(0, 100).0.count(), 0);
+        let ids: Vec<DomainId> = (0..1_000).map(|nth| paces.enter(&domain(nth))).collect();
+        ids.iter().step_by(3).for_each(|id| drop(paces.remove(*id)));
+        let (mut seen, mut from) = (Vec::new(), 0);
+        loop {
+            let (part, next) = paces.part(from, 300);
+            seen.extend(part);
+            from = next;
+            if from == 0 {
+                break;
+            }
+        }
+        let left: Vec<DomainId> = paces.iter().map(|(id, ..)| id).collect();
+        assert_eq!(seen, left);
+        assert_eq!(left.len(), 666);
     }
 
     /// A million domains must fit: the limit is 200 bytes per domain with name and index, and the index takes up to 11.

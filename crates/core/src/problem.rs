@@ -30,13 +30,8 @@ impl Problem {
 
     /// A key that doesn't exist, with a suggestion if a known key looks similar.
     pub fn unknown_key(key: &str, value: &Value, known: &[&str]) -> Self {
-        let nearest = known
-            .iter()
-            .map(|name| (strsim::jaro_winkler(key, name), *name))
-            .max_by(|a, b| a.0.total_cmp(&b.0))
-            .filter(|(likeness, _)| *likeness > 0.75);
-        let expected = match nearest {
-            Some((_, name)) => format!("a key that exists; did you mean {name}?"),
+        let expected = match nearest(key, known) {
+            Some(name) => format!("a key that exists; did you mean {name}?"),
             None => format!("one of {}", known.join(", ")),
         };
         Self::new(key, value, expected)
@@ -74,6 +69,13 @@ impl fmt::Display for Problems {
         }
         Ok(())
     }
+}
+
+/// The name in `known` that looks most like `key`, if any is similar enough to be meant.
+pub fn nearest<'a>(key: &str, known: &[&'a str]) -> Option<&'a str> {
+    let likeness = known.iter().map(|name| (strsim::jaro_winkler(key, name), *name));
+    let nearest = likeness.max_by(|a, b| a.0.total_cmp(&b.0)).filter(|(likeness, _)| *likeness > 0.75);
+    nearest.map(|(_, name)| name)
 }
 
 /// Untrusted text for use in a message: cut to a sensible length, control characters replaced.

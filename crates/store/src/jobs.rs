@@ -1,7 +1,7 @@
 //! Jobs: named batches of tasks.
 
 use comity_core::outcome::Outcome;
-use comity_core::task::{JobId, JobState, JobStep};
+use comity_core::task::{JobId, JobState, JobStep, TaskId};
 use comity_core::time::Timestamp;
 use serde_json::Value;
 
@@ -174,6 +174,17 @@ pub trait JobStore {
 
     /// Replaces the job's options.
     fn set_options(&self, job: JobId, options: Value) -> Reply<'_, ()>;
+
+    /// Names the files of a job's tasks by their whole path, which starts with `folder`, because the job is about to use
+    /// another folder. Looks at the tasks after `after`, and changes at most `limit`; returns where to continue, if there
+    /// may be more.
+    fn name_files_in_full(
+        &self,
+        job: JobId,
+        folder: String,
+        after: Option<TaskId>,
+        limit: u32,
+    ) -> Reply<'_, Option<TaskId>>;
 
     /// Records that `holder` reads a list of URLs into the job. A job does not finish while a live process does so, nor
     /// after the last one stopped or died before the end of its list.

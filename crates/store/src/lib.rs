@@ -38,6 +38,9 @@
 //! [`robots`], [`sources`], [`items`], [`details`], [`hooks`], [`retention`], [`secrets`], [`counts`], [`wiki`],
 //! [`status`], [`backup`]; [`sqlite`].
 
+// Parts of backends, which they share.
+#![cfg_attr(not(feature = "sqlite"), allow(dead_code))]
+
 mod availability;
 pub mod backup;
 pub mod counts;
@@ -54,6 +57,7 @@ pub mod retention;
 pub mod robots;
 pub mod secrets;
 pub mod sources;
+#[cfg(feature = "sqlite")]
 pub mod sqlite;
 pub mod status;
 pub mod tasks;
@@ -121,6 +125,11 @@ pub trait Store:
     ) -> Reply<'_, u64>;
 }
 
+/// Whether this version has a backend for stores such as the one at `url`.
+pub fn is_supported(url: &str) -> bool {
+    matches!(url.split_once(':'), Some(("sqlite" | "memory", _)))
+}
+
 /// Opens the store at `url`: `sqlite:PATH` or `memory:`. A missing one is created; a locked one is retried for up to 10
 /// seconds.
 pub fn open(url: &str) -> Result<Arc<dyn Store>, StoreError> {
@@ -135,6 +144,7 @@ pub fn open_with_patience(url: &str, patience: Span) -> Result<Arc<dyn Store>, S
 /// Opens the store at `url` like [`open`], but never creates one. `None` if there is none yet.
 pub fn open_existing(url: &str, patience: Span) -> Result<Option<Arc<dyn Store>>, StoreError> {
     match url.split_once(':') {
+        #[cfg(feature = "sqlite")]
         Some(("sqlite", path)) if sqlite::is_missing(path.as_ref()) => Ok(None),
         _ => open_as(url, None, patience).map(Some),
     }
@@ -149,10 +159,13 @@ pub fn reopen(url: &str, identity: &Identity) -> Result<Arc<dyn Store>, StoreErr
 
 fn open_as(url: &str, known: Option<&Identity>, patience: Span) -> Result<Arc<dyn Store>, StoreError> {
     match (url.split_once(':'), known) {
+        #[cfg(feature = "sqlite")]
         (Some(("sqlite", path)), known) if !path.is_empty() => {
             Ok(Arc::new(sqlite::Sqlite::open_as(path.as_ref(), known, patience)?))
         }
+        #[cfg(feature = "sqlite")]
         (Some(("memory", "")), None) => Ok(Arc::new(sqlite::Sqlite::in_memory()?)),
+        #[cfg(feature = "sqlite")]
         (Some(("memory", "")), Some(_)) => Err(StoreError::Another { location: "memory".to_owned() }),
         (Some(("postgres" | "postgresql", _)), _) => Err(StoreError::Unsupported {
             url: "postgres://…".to_owned(),
@@ -161,12 +174,17 @@ fn open_as(url: &str, known: Option<&Identity>, patience: Span) -> Result<Arc<dy
         // An invalid URL may contain anything, including a password: only its scheme is repeated.
         _ => {
             let scheme = url.split(':').next().unwrap_or_default();
-            Err(StoreError::Unsupported { url: format!("{scheme}:…"), expected: "sqlite:PATH or memory:" })
+            let _ = (known, patience);
+            Err(StoreError::Unsupported { url: format!("{scheme}:…"), expected: EXPECTED })
         }
     }
 }
 
 /// How long [`open`] waits for a store that is locked, and callers for one that is unavailable, by default.
-pub const PATIENCE: Span = sqlite::PATIENCE;
+pub const PATIENCE: Span = Span::from_secs(10);
 /// A holder that sent no heartbeat for this long may be treated as dead.
 pub const LEASE: Span = Span::from_secs(10);
+#[cfg(feature = "sqlite")]
+const EXPECTED: &str = "sqlite:PATH or memory:";
+#[cfg(not(feature = "sqlite"))]
+const EXPECTED: &str = "a kind of store that was compiled in (the feature `sqlite` is off)";

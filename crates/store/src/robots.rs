@@ -1,6 +1,6 @@
 //! Cached robots.txt files, one per origin. How long one is valid is decided elsewhere.
 
-use comity_core::time::Timestamp;
+use comity_core::time::{Span, Timestamp};
 
 use crate::Reply;
 
@@ -15,6 +15,8 @@ pub struct RobotsRow {
     pub status: u16,
     /// The response body.
     pub body: Vec<u8>,
+    /// The delay between two requests that the file asks of whoever fetched it.
+    pub crawl_delay: Span,
 }
 
 /// Storage of robots.txt files.
@@ -25,6 +27,10 @@ pub trait RobotsStore {
     /// Saves a robots.txt response.
     fn keep_robots(&self, row: RobotsRow) -> Reply<'_, ()>;
 
-    /// Deletes files fetched before this time, at most `limit` per call. True if there may be more.
+    /// The origins whose files ask for more than this delay, with their delays.
+    fn long_crawl_delays(&self, above: Span) -> Reply<'_, Vec<(String, Span)>>;
+
+    /// Deletes files fetched before this time, at most `limit` per call. Those that ask for a delay are kept for twice
+    /// that delay in addition. True if there may be more.
     fn prune_robots(&self, before: Timestamp, limit: u32) -> Reply<'_, bool>;
 }

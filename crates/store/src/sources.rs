@@ -93,6 +93,8 @@ pub struct NewSource {
 pub struct SourceChange {
     /// Its display name.
     pub name: Option<String>,
+    /// A display name that replaces this other one, unless it was changed in the meantime.
+    pub rename: Option<Rename>,
     /// The URL to fetch, now listed by the operator. A different URL clears the cursor.
     pub url: Option<String>,
     /// Its kind. A different kind clears the cursor.
@@ -109,6 +111,15 @@ pub struct SourceChange {
     /// The complete new configuration. If the old one was invalid, the source's failures are cleared, because that was
     /// their cause.
     pub config: Option<Map<String, Value>>,
+}
+
+/// A display name that replaces another one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rename {
+    /// The name that is replaced; any other one is kept.
+    pub from: String,
+    /// The new name.
+    pub to: String,
 }
 
 /// The result of a change.

@@ -120,7 +120,8 @@ pub struct PageFacts {
     pub fetched_at: Option<Timestamp>,
     /// The SHA-256 of the body.
     pub sha256: Option<[u8; 32]>,
-    /// The file with the body, relative to the job's folder of pages.
+    /// The file with the body, relative to the job's folder of pages; its whole path if the job has changed its folder
+    /// since.
     pub file: Option<String>,
     /// The `ETag`, byte for byte.
     pub etag: Option<Vec<u8>>,
@@ -187,6 +188,16 @@ pub struct Attempt {
     pub status: Option<u16>,
 }
 
+/// Requests for a robots.txt, which a task needs before its own request. All tasks of the site share them, so they are
+/// counted for each of these tasks but not logged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RobotsAttempts {
+    /// How many there were.
+    pub count: u32,
+    /// The last one.
+    pub last: Attempt,
+}
+
 /// The result of working on a task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settle {
@@ -198,6 +209,8 @@ pub struct Settle {
     pub tenure: Tenure,
     /// The attempts since it was last settled.
     pub attempts: Vec<Attempt>,
+    /// If it failed because its site's robots.txt could not be fetched: how that was tried.
+    pub robots: Option<RobotsAttempts>,
     /// What is known about its last response. If the task is not done, only `final_url` and `fetched_at` are saved, and
     /// what is stored about an earlier fetch of the page stays unchanged.
     pub facts: Arc<PageFacts>,
@@ -270,7 +283,8 @@ pub enum RedirectBody {
 pub enum Settled {
     /// It was committed.
     Yes,
-    /// The tenure is no longer valid, or the task was settled before: nothing was written.
+    /// The tenure is no longer valid, or the task was settled before: nothing was written. If it was only skipped because
+    /// its job ended, it can still be settled as done or failed: it was in flight at that time.
     Fenced,
 }
 
@@ -300,7 +314,8 @@ pub struct TaskView {
     pub error: Option<String>,
     /// When it was last settled.
     pub settled_at: Option<Timestamp>,
-    /// Requests made for it since it was added, retried or refreshed.
+    /// Requests made for it since it was added, retried or refreshed. If its site's robots.txt could not be fetched, they
+    /// include those for that file.
     pub attempts: u32,
     /// When the latest request was sent.
     pub started_at: Option<Timestamp>,
@@ -312,6 +327,9 @@ pub struct TaskView {
     pub bytes: Option<u64>,
     /// The `Content-Type`, if it is done.
     pub content_type: Option<String>,
+    /// If it is done: whether the page is new, or has another body than when it was fetched before. `None` if an older
+    /// version fetched it.
+    pub changed: Option<bool>,
     /// What is known about its last response. If it is not done, only `final_url` and `fetched_at`.
     pub facts: Arc<PageFacts>,
 }
@@ -328,7 +346,8 @@ pub struct TaskFilter {
 /// Storage of tasks and lanes.
 pub trait TaskStore {
     /// Adds tasks to a job, without duplicates: two tasks are the same if URL, method and body are. A job that is done
-    /// is reopened by the first new task; one that failed or was cancelled refuses tasks. The origins of URLs the
+    /// is reopened by the first new task; one that failed or was cancelled refuses tasks. If old tasks of the job were
+    /// deleted, its counts forget them when the first new one is added. The origins of URLs the
     /// operator listed are remembered for [`Self::lists`].
     fn enqueue(&self, job: JobId, tasks: Vec<NewTask>, now: Timestamp) -> Reply<'_, Enqueued>;
 
@@ -349,6 +368,11 @@ pub trait TaskStore {
     /// Gives up on the domain of a lane that this holder serves. The tasks waiting there are skipped with `reason`,
     /// which starts with [`GAVE_UP`], as soon as the lane is claimed again. Returns what is left in the job.
     fn give_up(&self, holder: HolderId, lane: LaneId, reason: String) -> Reply<'_, RemainingWork>;
+
+    /// Sets aside the tasks of a job that no claim would ever return, because a row is damaged: they fail, unless they can be
+    /// claimed again. Does nothing while a lane of the job is served or due, or its list is being read. Returns whether
+    /// it changed anything, as a number of rows.
+    fn set_aside_stranded(&self, job: JobId, now: Timestamp) -> Reply<'_, u64>;
 
     /// When the first lane of a job that nobody serves is due; `None` if there is none.
     fn next_due(&self, job: JobId) -> Reply<'_, Option<Timestamp>>;

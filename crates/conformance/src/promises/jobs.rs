@@ -7,7 +7,7 @@ use comity_store::tasks::{JOB_ENDED, Settled};
 use serde_json::json;
 
 use crate::backend::Backend;
-use crate::process::{Process, at, done, failed, listed, moved, skipped, tenure_of, urls_of};
+use crate::process::{Process, at, done, failed, listed, moved, retry, skipped, tenure_of, urls_of};
 
 pub(crate) async fn a_job_is_opened_once_with_its_first_options(backend: &dyn Backend) {
     let (one, other) = (backend.store().await, backend.store().await);
@@ -124,16 +124,29 @@ pub(crate) async fn a_cancelled_job_skips_waiting_tasks_in_batches(backend: &dyn
     assert_eq!(one.counts(untouched).await.skipped, 0);
 }
 
-/// B49, B74
-pub(crate) async fn a_task_in_flight_when_its_job_ends_is_counted_once(backend: &dyn Backend) {
-    let (one, job) = job_of(backend, &["https://a.example/1", "https://a.example/2"]).await;
+/// B49, B74: it is in flight until its process has noticed, and then it is neither lost nor fetched again by a retry.
+pub(crate) async fn a_task_in_flight_when_its_job_ends_is_saved_and_counted_once(backend: &dyn Backend) {
+    let urls: Vec<String> = (1..=5).map(|nth| format!("https://a.example/{nth}")).collect();
+    let (one, job) = job_of(backend, &urls.iter().map(String::as_str).collect::<Vec<_>>()).await;
     let lane = one.claim_one(job, at(0)).await;
     one.step(job, JobStep::Cancel, at(1)).await;
-    let settle = |nth: usize| one.settle(job, tenure_of(&lane), lane.tasks[nth].id, done(), at(1));
-    assert_eq!(settle(0).await, Settled::Yes, "it was fetched before the sweep reached it");
+    let settle = |nth: usize, step| one.settle(job, tenure_of(&lane), lane.tasks[nth].id, step, at(1));
+    assert_eq!(settle(0, done()).await, Settled::Yes, "it was fetched before the sweep reached it");
     one.sweep(job, at(2)).await;
-    assert_eq!(settle(1).await, Settled::Fenced);
-    assert_eq!(one.counts(job).await, Counts { tasks: 2, done: 1, skipped: 1, ..Counts::default() });
+    assert_eq!(settle(1, done()).await, Settled::Yes);
+    assert_eq!(settle(2, failed()).await, Settled::Yes);
+    assert_eq!(settle(1, done()).await, Settled::Fenced, "once");
+    for step in [retry(at(9)), moved("b.example"), skipped()] {
+        assert_eq!(settle(3, step).await, Settled::Fenced, "its job has ended");
+    }
+    assert_eq!(one.next_due(job).await, None);
+    let counts = Counts { tasks: 5, done: 2, failed: 1, skipped: 2, ..Counts::default() };
+    assert_eq!(one.counts(job).await, counts);
+    one.release(tenure_of(&lane), b"pace", ReleaseMode::Stop, at(3)).await;
+    assert_eq!(settle(3, done()).await, Settled::Fenced, "not its tenure any more");
+    one.step(job, JobStep::Reopen, at(4)).await;
+    one.sweep(job, at(4)).await;
+    assert_eq!(urls_of(&one.claim(job, at(4)).await), "a.example/3 a.example/4 a.example/5");
 }
 
 /// B49

@@ -66,8 +66,15 @@ pub(crate) async fn of_two_concurrent_settles_one_counts(backend: &dyn Backend) 
     let (tenure, task) = (tenure_of(&lane), lane.tasks[0].id);
     // A result that is sent twice, as after a timeout, may arrive on another connection.
     let again = async {
-        let settle =
-            Settle { task, job, tenure, attempts: Vec::new(), facts: Default::default(), step: done() };
+        let settle = Settle {
+            task,
+            job,
+            tenure,
+            attempts: Vec::new(),
+            robots: None,
+            facts: Default::default(),
+            step: done(),
+        };
         other.store.settle(one.holder, vec![settle], at(1)).await.unwrap()[0]
     };
     let (first, second) = one.overlap(one.settle(job, tenure, task, done(), at(1)), again).await;

@@ -6,7 +6,7 @@ use comity_core::outcome::Outcome;
 use comity_core::task::{JobId, JobState, JobStep};
 use comity_store::domains::ReleaseMode;
 use comity_store::jobs::{Counts, FailureKind, Removed, RetryFilter, RowMark, Stepped};
-use comity_store::tasks::{Attempt, Claimed, FORBIDDEN, PageFacts, Settle, Step, TaskFilter};
+use comity_store::tasks::{Attempt, Claimed, FORBIDDEN, PageFacts, RobotsAttempts, Settle, Step, TaskFilter};
 
 use crate::backend::Backend;
 use crate::process::{Process, at, done, failed, ms, retry, skipped, tenure_of, urls_of};
@@ -25,7 +25,7 @@ pub(crate) async fn task_results_come_back_unchanged(backend: &dyn Backend) {
     };
     let settle = async |nth: usize, attempts, facts: &PageFacts, step| {
         let (tenure, facts) = (tenure_of(&lane), Arc::new(facts.clone()));
-        let settle = Settle { task: lane.tasks[nth].id, job, tenure, attempts, facts, step };
+        let settle = Settle { task: lane.tasks[nth].id, job, tenure, attempts, robots: None, facts, step };
         one.store.settle(one.holder, vec![settle], at(5)).await.unwrap();
     };
     let limited = attempt(1, Outcome::RateLimited, Some(429));
@@ -172,7 +172,8 @@ pub(crate) async fn a_retry_selects_tasks_by_failure_and_url(backend: &dyn Backe
         ];
         for (task, (step, attempts)) in std::iter::zip(&lane.tasks, steps) {
             let facts = Arc::default();
-            let settle = Settle { task: task.id, job, tenure: tenure_of(&lane), attempts, facts, step };
+            let settle =
+                Settle { task: task.id, job, tenure: tenure_of(&lane), attempts, robots: None, facts, step };
             one.store.settle(one.holder, vec![settle], at(1)).await.unwrap();
         }
         one.release(tenure_of(&lane), b"pace", ReleaseMode::Stop, at(1)).await;
@@ -240,8 +241,15 @@ pub(crate) async fn tasks_that_are_done_can_be_fetched_again_once(backend: &dyn 
         PageFacts { etag: Some(b"\"1\"".to_vec()), file: Some("a".to_owned()), ..PageFacts::default() };
     for task in &lane.tasks[..4] {
         let facts = Arc::new(facts.clone());
-        let settle =
-            Settle { task: task.id, job, tenure: tenure_of(&lane), attempts: vec![], facts, step: done() };
+        let settle = Settle {
+            task: task.id,
+            job,
+            tenure: tenure_of(&lane),
+            attempts: vec![],
+            robots: None,
+            facts,
+            step: done(),
+        };
         one.store.settle(one.holder, vec![settle], at(1)).await.unwrap();
     }
     one.settle(job, tenure_of(&lane), lane.tasks[4].id, failed(), at(1)).await;
@@ -258,6 +266,94 @@ pub(crate) async fn tasks_that_are_done_can_be_fetched_again_once(backend: &dyn 
     one.settle(job, tenure_of(&again), again.tasks[0].id, done(), at(4)).await;
     one.sweep(job, at(4)).await;
     assert_eq!(one.counts(job).await, Counts { tasks: 5, done: 1, failed: 1, ..Counts::default() });
+}
+
+/// A page is new, has another body than before, or is the same, whether its site says so (304) or not.
+pub(crate) async fn a_page_that_was_fetched_again_is_changed_or_the_same(backend: &dyn Backend) {
+    let (one, job, lane) = claimed(backend, 4).await;
+    let settle = async |lane: &Claimed, nth: usize, status, hash: u8, secs| {
+        let facts = Arc::new(PageFacts { sha256: Some([hash; 32]), ..PageFacts::default() });
+        let step = Step::Done { status, bytes: 1, file: None, content_type: None };
+        let (task, tenure) = (lane.tasks[nth].id, tenure_of(lane));
+        let settle = Settle { task, job, tenure, attempts: vec![], robots: None, facts, step };
+        one.store.settle(one.holder, vec![settle], at(secs)).await.unwrap();
+    };
+    let changed = async || -> Vec<Option<bool>> {
+        let tasks = one.store.page_tasks(job, TaskFilter::default(), None, 9).await.unwrap();
+        tasks.iter().map(|task| task.changed).collect()
+    };
+    assert_eq!(changed().await, [None; 4], "nothing was fetched");
+    for nth in 0..4 {
+        settle(&lane, nth, 200, 1, 1).await;
+    }
+    assert_eq!(changed().await, [Some(true); 4], "they are new");
+    one.release(tenure_of(&lane), b"pace", ReleaseMode::Stop, at(1)).await;
+    let filter = RetryFilter { done_before: Some(at(2)), ..RetryFilter::default() };
+    one.store.reopen_job(job, filter).await.unwrap();
+    one.sweep(job, at(2)).await;
+    let again = one.claim_one(job, at(2)).await;
+    settle(&again, 0, 200, 1, 3).await;
+    settle(&again, 1, 304, 1, 3).await;
+    settle(&again, 2, 200, 2, 3).await;
+    one.settle(job, tenure_of(&again), again.tasks[3].id, failed(), at(3)).await;
+    assert_eq!(changed().await, [Some(false), Some(false), Some(true), None]);
+}
+
+/// They are shared by all tasks of a site, so they are no attempts of this task in the log.
+pub(crate) async fn requests_for_robots_txt_count_for_a_task_that_fails_with_them(backend: &dyn Backend) {
+    let (one, job, lane) = claimed(backend, 1).await;
+    let last = Attempt { started_at: at(3), took: ms(20), outcome: Outcome::NetworkError, status: None };
+    let settle = Settle {
+        task: lane.tasks[0].id,
+        job,
+        tenure: tenure_of(&lane),
+        attempts: vec![],
+        robots: Some(RobotsAttempts { count: 4, last }),
+        facts: Arc::default(),
+        step: failed(),
+    };
+    one.store.settle(one.holder, vec![settle], at(5)).await.unwrap();
+    let seen = one.store.page_tasks(job, TaskFilter::default(), None, 9).await.unwrap().remove(0);
+    assert_eq!((seen.attempts, seen.outcome), (4, Some(Outcome::NetworkError)));
+    assert_eq!((seen.started_at, seen.took), (Some(at(3)), Some(ms(20))));
+    let filter =
+        RetryFilter { failures: vec![FailureKind::Outcome(Outcome::NetworkError)], ..RetryFilter::default() };
+    assert!(one.store.can_retry(job, filter).await.unwrap());
+}
+
+/// Otherwise the names of its earlier files would lead to the new folder.
+pub(crate) async fn files_are_named_in_full_before_a_job_changes_its_folder(backend: &dyn Backend) {
+    let (one, job, lane) = claimed(backend, 5).await;
+    let untouched = one.job_of("other", &["https://b.example/0"], at(0)).await;
+    let other = one.claim_one(untouched, at(0)).await;
+    let settle = async |job, lane: &Claimed, nth: usize, file: &str| {
+        let facts = Arc::new(PageFacts { file: Some(file.to_owned()), ..PageFacts::default() });
+        let (task, tenure) = (lane.tasks[nth].id, tenure_of(lane));
+        let settle = Settle { task, job, tenure, attempts: vec![], robots: None, facts, step: done() };
+        one.store.settle(one.holder, vec![settle], at(1)).await.unwrap();
+    };
+    let files = async |job| -> Vec<Option<String>> {
+        let tasks = one.store.page_tasks(job, TaskFilter::default(), None, 9).await.unwrap();
+        tasks.iter().map(|task| task.facts.file.clone()).collect()
+    };
+    for (nth, file) in [(0, "a/0"), (1, "/old/a/1"), (3, "a/3")] {
+        settle(job, &lane, nth, file).await;
+    }
+    settle(untouched, &other, 0, "b/0").await;
+    let name = async |after| one.store.name_files_in_full(job, "/pages".to_owned(), after, 2).await.unwrap();
+    let mut after = None;
+    for _ in 0..2 {
+        after = name(after).await;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(after, None, "there are three files");
+    let expected = [Some("/pages/a/0"), Some("/old/a/1"), None, Some("/pages/a/3"), None];
+    assert_eq!(files(job).await, expected.map(|file| file.map(str::to_owned)));
+    assert_eq!(files(untouched).await, [Some("b/0".to_owned())]);
+    assert!(name(None).await.is_some(), "again, which changes nothing");
+    assert_eq!(files(job).await, expected.map(|file| file.map(str::to_owned)));
 }
 
 /// A removed job takes everything with it, one batch at a time, and its id is not reused.

@@ -5,7 +5,7 @@ use comity_core::task::{JobId, JobStep};
 use comity_core::time::Timestamp;
 use comity_store::Store;
 use comity_store::domains::{DomainKey, ReleaseMode};
-use comity_store::jobs::Removed;
+use comity_store::jobs::{Counts, Removed};
 use comity_store::retention::{PruneFrom, Pruned};
 use comity_store::tasks::{Attempt, TaskFilter};
 
@@ -41,6 +41,7 @@ async fn job_that_ended(one: &Process, name: &str, secs: i64) -> JobId {
                 job,
                 tenure,
                 attempts: vec![attempt],
+                robots: None,
                 facts: std::sync::Arc::default(),
                 step: done(),
             };
@@ -143,6 +144,27 @@ pub(crate) async fn a_job_that_was_reopened_is_pruned_again_after_its_next_end(b
     job_that_ended(&one, "last", 5_000).await;
     assert_eq!(one.store.count_prunable(at(104)).await.unwrap().jobs, 0);
     assert_eq!(sweep(&*one.store, at(105), 100).await.tasks, 1);
+}
+
+/// They used to be added to the counts of those that were deleted. Until then, the counts stay.
+pub(crate) async fn urls_added_again_to_a_pruned_job_count_once(backend: &dyn Backend) {
+    let one = Process::start(backend, "one", at(0)).await;
+    let job = job_that_ended(&one, "news", 10).await;
+    let urls = ["https://1.news.example/1", "https://0.news.example/2", "https://1.news.example/3"];
+    assert_eq!(one.enqueue(job, &urls, at(11)).await.known, 3);
+    assert!(!one.job(job).await.pruned, "nothing was deleted yet");
+    // Half of it is deleted when somebody adds URLs.
+    one.store.prune(PruneFrom::default(), at(100), 2).await.unwrap();
+    let half = one.job(job).await;
+    assert_eq!((half.pruned, half.counts.tasks, half.counts.done), (true, 3, 3));
+    assert_eq!(one.enqueue(job, &urls, at(101)).await.new, 2);
+    let counts = Counts { tasks: 3, done: 1, ..Counts::default() };
+    assert_eq!((one.job(job).await.pruned, one.counts(job).await), (false, counts));
+    one.step(job, JobStep::Cancel, at(102)).await;
+    one.sweep(job, at(102)).await;
+    assert_eq!(sweep(&*one.store, at(200), 2).await.tasks, 3);
+    let gone = one.job(job).await;
+    assert_eq!((gone.pruned, gone.counts.tasks, gone.counts.skipped), (true, 3, 2));
 }
 
 /// Another process that had cached the lanes of a job creates them again.

@@ -114,6 +114,7 @@ pub(crate) async fn a_fenced_settle_leaves_the_item_alone(backend: &dyn Backend)
             job: one.job,
             tenure: one.tenure,
             attempts: vec![attempt],
+            robots: None,
             facts: Default::default(),
             step,
         };
@@ -161,6 +162,7 @@ pub(crate) async fn a_scrape_whose_job_ended_does_not_stay_running(backend: &dyn
         job: one.job,
         tenure: one.tenure,
         attempts: vec![],
+        robots: None,
         facts: Default::default(),
         step: done(),
     };

@@ -31,6 +31,7 @@ pub(crate) async fn each_step_is_counted(backend: &dyn Backend) {
         job,
         tenure: tenure_of(&lane),
         attempts,
+        robots: None,
         facts: Default::default(),
         step,
     });
@@ -88,6 +89,7 @@ pub(crate) async fn an_expired_tenure_cannot_settle(backend: &dyn Backend) {
         job,
         tenure,
         attempts: Vec::new(),
+        robots: None,
         facts: Default::default(),
         step: done(),
     };
@@ -122,6 +124,7 @@ pub(crate) async fn a_failed_attempt_alone_is_not_a_retry(backend: &dyn Backend)
         job,
         tenure: tenure_of(&lane),
         attempts: vec![attempt],
+        robots: None,
         facts: Default::default(),
         step,
     };

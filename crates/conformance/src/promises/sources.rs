@@ -7,7 +7,7 @@ use comity_core::interval::SourceInterval;
 use comity_store::Store;
 use comity_store::items::{Item, ItemId, ItemQuery, ItemState, Order, ScrapeTerms, SourceScope};
 use comity_store::sources::{
-    Changed, FetchResult, ItemChanges, Kind, NewItem, NewSource, Source, SourceChange, SourceId,
+    Changed, FetchResult, ItemChanges, Kind, NewItem, NewSource, Rename, Source, SourceChange, SourceId,
 };
 use comity_store::tasks::{Lead, Step};
 use serde_json::{Map, Value, json};
@@ -93,6 +93,19 @@ pub(crate) async fn a_change_sets_only_the_given_fields(backend: &dyn Backend) {
 
     let missing = store.change_source(SourceId(99), SourceChange::default()).await.unwrap();
     assert_eq!(missing, Changed::Missing);
+}
+
+/// A source gets the title of its feed as its name, unless somebody named it meanwhile.
+pub(crate) async fn a_name_is_replaced_unless_it_was_changed(backend: &dyn Backend) {
+    let (store, source) = added(backend).await;
+    for (from, to, name) in
+        [("another", "x", "a feed"), ("a feed", "News", "News"), ("a feed", "Late", "News")]
+    {
+        let rename = Some(Rename { from: from.to_owned(), to: to.to_owned() });
+        let change = SourceChange { rename, ..SourceChange::default() };
+        let changed = store.change_source(source.id, change).await.unwrap();
+        assert_eq!(changed, Changed::Yes(Source { name: name.to_owned(), ..source.clone() }), "{from}");
+    }
 }
 
 /// B50: `numeric(10,2)`, from its smallest to its largest value; null is not zero.

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use compact_str::CompactString;
+use smol_str::SmolStr;
 
 use super::{Fields, History, Profile, Rule};
 use crate::domain::{Domain, Pattern};
@@ -164,8 +164,8 @@ fn share_history(rules: &mut HashMap<(usize, usize), Rule>) {
 #[derive(Debug, Clone, Default)]
 pub struct Rows {
     // Values are row numbers counted from 1.
-    hosts: HashMap<(CompactString, Option<u16>), usize>,
-    suffixes: HashMap<(CompactString, Option<u16>), usize>,
+    hosts: HashMap<(SmolStr, Option<u16>), usize>,
+    suffixes: HashMap<(SmolStr, Option<u16>), usize>,
 }
 
 impl Rows {
@@ -207,15 +207,11 @@ impl Rows {
     }
 
     /// A row with the host's port wins over a row for all ports.
-    fn either(
-        map: &HashMap<(CompactString, Option<u16>), usize>,
-        host: &str,
-        port: Option<u16>,
-    ) -> Option<usize> {
+    fn either(map: &HashMap<(SmolStr, Option<u16>), usize>, host: &str, port: Option<u16>) -> Option<usize> {
         if map.is_empty() {
             return None;
         }
-        let of = |port| map.get(&(CompactString::from(host), port)).copied();
+        let of = |port| map.get(&(SmolStr::from(host), port)).copied();
         port.and_then(|port| of(Some(port))).or_else(|| of(None))
     }
 }

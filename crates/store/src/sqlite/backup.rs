@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, ErrorCode, OpenFlags};
 use tokio::sync::oneshot;
 
 use super::location::Location;
@@ -60,7 +60,7 @@ fn copy(
     let failed = |error: io::Error| refused(&name, &error.to_string());
     let part = Part::create(file).map_err(failed)?;
     let source = connect_to_read(store, &open_store.location, &open_store.identity)?;
-    fill(&source, &open_store.location, &part, progress)?;
+    fill(&source, &open_store.location, &part, &name, progress)?;
     check(&part, open_store)?;
     let bytes = part.put(file, existing).map_err(|error| match error.kind() {
         ErrorKind::AlreadyExists => exists(&name),
@@ -95,11 +95,16 @@ fn fill(
     source: &Connection,
     location: &Location,
     part: &Part,
+    name: &str,
     progress: &Progress,
 ) -> Result<(), StoreError> {
     let error = |error: rusqlite::Error| match progress.is_stopped() {
         true => refused(&part.0.display().to_string(), "stopped; no copy was written"),
-        false => location.error(&error),
+        // The store itself is only read.
+        false => match error.sqlite_error_code() {
+            Some(ErrorCode::DiskFull) => refused(name, "its disk is full; no copy was written"),
+            _ => location.error(&error),
+        },
     };
     let size = "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size";
     let all: i64 = source.query_row(size, [], |row| row.get(0)).map_err(error)?;

@@ -157,15 +157,14 @@ impl Tx<'_> {
         id: i64,
         now: Timestamp,
     ) -> rusqlite::Result<Take> {
-        let sql = "SELECT holder, left_as, wanted_by, released_us FROM domains WHERE id = ?1";
-        let (owner, left_as, wanted_by, released) = self.sql.prepare_cached(sql)?.query_row([id], |row| {
-            Ok((
-                row.get(0)?,
-                row.get::<_, String>(1).unwrap_or_default(),
-                row.get(2)?,
-                row.get::<_, Option<i64>>(3)?,
-            ))
-        })?;
+        let sql = format!(
+            "SELECT holder, left_as, wanted_by, released_us, domain, epoch, pace, {KEPT} FROM domains WHERE id = ?1"
+        );
+        let (owner, left_as, wanted_by, released, row) =
+            self.sql.prepare_cached(&sql)?.query_row([id], |row| {
+                let left_as = row.get::<_, String>(1).unwrap_or_default();
+                Ok((row.get(0)?, left_as, row.get(2)?, row.get::<_, Option<i64>>(3)?, DomainToTake::of(row)))
+            })?;
         let died = match (owner, wanted_by) {
             (Some(owner), _) if owner == holder.0 => return Ok(Take::Ours),
             (Some(owner), _) => match self.check_holder(liveness, owner, now)? {
@@ -185,30 +184,27 @@ impl Tx<'_> {
             }
             (None, _) => None,
         };
-        let sql = "UPDATE domains SET holder = ?2, epoch = epoch + 1, left_as = 'held', wanted_by = NULL
-            WHERE id = ?1";
-        self.sql.prepare_cached(sql)?.execute([id, holder.0])?;
+        let DomainToTake { domain, epoch, pace, kept, steering } = row?;
+        let tenure = Tenure { key: DomainKey(id), epoch: epoch + 1 };
+        let sql =
+            "UPDATE domains SET holder = ?2, epoch = ?3, left_as = 'held', wanted_by = NULL WHERE id = ?1";
+        self.sql.prepare_cached(sql)?.execute([id, holder.0, tenure.epoch])?;
         let restored_at = match left_as.as_str() {
             "lost" => Some(self.restored_at(now)?.unwrap_or(now)),
             "new" => self.restored_recently(now)?,
             _ => None,
         };
-        let sql = format!("SELECT domain, epoch, pace, {KEPT} FROM domains WHERE id = ?1");
-        let taken = self.sql.prepare_cached(&sql)?.query_row([id], |row| {
-            let last_holder = match (died, left_as.as_str(), row.get::<_, Option<Vec<u8>>>(2)?) {
-                // A restored copy does not know what the last holder did.
-                _ if let Some(latest) = restored_at => LastHolderBuf::Died { latest },
-                (Some(latest), ..) => LastHolderBuf::Died { latest },
-                (None, "new", _) => LastHolderBuf::None,
-                (None, "handed over", Some(pace)) => LastHolderBuf::HandedOver(pace),
-                (None, "stopped", Some(pace)) => LastHolderBuf::Stopped(pace),
-                // No holder leaves a domain like this: state was lost.
-                (None, ..) => LastHolderBuf::Died { latest: now },
-            };
-            let (kept, steering) = kept(row, 3)?;
-            let tenure = Tenure { key: DomainKey(id), epoch: row.get(1)? };
-            Ok(Taken { domain: domain_of(row, 0)?, tenure, kept, steering, last_holder, lent: Vec::new() })
-        })?;
+        let last_holder = match (died, left_as.as_str(), pace) {
+            // A restored copy does not know what the last holder did.
+            _ if let Some(latest) = restored_at => LastHolderBuf::Died { latest },
+            (Some(latest), ..) => LastHolderBuf::Died { latest },
+            (None, "new", _) => LastHolderBuf::None,
+            (None, "handed over", Some(pace)) => LastHolderBuf::HandedOver(pace),
+            (None, "stopped", Some(pace)) => LastHolderBuf::Stopped(pace),
+            // No holder leaves a domain like this: state was lost.
+            (None, ..) => LastHolderBuf::Died { latest: now },
+        };
+        let taken = Taken { domain, tenure, kept, steering, last_holder, lent: Vec::new() };
         let lent = match taken.last_holder {
             // Only a dead holder's permits are needed: a pace that was handed over contains them.
             LastHolderBuf::Died { .. } => self.lent(id, now)?,
@@ -253,18 +249,36 @@ impl Tx<'_> {
         released: &Released,
         now: Timestamp,
     ) -> rusqlite::Result<()> {
-        if !self.save(holder, &released.saved)? {
-            return Ok(());
-        }
-        let id = released.saved.tenure.key.0;
+        let Saved { tenure, kept, steering } = &released.saved;
         let left_as = match released.mode {
             ReleaseMode::HandOver => "handed over",
             ReleaseMode::Stop => "stopped",
         };
         // If another process wants the domain, it continues with this pace.
-        let sql = "UPDATE domains SET holder = NULL, pace = ?2, released_us = ?4,
-            left_as = iif(wanted_by IS NULL, ?3, 'handed over') WHERE id = ?1";
-        self.sql.prepare_cached(sql)?.execute(params![id, released.pace, left_as, us(now)])?;
+        let sql = "UPDATE domains SET adaptive_delay_seconds = ?4, adaptive_delay_floor_seconds = ?5,
+            floor_confirmed_us = ?6, server_until_us = ?7, server_stated_us = ?8, pinned = ?9,
+            paused_until_us = ?10, holder = NULL, pace = ?11, released_us = ?12,
+            left_as = iif(wanted_by IS NULL, ?13, 'handed over') WHERE id = ?1 AND holder = ?2 AND epoch = ?3
+            AND EXISTS (SELECT 1 FROM holders WHERE holders.id = ?2 AND died_us IS NULL)";
+        let changed = self.sql.prepare_cached(sql)?.execute(params![
+            tenure.key.0,
+            holder.0,
+            tenure.epoch,
+            kept.delay.as_secs_f64(),
+            kept.floor.as_secs_f64(),
+            kept.floor_at.map(us),
+            kept.server.map(|(until, _)| us(until)),
+            kept.server.map(|(_, stated_at)| us(stated_at)),
+            steering.pinned,
+            steering.paused_until.map(us),
+            released.pace,
+            us(now),
+            left_as,
+        ])?;
+        if changed == 0 {
+            return Ok(());
+        }
+        let id = tenure.key.0;
         // Lanes that nobody serves become due now, for whoever was waiting for the domain.
         let sql = "UPDATE lanes SET holder = NULL, due_us = ?3
             WHERE domain_id = ?1 AND (holder = ?2 OR (holder IS NULL AND due_us > ?3))";
@@ -296,6 +310,22 @@ impl Tx<'_> {
     pub(super) fn row(&self, liveness: &Liveness, domain: &str) -> rusqlite::Result<Option<DomainRow>> {
         let sql = format!("{ROWS} WHERE domain = ?1");
         self.sql.prepare_cached(&sql)?.query_row([domain], |row| row_of(liveness, row)).optional()
+    }
+}
+
+/// The part of a domain's row that matters to whoever takes it.
+struct DomainToTake {
+    domain: Domain,
+    epoch: i64,
+    pace: Option<Vec<u8>>,
+    kept: SavedLimits,
+    steering: Steering,
+}
+
+impl DomainToTake {
+    fn of(row: &Row<'_>) -> rusqlite::Result<Self> {
+        let (kept, steering) = kept(row, 7)?;
+        Ok(Self { domain: domain_of(row, 4)?, epoch: row.get(5)?, pace: row.get(6)?, kept, steering })
     }
 }
 

@@ -34,6 +34,9 @@ pub(super) fn initialize(
     known: Option<&Identity>,
     file: &str,
 ) -> Result<Identity, StoreError> {
+    if known.is_none() {
+        renew(connection).map_err(|error| location.error(&error))?;
+    }
     let id = read(connection, location)?;
     let doubtful = known.is_some_and(|known| known.doubtful);
     let is_noted = |sql: &Connection| {
@@ -49,11 +52,7 @@ pub(super) fn initialize(
         let is_first: bool = transaction.query_row(is_first, [], |row| row.get(0))?;
         // Another process may have recorded it meanwhile.
         if doubtful || !is_first && !is_noted(&transaction)? {
-            transaction.execute("UPDATE domains SET left_as = 'lost' WHERE left_as <> 'new'", [])?;
-            transaction.execute("UPDATE identity SET restored_us = 0", [])?;
-            // Holders that registered after the copy was made may still be alive, and the copy does not know their ids.
-            let sql = "UPDATE sqlite_sequence SET seq = seq + ?1 WHERE name = 'holders'";
-            transaction.execute(sql, [HOLDERS_LOST_MAX])?;
+            forget_state(&transaction)?;
         }
         transaction.execute("UPDATE identity SET file = ?1", [file])?;
         transaction.commit()
@@ -62,19 +61,40 @@ pub(super) fn initialize(
     Ok(Identity { id, doubtful: false })
 }
 
+/// Makes every domain continue as if its last holder had just sent a request.
+fn forget_state(sql: &Connection) -> rusqlite::Result<()> {
+    sql.execute("UPDATE domains SET left_as = 'lost' WHERE left_as <> 'new'", [])?;
+    sql.execute("UPDATE identity SET restored_us = 0", [])?;
+    // Holders that registered after the copy was made may still be alive, and the copy does not know their ids.
+    let seq = "UPDATE sqlite_sequence SET seq = seq + ?1 WHERE name = 'holders'";
+    sql.execute(seq, [HOLDERS_LOST_MAX]).map(|_| ())
+}
+
+/// Gives the store a new identity if the bytes of its own are damaged. It then counts as a restored copy: nobody knows what
+/// else is damaged.
+fn renew(connection: &mut Connection) -> rusqlite::Result<()> {
+    if ids(connection)? != [None] {
+        return Ok(());
+    }
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    // Another process may have renewed it meanwhile.
+    if ids(&transaction)? == [None] {
+        transaction.execute("UPDATE identity SET id = randomblob(16)", [])?;
+        forget_state(&transaction)?;
+        tracing::warn!("the identity of the store could not be read, and was renewed; every site waits once");
+    }
+    transaction.commit()
+}
+
+/// The rows of the table; `None` for one that can't be read.
+fn ids(connection: &Connection) -> rusqlite::Result<Vec<Option<[u8; 16]>>> {
+    let mut select = connection.prepare("SELECT id FROM identity LIMIT 2")?;
+    select.query_map([], |row| Ok(row.get(0).ok()))?.collect()
+}
+
 fn read(connection: &Connection, location: &Location) -> Result<[u8; 16], StoreError> {
-    let mut ids = Vec::new();
-    let mut read = || -> rusqlite::Result<()> {
-        let mut select = connection.prepare("SELECT id FROM identity LIMIT 2")?;
-        let mut rows = select.query([])?;
-        while let Some(row) = rows.next()? {
-            ids.push(row.get::<_, [u8; 16]>(0).ok());
-        }
-        Ok(())
-    };
-    match (read(), ids.as_slice()) {
-        (Err(error), _) => Err(location.error(&error)),
-        (Ok(()), [Some(id)]) => Ok(*id),
+    match ids(connection).map_err(|error| location.error(&error))?.as_slice() {
+        [Some(id)] => Ok(*id),
         _ => Err(location.unavailable(
             "its identity cannot be read (table identity); restore a backup, or move it away to start over",
         )),
@@ -83,19 +103,25 @@ fn read(connection: &Connection, location: &Location) -> Result<[u8; 16], StoreE
 
 impl Tx<'_> {
     /// When a copy was restored, at the earliest; `None` if this is not a restored copy.
-    pub(super) fn restored_at(&self, now: Timestamp) -> rusqlite::Result<Option<Timestamp>> {
-        let sql = "SELECT restored_us FROM identity";
-        let restored: Option<i64> = self.sql.prepare_cached(sql)?.query_row([], |row| row.get(0))?;
+    pub(super) fn restored_at(&mut self, now: Timestamp) -> rusqlite::Result<Option<Timestamp>> {
+        let restored: Option<i64> = match self.cache.restored {
+            Some(restored) => restored,
+            None => self
+                .sql
+                .prepare_cached("SELECT restored_us FROM identity")?
+                .query_row([], |row| row.get(0))?,
+        };
         if restored == Some(0) {
             // Whoever opened it did not know the time.
             self.sql.prepare_cached("UPDATE identity SET restored_us = ?1")?.execute([us(now)])?;
+            self.cache.restored = Some(Some(us(now)));
             return Ok(Some(now));
         }
         Ok(restored.map(|restored| at(restored).min(now)))
     }
 
     /// Like [`Self::restored_at`], if it was recent enough to matter for domains that are not in the copy.
-    pub(super) fn restored_recently(&self, now: Timestamp) -> rusqlite::Result<Option<Timestamp>> {
+    pub(super) fn restored_recently(&mut self, now: Timestamp) -> rusqlite::Result<Option<Timestamp>> {
         Ok(self.restored_at(now)?.filter(|restored_at| now.since(*restored_at) < RECENTLY))
     }
 }

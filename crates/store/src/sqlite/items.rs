@@ -10,6 +10,7 @@ use serde_json::json;
 use super::holders::Liveness;
 use super::results::error_of;
 use super::tasks::lead_of;
+use super::unreadable_rows::in_table;
 use super::writer::Tx;
 use super::{Sqlite, at, us};
 use crate::Reply;
@@ -70,7 +71,7 @@ impl ItemStore for Sqlite {
 impl Tx<'_> {
     pub(super) fn item(&self, id: ItemId) -> rusqlite::Result<Option<Item>> {
         let sql = format!("{ITEMS} WHERE id = ?1");
-        self.sql.prepare_cached(&sql)?.query_row([id.0], item_of).optional()
+        in_table("items", self.sql.prepare_cached(&sql)?.query_row([id.0], item_of)).optional()
     }
 
     pub(super) fn items(&self, items: ItemQuery) -> rusqlite::Result<Vec<Item>> {

@@ -1,11 +1,12 @@
 //! Stores jobs.
 
-use comity_core::task::{JobId, JobState, JobStep};
+use comity_core::task::{JobId, JobState, JobStep, TaskId};
 use comity_core::time::Timestamp;
 use rusqlite::{OptionalExtension, Row, params};
 use serde_json::Value;
 
 use super::holders::{HolderState, Liveness};
+use super::unreadable_rows::in_table;
 use super::writer::Tx;
 use super::{Sqlite, at, us};
 use crate::Reply;
@@ -50,6 +51,16 @@ impl JobStore for Sqlite {
             let sql = "UPDATE jobs SET options = ?2 WHERE id = ?1";
             tx.sql.prepare_cached(sql)?.execute(params![job.0 as i64, options.to_string()]).map(|_| ())
         })
+    }
+
+    fn name_files_in_full(
+        &self,
+        job: JobId,
+        folder: String,
+        after: Option<TaskId>,
+        limit: u32,
+    ) -> Reply<'_, Option<TaskId>> {
+        self.writer.run(move |tx| tx.name_files_in_full(job, &folder, after, limit))
     }
 
     fn note_fill(&self, job: JobId, holder: HolderId, step: FillStep, now: Timestamp) -> Reply<'_, ()> {
@@ -350,7 +361,8 @@ impl Tx<'_> {
         value: impl rusqlite::ToSql,
     ) -> rusqlite::Result<Option<Job>> {
         let sql = format!("{JOBS} WHERE {what}");
-        let job = self.sql.prepare_cached(&sql)?.query_row([value], job_of).optional()?;
+        let job = self.sql.prepare_cached(&sql)?.query_row([value], job_of);
+        let job = in_table("jobs", job).optional()?;
         job.map(|job| self.with_activity(liveness, job)).transpose()
     }
 }

@@ -1,7 +1,9 @@
 //! Where a database is, and what SQLite's errors mean to a person.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 
 use comity_core::decision::Outage;
 use rusqlite::ErrorCode;
@@ -41,9 +43,10 @@ impl Location {
             Some(ErrorCode::CannotOpen) if out_of_file_descriptors() => {
                 "too many open files; raise ulimit -n".to_owned()
             }
-            Some(ErrorCode::CannotOpen) => {
-                "could not be opened or created; check that its folder exists and is writable".to_owned()
-            }
+            Some(ErrorCode::CannotOpen) => match self {
+                Self::Memory => error.to_string(),
+                Self::File(path) => format!("could not be opened: {}", why_not_opened(path)),
+            },
             Some(ErrorCode::PermissionDenied) => "permission denied".to_owned(),
             Some(ErrorCode::NotADatabase) => "is not a database; use another --store".to_owned(),
             Some(ErrorCode::DatabaseCorrupt) => {
@@ -74,6 +77,42 @@ pub(super) fn outage_of(error: &rusqlite::Error) -> Option<Outage> {
         | ErrorCode::FileLockingProtocolFailed => Outage::Unreadable,
         _ => return None,
     })
+}
+
+/// Why a file can't be opened or created; SQLite does not report it.
+fn why_not_opened(path: &Path) -> String {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let shown = folder.display();
+    match std::fs::metadata(folder) {
+        Ok(found) if !found.is_dir() => return format!("{shown} is not a folder"),
+        Ok(_) => {}
+        Err(error) => {
+            return match error.kind() {
+                ErrorKind::NotFound => format!("the folder {shown} does not exist; create it first"),
+                ErrorKind::NotADirectory => format!("{shown} is not in a folder"),
+                ErrorKind::PermissionDenied => format!("no permission to look into the folder {shown}"),
+                _ => format!("{shown}: {error}"),
+            };
+        }
+    }
+    match std::fs::metadata(path) {
+        Ok(file) if file.is_dir() => return "it is a folder; name a file in it".to_owned(),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            return format!("it can't be created in the folder {shown}; check the folder's permissions");
+        }
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            return format!("no permission to look into the folder {shown}");
+        }
+        Ok(_) | Err(_) => {}
+    }
+    match File::options().read(true).write(true).open(path) {
+        Err(error) => match error.kind() {
+            ErrorKind::PermissionDenied => "no permission to read and write it".to_owned(),
+            ErrorKind::ReadOnlyFilesystem => "it is not writable: its file system is read-only".to_owned(),
+            _ => error.to_string(),
+        },
+        Ok(_) => "check its permissions, and those of its folder".to_owned(),
+    }
 }
 
 /// SQLite does not report why it cannot open a file.

@@ -13,7 +13,7 @@
 //! - `waiting`: waiting while the database is unavailable; `lock_owner`: which process has it locked
 //! - `holders`: which processes are alive
 //! - `timeline`: the time shared by all processes
-//! - `unreadable_rows`: skipping rows that cannot be read
+//! - `unreadable_rows`: skipping rows that cannot be read; `stranded`: tasks that no claim returns because of one
 //! - `backup`: copying the database
 //! - `idle_domains`: deleting domains with nothing worth keeping; `retention`: deleting old rows; `used_ids`: which ids
 //!   are never given out again
@@ -52,6 +52,7 @@ mod scrapes;
 mod sharing;
 mod sources;
 mod status;
+mod stranded;
 mod tasks;
 mod timeline;
 mod unreadable_rows;
@@ -68,6 +69,7 @@ use std::sync::{Arc, Mutex};
 use comity_core::time::{Span, Timestamp};
 use rusqlite::Connection;
 
+use crate::PATIENCE;
 use crate::backup::{Existing, Progress};
 use crate::machine::{Machine, ThisMachine};
 use crate::{Availability, Identity, Reply, Store, StoreError};
@@ -210,6 +212,3 @@ fn us(at: Timestamp) -> i64 {
 fn at(micros: i64) -> Timestamp {
     Timestamp::from_micros(micros)
 }
-
-/// How long to wait for an unavailable database by default.
-pub(crate) const PATIENCE: Span = waiting::DEFAULT_PATIENCE;

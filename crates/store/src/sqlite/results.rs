@@ -1,5 +1,6 @@
 //! Results of tasks: written when tasks are settled, and read in pages for people.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use comity_core::outcome::Outcome;
@@ -23,7 +24,7 @@ pub(super) struct Ended<'a> {
 }
 
 impl Tx<'_> {
-    /// Marks a task as done; returns 1 if it was waiting, and 0 otherwise.
+    /// Marks a task as done; returns how many were changed.
     pub(super) fn end_done(
         &self,
         settle: &Settle,
@@ -36,8 +37,9 @@ impl Tx<'_> {
         let last = settle.attempts.last();
         let sql = "UPDATE tasks SET state = 'done', status = ?2, bytes = ?3, error = NULL, settled_us = ?4,
             requests = requests + ?5, last_us = coalesce(?6, last_us), last_took_us = coalesce(?7, last_took_us),
-            last_outcome = coalesce(?8, last_outcome), fetched_us = ?9, final_url = ?10, content_type = ?11, sha256 = ?12,
-            file = ?13, etag = ?14, last_modified = ?15 WHERE id = ?1 AND state = 'waiting'";
+            last_outcome = coalesce(?8, last_outcome), fetched_us = ?9, final_url = ?10, content_type = ?11,
+            changed = NOT (?2 = 304 OR sha256 IS NOT NULL AND sha256 IS ?12), sha256 = ?12,
+            file = ?13, etag = ?14, last_modified = ?15 WHERE id = ?1";
         self.sql.prepare_cached(sql)?.execute(params![
             settle.task.0 as i64,
             status,
@@ -64,18 +66,20 @@ impl Tx<'_> {
         ended: Ended<'_>,
         now: Timestamp,
     ) -> rusqlite::Result<usize> {
-        let last = settle.attempts.last();
+        let robots = settle.robots.as_ref();
+        let last = settle.attempts.last().or(robots.map(|robots| &robots.last));
+        let requests = settle.attempts.len() as i64 + robots.map_or(0, |robots| i64::from(robots.count));
         // A redirect counts as a success, but one that led nowhere has only been answered.
         let sql = "UPDATE tasks SET state = ?2, status = ?3, error = ?4, settled_us = ?5, requests = requests + ?6,
             last_us = coalesce(?7, last_us), last_took_us = coalesce(?8, last_took_us),
-            last_outcome = replace(coalesce(?9, last_outcome), 'success', 'answered'), fetched_us = ?10, final_url = ?11 WHERE id = ?1 AND state = 'waiting'";
+            last_outcome = replace(coalesce(?9, last_outcome), 'success', 'answered'), fetched_us = ?10, final_url = ?11 WHERE id = ?1";
         self.sql.prepare_cached(sql)?.execute(params![
             settle.task.0 as i64,
             ended.state,
             ended.status,
             ended.error,
             us(now),
-            settle.attempts.len() as i64,
+            requests,
             last.map(|attempt| us(attempt.started_at)),
             last.map(|attempt| micros(attempt.took)),
             last.map(|attempt| attempt.outcome.as_str()),
@@ -97,6 +101,40 @@ impl Tx<'_> {
         });
         // If it cannot be read, the page is fetched as if for the first time.
         Ok(TaskRow { previous: read.ok().map(Box::new), ..task })
+    }
+
+    /// Names the files of a batch of tasks by their whole path. Those of some may be named so already.
+    pub(super) fn name_files_in_full(
+        &self,
+        job: JobId,
+        folder: &str,
+        after: Option<TaskId>,
+        limit: u32,
+    ) -> rusqlite::Result<Option<TaskId>> {
+        let id = job.0 as i64;
+        let sql =
+            "SELECT id, file FROM tasks WHERE id > ?2 AND id <= (SELECT max(id) FROM tasks WHERE job_id = ?1)
+            AND +job_id = ?1 AND file IS NOT NULL ORDER BY id LIMIT ?3";
+        let after = match after {
+            Some(after) => after.0 as i64,
+            None => {
+                let sql = "SELECT coalesce(min(id), 0) - 1 FROM tasks WHERE job_id = ?1";
+                self.sql.prepare_cached(sql)?.query_row([id], |row| row.get(0))?
+            }
+        };
+        let files: Vec<(i64, String)> = self
+            .sql
+            .prepare_cached(sql)?
+            .query_map(params![id, after, limit], |row| Ok((row.get(0)?, row.get(1)?)))?
+            .collect::<rusqlite::Result<_>>()?;
+        let mut update = self.sql.prepare_cached("UPDATE tasks SET file = ?2 WHERE id = ?1")?;
+        for (task, file) in &files {
+            // A whole path stays as it is.
+            let path = Path::new(folder).join(file);
+            update.execute(params![task, path.to_string_lossy()])?;
+        }
+        let last = files.last().filter(|_| files.len() == limit as usize);
+        Ok(last.map(|(task, _)| TaskId(*task as u64)))
     }
 
     pub(super) fn views(&self, job: JobId, state: &str, limit: u32) -> rusqlite::Result<Vec<TaskView>> {
@@ -197,6 +235,7 @@ fn view_of(row: &Row<'_>) -> rusqlite::Result<TaskView> {
         outcome: outcome_of(row, 9)?.or(is_done.then_some(Outcome::Success)),
         bytes: micros(10)?.filter(|_| is_done).map(|bytes| bytes.max(0) as u64),
         content_type: row.get::<_, Option<String>>(11)?.filter(|_| is_done),
+        changed: row.get::<_, Option<bool>>(18)?.filter(|_| is_done),
         facts: Arc::new(facts),
     })
 }
@@ -230,4 +269,5 @@ pub(super) const FACTS: &str = "final_url, fetched_us, sha256, file, etag, last_
 const VIEW: &str = "id, url, state, status, error, settled_us,
     iif(requests = 0 AND last_outcome IS NULL AND status IS NOT NULL,
         (SELECT count(*) FROM attempts WHERE task_id = tasks.id), requests),
-    last_us, last_took_us, last_outcome, bytes, content_type, final_url, fetched_us, sha256, file, etag, last_modified";
+    last_us, last_took_us, last_outcome, bytes, content_type, final_url, fetched_us, sha256, file, etag, last_modified,
+    changed";

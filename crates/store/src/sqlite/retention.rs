@@ -77,12 +77,34 @@ impl Tx<'_> {
             pruned.tasks += delete.execute([task])? as u64;
         }
         drop((attempts, forget, delete));
+        if pruned.tasks > 0 {
+            // Before its end, whenever that was: it is looked at again for the rest.
+            let sql = "UPDATE jobs SET pruned_us = coalesce(pruned_us, -1) WHERE id = ?1";
+            self.sql.prepare_cached(sql)?.execute([job])?;
+        }
         if pruned.tasks < u64::from(limit) && self.prune_lanes(job, limit)? < u64::from(limit) {
             let sql = "UPDATE jobs SET pruned_us = ended_us WHERE id = ?1";
             self.sql.prepare_cached(sql)?.execute([job])?;
             pruned.jobs = 1;
         }
         Ok((pruned, Some(PruneFrom::Jobs)))
+    }
+
+    /// Drops deleted tasks from the counts of a job that gets new ones: a URL that is added again must not count twice.
+    /// `new` tasks were inserted and are not counted yet.
+    pub(super) fn forget_pruned(&self, job: i64, new: u64) -> rusqlite::Result<()> {
+        let sql = "SELECT 1 FROM jobs WHERE id = ?1 AND pruned_us IS NOT NULL";
+        if !self.sql.prepare_cached(sql)?.exists([job])? {
+            return Ok(());
+        }
+        let sql = "UPDATE jobs SET pruned_us = NULL, tasks = left.tasks - ?2, done = left.done, failed = left.failed,
+            skipped = left.skipped, rate_limited = iif(left.tasks > ?2, rate_limited, 0),
+            retries = iif(left.tasks > ?2, retries, 0)
+            FROM (SELECT count(*) AS tasks, coalesce(sum(state = 'done'), 0) AS done,
+                coalesce(sum(state = 'failed'), 0) AS failed, coalesce(sum(state = 'skipped'), 0) AS skipped
+                FROM tasks WHERE job_id = ?1) AS left WHERE id = ?1";
+        self.sql.prepare_cached(sql)?.execute(params![job, new as i64])?;
+        Ok(())
     }
 
     /// Deletes lanes without tasks, because a lane keeps its domain from being deleted.

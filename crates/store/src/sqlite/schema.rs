@@ -56,10 +56,40 @@ fn version(connection: &Connection) -> rusqlite::Result<i64> {
 }
 
 /// The migrations, one per version. A released one is never changed.
-const MIGRATIONS: [&str; 18] = [
-    JOBS, SOURCES, SHARED, WIKIS, STATUS, IDENTITY, SNAPSHOTS, TIMELINE, LEASES, RESULTS, DETAILS, RETENTION,
-    SHARING, HOOKS, REQUESTS, ATTEMPTS, USED_IDS, ROW_MARKS,
+const MIGRATIONS: [&str; 20] = [
+    JOBS,
+    SOURCES,
+    SHARED,
+    WIKIS,
+    STATUS,
+    IDENTITY,
+    SNAPSHOTS,
+    TIMELINE,
+    LEASES,
+    RESULTS,
+    DETAILS,
+    RETENTION,
+    SHARING,
+    HOOKS,
+    REQUESTS,
+    ATTEMPTS,
+    USED_IDS,
+    ROW_MARKS,
+    CHANGED,
+    CRAWL_DELAYS,
 ];
+
+/// The delay that each robots.txt file asks for: a long one keeps the file, and what is known about its domain.
+const CRAWL_DELAYS: &str = "
+ALTER TABLE robots ADD COLUMN crawl_delay_us INTEGER NOT NULL DEFAULT 0;
+CREATE INDEX robots_delay ON robots (crawl_delay_us) WHERE crawl_delay_us > 0;
+";
+
+/// Whether a page is another one than when it was last fetched.
+const CHANGED: &str = "
+-- 1 if it is new or its body differs from the one before, 0 if it is the same; null if it is not known.
+ALTER TABLE tasks ADD COLUMN changed INTEGER;
+";
 
 /// Where in the index the rows of a worker may be that it has not confirmed.
 const ROW_MARKS: &str = "

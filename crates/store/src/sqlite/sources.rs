@@ -8,12 +8,13 @@ use serde_json::{Map, Value};
 
 use super::holders::{HolderState, Liveness};
 use super::tasks::lead_of;
+use super::unreadable_rows::in_table;
 use super::writer::Tx;
 use super::{Sqlite, at, us};
 use crate::domains::HolderId;
 use crate::sources::{
-    Changed, FetchEnd, FetchResult, FetchRun, ItemChanges, Kind, NewItem, NewSource, Source, SourceChange,
-    SourceClaim, SourceId, SourceStore, SourceTenure,
+    Changed, FetchEnd, FetchResult, FetchRun, ItemChanges, Kind, NewItem, NewSource, Rename, Source,
+    SourceChange, SourceClaim, SourceId, SourceStore, SourceTenure,
 };
 use crate::{Reply, StoreError};
 
@@ -132,6 +133,10 @@ impl Tx<'_> {
             change.auto_scrape,
             change.config.clone().map(|config| Value::Object(config).to_string()),
         ])?;
+        if let Some(Rename { from, to }) = &change.rename {
+            let sql = "UPDATE sources SET name = ?3 WHERE id = ?1 AND name = ?2";
+            self.sql.prepare_cached(sql)?.execute(params![id.0, from, to])?;
+        }
         if let Some(interval) = change.interval {
             let sql = "UPDATE sources SET min_scrape_interval = ?2 WHERE id = ?1";
             self.sql.prepare_cached(sql)?.execute(params![id.0, to_decimal(interval)])?;
@@ -380,7 +385,7 @@ impl Tx<'_> {
 
     fn source_where(&self, what: &str, value: impl rusqlite::ToSql) -> rusqlite::Result<Option<Source>> {
         let sql = format!("{SOURCES} WHERE {what}");
-        self.sql.prepare_cached(&sql)?.query_row([value], source_of).optional()
+        in_table("sources", self.sql.prepare_cached(&sql)?.query_row([value], source_of)).optional()
     }
 }
 

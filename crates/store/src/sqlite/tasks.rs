@@ -17,8 +17,8 @@ use super::{Sqlite, at, us};
 use crate::Reply;
 use crate::domains::{HolderId, Take, Tenure};
 use crate::tasks::{
-    Attempt, Claim, Claimed, Enqueued, LaneId, Lead, NewTask, RedirectBody, Refill, RemainingWork, Settle,
-    Settled, Step, TaskFilter, TaskRow, TaskStore, TaskView, origin_of,
+    Attempt, Claim, Claimed, Enqueued, JOB_ENDED, LaneId, Lead, NewTask, RedirectBody, Refill, RemainingWork,
+    Settle, Settled, Step, TaskFilter, TaskRow, TaskStore, TaskView, origin_of,
 };
 
 impl TaskStore for Sqlite {
@@ -46,6 +46,10 @@ impl TaskStore for Sqlite {
 
     fn give_up(&self, holder: HolderId, lane: LaneId, reason: String) -> Reply<'_, RemainingWork> {
         self.writer.run(move |tx| tx.give_up(holder, lane, &reason))
+    }
+
+    fn set_aside_stranded(&self, job: JobId, now: Timestamp) -> Reply<'_, u64> {
+        self.writer.run(move |tx| tx.set_aside_stranded(job, now))
     }
 
     fn next_due(&self, job: JobId) -> Reply<'_, Option<Timestamp>> {
@@ -113,6 +117,7 @@ impl Tx<'_> {
             }
         }
         if enqueued.new > 0 {
+            self.forget_pruned(job, enqueued.new)?;
             // A new task reopens a job that is done.
             let sql = "UPDATE jobs SET tasks = tasks + ?2, state = 'running', ended_us = NULL, message = NULL WHERE id = ?1";
             self.sql.prepare_cached(sql)?.execute(params![job, enqueued.new as i64])?;
@@ -154,7 +159,7 @@ impl Tx<'_> {
             return Ok(Vec::new());
         }
         let sql =
-            "SELECT lanes.id, domain_id, domain, given_up FROM lanes JOIN domains ON domains.id = domain_id
+            "SELECT lanes.id, domain_id, domain, given_up FROM lanes LEFT JOIN domains ON domains.id = domain_id
             WHERE job_id = ?1 AND lanes.holder IS NULL AND due_us <= ?2 ORDER BY due_us LIMIT ?3";
         let due = params![claim.job.0 as i64, us(now), claim.lanes];
         let (due, unreadable) = self.readable_and_unreadable("lanes", sql, due, |row| {
@@ -282,13 +287,11 @@ impl Tx<'_> {
     }
 
     pub(super) fn park(&self, holder: HolderId, lane: LaneId, due_at: Timestamp) -> rusqlite::Result<()> {
-        let sql = "SELECT ready_us FROM tasks WHERE lane_id = ?1 AND state = 'waiting'
-            ORDER BY ready_us, id LIMIT 1";
-        let first: Option<i64> =
-            self.sql.prepare_cached(sql)?.query_row([lane.0], |row| row.get(0)).optional()?;
-        let sql = "UPDATE lanes SET holder = NULL, due_us = ?3 WHERE id = ?1 AND holder = ?2";
-        let due = first.map(|ready| ready.max(us(due_at)));
-        self.sql.prepare_cached(sql)?.execute(params![lane.0, holder.0, due])?;
+        // Without a waiting task it is not due at all.
+        let sql = "UPDATE lanes SET holder = NULL, due_us = (SELECT max(ready_us, ?3) FROM tasks
+            WHERE lane_id = lanes.id AND state = 'waiting' ORDER BY ready_us, id LIMIT 1)
+            WHERE id = ?1 AND holder = ?2";
+        self.sql.prepare_cached(sql)?.execute([lane.0, holder.0, us(due_at)])?;
         Ok(())
     }
 
@@ -338,17 +341,22 @@ impl Tx<'_> {
         Ok(results)
     }
 
-    /// Writes the result of one task; false if it is no longer waiting.
+    /// Writes the result of one task; false if it is no longer waiting, nor was skipped while it was in flight.
     fn settle_one(&mut self, settle: &Settle, tally: &mut Tally, now: Timestamp) -> rusqlite::Result<bool> {
         let id = settle.task.0 as i64;
         // A task that moved to another domain belongs to another holder.
-        let sql = "SELECT item_id, requests FROM tasks JOIN lanes ON lanes.id = lane_id
-            WHERE tasks.id = ?1 AND state = 'waiting' AND tasks.job_id = ?2 AND domain_id = ?3";
+        let sql = "SELECT item_id, requests, state = 'skipped' FROM tasks JOIN lanes ON lanes.id = lane_id
+            WHERE tasks.id = ?1 AND tasks.job_id = ?2 AND domain_id = ?3 AND (state = 'waiting'
+                OR state = 'skipped' AND error = ?4 AND item_id IS NULL)";
         let mut statement = self.sql.prepare_cached(sql)?;
-        let row = statement
-            .query_row([id, settle.job.0 as i64, settle.tenure.key.0], |row| Ok((row.get(0)?, row.get(1)?)));
-        let Some((item, requests)): Option<(Option<i64>, i64)> = row.optional()? else { return Ok(false) };
+        let row = params![id, settle.job.0 as i64, settle.tenure.key.0, JOB_ENDED];
+        let row = statement.query_row(row, |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)));
+        let row: Option<(Option<i64>, i64, bool)> = row.optional()?;
+        let Some((item, requests, was_skipped)) = row else { return Ok(false) };
         drop(statement);
+        if was_skipped && !matches!(settle.step, Step::Done { .. } | Step::Failed { .. }) {
+            return Ok(false);
+        }
         let last = settle.attempts.last();
         let (started, took, outcome) = (
             last.map(|attempt| us(attempt.started_at)),
@@ -414,6 +422,7 @@ impl Tx<'_> {
             return Ok(false);
         }
         tally.count(settle);
+        tally.skipped -= i64::from(was_skipped);
         if let Some(item) = item {
             self.settle_item(item, settle, now)?;
         }

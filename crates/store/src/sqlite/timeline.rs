@@ -39,7 +39,8 @@ impl Tx<'_> {
         let mut statement = self.sql.prepare_cached(sql)?;
         let read = |row: &rusqlite::Row<'_>| {
             Ok(Timeline {
-                boot: row.get(0)?,
+                // One that can't be read is another boot.
+                boot: row.get_ref(0)?.as_bytes().map(|boot| String::from_utf8_lossy(boot).into_owned())?,
                 booted_at: at(row.get(1)?),
                 last: at(row.get(2)?),
                 wall: at(row.get(3)?),

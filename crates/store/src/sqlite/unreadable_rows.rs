@@ -20,7 +20,7 @@ pub(super) type Unreadable = (i64, String);
 pub(super) struct Reported(RefCell<HashSet<(&'static str, String)>>);
 
 impl Reported {
-    fn report(&self, table: &'static str, key: String, why: &str) {
+    pub(super) fn report(&self, table: &'static str, key: String, why: &str) {
         let mut reported = self.0.borrow_mut();
         if reported.len() < REPORTED_MAX && reported.insert((table, key.clone())) {
             tracing::warn!(table, key, why, "skipped a row of the store that could not be read");
@@ -64,6 +64,23 @@ impl Tx<'_> {
         }
         Ok((readable, unreadable))
     }
+}
+
+/// The same result, with an error that names the table if the row can't be read.
+pub(super) fn in_table<T>(table: &'static str, read: rusqlite::Result<T>) -> rusqlite::Result<T> {
+    use rusqlite::Error;
+    read.map_err(|error| match error {
+        Error::Utf8Error(..)
+        | Error::FromSqlConversionFailure(..)
+        | Error::IntegralValueOutOfRange(..)
+        | Error::InvalidColumnType(..) => {
+            let what = format!(
+                "a row of the table {table} cannot be read ({error}); restore a backup, or delete the row"
+            );
+            Error::ToSqlConversionFailure(what.into())
+        }
+        error => error,
+    })
 }
 
 /// Whether an error concerns only the caller's request and not the database. Other requests are not affected by it, and

@@ -164,8 +164,6 @@ pub(super) fn open_waiting<T>(
     }
 }
 
-/// How long to wait for a database by default.
-pub(super) const DEFAULT_PATIENCE: Span = Span::from_secs(10);
 /// How long one attempt waits for a lock, once it is known to be locked.
 pub(super) const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long an attempt waits for a lock at first: other processes on the store need less than this for their turn.

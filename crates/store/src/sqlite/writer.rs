@@ -46,6 +46,8 @@ pub(super) struct Cache {
     /// The number of transactions that had changed something when this one started, and the stamp of the last of them.
     commits: i64,
     stamp: i64,
+    /// Whether the store is a restored copy, and since when; `None` if that has to be read first.
+    pub(super) restored: Option<Option<i64>>,
     /// The leases last seen of other holders.
     pub(super) watch: LeaseWatch,
     /// Rows that could not be read and were logged.
@@ -55,10 +57,10 @@ pub(super) struct Cache {
 impl Cache {
     /// Clears cached ids if domains or lanes have been deleted, by whatever process.
     fn look_up(&mut self, sql: &Connection) -> rusqlite::Result<()> {
-        let known = "SELECT forgotten, commits, stamp FROM identity";
-        let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
-        let (forgotten, commits, stamp) = sql.prepare_cached(known)?.query_row([], read)?;
-        (self.commits, self.stamp) = (commits, stamp);
+        let known = "SELECT forgotten, commits, stamp, restored_us FROM identity";
+        let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?));
+        let (forgotten, commits, stamp, restored) = sql.prepare_cached(known)?.query_row([], read)?;
+        (self.commits, self.stamp, self.restored) = (commits, stamp, Some(restored));
         if std::mem::replace(&mut self.forgotten, forgotten) != forgotten {
             self.domain_ids.clear();
             self.lane_ids.clear();

@@ -63,15 +63,12 @@ async fn a_file_that_is_not_a_store_is_refused() {
     assert!(comity_store::reopen("memory:", &known).is_err(), "an in-memory store is gone");
 }
 
-/// A store whose identity cannot be read is damaged, not new.
+/// A store without an identity is damaged, not new.
 #[test]
 fn an_identity_that_cannot_be_read_is_an_error() {
-    for damage in [
-        "DELETE FROM identity",
-        "INSERT INTO identity (id) SELECT id FROM identity",
-        "UPDATE identity SET id = x'00'",
-        "DROP TABLE identity",
-    ] {
+    for damage in
+        ["DELETE FROM identity", "INSERT INTO identity (id) SELECT id FROM identity", "DROP TABLE identity"]
+    {
         let file = TestFile::new();
         drop(file.open());
         file.query(damage);
@@ -79,6 +76,20 @@ fn an_identity_that_cannot_be_read_is_an_error() {
         assert!(refusal.contains("identity"), "{damage}: {refusal}");
         assert_eq!(file.refusal(), refusal, "{damage}: opening does not fix it");
     }
+}
+
+/// B82, B77: damaged bytes used to make the whole store unusable. Its state counts as lost, because nobody knows what else is
+/// damaged; and it is another store for whoever uses it already.
+#[tokio::test]
+async fn a_damaged_identity_is_renewed_and_every_site_waits_once() {
+    let file = TestFile::new();
+    let known = used(&file).await;
+    file.query("UPDATE identity SET id = x'00ff'");
+    assert!(Sqlite::reopen(&file.path, &known).is_err());
+    let two = file.process("two").await;
+    assert!(!two.store.identity().is_same(&known));
+    assert_eq!(died_at(&two.taken("a.example", at(9)).await), at(9));
+    assert!(two.store.identity().is_same(&file.open().identity()), "once");
 }
 
 #[test]

@@ -68,10 +68,18 @@ fn a_path_that_does_not_exist_is_reported() {
     let file = TestFile::new();
     std::fs::write(&file.path, "a file, not a folder").unwrap();
     let folder = file.path.parent().unwrap();
-    for path in [folder.join("missing/x.db"), file.path.join("x.db"), "/proc/x.db".into(), folder.into()] {
+    let missing = folder.join("missing");
+    for (path, expected) in [
+        (missing.join("x.db"), format!("the folder {} does not exist; create it first", missing.display())),
+        (file.path.join("x.db"), format!("{} is not a folder", file.path.display())),
+        (
+            "/proc/x.db".into(),
+            "it can't be created in the folder /proc; check the folder's permissions".to_owned(),
+        ),
+        (folder.into(), "it is a folder; name a file in it".to_owned()),
+    ] {
         let error = Sqlite::open(&path).unwrap_err().to_string();
-        let expected = "could not be opened or created; check that its folder exists and is writable";
-        assert_eq!(error, format!("{}: {expected}", path.display()));
+        assert_eq!(error, format!("{}: could not be opened: {expected}", path.display()));
     }
 }
 
@@ -191,8 +199,15 @@ async fn tables_and_columns_that_people_rely_on_exist() {
     one.save(Saved { kept, ..nothing_learned(tenure) }).await;
     let attempt = |secs, outcome, status| Attempt { started_at: at(secs), took: ms(20), outcome, status };
     let attempts = vec![attempt(1, Outcome::RateLimited, Some(429)), attempt(2, Outcome::Success, Some(200))];
-    let settle =
-        Settle { task: lane.tasks[0].id, job, tenure, attempts, facts: Default::default(), step: done() };
+    let settle = Settle {
+        task: lane.tasks[0].id,
+        job,
+        tenure,
+        attempts,
+        robots: None,
+        facts: Default::default(),
+        step: done(),
+    };
     one.store.settle(one.holder, vec![settle], at(3)).await.unwrap();
 
     for (sql, expected) in [
@@ -388,6 +403,7 @@ async fn attempts_are_removed_with_their_source() {
             job,
             tenure: tenure_of(&lane),
             attempts: vec![attempt],
+            robots: None,
             facts: Default::default(),
             step: done(),
         };

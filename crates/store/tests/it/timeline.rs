@@ -275,4 +275,5 @@ const OLDER: &str = "DROP VIEW attempts; ALTER TABLE logged_attempts RENAME TO a
     DROP INDEX items_source; ALTER TABLE jobs DROP COLUMN pruned_us;
     DROP TRIGGER origins_follow_jobs; DROP TABLE origins;
     ALTER TABLE tasks DROP COLUMN method; ALTER TABLE tasks DROP COLUMN body; ALTER TABLE tasks DROP COLUMN headers;
-    ALTER TABLE tasks DROP COLUMN bodiless; PRAGMA user_version = 6;";
+    ALTER TABLE tasks DROP COLUMN bodiless; ALTER TABLE tasks DROP COLUMN changed;
+    DROP INDEX robots_delay; ALTER TABLE robots DROP COLUMN crawl_delay_us; PRAGMA user_version = 6;";

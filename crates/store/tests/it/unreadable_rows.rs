@@ -70,6 +70,63 @@ async fn an_unreadable_task_fails_alone() {
     assert_eq!(rest, RemainingWork::Nothing);
 }
 
+/// B82: a task that no claim returns used to keep its job waiting for ever.
+#[tokio::test]
+async fn tasks_that_cannot_be_claimed_any_more_are_set_aside() {
+    for (damage, failed) in [
+        ("UPDATE tasks SET state = CAST(x'ff' AS TEXT) WHERE url LIKE '%/2'", 1),
+        ("UPDATE tasks SET lane_id = 99 WHERE url LIKE '%/2'", 1),
+        ("UPDATE tasks SET state = '' WHERE url LIKE '%/2'; UPDATE lanes SET due_us = NULL", 1),
+        ("DELETE FROM tasks WHERE url LIKE '%/2'", 0),
+        ("UPDATE jobs SET tasks = 4", 0),
+    ] {
+        let file = TestFile::new();
+        let one = file.process("one").await;
+        let urls = ["https://a.example/1", "https://a.example/2", "https://b.example/3"];
+        let job = one.job_of("job", &urls, at(0)).await;
+        assert_eq!(one.store.set_aside_stranded(job, at(0)).await.unwrap(), 0, "a lane is due");
+        file.query(damage);
+        let mut settled = 0;
+        loop {
+            for lane in one.claim(job, at(1)).await {
+                assert_eq!(one.store.set_aside_stranded(job, at(1)).await.unwrap(), 0, "a lane is served");
+                for task in &lane.tasks {
+                    one.settle(job, tenure_of(&lane), task.id, done(), at(1)).await;
+                    settled += 1;
+                }
+                one.store.park(one.holder, vec![(lane.lane, at(1))]).await.unwrap();
+            }
+            if one.store.set_aside_stranded(job, at(1)).await.unwrap() == 0 {
+                break;
+            }
+        }
+        let counts = one.counts(job).await;
+        assert_eq!((counts.waiting(), counts.done, counts.failed), (0, settled, failed), "{damage}");
+        assert!(settled >= 2, "{damage}");
+    }
+}
+
+/// B82: a lane whose site is gone.
+#[tokio::test]
+async fn the_tasks_of_a_site_that_is_gone_fail() {
+    let file = TestFile::new();
+    let one = file.process("one").await;
+    let job = one.job_of("job", &["https://a.example/1", "https://b.example/2"], at(0)).await;
+    file.query("PRAGMA foreign_keys = OFF; DELETE FROM domains WHERE domain = 'a.example'");
+    assert_eq!(urls_of(&one.claim(job, at(0)).await), "b.example/2");
+    assert_eq!(one.counts(job).await, Counts { tasks: 2, failed: 1, ..Counts::default() });
+}
+
+/// B82: a boot that can't be read is another boot.
+#[tokio::test]
+async fn an_unreadable_boot_does_not_stop_the_time() {
+    let file = TestFile::new();
+    drop(file.process("one").await);
+    file.query("UPDATE timeline SET boot = CAST(x'ff00fe' AS TEXT)");
+    let two = file.process("two").await;
+    two.store.time().await.unwrap();
+}
+
 /// B82
 #[tokio::test]
 async fn unreadable_jobs_and_sources_are_left_out() {
@@ -89,7 +146,8 @@ async fn unreadable_jobs_and_sources_are_left_out() {
         sources.iter().map(|source| source.url.as_str()).collect::<Vec<_>>(),
         ["https://good.example/"]
     );
-    assert!(one.store.find_job("bad".to_owned()).await.is_err(), "looking it up by name is a clear error");
+    let error = one.store.find_job("bad".to_owned()).await.unwrap_err().to_string();
+    assert!(error.contains("a row of the table jobs cannot be read"), "{error}");
     assert!(one.store.find_job("good".to_owned()).await.unwrap().is_some());
 }
 

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use comity_core::decision::Outage;
 
-use super::{After, Cache, Tx, Work, WorkItem, WriterThread};
+use super::{After, Cache, Tx, WorkItem, WriterThread};
 use crate::StoreError;
 use crate::sqlite::unreadable_rows::is_callers_error;
 
@@ -19,30 +19,34 @@ pub(super) enum Failed {
 impl WriterThread {
     /// One attempt. An error of one caller is reported to that caller, and the others continue without it.
     pub(super) fn attempt(&mut self, batch: &mut [WorkItem]) -> (Vec<After>, Result<(), Failed>) {
-        let mut afters = Vec::with_capacity(batch.len());
-        let many = batch.len() > 1;
-        let changes = self.connection.total_changes();
-        let begun = self.connection.execute_batch("BEGIN IMMEDIATE");
-        let mut failed = begun.and_then(|()| self.cache.look_up(&self.connection)).err();
-        for work_item in batch.iter_mut().filter(|work_item| work_item.refused.is_some()) {
-            if failed.is_some() {
-                break;
+        let mut changes = self.connection.total_changes();
+        let ran = match self.run_all(batch, WorkItem::run) {
+            // Somebody's error. Again, each in a savepoint; those are too slow to be used if there are no errors, because
+            // SQLite then keeps a copy of every page that is changed.
+            Err(error) if batch.len() > 1 && is_callers_error(&error) => {
+                self.undo(&error);
+                changes = self.connection.total_changes();
+                self.run_all(batch, WorkItem::run_in_savepoint)
             }
-            let work = &mut work_item.work;
-            match if many { self.run_in_savepoint(work) } else { self.work(work).map(Ok) } {
-                Ok(Ok(after)) => afters.push(after),
-                Ok(Err(error)) => {
-                    let refused = work_item.refused.take();
-                    refused.into_iter().for_each(|refused| refused(self.open_store.location.error(&error)));
-                }
-                Err(error) => failed = Some(error),
-            }
-        }
-        let result = match failed {
-            None => self.finish(changes),
-            Some(error) => Err(Failed::Undone(self.undo(&error))),
+            ran => ran,
         };
-        (afters, result)
+        match ran {
+            Ok(afters) => (afters, self.finish(changes)),
+            Err(error) => (Vec::new(), Err(Failed::Undone(self.undo(&error)))),
+        }
+    }
+
+    /// Begins a transaction and does all the work in it.
+    fn run_all(
+        &mut self,
+        batch: &mut [WorkItem],
+        run: fn(&mut WorkItem, &mut Self) -> rusqlite::Result<Option<After>>,
+    ) -> rusqlite::Result<Vec<After>> {
+        self.connection.execute_batch("BEGIN IMMEDIATE")?;
+        self.cache.look_up(&self.connection)?;
+        let waiting = batch.iter_mut().filter(|work_item| work_item.refused.is_some());
+        let done = waiting.map(|work_item| run(work_item, self));
+        done.filter_map(Result::transpose).collect()
     }
 
     /// Commits. If that fails, looks up in the database whether the commit succeeded after all.
@@ -126,37 +130,42 @@ impl WriterThread {
         })
     }
 
-    fn work(&mut self, work: &mut Work) -> rusqlite::Result<After> {
-        let mut tx = Tx { sql: &self.connection, cache: &mut self.cache };
-        // A panic is rolled back like an error, and the thread continues for everybody else.
-        let done = catch_unwind(AssertUnwindSafe(|| work(&mut tx)));
-        done.unwrap_or_else(|_| Err(rusqlite::Error::ToSqlConversionFailure("the request panicked".into())))
-    }
-
-    /// Runs one piece of work of several in a savepoint. The inner error concerns only this one; the others continue.
-    fn run_in_savepoint(&mut self, work: &mut Work) -> rusqlite::Result<rusqlite::Result<After>> {
-        let run = |sql| self.connection.prepare_cached(sql)?.execute([]).map(drop);
-        run("SAVEPOINT one")?;
-        let done = self.work(work);
-        let run = |sql| self.connection.prepare_cached(sql)?.execute([]).map(drop);
-        match done {
-            Err(error) if is_callers_error(&error) => {
-                run("ROLLBACK TO one")?;
-                run("RELEASE one")?;
-                self.forget();
-                Ok(Err(error))
-            }
-            done => {
-                let after = done?;
-                run("RELEASE one")?;
-                Ok(Ok(after))
-            }
-        }
-    }
-
     /// Clears what was cached about rows that were rolled back.
     pub(super) fn forget(&mut self) {
         let Cache { watch, reported, commits, stamp, .. } = std::mem::take(&mut self.cache);
         self.cache = Cache { watch, reported, commits, stamp, ..Cache::default() };
+    }
+}
+
+impl WorkItem {
+    /// Does the work. An error undoes the whole transaction.
+    fn run(&mut self, thread: &mut WriterThread) -> rusqlite::Result<Option<After>> {
+        let mut tx = Tx { sql: &thread.connection, cache: &mut thread.cache };
+        let work = &mut self.work;
+        // A panic is rolled back like an error, and the thread continues for everybody else.
+        let done = catch_unwind(AssertUnwindSafe(|| work(&mut tx)));
+        done.unwrap_or_else(|_| Err(rusqlite::Error::ToSqlConversionFailure("the request panicked".into())))
+            .map(Some)
+    }
+
+    /// Does the work in a savepoint. An error that concerns only this caller is reported, and the others continue.
+    fn run_in_savepoint(&mut self, thread: &mut WriterThread) -> rusqlite::Result<Option<After>> {
+        let run = |thread: &WriterThread, sql| thread.connection.prepare_cached(sql)?.execute([]).map(drop);
+        run(thread, "SAVEPOINT one")?;
+        match self.run(thread) {
+            Err(error) if is_callers_error(&error) => {
+                run(thread, "ROLLBACK TO one")?;
+                run(thread, "RELEASE one")?;
+                thread.forget();
+                let refused = self.refused.take();
+                refused.into_iter().for_each(|refused| refused(thread.open_store.location.error(&error)));
+                Ok(None)
+            }
+            done => {
+                let after = done?;
+                run(thread, "RELEASE one")?;
+                Ok(after)
+            }
+        }
     }
 }
