@@ -6,6 +6,8 @@
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
+use crate::shortage::ran_out;
+
 /// Raises the limit on open files as far as this process may, and returns the limit in force.
 #[cfg(unix)]
 pub fn raise_limit() -> u64 {
@@ -45,19 +47,6 @@ pub fn limit() -> u64 {
 pub fn connections_max() -> usize {
     let fit = limit().saturating_sub(RESERVED) / 3;
     usize::try_from(fit).unwrap_or(usize::MAX).clamp(CONNECTIONS_MIN, CONNECTIONS_MAX)
-}
-
-/// Whether the error means that this process or machine ran out of descriptors, or of memory for one.
-#[cfg(unix)]
-pub(crate) fn ran_out(error: &io::Error) -> bool {
-    use rustix::io::Errno;
-    let errno = Errno::from_io_error(error);
-    matches!(errno, Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM))
-}
-
-#[cfg(not(unix))]
-pub(crate) fn ran_out(_: &io::Error) -> bool {
-    false
 }
 
 /// Whether connecting to `address` failed because descriptors or local ports ran out.

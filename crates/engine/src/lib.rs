@@ -20,9 +20,16 @@
 //! # }
 //! ```
 //!
-//! Modules in reading order: [`clock`], [`event`], [`redact`]; [`gate`], [`limiter`], [`status`]; [`descriptors`],
-//! [`request`], [`transport`], [`address`],
-//! [`robots`], [`client`], [`layer`]; [`results`], [`archive`], [`jobs`]; [`connectors`], [`exchange`], [`pipeline`]; [`wiki`]; [`config`].
+//! # Features
+//! `client` and `sqlite` are on by default. Without them, the crate is a [limiter](limiter::RateLimiter), a
+//! [gate](gate::Gate) that keeps its state in memory, and [layers](layer::PoliteLayer), with a quarter of the
+//! dependencies. `reqwest` adds the reqwest middleware.
+//!
+//! Modules in reading order: [`clock`], [`event`], [`redact`]; [`gate`], [`limiter`], [`retention`], [`status`]; [`layer`]; [`descriptors`], [`request`],
+//! [`transport`], [`address`], [`robots`], [`client`]; [`results`], [`archive`], [`jobs`]; [`connectors`], [`exchange`], [`pipeline`]; [`wiki`]; [`config`].
+
+// Much of what the gate offers has no user in the crate without the client.
+#![cfg_attr(not(feature = "client"), allow(dead_code, unused_imports))]
 
 // Time and events.
 pub mod clock;
@@ -32,34 +39,54 @@ pub mod redact;
 // Deciding who may send.
 pub mod gate;
 pub mod limiter;
+pub mod retention;
 pub mod status;
 
-// Sending requests.
-pub mod address;
-mod attempt;
-pub mod client;
-pub mod descriptors;
+// Around a client of your own.
+mod head;
 pub mod layer;
+mod redirect;
+mod shortage;
+
+// Sending requests.
+#[cfg(feature = "client")]
+pub mod address;
+#[cfg(feature = "client")]
+mod attempt;
+#[cfg(feature = "client")]
+pub mod client;
+#[cfg(feature = "client")]
+pub mod descriptors;
+#[cfg(feature = "client")]
 pub mod request;
+#[cfg(feature = "client")]
 pub mod robots;
+#[cfg(feature = "client")]
 pub mod transport;
 
 // Jobs: lists of URLs.
+#[cfg(feature = "client")]
 pub mod archive;
+#[cfg(feature = "client")]
 pub mod jobs;
+#[cfg(feature = "client")]
 pub mod results;
 
 // Sources.
+#[cfg(feature = "client")]
 pub mod connectors;
+#[cfg(feature = "client")]
 pub mod exchange;
+#[cfg(feature = "client")]
 pub mod pipeline;
 
 // Wikis.
+#[cfg(feature = "client")]
 pub mod wiki;
 
 // Configuration.
+#[cfg(feature = "client")]
 pub mod config;
-pub mod retention;
 
 /// Locks a mutex, even if its last holder panicked: no lock here is ever released with its data half changed.
 pub(crate) fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -70,7 +97,7 @@ pub use comity_core as core;
 pub use comity_store as store;
 
 /// Runs the examples of the README as tests.
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "client"))]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 

@@ -29,7 +29,8 @@ pub struct Row {
     pub outcome: Option<&'static str>,
     /// Why it failed or was skipped.
     pub error: Option<String>,
-    /// How many requests were sent, including redirects.
+    /// How many requests were sent, including redirects. If its site's robots.txt could not be fetched, the requests for
+    /// that.
     pub attempts: u32,
     /// When the last request was sent.
     pub started_at: Option<String>,
@@ -43,8 +44,11 @@ pub struct Row {
     pub bytes: Option<u64>,
     /// The SHA-256 of its body, in hexadecimal.
     pub sha256: Option<String>,
-    /// The file that contains its body, relative to the job's output folder.
+    /// The file that contains its body, relative to the job's output folder; its whole path if the job has changed that
+    /// folder since.
     pub file: Option<String>,
+    /// Whether the page is new, or has another body than when it was fetched before; `None` if it was not fetched.
+    pub changed: Option<bool>,
     /// The headers of the last response, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub headers: Option<Map<String, Value>>,
@@ -70,6 +74,7 @@ impl Row {
             bytes: task.bytes,
             sha256: facts.sha256.as_ref().map(|hash| hex(hash)),
             file: facts.file.clone(),
+            changed: task.changed,
             headers: None,
         }
     }
@@ -80,7 +85,7 @@ impl Row {
     }
 
     /// The column names of a table of rows, in order. Headers have no column.
-    pub const COLUMNS: [&str; 14] = [
+    pub const COLUMNS: [&str; 15] = [
         "url",
         "final_url",
         "state",
@@ -95,10 +100,11 @@ impl Row {
         "bytes",
         "sha256",
         "file",
+        "changed",
     ];
 
     /// The cells of the row, in the order of [`Self::COLUMNS`]; missing values are empty.
-    pub fn cells(&self) -> [String; 14] {
+    pub fn cells(&self) -> [String; 15] {
         fn or_empty(cell: Option<impl ToString>) -> String {
             cell.map(|cell| cell.to_string()).unwrap_or_default()
         }
@@ -117,6 +123,7 @@ impl Row {
             or_empty(self.bytes),
             or_empty(self.sha256.as_deref()),
             or_empty(self.file.as_deref()),
+            or_empty(self.changed),
         ]
     }
 }
@@ -178,6 +185,7 @@ mod tests {
             outcome: Some(Outcome::Success),
             bytes: Some(3),
             content_type: Some("text/plain".to_owned()),
+            changed: Some(false),
             facts: Arc::new(PageFacts {
                 final_url: Some("http://bob:hidden@b.example/".to_owned()),
                 sha256: Some([0xab; 32]),

@@ -2,6 +2,9 @@
 //! deletes domains about which nothing worth keeping is known, independent of that setting. Works in small steps;
 //! background upkeep and `comity prune` share this code.
 
+use std::collections::HashMap;
+
+use comity_core::domain::Domain;
 use comity_core::pace::{LastHolder, Pace, Terms};
 use comity_core::rule::RuleTable;
 use comity_core::time::{Span, Timestamp};
@@ -126,14 +129,25 @@ async fn idle_domains(
     now: Timestamp,
 ) -> Result<(Vec<Tenure>, Option<DomainKey>), StoreError> {
     let found = store.idle_domains(after, now - DOMAINS_KEPT, DOMAINS_AT_ONCE).await?;
-    let idle = found.domains.into_iter().filter(|idle| is_forgettable(rules, idle, now));
+    if found.domains.is_empty() {
+        return Ok((Vec::new(), found.next));
+    }
+    let mut delays: HashMap<Domain, Span> = HashMap::new();
+    for (origin, delay) in store.long_crawl_delays(DOMAINS_KEPT).await? {
+        let Ok(host) = Domain::of_url(&origin) else { continue };
+        let longest = delays.entry(rules.domain(&host)).or_default();
+        *longest = delay.max(*longest);
+    }
+    let crawl_delay = |domain: &Domain| delays.get(domain).copied().unwrap_or(DOMAINS_KEPT);
+    let idle =
+        found.domains.into_iter().filter(|idle| is_forgettable(rules, idle, crawl_delay(&idle.domain), now));
     Ok((idle.map(|idle| idle.tenure).collect(), found.next))
 }
 
 /// Whether deleting the domain delays nobody less: its next holder would wait no longer than for a new domain.
-fn is_forgettable(rules: &RuleTable, idle: &IdleDomain, now: Timestamp) -> bool {
-    // The longest crawl-delay there is, because the one in its robots.txt may become known again.
-    let terms = Terms { rule: rules.rule_of(&idle.domain), crawl_delay: DOMAINS_KEPT };
+/// `crawl_delay` is the longest one that its robots.txt may ask for when it becomes known again.
+fn is_forgettable(rules: &RuleTable, idle: &IdleDomain, crawl_delay: Span, now: Timestamp) -> bool {
+    let terms = Terms { rule: rules.rule_of(&idle.domain), crawl_delay };
     let left = match &idle.last_holder {
         LastHolderBuf::None => LastHolder::None,
         LastHolderBuf::HandedOver(pace) => LastHolder::HandedOver(pace),

@@ -6,11 +6,13 @@
 use comity_core::decision::{Limit, Reason};
 use comity_core::domain::Domain;
 use comity_core::time::Timestamp;
+#[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// What a process is doing.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Clone, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(default))]
 pub struct Status {
     /// The work in progress, if it is a single thing.
     pub work: Option<Work>,
@@ -27,8 +29,8 @@ pub struct Status {
 }
 
 /// The progress of a piece of work.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Clone, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(default))]
 pub struct Work {
     /// Its name, such as that of a job.
     pub name: String,
@@ -43,7 +45,7 @@ pub struct Work {
     /// How many of the finished ones were skipped.
     pub skipped: u64,
     /// Responses that were rate limited (429). Older versions on the same store read it under its older name.
-    #[serde(rename = "refused")]
+    #[cfg_attr(feature = "serde", serde(rename = "refused"))]
     pub rate_limited: u64,
     /// Attempts that were retried.
     pub retries: u64,
@@ -58,7 +60,8 @@ pub struct Work {
 }
 
 /// A domain that holds the work back.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct HeldBack {
     /// The domain.
     pub domain: String,
@@ -71,8 +74,22 @@ pub struct HeldBack {
     /// Callers and tasks in line for this domain.
     pub in_line: usize,
     /// All tasks waiting for this domain, as far as counted.
-    #[serde(default)]
+    #[cfg_attr(feature = "serde", serde(default))]
     pub backlog: Option<u64>,
+}
+
+impl Status {
+    /// As it is published on a store.
+    #[cfg(feature = "serde")]
+    pub(crate) fn published(&self) -> Value {
+        serde_json::to_value(self).unwrap_or_default()
+    }
+
+    /// There is nobody to publish it to: no kind of store is compiled in.
+    #[cfg(not(feature = "serde"))]
+    pub(crate) fn published(&self) -> Value {
+        Value::Null
+    }
 }
 
 impl HeldBack {

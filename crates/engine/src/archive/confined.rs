@@ -48,6 +48,7 @@ mod system {
 
     use std::fs;
     use std::os::fd::{BorrowedFd, OwnedFd};
+    use std::os::unix::fs::MetadataExt;
 
     use super::*;
 
@@ -64,12 +65,25 @@ mod system {
             Ok(openat(folder, name.as_ref(), flags, Mode::from_raw_mode(0o666))?.into())
         }
 
-        /// Opens a file for reading and appending, and creates it if it doesn't exist.
+        /// Opens a file for reading and appending, and creates it if it doesn't exist. A file that has another name (a hard
+        /// link) is an error: it would be written under that name, too, wherever that is.
         pub(in super::super) fn append(&self, name: &str) -> io::Result<File> {
             let folder = self.walk(IfMissing::Fail)?;
-            let flags = OFlags::RDWR | OFlags::CREATE | OFlags::APPEND | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            // Don't block on a named pipe.
+            let flags = OFlags::RDWR | OFlags::CREATE | OFlags::APPEND;
+            let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
             let opened = openat(&folder, name, flags, Mode::from_raw_mode(0o666));
-            Ok(opened.map_err(|errno| explained(&folder, name, errno))?.into())
+            let file = File::from(opened.map_err(|errno| explained(&folder, name, errno))?);
+            let about = file.metadata()?;
+            let why = match (about.is_file(), about.nlink()) {
+                (true, 0 | 1) => return Ok(file),
+                (true, _) => {
+                    "is a hard link: the file has another name, under which it would change too; replace it with a copy, or \
+                     move it away"
+                }
+                (false, _) => "is not a regular file; move it away",
+            };
+            Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{name} {why}")))
         }
 
         /// Opens a file for reading. Anything but a regular file is an error of the kind `NotFound`.
@@ -257,6 +271,28 @@ mod tests {
             fs::read_dir(outside.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(names, ["kept"]);
         assert_eq!(fs::read(outside.path().join("kept")).unwrap(), b"kept");
+    }
+
+    /// A file with two names used to be written under both.
+    #[test]
+    fn nothing_is_appended_to_a_file_with_another_name() {
+        let (inside, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        fs::write(outside.path().join("victim"), "kept").unwrap();
+        fs::hard_link(outside.path().join("victim"), inside.path().join("file")).unwrap();
+        let confined = ConfinedFolder::new(inside.path(), &[]);
+        let error = confined.append("file").unwrap_err().to_string();
+        assert!(error.starts_with("file is a hard link"), "{error}");
+        assert_eq!(fs::read(outside.path().join("victim")).unwrap(), b"kept");
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            inside.path().join("pipe"),
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::from_raw_mode(0o600),
+            0,
+        )
+        .unwrap();
+        let error = confined.append("pipe").unwrap_err().to_string();
+        assert!(error.starts_with("pipe is not a regular file"), "{error}");
     }
 
     #[test]

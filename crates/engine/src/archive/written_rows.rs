@@ -69,6 +69,7 @@ mod tests {
             bytes: None,
             sha256: None,
             file: None,
+            changed: Some(true),
             headers: None,
         }
     }

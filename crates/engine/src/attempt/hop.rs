@@ -1,37 +1,13 @@
-//! Redirects: where they lead, how far their targets are trusted, and which parts of the request may be sent along.
+//! Redirects: how far their targets are trusted, and which parts of the request may be sent along. Where they lead is
+//! read in [`crate::redirect`].
 
-use comity_core::domain::Domain;
+use comity_core::task::JobId;
+use comity_store::Store;
 use comity_store::tasks::{Lead, RedirectBody, origin_of};
-use http::header::LOCATION;
-use http::{HeaderMap, Method};
+use http::Method;
 use url::Url;
 
 use crate::request::Trust;
-
-/// Where a redirect leads.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Redirect {
-    /// To this URL.
-    To(Url),
-    /// To something that isn't a valid http or https URL.
-    Invalid,
-}
-
-/// Where a response redirects to, if it is a redirect.
-pub(crate) fn next_hop(url: &Url, status: u16, headers: &HeaderMap) -> Option<Redirect> {
-    if !matches!(status, 301 | 302 | 303 | 307 | 308) {
-        return None;
-    }
-    let location = headers.get(LOCATION)?;
-    let joined = std::str::from_utf8(location.as_bytes()).ok().and_then(|text| url.join(text.trim()).ok());
-    Some(match joined {
-        Some(mut next) if Domain::of(&next).is_some() => {
-            next.set_fragment(None);
-            Redirect::To(next)
-        }
-        _ => Redirect::Invalid,
-    })
-}
 
 /// Where `next` comes from: the operator, if it is exactly the listed host, and otherwise a remote response.
 pub(crate) fn redirected_lead(listed: &Url, first: Lead, next: &Url) -> Lead {
@@ -60,7 +36,7 @@ pub(crate) struct Provenance {
 }
 
 /// The origins to look up for [`OriginListed`].
-pub(crate) fn origins_to_check(next: &Url) -> Vec<String> {
+fn origins_to_check(next: &Url) -> Vec<String> {
     let exact = origin_of(next.as_str()).into_owned();
     let other = match (next.port(), exact.strip_prefix("http://"), exact.strip_prefix("https://")) {
         (None, Some(host), _) => Some(format!("https://{host}")),
@@ -68,6 +44,13 @@ pub(crate) fn origins_to_check(next: &Url) -> Vec<String> {
         _ => None,
     };
     std::iter::once(exact).chain(other).collect()
+}
+
+/// Whether the operator listed the origin of `url` in this job. If the store can't answer, it counts as not listed.
+pub(crate) async fn origin_listed(store: &dyn Store, job: JobId, url: &Url) -> OriginListed {
+    let found = store.lists(job, origins_to_check(url)).await.unwrap_or_default();
+    let nth = |nth: usize| found.get(nth).copied().unwrap_or(false);
+    OriginListed { exact: nth(0), other_scheme: nth(1) }
 }
 
 /// The provenance of `next`, reached by redirects that started at `listed`.
@@ -184,26 +167,5 @@ mod tests {
         }
         assert_eq!(body_after_redirect(&Method::PUT, 302, listed), Some(RedirectBody::Kept));
         assert_eq!(body_after_redirect(&Method::PUT, 303, led), Some(RedirectBody::Dropped));
-    }
-
-    #[test]
-    fn only_redirects_to_http_and_https_are_valid() {
-        let hop = |status, location: &str| {
-            let mut headers = HeaderMap::new();
-            headers.insert(LOCATION, location.parse().unwrap());
-            next_hop(&url("http://example.org/a/b"), status, &headers)
-        };
-        assert_eq!(hop(302, "../c#x"), Some(Redirect::To(url("http://example.org/c"))));
-        assert_eq!(hop(301, "//other.example/"), Some(Redirect::To(url("http://other.example/"))));
-        assert_eq!(hop(308, "file:///etc/passwd"), Some(Redirect::Invalid));
-        assert_eq!(hop(307, "http://"), Some(Redirect::Invalid));
-        assert_eq!(
-            hop(302, "http://victim../"),
-            Some(Redirect::Invalid),
-            "a name that cannot be read back (B82)"
-        );
-        assert_eq!(hop(302, "http://victim:0/"), Some(Redirect::Invalid));
-        assert_eq!((hop(200, "/c"), hop(304, "/c")), (None, None));
-        assert_eq!(next_hop(&url("http://example.org/"), 302, &HeaderMap::new()), None);
     }
 }

@@ -11,14 +11,12 @@
 //! leaves ([`BeforeSend`]). What a server asks for in its headers takes effect as soon as they arrive.
 //!
 //! - here: the attempt itself
-//! - `head`: applying response headers; also used by layers around other clients
 //! - `sink`: where bodies go
 //! - `hop`: redirects: where they lead, how far their targets are trusted, and what is sent along
 //! - `resend`: whether a request may be sent again
 //!
 //! Not here: waiting in line ([`crate::gate`]), retries and following redirects, which are up to the caller.
 
-mod head;
 mod hop;
 mod resend;
 mod sink;
@@ -28,7 +26,7 @@ use std::time::Duration;
 
 use comity_core::outcome::{Answer, Outcome};
 use comity_core::pace::{Freshness, Recorded};
-use comity_core::time::{Span, Timestamp};
+use comity_core::time::Timestamp;
 use http::header::COOKIE;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use tokio::time::timeout;
@@ -39,10 +37,10 @@ use crate::gate::{Permit, Recall};
 use crate::request::Trust;
 use crate::transport::{Answered, Body, CloseSignal, Depart, Request, SendError, Transport, TransportError};
 
-pub(crate) use head::{AppliedHead, apply_head, pacing_hints};
+pub(crate) use crate::head::{AppliedHead, DEPART_WAIT_MAX, apply_head, pacing_hints};
+pub(crate) use crate::redirect::{Redirect, next_hop};
 pub(crate) use hop::{
-    OriginListed, Provenance, Redirect, body_after_redirect, next_hop, origins_to_check, provenance,
-    redirected_lead,
+    OriginListed, Provenance, body_after_redirect, origin_listed, provenance, redirected_lead,
 };
 pub(crate) use resend::{NOT_RESENT, may_resend};
 pub(crate) use sink::{Collect, Sink, Wanted};
@@ -347,9 +345,6 @@ impl<B: BeforeSend> Depart<Unsent<B::Veto>> for Departing<'_, B> {
     }
 }
 
-/// How long a request with an open connection waits to depart before it returns to its place in line. This keeps a
-/// source whose interval equals its site's pace from being deferred over a few milliseconds.
-pub(crate) const DEPART_WAIT_MAX: Span = Span::from_millis(250);
 /// How long the body of a refusal is read at most.
 const REFUSAL_BODY_TIMEOUT: Duration = Duration::from_secs(5);
 /// An unwanted body is read for no longer than this; then the connection is dropped instead.

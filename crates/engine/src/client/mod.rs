@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use comity_core::decision::{Limit, Reason};
+use comity_core::decision::Reason;
 use comity_core::domain::Domain;
 use comity_core::intent::Intent;
 use comity_core::line::Owner;
@@ -387,7 +387,7 @@ impl Client {
                 Ok(reasons) => reasons,
                 Err(error) => return error.into(),
             };
-            let hold = reasons.into_iter().filter(is_hold).max_by_key(|reason| reason.until);
+            let hold = reasons.into_iter().filter(Reason::is_hold).max_by_key(|reason| reason.until);
             if let Some(reason) = hold.filter(|reason| reason.until.since(now) > patience) {
                 return ClientError::Held { host: host.clone(), reason };
             }
@@ -410,19 +410,6 @@ fn page(url: &Url, ended: AttemptResult<Infallible>, sink: Collect) -> Result<Pa
         outcome: ended.outcome,
         hops: Vec::new(),
     })
-}
-
-/// Whether the reason is a hold, which closes the domain for a while, rather than spacing between requests.
-pub(crate) fn is_hold(reason: &Reason) -> bool {
-    matches!(
-        reason.limit,
-        Limit::RetryAfter
-            | Limit::QuotaSpent
-            | Limit::Backoff { .. }
-            | Limit::WaitOn429
-            | Limit::LearnedHold
-            | Limit::Paused
-    )
 }
 
 /// A robots.txt is waited for at least this long, whatever the caller's patience.

@@ -9,7 +9,7 @@ use comity_core::line::Owner;
 use comity_core::task::JobId;
 use comity_core::time::{Span, Timestamp};
 use comity_store::robots::RobotsRow;
-use comity_store::tasks::Lead;
+use comity_store::tasks::{Attempt, Lead, RobotsAttempts};
 use comity_store::{Store, StoreError};
 use tokio::sync::{OnceCell, Semaphore};
 use url::Url;
@@ -17,7 +17,8 @@ use url::Url;
 use super::path_and_query;
 use crate::archive::Archive;
 use crate::attempt::{
-    Collect, Outgoing, Received, Redirect, Unsent, Wanted, attempt, next_hop, redirected_lead,
+    Collect, OriginListed, Outgoing, Provenance, Received, Redirect, Unsent, Wanted, attempt, next_hop,
+    origin_listed, provenance,
 };
 use crate::config::{Config, RobotsPolicy};
 use crate::event::Event;
@@ -37,6 +38,8 @@ pub struct RobotsUnavailable {
     pub why: String,
     /// When to try again; `None` if the host can't be reached at all.
     pub retry_at: Option<Timestamp>,
+    /// The requests that were sent for it, if any were.
+    pub attempts: Option<RobotsAttempts>,
 }
 
 /// The error message. If a site can't be reached, that is the problem, and not its robots.txt; if it refuses to serve
@@ -150,15 +153,12 @@ impl RobotsCache {
         let now = self.gate.clock().now();
         let known = match row {
             Ok(row) => {
-                let rules = match verdict(row.status) {
-                    Verdict::Read => Robots::parse(&row.body, &self.product_for(url)),
-                    _ => Robots::allow_all(),
-                };
-                Known { rules: Ok(Arc::new(rules)), until: row.fetched_at + KEPT }
+                let rules = self.parse(url, row.status, &row.body);
+                Known { rules: Ok(Arc::new(rules)), until: row.fetched_at + validity(&row) }
             }
-            Err((why, again)) => {
-                let retry_at = again.then_some(now + ROBOTS_RETRY);
-                let rules = Err(RobotsUnavailable { origin: origin.to_owned(), why, retry_at });
+            Err(Unfetched { why, again, attempts }) => {
+                let (origin, retry_at) = (origin.to_owned(), again.then_some(now + ROBOTS_RETRY));
+                let rules = Err(RobotsUnavailable { origin, why, retry_at, attempts });
                 Known { rules, until: now + ROBOTS_RETRY }
             }
         };
@@ -173,6 +173,14 @@ impl RobotsCache {
         Ok(known)
     }
 
+    /// The rules for a site in a response to a request for its robots.txt.
+    fn parse(&self, url: &Url, status: u16, body: &[u8]) -> Robots {
+        match verdict(status) {
+            Verdict::Read => Robots::parse(body, &self.product_for(url)),
+            _ => Robots::allow_all(),
+        }
+    }
+
     /// The product token to look for in the robots.txt of a site.
     fn product_for(&self, url: &Url) -> String {
         let host = Domain::of(url);
@@ -183,9 +191,7 @@ impl RobotsCache {
     /// The file from the store, if it isn't too old.
     async fn stored(&self, origin: &str) -> Option<RobotsRow> {
         let row = self.store.as_ref()?.robots(origin.to_owned()).await.ok()??;
-        let now = self.gate.clock().now();
-        // A file from the future was stored with another clock and isn't trusted.
-        (row.fetched_at <= now && now.since(row.fetched_at) < KEPT).then_some(row)
+        is_valid(&row, self.gate.clock().now()).then_some(row)
     }
 
     /// Fetches the file, with as many retries as a task, and saves the result.
@@ -195,16 +201,23 @@ impl RobotsCache {
         origin: &str,
         lead: Lead,
         requester: Requester,
-    ) -> Result<Result<RobotsRow, (String, bool)>, GateError> {
+    ) -> Result<Result<RobotsRow, Unfetched>, GateError> {
         let mut why = (String::new(), false);
-        let (mut tries, mut given_up, mut attempts) = (0, 0, 0);
+        let (mut tries, mut given_up, mut rounds) = (0, 0, 0);
+        let mut sent: Vec<Attempt> = Vec::new();
+        let unfetched = |why: String, again: bool, sent: Vec<Attempt>| {
+            let count = sent.len() as u32;
+            let attempts = sent.into_iter().next_back().map(|last| RobotsAttempts { count, last });
+            Ok(Err(Unfetched { why, again, attempts }))
+        };
         while tries <= self.retries_max {
-            (tries, attempts) = (tries + 1, attempts + 1);
+            (tries, rounds) = (tries + 1, rounds + 1);
             // Boxed, because this is rarely needed and would otherwise make every future that fetches a page larger.
-            match Box::pin(self.try_once(url, lead, requester)).await? {
+            match Box::pin(self.try_once(url, lead, requester, &mut sent)).await? {
                 Tried::Read(status, body) => {
                     let fetched_at = self.gate.clock().now();
-                    let row = RobotsRow { origin: origin.to_owned(), fetched_at, status, body };
+                    let crawl_delay = self.parse(url, status, &body).crawl_delay().unwrap_or_default();
+                    let row = RobotsRow { origin: origin.to_owned(), fetched_at, status, body, crawl_delay };
                     if let Some(store) = &self.store
                         && let Err(error) = store.keep_robots(row.clone()).await
                     {
@@ -220,23 +233,31 @@ impl RobotsCache {
                     given_up += 1;
                     tries -= u32::from(given_up <= GIVEN_UP_MAX);
                 }
-                Tried::Never(reason) => return Ok(Err((reason, false))),
+                Tried::Never(reason) => return unfetched(reason, false, sent),
             }
         }
-        if attempts > 1 {
-            why.0 += &format!(" after {attempts} attempts");
+        let (mut why, again) = why;
+        if rounds > 1 {
+            why += &format!(" after {rounds} attempts");
         }
-        Ok(Err(why))
+        unfetched(why, again, sent)
     }
 
-    /// Makes one try, following redirects. Each hop waits for its own domain.
-    async fn try_once(&self, url: &Url, lead: Lead, requester: Requester) -> Result<Tried, GateError> {
+    /// Makes one try, following redirects. Each hop waits for its own domain. Requests that were sent are added to `sent`.
+    async fn try_once(
+        &self,
+        url: &Url,
+        lead: Lead,
+        requester: Requester,
+        sent: &mut Vec<Attempt>,
+    ) -> Result<Tried, GateError> {
         let mut at = url.clone();
         at.set_path("/robots.txt");
         at.set_query(None);
         at.set_fragment(None);
         let first = at.clone();
-        let mut lead = lead;
+        let trust = if lead == Lead::Listed { Trust::Listed } else { Trust::Remote };
+        let mut on = Provenance { lead, trust };
         let mut hops = 0;
         loop {
             let Some(host) = Domain::of(&at) else { return Ok(Tried::Never("no host".to_owned())) };
@@ -254,14 +275,17 @@ impl RobotsCache {
             let wanted = Wanted::Cut(BODY_MAX as u64 + 1);
             let otherwise = if recording.is_some() { wanted } else { Wanted::Nothing };
             let mut sink = Collect::new(wanted).unless_success(otherwise);
-            let robots_lead = if lead == Lead::Listed { RobotsLead::Listed } else { RobotsLead::Remote };
-            let (request, trust) = (Request::new(&at, lead), Trust::Robots(robots_lead));
+            let robots_lead = if on.trust == Trust::Listed { RobotsLead::Listed } else { RobotsLead::Remote };
+            let (request, trust) = (Request::new(&at, on.lead), Trust::Robots(robots_lead));
             let out = Outgoing { transport: &self.transport, request, trust, recording };
             let ended = match attempt(out, &mut permit, (), &mut sink).await {
                 Ok(ended) => ended,
                 Err(Unsent::Withheld) => continue,
                 Err(Unsent::Never(cause)) => return Ok(Tried::Never(cause.to_string())),
             };
+            let (started_at, outcome, status) = (permit.started_at(), ended.outcome, ended.status);
+            let took = self.gate.clock().now().since(started_at);
+            sent.push(Attempt { started_at, took, outcome, status });
             if let Err(error) = &ended.archived {
                 // Unlike for a page, this isn't worth ending the work for.
                 tracing::warn!(%error, "could not archive the robots.txt exchange");
@@ -272,7 +296,12 @@ impl RobotsCache {
             };
             match next_hop(&at, head.status, &head.headers) {
                 Some(Redirect::To(next)) if hops < HOPS_MAX => {
-                    lead = redirected_lead(&first, lead, &next);
+                    // As for pages: the operator may have listed the target, too.
+                    let listed = match (&self.store, requester.job) {
+                        (Some(store), Some(job)) => origin_listed(&**store, job, &next).await,
+                        _ => OriginListed::default(),
+                    };
+                    on = provenance(&first, lead, &next, listed);
                     at = next;
                     hops += 1;
                     continue;
@@ -290,6 +319,14 @@ impl RobotsCache {
             });
         }
     }
+}
+
+/// Why a file could not be fetched.
+struct Unfetched {
+    why: String,
+    /// Whether the site may serve it later.
+    again: bool,
+    attempts: Option<RobotsAttempts>,
 }
 
 enum Tried {
@@ -382,7 +419,14 @@ pub async fn known_robots(
 }
 
 fn is_valid(row: &RobotsRow, now: Timestamp) -> bool {
-    row.fetched_at <= now && now.since(row.fetched_at) < KEPT
+    // A file from the future was stored with another clock and isn't trusted.
+    row.fetched_at <= now && now.since(row.fetched_at) < validity(row)
+}
+
+/// How long a file is valid. Fetching it again is a request to the site, too: if its own crawl-delay is about a day or
+/// longer, a file that is valid for a day would be requested each time before a page may be, and never the page.
+fn validity(row: &RobotsRow) -> Span {
+    KEPT.max(row.crawl_delay.times(2))
 }
 
 /// The product token that a host's robots.txt is searched for.
@@ -396,7 +440,7 @@ fn product(agent: &str) -> String {
     agent.chars().take_while(letters).collect()
 }
 
-/// How long a file is valid.
+/// How long a file is valid at least.
 const KEPT: Span = Span::from_hours(24);
 /// When to fetch an unavailable file again, and to retry the pages that depend on it.
 pub(crate) const ROBOTS_RETRY: Span = Span::from_mins(5);

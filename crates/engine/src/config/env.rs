@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::error::Faults;
+use super::error::{Faults, Label};
 use super::file;
 use super::keys::KEYS;
 use super::layer::{self, Entry, Origin, Target};
@@ -33,7 +33,7 @@ pub(super) fn entries(mut variables: Vec<(String, String)>, faults: &mut Faults)
         } else if name == DOMAINS {
             entries.extend(domains(&value, faults));
         } else if name.starts_with(PREFIX) && !NOT_SETTINGS.contains(&name.as_str()) {
-            faults.message(&name, &unknown(&name, &known));
+            faults.message(&Label::of(&name), &unknown(&name, &known));
         }
     }
     entries
@@ -69,7 +69,7 @@ fn domains(text: &str, faults: &mut Faults) -> Vec<Entry> {
     match text.parse::<toml::Value>() {
         Ok(value) => layer::domains(&origin, file::json(value), faults),
         Err(broken) => {
-            faults.syntax(DOMAINS, &file::syntax(text, &broken));
+            faults.syntax(&Label::of(DOMAINS), &file::syntax(text, &broken));
             Vec::new()
         }
     }

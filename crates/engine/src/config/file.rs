@@ -3,12 +3,17 @@
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
+use std::sync::Arc;
 
+use comity_core::domain::Pattern;
+use serde::Deserialize;
 use serde_json::Value;
+use toml::de::DeTable;
 
-use super::error::{self, ConfigError, Faults, quoted};
+use super::error::{self, ConfigError, Faults, Label, quoted, quoted_value};
 use super::keys;
 use super::layer::{self, Entry, Origin, Target};
+use super::lines::Lines;
 
 /// The text of the file at `path`.
 pub fn read_file(path: &Path) -> Result<String, ConfigError> {
@@ -26,26 +31,49 @@ pub fn read_file(path: &Path) -> Result<String, ConfigError> {
 
 /// The settings in the text of a file called `name`.
 pub(super) fn entries(name: &str, text: &str, faults: &mut Faults) -> Vec<Entry> {
-    let origin = Origin::Tables(name.to_owned());
-    match text.parse::<toml::Table>() {
-        Ok(table) => {
+    let parsed = DeTable::parse(text).and_then(|parsed| {
+        let lines = Lines::new(text, parsed.get_ref());
+        toml::Table::deserialize(toml::de::Deserializer::from(parsed)).map(|table| (table, lines))
+    });
+    match parsed {
+        Ok((table, lines)) => {
+            let origin = Origin::File { name: name.to_owned(), lines: Arc::new(lines) };
             table.into_iter().flat_map(|(key, value)| section(&origin, key, json(value), faults)).collect()
         }
         Err(broken) => {
-            faults.syntax(name, &syntax(text, &broken));
+            let (line, column) = position(text, &broken);
+            let label = Label { line: Some(line), column: Some(column), ..Label::of(name) };
+            let hint = text.lines().nth(line - 1).and_then(unquoted_host).unwrap_or_default();
+            faults.syntax(&label, &format!("{}{hint}", message(&broken)));
             Vec::new()
         }
     }
 }
 
-/// Where the TOML is invalid and why. The text around it is left out, because it may contain a secret.
+/// Where a variable with TOML is invalid and why.
 pub(super) fn syntax(text: &str, broken: &toml::de::Error) -> String {
-    let message = broken.message().lines().map(str::trim).collect::<Vec<_>>().join(", ");
+    let (line, column) = position(text, broken);
+    format!("line {line}, column {column}: {}", message(broken))
+}
+
+/// Why the TOML is invalid. The text around it is left out, because it may contain a secret.
+fn message(broken: &toml::de::Error) -> String {
+    broken.message().lines().map(str::trim).collect::<Vec<_>>().join(", ")
+}
+
+/// The line and the column where the TOML is invalid, counted from 1.
+fn position(text: &str, broken: &toml::de::Error) -> (usize, usize) {
     let at = broken.span().map_or(0, |span| text.floor_char_boundary(span.start));
     let before = &text[..at];
-    let line = before.matches('\n').count() + 1;
     let column = before.chars().rev().take_while(|c| *c != '\n').count() + 1;
-    format!("line {line}, column {column}: {message}")
+    (before.matches('\n').count() + 1, column)
+}
+
+/// A hint if this line is a table of a host that has to be quoted, such as `[domains.*.example.org]`.
+fn unquoted_host(line: &str) -> Option<String> {
+    let host = line.trim().strip_prefix("[domains.")?.split(']').next()?.trim();
+    Pattern::parse(host).ok()?;
+    Some(format!("; a host needs quotes: [domains.{}]", quoted_value(host)))
 }
 
 /// Converts TOML to JSON, which rules are read from.

@@ -9,7 +9,7 @@ use comity_core::rule::{Fields, Profile, RuleTable};
 use serde_json::{Map, Value};
 
 use super::Config;
-use super::error::{ConfigError, Faults};
+use super::error::{ConfigError, Faults, Label};
 use super::layer::{Entry, Origin, Target};
 use super::request::{self, Scope};
 use crate::request::{RequestTable, SiteRequest};
@@ -21,8 +21,8 @@ pub(super) struct Merge {
     config: Config,
     profile: Option<Profile>,
     domains: BTreeMap<Pattern, Fields>,
-    /// The names in messages of the rule keys that were set, by canonical path.
-    labels: BTreeMap<String, String>,
+    /// Where the rule keys that were set were written, by canonical path.
+    labels: BTreeMap<String, Label>,
     rules_broken: bool,
     /// Request options for all sites.
     request: SiteRequest,
@@ -56,8 +56,7 @@ impl Merge {
                 Ok(table) => config.rules = Arc::new(table),
                 Err(problems) => {
                     for Problem { key, value, expected } in problems {
-                        let merged = || format!("merged settings: {key}");
-                        let label = labels.get(&key).cloned().unwrap_or_else(merged);
+                        let label = labels.get(&key).cloned().unwrap_or_else(|| merged(&key, &labels));
                         faults.value(&label, &value, &expected);
                     }
                 }
@@ -77,6 +76,11 @@ impl Merge {
             }
             Target::Row(row) => _ = self.domains.entry(row).or_default(),
             Target::Rule { row, key } if key == "request" => self.set_request(&origin, &path, row, &value),
+            Target::Unusable { key } if key == "request" => {
+                let invalid = request::read(&mut SiteRequest::default(), &value, Scope::Host);
+                report_request(&mut self.faults, &origin, &path, invalid);
+            }
+            Target::Unusable { key } => _ = self.read(&origin, &path, &key, value),
             Target::Rule { row, key } => self.set_rule(&origin, &path, row, key, value),
             Target::Delay => {
                 self.config.delay =
@@ -89,7 +93,7 @@ impl Merge {
         }
     }
 
-    fn name_profile(&mut self, label: &str, value: &Value) {
+    fn name_profile(&mut self, label: &Label, value: &Value) {
         match value.as_str().and_then(|name| Profile::named(name).ok()) {
             Some(profile) => self.profile = Some(profile),
             None => {
@@ -122,13 +126,10 @@ impl Merge {
             None => &mut self.request,
         };
         site.www |= path.starts_with("domains.\"www.");
-        for invalid in request::read(site, value, scope) {
-            let key = if invalid.key.is_empty() { String::new() } else { format!(".{}", invalid.key) };
-            let label = origin.label(&format!("{path}.request{key}"));
-            self.faults.value(&label, &invalid.value, &invalid.expected);
-        }
+        let invalid = request::read(site, value, scope);
         // Secrets from variables are not in the file.
         self.config.has_secrets |= site.has_literal_secret() && origin.is_file();
+        report_request(&mut self.faults, origin, path, invalid);
     }
 
     /// Reads one key of a rule from the table at `path`.
@@ -142,6 +143,27 @@ impl Merge {
             self.faults.value(&origin.label(&format!("{path}.{key}")), &value, &expected);
         }
         None
+    }
+}
+
+fn report_request(faults: &mut Faults, origin: &Origin, path: &str, invalid: Vec<request::InvalidKey>) {
+    for invalid in invalid {
+        let key = if invalid.key.is_empty() { String::new() } else { format!(".{}", invalid.key) };
+        let label = origin.label(&format!("{path}.request{key}"));
+        faults.value(&label, &invalid.value, &invalid.expected);
+    }
+}
+
+/// The label of a key that nobody set, and that doesn't fit what was set: the position is that of its table, if it has
+/// one.
+fn merged(key: &str, labels: &BTreeMap<String, Label>) -> Label {
+    let table = key.rsplit_once('.').map_or("", |(table, _)| table);
+    let sibling = labels.iter().find(|(other, _)| other.starts_with(table));
+    let place = sibling.map(|(_, label)| label.clone()).filter(|label| label.line.is_some());
+    let key = Some(key.to_owned());
+    match place {
+        Some(place) => Label { key, ..place },
+        None => Label { key, ..Label::of("merged settings") },
     }
 }
 

@@ -2,8 +2,8 @@
 //! constructor parameters override the variables. All problems are reported at once, each with where it was found.
 //!
 //! Modules in reading order: `settings` (what can be set besides rules), `keys` (names, defaults and meanings),
-//! `file`, `env` and `overrides` (where settings are read from), `layer` (the form they share), `merge` (combines the
-//! layers); `value`, `size`, `allow_private`, `token`, `request` and `secret` parse single values; `error` words the
+//! `file` with `lines` (its line numbers), `env` and `overrides` (where settings are read from), `layer` (the form they
+//! share), `merge` (combines the layers); `value`, `size`, `allow_private`, `token`, `request` and `secret` parse single values; `error` words the
 //! problems; `markdown` renders the keys as a page of the documentation.
 //!
 //! What the settings of a rule mean is defined in [`comity_core::rule`]. Nothing here opens a store or a socket.
@@ -14,6 +14,7 @@ mod error;
 mod file;
 mod keys;
 mod layer;
+mod lines;
 mod markdown;
 mod merge;
 mod overrides;
@@ -29,7 +30,7 @@ mod tests;
 
 pub use allow_private::PrivateAllowance;
 pub use env::environment;
-pub use error::ConfigError;
+pub use error::{ConfigError, ConfigProblem};
 pub use file::read_file;
 pub use keys::{KEYS, Key};
 pub use overrides::Overrides;

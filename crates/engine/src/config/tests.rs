@@ -1,14 +1,15 @@
-//! The layers together: which setting wins, what is rejected, and with which message.
+//! The layers together: which setting wins. `problems`: what is rejected, and with which message.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
-use std::path::Path;
 
 use comity_core::domain::Domain;
 use comity_core::learn::Learning;
 use comity_core::rule::{Fields, Rule};
 
 use super::*;
+
+mod problems;
 
 fn load(file: &str, env: &[(&str, &str)], overrides: Overrides) -> Result<Config, ConfigError> {
     let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
@@ -64,7 +65,7 @@ fn what_was_not_given_overrides_nothing() {
 #[test]
 fn every_given_setting_arrives() {
     let overrides = Overrides {
-        store: text("postgres://h/d"),
+        store: text("sqlite:other.db"),
         profile: text("archiver"),
         delay: text("7s"),
         learning: text("off"),
@@ -78,7 +79,7 @@ fn every_given_setting_arrives() {
         log_format: text("json"),
     };
     let config = load("[domains.\"a.org\"]\nmin_delay = \"1s\"", &[], overrides).unwrap();
-    assert_eq!((config.store.as_str(), config.profile), ("postgres://h/d", "archiver"));
+    assert_eq!((config.store.as_str(), config.profile), ("sqlite:other.db", "archiver"));
     assert_eq!((config.job.concurrency, config.job.max_retries), (1, 0));
     assert_eq!(config.user_agent(), "Mine/2 (+me@example.org)");
     assert_eq!(config.log, LogSettings { level: Some(LogLevel::Trace), format: LogFormat::Json });
@@ -104,114 +105,6 @@ fn tokens_are_hashes_from_the_beginning() {
             load(&format!("[serve]\ntokens = {tokens}"), &[], Overrides::default()).unwrap_err().to_string();
         assert!(error.contains("serve.tokens = ***: expected a list") && !error.contains("horse"), "{error}");
     }
-}
-
-/// B71
-#[test]
-fn all_problems_are_reported_at_once() {
-    let file = r#"
-        stroe = "memory:"
-        profile = "polite"
-        robots = true
-        [default]
-        min_delay = "fast"
-        [domains."reuters.com"]
-        min_delay = "fast"
-        [domains."eia.gov".learn]
-        stepp = "1s"
-        [domains."a b"]
-        burst = 1
-        [domains]
-        "Example.org" = { burst = 0 }
-        "www.example.org" = 3
-        [http]
-        allow_private = ["10.0.0.0/8", "10.0.0.1/8"]
-        body_max = "64 parsecs"
-        contact = "Jürgen"
-        total_timeout = 0
-        user_agnet = "x"
-        [job]
-        concurrency = 0
-        [scrape]
-        min_interval = "soon"
-    "#;
-    let env = [
-        ("COMITY_DEFAULT_LEARN_STEP", "x"),
-        ("COMITY_DOMAINS", r#"{ "b.org" = { burst = "many" } }"#),
-        ("COMITY_JOB_CONCURENCY", "4"),
-        ("COMITY_JOB_CONCURRENCY", "x"),
-        ("COMITY_STORE", "postgre://user:hunter2@host/db"),
-    ];
-    let overrides = Overrides {
-        concurrency: text("x"),
-        delay: text("-1s"),
-        learning: text("bracket"),
-        ..Overrides::default()
-    };
-    let mut problems: Vec<_> = load(file, &env, overrides).unwrap_err().problems().to_vec();
-    problems.sort();
-    let expected = r#"
---concurrency = "x": expected a whole number from 1 to 10000
---delay = "-1s": expected a duration such as "3s" or "250ms"
---learning = "bracket": expected "linear" or "off": this version has no learner "bracket"
-COMITY_DEFAULT_LEARN_STEP = "x": expected a duration such as "3s" or "250ms"
-COMITY_DOMAINS: domains."b.org".burst = "many": expected a whole number from 1 to 10000 or "none"
-COMITY_JOB_CONCURENCY: expected a variable that exists; did you mean COMITY_JOB_CONCURRENCY?
-COMITY_JOB_CONCURRENCY = "x": expected a whole number from 1 to 10000
-COMITY_STORE = "postgre://user:***@host/db": expected "sqlite:FILE" or "memory:"
-comity.toml: default.min_delay = "fast": expected a duration such as "3s" or "250ms"
-comity.toml: domains."Example.org".burst = 0: expected a whole number from 1 to 10000
-comity.toml: domains."a b" = {…}: expected a host such as "reuters.com" or a wildcard such as "*.example.org"
-comity.toml: domains."eia.gov".learn.stepp = "1s": expected a key that exists; did you mean step?
-comity.toml: domains."reuters.com".min_delay = "fast": expected a duration such as "3s" or "250ms"
-comity.toml: domains."www.example.org" = 3: expected a table
-comity.toml: domains."www.example.org" = 3: expected one table per site; "Example.org" is the same site
-comity.toml: http.allow_private = […]: expected hosts, addresses and networks such as ["intranet.example", "10.0.0.0/8"]; "10.0.0.1/8" is none of them
-comity.toml: http.body_max = "64 parsecs": expected a size from "1B" to "1TiB", or a number of bytes
-comity.toml: http.contact = "Jürgen": expected an email address or URL such as "ops@example.org", of at most 200 visible ASCII characters and no parentheses or backslashes
-comity.toml: http.total_timeout = 0: expected a duration above zero and of at most 24h
-comity.toml: http.user_agnet = "x": expected a key that exists; did you mean user_agent?
-comity.toml: job.concurrency = 0: expected a whole number from 1 to 10000
-comity.toml: profile = "polite": expected one of "standard", "collector", "crawler", "archiver"
-comity.toml: robots = true: expected one of "obey", "ignore"
-comity.toml: scrape.min_interval = "soon": expected decimal seconds with at most two places and eight digits before the point, such as 2.5, or "" for none
-comity.toml: stroe = "memory:": expected a key that exists; did you mean store?"#;
-    assert_eq!(format!("\n{}", problems.join("\n")), expected);
-}
-
-/// B71
-#[test]
-fn an_unknown_key_is_reported_with_the_nearest_one_in_its_table() {
-    for (file, nearest) in [
-        ("defualt = 1", "default"),
-        ("[domain.\"a.org\"]", "domains"),
-        ("[jobs]\nconcurrency = 1", "job"),
-        ("[default]\nmin_dealy = \"1s\"", "min_delay"),
-        ("[default.learn]\nceling = \"1s\"", "ceiling"),
-        ("[default.intent.serach]\nburst = 1", "search"),
-        ("[domains.\"a.org\"]\nmin_dealy = \"1s\"", "min_delay"),
-        ("[domains.\"a.org\".intent.api]\nburts = 1", "burst"),
-        ("[job]\nmax_retry = 1", "max_retries"),
-        ("[scrape]\nmin_intervall = 1", "min_interval"),
-        ("[http]\nbody_maximum = 1", "body_max"),
-    ] {
-        let message = wrong_file(file);
-        assert!(
-            message.ends_with(&format!("did you mean {nearest}?")) && !message.contains('\n'),
-            "{file}\n{message}"
-        );
-    }
-    let message = wrong_file("[job]\nzzz = 1");
-    assert_eq!(
-        message,
-        "comity.toml: job.zzz = 1: expected one of concurrency, max_retries, failure_threshold, cancel_streak, \
-         cancel_delay"
-    );
-    let message = of_env("COMITY_ZZZ_QQQ", "hunter2").unwrap_err();
-    assert!(
-        message.starts_with("COMITY_ZZZ_QQQ: expected a variable that exists")
-            && !message.contains("hunter2")
-    );
 }
 
 /// B71
@@ -313,35 +206,6 @@ fn the_learning_flag_applies_to_every_row() {
     assert_eq!(rule(&off, "a.org").learning(), &Learning::Off);
 }
 
-/// Settings that are only invalid in combination are reported where one of them was written.
-#[test]
-fn conflicting_settings_are_reported_where_they_were_written() {
-    let message = wrong_file("[job]\nconcurrency = 0\n[default]\nbackoff_max = \"2s\"");
-    assert_eq!(
-        message,
-        "comity.toml: job.concurrency = 0: expected a whole number from 1 to 10000\n\
-         comity.toml: default.backoff_max = \"2s\": expected a duration of at least backoff_base, which is 5s"
-    );
-    let env = [("COMITY_DEFAULT_BACKOFF_MAX", "8s")];
-    let message = load(
-        "[domains.\"WWW.a.org\"]\nbackoff_base = \"10s\"\nbackoff_max = \"9s\"",
-        &env,
-        Overrides::default(),
-    );
-    assert_eq!(
-        message.unwrap_err().to_string(),
-        "comity.toml: domains.\"WWW.a.org\".backoff_max = \"9s\": expected a duration of at least backoff_base, \
-         which is 10s"
-    );
-    let message = of_env("COMITY_DEFAULT_BACKOFF_BASE", "90s").unwrap_err();
-    assert!(message.starts_with("COMITY_DEFAULT_BACKOFF_BASE = \"90s\": expected"), "{message}");
-    let message = wrong_file("profile = \"archiver\"\n[domains.\"a.org\"]\nbackoff_base = \"10m\"");
-    assert!(
-        message.starts_with("merged settings: domains.\"a.org\".backoff_max = \"5m\": expected"),
-        "{message}"
-    );
-}
-
 /// B50, B57
 #[test]
 fn the_global_interval_can_be_turned_off() {
@@ -378,87 +242,12 @@ fn the_user_agent_must_be_a_valid_header_value() {
     }
 }
 
-/// B75
-#[test]
-fn no_message_contains_a_secret() {
-    for file in [
-        "store = \"mysql://user:hunter2@host/db\"",
-        "stroe = \"postgres://user:hunter2@host/db\"",
-        "store = { url = \"hunter2\" }",
-        "password = \"hunter2\"",
-        "[auth]\nkey = \"hunter2\"",
-        "[http]\ncookie = \"hunter2\"",
-        "[http]\nproxies = [\"hunter2\"]",
-        "[http]\nallow_private = [\"user:hunter2@host\"]",
-        "[default]\ntoken = \"hunter2\"",
-        "[default]\nmin_delay = { x = \"hunter2\" }",
-        "store = \"postgres://user:hunter2@host/db",
-        "store = postgres://user:hunter2@host/db",
-    ] {
-        let message = wrong_file(file);
-        assert!(!message.contains("hunter2"), "{message}");
-    }
-    let config = of_file("store = \"postgres://user:hunter2@host/db\"");
-    assert!(!format!("{config:?}").contains("hunter2"));
-    assert!(config.store.as_str().contains("hunter2"));
-}
-
-#[test]
-fn invalid_toml_is_reported_with_line_and_column() {
-    assert_eq!(
-        wrong_file("[job]\nconcurrency = = 3\n"),
-        "comity.toml: line 2, column 15: extra `=`, expected nothing"
-    );
-    let message = wrong_file("[job]\nconcurrency = 1\nconcurrency = 2\n");
-    assert_eq!(message, "comity.toml: line 3, column 1: duplicate key");
-    assert!(wrong_file("# é\né = 1").starts_with("comity.toml: line 2, column 1: "));
-    // Other problems are reported too, except those that the unparsed file might have fixed.
-    let env = [("COMITY_DEFAULT_BACKOFF_BASE", "90s"), ("COMITY_ROBOTS", "maybe")];
-    let message = load("[", &env, Overrides::default()).unwrap_err();
-    assert_eq!(message.problems().len(), 2, "{message}");
-}
-
 #[test]
 fn an_empty_file_sets_nothing() {
     for empty in ["", "\n", "# only a comment", "\u{feff}", "[job]\n[http]\n[domains]\n[default]"] {
         let config = of_file(empty);
         assert_eq!((config.job, config.default), (JobSettings::default(), Fields::default()), "{empty:?}");
     }
-}
-
-#[test]
-fn a_hostile_file_is_rejected_with_a_short_and_harmless_message() {
-    let nested = |open: &str, close: &str| format!("a = {}{}", open.repeat(50_000), close.repeat(50_000));
-    for file in [
-        nested("[", "]"),
-        nested("{ a = ", " }"),
-        format!("{}x = 1", "a.".repeat(50_000)),
-        format!("[{}a]", "a.".repeat(50_000)),
-        format!("store = \"{}\"", "x".repeat(1_000_000)),
-        format!("{} = 1", "x".repeat(1_000_000)),
-        "[job]\nconcurrency = 99999999999999999999999".to_owned(),
-        "[job]\nconcurrency = 9223372036854775807".to_owned(),
-        "[job]\nconcurrency = 1e308".to_owned(),
-        "[default]\nrequests_per_second = nan".to_owned(),
-        "[default]\nmin_delay = \"99999999999999999999h\"".to_owned(),
-        "store = \"\\u001b[2J\\u202e\\u0000\\u009b\"".to_owned(),
-        "\"\\u001b[2J\\n\\u202e\" = 1".to_owned(),
-        "[default]\n\"\\u001b[2J\\n\\u202e\" = 1".to_owned(),
-        "[domains.\"\\u001b[2J\\n\"]".to_owned(),
-    ] {
-        let message = wrong_file(&file);
-        assert!(message.len() < 700, "{message}");
-        assert!(!message.contains(|c: char| c.is_control() || c == '\u{202e}'), "{message:?}");
-    }
-    let many: String = (0..5_000).map(|nth| format!("x{nth} = 1\n")).collect();
-    let message = wrong_file(&many);
-    assert!(message.ends_with("\n… and 4900 more") && message.lines().count() == 101);
-}
-
-#[test]
-fn a_file_that_cannot_be_read_is_named() {
-    let message = read_file(Path::new("no/such/comity.toml")).unwrap_err().to_string();
-    assert!(message.starts_with("no/such/comity.toml: cannot be read: "), "{message}");
 }
 
 /// The reference is a valid file that sets nothing, and sets the defaults once it is uncommented.

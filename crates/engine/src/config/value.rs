@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
+use comity_core::domain::Domain;
 use comity_core::interval;
 use comity_core::time::Span;
 use serde_json::Value;
@@ -166,7 +167,11 @@ pub(super) fn interval(value: &Value) -> Result<Option<Span>, Expected> {
 /// The URL of a store.
 pub(super) fn store(value: &Value) -> Result<StoreUrl, Expected> {
     let expected = "\"sqlite:FILE\" or \"memory:\"";
-    value.as_str().and_then(StoreUrl::parse).ok_or_else(|| expected.to_owned())
+    let url = value.as_str().and_then(StoreUrl::parse).ok_or_else(|| expected.to_owned())?;
+    match comity_store::is_supported(url.as_str()) {
+        true => Ok(url),
+        false => Err(format!("{expected}; PostgreSQL is unsupported in this version")),
+    }
 }
 
 /// Text that is valid in a `User-Agent` header.
@@ -176,16 +181,28 @@ pub(super) fn agent(value: &Value) -> Result<String, Expected> {
     text.map(str::to_owned).ok_or_else(expected)
 }
 
-/// Text that is valid in the comment of a `User-Agent` header; empty means none.
+/// Text with an email address or a URL that is valid in the comment of a `User-Agent` header; empty means none.
 pub(super) fn contact(value: &Value) -> Result<Option<String>, Expected> {
+    if value.as_str() == Some("") {
+        return Ok(None);
+    }
+    let words = |text: &str| text.split([' ', ',', ';', '<', '>']).any(is_reachable);
     let text = value.as_str().filter(|text| fits_header(text) && !text.contains(['(', ')', '\\']));
     let expected = || {
         format!(
-            "an email address or URL such as \"ops@example.org\", of at most {HEADER_TEXT_MAX} visible ASCII \
-             characters and no parentheses or backslashes"
+            "an email address or URL such as \"ops@example.org\" or \"https://example.org/bot\", of at most \
+             {HEADER_TEXT_MAX} visible ASCII characters and no parentheses or backslashes"
         )
     };
-    text.map(|text| Some(text.to_owned()).filter(|text| !text.is_empty())).ok_or_else(expected)
+    text.filter(|text| words(text)).map(|text| Some(text.to_owned())).ok_or_else(expected)
+}
+
+/// Whether somebody can be reached by this: an email address, or an http or https URL.
+fn is_reachable(word: &str) -> bool {
+    let address = word.strip_prefix("mailto:").unwrap_or(word).split_once('@');
+    let is_mail = address.is_some_and(|(user, host)| !user.is_empty() && Domain::parse(host).is_ok());
+    let is_url = word.starts_with("http://") || word.starts_with("https://");
+    (is_mail && !word.contains("//")) || (is_url && Domain::of_url(word).is_ok())
 }
 
 /// Hosts, addresses and networks, as a list or as one text separated by commas.

@@ -1,5 +1,5 @@
-//! Parses JSON Feed 1.0 and 1.1. A field of the wrong type counts as missing, so that one odd entry does not cost the
-//! rest.
+//! Parses JSON Feed 1.0 and 1.1. A field of the wrong type counts as missing, and half a character is replaced, so that
+//! one odd entry does not cost the rest.
 
 use comity_store::details::Markup;
 use serde_json::Value;
@@ -8,12 +8,12 @@ use url::Url;
 use super::collector::{Collector, Room};
 use super::details::DetailsBuilder;
 use super::feed::{self, Entry, LOOK};
-use super::{Kind, Unreadable, expected, normalize};
+use super::{Kind, Unreadable, expected, json, normalize};
 use crate::redact;
 
 /// Parses a JSON feed into `collector`.
 pub(super) fn read(text: &str, base: &Url, collector: &mut Collector) -> Result<(), Unreadable> {
-    let feed: Value = serde_json::from_str(text).map_err(|error| invalid(text, &error))?;
+    let feed = json::parse(text).map_err(|error| invalid(text, &error))?;
     if !text_of(&feed, "version").contains("jsonfeed.org/version/") {
         return Err(feed::not_a_feed(format!("JSON, but not a JSON Feed; {LOOK}")));
     }
@@ -134,6 +134,20 @@ mod tests {
         let deep = format!("{{\"a\":{}", "[".repeat(100_000));
         assert!(outline(&deep).ends_with("recursion limit exceeded"));
         assert_eq!(outline("{\"version\": \"https://jsonfeed.org/version/1\", \"items\": 5}"), "-");
+    }
+
+    /// B82: one half of a surrogate pair used to fail the whole feed.
+    #[test]
+    fn a_field_that_is_not_valid_unicode_costs_only_itself() {
+        let text = "{\"version\": \"https://jsonfeed.org/version/1.1\", \"title\": \"T\\ud83d\", \"items\": [\
+                    {\"id\": \"1\", \"url\": \"/1\", \"title\": \"Half \\ud800 a pair\"},\
+                    {\"id\": \"2\\udc00\", \"url\": \"/2\", \"title\": \"Two\nlines\"},\
+                    {\"id\": \"3\", \"url\": \"/3\", \"attachments\": [{\"size_in_bytes\": 1e999}]}]}";
+        assert_eq!(
+            outline(text),
+            "T\u{fffd} | guid:1 https://a.example/1 Half \u{fffd} a pair - | \
+             guid:2\u{fffd} https://a.example/2 Two lines - | guid:3 https://a.example/3 - -"
+        );
     }
 
     #[test]

@@ -20,6 +20,7 @@ mod feed_json;
 mod feed_xml;
 mod hints;
 mod html;
+mod json;
 pub mod normalize;
 mod page;
 mod plain_title;

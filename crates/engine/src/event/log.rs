@@ -44,6 +44,10 @@ impl Listener for Log {
             }
             Event::Robots { origin, what } => tracing::debug!(origin, what, "robots.txt"),
             Event::Task { url, final_url, step } => log_task(url, *final_url, step),
+            // One line per source: a run may defer thousands of items, each by one interval more.
+            Event::Deferred { source, items, first, last_at } => {
+                tracing::info!(source, items, why = %first, %last_at, "deferred");
+            }
             Event::JobEnded { job, state: JobState::Done, .. } => tracing::info!(job, "job done"),
             Event::JobEnded { job, state, message } => {
                 tracing::warn!(job, state = state.as_str(), why = message.unwrap_or(""), "job ended");
@@ -92,7 +96,7 @@ fn log_task(url: &str, final_url: Option<&str>, step: &TaskEvent<'_>) {
         TaskEvent::Retried { outcome, ready_at } => {
             tracing::info!(url, final_url, outcome = outcome.as_str(), %ready_at, "will retry");
         }
-        TaskEvent::Deferred { deferred } => tracing::info!(url, why = %deferred, "deferred"),
+        TaskEvent::Deferred { deferred } => tracing::debug!(url, why = %deferred, "deferred"),
         TaskEvent::Moved { domain } => {
             tracing::debug!(url, final_url, %domain, "redirected to another site")
         }

@@ -123,6 +123,17 @@ pub enum Event<'a> {
         /// What happened to it.
         step: TaskEvent<'a>,
     },
+    /// Scrapes of a source were deferred. Each of them has a [`TaskEvent::Deferred`], too.
+    Deferred {
+        /// The id of the source.
+        source: i64,
+        /// How many.
+        items: u64,
+        /// For how long the first of them was deferred, and why.
+        first: &'a Deferred,
+        /// When the last of them will run.
+        last_at: Timestamp,
+    },
     /// A job ended.
     JobEnded {
         /// The name of the job.

@@ -8,7 +8,8 @@ use comity_store::sources::Kind;
 use comity_store::tasks::Lead;
 use url::Url;
 
-use super::{ListedSource, Problem, SourceList};
+use super::{ListedSource, Problem, SourceList, Switches};
+use crate::jobs::meant_url;
 use crate::redact;
 
 /// A row as its format has it; blank fields count as missing.
@@ -23,6 +24,8 @@ pub(super) struct Row<'a> {
     pub(super) folder: &'a [Arc<str>],
     pub(super) cadence: &'a str,
     pub(super) min_interval: &'a str,
+    /// What is switched off.
+    pub(super) off: &'a str,
 }
 
 /// The rows collected so far.
@@ -37,7 +40,9 @@ impl RowCollector {
     pub(super) fn add(&mut self, row: Row<'_>) {
         let written = row.url.trim();
         let Some(mut url) = parse_url(written) else {
-            let what = format!("\"{}\" is not an http or https URL with a host", redact::text(written));
+            let meant = meant_url(written).map(|url| format!("; did you mean {url} ?")).unwrap_or_default();
+            let what =
+                format!("\"{}\" is not an http or https URL with a host{meant}", redact::text(written));
             return self.problem(row.line, what);
         };
         let word = row.kind.trim().to_ascii_lowercase();
@@ -64,6 +69,7 @@ impl RowCollector {
             folder: row.folder.to_vec(),
             cadence: cleaned(row.cadence),
             min_interval: cleaned(row.min_interval),
+            switches: Switches::read(row.off),
             line: row.line,
         });
     }

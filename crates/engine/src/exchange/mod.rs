@@ -45,8 +45,42 @@ pub struct ListedSource {
     pub cadence: Option<String>,
     /// The minimum time between two scrapes, as written.
     pub min_interval: Option<String>,
+    /// What is switched on.
+    pub switches: Switches,
     /// The line on which it starts, counting from 1.
     pub line: u64,
+}
+
+/// What is switched on for a source; everything, unless an OPML file written by Comity says otherwise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Switches {
+    /// The source is fetched.
+    pub enabled: bool,
+    /// Its items may be scraped.
+    pub scraping: bool,
+    /// Its items are scraped automatically.
+    pub auto_scrape: bool,
+}
+
+impl Default for Switches {
+    fn default() -> Self {
+        Self { enabled: true, scraping: true, auto_scrape: true }
+    }
+}
+
+impl Switches {
+    /// What is off, as written in a list; `None` if everything is on.
+    fn written(self) -> Option<String> {
+        let all = [(self.enabled, ENABLED), (self.scraping, SCRAPING), (self.auto_scrape, AUTO_SCRAPE)];
+        let off: Vec<&str> = all.into_iter().filter(|(on, _)| !on).map(|(_, word)| word).collect();
+        (!off.is_empty()).then(|| off.join(" "))
+    }
+
+    /// Reads what [`Self::written`] wrote; unknown words are ignored.
+    fn read(off: &str) -> Self {
+        let on = |word: &str| !off.split_whitespace().any(|off| off == word);
+        Self { enabled: on(ENABLED), scraping: on(SCRAPING), auto_scrape: on(AUTO_SCRAPE) }
+    }
 }
 
 /// The result of reading a list.
@@ -122,3 +156,7 @@ impl fmt::Display for Problem {
 pub const FOLDERS_MAX: usize = 16;
 /// The maximum size of a list, 64 MiB.
 pub const BYTES_MAX: usize = 64 << 20;
+/// What can be switched off, as written in lists.
+const ENABLED: &str = "enabled";
+const SCRAPING: &str = "scrape";
+const AUTO_SCRAPE: &str = "auto-scrape";

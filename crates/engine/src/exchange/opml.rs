@@ -29,6 +29,8 @@ pub(super) const LEAD: &str = "comityLead";
 pub(super) const CADENCE: &str = "comityCadence";
 /// The attribute for the minimum time between two scrapes of a source.
 pub(super) const MIN_INTERVAL: &str = "comityMinInterval";
+/// The attribute for what is switched off for a source.
+pub(super) const OFF: &str = "comityOff";
 
 pub(super) fn read(text: &str, collector: &mut RowCollector) -> Result<(), ReadError> {
     let mut parser = Parser {
@@ -180,7 +182,7 @@ impl Parser<'_> {
     fn outline<'t>(&mut self, tag: &'t BytesStart<'_>, line: u64) -> Outline<'t> {
         let [mut feed, mut address, mut title, mut text, mut kind, mut lead] =
             [const { Cow::Borrowed("") }; 6];
-        let [mut page, mut cadence, mut min_interval] = [const { Cow::Borrowed("") }; 3];
+        let [mut page, mut cadence, mut min_interval, mut off] = [const { Cow::Borrowed("") }; 4];
         let mut attributes = tag.attributes();
         for attribute in attributes.with_checks(false) {
             let Ok(attribute) = attribute else {
@@ -197,6 +199,7 @@ impl Parser<'_> {
                 name if is(name, "htmlUrl") => &mut page,
                 name if is(name, CADENCE) => &mut cadence,
                 name if is(name, MIN_INTERVAL) => &mut min_interval,
+                name if is(name, OFF) => &mut off,
                 _ => continue,
             };
             if slot.is_empty() {
@@ -212,7 +215,7 @@ impl Parser<'_> {
             (feed, kind) => (feed, kind),
         };
         let lead = if is(lead.trim(), Lead::Remote.as_str()) { Lead::Remote } else { Lead::Listed };
-        let (html_url, cadence, min_interval) = (&*page, &*cadence, &*min_interval);
+        let (html_url, cadence, min_interval, off) = (&*page, &*cadence, &*min_interval, &*off);
         let folder = &self.folders.names;
         self.collector.add(Row {
             line,
@@ -224,6 +227,7 @@ impl Parser<'_> {
             folder,
             cadence,
             min_interval,
+            off,
         });
         Outline::Source
     }

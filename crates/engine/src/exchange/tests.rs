@@ -105,7 +105,8 @@ proptest! {
             let html_url = cadence.is_some().then(|| format!("https://{host}.example/"));
             let min_interval = cadence.as_ref().map(|_| "2.5".to_owned());
             let folder = folder.iter().map(|name| Arc::from(name.as_str())).collect();
-            Some(ExportedSource { url: url.into(), name, kind, lead, html_url, folder, cadence, min_interval })
+            let switches = Switches { enabled: path.len() % 2 == 0, scraping: path.len() % 3 > 0, auto_scrape: path.len() % 5 > 1 };
+            Some(ExportedSource { url: url.into(), name, kind, lead, html_url, folder, cadence, min_interval, switches })
         };
         let mut sources: Vec<ExportedSource> = sources.into_iter().filter_map(exported).collect();
         sources.sort_by(|a, b| a.url.cmp(&b.url));
@@ -125,6 +126,7 @@ proptest! {
             prop_assert_eq!(&entry.html_url, &source.html_url);
             prop_assert_eq!(&entry.cadence, &source.cadence);
             prop_assert_eq!(&entry.min_interval, &source.min_interval);
+            prop_assert_eq!(entry.switches, source.switches);
             let folder: Vec<Arc<str>> = source.folder.iter().filter_map(|name| cleaned(name)).map(Arc::from).collect();
             prop_assert_eq!(&entry.folder, &folder);
         }

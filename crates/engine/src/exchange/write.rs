@@ -8,9 +8,9 @@ use comity_store::tasks::Lead;
 use quick_xml::Writer;
 use quick_xml::events::{BytesDecl, BytesEnd, BytesStart, BytesText, Event};
 
-use super::FOLDERS_MAX;
 use super::collector::cleaned;
-use super::opml::{CADENCE, KIND, LEAD, MIN_INTERVAL};
+use super::opml::{CADENCE, KIND, LEAD, MIN_INTERVAL, OFF};
+use super::{FOLDERS_MAX, Switches};
 
 /// A source to be exported.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -31,6 +31,8 @@ pub struct ExportedSource {
     pub cadence: Option<String>,
     /// The minimum time between two scrapes, in decimal seconds.
     pub min_interval: Option<String>,
+    /// What is switched on, which is preserved when it is imported again.
+    pub switches: Switches,
 }
 
 /// Writes an OPML document. Feeds become subscriptions that every feed reader understands. Other kinds become links,
@@ -123,8 +125,12 @@ fn outline(source: &ExportedSource) -> BytesStart<'static> {
     if source.lead == Lead::Remote {
         outline.push_attribute((LEAD, Lead::Remote.as_str()));
     }
-    let also =
-        [("htmlUrl", &source.html_url), (CADENCE, &source.cadence), (MIN_INTERVAL, &source.min_interval)];
+    let also = [
+        ("htmlUrl", &source.html_url),
+        (CADENCE, &source.cadence),
+        (MIN_INTERVAL, &source.min_interval),
+        (OFF, &source.switches.written()),
+    ];
     for (name, value) in also {
         if let Some(value) = value.as_deref().and_then(cleaned) {
             outline.push_attribute((name, value.as_str()));

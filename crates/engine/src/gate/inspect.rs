@@ -15,8 +15,7 @@ use comity_core::time::{Span, Timestamp};
 use comity_store::domains::{DomainKey, DomainRow, LastHolderBuf};
 use comity_store::status::DomainSnapshot;
 use comity_store::{Store, StoreError};
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::Gate;
 use super::query::DomainStatus;
@@ -46,15 +45,31 @@ pub struct DomainView {
 }
 
 /// What a holder publishes about a domain.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug)]
 pub(super) struct Published {
     domain: String,
     epoch: i64,
     pace: String,
-    #[serde(default)]
     in_line: usize,
-    #[serde(default)]
     crawl_delay_us: u64,
+}
+
+/// Older and newer versions on the same store read and write this too: keys may be added.
+impl Published {
+    fn to_json(&self) -> Value {
+        let Self { domain, epoch, pace, in_line, crawl_delay_us } = self;
+        json!({ "domain": domain, "epoch": epoch, "pace": pace, "in_line": in_line, "crawl_delay_us": crawl_delay_us })
+    }
+
+    fn of_json(value: &Value) -> Option<Self> {
+        Some(Self {
+            domain: value["domain"].as_str()?.to_owned(),
+            epoch: value["epoch"].as_i64()?,
+            pace: value["pace"].as_str()?.to_owned(),
+            in_line: value["in_line"].as_u64().and_then(|count| count.try_into().ok()).unwrap_or_default(),
+            crawl_delay_us: value["crawl_delay_us"].as_u64().unwrap_or_default(),
+        })
+    }
 }
 
 impl Inspector {
@@ -123,7 +138,7 @@ impl Inspector {
                 continue;
             };
             // Skip what another version wrote and this one can't read.
-            let sights = sights.into_iter().filter_map(|sight| serde_json::from_value(sight).ok());
+            let sights = sights.into_iter().filter_map(|sight| Published::of_json(&sight));
             published.extend(sights.map(|sight: Published| (sight.domain.clone(), (sight, published_at))));
         }
         Ok(published)
@@ -145,7 +160,7 @@ impl Inspector {
         }
         let read = |(domain, shown): (Domain, Option<(Value, Timestamp)>)| {
             let (value, published_at) = shown?;
-            Some((domain.as_str().to_owned(), (serde_json::from_value(value).ok()?, published_at)))
+            Some((domain.as_str().to_owned(), (Published::of_json(&value)?, published_at)))
         };
         Ok(domains.into_iter().zip(shown).filter_map(read).collect())
     }
@@ -229,13 +244,15 @@ impl Gate {
 
     /// The domains that observers are most likely to ask for: the slowest, and those with the longest lines.
     pub(super) fn publish(&self, limit: usize) -> Value {
-        let state = self.lock();
+        let mut state = self.lock();
         let now = self.now();
-        let (_, worst, _) = self.walk(&state, now, limit, |terms, pace, in_line| {
+        let mut survey = std::mem::take(&mut state.surveys.published);
+        let found = self.heaviest(&state, &mut survey, limit, |terms, pace, in_line| {
             let slow = pace.spacing(terms).max(pace.wait(terms, Intent::Fetch, now));
             Some((slow + Span::from_secs(in_line as u64), ()))
         });
-        let ids = worst.into_iter().filter_map(|(domain, ())| state.dispatch.paces().find(domain));
+        state.surveys.published = survey;
+        let ids = found.heaviest.into_iter().filter_map(|(domain, ())| state.dispatch.paces().find(&domain));
         let sights = ids.filter_map(|id| self.published(&state, id));
         Value::Array(sights.map(|(_, value)| value).collect())
     }
@@ -259,7 +276,7 @@ impl Gate {
             in_line: state.dispatch.waiting(id),
             crawl_delay_us: crawl_delay.as_micros(),
         };
-        Some((held.tenure, serde_json::to_value(published).ok()?))
+        Some((held.tenure, published.to_json()))
     }
 }
 

@@ -49,6 +49,7 @@ impl Permit {
             && let Some(pace) = state.dispatch.pace_of(domain, now)
         {
             pace.lend(id, lease, now);
+            state.note_lending(domain);
         }
         state.returned(domain, serial);
         // Plans a check for when its lease ends, for those who wait for it.

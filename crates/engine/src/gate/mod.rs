@@ -8,7 +8,8 @@
 //! - here: acquiring permits and waiting; `record`: recording outcomes
 //! - `state`: what the lock protects
 //! - `permit`: the right to send, returned automatically when dropped; `lease`: permits that leave the process
-//! - `query`: read access for people and metrics; `inspect`: the same for domains that are held elsewhere or not at all
+//! - `query`: read access for people and metrics; `inspect`: the same for domains that are held elsewhere or not at all;
+//!   `survey`: which of many domains they are shown
 //! - `registration`: this process as one of several holders on a store; `takeover`: taking domains from the store;
 //!   `upkeep`: heartbeats and other background work; `outage`: while the store is unavailable
 //!
@@ -23,6 +24,7 @@ mod query;
 mod record;
 mod registration;
 mod state;
+mod survey;
 mod takeover;
 mod upkeep;
 
@@ -204,12 +206,8 @@ impl Gate {
             let lane = Lane { job, intent };
             let Some(waiting) = self.join(host, &domain, lane, owner, since) else { continue };
             // If the domain was handed over to another process, ask for it again with the same waiting time.
-            tokio::select! {
-                biased;
-                permit = waiting => if let Some(permit) = permit {
-                    return Ok(permit);
-                },
-                error = self.until_store_fails() => return Err(error.into()),
+            if let Some(permit) = self.unless_store_fails(waiting).await? {
+                return Ok(permit);
             }
         }
     }

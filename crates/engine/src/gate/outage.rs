@@ -1,6 +1,10 @@
 //! While the store is unavailable: no permits are granted, and what is known about domains is remembered. Waiting for
 //! the store to come back is up to the store.
 
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
+
 use comity_core::decision::Reason;
 use comity_core::domain::Domain;
 use comity_core::pace::Pace;
@@ -27,6 +31,19 @@ impl Gate {
             Ok(error) => error.clone().unwrap_or(StoreError::Closed),
             Err(_) => StoreError::Closed,
         }
+    }
+
+    /// Waits for `future`, or for the store to become unavailable for good.
+    pub(super) async fn unless_store_fails<T>(
+        &self,
+        future: impl Future<Output = T>,
+    ) -> Result<T, StoreError> {
+        let (mut future, mut failure) = (pin!(future), pin!(self.until_store_fails()));
+        poll_fn(|context| match future.as_mut().poll(context) {
+            Poll::Ready(value) => Poll::Ready(Ok(value)),
+            Poll::Pending => failure.as_mut().poll(context).map(Err),
+        })
+        .await
     }
 
     /// The paces of all domains held here, for a gate that replaces this one after its store became unavailable.

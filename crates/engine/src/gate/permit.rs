@@ -22,6 +22,7 @@ use super::state::{self, SaveWhen, Waiter, Who};
 use super::{Gate, Inner, QueuedRequest};
 use crate::event::{Event, Streaks};
 use crate::redact;
+#[cfg(feature = "client")]
 use crate::transport::CloseSignal;
 
 /// The right to send one request to a domain. Dropping it returns it unused.
@@ -39,6 +40,7 @@ pub struct Permit {
     /// When its response last made progress, and how many bytes have arrived since.
     progress: (Timestamp, usize),
     /// Signals when the connection that its request was sent on is closed.
+    #[cfg(feature = "client")]
     connection: Option<CloseSignal>,
     /// When its response headers were applied, and their effect, if they asked for anything.
     applied: Option<(Timestamp, Recorded)>,
@@ -82,6 +84,7 @@ impl Permit {
             ticket,
             owner,
             progress,
+            #[cfg(feature = "client")]
             connection: None,
             applied: None,
             url: None,
@@ -198,11 +201,13 @@ impl Permit {
     }
 
     /// Notes the connection that its request is sent on.
+    #[cfg(feature = "client")]
     pub(crate) fn sent_on(&mut self, connection: CloseSignal) {
         self.connection = Some(connection);
     }
 
     /// Waits until the connection of a request that was given up is closed, if that matters.
+    #[cfg(feature = "client")]
     pub(crate) async fn connection_closed(&self) {
         if let (Some(_), Some(connection)) = (self.ticket, &self.connection) {
             connection.closed().await;

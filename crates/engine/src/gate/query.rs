@@ -6,12 +6,14 @@ use comity_core::decision::{Limit, Reason};
 use comity_core::domain::Domain;
 use comity_core::intent::Intent;
 use comity_core::pace::{Pace, Terms};
+use comity_core::paces::DomainId;
 use comity_core::rule::{Rule, RuleTable};
 use comity_core::task::JobId;
 use comity_core::time::{Span, Timestamp};
 use comity_store::status::Backlog;
 
 use super::state::{self, State};
+use super::survey::{self, Survey};
 use super::{DomainView, Gate, GateError};
 use crate::event::Streaks;
 use crate::lock;
@@ -180,18 +182,21 @@ impl Gate {
         Some(DomainStatus::of(pace, terms, state.dispatch.waiting(id), now))
     }
 
-    /// All domains held here at a glance, including the `slowest` slowest ones.
+    /// All domains held here at a glance, including the `slowest` slowest ones. Of many thousand domains, it may take
+    /// several calls until one that has become slow is among them.
     pub fn overview(&self, slowest: usize) -> Overview {
-        let state = self.lock();
+        let mut state = self.lock();
         let now = self.now();
-        let (counted, worst, _) = self.walk(&state, now, slowest, |terms, pace, _| {
+        let mut survey = std::mem::take(&mut state.surveys.slowest);
+        let found = self.heaviest(&state, &mut survey, slowest, |terms, pace, _| {
             let (spacing, wait) = (pace.spacing(terms), pace.wait(terms, Intent::Fetch, now));
             Some((spacing.max(wait), (spacing, wait)))
         });
-        let Totals { domains, waiting, in_flight } = counted;
-        let slow =
-            |(domain, (spacing, wait)): (&Domain, _)| SlowDomain { domain: domain.clone(), spacing, wait };
-        Overview { domains, waiting, in_flight, slowest: worst.into_iter().map(slow).collect() }
+        state.surveys.slowest = survey;
+        let slow = |(domain, (spacing, wait))| SlowDomain { domain, spacing, wait };
+        let (domains, waiting) = (state.dispatch.paces().len(), state.dispatch.waiting_in_total());
+        let in_flight = state.in_flight(now);
+        Overview { domains, waiting, in_flight, slowest: found.heaviest.into_iter().map(slow).collect() }
     }
 
     /// Like [`Self::overview`], but with the slowest domains of all processes on the store, as they published them.
@@ -212,13 +217,15 @@ impl Gate {
         overview
     }
 
-    /// What this process is doing, with at most `limit` of the domains that hold it back.
+    /// What this process is doing, with at most `limit` of the domains that hold it back. Of many thousand domains, it may
+    /// take several calls until one that has become slow is among them.
     pub fn status(&self, limit: usize) -> Status {
         let (work, backlog) = lock(&self.0.work).clone();
-        let state = self.lock();
+        let mut state = self.lock();
         let now = self.now();
         let away = self.0.store_unavailable(&state, now);
-        let (counted, worst, more) = self.walk(&state, now, limit, |terms, pace, in_line| {
+        let mut survey = std::mem::take(&mut state.surveys.held_back);
+        let found = self.heaviest(&state, &mut survey, limit, |terms, pace, in_line| {
             let holds = || away.or_else(|| pace.peek(terms, Intent::Fetch, now));
             let reason = (in_line > 0).then(holds).flatten()?;
             // Nobody knows when a response will arrive, but after it the spacing applies.
@@ -226,42 +233,51 @@ impl Gate {
             let weight = if on_the_wire { pace.spacing(terms) } else { reason.weight() };
             Some((weight, (in_line, reason)))
         });
-        let Totals { domains, waiting, in_flight } = counted;
-        let shown = worst.into_iter().map(|(domain, (in_line, reason))| {
-            let counted = backlog.iter().find(|one| one.domain == *domain);
+        state.surveys.held_back = survey;
+        let (domains, in_line) = (state.dispatch.paces().len(), state.dispatch.waiting_in_total());
+        let in_flight = state.in_flight(now);
+        // Without a look at all of them, every domain with a line counts.
+        let more = if found.is_all {
+            found.more
+        } else {
+            state.dispatch.lines().saturating_sub(found.heaviest.len())
+        };
+        drop(state);
+        let shown = found.heaviest.into_iter().map(|(domain, (in_line, reason))| {
+            let counted = backlog.iter().find(|one| one.domain == domain);
             let backlog = counted.map(|one| one.waiting.max(in_line as u64));
-            HeldBack { backlog, ..HeldBack::new(domain, in_line, &reason) }
+            HeldBack { backlog, ..HeldBack::new(&domain, in_line, &reason) }
         });
-        Status { work, domains, in_flight, in_line: waiting, held_back: shown.collect(), more }
+        Status { work, domains, in_flight, in_line, held_back: shown.collect(), more }
     }
 
-    /// Computes the totals over all domains, and finds the `limit` heaviest by `weigh`, heaviest first. Also returns
-    /// how many more have any weight.
-    pub(super) fn walk<'a, T>(
+    /// Finds the `limit` heaviest domains by `weigh`, heaviest first, with a survey.
+    pub(super) fn heaviest<T>(
         &self,
-        state: &'a State,
-        now: Timestamp,
+        state: &State,
+        survey: &mut Survey,
         limit: usize,
         weigh: impl Fn(Terms<'_>, &Pace, usize) -> Option<(Span, T)>,
-    ) -> (Totals, Vec<(&'a Domain, T)>, usize) {
+    ) -> Found<T> {
         let whole = self.group_terms(state);
-        let mut counted = Totals { domains: state.dispatch.paces().len(), ..Totals::default() };
-        let mut found: Vec<(Span, &Domain, T)> = Vec::new();
-        for (id, domain, pace) in state.dispatch.paces().iter() {
-            let in_line = state.dispatch.waiting(id);
-            counted.waiting += in_line;
-            counted.in_flight += pace.in_flight(now);
-            let weighed = weigh(whole.terms(domain), pace, in_line);
-            found.extend(weighed.map(|(weight, what)| (weight, domain, what)));
+        let paces = state.dispatch.paces();
+        let mut found: Vec<(Span, &Domain, DomainId, T)> = Vec::new();
+        for id in survey.next(&state.dispatch) {
+            let (Some(domain), Some(pace)) = (paces.domain(id), paces.pace(id)) else { continue };
+            let weighed = weigh(whole.terms(domain), pace, state.dispatch.waiting(id));
+            found.extend(weighed.map(|(weight, what)| (weight, domain, id, what)));
         }
-        let order = |a: &(Span, &Domain, T), b: &(Span, &Domain, T)| (b.0, a.1).cmp(&(a.0, b.1));
+        let order =
+            |a: &(Span, &Domain, DomainId, T), b: &(Span, &Domain, DomainId, T)| (b.0, a.1).cmp(&(a.0, b.1));
         let more = found.len().saturating_sub(limit);
         if limit > 0 && more > 0 {
             found.select_nth_unstable_by(limit - 1, order);
         }
         found.truncate(limit);
         found.sort_unstable_by(order);
-        (counted, found.into_iter().map(|(_, domain, what)| (domain, what)).collect(), more)
+        survey.keep(found.iter().map(|(_, _, id, _)| *id));
+        let heaviest = found.into_iter().map(|(_, domain, _, what)| (domain.clone(), what)).collect();
+        Found { heaviest, more, is_all: paces.len() <= survey::ALL_MAX }
     }
 
     /// Sets the work in progress, for observers.
@@ -337,10 +353,12 @@ impl<'a> GroupTerms<'a> {
     }
 }
 
-/// Totals over all domains.
-#[derive(Debug, Default)]
-pub(super) struct Totals {
-    domains: usize,
-    waiting: usize,
-    in_flight: usize,
+/// What a survey found.
+pub(super) struct Found<T> {
+    /// The heaviest domains, the heaviest first.
+    pub(super) heaviest: Vec<(Domain, T)>,
+    /// How many more have any weight, of those looked at.
+    more: usize,
+    /// Whether all domains were looked at.
+    is_all: bool,
 }

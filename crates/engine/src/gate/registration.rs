@@ -17,7 +17,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, RwLock, mpsc, watch};
 
 use super::state::{self, HeldDomain};
-use super::upkeep::{MARGIN, upkeep};
+use super::upkeep::{HEARTBEAT, MARGIN, RELEASED_AT_ONCE, upkeep};
 use super::{Gate, lease, takeover};
 use crate::clock::Clock;
 use crate::event::Events;
@@ -278,8 +278,8 @@ impl Gate {
         registration.store.save(registration.holder(), saved).await?;
         self.0.events.flush_counts(&*registration.store).await?;
         registration.forget_lent(settled).await?;
-        registration.store.release(registration.holder(), released, now).await?;
-        registration.store.deregister(registration.holder(), now).await
+        registration.release(released, now, &self.0.clock).await?;
+        registration.store.deregister(registration.holder(), self.now()).await
     }
 }
 
@@ -307,6 +307,31 @@ pub(super) async fn register(
 impl Registration {
     pub(super) fn holder(&self) -> HolderId {
         *lock(&self.holder)
+    }
+
+    /// Releases domains, a part at a time. Sends heartbeats in between, because nobody else does any more.
+    async fn release(
+        &self,
+        released: Vec<Released>,
+        now: Timestamp,
+        clock: &Clock,
+    ) -> Result<(), StoreError> {
+        let (mut released, mut heartbeat_at) = (released.into_iter(), now);
+        loop {
+            let part: Vec<Released> = released.by_ref().take(RELEASED_AT_ONCE).collect();
+            if part.is_empty() {
+                return Ok(());
+            }
+            self.store.release(self.holder(), part, now).await?;
+            if clock.now().since(heartbeat_at) >= HEARTBEAT {
+                heartbeat_at = clock.now();
+                match self.store.beat(self.holder(), heartbeat_at).await {
+                    // The rest is no longer ours to release.
+                    Err(StoreError::Lost) => return Ok(()),
+                    beaten => beaten?,
+                }
+            }
+        }
     }
 
     /// Runs something in the background.

@@ -1,6 +1,6 @@
 //! The state behind the gate's lock: the lines, the held domains, and when to check again.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 
 use comity_core::decision::{Limit, Outage, Reason};
@@ -15,6 +15,8 @@ use comity_core::time::{Span, Timestamp};
 use comity_store::domains::{DomainKey, Saved, Steering, Tenure};
 use tokio::sync::oneshot;
 
+use super::survey::Survey;
+use super::upkeep::IDLE;
 use super::{Inner, Permit};
 use crate::clock::Clock;
 use crate::event::Event;
@@ -100,6 +102,14 @@ pub(super) struct State {
     pub(super) wanted: BTreeSet<DomainId>,
     /// Held domains with lent permits in the store.
     pub(super) lent: BTreeSet<DomainId>,
+    /// When to look which held domain is still used, by its serial.
+    uses: BTreeSet<(Timestamp, DomainId, u64)>,
+    /// Domains that may have lent permits, in the store or not.
+    lending: HashSet<DomainId>,
+    /// Permits in use in this process.
+    out: usize,
+    /// What observers are shown, and where to look for it next.
+    pub(super) surveys: Surveys,
     pub(super) crawl_delays: HashMap<Domain, Span>,
     /// Paces from a previous gate whose store became unavailable, until the domains are taken again.
     pub(super) remembered: HashMap<Domain, Pace>,
@@ -121,6 +131,17 @@ pub(super) struct State {
     /// Incremented whenever all domains are lost. A domain taken in an earlier generation is not installed in a later
     /// one.
     pub(super) generation: u64,
+}
+
+/// The surveys of a gate.
+#[derive(Debug, Default)]
+pub(super) struct Surveys {
+    /// Of the slowest domains.
+    pub(super) slowest: Survey,
+    /// Of those that hold the work back.
+    pub(super) held_back: Survey,
+    /// Of those that are published.
+    pub(super) published: Survey,
 }
 
 /// When a change must be saved.
@@ -166,6 +187,10 @@ impl State {
             unsaved: BTreeSet::new(),
             wanted: BTreeSet::new(),
             lent: BTreeSet::new(),
+            uses: BTreeSet::new(),
+            lending: HashSet::new(),
+            out: 0,
+            surveys: Surveys::default(),
             room: usize::MAX,
             crawl_delays: HashMap::new(),
             remembered: HashMap::new(),
@@ -260,15 +285,34 @@ impl State {
         };
         if !held.lent.is_empty() {
             self.lent.insert(id);
+            self.lending.insert(id);
         }
         self.held.insert(id, held);
         self.keys.insert(tenure.key, id);
+        self.look_for_use(id, self.serials, now + IDLE);
         id
+    }
+
+    /// Plans to look whether a held domain is still used.
+    pub(super) fn look_for_use(&mut self, id: DomainId, serial: u64, at: Timestamp) {
+        self.uses.insert((at, id, serial));
+    }
+
+    /// The next held domain to look at by now, and its serial. It may no longer be held.
+    pub(super) fn next_unused(&mut self, now: Timestamp) -> Option<(DomainId, u64)> {
+        let (_, id, serial) = self.uses.first().copied().filter(|(at, ..)| *at <= now)?;
+        self.uses.pop_first();
+        Some((id, serial))
     }
 
     /// Counts a grant, and returns the serial of the tenure it belongs to.
     pub(super) fn granted(&mut self, id: DomainId, now: Timestamp) -> Option<u64> {
+        if !self.has_store {
+            self.out += 1;
+            return None;
+        }
         let held = self.held.get_mut(&id)?;
+        self.out += 1;
         held.grants = held.grants.saturating_add(1);
         held.out += 1;
         held.used_at = now;
@@ -277,9 +321,29 @@ impl State {
 
     /// Notes that a permit is no longer in use in this process.
     pub(super) fn returned(&mut self, id: DomainId, serial: u64) {
+        if !self.has_store {
+            self.out = self.out.saturating_sub(1);
+        }
         if let Some(held) = self.held.get_mut(&id).filter(|held| held.serial == serial) {
             held.out = held.out.saturating_sub(1);
+            self.out = self.out.saturating_sub(1);
         }
+    }
+
+    /// Notes that a permit of a domain was lent.
+    pub(super) fn note_lending(&mut self, id: DomainId) {
+        self.lending.insert(id);
+    }
+
+    /// The permits of all domains that are neither recorded nor expired.
+    pub(super) fn in_flight(&mut self, now: Timestamp) -> usize {
+        let (paces, mut lent) = (self.dispatch.paces(), 0);
+        self.lending.retain(|id| {
+            let open = paces.pace(*id).map_or(0, |pace| pace.lent_permits(now).count());
+            lent += open;
+            open > 0
+        });
+        self.out + lent
     }
 
     /// Notes that the task of a started request is settled in the store.
@@ -305,6 +369,7 @@ impl State {
     pub(super) fn remove(&mut self, id: DomainId) -> Option<(HeldDomain, Pace, Vec<Waiter>)> {
         let (pace, waiters) = self.dispatch.release(id)?;
         let held = self.held.remove(&id)?;
+        self.out = self.out.saturating_sub(held.out as usize);
         self.keys.remove(&held.tenure.key);
         self.unsaved.remove(&id);
         self.wanted.remove(&id);

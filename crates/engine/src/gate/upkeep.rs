@@ -11,7 +11,7 @@ use comity_store::domains::{DomainKey, ReleaseMode, Released, Saved};
 use comity_store::{LEASE, StoreError};
 
 use super::registration::{Registration, register};
-use super::state::{self, State};
+use super::state::{self, HeldDomain, State};
 use super::{Gate, Inner, lease};
 use crate::event::Event;
 use crate::lock;
@@ -138,7 +138,7 @@ async fn register_again(
 /// Publishes what this process is doing.
 async fn publish_status(inner: &Arc<Inner>, registration: &Registration) -> Result<(), StoreError> {
     let gate = Gate(inner.clone());
-    let status = serde_json::to_value(gate.status(STATUS_DOMAINS_MAX)).unwrap_or_default();
+    let status = gate.status(STATUS_DOMAINS_MAX).published();
     registration
         .store
         .report_status(registration.holder(), status, gate.publish(PUBLISHED_MAX), inner.clock.now())
@@ -228,14 +228,30 @@ fn wanted(state: &State, now: Timestamp) -> Vec<DomainId> {
 
 /// Domains that nobody has used for a while; if many are held, a much shorter while. At most as many as are released at
 /// once.
-fn idle(state: &State, now: Timestamp) -> Vec<DomainId> {
+fn idle(state: &mut State, now: Timestamp) -> Vec<DomainId> {
     let full = state.held.len() > state.room / 4 * 3;
-    let after = if full { IDLE_WHEN_FULL } else { IDLE };
-    let due = state.held.iter().filter(|(id, held)| {
-        let busy = state.dispatch.waiting(**id) > 0 || held.out > 0 || held.unsettled > 0;
+    let is_idle = |state: &State, id: DomainId, held: &HeldDomain, after: Span| {
+        let busy = state.dispatch.waiting(id) > 0 || held.out > 0 || held.unsettled > 0;
         now.since(held.used_at) >= after && !busy && held.must_save == 0
-    });
-    due.map(|(id, _)| *id).take(IDLE_AT_ONCE).collect()
+    };
+    if full {
+        let due = state.held.iter().filter(|(id, held)| is_idle(state, **id, held, IDLE_WHEN_FULL));
+        return due.map(|(id, _)| *id).take(RELEASED_AT_ONCE).collect();
+    }
+    // A domain is looked at again when it could be idle, not every time.
+    let mut due = Vec::new();
+    while due.len() < RELEASED_AT_ONCE
+        && let Some((id, serial)) = state.next_unused(now)
+    {
+        let Some(held) = state.held.get(&id).filter(|held| held.serial == serial) else { continue };
+        if is_idle(state, id, held, IDLE) {
+            due.push(id);
+        }
+        // One that can't be released after all is looked at again, too.
+        let look_at = (held.used_at + IDLE).max(now + SWEEP);
+        state.look_for_use(id, serial, look_at);
+    }
+    due
 }
 
 /// Hands over wanted domains that had their turn and have nothing in flight, and now and then releases unused ones.
@@ -250,8 +266,8 @@ async fn hand_over(
         let now = inner.clock.now();
         let mut due = wanted(&state, now);
         if now.since(*swept_at) >= SWEEP {
-            let idle = idle(&state, now);
-            if idle.len() < IDLE_AT_ONCE {
+            let idle = idle(&mut state, now);
+            if idle.len() < RELEASED_AT_ONCE {
                 *swept_at = now;
             }
             due.extend(idle);
@@ -279,10 +295,10 @@ async fn hand_over(
     let mut rows = Vec::new();
     let mut waiting = Vec::new();
     for (domain, row, waiters) in released {
-        registration.notify_ended(vec![row.saved.tenure]);
         rows.push(row);
         waiting.push((domain, waiters));
     }
+    registration.notify_ended(rows.iter().map(|row| row.saved.tenure).collect());
     registration.forget_lent(settled).await?;
     registration.store.release(registration.holder(), rows, inner.clock.now()).await?;
     for (domain, waiters) in waiting {
@@ -322,7 +338,7 @@ impl Retention {
 }
 
 /// The interval between heartbeats.
-const HEARTBEAT: Span = Span::from_secs(2);
+pub(super) const HEARTBEAT: Span = Span::from_secs(2);
 /// A holder sends nothing in this last part of its lease.
 pub(super) const MARGIN: Span = Span::from_secs(2);
 /// When to look for old rows for the first time.
@@ -333,7 +349,8 @@ const PRUNE: Span = Span::from_hours(1);
 const PRUNE_AT_ONCE: u32 = 100;
 /// The pause between batches of old rows.
 const PRUNE_MORE: Span = Span::from_secs(1);
-/// How long robots.txt files are kept. They are valid for a day; the rest is a margin for a clock that is set.
+/// How long robots.txt files are kept. They are valid for a day, or for twice their crawl-delay, which the store adds; the
+/// rest is a margin for a clock that is set.
 const ROBOTS_KEPT: Span = Span::from_hours(48);
 /// How many of the domains that hold the work back are published.
 const STATUS_DOMAINS_MAX: usize = 20;
@@ -350,10 +367,10 @@ const TURN_GRANTS: u32 = 3;
 /// A wanted domain is handed over after it has been held for this long.
 const TURN: Span = Span::from_millis(500);
 /// A domain unused for this long is released.
-const IDLE: Span = Span::from_secs(60);
+pub(super) const IDLE: Span = Span::from_secs(60);
 /// A domain unused for this long is released if many are held.
 const IDLE_WHEN_FULL: Span = Span::from_secs(2);
 /// How often to look for unused domains.
 const SWEEP: Span = Span::from_secs(1);
-/// How many unused domains are released at once, so that nobody waits long for the store.
-const IDLE_AT_ONCE: usize = 1_000;
+/// How many domains are released at once, so that nobody waits long for the store.
+pub(super) const RELEASED_AT_ONCE: usize = 1_000;

@@ -21,18 +21,22 @@ use comity_core::outcome::Outcome;
 use comity_core::task::TaskId;
 use comity_core::time::Timestamp;
 use comity_store::domains::Tenure;
-use comity_store::tasks::{Attempt, FORBIDDEN, LaneId, Lead, PageFacts, RedirectBody, Settle, Step, TaskRow};
+use comity_store::tasks::{
+    Attempt, FORBIDDEN, LaneId, Lead, PageFacts, RedirectBody, RobotsAttempts, Settle, Step, TaskRow,
+    origin_of,
+};
 use serde_json::{Map, Value};
 use url::Url;
 
 use super::Inner;
+use super::lanes::LanePace;
 use super::page::PageSink;
 use super::scrape::{Scrape, StartScrape, TurnKey, may_start, take_turn};
 use super::settler::{Settling, TaskResult, UnsettledGuard};
 use super::task_request::TaskRequest;
 use crate::attempt::{
     AttemptResult, OriginListed, Outgoing, Provenance, Received, Redirect, Unsent, attempt, next_hop,
-    origins_to_check, provenance,
+    origin_listed, provenance,
 };
 use crate::client::{ROBOTS_RETRY, Requester, RobotsUnavailable, cache_key, path_and_query};
 use crate::gate::{Permit, QueuedRequest};
@@ -62,6 +66,8 @@ pub(super) struct ActiveTask {
     pub(super) redirect_body: RedirectBody,
     pub(super) hops: u32,
     pub(super) attempts: Vec<Attempt>,
+    /// How its site's robots.txt was requested, if the task fails because of that.
+    robots: Option<RobotsAttempts>,
     /// When the headers of the last response arrived.
     pub(super) answered_at: Option<Timestamp>,
     /// What is known about that response.
@@ -75,24 +81,36 @@ pub(super) struct ActiveTask {
 impl ActiveTask {
     /// Starts working on a task: it joins its line, or is settled if it can't be fetched.
     pub(super) fn begin(pool: &Arc<Inner>, lane: LaneId, tenure: Tenure, domain: &Domain, row: TaskRow) {
+        let row = match Self::of(pool, lane, tenure, domain, row) {
+            Ok(active) => return active.find_provenance(),
+            Err(row) => *row,
+        };
+        let step = Step::Failed { error: "not a valid URL".to_owned(), status: None };
+        let nowhere =
+            Url::parse("http://unreadable.invalid/").unwrap_or_else(|_| unreachable!("a valid URL"));
+        let facts = Arc::default();
+        let (task, job, attempts) = (row.id, pool.job.id, Vec::new());
+        let settle = Settle { task, job, tenure, attempts, robots: None, facts, step };
+        let answered_at = pool.now();
+        let (guard, headers) = (None, None);
+        let one =
+            TaskResult { settle, row, lane, url: nowhere, answered: false, answered_at, guard, headers };
+        let _ = pool.settles.send(Settling::Task(Box::new(one)));
+    }
+
+    /// The task of a row; returns the row if its URL isn't valid.
+    pub(super) fn of(
+        pool: &Arc<Inner>,
+        lane: LaneId,
+        tenure: Tenure,
+        domain: &Domain,
+        row: TaskRow,
+    ) -> Result<Box<Self>, Box<TaskRow>> {
         let listed = Url::parse(&row.url);
         let at = row.at_url.as_ref().map(|at| Url::parse(at));
-        let url = at.as_ref().unwrap_or(&listed);
-        let host = url.as_ref().ok().and_then(Domain::of);
-        let (Ok(listed), Ok(url), Some(host)) = (&listed, url, host) else {
-            let step = Step::Failed { error: "not a valid URL".to_owned(), status: None };
-            let nowhere =
-                Url::parse("http://unreadable.invalid/").unwrap_or_else(|_| unreachable!("a valid URL"));
-            let facts = Arc::default();
-            let settle = Settle { task: row.id, job: pool.job.id, tenure, attempts: Vec::new(), facts, step };
-            let answered_at = pool.now();
-            let (guard, headers) = (None, None);
-            let one =
-                TaskResult { settle, row, lane, url: nowhere, answered: false, answered_at, guard, headers };
-            let _ = pool.settles.send(Settling::Task(Box::new(one)));
-            return;
-        };
-        let (listed, url) = (listed.clone(), url.clone());
+        let (Ok(listed), Ok(at)) = (listed, at.transpose()) else { return Err(Box::new(row)) };
+        let url = at.unwrap_or_else(|| listed.clone());
+        let Some(host) = Domain::of(&url) else { return Err(Box::new(row)) };
         let origin_listed = OriginListed::default();
         let provenance = match row.lead {
             Lead::Listed if row.at_url.is_none() => Provenance { lead: Lead::Listed, trust: Trust::Listed },
@@ -100,7 +118,7 @@ impl ActiveTask {
         };
         let (hops, request) = (row.hops, row.sends.as_deref().map(TaskRequest::of));
         let scrape = row.scrapes.map(|_| Scrape::default());
-        let active = Self {
+        Ok(Box::new(Self {
             pool: pool.clone(),
             row,
             lane,
@@ -115,12 +133,12 @@ impl ActiveTask {
             redirect_body: RedirectBody::Kept,
             hops,
             attempts: Vec::new(),
+            robots: None,
             answered_at: None,
             facts: PageFacts::default(),
             headers: None,
             scrape,
-        };
-        Box::new(active).find_provenance();
+        }))
     }
 
     /// Determines the provenance of a URL reached by earlier redirects. If it is listed in the job as well, it is
@@ -131,7 +149,7 @@ impl ActiveTask {
         }
         let pool = self.pool.clone();
         pool.runtime.clone().spawn(async move {
-            let origin_listed = pool.origin_listed(&self.url).await;
+            let origin_listed = origin_listed(&*pool.store, pool.job.id, &self.url).await;
             self.provenance = provenance(&self.listed, self.row.lead, &self.url, origin_listed);
             self.check_robots();
         });
@@ -159,7 +177,7 @@ impl ActiveTask {
     }
 
     /// Retries the task when robots.txt will be fetched again, or fails it.
-    fn robots_unavailable(self: Box<Self>, unavailable: &RobotsUnavailable) {
+    fn robots_unavailable(mut self: Box<Self>, unavailable: &RobotsUnavailable) {
         let now = self.pool.now();
         if self.row.ready_at > now {
             // The task isn't due yet, so this uses up no retry. Its lane is claimed again when it is.
@@ -172,7 +190,10 @@ impl ActiveTask {
             Some(_) if retries < self.pool.settings.max_retries => {
                 Step::Retry { ready_at: now + ROBOTS_RETRY, retries: retries + 1, forgiven, error }
             }
-            _ => Step::Failed { error, status: None },
+            _ => {
+                self.robots = unavailable.attempts.clone();
+                Step::Failed { error, status: None }
+            }
         };
         self.settle(step, None);
     }
@@ -196,6 +217,7 @@ impl ActiveTask {
         let (pool, url, lead) = (self.pool.clone(), self.url.clone(), self.provenance.lead);
         let requester = Requester { job: Some(pool.job.id), owner: self.owner() };
         let Some(robots_cache) = pool.robots_cache.clone() else { return };
+        self.begin_next_of_another_origin();
         let cache_key = cache_key(&url, lead);
         let mut awaiting_robots = pool.awaiting_robots();
         let waiting = awaiting_robots.entry(cache_key.clone()).or_default();
@@ -224,8 +246,11 @@ impl ActiveTask {
             // A retry that isn't due yet is released. Its lane is claimed again when it is.
             (Some(_), Some(_)) if self.row.ready_at > self.pool.now() => self.release(),
             (Some(scrape), Some((_, source))) if !scrape.has_started() => {
-                let key = TurnKey::Lane(source, self.lane);
-                take_turn(&self.pool.clone(), self, key);
+                let (pool, key) = (self.pool.clone(), TurnKey::Lane(source, self.lane));
+                let (lane, tenure, task) = (self.lane, self.tenure, self.row.id);
+                take_turn(&pool, self, key);
+                // Tasks of other sources don't wait for this one's turn.
+                pool.begin_next(lane, tenure, task);
             }
             _ => self.join(),
         }
@@ -238,9 +263,7 @@ impl ActiveTask {
     }
 
     pub(super) fn join(self: Box<Self>) {
-        if self.pool.lanes().is_given_up(self.lane) {
-            return self.release();
-        }
+        let Some(pace) = self.pool.lanes().pace(self.lane) else { return self.release() };
         let mine = self.pool.gate.rules().domain(&self.host);
         if mine != self.domain {
             let (at_url, hops) = (self.at_url(), self.hops);
@@ -249,15 +272,31 @@ impl ActiveTask {
         }
         let (pool, host, domain) = (self.pool.clone(), self.host.clone(), self.domain.clone());
         let (ready_at, tenure, whose) = (self.row.ready_at, self.tenure, (pool.job.id, self.owner()));
-        if let Err(request) = pool.gate.enqueue(&host, &domain, tenure, whose, ready_at, self) {
+        let request: Box<dyn QueuedRequest> = match pace {
+            LanePace::Slow if self.is_as_read() => self.into_waiting(),
+            _ => self,
+        };
+        if let Err(request) = pool.gate.enqueue(&host, &domain, tenure, whose, ready_at, request) {
             // The job ended or the domain was handed over: the task is waiting again.
             release_queued(request);
         }
     }
 
+    /// Whether it is nothing more than its row says.
+    fn is_as_read(&self) -> bool {
+        let url_is_known = self.row.at_url.is_none() || self.row.lead == Lead::Remote;
+        url_is_known && self.hops == self.row.hops && self.attempts.is_empty() && self.scrape.is_none()
+    }
+
+    fn into_waiting(self: Box<Self>) -> Box<WaitingTask> {
+        let Self { pool, row, lane, tenure, domain, .. } = *self;
+        Box::new(WaitingTask { pool, row, lane, tenure, domain })
+    }
+
     /// Sends the request; it has a permit.
     async fn fetch(mut self: Box<Self>, mut permit: Permit) {
         let pool = self.pool.clone();
+        pool.begin_next(self.lane, self.tenure, self.row.id);
         let mut guard = UnsettledGuard { gate: pool.gate.clone(), holding: permit.holding(), room: None };
         guard.room = pool.room_for_result().await;
         if guard.room.is_none() || pool.is_stopping() {
@@ -277,7 +316,7 @@ impl ActiveTask {
         if let Ok(AttemptResult { received: Received::Response(head), .. }) = &sent
             && let Some(Redirect::To(next)) = next_hop(&self.url, head.status, &head.headers)
         {
-            self.origin_listed = pool.origin_listed(&next).await;
+            self.origin_listed = origin_listed(&*pool.store, pool.job.id, &next).await;
         }
         if let (Some(scrape), Ok(_) | Err(Unsent::Never(_))) = (&mut self.scrape, &sent) {
             scrape.sent();
@@ -307,6 +346,20 @@ impl ActiveTask {
         }
     }
 
+    /// Begins the next task of its lane while this one waits for robots.txt, unless that one would wait for the same file.
+    fn begin_next_of_another_origin(&self) {
+        let is_other = {
+            let lanes = self.pool.lanes();
+            let next = lanes.next_row(self.lane, self.tenure);
+            next.is_some_and(|row| {
+                origin_of(row.at_url.as_ref().unwrap_or(&row.url)) != origin_of(self.url.as_str())
+            })
+        };
+        if is_other {
+            self.pool.begin_next(self.lane, self.tenure, self.row.id);
+        }
+    }
+
     /// Whose share of the job's concurrency it uses: all tasks of a source share one.
     fn owner(&self) -> Owner {
         self.row.scrapes.map_or(Owner::NONE, |(_, source)| Owner(source.0.unsigned_abs()))
@@ -327,12 +380,13 @@ impl ActiveTask {
     }
 
     pub(super) fn settle(self: Box<Self>, step: Step, guard: Option<UnsettledGuard>) {
-        let Self { pool, row, lane, tenure, listed, url, mut attempts, answered_at, facts, headers, .. } =
-            *self;
+        let Self { pool, row, lane, tenure, listed, url, answered_at, facts, headers, .. } = *self;
+        let (mut attempts, robots) = (self.attempts, self.robots);
         let answered = attempts.last().is_some_and(|attempt| attempt.outcome == Outcome::Answered);
         let step = match step {
             Step::Failed { error, status: None } => {
-                let last = attempts.last().or(row.last.as_ref());
+                let robots = robots.as_ref().map(|robots| &robots.last);
+                let last = attempts.last().or(robots).or(row.last.as_ref());
                 Step::Failed { error, status: last.and_then(|attempt| attempt.status) }
             }
             step => step,
@@ -345,7 +399,7 @@ impl ActiveTask {
         }
         let final_url = (url != listed).then(|| url.to_string());
         let facts = Arc::new(PageFacts { final_url, ..facts });
-        let settle = Settle { task: row.id, job: pool.job.id, tenure, attempts, facts, step };
+        let settle = Settle { task: row.id, job: pool.job.id, tenure, attempts, robots, facts, step };
         let answered_at = answered_at.unwrap_or_else(|| pool.now());
         let one = TaskResult { settle, row, lane, url, answered, answered_at, guard, headers };
         let _ = pool.settles.send(Settling::Task(Box::new(one)));
@@ -353,9 +407,7 @@ impl ActiveTask {
 
     /// Stops working on the task. It is waiting again in the store.
     pub(super) fn release(self: Box<Self>) {
-        if self.pool.lanes().release(self.lane, self.tenure, self.row.id) {
-            self.pool.poke.notify_one();
-        }
+        release(&self.pool, self.lane, self.tenure, self.row.id);
     }
 
     fn at_url(&self) -> Option<String> {
@@ -375,17 +427,52 @@ impl QueuedRequest for ActiveTask {
 }
 
 impl Inner {
-    /// Whether the operator listed the origin of `url` in this job. If the store can't answer, it counts as not listed.
-    async fn origin_listed(&self, url: &Url) -> OriginListed {
-        let found = self.store.lists(self.job.id, origins_to_check(url)).await.unwrap_or_default();
-        let nth = |nth: usize| found.get(nth).copied().unwrap_or(false);
-        OriginListed { exact: nth(0), other_scheme: nth(1) }
+    /// Begins the next tasks of a lane, because this one no longer keeps them from it.
+    fn begin_next(self: &Arc<Self>, lane: LaneId, tenure: Tenure, task: TaskId) {
+        let next = self.lanes().passed(lane, tenure, task);
+        if let Some((domain, rows)) = next.filter(|_| !self.is_stopping()) {
+            rows.into_iter().for_each(|row| ActiveTask::begin(self, lane, tenure, &domain, row));
+        }
+    }
+}
+
+/// A task in a line that moves slowly. There may be a hundred thousand of them, so it is no more than its row.
+struct WaitingTask {
+    pool: Arc<Inner>,
+    row: TaskRow,
+    lane: LaneId,
+    tenure: Tenure,
+    domain: Domain,
+}
+
+impl QueuedRequest for WaitingTask {
+    fn start(self: Box<Self>, permit: Permit) {
+        let Self { pool, row, lane, tenure, domain } = *self;
+        match ActiveTask::of(&pool, lane, tenure, &domain, row) {
+            Ok(active) => active.start(permit),
+            // It was valid before.
+            Err(row) => release(&pool, lane, tenure, row.id),
+        }
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn std::any::Any + Send> {
+        self
     }
 }
 
 /// Releases a task that could not join a line, or was removed from one.
 pub(super) fn release_queued(request: Box<dyn QueuedRequest>) {
-    if let Ok(active) = request.into_any().downcast::<ActiveTask>() {
-        active.release();
+    let request = match request.into_any().downcast::<ActiveTask>() {
+        Ok(active) => return active.release(),
+        Err(request) => request,
+    };
+    if let Ok(waiting) = request.downcast::<WaitingTask>() {
+        release(&waiting.pool, waiting.lane, waiting.tenure, waiting.row.id);
+    }
+}
+
+fn release(pool: &Inner, lane: LaneId, tenure: Tenure, task: TaskId) {
+    if pool.lanes().release(lane, tenure, task) {
+        pool.poke.notify_one();
     }
 }

@@ -79,6 +79,7 @@ impl Claimer {
                 }
             }
         }
+        self.begin_next();
         self.refill().await?;
         self.close_lanes().await?;
         if self.inner.fresh.swap(false, Ordering::Relaxed) {
@@ -197,12 +198,24 @@ impl Claimer {
         claimed.lanes.into_iter().for_each(|lane| inner.install(lane));
         if is_all {
             let due_at = inner.store.next_due(inner.job.id).await?;
+            if due_at.is_none() && inner.lanes().is_empty() {
+                // Damaged rows must not keep the job waiting for ever.
+                inner.store.set_aside_stranded(inner.job.id, now).await?;
+            }
             self.check_at = due_at.map_or(now + CHECK_EVERY, |due_at| due_at.min(now + CHECK_EVERY));
         } else {
             self.check_at = Timestamp::MIN;
             inner.poke.notify_one();
         }
         Ok(())
+    }
+
+    /// Begins the next tasks of lanes whose earlier ones were released before they left.
+    fn begin_next(&self) {
+        let next = self.inner.lanes().take_next();
+        for (lane, tenure, domain, rows) in next {
+            rows.into_iter().for_each(|row| ActiveTask::begin(&self.inner, lane, tenure, &domain, row));
+        }
     }
 
     async fn refill(&mut self) -> Result<(), StoreError> {
@@ -228,6 +241,7 @@ impl Claimer {
         let finished: Vec<(LaneId, Timestamp)> =
             inner.lanes().take_finished().into_iter().map(|lane| (lane, now)).collect();
         if !finished.is_empty() {
+            inner.guards().forget_successful(finished.iter().map(|(lane, _)| *lane));
             inner.store.park(holder, finished).await?;
             self.check_at = Timestamp::MIN;
         }
@@ -258,9 +272,9 @@ impl Inner {
 }
 
 /// The maximum number of lanes claimed at the same time.
-const LANES_MAX: usize = 10_000;
+const LANES_MAX: usize = 1 << 20;
 /// The maximum number of lanes per claim.
-const CLAIM_LANES: usize = 256;
+const CLAIM_LANES: usize = 1_024;
 /// The maximum number of tasks per lane that come with a claim.
 const CLAIM_TASKS: u32 = 8;
 /// How often to check the state of the job while other processes write to the store.

@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 use url::Url;
 
 use super::Pool;
+use super::meant::meant_url;
 use super::sitemaps::{OnProblem, Walk};
 use crate::gate::Gate;
 use crate::redact;
@@ -54,6 +55,8 @@ pub struct Filled {
     pub sitemap_error: Option<String>,
     /// Whether the sitemaps have to be read again: one of them may be readable later, or none could be read.
     pub sitemaps_unread: bool,
+    /// Whether one of them may be readable later.
+    pub sitemaps_may_come: bool,
     /// Whether reading stopped early.
     pub stopped: bool,
     /// Why the list could not be read to its end.
@@ -165,6 +168,7 @@ impl Filled {
         self.bad_sitemaps += other.bad_sitemaps;
         self.sitemap_error = self.sitemap_error.take().or(other.sitemap_error);
         self.sitemaps_unread |= other.sitemaps_unread;
+        self.sitemaps_may_come |= other.sitemaps_may_come;
         self.stopped |= other.stopped;
         self.error = self.error.take().or(other.error);
     }
@@ -377,7 +381,10 @@ fn parse(text: &str, domain_of: impl Fn(&Url) -> Option<Domain>) -> Result<NewTa
     if text.contains(['\t', '\r', '\n']) {
         return Err("contains a tab or a line break; expected one URL per line and nothing else".to_owned());
     }
-    let no_url = || "is not an http or https URL with a host".to_owned();
+    let no_url = || {
+        let meant = meant_url(text).map(|url| format!("; did you mean {url} ?")).unwrap_or_default();
+        format!("is not an http or https URL with a host{meant}")
+    };
     let mut url = Url::parse(text).map_err(|error| match error {
         url::ParseError::RelativeUrlWithoutBase => no_url(),
         error => format!("is not a valid URL: {error}"),

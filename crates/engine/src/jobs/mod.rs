@@ -11,13 +11,16 @@
 //!   its response; `task_request`: what it sends if it isn't a plain GET
 //! - `scrape`: the extra steps for tasks that scrape an item
 //! - `settler`: commits results in batches; `rows`: writes them as rows
-//! - `fill`: reads URL lists into a job; `sitemaps`: adds the pages listed in sitemaps
+//! - `fill`: reads URL lists into a job; `decoded`: lists in UTF-16 and gzip; `meant`: what a line without a URL may
+//!   have meant; `sitemaps`: adds the pages listed in sitemaps
 
 mod active_task;
 mod claimer;
+mod decoded;
 mod fill;
 mod judge;
 mod lanes;
+mod meant;
 mod page;
 mod rows;
 mod scrape;
@@ -50,8 +53,10 @@ use crate::transport::Transport;
 
 use active_task::ActiveTask;
 use claimer::{CHECK_EVERY, Claimer};
+pub use decoded::decoded;
 pub use fill::{BadLine, Filled, Flow, ListCheck, OnBadLine, URL_MAX, UrlLists, check_list, read_url};
 use lanes::Lanes;
+pub use meant::meant_url;
 use rows::PendingRows;
 pub use rows::{Extras, RowSink, Rows};
 use scrape::Turns;
@@ -132,7 +137,8 @@ pub enum StopReason {
     Halted(String),
 }
 
-/// What became of the tasks that a pool settled.
+/// What became of the tasks that a pool settled. Tasks that are skipped together, because their job ended or gave up on
+/// their domain, are not counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RunCounts {
     /// Pages that were fetched and are new, or have another body than before.
@@ -141,6 +147,17 @@ pub struct RunCounts {
     pub unchanged: u64,
     /// Tasks that failed.
     pub failed: u64,
+    /// Responses that were rate limited (429).
+    pub rate_limited: u64,
+    /// Attempts that were followed by a retry.
+    pub retries: u64,
+}
+
+impl RunCounts {
+    /// Pages that were fetched, whether they had changed or not.
+    pub fn fetched(&self) -> u64 {
+        self.changed + self.unchanged
+    }
 }
 
 struct Inner {
@@ -197,6 +214,17 @@ struct Guards {
     limits: CancelGuard,
     /// The job step requested by a guard, and why.
     tripped: Option<(JobStep, String)>,
+}
+
+impl Guards {
+    /// Forgets what was counted for lanes that are given back, unless something failed there.
+    fn forget_successful(&mut self, lanes: impl Iterator<Item = LaneId>) {
+        for lane in lanes {
+            if self.failures.get(&lane).is_some_and(|guard| guard.streak() == 0 && !guard.is_tripped()) {
+                self.failures.remove(&lane);
+            }
+        }
+    }
 }
 
 impl Pool {
@@ -382,8 +410,9 @@ impl Pool {
         }
         // Other processes may continue with the remaining lanes, and so may the next pool of this process.
         let (lanes, now) = (inner.lanes().take_all(), inner.now());
-        if let Some(holder) = inner.gate.holder() {
-            let _ = inner.store.park(holder, lanes.into_iter().map(|lane| (lane, now)).collect()).await;
+        let Some(holder) = inner.gate.holder() else { return };
+        for lanes in lanes.chunks(PARKED_AT_ONCE) {
+            let _ = inner.store.park(holder, lanes.iter().map(|lane| (*lane, now)).collect()).await;
         }
     }
 }
@@ -464,5 +493,7 @@ impl std::fmt::Debug for Pool {
     }
 }
 
+/// How many lanes are given back at once, so that nobody waits long for the store.
+const PARKED_AT_ONCE: usize = 1_000;
 /// How many results may be uncommitted, in a job of common concurrency.
 const UNCOMMITTED_MAX: usize = 1_024;

@@ -7,7 +7,6 @@ use url::Url;
 use super::Inner;
 use crate::archive::{self, ArchiveError, PageWriter, StoredPage};
 use crate::attempt::{Head, Sink, Wanted};
-use crate::descriptors;
 
 /// Saves a page in the archive. Responses other than 2xx are not saved.
 pub(super) struct PageSink<'a> {
@@ -37,7 +36,7 @@ impl<'a> PageSink<'a> {
     async fn open(&self, head: archive::PageHead<'_>) -> Result<PageWriter, ArchiveError> {
         for _ in 0..OPENED_AGAIN_MAX {
             match self.pool.archive.begin(head) {
-                Err(error) if descriptors::ran_out(&error.cause) => {
+                Err(error) if crate::shortage::ran_out(&error.cause) => {
                     self.pool.transport.make_room(error.cause).await;
                 }
                 open_page => return open_page,

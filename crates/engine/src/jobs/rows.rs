@@ -3,7 +3,8 @@
 //! A row is written after its task's final result is committed. So that a kill in between loses none, the store knows
 //! who works on a job, up to when its rows have been written, and how long the index was then. Whoever works on the job
 //! next, or at the same time, reads that part of the index and adds the rows that are missing. Another receiver gets all
-//! rows that may be missing, because nobody knows what it has received. Tasks that are skipped in bulk, when their job
+//! rows that may be missing, because nobody knows what it has received. The same happens if a receiver went away or could
+//! not take a row. Tasks that are skipped in bulk, when their job
 //! ends or a domain is given up, get their rows when the work ends.
 //!
 //! So a result has one row in the index. It may have two only if several processes work on the job: while one of them
@@ -19,7 +20,7 @@ use comity_store::tasks::{GAVE_UP, JOB_ENDED, Step, TaskFilter, TaskView};
 use http::HeaderMap;
 use serde_json::{Map, Value};
 
-use super::settler::TaskResult;
+use super::settler::{TaskResult, is_changed};
 use super::{Flow, Inner, StopReason, archive_error};
 use crate::archive::WrittenRows;
 use crate::lock;
@@ -27,7 +28,8 @@ use crate::results::{Row, shown_headers};
 
 /// Receives rows.
 pub trait RowSink: Send + Sync {
-    /// Takes some rows; may block. Returns whether more are wanted; if not, the work is stopped.
+    /// Takes some rows; may block. Returns whether more are wanted; if not, the work is stopped, and these rows count as
+    /// not received.
     fn take(&self, rows: &[Row]) -> Flow;
 }
 
@@ -55,6 +57,8 @@ pub enum Extras {
 pub(super) struct PendingRows {
     /// Up to where rows were written when the first task without one was settled.
     since: Option<RowMark>,
+    /// Whether the receiver did not take all rows.
+    is_receiver_gone: bool,
     /// When this process was last registered as working on the job, and as which holder.
     registered: Option<(Timestamp, HolderId)>,
 }
@@ -85,17 +89,22 @@ impl Inner {
         RowMark { settled_before: now, index_bytes: self.archive.index_bytes() }
     }
 
-    /// Writes the rows of the tasks that were just settled. Afterwards none are missing.
+    /// Writes the rows of the tasks that were just settled. Afterwards none are missing, unless the receiver is gone.
     pub(super) async fn write_settled(self: &Arc<Self>, rows: Vec<Row>) -> Result<(), StoreError> {
-        self.write(rows, &WrittenRows::default()).await?;
-        lock(&self.pending_rows).since = None;
+        let flow = self.write(rows, &WrittenRows::default()).await?;
+        let mut pending_rows = lock(&self.pending_rows);
+        pending_rows.is_receiver_gone |= flow == Flow::Stop;
+        if !pending_rows.is_receiver_gone {
+            pending_rows.since = None;
+        }
         Ok(())
     }
 
-    /// Writes rows: those that aren't `written` to the index, and all of them to the receiver.
-    async fn write(self: &Arc<Self>, rows: Vec<Row>, written: &WrittenRows) -> Result<(), StoreError> {
+    /// Writes rows: those that aren't `written` to the index, and all of them to the receiver. Returns whether it took
+    /// them.
+    async fn write(self: &Arc<Self>, rows: Vec<Row>, written: &WrittenRows) -> Result<Flow, StoreError> {
         if rows.is_empty() {
-            return Ok(());
+            return Ok(Flow::Continue);
         }
         let added = match written.is_empty() {
             true => self.archive.add_rows(&rows),
@@ -105,13 +114,14 @@ impl Inner {
             }
         };
         added.map_err(archive_error)?;
-        let Some(sink) = self.rows.sink.clone() else { return Ok(()) };
+        let Some(sink) = self.rows.sink.clone() else { return Ok(Flow::Continue) };
         // The receiver may be slow; nobody else waits for it.
         let taken = tokio::task::spawn_blocking(move || sink.take(&rows)).await;
-        if taken.unwrap_or(Flow::Stop) == Flow::Stop {
+        let flow = taken.unwrap_or(Flow::Stop);
+        if flow == Flow::Stop {
             self.stopping.send_replace(true);
         }
-        Ok(())
+        Ok(flow)
     }
 
     /// Registers this process now and then as working on the job, and writes the missing rows of processes that died.
@@ -132,7 +142,10 @@ impl Inner {
             let reading = tokio::task::spawn_blocking(move || archive.rows_since(mark.index_bytes));
             let written = reading.await.map_err(|_| StoreError::Closed)?.map_err(archive_error)?;
             let which = TaskFilter { state: None, settled_since: Some(mark.settled_before) };
-            self.write_rows_of(which, |_| true, &written).await?;
+            if self.write_rows_of(which, |_| true, &written).await? == Flow::Stop {
+                let mut pending_rows = lock(&self.pending_rows);
+                (pending_rows.since, pending_rows.is_receiver_gone) = (Some(mark), true);
+            }
         }
         lock(&self.pending_rows).registered = Some((now, holder));
         Ok(())
@@ -148,43 +161,59 @@ impl Inner {
         if let StopReason::Job(_) = ended {
             while self.store.sweep(self.job.id, SWEEP, self.now()).await? {}
         }
-        if lock(&self.pending_rows).since.is_some() {
-            // Rows could not be written. They are left to whoever works on the job next.
-            return Ok(());
-        }
-        if self.wants_rows() {
+        // If rows could not be written, they are left to whoever works on the job next.
+        let is_behind = lock(&self.pending_rows).since.is_some();
+        if self.wants_rows() && !is_behind {
             let job = self.store.find_job(self.job.name.clone()).await?;
             if job.is_some_and(|job| job.counts.skipped > 0) {
                 let which = TaskFilter { state: Some("skipped".to_owned()), settled_since: Some(began) };
-                self.write_rows_of(which, is_skipped_in_bulk, &WrittenRows::default()).await?;
+                let flow = self.write_rows_of(which, is_skipped_in_bulk, &WrittenRows::default()).await?;
+                if flow == Flow::Stop {
+                    return self.leave_rows_to_next(began).await;
+                }
             }
         }
         self.leave().await
     }
 
-    /// Unregisters this process from the job.
+    /// Records that rows since `began` may be missing, for whoever works on the job next.
+    async fn leave_rows_to_next(&self, began: Timestamp) -> Result<(), StoreError> {
+        let Some((now, holder)) = lock(&self.pending_rows).registered else { return Ok(()) };
+        let mark = RowMark { settled_before: began, index_bytes: None };
+        self.store.work_on(self.job.id, holder, mark, now).await.map(drop)
+    }
+
+    /// Unregisters this process from the job, unless rows are missing that the next one has to write.
     pub(super) async fn leave(&self) -> Result<(), StoreError> {
-        let registered = lock(&self.pending_rows).registered.take();
+        let registered = {
+            let mut pending_rows = lock(&self.pending_rows);
+            if pending_rows.since.is_some() {
+                return Ok(());
+            }
+            pending_rows.registered.take()
+        };
         match registered {
             Some((_, holder)) => self.store.leave_job(self.job.id, holder).await,
             None => Ok(()),
         }
     }
 
-    /// Writes the rows of tasks from the store, page by page.
+    /// Writes the rows of tasks from the store, page by page. Returns whether the receiver took them.
     async fn write_rows_of(
         self: &Arc<Self>,
         which: TaskFilter,
         wanted: impl Fn(&TaskView) -> bool,
         written: &WrittenRows,
-    ) -> Result<(), StoreError> {
-        let mut after = None;
+    ) -> Result<Flow, StoreError> {
+        let (mut after, mut flow) = (None, Flow::Continue);
         loop {
             let page = self.store.page_tasks(self.job.id, which.clone(), after, PAGE).await?;
-            let Some(last) = page.last() else { return Ok(()) };
+            let Some(last) = page.last() else { return Ok(flow) };
             after = Some(last.id);
             let rows = page.iter().filter(|task| wanted(task)).map(Row::of).collect();
-            self.write(rows, written).await?;
+            if self.write(rows, written).await? == Flow::Stop {
+                flow = Flow::Stop;
+            }
         }
     }
 }
@@ -192,15 +221,19 @@ impl Inner {
 /// The row of a task with a final result; `None` if the task continues.
 pub(super) fn row_of(one: &TaskResult, now: Timestamp) -> Option<Row> {
     let settle = &one.settle;
+    let mut changed = None;
     let (state, status, error, bytes, content_type) = match &settle.step {
         Step::Done { status, bytes, content_type, .. } => {
+            changed = Some(is_changed(*status, settle, &one.row));
             ("done", Some(*status), None, Some(*bytes), content_type.clone())
         }
         Step::Failed { error, status } => ("failed", *status, Some(error.clone()), None, None),
         Step::Skipped { reason } => ("skipped", None, Some(reason.clone()), None, None),
         Step::Retry { .. } | Step::Moved { .. } => return None,
     };
-    let last = settle.attempts.last().or(one.row.last.as_ref());
+    let robots = settle.robots.as_ref();
+    let last = settle.attempts.last().or(robots.map(|robots| &robots.last)).or(one.row.last.as_ref());
+    let attempts = one.row.attempts + settle.attempts.len() as u32;
     let mut row = Row::of(&TaskView {
         id: one.row.id,
         url: one.row.url.clone(),
@@ -208,12 +241,13 @@ pub(super) fn row_of(one: &TaskResult, now: Timestamp) -> Option<Row> {
         status,
         error,
         settled_at: Some(now),
-        attempts: one.row.attempts + settle.attempts.len() as u32,
+        attempts: attempts + robots.map_or(0, |robots| robots.count),
         started_at: last.map(|attempt| attempt.started_at),
         took: last.map(|attempt| attempt.took),
         outcome: last.map(|attempt| attempt.outcome),
         bytes,
         content_type,
+        changed,
         facts: settle.facts.clone(),
     });
     row.headers = one.headers.clone();

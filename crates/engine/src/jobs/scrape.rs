@@ -184,8 +184,12 @@ impl ActiveTask {
 
     /// Releases a task that the store deferred because its source was scraped too recently.
     pub(super) fn deferred(self: Box<Self>, deferred: &Deferred) {
-        let step = TaskEvent::Deferred { deferred };
-        self.pool.gate.events().emit(&Event::Task { url: &redact::url(&self.url), final_url: None, step });
+        let (events, step) = (self.pool.gate.events(), TaskEvent::Deferred { deferred });
+        events.emit(&Event::Task { url: &redact::url(&self.url), final_url: None, step });
+        if let Some((_, source)) = self.row.scrapes {
+            let last_at = deferred.wake_at;
+            events.emit(&Event::Deferred { source: source.0, items: 1, first: deferred, last_at });
+        }
         self.release();
     }
 

@@ -5,6 +5,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use comity_core::guard::{self, FailureGuard};
+use comity_core::outcome::Outcome;
 use comity_core::paces::DomainId;
 use comity_core::task::{JobStep, TaskId};
 use comity_core::time::Timestamp;
@@ -221,15 +222,23 @@ fn conclude(pool: &Arc<Inner>, one: TaskResult, settled: Settled) -> Concluded {
 /// Counts what became of a task.
 fn count(pool: &Inner, settle: &Settle, row: &TaskRow) {
     let mut counts = lock(&pool.run_counts);
+    let limited = settle.attempts.iter().filter(|attempt| attempt.outcome == Outcome::RateLimited);
+    counts.rate_limited += limited.count() as u64;
     match &settle.step {
-        Step::Done { status, .. } => {
-            let before = row.previous.as_ref().and_then(|previous| previous.facts.sha256);
-            let is_same = *status == 304 || before.is_some() && before == settle.facts.sha256;
-            *(if is_same { &mut counts.unchanged } else { &mut counts.changed }) += 1;
-        }
+        Step::Done { status, .. } => match is_changed(*status, settle, row) {
+            true => counts.changed += 1,
+            false => counts.unchanged += 1,
+        },
         Step::Failed { .. } => counts.failed += 1,
-        Step::Skipped { .. } | Step::Retry { .. } | Step::Moved { .. } => {}
+        Step::Retry { .. } => counts.retries += 1,
+        Step::Skipped { .. } | Step::Moved { .. } => {}
     }
+}
+
+/// Whether a page is new, or has another body than before. The store decides the same way.
+pub(super) fn is_changed(status: u16, settle: &Settle, row: &TaskRow) -> bool {
+    let before = row.previous.as_ref().and_then(|previous| previous.facts.sha256);
+    status != 304 && (before.is_none() || before != settle.facts.sha256)
 }
 
 impl Guards {

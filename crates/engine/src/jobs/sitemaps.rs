@@ -111,7 +111,7 @@ impl<'a> Walk<'a> {
             Err(ReadError::Useless(why)) => self.note_problem(url, &why),
             Err(ReadError::NotNow(why)) => {
                 self.note_problem(url, &why);
-                self.filled.sitemaps_unread = true;
+                (self.filled.sitemaps_unread, self.filled.sitemaps_may_come) = (true, true);
             }
             Err(ReadError::Stopped) => {
                 self.filled.stopped = true;

@@ -9,8 +9,8 @@ use http::{HeaderMap, Method, StatusCode};
 use url::Url;
 
 use super::{LayerError, PoliteLayer};
-use crate::attempt::{Redirect, next_hop};
 use crate::event::redacted_url;
+use crate::redirect::{Redirect, next_hop};
 
 /// Makes a client polite and follows redirects: [`PoliteLayer::following`].
 ///

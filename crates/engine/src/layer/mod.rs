@@ -33,12 +33,11 @@ use http::HeaderMap;
 use url::Url;
 
 use self::body::InFlight;
-use crate::attempt::{DEPART_WAIT_MAX, apply_head};
-use crate::client::is_hold;
 use crate::clock::to_span;
-use crate::descriptors;
 use crate::event::redacted_url;
 use crate::gate::{Gate, GateError, Permit};
+use crate::head::{DEPART_WAIT_MAX, apply_head};
+use crate::shortage::ran_out;
 
 pub use self::body::InFlightBody;
 pub use self::follow::FollowingLayer;
@@ -177,16 +176,14 @@ impl PoliteLayer {
             let reasons = self.gate.explain(host, self.intent).await?;
             let closed = |reason: &Reason| match self.patience {
                 _ if reason.limit == Limit::Paused => reason.until == Timestamp::MAX,
-                Some(patience) => is_hold(reason) && reason.until.since(now) > patience,
+                Some(patience) => reason.is_hold() && reason.until.since(now) > patience,
                 None => false,
             };
             if let Some(reason) = reasons.into_iter().find(closed) {
                 return Err(LayerError::Held { host: host.clone(), reason });
             }
-            tokio::select! {
-                biased;
-                permit = &mut waiting => return Ok(Granted { permit: permit?, connects }),
-                () = tokio::time::sleep(LOOK) => {}
+            if let Ok(permit) = tokio::time::timeout(LOOK, &mut waiting).await {
+                return Ok(Granted { permit: permit?, connects });
             }
         }
     }
@@ -247,13 +244,14 @@ fn judge(error: &(dyn Error + 'static)) -> Option<Option<TransportFailure>> {
     if let Some(error) = error.downcast_ref::<::reqwest::Error>() {
         return if error.is_builder() { Some(None) } else { late(error.is_timeout()) };
     }
+    #[cfg(feature = "client")]
     if let Some(error) = error.downcast_ref::<hyper::Error>() {
         return if error.is_user() { Some(None) } else { late(error.is_timeout()) };
     }
     if let Some(error) = error.downcast_ref::<io::Error>() {
         return match error.kind() {
             // Without a file descriptor nothing was sent.
-            _ if descriptors::ran_out(error) => Some(None),
+            _ if ran_out(error) => Some(None),
             io::ErrorKind::ConnectionRefused => Some(Some(TransportFailure::Unreachable)),
             kind => late(kind == io::ErrorKind::TimedOut),
         };

@@ -88,7 +88,7 @@ impl PoliteLayer {
         if let Ok(host) = self.host(to) {
             let answer = comity_core::outcome::Answer::of_status(
                 response.status().as_u16(),
-                crate::attempt::pacing_hints(response.headers(), self.gate.clock().now()),
+                crate::head::pacing_hints(response.headers(), self.gate.clock().now()),
             );
             if let Err(error) = self.gate.record_unasked(&host, self.intent, &answer).await {
                 return error.into();

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use http::{Request, Response, Uri};
-use hyper::body::Body;
+use http_body::Body;
 use tower_layer::Layer;
 use tower_service::Service;
 use url::Url;

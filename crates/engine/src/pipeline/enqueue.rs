@@ -1,17 +1,19 @@
 //! Enqueues items as tasks of the scrape job, unless a limit or setting refuses it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use comity_core::domain::Domain;
 use comity_core::enqueue::{Enqueued, Refusal, Trigger};
+use comity_core::interval::Deferred;
+use comity_core::time::Timestamp;
 use comity_store::StoreError;
 use comity_store::items::{Item, ItemId, ItemQuery, ItemState, Order, ScrapeRequest, SourceScope};
 use comity_store::sources::SourceId;
 use url::Url;
 
 use super::{Pipeline, RunOptions};
-use crate::event::{self, Event, TaskEvent};
+use crate::event::{self, Event, Events, TaskEvent};
 
 /// The results of enqueuing items, counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -44,6 +46,24 @@ pub enum LimitReached {
     InFlight,
 }
 
+/// An item to enqueue.
+struct Asked {
+    item: ItemId,
+    /// `None` if the item doesn't exist.
+    source: Option<SourceId>,
+    url: String,
+}
+
+impl From<Item> for Asked {
+    fn from(item: Item) -> Self {
+        Self { item: item.id, source: Some(item.source), url: item.url }
+    }
+}
+
+/// The items of each source that were deferred: how many, the first of them, and when the last one will run.
+#[derive(Default)]
+struct Deferrals(BTreeMap<SourceId, (u64, Deferred, Timestamp)>);
+
 impl EnqueueCounts {
     /// Counts one result.
     pub fn count(&mut self, result: &Enqueued) {
@@ -68,10 +88,12 @@ impl Pipeline {
     pub async fn enqueue(&self, items: Vec<ItemId>) -> Result<ManualEnqueue, StoreError> {
         let mut asked = Vec::with_capacity(items.len());
         for id in items {
-            let url = self.0.store.find_item(id).await?.map(|item| item.url);
-            asked.push((id, url.unwrap_or_default()));
+            let missing = Asked { item: id, source: None, url: String::new() };
+            asked.push(self.0.store.find_item(id).await?.map_or(missing, Asked::from));
         }
-        let results = self.enqueue_all(&asked, Trigger::Manual).await?;
+        let mut deferrals = Deferrals::default();
+        let results = self.enqueue_all(&asked, Trigger::Manual, &mut deferrals).await?;
+        deferrals.emit(self.0.gate.events());
         Ok(ManualEnqueue { results, limit_reached: None })
     }
 
@@ -91,9 +113,11 @@ impl Pipeline {
         let mut limit_reached = (items.len() > limit as usize).then_some(LimitReached::Batch);
         items.truncate(limit as usize);
         let of: HashMap<ItemId, SourceId> = items.iter().map(|item| (item.id, item.source)).collect();
-        let asked: Vec<_> = items.into_iter().map(|item| (item.id, item.url)).collect();
-        let mut results = self.enqueue_all(&asked, Trigger::Manual).await?;
-        // RunReport only once per source that it is full.
+        let asked: Vec<_> = items.into_iter().map(Asked::from).collect();
+        let mut deferrals = Deferrals::default();
+        let mut results = self.enqueue_all(&asked, Trigger::Manual, &mut deferrals).await?;
+        deferrals.emit(self.0.gate.events());
+        // Report only once per source that it is full.
         let mut full: HashSet<SourceId> = HashSet::new();
         let mut is_first =
             |(item, result): &(ItemId, Enqueued)| match of.get(item).filter(|_| is_full(result)) {
@@ -109,6 +133,17 @@ impl Pipeline {
 
     /// Enqueues the items of a source that were not enqueued yet.
     pub(super) async fn enqueue_found(&self, source: SourceId) -> Result<EnqueueCounts, StoreError> {
+        let mut deferrals = Deferrals::default();
+        let counts = self.enqueue_pages(source, &mut deferrals).await;
+        deferrals.emit(self.0.gate.events());
+        counts
+    }
+
+    async fn enqueue_pages(
+        &self,
+        source: SourceId,
+        deferrals: &mut Deferrals,
+    ) -> Result<EnqueueCounts, StoreError> {
         let mut counts = EnqueueCounts::default();
         let mut after = ItemId(0);
         loop {
@@ -122,8 +157,8 @@ impl Pipeline {
             let items = self.0.store.list_items(page).await?;
             let Some(last) = items.last() else { return Ok(counts) };
             after = last.id;
-            let asked: Vec<_> = items.into_iter().map(|item| (item.id, item.url)).collect();
-            let results = self.enqueue_all(&asked, Trigger::Automatic).await?;
+            let asked: Vec<_> = items.into_iter().map(Asked::from).collect();
+            let results = self.enqueue_all(&asked, Trigger::Automatic, deferrals).await?;
             for (_, result) in &results {
                 counts.count(result);
                 // The items after it would be refused for the same reason.
@@ -176,25 +211,27 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Enqueues items, given with their URLs. Deferrals are emitted as events, like those of a running task.
+    /// Enqueues items. Each deferral is emitted as an event, like that of a running task, and added to `deferrals`.
     async fn enqueue_all(
         &self,
-        items: &[(ItemId, String)],
+        items: &[Asked],
         trigger: Trigger,
+        deferrals: &mut Deferrals,
     ) -> Result<Vec<(ItemId, Enqueued)>, StoreError> {
         let mut results: Vec<(ItemId, Enqueued)> = Vec::with_capacity(items.len());
         for part in items.chunks(BATCH as usize) {
             let now = self.0.gate.clock().now();
-            let requests = part.iter().map(|(id, url)| self.scrape_request(*id, url)).collect();
+            let requests = part.iter().map(|asked| self.scrape_request(asked.item, &asked.url)).collect();
             let enqueued =
                 self.0.store.enqueue_items(self.0.job.id, requests, trigger, self.0.terms, now).await?;
-            for ((id, url), result) in part.iter().zip(enqueued) {
+            for (asked, result) in part.iter().zip(enqueued) {
                 if let Enqueued::Deferred(deferred) = &result {
                     let step = TaskEvent::Deferred { deferred };
-                    let url = &event::redacted_text(url);
+                    let url = &event::redacted_text(&asked.url);
                     self.0.gate.events().emit(&Event::Task { url, final_url: None, step });
+                    deferrals.add(asked.source, deferred);
                 }
-                results.push((*id, result));
+                results.push((asked.item, result));
             }
             self.0.pool.poke();
         }
@@ -206,6 +243,22 @@ impl Pipeline {
         // A URL without a host fails when its turn comes; until then it needs some lane.
         let host = host.unwrap_or_else(|| self.0.placeholder.clone());
         ScrapeRequest { item, domain: self.0.gate.rules().domain(&host) }
+    }
+}
+
+impl Deferrals {
+    fn add(&mut self, source: Option<SourceId>, deferred: &Deferred) {
+        let Some(source) = source else { return };
+        let (items, _, last_at) = self.0.entry(source).or_insert((0, *deferred, deferred.wake_at));
+        *items += 1;
+        *last_at = (*last_at).max(deferred.wake_at);
+    }
+
+    /// Emits one event per source.
+    fn emit(self, events: &Events) {
+        for (source, (items, first, last_at)) in self.0 {
+            events.emit(&Event::Deferred { source: source.0, items, first: &first, last_at });
+        }
     }
 }
 

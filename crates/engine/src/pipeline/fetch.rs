@@ -10,7 +10,9 @@ use comity_core::domain::Domain;
 use comity_core::headers::RetryAfter;
 use comity_core::time::{Span, Timestamp};
 use comity_store::StoreError;
-use comity_store::sources::{FetchEnd, FetchResult, ItemChanges, Kind, NewItem, Source, SourceTenure};
+use comity_store::sources::{
+    FetchEnd, FetchResult, ItemChanges, Kind, NewItem, Source, SourceChange, SourceTenure,
+};
 use comity_store::tasks::Lead;
 use http::HeaderValue;
 use http::header::CONTENT_TYPE;
@@ -19,7 +21,7 @@ use url::Url;
 use super::Pipeline;
 use super::backoff::{backoff, jitter};
 use super::cursor::{Cursor, CursorChange};
-use super::{Turn, caching, hints};
+use super::{Turn, caching, hints, names};
 use crate::attempt::{pacing_hints, redirected_lead};
 use crate::client::{ClientError, FetchRequest, Page};
 use crate::connectors::{self, ParsedSource, normalize};
@@ -194,6 +196,10 @@ impl Pipeline {
         change.validators(&page.url, if is_conditional { headers } else { &none });
         change.hints(&parsed.hints);
         change.not_before(not_before(headers, &parsed.hints, now));
+        if let Some(rename) = names::from_title(source, parsed.title.as_deref()) {
+            let change = SourceChange { rename: Some(rename), ..SourceChange::default() };
+            self.0.store.change_source(source.id, change).await?;
+        }
         let mut tally = Tally::default();
         let sitemaps = self.keep(source, tenure, parsed, &mut tally).await?;
         self.follow(source, tenure, sitemaps, turn, &mut tally).await?;

@@ -6,6 +6,7 @@
 //! - `fetch`: fetches one source
 //! - `follow`: fetches the sitemaps listed in a sitemap index
 //! - `cursor`: what is stored about the last response
+//! - `names`: names of sources that nobody named
 //! - `caching`, `hints`: what the server and the feed say about when to fetch again
 //! - `backoff`: backoff and jitter
 //! - `enqueue`: turns items into tasks
@@ -21,6 +22,7 @@ mod enqueue;
 mod fetch;
 mod follow;
 mod hints;
+mod names;
 mod plan;
 
 use std::collections::BTreeMap;
@@ -48,6 +50,7 @@ use crate::transport::Transport;
 
 pub use continuous::DEFAULT_CADENCE;
 pub use enqueue::{EnqueueCounts, LimitReached, ManualEnqueue};
+pub use names::{is_generic, name_of};
 pub use plan::{Cadences, Plan, cadence, next_at, plan};
 
 use fetch::Fetched;

@@ -92,7 +92,7 @@ impl Robots {
         true
     }
 
-    /// The delay between two requests that the site asks of this crawler, at most a day.
+    /// The delay between two requests that the site asks of this crawler, at most [`CRAWL_DELAY_MAX`].
     pub fn crawl_delay(&self) -> Option<Span> {
         self.crawl_delay
     }
@@ -140,6 +140,8 @@ impl PartialOrd for Rule {
 /// including `Disallow` lines, and so is the line that the limit cuts in two, because half a line may mean the
 /// opposite.
 pub const BODY_MAX: usize = 500 * 1024;
+/// The longest crawl-delay. A longer one, however absurd, counts as this one, so that no site is closed for ever.
+pub const CRAWL_DELAY_MAX: Span = Span::from_hours(365 * 24);
 /// The maximum length of a pattern in bytes. A longer `Disallow` is truncated, which forbids more; a longer `Allow` is
 /// dropped, which allows less.
 pub const PATTERN_MAX: usize = 2_048;

@@ -6,7 +6,7 @@
 use comity_core::time::Span;
 
 use super::pattern::Pattern;
-use super::{BODY_MAX, Robots, Rule};
+use super::{BODY_MAX, CRAWL_DELAY_MAX, Robots, Rule};
 
 /// The rules of `body` for `product`: those of the groups that name it, or else of the groups for `*`.
 pub(super) fn read(body: &[u8], product: &str) -> Robots {
@@ -162,7 +162,6 @@ fn is_everyone(agent: &[u8]) -> bool {
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 /// The length of the longest key, so that long lines are not copied just to be compared.
 const KEY_MAX: usize = "crawl-delay".len();
-const CRAWL_DELAY_MAX: Span = Span::from_hours(24);
 
 #[cfg(test)]
 mod tests {
@@ -243,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_crawl_delay_applies_up_to_a_day() {
+    fn the_longest_crawl_delay_applies_up_to_a_year() {
         for (values, expected) in [
             ("10", "10s"),
             ("0.5", "500ms"),
@@ -251,8 +250,10 @@ mod tests {
             ("5.", "5s"),
             ("2 7 3", "7s"),
             ("-1 NaN inf 1e3 5s soon 3,5 ٣ . 4", "4s"),
-            ("86401", "24h"),
-            ("99999999999999999999999999999", "24h"),
+            ("86401", "86401s"),
+            ("31536000", "365d"),
+            ("31536000.5", "365d"),
+            ("99999999999999999999999999999", "365d"),
         ] {
             let lines: String = values.split(' ').map(|value| format!("Crawl-delay: {value}\n")).collect();
             assert_eq!(outcome(&format!("User-agent: *\n{lines}")), format!("abcdef {expected}"), "{values}");

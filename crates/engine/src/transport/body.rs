@@ -12,10 +12,10 @@ use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes, BytesMut};
 use hyper::body::{Body as _, Incoming};
-use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncRead, ReadBuf};
+use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader, ReadBuf};
 use tokio::time::{Instant, timeout_at};
 
-use super::coding::{Coding, Decoder, Opening};
+use super::coding::{CODINGS_MAX, Coding, Codings, Decoder, Opening};
 use super::connection::Connection;
 use super::error::{Phase, TransportError};
 use super::pool::ConnectionPool;
@@ -23,7 +23,7 @@ use super::pool::ConnectionPool;
 /// A response body.
 pub struct Body {
     source: Source,
-    coding: Coding,
+    codings: Codings,
     decoded: u64,
     /// Ends the body after this many decoded bytes.
     cut: Option<u64>,
@@ -44,10 +44,28 @@ pub(super) struct Wire {
     pool: Arc<ConnectionPool>,
 }
 
+/// What a decoder reads: the body as sent, or what the decoder of the encoding above it returns.
+pub(super) enum Input {
+    Wire(Wire),
+    Layer(Box<Layer>),
+}
+
+/// An encoding with another one below it.
+pub(super) struct Layer {
+    decoder: BufReader<Decoder>,
+    /// How many decoded bytes were read from it.
+    count: u64,
+    /// How many more of them before other tasks run.
+    budget: usize,
+}
+
 enum Source {
     Plain(Wire),
-    /// Encoded, but nothing has been read yet that shows how exactly.
-    Unopened(Wire),
+    /// Encoded, but nothing has been read yet that shows how exactly. The first `left` encodings have no decoder yet.
+    Unopened {
+        input: Input,
+        left: usize,
+    },
     Coded(Box<Decoder>),
     /// Read to the end, or given up.
     Over {
@@ -56,19 +74,25 @@ enum Source {
 }
 
 impl Body {
-    pub(super) fn new(wire: Wire, coding: Coding, until: Instant) -> Self {
-        let source = if coding == Coding::Identity { Source::Plain(wire) } else { Source::Unopened(wire) };
-        Self { source, coding, decoded: 0, cut: None, until }
+    pub(super) fn new(wire: Wire, codings: Codings, until: Instant) -> Self {
+        let source = match codings.0.len() {
+            0 => Source::Plain(wire),
+            left => Source::Unopened { input: Input::Wire(wire), left },
+        };
+        Self { source, codings, decoded: 0, cut: None, until }
     }
 
     /// Ends the body after this many decoded bytes. The rest is not read, and is no error however large it is. Must be
     /// called before reading.
     pub(crate) fn cut_at(&mut self, bytes: u64) {
         self.cut = Some(bytes);
-        if let Source::Plain(wire) | Source::Unopened(wire) = &mut self.source {
-            // A body that decodes to nothing must end as well.
-            (wire.cut, wire.body_max) = (true, bytes.saturating_mul(2));
-        }
+        let wire = match &mut self.source {
+            Source::Plain(wire) => wire,
+            Source::Unopened { input, .. } => input.wire_mut(),
+            Source::Coded(_) | Source::Over { .. } => return,
+        };
+        // A body that decodes to nothing must end as well.
+        (wire.cut, wire.body_max) = (true, bytes.saturating_mul(2));
     }
 
     /// The next decoded bytes; `None` at the end and after an error. Cancel safe.
@@ -78,7 +102,7 @@ impl Body {
         if self.cut.is_some_and(|cut| self.decoded >= cut) {
             self.give_up();
         }
-        let next = timeout_at(self.until, self.source.next(self.coding)).await;
+        let next = timeout_at(self.until, self.source.next(&self.codings)).await;
         let next = next.unwrap_or(Err(TransportError::TimedOut(Phase::Total)));
         let next = next.and_then(|chunk| self.counted(chunk));
         if !matches!(next, Ok(Some(_))) {
@@ -95,7 +119,8 @@ impl Body {
     /// How many bytes have been received so far, before decoding.
     pub fn wire_bytes(&self) -> u64 {
         match &self.source {
-            Source::Plain(wire) | Source::Unopened(wire) => wire.count,
+            Source::Plain(wire) => wire.count,
+            Source::Unopened { input, .. } => input.wire().count,
             Source::Coded(decoder) => decoder.wire().count,
             Source::Over { wire_bytes } => *wire_bytes,
         }
@@ -106,9 +131,9 @@ impl Body {
         self.decoded
     }
 
-    /// Which encoding is decoded.
-    pub fn coding(&self) -> Coding {
-        self.coding
+    /// The encodings that are decoded, in the order they were applied.
+    pub fn codings(&self) -> &[Coding] {
+        &self.codings.0
     }
 
     fn counted(&mut self, chunk: Option<Bytes>) -> Result<Option<Bytes>, TransportError> {
@@ -127,47 +152,61 @@ impl Body {
 }
 
 impl Source {
-    async fn next(&mut self, coding: Coding) -> Result<Option<Bytes>, TransportError> {
+    async fn next(&mut self, codings: &Codings) -> Result<Option<Bytes>, TransportError> {
+        let wrong = |error| cause(error, codings);
         loop {
             match self {
                 Self::Over { .. } => return Ok(None),
                 Self::Plain(wire) => return wire.chunk().await,
-                Self::Coded(decoder) => return decode(decoder, coding).await,
-                Self::Unopened(wire) => {
-                    let arrived = wire.fill_buf().await.map_err(|error| cause(error, coding))?;
+                Self::Coded(decoder) => {
+                    let mut chunk = BytesMut::with_capacity(CHUNK);
+                    if decoder.read_buf(&mut chunk).await.map_err(wrong)? > 0 {
+                        return Ok(Some(chunk.freeze()));
+                    }
+                    return decoder.wire_mut().drain().await;
+                }
+                Self::Unopened { input, left } => {
+                    let first = input.fill_buf().await.map_err(wrong)?.first().copied();
                     // 304, 204 and empty responses may name an encoding although there is nothing to decode.
-                    let Some(first) = arrived.first().copied() else { return Ok(None) };
-                    let decoder = coding.decoder(first).map_err(|error| cause(error, coding))?;
+                    let Some(first) = first else { return input.wire_mut().drain().await };
+                    let decoder = codings.layer(*left)?.decoder(first).map_err(wrong)?;
                     self.open(decoder);
                 }
             }
         }
     }
 
-    fn open(&mut self, decoder: Option<Opening>) {
-        *self = match (mem::replace(self, Self::Over { wire_bytes: 0 }), decoder) {
-            (Self::Unopened(wire), Some(decoder)) => Self::Coded(Box::new(decoder(wire))),
-            (Self::Unopened(wire), None) => Self::Plain(wire),
-            (other, _) => other,
+    fn open(&mut self, decoder: Opening) {
+        *self = match mem::replace(self, Self::Over { wire_bytes: 0 }) {
+            Self::Unopened { input, left: 0 | 1 } => Self::Coded(Box::new(decoder(input))),
+            Self::Unopened { input, left } => {
+                let decoder = BufReader::with_capacity(CHUNK, decoder(input));
+                let layer = Layer { decoder, count: 0, budget: AT_ONCE };
+                Self::Unopened { input: Input::Layer(Box::new(layer)), left: left - 1 }
+            }
+            other => other,
         };
     }
 }
 
-async fn decode(decoder: &mut Decoder, coding: Coding) -> Result<Option<Bytes>, TransportError> {
-    let mut chunk = BytesMut::with_capacity(CHUNK);
-    if decoder.read(&mut chunk).await.map_err(|error| cause(error, coding))? > 0 {
-        return Ok(Some(chunk.freeze()));
+impl Codings {
+    /// The last of the first `left` encodings, which is decoded next.
+    fn layer(&self, left: usize) -> Result<Coding, TransportError> {
+        match self.0.get(left.wrapping_sub(1)) {
+            Some(coding) if self.0.len() <= CODINGS_MAX => Ok(*coding),
+            _ => {
+                let first = self.0.iter().take(CODINGS_MAX).copied().collect();
+                Err(TransportError::TooManyCodings { count: self.0.len(), codings: Self(first) })
+            }
+        }
     }
-    // The encoded data may end before the body, but the connection is free only at the end of the body.
-    while decoder.wire_mut().chunk().await?.is_some() {}
-    Ok(None)
 }
 
 /// The transport error that made the decoder fail, or else the decoder's own error.
-fn cause(error: io::Error, coding: Coding) -> TransportError {
+fn cause(error: io::Error, codings: &Codings) -> TransportError {
     match error.downcast::<TransportError>() {
         Ok(error) => error,
-        Err(source) => TransportError::Decode { coding, source },
+        Err(source) => TransportError::Decode { codings: codings.clone(), source },
     }
 }
 
@@ -185,6 +224,12 @@ impl Wire {
             wire.finish();
         }
         wire
+    }
+
+    /// Reads the rest: encoded data may end before the body, but the connection is free only at the end of the body.
+    async fn drain(&mut self) -> Result<Option<Bytes>, TransportError> {
+        while self.chunk().await?.is_some() {}
+        Ok(None)
     }
 
     async fn chunk(&mut self) -> Result<Option<Bytes>, TransportError> {
@@ -227,6 +272,14 @@ impl Wire {
         Poll::Pending
     }
 
+    /// The bytes that have arrived; none at the end of the body.
+    fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<&[u8]>> {
+        if self.arrived.is_empty() {
+            self.arrived = ready!(self.poll_chunk(cx)).map_err(io::Error::other)?.unwrap_or_default();
+        }
+        Poll::Ready(Ok(&self.arrived))
+    }
+
     fn finish(&mut self) {
         if let Some(connection) = self.connection.take() {
             if let Some(tap) = &connection.route.tap {
@@ -248,21 +301,55 @@ impl Wire {
     }
 }
 
-impl AsyncBufRead for Wire {
-    fn poll_fill_buf(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<&[u8]>> {
-        let wire = self.get_mut();
-        if wire.arrived.is_empty() {
-            wire.arrived = ready!(wire.poll_chunk(cx)).map_err(io::Error::other)?.unwrap_or_default();
+impl Input {
+    pub(super) fn wire(&self) -> &Wire {
+        match self {
+            Self::Wire(wire) => wire,
+            Self::Layer(layer) => layer.decoder.get_ref().wire(),
         }
-        Poll::Ready(Ok(&wire.arrived))
     }
 
-    fn consume(self: Pin<&mut Self>, amount: usize) {
-        self.get_mut().arrived.advance(amount);
+    pub(super) fn wire_mut(&mut self) -> &mut Wire {
+        match self {
+            Self::Wire(wire) => wire,
+            Self::Layer(layer) => layer.decoder.get_mut().wire_mut(),
+        }
     }
 }
 
-impl AsyncRead for Wire {
+impl AsyncBufRead for Input {
+    fn poll_fill_buf(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<&[u8]>> {
+        match self.get_mut() {
+            Self::Wire(wire) => wire.poll_fill(cx),
+            Self::Layer(layer) => {
+                // What is below may decode to nothing, however much this is.
+                let wire = layer.decoder.get_ref().wire();
+                if layer.count > wire.body_max {
+                    return Poll::Ready(Err(io::Error::other(wire.too_large())));
+                }
+                if layer.budget == 0 {
+                    layer.budget = AT_ONCE;
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
+                Pin::new(&mut layer.decoder).poll_fill_buf(cx)
+            }
+        }
+    }
+
+    fn consume(self: Pin<&mut Self>, amount: usize) {
+        match self.get_mut() {
+            Self::Wire(wire) => wire.arrived.advance(amount),
+            Self::Layer(layer) => {
+                layer.count += amount as u64;
+                layer.budget = layer.budget.saturating_sub(amount);
+                Pin::new(&mut layer.decoder).consume(amount);
+            }
+        }
+    }
+}
+
+impl AsyncRead for Input {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -278,5 +365,7 @@ impl AsyncRead for Wire {
 
 /// How many empty frames are read at a time.
 const EMPTY_MAX: usize = 32;
+/// How many bytes of a layer are decoded before other tasks run.
+const AT_ONCE: usize = 1 << 20;
 /// How many bytes are decoded at a time.
 const CHUNK: usize = 32 << 10;

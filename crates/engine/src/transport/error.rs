@@ -8,6 +8,7 @@ use std::{fmt, io};
 
 use comity_core::outcome::TransportFailure;
 
+use super::coding::CODINGS_MAX;
 use super::noise::NOISE_MAX;
 use super::tls;
 
@@ -73,11 +74,19 @@ pub enum TransportError {
         /// The limit.
         body_max: u64,
     },
+    /// The body is encoded more often than we decode.
+    #[error("the body is encoded {count} times ({codings}, …); at most {CODINGS_MAX} encodings are decoded")]
+    TooManyCodings {
+        /// How often.
+        count: usize,
+        /// The first of the encodings.
+        codings: super::Codings,
+    },
     /// The body could not be decoded according to its `Content-Encoding`.
-    #[error("could not decode the body as {coding}")]
+    #[error("could not decode the body as {codings}")]
     Decode {
-        /// The encoding.
-        coding: super::Coding,
+        /// The encodings.
+        codings: super::Codings,
         /// The decoder's error.
         source: io::Error,
     },
@@ -207,6 +216,7 @@ impl TransportError {
                 | Self::UnsupportedScheme(_)
                 | Self::Unsendable { .. }
                 | Self::BodyTooLarge { .. }
+                | Self::TooManyCodings { .. }
                 | Self::HeadersTooLarge
                 | Self::Options(_)
                 | Self::Settings(_)

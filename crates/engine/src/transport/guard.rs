@@ -66,7 +66,7 @@ pub(super) async fn lookup(host: &str, port: u16) -> Result<Vec<SocketAddr>, Tra
     let wrong = |source| TransportError::Resolve { host: host.to_owned(), source };
     let found = lookup_host((host, port)).await.map_err(|error| {
         // Without a free descriptor, resolvers report arbitrary errors, including that the name doesn't exist.
-        let is_ours = descriptors::ran_out(&error) || descriptors::are_short();
+        let is_ours = crate::shortage::ran_out(&error) || descriptors::are_short();
         if is_ours { TransportError::Exhausted { source: Some(error) } } else { wrong(error) }
     });
     let found: Vec<_> = found?.collect();

@@ -46,7 +46,7 @@ use url::Url;
 
 pub use self::body::Body;
 pub use self::close_signal::CloseSignal;
-pub use self::coding::Coding;
+pub use self::coding::{CODINGS_MAX, Coding, Codings};
 pub use self::error::{Phase, Refusal, SendError, TransportError};
 pub use self::guard::{AllowNone, Allowance};
 pub(crate) use self::origin::basic_of;
@@ -127,7 +127,7 @@ pub struct Request<'a> {
 pub struct Answered {
     /// The status.
     pub status: u16,
-    /// The headers as sent, including `Content-Encoding`: [`Body::coding`] returns the encoding that is decoded.
+    /// The headers as sent, including `Content-Encoding`: [`Body::codings`] returns the encodings that are decoded.
     pub headers: HeaderMap,
     /// The HTTP version.
     pub version: Version,
@@ -353,11 +353,11 @@ impl Inner {
         }
         connection.route.noise.answered();
         let (head, incoming) = response.into_parts();
-        let coding = Coding::of(&head.headers);
+        let codings = Codings::of(&head.headers);
         let remote = connection.route.remote;
         let written_at = connection.written_at();
         let wire = body::Wire::new(incoming, connection, Arc::clone(&self.pool), self.body_max);
-        let body = Body::new(wire, coding, until);
+        let body = Body::new(wire, codings, until);
         let (status, headers, version) = (head.status.as_u16(), head.headers, head.version);
         Ok(Answered { status, headers, version, remote, written_at, body })
     }

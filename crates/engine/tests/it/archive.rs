@@ -34,6 +34,7 @@ fn row(url: &str, kept: &StoredPage) -> Row {
         outcome: None,
         bytes: Some(kept.bytes),
         content_type: None,
+        changed: Some(true),
         facts: Arc::new(PageFacts { file: kept.name.clone(), sha256: kept.sha256, ..PageFacts::default() }),
     })
 }

@@ -7,6 +7,7 @@ use comity::event::Events;
 use comity::gate::Gate;
 use comity::store::Store;
 use comity::store::domains::{ReleaseMode, Released, Saved, Steering, Take};
+use comity::store::robots::RobotsRow;
 use comity::store::tasks::{Lead, NewTask, TaskFilter};
 use comity_core::domain::Domain;
 use comity_core::intent::Intent;
@@ -24,7 +25,15 @@ async fn domains_without_anything_learned_are_deleted_after_a_day() {
         comity::store::open(&format!("sqlite:{}", folder.path().join("comity.db").display())).unwrap();
     let rules = config("[domains.\"slow.example\"]\nmin_delay = \"72h\"\n").rules().clone();
     let names: Vec<Domain> = (0..NAMES).map(|nth| domain(&format!("random-{nth}.example"))).collect();
-    let worth = ["asked.example", "slow.example", "learned.example"].map(domain);
+    let worth = ["asked.example", "slow.example", "learned.example", "crawled.example"].map(domain);
+    let crawled = RobotsRow {
+        origin: "https://www.crawled.example".to_owned(),
+        fetched_at: at(0),
+        status: 200,
+        body: b"User-agent: *\nCrawl-delay: 259200".to_vec(),
+        crawl_delay: Span::from_hours(72),
+    };
+    store.keep_robots(crawled).await.unwrap();
     let holder = store.register("before".to_owned(), at(0)).await.unwrap();
     for some in names.iter().chain(&worth).collect::<Vec<_>>().chunks(1_000) {
         let some: Vec<Domain> = some.iter().map(|name| (*name).clone()).collect();
@@ -46,12 +55,12 @@ async fn domains_without_anything_learned_are_deleted_after_a_day() {
         store.release(holder, released, at(0)).await.unwrap();
     }
     store.deregister(holder, at(0)).await.unwrap();
-    assert_eq!(count(&store).await, NAMES + 3);
+    assert_eq!(count(&store).await, NAMES + 4);
 
     let (clock, control) = Clock::manual(at(0) + Span::from_hours(24));
     let gate = Gate::with_store(rules, clock, Events::new(), store.clone(), "a test").await.unwrap();
-    until(&store, &control, NAMES + 3).await;
-    until(&store, &control, 3).await;
+    until(&store, &control, NAMES + 4).await;
+    until(&store, &control, 4).await;
     let left: Vec<String> = store
         .list_domains(String::new(), String::new(), 100)
         .await
@@ -59,7 +68,7 @@ async fn domains_without_anything_learned_are_deleted_after_a_day() {
         .into_iter()
         .map(|row| row.domain)
         .collect();
-    assert_eq!(left, ["asked.example", "learned.example", "slow.example"]);
+    assert_eq!(left, ["asked.example", "crawled.example", "learned.example", "slow.example"]);
     assert!(gate.is_open());
 }
 

@@ -6,11 +6,12 @@ use comity::event::Events;
 use comity::gate::{CloseMode, Gate, GateError};
 use comity::store;
 use comity::store::robots::RobotsRow;
+use comity_core::intent::Intent;
 use comity_core::outcome::Outcome;
-use comity_core::time::Span;
+use comity_core::time::{Span, Timestamp};
 
 use crate::client::{LOOPBACK, QUICK, client};
-use crate::support::{Asked, Site, config, domain, ms, reply, soon};
+use crate::support::{Asked, Site, at, config, domain, eventually, ms, reply, soon};
 
 fn obeying() -> String {
     QUICK.replace("\"ignore\"", "\"obey\"")
@@ -85,6 +86,41 @@ async fn the_crawl_delay_is_respected() {
     }
     // The first page follows robots.txt itself, which was fetched before the delay was known.
     assert!(site.gaps(1)[1..].iter().all(|gap| *gap >= ms(250)), "{:?}", site.gaps(1));
+}
+
+/// B34: a delay of days is honoured in full, also by processes that run now and then. The file used to expire first: then
+/// it would have been requested again and again, and never a page.
+#[tokio::test]
+async fn a_crawl_delay_of_days_is_respected_by_every_process() {
+    let site = site("User-agent: *\nCrawl-delay: 259200\n").await;
+    let (config, store) = (config(&obeying()), store::open("memory:").unwrap());
+    let (host, days) = (site.domain(1), |days: u64| Span::from_hours(24 * days));
+    let process_at = async |now: Timestamp| {
+        let (clock, _) = Clock::manual(now);
+        let rules = config.rules().clone();
+        let gate = Gate::with_store(rules, clock, Events::new(), store.clone(), "a test").await.unwrap();
+        let transport = client::transport(&config).unwrap();
+        let client = Client::with_transport(&config, gate.clone(), transport, Some(store.clone()));
+        load_crawl_delay(&gate, &*store, &config, &host).await;
+        (gate, client)
+    };
+    let (gate, client) = process_at(at(0)).await;
+    let url = site.url("/a");
+    let waiting = tokio::spawn(async move { client.get(&url).await.map(|_| ()) });
+    eventually("the page waits", || gate.wait(&host) == days(3)).await;
+    waiting.abort();
+    gate.close(CloseMode::Stop).await.unwrap();
+    for now in [at(0) + days(2), at(0) + days(3).less(ms(1))] {
+        let (gate, _) = process_at(now).await;
+        let reasons = gate.explain(&host, Intent::Fetch).await.unwrap();
+        let latest = reasons.iter().max_by_key(|reason| reason.until).unwrap();
+        assert_eq!((latest.until, latest.limit.as_str()), (at(0) + days(3), "crawl_delay"), "{latest:?}");
+        gate.close(CloseMode::Stop).await.unwrap();
+    }
+    let (gate, client) = process_at(at(0) + days(3)).await;
+    soon("the page", client.get(&site.url("/a"))).await.unwrap();
+    gate.close(CloseMode::Stop).await.unwrap();
+    assert_eq!(site.paths(), ["/robots.txt", "/a"]);
 }
 
 /// B44: one fetch per origin, no matter how many requests wait for it.
@@ -165,6 +201,7 @@ async fn a_known_crawl_delay_is_kept_if_the_store_cannot_be_read() {
         fetched_at: gate.clock().now(),
         status: 200,
         body: b"User-agent: *\nCrawl-delay: 7".to_vec(),
+        crawl_delay: Span::from_secs(7),
     };
     store.keep_robots(row).await.unwrap();
     let spacing = async || gate.with_pace(&host, |pace, terms, _| pace.spacing(terms)).await.unwrap();

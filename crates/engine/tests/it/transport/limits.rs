@@ -49,10 +49,61 @@ async fn encodings_are_decoded_and_both_sizes_counted() {
                 whole.extend_from_slice(&chunk.unwrap());
             }
             assert!(whole == plain, "{name}");
-            assert_eq!((sent.body.wire_bytes(), sent.body.coding()), (wire, coding));
+            assert_eq!((sent.body.wire_bytes(), sent.body.codings()), (wire, &[coding][..]));
             assert!(sent.body.chunk().await.is_none());
         }
         assert_eq!(server.ports()[0], server.ports()[1], "{name}: the connection is kept");
+    }
+}
+
+/// What was compressed twice used to be saved as it was sent.
+#[tokio::test]
+async fn encodings_on_top_of_each_other_are_decoded() {
+    let plain = b"courtesy between strangers ".repeat(10_000);
+    let gzip = encode!(GzipEncoder, &plain);
+    let two = encode!(GzipEncoder, &gzip);
+    let zlib = encode!(ZlibEncoder, &encode!(BrotliEncoder, &gzip));
+    for (value, body) in [
+        ("gzip, gzip", &two),
+        ("x-gzip\r\ncontent-encoding: identity\r\ncontent-encoding: gzip", &two),
+        ("gzip, br, deflate", &zlib),
+        ("utf-8, gzip", &gzip),
+    ] {
+        let server = Server::answering(answer(&format!("content-encoding: {value}\r\n"), body)).await;
+        let transport = transport();
+        for _ in 0..2 {
+            assert!(fetch(&transport, &server.url("/")).await.unwrap() == plain, "{value}");
+        }
+        assert_eq!(server.ports()[0], server.ports()[1], "{value}: the connection is kept");
+    }
+    let once = Server::answering(answer("content-encoding: gzip, gzip\r\n", &gzip)).await;
+    let error = fetch(&transport(), &once.url("/")).await.unwrap_err();
+    assert_eq!(error.to_string(), "could not decode the body as gzip, gzip");
+    let four = Server::answering(answer("content-encoding: gzip, gzip, br, gzip\r\n", &two)).await;
+    let sent = get(&transport(), &four.url("/"), Lead::Listed).await.unwrap();
+    let error = read(sent).await.unwrap_err();
+    let expected = "the body is encoded 4 times (gzip, gzip, br, …); at most 3 encodings are decoded";
+    assert_eq!((error.to_string().as_str(), error.is_final()), (expected, true));
+}
+
+/// The limit applies to each layer: a small one may be huge below, and nothing at the bottom.
+#[tokio::test]
+async fn a_bomb_below_another_encoding_is_refused_early() {
+    let transport = Transport::new(Settings { body_max: 1 << 20, ..settings() }).unwrap();
+    let zeros = encode!(GzipEncoder, &encode!(GzipEncoder, &vec![0; 64 << 20]));
+    let nothing = encode!(GzipEncoder, &encode!(GzipEncoder, b"").repeat(3 << 20));
+    for bomb in [zeros, nothing] {
+        assert!(bomb.len() < 1 << 20, "{}", bomb.len());
+        let server = Server::answering(answer("content-encoding: gzip, gzip\r\n", &bomb)).await;
+        let mut sent = get(&transport, &server.url("/"), Lead::Listed).await.unwrap();
+        let error = loop {
+            match sent.body.chunk().await.unwrap() {
+                Ok(chunk) => assert!(chunk.len() <= 64 << 10),
+                Err(error) => break error,
+            }
+        };
+        assert!(is_too_large(&error), "{error}");
+        assert!(sent.body.decoded_bytes() <= (1 << 20) + (64 << 10));
     }
 }
 

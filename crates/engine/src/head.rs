@@ -1,10 +1,11 @@
-//! Applies response headers: what the server asks for takes effect as soon as they arrive, while the body is still
+//! The part of an attempt that layers around other clients share: how long a permit may still wait at departure, and
+//! what response headers mean. What a server asks for takes effect as soon as they arrive, while the body is still
 //! being read.
 
 use comity_core::headers::PacingHints;
 use comity_core::outcome::Answer;
 use comity_core::pace::Recorded;
-use comity_core::time::Timestamp;
+use comity_core::time::{Span, Timestamp};
 use http::HeaderMap;
 
 use crate::gate::Permit;
@@ -31,3 +32,7 @@ pub(crate) fn apply_head(permit: &mut Permit, status: u16, headers: &HeaderMap) 
 pub(crate) fn pacing_hints(headers: &HeaderMap, now: Timestamp) -> PacingHints {
     PacingHints::read(headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())), now)
 }
+
+/// How long a request with an open connection waits to depart before it returns to its place in line. This keeps a
+/// source whose interval equals its site's pace from being deferred over a few milliseconds.
+pub(crate) const DEPART_WAIT_MAX: Span = Span::from_millis(250);

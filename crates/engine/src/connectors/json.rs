@@ -1,0 +1,147 @@
+//! Parses JSON written by strangers. What is wrong inside one string or number costs only that: U+FFFD stands for half a
+//! surrogate pair, `null` for a number that is too large. Everything else that isn't JSON is an error.
+
+use serde_json::Value;
+
+/// Parses `text`; the error is about `text` as it was written.
+pub(super) fn parse(text: &str) -> Result<Value, serde_json::Error> {
+    // Almost all JSON is valid, so nothing is repaired before there is an error.
+    serde_json::from_str(text).or_else(|error| serde_json::from_str(&repaired(text)).map_err(|_| error))
+}
+
+/// The text with every string and number replaced by one that can be parsed.
+fn repaired(text: &str) -> String {
+    let mut repaired = String::with_capacity(text.len() + 16);
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        rest = match first {
+            '"' => string(rest, &mut repaired),
+            '-' | '0'..='9' => number(rest, &mut repaired),
+            _ => {
+                repaired.push(first);
+                &rest[first.len_utf8()..]
+            }
+        };
+    }
+    repaired
+}
+
+/// Adds the string that `text` starts with to `repaired`, and returns what follows it.
+fn string<'a>(text: &'a str, repaired: &mut String) -> &'a str {
+    repaired.push('"');
+    let mut rest = &text[1..];
+    while let Some(at) = rest.find(|letter: char| matches!(letter, '"' | '\\' | '\0'..='\x1f')) {
+        repaired.push_str(&rest[..at]);
+        rest = &rest[at..];
+        match rest.as_bytes()[0] {
+            b'"' => {
+                repaired.push('"');
+                return &rest[1..];
+            }
+            b'\\' => rest = escape(rest, repaired),
+            control => {
+                repaired.push_str(&format!("\\u{control:04x}"));
+                rest = &rest[1..];
+            }
+        }
+    }
+    // It doesn't end, which is an error.
+    repaired.push_str(rest);
+    ""
+}
+
+/// Adds the escape sequence that `text` starts with, and returns what follows it.
+fn escape<'a>(text: &'a str, repaired: &mut String) -> &'a str {
+    let length = match (text.as_bytes().get(1), code_unit(text)) {
+        (Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't'), _) => 2,
+        (_, Some(0xd800..=0xdbff)) if matches!(code_unit(&text[6..]), Some(0xdc00..=0xdfff)) => 12,
+        (_, Some(0xd800..=0xdfff)) => {
+            repaired.push_str("\\ufffd");
+            return &text[6..];
+        }
+        (_, Some(_)) => 6,
+        // Not an escape sequence, so the backslash stands for itself.
+        (_, None) => {
+            repaired.push_str("\\\\");
+            return &text[1..];
+        }
+    };
+    repaired.push_str(&text[..length]);
+    &text[length..]
+}
+
+/// The UTF-16 code unit of the escape sequence that `text` starts with.
+fn code_unit(text: &str) -> Option<u16> {
+    let digits = text.strip_prefix("\\u")?.get(..4)?;
+    digits.bytes().all(|byte| byte.is_ascii_hexdigit()).then(|| u16::from_str_radix(digits, 16).ok())?
+}
+
+/// Adds the number that `text` starts with, and returns what follows it.
+fn number<'a>(text: &'a str, repaired: &mut String) -> &'a str {
+    let is_part = |letter: char| letter.is_ascii_digit() || matches!(letter, '-' | '+' | '.' | 'e' | 'E');
+    let end = text.find(|letter| !is_part(letter)).unwrap_or(text.len());
+    let (number, rest) = text.split_at(end);
+    let is_too_large = number.parse::<f64>().is_ok_and(f64::is_infinite);
+    repaired.push_str(if is_too_large { "null" } else { number });
+    rest
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn one_broken_string_or_number_costs_only_itself() {
+        for (text, expected) in [
+            (r#"["\ud800", "b"]"#, json!(["\u{fffd}", "b"])),
+            (r#"["a\udc00b\ud83d", 1]"#, json!(["a\u{fffd}b\u{fffd}", 1])),
+            (r#"["\ud83d\ude00\ud800"]"#, json!(["\u{1f600}\u{fffd}"])),
+            (r#"["\ud800\ud83d\ude00"]"#, json!(["\u{fffd}\u{1f600}"])),
+            (r#"["\ud800\u0041"]"#, json!(["\u{fffd}A"])),
+            (r#"["\\ud800", "\ud800"]"#, json!(["\\ud800", "\u{fffd}"])),
+            (r#"{"\ud800": "\"\/\b\f\n\r\t\u00e9é"}"#, json!({"\u{fffd}": "\"/\u{8}\u{c}\n\r\té\u{e9}"})),
+            ("[\"a\nb\tc\0\"]", json!(["a\nb\tc\0"])),
+            (r#"["\x41 \' \u12 \u00zz \é"]"#, json!(["\\x41 \\' \\u12 \\u00zz \\é"])),
+            (r#"[1e999, -1E+999, 1.5, 2e3, "1e999"]"#, json!([null, null, 1.5, 2e3, "1e999"])),
+        ] {
+            assert_eq!(parse(text).unwrap(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn everything_else_that_is_not_json_is_an_error() {
+        for text in
+            ["", "[", "[\"a", "[\"\\", "[\"\\u", "[\"\\ud800", "{a: 1}", "[1 2]", "[--1]", "[1e]", "x"]
+        {
+            assert!(parse(text).is_err(), "{text}");
+        }
+        let error = parse("[\"\\ud800\",\n x]").unwrap_err();
+        assert_eq!(error.line(), 1, "the first problem is reported: {error}");
+    }
+
+    proptest! {
+        /// Valid JSON is not changed, whatever it contains.
+        #[test]
+        fn valid_json_is_parsed_as_it_is(strings in prop::collection::vec("\\PC*", 0..4), numbers: Vec<f64>) {
+            let value = json!({ "strings": strings, "numbers": numbers });
+            for text in [value.to_string(), serde_json::to_string_pretty(&value).unwrap()] {
+                let parsed = |text: &str| serde_json::from_str::<Value>(text).unwrap();
+                prop_assert_eq!(parsed(&repaired(&text)), parsed(&text));
+            }
+        }
+
+        /// Any string is parsed, whatever is between its quotes, and so is what follows it.
+        #[test]
+        fn any_string_is_parsed(inside in r#"([a-z"]|\\["\\/bfnrtux']|\\u[d0][89a-f0-2][0-9]{2}|[\x00-\x1fé])*"#) {
+            let text = format!("[\"{}\", 7]", inside.replace('"', "'"));
+            // A backslash at the end would escape the quote.
+            prop_assume!(!inside.replace("\\\\", "").ends_with('\\'));
+            let value = parse(&text).unwrap();
+            prop_assert_eq!(&value[1], &json!(7));
+            prop_assert!(value[0].is_string());
+        }
+    }
+}
